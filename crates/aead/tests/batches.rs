@@ -1,0 +1,108 @@
+//! What holds for batches, whichever code seals them: they equal an independent library packet
+//! by packet, nothing outside the slots is touched, and what was altered is refused and wiped.
+
+use chacha20poly1305::aead::AeadInPlace;
+use chacha20poly1305::{ChaCha20Poly1305, KeyInit};
+use linerate_aead::{BATCH_MAX, Key, Slot, TAG_LEN};
+use proptest::prelude::*;
+
+/// Bytes between the packets of a batch, as a header would take.
+const GAP: usize = 5;
+
+fn nonce(counter: u64) -> chacha20poly1305::Nonce {
+    let mut nonce = chacha20poly1305::Nonce::default();
+    nonce[4..].copy_from_slice(&counter.to_le_bytes());
+    nonce
+}
+
+/// A buffer in which packets of these lengths lie with gaps before, between and behind.
+fn lay_out(lens: &[usize], first: u64) -> (Vec<u8>, Vec<Slot>) {
+    let mut offset = GAP;
+    let mut slots = Vec::new();
+    for (&len, counter) in lens.iter().zip(first..) {
+        slots.push(Slot { offset, len, counter });
+        offset += len + TAG_LEN + GAP;
+    }
+    let buf = (0..offset).map(|at| (at * 31 + at / 255) as u8).collect();
+    (buf, slots)
+}
+
+/// The same, by another library and a packet at a time.
+fn seal_elsewhere(key: &[u8; 32], buf: &mut [u8], slots: &[Slot]) {
+    let cipher = ChaCha20Poly1305::new(key.into());
+    for slot in slots {
+        let (text, room) = buf[slot.offset..][..slot.len + TAG_LEN].split_at_mut(slot.len);
+        let tag = cipher.encrypt_in_place_detached(&nonce(slot.counter), &[], text).unwrap();
+        room.copy_from_slice(&tag);
+    }
+}
+
+fn lengths() -> impl Strategy<Value = Vec<usize>> {
+    prop::collection::vec(prop_oneof![0usize..200, Just(1420), 0usize..2100], 1..BATCH_MAX)
+}
+
+proptest! {
+    #[test]
+    fn sealing_a_batch_equals_another_library_packet_by_packet(
+        key: [u8; 32], lens in lengths(), first in 0..u64::MAX - 200,
+    ) {
+        let (mut ours, slots) = lay_out(&lens, first);
+        let mut theirs = ours.clone();
+        Key::new(&key).seal(&mut ours, &slots);
+        seal_elsewhere(&key, &mut theirs, &slots);
+        prop_assert!(ours == theirs, "and the gaps are as they were");
+    }
+
+    #[test]
+    fn opening_gives_back_what_was_sealed(key: [u8; 32], lens in lengths(), first in 0..u64::MAX - 200) {
+        let (plain, slots) = lay_out(&lens, first);
+        let mut buf = plain.clone();
+        seal_elsewhere(&key, &mut buf, &slots);
+        let verdicts = Key::new(&key).open(&mut buf, &slots);
+        prop_assert_eq!(verdicts.count(), slots.len());
+        for slot in &slots {
+            prop_assert_eq!(&buf[slot.offset..][..slot.len], &plain[slot.offset..][..slot.len]);
+        }
+    }
+
+    #[test]
+    fn an_altered_packet_is_refused_alone_and_leaves_no_plaintext(
+        key: [u8; 32], lens in lengths(), victim: prop::sample::Index, bit: prop::sample::Index,
+    ) {
+        let (plain, slots) = lay_out(&lens, 7);
+        let mut buf = plain.clone();
+        let key = Key::new(&key);
+        key.seal(&mut buf, &slots);
+        let victim = victim.index(slots.len());
+        let Slot { offset, len, .. } = slots[victim];
+        let bit = bit.index((len + TAG_LEN) * 8);
+        buf[offset + bit / 8] ^= 1 << (bit % 8);
+        let verdicts = key.open(&mut buf, &slots);
+        for (place, slot) in slots.iter().enumerate() {
+            prop_assert_eq!(verdicts.authentic(place), place != victim);
+            let text = &buf[slot.offset..][..slot.len];
+            if place == victim {
+                prop_assert!(text.iter().all(|&byte| byte == 0));
+            } else {
+                prop_assert_eq!(text, &plain[slot.offset..][..slot.len]);
+            }
+        }
+    }
+
+    #[test]
+    fn a_packet_opens_with_its_own_counter_only(key: [u8; 32], counter: u64, other: u64) {
+        prop_assume!(counter != other);
+        let (mut buf, mut slots) = lay_out(&[100], counter);
+        let key = Key::new(&key);
+        key.seal(&mut buf, &slots);
+        slots[0].counter = other;
+        prop_assert_eq!(key.open(&mut buf, &slots).count(), 0);
+    }
+}
+
+#[test]
+#[should_panic(expected = "a batch has at most")]
+fn a_batch_longer_than_its_verdicts_is_refused() {
+    let (mut buf, slots) = lay_out(&[0; BATCH_MAX + 1], 0);
+    Key::new(&[1; 32]).open(&mut buf, &slots);
+}

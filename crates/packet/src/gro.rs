@@ -1,0 +1,610 @@
+//! Merge: the packets of one receive batch become few writes to a TUN device with `IFF_VNET_HDR`.
+//!
+//! [`Merger::plan`] decides which packets form a super-packet and rewrites the headers of the first
+//! one in place; payloads stay where they are and are gathered by `writev`. The rules are those of
+//! the kernel's GRO (`tcp_gro_receive`, `udp_gro_receive_segment`, `inet_gro_receive`), so that what
+//! is merged here can be split again into the same packets by [`crate::gso`] or by the kernel.
+//!
+//! Two things never happen: packets of one flow never change their order, and a packet whose
+//! checksum is wrong is never repaired by being merged. It is passed on alone and unchanged, and
+//! the receiving host sees for itself. Only packets that are about to be merged are summed.
+
+use core::ops::Range;
+
+use crate::checksum::{self, Sum};
+use crate::gso::{PSH, TCP_CHECKSUM, TCP_FLAGS, TCP_HEADER, UDP_CHECKSUM, UDP_HEADER};
+use crate::ip::{self, DONT_FRAGMENT, Ip, V4_HEADER, V6_HEADER, Version, be16, be32, put16};
+use crate::virtio::{self, Gso, Header};
+use crate::{TCP, UDP};
+
+/// Packets of one batch at most. One receive with `UDP_GRO` returns at most 64 datagrams on most
+/// kernels and 128 since 6.9 (`UDP_MAX_SEGMENTS`).
+pub const MAX_PACKETS: usize = 128;
+
+/// Flows that can grow at the same time. A sender's super-packets arrive in one piece, so a few are
+/// enough; scanning them stays cheaper than hashing into a larger table.
+const OPEN_FLOWS: usize = 8;
+
+/// Datagrams in a UDP super-packet at most, as in the kernel's own GRO (`UDP_GRO_CNT_MAX`).
+const UDP_SEGMENTS: usize = 64;
+
+/// The IPv4 total length ends here; IPv6 is held to the same.
+const LONGEST: usize = 65_535;
+
+const ACK: u8 = 0x10;
+const ECE: u8 = 0x40;
+
+/// Where a packet lies in the batch's buffer, cut to its IP total length.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Packet {
+    /// Bytes from the start of the buffer.
+    pub offset: usize,
+    /// Bytes of the packet.
+    pub len: usize,
+}
+
+/// The super-packets that the TUN device takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Caps {
+    /// TCP over IPv4.
+    pub tcp4: bool,
+    /// TCP over IPv6.
+    pub tcp6: bool,
+    /// UDP over either (`VIRTIO_NET_HDR_GSO_UDP_L4`, since Linux 6.2).
+    pub udp: bool,
+}
+
+/// Plans the writes of one batch at a time. About 10 KB, all of it here; a batch allocates nothing.
+#[derive(Clone, Debug)]
+pub struct Merger {
+    plans: [Plan; MAX_PACKETS],
+    count: usize,
+    members: [Member; MAX_PACKETS],
+    open: Open,
+}
+
+// What a worker's merger costs; it is part of the engine's memory bound.
+const _: () = assert!(size_of::<Merger>() <= 16 * 1024);
+
+/// One write: the virtio header, the first packet, and the payloads of those that follow it.
+#[derive(Clone, Debug)]
+pub struct Group<'a> {
+    /// The virtio header to write in front.
+    pub header: [u8; virtio::LEN],
+    /// The whole first packet in the batch's buffer; its headers are those of the super-packet.
+    pub first: Range<usize>,
+    /// Packets in this write.
+    pub packets: usize,
+    /// Bytes of this write without the virtio header.
+    pub bytes: usize,
+    members: &'a [Member; MAX_PACKETS],
+    head: u8,
+}
+
+/// A group while it grows and after.
+#[derive(Clone, Copy, Debug)]
+struct Plan {
+    header: [u8; virtio::LEN],
+    /// Index of the first packet in the batch, and of the one that joined last.
+    head: u8,
+    tail: u8,
+    packets: u8,
+    /// `None` for a packet that goes alone.
+    kind: Option<Kind>,
+    offset: usize,
+    /// Bytes of the first packet.
+    len: usize,
+    /// Bytes of all: the headers once, every payload.
+    bytes: usize,
+    /// Payload bytes of the first packet, which no other exceeds.
+    size: usize,
+    next_sequence: u32,
+    /// IPv4 identification stays the same from packet to packet, which is fine with DF (RFC 6864).
+    fixed_id: bool,
+    /// A packet with PSH joined.
+    push: bool,
+    /// The checksums of the first packet have been found right.
+    verified: bool,
+}
+
+/// The sort of packets in a group; a group has one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Kind {
+    version: Version,
+    protocol: u8,
+    /// Bytes of all headers: at most 40 of IP and 60 of TCP.
+    headers: u8,
+}
+
+/// The payload of a packet that joined a group, and who comes after it.
+#[derive(Clone, Copy, Debug)]
+struct Member {
+    offset: usize,
+    len: usize,
+    next: u8,
+}
+
+/// Groups that may still grow, the one opened first in front.
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    entries: [OpenFlow; OPEN_FLOWS],
+    count: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct OpenFlow {
+    flow: Flow,
+    plan: u8,
+}
+
+/// Fingerprints of a flow. Two flows with the same fingerprint merge less, never wrongly: equality
+/// of the header bytes decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Flow {
+    /// Of the two addresses.
+    hosts: u32,
+    /// Of addresses, protocol and ports.
+    ports: u32,
+}
+
+/// What a packet has to do with the flows before it.
+enum Kin {
+    /// May be merged with its flow.
+    Segment(Segment),
+    /// Belongs to this flow and goes alone.
+    Flow(Flow),
+    /// Goes alone and may belong to any flow between these hosts: a fragment, extension headers.
+    Hosts(u32),
+    /// Belongs to no flow that is ever merged.
+    Stranger,
+    /// Cannot be read.
+    Unknown,
+}
+
+/// What becomes of a packet that may be merged.
+enum Admission {
+    /// It joins this group.
+    Join(u8),
+    /// It starts a group.
+    New,
+    /// Its checksum is wrong.
+    Alone,
+}
+
+/// A packet that may be merged.
+#[derive(Clone, Copy)]
+struct Segment {
+    flow: Flow,
+    version: Version,
+    protocol: u8,
+    /// Offset of the transport header.
+    transport: usize,
+    /// Offset of the payload.
+    headers: usize,
+    /// Bytes of payload, at least one.
+    payload: usize,
+}
+
+impl Merger {
+    /// An empty plan.
+    pub const fn new() -> Merger {
+        Merger { plans: [Plan::EMPTY; MAX_PACKETS], count: 0, members: [Member::EMPTY; MAX_PACKETS], open: Open::EMPTY }
+    }
+
+    /// Plans the writes of one batch: `packets`, in the order they arrived, lie in `buf`. Rewrites
+    /// the headers of every packet that starts a group of two or more, and nothing else.
+    ///
+    /// # Panics
+    ///
+    /// With more than [`MAX_PACKETS`] packets, or one that lies outside `buf`: the caller cut them
+    /// out of `buf` itself.
+    pub fn plan(&mut self, buf: &mut [u8], packets: &[Packet], caps: Caps) {
+        assert!(packets.len() <= MAX_PACKETS, "a batch is no larger");
+        self.count = 0;
+        self.open.count = 0;
+        for (index, packet) in packets.iter().enumerate() {
+            self.place(buf, *packet, index as u8, caps);
+        }
+        for plan in &mut self.plans[..self.count] {
+            plan.finish(buf);
+        }
+    }
+
+    /// The writes of the batch planned last, in the order in which they keep every flow's order.
+    pub fn groups(&self) -> impl ExactSizeIterator<Item = Group<'_>> {
+        self.plans[..self.count].iter().map(|plan| Group {
+            header: plan.header,
+            first: plan.offset..plan.offset + plan.len,
+            packets: usize::from(plan.packets),
+            bytes: plan.bytes,
+            members: &self.members,
+            head: plan.head,
+        })
+    }
+
+    /// Finds the place of one packet: at the end of its flow's group, or in a new group.
+    fn place(&mut self, buf: &[u8], packet: Packet, index: u8, caps: Caps) {
+        match classify(packet.of(buf), caps) {
+            Kin::Segment(segment) => return self.place_segment(buf, packet, index, &segment),
+            Kin::Flow(flow) => self.open.close(flow),
+            Kin::Hosts(hosts) => self.open.close_hosts(hosts),
+            Kin::Stranger => {}
+            Kin::Unknown => self.open.count = 0,
+        }
+        self.start(Plan::alone(packet, index));
+    }
+
+    fn place_segment(&mut self, buf: &[u8], packet: Packet, index: u8, segment: &Segment) {
+        match self.admit(buf, packet, segment) {
+            Admission::Join(plan) => self.join(buf, packet, index, segment, plan),
+            Admission::New => {
+                self.open.close(segment.flow);
+                let plan = self.start(Plan::first(buf, packet, index, segment));
+                if !pushes(packet.of(buf), segment) {
+                    self.open.add(segment.flow, plan);
+                }
+            }
+            Admission::Alone => {
+                self.open.close(segment.flow);
+                self.start(Plan::alone(packet, index));
+            }
+        }
+    }
+
+    /// Decides with headers first; only a packet that would join is summed, and with the first one
+    /// to join also the one that started the group.
+    fn admit(&mut self, buf: &[u8], packet: Packet, segment: &Segment) -> Admission {
+        let Some(index) = self.open.find(segment.flow) else {
+            return Admission::New;
+        };
+        let plan = &mut self.plans[usize::from(index)];
+        if !plan.continues(buf, packet, segment) {
+            return Admission::New;
+        }
+        if !plan.verified {
+            plan.verified = verifies(plan.first_packet().of(buf), segment);
+        }
+        if !plan.verified {
+            return Admission::New;
+        }
+        if verifies(packet.of(buf), segment) { Admission::Join(index) } else { Admission::Alone }
+    }
+
+    fn join(&mut self, buf: &[u8], packet: Packet, index: u8, segment: &Segment, plan: u8) {
+        self.members[usize::from(index)] =
+            Member { offset: packet.offset + segment.headers, len: segment.payload, next: index };
+        let plan = &mut self.plans[usize::from(plan)];
+        self.members[usize::from(plan.tail)].next = index;
+        plan.tail = index;
+        plan.packets += 1;
+        plan.bytes += segment.payload;
+        plan.next_sequence = plan.next_sequence.wrapping_add(segment.payload as u32);
+        plan.push = pushes(packet.of(buf), segment);
+        if plan.push || segment.payload < plan.size {
+            self.open.close(segment.flow);
+        }
+    }
+
+    fn start(&mut self, plan: Plan) -> u8 {
+        let index = self.count;
+        self.plans[index] = plan;
+        self.count += 1;
+        index as u8
+    }
+}
+
+impl Default for Merger {
+    fn default() -> Merger {
+        Merger::new()
+    }
+}
+
+impl Group<'_> {
+    /// Where the payloads of the packets after the first lie in the batch's buffer, in order.
+    pub fn payloads(&self) -> impl ExactSizeIterator<Item = Range<usize>> {
+        let mut at = self.head;
+        (1..self.packets).map(move |_| {
+            at = self.members[usize::from(at)].next;
+            let member = self.members[usize::from(at)];
+            member.offset..member.offset + member.len
+        })
+    }
+}
+
+impl Packet {
+    #[inline]
+    fn of(self, buf: &[u8]) -> &[u8] {
+        &buf[self.offset..self.offset + self.len]
+    }
+}
+
+impl Plan {
+    const EMPTY: Plan = Plan {
+        header: [0; virtio::LEN],
+        head: 0,
+        tail: 0,
+        packets: 0,
+        kind: None,
+        offset: 0,
+        len: 0,
+        bytes: 0,
+        size: 0,
+        next_sequence: 0,
+        fixed_id: false,
+        push: false,
+        verified: false,
+    };
+
+    /// A group that never grows.
+    fn alone(packet: Packet, index: u8) -> Plan {
+        Plan {
+            head: index,
+            tail: index,
+            packets: 1,
+            offset: packet.offset,
+            len: packet.len,
+            bytes: packet.len,
+            ..Plan::EMPTY
+        }
+    }
+
+    /// A group that others may join.
+    fn first(buf: &[u8], packet: Packet, index: u8, segment: &Segment) -> Plan {
+        let next_sequence = match segment.protocol {
+            TCP => be32(packet.of(buf), segment.transport + 4).wrapping_add(segment.payload as u32),
+            _ => 0,
+        };
+        Plan { size: segment.payload, next_sequence, kind: Some(Kind::of(segment)), ..Plan::alone(packet, index) }
+    }
+
+    fn first_packet(&self) -> Packet {
+        Packet { offset: self.offset, len: self.len }
+    }
+
+    /// Whether the headers of `packet` make it the next one of this group. Settles with the second
+    /// packet whether the IPv4 identification counts or stays.
+    fn continues(&mut self, buf: &[u8], packet: Packet, segment: &Segment) -> bool {
+        let (first, other) = (self.first_packet().of(buf), packet.of(buf));
+        let fits = self.kind == Some(Kind::of(segment))
+            && segment.payload <= self.size
+            && self.bytes + segment.payload <= LONGEST;
+        fits && same_network(first, other, segment.version)
+            && match segment.protocol {
+                TCP => self.continues_tcp(first, other, segment),
+                _ => self.continues_udp(first, other, segment),
+            }
+            && (segment.version == Version::V6 || self.continues_id(first, other))
+    }
+
+    fn continues_tcp(&self, first: &[u8], other: &[u8], segment: &Segment) -> bool {
+        let first = &first[segment.transport..segment.headers];
+        let other = &other[segment.transport..segment.headers];
+        // Ports; acknowledged sequence and header length; window; urgent pointer and options.
+        be32(other, 4) == self.next_sequence
+            && first[..4] == other[..4]
+            && first[8..13] == other[8..13]
+            && first[TCP_FLAGS] == other[TCP_FLAGS] & !PSH
+            && first[14..16] == other[14..16]
+            && first[18..] == other[18..]
+    }
+
+    fn continues_udp(&self, first: &[u8], other: &[u8], segment: &Segment) -> bool {
+        let ports = segment.transport..segment.transport + 4;
+        usize::from(self.packets) < UDP_SEGMENTS && first[ports.clone()] == other[ports]
+    }
+
+    /// The kernel's rule (`inet_gro_flush`): identifications count up, or with DF all are equal.
+    fn continues_id(&mut self, first: &[u8], other: &[u8]) -> bool {
+        let distance = be16(other, 4).wrapping_sub(be16(first, 4));
+        if self.packets == 1 {
+            self.fixed_id = distance == 0 && be16(first, 6) & DONT_FRAGMENT != 0;
+        }
+        distance == if self.fixed_id { 0 } else { u16::from(self.packets) }
+    }
+
+    /// Makes the headers of the first packet those of the super-packet.
+    fn finish(&mut self, buf: &mut [u8]) {
+        let (Some(kind), 2..) = (self.kind, self.packets) else {
+            return;
+        };
+        let first = &mut buf[self.offset..self.offset + self.len];
+        let transport = kind.transport();
+        let headers = self.len - self.size;
+        ip::set_total_len(first, kind.version, self.bytes);
+
+        let addresses = ip::addresses(first, kind.version);
+        let sum = checksum::pseudo_header(addresses, kind.protocol, self.bytes - transport);
+        let offset = match kind.protocol {
+            TCP => TCP_CHECKSUM,
+            _ => UDP_CHECKSUM,
+        };
+        match kind.protocol {
+            TCP if self.push => first[transport + TCP_FLAGS] |= PSH,
+            TCP => {}
+            _ => put16(first, transport + 4, (self.bytes - transport) as u16),
+        }
+        put16(first, transport + offset, sum.fold());
+        self.header = Header {
+            flags: virtio::NEEDS_CSUM,
+            gso: kind.gso(),
+            ecn: false,
+            hdr_len: headers as u16,
+            gso_size: self.size as u16,
+            csum_start: transport as u16,
+            csum_offset: offset as u16,
+        }
+        .encode();
+    }
+}
+
+impl Kind {
+    fn of(segment: &Segment) -> Kind {
+        Kind { version: segment.version, protocol: segment.protocol, headers: segment.headers as u8 }
+    }
+
+    /// Only packets without options and extension headers are merged.
+    fn transport(self) -> usize {
+        match self.version {
+            Version::V4 => V4_HEADER,
+            Version::V6 => V6_HEADER,
+        }
+    }
+
+    fn gso(self) -> Gso {
+        match (self.protocol, self.version) {
+            (TCP, Version::V4) => Gso::TcpV4,
+            (TCP, Version::V6) => Gso::TcpV6,
+            _ => Gso::UdpL4,
+        }
+    }
+}
+
+impl Member {
+    const EMPTY: Member = Member { offset: 0, len: 0, next: 0 };
+}
+
+impl Open {
+    const EMPTY: Open =
+        Open { entries: [OpenFlow { flow: Flow { hosts: 0, ports: 0 }, plan: 0 }; OPEN_FLOWS], count: 0 };
+
+    fn find(&self, flow: Flow) -> Option<u8> {
+        let entries = &self.entries[..self.count];
+        entries.iter().find(|entry| entry.flow == flow).map(|entry| entry.plan)
+    }
+
+    /// Opens a group; the one opened first makes room. Its flow starts a new one when it comes
+    /// again, behind it.
+    fn add(&mut self, flow: Flow, plan: u8) {
+        if self.count == OPEN_FLOWS {
+            self.retain(|index, _| index > 0);
+        }
+        self.entries[self.count] = OpenFlow { flow, plan };
+        self.count += 1;
+    }
+
+    fn close(&mut self, flow: Flow) {
+        self.retain(|_, entry| entry.flow != flow);
+    }
+
+    fn close_hosts(&mut self, hosts: u32) {
+        self.retain(|_, entry| entry.flow.hosts != hosts);
+    }
+
+    fn retain(&mut self, keep: impl Fn(usize, &OpenFlow) -> bool) {
+        let mut kept = 0;
+        for index in 0..self.count {
+            let entry = self.entries[index];
+            if keep(index, &entry) {
+                self.entries[kept] = entry;
+                kept += 1;
+            }
+        }
+        self.count = kept;
+    }
+}
+
+/// Reads a packet as far as merging needs.
+fn classify(packet: &[u8], caps: Caps) -> Kin {
+    let Ok(ip) = ip::parse(packet) else {
+        return Kin::Unknown;
+    };
+    let hosts = fingerprint(ip::addresses(packet, ip.version), 0);
+    let extended = ip.version == Version::V6 && ip::is_extension(ip.protocol);
+    if ip.fragment || extended || ip.total_len != packet.len() {
+        return Kin::Hosts(hosts);
+    }
+    if !matches!(ip.protocol, TCP | UDP) {
+        return Kin::Stranger;
+    }
+    let Some(ports) = packet[ip.transport..].first_chunk::<4>() else {
+        return Kin::Hosts(hosts);
+    };
+    let flow = Flow { hosts, ports: fingerprint(ports, hosts ^ u32::from(ip.protocol)) };
+    segment(packet, &ip, flow, caps).map_or(Kin::Flow(flow), Kin::Segment)
+}
+
+/// The packet as one that may be merged, or `None` if it has to go alone.
+fn segment(packet: &[u8], ip: &Ip, flow: Flow, caps: Caps) -> Option<Segment> {
+    let taken = match (ip.protocol, ip.version) {
+        (TCP, Version::V4) => caps.tcp4,
+        (TCP, Version::V6) => caps.tcp6,
+        _ => caps.udp,
+    };
+    // DF is the only bit of the IPv4 fragment word that a mergeable packet may have.
+    let plain = ip.version == Version::V6 || (ip.transport == V4_HEADER && be16(packet, 6) & !DONT_FRAGMENT == 0);
+    if !taken || !plain {
+        return None;
+    }
+    let transport = &packet[ip.transport..];
+    let header = match ip.protocol {
+        TCP => tcp_header(transport)?,
+        _ => udp_header(transport)?,
+    };
+    let payload = transport.len() - header;
+    (payload > 0).then_some(Segment {
+        flow,
+        version: ip.version,
+        protocol: ip.protocol,
+        transport: ip.transport,
+        headers: ip.transport + header,
+        payload,
+    })
+}
+
+/// Bytes of the header of a TCP segment whose flags allow merging: ACK, and PSH or ECE.
+fn tcp_header(transport: &[u8]) -> Option<usize> {
+    if transport.len() < TCP_HEADER {
+        return None;
+    }
+    let len = usize::from(transport[12] >> 4) * 4;
+    let flags = transport[TCP_FLAGS] & !(PSH | ECE);
+    (len >= TCP_HEADER && len <= transport.len() && flags == ACK).then_some(len)
+}
+
+/// Bytes of the header of a UDP datagram that fills its packet and has a checksum.
+fn udp_header(transport: &[u8]) -> Option<usize> {
+    if transport.len() < UDP_HEADER {
+        return None;
+    }
+    let whole = usize::from(be16(transport, 4)) == transport.len();
+    (whole && be16(transport, UDP_CHECKSUM) != 0).then_some(UDP_HEADER)
+}
+
+/// Whether two packets agree in every field of the IP header that a split restores from the first:
+/// all but lengths, identification and header checksum.
+fn same_network(first: &[u8], other: &[u8], version: Version) -> bool {
+    match version {
+        Version::V4 => first[..2] == other[..2] && first[6..10] == other[6..10] && first[12..20] == other[12..20],
+        Version::V6 => first[..4] == other[..4] && first[6..40] == other[6..40],
+    }
+}
+
+/// Whether this TCP segment ends its group.
+fn pushes(packet: &[u8], segment: &Segment) -> bool {
+    segment.protocol == TCP && packet[segment.transport + TCP_FLAGS] & PSH != 0
+}
+
+/// Whether the checksums of `packet`, laid out like `segment`, are right and in the form in which a
+/// split computes them: TCP and IPv4 send zero as zero, not as all ones.
+fn verifies(packet: &[u8], segment: &Segment) -> bool {
+    let (network, transport) = packet.split_at(segment.transport);
+    if segment.version == Version::V4 {
+        let sum = checksum::sum(network, Sum::ZERO).fold();
+        if sum != 0xffff || be16(network, 10) == 0xffff {
+            return false;
+        }
+    }
+    if segment.protocol == TCP && be16(transport, TCP_CHECKSUM) == 0xffff {
+        return false;
+    }
+    let addresses = ip::addresses(packet, segment.version);
+    let pseudo = checksum::pseudo_header(addresses, segment.protocol, transport.len());
+    checksum::sum(transport, pseudo).fold() == 0xffff
+}
+
+/// Mixes bytes, a multiple of four, into 32 bits.
+#[inline]
+fn fingerprint(bytes: &[u8], seed: u32) -> u32 {
+    let (words, _) = bytes.as_chunks::<4>();
+    words.iter().fold(seed, |mixed, word| (mixed.rotate_left(5) ^ u32::from_ne_bytes(*word)).wrapping_mul(0x9e37_79b1))
+}

@@ -1,0 +1,350 @@
+//! Split: one read from a TUN device with `IFF_VNET_HDR` and the offloads `TUN_F_CSUM`, `TSO4`,
+//! `TSO6`, `TSO_ECN`, `USO4`, `USO6` becomes ordinary packets, complete with checksums.
+//!
+//! [`Split::new`] checks everything it uses: whoever writes to the TUN device may lie, and a lie is
+//! a [`Malformed`], never a panic and never a read outside the packet. Segments are written one by
+//! one straight to where they will be sealed; payload is copied and summed in the same pass.
+//! Mirror image: [`crate::gro`].
+
+use crate::checksum::{self, Sum};
+use crate::ip::{self, Ip, V6_HEADER, Version, be16, be32, put16, put32};
+use crate::virtio::{Gso, Header};
+use crate::{Malformed, TCP, UDP};
+
+/// Bytes of a TCP header without options.
+pub(crate) const TCP_HEADER: usize = 20;
+/// Bytes of a UDP header.
+pub(crate) const UDP_HEADER: usize = 8;
+/// Offset of the checksum in a TCP header.
+pub(crate) const TCP_CHECKSUM: usize = 16;
+/// Offset of the checksum in a UDP header.
+pub(crate) const UDP_CHECKSUM: usize = 6;
+/// Offset of the flags in a TCP header.
+pub(crate) const TCP_FLAGS: usize = 13;
+
+pub(crate) const FIN: u8 = 0x01;
+pub(crate) const PSH: u8 = 0x08;
+pub(crate) const CWR: u8 = 0x80;
+
+/// What one read gave, ready to be written as ordinary packets.
+#[derive(Clone, Copy, Debug)]
+pub struct Split<'a> {
+    /// The packet, cut to its IP total length.
+    packet: &'a [u8],
+    work: Work,
+    /// Segments that will be written, at least one.
+    count: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Work {
+    /// The packet is complete.
+    Verbatim,
+    /// The sum from `start` to the end goes to `field`, which holds the pseudo-header sum.
+    Checksum { start: usize, field: usize },
+    /// The payload is cut.
+    Cut(Cut),
+}
+
+/// How a super-packet is cut.
+///
+/// The two sums hold what all segments have in common, so that no header is summed per segment:
+/// reading back bytes just written would also stall on the store.
+#[derive(Clone, Copy, Debug)]
+struct Cut {
+    version: Version,
+    protocol: Protocol,
+    /// Offset of the transport header.
+    transport: usize,
+    /// Bytes of all headers: where the payload starts.
+    headers: usize,
+    /// Payload bytes of every segment but the last.
+    size: usize,
+    /// The IPv4 header without total length, identification and checksum.
+    network_sum: Sum,
+    /// The pseudo-header and transport header without the length and the fields that [`write_tcp`] or
+    /// [`write_udp`] writes.
+    transport_sum: Sum,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Protocol {
+    Tcp,
+    Udp,
+}
+
+impl<'a> Split<'a> {
+    /// Checks `packet` against its virtio `header` and decides how to cut it.
+    ///
+    /// `hdr_len` is not used: a forwarded packet arrives with `hdr_len` covering its whole linear
+    /// area (`virtio_net_hdr_from_skb` reports `skb_headlen`), so the headers are measured.
+    /// Bytes after the IP total length are left out.
+    ///
+    /// # Errors
+    ///
+    /// Any [`Malformed`].
+    pub fn new(header: &Header, packet: &'a [u8]) -> Result<Split<'a>, Malformed> {
+        let ip = ip::parse(packet)?;
+        let packet = &packet[..ip.total_len];
+        let protocol = match header.gso {
+            Gso::None if header.needs_checksum() => return Self::checksum(header, &ip, packet),
+            Gso::None => return Ok(Self::single(packet, Work::Verbatim)),
+            Gso::TcpV4 if ip.version == Version::V4 => Protocol::Tcp,
+            Gso::TcpV6 if ip.version == Version::V6 => Protocol::Tcp,
+            Gso::UdpL4 => Protocol::Udp,
+            Gso::TcpV4 | Gso::TcpV6 => return Err(Malformed::Offload),
+        };
+        Self::cut(header, &ip, packet, protocol)
+    }
+
+    /// How many packets come out; at least one, and not bounded by anything but the packet.
+    #[inline]
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Bytes of packet `i`.
+    ///
+    /// # Panics
+    ///
+    /// When `i` is not below [`Split::count`].
+    #[inline]
+    pub fn len(&self, i: usize) -> usize {
+        assert!(i < self.count, "the caller stops at count()");
+        match self.work {
+            Work::Verbatim | Work::Checksum { .. } => self.packet.len(),
+            Work::Cut(cut) => {
+                let rest = self.packet.len() - cut.headers - i * cut.size;
+                cut.headers + rest.min(cut.size)
+            }
+        }
+    }
+
+    /// Always false: there is at least one packet.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// Bytes of the first packet, and of every other one but the last, which may be shorter.
+    #[inline]
+    pub fn first_len(&self) -> usize {
+        self.len(0)
+    }
+
+    /// Writes packet `i` to the start of `dst` and returns its length.
+    ///
+    /// # Panics
+    ///
+    /// When `i` is not below [`Split::count`] or `dst` is shorter than [`Split::len`].
+    #[inline]
+    pub fn write(&self, i: usize, dst: &mut [u8]) -> usize {
+        let len = self.len(i);
+        let dst = &mut dst[..len];
+        match self.work {
+            Work::Verbatim => dst.copy_from_slice(self.packet),
+            Work::Checksum { start, field } => self.write_checksum(start, field, dst),
+            Work::Cut(cut) => self.write_segment(&cut, i, dst),
+        }
+        len
+    }
+
+    fn single(packet: &'a [u8], work: Work) -> Split<'a> {
+        Split { packet, work, count: 1 }
+    }
+
+    /// A packet that only misses its checksum, of whatever transport protocol.
+    fn checksum(header: &Header, ip: &Ip, packet: &'a [u8]) -> Result<Split<'a>, Malformed> {
+        let start = usize::from(header.csum_start);
+        let field = start + usize::from(header.csum_offset);
+        if start < ip.transport || field + 2 > packet.len() {
+            return Err(Malformed::Checksum);
+        }
+        Ok(Self::single(packet, Work::Checksum { start, field }))
+    }
+
+    fn cut(header: &Header, ip: &Ip, packet: &'a [u8], protocol: Protocol) -> Result<Split<'a>, Malformed> {
+        if header.gso_size == 0 {
+            return Err(Malformed::Segment);
+        }
+        let transport = transport_offset(header, ip, packet, protocol)?;
+        let headers = transport + transport_len(&packet[transport..], protocol)?;
+        let size = usize::from(header.gso_size);
+        let pseudo = pseudo(header, ip, packet, transport, protocol);
+        let cut = Cut {
+            version: ip.version,
+            protocol,
+            transport,
+            headers,
+            size,
+            network_sum: network_sum(&packet[..ip.transport], ip.version),
+            transport_sum: pseudo.join(transport_sum(&packet[transport..headers], protocol)),
+        };
+        Ok(Split { packet, work: Work::Cut(cut), count: (packet.len() - headers).div_ceil(size).max(1) })
+    }
+
+    fn write_checksum(&self, start: usize, field: usize, dst: &mut [u8]) {
+        dst[..start].copy_from_slice(&self.packet[..start]);
+        let sum = checksum::copy_and_sum(&self.packet[start..], &mut dst[start..], Sum::ZERO);
+        let checksum = match field - start {
+            UDP_CHECKSUM => sum.udp_checksum(),
+            _ => sum.checksum(),
+        };
+        put16(dst, field, checksum);
+    }
+
+    fn write_segment(&self, cut: &Cut, i: usize, dst: &mut [u8]) {
+        let from = i * cut.size;
+        let (headers, payload) = dst.split_at_mut(cut.headers);
+        let source = &self.packet[cut.headers + from..][..payload.len()];
+        let payload_sum = checksum::copy_and_sum(source, payload, Sum::ZERO);
+
+        headers.copy_from_slice(&self.packet[..cut.headers]);
+        let (network, transport) = headers.split_at_mut(cut.transport);
+        cut.write_network(network, i, cut.headers + payload.len());
+        let len = transport.len() + payload.len();
+        let sum = cut.transport_sum.join(payload_sum).long(len as u32);
+        match cut.protocol {
+            Protocol::Tcp => write_tcp(transport, from, i + 1 == self.count, sum),
+            Protocol::Udp => write_udp(transport, len, sum),
+        }
+    }
+}
+
+impl Cut {
+    /// Every segment is a packet of its own with the next identification, with and without DF, as
+    /// in the kernel's `inet_gso_segment`.
+    #[inline]
+    fn write_network(&self, header: &mut [u8], i: usize, total_len: usize) {
+        match self.version {
+            Version::V4 => {
+                let total_len = total_len as u16;
+                let id = be16(header, 4).wrapping_add(i as u16);
+                put16(header, 2, total_len);
+                put16(header, 4, id);
+                let sum = self.network_sum.word(total_len).word(id);
+                put16(header, 10, sum.checksum());
+            }
+            Version::V6 => put16(header, 4, (total_len - V6_HEADER) as u16),
+        }
+    }
+}
+
+/// Makes a copy of the super-packet's TCP header that of the segment whose payload starts `from`
+/// bytes into it: FIN and PSH belong to the last one, CWR to the first.
+#[inline]
+fn write_tcp(header: &mut [u8], from: usize, last: bool, sum: Sum) {
+    let sequence = be32(header, 4).wrapping_add(from as u32);
+    let mut flags = be16(header, TCP_FLAGS - 1);
+    if from > 0 {
+        flags &= !u16::from(CWR);
+    }
+    if !last {
+        flags &= !u16::from(FIN | PSH);
+    }
+    put32(header, 4, sequence);
+    put16(header, TCP_FLAGS - 1, flags);
+    put16(header, TCP_CHECKSUM, sum.long(sequence).word(flags).checksum());
+}
+
+/// Makes a copy of the super-packet's UDP header that of a datagram of `len` bytes, header included.
+#[inline]
+fn write_udp(header: &mut [u8], len: usize, sum: Sum) {
+    let len = len as u16;
+    put16(header, 4, len);
+    put16(header, UDP_CHECKSUM, sum.word(len).udp_checksum());
+}
+
+/// The sum of what [`Cut::write_network`] leaves as it is.
+fn network_sum(header: &[u8], version: Version) -> Sum {
+    match version {
+        Version::V4 => {
+            checksum::sum(header, Sum::ZERO).without(be16(header, 2)).without(be16(header, 4)).without(be16(header, 10))
+        }
+        Version::V6 => Sum::ZERO,
+    }
+}
+
+/// The sum of what [`write_tcp`] or [`write_udp`] leaves as it is.
+fn transport_sum(header: &[u8], protocol: Protocol) -> Sum {
+    let sum = checksum::sum(header, Sum::ZERO).without(be16(header, protocol.checksum()));
+    match protocol {
+        Protocol::Tcp => sum.without(be16(header, 4)).without(be16(header, 6)).without(be16(header, TCP_FLAGS - 1)),
+        Protocol::Udp => sum.without(be16(header, 4)),
+    }
+}
+
+/// Where the transport header of a super-packet starts.
+///
+/// With `NEEDS_CSUM` it is where summing starts, which must agree with the IP header: directly
+/// behind it, or at the end of the chain of IPv6 extension headers. A super-packet without it was
+/// verified by a network card (`DATA_VALID`) and forwarded; there only the IP header tells.
+fn transport_offset(header: &Header, ip: &Ip, packet: &[u8], protocol: Protocol) -> Result<usize, Malformed> {
+    if ip.fragment {
+        return Err(Malformed::Offload);
+    }
+    let (upper, offset) = match ip.version {
+        Version::V6 if ip::is_extension(ip.protocol) => {
+            let upper = ip::upper_layer_v6(packet).ok_or(Malformed::Truncated)?;
+            (upper.protocol, upper.offset)
+        }
+        _ => (ip.protocol, ip.transport),
+    };
+    if upper != protocol.number() {
+        return Err(Malformed::Offload);
+    }
+    if offset > packet.len() {
+        return Err(Malformed::Truncated);
+    }
+    let told = (usize::from(header.csum_start), usize::from(header.csum_offset));
+    if header.needs_checksum() && told != (offset, protocol.checksum()) {
+        return Err(Malformed::Checksum);
+    }
+    Ok(offset)
+}
+
+/// Bytes of the transport header at the start of `transport`.
+fn transport_len(transport: &[u8], protocol: Protocol) -> Result<usize, Malformed> {
+    let (least, len) = match protocol {
+        Protocol::Tcp if transport.len() < TCP_HEADER => return Err(Malformed::Truncated),
+        Protocol::Tcp => (TCP_HEADER, usize::from(transport[12] >> 4) * 4),
+        Protocol::Udp => (UDP_HEADER, UDP_HEADER),
+    };
+    if len < least {
+        return Err(Malformed::Length);
+    }
+    if len > transport.len() {
+        return Err(Malformed::Truncated);
+    }
+    Ok(len)
+}
+
+/// The pseudo-header sum without its length.
+///
+/// With `NEEDS_CSUM` it stands in the checksum field, with the length of the super-packet in it;
+/// taking it from there is also right behind a routing header, where the destination that counts
+/// is not the one in the IP header (RFC 8200 section 8.1).
+fn pseudo(header: &Header, ip: &Ip, packet: &[u8], transport: usize, protocol: Protocol) -> Sum {
+    if !header.needs_checksum() {
+        let addresses = ip::addresses(packet, ip.version);
+        return checksum::pseudo_header(addresses, protocol.number(), 0);
+    }
+    let len = (packet.len() - transport) as u16;
+    Sum::ZERO.word(be16(packet, transport + protocol.checksum())).without(len)
+}
+
+impl Protocol {
+    const fn number(self) -> u8 {
+        match self {
+            Protocol::Tcp => TCP,
+            Protocol::Udp => UDP,
+        }
+    }
+
+    const fn checksum(self) -> usize {
+        match self {
+            Protocol::Tcp => TCP_CHECKSUM,
+            Protocol::Udp => UDP_CHECKSUM,
+        }
+    }
+}

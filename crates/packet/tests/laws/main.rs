@@ -1,0 +1,9 @@
+//! The laws of this crate, on packets made by builders that share no code with it.
+
+mod checksum;
+mod ecn;
+mod hostile;
+mod icmp;
+mod merge;
+mod packets;
+mod split;

@@ -1,0 +1,344 @@
+//! What the data path tells the timers, without locks and nearly without wake-ups (paper section
+//! 6.5).
+//!
+//! The data path stamps; the slow path reads the stamps when its timer fires and arms for later
+//! if they have moved. The data path wakes it only when a timer must start from rest. The
+//! decisions are `device`'s; no clock is read here.
+//!
+//! # Why no arm is lost
+//!
+//! `armed` is the moment by which somebody has promised that the slow path will look at the peer.
+//! The data path first writes its stamp, then reads `armed`, and if that is too late lowers it and
+//! wakes. The slow path first writes `armed`, then reads the stamps again, and if they ask for an
+//! earlier moment starts over. All four accesses are `SeqCst`, hence in one order: whichever side
+//! comes second sees the other's write. `requested` and `watching` are the same bargain for
+//! handshakes.
+
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::time::Duration;
+
+use crate::Boottime;
+use crate::constants::{KEEPALIVE_TIMEOUT, NEW_HANDSHAKE_TIMEOUT, REKEY_TIMEOUT_JITTER};
+
+/// Whether the slow path has to look at the peer (`Device::woken`).
+#[must_use]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wake {
+    /// It will look in time anyway.
+    No,
+    /// It must be woken.
+    SlowPath,
+}
+
+/// One peer's stamps, shared between the data path and the slow path.
+///
+/// The data path calls one method per batch, not per packet.
+pub struct Activity {
+    /// By when the slow path will look (see above).
+    armed: AtomicU64,
+    /// When data was received first since we last sent; zero if it was not.
+    keepalive_since: AtomicU64,
+    /// More data was received while a keepalive was due.
+    another_keepalive: AtomicBool,
+    /// When data was sent first since we last received; zero if it was not.
+    unanswered_since: AtomicU64,
+    /// When an authenticated packet passed last, in either direction.
+    last: AtomicU64,
+    /// A handshake is wanted.
+    requested: AtomicBool,
+    /// The slow path is busy with a handshake and will look at `requested` before it stops.
+    watching: AtomicBool,
+}
+
+impl Default for Activity {
+    fn default() -> Self {
+        Self {
+            armed: AtomicU64::new(Boottime::NEVER.0),
+            keepalive_since: AtomicU64::new(0),
+            another_keepalive: AtomicBool::new(false),
+            unanswered_since: AtomicU64::new(0),
+            last: AtomicU64::new(0),
+            requested: AtomicBool::new(false),
+            watching: AtomicBool::new(false),
+        }
+    }
+}
+
+impl Activity {
+    /// Stamps that nothing has happened yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Authenticated packets were sent; `data` if at least one was not a keepalive.
+    pub fn sent(&self, now: Boottime, data: bool) -> Wake {
+        self.note_sent(now);
+        if !data || !arm(&self.unanswered_since, now) {
+            return Wake::No;
+        }
+        // The slow path adds the jitter; looking at the latest moment that it could choose is
+        // in time for all of them.
+        self.promise(now.after(NEW_HANDSHAKE_TIMEOUT + REKEY_TIMEOUT_JITTER))
+    }
+
+    /// Authenticated packets were received; `data` if at least one was not a keepalive.
+    pub fn received(&self, now: Boottime, data: bool) -> Wake {
+        self.note_received(now);
+        if !data {
+            return Wake::No;
+        }
+        if !arm(&self.keepalive_since, now) {
+            // The load keeps the line shared while the flag is up.
+            if !self.another_keepalive.load(Ordering::Relaxed) {
+                self.another_keepalive.store(true, Ordering::Relaxed);
+            }
+            return Wake::No;
+        }
+        self.promise(now.after(KEEPALIVE_TIMEOUT))
+    }
+
+    /// Packets wait for a session, or the session needs a new handshake. Asking again while a
+    /// request is pending costs one load and wakes nobody.
+    pub fn want_handshake(&self, _now: Boottime) -> Wake {
+        if self.requested.load(Ordering::Relaxed) || self.requested.swap(true, Ordering::SeqCst) {
+            return Wake::No;
+        }
+        if self.watching.load(Ordering::SeqCst) { Wake::No } else { Wake::SlowPath }
+    }
+
+    fn promise(&self, deadline: Boottime) -> Wake {
+        if self.armed.load(Ordering::SeqCst) > deadline.0
+            && self.armed.fetch_min(deadline.0, Ordering::SeqCst) > deadline.0
+        {
+            Wake::SlowPath
+        } else {
+            Wake::No
+        }
+    }
+}
+
+/// The slow path's side.
+impl Activity {
+    /// An authenticated message was sent, be it data or handshake.
+    pub(crate) fn note_sent(&self, now: Boottime) {
+        self.last.store(now.0, Ordering::Relaxed);
+        disarm(&self.keepalive_since);
+    }
+
+    /// An authenticated message was received, be it data or handshake.
+    pub(crate) fn note_received(&self, now: Boottime) {
+        self.last.store(now.0, Ordering::Relaxed);
+        disarm(&self.unanswered_since);
+    }
+
+    /// Publishes by when the slow path will look, and whether it is busy with a handshake.
+    /// The stamps must be read again afterwards.
+    pub(crate) fn publish(&self, armed: Boottime, watching: bool) {
+        self.armed.store(armed.0, Ordering::SeqCst);
+        self.watching.store(watching, Ordering::SeqCst);
+    }
+
+    /// Whether a handshake is wanted.
+    pub(crate) fn requested(&self) -> bool {
+        self.requested.load(Ordering::SeqCst)
+    }
+
+    /// Takes the request for a handshake; whoever asks afterwards makes a new one.
+    pub(crate) fn take_request(&self) -> bool {
+        self.requested.swap(false, Ordering::SeqCst)
+    }
+
+    /// When a passive keepalive is due.
+    pub(crate) fn keepalive_due(&self) -> Option<Boottime> {
+        due(&self.keepalive_since, KEEPALIVE_TIMEOUT)
+    }
+
+    /// Takes a passive keepalive that is due; false if a packet was sent in the meantime.
+    pub(crate) fn take_keepalive(&self, now: Boottime) -> bool {
+        take(&self.keepalive_since, now, KEEPALIVE_TIMEOUT)
+    }
+
+    /// After a passive keepalive: makes another one due if more data had been received.
+    pub(crate) fn repeat_keepalive(&self, now: Boottime) {
+        if self.another_keepalive.swap(false, Ordering::Relaxed) {
+            arm(&self.keepalive_since, now);
+        }
+    }
+
+    /// Makes no passive keepalive due until data is received again.
+    pub(crate) fn drop_keepalive(&self) {
+        disarm(&self.keepalive_since);
+    }
+
+    /// When the peer has been silent for too long after data was sent.
+    pub(crate) fn silence_due(&self, jitter: Duration) -> Option<Boottime> {
+        due(&self.unanswered_since, NEW_HANDSHAKE_TIMEOUT + jitter)
+    }
+
+    /// Takes the silence that is due; false if something was received in the meantime.
+    pub(crate) fn take_silence(&self, now: Boottime, jitter: Duration) -> bool {
+        take(&self.unanswered_since, now, NEW_HANDSHAKE_TIMEOUT + jitter)
+    }
+
+    /// When an authenticated packet passed last.
+    pub(crate) fn last(&self) -> Boottime {
+        Boottime(self.last.load(Ordering::Relaxed))
+    }
+
+    /// Starts the time between persistent keepalives.
+    pub(crate) fn touch(&self, now: Boottime) {
+        self.last.store(now.0, Ordering::Relaxed);
+    }
+
+    /// Forgets everything that is due or wanted.
+    pub(crate) fn rest(&self) {
+        disarm(&self.keepalive_since);
+        disarm(&self.unanswered_since);
+        self.another_keepalive.store(false, Ordering::Relaxed);
+        self.requested.store(false, Ordering::SeqCst);
+        self.publish(Boottime::NEVER, false);
+    }
+}
+
+/// Sets the stamp if it is at rest; true if this call did.
+fn arm(stamp: &AtomicU64, now: Boottime) -> bool {
+    // The load spares the compare-and-swap for all batches but the first of a train.
+    stamp.load(Ordering::Relaxed) == 0
+        && stamp.compare_exchange(0, now.0.max(1), Ordering::SeqCst, Ordering::Relaxed).is_ok()
+}
+
+fn disarm(stamp: &AtomicU64) {
+    if stamp.load(Ordering::Relaxed) != 0 {
+        stamp.store(0, Ordering::SeqCst);
+    }
+}
+
+fn due(stamp: &AtomicU64, delay: Duration) -> Option<Boottime> {
+    match stamp.load(Ordering::SeqCst) {
+        0 => None,
+        since => Some(Boottime(since).after(delay)),
+    }
+}
+
+fn take(stamp: &AtomicU64, now: Boottime, delay: Duration) -> bool {
+    let since = stamp.load(Ordering::SeqCst);
+    since != 0
+        && Boottime(since).after(delay) <= now
+        && stamp.compare_exchange(since, 0, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use super::*;
+    use std::sync::Barrier;
+    use std::sync::atomic::AtomicUsize;
+
+    fn at(secs: u64) -> Boottime {
+        Boottime::from_secs(1000 + secs)
+    }
+
+    #[test]
+    fn only_the_batch_that_starts_a_timer_wakes() {
+        let activity = Activity::new();
+        assert_eq!(activity.received(at(0), true), Wake::SlowPath);
+        assert_eq!(activity.received(at(1), true), Wake::No);
+        // The timer was promised for 10 s; whatever starts later is in time by itself.
+        assert_eq!(activity.sent(at(2), true), Wake::No);
+        assert_eq!(activity.received(at(3), true), Wake::No);
+        activity.publish(Boottime::NEVER, false);
+        activity.note_received(at(4));
+        assert_eq!(activity.sent(at(5), true), Wake::SlowPath);
+    }
+
+    #[test]
+    fn keepalives_start_no_timer() {
+        let activity = Activity::new();
+        assert_eq!(activity.received(at(0), false), Wake::No);
+        assert_eq!(activity.sent(at(0), false), Wake::No);
+        assert_eq!((activity.keepalive_due(), activity.silence_due(Duration::ZERO)), (None, None));
+        assert_eq!(activity.last(), at(0));
+    }
+
+    #[test]
+    fn sending_ends_the_keepalive_and_receiving_ends_the_silence() {
+        let activity = Activity::new();
+        let _ = activity.received(at(0), true);
+        assert_eq!(activity.keepalive_due(), Some(at(10)));
+        let _ = activity.sent(at(1), true);
+        assert_eq!((activity.keepalive_due(), activity.silence_due(Duration::ZERO)), (None, Some(at(16))));
+        let _ = activity.received(at(2), false);
+        assert_eq!(activity.silence_due(Duration::ZERO), None);
+    }
+
+    #[test]
+    fn what_is_due_is_taken_once_and_not_early() {
+        let activity = Activity::new();
+        let _ = activity.received(at(0), true);
+        assert!(!activity.take_keepalive(at(9)));
+        assert!(activity.take_keepalive(at(10)));
+        assert!(!activity.take_keepalive(at(11)));
+        activity.repeat_keepalive(at(11));
+        assert_eq!(activity.keepalive_due(), None, "no more data had been received");
+        let _ = activity.received(at(20), true);
+        let _ = activity.received(at(21), true);
+        assert!(activity.take_keepalive(at(30)));
+        activity.repeat_keepalive(at(30));
+        assert_eq!(activity.keepalive_due(), Some(at(40)));
+    }
+
+    #[test]
+    fn one_request_is_pending_at_a_time() {
+        let activity = Activity::new();
+        assert_eq!(activity.want_handshake(at(0)), Wake::SlowPath);
+        assert_eq!(activity.want_handshake(at(0)), Wake::No);
+        assert!(activity.take_request() && !activity.take_request());
+        activity.publish(Boottime::NEVER, true);
+        assert_eq!(activity.want_handshake(at(1)), Wake::No, "the slow path will see it");
+        assert!(activity.requested());
+    }
+
+    /// Runs the data path and the slow path against each other, many times, and checks that
+    /// nobody's stamp is left without somebody who looks at it in time.
+    #[test]
+    fn no_arm_is_lost_in_a_race() {
+        let activity = Activity::new();
+        let barrier = Barrier::new(2);
+        let woken = AtomicUsize::new(0);
+        const ROUNDS: u64 = 20_000;
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in 0..ROUNDS {
+                    barrier.wait();
+                    let data = activity.received(at(round * 100), true);
+                    let request = activity.want_handshake(at(round * 100));
+                    let wakes = [data, request].into_iter().filter(|&wake| wake == Wake::SlowPath).count();
+                    woken.store(wakes, Ordering::SeqCst);
+                    barrier.wait();
+                }
+            });
+            for round in 0..ROUNDS {
+                // At rest after the previous round, or, every other time, in a handshake.
+                activity.rest();
+                activity.publish(Boottime::NEVER, round % 2 == 1);
+                barrier.wait();
+                // The slow path's loop: publish, then read again.
+                let mut due = activity.keepalive_due();
+                let saw_request = loop {
+                    activity.publish(due.unwrap_or(Boottime::NEVER), false);
+                    let requested = activity.requested();
+                    let again = activity.keepalive_due();
+                    if again == due {
+                        break requested;
+                    }
+                    due = again;
+                };
+                barrier.wait();
+                let wakes = woken.load(Ordering::SeqCst);
+                assert!(due == Some(at(round * 100 + 10)) || wakes > 0, "round {round}: an arm is lost");
+                assert!(saw_request || wakes > 0, "round {round}: a request is lost");
+            }
+        });
+    }
+}

@@ -1,0 +1,95 @@
+//! Every constant of the protocol, in one place, each with its source.
+//!
+//! "Paper" is the WireGuard white paper; "kernel" is what the Linux kernel's module does where the
+//! paper leaves it open.
+
+use core::time::Duration;
+
+/// Bytes of a handshake initiation (paper section 5.4.2).
+pub const INITIATION_LEN: usize = 148;
+/// Bytes of a handshake response (paper section 5.4.3).
+pub const RESPONSE_LEN: usize = 92;
+/// Bytes of a cookie reply (paper section 5.4.7).
+pub const COOKIE_LEN: usize = 64;
+/// Bytes of the smallest data message: header and tag, a keepalive (paper section 5.4.6).
+pub const DATA_MIN_LEN: usize = 32;
+
+/// A new handshake is started on sending after this many messages (paper section 6.1).
+pub const REKEY_AFTER_MESSAGES: u64 = 1 << 60;
+/// Nothing is sealed or opened with a counter at or above this. The paper's 2^64 - 2^13 - 1 in
+/// section 6.1 leaves room for the window; the kernel subtracts its usable window and one.
+pub const REJECT_AFTER_MESSAGES: u64 = u64::MAX - REPLAY_USABLE - 1;
+/// Age at which the initiator starts a new handshake when it sends (paper section 6.2).
+pub const REKEY_AFTER_TIME: Duration = Duration::from_secs(120);
+/// Age from which a session neither seals nor opens (paper section 6.2).
+pub const REJECT_AFTER_TIME: Duration = Duration::from_secs(180);
+/// An initiation is repeated after this time without a response, and at most one is sent per peer
+/// in this time (paper section 6.4).
+pub const REKEY_TIMEOUT: Duration = Duration::from_secs(5);
+/// Jitter on top of [`REKEY_TIMEOUT`] and [`NEW_HANDSHAKE_TIMEOUT`]: up to a third of a second
+/// (paper section 6.1; kernel: HZ / 3).
+pub const REKEY_TIMEOUT_JITTER: Duration = Duration::from_millis(333);
+/// Data was received and nothing sent for this long: send an empty packet (paper section 6.5).
+pub const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Data was sent and nothing received for this long (plus jitter): start a new handshake (paper
+/// section 6.5: KEEPALIVE_TIMEOUT + REKEY_TIMEOUT).
+pub const NEW_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(15);
+/// Age at which the initiator starts a new handshake on receiving, so that a one-way flow never
+/// meets [`REJECT_AFTER_TIME`] (paper section 6.2: 180 - 10 - 5).
+pub const REKEY_ON_RECEIVE_TIME: Duration = Duration::from_secs(165);
+/// Key material is wiped this long after the last session was made (paper section 6.3: three
+/// times REJECT_AFTER_TIME).
+pub const WIPE_TIME: Duration = Duration::from_secs(540);
+/// An unanswered handshake is given up when this many retries have been counted and one more is
+/// due, so 20 initiations are sent in all (kernel: 90 s / REKEY_TIMEOUT, test `>`).
+pub const MAX_TIMER_HANDSHAKES: u8 = 18;
+/// Initiations that a peer may have consumed per second (kernel: 50).
+pub const INITIATIONS_PER_SECOND: u32 = 50;
+/// Least time between two consumed initiations of a peer.
+pub const INITIATION_SPACING: Duration = Duration::from_millis(1000 / INITIATIONS_PER_SECOND as u64);
+
+/// Bits of the replay window (kernel: 8192).
+pub const REPLAY_BITS: u64 = 8192;
+/// Bits that are usable: one word is always in the course of being cleared (kernel, 64-bit).
+pub const REPLAY_USABLE: u64 = REPLAY_BITS - 64;
+
+/// The cookie secret changes after this time (paper section 5.4.7).
+pub const COOKIE_SECRET_TIME: Duration = Duration::from_secs(120);
+/// A received cookie is used while it is younger than this: the secret's life less 5 s of latency
+/// (kernel).
+pub const COOKIE_USABLE_TIME: Duration = Duration::from_secs(115);
+
+/// The queue of incoming handshakes holds this many datagrams (kernel: 4096). The queue is the
+/// caller's.
+pub const HANDSHAKE_BACKLOG: usize = 4096;
+/// From this many waiting handshakes on, the device is under load (kernel: an eighth).
+pub const UNDER_LOAD_BACKLOG: usize = HANDSHAKE_BACKLOG / 8;
+/// The device stays under load for this long after the last sign of it (kernel: 1 s).
+pub const UNDER_LOAD_HOLD: Duration = Duration::from_secs(1);
+/// Handshakes per second that one address may cause under load (kernel: 20).
+pub const RATELIMIT_PER_SECOND: u32 = 20;
+/// Handshakes that one address may cause at once under load (kernel: 5).
+pub const RATELIMIT_BURST: u32 = 5;
+/// Addresses the rate limiter remembers (kernel: 8192 on machines with more than 1 GB).
+pub const RATELIMIT_BUCKETS: usize = 8192;
+
+/// Peers of a device (kernel: 2^20).
+pub const PEERS_MAX: usize = 1 << 20;
+
+/// TAI64 label of the UNIX epoch: 2^62 plus the ten leap seconds of 1970.
+pub const TAI64_EPOCH: u64 = 0x4000_0000_0000_000a;
+/// Handshake timestamps are aligned down to this many nanoseconds so that they do not leak the
+/// exact time (kernel: the power of two at or below a 50th of a second).
+pub const TIMESTAMP_STEP: u32 = 1 << 24;
+
+/// Noise protocol name (paper section 5.4).
+pub const CONSTRUCTION: &[u8; 37] = b"Noise_IKpsk2_25519_ChaChaPoly_BLAKE2s";
+/// Prologue that binds handshakes to this protocol (paper section 5.4).
+pub const IDENTIFIER: &[u8; 34] = b"WireGuard v1 zx2c4 Jason@zx2c4.com";
+/// Label of the key of the first MAC (paper section 5.4).
+pub const LABEL_MAC1: &[u8; 8] = b"mac1----";
+/// Label of the key that seals cookies (paper section 5.4).
+pub const LABEL_COOKIE: &[u8; 8] = b"cookie--";
+
+const _: () = assert!(REJECT_AFTER_MESSAGES == 0u64.wrapping_sub(8130));
+const _: () = assert!(INITIATION_SPACING.as_millis() == 20);

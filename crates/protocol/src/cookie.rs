@@ -1,0 +1,209 @@
+//! MACs and cookies: what a device asks for before it computes anything expensive (paper sections
+//! 5.3, 5.4.4 and 5.4.7).
+//!
+//! The first MAC proves that the sender knows whom it talks to; the second, keyed by a cookie,
+//! proves that it can receive at its address. [`Baker`] is the side that hands cookies out,
+//! [`Jar`] the side that keeps one peer's.
+
+use core::net::{IpAddr, SocketAddr};
+
+use blake2::Blake2sMac;
+use blake2::digest::consts::U16;
+use blake2::digest::{FixedOutput, Update};
+use chacha20poly1305::aead::{AeadInPlace, KeyInit};
+use chacha20poly1305::{Tag, XChaCha20Poly1305, XNonce};
+use subtle::ConstantTimeEq;
+use zeroize::{Zeroize, ZeroizeOnDrop};
+
+use crate::constants::{COOKIE_SECRET_TIME, COOKIE_USABLE_TIME};
+use crate::messages::{self, CookieReply, cookie_reply, field};
+use crate::{Boottime, Discard, Entropy, draw};
+
+/// Bytes of each MAC and of a cookie.
+pub(crate) const MAC_LEN: usize = 16;
+
+type Mac = [u8; MAC_LEN];
+
+/// Whether the first MAC of a handshake message is right. Takes the same time wherever it is wrong.
+pub(crate) fn mac1_is_right(mac1_key: &[u8; 32], message: &[u8]) -> bool {
+    let (covered, macs) = message.split_at(message.len() - 2 * MAC_LEN);
+    mac(mac1_key, covered).ct_eq(&macs[..MAC_LEN]).into()
+}
+
+/// The side that asks for cookies when it is under load.
+#[derive(Default)]
+pub(crate) struct Baker {
+    recipe: Option<Recipe>,
+}
+
+/// The secret of which cookies are made, and when it was drawn.
+#[derive(Zeroize, ZeroizeOnDrop)]
+struct Recipe {
+    secret: [u8; 32],
+    #[zeroize(skip)]
+    born: Boottime,
+}
+
+impl Baker {
+    /// Whether the second MAC of a message from `source` was made with the cookie it would be
+    /// given at this moment.
+    pub(crate) fn mac2_is_right(
+        &mut self,
+        now: Boottime,
+        rng: &mut dyn Entropy,
+        source: SocketAddr,
+        message: &[u8],
+    ) -> bool {
+        let cookie = self.cookie(now, rng, source);
+        let (covered, mac2) = message.split_at(message.len() - MAC_LEN);
+        mac(&cookie, covered).ct_eq(mac2).into()
+    }
+
+    /// Composes the reply that gives `source` its cookie for `message`.
+    pub(crate) fn reply(
+        &mut self,
+        now: Boottime,
+        rng: &mut dyn Entropy,
+        cookie_key: &[u8; 32],
+        source: SocketAddr,
+        message: &[u8],
+    ) -> CookieReply {
+        let cookie = self.cookie(now, rng, source);
+        let nonce: [u8; 24] = draw(rng);
+        let mut reply = messages::blank_cookie_reply(messages::sender(message));
+        reply[cookie_reply::NONCE..][..24].copy_from_slice(&nonce);
+        let (body, tag) = reply[cookie_reply::SEALED].split_at_mut(MAC_LEN);
+        body.copy_from_slice(&cookie);
+        let mac1 = &message[message.len() - 2 * MAC_LEN..][..MAC_LEN];
+        let made = XChaCha20Poly1305::new(cookie_key.into())
+            .encrypt_in_place_detached(XNonce::from_slice(&nonce), mac1, body)
+            .expect("a cookie is far below the cipher's limit");
+        tag.copy_from_slice(&made);
+        reply
+    }
+
+    /// The cookie of an address *and port*: everyone behind one NAT address has his own.
+    fn cookie(&mut self, now: Boottime, rng: &mut dyn Entropy, source: SocketAddr) -> Mac {
+        if self.recipe.as_ref().is_none_or(|recipe| now.since(recipe.born) >= COOKIE_SECRET_TIME) {
+            self.recipe = Some(Recipe { secret: draw(rng), born: now });
+        }
+        let recipe = self.recipe.as_ref().expect("the recipe was made above");
+        let mut covered = [0; 18];
+        let len = match source.ip() {
+            IpAddr::V4(ip) => {
+                covered[..4].copy_from_slice(&ip.octets());
+                4
+            }
+            IpAddr::V6(ip) => {
+                covered[..16].copy_from_slice(&ip.octets());
+                16
+            }
+        };
+        covered[len..][..2].copy_from_slice(&source.port().to_be_bytes());
+        mac(&recipe.secret, &covered[..len + 2])
+    }
+}
+
+/// One peer's cookie, and the MAC that a cookie reply has to answer.
+#[derive(Default)]
+pub(crate) struct Jar {
+    /// First MAC of the message sent last, until a cookie reply has used it.
+    sent: Option<Mac>,
+    cookie: Option<(Mac, Boottime)>,
+}
+
+impl Jar {
+    /// Writes both MACs of an outgoing handshake message and remembers the first.
+    pub(crate) fn sign(&mut self, now: Boottime, mac1_key: &[u8; 32], message: &mut [u8]) {
+        let mac1_at = message.len() - 2 * MAC_LEN;
+        let mac2_at = message.len() - MAC_LEN;
+        let mac1 = mac(mac1_key, &message[..mac1_at]);
+        message[mac1_at..mac2_at].copy_from_slice(&mac1);
+        self.sent = Some(mac1);
+        // Without a usable cookie the second MAC stays zero.
+        if let Some((cookie, received)) = self.cookie
+            && now.since(received) < COOKIE_USABLE_TIME
+        {
+            let mac2 = mac(&cookie, &message[..mac2_at]);
+            message[mac2_at..].copy_from_slice(&mac2);
+        }
+    }
+
+    /// Takes a cookie out of a reply. Each sent message is good for one.
+    pub(crate) fn accept(&mut self, now: Boottime, cookie_key: &[u8; 32], reply: &CookieReply) -> Result<(), Discard> {
+        let sent = self.sent.ok_or(Discard::CookieUnexpected)?;
+        let nonce: [u8; 24] = field(reply, cookie_reply::NONCE);
+        let (body, tag) = reply[cookie_reply::SEALED].split_at(MAC_LEN);
+        let mut cookie = [0; MAC_LEN];
+        cookie.copy_from_slice(body);
+        XChaCha20Poly1305::new(cookie_key.into())
+            .decrypt_in_place_detached(XNonce::from_slice(&nonce), &sent, &mut cookie, Tag::from_slice(tag))
+            .map_err(|_| Discard::Undecryptable)?;
+        self.cookie = Some((cookie, now));
+        self.sent = None;
+        Ok(())
+    }
+}
+
+/// Keyed BLAKE2s with 16 bytes of output.
+fn mac(key: &[u8], covered: &[u8]) -> Mac {
+    let mut mac = Blake2sMac::<U16>::new_from_slice(key).expect("a key of 16 or 32 bytes fits BLAKE2s");
+    mac.update(covered);
+    mac.finalize_fixed().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::constants::INITIATION_LEN;
+
+    struct Fixed(u8);
+
+    impl Entropy for Fixed {
+        fn fill(&mut self, bytes: &mut [u8]) {
+            self.0 = self.0.wrapping_add(1);
+            bytes.fill(self.0);
+        }
+    }
+
+    const KEY: [u8; 32] = [3; 32];
+
+    fn source(text: &str) -> SocketAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn the_mac_is_keyed_blake2s() {
+        // Python: hashlib.blake2s(bytes(range(40)), key=bytes(range(n)), digest_size=16)
+        let bytes: [u8; 40] = core::array::from_fn(|i| i as u8);
+        let long = [0x53, 0x70, 0x61, 0x10, 0xe9, 0x19, 0xf8, 0x4d, 0xe7, 0xf8, 0xd6, 0xc7, 0xf0, 0xe7, 0xb8, 0x31];
+        let short = [0x46, 0x6b, 0x8e, 0x49, 0x17, 0x48, 0x68, 0xcb, 0x7b, 0x8b, 0x16, 0x0c, 0xd3, 0xed, 0x32, 0x5e];
+        assert_eq!(mac(&bytes[..32], &bytes), long);
+        assert_eq!(mac(&bytes[..16], &bytes), short);
+    }
+
+    #[test]
+    fn a_cookie_goes_round_and_makes_the_second_mac() {
+        let (mut baker, mut jar, rng) = (Baker::default(), Jar::default(), &mut Fixed(0));
+        let now = Boottime::from_secs(1);
+        let from = source("192.0.2.1:7");
+        let mut message = [9; INITIATION_LEN];
+        jar.sign(now, &KEY, &mut message);
+        assert!(mac1_is_right(&KEY, &message) && !mac1_is_right(&[4; 32], &message));
+        assert_eq!(message[132..], [9; 16], "no cookie, no second MAC");
+        assert!(!baker.mac2_is_right(now, rng, from, &message));
+
+        let reply = baker.reply(now, rng, &KEY, from, &message);
+        assert_eq!(jar.accept(now, &[4; 32], &reply), Err(Discard::Undecryptable));
+        assert_eq!(jar.accept(now, &KEY, &reply), Ok(()));
+        assert_eq!(jar.accept(now, &KEY, &reply), Err(Discard::CookieUnexpected));
+
+        jar.sign(now, &KEY, &mut message);
+        assert!(mac1_is_right(&KEY, &message) && baker.mac2_is_right(now, rng, from, &message));
+        for other in ["192.0.2.1:8", "192.0.2.2:7", "[::ffff:192.0.2.1]:7"] {
+            assert!(!baker.mac2_is_right(now, rng, source(other), &message));
+        }
+        let late = now.after(COOKIE_SECRET_TIME);
+        assert!(!baker.mac2_is_right(late, rng, from, &message));
+    }
+}

@@ -1,0 +1,277 @@
+//! What handshake messages do: initiations, responses, cookie replies, coming and going.
+//!
+//! Everything that arrives is hostile until proved otherwise, and each step costs more than the
+//! one before: length, first MAC, cookie and rate under load, then the curve. Nothing is kept
+//! before the sender is proved.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use core::net::SocketAddr;
+use core::time::Duration;
+
+use crate::constants::{
+    INITIATION_SPACING, REKEY_TIMEOUT, REKEY_TIMEOUT_JITTER, UNDER_LOAD_BACKLOG, UNDER_LOAD_HOLD, WIPE_TIME,
+};
+use crate::device::Turn;
+use crate::messages::{self, CookieReply, Initiation, Response, cookie_reply, field, response};
+use crate::noise::{self, Remote, TransportKeys};
+use crate::peer::{Attempt, Peer};
+use crate::session::Ends;
+use crate::{Boottime, Device, Discard, Effects, Entropy, Kind, Now, PeerId, Session, classify, cookie, draw};
+
+/// Messages that arrive.
+impl Device {
+    /// Handles an initiation, response or cookie reply from `source`, while `backlog` more
+    /// datagrams wait.
+    ///
+    /// An error names why the message was dropped; the state is then as before, but for the
+    /// timestamp of a proved initiation.
+    pub fn handle(
+        &mut self,
+        now: Now,
+        rng: &mut dyn Entropy,
+        source: SocketAddr,
+        backlog: usize,
+        datagram: &[u8],
+        fx: &mut dyn Effects,
+    ) -> Result<(), Discard> {
+        let kind = classify(datagram)?;
+        if !self.up {
+            return Err(Discard::Down);
+        }
+        let turn = &mut Turn { now, rng, fx };
+        let peer = match kind {
+            Kind::Data => return Err(Discard::WrongKind),
+            Kind::Cookie => return self.take_cookie(now.boot, exact(datagram)?),
+            Kind::Initiation => {
+                self.admit(turn, source, backlog, datagram)?;
+                self.answer(turn, exact(datagram)?)?
+            }
+            Kind::Response => {
+                self.admit(turn, source, backlog, datagram)?;
+                self.complete(turn, exact(datagram)?)?
+            }
+        };
+        self.tend(turn, peer);
+        Ok(())
+    }
+
+    /// The data path saw the first authentic packet of a session that the peer started
+    /// ([`Session::confirm`]): it is what we seal with from here on.
+    pub fn confirmed(&mut self, now: Now, session: &Arc<Session>, fx: &mut dyn Effects) {
+        let id = session.peer;
+        let Some(peer) = self.get_mut(id) else { return };
+        let Some(evicted) = peer.keyring.confirm(session) else { return };
+        // Our own initiation may have crossed the peer's. Its response is still welcome, because
+        // the peer has made a session of it; but it is not repeated.
+        peer.attempt = match peer.attempt {
+            Some((at, Attempt::Retry)) => Some((at, Attempt::Settle)),
+            _ => None,
+        };
+        self.publish_current(now.boot, id, fx);
+        self.retire(evicted, fx);
+        self.handshake_done(now, id, fx);
+        fx.send_staged(id);
+        // The timers have changed; expire() works out how.
+        self.schedule(id, Some(now.boot));
+    }
+
+    /// First MAC, then, under load, cookie and rate (paper section 5.3).
+    fn admit(
+        &mut self,
+        turn: &mut Turn<'_>,
+        source: SocketAddr,
+        backlog: usize,
+        message: &[u8],
+    ) -> Result<(), Discard> {
+        let now = turn.now.boot;
+        let identity = self.identity.as_ref().ok_or(Discard::NoPrivateKey)?;
+        if backlog >= UNDER_LOAD_BACKLOG {
+            self.loaded_until = now.after(UNDER_LOAD_HOLD);
+        }
+        if !cookie::mac1_is_right(&identity.mac1_key, message) {
+            return Err(Discard::Mac1);
+        }
+        if now >= self.loaded_until {
+            return Ok(());
+        }
+        if !self.baker.mac2_is_right(now, turn.rng, source, message) {
+            let reply = self.baker.reply(now, turn.rng, &identity.cookie_key, source, message);
+            turn.fx.reply(&reply);
+            return Err(Discard::UnderLoad);
+        }
+        if !self.limiter.allow(now, turn.rng, source.ip()) {
+            return Err(Discard::RateLimited);
+        }
+        Ok(())
+    }
+
+    /// Consumes an initiation and sends the response.
+    fn answer(&mut self, turn: &mut Turn<'_>, message: &Initiation) -> Result<PeerId, Discard> {
+        let now = turn.now.boot;
+        let identity = self.identity.as_ref().ok_or(Discard::NoPrivateKey)?;
+        let named = noise::open_static(identity, message)?;
+        let id = self.peer(&named.sender).ok_or(Discard::UnknownPeer)?;
+        let peer = self.peers[id.0 as usize].as_deref_mut().ok_or(Discard::UnknownPeer)?;
+        let static_static = peer.static_static(identity).ok_or(Discard::LowOrder)?;
+        let (proved, stamp) = named.open_timestamp(static_static, message)?;
+        if stamp <= peer.stamp_seen {
+            return Err(Discard::Replayed);
+        }
+        if peer.initiation_seen.is_some_and(|seen| now.since(seen) < INITIATION_SPACING) {
+            return Err(Discard::Flood);
+        }
+        peer.stamp_seen = stamp;
+        peer.initiation_seen = Some(now);
+
+        let local = self.indices.take(turn.rng, id);
+        let remote = proved.index();
+        let (mut reply, keys) = match proved.respond(&peer.psk, turn.rng, local) {
+            Ok(made) => made,
+            Err(reason) => {
+                self.indices.release(local);
+                return Err(reason);
+            }
+        };
+        peer.jar.sign(now, &noise::mac1_key(&peer.public), &mut reply);
+        // The response counts against the limit of one handshake message per 5 s.
+        peer.handshake_sent = Some(now);
+        peer.activity.note_received(now);
+        peer.activity.note_sent(now);
+        let session = peer.new_session(turn, Ends { peer: id, local, remote, initiator: false }, &keys);
+        let evicted = peer.keyring.install_responded(Arc::clone(&session));
+
+        turn.fx.roam(id);
+        turn.fx.session_added(&session);
+        self.retire(evicted, turn.fx);
+        turn.fx.send(id, &reply);
+        Ok(id)
+    }
+
+    /// Consumes the response to our initiation and confirms the session.
+    fn complete(&mut self, turn: &mut Turn<'_>, message: &Response) -> Result<PeerId, Discard> {
+        let now = turn.now.boot;
+        let identity = self.identity.as_ref().ok_or(Discard::NoPrivateKey)?;
+        let local = u32::from_le_bytes(field(message, response::RECEIVER));
+        let id = self.indices.owner(local).ok_or(Discard::UnknownIndex)?;
+        let peer = self.peers[id.0 as usize].as_deref_mut().ok_or(Discard::UnknownIndex)?;
+        let initiator = peer.initiator.as_ref().filter(|waiting| waiting.index == local).ok_or(Discard::WrongState)?;
+        let keys = initiator.finish(identity, &peer.psk, message)?;
+
+        // From here on the index names the session.
+        peer.initiator = None;
+        peer.attempt = None;
+        peer.activity.note_received(now);
+        let remote = messages::sender(message);
+        let session = peer.new_session(turn, Ends { peer: id, local, remote, initiator: true }, &keys);
+        let evicted = peer.keyring.install_initiated(Arc::clone(&session));
+
+        turn.fx.roam(id);
+        turn.fx.session_added(&session);
+        self.publish_current(now, id, turn.fx);
+        self.retire(evicted, turn.fx);
+        self.handshake_done(turn.now, id, turn.fx);
+        // The responder may not send before it hears from us.
+        turn.fx.send_keepalive(id);
+        Ok(id)
+    }
+
+    /// Takes the cookie that a peer under load wants to see. It proves nothing about where the
+    /// peer is, so that the endpoint stays.
+    fn take_cookie(&mut self, now: Boottime, reply: &CookieReply) -> Result<(), Discard> {
+        let index = u32::from_le_bytes(field(reply, cookie_reply::RECEIVER));
+        let id = self.indices.owner(index).ok_or(Discard::UnknownIndex)?;
+        let peer = self.get_mut(id).ok_or(Discard::UnknownIndex)?;
+        peer.jar.accept(now, &noise::cookie_key(&peer.public), reply)
+    }
+
+    fn publish_current(&self, now: Boottime, id: PeerId, fx: &mut dyn Effects) {
+        let current = self.get(id).and_then(|peer| peer.keyring.current());
+        fx.sending(id, current.filter(|session| session.may_seal(now)));
+    }
+
+    fn handshake_done(&mut self, now: Now, id: PeerId, fx: &mut dyn Effects) {
+        let Some(peer) = self.get_mut(id) else { return };
+        peer.attempts = 0;
+        fx.handshake_done(id, now.wall);
+    }
+}
+
+/// Initiations that leave.
+impl Device {
+    /// Whether a handshake with the peer can be started at all. If not, a request stays pending
+    /// until something changes: a key, an endpoint, the device's state.
+    pub(crate) fn can_initiate(&mut self, id: PeerId, fx: &dyn Effects) -> bool {
+        let Some(identity) = self.identity.as_ref().filter(|_| self.up) else { return false };
+        let Some(peer) = self.peers.get_mut(id.0 as usize).and_then(Option::as_deref_mut) else { return false };
+        fx.has_endpoint(id) && peer.static_static(identity).is_some()
+    }
+
+    /// Starts a handshake, unless one is running. Either way the count of retries starts over.
+    pub(crate) fn start(&mut self, turn: &mut Turn<'_>, id: PeerId) {
+        let Some(peer) = self.get_mut(id) else { return };
+        peer.attempts = 0;
+        if !peer.handshaking() {
+            self.initiate(turn, id);
+        }
+    }
+
+    /// Sends an initiation, or arms the timer for when one may be sent.
+    pub(crate) fn initiate(&mut self, turn: &mut Turn<'_>, id: PeerId) {
+        let now = turn.now.boot;
+        let able = self.can_initiate(id, turn.fx);
+        let Some(peer) = self.get_mut(id) else { return };
+        if !able {
+            peer.attempt = None;
+            return;
+        }
+        if let Some(sent) = peer.handshake_sent
+            && now < sent.after(REKEY_TIMEOUT)
+        {
+            peer.attempt = Some((sent.after(REKEY_TIMEOUT), Attempt::First));
+            return;
+        }
+        self.drop_initiator(id);
+        self.send_initiation(turn, id);
+    }
+
+    fn send_initiation(&mut self, turn: &mut Turn<'_>, id: PeerId) {
+        let now = turn.now.boot;
+        let Some(identity) = self.identity.as_ref() else { return };
+        let Some(peer) = self.peers[id.0 as usize].as_deref_mut() else { return };
+        peer.handshake_sent = Some(now);
+        peer.stamp_sent = self.stamps.issue(turn.now.wall, peer.stamp_sent);
+        let (public, stamp) = (peer.public, peer.stamp_sent);
+        let Some(static_static) = peer.static_static(identity) else { return };
+        let remote = Remote { public: &public, static_static };
+        let index = self.indices.take(turn.rng, id);
+        let Some((initiator, mut message)) = noise::initiate(identity, &remote, turn.rng, index, stamp) else {
+            self.indices.release(index);
+            return;
+        };
+        peer.jar.sign(now, &noise::mac1_key(&public), &mut message);
+        peer.initiator = Some(Box::new(initiator));
+        peer.attempt = Some((now.after(REKEY_TIMEOUT + jitter(turn.rng)), Attempt::Retry));
+        peer.activity.note_sent(now);
+        turn.fx.send(id, &message);
+    }
+}
+
+impl Peer {
+    fn new_session(&mut self, turn: &mut Turn<'_>, ends: Ends, keys: &TransportKeys) -> Arc<Session> {
+        self.wipe_at = Some(turn.now.boot.after(WIPE_TIME));
+        self.silence_jitter = jitter(turn.rng);
+        Arc::new(Session::new(ends, turn.now.boot, keys))
+    }
+}
+
+/// A random part of [`REKEY_TIMEOUT_JITTER`], which keeps two ends from starting in lockstep.
+pub(crate) fn jitter(rng: &mut dyn Entropy) -> Duration {
+    let millis = REKEY_TIMEOUT_JITTER.as_millis() as u32 + 1;
+    Duration::from_millis((u32::from_le_bytes(draw(rng)) % millis).into())
+}
+
+/// A message whose length `classify` has checked, as an array.
+fn exact<const N: usize>(datagram: &[u8]) -> Result<&[u8; N], Discard> {
+    datagram.try_into().map_err(|_| Discard::BadLength)
+}

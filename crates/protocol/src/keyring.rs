@@ -1,0 +1,160 @@
+//! Which of a peer's sessions is next, current and previous.
+//!
+//! `current` is what we seal with. `next` is a session that we made as responder and whose keys
+//! the initiator has not proved to have. `previous` still opens what was on the way when the
+//! sessions changed. Every change hands back the sessions that it evicted, so that nobody can
+//! forget to take them out of the index table.
+
+use alloc::sync::Arc;
+
+use crate::Session;
+
+/// A peer's sessions.
+#[derive(Default)]
+pub(crate) struct Keyring {
+    next: Option<Arc<Session>>,
+    current: Option<Arc<Session>>,
+    previous: Option<Arc<Session>>,
+}
+
+/// Sessions that a change took out of the ring.
+pub(crate) type Evicted = [Option<Arc<Session>>; 3];
+
+impl Keyring {
+    /// The session to seal with, however old it is.
+    pub(crate) fn current(&self) -> Option<&Arc<Session>> {
+        self.current.as_ref()
+    }
+
+    /// Puts in a session that we started: the response has confirmed it, so it becomes current.
+    ///
+    /// A pending `next` becomes previous at the expense of the old current: the peer started it,
+    /// so the peer may be sealing with it already.
+    pub(crate) fn install_initiated(&mut self, session: Arc<Session>) -> Evicted {
+        let old = self.current.replace(session);
+        match self.next.take() {
+            Some(next) => [self.previous.replace(next), old, None],
+            None => [core::mem::replace(&mut self.previous, old), None, None],
+        }
+    }
+
+    /// Puts in a session that the peer started: it waits for the first packet that proves it.
+    pub(crate) fn install_responded(&mut self, session: Arc<Session>) -> Evicted {
+        [self.next.replace(session), self.previous.take(), None]
+    }
+
+    /// A packet of `session` was authentic. If it was waiting for that, it becomes current;
+    /// otherwise `None`.
+    pub(crate) fn confirm(&mut self, session: &Arc<Session>) -> Option<Evicted> {
+        let next = self.next.take_if(|next| Arc::ptr_eq(next, session))?;
+        let old = self.current.replace(next);
+        Some([core::mem::replace(&mut self.previous, old), None, None])
+    }
+
+    /// Keeps the sessions for opening what is on the way, but nothing is sealed with them again.
+    pub(crate) fn stop_sealing(&self) {
+        for session in [&self.next, &self.current].into_iter().flatten() {
+            session.stop_sealing();
+        }
+    }
+
+    /// Takes everything out.
+    pub(crate) fn clear(&mut self) -> Evicted {
+        [self.next.take(), self.current.take(), self.previous.take()]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::noise::TransportKeys;
+    use crate::session::Ends;
+    use crate::{Boottime, PeerId};
+    use alloc::vec::Vec;
+    use proptest::prelude::*;
+
+    fn session(local: u32, initiator: bool) -> Arc<Session> {
+        let ends = Ends { peer: PeerId(0), local, remote: 0, initiator };
+        Arc::new(Session::new(ends, Boottime(0), &TransportKeys { sealing: [1; 32], opening: [2; 32] }))
+    }
+
+    fn indices(sessions: &[Option<Arc<Session>>]) -> Vec<u32> {
+        sessions.iter().flatten().map(|session| session.local).collect()
+    }
+
+    impl Keyring {
+        /// Next, current, previous.
+        fn state(&self) -> [Option<u32>; 3] {
+            [&self.next, &self.current, &self.previous].map(|place| place.as_ref().map(|session| session.local))
+        }
+    }
+
+    #[test]
+    fn an_initiated_session_becomes_current_and_the_old_one_previous() {
+        let mut ring = Keyring::default();
+        assert!(indices(&ring.install_initiated(session(1, true))).is_empty());
+        assert!(indices(&ring.install_initiated(session(2, true))).is_empty());
+        assert_eq!(indices(&ring.install_initiated(session(3, true))), [1]);
+        assert_eq!(ring.state(), [None, Some(3), Some(2)]);
+    }
+
+    #[test]
+    fn a_responded_session_waits_and_evicts_the_previous() {
+        let mut ring = Keyring::default();
+        ring.install_initiated(session(1, true));
+        ring.install_initiated(session(2, true));
+        assert_eq!(indices(&ring.install_responded(session(3, false))), [1]);
+        assert_eq!(ring.state(), [Some(3), Some(2), None]);
+        assert_eq!(indices(&ring.install_responded(session(4, false))), [3]);
+        assert_eq!(ring.state(), [Some(4), Some(2), None]);
+    }
+
+    #[test]
+    fn confirmation_moves_every_session_on_by_one() {
+        let mut ring = Keyring::default();
+        ring.install_initiated(session(1, true));
+        let next = session(2, false);
+        ring.install_responded(Arc::clone(&next));
+        assert!(ring.confirm(&session(2, false)).is_none(), "another session of that index");
+        assert_eq!(indices(&ring.confirm(&next).unwrap()), []);
+        assert_eq!(ring.state(), [None, Some(2), Some(1)]);
+        assert!(ring.confirm(&next).is_none(), "confirmed already");
+    }
+
+    #[test]
+    fn a_pending_session_becomes_previous_when_ours_completes_first() {
+        let mut ring = Keyring::default();
+        ring.install_initiated(session(1, true));
+        ring.install_initiated(session(2, true));
+        ring.install_responded(session(3, false));
+        assert_eq!(indices(&ring.install_initiated(session(4, true))), [2]);
+        assert_eq!(ring.state(), [None, Some(4), Some(3)]);
+    }
+
+    proptest! {
+        #[test]
+        fn no_session_is_lost_or_evicted_twice(steps in proptest::collection::vec(0u8..4, 0..60)) {
+            let mut ring = Keyring::default();
+            let mut made = Vec::new();
+            let mut gone = Vec::new();
+            for (i, step) in (0u32..).zip(steps) {
+                let evicted = match step {
+                    0 | 1 => {
+                        let new = session(i, step == 0);
+                        made.push(i);
+                        if step == 0 { ring.install_initiated(new) } else { ring.install_responded(new) }
+                    }
+                    2 => match ring.next.clone() {
+                        Some(next) => ring.confirm(&next).unwrap(),
+                        None => continue,
+                    },
+                    _ => ring.clear(),
+                };
+                gone.extend(indices(&evicted));
+                let mut all: Vec<_> = ring.state().into_iter().flatten().chain(gone.iter().copied()).collect();
+                all.sort_unstable();
+                prop_assert_eq!(&all, &made);
+            }
+        }
+    }
+}

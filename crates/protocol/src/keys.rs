@@ -1,0 +1,140 @@
+//! The keys that people configure: public, private, preshared.
+//!
+//! Secrets wipe themselves on drop and have no `Debug`. Text forms belong to `control`.
+
+use core::fmt;
+
+use aws_lc_rs::agreement::{PrivateKey, X25519};
+use subtle::ConstantTimeEq;
+use zeroize::{Zeroize, ZeroizeOnDrop};
+
+/// A Curve25519 public key: the name of a peer.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PublicKey(pub [u8; 32]);
+
+impl fmt::Debug for PublicKey {
+    /// Writes the key in base64, the form that people know it by.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+        for group in self.0.chunks(3) {
+            let mut bits = [0; 4];
+            bits[1..=group.len()].copy_from_slice(group);
+            let bits = u32::from_be_bytes(bits);
+            for place in 0..4 {
+                let letter = ALPHABET[(bits >> (18 - 6 * place) & 63) as usize];
+                write!(f, "{}", if place <= group.len() { letter as char } else { '=' })?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A Curve25519 private key, clamped.
+#[derive(Clone, Zeroize, ZeroizeOnDrop)]
+pub struct StaticSecret([u8; 32]);
+
+impl StaticSecret {
+    /// Takes 32 bytes and clamps them (paper section 5.4). All zero means "no key": `None`.
+    /// The caller's copy is the caller's to wipe.
+    pub fn new(bytes: &[u8; 32]) -> Option<Self> {
+        if bool::from(bytes.ct_eq(&[0; 32])) {
+            return None;
+        }
+        let mut secret = Self(*bytes);
+        secret.0[0] &= 248;
+        secret.0[31] = secret.0[31] & 127 | 64;
+        Some(secret)
+    }
+
+    /// The clamped bytes, for showing the key to its owner.
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    /// The public key of this secret.
+    pub fn public_key(&self) -> PublicKey {
+        public_of(&self.agreement())
+    }
+
+    /// The form in which the library computes with it.
+    pub(crate) fn agreement(&self) -> PrivateKey {
+        private_from(&self.0)
+    }
+}
+
+impl PartialEq for StaticSecret {
+    /// Takes the same time whatever the keys are.
+    fn eq(&self, other: &Self) -> bool {
+        self.0.ct_eq(&other.0).into()
+    }
+}
+
+impl Eq for StaticSecret {}
+
+/// A symmetric key mixed into a peer's handshakes; all zero means none (paper section 5.2).
+#[derive(Clone, Default, Zeroize, ZeroizeOnDrop)]
+pub struct PresharedKey([u8; 32]);
+
+impl PresharedKey {
+    /// Takes 32 bytes; all zero means none. The caller's copy is the caller's to wipe.
+    pub fn new(bytes: &[u8; 32]) -> Self {
+        Self(*bytes)
+    }
+
+    /// The bytes, for the handshake and for showing the key to its owner.
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    /// Whether a key is set.
+    pub fn is_set(&self) -> bool {
+        !bool::from(self.0.ct_eq(&[0; 32]))
+    }
+}
+
+/// Any 32 bytes are a private key: the function clamps them itself.
+pub(crate) fn private_from(bytes: &[u8; 32]) -> PrivateKey {
+    PrivateKey::from_private_key(&X25519, bytes).expect("every 32 bytes are an X25519 private key")
+}
+
+pub(crate) fn public_of(private: &PrivateKey) -> PublicKey {
+    let public = private.compute_public_key().expect("every X25519 private key has a public key");
+    PublicKey(public.as_ref().try_into().expect("an X25519 public key has 32 bytes"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::format;
+
+    #[test]
+    fn a_public_key_prints_as_base64() {
+        assert_eq!(format!("{:?}", PublicKey([0; 32])), "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=");
+        assert_eq!(format!("{:?}", PublicKey([0xff; 32])), "//////////////////////////////////////////8=");
+        let counting = PublicKey(core::array::from_fn(|i| i as u8));
+        assert_eq!(format!("{counting:?}"), "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=");
+    }
+
+    #[test]
+    fn the_public_key_is_that_of_rfc_7748() {
+        // RFC 7748 section 6.1, Alice.
+        let secret = [
+            0x77, 0x07, 0x6d, 0x0a, 0x73, 0x18, 0xa5, 0x7d, 0x3c, 0x16, 0xc1, 0x72, 0x51, 0xb2, 0x66, 0x45, 0xdf, 0x4c,
+            0x2f, 0x87, 0xeb, 0xc0, 0x99, 0x2a, 0xb1, 0x77, 0xfb, 0xa5, 0x1d, 0xb9, 0x2c, 0x2a,
+        ];
+        let public = [
+            0x85, 0x20, 0xf0, 0x09, 0x89, 0x30, 0xa7, 0x54, 0x74, 0x8b, 0x7d, 0xdc, 0xb4, 0x3e, 0xf7, 0x5a, 0x0d, 0xbf,
+            0x3a, 0x0d, 0x26, 0x38, 0x1a, 0xf4, 0xeb, 0xa4, 0xa9, 0x8e, 0xaa, 0x9b, 0x4e, 0x6a,
+        ];
+        assert_eq!(StaticSecret::new(&secret).unwrap().public_key(), PublicKey(public));
+    }
+
+    #[test]
+    fn a_private_key_is_clamped_and_zero_means_none() {
+        assert!(StaticSecret::new(&[0; 32]).is_none());
+        let clamped = StaticSecret::new(&[0xff; 32]).unwrap();
+        assert_eq!((clamped.as_bytes()[0], clamped.as_bytes()[31]), (0xf8, 0x7f));
+        assert!(!PresharedKey::default().is_set());
+        assert!(PresharedKey::new(&[1; 32]).is_set());
+    }
+}

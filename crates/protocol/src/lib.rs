@@ -1,0 +1,63 @@
+//! WireGuard with time, randomness and I/O as arguments.
+//!
+//! The crate decides: which message is answered and how, when a handshake starts, which session
+//! seals, when keys are wiped, which peer owns an address. It never reads a clock, never opens a
+//! socket, never draws randomness and never logs: [`Now`] and [`Entropy`] come in as arguments,
+//! and what is to be done goes out through [`Effects`]. `no_std` keeps that true by the build.
+//!
+//! Two kinds of caller share it. One slow-path thread owns the [`Device`]: handshakes, cookies,
+//! timers, configuration. Any number of data-path threads hold `Arc<Session>` (seal, open) and
+//! `Arc<Activity>` (stamps that arm the timers); both are atomics only.
+//!
+//! Neighbours: `aead` seals and opens the transport packets, `engine` drives everything here.
+//! Rules cite the WireGuard paper ("section 5.4.2"); where the paper is silent, the behaviour of
+//! the Linux kernel's module is kept.
+
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod activity;
+mod allowed_ips;
+pub mod constants;
+mod cookie;
+mod device;
+mod discard;
+mod handshake;
+mod indices;
+mod keyring;
+mod keys;
+mod messages;
+mod noise;
+mod peer;
+mod ratelimit;
+mod replay;
+mod session;
+mod tai64n;
+mod time;
+mod timers;
+
+pub use activity::{Activity, Wake};
+pub use allowed_ips::{AllowedIps, Prefix};
+pub use device::{AddPeer, Device, Effects};
+pub use discard::Discard;
+pub use keys::{PresharedKey, PublicKey, StaticSecret};
+pub use messages::{DATA_HEADER, DataHeader, Kind, classify};
+pub use peer::PeerId;
+pub use replay::Window;
+pub use session::Session;
+pub use time::{Boottime, Now};
+
+/// A source of unpredictable bytes: the operating system's, or a test's seeded one.
+pub trait Entropy {
+    /// Fills all of `bytes`.
+    fn fill(&mut self, bytes: &mut [u8]);
+}
+
+/// Draws `N` bytes.
+fn draw<const N: usize>(rng: &mut dyn Entropy) -> [u8; N] {
+    let mut bytes = [0; N];
+    rng.fill(&mut bytes);
+    bytes
+}

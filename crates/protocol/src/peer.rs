@@ -1,0 +1,166 @@
+//! One peer: its keys, its sessions, its handshake, and what its timers say.
+//!
+//! State and the decisions that need nothing else. What is sent and when belongs to `handshake`
+//! and `timers`.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use core::time::Duration;
+
+use crate::cookie::Jar;
+use crate::keyring::Keyring;
+use crate::noise::{Identity, Initiator, Secret};
+use crate::tai64n::Timestamp;
+use crate::{Activity, Boottime, PresharedKey, PublicKey};
+
+/// A peer's place in its device: small, and given to another peer after removal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PeerId(pub u32);
+
+pub(crate) struct Peer {
+    pub(crate) public: PublicKey,
+    pub(crate) psk: PresharedKey,
+    /// Seconds between persistent keepalives; zero for none.
+    pub(crate) persistent_keepalive: u16,
+    /// Peers are listed in this order.
+    pub(crate) serial: u64,
+    pub(crate) activity: Arc<Activity>,
+    pub(crate) static_static: StaticStatic,
+
+    pub(crate) keyring: Keyring,
+    /// The initiation that waits for its response. Kept apart from anything the peer starts, so
+    /// that crossing initiations both complete.
+    pub(crate) initiator: Option<Box<Initiator>>,
+    pub(crate) jar: Jar,
+    /// Timestamp of our latest initiation.
+    pub(crate) stamp_sent: Timestamp,
+    /// Greatest timestamp of the peer's initiations.
+    pub(crate) stamp_seen: Timestamp,
+    /// When the peer's latest initiation was consumed.
+    pub(crate) initiation_seen: Option<Boottime>,
+    /// When we sent an initiation or response last.
+    pub(crate) handshake_sent: Option<Boottime>,
+
+    /// What the handshake timer is armed for.
+    pub(crate) attempt: Option<(Boottime, Attempt)>,
+    /// Retries of the present handshake.
+    pub(crate) attempts: u8,
+    pub(crate) wipe_at: Option<Boottime>,
+    /// Jitter of the timer that starts a handshake when the peer falls silent.
+    pub(crate) silence_jitter: Duration,
+    /// The peer's entry in the device's timers.
+    pub(crate) armed: Option<Boottime>,
+}
+
+/// What happens when the handshake timer fires.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Attempt {
+    /// Send the first initiation, which was held back by the limit of one per 5 s.
+    First,
+    /// No response came: send another initiation, or give up.
+    Retry,
+    /// The peer's own initiation has made a session meanwhile, so ours is not repeated; its
+    /// response has had its time.
+    Settle,
+}
+
+/// The Diffie-Hellman result of both static keys, computed when it is first needed: configuring
+/// 10,000 peers must not take 10,000 multiplications.
+pub(crate) enum StaticStatic {
+    Unknown,
+    Known(Secret),
+    /// The peer's key is of low order: it may be configured, but it never gets a packet.
+    LowOrder,
+}
+
+impl Peer {
+    pub(crate) fn new(public: PublicKey, serial: u64, activity: Arc<Activity>) -> Self {
+        Self {
+            public,
+            psk: PresharedKey::default(),
+            persistent_keepalive: 0,
+            serial,
+            activity,
+            static_static: StaticStatic::Unknown,
+            keyring: Keyring::default(),
+            initiator: None,
+            jar: Jar::default(),
+            stamp_sent: Timestamp::default(),
+            stamp_seen: Timestamp::default(),
+            initiation_seen: None,
+            handshake_sent: None,
+            attempt: None,
+            attempts: 0,
+            wipe_at: None,
+            silence_jitter: Duration::ZERO,
+            armed: None,
+        }
+    }
+
+    /// The precomputed secret with this peer; `None` if its key is of low order.
+    pub(crate) fn static_static(&mut self, identity: &Identity) -> Option<&Secret> {
+        if let StaticStatic::Unknown = self.static_static {
+            self.static_static = match identity.static_static(&self.public) {
+                Some(secret) => StaticStatic::Known(secret),
+                None => StaticStatic::LowOrder,
+            };
+        }
+        match &self.static_static {
+            StaticStatic::Known(secret) => Some(secret),
+            StaticStatic::Unknown | StaticStatic::LowOrder => None,
+        }
+    }
+
+    /// Whether an initiation is on its way, or about to be.
+    pub(crate) fn handshaking(&self) -> bool {
+        matches!(self.attempt, Some((_, Attempt::First | Attempt::Retry)))
+    }
+
+    /// Whether a packet could be sealed.
+    pub(crate) fn may_seal(&self, now: Boottime) -> bool {
+        self.keyring.current().is_some_and(|session| session.may_seal(now))
+    }
+
+    /// Whether a request for a handshake is still justified: the data path may have asked before
+    /// it saw the newest session.
+    pub(crate) fn needs_handshake(&self, now: Boottime) -> bool {
+        !self.may_seal(now) || self.keyring.current().is_some_and(|session| session.needs_rekey_on_send(now))
+    }
+
+    /// When a persistent keepalive is due, if they are switched on.
+    pub(crate) fn persistent_due(&self) -> Option<Boottime> {
+        let interval = Duration::from_secs(self.persistent_keepalive.into());
+        (!interval.is_zero()).then(|| self.activity.last().after(interval))
+    }
+
+    /// When this peer wants to be looked at next.
+    pub(crate) fn deadline(&self) -> Option<Boottime> {
+        [
+            self.attempt.map(|(at, _)| at),
+            self.wipe_at,
+            self.activity.keepalive_due(),
+            self.activity.silence_due(self.silence_jitter),
+            self.persistent_due(),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+}
+
+const _: () = assert!(size_of::<Peer>() + size_of::<Initiator>() + size_of::<Activity>() <= 700);
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use super::*;
+    use crate::Session;
+
+    #[test]
+    fn an_idle_peer_is_small() {
+        let sizes = [size_of::<Peer>(), size_of::<Initiator>(), size_of::<Activity>(), size_of::<Session>()];
+        std::println!("peer, initiation, activity, session: {sizes:?} bytes");
+        assert!(sizes[..3].iter().sum::<usize>() < 700);
+    }
+}

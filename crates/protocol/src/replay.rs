@@ -1,0 +1,122 @@
+//! Which counters of a session were seen (paper section 5.4.6; the algorithm of RFC 6479).
+//!
+//! A ring of bits of fixed size. It is asked only after the tag was verified, by whoever holds the
+//! session's lock in the engine; it knows neither keys nor time.
+
+use crate::constants::{REJECT_AFTER_MESSAGES, REPLAY_BITS, REPLAY_USABLE};
+
+const WORDS: usize = (REPLAY_BITS / 64) as usize;
+
+/// A sliding window of 8192 bits, of which the 8128 behind the greatest counter are usable.
+#[derive(Clone, Debug)]
+pub struct Window {
+    /// One more than the greatest admitted counter, so that zero means "none yet".
+    next: u64,
+    seen: [u64; WORDS],
+}
+
+impl Default for Window {
+    fn default() -> Self {
+        Self { next: 0, seen: [0; WORDS] }
+    }
+}
+
+impl Window {
+    /// Admits `counter` once: false if it was admitted before, is older than the window, or is
+    /// beyond what a session may use.
+    pub fn admit(&mut self, counter: u64) -> bool {
+        if counter >= REJECT_AFTER_MESSAGES {
+            return false;
+        }
+        let place = counter + 1;
+        if place + REPLAY_USABLE < self.next {
+            return false;
+        }
+        let word = place / 64;
+        if place > self.next {
+            // Words between the old and the new greatest belong to counters nobody has seen.
+            let old = self.next / 64;
+            for fresh in 1..=(word - old).min(WORDS as u64) {
+                self.seen[((old + fresh) % WORDS as u64) as usize] = 0;
+            }
+            self.next = place;
+        }
+        let bits = &mut self.seen[(word % WORDS as u64) as usize];
+        let bit = 1 << (place % 64);
+        let first = *bits & bit == 0;
+        *bits |= bit;
+        first
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::collections::BTreeSet;
+    use proptest::prelude::*;
+
+    /// What the window must equal: all counters ever admitted, and the greatest.
+    #[derive(Default)]
+    struct Naive {
+        greatest: Option<u64>,
+        seen: BTreeSet<u64>,
+    }
+
+    impl Naive {
+        fn admit(&mut self, counter: u64) -> bool {
+            if counter >= REJECT_AFTER_MESSAGES || self.greatest.is_some_and(|g| counter + REPLAY_USABLE < g) {
+                return false;
+            }
+            self.greatest = self.greatest.max(Some(counter));
+            self.seen.insert(counter)
+        }
+    }
+
+    /// Steps that stay near the greatest, cross words, leap over the window, and revisit.
+    fn steps() -> impl Strategy<Value = alloc::vec::Vec<i64>> {
+        let step = prop_oneof![
+            4 => -3i64..4,
+            3 => -130i64..130,
+            2 => -8200i64..8200,
+            1 => Just(-8128i64),
+            1 => Just(-8129i64),
+            1 => 0i64..100_000,
+        ];
+        proptest::collection::vec(step, 0..400)
+    }
+
+    proptest! {
+        #[test]
+        fn the_window_equals_a_set_of_all_counters(start in prop_oneof![Just(0u64), Just(REJECT_AFTER_MESSAGES - 9000), any::<u64>()], steps in steps()) {
+            let mut window = Window::default();
+            let mut naive = Naive::default();
+            let mut greatest = start;
+            for step in steps {
+                let counter = greatest.saturating_add_signed(step);
+                prop_assert_eq!(window.admit(counter), naive.admit(counter), "counter {}", counter);
+                greatest = naive.greatest.unwrap_or(start);
+            }
+        }
+    }
+
+    #[test]
+    fn the_oldest_usable_counter_is_admitted_and_its_elder_is_not() {
+        let mut window = Window::default();
+        assert!(window.admit(20_000));
+        assert!(window.admit(20_000 - REPLAY_USABLE));
+        assert!(!window.admit(20_000 - REPLAY_USABLE));
+        assert!(!window.admit(20_000 - REPLAY_USABLE - 1));
+    }
+
+    #[test]
+    fn zero_is_admitted_once_and_the_limit_never() {
+        let mut window = Window::default();
+        assert!(window.admit(0));
+        assert!(!window.admit(0));
+        for counter in [REJECT_AFTER_MESSAGES, u64::MAX] {
+            assert!(!window.admit(counter));
+        }
+        assert!(window.admit(REJECT_AFTER_MESSAGES - 1));
+        assert!(!window.admit(0));
+    }
+}

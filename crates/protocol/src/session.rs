@@ -1,0 +1,224 @@
+//! A session: two transport keys, and how far they may be used (paper sections 5.4.5 and 6).
+//!
+//! Made by `device`, shared with the data path. The keys never change; what does change is atomic.
+//! The replay window is not here: the engine keeps one next to each session, under its own lock.
+
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use linerate_aead::Key;
+
+use crate::constants::{
+    REJECT_AFTER_MESSAGES, REJECT_AFTER_TIME, REKEY_AFTER_MESSAGES, REKEY_AFTER_TIME, REKEY_ON_RECEIVE_TIME,
+};
+use crate::noise::TransportKeys;
+use crate::{Boottime, Discard, PeerId};
+
+/// Keys and counters of one session with one peer. The keys wipe themselves on drop.
+pub struct Session {
+    /// Whose session it is.
+    pub peer: PeerId,
+    /// Our index: what the peer writes as receiver.
+    pub local: u32,
+    /// The peer's index: what we write as receiver.
+    pub remote: u32,
+    /// When the keys were made.
+    pub born: Boottime,
+    /// Whether we sent the initiation.
+    pub initiator: bool,
+    /// Seals what goes to the peer.
+    pub sealing: Key,
+    /// Opens what comes from the peer.
+    pub opening: Key,
+    /// The next counter to seal with. [`REJECT_AFTER_MESSAGES`] or more: none is left.
+    counter: AtomicU64,
+    confirmed: AtomicBool,
+    rekeyed_on_receive: AtomicBool,
+}
+
+/// The two ends of a session.
+pub(crate) struct Ends {
+    pub(crate) peer: PeerId,
+    pub(crate) local: u32,
+    pub(crate) remote: u32,
+    pub(crate) initiator: bool,
+}
+
+impl Session {
+    pub(crate) fn new(ends: Ends, born: Boottime, keys: &TransportKeys) -> Self {
+        Self {
+            peer: ends.peer,
+            local: ends.local,
+            remote: ends.remote,
+            born,
+            initiator: ends.initiator,
+            sealing: Key::new(&keys.sealing),
+            opening: Key::new(&keys.opening),
+            counter: AtomicU64::new(0),
+            // The response has proved to an initiator that the peer has the keys.
+            confirmed: AtomicBool::new(ends.initiator),
+            rekeyed_on_receive: AtomicBool::new(false),
+        }
+    }
+
+    /// Reserves `n` consecutive counters and returns the first. `None` when fewer than `n` are left
+    /// below [`REJECT_AFTER_MESSAGES`], or when nothing may be sealed with this session any more.
+    pub fn reserve(&self, n: u64) -> Option<u64> {
+        // Relaxed: only the counter itself has to be unique; the packets that carry it are
+        // ordered by whoever sends them.
+        self.counter
+            .try_update(Ordering::Relaxed, Ordering::Relaxed, |first| {
+                let end = first.checked_add(n)?;
+                (end <= REJECT_AFTER_MESSAGES).then_some(end)
+            })
+            .ok()
+    }
+
+    /// Whether the session is too old to seal or open with.
+    pub fn expired(&self, now: Boottime) -> bool {
+        now.since(self.born) >= REJECT_AFTER_TIME
+    }
+
+    /// Whether a packet with this counter may be opened at all. The replay window is asked
+    /// separately, after the tag.
+    pub fn may_open(&self, now: Boottime, counter: u64) -> Result<(), Discard> {
+        if self.expired(now) {
+            return Err(Discard::KeyExpired);
+        }
+        if counter >= REJECT_AFTER_MESSAGES {
+            return Err(Discard::CounterExpired);
+        }
+        Ok(())
+    }
+
+    /// Whether sending with this session should start a new handshake: the initiator's key is
+    /// 120 s old, or either side's counter has passed 2^60 (paper section 6.2).
+    pub fn needs_rekey_on_send(&self, now: Boottime) -> bool {
+        self.counter.load(Ordering::Relaxed) > REKEY_AFTER_MESSAGES
+            || self.initiator && now.since(self.born) >= REKEY_AFTER_TIME
+    }
+
+    /// Whether receiving with this session should start a new handshake: the initiator's key is
+    /// 165 s old (paper section 6.2). True once per session.
+    pub fn needs_rekey_on_receive(&self, now: Boottime) -> bool {
+        self.initiator
+            && now.since(self.born) >= REKEY_ON_RECEIVE_TIME
+            && !self.rekeyed_on_receive.load(Ordering::Relaxed)
+            && !self.rekeyed_on_receive.swap(true, Ordering::Relaxed)
+    }
+
+    /// Notes that an authentic packet was received. True exactly once, and only on a session that
+    /// the peer started: then the slow path is to be told through `Device::confirmed`.
+    pub fn confirm(&self) -> bool {
+        // The load keeps the line shared for all packets but the first.
+        !self.confirmed.load(Ordering::Relaxed) && !self.confirmed.swap(true, Ordering::Relaxed)
+    }
+
+    /// Whether the peer has proved to have the keys.
+    pub fn is_confirmed(&self) -> bool {
+        self.confirmed.load(Ordering::Relaxed)
+    }
+
+    /// Nothing is sealed with this session from here on; what is on the way still opens.
+    pub(crate) fn stop_sealing(&self) {
+        self.counter.store(u64::MAX, Ordering::Relaxed);
+    }
+
+    /// Whether a packet could be sealed.
+    pub(crate) fn may_seal(&self, now: Boottime) -> bool {
+        !self.expired(now) && self.counter.load(Ordering::Relaxed) < REJECT_AFTER_MESSAGES
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::time::Duration;
+    use proptest::prelude::*;
+
+    const BORN: Boottime = Boottime::from_secs(50);
+
+    fn session(initiator: bool) -> Session {
+        let ends = Ends { peer: PeerId(1), local: 2, remote: 3, initiator };
+        Session::new(ends, BORN, &TransportKeys { sealing: [1; 32], opening: [2; 32] })
+    }
+
+    fn age(secs: u64) -> Boottime {
+        BORN.after(Duration::from_secs(secs))
+    }
+
+    proptest! {
+        #[test]
+        fn reservations_are_consecutive_and_stop_at_the_limit(start in prop_oneof![Just(0u64), Just(REJECT_AFTER_MESSAGES - 200)], sizes in proptest::collection::vec(0u64..64, 1..40)) {
+            let session = session(true);
+            session.counter.store(start, Ordering::Relaxed);
+            let mut next = start;
+            for n in sizes {
+                match session.reserve(n) {
+                    Some(first) => {
+                        prop_assert_eq!(first, next);
+                        next += n;
+                        prop_assert!(next <= REJECT_AFTER_MESSAGES);
+                    }
+                    None => prop_assert!(next + n > REJECT_AFTER_MESSAGES),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_reservation_never_wraps() {
+        let session = session(true);
+        assert_eq!(session.reserve(u64::MAX), None);
+        assert_eq!(session.reserve(REJECT_AFTER_MESSAGES), Some(0));
+        assert_eq!(session.reserve(1), None);
+        assert!(!session.may_seal(BORN));
+    }
+
+    #[test]
+    fn nothing_is_sealed_after_sealing_was_stopped() {
+        let session = session(true);
+        session.stop_sealing();
+        assert_eq!(session.reserve(1), None);
+        assert!(!session.may_seal(BORN));
+        assert_eq!(session.may_open(BORN, 0), Ok(()));
+    }
+
+    #[test]
+    fn the_limits_of_opening_are_180_s_and_the_last_counter() {
+        let session = session(false);
+        assert_eq!(session.may_open(age(179), REJECT_AFTER_MESSAGES - 1), Ok(()));
+        assert_eq!(session.may_open(age(179), REJECT_AFTER_MESSAGES), Err(Discard::CounterExpired));
+        assert_eq!(session.may_open(age(180), 0), Err(Discard::KeyExpired));
+    }
+
+    #[test]
+    fn age_renews_only_the_initiators_key_and_messages_renew_both() {
+        for initiator in [true, false] {
+            let session = session(initiator);
+            assert!(!session.needs_rekey_on_send(age(119)));
+            assert_eq!(session.needs_rekey_on_send(age(120)), initiator);
+            session.counter.store(REKEY_AFTER_MESSAGES, Ordering::Relaxed);
+            assert!(!session.needs_rekey_on_send(age(0)));
+            session.counter.store(REKEY_AFTER_MESSAGES + 1, Ordering::Relaxed);
+            assert!(session.needs_rekey_on_send(age(0)));
+        }
+    }
+
+    #[test]
+    fn receiving_renews_the_initiators_key_once_at_165_s() {
+        assert!(!session(false).needs_rekey_on_receive(age(179)));
+        let session = session(true);
+        assert!(!session.needs_rekey_on_receive(age(164)));
+        assert!(session.needs_rekey_on_receive(age(165)));
+        assert!(!session.needs_rekey_on_receive(age(170)));
+    }
+
+    #[test]
+    fn only_a_responders_session_is_confirmed_and_only_once() {
+        assert!(session(true).is_confirmed() && !session(true).confirm());
+        let session = session(false);
+        assert!(!session.is_confirmed());
+        assert!(session.confirm());
+        assert!(!session.confirm() && session.is_confirmed());
+    }
+}

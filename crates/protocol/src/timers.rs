@@ -1,0 +1,181 @@
+//! What time does to peers: retries, keepalives, silence, wiping (paper section 6).
+//!
+//! Each peer has one entry among the device's timers, for the earliest of the moments it waits
+//! for; nobody polls. Most of those moments are read from the peer's `Activity` stamps, which move
+//! on without telling: a timer that fires too early just arms itself again.
+
+use crate::constants::{MAX_TIMER_HANDSHAKES, WIPE_TIME};
+use crate::device::Turn;
+use crate::handshake::jitter;
+use crate::peer::Attempt;
+use crate::{Boottime, Device, Effects, Entropy, Now, PeerId};
+
+/// Peers that one call of `expire` looks at, so that messages get their turn in between.
+const EXPIRE_BATCH: usize = 64;
+
+impl Device {
+    /// Looks at a peer after its `Activity` said `Wake::SlowPath`.
+    pub fn woken(&mut self, now: Now, rng: &mut dyn Entropy, peer: PeerId, fx: &mut dyn Effects) {
+        self.tend(&mut Turn { now, rng, fx }, peer);
+    }
+
+    /// The earliest moment at which [`Device::expire`] has work.
+    pub fn deadline(&self) -> Option<Boottime> {
+        self.timers.first().map(|&(at, _)| at)
+    }
+
+    /// Runs what is due, at most a bounded amount: call again while [`Device::deadline`] is not
+    /// after `now`.
+    pub fn expire(&mut self, now: Now, rng: &mut dyn Entropy, fx: &mut dyn Effects) {
+        let turn = &mut Turn { now, rng, fx };
+        for _ in 0..EXPIRE_BATCH {
+            let Some(&(at, id)) = self.timers.first() else { return };
+            if at > now.boot {
+                return;
+            }
+            self.tend(turn, id);
+        }
+    }
+
+    /// Answers a peer's request, runs what is due, and arms the rest.
+    pub(crate) fn tend(&mut self, turn: &mut Turn<'_>, id: PeerId) {
+        if !self.up {
+            return self.schedule(id, None);
+        }
+        loop {
+            self.answer_request(turn, id);
+            self.run_due(turn, id);
+            let Some(peer) = self.get(id) else { return };
+            let deadline = peer.deadline();
+            peer.activity.publish(deadline.unwrap_or(Boottime::NEVER), peer.handshaking());
+            self.schedule(id, deadline);
+            // The data path may have asked between our reading and our publishing: see activity.
+            if !self.request_waits(turn, id) && !self.moved_ahead(id, deadline) {
+                return;
+            }
+        }
+    }
+
+    /// Puts a peer's entry among the timers.
+    pub(crate) fn schedule(&mut self, id: PeerId, at: Option<Boottime>) {
+        let Some(peer) = self.peers.get_mut(id.0 as usize).and_then(Option::as_deref_mut) else { return };
+        if peer.armed == at {
+            return;
+        }
+        if let Some(old) = core::mem::replace(&mut peer.armed, at) {
+            self.timers.remove(&(old, id));
+        }
+        if let Some(at) = at {
+            self.timers.insert((at, id));
+        }
+    }
+
+    /// Sends what is staged or an empty packet; without a usable session it starts a handshake,
+    /// whose completion sends the same.
+    pub(crate) fn keepalive(&mut self, turn: &mut Turn<'_>, id: PeerId) {
+        if self.get(id).is_some_and(|peer| peer.may_seal(turn.now.boot)) {
+            turn.fx.send_keepalive(id);
+        } else {
+            self.start(turn, id);
+        }
+    }
+
+    fn answer_request(&mut self, turn: &mut Turn<'_>, id: PeerId) {
+        if !self.request_waits(turn, id) {
+            return;
+        }
+        let Some(peer) = self.get_mut(id) else { return };
+        peer.activity.take_request();
+        if peer.needs_handshake(turn.now.boot) {
+            self.start(turn, id);
+        }
+    }
+
+    /// Whether there is a request that can be answered and that no running handshake answers. One
+    /// that cannot be answered stays pending, so that its peer's traffic wakes nobody again.
+    fn request_waits(&mut self, turn: &Turn<'_>, id: PeerId) -> bool {
+        let waits = self.get(id).is_some_and(|peer| peer.activity.requested() && !peer.handshaking());
+        waits && self.can_initiate(id, turn.fx)
+    }
+
+    fn moved_ahead(&self, id: PeerId, armed: Option<Boottime>) -> bool {
+        let deadline = self.get(id).and_then(|peer| peer.deadline());
+        deadline.is_some_and(|deadline| armed.is_none_or(|armed| deadline < armed))
+    }
+
+    fn run_due(&mut self, turn: &mut Turn<'_>, id: PeerId) {
+        let now = turn.now.boot;
+        let Some(peer) = self.get_mut(id) else { return };
+        if peer.wipe_at.is_some_and(|at| at <= now) {
+            self.forget_keys(id, turn.fx);
+        }
+        self.run_attempt(turn, id);
+        self.run_keepalive(turn, id);
+        self.run_silence(turn, id);
+        self.run_persistent_keepalive(turn, id);
+    }
+
+    /// The handshake timer.
+    fn run_attempt(&mut self, turn: &mut Turn<'_>, id: PeerId) {
+        let Some(peer) = self.get_mut(id) else { return };
+        let Some((_, attempt)) = peer.attempt.take_if(|(at, _)| *at <= turn.now.boot) else { return };
+        match attempt {
+            Attempt::Settle => self.drop_initiator(id),
+            Attempt::First => {
+                peer.activity.take_request();
+                self.initiate(turn, id);
+            }
+            Attempt::Retry => self.retry(turn, id),
+        }
+    }
+
+    fn retry(&mut self, turn: &mut Turn<'_>, id: PeerId) {
+        let now = turn.now.boot;
+        let Some(peer) = self.get_mut(id) else { return };
+        if peer.activity.take_request() {
+            peer.attempts = 0;
+        }
+        if peer.attempts > MAX_TIMER_HANDSHAKES {
+            peer.wipe_at.get_or_insert(now.after(WIPE_TIME));
+            peer.activity.drop_keepalive();
+            return turn.fx.drop_staged(id);
+        }
+        peer.attempts += 1;
+        turn.fx.forget_source(id);
+        self.initiate(turn, id);
+    }
+
+    /// Data was received and nothing sent for 10 s.
+    fn run_keepalive(&mut self, turn: &mut Turn<'_>, id: PeerId) {
+        let now = turn.now.boot;
+        if !self.get(id).is_some_and(|peer| peer.activity.take_keepalive(now)) {
+            return;
+        }
+        self.keepalive(turn, id);
+        if let Some(peer) = self.get(id) {
+            peer.activity.repeat_keepalive(now);
+        }
+    }
+
+    /// Data was sent and nothing received for 15 s.
+    fn run_silence(&mut self, turn: &mut Turn<'_>, id: PeerId) {
+        let now = turn.now.boot;
+        let Some(peer) = self.get_mut(id) else { return };
+        if !peer.activity.take_silence(now, peer.silence_jitter) {
+            return;
+        }
+        peer.silence_jitter = jitter(turn.rng);
+        turn.fx.forget_source(id);
+        self.start(turn, id);
+    }
+
+    fn run_persistent_keepalive(&mut self, turn: &mut Turn<'_>, id: PeerId) {
+        let now = turn.now.boot;
+        let Some(peer) = self.get(id).filter(|peer| peer.persistent_due().is_some_and(|at| at <= now)) else {
+            return;
+        };
+        // What is sent stamps this as well; but if nothing can be sent, the next try still waits.
+        peer.activity.touch(now);
+        self.keepalive(turn, id);
+    }
+}

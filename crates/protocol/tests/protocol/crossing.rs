@@ -1,0 +1,91 @@
+//! Both ends start at once. Keeping what we started apart from what the peer started lets both
+//! handshakes complete, where shared state would make both ends wait for a retry.
+
+use std::time::Duration;
+
+use linerate_protocol::Kind;
+
+use crate::simulation::{Link, Net, sealing_is_understood};
+
+#[test]
+fn crossing_initiations_both_complete_within_one_round_trip() {
+    let mut net = Net::pair(1);
+    net.send(0, b"from 0");
+    net.send(1, b"from 1");
+    net.run_for(Duration::from_millis(60));
+    assert_eq!(net.nodes[0].data_received(), [b"from 1"]);
+    assert_eq!(net.nodes[1].data_received(), [b"from 0"]);
+    assert!(sealing_is_understood(&net, 0, 1) && sealing_is_understood(&net, 1, 0));
+    net.run_for(Duration::from_secs(9));
+    for node in &net.nodes {
+        assert_eq!((node.count(Kind::Initiation), node.count(Kind::Response)), (1, 1));
+        assert_eq!(node.host.discards, []);
+    }
+}
+
+#[test]
+fn crossing_initiations_survive_any_skew() {
+    for skew in 0..50 {
+        let mut net = Net::pair(skew);
+        net.link = Link { wobble: Duration::from_millis(10), ..Link::GOOD };
+        net.send(0, b"from 0");
+        net.run_for(Duration::from_millis(skew));
+        net.send(1, b"from 1");
+        net.run_for(Duration::from_millis(120));
+        assert_eq!(net.nodes[0].data_received(), [b"from 1"], "skew {skew} ms");
+        assert_eq!(net.nodes[1].data_received(), [b"from 0"], "skew {skew} ms");
+        net.send(0, b"and");
+        net.send(1, b"on");
+        net.run_for(Duration::from_millis(40));
+        assert_eq!(net.nodes[0].data_received().last().unwrap(), b"on");
+        assert_eq!(net.nodes[1].data_received().last().unwrap(), b"and");
+    }
+}
+
+#[test]
+fn a_crossing_with_one_lost_response_still_makes_a_session_at_once() {
+    let mut net = Net::pair(2);
+    net.send(0, b"from 0");
+    net.send(1, b"from 1");
+    net.run_for(Duration::from_millis(20));
+    // Both responses are on the way; one is lost.
+    net.drop_flight();
+    let (response, from) = (net.nodes[1].host.sent.last().unwrap().clone(), net.nodes[1].addr);
+    assert_eq!(response.kind, Kind::Response);
+    assert_eq!(net.deliver(0, from, &response.bytes), Ok(()));
+    net.run_for(Duration::from_millis(60));
+    assert_eq!(net.nodes[1].data_received(), [b"from 0"]);
+    assert_eq!(net.nodes[0].data_received(), [b"from 1"]);
+}
+
+#[test]
+fn an_initiation_that_the_peers_has_overtaken_is_not_repeated() {
+    let mut net = Net::pair(3);
+    // Ours is lost; the peer's arrives while ours waits.
+    net.link = Link::DEAD;
+    net.initiate(0);
+    net.link = Link::GOOD;
+    net.run_for(Duration::from_secs(1));
+    net.initiate(1);
+    net.run_for(Duration::from_secs(9));
+    assert_eq!(net.nodes[0].count(Kind::Initiation), 1);
+    assert_eq!(net.nodes[0].host.handshakes.len(), 1);
+    assert!(sealing_is_understood(&net, 0, 1) && sealing_is_understood(&net, 1, 0));
+}
+
+#[test]
+fn a_request_refused_after_our_own_response_is_not_forgotten() {
+    let mut net = Net::pair(4);
+    net.initiate(0);
+    net.run_for(Duration::from_millis(21));
+    // Node 1 has responded, so it may not start a handshake for 5 s; the initiator goes away.
+    net.drop_flight();
+    net.call(0, |node, now, _| node.device.down(now, &mut node.host));
+    net.send(1, b"anyone?");
+    net.run_for(Duration::from_secs(1));
+    assert_eq!(net.nodes[1].count(Kind::Initiation), 0);
+    net.call(0, |node, now, rng| node.device.up(now, rng, &mut node.host));
+    net.run_for(Duration::from_secs(5));
+    assert_eq!(net.nodes[1].count(Kind::Initiation), 1);
+    assert_eq!(net.nodes[0].data_received(), [b"anyone?"]);
+}

@@ -1,0 +1,117 @@
+//! Input that nobody honest sends.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use blake2::digest::consts::U16;
+use blake2::digest::{FixedOutput, KeyInit, Update};
+use blake2::{Blake2s256, Blake2sMac, Digest};
+use linerate_protocol::{Discard, Kind, PublicKey};
+use proptest::prelude::*;
+
+use crate::simulation::{Net, public, sealing_is_understood};
+
+/// Makes the first MAC right, as anyone can who knows the public key.
+fn sign(message: &mut [u8], to: &PublicKey) {
+    let key = Blake2s256::new().chain_update(b"mac1----").chain_update(to.0).finalize();
+    let at = message.len() - 32;
+    let mut mac = Blake2sMac::<U16>::new_from_slice(&key).unwrap();
+    Update::update(&mut mac, &message[..at]);
+    message[at..at + 16].copy_from_slice(&mac.finalize_fixed());
+}
+
+fn stranger() -> SocketAddr {
+    "[2001:db8::666]:666".parse().unwrap()
+}
+
+#[test]
+fn a_spoiled_response_with_a_right_mac_does_not_disturb_the_handshake() {
+    let mut net = Net::pair(1);
+    net.send(0, b"hello");
+    net.run_for(Duration::from_millis(21));
+    let genuine = net.nodes[1].host.sent[0].bytes.clone();
+    let spoil = |at: usize, bit: u8| {
+        let mut forged = genuine.clone();
+        forged[at] ^= bit;
+        sign(&mut forged, &public(0));
+        forged
+    };
+    assert_eq!(net.deliver(0, stranger(), &spoil(8, 1)), Err(Discard::UnknownIndex));
+    assert_eq!(net.deliver(0, stranger(), &spoil(12, 1)), Err(Discard::Undecryptable));
+    assert_eq!(net.deliver(0, stranger(), &spoil(44, 1)), Err(Discard::Undecryptable));
+    let mut low = genuine.clone();
+    low[12..44].fill(0);
+    sign(&mut low, &public(0));
+    assert_eq!(net.deliver(0, stranger(), &low), Err(Discard::LowOrder));
+
+    net.run_for(Duration::from_millis(60));
+    assert_eq!(net.nodes[1].data_received(), [b"hello"]);
+}
+
+#[test]
+fn a_spoiled_initiation_with_a_right_mac_is_refused_and_leaves_the_timestamp_alone() {
+    let mut net = Net::pair(2);
+    net.initiate(0);
+    let genuine = net.nodes[0].host.sent[0].bytes.clone();
+    net.drop_flight();
+    for at in [8, 40, 87, 88, 115] {
+        let mut forged = genuine.clone();
+        forged[at] ^= 1;
+        sign(&mut forged, &public(1));
+        assert_eq!(net.deliver(1, stranger(), &forged), Err(Discard::Undecryptable), "byte {at}");
+    }
+    let mut low = genuine.clone();
+    low[8..40].fill(0);
+    sign(&mut low, &public(1));
+    assert_eq!(net.deliver(1, stranger(), &low), Err(Discard::LowOrder));
+    assert!(net.nodes[1].host.sent.is_empty());
+    let from = net.nodes[0].addr;
+    assert_eq!(net.deliver(1, from, &genuine), Ok(()));
+}
+
+#[test]
+fn a_data_message_is_nothing_for_the_handshake() {
+    let mut net = Net::connected(3);
+    let keepalive = net.nodes[0].host.sent.iter().find(|sent| sent.kind == Kind::Data).unwrap().bytes.clone();
+    let result = net.call(1, |node, now, rng| node.device.handle(now, rng, stranger(), 0, &keepalive, &mut node.host));
+    assert_eq!(result, Err(Discard::WrongKind));
+}
+
+#[test]
+fn a_replayed_data_message_is_delivered_once() {
+    let mut net = Net::connected(4);
+    net.send(0, b"once");
+    net.run_for(Duration::from_millis(50));
+    let copy = net.nodes[0].host.sent.last().unwrap().bytes.clone();
+    assert_eq!(net.deliver(1, stranger(), &copy), Err(Discard::CounterReplayed));
+    assert_eq!(net.nodes[1].data_received(), [b"once"]);
+}
+
+/// Bytes that get past the first checks more often than chance would.
+fn datagram() -> impl Strategy<Value = Vec<u8>> {
+    let shaped = (1u8..5, any::<[u8; 256]>(), any::<bool>()).prop_map(|(kind, noise, exact)| {
+        let len = [148, 92, 64, 40][usize::from(kind) - 1] + usize::from(!exact);
+        let mut bytes = noise[..len].to_vec();
+        bytes[..4].copy_from_slice(&[kind, 0, 0, 0]);
+        bytes
+    });
+    prop_oneof![3 => shaped, 1 => proptest::collection::vec(any::<u8>(), 0..200)]
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_panic_or_disturb_a_session(datagrams in proptest::collection::vec((datagram(), any::<bool>(), 0usize..1024), 1..20)) {
+        let mut net = Net::connected(5);
+        for (mut bytes, signed, backlog) in datagrams {
+            if signed && bytes.len() >= 92 {
+                sign(&mut bytes, &public(1));
+            }
+            net.nodes[1].backlog = backlog;
+            prop_assert!(net.deliver(1, stranger(), &bytes).is_err());
+        }
+        net.nodes[1].backlog = 0;
+        prop_assert!(sealing_is_understood(&net, 0, 1) && sealing_is_understood(&net, 1, 0));
+        let (endpoint, addr) = (net.nodes[1].host.endpoints[&net.nodes[1].peer()], net.nodes[0].addr);
+        prop_assert_eq!(endpoint, addr);
+    }
+}

@@ -1,0 +1,136 @@
+//! Under load: cookies and the rate limit.
+
+use std::time::Duration;
+
+use linerate_protocol::{Discard, Kind};
+
+use crate::simulation::{Link, Net, sealing_is_understood};
+
+#[test]
+fn a_device_under_load_asks_for_a_cookie_and_then_answers() {
+    let mut net = Net::pair(1);
+    net.nodes[1].backlog = 512;
+    net.send(0, b"hello");
+    net.run_for(Duration::from_secs(4));
+    assert_eq!((net.nodes[1].count(Kind::Cookie), net.nodes[1].count(Kind::Response)), (1, 0));
+    assert_eq!(net.nodes[1].host.discards, [Discard::UnderLoad]);
+    // The cookie goes with the retry.
+    net.run_for(Duration::from_secs(2));
+    assert_eq!((net.nodes[1].count(Kind::Cookie), net.nodes[1].count(Kind::Response)), (1, 1));
+    assert_eq!(net.nodes[1].data_received(), [b"hello"]);
+}
+
+#[test]
+fn both_ends_under_load_still_find_each_other() {
+    let mut net = Net::pair(2);
+    net.nodes[0].backlog = 4096;
+    net.nodes[1].backlog = 4096;
+    net.send(0, b"hello");
+    // The first try brings the responder's cookie, the second the initiator's, the third works.
+    net.run_for(Duration::from_secs(17));
+    assert_eq!(net.nodes[1].data_received(), [b"hello"]);
+    assert!(sealing_is_understood(&net, 0, 1));
+}
+
+#[test]
+fn load_is_held_for_one_second() {
+    let mut net = Net::pair(3);
+    net.nodes[1].backlog = 512;
+    net.initiate(0);
+    net.run_for(Duration::from_millis(21));
+    net.nodes[1].backlog = 511;
+    let initiation = net.nodes[0].host.sent[0].bytes.clone();
+    let from = net.nodes[0].addr;
+    net.link = Link::DEAD;
+    net.run_for(Duration::from_millis(900));
+    assert_eq!(net.deliver(1, from, &initiation), Err(Discard::UnderLoad));
+    net.run_for(Duration::from_millis(100));
+    assert_eq!(net.deliver(1, from, &initiation), Ok(()));
+}
+
+#[test]
+fn a_cookie_is_for_one_address_and_port() {
+    let mut net = Net::pair(4);
+    net.nodes[1].backlog = 512;
+    net.initiate(0);
+    net.run_for(Duration::from_secs(1));
+    net.link = Link::DEAD;
+    net.run_for(Duration::from_secs(5));
+    let signed = net.nodes[0].host.sent.last().unwrap().bytes.clone();
+    assert_ne!(signed[132..], [0; 16]);
+    let mut stranger = net.nodes[0].addr;
+    stranger.set_port(51821);
+    assert_eq!(net.deliver(1, stranger, &signed), Err(Discard::UnderLoad));
+    let from = net.nodes[0].addr;
+    assert_eq!(net.deliver(1, from, &signed), Ok(()));
+}
+
+#[test]
+fn a_cookie_is_used_for_less_than_115_s() {
+    let mut net = Net::pair(5);
+    net.nodes[1].backlog = 512;
+    net.initiate(0);
+    net.run_for(Duration::from_millis(50));
+    let received = net.now.boot;
+    net.link = Link::DEAD;
+    net.run_with_traffic(Duration::from_secs(140), Duration::from_secs(1), &[0], b"x");
+    for sent in net.nodes[0].host.sent.iter().skip(1) {
+        let young = sent.at.since(received) < Duration::from_millis(115_000 - 10);
+        assert_eq!(sent.bytes[132..] != [0; 16], young, "{:?}", sent.at.since(received));
+    }
+}
+
+#[test]
+fn the_cookie_secret_changes_after_120_s() {
+    let mut net = Net::pair(6);
+    net.nodes[1].backlog = 512;
+    net.initiate(0);
+    net.run_for(Duration::from_secs(1));
+    net.link = Link::DEAD;
+    net.run_for(Duration::from_secs(5));
+    let signed = net.nodes[0].host.sent.last().unwrap().bytes.clone();
+    let from = net.nodes[0].addr;
+    net.run_for(Duration::from_secs(120));
+    assert_eq!(net.deliver(1, from, &signed), Err(Discard::UnderLoad));
+}
+
+#[test]
+fn cookies_that_were_not_asked_for_are_refused() {
+    let mut net = Net::pair(7);
+    net.nodes[1].backlog = 512;
+    net.initiate(0);
+    net.run_for(Duration::from_millis(50));
+    let cookie = net.nodes[1].host.sent[0].bytes.clone();
+    let from = net.nodes[1].addr;
+    assert_eq!(net.deliver(0, from, &cookie), Err(Discard::CookieUnexpected));
+    let mut strange = cookie.clone();
+    strange[4] ^= 1;
+    assert_eq!(net.deliver(0, from, &strange), Err(Discard::UnknownIndex));
+
+    net.link = Link::DEAD;
+    net.run_for(Duration::from_secs(6));
+    let index = net.nodes[0].host.sent.last().unwrap().bytes[4..8].to_vec();
+    let mut outdated = cookie;
+    outdated[4..8].copy_from_slice(&index);
+    // It was made for the first MAC of another message.
+    assert_eq!(net.deliver(0, from, &outdated), Err(Discard::Undecryptable));
+}
+
+#[test]
+fn an_address_with_a_cookie_is_still_limited() {
+    let mut net = Net::pair(8);
+    net.nodes[1].backlog = 512;
+    net.initiate(0);
+    net.run_for(Duration::from_secs(1));
+    net.link = Link::DEAD;
+    net.run_for(Duration::from_secs(5));
+    let signed = net.nodes[0].host.sent.last().unwrap().bytes.clone();
+    let from = net.nodes[0].addr;
+    assert_eq!(net.deliver(1, from, &signed), Ok(()));
+    for _ in 0..4 {
+        assert_eq!(net.deliver(1, from, &signed), Err(Discard::Replayed));
+    }
+    assert_eq!(net.deliver(1, from, &signed), Err(Discard::RateLimited));
+    net.run_for(Duration::from_millis(50));
+    assert_eq!(net.deliver(1, from, &signed), Err(Discard::Replayed));
+}

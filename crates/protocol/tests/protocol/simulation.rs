@@ -1,0 +1,512 @@
+//! Devices, links and time, all simulated.
+//!
+//! A [`Host`] is the smallest engine that keeps the protocol's rules: it seals, opens, stages and
+//! stamps as a real data path does. A [`Net`] carries datagrams between nodes with delay, loss,
+//! reordering and duplication, and advances the clock from event to event.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use linerate_aead::{Slot, TAG_LEN};
+use linerate_protocol::constants::REJECT_AFTER_MESSAGES;
+use linerate_protocol::{
+    Activity, Boottime, DATA_HEADER, DataHeader, Device, Discard, Effects, Entropy, Kind, Now, PeerId, PresharedKey,
+    PublicKey, Session, StaticSecret, Wake, Window, classify,
+};
+
+/// A seeded source of bytes (SplitMix64).
+pub struct Seeded(pub u64);
+
+impl Seeded {
+    pub fn number(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ z >> 31
+    }
+
+    fn below(&mut self, limit: u64) -> u64 {
+        if limit == 0 { 0 } else { self.number() % limit }
+    }
+}
+
+impl Entropy for Seeded {
+    fn fill(&mut self, bytes: &mut [u8]) {
+        for chunk in bytes.chunks_mut(8) {
+            let number = self.number().to_le_bytes();
+            chunk.copy_from_slice(&number[..chunk.len()]);
+        }
+    }
+}
+
+/// How datagrams travel. Chances are in percent.
+#[derive(Clone, Copy, Debug)]
+pub struct Link {
+    pub delay: Duration,
+    /// Up to this much more, so that datagrams overtake each other.
+    pub wobble: Duration,
+    pub loss: u64,
+    pub duplication: u64,
+}
+
+impl Link {
+    /// 20 ms each way, nothing lost.
+    pub const GOOD: Self = Self { delay: Duration::from_millis(20), wobble: Duration::ZERO, loss: 0, duplication: 0 };
+    /// Nothing arrives.
+    pub const DEAD: Self = Self { loss: 100, ..Self::GOOD };
+}
+
+/// A message that a host sent, and when.
+#[derive(Clone, Debug)]
+pub struct Sent {
+    pub at: Boottime,
+    pub kind: Kind,
+    pub bytes: Vec<u8>,
+}
+
+/// The smallest engine.
+#[derive(Default)]
+pub struct Host {
+    now: Boottime,
+    pub endpoints: BTreeMap<PeerId, SocketAddr>,
+    pub activities: BTreeMap<PeerId, Arc<Activity>>,
+    /// The index table, with each session's replay window.
+    pub sessions: BTreeMap<u32, (Arc<Session>, Window)>,
+    pub sending: BTreeMap<PeerId, Arc<Session>>,
+    pub staged: BTreeMap<PeerId, VecDeque<Vec<u8>>>,
+    /// Where the datagram being handled came from.
+    source: Option<SocketAddr>,
+    outbox: Vec<(SocketAddr, Vec<u8>)>,
+    woken: Vec<PeerId>,
+
+    /// Everything sent.
+    pub sent: Vec<Sent>,
+    /// Inner packets that arrived, empty ones included.
+    pub received: Vec<(Boottime, PeerId, Vec<u8>)>,
+    pub discards: Vec<Discard>,
+    pub handshakes: Vec<(PeerId, Duration)>,
+    pub wakes: usize,
+    pub forgotten_sources: usize,
+    pub abandoned: usize,
+}
+
+impl Effects for Host {
+    fn send(&mut self, peer: PeerId, message: &[u8]) {
+        if let Some(&to) = self.endpoints.get(&peer) {
+            self.post(to, message.to_vec());
+        }
+    }
+
+    fn reply(&mut self, message: &[u8]) {
+        let to = self.source.expect("a reply answers a datagram");
+        self.post(to, message.to_vec());
+    }
+
+    fn roam(&mut self, peer: PeerId) {
+        let source = self.source.expect("a peer roams by a datagram");
+        self.endpoints.insert(peer, source);
+    }
+
+    fn session_added(&mut self, session: &Arc<Session>) {
+        let old = self.sessions.insert(session.local, (Arc::clone(session), Window::default()));
+        assert!(old.is_none(), "two live sessions have the index {}", session.local);
+    }
+
+    fn session_removed(&mut self, session: &Arc<Session>) {
+        let (old, _) = self.sessions.remove(&session.local).expect("a session is removed once");
+        assert!(Arc::ptr_eq(&old, session));
+        let sealing = self.sending.get(&session.peer);
+        assert!(!sealing.is_some_and(|s| Arc::ptr_eq(s, session)), "a removed session still seals");
+    }
+
+    fn sending(&mut self, peer: PeerId, session: Option<&Arc<Session>>) {
+        match session {
+            Some(session) => {
+                assert!(session.is_confirmed(), "an unconfirmed session seals");
+                assert!(self.sessions.contains_key(&session.local), "an unknown session seals");
+                self.sending.insert(peer, Arc::clone(session));
+            }
+            None => {
+                self.sending.remove(&peer);
+            }
+        }
+    }
+
+    fn send_keepalive(&mut self, peer: PeerId) {
+        if self.staged.get(&peer).is_none_or(VecDeque::is_empty) {
+            self.staged.entry(peer).or_default().push_back(Vec::new());
+        }
+        self.send_staged(peer);
+    }
+
+    fn send_staged(&mut self, peer: PeerId) {
+        let mut data = false;
+        let mut any = false;
+        while let Some(packet) = self.staged.get_mut(&peer).and_then(VecDeque::pop_front) {
+            if self.seal(peer, &packet) {
+                any = true;
+                data |= !packet.is_empty();
+            } else {
+                self.staged.entry(peer).or_default().push_front(packet);
+                let wake = self.activity(peer).want_handshake(self.now);
+                self.wake(peer, wake);
+                break;
+            }
+        }
+        if !any {
+            return;
+        }
+        let wake = self.activity(peer).sent(self.now, data);
+        self.wake(peer, wake);
+        if self.sending.get(&peer).is_some_and(|session| session.needs_rekey_on_send(self.now)) {
+            let wake = self.activity(peer).want_handshake(self.now);
+            self.wake(peer, wake);
+        }
+    }
+
+    fn drop_staged(&mut self, peer: PeerId) {
+        self.abandoned += self.staged.remove(&peer).map_or(0, |staged| staged.len());
+    }
+
+    fn forget_source(&mut self, _peer: PeerId) {
+        self.forgotten_sources += 1;
+    }
+
+    fn handshake_done(&mut self, peer: PeerId, wall: Duration) {
+        self.handshakes.push((peer, wall));
+    }
+
+    fn has_endpoint(&self, peer: PeerId) -> bool {
+        self.endpoints.contains_key(&peer)
+    }
+}
+
+impl Host {
+    pub fn activity(&self, peer: PeerId) -> Arc<Activity> {
+        Arc::clone(&self.activities[&peer])
+    }
+
+    fn wake(&mut self, peer: PeerId, wake: Wake) {
+        if wake == Wake::SlowPath {
+            self.wakes += 1;
+            self.woken.push(peer);
+        }
+    }
+
+    fn post(&mut self, to: SocketAddr, bytes: Vec<u8>) {
+        let kind = classify(&bytes).expect("a device sends only messages");
+        self.sent.push(Sent { at: self.now, kind, bytes: bytes.clone() });
+        self.outbox.push((to, bytes));
+    }
+
+    fn seal(&mut self, peer: PeerId, packet: &[u8]) -> bool {
+        let Some(session) = self.sending.get(&peer).filter(|session| !session.expired(self.now)) else { return false };
+        let Some(counter) = session.reserve(1) else { return false };
+        let mut datagram = vec![0; DATA_HEADER];
+        DataHeader { receiver: session.remote, counter }.encode(&mut datagram);
+        datagram.extend_from_slice(packet);
+        datagram.resize(DATA_HEADER + packet.len() + TAG_LEN, 0);
+        session.sealing.seal(&mut datagram, &[Slot { offset: DATA_HEADER, len: packet.len(), counter }]);
+        let to = self.endpoints[&peer];
+        self.post(to, datagram);
+        true
+    }
+
+    /// Opens a data message; returns the session if it was just confirmed.
+    fn open(&mut self, source: SocketAddr, mut datagram: Vec<u8>) -> Result<Option<Arc<Session>>, Discard> {
+        let DataHeader { receiver, counter } = DataHeader::decode(&datagram);
+        let (session, window) = self.sessions.get_mut(&receiver).ok_or(Discard::UnknownIndex)?;
+        session.may_open(self.now, counter)?;
+        let len = datagram.len() - DATA_HEADER - TAG_LEN;
+        let verdicts = session.opening.open(&mut datagram, &[Slot { offset: DATA_HEADER, len, counter }]);
+        if !verdicts.authentic(0) {
+            return Err(Discard::Undecryptable);
+        }
+        if !window.admit(counter) {
+            return Err(Discard::CounterReplayed);
+        }
+        let session = Arc::clone(session);
+        let peer = session.peer;
+        self.endpoints.insert(peer, source);
+        let packet = datagram[DATA_HEADER..][..len].to_vec();
+        let wake = self.activity(peer).received(self.now, !packet.is_empty());
+        self.wake(peer, wake);
+        if session.needs_rekey_on_receive(self.now) {
+            let wake = self.activity(peer).want_handshake(self.now);
+            self.wake(peer, wake);
+        }
+        self.received.push((self.now, peer, packet));
+        Ok(session.confirm().then_some(session))
+    }
+}
+
+/// A device with its host.
+pub struct Node {
+    pub device: Device,
+    pub host: Host,
+    pub addr: SocketAddr,
+    /// Waiting datagrams that the device is told about.
+    pub backlog: usize,
+}
+
+impl Node {
+    /// Data packets (not keepalives) received.
+    pub fn data_received(&self) -> Vec<&[u8]> {
+        self.host.received.iter().map(|(_, _, packet)| &packet[..]).filter(|packet| !packet.is_empty()).collect()
+    }
+
+    /// When messages of `kind` were sent.
+    pub fn times(&self, kind: Kind) -> Vec<Boottime> {
+        self.host.sent.iter().filter(|sent| sent.kind == kind).map(|sent| sent.at).collect()
+    }
+
+    /// How many messages of `kind` were sent.
+    pub fn count(&self, kind: Kind) -> usize {
+        self.times(kind).len()
+    }
+
+    /// The only peer.
+    pub fn peer(&self) -> PeerId {
+        self.device.peers().next().expect("the node has a peer")
+    }
+}
+
+/// Nodes, the datagrams between them, and the time.
+pub struct Net {
+    pub now: Now,
+    pub rng: Seeded,
+    pub nodes: Vec<Node>,
+    pub link: Link,
+    /// By arrival, then in order of sending: destination, source, bytes.
+    flight: BTreeMap<(Boottime, u64), (SocketAddr, SocketAddr, Vec<u8>)>,
+    posted: u64,
+}
+
+/// The wall clock of the simulation's start.
+pub const WALL: Duration = Duration::from_secs(1_700_000_000);
+
+pub fn secret(seed: u64) -> StaticSecret {
+    let mut bytes = [0; 32];
+    Seeded(seed ^ 0x5eed).fill(&mut bytes);
+    StaticSecret::new(&bytes).expect("a seeded key is not zero")
+}
+
+pub fn public(seed: u64) -> PublicKey {
+    secret(seed).public_key()
+}
+
+impl Net {
+    /// `count` nodes that are up, have the keys `secret(i)` and no peers.
+    pub fn new(seed: u64, count: usize) -> Self {
+        let mut net = Self {
+            now: Now { boot: Boottime::from_secs(1000), wall: WALL },
+            rng: Seeded(seed),
+            nodes: Vec::new(),
+            link: Link::GOOD,
+            flight: BTreeMap::new(),
+            posted: 0,
+        };
+        for i in 0..count {
+            let addr = SocketAddr::from(([10, 0, 0, i as u8 + 1], 51820));
+            net.nodes.push(Node { device: Device::new(), host: Host::default(), addr, backlog: 0 });
+            net.call(i, |node, now, rng| {
+                let removed = node.device.set_private_key(now, rng, Some(secret(i as u64)), &mut node.host);
+                assert_eq!(removed, None);
+                node.device.up(now, rng, &mut node.host);
+            });
+        }
+        net
+    }
+
+    /// Two nodes that know each other, and each where the other is.
+    pub fn pair(seed: u64) -> Self {
+        let mut net = Self::new(seed, 2);
+        net.introduce(0, 1);
+        net.introduce(1, 0);
+        net
+    }
+
+    /// A pair that has just completed a handshake started by node 0, without data.
+    pub fn connected(seed: u64) -> Self {
+        let mut net = Self::pair(seed);
+        net.initiate(0);
+        net.run_for(Duration::from_millis(100));
+        assert!(net.nodes.iter().all(|node| node.host.handshakes.len() == 1));
+        net
+    }
+
+    /// Makes node `at` know node `of`: key and endpoint.
+    pub fn introduce(&mut self, at: usize, of: usize) -> PeerId {
+        let peer = self.add_peer(at, public(of as u64));
+        let addr = self.nodes[of].addr;
+        self.nodes[at].host.endpoints.insert(peer, addr);
+        peer
+    }
+
+    pub fn add_peer(&mut self, at: usize, key: PublicKey) -> PeerId {
+        let activity = Arc::new(Activity::new());
+        let node = &mut self.nodes[at];
+        let peer = node.device.add_peer(key, Arc::clone(&activity)).expect("the peer is new");
+        node.host.activities.insert(peer, activity);
+        peer
+    }
+
+    pub fn set_psk(&mut self, at: usize, psk: [u8; 32]) {
+        let peer = self.nodes[at].peer();
+        self.nodes[at].device.set_preshared_key(peer, PresharedKey::new(&psk));
+    }
+
+    /// Sends a data packet from a node to its first peer, or stages it.
+    pub fn send(&mut self, from: usize, packet: &[u8]) {
+        let peer = self.nodes[from].peer();
+        self.send_to(from, peer, packet);
+    }
+
+    pub fn send_to(&mut self, from: usize, peer: PeerId, packet: &[u8]) {
+        self.call(from, |node, _, _| {
+            let staged = node.host.staged.entry(peer).or_default();
+            if staged.len() == 128 {
+                staged.pop_front();
+            }
+            staged.push_back(packet.to_vec());
+            node.host.send_staged(peer);
+        });
+    }
+
+    /// Asks for a handshake without having data.
+    pub fn initiate(&mut self, from: usize) {
+        let peer = self.nodes[from].peer();
+        self.call(from, |node, now, _| {
+            let wake = node.host.activity(peer).want_handshake(now.boot);
+            node.host.wake(peer, wake);
+        });
+    }
+
+    /// Calls a node, then does what it asks for.
+    pub fn call<T>(&mut self, at: usize, act: impl FnOnce(&mut Node, Now, &mut Seeded) -> T) -> T {
+        let node = &mut self.nodes[at];
+        node.host.now = self.now.boot;
+        let result = act(node, self.now, &mut self.rng);
+        loop {
+            let node = &mut self.nodes[at];
+            if let Some(peer) = node.host.woken.pop() {
+                node.device.woken(self.now, &mut self.rng, peer, &mut node.host);
+            } else if node.device.deadline().is_some_and(|due| due <= self.now.boot) {
+                node.device.expire(self.now, &mut self.rng, &mut node.host);
+            } else {
+                break;
+            }
+        }
+        let from = self.nodes[at].addr;
+        for (to, bytes) in std::mem::take(&mut self.nodes[at].host.outbox) {
+            self.carry(from, to, bytes);
+        }
+        result
+    }
+
+    fn carry(&mut self, from: SocketAddr, to: SocketAddr, bytes: Vec<u8>) {
+        let copies = if self.rng.below(100) < self.link.duplication { 2 } else { 1 };
+        for _ in 0..copies {
+            if self.rng.below(100) < self.link.loss {
+                continue;
+            }
+            let wobble = Duration::from_nanos(self.rng.below(self.link.wobble.as_nanos() as u64));
+            let arrival = self.now.boot.after(self.link.delay + wobble);
+            self.posted += 1;
+            self.flight.insert((arrival, self.posted), (to, from, bytes.clone()));
+        }
+    }
+
+    /// Gives a datagram to a node as if it came from `source`.
+    pub fn deliver(&mut self, at: usize, source: SocketAddr, bytes: &[u8]) -> Result<(), Discard> {
+        let result = self.call(at, |node, now, rng| {
+            node.host.source = Some(source);
+            let confirmed = match classify(bytes)? {
+                Kind::Data => node.host.open(source, bytes.to_vec())?,
+                _ => {
+                    node.device.handle(now, rng, source, node.backlog, bytes, &mut node.host)?;
+                    None
+                }
+            };
+            if let Some(session) = confirmed {
+                node.device.confirmed(now, &session, &mut node.host);
+            }
+            Ok(())
+        });
+        if let Err(reason) = result {
+            self.nodes[at].host.discards.push(reason);
+        }
+        self.check();
+        result
+    }
+
+    /// Runs for a while.
+    pub fn run_for(&mut self, time: Duration) {
+        let end = self.now.boot.after(time);
+        loop {
+            let arrival = self.flight.first_key_value().map(|(&(at, _), _)| at);
+            let timer = self.nodes.iter().filter_map(|node| node.device.deadline()).min();
+            let Some(next) = [arrival, timer].into_iter().flatten().min().filter(|&next| next <= end) else { break };
+            self.advance(next);
+            if arrival == Some(next) {
+                let (_, (to, from, bytes)) = self.flight.pop_first().expect("something arrives");
+                if let Some(at) = self.nodes.iter().position(|node| node.addr == to) {
+                    let _ = self.deliver(at, from, &bytes);
+                }
+            } else {
+                for at in 0..self.nodes.len() {
+                    self.call(at, |_, _, _| ());
+                }
+            }
+        }
+        self.advance(end);
+    }
+
+    /// Runs for a while, and sends `packet` from each of `senders` every `every`.
+    pub fn run_with_traffic(&mut self, time: Duration, every: Duration, senders: &[usize], packet: &[u8]) {
+        let end = self.now.boot.after(time);
+        while self.now.boot < end {
+            for &sender in senders {
+                self.send(sender, packet);
+            }
+            self.run_for(every);
+        }
+    }
+
+    fn advance(&mut self, to: Boottime) {
+        self.now.wall += to.since(self.now.boot);
+        self.now.boot = self.now.boot.max(to);
+    }
+
+    /// Forgets what is on the way.
+    pub fn drop_flight(&mut self) {
+        self.flight.clear();
+    }
+
+    /// What must hold at any time.
+    fn check(&self) {
+        for node in &self.nodes {
+            let mut live = BTreeMap::new();
+            for (session, _) in node.host.sessions.values() {
+                *live.entry(session.peer).or_insert(0) += 1;
+                assert!(session.reserve(0).is_none_or(|next| next < REJECT_AFTER_MESSAGES));
+            }
+            assert!(live.values().all(|&count| count <= 3), "a peer has at most three sessions");
+        }
+    }
+}
+
+/// The sessions that two nodes seal with are two views of the same keys.
+pub fn sealing_is_understood(net: &Net, from: usize, to: usize) -> bool {
+    let sender = &net.nodes[from];
+    let Some(sealing) = sender.host.sending.get(&sender.peer()) else { return false };
+    let Some((opening, _)) = net.nodes[to].host.sessions.get(&sealing.remote) else { return false };
+    let counter = 1 << 40;
+    let mut buffer = *b"same keys?......................";
+    let slot = [Slot { offset: 0, len: 16, counter }];
+    sealing.sealing.seal(&mut buffer, &slot);
+    opening.opening.open(&mut buffer, &slot).authentic(0) && buffer[..10] == *b"same keys?"
+}

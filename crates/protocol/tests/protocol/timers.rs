@@ -1,0 +1,326 @@
+//! What time alone makes happen.
+
+use std::time::Duration;
+
+use linerate_protocol::{Boottime, Kind};
+
+use crate::simulation::{Link, Net, sealing_is_understood};
+
+const SECOND: Duration = Duration::from_secs(1);
+const JITTER: Duration = Duration::from_millis(333);
+
+fn secs(secs: u64) -> Duration {
+    Duration::from_secs(secs)
+}
+
+/// That `moment` is `delay` after `start`, plus at most the jitter.
+fn assert_jittered(start: Boottime, moment: Boottime, delay: Duration) {
+    let passed = moment.since(start);
+    assert!(passed >= delay && passed <= delay + JITTER, "{passed:?} instead of {delay:?}");
+}
+
+#[test]
+fn an_unanswered_initiation_is_repeated_every_5_s_and_given_up_after_20() {
+    let mut net = Net::pair(1);
+    net.link = Link::DEAD;
+    net.send(0, b"nobody home");
+    net.run_for(secs(300));
+    let times = net.nodes[0].times(Kind::Initiation);
+    assert_eq!(times.len(), 20);
+    for pair in times.windows(2) {
+        assert_jittered(pair[0], pair[1], secs(5));
+    }
+    let host = &net.nodes[0].host;
+    assert_eq!((host.abandoned, host.forgotten_sources), (1, 19));
+    let distinct: std::collections::BTreeSet<_> = times.windows(2).map(|pair| pair[1].since(pair[0])).collect();
+    assert!(distinct.len() > 10, "the jitter varies");
+    // Only the wiping is still to come, and after that nothing.
+    net.run_for(secs(600));
+    assert_eq!(net.nodes[0].device.deadline(), None);
+}
+
+#[test]
+fn a_new_packet_after_giving_up_starts_from_zero() {
+    let mut net = Net::pair(2);
+    net.link = Link::DEAD;
+    net.send(0, b"nobody home");
+    net.run_for(secs(300));
+    net.send(0, b"still nobody?");
+    assert_eq!(net.nodes[0].count(Kind::Initiation), 21);
+    net.run_for(secs(300));
+    assert_eq!(net.nodes[0].count(Kind::Initiation), 40);
+}
+
+#[test]
+fn outgoing_packets_keep_the_handshake_going_without_waking_the_slow_path() {
+    let mut net = Net::pair(3);
+    net.link = Link::DEAD;
+    net.run_with_traffic(secs(200), Duration::from_millis(50), &[0], b"anyone?");
+    let initiations = net.nodes[0].count(Kind::Initiation);
+    assert!((38..=40).contains(&initiations), "{initiations} initiations in 200 s");
+    assert_eq!(net.nodes[0].host.wakes, 1);
+    assert_eq!(net.nodes[0].host.abandoned, 0);
+}
+
+#[test]
+fn a_peer_that_cannot_be_reached_at_all_wakes_the_slow_path_once() {
+    let mut net = Net::pair(4);
+    let peer = net.nodes[0].peer();
+    let addr = net.nodes[0].host.endpoints.remove(&peer).unwrap();
+    net.run_with_traffic(secs(60), SECOND, &[0], b"where are you?");
+    assert_eq!((net.nodes[0].host.wakes, net.nodes[0].host.sent.len()), (1, 0));
+    assert_eq!(net.nodes[0].device.deadline(), None);
+
+    net.nodes[0].host.endpoints.insert(peer, addr);
+    net.call(0, |node, now, rng| node.device.endpoint_set(now, rng, peer, &mut node.host));
+    net.run_for(SECOND);
+    assert_eq!(net.nodes[1].data_received().len(), 60);
+}
+
+#[test]
+fn recovery_follows_as_soon_as_the_link_does() {
+    let mut net = Net::pair(5);
+    net.link = Link::DEAD;
+    net.send(0, b"patience");
+    net.run_for(secs(42));
+    net.link = Link::GOOD;
+    net.run_for(secs(6));
+    assert_eq!(net.nodes[1].data_received(), [b"patience"]);
+}
+
+#[test]
+fn received_data_is_acknowledged_by_one_keepalive_after_10_s() {
+    let mut net = Net::connected(6);
+    net.send(0, b"one way");
+    net.run_for(secs(60));
+    let received = net.nodes[1].host.received.last().unwrap().0;
+    let times = net.nodes[1].times(Kind::Data);
+    assert_eq!(times, [received.after(secs(10))]);
+    // The keepalive is not answered by a keepalive.
+    assert_eq!(net.nodes[0].count(Kind::Data), 2);
+}
+
+#[test]
+fn sending_anything_spares_the_keepalive() {
+    let mut net = Net::connected(7);
+    net.send(0, b"question");
+    net.run_for(secs(9));
+    net.send(1, b"answer");
+    net.run_for(secs(9));
+    assert_eq!(net.nodes[1].count(Kind::Data), 1);
+}
+
+#[test]
+fn data_received_while_a_keepalive_is_due_makes_it_due_again() {
+    let mut net = Net::connected(8);
+    // The keepalive itself goes out at 10 s; the engine of the simulation reports it as sent
+    // before the timer is armed again, as a synchronous data path does.
+    for _ in 0..8 {
+        net.send(0, b"one way");
+        net.run_for(SECOND);
+    }
+    net.run_for(secs(60));
+    let times = net.nodes[1].times(Kind::Data);
+    assert_eq!(times.len(), 2);
+    assert_eq!(times[1], times[0].after(secs(10)));
+}
+
+#[test]
+fn silence_after_data_starts_a_handshake_after_15_s() {
+    let mut net = Net::connected(9);
+    net.link = Link::DEAD;
+    let sent = net.now.boot;
+    net.send(0, b"hello?");
+    net.run_for(secs(3));
+    net.send(0, b"does not push the timer out");
+    net.run_for(secs(17));
+    let times = net.nodes[0].times(Kind::Initiation);
+    assert_jittered(sent, times[1], secs(15));
+    assert_eq!(net.nodes[0].host.forgotten_sources, 1);
+}
+
+#[test]
+fn anything_received_ends_the_silence() {
+    let mut net = Net::connected(10);
+    net.send(0, b"hello?");
+    net.run_for(secs(100));
+    // The peer's passive keepalive was enough.
+    assert_eq!(net.nodes[0].count(Kind::Initiation), 1);
+}
+
+#[test]
+fn keepalives_alone_start_no_handshake() {
+    let mut net = Net::connected(11);
+    net.link = Link::DEAD;
+    net.run_for(secs(100));
+    assert_eq!(net.nodes[0].count(Kind::Initiation), 1);
+}
+
+#[test]
+fn only_the_initiator_renews_the_key_at_120_s() {
+    let mut net = Net::connected(12);
+    net.run_with_traffic(secs(1200), Duration::from_millis(500), &[0, 1], b"steady");
+    assert_eq!(net.nodes[1].count(Kind::Initiation), 0);
+    let times = net.nodes[0].times(Kind::Initiation);
+    assert_eq!(times.len(), 10);
+    for pair in times.windows(2) {
+        let apart = pair[1].since(pair[0]);
+        assert!(apart >= secs(120) && apart < secs(121), "{apart:?}");
+    }
+    for at in 0..2 {
+        // All but the last ones, which are on the way.
+        assert!(net.nodes[at].data_received().len() >= 2400 - 1);
+        assert_eq!(net.nodes[at].host.discards, []);
+    }
+}
+
+#[test]
+fn packets_sent_while_the_key_is_renewed_start_no_second_handshake() {
+    let mut net = Net::connected(25);
+    net.run_for(secs(119));
+    net.run_with_traffic(secs(20), Duration::from_millis(5), &[0, 1], b"dense");
+    assert_eq!(net.nodes[0].count(Kind::Initiation), 2);
+    assert_eq!(net.nodes[1].count(Kind::Initiation), 0);
+}
+
+#[test]
+fn an_initiator_that_only_receives_renews_the_key_at_165_s_once() {
+    let mut net = Net::connected(13);
+    let born = net.nodes[0].host.sending[&net.nodes[0].peer()].born;
+    // Its passive keepalives would count as sending, so they are lost before they are sent: the
+    // data comes too seldom for another one to be due.
+    let mut asked = Vec::new();
+    for _ in 0..170 {
+        let peer = net.nodes[0].peer();
+        let session = net.nodes[0].host.sending[&peer].clone();
+        if session.needs_rekey_on_receive(net.now.boot) {
+            asked.push(net.now.boot);
+        }
+        net.run_for(SECOND);
+    }
+    assert_eq!(asked.len(), 1);
+    assert!(asked[0].since(born) >= secs(165) && asked[0].since(born) <= secs(166));
+}
+
+#[test]
+fn a_flow_in_one_direction_never_meets_the_end_of_its_key() {
+    for sender in 0..2 {
+        let mut net = Net::connected(14);
+        net.run_with_traffic(secs(1000), Duration::from_millis(250), &[sender], b"one way");
+        assert!(net.nodes[1 - sender].data_received().len() >= 4000 - 1);
+        assert_eq!(net.nodes[1 - sender].host.discards, []);
+        let handshakes = net.nodes[0].host.handshakes.len();
+        assert!((7..=9).contains(&handshakes), "{handshakes} handshakes in 1000 s");
+    }
+}
+
+#[test]
+fn a_session_of_180_s_neither_seals_nor_opens() {
+    let mut net = Net::connected(15);
+    let session = net.nodes[0].host.sending[&net.nodes[0].peer()].clone();
+    assert!(!session.expired(session.born.after(secs(180) - Duration::from_nanos(1))));
+    assert!(session.expired(session.born.after(secs(180))));
+    net.run_for(secs(181));
+    net.send(0, b"late");
+    assert_eq!(net.nodes[0].count(Kind::Initiation), 2);
+    net.run_for(SECOND);
+    assert_eq!(net.nodes[1].data_received(), [b"late"]);
+}
+
+#[test]
+fn keys_are_wiped_540_s_after_the_last_session() {
+    let mut net = Net::connected(16);
+    net.run_for(secs(539));
+    assert!(net.nodes.iter().all(|node| node.host.sessions.len() == 1));
+    net.run_for(secs(2));
+    for node in &net.nodes {
+        assert!(node.host.sessions.is_empty() && node.host.sending.is_empty());
+        assert_eq!(node.device.deadline(), None, "an idle peer waits for nothing");
+    }
+}
+
+#[test]
+fn a_persistent_keepalive_is_sent_at_once_and_then_in_every_interval_of_rest() {
+    let mut net = Net::pair(17);
+    let peer = net.nodes[0].peer();
+    let start = net.now.boot;
+    net.call(0, |node, now, rng| node.device.set_persistent_keepalive(now, rng, peer, 25, &mut node.host));
+    assert_eq!(net.nodes[0].count(Kind::Initiation), 1);
+    net.run_for(secs(110));
+    let times = net.nodes[0].times(Kind::Data);
+    // Confirmation after one round trip, then four of its own.
+    assert_eq!(times.len(), 5);
+    assert!(times[0].since(start) < SECOND);
+    for pair in times.windows(2) {
+        assert_eq!(pair[1].since(pair[0]), secs(25));
+    }
+    // Keepalives on an old key renew it; a peer that is there all the time never runs dry.
+    net.run_for(secs(1000));
+    assert!(sealing_is_understood(&net, 0, 1));
+}
+
+#[test]
+fn any_packet_in_either_direction_puts_the_persistent_keepalive_off() {
+    let mut net = Net::connected(18);
+    let peer = net.nodes[0].peer();
+    net.call(0, |node, now, rng| node.device.set_persistent_keepalive(now, rng, peer, 25, &mut node.host));
+    let at_once = net.nodes[0].count(Kind::Data);
+    net.run_with_traffic(secs(60), secs(9), &[1], b"data for 0");
+    // What 0 sends are passive keepalives, 10 s after data.
+    let passive = net.nodes[0].times(Kind::Data).split_off(at_once);
+    assert!(passive.len() <= 6);
+    net.run_for(secs(24));
+    net.run_for(secs(24));
+    let last = *net.nodes[0].times(Kind::Data).last().unwrap();
+    assert!(net.now.boot.since(last) < secs(25));
+}
+
+#[test]
+fn a_persistent_keepalive_finds_a_peer_that_comes_back() {
+    let mut net = Net::pair(19);
+    let peer = net.nodes[0].peer();
+    net.link = Link::DEAD;
+    net.call(0, |node, now, rng| node.device.set_persistent_keepalive(now, rng, peer, 5, &mut node.host));
+    net.run_for(secs(2000));
+    assert!(net.nodes[0].count(Kind::Initiation) > 300);
+    net.link = Link::GOOD;
+    net.run_for(secs(11));
+    assert!(sealing_is_understood(&net, 0, 1));
+}
+
+#[test]
+fn a_persistent_keepalive_without_an_endpoint_sends_nothing() {
+    let mut net = Net::pair(20);
+    let peer = net.nodes[0].peer();
+    let addr = net.nodes[0].host.endpoints.remove(&peer).unwrap();
+    net.call(0, |node, now, rng| node.device.set_persistent_keepalive(now, rng, peer, 1, &mut node.host));
+    net.run_for(secs(10));
+    assert!(net.nodes[0].host.sent.is_empty());
+    net.nodes[0].host.endpoints.insert(peer, addr);
+    net.call(0, |node, now, rng| node.device.endpoint_set(now, rng, peer, &mut node.host));
+    assert_eq!(net.nodes[0].count(Kind::Initiation), 1);
+}
+
+#[test]
+fn steady_traffic_hardly_wakes_the_slow_path() {
+    let mut net = Net::connected(21);
+    let before = net.nodes.iter().map(|node| node.host.wakes).sum::<usize>();
+    net.run_with_traffic(secs(100), Duration::from_millis(10), &[0, 1], b"steady");
+    let wakes = net.nodes.iter().map(|node| node.host.wakes).sum::<usize>() - before;
+    assert!(wakes <= 2 * 10 + 2, "{wakes} wakes of two hosts in 100 s");
+}
+
+#[test]
+fn the_previous_session_still_opens_what_was_on_the_way() {
+    let mut net = Net::connected(22);
+    net.run_for(secs(121));
+    // This packet goes out on the old key and asks for a new one.
+    net.link.delay = Duration::from_millis(100);
+    net.send(1, b"slow packet on the old key");
+    net.link.delay = Duration::from_millis(5);
+    net.send(0, b"renew");
+    net.run_for(Duration::from_millis(50));
+    assert_eq!(net.nodes[0].host.handshakes.len(), 2);
+    net.run_for(Duration::from_millis(100));
+    assert_eq!(net.nodes[0].data_received(), [b"slow packet on the old key"]);
+}

@@ -1,0 +1,28 @@
+//! The doors to the kernel: TUN, UDP, netlink, clocks.
+//!
+//! Whatever the project asks of the operating system on the data path and around it is asked
+//! here: [`tun`] and [`udp`] move packets, [`link`] reads and changes interfaces and watches the
+//! routing, [`wait`] sleeps until something is there, [`clock`] and [`random`] feed the protocol,
+//! [`file_watch`] and [`process`] serve the daemon, [`memory`] stands in for all of it in tests.
+//!
+//! Nothing here knows WireGuard, starts a thread, or logs. Receiving, sending, reading and writing
+//! packets never allocate and never block. Raw system calls live in the private module `sys`
+//! alone, each behind a safe function. Neighbours: `engine` moves packets through these doors,
+//! `cli` opens them.
+#![deny(unsafe_code)]
+
+pub mod clock;
+pub mod file_watch;
+pub mod link;
+pub mod memory;
+#[cfg(test)]
+#[path = "../tests/namespace/mod.rs"]
+mod namespace;
+mod netlink;
+pub mod process;
+pub mod random;
+#[allow(unsafe_code)]
+mod sys;
+pub mod tun;
+pub mod udp;
+pub mod wait;

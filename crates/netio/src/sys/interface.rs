@@ -1,0 +1,119 @@
+//! The ioctls of /dev/net/tun.
+//!
+//! Request numbers mean different things to different drivers, so that every call takes a
+//! [`TunFile`], which is known to be the TUN driver's.
+
+use std::ffi::CStr;
+use std::io;
+use std::mem::size_of;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{FileType, Mode, OFlags, fstat, major, minor, open};
+
+use super::checked;
+
+/// Where the TUN driver is found.
+#[cfg(not(target_os = "android"))]
+pub(crate) const PATH: &str = "/dev/net/tun";
+/// Where the TUN driver is found.
+#[cfg(target_os = "android")]
+pub(crate) const PATH: &str = "/dev/tun";
+
+/// The TUN driver's device number: misc (10), minor 200 (Documentation/admin-guide/devices.txt).
+const DEVICE: (u32, u32) = (10, 200);
+
+/// The most bytes of an interface's name, without the zero at its end.
+pub(crate) const NAME_MAX: usize = libc::IFNAMSIZ - 1;
+
+/// An open file of the TUN driver.
+pub(crate) struct TunFile(OwnedFd);
+
+/// An interface's name and IFF_ flags, as `struct ifreq` lays them out.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct InterfaceRequest {
+    name: [u8; libc::IFNAMSIZ],
+    flags: u16,
+    unused: [u8; 22],
+}
+
+// struct ifreq is 40 bytes on 64-bit kernels and 32 on 32-bit ones; the kernel copies its own size.
+const _: () = assert!(size_of::<InterfaceRequest>() == 40 && size_of::<InterfaceRequest>() >= size_of::<libc::ifreq>());
+
+impl TunFile {
+    /// Opens the TUN driver, without an interface yet; never blocks on reading.
+    pub(crate) fn open() -> io::Result<Self> {
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        Ok(Self(open(PATH, flags, Mode::empty())?))
+    }
+
+    /// Takes a descriptor that somebody else opened; hands it back unless it is the TUN driver's.
+    pub(crate) fn verify(fd: OwnedFd) -> Result<Self, OwnedFd> {
+        match fstat(&fd) {
+            Ok(stat)
+                if FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice
+                    && (major(stat.st_rdev), minor(stat.st_rdev)) == DEVICE =>
+            {
+                Ok(Self(fd))
+            }
+            _ => Err(fd),
+        }
+    }
+
+    /// TUNSETIFF: attaches to the interface `name`, made if it is not there. `name` is at most
+    /// [`NAME_MAX`] bytes; what is beyond is cut off.
+    pub(crate) fn attach(&self, name: &str, flags: u16) -> io::Result<()> {
+        let mut request = InterfaceRequest { name: [0; libc::IFNAMSIZ], flags, unused: [0; 22] };
+        let len = name.len().min(NAME_MAX);
+        request.name[..len].copy_from_slice(&name.as_bytes()[..len]);
+        self.request(libc::TUNSETIFF as _, &mut request)
+    }
+
+    /// TUNGETIFF: the name and flags of the interface that the file is attached to.
+    pub(crate) fn interface(&self) -> io::Result<(String, u16)> {
+        let mut request = InterfaceRequest { name: [0; libc::IFNAMSIZ], flags: 0, unused: [0; 22] };
+        self.request(libc::TUNGETIFF as _, &mut request)?;
+        let name = CStr::from_bytes_until_nul(&request.name).map_err(io::Error::other)?;
+        Ok((name.to_string_lossy().into_owned(), request.flags))
+    }
+
+    /// TUNSETOFFLOAD: which TUN_F_ offloads reads may come with.
+    pub(crate) fn set_offload(&self, offloads: u32) -> io::Result<()> {
+        // SAFETY: TUNSETOFFLOAD on the TUN driver takes its argument by value.
+        checked(unsafe { libc::ioctl(self.0.as_raw_fd(), libc::TUNSETOFFLOAD as _, libc::c_ulong::from(offloads)) })?;
+        Ok(())
+    }
+
+    /// TUNSETVNETHDRSZ: the length of the virtio header in bytes.
+    pub(crate) fn set_header_len(&self, len: i32) -> io::Result<()> {
+        // SAFETY: TUNSETVNETHDRSZ on the TUN driver reads one int, which lives past the call.
+        checked(unsafe { libc::ioctl(self.0.as_raw_fd(), libc::TUNSETVNETHDRSZ as _, &raw const len) })?;
+        Ok(())
+    }
+
+    fn request(&self, number: libc::c_ulong, request: &mut InterfaceRequest) -> io::Result<()> {
+        // SAFETY: both callers' requests, on the TUN driver, read and write one struct ifreq; ours
+        // is as large as the kernel's and lives past the call.
+        checked(unsafe { libc::ioctl(self.0.as_raw_fd(), number as _, &raw mut *request) })?;
+        Ok(())
+    }
+}
+
+impl AsFd for TunFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_of_another_driver_is_handed_back() {
+        for path in ["/dev/null", "/"] {
+            let fd = open(path, OFlags::RDONLY, Mode::empty()).unwrap();
+            assert!(TunFile::verify(fd).is_err(), "{path}");
+        }
+    }
+}

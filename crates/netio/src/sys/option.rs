@@ -1,0 +1,58 @@
+//! The socket options that are an int and that rustix does not have.
+
+use std::io;
+use std::mem::size_of;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use super::checked;
+
+/// A socket option whose value is an int.
+#[derive(Clone, Copy)]
+pub(crate) struct IntOption {
+    level: libc::c_int,
+    name: libc::c_int,
+}
+
+impl IntOption {
+    /// Whether IPv4 datagrams come with the address they were sent to.
+    pub(crate) const PKTINFO_V4: Self = Self::new(libc::IPPROTO_IP, libc::IP_PKTINFO);
+    /// Whether IPv6 datagrams come with the address they were sent to.
+    pub(crate) const PKTINFO_V6: Self = Self::new(libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO);
+    /// Whether datagrams of one flow may come as one message.
+    pub(crate) const GRO: Self = Self::new(libc::SOL_UDP, libc::UDP_GRO);
+    /// The segment size of messages that do not bring their own.
+    pub(crate) const SEGMENT: Self = Self::new(libc::SOL_UDP, libc::UDP_SEGMENT);
+    /// The firewall mark of what is sent.
+    pub(crate) const MARK: Self = Self::new(libc::SOL_SOCKET, libc::SO_MARK);
+
+    const fn new(level: libc::c_int, name: libc::c_int) -> Self {
+        Self { level, name }
+    }
+
+    /// Sets the option of the socket `fd`.
+    pub(crate) fn set(self, fd: BorrowedFd<'_>, value: i32) -> io::Result<()> {
+        // SAFETY: the pointer is to an int that lives past the call, and the length is an int's.
+        checked(unsafe {
+            libc::setsockopt(
+                fd.as_raw_fd(),
+                self.level,
+                self.name,
+                (&raw const value).cast(),
+                size_of::<i32>() as libc::socklen_t,
+            )
+        })?;
+        Ok(())
+    }
+
+    /// Reads the option of the socket `fd`.
+    pub(crate) fn get(self, fd: BorrowedFd<'_>) -> io::Result<i32> {
+        let mut value = 0i32;
+        let mut len = size_of::<i32>() as libc::socklen_t;
+        // SAFETY: the pointers are to an int and to its length, which live past the call; the
+        // kernel writes no more than that length.
+        checked(unsafe {
+            libc::getsockopt(fd.as_raw_fd(), self.level, self.name, (&raw mut value).cast(), &raw mut len)
+        })?;
+        Ok(value)
+    }
+}

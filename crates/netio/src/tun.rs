@@ -1,0 +1,402 @@
+//! The TUN device: where inner packets come from and go to.
+//!
+//! Every packet, in both directions, stands behind its virtio header of [`HEADER`] bytes
+//! (`struct virtio_net_hdr`), which says how a super-packet is to be split and which checksum is
+//! still owed. Where the device has no such header, a zeroed one is put on or taken off here, so
+//! that the engine knows one shape. Nothing here looks into a packet: that is for `packet`.
+
+use std::fmt;
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use crate::link;
+use crate::sys::interface::{NAME_MAX, PATH, TunFile};
+
+/// The length in bytes of the virtio header before each packet.
+pub const HEADER: usize = 10;
+
+/// The most pieces that a packet may be written in.
+pub const PIECES_MAX: usize = 128;
+
+/// A source and sink of inner packets.
+pub trait Tun: Send + Sync {
+    /// Reads one packet or super-packet, behind its virtio header; answers the length of both.
+    /// WouldBlock when there is none.
+    fn read(&self, buf: &mut [u8]) -> io::Result<usize>;
+
+    /// Writes one packet or super-packet, given in pieces of which the first begins with its
+    /// virtio header; answers the length of all.
+    fn write(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize>;
+
+    /// What the device takes and gives beyond plain packets.
+    fn offloads(&self) -> Offloads;
+}
+
+/// What a device takes off the engine's hands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offloads {
+    /// Packets come and go behind a virtio header. Without it only whole packets with complete
+    /// checksums may be written.
+    pub vnet_hdr: bool,
+    /// TCP super-packets come.
+    pub tso: bool,
+    /// UDP super-packets come (Linux 6.2).
+    pub uso: bool,
+}
+
+/// A TUN interface of the kernel. It goes away with the device, unless it is persistent.
+pub struct Device {
+    file: TunFile,
+    ifindex: u32,
+    offloads: Offloads,
+}
+
+impl Device {
+    /// Makes the interface `name`, or attaches to a persistent TUN interface of that name. One
+    /// queue only: a device that another process holds is never shared.
+    pub fn create(name: &str) -> Result<Self, Refusal> {
+        check_name(name)?;
+        let file = TunFile::open().map_err(refuse_open)?;
+        let plain = (libc::IFF_TUN | libc::IFF_NO_PI) as u16;
+        let header = libc::IFF_VNET_HDR as u16;
+        let attached = match file.attach(name, plain | header) {
+            // EINVAL is both "flag not known" and "that is another kind of device"; the second
+            // fails again.
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => file.attach(name, plain),
+            attached => attached,
+        };
+        attached.map_err(|error| refuse_attach(name, error))?;
+        Self::attached(file)
+    }
+
+    /// Takes over the TUN interface behind a descriptor that was opened elsewhere (`WG_TUN_FD`)
+    /// and makes it non-blocking.
+    ///
+    /// It must have been made with IFF_NO_PI. That cannot be checked: where TUNGETIFF would tell,
+    /// it tells whether a socket filter is attached (IFF_NOFILTER is the same bit).
+    pub fn from_fd(fd: OwnedFd) -> Result<Self, Refusal> {
+        let not_tun = |_| Refusal::Handed("it is not an open TUN device");
+        let file = TunFile::verify(fd).map_err(not_tun)?;
+        rustix::io::ioctl_fionbio(&file, true).map_err(|error| failed("FIONBIO", error.into()))?;
+        Self::attached(file)
+    }
+
+    /// The interface's name, which may change at any time.
+    ///
+    /// # Errors
+    ///
+    /// EBADFD once the interface was deleted.
+    pub fn name(&self) -> io::Result<String> {
+        Ok(self.file.interface()?.0)
+    }
+
+    /// The interface's index, which stays for as long as it lives, renamed or not.
+    pub fn ifindex(&self) -> u32 {
+        self.ifindex
+    }
+
+    fn attached(file: TunFile) -> Result<Self, Refusal> {
+        let (name, flags) = file.interface().map_err(|error| match error.raw_os_error() {
+            Some(libc::EBADFD) => Refusal::Handed("it is not attached to an interface"),
+            _ => failed("TUNGETIFF", error),
+        })?;
+        let has = |flag: libc::c_int| i32::from(flags) & flag != 0;
+        if !has(libc::IFF_TUN) {
+            return Err(Refusal::Handed("its interface carries Ethernet frames (tap), not packets"));
+        }
+        // A descriptor handed over may come with the longer header that has num_buffers.
+        let vnet_hdr = has(libc::IFF_VNET_HDR);
+        if vnet_hdr {
+            file.set_header_len(HEADER as i32).map_err(|error| failed("TUNSETVNETHDRSZ", error))?;
+        }
+        let (tso, uso) = if vnet_hdr { enable_offloads(&file) } else { (false, false) };
+        let ifindex = link::index_of(&name).map_err(|error| failed("finding its index", error))?;
+        Ok(Self { file, ifindex, offloads: Offloads { vnet_hdr, tso, uso } })
+    }
+}
+
+impl Tun for Device {
+    fn read(&self, buf: &mut [u8]) -> io::Result<usize> {
+        if self.offloads.vnet_hdr {
+            return Ok(rustix::io::read(&self.file, buf)?);
+        }
+        let Some((header, packet)) = buf.split_first_chunk_mut::<HEADER>() else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        *header = [0; HEADER];
+        Ok(HEADER + rustix::io::read(&self.file, packet)?)
+    }
+
+    fn write(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        if self.offloads.vnet_hdr {
+            return Ok(rustix::io::writev(&self.file, pieces)?);
+        }
+        let mut stripped = [IoSlice::new(&[]); PIECES_MAX];
+        let packet = without_header(pieces, &mut stripped)?;
+        Ok(HEADER + rustix::io::writev(&self.file, packet)?)
+    }
+
+    fn offloads(&self) -> Offloads {
+        self.offloads
+    }
+}
+
+impl AsFd for Device {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+/// Why there is no TUN device, in one sentence that says what to do.
+#[derive(Debug)]
+pub enum Refusal {
+    /// The kernel would not take this name.
+    Name(String),
+    /// The TUN driver is not there.
+    NoDriver,
+    /// The TUN driver may not be opened.
+    NotOpened,
+    /// The interface of this name may not be made.
+    NotPermitted(String),
+    /// The interface of this name is held by another process.
+    Busy(String),
+    /// The interface of this name exists and is not a TUN interface that can be attached to.
+    Exists(String),
+    /// The descriptor that was handed over will not do, for this reason.
+    Handed(&'static str),
+    /// This step failed in a way that has no known remedy.
+    Failed(&'static str, io::Error),
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Name(name) => write!(
+                f,
+                "{name:?} cannot be an interface name: choose 1 to {NAME_MAX} characters without \
+                 spaces, '/', ':' or '%'"
+            ),
+            Self::NoDriver => {
+                write!(f, "{PATH} is not there: run `modprobe tun`, or in a container pass --device {PATH}")
+            }
+            Self::NotOpened => {
+                write!(f, "{PATH} may not be opened: run as root, or in a container pass --device {PATH}")
+            }
+            Self::NotPermitted(name) => {
+                write!(f, "interface {name} may not be made: run as root or grant CAP_NET_ADMIN")
+            }
+            Self::Busy(name) => {
+                write!(f, "interface {name} is held by another process: end that one or choose another name")
+            }
+            Self::Exists(name) => write!(
+                f,
+                "interface {name} exists and is not a single-queue TUN device: choose another \
+                 name or delete it with `ip link delete {name}`"
+            ),
+            Self::Handed(reason) => write!(
+                f,
+                "the descriptor handed over will not do, because {reason}: pass one from \
+                 TUNSETIFF with IFF_TUN and IFF_NO_PI"
+            ),
+            Self::Failed(step, error) => write!(f, "the TUN device failed at {step}: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for Refusal {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Failed(_, error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl From<Refusal> for io::Error {
+    fn from(refusal: Refusal) -> Self {
+        let kind = match &refusal {
+            Refusal::Name(_) | Refusal::Handed(_) => io::ErrorKind::InvalidInput,
+            Refusal::NoDriver => io::ErrorKind::NotFound,
+            Refusal::NotOpened | Refusal::NotPermitted(_) => io::ErrorKind::PermissionDenied,
+            Refusal::Busy(_) => io::ErrorKind::ResourceBusy,
+            Refusal::Exists(_) => io::ErrorKind::AlreadyExists,
+            Refusal::Failed(_, error) => error.kind(),
+        };
+        Self::new(kind, refusal)
+    }
+}
+
+/// As the kernel's dev_valid_name; also no '%', which TUNSETIFF would take as a pattern.
+fn check_name(name: &str) -> Result<(), Refusal> {
+    let bad = |byte: u8| byte.is_ascii_whitespace() || matches!(byte, b'/' | b':' | b'%' | 0 | 11);
+    let valid = !name.is_empty() && name.len() <= NAME_MAX && name != "." && name != ".." && !name.bytes().any(bad);
+    if valid { Ok(()) } else { Err(Refusal::Name(name.to_owned())) }
+}
+
+fn refuse_open(error: io::Error) -> Refusal {
+    match error.raw_os_error() {
+        // ENODEV and ENXIO: the node is there and its module is not.
+        Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => Refusal::NoDriver,
+        Some(libc::EPERM | libc::EACCES) => Refusal::NotOpened,
+        _ => failed("open", error),
+    }
+}
+
+fn refuse_attach(name: &str, error: io::Error) -> Refusal {
+    match error.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => Refusal::NotPermitted(name.to_owned()),
+        Some(libc::EBUSY) => Refusal::Busy(name.to_owned()),
+        Some(libc::EINVAL | libc::EEXIST) if link::index_of(name).is_ok() => Refusal::Exists(name.to_owned()),
+        _ => failed("TUNSETIFF", error),
+    }
+}
+
+fn failed(step: &'static str, error: io::Error) -> Refusal {
+    Refusal::Failed(step, error)
+}
+
+/// Asks for every offload, then for ever fewer; answers whether (TSO, USO) were granted. A kernel
+/// refuses a set that has a bit it does not know.
+fn enable_offloads(file: &TunFile) -> (bool, bool) {
+    let tso = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6;
+    let ecn = tso | libc::TUN_F_TSO_ECN;
+    let uso = ecn | libc::TUN_F_USO4 | libc::TUN_F_USO6;
+    for (offloads, answer) in [(uso, (true, true)), (ecn, (true, false)), (tso, (true, false))] {
+        if file.set_offload(offloads).is_ok() {
+            return answer;
+        }
+    }
+    // A device handed over may have some set; where even none is refused there is no more to do.
+    let _ = file.set_offload(0);
+    (false, false)
+}
+
+/// The pieces without the virtio header that they begin with.
+fn without_header<'s, 'p>(
+    pieces: &[IoSlice<'p>],
+    stripped: &'s mut [IoSlice<'p>; PIECES_MAX],
+) -> io::Result<&'s [IoSlice<'p>]> {
+    let unfit = || io::Error::from(io::ErrorKind::InvalidInput);
+    let stripped = stripped.get_mut(..pieces.len()).ok_or_else(unfit)?;
+    stripped.copy_from_slice(pieces);
+    let first = stripped.first_mut().ok_or_else(unfit)?;
+    let header = first.first_chunk::<HEADER>().ok_or_else(unfit)?;
+    // The first two bytes are the flags and the segmentation type: a debt that a device without
+    // the header cannot take over.
+    if header[..2] != [0, 0] {
+        return Err(unfit());
+    }
+    first.advance(HEADER);
+    Ok(stripped)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::namespace::{in_namespace, run, sysctl};
+    use proptest::prelude::*;
+    use std::net::UdpSocket;
+
+    proptest! {
+        #[test]
+        fn taking_the_header_off_leaves_the_packet(
+            packet in prop::collection::vec(any::<u8>(), 0..100),
+            cuts in prop::collection::vec(0usize..100, 0..5),
+        ) {
+            let bytes = [vec![0; HEADER], packet.clone()].concat();
+            let mut cuts: Vec<usize> =
+                cuts.into_iter().map(|cut| HEADER + cut.min(packet.len())).collect();
+            cuts.sort_unstable();
+            let ends = cuts.iter().copied().chain([bytes.len()]);
+            let starts = [0].into_iter().chain(cuts.iter().copied());
+            let pieces: Vec<IoSlice<'_>> =
+                starts.zip(ends).map(|(start, end)| IoSlice::new(&bytes[start..end])).collect();
+            let mut stripped = [IoSlice::new(&[]); PIECES_MAX];
+            let left = without_header(&pieces, &mut stripped).unwrap();
+            let left: Vec<u8> = left.iter().flat_map(|piece| piece.to_vec()).collect();
+            prop_assert_eq!(left, packet);
+        }
+    }
+
+    #[test]
+    fn a_device_without_the_header_refuses_what_it_cannot_carry() {
+        let mut stripped = [IoSlice::new(&[]); PIECES_MAX];
+        let refused = |pieces: &[IoSlice<'_>]| {
+            let mut stripped = [IoSlice::new(&[]); PIECES_MAX];
+            without_header(pieces, &mut stripped).is_err()
+        };
+        assert!(refused(&[]));
+        assert!(refused(&[IoSlice::new(&[0; HEADER - 1])]));
+        assert!(refused(&[IoSlice::new(&[1, 0, 0, 0, 0, 0, 0, 0, 0, 0])]));
+        assert!(refused(&[IoSlice::new(&[0, 1, 0, 0, 0, 0, 0, 0, 0, 0])]));
+        let many = [IoSlice::new(&[0; HEADER]); PIECES_MAX + 1];
+        assert!(refused(&many));
+        assert!(without_header(&many[1..], &mut stripped).is_ok());
+    }
+
+    #[test]
+    fn names_that_the_kernel_would_not_take_are_refused_before_asking() {
+        for name in ["", ".", "..", "a b", "a/b", "a:b", "wg%d", "a\0b", "sixteen-letters-"] {
+            assert!(matches!(check_name(name), Err(Refusal::Name(_))), "{name:?}");
+        }
+        for name in ["wg0", "fifteen-letters", "wg-ü"] {
+            assert!(check_name(name).is_ok(), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_is_one_sentence_and_keeps_its_kind_as_an_error() {
+        let error = io::Error::from(Refusal::Busy("wg0".to_owned()));
+        assert_eq!(error.kind(), io::ErrorKind::ResourceBusy);
+        assert!(error.to_string().starts_with("interface wg0 is held by another process"));
+        assert!(Refusal::NoDriver.to_string().contains("modprobe tun"));
+    }
+
+    #[test]
+    fn a_device_handed_over_works_whatever_its_header() {
+        in_namespace(|| {
+            for (name, flag) in [("bare0", 0), ("header0", libc::IFF_VNET_HDR)] {
+                let fd = opened_elsewhere(name, libc::IFF_TUN | libc::IFF_NO_PI | flag);
+                let tun = Device::from_fd(fd).unwrap();
+                assert_eq!(tun.offloads().vnet_hdr, flag != 0);
+                assert_eq!(tun.offloads().tso, flag != 0);
+                sysctl(&format!("net/ipv6/conf/{name}/disable_ipv6"), "1");
+                run(&format!("ip link set {name} up"));
+                run(&format!("ip address add 10.9.0.1/24 dev {name}"));
+                let socket = UdpSocket::bind("10.9.0.1:5000").unwrap();
+                socket.send_to(b"hello", "10.9.0.2:5000").unwrap();
+                let mut buf = [0xff; 200];
+                let len = tun.read(&mut buf).unwrap();
+                assert_eq!(len, HEADER + 28 + 5);
+                // What comes with the addresses swapped comes from the other side.
+                buf[HEADER + 12..HEADER + 20].rotate_left(4);
+                let pieces = [IoSlice::new(&buf[..15]), IoSlice::new(&buf[15..len])];
+                assert_eq!(tun.write(&pieces).unwrap(), len);
+                let mut answer = [0; 100];
+                assert_eq!(socket.recv(&mut answer).unwrap(), 5);
+                assert_eq!(&answer[..5], b"hello");
+            }
+        });
+    }
+
+    #[test]
+    fn a_descriptor_that_is_no_tun_interface_is_refused() {
+        in_namespace(|| {
+            let null = std::fs::File::open("/dev/null").unwrap().into();
+            let unattached = TunFile::open().unwrap().as_fd().try_clone_to_owned().unwrap();
+            let tap = opened_elsewhere("tap0", libc::IFF_TAP | libc::IFF_NO_PI);
+            for (what, fd) in
+                [("another driver's", null), ("without an interface", unattached), ("of Ethernet frames", tap)]
+            {
+                let refusal = Device::from_fd(fd).err();
+                assert!(matches!(refusal, Some(Refusal::Handed(_))), "{what}: {refusal:?}");
+            }
+        });
+    }
+
+    fn opened_elsewhere(name: &str, flags: i32) -> OwnedFd {
+        let file = TunFile::open().unwrap();
+        file.attach(name, flags as u16).unwrap();
+        file.as_fd().try_clone_to_owned().unwrap()
+    }
+}

@@ -1,0 +1,432 @@
+//! UDP sockets: where outer datagrams come from and go to.
+//!
+//! A train (equal-sized datagrams contiguous in memory, the last possibly shorter) leaves by one
+//! send with UDP_SEGMENT and may arrive as one message by UDP_GRO. Nothing here knows what is in a
+//! datagram, retries, or waits; the engine decides what an error means for its peer, with
+//! [`send_error`].
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::sockopt::{
+    self, Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery, set_ip_mtu_discover, set_ip_recvtos, set_ipv6_mtu_discover,
+    set_ipv6_recvtclass, set_ipv6_v6only,
+};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, getsockname, socket_with};
+use rustix::system::uname;
+
+use crate::sys::message::{RECEIVE_MAX, SEND_MAX, receive_many, receive_one, send_many, send_one};
+use crate::sys::option::IntOption;
+
+/// The most datagrams in a train (UDP_MAX_SEGMENTS before Linux 6.10, which made it 128).
+pub const SEGMENTS_MAX: usize = 64;
+
+/// The most bytes in a train: what an IPv4 datagram of 65,535 bytes has room for.
+pub const TRAIN_MAX: usize = 65507;
+
+/// What we ask the kernel to hold, in bytes, of datagrams not yet received, and of those not yet
+/// gone. At 10 Gbit/s it is 6.7 ms: the longest that a thread on a busy machine should be kept
+/// from its socket. It is memory of the kernel's, used only as far as datagrams wait; the kernel
+/// doubles it for its own bookkeeping (socket(7)).
+pub const SOCKET_BUFFER: usize = 8 << 20;
+
+/// How long a sender waits for room. What is read from a tunnel meanwhile piles up in the kernel's
+/// queues, which push back at those who send into it.
+pub const ROOM_PATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+
+/// How often a free port for both families is looked for (as the kernel module, socket.c).
+const PORT_ATTEMPTS: u32 = 100;
+
+/// A source and sink of outer datagrams.
+pub trait Socket: Send + Sync {
+    /// Receives up to `meta.len()` messages; message i lies at `buf[i * stride..][..meta[i].len]`
+    /// with stride = `buf.len() / meta.len()`. Answers how many there were, at least one;
+    /// WouldBlock when there is none. May leave messages for the next call even if there was room.
+    ///
+    /// A message that did not fit in its stride is reported with `len` 0.
+    fn recv(&self, buf: &mut [u8], meta: &mut [Received]) -> io::Result<usize>;
+
+    /// Sends messages in order; answers how many went. Fails only if the first one did; after a
+    /// short count, sending the rest tells why. WouldBlock when there is no room.
+    fn send(&self, batch: &[Transmit<'_>]) -> io::Result<usize>;
+
+    /// Waits until there may be room for a send, at most [`ROOM_PATIENCE`].
+    fn wait_for_room(&self);
+}
+
+/// What was received: one datagram, or several of one flow in one message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// The length in bytes of all of it; 0 for an empty datagram and for one that was cut off, both
+    /// of which are to be discarded.
+    pub len: usize,
+    /// The length in bytes of each datagram in it, of which the last may be shorter; `len` when
+    /// there is one.
+    pub segment: usize,
+    /// Who sent it.
+    pub source: SocketAddr,
+    /// Which of our addresses it was sent to.
+    pub local: Option<IpAddr>,
+    /// The TOS (IPv4) or traffic class (IPv6) octet: DSCP and, in the low two bits, ECN.
+    pub tos: u8,
+}
+
+impl Default for Received {
+    fn default() -> Self {
+        let source = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+        Self { len: 0, segment: 0, source, local: None, tos: 0 }
+    }
+}
+
+/// What is to be sent: one datagram or one train.
+#[derive(Clone, Copy, Debug)]
+pub struct Transmit<'a> {
+    /// Where to; of the socket's family.
+    pub to: SocketAddr,
+    /// Which of our addresses it must come from; the kernel chooses for `None`. The interface is
+    /// always left to the routing.
+    pub from: Option<IpAddr>,
+    /// The TOS (IPv4) or traffic class (IPv6) octet.
+    pub tos: u8,
+    /// The length in bytes of each datagram in a train. Never for a single datagram: some kernels
+    /// refuse it there (firezone 8932).
+    pub segment: Option<u16>,
+    /// The bytes: at most [`TRAIN_MAX`], and of a train at most [`SEGMENTS_MAX`] datagrams.
+    pub contents: &'a [u8],
+}
+
+/// An address family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+/// What a socket takes off the engine's hands, by what the kernel says at start. UDP_SEGMENT may
+/// still be refused for a destination: see [`SendError::SegmentationRefused`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UdpOffloads {
+    /// Datagrams of one flow may come as one message, so that a stride must be 64 KiB.
+    pub gro: bool,
+    /// Trains may be sent.
+    pub gso: bool,
+}
+
+/// A UDP socket of the kernel, bound to all addresses of one family.
+pub struct UdpSocket {
+    fd: OwnedFd,
+    family: Family,
+    offloads: UdpOffloads,
+}
+
+impl UdpSocket {
+    /// Binds to `port` (0: one that is free) with `mark` as the firewall mark of what is sent
+    /// (0: none). The port is never shared: no SO_REUSEADDR, no SO_REUSEPORT.
+    ///
+    /// # Errors
+    ///
+    /// Those of socket(2) and bind(2): EADDRINUSE; EAFNOSUPPORT or EADDRNOTAVAIL for a family that
+    /// the host has not; EPERM for a mark without CAP_NET_ADMIN.
+    pub fn bind(family: Family, port: u16, mark: u32) -> io::Result<Self> {
+        let domain = match family {
+            Family::V4 => AddressFamily::INET,
+            Family::V6 => AddressFamily::INET6,
+        };
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let fd = socket_with(domain, SocketType::DGRAM, flags, None)?;
+        if mark != 0 {
+            IntOption::MARK.set(fd.as_fd(), mark.cast_signed())?;
+        }
+        match family {
+            Family::V4 => prepare_v4(&fd)?,
+            Family::V6 => prepare_v6(&fd)?,
+        }
+        enlarge_buffers(&fd);
+        let offloads = UdpOffloads {
+            gro: gro_works() && IntOption::GRO.set(fd.as_fd(), 1).is_ok(),
+            gso: IntOption::SEGMENT.get(fd.as_fd()).is_ok(),
+        };
+        let any: IpAddr = match family {
+            Family::V4 => Ipv4Addr::UNSPECIFIED.into(),
+            Family::V6 => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        bind(&fd, &SocketAddr::new(any, port))?;
+        Ok(Self { fd, family, offloads })
+    }
+
+    /// The port it is bound to, in host byte order.
+    pub fn local_port(&self) -> io::Result<u16> {
+        let local = SocketAddr::try_from(getsockname(&self.fd)?)?;
+        Ok(local.port())
+    }
+
+    /// The address family it serves.
+    pub fn family(&self) -> Family {
+        self.family
+    }
+
+    /// Changes the firewall mark of what is sent; 0 for none.
+    ///
+    /// # Errors
+    ///
+    /// EPERM without CAP_NET_ADMIN.
+    pub fn set_mark(&self, mark: u32) -> io::Result<()> {
+        IntOption::MARK.set(self.fd.as_fd(), mark.cast_signed())
+    }
+
+    /// What the socket takes off the engine's hands.
+    pub fn offloads(&self) -> UdpOffloads {
+        self.offloads
+    }
+}
+
+impl Socket for UdpSocket {
+    fn recv(&self, buf: &mut [u8], meta: &mut [Received]) -> io::Result<usize> {
+        match meta {
+            [] => Err(io::ErrorKind::InvalidInput.into()),
+            [meta] => {
+                *meta = receive_one(self.fd.as_fd(), buf)?;
+                Ok(1)
+            }
+            meta => {
+                let stride = buf.len() / meta.len();
+                if stride == 0 {
+                    return Err(io::ErrorKind::InvalidInput.into());
+                }
+                let room = meta.len().min(RECEIVE_MAX);
+                receive_many(self.fd.as_fd(), buf, stride, &mut meta[..room])
+            }
+        }
+    }
+
+    fn send(&self, batch: &[Transmit<'_>]) -> io::Result<usize> {
+        if let [message] = batch {
+            send_one(self.fd.as_fd(), message)?;
+            return Ok(1);
+        }
+        let mut sent = 0;
+        for chunk in batch.chunks(SEND_MAX) {
+            match send_many(self.fd.as_fd(), chunk) {
+                Ok(count) => sent += count,
+                Err(error) if sent == 0 => return Err(error),
+                Err(_) => break,
+            }
+            if sent % SEND_MAX != 0 {
+                break;
+            }
+        }
+        Ok(sent)
+    }
+
+    fn wait_for_room(&self) {
+        // Interrupted or not, the send that follows finds out whether there is room.
+        let _ = poll(&mut [PollFd::new(&self.fd, PollFlags::OUT)], Some(&ROOM_PATIENCE));
+    }
+}
+
+impl AsFd for UdpSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// A socket for each address family that the host has, on one port.
+pub struct Pair {
+    /// The IPv4 socket; none where the host has no IPv4.
+    pub v4: Option<UdpSocket>,
+    /// The IPv6 socket; none where the host has no IPv6.
+    pub v6: Option<UdpSocket>,
+    /// The port that both are bound to, in host byte order.
+    pub port: u16,
+}
+
+/// Binds sockets of both families to `port`, or for 0 to one that is free for both, with `mark` as
+/// their firewall mark. One family alone may be missing.
+///
+/// # Errors
+///
+/// EADDRINUSE when another program has the port in either family; the errors of
+/// [`UdpSocket::bind`] otherwise.
+pub fn bind_pair(port: u16, mark: u32) -> io::Result<Pair> {
+    let mut attempt = 1;
+    loop {
+        match bind_both(port, mark) {
+            // The kernel chose a port that is free for IPv4 and another program has for IPv6.
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && port == 0 && attempt < PORT_ATTEMPTS => {
+                attempt += 1;
+            }
+            bound => return bound,
+        }
+    }
+}
+
+/// What a failed send means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendError {
+    /// The destination's route cannot take this train: send its datagrams one by one. The segment
+    /// size exceeds the route's MTU, or the link cannot compute checksums.
+    SegmentationRefused,
+    /// The source address may no longer be ours or usable for this destination: forget it and try
+    /// once without.
+    SourceGone,
+    /// There is no room in a queue: try again shortly, then drop.
+    Busy,
+    /// A firewall said no, possibly only to this datagram: drop it, go on with the next.
+    Denied,
+    /// There is no way to the destination, or an ICMP error for an earlier datagram was waiting on
+    /// the socket, in which case a second try goes through: retry once, then drop. (Linux keeps
+    /// ICMP errors from a socket that is not connected, as ours are; other systems do not.)
+    Unreachable,
+    /// The datagram is larger than can be sent at all: drop it.
+    TooBig,
+    /// Anything else: drop, count, and report the error itself.
+    Other,
+}
+
+/// Says what a failed send means, from its error and from what the first message had: a segment
+/// size, a source address. Refused segmentation comes before a source that is gone, since the
+/// kernel answers EINVAL to both: without the segment size a second try tells them apart.
+pub fn send_error(error: &io::Error, had_segment: bool, had_source: bool) -> SendError {
+    let Some(errno) = error.raw_os_error() else {
+        return match error.kind() {
+            io::ErrorKind::WouldBlock => SendError::Busy,
+            _ => SendError::Other,
+        };
+    };
+    match errno {
+        // EIO: no checksum offload on the way out, or a transform. EINVAL until Linux 6.13 and
+        // EMSGSIZE from 6.14 (235174b): the segment size exceeds the route's MTU.
+        libc::EIO | libc::EINVAL | libc::EMSGSIZE if had_segment => SendError::SegmentationRefused,
+        // To an IPv4 source that is not ours the kernel answers EINVAL, and on Linux 6.18
+        // ENETUNREACH, as it does where there is no route: a second try without it tells.
+        libc::EINVAL | libc::ENETUNREACH | libc::EADDRNOTAVAIL | libc::ENODEV if had_source => SendError::SourceGone,
+        libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM => SendError::Busy,
+        libc::EPERM | libc::EACCES => SendError::Denied,
+        libc::EMSGSIZE => SendError::TooBig,
+        libc::ECONNREFUSED
+        | libc::EHOSTUNREACH
+        | libc::EHOSTDOWN
+        | libc::ENETUNREACH
+        | libc::ENETDOWN
+        | libc::ENONET
+        | libc::ENOPROTOOPT
+        | libc::EOPNOTSUPP
+        | libc::EPROTO
+        | libc::EADDRNOTAVAIL
+        | libc::EAFNOSUPPORT
+        | libc::ENODEV => SendError::Unreachable,
+        _ => SendError::Other,
+    }
+}
+
+fn prepare_v4(fd: &OwnedFd) -> io::Result<()> {
+    IntOption::PKTINFO_V4.set(fd.as_fd(), 1)?;
+    set_ip_recvtos(fd, true)?;
+    // Outer datagrams go without DF, as the kernel module sends them (socket.c, ignore_df): a
+    // router with a narrower link fragments them, and so do we for a route known to be narrower.
+    // The other values set DF (WANT, DO, PROBE) or take no notice of a route's MTU (OMIT).
+    set_ip_mtu_discover(fd, Ipv4PathMtuDiscovery::DONT)?;
+    Ok(())
+}
+
+fn prepare_v6(fd: &OwnedFd) -> io::Result<()> {
+    set_ipv6_v6only(fd, true)?;
+    IntOption::PKTINFO_V6.set(fd.as_fd(), 1)?;
+    set_ipv6_recvtclass(fd, true)?;
+    // Routers do not fragment IPv6; we do, to what the path is known to take.
+    set_ipv6_mtu_discover(fd, Ipv6PathMtuDiscovery::DONT)?;
+    Ok(())
+}
+
+fn enlarge_buffers(fd: &OwnedFd) {
+    // The forced ones need CAP_NET_ADMIN; the plain ones are cut to net.core.[rw]mem_max. Smaller
+    // buffers than asked for cost speed, never correctness.
+    if sockopt::set_socket_recv_buffer_size_force(fd, SOCKET_BUFFER).is_err() {
+        let _ = sockopt::set_socket_recv_buffer_size(fd, SOCKET_BUFFER);
+    }
+    if sockopt::set_socket_send_buffer_size_force(fd, SOCKET_BUFFER).is_err() {
+        let _ = sockopt::set_socket_send_buffer_size(fd, SOCKET_BUFFER);
+    }
+}
+
+/// UDP_GRO delivers wrong lengths and checksums in some cases before Linux 5.12 (the gate of
+/// wireguard-go, controlfns_linux.go).
+fn gro_works() -> bool {
+    uname().release().to_str().ok().and_then(version).is_some_and(|version| version >= (5, 12))
+}
+
+fn version(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|letter: char| !letter.is_ascii_digit());
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
+fn bind_both(port: u16, mark: u32) -> io::Result<Pair> {
+    let v4 = set_absent_apart(UdpSocket::bind(Family::V4, port, mark))?;
+    let port = match &v4 {
+        Ok(v4) => v4.local_port()?,
+        Err(_) => port,
+    };
+    let v6 = set_absent_apart(UdpSocket::bind(Family::V6, port, mark))?;
+    let port = match &v6 {
+        Ok(v6) => v6.local_port()?,
+        Err(_) => port,
+    };
+    match (v4, v6) {
+        (Err(_), Err(absent)) => Err(absent),
+        (v4, v6) => Ok(Pair { v4: v4.ok(), v6: v6.ok(), port }),
+    }
+}
+
+/// Sets apart the error of a family that the host has not from the errors that end a bind.
+fn set_absent_apart(bound: io::Result<UdpSocket>) -> io::Result<io::Result<UdpSocket>> {
+    match bound {
+        Err(error) => match error.raw_os_error() {
+            Some(libc::EAFNOSUPPORT | libc::EADDRNOTAVAIL) => Ok(Err(error)),
+            _ => Err(error),
+        },
+        bound => Ok(bound),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_send_error_is_judged_by_what_the_message_had() {
+        use SendError::*;
+        for (errno, had_segment, had_source, meaning) in [
+            (libc::EIO, true, false, SegmentationRefused),
+            (libc::EINVAL, true, true, SegmentationRefused),
+            (libc::EMSGSIZE, true, false, SegmentationRefused),
+            (libc::EIO, false, false, Other),
+            (libc::EINVAL, false, true, SourceGone),
+            (libc::EADDRNOTAVAIL, true, true, SourceGone),
+            (libc::EADDRNOTAVAIL, false, false, Unreachable),
+            (libc::EINVAL, false, false, Other),
+            (libc::EMSGSIZE, false, true, TooBig),
+            (libc::EAGAIN, true, true, Busy),
+            (libc::ENOBUFS, false, false, Busy),
+            (libc::EPERM, true, true, Denied),
+            (libc::ECONNREFUSED, true, true, Unreachable),
+            (libc::EHOSTUNREACH, false, false, Unreachable),
+            (libc::ENETUNREACH, false, true, SourceGone),
+            (libc::ENETUNREACH, true, false, Unreachable),
+        ] {
+            let error = io::Error::from_raw_os_error(errno);
+            assert_eq!(send_error(&error, had_segment, had_source), meaning, "{error}");
+        }
+    }
+
+    #[test]
+    fn kernel_releases_are_read() {
+        assert_eq!(version("6.18.44-generic"), Some((6, 18)));
+        assert_eq!(version("5.4.0"), Some((5, 4)));
+        assert_eq!(version("6.2-rc1+"), Some((6, 2)));
+        assert_eq!(version("junk"), None);
+    }
+}

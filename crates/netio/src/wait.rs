@@ -1,0 +1,116 @@
+//! Sleeping until a descriptor is ready, and waking a sleeper from another thread.
+//!
+//! There is no timeout: at rest nothing wakes. What must happen at a time has a
+//! [`Timer`](crate::clock::Timer) among the descriptors.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::io::Errno;
+
+/// The most descriptors that one [`wait`] takes: one for each bit of its answer.
+pub const DESCRIPTORS_MAX: usize = 64;
+
+/// Sleeps until at least one of `fds` is readable, closed by its other end or in error; the answer
+/// has bit `i` set for each such `fds[i]`.
+///
+/// # Errors
+///
+/// InvalidInput for no descriptors (the sleep would never end) or more than [`DESCRIPTORS_MAX`].
+pub fn wait(fds: &[BorrowedFd<'_>]) -> io::Result<u64> {
+    if fds.is_empty() || fds.len() > DESCRIPTORS_MAX {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let last = fds.len() - 1;
+    let mut set: [PollFd<'_>; DESCRIPTORS_MAX] =
+        std::array::from_fn(|i| PollFd::from_borrowed_fd(fds[i.min(last)], PollFlags::IN));
+    let set = &mut set[..fds.len()];
+    loop {
+        match poll(set, None) {
+            Ok(_) => break,
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let ready = set.iter().enumerate().filter(|(_, fd)| !fd.revents().is_empty());
+    Ok(ready.fold(0, |bits, (i, _)| bits | 1 << i))
+}
+
+/// A flag that wakes a [`wait`].
+pub struct Event {
+    fd: OwnedFd,
+}
+
+impl Event {
+    /// A flag that is not raised.
+    pub fn new() -> io::Result<Self> {
+        let flags = EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC;
+        Ok(Self { fd: eventfd(0, flags)? })
+    }
+
+    /// Raises the flag; it stays up until [`drain`](Self::drain).
+    pub fn signal(&self) {
+        // WouldBlock means that the counter is full, so that the flag is up as asked.
+        let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
+    }
+
+    /// Lowers the flag; says whether it was up.
+    pub fn drain(&self) -> bool {
+        rustix::io::read(&self.fd, &mut [0u8; 8]).is_ok()
+    }
+}
+
+impl AsFd for Event {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wait_names_the_events_that_were_signalled_and_no_others() {
+        let events: Vec<Event> = (0..DESCRIPTORS_MAX).map(|_| Event::new().unwrap()).collect();
+        for i in [0, 5, 63] {
+            events[i].signal();
+        }
+        let fds: Vec<BorrowedFd<'_>> = events.iter().map(Event::as_fd).collect();
+        assert_eq!(wait(&fds).unwrap(), 1 | 1 << 5 | 1 << 63);
+    }
+
+    #[test]
+    fn many_signals_are_one_event_until_drained() {
+        let event = Event::new().unwrap();
+        event.signal();
+        event.signal();
+        assert!(event.drain());
+        assert!(!event.drain());
+    }
+
+    #[test]
+    fn a_hung_up_pipe_is_ready() {
+        let (reader, writer) = io::pipe().unwrap();
+        drop(writer);
+        assert_eq!(wait(&[reader.as_fd()]).unwrap(), 1);
+    }
+
+    #[test]
+    fn a_signal_from_another_thread_wakes_the_sleeper() {
+        let event = Event::new().unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| event.signal());
+            assert_eq!(wait(&[event.as_fd()]).unwrap(), 1);
+        });
+    }
+
+    #[test]
+    fn a_wait_that_could_never_end_is_refused() {
+        assert_eq!(wait(&[]).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        let event = Event::new().unwrap();
+        let many = [event.as_fd(); DESCRIPTORS_MAX + 1];
+        assert_eq!(wait(&many).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+    }
+}

@@ -1,0 +1,833 @@
+//! The doors against the kernel of this machine.
+//!
+//! Each test runs inside a network namespace of its own (see [`namespace`]).
+
+use std::io::{self, IoSlice, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use linerate_netio::clock::{Timer, boottime};
+use linerate_netio::link::{self, Change, Monitor};
+use linerate_netio::tun::{Device, HEADER, Refusal, Tun};
+use linerate_netio::udp::{self, Family, Received, SEGMENTS_MAX, SendError, Socket, Transmit, UdpSocket, bind_pair};
+use linerate_netio::wait::{Event, wait};
+
+mod namespace;
+
+use namespace::{in_namespace, run, succeeds, sysctl};
+
+// -- UDP
+
+#[test]
+fn a_train_arrives_with_the_bytes_and_the_segment_size_it_left_with() {
+    in_namespace(|| {
+        for family in BOTH {
+            let (left, right) = sockets(family);
+            let (left_offloads, to) = (left.offloads(), local(family, &right));
+            assert!(left_offloads.gso && left_offloads.gro, "this kernel offers both");
+            for (len, segment) in [(45 * 1452, 1452), (44 * 1452 + 1, 1452), (64 * 100, 100)] {
+                let train: Vec<u8> = (0..len).map(|i| (i % 251) as u8).collect();
+                let message = Transmit { segment: Some(segment), ..plain(to, &train) };
+                assert_eq!(left.send(&[message]).unwrap(), 1);
+                let (received, bytes) = receive(&right);
+                assert_eq!((received.len, received.segment), (len, usize::from(segment)));
+                assert_eq!(received.source, local(family, &left));
+                assert!(bytes == train, "{family:?}: the bytes differ");
+            }
+        }
+    });
+}
+
+#[test]
+fn trains_and_single_datagrams_in_one_batch_keep_their_order() {
+    in_namespace(|| {
+        for family in BOTH {
+            let (left, right) = sockets(family);
+            let to = local(family, &right);
+            let train = [7; 5 * 1000];
+            let batch = [
+                plain(to, &[1; 100]),
+                Transmit { segment: Some(1000), ..plain(to, &train) },
+                plain(to, &[]),
+                plain(to, &[2; 1300]),
+            ];
+            assert_eq!(left.send(&batch).unwrap(), 4);
+            let mut buf = vec![0; 8 << 16];
+            let mut meta = [Received::default(); 8];
+            wait(&[right.as_fd()]).unwrap();
+            assert_eq!(right.recv(&mut buf, &mut meta).unwrap(), 4);
+            let seen: Vec<(usize, usize)> = meta[..4].iter().map(|meta| (meta.len, meta.segment)).collect();
+            assert_eq!(seen, [(100, 100), (5000, 1000), (0, 0), (1300, 1300)]);
+            assert_eq!(buf[1 << 16..][..5000], train);
+            assert_eq!(buf[3 << 16..][..1300], [2; 1300]);
+        }
+    });
+}
+
+#[test]
+fn a_batch_larger_than_a_system_call_takes_goes_whole_and_comes_in_parts() {
+    in_namespace(|| {
+        let (left, right) = sockets(Family::V4);
+        let contents: Vec<[u8; 2]> = (0..300u16).map(u16::to_be_bytes).collect();
+        let to = local(Family::V4, &right);
+        let batch: Vec<Transmit<'_>> = contents.iter().map(|bytes| plain(to, bytes)).collect();
+        assert_eq!(left.send(&batch).unwrap(), 300);
+        let mut seen = 0u16;
+        let mut meta = [Received::default(); 100];
+        let mut buf = [0; 200];
+        while let Ok(count) = right.recv(&mut buf, &mut meta) {
+            for part in buf.chunks(2).take(count) {
+                assert_eq!(part, seen.to_be_bytes());
+                seen += 1;
+            }
+        }
+        assert_eq!(seen, 300);
+    });
+}
+
+#[test]
+fn a_datagram_longer_than_its_stride_reads_as_empty_and_leaves_its_neighbour_alone() {
+    in_namespace(|| {
+        let (left, right) = sockets(Family::V4);
+        let to = local(Family::V4, &right);
+        assert_eq!(left.send(&[plain(to, &[7; 100]), plain(to, &[9; 40])]).unwrap(), 2);
+        let mut buf = [0; 150];
+        let mut meta = [Received::default(); 3];
+        assert_eq!(right.recv(&mut buf, &mut meta).unwrap(), 2);
+        assert_eq!((meta[0].len, meta[1].len), (0, 40));
+        assert_eq!(meta[0].source, local(Family::V4, &left));
+        assert_eq!(buf[50..90], [9; 40]);
+        assert_eq!(buf[90..], [0; 60]);
+
+        left.send(&[plain(to, &[7; 100])]).unwrap();
+        assert_eq!(right.recv(&mut [0; 99], &mut meta[..1]).unwrap(), 1);
+        assert_eq!(meta[0].len, 0);
+    });
+}
+
+#[test]
+fn an_empty_socket_says_would_block() {
+    in_namespace(|| {
+        let (_, right) = sockets(Family::V6);
+        for room in [1, 4] {
+            let mut meta = vec![Received::default(); room];
+            let error = right.recv(&mut [0; 64], &mut meta).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+        }
+    });
+}
+
+#[test]
+fn the_traffic_class_octet_is_carried_both_ways() {
+    in_namespace(|| {
+        for family in BOTH {
+            let (left, right) = sockets(family);
+            // None, AF41 as on handshakes, ECT(0), CE, and all of it.
+            for tos in [0, 0x88, 0x02, 0x03, 0xff] {
+                let message = Transmit { tos, ..plain(local(family, &right), b"there") };
+                left.send(&[message]).unwrap();
+                let (received, _) = receive(&right);
+                assert_eq!(received.tos, tos, "{family:?}");
+                let back = Transmit { tos, ..plain(received.source, b"back") };
+                right.send(&[back, back]).unwrap();
+                assert_eq!(receive(&left).0.tos, tos, "{family:?}");
+                assert_eq!(receive(&left).0.tos, tos, "{family:?}");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_datagram_leaves_from_the_address_asked_for_and_tells_the_one_it_came_to() {
+    in_namespace(|| {
+        add_address("192.0.2.1/24", "lo");
+        add_address("192.0.2.2/24", "lo");
+        add_address("2001:db8::1/64", "lo");
+        add_address("2001:db8::2/64", "lo");
+        for (family, first, second) in
+            [(Family::V4, "192.0.2.1", "192.0.2.2"), (Family::V6, "2001:db8::1", "2001:db8::2")]
+        {
+            let (first, second): (IpAddr, IpAddr) = (ip(first), ip(second));
+            let (left, right) = sockets(family);
+            let to = SocketAddr::new(second, right.local_port().unwrap());
+            for from in [first, second] {
+                left.send(&[Transmit { from: Some(from), ..plain(to, b"x") }]).unwrap();
+                let (received, _) = receive(&right);
+                assert_eq!(received.source.ip(), from);
+                assert_eq!(received.local, Some(second));
+            }
+        }
+    });
+}
+
+#[test]
+fn a_source_that_is_not_ours_is_reported_as_gone() {
+    in_namespace(|| {
+        for (family, stranger) in [(Family::V4, "192.0.2.9"), (Family::V6, "2001:db8::9")] {
+            let (left, right) = sockets(family);
+            let from = Some(ip(stranger));
+            let error = left.send(&[Transmit { from, ..plain(local(family, &right), b"x") }]).unwrap_err();
+            report(&format!("{family:?} source not ours: {error}"));
+            assert_eq!(udp::send_error(&error, false, true), SendError::SourceGone);
+        }
+    });
+}
+
+#[test]
+fn a_destination_without_a_route_is_reported_as_unreachable() {
+    in_namespace(|| {
+        for (family, to) in [(Family::V4, "192.0.2.9:9"), (Family::V6, "[2001:db8::9]:9")] {
+            let (left, _) = sockets(family);
+            let error = left.send(&[plain(to.parse().unwrap(), b"x")]).unwrap_err();
+            report(&format!("{family:?} no route: {error}"));
+            assert_eq!(udp::send_error(&error, false, false), SendError::Unreachable);
+        }
+    });
+}
+
+#[test]
+fn a_closed_port_at_the_other_end_does_not_fail_later_sends() {
+    in_namespace(|| {
+        for family in BOTH {
+            let (left, right) = sockets(family);
+            let to = local(family, &right);
+            drop(right);
+            for _ in 0..3 {
+                assert_eq!(left.send(&[plain(to, b"x")]).unwrap(), 1);
+            }
+            let error = left.recv(&mut [0; 9], &mut [Received::default()]).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+        }
+    });
+}
+
+#[test]
+fn datagrams_larger_than_the_mtu_are_fragmented_and_too_large_segments_refused() {
+    in_namespace(|| {
+        run("ip link set lo mtu 1280");
+        for family in BOTH {
+            let (left, right) = sockets(family);
+            let to = local(family, &right);
+            let train = [3; 4 * 1400];
+            for len in [1400, train.len()] {
+                left.send(&[plain(to, &train[..len])]).unwrap();
+                assert_eq!(receive(&right).0.len, len, "{family:?}");
+            }
+            refuses_segments_above_1280("link", family, &left, to);
+            let segment = segment_for_1280(family);
+            left.send(&[Transmit { segment, ..plain(to, &train) }]).unwrap();
+            assert_eq!(receive(&right).0.segment, usize::from(segment.unwrap()));
+        }
+    });
+}
+
+#[test]
+fn a_route_narrower_than_its_link_gets_fragments_and_refuses_too_large_segments() {
+    in_namespace(|| {
+        let tun = Device::create("narrow0").unwrap();
+        run("ip link set narrow0 up");
+        run("ip address add 10.9.0.1/24 dev narrow0");
+        add_address("2001:db8::1/64", "narrow0");
+        run("ip route add 10.10.0.0/24 dev narrow0 mtu 1280");
+        run("ip -6 route add 2001:db8:1::/64 dev narrow0 mtu 1280");
+        for (family, to) in [(Family::V4, "10.10.0.1:9"), (Family::V6, "[2001:db8:1::1]:9")] {
+            let (left, _) = sockets(family);
+            let to = to.parse().unwrap();
+            left.send(&[plain(to, &[3; 1400])]).unwrap();
+            let fragments = [read_outer(&tun, family), read_outer(&tun, family)];
+            for fragment in &fragments {
+                assert!(fragment.len() <= HEADER + 1280);
+                match family {
+                    Family::V4 => assert_ne!(fragment[HEADER + 6..HEADER + 8], [0, 0]),
+                    Family::V6 => assert_eq!(fragment[HEADER + 6], IPV6_FRAGMENT),
+                }
+            }
+            refuses_segments_above_1280("route", family, &left, to);
+            let segment = segment_for_1280(family);
+            left.send(&[Transmit { segment, ..plain(to, &[3; 2000]) }]).unwrap();
+        }
+    });
+}
+
+fn refuses_segments_above_1280(what: &str, family: Family, left: &UdpSocket, to: SocketAddr) {
+    let segment = segment_for_1280(family).map(|fits| fits + 1);
+    let error = left.send(&[Transmit { segment, ..plain(to, &[3; 4000]) }]).unwrap_err();
+    report(&format!("{what} MTU 1280, {family:?}, UDP_SEGMENT one too large: {error}"));
+    assert_eq!(udp::send_error(&error, true, false), SendError::SegmentationRefused);
+}
+
+fn segment_for_1280(family: Family) -> Option<u16> {
+    Some(if family == Family::V4 { 1280 - 28 } else { 1280 - 48 })
+}
+
+#[test]
+fn a_train_of_more_segments_than_the_kernel_takes_is_refused_as_such() {
+    in_namespace(|| {
+        let (left, right) = sockets(Family::V4);
+        let train = [0; SEGMENTS_MAX * 2 + 1];
+        let to = local(Family::V4, &right);
+        let error = left.send(&[Transmit { segment: Some(1), ..plain(to, &train) }]).unwrap_err();
+        report(&format!("{} segments: {error}", train.len()));
+        assert_eq!(udp::send_error(&error, true, false), SendError::SegmentationRefused);
+    });
+}
+
+#[test]
+fn outer_ipv4_datagrams_go_without_df() {
+    in_namespace(|| {
+        let tun = device("df0");
+        run("ip address add 10.9.0.1/24 dev df0");
+        let (left, _) = sockets(Family::V4);
+        left.send(&[plain("10.9.0.2:9".parse().unwrap(), b"x")]).unwrap();
+        let packet = read_packet(&tun);
+        assert_eq!(packet[HEADER + 6] & 0x40, 0);
+    });
+}
+
+#[test]
+fn a_pair_has_one_port_that_nobody_else_can_bind() {
+    in_namespace(|| {
+        let pair = bind_pair(0, 0).unwrap();
+        assert_ne!(pair.port, 0);
+        for socket in [&pair.v4, &pair.v6] {
+            assert_eq!(socket.as_ref().unwrap().local_port().unwrap(), pair.port);
+        }
+        let taken = bind_pair(pair.port, 0).err().unwrap();
+        assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
+        for family in BOTH {
+            let taken = UdpSocket::bind(family, pair.port, 0).err().unwrap();
+            assert_eq!(taken.raw_os_error(), Some(libc::EADDRINUSE));
+        }
+    });
+}
+
+#[test]
+fn a_free_port_is_looked_for_until_it_is_free_in_both_families() {
+    in_namespace(|| {
+        sysctl("net/ipv4/ip_local_port_range", "50000 50003");
+        let _taken: Vec<UdpSocket> = (50000..50003).map(|port| UdpSocket::bind(Family::V6, port, 0).unwrap()).collect();
+        for _ in 0..10 {
+            assert_eq!(bind_pair(0, 0).unwrap().port, 50003);
+        }
+    });
+}
+
+#[test]
+fn a_port_taken_in_one_family_only_is_in_use() {
+    in_namespace(|| {
+        for family in BOTH {
+            let taken = UdpSocket::bind(family, 51820, 0).unwrap();
+            let error = bind_pair(51820, 0).err().unwrap();
+            assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+            drop(taken);
+            assert!(bind_pair(51820, 0).is_ok());
+        }
+    });
+}
+
+#[test]
+fn ipv4_works_where_ipv6_is_disabled() {
+    in_namespace(|| {
+        sysctl("net/ipv6/conf/all/disable_ipv6", "1");
+        let pair = bind_pair(0, 0).unwrap();
+        report(&format!("IPv6 disabled by sysctl: v6 socket bound: {}", pair.v6.is_some()));
+        let v4 = pair.v4.unwrap();
+        v4.send(&[plain(local(Family::V4, &v4), b"x")]).unwrap();
+        assert_eq!(receive(&v4).1, b"x");
+        if let Some(v6) = pair.v6 {
+            let error = v6.send(&[plain("[2001:db8::9]:9".parse().unwrap(), b"x")]).unwrap_err();
+            assert_eq!(udp::send_error(&error, false, false), SendError::Unreachable);
+        }
+    });
+}
+
+#[test]
+fn the_mark_chooses_the_route() {
+    in_namespace(|| {
+        let marked = device("marked0");
+        let other = device("other0");
+        run("ip address add 10.9.1.1/24 dev marked0");
+        run("ip address add 10.9.2.1/24 dev other0");
+        run("ip route add default dev other0");
+        run("ip route add default dev marked0 table 7");
+        run("ip rule add fwmark 51820 table 7");
+        let to = "198.51.100.1:9".parse().unwrap();
+        let socket = UdpSocket::bind(Family::V4, 0, 51820).unwrap();
+        socket.send(&[plain(to, b"one")]).unwrap();
+        assert!(read_packet(&marked).ends_with(b"one"));
+        socket.set_mark(0).unwrap();
+        socket.send(&[plain(to, b"two")]).unwrap();
+        assert!(read_packet(&other).ends_with(b"two"));
+
+        let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+        assert_eq!(link::egress(to.ip(), any, 51820).unwrap(), marked.ifindex());
+        assert_eq!(link::egress(to.ip(), any, 0).unwrap(), other.ifindex());
+    });
+}
+
+// -- TUN
+
+#[test]
+fn a_device_has_every_offload_that_this_kernel_knows() {
+    in_namespace(|| {
+        let tun = Device::create("offload0").unwrap();
+        report(&format!("{:?}", tun.offloads()));
+        assert!(tun.offloads().vnet_hdr && tun.offloads().tso);
+        assert_eq!(tun.ifindex(), link::index_of("offload0").unwrap());
+        let mut buf = [0; 100];
+        let packet = [IoSlice::new(&[0; HEADER]), IoSlice::new(&[0x45; 20])];
+        assert_eq!(tun.write(&packet).unwrap_err().raw_os_error(), Some(libc::EIO), "it is down");
+        run("ip link set offload0 up");
+        let _ = drain(&tun);
+        assert_eq!(tun.read(&mut buf).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    });
+}
+
+#[test]
+fn a_packet_read_and_written_back_in_pieces_reaches_the_one_who_sent_it() {
+    in_namespace(|| {
+        let tun = device("echo0");
+        run("ip address add 10.9.0.1/24 dev echo0");
+        let socket = std::net::UdpSocket::bind("10.9.0.1:5000").unwrap();
+        socket.send_to(b"anyone there?", "10.9.0.2:5000").unwrap();
+        let mut packet = read_packet(&tun);
+        assert_eq!(packet.len(), HEADER + 28 + 13);
+        swap_addresses(&mut packet);
+        let pieces = [
+            IoSlice::new(&packet[..HEADER]),
+            IoSlice::new(&packet[HEADER..HEADER + 20]),
+            IoSlice::new(&packet[HEADER + 20..]),
+        ];
+        assert_eq!(tun.write(&pieces).unwrap(), packet.len());
+        let mut answer = [0; 100];
+        let (len, source) = socket.recv_from(&mut answer).unwrap();
+        assert_eq!(source, "10.9.0.2:5000".parse().unwrap());
+        assert_eq!(&answer[..len], b"anyone there?");
+    });
+}
+
+#[test]
+fn a_train_into_the_device_is_one_super_packet_and_back_out_is_a_train_again() {
+    in_namespace(|| {
+        let tun = device("uso0");
+        run("ip address add 10.9.0.1/24 dev uso0");
+        if !tun.offloads().uso {
+            return report("no USO on this kernel");
+        }
+        let socket = UdpSocket::bind(Family::V4, 5000, 0).unwrap();
+        let train: Vec<u8> = (0..20 * 1200 + 5).map(|i| (i % 253) as u8).collect();
+        let to = "10.9.0.2:5000".parse().unwrap();
+        socket.send(&[Transmit { segment: Some(1200), ..plain(to, &train) }]).unwrap();
+        let mut packet = read_packet(&tun);
+        assert_eq!(packet.len(), HEADER + 28 + train.len());
+        assert_eq!(packet[1], VIRTIO_UDP_L4);
+        assert_eq!(u16::from_ne_bytes([packet[4], packet[5]]), 1200);
+        swap_addresses(&mut packet);
+        tun.write(&[IoSlice::new(&packet)]).unwrap();
+        let (received, bytes) = receive(&socket);
+        assert_eq!((received.len, received.segment), (train.len(), 1200));
+        assert_eq!(received.source, to);
+        assert!(bytes == train);
+    });
+}
+
+/// A packet with its two addresses swapped is a packet from the other side, its checksums
+/// unchanged: so a TCP connection to an address behind the device reaches a listener before it.
+#[test]
+fn a_tcp_stream_into_the_device_comes_as_super_packets_of_no_more_segments_than_asked() {
+    in_namespace(|| {
+        let tun = device("tso0");
+        link::set_mtu(tun.ifindex(), 1420).unwrap();
+        link::set_gso_max_segments(tun.ifindex(), 45).unwrap();
+        run("ip address add 10.9.0.1/24 dev tso0");
+        let listener = TcpListener::bind("10.9.0.1:80").unwrap();
+        let stop = Event::new().unwrap();
+        let (largest, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let data = vec![5; 8 << 20];
+        std::thread::scope(|scope| {
+            scope.spawn(|| reflect(&tun, &stop, &largest, &most));
+            scope.spawn(|| TcpStream::connect("10.9.0.2:80").unwrap().write_all(&data).unwrap());
+            let mut received = Vec::new();
+            listener.accept().unwrap().0.read_to_end(&mut received).unwrap();
+            assert!(received == data);
+            stop.signal();
+        });
+        let (largest, most) = (largest.into_inner(), most.into_inner());
+        report(&format!("largest super-packet: {largest} bytes, {most} segments"));
+        assert!(most > 1, "no super-packet came");
+        assert!(most <= 45, "{most} segments");
+    });
+}
+
+fn reflect(tun: &Device, stop: &Event, largest: &AtomicUsize, most: &AtomicUsize) {
+    let mut buf = vec![0; 1 << 17];
+    while wait(&[tun.as_fd(), stop.as_fd()]).unwrap() & 2 == 0 {
+        while let Ok(len) = tun.read(&mut buf) {
+            let packet = &mut buf[..len];
+            if packet[1] & 7 == VIRTIO_TCPV4 {
+                let headers = usize::from(u16::from_ne_bytes([packet[2], packet[3]]));
+                let size = usize::from(u16::from_ne_bytes([packet[4], packet[5]]));
+                let segments = (len - HEADER - headers).div_ceil(size);
+                largest.fetch_max(len - HEADER, Ordering::SeqCst);
+                most.fetch_max(segments, Ordering::SeqCst);
+            }
+            swap_addresses(packet);
+            tun.write(&[IoSlice::new(packet)]).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_name_that_is_taken_is_refused_with_the_reason() {
+    in_namespace(|| {
+        let _tun = Device::create("mine0").unwrap();
+        let busy = Device::create("mine0").err().unwrap();
+        assert!(matches!(&busy, Refusal::Busy(name) if name == "mine0"), "{busy}");
+
+        run("ip tuntap add mode tap name tap0");
+        run("ip link add veth0 type veth peer name veth1");
+        run("ip tuntap add mode tun multi_queue name multi0");
+        for name in ["tap0", "veth0", "lo", "multi0"] {
+            let exists = Device::create(name).err().unwrap();
+            assert!(matches!(&exists, Refusal::Exists(found) if found == name), "{exists}");
+        }
+    });
+}
+
+#[test]
+fn a_persistent_device_is_attached_to_and_outlives_us() {
+    in_namespace(|| {
+        run("ip tuntap add mode tun name keep0");
+        let ifindex = link::index_of("keep0").unwrap();
+        let tun = Device::create("keep0").unwrap();
+        assert_eq!(tun.ifindex(), ifindex);
+        assert!(tun.offloads().vnet_hdr);
+        drop(tun);
+        assert_eq!(link::index_of("keep0").unwrap(), ifindex);
+    });
+}
+
+#[test]
+fn a_renamed_device_knows_its_name_and_a_deleted_one_that_it_is_gone() {
+    in_namespace(|| {
+        let tun = device("before0");
+        run("ip link set before0 down");
+        run("ip link set before0 name after0");
+        assert_eq!(tun.name().unwrap(), "after0");
+        assert_eq!(link::index_of("after0").unwrap(), tun.ifindex());
+        run("ip link delete after0");
+        assert_eq!(tun.name().unwrap_err().raw_os_error(), Some(libc::EBADFD));
+        let error = tun.read(&mut [0; 100]).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::EBADFD));
+        assert_eq!(link::mtu(tun.ifindex()).unwrap_err().raw_os_error(), Some(libc::ENODEV));
+    });
+}
+
+#[test]
+fn a_deleted_device_wakes_the_one_who_waits_on_it() {
+    in_namespace(|| {
+        let tun = device("gone0");
+        drain(&tun);
+        std::thread::scope(|scope| {
+            scope.spawn(|| run("ip link delete gone0"));
+            wait(&[tun.as_fd()]).unwrap();
+        });
+        // The descriptor may be ready for a packet that was sent before the end.
+        while tun.read(&mut [0; 2000]).is_ok() {}
+    });
+}
+
+// -- links, routes, process
+
+#[test]
+fn the_monitor_hears_of_links_addresses_routes_and_rules() {
+    in_namespace(|| {
+        let mut monitor = Monitor::new().unwrap();
+        assert_eq!(monitor.next(), None);
+        run("ip link add watched0 type veth peer name peer0");
+        let ifindex = link::index_of("watched0").unwrap();
+        let state = |up, mtu, name: &str| Change::Link { ifindex, up, mtu, name: name.to_owned() };
+        hears(&mut monitor, &state(false, 1500, "watched0"));
+        run("ip link set watched0 mtu 1380");
+        hears(&mut monitor, &state(false, 1380, "watched0"));
+        run("ip link set watched0 name renamed0");
+        hears(&mut monitor, &state(false, 1380, "renamed0"));
+        run("ip link set renamed0 up");
+        hears(&mut monitor, &state(true, 1380, "renamed0"));
+        for change in [
+            "ip address add 192.0.2.1/24 dev renamed0",
+            "ip address add 2001:db8::1/64 dev renamed0 nodad",
+            "ip route add 198.51.100.0/24 dev renamed0",
+            "ip -6 route add 2001:db8:1::/48 dev renamed0",
+            "ip rule add fwmark 9 table 9",
+            "ip -6 rule add fwmark 9 table 9",
+        ] {
+            run(change);
+            hears(&mut monitor, &Change::Routing);
+        }
+        run("ip link set renamed0 down");
+        hears(&mut monitor, &state(false, 1380, "renamed0"));
+        run("ip link delete renamed0");
+        hears(&mut monitor, &Change::LinkGone { ifindex });
+    });
+}
+
+#[test]
+fn leaving_a_bridge_is_not_the_end_of_a_link() {
+    in_namespace(|| {
+        run("ip link add port0 type veth peer name peer0");
+        if !succeeds("ip link add bridge0 type bridge") {
+            return report("no bridges on this kernel");
+        }
+        run("ip link set port0 master bridge0");
+        let mut monitor = Monitor::new().unwrap();
+        run("ip link set port0 nomaster");
+        run("ip link set port0 mtu 1300");
+        let changes = heard_until(&mut monitor, |change| matches!(change, Change::Link { mtu: 1300, .. }));
+        assert!(!changes.iter().any(|change| matches!(change, Change::LinkGone { .. })));
+    });
+}
+
+#[test]
+fn a_monitor_that_was_not_read_says_that_changes_are_lost() {
+    in_namespace(|| {
+        let mut monitor = Monitor::new().unwrap();
+        add_link("busy0");
+        let routes: String =
+            (0..4000).map(|i| format!("route add 10.{}.{}.0/24 dev busy0\n", i / 256, i % 256)).collect();
+        let path = std::env::temp_dir().join(format!("netio-routes-{}", std::process::id()));
+        std::fs::write(&path, routes).unwrap();
+        run(&format!("ip -batch {}", path.display()));
+        std::fs::remove_file(path).unwrap();
+        hears(&mut monitor, &Change::Lost);
+        run("ip link set busy0 mtu 1400");
+        heard_until(&mut monitor, |change| matches!(change, Change::Link { mtu: 1400, .. }));
+    });
+}
+
+#[test]
+fn links_are_read_and_changed_by_index() {
+    in_namespace(|| {
+        run("ip link add link0 type veth peer name peer0");
+        let ifindex = link::index_of("link0").unwrap();
+        assert!(!link::is_up(ifindex).unwrap());
+        run("ip link set link0 up");
+        assert!(link::is_up(ifindex).unwrap());
+        link::set_mtu(ifindex, 1333).unwrap();
+        assert_eq!(link::mtu(ifindex).unwrap(), 1333);
+        link::set_gso_max_segments(ifindex, 45).unwrap();
+        link::set_tx_queue_len(ifindex, 1234).unwrap();
+        let shown = run("ip -details link show link0");
+        assert!(shown.contains("gso_max_segs 45"), "{shown}");
+        assert!(shown.contains("qlen 1234"), "{shown}");
+
+        let missing = link::index_of("missing0").unwrap_err();
+        assert_eq!(missing.raw_os_error(), Some(libc::ENODEV));
+        assert_eq!(link::mtu(9999).unwrap_err().raw_os_error(), Some(libc::ENODEV));
+        assert_eq!(link::set_mtu(9999, 1400).unwrap_err().raw_os_error(), Some(libc::ENODEV));
+        assert_eq!(link::set_mtu(ifindex, 1).unwrap_err().raw_os_error(), Some(libc::EINVAL));
+    });
+}
+
+#[test]
+fn routes_with_an_mtu_are_found_in_every_table() {
+    in_namespace(|| {
+        for (name, net) in [("one0", 1), ("two0", 2)] {
+            add_link(name);
+            run(&format!("ip address add 192.0.2.{net}/32 dev {name}"));
+        }
+        run("ip route add default dev one0 mtu 1300");
+        run("ip route add 10.1.0.0/16 dev one0 mtu lock 1301");
+        run("ip route add 10.2.0.0/16 dev one0 table 7 mtu 1302");
+        run("ip route add 10.3.0.0/16 dev two0 mtu 1303");
+        run("ip route add 10.4.0.0/16 dev one0");
+        run("ip route add 10.5.0.0/16 mtu 1305 nexthop dev two0 nexthop dev one0");
+        run("ip -6 route add 2001:db8::/32 dev one0 mtu 1306");
+        run("ip -6 route add default dev one0 table 7 mtu 1307");
+        let mut found = link::route_mtus(link::index_of("one0").unwrap()).unwrap();
+        found.sort_unstable();
+        let expected = [
+            (ip("0.0.0.0"), 0, 1300),
+            (ip("10.1.0.0"), 16, 1301),
+            (ip("10.2.0.0"), 16, 1302),
+            (ip("10.5.0.0"), 16, 1305),
+            (ip("::"), 0, 1307),
+            (ip("2001:db8::"), 32, 1306),
+        ];
+        assert_eq!(found, expected);
+    });
+}
+
+#[test]
+fn the_egress_follows_the_routes_and_only_from_addresses_of_ours() {
+    in_namespace(|| {
+        for (name, net) in [("one0", 1), ("two0", 2)] {
+            add_link(name);
+            run(&format!("ip address add 192.0.2.{net}/32 dev {name}"));
+            add_address(&format!("2001:db8::{net}/128"), name);
+        }
+        let one = link::index_of("one0").unwrap();
+        let two = link::index_of("two0").unwrap();
+        run("ip route add 198.51.100.0/24 dev one0");
+        run("ip -6 route add 2001:db8:1::/48 dev one0");
+        run("ip route add 198.51.100.0/24 dev two0 table 7");
+        run("ip rule add from 192.0.2.2 table 7");
+        let any = [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)];
+        assert_eq!(link::egress(ip("198.51.100.1"), any[0], 0).unwrap(), one);
+        assert_eq!(link::egress(ip("198.51.100.1"), ip("192.0.2.1"), 0).unwrap(), one);
+        assert_eq!(link::egress(ip("198.51.100.1"), ip("192.0.2.2"), 0).unwrap(), two);
+        assert_eq!(link::egress(ip("2001:db8:1::1"), any[1], 0).unwrap(), one);
+        assert_eq!(link::egress(ip("2001:db8:1::1"), ip("2001:db8::2"), 0).unwrap(), one);
+        for (to, from) in [
+            ("198.51.100.1", "192.0.2.9"),
+            ("2001:db8:1::1", "2001:db8::9"),
+            ("203.0.113.1", "192.0.2.1"),
+            ("2001:db8:2::1", "2001:db8::1"),
+            ("198.51.100.1", "2001:db8::1"),
+        ] {
+            assert!(link::egress(ip(to), ip(from), 0).is_err(), "{from} to {to}");
+        }
+        for (address, ours) in [
+            ("192.0.2.1", true),
+            ("192.0.2.9", false),
+            ("198.51.100.1", false),
+            ("127.0.0.1", true),
+            ("2001:db8::1", true),
+            ("2001:db8::9", false),
+            ("::1", true),
+        ] {
+            assert_eq!(link::holds_address(ip(address)).unwrap(), ours, "{address}");
+        }
+        run("ip address delete 192.0.2.1/32 dev one0");
+        assert!(!link::holds_address(ip("192.0.2.1")).unwrap());
+        assert!(link::egress(ip("198.51.100.1"), ip("192.0.2.1"), 0).is_err());
+    });
+}
+
+// -- helpers
+
+const BOTH: [Family; 2] = [Family::V4, Family::V6];
+
+/// The gso_type of `struct virtio_net_hdr` (include/uapi/linux/virtio_net.h).
+const VIRTIO_TCPV4: u8 = 1;
+const VIRTIO_UDP_L4: u8 = 5;
+
+/// The next header value of IPv6's fragment header (RFC 8200, section 4.5).
+const IPV6_FRAGMENT: u8 = 44;
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+fn sockets(family: Family) -> (UdpSocket, UdpSocket) {
+    let bound = || UdpSocket::bind(family, 0, 0).unwrap();
+    (bound(), bound())
+}
+
+fn local(family: Family, socket: &UdpSocket) -> SocketAddr {
+    let loopback = match family {
+        Family::V4 => Ipv4Addr::LOCALHOST.into(),
+        Family::V6 => Ipv6Addr::LOCALHOST.into(),
+    };
+    SocketAddr::new(loopback, socket.local_port().unwrap())
+}
+
+fn plain(to: SocketAddr, contents: &[u8]) -> Transmit<'_> {
+    Transmit { to, from: None, tos: 0, segment: None, contents }
+}
+
+fn receive(socket: &UdpSocket) -> (Received, Vec<u8>) {
+    wait(&[socket.as_fd()]).unwrap();
+    let mut buf = vec![0; 1 << 16];
+    let mut meta = [Received::default()];
+    assert_eq!(socket.recv(&mut buf, &mut meta).unwrap(), 1);
+    buf.truncate(meta[0].len);
+    (meta[0], buf)
+}
+
+/// A link that is up and carries nothing anywhere.
+fn add_link(name: &str) {
+    run(&format!("ip link add {name} type veth peer name peer-{name}"));
+    run(&format!("ip link set {name} up"));
+    run(&format!("ip link set peer-{name} up"));
+}
+
+/// Adds an address and waits until datagrams to it are taken in, which for IPv6 comes later than
+/// the command's end: a kernel worker puts its local route in place.
+fn add_address(address: &str, name: &str) {
+    let mut monitor = Monitor::new().unwrap();
+    let (alone, _) = address.split_once('/').expect("a prefix length");
+    let (family, nodad) = if ip(alone).is_ipv4() { ("-4", "") } else { ("-6", "nodad") };
+    run(&format!("ip address add {address} dev {name} {nodad}"));
+    let local = format!("local {alone} ");
+    while !run(&format!("ip {family} route show table local")).contains(&local) {
+        hears(&mut monitor, &Change::Routing);
+    }
+}
+
+/// A device that is up, on which nothing of the kernel's own (IPv6's router solicitations) comes.
+fn device(name: &str) -> Device {
+    let tun = Device::create(name).unwrap();
+    sysctl(&format!("net/ipv6/conf/{name}/disable_ipv6"), "1");
+    run(&format!("ip link set {name} up"));
+    tun
+}
+
+fn read_packet(tun: &Device) -> Vec<u8> {
+    read_outer(tun, Family::V4)
+}
+
+/// The next packet of that family which is not the kernel's own multicast.
+fn read_outer(tun: &Device, family: Family) -> Vec<u8> {
+    let mut buf = vec![0; 1 << 17];
+    loop {
+        wait(&[tun.as_fd()]).unwrap();
+        let len = tun.read(&mut buf).unwrap();
+        let wanted = match family {
+            Family::V4 => buf[HEADER] >> 4 == 4 && buf[HEADER + 16] < 224,
+            Family::V6 => buf[HEADER] >> 4 == 6 && buf[HEADER + 24] != 0xff,
+        };
+        if wanted {
+            buf.truncate(len);
+            return buf;
+        }
+    }
+}
+
+fn drain(tun: &Device) -> usize {
+    std::iter::from_fn(|| tun.read(&mut [0; 2000]).ok()).count()
+}
+
+/// Swaps the addresses of an IPv4 packet behind its virtio header.
+fn swap_addresses(packet: &mut [u8]) {
+    let (source, destination) = packet[HEADER + 12..HEADER + 20].split_at_mut(4);
+    source.swap_with_slice(destination);
+}
+
+/// What the monitor hears up to and including the change that is waited for.
+fn heard_until(monitor: &mut Monitor, wanted: impl Fn(&Change) -> bool) -> Vec<Change> {
+    let deadline = Timer::new().unwrap();
+    deadline.set(Some(boottime() + 10_000_000_000)).unwrap();
+    let mut changes = Vec::new();
+    loop {
+        while let Some(change) = monitor.next() {
+            let found = wanted(&change);
+            changes.push(change);
+            if found {
+                return changes;
+            }
+        }
+        let ready = wait(&[monitor.as_fd(), deadline.as_fd()]).unwrap();
+        assert!(ready & 2 == 0, "not heard within 10 s; last of {}: {:?}", changes.len(), changes.last());
+    }
+}
+
+fn hears(monitor: &mut Monitor, wanted: &Change) {
+    heard_until(monitor, |change| change == wanted);
+}
+
+/// Prints a fact about this kernel that a reader of the tests may want to know.
+fn report(fact: &str) {
+    eprintln!("fact: {fact}");
+}

@@ -1,0 +1,113 @@
+//! What a user configures and sees: the changes that [`crate::Handle::set`] takes and the state
+//! that [`crate::Handle::get`] gives.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use linerate_protocol::Prefix;
+use linerate_protocol::{PresharedKey, PublicKey, StaticSecret};
+
+/// A change of the device: what is `None` stays as it is. Applied whole or not at all.
+#[derive(Default)]
+pub struct Update {
+    /// The private key; `Some(None)` removes it.
+    pub private_key: Option<Option<StaticSecret>>,
+    /// The UDP port to listen on; 0 takes a free one.
+    pub listen_port: Option<u16>,
+    /// The firewall mark of outer datagrams; 0 is none.
+    pub fwmark: Option<u32>,
+    /// Remove all peers first.
+    pub replace_peers: bool,
+    /// Changes of peers, in order.
+    pub peers: Vec<PeerUpdate>,
+}
+
+/// A change of one peer.
+pub struct PeerUpdate {
+    /// Who it is.
+    pub public_key: PublicKey,
+    /// Remove it; the other fields are not looked at.
+    pub remove: bool,
+    /// Do nothing if there is no such peer.
+    pub update_only: bool,
+    /// All zero removes the key.
+    pub preshared_key: Option<PresharedKey>,
+    /// Where to send to.
+    pub endpoint: Option<SocketAddr>,
+    /// Seconds; 0 is off.
+    pub persistent_keepalive: Option<u16>,
+    /// Remove all allowed IPs first.
+    pub replace_allowed_ips: bool,
+    /// Allowed IPs to add (`true`) or to remove, in order.
+    pub allowed_ips: Vec<(bool, Prefix)>,
+}
+
+impl PeerUpdate {
+    /// The change that adds a peer or leaves it as it is.
+    pub fn new(public_key: PublicKey) -> Self {
+        Self {
+            public_key,
+            remove: false,
+            update_only: false,
+            preshared_key: None,
+            endpoint: None,
+            persistent_keepalive: None,
+            replace_allowed_ips: false,
+            allowed_ips: Vec::new(),
+        }
+    }
+}
+
+/// The device as it is.
+pub struct State {
+    /// The private key, if there is one.
+    pub private_key: Option<StaticSecret>,
+    /// The port that is listened on, or that will be once the link is up.
+    pub listen_port: u16,
+    /// The firewall mark; 0 is none.
+    pub fwmark: u32,
+    /// The peers, in the order in which they were added.
+    pub peers: Vec<PeerState>,
+}
+
+/// One peer as it is.
+pub struct PeerState {
+    /// Who it is.
+    pub public_key: PublicKey,
+    /// All zero when there is none.
+    pub preshared_key: PresharedKey,
+    /// Where it was last heard from, or was configured to be.
+    pub endpoint: Option<SocketAddr>,
+    /// Time since the Unix epoch of the last completed handshake; zero before the first.
+    pub last_handshake: Duration,
+    /// Bytes of outer payload that were received from it.
+    pub rx_bytes: u64,
+    /// Bytes of outer payload that were sent to it.
+    pub tx_bytes: u64,
+    /// Seconds; 0 is off.
+    pub persistent_keepalive: u16,
+    /// Its allowed IPs.
+    pub allowed_ips: Vec<Prefix>,
+}
+
+/// Why a change was refused. Nothing has been changed.
+#[derive(Debug, thiserror::Error)]
+pub enum Refusal {
+    /// The port cannot be had.
+    #[error("UDP port {port} cannot be used: {error}; the old sockets stay in use")]
+    Port {
+        /// The port that was asked for.
+        port: u16,
+        /// What the system said.
+        error: std::io::Error,
+    },
+    /// The firewall mark cannot be set.
+    #[error("the firewall mark cannot be set: {0}; it needs CAP_NET_ADMIN")]
+    Mark(std::io::Error),
+    /// There would be more peers than indices for them.
+    #[error("a device has at most {} peers", linerate_protocol::constants::PEERS_MAX)]
+    TooManyPeers,
+    /// The engine has ended.
+    #[error("the engine has ended")]
+    Ended,
+}

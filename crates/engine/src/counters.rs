@@ -1,0 +1,171 @@
+//! Counts of what happened: every packet that was dropped under its reason's name, and every
+//! wake-up of a thread by whether it found work.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use linerate_protocol::Discard as Protocol;
+
+/// Why the engine dropped a packet, next to the protocol's own reasons.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Discard {
+    /// From the TUN device: neither IPv4 nor IPv6, or its lengths do not agree.
+    InnerMalformed,
+    /// From the TUN device: its virtio header does not fit the packet.
+    SuperPacketMalformed,
+    /// From the TUN device: no peer is allowed the destination.
+    NoPeer,
+    /// From the TUN device: the peer has no endpoint.
+    NoEndpoint,
+    /// From the TUN device: our own datagram, routed back into the tunnel it came from.
+    RoutingLoop,
+    /// Waiting for a session: there was no room left, so the oldest went.
+    StagedOverflow,
+    /// Waiting for a session: the handshake was given up or the device went down.
+    StagedAbandoned,
+    /// To the wire: no socket of the endpoint's address family.
+    NoSocket,
+    /// To the wire: the socket's buffer stayed full.
+    SendBusy,
+    /// To the wire: a firewall of this host refused it.
+    SendDenied,
+    /// To the wire: no route, or the network said that nobody is there.
+    SendUnreachable,
+    /// To the wire: larger than the system sends at all.
+    SendTooBig,
+    /// To the wire: another error.
+    SendFailed,
+    /// From the wire: handshakes arrived faster than they are worked off.
+    BacklogFull,
+    /// To the TUN device: it refused the packet, as it does while the link is down.
+    TunRefused,
+}
+
+const ENGINE: [(Discard, &str); 15] = [
+    (Discard::InnerMalformed, "inner_malformed"),
+    (Discard::SuperPacketMalformed, "super_packet_malformed"),
+    (Discard::NoPeer, "no_peer"),
+    (Discard::NoEndpoint, "no_endpoint"),
+    (Discard::RoutingLoop, "routing_loop"),
+    (Discard::StagedOverflow, "staged_overflow"),
+    (Discard::StagedAbandoned, "staged_abandoned"),
+    (Discard::NoSocket, "no_socket"),
+    (Discard::SendBusy, "send_busy"),
+    (Discard::SendDenied, "send_denied"),
+    (Discard::SendUnreachable, "send_unreachable"),
+    (Discard::SendTooBig, "send_too_big"),
+    (Discard::SendFailed, "send_failed"),
+    (Discard::BacklogFull, "backlog_full"),
+    (Discard::TunRefused, "tun_refused"),
+];
+
+/// One thread's wake-ups.
+#[derive(Default)]
+pub struct Wakeups {
+    work: AtomicU64,
+    empty: AtomicU64,
+}
+
+impl Wakeups {
+    /// Counts a return from waiting, by whether there was work.
+    pub fn count(&self, found_work: bool) {
+        let counter = if found_work { &self.work } else { &self.empty };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// All counters of one engine. They only grow.
+pub struct Counters {
+    engine: [AtomicU64; ENGINE.len()],
+    protocol: [AtomicU64; Protocol::ALL.len()],
+    /// Wake-ups of the thread that serves the TUN device.
+    pub outbound: Wakeups,
+    /// Wake-ups of the threads that serve the sockets.
+    pub inbound: Wakeups,
+    /// Wake-ups of the thread that owns handshakes and timers.
+    pub slow_path: Wakeups,
+    /// Sends whose segmentation the system refused and which went out one by one.
+    pub segmentation_refused: AtomicU64,
+}
+
+impl Default for Counters {
+    fn default() -> Self {
+        Self {
+            engine: [const { AtomicU64::new(0) }; ENGINE.len()],
+            protocol: [const { AtomicU64::new(0) }; Protocol::ALL.len()],
+            outbound: Wakeups::default(),
+            inbound: Wakeups::default(),
+            slow_path: Wakeups::default(),
+            segmentation_refused: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Counters {
+    /// Counts one packet dropped for one of the engine's reasons.
+    pub fn discard(&self, reason: Discard) {
+        self.discard_many(reason, 1);
+    }
+
+    /// Counts several.
+    pub fn discard_many(&self, reason: Discard, packets: u64) {
+        self.engine[reason as usize].fetch_add(packets, Ordering::Relaxed);
+    }
+
+    /// Counts one packet dropped for one of the protocol's reasons.
+    pub fn discard_protocol(&self, reason: Protocol) {
+        self.protocol[reason.index()].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many packets were dropped for one of the engine's reasons.
+    pub fn discarded(&self, reason: Discard) -> u64 {
+        self.engine[reason as usize].load(Ordering::Relaxed)
+    }
+
+    /// How many packets were dropped for one of the protocol's reasons.
+    pub fn discarded_protocol(&self, reason: Protocol) -> u64 {
+        self.protocol[reason.index()].load(Ordering::Relaxed)
+    }
+
+    /// Every counter by name, in a fixed order.
+    pub fn list(&self) -> Vec<(String, u64)> {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let threads = [("outbound", &self.outbound), ("inbound", &self.inbound), ("slow_path", &self.slow_path)];
+        let wakeups = threads.into_iter().flat_map(|(name, wakeups)| {
+            [
+                (format!("wakeups_{name}_work"), load(&wakeups.work)),
+                (format!("wakeups_{name}_empty"), load(&wakeups.empty)),
+            ]
+        });
+        let refused = [("segmentation_refused".to_owned(), load(&self.segmentation_refused))];
+        let engine =
+            ENGINE.iter().map(|(reason, name)| (format!("discard_{name}"), load(&self.engine[*reason as usize])));
+        let protocol = Protocol::ALL
+            .iter()
+            .map(|reason| (format!("discard_{}", reason.name()), load(&self.protocol[reason.index()])));
+        wakeups.chain(refused).chain(engine).chain(protocol).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_is_listed_once_and_counted_under_its_own_name() {
+        for (place, (reason, name)) in ENGINE.iter().enumerate() {
+            assert_eq!(place, *reason as usize, "{name} stands at its own index");
+        }
+        let counters = Counters::default();
+        counters.discard_many(Discard::NoPeer, 3);
+        counters.discard_protocol(Protocol::ALL[0]);
+        let list = counters.list();
+        let value = |name: &str| list.iter().find(|(n, _)| n == name).map(|(_, v)| *v);
+        assert_eq!(value("discard_no_peer"), Some(3));
+        assert_eq!(value(&format!("discard_{}", Protocol::ALL[0].name())), Some(1));
+        let mut names: Vec<_> = list.iter().map(|(name, _)| name).collect();
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), list.len(), "no name stands for two counters");
+    }
+}

@@ -1,0 +1,55 @@
+//! Tells data from handshake messages and from what is neither, by length and type alone.
+
+use linerate_aead::TAG_LEN;
+use linerate_protocol::{DATA_HEADER, DataHeader, Kind};
+
+use super::recv_udp::Arrivals;
+use crate::backend::Backend;
+use crate::shared::Shared;
+
+/// Where one datagram lies in the receive buffer.
+pub struct Arrival {
+    /// The message that brought it.
+    pub message: usize,
+    /// Its first byte.
+    pub offset: usize,
+    /// Its length.
+    pub len: usize,
+}
+
+/// A data message, as yet unauthenticated.
+pub struct Datagram {
+    /// The session that it names.
+    pub receiver: u32,
+    /// Its counter.
+    pub counter: u64,
+    /// The first byte of its ciphertext in the receive buffer.
+    pub offset: usize,
+    /// Bytes of ciphertext without the tag.
+    pub len: usize,
+}
+
+/// The data message in `arrival`. A handshake message goes to the slow path, the rest nowhere.
+pub fn classify<B: Backend>(shared: &Shared<B>, arrivals: &Arrivals, arrival: &Arrival) -> Option<Datagram> {
+    let datagram = arrivals.bytes(arrival);
+    match linerate_protocol::classify(datagram) {
+        Ok(Kind::Data) => {
+            let header = DataHeader::decode(datagram);
+            Some(Datagram {
+                receiver: header.receiver,
+                counter: header.counter,
+                offset: arrival.offset + DATA_HEADER,
+                len: arrival.len - DATA_HEADER - TAG_LEN,
+            })
+        }
+        Ok(_) => {
+            let from = arrivals.meta(arrival.message);
+            shared.notices.push_stranger(datagram, from.source, from.local, &shared.counters);
+            None
+        }
+        Err(reason) => {
+            shared.counters.discard_protocol(reason);
+            None
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! Puts consecutive segments of a flow together again, so that the host's stack sees few large
+//! packets. Only what carries a correct checksum is merged; a packet that was damaged before it
+//! entered the tunnel is delivered as it is, for its receiver to refuse.
+
+use linerate_packet::gro::{Caps, Group, Merger, Packet};
+
+/// The most packets in one delivery.
+const PACKETS_MAX: usize = linerate_aead::BATCH_MAX;
+
+/// Packets on their way to the TUN device.
+pub struct Delivery {
+    packets: Vec<Packet>,
+    merger: Box<Merger>,
+}
+
+impl Default for Delivery {
+    fn default() -> Self {
+        Self { packets: Vec::with_capacity(PACKETS_MAX), merger: Box::default() }
+    }
+}
+
+impl Delivery {
+    /// Whether there is nothing to deliver.
+    pub fn is_empty(&self) -> bool {
+        self.packets.is_empty()
+    }
+
+    /// Whether it has to be written before more is added.
+    pub fn is_full(&self) -> bool {
+        self.packets.len() == PACKETS_MAX
+    }
+
+    /// Adds a packet, by its place in the receive buffer.
+    pub fn push(&mut self, offset: usize, len: usize) {
+        self.packets.push(Packet { offset, len });
+    }
+
+    /// Decides what goes together.
+    pub fn merge(&mut self, buf: &mut [u8], caps: Caps) {
+        self.merger.plan(buf, &self.packets, caps);
+    }
+
+    /// What is to be written, each in one call, in order.
+    pub fn groups(&self) -> impl Iterator<Item = Group<'_>> {
+        self.merger.groups()
+    }
+
+    /// Forgets everything; the memory stays.
+    pub fn clear(&mut self) {
+        self.packets.clear();
+    }
+}

@@ -1,0 +1,125 @@
+//! From the wire to the TUN device, one file per step: [`recv_udp`], [`classify`], [`open`],
+//! [`replay`], [`admit`], [`merge`], [`write_tun`].
+//!
+//! One thread per socket carries a batch through all of them; nothing is handed over on the
+//! way. Handshake messages alone leave the way at [`classify`], for the slow path.
+
+mod admit;
+mod classify;
+mod merge;
+mod open;
+mod recv_udp;
+mod replay;
+mod write_tun;
+
+use std::io;
+use std::sync::Arc;
+
+use linerate_aead::Slot;
+use linerate_protocol::Boottime;
+
+use crate::backend::Backend;
+use crate::outbound::Step;
+use crate::shared::Shared;
+use crate::tables::Receiver;
+use admit::Inner;
+use classify::{Arrival, Datagram};
+use merge::Delivery;
+use open::Run;
+use recv_udp::Arrivals;
+
+/// One socket's side of the engine.
+pub struct Inbound<B: Backend> {
+    shared: Arc<Shared<B>>,
+    arrivals: Arrivals,
+    run: Run,
+    delivery: Delivery,
+}
+
+impl<B: Backend> Inbound<B> {
+    /// Sets up the memory of the inbound path: all that it will ever use.
+    pub fn new(shared: Arc<Shared<B>>) -> Self {
+        Self { shared, arrivals: Arrivals::default(), run: Run::default(), delivery: Delivery::default() }
+    }
+
+    /// Delivers what lies ready in the socket, at most one receive call's worth.
+    ///
+    /// # Errors
+    /// What the socket said, but for "nothing there".
+    pub fn step(&mut self, socket: &B::Socket) -> io::Result<Step> {
+        let messages = self.arrivals.receive(socket)?;
+        if messages == 0 {
+            return Ok(Step::Idle);
+        }
+        let now = self.shared.backend.boottime();
+        for message in 0..messages {
+            for arrival in self.arrivals.datagrams(message) {
+                match classify::classify(&self.shared, &self.arrivals, &arrival) {
+                    Some(data) => self.gather(arrival, data, now),
+                    None => continue,
+                }
+            }
+        }
+        self.finish_run(now);
+        self.deliver();
+        Ok(Step::Work)
+    }
+
+    /// Adds a data message to the run of its session, after the run before it has been worked
+    /// off if that is another's.
+    fn gather(&mut self, arrival: Arrival, data: Datagram, now: Boottime) {
+        if !self.run.takes(data.receiver) {
+            self.finish_run(now);
+        }
+        self.run.push(data, arrival.message);
+    }
+
+    /// Opens the gathered run and hands what it held to the delivery.
+    fn finish_run(&mut self, now: Boottime) {
+        let Some(receiver) = self.run.receiver(&self.shared) else { return };
+        let buf = self.arrivals.bytes_mut();
+        self.run.open(&self.shared, &receiver, buf, now);
+        self.run.drop_replayed(&self.shared, &receiver);
+        if let Some(last) = self.run.last_message() {
+            let from = self.arrivals.meta(last);
+            receiver.peer.heard_from(from.source, from.local, self.shared.routing_epoch());
+            self.run.stamp(&self.shared, &receiver, now);
+            self.admit(&receiver);
+        }
+        self.run.clear();
+    }
+
+    /// Keeps the inner packets that may be delivered.
+    fn admit(&mut self, receiver: &Receiver) {
+        for place in 0..self.run.len() {
+            let (slot, message) = self.run.packet(place);
+            if slot.len == 0 {
+                continue;
+            }
+            let congested = self.arrivals.meta(message).tos & admit::CE == admit::CE;
+            let plaintext = &mut self.arrivals.bytes_mut()[slot.offset..][..slot.len];
+            let inner = Inner { plaintext, congested };
+            match admit::admit(&self.shared, receiver, inner) {
+                Ok(len) => self.keep(Slot { len, ..slot }),
+                Err(reason) => self.shared.counters.discard_protocol(reason),
+            }
+        }
+    }
+
+    fn keep(&mut self, packet: Slot) {
+        if self.delivery.is_full() {
+            self.deliver();
+        }
+        self.delivery.push(packet.offset, packet.len);
+    }
+
+    /// Writes what was admitted to the TUN device.
+    fn deliver(&mut self) {
+        if !self.delivery.is_empty() {
+            let buf = self.arrivals.bytes_mut();
+            self.delivery.merge(buf, write_tun::takes(&self.shared));
+            write_tun::write(&self.shared, buf, &self.delivery);
+            self.delivery.clear();
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Opens consecutive data messages of one session in one call.
+
+use std::sync::Arc;
+
+use linerate_aead::{BATCH_MAX, Slot, TAG_LEN};
+use linerate_protocol::Boottime;
+use linerate_protocol::DATA_HEADER;
+use linerate_protocol::Discard;
+
+use super::classify::Datagram;
+use crate::backend::Backend;
+use crate::shared::Shared;
+use crate::tables::Receiver;
+
+/// Consecutive data messages that name one session; each with the message that brought it.
+pub struct Run {
+    index: u32,
+    slots: Vec<Slot>,
+    messages: Vec<usize>,
+}
+
+impl Default for Run {
+    fn default() -> Self {
+        Self { index: 0, slots: Vec::with_capacity(BATCH_MAX), messages: Vec::with_capacity(BATCH_MAX) }
+    }
+}
+
+impl Run {
+    /// Whether a message that names `index` belongs to this run.
+    pub fn takes(&self, index: u32) -> bool {
+        self.slots.is_empty() || self.index == index && self.slots.len() < BATCH_MAX
+    }
+
+    /// Adds a message.
+    pub fn push(&mut self, data: Datagram, message: usize) {
+        self.index = data.receiver;
+        self.slots.push(Slot { offset: data.offset, len: data.len, counter: data.counter });
+        self.messages.push(message);
+    }
+
+    /// What the run's index leads to; a run of strangers is counted and forgotten.
+    pub fn receiver<B: Backend>(&mut self, shared: &Shared<B>) -> Option<Arc<Receiver>> {
+        if self.slots.is_empty() {
+            return None;
+        }
+        let receiver = shared.tables.receiver(self.index);
+        if receiver.is_none() {
+            self.slots.iter().for_each(|_| shared.counters.discard_protocol(Discard::UnknownIndex));
+            self.clear();
+        }
+        receiver
+    }
+
+    /// Opens the run in place. What stays in it is authentic.
+    pub fn open<B: Backend>(&mut self, shared: &Shared<B>, receiver: &Receiver, buf: &mut [u8], now: Boottime) {
+        let session = &receiver.session;
+        self.keep(shared, |_, slot| session.may_open(now, slot.counter));
+        let verdicts = session.opening.open(buf, &self.slots);
+        self.keep(shared, |place, _| verdicts.authentic(place).then_some(()).ok_or(Discard::Undecryptable));
+    }
+
+    /// Counts the run, and passes on what its arrival means for timers and keys.
+    pub fn stamp<B: Backend>(&self, shared: &Shared<B>, receiver: &Receiver, now: Boottime) {
+        let Receiver { session, peer, .. } = receiver;
+        peer.count_rx(self.slots.iter().map(|slot| slot.len + DATA_HEADER + TAG_LEN).sum());
+        if session.confirm() {
+            shared.notices.confirm(session);
+        }
+        let data = self.slots.iter().any(|slot| slot.len > 0);
+        shared.wake(peer, peer.activity.received(now, data));
+        if session.needs_rekey_on_receive(now) {
+            shared.wake(peer, peer.activity.want_handshake(now));
+        }
+    }
+
+    /// How many packets the run has.
+    pub fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// A packet and the message that brought it.
+    pub fn packet(&self, place: usize) -> (Slot, usize) {
+        (self.slots[place], self.messages[place])
+    }
+
+    /// The message that brought the last packet; none if the run is empty.
+    pub fn last_message(&self) -> Option<usize> {
+        self.messages.last().copied()
+    }
+
+    /// Keeps the packets that `judge` does not refuse, in order, and counts the others.
+    pub fn keep<B: Backend>(&mut self, shared: &Shared<B>, mut judge: impl FnMut(usize, &Slot) -> Result<(), Discard>) {
+        let mut kept = 0;
+        for place in 0..self.slots.len() {
+            match judge(place, &self.slots[place]) {
+                Ok(()) => {
+                    self.slots[kept] = self.slots[place];
+                    self.messages[kept] = self.messages[place];
+                    kept += 1;
+                }
+                Err(reason) => shared.counters.discard_protocol(reason),
+            }
+        }
+        self.slots.truncate(kept);
+        self.messages.truncate(kept);
+    }
+
+    /// Forgets everything; the memory stays.
+    pub fn clear(&mut self) {
+        self.slots.clear();
+        self.messages.clear();
+    }
+}

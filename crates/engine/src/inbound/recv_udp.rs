@@ -1,0 +1,83 @@
+//! Receives a few messages in one call; each is a datagram, or a train of equal-sized ones that
+//! the kernel put together.
+
+use std::io;
+
+use linerate_netio::udp::{Received, Socket};
+
+use super::classify::Arrival;
+
+/// The largest message that a socket hands over.
+const MESSAGE_MAX: usize = 65_536;
+
+/// Trains in one call: what stays in the second-level cache while it is worked on.
+const TRAINS: usize = 8;
+
+/// Messages in one call while they are small and many.
+const SINGLES: usize = 32;
+
+/// Below this mean size messages count as small.
+const SMALL: usize = 4_096;
+
+// Address space; memory is only taken by what the kernel has written to.
+const _: () = assert!(SINGLES * MESSAGE_MAX <= 2 << 20);
+
+/// What one call received.
+pub struct Arrivals {
+    buf: Box<[u8]>,
+    meta: [Received; SINGLES],
+    /// How many messages the next call asks for.
+    wanted: usize,
+}
+
+impl Default for Arrivals {
+    fn default() -> Self {
+        Self {
+            buf: vec![0; SINGLES * MESSAGE_MAX].into_boxed_slice(),
+            meta: [Received::default(); SINGLES],
+            wanted: TRAINS,
+        }
+    }
+}
+
+impl Arrivals {
+    /// Receives what is there; returns the number of messages.
+    pub fn receive(&mut self, socket: &impl Socket) -> io::Result<usize> {
+        let room = &mut self.buf[..self.wanted * MESSAGE_MAX];
+        let messages = match socket.recv(room, &mut self.meta[..self.wanted]) {
+            Ok(messages) => messages,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(0),
+            Err(error) => return Err(error),
+        };
+        let bytes: usize = self.meta[..messages].iter().map(|meta| meta.len).sum();
+        let small = messages == self.wanted && bytes < messages * SMALL;
+        self.wanted = if small { SINGLES } else { TRAINS };
+        Ok(messages)
+    }
+
+    /// The datagrams of a message.
+    pub fn datagrams(&self, message: usize) -> impl Iterator<Item = Arrival> + use<> {
+        let Received { len, segment, .. } = self.meta[message];
+        let base = message * MESSAGE_MAX;
+        (0..len).step_by(segment.max(1)).map(move |start| Arrival {
+            message,
+            offset: base + start,
+            len: segment.max(1).min(len - start),
+        })
+    }
+
+    /// Where a message came from, and how.
+    pub fn meta(&self, message: usize) -> &Received {
+        &self.meta[message]
+    }
+
+    /// The datagram's bytes.
+    pub fn bytes(&self, arrival: &Arrival) -> &[u8] {
+        &self.buf[arrival.offset..][..arrival.len]
+    }
+
+    /// All bytes that were received, to be opened in place.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.buf
+    }
+}

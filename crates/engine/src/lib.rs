@@ -1,0 +1,25 @@
+//! The WireGuard engine: moves packets between a TUN device and UDP sockets.
+//!
+//! The way of a packet is the listing of two folders: `outbound/` from the TUN device to the
+//! wire, `inbound/` from the wire to the TUN device, one file per step. [`slow_path`] owns
+//! handshakes, timers and configuration. [`tables`] holds what the three share. Only
+//! [`topology`] knows which thread runs which step; everything else runs single-threaded on the
+//! memory backend in a test just as well.
+//!
+//! What the engine must never do: allocate per packet, block on a lock that is held across a
+//! system call, or log above debug because of something that came from the network.
+
+#![forbid(unsafe_code)]
+
+pub mod backend;
+pub mod config;
+pub mod counters;
+pub mod inbound;
+pub mod outbound;
+pub mod shared;
+pub mod slow_path;
+pub mod staged;
+pub mod tables;
+pub mod topology;
+
+pub use topology::{Engine, Failure, Handle, Options};

@@ -1,0 +1,107 @@
+//! What is gathered before it is sealed and sent: datagrams back to back in one buffer, so that
+//! equal-sized neighbours for one peer are a train as they lie.
+
+use std::sync::Arc;
+
+use linerate_aead::{BATCH_MAX, Slot, TAG_LEN};
+use linerate_netio::udp::TRAIN_MAX;
+use linerate_protocol::DATA_HEADER;
+use linerate_protocol::Session;
+
+use crate::tables::Peer;
+
+/// Bytes that a datagram has around its inner packet.
+pub const OVERHEAD: usize = DATA_HEADER + TAG_LEN;
+
+/// A batch this large is sent before more is read: about one full train.
+const FULL: usize = TRAIN_MAX - 8_192;
+
+/// The batch before it is full, and one more super-packet with the overhead of its segments.
+const BUFFER: usize = 2 * 65_536 + BATCH_MAX * OVERHEAD;
+
+// One batch stays in the second-level cache of one core together with what was read.
+const _: () = assert!(BUFFER <= 160 * 1024);
+
+/// Consecutive datagrams of one session.
+pub struct Run {
+    pub peer: Arc<Peer>,
+    pub session: Arc<Session>,
+    /// The run's slots are those from the end of the run before to this one.
+    pub end: usize,
+    /// Whether one of them carries an inner packet; otherwise they are keepalives.
+    pub data: bool,
+    /// Whether the session had counters left, so that the run is sealed.
+    pub sealed: bool,
+}
+
+pub struct Batch {
+    pub buf: Box<[u8]>,
+    pub slots: Vec<Slot>,
+    /// The ECN bits of each slot's outer header.
+    pub ecn: Vec<u8>,
+    pub runs: Vec<Run>,
+    used: usize,
+}
+
+impl Default for Batch {
+    fn default() -> Self {
+        Self {
+            buf: vec![0; BUFFER].into_boxed_slice(),
+            slots: Vec::with_capacity(BATCH_MAX),
+            ecn: Vec::with_capacity(BATCH_MAX),
+            runs: Vec::with_capacity(BATCH_MAX),
+            used: 0,
+        }
+    }
+}
+
+impl Batch {
+    pub fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    /// Whether it is time to send before reading more.
+    pub fn is_full(&self) -> bool {
+        self.used >= FULL || self.slots.len() == BATCH_MAX
+    }
+
+    /// Whether a packet of `len` bytes, padding included, fits.
+    pub fn has_room(&self, len: usize) -> bool {
+        self.slots.len() < BATCH_MAX && self.used + len + OVERHEAD <= self.buf.len()
+    }
+
+    /// Adds a packet of `len` bytes and gives its plaintext to fill in.
+    pub fn add(&mut self, peer: &Arc<Peer>, session: &Arc<Session>, len: usize, ecn: u8, data: bool) -> &mut [u8] {
+        let offset = self.used + DATA_HEADER;
+        self.used = offset + len + TAG_LEN;
+        self.slots.push(Slot { offset, len, counter: 0 });
+        self.ecn.push(ecn);
+        match self.runs.last_mut() {
+            Some(run) if Arc::ptr_eq(&run.session, session) => {
+                run.end = self.slots.len();
+                run.data |= data;
+            }
+            _ => self.runs.push(Run {
+                peer: peer.clone(),
+                session: session.clone(),
+                end: self.slots.len(),
+                data,
+                sealed: false,
+            }),
+        }
+        &mut self.buf[offset..offset + len]
+    }
+
+    /// Forgets everything; the memory stays.
+    pub fn clear(&mut self) {
+        self.slots.clear();
+        self.ecn.clear();
+        self.runs.clear();
+        self.used = 0;
+    }
+}
+
+/// The bytes of a slot's datagram, header and tag included.
+pub fn datagram(slot: &Slot) -> std::ops::Range<usize> {
+    slot.offset - DATA_HEADER..slot.offset + slot.len + TAG_LEN
+}

@@ -1,0 +1,202 @@
+//! From the TUN device to the wire, one file per step: [`read_tun`], [`route`], [`split`],
+//! [`seal`], [`send_udp`]; [`batch`] is what they fill and empty.
+//!
+//! One thread carries a packet through all of them. What lies ready in the device is gathered
+//! into one batch without waiting for more, so that a single packet leaves at once and many
+//! leave together.
+
+mod batch;
+mod read_tun;
+mod route;
+mod seal;
+mod send_udp;
+mod split;
+
+use std::io;
+use std::sync::Arc;
+
+use linerate_packet::{ip, virtio};
+use linerate_protocol::Boottime;
+use linerate_protocol::Session;
+
+use crate::backend::Backend;
+use crate::counters::Discard;
+use crate::shared::Shared;
+use crate::tables::Peer;
+use batch::Batch;
+pub use batch::OVERHEAD;
+use read_tun::Packet;
+use route::Unreachable;
+use split::Split;
+
+/// What one step came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// There was something to do, and there may be more.
+    Work,
+    /// There was nothing to do: wait.
+    Idle,
+}
+
+/// The TUN device's side of the engine.
+pub struct Outbound<B: Backend> {
+    sender: Sender<B>,
+    packet: Packet,
+    unreachable: Unreachable,
+}
+
+impl<B: Backend> Outbound<B> {
+    /// Sets up the memory of the outbound path: all that it will ever use.
+    pub fn new(shared: Arc<Shared<B>>) -> Self {
+        Self { sender: Sender::new(shared), packet: Packet::default(), unreachable: Unreachable::default() }
+    }
+
+    /// Sends what lies ready in the TUN device, at most about one batch.
+    ///
+    /// # Errors
+    /// When the device is gone.
+    pub fn step(&mut self) -> io::Result<Step> {
+        let now = self.sender.shared.backend.boottime();
+        let mut step = Step::Idle;
+        while !self.sender.batch.is_full() {
+            if !self.packet.read(&self.sender.shared)? {
+                break;
+            }
+            step = Step::Work;
+            self.carry(now);
+        }
+        self.sender.flush(now);
+        Ok(step)
+    }
+
+    /// Takes the packet that was read into the batch, or to where it has to wait.
+    fn carry(&mut self, now: Boottime) {
+        let shared = &self.sender.shared;
+        let Some((header, packet)) = self.packet.parts() else {
+            return shared.counters.discard(Discard::SuperPacketMalformed);
+        };
+        let Ok(inner) = ip::parse(packet) else {
+            return shared.counters.discard(Discard::InnerMalformed);
+        };
+        let peer = match route::peer_for(shared, &inner, packet) {
+            Ok(peer) => peer,
+            Err(reason) => {
+                shared.counters.discard(reason);
+                return self.unreachable.answer(shared, reason, packet, now);
+            }
+        };
+        let Ok(split) = Split::new(&header, packet, &inner, shared.mtu.towards(inner.destination)) else {
+            return shared.counters.discard(Discard::SuperPacketMalformed);
+        };
+        let sending = peer.sending();
+        match sending.as_ref().filter(|session| !session.expired(now)) {
+            Some(session) => self.sender.push(&peer, session, &split, now),
+            None => self.sender.stage(&peer, &split, now),
+        }
+    }
+}
+
+/// Gathers packets, seals and sends them. The slow path has one of its own for staged packets
+/// and keepalives.
+pub struct Sender<B: Backend> {
+    pub(crate) shared: Arc<Shared<B>>,
+    batch: Batch,
+}
+
+impl<B: Backend> Sender<B> {
+    /// Sets up the memory of one batch.
+    pub fn new(shared: Arc<Shared<B>>) -> Self {
+        Self { shared, batch: Batch::default() }
+    }
+
+    /// Adds the peer's staged packets, then all segments of `split`.
+    fn push(&mut self, peer: &Arc<Peer>, session: &Arc<Session>, split: &Split<'_>, now: Boottime) {
+        self.push_staged(peer, session, now);
+        for segment in 0..split.count() {
+            if !self.batch.has_room(split.padded_len(segment)) {
+                self.flush(now);
+            }
+            let plaintext = self.batch.add(peer, session, split.padded_len(segment), split.ecn(), true);
+            split.write(segment, plaintext);
+        }
+    }
+
+    /// Keeps all segments of `split` until the peer has a session, and asks for one.
+    fn stage(&mut self, peer: &Arc<Peer>, split: &Split<'_>, now: Boottime) {
+        let budget = &self.shared.staged;
+        let mut staged = peer.staged.lock().expect("no thread panics while it stages");
+        let mut dropped = staged.make_room(split.count(), budget);
+        for segment in 0..split.count() {
+            dropped += staged.push(split.len(segment), budget, |packet| split.write(segment, packet));
+        }
+        drop(staged);
+        self.shared.counters.discard_many(Discard::StagedOverflow, dropped as u64);
+        self.shared.wake(peer, peer.activity.want_handshake(now));
+    }
+
+    fn push_staged(&mut self, peer: &Arc<Peer>, session: &Arc<Session>, now: Boottime) -> bool {
+        let mut pushed = false;
+        loop {
+            let packet = {
+                let mut staged = peer.staged.lock().expect("no thread panics while it stages");
+                staged.pop(&self.shared.staged)
+            };
+            let Some(packet) = packet else { return pushed };
+            pushed = true;
+            let Ok(inner) = ip::parse(&packet) else { continue };
+            let mtu = self.shared.mtu.towards(inner.destination);
+            let Ok(split) = Split::new(&virtio::Header::default(), &packet, &inner, mtu) else { continue };
+            if !self.batch.has_room(split.padded_len(0)) {
+                self.flush(now);
+            }
+            split.write(0, self.batch.add(peer, session, split.padded_len(0), split.ecn(), true));
+        }
+    }
+
+    /// Sends the packets that waited for a session, if the peer has one now; true if there
+    /// were any.
+    pub fn send_staged(&mut self, peer: &Arc<Peer>, now: Boottime) -> bool {
+        let sending = peer.sending();
+        let Some(session) = sending.as_ref().filter(|session| !session.expired(now)) else {
+            return false;
+        };
+        let pushed = self.push_staged(peer, session, now);
+        self.flush(now);
+        pushed
+    }
+
+    /// Sends the packets that waited, or an empty one if none did (paper section 6.5).
+    pub fn send_keepalive(&mut self, peer: &Arc<Peer>, now: Boottime) {
+        if self.send_staged(peer, now) {
+            return;
+        }
+        let sending = peer.sending();
+        if let Some(session) = sending.as_ref().filter(|session| !session.expired(now)) {
+            self.batch.add(peer, session, 0, 0, false);
+            self.flush(now);
+        } else {
+            self.shared.wake(peer, peer.activity.want_handshake(now));
+        }
+    }
+
+    /// Sends one handshake message to the peer, with its DSCP (AF41, kernel: messages.h,
+    /// HANDSHAKE_DSCP).
+    pub fn send_message(&self, peer: &Peer, message: &[u8], now: Boottime) {
+        send_udp::message(&self.shared, peer, message, now);
+    }
+
+    /// Answers a stranger who is no peer yet, from the address that it wrote to.
+    pub fn reply(&self, message: &[u8], to: std::net::SocketAddr, from: Option<std::net::IpAddr>) {
+        send_udp::reply(&self.shared, message, to, from);
+    }
+
+    /// Seals and sends what was gathered.
+    pub fn flush(&mut self, now: Boottime) {
+        if self.batch.is_empty() {
+            return;
+        }
+        seal::seal(&self.shared, &mut self.batch, now);
+        send_udp::send(&self.shared, &self.batch, now);
+        self.batch.clear();
+    }
+}

@@ -1,0 +1,47 @@
+//! Reads one packet or super-packet from the TUN device.
+
+use std::io;
+
+use linerate_netio::tun::Tun;
+use linerate_packet::virtio;
+
+use crate::backend::Backend;
+use crate::shared::Shared;
+
+/// The largest IP packet.
+const PACKET_MAX: usize = 65_535;
+
+/// Room for one packet or super-packet behind its virtio header.
+pub struct Packet {
+    buf: Box<[u8]>,
+    len: usize,
+}
+
+impl Default for Packet {
+    fn default() -> Self {
+        Self { buf: vec![0; virtio::LEN + PACKET_MAX].into_boxed_slice(), len: 0 }
+    }
+}
+
+impl Packet {
+    /// Reads the next one; false if there is none.
+    pub fn read<B: Backend>(&mut self, shared: &Shared<B>) -> io::Result<bool> {
+        loop {
+            match shared.backend.tun().read(&mut self.buf) {
+                Ok(len) => {
+                    self.len = len;
+                    return Ok(true);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// The virtio header and the packet; none if the header has a type that nobody offered.
+    pub fn parts(&self) -> Option<(virtio::Header, &[u8])> {
+        let (header, packet) = self.buf[..self.len].split_first_chunk()?;
+        Some((virtio::Header::decode(header).ok()?, packet))
+    }
+}

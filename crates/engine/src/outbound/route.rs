@@ -1,0 +1,96 @@
+//! Finds the peer that a packet goes to, and tells the sender when there is none.
+
+use std::io::IoSlice;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use linerate_netio::tun::Tun;
+use linerate_packet::ip::Ip;
+use linerate_packet::{UDP, icmp, virtio};
+use linerate_protocol::Boottime;
+
+use crate::backend::Backend;
+use crate::counters::Discard;
+use crate::shared::Shared;
+use crate::tables::Peer;
+
+/// The peer whose allowed IPs hold the destination.
+pub fn peer_for<B: Backend>(shared: &Shared<B>, inner: &Ip, packet: &[u8]) -> Result<Arc<Peer>, Discard> {
+    let peer = shared.tables.routes().peer_for(inner.destination).cloned().ok_or(Discard::NoPeer)?;
+    let addr = peer.endpoint().as_ref().ok_or(Discard::NoEndpoint)?.addr;
+    if inner.protocol == UDP && inner.destination == addr.ip() && is_ours(shared, inner, packet, addr) {
+        return Err(Discard::RoutingLoop);
+    }
+    Ok(peer)
+}
+
+/// Whether the packet is a datagram that this engine sent to the peer's endpoint and that the
+/// host's routes led back into the tunnel. Wrapping it again would go on for ever (the kernel
+/// module answers ELOOP when a peer's route leads to the tunnel's own device: socket.c, send4).
+fn is_ours<B: Backend>(shared: &Shared<B>, inner: &Ip, packet: &[u8], endpoint: SocketAddr) -> bool {
+    let Some(ports) = packet.get(inner.transport..inner.transport + 4) else { return false };
+    let source = u16::from_be_bytes([ports[0], ports[1]]);
+    let destination = u16::from_be_bytes([ports[2], ports[3]]);
+    let sockets = shared.sockets.load();
+    destination == endpoint.port() && sockets.as_ref().is_some_and(|sockets| sockets.port == source)
+}
+
+/// Answers the senders of packets that cannot go anywhere, at a bounded rate, as a router does
+/// (kernel: device.c, wg_xmit).
+pub struct Unreachable {
+    answer: Box<[u8]>,
+    tokens: u32,
+    filled: Boottime,
+}
+
+/// Answers a second, and the most at once.
+const ANSWERS: u32 = 100;
+const FILL: u64 = 1_000_000_000 / ANSWERS as u64;
+
+impl Default for Unreachable {
+    fn default() -> Self {
+        Self { answer: vec![0; icmp::LONGEST].into_boxed_slice(), tokens: ANSWERS, filled: Boottime(0) }
+    }
+}
+
+impl Unreachable {
+    /// Tells the packet's sender that its destination is unreachable, if `reason` says so.
+    pub fn answer<B: Backend>(&mut self, shared: &Shared<B>, reason: Discard, packet: &[u8], now: Boottime) {
+        if !matches!(reason, Discard::NoPeer | Discard::NoEndpoint) || !self.take_token(now) {
+            return;
+        }
+        let Some(len) = icmp::unreachable(packet, icmp::Reason::Address, &mut self.answer) else { return };
+        let header = virtio::Header::default().encode();
+        let pieces = [IoSlice::new(&header), IoSlice::new(&self.answer[..len])];
+        if shared.backend.tun().write(&pieces).is_err() {
+            shared.counters.discard(Discard::TunRefused);
+        }
+    }
+
+    fn take_token(&mut self, now: Boottime) -> bool {
+        let earned = now.0.saturating_sub(self.filled.0) / FILL;
+        if earned > 0 {
+            self.tokens = ANSWERS.min(self.tokens.saturating_add(earned.min(ANSWERS.into()) as u32));
+            self.filled = now;
+        }
+        let had = self.tokens > 0;
+        self.tokens -= u32::from(had);
+        had
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_come_in_a_burst_and_then_at_their_rate() {
+        let mut unreachable = Unreachable::default();
+        let start = Boottime(77 * FILL);
+        let burst = (0..1000).filter(|_| unreachable.take_token(start)).count();
+        assert_eq!(burst, ANSWERS as usize);
+        assert!(!unreachable.take_token(Boottime(start.0 + FILL - 1)));
+        assert!(unreachable.take_token(Boottime(start.0 + FILL)));
+        assert!(!unreachable.take_token(Boottime(start.0 + FILL)));
+    }
+}

@@ -1,0 +1,306 @@
+//! Sends a batch: equal-sized neighbours for one peer as one train, and what the system refuses
+//! as a train one by one.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
+use linerate_aead::Slot;
+use linerate_netio::udp::{SEGMENTS_MAX, SendError, Socket, TRAIN_MAX, Transmit, send_error};
+use linerate_protocol::Boottime;
+
+use super::batch::{Batch, Run, datagram};
+use crate::backend::{Backend, Sockets};
+use crate::counters::Discard;
+use crate::shared::Shared;
+use crate::tables::{Endpoint, Peer};
+
+/// DSCP AF41 of the initiation and the response (kernel: messages.h, HANDSHAKE_DSCP).
+const HANDSHAKE_TOS: u8 = 0x88;
+
+/// The most messages in one system call.
+const CALL_MAX: usize = 32;
+
+/// Sends every sealed run of the batch.
+pub fn send<B: Backend>(shared: &Shared<B>, batch: &Batch, now: Boottime) {
+    let sockets = shared.sockets.load();
+    let mut start = 0;
+    for run in &batch.runs {
+        let slots = start..run.end;
+        start = run.end;
+        if !run.sealed {
+            continue;
+        }
+        let endpoint = run.peer.endpoint();
+        match (sockets.as_deref(), endpoint.as_deref()) {
+            (Some(sockets), Some(endpoint)) => {
+                Door { shared, sockets, endpoint, now }.send_run(batch, run, slots);
+            }
+            (None, _) => shared.counters.discard_many(Discard::NoSocket, slots.len() as u64),
+            (_, None) => shared.counters.discard_many(Discard::NoEndpoint, slots.len() as u64),
+        }
+    }
+}
+
+/// Sends one handshake message to a peer.
+pub fn message<B: Backend>(shared: &Shared<B>, peer: &Peer, message: &[u8], now: Boottime) {
+    let sockets = shared.sockets.load();
+    let endpoint = peer.endpoint();
+    let (Some(sockets), Some(endpoint)) = (sockets.as_deref(), endpoint.as_deref()) else { return };
+    let door = Door { shared, sockets, endpoint, now };
+    peer.count_tx(message.len());
+    door.send_calls(std::iter::once(door.transmit(message, HANDSHAKE_TOS, None)));
+}
+
+/// Sends one message to an address that is no peer's, from the address that it wrote to.
+pub fn reply<B: Backend>(shared: &Shared<B>, message: &[u8], to: SocketAddr, from: Option<IpAddr>) {
+    let sockets = shared.sockets.load();
+    let Some(socket) = sockets.as_deref().and_then(|sockets| socket_for(sockets, to)) else {
+        return shared.counters.discard(Discard::NoSocket);
+    };
+    let transmit = Transmit { to, from, tos: 0, segment: None, contents: message };
+    if let Err(error) = socket.send(&[transmit]) {
+        count_failure(shared, &error, &transmit, 1);
+    }
+}
+
+fn socket_for<S>(sockets: &Sockets<S>, to: SocketAddr) -> Option<&S> {
+    match to {
+        SocketAddr::V4(_) => sockets.v4.as_ref(),
+        SocketAddr::V6(_) => sockets.v6.as_ref(),
+    }
+}
+
+/// One peer's way out.
+struct Door<'a, B: Backend> {
+    shared: &'a Shared<B>,
+    sockets: &'a Sockets<B::Socket>,
+    endpoint: &'a Endpoint,
+    now: Boottime,
+}
+
+impl<B: Backend> Door<'_, B> {
+    fn send_run(&self, batch: &Batch, run: &Run, slots: Range<usize>) {
+        debug_assert_eq!(slots.end, run.end);
+        if !self.endpoint.takes_segments(self.now) {
+            return self.send_whole(batch, slots);
+        }
+        let mut call = Call::default();
+        let mut rest = slots;
+        while !rest.is_empty() {
+            let train = next_train(&batch.slots, &batch.ecn, rest.clone());
+            rest.start = train.end;
+            call.push(self.train(batch, &train), train);
+            if call.is_full() || rest.is_empty() {
+                self.send_call(batch, &call);
+                call = Call::default();
+            }
+        }
+    }
+
+    /// Sends the datagrams of `slots` one by one.
+    fn send_whole(&self, batch: &Batch, slots: Range<usize>) {
+        self.send_calls(slots.map(|i| self.train(batch, &(i..i + 1))));
+    }
+
+    /// The message that carries the datagrams of `slots`, which are a train.
+    fn train<'b>(&self, batch: &'b Batch, slots: &Range<usize>) -> Transmit<'b> {
+        let first = datagram(&batch.slots[slots.start]);
+        let last = datagram(&batch.slots[slots.end - 1]);
+        // A segment size on a single datagram makes some systems answer EIO.
+        let segment = (slots.len() > 1).then_some(first.len() as u16);
+        self.transmit(&batch.buf[first.start..last.end], batch.ecn[slots.start], segment)
+    }
+
+    fn transmit<'b>(&self, contents: &'b [u8], tos: u8, segment: Option<u16>) -> Transmit<'b> {
+        let holds = |from| {
+            let mark = self.shared.mark.load(Ordering::Relaxed);
+            self.shared.backend.source_holds(self.endpoint.addr.ip(), from, mark)
+        };
+        let from = self.endpoint.source(self.shared.routing_epoch(), holds);
+        Transmit { to: self.endpoint.addr, from, tos, segment, contents }
+    }
+
+    /// Sends a call's messages; what cannot go as a train goes as datagrams.
+    fn send_call<'b>(&self, batch: &'b Batch, call: &Call<'b>) {
+        let mut done = 0;
+        while done < call.len {
+            let Err(error) = self.send_some(&call.messages[done..call.len], &mut done) else { continue };
+            let (message, train) = (&call.messages[done], call.trains[done].clone());
+            done += 1;
+            match send_error(&error, message.segment.is_some(), message.from.is_some()) {
+                SendError::SegmentationRefused => self.refuse_segments(&error),
+                _ if message.segment.is_none() => {
+                    count_failure(self.shared, &error, message, 1);
+                    continue;
+                }
+                // One datagram of a train that is larger than its route takes: the others, and
+                // it as fragments, still go.
+                SendError::TooBig => {}
+                _ => {
+                    count_failure(self.shared, &error, message, train.len() as u64);
+                    continue;
+                }
+            }
+            self.send_whole(batch, train);
+        }
+    }
+
+    /// Sends single messages, a few in each call.
+    fn send_calls<'b>(&self, mut messages: impl Iterator<Item = Transmit<'b>>) {
+        loop {
+            let mut call = Call::default();
+            while !call.is_full() {
+                let Some(message) = messages.next() else { break };
+                call.push(message, 0..1);
+            }
+            if call.len == 0 {
+                return;
+            }
+            let mut done = 0;
+            while done < call.len {
+                if let Err(error) = self.send_some(&call.messages[done..call.len], &mut done) {
+                    count_failure(self.shared, &error, &call.messages[done], 1);
+                    done += 1;
+                }
+            }
+        }
+    }
+
+    /// Makes one call and adds to `done` what went; an error is the first message's, after
+    /// what a second try can cure has been tried.
+    fn send_some(&self, messages: &[Transmit<'_>], done: &mut usize) -> io::Result<()> {
+        let Some(socket) = socket_for(self.sockets, self.endpoint.addr) else {
+            self.shared.counters.discard_many(Discard::NoSocket, messages.len() as u64);
+            *done += messages.len();
+            return Ok(());
+        };
+        let first = &messages[0];
+        let sent = socket.send(messages).or_else(|error| {
+            match send_error(&error, first.segment.is_some(), first.from.is_some()) {
+                // What an earlier datagram met was reported to this one, which was not tried.
+                SendError::Unreachable => socket.send(&messages[..1]),
+                SendError::Busy => {
+                    socket.wait_for_room();
+                    socket.send(messages)
+                }
+                SendError::SourceGone => {
+                    self.endpoint.forget_source();
+                    socket.send(&[Transmit { from: None, ..*first }])
+                }
+                _ => Err(error),
+            }
+        })?;
+        *done += sent.max(1);
+        Ok(())
+    }
+
+    fn refuse_segments(&self, error: &io::Error) {
+        self.endpoint.refuse_segments(self.now);
+        if self.shared.counters.segmentation_refused.fetch_add(1, Ordering::Relaxed) == 0 {
+            let to = self.endpoint.addr;
+            tracing::info!("{to} does not take segmented sends ({error}); sending datagrams one by one");
+        }
+    }
+}
+
+/// The messages of one system call, each with the slots that it carries.
+struct Call<'a> {
+    messages: [Transmit<'a>; CALL_MAX],
+    trains: [Range<usize>; CALL_MAX],
+    len: usize,
+}
+
+impl Default for Call<'_> {
+    fn default() -> Self {
+        let nowhere = SocketAddr::new(IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 0);
+        Self {
+            messages: [Transmit { to: nowhere, from: None, tos: 0, segment: None, contents: &[] }; CALL_MAX],
+            trains: [const { 0..0 }; CALL_MAX],
+            len: 0,
+        }
+    }
+}
+
+impl<'a> Call<'a> {
+    fn push(&mut self, message: Transmit<'a>, train: Range<usize>) {
+        self.messages[self.len] = message;
+        self.trains[self.len] = train;
+        self.len += 1;
+    }
+
+    fn is_full(&self) -> bool {
+        self.len == CALL_MAX
+    }
+}
+
+/// The longest train at the start of `slots`: all of one size but the last, which may be
+/// shorter, and all with the same ECN bits.
+fn next_train(slots: &[Slot], ecn: &[u8], range: Range<usize>) -> Range<usize> {
+    let first = &slots[range.start];
+    let size = datagram(first).len();
+    let mut end = range.start + 1;
+    while end < range.end && end - range.start < SEGMENTS_MAX {
+        let fits = (end - range.start) * size + datagram(&slots[end]).len() <= TRAIN_MAX;
+        if slots[end].len > first.len || ecn[end] != ecn[range.start] || !fits {
+            break;
+        }
+        end += 1;
+        if slots[end - 1].len < first.len {
+            break;
+        }
+    }
+    range.start..end
+}
+
+fn count_failure<B: Backend>(shared: &Shared<B>, error: &io::Error, message: &Transmit<'_>, datagrams: u64) {
+    let reason = match send_error(error, message.segment.is_some(), message.from.is_some()) {
+        SendError::Busy => Discard::SendBusy,
+        SendError::Denied => Discard::SendDenied,
+        SendError::Unreachable => Discard::SendUnreachable,
+        SendError::TooBig => Discard::SendTooBig,
+        _ => Discard::SendFailed,
+    };
+    shared.counters.discard_many(reason, datagrams);
+    tracing::debug!("{datagrams} datagrams to {} not sent: {error}", message.to);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn trains(lens: &[usize], ecn: &[u8]) -> Vec<Range<usize>> {
+        let mut offset = 16;
+        let mut slots = Vec::new();
+        for &len in lens {
+            slots.push(Slot { offset, len, counter: 0 });
+            offset += len + 32;
+        }
+        let mut trains = Vec::new();
+        let mut rest = 0..slots.len();
+        while !rest.is_empty() {
+            let train = next_train(&slots, ecn, rest.clone());
+            rest.start = train.end;
+            trains.push(train);
+        }
+        trains
+    }
+
+    #[test]
+    fn a_train_is_of_one_size_and_a_shorter_datagram_ends_it() {
+        assert_eq!(trains(&[96, 96, 32, 96], &[0; 4]), [0..3, 3..4]);
+        assert_eq!(trains(&[32, 96, 96], &[0; 3]), [0..1, 1..3]);
+    }
+
+    #[test]
+    fn a_train_has_one_kind_of_ecn_bits() {
+        assert_eq!(trains(&[96, 96, 96], &[0, 2, 2]), [0..1, 1..3]);
+    }
+
+    #[test]
+    fn a_train_keeps_within_the_systems_limits() {
+        assert_eq!(trains(&[64; 70], &[0; 70]), [0..64, 64..70]);
+        assert_eq!(trains(&[1420; 47], &[0; 47]), [0..45, 45..47]);
+    }
+}

@@ -1,0 +1,236 @@
+//! What the threads of one engine share, and how the data path tells the slow path something.
+
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+
+use arc_swap::{ArcSwap, ArcSwapOption};
+use linerate_netio::wait::Event;
+use linerate_protocol::Session;
+use linerate_protocol::Wake;
+use linerate_protocol::constants::{HANDSHAKE_BACKLOG, INITIATION_LEN};
+
+use crate::backend::{Backend, Sockets};
+use crate::counters::{Counters, Discard};
+use crate::staged::Budget;
+use crate::tables::{Peer, Tables};
+
+const _: () = assert!(size_of::<Stranger>() * HANDSHAKE_BACKLOG <= 1 << 20);
+
+/// What the threads share.
+pub struct Shared<B: Backend> {
+    /// The doors to the world.
+    pub backend: B,
+    /// The sockets, while the link is up.
+    pub sockets: ArcSwapOption<Sockets<B::Socket>>,
+    /// Signalled, one for each family, when the sockets were replaced.
+    pub sockets_changed: [Event; 2],
+    /// Peers, prefixes, sessions.
+    pub tables: Tables,
+    /// What happened.
+    pub counters: Counters,
+    /// The bytes of all staged packets.
+    pub staged: Budget,
+    /// From the data path to the slow path.
+    pub notices: Notices,
+    /// The tunnel's MTUs.
+    pub mtu: Mtu,
+    /// Grows whenever a route or an address of the host changes.
+    pub routing_epoch: AtomicU64,
+    /// The firewall mark of outer datagrams.
+    pub mark: AtomicU32,
+    /// Whether the TUN device refused a merged packet that it had offered to take.
+    pub merged_refused: AtomicBool,
+}
+
+impl<B: Backend> Shared<B> {
+    /// The state of an engine whose link is down.
+    pub fn new(backend: B, mtu: u32) -> std::io::Result<Self> {
+        Ok(Self {
+            backend,
+            sockets: ArcSwapOption::empty(),
+            sockets_changed: [Event::new()?, Event::new()?],
+            tables: Tables::default(),
+            counters: Counters::default(),
+            staged: Budget::default(),
+            notices: Notices::new()?,
+            mtu: Mtu::new(mtu),
+            routing_epoch: AtomicU64::new(0),
+            mark: AtomicU32::new(0),
+            merged_refused: AtomicBool::new(false),
+        })
+    }
+
+    /// Passes on what the peer's stamps said.
+    pub fn wake(&self, peer: &Arc<Peer>, wake: Wake) {
+        if wake == Wake::SlowPath {
+            self.notices.wake_for(peer);
+        }
+    }
+
+    /// The count of changes of the host's routes and addresses.
+    pub fn routing_epoch(&self) -> u64 {
+        self.routing_epoch.load(Ordering::Relaxed)
+    }
+}
+
+/// A handshake message and where it came from, copied out of a receive buffer.
+#[derive(Clone, Copy)]
+pub struct Stranger {
+    /// Who sent it.
+    pub source: SocketAddr,
+    /// The address of ours that it came to.
+    pub local: Option<IpAddr>,
+    len: u8,
+    bytes: [u8; INITIATION_LEN],
+}
+
+impl Stranger {
+    /// The message.
+    pub fn message(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.len)]
+    }
+}
+
+/// What the data path wants the slow path to look at. Bounded: one notice a peer, two a
+/// session, [`HANDSHAKE_BACKLOG`] handshake messages.
+pub struct Notices {
+    event: Event,
+    pending: AtomicBool,
+    woken: Mutex<Vec<Arc<Peer>>>,
+    confirmed: Mutex<Vec<Arc<Session>>>,
+    backlog: Mutex<VecDeque<Stranger>>,
+}
+
+impl Notices {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self {
+            event: Event::new()?,
+            pending: AtomicBool::new(false),
+            woken: Mutex::default(),
+            confirmed: Mutex::default(),
+            backlog: Mutex::new(VecDeque::with_capacity(HANDSHAKE_BACKLOG)),
+        })
+    }
+
+    /// Readable when there is something to look at.
+    pub fn event(&self) -> &Event {
+        &self.event
+    }
+
+    /// The slow path is about to look at everything: what comes later signals anew.
+    pub fn begin(&self) {
+        self.event.drain();
+        self.pending.store(false, Ordering::SeqCst);
+    }
+
+    /// The next peer whose stamps ask for attention.
+    pub fn next_woken(&self) -> Option<Arc<Peer>> {
+        let peer = lock(&self.woken).pop()?;
+        peer.release_notice();
+        Some(peer)
+    }
+
+    /// The next session that its peer has proved to hold the keys of.
+    pub fn next_confirmed(&self) -> Option<Arc<Session>> {
+        lock(&self.confirmed).pop()
+    }
+
+    /// The oldest handshake message, and how many were waiting with it.
+    pub fn next_stranger(&self) -> Option<(Stranger, usize)> {
+        let mut backlog = lock(&self.backlog);
+        let waiting = backlog.len();
+        backlog.pop_front().map(|stranger| (stranger, waiting))
+    }
+
+    /// The peer's first authentic packet on a session that it initiated.
+    pub fn confirm(&self, session: &Arc<Session>) {
+        lock(&self.confirmed).push(session.clone());
+        self.signal();
+    }
+
+    /// Queues a handshake message, whose length `classify` has checked.
+    pub fn push_stranger(&self, message: &[u8], source: SocketAddr, local: Option<IpAddr>, counters: &Counters) {
+        let mut stranger = Stranger { source, local, len: message.len() as u8, bytes: [0; INITIATION_LEN] };
+        stranger.bytes[..message.len()].copy_from_slice(message);
+        let mut backlog = lock(&self.backlog);
+        if backlog.len() == HANDSHAKE_BACKLOG {
+            return counters.discard(Discard::BacklogFull);
+        }
+        backlog.push_back(stranger);
+        drop(backlog);
+        self.signal();
+    }
+
+    /// Has the slow path look round, as after a command.
+    pub fn signal(&self) {
+        if !self.pending.swap(true, Ordering::SeqCst) {
+            self.event.signal();
+        }
+    }
+
+    fn wake_for(&self, peer: &Arc<Peer>) {
+        if peer.claim_notice() {
+            lock(&self.woken).push(peer.clone());
+            self.signal();
+        }
+    }
+}
+
+/// The tunnel's MTU, and those of the routes over it that have one of their own.
+pub struct Mtu {
+    link: AtomicU32,
+    has_routes: AtomicBool,
+    routes: ArcSwap<Vec<RouteMtu>>,
+}
+
+/// A route over the tunnel that carries its own MTU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RouteMtu {
+    /// The route's destination.
+    pub prefix: linerate_protocol::Prefix,
+    /// Bytes of an inner packet.
+    pub mtu: u32,
+}
+
+impl Mtu {
+    fn new(link: u32) -> Self {
+        Self { link: AtomicU32::new(link), has_routes: AtomicBool::new(false), routes: ArcSwap::default() }
+    }
+
+    /// The link's, in bytes of an inner packet.
+    pub fn link(&self) -> u32 {
+        self.link.load(Ordering::Relaxed)
+    }
+
+    /// The link has another MTU.
+    pub fn set_link(&self, mtu: u32) {
+        self.link.store(mtu, Ordering::Relaxed);
+    }
+
+    /// The routes have other MTUs.
+    pub fn set_routes(&self, mut routes: Vec<RouteMtu>) {
+        routes.sort_by_key(|route| std::cmp::Reverse(route.prefix.cidr()));
+        self.has_routes.store(!routes.is_empty(), Ordering::Relaxed);
+        self.routes.store(Arc::new(routes));
+    }
+
+    /// What padding is clamped to for a packet to `destination`: the MTU of its route
+    /// (kernel: send.c, calculate_skb_padding).
+    pub fn towards(&self, destination: IpAddr) -> usize {
+        let link = self.link() as usize;
+        if !self.has_routes.load(Ordering::Relaxed) {
+            return link;
+        }
+        let routes = self.routes.load();
+        let own = routes.iter().find(|route| route.prefix.contains(destination));
+        own.map_or(link, |route| link.min(route.mtu as usize))
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().expect("no thread panics while it holds a queue")
+}

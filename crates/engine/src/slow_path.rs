@@ -1,0 +1,424 @@
+//! Handshakes, timers and configuration: everything that is not one packet's business.
+//!
+//! One thread owns it all, so nothing here locks against itself. It publishes sessions, peers
+//! and endpoints through [`crate::tables`]; the data path answers with stamps and notices. A
+//! flood of handshakes can fill the backlog and keep this thread busy, never the data path.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use linerate_protocol::Session;
+use linerate_protocol::{AddPeer, Device, Effects};
+use linerate_protocol::{Boottime, Entropy, PeerId, constants};
+
+use crate::backend::{Backend, Sockets};
+use crate::config::{PeerState, PeerUpdate, Refusal, State, Update};
+use crate::counters::Discard;
+use crate::outbound::Sender;
+use crate::shared::{RouteMtu, Shared, Stranger};
+use crate::tables::Peer;
+
+/// Handshake messages that are worked off before timers and commands are looked at again.
+const STRANGERS_AT_ONCE: usize = 32;
+
+/// The owner of the protocol's state.
+pub struct SlowPath<B: Backend> {
+    shared: Arc<Shared<B>>,
+    device: Device,
+    hands: Hands<B>,
+    /// The port that the user asked for, for when the link comes up.
+    listen_port: u16,
+}
+
+impl<B: Backend> SlowPath<B> {
+    /// A device without key, peers and sockets.
+    pub fn new(shared: Arc<Shared<B>>) -> Self {
+        let hands = Hands { shared: shared.clone(), sender: Sender::new(shared.clone()), origin: None };
+        Self { shared, device: Device::new(), hands, listen_port: 0 }
+    }
+
+    /// When [`SlowPath::look`] has to be called even if nothing happens until then.
+    pub fn deadline(&self) -> Option<Boottime> {
+        self.device.deadline()
+    }
+
+    /// Looks at everything that came from the data path and at the timers; true if there was
+    /// anything, in which case there may be more.
+    pub fn look(&mut self) -> bool {
+        self.shared.notices.begin();
+        let mut found = false;
+        while let Some(session) = self.shared.notices.next_confirmed() {
+            found = true;
+            self.device.confirmed(self.shared.backend.now(), &session, &mut self.hands);
+        }
+        while let Some(peer) = self.shared.notices.next_woken() {
+            found = true;
+            let now = self.shared.backend.now();
+            // A removed peer's notice may outlive it, and its index may be another's by now.
+            if self.device.peer(&peer.key) == Some(peer.id) {
+                self.device.woken(now, &mut Dice(&self.shared.backend), peer.id, &mut self.hands);
+            }
+        }
+        for _ in 0..STRANGERS_AT_ONCE {
+            let Some((stranger, backlog)) = self.shared.notices.next_stranger() else { break };
+            found = true;
+            self.handle(stranger, backlog);
+        }
+        found | self.expire()
+    }
+
+    fn handle(&mut self, stranger: Stranger, backlog: usize) {
+        let now = self.shared.backend.now();
+        self.hands.origin = Some(stranger);
+        let handled = self.device.handle(
+            now,
+            &mut Dice(&self.shared.backend),
+            stranger.source,
+            backlog,
+            stranger.message(),
+            &mut self.hands,
+        );
+        self.hands.origin = None;
+        if let Err(reason) = handled {
+            self.shared.counters.discard_protocol(reason);
+            tracing::debug!("handshake message from {} dropped: {}", stranger.source, reason.name());
+        }
+    }
+
+    fn expire(&mut self) -> bool {
+        let now = self.shared.backend.now();
+        let due = self.device.deadline().is_some_and(|deadline| deadline <= now.boot);
+        if due {
+            self.device.expire(now, &mut Dice(&self.shared.backend), &mut self.hands);
+        }
+        due
+    }
+
+    /// The link was set up: opens the sockets, sends what waits.
+    ///
+    /// # Errors
+    /// When the port cannot be had; the device stays down.
+    pub fn up(&mut self) -> Result<(), Refusal> {
+        if self.device.is_up() {
+            return Ok(());
+        }
+        let sockets = self.bind(self.listen_port, self.shared.mark.load(Ordering::Relaxed))?;
+        self.replace_sockets(Some(sockets));
+        let now = self.shared.backend.now();
+        self.device.up(now, &mut Dice(&self.shared.backend), &mut self.hands);
+        Ok(())
+    }
+
+    /// The link was set down: closes the sockets, forgets sessions and what waits.
+    pub fn down(&mut self) {
+        if self.device.is_up() {
+            self.device.down(self.shared.backend.now(), &mut self.hands);
+            self.replace_sockets(None);
+        }
+    }
+
+    /// The link has another MTU, or the routes over it have.
+    pub fn set_mtu(&mut self, link: u32, routes: Vec<RouteMtu>) {
+        self.shared.mtu.set_link(link);
+        self.shared.mtu.set_routes(routes);
+    }
+
+    /// The host's routes or addresses changed: cached sources are looked at again before use.
+    pub fn routing_changed(&mut self) {
+        self.shared.routing_epoch.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The device as it is.
+    pub fn get(&self) -> State {
+        let sockets = self.shared.sockets.load();
+        let routes = self.shared.tables.routes();
+        let peers = self.device.peers().filter_map(|id| {
+            let peer = routes.peer(id)?;
+            let (rx_bytes, tx_bytes) = peer.transfer();
+            Some(PeerState {
+                public_key: peer.key,
+                preshared_key: self.device.preshared_key(id).clone(),
+                endpoint: peer.endpoint().as_ref().map(|endpoint| endpoint.addr),
+                last_handshake: peer.last_handshake(),
+                rx_bytes,
+                tx_bytes,
+                persistent_keepalive: self.device.persistent_keepalive(id),
+                allowed_ips: routes.allowed.prefixes(id).collect(),
+            })
+        });
+        State {
+            private_key: self.device.private_key().cloned(),
+            listen_port: sockets.as_ref().map_or(self.listen_port, |sockets| sockets.port),
+            fwmark: self.shared.mark.load(Ordering::Relaxed),
+            peers: peers.collect(),
+        }
+    }
+
+    /// Changes the device: first everything that can fail, then the rest.
+    ///
+    /// # Errors
+    /// Why nothing was changed.
+    pub fn set(&mut self, update: Update) -> Result<(), Refusal> {
+        self.check_peer_count(&update)?;
+        self.set_port_and_mark(update.listen_port, update.fwmark)?;
+        if let Some(key) = update.private_key {
+            let now = self.shared.backend.now();
+            let own = self.device.set_private_key(now, &mut Dice(&self.shared.backend), key, &mut self.hands);
+            own.into_iter().for_each(|id| self.forget(id));
+        }
+        if update.replace_peers {
+            let all: Vec<_> = self.device.peers().collect();
+            all.into_iter().for_each(|id| self.remove(id));
+        }
+        update.peers.into_iter().for_each(|peer| self.set_peer(peer));
+        Ok(())
+    }
+
+    fn check_peer_count(&self, update: &Update) -> Result<(), Refusal> {
+        let present = if update.replace_peers { 0 } else { self.device.peers().count() };
+        let more = update.peers.iter().filter(|peer| !peer.remove && !peer.update_only).count();
+        if present + more <= constants::PEERS_MAX {
+            return Ok(());
+        }
+        let known = |peer: &&PeerUpdate| self.device.peer(&peer.public_key).is_some();
+        let known = if update.replace_peers { 0 } else { update.peers.iter().filter(known).count() };
+        (present + more - known <= constants::PEERS_MAX).then_some(()).ok_or(Refusal::TooManyPeers)
+    }
+
+    fn set_port_and_mark(&mut self, port: Option<u16>, mark: Option<u32>) -> Result<(), Refusal> {
+        let current = self.shared.sockets.load_full();
+        let wanted_mark = mark.unwrap_or_else(|| self.shared.mark.load(Ordering::Relaxed));
+        if let Some(current) = &current {
+            let rebind = port.is_some_and(|port| port == 0 || port != current.port);
+            if rebind {
+                let port = port.expect("a rebind is to a port");
+                let sockets = self.bind(port, wanted_mark)?;
+                self.replace_sockets(Some(sockets));
+            } else if mark.is_some() {
+                self.shared.backend.set_mark(current, wanted_mark).map_err(Refusal::Mark)?;
+            }
+        }
+        self.shared.mark.store(wanted_mark, Ordering::Relaxed);
+        self.listen_port = port.unwrap_or(self.listen_port);
+        if port.is_some() || mark.is_some() {
+            // The kernel module does so too (socket.c, wg_socket_reinit; netlink.c, set_device).
+            self.forget_sources();
+        }
+        Ok(())
+    }
+
+    fn bind(&self, port: u16, mark: u32) -> Result<Sockets<B::Socket>, Refusal> {
+        self.shared.backend.bind(port, mark).map_err(|error| Refusal::Port { port, error })
+    }
+
+    /// Swaps the sockets and waits, shortly, until nobody reads from the old ones: their port
+    /// is free from then on.
+    fn replace_sockets(&mut self, sockets: Option<Sockets<B::Socket>>) {
+        let old = self.shared.sockets.swap(sockets.map(Arc::new));
+        self.shared.sockets_changed.iter().for_each(|event| event.signal());
+        let Some(old) = old.map(|old| Arc::downgrade(&old)) else { return };
+        for _ in 0..100 {
+            if old.strong_count() == 0 {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn forget_sources(&self) {
+        let routes = self.shared.tables.routes();
+        for peer in self.device.peers().filter_map(|id| routes.peer(id)) {
+            if let Some(endpoint) = peer.endpoint().as_ref() {
+                endpoint.forget_source();
+            }
+        }
+    }
+
+    fn set_peer(&mut self, update: PeerUpdate) {
+        let known = self.device.peer(&update.public_key);
+        if update.remove {
+            return known.into_iter().for_each(|id| self.remove(id));
+        }
+        let Some(id) = known.or_else(|| if update.update_only { None } else { self.add(&update) }) else {
+            return;
+        };
+        let now = self.shared.backend.now();
+        let dice = &mut Dice(&self.shared.backend);
+        if let Some(key) = update.preshared_key {
+            self.device.set_preshared_key(id, key);
+        }
+        set_allowed_ips(&self.shared, id, update.replace_allowed_ips, &update.allowed_ips);
+        if let Some(addr) = update.endpoint {
+            let peer = self.shared.tables.routes().peer(id).cloned();
+            peer.expect("a peer of the device is in the tables").set_endpoint(addr, self.shared.routing_epoch());
+            self.device.endpoint_set(now, dice, id, &mut self.hands);
+        }
+        if let Some(seconds) = update.persistent_keepalive {
+            self.device.set_persistent_keepalive(now, dice, id, seconds, &mut self.hands);
+        }
+    }
+
+    fn add(&mut self, update: &PeerUpdate) -> Option<PeerId> {
+        let activity = Arc::default();
+        match self.device.add_peer(update.public_key, Arc::clone(&activity)) {
+            Ok(id) => {
+                let peer = Peer::new(id, update.public_key, activity);
+                self.shared.tables.routes_mut().add(Arc::new(peer));
+                Some(id)
+            }
+            // Our own key as a peer's is ignored (kernel: netlink.c, set_peer).
+            Err(AddPeer::OwnKey | AddPeer::TooMany) => None,
+            Err(AddPeer::Exists(id)) => Some(id),
+        }
+    }
+
+    fn remove(&mut self, id: PeerId) {
+        self.device.remove_peer(id, &mut self.hands);
+        self.forget(id);
+    }
+
+    /// Takes a peer that the protocol has let go of out of the tables.
+    fn forget(&self, id: PeerId) {
+        let peer = self.shared.tables.routes_mut().remove(id);
+        if let Some(peer) = peer {
+            peer.set_sending(None);
+            drop_staged(&self.shared, &peer);
+        }
+    }
+}
+
+fn set_allowed_ips<B: Backend>(
+    shared: &Shared<B>,
+    id: PeerId,
+    replace: bool,
+    changes: &[(bool, linerate_protocol::Prefix)],
+) {
+    if !replace && changes.is_empty() {
+        return;
+    }
+    // One lock for all, so that no packet finds the old ones gone and the new ones missing.
+    let mut routes = shared.tables.routes_mut();
+    if replace {
+        routes.allowed.remove_peer(id);
+    }
+    for &(add, prefix) in changes {
+        if add {
+            routes.allowed.insert(prefix, id);
+        } else {
+            routes.allowed.remove(prefix, id);
+        }
+    }
+}
+
+fn drop_staged<B: Backend>(shared: &Shared<B>, peer: &Peer) {
+    let mut staged = peer.staged.lock().expect("no thread panics while it stages");
+    let dropped = staged.clear(&shared.staged);
+    shared.counters.discard_many(Discard::StagedAbandoned, dropped as u64);
+}
+
+/// The backend's randomness, as the protocol asks for it.
+struct Dice<'a, B>(&'a B);
+
+impl<B: Backend> Entropy for Dice<'_, B> {
+    fn fill(&mut self, bytes: &mut [u8]) {
+        self.0.fill(bytes);
+    }
+}
+
+/// Does what the protocol decides.
+struct Hands<B: Backend> {
+    shared: Arc<Shared<B>>,
+    sender: Sender<B>,
+    /// The handshake message that is being handled.
+    origin: Option<Stranger>,
+}
+
+impl<B: Backend> Hands<B> {
+    fn peer(&self, id: PeerId) -> Option<Arc<Peer>> {
+        self.shared.tables.routes().peer(id).cloned()
+    }
+
+    fn now(&self) -> Boottime {
+        self.shared.backend.boottime()
+    }
+
+    fn origin(&self) -> Option<(SocketAddr, Option<IpAddr>)> {
+        self.origin.as_ref().map(|stranger| (stranger.source, stranger.local))
+    }
+}
+
+impl<B: Backend> Effects for Hands<B> {
+    fn send(&mut self, peer: PeerId, message: &[u8]) {
+        if let Some(peer) = self.peer(peer) {
+            self.sender.send_message(&peer, message, self.now());
+        }
+    }
+
+    fn reply(&mut self, message: &[u8]) {
+        if let Some((to, from)) = self.origin() {
+            self.sender.reply(message, to, from);
+        }
+    }
+
+    fn roam(&mut self, peer: PeerId) {
+        if let (Some(peer), Some(stranger)) = (self.peer(peer), self.origin) {
+            peer.heard_from(stranger.source, stranger.local, self.shared.routing_epoch());
+            peer.count_rx(stranger.message().len());
+        }
+    }
+
+    fn session_added(&mut self, session: &Arc<Session>) {
+        if let Some(peer) = self.peer(session.peer) {
+            self.shared.tables.add_receiver(session, peer);
+        }
+    }
+
+    fn session_removed(&mut self, session: &Arc<Session>) {
+        self.shared.tables.remove_receiver(session);
+    }
+
+    fn sending(&mut self, peer: PeerId, session: Option<&Arc<Session>>) {
+        if let Some(peer) = self.peer(peer) {
+            peer.set_sending(session.cloned());
+        }
+    }
+
+    fn send_keepalive(&mut self, peer: PeerId) {
+        if let Some(peer) = self.peer(peer) {
+            self.sender.send_keepalive(&peer, self.now());
+        }
+    }
+
+    fn send_staged(&mut self, peer: PeerId) {
+        if let Some(peer) = self.peer(peer) {
+            self.sender.send_staged(&peer, self.now());
+        }
+    }
+
+    fn drop_staged(&mut self, peer: PeerId) {
+        if let Some(peer) = self.peer(peer) {
+            drop_staged(&self.shared, &peer);
+        }
+    }
+
+    fn forget_source(&mut self, peer: PeerId) {
+        if let Some(peer) = self.peer(peer)
+            && let Some(endpoint) = peer.endpoint().as_ref()
+        {
+            endpoint.forget_source();
+        }
+    }
+
+    fn handshake_done(&mut self, peer: PeerId, wall: Duration) {
+        if let Some(peer) = self.peer(peer) {
+            peer.set_last_handshake(wall);
+            tracing::debug!("handshake with peer {:?} complete", peer.key);
+        }
+    }
+
+    fn has_endpoint(&self, peer: PeerId) -> bool {
+        self.peer(peer).is_some_and(|peer| peer.endpoint().is_some())
+    }
+}

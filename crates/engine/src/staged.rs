@@ -1,0 +1,132 @@
+//! Packets that wait for a session or an endpoint.
+//!
+//! Bounded twice: 128 packets a peer, the oldest dropped first and before a batch is added, so
+//! that a batch is not split (kernel: device.c, MAX_STAGED_PACKETS), and [`BYTES_MAX`] over all
+//! peers, so that ten thousand peers that nobody answers for do not fill the memory.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// The most packets that wait for one peer.
+pub const PACKETS_MAX: usize = 128;
+
+/// The most bytes that wait for all peers of one device together.
+pub const BYTES_MAX: usize = 4 << 20;
+
+/// The bytes that all of a device's staged packets take.
+#[derive(Default)]
+pub struct Budget(AtomicUsize);
+
+impl Budget {
+    fn take(&self, bytes: usize) -> bool {
+        self.0
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |held| {
+                held.checked_add(bytes).filter(|held| *held <= BYTES_MAX)
+            })
+            .is_ok()
+    }
+
+    fn give_back(&self, bytes: usize) {
+        self.0.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+/// One peer's waiting packets, oldest first.
+#[derive(Default)]
+pub struct Staged(VecDeque<Box<[u8]>>);
+
+impl Staged {
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Makes room for a batch of `packets`; returns how many old ones were dropped for it.
+    pub fn make_room(&mut self, packets: usize, budget: &Budget) -> usize {
+        let over = (self.0.len() + packets).saturating_sub(PACKETS_MAX).min(self.0.len());
+        (0..over).for_each(|_| self.drop_oldest(budget));
+        over
+    }
+
+    /// Adds a packet of `len` bytes that `write` fills in; returns how many packets were
+    /// dropped to stay within the bounds (the new one among them when nothing else helps).
+    pub fn push(&mut self, len: usize, budget: &Budget, write: impl FnOnce(&mut [u8])) -> usize {
+        let mut dropped = self.make_room(1, budget);
+        while !budget.take(len) {
+            dropped += 1;
+            if self.0.is_empty() {
+                return dropped;
+            }
+            self.drop_oldest(budget);
+        }
+        let mut packet = vec![0; len].into_boxed_slice();
+        write(&mut packet);
+        self.0.push_back(packet);
+        dropped
+    }
+
+    /// Takes the oldest packet.
+    pub fn pop(&mut self, budget: &Budget) -> Option<Box<[u8]>> {
+        let packet = self.0.pop_front()?;
+        budget.give_back(packet.len());
+        if self.0.is_empty() {
+            self.0 = VecDeque::new();
+        }
+        Some(packet)
+    }
+
+    /// Drops everything; returns how many packets that were.
+    pub fn clear(&mut self, budget: &Budget) -> usize {
+        let packets = self.0.len();
+        (0..packets).for_each(|_| self.drop_oldest(budget));
+        packets
+    }
+
+    fn drop_oldest(&mut self, budget: &Budget) {
+        let _ = self.pop(budget);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn push(staged: &mut Staged, budget: &Budget, byte: u8, len: usize) -> usize {
+        staged.push(len, budget, |packet| packet.fill(byte))
+    }
+
+    #[test]
+    fn the_oldest_goes_first_when_a_peer_has_its_number() {
+        let (mut staged, budget) = (Staged::default(), Budget::default());
+        for byte in 0..PACKETS_MAX {
+            assert_eq!(push(&mut staged, &budget, byte as u8, 10), 0);
+        }
+        assert_eq!(push(&mut staged, &budget, 200, 10), 1);
+        assert_eq!(staged.pop(&budget).unwrap()[0], 1);
+    }
+
+    #[test]
+    fn room_for_a_batch_is_made_before_it_is_added() {
+        let (mut staged, budget) = (Staged::default(), Budget::default());
+        (0..100).for_each(|byte| assert_eq!(push(&mut staged, &budget, byte, 10), 0));
+        assert_eq!(staged.make_room(45, &budget), 17);
+        assert_eq!(staged.make_room(45, &budget), 0);
+        assert_eq!(staged.pop(&budget).unwrap()[0], 17);
+    }
+
+    #[test]
+    fn all_peers_together_stay_within_the_budget_and_give_it_back() {
+        let budget = Budget::default();
+        let mut first = Staged::default();
+        for _ in 0..64 {
+            assert_eq!(push(&mut first, &budget, 1, 65_536), 0);
+        }
+        let mut second = Staged::default();
+        assert_eq!(push(&mut second, &budget, 2, 1), 1, "refused: nothing of its own to drop");
+        assert!(second.is_empty());
+        assert_eq!(push(&mut first, &budget, 3, 100), 1, "its own oldest makes room");
+        assert_eq!(first.clear(&budget), 64);
+        assert_eq!(budget.0.load(Ordering::Relaxed), 0);
+        assert_eq!(push(&mut second, &budget, 2, 1), 0);
+    }
+}

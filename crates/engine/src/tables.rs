@@ -1,0 +1,318 @@
+//! Who is where: peers, the prefixes that lead to them, and the sessions that packets name.
+//!
+//! The slow path writes, the data path reads once per batch. The tables change in place under a
+//! lock that is held for the time of a look-up or of one change and never across a system call;
+//! a copy for each change would make the change of one peer among 100,000 cost a walk over all.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
+
+use arc_swap::{ArcSwapOption, Guard};
+use linerate_protocol::Activity;
+use linerate_protocol::AllowedIps;
+use linerate_protocol::PublicKey;
+use linerate_protocol::Session;
+use linerate_protocol::Window;
+use linerate_protocol::{Boottime, PeerId};
+
+use crate::staged::Staged;
+
+/// Nanoseconds for which a destination whose route refused segmentation gets whole datagrams.
+const WHOLE_FOR: u64 = 60_000_000_000;
+
+/// Where a peer is, as the data path sends to it. Immutable but for what is learnt by sending.
+pub struct Endpoint {
+    /// The peer's address and port.
+    pub addr: SocketAddr,
+    /// The address of ours that the peer last sent to, which answers leave from.
+    source: Option<IpAddr>,
+    source_gone: AtomicBool,
+    /// The routing epoch in which `source` was last known to be good.
+    source_checked: AtomicU64,
+    whole_until: AtomicU64,
+}
+
+impl Endpoint {
+    /// An endpoint that a user or a packet gave; `source` where the packet came to.
+    pub fn new(addr: SocketAddr, source: Option<IpAddr>, routing_epoch: u64) -> Self {
+        Self {
+            addr,
+            source,
+            source_gone: AtomicBool::new(false),
+            source_checked: AtomicU64::new(routing_epoch),
+            whole_until: AtomicU64::new(0),
+        }
+    }
+
+    /// The source address to send from. After routes or addresses changed, `holds` is asked
+    /// once whether it is still good.
+    pub fn source(&self, routing_epoch: u64, holds: impl FnOnce(IpAddr) -> bool) -> Option<IpAddr> {
+        let source = self.source?;
+        if self.source_gone.load(Ordering::Relaxed) {
+            return None;
+        }
+        if self.source_checked.swap(routing_epoch, Ordering::Relaxed) != routing_epoch && !holds(source) {
+            self.forget_source();
+            return None;
+        }
+        Some(source)
+    }
+
+    /// Leaves the choice of the source address to the kernel until the peer is heard again.
+    pub fn forget_source(&self) {
+        self.source_gone.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether trains may be sent to it.
+    pub fn takes_segments(&self, now: Boottime) -> bool {
+        self.whole_until.load(Ordering::Relaxed) <= now.0
+    }
+
+    /// Sends whole datagrams for a while, then tries trains again.
+    pub fn refuse_segments(&self, now: Boottime) {
+        self.whole_until.store(now.0 + WHOLE_FOR, Ordering::Relaxed);
+    }
+
+    fn is(&self, addr: SocketAddr, source: Option<IpAddr>) -> bool {
+        self.addr == addr && self.source == source && !self.source_gone.load(Ordering::Relaxed)
+    }
+}
+
+/// A peer, as the data path knows it.
+pub struct Peer {
+    /// Its index with the protocol.
+    pub id: PeerId,
+    /// Who it is.
+    pub key: PublicKey,
+    /// Stamps of what was sent and received, for the slow path's timers.
+    pub activity: Arc<Activity>,
+    /// Packets that wait for a session or an endpoint.
+    pub staged: Mutex<Staged>,
+    sending: ArcSwapOption<Session>,
+    endpoint: ArcSwapOption<Endpoint>,
+    rx_bytes: AtomicU64,
+    tx_bytes: AtomicU64,
+    /// Nanoseconds since the Unix epoch.
+    last_handshake: AtomicU64,
+    noticed: AtomicBool,
+}
+
+impl Peer {
+    /// A peer without session, endpoint or traffic.
+    pub fn new(id: PeerId, key: PublicKey, activity: Arc<Activity>) -> Self {
+        Self {
+            id,
+            key,
+            activity,
+            staged: Mutex::default(),
+            sending: ArcSwapOption::empty(),
+            endpoint: ArcSwapOption::empty(),
+            rx_bytes: AtomicU64::new(0),
+            tx_bytes: AtomicU64::new(0),
+            last_handshake: AtomicU64::new(0),
+            noticed: AtomicBool::new(false),
+        }
+    }
+
+    /// The session to seal with; none: stage.
+    pub fn sending(&self) -> Guard<Option<Arc<Session>>> {
+        self.sending.load()
+    }
+
+    /// Replaces the session to seal with.
+    pub fn set_sending(&self, session: Option<Arc<Session>>) {
+        self.sending.store(session);
+    }
+
+    /// Where it is.
+    pub fn endpoint(&self) -> Guard<Option<Arc<Endpoint>>> {
+        self.endpoint.load()
+    }
+
+    /// A user says where it is.
+    pub fn set_endpoint(&self, addr: SocketAddr, routing_epoch: u64) {
+        self.endpoint.store(Some(Arc::new(Endpoint::new(addr, None, routing_epoch))));
+    }
+
+    /// An authentic packet came from `addr` to our address `source`: that is where it is
+    /// (paper section 2.1). Allocates only when that is news.
+    pub fn heard_from(&self, addr: SocketAddr, source: Option<IpAddr>, routing_epoch: u64) {
+        let known = self.endpoint.load();
+        if known.as_ref().is_none_or(|endpoint| !endpoint.is(addr, source)) {
+            self.endpoint.store(Some(Arc::new(Endpoint::new(addr, source, routing_epoch))));
+        }
+    }
+
+    /// Adds to the bytes received.
+    pub fn count_rx(&self, bytes: usize) {
+        self.rx_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Adds to the bytes sent.
+    pub fn count_tx(&self, bytes: usize) {
+        self.tx_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Bytes received and sent.
+    pub fn transfer(&self) -> (u64, u64) {
+        (self.rx_bytes.load(Ordering::Relaxed), self.tx_bytes.load(Ordering::Relaxed))
+    }
+
+    /// Stamps a completed handshake with the time since the Unix epoch.
+    pub fn set_last_handshake(&self, wall: Duration) {
+        self.last_handshake.store(wall.as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    /// Time since the Unix epoch of the last completed handshake.
+    pub fn last_handshake(&self) -> Duration {
+        Duration::from_nanos(self.last_handshake.load(Ordering::Relaxed))
+    }
+
+    /// Claims the one notice about this peer that may be under way; false if it is.
+    pub(crate) fn claim_notice(&self) -> bool {
+        // SeqCst: pairs with `release_notice`, so that a stamp stored before a failed claim is
+        // seen by the slow path, which releases before it reads the stamps.
+        !self.noticed.swap(true, Ordering::SeqCst)
+    }
+
+    /// The slow path is about to look at the peer: the next notice may come.
+    pub(crate) fn release_notice(&self) {
+        self.noticed.store(false, Ordering::SeqCst);
+    }
+}
+
+/// What a receiver index leads to.
+pub struct Receiver {
+    /// The keys.
+    pub session: Arc<Session>,
+    /// Whose they are.
+    pub peer: Arc<Peer>,
+    /// The counters that were received. Taken once per batch; two threads meet here only when
+    /// a peer sends over IPv4 and IPv6 at once.
+    pub window: Mutex<Window>,
+}
+
+/// Prefixes and peers.
+#[derive(Default)]
+pub struct Routes {
+    /// Which peer each prefix belongs to.
+    pub allowed: AllowedIps,
+    peers: Vec<Option<Arc<Peer>>>,
+}
+
+impl Routes {
+    /// The peer that packets to `addr` go to, and the only one they may come from.
+    pub fn peer_for(&self, addr: IpAddr) -> Option<&Arc<Peer>> {
+        self.peer(self.allowed.lookup(addr)?)
+    }
+
+    /// A peer by its index.
+    pub fn peer(&self, id: PeerId) -> Option<&Arc<Peer>> {
+        self.peers.get(id.0 as usize)?.as_ref()
+    }
+
+    /// Adds a peer under its index.
+    pub fn add(&mut self, peer: Arc<Peer>) {
+        let place = peer.id.0 as usize;
+        if place >= self.peers.len() {
+            self.peers.resize(place + 1, None);
+        }
+        self.peers[place] = Some(peer);
+    }
+
+    /// Removes a peer and its prefixes.
+    pub fn remove(&mut self, id: PeerId) -> Option<Arc<Peer>> {
+        self.allowed.remove_peer(id);
+        self.peers.get_mut(id.0 as usize)?.take()
+    }
+}
+
+/// Receiver indices are random numbers of our own: they hash to themselves.
+#[derive(Default)]
+struct IndexHasher(u64);
+
+impl Hasher for IndexHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("only u32 keys are hashed")
+    }
+
+    fn write_u32(&mut self, index: u32) {
+        // The table takes its bucket from the low bits and its tag from the high ones.
+        self.0 = u64::from(index) << 32 | u64::from(index);
+    }
+}
+
+/// Everything that is looked up per batch.
+#[derive(Default)]
+pub struct Tables {
+    routes: RwLock<Routes>,
+    receivers: RwLock<HashMap<u32, Arc<Receiver>, BuildHasherDefault<IndexHasher>>>,
+}
+
+impl Tables {
+    /// For look-ups.
+    pub fn routes(&self) -> RwLockReadGuard<'_, Routes> {
+        self.routes.read().expect("no thread panics while it holds the tables")
+    }
+
+    /// For one change.
+    pub fn routes_mut(&self) -> RwLockWriteGuard<'_, Routes> {
+        self.routes.write().expect("no thread panics while it holds the tables")
+    }
+
+    /// The session that a datagram names.
+    pub fn receiver(&self, index: u32) -> Option<Arc<Receiver>> {
+        self.receivers.read().expect("no thread panics while it holds the tables").get(&index).cloned()
+    }
+
+    /// Packets that name the session's index may come from this moment on.
+    pub fn add_receiver(&self, session: &Arc<Session>, peer: Arc<Peer>) {
+        let receiver = Receiver { session: session.clone(), peer, window: Mutex::default() };
+        self.receivers
+            .write()
+            .expect("no thread panics while it holds the tables")
+            .insert(session.local, Arc::new(receiver));
+    }
+
+    /// Packets that name the session's index are strangers from this moment on.
+    pub fn remove_receiver(&self, session: &Session) {
+        self.receivers.write().expect("no thread panics while it holds the tables").remove(&session.local);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn addr(text: &str) -> SocketAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn a_source_is_asked_about_once_for_each_change_of_routing() {
+        let source = "192.0.2.1".parse().unwrap();
+        let endpoint = Endpoint::new(addr("192.0.2.2:1"), Some(source), 1);
+        assert_eq!(endpoint.source(1, |_| panic!("nothing changed")), Some(source));
+        assert_eq!(endpoint.source(2, |_| true), Some(source));
+        assert_eq!(endpoint.source(2, |_| panic!("asked already")), Some(source));
+        assert_eq!(endpoint.source(3, |_| false), None);
+        assert_eq!(endpoint.source(3, |_| panic!("it is gone")), None);
+    }
+
+    #[test]
+    fn a_destination_that_refused_segments_gets_them_again_after_a_while() {
+        let endpoint = Endpoint::new(addr("192.0.2.2:1"), None, 0);
+        assert!(endpoint.takes_segments(Boottime(5)));
+        endpoint.refuse_segments(Boottime(5));
+        assert!(!endpoint.takes_segments(Boottime(5 + WHOLE_FOR - 1)));
+        assert!(endpoint.takes_segments(Boottime(5 + WHOLE_FOR)));
+    }
+}

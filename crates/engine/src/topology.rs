@@ -1,0 +1,433 @@
+//! Which thread runs which step.
+//!
+//! | thread | waits for | runs |
+//! |---|---|---|
+//! | `out` | the TUN device | [`crate::outbound`] |
+//! | `in4`, `in6` | its socket | [`crate::inbound`] |
+//! | `slow` | notices, the timer, netlink, commands | [`crate::slow_path`] |
+//!
+//! Each runs until there is nothing to do and then waits without a time-out: under load nothing
+//! polls, at rest nothing wakes.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use linerate_netio::clock::Timer;
+use linerate_netio::link::{self, Change, Monitor};
+use linerate_netio::wait::{self, Event};
+use linerate_netio::{tun, udp};
+use linerate_protocol::Prefix;
+
+use crate::backend::{Backend, Kernel, Sockets};
+use crate::config::{Refusal, State, Update};
+use crate::inbound::Inbound;
+use crate::outbound::{Outbound, Step};
+use crate::shared::{RouteMtu, Shared};
+use crate::slow_path::SlowPath;
+
+/// Bytes that a datagram has around its inner packet, IPv6 and UDP headers included.
+const ENCAPSULATION: u32 = 80;
+
+/// What the MTU is set to at start: Ethernet's, less the encapsulation (kernel: device.c).
+pub const MTU_DEFAULT: u32 = 1500 - ENCAPSULATION;
+
+/// Packets that wait in the device while the engine is busy with a batch; the kernel's 500 are
+/// fewer than one burst of small datagrams.
+const QUEUE_LEN: u32 = 1000;
+
+/// What a thread rests for when the kernel has no memory to let it wait.
+const WAIT_FAILED_PAUSE: Duration = Duration::from_millis(100);
+
+/// Why an engine could not start, or ended.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// The interface could not be prepared.
+    #[error("cannot prepare the interface {name}: {error}")]
+    Interface {
+        /// Its name.
+        name: String,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// The system has no threads, descriptors or memory left.
+    #[error("cannot start: {0}")]
+    System(#[from] io::Error),
+}
+
+/// How to run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The MTU to give the interface; none leaves it as it is.
+    pub mtu: Option<u32>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { mtu: Some(MTU_DEFAULT) }
+    }
+}
+
+/// A running engine. Dropping it does not stop it; [`Engine::stop`] does.
+pub struct Engine {
+    handle: Handle,
+    life: Arc<Life>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// What tells the threads to end, and others that they have.
+struct Life {
+    over: AtomicBool,
+    out: Event,
+    ended: Event,
+}
+
+impl Life {
+    fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
+    }
+}
+
+/// Asks things of a running engine, from any thread.
+#[derive(Clone)]
+pub struct Handle {
+    shared: Arc<Shared<Kernel>>,
+    commands: mpsc::Sender<Command>,
+}
+
+enum Command {
+    Get(mpsc::SyncSender<State>),
+    Set(Box<Update>, mpsc::SyncSender<Result<(), Refusal>>),
+}
+
+impl Handle {
+    /// The device as it is; none when the engine has ended.
+    pub fn get(&self) -> Option<State> {
+        let (reply, answer) = mpsc::sync_channel(1);
+        self.command(Command::Get(reply));
+        answer.recv().ok()
+    }
+
+    /// Changes the device, whole or not at all.
+    ///
+    /// # Errors
+    /// Why nothing was changed.
+    pub fn set(&self, update: Update) -> Result<(), Refusal> {
+        let (reply, answer) = mpsc::sync_channel(1);
+        self.command(Command::Set(Box::new(update), reply));
+        answer.recv().unwrap_or(Err(Refusal::Ended))
+    }
+
+    /// Every counter by name.
+    pub fn counters(&self) -> Vec<(String, u64)> {
+        self.shared.counters.list()
+    }
+
+    fn command(&self, command: Command) {
+        // When the engine has ended, the reply's sender is dropped with the command.
+        let _ = self.commands.send(command);
+        self.shared.notices.signal();
+    }
+}
+
+impl Engine {
+    /// Starts the threads. The link stays as it is: the engine answers at once and opens its
+    /// sockets when the link is set up.
+    ///
+    /// # Errors
+    /// When the interface cannot be prepared or the system has nothing left to give.
+    pub fn start(tun: tun::Device, options: &Options) -> Result<Self, Failure> {
+        let ifindex = tun.ifindex();
+        let prepare = |error| Failure::Interface { name: tun.name().unwrap_or_default(), error };
+        if let Some(mtu) = options.mtu {
+            link::set_mtu(ifindex, mtu).map_err(prepare)?;
+        }
+        if let Err(error) = link::set_tx_queue_len(ifindex, QUEUE_LEN) {
+            tracing::debug!("the queue length stays as it is: {error}");
+        }
+        // Before the state is read, so that no change falls between the two.
+        let monitor = Monitor::new()?;
+        let mtu = link::mtu(ifindex).map_err(prepare)?;
+        let up = link::is_up(ifindex).map_err(prepare)?;
+        let shared = Arc::new(Shared::new(Kernel::new(tun), mtu)?);
+        let life = Arc::new(Life { over: AtomicBool::new(false), out: Event::new()?, ended: Event::new()? });
+        let (commands, orders) = mpsc::channel();
+        let keeper = Keeper {
+            slow: SlowPath::new(shared.clone()),
+            shared: shared.clone(),
+            life: life.clone(),
+            monitor,
+            timer: Timer::new()?,
+            ifindex,
+            orders,
+        };
+        let mut threads = vec![
+            spawn("out", &life, &shared, serve_tun)?,
+            spawn("in4", &life, &shared, |shared, life| serve_socket(shared, life, Family::V4))?,
+            spawn("in6", &life, &shared, |shared, life| serve_socket(shared, life, Family::V6))?,
+        ];
+        threads.push(thread::Builder::new().name("slow".into()).spawn(move || keeper.keep(up, mtu))?);
+        Ok(Self { handle: Handle { shared, commands }, life, threads })
+    }
+
+    /// Something to ask things of it.
+    pub fn handle(&self) -> Handle {
+        self.handle.clone()
+    }
+
+    /// Readable when the engine has ended by itself, because its interface is gone.
+    pub fn ended(&self) -> BorrowedFd<'_> {
+        self.life.ended.as_fd()
+    }
+
+    /// Ends the threads and waits for them. The interface goes with the last descriptor.
+    pub fn stop(self) {
+        end(&self.life, &self.handle.shared);
+        for thread in self.threads {
+            thread.join().expect("a panic has ended the process before");
+        }
+    }
+}
+
+fn end(life: &Life, shared: &Shared<Kernel>) {
+    life.over.store(true, Ordering::Release);
+    life.out.signal();
+    shared.sockets.store(None);
+    shared.sockets_changed.iter().for_each(Event::signal);
+    shared.notices.signal();
+    life.ended.signal();
+}
+
+fn spawn(
+    name: &str,
+    life: &Arc<Life>,
+    shared: &Arc<Shared<Kernel>>,
+    serve: impl FnOnce(Arc<Shared<Kernel>>, Arc<Life>) + Send + 'static,
+) -> io::Result<JoinHandle<()>> {
+    let (life, shared) = (life.clone(), shared.clone());
+    thread::Builder::new().name(name.into()).spawn(move || serve(shared, life))
+}
+
+/// Waits for one of the descriptors; bit `i` of the answer is the one at place `i`.
+fn wait(fds: &[BorrowedFd<'_>]) -> u64 {
+    wait::wait(fds).unwrap_or_else(|error| {
+        tracing::error!("waiting failed: {error}");
+        thread::sleep(WAIT_FAILED_PAUSE);
+        0
+    })
+}
+
+/// Carries what the TUN device has until the engine ends or the device is gone.
+fn serve_tun(shared: Arc<Shared<Kernel>>, life: Arc<Life>) {
+    let mut outbound = Outbound::new(shared.clone());
+    let mut woken = false;
+    while !life.is_over() {
+        match outbound.step() {
+            Ok(step) => {
+                if std::mem::take(&mut woken) {
+                    shared.counters.outbound.count(step == Step::Work);
+                }
+                if step == Step::Idle {
+                    wait(&[shared.backend.tun().as_fd(), life.out.as_fd()]);
+                    woken = true;
+                }
+            }
+            Err(error) => {
+                tracing::info!("the interface is gone ({error})");
+                end(&life, &shared);
+            }
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Family {
+    V4,
+    V6,
+}
+
+impl Family {
+    fn socket(self, sockets: &Sockets<udp::UdpSocket>) -> Option<&udp::UdpSocket> {
+        match self {
+            Family::V4 => sockets.v4.as_ref(),
+            Family::V6 => sockets.v6.as_ref(),
+        }
+    }
+}
+
+/// Carries what the socket of one family has, whichever socket that is.
+fn serve_socket(shared: Arc<Shared<Kernel>>, life: Arc<Life>, family: Family) {
+    let mut inbound = Inbound::new(shared.clone());
+    let changed = &shared.sockets_changed[family as usize];
+    while !life.is_over() {
+        changed.drain();
+        let sockets = shared.sockets.load_full();
+        match sockets.as_ref().and_then(|own| Some((own, family.socket(own)?))) {
+            Some((own, socket)) => {
+                let replaced = || !shared.sockets.load().as_ref().is_some_and(|now| Arc::ptr_eq(now, own));
+                serve_until(&shared, &mut inbound, socket, changed, replaced);
+            }
+            None => {
+                wait(&[changed.as_fd()]);
+            }
+        }
+    }
+}
+
+/// Carries what one socket has until it is replaced or the engine ends, which both signal
+/// `changed`.
+fn serve_until(
+    shared: &Shared<Kernel>,
+    inbound: &mut Inbound<Kernel>,
+    socket: &udp::UdpSocket,
+    changed: &Event,
+    replaced: impl Fn() -> bool,
+) {
+    let mut woken = false;
+    while !replaced() {
+        match inbound.step(socket) {
+            Ok(step) => {
+                if std::mem::take(&mut woken) {
+                    shared.counters.inbound.count(step == Step::Work);
+                }
+                if step == Step::Work {
+                    continue;
+                }
+            }
+            // What an ICMP message said about a datagram of ours: the call took it off the
+            // socket, nothing else is to be done.
+            Err(error) => tracing::debug!("receive: {error}"),
+        }
+        if wait(&[socket.as_fd(), changed.as_fd()]) & 0b10 != 0 {
+            return;
+        }
+        woken = true;
+    }
+}
+
+/// The thread of the slow path: what it waits for, and what that means.
+struct Keeper {
+    slow: SlowPath<Kernel>,
+    shared: Arc<Shared<Kernel>>,
+    life: Arc<Life>,
+    monitor: Monitor,
+    timer: Timer,
+    ifindex: u32,
+    orders: mpsc::Receiver<Command>,
+}
+
+impl Keeper {
+    fn keep(mut self, up: bool, mtu: u32) {
+        self.set_mtu(mtu);
+        self.set_up(up);
+        let mut woken = false;
+        while !self.life.is_over() {
+            let found = self.slow.look() | self.obey() | self.observe();
+            if std::mem::take(&mut woken) {
+                self.shared.counters.slow_path.count(found);
+            }
+            if found {
+                continue;
+            }
+            if let Err(error) = self.timer.set(self.slow.deadline().map(|deadline| deadline.0)) {
+                tracing::error!("timers stand still: {error}");
+            }
+            wait(&[self.shared.notices.event().as_fd(), self.timer.as_fd(), self.monitor.as_fd()]);
+            self.timer.drain();
+            woken = true;
+        }
+        self.slow.down();
+    }
+
+    fn obey(&mut self) -> bool {
+        let mut obeyed = false;
+        while let Ok(command) = self.orders.try_recv() {
+            obeyed = true;
+            // Who asked may have gone away meanwhile.
+            let _ = match command {
+                Command::Get(reply) => reply.send(self.slow.get()).is_ok(),
+                Command::Set(update, reply) => reply.send(self.slow.set(*update)).is_ok(),
+            };
+        }
+        obeyed
+    }
+
+    fn observe(&mut self) -> bool {
+        let (mut observed, mut routing) = (false, false);
+        while let Some(change) = self.monitor.next() {
+            observed = true;
+            match change {
+                Change::Link { ifindex, up, mtu, .. } if ifindex == self.ifindex => {
+                    if mtu != self.shared.mtu.link() {
+                        self.set_mtu(mtu);
+                    }
+                    self.set_up(up);
+                }
+                // Not deleted if it has a name still: then it has moved to another namespace.
+                Change::LinkGone { ifindex }
+                    if ifindex == self.ifindex && self.shared.backend.tun().name().is_err() =>
+                {
+                    tracing::info!("the interface was deleted");
+                    end(&self.life, &self.shared);
+                }
+                Change::Link { .. } | Change::LinkGone { .. } | Change::Routing => routing = true,
+                Change::Lost => {
+                    routing = true;
+                    self.resynchronise();
+                }
+            }
+        }
+        if routing {
+            self.slow.routing_changed();
+            self.read_route_mtus();
+        }
+        observed
+    }
+
+    /// Reads what the lost messages would have said.
+    fn resynchronise(&mut self) {
+        match (link::is_up(self.ifindex), link::mtu(self.ifindex)) {
+            (Ok(up), Ok(mtu)) => {
+                self.set_mtu(mtu);
+                self.set_up(up);
+            }
+            _ => end(&self.life, &self.shared),
+        }
+    }
+
+    fn set_up(&mut self, up: bool) {
+        if !up {
+            return self.slow.down();
+        }
+        if let Err(refusal) = self.slow.up() {
+            tracing::error!("{refusal}");
+        }
+    }
+
+    fn set_mtu(&mut self, mtu: u32) {
+        self.slow.set_mtu(mtu, route_mtus(self.ifindex));
+        let datagram = mtu as usize + crate::outbound::OVERHEAD;
+        let segments = (udp::TRAIN_MAX / datagram.max(1)).clamp(1, udp::SEGMENTS_MAX);
+        // One super-packet of full segments is then one train; with more it would take two.
+        if let Err(error) = link::set_gso_max_segments(self.ifindex, segments as u32) {
+            tracing::debug!("super-packets keep their size: {error}");
+        }
+    }
+
+    fn read_route_mtus(&mut self) {
+        self.slow.set_mtu(self.shared.mtu.link(), route_mtus(self.ifindex));
+    }
+}
+
+fn route_mtus(ifindex: u32) -> Vec<RouteMtu> {
+    let routes = link::route_mtus(ifindex).unwrap_or_else(|error| {
+        tracing::debug!("the routes' MTUs are not known: {error}");
+        Vec::new()
+    });
+    let known = |(addr, cidr, mtu)| Some(RouteMtu { prefix: Prefix::new(addr, cidr)?, mtu });
+    routes.into_iter().filter_map(known).collect()
+}

@@ -1,0 +1,228 @@
+//! Hosts without a kernel: whole engines on the memory backend, in one thread, with a clock that
+//! the test turns.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use linerate_engine::backend::{Backend, Sockets};
+use linerate_engine::config::{PeerUpdate, Update};
+use linerate_engine::inbound::Inbound;
+use linerate_engine::outbound::{Outbound, Step};
+use linerate_engine::shared::Shared;
+use linerate_engine::slow_path::SlowPath;
+use linerate_netio::memory::{MemoryNet, MemorySocket, MemoryTun};
+use linerate_packet::virtio;
+use linerate_protocol::{Boottime, Now, Prefix, PublicKey, StaticSecret};
+
+pub const PORT: u16 = 51820;
+const QUEUE: usize = 4096;
+
+/// The time of a test; all hosts share one.
+#[derive(Clone)]
+pub struct Clock(Arc<AtomicU64>);
+
+impl Clock {
+    pub fn new() -> Self {
+        Self(Arc::new(AtomicU64::new(1_000_000_000)))
+    }
+
+    pub fn advance(&self, by: Duration) {
+        self.0.fetch_add(by.as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    fn boot(&self) -> Boottime {
+        Boottime(self.0.load(Ordering::Relaxed))
+    }
+}
+
+pub struct Memory {
+    tun: MemoryTun,
+    net: MemoryNet,
+    address: IpAddr,
+    clock: Clock,
+    random: Mutex<u64>,
+}
+
+impl Backend for Memory {
+    type Tun = MemoryTun;
+    type Socket = MemorySocket;
+
+    fn tun(&self) -> &MemoryTun {
+        &self.tun
+    }
+
+    fn bind(&self, port: u16, _mark: u32) -> io::Result<Sockets<MemorySocket>> {
+        let port = if port == 0 { PORT } else { port };
+        let socket = self.net.socket(SocketAddr::new(self.address, port))?;
+        Ok(match self.address {
+            IpAddr::V4(_) => Sockets { v4: Some(socket), v6: None, port },
+            IpAddr::V6(_) => Sockets { v4: None, v6: Some(socket), port },
+        })
+    }
+
+    fn set_mark(&self, _: &Sockets<MemorySocket>, _: u32) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn now(&self) -> Now {
+        let boot = self.clock.boot();
+        Now { boot, wall: Duration::from_secs(1_800_000_000) + Duration::from_nanos(boot.0) }
+    }
+
+    fn boottime(&self) -> Boottime {
+        self.clock.boot()
+    }
+
+    /// xorshift64*: unpredictable enough for a test, the same in every run.
+    fn fill(&self, bytes: &mut [u8]) {
+        let mut state = self.random.lock().unwrap();
+        for byte in bytes {
+            *state ^= *state >> 12;
+            *state ^= *state << 25;
+            *state ^= *state >> 27;
+            *byte = (state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 56) as u8;
+        }
+    }
+
+    fn source_holds(&self, _: IpAddr, from: IpAddr, _: u32) -> bool {
+        from == self.address
+    }
+}
+
+/// A host with a tunnel.
+pub struct Host {
+    pub shared: Arc<Shared<Memory>>,
+    pub slow: SlowPath<Memory>,
+    pub outbound: Outbound<Memory>,
+    pub inbound: Inbound<Memory>,
+    pub public_key: PublicKey,
+    /// Its inner address.
+    pub inner: IpAddr,
+    /// Its outer address.
+    pub outer: SocketAddr,
+}
+
+impl Host {
+    /// A host whose link is up, with a key and no peers; `seed` also makes its addresses.
+    pub fn new(net: &MemoryNet, clock: &Clock, seed: u8) -> Self {
+        let address = IpAddr::from([192, 0, 2, seed]);
+        let backend = Memory {
+            tun: MemoryTun::new(QUEUE),
+            net: net.clone(),
+            address,
+            clock: clock.clone(),
+            random: Mutex::new(0x9e37_79b9 + u64::from(seed)),
+        };
+        let shared = Arc::new(Shared::new(backend, 1420).unwrap());
+        let secret = StaticSecret::new(&[seed; 32]).unwrap();
+        let public_key = secret.public_key();
+        let mut host = Self {
+            slow: SlowPath::new(shared.clone()),
+            outbound: Outbound::new(shared.clone()),
+            inbound: Inbound::new(shared.clone()),
+            shared,
+            public_key,
+            inner: IpAddr::from([10, 0, 0, seed]),
+            outer: SocketAddr::new(address, PORT),
+        };
+        host.slow.up().unwrap();
+        host.slow.set(Update { private_key: Some(Some(secret)), ..Update::default() }).unwrap();
+        host
+    }
+
+    /// Makes `other` a peer that may use its inner address, and is found at its outer one.
+    pub fn knows(&mut self, other: &Host) {
+        let allowed = Prefix::new(other.inner, 32).unwrap();
+        let peer = PeerUpdate {
+            endpoint: Some(other.outer),
+            allowed_ips: vec![(true, allowed)],
+            ..PeerUpdate::new(other.public_key)
+        };
+        self.set_peer(peer);
+    }
+
+    pub fn set_peer(&mut self, peer: PeerUpdate) {
+        self.slow.set(Update { peers: vec![peer], ..Update::default() }).unwrap();
+    }
+
+    /// Gives the host's tunnel a packet to send.
+    pub fn send(&self, packet: &[u8]) {
+        self.send_super(&virtio::Header::default(), packet);
+    }
+
+    /// Gives the host's tunnel a super-packet to send.
+    pub fn send_super(&self, header: &virtio::Header, packet: &[u8]) {
+        assert!(self.shared.backend.tun().push(&[&header.encode()[..], packet].concat()), "the test's queue has room");
+    }
+
+    /// Takes the next packet that the host's tunnel received, with its virtio header.
+    pub fn receive(&self) -> Option<(virtio::Header, Vec<u8>)> {
+        let packet = self.shared.backend.tun().take()?;
+        let (header, packet) = packet.split_first_chunk().unwrap();
+        Some((virtio::Header::decode(header).unwrap(), packet.to_vec()))
+    }
+
+    /// How often a packet was dropped for the reason of this name.
+    pub fn discards(&self, reason: &str) -> u64 {
+        let name = format!("discard_{reason}");
+        let list = self.shared.counters.list();
+        list.iter().find(|(counter, _)| *counter == name).expect("there is such a counter").1
+    }
+
+    fn work(&mut self) -> bool {
+        let sockets = self.shared.sockets.load_full();
+        let socket = sockets.as_ref().and_then(|sockets| sockets.v4.as_ref());
+        let received = socket.is_some_and(|socket| self.inbound.step(socket).unwrap() == Step::Work);
+        received | self.slow.look() | (self.outbound.step().unwrap() == Step::Work)
+    }
+}
+
+/// Lets all hosts work until none has anything to do.
+pub fn settle(hosts: &mut [&mut Host]) {
+    for _ in 0..10_000 {
+        if !hosts.iter_mut().fold(false, |worked, host| host.work() | worked) {
+            return;
+        }
+    }
+    panic!("the hosts never come to rest");
+}
+
+/// Two hosts that know each other.
+pub fn pair(net: &MemoryNet, clock: &Clock) -> (Host, Host) {
+    let (mut one, mut two) = (Host::new(net, clock, 1), Host::new(net, clock, 2));
+    one.knows(&two);
+    two.knows(&one);
+    (one, two)
+}
+
+/// A UDP datagram over IPv4 with a right checksum.
+pub fn udp(from: IpAddr, to: IpAddr, payload: &[u8]) -> Vec<u8> {
+    let (IpAddr::V4(from), IpAddr::V4(to)) = (from, to) else { panic!("IPv4 only") };
+    let total = 28 + payload.len();
+    let mut packet = vec![0x45, 0, (total >> 8) as u8, total as u8, 0, 0, 0, 0, 64, 17, 0, 0];
+    packet.extend(from.octets());
+    packet.extend(to.octets());
+    let header = checksum(&[&packet]);
+    packet[10..12].copy_from_slice(&header);
+    let length = (8 + payload.len() as u16).to_be_bytes();
+    let mut transport = [&[0x12, 0x34, 0x56, 0x78], &length[..], &[0, 0], payload].concat();
+    let pseudo = [&from.octets()[..], &to.octets(), &[0, 17], &length].concat();
+    let sum = checksum(&[&pseudo, &transport]);
+    transport[6..8].copy_from_slice(&sum);
+    [packet, transport].concat()
+}
+
+/// The internet checksum over even-length parts, the slow way (RFC 1071).
+pub fn checksum(parts: &[&[u8]]) -> [u8; 2] {
+    let mut sum = 0u32;
+    for pair in parts.iter().flat_map(|part| part.chunks(2)) {
+        sum += u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0));
+    }
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    (!(sum as u16)).to_be_bytes()
+}

@@ -1,0 +1,345 @@
+//! What holds between two whole engines, whatever the network between them does.
+
+mod hosts;
+
+use std::collections::HashSet;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use hosts::{Clock, Host, PORT, checksum, pair, settle, udp};
+use linerate_engine::config::{PeerUpdate, Refusal, Update};
+use linerate_netio::memory::{Fate, MemoryNet};
+use linerate_packet::virtio::{self, Gso};
+use linerate_packet::{checksum as sums, gso};
+use linerate_protocol::{Prefix, PublicKey};
+use proptest::prelude::*;
+
+fn received(host: &Host) -> Vec<Vec<u8>> {
+    let mut packets = Vec::new();
+    while let Some((header, packet)) = host.receive() {
+        let split = gso::Split::new(&header, &packet).unwrap();
+        for segment in 0..split.count() {
+            let mut packet = vec![0; split.len(segment)];
+            split.write(segment, &mut packet);
+            packets.push(packet);
+        }
+    }
+    packets
+}
+
+fn counter(host: &Host, name: &str) -> u64 {
+    host.shared.counters.list().iter().find(|(counter, _)| counter == name).unwrap().1
+}
+
+#[test]
+fn packets_that_wait_for_the_handshake_arrive_in_order_and_unchanged() {
+    let (mut one, mut two) = pair(&MemoryNet::new(1000), &Clock::new());
+    let sent: Vec<_> = (0..100).map(|i| udp(one.inner, two.inner, &vec![i; 3 * usize::from(i)])).collect();
+    sent.iter().for_each(|packet| one.send(packet));
+    settle(&mut [&mut one, &mut two]);
+    assert_eq!(received(&two), sent);
+}
+
+#[test]
+fn the_oldest_of_too_many_waiting_packets_are_dropped_and_counted() {
+    let (mut one, mut two) = pair(&MemoryNet::new(1000), &Clock::new());
+    let sent: Vec<_> = (0..200).map(|i| udp(one.inner, two.inner, &[i])).collect();
+    sent.iter().for_each(|packet| one.send(packet));
+    // All are read before the slow path has a chance to start the handshake.
+    while one.outbound.step().unwrap() == linerate_engine::outbound::Step::Work {}
+    settle(&mut [&mut one, &mut two]);
+    assert_eq!(received(&two), sent[72..]);
+    assert_eq!(one.discards("staged_overflow"), 72);
+}
+
+/// A TCP super-packet over IPv4 and the virtio header that a kernel puts before it.
+fn tcp_super(from: IpAddr, to: IpAddr, payload: usize, mss: u16) -> (virtio::Header, Vec<u8>) {
+    let (IpAddr::V4(from), IpAddr::V4(to)) = (from, to) else { panic!("IPv4 only") };
+    let total = 40 + payload;
+    let mut packet = vec![0x45, 0, (total >> 8) as u8, total as u8, 0, 7, 0x40, 0, 64, 6, 0, 0];
+    packet.extend(from.octets());
+    packet.extend(to.octets());
+    let header = checksum(&[&packet]);
+    packet[10..12].copy_from_slice(&header);
+    packet.extend([0x1f, 0x90, 0x1f, 0x91, 0, 0, 0, 9, 0, 0, 0, 1, 0x50, 0x10, 1, 0, 0, 0, 0, 0]);
+    packet.extend((0..payload).map(|i| (i * 7 + i / 251) as u8));
+    let pseudo = sums::pseudo_header(&packet[12..20], 6, total - 20);
+    packet[36..38].copy_from_slice(&pseudo.fold().to_be_bytes());
+    let header = virtio::Header {
+        flags: virtio::NEEDS_CSUM,
+        gso: if payload > usize::from(mss) { Gso::TcpV4 } else { Gso::None },
+        gso_size: mss,
+        hdr_len: 40,
+        csum_start: 20,
+        csum_offset: 16,
+        ..virtio::Header::default()
+    };
+    (header, packet)
+}
+
+fn split(header: &virtio::Header, packet: &[u8]) -> Vec<Vec<u8>> {
+    let split = gso::Split::new(header, packet).unwrap();
+    let write = |i| {
+        let mut segment = vec![0; split.len(i)];
+        split.write(i, &mut segment);
+        segment
+    };
+    (0..split.count()).map(write).collect()
+}
+
+#[test]
+fn a_super_packet_leaves_as_one_train_and_arrives_as_one_super_packet() {
+    let (mut one, mut two) = pair(&MemoryNet::new(1000), &Clock::new());
+    one.send(&udp(one.inner, two.inner, b"hello"));
+    settle(&mut [&mut one, &mut two]);
+    received(&two);
+    let (header, packet) = tcp_super(one.inner, two.inner, 45 * 1368, 1368);
+    one.send_super(&header, &packet);
+    settle(&mut [&mut one, &mut two]);
+    let (merged, bytes) = two.receive().unwrap();
+    assert_eq!((merged.gso, merged.gso_size), (Gso::TcpV4, 1368));
+    assert!(two.receive().is_none(), "one write");
+    assert_eq!(split(&merged, &bytes), split(&header, &packet));
+}
+
+#[test]
+fn a_damaged_checksum_is_neither_repaired_nor_refused() {
+    let (mut one, mut two) = pair(&MemoryNet::new(1000), &Clock::new());
+    let (header, packet) = tcp_super(one.inner, two.inner, 4 * 1368, 1368);
+    let mut segments = split(&header, &packet);
+    segments[2][36] ^= 1;
+    segments.iter().for_each(|segment| one.send(segment));
+    settle(&mut [&mut one, &mut two]);
+    assert_eq!(received(&two), segments);
+}
+
+#[test]
+fn a_path_that_refuses_trains_gets_every_datagram_all_the_same() {
+    let net = MemoryNet::new(1000);
+    let (mut one, mut two) = pair(&net, &Clock::new());
+    net.refuse_segments_above(1300);
+    let (header, packet) = tcp_super(one.inner, two.inner, 40 * 1368, 1368);
+    for _ in 0..2 {
+        one.send_super(&header, &packet);
+        settle(&mut [&mut one, &mut two]);
+        assert_eq!(received(&two), split(&header, &packet));
+    }
+    assert_eq!(counter(&one, "segmentation_refused"), 1, "the second time it was known");
+}
+
+#[test]
+fn a_packet_from_an_address_that_is_not_its_peers_is_dropped() {
+    let (mut one, mut two) = pair(&MemoryNet::new(1000), &Clock::new());
+    let (own, foreign) = (one.inner, IpAddr::from([10, 0, 0, 77]));
+    one.send(&udp(foreign, two.inner, b"not mine"));
+    one.send(&udp(own, two.inner, b"mine"));
+    settle(&mut [&mut one, &mut two]);
+    assert_eq!(received(&two), [udp(own, two.inner, b"mine")]);
+    assert_eq!(two.discards("source_not_allowed"), 1);
+}
+
+#[test]
+fn a_packet_that_nobody_is_allowed_is_answered() {
+    let (mut one, mut two) = pair(&MemoryNet::new(1000), &Clock::new());
+    one.send(&udp(one.inner, IpAddr::from([10, 9, 9, 9]), b"to nobody"));
+    settle(&mut [&mut one, &mut two]);
+    assert_eq!(one.discards("no_peer"), 1);
+    let (_, answer) = one.receive().unwrap();
+    assert_eq!((answer[9], answer[20], answer[21]), (1, 3, 1), "ICMP host unreachable");
+}
+
+#[test]
+fn a_replayed_train_is_delivered_once() {
+    let net = MemoryNet::new(1000);
+    let (mut one, mut two) = pair(&net, &Clock::new());
+    net.set_fate(|datagram| if datagram.contents[0] == 4 { Fate::Twice } else { Fate::Deliver });
+    let sent: Vec<_> = (0..50).map(|i| udp(one.inner, two.inner, &[i])).collect();
+    sent.iter().for_each(|packet| one.send(packet));
+    settle(&mut [&mut one, &mut two]);
+    assert_eq!(received(&two), sent);
+    assert_eq!(two.discards("counter_replayed"), 50);
+}
+
+#[test]
+fn a_congested_path_marks_the_inner_packet_that_can_carry_a_mark() {
+    let net = MemoryNet::new(1000);
+    let (mut one, mut two) = pair(&net, &Clock::new());
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let log = seen.clone();
+    net.set_fate(move |datagram| {
+        if datagram.contents[0] == 4 {
+            log.lock().unwrap().push(datagram.tos);
+            datagram.tos |= 3;
+        }
+        Fate::Deliver
+    });
+    for ecn in [0, 2] {
+        let mut packet = udp(one.inner, two.inner, b"x");
+        packet[1] = ecn;
+        packet[10..12].fill(0);
+        let header = checksum(&[&packet[..20]]);
+        packet[10..12].copy_from_slice(&header);
+        one.send(&packet);
+        settle(&mut [&mut one, &mut two]);
+    }
+    let tos: Vec<_> = received(&two).iter().map(|packet| packet[1]).collect();
+    assert_eq!(tos, [0, 3], "not-ECT stays, ECT becomes CE");
+    let tos = seen.lock().unwrap();
+    assert!(tos.contains(&2) && tos.iter().all(|tos| [0, 2].contains(tos)), "the outer header carries the inner bits");
+}
+
+#[test]
+fn a_peer_that_moves_is_followed() {
+    let net = MemoryNet::new(1000);
+    let (mut one, mut two) = pair(&net, &Clock::new());
+    one.send(&udp(one.inner, two.inner, b"from home"));
+    settle(&mut [&mut one, &mut two]);
+    received(&two);
+    let sockets = one.shared.sockets.load_full().unwrap();
+    sockets.v4.as_ref().unwrap().move_to("198.51.100.7:4500".parse().unwrap()).unwrap();
+    one.send(&udp(one.inner, two.inner, b"from afar"));
+    settle(&mut [&mut one, &mut two]);
+    let state = two.slow.get();
+    assert_eq!(state.peers[0].endpoint, Some("198.51.100.7:4500".parse().unwrap()));
+    two.send(&udp(two.inner, one.inner, b"welcome"));
+    settle(&mut [&mut one, &mut two]);
+    assert_eq!(received(&one).len(), 1);
+}
+
+#[test]
+fn a_port_in_use_changes_nothing() {
+    let net = MemoryNet::new(1000);
+    let (mut one, mut two) = pair(&net, &Clock::new());
+    let _other = net.socket((one.outer.ip(), 7777).into()).unwrap();
+    let refused = one.slow.set(Update { listen_port: Some(7777), replace_peers: true, ..Update::default() });
+    assert!(matches!(refused, Err(Refusal::Port { port: 7777, .. })));
+    let state = one.slow.get();
+    assert_eq!((state.listen_port, state.peers.len()), (PORT, 1));
+    one.send(&udp(one.inner, two.inner, b"still here"));
+    settle(&mut [&mut one, &mut two]);
+    assert_eq!(received(&two).len(), 1);
+}
+
+#[test]
+fn a_removed_peer_is_a_stranger_and_its_index_is_nobodys() {
+    let (mut one, mut two) = pair(&MemoryNet::new(1000), &Clock::new());
+    one.send(&udp(one.inner, two.inner, b"hello"));
+    settle(&mut [&mut one, &mut two]);
+    received(&two);
+    two.set_peer(PeerUpdate { remove: true, ..PeerUpdate::new(one.public_key) });
+    one.send(&udp(one.inner, two.inner, b"are you there?"));
+    settle(&mut [&mut one, &mut two]);
+    assert!(received(&two).is_empty());
+    assert_eq!(two.discards("unknown_index"), 1);
+    assert!(two.slow.get().peers.is_empty());
+}
+
+#[test]
+fn an_idle_pair_has_no_deadline_once_its_keepalives_are_sent() {
+    let clock = Clock::new();
+    let (mut one, mut two) = pair(&MemoryNet::new(1000), &clock);
+    one.send(&udp(one.inner, two.inner, b"hello"));
+    settle(&mut [&mut one, &mut two]);
+    for _ in 0..700 {
+        clock.advance(Duration::from_secs(1));
+        settle(&mut [&mut one, &mut two]);
+    }
+    assert_eq!((one.slow.deadline(), two.slow.deadline()), (None, None));
+}
+
+#[test]
+fn a_tunnel_outlives_its_keys() {
+    let clock = Clock::new();
+    let (mut one, mut two) = pair(&MemoryNet::new(1000), &clock);
+    for second in 0..1000u32 {
+        one.send(&udp(one.inner, two.inner, &second.to_be_bytes()));
+        settle(&mut [&mut one, &mut two]);
+        assert_eq!(received(&two), [udp(one.inner, two.inner, &second.to_be_bytes())], "second {second}");
+        clock.advance(Duration::from_secs(1));
+        settle(&mut [&mut one, &mut two]);
+    }
+}
+
+#[test]
+fn setting_ten_thousand_peers_keeps_each_ones_prefix() {
+    let mut host = Host::new(&MemoryNet::new(10), &Clock::new(), 1);
+    let key = |i: u32| PublicKey(std::array::from_fn(|at| i.to_le_bytes()[at % 4] ^ at as u8));
+    let prefix = |i: u32| Prefix::new(IpAddr::from((0x0a00_0000 + i).to_be_bytes()), 32).unwrap();
+    let peers =
+        (0..10_000).map(|i| PeerUpdate { allowed_ips: vec![(true, prefix(i))], ..PeerUpdate::new(key(i)) }).collect();
+    host.slow.set(Update { peers, ..Update::default() }).unwrap();
+    let state = host.slow.get();
+    assert_eq!(state.peers.len(), 10_000);
+    for (i, peer) in (0..).zip(&state.peers) {
+        assert_eq!((peer.public_key, &peer.allowed_ips[..]), (key(i), &[prefix(i)][..]));
+    }
+    host.slow.set(Update { replace_peers: true, ..Update::default() }).unwrap();
+    assert!(host.slow.get().peers.is_empty());
+    assert!(host.shared.tables.routes().peer_for(IpAddr::from([10, 0, 0, 1])).is_none());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    /// Whatever the network does to datagrams, a packet is delivered at most once, unaltered,
+    /// and a good network delivers again.
+    #[test]
+    fn nothing_is_delivered_twice_or_altered(
+        fates in prop::collection::vec(0u8..12, 1..400),
+        sizes in prop::collection::vec(1usize..1390, 1..60),
+        pauses in prop::collection::vec(0u64..40, 60),
+    ) {
+        let (net, clock) = (MemoryNet::new(1000), Clock::new());
+        let (mut one, mut two) = pair(&net, &clock);
+        let mut fates = fates.into_iter().cycle();
+        net.set_fate(move |datagram| match fates.next().unwrap() {
+            0 => Fate::Lose,
+            1 => Fate::Twice,
+            2 => Fate::Delay(1),
+            3 => Fate::Delay(20),
+            4 => {
+                let at = datagram.contents.len() / 2;
+                datagram.contents[at] ^= 0x10;
+                Fate::Deliver
+            }
+            5 => {
+                datagram.contents.pop();
+                Fate::Deliver
+            }
+            _ => Fate::Deliver,
+        });
+        let mut sent = HashSet::new();
+        let mut seen = HashSet::new();
+        for (number, size) in (0u32..).zip(sizes) {
+            let payload = [&number.to_be_bytes()[..], &vec![number as u8; size]].concat();
+            let (there, back) = (udp(one.inner, two.inner, &payload), udp(two.inner, one.inner, &payload));
+            one.send(&there);
+            two.send(&back);
+            sent.extend([there, back]);
+            settle(&mut [&mut one, &mut two]);
+            clock.advance(Duration::from_millis(pauses[number as usize % 60] * 500));
+            settle(&mut [&mut one, &mut two]);
+            for packet in received(&one).into_iter().chain(received(&two)) {
+                prop_assert!(sent.contains(&packet), "altered");
+                prop_assert!(seen.insert(packet), "twice");
+            }
+        }
+        net.set_fate(|_| Fate::Deliver);
+        net.release();
+        // Within the time that the protocol takes to notice: 15 s, a retry each 5 s.
+        for _ in 0..30 {
+            clock.advance(Duration::from_secs(1));
+            one.send(&udp(one.inner, two.inner, b"again"));
+            two.send(&udp(two.inner, one.inner, b"again"));
+            settle(&mut [&mut one, &mut two]);
+        }
+        received(&one);
+        received(&two);
+        one.send(&udp(one.inner, two.inner, b"last"));
+        two.send(&udp(two.inner, one.inner, b"last"));
+        settle(&mut [&mut one, &mut two]);
+        prop_assert_eq!(received(&two).len(), 1);
+        prop_assert_eq!(received(&one).len(), 1);
+    }
+}

@@ -1,0 +1,108 @@
+//! The other end of the UAPI socket: asks a running daemon, ours or another's.
+//!
+//! Blocking, with a patience of ten seconds without a byte. Never removes a socket file: a stale
+//! one is the next daemon's to replace.
+
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::interface::InterfaceName;
+use crate::uapi::request::DeviceUpdate;
+use crate::uapi::response::{self, BadReply, DeviceState};
+use crate::uapi::socket;
+use crate::wiped::Buffer;
+
+/// How long a daemon may be silent in the middle of a conversation.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The largest reply taken, in bytes: 2^20 peers of 500 bytes.
+const REPLY_MAX: usize = 512 << 20;
+
+/// Why a question to a daemon has no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum AskError {
+    /// The socket could not be reached, or broke.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// The daemon refused, or does not speak the protocol.
+    #[error("{0}")]
+    Reply(#[from] BadReply),
+}
+
+/// An open conversation with the daemon of one interface.
+pub struct Client(UnixStream);
+
+impl Client {
+    /// Connects to the daemon of `interface`, with its socket in `directory`
+    /// (ordinarily [`socket::DIRECTORY`]).
+    ///
+    /// # Errors
+    /// NotFound without a socket, ConnectionRefused if its daemon is gone, PermissionDenied if the
+    /// socket belongs to someone else.
+    pub fn connect(directory: &Path, interface: &InterfaceName) -> io::Result<Self> {
+        let stream = UnixStream::connect(socket::path(directory, interface))?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        Ok(Self(stream))
+    }
+
+    /// The whole state of the device.
+    ///
+    /// # Errors
+    /// See [`AskError`].
+    pub fn get(&mut self) -> Result<DeviceState, AskError> {
+        let reply = self.ask(b"get=1\n\n")?;
+        Ok(response::parse(&reply)?)
+    }
+
+    /// Changes the device, whole or not at all.
+    ///
+    /// # Errors
+    /// See [`AskError`].
+    pub fn set(&mut self, update: &DeviceUpdate) -> Result<(), AskError> {
+        self.set_text(&update.render())
+    }
+
+    /// As [`Client::set`], with a request in text, from `set=1` to its blank line.
+    ///
+    /// # Errors
+    /// See [`AskError`].
+    pub fn set_text(&mut self, request: &[u8]) -> Result<(), AskError> {
+        let reply = self.ask(request)?;
+        Ok(response::parse_set(&reply)?)
+    }
+
+    /// The daemon's counters by name; only linerated has them, others close the connection.
+    ///
+    /// # Errors
+    /// See [`AskError`].
+    pub fn stats(&mut self) -> Result<Vec<(String, u64)>, AskError> {
+        let reply = self.ask(b"stats=1\n\n")?;
+        Ok(response::parse_stats(&reply)?)
+    }
+
+    fn ask(&mut self, request: &[u8]) -> Result<Buffer, AskError> {
+        self.0.write_all(request).map_err(patient)?;
+        let mut reply = Buffer::new();
+        let mut piece = zeroize::Zeroizing::new(vec![0u8; 64 << 10]);
+        // No value is empty, so the first two ends of line in a row are the end.
+        while !reply.ends_with(b"\n\n") {
+            let length = self.0.read(&mut piece).map_err(patient)?;
+            if length == 0 || reply.len() > REPLY_MAX {
+                return Err(BadReply::Truncated.into());
+            }
+            reply.extend(&piece[..length]);
+        }
+        Ok(reply)
+    }
+}
+
+fn patient(error: io::Error) -> io::Error {
+    if error.kind() != io::ErrorKind::WouldBlock {
+        return error;
+    }
+    let sentence = format!("the daemon did not answer within {} seconds", PATIENCE.as_secs());
+    io::Error::new(io::ErrorKind::TimedOut, sentence)
+}

@@ -1,0 +1,63 @@
+//! Names of network interfaces, checked before they become part of a path or go to the kernel.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// The longest name in bytes: IFNAMSIZ (linux/if.h) without its final NUL.
+const LONGEST: usize = 15;
+
+/// A name that the kernel would accept and that is safe as a file name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct InterfaceName(String);
+
+/// Why a text is not an interface name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not an interface name: use 1 to 15 letters, digits, `_`, `=`, `+`, `.` or `-`")]
+pub struct BadName(String);
+
+impl InterfaceName {
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for InterfaceName {
+    type Err = BadName;
+
+    // The kernel (dev_valid_name, net/core/dev.c) forbids less, but it expands `%d` when a TUN
+    // device is made, and wg-quick takes only this set.
+    fn from_str(text: &str) -> Result<Self, BadName> {
+        let allowed = |c: char| c.is_ascii_alphanumeric() || "_=+.-".contains(c);
+        let dots = text == "." || text == "..";
+        if text.is_empty() || text.len() > LONGEST || dots || !text.chars().all(allowed) {
+            return Err(BadName(text.escape_debug().to_string()));
+        }
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl fmt::Display for InterfaceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::InterfaceName;
+
+    #[test]
+    fn a_name_of_up_to_fifteen_plain_characters_is_accepted() {
+        for name in ["w", "wg0", "wg_=+.-", "123456789012345", "..."] {
+            assert_eq!(name.parse::<InterfaceName>().unwrap().as_str(), name);
+        }
+    }
+
+    #[test]
+    fn a_name_that_could_leave_the_directory_or_name_another_interface_is_refused() {
+        for name in ["", ".", "..", "a/b", "wg%d", "wg 0", "wg:0", "wg\n", "wé", "1234567890123456"] {
+            assert!(name.parse::<InterfaceName>().is_err(), "{name}");
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! The text of a reply to `get`, both ways, and of a reply to linerate's own `stats`.
+//!
+//! The order of the keys and which of them are left out is wireguard-go's (IpcGetOperation), which
+//! is what `wg` was written against. The texts hold keys, so they live in a [`Buffer`].
+
+use std::fmt::Write as _;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use crate::keys::{PublicKey, SecretKey};
+use crate::uapi::{decimal, lines, prefix, request};
+use crate::wiped::Buffer;
+
+/// Everything a `get` tells about a device.
+#[derive(Default, PartialEq, Eq)]
+pub struct DeviceState {
+    /// The device's private key.
+    pub private_key: Option<SecretKey>,
+    /// The UDP port; 0 if there is no socket.
+    pub listen_port: u16,
+    /// The mark on outgoing datagrams; 0 is none.
+    pub fwmark: u32,
+    /// The peers, in the order they were made.
+    pub peers: Vec<PeerState>,
+}
+
+/// Everything a `get` tells about a peer.
+#[derive(PartialEq, Eq)]
+pub struct PeerState {
+    /// Who the peer is.
+    pub public_key: PublicKey,
+    /// The preshared key; never the all-zero one.
+    pub preshared_key: Option<SecretKey>,
+    /// Where the peer was last heard of.
+    pub endpoint: Option<SocketAddr>,
+    /// When the last handshake was completed, since 1970; zero is never.
+    pub last_handshake: Duration,
+    /// Bytes of datagrams sent to the peer.
+    pub tx_bytes: u64,
+    /// Bytes of authentic datagrams received from the peer.
+    pub rx_bytes: u64,
+    /// Seconds between keepalives; 0 is off.
+    pub persistent_keepalive: u16,
+    /// The prefixes the peer may use, host bits zero.
+    pub allowed_ips: Vec<(IpAddr, u8)>,
+}
+
+impl PeerState {
+    /// A peer that nothing is known of.
+    pub fn new(public_key: PublicKey) -> Self {
+        Self {
+            public_key,
+            preshared_key: None,
+            endpoint: None,
+            last_handshake: Duration::ZERO,
+            tx_bytes: 0,
+            rx_bytes: 0,
+            persistent_keepalive: 0,
+            allowed_ips: Vec::new(),
+        }
+    }
+}
+
+/// Why a reply does not give a state.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadReply {
+    /// The other side refused, with this number as it stands in its `errno=` line.
+    #[error("the request was refused with errno {0}")]
+    Refused(i64),
+    /// A line that no implementation sends.
+    #[error("line {0} of the reply is not valid")]
+    Line(usize),
+    /// The reply has no `errno=` line or no blank line.
+    #[error("the reply ends early")]
+    Truncated,
+}
+
+// Longest texts of a peer without and of one allowed IP, so that a reply is one allocation.
+const PEER_TEXT: usize = 512;
+const ALLOWED_IP_TEXT: usize = 56;
+
+impl DeviceState {
+    /// The reply's text, with `errno=0` and its blank line.
+    pub fn render(&self) -> Buffer {
+        let peers = self.peers.iter();
+        let bytes = peers.map(|peer| PEER_TEXT + ALLOWED_IP_TEXT * peer.allowed_ips.len());
+        let mut text = Buffer::with_capacity(PEER_TEXT + bytes.sum::<usize>());
+        self.write(&mut text).expect("a Buffer takes every write");
+        text
+    }
+
+    fn write(&self, text: &mut Buffer) -> std::fmt::Result {
+        if let Some(key) = &self.private_key {
+            writeln!(text, "private_key={}", &**key.to_hex())?;
+        }
+        if self.listen_port != 0 {
+            writeln!(text, "listen_port={}", self.listen_port)?;
+        }
+        if self.fwmark != 0 {
+            writeln!(text, "fwmark={}", self.fwmark)?;
+        }
+        for peer in &self.peers {
+            peer.write(text)?;
+        }
+        text.write_str("errno=0\n\n")
+    }
+}
+
+impl PeerState {
+    fn write(&self, text: &mut Buffer) -> std::fmt::Result {
+        static NONE: SecretKey = SecretKey::ZERO;
+        let preshared_key = self.preshared_key.as_ref().unwrap_or(&NONE);
+        writeln!(text, "public_key={}", self.public_key.to_hex())?;
+        writeln!(text, "preshared_key={}", &**preshared_key.to_hex())?;
+        text.write_str("protocol_version=1\n")?;
+        if let Some(endpoint) = self.endpoint {
+            writeln!(text, "endpoint={endpoint}")?;
+        }
+        writeln!(text, "last_handshake_time_sec={}", self.last_handshake.as_secs())?;
+        writeln!(text, "last_handshake_time_nsec={}", self.last_handshake.subsec_nanos())?;
+        writeln!(text, "tx_bytes={}", self.tx_bytes)?;
+        writeln!(text, "rx_bytes={}", self.rx_bytes)?;
+        writeln!(text, "persistent_keepalive_interval={}", self.persistent_keepalive)?;
+        for (addr, cidr) in &self.allowed_ips {
+            writeln!(text, "allowed_ip={addr}/{cidr}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Reads the reply to a `get`, as any implementation writes it; keys that are not known are skipped.
+///
+/// # Errors
+/// See [`BadReply`].
+pub fn parse(reply: &[u8]) -> Result<DeviceState, BadReply> {
+    let mut device = DeviceState::default();
+    let text = accepted(reply, |key, value| match device.peers.last_mut() {
+        _ if key == b"public_key" => {
+            device.peers.push(PeerState::new(PublicKey::from_hex(value)?));
+            Some(())
+        }
+        Some(peer) => peer_line(peer, key, value),
+        None => device_line(&mut device, key, value),
+    });
+    text.map(|()| device)
+}
+
+/// Reads the reply to a `set`.
+///
+/// # Errors
+/// See [`BadReply`].
+pub fn parse_set(reply: &[u8]) -> Result<(), BadReply> {
+    accepted(reply, |_, _| Some(()))
+}
+
+/// The text of counters, with `errno=0` and its blank line.
+pub fn render_stats(counters: &[(String, u64)]) -> Buffer {
+    let mut text = Buffer::new();
+    for (name, count) in counters {
+        writeln!(text, "{name}={count}").expect("a Buffer takes every write");
+    }
+    text.extend(b"errno=0\n\n");
+    text
+}
+
+/// Reads the reply to linerate's own `stats`.
+///
+/// # Errors
+/// See [`BadReply`].
+pub fn parse_stats(reply: &[u8]) -> Result<Vec<(String, u64)>, BadReply> {
+    let mut counters = Vec::new();
+    let text = accepted(reply, |key, value| {
+        let name = std::str::from_utf8(key).ok()?;
+        counters.push((name.to_owned(), decimal(value, u64::MAX)?));
+        Some(())
+    });
+    text.map(|()| counters)
+}
+
+/// Gives each `key=value` up to the blank line to `line`, which answers `None` to a bad value.
+fn accepted(reply: &[u8], mut line: impl FnMut(&[u8], &[u8]) -> Option<()>) -> Result<(), BadReply> {
+    let mut status = None;
+    for (text, number) in lines(reply).zip(1..) {
+        if text.is_empty() {
+            return match status {
+                Some(0) => Ok(()),
+                Some(number) => Err(BadReply::Refused(number)),
+                None => Err(BadReply::Truncated),
+            };
+        }
+        let equals = text.iter().position(|&byte| byte == b'=').ok_or(BadReply::Line(number))?;
+        let (key, value) = (&text[..equals], &text[equals + 1..]);
+        if key == b"errno" {
+            let value = std::str::from_utf8(value).ok().and_then(|value| value.parse().ok());
+            status = Some(value.ok_or(BadReply::Line(number))?);
+        } else {
+            line(key, value).ok_or(BadReply::Line(number))?;
+        }
+    }
+    Err(BadReply::Truncated)
+}
+
+fn device_line(device: &mut DeviceState, key: &[u8], value: &[u8]) -> Option<()> {
+    match key {
+        b"private_key" => device.private_key = secret(value)?,
+        b"listen_port" => device.listen_port = decimal(value, u16::MAX.into())?.try_into().ok()?,
+        b"fwmark" => device.fwmark = decimal(value, u32::MAX.into())?.try_into().ok()?,
+        _ => {}
+    }
+    Some(())
+}
+
+fn peer_line(peer: &mut PeerState, key: &[u8], value: &[u8]) -> Option<()> {
+    match key {
+        b"preshared_key" => peer.preshared_key = secret(value)?,
+        b"endpoint" => peer.endpoint = Some(request::endpoint(value)?),
+        b"last_handshake_time_sec" => {
+            // Ends where i64 does: a time_t.
+            let seconds = decimal(value, i64::MAX as u64)?;
+            peer.last_handshake = Duration::new(seconds, peer.last_handshake.subsec_nanos());
+        }
+        b"last_handshake_time_nsec" => {
+            let nanos = decimal(value, 999_999_999)?.try_into().ok()?;
+            peer.last_handshake = Duration::new(peer.last_handshake.as_secs(), nanos);
+        }
+        b"tx_bytes" => peer.tx_bytes = decimal(value, u64::MAX)?,
+        b"rx_bytes" => peer.rx_bytes = decimal(value, u64::MAX)?,
+        b"persistent_keepalive_interval" => {
+            peer.persistent_keepalive = decimal(value, u16::MAX.into())?.try_into().ok()?;
+        }
+        b"allowed_ip" => peer.allowed_ips.push(prefix(value)?),
+        _ => {}
+    }
+    Some(())
+}
+
+/// `None` is a bad value, `Some(None)` the all-zero key, which stands for none.
+fn secret(value: &[u8]) -> Option<Option<SecretKey>> {
+    SecretKey::from_hex(value).map(|key| Some(key).filter(|key| !key.is_zero()))
+}

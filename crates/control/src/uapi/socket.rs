@@ -1,0 +1,157 @@
+//! The socket file of an interface: where it is, who may open it, when a left-over is replaced and
+//! when it is taken away.
+//!
+//! Never touches a file that is not a dead socket of that very name, and removes only its own.
+
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::Mode;
+
+use crate::interface::InterfaceName;
+
+/// Where `wg` looks for the sockets of user-space implementations.
+pub const DIRECTORY: &str = "/var/run/wireguard";
+
+/// The socket of `interface` in `directory`.
+pub fn path(directory: &Path, interface: &InterfaceName) -> PathBuf {
+    directory.join(format!("{interface}.sock"))
+}
+
+/// The interfaces that have a socket in `directory`, in the directory's order; a missing directory
+/// has none. Whether a daemon still answers there shows when one connects.
+///
+/// # Errors
+/// The directory cannot be read.
+pub fn interfaces(directory: &Path) -> io::Result<Vec<InterfaceName>> {
+    let entries = match fs::read_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut names = Vec::new();
+    for entry in entries {
+        let entry = entry?;
+        let file = entry.file_name();
+        let name = file.to_str().and_then(|file| file.strip_suffix(".sock"));
+        let name = name.and_then(|name| name.parse().ok());
+        let is_socket = || entry.file_type().is_ok_and(|kind| kind.is_socket());
+        if let Some(name) = name.filter(|_| is_socket()) {
+            names.push(name);
+        }
+    }
+    Ok(names)
+}
+
+/// Why the socket could not be opened, in a sentence that says what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Another process answers on the socket.
+    #[error("{0} is served by another process: stop it, or delete {path} to make it end", path = .1.display())]
+    Served(InterfaceName, PathBuf),
+    /// Something that is no socket has the socket's name.
+    #[error("{path} is in the way and is not a socket: move it away", path = .0.display())]
+    NotASocket(PathBuf),
+    /// The operating system refused.
+    #[error("cannot open {path}: {1}", path = .0.display())]
+    Io(PathBuf, #[source] io::Error),
+}
+
+/// A listening socket and the file it is known by; the file goes when this does.
+pub struct Listener {
+    pub(super) socket: UnixListener,
+    pub(super) path: PathBuf,
+    file: FileId,
+}
+
+/// Which file it is, whatever its name.
+type FileId = (u64, u64);
+
+impl Listener {
+    /// Makes the directory (0755) and the socket (0700), and listens. A socket that nobody answers
+    /// on is replaced.
+    ///
+    /// Sets the process's umask for a moment: call it before there are threads that make files.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn open(directory: &Path, interface: &InterfaceName) -> Result<Self, OpenError> {
+        let path = path(directory, interface);
+        let refused = |error| OpenError::Io(path.clone(), error);
+        DirBuilder::new().recursive(true).mode(0o755).create(directory).map_err(refused)?;
+        let socket = match bind_privately(&path) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                remove_stale(&path, interface)?;
+                bind_privately(&path)
+            }
+            socket => socket,
+        };
+        Self::of(socket.map_err(refused)?, path.clone()).map_err(refused)
+    }
+
+    /// Takes over a listening socket (WG_UAPI_FD) whose file is already in its place.
+    ///
+    /// # Errors
+    /// The file is not there.
+    pub fn inherit(socket: OwnedFd, directory: &Path, interface: &InterfaceName) -> Result<Self, OpenError> {
+        let path = path(directory, interface);
+        Self::of(socket.into(), path.clone()).map_err(|error| OpenError::Io(path, error))
+    }
+
+    fn of(socket: UnixListener, path: PathBuf) -> io::Result<Self> {
+        socket.set_nonblocking(true)?;
+        let file = file_id(&path)?;
+        Ok(Self { socket, path, file })
+    }
+
+    /// Whether the file is still there and still ours: deleting it is how one ends a daemon.
+    pub fn is_in_place(&self) -> bool {
+        file_id(&self.path).is_ok_and(|file| file == self.file)
+    }
+
+    /// The socket, to be handed to another process; the file stays.
+    pub fn into_socket(self) -> io::Result<OwnedFd> {
+        // Dropping `self` would remove the file, so the other process gets a duplicate and the
+        // destructor is told that the file is someone else's.
+        let socket = self.socket.try_clone()?;
+        let mut left = self;
+        left.file = (0, 0);
+        Ok(socket.into())
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if self.is_in_place() {
+            // Nobody is left to tell; the next daemon replaces a left-over.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn bind_privately(path: &Path) -> io::Result<UnixListener> {
+    let before = rustix::process::umask(Mode::from_raw_mode(0o077));
+    let socket = UnixListener::bind(path);
+    rustix::process::umask(before);
+    socket
+}
+
+fn remove_stale(path: &Path, interface: &InterfaceName) -> Result<(), OpenError> {
+    let refused = |error| OpenError::Io(path.to_owned(), error);
+    if !fs::symlink_metadata(path).map_err(refused)?.file_type().is_socket() {
+        return Err(OpenError::NotASocket(path.to_owned()));
+    }
+    match UnixStream::connect(path) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path).map_err(refused),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(refused(error)),
+        Ok(_) => Err(OpenError::Served(interface.clone(), path.to_owned())),
+    }
+}
+
+fn file_id(path: &Path) -> io::Result<FileId> {
+    fs::symlink_metadata(path).map(|file| (file.dev(), file.ino()))
+}

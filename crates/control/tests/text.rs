@@ -1,0 +1,407 @@
+//! The UAPI's text: what the real `wg` (1.0.20210914) and wireguard-go (0.0.20220316) said to each
+//! other, in `recorded/`, and laws over everything they might say.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use linerate_control::keys::{PublicKey, SecretKey};
+use linerate_control::uapi::request::{
+    AllowedIp, DeviceUpdate, Frame, LINE_MAX, PeerUpdate, REQUEST_MAX, Request, frame, parse,
+};
+use linerate_control::uapi::response::{self, BadReply, DeviceState, PeerState};
+use proptest::collection::vec;
+use proptest::option::of;
+use proptest::prelude::*;
+
+const PEER: &str = "c53201039adba14be71f886da1d8dbe9eebded08cb111b75340078999aa9f038";
+const PRIVATE: &str = "c809f3e5317e9575c9b5ed78b638b7ce530dabe85ddab614220241801ddf0669";
+const PRESHARED: &str = "1690b2870b3d731c16a15e3110bb5f26f8c937ecd05513c84a59515a07a8a551";
+
+#[test]
+fn wg_set_is_read_field_by_field() {
+    let update = set(include_bytes!("recorded/set.request"));
+    assert!(update.private_key == SecretKey::from_hex(PRIVATE.as_bytes()));
+    assert_eq!((update.listen_port, update.fwmark), (Some(51820), Some(0x1234)));
+    assert!(!update.replace_peers);
+    let [peer] = &update.peers[..] else { panic!("one peer") };
+    assert_eq!(peer.public_key.to_hex(), PEER);
+    assert!(peer.preshared_key == SecretKey::from_hex(PRESHARED.as_bytes()));
+    assert_eq!(peer.endpoint, Some("192.0.2.1:51820".parse().unwrap()));
+    assert_eq!(peer.persistent_keepalive, Some(25));
+    assert!(peer.replace_allowed_ips && !peer.remove && !peer.update_only);
+    assert_eq!(peer.allowed_ips, [allowed("10.0.0.1", 24), allowed("fd00::", 64)]);
+}
+
+#[test]
+fn what_wg_sends_is_what_we_would_send() {
+    let requests: [&[u8]; 5] = [
+        include_bytes!("recorded/setconf.request"),
+        include_bytes!("recorded/syncconf.request"),
+        include_bytes!("recorded/clear.request"),
+        include_bytes!("recorded/remove.request"),
+        include_bytes!("recorded/set.request"),
+    ];
+    for request in requests {
+        assert_eq!(text(&set(request).render()), text(request));
+    }
+}
+
+#[test]
+fn what_wireguard_go_answers_is_what_we_would_answer() {
+    let replies: [&[u8]; 2] = [include_bytes!("recorded/full.reply"), include_bytes!("recorded/bare.reply")];
+    for reply in replies {
+        let state = response::parse(reply).unwrap();
+        assert_eq!(text(&state.render()), text(reply));
+    }
+}
+
+#[test]
+fn a_zero_key_in_a_request_takes_the_key_away() {
+    let update = set(include_bytes!("recorded/clear.request"));
+    assert!(update.private_key.unwrap().is_zero());
+}
+
+#[test]
+fn each_bad_line_has_wireguard_gos_error_number() {
+    let device = [
+        ("nonsense", -71),
+        ("unknown=1", -22),
+        ("=", -22),
+        ("private_key=", -22),
+        (&format!("private_key={}", &PRIVATE[1..]), -22),
+        ("listen_port=65536", -22),
+        ("listen_port=", -22),
+        ("listen_port=-1", -22),
+        ("listen_port=+1", -22),
+        ("listen_port=0x10", -22),
+        ("fwmark=0x10", -22),
+        ("fwmark=", -22),
+        ("fwmark=4294967296", -22),
+        ("replace_peers=false", -22),
+        ("replace_peers=", -22),
+        ("public_key=", -22),
+        // A peer's line before any peer.
+        ("allowed_ip=10.0.0.0/8", -22),
+    ];
+    for (line, errno) in device {
+        assert_eq!(refused(&format!("set=1\n{line}\n\n")), errno, "{line}");
+    }
+    let peer = [
+        ("nonsense", -71),
+        ("unknown=1", -22),
+        // A device's line after a peer.
+        ("listen_port=1", -22),
+        ("remove=false", -22),
+        ("update_only=false", -22),
+        ("preshared_key=", -22),
+        ("endpoint=example.com:51820", -22),
+        ("endpoint=192.0.2.1", -22),
+        ("endpoint=192.0.2.1:65536", -22),
+        ("endpoint=2001:db8::1:51820", -22),
+        ("endpoint=[fe80::1%no-such-link]:1", -22),
+        ("persistent_keepalive_interval=65536", -22),
+        ("persistent_keepalive_interval=off", -22),
+        ("replace_allowed_ips=1", -22),
+        ("allowed_ip=10.0.0.0", -22),
+        ("allowed_ip=10.0.0.0/33", -22),
+        ("allowed_ip=10.0.0.0/08", -22),
+        ("allowed_ip=10.0.0.0/-1", -22),
+        ("allowed_ip=::/129", -22),
+        ("allowed_ip=fe80::1%lo/64", -22),
+        ("allowed_ip=--10.0.0.0/8", -22),
+        ("allowed_ip=", -22),
+        ("protocol_version=2", -22),
+        ("protocol_version=", -22),
+    ];
+    for (line, errno) in peer {
+        assert_eq!(refused(&format!("set=1\npublic_key={PEER}\n{line}\n\n")), errno, "{line}");
+    }
+    let long = format!("set=1\nfwmark={}\n\n", "0".repeat(LINE_MAX));
+    assert_eq!(refused(&long), -5);
+    assert_eq!(refused("get=1\nX"), -22);
+    assert_eq!(refused("set=1\nlisten_port=1\n"), -71, "no blank line");
+}
+
+#[test]
+fn what_wireguard_go_accepts_is_accepted() {
+    for line in ["listen_port=0", "listen_port=00051820", "fwmark=4294967295", "listen_port=1\r"] {
+        set(format!("set=1\n{line}\n\n").as_bytes());
+    }
+    let peer = PEER.to_uppercase();
+    let request = format!("set=1\npublic_key={peer}\nprotocol_version=1\nallowed_ip=-10.1.2.3/0\n\n");
+    let [peer] = &set(request.as_bytes()).peers[..] else { panic!("one peer") };
+    assert_eq!(peer.public_key.to_hex(), PEER);
+    let taken = AllowedIp { add: false, ..allowed("10.1.2.3", 0) };
+    assert_eq!(peer.allowed_ips, [taken]);
+}
+
+#[test]
+fn the_zone_of_an_endpoint_is_a_name_or_an_index() {
+    for zone in ["lo", "1"] {
+        let request = format!("set=1\npublic_key={PEER}\nendpoint=[fe80::1%{zone}]:51820\n\n");
+        let endpoint = set(request.as_bytes()).peers[0].endpoint;
+        assert_eq!(endpoint.unwrap().to_string(), "[fe80::1%1]:51820", "lo is 1 in every namespace");
+    }
+}
+
+#[test]
+fn an_ipv4_endpoint_in_ipv6_clothes_is_an_ipv4_endpoint() {
+    let request = format!("set=1\npublic_key={PEER}\nendpoint=[::ffff:192.0.2.1]:7\n\n");
+    let endpoint = set(request.as_bytes()).peers[0].endpoint;
+    assert_eq!(endpoint, Some("192.0.2.1:7".parse().unwrap()));
+}
+
+#[test]
+fn a_late_replace_allowed_ips_wipes_what_came_before_in_this_request() {
+    let request =
+        format!("set=1\npublic_key={PEER}\nallowed_ip=10.0.0.0/8\nreplace_allowed_ips=true\nallowed_ip=::/0\n\n");
+    let [peer] = &set(request.as_bytes()).peers[..] else { panic!("one peer") };
+    assert!(peer.replace_allowed_ips);
+    assert_eq!(peer.allowed_ips, [allowed("::", 0)]);
+}
+
+#[test]
+fn a_peer_opened_twice_is_two_updates_in_order() {
+    let request = format!("set=1\npublic_key={PEER}\nremove=true\npublic_key={PEER}\nallowed_ip=::/0\n\n");
+    let [first, second] = &set(request.as_bytes()).peers[..] else { panic!("two updates") };
+    assert!(first.remove && first.allowed_ips.is_empty());
+    assert!(!second.remove && second.allowed_ips.len() == 1);
+}
+
+#[test]
+fn a_refusal_never_repeats_a_key() {
+    let damaged = &PRIVATE[..63];
+    for line in [
+        format!("private_key={damaged}"),
+        format!("public_key={PEER}\npreshared_key={damaged}"),
+        damaged.to_owned(),
+        format!("{damaged}={damaged}"),
+        format!("private_ky={damaged}"),
+    ] {
+        let request = format!("set=1\n{line}\n\n");
+        let Err(refusal) = parse(request.as_bytes()) else { panic!("{line} was accepted") };
+        assert!(!refusal.message.contains(&damaged[..8]), "{refusal}");
+    }
+}
+
+#[test]
+fn a_hundred_and_thirty_thousand_allowed_ips_fit_into_one_request() {
+    let mut update = DeviceUpdate::default();
+    let mut peer = PeerUpdate::new(PublicKey([7; 32]));
+    peer.allowed_ips = (0..130_000u128)
+        .map(|n| AllowedIp { add: true, addr: IpAddr::from((u128::MAX - n).to_be_bytes()), cidr: 128 })
+        .collect();
+    update.peers.push(peer);
+    let request = update.render();
+    assert!(request.len() > 1 << 20);
+    assert_eq!(frame(&request, &mut 0), Frame::Whole(request.len()));
+    assert!(set(&request) == update);
+}
+
+#[test]
+fn a_line_or_a_request_over_its_bound_is_found_before_it_ends() {
+    let mut request = b"set=1\n".to_vec();
+    request.resize(request.len() + LINE_MAX, b'x');
+    assert_eq!(frame(&request, &mut 0), Frame::Partial);
+    request.push(b'x');
+    assert_eq!(frame(&request, &mut 0), Frame::TooLong);
+
+    let mut request = b"set=1\n".to_vec();
+    while request.len() < REQUEST_MAX - 9 {
+        request.extend(b"fwmark=1\n");
+    }
+    assert_eq!(frame(&request, &mut 0), Frame::Partial);
+    request.extend(b"fwmark=1\nfwmark=1\n");
+    assert_eq!(frame(&request, &mut 0), Frame::TooLong);
+}
+
+#[test]
+fn only_our_operations_begin_a_request() {
+    for text in ["set=1\r\n\n", "set=2\n\n", "get=1 \n\n", "\n", "GET / HTTP/1.1\r\n\r\n"] {
+        assert_eq!(frame(text.as_bytes(), &mut 0), Frame::Unknown, "{text:?}");
+    }
+    assert_eq!(frame(&[b'x'; 31], &mut 0), Frame::Partial);
+    assert_eq!(frame(&[b'x'; 32], &mut 0), Frame::Unknown);
+    assert_eq!(frame(b"get=1\nX\n", &mut 0), Frame::Whole(7));
+    assert_eq!(frame(b"stats=1\n\n", &mut 0), Frame::Whole(9));
+}
+
+#[test]
+fn a_reply_that_is_cut_refused_or_no_reply_says_so() {
+    let parse = |text: &str| response::parse(text.as_bytes()).map(|_| ());
+    assert_eq!(parse(""), Err(BadReply::Truncated));
+    assert_eq!(parse("errno=0\n"), Err(BadReply::Truncated));
+    assert_eq!(parse("\n"), Err(BadReply::Truncated));
+    assert_eq!(parse("errno=13\n\n"), Err(BadReply::Refused(13)));
+    assert_eq!(parse("errno=-5\n\n"), Err(BadReply::Refused(-5)));
+    assert_eq!(parse("what\nerrno=0\n\n"), Err(BadReply::Line(1)));
+    assert_eq!(parse("fwmark=1\nlisten_port=65536\nerrno=0\n\n"), Err(BadReply::Line(2)));
+    assert_eq!(parse("a_key_of_tomorrow=1\nerrno=0\n\n"), Ok(()));
+}
+
+#[test]
+fn counters_survive_their_text() {
+    let counters = vec![("unknown_index".to_owned(), u64::MAX), ("wakeups".to_owned(), 0)];
+    let reply = response::render_stats(&counters);
+    assert_eq!(text(&reply), "unknown_index=18446744073709551615\nwakeups=0\nerrno=0\n\n");
+    assert_eq!(response::parse_stats(&reply), Ok(counters));
+}
+
+proptest! {
+    #[test]
+    fn a_request_survives_its_text(parts in update_parts()) {
+        let update = update(parts);
+        prop_assert!(parse(&update.render()) == Ok(Request::Set(update)));
+    }
+
+    #[test]
+    fn a_state_survives_its_text(parts in state_parts()) {
+        let state = state(parts);
+        prop_assert!(response::parse(&state.render()) == Ok(state));
+    }
+
+    #[test]
+    fn a_request_is_whole_at_its_last_byte_and_never_before(parts in update_parts(), extra: Vec<u8>) {
+        let mut bytes = update(parts).render().to_vec();
+        let length = bytes.len();
+        bytes.extend(extra);
+        let mut seen = 0;
+        for end in 0..length {
+            prop_assert_eq!(frame(&bytes[..end], &mut seen), Frame::Partial);
+        }
+        prop_assert_eq!(frame(&bytes, &mut seen), Frame::Whole(length));
+        prop_assert_eq!(frame(&bytes, &mut 0), Frame::Whole(length));
+    }
+
+    #[test]
+    fn any_bytes_are_read_or_refused_without_a_panic(bytes: Vec<u8>) {
+        let _ = frame(&bytes, &mut 0);
+        let _ = parse(&bytes);
+        let _ = response::parse(&bytes);
+        let _ = response::parse_stats(&bytes);
+        let behind = |first: &[u8]| [first, &bytes[..]].concat();
+        let _ = parse(&behind(b"set=1\n"));
+        let _ = parse(&behind(format!("set=1\npublic_key={PEER}\n").as_bytes()));
+    }
+
+    #[test]
+    fn a_damaged_request_is_read_or_refused_without_a_panic(
+        parts in update_parts(), damage in vec((any::<prop::sample::Index>(), any::<u8>()), 1..5)
+    ) {
+        let mut bytes = update(parts).render().to_vec();
+        for (at, byte) in damage {
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+        }
+        if let Frame::Whole(length) = frame(&bytes, &mut 0)
+            && let Err(refusal) = parse(&bytes[..length])
+        {
+            prop_assert!(refusal.errno < 0);
+        }
+    }
+}
+
+type DeviceParts<P> = (Option<[u8; 32]>, Option<u16>, Option<u32>, bool, Vec<P>);
+type PeerParts =
+    ([u8; 32], (bool, bool, bool), Option<[u8; 32]>, Option<SocketAddr>, Option<u16>, Vec<(bool, IpAddr, u8)>);
+
+fn update_parts() -> impl Strategy<Value = DeviceParts<PeerParts>> {
+    let peer = (
+        any::<[u8; 32]>(),
+        any::<(bool, bool, bool)>(),
+        any::<Option<[u8; 32]>>(),
+        of(endpoint()),
+        any::<Option<u16>>(),
+        vec((any::<bool>(), any::<IpAddr>(), 0u8..=128), 0..6),
+    );
+    (any::<Option<[u8; 32]>>(), any::<Option<u16>>(), any::<Option<u32>>(), any::<bool>(), vec(peer, 0..5))
+}
+
+fn update((key, listen_port, fwmark, replace_peers, peers): DeviceParts<PeerParts>) -> DeviceUpdate {
+    let peers =
+        peers.into_iter().map(|(key, (remove, update_only, replace), psk, endpoint, keepalive, ips)| PeerUpdate {
+            public_key: PublicKey(key),
+            remove,
+            update_only,
+            preshared_key: psk.map(|key| SecretKey::from_bytes(&key)),
+            endpoint,
+            persistent_keepalive: keepalive,
+            replace_allowed_ips: replace,
+            allowed_ips: ips
+                .into_iter()
+                .map(|(add, addr, cidr)| AllowedIp { add, addr, cidr: fitting(addr, cidr) })
+                .collect(),
+        });
+    let private_key = key.map(|key| SecretKey::from_bytes(&key));
+    DeviceUpdate { private_key, listen_port, fwmark, replace_peers, peers: peers.collect() }
+}
+
+type PeerStateParts = ([u8; 32], Option<[u8; 32]>, Option<SocketAddr>, (u64, u32), (u64, u64), u16, Vec<(IpAddr, u8)>);
+
+fn state_parts() -> impl Strategy<Value = (Option<[u8; 32]>, u16, u32, Vec<PeerStateParts>)> {
+    let peer = (
+        any::<[u8; 32]>(),
+        any::<Option<[u8; 32]>>(),
+        of(endpoint()),
+        (0..=i64::MAX as u64, 0..1_000_000_000u32),
+        any::<(u64, u64)>(),
+        any::<u16>(),
+        vec((any::<IpAddr>(), 0u8..=128), 0..6),
+    );
+    (any::<Option<[u8; 32]>>(), any::<u16>(), any::<u32>(), vec(peer, 0..5))
+}
+
+fn state((key, listen_port, fwmark, peers): (Option<[u8; 32]>, u16, u32, Vec<PeerStateParts>)) -> DeviceState {
+    // The all-zero key is none, in a state.
+    let secret = |key: Option<[u8; 32]>| key.filter(|key| key != &[0; 32]).map(|key| SecretKey::from_bytes(&key));
+    let peers =
+        peers.into_iter().map(|(key, psk, endpoint, (sec, nsec), (tx_bytes, rx_bytes), keepalive, ips)| PeerState {
+            public_key: PublicKey(key),
+            preshared_key: secret(psk),
+            endpoint,
+            last_handshake: Duration::new(sec, nsec),
+            tx_bytes,
+            rx_bytes,
+            persistent_keepalive: keepalive,
+            allowed_ips: ips.into_iter().map(|(addr, cidr)| (addr, fitting(addr, cidr))).collect(),
+        });
+    DeviceState { private_key: secret(key), listen_port, fwmark, peers: peers.collect() }
+}
+
+/// As sockets give them: never IPv4 in IPv6 clothes, no flow label.
+fn endpoint() -> impl Strategy<Value = SocketAddr> {
+    (any::<IpAddr>(), any::<u16>(), any::<u32>()).prop_map(|(addr, port, scope)| {
+        let mut endpoint = SocketAddr::new(addr.to_canonical(), port);
+        if let SocketAddr::V6(endpoint) = &mut endpoint {
+            endpoint.set_scope_id(scope);
+        }
+        endpoint
+    })
+}
+
+fn fitting(addr: IpAddr, cidr: u8) -> u8 {
+    cidr.min(if addr.is_ipv4() { 32 } else { 128 })
+}
+
+fn allowed(addr: &str, cidr: u8) -> AllowedIp {
+    AllowedIp { add: true, addr: addr.parse().unwrap(), cidr }
+}
+
+fn set(request: &[u8]) -> DeviceUpdate {
+    match parse(request) {
+        Ok(Request::Set(update)) => update,
+        Ok(_) => panic!("{} is no set", text(request)),
+        Err(refusal) => panic!("{refusal}"),
+    }
+}
+
+fn refused(request: &str) -> i32 {
+    match parse(request.as_bytes()) {
+        Ok(_) => panic!("{request} was accepted"),
+        Err(refusal) => refusal.errno,
+    }
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}

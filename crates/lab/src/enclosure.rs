@@ -1,0 +1,157 @@
+//! A private part of the machine: namespaces for processes, mounts and network that disappear with the
+//! process that made them.
+//!
+//! The program runs itself again under `unshare`. The second run is process 1 of its own process
+//! namespace, so when it ends, for whatever reason, the kernel ends every daemon in it and takes down
+//! its interfaces, namespaces and files: nothing has to be cleaned up by hand and nothing can be left
+//! behind. Its standard input is the lifeline, a pipe held by the first run: when that one is
+//! interrupted, terminated or killed, the pipe closes and the second run ends.
+//!
+//! Nothing outside is touched: the second run has no interface of the real network.
+
+use std::fs;
+use std::io::{self, IsTerminal, Read, Write};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use linerate_control::uapi::socket;
+use rustix::mount::{MountFlags, mount};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::error::Doing;
+use crate::{Error, Result};
+
+/// Tells the second run that it is one; believed only by a process 1.
+const MARK: &str = "LINERATE_LAB_ENCLOSED";
+
+/// What an interrupted command exits with, by the shells' convention (128 + SIGINT).
+const INTERRUPTED: i32 = 130;
+
+/// Proof that this process runs inside a private part of the machine. Only [`enter`] makes one.
+#[derive(Debug)]
+pub struct Enclosure(());
+
+/// Which of the two runs this process is.
+#[derive(Debug)]
+pub enum Entry {
+    /// The second run: go on and do the work.
+    Inside(Enclosure),
+    /// The first run, after the second one has ended and everything is gone: exit with this code.
+    Over(u8),
+}
+
+/// Runs this same command line again inside private namespaces and waits for it, or, when this already
+/// is that run, prepares the place.
+///
+/// Call it before any thread is started and before anything is printed. As root it needs no more; any
+/// other user gets a user namespace in which it is root.
+///
+/// # Errors
+///
+/// [`Error::Refused`] when the machine has no `unshare` or forbids namespaces to this user, with what to
+/// do about it.
+pub fn enter() -> Result<Entry> {
+    if std::env::var_os(MARK).is_some() && std::process::id() == 1 {
+        return prepare().map(Entry::Inside);
+    }
+    check_namespaces()?;
+    run_again().map(Entry::Over)
+}
+
+/// `unshare` with the namespaces that this user needs. `--kill-child` ties the second run to it.
+fn unshare() -> Command {
+    let mut command = Command::new("unshare");
+    if !rustix::process::geteuid().is_root() {
+        command.args(["--user", "--map-root-user"]);
+    }
+    command.args(["--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]);
+    command
+}
+
+fn check_namespaces() -> Result<()> {
+    let tried = match unshare().arg("true").stdin(Stdio::null()).output() {
+        Ok(tried) => tried,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(Error::Refused("`unshare` is not installed; install util-linux".into()));
+        }
+        Err(error) => return Err(Error::system("starting `unshare`", error)),
+    };
+    if tried.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&tried.stderr).trim().to_owned();
+    Err(Error::Refused(if rustix::process::geteuid().is_root() {
+        format!("this machine lets not even root make namespaces ({said}); in a container, start it with --privileged")
+    } else {
+        format!(
+            "this machine forbids user namespaces to ordinary users ({said}); run this as root, or allow them with \
+             `sysctl -w kernel.apparmor_restrict_unprivileged_userns=0` (Ubuntu) or \
+             `sysctl -w kernel.unprivileged_userns_clone=1` (older Debian)"
+        )
+    }))
+}
+
+fn run_again() -> Result<u8> {
+    let program = std::env::current_exe().doing(|| "finding this program's own file".into())?;
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).doing(|| "preparing to be interrupted".into())?;
+    let mut child = unshare()
+        .arg("--")
+        .arg(program)
+        .args(std::env::args_os().skip(1))
+        .env(MARK, "1")
+        .stdin(Stdio::piped())
+        // Its own process group: Ctrl-C reaches this run only, which then lets go of the lifeline. The
+        // daemons inside would otherwise die first, each with its own complaint.
+        .process_group(0)
+        .spawn()
+        .doing(|| "starting `unshare`".into())?;
+    let lifeline = child.stdin.take();
+    let interrupted = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&interrupted);
+    thread::spawn(move || {
+        signals.forever().next();
+        flag.store(true, Ordering::SeqCst);
+        drop(lifeline);
+    });
+    let status = child.wait().doing(|| "waiting for the enclosed run".into())?;
+    if interrupted.load(Ordering::SeqCst) {
+        // Over the progress line, if there is one.
+        let line = if io::stderr().is_terminal() { "\r\x1b[K" } else { "" };
+        let _ = writeln!(io::stderr(), "{line}Stopped; nothing is left behind.");
+    }
+    let code = status.code().or(status.signal().map(|signal| 128 + signal));
+    Ok(code.and_then(|code| code.try_into().ok()).unwrap_or(1))
+}
+
+fn prepare() -> Result<Enclosure> {
+    thread::Builder::new()
+        .name("lifeline".into())
+        .spawn(|| {
+            let mut rest = [0; 64];
+            while matches!(io::stdin().read(&mut rest), Ok(1..)) {}
+            std::process::exit(INTERRUPTED);
+        })
+        .doing(|| "starting a thread".into())?;
+
+    // `ip netns` keeps its names under /run, WireGuard its sockets under /var/run, usually the same
+    // place. An ordinary user cannot write to either, and root must not leave anything there.
+    let run = Path::new("/run");
+    cover(run)?;
+    let var_run = Path::new("/var/run");
+    if fs::canonicalize(var_run).is_ok_and(|place| place != run) {
+        cover(var_run)?;
+    }
+    fs::create_dir_all(socket::DIRECTORY).doing(|| format!("making {}", socket::DIRECTORY))?;
+    Ok(Enclosure(()))
+}
+
+/// Puts an empty file system over `place`, visible to the enclosure only.
+fn cover(place: &Path) -> Result<()> {
+    mount("tmpfs", place, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, c"mode=0755")
+        .doing(|| format!("mounting an empty {}", place.display()))
+}

@@ -1,0 +1,222 @@
+//! Hosts on this machine: network namespaces, two of them joined by a veth pair.
+//!
+//! A host is entered by a thread, not by a process: sockets that the thread opens and commands that it
+//! starts are the host's. All hosts see the same files, so two daemons must not use one interface name
+//! ([`Host::interface`] gives each host its own).
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::os::fd::AsFd;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+use linerate_control::interface::{BadName, InterfaceName};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+use crate::enclosure::Enclosure;
+use crate::error::Doing;
+use crate::{Error, Result};
+
+/// A host: a network namespace with a name. Dropping it removes the namespace's name; the kernel removes
+/// the rest when nothing runs in it any more.
+#[derive(Debug)]
+pub struct Host {
+    name: String,
+    interface: InterfaceName,
+    namespace: Arc<File>,
+}
+
+impl Host {
+    /// Makes a host with a loopback interface and nothing else.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`] without iproute2, or for a name that makes no interface name; otherwise what `ip`
+    /// said.
+    pub fn create(_inside: &Enclosure, name: &str) -> Result<Self> {
+        ip(&["netns", "add", name])?;
+        let path = format!("/run/netns/{name}");
+        let namespace = File::open(&path).doing(|| format!("opening {path}"))?;
+        let interface = format!("wg-{name}").parse().map_err(|error: BadName| Error::Refused(error.to_string()))?;
+        let host = Self { name: name.into(), interface, namespace: Arc::new(namespace) };
+        host.inside(quieten_ipv6)?;
+        host.ip("link set lo up")?;
+        Ok(host)
+    }
+
+    /// The host's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The name of the tunnel interface on this host, its own among all hosts.
+    #[must_use]
+    pub fn interface(&self) -> &InterfaceName {
+        &self.interface
+    }
+
+    /// Runs `task` on a thread of its own inside this host and waits for it.
+    ///
+    /// # Errors
+    ///
+    /// What the task answers, or why its thread could not enter the host.
+    pub fn inside<T: Send>(&self, task: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+        thread::scope(|scope| {
+            let entered = scope.spawn(|| enter(&self.namespace).and_then(|()| task()));
+            entered.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+
+    /// Starts `task` on a thread of its own inside this host.
+    pub fn start<T: Send + 'static>(&self, task: impl FnOnce() -> Result<T> + Send + 'static) -> JoinHandle<Result<T>> {
+        let namespace = Arc::clone(&self.namespace);
+        thread::spawn(move || enter(&namespace).and_then(|()| task()))
+    }
+
+    /// Starts a command inside this host. Its standard input is empty: ours is the enclosure's lifeline.
+    ///
+    /// # Errors
+    ///
+    /// Why it could not be started.
+    pub fn spawn(&self, command: &mut Command) -> Result<Child> {
+        command.stdin(Stdio::null());
+        let program = command.get_program().to_string_lossy().into_owned();
+        self.inside(|| command.spawn().doing(|| format!("starting `{program}`")))
+    }
+
+    /// Runs a command inside this host and returns what it wrote to its standard output.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Command`] with what it wrote to its standard error when it fails.
+    pub fn run(&self, command: &mut Command) -> Result<String> {
+        command.stdin(Stdio::null());
+        self.inside(|| finish(command))
+    }
+
+    /// Runs `ip` inside this host with the words of `line` as arguments.
+    ///
+    /// # Errors
+    ///
+    /// As [`Host::run`].
+    pub fn ip(&self, line: &str) -> Result<()> {
+        let words = ["-n", &self.name].into_iter().chain(line.split_whitespace());
+        ip(&words.collect::<Vec<_>>())
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        // The enclosure takes the name with it in any case.
+        let _ = ip(&["netns", "del", &self.name]);
+    }
+}
+
+/// Two hosts on one wire.
+#[derive(Debug)]
+pub struct Pair {
+    /// The host that sends the load.
+    pub left: Host,
+    /// The host that receives it.
+    pub right: Host,
+    /// Whether the kernel has IPv6.
+    pub has_ipv6: bool,
+}
+
+impl Pair {
+    /// The left host's addresses on the wire, from the documentation and private ranges.
+    pub const LEFT: (Ipv4Addr, Ipv6Addr) = (Ipv4Addr::new(192, 0, 2, 1), Ipv6Addr::new(0xfd01, 0, 0, 0, 0, 0, 0, 1));
+    /// The right host's addresses on the wire.
+    pub const RIGHT: (Ipv4Addr, Ipv6Addr) = (Ipv4Addr::new(192, 0, 2, 2), Ipv6Addr::new(0xfd01, 0, 0, 0, 0, 0, 0, 2));
+
+    /// Makes the hosts `left` and `right` and joins them by a veth pair, `eth0` on both.
+    ///
+    /// # Errors
+    ///
+    /// As [`Host::create`].
+    pub fn create(inside: &Enclosure) -> Result<Self> {
+        let left = Host::create(inside, "left")?;
+        let right = Host::create(inside, "right")?;
+        let has_ipv6 = fs::exists("/proc/sys/net/ipv6").unwrap_or(false);
+        left.ip("link add eth0 type veth peer name eth0 netns right")?;
+        for (host, (v4, v6)) in [(&left, Self::LEFT), (&right, Self::RIGHT)] {
+            host.ip("link set eth0 up")?;
+            host.ip(&format!("addr add {v4}/24 dev eth0"))?;
+            if has_ipv6 {
+                host.ip(&format!("addr add {v6}/64 dev eth0 nodad"))?;
+            }
+        }
+        Ok(Self { left, right, has_ipv6 })
+    }
+}
+
+/// Checks that a tunnel interface can be made here.
+///
+/// # Errors
+///
+/// [`Error::Refused`] that says how to get `/dev/net/tun`.
+pub fn check_tun() -> Result<()> {
+    let Err(error) = fs::OpenOptions::new().read(true).write(true).open("/dev/net/tun") else {
+        return Ok(());
+    };
+    Err(Error::Refused(match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            "/dev/net/tun may not be opened by this user; run this as root, or `chmod 0666 /dev/net/tun` as most \
+             distributions do"
+                .into()
+        }
+        _ => format!(
+            "/dev/net/tun cannot be opened ({error}); load the module with `modprobe tun`, or give the container the \
+             device with `--device /dev/net/tun`"
+        ),
+    }))
+}
+
+fn enter(namespace: &File) -> Result<()> {
+    move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))
+        .doing(|| "entering a host's network namespace".into())
+}
+
+/// Stops the kernel from sending packets of its own accord: router solicitations go into a tunnel too,
+/// and would wake a daemon that is measured at rest.
+fn quieten_ipv6() -> Result<()> {
+    for place in ["all", "default"] {
+        for setting in ["accept_ra", "router_solicitations", "accept_dad"] {
+            let path = format!("/proc/sys/net/ipv6/conf/{place}/{setting}");
+            match fs::OpenOptions::new().write(true).open(&path).and_then(|mut file| file.write_all(b"0")) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(Error::system(format!("writing {path}"), error));
+                }
+                _ => {}
+            }
+        }
+    }
+    Ok(())
+}
+
+fn ip(arguments: &[&str]) -> Result<()> {
+    finish(Command::new("ip").args(arguments).stdin(Stdio::null())).map(drop)
+}
+
+fn finish(command: &mut Command) -> Result<String> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let output = match command.output() {
+        Ok(output) => output,
+        Err(error) if error.kind() == io::ErrorKind::NotFound && program == "ip" => {
+            return Err(Error::Refused("`ip` is not installed; install iproute2".into()));
+        }
+        Err(error) => return Err(Error::system(format!("starting `{program}`"), error)),
+    };
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let words = std::iter::once(program).chain(command.get_args().map(|word| word.to_string_lossy().into_owned()));
+    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    Err(Error::Command {
+        command: words.collect::<Vec<_>>().join(" "),
+        said: if said.is_empty() { output.status.to_string() } else { said },
+    })
+}

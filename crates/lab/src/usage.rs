@@ -1,0 +1,175 @@
+//! What a daemon has used so far: processor time, memory, context switches. All from `/proc/PID`, over
+//! all its threads and the processes that it started.
+
+use std::fs;
+use std::path::Path;
+
+use serde::Serialize;
+
+use crate::error::Doing;
+use crate::{Error, Result};
+
+/// What a process has used since its start.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+pub struct Usage {
+    /// Processor seconds in user space.
+    pub user_seconds: f64,
+    /// Processor seconds in the kernel on the process's account. What softirqs do for it is not in here.
+    pub system_seconds: f64,
+    /// Memory resident at present, in bytes.
+    pub resident: u64,
+    /// The most memory that was ever resident, in bytes.
+    pub peak_resident: u64,
+    /// How often its threads went to sleep.
+    pub voluntary_switches: u64,
+    /// How often its threads were taken off the processor.
+    pub involuntary_switches: u64,
+}
+
+impl Usage {
+    /// Reads what the process `pid`, its threads and its descendants have used so far.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such process any more.
+    pub fn of(pid: u32) -> Result<Self> {
+        let place = format!("/proc/{pid}");
+        let read =
+            |name: &str| fs::read_to_string(Path::new(&place).join(name)).doing(|| format!("reading {place}/{name}"));
+        let unreadable = |name: &str| Error::Subject(format!("{place}/{name} is not as proc(5) describes it"));
+        let ticks = rustix::param::clock_ticks_per_second();
+        let (user, system) = processor_ticks(&read("stat")?).ok_or_else(|| unreadable("stat"))?;
+        let status = read("status")?;
+        let mut usage = Self {
+            user_seconds: user as f64 / ticks as f64,
+            system_seconds: system as f64 / ticks as f64,
+            resident: kibibytes(&status, "VmRSS").ok_or_else(|| unreadable("status"))? * 1024,
+            peak_resident: kibibytes(&status, "VmHWM").ok_or_else(|| unreadable("status"))? * 1024,
+            ..Self::default()
+        };
+        for thread in threads(&place) {
+            // A thread that has just ended leaves no file, and its switches are lost to everyone.
+            let Ok(status) = fs::read_to_string(thread.join("status")) else {
+                continue;
+            };
+            usage.voluntary_switches += number(&status, "voluntary_ctxt_switches").unwrap_or(0);
+            usage.involuntary_switches += number(&status, "nonvoluntary_ctxt_switches").unwrap_or(0);
+            let children = fs::read_to_string(thread.join("children")).unwrap_or_default();
+            for child in children.split_whitespace().filter_map(|child| child.parse().ok()) {
+                usage = usage.with(Self::of(child).unwrap_or_default());
+            }
+        }
+        Ok(usage)
+    }
+
+    /// What was used between `earlier` and this. Memory is that of this moment.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            user_seconds: self.user_seconds - earlier.user_seconds,
+            system_seconds: self.system_seconds - earlier.system_seconds,
+            voluntary_switches: self.voluntary_switches.saturating_sub(earlier.voluntary_switches),
+            involuntary_switches: self.involuntary_switches.saturating_sub(earlier.involuntary_switches),
+            ..*self
+        }
+    }
+
+    /// Processor seconds, user and system.
+    #[must_use]
+    pub fn seconds(&self) -> f64 {
+        self.user_seconds + self.system_seconds
+    }
+
+    /// Context switches of both kinds.
+    #[must_use]
+    pub fn switches(&self) -> u64 {
+        self.voluntary_switches + self.involuntary_switches
+    }
+
+    fn with(self, other: Self) -> Self {
+        Self {
+            user_seconds: self.user_seconds + other.user_seconds,
+            system_seconds: self.system_seconds + other.system_seconds,
+            resident: self.resident + other.resident,
+            peak_resident: self.peak_resident + other.peak_resident,
+            voluntary_switches: self.voluntary_switches + other.voluntary_switches,
+            involuntary_switches: self.involuntary_switches + other.involuntary_switches,
+        }
+    }
+}
+
+fn threads(place: &str) -> Vec<std::path::PathBuf> {
+    let entries = fs::read_dir(Path::new(place).join("task"));
+    entries.into_iter().flatten().flatten().map(|entry| entry.path()).collect()
+}
+
+/// User and system clock ticks from `/proc/PID/stat`, children that were waited for included.
+fn processor_ticks(stat: &str) -> Option<(u64, u64)> {
+    // The second field is the command in parentheses and may itself hold spaces and parentheses; the
+    // state, field 3 of proc(5), comes after the last one.
+    let (_, rest) = stat.rsplit_once(')')?;
+    let mut times = rest.split_whitespace().skip(14 - 3).map(str::parse::<u64>);
+    let mut next = || times.next()?.ok();
+    let (user, system, children_user, children_system) = (next()?, next()?, next()?, next()?);
+    Some((user + children_user, system + children_system))
+}
+
+/// The value of a line `NAME:  123 kB` of `/proc/PID/status`.
+fn kibibytes(status: &str, name: &str) -> Option<u64> {
+    field(status, name)?.strip_suffix("kB")?.trim().parse().ok()
+}
+
+/// The value of a line `NAME:  123` of `/proc/PID/status`.
+fn number(status: &str, name: &str) -> Option<u64> {
+    field(status, name)?.parse().ok()
+}
+
+fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
+    status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STAT: &str = "4242 (wire) (guard) S 1 4242 4242 0 -1 1077936448 25571 7 0 0 383 1161 5 6 20 0 9 0 71812 \
+        1277276160 4096 18446744073709551615 4194304 5767349 140724523171008 0 0 0 0 0 2143420159 0 0 0 17 1 0 0 0 0 0";
+    const STATUS: &str = "Name:\twireguard\nVmPeak:\t 1247340 kB\nVmHWM:\t   36012 kB\nVmRSS:\t   34984 kB\n\
+        Threads:\t9\nvoluntary_ctxt_switches:\t3391\nnonvoluntary_ctxt_switches:\t12\n";
+
+    #[test]
+    fn processor_time_is_found_behind_a_command_with_parentheses() {
+        assert_eq!(processor_ticks(STAT), Some((383 + 5, 1161 + 6)));
+    }
+
+    #[test]
+    fn a_cut_stat_line_is_refused() {
+        let end = STAT.find(" 20 0 9").unwrap();
+        assert!(processor_ticks(&STAT[..end]).is_some());
+        assert_eq!(processor_ticks(&STAT[..end - 2]), None);
+        assert_eq!(processor_ticks(""), None);
+    }
+
+    #[test]
+    fn status_fields_are_found_by_their_whole_name() {
+        assert_eq!(kibibytes(STATUS, "VmRSS"), Some(34_984));
+        assert_eq!(kibibytes(STATUS, "VmHWM"), Some(36_012));
+        assert_eq!(kibibytes(STATUS, "Vm"), None);
+        assert_eq!(number(STATUS, "voluntary_ctxt_switches"), Some(3391));
+        assert_eq!(number(STATUS, "nonvoluntary_ctxt_switches"), Some(12));
+    }
+
+    #[test]
+    fn this_process_has_used_memory() {
+        let usage = Usage::of(std::process::id()).unwrap();
+        assert!(usage.resident > 0 && usage.peak_resident >= usage.resident);
+    }
+
+    #[test]
+    fn a_difference_keeps_the_memory_of_the_later_moment() {
+        let earlier = Usage { user_seconds: 1.0, system_seconds: 2.0, peak_resident: 7, ..Usage::default() };
+        let later = Usage { user_seconds: 1.5, system_seconds: 4.0, peak_resident: 9, ..Usage::default() };
+        let used = later.since(&earlier);
+        assert_eq!((used.seconds(), used.peak_resident), (2.5, 9));
+    }
+}

@@ -1,0 +1,81 @@
+//! Going to the background, without fork: the program starts itself again and waits for its word.
+//!
+//! Until the second process is ready it keeps our standard error, so that whatever stops it is said
+//! where the user looks, and we exit as it does. Once ready it says so on a pipe; we exit with 0, and the
+//! tunnel answers by then.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode, Stdio};
+
+use linerate_control::interface::InterfaceName;
+use linerate_netio::process::take_inherited;
+use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::pipe::{PipeFlags, pipe_with};
+
+use crate::Complaint;
+
+/// Tells the second process which descriptor the pipe is.
+const VARIABLE: &str = "LINERATED_READY_FD";
+
+/// Starts this program again for `interface` and waits until it is ready or has failed.
+pub(super) fn start(interface: &InterfaceName) -> Result<ExitCode, Complaint> {
+    let failed =
+        |error: io::Error| format!("cannot start in the background: {error}. With -f it stays in the foreground.");
+    let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).map_err(|error| failed(error.into()))?;
+    fcntl_setfd(&writer, FdFlags::empty()).map_err(|error| failed(error.into()))?;
+    let program = std::env::current_exe().map_err(failed)?;
+    let mut second = Command::new(program)
+        .arg0("linerated")
+        .arg(interface.as_str())
+        .env(VARIABLE, writer.as_raw_fd().to_string())
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .spawn()
+        .map_err(failed)?;
+    // With ours closed, the pipe ends when the second process does.
+    drop(writer);
+    let mut word = Vec::new();
+    File::from(reader).read_to_end(&mut word).map_err(failed)?;
+    if word == READY {
+        return Ok(ExitCode::SUCCESS);
+    }
+    // It has said why.
+    second.wait().map_err(failed)?;
+    Ok(ExitCode::FAILURE)
+}
+
+const READY: &[u8] = b"ready";
+
+/// In the second process: the way to tell the first one.
+pub(super) struct Ready(File);
+
+impl Ready {
+    /// `None` in a process that was not started by [`start`].
+    pub(super) fn inherited() -> Result<Option<Self>, Complaint> {
+        let Some(number) = std::env::var(VARIABLE).ok().and_then(|text| text.parse().ok()) else {
+            return Ok(None);
+        };
+        let pipe = take_inherited(number).map_err(|error| format!("{VARIABLE}={number}: {error}"))?;
+        Ok(Some(Self(pipe.into())))
+    }
+
+    /// Leaves the terminal and says that the tunnel answers. Without `keep_log`, standard error goes
+    /// nowhere from here on.
+    ///
+    /// # Errors
+    /// Nobody is waiting any more: the user has interrupted the start.
+    pub(super) fn tell(mut self, keep_log: bool) -> Result<(), Complaint> {
+        // Fails only for the leader of a group, who has left already.
+        let _ = rustix::process::setsid();
+        if !keep_log {
+            let nowhere = File::options().write(true).open("/dev/null");
+            let nowhere = nowhere.map_err(|error| format!("cannot open /dev/null: {error}"))?;
+            rustix::stdio::dup2_stderr(&nowhere).map_err(|error| format!("cannot leave the terminal: {error}"))?;
+        }
+        self.0.write_all(READY).map_err(|_| "interrupted".to_owned())
+    }
+}

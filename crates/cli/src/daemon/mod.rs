@@ -1,0 +1,155 @@
+//! `linerated`, the daemon: one tunnel, from the command line to its clean end.
+//!
+//! The main thread waits for UAPI clients, signals and the end of the engine; the engine has threads
+//! of its own. Follows wireguard-go's conventions, so that whatever starts that can start this.
+
+mod background;
+mod environment;
+mod handler;
+
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::Parser;
+use linerate_control::interface::InterfaceName;
+use linerate_control::uapi::server::{Ended, Server};
+use linerate_control::uapi::socket::{self, Listener};
+use linerate_engine::{Engine, Options};
+use linerate_netio::process::{Signals, take_inherited};
+use linerate_netio::tun;
+use rustix::process::{Resource, Rlimit, setrlimit};
+
+use crate::Complaint;
+use background::Ready;
+use environment::Environment;
+use handler::EngineHandler;
+
+/// The arguments of `linerated`.
+#[derive(Parser)]
+#[command(
+    name = "linerated",
+    version,
+    about = "Run one WireGuard tunnel in user space.",
+    long_about = "Run one WireGuard tunnel in user space.\n\n\
+        Makes the TUN interface IFACE and the socket /var/run/wireguard/IFACE.sock, on which `wg`, \
+        `wg-quick` and `linerate show` reach it, and goes to the background as soon as it answers there. \
+        It ends when the interface or the socket is deleted, or on SIGTERM or SIGINT, and takes both with it.\n\n\
+        Needs root or CAP_NET_ADMIN, and /dev/net/tun.",
+    after_long_help = "EXAMPLES\n\
+        \x20 With wg-quick, where the kernel has no WireGuard module of its own:\n\
+        \x20   sudo WG_QUICK_USERSPACE_IMPLEMENTATION=linerated wg-quick up wg0\n\n\
+        \x20 By hand:\n\
+        \x20   sudo linerated wg0\n\
+        \x20   sudo wg setconf wg0 wg0.conf\n\
+        \x20   sudo ip address add 10.0.0.1/24 dev wg0\n\
+        \x20   sudo ip link set wg0 up\n\
+        \x20   sudo ip link delete wg0          ends it\n\n\
+        \x20 Under a supervisor, with the log on standard error:\n\
+        \x20   LOG_LEVEL=debug linerated -f wg0\n\n\
+        ENVIRONMENT\n\
+        \x20 LOG_LEVEL               silent, error, info (the default) or debug. In the background\n\
+        \x20                         there is a log only if this is set.\n\
+        \x20 WG_PROCESS_FOREGROUND   1 is the same as -f\n\
+        \x20 WG_TUN_FD               the number of an inherited descriptor of a TUN interface to use\n\
+        \x20 WG_UAPI_FD              the number of an inherited descriptor of the listening socket"
+)]
+pub struct Arguments {
+    /// Stay in the foreground
+    #[arg(short, long)]
+    foreground: bool,
+
+    /// The interface to make
+    #[arg(value_name = "IFACE")]
+    interface: InterfaceName,
+}
+
+/// Runs the daemon on this process's arguments and environment.
+pub fn main() -> ExitCode {
+    match Arguments::try_parse() {
+        Ok(arguments) => crate::exit("linerated", run(&arguments)),
+        Err(error) => crate::refuse_arguments(&error),
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<ExitCode, Complaint> {
+    let environment = Environment::read()?;
+    let ready = Ready::inherited()?;
+    if !arguments.foreground && !environment.foreground && ready.is_none() {
+        return background::start(&arguments.interface);
+    }
+    serve(&arguments.interface, &environment, ready)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Runs the tunnel until it is to end.
+fn serve(interface: &InterfaceName, environment: &Environment, ready: Option<Ready>) -> Result<(), Complaint> {
+    // A core file would hold the keys.
+    let none = Rlimit { current: Some(0), maximum: Some(0) };
+    setrlimit(Resource::Core, none).map_err(|error| format!("cannot turn core dumps off: {error}"))?;
+    // Before there is any thread that a signal could end.
+    let signals = Signals::new().map_err(|error| format!("cannot take signals: {error}"))?;
+    environment.start_log();
+
+    let tun = open_tun(interface, environment)?;
+    let name = tun.name().map_err(|error| format!("cannot find out the interface's name: {error}"))?;
+    // A descriptor handed over has a name of its own.
+    let interface: InterfaceName = name.parse().map_err(|error| format!("{error}"))?;
+    let listener = open_listener(&interface, environment)?;
+    let engine = Engine::start(tun, &Options::default()).map_err(|failure| format!("{interface}: {failure}"))?;
+    let server = Server::new(listener);
+    if !server.sees_its_file() {
+        tracing::info!("{interface}: deleting the socket will not end this daemon: inotify has no watches left");
+    }
+    if let Some(ready) = ready {
+        ready.tell(environment.logs_in_background())?;
+    }
+    tracing::info!("{interface} is ready");
+
+    let mut handler = EngineHandler::new(engine.handle());
+    let stop = [signals.as_fd(), engine.ended()];
+    let ended = server.run(&mut handler, &stop);
+    match &ended {
+        Ok(Ended::Stopped(0)) => tracing::info!("{interface}: ended by {}", signal_name(&signals)),
+        Ok(Ended::Stopped(_)) => tracing::info!("{interface}: the interface was deleted"),
+        Ok(Ended::SocketGone) => tracing::info!("{interface}: the socket was deleted"),
+        Err(error) => tracing::error!("{interface}: cannot wait for clients: {error}"),
+    }
+    engine.stop();
+    ended.map(drop).map_err(|error| format!("{interface}: cannot wait for clients: {error}"))
+}
+
+fn open_tun(interface: &InterfaceName, environment: &Environment) -> Result<tun::Device, Complaint> {
+    match environment.tun {
+        None => tun::Device::create(interface.as_str()).map_err(|refusal| refusal.to_string()),
+        Some(number) => {
+            let fd = take_inherited(number).map_err(|error| not_inherited("WG_TUN_FD", number, &error))?;
+            tun::Device::from_fd(fd).map_err(|refusal| format!("WG_TUN_FD={number}: {refusal}"))
+        }
+    }
+}
+
+fn open_listener(interface: &InterfaceName, environment: &Environment) -> Result<Listener, Complaint> {
+    let directory = Path::new(socket::DIRECTORY);
+    let listener = match environment.uapi {
+        None => Listener::open(directory, interface),
+        Some(number) => {
+            let fd = take_inherited(number).map_err(|error| not_inherited("WG_UAPI_FD", number, &error))?;
+            Listener::inherit(fd, directory, interface)
+        }
+    };
+    listener.map_err(|error| error.to_string())
+}
+
+fn not_inherited(variable: &str, number: i32, error: &std::io::Error) -> Complaint {
+    format!("{variable}={number} is not a descriptor that this process was given: {error}")
+}
+
+fn signal_name(signals: &Signals) -> &'static str {
+    use linerate_netio::process::Signal;
+    match signals.take() {
+        Some(Signal::Interrupt) => "SIGINT",
+        Some(Signal::Terminate) => "SIGTERM",
+        None => "a signal",
+    }
+}

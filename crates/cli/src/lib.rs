@@ -1,0 +1,36 @@
+//! The two programs: [`tool`] is `linerate`, [`daemon`] is `linerated`.
+//!
+//! Their arguments are defined once, with clap; help, man pages and shell completions are made from
+//! that. Everything that does something lives in the crates below; this one reads arguments and the
+//! environment, wires, and says what went wrong. Exit codes are 0 and 1, as `wg`'s are.
+
+#![forbid(unsafe_code)]
+
+pub mod daemon;
+pub mod tool;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+/// What went wrong, in one or two sentences that say what to do.
+pub type Complaint = String;
+
+/// Ends a program: nothing to say and 0, or a complaint on standard error and 1.
+fn exit(program: &str, outcome: Result<ExitCode, Complaint>) -> ExitCode {
+    outcome.unwrap_or_else(|complaint| {
+        complain(&format!("{program}: {complaint}"));
+        ExitCode::FAILURE
+    })
+}
+
+/// Writes a line to standard error, if that is still there.
+fn complain(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+/// Prints what clap has to say. Help that was asked for is no failure; a wrong command line is 1, not
+/// clap's 2, because scripts around `wg` know only that.
+fn refuse_arguments(error: &clap::Error) -> ExitCode {
+    let _ = error.print();
+    if error.use_stderr() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}

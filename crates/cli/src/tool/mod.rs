@@ -1,0 +1,206 @@
+//! `linerate`, the tool: its arguments, and who carries out which command.
+
+mod documents;
+mod keys;
+mod lab;
+pub mod show;
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, Subcommand};
+
+use crate::Complaint;
+use crate::tool::show::Field;
+
+/// The arguments of `linerate`.
+#[derive(Parser)]
+#[command(
+    name = "linerate",
+    version,
+    about = "A fast WireGuard tunnel in user space: try it, make keys, look at tunnels.",
+    long_about = "A fast WireGuard tunnel in user space: try it, make keys, look at tunnels.\n\n\
+        The tunnel itself is linerated. It speaks the same language as other WireGuard daemons, so \
+        `wg` and `wg-quick` drive it unchanged.",
+    after_long_help = "EXAMPLES\n\
+        \x20 See it work, on this machine alone:\n\
+        \x20   linerate demo\n\n\
+        \x20 Make a key pair, readable by you alone:\n\
+        \x20   umask 077\n\
+        \x20   linerate genkey > private.key\n\
+        \x20   linerate pubkey < private.key > public.key\n\n\
+        \x20 Bring up /etc/wireguard/wg0.conf with linerated, look at it, take it down:\n\
+        \x20   sudo WG_QUICK_USERSPACE_IMPLEMENTATION=linerated wg-quick up wg0\n\
+        \x20   sudo linerate show wg0\n\
+        \x20   sudo wg-quick down wg0\n\n\
+        wg-quick starts a daemon only where the kernel has no WireGuard module of its own; `linerated --help` \
+        shows how to do without wg-quick."
+)]
+pub struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Show a tunnel at work on this machine, and how fast it is
+    ///
+    /// Makes two hosts (network namespaces) on this machine, brings up a tunnel between them with
+    /// linerated, shows the handshake, then moves data and prints a small table: no tunnel, our
+    /// tunnel, and wireguard-go where it is installed. Takes about half a minute, touches nothing of
+    /// the real network, and leaves nothing behind, even after Ctrl-C. Root is not needed where the
+    /// system lets users make namespaces.
+    #[command(after_long_help = "EXAMPLES\n\
+        \x20 linerate demo\n\
+        \x20 linerate demo --json > result.json\n\
+        \x20 linerate demo --subject 'boringtun=boringtun-cli --foreground {iface}'")]
+    Demo(DemoArguments),
+
+    /// Make a private key
+    ///
+    /// Prints a new private key in base64. Warns if standard output is a file that everyone can read.
+    #[command(after_long_help = "EXAMPLE\n  umask 077; linerate genkey > private.key")]
+    Genkey,
+
+    /// Make a preshared key
+    ///
+    /// Prints 32 random bytes in base64. A preshared key is the same on both sides of a pair of peers
+    /// and protects today's traffic from the quantum computers of tomorrow.
+    #[command(after_long_help = "EXAMPLE\n  umask 077; linerate genpsk > preshared.key")]
+    Genpsk,
+
+    /// Print the public key of the private key on standard input
+    #[command(after_long_help = "EXAMPLE\n  linerate pubkey < private.key")]
+    Pubkey,
+
+    /// Show tunnels: peers, handshakes, traffic
+    ///
+    /// Prints what `wg show` prints, for every tunnel that is run by a user-space daemon (linerated,
+    /// wireguard-go and others). Tunnels of the kernel's own module are not listed; `wg show` has them.
+    #[command(after_long_help = "EXAMPLES\n\
+        \x20 linerate show                    every tunnel, for people\n\
+        \x20 linerate show interfaces         their names, on one line\n\
+        \x20 linerate show wg0 transfer       one value per peer, for scripts\n\
+        \x20 linerate show wg0 --json         everything, for programs\n\
+        \x20 linerate show wg0 --stats        why packets were dropped, and how many wake-ups found work\n\n\
+        ENVIRONMENT\n\
+        \x20 WG_COLOR_MODE   always or never; otherwise colours are for terminals\n\
+        \x20 WG_HIDE_KEYS    never shows private and preshared keys; otherwise people and --json do not see them")]
+    Show(ShowArguments),
+
+    /// Print the version
+    Version,
+
+    /// Write the manual pages into a directory
+    #[command(hide = true)]
+    Man {
+        /// An existing directory
+        directory: PathBuf,
+    },
+
+    /// Print the completions for a shell
+    #[command(hide = true)]
+    Completions {
+        /// Which shell
+        shell: clap_complete::Shell,
+        /// Whose completions
+        #[arg(default_value = "linerate")]
+        program: documents::Program,
+    },
+
+    /// Pieces of the demonstration, for tests
+    #[command(hide = true, subcommand)]
+    Lab(lab::LabCommand),
+}
+
+#[derive(clap::Args)]
+struct DemoArguments {
+    /// Print the whole record as JSON instead of the handshake and the table
+    #[arg(long)]
+    json: bool,
+
+    /// Measure at rest, too, with more probes: takes minutes
+    #[arg(long)]
+    full: bool,
+
+    /// How often everything is measured; the table shows medians
+    #[arg(long, value_name = "N", default_value_t = linerate_lab::demo::Options::QUICK_ROUNDS,
+          value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+
+    /// How long each throughput is measured
+    #[arg(long, value_name = "SECONDS", default_value_t = linerate_lab::demo::Options::QUICK_SECONDS,
+          value_parser = lab::seconds)]
+    seconds: f64,
+
+    /// Another daemon to measure; {iface} is replaced by the interface, or else `-f IFACE` is added
+    #[arg(long = "subject", value_name = "NAME=COMMAND", value_parser = lab::subject)]
+    subjects: Vec<linerate_lab::subject::Subject>,
+
+    /// The daemon to show, if not the linerated beside this program
+    #[arg(long, value_name = "FILE")]
+    linerated: Option<PathBuf>,
+}
+
+#[derive(clap::Args)]
+struct ShowArguments {
+    /// An interface, `all`, or `interfaces` for just the names
+    #[arg(default_value = "all")]
+    interface: String,
+
+    /// Print this alone, separated by tabs, for scripts
+    #[arg(conflicts_with_all = ["json", "stats"])]
+    field: Option<Field>,
+
+    /// Print JSON, with the same names as wg-json
+    #[arg(long)]
+    json: bool,
+
+    /// Print the daemon's counters (linerated only)
+    #[arg(long)]
+    stats: bool,
+}
+
+/// Runs the tool on this process's arguments.
+pub fn main() -> ExitCode {
+    match Arguments::try_parse() {
+        Ok(arguments) => crate::exit("linerate", run(arguments)),
+        Err(error) => crate::refuse_arguments(&error),
+    }
+}
+
+fn run(arguments: Arguments) -> Result<ExitCode, Complaint> {
+    let Some(command) = arguments.command else {
+        let help = Arguments::command().render_long_help();
+        return print(help.to_string().as_bytes());
+    };
+    match command {
+        Command::Demo(options) => lab::demo(options),
+        Command::Genkey => keys::genkey(),
+        Command::Genpsk => keys::genpsk(),
+        Command::Pubkey => keys::pubkey(),
+        Command::Show(options) => {
+            let wanted = show::Wanted::new(&options.interface, options.field, options.json, options.stats)?;
+            show::main(&wanted)
+        }
+        Command::Version => print(concat!("linerate ", env!("CARGO_PKG_VERSION"), "\n").as_bytes()),
+        Command::Man { directory } => documents::man(&directory),
+        Command::Completions { shell, program } => documents::completions(shell, program),
+        Command::Lab(command) => lab::run(command),
+    }
+}
+
+/// Writes `text` to standard output. A reader that went away early has what it wanted, so that ends
+/// without a word; every other failure, a full disk say, is one.
+fn print(text: &[u8]) -> Result<ExitCode, Complaint> {
+    // Not std's Stdout: its buffer is never wiped, and keys go this way.
+    let mut out = std::fs::File::from(
+        rustix::io::dup(rustix::stdio::stdout()).map_err(|error| format!("cannot write: {error}"))?,
+    );
+    match out.write_all(text) {
+        Ok(()) => Ok(ExitCode::SUCCESS),
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(ExitCode::FAILURE),
+        Err(error) => Err(format!("cannot write to standard output: {error}")),
+    }
+}

@@ -1,0 +1,147 @@
+//! The form for people, line by line that of `wg show`.
+
+use std::cmp::Reverse;
+use std::fmt::{self, Write as _};
+
+use linerate_control::interface::InterfaceName;
+use linerate_control::uapi::response::{DeviceState, PeerState};
+use linerate_control::wiped::Buffer;
+
+use super::{View, endpoint, own_public_key};
+
+/// Writes all of `states`, blank lines between them, peers with the newest handshake first.
+pub(super) fn write(text: &mut Buffer, states: &mut [(InterfaceName, DeviceState)], view: &View<'_>) -> fmt::Result {
+    let ink = Ink::new(view.colour);
+    for (at, (name, state)) in states.iter_mut().enumerate() {
+        if at > 0 {
+            text.write_str("\n")?;
+        }
+        state.peers.sort_by_key(|peer| Reverse(peer.last_handshake));
+        device(text, name, state, view, &ink)?;
+    }
+    Ok(())
+}
+
+fn device(text: &mut Buffer, name: &InterfaceName, state: &DeviceState, view: &View<'_>, ink: &Ink) -> fmt::Result {
+    let Ink { reset, bold, green, .. } = ink;
+    writeln!(text, "{reset}{green}{bold}interface{reset}: {green}{name}{reset}")?;
+    if let (Some(private), Some(public)) = (&state.private_key, own_public_key(state)) {
+        writeln!(text, "  {bold}public key{reset}: {public}")?;
+        let private = private.to_base64();
+        writeln!(text, "  {bold}private key{reset}: {}", if view.keys { &private } else { HIDDEN })?;
+    }
+    if state.listen_port != 0 {
+        writeln!(text, "  {bold}listening port{reset}: {}", state.listen_port)?;
+    }
+    if state.fwmark != 0 {
+        writeln!(text, "  {bold}fwmark{reset}: {:#x}", state.fwmark)?;
+    }
+    for state in &state.peers {
+        text.write_str("\n")?;
+        peer(text, state, view, ink)?;
+    }
+    Ok(())
+}
+
+const HIDDEN: &str = "(hidden)";
+
+fn peer(text: &mut Buffer, state: &PeerState, view: &View<'_>, ink: &Ink) -> fmt::Result {
+    let Ink { reset, bold, yellow, cyan, red, .. } = ink;
+    writeln!(text, "{yellow}{bold}peer{reset}: {yellow}{}{reset}", state.public_key)?;
+    if let Some(key) = &state.preshared_key {
+        let key = key.to_base64();
+        writeln!(text, "  {bold}preshared key{reset}: {}", if view.keys { &key } else { HIDDEN })?;
+    }
+    if let Some(at) = &state.endpoint {
+        writeln!(text, "  {bold}endpoint{reset}: {}", endpoint(at))?;
+    }
+    write!(text, "  {bold}allowed ips{reset}: ")?;
+    for (at, (addr, cidr)) in state.allowed_ips.iter().enumerate() {
+        let comma = if at == 0 { "" } else { ", " };
+        write!(text, "{comma}{addr}{cyan}/{reset}{cidr}")?;
+    }
+    text.write_str(if state.allowed_ips.is_empty() { "(none)\n" } else { "\n" })?;
+    match state.last_handshake.as_secs() {
+        0 => {}
+        then if then == view.now => writeln!(text, "  {bold}latest handshake{reset}: Now")?,
+        then if then > view.now => writeln!(
+            text,
+            "  {bold}latest handshake{reset}: ({red}System clock wound backward; connection problems may ensue.{reset})"
+        )?,
+        then => {
+            write!(text, "  {bold}latest handshake{reset}: ")?;
+            time(text, view.now - then, ink)?;
+            text.write_str(" ago\n")?;
+        }
+    }
+    if (state.rx_bytes, state.tx_bytes) != (0, 0) {
+        write!(text, "  {bold}transfer{reset}: ")?;
+        bytes(text, state.rx_bytes, ink)?;
+        text.write_str(" received, ")?;
+        bytes(text, state.tx_bytes, ink)?;
+        text.write_str(" sent\n")?;
+    }
+    if state.persistent_keepalive != 0 {
+        write!(text, "  {bold}persistent keepalive{reset}: every ")?;
+        time(text, state.persistent_keepalive.into(), ink)?;
+        text.write_str("\n")?;
+    }
+    Ok(())
+}
+
+/// `1 day, 1 second`: units that are zero are left out; a year has 365 days.
+fn time(text: &mut Buffer, seconds: u64, ink: &Ink) -> fmt::Result {
+    const UNITS: [(&str, u64); 5] =
+        [("year", 365 * 86_400), ("day", 86_400), ("hour", 3600), ("minute", 60), ("second", 1)];
+    let mut rest = seconds;
+    let mut comma = "";
+    for (unit, length) in UNITS {
+        let count = rest / length;
+        rest %= length;
+        if count > 0 {
+            let plural = if count == 1 { "" } else { "s" };
+            write!(text, "{comma}{count} {}{unit}{plural}{}", ink.cyan, ink.reset)?;
+            comma = ", ";
+        }
+    }
+    Ok(())
+}
+
+/// Two decimals from KiB on; TiB is the last unit.
+fn bytes(text: &mut Buffer, count: u64, ink: &Ink) -> fmt::Result {
+    let Ink { cyan, reset, .. } = ink;
+    if count < 1 << 10 {
+        return write!(text, "{count} {cyan}B{reset}");
+    }
+    let (unit, shift) = match count.ilog2() {
+        ..20 => ("KiB", 10),
+        20..30 => ("MiB", 20),
+        30..40 => ("GiB", 30),
+        _ => ("TiB", 40),
+    };
+    write!(text, "{:.2} {cyan}{unit}{reset}", count as f64 / (1u64 << shift) as f64)
+}
+
+/// Terminal colours, or nothing.
+struct Ink {
+    reset: &'static str,
+    bold: &'static str,
+    green: &'static str,
+    yellow: &'static str,
+    cyan: &'static str,
+    red: &'static str,
+}
+
+impl Ink {
+    fn new(colour: bool) -> Self {
+        let code = |code| if colour { code } else { "" };
+        Self {
+            reset: code("\x1b[0m"),
+            bold: code("\x1b[1m"),
+            green: code("\x1b[32m"),
+            yellow: code("\x1b[33m"),
+            cyan: code("\x1b[36m"),
+            red: code("\x1b[31m"),
+        }
+    }
+}

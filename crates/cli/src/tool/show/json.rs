@@ -1,0 +1,90 @@
+//! The form for programs, with the names of wg-json (wireguard-tools, contrib/json). What is not set is
+//! left out.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use linerate_control::interface::InterfaceName;
+use linerate_control::keys::SecretKey;
+use linerate_control::uapi::response::{DeviceState, PeerState};
+use linerate_control::wiped::Buffer;
+use serde::Serialize;
+
+use super::{endpoint, own_public_key};
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Device {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    private_key: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    public_key: Option<String>,
+    #[serde(skip_serializing_if = "is_zero")]
+    listen_port: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    fwmark: u64,
+    peers: BTreeMap<String, Peer>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Peer {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    preshared_key: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    endpoint: Option<String>,
+    #[serde(skip_serializing_if = "is_zero")]
+    latest_handshake: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    transfer_rx: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    transfer_tx: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    persistent_keepalive: u64,
+    allowed_ips: Vec<String>,
+}
+
+fn is_zero(value: &u64) -> bool {
+    *value == 0
+}
+
+/// Writes one object with all of `states` by their interfaces; secrets only with `keys`.
+pub(super) fn write(text: &mut Buffer, states: &[(InterfaceName, DeviceState)], keys: bool) -> fmt::Result {
+    let devices: BTreeMap<_, _> = states.iter().map(|(name, state)| (name.as_str(), device(state, keys))).collect();
+    write_object(text, &devices)
+}
+
+/// Writes any object, over several lines.
+pub(super) fn write_object(text: &mut Buffer, object: &impl Serialize) -> fmt::Result {
+    let mut json = serde_json::to_vec_pretty(object).map_err(|_| fmt::Error)?;
+    text.extend(&json);
+    text.extend(b"\n");
+    zeroize::Zeroize::zeroize(&mut json);
+    Ok(())
+}
+
+fn device(state: &DeviceState, keys: bool) -> Device {
+    Device {
+        private_key: secret(&state.private_key, keys),
+        public_key: own_public_key(state),
+        listen_port: state.listen_port.into(),
+        fwmark: state.fwmark.into(),
+        peers: state.peers.iter().map(|state| (state.public_key.to_string(), peer(state, keys))).collect(),
+    }
+}
+
+fn peer(state: &PeerState, keys: bool) -> Peer {
+    Peer {
+        preshared_key: secret(&state.preshared_key, keys),
+        endpoint: state.endpoint.as_ref().map(endpoint),
+        latest_handshake: state.last_handshake.as_secs(),
+        transfer_rx: state.rx_bytes,
+        transfer_tx: state.tx_bytes,
+        persistent_keepalive: state.persistent_keepalive.into(),
+        allowed_ips: state.allowed_ips.iter().map(|(addr, cidr)| format!("{addr}/{cidr}")).collect(),
+    }
+}
+
+fn secret(key: &Option<SecretKey>, keys: bool) -> Option<String> {
+    key.as_ref().filter(|_| keys).map(|key| key.to_base64().to_string())
+}

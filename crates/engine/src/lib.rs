@@ -15,6 +15,7 @@ pub mod backend;
 pub mod config;
 pub mod counters;
 pub mod inbound;
+mod link;
 pub mod outbound;
 pub mod shared;
 pub mod slow_path;

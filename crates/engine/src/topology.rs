@@ -18,16 +18,15 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use linerate_netio::clock::Timer;
-use linerate_netio::link::{self, Change, Monitor};
 use linerate_netio::wait::{self, Event};
 use linerate_netio::{tun, udp};
-use linerate_protocol::Prefix;
 
 use crate::backend::{Backend, Kernel, Sockets};
 use crate::config::{Refusal, State, Update};
 use crate::inbound::Inbound;
+use crate::link::Link;
 use crate::outbound::{Outbound, Step};
-use crate::shared::{RouteMtu, Shared};
+use crate::shared::Shared;
 use crate::slow_path::SlowPath;
 
 /// Bytes that a datagram has around its inner packet, IPv6 and UDP headers included.
@@ -35,10 +34,6 @@ const ENCAPSULATION: u32 = 80;
 
 /// What the MTU is set to at start: Ethernet's, less the encapsulation (kernel: device.c).
 pub const MTU_DEFAULT: u32 = 1500 - ENCAPSULATION;
-
-/// Packets that wait in the device while the engine is busy with a batch; the kernel's 500 are
-/// fewer than one burst of small datagrams.
-const QUEUE_LEN: u32 = 1000;
 
 /// What a thread rests for when the kernel has no memory to let it wait.
 const WAIT_FAILED_PAUSE: Duration = Duration::from_millis(100);
@@ -141,28 +136,18 @@ impl Engine {
     /// # Errors
     /// When the interface cannot be prepared or the system has nothing left to give.
     pub fn start(tun: tun::Device, options: &Options) -> Result<Self, Failure> {
-        let ifindex = tun.ifindex();
-        let prepare = |error| Failure::Interface { name: tun.name().unwrap_or_default(), error };
-        if let Some(mtu) = options.mtu {
-            link::set_mtu(ifindex, mtu).map_err(prepare)?;
-        }
-        if let Err(error) = link::set_tx_queue_len(ifindex, QUEUE_LEN) {
-            tracing::debug!("the queue length stays as it is: {error}");
-        }
-        // Before the state is read, so that no change falls between the two.
-        let monitor = Monitor::new()?;
-        let mtu = link::mtu(ifindex).map_err(prepare)?;
-        let up = link::is_up(ifindex).map_err(prepare)?;
-        let shared = Arc::new(Shared::new(Kernel::new(tun), mtu)?);
+        let name = tun.name().unwrap_or_default();
+        let link = Link::new(&tun, options.mtu).map_err(|error| Failure::Interface { name, error })?;
+        let shared = Arc::new(Shared::new(Kernel::new(tun), MTU_DEFAULT)?);
         let life = Arc::new(Life { over: AtomicBool::new(false), out: Event::new()?, ended: Event::new()? });
         let (commands, orders) = mpsc::channel();
         let keeper = Keeper {
             slow: SlowPath::new(shared.clone()),
             shared: shared.clone(),
             life: life.clone(),
-            monitor,
+            link,
+            segmented_for: None,
             timer: Timer::new()?,
-            ifindex,
             orders,
         };
         let mut threads = vec![
@@ -170,7 +155,7 @@ impl Engine {
             spawn("in4", &life, &shared, |shared, life| serve_socket(shared, life, Family::V4))?,
             spawn("in6", &life, &shared, |shared, life| serve_socket(shared, life, Family::V6))?,
         ];
-        threads.push(thread::Builder::new().name("slow".into()).spawn(move || keeper.keep(up, mtu))?);
+        threads.push(thread::Builder::new().name("slow".into()).spawn(move || keeper.keep())?);
         Ok(Self { handle: Handle { shared, commands }, life, threads })
     }
 
@@ -314,16 +299,16 @@ struct Keeper {
     slow: SlowPath<Kernel>,
     shared: Arc<Shared<Kernel>>,
     life: Arc<Life>,
-    monitor: Monitor,
+    link: Link,
+    /// The MTU that super-packets were limited for.
+    segmented_for: Option<u32>,
     timer: Timer,
-    ifindex: u32,
     orders: mpsc::Receiver<Command>,
 }
 
 impl Keeper {
-    fn keep(mut self, up: bool, mtu: u32) {
-        self.set_mtu(mtu);
-        self.set_up(up);
+    fn keep(mut self) {
+        self.read_link();
         let mut woken = false;
         while !self.life.is_over() {
             let found = self.slow.look() | self.obey() | self.observe();
@@ -336,7 +321,8 @@ impl Keeper {
             if let Err(error) = self.timer.set(self.slow.deadline().map(|deadline| deadline.0)) {
                 tracing::error!("timers stand still: {error}");
             }
-            wait(&[self.shared.notices.event().as_fd(), self.timer.as_fd(), self.monitor.as_fd()]);
+            let [here, there] = self.link.descriptors();
+            wait(&[self.shared.notices.event().as_fd(), self.timer.as_fd(), here, there]);
             self.timer.drain();
             woken = true;
         }
@@ -357,77 +343,37 @@ impl Keeper {
     }
 
     fn observe(&mut self) -> bool {
-        let (mut observed, mut routing) = (false, false);
-        while let Some(change) = self.monitor.next() {
-            observed = true;
-            match change {
-                Change::Link { ifindex, up, mtu, .. } if ifindex == self.ifindex => {
-                    if mtu != self.shared.mtu.link() {
-                        self.set_mtu(mtu);
-                    }
-                    self.set_up(up);
-                }
-                // Not deleted if it has a name still: then it has moved to another namespace.
-                Change::LinkGone { ifindex }
-                    if ifindex == self.ifindex && self.shared.backend.tun().name().is_err() =>
-                {
-                    tracing::info!("the interface was deleted");
-                    end(&self.life, &self.shared);
-                }
-                Change::Link { .. } | Change::LinkGone { .. } | Change::Routing => routing = true,
-                Change::Lost => {
-                    routing = true;
-                    self.resynchronise();
-                }
-            }
+        let Some(news) = self.link.news(self.shared.backend.tun()) else { return false };
+        if news.gone {
+            tracing::info!("the interface was deleted");
+            end(&self.life, &self.shared);
+            return true;
         }
-        if routing {
+        if news.routing {
             self.slow.routing_changed();
-            self.read_route_mtus();
         }
-        observed
+        if news.link {
+            self.read_link();
+        }
+        true
     }
 
-    /// Reads what the lost messages would have said.
-    fn resynchronise(&mut self) {
-        match (link::is_up(self.ifindex), link::mtu(self.ifindex)) {
-            (Ok(up), Ok(mtu)) => {
-                self.set_mtu(mtu);
-                self.set_up(up);
-            }
-            _ => end(&self.life, &self.shared),
+    fn read_link(&mut self) {
+        let (up, mtu) = match self.link.state() {
+            Ok(state) => state,
+            // Deleted: the news of that is on its way.
+            Err(error) => return tracing::debug!("the link cannot be read: {error}"),
+        };
+        self.slow.set_mtu(mtu, self.link.route_mtus());
+        if self.segmented_for.replace(mtu) != Some(mtu) {
+            // One super-packet of full segments is then one train; with more it would take two.
+            let datagram = mtu as usize + crate::outbound::OVERHEAD;
+            self.link.set_segments((udp::TRAIN_MAX / datagram).clamp(1, udp::SEGMENTS_MAX));
         }
-    }
-
-    fn set_up(&mut self, up: bool) {
         if !up {
-            return self.slow.down();
-        }
-        if let Err(refusal) = self.slow.up() {
+            self.slow.down();
+        } else if let Err(refusal) = self.slow.up() {
             tracing::error!("{refusal}");
         }
     }
-
-    fn set_mtu(&mut self, mtu: u32) {
-        self.slow.set_mtu(mtu, route_mtus(self.ifindex));
-        let datagram = mtu as usize + crate::outbound::OVERHEAD;
-        let segments = (udp::TRAIN_MAX / datagram.max(1)).clamp(1, udp::SEGMENTS_MAX);
-        // One super-packet of full segments is then one train; with more it would take two.
-        if let Err(error) = link::set_gso_max_segments(self.ifindex, segments as u32) {
-            tracing::debug!("super-packets keep their size: {error}");
-        }
-    }
-
-    fn read_route_mtus(&mut self) {
-        self.slow.set_mtu(self.shared.mtu.link(), route_mtus(self.ifindex));
-    }
-}
-
-fn route_mtus(ifindex: u32) -> Vec<RouteMtu> {
-    let routes = link::route_mtus(ifindex).unwrap_or_else(|error| {
-        tracing::debug!("the routes' MTUs are not known: {error}");
-        Vec::new()
-    });
-    let known = |(addr, cidr, mtu)| Some(RouteMtu { prefix: Prefix::new(addr, cidr)?, mtu });
-    routes.into_iter().filter_map(known).collect()
 }

@@ -3,22 +3,23 @@
 //! Whatever the project asks of the operating system on the data path and around it is asked
 //! here: [`tun`] and [`udp`] move packets, [`link`] reads and changes interfaces and watches the
 //! routing, [`wait`] sleeps until something is there, [`clock`] and [`random`] feed the protocol,
-//! [`file_watch`] and [`process`] serve the daemon, [`memory`] stands in for all of it in tests.
+//! [`network`] follows a device to another namespace, [`process`] serves the daemon, [`memory`]
+//! stands in for all of it in tests.
 //!
-//! Nothing here knows WireGuard, starts a thread, or logs. Receiving, sending, reading and writing
+//! Nothing here knows WireGuard, keeps a thread, or logs. Receiving, sending, reading and writing
 //! packets never allocate and never block. Raw system calls live in the private module `sys`
 //! alone, each behind a safe function. Neighbours: `engine` moves packets through these doors,
 //! `cli` opens them.
 #![deny(unsafe_code)]
 
 pub mod clock;
-pub mod file_watch;
 pub mod link;
 pub mod memory;
 #[cfg(test)]
 #[path = "../tests/namespace/mod.rs"]
 mod namespace;
 mod netlink;
+pub mod network;
 pub mod process;
 pub mod random;
 #[allow(unsafe_code)]

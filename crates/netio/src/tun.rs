@@ -10,6 +10,7 @@ use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::link;
+use crate::network::Network;
 use crate::sys::interface::{NAME_MAX, PATH, TunFile};
 
 /// The length in bytes of the virtio header before each packet.
@@ -88,6 +89,15 @@ impl Device {
     /// EBADFD once the interface was deleted.
     pub fn name(&self) -> io::Result<String> {
         Ok(self.file.interface()?.0)
+    }
+
+    /// The network namespace that the interface is in, which need not be the one it was made in.
+    ///
+    /// # Errors
+    ///
+    /// EBADFD when it is gone; EINVAL before Linux 5.6; EPERM without CAP_NET_ADMIN there.
+    pub fn network(&self) -> io::Result<Network> {
+        Ok(Network::new(self.file.namespace()?))
     }
 
     /// The interface's index, which stays for as long as it lives, renamed or not.

@@ -6,7 +6,7 @@
 use std::ffi::CStr;
 use std::io;
 use std::mem::size_of;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use rustix::fs::{FileType, Mode, OFlags, fstat, major, minor, open};
 
@@ -24,6 +24,9 @@ const DEVICE: (u32, u32) = (10, 200);
 
 /// The most bytes of an interface's name, without the zero at its end.
 pub(crate) const NAME_MAX: usize = libc::IFNAMSIZ - 1;
+
+/// TUNGETDEVNETNS, `_IO('T', 227)`, since Linux 5.6 (linux/if_tun.h).
+const GET_NAMESPACE: libc::c_ulong = 0x54e3;
 
 /// An open file of the TUN driver.
 pub(crate) struct TunFile(OwnedFd);
@@ -89,6 +92,14 @@ impl TunFile {
         // SAFETY: TUNSETVNETHDRSZ on the TUN driver reads one int, which lives past the call.
         checked(unsafe { libc::ioctl(self.0.as_raw_fd(), libc::TUNSETVNETHDRSZ as _, &raw const len) })?;
         Ok(())
+    }
+
+    /// TUNGETDEVNETNS: the network namespace that the interface is in.
+    pub(crate) fn namespace(&self) -> io::Result<OwnedFd> {
+        // SAFETY: TUNGETDEVNETNS on the TUN driver takes no argument.
+        let fd = checked(unsafe { libc::ioctl(self.0.as_raw_fd(), GET_NAMESPACE as _) })?;
+        // SAFETY: the kernel has just made this descriptor for us, and nobody else knows of it.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 
     fn request(&self, number: libc::c_ulong, request: &mut InterfaceRequest) -> io::Result<()> {

@@ -1,0 +1,150 @@
+//! The TUN device's link: where it is, whether it is up, its MTU, the routes over it.
+//!
+//! The device may be moved to another network namespace, as into a container, while the sockets
+//! stay where they are; then two monitors listen, one for the link there and one for the routes
+//! that outer datagrams take here. Asks the kernel; decides nothing. Neighbour: [`crate::topology`].
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use linerate_netio::link::{self, Change, Monitor};
+use linerate_netio::network::Network;
+use linerate_netio::tun;
+use linerate_protocol::Prefix;
+
+use crate::shared::RouteMtu;
+
+/// Packets that wait in the device while the engine is busy with a batch; the kernel's 500 are
+/// fewer than one burst of small datagrams.
+const QUEUE_LEN: u32 = 1000;
+
+/// The link of one device.
+pub struct Link {
+    ifindex: u32,
+    here: Monitor,
+    away: Option<Away>,
+}
+
+/// Another namespace that the device is in.
+struct Away {
+    network: Network,
+    monitor: Monitor,
+}
+
+/// What has changed since it was read last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct News {
+    /// The link, or a route over it.
+    pub link: bool,
+    /// A route or an address here.
+    pub routing: bool,
+    /// The device was deleted.
+    pub gone: bool,
+}
+
+impl Link {
+    /// Begins to listen, and prepares the device.
+    ///
+    /// # Errors
+    /// When there is no netlink, or the MTU may not be set.
+    pub fn new(tun: &tun::Device, mtu: Option<u32>) -> io::Result<Self> {
+        let link = Self { ifindex: tun.ifindex(), here: Monitor::new()?, away: None };
+        if let Some(mtu) = mtu {
+            link::set_mtu(link.ifindex, mtu)?;
+        }
+        if let Err(error) = link::set_tx_queue_len(link.ifindex, QUEUE_LEN) {
+            tracing::debug!("the queue length stays as it is: {error}");
+        }
+        Ok(link)
+    }
+
+    /// What to wait for: readable when there may be news. The second is the first again while the
+    /// device is here.
+    pub fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
+        let there = self.away.as_ref().map_or(&self.here, |away| &away.monitor);
+        [self.here.as_fd(), there.as_fd()]
+    }
+
+    /// Reads what has changed; none if nothing has.
+    pub fn news(&mut self, tun: &tun::Device) -> Option<News> {
+        let (mut news, mut left) = (None, false);
+        let ifindex = self.ifindex;
+        let is_away = self.away.is_some();
+        while let Some(change) = self.here.next() {
+            let news = news.get_or_insert_with(News::default);
+            match change {
+                Change::Link { ifindex: at, .. } if !is_away && at == ifindex => news.link = true,
+                Change::LinkGone { ifindex: at } if !is_away && at == ifindex => left = true,
+                Change::Link { .. } | Change::LinkGone { .. } => news.routing = true,
+                // A route may be one over the device or one of the outer datagrams.
+                Change::Routing | Change::Lost => (news.link, news.routing) = (true, true),
+            }
+        }
+        while let Some(change) = self.away.as_mut().and_then(|away| away.monitor.next()) {
+            let news = news.get_or_insert_with(News::default);
+            match change {
+                Change::LinkGone { ifindex: at } if at == ifindex => left = true,
+                Change::Link { ifindex: at, .. } if at != ifindex => {}
+                _ => news.link = true,
+            }
+        }
+        if left {
+            let news = news.get_or_insert_with(News::default);
+            news.gone = !self.follow(tun);
+            news.link = true;
+        }
+        news
+    }
+
+    /// Whether the link is up, and its MTU.
+    ///
+    /// # Errors
+    /// ENODEV when it is gone.
+    pub fn state(&self) -> io::Result<(bool, u32)> {
+        self.there(|ifindex| Ok((link::is_up(ifindex)?, link::mtu(ifindex)?)))
+    }
+
+    /// The routes over the link that carry an MTU of their own.
+    pub fn route_mtus(&self) -> Vec<RouteMtu> {
+        let routes = self.there(link::route_mtus).unwrap_or_else(|error| {
+            tracing::debug!("the routes' MTUs are not known: {error}");
+            Vec::new()
+        });
+        let known = |(addr, cidr, mtu)| Some(RouteMtu { prefix: Prefix::new(addr, cidr)?, mtu });
+        routes.into_iter().filter_map(known).collect()
+    }
+
+    /// Limits the segments of super-packets, so that each is one train.
+    pub fn set_segments(&self, segments: usize) {
+        let set = |ifindex| link::set_gso_max_segments(ifindex, segments as u32);
+        if let Err(error) = self.there(set) {
+            tracing::debug!("super-packets keep their size: {error}");
+        }
+    }
+
+    /// Finds out where the device has gone; false if it exists no more.
+    fn follow(&mut self, tun: &tun::Device) -> bool {
+        let Ok(name) = tun.name() else { return false };
+        match arrive(tun, &name) {
+            Ok((ifindex, away)) => {
+                tracing::info!("{name} has moved to another network namespace; its sockets stay in this one");
+                (self.ifindex, self.away) = (ifindex, Some(away));
+            }
+            Err(error) => tracing::error!("{name} has moved where it cannot be followed: {error}"),
+        }
+        true
+    }
+
+    fn there<T: Send>(&self, ask: impl FnOnce(u32) -> io::Result<T> + Send) -> io::Result<T> {
+        match &self.away {
+            None => ask(self.ifindex),
+            Some(away) => away.network.inside(|| ask(self.ifindex)),
+        }
+    }
+}
+
+fn arrive(tun: &tun::Device, name: &str) -> io::Result<(u32, Away)> {
+    let network = tun.network()?;
+    let (monitor, ifindex) = network.inside(|| Ok((Monitor::new()?, link::index_of(name)?)))?;
+    Ok((ifindex, Away { network, monitor }))
+}

@@ -1,0 +1,34 @@
+//! A network namespace that is not this thread's own: the one that a TUN device has moved to, while
+//! the outer sockets stay where they were opened.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::thread;
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+/// A network namespace, held open.
+pub struct Network(OwnedFd);
+
+impl Network {
+    pub(crate) fn new(fd: OwnedFd) -> Self {
+        Self(fd)
+    }
+
+    /// Does `work` inside the namespace, on a thread that ends with it. What it opens stays in the
+    /// namespace and works from outside.
+    ///
+    /// # Errors
+    ///
+    /// EPERM without CAP_SYS_ADMIN; those of `work`.
+    pub fn inside<T: Send>(&self, work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+        let enter = || move_into_link_name_space(self.0.as_fd(), Some(LinkNameSpaceType::Network));
+        thread::scope(|scope| {
+            let visitor = thread::Builder::new().name("visit".into()).spawn_scoped(scope, || {
+                enter()?;
+                work()
+            })?;
+            visitor.join().map_err(|_| io::Error::other("the visitor of a namespace panicked"))?
+        })
+    }
+}

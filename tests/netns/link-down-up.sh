@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# A tunnel whose link goes down forgets its sessions and is silent; up again, it works at once.
+source "$(dirname "$0")/lib.sh"
+
+two_hosts
+tunnel v4
+pings h1 10.9.0.2
+link_down h1 wg1
+count h1 out silent udp sport 50001
+no_ping h2 10.9.0.1
+expect "datagrams from h1 while it is down" 0 "$(counted h1 silent)"
+expect "listening port while it is down" 50001 "$(on h1 wg show wg1 listen-port)"
+alive wg1 || fail "the daemon ended"
+
+link_up h1 wg1
+address h1 wg1 fd09::1/64 # the kernel drops IPv6 addresses with the link
+pings h1 10.9.0.2 -W 2
+pings h1 fd09::2
+
+# Many times in a row, with traffic.
+(on h2 ping -n -q -i 0.01 -w 3 10.9.0.1 || true) &
+for _ in {1..20}; do
+  ip -n h1 link set wg1 down
+  ip -n h1 link set wg1 up
+done
+wait $!
+# h1 lost its session, so it is h1 who can make a new one at once; h2 would notice after 15 seconds.
+wait_for 10 "the tunnel to work again" on h1 ping -n -q -c 1 -W 1 10.9.0.2
+pings h2 10.9.0.1
+
+# Up with a persistent keepalive: the peer hears of it without any other traffic.
+link_down h1 wg1
+on h1 wg set wg1 peer "$(public h2)" persistent-keepalive 10
+count h1 out spoke udp sport 50001
+ip -n h1 link set wg1 up
+spoken() { (($(counted h1 spoke) > 0)); }
+wait_for 3 "a datagram when the link comes up" spoken

@@ -23,8 +23,8 @@ tunnel none
 
 for family in v4 v6; do
   case $family in
-    v4) ip=ip first=192.0.2.1 second=192.0.2.11 third=198.51.100.1 via=198.51.100.254 prefix=24 any=0.0.0.0/0 b='' e='' peer=203.0.113.2 ;;
-    v6) ip=ip6 first=2001:db8::1 second=2001:db8::11 third=2001:db8:3::1 via=2001:db8:3::fe prefix=64 any=::/0 b='[' e=']' peer='[2001:db8:2::2]' ;;
+    v4) ip=ip first=192.0.2.1 second=192.0.2.11 third=198.51.100.1 via=198.51.100.254 prefix=24 there=203.0.113.0/24 b='' e='' peer=203.0.113.2 ;;
+    v6) ip=ip6 first=2001:db8::1 second=2001:db8::11 third=2001:db8:3::1 via=2001:db8:3::fe prefix=64 there=2001:db8:2::/64 b='[' e=']' peer='[2001:db8:2::2]' ;;
   esac
   say "$family: h2 writes to the second address of h1, and is answered from there"
   # Fresh daemons for each family, so that only the source address is in question.
@@ -48,12 +48,12 @@ for family in v4 v6; do
   say "$family: the way to h2 moves to another device of h1"
   on h2 wg set wg2 peer "$(public h1)" endpoint "$b$first$e:50001"
   pings h2 10.9.0.1
-  ip -n h1 route add $any via $via dev f1 metric 1
+  ip -n h1 route add $there via $via dev f1
   wait_for 10 "the tunnel to work over the other device" on h1 ping -n -q -c 1 -W 1 10.9.0.2
   pings h1 10.9.0.2
   # IPv4: an address of a device that is no longer on the way is given up. IPv6: it may be kept (the kernel's
   # module does), so only that it works is asked for.
   [[ $family == v6 ]] || expect "endpoint of h1 on h2" "$third:50001" "$(endpoint h2 wg2)"
-  ip -n h1 route del $any via $via dev f1 metric 1
+  ip -n h1 route del $there via $via dev f1
   wait_for 10 "the tunnel to work over the first device again" on h1 ping -n -q -c 1 -W 1 10.9.0.2
 done

@@ -44,9 +44,9 @@ pub trait Backend: Send + Sync + 'static {
     /// Fills `bytes` with unpredictable ones.
     fn fill(&self, bytes: &mut [u8]);
 
-    /// Whether a datagram to `to` may still leave from the address `from`: the address is the
-    /// host's own and the route to `to` has not moved to a link that does not carry it.
-    fn source_holds(&self, to: IpAddr, from: IpAddr, mark: u32) -> bool;
+    /// Whether a datagram to `to` may still leave from the address that the peer wrote to: the
+    /// address is the host's own, and the route to `to` leads out where the peer's packet came in.
+    fn source_holds(&self, to: IpAddr, from: udp::Local, mark: u32) -> bool;
 }
 
 /// The kernel of this host.
@@ -92,19 +92,12 @@ impl Backend for Kernel {
     }
 
     /// As the kernel module does: an IPv4 source is dropped when it is no longer ours or when
-    /// the route without it leaves by another link than the route with it; an IPv6 source only
-    /// when it is no longer ours (socket.c, send4 and send6).
-    fn source_holds(&self, to: IpAddr, from: IpAddr, mark: u32) -> bool {
-        match (link::holds_address(from), to) {
-            (Ok(false), _) => false,
-            (_, IpAddr::V6(_)) => true,
-            (_, IpAddr::V4(_)) => {
-                let unbound = IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED);
-                match (link::egress(to, from, mark), link::egress(to, unbound, mark)) {
-                    (Ok(with), Ok(without)) => with == without,
-                    _ => false,
-                }
-            }
+    /// its route uses another interface; an IPv6 source only when it is no longer ours (socket.c,
+    /// send4 and send6).
+    fn source_holds(&self, to: IpAddr, from: udp::Local, mark: u32) -> bool {
+        match to {
+            IpAddr::V4(_) => link::egress(to, from.addr, mark).is_ok_and(|ifindex| ifindex == from.ifindex),
+            IpAddr::V6(_) => link::holds_address(from.addr).unwrap_or(false),
         }
     }
 }

@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
+use linerate_netio::udp::Local;
 use linerate_netio::wait::Event;
 use linerate_protocol::Session;
 use linerate_protocol::Wake;
@@ -82,8 +83,8 @@ impl<B: Backend> Shared<B> {
 pub struct Stranger {
     /// Who sent it.
     pub source: SocketAddr,
-    /// The address of ours that it came to.
-    pub local: Option<IpAddr>,
+    /// Where it came to.
+    pub local: Option<Local>,
     len: u8,
     bytes: [u8; INITIATION_LEN],
 }
@@ -153,7 +154,7 @@ impl Notices {
     }
 
     /// Queues a handshake message, whose length `classify` has checked.
-    pub fn push_stranger(&self, message: &[u8], source: SocketAddr, local: Option<IpAddr>, counters: &Counters) {
+    pub fn push_stranger(&self, message: &[u8], source: SocketAddr, local: Option<Local>, counters: &Counters) {
         let mut stranger = Stranger { source, local, len: message.len() as u8, bytes: [0; INITIATION_LEN] };
         stranger.bytes[..message.len()].copy_from_slice(message);
         let mut backlog = lock(&self.backlog);

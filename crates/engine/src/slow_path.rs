@@ -345,7 +345,7 @@ impl<B: Backend> Hands<B> {
     }
 
     fn origin(&self) -> Option<(SocketAddr, Option<IpAddr>)> {
-        self.origin.as_ref().map(|stranger| (stranger.source, stranger.local))
+        self.origin.as_ref().map(|stranger| (stranger.source, stranger.local.map(|local| local.addr)))
     }
 }
 

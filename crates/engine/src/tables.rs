@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 use arc_swap::{ArcSwapOption, Guard};
+use linerate_netio::udp::Local;
 use linerate_protocol::Activity;
 use linerate_protocol::AllowedIps;
 use linerate_protocol::PublicKey;
@@ -28,8 +29,8 @@ const WHOLE_FOR: u64 = 60_000_000_000;
 pub struct Endpoint {
     /// The peer's address and port.
     pub addr: SocketAddr,
-    /// The address of ours that the peer last sent to, which answers leave from.
-    source: Option<IpAddr>,
+    /// Where the peer's last packet came to: answers leave from that address.
+    source: Option<Local>,
     source_gone: AtomicBool,
     /// The routing epoch in which `source` was last known to be good.
     source_checked: AtomicU64,
@@ -38,7 +39,7 @@ pub struct Endpoint {
 
 impl Endpoint {
     /// An endpoint that a user or a packet gave; `source` where the packet came to.
-    pub fn new(addr: SocketAddr, source: Option<IpAddr>, routing_epoch: u64) -> Self {
+    pub fn new(addr: SocketAddr, source: Option<Local>, routing_epoch: u64) -> Self {
         Self {
             addr,
             source,
@@ -50,7 +51,7 @@ impl Endpoint {
 
     /// The source address to send from. After routes or addresses changed, `holds` is asked
     /// once whether it is still good.
-    pub fn source(&self, routing_epoch: u64, holds: impl FnOnce(IpAddr) -> bool) -> Option<IpAddr> {
+    pub fn source(&self, routing_epoch: u64, holds: impl FnOnce(Local) -> bool) -> Option<IpAddr> {
         let source = self.source?;
         if self.source_gone.load(Ordering::Relaxed) {
             return None;
@@ -59,7 +60,7 @@ impl Endpoint {
             self.forget_source();
             return None;
         }
-        Some(source)
+        Some(source.addr)
     }
 
     /// Leaves the choice of the source address to the kernel until the peer is heard again.
@@ -77,7 +78,7 @@ impl Endpoint {
         self.whole_until.store(now.0 + WHOLE_FOR, Ordering::Relaxed);
     }
 
-    fn is(&self, addr: SocketAddr, source: Option<IpAddr>) -> bool {
+    fn is(&self, addr: SocketAddr, source: Option<Local>) -> bool {
         self.addr == addr && self.source == source && !self.source_gone.load(Ordering::Relaxed)
     }
 }
@@ -140,7 +141,7 @@ impl Peer {
 
     /// An authentic packet came from `addr` to our address `source`: that is where it is
     /// (paper section 2.1). Allocates only when that is news.
-    pub fn heard_from(&self, addr: SocketAddr, source: Option<IpAddr>, routing_epoch: u64) {
+    pub fn heard_from(&self, addr: SocketAddr, source: Option<Local>, routing_epoch: u64) {
         let known = self.endpoint.load();
         if known.as_ref().is_none_or(|endpoint| !endpoint.is(addr, source)) {
             self.endpoint.store(Some(Arc::new(Endpoint::new(addr, source, routing_epoch))));
@@ -298,11 +299,11 @@ mod tests {
 
     #[test]
     fn a_source_is_asked_about_once_for_each_change_of_routing() {
-        let source = "192.0.2.1".parse().unwrap();
+        let source = Local { addr: "192.0.2.1".parse().unwrap(), ifindex: 3 };
         let endpoint = Endpoint::new(addr("192.0.2.2:1"), Some(source), 1);
-        assert_eq!(endpoint.source(1, |_| panic!("nothing changed")), Some(source));
-        assert_eq!(endpoint.source(2, |_| true), Some(source));
-        assert_eq!(endpoint.source(2, |_| panic!("asked already")), Some(source));
+        assert_eq!(endpoint.source(1, |_| panic!("nothing changed")), Some(source.addr));
+        assert_eq!(endpoint.source(2, |local| local.ifindex == 3), Some(source.addr));
+        assert_eq!(endpoint.source(2, |_| panic!("asked already")), Some(source.addr));
         assert_eq!(endpoint.source(3, |_| false), None);
         assert_eq!(endpoint.source(3, |_| panic!("it is gone")), None);
     }

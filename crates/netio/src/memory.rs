@@ -11,7 +11,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::tun::{HEADER, Offloads, Tun};
-use crate::udp::{Received, SEGMENTS_MAX, Socket, TRAIN_MAX, Transmit};
+use crate::udp::{Local, Received, SEGMENTS_MAX, Socket, TRAIN_MAX, Transmit};
 
 /// A TUN device whose other side is the test. Every packet stands behind its virtio header.
 pub struct MemoryTun {
@@ -261,7 +261,7 @@ impl Socket for MemorySocket {
         let mut count = 0;
         for (part, meta) in buf.chunks_exact_mut(stride).zip(meta) {
             let Some(received) = merge(inbox, part) else { break };
-            *meta = Received { local: Some(local), ..received };
+            *meta = Received { local: Some(Local { addr: local, ifindex: 1 }), ..received };
             count += 1;
         }
         if count == 0 { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(count) }
@@ -364,7 +364,7 @@ mod tests {
         assert_eq!((meta[0].len, meta[0].segment), (35, 10));
         assert_eq!((meta[1].len, meta[1].segment), (5, 5));
         assert_eq!(meta[0].source, left.address());
-        assert_eq!(meta[0].local, Some(right.address().ip()));
+        assert_eq!(meta[0].local.map(|local| local.addr), Some(right.address().ip()));
         assert_eq!(buf[..35], [1; 35]);
         assert_eq!(buf[100..105], [2; 5]);
     }

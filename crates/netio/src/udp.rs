@@ -56,6 +56,15 @@ pub trait Socket: Send + Sync {
     fn wait_for_room(&self);
 }
 
+/// Where a datagram came to: what a reply should leave from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Local {
+    /// Our address.
+    pub addr: IpAddr,
+    /// The index of the interface that it came in by.
+    pub ifindex: u32,
+}
+
 /// What was received: one datagram, or several of one flow in one message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received {
@@ -67,8 +76,8 @@ pub struct Received {
     pub segment: usize,
     /// Who sent it.
     pub source: SocketAddr,
-    /// Which of our addresses it was sent to.
-    pub local: Option<IpAddr>,
+    /// Which of our addresses it was sent to, and where it came in.
+    pub local: Option<Local>,
     /// The TOS (IPv4) or traffic class (IPv6) octet: DSCP and, in the low two bits, ECN.
     pub tos: u8,
 }

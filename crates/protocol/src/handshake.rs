@@ -61,7 +61,10 @@ impl Device {
     pub fn confirmed(&mut self, now: Now, session: &Arc<Session>, fx: &mut dyn Effects) {
         let id = session.peer;
         let Some(peer) = self.get_mut(id) else { return };
-        let Some(evicted) = peer.keyring.confirm(session) else { return };
+        let Some(evicted) = peer.keyring.confirm(session) else {
+            // A newer one has taken its place. The data path may have begun to seal with the old.
+            return self.publish_current(now.boot, id, fx);
+        };
         // Our own initiation may have crossed the peer's. Its response is still welcome, because
         // the peer has made a session of it; but it is not repeated.
         peer.attempt = match peer.attempt {

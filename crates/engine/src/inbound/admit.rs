@@ -9,9 +9,6 @@ use crate::backend::Backend;
 use crate::shared::Shared;
 use crate::tables::Receiver;
 
-/// Congestion experienced: both ECN bits of the outer header (RFC 3168).
-pub const CE: u8 = 0b11;
-
 /// What an authentic data message carried.
 pub struct Inner<'a> {
     /// The inner packet and its padding.

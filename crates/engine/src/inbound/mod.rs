@@ -16,6 +16,7 @@ use std::io;
 use std::sync::Arc;
 
 use linerate_aead::Slot;
+use linerate_packet::ip;
 use linerate_protocol::Boottime;
 
 use crate::backend::Backend;
@@ -96,7 +97,7 @@ impl<B: Backend> Inbound<B> {
             if slot.len == 0 {
                 continue;
             }
-            let congested = self.arrivals.meta(message).tos & admit::CE == admit::CE;
+            let congested = self.arrivals.meta(message).tos & ip::CE == ip::CE;
             let plaintext = &mut self.arrivals.bytes_mut()[slot.offset..][..slot.len];
             let inner = Inner { plaintext, congested };
             match admit::admit(&self.shared, receiver, inner) {

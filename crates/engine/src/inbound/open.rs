@@ -64,6 +64,9 @@ impl Run {
         let Receiver { session, peer, .. } = receiver;
         peer.count_rx(self.slots.iter().map(|slot| slot.len + DATA_HEADER + TAG_LEN).sum());
         if session.confirm() {
+            // At once, so that the answer to this very packet is sealed with keys that its sender
+            // has; the slow path, which may know better by now, has the last word.
+            peer.set_sending(Some(session.clone()));
             shared.notices.confirm(session);
         }
         let data = self.slots.iter().any(|slot| slot.len > 0);

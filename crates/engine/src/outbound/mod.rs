@@ -131,7 +131,11 @@ impl<B: Backend> Sender<B> {
         }
         drop(staged);
         self.shared.counters.discard_many(Discard::StagedOverflow, dropped as u64);
-        self.shared.wake(peer, peer.activity.want_handshake(now));
+        // A session may have come while we staged, and the slow path may have sent what was staged
+        // before. It sets the session before it looks, we stage before we look: one of us sees.
+        if !self.send_staged(peer, now) {
+            self.shared.wake(peer, peer.activity.want_handshake(now));
+        }
     }
 
     fn push_staged(&mut self, peer: &Arc<Peer>, session: &Arc<Session>, now: Boottime) -> bool {

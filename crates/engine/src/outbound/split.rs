@@ -2,8 +2,10 @@
 
 use linerate_packet::Malformed;
 use linerate_packet::gso;
-use linerate_packet::ip::Ip;
+use linerate_packet::ip::{self, Ip};
 use linerate_packet::virtio;
+
+const ECT_0: u8 = 0b10;
 
 /// A packet or super-packet, and how its segments are padded.
 pub struct Split<'a> {
@@ -34,9 +36,11 @@ impl<'a> Split<'a> {
         padded(self.len(i), self.mtu)
     }
 
-    /// The ECN bits of every one of them, which their outer headers carry (RFC 6040, normal mode).
+    /// The ECN bits of their outer headers: the inner ones, but ECT(0) for a packet that is marked
+    /// already, so that a mark that comes out of the tunnel was made in it or before it (RFC 3168
+    /// section 9.1.1, full functionality; kernel: INET_ECN_encapsulate).
     pub fn ecn(&self) -> u8 {
-        self.ecn
+        if self.ecn == ip::CE { ECT_0 } else { self.ecn }
     }
 
     /// Writes packet `i` and zeroes behind it.

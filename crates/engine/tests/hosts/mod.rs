@@ -14,6 +14,7 @@ use linerate_engine::outbound::{Outbound, Step};
 use linerate_engine::shared::Shared;
 use linerate_engine::slow_path::SlowPath;
 use linerate_netio::memory::{MemoryNet, MemorySocket, MemoryTun};
+use linerate_netio::udp::Local;
 use linerate_packet::virtio;
 use linerate_protocol::{Boottime, Now, Prefix, PublicKey, StaticSecret};
 
@@ -87,8 +88,8 @@ impl Backend for Memory {
         }
     }
 
-    fn source_holds(&self, _: IpAddr, from: IpAddr, _: u32) -> bool {
-        from == self.address
+    fn source_holds(&self, _: IpAddr, from: Local, _: u32) -> bool {
+        from.addr == self.address
     }
 }
 

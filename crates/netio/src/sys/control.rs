@@ -7,7 +7,7 @@
 use std::mem::{align_of, offset_of, size_of};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::udp::Transmit;
+use crate::udp::{Local, Transmit};
 
 const WORD: usize = size_of::<usize>();
 const HEADER: usize = align(size_of::<libc::cmsghdr>());
@@ -114,8 +114,8 @@ impl Incoming {
 /// What the control messages of a received datagram say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Arrival {
-    /// The address it was sent to.
-    pub(super) local: Option<IpAddr>,
+    /// Where it came to.
+    pub(super) local: Option<Local>,
     /// Its TOS or traffic class octet.
     pub(super) tos: u8,
     /// The size of its segments, if it is several datagrams in one.
@@ -167,16 +167,18 @@ impl<'a> Iterator for Entries<'a> {
 
 /// The specific destination is what a reply must come from; it differs from the address in the
 /// header for a broadcast, and is zero where the kernel did not work it out.
-fn local_v4(info: &[u8]) -> Option<IpAddr> {
+fn local_v4(info: &[u8]) -> Option<Local> {
+    let ifindex = u32::from_ne_bytes(*info.first_chunk()?);
     let specific: [u8; 4] = *info.get(4..)?.first_chunk()?;
     let header: [u8; 4] = *info.get(8..)?.first_chunk()?;
     let local = if specific == [0; 4] { header } else { specific };
-    Some(IpAddr::V4(Ipv4Addr::from(local)))
+    Some(Local { addr: IpAddr::V4(Ipv4Addr::from(local)), ifindex })
 }
 
-fn local_v6(info: &[u8]) -> Option<IpAddr> {
+fn local_v6(info: &[u8]) -> Option<Local> {
     let local: [u8; 16] = *info.first_chunk()?;
-    Some(IpAddr::V6(Ipv6Addr::from(local)))
+    let ifindex = u32::from_ne_bytes(*info.get(16..)?.first_chunk()?);
+    Some(Local { addr: IpAddr::V6(Ipv6Addr::from(local)), ifindex })
 }
 
 fn int(data: &[u8]) -> Option<i32> {
@@ -236,7 +238,8 @@ mod tests {
             if cfg!(target_endian = "little") {
                 prop_assert_eq!(arrival.tos, tos);
             }
-            prop_assert_eq!(arrival.local, message.from);
+            let from = message.from.map(|addr| Local { addr, ifindex: 0 });
+            prop_assert_eq!(arrival.local, from);
         }
     }
 
@@ -286,10 +289,12 @@ mod tests {
     #[test]
     fn a_broadcast_is_answered_from_the_specific_destination() {
         let mut info = [0; 12];
+        info[..4].copy_from_slice(&7u32.to_ne_bytes());
         info[8..].copy_from_slice(&[255; 4]);
-        assert_eq!(local_v4(&info), Some([255; 4].into()));
+        let local = |addr: [u8; 4]| Some(Local { addr: addr.into(), ifindex: 7 });
+        assert_eq!(local_v4(&info), local([255; 4]));
         info[4..8].copy_from_slice(&[192, 0, 2, 1]);
-        assert_eq!(local_v4(&info), Some([192, 0, 2, 1].into()));
+        assert_eq!(local_v4(&info), local([192, 0, 2, 1]));
     }
 
     fn address(ip: [u8; 16], v4: bool) -> IpAddr {

@@ -4,6 +4,7 @@
 
 use std::io;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use linerate_netio::{clock, link, random, tun, udp};
 use linerate_protocol::{Boottime, Now};
@@ -40,6 +41,9 @@ pub trait Backend: Send + Sync + 'static {
 
     /// The time since boot alone; called once per batch.
     fn boottime(&self) -> Boottime;
+
+    /// How long the machine has been suspended since boot, to a fraction of a second.
+    fn suspended(&self) -> Duration;
 
     /// Fills `bytes` with unpredictable ones.
     fn fill(&self, bytes: &mut [u8]);
@@ -85,6 +89,10 @@ impl Backend for Kernel {
 
     fn boottime(&self) -> Boottime {
         Boottime(clock::boottime())
+    }
+
+    fn suspended(&self) -> Duration {
+        clock::suspended()
     }
 
     fn fill(&self, bytes: &mut [u8]) {

@@ -23,6 +23,9 @@ use crate::tables::Peer;
 /// Handshake messages that are worked off before timers and commands are looked at again.
 const STRANGERS_AT_ONCE: usize = 32;
 
+/// A suspend that is shorter than this is not told from the jitter of two clocks.
+const SUSPEND_MIN: Duration = Duration::from_millis(100);
+
 /// The owner of the protocol's state.
 pub struct SlowPath<B: Backend> {
     shared: Arc<Shared<B>>,
@@ -30,13 +33,16 @@ pub struct SlowPath<B: Backend> {
     hands: Hands<B>,
     /// The port that the user asked for, for when the link comes up.
     listen_port: u16,
+    /// How long the machine had been suspended when it was looked at last.
+    suspended: Duration,
 }
 
 impl<B: Backend> SlowPath<B> {
     /// A device without key, peers and sockets.
     pub fn new(shared: Arc<Shared<B>>) -> Self {
         let hands = Hands { shared: shared.clone(), sender: Sender::new(shared.clone()), origin: None };
-        Self { shared, device: Device::new(), hands, listen_port: 0 }
+        let suspended = shared.backend.suspended();
+        Self { shared, device: Device::new(), hands, listen_port: 0, suspended }
     }
 
     /// When [`SlowPath::look`] has to be called even if nothing happens until then.
@@ -48,7 +54,7 @@ impl<B: Backend> SlowPath<B> {
     /// anything, in which case there may be more.
     pub fn look(&mut self) -> bool {
         self.shared.notices.begin();
-        let mut found = false;
+        let mut found = self.notice_suspend();
         while let Some(session) = self.shared.notices.next_confirmed() {
             found = true;
             self.device.confirmed(self.shared.backend.now(), &session, &mut self.hands);
@@ -67,6 +73,19 @@ impl<B: Backend> SlowPath<B> {
             self.handle(stranger, backlog);
         }
         found | self.expire()
+    }
+
+    /// After a suspend the keys are wiped, since others may have had the machine's memory: the next
+    /// packet starts a handshake (kernel: device.c, wg_pm_notification).
+    fn notice_suspend(&mut self) -> bool {
+        let suspended = self.shared.backend.suspended();
+        let slept = suspended.saturating_sub(self.suspended) >= SUSPEND_MIN;
+        if slept {
+            tracing::info!("the machine was suspended: all sessions start anew");
+            self.suspended = suspended;
+            self.device.resumed(self.shared.backend.now(), &mut self.hands);
+        }
+        slept
     }
 
     fn handle(&mut self, stranger: Stranger, backlog: usize) {

@@ -249,6 +249,25 @@ fn an_idle_pair_has_no_deadline_once_its_keepalives_are_sent() {
 }
 
 #[test]
+fn a_suspend_wipes_the_keys_and_the_next_packet_makes_new_ones() {
+    let clock = Clock::new();
+    let (mut one, mut two) = pair(&MemoryNet::new(1000), &clock);
+    one.send(&udp(one.inner, two.inner, b"before"));
+    settle(&mut [&mut one, &mut two]);
+    received(&two);
+    let before = two.slow.get().peers[0].last_handshake;
+    let peer = one.shared.tables.routes().peer_for(two.inner).unwrap().clone();
+    let old = peer.sending().as_ref().map(|session| session.local).unwrap();
+    clock.suspend(Duration::from_secs(20));
+    settle(&mut [&mut one, &mut two]);
+    assert!(one.shared.tables.receiver(old).is_none());
+    one.send(&udp(one.inner, two.inner, b"after"));
+    settle(&mut [&mut one, &mut two]);
+    assert_eq!(received(&two), [udp(one.inner, two.inner, b"after")]);
+    assert!(two.slow.get().peers[0].last_handshake > before);
+}
+
+#[test]
 fn a_tunnel_outlives_its_keys() {
     let clock = Clock::new();
     let (mut one, mut two) = pair(&MemoryNet::new(1000), &clock);

@@ -29,6 +29,14 @@ pub fn boottime() -> u64 {
     time.tv_sec as u64 * NANOSECONDS + time.tv_nsec as u64
 }
 
+/// How long the machine has been suspended since boot, all times together. Grows by a few
+/// microseconds between two calls even if it was not: the two clocks are read one after the other.
+pub fn suspended() -> Duration {
+    let awake = clock_gettime(ClockId::Monotonic);
+    let awake = awake.tv_sec as u64 * NANOSECONDS + awake.tv_nsec as u64;
+    Duration::from_nanos(boottime().saturating_sub(awake))
+}
+
 /// Wakes a [`wait`](crate::wait::wait) at a time since boot, even when the machine slept past it.
 pub struct Timer {
     fd: OwnedFd,

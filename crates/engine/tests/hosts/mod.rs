@@ -23,19 +23,28 @@ const QUEUE: usize = 4096;
 
 /// The time of a test; all hosts share one.
 #[derive(Clone)]
-pub struct Clock(Arc<AtomicU64>);
+pub struct Clock {
+    boot: Arc<AtomicU64>,
+    suspended: Arc<AtomicU64>,
+}
 
 impl Clock {
     pub fn new() -> Self {
-        Self(Arc::new(AtomicU64::new(1_000_000_000)))
+        Self { boot: Arc::new(AtomicU64::new(1_000_000_000)), suspended: Arc::default() }
     }
 
     pub fn advance(&self, by: Duration) {
-        self.0.fetch_add(by.as_nanos() as u64, Ordering::Relaxed);
+        self.boot.fetch_add(by.as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    /// All hosts sleep.
+    pub fn suspend(&self, by: Duration) {
+        self.advance(by);
+        self.suspended.fetch_add(by.as_nanos() as u64, Ordering::Relaxed);
     }
 
     fn boot(&self) -> Boottime {
-        Boottime(self.0.load(Ordering::Relaxed))
+        Boottime(self.boot.load(Ordering::Relaxed))
     }
 }
 
@@ -75,6 +84,10 @@ impl Backend for Memory {
 
     fn boottime(&self) -> Boottime {
         self.clock.boot()
+    }
+
+    fn suspended(&self) -> Duration {
+        Duration::from_nanos(self.clock.suspended.load(Ordering::Relaxed))
     }
 
     /// xorshift64*: unpredictable enough for a test, the same in every run.

@@ -82,14 +82,17 @@ impl Listener {
         let path = path(directory, interface);
         let refused = |error| OpenError::Io(path.clone(), error);
         DirBuilder::new().recursive(true).mode(0o755).create(directory).map_err(refused)?;
-        let socket = match bind_privately(&path) {
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-                remove_stale(&path, interface)?;
-                bind_privately(&path)
-            }
-            socket => socket,
-        };
-        Self::of(socket.map_err(refused)?, path.clone()).map_err(refused)
+        remove_stale(&path, interface)?;
+        // A socket is bound before it listens, and in between it refuses connections: `wg` takes
+        // such a one for a left-over and deletes it. So it gets its name when it listens.
+        let unnamed = directory.join(format!("{interface}.sock.new"));
+        match fs::remove_file(&unnamed) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(refused(error)),
+            _ => {}
+        }
+        let socket = bind_privately(&unnamed).map_err(refused)?;
+        fs::rename(&unnamed, &path).map_err(refused)?;
+        Self::of(socket, path.clone()).map_err(refused)
     }
 
     /// Takes over a listening socket (WG_UAPI_FD) whose file is already in its place.
@@ -139,10 +142,13 @@ fn bind_privately(path: &Path) -> io::Result<UnixListener> {
     socket
 }
 
+/// Removes a socket that nobody answers on; fine if there is none.
 fn remove_stale(path: &Path, interface: &InterfaceName) -> Result<(), OpenError> {
     let refused = |error| OpenError::Io(path.to_owned(), error);
-    if !fs::symlink_metadata(path).map_err(refused)?.file_type().is_socket() {
-        return Err(OpenError::NotASocket(path.to_owned()));
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Ok(file) if !file.file_type().is_socket() => return Err(OpenError::NotASocket(path.to_owned())),
+        file => drop(file.map_err(refused)?),
     }
     match UnixStream::connect(path) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path).map_err(refused),

@@ -76,15 +76,16 @@ impl Link {
                 Change::Link { ifindex: at, .. } if !is_away && at == ifindex => news.link = true,
                 Change::LinkGone { ifindex: at } if !is_away && at == ifindex => left = true,
                 Change::Link { .. } | Change::LinkGone { .. } => news.routing = true,
-                // A route may be one over the device or one of the outer datagrams.
-                Change::Routing | Change::Lost => (news.link, news.routing) = (true, true),
+                // A route of the outer datagrams, and perhaps one over the device.
+                Change::Routing { ifindex: Some(at) } if is_away || at != ifindex => news.routing = true,
+                Change::Routing { .. } | Change::Lost => (news.link, news.routing) = (true, true),
             }
         }
         while let Some(change) = self.away.as_mut().and_then(|away| away.monitor.next()) {
             let news = news.get_or_insert_with(News::default);
             match change {
                 Change::LinkGone { ifindex: at } if at == ifindex => left = true,
-                Change::Link { ifindex: at, .. } if at != ifindex => {}
+                Change::Link { ifindex: at, .. } | Change::Routing { ifindex: Some(at) } if at != ifindex => {}
                 _ => news.link = true,
             }
         }
@@ -123,7 +124,7 @@ impl Link {
     }
 
     /// Finds out where the device has gone; false if it exists no more.
-    fn follow(&mut self, tun: &tun::Device) -> bool {
+    pub fn follow(&mut self, tun: &tun::Device) -> bool {
         let Ok(name) = tun.name() else { return false };
         match arrive(tun, &name) {
             Ok((ifindex, away)) => {

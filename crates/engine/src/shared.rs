@@ -96,7 +96,7 @@ impl Stranger {
     }
 }
 
-/// What the data path wants the slow path to look at. Bounded: one notice a peer, two a
+/// What the data path wants the slow path to look at. Bounded: one notice a peer, one a
 /// session, [`HANDSHAKE_BACKLOG`] handshake messages.
 pub struct Notices {
     event: Event,
@@ -125,7 +125,8 @@ impl Notices {
     /// The slow path is about to look at everything: what comes later signals anew.
     pub fn begin(&self) {
         self.event.drain();
-        self.pending.store(false, Ordering::SeqCst);
+        // A swap, not a store: it synchronises with the signaller whose swap it follows.
+        self.pending.swap(false, Ordering::SeqCst);
     }
 
     /// The next peer whose stamps ask for attention.

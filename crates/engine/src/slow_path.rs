@@ -20,8 +20,8 @@ use crate::outbound::Sender;
 use crate::shared::{RouteMtu, Shared, Stranger};
 use crate::tables::Peer;
 
-/// Handshake messages that are worked off before timers and commands are looked at again.
-const STRANGERS_AT_ONCE: usize = 32;
+/// Handshake messages, and peers, that are worked off before the others have their turn again.
+const NOTICES_AT_ONCE: usize = 32;
 
 /// A suspend that is shorter than this is not told from the jitter of two clocks.
 const SUSPEND_MIN: Duration = Duration::from_millis(100);
@@ -59,7 +59,8 @@ impl<B: Backend> SlowPath<B> {
             found = true;
             self.device.confirmed(self.shared.backend.now(), &session, &mut self.hands);
         }
-        while let Some(peer) = self.shared.notices.next_woken() {
+        for _ in 0..NOTICES_AT_ONCE {
+            let Some(peer) = self.shared.notices.next_woken() else { break };
             found = true;
             let now = self.shared.backend.now();
             // A removed peer's notice may outlive it, and its index may be another's by now.
@@ -67,7 +68,7 @@ impl<B: Backend> SlowPath<B> {
                 self.device.woken(now, &mut Dice(&self.shared.backend), peer.id, &mut self.hands);
             }
         }
-        for _ in 0..STRANGERS_AT_ONCE {
+        for _ in 0..NOTICES_AT_ONCE {
             let Some((stranger, backlog)) = self.shared.notices.next_stranger() else { break };
             found = true;
             self.handle(stranger, backlog);
@@ -80,9 +81,9 @@ impl<B: Backend> SlowPath<B> {
     fn notice_suspend(&mut self) -> bool {
         let suspended = self.shared.backend.suspended();
         let slept = suspended.saturating_sub(self.suspended) >= SUSPEND_MIN;
+        self.suspended = self.suspended.max(suspended);
         if slept {
             tracing::info!("the machine was suspended: all sessions start anew");
-            self.suspended = suspended;
             self.device.resumed(self.shared.backend.now(), &mut self.hands);
         }
         slept
@@ -303,7 +304,9 @@ impl<B: Backend> SlowPath<B> {
         let peer = self.shared.tables.routes_mut().remove(id);
         if let Some(peer) = peer {
             peer.set_sending(None);
-            drop_staged(&self.shared, &peer);
+            let mut staged = peer.staged.lock().expect("no thread panics while it stages");
+            let dropped = staged.close(&self.shared.staged);
+            self.shared.counters.discard_many(Discard::StagedAbandoned, dropped as u64);
         }
     }
 }

@@ -33,17 +33,21 @@ impl Budget {
 
 /// One peer's waiting packets, oldest first.
 #[derive(Default)]
-pub struct Staged(VecDeque<Box<[u8]>>);
+pub struct Staged {
+    packets: VecDeque<Box<[u8]>>,
+    /// The peer was removed: nothing is taken any more, since nobody would give it back.
+    closed: bool,
+}
 
 impl Staged {
     /// Whether nothing waits.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.packets.is_empty()
     }
 
     /// Makes room for a batch of `packets`; returns how many old ones were dropped for it.
     pub fn make_room(&mut self, packets: usize, budget: &Budget) -> usize {
-        let over = (self.0.len() + packets).saturating_sub(PACKETS_MAX).min(self.0.len());
+        let over = (self.packets.len() + packets).saturating_sub(PACKETS_MAX).min(self.packets.len());
         (0..over).for_each(|_| self.drop_oldest(budget));
         over
     }
@@ -51,35 +55,44 @@ impl Staged {
     /// Adds a packet of `len` bytes that `write` fills in; returns how many packets were
     /// dropped to stay within the bounds (the new one among them when nothing else helps).
     pub fn push(&mut self, len: usize, budget: &Budget, write: impl FnOnce(&mut [u8])) -> usize {
+        if self.closed {
+            return 1;
+        }
         let mut dropped = self.make_room(1, budget);
         while !budget.take(len) {
             dropped += 1;
-            if self.0.is_empty() {
+            if self.packets.is_empty() {
                 return dropped;
             }
             self.drop_oldest(budget);
         }
         let mut packet = vec![0; len].into_boxed_slice();
         write(&mut packet);
-        self.0.push_back(packet);
+        self.packets.push_back(packet);
         dropped
     }
 
     /// Takes the oldest packet.
     pub fn pop(&mut self, budget: &Budget) -> Option<Box<[u8]>> {
-        let packet = self.0.pop_front()?;
+        let packet = self.packets.pop_front()?;
         budget.give_back(packet.len());
-        if self.0.is_empty() {
-            self.0 = VecDeque::new();
+        if self.packets.is_empty() {
+            self.packets = VecDeque::new();
         }
         Some(packet)
     }
 
     /// Drops everything; returns how many packets that were.
     pub fn clear(&mut self, budget: &Budget) -> usize {
-        let packets = self.0.len();
+        let packets = self.packets.len();
         (0..packets).for_each(|_| self.drop_oldest(budget));
         packets
+    }
+
+    /// Drops everything, and from here on what comes; returns how many packets were dropped.
+    pub fn close(&mut self, budget: &Budget) -> usize {
+        self.closed = true;
+        self.clear(budget)
     }
 
     fn drop_oldest(&mut self, budget: &Budget) {
@@ -128,5 +141,14 @@ mod tests {
         assert_eq!(first.clear(&budget), 64);
         assert_eq!(budget.0.load(Ordering::Relaxed), 0);
         assert_eq!(push(&mut second, &budget, 2, 1), 0);
+    }
+
+    #[test]
+    fn a_removed_peers_late_packets_take_nothing() {
+        let (mut staged, budget) = (Staged::default(), Budget::default());
+        push(&mut staged, &budget, 1, 1000);
+        assert_eq!(staged.close(&budget), 1);
+        assert_eq!(push(&mut staged, &budget, 2, 1000), 1);
+        assert_eq!(budget.0.load(Ordering::Relaxed), 0);
     }
 }

@@ -144,7 +144,12 @@ impl Peer {
     pub fn heard_from(&self, addr: SocketAddr, source: Option<Local>, routing_epoch: u64) {
         let known = self.endpoint.load();
         if known.as_ref().is_none_or(|endpoint| !endpoint.is(addr, source)) {
-            self.endpoint.store(Some(Arc::new(Endpoint::new(addr, source, routing_epoch))));
+            let news = Endpoint::new(addr, source, routing_epoch);
+            if let Some(known) = known.as_ref().filter(|known| known.addr == addr) {
+                // What was learnt about the way there still holds.
+                news.whole_until.store(known.whole_until.load(Ordering::Relaxed), Ordering::Relaxed);
+            }
+            self.endpoint.store(Some(Arc::new(news)));
         }
     }
 

@@ -38,6 +38,9 @@ pub const MTU_DEFAULT: u32 = 1500 - ENCAPSULATION;
 /// What a thread rests for when the kernel has no memory to let it wait.
 const WAIT_FAILED_PAUSE: Duration = Duration::from_millis(100);
 
+/// What a thread rests for after its socket reported an error instead of a datagram.
+const RECEIVE_FAILED_PAUSE: Duration = Duration::from_millis(1);
+
 /// Why an engine could not start, or ended.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
@@ -147,16 +150,35 @@ impl Engine {
             life: life.clone(),
             link,
             segmented_for: None,
+            refused: None,
             timer: Timer::new()?,
             orders,
         };
-        let mut threads = vec![
-            spawn("out", &life, &shared, serve_tun)?,
-            spawn("in4", &life, &shared, |shared, life| serve_socket(shared, life, Family::V4))?,
-            spawn("in6", &life, &shared, |shared, life| serve_socket(shared, life, Family::V6))?,
-        ];
-        threads.push(thread::Builder::new().name("slow".into()).spawn(move || keeper.keep())?);
-        Ok(Self { handle: Handle { shared, commands }, life, threads })
+        let mut engine = Self { handle: Handle { shared, commands }, life, threads: Vec::new() };
+        match engine.start_threads(keeper) {
+            Ok(()) => Ok(engine),
+            Err(error) => {
+                engine.stop();
+                Err(error.into())
+            }
+        }
+    }
+
+    fn start_threads(&mut self, keeper: Keeper) -> io::Result<()> {
+        self.spawn("out", serve_tun)?;
+        self.spawn("in4", |shared, life| serve_socket(shared, life, Family::V4))?;
+        self.spawn("in6", |shared, life| serve_socket(shared, life, Family::V6))?;
+        self.spawn("slow", |_, _| keeper.keep())
+    }
+
+    fn spawn(
+        &mut self,
+        name: &str,
+        serve: impl FnOnce(Arc<Shared<Kernel>>, Arc<Life>) + Send + 'static,
+    ) -> io::Result<()> {
+        let (shared, life) = (self.handle.shared.clone(), self.life.clone());
+        self.threads.push(thread::Builder::new().name(name.into()).spawn(move || serve(shared, life))?);
+        Ok(())
     }
 
     /// Something to ask things of it.
@@ -185,16 +207,6 @@ fn end(life: &Life, shared: &Shared<Kernel>) {
     shared.sockets_changed.iter().for_each(Event::signal);
     shared.notices.signal();
     life.ended.signal();
-}
-
-fn spawn(
-    name: &str,
-    life: &Arc<Life>,
-    shared: &Arc<Shared<Kernel>>,
-    serve: impl FnOnce(Arc<Shared<Kernel>>, Arc<Life>) + Send + 'static,
-) -> io::Result<JoinHandle<()>> {
-    let (life, shared) = (life.clone(), shared.clone());
-    thread::Builder::new().name(name.into()).spawn(move || serve(shared, life))
 }
 
 /// Waits for one of the descriptors; bit `i` of the answer is the one at place `i`.
@@ -248,8 +260,12 @@ impl Family {
 fn serve_socket(shared: Arc<Shared<Kernel>>, life: Arc<Life>, family: Family) {
     let mut inbound = Inbound::new(shared.clone());
     let changed = &shared.sockets_changed[family as usize];
-    while !life.is_over() {
+    loop {
+        // Drained before anything is looked at: what is signalled from here on wakes us.
         changed.drain();
+        if life.is_over() {
+            return;
+        }
         let sockets = shared.sockets.load_full();
         match sockets.as_ref().and_then(|own| Some((own, family.socket(own)?))) {
             Some((own, socket)) => {
@@ -284,8 +300,11 @@ fn serve_until(
                 }
             }
             // What an ICMP message said about a datagram of ours: the call took it off the
-            // socket, nothing else is to be done.
-            Err(error) => tracing::debug!("receive: {error}"),
+            // socket, nothing else is to be done. Should it not go away, that must not cost a core.
+            Err(error) => {
+                tracing::debug!("receive: {error}");
+                thread::sleep(RECEIVE_FAILED_PAUSE);
+            }
         }
         if wait(&[socket.as_fd(), changed.as_fd()]) & 0b10 != 0 {
             return;
@@ -302,6 +321,8 @@ struct Keeper {
     link: Link,
     /// The MTU that super-packets were limited for.
     segmented_for: Option<u32>,
+    /// Why the link is up and the sockets are not open.
+    refused: Option<String>,
     timer: Timer,
     orders: mpsc::Receiver<Command>,
 }
@@ -311,7 +332,7 @@ impl Keeper {
         self.read_link();
         let mut woken = false;
         while !self.life.is_over() {
-            let found = self.slow.look() | self.obey() | self.observe();
+            let found = self.slow.look() | self.obey() | self.observe() | self.life.is_over();
             if std::mem::take(&mut woken) {
                 self.shared.counters.slow_path.count(found);
             }
@@ -336,7 +357,14 @@ impl Keeper {
             // Who asked may have gone away meanwhile.
             let _ = match command {
                 Command::Get(reply) => reply.send(self.slow.get()).is_ok(),
-                Command::Set(update, reply) => reply.send(self.slow.set(*update)).is_ok(),
+                Command::Set(update, reply) => {
+                    let set = self.slow.set(*update);
+                    if set.is_ok() && self.refused.is_some() {
+                        // Another port, perhaps, and this one can be had.
+                        self.bring_up();
+                    }
+                    reply.send(set).is_ok()
+                }
             };
         }
         obeyed
@@ -361,8 +389,11 @@ impl Keeper {
     fn read_link(&mut self) {
         let (up, mtu) = match self.link.state() {
             Ok(state) => state,
-            // Deleted: the news of that is on its way.
-            Err(error) => return tracing::debug!("the link cannot be read: {error}"),
+            // Deleted, or moved, and the news of that on its way or lost.
+            Err(error) if self.link.follow(self.shared.backend.tun()) => {
+                return tracing::debug!("the link cannot be read: {error}");
+            }
+            Err(_) => return end(&self.life, &self.shared),
         };
         self.slow.set_mtu(mtu, self.link.route_mtus());
         if self.segmented_for.replace(mtu) != Some(mtu) {
@@ -370,10 +401,20 @@ impl Keeper {
             let datagram = mtu as usize + crate::outbound::OVERHEAD;
             self.link.set_segments((udp::TRAIN_MAX / datagram).clamp(1, udp::SEGMENTS_MAX));
         }
-        if !up {
+        if up {
+            self.bring_up();
+        } else {
+            self.refused = None;
             self.slow.down();
-        } else if let Err(refusal) = self.slow.up() {
+        }
+    }
+
+    /// Opens the sockets; tells once why they cannot be had.
+    fn bring_up(&mut self) {
+        let refused = self.slow.up().err().map(|refusal| refusal.to_string());
+        if let Some(refusal) = refused.as_ref().filter(|_| refused != self.refused) {
             tracing::error!("{refusal}");
         }
+        self.refused = refused;
     }
 }

@@ -150,6 +150,31 @@ fn a_packet_that_nobody_is_allowed_is_answered() {
 }
 
 #[test]
+fn packets_that_go_nowhere_do_not_keep_a_step_from_ending() {
+    let mut host = Host::new(&MemoryNet::new(10), &Clock::new(), 1);
+    (0..1000).for_each(|_| host.send(&udp(host.inner, IpAddr::from([10, 9, 9, 9]), b"to nobody")));
+    host.outbound.step().unwrap();
+    assert_eq!(host.discards("no_peer"), linerate_aead::BATCH_MAX as u64);
+}
+
+#[test]
+fn only_what_is_sent_and_what_is_delivered_counts_as_transfer() {
+    let net = MemoryNet::new(1000);
+    let (mut one, mut two) = pair(&net, &Clock::new());
+    one.send(&udp(one.inner, two.inner, &[0; 68]));
+    settle(&mut [&mut one, &mut two]);
+    let transfer = |host: &Host| {
+        let peer = &host.slow.get().peers[0];
+        (peer.tx_bytes, peer.rx_bytes)
+    };
+    // Initiation, then a packet of 96 bytes in a message of 128; and the response.
+    assert_eq!((transfer(&one), transfer(&two)), ((148 + 128, 92), (92, 148 + 128)));
+    one.send(&udp(IpAddr::from([10, 0, 0, 77]), two.inner, &[0; 68]));
+    settle(&mut [&mut one, &mut two]);
+    assert_eq!(transfer(&two), (92, 148 + 128), "a packet from an address that is not the peer's was not received");
+}
+
+#[test]
 fn a_replayed_train_is_delivered_once() {
     let net = MemoryNet::new(1000);
     let (mut one, mut two) = pair(&net, &Clock::new());

@@ -29,12 +29,13 @@ pub fn boottime() -> u64 {
     time.tv_sec as u64 * NANOSECONDS + time.tv_nsec as u64
 }
 
-/// How long the machine has been suspended since boot, all times together. Grows by a few
-/// microseconds between two calls even if it was not: the two clocks are read one after the other.
+/// How long the machine has been suspended since boot, all times together; less if this thread is
+/// kept waiting between its look at one clock and at the other, never more.
 pub fn suspended() -> Duration {
+    let all = boottime();
     let awake = clock_gettime(ClockId::Monotonic);
     let awake = awake.tv_sec as u64 * NANOSECONDS + awake.tv_nsec as u64;
-    Duration::from_nanos(boottime().saturating_sub(awake))
+    Duration::from_nanos(all.saturating_sub(awake))
 }
 
 /// Wakes a [`wait`](crate::wait::wait) at a time since boot, even when the machine slept past it.

@@ -146,7 +146,10 @@ pub enum Change {
         ifindex: u32,
     },
     /// An address, a route or a routing rule was added, changed or deleted.
-    Routing,
+    Routing {
+        /// The index of the interface that it is about, where it is about one.
+        ifindex: Option<u32>,
+    },
     /// Changes came faster than they were read and some are lost: read everything again.
     Lost,
 }
@@ -272,7 +275,12 @@ fn change(message: &Message<'_>) -> Option<Change> {
         RTM_DELLINK => Some(Change::LinkGone { ifindex: u32_at(payload, 4)? }),
         // A cached clone of a route is no change of the routing.
         RTM_NEWROUTE | RTM_DELROUTE if u32_at(payload, 8)? & RTM_F_CLONED != 0 => None,
-        RTM_NEWROUTE | RTM_DELROUTE | RTM_NEWADDR | RTM_DELADDR | RTM_NEWRULE | RTM_DELRULE => Some(Change::Routing),
+        RTM_NEWROUTE | RTM_DELROUTE => {
+            let oif = attributes(payload.get(RTMSG..)?).find(|(kind, _)| *kind == RTA_OIF);
+            Some(Change::Routing { ifindex: oif.and_then(|(_, data)| u32_at(data, 0)) })
+        }
+        RTM_NEWADDR | RTM_DELADDR => Some(Change::Routing { ifindex: u32_at(payload, 4) }),
+        RTM_NEWRULE | RTM_DELRULE => Some(Change::Routing { ifindex: None }),
         _ => None,
     }
 }

@@ -565,7 +565,8 @@ fn the_monitor_hears_of_links_addresses_routes_and_rules() {
             "ip -6 rule add fwmark 9 table 9",
         ] {
             run(change);
-            hears(&mut monitor, &Change::Routing);
+            let about = (!change.contains(" rule ")).then_some(ifindex);
+            hears(&mut monitor, &Change::Routing { ifindex: about });
         }
         run("ip link set renamed0 down");
         hears(&mut monitor, &state(false, 1380, "renamed0"));
@@ -763,7 +764,7 @@ fn add_address(address: &str, name: &str) {
     run(&format!("ip address add {address} dev {name} {nodad}"));
     let local = format!("local {alone} ");
     while !run(&format!("ip {family} route show table local")).contains(&local) {
-        hears(&mut monitor, &Change::Routing);
+        hears(&mut monitor, &Change::Routing { ifindex: Some(link::index_of(name).unwrap()) });
     }
 }
 

@@ -2,12 +2,12 @@
 //! that its peer may use.
 
 use linerate_packet::Malformed;
+use std::sync::Arc;
+
 use linerate_packet::ip;
 use linerate_protocol::Discard;
 
-use crate::backend::Backend;
-use crate::shared::Shared;
-use crate::tables::Receiver;
+use crate::tables::{Receiver, Routes};
 
 /// What an authentic data message carried.
 pub struct Inner<'a> {
@@ -19,12 +19,13 @@ pub struct Inner<'a> {
 
 /// The length of the packet without its padding, or why it may not pass. Marks the packet when
 /// its datagram was marked (RFC 6040; kernel: receive.c, INET_ECN_decapsulate).
-pub fn admit<B: Backend>(shared: &Shared<B>, receiver: &Receiver, inner: Inner<'_>) -> Result<usize, Discard> {
+pub fn admit(routes: &Routes, receiver: &Receiver, inner: Inner<'_>) -> Result<usize, Discard> {
     let packet = ip::parse(inner.plaintext).map_err(|malformed| match malformed {
         Malformed::Version => Discard::InnerVersion,
         _ => Discard::InnerLength,
     })?;
-    if shared.tables.routes().allowed.lookup(packet.source) != Some(receiver.peer.id) {
+    // The peer itself and not its index, which another may have been given meanwhile.
+    if !routes.peer_for(packet.source).is_some_and(|owner| Arc::ptr_eq(owner, &receiver.peer)) {
         return Err(Discard::SourceNotAllowed);
     }
     if inner.congested {

@@ -25,9 +25,9 @@ impl Delivery {
         self.packets.is_empty()
     }
 
-    /// Whether it has to be written before more is added.
-    pub fn is_full(&self) -> bool {
-        self.packets.len() == PACKETS_MAX
+    /// How many more packets it takes before it has to be written.
+    pub fn room(&self) -> usize {
+        PACKETS_MAX - self.packets.len()
     }
 
     /// Adds a packet, by its place in the receive buffer.

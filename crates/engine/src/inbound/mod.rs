@@ -15,9 +15,9 @@ mod write_tun;
 use std::io;
 use std::sync::Arc;
 
-use linerate_aead::Slot;
+use linerate_aead::TAG_LEN;
 use linerate_packet::ip;
-use linerate_protocol::Boottime;
+use linerate_protocol::{Boottime, DATA_HEADER};
 
 use crate::backend::Backend;
 use crate::outbound::Step;
@@ -90,28 +90,32 @@ impl<B: Backend> Inbound<B> {
         self.run.clear();
     }
 
-    /// Keeps the inner packets that may be delivered.
+    /// Keeps the inner packets that may be delivered, and counts them with the keepalives as
+    /// received.
     fn admit(&mut self, receiver: &Receiver) {
+        if self.delivery.room() < self.run.len() {
+            self.deliver();
+        }
+        let routes = self.shared.tables.routes();
+        let mut bytes = 0;
         for place in 0..self.run.len() {
             let (slot, message) = self.run.packet(place);
             if slot.len == 0 {
+                bytes += DATA_HEADER + TAG_LEN;
                 continue;
             }
             let congested = self.arrivals.meta(message).tos & ip::CE == ip::CE;
             let plaintext = &mut self.arrivals.bytes_mut()[slot.offset..][..slot.len];
             let inner = Inner { plaintext, congested };
-            match admit::admit(&self.shared, receiver, inner) {
-                Ok(len) => self.keep(Slot { len, ..slot }),
+            match admit::admit(&routes, receiver, inner) {
+                Ok(len) => {
+                    bytes += slot.len + DATA_HEADER + TAG_LEN;
+                    self.delivery.push(slot.offset, len);
+                }
                 Err(reason) => self.shared.counters.discard_protocol(reason),
             }
         }
-    }
-
-    fn keep(&mut self, packet: Slot) {
-        if self.delivery.is_full() {
-            self.deliver();
-        }
-        self.delivery.push(packet.offset, packet.len);
+        receiver.peer.count_rx(bytes);
     }
 
     /// Writes what was admitted to the TUN device.

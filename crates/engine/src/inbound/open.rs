@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use linerate_aead::{BATCH_MAX, Slot, TAG_LEN};
+use linerate_aead::{BATCH_MAX, Slot};
 use linerate_protocol::Boottime;
-use linerate_protocol::DATA_HEADER;
 use linerate_protocol::Discard;
 
 use super::classify::Datagram;
@@ -59,10 +58,9 @@ impl Run {
         self.keep(shared, |place, _| verdicts.authentic(place).then_some(()).ok_or(Discard::Undecryptable));
     }
 
-    /// Counts the run, and passes on what its arrival means for timers and keys.
+    /// Passes on what the run's arrival means for timers and keys.
     pub fn stamp<B: Backend>(&self, shared: &Shared<B>, receiver: &Receiver, now: Boottime) {
         let Receiver { session, peer, .. } = receiver;
-        peer.count_rx(self.slots.iter().map(|slot| slot.len + DATA_HEADER + TAG_LEN).sum());
         if session.confirm() {
             // At once, so that the answer to this very packet is sealed with keys that its sender
             // has; the slow path, which may know better by now, has the last word.

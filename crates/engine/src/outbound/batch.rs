@@ -70,6 +70,11 @@ impl Batch {
         self.slots.len() < BATCH_MAX && self.used + len + OVERHEAD <= self.buf.len()
     }
 
+    /// Whether the next packet of `session` would belong to the last run.
+    pub fn continues(&self, session: &Arc<Session>) -> bool {
+        self.runs.last().is_some_and(|run| Arc::ptr_eq(&run.session, session))
+    }
+
     /// Adds a packet of `len` bytes and gives its plaintext to fill in.
     pub fn add(&mut self, peer: &Arc<Peer>, session: &Arc<Session>, len: usize, ecn: u8, data: bool) -> &mut [u8] {
         let offset = self.used + DATA_HEADER;

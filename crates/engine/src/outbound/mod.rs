@@ -15,6 +15,7 @@ mod split;
 use std::io;
 use std::sync::Arc;
 
+use linerate_aead::BATCH_MAX;
 use linerate_packet::{ip, virtio};
 use linerate_protocol::Boottime;
 use linerate_protocol::Session;
@@ -58,8 +59,9 @@ impl<B: Backend> Outbound<B> {
     pub fn step(&mut self) -> io::Result<Step> {
         let now = self.sender.shared.backend.boottime();
         let mut step = Step::Idle;
-        while !self.sender.batch.is_full() {
-            if !self.packet.read(&self.sender.shared)? {
+        // Counted, because a packet that is dropped or staged does not fill the batch.
+        for _ in 0..BATCH_MAX {
+            if self.sender.batch.is_full() || !self.packet.read(&self.sender.shared)? {
                 break;
             }
             step = Step::Work;
@@ -111,7 +113,9 @@ impl<B: Backend> Sender<B> {
 
     /// Adds the peer's staged packets, then all segments of `split`.
     fn push(&mut self, peer: &Arc<Peer>, session: &Arc<Session>, split: &Split<'_>, now: Boottime) {
-        self.push_staged(peer, session, now);
+        if !self.batch.continues(session) {
+            self.push_staged(peer, session, now);
+        }
         for segment in 0..split.count() {
             if !self.batch.has_room(split.padded_len(segment)) {
                 self.flush(now);

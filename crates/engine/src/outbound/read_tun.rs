@@ -6,7 +6,12 @@ use linerate_netio::tun::Tun;
 use linerate_packet::virtio;
 
 use crate::backend::Backend;
+use crate::counters::Discard;
 use crate::shared::Shared;
+
+const ENOMEM: i32 = 12;
+const EFAULT: i32 = 14;
+const EINVAL: i32 = 22;
 
 /// The largest IP packet.
 const PACKET_MAX: usize = 65_535;
@@ -25,6 +30,9 @@ impl Default for Packet {
 
 impl Packet {
     /// Reads the next one; false if there is none.
+    ///
+    /// # Errors
+    /// When the device is gone.
     pub fn read<B: Backend>(&mut self, shared: &Shared<B>) -> io::Result<bool> {
         loop {
             match shared.backend.tun().read(&mut self.buf) {
@@ -34,6 +42,12 @@ impl Packet {
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // One packet that the kernel could not describe or copy; it is gone from the queue.
+                Err(error) if matches!(error.raw_os_error(), Some(EINVAL | EFAULT | ENOMEM)) => {
+                    shared.counters.discard(Discard::SuperPacketMalformed);
+                    self.len = 0;
+                    return Ok(true);
+                }
                 Err(error) => return Err(error),
             }
         }

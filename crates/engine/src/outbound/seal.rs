@@ -1,14 +1,15 @@
 //! Gives every packet of a batch its counter and its header, and seals them, a run at a time.
 
+use linerate_aead::Slot;
 use linerate_protocol::Boottime;
 use linerate_protocol::DataHeader;
-use linerate_protocol::Discard;
 
 use super::batch::{Batch, Run, datagram};
 use crate::backend::Backend;
+use crate::counters::Discard;
 use crate::shared::Shared;
 
-/// Seals every run, counts it and stamps its peer.
+/// Seals every run and stamps its peer.
 pub fn seal<B: Backend>(shared: &Shared<B>, batch: &mut Batch, now: Boottime) {
     let Batch { buf, slots, runs, .. } = batch;
     let mut start = 0;
@@ -16,22 +17,29 @@ pub fn seal<B: Backend>(shared: &Shared<B>, batch: &mut Batch, now: Boottime) {
         let slots = &mut slots[start..run.end];
         start = run.end;
         let Some(first) = run.session.reserve(slots.len() as u64) else {
-            // 2^64 packets: the key is used up (paper section 6.2).
-            slots.iter().for_each(|_| shared.counters.discard_protocol(Discard::CounterExpired));
+            stage_again(shared, run, buf, slots);
             shared.wake(&run.peer, run.peer.activity.want_handshake(now));
             continue;
         };
-        let mut bytes = 0;
         for (slot, counter) in slots.iter_mut().zip(first..) {
             slot.counter = counter;
             let datagram = &mut buf[datagram(slot)];
             DataHeader { receiver: run.session.remote, counter }.encode(datagram);
-            bytes += datagram.len();
         }
         run.session.sealing.seal(buf, slots);
         run.sealed = true;
-        run.peer.count_tx(bytes);
         stamp(shared, run, now);
+    }
+}
+
+/// The session has no counters left, or was stopped because the private key changed: its packets
+/// wait for the next one (kernel: send.c, wg_packet_send_staged_packets).
+fn stage_again<B: Backend>(shared: &Shared<B>, run: &Run, buf: &[u8], slots: &[Slot]) {
+    let mut staged = run.peer.staged.lock().expect("no thread panics while it stages");
+    for slot in slots.iter().filter(|slot| slot.len > 0) {
+        let packet = &buf[slot.offset..][..slot.len];
+        let dropped = staged.push(packet.len(), &shared.staged, |copy| copy.copy_from_slice(packet));
+        shared.counters.discard_many(Discard::StagedOverflow, dropped as u64);
     }
 }
 

@@ -10,7 +10,7 @@ use linerate_aead::Slot;
 use linerate_netio::udp::{SEGMENTS_MAX, SendError, Socket, TRAIN_MAX, Transmit, send_error};
 use linerate_protocol::Boottime;
 
-use super::batch::{Batch, Run, datagram};
+use super::batch::{Batch, datagram};
 use crate::backend::{Backend, Sockets};
 use crate::counters::Discard;
 use crate::shared::Shared;
@@ -33,12 +33,9 @@ pub fn send<B: Backend>(shared: &Shared<B>, batch: &Batch, now: Boottime) {
             continue;
         }
         let endpoint = run.peer.endpoint();
-        match (sockets.as_deref(), endpoint.as_deref()) {
-            (Some(sockets), Some(endpoint)) => {
-                Door { shared, sockets, endpoint, now }.send_run(batch, run, slots);
-            }
-            (None, _) => shared.counters.discard_many(Discard::NoSocket, slots.len() as u64),
-            (_, None) => shared.counters.discard_many(Discard::NoEndpoint, slots.len() as u64),
+        match Door::new(shared, sockets.as_deref(), &run.peer, endpoint.as_deref(), now) {
+            Ok(door) => door.send_run(batch, slots),
+            Err(reason) => shared.counters.discard_many(reason, slots.len() as u64),
         }
     }
 }
@@ -47,10 +44,10 @@ pub fn send<B: Backend>(shared: &Shared<B>, batch: &Batch, now: Boottime) {
 pub fn message<B: Backend>(shared: &Shared<B>, peer: &Peer, message: &[u8], now: Boottime) {
     let sockets = shared.sockets.load();
     let endpoint = peer.endpoint();
-    let (Some(sockets), Some(endpoint)) = (sockets.as_deref(), endpoint.as_deref()) else { return };
-    let door = Door { shared, sockets, endpoint, now };
-    peer.count_tx(message.len());
-    door.send_calls(std::iter::once(door.transmit(message, HANDSHAKE_TOS, None)));
+    match Door::new(shared, sockets.as_deref(), peer, endpoint.as_deref(), now) {
+        Ok(door) => door.send_calls(std::iter::once(door.transmit(message, HANDSHAKE_TOS, None))),
+        Err(reason) => shared.counters.discard(reason),
+    }
 }
 
 /// Sends one message to an address that is no peer's, from the address that it wrote to.
@@ -75,14 +72,26 @@ fn socket_for<S>(sockets: &Sockets<S>, to: SocketAddr) -> Option<&S> {
 /// One peer's way out.
 struct Door<'a, B: Backend> {
     shared: &'a Shared<B>,
-    sockets: &'a Sockets<B::Socket>,
+    socket: &'a B::Socket,
+    peer: &'a Peer,
     endpoint: &'a Endpoint,
     now: Boottime,
 }
 
-impl<B: Backend> Door<'_, B> {
-    fn send_run(&self, batch: &Batch, run: &Run, slots: Range<usize>) {
-        debug_assert_eq!(slots.end, run.end);
+impl<'a, B: Backend> Door<'a, B> {
+    fn new(
+        shared: &'a Shared<B>,
+        sockets: Option<&'a Sockets<B::Socket>>,
+        peer: &'a Peer,
+        endpoint: Option<&'a Endpoint>,
+        now: Boottime,
+    ) -> Result<Self, Discard> {
+        let endpoint = endpoint.ok_or(Discard::NoEndpoint)?;
+        let socket = sockets.and_then(|sockets| socket_for(sockets, endpoint.addr)).ok_or(Discard::NoSocket)?;
+        Ok(Self { shared, socket, peer, endpoint, now })
+    }
+
+    fn send_run(&self, batch: &Batch, slots: Range<usize>) {
         if !self.endpoint.takes_segments(self.now) {
             return self.send_whole(batch, slots);
         }
@@ -94,7 +103,7 @@ impl<B: Backend> Door<'_, B> {
             call.push(self.train(batch, &train), train);
             if call.is_full() || rest.is_empty() {
                 self.send_call(batch, &call);
-                call = Call::default();
+                call.len = 0;
             }
         }
     }
@@ -130,27 +139,20 @@ impl<B: Backend> Door<'_, B> {
             let (message, train) = (&call.messages[done], call.trains[done].clone());
             done += 1;
             match send_error(&error, message.segment.is_some(), message.from.is_some()) {
-                SendError::SegmentationRefused => self.refuse_segments(&error),
-                _ if message.segment.is_none() => {
-                    count_failure(self.shared, &error, message, 1);
-                    continue;
+                SendError::SegmentationRefused => {
+                    self.refuse_segments(&error);
+                    self.send_whole(batch, train);
                 }
-                // One datagram of a train that is larger than its route takes: the others, and
-                // it as fragments, still go.
-                SendError::TooBig => {}
-                _ => {
-                    count_failure(self.shared, &error, message, train.len() as u64);
-                    continue;
-                }
+                _ => count_failure(self.shared, &error, message, train.len() as u64),
             }
-            self.send_whole(batch, train);
         }
     }
 
-    /// Sends single messages, a few in each call.
+    /// Sends single datagrams, a few in each call.
     fn send_calls<'b>(&self, mut messages: impl Iterator<Item = Transmit<'b>>) {
+        let mut call = Call::default();
         loop {
-            let mut call = Call::default();
+            call.len = 0;
             while !call.is_full() {
                 let Some(message) = messages.next() else { break };
                 call.push(message, 0..1);
@@ -168,31 +170,28 @@ impl<B: Backend> Door<'_, B> {
         }
     }
 
-    /// Makes one call and adds to `done` what went; an error is the first message's, after
-    /// what a second try can cure has been tried.
+    /// Makes one call, adds to `done` how many messages went and counts their bytes; an error is
+    /// the first message's, after what a second try can cure has been tried.
     fn send_some(&self, messages: &[Transmit<'_>], done: &mut usize) -> io::Result<()> {
-        let Some(socket) = socket_for(self.sockets, self.endpoint.addr) else {
-            self.shared.counters.discard_many(Discard::NoSocket, messages.len() as u64);
-            *done += messages.len();
-            return Ok(());
-        };
         let first = &messages[0];
-        let sent = socket.send(messages).or_else(|error| {
+        let sent = self.socket.send(messages).or_else(|error| {
             match send_error(&error, first.segment.is_some(), first.from.is_some()) {
                 // What an earlier datagram met was reported to this one, which was not tried.
-                SendError::Unreachable => socket.send(&messages[..1]),
+                SendError::Unreachable => self.socket.send(&messages[..1]),
                 SendError::Busy => {
-                    socket.wait_for_room();
-                    socket.send(messages)
+                    self.socket.wait_for_room();
+                    self.socket.send(messages)
                 }
                 SendError::SourceGone => {
                     self.endpoint.forget_source();
-                    socket.send(&[Transmit { from: None, ..*first }])
+                    self.socket.send(&[Transmit { from: None, ..*first }])
                 }
                 _ => Err(error),
             }
         })?;
-        *done += sent.max(1);
+        let sent = sent.max(1);
+        self.peer.count_tx(messages[..sent].iter().map(|message| message.contents.len()).sum());
+        *done += sent;
         Ok(())
     }
 

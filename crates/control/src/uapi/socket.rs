@@ -145,10 +145,12 @@ fn bind_privately(path: &Path) -> io::Result<UnixListener> {
 /// Removes a socket that nobody answers on; fine if there is none.
 fn remove_stale(path: &Path, interface: &InterfaceName) -> Result<(), OpenError> {
     let refused = |error| OpenError::Io(path.to_owned(), error);
-    match fs::symlink_metadata(path) {
+    let file = match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Ok(file) if !file.file_type().is_socket() => return Err(OpenError::NotASocket(path.to_owned())),
-        file => drop(file.map_err(refused)?),
+        file => file.map_err(refused)?,
+    };
+    if !file.file_type().is_socket() {
+        return Err(OpenError::NotASocket(path.to_owned()));
     }
     match UnixStream::connect(path) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path).map_err(refused),

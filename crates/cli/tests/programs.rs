@@ -131,7 +131,8 @@ fn manual_pages_are_written_where_one_says() {
     assert!(run(LINERATE, &["man", directory.to_str().unwrap()], "").status.success());
     let page = |name: &str| fs::read_to_string(directory.join(PathBuf::from(name))).unwrap();
     assert!(page("linerate-show.1").contains("WG_HIDE_KEYS"));
-    assert!(page("linerated.8").contains("WG_TUN_FD"));
+    assert!(page("linerated.8").contains("\n.SH ENVIRONMENT\n") && page("linerated.8").contains("WG_TUN_FD"));
+    assert!(page("linerate-genkey.1").contains("\n.SH EXAMPLE\n.EX\n"));
     fs::remove_dir_all(&directory).unwrap();
 }
 

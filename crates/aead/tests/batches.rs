@@ -3,6 +3,7 @@
 
 use chacha20poly1305::aead::AeadInPlace;
 use chacha20poly1305::{ChaCha20Poly1305, KeyInit};
+use linerate_aead::choose::Choice;
 use linerate_aead::{BATCH_MAX, Key, Slot, TAG_LEN};
 use proptest::prelude::*;
 
@@ -46,22 +47,27 @@ proptest! {
     fn sealing_a_batch_equals_another_library_packet_by_packet(
         key: [u8; 32], lens in lengths(), first in 0..u64::MAX - 200,
     ) {
-        let (mut ours, slots) = lay_out(&lens, first);
-        let mut theirs = ours.clone();
-        Key::new(&key).seal(&mut ours, &slots);
+        let (plain, slots) = lay_out(&lens, first);
+        let mut theirs = plain.clone();
         seal_elsewhere(&key, &mut theirs, &slots);
-        prop_assert!(ours == theirs, "and the gaps are as they were");
+        for choice in Choice::available() {
+            let mut ours = plain.clone();
+            Key::with(choice, &key).seal(&mut ours, &slots);
+            prop_assert!(ours == theirs, "{choice:?}, and the gaps are as they were");
+        }
     }
 
     #[test]
     fn opening_gives_back_what_was_sealed(key: [u8; 32], lens in lengths(), first in 0..u64::MAX - 200) {
         let (plain, slots) = lay_out(&lens, first);
-        let mut buf = plain.clone();
-        seal_elsewhere(&key, &mut buf, &slots);
-        let verdicts = Key::new(&key).open(&mut buf, &slots);
-        prop_assert_eq!(verdicts.count(), slots.len());
-        for slot in &slots {
-            prop_assert_eq!(&buf[slot.offset..][..slot.len], &plain[slot.offset..][..slot.len]);
+        let mut sealed = plain.clone();
+        seal_elsewhere(&key, &mut sealed, &slots);
+        for choice in Choice::available() {
+            let mut buf = sealed.clone();
+            prop_assert_eq!(Key::with(choice, &key).open(&mut buf, &slots).count(), slots.len());
+            for slot in &slots {
+                prop_assert_eq!(&buf[slot.offset..][..slot.len], &plain[slot.offset..][..slot.len]);
+            }
         }
     }
 
@@ -70,21 +76,23 @@ proptest! {
         key: [u8; 32], lens in lengths(), victim: prop::sample::Index, bit: prop::sample::Index,
     ) {
         let (plain, slots) = lay_out(&lens, 7);
-        let mut buf = plain.clone();
-        let key = Key::new(&key);
-        key.seal(&mut buf, &slots);
         let victim = victim.index(slots.len());
         let Slot { offset, len, .. } = slots[victim];
         let bit = bit.index((len + TAG_LEN) * 8);
-        buf[offset + bit / 8] ^= 1 << (bit % 8);
-        let verdicts = key.open(&mut buf, &slots);
-        for (place, slot) in slots.iter().enumerate() {
-            prop_assert_eq!(verdicts.authentic(place), place != victim);
-            let text = &buf[slot.offset..][..slot.len];
-            if place == victim {
-                prop_assert!(text.iter().all(|&byte| byte == 0));
-            } else {
-                prop_assert_eq!(text, &plain[slot.offset..][..slot.len]);
+        for choice in Choice::available() {
+            let mut buf = plain.clone();
+            let key = Key::with(choice, &key);
+            key.seal(&mut buf, &slots);
+            buf[offset + bit / 8] ^= 1 << (bit % 8);
+            let verdicts = key.open(&mut buf, &slots);
+            for (place, slot) in slots.iter().enumerate() {
+                prop_assert_eq!(verdicts.authentic(place), place != victim);
+                let text = &buf[slot.offset..][..slot.len];
+                if place == victim {
+                    prop_assert!(text.iter().all(|&byte| byte == 0));
+                } else {
+                    prop_assert_eq!(text, &plain[slot.offset..][..slot.len]);
+                }
             }
         }
     }

@@ -12,6 +12,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Parser;
+use linerate_aead::choose;
 use linerate_control::interface::InterfaceName;
 use linerate_control::uapi::server::{Ended, Server};
 use linerate_control::uapi::socket::{self, Listener};
@@ -50,6 +51,8 @@ use handler::EngineHandler;
         ENVIRONMENT\n\
         \x20 LOG_LEVEL               silent, error, info (the default) or debug. In the background\n\
         \x20                         there is a log only if this is set.\n\
+        \x20 LINERATE_AEAD           avx512, avx2, library or portable: what seals packets, instead of the\n\
+        \x20                         fastest that this CPU has\n\
         \x20 WG_PROCESS_FOREGROUND   1 is the same as -f\n\
         \x20 WG_TUN_FD               the number of an inherited descriptor of a TUN interface to use\n\
         \x20 WG_UAPI_FD              the number of an inherited descriptor of the listening socket"
@@ -90,6 +93,8 @@ fn serve(interface: &InterfaceName, environment: &Environment, ready: Option<Rea
     // Before there is any thread that a signal could end.
     let signals = Signals::new().map_err(|error| format!("cannot take signals: {error}"))?;
     environment.start_log();
+    let aead = choose::from_environment().map_err(|refusal| refusal.to_string())?;
+    tracing::debug!("{interface}: packets are sealed by {}", aead.name());
 
     let tun = open_tun(interface, environment)?;
     let name = tun.name().map_err(|error| format!("cannot find out the interface's name: {error}"))?;

@@ -1,0 +1,485 @@
+//! The AVX-512 kernel: 32 blocks of ChaCha20 a pass, Poly1305 of eight packets side by side.
+//!
+//! **ChaCha20.** Register `i` of a set of sixteen holds word `i` of sixteen blocks, so a quarter
+//! round needs no shuffle and, with `vprold`, no spare register either: two sets fill the register
+//! file exactly, and eight independent quarter rounds hide the latency of each other's steps.
+//!
+//! **Poly1305.** Lane `i` of every vector belongs to packet `i`. A number is three limbs of 44, 44
+//! and 42 bits, multiplied with `vpmadd52`. Four blocks are folded at a time,
+//! `h = (h + m0) r^4 + m1 r^3 + m2 r^2 + m3 r`, so that one carry serves 64 bytes of each packet
+//! and three quarters of the products wait for nothing. Packets are aligned at their ends: a
+//! shorter one begins with blocks of zero, which leave `h = 0` as it is.
+//!
+//! What a lane computes depends on public lengths only. Neighbours: `crate::batch` decides which
+//! blocks and which packets share a call; `crate::choose` mints the token.
+
+use core::arch::x86_64::*;
+
+use crate::batch::{Blocks, Kernel, KeyWords, Keystream, OneTimeKey, PASS, SIDE_BY_SIDE};
+use crate::choose::HaveAvx512;
+use crate::portable::chacha20::SIGMA;
+use crate::{BLOCK_LEN, TAG_LEN};
+
+/// Vectors of 64 bytes in a pass: one per block.
+const LANES: usize = 16;
+
+impl Kernel for HaveAvx512 {
+    const FEWEST: usize = 2;
+
+    fn keystream(self, key: &KeyWords, blocks: &Blocks, count: usize, out: &mut Keystream) {
+        // SAFETY: the token is only minted after CPUID and XCR0 said that AVX-512 F, BW, VL and
+        // IFMA may be used (`choose::detect`).
+        unsafe { keystream(key, blocks, count, out) }
+    }
+
+    fn apply(self, text: &mut [u8], keystream: &[u8]) {
+        // SAFETY: as in `keystream`.
+        unsafe { apply(text, keystream) }
+    }
+
+    fn tags(
+        self,
+        keys: &[OneTimeKey; SIDE_BY_SIDE],
+        texts: [&[u8]; SIDE_BY_SIDE],
+        _count: usize,
+    ) -> [[u8; TAG_LEN]; SIDE_BY_SIDE] {
+        // SAFETY: as in `keystream`.
+        unsafe { tags(keys, texts) }
+    }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+fn keystream(key: &KeyWords, blocks: &Blocks, count: usize, out: &mut Keystream) {
+    if count > LANES { rounds::<2>(key, blocks, out) } else { rounds::<1>(key, blocks, out) }
+}
+
+/// A quarter of a quarter round: an addition, then the rotation of its sum with a third word.
+macro_rules! step {
+    ($x:ident, $to:tt += $from:tt, $turned:tt <<<= $by:literal) => {
+        for x in &mut $x {
+            for i in 0..4 {
+                x[$to[i]] = _mm512_add_epi32(x[$to[i]], x[$from[i]]);
+            }
+            for i in 0..4 {
+                x[$turned[i]] = _mm512_xor_si512(x[$turned[i]], x[$to[i]]);
+            }
+            for i in 0..4 {
+                x[$turned[i]] = _mm512_rol_epi32::<$by>(x[$turned[i]]);
+            }
+        }
+    };
+}
+
+/// Four quarter rounds of every set, step by step so that neighbours never wait for each other. A
+/// macro, because what must stay in registers must be inlined, and nothing else promises that.
+macro_rules! quarter_rounds {
+    ($x:ident, $b:tt, $c:tt, $d:tt) => {
+        step!($x, [0, 1, 2, 3] += $b, $d <<<= 16);
+        step!($x, $c += $d, $b <<<= 12);
+        step!($x, [0, 1, 2, 3] += $b, $d <<<= 8);
+        step!($x, $c += $d, $b <<<= 7);
+    };
+}
+
+/// The block function on `SETS` times sixteen blocks.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+fn rounds<const SETS: usize>(key: &KeyWords, blocks: &Blocks, out: &mut Keystream) {
+    let mut x = [[_mm512_setzero_si512(); 16]; SETS];
+    for (set, x) in x.iter_mut().enumerate() {
+        *x = initial(key, blocks, set);
+    }
+    for _ in 0..10 {
+        quarter_rounds!(x, [4, 5, 6, 7], [8, 9, 10, 11], [12, 13, 14, 15]);
+        quarter_rounds!(x, [5, 6, 7, 4], [10, 11, 8, 9], [15, 12, 13, 14]);
+    }
+    let (out, _) = out.0.as_chunks_mut::<LANES>();
+    for (set, x) in x.iter_mut().enumerate() {
+        for (word, start) in x.iter_mut().zip(initial(key, blocks, set)) {
+            *word = _mm512_add_epi32(*word, start);
+        }
+        for (row, out) in transpose_words(x).into_iter().zip(&mut out[set]) {
+            store(out, row);
+        }
+    }
+}
+
+/// The state before the first round: word `i` of sixteen blocks in vector `i`.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+fn initial(key: &KeyWords, blocks: &Blocks, set: usize) -> [__m512i; 16] {
+    let mut x = [_mm512_setzero_si512(); 16];
+    for i in 0..4 {
+        x[i] = _mm512_set1_epi32(SIGMA[i] as i32);
+    }
+    for i in 0..8 {
+        x[4 + i] = _mm512_set1_epi32(key.0[i] as i32);
+    }
+    x[12] = load_words(&blocks.counter.as_chunks::<LANES>().0[set]);
+    x[14] = load_words(&blocks.nonce_low.as_chunks::<LANES>().0[set]);
+    x[15] = load_words(&blocks.nonce_high.as_chunks::<LANES>().0[set]);
+    x
+}
+
+/// Turns "word `i` of sixteen blocks in vector `i`" into "block `i` in vector `i`".
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+fn transpose_words(x: &[__m512i; 16]) -> [__m512i; 16] {
+    let mut pairs = *x;
+    for i in 0..8 {
+        pairs[2 * i] = _mm512_unpacklo_epi32(x[2 * i], x[2 * i + 1]);
+        pairs[2 * i + 1] = _mm512_unpackhi_epi32(x[2 * i], x[2 * i + 1]);
+    }
+    let mut quads = pairs;
+    for i in 0..4 {
+        quads[4 * i] = _mm512_unpacklo_epi64(pairs[4 * i], pairs[4 * i + 2]);
+        quads[4 * i + 1] = _mm512_unpackhi_epi64(pairs[4 * i], pairs[4 * i + 2]);
+        quads[4 * i + 2] = _mm512_unpacklo_epi64(pairs[4 * i + 1], pairs[4 * i + 3]);
+        quads[4 * i + 3] = _mm512_unpackhi_epi64(pairs[4 * i + 1], pairs[4 * i + 3]);
+    }
+    let mut rows = quads;
+    for i in 0..4 {
+        let low = _mm512_shuffle_i32x4::<0x44>(quads[i], quads[4 + i]);
+        let high = _mm512_shuffle_i32x4::<0xee>(quads[i], quads[4 + i]);
+        let low2 = _mm512_shuffle_i32x4::<0x44>(quads[8 + i], quads[12 + i]);
+        let high2 = _mm512_shuffle_i32x4::<0xee>(quads[8 + i], quads[12 + i]);
+        rows[i] = _mm512_shuffle_i32x4::<0x88>(low, low2);
+        rows[4 + i] = _mm512_shuffle_i32x4::<0xdd>(low, low2);
+        rows[8 + i] = _mm512_shuffle_i32x4::<0x88>(high, high2);
+        rows[12 + i] = _mm512_shuffle_i32x4::<0xdd>(high, high2);
+    }
+    rows
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+fn apply(text: &mut [u8], keystream: &[u8]) {
+    let (whole, rest) = text.as_chunks_mut::<BLOCK_LEN>();
+    let (blocks, last) = keystream.as_chunks::<BLOCK_LEN>();
+    for (block, text) in blocks.iter().zip(whole.iter_mut()) {
+        store(text, _mm512_xor_si512(load(text), load(block)));
+    }
+    if !rest.is_empty() {
+        let block = blocks.get(whole.len()).map_or(last, |block| block.as_slice());
+        let text = _mm512_xor_si512(load_part(rest, 0), load_part(&block[..rest.len()], 0));
+        store_part(rest, text);
+    }
+}
+
+/// A number modulo 2^130 - 5 in each lane: 44, 44 and 42 bits, not fully carried.
+type Number = [__m512i; 3];
+
+/// A factor, with the limbs that wrap around 2^132 multiplied by 20 beforehand.
+#[derive(Clone, Copy)]
+struct Factor {
+    limbs: Number,
+    wrapped: [__m512i; 2],
+}
+
+/// Sums of products: the low and the high 52 bits, by weight.
+struct Products {
+    low: Number,
+    high: Number,
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn all(value: u64) -> __m512i {
+    _mm512_set1_epi64(value as i64)
+}
+
+const LIMB_44: u64 = (1 << 44) - 1;
+const LIMB_42: u64 = (1 << 42) - 1;
+
+/// Bit 128 of a block, in its top limb.
+const TOP_BIT: u64 = 1 << 40;
+
+/// Two halves of 16 bytes into limbs.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn split(low: __m512i, high: __m512i) -> Number {
+    let middle = _mm512_or_si512(_mm512_srli_epi64::<44>(low), _mm512_slli_epi64::<20>(high));
+    [_mm512_and_si512(low, all(LIMB_44)), _mm512_and_si512(middle, all(LIMB_44)), _mm512_srli_epi64::<24>(high)]
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn factor(limbs: Number) -> Factor {
+    let [_, mut s1, mut s2] = limbs;
+    for s in [&mut s1, &mut s2] {
+        *s = _mm512_add_epi64(_mm512_slli_epi64::<4>(*s), _mm512_slli_epi64::<2>(*s));
+    }
+    Factor { limbs, wrapped: [s1, s2] }
+}
+
+impl Products {
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn none() -> Self {
+        Self { low: [_mm512_setzero_si512(); 3], high: [_mm512_setzero_si512(); 3] }
+    }
+
+    /// Adds `x * by`. Up to four products fit: each adds less than 3 * 2^52 to a sum.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512ifma")]
+    fn add(&mut self, x: Number, by: &Factor) {
+        let [r0, r1, r2] = by.limbs;
+        let [s1, s2] = by.wrapped;
+        let [x0, x1, x2] = x;
+        self.add_limb(x1, [s2, r0, r1]);
+        self.add_limb(x2, [s1, s2, r0]);
+        self.add_limb(x0, [r0, r1, r2]);
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512ifma")]
+    fn add_limb(&mut self, x: __m512i, by: Number) {
+        self.low[0] = _mm512_madd52lo_epu64(self.low[0], x, by[0]);
+        self.low[1] = _mm512_madd52lo_epu64(self.low[1], x, by[1]);
+        self.low[2] = _mm512_madd52lo_epu64(self.low[2], x, by[2]);
+        self.high[0] = _mm512_madd52hi_epu64(self.high[0], x, by[0]);
+        self.high[1] = _mm512_madd52hi_epu64(self.high[1], x, by[1]);
+        self.high[2] = _mm512_madd52hi_epu64(self.high[2], x, by[2]);
+    }
+
+    /// Carries the sums back into limbs. The high halves weigh 2^52, which is 2^8 of the next limb
+    /// (2^10 of it above the top one); what leaves the top returns times five, as 2^130 = 5.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn carried(self) -> Number {
+        let [a, b, c] = self.low;
+        let carry = _mm512_add_epi64(_mm512_srli_epi64::<44>(a), _mm512_slli_epi64::<8>(self.high[0]));
+        let a = _mm512_and_si512(a, all(LIMB_44));
+        let b = _mm512_add_epi64(b, carry);
+        let carry = _mm512_add_epi64(_mm512_srli_epi64::<44>(b), _mm512_slli_epi64::<8>(self.high[1]));
+        let b = _mm512_and_si512(b, all(LIMB_44));
+        let c = _mm512_add_epi64(c, carry);
+        let carry = _mm512_add_epi64(_mm512_srli_epi64::<42>(c), _mm512_slli_epi64::<10>(self.high[2]));
+        let c = _mm512_and_si512(c, all(LIMB_42));
+        let a = _mm512_add_epi64(a, _mm512_add_epi64(carry, _mm512_slli_epi64::<2>(carry)));
+        let b = _mm512_add_epi64(b, _mm512_srli_epi64::<44>(a));
+        [_mm512_and_si512(a, all(LIMB_44)), b, c]
+    }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512ifma")]
+fn multiply(x: Number, by: &Factor) -> Number {
+    let mut products = Products::none();
+    products.add(x, by);
+    products.carried()
+}
+
+/// The powers of one r per lane: `[r^4, r^3, r^2, r]`, in the order in which blocks need them.
+#[inline]
+#[target_feature(enable = "avx512f,avx512ifma")]
+fn powers(r: Number) -> [Factor; 4] {
+    let one = factor(r);
+    let square = multiply(r, &one);
+    let two = factor(square);
+    [factor(multiply(square, &two)), factor(multiply(square, &one)), two, one]
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512ifma")]
+fn tags(keys: &[OneTimeKey; SIDE_BY_SIDE], texts: [&[u8]; SIDE_BY_SIDE]) -> [[u8; TAG_LEN]; SIDE_BY_SIDE] {
+    let mut rows = [all(0); SIDE_BY_SIDE];
+    for (row, key) in rows.iter_mut().zip(keys) {
+        *row = load_part(key, 0);
+    }
+    let [r_low, r_high, s_low, s_high, ..] = transpose_halves(rows);
+    let r_low = _mm512_and_si512(r_low, all(0x0fff_fffc_0fff_ffff));
+    let r_high = _mm512_and_si512(r_high, all(0x0fff_fffc_0fff_fffc));
+    let powers = powers(split(r_low, r_high));
+
+    // Blocks to authenticate: the text's, the last one padded with zeroes, and the lengths.
+    let blocks = texts.map(|text| text.len().div_ceil(16) + 1);
+    let most = blocks.iter().fold(0, |most, &n| most.max(n)).div_ceil(4);
+    let whole = blocks.iter().fold(usize::MAX, |least, &n| least.min(n)) / 4;
+
+    // Where the blocks begin that every packet has as whole blocks of text.
+    let mut bodies = [[].as_slice(); SIDE_BY_SIDE];
+    for i in 0..SIDE_BY_SIDE {
+        let start = 16 * blocks[i].saturating_sub(4 * whole);
+        bodies[i] = texts[i].get(start..).unwrap_or_default().as_chunks::<64>().0;
+    }
+    let mut h = [all(0); 3];
+    for from_end in (1..=most).rev() {
+        let mut top_bits = [all(TOP_BIT); 4];
+        let mut rows = [all(0); SIDE_BY_SIDE];
+        if from_end > 1 && from_end <= whole {
+            for (row, body) in rows.iter_mut().zip(bodies) {
+                *row = load(&body[whole - from_end]);
+            }
+        } else {
+            (rows, top_bits) = load_edge(&texts, &blocks, from_end);
+        }
+        h = fold(h, &powers, transpose_halves(rows), top_bits);
+    }
+    finish(h, s_low, s_high)
+}
+
+/// Folds 64 bytes of each packet into `h`; `halves` are the blocks' halves in order.
+#[inline]
+#[target_feature(enable = "avx512f,avx512ifma")]
+fn fold(h: Number, powers: &[Factor; 4], halves: [__m512i; 8], top_bits: [__m512i; 4]) -> Number {
+    let [a, b, c] = split(halves[0], halves[1]);
+    let first = [a, b, _mm512_or_si512(c, top_bits[0])];
+    let first = [_mm512_add_epi64(first[0], h[0]), _mm512_add_epi64(first[1], h[1]), _mm512_add_epi64(first[2], h[2])];
+    let mut products = Products::none();
+    let [a, b, c] = split(halves[6], halves[7]);
+    products.add([a, b, _mm512_or_si512(c, top_bits[3])], &powers[3]);
+    let [a, b, c] = split(halves[4], halves[5]);
+    products.add([a, b, _mm512_or_si512(c, top_bits[2])], &powers[2]);
+    let [a, b, c] = split(halves[2], halves[3]);
+    products.add([a, b, _mm512_or_si512(c, top_bits[1])], &powers[1]);
+    products.add(first, &powers[0]);
+    products.carried()
+}
+
+/// The four blocks that begin `4 * from_end` blocks before the packets' ends, of which some may lie
+/// before a packet's beginning (they are nothing) or be the lengths (`from_end` is 1), and the top
+/// bits of those that are something.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+fn load_edge(
+    texts: &[&[u8]; SIDE_BY_SIDE],
+    blocks: &[usize; SIDE_BY_SIDE],
+    from_end: usize,
+) -> ([__m512i; SIDE_BY_SIDE], [__m512i; 4]) {
+    let mut rows = [all(0); SIDE_BY_SIDE];
+    let mut present = [0u8; 4];
+    for lane in 0..SIDE_BY_SIDE {
+        let missing = (4 * from_end).saturating_sub(blocks[lane]).min(4);
+        let first = (blocks[lane] + missing).saturating_sub(4 * from_end);
+        let text = texts[lane];
+        let (start, end) = (16 * first, text.len().min(16 * (first + 4 - missing)));
+        if missing < 4 {
+            rows[lane] = load_part(&text[start..end], 16 * missing);
+        }
+        if from_end == 1 {
+            rows[lane] = _mm512_mask_set1_epi64(rows[lane], 0x80, text.len() as i64);
+        }
+        for (at, present) in present.iter_mut().enumerate() {
+            *present |= u8::from(at >= missing) << lane;
+        }
+    }
+    let mut top_bits = [all(0); 4];
+    for (top_bits, lanes) in top_bits.iter_mut().zip(present) {
+        *top_bits = _mm512_maskz_set1_epi64(lanes, TOP_BIT as i64);
+    }
+    (rows, top_bits)
+}
+
+/// Turns "64 bytes of packet `i` in vector `i`" into "half block `i` of eight packets in vector `i`".
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn transpose_halves(rows: [__m512i; SIDE_BY_SIDE]) -> [__m512i; 8] {
+    let mut pairs = rows;
+    for i in 0..4 {
+        pairs[2 * i] = _mm512_unpacklo_epi64(rows[2 * i], rows[2 * i + 1]);
+        pairs[2 * i + 1] = _mm512_unpackhi_epi64(rows[2 * i], rows[2 * i + 1]);
+    }
+    let mut halves = pairs;
+    for i in 0..2 {
+        let low = _mm512_shuffle_i64x2::<0x44>(pairs[i], pairs[2 + i]);
+        let high = _mm512_shuffle_i64x2::<0xee>(pairs[i], pairs[2 + i]);
+        let low2 = _mm512_shuffle_i64x2::<0x44>(pairs[4 + i], pairs[6 + i]);
+        let high2 = _mm512_shuffle_i64x2::<0xee>(pairs[4 + i], pairs[6 + i]);
+        halves[i] = _mm512_shuffle_i64x2::<0x88>(low, low2);
+        halves[2 + i] = _mm512_shuffle_i64x2::<0xdd>(low, low2);
+        halves[4 + i] = _mm512_shuffle_i64x2::<0x88>(high, high2);
+        halves[6 + i] = _mm512_shuffle_i64x2::<0xdd>(high, high2);
+    }
+    halves
+}
+
+/// Reduces `h` fully, adds `s` and gives the tags.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+fn finish(h: Number, s_low: __m512i, s_high: __m512i) -> [[u8; TAG_LEN]; SIDE_BY_SIDE] {
+    let [mut a, mut b, mut c] = h;
+    for _ in 0..2 {
+        c = _mm512_add_epi64(c, _mm512_srli_epi64::<44>(b));
+        b = _mm512_and_si512(b, all(LIMB_44));
+        let carry = _mm512_srli_epi64::<42>(c);
+        c = _mm512_and_si512(c, all(LIMB_42));
+        a = _mm512_add_epi64(a, _mm512_add_epi64(carry, _mm512_slli_epi64::<2>(carry)));
+        b = _mm512_add_epi64(b, _mm512_srli_epi64::<44>(a));
+        a = _mm512_and_si512(a, all(LIMB_44));
+    }
+    c = _mm512_add_epi64(c, _mm512_srli_epi64::<44>(b));
+    b = _mm512_and_si512(b, all(LIMB_44));
+
+    // h - (2^130 - 5), taken where it is not negative: h + 5 reaches bit 130.
+    let low = _mm512_add_epi64(a, all(5));
+    let middle = _mm512_add_epi64(b, _mm512_srli_epi64::<44>(low));
+    let high = _mm512_add_epi64(c, _mm512_srli_epi64::<44>(middle));
+    let reaches = _mm512_test_epi64_mask(high, all(1 << 42));
+    let a = _mm512_mask_and_epi64(a, reaches, low, all(LIMB_44));
+    let b = _mm512_mask_and_epi64(b, reaches, middle, all(LIMB_44));
+    let c = _mm512_mask_and_epi64(c, reaches, high, all(LIMB_42));
+
+    let low = _mm512_or_si512(a, _mm512_slli_epi64::<44>(b));
+    let high = _mm512_or_si512(_mm512_srli_epi64::<20>(b), _mm512_slli_epi64::<24>(c));
+    let low = _mm512_add_epi64(low, s_low);
+    let overflow = _mm512_cmplt_epu64_mask(low, s_low);
+    let high = _mm512_add_epi64(high, s_high);
+    let high = _mm512_mask_add_epi64(high, overflow, high, all(1));
+
+    // Packets 0, 2, 4, 6 lie in the even half, 1, 3, 5, 7 in the odd one.
+    let mut tags = [[0; TAG_LEN]; SIDE_BY_SIDE];
+    for (odd, half) in [_mm512_unpacklo_epi64(low, high), _mm512_unpackhi_epi64(low, high)].into_iter().enumerate() {
+        let mut bytes = [0; 64];
+        store(&mut bytes, half);
+        for (i, tag) in bytes.as_chunks::<TAG_LEN>().0.iter().enumerate() {
+            tags[2 * i + odd] = *tag;
+        }
+    }
+    tags
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn load_words(words: &[u32; LANES]) -> __m512i {
+    // SAFETY: the array is 64 readable bytes; the load needs no alignment.
+    unsafe { _mm512_loadu_si512(words.as_ptr().cast()) }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn load(bytes: &[u8; 64]) -> __m512i {
+    // SAFETY: the array is 64 readable bytes; the load needs no alignment.
+    unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn store(bytes: &mut [u8; 64], x: __m512i) {
+    // SAFETY: the array is 64 writable bytes; the store needs no alignment.
+    unsafe { _mm512_storeu_si512(bytes.as_mut_ptr().cast(), x) }
+}
+
+/// The mask of `len` bytes from byte `at` on.
+#[inline]
+fn part(at: usize, len: usize) -> __mmask64 {
+    assert!(at + len <= 64, "a part lies inside its vector");
+    if len == 0 { 0 } else { (u64::MAX >> (64 - len)) << at }
+}
+
+/// These bytes from byte `at` of the vector on, and zeroes around them.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn load_part(bytes: &[u8], at: usize) -> __m512i {
+    let mask = part(at, bytes.len());
+    // SAFETY: the mask selects exactly the slice's bytes; a masked load touches no other, so the
+    // pointer may lie up to `at` bytes before them.
+    unsafe { _mm512_maskz_loadu_epi8(mask, bytes.as_ptr().wrapping_sub(at).cast()) }
+}
+
+/// Stores the vector's first bytes, as many as the slice has.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn store_part(bytes: &mut [u8], x: __m512i) {
+    let mask = part(0, bytes.len());
+    // SAFETY: the mask selects exactly the slice's bytes; a masked store touches no other.
+    unsafe { _mm512_mask_storeu_epi8(bytes.as_mut_ptr().cast(), mask, x) }
+}
+
+const _: () = assert!(PASS == 2 * LANES && SIDE_BY_SIDE == 8);

@@ -1,0 +1,133 @@
+//! Runs the code under valgrind's memcheck with every secret marked as undefined, as ctgrind does:
+//! memcheck then reports each branch and each address that depends on one. For tests only.
+//!
+//! Valgrind has no AVX-512, so it sees the portable code and AVX2; the AVX-512 kernel shares
+//! `crate::batch` with the latter and has the same shape, but it is read, not run, for this.
+
+use core::arch::asm;
+use std::env;
+use std::process::Command;
+
+use crate::choose::Choice;
+use crate::{Key, Slot, TAG_LEN};
+
+/// `VG_USERREQ__RUNNING_ON_VALGRIND` of valgrind.h.
+const RUNNING: u64 = 0x1001;
+/// `VG_USERREQ__MAKE_MEM_UNDEFINED` and `..._DEFINED` of memcheck.h.
+const MAKE_UNDEFINED: u64 = (b'M' as u64) << 24 | (b'C' as u64) << 16 | 1;
+const MAKE_DEFINED: u64 = MAKE_UNDEFINED + 1;
+
+/// Set in the process that valgrind runs: what it is to do.
+const TASK: &str = "LINERATE_AEAD_MEMCHECK";
+
+/// A client request: nothing to a processor, a call to valgrind. Gives 0 where there is none.
+fn request(code: u64, address: u64, len: u64) -> u64 {
+    let arguments = [code, address, len, 0, 0, 0];
+    let mut answer = 0;
+    // SAFETY: the sequence of valgrind.h (amd64): rotations of rdi by 128 bits in all and an
+    // exchange of rbx with itself change nothing; valgrind reads the six words behind rax.
+    unsafe {
+        asm!(
+            "rol rdi, 3", "rol rdi, 13", "rol rdi, 61", "rol rdi, 51", "xchg rbx, rbx",
+            in("rax") arguments.as_ptr(), inout("rdx") answer, out("rdi") _,
+        );
+    }
+    answer
+}
+
+fn undefine(secret: &mut [u8]) {
+    request(MAKE_UNDEFINED, secret.as_ptr() as u64, secret.len() as u64);
+}
+
+fn define(public: &mut [u8]) {
+    request(MAKE_DEFINED, public.as_ptr() as u64, public.len() as u64);
+}
+
+/// Lets memcheck treat this number as public.
+pub(crate) fn published(number: u128) -> u128 {
+    let mut bytes = number.to_ne_bytes();
+    define(&mut bytes);
+    u128::from_ne_bytes(bytes)
+}
+
+/// Seals and opens, with secret keys and texts, what reaches every path: one packet and many,
+/// short and long, equal and ragged, and one that was altered.
+fn seal_and_open_secrets() {
+    let ragged = [0, 1, 15, 16, 17, 64, 65, 100, 256, 700, 1420, 1420, 1420, 1420, 33];
+    for choice in Choice::available().filter(|choice| choice.name() != "library") {
+        for lens in [&ragged[..], &[1420; 9], &[64; 45]] {
+            let mut offset = 0;
+            let slots = Vec::from_iter(lens.iter().zip(1..).map(|(&len, counter)| {
+                offset += len + TAG_LEN;
+                Slot { offset: offset - len - TAG_LEN, len, counter }
+            }));
+            let (mut key, mut buf) = ([7; 32], vec![9; offset]);
+            undefine(&mut key);
+            undefine(&mut buf);
+            let key = Key::with(choice, &key);
+            key.seal(&mut buf, &slots);
+            // What was sealed goes over the wire.
+            define(&mut buf);
+            buf[0] ^= 1;
+            assert_eq!(key.open(&mut buf, &slots).count(), slots.len() - 1);
+        }
+        println!("memcheck has seen {choice:?}");
+    }
+}
+
+/// What memcheck must not let pass.
+fn branch_on_a_secret() {
+    let mut secret = [1];
+    undefine(&mut secret);
+    if core::hint::black_box(secret[0]) == 2 {
+        println!("unlikely");
+    }
+}
+
+/// Runs this test once more under valgrind, with a task. `None` where there is no valgrind.
+fn under_valgrind(test: &str, task: &str) -> Option<(bool, String)> {
+    let mut valgrind = Command::new("valgrind");
+    valgrind.args(["-q", "--error-exitcode=99"]).arg(env::current_exe().expect("this program has a path"));
+    valgrind.args(["--exact", &format!("{}::{test}", module_path!().split_once("::").expect("inside a crate").1)]);
+    match valgrind.args(["--nocapture", "--test-threads=1"]).env(TASK, task).output() {
+        Ok(output) => {
+            let said = [output.stdout, output.stderr].concat();
+            Some((output.status.success(), String::from_utf8_lossy(&said).into_owned()))
+        }
+        Err(error) => {
+            println!("skipped: valgrind cannot be run ({error})");
+            None
+        }
+    }
+}
+
+/// The task of this process, if valgrind runs it.
+fn task() -> Option<String> {
+    (request(RUNNING, 0, 0) != 0).then(|| env::var(TASK).ok()).flatten()
+}
+
+#[test]
+fn no_branch_and_no_address_depends_on_a_secret() {
+    if task().is_some() {
+        return seal_and_open_secrets();
+    }
+    let Some((passed, said)) = under_valgrind("no_branch_and_no_address_depends_on_a_secret", "seal and open") else {
+        return;
+    };
+    assert!(passed && said.contains("memcheck has seen portable"), "{said}");
+    for choice in Choice::available().filter(|choice| choice.name() != "library") {
+        if !said.contains(&format!("memcheck has seen {choice:?}")) {
+            println!("skipped: valgrind cannot run {choice:?}");
+        }
+    }
+}
+
+#[test]
+fn memcheck_reports_a_branch_on_a_secret() {
+    if task().is_some() {
+        return branch_on_a_secret();
+    }
+    if let Some((passed, said)) = under_valgrind("memcheck_reports_a_branch_on_a_secret", "branch") {
+        assert!(!passed && said.contains("uninitialised"), "{said}");
+    }
+}

@@ -1,0 +1,150 @@
+//! Chooses the code that seals and opens, once, at start: what this CPU can run, unless
+//! `LINERATE_AEAD` names something else.
+//!
+//! Detection mints the tokens that kernels demand, so a kernel cannot be called on a CPU that
+//! lacks its instructions. An operating system that does not save the wide registers counts as no
+//! support. Neighbours: `crate::arch`, whose kernels take the tokens, and `crate::Key`, which keeps
+//! the choice.
+
+use std::env;
+use std::fmt;
+use std::sync::OnceLock;
+
+/// The environment variable that overrides the choice: `portable`, `library`, `avx2` or `avx512`.
+pub const VARIABLE: &str = "LINERATE_AEAD";
+
+/// Proof that AVX2 may be used here.
+#[cfg(target_arch = "x86_64")]
+#[derive(Clone, Copy)]
+pub(crate) struct HaveAvx2(());
+
+/// Proof that AVX-512 F, BW, VL and IFMA may be used here.
+#[cfg(target_arch = "x86_64")]
+#[derive(Clone, Copy)]
+pub(crate) struct HaveAvx512(());
+
+/// The code that seals and opens. One that exists can run on this CPU.
+#[derive(Clone, Copy)]
+pub struct Choice(pub(crate) Way);
+
+#[derive(Clone, Copy)]
+pub(crate) enum Way {
+    Portable,
+    Library,
+    #[cfg(target_arch = "x86_64")]
+    Avx2(HaveAvx2),
+    #[cfg(target_arch = "x86_64")]
+    Avx512(HaveAvx512),
+}
+
+/// Why a choice is refused; its text says what this CPU has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    asked: String,
+}
+
+impl Choice {
+    /// Everything that can run here, slowest first.
+    pub fn available() -> impl Iterator<Item = Self> {
+        #[cfg(target_arch = "x86_64")]
+        let kernels = [HaveAvx2::detect().map(Way::Avx2), HaveAvx512::detect().map(Way::Avx512)];
+        #[cfg(not(target_arch = "x86_64"))]
+        let kernels: [Option<Way>; 0] = [];
+        [Way::Portable, Way::Library].into_iter().chain(kernels.into_iter().flatten()).map(Self)
+    }
+
+    /// The fastest that can run here.
+    pub fn best() -> Self {
+        Self::available().last().expect("the library runs everywhere")
+    }
+
+    /// The one of this name.
+    ///
+    /// # Errors
+    /// If there is none of this name, or this CPU cannot run it.
+    pub fn named(name: &str) -> Result<Self, Refusal> {
+        Self::available().find(|choice| choice.name() == name).ok_or_else(|| Refusal { asked: name.into() })
+    }
+
+    /// Its name, as [`VARIABLE`] takes it.
+    pub fn name(&self) -> &'static str {
+        match self.0 {
+            Way::Portable => "portable",
+            Way::Library => "library",
+            #[cfg(target_arch = "x86_64")]
+            Way::Avx2(_) => "avx2",
+            #[cfg(target_arch = "x86_64")]
+            Way::Avx512(_) => "avx512",
+        }
+    }
+}
+
+/// What [`VARIABLE`] names, or the best where it is unset or empty. A daemon calls this at start to
+/// tell its user about a choice that cannot be had.
+///
+/// # Errors
+/// If the variable names nothing that can run here.
+pub fn from_environment() -> Result<Choice, Refusal> {
+    match env::var_os(VARIABLE) {
+        Some(name) if !name.is_empty() => Choice::named(&name.to_string_lossy()),
+        _ => Ok(Choice::best()),
+    }
+}
+
+/// The process's choice, made at its first use: [`from_environment`], and the best where that is
+/// refused.
+pub fn current() -> Choice {
+    static CURRENT: OnceLock<Choice> = OnceLock::new();
+    *CURRENT.get_or_init(|| from_environment().unwrap_or_else(|_| Choice::best()))
+}
+
+impl fmt::Debug for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{VARIABLE}={:?} cannot be had: this CPU can run", self.asked)?;
+        for (i, choice) in Choice::available().enumerate() {
+            write!(f, "{} {}", if i == 0 { "" } else { "," }, choice.name())?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+// The macro asks CPUID and, for the operating system's part, XGETBV.
+#[cfg(target_arch = "x86_64")]
+impl HaveAvx2 {
+    fn detect() -> Option<Self> {
+        is_x86_feature_detected!("avx2").then_some(Self(()))
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+impl HaveAvx512 {
+    fn detect() -> Option<Self> {
+        let all = is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512vl")
+            && is_x86_feature_detected!("avx512ifma");
+        all.then_some(Self(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_available_can_be_named_and_the_rest_is_refused_with_a_list() {
+        for choice in Choice::available() {
+            assert_eq!(Choice::named(choice.name()).unwrap().name(), choice.name());
+        }
+        let refusal = Choice::named("neon9").unwrap_err().to_string();
+        assert!(refusal.starts_with("LINERATE_AEAD=\"neon9\" cannot be had: this CPU can run portable, library"));
+    }
+}

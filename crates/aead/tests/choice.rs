@@ -1,0 +1,51 @@
+//! The environment variable that overrides the choice, seen from outside: a process of its own for
+//! each value, since a process chooses once.
+
+use std::env;
+use std::process::Command;
+
+use linerate_aead::choose::{self, Choice, VARIABLE};
+
+/// Not a test of itself: what the processes below run.
+#[test]
+#[ignore = "run by the other tests, in processes of their own"]
+fn report() {
+    match choose::from_environment() {
+        Ok(choice) => println!("chosen: {choice:?}"),
+        Err(refusal) => println!("refused: {refusal}"),
+    }
+    println!("current: {:?}", choose::current());
+}
+
+fn reported_with(value: Option<&str>) -> String {
+    let mut process = Command::new(env::current_exe().expect("this program has a path"));
+    process.args(["--exact", "report", "--ignored", "--nocapture"]).env_remove(VARIABLE);
+    let output = process.envs(value.map(|value| (VARIABLE, value))).output().expect("this program can be run");
+    String::from_utf8(output.stdout).expect("the report is text")
+}
+
+#[test]
+fn the_variable_chooses_whatever_can_run_here() {
+    for choice in Choice::available() {
+        let report = reported_with(Some(choice.name()));
+        assert!(report.contains(&format!("chosen: {choice:?}\ncurrent: {choice:?}\n")), "{report}");
+    }
+}
+
+#[test]
+fn without_the_variable_the_best_is_chosen() {
+    for value in [None, Some("")] {
+        let best = Choice::best();
+        assert!(reported_with(value).contains(&format!("chosen: {best:?}\ncurrent: {best:?}\n")));
+    }
+}
+
+#[test]
+fn an_impossible_choice_is_refused_with_what_this_cpu_has_and_the_best_still_works() {
+    let report = reported_with(Some("avx1024"));
+    for choice in Choice::available() {
+        assert!(report.contains(&format!(" {choice:?}")), "{report}");
+    }
+    assert!(report.contains("refused: LINERATE_AEAD=\"avx1024\" cannot be had"), "{report}");
+    assert!(report.contains(&format!("current: {:?}", Choice::best())), "{report}");
+}

@@ -136,14 +136,13 @@ fn open_tun(interface: &InterfaceName, environment: &Environment) -> Result<tun:
 
 fn open_listener(interface: &InterfaceName, environment: &Environment) -> Result<Listener, Complaint> {
     let directory = Path::new(socket::DIRECTORY);
-    let listener = match environment.uapi {
-        None => Listener::open(directory, interface),
+    match environment.uapi {
+        None => Listener::open(directory, interface).map_err(|error| error.to_string()),
         Some(number) => {
             let fd = take_inherited(number).map_err(|error| not_inherited("WG_UAPI_FD", number, &error))?;
-            Listener::inherit(fd, directory, interface)
+            Listener::inherit(fd, directory, interface).map_err(|error| format!("WG_UAPI_FD={number}: {error}"))
         }
-    };
-    listener.map_err(|error| error.to_string())
+    }
 }
 
 fn not_inherited(variable: &str, number: i32, error: &std::io::Error) -> Complaint {

@@ -11,6 +11,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::Mode;
+use rustix::net::{AddressFamily, sockopt};
 
 use crate::interface::InterfaceName;
 
@@ -55,6 +56,9 @@ pub enum OpenError {
     /// Something that is no socket has the socket's name.
     #[error("{path} is in the way and is not a socket: move it away", path = .0.display())]
     NotASocket(PathBuf),
+    /// The descriptor that was handed over is of no use.
+    #[error("it is no unix socket that listens: pass the descriptor of one")]
+    NotListening,
     /// The operating system refused.
     #[error("cannot open {path}: {1}", path = .0.display())]
     Io(PathBuf, #[source] io::Error),
@@ -98,9 +102,13 @@ impl Listener {
     /// Takes over a listening socket (WG_UAPI_FD) whose file is already in its place.
     ///
     /// # Errors
-    /// The file is not there.
+    /// The file is not there, or the descriptor is no unix socket that listens.
     pub fn inherit(socket: OwnedFd, directory: &Path, interface: &InterfaceName) -> Result<Self, OpenError> {
         let path = path(directory, interface);
+        let is_unix = sockopt::socket_domain(&socket).is_ok_and(|domain| domain == AddressFamily::UNIX);
+        if !is_unix || !sockopt::socket_acceptconn(&socket).unwrap_or(false) {
+            return Err(OpenError::NotListening);
+        }
         Self::of(socket.into(), path.clone()).map_err(|error| OpenError::Io(path, error))
     }
 
@@ -162,4 +170,21 @@ fn remove_stale(path: &Path, interface: &InterfaceName) -> Result<(), OpenError>
 
 fn file_id(path: &Path) -> io::Result<FileId> {
     fs::symlink_metadata(path).map(|file| (file.dev(), file.ino()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_descriptor_that_does_not_listen_is_refused() {
+        let interface: InterfaceName = "wg0".parse().unwrap();
+        let (talks, _other) = UnixStream::pair().unwrap();
+        let null = fs::File::open("/dev/null").unwrap();
+        let udp = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        for fd in [OwnedFd::from(talks), null.into(), udp.into()] {
+            let refused = Listener::inherit(fd, Path::new("/nonexistent"), &interface);
+            assert!(matches!(refused, Err(OpenError::NotListening)));
+        }
+    }
 }

@@ -6,20 +6,26 @@ use std::process::Command;
 
 use linerate_aead::choose::{self, Choice, VARIABLE};
 
-/// Not a test of itself: what the processes below run.
+/// What the processes below run; true of this one, too.
 #[test]
-#[ignore = "run by the other tests, in processes of their own"]
-fn report() {
+fn the_current_choice_is_the_variables_or_the_best() {
+    let current = choose::current();
     match choose::from_environment() {
-        Ok(choice) => println!("chosen: {choice:?}"),
-        Err(refusal) => println!("refused: {refusal}"),
+        Ok(choice) => {
+            println!("chosen: {choice:?}");
+            assert_eq!(current.name(), choice.name());
+        }
+        Err(refusal) => {
+            println!("refused: {refusal}");
+            assert_eq!(current.name(), Choice::best().name());
+        }
     }
-    println!("current: {:?}", choose::current());
+    println!("current: {current:?}");
 }
 
 fn reported_with(value: Option<&str>) -> String {
     let mut process = Command::new(env::current_exe().expect("this program has a path"));
-    process.args(["--exact", "report", "--ignored", "--nocapture"]).env_remove(VARIABLE);
+    process.args(["--exact", "the_current_choice_is_the_variables_or_the_best", "--nocapture"]).env_remove(VARIABLE);
     let output = process.envs(value.map(|value| (VARIABLE, value))).output().expect("this program can be run");
     String::from_utf8(output.stdout).expect("the report is text")
 }

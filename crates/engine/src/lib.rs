@@ -6,7 +6,8 @@
 //! [`topology`] knows which thread runs which step; everything else runs single-threaded on the
 //! memory backend in a test just as well.
 //!
-//! What the engine must never do: allocate per packet, block on a lock that is held across a
+//! What the engine must never do: allocate per packet that a session carries (a packet that has to
+//! wait for one is copied, within the bounds of [`staged`]), block on a lock that is held across a
 //! system call, or log above debug because of something that came from the network.
 
 #![forbid(unsafe_code)]

@@ -134,7 +134,7 @@ impl<B: Backend> SlowPath<B> {
     /// The link was set down: closes the sockets, forgets sessions and what waits.
     pub fn down(&mut self) {
         if self.device.is_up() {
-            self.device.down(self.shared.backend.now(), &mut self.hands);
+            self.device.down(&mut self.hands);
             self.replace_sockets(None);
         }
     }

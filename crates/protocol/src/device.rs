@@ -274,7 +274,7 @@ impl Device {
 
     /// Takes the device down: staged packets, handshakes, sessions and timers are dropped, and
     /// handshake messages are refused until it is up again.
-    pub fn down(&mut self, _now: Now, fx: &mut dyn Effects) {
+    pub fn down(&mut self, fx: &mut dyn Effects) {
         self.up = false;
         for id in self.ids() {
             fx.drop_staged(id);

@@ -70,7 +70,7 @@ impl Run {
         let data = self.slots.iter().any(|slot| slot.len > 0);
         shared.wake(peer, peer.activity.received(now, data));
         if session.needs_rekey_on_receive(now) {
-            shared.wake(peer, peer.activity.want_handshake(now));
+            shared.wake(peer, peer.activity.want_handshake());
         }
     }
 

@@ -138,7 +138,7 @@ impl<B: Backend> Sender<B> {
         // A session may have come while we staged, and the slow path may have sent what was staged
         // before. It sets the session before it looks, we stage before we look: one of us sees.
         if !self.send_staged(peer, now) {
-            self.shared.wake(peer, peer.activity.want_handshake(now));
+            self.shared.wake(peer, peer.activity.want_handshake());
         }
     }
 
@@ -183,7 +183,7 @@ impl<B: Backend> Sender<B> {
             self.batch.add(peer, session, 0, 0, false);
             self.flush(now);
         } else {
-            self.shared.wake(peer, peer.activity.want_handshake(now));
+            self.shared.wake(peer, peer.activity.want_handshake());
         }
     }
 

@@ -80,7 +80,7 @@ fn a_request_refused_after_our_own_response_is_not_forgotten() {
     net.run_for(Duration::from_millis(21));
     // Node 1 has responded, so it may not start a handshake for 5 s; the initiator goes away.
     net.drop_flight();
-    net.call(0, |node, now, _| node.device.down(now, &mut node.host));
+    net.call(0, |node, _, _| node.device.down(&mut node.host));
     net.send(1, b"anyone?");
     net.run_for(Duration::from_secs(1));
     assert_eq!(net.nodes[1].count(Kind::Initiation), 0);

@@ -103,7 +103,7 @@ fn down_forgets_everything_and_up_starts_anew() {
     let peer = net.nodes[0].peer();
     net.call(0, |node, now, rng| {
         node.device.set_persistent_keepalive(now, rng, peer, 10, &mut node.host);
-        node.device.down(now, &mut node.host);
+        node.device.down(&mut node.host);
     });
     let node = &net.nodes[0];
     assert!(!node.device.is_up() && node.host.sessions.is_empty() && node.host.sending.is_empty());

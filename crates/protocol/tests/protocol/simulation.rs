@@ -151,7 +151,7 @@ impl Effects for Host {
                 data |= !packet.is_empty();
             } else {
                 self.staged.entry(peer).or_default().push_front(packet);
-                let wake = self.activity(peer).want_handshake(self.now);
+                let wake = self.activity(peer).want_handshake();
                 self.wake(peer, wake);
                 break;
             }
@@ -162,7 +162,7 @@ impl Effects for Host {
         let wake = self.activity(peer).sent(self.now, data);
         self.wake(peer, wake);
         if self.sending.get(&peer).is_some_and(|session| session.needs_rekey_on_send(self.now)) {
-            let wake = self.activity(peer).want_handshake(self.now);
+            let wake = self.activity(peer).want_handshake();
             self.wake(peer, wake);
         }
     }
@@ -235,7 +235,7 @@ impl Host {
         let wake = self.activity(peer).received(self.now, !packet.is_empty());
         self.wake(peer, wake);
         if session.needs_rekey_on_receive(self.now) {
-            let wake = self.activity(peer).want_handshake(self.now);
+            let wake = self.activity(peer).want_handshake();
             self.wake(peer, wake);
         }
         self.received.push((self.now, peer, packet));
@@ -379,8 +379,8 @@ impl Net {
     /// Asks for a handshake without having data.
     pub fn initiate(&mut self, from: usize) {
         let peer = self.nodes[from].peer();
-        self.call(from, |node, now, _| {
-            let wake = node.host.activity(peer).want_handshake(now.boot);
+        self.call(from, |node, _, _| {
+            let wake = node.host.activity(peer).want_handshake();
             node.host.wake(peer, wake);
         });
     }

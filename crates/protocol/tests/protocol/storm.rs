@@ -62,7 +62,7 @@ fn weather(seed: u64, steps: &[Step]) -> (Net, u32) {
             Step::Weather(link) => net.link = link,
             Step::Rebind(node, port) => net.nodes[node].addr.set_port(51820 + port),
             Step::Restart(node) => net.call(node, |node, now, rng| {
-                node.device.down(now, &mut node.host);
+                node.device.down(&mut node.host);
                 node.device.up(now, rng, &mut node.host);
             }),
             Step::Suspend(node) => net.call(node, |node, now, _| node.device.resumed(now, &mut node.host)),

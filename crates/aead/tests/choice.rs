@@ -6,6 +6,21 @@ use std::process::Command;
 
 use linerate_aead::choose::{self, Choice, VARIABLE};
 
+/// The name of the best code on a CPU that is known, set where it is (`tests/emulated`).
+const BEST: &str = "LINERATE_TEST_BEST";
+
+/// The words that start a program on the CPU that this one runs on, set where it is an emulated
+/// one: a process started without them would run on the real one.
+const EMULATOR: &str = "LINERATE_TEST_EMULATOR";
+
+#[test]
+fn the_best_on_a_known_cpu_is_what_that_cpu_has() {
+    match env::var(BEST) {
+        Ok(known) => assert_eq!(Choice::best().name(), known),
+        Err(_) => println!("skipped: {BEST} is not set, so what this CPU has is not known"),
+    }
+}
+
 /// What the processes below run; true of this one, too.
 #[test]
 fn the_current_choice_is_the_variables_or_the_best() {
@@ -24,7 +39,7 @@ fn the_current_choice_is_the_variables_or_the_best() {
 }
 
 fn reported_with(value: Option<&str>) -> String {
-    let mut process = Command::new(env::current_exe().expect("this program has a path"));
+    let mut process = this_program();
     process.args(["--exact", "the_current_choice_is_the_variables_or_the_best", "--nocapture"]).env_remove(VARIABLE);
     let output = process.envs(value.map(|value| (VARIABLE, value))).output().expect("this program can be run");
     String::from_utf8(output.stdout).expect("the report is text")
@@ -54,4 +69,14 @@ fn an_impossible_choice_is_refused_with_what_this_cpu_has_and_the_best_still_wor
     }
     assert!(report.contains("refused: LINERATE_AEAD=\"avx1024\" cannot be had"), "{report}");
     assert!(report.contains(&format!("current: {:?}", Choice::best())), "{report}");
+}
+
+fn this_program() -> Command {
+    let path = env::current_exe().expect("this program has a path");
+    let emulator = env::var(EMULATOR).unwrap_or_default();
+    let mut words = emulator.split_whitespace();
+    let Some(program) = words.next() else { return Command::new(path) };
+    let mut process = Command::new(program);
+    process.args(words).arg(path);
+    process
 }

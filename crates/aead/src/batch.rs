@@ -48,6 +48,18 @@ pub(crate) struct Blocks {
     pub(crate) nonce_high: [u32; PASS],
 }
 
+impl Blocks {
+    /// Makes `count` blocks, from `lane` on, those of one packet from `block` on.
+    #[inline]
+    fn assign(&mut self, lane: usize, count: usize, nonce: u64, block: u32) {
+        for i in 0..count {
+            self.counter[lane + i] = block + i as u32;
+            self.nonce_low[lane + i] = nonce as u32;
+            self.nonce_high[lane + i] = (nonce >> 32) as u32;
+        }
+    }
+}
+
 /// The blocks of a pass.
 #[repr(align(64))]
 pub(crate) struct Keystream(pub(crate) [[u8; BLOCK_LEN]; PASS]);
@@ -60,6 +72,9 @@ pub(crate) trait Kernel: Copy {
 
     /// Writes the first `count` (1..=PASS) blocks of keystream; those behind may be written too.
     fn keystream(self, key: &KeyWords, blocks: &Blocks, count: usize, out: &mut Keystream);
+
+    /// Leaves nothing of what it computed in the vector registers.
+    fn clear_registers(self);
 
     /// `text ^= keystream`, which is at least as long.
     fn apply(self, text: &mut [u8], keystream: &[u8]);
@@ -211,30 +226,28 @@ impl<'a, K: Kernel> Work<'a, K> {
     /// Makes the next pass of keystream, hands out the one-time keys in it and notes what texts the
     /// rest of it is for. `false` when the batch's last block has been passed.
     fn next_pass(&mut self) -> bool {
-        self.span_count = 0;
         let keys = (self.batch.len() - self.keyed).min(PASS);
         for lane in 0..keys {
-            self.assign(lane, 1, self.slot(self.keyed + lane).counter, 0);
+            let counter = self.slot(self.keyed + lane).counter;
+            self.blocks.assign(lane, 1, counter, 0);
         }
-        let mut lane = keys;
-        while lane < PASS && self.place < self.batch.len() {
-            let slot = self.slot(self.place);
-            let left = slot.len.div_ceil(BLOCK_LEN) - self.block;
+        let (mut lane, mut span_count) = (keys, 0);
+        let (mut place, mut block) = (self.place, self.block);
+        while lane < PASS && place < self.batch.len() {
+            let slot = self.slot(place);
+            let left = slot.len.div_ceil(BLOCK_LEN) - block;
             let count = left.min(PASS - lane);
             if count > 0 {
                 // The text's first block is the packet's block 1.
-                self.assign(lane, count, slot.counter, self.block as u32 + 1);
-                let (place, first) = (self.place as u8, self.block as u32);
-                self.spans[self.span_count] = Span { first, place, lane: lane as u8, count: count as u8 };
-                self.span_count += 1;
+                self.blocks.assign(lane, count, slot.counter, block as u32 + 1);
+                self.spans[span_count] =
+                    Span { first: block as u32, place: place as u8, lane: lane as u8, count: count as u8 };
+                span_count += 1;
             }
             lane += count;
-            self.block += count;
-            if count == left {
-                self.place += 1;
-                self.block = 0;
-            }
+            (place, block) = if count == left { (place + 1, 0) } else { (place, block + count) };
         }
+        (self.place, self.block, self.span_count) = (place, block, span_count);
         if lane == 0 {
             return false;
         }
@@ -244,16 +257,6 @@ impl<'a, K: Kernel> Work<'a, K> {
         }
         self.keyed += keys;
         true
-    }
-
-    /// Makes `count` blocks of the pass, from `lane` on, those of one packet from `block` on.
-    #[inline]
-    fn assign(&mut self, lane: usize, count: usize, nonce: u64, block: u32) {
-        for i in 0..count {
-            self.blocks.counter[lane + i] = block + i as u32;
-            self.blocks.nonce_low[lane + i] = nonce as u32;
-            self.blocks.nonce_high[lane + i] = (nonce >> 32) as u32;
-        }
     }
 
     /// Encrypts or decrypts what the current pass has for one packet.
@@ -297,6 +300,7 @@ impl<K: Kernel> Drop for Work<'_, K> {
         // would write a byte at a time: a microsecond per kilobyte on this path.)
         black_box((&self.keystream.0, &self.one_time_keys));
         scrub_stack();
+        self.kernel.clear_registers();
     }
 }
 

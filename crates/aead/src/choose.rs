@@ -18,7 +18,7 @@ pub const VARIABLE: &str = "LINERATE_AEAD";
 #[derive(Clone, Copy)]
 pub(crate) struct HaveAvx2(());
 
-/// Proof that AVX-512 F, BW, VL and IFMA may be used here.
+/// Proof that AVX-512 F, BW, VL, IFMA and VBMI2 may be used here.
 #[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy)]
 pub(crate) struct HaveAvx512(());
@@ -130,7 +130,8 @@ impl HaveAvx512 {
         let all = is_x86_feature_detected!("avx512f")
             && is_x86_feature_detected!("avx512bw")
             && is_x86_feature_detected!("avx512vl")
-            && is_x86_feature_detected!("avx512ifma");
+            && is_x86_feature_detected!("avx512ifma")
+            && is_x86_feature_detected!("avx512vbmi2");
         all.then_some(Self(()))
     }
 }

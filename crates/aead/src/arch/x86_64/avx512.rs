@@ -13,6 +13,7 @@
 //! What a lane computes depends on public lengths only. Neighbours: `crate::batch` decides which
 //! blocks and which packets share a call; `crate::choose` mints the token.
 
+use core::arch::asm;
 use core::arch::x86_64::*;
 
 use crate::batch::{Blocks, Kernel, KeyWords, Keystream, OneTimeKey, PASS, SIDE_BY_SIDE};
@@ -24,11 +25,12 @@ use crate::{BLOCK_LEN, TAG_LEN};
 const LANES: usize = 16;
 
 impl Kernel for HaveAvx512 {
-    const FEWEST: usize = 2;
+    // Two long packets would gain from it, two short ones lose.
+    const FEWEST: usize = 3;
 
     fn keystream(self, key: &KeyWords, blocks: &Blocks, count: usize, out: &mut Keystream) {
-        // SAFETY: the token is only minted after CPUID and XCR0 said that AVX-512 F, BW, VL and
-        // IFMA may be used (`choose::detect`).
+        // SAFETY: the token is only minted after CPUID and XCR0 said that AVX-512 F, BW, VL, IFMA and
+        // VBMI2 may be used (`choose::HaveAvx512::detect`).
         unsafe { keystream(key, blocks, count, out) }
     }
 
@@ -45,6 +47,34 @@ impl Kernel for HaveAvx512 {
     ) -> [[u8; TAG_LEN]; SIDE_BY_SIDE] {
         // SAFETY: as in `keystream`.
         unsafe { tags(keys, texts) }
+    }
+
+    fn clear_registers(self) {
+        // SAFETY: the token says that AVX-512 may be used; every register that is written is given
+        // up. `vzeroall` knows the first sixteen only.
+        unsafe {
+            asm!(
+                "vzeroall",
+                "vpxord zmm16, zmm16, zmm16",
+                "vpxord zmm17, zmm17, zmm17",
+                "vpxord zmm18, zmm18, zmm18",
+                "vpxord zmm19, zmm19, zmm19",
+                "vpxord zmm20, zmm20, zmm20",
+                "vpxord zmm21, zmm21, zmm21",
+                "vpxord zmm22, zmm22, zmm22",
+                "vpxord zmm23, zmm23, zmm23",
+                "vpxord zmm24, zmm24, zmm24",
+                "vpxord zmm25, zmm25, zmm25",
+                "vpxord zmm26, zmm26, zmm26",
+                "vpxord zmm27, zmm27, zmm27",
+                "vpxord zmm28, zmm28, zmm28",
+                "vpxord zmm29, zmm29, zmm29",
+                "vpxord zmm30, zmm30, zmm30",
+                "vpxord zmm31, zmm31, zmm31",
+                clobber_abi("C"),
+                options(nomem, nostack, preserves_flags),
+            );
+        }
     }
 }
 
@@ -159,7 +189,7 @@ fn apply(text: &mut [u8], keystream: &[u8]) {
     }
     if !rest.is_empty() {
         let block = blocks.get(whole.len()).map_or(last, |block| block.as_slice());
-        let text = _mm512_xor_si512(load_part(rest, 0), load_part(&block[..rest.len()], 0));
+        let text = _mm512_xor_si512(load_part(rest), load_part(&block[..rest.len()]));
         store_part(rest, text);
     }
 }
@@ -194,18 +224,18 @@ const TOP_BIT: u64 = 1 << 40;
 
 /// Two halves of 16 bytes into limbs.
 #[inline]
-#[target_feature(enable = "avx512f")]
+#[target_feature(enable = "avx512f,avx512vbmi2")]
 fn split(low: __m512i, high: __m512i) -> Number {
-    let middle = _mm512_or_si512(_mm512_srli_epi64::<44>(low), _mm512_slli_epi64::<20>(high));
+    let middle = _mm512_shrdi_epi64::<44>(low, high);
     [_mm512_and_si512(low, all(LIMB_44)), _mm512_and_si512(middle, all(LIMB_44)), _mm512_srli_epi64::<24>(high)]
 }
 
 #[inline]
-#[target_feature(enable = "avx512f")]
+#[target_feature(enable = "avx512f,avx512ifma")]
 fn factor(limbs: Number) -> Factor {
     let [_, mut s1, mut s2] = limbs;
     for s in [&mut s1, &mut s2] {
-        *s = _mm512_add_epi64(_mm512_slli_epi64::<4>(*s), _mm512_slli_epi64::<2>(*s));
+        *s = _mm512_madd52lo_epu64(all(0), *s, all(20));
     }
     Factor { limbs, wrapped: [s1, s2] }
 }
@@ -278,116 +308,215 @@ fn powers(r: Number) -> [Factor; 4] {
     [factor(multiply(square, &two)), factor(multiply(square, &one)), two, one]
 }
 
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512ifma")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512ifma,avx512vbmi2")]
 fn tags(keys: &[OneTimeKey; SIDE_BY_SIDE], texts: [&[u8]; SIDE_BY_SIDE]) -> [[u8; TAG_LEN]; SIDE_BY_SIDE] {
     let mut rows = [all(0); SIDE_BY_SIDE];
     for (row, key) in rows.iter_mut().zip(keys) {
-        *row = load_part(key, 0);
+        *row = load_part(key);
     }
-    let [r_low, r_high, s_low, s_high, ..] = transpose_halves(rows);
+    let [[r_low, r_high], [s_low, s_high], ..] = blocks_of(transposed(rows));
     let r_low = _mm512_and_si512(r_low, all(0x0fff_fffc_0fff_ffff));
     let r_high = _mm512_and_si512(r_high, all(0x0fff_fffc_0fff_fffc));
     let powers = powers(split(r_low, r_high));
 
-    // Blocks to authenticate: the text's, the last one padded with zeroes, and the lengths.
-    let blocks = texts.map(|text| text.len().div_ceil(16) + 1);
-    let most = blocks.iter().fold(0, |most, &n| most.max(n)).div_ceil(4);
-    let whole = blocks.iter().fold(usize::MAX, |least, &n| least.min(n)) / 4;
-
-    // Where the blocks begin that every packet has as whole blocks of text.
-    let mut bodies = [[].as_slice(); SIDE_BY_SIDE];
-    for i in 0..SIDE_BY_SIDE {
-        let start = 16 * blocks[i].saturating_sub(4 * whole);
-        bodies[i] = texts[i].get(start..).unwrap_or_default().as_chunks::<64>().0;
+    let lens = texts.map(<[u8]>::len);
+    let (mut shortest, mut longest) = (lens[0], lens[0]);
+    for len in lens {
+        (shortest, longest) = (shortest.min(len), longest.max(len));
     }
+    let chunks = blocks(longest).div_ceil(4);
+    let whole = blocks(shortest) / 4;
+    // Where the chunks begin that every packet has as four blocks of text.
+    let mut bodies = [&[] as &[[u8; 64]]; SIDE_BY_SIDE];
+    for (body, text) in bodies.iter_mut().zip(texts) {
+        *body = text.get(start(text.len(), whole) as usize..).unwrap_or_default().as_chunks().0;
+    }
+    let mut lengths = [0; SIDE_BY_SIDE];
+    for (length, len) in lengths.iter_mut().zip(lens) {
+        *length = len as u64;
+    }
+    let lens = load_lanes(&lengths);
+    let blocks = _mm512_add_epi64(_mm512_srli_epi64::<4>(_mm512_add_epi64(lens, all(15))), all(1));
+
+    let mut top_bits = [all(TOP_BIT); 4];
+    let mut x = transposed(edge(&texts, chunks));
+    top_bits_of(blocks, chunks, &mut top_bits);
     let mut h = [all(0); 3];
-    for from_end in (1..=most).rev() {
-        let mut top_bits = [all(TOP_BIT); 4];
-        let mut rows = [all(0); SIDE_BY_SIDE];
-        if from_end > 1 && from_end <= whole {
-            for (row, body) in rows.iter_mut().zip(bodies) {
-                *row = load(&body[whole - from_end]);
+    for from_end in (1..=chunks).rev() {
+        let mut next = [all(0); SIDE_BY_SIDE];
+        if from_end == 1 {
+            // The last block: no bytes of associated data, and the text's bytes.
+            x[LAST_HALF] = lens;
+        } else if from_end > 2 && from_end <= whole + 1 {
+            for (row, body) in next.iter_mut().zip(bodies) {
+                *row = load(&body[whole + 1 - from_end]);
             }
         } else {
-            (rows, top_bits) = load_edge(&texts, &blocks, from_end);
+            next = edge(&texts, from_end - 1);
         }
-        h = fold(h, &powers, transpose_halves(rows), top_bits);
+        h = fold(h, &powers, x, &top_bits, &mut next);
+        if from_end > whole {
+            top_bits_of(blocks, from_end - 1, &mut top_bits);
+        }
+        x = next;
     }
     finish(h, s_low, s_high)
 }
 
-/// Folds 64 bytes of each packet into `h`; `halves` are the blocks' halves in order.
+/// How many blocks are authenticated: the text's, the last one padded with zeroes, and the lengths.
 #[inline]
-#[target_feature(enable = "avx512f,avx512ifma")]
-fn fold(h: Number, powers: &[Factor; 4], halves: [__m512i; 8], top_bits: [__m512i; 4]) -> Number {
-    let [a, b, c] = split(halves[0], halves[1]);
-    let first = [a, b, _mm512_or_si512(c, top_bits[0])];
-    let first = [_mm512_add_epi64(first[0], h[0]), _mm512_add_epi64(first[1], h[1]), _mm512_add_epi64(first[2], h[2])];
+fn blocks(len: usize) -> usize {
+    len.div_ceil(16) + 1
+}
+
+/// Where the chunk of 64 bytes that begins `4 * from_end` blocks before the packet's end lies in
+/// its text, which may be before its beginning.
+#[inline]
+fn start(len: usize, from_end: usize) -> isize {
+    16 * (blocks(len) as isize - 4 * from_end as isize)
+}
+
+/// The chunks that begin `4 * from_end` blocks before the packets' ends, without the lengths: zeroes
+/// where a packet has not begun yet.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn edge(texts: &[&[u8]; SIDE_BY_SIDE], from_end: usize) -> [__m512i; SIDE_BY_SIDE] {
+    let mut rows = [all(0); SIDE_BY_SIDE];
+    let mut window = Window::new(texts[0].len(), start(texts[0].len(), from_end));
+    for (row, text) in rows.iter_mut().zip(texts) {
+        // Neighbours are mostly equally long.
+        if text.len() != window.len {
+            window = Window::new(text.len(), start(text.len(), from_end));
+        }
+        *row = load_window(text, &window);
+    }
+    rows
+}
+
+/// Bit 128 of the blocks in such chunks, where packets have that many.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn top_bits_of(blocks: __m512i, from_end: usize, top_bits: &mut [__m512i; 4]) {
+    for (at, top_bits) in top_bits.iter_mut().enumerate() {
+        let there = _mm512_cmpge_epu64_mask(blocks, all((4 * from_end).wrapping_sub(at) as u64));
+        *top_bits = _mm512_maskz_set1_epi64(there, TOP_BIT as i64);
+    }
+}
+
+/// Folds a chunk of each packet, transposed, into `h`, and transposes the next one on the way.
+///
+/// Many processors give an instruction its port when it enters the queue, long before it runs: they
+/// do well only if what needs one port, as shuffles do, is finely mixed with what may use several.
+#[inline]
+#[target_feature(enable = "avx512f,avx512ifma,avx512vbmi2")]
+fn fold(
+    h: Number,
+    powers: &[Factor; 4],
+    chunk: [__m512i; SIDE_BY_SIDE],
+    top_bits: &[__m512i; 4],
+    next: &mut [__m512i; SIDE_BY_SIDE],
+) -> Number {
+    let [first, second, third, fourth] = blocks_of(chunk);
     let mut products = Products::none();
-    let [a, b, c] = split(halves[6], halves[7]);
-    products.add([a, b, _mm512_or_si512(c, top_bits[3])], &powers[3]);
-    let [a, b, c] = split(halves[4], halves[5]);
-    products.add([a, b, _mm512_or_si512(c, top_bits[2])], &powers[2]);
-    let [a, b, c] = split(halves[2], halves[3]);
-    products.add([a, b, _mm512_or_si512(c, top_bits[1])], &powers[1]);
-    products.add(first, &powers[0]);
+    add_and_exchange::<0>(&mut products, block(fourth, top_bits[3]), &powers[3], next);
+    add_and_exchange::<1>(&mut products, block(third, top_bits[2]), &powers[2], next);
+    add_and_exchange::<2>(&mut products, block(second, top_bits[1]), &powers[1], next);
+    let [a, b, c] = block(first, top_bits[0]);
+    let first = [_mm512_add_epi64(a, h[0]), _mm512_add_epi64(b, h[1]), _mm512_add_epi64(c, h[2])];
+    add_and_exchange::<3>(&mut products, first, &powers[0], next);
     products.carried()
 }
 
-/// The four blocks that begin `4 * from_end` blocks before the packets' ends, of which some may lie
-/// before a packet's beginning (they are nothing) or be the lengths (`from_end` is 1), and the top
-/// bits of those that are something.
-#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-fn load_edge(
-    texts: &[&[u8]; SIDE_BY_SIDE],
-    blocks: &[usize; SIDE_BY_SIDE],
-    from_end: usize,
-) -> ([__m512i; SIDE_BY_SIDE], [__m512i; 4]) {
-    let mut rows = [all(0); SIDE_BY_SIDE];
-    let mut present = [0u8; 4];
-    for lane in 0..SIDE_BY_SIDE {
-        let missing = (4 * from_end).saturating_sub(blocks[lane]).min(4);
-        let first = (blocks[lane] + missing).saturating_sub(4 * from_end);
-        let text = texts[lane];
-        let (start, end) = (16 * first, text.len().min(16 * (first + 4 - missing)));
-        if missing < 4 {
-            rows[lane] = load_part(&text[start..end], 16 * missing);
-        }
-        if from_end == 1 {
-            rows[lane] = _mm512_mask_set1_epi64(rows[lane], 0x80, text.len() as i64);
-        }
-        for (at, present) in present.iter_mut().enumerate() {
-            *present |= u8::from(at >= missing) << lane;
-        }
-    }
-    let mut top_bits = [all(0); 4];
-    for (top_bits, lanes) in top_bits.iter_mut().zip(present) {
-        *top_bits = _mm512_maskz_set1_epi64(lanes, TOP_BIT as i64);
-    }
-    (rows, top_bits)
+#[inline]
+#[target_feature(enable = "avx512f,avx512vbmi2")]
+fn block([low, high]: [__m512i; 2], top_bit: __m512i) -> Number {
+    let [a, b, c] = split(low, high);
+    [a, b, _mm512_or_si512(c, top_bit)]
 }
 
-/// Turns "64 bytes of packet `i` in vector `i`" into "half block `i` of eight packets in vector `i`".
+/// Adds `x * by`, and does a quarter of a transposition.
+#[inline]
+#[target_feature(enable = "avx512f,avx512ifma")]
+fn add_and_exchange<const QUARTER: usize>(
+    products: &mut Products,
+    x: Number,
+    by: &Factor,
+    next: &mut [__m512i; SIDE_BY_SIDE],
+) {
+    let [r0, r1, r2] = by.limbs;
+    let [s1, s2] = by.wrapped;
+    products.add_limb(x[1], [s2, r0, r1]);
+    exchange::<QUARTER, 0>(next);
+    keep_order::<QUARTER, 0>(next, products);
+    products.add_limb(x[2], [s1, s2, r0]);
+    exchange::<QUARTER, 1>(next);
+    keep_order::<QUARTER, 1>(next, products);
+    products.add_limb(x[0], [r0, r1, r2]);
+    exchange::<QUARTER, 2>(next);
+    keep_order::<QUARTER, 2>(next, products);
+}
+
+/// A transposition's steps, in quarters: which two vectors exchange halves of what they hold.
+const EXCHANGES: [[(usize, usize); 3]; 4] =
+    [[(0, 1), (2, 3), (4, 5)], [(6, 7), (0, 2), (1, 3)], [(4, 6), (5, 7), (0, 4)], [(1, 5), (2, 6), (3, 7)]];
+
+/// One step of turning "64 bytes of packet `i` in vector `i`" into "half a block of eight packets in
+/// each vector".
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn transpose_halves(rows: [__m512i; SIDE_BY_SIDE]) -> [__m512i; 8] {
-    let mut pairs = rows;
-    for i in 0..4 {
-        pairs[2 * i] = _mm512_unpacklo_epi64(rows[2 * i], rows[2 * i + 1]);
-        pairs[2 * i + 1] = _mm512_unpackhi_epi64(rows[2 * i], rows[2 * i + 1]);
+fn exchange<const QUARTER: usize, const STEP: usize>(x: &mut [__m512i; SIDE_BY_SIDE]) {
+    let (i, j) = const { EXCHANGES[QUARTER][STEP] };
+    (x[i], x[j]) = match j - i {
+        1 => (_mm512_unpacklo_epi64(x[i], x[j]), _mm512_unpackhi_epi64(x[i], x[j])),
+        2 => (_mm512_shuffle_i64x2::<0x44>(x[i], x[j]), _mm512_shuffle_i64x2::<0xee>(x[i], x[j])),
+        _ => (_mm512_shuffle_i64x2::<0x88>(x[i], x[j]), _mm512_shuffle_i64x2::<0xdd>(x[i], x[j])),
+    };
+}
+
+/// Makes the compiler, which would gather the exchanges again, leave this one behind the products so
+/// far and before those to come.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn keep_order<const QUARTER: usize, const STEP: usize>(x: &mut [__m512i; SIDE_BY_SIDE], products: &mut Products) {
+    let (i, j) = const { EXCHANGES[QUARTER][STEP] };
+    let (mut u, mut v) = (x[i], x[j]);
+    let Products { low: [a, b, c], high: [d, e, f] } = products;
+    // SAFETY: this is a comment to the assembler and no instruction.
+    unsafe {
+        asm!(
+            "/* {} {} {} {} {} {} {} {} */",
+            inout(zmm_reg) *a, inout(zmm_reg) *b, inout(zmm_reg) *c,
+            inout(zmm_reg) *d, inout(zmm_reg) *e, inout(zmm_reg) *f,
+            inout(zmm_reg) u, inout(zmm_reg) v,
+            options(nomem, nostack, preserves_flags),
+        );
     }
-    let mut halves = pairs;
-    for i in 0..2 {
-        let low = _mm512_shuffle_i64x2::<0x44>(pairs[i], pairs[2 + i]);
-        let high = _mm512_shuffle_i64x2::<0xee>(pairs[i], pairs[2 + i]);
-        let low2 = _mm512_shuffle_i64x2::<0x44>(pairs[4 + i], pairs[6 + i]);
-        let high2 = _mm512_shuffle_i64x2::<0xee>(pairs[4 + i], pairs[6 + i]);
-        halves[i] = _mm512_shuffle_i64x2::<0x88>(low, low2);
-        halves[2 + i] = _mm512_shuffle_i64x2::<0xdd>(low, low2);
-        halves[4 + i] = _mm512_shuffle_i64x2::<0x88>(high, high2);
-        halves[6 + i] = _mm512_shuffle_i64x2::<0xdd>(high, high2);
+    (x[i], x[j]) = (u, v);
+}
+
+/// A transposition at once. (In a loop, the compiler would not inline it.)
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn transposed(mut x: [__m512i; SIDE_BY_SIDE]) -> [__m512i; SIDE_BY_SIDE] {
+    macro_rules! quarters {
+        ($($quarter:literal)*) => {$(
+            exchange::<$quarter, 0>(&mut x);
+            exchange::<$quarter, 1>(&mut x);
+            exchange::<$quarter, 2>(&mut x);
+        )*};
     }
-    halves
+    quarters!(0 1 2 3);
+    x
+}
+
+/// Where the second half of the last block is after the exchanges.
+const LAST_HALF: usize = 7;
+
+/// The halves of the four blocks, which the exchanges leave in this order.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn blocks_of(x: [__m512i; SIDE_BY_SIDE]) -> [[__m512i; 2]; 4] {
+    [[x[0], x[1]], [x[4], x[5]], [x[2], x[3]], [x[6], x[7]]]
 }
 
 /// Reduces `h` fully, adds `s` and gives the tags.
@@ -444,6 +573,13 @@ fn load_words(words: &[u32; LANES]) -> __m512i {
 
 #[inline]
 #[target_feature(enable = "avx512f")]
+fn load_lanes(lanes: &[u64; SIDE_BY_SIDE]) -> __m512i {
+    // SAFETY: the array is 64 readable bytes; the load needs no alignment.
+    unsafe { _mm512_loadu_si512(lanes.as_ptr().cast()) }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
 fn load(bytes: &[u8; 64]) -> __m512i {
     // SAFETY: the array is 64 readable bytes; the load needs no alignment.
     unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) }
@@ -456,28 +592,45 @@ fn store(bytes: &mut [u8; 64], x: __m512i) {
     unsafe { _mm512_storeu_si512(bytes.as_mut_ptr().cast(), x) }
 }
 
-/// The mask of `len` bytes from byte `at` on.
-#[inline]
-fn part(at: usize, len: usize) -> __mmask64 {
-    assert!(at + len <= 64, "a part lies inside its vector");
-    if len == 0 { 0 } else { (u64::MAX >> (64 - len)) << at }
+/// 64 bytes around or inside of a slice of `len` bytes.
+struct Window {
+    len: usize,
+    at: isize,
+    inside: __mmask64,
 }
 
-/// These bytes from byte `at` of the vector on, and zeroes around them.
+impl Window {
+    #[inline]
+    fn new(len: usize, at: isize) -> Self {
+        let start = (-at).clamp(0, 64) as u32;
+        let end = (len as isize - at).clamp(0, 64) as u32;
+        Self { len, at, inside: u64::MAX.unbounded_shl(start) & !u64::MAX.unbounded_shl(end) }
+    }
+}
+
+/// The bytes in the window, and zeroes where it is outside of them.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
-fn load_part(bytes: &[u8], at: usize) -> __m512i {
-    let mask = part(at, bytes.len());
-    // SAFETY: the mask selects exactly the slice's bytes; a masked load touches no other, so the
-    // pointer may lie up to `at` bytes before them.
-    unsafe { _mm512_maskz_loadu_epi8(mask, bytes.as_ptr().wrapping_sub(at).cast()) }
+fn load_window(bytes: &[u8], window: &Window) -> __m512i {
+    assert!(bytes.len() == window.len, "a window is made for its length");
+    // SAFETY: the mask selects bytes of the slice only; a masked load touches no other, so the
+    // pointer may lie outside it.
+    unsafe { _mm512_maskz_loadu_epi8(window.inside, bytes.as_ptr().wrapping_offset(window.at).cast()) }
+}
+
+/// Loads up to 64 bytes, zeroes behind them.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn load_part(bytes: &[u8]) -> __m512i {
+    load_window(bytes, &Window::new(bytes.len(), 0))
 }
 
 /// Stores the vector's first bytes, as many as the slice has.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 fn store_part(bytes: &mut [u8], x: __m512i) {
-    let mask = part(0, bytes.len());
+    let mask = !u64::MAX.unbounded_shl(bytes.len() as u32);
+    assert!(bytes.len() <= 64, "a part of a vector");
     // SAFETY: the mask selects exactly the slice's bytes; a masked store touches no other.
     unsafe { _mm512_mask_storeu_epi8(bytes.as_mut_ptr().cast(), mask, x) }
 }

@@ -185,7 +185,7 @@ impl Device {
     }
 
     /// All peers, in the order in which they were added.
-    pub fn peers(&self) -> impl Iterator<Item = PeerId> + '_ {
+    pub fn peers(&self) -> impl ExactSizeIterator<Item = PeerId> + '_ {
         self.by_serial.values().copied()
     }
 

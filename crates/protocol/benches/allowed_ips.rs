@@ -1,0 +1,203 @@
+//! One table: what a look-up and a change of the allowed IPs cost, by kind and number of prefixes.
+//!
+//! `cargo bench -p linerate-protocol` prints it; `-- --quick` leaves out the largest tables.
+//!
+//! The addresses of `hot` are few; those of `cold` and `chained` are spread over the whole table,
+//! so that a large one comes from memory. A `cold` look-up may begin before the one before it has
+//! ended, as when packets of many peers stand in one batch; a `chained` one may not. Machines are
+//! noisy: a look-up's figure is the median of [`TURNS`]; a change's is the mean of up to
+//! [`CHANGES`], and `worst` is the longest of them. `bytes` is what the process got from the
+//! system for each prefix.
+
+use std::env;
+use std::fs;
+use std::hint::black_box;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use linerate_protocol::{AllowedIps, PeerId, Prefix};
+
+const SIZES: [usize; 5] = [1, 100, 10_000, 100_000, 1_000_000];
+const TURNS: usize = 9;
+
+/// Look-ups in a turn.
+const LOOKUPS: usize = 1 << 20;
+
+/// As many addresses as stay in any cache.
+const HOT: usize = 64;
+
+/// The most prefixes that are taken away and given back.
+const CHANGES: usize = 20_000;
+
+/// How prefixes are chosen.
+struct Kind {
+    name: &'static str,
+    draw: fn(&mut Random) -> Prefix,
+}
+
+impl Kind {
+    /// The same ones every time.
+    fn prefixes(&self) -> impl Iterator<Item = Prefix> {
+        let mut random = Random::default();
+        std::iter::repeat_with(move || (self.draw)(&mut random))
+    }
+}
+
+const KINDS: [Kind; 5] = [
+    Kind { name: "10.0.0.0/8, /32", draw: |random| v4(10 << 24 | random.below(1 << 21) as u32, 32) },
+    Kind { name: "IPv4, /32", draw: |random| v4(random.next() as u32, 32) },
+    Kind { name: "IPv4, /16-/32", draw: |random| v4(random.next() as u32, 16 + random.below(17)) },
+    Kind { name: "fd00::/64, /128", draw: |random| v6(0xfd00 << 112 | u128::from(random.next()), 128) },
+    Kind { name: "IPv6, /48-/64", draw: |random| v6(registered(random), 48 + random.below(17)) },
+];
+
+fn main() {
+    let quick = env::args().any(|arg| arg == "--quick");
+    println!(
+        "{:16} {:>8} {:>7} {:>7} {:>7}   {:>6} {:>6} {:>7} {:>6}",
+        "", "", "ns per", "look-up", "", "ns per", "change", "", ""
+    );
+    println!(
+        "{:16} {:>8} {:>7} {:>7} {:>7}   {:>6} {:>6} {:>7} {:>6}",
+        "prefixes", "number", "hot", "cold", "chained", "remove", "insert", "worst", "bytes"
+    );
+    let sizes = SIZES.into_iter().filter(|&size| !quick || size <= 10_000);
+    let rows = KINDS.iter().flat_map(|kind| sizes.clone().map(move |size| (kind, size)));
+    // All are made before any is measured, so that none gets memory that another gave back.
+    let tables: Vec<_> = rows.map(|(kind, size)| (kind, size, fill(kind, size))).collect();
+    for (kind, size, (table, bytes)) in tables {
+        print_row(kind, size, table, bytes);
+    }
+}
+
+/// The table of a row, each prefix with a peer of its own, and the bytes that it took.
+fn fill(kind: &Kind, size: usize) -> (AllowedIps, usize) {
+    let before = resident();
+    let mut table = AllowedIps::new();
+    for (prefix, peer) in kind.prefixes().take(size).zip(0..) {
+        table.insert(prefix, PeerId(peer));
+    }
+    (table, resident().saturating_sub(before))
+}
+
+fn print_row(kind: &Kind, size: usize, mut table: AllowedIps, bytes: usize) {
+    let prefixes: Vec<Prefix> = kind.prefixes().take(size).collect();
+    let random = &mut Random::default();
+    let cold: Vec<IpAddr> = (0..LOOKUPS).map(|_| host(prefixes[random.below(size as u64) as usize], random)).collect();
+    let hot: Vec<IpAddr> = cold[..HOT].repeat(LOOKUPS / HOT);
+    let per_lookup = |work: &dyn Fn()| median(|| timed(work)).as_nanos() as f64 / LOOKUPS as f64;
+    let hot = per_lookup(&|| independent(&table, &hot));
+    let independent = per_lookup(&|| independent(&table, &cold));
+    let chained = per_lookup(&|| chained(&table, &cold));
+    let (remove, insert, worst) = change(&mut table, &prefixes);
+    // A few prefixes are lost in the pages.
+    let bytes = if size < 10_000 { "-".into() } else { (bytes / size).to_string() };
+    println!(
+        "{:16} {size:>8} {hot:>7.1} {independent:>7.1} {chained:>7.1}   {remove:>6} {insert:>6} {worst:>7} {bytes:>6}",
+        kind.name
+    );
+}
+
+fn independent(table: &AllowedIps, addrs: &[IpAddr]) {
+    for &addr in addrs {
+        black_box(table.lookup(addr));
+    }
+}
+
+fn chained(table: &AllowedIps, addrs: &[IpAddr]) {
+    let mut at = 0;
+    for _ in 0..addrs.len() {
+        let peer = table.lookup(addrs[at]).expect("the address is in a prefix");
+        at = (at + 1 + (peer.0 & 1) as usize) % addrs.len();
+    }
+    black_box(at);
+}
+
+/// Nanoseconds of taking one prefix away and of giving it back, and of the longest change.
+fn change(table: &mut AllowedIps, prefixes: &[Prefix]) -> (u128, u128, u128) {
+    let step = prefixes.len().div_ceil(CHANGES);
+    let (mut remove, mut insert) = (Vec::new(), Vec::new());
+    for (&prefix, peer) in prefixes.iter().zip(0..).step_by(step) {
+        let mut removed = false;
+        let time = timed(|| removed = table.remove(prefix, PeerId(peer)));
+        // Another peer may have drawn the same prefix.
+        if removed {
+            remove.push(time);
+            insert.push(timed(|| _ = black_box(table.insert(prefix, PeerId(peer)))));
+        }
+    }
+    let mean = |times: &[Duration]| times.iter().sum::<Duration>().as_nanos() / times.len() as u128;
+    let worst = remove.iter().chain(&insert).max().map_or(0, Duration::as_nanos);
+    (mean(&remove), mean(&insert), worst)
+}
+
+fn median(mut measure: impl FnMut() -> Duration) -> Duration {
+    let mut times: Vec<Duration> = (0..TURNS).map(|_| measure()).collect();
+    times.sort_unstable();
+    times[TURNS / 2]
+}
+
+fn timed(work: impl FnOnce()) -> Duration {
+    let start = Instant::now();
+    work();
+    start.elapsed()
+}
+
+fn v4(bits: u32, cidr: u64) -> Prefix {
+    Prefix::new(IpAddr::from(bits.to_be_bytes()), cidr as u8).expect("the length fits")
+}
+
+fn v6(bits: u128, cidr: u64) -> Prefix {
+    Prefix::new(IpAddr::from(bits.to_be_bytes()), cidr as u8).expect("the length fits")
+}
+
+/// An address of one of 4096 providers, each of which has a /32.
+fn registered(random: &mut Random) -> u128 {
+    let provider = 0x2a00_0000 | random.below(4096) << 8;
+    u128::from(provider) << 96 | u128::from(random.next()) << 32
+}
+
+/// Any address of the prefix.
+fn host(prefix: Prefix, random: &mut Random) -> IpAddr {
+    let any = u128::from(random.next()) << 64 | u128::from(random.next());
+    match prefix.addr() {
+        IpAddr::V4(ip) => {
+            let host = u32::MAX.checked_shr(prefix.cidr().into()).unwrap_or(0);
+            IpAddr::from((ip.to_bits() | any as u32 & host).to_be_bytes())
+        }
+        IpAddr::V6(ip) => {
+            let host = u128::MAX.checked_shr(prefix.cidr().into()).unwrap_or(0);
+            IpAddr::from((ip.to_bits() | any & host).to_be_bytes())
+        }
+    }
+}
+
+/// Bytes that the process has from the system; 0 where it does not say.
+fn resident() -> usize {
+    const PAGE: usize = 4096;
+    let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    statm.split(' ').nth(1).and_then(|pages| pages.parse().ok()).unwrap_or(0) * PAGE
+}
+
+/// xorshift64*.
+struct Random(u64);
+
+impl Default for Random {
+    fn default() -> Self {
+        Self(0x2545_f491_4f6c_dd1d)
+    }
+}
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    /// A number less than `end`.
+    fn below(&mut self, end: u64) -> u64 {
+        ((u128::from(self.next()) * u128::from(end)) >> 64) as u64
+    }
+}

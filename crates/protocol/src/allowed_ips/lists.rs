@@ -1,0 +1,109 @@
+//! What each peer has, in the order in which it was given.
+
+use super::arena::Arena;
+use super::{NONE, Prefix};
+use crate::PeerId;
+
+/// A list per peer, doubly linked, in one arena of entries.
+pub struct Lists {
+    entries: Arena<Entry>,
+    /// The first of the entries that are in no list; `after` leads to the others.
+    vacant: u32,
+    /// By the peer's id.
+    ends: Arena<Ends>,
+}
+
+/// A prefix in its peer's list.
+struct Entry {
+    prefix: Prefix,
+    peer: PeerId,
+    before: u32,
+    after: u32,
+}
+
+#[derive(Clone, Copy)]
+struct Ends {
+    first: u32,
+    last: u32,
+}
+
+impl Default for Lists {
+    fn default() -> Self {
+        Self { entries: Arena::default(), vacant: NONE, ends: Arena::default() }
+    }
+}
+
+impl Lists {
+    /// The first prefix that a peer has.
+    pub fn first(&self, peer: PeerId) -> Option<Prefix> {
+        self.of(peer).next()
+    }
+
+    /// What a peer has.
+    pub fn of(&self, peer: PeerId) -> impl Iterator<Item = Prefix> + '_ {
+        let first = self.ends.get(peer.0).map_or(NONE, |ends| ends.first);
+        core::iter::successors(self.entries.get(first), |entry| self.entries.get(entry.after)).map(|entry| entry.prefix)
+    }
+
+    /// Adds a prefix at the end of a peer's list and returns the entry's number.
+    pub fn push(&mut self, prefix: Prefix, peer: PeerId) -> u32 {
+        let entry = Entry { prefix, peer, before: NONE, after: NONE };
+        let at = match self.vacant {
+            NONE => self.entries.push(entry),
+            at => {
+                self.vacant = core::mem::replace(&mut self.entries[at], entry).after;
+                at
+            }
+        };
+        self.link(at);
+        at
+    }
+
+    /// Moves an entry to the end of a peer's list, which may be the one that it is in.
+    pub fn give(&mut self, at: u32, peer: PeerId) {
+        self.unlink(at);
+        self.entries[at].peer = peer;
+        self.link(at);
+    }
+
+    /// Takes an entry out of its list. Its number may become another's.
+    pub fn remove(&mut self, at: u32) {
+        self.unlink(at);
+        self.entries[at].after = core::mem::replace(&mut self.vacant, at);
+    }
+
+    fn link(&mut self, at: u32) {
+        let peer = self.entries[at].peer;
+        while self.ends.len() <= peer.0 as usize {
+            self.ends.push(Ends { first: NONE, last: NONE });
+        }
+        let last = core::mem::replace(&mut self.ends[peer.0].last, at);
+        match last {
+            NONE => self.ends[peer.0].first = at,
+            last => self.entries[last].after = at,
+        }
+        let entry = &mut self.entries[at];
+        (entry.before, entry.after) = (last, NONE);
+    }
+
+    fn unlink(&mut self, at: u32) {
+        let Entry { peer, before, after, .. } = self.entries[at];
+        match before {
+            NONE => self.ends[peer.0].first = after,
+            before => self.entries[before].after = after,
+        }
+        match after {
+            NONE => self.ends[peer.0].last = before,
+            after => self.entries[after].before = before,
+        }
+    }
+}
+
+#[cfg(test)]
+impl Lists {
+    /// How many entries there are, and how many of them are in no list.
+    pub fn entries(&self) -> (usize, usize) {
+        let vacant = core::iter::successors(self.entries.get(self.vacant), |entry| self.entries.get(entry.after));
+        (self.entries.len(), vacant.count())
+    }
+}

@@ -1,0 +1,128 @@
+//! Who owns the prefixes of one node. Most nodes have one prefix, whose owner stands in the node;
+//! the owners of several stand side by side in a block.
+
+use super::NONE;
+use super::arena::Arena;
+
+/// The most prefixes of a node.
+const MOST: usize = 31;
+
+/// The owner of a prefix, or, in a node with several prefixes, the block of their owners: its
+/// number is in `peer`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owner {
+    pub peer: u32,
+    /// The prefix's entry in its peer's list.
+    pub entry: u32,
+}
+
+impl Owner {
+    pub const NOBODY: Self = Self { peer: NONE, entry: NONE };
+}
+
+/// The blocks of all nodes of a table, by size: 2, 4, 8, 16 and 32.
+#[derive(Default)]
+pub struct Blocks {
+    sizes: [Size; 5],
+}
+
+/// The blocks of one size.
+struct Size {
+    owners: Arena<Owner>,
+    /// The first block that no node has; its first owner's `entry` leads to the others.
+    vacant: u32,
+}
+
+impl Default for Size {
+    fn default() -> Self {
+        Self { owners: Arena::default(), vacant: NONE }
+    }
+}
+
+impl Blocks {
+    /// The owner of that rank among the `count` owners that a node holds.
+    pub fn get(&self, held: Owner, count: usize, rank: usize) -> Owner {
+        if count == 1 {
+            return held;
+        }
+        self.sizes[size_of_block(count)].owners[held.peer + rank as u32]
+    }
+
+    /// The same owner, to be changed.
+    pub fn get_mut<'a>(&'a mut self, held: &'a mut Owner, count: usize, rank: usize) -> &'a mut Owner {
+        if count == 1 {
+            return held;
+        }
+        &mut self.sizes[size_of_block(count)].owners[held.peer + rank as u32]
+    }
+
+    /// Makes room for an owner of that rank in front of the others, and returns what the node
+    /// holds then.
+    pub fn insert(&mut self, held: Owner, count: usize, rank: usize) -> Owner {
+        let mut owners = self.take(held, count);
+        owners.copy_within(rank..count, rank + 1);
+        owners[rank] = Owner::NOBODY;
+        self.keep(&owners[..count + 1])
+    }
+
+    /// Takes the owner of that rank away, and returns what the node holds then.
+    pub fn remove(&mut self, held: Owner, count: usize, rank: usize) -> Owner {
+        let mut owners = self.take(held, count);
+        owners.copy_within(rank + 1..count, rank);
+        self.keep(&owners[..count - 1])
+    }
+
+    fn take(&mut self, held: Owner, count: usize) -> [Owner; MOST] {
+        let mut owners = [Owner::NOBODY; MOST];
+        if count <= 1 {
+            owners[0] = held;
+            return owners;
+        }
+        let size = &mut self.sizes[size_of_block(count)];
+        owners[..count].copy_from_slice(&size.owners.run(held.peer, count.next_power_of_two())[..count]);
+        size.owners[held.peer].entry = core::mem::replace(&mut size.vacant, held.peer);
+        owners
+    }
+
+    fn keep(&mut self, owners: &[Owner]) -> Owner {
+        let len = owners.len().next_power_of_two();
+        if len == 1 {
+            return owners.first().copied().unwrap_or(Owner::NOBODY);
+        }
+        let size = &mut self.sizes[size_of_block(len)];
+        let block = match size.vacant {
+            NONE => size.make(len),
+            block => {
+                size.vacant = size.owners[block].entry;
+                block
+            }
+        };
+        size.owners.run_mut(block, len)[..owners.len()].copy_from_slice(owners);
+        Owner { peer: block, entry: NONE }
+    }
+}
+
+impl Size {
+    fn make(&mut self, len: usize) -> u32 {
+        let first = self.owners.push(Owner::NOBODY);
+        (1..len).for_each(|_| _ = self.owners.push(Owner::NOBODY));
+        first
+    }
+}
+
+/// The place in [`Blocks::sizes`] of the blocks for `count` owners, at least two.
+fn size_of_block(count: usize) -> usize {
+    count.next_power_of_two().ilog2() as usize - 1
+}
+
+#[cfg(test)]
+impl Blocks {
+    /// How many owners the blocks have room for, and for how many of them in blocks that no node has.
+    pub fn owners(&self) -> (usize, usize) {
+        let vacant = self.sizes.iter().enumerate().map(|(at, size)| {
+            let chain = core::iter::successors(size.owners.get(size.vacant), |first| size.owners.get(first.entry));
+            chain.count() << (at + 1)
+        });
+        (self.sizes.iter().map(|size| size.owners.len()).sum(), vacant.sum())
+    }
+}

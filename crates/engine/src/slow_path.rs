@@ -197,7 +197,7 @@ impl<B: Backend> SlowPath<B> {
     }
 
     fn check_peer_count(&self, update: &Update) -> Result<(), Refusal> {
-        let present = if update.replace_peers { 0 } else { self.device.peers().count() };
+        let present = if update.replace_peers { 0 } else { self.device.peers().len() };
         let more = update.peers.iter().filter(|peer| !peer.remove && !peer.update_only).count();
         if present + more <= constants::PEERS_MAX {
             return Ok(());

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # background: the guest's emulated processor sets the pace, and a rekey takes two minutes
 # timeout: 400
-# A tunnel with the Linux kernel's own module, in an emulated machine; exact counters, congestion marks, and a rekey.
+# A tunnel with the Linux kernel's own module, in an emulated machine; exact counters, congestion marks, our wg, and a rekey.
 source "$(dirname "$0")/lib.sh"
 
 # The guest's processor is emulated beside everything else that runs here, and one of its answers was lost once in five
@@ -33,6 +33,53 @@ their_ping 10.9.0.1 -Q 0x02
 # Our answers carry the mark that their pings arrived with, and it goes out as ECT(0).
 expect "their pings that came out with CE" 3 "$(counted h1 marked)"
 unblock h1
+
+say "our wg asks and changes the module as the original does"
+guest 'ln -s /sbin/linerate /tmp/wg; for i in 3 4; do ip link add wg$i type wireguard; done'
+guest "{ echo '[Interface]'; echo FwMark=7; echo PrivateKey=\$(wg genkey)
+  for i in \$(seq 300); do
+    echo '[Peer]'; echo PublicKey=\$(printf '%032d' \$i | base64); echo Endpoint=[2001:db8::\$i]:\$i
+    echo AllowedIPs=10.\$((i / 256)).\$((i % 256)).0/24; echo PersistentKeepalive=\$i; echo PresharedKey=\$(wg genpsk)
+  done
+  for i in \$(seq 3000); do echo AllowedIPs=fd00:\$i::/32; done; } >/tmp/many
+  sed -n 1,3p /tmp/many >/tmp/none
+  sed -n '1,3p;100,141p' /tmp/many >/tmp/few"
+their_wg() { guest "wg ${*//@/wg3} 2>&1; echo exit \$?; wg show wg3 dump"; }
+our_wg() { guest "/tmp/wg ${*//@/wg4} 2>&1; echo exit \$?; wg show wg4 dump"; }
+alike() { # ARGUMENT... : @ is the interface; the same is said, and the same comes of it
+  local theirs ours
+  theirs=$(their_wg "$@")
+  ours=$(our_wg "$@")
+  [[ $theirs == "$ours" ]] || fail "wg $*: $(diff <(echo "$theirs") <(echo "$ours") | head -n 20)"
+  say "wg $*: alike ($(wc -l <<<"$ours") lines)"
+}
+# A port, and the key of the device's own, would be two's.
+alike set @ private-key "$WORK/theirs.key" fwmark 0x10
+alike set @ peer "$(public ours)" endpoint 192.0.2.9:5 allowed-ips 10.0.0.1/24,fd00::/64 persistent-keepalive 25 preshared-key "$WORK/shared.psk"
+alike set @ peer "$(public theirs)" allowed-ips 10.3.0.0/16
+alike set @ peer "$(public ours)" preshared-key /dev/null allowed-ips 0.0.0.0/0 peer "$(printf '%032d' 7 | base64)"
+alike showconf @
+for file in many few none many; do
+  alike setconf @ /tmp/$file
+  alike show @ dump
+  alike showconf @
+done
+alike syncconf @ /tmp/few
+alike addconf @ /tmp/many
+alike set @ peer "$(printf '%032d' 7 | base64)" remove
+alike set @ listen-port 50002
+for command in "show lo" "show wg9" "set lo fwmark 1" "set wg9 fwmark 1" "showconf lo" "set @ fwmark 0"; do
+  # shellcheck disable=SC2086
+  alike $command
+done
+for arguments in "show interfaces" "show all fwmark" "show wg4" "show wg2 latest-handshakes" "show all peers"; do
+  expect "wg $arguments" "$(guest "wg $arguments" | md5sum)" "$(guest "/tmp/wg $arguments" | md5sum)"
+done
+expect "linerate show of a tunnel of the kernel's" "$(guest wg show wg4 transfer | md5sum)" "$(guest linerate show wg4 transfer | md5sum)"
+expect "peers in the JSON of a tunnel of the kernel's" 299 "$(guest linerate show wg4 --json | grep -c '"allowedIps"')"
+# Taking away one allowed IP is newer than this module, which must not do something else.
+expect "one allowed IP less" "Unable to modify interface: Invalid argument" "$(guest "/tmp/wg set wg4 peer $(public ours) allowed-ips -10.0.0.0/8 2>&1" || true)"
+guest 'ip link del wg3; ip link del wg4'
 
 say "a rekey after two minutes, with traffic all the time"
 before=$(handshake_time h1 wg1)

@@ -42,7 +42,14 @@ impl Client {
     /// NotFound without a socket, ConnectionRefused if its daemon is gone, PermissionDenied if the
     /// socket belongs to someone else.
     pub fn connect(directory: &Path, interface: &InterfaceName) -> io::Result<Self> {
-        let stream = UnixStream::connect(socket::path(directory, interface))?;
+        Self::new(UnixStream::connect(socket::path(directory, interface))?)
+    }
+
+    /// A conversation over a connection that is open already.
+    ///
+    /// # Errors
+    /// The socket takes no time-out.
+    pub fn new(stream: UnixStream) -> io::Result<Self> {
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
         Ok(Self(stream))

@@ -1,5 +1,6 @@
 //! How a tunnel is spoken to: the UAPI of WireGuard's user-space implementations (its text, its
-//! server, its client) and the text forms of keys.
+//! server, its client), generic netlink for the kernel's own, the configuration file, and the text
+//! forms of keys.
 //!
 //! Never moves a packet, never derives a key, and does not know the engine: a daemon gives
 //! [`uapi::server::Server`] a [`uapi::server::Handler`] and gets whole, checked requests.
@@ -8,7 +9,11 @@
 #![forbid(unsafe_code)]
 
 pub mod client;
+pub mod config;
+pub mod endpoint;
 pub mod interface;
+pub mod kernel;
 pub mod keys;
+pub mod tunnel;
 pub mod uapi;
 pub mod wiped;

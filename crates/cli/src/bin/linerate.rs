@@ -1,9 +1,9 @@
-//! The tool.
+//! The tool, and `wg` if it is called that.
 
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    linerate_cli::tool::main()
+    linerate_cli::main()
 }

@@ -3,6 +3,7 @@
 use std::io::Read;
 use std::process::ExitCode;
 
+use linerate_control::config::values;
 use linerate_control::keys::{BASE64_LENGTH, PublicKey, SecretKey};
 use linerate_netio::random;
 use linerate_protocol::StaticSecret;
@@ -12,17 +13,17 @@ use zeroize::Zeroizing;
 use super::print;
 use crate::{Complaint, complain};
 
-pub(super) fn genkey() -> Result<ExitCode, Complaint> {
+pub(crate) fn genkey() -> Result<ExitCode, Complaint> {
     print_secret(private_key().as_bytes())
 }
 
-pub(super) fn genpsk() -> Result<ExitCode, Complaint> {
+pub(crate) fn genpsk() -> Result<ExitCode, Complaint> {
     let mut key = Zeroizing::new([0; 32]);
     random::fill(&mut *key);
     print_secret(&key)
 }
 
-pub(super) fn pubkey() -> Result<ExitCode, Complaint> {
+pub(crate) fn pubkey() -> Result<ExitCode, Complaint> {
     let mut text = Zeroizing::new(Vec::with_capacity(1 << 16));
     // More than this cannot be a key and white space that anyone meant.
     let mut input = std::io::stdin().lock().take(1 << 16);
@@ -53,13 +54,11 @@ fn clamped(bytes: &[u8; 32]) -> StaticSecret {
 fn read_key(text: &[u8]) -> Result<SecretKey, Complaint> {
     let wrong = || "Key is not the correct length or format".to_owned();
     let (key, rest) = text.split_at_checked(BASE64_LENGTH).ok_or_else(wrong)?;
-    let key = SecretKey::from_base64(key).ok_or_else(wrong)?;
-    // isspace() of the C locale, which has the vertical tab that Rust's has not.
-    let is_blank = |byte: &u8| byte.is_ascii_whitespace() || *byte == 0x0b || *byte == 0;
+    let is_blank = |byte: &u8| values::is_space(*byte) || *byte == 0;
     if !rest.iter().all(is_blank) {
         return Err("Trailing characters found after key".into());
     }
-    Ok(key)
+    SecretKey::from_base64(key).ok_or_else(wrong)
 }
 
 fn print_secret(key: &[u8; 32]) -> Result<ExitCode, Complaint> {
@@ -101,7 +100,8 @@ mod tests {
         assert_eq!(with(b""), None);
         assert_eq!(with(b"\n \t\r\x0b\x0c\0\n"), None);
         assert_eq!(with(b"\n=").as_deref(), Some("Trailing characters found after key"));
-        for short in [&b""[..], &PRIVATE[..43], b" yAnz5TF+lXXJte14tji3zlMNq+hd2rYUIgJBgB3fBmk="] {
+        assert_eq!(with(b"=").as_deref(), Some("Trailing characters found after key"));
+        for short in [&b""[..], &PRIVATE[..43], b" yAnz5TF+lXXJte14tji3zlMNq+hd2rYUIgJBgB3fBmk"] {
             let refused = read_key(short).err();
             assert_eq!(refused.as_deref(), Some("Key is not the correct length or format"));
         }

@@ -1,10 +1,11 @@
 //! `linerate`, the tool: its arguments, and who carries out which command.
 
 mod documents;
-mod keys;
+pub(crate) mod keys;
 mod lab;
 pub mod show;
 
+use std::ffi::OsString;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -76,8 +77,8 @@ enum Command {
 
     /// Show tunnels: peers, handshakes, traffic
     ///
-    /// Prints what `wg show` prints, for every tunnel that is run by a user-space daemon (linerated,
-    /// wireguard-go and others). Tunnels of the kernel's own module are not listed; `wg show` has them.
+    /// Prints what `wg show` prints, for tunnels of the kernel's module and of user-space daemons
+    /// (linerated, wireguard-go and others).
     #[command(after_long_help = "EXAMPLES\n\
         \x20 linerate show                    every tunnel, for people\n\
         \x20 linerate show interfaces         their names, on one line\n\
@@ -88,6 +89,29 @@ enum Command {
         \x20 WG_COLOR_MODE   always or never; otherwise colours are for terminals\n\
         \x20 WG_HIDE_KEYS    never shows private and preshared keys; otherwise people and --json do not see them")]
     Show(ShowArguments),
+
+    /// Do what wg does, with the same words
+    ///
+    /// Every command of `wg` (wireguard-tools 1.0.20260223), for tunnels of user-space daemons and of the
+    /// kernel's module. A link to linerate that is named `wg` does the same. `linerate wg help` lists the
+    /// commands.
+    #[command(
+        disable_help_flag = true,
+        after_long_help = "EXAMPLES\n\
+        \x20 linerate wg set wg0 peer KEY allowed-ips +10.0.0.7/32\n\
+        \x20 linerate wg syncconf wg0 wg0.conf\n\
+        \x20 linerate wg show all --json\n\n\
+        ENVIRONMENT\n\
+        \x20 WG_COLOR_MODE   always or never; otherwise colours are for terminals\n\
+        \x20 WG_HIDE_KEYS    never shows private and preshared keys in the form for people\n\
+        \x20 WG_ENDPOINT_RESOLUTION_RETRIES\n\
+        \x20                 how often a name without an answer is asked for again: a number (15) or infinity"
+    )]
+    Wg {
+        /// The command and its arguments
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENT")]
+        arguments: Vec<OsString>,
+    },
 
     /// Print the version
     Version,
@@ -184,6 +208,7 @@ fn run(arguments: Arguments) -> Result<ExitCode, Complaint> {
             let wanted = show::Wanted::new(&options.interface, options.field, options.json, options.stats)?;
             show::main(&wanted)
         }
+        Command::Wg { arguments } => Ok(crate::wg::main("linerate wg", &arguments)),
         Command::Version => print(concat!("linerate ", env!("CARGO_PKG_VERSION"), "\n").as_bytes()),
         Command::Man { directory } => documents::man(&directory),
         Command::Completions { shell, program } => documents::completions(shell, program),
@@ -193,7 +218,7 @@ fn run(arguments: Arguments) -> Result<ExitCode, Complaint> {
 
 /// Writes `text` to standard output. A reader that went away early has what it wanted, so that ends
 /// without a word; every other failure, a full disk say, is one.
-fn print(text: &[u8]) -> Result<ExitCode, Complaint> {
+pub(crate) fn print(text: &[u8]) -> Result<ExitCode, Complaint> {
     // Not std's Stdout: its buffer is never wiped, and keys go this way.
     let mut out = std::fs::File::from(
         rustix::io::dup(rustix::stdio::stdout()).map_err(|error| format!("cannot write: {error}"))?,

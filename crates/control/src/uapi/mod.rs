@@ -40,7 +40,7 @@ pub struct Refusal {
 
 /// The number that `digits` spell, at most `limit`: decimal only, leading zeros allowed, as
 /// strconv.ParseUint(_, 10, _) reads it.
-fn decimal(digits: &[u8], limit: u64) -> Option<u64> {
+pub(crate) fn decimal(digits: &[u8], limit: u64) -> Option<u64> {
     if digits.is_empty() {
         return None;
     }

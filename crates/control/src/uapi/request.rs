@@ -4,8 +4,9 @@
 //! here resolves a name or asks the kernel, except the index of a link-local endpoint's interface.
 
 use std::fmt::Write as _;
-use std::net::{IpAddr, SocketAddr, SocketAddrV6};
+use std::net::{IpAddr, SocketAddr};
 
+use crate::endpoint;
 use crate::keys::{PublicKey, SecretKey};
 use crate::uapi::{Refusal, decimal, errno, lines, prefix};
 use crate::wiped::Buffer;
@@ -135,7 +136,7 @@ impl PeerUpdate {
             writeln!(text, "preshared_key={}", &**key.to_hex())?;
         }
         if let Some(endpoint) = self.endpoint {
-            writeln!(text, "endpoint={endpoint}")?;
+            writeln!(text, "endpoint={}", endpoint::text(&endpoint))?;
         }
         if let Some(seconds) = self.persistent_keepalive {
             writeln!(text, "persistent_keepalive_interval={seconds}")?;
@@ -279,7 +280,7 @@ fn peer_line(peer: &mut PeerUpdate, key: &[u8], value: &[u8]) -> Result<(), Want
         }
         b"preshared_key" => peer.preshared_key = Some(secret(value)?),
         b"endpoint" => {
-            peer.endpoint = Some(endpoint(value).ok_or("an IP address and a port, not a name")?);
+            peer.endpoint = Some(endpoint::parse(value).ok_or("an IP address and a port, not a name")?);
         }
         b"persistent_keepalive_interval" => peer.persistent_keepalive = Some(short(value)?),
         b"replace_allowed_ips" => {
@@ -311,28 +312,6 @@ fn short(value: &[u8]) -> Result<u16, Wanted> {
 
 fn only_true(value: &[u8]) -> Result<(), Wanted> {
     (value == b"true").then_some(()).ok_or("true")
-}
-
-/// `1.2.3.4:5`, `[2001:db8::1]:5` or `[fe80::1%eth0]:5`; the zone may also be an index.
-pub(crate) fn endpoint(value: &[u8]) -> Option<SocketAddr> {
-    let text = std::str::from_utf8(value).ok()?;
-    if let Ok(endpoint) = text.parse::<SocketAddr>() {
-        // An IPv4 address in IPv6 clothes can only be sent to over IPv4: the IPv6 socket is v6only.
-        return Some(SocketAddr::new(endpoint.ip().to_canonical(), endpoint.port()))
-            .filter(SocketAddr::is_ipv4)
-            .or(Some(endpoint));
-    }
-    let (address, port) = text.strip_prefix('[')?.rsplit_once("]:")?;
-    let (address, zone) = address.split_once('%')?;
-    let port = decimal(port.as_bytes(), u16::MAX.into()).and_then(|port| u16::try_from(port).ok())?;
-    Some(SocketAddrV6::new(address.parse().ok()?, port, 0, interface_index(zone)?).into())
-}
-
-fn interface_index(name: &str) -> Option<u32> {
-    use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with};
-    // The request (SIOCGIFINDEX) needs a socket of any kind to be made on.
-    let any = socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None).ok()?;
-    netdevice::name_to_index(any, name).ok()
 }
 
 /// A refused `set` (and the framing of `get`) carries its number negated.

@@ -7,8 +7,9 @@ use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use crate::endpoint;
 use crate::keys::{PublicKey, SecretKey};
-use crate::uapi::{decimal, lines, prefix, request};
+use crate::uapi::{decimal, lines, prefix};
 use crate::wiped::Buffer;
 
 /// Everything a `get` tells about a device.
@@ -213,7 +214,7 @@ fn device_line(device: &mut DeviceState, key: &[u8], value: &[u8]) -> Option<()>
 fn peer_line(peer: &mut PeerState, key: &[u8], value: &[u8]) -> Option<()> {
     match key {
         b"preshared_key" => peer.preshared_key = secret(value)?,
-        b"endpoint" => peer.endpoint = Some(request::endpoint(value)?),
+        b"endpoint" => peer.endpoint = Some(endpoint::parse(value)?),
         b"last_handshake_time_sec" => {
             // Ends where i64 does: a time_t.
             let seconds = decimal(value, i64::MAX as u64)?;

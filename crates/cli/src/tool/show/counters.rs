@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 
-use linerate_control::interface::InterfaceName;
 use linerate_control::wiped::Buffer;
 
 use super::json;
@@ -12,7 +11,7 @@ use super::json;
 type Counters = Vec<(String, u64)>;
 
 /// Writes an aligned table for each interface. Reasons that never occurred are only counted.
-pub(super) fn write(text: &mut Buffer, all: &[(InterfaceName, Counters)]) -> fmt::Result {
+pub(super) fn write(text: &mut Buffer, all: &[(String, Counters)]) -> fmt::Result {
     for (at, (name, counters)) in all.iter().enumerate() {
         if at > 0 {
             text.write_str("\n")?;
@@ -24,9 +23,9 @@ pub(super) fn write(text: &mut Buffer, all: &[(InterfaceName, Counters)]) -> fmt
 }
 
 /// Writes one object with the counters of each interface.
-pub(super) fn write_json(text: &mut Buffer, all: Vec<(InterfaceName, Counters)>) -> fmt::Result {
+pub(super) fn write_json(text: &mut Buffer, all: Vec<(String, Counters)>) -> fmt::Result {
     let all: BTreeMap<_, BTreeMap<_, _>> =
-        all.into_iter().map(|(name, counters)| (name.to_string(), counters.into_iter().collect())).collect();
+        all.into_iter().map(|(name, counters)| (name, counters.into_iter().collect())).collect();
     json::write_object(text, &all)
 }
 

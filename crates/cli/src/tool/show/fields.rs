@@ -2,23 +2,18 @@
 
 use std::fmt::{self, Write as _};
 
-use linerate_control::interface::InterfaceName;
+use linerate_control::endpoint;
 use linerate_control::keys::SecretKey;
 use linerate_control::uapi::response::{DeviceState, PeerState};
 use linerate_control::wiped::Buffer;
 use zeroize::Zeroizing;
 
-use super::{Field, endpoint, own_public_key};
+use super::{Field, own_public_key};
 
 const NONE: &str = "(none)";
 
 /// Writes `field` of all of `states`; with `names`, each line begins with its interface.
-pub(super) fn write(
-    text: &mut Buffer,
-    states: &[(InterfaceName, DeviceState)],
-    field: Field,
-    names: bool,
-) -> fmt::Result {
+pub(super) fn write(text: &mut Buffer, states: &[(String, DeviceState)], field: Field, names: bool) -> fmt::Result {
     for (name, state) in states {
         let name = if names { format!("{name}\t") } else { String::new() };
         if let Some(line) = device(state, field) {
@@ -85,7 +80,7 @@ fn mark(mark: u32) -> String {
 }
 
 fn reached_at(state: &PeerState) -> String {
-    state.endpoint.as_ref().map_or_else(|| NONE.into(), endpoint)
+    state.endpoint.as_ref().map_or_else(|| NONE.into(), endpoint::text)
 }
 
 fn allowed_ips(state: &PeerState, separator: &str) -> String {

@@ -3,29 +3,18 @@
 use std::cmp::Reverse;
 use std::fmt::{self, Write as _};
 
-use linerate_control::interface::InterfaceName;
+use linerate_control::endpoint;
 use linerate_control::uapi::response::{DeviceState, PeerState};
 use linerate_control::wiped::Buffer;
 
-use super::{View, endpoint, own_public_key};
+use super::{View, own_public_key};
 
-/// Writes all of `states`, blank lines between them, peers with the newest handshake first.
-pub(super) fn write(text: &mut Buffer, states: &mut [(InterfaceName, DeviceState)], view: &View<'_>) -> fmt::Result {
+/// Writes `state`, with blank lines before its peers, those with the newest handshake first.
+pub(super) fn write(text: &mut Buffer, name: &str, mut state: DeviceState, view: &View<'_>) -> fmt::Result {
     let ink = Ink::new(view.colour);
-    for (at, (name, state)) in states.iter_mut().enumerate() {
-        if at > 0 {
-            text.write_str("\n")?;
-        }
-        state.peers.sort_by_key(|peer| Reverse(peer.last_handshake));
-        device(text, name, state, view, &ink)?;
-    }
-    Ok(())
-}
-
-fn device(text: &mut Buffer, name: &InterfaceName, state: &DeviceState, view: &View<'_>, ink: &Ink) -> fmt::Result {
     let Ink { reset, bold, green, .. } = ink;
     writeln!(text, "{reset}{green}{bold}interface{reset}: {green}{name}{reset}")?;
-    if let (Some(private), Some(public)) = (&state.private_key, own_public_key(state)) {
+    if let (Some(private), Some(public)) = (&state.private_key, own_public_key(&state)) {
         writeln!(text, "  {bold}public key{reset}: {public}")?;
         let private = private.to_base64();
         writeln!(text, "  {bold}private key{reset}: {}", if view.keys { &private } else { HIDDEN })?;
@@ -36,9 +25,10 @@ fn device(text: &mut Buffer, name: &InterfaceName, state: &DeviceState, view: &V
     if state.fwmark != 0 {
         writeln!(text, "  {bold}fwmark{reset}: {:#x}", state.fwmark)?;
     }
+    state.peers.sort_by_key(|peer| Reverse(peer.last_handshake));
     for state in &state.peers {
         text.write_str("\n")?;
-        peer(text, state, view, ink)?;
+        peer(text, state, view, &ink)?;
     }
     Ok(())
 }
@@ -53,7 +43,7 @@ fn peer(text: &mut Buffer, state: &PeerState, view: &View<'_>, ink: &Ink) -> fmt
         writeln!(text, "  {bold}preshared key{reset}: {}", if view.keys { &key } else { HIDDEN })?;
     }
     if let Some(at) = &state.endpoint {
-        writeln!(text, "  {bold}endpoint{reset}: {}", endpoint(at))?;
+        writeln!(text, "  {bold}endpoint{reset}: {}", endpoint::text(at))?;
     }
     write!(text, "  {bold}allowed ips{reset}: ")?;
     for (at, (addr, cidr)) in state.allowed_ips.iter().enumerate() {

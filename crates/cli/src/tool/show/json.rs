@@ -4,13 +4,13 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use linerate_control::interface::InterfaceName;
+use linerate_control::endpoint;
 use linerate_control::keys::SecretKey;
 use linerate_control::uapi::response::{DeviceState, PeerState};
 use linerate_control::wiped::Buffer;
 use serde::Serialize;
 
-use super::{endpoint, own_public_key};
+use super::own_public_key;
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -49,7 +49,7 @@ fn is_zero(value: &u64) -> bool {
 }
 
 /// Writes one object with all of `states` by their interfaces; secrets only with `keys`.
-pub(super) fn write(text: &mut Buffer, states: &[(InterfaceName, DeviceState)], keys: bool) -> fmt::Result {
+pub(super) fn write(text: &mut Buffer, states: &[(String, DeviceState)], keys: bool) -> fmt::Result {
     let devices: BTreeMap<_, _> = states.iter().map(|(name, state)| (name.as_str(), device(state, keys))).collect();
     write_object(text, &devices)
 }
@@ -76,7 +76,7 @@ fn device(state: &DeviceState, keys: bool) -> Device {
 fn peer(state: &PeerState, keys: bool) -> Peer {
     Peer {
         preshared_key: secret(&state.preshared_key, keys),
-        endpoint: state.endpoint.as_ref().map(endpoint),
+        endpoint: state.endpoint.as_ref().map(endpoint::text),
         latest_handshake: state.last_handshake.as_secs(),
         transfer_rx: state.rx_bytes,
         transfer_tx: state.tx_bytes,

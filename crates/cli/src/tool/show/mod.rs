@@ -1,7 +1,8 @@
-//! `show`: what running tunnels say of themselves, in the exact form of `wg show`.
+//! `show`: what running tunnels say of themselves, in the exact form of `wg show`, whose work is done
+//! here, too.
 //!
-//! Asks through the UAPI, never changes anything. [`human`] is for people, [`fields`] for scripts,
-//! [`json`] for programs; [`counters`] is what only linerated tells.
+//! Never changes anything. [`human`] is for people, [`fields`] for scripts, [`json`] for programs;
+//! [`counters`] is what only linerated tells.
 
 mod counters;
 mod fields;
@@ -9,16 +10,17 @@ mod human;
 mod json;
 
 use std::io;
-use std::net::SocketAddr;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use linerate_control::client::{AskError, Client};
+use linerate_control::client::AskError;
 use linerate_control::interface::InterfaceName;
+use linerate_control::tunnel::{self, Tunnel};
 use linerate_control::uapi::response::{BadReply, DeviceState};
 use linerate_control::uapi::socket;
 use linerate_control::wiped::Buffer;
+use rustix::io::Errno;
 
 use super::{keys, print};
 use crate::{Complaint, complain};
@@ -43,26 +45,39 @@ pub enum Field {
 
 /// Which tunnels, and what of them.
 pub struct Wanted {
-    which: Which,
-    form: Form,
+    /// Whose.
+    pub which: Which,
+    /// In which form.
+    pub form: Form,
 }
 
-enum Which {
+/// Which tunnels.
+pub enum Which {
+    /// All there are.
     All,
+    /// All there are, but only their names.
     Names,
-    One(InterfaceName),
+    /// The one of this name.
+    One(String),
 }
 
-enum Form {
+/// In which form.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// For people.
     Human,
+    /// One value, for scripts.
     Field(Field),
+    /// Everything, for programs.
     Json,
+    /// The counters, for people.
     Counters,
+    /// The counters, for programs.
     CountersJson,
 }
 
 impl Wanted {
-    /// What the arguments of `show` ask for.
+    /// What the arguments of `linerate show` ask for.
     ///
     /// # Errors
     /// The interface's name is none, or only the names are wanted but in a form that has no names.
@@ -76,9 +91,12 @@ impl Wanted {
         };
         let which = match which {
             "all" => Which::All,
-            "interfaces" if matches!(form, Form::Human) => Which::Names,
+            "interfaces" if form == Form::Human => Which::Names,
             "interfaces" => return Err("`show interfaces` takes nothing else: it prints the names".into()),
-            name => Which::One(name.parse().map_err(|error| format!("{error}"))?),
+            name => {
+                let name: InterfaceName = name.parse().map_err(|error| format!("{error}"))?;
+                Which::One(name.to_string())
+            }
         };
         Ok(Self { which, form })
     }
@@ -88,6 +106,8 @@ impl Wanted {
 pub struct View<'a> {
     /// Where the sockets are.
     pub directory: &'a Path,
+    /// Lists the names of all tunnels.
+    pub names: fn(&Path) -> io::Result<Vec<String>>,
     /// Seconds since 1970.
     pub now: u64,
     /// Whether people see colours.
@@ -96,18 +116,34 @@ pub struct View<'a> {
     pub keys: bool,
 }
 
+impl View<'_> {
+    /// The tunnels of this machine, printed as WG_COLOR_MODE and WG_HIDE_KEYS ask for.
+    pub fn from_environment() -> Self {
+        let variable = |name| std::env::var_os(name).unwrap_or_default();
+        let colour = match variable("WG_COLOR_MODE") {
+            mode if mode == "always" => true,
+            mode if mode == "never" => false,
+            _ => io::IsTerminal::is_terminal(&io::stdout()),
+        };
+        Self {
+            directory: Path::new(socket::DIRECTORY),
+            names: tunnel::names,
+            now: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs(),
+            colour,
+            keys: variable("WG_HIDE_KEYS") == "never",
+        }
+    }
+}
+
 /// Prints what is wanted of the tunnels of this machine.
 pub(super) fn main(wanted: &Wanted) -> Result<ExitCode, Complaint> {
-    let variable = |name| std::env::var_os(name).unwrap_or_default();
-    let colour = match variable("WG_COLOR_MODE") {
-        mode if mode == "always" => true,
-        mode if mode == "never" => false,
-        _ => io::IsTerminal::is_terminal(&io::stdout()),
-    };
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    let view = View { directory: Path::new(socket::DIRECTORY), now, colour, keys: variable("WG_HIDE_KEYS") == "never" };
-    let Shown { text, failures, any } = show(wanted, &view)?;
-    failures.iter().for_each(|failure| complain(failure));
+    let Shown { text, failures, any } = show(wanted, &View::from_environment()).map_err(|failure| match failure {
+        Failure::Listing(error) => format!("Unable to list interfaces: {error}"),
+        Failure::Tunnel(name, error) => inaccessible(&name, &error),
+    })?;
+    for (name, error) in &failures {
+        complain(&format!("Unable to access interface {name}: {}", reason(name, error)));
+    }
     let printed = print(&text)?;
     Ok(if any || failures.is_empty() { printed } else { ExitCode::FAILURE })
 }
@@ -116,68 +152,57 @@ pub(super) fn main(wanted: &Wanted) -> Result<ExitCode, Complaint> {
 pub struct Shown {
     /// For standard output.
     pub text: Buffer,
-    /// For standard error: tunnels of `all` that did not answer.
-    pub failures: Vec<Complaint>,
+    /// Tunnels of all that did not answer, and why.
+    pub failures: Vec<(String, AskError)>,
     /// Whether any tunnel did.
     pub any: bool,
+}
+
+/// Why there is nothing to show.
+pub enum Failure {
+    /// The tunnels cannot be listed.
+    Listing(io::Error),
+    /// The one tunnel that was asked for did not answer.
+    Tunnel(String, AskError),
 }
 
 /// Asks the tunnels and writes down what they say.
 ///
 /// # Errors
-/// The one tunnel that was asked for did not answer, or the sockets cannot be listed.
-pub fn show(wanted: &Wanted, view: &View<'_>) -> Result<Shown, Complaint> {
+/// See [`Failure`].
+pub fn show(wanted: &Wanted, view: &View<'_>) -> Result<Shown, Failure> {
     let mut shown = Shown { text: Buffer::new(), failures: Vec::new(), any: false };
-    match &wanted.which {
-        Which::Names => {
-            let names: Vec<_> = running(view)?.into_iter().map(|(name, _)| name.to_string()).collect();
-            if !names.is_empty() {
-                shown.text.extend(names.join(" ").as_bytes());
-                shown.text.extend(b"\n");
-            }
+    let mut answers = Vec::new();
+    let names = match &wanted.which {
+        Which::One(name) => vec![name.clone()],
+        Which::All | Which::Names => (view.names)(view.directory).map_err(Failure::Listing)?,
+    };
+    if let Which::Names = wanted.which {
+        if !names.is_empty() {
+            shown.text.extend(names.join(" ").as_bytes());
+            shown.text.extend(b"\n");
         }
-        Which::One(name) => {
-            let client = Client::connect(view.directory, name).map_err(AskError::Io);
-            let answer = client.and_then(|client| Answer::ask(client, &wanted.form));
-            let answer = answer.map_err(|error| inaccessible(name, view.directory, error))?;
-            shown.any = true;
-            write(&mut shown.text, &wanted.form, vec![(name.clone(), answer)], false, view);
-        }
-        Which::All => {
-            let mut answers = Vec::new();
-            for (name, client) in running(view)? {
-                let answer = client.map_err(AskError::Io);
-                match answer.and_then(|client| Answer::ask(client, &wanted.form)) {
-                    Ok(answer) => answers.push((name, answer)),
-                    Err(error) => {
-                        shown.failures.push(format!("Unable to access interface {name}: {}", reason(&name, error)))
-                    }
-                }
-            }
-            shown.any = !answers.is_empty();
-            write(&mut shown.text, &wanted.form, answers, true, view);
+        return Ok(shown);
+    }
+    let all = matches!(wanted.which, Which::All);
+    let count = names.len();
+    for (name, number) in names.into_iter().zip(1..) {
+        match Answer::ask(view.directory, &name, wanted.form) {
+            Ok(answer) => answers.push(Told { name, answer, more: number < count }),
+            Err(error) if all => shown.failures.push((name, error)),
+            Err(error) => return Err(Failure::Tunnel(name, error)),
         }
     }
+    shown.any = !answers.is_empty();
+    write(&mut shown.text, wanted.form, answers, all, view);
     Ok(shown)
 }
 
-type Connection = io::Result<Client>;
-
-/// The tunnels that have a daemon, in the directory's order; sockets that a dead one left behind are
-/// passed over.
-fn running(view: &View<'_>) -> Result<Vec<(InterfaceName, Connection)>, Complaint> {
-    let directory = view.directory;
-    let names = socket::interfaces(directory)
-        .map_err(|error| format!("Unable to list interfaces: cannot read {}: {error}", directory.display()))?;
-    let connected = names.into_iter().map(|name| {
-        let client = Client::connect(directory, &name);
-        (name, client)
-    });
-    let is_left_over = |client: &Connection| {
-        let kind = client.as_ref().err().map(io::Error::kind);
-        matches!(kind, Some(io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound))
-    };
-    Ok(connected.filter(|(_, client)| !is_left_over(client)).collect())
+/// What one tunnel told, and whether another was asked after it.
+struct Told {
+    name: String,
+    answer: Answer,
+    more: bool,
 }
 
 enum Answer {
@@ -186,25 +211,31 @@ enum Answer {
 }
 
 impl Answer {
-    fn ask(mut client: Client, form: &Form) -> Result<Self, AskError> {
+    fn ask(directory: &Path, name: &str, form: Form) -> Result<Self, AskError> {
+        let mut tunnel = Tunnel::open(directory, name)?;
         match form {
-            Form::Counters | Form::CountersJson => client.stats().map(Self::Counters),
-            Form::Human | Form::Field(_) | Form::Json => client.get().map(Self::State),
+            Form::Counters | Form::CountersJson => tunnel.stats().map(Self::Counters),
+            Form::Human | Form::Field(_) | Form::Json => tunnel.get().map(Self::State),
         }
     }
 }
 
-fn write(text: &mut Buffer, form: &Form, answers: Vec<(InterfaceName, Answer)>, all: bool, view: &View<'_>) {
+fn write(text: &mut Buffer, form: Form, told: Vec<Told>, all: bool, view: &View<'_>) {
     let (mut states, mut counts) = (Vec::new(), Vec::new());
-    for (name, answer) in answers {
+    for Told { name, answer, more } in told {
         match answer {
+            Answer::State(state) if form == Form::Human => {
+                human::write(text, &name, state, view).expect("a Buffer takes every write");
+                // As wg does, also before one that then does not answer.
+                text.extend(if more { b"\n" } else { b"" });
+            }
             Answer::State(state) => states.push((name, state)),
             Answer::Counters(counters) => counts.push((name, counters)),
         }
     }
     let written = match form {
-        Form::Human => human::write(text, &mut states, view),
-        Form::Field(field) => fields::write(text, &states, *field, all),
+        Form::Human => Ok(()),
+        Form::Field(field) => fields::write(text, &states, field, all),
         Form::Json => json::write(text, &states, view.keys),
         Form::Counters => counters::write(text, &counts),
         Form::CountersJson => counters::write_json(text, counts),
@@ -212,33 +243,24 @@ fn write(text: &mut Buffer, form: &Form, answers: Vec<(InterfaceName, Answer)>, 
     written.expect("a Buffer takes every write");
 }
 
-fn inaccessible(name: &InterfaceName, directory: &Path, error: AskError) -> Complaint {
-    let kind = match &error {
-        AskError::Io(error) => Some(error.kind()),
+/// Why the one tunnel that was asked for does not answer, and what to do.
+fn inaccessible(name: &str, error: &AskError) -> Complaint {
+    let errno = match error {
+        AskError::Io(error) => Errno::from_io_error(error),
         AskError::Reply(_) => None,
     };
-    let file = socket::path(directory, name);
-    let file = file.display();
-    match kind {
-        Some(io::ErrorKind::NotFound) if Path::new("/sys/class/net").join(name.as_str()).exists() => {
-            format!(
-                "{name} has no daemon: there is no {file}. If it is a tunnel of the kernel's, use `wg show {name}`."
-            )
-        }
-        Some(io::ErrorKind::NotFound) => {
+    match errno {
+        Some(Errno::NODEV | Errno::PROTONOSUPPORT | Errno::OPNOTSUPP) => {
             format!("there is no tunnel {name}. `linerate show interfaces` lists those there are.")
         }
-        Some(io::ErrorKind::ConnectionRefused) => {
-            format!("the daemon of {name} has ended and left {file} behind. Starting it again replaces the file.")
-        }
-        Some(io::ErrorKind::PermissionDenied) => {
-            format!("not allowed to ask {name}: only the user who runs the daemon may. Try again as root (sudo).")
+        Some(Errno::ACCESS | Errno::PERM) => {
+            format!("not allowed to ask {name}: only the user who runs it may. Try again as root (sudo).")
         }
         _ => format!("Unable to access interface {name}: {}", reason(name, error)),
     }
 }
 
-fn reason(name: &InterfaceName, error: AskError) -> String {
+fn reason(name: &str, error: &AskError) -> String {
     match error {
         AskError::Reply(BadReply::Truncated) => {
             format!(
@@ -248,24 +270,6 @@ fn reason(name: &InterfaceName, error: AskError) -> String {
         AskError::Reply(bad) => bad.to_string(),
         AskError::Io(error) => error.to_string(),
     }
-}
-
-/// An endpoint as getnameinfo writes it: the zone by its interface's name.
-fn endpoint(endpoint: &SocketAddr) -> String {
-    match endpoint {
-        SocketAddr::V6(v6) if v6.scope_id() != 0 => {
-            let index = v6.scope_id();
-            let zone = interface_name(index).unwrap_or_else(|| index.to_string());
-            format!("[{}%{zone}]:{}", v6.ip(), v6.port())
-        }
-        _ => endpoint.to_string(),
-    }
-}
-
-fn interface_name(index: u32) -> Option<String> {
-    use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with};
-    let any = socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None).ok()?;
-    netdevice::index_to_name(any, index).ok()
 }
 
 /// The device's own public key, if it has a key at all.

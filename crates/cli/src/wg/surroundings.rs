@@ -1,0 +1,85 @@
+//! Names of hosts and services, as the system resolves them, and warnings on standard error.
+
+use std::net::SocketAddr;
+use std::thread;
+use std::time::Duration;
+
+use dns_lookup::{AddrInfoHints, LookupError, LookupErrorKind, SockType, getaddrinfo};
+use linerate_control::config::{BadValue, Surroundings};
+
+use crate::complain;
+
+/// The system that this process runs on.
+pub(super) struct System;
+
+impl Surroundings for System {
+    /// Waits for a resolver that has no answer yet, as often as WG_ENDPOINT_RESOLUTION_RETRIES says.
+    fn resolve(&mut self, text: &str, host: &str, service: &str) -> Result<SocketAddr, BadValue> {
+        let mut retries = retries()?;
+        let mut wait = FIRST_WAIT;
+        loop {
+            let error = match look_up(Some(host), service) {
+                Ok(Some(address)) => return Ok(address),
+                Ok(None) => return Err(BadValue::Value(format!("Neither IPv4 nor IPv6 address found: `{text}'"))),
+                Err(error) => error,
+            };
+            if is_final(&error) || retries == Some(0) {
+                return Err(BadValue::Value(format!("{}: `{text}'", words(error))));
+            }
+            let seconds = wait.as_secs_f64();
+            complain(&format!("{}: `{text}'. Trying again in {seconds:.2} seconds...", words(error)));
+            thread::sleep(wait);
+            wait = (wait * 6 / 5).min(LONGEST_WAIT);
+            retries = retries.map(|left| left - 1);
+        }
+    }
+
+    fn port(&mut self, service: &str) -> Result<u16, BadValue> {
+        match look_up(None, service) {
+            Ok(Some(address)) => Ok(address.port()),
+            Ok(None) => Err(BadValue::Value(format!("Neither IPv4 nor IPv6 address found: `{service}'"))),
+            Err(error) => Err(BadValue::Value(format!("{}: `{service}'", words(error)))),
+        }
+    }
+
+    fn warn(&mut self, warning: &str) {
+        complain(warning);
+    }
+}
+
+const FIRST_WAIT: Duration = Duration::from_secs(1);
+const LONGEST_WAIT: Duration = Duration::from_secs(20);
+
+/// How often a lookup is repeated; `None` is for ever.
+fn retries() -> Result<Option<u32>, BadValue> {
+    const DEFAULT: u32 = 15;
+    let Some(text) = std::env::var_os("WG_ENDPOINT_RESOLUTION_RETRIES") else { return Ok(Some(DEFAULT)) };
+    let text = text.to_string_lossy();
+    match &*text {
+        "infinity" => Ok(None),
+        "" => Ok(Some(0)),
+        number => match number.trim_start().parse::<u32>() {
+            Ok(count) if i32::try_from(count).is_ok() => Ok(Some(count)),
+            _ => Err(BadValue::Environment(format!("Unable to parse WG_ENDPOINT_RESOLUTION_RETRIES: `{text}'"))),
+        },
+    }
+}
+
+/// The first address, of either family.
+fn look_up(host: Option<&str>, service: &str) -> Result<Option<SocketAddr>, LookupError> {
+    const UDP: i32 = 17;
+    let hints = AddrInfoHints { socktype: SockType::DGram.into(), protocol: UDP, ..AddrInfoHints::default() };
+    let mut found = getaddrinfo(host, Some(service), Some(hints))?;
+    Ok(found.find_map(Result::ok).map(|found| found.sockaddr))
+}
+
+/// Whether asking again would not help.
+fn is_final(error: &LookupError) -> bool {
+    matches!(error.kind(), LookupErrorKind::NoName | LookupErrorKind::NoData | LookupErrorKind::Fail)
+}
+
+/// What gai_strerror or strerror says, without what dns-lookup says before it.
+fn words(error: LookupError) -> String {
+    let text = super::words(&error.into());
+    text.strip_prefix("failed to lookup address information: ").unwrap_or(&text).to_owned()
+}

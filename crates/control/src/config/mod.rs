@@ -1,0 +1,276 @@
+//! The configuration file of `wg setconf`, `addconf` and `syncconf`: its text to a [`DeviceUpdate`].
+//!
+//! What is accepted and what is said of the rest is wireguard-tools' (man 8 wg, CONFIGURATION FILE
+//! FORMAT). Nothing here opens a file or asks for a name: that is the [`Surroundings`]'. The values are
+//! [`values`]', which the command line of `wg set` shares.
+
+mod sync;
+pub mod values;
+
+use std::fmt;
+use std::net::SocketAddr;
+
+pub use sync::synchronize;
+use zeroize::Zeroizing;
+
+use crate::keys::{PublicKey, SecretKey};
+use crate::uapi::request::{DeviceUpdate, PeerUpdate};
+
+/// What reading values needs from outside.
+pub trait Surroundings {
+    /// The first address of `host` with the port of `service`; `text` is the whole endpoint, for messages.
+    ///
+    /// # Errors
+    /// There is none, or none may be asked for.
+    fn resolve(&mut self, text: &str, host: &str, service: &str) -> Result<SocketAddr, BadValue>;
+
+    /// The UDP port of `service`, a number or a name.
+    ///
+    /// # Errors
+    /// There is no such service.
+    fn port(&mut self, service: &str) -> Result<u16, BadValue>;
+
+    /// Takes a warning about something that goes on all the same.
+    fn warn(&mut self, warning: &str);
+}
+
+/// Why a value was not taken, in the words of `wg`. Those name the value, even one that was to be a key:
+/// so this has no `Debug`.
+#[derive(Clone, PartialEq, Eq)]
+pub enum BadValue {
+    /// It is not of its kind.
+    Value(String),
+    /// It cannot be judged, because the environment of the process is not valid.
+    Environment(String),
+}
+
+impl fmt::Display for BadValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::Value(sentence) | Self::Environment(sentence)) = self;
+        f.write_str(sentence)
+    }
+}
+
+/// Why a file was not taken; without `Debug` as well.
+#[derive(Clone, PartialEq, Eq)]
+pub enum BadConfig {
+    /// A line has no place where it stands, or is not a line of such a file at all.
+    Line {
+        /// Which, from 1.
+        line: usize,
+        /// The line without comment and white space.
+        text: String,
+    },
+    /// A line has a value that is not valid.
+    Value {
+        /// Which, from 1.
+        line: usize,
+        /// What is wrong.
+        reason: BadValue,
+    },
+    /// A `[Peer]` has no `PublicKey`.
+    NamelessPeer,
+}
+
+impl fmt::Display for BadConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Line { text, .. } => write!(f, "Line unrecognized: `{text}'"),
+            Self::Value { reason, .. } => reason.fmt(f),
+            Self::NamelessPeer => f.write_str("A peer is missing a public key"),
+        }
+    }
+}
+
+/// How the file is to be applied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Manner {
+    /// The device becomes what the file says: what it does not name is taken away.
+    Replace,
+    /// What the file does not name stays as it is.
+    Append,
+}
+
+/// Reads a whole file.
+///
+/// # Errors
+/// The first thing wrong with it; see [`BadConfig`].
+pub fn parse(text: &[u8], manner: Manner, surroundings: &mut dyn Surroundings) -> Result<DeviceUpdate, BadConfig> {
+    let mut file = File { device: start(manner), peers: Vec::new(), section: Section::None };
+    for (line, number) in text.split(|&byte| byte == b'\n').zip(1..) {
+        let line = essence(line);
+        if !line.is_empty() {
+            file.line(&line, number, surroundings)?;
+        }
+    }
+    file.finish()
+}
+
+/// What is sent of a device that the file does not mention.
+fn start(manner: Manner) -> DeviceUpdate {
+    match manner {
+        Manner::Append => DeviceUpdate::default(),
+        Manner::Replace => DeviceUpdate {
+            private_key: Some(SecretKey::ZERO),
+            listen_port: Some(0),
+            fwmark: Some(0),
+            replace_peers: true,
+            peers: Vec::new(),
+        },
+    }
+}
+
+/// The line up to its comment or NUL, without any white space.
+fn essence(line: &[u8]) -> Zeroizing<String> {
+    let end = line.iter().position(|byte| matches!(byte, b'#' | 0)).unwrap_or(line.len());
+    let kept = line[..end].iter().copied().filter(|&byte| !values::is_space(byte));
+    let mut bytes = Zeroizing::new(Vec::with_capacity(end));
+    bytes.extend(kept);
+    Zeroizing::new(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+struct File {
+    device: DeviceUpdate,
+    peers: Vec<Peer>,
+    section: Section,
+}
+
+/// A peer whose key may not have been read yet.
+struct Peer {
+    named: bool,
+    update: PeerUpdate,
+}
+
+#[derive(Clone, Copy)]
+enum Section {
+    None,
+    Interface,
+    Peer,
+}
+
+impl File {
+    fn line(&mut self, text: &str, line: usize, surroundings: &mut dyn Surroundings) -> Result<(), BadConfig> {
+        if text.eq_ignore_ascii_case("[Interface]") {
+            self.section = Section::Interface;
+            return Ok(());
+        }
+        if text.eq_ignore_ascii_case("[Peer]") {
+            self.section = Section::Peer;
+            let update = PeerUpdate { replace_allowed_ips: true, ..PeerUpdate::new(PublicKey([0; 32])) };
+            self.peers.push(Peer { named: false, update });
+            return Ok(());
+        }
+        let unrecognized = || BadConfig::Line { line, text: text.to_owned() };
+        // A key without a value is no line that wg knows.
+        let (key, value) = text.split_once('=').filter(|(_, value)| !value.is_empty()).ok_or_else(unrecognized)?;
+        let key = key.to_ascii_lowercase();
+        let known = match (self.section, self.peers.last_mut()) {
+            (Section::Interface, _) => device_line(&mut self.device, &key, value, surroundings),
+            (Section::Peer, Some(peer)) => peer_line(peer, &key, value, surroundings),
+            _ => return Err(unrecognized()),
+        };
+        match known {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(unrecognized()),
+            Err(reason) => Err(BadConfig::Value { line, reason }),
+        }
+    }
+
+    fn finish(mut self) -> Result<DeviceUpdate, BadConfig> {
+        if self.peers.iter().any(|peer| !peer.named) {
+            return Err(BadConfig::NamelessPeer);
+        }
+        self.device.peers = self.peers.into_iter().map(|peer| peer.update).collect();
+        Ok(self.device)
+    }
+}
+
+/// Whether the key is one of `[Interface]`.
+fn device_line(
+    device: &mut DeviceUpdate,
+    key: &str,
+    value: &str,
+    surroundings: &mut dyn Surroundings,
+) -> Result<bool, BadValue> {
+    match key {
+        "listenport" => device.listen_port = Some(values::listen_port(value, surroundings)?),
+        "fwmark" => device.fwmark = Some(values::fwmark(value)?),
+        "privatekey" => device.private_key = Some(values::secret_key(value)?),
+        _ => return Ok(false),
+    }
+    Ok(true)
+}
+
+/// Whether the key is one of `[Peer]`.
+fn peer_line(peer: &mut Peer, key: &str, value: &str, surroundings: &mut dyn Surroundings) -> Result<bool, BadValue> {
+    let Peer { named, update } = peer;
+    match key {
+        "publickey" => {
+            update.public_key = values::public_key(value)?;
+            *named = true;
+        }
+        "presharedkey" => update.preshared_key = Some(values::secret_key(value)?),
+        "endpoint" => update.endpoint = Some(values::endpoint(value, surroundings)?),
+        "allowedips" => values::allowed_ips(value, update, surroundings)?,
+        "persistentkeepalive" => update.persistent_keepalive = Some(values::persistent_keepalive(value)?),
+        _ => return Ok(false),
+    }
+    Ok(true)
+}
+
+impl BadConfig {
+    /// Where it is wrong, if it is one line.
+    pub fn line(&self) -> Option<usize> {
+        match self {
+            Self::Line { line, .. } | Self::Value { line, .. } => Some(*line),
+            Self::NamelessPeer => None,
+        }
+    }
+
+    /// What would be right, if that is clear.
+    pub fn hint(&self) -> Option<String> {
+        let Self::Line { text, .. } = self else { return None };
+        let (key, value) = text.split_once('=').unwrap_or((text, ""));
+        let is = |known: &&str| known.eq_ignore_ascii_case(key);
+        if let Some(key) = QUICK_KEYS.into_iter().find(is) {
+            return Some(format!("{key} is for wg-quick: `wg-quick strip` prints a file without such lines"));
+        }
+        match KEYS.into_iter().find(is) {
+            Some(key) if value.is_empty() => Some(format!("{key} needs a value")),
+            Some(key) => Some(format!("{key} does not belong into this section")),
+            None => {
+                let wanted = KEYS.into_iter().find(|known| is_slip_of(key, known))?;
+                Some(format!("{wanted} may be meant"))
+            }
+        }
+    }
+}
+
+/// The keys that `wg` knows.
+const KEYS: [&str; 8] = [
+    "PrivateKey",
+    "ListenPort",
+    "FwMark",
+    "PublicKey",
+    "PresharedKey",
+    "Endpoint",
+    "AllowedIPs",
+    "PersistentKeepalive",
+];
+
+/// The keys that only wg-quick knows (man 8 wg-quick).
+const QUICK_KEYS: [&str; 9] =
+    ["Address", "DNS", "MTU", "Table", "PreUp", "PostUp", "PreDown", "PostDown", "SaveConfig"];
+
+/// Whether one character too many, too few or wrong makes `written` of `meant`.
+fn is_slip_of(written: &str, meant: &str) -> bool {
+    let (written, meant) = (written.to_ascii_lowercase(), meant.to_ascii_lowercase());
+    let (written, meant) = (written.as_bytes(), meant.as_bytes());
+    let before = written.iter().zip(meant).take_while(|(a, b)| a == b).count();
+    let room = written.len().min(meant.len()) - before;
+    let after = written.iter().rev().zip(meant.iter().rev()).take(room).take_while(|(a, b)| a == b).count();
+    written.len().max(meant.len()) - before - after == 1
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,39 @@
+//! `syncconf`: what of a file has to be sent to a device that runs already.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::keys::{PublicKey, SecretKey};
+use crate::uapi::request::{DeviceUpdate, PeerUpdate};
+use crate::uapi::response::DeviceState;
+
+/// Makes of `file`, which replaces all peers, a change of `running` to the same that leaves alone the
+/// sessions of peers that stay. The peers to remove come first, so that no prefix has two owners.
+///
+/// If either has no peers, there is nothing to keep and `file` stays as it is.
+pub fn synchronize(file: &mut DeviceUpdate, running: &DeviceState) {
+    if file.peers.is_empty() || running.peers.is_empty() {
+        return;
+    }
+    file.replace_peers = false;
+    let mut wanted: BTreeMap<PublicKey, &mut PeerUpdate> = BTreeMap::new();
+    for peer in &mut file.peers {
+        // What is said first of a peer is where something can be taken away before more is said.
+        wanted.entry(peer.public_key).or_insert(peer);
+    }
+    let mut gone = BTreeSet::new();
+    for peer in &running.peers {
+        let Some(update) = wanted.get_mut(&peer.public_key) else {
+            gone.insert(peer.public_key);
+            continue;
+        };
+        if peer.preshared_key.is_some() && update.preshared_key.is_none() {
+            update.preshared_key = Some(SecretKey::ZERO);
+        }
+        if peer.persistent_keepalive != 0 && update.persistent_keepalive.is_none() {
+            update.persistent_keepalive = Some(0);
+        }
+    }
+    // From the last key to the first, as wg does.
+    let removed = gone.into_iter().rev().map(|key| PeerUpdate { remove: true, ..PeerUpdate::new(key) });
+    file.peers.splice(0..0, removed);
+}

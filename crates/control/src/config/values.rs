@@ -1,0 +1,156 @@
+//! The values of the file and of the command line of `wg set`, and what is said of those that are none.
+
+use std::net::{IpAddr, SocketAddr};
+
+use super::{BadValue, Surroundings};
+use crate::keys::{BASE64_LENGTH, PublicKey, SecretKey};
+use crate::uapi::decimal;
+use crate::uapi::request::{AllowedIp, PeerUpdate};
+
+/// White space of the C locale.
+pub fn is_space(byte: u8) -> bool {
+    // Rust's has no vertical tab.
+    byte.is_ascii_whitespace() || byte == 0x0b
+}
+
+/// A public key in base64.
+///
+/// # Errors
+/// It is none.
+pub fn public_key(text: &str) -> Result<PublicKey, BadValue> {
+    PublicKey::from_base64(text.as_bytes()).ok_or_else(|| not_a_key(text))
+}
+
+/// A private or preshared key in base64.
+///
+/// # Errors
+/// It is none.
+pub fn secret_key(text: &str) -> Result<SecretKey, BadValue> {
+    SecretKey::from_base64(text.as_bytes()).ok_or_else(|| not_a_key(text))
+}
+
+fn not_a_key(text: &str) -> BadValue {
+    BadValue::Value(format!("Key is not the correct length or format: `{text}'"))
+}
+
+/// The key that is all of a file but for white space after it; an empty file is the all-zero key, which
+/// takes a key away.
+///
+/// # Errors
+/// It is none.
+pub fn key_file(content: &[u8]) -> Result<SecretKey, BadValue> {
+    if content.is_empty() {
+        return Ok(SecretKey::ZERO);
+    }
+    let wrong_length = || BadValue::Value("Invalid length key in key file".into());
+    let (key, rest) = content.split_at_checked(BASE64_LENGTH).ok_or_else(wrong_length)?;
+    if let Some(&other) = rest.iter().find(|&&byte| !is_space(byte)) {
+        let other = char::from(other);
+        return Err(BadValue::Value(format!("Found trailing character in key file: `{other}'")));
+    }
+    SecretKey::from_base64(key).ok_or_else(|| not_a_key(&String::from_utf8_lossy(key)))
+}
+
+/// A UDP port, by number or by its service's name.
+///
+/// # Errors
+/// It is none.
+pub fn listen_port(text: &str, surroundings: &mut dyn Surroundings) -> Result<u16, BadValue> {
+    if text.is_empty() {
+        return Err(BadValue::Value("Unable to parse empty port".into()));
+    }
+    surroundings.port(text)
+}
+
+/// A mark: `off`, a decimal number, or a hexadecimal one after `0x`.
+///
+/// # Errors
+/// It is none, or does not fit into 32 bits.
+pub fn fwmark(text: &str) -> Result<u32, BadValue> {
+    if text.eq_ignore_ascii_case("off") {
+        return Ok(0);
+    }
+    let mark = match text.strip_prefix("0x") {
+        // A sign, which this would take, is none of ours.
+        Some(digits) if !digits.starts_with('+') => u32::from_str_radix(digits, 16).ok(),
+        Some(_) => None,
+        None => decimal(text.as_bytes(), u32::MAX.into()).and_then(|mark| u32::try_from(mark).ok()),
+    };
+    mark.ok_or_else(|| BadValue::Value(format!("Fwmark is neither 0/off nor 0-0xffffffff: `{text}'")))
+}
+
+/// Seconds between keepalives; `off` is 0.
+///
+/// # Errors
+/// It is neither.
+pub fn persistent_keepalive(text: &str) -> Result<u16, BadValue> {
+    if text.eq_ignore_ascii_case("off") {
+        return Ok(0);
+    }
+    let seconds = decimal(text.as_bytes(), u16::MAX.into()).and_then(|seconds| u16::try_from(seconds).ok());
+    seconds
+        .ok_or_else(|| BadValue::Value(format!("Persistent keepalive interval is neither 0/off nor 1-65535: `{text}'")))
+}
+
+/// `host:port` or `[host]:port`. Without brackets the last colon counts.
+///
+/// # Errors
+/// It is not of that form, or the host has no address.
+pub fn endpoint(text: &str, surroundings: &mut dyn Surroundings) -> Result<SocketAddr, BadValue> {
+    let wrong = |what: &str| BadValue::Value(format!("Unable to find {what} of endpoint: `{text}'"));
+    if text.is_empty() {
+        return Err(BadValue::Value("Unable to parse empty endpoint".into()));
+    }
+    let (host, service) = match text.strip_prefix('[') {
+        Some(rest) => {
+            let (host, rest) = rest.split_once(']').ok_or_else(|| wrong("matching brace"))?;
+            (host, rest.strip_prefix(':'))
+        }
+        None => text.rsplit_once(':').map_or((text, None), |(host, service)| (host, Some(service))),
+    };
+    let service = service.filter(|service| !service.is_empty()).ok_or_else(|| wrong("port"))?;
+    surroundings.resolve(text, host, service)
+}
+
+/// A list of prefixes with commas between them, given to `peer` in place of those it has. If any has a
+/// sign they are changes to those it has: `-` takes one away, `+` or none adds one. An empty list takes
+/// all away.
+///
+/// # Errors
+/// One of them is no prefix; those before it are in `peer` all the same.
+pub fn allowed_ips(text: &str, peer: &mut PeerUpdate, surroundings: &mut dyn Surroundings) -> Result<(), BadValue> {
+    peer.replace_allowed_ips = true;
+    if text.is_empty() {
+        return Ok(());
+    }
+    for entry in text.split(',') {
+        let unsigned = entry.strip_prefix(['+', '-']);
+        if unsigned.is_some() {
+            peer.replace_allowed_ips = false;
+        }
+        let (addr, cidr) = prefix(unsigned.unwrap_or(entry), surroundings)?;
+        peer.allowed_ips.push(AllowedIp { add: !entry.starts_with('-'), addr, cidr });
+    }
+    Ok(())
+}
+
+fn prefix(text: &str, surroundings: &mut dyn Surroundings) -> Result<(IpAddr, u8), BadValue> {
+    let (address, length) = text.split_once('/').map_or((text, None), |(address, length)| (address, Some(length)));
+    let addr: IpAddr =
+        address.parse().map_err(|_| BadValue::Value(format!("Unable to parse IP address: `{address}'")))?;
+    let longest = if addr.is_ipv4() { 32 } else { 128 };
+    let Some(digits) = length else { return Ok((addr, longest)) };
+    let cidr = decimal(digits.as_bytes(), longest.into()).and_then(|length| u8::try_from(length).ok());
+    let cidr = cidr.ok_or_else(|| BadValue::Value(format!("AllowedIP is not in the correct format: `{text}'")))?;
+    if has_host_part(addr, cidr) {
+        surroundings.warn(&format!("Warning: AllowedIP has nonzero host part: {address}/{digits}"));
+    }
+    Ok((addr, cidr))
+}
+
+fn has_host_part(addr: IpAddr, cidr: u8) -> bool {
+    match addr {
+        IpAddr::V4(v4) => v4.to_bits().checked_shl(cidr.into()).unwrap_or(0) != 0,
+        IpAddr::V6(v6) => v6.to_bits().checked_shl(cidr.into()).unwrap_or(0) != 0,
+    }
+}

@@ -1,0 +1,106 @@
+//! The tunnels of this machine, whoever runs them: a daemon behind a socket, or the kernel.
+
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::{fs, io};
+
+use crate::client::{AskError, Client};
+use crate::kernel::{self, Kernel};
+use crate::uapi::request::DeviceUpdate;
+use crate::uapi::response::DeviceState;
+use crate::uapi::socket;
+
+/// A tunnel, to be asked and changed.
+pub enum Tunnel {
+    /// Run by a daemon that answers on its socket.
+    Daemon(Client),
+    /// Run by the kernel, or by nobody: which of the two shows when it is asked.
+    Kernel(Kernel),
+}
+
+impl Tunnel {
+    /// The tunnel `name`: the daemon's if one has its socket in `directory`, else the kernel's.
+    ///
+    /// A socket whose daemon is gone is removed, so that the name is free.
+    ///
+    /// # Errors
+    /// Not allowed to reach the daemon, or it is none of a daemon's and the kernel has no module.
+    pub fn open(directory: &Path, name: &str) -> io::Result<Self> {
+        match daemon(directory, name) {
+            Some(client) => client.map(Self::Daemon),
+            None => Kernel::open(name).map(Self::Kernel),
+        }
+    }
+
+    /// The whole state.
+    ///
+    /// # Errors
+    /// See [`Client::get`] and [`Kernel::get`].
+    pub fn get(&mut self) -> Result<DeviceState, AskError> {
+        match self {
+            Self::Daemon(client) => client.get(),
+            Self::Kernel(kernel) => Ok(kernel.get()?),
+        }
+    }
+
+    /// The daemon's counters by name; see [`Client::stats`].
+    ///
+    /// # Errors
+    /// Unsupported for the kernel's.
+    pub fn stats(&mut self) -> Result<Vec<(String, u64)>, AskError> {
+        match self {
+            Self::Daemon(client) => client.stats(),
+            Self::Kernel(_) => {
+                Err(io::Error::new(io::ErrorKind::Unsupported, "it is the kernel's, which tells no counters").into())
+            }
+        }
+    }
+
+    /// Changes the tunnel.
+    ///
+    /// # Errors
+    /// See [`Client::set`] and [`Kernel::set`].
+    pub fn set(&mut self, update: &DeviceUpdate) -> Result<(), AskError> {
+        match self {
+            Self::Daemon(client) => client.set(update),
+            Self::Kernel(kernel) => Ok(kernel.set(update)?),
+        }
+    }
+}
+
+/// The names of all tunnels: the kernel's in its order, then the daemons'.
+///
+/// # Errors
+/// The kernel's links or the directory cannot be listed.
+pub fn names(directory: &Path) -> io::Result<Vec<String>> {
+    let mut names = kernel::interfaces()?;
+    names.extend(served(directory)?);
+    Ok(names)
+}
+
+/// The names of tunnels whose daemons have their socket in `directory`, in the directory's order.
+///
+/// # Errors
+/// The directory cannot be listed.
+pub fn served(directory: &Path) -> io::Result<Vec<String>> {
+    let names = socket::interfaces(directory)?.into_iter().map(|name| name.to_string());
+    Ok(names.filter(|name| daemon(directory, name).is_some()).collect())
+}
+
+/// The daemon of `name`, if there is one.
+fn daemon(directory: &Path, name: &str) -> Option<io::Result<Client>> {
+    let name = name.parse().ok()?;
+    let path = socket::path(directory, &name);
+    if !fs::metadata(&path).ok()?.file_type().is_socket() {
+        return None;
+    }
+    match UnixStream::connect(&path) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            // Whether it goes or not, it is no daemon.
+            let _ = fs::remove_file(&path);
+            None
+        }
+        stream => Some(stream.and_then(Client::new)),
+    }
+}

@@ -1,7 +1,9 @@
 //! The demonstration: two hosts on this machine, a tunnel between them by linerated, its handshake, then
-//! a small table against no tunnel and against wireguard-go.
+//! a small table against no tunnel and against wireguard-go. Its load is its own, so that it needs nothing
+//! installed.
 
-use std::fs;
+mod report;
+
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -14,14 +16,17 @@ use linerate_control::uapi::response::DeviceState;
 
 use crate::enclosure::{self, Enclosure, Entry};
 use crate::error::Doing;
-use crate::hosts::{self, Pair};
-use crate::load::{self, Load, Receiver};
+use crate::hosts;
+use crate::load::tcp::{self, Load, Receiver};
 use crate::ping::{self, Probes};
 use crate::progress::Progress;
-use crate::report::{Machine, Method, Ratio, Report, Round, Row, RowSummary, SCHEMA, Throughput};
-use crate::subject::{self, KeyPair, Subject, Way};
+use crate::record::Machine;
+use crate::subject::{self, KeyPair, Kind, Subject};
+use crate::topology::{Family, Site, Topology};
+use crate::tunnel::Tunnel;
 use crate::usage::Usage;
 use crate::{Error, Result};
+use report::{Method, Ratio, Report, Round, Row, RowSummary, SCHEMA, Throughput};
 
 /// TCP streams of the measurement with many, the number of a public field report.
 const MANY_STREAMS: u16 = 105;
@@ -40,12 +45,15 @@ const SETTLE: Duration = Duration::from_secs(20);
 /// Time at rest in which context switches are counted.
 const REST: Duration = Duration::from_secs(10);
 
+/// What the dice of a bad network start from; this network is a good one.
+const SEED: u64 = 0;
+
 /// What to show.
 #[derive(Clone)]
 pub struct Options {
     /// Our daemon's file.
     pub linerated: PathBuf,
-    /// Keys for the left and the right host, made for this run.
+    /// Keys for the two ends, made for this run.
     pub keys: [KeyPair; 2],
     /// Further daemons to measure. One named `wireguard-go` replaces the one that would be looked for.
     pub subjects: Vec<Subject>,
@@ -101,16 +109,17 @@ pub fn run(options: &Options) -> Result<ExitCode> {
 /// As [`run`]. A subject that fails later has its reason in its row.
 pub fn measure(inside: &Enclosure, options: &Options, show: &mut dyn Write) -> Result<Report> {
     hosts::check_tun()?;
-    let hosts = Pair::create(inside)?;
-    show_handshake(&hosts, options, show)?;
+    let site = Site::build(inside, &Topology::Pair, SEED)?;
+    show_handshake(&site, options, show)?;
 
-    let mut rows: Vec<Row> = subjects(options).into_iter().map(empty_row).collect();
+    let subjects = subjects(options);
+    let mut rows: Vec<Row> = subjects.iter().map(empty_row).collect();
     let method = method(options);
-    let machine = Machine::describe(busy()?);
+    let machine = Machine::describe()?;
     let mut progress = Progress::new(expected_seconds(&method, rows.len(), options.full));
     for round in 1..=options.rounds {
-        for row in &mut rows {
-            let turn = Turn { hosts: &hosts, options, method: &method, round };
+        for (subject, row) in subjects.iter().zip(&mut rows) {
+            let turn = Turn { site: &site, subject, options, method: &method, round };
             if let Err(error) = turn.take(row, &mut progress) {
                 // A subject that failed once is out: its rounds would no longer match those of the others.
                 row.failure.get_or_insert_with(|| format!("round {round}: {error}"));
@@ -140,16 +149,22 @@ fn subjects(options: &Options) -> Vec<Subject> {
 }
 
 /// What the others are compared to.
-const BASELINE: &str = "wireguard-go";
+const BASELINE: &str = Subject::WIREGUARD_GO;
 
 fn ours(options: &Options) -> Subject {
-    Subject::file("linerate", &options.linerated)
+    Subject::file(Subject::OURS, &options.linerated)
 }
 
-fn empty_row(subject: Subject) -> Row {
-    let version = subject.version();
-    let (name, command) = (subject.name, subject.command);
-    Row { name, command, version, failure: None, rounds: Vec::new(), summary: RowSummary::default() }
+fn empty_row(subject: &Subject) -> Row {
+    let command = Some(subject.command()).filter(|command| !command.is_empty());
+    Row {
+        name: subject.name.clone(),
+        command,
+        version: subject.version(),
+        failure: None,
+        rounds: Vec::new(),
+        summary: RowSummary::default(),
+    }
 }
 
 fn method(options: &Options) -> Method {
@@ -177,15 +192,15 @@ fn ping_seconds(method: &Method) -> f64 {
 }
 
 /// Brings our tunnel up once, shows what a user would see by `wg show`, takes it down.
-fn show_handshake(hosts: &Pair, options: &Options, show: &mut dyn Write) -> Result<()> {
-    let way = Way::up(&ours(options), hosts, &options.keys)?;
-    let (interface, device) = (hosts.left.interface(), way.device()?.unwrap_or_default());
-    let text = describe(interface, &options.keys, &device, way.first_answer.unwrap_or_default());
-    let (left, right) = (Pair::LEFT.0, Pair::RIGHT.0);
-    writeln!(show, "Two hosts on one wire, {left} and {right}, and a tunnel between them by linerated:\n\n{text}")
+fn show_handshake(site: &Site, options: &Options, show: &mut dyn Write) -> Result<()> {
+    let tunnel = Tunnel::up(&ours(options), site, &options.keys, Family::V4)?;
+    let (interface, device) = (site.client().interface(), tunnel.device(0)?.unwrap_or_default());
+    let text = describe(interface, &options.keys, &device, tunnel.first_answer.unwrap_or_default());
+    let [client, server] = [0, 1].map(|end| site.outside(end).v4);
+    writeln!(show, "Two hosts on one wire, {client} and {server}, and a tunnel between them by linerated:\n\n{text}")
         .and_then(|()| show.flush())
         .doing(|| "writing to standard output".into())?;
-    way.down()
+    tunnel.down()
 }
 
 /// The interface in the words of `wg show`.
@@ -214,7 +229,8 @@ fn describe(interface: &InterfaceName, keys: &[KeyPair; 2], device: &DeviceState
 
 /// One subject's turn in one round.
 struct Turn<'a> {
-    hosts: &'a Pair,
+    site: &'a Site,
+    subject: &'a Subject,
     options: &'a Options,
     method: &'a Method,
     round: u32,
@@ -228,53 +244,52 @@ impl Turn<'_> {
         }
         let chapter = format!("round {} of {}, {}", self.round, self.method.rounds, row.name);
         let stream_seconds = WARM_UP + self.method.seconds;
-        let subject = Subject { name: row.name.clone(), command: row.command.clone() };
 
         progress.step(&chapter, "ping", ping_seconds(self.method));
-        let way = Way::up(&subject, self.hosts, &self.options.keys)?;
-        let ping = self.ping(&way)?;
+        let tunnel = Tunnel::up(self.subject, self.site, &self.options.keys, Family::V4)?;
+        let ping = self.ping(&tunnel)?;
         // Before the load: what TCP still sends after it would count.
-        let idle_switches = if self.is_rest_due(&subject) {
+        let idle_switches = if self.is_rest_due() {
             progress.step(&chapter, "at rest", (SETTLE + REST).as_secs_f64());
-            Some(switches_at_rest(&way)?)
+            Some(switches_at_rest(&tunnel)?)
         } else {
             None
         };
         progress.step(&chapter, "one TCP stream", stream_seconds);
-        let one = throughput(self.hosts, &way, 1, self.method.seconds)?;
+        let one = throughput(self.site, &tunnel, 1, self.method.seconds)?;
         progress.step(&chapter, &format!("{MANY_STREAMS} TCP streams"), stream_seconds);
-        let many = throughput(self.hosts, &way, MANY_STREAMS, self.method.seconds)?;
-        let peak_resident = way.usage()?.iter().map(|usage| usage.peak_resident).max();
-        let first_answer_ms = way.first_answer.map(|time| time.as_secs_f64() * 1e3);
-        way.down()?;
+        let many = throughput(self.site, &tunnel, MANY_STREAMS, self.method.seconds)?;
+        let peak_resident = tunnel.usage()?.iter().map(|usage| usage.peak_resident).max();
+        let first_answer_ms = tunnel.first_answer.map(|time| time.as_secs_f64() * 1e3);
+        tunnel.down()?;
         row.rounds.push(Round { first_answer_ms, one, many, ping, peak_resident, idle_switches });
         Ok(())
     }
 
-    fn ping(&self, way: &Way<'_>) -> Result<ping::Report> {
-        let to = way.to();
-        let probes = Probes { count: self.method.probes, ..Probes::default() };
-        self.hosts.left.inside(|| ping::run(to, &probes))
+    fn ping(&self, tunnel: &Tunnel<'_>) -> Result<ping::Report> {
+        let to = tunnel.to(Family::V4);
+        let probes = Probes { count: self.method.probes.into(), ..Probes::default() };
+        self.site.client().inside(|| ping::run(to, &probes))
     }
 
     /// Half a minute at rest is spent once: what a daemon does there does not vary.
-    fn is_rest_due(&self, subject: &Subject) -> bool {
-        self.options.full && self.round == 1 && subject.command.is_some()
+    fn is_rest_due(&self) -> bool {
+        self.options.full && self.round == 1 && self.subject.kind != Kind::Wire
     }
 }
 
-fn throughput(hosts: &Pair, way: &Way<'_>, streams: u16, seconds: f64) -> Result<Throughput> {
+fn throughput(site: &Site, tunnel: &Tunnel<'_>, streams: u16, seconds: f64) -> Result<Throughput> {
     let load = Load { streams, seconds, warm_up: WARM_UP };
-    let at = SocketAddr::new(way.to(), 0);
-    let receiver = hosts.right.inside(|| Receiver::listen(at))?;
+    let at = SocketAddr::new(tunnel.to(Family::V4), 0);
+    let receiver = site.server().inside(|| Receiver::listen(at))?;
     let to = receiver.address()?;
-    let before = way.usage()?;
+    let before = tunnel.usage()?;
     // The socket belongs to the host it was opened in, whichever thread reads it.
     let receiving = thread::spawn(move || receiver.receive());
-    let sent = hosts.left.inside(|| load::send(to, &load));
+    let sent = site.client().inside(|| tcp::send(to, &load));
     let received = receiving.join().map_err(|_| Error::Subject("the load's receiver panicked".into()))?;
     // Asked first: a daemon that died explains everything else.
-    let after = way.usage()?;
+    let after = tunnel.usage()?;
     let (load, _) = (sent?, received?);
 
     let used: Vec<Usage> = after.iter().zip(&before).map(|(after, before)| after.since(before)).collect();
@@ -289,11 +304,11 @@ fn throughput(hosts: &Pair, way: &Way<'_>, streams: u16, seconds: f64) -> Result
     })
 }
 
-fn switches_at_rest(way: &Way<'_>) -> Result<f64> {
+fn switches_at_rest(tunnel: &Tunnel<'_>) -> Result<f64> {
     thread::sleep(SETTLE);
-    let before = way.usage()?;
+    let before = tunnel.usage()?;
     thread::sleep(REST);
-    let switches: u64 = way.usage()?.iter().zip(&before).map(|(after, before)| after.since(before).switches()).sum();
+    let switches: u64 = tunnel.usage()?.iter().zip(&before).map(|(after, before)| after.since(before).switches()).sum();
     Ok(switches as f64 / REST.as_secs_f64())
 }
 
@@ -304,41 +319,12 @@ fn ratios(rows: &[Row]) -> Vec<Ratio> {
     others.map(|row| Ratio::of(row, baseline)).collect()
 }
 
-/// Share of all processors' time that is used while we do nothing, over a fifth of a second.
-fn busy() -> Result<f64> {
-    let before = processor_times()?;
-    thread::sleep(Duration::from_millis(200));
-    let after = processor_times()?;
-    let (idle, all) = (after.0 - before.0, after.1 - before.1);
-    Ok(1.0 - idle as f64 / all.max(1) as f64)
-}
-
-/// Idle ticks and all ticks of this machine since it started.
-fn processor_times() -> Result<(u64, u64)> {
-    let stat = fs::read_to_string("/proc/stat").doing(|| "reading /proc/stat".into())?;
-    all_and_idle(&stat).ok_or_else(|| Error::Subject("/proc/stat is not as proc(5) describes it".into()))
-}
-
-fn all_and_idle(stat: &str) -> Option<(u64, u64)> {
-    let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
-    // user nice system idle iowait irq softirq steal; guest time is part of user time.
-    let times: Vec<u64> = line.split_whitespace().take(8).map_while(|time| time.parse().ok()).collect();
-    Some((times.get(3)? + times.get(4)?, times.iter().sum()))
-}
-
 #[cfg(test)]
 mod tests {
     use linerate_control::keys::{PublicKey, SecretKey};
     use linerate_control::uapi::response::PeerState;
 
     use super::*;
-
-    #[test]
-    fn idle_time_includes_waiting_for_disks_and_guests_count_once() {
-        let stat = "cpu  100 5 50 1000 20 1 2 3 40 0\ncpu0 1 1 1 1\n";
-        assert_eq!(all_and_idle(stat), Some((1020, 1181)));
-        assert_eq!(all_and_idle("cpu  1 2 3\n"), None);
-    }
 
     #[test]
     fn the_handshake_is_shown_in_the_words_of_wg() {
@@ -350,8 +336,8 @@ mod tests {
         peer.last_handshake = Duration::from_secs(1);
         (peer.rx_bytes, peer.tx_bytes) = (124, 276);
         let device = DeviceState { listen_port: 51820, peers: vec![peer], ..DeviceState::default() };
-        let text = describe(&"wg-left".parse().unwrap(), &keys, &device, Duration::from_millis(3));
-        assert!(text.starts_with("interface: wg-left\n  public key: AQEB"));
+        let text = describe(&"wg-client".parse().unwrap(), &keys, &device, Duration::from_millis(3));
+        assert!(text.starts_with("interface: wg-client\n  public key: AQEB"));
         assert!(text.contains("\npeer: AgIC"));
         assert!(text.contains("  endpoint: 192.0.2.2:51820\n  allowed ips: 10.0.0.2/32, fd02::2/128\n"));
         assert!(text.contains("  transfer: 124 B received, 276 B sent\n"));

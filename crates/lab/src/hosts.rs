@@ -1,4 +1,4 @@
-//! Hosts on this machine: network namespaces, two of them joined by a veth pair.
+//! Hosts on this machine: network namespaces, joined by cables, which are veth pairs.
 //!
 //! A host is entered by a thread, not by a process: sockets that the thread opens and commands that it
 //! starts are the host's. All hosts see the same files, so two daemons must not use one interface name
@@ -6,7 +6,6 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::AsFd;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -106,50 +105,35 @@ impl Host {
         let words = ["-n", &self.name].into_iter().chain(line.split_whitespace());
         ip(&words.collect::<Vec<_>>())
     }
+
+    /// Joins this host's `device` to the other host's by a cable; both come up. They must not be there yet.
+    ///
+    /// # Errors
+    ///
+    /// As [`Host::run`].
+    pub fn join(&self, device: &str, other: &Self, others_device: &str) -> Result<()> {
+        self.ip(&format!("link add {device} type veth peer name {others_device} netns {}", other.name))?;
+        self.ip(&format!("link set {device} up"))?;
+        other.ip(&format!("link set {others_device} up"))
+    }
+
+    /// Makes a router of this host, for both families.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel does not take the setting.
+    pub fn forward(&self) -> Result<()> {
+        self.inside(|| {
+            set("/proc/sys/net/ipv4/ip_forward", "1")?;
+            set("/proc/sys/net/ipv6/conf/all/forwarding", "1")
+        })
+    }
 }
 
 impl Drop for Host {
     fn drop(&mut self) {
         // The enclosure takes the name with it in any case.
         let _ = ip(&["netns", "del", &self.name]);
-    }
-}
-
-/// Two hosts on one wire.
-#[derive(Debug)]
-pub struct Pair {
-    /// The host that sends the load.
-    pub left: Host,
-    /// The host that receives it.
-    pub right: Host,
-    /// Whether the kernel has IPv6.
-    pub has_ipv6: bool,
-}
-
-impl Pair {
-    /// The left host's addresses on the wire, from the documentation and private ranges.
-    pub const LEFT: (Ipv4Addr, Ipv6Addr) = (Ipv4Addr::new(192, 0, 2, 1), Ipv6Addr::new(0xfd01, 0, 0, 0, 0, 0, 0, 1));
-    /// The right host's addresses on the wire.
-    pub const RIGHT: (Ipv4Addr, Ipv6Addr) = (Ipv4Addr::new(192, 0, 2, 2), Ipv6Addr::new(0xfd01, 0, 0, 0, 0, 0, 0, 2));
-
-    /// Makes the hosts `left` and `right` and joins them by a veth pair, `eth0` on both.
-    ///
-    /// # Errors
-    ///
-    /// As [`Host::create`].
-    pub fn create(inside: &Enclosure) -> Result<Self> {
-        let left = Host::create(inside, "left")?;
-        let right = Host::create(inside, "right")?;
-        let has_ipv6 = fs::exists("/proc/sys/net/ipv6").unwrap_or(false);
-        left.ip("link add eth0 type veth peer name eth0 netns right")?;
-        for (host, (v4, v6)) in [(&left, Self::LEFT), (&right, Self::RIGHT)] {
-            host.ip("link set eth0 up")?;
-            host.ip(&format!("addr add {v4}/24 dev eth0"))?;
-            if has_ipv6 {
-                host.ip(&format!("addr add {v6}/64 dev eth0 nodad"))?;
-            }
-        }
-        Ok(Self { left, right, has_ipv6 })
     }
 }
 
@@ -185,28 +169,33 @@ fn enter(namespace: &File) -> Result<()> {
 fn quieten_ipv6() -> Result<()> {
     for place in ["all", "default"] {
         for setting in ["accept_ra", "router_solicitations", "accept_dad"] {
-            let path = format!("/proc/sys/net/ipv6/conf/{place}/{setting}");
-            match fs::OpenOptions::new().write(true).open(&path).and_then(|mut file| file.write_all(b"0")) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    return Err(Error::system(format!("writing {path}"), error));
-                }
-                _ => {}
-            }
+            set(&format!("/proc/sys/net/ipv6/conf/{place}/{setting}"), "0")?;
         }
     }
     Ok(())
+}
+
+/// Changes a setting of the calling thread's host. One that this kernel does not have is left alone: without
+/// IPv6 there is nothing to set.
+fn set(path: &str, value: &str) -> Result<()> {
+    match fs::OpenOptions::new().write(true).open(path).and_then(|mut file| file.write_all(value.as_bytes())) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::system(format!("writing {path}"), error)),
+        _ => Ok(()),
+    }
 }
 
 fn ip(arguments: &[&str]) -> Result<()> {
     finish(Command::new("ip").args(arguments).stdin(Stdio::null())).map(drop)
 }
 
-fn finish(command: &mut Command) -> Result<String> {
+/// Runs a command to its end and returns what it wrote to its standard output.
+pub(crate) fn finish(command: &mut Command) -> Result<String> {
     let program = command.get_program().to_string_lossy().into_owned();
     let output = match command.output() {
         Ok(output) => output,
-        Err(error) if error.kind() == io::ErrorKind::NotFound && program == "ip" => {
-            return Err(Error::Refused("`ip` is not installed; install iproute2".into()));
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let package = package(&program);
+            return Err(Error::Refused(format!("`{program}` is not installed: apt-get install {package}")));
         }
         Err(error) => return Err(Error::system(format!("starting `{program}`"), error)),
     };
@@ -219,4 +208,15 @@ fn finish(command: &mut Command) -> Result<String> {
         command: words.collect::<Vec<_>>().join(" "),
         said: if said.is_empty() { output.status.to_string() } else { said },
     })
+}
+
+/// The package that brings `program`, by the names of Debian and its kin.
+fn package(program: &str) -> &str {
+    match program {
+        "ip" | "tc" => "iproute2",
+        "nft" => "nftables",
+        "unshare" => "util-linux",
+        "wg" => "wireguard-tools",
+        other => other,
+    }
 }

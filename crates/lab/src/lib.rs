@@ -1,31 +1,54 @@
-//! Measures any WireGuard on this machine as a black box: two hosts in network namespaces, a tunnel
-//! between them by the daemon under test, then load, latency, CPU and memory.
+//! Measures any WireGuard on this machine as a black box: hosts in network namespaces, a tunnel between them by the
+//! subject under test, then load, latency, CPU and memory.
 //!
-//! It never links the engine: a daemon is a command that follows wireguard-go's conventions
-//! (`COMMAND -f IFACE`, a configuration socket in `/var/run/wireguard`), and everything known about it
-//! comes from the kernel's counters and from that socket. It needs iproute2 and nothing else: the load
-//! generator and the latency probe are its own.
+//! It never links the engine. A daemon is a command that follows wireguard-go's conventions (`COMMAND -f IFACE`, a
+//! configuration socket in `/var/run/wireguard`), and everything known about it comes from the kernel's counters
+//! and from that socket. The demo needs iproute2 and nothing else; the lab's load is iperf3, which users trust.
 //!
-//! In the order of a measurement: [`enclosure`] makes a private part of the machine that disappears
-//! with the process, [`hosts`] puts two hosts into it, [`subject`] starts and configures the daemons
-//! (by the client of `linerate-control`), [`load`], [`ping`] and [`usage`] measure, [`stats`] sums up,
-//! [`report`] tells.
-//! [`demo`] is the whole of it in one call. [`relay`] is a bad network for tests: loss, reorder, delay.
+//! In the order of a measurement: [`enclosure`] makes a private part of the machine that disappears with the
+//! process, [`topology`] puts [`hosts`] into it, [`subject`] says what there is to measure and [`tunnel`] brings it
+//! up. [`scenario`] lists what is measured; [`run`] gives every subject its turns, in which [`load`], [`ping`],
+//! [`flood`] and [`peers`] do something and [`usage`] and [`counters`] watch. What comes out is a [`record`] of
+//! [`measure`]s with a [`verdict`] on what bounds each tunnel; [`stats`] sums up, and [`table`], [`mod@page`],
+//! [`markdown`], [`mod@compare`] and [`story`] tell.
+//!
+//! [`demo`] is a small measurement in one call. [`relay`] is a bad network: loss, reorder, delay.
 
 #![forbid(unsafe_code)]
 
+pub mod commands;
+pub mod compare;
+pub mod counters;
 pub mod demo;
 pub mod enclosure;
+pub mod flood;
 pub mod hosts;
 pub mod load;
+pub mod markdown;
+pub mod measure;
+pub mod page;
+pub mod peers;
 pub mod ping;
+pub mod record;
 pub mod relay;
-pub mod report;
+pub mod run;
+pub mod scenario;
 pub mod stats;
+pub mod story;
 pub mod subject;
+pub mod table;
+pub mod topology;
+pub mod tunnel;
 pub mod usage;
+pub mod verdict;
 
+mod daemon;
 mod error;
+mod figures;
+mod kernel;
+mod machine;
+mod moment;
 mod progress;
+mod words;
 
 pub use error::{Error, Result};

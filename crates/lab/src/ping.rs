@@ -25,7 +25,7 @@ const PAYLOAD: usize = 56;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Probes {
     /// How many.
-    pub count: u16,
+    pub count: u32,
     /// Time from an answer to the next probe.
     pub pause: Duration,
     /// How long to wait for an answer.
@@ -40,15 +40,18 @@ impl Default for Probes {
 }
 
 /// What came back.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
     /// Probes sent.
-    pub sent: u16,
+    pub sent: u32,
     /// Probes answered in time.
-    pub answered: u16,
-    /// The round trips; none without an answer.
+    pub answered: u32,
+    /// The round trips, summed up; none without an answer.
     #[serde(flatten)]
     pub latency: Option<Latency>,
+    /// Every round trip in milliseconds, in the order of sending.
+    #[serde(skip)]
+    pub round_trips_ms: Vec<f64>,
 }
 
 /// Sends `probes` to `to` from the host of the calling thread.
@@ -58,16 +61,22 @@ pub struct Report {
 /// [`Error::Refused`] without the right to a raw socket; otherwise why a probe could not be sent.
 pub fn run(to: IpAddr, probes: &Probes) -> Result<Report> {
     let prober = Prober::open(to)?;
-    let mut round_trips = Vec::with_capacity(usize::from(probes.count));
+    let mut round_trips_ms = Vec::new();
     for number in 0..probes.count {
-        if let Some(time) = prober.probe(number, probes.patience)? {
-            round_trips.push(time.as_secs_f64() * 1e3);
+        // ICMP's numbers have 16 bits and begin again: an answer is long given up when its number returns.
+        if let Some(time) = prober.probe(number as u16, probes.patience)? {
+            round_trips_ms.push(time.as_secs_f64() * 1e3);
         }
         if number + 1 < probes.count {
             thread::sleep(probes.pause);
         }
     }
-    Ok(Report { sent: probes.count, answered: round_trips.len() as u16, latency: Latency::of(round_trips) })
+    Ok(Report {
+        sent: probes.count,
+        answered: round_trips_ms.len() as u32,
+        latency: Latency::of(round_trips_ms.iter().copied()),
+        round_trips_ms,
+    })
 }
 
 struct Prober {

@@ -67,20 +67,17 @@ pub fn run(options: &Options) -> Result<Report> {
         let stop = stop.try_clone().doing(|| "preparing to be stopped".into())?;
         signal_hook::low_level::pipe::register(signal, stop).doing(|| "preparing to be stopped".into())?;
     }
-    let mut relay = Relay::open(options)?;
+    let relay = Relay::open(options)?;
     let at = relay.door.local_addr().unwrap_or(options.listen);
     let _ = writeln!(io::stderr(), "relaying from {at} to {}", options.to);
-    while !relay.wait(&stopped)? {
-        relay.take_in()?;
-        relay.deliver();
-    }
-    Ok(Report { forth: relay.forth.counts(), back: relay.back.counts(), clients: relay.clients.len() })
+    relay.serve(&stopped)
 }
 
 /// A datagram and the place of its client in the list.
 type Datagram = (usize, Vec<u8>);
 
-struct Relay {
+/// A relay that listens.
+pub struct Relay {
     options: Options,
     start: Instant,
     /// Where clients send to.
@@ -97,7 +94,12 @@ struct Client {
 }
 
 impl Relay {
-    fn open(options: &Options) -> Result<Self> {
+    /// Listens; what comes meanwhile waits for [`Relay::serve`].
+    ///
+    /// # Errors
+    ///
+    /// When the address is not there or the port is in use.
+    pub fn open(options: &Options) -> Result<Self> {
         let door = bind(options.listen).doing(|| format!("listening on {}", options.listen))?;
         Ok(Self {
             options: *options,
@@ -107,6 +109,20 @@ impl Relay {
             forth: Line::new(options.weather, options.seed),
             back: Line::new(options.weather, !options.seed),
         })
+    }
+
+    /// Relays until something comes on `stopped` or its other end is closed. The sockets towards the far side
+    /// are opened in the host of the calling thread.
+    ///
+    /// # Errors
+    ///
+    /// When a socket fails for another reason than an unreachable far side.
+    pub fn serve(mut self, stopped: &UnixStream) -> Result<Report> {
+        while !self.wait(stopped)? {
+            self.take_in()?;
+            self.deliver();
+        }
+        Ok(Report { forth: self.forth.counts(), back: self.back.counts(), clients: self.clients.len() })
     }
 
     /// Waits until there is something to do. True when it is to stop.

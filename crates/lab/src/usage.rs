@@ -1,8 +1,9 @@
 //! What a daemon has used so far: processor time, memory, context switches. All from `/proc/PID`, over
 //! all its threads and the processes that it started.
 
-use std::fs;
 use std::path::Path;
+use std::time::{Duration, Instant};
+use std::{fs, thread};
 
 use serde::Serialize;
 
@@ -38,11 +39,12 @@ impl Usage {
             |name: &str| fs::read_to_string(Path::new(&place).join(name)).doing(|| format!("reading {place}/{name}"));
         let unreadable = |name: &str| Error::Subject(format!("{place}/{name} is not as proc(5) describes it"));
         let ticks = rustix::param::clock_ticks_per_second();
-        let (user, system) = processor_ticks(&read("stat")?).ok_or_else(|| unreadable("stat"))?;
+        let [user, system, children_user, children_system] =
+            processor_ticks(&read("stat")?).ok_or_else(|| unreadable("stat"))?;
         let status = read("status")?;
         let mut usage = Self {
-            user_seconds: user as f64 / ticks as f64,
-            system_seconds: system as f64 / ticks as f64,
+            user_seconds: (user + children_user) as f64 / ticks as f64,
+            system_seconds: (system + children_system) as f64 / ticks as f64,
             resident: kibibytes(&status, "VmRSS").ok_or_else(|| unreadable("status"))? * 1024,
             peak_resident: kibibytes(&status, "VmHWM").ok_or_else(|| unreadable("status"))? * 1024,
             ..Self::default()
@@ -98,20 +100,79 @@ impl Usage {
     }
 }
 
+/// Context switches per second of the processes `pids` over `time`, of all of them together. For a daemon at rest:
+/// wake-ups. Returns after that time.
+///
+/// # Errors
+///
+/// When one of the processes ends meanwhile.
+pub fn switch_rate(pids: &[u32], time: Duration) -> Result<f64> {
+    let switches = || pids.iter().try_fold(0, |sum, &pid| Ok(sum + Usage::of(pid)?.switches()));
+    let (before, start) = (switches()?, Instant::now());
+    thread::sleep(time);
+    let after: u64 = switches()?;
+    Ok(after.saturating_sub(before) as f64 / start.elapsed().as_secs_f64())
+}
+
+/// A thread and what it has used.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Thread {
+    /// The kernel's number of it.
+    pub id: u32,
+    /// Its name, at most 15 bytes; several threads may have the same.
+    pub name: String,
+    /// Processor seconds since its start, user and system, to a clock tick (mostly 0.01 s).
+    pub seconds: f64,
+}
+
+/// The threads of the process `pid` and of its descendants; none when it has ended.
+#[must_use]
+pub fn threads_of(pid: u32) -> Vec<Thread> {
+    let ticks_per_second = rustix::param::clock_ticks_per_second() as f64;
+    let mut all = Vec::new();
+    for thread in threads(&format!("/proc/{pid}")) {
+        let read = |name: &str| fs::read_to_string(thread.join(name)).unwrap_or_default();
+        let stat = read("stat");
+        // One that has just ended is left out.
+        let Some((id, name)) = id_and_name(&stat) else { continue };
+        let Some([user, system, ..]) = processor_ticks(&stat) else { continue };
+        all.push(Thread { id, name: name.into(), seconds: (user + system) as f64 / ticks_per_second });
+        all.extend(read("children").split_whitespace().filter_map(|child| child.parse().ok()).flat_map(threads_of));
+    }
+    all
+}
+
+/// What each of the threads in `later` used since `earlier`, the busiest first. New ones began at nothing.
+#[must_use]
+pub fn busiest(later: &[Thread], earlier: &[Thread]) -> Vec<Thread> {
+    let before = |id| earlier.iter().find(|thread| thread.id == id).map_or(0.0, |thread| thread.seconds);
+    let used = later.iter().map(|thread| Thread { seconds: thread.seconds - before(thread.id), ..thread.clone() });
+    let mut used: Vec<Thread> = used.collect();
+    used.sort_by(|one, other| other.seconds.total_cmp(&one.seconds));
+    used
+}
+
 fn threads(place: &str) -> Vec<std::path::PathBuf> {
     let entries = fs::read_dir(Path::new(place).join("task"));
     entries.into_iter().flatten().flatten().map(|entry| entry.path()).collect()
 }
 
-/// User and system clock ticks from `/proc/PID/stat`, children that were waited for included.
-fn processor_ticks(stat: &str) -> Option<(u64, u64)> {
+/// The number and the name of a process or thread from its `stat`.
+fn id_and_name(stat: &str) -> Option<(u32, &str)> {
+    // The name stands in parentheses and may itself hold some.
+    let (rest, _) = stat.rsplit_once(')')?;
+    let (id, name) = rest.split_once(" (")?;
+    Some((id.parse().ok()?, name))
+}
+
+/// Clock ticks from the `stat` of a process or thread: its own in user space and in the kernel, then those of
+/// children that were waited for.
+fn processor_ticks(stat: &str) -> Option<[u64; 4]> {
     // The second field is the command in parentheses and may itself hold spaces and parentheses; the
     // state, field 3 of proc(5), comes after the last one.
     let (_, rest) = stat.rsplit_once(')')?;
-    let mut times = rest.split_whitespace().skip(14 - 3).map(str::parse::<u64>);
-    let mut next = || times.next()?.ok();
-    let (user, system, children_user, children_system) = (next()?, next()?, next()?, next()?);
-    Some((user + children_user, system + children_system))
+    let times = rest.split_whitespace().skip(14 - 3).map_while(|field| field.parse().ok());
+    times.take(4).collect::<Vec<u64>>().try_into().ok()
 }
 
 /// The value of a line `NAME:  123 kB` of `/proc/PID/status`.
@@ -139,7 +200,8 @@ mod tests {
 
     #[test]
     fn processor_time_is_found_behind_a_command_with_parentheses() {
-        assert_eq!(processor_ticks(STAT), Some((383 + 5, 1161 + 6)));
+        assert_eq!(processor_ticks(STAT), Some([383, 1161, 5, 6]));
+        assert_eq!(id_and_name(STAT), Some((4242, "wire) (guard")));
     }
 
     #[test]
@@ -148,6 +210,9 @@ mod tests {
         assert!(processor_ticks(&STAT[..end]).is_some());
         assert_eq!(processor_ticks(&STAT[..end - 2]), None);
         assert_eq!(processor_ticks(""), None);
+        for stat in ["", "1", "1 (", "x (name) S", ")"] {
+            assert_eq!(id_and_name(stat), None, "{stat:?}");
+        }
     }
 
     #[test]
@@ -163,6 +228,32 @@ mod tests {
     fn this_process_has_used_memory() {
         let usage = Usage::of(std::process::id()).unwrap();
         assert!(usage.resident > 0 && usage.peak_resident >= usage.resident);
+    }
+
+    #[test]
+    fn the_threads_of_this_process_are_found_by_name() {
+        let (ready, wait) = std::sync::mpsc::channel();
+        let (end, until) = std::sync::mpsc::channel::<()>();
+        let named = thread::Builder::new().name("a (thread) x".into()).spawn(move || {
+            ready.send(()).unwrap();
+            until.recv()
+        });
+        wait.recv().unwrap();
+        assert!(threads_of(std::process::id()).iter().any(|thread| thread.name == "a (thread) x"));
+        drop(end);
+        named.unwrap().join().unwrap().unwrap_err();
+    }
+
+    #[test]
+    fn the_busiest_thread_comes_first_whatever_it_used_before() {
+        let thread = |id, seconds| Thread { id, name: "worker".into(), seconds };
+        let used = busiest(&[thread(1, 9.5), thread(2, 3.0), thread(3, 1.0)], &[thread(1, 9.0), thread(2, 1.0)]);
+        assert_eq!(used, [thread(2, 2.0), thread(3, 1.0), thread(1, 0.5)]);
+    }
+
+    #[test]
+    fn the_switches_of_a_process_that_is_gone_are_an_error() {
+        assert!(switch_rate(&[0], Duration::ZERO).is_err());
     }
 
     #[test]

@@ -1,15 +1,20 @@
-//! `demo`, and the pieces of it that tests use on their own.
+//! `demo` and `lab`: what measures.
 
+mod run;
+
+use std::fs;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use linerate_control::keys::{PublicKey, SecretKey};
-use linerate_lab::demo;
-use linerate_lab::load::{self, Load, Receiver};
+use linerate_lab::load::tcp::{self, Load, Receiver};
+use linerate_lab::record::Record;
 use linerate_lab::relay::{self, Weather};
 use linerate_lab::subject::{KeyPair, Subject};
+use linerate_lab::table::Table;
+use linerate_lab::{compare, demo, markdown, page};
 use serde::Serialize;
 
 use super::{DemoArguments, keys, print};
@@ -17,13 +22,68 @@ use crate::Complaint;
 
 #[derive(clap::Subcommand)]
 pub(super) enum LabCommand {
+    /// Measure every WireGuard on this machine, side by side
+    ///
+    /// Makes hosts (network namespaces) on this machine, brings each subject up between them in turn, moves data,
+    /// and prints a table; writes a record that `lab report` makes a page of. Subjects take turns round by round, so
+    /// that a machine that slows down slows all of them; the figures are medians, the ratios are taken within
+    /// rounds. Touches nothing of the real network and leaves nothing behind but the record.
+    ///
+    /// The exit code is 0 when every row was measured, 1 when one was not: its reason is in the table.
+    #[command(after_long_help = "EXAMPLES\n\
+        \x20 linerate lab run --quick\n\
+        \x20 linerate lab run pair/tcp-1 'pair/udp*' routed --rounds 9\n\
+        \x20 linerate lab run pair/tcp-1 --subject 'old=/opt/wireguard-go-2023/wireguard-go'\n\
+        \x20 linerate lab run --subject-file docs/subjects/openvpn.toml --only linerate,openvpn")]
+    Run(run::RunArguments),
+
+    /// List the scenarios, and the subjects that are here or missing
+    List {
+        #[command(flatten)]
+        subjects: run::SubjectArguments,
+    },
+
+    /// Measure a published field report again, beside its own figures
+    Story(run::StoryArguments),
+
+    /// Make a page of records
+    ///
+    /// One file without anything to load from elsewhere: send it, keep it, open it years from now.
+    Report {
+        /// What `lab run` wrote
+        #[arg(required = true)]
+        records: Vec<PathBuf>,
+        /// Where the page goes [default: beside the first record, ending in .html]
+        #[arg(long, short, value_name = "FILE")]
+        output: Option<PathBuf>,
+        /// Print Markdown instead, for a README
+        #[arg(long, conflicts_with = "output")]
+        markdown: bool,
+        /// Print the table that `lab run` printed
+        #[arg(long, conflicts_with_all = ["output", "markdown"])]
+        table: bool,
+    },
+
+    /// Compare two records: what became faster, what slower
+    Compare {
+        /// The record before
+        before: PathBuf,
+        /// The record after
+        after: PathBuf,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+
     /// Receive one load and print what arrived, as JSON
+    #[command(hide = true)]
     Receive {
         /// Where to listen
         at: SocketAddr,
     },
 
     /// Send TCP as fast as it goes and print what arrived, as JSON
+    #[command(hide = true)]
     Send {
         /// Where `lab receive` listens
         to: SocketAddr,
@@ -39,6 +99,7 @@ pub(super) enum LabCommand {
     },
 
     /// Be a bad network for UDP until SIGTERM or Ctrl-C, then print what was done, as JSON
+    #[command(hide = true)]
     Relay(RelayArguments),
 }
 
@@ -74,12 +135,17 @@ pub(super) struct RelayArguments {
 pub(super) fn run(command: LabCommand) -> Result<ExitCode, Complaint> {
     let said = |error: linerate_lab::Error| error.to_string();
     match command {
+        LabCommand::Run(arguments) => run::run(arguments),
+        LabCommand::List { subjects } => run::list(subjects),
+        LabCommand::Story(arguments) => run::story(arguments),
+        LabCommand::Report { records, output, markdown, table } => report(&records, output, markdown, table),
+        LabCommand::Compare { before, after, json } => compare(&before, &after, json),
         LabCommand::Receive { at } => {
             let received = Receiver::listen(at).and_then(|receiver| receiver.receive()).map_err(said)?;
             print_json(&received)
         }
         LabCommand::Send { to, streams, seconds, warm_up } => {
-            let report = load::send(to, &Load { streams, seconds, warm_up }).map_err(said)?;
+            let report = tcp::send(to, &Load { streams, seconds, warm_up }).map_err(said)?;
             print_json(&report)
         }
         LabCommand::Relay(options) => {
@@ -97,6 +163,59 @@ pub(super) fn demo(options: DemoArguments) -> Result<ExitCode, Complaint> {
     let keys = [key_pair(), key_pair()];
     let options = demo::Options { linerated, keys, subjects, rounds, seconds, full, json };
     demo::run(&options).map_err(|error| error.to_string())
+}
+
+/// Makes a page, Markdown or a table of records.
+fn report(
+    files: &[PathBuf],
+    output: Option<PathBuf>,
+    as_markdown: bool,
+    as_table: bool,
+) -> Result<ExitCode, Complaint> {
+    let records = files.iter().map(|file| read_record(file)).collect::<Result<Vec<Record>, Complaint>>()?;
+    if as_markdown {
+        return print(records.iter().map(markdown::write).collect::<String>().as_bytes());
+    }
+    if as_table {
+        return print(records.iter().map(|record| Table(record).to_string()).collect::<String>().as_bytes());
+    }
+    let file = output.unwrap_or_else(|| files[0].with_extension("html"));
+    write_file(&file, page::page(&records).as_bytes())?;
+    print(format!("{}\n", file.display()).as_bytes())
+}
+
+fn compare(before: &Path, after: &Path, json: bool) -> Result<ExitCode, Complaint> {
+    let comparison = compare::compare(&read_record(before)?, &read_record(after)?);
+    if json { print_json(&comparison) } else { print(comparison.to_string().as_bytes()) }
+}
+
+fn read_record(file: &Path) -> Result<Record, Complaint> {
+    let text = fs::read_to_string(file).map_err(|error| format!("cannot read {}: {error}", file.display()))?;
+    Record::parse(&text).map_err(|error| format!("{}: {error}", file.display()))
+}
+
+/// Writes a file whole or not at all, so that a full disk leaves what was there.
+fn write_file(file: &Path, bytes: &[u8]) -> Result<(), Complaint> {
+    let half = half_of(file);
+    fs::write(&half, bytes).and_then(|()| fs::rename(&half, file)).map_err(|error| {
+        let _ = fs::remove_file(&half);
+        format!("cannot write {}: {error}", file.display())
+    })
+}
+
+/// Whether [`write_file`] will find a place, as far as one can tell beforehand.
+fn check_writable(file: &Path) -> Result<(), Complaint> {
+    let half = half_of(file);
+    fs::write(&half, b"")
+        .and_then(|()| fs::remove_file(&half))
+        .map_err(|error| format!("cannot write {}: {error}", file.display()))
+}
+
+/// Where a file is until it is whole.
+fn half_of(file: &Path) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
+    name.push(".part");
+    name.into()
 }
 
 fn linerated_beside_us() -> Result<PathBuf, Complaint> {

@@ -27,6 +27,8 @@ use crate::tool::show::Field;
     after_long_help = "EXAMPLES\n\
         \x20 See it work, on this machine alone:\n\
         \x20   linerate demo\n\n\
+        \x20 Measure all WireGuards of this machine side by side:\n\
+        \x20   linerate lab run --quick\n\n\
         \x20 Make a key pair, readable by you alone:\n\
         \x20   umask 077\n\
         \x20   linerate genkey > private.key\n\
@@ -133,8 +135,11 @@ enum Command {
         program: documents::Program,
     },
 
-    /// Pieces of the demonstration, for tests
-    #[command(hide = true, subcommand)]
+    /// Measure WireGuards: which is faster here, and what bounds them
+    ///
+    /// Runs every WireGuard that this machine has through the same loads, in turns, and keeps a record with every
+    /// sample. `linerate lab run --quick` takes some minutes.
+    #[command(subcommand)]
     Lab(lab::LabCommand),
 }
 

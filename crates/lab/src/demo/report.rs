@@ -1,12 +1,12 @@
-//! What was measured: a record for machines (serde) and a table for people (`Display`).
+//! What the demo measured: for machines (serde) and a table for people (`Display`).
 
 use std::fmt;
-use std::fs;
 
 use serde::Serialize;
 
-use crate::load;
+use crate::load::tcp;
 use crate::ping;
+use crate::record::Machine;
 use crate::stats::Summary;
 
 /// Raised when a field of the record changes its meaning.
@@ -25,19 +25,6 @@ pub struct Report {
     pub rows: Vec<Row>,
     /// How the other tunnels compare to the baseline.
     pub ratios: Vec<Ratio>,
-}
-
-/// Where it was measured.
-#[derive(Debug, Clone, Serialize)]
-pub struct Machine {
-    /// The kernel's release.
-    pub kernel: String,
-    /// The processor's name.
-    pub processor: String,
-    /// Processors on line.
-    pub processors: usize,
-    /// Share of all processors' time that others used just before the first measurement, 0 to 1.
-    pub busy: f64,
 }
 
 /// How it was measured.
@@ -98,7 +85,7 @@ pub struct Round {
 pub struct Throughput {
     /// What was moved.
     #[serde(flatten)]
-    pub load: load::Report,
+    pub load: tcp::Report,
     /// Processor seconds of both daemons per 10^9 bytes of TCP payload, warm-up included.
     pub cpu_per_gb: Option<f64>,
     /// The user-space part of them.
@@ -200,22 +187,6 @@ impl Report {
     }
 }
 
-impl Machine {
-    /// Describes this machine; `busy` is for the caller to measure.
-    #[must_use]
-    pub fn describe(busy: f64) -> Self {
-        let read = |path| fs::read_to_string(path).unwrap_or_default();
-        let cpuinfo = read("/proc/cpuinfo");
-        let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
-        Self {
-            kernel: read("/proc/sys/kernel/osrelease").trim().into(),
-            processor: model.map_or_else(|| std::env::consts::ARCH.into(), |(_, name)| name.trim().into()),
-            processors: std::thread::available_parallelism().map_or(1, usize::from),
-            busy,
-        }
-    }
-}
-
 const NAME_WIDTH: usize = 25;
 const WIDTHS: [usize; 6] = [10, 13, 11, 10, 12, 9];
 
@@ -293,7 +264,7 @@ impl Report {
 
     fn write_method(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Method { rounds, seconds, probes, mtu, .. } = self.method;
-        let Machine { processors, processor, kernel, busy } = &self.machine;
+        let Machine { processors, processor, kernel, busy, .. } = &self.machine;
         let medians = if rounds > 1 {
             format!("Medians of {rounds} rounds, subjects in turn; ± is half the spread.")
         } else {
@@ -328,7 +299,7 @@ fn line(out: &mut fmt::Formatter<'_>, name: &str, cells: &[String; WIDTHS.len()]
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::Received;
+    use crate::load::tcp::Received;
     use crate::stats::Latency;
 
     #[test]
@@ -379,13 +350,13 @@ mod tests {
 
     fn round(gbit: f64) -> Round {
         let received = Received { bytes: 1, seconds: 1.0, all_bytes: 1 };
-        let load = load::Report { received, gbit_per_second: gbit, retransmits: 0 };
+        let load = tcp::Report { received, gbit_per_second: gbit, retransmits: 0 };
         let throughput = Throughput { load, cpu_per_gb: None, user_per_gb: None, switches_per_gb: None };
         Round {
             first_answer_ms: None,
             one: throughput.clone(),
             many: throughput,
-            ping: ping::Report { sent: 1, answered: 1, latency: Latency::of([1.0]) },
+            ping: ping::Report { sent: 1, answered: 1, latency: Latency::of([1.0]), round_trips_ms: vec![1.0] },
             peak_resident: None,
             idle_switches: None,
         }
@@ -401,7 +372,15 @@ mod tests {
             probe: "ICMP echo",
             mtu: 1420,
         };
-        let machine = Machine { kernel: "6.1".into(), processor: "CPU".into(), processors: 2, busy: 0.0 };
+        let machine = Machine {
+            kernel: "6.1".into(),
+            processor: "CPU".into(),
+            processors: 2,
+            memory: 1 << 30,
+            governor: None,
+            powercap: None,
+            busy: 0.0,
+        };
         Report { schema: SCHEMA, machine, method, rows, ratios }
     }
 }

@@ -10,9 +10,10 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags};
 use serde::{Deserialize, Serialize};
 
+use super::{lasting, wait};
 use crate::error::Doing;
 use crate::{Error, Result};
 
@@ -21,8 +22,6 @@ const CHUNK: usize = 128 * 1024;
 
 /// How long either side waits for the other.
 const PATIENCE: Duration = Duration::from_secs(10);
-
-const DAY: Duration = Duration::from_secs(86_400);
 
 /// What to send.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -38,11 +37,7 @@ pub struct Load {
 impl Load {
     /// The warm-up and the time that counts; an error when one of them is no time or longer than a day.
     fn times(&self) -> Result<(Duration, Duration)> {
-        let time = |seconds: f64| {
-            let time = Duration::try_from_secs_f64(seconds).ok().filter(|time| *time <= DAY);
-            time.ok_or_else(|| Error::Refused(format!("a load cannot last {seconds} seconds; the most is a day")))
-        };
-        Ok((time(self.warm_up)?, time(self.seconds)?))
+        Ok((lasting(self.warm_up)?, lasting(self.seconds)?))
     }
 }
 
@@ -235,19 +230,6 @@ fn fill(control: &TcpStream, streams: &[TcpStream], patience: Duration) -> Resul
 fn watch<'a>(control: &'a TcpStream, streams: &'a [TcpStream], flags: PollFlags) -> Vec<PollFd<'a>> {
     let control = PollFd::new(control, PollFlags::IN);
     std::iter::once(control).chain(streams.iter().map(|stream| PollFd::new(stream, flags))).collect()
-}
-
-/// Polls until one of `fds` is ready or `time` is over. Returns how many are ready.
-pub(crate) fn wait(fds: &mut [PollFd<'_>], time: Duration) -> io::Result<usize> {
-    let time = Timespec::try_from(time).map_err(io::Error::other)?;
-    match poll(fds, Some(&time)) {
-        Err(rustix::io::Errno::INTR) => {
-            // Nothing was looked at, so nothing may look ready.
-            fds.iter_mut().for_each(PollFd::clear_revents);
-            Ok(0)
-        }
-        other => Ok(other?),
-    }
 }
 
 fn read_line<T: for<'a> Deserialize<'a>>(control: &TcpStream) -> Result<T> {

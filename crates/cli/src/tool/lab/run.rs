@@ -1,0 +1,240 @@
+//! `lab run`, `lab list` and `lab story`: from arguments to a record.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use linerate_lab::enclosure::{self, Enclosure, Entry};
+use linerate_lab::record::Record;
+use linerate_lab::run::{self, Options};
+use linerate_lab::scenario::{self, Scenario};
+use linerate_lab::story::STORIES;
+use linerate_lab::subject::{self, Found, Subject};
+use linerate_lab::table::Table;
+
+use super::{check_writable, key_pair, linerated_beside_us, print, seconds, write_file};
+use crate::Complaint;
+
+/// Who takes part.
+#[derive(clap::Args)]
+pub(in crate::tool) struct SubjectArguments {
+    /// Another daemon; {iface} is replaced by the interface, or else `-f IFACE` is added. Of a known name, it takes
+    /// that one's place
+    #[arg(long = "subject", value_name = "NAME=COMMAND", value_parser = super::subject)]
+    subjects: Vec<Subject>,
+
+    /// Another tunnel of any kind, described in a file; docs/lab-subjects.md tells how
+    #[arg(long = "subject-file", value_name = "FILE")]
+    files: Vec<PathBuf>,
+
+    /// These alone, by name
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    only: Vec<String>,
+
+    /// Not these, by name
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', conflicts_with = "only")]
+    without: Vec<String>,
+
+    /// The daemon of the subject `linerate`, if not the linerated beside this program
+    #[arg(long, value_name = "FILE")]
+    linerated: Option<PathBuf>,
+}
+
+/// How long and how often.
+#[derive(clap::Args)]
+struct MethodArguments {
+    /// Fewer scenarios, less time: minutes, not an hour
+    #[arg(long)]
+    quick: bool,
+
+    /// How often everything is measured [default: 5, or 3 with --quick]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: Option<u32>,
+
+    /// How long each throughput is measured [default: 3, or 1 with --quick]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    seconds: Option<f64>,
+
+    /// Latency probes at rest [default: 10000, or 1000 with --quick]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    probes: Option<u32>,
+
+    /// What the dice of impaired links start from
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+
+    /// The subject that the others are compared to
+    #[arg(long, value_name = "NAME", default_value = "wireguard-go")]
+    baseline: String,
+
+    /// Where the record goes [default: lab-DATE.json in this directory]
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+
+    /// Print the record instead of the table
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(clap::Args)]
+pub(in crate::tool) struct RunArguments {
+    /// A name, a network (`pair`), or a pattern (`pair/udp*`); `lab list` has them all
+    #[arg(value_name = "SCENARIO")]
+    scenarios: Vec<String>,
+    #[command(flatten)]
+    method: MethodArguments,
+    #[command(flatten)]
+    subjects: SubjectArguments,
+}
+
+#[derive(clap::Args)]
+pub(in crate::tool) struct StoryArguments {
+    /// Which: 1 system calls, 2 wake-ups, 3 kernel or user space, 4 firewalls, 5 many streams
+    #[arg(value_parser = clap::value_parser!(u8).range(1..=5))]
+    number: u8,
+    #[command(flatten)]
+    method: MethodArguments,
+    #[command(flatten)]
+    subjects: SubjectArguments,
+}
+
+pub(in crate::tool) fn run(arguments: RunArguments) -> Result<ExitCode, Complaint> {
+    let scenarios = scenario::select(&arguments.scenarios, arguments.method.quick)
+        .map_err(|pattern| format!("no scenario is called `{pattern}`; `linerate lab list` shows them"))?;
+    let show = |record: &Record| Table(record).to_string();
+    measure(scenarios, &arguments.method, arguments.subjects, show)
+}
+
+pub(in crate::tool) fn story(arguments: StoryArguments) -> Result<ExitCode, Complaint> {
+    let story = &STORIES[usize::from(arguments.number) - 1];
+    let patterns: Vec<String> = story.scenarios.iter().map(|&pattern| pattern.to_owned()).collect();
+    let scenarios = scenario::select(&patterns, false).expect("stories name scenarios that exist");
+    measure(scenarios, &arguments.method, arguments.subjects, |record| {
+        format!(
+            "{}. {}\n\n{}\nPublished figures: {}. Not this machine.\n\n{}\n{}",
+            story.number,
+            story.title,
+            story.found,
+            story.hardware,
+            story.tell(record),
+            Table(record)
+        )
+    })
+}
+
+/// Lists what `lab run` would measure and with whom.
+pub(in crate::tool) fn list(arguments: SubjectArguments) -> Result<ExitCode, Complaint> {
+    // Looking for the kernel's own tunnels makes one, so it is done where nobody sees it.
+    let Entered::Inside(_) = enter()? else { return Ok(ExitCode::SUCCESS) };
+    let subjects = arguments.find()?;
+    let mut text = String::from("Scenarios\n");
+    let all = scenario::catalogue();
+    let width = all.iter().map(|scenario| scenario.name.len()).max().unwrap_or(0);
+    for Scenario { name, about, .. } in &all {
+        text.push_str(&format!("  {name:<width$}  {about}\n"));
+    }
+    text.push_str("\nSubjects\n");
+    for found in &subjects {
+        text.push_str(&match found {
+            Found::Here(subject) => {
+                format!("  {}  {}\n", subject.name, subject.version().unwrap_or_else(|| subject.command().join(" ")))
+            }
+            Found::Missing { name, how } => format!("  {name}  missing: {how}\n"),
+        });
+    }
+    print(text.as_bytes())
+}
+
+/// Measures, keeps the record, shows it.
+fn measure(
+    scenarios: Vec<Scenario>,
+    method: &MethodArguments,
+    subjects: SubjectArguments,
+    show: impl Fn(&Record) -> String,
+) -> Result<ExitCode, Complaint> {
+    let inside = match enter()? {
+        Entered::Inside(inside) => inside,
+        Entered::Over(code) => return Ok(code),
+    };
+    let options = Options {
+        scenarios,
+        subjects: subjects.find()?,
+        baseline: method.baseline.clone(),
+        keys: [key_pair(), key_pair()],
+        rounds: method.rounds.unwrap_or(if method.quick { 3 } else { 5 }),
+        seconds: method.seconds.unwrap_or(if method.quick { 1.0 } else { 3.0 }),
+        probes: method.probes.unwrap_or(if method.quick { 1000 } else { 10_000 }),
+        seed: method.seed,
+        arguments: std::env::args().skip(1).collect(),
+    };
+    if let Some(file) = &method.output {
+        // Before the measurement, not after an hour of it.
+        check_writable(file)?;
+    }
+    let record = run::measure(&inside, &options).map_err(|error| error.to_string())?;
+    let json = serde_json::to_vec(&record).map_err(|error| error.to_string())?;
+    if method.json {
+        print(&json)?;
+    } else {
+        print(show(&record).as_bytes())?;
+    }
+    // After the table: a full disk must not cost what was measured.
+    if !method.json || method.output.is_some() {
+        let file = method.output.clone().unwrap_or_else(|| default_file(&record));
+        write_file(&file, &json)?;
+        let _ = writeln!(io::stderr(), "{}", where_it_is(&file));
+    }
+    Ok(if record.is_complete() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn default_file(record: &Record) -> PathBuf {
+    format!("lab-{}.json", record.begun.replace(':', "-")).into()
+}
+
+fn where_it_is(file: &Path) -> String {
+    format!("The record is {0}; `linerate lab report {0}` makes a page of it.", file.display())
+}
+
+enum Entered {
+    Inside(Enclosure),
+    Over(ExitCode),
+}
+
+fn enter() -> Result<Entered, Complaint> {
+    match enclosure::enter().map_err(|error| error.to_string())? {
+        Entry::Inside(inside) => Ok(Entered::Inside(inside)),
+        Entry::Over(code) => Ok(Entered::Over(ExitCode::from(code))),
+    }
+}
+
+impl SubjectArguments {
+    fn find(self) -> Result<Vec<Found>, Complaint> {
+        let linerated = self.linerated.map_or_else(linerated_beside_us, Ok)?;
+        let mut given = self.subjects;
+        for file in &self.files {
+            given.push(from_file(file)?);
+        }
+        let mut found = subject::catalogue(&linerated, &given);
+        let known: Vec<String> = found.iter().map(|found| name_of(found).to_owned()).collect();
+        if let Some(stranger) = self.only.iter().chain(&self.without).find(|name| !known.contains(name)) {
+            return Err(format!("no subject is called `{stranger}`; there are {}", known.join(", ")));
+        }
+        found.retain(|found| {
+            let name = name_of(found).to_owned();
+            (self.only.is_empty() || self.only.contains(&name)) && !self.without.contains(&name)
+        });
+        Ok(found)
+    }
+}
+
+fn name_of(found: &Found) -> &str {
+    match found {
+        Found::Here(subject) => &subject.name,
+        Found::Missing { name, .. } => name,
+    }
+}
+
+fn from_file(file: &Path) -> Result<Subject, Complaint> {
+    let text = std::fs::read_to_string(file).map_err(|error| format!("cannot read {}: {error}", file.display()))?;
+    Subject::from_toml(&text).map_err(|error| format!("{}: {error}", file.display()))
+}

@@ -1,0 +1,84 @@
+//! The whole machine's processor time, from `/proc/stat`.
+
+use std::fs;
+
+use crate::error::Doing;
+use crate::{Error, Result};
+
+/// Clock ticks of all processors since the machine started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Machine {
+    user: u64,
+    system: u64,
+    idle: u64,
+}
+
+/// How the machine's time was divided between two moments; the three add up to 1.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Shares {
+    /// In user space, guests of this machine included.
+    pub user: f64,
+    /// In the kernel, with hard and soft interrupts, and what a hypervisor gave to others ("steal"): all that
+    /// neither user space nor idleness got.
+    pub system: f64,
+    /// At rest, waiting for disks included.
+    pub idle: f64,
+}
+
+impl Machine {
+    /// Reads the time used so far.
+    ///
+    /// # Errors
+    ///
+    /// When `/proc/stat` cannot be read.
+    pub fn now() -> Result<Self> {
+        let stat = fs::read_to_string("/proc/stat").doing(|| "reading /proc/stat".into())?;
+        Self::parse(&stat).ok_or_else(|| Error::Subject("/proc/stat is not as proc(5) describes it".into()))
+    }
+
+    /// What became of the time since `earlier`. Without a tick between the two, the machine counts as idle.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Shares {
+        let ticks = |of: fn(&Self) -> u64| of(self).saturating_sub(of(earlier)) as f64;
+        let (user, system, idle) = (ticks(|times| times.user), ticks(|times| times.system), ticks(|times| times.idle));
+        let all = user + system + idle;
+        if all == 0.0 {
+            return Shares { user: 0.0, system: 0.0, idle: 1.0 };
+        }
+        Shares { user: user / all, system: system / all, idle: idle / all }
+    }
+
+    fn parse(stat: &str) -> Option<Self> {
+        let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
+        // The time of guests, behind these eight, is part of user and nice.
+        let times: Vec<u64> = line.split_whitespace().take(8).map_while(|time| time.parse().ok()).collect();
+        let [user, nice, system, idle, disk, irq, softirq, steal] = times[..] else { return None };
+        Some(Self { user: user + nice, system: system + irq + softirq + steal, idle: idle + disk })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interrupts_and_steal_are_system_and_guests_count_once() {
+        let machine = Machine::parse("cpu  100 5 50 1000 20 1 2 3 40 0\ncpu0 1 1 1 1\n").unwrap();
+        assert_eq!(machine, Machine { user: 105, system: 56, idle: 1020 });
+    }
+
+    #[test]
+    fn a_cut_line_is_refused() {
+        for stat in ["", "cpu", "cpu  1 2 3 4 5 6 7\n", "cpu  1 2 3 x 5 6 7 8\n", "cpu0 1 2 3 4 5 6 7 8\n"] {
+            assert_eq!(Machine::parse(stat), None, "{stat:?}");
+        }
+    }
+
+    #[test]
+    fn shares_add_up_to_one() {
+        let earlier = Machine { user: 100, system: 50, idle: 1000 };
+        let later = Machine { user: 110, system: 80, idle: 1060 };
+        assert_eq!(later.since(&earlier), Shares { user: 0.1, system: 0.3, idle: 0.6 });
+        assert_eq!(earlier.since(&earlier).idle, 1.0);
+    }
+}

@@ -1,0 +1,220 @@
+//! A running daemon: one end of a tunnel in user space. Dropping it kills it.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use linerate_control::client::{AskError, Client};
+use linerate_control::interface::InterfaceName;
+use linerate_control::uapi::request::DeviceUpdate;
+use linerate_control::uapi::response::DeviceState;
+use linerate_control::uapi::socket;
+
+use crate::error::Doing;
+use crate::hosts::Host;
+use crate::usage::Usage;
+use crate::{Error, Result};
+
+/// How long a daemon may take to start, to open its port, to end.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Time between two looks at something that should happen soon.
+const LOOK_AGAIN: Duration = Duration::from_millis(2);
+
+/// A running daemon and the host it runs on.
+#[derive(Debug)]
+pub(crate) struct Daemon<'a> {
+    /// The subject's name.
+    name: String,
+    host: &'a Host,
+    process: Child,
+    log: PathBuf,
+    started: Instant,
+}
+
+impl<'a> Daemon<'a> {
+    /// Starts `command` on `host`. What it writes is kept for the day it fails.
+    pub(crate) fn start(name: &str, host: &'a Host, command: &mut Command) -> Result<Self> {
+        let log = PathBuf::from(format!("/run/{}.log", host.interface()));
+        let output = || File::options().create(true).append(true).open(&log).map(Stdio::from);
+        let opening = || format!("opening {}", log.display());
+        command.stdout(output().doing(opening)?).stderr(output().doing(opening)?);
+        let started = Instant::now();
+        let process = host.spawn(command)?;
+        Ok(Self { name: name.into(), host, process, log, started })
+    }
+
+    /// Its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Its interface, which has the name that its host gives.
+    pub(crate) fn interface(&self) -> &'a InterfaceName {
+        self.host.interface()
+    }
+
+    /// What it has used so far.
+    pub(crate) fn usage(&self) -> Result<Usage> {
+        Usage::of(self.pid()).map_err(|_| {
+            let (name, interface, words) = (&self.name, self.interface(), self.last_words());
+            Error::Subject(format!("{name} died on {interface}{words}"))
+        })
+    }
+
+    /// Waits until it answers on its configuration socket. Returns the time since its start.
+    pub(crate) fn await_socket(&mut self) -> Result<Duration> {
+        self.until("opened no socket", |daemon| Ok(daemon.connect().is_ok()))
+    }
+
+    /// Waits until its interface is there. Returns the time since its start.
+    pub(crate) fn await_interface(&mut self) -> Result<Duration> {
+        self.until("made no interface", |daemon| Ok(daemon.has_interface()))
+    }
+
+    /// Waits until somebody on its host listens on the UDP `port`.
+    pub(crate) fn await_port(&mut self, port: u16) -> Result<Duration> {
+        self.until(&format!("does not listen on UDP port {port}"), |daemon| {
+            daemon.host.inside(|| Ok(has_udp_port(port)))
+        })
+    }
+
+    /// What it says about its interface.
+    pub(crate) fn device(&self) -> Result<DeviceState> {
+        let state = self.connect().map_err(AskError::from).and_then(|mut client| client.get());
+        state.map_err(|error| self.said_wrong("tells nothing", &error))
+    }
+
+    /// What it counts itself; nothing from daemons other than linerated.
+    pub(crate) fn counters(&self) -> Option<Vec<(String, u64)>> {
+        self.connect().ok()?.stats().ok()
+    }
+
+    /// Gives it settings.
+    pub(crate) fn set(&self, update: &DeviceUpdate) -> Result<()> {
+        let done = self.connect().map_err(AskError::from).and_then(|mut client| client.set(update));
+        done.map_err(|error| self.said_wrong("takes no settings", &error))
+    }
+
+    /// Fails when it has ended by itself.
+    pub(crate) fn check_alive(&mut self) -> Result<()> {
+        let Some(status) = self.ended()? else { return Ok(()) };
+        let (name, interface, words) = (&self.name, self.interface(), self.last_words());
+        Err(Error::Subject(format!("{name} ended by itself on {interface} ({status}){words}")))
+    }
+
+    /// Ends it and checks that it and its interface are gone.
+    pub(crate) fn stop(mut self) -> Result<()> {
+        let interface = self.interface();
+        if let Some(pid) = rustix::process::Pid::from_raw(self.process.id().cast_signed()) {
+            rustix::process::kill_process(pid, rustix::process::Signal::TERM)
+                .doing(|| format!("ending {} on {interface}", self.name))?;
+        }
+        let end = Instant::now() + PATIENCE;
+        while self.ended()?.is_none() {
+            if Instant::now() > end {
+                let (name, words) = (&self.name, self.last_words());
+                return Err(Error::Subject(format!("{name} did not end within {PATIENCE:?} of SIGTERM{words}")));
+            }
+            thread::sleep(LOOK_AGAIN);
+        }
+        if self.has_interface() {
+            return Err(Error::Subject(format!("{} ended and left {interface} behind", self.name)));
+        }
+        Ok(())
+    }
+
+    /// The last line that it wrote, as the end of a sentence.
+    pub(crate) fn last_words(&self) -> String {
+        let log = fs::read_to_string(&self.log).unwrap_or_default();
+        let last = log.lines().map(str::trim).rfind(|line| !line.is_empty());
+        last.map(|line| format!("; its last words: {line}")).unwrap_or_default()
+    }
+
+    /// Looks until `is_done`, which it must be soon. Returns the time since the start.
+    fn until(&mut self, otherwise: &str, is_done: impl Fn(&Self) -> Result<bool>) -> Result<Duration> {
+        let end = Instant::now() + PATIENCE;
+        while !is_done(self)? {
+            self.check_alive()?;
+            if Instant::now() > end {
+                let (name, words) = (&self.name, self.last_words());
+                return Err(Error::Subject(format!("{name} {otherwise} within {PATIENCE:?}{words}")));
+            }
+            thread::sleep(LOOK_AGAIN);
+        }
+        Ok(self.started.elapsed())
+    }
+
+    fn connect(&self) -> io::Result<Client> {
+        Client::connect(Path::new(socket::DIRECTORY), self.interface())
+    }
+
+    fn has_interface(&self) -> bool {
+        self.host.ip(&format!("link show dev {}", self.interface())).is_ok()
+    }
+
+    fn said_wrong(&self, what: &str, error: &AskError) -> Error {
+        let (name, interface, words) = (&self.name, self.interface(), self.last_words());
+        Error::Subject(format!("{name} {what} on {interface}: {error}{words}"))
+    }
+
+    fn ended(&mut self) -> Result<Option<ExitStatus>> {
+        let interface = self.interface();
+        self.process.try_wait().doing(|| format!("looking after the daemon of {interface}"))
+    }
+}
+
+impl Drop for Daemon<'_> {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        // A killed daemon leaves its socket; the log belongs to one daemon only.
+        let _ = fs::remove_file(socket::path(Path::new(socket::DIRECTORY), self.interface()));
+        let _ = fs::remove_file(&self.log);
+    }
+}
+
+/// Datagrams that sockets bound to `port` of the calling thread's host had no room for.
+pub(crate) fn drops_at_port(port: u16) -> u64 {
+    let read = |name| fs::read_to_string(format!("/proc/thread-self/net/{name}")).unwrap_or_default();
+    ["udp", "udp6"].iter().map(|name| drops_in(&read(name), port)).sum()
+}
+
+/// The sum of the last column, `drops`, of a table in the format of `/proc/net/udp` for `port` as a local port.
+fn drops_in(table: &str, port: u16) -> u64 {
+    let lines = table.lines().skip(1).filter(|line| is_local_port(line, port));
+    lines.filter_map(|line| line.split_whitespace().last()?.parse::<u64>().ok()).sum()
+}
+
+/// Whether a UDP socket of the calling thread's host is bound to `port`.
+fn has_udp_port(port: u16) -> bool {
+    let read = |name| fs::read_to_string(format!("/proc/thread-self/net/{name}")).unwrap_or_default();
+    ["udp", "udp6"].iter().any(|name| lists_port(&read(name), port))
+}
+
+/// Whether a table in the format of `/proc/net/udp` has `port` as a local port.
+fn lists_port(table: &str, port: u16) -> bool {
+    table.lines().skip(1).any(|line| is_local_port(line, port))
+}
+
+/// Whether a line of such a table is of a socket bound to `port`.
+fn is_local_port(line: &str, port: u16) -> bool {
+    line.split_whitespace().nth(1).is_some_and(|local| local.ends_with(&format!(":{port:04X}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_is_found_among_local_ports_only() {
+        let table = "   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid\n  \
+             612: 00000000:CA6C 020000C0:1F90 07 00000000:00000000 00:00000000 00000000     0\n";
+        assert!(lists_port(table, 51820));
+        assert!(!lists_port(table, 8080));
+        assert!(!lists_port("", 51820));
+    }
+}

@@ -1,0 +1,158 @@
+//! Which figures of a record are shown, and how a figure is written: the same in every table and plot.
+
+use crate::measure::{Description, Measure};
+use crate::record::{Record, Row};
+use crate::stats::{Interval, Ratio, Summary};
+
+/// What a scenario can be about, the first that it has counts.
+const MAIN: [Measure; 8] = [
+    Measure::Throughput,
+    Measure::PacketRate,
+    Measure::LatencyMean,
+    Measure::HandshakeRate,
+    Measure::ThroughputKept,
+    Measure::SetUpTime,
+    Measure::IdleSwitchRate,
+    Measure::StartTime,
+];
+
+/// What tables show where there is no room for everything: the telling ones first.
+const TELLING: [Measure; 20] = [
+    Measure::Throughput,
+    Measure::PacketRate,
+    Measure::HandshakeRate,
+    Measure::ThroughputKept,
+    Measure::FloodRate,
+    Measure::Loss,
+    Measure::LatencyMean,
+    Measure::LatencyP99,
+    Measure::CpuPerGb,
+    Measure::SetUpTime,
+    Measure::MemoryPerPeer,
+    Measure::IdleSwitchRate,
+    Measure::StartTime,
+    Measure::FirstAnswer,
+    Measure::PeakMemory,
+    Measure::Retransmits,
+    Measure::EnergyPerGb,
+    Measure::SyscallsPerGb,
+    Measure::SwitchesPerGb,
+    Measure::LatencyMax,
+];
+
+/// What a scenario is about; nothing where nothing was measured.
+pub(crate) fn main_measure(record: &Record, scenario: &str) -> Option<Measure> {
+    MAIN.into_iter().chain(TELLING).chain(Measure::ALL).find(|measure| has(record, scenario, *measure))
+}
+
+/// Everything that was measured in a scenario, in the order of tables.
+pub(crate) fn measures(record: &Record, scenario: &str) -> Vec<Measure> {
+    Measure::ALL.into_iter().filter(|measure| has(record, scenario, *measure)).collect()
+}
+
+/// The part of it that tells most: what the scenario is about, then the others, the more telling ones first.
+pub(crate) fn telling(record: &Record, scenario: &str) -> Vec<Measure> {
+    let Some(main) = main_measure(record, scenario) else { return Vec::new() };
+    let others = TELLING.into_iter().filter(|measure| *measure != main && has(record, scenario, *measure));
+    std::iter::once(main).chain(others).collect()
+}
+
+fn has(record: &Record, scenario: &str, measure: Measure) -> bool {
+    record.scenario(scenario).any(|row| values(row, measure).next().is_some())
+}
+
+/// A row's samples of `measure` in the unit in which it is shown.
+pub(crate) fn values(row: &Row, measure: Measure) -> impl Iterator<Item = f64> + '_ {
+    let scale = measure.description().scale;
+    row.values(measure).map(move |value| value * scale).filter(|value| value.is_finite())
+}
+
+/// The same, summed up.
+pub(crate) fn summary(row: &Row, measure: Measure) -> Option<Summary> {
+    Summary::of(values(row, measure))
+}
+
+/// One row against another, round by round.
+pub(crate) fn ratio(own: &Row, base: &Row, measure: Measure) -> Option<Ratio> {
+    let of_round = |round| {
+        let sample = base.samples.iter().find(|sample| sample.round == round)?;
+        sample.values.get(&measure).copied()
+    };
+    Ratio::of(own.samples.iter().filter_map(|sample| Some((*sample.values.get(&measure)?, of_round(sample.round)?))))
+}
+
+/// A row against the baseline's; nothing for the baseline itself.
+pub(crate) fn ratio_to_baseline(record: &Record, row: &Row, measure: Measure) -> Option<Ratio> {
+    if row.subject == record.baseline {
+        return None;
+    }
+    ratio(row, record.row(&row.scenario, &record.baseline)?, measure)
+}
+
+/// A value in the unit in which it is shown: `5.12`.
+pub(crate) fn number(value: f64, measure: Measure) -> String {
+    let Description { decimals, .. } = measure.description();
+    format!("{value:.decimals$}")
+}
+
+/// A value with its unit, for sentences: `5.12 Gbit/s`, `344.6 thousand/s`.
+pub(crate) fn quantity(value: f64, measure: Measure) -> String {
+    format!("{} {}", number(value, measure), measure.description().unit.replace("1000/", "thousand/"))
+}
+
+/// The median and half of the spread: `5.12 ±0.08`; of a single round the value alone.
+pub(crate) fn cell(row: &Row, measure: Measure) -> Option<String> {
+    let Summary { median, least, most } = summary(row, measure)?;
+    let median = number(median, measure);
+    if row.samples.len() < 2 {
+        return Some(median);
+    }
+    Some(format!("{median} ±{}", number((most - least) / 2.0, measure)))
+}
+
+/// A factor with as many digits as it deserves: `0.034`, `0.60`, `2.31`, `12.3`, `310`.
+pub(crate) fn factor(value: f64) -> String {
+    let decimals = match value.abs() {
+        size if size >= 99.95 => 0,
+        size if size >= 9.995 => 1,
+        size if size >= 0.0995 || size == 0.0 => 2,
+        _ => 3,
+    };
+    format!("{value:.decimals$}")
+}
+
+/// A ratio and where it lies: `2.31x [2.20, 2.45]`.
+pub(crate) fn ratio_cell(ratio: &Ratio) -> String {
+    let median = factor(ratio.median);
+    match ratio.interval {
+        Some(Interval { low, high, .. }) => format!("{median}x [{}, {}]", factor(low), factor(high)),
+        None => format!("{median}x"),
+    }
+}
+
+/// What the figures in brackets after a ratio mean, with the coverage that this record's rounds allow.
+pub(crate) fn about_brackets(record: &Record) -> Option<String> {
+    let of = |row: &Row| ratio_to_baseline(record, row, main_measure(record, &row.scenario)?)?.interval;
+    let coverage = record.rows.iter().filter_map(of).map(|interval| interval.coverage).reduce(f64::max)?;
+    Some(format!(
+        "Brackets hold the true ratio with {:.0} % (order statistics of the rounds' ratios), with less where rounds are \
+         missing",
+        100.0 * coverage
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn factors_have_the_digits_they_deserve() {
+        let written: Vec<String> = [0.0, 0.034, 0.6, 2.314, 9.999, 12.34, 309.6].into_iter().map(factor).collect();
+        assert_eq!(written, ["0.00", "0.034", "0.60", "2.31", "10.0", "12.3", "310"]);
+    }
+
+    #[test]
+    fn every_measure_a_scenario_can_be_about_is_a_telling_one() {
+        assert!(MAIN.iter().all(|measure| TELLING.contains(measure)));
+    }
+}

@@ -1,0 +1,321 @@
+//! Floods of handshake initiations, and handshakes at full rate, against a daemon on another host.
+//!
+//! Both come from a crowd of addresses, as they do in the field: a daemon under load allows each address only
+//! a few handshakes per second, so a single one measures that limit and not the daemon. `initiators.rs` makes
+//! the messages with the protocol's own state machine, `crowd.rs` sends them and hears the answers,
+//! `handshakes.rs` brings handshakes to their end, this file sends without waiting for anything.
+//!
+//! Over IPv4 only: a raw IPv6 socket leaves the checksum of every datagram to its sender, and what a flood
+//! measures is the same with both.
+
+mod crowd;
+mod handshakes;
+mod initiators;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use linerate_control::keys::PublicKey;
+use linerate_protocol::Kind;
+use linerate_protocol::constants::INITIATIONS_PER_SECOND;
+use serde::Serialize;
+
+use crate::hosts::Host;
+use crate::subject::KeyPair;
+use crate::{Error, Result, peers};
+use crowd::{Crowd, Part};
+pub use handshakes::{HandshakeReport, handshakes};
+use initiators::{Initiation, Initiators};
+
+/// Initiations that are handed to the kernel at once.
+const BATCH: u64 = 64;
+
+/// How long a flood that is ahead of its rate rests, at least: the kernel's timers are no finer.
+const REST: Duration = Duration::from_micros(250);
+
+/// How long it rests at most, so that it stops soon and hears all answers.
+const REST_MAX: Duration = Duration::from_millis(5);
+
+/// Addresses from which strangers flood.
+const STRANGERS: u32 = 10_000;
+
+/// Different initiations of strangers. What a daemon refuses it forgets, so they are sent over and over.
+const FORGERIES: u32 = 1024;
+
+/// The most valid initiations in one flood: 300 MB, and a minute to make.
+const VALID_MAX: f64 = 2_097_152.0;
+
+const _: () = assert!(VALID_MAX as usize * size_of::<Initiation>() <= 300 << 20);
+
+/// What a flood consists of, by what it costs the daemon to refuse one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Initiations {
+    /// It cannot: they are of peers that it knows, each good once, and it owes each a response.
+    Valid,
+    /// An X25519. What anyone can make who knows the daemon's public key: right in every part, but by a
+    /// stranger, as nonsense in the place of the sealed name would be.
+    Forged,
+    /// A hash: the first MAC is wrong, the work of someone who knows nothing.
+    WrongMac1,
+}
+
+/// A flood of initiations.
+#[derive(Clone, Copy)]
+pub struct Flood<'a> {
+    /// The daemon's endpoint, an IPv4 one.
+    pub to: SocketAddr,
+    /// The daemon's public key.
+    pub responder: PublicKey,
+    /// What is sent. Strangers send from 10,000 addresses, valid peers each from one of their own.
+    pub initiations: Initiations,
+    /// The daemon's peers that send the valid ones.
+    pub peers: &'a [KeyPair],
+    /// Initiations per second; none for as many as this machine can send, which are then not valid ones.
+    pub rate: Option<u32>,
+    /// For how many seconds there must be valid ones. They are made before the flood starts, which takes up to
+    /// 0.1 ms each, shared by all processors.
+    pub seconds: f64,
+}
+
+/// What a flood did.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+pub struct FloodReport {
+    /// Initiations sent. Where the daemon's host has no room for them it drops them: its counters tell.
+    pub sent: u64,
+    /// Seconds from the first to the last of them: less than the flood was let run if no valid ones were left.
+    pub seconds: f64,
+    /// Handshake responses that came back.
+    pub responses: u64,
+    /// Cookie replies that came back: the daemon was under load.
+    pub cookie_replies: u64,
+}
+
+impl FloodReport {
+    /// Initiations sent per second.
+    #[must_use]
+    pub fn rate(&self) -> f64 {
+        if self.seconds > 0.0 { self.sent as f64 / self.seconds } else { 0.0 }
+    }
+}
+
+/// Starts to send `flood` from `near` to the daemon on `far`, which are neighbours. It uses one thread.
+///
+/// # Errors
+///
+/// [`Error::Refused`] for a flood that there cannot be; otherwise why no socket could be opened.
+pub fn start(near: &Host, far: &Host, flood: &Flood<'_>) -> Result<Running> {
+    let crowd = Crowd::gather(near, far, flood.to, Part::Flood)?;
+    let torrent = Torrent { crowd, pool: Pool::fill(flood)?, rate: flood.rate };
+    let stop = Stop(Arc::new(AtomicBool::new(false)));
+    let stopped = Arc::clone(&stop.0);
+    let thread = thread::spawn(move || torrent.send(&stopped));
+    Ok(Running { stop, thread })
+}
+
+/// A flood on its way. Dropping it stops it.
+#[must_use]
+pub struct Running {
+    stop: Stop,
+    thread: JoinHandle<Result<FloodReport>>,
+}
+
+impl Running {
+    /// Stops the flood.
+    ///
+    /// # Errors
+    ///
+    /// Why it could not go on.
+    pub fn stop(self) -> Result<FloodReport> {
+        drop(self.stop);
+        self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+}
+
+/// Tells the flood's thread to end when it is dropped.
+struct Stop(Arc<AtomicBool>);
+
+impl Drop for Stop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Initiations made ahead: each takes a hundred times what sending it takes.
+struct Pool {
+    messages: Vec<Initiation>,
+    repeats: bool,
+    /// They are sent in turns by as many.
+    senders: u32,
+}
+
+impl Pool {
+    fn fill(flood: &Flood<'_>) -> Result<Self> {
+        let strangers = || {
+            let mut stranger = Initiators::new(flood.responder, &peers::fresh(1))?;
+            Ok(Self { messages: stranger.begin(FORGERIES), repeats: true, senders: STRANGERS })
+        };
+        match flood.initiations {
+            Initiations::Forged => strangers(),
+            Initiations::WrongMac1 => strangers().map(Self::with_wrong_mac1),
+            Initiations::Valid => {
+                let turns = turns(flood)?;
+                let messages = Initiators::new(flood.responder, flood.peers)?.begin(turns);
+                Ok(Self { messages, repeats: false, senders: flood.peers.len() as u32 })
+            }
+        }
+    }
+
+    fn with_wrong_mac1(mut self) -> Self {
+        for message in &mut self.messages {
+            message[initiators::MAC1] ^= 0xff;
+        }
+        self
+    }
+
+    /// The initiation that is sent after `sent` others, and the number of its sender; none when all were sent.
+    fn message(&self, sent: u64) -> Option<(u32, &Initiation)> {
+        let place = usize::try_from(sent).ok()?;
+        let message = self.messages.get(if self.repeats { place % self.messages.len() } else { place })?;
+        Some(((sent % u64::from(self.senders)) as u32, message))
+    }
+
+    /// How many initiations can be sent.
+    fn length(&self) -> u64 {
+        if self.repeats { u64::MAX } else { self.messages.len() as u64 }
+    }
+}
+
+/// How often every peer has to begin a handshake in a flood of valid initiations.
+fn turns(flood: &Flood<'_>) -> Result<u32> {
+    let refuse = |why: String| Err(Error::Refused(format!("a flood of valid initiations {why}")));
+    let Some(rate) = flood.rate else {
+        return refuse("needs a rate: they are made ahead".into());
+    };
+    let peers = flood.peers.len() as f64;
+    let rate_max = peers * f64::from(INITIATIONS_PER_SECOND);
+    if f64::from(rate) > rate_max {
+        return refuse(format!(
+            "by {peers} peers has at most {rate_max} a second, because a daemon takes {INITIATIONS_PER_SECOND} of each; \
+             take more peers or a lower rate"
+        ));
+    }
+    let count = f64::from(rate) * flood.seconds;
+    if !(0.0..=VALID_MAX).contains(&count) {
+        return refuse(format!("cannot have {count} of them; at most {VALID_MAX} are made ahead"));
+    }
+    // No peers have no rate.
+    Ok((count / peers.max(1.0)).ceil() as u32)
+}
+
+/// What the flood's thread works with.
+struct Torrent {
+    crowd: Crowd,
+    pool: Pool,
+    rate: Option<u32>,
+}
+
+impl Torrent {
+    fn send(&self, stopped: &AtomicBool) -> Result<FloodReport> {
+        let rest = self.rate.map_or(REST, |rate| Duration::from_secs(1) / rate.max(1)).clamp(REST, REST_MAX);
+        let mut report = FloodReport::default();
+        let start = Instant::now();
+        while !stopped.load(Ordering::Relaxed) {
+            let due = due(start.elapsed(), report.sent, self.rate, self.pool.length());
+            if due == 0 {
+                thread::sleep(rest);
+            } else {
+                let numbers = report.sent..report.sent + due;
+                self.crowd.send(&numbers.filter_map(|number| self.pool.message(number)).collect::<Vec<_>>())?;
+                report.sent += due;
+                report.seconds = start.elapsed().as_secs_f64();
+            }
+            self.hear(&mut report)?;
+        }
+        Ok(report)
+    }
+
+    fn hear(&self, report: &mut FloodReport) -> Result<()> {
+        while let Some(answer) = self.crowd.take()? {
+            match answer.kind {
+                Kind::Response => report.responses += 1,
+                Kind::Cookie => report.cookie_replies += 1,
+                Kind::Initiation | Kind::Data => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How many of `length` initiations are to be sent at once, `elapsed` after the start.
+fn due(elapsed: Duration, sent: u64, rate: Option<u32>, length: u64) -> u64 {
+    let by_rate = rate.map_or(u64::MAX, |rate| (elapsed.as_secs_f64() * f64::from(rate)) as u64);
+    by_rate.min(length).saturating_sub(sent).min(BATCH)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn flood(initiations: Initiations, peers: &[KeyPair], rate: Option<u32>, seconds: f64) -> Flood<'_> {
+        let responder = peers::fresh(1)[0].public;
+        Flood { to: "192.0.2.2:51820".parse().unwrap(), responder, initiations, peers, rate, seconds }
+    }
+
+    #[test]
+    fn a_flood_owes_what_its_rate_says_a_batch_at_a_time() {
+        let due = |millis, sent| due(Duration::from_millis(millis), sent, Some(1000), u64::MAX);
+        assert_eq!(due(0, 0), 0);
+        assert_eq!(due(20, 0), 20);
+        assert_eq!(due(20, 20), 0);
+        assert_eq!(due(9000, 20), BATCH);
+    }
+
+    #[test]
+    fn a_flood_without_a_rate_owes_a_batch_until_nothing_is_left() {
+        assert_eq!(due(Duration::ZERO, u64::MAX / 2, None, u64::MAX), BATCH);
+        assert_eq!(due(SECOND, 2, None, 3), 1);
+        assert_eq!(due(SECOND, 3, None, 3), 0);
+    }
+
+    #[test]
+    fn strangers_are_sent_over_and_over_and_valid_initiations_once() {
+        let sent = |repeats| {
+            let pool = Pool { messages: vec![[0; _], [1; _], [2; _]], repeats, senders: 2 };
+            (0..5)
+                .map_while(|sent| pool.message(sent).map(|(sender, message)| (sender, message[0])))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(sent(true), [(0, 0), (1, 1), (0, 2), (1, 0), (0, 1)]);
+        assert_eq!(sent(false), [(0, 0), (1, 1), (0, 2)]);
+    }
+
+    #[test]
+    fn no_two_initiations_of_a_pool_are_alike() {
+        let peers = peers::fresh(3);
+        for kind in [Initiations::Forged, Initiations::WrongMac1, Initiations::Valid] {
+            let pool = Pool::fill(&flood(kind, &peers, Some(100), 0.1)).unwrap();
+            let different = pool.messages.iter().collect::<HashSet<_>>().len();
+            assert_eq!(different, if kind == Initiations::Valid { 12 } else { FORGERIES as usize });
+        }
+    }
+
+    #[test]
+    fn a_flood_of_valid_initiations_that_cannot_be_is_refused() {
+        let peers = peers::fresh(2);
+        let turns = |peers, rate, seconds| turns(&flood(Initiations::Valid, peers, rate, seconds)).ok();
+        assert_eq!(turns(&peers, Some(100), 1.0), Some(50));
+        assert_eq!(turns(&peers, Some(101), 1.0), None);
+        assert_eq!(turns(&peers, None, 1.0), None);
+        assert_eq!(turns(&[], Some(1), 1.0), None);
+        assert_eq!(turns(&[], Some(0), 1.0), Some(0));
+        for seconds in [-1.0, f64::NAN, f64::INFINITY, 1e9] {
+            assert_eq!(turns(&peers, Some(100), seconds), None);
+        }
+    }
+}

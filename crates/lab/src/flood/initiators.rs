@@ -1,0 +1,279 @@
+//! Peers whose private keys the lab has: they begin handshakes and check the responses, by the protocol's own
+//! state machine, with nothing behind it.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use linerate_control::keys::PublicKey;
+use linerate_protocol::constants::INITIATION_LEN;
+use linerate_protocol::{
+    Activity, Boottime, Device, Effects, Entropy, Now, PeerId, PublicKey as ProtocolKey, Session, StaticSecret,
+};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::subject::KeyPair;
+use crate::{Error, Result, peers};
+
+/// A handshake initiation.
+pub(super) type Initiation = [u8; INITIATION_LEN];
+
+/// Where the first MAC of an initiation begins; two of 16 bytes each are its end (paper section 5.4.2).
+pub(super) const MAC1: usize = INITIATION_LEN - 32;
+
+/// Peers of a daemon that the lab itself plays.
+pub(super) struct Initiators(Vec<Initiator>);
+
+impl Initiators {
+    /// Initiators with these keys towards the daemon with the public key `responder`.
+    pub(super) fn new(responder: PublicKey, keys: &[KeyPair]) -> Result<Self> {
+        let refused = || Error::Refused("with these keys nobody can shake hands; take ones from `wg genkey`".into());
+        let make = |pair| Initiator::new(responder, pair).ok_or_else(refused);
+        let mut all: Vec<_> = keys.iter().map(make).collect::<Result<_>>()?;
+        // A public key of low order is so for everybody.
+        match all.first_mut().map(Initiator::begin) {
+            Some(None) => Err(refused()),
+            _ => Ok(Self(all)),
+        }
+    }
+
+    /// Makes `turns` initiations of everybody, everybody once before anybody again, on all processors.
+    pub(super) fn begin(&mut self, turns: u32) -> Vec<Initiation> {
+        let processors = thread::available_parallelism().map_or(1, usize::from);
+        let share = self.0.len().div_ceil(processors).max(1);
+        let turn = |_| {
+            thread::scope(|scope| {
+                let parts = self
+                    .0
+                    .chunks_mut(share)
+                    .map(|part| scope.spawn(|| part.iter_mut().filter_map(Initiator::begin).collect::<Vec<_>>()));
+                // All of them are started before the first is waited for.
+                let parts: Vec<_> = parts.collect();
+                let made = parts.into_iter().map(|part| part.join());
+                made.flat_map(|part| part.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect::<Vec<_>>()
+            })
+        };
+        (0..turns).flat_map(turn).collect()
+    }
+
+    /// Makes the next initiation of one initiator.
+    pub(super) fn begin_one(&mut self, number: usize) -> Option<Initiation> {
+        self.0.get_mut(number)?.begin()
+    }
+
+    /// Gives an answer to the initiator it is for. False when it does not prove the daemon's key, or does not
+    /// belong to this initiator's latest initiation.
+    pub(super) fn hear(&mut self, number: usize, answer: &[u8]) -> bool {
+        self.0.get_mut(number).is_some_and(|initiator| initiator.hear(answer))
+    }
+}
+
+struct Initiator {
+    device: Device,
+    responder: PeerId,
+    activity: Arc<Activity>,
+}
+
+impl Initiator {
+    /// None if one of the keys is no key, or they are one device's.
+    fn new(responder: PublicKey, keys: &KeyPair) -> Option<Self> {
+        let mut device = Device::new();
+        let secret = StaticSecret::new(keys.private.as_bytes())?;
+        device.set_private_key(now(), &mut Kernel, Some(secret), &mut Outbox::default());
+        let activity = Arc::new(Activity::new());
+        let responder = device.add_peer(ProtocolKey(responder.0), Arc::clone(&activity)).ok()?;
+        Some(Self { device, responder, activity })
+    }
+
+    /// Makes a new initiation; the one before is forgotten.
+    fn begin(&mut self) -> Option<Initiation> {
+        let (now, outbox) = (now(), &mut Outbox::default());
+        // An interface that was down may send at once and need not wait for REKEY_TIMEOUT. Its timestamps go
+        // on, and it keeps its cookie.
+        self.device.down(outbox);
+        self.device.up(now, &mut Kernel, outbox);
+        let _ = self.activity.want_handshake();
+        self.device.woken(now, &mut Kernel, self.responder, outbox);
+        outbox.initiation
+    }
+
+    fn hear(&mut self, answer: &[u8]) -> bool {
+        let outbox = &mut Outbox::default();
+        // An initiator is under no load, so it does not matter where the answer came from.
+        let source = (std::net::Ipv4Addr::UNSPECIFIED, 0).into();
+        self.device.handle(now(), &mut Kernel, source, 0, answer, outbox).is_ok()
+    }
+}
+
+/// Takes the initiation; there is nothing else behind an initiator.
+#[derive(Default)]
+struct Outbox {
+    initiation: Option<Initiation>,
+}
+
+impl Effects for Outbox {
+    fn send(&mut self, _: PeerId, message: &[u8]) {
+        self.initiation = message.try_into().ok();
+    }
+
+    fn has_endpoint(&self, _: PeerId) -> bool {
+        true
+    }
+
+    fn reply(&mut self, _: &[u8]) {}
+    fn roam(&mut self, _: PeerId) {}
+    fn session_added(&mut self, _: &Arc<Session>) {}
+    fn session_removed(&mut self, _: &Arc<Session>) {}
+    fn sending(&mut self, _: PeerId, _: Option<&Arc<Session>>) {}
+    fn send_keepalive(&mut self, _: PeerId) {}
+    fn send_staged(&mut self, _: PeerId) {}
+    fn drop_staged(&mut self, _: PeerId) {}
+    fn forget_source(&mut self, _: PeerId) {}
+    fn handshake_done(&mut self, _: PeerId, _: std::time::Duration) {}
+}
+
+/// The kernel's randomness.
+struct Kernel;
+
+impl Entropy for Kernel {
+    fn fill(&mut self, bytes: &mut [u8]) {
+        peers::random(bytes);
+    }
+}
+
+fn now() -> Now {
+    let boot = clock_gettime(ClockId::Boottime);
+    Now {
+        // The kernel keeps tv_nsec below a second and a boot clock never negative.
+        boot: Boottime(boot.tv_sec as u64 * 1_000_000_000 + boot.tv_nsec as u64),
+        wall: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Flood, Initiations, Pool};
+    use super::*;
+    use std::net::{Ipv4Addr, SocketAddr};
+
+    const SOMEWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
+
+    /// A daemon that knows some peers, and what it answered last.
+    struct Daemon(Device);
+
+    #[derive(Default)]
+    struct Answers(Vec<Vec<u8>>);
+
+    impl Effects for Answers {
+        fn send(&mut self, _: PeerId, message: &[u8]) {
+            self.0.push(message.into());
+        }
+
+        fn reply(&mut self, message: &[u8]) {
+            self.0.push(message.into());
+        }
+
+        fn has_endpoint(&self, _: PeerId) -> bool {
+            false
+        }
+
+        fn roam(&mut self, _: PeerId) {}
+        fn session_added(&mut self, _: &Arc<Session>) {}
+        fn session_removed(&mut self, _: &Arc<Session>) {}
+        fn sending(&mut self, _: PeerId, _: Option<&Arc<Session>>) {}
+        fn send_keepalive(&mut self, _: PeerId) {}
+        fn send_staged(&mut self, _: PeerId) {}
+        fn drop_staged(&mut self, _: PeerId) {}
+        fn forget_source(&mut self, _: PeerId) {}
+        fn handshake_done(&mut self, _: PeerId, _: std::time::Duration) {}
+    }
+
+    impl Daemon {
+        fn new(own: &KeyPair, peers: &[KeyPair]) -> Self {
+            let (mut device, answers) = (Device::new(), &mut Answers::default());
+            device.set_private_key(now(), &mut Kernel, StaticSecret::new(own.private.as_bytes()), answers);
+            for peer in peers {
+                device.add_peer(ProtocolKey(peer.public.0), Arc::default()).unwrap();
+            }
+            device.up(now(), &mut Kernel, answers);
+            Self(device)
+        }
+
+        /// Its answer `later` than this moment, or none; with `backlog` more datagrams behind this one.
+        fn answer(&mut self, message: &Initiation, later: std::time::Duration, backlog: usize) -> Option<Vec<u8>> {
+            let mut answers = Answers::default();
+            let now = Now { boot: now().boot.after(later), ..now() };
+            let _ = self.0.handle(now, &mut Kernel, SOMEWHERE, backlog, message, &mut answers);
+            answers.0.pop()
+        }
+    }
+
+    fn keys<const N: usize>() -> [KeyPair; N] {
+        peers::fresh(N).try_into().ok().unwrap()
+    }
+
+    #[test]
+    fn every_initiation_made_ahead_is_accepted_in_its_order() {
+        let ([own], known) = (keys(), keys::<3>());
+        let mut daemon = Daemon::new(&own, &known);
+        let made = Initiators::new(own.public, &known).unwrap().begin(4);
+        assert_eq!(made.len(), 12);
+        for (number, message) in (0u32..).zip(&made) {
+            // A peer's initiations must be 20 ms apart.
+            let later = std::time::Duration::from_millis(20) * (number / 3);
+            let answer = daemon.answer(message, later, 0).unwrap();
+            assert_eq!(linerate_protocol::classify(&answer), Ok(linerate_protocol::Kind::Response));
+        }
+        assert!(daemon.answer(&made[11], std::time::Duration::from_secs(1), 0).is_none(), "good once");
+    }
+
+    #[test]
+    fn a_response_completes_the_handshake_it_is_for_and_no_other() {
+        let ([own], known) = (keys(), keys::<2>());
+        let mut daemon = Daemon::new(&own, &known);
+        let mut initiators = Initiators::new(own.public, &known).unwrap();
+        let made = initiators.begin(1);
+        let answer = daemon.answer(&made[0], std::time::Duration::ZERO, 0).unwrap();
+        assert!(!initiators.hear(1, &answer));
+        assert!(!initiators.hear(2, &answer));
+        let mut forged = answer.clone();
+        forged[50] ^= 1;
+        assert!(!initiators.hear(0, &forged));
+        assert!(initiators.hear(0, &answer));
+    }
+
+    #[test]
+    fn a_cookie_of_a_daemon_under_load_opens_its_door() {
+        let ([own], known) = (keys(), keys::<1>());
+        let mut daemon = Daemon::new(&own, &known);
+        let mut initiators = Initiators::new(own.public, &known).unwrap();
+        let first = initiators.begin_one(0).unwrap();
+        let cookie = daemon.answer(&first, std::time::Duration::ZERO, 10_000).unwrap();
+        assert_eq!(linerate_protocol::classify(&cookie), Ok(linerate_protocol::Kind::Cookie));
+        assert!(initiators.hear(0, &cookie));
+        let second = initiators.begin_one(0).unwrap();
+        let response = daemon.answer(&second, std::time::Duration::ZERO, 10_000).unwrap();
+        assert!(initiators.hear(0, &response));
+    }
+
+    #[test]
+    fn a_forgery_gets_a_cookie_at_most_and_one_with_a_wrong_mac1_nothing() {
+        let [own] = keys();
+        let mut daemon = Daemon::new(&own, &[]);
+        let flood = |initiations| {
+            let flood =
+                Flood { to: SOMEWHERE, responder: own.public, initiations, peers: &[], rate: None, seconds: 0.0 };
+            *Pool::fill(&flood).unwrap().message(0).unwrap().1
+        };
+        let (forged, wrong) = (flood(Initiations::Forged), flood(Initiations::WrongMac1));
+        assert!(daemon.answer(&forged, std::time::Duration::ZERO, 0).is_none());
+        let cookie = daemon.answer(&forged, std::time::Duration::ZERO, 10_000).unwrap();
+        assert_eq!(linerate_protocol::classify(&cookie), Ok(linerate_protocol::Kind::Cookie));
+        assert!(daemon.answer(&wrong, std::time::Duration::ZERO, 10_000).is_none());
+    }
+
+    #[test]
+    fn a_public_key_of_low_order_is_refused() {
+        assert!(Initiators::new(PublicKey([0; 32]), &keys::<1>()).is_err());
+    }
+}

@@ -1,0 +1,279 @@
+//! UDP with sender GSO: the sender hands the kernel trains of datagrams, one system call each (`UDP_SEGMENT`,
+//! Linux 4.18), the receiver takes them as they come (`UDP_GRO`, Linux 5.0).
+//!
+//! Every datagram carries its number, from 0 on, so loss is known exactly: of the numbers from the end of the
+//! warm-up to the last one sent, those that did not arrive. A datagram that arrives twice counts twice.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::socket::{setsockopt, sockopt};
+use rustix::net::sockopt::set_socket_recv_buffer_size;
+
+use super::{Arrived, LARGEST_PAYLOAD, Window};
+use crate::error::Doing;
+use crate::hosts::Host;
+use crate::{Error, Result};
+
+/// Datagrams in a train, at most: the kernel's `UDP_MAX_SEGMENTS` before Linux 6.9 (include/linux/udp.h).
+const TRAIN: usize = 64;
+
+/// Bytes of the receiver's buffer, as far as `net.core.rmem_max` grants them: enough to be off the processor for
+/// some milliseconds.
+const RECEIVE_BUFFER: usize = 4 << 20;
+
+/// The end of what is under way: nothing has come for so long after the last was sent.
+const QUIET: Duration = Duration::from_millis(100);
+
+/// When to stop waiting for that.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Bytes of a datagram's number.
+const NUMBER: usize = size_of::<u64>();
+
+pub(super) fn run(from: &Host, to_host: &Host, to: IpAddr, payload: u16, window: Window) -> Result<Arrived> {
+    let receiver = to_host.inside(|| open_receiver(to))?;
+    let at = receiver.local_addr().doing(|| "asking a socket for its address".into())?;
+    let sender = from.inside(|| open_sender(at, payload))?;
+    let course = Course::default();
+    // Sockets belong to the host that they were opened in, whichever thread uses them.
+    let (sent, count) = thread::scope(|scope| {
+        let receiving = scope.spawn(|| receive(&receiver, payload, &course));
+        let sent = send(&sender, payload, window, &course);
+        course.is_sent.store(true, Ordering::SeqCst);
+        (sent, receiving.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    });
+    Ok(arrived(&sent?, &count?, payload))
+}
+
+/// How far the sender is; the receiver reads it.
+struct Course {
+    /// The number of the first datagram that counts, once it is known.
+    first: AtomicU64,
+    is_sent: AtomicBool,
+}
+
+impl Default for Course {
+    fn default() -> Self {
+        Self { first: AtomicU64::new(u64::MAX), is_sent: AtomicBool::new(false) }
+    }
+}
+
+/// What was sent after the warm-up.
+#[derive(Debug)]
+struct Sent {
+    datagrams: u64,
+    time: Duration,
+}
+
+/// What arrived.
+#[derive(Debug, Default)]
+struct Count {
+    /// Datagrams sent after the warm-up.
+    datagrams: u64,
+    /// When the first and the last of them came.
+    span: Option<(Instant, Instant)>,
+    /// Datagrams in all.
+    all: u64,
+}
+
+impl Count {
+    /// Takes in what one receive brought: one datagram, or a train of equal ones.
+    fn take(&mut self, train: &[u8], payload: u16, first: u64, now: Instant) {
+        let numbers = train.chunks_exact(usize::from(payload)).filter_map(|datagram| datagram.first_chunk());
+        let before = self.datagrams;
+        for number in numbers {
+            self.all += 1;
+            self.datagrams += u64::from(u64::from_be_bytes(*number) >= first);
+        }
+        if self.datagrams > before {
+            let (begin, _) = self.span.unwrap_or((now, now));
+            self.span = Some((begin, now));
+        }
+    }
+}
+
+fn open_receiver(at: IpAddr) -> Result<UdpSocket> {
+    let opening = || format!("opening a UDP socket at {at}");
+    let socket = UdpSocket::bind(SocketAddr::new(at, 0)).doing(opening)?;
+    set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER).doing(opening)?;
+    setsockopt(&socket, sockopt::UdpGroSegment, &true).doing(opening)?;
+    socket.set_read_timeout(Some(QUIET)).doing(opening)?;
+    Ok(socket)
+}
+
+fn open_sender(to: SocketAddr, payload: u16) -> Result<UdpSocket> {
+    let opening = || format!("opening a UDP socket to {to}");
+    let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+    let socket = UdpSocket::bind(any).doing(opening)?;
+    socket.connect(to).doing(opening)?;
+    setsockopt(&socket, sockopt::UdpGsoSegment, &i32::from(payload)).doing(opening)?;
+    // So that a way that takes nothing any more cannot hold the sender for ever.
+    socket.set_write_timeout(Some(QUIET)).doing(opening)?;
+    Ok(socket)
+}
+
+/// Sends trains until the window is over.
+fn send(socket: &UdpSocket, payload: u16, window: Window, course: &Course) -> Result<Sent> {
+    let payload = usize::from(payload);
+    let length = (usize::from(LARGEST_PAYLOAD) / payload).min(TRAIN);
+    let mut train = vec![0x5a; length * payload];
+    let (mut number, mut first) = (0_u64, None);
+    let start = Instant::now() + window.warm_up;
+    let end = start + window.time;
+    loop {
+        let now = Instant::now();
+        if now >= end {
+            break;
+        }
+        if first.is_none() && now >= start {
+            first = Some((number, now));
+            // Before any datagram that counts is sent, so before the receiver can see one.
+            course.first.store(number, Ordering::SeqCst);
+        }
+        for (datagram, number) in train.chunks_exact_mut(payload).zip(number..) {
+            datagram[..NUMBER].copy_from_slice(&number.to_be_bytes());
+        }
+        match socket.send(&train) {
+            Ok(_) => number += length as u64,
+            Err(error) if is_full(&error) => {}
+            Err(error) => return Err(refusal(error, payload)),
+        }
+    }
+    let (first, begin) = first.unwrap_or((number, end));
+    Ok(Sent { datagrams: number - first, time: begin.elapsed() })
+}
+
+/// Whether the way takes nothing just now: a queue is full.
+fn is_full(error: &io::Error) -> bool {
+    let no_buffers = rustix::io::Errno::NOBUFS.raw_os_error();
+    error.kind() == io::ErrorKind::WouldBlock || error.raw_os_error() == Some(no_buffers)
+}
+
+/// Why the kernel took no train. It checks the size of the datagrams and the interface's abilities only when one
+/// is sent (`udp_send_skb` in net/ipv4/udp.c).
+fn refusal(error: io::Error, payload: usize) -> Error {
+    use rustix::io::Errno;
+    let is = |errno: Errno| error.raw_os_error() == Some(errno.raw_os_error());
+    if is(Errno::INVAL) || is(Errno::MSGSIZE) {
+        Error::Refused(format!(
+            "the kernel takes no trains of {payload}-byte datagrams on this way ({error}): each has to fit the \
+             interface's MTU with its headers; choose a smaller payload"
+        ))
+    } else if is(Errno::IO) {
+        Error::Refused(format!(
+            "the kernel takes no trains of datagrams on this way ({error}): the interface does not compute checksums; \
+             measure without sender GSO"
+        ))
+    } else {
+        Error::system("sending datagrams", error)
+    }
+}
+
+/// Counts what arrives until everything is sent and nothing more comes.
+fn receive(socket: &UdpSocket, payload: u16, course: &Course) -> Result<Count> {
+    let mut count = Count::default();
+    let mut buffer = vec![0; 1 << 16];
+    let mut last_call = None;
+    loop {
+        let is_sent = course.is_sent.load(Ordering::SeqCst);
+        match socket.recv(&mut buffer) {
+            Ok(length) => {
+                count.take(&buffer[..length], payload, course.first.load(Ordering::SeqCst), Instant::now());
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && is_sent => break,
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+            Err(error) => return Err(Error::system("receiving datagrams", error)),
+        }
+        if is_sent && last_call.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
+            break;
+        }
+    }
+    Ok(count)
+}
+
+fn arrived(sent: &Sent, count: &Count, payload: u16) -> Arrived {
+    // What a queue held at the end came later: the rate is that of arriving, not that of sending.
+    let arriving = count.span.map_or(Duration::ZERO, |(begin, end)| end - begin);
+    Arrived {
+        bytes: count.datagrams * u64::from(payload),
+        seconds: sent.time.max(arriving).as_secs_f64(),
+        all_bytes: count.all * u64::from(payload),
+        retransmits: None,
+        datagrams: Some(count.datagrams),
+        lost: Some(sent.datagrams.saturating_sub(count.datagrams)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn loopback(payload: u16) -> (UdpSocket, UdpSocket) {
+        let receiver = open_receiver("127.0.0.1".parse().unwrap()).unwrap();
+        let sender = open_sender(receiver.local_addr().unwrap(), payload).unwrap();
+        (sender, receiver)
+    }
+
+    fn train(numbers: &[u64], payload: usize) -> Vec<u8> {
+        let datagram = |number: &u64| [&number.to_be_bytes()[..], &vec![0; payload - NUMBER]].concat();
+        numbers.iter().flat_map(datagram).collect()
+    }
+
+    #[test]
+    fn datagrams_of_the_warm_up_do_not_count() {
+        let mut count = Count::default();
+        let now = Instant::now();
+        count.take(&train(&[0, 1, 2], 100), 100, u64::MAX, now);
+        assert_eq!((count.datagrams, count.all, count.span), (0, 3, None));
+        count.take(&train(&[2, 3, 4], 100), 100, 3, now);
+        count.take(&train(&[6], 100), 100, 3, now + QUIET);
+        assert_eq!((count.datagrams, count.all, count.span), (3, 7, Some((now, now + QUIET))));
+    }
+
+    #[test]
+    fn a_strangers_datagram_is_not_counted() {
+        let mut count = Count::default();
+        count.take(&[], 100, 0, Instant::now());
+        count.take(&[0xff; 99], 100, 0, Instant::now());
+        assert_eq!((count.datagrams, count.all), (0, 0));
+    }
+
+    #[test]
+    fn a_train_arrives_as_its_datagrams() {
+        let (sender, receiver) = loopback(1000);
+        sender.send(&train(&[5, 6, 7, 8], 1000)).unwrap();
+        let (mut count, mut buffer) = (Count::default(), vec![0; 1 << 16]);
+        while count.all < 4 {
+            let length = receiver.recv(&mut buffer).unwrap();
+            count.take(&buffer[..length], 1000, 6, Instant::now());
+        }
+        assert_eq!((count.datagrams, count.all), (3, 4));
+    }
+
+    #[test]
+    fn what_is_sent_either_arrives_or_is_lost() {
+        let (sender, receiver) = loopback(1000);
+        let window = Window { warm_up: Duration::from_millis(5), time: Duration::from_millis(30) };
+        let course = Course::default();
+        let (sent, count) = thread::scope(|scope| {
+            let receiving = scope.spawn(|| receive(&receiver, 1000, &course));
+            let sent = send(&sender, 1000, window, &course).unwrap();
+            course.is_sent.store(true, Ordering::SeqCst);
+            (sent, receiving.join().unwrap().unwrap())
+        });
+        let arrived = arrived(&sent, &count, 1000);
+        assert_eq!(arrived.datagrams.unwrap() + arrived.lost.unwrap(), sent.datagrams);
+        assert!(arrived.all_bytes >= arrived.bytes);
+    }
+
+    #[test]
+    fn trains_that_fit_no_packet_are_refused_in_words() {
+        let error = refusal(io::Error::from(rustix::io::Errno::INVAL), 1400);
+        assert!(matches!(&error, Error::Refused(why) if why.contains("1400-byte") && why.contains("MTU")));
+        assert!(matches!(refusal(io::Error::from(rustix::io::Errno::HOSTUNREACH), 1400), Error::System { .. }));
+    }
+}

@@ -1,0 +1,42 @@
+//! Where a measurement is made: this machine in a few words, and how busy others keep it.
+
+use std::time::Duration;
+use std::{fs, thread};
+
+use crate::Result;
+use crate::counters::{Energy, Machine as Times};
+use crate::record::Machine;
+
+/// How long others are watched before the first measurement.
+const WATCHED: Duration = Duration::from_millis(300);
+
+impl Machine {
+    /// This machine as it is now. Takes a third of a second, in which whoever is busy is somebody else.
+    ///
+    /// # Errors
+    ///
+    /// When `/proc/stat` does not tell.
+    pub fn describe() -> Result<Self> {
+        let read = |path: &str| fs::read_to_string(path).ok().map(|text| text.trim().to_owned());
+        let cpuinfo = read("/proc/cpuinfo").unwrap_or_default();
+        let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
+        let meminfo = read("/proc/meminfo").unwrap_or_default();
+        let kibibytes = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:")?.split_whitespace().next());
+        Ok(Self {
+            kernel: read("/proc/sys/kernel/osrelease").unwrap_or_default(),
+            processor: model.map_or_else(|| std::env::consts::ARCH.into(), |(_, name)| name.trim().into()),
+            processors: thread::available_parallelism().map_or(1, usize::from),
+            memory: kibibytes.and_then(|number| number.parse::<u64>().ok()).unwrap_or(0) * 1024,
+            governor: read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+            powercap: Energy::find().map(|energy| energy.zone().to_owned()),
+            busy: busy()?,
+        })
+    }
+}
+
+/// Share of all processors' time that is used while we do nothing.
+fn busy() -> Result<f64> {
+    let before = Times::now()?;
+    thread::sleep(WATCHED);
+    Ok(1.0 - Times::now()?.since(&before).idle)
+}

@@ -1,0 +1,312 @@
+//! One subject's turn in one scenario in one round: up, load, down, and what was seen meanwhile.
+
+use std::thread;
+use std::time::Duration;
+
+use super::{Options, WARM_UP};
+use crate::counters::Counter;
+use crate::flood::{self, Flood, Initiations};
+use crate::load::{self, Arrived, Traffic};
+use crate::measure::Measure;
+use crate::moment::{Moment, Passed};
+use crate::peers;
+use crate::ping::{self, Probes};
+use crate::record::Sample;
+use crate::scenario::{Load, Scenario};
+use crate::stats::Latency;
+use crate::subject::Subject;
+use crate::topology::Site;
+use crate::tunnel::Tunnel;
+use crate::verdict::Evidence;
+use crate::{Error, Result, usage};
+
+/// A daemon is at rest only when its timers have run out: WireGuard answers received data by a keepalive
+/// after 10 s, and misses an answer after 15 s.
+const SETTLE: Duration = Duration::from_secs(20);
+
+/// Probes during traffic: as many as the traffic's time allows.
+const PAUSE_UNDER_LOAD: Duration = Duration::from_millis(5);
+
+/// Seconds in which system calls are counted.
+const COUNTED: f64 = 1.0;
+
+/// Peers that shake hands at once in the scenario that counts handshakes, and that a flood comes from.
+const FRESH_PEERS: usize = 10_000;
+
+/// Initiations per second of a flood. Valid ones are made beforehand, each with two X25519, so they are fewer.
+fn flood_rate(initiations: Initiations) -> u32 {
+    if initiations == Initiations::Valid { 50_000 } else { 200_000 }
+}
+
+/// See the module.
+pub(super) struct Turn<'a> {
+    pub(super) site: &'a Site,
+    pub(super) subject: &'a Subject,
+    pub(super) scenario: &'a Scenario,
+    pub(super) options: &'a Options,
+    pub(super) round: u32,
+}
+
+/// What a turn leaves.
+#[derive(Default)]
+pub(super) struct Taken {
+    pub(super) sample: Sample,
+    pub(super) evidence: Option<Evidence>,
+    pub(super) notes: Vec<String>,
+}
+
+impl Turn<'_> {
+    /// Brings the subject up, measures it, takes it down.
+    pub(super) fn take(&self) -> Result<Taken> {
+        let mut taken = Taken { sample: Sample { round: self.round, ..Sample::default() }, ..Taken::default() };
+        let tunnel = Tunnel::up(self.subject, self.site, &self.options.keys, self.scenario.outside)?;
+        match &self.scenario.load {
+            Load::Traffic(traffic) => self.traffic(&tunnel, traffic, &mut taken)?,
+            Load::Ping => self.ping(&tunnel, &mut taken)?,
+            Load::PingUnder(traffic) => self.ping_under(&tunnel, traffic, &mut taken)?,
+            Load::Handshakes => self.handshakes(&tunnel, &mut taken)?,
+            Load::Flood(initiations) => self.flood(&tunnel, *initiations, &mut taken)?,
+            Load::Peers(count) => self.peers(&tunnel, *count, &mut taken)?,
+            Load::Start => {
+                taken.put_time(Measure::StartTime, tunnel.start_time);
+                taken.put_time(Measure::FirstAnswer, tunnel.first_answer);
+            }
+            Load::Idle(time) => taken.put(Measure::IdleSwitchRate, at_rest(&tunnel, *time)?),
+        }
+        let peak = tunnel.usage()?.iter().map(|usage| usage.peak_resident).max();
+        taken.put_some(Measure::PeakMemory, peak.map(|bytes| bytes as f64));
+        tunnel.down()?;
+        Ok(taken)
+    }
+
+    fn traffic(&self, tunnel: &Tunnel<'_>, traffic: &Traffic, taken: &mut Taken) -> Result<()> {
+        let (arrived, passed) = self.load(tunnel, traffic)?;
+        taken.put_traffic(&arrived, &passed);
+        taken.evidence = Some(passed.evidence(&arrived, traffic));
+        taken.sample.counters = passed.counters;
+        if self.round == 1 && !tunnel.processes().is_empty() {
+            self.count_system_calls(tunnel, traffic, taken);
+        }
+        Ok(())
+    }
+
+    /// Moves data, and says what passed meanwhile.
+    fn load(&self, tunnel: &Tunnel<'_>, traffic: &Traffic) -> Result<(Arrived, Passed)> {
+        let (client, server) = (self.site.client(), self.site.server());
+        let before = Moment::now(self.site, tunnel)?;
+        let to = tunnel.to(self.scenario.inside);
+        let arrived = load::run(client, server, to, traffic, WARM_UP, self.options.seconds);
+        // Asked first: a daemon that died explains everything else.
+        let passed = Moment::now(self.site, tunnel)?.since(&before);
+        Ok((arrived?, passed))
+    }
+
+    /// Counts system calls in a load of its own, because counting may slow the daemons down. Without a way to
+    /// count, the row has no such figure and says why.
+    fn count_system_calls(&self, tunnel: &Tunnel<'_>, traffic: &Traffic, taken: &mut Taken) {
+        let counted = Counter::find().and_then(|counter| {
+            let calls = counter.start(&tunnel.processes())?;
+            let (client, server) = (self.site.client(), self.site.server());
+            let arrived = load::run(client, server, tunnel.to(self.scenario.inside), traffic, 0.0, COUNTED);
+            let count = calls.finish()?;
+            Ok((count, arrived?, counter))
+        });
+        match counted {
+            Ok((count, arrived, counter)) => {
+                taken.put(Measure::SyscallRate, count as f64 / arrived.seconds);
+                taken.put_some(Measure::SyscallsPerGb, per_gb(count as f64, &arrived));
+                if counter.distorts() {
+                    taken.notes.push(
+                        "system calls: counted by strace in a load of its own, which slows the daemons down".into(),
+                    );
+                }
+            }
+            Err(error) => taken.notes.push(format!("system calls not counted: {error}")),
+        }
+    }
+
+    fn ping(&self, tunnel: &Tunnel<'_>, taken: &mut Taken) -> Result<()> {
+        let probes = Probes { count: self.options.probes, ..Probes::default() };
+        let before = Moment::now(self.site, tunnel)?;
+        let to = tunnel.to(self.scenario.inside);
+        let report = self.site.client().inside(|| ping::run(to, &probes))?;
+        let passed = Moment::now(self.site, tunnel)?.since(&before);
+        taken.put_some(Measure::SwitchRate, passed.switch_rate());
+        taken.put_machine(&passed);
+        taken.put_pings(report);
+        Ok(())
+    }
+
+    fn ping_under(&self, tunnel: &Tunnel<'_>, traffic: &Traffic, taken: &mut Taken) -> Result<()> {
+        let seconds = self.options.seconds;
+        let count = (seconds / PAUSE_UNDER_LOAD.as_secs_f64() * 0.8) as u32;
+        let probes = Probes { count: count.max(20), pause: PAUSE_UNDER_LOAD, ..Probes::default() };
+        let to = tunnel.to(self.scenario.inside);
+        let client = self.site.client();
+        let (loaded, pinged) = thread::scope(|scope| {
+            let load = scope.spawn(|| self.load(tunnel, traffic));
+            thread::sleep(Duration::from_secs_f64(WARM_UP));
+            let pinged = client.inside(|| ping::run(to, &probes));
+            (load.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), pinged)
+        });
+        let (arrived, passed) = loaded?;
+        taken.put_traffic(&arrived, &passed);
+        taken.put_pings(pinged?);
+        Ok(())
+    }
+
+    fn handshakes(&self, tunnel: &Tunnel<'_>, taken: &mut Taken) -> Result<()> {
+        let fresh = peers::fresh(FRESH_PEERS);
+        tunnel.add_peers(1, &peers::update(&fresh))?;
+        let to = self.site.endpoint(0, self.scenario.outside);
+        let responder = self.options.keys[1].public;
+        let before = Moment::now(self.site, tunnel)?;
+        let (client, server) = (self.site.client(), self.site.server());
+        let report = flood::handshakes(client, server, to, responder, &fresh, self.options.seconds)?;
+        let passed = Moment::now(self.site, tunnel)?.since(&before);
+        taken.put(Measure::HandshakeRate, report.rate());
+        taken.put_machine(&passed);
+        if report.cookie_replies > 0 {
+            taken.notes.push("the daemon asked for cookies".into());
+        }
+        Ok(())
+    }
+
+    /// The same traffic twice: undisturbed, then during the flood.
+    fn flood(&self, tunnel: &Tunnel<'_>, initiations: Initiations, taken: &mut Taken) -> Result<()> {
+        let traffic = Traffic::Tcp { streams: 1, reverse: false };
+        let fresh = peers::fresh(FRESH_PEERS);
+        if initiations == Initiations::Valid {
+            tunnel.add_peers(1, &peers::update(&fresh))?;
+        }
+        let (undisturbed, _) = self.load(tunnel, &traffic)?;
+        let flood = Flood {
+            to: self.site.endpoint(0, self.scenario.outside),
+            responder: self.options.keys[1].public,
+            initiations,
+            peers: &fresh,
+            rate: Some(flood_rate(initiations)),
+            seconds: traffic_seconds(self.options),
+        };
+        let flood = flood::start(self.site.client(), self.site.server(), &flood)?;
+        let disturbed = self.load(tunnel, &traffic);
+        let report = flood.stop()?;
+        let (arrived, passed) = disturbed?;
+        taken.put_traffic(&arrived, &passed);
+        taken.put(Measure::FloodRate, report.rate());
+        taken.put(Measure::ThroughputKept, rate(&arrived) / rate(&undisturbed));
+        taken.notes.push("the flood's sender shares this machine's processors with the tunnel".into());
+        Ok(())
+    }
+
+    fn peers(&self, tunnel: &Tunnel<'_>, count: u32, taken: &mut Taken) -> Result<()> {
+        let Some(end) = tunnel.processes().get(1).copied() else {
+            return Err(Error::Refused(format!("{} has no daemon to give peers to", self.subject.name)));
+        };
+        // One of them is the client, which is there already.
+        let report = peers::set_up(tunnel, 1, end, count - 1)?;
+        if count > 1 {
+            taken.put(Measure::SetUpTime, report.seconds);
+            taken.put(Measure::MemoryPerPeer, report.bytes_per_peer);
+        }
+        let (arrived, passed) = self.load(tunnel, &Traffic::Tcp { streams: 1, reverse: false })?;
+        taken.put_traffic(&arrived, &passed);
+        Ok(())
+    }
+}
+
+/// Seconds that a turn should take.
+pub(super) fn expected_seconds(scenario: &Scenario, options: &Options) -> f64 {
+    // Bringing a tunnel up and down, counting.
+    const AROUND: f64 = 0.6;
+    let traffic = traffic_seconds(options);
+    AROUND
+        + match scenario.load {
+            Load::Traffic(_) | Load::PingUnder(_) => traffic,
+            Load::Ping => f64::from(options.probes) * 1.3e-3,
+            Load::Handshakes => options.seconds,
+            Load::Flood(Initiations::Valid) => {
+                2.0 * traffic + 5e-5 * f64::from(flood_rate(Initiations::Valid)) * traffic
+            }
+            Load::Flood(_) => 2.0 * traffic,
+            Load::Peers(count) => traffic + f64::from(count) * 3e-5,
+            Load::Start => 0.0,
+            Load::Idle(time) => (SETTLE + time).as_secs_f64(),
+        }
+}
+
+/// Seconds that moving data takes at most: iperf3 runs for whole seconds, and takes some time to start.
+fn traffic_seconds(options: &Options) -> f64 {
+    (WARM_UP + options.seconds).ceil() + 0.5
+}
+
+/// Context switches per second of all daemons with nothing to do.
+fn at_rest(tunnel: &Tunnel<'_>, time: Duration) -> Result<f64> {
+    thread::sleep(SETTLE);
+    usage::switch_rate(&tunnel.processes(), time)
+}
+
+/// Bits per second.
+fn rate(arrived: &Arrived) -> f64 {
+    arrived.bytes as f64 * 8.0 / arrived.seconds
+}
+
+/// An amount per 10^9 bytes of payload; nothing when nothing arrived.
+fn per_gb(amount: f64, arrived: &Arrived) -> Option<f64> {
+    (arrived.all_bytes > 0).then(|| amount / (arrived.all_bytes as f64 / 1e9))
+}
+
+impl Taken {
+    fn put(&mut self, measure: Measure, value: f64) {
+        // A share of nothing is not a figure.
+        if value.is_finite() {
+            self.sample.values.insert(measure, value);
+        }
+    }
+
+    fn put_some(&mut self, measure: Measure, value: Option<f64>) {
+        if let Some(value) = value {
+            self.put(measure, value);
+        }
+    }
+
+    fn put_time(&mut self, measure: Measure, time: Option<Duration>) {
+        self.put_some(measure, time.map(|time| time.as_secs_f64()));
+    }
+
+    fn put_traffic(&mut self, arrived: &Arrived, passed: &Passed) {
+        self.put(Measure::Throughput, rate(arrived));
+        self.put_some(Measure::Retransmits, arrived.retransmits.map(|count| count as f64));
+        if let (Some(datagrams), Some(lost)) = (arrived.datagrams, arrived.lost) {
+            self.put(Measure::PacketRate, datagrams as f64 / arrived.seconds);
+            self.put(Measure::Loss, lost as f64 / (datagrams + lost) as f64);
+        }
+        if passed.has_daemons() {
+            self.put_some(Measure::UserPerGb, per_gb(passed.user_seconds, arrived));
+            self.put_some(Measure::SystemPerGb, per_gb(passed.system_seconds, arrived));
+            self.put_some(Measure::CpuPerGb, per_gb(passed.user_seconds + passed.system_seconds, arrived));
+            self.put_some(Measure::SwitchesPerGb, per_gb(passed.switches as f64, arrived));
+            self.put_some(Measure::SwitchRate, passed.switch_rate());
+        }
+        self.put_some(Measure::WorkPerWakeUp, passed.work_per_wake_up());
+        self.put_some(Measure::EnergyPerGb, passed.joules.and_then(|joules| per_gb(joules, arrived)));
+        self.put_machine(passed);
+    }
+
+    fn put_machine(&mut self, passed: &Passed) {
+        self.put(Measure::MachineUser, passed.machine.user);
+        self.put(Measure::MachineSystem, passed.machine.system);
+        self.put(Measure::MachineIdle, passed.machine.idle);
+    }
+
+    fn put_pings(&mut self, report: ping::Report) {
+        self.put(Measure::Loss, 1.0 - f64::from(report.answered) / f64::from(report.sent));
+        if let Some(latency) = Latency::of(report.round_trips_ms.iter().copied()) {
+            self.put(Measure::LatencyMean, latency.mean_ms);
+            self.put(Measure::LatencyMedian, latency.p50_ms);
+            self.put(Measure::LatencyP99, latency.p99_ms);
+            self.put(Measure::LatencyMax, latency.max_ms);
+        }
+        self.sample.round_trips_ms = report.round_trips_ms;
+    }
+}

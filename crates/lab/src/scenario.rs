@@ -1,0 +1,285 @@
+//! What can be measured: each scenario is a network, the families of addresses inside and outside the tunnel,
+//! and a load. Names are `NETWORK/LOAD`, so `pair` or `pair/tcp*` selects several.
+
+use std::time::Duration;
+
+use crate::flood::Initiations;
+use crate::load::Traffic;
+use crate::relay::Weather;
+use crate::subject::{Kind, Subject};
+use crate::topology::{Family, Topology};
+
+/// One measurement that every subject takes.
+#[derive(Debug, Clone)]
+pub struct Scenario {
+    /// `pair/tcp-1`.
+    pub name: String,
+    /// What it answers, in a line.
+    pub about: &'static str,
+    /// The hosts.
+    pub topology: Topology,
+    /// What the tunnel's own datagrams travel by.
+    pub outside: Family,
+    /// What the load travels by.
+    pub inside: Family,
+    /// What is done.
+    pub load: Load,
+}
+
+/// What is done in a scenario.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Load {
+    /// Traffic as fast as it goes.
+    Traffic(Traffic),
+    /// Probes with nothing else under way.
+    Ping,
+    /// Probes during traffic.
+    PingUnder(Traffic),
+    /// Handshakes of fresh peers, as fast as they complete.
+    Handshakes,
+    /// One TCP stream without and with a flood of initiations.
+    Flood(Initiations),
+    /// That many peers in one daemon, and one TCP stream to one of them.
+    Peers(u32),
+    /// From nothing to the first answer.
+    Start,
+    /// Nothing at all, for so long.
+    Idle(Duration),
+}
+
+impl Load {
+    /// Whether one round says it all: slow, and the same every time.
+    #[must_use]
+    pub fn is_done_once(&self) -> bool {
+        matches!(self, Self::Idle(_) | Self::Peers(10_000..))
+    }
+}
+
+/// What a datagram of a large packet carries through a tunnel of MTU 1420 over either family: the size that
+/// field measurements use.
+pub const LARGE: u16 = 1372;
+
+/// As small as a datagram that does something gets.
+pub const SMALL: u16 = 64;
+
+/// The number of streams of a public field report.
+pub const MANY_STREAMS: u16 = 105;
+
+const ONE: Traffic = Traffic::Tcp { streams: 1, reverse: false };
+
+/// A link across a country: 20 ms there and 20 back, a little of everything.
+const COUNTRY: Weather = Weather {
+    loss: 0.001,
+    duplicate: 0.0,
+    reorder: 0.001,
+    delay: Duration::from_millis(20),
+    jitter: Duration::from_millis(1),
+    mtu: None,
+};
+
+/// A path that takes no datagram of a tunnel with the usual MTU in one piece.
+const NARROW: Weather = Weather {
+    loss: 0.0,
+    duplicate: 0.0,
+    reorder: 0.0,
+    delay: Duration::from_millis(1),
+    jitter: Duration::ZERO,
+    mtu: Some(1400),
+};
+
+/// The scenarios of `--quick`.
+const QUICK: [&str; 5] = ["pair/tcp-1", "pair/tcp-105", "pair/udp-large", "pair/ping", "pair/start"];
+
+/// All scenarios, in the order in which they are measured.
+#[must_use]
+pub fn catalogue() -> Vec<Scenario> {
+    let mut all = Vec::new();
+    all.extend(pair());
+    all.extend(routed("routed", "a gateway that forwards and filters", false));
+    all.extend(routed("routed-nat", "the same with NAT", true));
+    all.extend(firewall("firewall", "a gateway without a tunnel", false));
+    all.extend(firewall("firewall-policies", "the same with IPsec policies that match nothing", true));
+    all.extend(wan());
+    all.extend(plain_nic());
+    all
+}
+
+/// The scenarios that one of `patterns` selects, in their order: a name, a network, or a pattern with `*`.
+///
+/// # Errors
+///
+/// The first pattern that selects nothing.
+pub fn select(patterns: &[String], quick: bool) -> Result<Vec<Scenario>, String> {
+    let all = catalogue();
+    if patterns.is_empty() {
+        return Ok(all.into_iter().filter(|one| !quick || QUICK.contains(&one.name.as_str())).collect());
+    }
+    if let Some(useless) = patterns.iter().find(|pattern| !all.iter().any(|one| one.is_selected(pattern))) {
+        return Err(useless.clone());
+    }
+    Ok(all.into_iter().filter(|one| patterns.iter().any(|pattern| one.is_selected(pattern))).collect())
+}
+
+impl Scenario {
+    /// Whether this scenario asks a subject of this kind anything: the bare wire has no handshakes and no start,
+    /// and in a firewall's network there is no tunnel.
+    #[must_use]
+    pub fn has_part_for(&self, subject: &Subject) -> bool {
+        let is_wire = subject.kind == Kind::Wire;
+        if matches!(self.topology, Topology::Firewall { .. }) {
+            return is_wire;
+        }
+        match self.load {
+            Load::Traffic(_) | Load::Ping | Load::PingUnder(_) => true,
+            Load::Start | Load::Idle(_) => !is_wire,
+            // These take peers through the configuration socket of a daemon.
+            Load::Handshakes | Load::Flood(_) | Load::Peers(_) => matches!(subject.kind, Kind::Daemon { .. }),
+        }
+    }
+
+    fn is_selected(&self, pattern: &str) -> bool {
+        let network = self.name.split('/').next();
+        network == Some(pattern) || matches(pattern, &self.name)
+    }
+
+    fn new(network: &str, topology: &Topology, load: &str, about: &'static str, what: Load) -> Self {
+        Self {
+            name: format!("{network}/{load}"),
+            about,
+            topology: topology.clone(),
+            outside: Family::V4,
+            inside: Family::V4,
+            load: what,
+        }
+    }
+
+    fn with(mut self, outside: Family, inside: Family) -> Self {
+        (self.outside, self.inside) = (outside, inside);
+        self
+    }
+}
+
+/// Whether `name` is what `pattern` says, in which `*` stands for anything.
+fn matches(pattern: &str, name: &str) -> bool {
+    match pattern.split_once('*') {
+        None => pattern == name,
+        Some((start, rest)) => name.strip_prefix(start).is_some_and(|tail| {
+            (0..=tail.len()).filter(|&at| tail.is_char_boundary(at)).any(|at| matches(rest, &tail[at..]))
+        }),
+    }
+}
+
+fn pair() -> Vec<Scenario> {
+    let one = |load, about, what| Scenario::new("pair", &Topology::Pair, load, about, what);
+    let tcp = |streams, reverse| Load::Traffic(Traffic::Tcp { streams, reverse });
+    let udp = |payload, segmented| Load::Traffic(Traffic::Datagrams { payload, segmented });
+    vec![
+        one("tcp-1", "one TCP stream", tcp(1, false)),
+        one("tcp-1-reverse", "one TCP stream, from the server", tcp(1, true)),
+        one("tcp-4", "four TCP streams", tcp(4, false)),
+        one("tcp-105", "105 TCP streams", tcp(MANY_STREAMS, false)),
+        one("tcp-105-reverse", "105 TCP streams, from the server", tcp(MANY_STREAMS, true)),
+        one("tcp-1-ipv6", "one TCP stream over IPv6 in the tunnel", tcp(1, false)).with(Family::V4, Family::V6),
+        one("tcp-1-over-ipv6", "one TCP stream, the tunnel over IPv6", tcp(1, false)).with(Family::V6, Family::V4),
+        one("udp-large", "UDP datagrams of 1372 bytes, one by one", udp(LARGE, false)),
+        one("udp-large-segmented", "the same, handed to the kernel in trains", udp(LARGE, true)),
+        one("udp-64", "UDP datagrams of 64 bytes, one by one", udp(SMALL, false)),
+        one("udp-64-segmented", "the same, handed to the kernel in trains", udp(SMALL, true)),
+        one("ping", "round trips at rest", Load::Ping),
+        one("ping-loaded", "round trips during one TCP stream", Load::PingUnder(ONE)),
+        one("handshakes", "handshakes of fresh peers", Load::Handshakes),
+        one("flood-valid", "one TCP stream during a flood of valid initiations", Load::Flood(Initiations::Valid)),
+        one("flood-forged", "one TCP stream during a flood of forged ones", Load::Flood(Initiations::Forged)),
+        one("flood-garbage", "one TCP stream during a flood of initiations with a wrong MAC", {
+            Load::Flood(Initiations::WrongMac1)
+        }),
+        one("peers-1", "one TCP stream to the only peer", Load::Peers(1)),
+        one("peers-100", "one TCP stream to one of 100 peers", Load::Peers(100)),
+        one("peers-10000", "one TCP stream to one of 10,000 peers", Load::Peers(10_000)),
+        one("peers-100000", "one TCP stream to one of 100,000 peers", Load::Peers(100_000)),
+        one("start", "from nothing to the first answer", Load::Start),
+        one("idle", "a minute of nothing", Load::Idle(Duration::from_secs(60))),
+    ]
+}
+
+fn routed(network: &'static str, about: &'static str, nat: bool) -> Vec<Scenario> {
+    both_families(network, about, &Topology::Routed { nat })
+}
+
+fn firewall(network: &'static str, about: &'static str, policies: bool) -> Vec<Scenario> {
+    both_families(network, about, &Topology::Firewall { policies })
+}
+
+fn both_families(network: &str, about: &'static str, topology: &Topology) -> Vec<Scenario> {
+    let tcp = |streams| Load::Traffic(Traffic::Tcp { streams, reverse: false });
+    let one = |load, streams| Scenario::new(network, topology, load, about, tcp(streams));
+    vec![
+        one("tcp-1", 1),
+        one("tcp-1-ipv6", 1).with(Family::V4, Family::V6),
+        one("tcp-4", 4),
+        one("tcp-4-ipv6", 4).with(Family::V4, Family::V6),
+    ]
+}
+
+fn wan() -> Vec<Scenario> {
+    let country = Topology::Wan(COUNTRY);
+    let narrow = Topology::Wan(NARROW);
+    vec![
+        Scenario::new("wan", &country, "tcp-1", "20 ms each way, 0.1 % loss and reordering", Load::Traffic(ONE)),
+        Scenario::new("wan", &country, "ping", "20 ms each way, 0.1 % loss and reordering", Load::Ping),
+        Scenario::new("wan-narrow", &narrow, "tcp-1", "a path MTU of 1400", Load::Traffic(ONE)),
+    ]
+}
+
+fn plain_nic() -> Vec<Scenario> {
+    let topology = Topology::PlainNic;
+    let udp = Traffic::Datagrams { payload: LARGE, segmented: false };
+    let one = |load, about, what| Scenario::new("plain-nic", &topology, load, about, what);
+    vec![
+        one("tcp-1", "one TCP stream, links without offloads", Load::Traffic(ONE)),
+        one("tcp-105", "105 TCP streams, links without offloads", {
+            Load::Traffic(Traffic::Tcp { streams: MANY_STREAMS, reverse: false })
+        }),
+        one("udp-large", "UDP datagrams of 1372 bytes, links without offloads", Load::Traffic(udp)),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_what_is_quick_exists() {
+        let all = catalogue();
+        let mut names: Vec<_> = all.iter().map(|one| one.name.clone()).collect();
+        assert!(QUICK.iter().all(|quick| names.iter().any(|name| name == quick)));
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), all.len());
+    }
+
+    #[test]
+    fn a_name_a_network_or_a_pattern_selects() {
+        let names = |patterns: &[&str]| -> Vec<String> {
+            let patterns: Vec<String> = patterns.iter().map(|&pattern| pattern.into()).collect();
+            select(&patterns, false).unwrap().into_iter().map(|one| one.name).collect()
+        };
+        assert_eq!(names(&["pair/ping"]), ["pair/ping"]);
+        assert_eq!(names(&["wan"]), ["wan/tcp-1", "wan/ping"]);
+        assert_eq!(names(&["pair/peers-*"]).len(), 4);
+        assert_eq!(names(&["*/udp-large", "pair/ping"]), ["pair/udp-large", "pair/ping", "plain-nic/udp-large"]);
+        assert_eq!(names(&[]).len(), catalogue().len());
+    }
+
+    #[test]
+    fn a_pattern_that_selects_nothing_is_named() {
+        let patterns = ["pair/ping".to_owned(), "pear/*".to_owned()];
+        assert_eq!(select(&patterns, false).unwrap_err(), "pear/*");
+    }
+
+    #[test]
+    fn a_star_stands_for_anything_and_nothing() {
+        assert!(matches("a*", "a") && matches("*", "") && matches("a*c", "abbc") && matches("*b*", "abc"));
+        assert!(!matches("a*c", "acb") && !matches("", "a"));
+    }
+}

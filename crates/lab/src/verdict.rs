@@ -1,0 +1,219 @@
+//! What bounds a tunnel, in words, from the counters of the run. Each rule looks at one thing that is known to
+//! bound tunnels in the field, the most certain first; the first that holds speaks.
+
+use serde::{Deserialize, Serialize};
+
+/// A sentence about the bottleneck, and the figures that it rests on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Verdict {
+    /// `bound by the receiving daemon: one thread uses a whole core`.
+    pub says: String,
+    /// `thread wg-right-udp used 0.97 of a core`.
+    pub because: String,
+}
+
+/// What a run of traffic leaves to judge by.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Evidence {
+    /// Processors of the machine.
+    pub processors: usize,
+    /// Share of the machine's time at rest.
+    pub idle: f64,
+    /// Each daemon thread's share of one core, with the part that it plays.
+    pub threads: Vec<Thread>,
+    /// Processor time of both daemons, as a number of cores.
+    pub daemons: f64,
+    /// Datagrams that arrived through the tunnel and that did not, where they were counted.
+    pub datagrams: Option<(u64, u64)>,
+    /// Datagrams that the daemons' own sockets dropped because nobody read them in time.
+    pub socket_drops: u64,
+    /// IP packets that a host had to cut up, because the path takes no larger ones, or could not send.
+    pub fragmented: u64,
+    /// TCP segments sent again.
+    pub retransmits: u64,
+    /// Payload that arrived, in bytes.
+    pub bytes: u64,
+}
+
+/// A thread of a daemon.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Thread {
+    /// `the sending daemon`, `the receiving daemon`.
+    pub of: &'static str,
+    /// Its name.
+    pub name: String,
+    /// How much of one core it used, 0 to 1.
+    pub share: f64,
+}
+
+/// A thread with this share of a core has no time to wait for anything.
+const WHOLE_CORE: f64 = 0.9;
+
+/// A machine with less of its time at rest has none to give.
+const NO_IDLE: f64 = 0.08;
+
+/// A share of lost datagrams or segments that cannot be chance on a wire inside one machine.
+const MANY: f64 = 0.01;
+
+impl Verdict {
+    /// What bounded a load with this evidence.
+    #[must_use]
+    pub fn on(evidence: &Evidence) -> Self {
+        let rules = [socket_overflows, path_is_narrow, machine_is_full, thread_is_full, segments_get_lost];
+        rules.iter().find_map(|rule| rule(evidence)).unwrap_or_else(|| waits(evidence))
+    }
+}
+
+fn socket_overflows(evidence: &Evidence) -> Option<Verdict> {
+    let (arrived, lost) = evidence.datagrams?;
+    let share = evidence.socket_drops as f64 / (arrived + lost).max(1) as f64;
+    (share > MANY).then(|| Verdict {
+        says: "the UDP receive buffer of a daemon overflows: it reads more slowly than datagrams come".into(),
+        because: format!(
+            "{} datagrams dropped at the daemons' sockets, {:.0} % of those sent",
+            evidence.socket_drops,
+            share * 100.0
+        ),
+    })
+}
+
+fn path_is_narrow(evidence: &Evidence) -> Option<Verdict> {
+    // About the packets of the tunnel that a load of this size takes, if each is as large as it may be.
+    let packets = evidence.bytes / 1400;
+    (evidence.fragmented > packets / 100 && evidence.fragmented > 100).then(|| Verdict {
+        says: "the path MTU is below the tunnel's datagrams: each is cut up on the way; lower the tunnel's MTU".into(),
+        because: format!("{} packets fragmented or refused as too large", evidence.fragmented),
+    })
+}
+
+fn machine_is_full(evidence: &Evidence) -> Option<Verdict> {
+    (evidence.idle < NO_IDLE).then(|| {
+        let processors = evidence.processors;
+        let of_daemons = evidence.daemons / processors as f64;
+        let whose = if evidence.threads.is_empty() {
+            "by the load and the kernel"
+        } else if of_daemons > 0.5 {
+            "mostly by the tunnel"
+        } else {
+            "mostly by the load and the kernel's own network stack"
+        };
+        Verdict {
+            says: format!(
+                "bound by this machine's processors, which both ends and the load share: all are busy, {whose}"
+            ),
+            because: if evidence.threads.is_empty() {
+                format!("{:.0} % of {processors} processors idle", evidence.idle * 100.0)
+            } else {
+                format!(
+                    "{:.0} % of {processors} processors idle; the daemons used {:.2} of them",
+                    evidence.idle * 100.0,
+                    evidence.daemons
+                )
+            },
+        }
+    })
+}
+
+fn thread_is_full(evidence: &Evidence) -> Option<Verdict> {
+    let busiest = evidence.threads.iter().max_by(|a, b| a.share.total_cmp(&b.share))?;
+    (busiest.share > WHOLE_CORE).then(|| {
+        let work = match busiest.of {
+            SENDING => "encryption and sending",
+            _ => "decryption and receiving",
+        };
+        Verdict {
+            says: format!("bound by {work} on one core: {} has a thread that never waits", busiest.of),
+            because: format!(
+                "thread {} used {:.2} of a core while {:.0} % of the machine was idle",
+                busiest.name,
+                busiest.share,
+                evidence.idle * 100.0
+            ),
+        }
+    })
+}
+
+fn segments_get_lost(evidence: &Evidence) -> Option<Verdict> {
+    let segments = evidence.bytes / 1368;
+    let share = evidence.retransmits as f64 / segments.max(1) as f64;
+    (share > MANY / 10.0).then(|| Verdict {
+        says: "bound by loss: TCP slows down each time a segment does not arrive".into(),
+        because: format!("{} segments sent again, {:.2} % of all", evidence.retransmits, share * 100.0),
+    })
+}
+
+fn waits(evidence: &Evidence) -> Verdict {
+    Verdict {
+        says: "bound by waiting: no processor is full and little is lost, so the round trip or the load's own \
+               pace decides"
+            .into(),
+        because: format!(
+            "{:.0} % of {} processors idle, {} segments sent again",
+            evidence.idle * 100.0,
+            evidence.processors,
+            evidence.retransmits
+        ),
+    }
+}
+
+/// The part of the daemon at the load's source.
+pub const SENDING: &str = "the sending daemon";
+
+/// The part of the daemon at the load's destination.
+pub const RECEIVING: &str = "the receiving daemon";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn quiet() -> Evidence {
+        Evidence { processors: 8, idle: 0.7, bytes: 1_000_000_000, ..Evidence::default() }
+    }
+
+    fn says(evidence: &Evidence) -> String {
+        Verdict::on(evidence).says
+    }
+
+    #[test]
+    fn a_thread_without_rest_is_named_with_its_part() {
+        let thread = |of, share| Thread { of, name: "worker".into(), share };
+        let evidence = Evidence { threads: vec![thread(SENDING, 0.4), thread(RECEIVING, 0.97)], ..quiet() };
+        let verdict = Verdict::on(&evidence);
+        assert!(verdict.says.starts_with("bound by decryption and receiving on one core"), "{}", verdict.says);
+        assert!(verdict.because.contains("0.97 of a core"), "{}", verdict.because);
+        let evidence = Evidence { threads: vec![thread(SENDING, 0.95)], ..quiet() };
+        assert!(says(&evidence).starts_with("bound by encryption and sending"));
+    }
+
+    #[test]
+    fn fragments_speak_of_the_path() {
+        let evidence = Evidence { fragmented: 700_000, ..quiet() };
+        assert!(says(&evidence).contains("path MTU is below the tunnel's datagrams"));
+        // A few are chance: a probe of a host that does not know the path yet.
+        assert!(!says(&Evidence { fragmented: 20, ..quiet() }).contains("path MTU"));
+    }
+
+    #[test]
+    fn drops_at_the_daemons_socket_come_before_everything() {
+        let evidence = Evidence { datagrams: Some((900_000, 100_000)), socket_drops: 99_000, idle: 0.0, ..quiet() };
+        assert!(says(&evidence).contains("receive buffer of a daemon overflows"));
+        let load_too_slow = Evidence { socket_drops: 10, ..evidence };
+        assert!(!says(&load_too_slow).contains("receive buffer"));
+    }
+
+    #[test]
+    fn a_full_machine_says_who_filled_it() {
+        let thread = Thread { of: SENDING, name: "worker".into(), share: 0.7 };
+        let evidence = Evidence { idle: 0.01, daemons: 1.4, processors: 2, threads: vec![thread], ..quiet() };
+        assert!(says(&evidence).ends_with("mostly by the tunnel"));
+        assert!(says(&Evidence { daemons: 0.5, ..evidence.clone() }).ends_with("network stack"));
+        assert!(says(&Evidence { threads: Vec::new(), ..evidence }).ends_with("by the load and the kernel"));
+    }
+
+    #[test]
+    fn loss_is_told_from_waiting() {
+        assert!(says(&Evidence { retransmits: 20_000, ..quiet() }).starts_with("bound by loss"));
+        assert!(says(&quiet()).starts_with("bound by waiting"));
+    }
+}

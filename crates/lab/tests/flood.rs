@@ -1,0 +1,114 @@
+//! Floods, handshakes and many peers against a real daemon, in namespaces of its own: wireguard-go, or what
+//! `LINERATE_LAB_DAEMON` names. Where there is no daemon or no namespace it says so and passes.
+
+use std::collections::HashSet;
+use std::net::IpAddr;
+use std::path::Path;
+use std::process::ExitCode;
+use std::thread;
+use std::time::Duration;
+
+use linerate_control::keys::PublicKey;
+use linerate_lab::enclosure::{self, Enclosure, Entry};
+use linerate_lab::flood::{self, Flood, Initiations};
+use linerate_lab::hosts::check_tun;
+use linerate_lab::subject::{KeyPair, Subject};
+use linerate_lab::topology::{Family, Site, Topology};
+use linerate_lab::tunnel::Tunnel;
+use linerate_lab::{Error, Result, peers};
+
+/// Peers whose private keys the test has.
+const KNOWN: usize = 200;
+
+/// Peers that only are there.
+const SILENT: u32 = 1000;
+
+fn main() -> ExitCode {
+    let daemon = std::env::var("LINERATE_LAB_DAEMON").unwrap_or("/usr/bin/wireguard-go".into());
+    if !Path::new(&daemon).is_file() {
+        println!("skip: there is no {daemon}");
+        return ExitCode::SUCCESS;
+    }
+    match enclosure::enter().and_then(|entry| run(&entry, Path::new(&daemon))) {
+        Ok(code) => ExitCode::from(code),
+        Err(Error::Refused(why)) => {
+            println!("skip: {why}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(entry: &Entry, daemon: &Path) -> Result<u8> {
+    match entry {
+        Entry::Over(code) => Ok(*code),
+        Entry::Inside(inside) => check_tun().and_then(|()| besiege(inside, daemon)).map(|()| 0),
+    }
+}
+
+fn besiege(inside: &Enclosure, daemon: &Path) -> Result<()> {
+    let site = Site::build(inside, &Topology::Pair, 1)?;
+    let keys = peers::fresh(2).try_into().ok().expect("two pairs are two ends'");
+    let tunnel = Tunnel::up(&Subject::file("daemon", daemon), &site, &keys, Family::V4)?;
+    let known = peers::fresh(KNOWN);
+    tunnel.add_peers(1, &peers::update(&known))?;
+    let fight = Fight { site: &site, tunnel: &tunnel, flood: flood_of(&site, &known, keys[1].public) };
+
+    let given = peers::set_up(&tunnel, 1, tunnel.processes()[1], SILENT)?;
+    println!("{given:?}");
+    assert!(given.telling_seconds.is_some(), "the daemon told of all its peers");
+
+    let [near, far] = site.ends();
+    let hands = flood::handshakes(near, far, fight.flood.to, keys[1].public, &known, 5.0)?;
+    println!("{hands:?}");
+    assert_eq!((hands.wrong, hands.completed + hands.unanswered), (0, KNOWN as u64));
+    let homes = fight.homes(19)?;
+    assert!(hands.completed > 0 && homes.len() as u64 >= hands.completed, "each peer is where it came from");
+
+    let (sent, responses, _) = fight.send(Initiations::Forged)?;
+    assert!(sent > 0);
+    assert_eq!(responses, 0, "a daemon answers no stranger");
+    let (sent, responses, cookies) = fight.send(Initiations::WrongMac1)?;
+    assert!(sent > 0);
+    assert_eq!((responses, cookies), (0, 0), "a daemon is silent to who does not know its key");
+    assert_eq!(fight.homes(19)?, homes, "no stranger moved a peer");
+
+    let (sent, responses, _) = fight.send(Initiations::Valid)?;
+    assert!(sent > 0 && (1..=sent).contains(&responses), "{responses} responses to {sent} peers");
+    assert!(!fight.homes(18)?.is_empty(), "peers moved to where they flooded from");
+    tunnel.down()
+}
+
+/// A flood at a tenth of what peers are allowed.
+fn flood_of<'a>(site: &Site, peers: &'a [KeyPair], responder: PublicKey) -> Flood<'a> {
+    let to = site.endpoint(0, Family::V4);
+    Flood { to, responder, initiations: Initiations::Valid, peers, rate: Some(1000), seconds: 0.3 }
+}
+
+struct Fight<'a> {
+    site: &'a Site,
+    tunnel: &'a Tunnel<'a>,
+    flood: Flood<'a>,
+}
+
+impl Fight<'_> {
+    /// Sends such a flood for half a second. Returns what was sent, the responses and the cookie replies.
+    fn send(&self, initiations: Initiations) -> Result<(u64, u64, u64)> {
+        let [near, far] = self.site.ends();
+        let running = flood::start(near, far, &Flood { initiations, ..self.flood })?;
+        thread::sleep(Duration::from_millis(500));
+        let report = running.stop()?;
+        println!("{initiations:?}: {report:?}");
+        Ok((report.sent, report.responses, report.cookie_replies))
+    }
+
+    /// Where the daemon believes those of its peers to be that are in 198.SECOND.0.0/16.
+    fn homes(&self, second: u8) -> Result<HashSet<IpAddr>> {
+        let peers = self.tunnel.device(1)?.map(|state| state.peers).unwrap_or_default();
+        let homes = peers.iter().filter_map(|peer| Some(peer.endpoint?.ip()));
+        Ok(homes.filter(|home| matches!(home, IpAddr::V4(v4) if v4.octets()[..2] == [198, second])).collect())
+    }
+}

@@ -1,0 +1,311 @@
+//! Every network of the lab, with whatever subjects this machine has. It makes namespaces, so it is a program of
+//! its own that runs itself again inside an enclosure; where the machine does not let it, it says so.
+//!
+//! The daemon is the one that the variable `LINERATED` names, or else wireguard-go.
+
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::path::Path;
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+
+use linerate_control::keys::{PublicKey, SecretKey};
+use linerate_control::uapi::request::{DeviceUpdate, PeerUpdate};
+use linerate_lab::counters::KernelCounters;
+use linerate_lab::enclosure::{self, Enclosure, Entry};
+use linerate_lab::ping::{self, Probes};
+use linerate_lab::relay::Weather;
+use linerate_lab::subject::{EspSuite, Found, KeyPair, Kind, Subject, catalogue};
+use linerate_lab::topology::{Family, Site, Topology};
+use linerate_lab::tunnel::Tunnel;
+use linerate_lab::{Error, hosts};
+
+/// A check and what it needs to be told: the enclosure and, where it measures a daemon, which.
+type Check = (&'static str, fn(&Enclosure, &Subject) -> Result<(), Error>);
+
+const CHECKS: [Check; 14] = [
+    ("a pair carries both families inside and outside", both_families),
+    ("a tunnel that went down left nothing behind", nothing_left),
+    ("a running daemon takes more peers", more_peers),
+    ("a gateway forwards what comes out of the tunnel", gateway),
+    ("a gateway with NAT hides the client", gateway_with_nat),
+    ("a firewall measures the wire alone", firewall),
+    ("the weather delays, both ways", delay),
+    ("the weather does everything at once", all_weathers),
+    ("the weather drops what is larger than the path", narrow_path),
+    ("a plain network card carries a tunnel", plain_nic),
+    ("the example of a subject's file works", openvpn),
+    ("it works through bad weather, too", openvpn_in_bad_weather),
+    ("kernel subjects carry both families", kernel_subjects),
+    ("a daemon that dies says why", last_words),
+];
+
+fn main() -> ExitCode {
+    let inside = match enclosure::enter() {
+        Ok(Entry::Over(code)) => return ExitCode::from(code),
+        Ok(Entry::Inside(inside)) => inside,
+        Err(error) => {
+            println!("skip: {error}");
+            return ExitCode::SUCCESS;
+        }
+    };
+    if let Err(error) = hosts::check_tun() {
+        println!("skip: {error}");
+        return ExitCode::SUCCESS;
+    }
+    let given = std::env::var_os("LINERATED").map(|file| Subject::file("linerate", Path::new(&file)));
+    let Some(daemon) = given.or_else(Subject::wireguard_go) else {
+        println!("skip: there is no wireguard-go, and LINERATED names no daemon");
+        return ExitCode::SUCCESS;
+    };
+    let mut failed = false;
+    for (name, check) in CHECKS {
+        match check(&inside, &daemon) {
+            Ok(()) => println!("ok: {name}"),
+            // What the machine lacks is no fault of the lab's.
+            Err(Error::Refused(reason)) => println!("skip: {name}: {reason}"),
+            Err(error) => {
+                println!("FAILED: {name}: {error}");
+                failed = true;
+            }
+        }
+    }
+    ExitCode::from(u8::from(failed))
+}
+
+fn both_families(inside: &Enclosure, daemon: &Subject) -> Result<(), Error> {
+    let site = Site::build(inside, &Topology::Pair, 1)?;
+    carries_both_families(&site, daemon)?;
+    carries_both_families(&site, &Subject::wire())
+}
+
+fn nothing_left(inside: &Enclosure, daemon: &Subject) -> Result<(), Error> {
+    let site = Site::build(inside, &Topology::Pair, 1)?;
+    let tunnel = Tunnel::up(daemon, &site, &keys(), Family::V4)?;
+    expect("two daemons run", tunnel.processes().len() == 2 && tunnel.usage()?.len() == 2)?;
+    expect("it took time to start", tunnel.start_time.is_some() && tunnel.first_answer.is_some())?;
+    let processes = tunnel.processes();
+    tunnel.down()?;
+    for (host, process) in site.ends().into_iter().zip(processes) {
+        let interface = host.interface();
+        expect("the interface is gone", host.ip(&format!("link show dev {interface}")).is_err())?;
+        expect("the process is gone", !Path::new(&format!("/proc/{process}")).exists())?;
+        let socket = format!("/var/run/wireguard/{interface}.sock");
+        expect("the socket is gone", !Path::new(&socket).exists())?;
+    }
+    Ok(())
+}
+
+fn more_peers(inside: &Enclosure, daemon: &Subject) -> Result<(), Error> {
+    let site = Site::build(inside, &Topology::Pair, 1)?;
+    let tunnel = Tunnel::up(daemon, &site, &keys(), Family::V4)?;
+    let peers = (1..=100).map(|number| PeerUpdate::new(PublicKey([number; 32]))).collect();
+    tunnel.add_peers(1, &DeviceUpdate { peers, ..DeviceUpdate::default() })?;
+    let count = |end| Ok::<_, Error>(tunnel.device(end)?.map_or(0, |device| device.peers.len()));
+    expect("the far end has them", count(1)? == 101 && count(0)? == 1)?;
+    answers(&site, &tunnel, Family::V4)?;
+    tunnel.down()
+}
+
+fn gateway(inside: &Enclosure, daemon: &Subject) -> Result<(), Error> {
+    let site = Site::build(inside, &Topology::Routed { nat: false }, 1)?;
+    carries_both_families(&site, daemon)?;
+    carries_both_families(&site, &Subject::wire())?;
+    expect("the client's own address is seen", seen(&site, daemon)?.contains("10.0.0.1"))
+}
+
+fn gateway_with_nat(inside: &Enclosure, daemon: &Subject) -> Result<(), Error> {
+    let site = Site::build(inside, &Topology::Routed { nat: true }, 1)?;
+    carries_both_families(&site, daemon)?;
+    expect("the gateway's address is seen", seen(&site, daemon)?.contains("198.51.100.1"))
+}
+
+fn firewall(inside: &Enclosure, daemon: &Subject) -> Result<(), Error> {
+    for policies in [false, true] {
+        let site = Site::build(inside, &Topology::Firewall { policies }, 1)?;
+        carries_both_families(&site, &Subject::wire())?;
+        expect("a tunnel is refused", site.refuses(daemon).is_some())?;
+        let loaded = site.ends()[1].run(Command::new("ip").args(["xfrm", "policy", "count"]))?;
+        let idle = loaded.replace(' ', "").contains("IN0");
+        expect("the policies are as asked for", idle != policies)?;
+    }
+    Ok(())
+}
+
+fn delay(inside: &Enclosure, daemon: &Subject) -> Result<(), Error> {
+    let weather = Weather { delay: Duration::from_millis(20), ..Weather::default() };
+    let site = Site::build(inside, &Topology::Wan(weather), 1)?;
+    println!("  {}", site.notes().join(", "));
+    for outside in families(&site) {
+        for subject in [daemon, &Subject::wire()] {
+            if site.refuses(subject).is_some() {
+                continue;
+            }
+            let tunnel = Tunnel::up(subject, &site, &keys(), outside)?;
+            expect("a round trip takes 40 ms", round_trip(&site, &tunnel)? >= 40.0)?;
+            tunnel.down()?;
+        }
+    }
+    Ok(())
+}
+
+fn all_weathers(inside: &Enclosure, daemon: &Subject) -> Result<(), Error> {
+    let time = Duration::from_millis(2);
+    let weather = Weather { loss: 0.01, duplicate: 0.01, reorder: 0.01, delay: time, jitter: time, mtu: Some(1490) };
+    let site = Site::build(inside, &Topology::Wan(weather), 1)?;
+    Tunnel::up(daemon, &site, &keys(), Family::V4)?.down()
+}
+
+fn narrow_path(inside: &Enclosure, daemon: &Subject) -> Result<(), Error> {
+    let weather = Weather { mtu: Some(1400), ..Weather::default() };
+    let site = Site::build(inside, &Topology::Wan(weather), 1)?;
+    let tunnel = Tunnel::up(daemon, &site, &keys(), Family::V4)?;
+    // WireGuard makes 1388 bytes of the one and 1480 of the other.
+    let before = KernelCounters::of(site.client())?;
+    expect("a packet of 1328 bytes passes", passes(&site, &tunnel, 1328)?)?;
+    expect("in one piece", pieces(&site, &before)? == 0)?;
+    expect("a packet of 1420 bytes passes", passes(&site, &tunnel, 1420)?)?;
+    expect("in two pieces", pieces(&site, &before)? == 2)?;
+    tunnel.down()
+}
+
+/// Pieces that the client's kernel cut datagrams into since `before`.
+fn pieces(site: &Site, before: &KernelCounters) -> Result<u64, Error> {
+    Ok(KernelCounters::of(site.client())?.since(before).get("IpFragCreates").copied().unwrap_or(0))
+}
+
+fn plain_nic(inside: &Enclosure, daemon: &Subject) -> Result<(), Error> {
+    let site = Site::build(inside, &Topology::PlainNic, 1)?;
+    carries_both_families(&site, daemon)
+}
+
+fn openvpn(inside: &Enclosure, _: &Subject) -> Result<(), Error> {
+    let subject = example()?;
+    println!("  {}", subject.version().unwrap_or_default());
+    for topology in [Topology::Pair, Topology::Routed { nat: true }] {
+        let site = Site::build(inside, &topology, 1)?;
+        carries_both_families(&site, &subject)?;
+    }
+    expect("its folder is gone", !Path::new("/run/lab-subject").exists())
+}
+
+fn openvpn_in_bad_weather(inside: &Enclosure, _: &Subject) -> Result<(), Error> {
+    let weather = Weather { loss: 0.01, delay: Duration::from_millis(5), ..Weather::default() };
+    let site = Site::build(inside, &Topology::Wan(weather), 1)?;
+    let tunnel = Tunnel::up(&example()?, &site, &keys(), Family::V4)?;
+    expect("a round trip takes 10 ms", round_trip(&site, &tunnel)? >= 10.0)?;
+    tunnel.down()
+}
+
+fn kernel_subjects(inside: &Enclosure, _: &Subject) -> Result<(), Error> {
+    let kinds = [Kind::KernelWireGuard, Kind::Esp(EspSuite::AesGcm), Kind::Esp(EspSuite::ChaCha20Poly1305)];
+    let mut missing = Vec::new();
+    for found in catalogue(Path::new("linerated"), &[]) {
+        match found {
+            Found::Here(subject) if kinds.contains(&subject.kind) => {
+                println!("  {} {}", subject.name, subject.version().unwrap_or_default());
+                let wan = Topology::Wan(Weather::default());
+                for topology in [Topology::Pair, Topology::Routed { nat: false }, Topology::Routed { nat: true }, wan] {
+                    let site = Site::build(inside, &topology, 1)?;
+                    if site.refuses(&subject).is_none() {
+                        carries_both_families(&site, &subject)?;
+                    }
+                }
+            }
+            Found::Missing { name, how } if name.starts_with("kernel") || name.starts_with("ESP") => {
+                missing.push(format!("{name}: {how}"));
+            }
+            _ => {}
+        }
+    }
+    if missing.is_empty() { Ok(()) } else { Err(Error::Refused(missing.join("; "))) }
+}
+
+fn last_words(inside: &Enclosure, _: &Subject) -> Result<(), Error> {
+    let site = Site::build(inside, &Topology::Pair, 1)?;
+    let dud = Subject::from_toml("name = 'dud'\nrun = 'echo no luck on {iface} >&2; exit 3'")?;
+    let error = Tunnel::up(&dud, &site, &keys(), Family::V4).err().map(|error| error.to_string()).unwrap_or_default();
+    expect(&error, error.starts_with("dud ended by itself") && error.contains("its last words: no luck on wg-"))?;
+    // And the place is free for the next.
+    Tunnel::up(&Subject::wire(), &site, &keys(), Family::V4)?.down()
+}
+
+/// Whether the server answers the client by `subject`, in both families inside and outside.
+fn carries_both_families(site: &Site, subject: &Subject) -> Result<(), Error> {
+    for outside in families(site) {
+        let tunnel = Tunnel::up(subject, site, &keys(), outside)?;
+        for inside in families(site) {
+            answers(site, &tunnel, inside)?;
+        }
+        tunnel.down()?;
+    }
+    Ok(())
+}
+
+fn families(site: &Site) -> Vec<Family> {
+    if site.has_ipv6() { Family::BOTH.into() } else { vec![Family::V4] }
+}
+
+fn answers(site: &Site, tunnel: &Tunnel<'_>, inside: Family) -> Result<(), Error> {
+    let to = tunnel.to(inside);
+    let probes = Probes { count: 3, pause: Duration::ZERO, ..Probes::default() };
+    let report = site.client().inside(|| ping::run(to, &probes))?;
+    expect(&format!("{to} answers"), report.answered == 3)
+}
+
+/// The mean of a few round trips in milliseconds.
+fn round_trip(site: &Site, tunnel: &Tunnel<'_>) -> Result<f64, Error> {
+    let to = tunnel.to(Family::V4);
+    let probes = Probes { count: 5, pause: Duration::ZERO, ..Probes::default() };
+    let report = site.client().inside(|| ping::run(to, &probes))?;
+    Ok(report.latency.map_or(0.0, |latency| latency.mean_ms))
+}
+
+/// Whether an IPv4 packet of `size` bytes reaches the server.
+fn passes(site: &Site, tunnel: &Tunnel<'_>, size: usize) -> Result<bool, Error> {
+    let failed = |error: std::io::Error| Error::Subject(error.to_string());
+    let at = SocketAddr::new(tunnel.to(Family::V4), 0);
+    let receiver = site.server().inside(|| UdpSocket::bind(at).map_err(failed))?;
+    receiver.set_read_timeout(Some(Duration::from_millis(500))).map_err(failed)?;
+    let to = receiver.local_addr().map_err(failed)?;
+    let sender = site.client().inside(|| UdpSocket::bind("0.0.0.0:0").map_err(failed))?;
+    sender.send_to(&vec![0; size - 28], to).map_err(failed)?;
+    Ok(receiver.recv(&mut [0; 2000]).is_ok())
+}
+
+/// The address that the server sees the client under, through a tunnel by `daemon`: that of a TCP connection.
+fn seen(site: &Site, daemon: &Subject) -> Result<String, Error> {
+    let tunnel = Tunnel::up(daemon, site, &keys(), Family::V4)?;
+    let failed = |error: std::io::Error| Error::Subject(error.to_string());
+    let at = SocketAddr::new(tunnel.to(Family::V4), 0);
+    let listener = site.server().inside(|| TcpListener::bind(at).map_err(failed))?;
+    let to = listener.local_addr().map_err(failed)?;
+    let _stream = site.client().inside(|| TcpStream::connect(to).map_err(failed))?;
+    let (_, from) = listener.accept().map_err(failed)?;
+    tunnel.down()?;
+    Ok(from.to_string())
+}
+
+fn example() -> Result<Subject, Error> {
+    let subject = Subject::from_toml(include_str!("../../../docs/subjects/openvpn.toml"))?;
+    match catalogue(Path::new("linerated"), std::slice::from_ref(&subject)).pop() {
+        Some(Found::Missing { how, .. }) => Err(Error::Refused(how)),
+        _ => Ok(subject),
+    }
+}
+
+/// Two pairs of keys, made for these checks.
+fn keys() -> [KeyPair; 2] {
+    KEYS.map(|(private, public)| KeyPair {
+        private: SecretKey::from_base64(private.as_bytes()).expect("a key of wg genkey"),
+        public: PublicKey::from_base64(public.as_bytes()).expect("a key of wg pubkey"),
+    })
+}
+
+fn expect(what: &str, is_so: bool) -> Result<(), Error> {
+    if is_so { Ok(()) } else { Err(Error::Subject(format!("it is not so that {what}"))) }
+}
+
+const KEYS: [(&str, &str); 2] = [
+    ("8BjJwRbmKfVo3Wk1KD+42YLOPRNWPLHFuXesXbNApkQ=", "+RHIOQjy+g9l++SG1kjIuYLnCjzO/vMaMNnBekOw/XA="),
+    ("2KSwdYje2cXFDnuJbWOtwwqpHijvHhM24ZL4qtwJW2c=", "tilLBxpgzP5kVQWB7xn7SG6zCVJ7kUqNli2+kKESsXg="),
+];

@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# timeout: 300
+# What cannot be measured says why in its row, the others go on, nothing is left behind, and the exit code tells.
+source "$(dirname "$0")/lib.sh"
+
+run() { lab run pair/tcp-1 --rounds 1 --seconds 0.5 "$@"; }
+exit_code() { local code=0 && "$@" || code=$? && echo "$code" >"$FILES/code"; }
+
+# A daemon that ends at once, one that does nothing, and one that nobody hears.
+printf '#!/bin/sh\nexec sleep 60\n' >"$FILES/mute"
+cat >"$FILES/deaf" <<END
+#!/bin/sh
+nft "add table inet deaf; add chain inet deaf in { type filter hook input priority 0; }; add rule inet deaf in udp dport 51820 drop"
+exec $TUNNEL_DAEMON -f "\$1"
+END
+chmod +x "$FILES/deaf" "$FILES/mute"
+exit_code run --subject "dead=false" --subject "mute=$FILES/mute {iface}" --subject "deaf=$FILES/deaf {iface}" \
+  --only dead,mute,deaf,linerate --output "$FILES/record.json" >"$FILES/table"
+cat "$FILES/table"
+expect "exit code with rows that failed" 1 "$(cat "$FILES/code")"
+for name in dead mute deaf; do grep -q "$name was not measured: round 1: " "$FILES/table" || fail "$name has no reason"; done
+expect_at_least "throughput of the one that works" 1 "$(median "$FILES/record.json" pair/tcp-1 linerate throughput)"
+
+# No iperf3.
+mkdir "$FILES/bin"
+for tool in ip unshare true nft sh env strace ethtool; do
+  file=$(type -P "$tool") && ln -s "$file" "$FILES/bin/$tool"
+done
+PATH=$FILES/bin exit_code run --only linerate --output "$FILES/none.json" >"$FILES/table"
+expect "exit code without iperf3" 1 "$(cat "$FILES/code")"
+grep -q "iperf3 is not installed" "$FILES/table" || fail "iperf3 is not named: $(cat "$FILES/table")"
+
+# A full disk: the figures are on the terminal, and the half-written file is gone.
+mkdir "$FILES/small" && mount -t tmpfs -o size=4k tmpfs "$FILES/small"
+head -c 4096 /dev/zero >"$FILES/small/full"
+exit_code run --only linerate --output "$FILES/small/record.json" >"$FILES/table" 2>"$FILES/words"
+expect "exit code with a full disk" 1 "$(cat "$FILES/code")"
+grep -q "cannot write $FILES/small/record.json" "$FILES/words" || fail "the full disk is not named: $(cat "$FILES/words")"
+grep -q "^linerate" "$FILES/table" || fail "the figures were lost with the disk"
+expect "files on the full disk" full "$(ls "$FILES/small")"
+
+# A machine that allows no namespaces: here one whose limit is zero.
+code=0
+unshare --user --map-root-user sh -c "echo 0 >/proc/sys/user/max_net_namespaces && exec \"$LINERATE\" lab run pair/tcp-1" \
+  2>"$FILES/words" || code=$?
+expect "exit code without namespaces" 1 "$code"
+grep -q "make namespaces" "$FILES/words" || fail "nobody is told what is missing: $(cat "$FILES/words")"
+
+# Interrupted in the middle.
+before=$(pgrep -c . || true)
+"$LINERATE" lab run pair/tcp-1 --rounds 9 --only linerate --linerated "$TUNNEL_DAEMON" --output "$FILES/never.json" \
+  >/dev/null 2>"$FILES/words" &
+pid=$!
+wait_for 20 "a daemon at work" pgrep -x linerated
+kill -INT "$pid"
+code=0 && wait "$pid" || code=$?
+expect "exit code of an interrupted run" 130 "$code"
+grep -q "nothing is left behind" "$FILES/words" || fail "not said: $(cat "$FILES/words")"
+wait_for 5 "the processes to be gone" test "$(pgrep -c . || true)" -le "$before"
+expect "records of an interrupted run" 0 "$(find "$FILES" -name 'never.json*' | wc -l)"

@@ -14,7 +14,7 @@ use core::ops::Range;
 
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
-use crate::{BATCH_MAX, BLOCK_LEN, KEY_LEN, Slot, TAG_LEN, Verdicts, tags_equal, text_and_tag};
+use crate::{BATCH_MAX, BLOCK_LEN, KEY_LEN, Slot, TAG_LEN, Verdicts, few, tags_equal, text_and_tag};
 
 /// The most blocks of keystream that a kernel makes in one call.
 pub(crate) const PASS: usize = 32;
@@ -70,8 +70,16 @@ pub(crate) trait Kernel: Copy {
     /// fewer leave too much idle.
     const FEWEST: usize;
 
+    /// The most blocks of a packet that is alone in its batch, the one for its key among them, for
+    /// which [`crate::few`] beats the library, as measured with `benches/table.rs`.
+    const MOST_ALONE: usize;
+
     /// Writes the first `count` (1..=PASS) blocks of keystream; those behind may be written too.
     fn keystream(self, key: &KeyWords, blocks: &Blocks, count: usize, out: &mut Keystream);
+
+    /// Writes the keystream of a batch of `count` (0..=FEW) blocks, in the order of [`few::packets`],
+    /// sooner than a pass; what lies behind may be written too.
+    fn keystream_of_few(self, key: &KeyWords, batch: &[Slot], count: usize, out: &mut few::Keystream);
 
     /// Leaves nothing of what it computed in the vector registers.
     fn clear_registers(self);

@@ -1,0 +1,215 @@
+//! Batches of a few blocks: a packet or two of interactive traffic, acknowledgements, keepalives.
+//!
+//! All blocks of the batch, those that make the one-time keys among them, come out of one call of a
+//! kernel, which takes little longer than one block alone; then each packet is authenticated by
+//! itself. `crate::batch` would take longer to lay out its passes than these packets take.
+
+use core::hint::black_box;
+
+use crate::batch::{Kernel, KeyWords, OneTimeKey};
+use crate::{BLOCK_LEN, Slot, Verdicts, poly1305, tags_equal, text_and_tag};
+
+/// The most blocks that are a few.
+pub(crate) const FEW: usize = 8;
+
+/// Their keystream.
+pub(crate) type Keystream = [[u8; BLOCK_LEN]; FEW];
+
+/// Whether a batch is one for this module: two packets or more gain from it whenever their blocks
+/// are few.
+pub(crate) fn suits<K: Kernel>(batch: &[Slot]) -> bool {
+    let most = if batch.len() == 1 { K::MOST_ALONE } else { FEW };
+    batch.len() <= FEW && blocks(batch) <= most
+}
+
+/// Blocks that a batch takes, those for its one-time keys among them.
+fn blocks(batch: &[Slot]) -> usize {
+    batch.iter().map(blocks_of).sum()
+}
+
+fn blocks_of(slot: &Slot) -> usize {
+    1 + slot.len.div_ceil(BLOCK_LEN)
+}
+
+/// The packets of a batch, each with its first block's place among all: the block that makes its
+/// one-time key. Those that hide its text follow.
+#[inline]
+pub(crate) fn packets(batch: &[Slot]) -> impl Iterator<Item = (usize, &Slot)> {
+    batch.iter().scan(0, |next, slot| {
+        let first = *next;
+        *next += blocks_of(slot);
+        Some((first, slot))
+    })
+}
+
+/// See [`crate::Key::seal`]; the slots have been checked, and take at most [`FEW`] blocks.
+pub(crate) fn seal<K: Kernel>(kernel: K, key: &KeyWords, buf: &mut [u8], batch: &[Slot]) {
+    let work = Work::new(kernel, key, batch);
+    for (first, slot) in packets(batch) {
+        let (text, tag) = text_and_tag(buf, slot);
+        kernel.apply(text, work.keystream(first));
+        *tag = poly1305::tag(work.one_time_key(first), text);
+    }
+}
+
+/// See [`crate::Key::open`]; the slots have been checked, and take at most [`FEW`] blocks.
+pub(crate) fn open<K: Kernel>(kernel: K, key: &KeyWords, buf: &mut [u8], batch: &[Slot]) -> Verdicts {
+    let work = Work::new(kernel, key, batch);
+    let mut verdicts = Verdicts::default();
+    for (i, (first, slot)) in packets(batch).enumerate() {
+        let (text, received) = text_and_tag(buf, slot);
+        if tags_equal(&poly1305::tag(work.one_time_key(first), text), received) {
+            verdicts.set(i);
+            kernel.apply(text, work.keystream(first));
+        } else {
+            text.fill(0);
+            received.fill(0);
+        }
+    }
+    verdicts
+}
+
+/// The keystream of a batch.
+struct Work<K: Kernel> {
+    kernel: K,
+    blocks: Keystream,
+}
+
+impl<K: Kernel> Work<K> {
+    fn new(kernel: K, key: &KeyWords, batch: &[Slot]) -> Self {
+        let mut work = Self { kernel, blocks: [[0; BLOCK_LEN]; FEW] };
+        kernel.keystream_of_few(key, batch, blocks(batch), &mut work.blocks);
+        work
+    }
+
+    /// That of the packet whose first block this is.
+    fn one_time_key(&self, first: usize) -> &OneTimeKey {
+        self.blocks[first].first_chunk().expect("half a block")
+    }
+
+    /// What hides the text of the packet whose first block this is, and what follows.
+    fn keystream(&self, first: usize) -> &[u8] {
+        self.blocks[first + 1..].as_flattened()
+    }
+}
+
+impl<K: Kernel> Drop for Work<K> {
+    fn drop(&mut self) {
+        self.blocks.as_flattened_mut().fill(0);
+        // What is filled is looked at, so the compiler may not leave the filling out.
+        black_box(&self.blocks);
+        scrub_stack();
+        self.kernel.clear_registers();
+    }
+}
+
+/// Overwrites the stack that the frames of the kernel and of Poly1305 took.
+#[inline(never)]
+fn scrub_stack() {
+    let mut frames = [0u8; 1 << 10];
+    black_box(&mut frames);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::choose::{Choice, Way};
+    use crate::{BATCH_MAX, Key, TAG_LEN, portable};
+
+    const KEY: [u8; 32] = *b"for a few blocks, in tests alone";
+
+    #[test]
+    fn a_packet_alone_is_what_the_portable_code_makes_of_it_at_every_length_and_alignment() {
+        for choice in Choice::available() {
+            match choice.0 {
+                Way::Avx2(kernel) => alone(kernel, choice),
+                Way::Avx512(kernel) => alone(kernel, choice),
+                Way::Portable | Way::Library => {}
+            }
+        }
+    }
+
+    fn alone<K: Kernel>(kernel: K, choice: Choice) {
+        let (key, words) = (Key::with(choice, &KEY), KeyWords::new(&KEY));
+        for len in 0..=600 {
+            for offset in 0..16 {
+                let batch = [Slot { offset, len, counter: (len << 40 | offset) as u64 }];
+                same_as_portable(&batch, |buf| key.seal(buf, &batch), |buf| key.open(buf, &batch));
+                // Also where the library would do it sooner.
+                if blocks(&batch) <= FEW {
+                    let seal = |buf: &mut [u8]| seal(kernel, &words, buf, &batch);
+                    same_as_portable(&batch, seal, |buf| open(kernel, &words, buf, &batch));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_few_packets_share_their_blocks_in_any_way_and_stay_apart() {
+        let lens = [0, 1, 16, 63, 64, 65, 128, 129, 192, 193, 256, 320, 384];
+        let mut batches = vec![vec![], vec![0; FEW]];
+        for a in lens {
+            for b in lens {
+                batches.extend([vec![a, b], vec![a, b, 0], vec![a, b, 64, 10], vec![0, a, 0, b, 0]]);
+            }
+        }
+        for choice in Choice::available() {
+            for lens in &batches {
+                let starts = lens.iter().scan(3, |next, len| Some(std::mem::replace(next, *next + len + TAG_LEN)));
+                let slots = lens.iter().zip(starts).zip((0..=u64::MAX).rev());
+                let batch = Vec::from_iter(slots.map(|((&len, offset), counter)| Slot { offset, len, counter }));
+                match choice.0 {
+                    Way::Avx2(kernel) => together(kernel, &batch),
+                    Way::Avx512(kernel) => together(kernel, &batch),
+                    Way::Portable | Way::Library => {}
+                }
+            }
+        }
+    }
+
+    fn together<K: Kernel>(kernel: K, batch: &[Slot]) {
+        let words = KeyWords::new(&KEY);
+        if blocks(batch) <= FEW {
+            let seal = |buf: &mut [u8]| seal(kernel, &words, buf, batch);
+            same_as_portable(batch, seal, |buf| open(kernel, &words, buf, batch));
+        }
+    }
+
+    #[test]
+    fn the_longest_batch_of_empty_packets_is_not_one_of_a_few_blocks() {
+        let empty = Slot { offset: 0, len: 0, counter: 0 };
+        for choice in Choice::available() {
+            let suits = match choice.0 {
+                Way::Avx2(_) => suits::<crate::choose::HaveAvx2>,
+                Way::Avx512(_) => suits::<crate::choose::HaveAvx512>,
+                Way::Portable | Way::Library => continue,
+            };
+            assert!(suits(&[empty; FEW]) && !suits(&[empty; FEW + 1]) && !suits(&[empty; BATCH_MAX]));
+        }
+    }
+
+    /// Seals and opens: nothing but the packets changes, and of one whose tag is wrong nothing is left.
+    fn same_as_portable(batch: &[Slot], seal: impl Fn(&mut [u8]), open: impl Fn(&mut [u8]) -> Verdicts) {
+        let end = batch.iter().map(|slot| slot.offset + slot.len + TAG_LEN).max().unwrap_or(0);
+        let plain = Vec::from_iter((0..end + 20).map(|at| (at * 31 + at / 255) as u8));
+        let mut expected = plain.clone();
+        portable::seal_batch(&KEY, &mut expected, batch);
+        let mut buf = plain.clone();
+        seal(&mut buf);
+        assert!(buf == expected, "sealing {batch:?}");
+
+        for forged in 0..batch.len() {
+            let mut buf = expected.clone();
+            let mut opened = expected.clone();
+            for buf in [&mut buf, &mut opened] {
+                buf[batch[forged].offset + batch[forged].len / 2] ^= 0x10;
+            }
+            let verdicts = portable::open_batch(&KEY, &mut opened, batch);
+            assert_eq!(open(&mut buf), verdicts, "opening {batch:?}, {forged} forged");
+            assert!(buf == opened, "opening {batch:?}, {forged} forged");
+        }
+        let verdicts = portable::open_batch(&KEY, &mut expected, batch);
+        assert_eq!(open(&mut buf), verdicts, "opening {batch:?}");
+        assert!(buf == expected && verdicts.count() == batch.len(), "opening {batch:?}");
+    }
+}

@@ -1,0 +1,150 @@
+//! Poly1305 (RFC 8439 section 2.5) of one text at a time, for batches too small to fill vectors with
+//! the blocks of several packets.
+//!
+//! A number is two words of 64 bits and a few bits above them, so that multiplications and carries
+//! are few: each block waits for those of the block before it. Nothing here overflows; sums wrap all
+//! the same, because a build that checks for overflow would branch on secrets. Neighbours:
+//! `crate::few`, which wipes what this leaves on the stack, and `crate::portable::poly1305`, which it
+//! equals.
+
+use crate::TAG_LEN;
+use crate::batch::OneTimeKey;
+
+/// The tag of a packet without associated data (section 2.8): of its text, the last block padded
+/// with zeroes, then of the lengths.
+pub(crate) fn tag(key: &OneTimeKey, text: &[u8]) -> [u8; TAG_LEN] {
+    let [r, s] = [0, 16].map(|at| u128::from_le_bytes(*key[at..].first_chunk().expect("two halves of 32 bytes")));
+    let r = Factor::clamped(r);
+    let mut h = Number { low: 0, high: 0 };
+    let (whole, rest) = text.as_chunks();
+    for block in whole {
+        h = h.plus_block(u128::from_le_bytes(*block)).times(&r);
+    }
+    if !rest.is_empty() {
+        let mut block = [0; 16];
+        block[..rest.len()].copy_from_slice(rest);
+        h = h.plus_block(u128::from_le_bytes(block)).times(&r);
+    }
+    // No bytes of associated data, and the text's bytes.
+    h = h.plus_block((text.len() as u128) << 64).times(&r);
+    h.reduced().wrapping_add(s).to_le_bytes()
+}
+
+/// What a number is multiplied by.
+struct Factor {
+    low: u64,
+    high: u64,
+    /// What the high word counts where a product with it reaches 2^128: 2^130 is 5, and its lowest
+    /// two bits are clear, so a quarter of it times five.
+    wrapped: u64,
+}
+
+impl Factor {
+    /// Clears the bits that section 2.5 has cleared, the lowest two of the high word among them.
+    fn clamped(r: u128) -> Self {
+        let r = r & 0x0fff_fffc_0fff_fffc_0fff_fffc_0fff_ffff;
+        let high = (r >> 64) as u64;
+        Self { low: r as u64, high, wrapped: high.wrapping_add(high >> 2) }
+    }
+}
+
+/// A number modulo 2^130 - 5, not fully reduced: `high` is at most 4 between blocks.
+#[derive(Clone, Copy)]
+struct Number {
+    low: u128,
+    high: u64,
+}
+
+impl Number {
+    fn plus_block(self, block: u128) -> Self {
+        let (low, carry) = self.low.overflowing_add(block);
+        Self { low, high: self.high.wrapping_add(1).wrapping_add(u64::from(carry)) }
+    }
+
+    /// Both words of `r` are below 2^60 and `high` is at most 6, so no sum reaches its type's end.
+    fn times(self, r: &Factor) -> Self {
+        let (a, b, c) = (self.low as u64, (self.low >> 64) as u64, self.high);
+        let first = product(a, r.low).wrapping_add(product(b, r.wrapped));
+        let second = product(a, r.high)
+            .wrapping_add(product(b, r.low))
+            .wrapping_add(u128::from(c.wrapping_mul(r.wrapped)))
+            .wrapping_add(first >> 64);
+        let third = c.wrapping_mul(r.low).wrapping_add((second >> 64) as u64);
+        // What lies above 2^130 returns times five.
+        let around = (third >> 2).wrapping_add(third & !3);
+        let (low, carry) = (second << 64 | u128::from(first as u64)).overflowing_add(u128::from(around));
+        Self { low, high: (third & 3).wrapping_add(u64::from(carry)) }
+    }
+
+    /// Its lower 128 bits after full reduction.
+    fn reduced(self) -> u128 {
+        // h + 5 reaches bit 130 exactly where h is not below 2^130 - 5; then its lower bits are what
+        // is left. A `high` of 4 goes with a `low` that wrapped, so h is below twice the modulus.
+        let (less, carry) = self.low.overflowing_add(5);
+        let reaches = self.high.wrapping_add(u64::from(carry)) >> 2;
+        let take = 0u128.wrapping_sub(u128::from(reaches));
+        (self.low & !take) | (less & take)
+    }
+}
+
+fn product(a: u64, b: u64) -> u128 {
+    u128::from(a).wrapping_mul(u128::from(b))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::portable::poly1305::Poly1305;
+
+    proptest! {
+        #[test]
+        fn the_tag_is_the_portable_twins_at_the_edges_of_the_numbers(
+            r in edge(), s in edge(), blocks in prop::collection::vec(edge(), 0..40), cut in 0..16usize,
+        ) {
+            let mut text = Vec::from_iter(blocks.into_iter().flat_map(u128::to_le_bytes));
+            text.truncate(text.len().saturating_sub(cut));
+            let key = key(r, s);
+            prop_assert_eq!(tag(&key, &text), portable(&key, &text));
+        }
+    }
+
+    /// With r = 1 the sum of the blocks is what is reduced. Each block and the lengths bring 2^128, and
+    /// the first block brings almost as much again: with two blocks in all that is about the modulus,
+    /// with six about twice the modulus.
+    #[test]
+    fn the_tag_is_the_portable_twins_on_both_sides_of_the_modulus() {
+        for blocks in 1..=8 {
+            let lengths = (16 * blocks as u128) << 64;
+            for from_modulus in 0..80 {
+                let first = 0u128.wrapping_sub(lengths + 45).wrapping_add(from_modulus);
+                let mut text = vec![0; 16 * blocks];
+                text[..16].copy_from_slice(&first.to_le_bytes());
+                let key = key(1, 0);
+                assert_eq!(tag(&key, &text), portable(&key, &text), "{blocks} blocks, {from_modulus}");
+            }
+        }
+    }
+
+    /// As large or as small as it gets, one bit, or anything.
+    fn edge() -> impl Strategy<Value = u128> {
+        prop_oneof![
+            0..6u128,
+            (0..6u128).prop_map(|by| u128::MAX - by),
+            (0..128u32).prop_map(|bit| 1 << bit),
+            any::<u128>()
+        ]
+    }
+
+    fn key(r: u128, s: u128) -> OneTimeKey {
+        [r.to_le_bytes(), s.to_le_bytes()].concat().try_into().expect("two halves of 32 bytes")
+    }
+
+    fn portable(key: &OneTimeKey, text: &[u8]) -> [u8; TAG_LEN] {
+        let mut poly = Poly1305::new(key);
+        poly.update_padded(text);
+        poly.update_padded(&((text.len() as u128) << 64).to_le_bytes());
+        poly.finish()
+    }
+}

@@ -13,13 +13,17 @@ cat >"$FILES/deaf" <<END
 nft "add table inet deaf; add chain inet deaf in { type filter hook input priority 0; }; add rule inet deaf in udp dport 51820 drop"
 exec $TUNNEL_DAEMON -f "\$1"
 END
-chmod +x "$FILES/deaf" "$FILES/mute"
+# And one that leaves its daemon behind when it is ended itself: the next one must not find it there.
+printf '#!/bin/sh\n%s -f "$1"\n' "$TUNNEL_DAEMON" >"$FILES/parent"
+chmod +x "$FILES/deaf" "$FILES/mute" "$FILES/parent"
 exit_code run --subject "dead=false" --subject "mute=$FILES/mute {iface}" --subject "deaf=$FILES/deaf {iface}" \
-  --only dead,mute,deaf,linerate --output "$FILES/record.json" >"$FILES/table"
+  --subject "parent=$FILES/parent {iface}" --only dead,mute,deaf,parent,linerate --output "$FILES/record.json" >"$FILES/table"
 cat "$FILES/table"
 expect "exit code with rows that failed" 1 "$(cat "$FILES/code")"
 for name in dead mute deaf; do grep -q "$name was not measured: round 1: " "$FILES/table" || fail "$name has no reason"; done
-expect_at_least "throughput of the one that works" 1 "$(median "$FILES/record.json" pair/tcp-1 linerate throughput)"
+for name in linerate parent; do
+  expect_at_least "throughput of $name, which works" 1 "$(median "$FILES/record.json" pair/tcp-1 $name throughput)"
+done
 
 # No iperf3.
 mkdir "$FILES/bin"
@@ -38,6 +42,10 @@ expect "exit code with a full disk" 1 "$(cat "$FILES/code")"
 grep -q "cannot write $FILES/small/record.json" "$FILES/words" || fail "the full disk is not named: $(cat "$FILES/words")"
 grep -q "^linerate" "$FILES/table" || fail "the figures were lost with the disk"
 expect "files on the full disk" full "$(ls "$FILES/small")"
+
+# A place that the lab covers.
+exit_code run --only linerate --output /run/record.json 2>"$FILES/words"
+grep -q "the lab covers /run" "$FILES/words" || fail "a record below /run was not refused: $(cat "$FILES/words")"
 
 # A machine that allows no namespaces: here one whose limit is zero.
 code=0

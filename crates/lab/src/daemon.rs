@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
@@ -22,7 +23,7 @@ use crate::{Error, Result};
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Time between two looks at something that should happen soon.
-const LOOK_AGAIN: Duration = Duration::from_millis(2);
+const LOOK_AGAIN: Duration = Duration::from_micros(200);
 
 /// A running daemon and the host it runs on.
 #[derive(Debug)]
@@ -42,6 +43,8 @@ impl<'a> Daemon<'a> {
         let output = || File::options().create(true).append(true).open(&log).map(Stdio::from);
         let opening = || format!("opening {}", log.display());
         command.stdout(output().doing(opening)?).stderr(output().doing(opening)?);
+        // Its own group: what it starts ends with it.
+        command.process_group(0);
         let started = Instant::now();
         let process = host.spawn(command)?;
         Ok(Self { name: name.into(), host, process, log, started })
@@ -110,7 +113,7 @@ impl<'a> Daemon<'a> {
     pub(crate) fn stop(mut self) -> Result<()> {
         let interface = self.interface();
         if let Some(pid) = rustix::process::Pid::from_raw(self.process.id().cast_signed()) {
-            rustix::process::kill_process(pid, rustix::process::Signal::TERM)
+            rustix::process::kill_process_group(pid, rustix::process::Signal::TERM)
                 .doing(|| format!("ending {} on {interface}", self.name))?;
         }
         let end = Instant::now() + PATIENCE;
@@ -121,8 +124,12 @@ impl<'a> Daemon<'a> {
             }
             thread::sleep(LOOK_AGAIN);
         }
-        if self.has_interface() {
-            return Err(Error::Subject(format!("{} ended and left {interface} behind", self.name)));
+        // A parent may be gone before its children are.
+        while self.has_interface() {
+            if Instant::now() > end {
+                return Err(Error::Subject(format!("{} ended and left {interface} behind", self.name)));
+            }
+            thread::sleep(LOOK_AGAIN);
         }
         Ok(())
     }
@@ -167,9 +174,17 @@ impl<'a> Daemon<'a> {
     }
 }
 
+impl Daemon<'_> {
+    fn kill_group(&self) {
+        if let Some(group) = rustix::process::Pid::from_raw(self.process.id().cast_signed()) {
+            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+        }
+    }
+}
+
 impl Drop for Daemon<'_> {
     fn drop(&mut self) {
-        let _ = self.process.kill();
+        self.kill_group();
         let _ = self.process.wait();
         // A killed daemon leaves its socket; the log belongs to one daemon only.
         let _ = fs::remove_file(socket::path(Path::new(socket::DIRECTORY), self.interface()));

@@ -6,11 +6,11 @@ use crate::stats::{Interval, Ratio, Summary};
 
 /// What a scenario can be about, the first that it has counts.
 const MAIN: [Measure; 8] = [
+    Measure::ThroughputKept,
+    Measure::LatencyMean,
     Measure::Throughput,
     Measure::PacketRate,
-    Measure::LatencyMean,
     Measure::HandshakeRate,
-    Measure::ThroughputKept,
     Measure::SetUpTime,
     Measure::IdleSwitchRate,
     Measure::StartTime,
@@ -104,7 +104,7 @@ pub(crate) fn quantity(value: f64, measure: Measure) -> String {
 pub(crate) fn cell(row: &Row, measure: Measure) -> Option<String> {
     let Summary { median, least, most } = summary(row, measure)?;
     let median = number(median, measure);
-    if row.samples.len() < 2 {
+    if row.values(measure).count() < 2 {
         return Some(median);
     }
     Some(format!("{median} ±{}", number((most - least) / 2.0, measure)))

@@ -98,6 +98,20 @@ impl Moment {
     }
 }
 
+/// Bytes of payload in a full TCP segment through a tunnel of the lab's MTU.
+const SEGMENT: u64 = 1368;
+
+/// The tunnel's packets with payload from the first to the last, about.
+fn packets(arrived: &Arrived) -> u64 {
+    match arrived.datagrams.zip(arrived.lost) {
+        // Counted in the measured part only.
+        Some((datagrams, lost)) => {
+            ((datagrams + lost) as f64 * arrived.all_bytes as f64 / arrived.bytes.max(1) as f64) as u64
+        }
+        None => arrived.all_bytes / SEGMENT,
+    }
+}
+
 impl Passed {
     pub(crate) fn has_daemons(&self) -> bool {
         !self.threads.is_empty()
@@ -135,21 +149,21 @@ impl Passed {
                 |thread: &Thread| verdict::Thread { of, name: thread.name.clone(), share: thread.seconds / active };
             threads.iter().map(share).collect::<Vec<_>>()
         });
-        let sum = |names: &[&str]| {
-            let named = |name: &&String| names.iter().any(|end| name.ends_with(end));
-            self.counters.iter().filter(|(name, _)| named(name)).map(|(_, count)| *count).sum::<u64>()
-        };
         Evidence {
             processors: std::thread::available_parallelism().map_or(1, usize::from),
             // Around the load the machine was at rest.
             idle: (1.0 - (1.0 - self.machine.idle) * self.seconds / active).max(0.0),
+            least_idle: (1.0 - (1.0 - self.machine.least_idle) * self.seconds / active).max(0.0),
             threads: threads.collect(),
             daemons: (self.user_seconds + self.system_seconds) / active,
-            datagrams: arrived.datagrams.zip(arrived.lost),
+            packets: packets(arrived),
             socket_drops: self.socket_drops,
-            fragmented: sum(&["FragCreates", "FragFails"]),
-            retransmits: arrived.retransmits.unwrap_or(0),
-            bytes: arrived.all_bytes,
+            // Of the ends only: a host in between cuts up what is cut up already.
+            fragmented: ["client/IpFragOKs", "server/IpFragOKs", "client/Ip6FragOKs", "server/Ip6FragOKs"]
+                .iter()
+                .filter_map(|name| self.counters.get(*name))
+                .sum(),
+            sent_again: arrived.retransmits.unwrap_or(0) as f64 / (arrived.bytes / SEGMENT).max(1) as f64,
         }
     }
 }

@@ -155,10 +155,10 @@ impl Record {
         self.rows.iter().find(|row| row.scenario == scenario && row.subject == subject)
     }
 
-    /// Whether no row failed in any round.
+    /// Whether there is something and no row of it failed or was left out.
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        self.rows.iter().all(|row| row.failure.is_none())
+        !self.rows.is_empty() && self.rows.iter().all(|row| row.failure.is_none() && !row.samples.is_empty())
     }
 }
 

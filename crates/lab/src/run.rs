@@ -14,6 +14,7 @@ use crate::scenario::Scenario;
 use crate::subject::{Found, KeyPair, MTU, Subject};
 use crate::topology::Site;
 use crate::verdict::{Evidence, Verdict};
+use crate::words::printable;
 use crate::{Result, hosts, load};
 
 /// What to measure.
@@ -52,8 +53,10 @@ pub fn measure(inside: &Enclosure, options: &Options) -> Result<Record> {
     let progress = Progress::new(expected_seconds(options));
     let mut run = Run { options, record, evidence: BTreeMap::new(), progress };
     for round in 1..=options.rounds {
-        for network in options.scenarios.chunk_by(|one, next| one.topology == next.topology) {
-            run.network(inside, network, round);
+        for scenario in options.scenarios.iter().filter(|scenario| round == 1 || !scenario.load.is_done_once()) {
+            for subject in in_turn(participants(options, scenario), round) {
+                run.row(inside, scenario, subject, round);
+            }
         }
     }
     run.progress.clear();
@@ -70,34 +73,26 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// One round of the scenarios of one network.
-    fn network(&mut self, inside: &Enclosure, scenarios: &[Scenario], round: u32) {
-        let due: Vec<&Scenario> =
-            scenarios.iter().filter(|scenario| round == 1 || !scenario.load.is_done_once()).collect();
-        let Some(first) = due.first() else { return };
-        let site = Site::build(inside, &first.topology, self.options.seed);
-        for scenario in due {
-            for subject in participants(self.options, scenario) {
-                self.row(&site, scenario, subject, round);
-            }
-        }
-    }
-
     /// One subject's turn, unless it has failed before: its rounds would no longer match those of the others.
-    fn row(&mut self, site: &Result<Site>, scenario: &Scenario, subject: &Subject, round: u32) {
+    fn row(&mut self, inside: &Enclosure, scenario: &Scenario, subject: &Subject, round: u32) {
+        let chapter =
+            format!("round {round} of {}, {}, {}", self.options.rounds, scenario.name, printable(&subject.name));
+        self.progress.step(&chapter, scenario.about, turn::expected_seconds(scenario, self.options));
         let index = self.index(scenario, subject);
         if self.record.rows[index].failure.is_some() {
             return;
         }
-        let chapter = format!("round {round} of {}, {}, {}", self.options.rounds, scenario.name, subject.name);
-        self.progress.step(&chapter, scenario.about, turn::expected_seconds(scenario, self.options));
-        let site = match site {
-            Ok(site) => site,
-            Err(error) => {
-                self.record.rows[index].failure = Some(error.to_string());
-                return;
-            }
-        };
+        // Hosts of its own: what one subject leaves on them is not the next one's, and in a round the weather is the
+        // same for all.
+        let seed = self.options.seed.wrapping_add(u64::from(round));
+        match Site::build(inside, &scenario.topology, seed) {
+            Ok(site) => self.turn(&site, scenario, subject, round),
+            Err(error) => self.record.rows[index].failure = Some(error.to_string()),
+        }
+    }
+
+    fn turn(&mut self, site: &Site, scenario: &Scenario, subject: &Subject, round: u32) {
+        let index = self.index(scenario, subject);
         let refusal = site.refuses(subject);
         let notes = refusal.iter().cloned().chain(site.notes());
         self.note(index, notes);
@@ -160,6 +155,14 @@ fn participants<'a>(options: &'a Options, scenario: &'a Scenario) -> impl Iterat
         Found::Missing { .. } => None,
     });
     here.filter(|subject| scenario.has_part_for(subject))
+}
+
+/// The subjects in the order of this round, each time another one first, so that nobody always follows the same.
+fn in_turn<'a>(subjects: impl Iterator<Item = &'a Subject>, round: u32) -> Vec<&'a Subject> {
+    let mut subjects: Vec<&Subject> = subjects.collect();
+    let places = subjects.len().max(1);
+    subjects.rotate_left((round as usize - 1) % places);
+    subjects
 }
 
 fn empty_record(options: &Options) -> Result<Record> {

@@ -131,7 +131,9 @@ impl Scenario {
         }
         match self.load {
             Load::Traffic(_) | Load::Ping | Load::PingUnder(_) => true,
-            Load::Start | Load::Idle(_) => !is_wire,
+            Load::Start => !is_wire,
+            // Whose wake-ups are nobody's cannot be counted.
+            Load::Idle(_) => matches!(subject.kind, Kind::Daemon { .. } | Kind::Commands(_)),
             // These take peers through the configuration socket of a daemon.
             Load::Handshakes | Load::Flood(_) | Load::Peers(_) => matches!(subject.kind, Kind::Daemon { .. }),
         }

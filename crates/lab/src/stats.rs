@@ -48,8 +48,8 @@ pub struct Interval {
 /// What intervals aim at. With fewer than six samples even the whole range holds the median less often.
 const COVERAGE: f64 = 0.95;
 
-/// The fewest rounds on which a difference is called clear: their range holds the median with 75 %.
-const ROUNDS_TO_TELL: usize = 3;
+/// The fewest rounds on which a difference is called clear: their range holds the median with 94 %.
+const ROUNDS_TO_TELL: usize = 5;
 
 impl Interval {
     /// The narrowest symmetric interval between order statistics that holds the median of what `samples` were
@@ -218,10 +218,10 @@ mod tests {
     #[test]
     fn a_ratio_is_clear_when_the_rounds_agree() {
         let clear = |ratios: &[f64]| Ratio::of(ratios.iter().map(|ratio| (*ratio, 1.0))).unwrap().clear();
-        assert_eq!(clear(&[1.1, 1.2, 1.3]), Some(Ordering::Greater));
-        assert_eq!(clear(&[0.8, 0.7, 0.9]), Some(Ordering::Less));
-        assert_eq!(clear(&[0.9, 1.2, 1.3]), None);
-        assert_eq!(clear(&[3.0, 3.0]), None);
+        assert_eq!(clear(&[1.1, 1.2, 1.3, 1.2, 1.1]), Some(Ordering::Greater));
+        assert_eq!(clear(&[0.8, 0.7, 0.9, 0.7, 0.8]), Some(Ordering::Less));
+        assert_eq!(clear(&[0.9, 1.2, 1.3, 1.2, 1.1]), None);
+        assert_eq!(clear(&[3.0, 3.0, 3.0]), None);
         assert_eq!(clear(&[3.0]), None);
     }
 

@@ -6,6 +6,7 @@ use std::fmt;
 use crate::measure::Measure;
 use crate::record::{Record, Row};
 use crate::stats::Summary;
+use crate::words::{self, printable};
 
 /// A field report.
 #[derive(Debug, Clone, Copy)]
@@ -108,7 +109,7 @@ fn tell_system_calls(record: &Record) -> Table {
             row.subject.clone(),
             cell(row, Measure::Throughput, 1e-6, 0),
             cell(row, Measure::Retransmits, 1.0, 0),
-            cell(row, Measure::SyscallRate, 0.5, 0),
+            calls_per_half_second(row).map_or_else(String::new, |calls| format!("{calls:.0}")),
             cell(row, Measure::SwitchRate, 0.5, 0),
             cell(row, Measure::MachineUser, 100.0, 0),
             cell(row, Measure::MachineSystem, 100.0, 0),
@@ -120,8 +121,14 @@ fn tell_system_calls(record: &Record) -> Table {
         rows,
         notes: vec![
             "System calls and context switches: the report counts the whole machine's, we the two daemons'.".into(),
+            "The report's Mbit/s are means of two ends' figures.".into(),
         ],
     }
+}
+
+/// System calls are counted in a load of their own, which may be slower: what counts is how many a byte takes.
+fn calls_per_half_second(row: &Row) -> Option<f64> {
+    Some(median(row, Measure::SyscallsPerGb)? * median(row, Measure::Throughput)? / 8e9 / 2.0)
 }
 
 fn tell_wake_ups(record: &Record) -> Table {
@@ -287,7 +294,9 @@ fn percent(share: Option<f64>) -> String {
 impl fmt::Display for Table {
     /// Aligned columns, the first to the left and figures to the right; then the notes.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let lines = || std::iter::once(&self.header).chain(&self.rows);
+        let printable = |line: &Vec<String>| line.iter().map(|cell| printable(cell)).collect::<Vec<_>>();
+        let printed: Vec<Vec<String>> = std::iter::once(&self.header).chain(&self.rows).map(printable).collect();
+        let lines = || printed.iter();
         let width = |column: usize| lines().filter_map(|line| line.get(column)).map(|cell| cell.chars().count()).max();
         let widths: Vec<usize> = (0..self.header.len()).map(|column| width(column).unwrap_or(0)).collect();
         for line in lines() {
@@ -297,6 +306,6 @@ impl fmt::Display for Table {
             });
             writeln!(out, "{}", cells.collect::<String>().trim_end())?;
         }
-        self.notes.iter().try_for_each(|note| writeln!(out, "{note}"))
+        self.notes.iter().try_for_each(|note| writeln!(out, "{}", words::printable(note)))
     }
 }

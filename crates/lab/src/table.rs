@@ -5,7 +5,8 @@ use std::fmt;
 use crate::figures::{about_brackets, cell, main_measure, ratio_cell, ratio_to_baseline, telling};
 use crate::measure::{Description, Measure};
 use crate::record::{Record, Row};
-use crate::words::{self, cut, printable};
+pub use crate::words::printable;
+use crate::words::{self, cut};
 
 /// Columns of the terminal.
 const WIDTH: usize = 120;

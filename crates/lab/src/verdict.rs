@@ -20,20 +20,21 @@ pub struct Evidence {
     pub processors: usize,
     /// Share of the machine's time at rest.
     pub idle: f64,
+    /// What the busiest processor had of its own time at rest.
+    pub least_idle: f64,
     /// Each daemon thread's share of one core, with the part that it plays.
     pub threads: Vec<Thread>,
     /// Processor time of both daemons, as a number of cores.
     pub daemons: f64,
-    /// Datagrams that arrived through the tunnel and that did not, where they were counted.
-    pub datagrams: Option<(u64, u64)>,
-    /// Datagrams that the daemons' own sockets dropped because nobody read them in time.
+    /// The tunnel's packets with payload, from the first to the last, about: datagrams as they were counted, of TCP
+    /// as many as full segments would have been.
+    pub packets: u64,
+    /// Datagrams that the tunnel's own sockets dropped because nobody read them in time, of those.
     pub socket_drops: u64,
-    /// IP packets that a host had to cut up, because the path takes no larger ones, or could not send.
+    /// IP packets that an end of the tunnel had to cut up, because the path takes no larger ones.
     pub fragmented: u64,
-    /// TCP segments sent again.
-    pub retransmits: u64,
-    /// Payload that arrived, in bytes.
-    pub bytes: u64,
+    /// Share of the TCP segments that were sent again.
+    pub sent_again: f64,
 }
 
 /// A thread of a daemon.
@@ -60,18 +61,18 @@ impl Verdict {
     /// What bounded a load with this evidence.
     #[must_use]
     pub fn on(evidence: &Evidence) -> Self {
-        let rules = [socket_overflows, path_is_narrow, machine_is_full, thread_is_full, segments_get_lost];
+        let rules =
+            [socket_overflows, path_is_narrow, machine_is_full, thread_is_full, processor_is_full, segments_get_lost];
         rules.iter().find_map(|rule| rule(evidence)).unwrap_or_else(|| waits(evidence))
     }
 }
 
 fn socket_overflows(evidence: &Evidence) -> Option<Verdict> {
-    let (arrived, lost) = evidence.datagrams?;
-    let share = evidence.socket_drops as f64 / (arrived + lost).max(1) as f64;
+    let share = evidence.socket_drops as f64 / evidence.packets.max(1) as f64;
     (share > MANY).then(|| Verdict {
-        says: "the UDP receive buffer of a daemon overflows: it reads more slowly than datagrams come".into(),
+        says: "a UDP receive buffer of the tunnel overflows: it reads more slowly than datagrams come".into(),
         because: format!(
-            "{} datagrams dropped at the daemons' sockets, {:.0} % of those sent",
+            "{} datagrams dropped at the tunnel's sockets, about {:.0} % of those sent",
             evidence.socket_drops,
             share * 100.0
         ),
@@ -79,11 +80,9 @@ fn socket_overflows(evidence: &Evidence) -> Option<Verdict> {
 }
 
 fn path_is_narrow(evidence: &Evidence) -> Option<Verdict> {
-    // About the packets of the tunnel that a load of this size takes, if each is as large as it may be.
-    let packets = evidence.bytes / 1400;
-    (evidence.fragmented > packets / 100 && evidence.fragmented > 100).then(|| Verdict {
-        says: "the path MTU is below the tunnel's datagrams: each is cut up on the way; lower the tunnel's MTU".into(),
-        because: format!("{} packets fragmented or refused as too large", evidence.fragmented),
+    (evidence.fragmented > evidence.packets / 100 && evidence.fragmented > 100).then(|| Verdict {
+        says: "the path MTU is below the tunnel's datagrams: they are cut up on the way; lower the tunnel's MTU".into(),
+        because: format!("{} packets fragmented, of about {}", evidence.fragmented, evidence.packets),
     })
 }
 
@@ -134,12 +133,23 @@ fn thread_is_full(evidence: &Evidence) -> Option<Verdict> {
     })
 }
 
+/// The kernel's own tunnels, whose work is nobody's thread, and those whose threads move about.
+fn processor_is_full(evidence: &Evidence) -> Option<Verdict> {
+    (evidence.least_idle < 1.0 - WHOLE_CORE).then(|| Verdict {
+        says: "bound by one processor, which is full while others have time".into(),
+        because: format!(
+            "the busiest of {} processors was idle {:.0} % of the time, all together {:.0} %",
+            evidence.processors,
+            evidence.least_idle * 100.0,
+            evidence.idle * 100.0
+        ),
+    })
+}
+
 fn segments_get_lost(evidence: &Evidence) -> Option<Verdict> {
-    let segments = evidence.bytes / 1368;
-    let share = evidence.retransmits as f64 / segments.max(1) as f64;
-    (share > MANY / 10.0).then(|| Verdict {
+    (evidence.sent_again > MANY / 10.0).then(|| Verdict {
         says: "bound by loss: TCP slows down each time a segment does not arrive".into(),
-        because: format!("{} segments sent again, {:.2} % of all", evidence.retransmits, share * 100.0),
+        because: format!("{:.2} % of the segments sent again", evidence.sent_again * 100.0),
     })
 }
 
@@ -149,10 +159,11 @@ fn waits(evidence: &Evidence) -> Verdict {
                pace decides"
             .into(),
         because: format!(
-            "{:.0} % of {} processors idle, {} segments sent again",
+            "{:.0} % of {} processors idle, the busiest of them {:.0} %; {:.2} % of the segments sent again",
             evidence.idle * 100.0,
             evidence.processors,
-            evidence.retransmits
+            evidence.least_idle * 100.0,
+            evidence.sent_again * 100.0
         ),
     }
 }
@@ -168,7 +179,7 @@ mod tests {
     use super::*;
 
     fn quiet() -> Evidence {
-        Evidence { processors: 8, idle: 0.7, bytes: 1_000_000_000, ..Evidence::default() }
+        Evidence { processors: 8, idle: 0.7, least_idle: 0.5, packets: 700_000, ..Evidence::default() }
     }
 
     fn says(evidence: &Evidence) -> String {
@@ -196,8 +207,8 @@ mod tests {
 
     #[test]
     fn drops_at_the_daemons_socket_come_before_everything() {
-        let evidence = Evidence { datagrams: Some((900_000, 100_000)), socket_drops: 99_000, idle: 0.0, ..quiet() };
-        assert!(says(&evidence).contains("receive buffer of a daemon overflows"));
+        let evidence = Evidence { socket_drops: 99_000, idle: 0.0, sent_again: 0.14, ..quiet() };
+        assert!(says(&evidence).contains("receive buffer of the tunnel overflows"));
         let load_too_slow = Evidence { socket_drops: 10, ..evidence };
         assert!(!says(&load_too_slow).contains("receive buffer"));
     }
@@ -213,7 +224,8 @@ mod tests {
 
     #[test]
     fn loss_is_told_from_waiting() {
-        assert!(says(&Evidence { retransmits: 20_000, ..quiet() }).starts_with("bound by loss"));
+        assert!(says(&Evidence { sent_again: 0.03, ..quiet() }).starts_with("bound by loss"));
+        assert!(says(&Evidence { least_idle: 0.02, ..quiet() }).starts_with("bound by one processor"));
         assert!(says(&quiet()).starts_with("bound by waiting"));
     }
 }

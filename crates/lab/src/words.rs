@@ -194,8 +194,9 @@ pub(crate) fn busy(machine: &Machine) -> Option<String> {
     })
 }
 
-/// Without what would move the cursor or colour the terminal.
-pub(crate) fn printable(text: &str) -> String {
+/// A text without what would move the cursor or colour the terminal.
+#[must_use]
+pub fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 

@@ -6,8 +6,15 @@ use crate::error::Doing;
 use crate::{Error, Result};
 
 /// Clock ticks of all processors since the machine started.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Machine {
+    all: Times,
+    /// Each processor's, in their order.
+    processors: Vec<Times>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Times {
     user: u64,
     system: u64,
     idle: u64,
@@ -23,6 +30,8 @@ pub struct Shares {
     pub system: f64,
     /// At rest, waiting for disks included.
     pub idle: f64,
+    /// What the busiest processor had of its own time at rest.
+    pub least_idle: f64,
 }
 
 impl Machine {
@@ -39,17 +48,30 @@ impl Machine {
     /// What became of the time since `earlier`. Without a tick between the two, the machine counts as idle.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Shares {
-        let ticks = |of: fn(&Self) -> u64| of(self).saturating_sub(of(earlier)) as f64;
-        let (user, system, idle) = (ticks(|times| times.user), ticks(|times| times.system), ticks(|times| times.idle));
-        let all = user + system + idle;
-        if all == 0.0 {
-            return Shares { user: 0.0, system: 0.0, idle: 1.0 };
-        }
-        Shares { user: user / all, system: system / all, idle: idle / all }
+        let (user, system, idle) = self.all.since(&earlier.all);
+        let each = self.processors.iter().zip(&earlier.processors).map(|(now, before)| now.since(before).2);
+        Shares { user, system, idle, least_idle: each.fold(1.0, f64::min) }
     }
 
     fn parse(stat: &str) -> Option<Self> {
-        let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
+        let mut lines = stat.lines();
+        let all = Times::parse(lines.next()?.strip_prefix("cpu ")?)?;
+        let of_processor = |line: &str| Times::parse(line.strip_prefix("cpu")?.split_once(' ')?.1);
+        Some(Self { all, processors: lines.map_while(of_processor).collect() })
+    }
+}
+
+impl Times {
+    /// The shares of user, system and idle.
+    fn since(&self, earlier: &Self) -> (f64, f64, f64) {
+        let ticks = |of: fn(&Self) -> u64| of(self).saturating_sub(of(earlier)) as f64;
+        let (user, system, idle) = (ticks(|times| times.user), ticks(|times| times.system), ticks(|times| times.idle));
+        let all = user + system + idle;
+        if all == 0.0 { (0.0, 0.0, 1.0) } else { (user / all, system / all, idle / all) }
+    }
+
+    /// Reads what stands behind the name in a line.
+    fn parse(line: &str) -> Option<Self> {
         // The time of guests, behind these eight, is part of user and nice.
         let times: Vec<u64> = line.split_whitespace().take(8).map_while(|time| time.parse().ok()).collect();
         let [user, nice, system, idle, disk, irq, softirq, steal] = times[..] else { return None };
@@ -63,8 +85,8 @@ mod tests {
 
     #[test]
     fn interrupts_and_steal_are_system_and_guests_count_once() {
-        let machine = Machine::parse("cpu  100 5 50 1000 20 1 2 3 40 0\ncpu0 1 1 1 1\n").unwrap();
-        assert_eq!(machine, Machine { user: 105, system: 56, idle: 1020 });
+        let machine = Machine::parse("cpu  100 5 50 1000 20 1 2 3 40 0\nintr 1\n").unwrap();
+        assert_eq!(machine, of(Times { user: 105, system: 56, idle: 1020 }));
     }
 
     #[test]
@@ -76,9 +98,21 @@ mod tests {
 
     #[test]
     fn shares_add_up_to_one() {
-        let earlier = Machine { user: 100, system: 50, idle: 1000 };
-        let later = Machine { user: 110, system: 80, idle: 1060 };
-        assert_eq!(later.since(&earlier), Shares { user: 0.1, system: 0.3, idle: 0.6 });
+        let earlier = of(Times { user: 100, system: 50, idle: 1000 });
+        let later = of(Times { user: 110, system: 80, idle: 1060 });
+        assert_eq!(later.since(&earlier), Shares { user: 0.1, system: 0.3, idle: 0.6, least_idle: 1.0 });
         assert_eq!(earlier.since(&earlier).idle, 1.0);
+    }
+
+    #[test]
+    fn one_full_processor_among_idle_ones_is_seen() {
+        let earlier = Machine::parse("cpu  0 0 0 0 0 0 0 0\ncpu0 0 0 0 0 0 0 0 0\ncpu1 0 0 0 0 0 0 0 0\n").unwrap();
+        let later =
+            Machine::parse("cpu  10 0 85 105 0 0 0 0\ncpu0 10 0 0 90 0 0 0 0\ncpu1 0 0 85 15 0 0 0 0\n").unwrap();
+        assert_eq!(later.since(&earlier).least_idle, 0.15);
+    }
+
+    fn of(all: Times) -> Machine {
+        Machine { all, processors: Vec::new() }
     }
 }

@@ -107,7 +107,10 @@ impl Crowd {
         connect(&sending, &to).doing(opening)?;
         let answers = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).doing(opening)?;
         answers.set_read_timeout(Some(WAIT)).doing(opening)?;
-        sockopt::set_socket_recv_buffer_size_force(&answers, ANSWER_BUFFER).doing(opening)?;
+        // As far as net.core.rmem_max allows where this user may not force it.
+        sockopt::set_socket_recv_buffer_size_force(&answers, ANSWER_BUFFER)
+            .or_else(|_| sockopt::set_socket_recv_buffer_size(&answers, ANSWER_BUFFER))
+            .doing(opening)?;
         let port = answers.local_addr().doing(opening)?.port();
         Ok(Self { part, to, sending, answers, port })
     }

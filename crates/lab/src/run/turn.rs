@@ -1,7 +1,8 @@
 //! One subject's turn in one scenario in one round: up, load, down, and what was seen meanwhile.
 
+use std::net::IpAddr;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::{Options, WARM_UP};
 use crate::counters::Counter;
@@ -15,7 +16,7 @@ use crate::record::Sample;
 use crate::scenario::{Load, Scenario};
 use crate::stats::Latency;
 use crate::subject::Subject;
-use crate::topology::Site;
+use crate::topology::{Site, Topology};
 use crate::tunnel::Tunnel;
 use crate::verdict::Evidence;
 use crate::{Error, Result, usage};
@@ -24,7 +25,7 @@ use crate::{Error, Result, usage};
 /// after 10 s, and misses an answer after 15 s.
 const SETTLE: Duration = Duration::from_secs(20);
 
-/// Probes during traffic: as many as the traffic's time allows.
+/// Between a probe's answer and the next probe during traffic.
 const PAUSE_UNDER_LOAD: Duration = Duration::from_millis(5);
 
 /// Seconds in which system calls are counted.
@@ -112,6 +113,8 @@ impl Turn<'_> {
             Ok((count, arrived?, counter))
         });
         match counted {
+            // Of a parent that lets its children work.
+            Ok((0, ..)) => taken.notes.push("system calls not counted: the daemons' own processes make none".into()),
             Ok((count, arrived, counter)) => {
                 taken.put(Measure::SyscallRate, count as f64 / arrived.seconds);
                 taken.put_some(Measure::SyscallsPerGb, per_gb(count as f64, &arrived));
@@ -126,7 +129,7 @@ impl Turn<'_> {
     }
 
     fn ping(&self, tunnel: &Tunnel<'_>, taken: &mut Taken) -> Result<()> {
-        let probes = Probes { count: self.options.probes, ..Probes::default() };
+        let probes = Probes { count: probes(self.scenario, self.options), ..Probes::default() };
         let before = Moment::now(self.site, tunnel)?;
         let to = tunnel.to(self.scenario.inside);
         let report = self.site.client().inside(|| ping::run(to, &probes))?;
@@ -138,15 +141,14 @@ impl Turn<'_> {
     }
 
     fn ping_under(&self, tunnel: &Tunnel<'_>, traffic: &Traffic, taken: &mut Taken) -> Result<()> {
-        let seconds = self.options.seconds;
-        let count = (seconds / PAUSE_UNDER_LOAD.as_secs_f64() * 0.8) as u32;
-        let probes = Probes { count: count.max(20), pause: PAUSE_UNDER_LOAD, ..Probes::default() };
+        let probes = Probes { count: 1, ..Probes::default() };
         let to = tunnel.to(self.scenario.inside);
         let client = self.site.client();
         let (loaded, pinged) = thread::scope(|scope| {
             let load = scope.spawn(|| self.load(tunnel, traffic));
             thread::sleep(Duration::from_secs_f64(WARM_UP));
-            let pinged = client.inside(|| ping::run(to, &probes));
+            let end = Instant::now() + Duration::from_secs_f64(self.options.seconds);
+            let pinged = client.inside(|| ping_until(end, to, &probes));
             (load.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), pinged)
         });
         let (arrived, passed) = loaded?;
@@ -215,6 +217,19 @@ impl Turn<'_> {
     }
 }
 
+/// Probes one after the other for as long as there is traffic, so that none tells of the rest behind it.
+fn ping_until(end: Instant, to: IpAddr, probes: &Probes) -> Result<ping::Report> {
+    let mut all = ping::Report { sent: 0, answered: 0, latency: None, round_trips_ms: Vec::new() };
+    while Instant::now() < end {
+        let one = ping::run(to, probes)?;
+        all.sent += one.sent;
+        all.answered += one.answered;
+        all.round_trips_ms.extend(one.round_trips_ms);
+        thread::sleep(PAUSE_UNDER_LOAD);
+    }
+    Ok(all)
+}
+
 /// Seconds that a turn should take.
 pub(super) fn expected_seconds(scenario: &Scenario, options: &Options) -> f64 {
     // Bringing a tunnel up and down, counting.
@@ -223,7 +238,7 @@ pub(super) fn expected_seconds(scenario: &Scenario, options: &Options) -> f64 {
     AROUND
         + match scenario.load {
             Load::Traffic(_) | Load::PingUnder(_) => traffic,
-            Load::Ping => f64::from(options.probes) * 1.3e-3,
+            Load::Ping => f64::from(probes(scenario, options)) * (1.3e-3 + 2.0 * delay(scenario)),
             Load::Handshakes => options.seconds,
             Load::Flood(Initiations::Valid) => {
                 2.0 * traffic + 5e-5 * f64::from(flood_rate(Initiations::Valid)) * traffic
@@ -238,6 +253,19 @@ pub(super) fn expected_seconds(scenario: &Scenario, options: &Options) -> f64 {
 /// Seconds that moving data takes at most: iperf3 runs for whole seconds, and takes some time to start.
 fn traffic_seconds(options: &Options) -> f64 {
     (WARM_UP + options.seconds).ceil() + 0.5
+}
+
+/// Seconds that the network itself takes one way.
+fn delay(scenario: &Scenario) -> f64 {
+    match &scenario.topology {
+        Topology::Wan(weather) => weather.delay.as_secs_f64(),
+        _ => 0.0,
+    }
+}
+
+/// Probes at rest: where each takes the time of a long way, a twentieth of them.
+fn probes(scenario: &Scenario, options: &Options) -> u32 {
+    if delay(scenario) > 0.0 { options.probes.div_ceil(20) } else { options.probes }
 }
 
 /// Context switches per second of all daemons with nothing to do.

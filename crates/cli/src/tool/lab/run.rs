@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::SystemTime;
 
 use linerate_lab::enclosure::{self, Enclosure, Entry};
 use linerate_lab::record::Record;
@@ -10,10 +11,13 @@ use linerate_lab::run::{self, Options};
 use linerate_lab::scenario::{self, Scenario};
 use linerate_lab::story::STORIES;
 use linerate_lab::subject::{self, Found, Subject};
-use linerate_lab::table::Table;
+use linerate_lab::table::{Table, printable};
 
 use super::{check_writable, key_pair, linerated_beside_us, print, seconds, write_file};
 use crate::Complaint;
+
+/// What the others are compared to unless one says otherwise; without it there are no ratios.
+const DEFAULT_BASELINE: &str = "wireguard-go";
 
 /// Who takes part.
 #[derive(clap::Args)]
@@ -47,7 +51,7 @@ struct MethodArguments {
     #[arg(long)]
     quick: bool,
 
-    /// How often everything is measured [default: 5, or 3 with --quick]
+    /// How often everything is measured [default: 5]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
 
@@ -64,7 +68,7 @@ struct MethodArguments {
     seed: u64,
 
     /// The subject that the others are compared to
-    #[arg(long, value_name = "NAME", default_value = "wireguard-go")]
+    #[arg(long, value_name = "NAME", default_value = DEFAULT_BASELINE)]
     baseline: String,
 
     /// Where the record goes [default: lab-DATE.json in this directory]
@@ -137,9 +141,10 @@ pub(in crate::tool) fn list(arguments: SubjectArguments) -> Result<ExitCode, Com
     for found in &subjects {
         text.push_str(&match found {
             Found::Here(subject) => {
-                format!("  {}  {}\n", subject.name, subject.version().unwrap_or_else(|| subject.command().join(" ")))
+                let what = subject.version().unwrap_or_else(|| subject.command().join(" "));
+                format!("  {}  {}\n", printable(&subject.name), printable(&what))
             }
-            Found::Missing { name, how } => format!("  {name}  missing: {how}\n"),
+            Found::Missing { name, how } => format!("  {}  missing: {how}\n", printable(name)),
         });
     }
     print(text.as_bytes())
@@ -156,39 +161,51 @@ fn measure(
         Entered::Inside(inside) => inside,
         Entered::Over(code) => return Ok(code),
     };
+    let subjects = subjects.find()?;
+    if !subjects.iter().any(|found| found.name() == method.baseline) && method.baseline != DEFAULT_BASELINE {
+        return Err(format!("no subject is called `{}`, so nothing can be compared to it", method.baseline));
+    }
+    // Before the measurement, not after an hour of it.
+    let file = if method.json && method.output.is_none() { None } else { Some(method.place()) };
+    file.as_deref().map(check_place).transpose()?;
     let options = Options {
         scenarios,
-        subjects: subjects.find()?,
+        subjects,
         baseline: method.baseline.clone(),
         keys: [key_pair(), key_pair()],
-        rounds: method.rounds.unwrap_or(if method.quick { 3 } else { 5 }),
+        rounds: method.rounds.unwrap_or(5),
         seconds: method.seconds.unwrap_or(if method.quick { 1.0 } else { 3.0 }),
         probes: method.probes.unwrap_or(if method.quick { 1000 } else { 10_000 }),
         seed: method.seed,
         arguments: std::env::args().skip(1).collect(),
     };
-    if let Some(file) = &method.output {
-        // Before the measurement, not after an hour of it.
-        check_writable(file)?;
-    }
     let record = run::measure(&inside, &options).map_err(|error| error.to_string())?;
     let json = serde_json::to_vec(&record).map_err(|error| error.to_string())?;
-    if method.json {
-        print(&json)?;
-    } else {
-        print(show(&record).as_bytes())?;
-    }
-    // After the table: a full disk must not cost what was measured.
-    if !method.json || method.output.is_some() {
-        let file = method.output.clone().unwrap_or_else(|| default_file(&record));
-        write_file(&file, &json)?;
-        let _ = writeln!(io::stderr(), "{}", where_it_is(&file));
-    }
+    // Neither a full disk nor a broken pipe may cost what was measured: the other one still has it.
+    let kept = file.map_or(Ok(()), |file| {
+        write_file(&file, &json).map(|()| drop(writeln!(io::stderr(), "{}", where_it_is(&file))))
+    });
+    let shown = if method.json { print(&json) } else { print(show(&record).as_bytes()) };
+    kept?;
+    shown?;
     Ok(if record.is_complete() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn default_file(record: &Record) -> PathBuf {
-    format!("lab-{}.json", record.begun.replace(':', "-")).into()
+impl MethodArguments {
+    /// Where the record goes.
+    fn place(&self) -> PathBuf {
+        let by_date = || format!("lab-{}.json", humantime::format_rfc3339_seconds(SystemTime::now())).replace(':', "-");
+        self.output.clone().unwrap_or_else(|| by_date().into())
+    }
+}
+
+/// Whether a record can be kept there, as far as one can tell beforehand.
+fn check_place(file: &Path) -> Result<(), Complaint> {
+    let whole = std::path::absolute(file).map_err(|error| format!("cannot write {}: {error}", file.display()))?;
+    if whole.starts_with("/run") || whole.starts_with("/var/run") {
+        return Err(format!("cannot write {}: the lab covers /run with a place of its own", file.display()));
+    }
+    check_writable(file)
 }
 
 fn where_it_is(file: &Path) -> String {
@@ -215,22 +232,26 @@ impl SubjectArguments {
             given.push(from_file(file)?);
         }
         let mut found = subject::catalogue(&linerated, &given);
-        let known: Vec<String> = found.iter().map(|found| name_of(found).to_owned()).collect();
+        let known: Vec<String> = found.iter().map(|found| found.name().to_owned()).collect();
+        if let Some(missing) = found.iter().find_map(|found| missing_one(found, &self.only)) {
+            return Err(missing);
+        }
         if let Some(stranger) = self.only.iter().chain(&self.without).find(|name| !known.contains(name)) {
             return Err(format!("no subject is called `{stranger}`; there are {}", known.join(", ")));
         }
         found.retain(|found| {
-            let name = name_of(found).to_owned();
+            let name = found.name().to_owned();
             (self.only.is_empty() || self.only.contains(&name)) && !self.without.contains(&name)
         });
         Ok(found)
     }
 }
 
-fn name_of(found: &Found) -> &str {
+/// Why somebody who was asked for by name is not here.
+fn missing_one(found: &Found, only: &[String]) -> Option<Complaint> {
     match found {
-        Found::Here(subject) => &subject.name,
-        Found::Missing { name, .. } => name,
+        Found::Missing { name, how } if only.contains(name) => Some(format!("{name} is missing: {how}")),
+        _ => None,
     }
 }
 

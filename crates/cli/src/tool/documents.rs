@@ -165,8 +165,9 @@ mod tests {
         let mut pages: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
         pages.sort();
         std::fs::remove_dir_all(&directory).unwrap();
-        let commands = ["demo", "genkey", "genpsk", "pubkey", "show", "version", "wg"];
-        let mut expected: Vec<_> = commands.map(|name| format!("linerate-{name}.1")).into();
+        let lab = ["lab-compare", "lab-list", "lab-report", "lab-run", "lab-story", "lab"];
+        let commands = ["demo", "genkey", "genpsk"].into_iter().chain(lab).chain(["pubkey", "show", "version", "wg"]);
+        let mut expected: Vec<_> = commands.map(|name| format!("linerate-{name}.1")).collect();
         expected.extend(["linerate.1".into(), "linerated.8".into()]);
         assert_eq!(pages, expected);
     }

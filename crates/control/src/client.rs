@@ -8,6 +8,9 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+
 use crate::interface::InterfaceName;
 use crate::uapi::request::DeviceUpdate;
 use crate::uapi::response::{self, BadReply, DeviceState};
@@ -40,19 +43,15 @@ impl Client {
     ///
     /// # Errors
     /// NotFound without a socket, ConnectionRefused if its daemon is gone, PermissionDenied if the
-    /// socket belongs to someone else.
+    /// socket belongs to someone else, TimedOut if the daemon takes no connection.
     pub fn connect(directory: &Path, interface: &InterfaceName) -> io::Result<Self> {
-        Self::new(UnixStream::connect(socket::path(directory, interface))?)
-    }
-
-    /// A conversation over a connection that is open already.
-    ///
-    /// # Errors
-    /// The socket takes no time-out.
-    pub fn new(stream: UnixStream) -> io::Result<Self> {
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
-        Ok(Self(stream))
+        let address = SocketAddrUnix::new(socket::path(directory, interface))?;
+        let stream = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+        set_socket_timeout(&stream, Timeout::Recv, Some(PATIENCE))?;
+        // This one is also that of connecting, which waits while others fill the daemon's backlog.
+        set_socket_timeout(&stream, Timeout::Send, Some(PATIENCE))?;
+        connect(&stream, &address).map_err(|errno| patient(errno.into()))?;
+        Ok(Self(stream.into()))
     }
 
     /// The whole state of the device.

@@ -1,8 +1,9 @@
 //! The tunnels of the kernel's own module, over generic netlink (include/uapi/linux/wireguard.h).
 //!
 //! The messages come from netlink-packet-wireguard; here is the conversation. Keys pass through its
-//! plain arrays, so every message is overwritten after use, as are the buffers. Needs CAP_NET_ADMIN,
-//! but for the list of names.
+//! plain arrays, so every message is overwritten after use, as are the buffers. That is not all of
+//! them: its parser leaves copies in lists that grow while it reads, and when it gives up half-way.
+//! Needs CAP_NET_ADMIN, but for the list of names.
 
 use std::io;
 use std::net::IpAddr;
@@ -10,8 +11,9 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use netlink_packet_core::{
-    DecodeError, Emitable, NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NetlinkBuffer, NetlinkDeserializable,
-    NetlinkHeader, NetlinkMessage, NetlinkPayload, NetlinkSerializable, NlasIterator,
+    DecodeError, Emitable, NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR,
+    NetlinkBuffer, NetlinkDeserializable, NetlinkHeader, NetlinkMessage, NetlinkPayload, NetlinkSerializable,
+    NlasIterator,
 };
 use netlink_packet_generic::GenlMessage;
 use netlink_packet_generic::ctrl::nlas::GenlCtrlAttrs;
@@ -69,10 +71,7 @@ impl Kernel {
         let question =
             GenlCtrl { cmd: GenlCtrlCmd::GetFamily, nlas: vec![GenlCtrlAttrs::FamilyName(WIREGUARD.into())] };
         let mut family = None;
-        let asked = socket.ask(GenlMessage::from_payload(question), 0, |answer: GenlMessage<GenlCtrl>| {
-            let id = |attribute| if let GenlCtrlAttrs::FamilyId(id) = attribute { Some(id) } else { None };
-            family = family.or(answer.payload.nlas.into_iter().find_map(id));
-        });
+        let asked = socket.ask(GenlMessage::from_payload(question), 0, |Family(id)| family = family.or(id));
         match asked {
             Err(error) if Errno::from_io_error(&error) == Some(Errno::NOENT) => Err(Errno::PROTONOSUPPORT.into()),
             Err(error) => Err(error),
@@ -132,6 +131,23 @@ impl Kernel {
     }
 }
 
+/// `CTRL_CMD_NEWFAMILY`: the number of the family. Only that is read, since the kernel tells more from
+/// version to version.
+struct Family(Option<u16>);
+
+// linux/genetlink.h
+const GENLMSGHDR: usize = 4;
+const CTRL_ATTR_FAMILY_ID: u16 = 1;
+
+impl NetlinkDeserializable for Family {
+    type Error = DecodeError;
+
+    fn deserialize(_: &NetlinkHeader, payload: &[u8]) -> Result<Self, DecodeError> {
+        let id = value_of(payload.get(GENLMSGHDR..).unwrap_or_default(), CTRL_ATTR_FAMILY_ID);
+        Ok(Self(id.and_then(|id| id.try_into().ok()).map(u16::from_ne_bytes)))
+    }
+}
+
 /// Bytes before the value of an attribute.
 const ATTRIBUTE_HEADER: usize = 4;
 
@@ -180,18 +196,21 @@ impl NetlinkDeserializable for Link {
 
     fn deserialize(_: &NetlinkHeader, payload: &[u8]) -> Result<Self, DecodeError> {
         let attributes = payload.get(IFINFOMSG..).unwrap_or_default();
-        let info = text_of(attributes, IFLA_LINKINFO);
-        let kind = info.as_deref().and_then(|info| text_of(info, IFLA_INFO_KIND));
-        let name = text_of(attributes, IFLA_IFNAME).filter(|_| kind.is_some_and(|kind| kind == WIREGUARD.as_bytes()));
-        Ok(Self(name.and_then(|name| String::from_utf8(name).ok())))
+        let info = value_of(attributes, IFLA_LINKINFO).unwrap_or_default();
+        let kind = value_of(&info, IFLA_INFO_KIND).unwrap_or_default();
+        let name = value_of(attributes, IFLA_IFNAME).filter(|_| without_nul(&kind) == WIREGUARD.as_bytes());
+        Ok(Self(name.and_then(|name| String::from_utf8(without_nul(&name).to_vec()).ok())))
     }
 }
 
-/// The value of the attribute `kind`, up to its NUL if it ends with one.
-fn text_of(attributes: &[u8], kind: u16) -> Option<Vec<u8>> {
+/// The value of the attribute `kind`.
+fn value_of(attributes: &[u8], kind: u16) -> Option<Vec<u8>> {
     let mut attributes = NlasIterator::new(attributes).map_while(Result::ok);
-    let value = attributes.find(|attribute| attribute.kind() == kind)?.value().to_vec();
-    Some(value.strip_suffix(&[0]).map(<[u8]>::to_vec).unwrap_or(value))
+    Some(attributes.find(|attribute| attribute.kind() == kind)?.value().to_vec())
+}
+
+fn without_nul(text: &[u8]) -> &[u8] {
+    text.strip_suffix(&[0]).unwrap_or(text)
 }
 
 /// Adds what one message of a dump says; `None` if it says something that cannot be.
@@ -256,6 +275,10 @@ fn prefix(message: &WireguardAllowedIp) -> Option<(IpAddr, u8)> {
     Some((addr?, cidr.filter(|&cidr| cidr <= longest)?))
 }
 
+/// Room for all attributes of a device or of a peer, the nested ones counted as one each: lists that
+/// hold a key must not move, which would leave a copy of it behind.
+const ATTRIBUTES_MAX: usize = 8;
+
 /// The change in as many messages as it takes, at least one. All that is about the device is in the first.
 fn messages(update: &DeviceUpdate) -> Vec<Vec<WireguardAttribute>> {
     let mut messages = vec![device_attributes(update)];
@@ -284,7 +307,7 @@ fn add_peers(messages: &mut [Vec<WireguardAttribute>], peers: Vec<WireguardPeer>
 
 /// All of a change but its peers.
 fn device_attributes(update: &DeviceUpdate) -> Vec<WireguardAttribute> {
-    let mut attributes = Vec::new();
+    let mut attributes = Vec::with_capacity(ATTRIBUTES_MAX);
     attributes.extend(update.private_key.as_ref().map(|key| WireguardAttribute::PrivateKey(*key.as_bytes())));
     attributes.extend(update.listen_port.map(WireguardAttribute::ListenPort));
     attributes.extend(update.fwmark.map(WireguardAttribute::Fwmark));
@@ -312,7 +335,8 @@ fn peer_attributes(update: &PeerUpdate) -> Vec<WireguardPeerAttribute> {
     flags.set(WireguardPeerFlags::RemoveMe, update.remove);
     flags.set(WireguardPeerFlags::UpdateOnly, update.update_only);
     flags.set(WireguardPeerFlags::ReplaceAllowedIps, update.replace_allowed_ips);
-    let mut attributes = vec![WireguardPeerAttribute::PublicKey(update.public_key.0)];
+    let mut attributes = Vec::with_capacity(ATTRIBUTES_MAX);
+    attributes.push(WireguardPeerAttribute::PublicKey(update.public_key.0));
     attributes.extend(update.preshared_key.as_ref().map(|key| WireguardPeerAttribute::PresharedKey(*key.as_bytes())));
     attributes.extend(update.endpoint.map(WireguardPeerAttribute::Endpoint));
     attributes.extend(update.persistent_keepalive.map(WireguardPeerAttribute::PersistentKeepalive));
@@ -422,21 +446,33 @@ impl Socket {
                 let (length, sequence) = (frame.length() as usize, frame.sequence_number());
                 consistent &= frame.flags() & NLM_F_DUMP_INTR == 0;
                 if sequence == self.sequence {
+                    if let Some(end) = end(&frame) {
+                        return end.and(if consistent { Ok(()) } else { Err(Errno::INTR.into()) });
+                    }
                     let message = NetlinkMessage::<A>::deserialize(&rest[..length]).map_err(|_| Errno::PROTO)?;
-                    match message.payload {
-                        NetlinkPayload::InnerMessage(answer) => tell(answer),
-                        NetlinkPayload::Error(refused) if refused.raw_code() != 0 => {
-                            return Err(io::Error::from_raw_os_error(-refused.raw_code()));
-                        }
-                        NetlinkPayload::Error(_) | NetlinkPayload::Done(_) if consistent => return Ok(()),
-                        NetlinkPayload::Error(_) | NetlinkPayload::Done(_) => return Err(Errno::INTR.into()),
-                        _ => {}
+                    if let NetlinkPayload::InnerMessage(answer) = message.payload {
+                        tell(answer);
                     }
                 }
                 rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
             }
         }
     }
+}
+
+/// How it went, if this is the last message of an answer: both kinds begin with zero or a negative
+/// errno (linux/netlink.h), and the end of a dump may be empty.
+///
+/// Read in place, because a refusal repeats the whole request, with its keys.
+fn end(frame: &NetlinkBuffer<&[u8]>) -> Option<io::Result<()>> {
+    let payload = frame.payload();
+    let code = match (frame.message_type(), payload.first_chunk()) {
+        (NLMSG_ERROR | NLMSG_DONE, Some(code)) => i32::from_ne_bytes(*code),
+        (NLMSG_DONE, None) if payload.is_empty() => 0,
+        (NLMSG_ERROR | NLMSG_DONE, None) => return Some(Err(Errno::PROTO.into())),
+        _ => return None,
+    };
+    Some(if code < 0 { Err(io::Error::from_raw_os_error(code.saturating_neg())) } else { Ok(()) })
 }
 
 #[cfg(test)]
@@ -512,8 +548,66 @@ mod tests {
         }
 
         #[test]
-        fn no_link_makes_it_panic(payload in prop::collection::vec(any::<u8>(), 0..80)) {
+        fn no_link_and_no_family_make_it_panic(payload in prop::collection::vec(any::<u8>(), 0..80)) {
             let _ = Link::deserialize(&NetlinkHeader::default(), &payload);
+            let _ = Family::deserialize(&NetlinkHeader::default(), &payload);
+        }
+    }
+
+    #[test]
+    fn a_list_that_holds_a_key_has_room_for_all_of_its_attributes() {
+        let change = PeerUpdate {
+            preshared_key: Some(SecretKey::from_bytes(&[7; 32])),
+            update_only: true,
+            ..peer(1, ALLOWED_IPS_MAX)
+        };
+        let update = DeviceUpdate {
+            private_key: Some(SecretKey::from_bytes(&[9; 32])),
+            listen_port: Some(1),
+            fwmark: Some(1),
+            replace_peers: true,
+            peers: vec![change],
+        };
+        let attributes = messages(&update).remove(0);
+        let peers =
+            |attribute: &_| if let WireguardAttribute::Peers(peers) = attribute { Some(peers[0].len()) } else { None };
+        assert!(attributes.iter().find_map(peers).unwrap() <= ATTRIBUTES_MAX);
+        assert!(attributes.len() < ATTRIBUTES_MAX, "the name of the interface comes on top");
+    }
+
+    #[test]
+    fn both_kinds_of_last_message_may_refuse() {
+        let refused = |kind, code: i32| end_of(kind, &code.to_ne_bytes()).unwrap().unwrap_err().raw_os_error();
+        for kind in [NLMSG_ERROR, NLMSG_DONE] {
+            assert_eq!(refused(kind, -Errno::NODEV.raw_os_error()), Some(Errno::NODEV.raw_os_error()));
+            assert_eq!(refused(kind, i32::MIN), Some(i32::MAX));
+            assert!(end_of(kind, &[0; 4]).unwrap().is_ok());
+            assert!(end_of(kind, &[0; 3]).unwrap().is_err());
+        }
+        assert!(end_of(NLMSG_DONE, &[]).unwrap().is_ok());
+        assert!(end_of(NLMSG_ERROR, &[]).unwrap().is_err());
+        assert!(end_of(RTM_GETLINK, &[0xff; 4]).is_none());
+    }
+
+    fn end_of(kind: u16, payload: &[u8]) -> Option<io::Result<()>> {
+        let header = NetlinkHeader::default().buffer_len();
+        let mut bytes = vec![0; header];
+        bytes.extend(payload);
+        let mut frame = NetlinkBuffer::new(&mut bytes[..]);
+        frame.set_length((header + payload.len()).try_into().unwrap());
+        frame.set_message_type(kind);
+        end(&NetlinkBuffer::new_checked(&bytes[..]).unwrap())
+    }
+
+    #[test]
+    fn the_number_of_the_family_is_found_among_attributes_that_are_not_known() {
+        let attribute = |kind: u16, value: [u8; 4]| [&8u16.to_ne_bytes()[..], &kind.to_ne_bytes(), &value].concat();
+        let number = [&6u16.to_ne_bytes()[..], &CTRL_ATTR_FAMILY_ID.to_ne_bytes(), &0x1234u16.to_ne_bytes(), &[0; 2]];
+        let told = [vec![0; GENLMSGHDR], attribute(99, [1; 4]), number.concat(), attribute(98, [2; 4])].concat();
+        let family = |payload: &[u8]| Family::deserialize(&NetlinkHeader::default(), payload).unwrap().0;
+        assert_eq!(family(&told), Some(0x1234));
+        for length in 0..GENLMSGHDR + 8 + 6 {
+            assert_eq!(family(&told[..length]), None, "of {length} bytes");
         }
     }
 

@@ -1,7 +1,6 @@
 //! The tunnels of this machine, whoever runs them: a daemon behind a socket, or the kernel.
 
 use std::os::unix::fs::FileTypeExt;
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::{fs, io};
 
@@ -22,7 +21,8 @@ pub enum Tunnel {
 impl Tunnel {
     /// The tunnel `name`: the daemon's if one has its socket in `directory`, else the kernel's.
     ///
-    /// A socket whose daemon is gone is removed, so that the name is free.
+    /// A socket whose daemon is gone counts as none. It stays: who looks must not change anything, and
+    /// between the look and the removal the next daemon may have put its own there.
     ///
     /// # Errors
     /// Not allowed to reach the daemon, or it is none of a daemon's and the kernel has no module.
@@ -47,11 +47,13 @@ impl Tunnel {
     /// The daemon's counters by name; see [`Client::stats`].
     ///
     /// # Errors
-    /// Unsupported for the kernel's.
+    /// Unsupported for the kernel's; as [`Kernel::get`] if there is no such tunnel.
     pub fn stats(&mut self) -> Result<Vec<(String, u64)>, AskError> {
         match self {
             Self::Daemon(client) => client.stats(),
-            Self::Kernel(_) => {
+            Self::Kernel(kernel) => {
+                // Whether there is one shows only when it is asked.
+                kernel.get()?;
                 Err(io::Error::new(io::ErrorKind::Unsupported, "it is the kernel's, which tells no counters").into())
             }
         }
@@ -91,16 +93,11 @@ pub fn served(directory: &Path) -> io::Result<Vec<String>> {
 /// The daemon of `name`, if there is one.
 fn daemon(directory: &Path, name: &str) -> Option<io::Result<Client>> {
     let name = name.parse().ok()?;
-    let path = socket::path(directory, &name);
-    if !fs::metadata(&path).ok()?.file_type().is_socket() {
+    if !fs::metadata(socket::path(directory, &name)).ok()?.file_type().is_socket() {
         return None;
     }
-    match UnixStream::connect(&path) {
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            // Whether it goes or not, it is no daemon.
-            let _ = fs::remove_file(&path);
-            None
-        }
-        stream => Some(stream.and_then(Client::new)),
+    match Client::connect(directory, &name) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => None,
+        client => Some(client),
     }
 }

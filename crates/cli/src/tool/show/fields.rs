@@ -13,51 +13,48 @@ use super::{Field, own_public_key};
 const NONE: &str = "(none)";
 
 /// Writes `field` of all of `states`; with `names`, each line begins with its interface.
+///
+/// Straight into `text`, because a string that grows leaves copies of the keys in it behind.
 pub(super) fn write(text: &mut Buffer, states: &[(String, DeviceState)], field: Field, names: bool) -> fmt::Result {
     for (name, state) in states {
         let name = if names { format!("{name}\t") } else { String::new() };
-        if let Some(line) = device(state, field) {
-            writeln!(text, "{name}{}", *line)?;
-        }
+        device(text, &name, state, field)?;
         for state in &state.peers {
-            if let Some(line) = peer(state, field) {
-                writeln!(text, "{name}{}", *line)?;
-            }
+            peer(text, &name, state, field)?;
         }
     }
     Ok(())
 }
 
-type Line = Zeroizing<String>;
-
-fn device(state: &DeviceState, field: Field) -> Option<Line> {
-    let line = match field {
-        Field::PublicKey => own_public_key(state).unwrap_or_else(|| NONE.into()),
-        Field::PrivateKey => return Some(key(&state.private_key)),
-        Field::ListenPort => state.listen_port.to_string(),
-        Field::Fwmark => mark(state.fwmark),
+fn device(text: &mut Buffer, name: &str, state: &DeviceState, field: Field) -> fmt::Result {
+    let public = || own_public_key(state).unwrap_or_else(|| NONE.into());
+    let private = || key(&state.private_key);
+    match field {
+        Field::PublicKey => writeln!(text, "{name}{}", public()),
+        Field::PrivateKey => writeln!(text, "{name}{}", *private()),
+        Field::ListenPort => writeln!(text, "{name}{}", state.listen_port),
+        Field::Fwmark => writeln!(text, "{name}{}", mark(state.fwmark)),
         Field::Dump => {
-            let public = own_public_key(state).unwrap_or_else(|| NONE.into());
-            let private = key(&state.private_key);
-            format!("{}\t{public}\t{}\t{}", *private, state.listen_port, mark(state.fwmark))
+            let (public, private) = (public(), private());
+            writeln!(text, "{name}{}\t{public}\t{}\t{}", *private, state.listen_port, mark(state.fwmark))
         }
-        _ => return None,
-    };
-    Some(line.into())
+        _ => Ok(()),
+    }
 }
 
-fn peer(state: &PeerState, field: Field) -> Option<Line> {
+fn peer(text: &mut Buffer, name: &str, state: &PeerState, field: Field) -> fmt::Result {
     let public = state.public_key;
-    let line = match field {
-        Field::Peers => public.to_string(),
-        Field::PresharedKeys => format!("{public}\t{}", *key(&state.preshared_key)),
-        Field::Endpoints => format!("{public}\t{}", reached_at(state)),
-        Field::AllowedIps => format!("{public}\t{}", allowed_ips(state, " ")),
-        Field::LatestHandshakes => format!("{public}\t{}", state.last_handshake.as_secs()),
-        Field::Transfer => format!("{public}\t{}\t{}", state.rx_bytes, state.tx_bytes),
-        Field::PersistentKeepalive => format!("{public}\t{}", keepalive(state)),
-        Field::Dump => format!(
-            "{public}\t{}\t{}\t{}\t{}\t{}\t{}\t{}",
+    match field {
+        Field::Peers => writeln!(text, "{name}{public}"),
+        Field::PresharedKeys => writeln!(text, "{name}{public}\t{}", *key(&state.preshared_key)),
+        Field::Endpoints => writeln!(text, "{name}{public}\t{}", reached_at(state)),
+        Field::AllowedIps => writeln!(text, "{name}{public}\t{}", allowed_ips(state, " ")),
+        Field::LatestHandshakes => writeln!(text, "{name}{public}\t{}", state.last_handshake.as_secs()),
+        Field::Transfer => writeln!(text, "{name}{public}\t{}\t{}", state.rx_bytes, state.tx_bytes),
+        Field::PersistentKeepalive => writeln!(text, "{name}{public}\t{}", keepalive(state)),
+        Field::Dump => writeln!(
+            text,
+            "{name}{public}\t{}\t{}\t{}\t{}\t{}\t{}\t{}",
             *key(&state.preshared_key),
             reached_at(state),
             allowed_ips(state, ","),
@@ -66,12 +63,11 @@ fn peer(state: &PeerState, field: Field) -> Option<Line> {
             state.tx_bytes,
             keepalive(state)
         ),
-        _ => return None,
-    };
-    Some(line.into())
+        _ => Ok(()),
+    }
 }
 
-fn key(key: &Option<SecretKey>) -> Line {
+fn key(key: &Option<SecretKey>) -> Zeroizing<String> {
     key.as_ref().map_or_else(|| NONE.to_owned().into(), SecretKey::to_base64)
 }
 

@@ -2,13 +2,14 @@
 //! left out.
 
 use std::collections::BTreeMap;
-use std::fmt;
+use std::{fmt, io};
 
 use linerate_control::endpoint;
 use linerate_control::keys::SecretKey;
 use linerate_control::uapi::response::{DeviceState, PeerState};
 use linerate_control::wiped::Buffer;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
+use zeroize::Zeroizing;
 
 use super::own_public_key;
 
@@ -16,7 +17,7 @@ use super::own_public_key;
 #[serde(rename_all = "camelCase")]
 struct Device {
     #[serde(skip_serializing_if = "Option::is_none")]
-    private_key: Option<String>,
+    private_key: Option<Secret>,
     #[serde(skip_serializing_if = "Option::is_none")]
     public_key: Option<String>,
     #[serde(skip_serializing_if = "is_zero")]
@@ -30,7 +31,7 @@ struct Device {
 #[serde(rename_all = "camelCase")]
 struct Peer {
     #[serde(skip_serializing_if = "Option::is_none")]
-    preshared_key: Option<String>,
+    preshared_key: Option<Secret>,
     #[serde(skip_serializing_if = "Option::is_none")]
     endpoint: Option<String>,
     #[serde(skip_serializing_if = "is_zero")]
@@ -42,6 +43,15 @@ struct Peer {
     #[serde(skip_serializing_if = "is_zero")]
     persistent_keepalive: u64,
     allowed_ips: Vec<String>,
+}
+
+/// A key in base64.
+struct Secret(Zeroizing<String>);
+
+impl Serialize for Secret {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0)
+    }
 }
 
 fn is_zero(value: &u64) -> bool {
@@ -56,11 +66,22 @@ pub(super) fn write(text: &mut Buffer, states: &[(String, DeviceState)], keys: b
 
 /// Writes any object, over several lines.
 pub(super) fn write_object(text: &mut Buffer, object: &impl Serialize) -> fmt::Result {
-    let mut json = serde_json::to_vec_pretty(object).map_err(|_| fmt::Error)?;
-    text.extend(&json);
+    serde_json::to_writer_pretty(Writer(text), object).map_err(|_| fmt::Error)?;
     text.extend(b"\n");
-    zeroize::Zeroize::zeroize(&mut json);
     Ok(())
+}
+
+struct Writer<'a>(&'a mut Buffer);
+
+impl io::Write for Writer<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.extend(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 fn device(state: &DeviceState, keys: bool) -> Device {
@@ -85,6 +106,6 @@ fn peer(state: &PeerState, keys: bool) -> Peer {
     }
 }
 
-fn secret(key: &Option<SecretKey>, keys: bool) -> Option<String> {
-    key.as_ref().filter(|_| keys).map(|key| key.to_base64().to_string())
+fn secret(key: &Option<SecretKey>, keys: bool) -> Option<Secret> {
+    key.as_ref().filter(|_| keys).map(|key| Secret(key.to_base64()))
 }

@@ -148,13 +148,14 @@ fn a_tunnel_that_is_not_there_is_a_sentence_that_says_what_to_do() {
 }
 
 #[test]
-fn a_socket_that_nobody_answers_on_is_removed() {
+fn a_socket_that_nobody_answers_on_is_no_tunnel_and_stays() {
     let place = Place::new();
     let left_over = place.0.join("wg9.sock");
     drop(UnixListener::bind(&left_over).unwrap());
     let wanted = Wanted::new("wg9", None, false, false).unwrap();
     assert!(show(&wanted, &place.view()).is_err());
-    assert!(!left_over.exists());
+    assert_eq!(text(&Wanted::new("interfaces", None, false, false).unwrap(), &place.view()), "");
+    assert!(left_over.exists());
 }
 
 #[test]
@@ -167,6 +168,14 @@ fn a_tunnel_that_does_not_answer_does_not_hide_the_others() {
     let failures: Vec<_> = shown.failures.iter().map(|(name, error)| reason(name, error)).collect();
     assert_eq!(failures, ["line 1 of the reply is not valid"]);
     assert_eq!(shown.text.iter().filter(|byte| **byte == b'\n').count(), NAMES.len());
+}
+
+#[test]
+fn counters_of_a_tunnel_that_is_not_there_are_no_matter_of_counters() {
+    let place = Place::new();
+    let wanted = Wanted::new("nosuch", None, false, true).unwrap();
+    let Err(Failure::Tunnel(name, error)) = show(&wanted, &place.view()) else { panic!("there is no such tunnel") };
+    assert!(!inaccessible(&name, &error).contains("counters"));
 }
 
 /// A directory of sockets.

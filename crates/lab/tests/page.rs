@@ -10,6 +10,7 @@ use linerate_lab::compare::{Finding, compare};
 use linerate_lab::markdown;
 use linerate_lab::measure::Measure;
 use linerate_lab::page::page;
+use linerate_lab::record::Record;
 use linerate_lab::table::Table;
 
 use sample::{AWKWARD, record};
@@ -285,16 +286,32 @@ fn two_rounds_are_too_few_to_tell() {
     assert!(comparison.changes.iter().all(|change| change.finding == Finding::NoClearDifference));
 }
 
+/// Whether a record fits the schema, and otherwise why not.
+fn valid(record: &serde_json::Value) -> Result<(), String> {
+    let mut schemas = boon::Schemas::new();
+    let mut compiler = boon::Compiler::new();
+    compiler.add_resource("record.json", schema()).unwrap();
+    let index = compiler.compile("record.json", &mut schemas).unwrap();
+    schemas.validate(record, index).map_err(|error| error.to_string())
+}
+
+#[test]
+fn the_published_records_can_be_read() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/perf");
+    let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let records: Vec<_> = files.filter(|file| file.extension().is_some_and(|ending| ending == "json")).collect();
+    assert!(!records.is_empty());
+    for file in records {
+        let text = std::fs::read_to_string(&file).unwrap();
+        valid(&serde_json::from_str(&text).unwrap()).unwrap();
+        let record = Record::parse(&text).unwrap();
+        // Beside each lies what `lab report --markdown` makes of it.
+        assert_eq!(std::fs::read_to_string(file.with_extension("md")).unwrap(), markdown::write(&record));
+    }
+}
+
 #[test]
 fn a_record_is_what_its_schema_says() {
-    let schema = schema();
-    let valid = |record: &serde_json::Value| {
-        let mut schemas = boon::Schemas::new();
-        let mut compiler = boon::Compiler::new();
-        compiler.add_resource("record.json", schema.clone()).unwrap();
-        let index = compiler.compile("record.json", &mut schemas).unwrap();
-        schemas.validate(record, index).map_err(|error| error.to_string())
-    };
     let record = serde_json::to_value(record()).unwrap();
     valid(&record).unwrap();
     for (pointer, wrong) in [

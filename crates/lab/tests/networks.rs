@@ -31,7 +31,7 @@ const CHECKS: [Check; 14] = [
     ("a firewall measures the wire alone", firewall),
     ("the weather delays, both ways", delay),
     ("the weather does everything at once", all_weathers),
-    ("the weather drops what is larger than the path", narrow_path),
+    ("a narrow path cuts up what is larger", narrow_path),
     ("a plain network card carries a tunnel", plain_nic),
     ("the example of a subject's file works", openvpn),
     ("it works through bad weather, too", openvpn_in_bad_weather),

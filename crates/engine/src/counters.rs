@@ -78,10 +78,12 @@ impl Wakeups {
 pub struct Counters {
     engine: [AtomicU64; ENGINE.len()],
     protocol: [AtomicU64; Protocol::ALL.len()],
-    /// Wake-ups of the thread that serves the TUN device.
+    /// Wake-ups of a worker by the TUN device.
     pub outbound: Wakeups,
-    /// Wake-ups of the threads that serve the sockets.
+    /// Wake-ups of a worker by a socket.
     pub inbound: Wakeups,
+    /// Wake-ups of a worker by another one that asked for help.
+    pub followers: Wakeups,
     /// Wake-ups of the thread that owns handshakes and timers.
     pub slow_path: Wakeups,
     /// Sends whose segmentation the system refused and which went out one by one.
@@ -95,6 +97,7 @@ impl Default for Counters {
             protocol: [const { AtomicU64::new(0) }; Protocol::ALL.len()],
             outbound: Wakeups::default(),
             inbound: Wakeups::default(),
+            followers: Wakeups::default(),
             slow_path: Wakeups::default(),
             segmentation_refused: AtomicU64::new(0),
         }
@@ -130,8 +133,13 @@ impl Counters {
     /// Every counter by name, in a fixed order.
     pub fn list(&self) -> Vec<(String, u64)> {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let threads = [("outbound", &self.outbound), ("inbound", &self.inbound), ("slow_path", &self.slow_path)];
-        let wakeups = threads.into_iter().flat_map(|(name, wakeups)| {
+        let wakers = [
+            ("outbound", &self.outbound),
+            ("inbound", &self.inbound),
+            ("followers", &self.followers),
+            ("slow_path", &self.slow_path),
+        ];
+        let wakeups = wakers.into_iter().flat_map(|(name, wakeups)| {
             [
                 (format!("wakeups_{name}_work"), load(&wakeups.work)),
                 (format!("wakeups_{name}_empty"), load(&wakeups.empty)),

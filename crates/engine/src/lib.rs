@@ -3,7 +3,8 @@
 //! The way of a packet is the listing of two folders: `outbound/` from the TUN device to the
 //! wire, `inbound/` from the wire to the TUN device, one file per step. [`slow_path`] owns
 //! handshakes, timers and configuration. [`tables`] holds what the three share. Only
-//! [`topology`] knows which thread runs which step; everything else runs single-threaded on the
+//! [`topology`] knows which thread runs which step, and [`turnstile`] keeps the packets of a source
+//! in order where several do; everything else runs single-threaded on the
 //! memory backend in a test just as well.
 //!
 //! What the engine must never do: allocate per packet that a session carries (a packet that has to
@@ -15,13 +16,17 @@
 pub mod backend;
 pub mod config;
 pub mod counters;
+mod crew;
 pub mod inbound;
 mod link;
 pub mod outbound;
 pub mod shared;
 pub mod slow_path;
 pub mod staged;
+mod sync;
 pub mod tables;
 pub mod topology;
+pub mod turnstile;
+mod worker;
 
-pub use topology::{Engine, Failure, Handle, Options};
+pub use topology::{Engine, Failure, Followers, Handle, Options};

@@ -27,8 +27,8 @@ pub struct Shared<B: Backend> {
     pub backend: B,
     /// The sockets, while the link is up.
     pub sockets: ArcSwapOption<Sockets<B::Socket>>,
-    /// Signalled, one for each family, when the sockets were replaced.
-    pub sockets_changed: [Event; 2],
+    /// Signalled when the sockets were replaced.
+    pub sockets_changed: Event,
     /// Peers, prefixes, sessions.
     pub tables: Tables,
     /// What happened.
@@ -53,7 +53,7 @@ impl<B: Backend> Shared<B> {
         Ok(Self {
             backend,
             sockets: ArcSwapOption::empty(),
-            sockets_changed: [Event::new()?, Event::new()?],
+            sockets_changed: Event::new()?,
             tables: Tables::default(),
             counters: Counters::default(),
             staged: Budget::default(),

@@ -237,7 +237,7 @@ impl<B: Backend> SlowPath<B> {
     /// is free from then on.
     fn replace_sockets(&mut self, sockets: Option<Sockets<B::Socket>>) {
         let old = self.shared.sockets.swap(sockets.map(Arc::new));
-        self.shared.sockets_changed.iter().for_each(|event| event.signal());
+        self.shared.sockets_changed.signal();
         let Some(old) = old.map(|old| Arc::downgrade(&old)) else { return };
         for _ in 0..100 {
             if old.strong_count() == 0 {

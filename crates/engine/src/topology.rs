@@ -2,8 +2,7 @@
 //!
 //! | thread | waits for | runs |
 //! |---|---|---|
-//! | `out` | the TUN device | [`crate::outbound`] |
-//! | `in4`, `in6` | its socket | [`crate::inbound`] |
+//! | `worker` | one of them the TUN device and the sockets, the others an invitation | [`crate::worker`]: [`crate::outbound`] and [`crate::inbound`] |
 //! | `slow` | notices, the timer, netlink, commands | [`crate::slow_path`] |
 //!
 //! Each runs until there is nothing to do and then waits without a time-out: under load nothing
@@ -18,16 +17,18 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use linerate_netio::clock::Timer;
+use linerate_netio::cores::Cores;
 use linerate_netio::wait::{self, Event};
 use linerate_netio::{tun, udp};
 
-use crate::backend::{Backend, Kernel, Sockets};
+use crate::backend::{Backend, Kernel};
 use crate::config::{Refusal, State, Update};
-use crate::inbound::Inbound;
+use crate::crew::{self, Crew, Next};
 use crate::link::Link;
-use crate::outbound::{Outbound, Step};
 use crate::shared::Shared;
 use crate::slow_path::SlowPath;
+use crate::turnstile::Turnstile;
+use crate::worker::Worker;
 
 /// Bytes that a datagram has around its inner packet, IPv6 and UDP headers included.
 const ENCAPSULATION: u32 = 80;
@@ -38,8 +39,8 @@ pub const MTU_DEFAULT: u32 = 1500 - ENCAPSULATION;
 /// What a thread rests for when the kernel has no memory to let it wait.
 const WAIT_FAILED_PAUSE: Duration = Duration::from_millis(100);
 
-/// What a thread rests for after its socket reported an error instead of a datagram.
-const RECEIVE_FAILED_PAUSE: Duration = Duration::from_millis(1);
+/// The most workers: more would stand in line at the turnstiles (docs/perf/many-cores.md).
+const WORKERS_MAX: usize = 8;
 
 /// Why an engine could not start, or ended.
 #[derive(Debug, thiserror::Error)]
@@ -62,11 +63,39 @@ pub enum Failure {
 pub struct Options {
     /// The MTU to give the interface; none leaves it as it is.
     pub mtu: Option<u32>,
+    /// When more than one worker carries packets.
+    pub followers: Followers,
+}
+
+/// When a worker that has much to do is helped by others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Followers {
+    /// When the sources are hot and a core is idle.
+    WhenUseful,
+    /// Whenever there is anything to do, on however few cores: to test that order is kept.
+    Always,
+}
+
+impl Followers {
+    /// Nanoseconds for which the sources have to be hot.
+    fn patience(self) -> u64 {
+        match self {
+            Followers::WhenUseful => crew::PATIENCE_MIN,
+            Followers::Always => 0,
+        }
+    }
+
+    fn cores(self) -> Cores {
+        match self {
+            Followers::WhenUseful => Cores::new(),
+            Followers::Always => Cores::pretended(4),
+        }
+    }
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { mtu: Some(MTU_DEFAULT) }
+        Self { mtu: Some(MTU_DEFAULT), followers: Followers::WhenUseful }
     }
 }
 
@@ -77,15 +106,19 @@ pub struct Engine {
     threads: Vec<JoinHandle<()>>,
 }
 
-/// What tells the threads to end, and others that they have.
-struct Life {
+/// What the threads have in common: who is at work, in which order, and for how long.
+pub struct Life {
+    /// Who of the workers is at work.
+    pub crew: Crew,
+    /// What keeps the order: one for each [`crate::worker::Source`].
+    pub turnstiles: [Turnstile; 3],
     over: AtomicBool,
-    out: Event,
     ended: Event,
 }
 
 impl Life {
-    fn is_over(&self) -> bool {
+    /// Whether the engine ends.
+    pub fn is_over(&self) -> bool {
         self.over.load(Ordering::Acquire)
     }
 }
@@ -142,7 +175,12 @@ impl Engine {
         let name = tun.name().unwrap_or_default();
         let link = Link::new(&tun, options.mtu).map_err(|error| Failure::Interface { name, error })?;
         let shared = Arc::new(Shared::new(Kernel::new(tun), MTU_DEFAULT)?);
-        let life = Arc::new(Life { over: AtomicBool::new(false), out: Event::new()?, ended: Event::new()? });
+        let life = Arc::new(Life {
+            crew: Crew::new(options.followers.patience()),
+            turnstiles: Default::default(),
+            over: AtomicBool::new(false),
+            ended: Event::new()?,
+        });
         let (commands, orders) = mpsc::channel();
         let keeper = Keeper {
             slow: SlowPath::new(shared.clone()),
@@ -155,7 +193,7 @@ impl Engine {
             orders,
         };
         let mut engine = Self { handle: Handle { shared, commands }, life, threads: Vec::new() };
-        match engine.start_threads(keeper) {
+        match engine.start_threads(keeper, &options.followers.cores()) {
             Ok(()) => Ok(engine),
             Err(error) => {
                 engine.stop();
@@ -164,20 +202,20 @@ impl Engine {
         }
     }
 
-    fn start_threads(&mut self, keeper: Keeper) -> io::Result<()> {
-        self.spawn("out", serve_tun)?;
-        self.spawn("in4", |shared, life| serve_socket(shared, life, Family::V4))?;
-        self.spawn("in6", |shared, life| serve_socket(shared, life, Family::V6))?;
-        self.spawn("slow", |_, _| keeper.keep())
+    fn start_threads(&mut self, keeper: Keeper, cores: &Cores) -> io::Result<()> {
+        for place in 0..cores.count().clamp(1, WORKERS_MAX) {
+            let worker = Worker::new(self.handle.shared.clone(), self.life.clone(), cores.clone());
+            let life = self.life.clone();
+            self.spawn("worker", move || {
+                let next = if place == 0 { Next::Watch } else { life.crew.rest() };
+                worker.serve(next);
+            })?;
+        }
+        self.spawn("slow", || keeper.keep())
     }
 
-    fn spawn(
-        &mut self,
-        name: &str,
-        serve: impl FnOnce(Arc<Shared<Kernel>>, Arc<Life>) + Send + 'static,
-    ) -> io::Result<()> {
-        let (shared, life) = (self.handle.shared.clone(), self.life.clone());
-        self.threads.push(thread::Builder::new().name(name.into()).spawn(move || serve(shared, life))?);
+    fn spawn(&mut self, name: &str, serve: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        self.threads.push(thread::Builder::new().name(name.into()).spawn(serve)?);
         Ok(())
     }
 
@@ -200,116 +238,21 @@ impl Engine {
     }
 }
 
-fn end(life: &Life, shared: &Shared<Kernel>) {
+/// Has all threads end.
+pub fn end(life: &Life, shared: &Shared<Kernel>) {
     life.over.store(true, Ordering::Release);
-    life.out.signal();
     shared.sockets.store(None);
-    shared.sockets_changed.iter().for_each(Event::signal);
+    shared.sockets_changed.signal();
+    life.crew.end();
     shared.notices.signal();
     life.ended.signal();
 }
 
-/// Waits for one of the descriptors; bit `i` of the answer is the one at place `i`.
-fn wait(fds: &[BorrowedFd<'_>]) -> u64 {
-    wait::wait(fds).unwrap_or_else(|error| {
+/// Waits for one of the descriptors.
+fn wait(fds: &[BorrowedFd<'_>]) {
+    if let Err(error) = wait::wait(fds) {
         tracing::error!("waiting failed: {error}");
         thread::sleep(WAIT_FAILED_PAUSE);
-        0
-    })
-}
-
-/// Carries what the TUN device has until the engine ends or the device is gone.
-fn serve_tun(shared: Arc<Shared<Kernel>>, life: Arc<Life>) {
-    let mut outbound = Outbound::new(shared.clone());
-    let mut woken = false;
-    while !life.is_over() {
-        match outbound.step() {
-            Ok(step) => {
-                if std::mem::take(&mut woken) {
-                    shared.counters.outbound.count(step == Step::Work);
-                }
-                if step == Step::Idle {
-                    wait(&[shared.backend.tun().as_fd(), life.out.as_fd()]);
-                    woken = true;
-                }
-            }
-            Err(error) => {
-                tracing::info!("the interface is gone ({error})");
-                end(&life, &shared);
-            }
-        }
-    }
-}
-
-#[derive(Clone, Copy)]
-enum Family {
-    V4,
-    V6,
-}
-
-impl Family {
-    fn socket(self, sockets: &Sockets<udp::UdpSocket>) -> Option<&udp::UdpSocket> {
-        match self {
-            Family::V4 => sockets.v4.as_ref(),
-            Family::V6 => sockets.v6.as_ref(),
-        }
-    }
-}
-
-/// Carries what the socket of one family has, whichever socket that is.
-fn serve_socket(shared: Arc<Shared<Kernel>>, life: Arc<Life>, family: Family) {
-    let mut inbound = Inbound::new(shared.clone());
-    let changed = &shared.sockets_changed[family as usize];
-    loop {
-        // Drained before anything is looked at: what is signalled from here on wakes us.
-        changed.drain();
-        if life.is_over() {
-            return;
-        }
-        let sockets = shared.sockets.load_full();
-        match sockets.as_ref().and_then(|own| Some((own, family.socket(own)?))) {
-            Some((own, socket)) => {
-                let replaced = || !shared.sockets.load().as_ref().is_some_and(|now| Arc::ptr_eq(now, own));
-                serve_until(&shared, &mut inbound, socket, changed, replaced);
-            }
-            None => {
-                wait(&[changed.as_fd()]);
-            }
-        }
-    }
-}
-
-/// Carries what one socket has until it is replaced or the engine ends, which both signal
-/// `changed`.
-fn serve_until(
-    shared: &Shared<Kernel>,
-    inbound: &mut Inbound<Kernel>,
-    socket: &udp::UdpSocket,
-    changed: &Event,
-    replaced: impl Fn() -> bool,
-) {
-    let mut woken = false;
-    while !replaced() {
-        match inbound.step(socket) {
-            Ok(step) => {
-                if std::mem::take(&mut woken) {
-                    shared.counters.inbound.count(step == Step::Work);
-                }
-                if step == Step::Work {
-                    continue;
-                }
-            }
-            // What an ICMP message said about a datagram of ours: the call took it off the
-            // socket, nothing else is to be done. Should it not go away, that must not cost a core.
-            Err(error) => {
-                tracing::debug!("receive: {error}");
-                thread::sleep(RECEIVE_FAILED_PAUSE);
-            }
-        }
-        if wait(&[socket.as_fd(), changed.as_fd()]) & 0b10 != 0 {
-            return;
-        }
-        woken = true;
     }
 }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use hosts::{Clock, Host, PORT, checksum, pair, settle, udp};
 use linerate_engine::config::{PeerUpdate, Refusal, Update};
+use linerate_engine::turnstile::Turnstile;
 use linerate_netio::memory::{Fate, MemoryNet};
 use linerate_packet::virtio::{self, Gso};
 use linerate_packet::{checksum as sums, gso};
@@ -47,7 +48,7 @@ fn the_oldest_of_too_many_waiting_packets_are_dropped_and_counted() {
     let sent: Vec<_> = (0..200).map(|i| udp(one.inner, two.inner, &[i])).collect();
     sent.iter().for_each(|packet| one.send(packet));
     // All are read before the slow path has a chance to start the handshake.
-    while one.outbound.step().unwrap() == linerate_engine::outbound::Step::Work {}
+    while one.outbound.step(&Turnstile::default()).unwrap() == linerate_engine::outbound::Step::Work {}
     settle(&mut [&mut one, &mut two]);
     assert_eq!(received(&two), sent[72..]);
     assert_eq!(one.discards("staged_overflow"), 72);
@@ -153,7 +154,7 @@ fn a_packet_that_nobody_is_allowed_is_answered() {
 fn packets_that_go_nowhere_do_not_keep_a_step_from_ending() {
     let mut host = Host::new(&MemoryNet::new(10), &Clock::new(), 1);
     (0..1000).for_each(|_| host.send(&udp(host.inner, IpAddr::from([10, 9, 9, 9]), b"to nobody")));
-    host.outbound.step().unwrap();
+    host.outbound.step(&Turnstile::default()).unwrap();
     assert_eq!(host.discards("no_peer"), linerate_aead::BATCH_MAX as u64);
 }
 

@@ -13,6 +13,7 @@
 #![deny(unsafe_code)]
 
 pub mod clock;
+pub mod cores;
 pub mod link;
 pub mod memory;
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::io;
 use std::os::fd::RawFd;
 
+use linerate_engine::Followers;
 use tracing::level_filters::LevelFilter;
 
 use crate::Complaint;
@@ -17,6 +18,8 @@ pub(super) struct Environment {
     pub(super) tun: Option<RawFd>,
     /// The number of an inherited listening socket.
     pub(super) uapi: Option<RawFd>,
+    /// When more than one worker carries packets.
+    pub(super) followers: Followers,
     /// How much to log, if that was said.
     log: Option<LevelFilter>,
 }
@@ -43,6 +46,7 @@ impl Environment {
             foreground: text("WG_PROCESS_FOREGROUND").as_deref() == Some("1"),
             tun: number("WG_TUN_FD")?,
             uapi: number("WG_UAPI_FD")?,
+            followers: text("LINERATE_FOLLOWERS").map_or(Ok(Followers::WhenUseful), |word| followers(&word))?,
             log: text("LOG_LEVEL").map(|level| log_level(&level)).transpose()?,
         })
     }
@@ -79,6 +83,14 @@ fn log_level(level: &str) -> Result<LevelFilter, Complaint> {
     }
 }
 
+fn followers(word: &str) -> Result<Followers, Complaint> {
+    match word {
+        "useful" => Ok(Followers::WhenUseful),
+        "always" => Ok(Followers::Always),
+        _ => Err(format!("LINERATE_FOLLOWERS={word} is not useful or always")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -89,16 +101,28 @@ mod tests {
 
     #[test]
     fn an_empty_environment_asks_for_nothing() {
-        let nothing = Environment { foreground: false, tun: None, uapi: None, log: None };
+        let nothing =
+            Environment { foreground: false, tun: None, uapi: None, followers: Followers::WhenUseful, log: None };
         assert_eq!(parse(&[]), Ok(nothing));
         assert_eq!(parse(&[("LOG_LEVEL", ""), ("WG_TUN_FD", "")]), parse(&[]));
     }
 
     #[test]
     fn each_variable_has_its_effect() {
-        let all =
-            parse(&[("WG_PROCESS_FOREGROUND", "1"), ("WG_TUN_FD", "3"), ("WG_UAPI_FD", "4"), ("LOG_LEVEL", "verbose")]);
-        let expected = Environment { foreground: true, tun: Some(3), uapi: Some(4), log: Some(LevelFilter::DEBUG) };
+        let all = parse(&[
+            ("WG_PROCESS_FOREGROUND", "1"),
+            ("WG_TUN_FD", "3"),
+            ("WG_UAPI_FD", "4"),
+            ("LINERATE_FOLLOWERS", "always"),
+            ("LOG_LEVEL", "verbose"),
+        ]);
+        let expected = Environment {
+            foreground: true,
+            tun: Some(3),
+            uapi: Some(4),
+            followers: Followers::Always,
+            log: Some(LevelFilter::DEBUG),
+        };
         assert_eq!(all, Ok(expected));
         assert!(!parse(&[("WG_PROCESS_FOREGROUND", "yes")]).unwrap().foreground, "only 1, as wireguard-go");
     }
@@ -112,7 +136,14 @@ mod tests {
 
     #[test]
     fn what_cannot_be_understood_is_refused_by_name() {
-        for (name, value) in [("WG_TUN_FD", "x"), ("WG_TUN_FD", "-1"), ("WG_UAPI_FD", "3 "), ("LOG_LEVEL", "loud")] {
+        let bad = [
+            ("WG_TUN_FD", "x"),
+            ("WG_TUN_FD", "-1"),
+            ("WG_UAPI_FD", "3 "),
+            ("LINERATE_FOLLOWERS", "4"),
+            ("LOG_LEVEL", "loud"),
+        ];
+        for (name, value) in bad {
             let refused = parse(&[(name, value)]).unwrap_err();
             assert!(refused.starts_with(&format!("{name}={value} is not")), "{refused}");
         }

@@ -53,6 +53,8 @@ use handler::EngineHandler;
         \x20                         there is a log only if this is set.\n\
         \x20 LINERATE_AEAD           avx512, avx2, library or portable: what seals packets, instead of the\n\
         \x20                         fastest that this CPU has\n\
+        \x20 LINERATE_FOLLOWERS      useful (the default): a second worker joins when there is much to do\n\
+        \x20                         and a core is idle; always: to test that packets stay in order\n\
         \x20 WG_PROCESS_FOREGROUND   1 is the same as -f\n\
         \x20 WG_TUN_FD               the number of an inherited descriptor of a TUN interface to use\n\
         \x20 WG_UAPI_FD              the number of an inherited descriptor of the listening socket"
@@ -101,7 +103,8 @@ fn serve(interface: &InterfaceName, environment: &Environment, ready: Option<Rea
     // A descriptor handed over has a name of its own.
     let interface: InterfaceName = name.parse().map_err(|error| format!("{error}"))?;
     let listener = open_listener(&interface, environment)?;
-    let engine = Engine::start(tun, &Options::default()).map_err(|failure| format!("{interface}: {failure}"))?;
+    let options = Options { followers: environment.followers, ..Options::default() };
+    let engine = Engine::start(tun, &options).map_err(|failure| format!("{interface}: {failure}"))?;
     let server = Server::new(listener);
     if !server.sees_its_file() {
         tracing::info!("{interface}: deleting the socket will not end this daemon: inotify has no watches left");

@@ -1,8 +1,9 @@
 //! From the wire to the TUN device, one file per step: [`recv_udp`], [`classify`], [`open`],
 //! [`replay`], [`admit`], [`merge`], [`write_tun`].
 //!
-//! One thread per socket carries a batch through all of them; nothing is handed over on the
-//! way. Handshake messages alone leave the way at [`classify`], for the slow path.
+//! One worker carries a batch through all of them; nothing is handed over on the way. Handshake
+//! messages alone leave the way at [`classify`], for the slow path. Where several workers serve a
+//! socket, [`crate::turnstile`] has their batches written in order.
 
 mod admit;
 mod classify;
@@ -23,6 +24,7 @@ use crate::backend::Backend;
 use crate::outbound::Step;
 use crate::shared::Shared;
 use crate::tables::Receiver;
+use crate::turnstile::{Ticket, Turnstile};
 use admit::Inner;
 use classify::{Arrival, Datagram};
 use merge::Delivery;
@@ -43,40 +45,44 @@ impl<B: Backend> Inbound<B> {
         Self { shared, arrivals: Arrivals::default(), run: Run::default(), delivery: Delivery::default() }
     }
 
-    /// Delivers what lies ready in the socket, at most one receive call's worth.
+    /// Delivers what lies ready in the socket, at most one receive call's worth, in the order that
+    /// `turnstile` gives.
     ///
     /// # Errors
     /// What the socket said, but for "nothing there".
-    pub fn step(&mut self, socket: &B::Socket) -> io::Result<Step> {
+    pub fn step(&mut self, socket: &B::Socket, turnstile: &Turnstile) -> io::Result<Step> {
+        let Some(mut entrance) = turnstile.try_enter() else { return Ok(Step::Taken) };
         let messages = self.arrivals.receive(socket)?;
         if messages == 0 {
             return Ok(Step::Idle);
         }
+        let ticket = entrance.ticket();
+        drop(entrance);
         let now = self.shared.backend.boottime();
         for message in 0..messages {
             for arrival in self.arrivals.datagrams(message) {
                 match classify::classify(&self.shared, &self.arrivals, &arrival) {
-                    Some(data) => self.gather(arrival, data, now),
+                    Some(data) => self.gather(arrival, data, &ticket, now),
                     None => continue,
                 }
             }
         }
-        self.finish_run(now);
-        self.deliver();
+        self.finish_run(&ticket, now);
+        self.deliver(&ticket);
         Ok(Step::Work)
     }
 
     /// Adds a data message to the run of its session, after the run before it has been worked
     /// off if that is another's.
-    fn gather(&mut self, arrival: Arrival, data: Datagram, now: Boottime) {
+    fn gather(&mut self, arrival: Arrival, data: Datagram, ticket: &Ticket<'_>, now: Boottime) {
         if !self.run.takes(data.receiver) {
-            self.finish_run(now);
+            self.finish_run(ticket, now);
         }
         self.run.push(data, arrival.message);
     }
 
     /// Opens the gathered run and hands what it held to the delivery.
-    fn finish_run(&mut self, now: Boottime) {
+    fn finish_run(&mut self, ticket: &Ticket<'_>, now: Boottime) {
         let Some(receiver) = self.run.receiver(&self.shared) else { return };
         let buf = self.arrivals.bytes_mut();
         self.run.open(&self.shared, &receiver, buf, now);
@@ -85,16 +91,16 @@ impl<B: Backend> Inbound<B> {
             let from = self.arrivals.meta(last);
             receiver.peer.heard_from(from.source, from.local, self.shared.routing_epoch());
             self.run.stamp(&self.shared, &receiver, now);
-            self.admit(&receiver);
+            self.admit(&receiver, ticket);
         }
         self.run.clear();
     }
 
     /// Keeps the inner packets that may be delivered, and counts them with the keepalives as
     /// received.
-    fn admit(&mut self, receiver: &Receiver) {
+    fn admit(&mut self, receiver: &Receiver, ticket: &Ticket<'_>) {
         if self.delivery.room() < self.run.len() {
-            self.deliver();
+            self.deliver(ticket);
         }
         let routes = self.shared.tables.routes();
         let mut bytes = 0;
@@ -118,11 +124,12 @@ impl<B: Backend> Inbound<B> {
         receiver.peer.count_rx(bytes);
     }
 
-    /// Writes what was admitted to the TUN device.
-    fn deliver(&mut self) {
+    /// Writes what was admitted to the TUN device, when its turn has come.
+    fn deliver(&mut self, ticket: &Ticket<'_>) {
         if !self.delivery.is_empty() {
             let buf = self.arrivals.bytes_mut();
             self.delivery.merge(buf, write_tun::takes(&self.shared));
+            ticket.wait_to_deliver();
             write_tun::write(&self.shared, buf, &self.delivery);
             self.delivery.clear();
         }

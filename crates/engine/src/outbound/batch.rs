@@ -30,8 +30,8 @@ pub struct Run {
     pub end: usize,
     /// Whether one of them carries an inner packet; otherwise they are keepalives.
     pub data: bool,
-    /// Whether the session had counters left, so that the run is sealed.
-    pub sealed: bool,
+    /// Whether the session had counters left, so that the run may be sealed and sent.
+    pub numbered: bool,
 }
 
 pub struct Batch {
@@ -65,6 +65,11 @@ impl Batch {
         self.used >= FULL || self.slots.len() == BATCH_MAX
     }
 
+    /// Whether it will be once a packet or super-packet of `len` bytes is in it.
+    pub fn is_full_with(&self, len: usize) -> bool {
+        self.used + len >= FULL
+    }
+
     /// Whether a packet of `len` bytes, padding included, fits.
     pub fn has_room(&self, len: usize) -> bool {
         self.slots.len() < BATCH_MAX && self.used + len + OVERHEAD <= self.buf.len()
@@ -91,7 +96,7 @@ impl Batch {
                 session: session.clone(),
                 end: self.slots.len(),
                 data,
-                sealed: false,
+                numbered: false,
             }),
         }
         &mut self.buf[offset..offset + len]

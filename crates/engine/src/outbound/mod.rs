@@ -1,9 +1,10 @@
 //! From the TUN device to the wire, one file per step: [`read_tun`], [`route`], [`split`],
 //! [`seal`], [`send_udp`]; [`batch`] is what they fill and empty.
 //!
-//! One thread carries a packet through all of them. What lies ready in the device is gathered
+//! One worker carries a packet through all of them. What lies ready in the device is gathered
 //! into one batch without waiting for more, so that a single packet leaves at once and many
-//! leave together.
+//! leave together. Where several workers serve the device, [`crate::turnstile`] keeps their
+//! batches in order.
 
 mod batch;
 mod read_tun;
@@ -24,6 +25,7 @@ use crate::backend::Backend;
 use crate::counters::Discard;
 use crate::shared::Shared;
 use crate::tables::Peer;
+use crate::turnstile::{Ticket, Turnstile};
 use batch::Batch;
 pub use batch::OVERHEAD;
 use read_tun::Packet;
@@ -37,6 +39,8 @@ pub enum Step {
     Work,
     /// There was nothing to do: wait.
     Idle,
+    /// Another worker is reading from this source.
+    Taken,
 }
 
 /// The TUN device's side of the engine.
@@ -52,27 +56,40 @@ impl<B: Backend> Outbound<B> {
         Self { sender: Sender::new(shared), packet: Packet::default(), unreachable: Unreachable::default() }
     }
 
-    /// Sends what lies ready in the TUN device, at most about one batch.
+    /// Sends what lies ready in the TUN device, at most about one batch, in the order that
+    /// `turnstile` gives.
     ///
     /// # Errors
     /// When the device is gone.
-    pub fn step(&mut self) -> io::Result<Step> {
+    pub fn step(&mut self, turnstile: &Turnstile) -> io::Result<Step> {
+        let Some(mut entrance) = turnstile.try_enter() else { return Ok(Step::Taken) };
+        if !self.packet.read(&self.sender.shared)? {
+            return Ok(Step::Idle);
+        }
         let now = self.sender.shared.backend.boottime();
-        let mut step = Step::Idle;
+        let ticket = entrance.ticket();
         // Counted, because a packet that is dropped or staged does not fill the batch.
-        for _ in 0..BATCH_MAX {
-            if self.sender.batch.is_full() || !self.packet.read(&self.sender.shared)? {
+        let mut reads = 1;
+        while !self.sender.batch.is_full_with(self.packet.len()) {
+            self.carry(&ticket, now);
+            reads += 1;
+            if reads > BATCH_MAX || self.sender.batch.is_full() || !self.packet.read(&self.sender.shared)? {
+                self.packet.clear();
                 break;
             }
-            step = Step::Work;
-            self.carry(now);
         }
-        self.sender.flush(now);
-        Ok(step)
+        // What was read last, most often a whole super-packet, is cut while another worker reads.
+        drop(entrance);
+        self.carry(&ticket, now);
+        self.sender.finish(ticket, now);
+        Ok(Step::Work)
     }
 
-    /// Takes the packet that was read into the batch, or to where it has to wait.
-    fn carry(&mut self, now: Boottime) {
+    /// Takes the packet that was read, if there is one, into the batch or to where it has to wait.
+    fn carry(&mut self, ticket: &Ticket<'_>, now: Boottime) {
+        if self.packet.is_empty() {
+            return;
+        }
         let shared = &self.sender.shared;
         let Some((header, packet)) = self.packet.parts() else {
             return shared.counters.discard(Discard::SuperPacketMalformed);
@@ -92,8 +109,8 @@ impl<B: Backend> Outbound<B> {
         };
         let sending = peer.sending();
         match sending.as_ref().filter(|session| !session.expired(now)) {
-            Some(session) => self.sender.push(&peer, session, &split, now),
-            None => self.sender.stage(&peer, &split, now),
+            Some(session) => self.sender.push(&peer, session, &split, ticket, now),
+            None => self.sender.stage(&peer, &split, ticket, now),
         }
     }
 }
@@ -112,13 +129,20 @@ impl<B: Backend> Sender<B> {
     }
 
     /// Adds the peer's staged packets, then all segments of `split`.
-    fn push(&mut self, peer: &Arc<Peer>, session: &Arc<Session>, split: &Split<'_>, now: Boottime) {
+    fn push(
+        &mut self,
+        peer: &Arc<Peer>,
+        session: &Arc<Session>,
+        split: &Split<'_>,
+        ticket: &Ticket<'_>,
+        now: Boottime,
+    ) {
         if !self.batch.continues(session) {
-            self.push_staged(peer, session, now);
+            self.push_staged(peer, session, Some(ticket), now);
         }
         for segment in 0..split.count() {
             if !self.batch.has_room(split.padded_len(segment)) {
-                self.flush(now);
+                self.flush(Some(ticket), now);
             }
             let plaintext = self.batch.add(peer, session, split.padded_len(segment), split.ecn(), true);
             split.write(segment, plaintext);
@@ -126,7 +150,7 @@ impl<B: Backend> Sender<B> {
     }
 
     /// Keeps all segments of `split` until the peer has a session, and asks for one.
-    fn stage(&mut self, peer: &Arc<Peer>, split: &Split<'_>, now: Boottime) {
+    fn stage(&mut self, peer: &Arc<Peer>, split: &Split<'_>, ticket: &Ticket<'_>, now: Boottime) {
         let budget = &self.shared.staged;
         let mut staged = peer.staged.lock().expect("no thread panics while it stages");
         let mut dropped = staged.make_room(split.count(), budget);
@@ -137,12 +161,18 @@ impl<B: Backend> Sender<B> {
         self.shared.counters.discard_many(Discard::StagedOverflow, dropped as u64);
         // A session may have come while we staged, and the slow path may have sent what was staged
         // before. It sets the session before it looks, we stage before we look: one of us sees.
-        if !self.send_staged(peer, now) {
+        if !self.send_waiting(peer, Some(ticket), now) {
             self.shared.wake(peer, peer.activity.want_handshake());
         }
     }
 
-    fn push_staged(&mut self, peer: &Arc<Peer>, session: &Arc<Session>, now: Boottime) -> bool {
+    fn push_staged(
+        &mut self,
+        peer: &Arc<Peer>,
+        session: &Arc<Session>,
+        ticket: Option<&Ticket<'_>>,
+        now: Boottime,
+    ) -> bool {
         let mut pushed = false;
         loop {
             let packet = {
@@ -155,7 +185,7 @@ impl<B: Backend> Sender<B> {
             let mtu = self.shared.mtu.towards(inner.destination);
             let Ok(split) = Split::new(&virtio::Header::default(), &packet, &inner, mtu) else { continue };
             if !self.batch.has_room(split.padded_len(0)) {
-                self.flush(now);
+                self.flush(ticket, now);
             }
             split.write(0, self.batch.add(peer, session, split.padded_len(0), split.ecn(), true));
         }
@@ -164,12 +194,16 @@ impl<B: Backend> Sender<B> {
     /// Sends the packets that waited for a session, if the peer has one now; true if there
     /// were any.
     pub fn send_staged(&mut self, peer: &Arc<Peer>, now: Boottime) -> bool {
+        self.send_waiting(peer, None, now)
+    }
+
+    fn send_waiting(&mut self, peer: &Arc<Peer>, ticket: Option<&Ticket<'_>>, now: Boottime) -> bool {
         let sending = peer.sending();
         let Some(session) = sending.as_ref().filter(|session| !session.expired(now)) else {
             return false;
         };
-        let pushed = self.push_staged(peer, session, now);
-        self.flush(now);
+        let pushed = self.push_staged(peer, session, ticket, now);
+        self.flush(ticket, now);
         pushed
     }
 
@@ -181,7 +215,7 @@ impl<B: Backend> Sender<B> {
         let sending = peer.sending();
         if let Some(session) = sending.as_ref().filter(|session| !session.expired(now)) {
             self.batch.add(peer, session, 0, 0, false);
-            self.flush(now);
+            self.flush(None, now);
         } else {
             self.shared.wake(peer, peer.activity.want_handshake());
         }
@@ -198,12 +232,32 @@ impl<B: Backend> Sender<B> {
         send_udp::reply(&self.shared, message, to, from);
     }
 
-    /// Seals and sends what was gathered.
-    pub fn flush(&mut self, now: Boottime) {
+    /// Seals and sends what was gathered; more may follow under the same ticket. The slow path has
+    /// none: what it sends has no place in the order of any source.
+    fn flush(&mut self, ticket: Option<&Ticket<'_>>, now: Boottime) {
         if self.batch.is_empty() {
             return;
         }
+        if let Some(ticket) = ticket {
+            ticket.wait_to_number();
+        }
+        seal::number(&self.shared, &mut self.batch);
+        self.seal_and_send(ticket, now);
+    }
+
+    /// Seals and sends the last of what was read under `ticket`.
+    fn finish(&mut self, mut ticket: Ticket<'_>, now: Boottime) {
+        ticket.wait_to_number();
+        seal::number(&self.shared, &mut self.batch);
+        ticket.pass_numbering();
+        self.seal_and_send(Some(&ticket), now);
+    }
+
+    fn seal_and_send(&mut self, ticket: Option<&Ticket<'_>>, now: Boottime) {
         seal::seal(&self.shared, &mut self.batch, now);
+        if let Some(ticket) = ticket {
+            ticket.wait_to_deliver();
+        }
         send_udp::send(&self.shared, &self.batch, now);
         self.batch.clear();
     }

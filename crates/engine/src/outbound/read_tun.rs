@@ -53,6 +53,21 @@ impl Packet {
         }
     }
 
+    /// Bytes of what was read, its virtio header included.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether the last packet has been seen to.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The last packet has been seen to.
+    pub fn clear(&mut self) {
+        self.len = 0;
+    }
+
     /// The virtio header and the packet; none if the header has a type that nobody offered.
     pub fn parts(&self) -> Option<(virtio::Header, &[u8])> {
         let (header, packet) = self.buf[..self.len].split_first_chunk()?;

@@ -1,4 +1,4 @@
-//! Gives every packet of a batch its counter and its header, and seals them, a run at a time.
+//! Gives every packet of a batch its counter, then its header, and seals them, a run at a time.
 
 use linerate_aead::Slot;
 use linerate_protocol::Boottime;
@@ -9,8 +9,8 @@ use crate::backend::Backend;
 use crate::counters::Discard;
 use crate::shared::Shared;
 
-/// Seals every run and stamps its peer.
-pub fn seal<B: Backend>(shared: &Shared<B>, batch: &mut Batch, now: Boottime) {
+/// Reserves the counters of every run.
+pub fn number<B: Backend>(shared: &Shared<B>, batch: &mut Batch) {
     let Batch { buf, slots, runs, .. } = batch;
     let mut start = 0;
     for run in runs {
@@ -21,13 +21,26 @@ pub fn seal<B: Backend>(shared: &Shared<B>, batch: &mut Batch, now: Boottime) {
             shared.wake(&run.peer, run.peer.activity.want_handshake());
             continue;
         };
-        for (slot, counter) in slots.iter_mut().zip(first..) {
-            slot.counter = counter;
-            let datagram = &mut buf[datagram(slot)];
-            DataHeader { receiver: run.session.remote, counter }.encode(datagram);
+        slots.iter_mut().zip(first..).for_each(|(slot, counter)| slot.counter = counter);
+        run.numbered = true;
+    }
+}
+
+/// Gives every packet its header, seals every run that has its numbers, and stamps its peer.
+pub fn seal<B: Backend>(shared: &Shared<B>, batch: &mut Batch, now: Boottime) {
+    let Batch { buf, slots, runs, .. } = batch;
+    let mut start = 0;
+    for run in runs {
+        let slots = &slots[start..run.end];
+        start = run.end;
+        if !run.numbered {
+            continue;
+        }
+        for slot in slots {
+            let header = DataHeader { receiver: run.session.remote, counter: slot.counter };
+            header.encode(&mut buf[datagram(slot)]);
         }
         run.session.sealing.seal(buf, slots);
-        run.sealed = true;
         stamp(shared, run, now);
     }
 }

@@ -22,14 +22,14 @@ const HANDSHAKE_TOS: u8 = 0x88;
 /// The most messages in one system call.
 const CALL_MAX: usize = 32;
 
-/// Sends every sealed run of the batch.
+/// Sends every run of the batch that has its numbers.
 pub fn send<B: Backend>(shared: &Shared<B>, batch: &Batch, now: Boottime) {
     let sockets = shared.sockets.load();
     let mut start = 0;
     for run in &batch.runs {
         let slots = start..run.end;
         start = run.end;
-        if !run.sealed {
+        if !run.numbered {
             continue;
         }
         let endpoint = run.peer.endpoint();

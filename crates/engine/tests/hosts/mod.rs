@@ -13,6 +13,7 @@ use linerate_engine::inbound::Inbound;
 use linerate_engine::outbound::{Outbound, Step};
 use linerate_engine::shared::Shared;
 use linerate_engine::slow_path::SlowPath;
+use linerate_engine::turnstile::Turnstile;
 use linerate_netio::memory::{MemoryNet, MemorySocket, MemoryTun};
 use linerate_netio::udp::Local;
 use linerate_packet::virtio;
@@ -189,8 +190,9 @@ impl Host {
     fn work(&mut self) -> bool {
         let sockets = self.shared.sockets.load_full();
         let socket = sockets.as_ref().and_then(|sockets| sockets.v4.as_ref());
-        let received = socket.is_some_and(|socket| self.inbound.step(socket).unwrap() == Step::Work);
-        received | self.slow.look() | (self.outbound.step().unwrap() == Step::Work)
+        let received =
+            socket.is_some_and(|socket| self.inbound.step(socket, &Turnstile::default()).unwrap() == Step::Work);
+        received | self.slow.look() | (self.outbound.step(&Turnstile::default()).unwrap() == Step::Work)
     }
 }
 

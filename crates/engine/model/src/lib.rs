@@ -1,0 +1,22 @@
+//! The engine's [`turnstile`] and [`crew`], the very files, built of loom's locks and atomics instead
+//! of std's. The tests of this crate run them under every interleaving that the memory model allows.
+//!
+//! A crate of its own, because what the engine is built of would otherwise have to be chosen for the
+//! whole workspace at once.
+
+#![forbid(unsafe_code)]
+
+#[path = "../../src/crew.rs"]
+pub mod crew;
+#[path = "../../src/turnstile.rs"]
+pub mod turnstile;
+
+/// What the two are built of here.
+mod sync {
+    pub use loom::hint::spin_loop as spin;
+    pub use loom::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
+    pub use loom::sync::{Condvar, Mutex, MutexGuard};
+
+    /// A waiter sleeps at once: that is where something can go wrong.
+    pub const SPINS: u32 = 0;
+}

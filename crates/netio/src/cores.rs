@@ -1,0 +1,113 @@
+//! Whether the machine has a core to spare.
+
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+use std::thread;
+
+/// The machine's load at one moment, as seen by a thread that is running.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Load {
+    /// Fewer threads can run than there are cores for this process.
+    Spare,
+    /// As many threads as cores can run, or it cannot be told.
+    Full,
+    /// More threads can run than there are cores.
+    Crowded,
+}
+
+/// The cores that this process may use.
+#[derive(Clone)]
+pub struct Cores {
+    count: usize,
+    source: Source,
+}
+
+#[derive(Clone)]
+enum Source {
+    /// `/proc/loadavg`, open: it may not be there to be opened later.
+    Proc(Arc<File>),
+    Always(Load),
+}
+
+impl Cores {
+    /// Those that the scheduler and the control group allow. Where `/proc` cannot be read, the load
+    /// is always [`Load::Full`].
+    pub fn new() -> Self {
+        let source =
+            File::open("/proc/loadavg").map_or(Source::Always(Load::Full), |file| Source::Proc(Arc::new(file)));
+        Self { count: available(), source }
+    }
+
+    /// For tests of what happens with many cores, on a machine with few: `count` cores, of which one
+    /// is always to spare.
+    pub fn pretended(count: usize) -> Self {
+        Self { count, source: Source::Always(Load::Spare) }
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// How busy they are now. One system call of some two microseconds.
+    pub fn load(&self) -> Load {
+        match &self.source {
+            Source::Always(load) => *load,
+            Source::Proc(file) => read(file).map_or(Load::Full, |running| self.judge(running)),
+        }
+    }
+
+    fn judge(&self, running: usize) -> Load {
+        match running {
+            // The asking thread runs, so a zero is no answer (some sandboxes give it).
+            0 => Load::Full,
+            running if running < self.count => Load::Spare,
+            running if running == self.count => Load::Full,
+            _ => Load::Crowded,
+        }
+    }
+}
+
+impl Default for Cores {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn available() -> usize {
+    thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// How many threads can run, by the fourth field of proc_loadavg(5).
+fn read(file: &File) -> io::Result<usize> {
+    let mut text = [0u8; 64];
+    let len = rustix::io::pread(file, &mut text, 0)?;
+    std::str::from_utf8(&text[..len]).ok().and_then(running).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+fn running(text: &str) -> Option<usize> {
+    text.split(' ').nth(3)?.split_once('/')?.0.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_fourth_field_says_how_many_threads_can_run() {
+        assert_eq!(running("0.20 0.18 0.12 3/80 11206\n"), Some(3));
+        assert_eq!(running("0.20 0.18 0.12"), None);
+        assert_eq!(running(""), None);
+        assert!(read(&File::open("/proc/loadavg").unwrap()).unwrap() >= 1, "this thread runs");
+    }
+
+    #[test]
+    fn a_core_is_to_spare_when_fewer_threads_run_than_there_are_cores() {
+        let cores = Cores { count: 4, source: Source::Always(Load::Full) };
+        assert_eq!(cores.judge(0), Load::Full);
+        assert_eq!(cores.judge(3), Load::Spare);
+        assert_eq!(cores.judge(4), Load::Full);
+        assert_eq!(cores.judge(5), Load::Crowded);
+    }
+}

@@ -10,7 +10,8 @@ use std::env;
 use std::fmt;
 use std::sync::OnceLock;
 
-/// The environment variable that overrides the choice: `portable`, `library`, `avx2` or `avx512`.
+/// The environment variable that overrides the choice: `portable`, `library`, `avx2` or `avx512`,
+/// and `none` in builds with the feature `no-cipher`.
 pub const VARIABLE: &str = "LINERATE_AEAD";
 
 /// Proof that AVX2 may be used here.
@@ -35,6 +36,8 @@ pub(crate) enum Way {
     Avx2(HaveAvx2),
     #[cfg(target_arch = "x86_64")]
     Avx512(HaveAvx512),
+    #[cfg(feature = "no-cipher")]
+    None,
 }
 
 /// Why a choice is refused; its text says what this CPU has.
@@ -44,7 +47,7 @@ pub struct Refusal {
 }
 
 impl Choice {
-    /// Everything that can run here, slowest first.
+    /// Everything that protects packets and can run here, slowest first.
     pub fn available() -> impl Iterator<Item = Self> {
         #[cfg(target_arch = "x86_64")]
         let kernels = [HaveAvx2::detect().map(Way::Avx2), HaveAvx512::detect().map(Way::Avx512)];
@@ -63,6 +66,10 @@ impl Choice {
     /// # Errors
     /// If there is none of this name, or this CPU cannot run it.
     pub fn named(name: &str) -> Result<Self, Refusal> {
+        #[cfg(feature = "no-cipher")]
+        if name == Self(Way::None).name() {
+            return Ok(Self(Way::None));
+        }
         Self::available().find(|choice| choice.name() == name).ok_or_else(|| Refusal { asked: name.into() })
     }
 
@@ -75,6 +82,17 @@ impl Choice {
             Way::Avx2(_) => "avx2",
             #[cfg(target_arch = "x86_64")]
             Way::Avx512(_) => "avx512",
+            #[cfg(feature = "no-cipher")]
+            Way::None => "none",
+        }
+    }
+
+    /// What its user has to be told before the first packet, if it does not protect them.
+    pub fn warning(&self) -> Option<&'static str> {
+        match self.0 {
+            #[cfg(feature = "no-cipher")]
+            Way::None => Some(crate::no_cipher::WARNING),
+            _ => None,
         }
     }
 }

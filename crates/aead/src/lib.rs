@@ -15,6 +15,9 @@
 //! them), and under a kernel for batches that neither suits (more than a few blocks, but fewer packets
 //! than `Kernel::FEWEST`). [`portable`] is the oracle that all others equal.
 //!
+//! The feature `no-cipher`, off unless a build asks for it, adds `none`, which protects nothing: for
+//! measuring what everything but the cryptography costs. It is taken only where it is named.
+//!
 //! # Secrets
 //!
 //! No branch and no address depends on a key, a text or a tag; the comparison of tags is the one
@@ -109,6 +112,8 @@ pub mod choose;
 #[cfg(target_arch = "x86_64")]
 mod few;
 mod library;
+#[cfg(feature = "no-cipher")]
+mod no_cipher;
 #[cfg(target_arch = "x86_64")]
 mod poly1305;
 pub mod portable;
@@ -205,6 +210,8 @@ impl Key {
             Way::Avx2(token) => self.seal_by(token, buf, batch),
             #[cfg(target_arch = "x86_64")]
             Way::Avx512(token) => self.seal_by(token, buf, batch),
+            #[cfg(feature = "no-cipher")]
+            Way::None => no_cipher::seal(buf, batch),
         }
     }
 
@@ -222,6 +229,8 @@ impl Key {
             Way::Avx2(token) => self.open_by(token, buf, batch),
             #[cfg(target_arch = "x86_64")]
             Way::Avx512(token) => self.open_by(token, buf, batch),
+            #[cfg(feature = "no-cipher")]
+            Way::None => no_cipher::open(batch),
         }
     }
 }

@@ -7,6 +7,7 @@ mod background;
 mod environment;
 mod handler;
 
+use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::ExitCode;
@@ -97,6 +98,10 @@ fn serve(interface: &InterfaceName, environment: &Environment, ready: Option<Rea
     environment.start_log();
     let aead = choose::from_environment().map_err(|refusal| refusal.to_string())?;
     tracing::debug!("{interface}: packets are sealed by {}", aead.name());
+    if let Some(warning) = aead.warning() {
+        // Not by the log, which can be told to be silent.
+        let _ = writeln!(io::stderr(), "linerated: {interface}: {warning}");
+    }
 
     let tun = open_tun(interface, environment)?;
     let name = tun.name().map_err(|error| format!("cannot find out the interface's name: {error}"))?;

@@ -1,0 +1,83 @@
+//! `none`, seen from outside: a choice like any other where the feature `no-cipher` is built in,
+//! an impossible one elsewhere. `tests/no-cipher` runs this file both ways.
+
+use linerate_aead::choose::Choice;
+
+#[test]
+fn whatever_is_taken_unasked_protects_packets() {
+    for choice in Choice::available().chain([Choice::best()]) {
+        assert!(choice.name() != "none" && choice.warning().is_none(), "{choice:?}");
+    }
+}
+
+#[cfg(not(feature = "no-cipher"))]
+#[test]
+fn none_is_an_impossible_choice() {
+    let refusal = Choice::named("none").expect_err("this build has no such thing").to_string();
+    assert!(
+        refusal.starts_with("LINERATE_AEAD=\"none\" cannot be had: this CPU can run portable, library"),
+        "{refusal}"
+    );
+}
+
+#[cfg(feature = "no-cipher")]
+mod built_in {
+    use super::*;
+    use linerate_aead::{BATCH_MAX, Key, Slot, TAG_LEN};
+
+    /// Packets of all lengths up to a little above the usual MTU, one behind the other, each with a tag's room.
+    fn batches() -> impl Iterator<Item = (Vec<u8>, Vec<Slot>)> {
+        let lens = Vec::from_iter(0..=1500usize);
+        let batches = lens.chunks(BATCH_MAX).map(|lens| {
+            let mut end = 0;
+            let slots = Vec::from_iter(lens.iter().zip(1..).map(|(&len, counter)| {
+                let offset = end;
+                end += len + TAG_LEN;
+                Slot { offset, len, counter }
+            }));
+            (Vec::from_iter((0..end).map(|at| (at * 31 + at / 255) as u8)), slots)
+        });
+        Vec::from_iter(batches).into_iter()
+    }
+
+    fn none() -> Choice {
+        Choice::named("none").expect("this build has it")
+    }
+
+    #[test]
+    fn none_says_that_it_protects_nothing() {
+        assert!(none().warning().is_some_and(|warning| warning.starts_with("NOTHING IS PROTECTED")));
+    }
+
+    #[test]
+    fn none_leaves_every_text_readable_and_writes_one_tag_for_all() {
+        for (plain, slots) in batches() {
+            let mut buf = plain.clone();
+            Key::with(none(), &[7; 32]).seal(&mut buf, &slots);
+            for &Slot { offset, len, .. } in &slots {
+                assert_eq!(buf[offset..][..len], plain[offset..][..len]);
+                assert_eq!(buf[offset + len..][..TAG_LEN], *b"NOTHING PROTECTS");
+            }
+        }
+    }
+
+    #[test]
+    fn none_opens_whatever_arrives_and_changes_nothing() {
+        for (plain, slots) in batches() {
+            let mut buf = plain.clone();
+            let verdicts = Key::with(none(), &[7; 32]).open(&mut buf, &slots);
+            assert_eq!(verdicts.count(), slots.len());
+            assert!(buf == plain);
+        }
+    }
+
+    #[test]
+    fn any_other_choice_refuses_what_none_made() {
+        for choice in Choice::available() {
+            for (mut buf, slots) in batches() {
+                Key::with(none(), &[7; 32]).seal(&mut buf, &slots);
+                assert_eq!(Key::with(choice, &[7; 32]).open(&mut buf, &slots).count(), 0, "{choice:?}");
+            }
+        }
+    }
+}

@@ -25,6 +25,16 @@ pub const LISTEN_PORT: u16 = 51820;
 /// Where a command wants the interface's name, when it is not last.
 const INTERFACE: &str = "{iface}";
 
+/// Our daemon, built so that it can do without a cipher, and the line that builds it.
+const PROGRAM_NO_CIPHER: &str = "linerated-no-cipher";
+const BUILD_NO_CIPHER: &str =
+    "cargo build --release -p linerate-cli --features no-cipher --bin linerated-no-cipher, in linerate's source";
+
+/// Tailscale's fork of wireguard-go: the subject, its program, and the line that gets it.
+const TAILSCALE: &str = "wireguard-go-tailscale";
+const INSTALL_TAILSCALE: &str = "go install github.com/tailscale/wireguard-go@v0.0.0-20260928213032-417aef361226 \
+    && mv ~/go/bin/wireguard-go ~/go/bin/wireguard-go-tailscale";
+
 /// How long a program may take to say its version.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -103,13 +113,17 @@ impl Found {
 #[must_use]
 pub fn catalogue(linerated: &Path, given: &[Subject]) -> Vec<Found> {
     let ours = Subject::file(Subject::OURS, linerated);
-    let go = "apt-get install wireguard-go, or go install golang.zx2c4.com/wireguard@latest";
+    let no_cipher = format!("not built: {BUILD_NO_CIPHER}");
+    let go = "not on PATH: apt-get install wireguard-go, or go install golang.zx2c4.com/wireguard@latest";
+    let tailscale = format!("not on PATH: {INSTALL_TAILSCALE}");
     let mut all = vec![
         Found::Here(Subject::wire()),
         ours.look(),
+        or_missing(Subject::no_cipher(linerated), Subject::NO_CIPHER, &no_cipher),
         or_missing(Subject::wireguard_go(), Subject::WIREGUARD_GO, go),
-        or_missing(Subject::boringtun(), "boringtun", "cargo install boringtun-cli"),
-        or_missing(Subject::gotatun(), "gotatun", "cargo install gotatun-cli"),
+        or_missing(Subject::tailscale(), TAILSCALE, &tailscale),
+        or_missing(Subject::boringtun(), "boringtun", "not on PATH: cargo install boringtun-cli"),
+        or_missing(Subject::gotatun(), "gotatun", "not on PATH: cargo install gotatun-cli"),
         Subject { name: "kernel WireGuard".into(), kind: Kind::KernelWireGuard }.look(),
         Subject { name: "ESP AES-GCM".into(), kind: Kind::Esp(EspSuite::AesGcm) }.look(),
         Subject { name: "ESP ChaCha20-Poly1305".into(), kind: Kind::Esp(EspSuite::ChaCha20Poly1305) }.look(),
@@ -124,12 +138,15 @@ pub fn catalogue(linerated: &Path, given: &[Subject]) -> Vec<Found> {
 }
 
 fn or_missing(found: Option<Subject>, name: &str, how: &str) -> Found {
-    found.map_or_else(|| Found::Missing { name: name.into(), how: format!("not on PATH: {how}") }, Found::Here)
+    found.map_or_else(|| Found::Missing { name: name.into(), how: how.into() }, Found::Here)
 }
 
 impl Subject {
     /// The name of our own daemon.
     pub const OURS: &str = "linerate";
+    /// The name of our own daemon without a cipher. Nobody would use it, and its turns make a run longer: it takes
+    /// part where it is asked for.
+    pub const NO_CIPHER: &str = "no cipher";
     /// The name of the subject that most know.
     pub const WIREGUARD_GO: &str = "wireguard-go";
 
@@ -153,6 +170,16 @@ impl Subject {
         Self { name: name.into(), kind: Kind::Daemon { command: vec![file.to_string_lossy().into_owned()] } }
     }
 
+    /// Our own daemon without a cipher, beside `linerated` or on PATH. It does all that `linerate` does but seal and
+    /// open, and so shows how fast this way of talking to the kernel can be at best.
+    #[must_use]
+    pub fn no_cipher(linerated: &Path) -> Option<Self> {
+        let beside = Some(linerated.with_file_name(PROGRAM_NO_CIPHER)).filter(|file| file.is_file());
+        let file = beside.or_else(|| installed(PROGRAM_NO_CIPHER))?;
+        let command = vec!["env".into(), "LINERATE_AEAD=none".into(), file.to_string_lossy().into_owned()];
+        Some(Self { name: Self::NO_CIPHER.into(), kind: Kind::Daemon { command } })
+    }
+
     /// The newest wireguard-go on PATH or in `~/go/bin`, where `go install` puts it under the name
     /// `wireguard`.
     #[must_use]
@@ -164,6 +191,13 @@ impl Subject {
             version.starts_with("wireguard-go ").then_some((version, file))
         });
         versions.max().map(|(_, file)| Self::file(Self::WIREGUARD_GO, &file))
+    }
+
+    /// Tailscale's fork of wireguard-go on PATH or in `~/go/bin`. Both call themselves wireguard-go, so it is known
+    /// by another name.
+    #[must_use]
+    pub fn tailscale() -> Option<Self> {
+        installed(TAILSCALE).map(|file| Self::file(TAILSCALE, &file))
     }
 
     /// boringtun-cli on PATH or in `~/.cargo/bin`.
@@ -180,7 +214,7 @@ impl Subject {
 
     /// A daemon that, started as root, would give up the right to its own interface.
     fn keeping_rights(name: &str, program: &str) -> Option<Self> {
-        let file = places().map(|place| place.join(program)).find(|file| file.is_file())?;
+        let file = installed(program)?;
         Some(Self::daemon(name, &format!("{} --disable-drop-privileges", file.display())))
     }
 
@@ -208,7 +242,7 @@ impl Subject {
     #[must_use]
     pub fn version(&self) -> Option<String> {
         match &self.kind {
-            Kind::Daemon { command } => first_line(Command::new(command.first()?).arg("--version")),
+            Kind::Daemon { command } => first_line(Command::new(program(command)?).arg("--version")),
             Kind::Commands(commands) => first_line(Command::new("sh").arg("-c").arg(commands.version.as_ref()?)),
             Kind::KernelWireGuard => {
                 let version = fs::read_to_string("/sys/module/wireguard/version").ok()?;
@@ -230,7 +264,7 @@ impl Subject {
         match &self.kind {
             Kind::Wire => None,
             Kind::Daemon { command } => {
-                let program = command.first().map_or("", String::as_str);
+                let program = program(command).unwrap_or("");
                 (!is_program(program)).then(|| match program.contains('/') {
                     true => format!("there is no program {program}"),
                     false => format!("there is no `{program}` on PATH"),
@@ -255,6 +289,18 @@ impl Subject {
         }
         Some(line)
     }
+}
+
+/// The program of a command, which may be started by `env NAME=VALUE...`.
+fn program(command: &[String]) -> Option<&str> {
+    let started_by_env = command.first().is_some_and(|word| word == "env");
+    let mut words = command.iter().skip(usize::from(started_by_env));
+    words.find(|word| !(started_by_env && word.contains('='))).map(String::as_str)
+}
+
+/// A well-known program's file.
+fn installed(program: &str) -> Option<PathBuf> {
+    places().map(|place| place.join(program)).find(|file| file.is_file())
 }
 
 /// The folders in which well-known programs are looked for.
@@ -310,6 +356,36 @@ mod tests {
     fn a_program_that_is_not_there_has_no_version() {
         assert_eq!(Subject::daemon("x", "/nonexistent/wireguard-go").version(), None);
         assert_eq!(Subject::wire().version(), None);
+    }
+
+    #[test]
+    fn env_and_what_it_sets_are_not_the_program() {
+        for (command, expected) in [
+            ("daemon -f", Some("daemon")),
+            ("env A=1 B=2 /opt/daemon --c=3", Some("/opt/daemon")),
+            ("env daemon", Some("daemon")),
+            ("/opt/a=b {iface}", Some("/opt/a=b")),
+            ("env A=1", None),
+            ("", None),
+        ] {
+            let words: Vec<_> = command.split_whitespace().map(str::to_owned).collect();
+            assert_eq!(program(&words), expected, "{command}");
+        }
+        let missing = Subject::daemon("x", "env A=1 /nonexistent/daemon").look();
+        let how = "there is no program /nonexistent/daemon".into();
+        assert_eq!(missing, Found::Missing { name: "x".into(), how });
+    }
+
+    #[test]
+    fn the_daemon_without_a_cipher_is_the_one_beside_linerated_and_is_told_to_do_without() {
+        let place = std::env::temp_dir().join(format!("linerate-no-cipher-{}", std::process::id()));
+        fs::create_dir(&place).unwrap();
+        let file = place.join(PROGRAM_NO_CIPHER);
+        fs::write(&file, "").unwrap();
+        let found = Subject::no_cipher(&place.join("linerated"));
+        fs::remove_dir_all(&place).unwrap();
+        let line = found.unwrap().command_line("wg-client").unwrap();
+        assert_eq!(line, ["env", "LINERATE_AEAD=none", &file.to_string_lossy(), "-f", "wg-client"]);
     }
 
     #[test]

@@ -142,7 +142,8 @@ pub(in crate::tool) fn list(arguments: SubjectArguments) -> Result<ExitCode, Com
         text.push_str(&match found {
             Found::Here(subject) => {
                 let what = subject.version().unwrap_or_else(|| subject.command().join(" "));
-                format!("  {}  {}\n", printable(&subject.name), printable(&what))
+                let when = if subject.name == Subject::NO_CIPHER { ", measured only where it is named" } else { "" };
+                format!("  {}  {}{when}\n", printable(&subject.name), printable(&what))
             }
             Found::Missing { name, how } => format!("  {}  missing: {how}\n", printable(name)),
         });
@@ -161,7 +162,7 @@ fn measure(
         Entered::Inside(inside) => inside,
         Entered::Over(code) => return Ok(code),
     };
-    let subjects = subjects.find()?;
+    let subjects = subjects.taking_part(&method.baseline)?;
     if !subjects.iter().any(|found| found.name() == method.baseline) && method.baseline != DEFAULT_BASELINE {
         return Err(format!("no subject is called `{}`, so nothing can be compared to it", method.baseline));
     }
@@ -225,6 +226,20 @@ fn enter() -> Result<Entered, Complaint> {
 }
 
 impl SubjectArguments {
+    /// Those who are measured.
+    fn taking_part(self, baseline: &str) -> Result<Vec<Found>, Complaint> {
+        let no_cipher = baseline == Subject::NO_CIPHER || self.names(Subject::NO_CIPHER);
+        let mut found = self.find()?;
+        found.retain(|found| no_cipher || found.name() != Subject::NO_CIPHER);
+        Ok(found)
+    }
+
+    /// Whether one is asked for, or given, by this name.
+    fn names(&self, name: &str) -> bool {
+        self.only.iter().any(|only| only == name) || self.subjects.iter().any(|given| given.name == name)
+    }
+
+    /// Everyone that the arguments do not rule out.
     fn find(self) -> Result<Vec<Found>, Complaint> {
         let linerated = self.linerated.map_or_else(linerated_beside_us, Ok)?;
         let mut given = self.subjects;

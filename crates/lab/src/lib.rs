@@ -12,7 +12,8 @@
 //! [`measure`]s with a [`verdict`] on what bounds each tunnel; [`stats`] sums up, and [`table`], [`mod@page`],
 //! [`markdown`], [`mod@compare`] and [`story`] tell.
 //!
-//! [`demo`] is a small measurement in one call. [`relay`] is a bad network: loss, reorder, delay.
+//! [`demo`] is a small measurement in one call. [`relay`] is a bad network: loss, reorder, delay. [`many_cores`]
+//! is a model of more cores than a machine has.
 
 #![forbid(unsafe_code)]
 
@@ -24,6 +25,7 @@ pub mod enclosure;
 pub mod flood;
 pub mod hosts;
 pub mod load;
+pub mod many_cores;
 pub mod markdown;
 pub mod measure;
 pub mod page;
@@ -43,6 +45,7 @@ pub mod usage;
 pub mod verdict;
 
 mod daemon;
+mod dice;
 mod error;
 mod figures;
 mod kernel;

@@ -45,15 +45,20 @@ impl<'a> Marks<'a> {
 
     /// The look of `subject`.
     pub(super) fn of_subject(&self, subject: &str) -> Mark {
-        const CLASSES: [&str; COLOURS] = ["c0", "c1", "c2", "c3", "c4", "c5"];
         match self.tunnels.iter().position(|name| *name == subject) {
-            Some(i) => Mark { class: CLASSES[i % COLOURS], shape: i % SHAPES, dash: DASHES[i % DASHES.len()] },
+            Some(i) => Mark::nth(i),
             None => Mark { class: "wire", shape: 0, dash: "1 2" },
         }
     }
 }
 
 impl Mark {
+    /// The look of the `i`-th of several.
+    pub(super) fn nth(i: usize) -> Self {
+        const CLASSES: [&str; COLOURS] = ["c0", "c1", "c2", "c3", "c4", "c5"];
+        Self { class: CLASSES[i % COLOURS], shape: i % SHAPES, dash: DASHES[i % DASHES.len()] }
+    }
+
     /// The outline of its marker around a point, as the `d` of a path.
     pub(super) fn outline(self, x: f64, y: f64, radius: f64) -> String {
         let polygon = |corners: &[(f64, f64)]| {

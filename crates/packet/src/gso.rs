@@ -3,7 +3,7 @@
 //!
 //! [`Split::new`] checks everything it uses: whoever writes to the TUN device may lie, and a lie is
 //! a [`Malformed`], never a panic and never a read outside the packet. Segments are written one by
-//! one straight to where they will be sealed; payload is copied and summed in the same pass.
+//! one straight to where they will be sealed; payload is summed right after it was copied.
 //! Mirror image: [`crate::gro`].
 
 use crate::checksum::{self, Sum};

@@ -50,6 +50,7 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Whether a datagram to `to` may still leave from the address that the peer wrote to: the
     /// address is the host's own, and the route to `to` leads out where the peer's packet came in.
+    /// For the slow path only: the kernel is asked.
     fn source_holds(&self, to: IpAddr, from: udp::Local, mark: u32) -> bool;
 }
 

@@ -65,6 +65,7 @@ impl<B: Backend> SlowPath<B> {
             let now = self.shared.backend.now();
             // A removed peer's notice may outlive it, and its index may be another's by now.
             if self.device.peer(&peer.key) == Some(peer.id) {
+                check_source(&self.shared, &peer);
                 self.device.woken(now, &mut Dice(&self.shared.backend), peer.id, &mut self.hands);
             }
         }
@@ -340,6 +341,15 @@ fn drop_staged<B: Backend>(shared: &Shared<B>, peer: &Peer) {
     shared.counters.discard_many(Discard::StagedAbandoned, dropped as u64);
 }
 
+/// Looks at the peer's source address if routes or addresses changed since that was done last.
+fn check_source<B: Backend>(shared: &Shared<B>, peer: &Peer) {
+    if let Some(endpoint) = peer.endpoint().as_ref() {
+        let mark = shared.mark.load(Ordering::Relaxed);
+        let holds = |from| shared.backend.source_holds(endpoint.addr.ip(), from, mark);
+        endpoint.check_source(shared.routing_epoch(), holds);
+    }
+}
+
 /// The backend's randomness, as the protocol asks for it.
 struct Dice<'a, B>(&'a B);
 
@@ -362,6 +372,11 @@ impl<B: Backend> Hands<B> {
         self.shared.tables.routes().peer(id).cloned()
     }
 
+    /// The peer, about to be sent to.
+    fn addressee(&self, id: PeerId) -> Option<Arc<Peer>> {
+        self.peer(id).inspect(|peer| check_source(&self.shared, peer))
+    }
+
     fn now(&self) -> Boottime {
         self.shared.backend.boottime()
     }
@@ -373,7 +388,7 @@ impl<B: Backend> Hands<B> {
 
 impl<B: Backend> Effects for Hands<B> {
     fn send(&mut self, peer: PeerId, message: &[u8]) {
-        if let Some(peer) = self.peer(peer) {
+        if let Some(peer) = self.addressee(peer) {
             self.sender.send_message(&peer, message, self.now());
         }
     }
@@ -408,13 +423,13 @@ impl<B: Backend> Effects for Hands<B> {
     }
 
     fn send_keepalive(&mut self, peer: PeerId) {
-        if let Some(peer) = self.peer(peer) {
+        if let Some(peer) = self.addressee(peer) {
             self.sender.send_keepalive(&peer, self.now());
         }
     }
 
     fn send_staged(&mut self, peer: PeerId) {
-        if let Some(peer) = self.peer(peer) {
+        if let Some(peer) = self.addressee(peer) {
             self.sender.send_staged(&peer, self.now());
         }
     }

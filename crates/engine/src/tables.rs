@@ -32,8 +32,9 @@ pub struct Endpoint {
     /// Where the peer's last packet came to: answers leave from that address.
     source: Option<Local>,
     source_gone: AtomicBool,
-    /// The routing epoch in which `source` was last known to be good.
+    /// The routing epoch in which `source` was looked at last, and what was found.
     source_checked: AtomicU64,
+    source_holds: AtomicBool,
     whole_until: AtomicU64,
 }
 
@@ -45,22 +46,30 @@ impl Endpoint {
             source,
             source_gone: AtomicBool::new(false),
             source_checked: AtomicU64::new(routing_epoch),
+            source_holds: AtomicBool::new(true),
             whole_until: AtomicU64::new(0),
         }
     }
 
-    /// The source address to send from. After routes or addresses changed, `holds` is asked
-    /// once whether it is still good.
-    pub fn source(&self, routing_epoch: u64, holds: impl FnOnce(Local) -> bool) -> Option<IpAddr> {
-        let source = self.source?;
-        if self.source_gone.load(Ordering::Relaxed) {
-            return None;
+    /// The source address to send from; none leaves the choice to the kernel.
+    pub fn source(&self) -> Option<IpAddr> {
+        let source = self.known_source()?;
+        self.source_holds.load(Ordering::Relaxed).then_some(source.addr)
+    }
+
+    /// Whether routes or addresses have changed since the source address was looked at.
+    pub fn is_source_in_doubt(&self, routing_epoch: u64) -> bool {
+        self.known_source().is_some() && self.source_checked.load(Ordering::Relaxed) != routing_epoch
+    }
+
+    /// Looks at a source address that is in doubt: `holds` says whether it is good. What still comes
+    /// to one that is not makes it no better; another change may.
+    pub fn check_source(&self, routing_epoch: u64, holds: impl FnOnce(Local) -> bool) {
+        if let Some(source) = self.known_source()
+            && self.source_checked.swap(routing_epoch, Ordering::Relaxed) != routing_epoch
+        {
+            self.source_holds.store(holds(source), Ordering::Relaxed);
         }
-        if self.source_checked.swap(routing_epoch, Ordering::Relaxed) != routing_epoch && !holds(source) {
-            self.forget_source();
-            return None;
-        }
-        Some(source.addr)
     }
 
     /// Leaves the choice of the source address to the kernel until the peer is heard again.
@@ -76,6 +85,10 @@ impl Endpoint {
     /// Sends whole datagrams for a while, then tries trains again.
     pub fn refuse_segments(&self, now: Boottime) {
         self.whole_until.store(now.0 + WHOLE_FOR, Ordering::Relaxed);
+    }
+
+    fn known_source(&self) -> Option<Local> {
+        self.source.filter(|_| !self.source_gone.load(Ordering::Relaxed))
     }
 
     fn is(&self, addr: SocketAddr, source: Option<Local>) -> bool {
@@ -297,6 +310,7 @@ impl Tables {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use linerate_protocol::StaticSecret;
 
     fn addr(text: &str) -> SocketAddr {
         text.parse().unwrap()
@@ -306,11 +320,34 @@ mod tests {
     fn a_source_is_asked_about_once_for_each_change_of_routing() {
         let source = Local { addr: "192.0.2.1".parse().unwrap(), ifindex: 3 };
         let endpoint = Endpoint::new(addr("192.0.2.2:1"), Some(source), 1);
-        assert_eq!(endpoint.source(1, |_| panic!("nothing changed")), Some(source.addr));
-        assert_eq!(endpoint.source(2, |local| local.ifindex == 3), Some(source.addr));
-        assert_eq!(endpoint.source(2, |_| panic!("asked already")), Some(source.addr));
-        assert_eq!(endpoint.source(3, |_| false), None);
-        assert_eq!(endpoint.source(3, |_| panic!("it is gone")), None);
+        endpoint.check_source(1, |_| panic!("nothing changed"));
+        assert!(endpoint.is_source_in_doubt(2));
+        endpoint.check_source(2, |local| local.ifindex == 3);
+        assert!(!endpoint.is_source_in_doubt(2));
+        endpoint.check_source(2, |_| panic!("asked already"));
+        assert_eq!(endpoint.source(), Some(source.addr));
+        endpoint.check_source(3, |_| false);
+        assert_eq!(endpoint.source(), None);
+        endpoint.check_source(4, |_| true);
+        assert_eq!(endpoint.source(), Some(source.addr));
+        endpoint.forget_source();
+        endpoint.check_source(5, |_| panic!("it is forgotten"));
+        assert_eq!(endpoint.source(), None);
+    }
+
+    #[test]
+    fn what_comes_to_a_source_that_does_not_hold_makes_it_no_better() {
+        let source = Local { addr: "192.0.2.1".parse().unwrap(), ifindex: 3 };
+        let peer = Peer::new(PeerId(0), StaticSecret::new(&[1; 32]).unwrap().public_key(), Arc::default());
+        let hear = || peer.heard_from(addr("192.0.2.2:1"), Some(source), 2);
+        let sent_from = || peer.endpoint().as_ref().unwrap().source();
+        peer.endpoint.store(Some(Arc::new(Endpoint::new(addr("192.0.2.2:1"), Some(source), 1))));
+        peer.endpoint().as_ref().unwrap().check_source(2, |_| false);
+        hear();
+        assert_eq!(sent_from(), None);
+        peer.endpoint().as_ref().unwrap().forget_source();
+        hear();
+        assert_eq!(sent_from(), Some(source.addr), "nothing was known of it");
     }
 
     #[test]

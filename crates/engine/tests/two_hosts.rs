@@ -4,15 +4,16 @@ mod hosts;
 
 use std::collections::HashSet;
 use std::net::IpAddr;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use hosts::{Clock, Host, PORT, checksum, pair, settle, udp};
+use hosts::{Clock, Host, PORT, checksum, pair, settle, tcp_super, udp};
 use linerate_engine::config::{PeerUpdate, Refusal, Update};
 use linerate_engine::turnstile::Turnstile;
 use linerate_netio::memory::{Fate, MemoryNet};
+use linerate_packet::gso;
 use linerate_packet::virtio::{self, Gso};
-use linerate_packet::{checksum as sums, gso};
 use linerate_protocol::{Prefix, PublicKey};
 use proptest::prelude::*;
 
@@ -52,31 +53,6 @@ fn the_oldest_of_too_many_waiting_packets_are_dropped_and_counted() {
     settle(&mut [&mut one, &mut two]);
     assert_eq!(received(&two), sent[72..]);
     assert_eq!(one.discards("staged_overflow"), 72);
-}
-
-/// A TCP super-packet over IPv4 and the virtio header that a kernel puts before it.
-fn tcp_super(from: IpAddr, to: IpAddr, payload: usize, mss: u16) -> (virtio::Header, Vec<u8>) {
-    let (IpAddr::V4(from), IpAddr::V4(to)) = (from, to) else { panic!("IPv4 only") };
-    let total = 40 + payload;
-    let mut packet = vec![0x45, 0, (total >> 8) as u8, total as u8, 0, 7, 0x40, 0, 64, 6, 0, 0];
-    packet.extend(from.octets());
-    packet.extend(to.octets());
-    let header = checksum(&[&packet]);
-    packet[10..12].copy_from_slice(&header);
-    packet.extend([0x1f, 0x90, 0x1f, 0x91, 0, 0, 0, 9, 0, 0, 0, 1, 0x50, 0x10, 1, 0, 0, 0, 0, 0]);
-    packet.extend((0..payload).map(|i| (i * 7 + i / 251) as u8));
-    let pseudo = sums::pseudo_header(&packet[12..20], 6, total - 20);
-    packet[36..38].copy_from_slice(&pseudo.fold().to_be_bytes());
-    let header = virtio::Header {
-        flags: virtio::NEEDS_CSUM,
-        gso: if payload > usize::from(mss) { Gso::TcpV4 } else { Gso::None },
-        gso_size: mss,
-        hdr_len: 40,
-        csum_start: 20,
-        csum_offset: 16,
-        ..virtio::Header::default()
-    };
-    (header, packet)
 }
 
 fn split(header: &virtio::Header, packet: &[u8]) -> Vec<Vec<u8>> {
@@ -138,6 +114,22 @@ fn a_packet_from_an_address_that_is_not_its_peers_is_dropped() {
     settle(&mut [&mut one, &mut two]);
     assert_eq!(received(&two), [udp(own, two.inner, b"mine")]);
     assert_eq!(two.discards("source_not_allowed"), 1);
+}
+
+#[test]
+fn no_packet_waits_for_an_answer_about_its_source_address() {
+    let (mut one, mut two) = pair(&MemoryNet::new(1000), &Clock::new());
+    two.send(&udp(two.inner, one.inner, b"from here"));
+    settle(&mut [&mut one, &mut two]);
+    let asked = |host: &Host| host.shared.backend.asked.load(Ordering::Relaxed);
+    one.slow.routing_changed();
+    one.send(&udp(one.inner, two.inner, b"first"));
+    assert_eq!((one.carry(), asked(&one)), (true, 0), "the packet has left");
+    settle(&mut [&mut one, &mut two]);
+    assert_eq!(asked(&one), 1, "the slow path asks instead");
+    one.send(&udp(one.inner, two.inner, b"second"));
+    settle(&mut [&mut one, &mut two]);
+    assert_eq!((received(&two).len(), asked(&one)), (2, 1), "and it asks once");
 }
 
 #[test]
@@ -223,7 +215,7 @@ fn a_peer_that_moves_is_followed() {
     settle(&mut [&mut one, &mut two]);
     received(&two);
     let sockets = one.shared.sockets.load_full().unwrap();
-    sockets.v4.as_ref().unwrap().move_to("198.51.100.7:4500".parse().unwrap()).unwrap();
+    sockets.v4.as_ref().unwrap().0.move_to("198.51.100.7:4500".parse().unwrap()).unwrap();
     one.send(&udp(one.inner, two.inner, b"from afar"));
     settle(&mut [&mut one, &mut two]);
     let state = two.slow.get();

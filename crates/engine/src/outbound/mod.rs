@@ -223,7 +223,7 @@ impl<B: Backend> Sender<B> {
 
     /// Sends one handshake message to the peer, with its DSCP (AF41, kernel: messages.h,
     /// HANDSHAKE_DSCP).
-    pub fn send_message(&self, peer: &Peer, message: &[u8], now: Boottime) {
+    pub fn send_message(&self, peer: &Arc<Peer>, message: &[u8], now: Boottime) {
         send_udp::message(&self.shared, peer, message, now);
     }
 

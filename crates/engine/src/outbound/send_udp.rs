@@ -4,11 +4,12 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use linerate_aead::Slot;
 use linerate_netio::udp::{SEGMENTS_MAX, SendError, Socket, TRAIN_MAX, Transmit, send_error};
-use linerate_protocol::Boottime;
+use linerate_protocol::{Boottime, Wake};
 
 use super::batch::{Batch, datagram};
 use crate::backend::{Backend, Sockets};
@@ -41,7 +42,7 @@ pub fn send<B: Backend>(shared: &Shared<B>, batch: &Batch, now: Boottime) {
 }
 
 /// Sends one handshake message to a peer.
-pub fn message<B: Backend>(shared: &Shared<B>, peer: &Peer, message: &[u8], now: Boottime) {
+pub fn message<B: Backend>(shared: &Shared<B>, peer: &Arc<Peer>, message: &[u8], now: Boottime) {
     let sockets = shared.sockets.load();
     let endpoint = peer.endpoint();
     match Door::new(shared, sockets.as_deref(), peer, endpoint.as_deref(), now) {
@@ -82,12 +83,17 @@ impl<'a, B: Backend> Door<'a, B> {
     fn new(
         shared: &'a Shared<B>,
         sockets: Option<&'a Sockets<B::Socket>>,
-        peer: &'a Peer,
+        peer: &'a Arc<Peer>,
         endpoint: Option<&'a Endpoint>,
         now: Boottime,
     ) -> Result<Self, Discard> {
         let endpoint = endpoint.ok_or(Discard::NoEndpoint)?;
         let socket = sockets.and_then(|sockets| socket_for(sockets, endpoint.addr)).ok_or(Discard::NoSocket)?;
+        if endpoint.is_source_in_doubt(shared.routing_epoch()) {
+            // To find out takes a question to the kernel, which no packet waits for: the slow path
+            // asks, and until it has, datagrams leave as they did before the change.
+            shared.wake(peer, Wake::SlowPath);
+        }
         Ok(Self { shared, socket, peer, endpoint, now })
     }
 
@@ -123,12 +129,7 @@ impl<'a, B: Backend> Door<'a, B> {
     }
 
     fn transmit<'b>(&self, contents: &'b [u8], tos: u8, segment: Option<u16>) -> Transmit<'b> {
-        let holds = |from| {
-            let mark = self.shared.mark.load(Ordering::Relaxed);
-            self.shared.backend.source_holds(self.endpoint.addr.ip(), from, mark)
-        };
-        let from = self.endpoint.source(self.shared.routing_epoch(), holds);
-        Transmit { to: self.endpoint.addr, from, tos, segment, contents }
+        Transmit { to: self.endpoint.addr, from: self.endpoint.source(), tos, segment, contents }
     }
 
     /// Sends a call's messages; what cannot go as a train goes as datagrams.

@@ -1,7 +1,9 @@
 //! Hosts without a kernel: whole engines on the memory backend, in one thread, with a clock that
 //! the test turns.
 
-use std::io;
+#![allow(dead_code, reason = "each test uses a part of it")]
+
+use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -15,8 +17,10 @@ use linerate_engine::shared::Shared;
 use linerate_engine::slow_path::SlowPath;
 use linerate_engine::turnstile::Turnstile;
 use linerate_netio::memory::{MemoryNet, MemorySocket, MemoryTun};
-use linerate_netio::udp::Local;
-use linerate_packet::virtio;
+use linerate_netio::tun::{Offloads, Tun};
+use linerate_netio::udp::{Local, Received, Socket, Transmit};
+use linerate_packet::checksum as sums;
+use linerate_packet::virtio::{self, Gso};
 use linerate_protocol::{Boottime, Now, Prefix, PublicKey, StaticSecret};
 
 pub const PORT: u16 = 51820;
@@ -49,32 +53,72 @@ impl Clock {
     }
 }
 
+/// A door of the memory backend. What it allocates is the network's, and not counted as the
+/// engine's.
+pub struct Door<T>(pub T);
+
+impl Tun for Door<MemoryTun> {
+    fn read(&self, buf: &mut [u8]) -> io::Result<usize> {
+        uncounted(|| self.0.read(buf))
+    }
+
+    fn write(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        uncounted(|| self.0.write(pieces))
+    }
+
+    fn offloads(&self) -> Offloads {
+        self.0.offloads()
+    }
+}
+
+impl Socket for Door<MemorySocket> {
+    fn recv(&self, buf: &mut [u8], meta: &mut [Received]) -> io::Result<usize> {
+        uncounted(|| self.0.recv(buf, meta))
+    }
+
+    fn send(&self, batch: &[Transmit<'_>]) -> io::Result<usize> {
+        uncounted(|| self.0.send(batch))
+    }
+
+    fn wait_for_room(&self) {
+        self.0.wait_for_room();
+    }
+}
+
+fn uncounted<T>(work: impl FnOnce() -> T) -> T {
+    let mut done = None;
+    allocation_counter::opt_out(|| done = Some(work()));
+    done.expect("opt_out runs what it is given")
+}
+
 pub struct Memory {
-    tun: MemoryTun,
+    tun: Door<MemoryTun>,
     net: MemoryNet,
     address: IpAddr,
     clock: Clock,
     random: Mutex<u64>,
+    /// How often the engine asked about a source address.
+    pub asked: AtomicU64,
 }
 
 impl Backend for Memory {
-    type Tun = MemoryTun;
-    type Socket = MemorySocket;
+    type Tun = Door<MemoryTun>;
+    type Socket = Door<MemorySocket>;
 
-    fn tun(&self) -> &MemoryTun {
+    fn tun(&self) -> &Door<MemoryTun> {
         &self.tun
     }
 
-    fn bind(&self, port: u16, _mark: u32) -> io::Result<Sockets<MemorySocket>> {
+    fn bind(&self, port: u16, _mark: u32) -> io::Result<Sockets<Door<MemorySocket>>> {
         let port = if port == 0 { PORT } else { port };
-        let socket = self.net.socket(SocketAddr::new(self.address, port))?;
+        let socket = Door(self.net.socket(SocketAddr::new(self.address, port))?);
         Ok(match self.address {
             IpAddr::V4(_) => Sockets { v4: Some(socket), v6: None, port },
             IpAddr::V6(_) => Sockets { v4: None, v6: Some(socket), port },
         })
     }
 
-    fn set_mark(&self, _: &Sockets<MemorySocket>, _: u32) -> io::Result<()> {
+    fn set_mark(&self, _: &Sockets<Door<MemorySocket>>, _: u32) -> io::Result<()> {
         Ok(())
     }
 
@@ -103,6 +147,7 @@ impl Backend for Memory {
     }
 
     fn source_holds(&self, _: IpAddr, from: Local, _: u32) -> bool {
+        self.asked.fetch_add(1, Ordering::Relaxed);
         from.addr == self.address
     }
 }
@@ -125,11 +170,12 @@ impl Host {
     pub fn new(net: &MemoryNet, clock: &Clock, seed: u8) -> Self {
         let address = IpAddr::from([192, 0, 2, seed]);
         let backend = Memory {
-            tun: MemoryTun::new(QUEUE),
+            tun: Door(MemoryTun::new(QUEUE)),
             net: net.clone(),
             address,
             clock: clock.clone(),
             random: Mutex::new(0x9e37_79b9 + u64::from(seed)),
+            asked: AtomicU64::new(0),
         };
         let shared = Arc::new(Shared::new(backend, 1420).unwrap());
         let secret = StaticSecret::new(&[seed; 32]).unwrap();
@@ -170,12 +216,15 @@ impl Host {
 
     /// Gives the host's tunnel a super-packet to send.
     pub fn send_super(&self, header: &virtio::Header, packet: &[u8]) {
-        assert!(self.shared.backend.tun().push(&[&header.encode()[..], packet].concat()), "the test's queue has room");
+        assert!(
+            self.shared.backend.tun().0.push(&[&header.encode()[..], packet].concat()),
+            "the test's queue has room"
+        );
     }
 
     /// Takes the next packet that the host's tunnel received, with its virtio header.
     pub fn receive(&self) -> Option<(virtio::Header, Vec<u8>)> {
-        let packet = self.shared.backend.tun().take()?;
+        let packet = self.shared.backend.tun().0.take()?;
         let (header, packet) = packet.split_first_chunk().unwrap();
         Some((virtio::Header::decode(header).unwrap(), packet.to_vec()))
     }
@@ -187,12 +236,17 @@ impl Host {
         list.iter().find(|(counter, _)| *counter == name).expect("there is such a counter").1
     }
 
-    fn work(&mut self) -> bool {
-        let sockets = self.shared.sockets.load_full();
+    /// One step of the data path each way; true if there was something to do.
+    pub fn carry(&mut self) -> bool {
+        let sockets = self.shared.sockets.load();
         let socket = sockets.as_ref().and_then(|sockets| sockets.v4.as_ref());
         let received =
             socket.is_some_and(|socket| self.inbound.step(socket, &Turnstile::default()).unwrap() == Step::Work);
-        received | self.slow.look() | (self.outbound.step(&Turnstile::default()).unwrap() == Step::Work)
+        received | (self.outbound.step(&Turnstile::default()).unwrap() == Step::Work)
+    }
+
+    fn work(&mut self) -> bool {
+        self.carry() | self.slow.look()
     }
 }
 
@@ -229,6 +283,31 @@ pub fn udp(from: IpAddr, to: IpAddr, payload: &[u8]) -> Vec<u8> {
     let sum = checksum(&[&pseudo, &transport]);
     transport[6..8].copy_from_slice(&sum);
     [packet, transport].concat()
+}
+
+/// A TCP super-packet over IPv4 and the virtio header that a kernel puts before it.
+pub fn tcp_super(from: IpAddr, to: IpAddr, payload: usize, mss: u16) -> (virtio::Header, Vec<u8>) {
+    let (IpAddr::V4(from), IpAddr::V4(to)) = (from, to) else { panic!("IPv4 only") };
+    let total = 40 + payload;
+    let mut packet = vec![0x45, 0, (total >> 8) as u8, total as u8, 0, 7, 0x40, 0, 64, 6, 0, 0];
+    packet.extend(from.octets());
+    packet.extend(to.octets());
+    let header = checksum(&[&packet]);
+    packet[10..12].copy_from_slice(&header);
+    packet.extend([0x1f, 0x90, 0x1f, 0x91, 0, 0, 0, 9, 0, 0, 0, 1, 0x50, 0x10, 1, 0, 0, 0, 0, 0]);
+    packet.extend((0..payload).map(|i| (i * 7 + i / 251) as u8));
+    let pseudo = sums::pseudo_header(&packet[12..20], 6, total - 20);
+    packet[36..38].copy_from_slice(&pseudo.fold().to_be_bytes());
+    let header = virtio::Header {
+        flags: virtio::NEEDS_CSUM,
+        gso: if payload > usize::from(mss) { Gso::TcpV4 } else { Gso::None },
+        gso_size: mss,
+        hdr_len: 40,
+        csum_start: 20,
+        csum_offset: 16,
+        ..virtio::Header::default()
+    };
+    (header, packet)
 }
 
 /// The internet checksum over even-length parts, the slow way (RFC 1071).

@@ -22,6 +22,11 @@ impl Default for Window {
 }
 
 impl Window {
+    /// Whether `counter` is greater than every one that was admitted.
+    pub fn is_news(&self, counter: u64) -> bool {
+        counter >= self.next
+    }
+
     /// Admits `counter` once: false if it was admitted before, is older than the window, or is
     /// beyond what a session may use.
     pub fn admit(&mut self, counter: u64) -> bool {

@@ -86,10 +86,14 @@ impl<B: Backend> Inbound<B> {
         let Some(receiver) = self.run.receiver(&self.shared) else { return };
         let buf = self.arrivals.bytes_mut();
         self.run.open(&self.shared, &receiver, buf, now);
-        self.run.drop_replayed(&self.shared, &receiver);
-        if let Some(last) = self.run.last_message() {
-            let from = self.arrivals.meta(last);
+        let news = self.run.drop_replayed(&self.shared, &receiver);
+        // A packet that was overtaken, on the way or by another worker, says where its sender was, and not
+        // where it is.
+        if let Some(newest) = self.run.newest_message().filter(|_| news) {
+            let from = self.arrivals.meta(newest);
             receiver.peer.heard_from(from.source, from.local, self.shared.routing_epoch());
+        }
+        if !self.run.is_empty() {
             self.run.stamp(&self.shared, &receiver, now);
             self.admit(&receiver, ticket);
         }

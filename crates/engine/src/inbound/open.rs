@@ -84,9 +84,15 @@ impl Run {
         (self.slots[place], self.messages[place])
     }
 
-    /// The message that brought the last packet; none if the run is empty.
-    pub fn last_message(&self) -> Option<usize> {
-        self.messages.last().copied()
+    /// Whether nothing is left of it.
+    pub fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    /// The message that brought the packet which was sent last.
+    pub fn newest_message(&self) -> Option<usize> {
+        let newest = self.slots.iter().zip(&self.messages).max_by_key(|(slot, _)| slot.counter);
+        newest.map(|(_, message)| *message)
     }
 
     /// Keeps the packets that `judge` does not refuse, in order, and counts the others.

@@ -8,9 +8,15 @@ use crate::shared::Shared;
 use crate::tables::Receiver;
 
 impl Run {
-    /// Drops the packets whose counters came before or are too old to tell.
-    pub fn drop_replayed<B: Backend>(&mut self, shared: &Shared<B>, receiver: &Receiver) {
+    /// Drops the packets whose counters came before or are too old to tell. True if one that stays
+    /// was sent after all that came before.
+    pub fn drop_replayed<B: Backend>(&mut self, shared: &Shared<B>, receiver: &Receiver) -> bool {
         let mut window = receiver.window.lock().expect("no thread panics while it holds a window");
-        self.keep(shared, |_, slot| window.admit(slot.counter).then_some(()).ok_or(Discard::CounterReplayed));
+        let mut news = false;
+        self.keep(shared, |_, slot| {
+            news |= window.is_news(slot.counter);
+            window.admit(slot.counter).then_some(()).ok_or(Discard::CounterReplayed)
+        });
+        news
     }
 }

@@ -59,7 +59,7 @@ const ENGINE: [(Discard, &str); 15] = [
     (Discard::TunRefused, "tun_refused"),
 ];
 
-/// One thread's wake-ups.
+/// Wake-ups of one kind.
 #[derive(Default)]
 pub struct Wakeups {
     work: AtomicU64,

@@ -12,7 +12,7 @@ pub const PATIENCE_MIN: u64 = 1_000_000;
 
 /// The same where followers turned out to be of no use: what looking for an idle core costs is
 /// lost in it.
-pub const PATIENCE_MAX: u64 = 64 * PATIENCE_MIN;
+pub const PATIENCE_MAX: u64 = 16 * PATIENCE_MIN;
 
 /// Nanoseconds after which a follower was worth its invitation.
 const WORTH: u64 = 10 * PATIENCE_MIN;
@@ -29,6 +29,8 @@ struct Roll {
     at_work: usize,
     away: usize,
     invitations: usize,
+    /// When the last invitation was made, in nanoseconds.
+    invited: u64,
     patience: u64,
     over: bool,
 }
@@ -48,13 +50,13 @@ impl Crew {
     /// A crew whose first worker is at work; the others begin with [`Crew::rest`]. `patience` is
     /// [`PATIENCE_MIN`] but for tests.
     pub fn new(patience: u64) -> Self {
-        let roll = Roll { at_work: 1, away: 0, invitations: 0, patience, over: false };
+        let roll = Roll { at_work: 1, away: 0, invitations: 0, invited: 0, patience, over: false };
         Self { patience_min: patience, roll: Mutex::new(roll), invited: Condvar::new() }
     }
 
-    /// Leaves work after `stay` nanoseconds of it and sleeps until invited, unless the worker is
-    /// the last one.
-    pub fn leave(&self, stay: u64) -> Next {
+    /// Leaves work at `now`, in nanoseconds, and sleeps until invited, unless the worker is the last
+    /// one.
+    pub fn leave(&self, now: u64) -> Next {
         let mut roll = self.roll();
         if roll.over {
             return Next::End;
@@ -63,7 +65,8 @@ impl Crew {
             return Next::Watch;
         }
         roll.at_work -= 1;
-        roll.patience = match stay {
+        // Whoever goes, there was work for one more since the last one was invited.
+        roll.patience = match now.saturating_sub(roll.invited) {
             WORTH.. => self.patience_min,
             _ => PATIENCE_MAX.min(roll.patience * 2),
         };
@@ -89,12 +92,13 @@ impl Crew {
         Next::Work
     }
 
-    /// Wakes one worker that is away; false if all are at work or on their way.
-    pub fn invite(&self) -> bool {
+    /// Wakes one worker that is away, at `now`; false if all are at work or on their way.
+    pub fn invite(&self, now: u64) -> bool {
         let mut roll = self.roll();
         let room = roll.away > roll.invitations;
         if room {
             roll.invitations += 1;
+            roll.invited = now;
             self.invited.notify_one();
         }
         room
@@ -171,7 +175,7 @@ mod tests {
     fn the_last_one_watches() {
         let crew = Crew::new(PATIENCE_MIN);
         assert_eq!(crew.leave(0), Next::Watch);
-        assert!(!crew.invite(), "nobody is away");
+        assert!(!crew.invite(0), "nobody is away");
         crew.end();
         assert_eq!(crew.leave(0), Next::End);
     }
@@ -182,7 +186,8 @@ mod tests {
         let lasted = |stay| {
             crew.roll().at_work += 1;
             crew.roll().invitations += 1;
-            assert_eq!(crew.leave(stay), Next::Work);
+            crew.roll().invited = 1_000;
+            assert_eq!(crew.leave(1_000 + stay), Next::Work);
             crew.roll().at_work = 1;
             crew.patience()
         };

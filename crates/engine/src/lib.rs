@@ -3,13 +3,14 @@
 //! The way of a packet is the listing of two folders: `outbound/` from the TUN device to the
 //! wire, `inbound/` from the wire to the TUN device, one file per step. [`slow_path`] owns
 //! handshakes, timers and configuration. [`tables`] holds what the three share. Only
-//! [`topology`] knows which thread runs which step, and [`turnstile`] keeps the packets of a source
-//! in order where several do; everything else runs single-threaded on the
+//! [`topology`] and the workers that it starts know which thread runs which step, and [`turnstile`]
+//! keeps the packets of a source in order where several do; everything else runs single-threaded on the
 //! memory backend in a test just as well.
 //!
 //! What the engine must never do: allocate per packet that a session carries (a packet that has to
-//! wait for one is copied, within the bounds of [`staged`]), block on a lock that is held across a
-//! system call, or log above debug because of something that came from the network.
+//! wait for one is copied, within the bounds of [`staged`]); wait, but for its turn at a source that
+//! other workers serve, too, and for a moment for room in a full socket; log above debug because of
+//! something that came from the network.
 
 #![forbid(unsafe_code)]
 

@@ -16,6 +16,7 @@ use linerate_protocol::constants::{HANDSHAKE_BACKLOG, INITIATION_LEN};
 
 use crate::backend::{Backend, Sockets};
 use crate::counters::{Counters, Discard};
+use crate::outbound::route::Tokens;
 use crate::staged::Budget;
 use crate::tables::{Peer, Tables};
 
@@ -43,6 +44,8 @@ pub struct Shared<B: Backend> {
     pub routing_epoch: AtomicU64,
     /// The firewall mark of outer datagrams.
     pub mark: AtomicU32,
+    /// How many senders of packets that lead nowhere may be told so.
+    pub unreachable: Mutex<Tokens>,
     /// Whether the TUN device refused a merged packet that it had offered to take.
     pub merged_refused: AtomicBool,
 }
@@ -61,6 +64,7 @@ impl<B: Backend> Shared<B> {
             mtu: Mtu::new(mtu),
             routing_epoch: AtomicU64::new(0),
             mark: AtomicU32::new(0),
+            unreachable: Mutex::default(),
             merged_refused: AtomicBool::new(false),
         })
     }

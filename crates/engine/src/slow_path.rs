@@ -209,17 +209,15 @@ impl<B: Backend> SlowPath<B> {
     }
 
     fn set_port_and_mark(&mut self, port: Option<u16>, mark: Option<u32>) -> Result<(), Refusal> {
-        let current = self.shared.sockets.load_full();
         let wanted_mark = mark.unwrap_or_else(|| self.shared.mark.load(Ordering::Relaxed));
-        if let Some(current) = &current {
-            let rebind = port.is_some_and(|port| port == 0 || port != current.port);
-            if rebind {
-                let port = port.expect("a rebind is to a port");
-                let sockets = self.bind(port, wanted_mark)?;
-                self.replace_sockets(Some(sockets));
-            } else if mark.is_some() {
-                self.shared.backend.set_mark(current, wanted_mark).map_err(Refusal::Mark)?;
-            }
+        // Not held while they are replaced: that waits for whoever holds them.
+        let current = self.shared.sockets.load().as_ref().map(|sockets| sockets.port);
+        let moves_to = port.filter(|port| current.is_some_and(|current| *port == 0 || *port != current));
+        if let Some(port) = moves_to {
+            let sockets = self.bind(port, wanted_mark)?;
+            self.replace_sockets(Some(sockets));
+        } else if let Some(current) = self.shared.sockets.load().as_deref().filter(|_| mark.is_some()) {
+            self.shared.backend.set_mark(current, wanted_mark).map_err(Refusal::Mark)?;
         }
         self.shared.mark.store(wanted_mark, Ordering::Relaxed);
         self.listen_port = port.unwrap_or(self.listen_port);

@@ -40,6 +40,11 @@ pub struct Staged {
 }
 
 impl Staged {
+    /// How many packets wait.
+    pub fn len(&self) -> usize {
+        self.packets.len()
+    }
+
     /// Whether nothing waits.
     pub fn is_empty(&self) -> bool {
         self.packets.is_empty()

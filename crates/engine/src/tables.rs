@@ -210,8 +210,8 @@ pub struct Receiver {
     pub session: Arc<Session>,
     /// Whose they are.
     pub peer: Arc<Peer>,
-    /// The counters that were received. Taken once per batch; two threads meet here only when
-    /// a peer sends over IPv4 and IPv6 at once.
+    /// The counters that were received. Taken once per batch, by every worker that opens for
+    /// this session.
     pub window: Mutex<Window>,
 }
 

@@ -4,8 +4,9 @@
 //! one in. Then each works in its own cache. Two things happen in the order of the tickets: outbound
 //! packets are numbered, so that counters rise on the wire, and packets are delivered.
 //!
-//! A worker alone never waits here: entering is one uncontended lock, a turn is one load and one
-//! store. The model in `crates/engine/model` runs this very file under every interleaving.
+//! A worker alone never waits here: entering is one uncontended lock, a turn is a load, a store and a
+//! fence. The model in `crates/engine/model` runs this very file under all interleavings up to
+//! a number of preemptions.
 
 use crate::sync::{AtomicU64, AtomicUsize, Condvar, Mutex, MutexGuard, Ordering, SPINS, fence, spin};
 

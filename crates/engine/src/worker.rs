@@ -71,9 +71,8 @@ pub struct Worker {
     sight: [Sight; SOURCES.len()],
     rounds: usize,
     heat: Heat,
-    /// When this worker was invited, if nothing has been tried since.
+    /// Another worker asked this one to help, and it has not tried yet.
     invited: bool,
-    since: u64,
 }
 
 impl Worker {
@@ -89,7 +88,6 @@ impl Worker {
             rounds: 0,
             heat: Heat::default(),
             invited: false,
-            since: 0,
         }
     }
 
@@ -102,7 +100,7 @@ impl Worker {
                 Next::End => return,
             }
             self.work();
-            next = self.life.crew.leave(self.now() - self.since);
+            next = self.life.crew.leave(self.now());
         }
     }
 
@@ -143,7 +141,6 @@ impl Worker {
         self.sight = Default::default();
         self.heat.cools();
         self.invited = true;
-        self.since = self.now();
     }
 
     /// Carries packets until the sources have none, or until others need the core more.
@@ -220,7 +217,7 @@ impl Worker {
         }
         match self.cores.load() {
             Load::Spare => {
-                self.life.crew.invite();
+                self.life.crew.invite(self.now());
             }
             Load::Full | Load::Crowded if alone => self.life.crew.discourage(),
             Load::Full => {}

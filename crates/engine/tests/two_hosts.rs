@@ -10,11 +10,12 @@ use std::time::Duration;
 
 use hosts::{Clock, Host, PORT, checksum, pair, settle, tcp_super, udp};
 use linerate_engine::config::{PeerUpdate, Refusal, Update};
+use linerate_engine::outbound::Step;
 use linerate_engine::turnstile::Turnstile;
 use linerate_netio::memory::{Fate, MemoryNet};
 use linerate_packet::gso;
 use linerate_packet::virtio::{self, Gso};
-use linerate_protocol::{Prefix, PublicKey};
+use linerate_protocol::{Prefix, PublicKey, StaticSecret};
 use proptest::prelude::*;
 
 fn received(host: &Host) -> Vec<Vec<u8>> {
@@ -49,7 +50,7 @@ fn the_oldest_of_too_many_waiting_packets_are_dropped_and_counted() {
     let sent: Vec<_> = (0..200).map(|i| udp(one.inner, two.inner, &[i])).collect();
     sent.iter().for_each(|packet| one.send(packet));
     // All are read before the slow path has a chance to start the handshake.
-    while one.outbound.step(&Turnstile::default()).unwrap() == linerate_engine::outbound::Step::Work {}
+    while one.outbound.step(&Turnstile::default()).unwrap() == Step::Work {}
     settle(&mut [&mut one, &mut two]);
     assert_eq!(received(&two), sent[72..]);
     assert_eq!(one.discards("staged_overflow"), 72);
@@ -223,6 +224,57 @@ fn a_peer_that_moves_is_followed() {
     two.send(&udp(two.inner, one.inner, b"welcome"));
     settle(&mut [&mut one, &mut two]);
     assert_eq!(received(&one).len(), 1);
+}
+
+#[test]
+fn a_packet_that_was_overtaken_does_not_lead_back_to_where_its_sender_was() {
+    let net = MemoryNet::new(1000);
+    let (mut one, mut two) = pair(&net, &Clock::new());
+    one.send(&udp(one.inner, two.inner, b"from home"));
+    settle(&mut [&mut one, &mut two]);
+    net.set_fate(|_| Fate::Delay(1));
+    one.send(&udp(one.inner, two.inner, b"from home, slowly"));
+    settle(&mut [&mut one, &mut two]);
+    net.set_fate(|_| Fate::Deliver);
+    let sockets = one.shared.sockets.load_full().unwrap();
+    sockets.v4.as_ref().unwrap().0.move_to("198.51.100.7:4500".parse().unwrap()).unwrap();
+    one.send(&udp(one.inner, two.inner, b"from afar"));
+    settle(&mut [&mut one, &mut two]);
+    net.release();
+    settle(&mut [&mut one, &mut two]);
+    assert_eq!(received(&two).len(), 3, "late is not lost");
+    assert_eq!(two.slow.get().peers[0].endpoint, Some("198.51.100.7:4500".parse().unwrap()));
+}
+
+#[test]
+fn a_session_that_a_new_private_key_stopped_is_not_sealed_with_once_its_peer_confirms_it() {
+    let net = MemoryNet::new(1000);
+    let (mut one, mut two) = pair(&net, &Clock::new());
+    two.send(&udp(two.inner, one.inner, b"the first of the session"));
+    for _ in 0..3 {
+        two.carry();
+        two.slow.look();
+        one.carry();
+        if one.slow.look() {
+            break;
+        }
+    }
+    // One has answered, and has not heard yet that its answer arrived.
+    let secret = StaticSecret::new(&[77; 32]).unwrap();
+    one.slow.set(Update { private_key: Some(Some(secret)), ..Update::default() }).unwrap();
+    // More than a batch holds.
+    let packet = udp(one.inner, two.inner, &[7; 1392]);
+    (0..120).for_each(|_| one.send(&packet));
+    while one.outbound.step(&Turnstile::default()).unwrap() == Step::Work {}
+    two.carry();
+    two.slow.look();
+    two.carry();
+    one.carry();
+    assert_eq!(received(&one).len(), 1, "what the session opens is still good");
+    one.send(&packet);
+    while one.outbound.step(&Turnstile::default()).unwrap() == Step::Work {}
+    assert_eq!(one.discards("staged_overflow"), 0, "they wait for the next session");
+    assert_eq!(received(&two).len(), 0);
 }
 
 #[test]

@@ -5,20 +5,25 @@ use std::io;
 use std::sync::Arc;
 use std::thread;
 
+use rustix::thread::sched_getaffinity;
+
 /// The machine's load at one moment, as seen by a thread that is running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Load {
-    /// Fewer threads can run than there are cores for this process.
+    /// Fewer threads want to run on this machine than there are cores which this process may run on.
     Spare,
-    /// As many threads as cores can run, or it cannot be told.
+    /// As many threads as there are such cores, or it cannot be told.
     Full,
-    /// More threads can run than there are cores.
+    /// More threads than that.
     Crowded,
 }
 
 /// The cores that this process may use.
 #[derive(Clone)]
 pub struct Cores {
+    /// Those that the scheduler allows: what the machine's load is compared with.
+    allowed: usize,
+    /// How many of them the control group's quota pays for.
     count: usize,
     source: Source,
 }
@@ -31,21 +36,23 @@ enum Source {
 }
 
 impl Cores {
-    /// Those that the scheduler and the control group allow. Where `/proc` cannot be read, the load
+    /// Those of this process. Where `/proc` cannot be read, the load
     /// is always [`Load::Full`].
     pub fn new() -> Self {
         let source =
             File::open("/proc/loadavg").map_or(Source::Always(Load::Full), |file| Source::Proc(Arc::new(file)));
-        Self { count: available(), source }
+        let count = thread::available_parallelism().map_or(1, usize::from);
+        let allowed = sched_getaffinity(None).map_or(count, |cores| cores.count() as usize);
+        Self { allowed, count, source }
     }
 
     /// For tests of what happens with many cores, on a machine with few: `count` cores, of which one
     /// is always to spare.
     pub fn pretended(count: usize) -> Self {
-        Self { count, source: Source::Always(Load::Spare) }
+        Self { allowed: count, count, source: Source::Always(Load::Spare) }
     }
 
-    /// How many there are.
+    /// How many can be kept busy.
     pub fn count(&self) -> usize {
         self.count
     }
@@ -62,8 +69,8 @@ impl Cores {
         match running {
             // The asking thread runs, so a zero is no answer (some sandboxes give it).
             0 => Load::Full,
-            running if running < self.count => Load::Spare,
-            running if running == self.count => Load::Full,
+            running if running < self.allowed => Load::Spare,
+            running if running == self.allowed => Load::Full,
             _ => Load::Crowded,
         }
     }
@@ -73,10 +80,6 @@ impl Default for Cores {
     fn default() -> Self {
         Self::new()
     }
-}
-
-fn available() -> usize {
-    thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// How many threads can run, by the fourth field of proc_loadavg(5).
@@ -104,7 +107,7 @@ mod tests {
 
     #[test]
     fn a_core_is_to_spare_when_fewer_threads_run_than_there_are_cores() {
-        let cores = Cores { count: 4, source: Source::Always(Load::Full) };
+        let cores = Cores { allowed: 4, count: 2, source: Source::Always(Load::Full) };
         assert_eq!(cores.judge(0), Load::Full);
         assert_eq!(cores.judge(3), Load::Spare);
         assert_eq!(cores.judge(4), Load::Full);

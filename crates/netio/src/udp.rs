@@ -33,9 +33,9 @@ pub const TRAIN_MAX: usize = 65507;
 /// as datagrams wait; the kernel doubles it for its own bookkeeping (socket(7)).
 pub const SOCKET_BUFFER: usize = 16 << 20;
 
-/// How long a sender waits for room. What is read from a tunnel meanwhile piles up in the kernel's
-/// queues, which push back at those who send into it.
-pub const ROOM_PATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+/// How long a sender waits for room: enough to slow a flood into the tunnel, which then piles up in the
+/// kernel's queues, and not so long that what arrives meanwhile has to wait, too.
+pub const ROOM_PATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
 /// How often a free port for both families is looked for (as the kernel module, socket.c).
 const PORT_ATTEMPTS: u32 = 100;

@@ -123,8 +123,9 @@ impl Session {
         self.counter.store(u64::MAX, Ordering::Relaxed);
     }
 
-    /// Whether a packet could be sealed.
-    pub(crate) fn may_seal(&self, now: Boottime) -> bool {
+    /// Whether a packet could be sealed: the session is young enough, has counters left and was not
+    /// stopped.
+    pub fn may_seal(&self, now: Boottime) -> bool {
         !self.expired(now) && self.counter.load(Ordering::Relaxed) < REJECT_AFTER_MESSAGES
     }
 }

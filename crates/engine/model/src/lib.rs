@@ -1,5 +1,5 @@
 //! The engine's [`turnstile`] and [`crew`], the very files, built of loom's locks and atomics instead
-//! of std's. The tests of this crate run them under every interleaving that the memory model allows.
+//! of std's. The tests of this crate run them under all interleavings up to a number of preemptions.
 //!
 //! A crate of its own, because what the engine is built of would otherwise have to be chosen for the
 //! whole workspace at once.

@@ -127,7 +127,7 @@ fn somebody_is_always_left_to_watch_and_everybody_goes_home() {
             let (crew, at_watch) = (crew.clone(), at_watch.clone());
             thread::spawn(move || serve(&crew, &at_watch, crew.rest()))
         };
-        crew.invite();
+        crew.invite(0);
         let watches = serve(&crew, &at_watch, Next::Work);
         assert!(watches + follower.join().unwrap() >= 1, "not all left while nobody watched");
     });

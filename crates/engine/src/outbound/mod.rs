@@ -8,7 +8,7 @@
 
 mod batch;
 mod read_tun;
-mod route;
+pub(crate) mod route;
 mod seal;
 mod send_udp;
 mod split;
@@ -108,7 +108,7 @@ impl<B: Backend> Outbound<B> {
             return shared.counters.discard(Discard::SuperPacketMalformed);
         };
         let sending = peer.sending();
-        match sending.as_ref().filter(|session| !session.expired(now)) {
+        match sending.as_ref().filter(|session| session.may_seal(now)) {
             Some(session) => self.sender.push(&peer, session, &split, ticket, now),
             None => self.sender.stage(&peer, &split, ticket, now),
         }
@@ -151,6 +151,8 @@ impl<B: Backend> Sender<B> {
 
     /// Keeps all segments of `split` until the peer has a session, and asks for one.
     fn stage(&mut self, peer: &Arc<Peer>, split: &Split<'_>, ticket: &Ticket<'_>, now: Boottime) {
+        // Those who read before us stage before us.
+        ticket.wait_to_number();
         let budget = &self.shared.staged;
         let mut staged = peer.staged.lock().expect("no thread panics while it stages");
         let mut dropped = staged.make_room(split.count(), budget);
@@ -173,14 +175,18 @@ impl<B: Backend> Sender<B> {
         ticket: Option<&Ticket<'_>>,
         now: Boottime,
     ) -> bool {
-        let mut pushed = false;
-        loop {
+        let waiting = peer.staged.lock().expect("no thread panics while it stages").len();
+        if let Some(ticket) = ticket.filter(|_| waiting > 0) {
+            // What those who read before us staged goes before what we read.
+            ticket.wait_to_number();
+        }
+        // Counted, because the session may end under way, and then they come back to wait again.
+        for _ in 0..waiting {
             let packet = {
                 let mut staged = peer.staged.lock().expect("no thread panics while it stages");
                 staged.pop(&self.shared.staged)
             };
-            let Some(packet) = packet else { return pushed };
-            pushed = true;
+            let Some(packet) = packet else { break };
             let Ok(inner) = ip::parse(&packet) else { continue };
             let mtu = self.shared.mtu.towards(inner.destination);
             let Ok(split) = Split::new(&virtio::Header::default(), &packet, &inner, mtu) else { continue };
@@ -189,6 +195,7 @@ impl<B: Backend> Sender<B> {
             }
             split.write(0, self.batch.add(peer, session, split.padded_len(0), split.ecn(), true));
         }
+        waiting > 0
     }
 
     /// Sends the packets that waited for a session, if the peer has one now; true if there
@@ -199,7 +206,7 @@ impl<B: Backend> Sender<B> {
 
     fn send_waiting(&mut self, peer: &Arc<Peer>, ticket: Option<&Ticket<'_>>, now: Boottime) -> bool {
         let sending = peer.sending();
-        let Some(session) = sending.as_ref().filter(|session| !session.expired(now)) else {
+        let Some(session) = sending.as_ref().filter(|session| session.may_seal(now)) else {
             return false;
         };
         let pushed = self.push_staged(peer, session, ticket, now);
@@ -213,7 +220,7 @@ impl<B: Backend> Sender<B> {
             return;
         }
         let sending = peer.sending();
-        if let Some(session) = sending.as_ref().filter(|session| !session.expired(now)) {
+        if let Some(session) = sending.as_ref().filter(|session| session.may_seal(now)) {
             self.batch.add(peer, session, 0, 0, false);
             self.flush(None, now);
         } else {

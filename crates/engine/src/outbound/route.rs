@@ -39,7 +39,12 @@ fn is_ours<B: Backend>(shared: &Shared<B>, inner: &Ip, packet: &[u8], endpoint: 
 /// (kernel: device.c, wg_xmit).
 pub struct Unreachable {
     answer: Box<[u8]>,
-    tokens: u32,
+}
+
+/// How many answers may go, by all workers together.
+#[derive(Debug)]
+pub struct Tokens {
+    left: u32,
     filled: Boottime,
 }
 
@@ -49,14 +54,21 @@ const FILL: u64 = 1_000_000_000 / ANSWERS as u64;
 
 impl Default for Unreachable {
     fn default() -> Self {
-        Self { answer: vec![0; icmp::LONGEST].into_boxed_slice(), tokens: ANSWERS, filled: Boottime(0) }
+        Self { answer: vec![0; icmp::LONGEST].into_boxed_slice() }
+    }
+}
+
+impl Default for Tokens {
+    fn default() -> Self {
+        Self { left: ANSWERS, filled: Boottime(0) }
     }
 }
 
 impl Unreachable {
     /// Tells the packet's sender that its destination is unreachable, if `reason` says so.
     pub fn answer<B: Backend>(&mut self, shared: &Shared<B>, reason: Discard, packet: &[u8], now: Boottime) {
-        if !matches!(reason, Discard::NoPeer | Discard::NoEndpoint) || !self.take_token(now) {
+        let told = matches!(reason, Discard::NoPeer | Discard::NoEndpoint);
+        if !told || !shared.unreachable.lock().expect("no thread panics while it counts").take(now) {
             return;
         }
         let Some(len) = icmp::unreachable(packet, icmp::Reason::Address, &mut self.answer) else { return };
@@ -66,15 +78,17 @@ impl Unreachable {
             shared.counters.discard(Discard::TunRefused);
         }
     }
+}
 
-    fn take_token(&mut self, now: Boottime) -> bool {
+impl Tokens {
+    fn take(&mut self, now: Boottime) -> bool {
         let earned = now.0.saturating_sub(self.filled.0) / FILL;
         if earned > 0 {
-            self.tokens = ANSWERS.min(self.tokens.saturating_add(earned.min(ANSWERS.into()) as u32));
+            self.left = ANSWERS.min(self.left.saturating_add(earned.min(ANSWERS.into()) as u32));
             self.filled = now;
         }
-        let had = self.tokens > 0;
-        self.tokens -= u32::from(had);
+        let had = self.left > 0;
+        self.left -= u32::from(had);
         had
     }
 }
@@ -85,12 +99,12 @@ mod tests {
 
     #[test]
     fn answers_come_in_a_burst_and_then_at_their_rate() {
-        let mut unreachable = Unreachable::default();
+        let mut tokens = Tokens::default();
         let start = Boottime(77 * FILL);
-        let burst = (0..1000).filter(|_| unreachable.take_token(start)).count();
+        let burst = (0..1000).filter(|_| tokens.take(start)).count();
         assert_eq!(burst, ANSWERS as usize);
-        assert!(!unreachable.take_token(Boottime(start.0 + FILL - 1)));
-        assert!(unreachable.take_token(Boottime(start.0 + FILL)));
-        assert!(!unreachable.take_token(Boottime(start.0 + FILL)));
+        assert!(!tokens.take(Boottime(start.0 + FILL - 1)));
+        assert!(tokens.take(Boottime(start.0 + FILL)));
+        assert!(!tokens.take(Boottime(start.0 + FILL)));
     }
 }

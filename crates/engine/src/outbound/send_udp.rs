@@ -1,6 +1,7 @@
 //! Sends a batch: equal-sized neighbours for one peer as one train, and what the system refuses
 //! as a train one by one.
 
+use std::cell::Cell;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
@@ -26,6 +27,7 @@ const CALL_MAX: usize = 32;
 /// Sends every run of the batch that has its numbers.
 pub fn send<B: Backend>(shared: &Shared<B>, batch: &Batch, now: Boottime) {
     let sockets = shared.sockets.load();
+    let full = Cell::new(false);
     let mut start = 0;
     for run in &batch.runs {
         let slots = start..run.end;
@@ -34,7 +36,7 @@ pub fn send<B: Backend>(shared: &Shared<B>, batch: &Batch, now: Boottime) {
             continue;
         }
         let endpoint = run.peer.endpoint();
-        match Door::new(shared, sockets.as_deref(), &run.peer, endpoint.as_deref(), now) {
+        match Door::new(shared, sockets.as_deref(), &run.peer, endpoint.as_deref(), &full, now) {
             Ok(door) => door.send_run(batch, slots),
             Err(reason) => shared.counters.discard_many(reason, slots.len() as u64),
         }
@@ -45,7 +47,7 @@ pub fn send<B: Backend>(shared: &Shared<B>, batch: &Batch, now: Boottime) {
 pub fn message<B: Backend>(shared: &Shared<B>, peer: &Arc<Peer>, message: &[u8], now: Boottime) {
     let sockets = shared.sockets.load();
     let endpoint = peer.endpoint();
-    match Door::new(shared, sockets.as_deref(), peer, endpoint.as_deref(), now) {
+    match Door::new(shared, sockets.as_deref(), peer, endpoint.as_deref(), &Cell::new(false), now) {
         Ok(door) => door.send_calls(std::iter::once(door.transmit(message, HANDSHAKE_TOS, None))),
         Err(reason) => shared.counters.discard(reason),
     }
@@ -76,6 +78,8 @@ struct Door<'a, B: Backend> {
     socket: &'a B::Socket,
     peer: &'a Peer,
     endpoint: &'a Endpoint,
+    /// Whether this batch has waited for room in vain.
+    full: &'a Cell<bool>,
     now: Boottime,
 }
 
@@ -85,6 +89,7 @@ impl<'a, B: Backend> Door<'a, B> {
         sockets: Option<&'a Sockets<B::Socket>>,
         peer: &'a Arc<Peer>,
         endpoint: Option<&'a Endpoint>,
+        full: &'a Cell<bool>,
         now: Boottime,
     ) -> Result<Self, Discard> {
         let endpoint = endpoint.ok_or(Discard::NoEndpoint)?;
@@ -94,7 +99,7 @@ impl<'a, B: Backend> Door<'a, B> {
             // asks, and until it has, datagrams leave as they did before the change.
             shared.wake(peer, Wake::SlowPath);
         }
-        Ok(Self { shared, socket, peer, endpoint, now })
+        Ok(Self { shared, socket, peer, endpoint, full, now })
     }
 
     fn send_run(&self, batch: &Batch, slots: Range<usize>) {
@@ -179,9 +184,12 @@ impl<'a, B: Backend> Door<'a, B> {
             match send_error(&error, first.segment.is_some(), first.from.is_some()) {
                 // What an earlier datagram met was reported to this one, which was not tried.
                 SendError::Unreachable => self.socket.send(&messages[..1]),
-                SendError::Busy => {
+                // Once a batch: who waits here serves nobody else meanwhile.
+                SendError::Busy if !self.full.get() => {
                     self.socket.wait_for_room();
-                    self.socket.send(messages)
+                    let sent = self.socket.send(messages);
+                    self.full.set(sent.is_err());
+                    sent
                 }
                 SendError::SourceGone => {
                     self.endpoint.forget_source();

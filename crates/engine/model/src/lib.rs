@@ -17,6 +17,6 @@ mod sync {
     pub use loom::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
     pub use loom::sync::{Condvar, Mutex, MutexGuard};
 
-    /// A waiter sleeps at once: that is where something can go wrong.
-    pub const SPINS: u32 = 0;
+    /// A waiter looks once before it sleeps: that is where something can go wrong.
+    pub const SPINS: u32 = 1;
 }

@@ -14,13 +14,23 @@ shaken() { (($(handshake_time h1 wg1) > 0)); }
 wait_for 2 "the handshake" shaken
 
 count h1 out keepalives udp dport 50002 udp length 40
+woken() { # IFACE work|empty : wake-ups of all threads that count theirs, which are the engine's
+  printf 'stats=1\n\n' | uapi "$1" | awk -F= -v kind="_$2\$" '/^wakeups_/ && $1 ~ kind { n += $2 } END { print n + 0 }'
+}
+# Between two of them, so that what is read one after the other belongs together.
 sleep 1
-before=$(counted h1 keepalives) wakeups=$(wakeups "${PID[wg1]}")
+before=$(counted h1 keepalives)
+switches=$(wakeups "${PID[wg1]}")
+worked=$(woken wg1 work) worked2=$(woken wg2 work) empty=$(($(woken wg1 empty) + $(woken wg2 empty)))
 sleep 10
-expect_at_least "keepalives in 10 seconds" 4 $(($(counted h1 keepalives) - before))
-expect_at_most "keepalives in 10 seconds" 6 $(($(counted h1 keepalives) - before))
-# A wake-up by the timer, and what the send costs; twice that is room for a preemption.
-expect_at_most "context switches in these 10 seconds" 24 $(($(wakeups "${PID[wg1]}") - wakeups))
+sent=$(($(counted h1 keepalives) - before))
+expect "wake-ups of the sender's engine, one for each keepalive" "$sent" $(($(woken wg1 work) - worked))
+expect "wake-ups of the receiver's engine, one for each keepalive" "$sent" $(($(woken wg2 work) - worked2))
+expect "wake-ups for nothing, at both ends" 0 $(($(woken wg1 empty) + $(woken wg2 empty) - empty))
+expect_at_least "keepalives in 10 seconds" 4 "$sent"
+expect_at_most "keepalives in 10 seconds" 6 "$sent"
+# A wake-up by the timer, what the send costs, and who asks for the counters; twice that is room for a preemption.
+expect_at_most "context switches in these 10 seconds" 32 $(($(wakeups "${PID[wg1]}") - switches))
 
 # Any packet serves as well: while data flows, no keepalive.
 before=$(counted h1 keepalives)

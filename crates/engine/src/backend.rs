@@ -57,12 +57,14 @@ pub trait Backend: Send + Sync + 'static {
 /// The kernel of this host.
 pub struct Kernel {
     tun: tun::Device,
+    udp_offloads: udp::UdpOffloads,
 }
 
 impl Kernel {
-    /// Takes the TUN device that the engine is to serve.
-    pub fn new(tun: tun::Device) -> Self {
-        Self { tun }
+    /// Takes the TUN device that the engine is to serve, and what its sockets are to have of the
+    /// kernel's offloads.
+    pub fn new(tun: tun::Device, udp_offloads: udp::UdpOffloads) -> Self {
+        Self { tun, udp_offloads }
     }
 }
 
@@ -75,7 +77,7 @@ impl Backend for Kernel {
     }
 
     fn bind(&self, port: u16, mark: u32) -> io::Result<Sockets<udp::UdpSocket>> {
-        let pair = udp::bind_pair(port, mark)?;
+        let pair = udp::bind_pair(port, mark, self.udp_offloads)?;
         Ok(Sockets { v4: pair.v4, v6: pair.v6, port: pair.port })
     }
 

@@ -65,6 +65,8 @@ pub struct Options {
     pub mtu: Option<u32>,
     /// When more than one worker carries packets.
     pub followers: Followers,
+    /// What the sockets may have of the kernel's offloads. The device's are its own.
+    pub udp_offloads: udp::UdpOffloads,
 }
 
 /// When a worker that has much to do is helped by others.
@@ -95,7 +97,7 @@ impl Followers {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { mtu: Some(MTU_DEFAULT), followers: Followers::WhenUseful }
+        Self { mtu: Some(MTU_DEFAULT), followers: Followers::WhenUseful, udp_offloads: udp::UdpOffloads::ALL }
     }
 }
 
@@ -174,7 +176,7 @@ impl Engine {
     pub fn start(tun: tun::Device, options: &Options) -> Result<Self, Failure> {
         let name = tun.name().unwrap_or_default();
         let link = Link::new(&tun, options.mtu).map_err(|error| Failure::Interface { name, error })?;
-        let shared = Arc::new(Shared::new(Kernel::new(tun), MTU_DEFAULT)?);
+        let shared = Arc::new(Shared::new(Kernel::new(tun, options.udp_offloads), MTU_DEFAULT)?);
         let life = Arc::new(Life {
             crew: Crew::new(options.followers.patience()),
             turnstiles: Default::default(),

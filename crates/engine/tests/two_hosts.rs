@@ -107,6 +107,18 @@ fn a_path_that_refuses_trains_gets_every_datagram_all_the_same() {
 }
 
 #[test]
+fn a_socket_without_trains_is_never_given_one() {
+    let net = MemoryNet::new(1000);
+    let (mut one, mut two) = pair(&net, &Clock::new());
+    net.forget_trains();
+    let (header, packet) = tcp_super(one.inner, two.inner, 40 * 1368, 1368);
+    one.send_super(&header, &packet);
+    settle(&mut [&mut one, &mut two]);
+    assert_eq!(received(&two), split(&header, &packet));
+    assert_eq!(counter(&one, "segmentation_refused"), 0);
+}
+
+#[test]
 fn a_packet_from_an_address_that_is_not_its_peers_is_dropped() {
     let (mut one, mut two) = pair(&MemoryNet::new(1000), &Clock::new());
     let (own, foreign) = (one.inner, IpAddr::from([10, 0, 0, 77]));

@@ -101,8 +101,9 @@ fn measure(inside: &Enclosure) -> Result<String> {
 fn open_end(host: &Host, end: usize) -> Result<End> {
     host.ip(&format!("address add {}/24 dev eth0", OUTSIDE[end]))?;
     let (tun, socket) = host.inside(|| {
-        let tun = tun::Device::create("tun0").map_err(|error| failed("making a TUN device", error.into()))?;
-        let pair = udp::bind_pair(PORT, 0).map_err(|error| failed("binding a socket", error))?;
+        let tun = tun::Device::create("tun0", tun::Offloads::ALL)
+            .map_err(|error| failed("making a TUN device", error.into()))?;
+        let pair = udp::bind_pair(PORT, 0, udp::UdpOffloads::ALL).map_err(|error| failed("binding a socket", error))?;
         let socket = pair.v4.ok_or_else(|| Error::Refused("this host has no IPv4; the measurement needs it".into()))?;
         Ok((tun, socket))
     })?;

@@ -11,7 +11,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::tun::{HEADER, Offloads, Tun};
-use crate::udp::{Local, Received, SEGMENTS_MAX, Socket, TRAIN_MAX, Transmit};
+use crate::udp::{Local, Received, SEGMENTS_MAX, Socket, TRAIN_MAX, Transmit, UdpOffloads};
 
 /// A TUN device whose other side is the test. Every packet stands behind its virtio header.
 pub struct MemoryTun {
@@ -72,7 +72,7 @@ impl Tun for MemoryTun {
     }
 
     fn offloads(&self) -> Offloads {
-        Offloads { vnet_hdr: true, tso: true, uso: true }
+        Offloads::ALL
     }
 }
 
@@ -116,13 +116,20 @@ struct Wires {
     decide: Option<Decide>,
     delayed: Vec<(usize, Datagram)>,
     segment_max: usize,
+    gso: bool,
 }
 
 impl MemoryNet {
     /// A network in which each socket holds up to `capacity` datagrams that were not received.
     pub fn new(capacity: usize) -> Self {
-        let wires =
-            Wires { capacity, inboxes: HashMap::new(), decide: None, delayed: Vec::new(), segment_max: usize::MAX };
+        let wires = Wires {
+            capacity,
+            inboxes: HashMap::new(),
+            decide: None,
+            delayed: Vec::new(),
+            segment_max: usize::MAX,
+            gso: true,
+        };
         Self { shared: Arc::new(Mutex::new(wires)) }
     }
 
@@ -145,6 +152,12 @@ impl MemoryNet {
     /// a narrow MTU (EMSGSIZE); 0 refuses every train. Single datagrams still pass.
     pub fn refuse_segments_above(&self, bytes: usize) {
         lock(&self.shared).segment_max = bytes;
+    }
+
+    /// Is a kernel without UDP_SEGMENT from here on: its sockets say so, and refuse every train.
+    pub fn forget_trains(&self) {
+        self.refuse_segments_above(0);
+        lock(&self.shared).gso = false;
     }
 
     /// Delivers every delayed datagram, oldest first.
@@ -281,6 +294,10 @@ impl Socket for MemorySocket {
 
     /// There is always room.
     fn wait_for_room(&self) {}
+
+    fn offloads(&self) -> UdpOffloads {
+        UdpOffloads { gso: lock(&self.net.shared).gso, ..UdpOffloads::ALL }
+    }
 }
 
 impl Drop for MemorySocket {

@@ -45,6 +45,11 @@ pub struct Offloads {
     pub uso: bool,
 }
 
+impl Offloads {
+    /// Everything that is known here.
+    pub const ALL: Self = Self { vnet_hdr: true, tso: true, uso: true };
+}
+
 /// A TUN interface of the kernel. It goes away with the device, unless it is persistent.
 pub struct Device {
     file: TunFile,
@@ -54,12 +59,13 @@ pub struct Device {
 
 impl Device {
     /// Makes the interface `name`, or attaches to a persistent TUN interface of that name. One
-    /// queue only: a device that another process holds is never shared.
-    pub fn create(name: &str) -> Result<Self, Refusal> {
+    /// queue only: a device that another process holds is never shared. Of `wanted` it has what
+    /// this kernel knows.
+    pub fn create(name: &str, wanted: Offloads) -> Result<Self, Refusal> {
         check_name(name)?;
         let file = TunFile::open().map_err(refuse_open)?;
         let plain = (libc::IFF_TUN | libc::IFF_NO_PI) as u16;
-        let header = libc::IFF_VNET_HDR as u16;
+        let header = if wanted.vnet_hdr { libc::IFF_VNET_HDR as u16 } else { 0 };
         let attached = match file.attach(name, plain | header) {
             // EINVAL is both "flag not known" and "that is another kind of device"; the second
             // fails again.
@@ -67,19 +73,20 @@ impl Device {
             attached => attached,
         };
         attached.map_err(|error| refuse_attach(name, error))?;
-        Self::attached(file)
+        Self::attached(file, wanted)
     }
 
     /// Takes over the TUN interface behind a descriptor that was opened elsewhere (`WG_TUN_FD`)
-    /// and makes it non-blocking.
+    /// and makes it non-blocking. Of `wanted` it has what this kernel knows; whether there is a
+    /// virtio header was decided where it was opened, and has to be what is wanted.
     ///
     /// It must have been made with IFF_NO_PI. That cannot be checked: where TUNGETIFF would tell,
     /// it tells whether a socket filter is attached (IFF_NOFILTER is the same bit).
-    pub fn from_fd(fd: OwnedFd) -> Result<Self, Refusal> {
+    pub fn from_fd(fd: OwnedFd, wanted: Offloads) -> Result<Self, Refusal> {
         let not_tun = |_| Refusal::Handed("it is not an open TUN device");
         let file = TunFile::verify(fd).map_err(not_tun)?;
         rustix::io::ioctl_fionbio(&file, true).map_err(|error| failed("FIONBIO", error.into()))?;
-        Self::attached(file)
+        Self::attached(file, wanted)
     }
 
     /// The interface's name, which may change at any time.
@@ -105,7 +112,7 @@ impl Device {
         self.ifindex
     }
 
-    fn attached(file: TunFile) -> Result<Self, Refusal> {
+    fn attached(file: TunFile, wanted: Offloads) -> Result<Self, Refusal> {
         let (name, flags) = file.interface().map_err(|error| match error.raw_os_error() {
             Some(libc::EBADFD) => Refusal::Handed("it is not attached to an interface"),
             _ => failed("TUNGETIFF", error),
@@ -116,10 +123,13 @@ impl Device {
         }
         // A descriptor handed over may come with the longer header that has num_buffers.
         let vnet_hdr = has(libc::IFF_VNET_HDR);
+        if vnet_hdr && !wanted.vnet_hdr {
+            return Err(Refusal::Handed("its packets come behind virtio headers, which are switched off"));
+        }
         if vnet_hdr {
             file.set_header_len(HEADER as i32).map_err(|error| failed("TUNSETVNETHDRSZ", error))?;
         }
-        let (tso, uso) = if vnet_hdr { enable_offloads(&file) } else { (false, false) };
+        let (tso, uso) = if vnet_hdr { enable_offloads(&file, wanted) } else { (false, false) };
         let ifindex = link::index_of(&name).map_err(|error| failed("finding its index", error))?;
         Ok(Self { file, ifindex, offloads: Offloads { vnet_hdr, tso, uso } })
     }
@@ -265,14 +275,16 @@ fn failed(step: &'static str, error: io::Error) -> Refusal {
     Refusal::Failed(step, error)
 }
 
-/// Asks for every offload, then for ever fewer; answers whether (TSO, USO) were granted. A kernel
-/// refuses a set that has a bit it does not know.
-fn enable_offloads(file: &TunFile) -> (bool, bool) {
-    let tso = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6;
+/// Asks for every offload that is wanted, then for ever fewer; answers whether (TSO, USO) were
+/// granted. A kernel refuses a set that has a bit it does not know.
+fn enable_offloads(file: &TunFile, wanted: Offloads) -> (bool, bool) {
+    let tso = libc::TUN_F_TSO4 | libc::TUN_F_TSO6;
     let ecn = tso | libc::TUN_F_TSO_ECN;
-    let uso = ecn | libc::TUN_F_USO4 | libc::TUN_F_USO6;
-    for (offloads, answer) in [(uso, (true, true)), (ecn, (true, false)), (tso, (true, false))] {
-        if file.set_offload(offloads).is_ok() {
+    let uso = libc::TUN_F_USO4 | libc::TUN_F_USO6;
+    let sets = [(ecn | uso, (true, true)), (ecn, (true, false)), (tso, (true, false)), (uso, (false, true))];
+    for (set, answer) in sets {
+        let is_wanted = (wanted.tso || !answer.0) && (wanted.uso || !answer.1);
+        if is_wanted && file.set_offload(libc::TUN_F_CSUM | set).is_ok() {
             return answer;
         }
     }
@@ -367,7 +379,7 @@ mod tests {
         in_namespace(|| {
             for (name, flag) in [("bare0", 0), ("header0", libc::IFF_VNET_HDR)] {
                 let fd = opened_elsewhere(name, libc::IFF_TUN | libc::IFF_NO_PI | flag);
-                let tun = Device::from_fd(fd).unwrap();
+                let tun = Device::from_fd(fd, Offloads::ALL).unwrap();
                 assert_eq!(tun.offloads().vnet_hdr, flag != 0);
                 assert_eq!(tun.offloads().tso, flag != 0);
                 sysctl(&format!("net/ipv6/conf/{name}/disable_ipv6"), "1");
@@ -395,10 +407,13 @@ mod tests {
             let null = std::fs::File::open("/dev/null").unwrap().into();
             let unattached = TunFile::open().unwrap().as_fd().try_clone_to_owned().unwrap();
             let tap = opened_elsewhere("tap0", libc::IFF_TAP | libc::IFF_NO_PI);
+            let header = opened_elsewhere("header0", libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_VNET_HDR);
+            let bare = Device::from_fd(header, Offloads { vnet_hdr: false, ..Offloads::ALL }).err();
+            assert!(matches!(bare, Some(Refusal::Handed(_))), "with headers that are not wanted: {bare:?}");
             for (what, fd) in
                 [("another driver's", null), ("without an interface", unattached), ("of Ethernet frames", tap)]
             {
-                let refusal = Device::from_fd(fd).err();
+                let refusal = Device::from_fd(fd, Offloads::ALL).err();
                 assert!(matches!(refusal, Some(Refusal::Handed(_))), "{what}: {refusal:?}");
             }
         });

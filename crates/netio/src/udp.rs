@@ -55,6 +55,9 @@ pub trait Socket: Send + Sync {
 
     /// Waits until there may be room for a send, at most [`ROOM_PATIENCE`].
     fn wait_for_room(&self);
+
+    /// What the socket takes off the engine's hands.
+    fn offloads(&self) -> UdpOffloads;
 }
 
 /// Where a datagram came to: what a reply should leave from.
@@ -116,14 +119,19 @@ pub enum Family {
     V6,
 }
 
-/// What a socket takes off the engine's hands, by what the kernel says at start. UDP_SEGMENT may
-/// still be refused for a destination: see [`SendError::SegmentationRefused`].
+/// What a socket takes off the engine's hands, by what is wanted and what the kernel says at start.
+/// UDP_SEGMENT may still be refused for a destination: see [`SendError::SegmentationRefused`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UdpOffloads {
     /// Datagrams of one flow may come as one message, so that a stride must be 64 KiB.
     pub gro: bool,
-    /// Trains may be sent.
+    /// Trains may be sent. To a kernel that does not know them, a train is one large datagram.
     pub gso: bool,
+}
+
+impl UdpOffloads {
+    /// Everything that is known here.
+    pub const ALL: Self = Self { gro: true, gso: true };
 }
 
 /// A UDP socket of the kernel, bound to all addresses of one family.
@@ -135,13 +143,14 @@ pub struct UdpSocket {
 
 impl UdpSocket {
     /// Binds to `port` (0: one that is free) with `mark` as the firewall mark of what is sent
-    /// (0: none). The port is never shared: no SO_REUSEADDR, no SO_REUSEPORT.
+    /// (0: none). Of `wanted` it has what this kernel knows. The port is never shared: no
+    /// SO_REUSEADDR, no SO_REUSEPORT.
     ///
     /// # Errors
     ///
     /// Those of socket(2) and bind(2): EADDRINUSE; EAFNOSUPPORT or EADDRNOTAVAIL for a family that
     /// the host has not; EPERM for a mark without CAP_NET_ADMIN.
-    pub fn bind(family: Family, port: u16, mark: u32) -> io::Result<Self> {
+    pub fn bind(family: Family, port: u16, mark: u32, wanted: UdpOffloads) -> io::Result<Self> {
         let domain = match family {
             Family::V4 => AddressFamily::INET,
             Family::V6 => AddressFamily::INET6,
@@ -157,8 +166,8 @@ impl UdpSocket {
         }
         enlarge_buffers(&fd);
         let offloads = UdpOffloads {
-            gro: gro_works() && IntOption::GRO.set(fd.as_fd(), 1).is_ok(),
-            gso: IntOption::SEGMENT.get(fd.as_fd()).is_ok(),
+            gro: wanted.gro && gro_works() && IntOption::GRO.set(fd.as_fd(), 1).is_ok(),
+            gso: wanted.gso && IntOption::SEGMENT.get(fd.as_fd()).is_ok(),
         };
         let any: IpAddr = match family {
             Family::V4 => Ipv4Addr::UNSPECIFIED.into(),
@@ -186,11 +195,6 @@ impl UdpSocket {
     /// EPERM without CAP_NET_ADMIN.
     pub fn set_mark(&self, mark: u32) -> io::Result<()> {
         IntOption::MARK.set(self.fd.as_fd(), mark.cast_signed())
-    }
-
-    /// What the socket takes off the engine's hands.
-    pub fn offloads(&self) -> UdpOffloads {
-        self.offloads
     }
 }
 
@@ -236,6 +240,10 @@ impl Socket for UdpSocket {
         // Interrupted or not, the send that follows finds out whether there is room.
         let _ = poll(&mut [PollFd::new(&self.fd, PollFlags::OUT)], Some(&ROOM_PATIENCE));
     }
+
+    fn offloads(&self) -> UdpOffloads {
+        self.offloads
+    }
 }
 
 impl AsFd for UdpSocket {
@@ -255,16 +263,16 @@ pub struct Pair {
 }
 
 /// Binds sockets of both families to `port`, or for 0 to one that is free for both, with `mark` as
-/// their firewall mark. One family alone may be missing.
+/// their firewall mark and what this kernel knows of `wanted`. One family alone may be missing.
 ///
 /// # Errors
 ///
 /// EADDRINUSE when another program has the port in either family; the errors of
 /// [`UdpSocket::bind`] otherwise.
-pub fn bind_pair(port: u16, mark: u32) -> io::Result<Pair> {
+pub fn bind_pair(port: u16, mark: u32, wanted: UdpOffloads) -> io::Result<Pair> {
     let mut attempt = 1;
     loop {
-        match bind_both(port, mark) {
+        match bind_both(port, mark, wanted) {
             // The kernel chose a port that is free for IPv4 and another program has for IPv6.
             Err(error) if error.kind() == io::ErrorKind::AddrInUse && port == 0 && attempt < PORT_ATTEMPTS => {
                 attempt += 1;
@@ -374,13 +382,13 @@ fn version(release: &str) -> Option<(u32, u32)> {
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
-fn bind_both(port: u16, mark: u32) -> io::Result<Pair> {
-    let v4 = set_absent_apart(UdpSocket::bind(Family::V4, port, mark))?;
+fn bind_both(port: u16, mark: u32, wanted: UdpOffloads) -> io::Result<Pair> {
+    let v4 = set_absent_apart(UdpSocket::bind(Family::V4, port, mark, wanted))?;
     let port = match &v4 {
         Ok(v4) => v4.local_port()?,
         Err(_) => port,
     };
-    let v6 = set_absent_apart(UdpSocket::bind(Family::V6, port, mark))?;
+    let v6 = set_absent_apart(UdpSocket::bind(Family::V6, port, mark, wanted))?;
     let port = match &v6 {
         Ok(v6) => v6.local_port()?,
         Err(_) => port,

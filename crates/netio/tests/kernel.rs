@@ -9,8 +9,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use linerate_netio::clock::{Timer, boottime};
 use linerate_netio::link::{self, Change, Monitor};
-use linerate_netio::tun::{Device, HEADER, Refusal, Tun};
-use linerate_netio::udp::{self, Family, Received, SEGMENTS_MAX, SendError, Socket, Transmit, UdpSocket, bind_pair};
+use linerate_netio::tun::{Device, HEADER, Offloads, Refusal, Tun};
+use linerate_netio::udp::{
+    self, Family, Received, SEGMENTS_MAX, SendError, Socket, Transmit, UdpOffloads, UdpSocket, bind_pair,
+};
 use linerate_netio::wait::{Event, wait};
 
 mod namespace;
@@ -35,6 +37,24 @@ fn a_train_arrives_with_the_bytes_and_the_segment_size_it_left_with() {
                 assert_eq!(received.source, local(family, &left));
                 assert!(bytes == train, "{family:?}: the bytes differ");
             }
+        }
+    });
+}
+
+#[test]
+fn a_socket_has_no_more_than_is_wanted() {
+    in_namespace(|| {
+        let bound = |wanted| UdpSocket::bind(Family::V4, 0, 0, wanted).unwrap();
+        let apart = bound(UdpOffloads { gro: false, ..UdpOffloads::ALL });
+        let together = bound(UdpOffloads { gso: false, ..UdpOffloads::ALL });
+        assert_eq!(apart.offloads(), UdpOffloads { gro: false, gso: true });
+        assert_eq!(together.offloads(), UdpOffloads { gro: true, gso: false });
+        let train = [7; 3 * 1000];
+        for (to, lens) in [(&apart, &[1000, 1000, 1000][..]), (&together, &[3000])] {
+            let message = Transmit { segment: Some(1000), ..plain(local(Family::V4, to), &train) };
+            assert_eq!(apart.send(&[message]).unwrap(), 1);
+            let received: Vec<usize> = lens.iter().map(|_| receive(to).0.len).collect();
+            assert_eq!(received, lens);
         }
     });
 }
@@ -226,7 +246,7 @@ fn datagrams_larger_than_the_mtu_are_fragmented_and_too_large_segments_refused()
 #[test]
 fn a_route_narrower_than_its_link_gets_fragments_and_refuses_too_large_segments() {
     in_namespace(|| {
-        let tun = Device::create("narrow0").unwrap();
+        let tun = Device::create("narrow0", Offloads::ALL).unwrap();
         run("ip link set narrow0 up");
         run("ip address add 10.9.0.1/24 dev narrow0");
         add_address("2001:db8::1/64", "narrow0");
@@ -289,15 +309,15 @@ fn outer_ipv4_datagrams_go_without_df() {
 #[test]
 fn a_pair_has_one_port_that_nobody_else_can_bind() {
     in_namespace(|| {
-        let pair = bind_pair(0, 0).unwrap();
+        let pair = bind_pair(0, 0, UdpOffloads::ALL).unwrap();
         assert_ne!(pair.port, 0);
         for socket in [&pair.v4, &pair.v6] {
             assert_eq!(socket.as_ref().unwrap().local_port().unwrap(), pair.port);
         }
-        let taken = bind_pair(pair.port, 0).err().unwrap();
+        let taken = bind_pair(pair.port, 0, UdpOffloads::ALL).err().unwrap();
         assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
         for family in BOTH {
-            let taken = UdpSocket::bind(family, pair.port, 0).err().unwrap();
+            let taken = UdpSocket::bind(family, pair.port, 0, UdpOffloads::ALL).err().unwrap();
             assert_eq!(taken.raw_os_error(), Some(libc::EADDRINUSE));
         }
     });
@@ -307,9 +327,10 @@ fn a_pair_has_one_port_that_nobody_else_can_bind() {
 fn a_free_port_is_looked_for_until_it_is_free_in_both_families() {
     in_namespace(|| {
         sysctl("net/ipv4/ip_local_port_range", "50000 50003");
-        let _taken: Vec<UdpSocket> = (50000..50003).map(|port| UdpSocket::bind(Family::V6, port, 0).unwrap()).collect();
+        let _taken: Vec<UdpSocket> =
+            (50000..50003).map(|port| UdpSocket::bind(Family::V6, port, 0, UdpOffloads::ALL).unwrap()).collect();
         for _ in 0..10 {
-            assert_eq!(bind_pair(0, 0).unwrap().port, 50003);
+            assert_eq!(bind_pair(0, 0, UdpOffloads::ALL).unwrap().port, 50003);
         }
     });
 }
@@ -318,11 +339,11 @@ fn a_free_port_is_looked_for_until_it_is_free_in_both_families() {
 fn a_port_taken_in_one_family_only_is_in_use() {
     in_namespace(|| {
         for family in BOTH {
-            let taken = UdpSocket::bind(family, 51820, 0).unwrap();
-            let error = bind_pair(51820, 0).err().unwrap();
+            let taken = UdpSocket::bind(family, 51820, 0, UdpOffloads::ALL).unwrap();
+            let error = bind_pair(51820, 0, UdpOffloads::ALL).err().unwrap();
             assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
             drop(taken);
-            assert!(bind_pair(51820, 0).is_ok());
+            assert!(bind_pair(51820, 0, UdpOffloads::ALL).is_ok());
         }
     });
 }
@@ -331,7 +352,7 @@ fn a_port_taken_in_one_family_only_is_in_use() {
 fn ipv4_works_where_ipv6_is_disabled() {
     in_namespace(|| {
         sysctl("net/ipv6/conf/all/disable_ipv6", "1");
-        let pair = bind_pair(0, 0).unwrap();
+        let pair = bind_pair(0, 0, UdpOffloads::ALL).unwrap();
         report(&format!("IPv6 disabled by sysctl: v6 socket bound: {}", pair.v6.is_some()));
         let v4 = pair.v4.unwrap();
         v4.send(&[plain(local(Family::V4, &v4), b"x")]).unwrap();
@@ -354,7 +375,7 @@ fn the_mark_chooses_the_route() {
         run("ip route add default dev marked0 table 7");
         run("ip rule add fwmark 51820 table 7");
         let to = "198.51.100.1:9".parse().unwrap();
-        let socket = UdpSocket::bind(Family::V4, 0, 51820).unwrap();
+        let socket = UdpSocket::bind(Family::V4, 0, 51820, UdpOffloads::ALL).unwrap();
         socket.send(&[plain(to, b"one")]).unwrap();
         assert!(read_packet(&marked).ends_with(b"one"));
         socket.set_mark(0).unwrap();
@@ -372,7 +393,7 @@ fn the_mark_chooses_the_route() {
 #[test]
 fn a_device_has_every_offload_that_this_kernel_knows() {
     in_namespace(|| {
-        let tun = Device::create("offload0").unwrap();
+        let tun = Device::create("offload0", Offloads::ALL).unwrap();
         report(&format!("{:?}", tun.offloads()));
         assert!(tun.offloads().vnet_hdr && tun.offloads().tso);
         assert_eq!(tun.ifindex(), link::index_of("offload0").unwrap());
@@ -382,6 +403,20 @@ fn a_device_has_every_offload_that_this_kernel_knows() {
         run("ip link set offload0 up");
         let _ = drain(&tun);
         assert_eq!(tun.read(&mut buf).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    });
+}
+
+#[test]
+fn a_device_has_no_more_than_is_wanted() {
+    in_namespace(|| {
+        let known = Device::create("known0", Offloads::ALL).unwrap().offloads();
+        for (name, wanted, granted) in [
+            ("bare0", Offloads { vnet_hdr: false, ..known }, Offloads { vnet_hdr: false, tso: false, uso: false }),
+            ("tso0", Offloads { uso: false, ..known }, Offloads { uso: false, ..known }),
+            ("uso0", Offloads { tso: false, ..known }, Offloads { tso: false, ..known }),
+        ] {
+            assert_eq!(Device::create(name, wanted).unwrap().offloads(), granted, "{name}");
+        }
     });
 }
 
@@ -416,7 +451,7 @@ fn a_train_into_the_device_is_one_super_packet_and_back_out_is_a_train_again() {
         if !tun.offloads().uso {
             return report("no USO on this kernel");
         }
-        let socket = UdpSocket::bind(Family::V4, 5000, 0).unwrap();
+        let socket = UdpSocket::bind(Family::V4, 5000, 0, UdpOffloads::ALL).unwrap();
         let train: Vec<u8> = (0..20 * 1200 + 5).map(|i| (i % 253) as u8).collect();
         let to = "10.9.0.2:5000".parse().unwrap();
         socket.send(&[Transmit { segment: Some(1200), ..plain(to, &train) }]).unwrap();
@@ -482,15 +517,15 @@ fn reflect(tun: &Device, stop: &Event, largest: &AtomicUsize, most: &AtomicUsize
 #[test]
 fn a_name_that_is_taken_is_refused_with_the_reason() {
     in_namespace(|| {
-        let _tun = Device::create("mine0").unwrap();
-        let busy = Device::create("mine0").err().unwrap();
+        let _tun = Device::create("mine0", Offloads::ALL).unwrap();
+        let busy = Device::create("mine0", Offloads::ALL).err().unwrap();
         assert!(matches!(&busy, Refusal::Busy(name) if name == "mine0"), "{busy}");
 
         run("ip tuntap add mode tap name tap0");
         run("ip link add veth0 type veth peer name veth1");
         run("ip tuntap add mode tun multi_queue name multi0");
         for name in ["tap0", "veth0", "lo", "multi0"] {
-            let exists = Device::create(name).err().unwrap();
+            let exists = Device::create(name, Offloads::ALL).err().unwrap();
             assert!(matches!(&exists, Refusal::Exists(found) if found == name), "{exists}");
         }
     });
@@ -501,7 +536,7 @@ fn a_persistent_device_is_attached_to_and_outlives_us() {
     in_namespace(|| {
         run("ip tuntap add mode tun name keep0");
         let ifindex = link::index_of("keep0").unwrap();
-        let tun = Device::create("keep0").unwrap();
+        let tun = Device::create("keep0", Offloads::ALL).unwrap();
         assert_eq!(tun.ifindex(), ifindex);
         assert!(tun.offloads().vnet_hdr);
         drop(tun);
@@ -723,7 +758,7 @@ fn ip(text: &str) -> IpAddr {
 }
 
 fn sockets(family: Family) -> (UdpSocket, UdpSocket) {
-    let bound = || UdpSocket::bind(family, 0, 0).unwrap();
+    let bound = || UdpSocket::bind(family, 0, 0, UdpOffloads::ALL).unwrap();
     (bound(), bound())
 }
 
@@ -770,7 +805,7 @@ fn add_address(address: &str, name: &str) {
 
 /// A device that is up, on which nothing of the kernel's own (IPv6's router solicitations) comes.
 fn device(name: &str) -> Device {
-    let tun = Device::create(name).unwrap();
+    let tun = Device::create(name, Offloads::ALL).unwrap();
     sysctl(&format!("net/ipv6/conf/{name}/disable_ipv6"), "1");
     run(&format!("ip link set {name} up"));
     tun

@@ -5,9 +5,14 @@ use std::io;
 use std::os::fd::RawFd;
 
 use linerate_engine::Followers;
+use linerate_netio::tun;
+use linerate_netio::udp::UdpOffloads;
 use tracing::level_filters::LevelFilter;
 
 use crate::Complaint;
+
+/// The variable that switches offloads off.
+pub(crate) const OFFLOADS: &str = "LINERATE_OFFLOADS";
 
 /// What the environment asks for.
 #[derive(Debug, PartialEq, Eq)]
@@ -20,8 +25,20 @@ pub(super) struct Environment {
     pub(super) uapi: Option<RawFd>,
     /// When more than one worker carries packets.
     pub(super) followers: Followers,
+    /// What of the kernel's offloads may be used.
+    pub(super) offloads: Offloads,
     /// How much to log, if that was said.
     log: Option<LevelFilter>,
+}
+
+/// What of the kernel's offloads may be used: all that it has, less what [`OFFLOADS`] switches
+/// off, as if the kernel did not know it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Offloads {
+    /// The device's.
+    pub(crate) tun: tun::Offloads,
+    /// The sockets'.
+    pub(crate) udp: UdpOffloads,
 }
 
 impl Environment {
@@ -47,6 +64,7 @@ impl Environment {
             tun: number("WG_TUN_FD")?,
             uapi: number("WG_UAPI_FD")?,
             followers: text("LINERATE_FOLLOWERS").map_or(Ok(Followers::WhenUseful), |word| followers(&word))?,
+            offloads: text(OFFLOADS).map_or(Ok(Offloads::ALL), |words| Offloads::without(&words))?,
             log: text("LOG_LEVEL").map(|level| log_level(&level)).transpose()?,
         })
     }
@@ -69,6 +87,35 @@ impl Environment {
             .without_time()
             .log_internal_errors(false)
             .init();
+    }
+}
+
+impl Offloads {
+    /// What `LINERATE_OFFLOADS` may switch off.
+    pub(crate) const WORDS: [&str; 5] = ["-vnet_hdr", "-tso", "-uso", "-udp_gro", "-udp_gso"];
+
+    const ALL: Self = Self { tun: tun::Offloads::ALL, udp: UdpOffloads::ALL };
+
+    /// All but those named in `words`, apart by commas.
+    fn without(words: &str) -> Result<Self, Complaint> {
+        let Self { mut tun, mut udp } = Self::ALL;
+        for word in words.split(',') {
+            let offload = match word {
+                "-vnet_hdr" => &mut tun.vnet_hdr,
+                "-tso" => &mut tun.tso,
+                "-uso" => &mut tun.uso,
+                "-udp_gro" => &mut udp.gro,
+                "-udp_gso" => &mut udp.gso,
+                _ => {
+                    return Err(format!(
+                        "{OFFLOADS}={words} is not a list of {}, any of them apart by commas: {word:?} is none",
+                        Self::WORDS.join(", ")
+                    ));
+                }
+            };
+            *offload = false;
+        }
+        Ok(Self { tun, udp })
     }
 }
 
@@ -101,10 +148,16 @@ mod tests {
 
     #[test]
     fn an_empty_environment_asks_for_nothing() {
-        let nothing =
-            Environment { foreground: false, tun: None, uapi: None, followers: Followers::WhenUseful, log: None };
+        let nothing = Environment {
+            foreground: false,
+            tun: None,
+            uapi: None,
+            followers: Followers::WhenUseful,
+            offloads: Offloads::ALL,
+            log: None,
+        };
         assert_eq!(parse(&[]), Ok(nothing));
-        assert_eq!(parse(&[("LOG_LEVEL", ""), ("WG_TUN_FD", "")]), parse(&[]));
+        assert_eq!(parse(&[("LOG_LEVEL", ""), ("WG_TUN_FD", ""), ("LINERATE_OFFLOADS", "")]), parse(&[]));
     }
 
     #[test]
@@ -121,10 +174,31 @@ mod tests {
             tun: Some(3),
             uapi: Some(4),
             followers: Followers::Always,
+            offloads: Offloads::ALL,
             log: Some(LevelFilter::DEBUG),
         };
         assert_eq!(all, Ok(expected));
         assert!(!parse(&[("WG_PROCESS_FOREGROUND", "yes")]).unwrap().foreground, "only 1, as wireguard-go");
+    }
+
+    #[test]
+    fn offloads_are_switched_off_by_name_alone_or_together() {
+        let parsed = |words| parse(&[("LINERATE_OFFLOADS", words)]).unwrap().offloads;
+        assert!(Offloads::WORDS.iter().all(|word| parsed(word) != Offloads::ALL));
+        let Offloads { tun, udp } = Offloads::ALL;
+        assert_eq!(parsed("-vnet_hdr"), Offloads { tun: tun::Offloads { vnet_hdr: false, ..tun }, udp });
+        assert_eq!(parsed("-udp_gro"), Offloads { tun, udp: UdpOffloads { gro: false, ..udp } });
+        let together =
+            Offloads { tun: tun::Offloads { tso: false, uso: false, ..tun }, udp: UdpOffloads { gso: false, ..udp } };
+        assert_eq!(parsed("-udp_gso,-tso,-uso"), together);
+    }
+
+    #[test]
+    fn an_offload_that_nobody_knows_is_refused_with_those_that_are_known() {
+        for words in ["-lro", "udp_gro", "-tso,", "-tso -uso"] {
+            let refused = parse(&[("LINERATE_OFFLOADS", words)]).unwrap_err();
+            assert!(refused.starts_with(&format!("LINERATE_OFFLOADS={words} is not a list of -vnet_hdr")), "{refused}");
+        }
     }
 
     #[test]

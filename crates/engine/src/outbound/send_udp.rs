@@ -103,7 +103,7 @@ impl<'a, B: Backend> Door<'a, B> {
     }
 
     fn send_run(&self, batch: &Batch, slots: Range<usize>) {
-        if !self.endpoint.takes_segments(self.now) {
+        if !self.socket.offloads().gso || !self.endpoint.takes_segments(self.now) {
             return self.send_whole(batch, slots);
         }
         let mut call = Call::default();

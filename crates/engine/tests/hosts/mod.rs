@@ -18,7 +18,7 @@ use linerate_engine::slow_path::SlowPath;
 use linerate_engine::turnstile::Turnstile;
 use linerate_netio::memory::{MemoryNet, MemorySocket, MemoryTun};
 use linerate_netio::tun::{Offloads, Tun};
-use linerate_netio::udp::{Local, Received, Socket, Transmit};
+use linerate_netio::udp::{Local, Received, Socket, Transmit, UdpOffloads};
 use linerate_packet::checksum as sums;
 use linerate_packet::virtio::{self, Gso};
 use linerate_protocol::{Boottime, Now, Prefix, PublicKey, StaticSecret};
@@ -72,6 +72,10 @@ impl Tun for Door<MemoryTun> {
 }
 
 impl Socket for Door<MemorySocket> {
+    fn offloads(&self) -> UdpOffloads {
+        self.0.offloads()
+    }
+
     fn recv(&self, buf: &mut [u8], meta: &mut [Received]) -> io::Result<usize> {
         uncounted(|| self.0.recv(buf, meta))
     }

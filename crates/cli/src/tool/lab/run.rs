@@ -5,16 +5,18 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::SystemTime;
 
+use linerate_aead::choose::{self, Choice};
 use linerate_lab::enclosure::{self, Enclosure, Entry};
 use linerate_lab::record::Record;
 use linerate_lab::run::{self, Options};
 use linerate_lab::scenario::{self, Scenario};
 use linerate_lab::story::STORIES;
-use linerate_lab::subject::{self, Found, Subject};
+use linerate_lab::subject::{self, Found, Kind, Subject};
 use linerate_lab::table::{Table, printable};
 
 use super::{check_writable, key_pair, linerated_beside_us, print, seconds, write_file};
 use crate::Complaint;
+use crate::daemon::environment::{self, Offloads};
 
 /// What the others are compared to unless one says otherwise; without it there are no ratios.
 const DEFAULT_BASELINE: &str = "wireguard-go";
@@ -42,6 +44,10 @@ pub(in crate::tool) struct SubjectArguments {
     /// The daemon of the subject `linerate`, if not the linerated beside this program
     #[arg(long, value_name = "FILE")]
     linerated: Option<PathBuf>,
+
+    /// Also linerate without each offload of the kernel in turn, and with each cipher but the fastest
+    #[arg(long)]
+    degraded: bool,
 }
 
 /// How long and how often.
@@ -242,7 +248,8 @@ impl SubjectArguments {
     /// Everyone that the arguments do not rule out.
     fn find(self) -> Result<Vec<Found>, Complaint> {
         let linerated = self.linerated.map_or_else(linerated_beside_us, Ok)?;
-        let mut given = self.subjects;
+        let mut given = if self.degraded { degraded(&linerated) } else { Vec::new() };
+        given.extend(self.subjects);
         for file in &self.files {
             given.push(from_file(file)?);
         }
@@ -260,6 +267,20 @@ impl SubjectArguments {
         });
         Ok(found)
     }
+}
+
+/// Our daemon on machines that offer less than this one.
+fn degraded(linerated: &Path) -> Vec<Subject> {
+    let offloads = Offloads::WORDS.map(|word| (environment::OFFLOADS, word));
+    // The portable code is there to be compared with, not to be used.
+    let slower = |name: &&str| *name != Choice::best().name() && *name != "portable";
+    let ciphers = Choice::available().map(|choice| choice.name()).filter(slower);
+    let variables = offloads.into_iter().chain(ciphers.map(|name| (choose::VARIABLE, name)));
+    let subject = |(variable, value): (&str, &str)| {
+        let command = ["env", &format!("{variable}={value}"), &linerated.to_string_lossy()].map(str::to_owned);
+        Subject { name: format!("{} {value}", Subject::OURS), kind: Kind::Daemon { command: command.into() } }
+    };
+    variables.map(subject).collect()
 }
 
 /// Why somebody who was asked for by name is not here.

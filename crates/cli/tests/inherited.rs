@@ -28,9 +28,9 @@ const ASKED: &str = "asked0";
 #[test]
 fn a_tun_device_handed_over_is_the_interface_and_names_the_socket() {
     in_namespaces(|| {
-        let tun = Device::create(HANDED, Offloads::ALL).unwrap();
+        let tun = Device::create(HANDED, 1, Offloads::ALL).unwrap();
         let index = tun.ifindex();
-        let mut daemon = Foreground::start(linerated(&["-f", ASKED]).env("WG_TUN_FD", handed(&tun)));
+        let mut daemon = Foreground::start(linerated(&["-f", ASKED]).env("WG_TUN_FD", handed(&tun.queue_fd(0))));
         // From here on the daemon's descriptor alone keeps the interface.
         drop(tun);
         daemon.wait_until_ready();
@@ -59,11 +59,11 @@ fn a_client_that_asked_before_the_daemon_started_is_answered_on_a_socket_handed_
 #[test]
 fn device_and_socket_may_both_be_handed_over() {
     in_namespaces(|| {
-        let tun = Device::create(HANDED, Offloads::ALL).unwrap();
+        let tun = Device::create(HANDED, 1, Offloads::ALL).unwrap();
         let index = tun.ifindex();
         let (listener, mut early) = listener_with_a_question(HANDED);
         let mut command = linerated(&["-f", ASKED]);
-        command.env("WG_TUN_FD", handed(&tun)).env("WG_UAPI_FD", handed(&listener));
+        command.env("WG_TUN_FD", handed(&tun.queue_fd(0))).env("WG_UAPI_FD", handed(&listener));
         let daemon = Foreground::start(&mut command);
         drop((tun, listener));
         assert_answered(&mut early);
@@ -78,11 +78,11 @@ fn device_and_socket_may_both_be_handed_over() {
 #[test]
 fn a_daemon_in_the_background_has_the_descriptors_too_and_answers_when_its_starter_has_ended() {
     in_namespaces(|| {
-        let tun = Device::create(HANDED, Offloads::ALL).unwrap();
+        let tun = Device::create(HANDED, 1, Offloads::ALL).unwrap();
         let index = tun.ifindex();
         let (listener, mut early) = listener_with_a_question(HANDED);
         let mut command = linerated(&[ASKED]);
-        command.env("WG_TUN_FD", handed(&tun)).env("WG_UAPI_FD", handed(&listener));
+        command.env("WG_TUN_FD", handed(&tun.queue_fd(0))).env("WG_UAPI_FD", handed(&listener));
         let started = command.output().unwrap();
         assert_eq!(started.status.code(), Some(0), "{}", String::from_utf8_lossy(&started.stderr));
         drop((tun, listener));

@@ -3,20 +3,32 @@
 //! [`Kernel`] is the real one. Tests bring their own, with a clock that they turn by hand.
 
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use linerate_netio::{clock, link, random, tun, udp};
 use linerate_protocol::{Boottime, Now};
 
-/// A socket for each address family that the host has, on one port.
+/// Sockets for each address family that the host has, on one port.
 pub struct Sockets<S> {
-    /// The IPv4 socket; none where the host has no IPv4.
-    pub v4: Option<S>,
-    /// The IPv6 socket; none where the host has no IPv6.
-    pub v6: Option<S>,
-    /// The port that both are bound to, in host byte order.
+    /// The IPv4 sockets; none where the host has no IPv4.
+    pub v4: Vec<S>,
+    /// The IPv6 sockets; none where the host has no IPv6.
+    pub v6: Vec<S>,
+    /// The port that all are bound to, in host byte order.
     pub port: u16,
+}
+
+impl<S> Sockets<S> {
+    /// The socket by which packets of the TUN device's queue `queue` leave for `to`; none where the
+    /// host has not that family.
+    pub fn towards(&self, to: SocketAddr, queue: usize) -> Option<&S> {
+        let family = match to {
+            SocketAddr::V4(_) => &self.v4,
+            SocketAddr::V6(_) => &self.v6,
+        };
+        family.get(queue % family.len().max(1))
+    }
 }
 
 /// The engine's doors to the world.
@@ -57,14 +69,15 @@ pub trait Backend: Send + Sync + 'static {
 /// The kernel of this host.
 pub struct Kernel {
     tun: tun::Device,
+    sockets: usize,
     udp_offloads: udp::UdpOffloads,
 }
 
 impl Kernel {
-    /// Takes the TUN device that the engine is to serve, and what its sockets are to have of the
-    /// kernel's offloads.
-    pub fn new(tun: tun::Device, udp_offloads: udp::UdpOffloads) -> Self {
-        Self { tun, udp_offloads }
+    /// Takes the TUN device that the engine is to serve; each address family is to have up to
+    /// `sockets` sockets, with these of the kernel's offloads.
+    pub fn new(tun: tun::Device, sockets: usize, udp_offloads: udp::UdpOffloads) -> Self {
+        Self { tun, sockets, udp_offloads }
     }
 }
 
@@ -77,8 +90,12 @@ impl Backend for Kernel {
     }
 
     fn bind(&self, port: u16, mark: u32) -> io::Result<Sockets<udp::UdpSocket>> {
-        let pair = udp::bind_pair(port, mark, self.udp_offloads)?;
-        Ok(Sockets { v4: pair.v4, v6: pair.v6, port: pair.port })
+        let pair = udp::bind_pair(port, mark, self.sockets, self.udp_offloads)?;
+        let sockets = Sockets { v4: pair.v4, v6: pair.v6, port: pair.port };
+        if [&sockets.v4, &sockets.v6].into_iter().any(|family| (1..self.sockets).contains(&family.len())) {
+            tracing::info!("port {}: the system does not give it several sockets; going on with one", sockets.port);
+        }
+        Ok(sockets)
     }
 
     fn set_mark(&self, sockets: &Sockets<udp::UdpSocket>, mark: u32) -> io::Result<()> {
@@ -110,5 +127,19 @@ impl Backend for Kernel {
             IpAddr::V4(_) => link::egress(to, from.addr, mark).is_ok_and(|ifindex| ifindex == from.ifindex),
             IpAddr::V6(_) => link::holds_address(from.addr).unwrap_or(false),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_queue_has_a_socket_of_each_family_that_there_is() {
+        let sockets = Sockets { v4: vec!["first", "second"], v6: vec![], port: 51820 };
+        let (v4, v6) = ("192.0.2.1:1".parse().unwrap(), "[2001:db8::1]:1".parse().unwrap());
+        let chosen: Vec<_> = (0..4).map(|queue| *sockets.towards(v4, queue).unwrap()).collect();
+        assert_eq!(chosen, ["first", "second", "first", "second"]);
+        assert!((0..4).all(|queue| sockets.towards(v6, queue).is_none()));
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! | thread | waits for | runs |
 //! |---|---|---|
-//! | `worker` | one of them the TUN device and the sockets, the others an invitation | [`crate::worker`]: [`crate::outbound`] and [`crate::inbound`] |
+//! | `worker` | one of them the TUN device's queues and the sockets, the others an invitation | [`crate::worker`]: [`crate::outbound`] and [`crate::inbound`] |
 //! | `slow` | notices, the timer, netlink, commands | [`crate::slow_path`] |
 //!
 //! Each runs until there is nothing to do and then waits without a time-out: under load nothing
@@ -18,8 +18,9 @@ use std::time::Duration;
 
 use linerate_netio::clock::Timer;
 use linerate_netio::cores::Cores;
+use linerate_netio::tun::{self, Tun};
+use linerate_netio::udp;
 use linerate_netio::wait::{self, Event};
-use linerate_netio::{tun, udp};
 
 use crate::backend::{Backend, Kernel};
 use crate::config::{Refusal, State, Update};
@@ -28,7 +29,7 @@ use crate::link::Link;
 use crate::shared::Shared;
 use crate::slow_path::SlowPath;
 use crate::turnstile::Turnstile;
-use crate::worker::Worker;
+use crate::worker::{Source, Worker};
 
 /// Bytes that a datagram has around its inner packet, IPv6 and UDP headers included.
 const ENCAPSULATION: u32 = 80;
@@ -101,6 +102,15 @@ impl Default for Options {
     }
 }
 
+impl Options {
+    /// How many queues the TUN device should have, and how many sockets each address family will:
+    /// half as many as there are cores, so that both directions of many peers find a core each. On
+    /// fewer than four cores it is one.
+    pub fn queues(&self) -> usize {
+        (self.followers.cores().count() / 2).clamp(1, tun::QUEUES_MAX)
+    }
+}
+
 /// A running engine. Dropping it does not stop it; [`Engine::stop`] does.
 pub struct Engine {
     handle: Handle,
@@ -112,8 +122,10 @@ pub struct Engine {
 pub struct Life {
     /// Who of the workers is at work.
     pub crew: Crew,
-    /// What keeps the order: one for each [`crate::worker::Source`].
-    pub turnstiles: [Turnstile; 3],
+    /// Where packets come from.
+    pub sources: Vec<Source>,
+    /// What keeps the order: one for each of the sources.
+    pub turnstiles: Vec<Turnstile>,
     over: AtomicBool,
     ended: Event,
 }
@@ -176,10 +188,14 @@ impl Engine {
     pub fn start(tun: tun::Device, options: &Options) -> Result<Self, Failure> {
         let name = tun.name().unwrap_or_default();
         let link = Link::new(&tun, options.mtu).map_err(|error| Failure::Interface { name, error })?;
-        let shared = Arc::new(Shared::new(Kernel::new(tun, options.udp_offloads), MTU_DEFAULT)?);
+        let (queues, sockets) = (tun.queues(), options.queues());
+        tracing::debug!("{queues} queues, up to {sockets} sockets for each address family");
+        let shared = Arc::new(Shared::new(Kernel::new(tun, sockets, options.udp_offloads), MTU_DEFAULT)?);
+        let sources = Source::all(queues, sockets);
         let life = Arc::new(Life {
             crew: Crew::new(options.followers.patience()),
-            turnstiles: Default::default(),
+            turnstiles: sources.iter().map(|_| Turnstile::default()).collect(),
+            sources,
             over: AtomicBool::new(false),
             ended: Event::new()?,
         });

@@ -1,16 +1,17 @@
-//! One of the workers that carry packets, from whichever source has some: the TUN device, the IPv4
-//! socket, the IPv6 socket.
+//! One of the workers that carry packets, from whichever source has some: a queue of the TUN
+//! device, an IPv4 socket, an IPv6 socket.
 //!
 //! A worker runs from batch to batch until all sources are empty. What it delivered is often
 //! answered at once, and then it finds the answer itself: no other thread has to wake for it.
 //! [`crate::crew`] says when more than one is at work.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use linerate_netio::cores::{Cores, Load};
+use linerate_netio::tun::{self, QUEUES_MAX, Tun};
 use linerate_netio::udp::UdpSocket;
 use linerate_netio::wait;
 
@@ -32,22 +33,55 @@ const RECEIVE_FAILED_PAUSE: Duration = Duration::from_millis(1);
 /// is a system call, a round some 50 microseconds.
 const COLD_ROUNDS: usize = 4;
 
-/// Where packets come from.
+// Sources of different numbers are tried in different rounds, so that no round has more than three
+// such tries.
+const _: () = assert!(QUEUES_MAX <= COLD_ROUNDS);
+
+/// The most sources of one engine.
+const SOURCES_MAX: usize = 3 * QUEUES_MAX;
+
+/// Where packets come from; queues and sockets are numbered from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    Tun,
-    V4,
-    V6,
+    /// A queue of the TUN device.
+    Tun(usize),
+    /// An IPv4 socket.
+    V4(usize),
+    /// An IPv6 socket.
+    V6(usize),
 }
 
-const SOURCES: [Source; 3] = [Source::Tun, Source::V4, Source::V6];
-
 impl Source {
-    fn socket(self, sockets: &Sockets<UdpSocket>) -> Option<&UdpSocket> {
+    /// All sources of an engine, in the order in which they are tried; a queue's place is its number.
+    pub fn all(queues: usize, sockets: usize) -> Vec<Source> {
+        let tun = (0..queues).map(Source::Tun);
+        tun.chain((0..sockets).map(Source::V4)).chain((0..sockets).map(Source::V6)).collect()
+    }
+
+    fn number(self) -> usize {
+        let (Source::Tun(number) | Source::V4(number) | Source::V6(number)) = self;
+        number
+    }
+
+    /// Whether it is to be tried in this round though it had nothing.
+    fn is_due(self, round: usize) -> bool {
+        let number = self.number();
+        round > number && (round - number).is_multiple_of(COLD_ROUNDS)
+    }
+
+    fn socket(self, sockets: Option<&Sockets<UdpSocket>>) -> Option<&UdpSocket> {
         match self {
-            Source::Tun => None,
-            Source::V4 => sockets.v4.as_ref(),
-            Source::V6 => sockets.v6.as_ref(),
+            Source::Tun(_) => None,
+            Source::V4(number) => sockets?.v4.get(number),
+            Source::V6(number) => sockets?.v6.get(number),
+        }
+    }
+
+    /// What to wait for; none while there is no such socket.
+    fn fd<'a>(self, tun: &'a tun::Device, sockets: Option<&'a Sockets<UdpSocket>>) -> Option<BorrowedFd<'a>> {
+        match self {
+            Source::Tun(queue) => Some(tun.queue_fd(queue)),
+            Source::V4(_) | Source::V6(_) => self.socket(sockets).map(UdpSocket::as_fd),
         }
     }
 }
@@ -68,7 +102,8 @@ pub struct Worker {
     cores: Cores,
     outbound: Outbound<Kernel>,
     inbound: Inbound<Kernel>,
-    sight: [Sight; SOURCES.len()],
+    /// Of each of the engine's sources, in their order.
+    sights: Vec<Sight>,
     rounds: usize,
     heat: Heat,
     /// Another worker asked this one to help, and it has not tried yet.
@@ -82,9 +117,9 @@ impl Worker {
             outbound: Outbound::new(shared.clone()),
             inbound: Inbound::new(shared.clone()),
             shared,
+            sights: vec![Sight::default(); life.sources.len()],
             life,
             cores,
-            sight: Default::default(),
             rounds: 0,
             heat: Heat::default(),
             invited: false,
@@ -113,24 +148,21 @@ impl Worker {
             return;
         }
         let sockets = self.shared.sockets.load_full();
-        let sockets = sockets.as_deref();
-        let here = self.shared.backend.tun().as_fd();
-        let mut fds = [here; SOURCES.len() + 1];
-        fds[SOURCES.len()] = self.shared.sockets_changed.as_fd();
-        for source in SOURCES {
-            if let Some(socket) = sockets.and_then(|sockets| source.socket(sockets)) {
-                fds[source as usize] = socket.as_fd();
-            }
+        let fd = |source: Source| source.fd(self.shared.backend.tun(), sockets.as_deref());
+        let sources = &self.life.sources;
+        let changed = self.shared.sockets_changed.as_fd();
+        let mut fds = [changed; SOURCES_MAX + 1];
+        for (place, &source) in sources.iter().enumerate() {
+            fds[place] = fd(source).unwrap_or(changed);
         }
-        let ready = wait::wait(&fds).unwrap_or_else(|error| {
+        let ready = wait::wait(&fds[..=sources.len()]).unwrap_or_else(|error| {
             tracing::error!("waiting failed: {error}");
             thread::sleep(WAIT_FAILED_PAUSE);
             0
         });
-        for source in SOURCES {
-            let there = source == Source::Tun || sockets.is_some_and(|sockets| source.socket(sockets).is_some());
-            let woke = there && ready & 1 << source as usize != 0;
-            self.sight[source as usize] = Sight { cold: !woke, woke };
+        for (place, &source) in sources.iter().enumerate() {
+            let woke = fd(source).is_some() && ready & 1 << place != 0;
+            self.sights[place] = Sight { cold: !woke, woke };
         }
         // The sources that did not wake us are not tried first.
         self.rounds = 0;
@@ -138,7 +170,7 @@ impl Worker {
 
     /// Another worker asked this one to help.
     fn join(&mut self) {
-        self.sight = Default::default();
+        self.sights.fill(Sight::default());
         self.heat.cools();
         self.invited = true;
     }
@@ -153,53 +185,60 @@ impl Worker {
             match step {
                 Step::Work if self.is_in_the_way() => return,
                 Step::Work => {}
-                Step::Taken => self.life.turnstiles[taken as usize].wait_for_entrance(),
+                Step::Taken => self.life.turnstiles[taken].wait_for_entrance(),
                 Step::Idle => return,
             }
         }
     }
 
-    /// Tries the sources in turn. Taken, and by which source, if the only ones that may have something
-    /// are being read by other workers.
-    fn round(&mut self) -> (Step, Source) {
+    /// Tries the sources in turn. Taken, and the place of which source, if the only ones that may have
+    /// something are being read by other workers.
+    fn round(&mut self) -> (Step, usize) {
         self.rounds += 1;
-        let everything = self.rounds.is_multiple_of(COLD_ROUNDS);
-        let (mut found, mut taken) = (Step::Idle, Source::Tun);
-        for source in SOURCES {
-            let sight = self.sight[source as usize];
-            if sight.cold && !everything {
+        let (mut found, mut taken) = (Step::Idle, 0);
+        for place in 0..self.sights.len() {
+            let (source, sight) = (self.life.sources[place], self.sights[place]);
+            if sight.cold && !source.is_due(self.rounds) {
                 continue;
             }
-            let step = self.step(source);
+            let step = self.step(place);
             if sight.woke {
                 self.wakeups(source).count(step == Step::Work);
             }
-            self.sight[source as usize] = Sight { cold: step == Step::Idle, woke: false };
+            self.sights[place] = Sight { cold: step == Step::Idle, woke: false };
             match step {
                 Step::Work => {
                     found = Step::Work;
                     // What is delivered is often answered at once.
-                    self.sight[Source::Tun as usize].cold = false;
+                    let queue = self.queue_for(source);
+                    self.sights[queue].cold = false;
                 }
-                Step::Taken if found == Step::Idle => (found, taken) = (step, source),
+                Step::Taken if found == Step::Idle => (found, taken) = (step, place),
                 Step::Taken | Step::Idle => {}
             }
         }
         (found, taken)
     }
 
-    fn step(&mut self, source: Source) -> Step {
-        let turnstile = &self.life.turnstiles[source as usize];
-        if source == Source::Tun {
-            return self.outbound.step(turnstile).unwrap_or_else(|error| {
+    /// The queue that `source` is, or that what comes by this socket is written to: always the same
+    /// for one session, so that its packets stay in order, and the kernel has their answers come by it.
+    fn queue_for(&self, source: Source) -> usize {
+        source.number() % self.shared.backend.tun().queues()
+    }
+
+    fn step(&mut self, place: usize) -> Step {
+        let (source, turnstile) = (self.life.sources[place], &self.life.turnstiles[place]);
+        let queue = self.queue_for(source);
+        if matches!(source, Source::Tun(_)) {
+            return self.outbound.step(queue, turnstile).unwrap_or_else(|error| {
                 tracing::info!("the interface is gone ({error})");
                 end(&self.life, &self.shared);
                 Step::Idle
             });
         }
         let sockets = self.shared.sockets.load_full();
-        let Some(socket) = sockets.as_ref().and_then(|sockets| source.socket(sockets)) else { return Step::Idle };
-        self.inbound.step(socket, turnstile).unwrap_or_else(|error| {
+        let Some(socket) = source.socket(sockets.as_deref()) else { return Step::Idle };
+        self.inbound.step(socket, queue, turnstile).unwrap_or_else(|error| {
             // What an ICMP message said about a datagram of ours: the call took it off the
             // socket, nothing else is to be done. Should it not go away, that must not cost a core.
             tracing::debug!("receive: {error}");
@@ -228,12 +267,41 @@ impl Worker {
 
     fn wakeups(&self, source: Source) -> &Wakeups {
         match source {
-            Source::Tun => &self.shared.counters.outbound,
-            Source::V4 | Source::V6 => &self.shared.counters.inbound,
+            Source::Tun(_) => &self.shared.counters.outbound,
+            Source::V4(_) | Source::V6(_) => &self.shared.counters.inbound,
         }
     }
 
     fn now(&self) -> u64 {
         self.shared.backend.boottime().0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cold_source_is_due_once_in_so_many_rounds_and_few_are_in_the_same() {
+        let sources = Source::all(QUEUES_MAX, QUEUES_MAX);
+        assert_eq!(sources.len(), SOURCES_MAX);
+        for source in &sources {
+            assert!((0..COLD_ROUNDS).all(|round| !source.is_due(round)), "{source:?} is not tried first");
+            for start in 2 * COLD_ROUNDS..4 * COLD_ROUNDS {
+                let due = (start..start + COLD_ROUNDS).filter(|&round| source.is_due(round)).count();
+                assert_eq!(due, 1, "{source:?} from round {start} on");
+            }
+        }
+        for round in 0..4 * COLD_ROUNDS {
+            assert!(sources.iter().filter(|source| source.is_due(round)).count() <= 3, "round {round}");
+        }
+    }
+
+    #[test]
+    fn a_queues_place_is_its_number() {
+        for queues in 1..=QUEUES_MAX {
+            let sources = Source::all(queues, 2);
+            assert!((0..queues).all(|queue| sources[queue] == Source::Tun(queue)));
+        }
     }
 }

@@ -50,7 +50,7 @@ fn the_oldest_of_too_many_waiting_packets_are_dropped_and_counted() {
     let sent: Vec<_> = (0..200).map(|i| udp(one.inner, two.inner, &[i])).collect();
     sent.iter().for_each(|packet| one.send(packet));
     // All are read before the slow path has a chance to start the handshake.
-    while one.outbound.step(&Turnstile::default()).unwrap() == Step::Work {}
+    while one.outbound.step(0, &Turnstile::default()).unwrap() == Step::Work {}
     settle(&mut [&mut one, &mut two]);
     assert_eq!(received(&two), sent[72..]);
     assert_eq!(one.discards("staged_overflow"), 72);
@@ -159,7 +159,7 @@ fn a_packet_that_nobody_is_allowed_is_answered() {
 fn packets_that_go_nowhere_do_not_keep_a_step_from_ending() {
     let mut host = Host::new(&MemoryNet::new(10), &Clock::new(), 1);
     (0..1000).for_each(|_| host.send(&udp(host.inner, IpAddr::from([10, 9, 9, 9]), b"to nobody")));
-    host.outbound.step(&Turnstile::default()).unwrap();
+    host.outbound.step(0, &Turnstile::default()).unwrap();
     assert_eq!(host.discards("no_peer"), linerate_aead::BATCH_MAX as u64);
 }
 
@@ -228,7 +228,7 @@ fn a_peer_that_moves_is_followed() {
     settle(&mut [&mut one, &mut two]);
     received(&two);
     let sockets = one.shared.sockets.load_full().unwrap();
-    sockets.v4.as_ref().unwrap().0.move_to("198.51.100.7:4500".parse().unwrap()).unwrap();
+    sockets.v4[0].0.move_to("198.51.100.7:4500".parse().unwrap()).unwrap();
     one.send(&udp(one.inner, two.inner, b"from afar"));
     settle(&mut [&mut one, &mut two]);
     let state = two.slow.get();
@@ -249,7 +249,7 @@ fn a_packet_that_was_overtaken_does_not_lead_back_to_where_its_sender_was() {
     settle(&mut [&mut one, &mut two]);
     net.set_fate(|_| Fate::Deliver);
     let sockets = one.shared.sockets.load_full().unwrap();
-    sockets.v4.as_ref().unwrap().0.move_to("198.51.100.7:4500".parse().unwrap()).unwrap();
+    sockets.v4[0].0.move_to("198.51.100.7:4500".parse().unwrap()).unwrap();
     one.send(&udp(one.inner, two.inner, b"from afar"));
     settle(&mut [&mut one, &mut two]);
     net.release();
@@ -277,14 +277,14 @@ fn a_session_that_a_new_private_key_stopped_is_not_sealed_with_once_its_peer_con
     // More than a batch holds.
     let packet = udp(one.inner, two.inner, &[7; 1392]);
     (0..120).for_each(|_| one.send(&packet));
-    while one.outbound.step(&Turnstile::default()).unwrap() == Step::Work {}
+    while one.outbound.step(0, &Turnstile::default()).unwrap() == Step::Work {}
     two.carry();
     two.slow.look();
     two.carry();
     one.carry();
     assert_eq!(received(&one).len(), 1, "what the session opens is still good");
     one.send(&packet);
-    while one.outbound.step(&Turnstile::default()).unwrap() == Step::Work {}
+    while one.outbound.step(0, &Turnstile::default()).unwrap() == Step::Work {}
     assert_eq!(one.discards("staged_overflow"), 0, "they wait for the next session");
     assert_eq!(received(&two).len(), 0);
 }

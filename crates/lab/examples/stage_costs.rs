@@ -101,10 +101,15 @@ fn measure(inside: &Enclosure) -> Result<String> {
 fn open_end(host: &Host, end: usize) -> Result<End> {
     host.ip(&format!("address add {}/24 dev eth0", OUTSIDE[end]))?;
     let (tun, socket) = host.inside(|| {
-        let tun = tun::Device::create("tun0", tun::Offloads::ALL)
+        let tun = tun::Device::create("tun0", 1, tun::Offloads::ALL)
             .map_err(|error| failed("making a TUN device", error.into()))?;
-        let pair = udp::bind_pair(PORT, 0, udp::UdpOffloads::ALL).map_err(|error| failed("binding a socket", error))?;
-        let socket = pair.v4.ok_or_else(|| Error::Refused("this host has no IPv4; the measurement needs it".into()))?;
+        let pair =
+            udp::bind_pair(PORT, 0, 1, udp::UdpOffloads::ALL).map_err(|error| failed("binding a socket", error))?;
+        let socket = pair
+            .v4
+            .into_iter()
+            .next()
+            .ok_or_else(|| Error::Refused("this host has no IPv4; the measurement needs it".into()))?;
         Ok((tun, socket))
     })?;
     host.ip(&format!("link set tun0 mtu {MTU} gso_max_segs {SEGMENTS} txqueuelen 1000 up"))?;
@@ -196,11 +201,11 @@ fn outbound(end: &End, key: &Key, life: &Life) -> Vec<[f64; 4]> {
     let mut counter = 0;
     loop {
         let begun = cpu();
-        let len = match end.tun.read(&mut packet) {
+        let len = match end.tun.read(0, &mut packet) {
             Ok(len) => len,
             Err(_) if life.over.load(Ordering::Acquire) => return samples,
             Err(_) => {
-                rest(&[end.tun.as_fd(), life.event.as_fd()]);
+                rest(&[end.tun.queue_fd(0), life.event.as_fd()]);
                 continue;
             }
         };
@@ -332,7 +337,7 @@ fn write_group(end: &End, buf: &[u8], group: &linerate_packet::gro::Group<'_>) -
         pieces[count] = IoSlice::new(&buf[range]);
         count += 1;
     }
-    end.tun.write(&pieces[..count])
+    end.tun.write(0, &pieces[..count])
 }
 
 /// One peer that has all inner addresses.
@@ -396,7 +401,7 @@ fn write_alone(end: &End) -> Result<Vec<[f64; 1]>> {
         let mut pieces = vec![IoSlice::new(&header), IoSlice::new(first)];
         pieces.extend(rest.chunks(MTU - HEADERS).map(IoSlice::new));
         let begun = cpu();
-        end.tun.write(&pieces).map_err(|error| failed("writing a super-packet that IP drops", error))?;
+        end.tun.write(0, &pieces).map_err(|error| failed("writing a super-packet that IP drops", error))?;
         samples.push([micros(cpu() - begun)]);
     }
     Ok(samples)

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::tun::{HEADER, Offloads, Tun};
 use crate::udp::{Local, Received, SEGMENTS_MAX, Socket, TRAIN_MAX, Transmit, UdpOffloads};
 
-/// A TUN device whose other side is the test. Every packet stands behind its virtio header.
+/// A TUN device of one queue whose other side is the test. Every packet stands behind its virtio header.
 pub struct MemoryTun {
     capacity: usize,
     queues: Mutex<TunQueues>,
@@ -49,7 +49,11 @@ impl MemoryTun {
 }
 
 impl Tun for MemoryTun {
-    fn read(&self, buf: &mut [u8]) -> io::Result<usize> {
+    fn queues(&self) -> usize {
+        1
+    }
+
+    fn read(&self, _queue: usize, buf: &mut [u8]) -> io::Result<usize> {
         let packet = lock(&self.queues).inward.pop_front().ok_or(io::ErrorKind::WouldBlock)?;
         // A packet longer than the buffer is cut off (tun_put_user).
         let len = packet.len().min(buf.len());
@@ -57,7 +61,7 @@ impl Tun for MemoryTun {
         Ok(len)
     }
 
-    fn write(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+    fn write(&self, _queue: usize, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
         let packet: Vec<u8> = pieces.iter().flat_map(|piece| piece.iter().copied()).collect();
         if packet.len() <= HEADER {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -441,15 +445,15 @@ mod tests {
     #[test]
     fn the_device_carries_packets_both_ways_and_says_when_it_is_full_or_empty() {
         let tun = MemoryTun::new(1);
-        assert_eq!(tun.read(&mut [0; 9]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        assert_eq!(tun.read(0, &mut [0; 9]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
         assert!(tun.push(&[1, 2, 3]));
         assert!(!tun.push(&[4]));
         let mut buf = [0; 9];
-        assert_eq!(tun.read(&mut buf).unwrap(), 3);
+        assert_eq!(tun.read(0, &mut buf).unwrap(), 3);
         assert_eq!(buf[..3], [1, 2, 3]);
         let pieces = [IoSlice::new(&[0; HEADER]), IoSlice::new(&[5]), IoSlice::new(&[6])];
-        assert_eq!(tun.write(&pieces).unwrap(), 12);
-        assert_eq!(tun.write(&pieces).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        assert_eq!(tun.write(0, &pieces).unwrap(), 12);
+        assert_eq!(tun.write(0, &pieces).unwrap_err().kind(), io::ErrorKind::WouldBlock);
         assert_eq!(tun.take().unwrap()[HEADER..], [5, 6]);
     }
 

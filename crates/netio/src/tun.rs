@@ -19,15 +19,37 @@ pub const HEADER: usize = 10;
 /// The most pieces that a packet may be written in.
 pub const PIECES_MAX: usize = 128;
 
-/// A source and sink of inner packets.
+/// The most queues that a device is made with.
+pub const QUEUES_MAX: usize = 4;
+
+/// TUNSETIFF: IP packets, without the TUN driver's own header.
+const PLAIN: u16 = (libc::IFF_TUN | libc::IFF_NO_PI) as u16;
+
+/// TUNSETIFF: each packet behind a virtio header.
+const HEADED: u16 = libc::IFF_VNET_HDR as u16;
+
+/// TUNSETIFF: a device of several queues, or another queue of one.
+const SEVERAL: u16 = libc::IFF_MULTI_QUEUE as u16;
+
+/// TUNSETIFF: only if there is no interface of that name. Without it, asking for several queues
+/// would join a device of several queues that another process made.
+const NEW: u16 = libc::IFF_TUN_EXCL as u16;
+
+/// A source and sink of inner packets, with one or several queues that are read and written
+/// independently.
 pub trait Tun: Send + Sync {
-    /// Reads one packet or super-packet, behind its virtio header; answers the length of both.
-    /// WouldBlock when there is none.
-    fn read(&self, buf: &mut [u8]) -> io::Result<usize>;
+    /// How many queues there are, at least one; they are numbered from 0.
+    fn queues(&self) -> usize;
+
+    /// Reads one packet or super-packet from a queue, behind its virtio header; answers the length
+    /// of both. WouldBlock when there is none.
+    fn read(&self, queue: usize, buf: &mut [u8]) -> io::Result<usize>;
 
     /// Writes one packet or super-packet, given in pieces of which the first begins with its
-    /// virtio header; answers the length of all.
-    fn write(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize>;
+    /// virtio header; answers the length of all. What is written to one queue arrives in order, and
+    /// the other direction of a flow is read from the queue that it was written to last
+    /// (drivers/net/tun.c, tun_flow_update).
+    fn write(&self, queue: usize, pieces: &[IoSlice<'_>]) -> io::Result<usize>;
 
     /// What the device takes and gives beyond plain packets.
     fn offloads(&self) -> Offloads;
@@ -52,24 +74,30 @@ impl Offloads {
 
 /// A TUN interface of the kernel. It goes away with the device, unless it is persistent.
 pub struct Device {
-    file: TunFile,
+    /// A file for each queue.
+    queues: Vec<TunFile>,
     ifindex: u32,
     offloads: Offloads,
 }
 
 impl Device {
-    /// Makes the interface `name`, or attaches to a persistent TUN interface of that name. One
-    /// queue only: a device that another process holds is never shared. Of `wanted` it has what
-    /// this kernel knows.
-    pub fn create(name: &str, wanted: Offloads) -> Result<Self, Refusal> {
+    /// Makes the interface `name` with up to `queues` queues, at most [`QUEUES_MAX`] and as many as the
+    /// kernel grants; or attaches to a persistent TUN interface of that name, with one. A device that
+    /// another process holds is never shared. Of `wanted` it has what this kernel knows.
+    pub fn create(name: &str, queues: usize, wanted: Offloads) -> Result<Self, Refusal> {
         check_name(name)?;
         let file = TunFile::open().map_err(refuse_open)?;
-        let plain = (libc::IFF_TUN | libc::IFF_NO_PI) as u16;
-        let header = if wanted.vnet_hdr { libc::IFF_VNET_HDR as u16 } else { 0 };
-        let attached = match file.attach(name, plain | header) {
+        let plain = if wanted.vnet_hdr { PLAIN | HEADED } else { PLAIN };
+        // Whatever is wrong with several queues, the attempt with one says what stands in the way.
+        if queues > 1 && file.attach(name, plain | SEVERAL | NEW).is_ok() {
+            let mut device = Self::attached(file, wanted)?;
+            device.add_queues(queues);
+            return Ok(device);
+        }
+        let attached = match file.attach(name, plain) {
             // EINVAL is both "flag not known" and "that is another kind of device"; the second
             // fails again.
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => file.attach(name, plain),
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => file.attach(name, PLAIN),
             attached => attached,
         };
         attached.map_err(|error| refuse_attach(name, error))?;
@@ -95,7 +123,7 @@ impl Device {
     ///
     /// EBADFD once the interface was deleted.
     pub fn name(&self) -> io::Result<String> {
-        Ok(self.file.interface()?.0)
+        Ok(self.queues[0].interface()?.0)
     }
 
     /// The network namespace that the interface is in, which need not be the one it was made in.
@@ -104,12 +132,17 @@ impl Device {
     ///
     /// EBADFD when it is gone; EINVAL before Linux 5.6; EPERM without CAP_NET_ADMIN there.
     pub fn network(&self) -> io::Result<Network> {
-        Ok(Network::new(self.file.namespace()?))
+        Ok(Network::new(self.queues[0].namespace()?))
     }
 
     /// The interface's index, which stays for as long as it lives, renamed or not.
     pub fn ifindex(&self) -> u32 {
         self.ifindex
+    }
+
+    /// What to wait for: readable when the queue may have a packet.
+    pub fn queue_fd(&self, queue: usize) -> BorrowedFd<'_> {
+        self.queues[queue].as_fd()
     }
 
     fn attached(file: TunFile, wanted: Offloads) -> Result<Self, Refusal> {
@@ -131,39 +164,60 @@ impl Device {
         }
         let (tso, uso) = if vnet_hdr { enable_offloads(&file, wanted) } else { (false, false) };
         let ifindex = link::index_of(&name).map_err(|error| failed("finding its index", error))?;
-        Ok(Self { file, ifindex, offloads: Offloads { vnet_hdr, tso, uso } })
+        Ok(Self { queues: vec![file], ifindex, offloads: Offloads { vnet_hdr, tso, uso } })
+    }
+
+    /// Attaches to our own device until it has `queues` queues, or as many as there can be. The
+    /// header's length and the offloads are the device's, whichever queue they were set by (tun.c).
+    fn add_queues(&mut self, queues: usize) {
+        while self.queues.len() < queues.min(QUEUES_MAX) {
+            let Ok(file) = self.another_queue() else { return };
+            self.queues.push(file);
+        }
+    }
+
+    fn another_queue(&self) -> io::Result<TunFile> {
+        let file = TunFile::open()?;
+        let headed = if self.offloads.vnet_hdr { HEADED } else { 0 };
+        file.attach(&self.name()?, PLAIN | headed | SEVERAL)?;
+        // Had ours been renamed meanwhile, the name could be another device's, or a new one's.
+        let (name, _) = file.interface()?;
+        if link::index_of(&name)? != self.ifindex {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        Ok(file)
     }
 }
 
 impl Tun for Device {
-    fn read(&self, buf: &mut [u8]) -> io::Result<usize> {
+    fn queues(&self) -> usize {
+        self.queues.len()
+    }
+
+    fn read(&self, queue: usize, buf: &mut [u8]) -> io::Result<usize> {
+        let file = &self.queues[queue];
         if self.offloads.vnet_hdr {
-            return Ok(rustix::io::read(&self.file, buf)?);
+            return Ok(rustix::io::read(file, buf)?);
         }
         let Some((header, packet)) = buf.split_first_chunk_mut::<HEADER>() else {
             return Err(io::ErrorKind::InvalidInput.into());
         };
         *header = [0; HEADER];
-        Ok(HEADER + rustix::io::read(&self.file, packet)?)
+        Ok(HEADER + rustix::io::read(file, packet)?)
     }
 
-    fn write(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+    fn write(&self, queue: usize, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        let file = &self.queues[queue];
         if self.offloads.vnet_hdr {
-            return Ok(rustix::io::writev(&self.file, pieces)?);
+            return Ok(rustix::io::writev(file, pieces)?);
         }
         let mut stripped = [IoSlice::new(&[]); PIECES_MAX];
         let packet = without_header(pieces, &mut stripped)?;
-        Ok(HEADER + rustix::io::writev(&self.file, packet)?)
+        Ok(HEADER + rustix::io::writev(file, packet)?)
     }
 
     fn offloads(&self) -> Offloads {
         self.offloads
-    }
-}
-
-impl AsFd for Device {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.file.as_fd()
     }
 }
 
@@ -180,7 +234,8 @@ pub enum Refusal {
     NotPermitted(String),
     /// The interface of this name is held by another process.
     Busy(String),
-    /// The interface of this name exists and is not a TUN interface that can be attached to.
+    /// The interface of this name exists and cannot be attached to: it is of another kind or has
+    /// several queues, perhaps because another process holds it.
     Exists(String),
     /// The descriptor that was handed over will not do, for this reason.
     Handed(&'static str),
@@ -210,8 +265,8 @@ impl fmt::Display for Refusal {
             }
             Self::Exists(name) => write!(
                 f,
-                "interface {name} exists and is not a single-queue TUN device: choose another \
-                 name or delete it with `ip link delete {name}`"
+                "interface {name} exists and is not a single-queue TUN device, or is held by another \
+                 process: choose another name or delete it with `ip link delete {name}`"
             ),
             Self::Handed(reason) => write!(
                 f,
@@ -388,12 +443,12 @@ mod tests {
                 let socket = UdpSocket::bind("10.9.0.1:5000").unwrap();
                 socket.send_to(b"hello", "10.9.0.2:5000").unwrap();
                 let mut buf = [0xff; 200];
-                let len = tun.read(&mut buf).unwrap();
+                let len = tun.read(0, &mut buf).unwrap();
                 assert_eq!(len, HEADER + 28 + 5);
                 // What comes with the addresses swapped comes from the other side.
                 buf[HEADER + 12..HEADER + 20].rotate_left(4);
                 let pieces = [IoSlice::new(&buf[..15]), IoSlice::new(&buf[15..len])];
-                assert_eq!(tun.write(&pieces).unwrap(), len);
+                assert_eq!(tun.write(0, &pieces).unwrap(), len);
                 let mut answer = [0; 100];
                 assert_eq!(socket.recv(&mut answer).unwrap(), 5);
                 assert_eq!(&answer[..5], b"hello");

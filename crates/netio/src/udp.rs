@@ -19,6 +19,7 @@ use rustix::system::uname;
 
 use crate::sys::message::{RECEIVE_MAX, SEND_MAX, receive_many, receive_one, send_many, send_one};
 use crate::sys::option::IntOption;
+use crate::sys::steering::steer_by_receiver;
 
 /// The most datagrams in a train (UDP_MAX_SEGMENTS before Linux 6.10, which made it 128).
 pub const SEGMENTS_MAX: usize = 64;
@@ -151,6 +152,11 @@ impl UdpSocket {
     /// Those of socket(2) and bind(2): EADDRINUSE; EAFNOSUPPORT or EADDRNOTAVAIL for a family that
     /// the host has not; EPERM for a mark without CAP_NET_ADMIN.
     pub fn bind(family: Family, port: u16, mark: u32, wanted: UdpOffloads) -> io::Result<Self> {
+        Self::open(family, mark, wanted)?.bound(port)
+    }
+
+    /// A socket that is not bound yet.
+    fn open(family: Family, mark: u32, wanted: UdpOffloads) -> io::Result<Self> {
         let domain = match family {
             Family::V4 => AddressFamily::INET,
             Family::V6 => AddressFamily::INET6,
@@ -169,12 +175,16 @@ impl UdpSocket {
             gro: wanted.gro && gro_works() && IntOption::GRO.set(fd.as_fd(), 1).is_ok(),
             gso: wanted.gso && IntOption::SEGMENT.get(fd.as_fd()).is_ok(),
         };
-        let any: IpAddr = match family {
+        Ok(Self { fd, family, offloads })
+    }
+
+    fn bound(self, port: u16) -> io::Result<Self> {
+        let any: IpAddr = match self.family {
             Family::V4 => Ipv4Addr::UNSPECIFIED.into(),
             Family::V6 => Ipv6Addr::UNSPECIFIED.into(),
         };
-        bind(&fd, &SocketAddr::new(any, port))?;
-        Ok(Self { fd, family, offloads })
+        bind(&self.fd, &SocketAddr::new(any, port))?;
+        Ok(self)
     }
 
     /// The port it is bound to, in host byte order.
@@ -252,34 +262,42 @@ impl AsFd for UdpSocket {
     }
 }
 
-/// A socket for each address family that the host has, on one port.
+/// Sockets for each address family that the host has, on one port.
 pub struct Pair {
-    /// The IPv4 socket; none where the host has no IPv4.
-    pub v4: Option<UdpSocket>,
-    /// The IPv6 socket; none where the host has no IPv6.
-    pub v6: Option<UdpSocket>,
-    /// The port that both are bound to, in host byte order.
+    /// The IPv4 sockets; none where the host has no IPv4.
+    pub v4: Vec<UdpSocket>,
+    /// The IPv6 sockets; none where the host has no IPv6.
+    pub v6: Vec<UdpSocket>,
+    /// The port that all are bound to, in host byte order.
     pub port: u16,
 }
 
-/// Binds sockets of both families to `port`, or for 0 to one that is free for both, with `mark` as
-/// their firewall mark and what this kernel knows of `wanted`. One family alone may be missing.
+/// Binds up to `sockets` sockets of each family to `port`, or for 0 to one that is free for both
+/// families, with `mark` as their firewall mark and what this kernel
+/// knows of `wanted`. One family alone may be missing.
+///
+/// A WireGuard data message comes to the socket whose number is the message's receiver index, its
+/// bytes read in network order, modulo the count of sockets, so that those of one session come to
+/// one socket; everything else comes to the first. Where the kernel does not do that, each family
+/// has one socket.
 ///
 /// # Errors
 ///
 /// EADDRINUSE when another program has the port in either family; the errors of
 /// [`UdpSocket::bind`] otherwise.
-pub fn bind_pair(port: u16, mark: u32, wanted: UdpOffloads) -> io::Result<Pair> {
+pub fn bind_pair(port: u16, mark: u32, sockets: usize, wanted: UdpOffloads) -> io::Result<Pair> {
     let mut attempt = 1;
-    loop {
+    let (v4, v6, port) = loop {
         match bind_both(port, mark, wanted) {
             // The kernel chose a port that is free for IPv4 and another program has for IPv6.
             Err(error) if error.kind() == io::ErrorKind::AddrInUse && port == 0 && attempt < PORT_ATTEMPTS => {
                 attempt += 1;
             }
-            bound => return bound,
+            bound => break bound?,
         }
-    }
+    };
+    let grown = |alone: Option<UdpSocket>| alone.map_or_else(Vec::new, |alone| grow(alone, port, mark, sockets));
+    Ok(Pair { v4: grown(v4), v6: grown(v6), port })
 }
 
 /// What a failed send means.
@@ -382,7 +400,8 @@ fn version(release: &str) -> Option<(u32, u32)> {
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
-fn bind_both(port: u16, mark: u32, wanted: UdpOffloads) -> io::Result<Pair> {
+/// One socket for each family that the host has, and their port.
+fn bind_both(port: u16, mark: u32, wanted: UdpOffloads) -> io::Result<(Option<UdpSocket>, Option<UdpSocket>, u16)> {
     let v4 = set_absent_apart(UdpSocket::bind(Family::V4, port, mark, wanted))?;
     let port = match &v4 {
         Ok(v4) => v4.local_port()?,
@@ -395,8 +414,34 @@ fn bind_both(port: u16, mark: u32, wanted: UdpOffloads) -> io::Result<Pair> {
     };
     match (v4, v6) {
         (Err(_), Err(absent)) => Err(absent),
-        (v4, v6) => Ok(Pair { v4: v4.ok(), v6: v6.ok(), port }),
+        (v4, v6) => Ok((v4.ok(), v6.ok(), port)),
     }
+}
+
+/// Makes a group of `sockets` sockets out of one that is bound, or leaves it alone.
+///
+/// It was bound without SO_REUSEPORT, so nobody else had the port; a group from the start would
+/// join whatever group of the same user is there. Who of the same user joins ours later gets
+/// nothing: the steering knows no more sockets than ours.
+fn grow(alone: UdpSocket, port: u16, mark: u32, sockets: usize) -> Vec<UdpSocket> {
+    let mut group = vec![alone];
+    if sockets > 1 && join(&mut group, port, mark, sockets).is_err() {
+        group.truncate(1);
+        // It is as it was; should even this fail, it has the port alone all the same.
+        let _ = sockopt::set_socket_reuseport(&group[0].fd, false);
+    }
+    group
+}
+
+fn join(group: &mut Vec<UdpSocket>, port: u16, mark: u32, sockets: usize) -> io::Result<()> {
+    let family = group[0].family;
+    sockopt::set_socket_reuseport(&group[0].fd, true)?;
+    while group.len() < sockets {
+        let another = UdpSocket::open(family, mark, group[0].offloads)?;
+        sockopt::set_socket_reuseport(&another.fd, true)?;
+        group.push(another.bound(port)?);
+    }
+    steer_by_receiver(group[0].fd.as_fd(), sockets as u32)
 }
 
 /// Sets apart the error of a family that the host has not from the errors that end a bind.

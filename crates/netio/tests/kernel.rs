@@ -14,6 +14,8 @@ use linerate_netio::udp::{
     self, Family, Received, SEGMENTS_MAX, SendError, Socket, Transmit, UdpOffloads, UdpSocket, bind_pair,
 };
 use linerate_netio::wait::{Event, wait};
+use rustix::net::sockopt::set_socket_reuseport;
+use rustix::net::{AddressFamily, SocketType, bind, socket};
 
 mod namespace;
 
@@ -246,7 +248,7 @@ fn datagrams_larger_than_the_mtu_are_fragmented_and_too_large_segments_refused()
 #[test]
 fn a_route_narrower_than_its_link_gets_fragments_and_refuses_too_large_segments() {
     in_namespace(|| {
-        let tun = Device::create("narrow0", Offloads::ALL).unwrap();
+        let tun = Device::create("narrow0", 1, Offloads::ALL).unwrap();
         run("ip link set narrow0 up");
         run("ip address add 10.9.0.1/24 dev narrow0");
         add_address("2001:db8::1/64", "narrow0");
@@ -309,12 +311,13 @@ fn outer_ipv4_datagrams_go_without_df() {
 #[test]
 fn a_pair_has_one_port_that_nobody_else_can_bind() {
     in_namespace(|| {
-        let pair = bind_pair(0, 0, UdpOffloads::ALL).unwrap();
+        let pair = bind_pair(0, 0, 1, UdpOffloads::ALL).unwrap();
         assert_ne!(pair.port, 0);
-        for socket in [&pair.v4, &pair.v6] {
-            assert_eq!(socket.as_ref().unwrap().local_port().unwrap(), pair.port);
+        for sockets in [&pair.v4, &pair.v6] {
+            assert_eq!(sockets.len(), 1);
+            assert_eq!(sockets[0].local_port().unwrap(), pair.port);
         }
-        let taken = bind_pair(pair.port, 0, UdpOffloads::ALL).err().unwrap();
+        let taken = bind_pair(pair.port, 0, 1, UdpOffloads::ALL).err().unwrap();
         assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
         for family in BOTH {
             let taken = UdpSocket::bind(family, pair.port, 0, UdpOffloads::ALL).err().unwrap();
@@ -324,13 +327,96 @@ fn a_pair_has_one_port_that_nobody_else_can_bind() {
 }
 
 #[test]
+fn a_group_has_its_port_as_alone_as_one_socket() {
+    in_namespace(|| {
+        let group = bind_pair(0, 0, 3, UdpOffloads::ALL).unwrap();
+        assert_eq!((group.v4.len(), group.v6.len()), (3, 3), "this kernel steers");
+        for socket in group.v4.iter().chain(&group.v6) {
+            assert_eq!(socket.local_port().unwrap(), group.port);
+        }
+        for sockets in [1, 3] {
+            let taken = bind_pair(group.port, 0, sockets, UdpOffloads::ALL).err().unwrap();
+            assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
+        }
+        let port = group.port;
+        drop(group);
+        let _alone = UdpSocket::bind(Family::V4, port, 0, UdpOffloads::ALL).unwrap();
+        assert_eq!(bind_pair(port, 0, 3, UdpOffloads::ALL).err().unwrap().kind(), io::ErrorKind::AddrInUse);
+    });
+}
+
+#[test]
+fn data_messages_come_to_the_socket_of_their_receiver_and_all_else_to_the_first() {
+    in_namespace(|| {
+        for sockets in [2, 3, 4] {
+            let pair = bind_pair(0, 0, sockets, UdpOffloads::ALL).unwrap();
+            for (family, group) in [(Family::V4, &pair.v4), (Family::V6, &pair.v6)] {
+                let (left, _) = self::sockets(family);
+                let to = local(family, &group[0]);
+                for receiver in [0, 1, 2, 3, 4, 5, 0x8000_0000, 0xdead_beef, u32::MAX] {
+                    let place = receiver as usize % sockets;
+                    left.send(&[plain(to, &message(4, receiver, 148))]).unwrap();
+                    assert_eq!(came_to(group), [(place, 148)], "{family:?}, {receiver:#x} of {sockets}");
+                    let train = message(4, receiver, 1000).repeat(10);
+                    left.send(&[Transmit { segment: Some(1000), ..plain(to, &train) }]).unwrap();
+                    assert_eq!(came_to(group), [(place, 10_000)], "{family:?}, {receiver:#x} of {sockets}, a train");
+                    for kind in [1, 2, 3, 5] {
+                        left.send(&[plain(to, &message(kind, receiver, 148))]).unwrap();
+                        assert_eq!(came_to(group), [(0, 148)], "{family:?}, type {kind}, {receiver:#x} of {sockets}");
+                    }
+                }
+                for len in 1..8 {
+                    left.send(&[plain(to, &message(4, u32::MAX, 8)[..len])]).unwrap();
+                    assert_eq!(came_to(group), [(0, len)], "{family:?}, {len} bytes only");
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn who_joins_a_group_gets_nothing() {
+    in_namespace(|| {
+        let group = bind_pair(0, 0, 2, UdpOffloads::ALL).unwrap().v4;
+        let (left, _) = sockets(Family::V4);
+        let to = local(Family::V4, &group[0]);
+        let intruder = socket(AddressFamily::INET, SocketType::DGRAM, None).unwrap();
+        set_socket_reuseport(&intruder, true).unwrap();
+        bind(&intruder, &SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), to.port())).unwrap();
+        for receiver in 0..20 {
+            left.send(&[plain(to, &message(4, receiver, 148))]).unwrap();
+            assert_eq!(came_to(&group), [(receiver as usize % 2, 148)]);
+            left.send(&[plain(to, &message(1, receiver, 148))]).unwrap();
+            assert_eq!(came_to(&group), [(0, 148)]);
+        }
+    });
+}
+
+/// The beginning of a WireGuard message, its receiver index in network byte order.
+fn message(kind: u8, receiver: u32, len: usize) -> Vec<u8> {
+    let mut message = vec![0; len];
+    message[0] = kind;
+    message[4..8].copy_from_slice(&receiver.to_be_bytes());
+    message
+}
+
+/// Waits for what was sent to a group; answers the place of each socket that has something, and how
+/// many bytes.
+fn came_to(group: &[UdpSocket]) -> Vec<(usize, usize)> {
+    let fds: Vec<_> = group.iter().map(UdpSocket::as_fd).collect();
+    let ready = wait(&fds).unwrap();
+    let places = (0..group.len()).filter(|place| ready & 1 << place != 0);
+    places.map(|place| (place, receive(&group[place]).0.len)).collect()
+}
+
+#[test]
 fn a_free_port_is_looked_for_until_it_is_free_in_both_families() {
     in_namespace(|| {
         sysctl("net/ipv4/ip_local_port_range", "50000 50003");
         let _taken: Vec<UdpSocket> =
             (50000..50003).map(|port| UdpSocket::bind(Family::V6, port, 0, UdpOffloads::ALL).unwrap()).collect();
         for _ in 0..10 {
-            assert_eq!(bind_pair(0, 0, UdpOffloads::ALL).unwrap().port, 50003);
+            assert_eq!(bind_pair(0, 0, 1, UdpOffloads::ALL).unwrap().port, 50003);
         }
     });
 }
@@ -340,10 +426,10 @@ fn a_port_taken_in_one_family_only_is_in_use() {
     in_namespace(|| {
         for family in BOTH {
             let taken = UdpSocket::bind(family, 51820, 0, UdpOffloads::ALL).unwrap();
-            let error = bind_pair(51820, 0, UdpOffloads::ALL).err().unwrap();
+            let error = bind_pair(51820, 0, 1, UdpOffloads::ALL).err().unwrap();
             assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
             drop(taken);
-            assert!(bind_pair(51820, 0, UdpOffloads::ALL).is_ok());
+            assert!(bind_pair(51820, 0, 1, UdpOffloads::ALL).is_ok());
         }
     });
 }
@@ -352,12 +438,12 @@ fn a_port_taken_in_one_family_only_is_in_use() {
 fn ipv4_works_where_ipv6_is_disabled() {
     in_namespace(|| {
         sysctl("net/ipv6/conf/all/disable_ipv6", "1");
-        let pair = bind_pair(0, 0, UdpOffloads::ALL).unwrap();
-        report(&format!("IPv6 disabled by sysctl: v6 socket bound: {}", pair.v6.is_some()));
-        let v4 = pair.v4.unwrap();
-        v4.send(&[plain(local(Family::V4, &v4), b"x")]).unwrap();
-        assert_eq!(receive(&v4).1, b"x");
-        if let Some(v6) = pair.v6 {
+        let pair = bind_pair(0, 0, 1, UdpOffloads::ALL).unwrap();
+        report(&format!("IPv6 disabled by sysctl: v6 socket bound: {}", !pair.v6.is_empty()));
+        let v4 = &pair.v4[0];
+        v4.send(&[plain(local(Family::V4, v4), b"x")]).unwrap();
+        assert_eq!(receive(v4).1, b"x");
+        if let Some(v6) = pair.v6.first() {
             let error = v6.send(&[plain("[2001:db8::9]:9".parse().unwrap(), b"x")]).unwrap_err();
             assert_eq!(udp::send_error(&error, false, false), SendError::Unreachable);
         }
@@ -393,29 +479,29 @@ fn the_mark_chooses_the_route() {
 #[test]
 fn a_device_has_every_offload_that_this_kernel_knows() {
     in_namespace(|| {
-        let tun = Device::create("offload0", Offloads::ALL).unwrap();
+        let tun = Device::create("offload0", 1, Offloads::ALL).unwrap();
         report(&format!("{:?}", tun.offloads()));
         assert!(tun.offloads().vnet_hdr && tun.offloads().tso);
         assert_eq!(tun.ifindex(), link::index_of("offload0").unwrap());
         let mut buf = [0; 100];
         let packet = [IoSlice::new(&[0; HEADER]), IoSlice::new(&[0x45; 20])];
-        assert_eq!(tun.write(&packet).unwrap_err().raw_os_error(), Some(libc::EIO), "it is down");
+        assert_eq!(tun.write(0, &packet).unwrap_err().raw_os_error(), Some(libc::EIO), "it is down");
         run("ip link set offload0 up");
         let _ = drain(&tun);
-        assert_eq!(tun.read(&mut buf).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        assert_eq!(tun.read(0, &mut buf).unwrap_err().kind(), io::ErrorKind::WouldBlock);
     });
 }
 
 #[test]
 fn a_device_has_no_more_than_is_wanted() {
     in_namespace(|| {
-        let known = Device::create("known0", Offloads::ALL).unwrap().offloads();
+        let known = Device::create("known0", 1, Offloads::ALL).unwrap().offloads();
         for (name, wanted, granted) in [
             ("bare0", Offloads { vnet_hdr: false, ..known }, Offloads { vnet_hdr: false, tso: false, uso: false }),
             ("tso0", Offloads { uso: false, ..known }, Offloads { uso: false, ..known }),
             ("uso0", Offloads { tso: false, ..known }, Offloads { tso: false, ..known }),
         ] {
-            assert_eq!(Device::create(name, wanted).unwrap().offloads(), granted, "{name}");
+            assert_eq!(Device::create(name, 1, wanted).unwrap().offloads(), granted, "{name}");
         }
     });
 }
@@ -435,7 +521,7 @@ fn a_packet_read_and_written_back_in_pieces_reaches_the_one_who_sent_it() {
             IoSlice::new(&packet[HEADER..HEADER + 20]),
             IoSlice::new(&packet[HEADER + 20..]),
         ];
-        assert_eq!(tun.write(&pieces).unwrap(), packet.len());
+        assert_eq!(tun.write(0, &pieces).unwrap(), packet.len());
         let mut answer = [0; 100];
         let (len, source) = socket.recv_from(&mut answer).unwrap();
         assert_eq!(source, "10.9.0.2:5000".parse().unwrap());
@@ -460,7 +546,7 @@ fn a_train_into_the_device_is_one_super_packet_and_back_out_is_a_train_again() {
         assert_eq!(packet[1], VIRTIO_UDP_L4);
         assert_eq!(u16::from_ne_bytes([packet[4], packet[5]]), 1200);
         swap_addresses(&mut packet);
-        tun.write(&[IoSlice::new(&packet)]).unwrap();
+        tun.write(0, &[IoSlice::new(&packet)]).unwrap();
         let (received, bytes) = receive(&socket);
         assert_eq!((received.len, received.segment), (train.len(), 1200));
         assert_eq!(received.source, to);
@@ -498,8 +584,8 @@ fn a_tcp_stream_into_the_device_comes_as_super_packets_of_no_more_segments_than_
 
 fn reflect(tun: &Device, stop: &Event, largest: &AtomicUsize, most: &AtomicUsize) {
     let mut buf = vec![0; 1 << 17];
-    while wait(&[tun.as_fd(), stop.as_fd()]).unwrap() & 2 == 0 {
-        while let Ok(len) = tun.read(&mut buf) {
+    while wait(&[tun.queue_fd(0), stop.as_fd()]).unwrap() & 2 == 0 {
+        while let Ok(len) = tun.read(0, &mut buf) {
             let packet = &mut buf[..len];
             if packet[1] & 7 == VIRTIO_TCPV4 {
                 let headers = usize::from(u16::from_ne_bytes([packet[2], packet[3]]));
@@ -509,7 +595,7 @@ fn reflect(tun: &Device, stop: &Event, largest: &AtomicUsize, most: &AtomicUsize
                 most.fetch_max(segments, Ordering::SeqCst);
             }
             swap_addresses(packet);
-            tun.write(&[IoSlice::new(packet)]).unwrap();
+            tun.write(0, &[IoSlice::new(packet)]).unwrap();
         }
     }
 }
@@ -517,16 +603,76 @@ fn reflect(tun: &Device, stop: &Event, largest: &AtomicUsize, most: &AtomicUsize
 #[test]
 fn a_name_that_is_taken_is_refused_with_the_reason() {
     in_namespace(|| {
-        let _tun = Device::create("mine0", Offloads::ALL).unwrap();
-        let busy = Device::create("mine0", Offloads::ALL).err().unwrap();
-        assert!(matches!(&busy, Refusal::Busy(name) if name == "mine0"), "{busy}");
+        let _tun = Device::create("mine0", 1, Offloads::ALL).unwrap();
+        for queues in [1, 3] {
+            let busy = Device::create("mine0", queues, Offloads::ALL).err().unwrap();
+            assert!(matches!(&busy, Refusal::Busy(name) if name == "mine0"), "{busy}");
+        }
 
         run("ip tuntap add mode tap name tap0");
         run("ip link add veth0 type veth peer name veth1");
         run("ip tuntap add mode tun multi_queue name multi0");
-        for name in ["tap0", "veth0", "lo", "multi0"] {
-            let exists = Device::create(name, Offloads::ALL).err().unwrap();
-            assert!(matches!(&exists, Refusal::Exists(found) if found == name), "{exists}");
+        let held = Device::create("many0", 3, Offloads::ALL).unwrap();
+        for name in ["tap0", "veth0", "lo", "multi0", "many0"] {
+            for queues in [1, 3] {
+                let exists = Device::create(name, queues, Offloads::ALL).err().unwrap();
+                assert!(matches!(&exists, Refusal::Exists(found) if found == name), "{exists}");
+            }
+        }
+        assert_eq!(kernel_queues("many0"), held.queues());
+    });
+}
+
+#[test]
+fn the_answers_to_a_flow_come_by_the_queue_that_it_is_written_to() {
+    in_namespace(|| {
+        let tun = device_of(4, "many0");
+        assert_eq!(tun.queues(), 4, "this kernel has several queues");
+        assert_eq!(kernel_queues("many0"), 4);
+        run("ip address add 10.9.0.1/24 dev many0");
+        let socket = std::net::UdpSocket::bind("10.9.0.1:5000").unwrap();
+        for queue in [0, 1, 2, 3, 1] {
+            let ask = || socket.send_to(b"anyone there?", "10.9.0.2:5000").unwrap();
+            ask();
+            let (_, mut packet) = read_any(&tun);
+            swap_addresses(&mut packet);
+            assert_eq!(tun.write(queue, &[IoSlice::new(&packet)]).unwrap(), packet.len());
+            assert_eq!(socket.recv_from(&mut [0; 100]).unwrap().0, 13);
+            ask();
+            assert_eq!(read_any(&tun).0, queue);
+        }
+    });
+}
+
+/// The next packet, and the queue that it comes by.
+fn read_any(tun: &Device) -> (usize, Vec<u8>) {
+    let mut buf = vec![0; 1 << 17];
+    let fds: Vec<_> = (0..tun.queues()).map(|queue| tun.queue_fd(queue)).collect();
+    let queue = wait(&fds).unwrap().trailing_zeros() as usize;
+    let len = tun.read(queue, &mut buf).unwrap();
+    buf.truncate(len);
+    (queue, buf)
+}
+
+/// How many queues the kernel says that an interface has.
+fn kernel_queues(name: &str) -> usize {
+    let link = run(&format!("ip -d link show {name}"));
+    let (_, queues) = link.split_once(" numqueues ").expect("a TUN device of several queues");
+    queues.split(' ').next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn every_queue_of_a_deleted_device_is_gone_and_wakes_who_waits() {
+    in_namespace(|| {
+        let tun = device_of(3, "gone0");
+        run("ip link set gone0 down");
+        run("ip link set gone0 name after0");
+        assert_eq!(tun.name().unwrap(), "after0");
+        run("ip link delete after0");
+        for queue in 0..tun.queues() {
+            wait(&[tun.queue_fd(queue)]).unwrap();
+            let error = tun.read(queue, &mut [0; 100]).unwrap_err();
+            assert_eq!(error.raw_os_error(), Some(libc::EBADFD));
         }
     });
 }
@@ -536,11 +682,13 @@ fn a_persistent_device_is_attached_to_and_outlives_us() {
     in_namespace(|| {
         run("ip tuntap add mode tun name keep0");
         let ifindex = link::index_of("keep0").unwrap();
-        let tun = Device::create("keep0", Offloads::ALL).unwrap();
-        assert_eq!(tun.ifindex(), ifindex);
-        assert!(tun.offloads().vnet_hdr);
-        drop(tun);
-        assert_eq!(link::index_of("keep0").unwrap(), ifindex);
+        for queues in [1, 3] {
+            let tun = Device::create("keep0", queues, Offloads::ALL).unwrap();
+            assert_eq!((tun.ifindex(), tun.queues()), (ifindex, 1));
+            assert!(tun.offloads().vnet_hdr);
+            drop(tun);
+            assert_eq!(link::index_of("keep0").unwrap(), ifindex);
+        }
     });
 }
 
@@ -554,7 +702,7 @@ fn a_renamed_device_knows_its_name_and_a_deleted_one_that_it_is_gone() {
         assert_eq!(link::index_of("after0").unwrap(), tun.ifindex());
         run("ip link delete after0");
         assert_eq!(tun.name().unwrap_err().raw_os_error(), Some(libc::EBADFD));
-        let error = tun.read(&mut [0; 100]).unwrap_err();
+        let error = tun.read(0, &mut [0; 100]).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::EBADFD));
         assert_eq!(link::mtu(tun.ifindex()).unwrap_err().raw_os_error(), Some(libc::ENODEV));
     });
@@ -567,10 +715,10 @@ fn a_deleted_device_wakes_the_one_who_waits_on_it() {
         drain(&tun);
         std::thread::scope(|scope| {
             scope.spawn(|| run("ip link delete gone0"));
-            wait(&[tun.as_fd()]).unwrap();
+            wait(&[tun.queue_fd(0)]).unwrap();
         });
         // The descriptor may be ready for a packet that was sent before the end.
-        while tun.read(&mut [0; 2000]).is_ok() {}
+        while tun.read(0, &mut [0; 2000]).is_ok() {}
     });
 }
 
@@ -805,7 +953,11 @@ fn add_address(address: &str, name: &str) {
 
 /// A device that is up, on which nothing of the kernel's own (IPv6's router solicitations) comes.
 fn device(name: &str) -> Device {
-    let tun = Device::create(name, Offloads::ALL).unwrap();
+    device_of(1, name)
+}
+
+fn device_of(queues: usize, name: &str) -> Device {
+    let tun = Device::create(name, queues, Offloads::ALL).unwrap();
     sysctl(&format!("net/ipv6/conf/{name}/disable_ipv6"), "1");
     run(&format!("ip link set {name} up"));
     tun
@@ -819,8 +971,8 @@ fn read_packet(tun: &Device) -> Vec<u8> {
 fn read_outer(tun: &Device, family: Family) -> Vec<u8> {
     let mut buf = vec![0; 1 << 17];
     loop {
-        wait(&[tun.as_fd()]).unwrap();
-        let len = tun.read(&mut buf).unwrap();
+        wait(&[tun.queue_fd(0)]).unwrap();
+        let len = tun.read(0, &mut buf).unwrap();
         let wanted = match family {
             Family::V4 => buf[HEADER] >> 4 == 4 && buf[HEADER + 16] < 224,
             Family::V6 => buf[HEADER] >> 4 == 6 && buf[HEADER + 24] != 0xff,
@@ -833,7 +985,7 @@ fn read_outer(tun: &Device, family: Family) -> Vec<u8> {
 }
 
 fn drain(tun: &Device) -> usize {
-    std::iter::from_fn(|| tun.read(&mut [0; 2000]).ok()).count()
+    std::iter::from_fn(|| tun.read(0, &mut [0; 2000]).ok()).count()
 }
 
 /// Swaps the addresses of an IPv4 packet behind its virtio header.

@@ -57,7 +57,8 @@ use handler::EngineHandler;
         \x20 LINERATE_AEAD           avx512, avx2, library or portable: what seals packets, instead of the\n\
         \x20                         fastest that this CPU has\n\
         \x20 LINERATE_FOLLOWERS      useful (the default): a second worker joins when there is much to do\n\
-        \x20                         and a core is idle; always: to test that packets stay in order\n\
+        \x20                         and a core is idle; always, as if there were four\n\
+        \x20                         cores: to test that packets stay in order\n\
         \x20 LINERATE_OFFLOADS       what of the kernel's offloads to do without, for measuring and for hunting\n\
         \x20                         faults: of -vnet_hdr, -tso, -uso (the interface's) and -udp_gro, -udp_gso\n\
         \x20                         (the sockets'), any, apart by commas\n\
@@ -108,14 +109,14 @@ fn serve(interface: &InterfaceName, environment: &Environment, ready: Option<Rea
         let _ = writeln!(io::stderr(), "linerated: {interface}: {warning}");
     }
 
-    let tun = open_tun(interface, environment)?;
+    let options =
+        Options { followers: environment.followers, udp_offloads: environment.offloads.udp, ..Options::default() };
+    let tun = open_tun(interface, environment, options.queues())?;
     tracing::debug!("{interface}: the interface has {:?}", tun.offloads());
     let name = tun.name().map_err(|error| format!("cannot find out the interface's name: {error}"))?;
     // A descriptor handed over has a name of its own.
     let interface: InterfaceName = name.parse().map_err(|error| format!("{error}"))?;
     let listener = open_listener(&interface, environment)?;
-    let options =
-        Options { followers: environment.followers, udp_offloads: environment.offloads.udp, ..Options::default() };
     let engine = Engine::start(tun, &options).map_err(|failure| format!("{interface}: {failure}"))?;
     let server = Server::new(listener);
     if !server.sees_its_file() {
@@ -139,10 +140,10 @@ fn serve(interface: &InterfaceName, environment: &Environment, ready: Option<Rea
     ended.map(drop).map_err(|error| format!("{interface}: cannot wait for clients: {error}"))
 }
 
-fn open_tun(interface: &InterfaceName, environment: &Environment) -> Result<tun::Device, Complaint> {
+fn open_tun(interface: &InterfaceName, environment: &Environment, queues: usize) -> Result<tun::Device, Complaint> {
     let offloads = environment.offloads.tun;
     match environment.tun {
-        None => tun::Device::create(interface.as_str(), offloads).map_err(|refusal| refusal.to_string()),
+        None => tun::Device::create(interface.as_str(), queues, offloads).map_err(|refusal| refusal.to_string()),
         Some(number) => {
             let fd = take_inherited(number).map_err(|error| not_inherited("WG_TUN_FD", number, &error))?;
             tun::Device::from_fd(fd, offloads).map_err(|refusal| format!("WG_TUN_FD={number}: {refusal}"))

@@ -37,21 +37,24 @@ pub struct Inbound<B: Backend> {
     arrivals: Arrivals,
     run: Run,
     delivery: Delivery,
+    /// The TUN device's queue to deliver by.
+    queue: usize,
 }
 
 impl<B: Backend> Inbound<B> {
     /// Sets up the memory of the inbound path: all that it will ever use.
     pub fn new(shared: Arc<Shared<B>>) -> Self {
-        Self { shared, arrivals: Arrivals::default(), run: Run::default(), delivery: Delivery::default() }
+        Self { shared, arrivals: Arrivals::default(), run: Run::default(), delivery: Delivery::default(), queue: 0 }
     }
 
     /// Delivers what lies ready in the socket, at most one receive call's worth, in the order that
-    /// `turnstile` gives.
+    /// the socket's `turnstile` gives, by the TUN device's queue `queue`.
     ///
     /// # Errors
     /// What the socket said, but for "nothing there".
-    pub fn step(&mut self, socket: &B::Socket, turnstile: &Turnstile) -> io::Result<Step> {
+    pub fn step(&mut self, socket: &B::Socket, queue: usize, turnstile: &Turnstile) -> io::Result<Step> {
         let Some(mut entrance) = turnstile.try_enter() else { return Ok(Step::Taken) };
+        self.queue = queue;
         let messages = self.arrivals.receive(socket)?;
         if messages == 0 {
             return Ok(Step::Idle);
@@ -134,7 +137,7 @@ impl<B: Backend> Inbound<B> {
             let buf = self.arrivals.bytes_mut();
             self.delivery.merge(buf, write_tun::takes(&self.shared));
             ticket.wait_to_deliver();
-            write_tun::write(&self.shared, buf, &self.delivery);
+            write_tun::write(&self.shared, self.queue, buf, &self.delivery);
             self.delivery.clear();
         }
     }

@@ -22,14 +22,14 @@ pub fn takes<B: Backend>(shared: &Shared<B>) -> Caps {
     Caps { tcp4: offloads.tso && !refused, tcp6: offloads.tso && !refused, udp: offloads.uso && !refused }
 }
 
-/// Writes every group.
-pub fn write<B: Backend>(shared: &Shared<B>, buf: &[u8], delivery: &Delivery) {
+/// Writes every group to a queue.
+pub fn write<B: Backend>(shared: &Shared<B>, queue: usize, buf: &[u8], delivery: &Delivery) {
     for group in delivery.groups() {
-        match write_group(shared, buf, &group) {
+        match write_group(shared, queue, buf, &group) {
             Ok(()) => {}
             Err(error) if group.packets > 1 && error.raw_os_error() == Some(EINVAL) => {
                 refuse_merged(shared, &error);
-                write_apart(shared, buf, &group);
+                write_apart(shared, queue, buf, &group);
             }
             Err(_) => shared.counters.discard_many(Discard::TunRefused, group.packets as u64),
         }
@@ -40,7 +40,7 @@ pub fn write<B: Backend>(shared: &Shared<B>, buf: &[u8], delivery: &Delivery) {
 /// (Linux 6.6.0 to 6.6.43 and their contemporaries).
 const EINVAL: i32 = 22;
 
-fn write_group<B: Backend>(shared: &Shared<B>, buf: &[u8], group: &Group<'_>) -> io::Result<()> {
+fn write_group<B: Backend>(shared: &Shared<B>, queue: usize, buf: &[u8], group: &Group<'_>) -> io::Result<()> {
     let mut pieces = [IoSlice::new(&[]); PIECES_MAX];
     let ranges = std::iter::once(group.first.clone()).chain(group.payloads());
     let mut count = 1;
@@ -49,7 +49,7 @@ fn write_group<B: Backend>(shared: &Shared<B>, buf: &[u8], group: &Group<'_>) ->
         pieces[count] = IoSlice::new(&buf[range]);
         count += 1;
     }
-    shared.backend.tun().write(&pieces[..count]).map(drop)
+    shared.backend.tun().write(queue, &pieces[..count]).map(drop)
 }
 
 fn refuse_merged<B: Backend>(shared: &Shared<B>, error: &io::Error) {
@@ -59,7 +59,7 @@ fn refuse_merged<B: Backend>(shared: &Shared<B>, error: &io::Error) {
 }
 
 /// Writes the packets of a group that was refused, each for itself. Happens once a device.
-fn write_apart<B: Backend>(shared: &Shared<B>, buf: &[u8], group: &Group<'_>) {
+fn write_apart<B: Backend>(shared: &Shared<B>, queue: usize, buf: &[u8], group: &Group<'_>) {
     let ranges = std::iter::once(group.first.clone()).chain(group.payloads());
     let merged: Vec<u8> = ranges.flat_map(|range| &buf[range]).copied().collect();
     let header = virtio::Header::decode(&group.header).expect("the merger writes types that it knows");
@@ -68,7 +68,7 @@ fn write_apart<B: Backend>(shared: &Shared<B>, buf: &[u8], group: &Group<'_>) {
     for segment in 0..split.count() {
         let mut packet = vec![0; split.len(segment)];
         split.write(segment, &mut packet);
-        if shared.backend.tun().write(&[IoSlice::new(&plain), IoSlice::new(&packet)]).is_err() {
+        if shared.backend.tun().write(queue, &[IoSlice::new(&plain), IoSlice::new(&packet)]).is_err() {
             shared.counters.discard(Discard::TunRefused);
         }
     }

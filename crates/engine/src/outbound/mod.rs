@@ -56,16 +56,17 @@ impl<B: Backend> Outbound<B> {
         Self { sender: Sender::new(shared), packet: Packet::default(), unreachable: Unreachable::default() }
     }
 
-    /// Sends what lies ready in the TUN device, at most about one batch, in the order that
-    /// `turnstile` gives.
+    /// Sends what lies ready in the TUN device's queue `queue`, at most about one batch, in the order
+    /// that the queue's `turnstile` gives.
     ///
     /// # Errors
     /// When the device is gone.
-    pub fn step(&mut self, turnstile: &Turnstile) -> io::Result<Step> {
+    pub fn step(&mut self, queue: usize, turnstile: &Turnstile) -> io::Result<Step> {
         let Some(mut entrance) = turnstile.try_enter() else { return Ok(Step::Taken) };
-        if !self.packet.read(&self.sender.shared)? {
+        if !self.packet.read(&self.sender.shared, queue)? {
             return Ok(Step::Idle);
         }
+        self.sender.queue = queue;
         let now = self.sender.shared.backend.boottime();
         let ticket = entrance.ticket();
         // Counted, because a packet that is dropped or staged does not fill the batch.
@@ -73,7 +74,7 @@ impl<B: Backend> Outbound<B> {
         while !self.sender.batch.is_full_with(self.packet.len()) {
             self.carry(&ticket, now);
             reads += 1;
-            if reads > BATCH_MAX || self.sender.batch.is_full() || !self.packet.read(&self.sender.shared)? {
+            if reads > BATCH_MAX || self.sender.batch.is_full() || !self.packet.read(&self.sender.shared, queue)? {
                 self.packet.clear();
                 break;
             }
@@ -101,7 +102,7 @@ impl<B: Backend> Outbound<B> {
             Ok(peer) => peer,
             Err(reason) => {
                 shared.counters.discard(reason);
-                return self.unreachable.answer(shared, reason, packet, now);
+                return self.unreachable.answer(shared, self.sender.queue, reason, packet, now);
             }
         };
         let Ok(split) = Split::new(&header, packet, &inner, shared.mtu.towards(inner.destination)) else {
@@ -120,12 +121,14 @@ impl<B: Backend> Outbound<B> {
 pub struct Sender<B: Backend> {
     pub(crate) shared: Arc<Shared<B>>,
     batch: Batch,
+    /// The TUN device's queue that the batch was read from; the slow path's counts as the first's.
+    queue: usize,
 }
 
 impl<B: Backend> Sender<B> {
     /// Sets up the memory of one batch.
     pub fn new(shared: Arc<Shared<B>>) -> Self {
-        Self { shared, batch: Batch::default() }
+        Self { shared, batch: Batch::default(), queue: 0 }
     }
 
     /// Adds the peer's staged packets, then all segments of `split`.
@@ -265,7 +268,7 @@ impl<B: Backend> Sender<B> {
         if let Some(ticket) = ticket {
             ticket.wait_to_deliver();
         }
-        send_udp::send(&self.shared, &self.batch, now);
+        send_udp::send(&self.shared, &self.batch, self.queue, now);
         self.batch.clear();
     }
 }

@@ -29,13 +29,13 @@ impl Default for Packet {
 }
 
 impl Packet {
-    /// Reads the next one; false if there is none.
+    /// Reads the next one from a queue; false if there is none.
     ///
     /// # Errors
     /// When the device is gone.
-    pub fn read<B: Backend>(&mut self, shared: &Shared<B>) -> io::Result<bool> {
+    pub fn read<B: Backend>(&mut self, shared: &Shared<B>, queue: usize) -> io::Result<bool> {
         loop {
-            match shared.backend.tun().read(&mut self.buf) {
+            match shared.backend.tun().read(queue, &mut self.buf) {
                 Ok(len) => {
                     self.len = len;
                     return Ok(true);

@@ -65,8 +65,16 @@ impl Default for Tokens {
 }
 
 impl Unreachable {
-    /// Tells the packet's sender that its destination is unreachable, if `reason` says so.
-    pub fn answer<B: Backend>(&mut self, shared: &Shared<B>, reason: Discard, packet: &[u8], now: Boottime) {
+    /// Tells the packet's sender that its destination is unreachable, if `reason` says so, by the
+    /// queue that the packet came by.
+    pub fn answer<B: Backend>(
+        &mut self,
+        shared: &Shared<B>,
+        queue: usize,
+        reason: Discard,
+        packet: &[u8],
+        now: Boottime,
+    ) {
         let told = matches!(reason, Discard::NoPeer | Discard::NoEndpoint);
         if !told || !shared.unreachable.lock().expect("no thread panics while it counts").take(now) {
             return;
@@ -74,7 +82,7 @@ impl Unreachable {
         let Some(len) = icmp::unreachable(packet, icmp::Reason::Address, &mut self.answer) else { return };
         let header = virtio::Header::default().encode();
         let pieces = [IoSlice::new(&header), IoSlice::new(&self.answer[..len])];
-        if shared.backend.tun().write(&pieces).is_err() {
+        if shared.backend.tun().write(queue, &pieces).is_err() {
             shared.counters.discard(Discard::TunRefused);
         }
     }

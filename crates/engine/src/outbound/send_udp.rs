@@ -24,8 +24,11 @@ const HANDSHAKE_TOS: u8 = 0x88;
 /// The most messages in one system call.
 const CALL_MAX: usize = 32;
 
-/// Sends every run of the batch that has its numbers.
-pub fn send<B: Backend>(shared: &Shared<B>, batch: &Batch, now: Boottime) {
+/// Where what is no queue's leaves, such as handshake messages: as what is read from the first queue.
+const NO_QUEUE: usize = 0;
+
+/// Sends every run of the batch that has its numbers, by the sockets of the TUN device's queue `queue`.
+pub fn send<B: Backend>(shared: &Shared<B>, batch: &Batch, queue: usize, now: Boottime) {
     let sockets = shared.sockets.load();
     let full = Cell::new(false);
     let mut start = 0;
@@ -36,7 +39,7 @@ pub fn send<B: Backend>(shared: &Shared<B>, batch: &Batch, now: Boottime) {
             continue;
         }
         let endpoint = run.peer.endpoint();
-        match Door::new(shared, sockets.as_deref(), &run.peer, endpoint.as_deref(), &full, now) {
+        match Door::new(shared, sockets.as_deref(), queue, &run.peer, endpoint.as_deref(), &full, now) {
             Ok(door) => door.send_run(batch, slots),
             Err(reason) => shared.counters.discard_many(reason, slots.len() as u64),
         }
@@ -47,7 +50,7 @@ pub fn send<B: Backend>(shared: &Shared<B>, batch: &Batch, now: Boottime) {
 pub fn message<B: Backend>(shared: &Shared<B>, peer: &Arc<Peer>, message: &[u8], now: Boottime) {
     let sockets = shared.sockets.load();
     let endpoint = peer.endpoint();
-    match Door::new(shared, sockets.as_deref(), peer, endpoint.as_deref(), &Cell::new(false), now) {
+    match Door::new(shared, sockets.as_deref(), NO_QUEUE, peer, endpoint.as_deref(), &Cell::new(false), now) {
         Ok(door) => door.send_calls(std::iter::once(door.transmit(message, HANDSHAKE_TOS, None))),
         Err(reason) => shared.counters.discard(reason),
     }
@@ -56,19 +59,12 @@ pub fn message<B: Backend>(shared: &Shared<B>, peer: &Arc<Peer>, message: &[u8],
 /// Sends one message to an address that is no peer's, from the address that it wrote to.
 pub fn reply<B: Backend>(shared: &Shared<B>, message: &[u8], to: SocketAddr, from: Option<IpAddr>) {
     let sockets = shared.sockets.load();
-    let Some(socket) = sockets.as_deref().and_then(|sockets| socket_for(sockets, to)) else {
+    let Some(socket) = sockets.as_deref().and_then(|sockets| sockets.towards(to, NO_QUEUE)) else {
         return shared.counters.discard(Discard::NoSocket);
     };
     let transmit = Transmit { to, from, tos: 0, segment: None, contents: message };
     if let Err(error) = socket.send(&[transmit]) {
         count_failure(shared, &error, &transmit, 1);
-    }
-}
-
-fn socket_for<S>(sockets: &Sockets<S>, to: SocketAddr) -> Option<&S> {
-    match to {
-        SocketAddr::V4(_) => sockets.v4.as_ref(),
-        SocketAddr::V6(_) => sockets.v6.as_ref(),
     }
 }
 
@@ -87,13 +83,14 @@ impl<'a, B: Backend> Door<'a, B> {
     fn new(
         shared: &'a Shared<B>,
         sockets: Option<&'a Sockets<B::Socket>>,
+        queue: usize,
         peer: &'a Arc<Peer>,
         endpoint: Option<&'a Endpoint>,
         full: &'a Cell<bool>,
         now: Boottime,
     ) -> Result<Self, Discard> {
         let endpoint = endpoint.ok_or(Discard::NoEndpoint)?;
-        let socket = sockets.and_then(|sockets| socket_for(sockets, endpoint.addr)).ok_or(Discard::NoSocket)?;
+        let socket = sockets.and_then(|sockets| sockets.towards(endpoint.addr, queue)).ok_or(Discard::NoSocket)?;
         if endpoint.is_source_in_doubt(shared.routing_epoch()) {
             // To find out takes a question to the kernel, which no packet waits for: the slow path
             // asks, and until it has, datagrams leave as they did before the change.

@@ -58,12 +58,16 @@ impl Clock {
 pub struct Door<T>(pub T);
 
 impl Tun for Door<MemoryTun> {
-    fn read(&self, buf: &mut [u8]) -> io::Result<usize> {
-        uncounted(|| self.0.read(buf))
+    fn queues(&self) -> usize {
+        self.0.queues()
     }
 
-    fn write(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
-        uncounted(|| self.0.write(pieces))
+    fn read(&self, queue: usize, buf: &mut [u8]) -> io::Result<usize> {
+        uncounted(|| self.0.read(queue, buf))
+    }
+
+    fn write(&self, queue: usize, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        uncounted(|| self.0.write(queue, pieces))
     }
 
     fn offloads(&self) -> Offloads {
@@ -117,8 +121,8 @@ impl Backend for Memory {
         let port = if port == 0 { PORT } else { port };
         let socket = Door(self.net.socket(SocketAddr::new(self.address, port))?);
         Ok(match self.address {
-            IpAddr::V4(_) => Sockets { v4: Some(socket), v6: None, port },
-            IpAddr::V6(_) => Sockets { v4: None, v6: Some(socket), port },
+            IpAddr::V4(_) => Sockets { v4: vec![socket], v6: Vec::new(), port },
+            IpAddr::V6(_) => Sockets { v4: Vec::new(), v6: vec![socket], port },
         })
     }
 
@@ -243,10 +247,10 @@ impl Host {
     /// One step of the data path each way; true if there was something to do.
     pub fn carry(&mut self) -> bool {
         let sockets = self.shared.sockets.load();
-        let socket = sockets.as_ref().and_then(|sockets| sockets.v4.as_ref());
+        let socket = sockets.as_ref().and_then(|sockets| sockets.v4.first());
         let received =
-            socket.is_some_and(|socket| self.inbound.step(socket, &Turnstile::default()).unwrap() == Step::Work);
-        received | (self.outbound.step(&Turnstile::default()).unwrap() == Step::Work)
+            socket.is_some_and(|socket| self.inbound.step(socket, 0, &Turnstile::default()).unwrap() == Step::Work);
+        received | (self.outbound.step(0, &Turnstile::default()).unwrap() == Step::Work)
     }
 
     fn work(&mut self) -> bool {

@@ -2,8 +2,8 @@
 //!
 //! One file per kind of call. Layouts that the kernel reads are built and taken apart as plain
 //! bytes in [`address`] and [`control`], without unsafe, so that hostile bytes can be tried on
-//! them; [`message`], [`option`], [`interface`], [`signal`] and [`inherited`] hold the calls
-//! themselves. Nothing here decides anything: that is for the modules above.
+//! them; [`message`], [`option`], [`steering`], [`interface`], [`signal`] and [`inherited`] hold the
+//! calls themselves. Nothing here decides anything: that is for the modules above.
 
 mod address;
 mod control;
@@ -12,6 +12,7 @@ pub(crate) mod interface;
 pub(crate) mod message;
 pub(crate) mod option;
 pub(crate) mod signal;
+pub(crate) mod steering;
 
 use std::io;
 

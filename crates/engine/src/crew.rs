@@ -110,14 +110,11 @@ impl Crew {
         roll.patience = PATIENCE_MAX.min(roll.patience * 2);
     }
 
-    /// Nanoseconds for which the sources have to be hot.
-    pub fn patience(&self) -> u64 {
-        self.roll().patience
-    }
-
-    /// Whether the asking worker is the only one at work.
-    pub fn is_alone(&self) -> bool {
-        self.roll().at_work == 1
+    /// Whether the asking worker is the only one at work, and the nanoseconds for which its sources
+    /// have to be hot.
+    pub fn mood(&self) -> (bool, u64) {
+        let roll = self.roll();
+        (roll.at_work == 1, roll.patience)
     }
 
     /// Sends everybody home.
@@ -189,12 +186,12 @@ mod tests {
             crew.roll().invited = 1_000;
             assert_eq!(crew.leave(1_000 + stay), Next::Work);
             crew.roll().at_work = 1;
-            crew.patience()
+            crew.mood().1
         };
         assert_eq!(lasted(0), 2 * PATIENCE_MIN);
         assert_eq!(lasted(0), 4 * PATIENCE_MIN);
         assert_eq!(lasted(WORTH), PATIENCE_MIN);
         (0..20).for_each(|_| crew.discourage());
-        assert_eq!(crew.patience(), PATIENCE_MAX);
+        assert_eq!(crew.mood(), (true, PATIENCE_MAX));
     }
 }

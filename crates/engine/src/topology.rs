@@ -259,9 +259,10 @@ impl Engine {
 /// Has all threads end.
 pub fn end(life: &Life, shared: &Shared<Kernel>) {
     life.over.store(true, Ordering::Release);
+    // Before the signal: who is woken by that looks no second time.
+    life.crew.end();
     shared.sockets.store(None);
     shared.sockets_changed.signal();
-    life.crew.end();
     shared.notices.signal();
     life.ended.signal();
 }

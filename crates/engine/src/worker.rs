@@ -29,9 +29,10 @@ const WAIT_FAILED_PAUSE: Duration = Duration::from_millis(100);
 /// What a worker rests for after a socket reported an error instead of a datagram.
 const RECEIVE_FAILED_PAUSE: Duration = Duration::from_millis(1);
 
-/// While there is work elsewhere, a source that had none is tried once in so many rounds: a try
-/// is a system call, a round some 50 microseconds.
+/// While there is work elsewhere, a source that had none is tried once in so many rounds, and once in
+/// [`COLDEST_ROUNDS`] when it had none again: a try is a system call, a round some 50 microseconds.
 const COLD_ROUNDS: usize = 4;
+const COLDEST_ROUNDS: usize = 8;
 
 // Sources of different numbers are tried in different rounds, so that no round has more than three
 // such tries.
@@ -63,10 +64,15 @@ impl Source {
         number
     }
 
-    /// Whether it is to be tried in this round though it had nothing.
-    fn is_due(self, round: usize) -> bool {
+    /// Whether it is to be tried in this round though it had nothing the last `misses` times.
+    fn is_due(self, round: usize, misses: u8) -> bool {
+        let period = match misses {
+            0 => return true,
+            1 => COLD_ROUNDS,
+            _ => COLDEST_ROUNDS,
+        };
         let number = self.number();
-        round > number && (round - number).is_multiple_of(COLD_ROUNDS)
+        round > number && (round - number).is_multiple_of(period)
     }
 
     fn socket(self, sockets: Option<&Sockets<UdpSocket>>) -> Option<&UdpSocket> {
@@ -89,8 +95,8 @@ impl Source {
 /// What a worker knows of one source.
 #[derive(Clone, Copy, Default)]
 struct Sight {
-    /// It had nothing when it was tried last.
-    cold: bool,
+    /// How often it had nothing since it had something.
+    misses: u8,
     /// It woke the worker, which has not tried it since.
     woke: bool,
 }
@@ -142,11 +148,6 @@ impl Worker {
     /// Waits until a source has something, or until the sockets are replaced or the engine ends.
     fn watch(&mut self) {
         self.heat.cools();
-        // Drained before anything is looked at: what is signalled from here on wakes us.
-        self.shared.sockets_changed.drain();
-        if self.life.is_over() {
-            return;
-        }
         let sockets = self.shared.sockets.load_full();
         let fd = |source: Source| source.fd(self.shared.backend.tun(), sockets.as_deref());
         let sources = &self.life.sources;
@@ -158,11 +159,15 @@ impl Worker {
         let ready = wait::wait(&fds[..=sources.len()]).unwrap_or_else(|error| {
             tracing::error!("waiting failed: {error}");
             thread::sleep(WAIT_FAILED_PAUSE);
-            0
+            u64::MAX
         });
+        if ready & 1 << sources.len() != 0 {
+            // What was signalled is looked at after this: what is signalled from here on wakes us.
+            self.shared.sockets_changed.drain();
+        }
         for (place, &source) in sources.iter().enumerate() {
             let woke = fd(source).is_some() && ready & 1 << place != 0;
-            self.sights[place] = Sight { cold: !woke, woke };
+            self.sights[place] = Sight { misses: u8::from(!woke), woke };
         }
         // The sources that did not wake us are not tried first.
         self.rounds = 0;
@@ -179,8 +184,8 @@ impl Worker {
     fn work(&mut self) {
         while !self.life.is_over() {
             let (step, taken) = self.round();
-            if std::mem::take(&mut self.invited) {
-                self.shared.counters.followers.count(step != Step::Idle);
+            if step != Step::Taken && std::mem::take(&mut self.invited) {
+                self.shared.counters.followers.count(step == Step::Work);
             }
             match step {
                 Step::Work if self.is_in_the_way() => return,
@@ -198,23 +203,24 @@ impl Worker {
         let (mut found, mut taken) = (Step::Idle, 0);
         for place in 0..self.sights.len() {
             let (source, sight) = (self.life.sources[place], self.sights[place]);
-            if sight.cold && !source.is_due(self.rounds) {
+            if !source.is_due(self.rounds, sight.misses) {
                 continue;
             }
             let step = self.step(place);
-            if sight.woke {
+            if sight.woke && step != Step::Taken {
                 self.wakeups(source).count(step == Step::Work);
             }
-            self.sights[place] = Sight { cold: step == Step::Idle, woke: false };
             match step {
                 Step::Work => {
                     found = Step::Work;
+                    self.sights[place] = Sight::default();
                     // What is delivered is often answered at once.
                     let queue = self.queue_for(source);
-                    self.sights[queue].cold = false;
+                    self.sights[queue].misses = 0;
                 }
                 Step::Taken if found == Step::Idle => (found, taken) = (step, place),
-                Step::Taken | Step::Idle => {}
+                Step::Taken => {}
+                Step::Idle => self.sights[place] = Sight { misses: sight.misses.saturating_add(1), woke: false },
             }
         }
         (found, taken)
@@ -249,8 +255,8 @@ impl Worker {
 
     /// Thinks, once in a while under load, of more or of fewer workers; true if this one should go.
     fn is_in_the_way(&mut self) -> bool {
-        let alone = self.life.crew.is_alone();
-        let span = if alone { self.life.crew.patience() } else { PATIENCE_MIN };
+        let (alone, patience) = self.life.crew.mood();
+        let span = if alone { patience } else { PATIENCE_MIN };
         if !self.heat.rises(self.now(), span) {
             return false;
         }
@@ -286,14 +292,17 @@ mod tests {
         let sources = Source::all(QUEUES_MAX, QUEUES_MAX);
         assert_eq!(sources.len(), SOURCES_MAX);
         for source in &sources {
-            assert!((0..COLD_ROUNDS).all(|round| !source.is_due(round)), "{source:?} is not tried first");
-            for start in 2 * COLD_ROUNDS..4 * COLD_ROUNDS {
-                let due = (start..start + COLD_ROUNDS).filter(|&round| source.is_due(round)).count();
-                assert_eq!(due, 1, "{source:?} from round {start} on");
+            assert!(source.is_due(1, 0), "{source:?} has something");
+            for (misses, period) in [(1, COLD_ROUNDS), (2, COLDEST_ROUNDS), (u8::MAX, COLDEST_ROUNDS)] {
+                assert!((0..COLD_ROUNDS).all(|round| !source.is_due(round, misses)), "{source:?} is not tried first");
+                for start in 2 * period..4 * period {
+                    let due = (start..start + period).filter(|&round| source.is_due(round, misses)).count();
+                    assert_eq!(due, 1, "{source:?} from round {start} on, after {misses} misses");
+                }
             }
         }
         for round in 0..4 * COLD_ROUNDS {
-            assert!(sources.iter().filter(|source| source.is_due(round)).count() <= 3, "round {round}");
+            assert!(sources.iter().filter(|source| source.is_due(round, 1)).count() <= 3, "round {round}");
         }
     }
 

@@ -119,6 +119,40 @@ fn a_socket_without_trains_is_never_given_one() {
 }
 
 #[test]
+fn what_leaves_for_many_peers_in_turn_arrives_at_each_in_order_and_counts_as_its_own() {
+    let (net, clock) = (MemoryNet::new(1000), Clock::new());
+    let mut one = Host::new(&net, &clock, 1);
+    let mut others: Vec<Host> = (2..10).map(|seed| Host::new(&net, &clock, seed)).collect();
+    for other in &mut others {
+        one.knows(other);
+        other.knows(&one);
+        one.send(&udp(one.inner, other.inner, b"hello."));
+        settle(&mut [&mut one, &mut *other]);
+        assert_eq!(received(other).len(), 1);
+    }
+    // Peers get one, two or three of a size in a row: single datagrams and trains, of which the longest are refused.
+    net.refuse_segments_above(600);
+    let packet = |to: &Host, turn: usize, i: usize| udp(one.inner, to.inner, &vec![(turn + i) as u8; 100 * turn]);
+    let mut sent = vec![Vec::new(); others.len()];
+    for turn in 1..9 {
+        for (place, other) in others.iter().enumerate() {
+            for i in 0..=place % 3 {
+                sent[place].push(packet(other, turn, i));
+                one.send(sent[place].last().unwrap());
+            }
+        }
+    }
+    let mut hosts: Vec<&mut Host> = std::iter::once(&mut one).chain(&mut others).collect();
+    settle(&mut hosts);
+    for (other, sent) in others.iter().zip(&sent) {
+        assert_eq!(received(other), *sent);
+        let here = one.slow.get();
+        let peer = here.peers.iter().find(|peer| peer.public_key == other.public_key).unwrap();
+        assert_eq!(peer.tx_bytes, other.slow.get().peers[0].rx_bytes);
+    }
+}
+
+#[test]
 fn a_packet_from_an_address_that_is_not_its_peers_is_dropped() {
     let (mut one, mut two) = pair(&MemoryNet::new(1000), &Clock::new());
     let (own, foreign) = (one.inner, IpAddr::from([10, 0, 0, 77]));

@@ -1,9 +1,8 @@
-//! Sends a batch: equal-sized neighbours for one peer as one train, and what the system refuses
-//! as a train one by one.
+//! Sends a batch: equal-sized neighbours for one peer as one train, the trains of all peers in as
+//! few system calls as they fit, and what the system refuses as a train one by one.
 
-use std::cell::Cell;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -27,10 +26,11 @@ const CALL_MAX: usize = 32;
 /// Where what is no queue's leaves, such as handshake messages: as what is read from the first queue.
 const NO_QUEUE: usize = 0;
 
-/// Sends every run of the batch that has its numbers, by the sockets of the TUN device's queue `queue`.
+/// Sends every run of the batch that has its numbers, by the sockets of the TUN device's queue `queue`;
+/// runs of different peers share system calls.
 pub fn send<B: Backend>(shared: &Shared<B>, batch: &Batch, queue: usize, now: Boottime) {
     let sockets = shared.sockets.load();
-    let full = Cell::new(false);
+    let mut call = Call::new(shared, now);
     let mut start = 0;
     for run in &batch.runs {
         let slots = start..run.end;
@@ -38,20 +38,23 @@ pub fn send<B: Backend>(shared: &Shared<B>, batch: &Batch, queue: usize, now: Bo
         if !run.numbered {
             continue;
         }
-        let endpoint = run.peer.endpoint();
-        match Door::new(shared, sockets.as_deref(), queue, &run.peer, endpoint.as_deref(), &full, now) {
-            Ok(door) => door.send_run(batch, slots),
+        match Way::new(shared, sockets.as_deref(), queue, &run.peer, now) {
+            Ok(way) => push_run(&mut call, &way, batch, slots),
             Err(reason) => shared.counters.discard_many(reason, slots.len() as u64),
         }
     }
+    call.send();
 }
 
 /// Sends one handshake message to a peer.
 pub fn message<B: Backend>(shared: &Shared<B>, peer: &Arc<Peer>, message: &[u8], now: Boottime) {
     let sockets = shared.sockets.load();
-    let endpoint = peer.endpoint();
-    match Door::new(shared, sockets.as_deref(), NO_QUEUE, peer, endpoint.as_deref(), &Cell::new(false), now) {
-        Ok(door) => door.send_calls(std::iter::once(door.transmit(message, HANDSHAKE_TOS, None))),
+    match Way::new(shared, sockets.as_deref(), NO_QUEUE, peer, now) {
+        Ok(way) => {
+            let mut call = Call::new(shared, now);
+            call.push(way.socket, peer, way.transmit(message, HANDSHAKE_TOS, None));
+            call.send();
+        }
         Err(reason) => shared.counters.discard(reason),
     }
 }
@@ -64,180 +67,172 @@ pub fn reply<B: Backend>(shared: &Shared<B>, message: &[u8], to: SocketAddr, fro
     };
     let transmit = Transmit { to, from, tos: 0, segment: None, contents: message };
     if let Err(error) = socket.send(&[transmit]) {
-        count_failure(shared, &error, &transmit, 1);
+        count_failure(shared, &error, &transmit);
     }
 }
 
-/// One peer's way out.
-struct Door<'a, B: Backend> {
-    shared: &'a Shared<B>,
-    socket: &'a B::Socket,
+/// One peer's way out, as it is when the peer's run has its turn.
+struct Way<'a, S> {
+    socket: &'a S,
     peer: &'a Peer,
-    endpoint: &'a Endpoint,
-    /// Whether this batch has waited for room in vain.
-    full: &'a Cell<bool>,
-    now: Boottime,
+    to: SocketAddr,
+    from: Option<IpAddr>,
+    takes_segments: bool,
 }
 
-impl<'a, B: Backend> Door<'a, B> {
-    fn new(
-        shared: &'a Shared<B>,
-        sockets: Option<&'a Sockets<B::Socket>>,
+impl<'a, S: Socket> Way<'a, S> {
+    fn new<B: Backend<Socket = S>>(
+        shared: &Shared<B>,
+        sockets: Option<&'a Sockets<S>>,
         queue: usize,
         peer: &'a Arc<Peer>,
-        endpoint: Option<&'a Endpoint>,
-        full: &'a Cell<bool>,
         now: Boottime,
     ) -> Result<Self, Discard> {
-        let endpoint = endpoint.ok_or(Discard::NoEndpoint)?;
-        let socket = sockets.and_then(|sockets| sockets.towards(endpoint.addr, queue)).ok_or(Discard::NoSocket)?;
+        let endpoint = peer.endpoint();
+        let endpoint = endpoint.as_deref().ok_or(Discard::NoEndpoint)?;
+        let to = endpoint.addr;
+        let socket = sockets.and_then(|sockets| sockets.towards(to, queue)).ok_or(Discard::NoSocket)?;
         if endpoint.is_source_in_doubt(shared.routing_epoch()) {
             // To find out takes a question to the kernel, which no packet waits for: the slow path
             // asks, and until it has, datagrams leave as they did before the change.
             shared.wake(peer, Wake::SlowPath);
         }
-        Ok(Self { shared, socket, peer, endpoint, full, now })
-    }
-
-    fn send_run(&self, batch: &Batch, slots: Range<usize>) {
-        if !self.socket.offloads().gso || !self.endpoint.takes_segments(self.now) {
-            return self.send_whole(batch, slots);
-        }
-        let mut call = Call::default();
-        let mut rest = slots;
-        while !rest.is_empty() {
-            let train = next_train(&batch.slots, &batch.ecn, rest.clone());
-            rest.start = train.end;
-            call.push(self.train(batch, &train), train);
-            if call.is_full() || rest.is_empty() {
-                self.send_call(batch, &call);
-                call.len = 0;
-            }
-        }
-    }
-
-    /// Sends the datagrams of `slots` one by one.
-    fn send_whole(&self, batch: &Batch, slots: Range<usize>) {
-        self.send_calls(slots.map(|i| self.train(batch, &(i..i + 1))));
-    }
-
-    /// The message that carries the datagrams of `slots`, which are a train.
-    fn train<'b>(&self, batch: &'b Batch, slots: &Range<usize>) -> Transmit<'b> {
-        let first = datagram(&batch.slots[slots.start]);
-        let last = datagram(&batch.slots[slots.end - 1]);
-        // A segment size on a single datagram makes some systems answer EIO.
-        let segment = (slots.len() > 1).then_some(first.len() as u16);
-        self.transmit(&batch.buf[first.start..last.end], batch.ecn[slots.start], segment)
+        let takes_segments = socket.offloads().gso && endpoint.takes_segments(now);
+        Ok(Self { socket, peer, to, from: endpoint.source(), takes_segments })
     }
 
     fn transmit<'b>(&self, contents: &'b [u8], tos: u8, segment: Option<u16>) -> Transmit<'b> {
-        Transmit { to: self.endpoint.addr, from: self.endpoint.source(), tos, segment, contents }
+        Transmit { to: self.to, from: self.from, tos, segment, contents }
+    }
+}
+
+/// Adds the datagrams of `slots` to the call: as trains, if the way takes them.
+fn push_run<'a, B: Backend>(call: &mut Call<'a, B>, way: &Way<'a, B::Socket>, batch: &'a Batch, slots: Range<usize>) {
+    let mut rest = slots;
+    while !rest.is_empty() {
+        let train = if way.takes_segments {
+            next_train(&batch.slots, &batch.ecn, rest.clone())
+        } else {
+            rest.start..rest.start + 1
+        };
+        rest.start = train.end;
+        let first = datagram(&batch.slots[train.start]);
+        let last = datagram(&batch.slots[train.end - 1]);
+        // A segment size on a single datagram makes some systems answer EIO.
+        let segment = (train.len() > 1).then_some(first.len() as u16);
+        let message = way.transmit(&batch.buf[first.start..last.end], batch.ecn[train.start], segment);
+        call.push(way.socket, way.peer, message);
+    }
+}
+
+/// The messages of one system call, all by one socket, each with the peer that it goes to.
+struct Call<'a, B: Backend> {
+    shared: &'a Shared<B>,
+    now: Boottime,
+    socket: Option<&'a B::Socket>,
+    /// Whether this batch has waited for room in vain.
+    full: bool,
+    messages: [Transmit<'a>; CALL_MAX],
+    peers: [Option<&'a Peer>; CALL_MAX],
+    len: usize,
+}
+
+impl<'a, B: Backend> Call<'a, B> {
+    fn new(shared: &'a Shared<B>, now: Boottime) -> Self {
+        let nowhere = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+        let empty = Transmit { to: nowhere, from: None, tos: 0, segment: None, contents: &[] };
+        Self { shared, now, socket: None, full: false, messages: [empty; CALL_MAX], peers: [None; CALL_MAX], len: 0 }
     }
 
-    /// Sends a call's messages; what cannot go as a train goes as datagrams.
-    fn send_call<'b>(&self, batch: &'b Batch, call: &Call<'b>) {
+    /// Adds a message. Sends those before it first if they fill a call, or go by another socket.
+    fn push(&mut self, socket: &'a B::Socket, peer: &'a Peer, message: Transmit<'a>) {
+        if self.len == CALL_MAX || self.socket.is_some_and(|other| !std::ptr::eq(other, socket)) {
+            self.send();
+        }
+        self.socket = Some(socket);
+        self.messages[self.len] = message;
+        self.peers[self.len] = Some(peer);
+        self.len += 1;
+    }
+
+    /// Sends what was added; what cannot go as a train goes as datagrams.
+    fn send(&mut self) {
+        let Some(socket) = self.socket else { return };
         let mut done = 0;
-        while done < call.len {
-            let Err(error) = self.send_some(&call.messages[done..call.len], &mut done) else { continue };
-            let (message, train) = (&call.messages[done], call.trains[done].clone());
+        while done < self.len {
+            let Err(error) = self.send_some(socket, &mut done) else { continue };
+            let (message, peer) = (&self.messages[done], self.peers[done]);
             done += 1;
-            match send_error(&error, message.segment.is_some(), message.from.is_some()) {
-                SendError::SegmentationRefused => {
-                    self.refuse_segments(&error);
-                    self.send_whole(batch, train);
+            match (meaning(&error, message), peer) {
+                (SendError::SegmentationRefused, Some(peer)) => {
+                    self.refuse_segments(peer, message, &error);
+                    self.send_whole(socket, peer, message);
                 }
-                _ => count_failure(self.shared, &error, message, train.len() as u64),
+                _ => count_failure(self.shared, &error, message),
             }
         }
-    }
-
-    /// Sends single datagrams, a few in each call.
-    fn send_calls<'b>(&self, mut messages: impl Iterator<Item = Transmit<'b>>) {
-        let mut call = Call::default();
-        loop {
-            call.len = 0;
-            while !call.is_full() {
-                let Some(message) = messages.next() else { break };
-                call.push(message, 0..1);
-            }
-            if call.len == 0 {
-                return;
-            }
-            let mut done = 0;
-            while done < call.len {
-                if let Err(error) = self.send_some(&call.messages[done..call.len], &mut done) {
-                    count_failure(self.shared, &error, &call.messages[done], 1);
-                    done += 1;
-                }
-            }
-        }
+        self.len = 0;
     }
 
     /// Makes one call, adds to `done` how many messages went and counts their bytes; an error is
     /// the first message's, after what a second try can cure has been tried.
-    fn send_some(&self, messages: &[Transmit<'_>], done: &mut usize) -> io::Result<()> {
+    fn send_some(&mut self, socket: &B::Socket, done: &mut usize) -> io::Result<()> {
+        let messages = &self.messages[*done..self.len];
+        let peers = &self.peers[*done..self.len];
         let first = &messages[0];
-        let sent = self.socket.send(messages).or_else(|error| {
-            match send_error(&error, first.segment.is_some(), first.from.is_some()) {
-                // What an earlier datagram met was reported to this one, which was not tried.
-                SendError::Unreachable => self.socket.send(&messages[..1]),
-                // Once a batch: who waits here serves nobody else meanwhile.
-                SendError::Busy if !self.full.get() => {
-                    self.socket.wait_for_room();
-                    let sent = self.socket.send(messages);
-                    self.full.set(sent.is_err());
-                    sent
-                }
-                SendError::SourceGone => {
-                    self.endpoint.forget_source();
-                    self.socket.send(&[Transmit { from: None, ..*first }])
-                }
-                _ => Err(error),
+        let sent = socket.send(messages).or_else(|error| match meaning(&error, first) {
+            // What an earlier datagram met was reported to this one, which was not tried.
+            SendError::Unreachable => socket.send(&messages[..1]),
+            // Once a batch: who waits here serves nobody else meanwhile.
+            SendError::Busy if !self.full => {
+                socket.wait_for_room();
+                let sent = socket.send(messages);
+                self.full = sent.is_err();
+                sent
             }
+            SendError::SourceGone => {
+                peers[0].into_iter().for_each(|peer| with_endpoint(peer, first, Endpoint::forget_source));
+                socket.send(&[Transmit { from: None, ..*first }])
+            }
+            _ => Err(error),
         })?;
         let sent = sent.max(1);
-        self.peer.count_tx(messages[..sent].iter().map(|message| message.contents.len()).sum());
+        for (message, peer) in messages.iter().zip(peers.iter().flatten()).take(sent) {
+            peer.count_tx(message.contents.len());
+        }
         *done += sent;
         Ok(())
     }
 
-    fn refuse_segments(&self, error: &io::Error) {
-        self.endpoint.refuse_segments(self.now);
+    fn refuse_segments(&self, peer: &Peer, train: &Transmit<'_>, error: &io::Error) {
+        with_endpoint(peer, train, |endpoint| endpoint.refuse_segments(self.now));
         if self.shared.counters.segmentation_refused.fetch_add(1, Ordering::Relaxed) == 0 {
-            let to = self.endpoint.addr;
+            let to = train.to;
             tracing::info!("{to} does not take segmented sends ({error}); sending datagrams one by one");
         }
     }
-}
 
-/// The messages of one system call, each with the slots that it carries.
-struct Call<'a> {
-    messages: [Transmit<'a>; CALL_MAX],
-    trains: [Range<usize>; CALL_MAX],
-    len: usize,
-}
-
-impl Default for Call<'_> {
-    fn default() -> Self {
-        let nowhere = SocketAddr::new(IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 0);
-        Self {
-            messages: [Transmit { to: nowhere, from: None, tos: 0, segment: None, contents: &[] }; CALL_MAX],
-            trains: [const { 0..0 }; CALL_MAX],
-            len: 0,
+    /// Sends the datagrams of a train one by one, a few in each system call.
+    fn send_whole(&self, socket: &'a B::Socket, peer: &'a Peer, train: &Transmit<'a>) {
+        let mut call = Call::new(self.shared, self.now);
+        let size = train.segment.map_or(train.contents.len(), usize::from);
+        for contents in train.contents.chunks(size) {
+            call.push(socket, peer, Transmit { segment: None, contents, ..*train });
         }
+        call.send();
     }
 }
 
-impl<'a> Call<'a> {
-    fn push(&mut self, message: Transmit<'a>, train: Range<usize>) {
-        self.messages[self.len] = message;
-        self.trains[self.len] = train;
-        self.len += 1;
+/// Does something to the peer's endpoint, unless the peer is elsewhere since the message was made.
+fn with_endpoint(peer: &Peer, message: &Transmit<'_>, act: impl FnOnce(&Endpoint)) {
+    let endpoint = peer.endpoint();
+    if let Some(endpoint) = endpoint.as_deref().filter(|endpoint| endpoint.addr == message.to) {
+        act(endpoint);
     }
+}
 
-    fn is_full(&self) -> bool {
-        self.len == CALL_MAX
-    }
+fn meaning(error: &io::Error, message: &Transmit<'_>) -> SendError {
+    send_error(error, message.segment.is_some(), message.from.is_some())
 }
 
 /// The longest train at the start of `slots`: all of one size but the last, which may be
@@ -259,15 +254,16 @@ fn next_train(slots: &[Slot], ecn: &[u8], range: Range<usize>) -> Range<usize> {
     range.start..end
 }
 
-fn count_failure<B: Backend>(shared: &Shared<B>, error: &io::Error, message: &Transmit<'_>, datagrams: u64) {
-    let reason = match send_error(error, message.segment.is_some(), message.from.is_some()) {
+fn count_failure<B: Backend>(shared: &Shared<B>, error: &io::Error, message: &Transmit<'_>) {
+    let datagrams = message.segment.map_or(1, |size| message.contents.len().div_ceil(size.into()));
+    let reason = match meaning(error, message) {
         SendError::Busy => Discard::SendBusy,
         SendError::Denied => Discard::SendDenied,
         SendError::Unreachable => Discard::SendUnreachable,
         SendError::TooBig => Discard::SendTooBig,
         _ => Discard::SendFailed,
     };
-    shared.counters.discard_many(reason, datagrams);
+    shared.counters.discard_many(reason, datagrams as u64);
     tracing::debug!("{datagrams} datagrams to {} not sent: {error}", message.to);
 }
 

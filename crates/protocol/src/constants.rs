@@ -73,6 +73,13 @@ pub const RATELIMIT_BURST: u32 = 5;
 /// Addresses the rate limiter remembers (kernel: 8192 on machines with more than 1 GB).
 pub const RATELIMIT_BUCKETS: usize = 8192;
 
+/// One address is sent at most one cookie reply in this time. A peer repeats its initiation after
+/// [`REKEY_TIMEOUT`], so that the reply to that is never the one withheld.
+pub const COOKIE_REPLY_SPACING: Duration = Duration::from_secs(1);
+/// Cookie replies in that time to all addresses together, at most: what forged sources can make
+/// the device send.
+pub const COOKIE_REPLIES_MAX: usize = 1 << 16;
+
 /// Peers of a device (kernel: 2^20).
 pub const PEERS_MAX: usize = 1 << 20;
 

@@ -17,7 +17,7 @@ use crate::indices::Indices;
 use crate::keyring::Evicted;
 use crate::noise::Identity;
 use crate::peer::{Attempt, Peer, StaticStatic};
-use crate::ratelimit::Limiter;
+use crate::ratelimit::{Courtesy, Limiter};
 use crate::tai64n::Stamps;
 use crate::{Activity, Boottime, Entropy, Now, PeerId, PresharedKey, PublicKey, Session, StaticSecret};
 
@@ -79,6 +79,7 @@ pub struct Device {
     pub(crate) timers: BTreeSet<(Boottime, PeerId)>,
     pub(crate) baker: Baker,
     pub(crate) limiter: Limiter,
+    pub(crate) courtesy: Courtesy,
     pub(crate) loaded_until: Boottime,
     pub(crate) stamps: Stamps,
 }

@@ -44,7 +44,8 @@ discards! {
     NoPrivateKey => "no_private_key",
     /// The first MAC is wrong: the sender does not know our public key.
     Mac1 => "mac1",
-    /// Under load and without a valid cookie: a cookie reply was sent.
+    /// Under load and without a valid cookie: a cookie reply was sent, but to one address only once
+    /// in a while.
     UnderLoad => "under_load",
     /// Under load with a valid cookie, but the address is over its rate.
     RateLimited => "rate_limited",

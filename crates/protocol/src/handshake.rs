@@ -99,8 +99,10 @@ impl Device {
             return Ok(());
         }
         if !self.baker.mac2_is_right(now, turn.rng, source, message) {
-            let reply = self.baker.reply(now, turn.rng, &identity.cookie_key, source, message);
-            turn.fx.reply(&reply);
+            if self.courtesy.allow(now, turn.rng, source.ip()) {
+                let reply = self.baker.reply(now, turn.rng, &identity.cookie_key, source, message);
+                turn.fx.reply(&reply);
+            }
             return Err(Discard::UnderLoad);
         }
         if !self.limiter.allow(now, turn.rng, source.ip()) {

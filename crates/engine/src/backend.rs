@@ -4,6 +4,7 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::thread;
 use std::time::Duration;
 
 use linerate_netio::{clock, link, random, tun, udp};
@@ -56,6 +57,9 @@ pub trait Backend: Send + Sync + 'static {
 
     /// How long the machine has been suspended since boot, to a fraction of a second.
     fn suspended(&self) -> Duration;
+
+    /// Lets time pass on the calling thread.
+    fn rest(&self, time: Duration);
 
     /// Fills `bytes` with unpredictable ones.
     fn fill(&self, bytes: &mut [u8]);
@@ -113,6 +117,10 @@ impl Backend for Kernel {
 
     fn suspended(&self) -> Duration {
         clock::suspended()
+    }
+
+    fn rest(&self, time: Duration) {
+        thread::sleep(time);
     }
 
     fn fill(&self, bytes: &mut [u8]) {

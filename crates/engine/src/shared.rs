@@ -145,11 +145,13 @@ impl Notices {
         lock(&self.confirmed).pop()
     }
 
-    /// The oldest handshake message, and how many were waiting with it.
-    pub fn next_stranger(&self) -> Option<(Stranger, usize)> {
+    /// Fills `room` up with the oldest handshake messages; says how many were waiting with them.
+    pub fn take_strangers(&self, room: &mut Vec<Stranger>) -> usize {
         let mut backlog = lock(&self.backlog);
         let waiting = backlog.len();
-        backlog.pop_front().map(|stranger| (stranger, waiting))
+        let taken = waiting.min(room.capacity() - room.len());
+        room.extend(backlog.drain(..taken));
+        waiting
     }
 
     /// The peer's first authentic packet on a session that it initiated.
@@ -160,12 +162,12 @@ impl Notices {
 
     /// Queues a handshake message, whose length `classify` has checked.
     pub fn push_stranger(&self, message: &[u8], source: SocketAddr, local: Option<Local>, counters: &Counters) {
-        let mut stranger = Stranger { source, local, len: message.len() as u8, bytes: [0; INITIATION_LEN] };
-        stranger.bytes[..message.len()].copy_from_slice(message);
         let mut backlog = lock(&self.backlog);
         if backlog.len() == HANDSHAKE_BACKLOG {
             return counters.discard(Discard::BacklogFull);
         }
+        let mut stranger = Stranger { source, local, len: message.len() as u8, bytes: [0; INITIATION_LEN] };
+        stranger.bytes[..message.len()].copy_from_slice(message);
         backlog.push_back(stranger);
         drop(backlog);
         self.signal();

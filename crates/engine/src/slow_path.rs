@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use linerate_protocol::Session;
 use linerate_protocol::{AddPeer, Device, Effects};
-use linerate_protocol::{Boottime, Entropy, PeerId, constants};
+use linerate_protocol::{Boottime, Entropy, Now, PeerId, constants};
 
 use crate::backend::{Backend, Sockets};
 use crate::config::{PeerState, PeerUpdate, Refusal, State, Update};
@@ -23,6 +23,10 @@ use crate::tables::Peer;
 /// Handshake messages, and peers, that are worked off before the others have their turn again.
 const NOTICES_AT_ONCE: usize = 32;
 
+/// How long handshake messages gather after useless ones. At 200,000 a second that is 200 of them, far
+/// from [`constants::HANDSHAKE_BACKLOG`]; a handshake, or a timer, may be so much late.
+const GATHERING: Duration = Duration::from_millis(1);
+
 /// A suspend that is shorter than this is not told from the jitter of two clocks.
 const SUSPEND_MIN: Duration = Duration::from_millis(100);
 
@@ -31,6 +35,10 @@ pub struct SlowPath<B: Backend> {
     shared: Arc<Shared<B>>,
     device: Device,
     hands: Hands<B>,
+    /// Handshake messages that are being handled; the memory stays.
+    strangers: Vec<Stranger>,
+    /// Whether the next look has time.
+    unhurried: bool,
     /// The port that the user asked for, for when the link comes up.
     listen_port: u16,
     /// How long the machine had been suspended when it was looked at last.
@@ -42,7 +50,8 @@ impl<B: Backend> SlowPath<B> {
     pub fn new(shared: Arc<Shared<B>>) -> Self {
         let hands = Hands { shared: shared.clone(), sender: Sender::new(shared.clone()), origin: None };
         let suspended = shared.backend.suspended();
-        Self { shared, device: Device::new(), hands, listen_port: 0, suspended }
+        let strangers = Vec::with_capacity(NOTICES_AT_ONCE);
+        Self { shared, device: Device::new(), hands, strangers, unhurried: false, listen_port: 0, suspended }
     }
 
     /// When [`SlowPath::look`] has to be called even if nothing happens until then.
@@ -53,6 +62,10 @@ impl<B: Backend> SlowPath<B> {
     /// Looks at everything that came from the data path and at the timers; true if there was
     /// anything, in which case there may be more.
     pub fn look(&mut self) -> bool {
+        // First of all, so that what is done after the look is done on what it saw.
+        if std::mem::take(&mut self.unhurried) {
+            self.shared.backend.rest(GATHERING);
+        }
         self.shared.notices.begin();
         let mut found = self.notice_suspend();
         while let Some(session) = self.shared.notices.next_confirmed() {
@@ -69,30 +82,27 @@ impl<B: Backend> SlowPath<B> {
                 self.device.woken(now, &mut Dice(&self.shared.backend), peer.id, &mut self.hands);
             }
         }
-        for _ in 0..NOTICES_AT_ONCE {
-            let Some((stranger, backlog)) = self.shared.notices.next_stranger() else { break };
-            found = true;
-            self.handle(stranger, backlog);
-        }
+        found |= self.meet_strangers();
         found | self.expire()
     }
 
-    /// After a suspend the keys are wiped, since others may have had the machine's memory: the next
-    /// packet starts a handshake (kernel: device.c, wg_pm_notification).
-    fn notice_suspend(&mut self) -> bool {
-        let suspended = self.shared.backend.suspended();
-        let slept = suspended.saturating_sub(self.suspended) >= SUSPEND_MIN;
-        self.suspended = self.suspended.max(suspended);
-        if slept {
-            tracing::info!("the machine was suspended: all sessions start anew");
-            self.device.resumed(self.shared.backend.now(), &mut self.hands);
-        }
-        slept
+    /// Handles the oldest handshake messages. When these were all, and none of them was of use, others may
+    /// gather: a flood that is met message by message wakes this thread as often.
+    fn meet_strangers(&mut self) -> bool {
+        let mut strangers = std::mem::take(&mut self.strangers);
+        let waiting = self.shared.notices.take_strangers(&mut strangers);
+        let now = self.shared.backend.now();
+        let handled = strangers.iter().enumerate();
+        let refused = handled.filter(|(place, stranger)| !self.handle(now, stranger, waiting - place)).count();
+        strangers.clear();
+        self.strangers = strangers;
+        self.unhurried = refused > 0 && refused == waiting;
+        waiting > 0
     }
 
-    fn handle(&mut self, stranger: Stranger, backlog: usize) {
-        let now = self.shared.backend.now();
-        self.hands.origin = Some(stranger);
+    /// Handles one handshake message; false if it was dropped.
+    fn handle(&mut self, now: Now, stranger: &Stranger, backlog: usize) -> bool {
+        self.hands.origin = Some(*stranger);
         let handled = self.device.handle(
             now,
             &mut Dice(&self.shared.backend),
@@ -106,6 +116,20 @@ impl<B: Backend> SlowPath<B> {
             self.shared.counters.discard_protocol(reason);
             tracing::debug!("handshake message from {} dropped: {}", stranger.source, reason.name());
         }
+        handled.is_ok()
+    }
+
+    /// After a suspend the keys are wiped, since others may have had the machine's memory: the next
+    /// packet starts a handshake (kernel: device.c, wg_pm_notification).
+    fn notice_suspend(&mut self) -> bool {
+        let suspended = self.shared.backend.suspended();
+        let slept = suspended.saturating_sub(self.suspended) >= SUSPEND_MIN;
+        self.suspended = self.suspended.max(suspended);
+        if slept {
+            tracing::info!("the machine was suspended: all sessions start anew");
+            self.device.resumed(self.shared.backend.now(), &mut self.hands);
+        }
+        slept
     }
 
     fn expire(&mut self) -> bool {

@@ -143,6 +143,9 @@ impl Backend for Memory {
         Duration::from_nanos(self.clock.suspended.load(Ordering::Relaxed))
     }
 
+    /// The test turns the clock.
+    fn rest(&self, _: Duration) {}
+
     /// xorshift64*: unpredictable enough for a test, the same in every run.
     fn fill(&self, bytes: &mut [u8]) {
         let mut state = self.random.lock().unwrap();

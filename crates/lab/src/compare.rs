@@ -12,13 +12,15 @@ use crate::stats::Summary;
 use crate::words::{busy, cut, printable};
 
 /// What is compared where both records have it.
-const COMPARED: [Measure; 11] = [
+const COMPARED: [Measure; 13] = [
     Measure::Throughput,
     Measure::PacketRate,
     Measure::LatencyMean,
     Measure::LatencyP99,
     Measure::HandshakeRate,
+    Measure::HandshakesPerCore,
     Measure::ThroughputKept,
+    Measure::KeptByDaemon,
     Measure::SetUpTime,
     Measure::IdleSwitchRate,
     Measure::StartTime,

@@ -17,11 +17,14 @@ const MAIN: [Measure; 8] = [
 ];
 
 /// What tables show where there is no room for everything: the telling ones first.
-const TELLING: [Measure; 20] = [
+const TELLING: [Measure; 23] = [
     Measure::Throughput,
     Measure::PacketRate,
     Measure::HandshakeRate,
+    Measure::HandshakesPerCore,
     Measure::ThroughputKept,
+    Measure::KeptByDaemon,
+    Measure::KeptUnread,
     Measure::FloodRate,
     Measure::Loss,
     Measure::LatencyMean,

@@ -11,6 +11,7 @@
 mod crowd;
 mod handshakes;
 mod initiators;
+mod unread;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -29,6 +30,7 @@ use crate::{Error, Result, peers};
 use crowd::{Crowd, Part};
 pub use handshakes::{HandshakeReport, handshakes};
 use initiators::{Initiation, Initiators};
+pub use unread::Unread;
 
 /// Initiations that are handed to the kernel at once.
 const BATCH: u64 = 64;

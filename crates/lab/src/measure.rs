@@ -52,10 +52,17 @@ pub enum Measure {
     EnergyPerGb,
     /// Handshakes completed with fresh peers.
     HandshakeRate,
+    /// Handshakes completed with fresh peers per processor second of the daemon that answers them.
+    HandshakesPerCore,
     /// Handshake initiations sent at the daemon under test.
     FloodRate,
     /// Throughput during a flood as a share of that without it, in the same round.
     ThroughputKept,
+    /// The same while the flood goes to a socket that nobody reads: what is left by its sender and the kernel,
+    /// which share the machine with the tunnel.
+    KeptUnread,
+    /// The former as a share of the latter: what is left by the daemon that the flood is meant for.
+    KeptByDaemon,
     /// Time to hand all peers to the daemon.
     SetUpTime,
     /// Memory per peer, resident, of the daemon that has them all.
@@ -94,7 +101,7 @@ pub struct Description {
 
 impl Measure {
     /// All quantities, in the order of tables.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 32] = [
         Self::Throughput,
         Self::Retransmits,
         Self::Loss,
@@ -118,8 +125,11 @@ impl Measure {
         Self::IdleSwitchRate,
         Self::EnergyPerGb,
         Self::HandshakeRate,
+        Self::HandshakesPerCore,
         Self::FloodRate,
         Self::ThroughputKept,
+        Self::KeptUnread,
+        Self::KeptByDaemon,
         Self::SetUpTime,
         Self::MemoryPerPeer,
         Self::StartTime,
@@ -155,8 +165,11 @@ impl Measure {
             Self::IdleSwitchRate => ("wake-ups at rest", "1/s", 1.0, 2, Less),
             Self::EnergyPerGb => ("energy", "J/GB", 1.0, 1, Less),
             Self::HandshakeRate => ("handshakes", "1/s", 1.0, 0, More),
+            Self::HandshakesPerCore => ("handshakes", "1/core s", 1.0, 0, More),
             Self::FloodRate => ("flood", "1000/s", 1e-3, 1, Neither),
             Self::ThroughputKept => ("kept", "%", 100.0, 1, More),
+            Self::KeptUnread => ("kept unread", "%", 100.0, 1, Neither),
+            Self::KeptByDaemon => ("kept by daemon", "%", 100.0, 1, More),
             Self::SetUpTime => ("set-up", "ms", 1e3, 1, Less),
             Self::MemoryPerPeer => ("memory/peer", "B", 1.0, 0, Less),
             Self::StartTime => ("start", "ms", 1e3, 1, Less),

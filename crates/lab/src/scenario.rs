@@ -37,7 +37,7 @@ pub enum Load {
     PingUnder(Traffic),
     /// Handshakes of fresh peers, as fast as they complete.
     Handshakes,
-    /// One TCP stream without and with a flood of initiations.
+    /// One TCP stream without a flood of initiations, with one that nobody reads, and with one for the daemon.
     Flood(Initiations),
     /// That many peers in one daemon, and one TCP stream to one of them.
     Peers(u32),

@@ -20,6 +20,9 @@ use linerate_lab::{Error, Result, peers};
 /// Peers whose private keys the test has.
 const KNOWN: usize = 200;
 
+/// Peers that want to get in while the others flood.
+const LATE: usize = 20;
+
 /// Peers that only are there.
 const SILENT: u32 = 1000;
 
@@ -55,6 +58,8 @@ fn besiege(inside: &Enclosure, daemon: &Path) -> Result<()> {
     let tunnel = Tunnel::up(&Subject::file("daemon", daemon), &site, &keys, Family::V4)?;
     let known = peers::fresh(KNOWN);
     tunnel.add_peers(1, &peers::update(&known))?;
+    let late = peers::fresh(LATE);
+    tunnel.add_peers(1, &peers::update(&late))?;
     let fight = Fight { site: &site, tunnel: &tunnel, flood: flood_of(&site, &known, keys[1].public) };
 
     let given = peers::set_up(&tunnel, 1, tunnel.processes()[1], SILENT)?;
@@ -79,8 +84,19 @@ fn besiege(inside: &Enclosure, daemon: &Path) -> Result<()> {
     let (sent, responses, _) = fight.send(Initiations::Valid)?;
     assert!(sent > 0 && (1..=sent).contains(&responses), "{responses} responses to {sent} peers");
     assert!(!fight.homes(18)?.is_empty(), "peers moved to where they flooded from");
+
+    let siege = Flood { rate: Some(SIEGE_RATE), seconds: 3.0, ..fight.flood };
+    let running = flood::start(near, far, &siege)?;
+    thread::sleep(Duration::from_millis(500));
+    let hands = flood::handshakes(near, far, siege.to, siege.responder, &late, 2.0)?;
+    println!("in the siege: {hands:?}, {:?}", running.stop()?);
+    assert_eq!(hands.wrong, 0);
+    assert!(hands.completed > LATE as u64 / 2, "new peers get in while others flood");
     tunnel.down()
 }
+
+/// As much as the flooding peers are allowed together: more than a processor has handshakes for.
+const SIEGE_RATE: u32 = 50 * KNOWN as u32;
 
 /// A flood at a tenth of what peers are allowed.
 fn flood_of<'a>(site: &Site, peers: &'a [KeyPair], responder: PublicKey) -> Flood<'a> {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::{Options, WARM_UP};
 use crate::counters::Counter;
-use crate::flood::{self, Flood, Initiations};
+use crate::flood::{self, Flood, FloodReport, Initiations, Unread};
 use crate::load::{self, Arrived, Traffic};
 use crate::measure::Measure;
 use crate::moment::{Moment, Passed};
@@ -167,6 +167,8 @@ impl Turn<'_> {
         let report = flood::handshakes(client, server, to, responder, &fresh, self.options.seconds)?;
         let passed = Moment::now(self.site, tunnel)?.since(&before);
         taken.put(Measure::HandshakeRate, report.rate());
+        let completed = report.completed as f64;
+        taken.put(Measure::HandshakesPerCore, completed / (passed.user_seconds + passed.system_seconds));
         taken.put_machine(&passed);
         if report.cookie_replies > 0 {
             taken.notes.push("the daemon asked for cookies".into());
@@ -174,31 +176,50 @@ impl Turn<'_> {
         Ok(())
     }
 
-    /// The same traffic twice: undisturbed, then during the flood.
+    /// The same traffic three times: undisturbed, during such a flood of a socket that nobody reads, and during
+    /// the flood of the daemon.
     fn flood(&self, tunnel: &Tunnel<'_>, initiations: Initiations, taken: &mut Taken) -> Result<()> {
         let traffic = Traffic::Tcp { streams: 1, reverse: false };
         let fresh = peers::fresh(FRESH_PEERS);
         if initiations == Initiations::Valid {
             tunnel.add_peers(1, &peers::update(&fresh))?;
         }
-        let (undisturbed, _) = self.load(tunnel, &traffic)?;
+        let to = self.site.endpoint(0, self.scenario.outside);
+        let unread = Unread::open(self.site.server(), to.ip())?;
         let flood = Flood {
-            to: self.site.endpoint(0, self.scenario.outside),
+            to,
             responder: self.options.keys[1].public,
             initiations,
             peers: &fresh,
             rate: Some(flood_rate(initiations)),
             seconds: traffic_seconds(self.options),
         };
-        let flood = flood::start(self.site.client(), self.site.server(), &flood)?;
-        let disturbed = self.load(tunnel, &traffic);
-        let report = flood.stop()?;
-        let (arrived, passed) = disturbed?;
+        // What is not read costs the same whatever is in it.
+        let elsewhere = Flood { to: unread.endpoint()?, initiations: Initiations::WrongMac1, ..flood };
+        let (undisturbed, _) = self.load(tunnel, &traffic)?;
+        let (beside, ..) = self.load_under(tunnel, &traffic, &elsewhere)?;
+        let (arrived, passed, report) = self.load_under(tunnel, &traffic, &flood)?;
         taken.put_traffic(&arrived, &passed);
         taken.put(Measure::FloodRate, report.rate());
         taken.put(Measure::ThroughputKept, rate(&arrived) / rate(&undisturbed));
+        taken.put(Measure::KeptUnread, rate(&beside) / rate(&undisturbed));
+        taken.put(Measure::KeptByDaemon, rate(&arrived) / rate(&beside));
+        taken.sample.counters = passed.counters;
         taken.notes.push("the flood's sender shares this machine's processors with the tunnel".into());
         Ok(())
+    }
+
+    fn load_under(
+        &self,
+        tunnel: &Tunnel<'_>,
+        traffic: &Traffic,
+        flood: &Flood<'_>,
+    ) -> Result<(Arrived, Passed, FloodReport)> {
+        let flood = flood::start(self.site.client(), self.site.server(), flood)?;
+        let loaded = self.load(tunnel, traffic);
+        let report = flood.stop()?;
+        let (arrived, passed) = loaded?;
+        Ok((arrived, passed, report))
     }
 
     fn peers(&self, tunnel: &Tunnel<'_>, count: u32, taken: &mut Taken) -> Result<()> {
@@ -241,9 +262,9 @@ pub(super) fn expected_seconds(scenario: &Scenario, options: &Options) -> f64 {
             Load::Ping => f64::from(probes(scenario, options)) * (1.3e-3 + 2.0 * delay(scenario)),
             Load::Handshakes => options.seconds,
             Load::Flood(Initiations::Valid) => {
-                2.0 * traffic + 5e-5 * f64::from(flood_rate(Initiations::Valid)) * traffic
+                3.0 * traffic + 5e-5 * f64::from(flood_rate(Initiations::Valid)) * traffic
             }
-            Load::Flood(_) => 2.0 * traffic,
+            Load::Flood(_) => 3.0 * traffic,
             Load::Peers(count) => traffic + f64::from(count) * 3e-5,
             Load::Start => 0.0,
             Load::Idle(time) => (SETTLE + time).as_secs_f64(),

@@ -30,7 +30,7 @@ pings h1 10.9.0.2
 expect "endpoint of h2" 192.0.2.2:50002 "$(endpoint h1 wg1)"
 
 say "a real one, replayed by a stranger: as it is, shortened, lengthened, altered"
-ip netns exec h1 tcpdump -i e1 -c 3 -w "$WORK/capture" -U 'udp dst port 50001 and ip src 192.0.2.2' >/dev/null 2>"$WORK/tcpdump" &
+ip netns exec h1 tcpdump -i e1 -c 1 -w "$WORK/capture" -U 'udp dst port 50001 and ip src 192.0.2.2' >/dev/null 2>"$WORK/tcpdump" &
 capture=$!
 wait_for 5 "tcpdump" grep -q listening "$WORK/tcpdump"
 pings h1 10.9.0.2

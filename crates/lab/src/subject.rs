@@ -353,14 +353,6 @@ mod tests {
     }
 
     #[test]
-    fn the_program_of_a_command_comes_after_its_environment() {
-        let missing = |command| Subject::daemon("x", command).obstacle();
-        assert_eq!(missing("env A=b C=d /nonexistent/x -f {iface}"), Some("there is no program /nonexistent/x".into()));
-        assert_eq!(missing("/nonexistent/y A=b"), Some("there is no program /nonexistent/y".into()));
-        assert_eq!(missing("env"), None);
-    }
-
-    #[test]
     fn a_program_that_is_not_there_has_no_version() {
         assert_eq!(Subject::daemon("x", "/nonexistent/wireguard-go").version(), None);
         assert_eq!(Subject::wire().version(), None);

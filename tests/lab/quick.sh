@@ -5,7 +5,7 @@ source "$(dirname "$0")/lib.sh"
 
 record=$FILES/record.json
 lab run --quick --rounds 2 --seconds 0.5 --probes 200 --only linerate,wireguard-go --output "$record" \
-  >"$FILES/table" 2>"$FILES/progress"
+  >"$FILES/table" 2>"$FILES/progress" || { cat "$FILES/table" "$FILES/progress" >&2 && fail "the run was not clean"; }
 cat "$FILES/table"
 grep -q "round 2 of 2, pair/ping, linerate" "$FILES/progress" || fail "no progress was shown"
 grep -q "The record is $record" "$FILES/progress" || fail "the record's place was not said"

@@ -67,11 +67,7 @@ impl<B: Backend> SlowPath<B> {
             self.shared.backend.rest(GATHERING);
         }
         self.shared.notices.begin();
-        let mut found = self.notice_suspend();
-        while let Some(session) = self.shared.notices.next_confirmed() {
-            found = true;
-            self.device.confirmed(self.shared.backend.now(), &session, &mut self.hands);
-        }
+        let mut found = self.notice_suspend() | self.hear_confirmations();
         for _ in 0..NOTICES_AT_ONCE {
             let Some(peer) = self.shared.notices.next_woken() else { break };
             found = true;
@@ -173,6 +169,17 @@ impl<B: Backend> SlowPath<B> {
     /// The host's routes or addresses changed: cached sources are looked at again before use.
     pub fn routing_changed(&mut self) {
         self.shared.routing_epoch.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Takes note of the sessions whose peers have proved that they hold the keys. Whoever had an
+    /// answer through the tunnel and asks for the state then finds the handshake in it.
+    pub fn hear_confirmations(&mut self) -> bool {
+        let mut found = false;
+        while let Some(session) = self.shared.notices.next_confirmed() {
+            found = true;
+            self.device.confirmed(self.shared.backend.now(), &session, &mut self.hands);
+        }
+        found
     }
 
     /// The device as it is.

@@ -318,7 +318,11 @@ impl Keeper {
             obeyed = true;
             // Who asked may have gone away meanwhile.
             let _ = match command {
-                Command::Get(reply) => reply.send(self.slow.get()).is_ok(),
+                Command::Get(reply) => {
+                    // What happened before the question was asked, but after the last look.
+                    self.slow.hear_confirmations();
+                    reply.send(self.slow.get()).is_ok()
+                }
                 Command::Set(update, reply) => {
                     let set = self.slow.set(*update);
                     if set.is_ok() && self.refused.is_some() {

@@ -407,19 +407,20 @@ fn write_alone(end: &End) -> Result<Vec<[f64; 1]>> {
     Ok(samples)
 }
 
+fn await_turn(turn: &AtomicU64, value: u64) {
+    while turn.load(Ordering::Acquire) != value {
+        std::hint::spin_loop();
+    }
+}
+
 /// Nanoseconds that a cache line takes from one core to another, there and back by halves.
 fn change_of_line() -> f64 {
     let turn = AtomicU64::new(0);
-    let await_turn = |value| {
-        while turn.load(Ordering::Acquire) != value {
-            std::hint::spin_loop();
-        }
-    };
     let rounds = CHANGES as u64;
     thread::scope(|scope| {
         scope.spawn(|| {
             for round in 0..rounds {
-                await_turn(2 * round + 1);
+                await_turn(&turn, 2 * round + 1);
                 turn.store(2 * round + 2, Ordering::Release);
             }
         });
@@ -427,7 +428,7 @@ fn change_of_line() -> f64 {
         for round in 0..rounds {
             let begun = Instant::now();
             turn.store(2 * round + 1, Ordering::Release);
-            await_turn(2 * round + 2);
+            await_turn(&turn, 2 * round + 2);
             samples.push([begun.elapsed().as_nanos() as f64 / 2.0]);
         }
         quantile(&samples, 0, 0.5)
@@ -447,23 +448,18 @@ fn change_of_train() -> f64 {
         samples.push([micros(cpu() - begun)]);
     };
     let rewrite = |with: u64| train.lock().expect("nobody panicked").fill(with as u8);
-    let await_turn = |value| {
-        while turn.load(Ordering::Acquire) != value {
-            std::hint::spin_loop();
-        }
-    };
     let rounds = CHANGES as u64;
     thread::scope(|scope| {
         scope.spawn(|| {
             for round in 0..rounds {
-                await_turn(2 * round + 1);
+                await_turn(&turn, 2 * round + 1);
                 rewrite(round);
                 turn.store(2 * round + 2, Ordering::Release);
             }
         });
         for round in 0..rounds {
             turn.store(2 * round + 1, Ordering::Release);
-            await_turn(2 * round + 2);
+            await_turn(&turn, 2 * round + 2);
             copied(&mut far);
             rewrite(round);
             copied(&mut near);

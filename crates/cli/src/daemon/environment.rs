@@ -108,7 +108,7 @@ impl Offloads {
                 "-udp_gso" => &mut udp.gso,
                 _ => {
                     return Err(format!(
-                        "{OFFLOADS}={words} is not a list of {}, any of them apart by commas: {word:?} is none",
+                        "{OFFLOADS}={words} is not a list of {}, any of them, separated by commas: {word:?} is not among them",
                         Self::WORDS.join(", ")
                     ));
                 }

@@ -57,11 +57,11 @@ use handler::EngineHandler;
         \x20 LINERATE_AEAD           avx512, avx2, library or portable: what seals packets, instead of the\n\
         \x20                         fastest that this CPU has\n\
         \x20 LINERATE_FOLLOWERS      useful (the default): a second worker joins when there is much to do\n\
-        \x20                         and a core is idle; always, as if there were four\n\
-        \x20                         cores: to test that packets stay in order\n\
+        \x20                         and a core is idle; always, as if there were four cores: to test\n\
+        \x20                         that packets stay in order\n\
         \x20 LINERATE_OFFLOADS       what of the kernel's offloads to do without, for measuring and for hunting\n\
         \x20                         faults: of -vnet_hdr, -tso, -uso (the interface's) and -udp_gro, -udp_gso\n\
-        \x20                         (the sockets'), any, apart by commas\n\
+        \x20                         (the sockets'), any, separated by commas\n\
         \x20 WG_PROCESS_FOREGROUND   1 is the same as -f\n\
         \x20 WG_TUN_FD               the number of an inherited descriptor of a TUN interface to use\n\
         \x20 WG_UAPI_FD              the number of an inherited descriptor of the listening socket"

@@ -214,6 +214,9 @@ wire() { # as tunnel, for daemons that run already
   point "${1:-v4}"
   wg_address h1 wg1 10.9.0.1/24 fd09::1/64
   wg_address h2 wg2 10.9.0.2/24 fd09::2/64
+  # A daemon opens its port a moment after its link is up. An initiation that comes before is sent again, but in 5 s.
+  wait_for 5 "wg1 to open its port" listens_udp h1 50001
+  wait_for 5 "wg2 to open its port" listens_udp h2 50002
 }
 outer() { # HOST DEVICE v4|v6 : the first address there, as an endpoint writes it
   case $3 in

@@ -56,4 +56,4 @@ expect "trains" no "$(trains)"
 restart
 export LINERATE_OFFLOADS=-lro
 expect_failure "an offload that nobody knows" on h1 timeout 5 "$TUNNEL_DAEMON" -f wg1
-grep -q -- '"-lro" is none' "$SCENARIO_LOGS/expected-failures" || fail "the refusal does not name what was wrong"
+grep -q -- '"-lro" is not among them' "$SCENARIO_LOGS/expected-failures" || fail "the refusal does not name what was wrong"

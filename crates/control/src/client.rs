@@ -4,6 +4,7 @@
 //! one is the next daemon's to replace.
 
 use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
@@ -102,6 +103,13 @@ impl Client {
             reply.extend(&piece[..length]);
         }
         Ok(reply)
+    }
+}
+
+/// Readable when the daemon ends, or closes the conversation.
+impl AsFd for Client {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }
 

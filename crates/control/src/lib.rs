@@ -10,10 +10,12 @@
 
 pub mod client;
 pub mod config;
+pub mod document;
 pub mod endpoint;
 pub mod interface;
 pub mod kernel;
 pub mod keys;
 pub mod tunnel;
+pub mod tunnel_file;
 pub mod uapi;
 pub mod wiped;

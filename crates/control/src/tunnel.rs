@@ -1,5 +1,6 @@
 //! The tunnels of this machine, whoever runs them: a daemon behind a socket, or the kernel.
 
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::{fs, io};
@@ -56,6 +57,14 @@ impl Tunnel {
                 kernel.get()?;
                 Err(io::Error::new(io::ErrorKind::Unsupported, "it is the kernel's, which tells no counters").into())
             }
+        }
+    }
+
+    /// A descriptor that becomes readable when the daemon ends; none for the kernel's, which does not.
+    pub fn closed(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Self::Daemon(client) => Some(client.as_fd()),
+            Self::Kernel(_) => None,
         }
     }
 

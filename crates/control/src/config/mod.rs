@@ -263,7 +263,7 @@ const QUICK_KEYS: [&str; 9] =
     ["Address", "DNS", "MTU", "Table", "PreUp", "PostUp", "PreDown", "PostDown", "SaveConfig"];
 
 /// Whether one character too many, too few or wrong makes `written` of `meant`.
-fn is_slip_of(written: &str, meant: &str) -> bool {
+pub(crate) fn is_slip_of(written: &str, meant: &str) -> bool {
     let (written, meant) = (written.to_ascii_lowercase(), meant.to_ascii_lowercase());
     let (written, meant) = (written.as_bytes(), meant.as_bytes());
     let before = written.iter().zip(meant).take_while(|(a, b)| a == b).count();

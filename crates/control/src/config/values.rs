@@ -97,6 +97,15 @@ pub fn persistent_keepalive(text: &str) -> Result<u16, BadValue> {
 /// # Errors
 /// It is not of that form, or the host has no address.
 pub fn endpoint(text: &str, surroundings: &mut dyn Surroundings) -> Result<SocketAddr, BadValue> {
+    let (host, service) = host_and_service(text)?;
+    surroundings.resolve(text, host, service)
+}
+
+/// The two parts of an endpoint; the host may be empty.
+///
+/// # Errors
+/// It is not of that form.
+pub(crate) fn host_and_service(text: &str) -> Result<(&str, &str), BadValue> {
     let wrong = |what: &str| BadValue::Value(format!("Unable to find {what} of endpoint: `{text}'"));
     if text.is_empty() {
         return Err(BadValue::Value("Unable to parse empty endpoint".into()));
@@ -109,7 +118,7 @@ pub fn endpoint(text: &str, surroundings: &mut dyn Surroundings) -> Result<Socke
         None => text.rsplit_once(':').map_or((text, None), |(host, service)| (host, Some(service))),
     };
     let service = service.filter(|service| !service.is_empty()).ok_or_else(|| wrong("port"))?;
-    surroundings.resolve(text, host, service)
+    Ok((host, service))
 }
 
 /// A list of prefixes with commas between them, given to `peer` in place of those it has. If any has a

@@ -86,7 +86,7 @@ impl Listener {
         let path = path(directory, interface);
         let refused = |error| OpenError::Io(path.clone(), error);
         DirBuilder::new().recursive(true).mode(0o755).create(directory).map_err(refused)?;
-        remove_stale(&path, interface)?;
+        remove_stale(directory, interface)?;
         // A socket is bound before it listens, and in between it refuses connections: `wg` takes
         // such a one for a left-over and deletes it. So it gets its name when it listens.
         let unnamed = directory.join(format!("{interface}.sock.new"));
@@ -150,8 +150,12 @@ fn bind_privately(path: &Path) -> io::Result<UnixListener> {
     socket
 }
 
-/// Removes a socket that nobody answers on; fine if there is none.
-fn remove_stale(path: &Path, interface: &InterfaceName) -> Result<(), OpenError> {
+/// Removes the socket of a daemon that has died; fine if there is none.
+///
+/// # Errors
+/// [`OpenError::Served`] if a daemon answers there, or the file is not a socket or cannot be removed.
+pub fn remove_stale(directory: &Path, interface: &InterfaceName) -> Result<(), OpenError> {
+    let path = &path(directory, interface);
     let refused = |error| OpenError::Io(path.to_owned(), error);
     let file = match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),

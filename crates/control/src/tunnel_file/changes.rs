@@ -1,0 +1,148 @@
+//! What a tunnel's file means for the device: all of it at first, and only what has changed later.
+
+use std::collections::{HashMap, HashSet};
+
+use ipnet::IpNet;
+
+use super::{Endpoint, Peer, TunnelFile};
+use crate::keys::{PublicKey, SecretKey};
+use crate::uapi::request::{AllowedIp, DeviceUpdate, PeerUpdate};
+use crate::uapi::response::{DeviceState, PeerState};
+
+/// What is to be sent to a device, and what has to be resolved before more can be sent.
+#[derive(Default, PartialEq, Eq)]
+pub struct Settings {
+    /// What can be sent at once.
+    pub update: DeviceUpdate,
+    /// Peers whose endpoints are names, with host and service.
+    pub unresolved: Vec<(PublicKey, Endpoint)>,
+}
+
+/// How a device takes prefixes away from a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lists {
+    /// One by one (`allowed_ip=-`): no packet misses the others.
+    Change,
+    /// Only with all others, which are given again: for daemons and kernels that know no `-`.
+    Replace,
+}
+
+impl TunnelFile {
+    /// What is to be sent to a device that has just been made. What the file does not set is left alone: a command of
+    /// the file's may have set it.
+    pub fn settings(&self) -> Settings {
+        let mut settings = Settings::default();
+        settings.update.private_key = self.private_key.clone();
+        settings.update.listen_port = self.listen_port;
+        settings.update.fwmark = self.fwmark;
+        self.peers.iter().for_each(|peer| settings.whole(peer, false));
+        settings
+    }
+}
+
+/// What makes of a device that has run with `then` one that runs with `now`, and leaves alone what the file has not
+/// changed: what was set by other means stays, and so does an endpoint that has roamed.
+///
+/// Keys that stand in files of their own are compared as they were loaded.
+pub fn changes(then: &TunnelFile, now: &TunnelFile, running: &DeviceState, lists: Lists) -> Settings {
+    let mut settings = Settings::default();
+    settings.update.private_key = now.private_key.clone().filter(|_| now.private_key != then.private_key);
+    settings.update.listen_port = now.listen_port.filter(|_| now.listen_port != then.listen_port);
+    settings.update.fwmark = now.fwmark.filter(|_| now.fwmark != then.fwmark);
+
+    let before: HashMap<PublicKey, &Peer> = then.peers.iter().map(|peer| (peer.public_key, peer)).collect();
+    let after: HashSet<PublicKey> = now.peers.iter().map(|peer| peer.public_key).collect();
+    let present: HashMap<PublicKey, &PeerState> = running.peers.iter().map(|peer| (peer.public_key, peer)).collect();
+    // Those that go come first, so that no prefix has two owners.
+    let gone = then.peers.iter().map(|peer| peer.public_key);
+    let gone = gone.filter(|key| !after.contains(key) && present.contains_key(key));
+    settings.update.peers.extend(gone.map(|key| PeerUpdate { remove: true, ..PeerUpdate::new(key) }));
+
+    let had: HashSet<(PublicKey, IpNet)> = owned(then);
+    let has: HashSet<IpNet> = now.peers.iter().flat_map(|peer| peer.allowed_ips.iter().copied()).collect();
+    for peer in &now.peers {
+        match (before.get(&peer.public_key), present.get(&peer.public_key)) {
+            (Some(old), _) if same(old, peer) => {}
+            (Some(old), Some(state)) => settings.changed(old, peer, state, lists, &had, &has),
+            (_, state) => settings.whole(peer, state.is_some()),
+        }
+    }
+    settings
+}
+
+fn owned(file: &TunnelFile) -> HashSet<(PublicKey, IpNet)> {
+    file.peers.iter().flat_map(|peer| peer.allowed_ips.iter().map(|net| (peer.public_key, *net))).collect()
+}
+
+/// Whether two sections say the same of a peer, its name and its place in the file aside.
+fn same(then: &Peer, now: &Peer) -> bool {
+    let list = |peer: &Peer| peer.allowed_ips.iter().copied().collect::<HashSet<IpNet>>();
+    then.preshared_key == now.preshared_key
+        && then.endpoint == now.endpoint
+        && then.persistent_keepalive.unwrap_or(0) == now.persistent_keepalive.unwrap_or(0)
+        && list(then) == list(now)
+}
+
+impl Settings {
+    /// All that the file says of a peer; what it does not say is cleared if the peer is there already.
+    fn whole(&mut self, peer: &Peer, present: bool) {
+        let mut update = PeerUpdate::new(peer.public_key);
+        update.preshared_key = peer.preshared_key.clone().or(present.then_some(SecretKey::ZERO));
+        update.persistent_keepalive = peer.persistent_keepalive.or(present.then_some(0));
+        update.replace_allowed_ips = true;
+        update.allowed_ips = peer.allowed_ips.iter().map(|net| line(true, *net)).collect();
+        self.reach(peer, &mut update);
+        self.update.peers.push(update);
+    }
+
+    fn changed(
+        &mut self,
+        then: &Peer,
+        now: &Peer,
+        running: &PeerState,
+        lists: Lists,
+        had: &HashSet<(PublicKey, IpNet)>,
+        has: &HashSet<IpNet>,
+    ) {
+        let mut update = PeerUpdate { update_only: true, ..PeerUpdate::new(now.public_key) };
+        if then.preshared_key != now.preshared_key {
+            update.preshared_key = Some(now.preshared_key.clone().unwrap_or(SecretKey::ZERO));
+        }
+        if then.persistent_keepalive.unwrap_or(0) != now.persistent_keepalive.unwrap_or(0) {
+            update.persistent_keepalive = Some(now.persistent_keepalive.unwrap_or(0));
+        }
+        if then.endpoint != now.endpoint {
+            self.reach(now, &mut update);
+        }
+        let kept: HashSet<IpNet> = now.allowed_ips.iter().copied().collect();
+        let lost: Vec<IpNet> = then.allowed_ips.iter().copied().filter(|net| !kept.contains(net)).collect();
+        // What another peer gets leaves this one by that, without a moment in which nobody has it.
+        let taken: Vec<IpNet> = lost.iter().copied().filter(|net| !has.contains(net)).collect();
+        let added = now.allowed_ips.iter().filter(|net| !had.contains(&(now.public_key, **net))).copied();
+        if lists == Lists::Change || taken.is_empty() {
+            update.allowed_ips.extend(taken.into_iter().map(|net| line(false, net)));
+        } else {
+            update.replace_allowed_ips = true;
+            let lost: HashSet<IpNet> = lost.into_iter().collect();
+            let state = running.allowed_ips.iter().filter_map(|&(address, length)| IpNet::new(address, length).ok());
+            let stays = |net: &IpNet| !lost.contains(net) && (kept.contains(net) || !has.contains(net));
+            update.allowed_ips.extend(state.filter(stays).map(|net| line(true, net)));
+        }
+        update.allowed_ips.extend(added.map(|net| line(true, net)));
+        if update != (PeerUpdate { update_only: true, ..PeerUpdate::new(now.public_key) }) {
+            self.update.peers.push(update);
+        }
+    }
+
+    fn reach(&mut self, peer: &Peer, update: &mut PeerUpdate) {
+        match &peer.endpoint {
+            Some(Endpoint::Address(address)) => update.endpoint = Some(*address),
+            Some(name) => self.unresolved.push((peer.public_key, name.clone())),
+            None => {}
+        }
+    }
+}
+
+fn line(add: bool, net: IpNet) -> AllowedIp {
+    AllowedIp { add, addr: net.addr(), cidr: net.prefix_len() }
+}

@@ -1,0 +1,314 @@
+//! The running tunnel back into its file: only lines whose values differ are touched.
+//!
+//! What the original's `save` writes anew, this merges: comments, names, hostnames, search domains and the order of
+//! lines stay. What the tunnel only has because somebody had to choose something (a random port, the mark of a full
+//! tunnel, a link-local address) does not get into a file that says nothing of it.
+
+use std::collections::{HashMap, HashSet};
+use std::net::{IpAddr, SocketAddr};
+
+use ipnet::IpNet;
+
+use super::values::{address, compact, items, looks_like_server, prefix};
+use super::{Endpoint, NoNames, Peer, TunnelFile, keys};
+use crate::document::{Document, Key, Kind, NotAValue};
+use crate::endpoint;
+use crate::interface::InterfaceName;
+use crate::keys::PublicKey;
+use crate::uapi::response::{DeviceState, PeerState};
+
+/// The tunnel as it runs.
+pub struct Runtime<'a> {
+    /// The interface.
+    pub interface: &'a InterfaceName,
+    /// What the device says.
+    pub device: &'a DeviceState,
+    /// The addresses of the interface, host bits kept.
+    pub addresses: &'a [IpNet],
+    /// The host has IPv6; else the IPv6 addresses of the file, which the interface cannot have, stay.
+    pub has_ipv6: bool,
+    /// The MTU of the interface.
+    pub mtu: u32,
+    /// The name servers that were set for the interface, if that is known.
+    pub dns_servers: Option<&'a [IpAddr]>,
+    /// The port that was chosen when the file said none, if that is known.
+    pub chosen_port: Option<u16>,
+    /// The mark that was chosen for the tunnel when the file said none.
+    pub chosen_fwmark: Option<u32>,
+    /// The file as it was when the tunnel came up, or was reloaded last. What has not changed at run time since leaves
+    /// the file alone; without it the file counts as unchanged.
+    pub then: Option<&'a TunnelFile>,
+    /// Whether a peer's address is one that the name in the file was resolved to.
+    pub is_of_name: &'a dyn Fn(&PublicKey, SocketAddr) -> bool,
+}
+
+/// Merges the running tunnel into its file.
+///
+/// # Errors
+/// A value cannot be written: the zone of an endpoint is an interface with an odd name.
+pub fn save(document: &mut Document, runtime: &Runtime<'_>) -> Result<(), NotAValue> {
+    let (file, _) = TunnelFile::read(document, runtime.interface, &NoNames);
+    save_interface(document, &file, runtime)?;
+    save_peers(document, &file, runtime)
+}
+
+fn save_interface(document: &mut Document, file: &TunnelFile, runtime: &Runtime<'_>) -> Result<(), NotAValue> {
+    let (device, then) = (runtime.device, runtime.then);
+
+    let from_elsewhere = file.private_key_file.is_some()
+        || then.is_some_and(|then| then.private_key == device.private_key)
+        || (file.private_key.is_none() && file.hooks.iter().any(|hook| hook.command.contains("private-key")));
+    if !from_elsewhere && file.private_key != device.private_key {
+        let key = device.private_key.as_ref().map(|key| key.to_base64());
+        put_interface(document, &keys::PRIVATE_KEY, key.as_ref().map(|key| &***key))?;
+    }
+    let chosen = match file.listen_port {
+        // 0 asks for a random one.
+        None | Some(0) => runtime.chosen_port.is_none_or(|chosen| chosen == device.listen_port),
+        Some(port) => port == device.listen_port,
+    };
+    // A device without a socket has no port.
+    let unchanged = device.listen_port == 0 || then.is_some_and(|then| then.listen_port == Some(device.listen_port));
+    if !chosen && !unchanged {
+        put_interface(document, &keys::LISTEN_PORT, Some(&device.listen_port.to_string()))?;
+    }
+    let chosen = file.fwmark.is_none() && runtime.chosen_fwmark == Some(device.fwmark);
+    let unchanged = then.is_some_and(|then| then.fwmark.is_some() && then.fwmark == Some(device.fwmark));
+    if !chosen && !unchanged && file.fwmark.unwrap_or(0) != device.fwmark {
+        let mark = Some(format!("{:#x}", device.fwmark)).filter(|_| device.fwmark != 0);
+        put_interface(document, &keys::FWMARK, mark.as_deref())?;
+    }
+    if file.mtu.is_some_and(|mtu| mtu != runtime.mtu) && then.is_none_or(|then| then.mtu != Some(runtime.mtu)) {
+        put_interface(document, &keys::MTU, Some(&runtime.mtu.to_string()))?;
+    }
+    save_addresses(document, file, runtime)?;
+    save_dns(document, file, runtime)
+}
+
+fn save_addresses(document: &mut Document, file: &TunnelFile, runtime: &Runtime<'_>) -> Result<(), NotAValue> {
+    let unseen = |net: &IpNet| matches!(net, IpNet::V6(_)) && !runtime.has_ipv6;
+    // The kernel gives a TUN device a link-local address of its own (fe80::/10, RFC 4291).
+    let own = |net: &IpNet| matches!(net, IpNet::V6(v6) if v6.addr().is_unicast_link_local());
+    let visible = |list: &[IpNet]| list.iter().copied().filter(|net| !unseen(net)).collect::<HashSet<IpNet>>();
+    let in_file = visible(&file.addresses);
+    let wanted: Vec<IpNet> =
+        runtime.addresses.iter().copied().filter(|net| in_file.contains(net) || !own(net)).collect();
+    let mut missing: HashSet<IpNet> = wanted.iter().copied().collect();
+    if missing == in_file || runtime.then.is_some_and(|then| visible(&then.addresses) == missing) {
+        return Ok(());
+    }
+    let interfaces = sections(document, Kind::Interface);
+    thin_out(document, &interfaces, &keys::ADDRESS, |item| {
+        address(item).ok().is_some_and(|net| unseen(&net) || missing.remove(&net))
+    })?;
+    let new = wanted.iter().filter(|net| missing.contains(net)).map(IpNet::to_string);
+    append(document, &interfaces, &keys::ADDRESS, new.collect())
+}
+
+fn save_dns(document: &mut Document, file: &TunnelFile, runtime: &Runtime<'_>) -> Result<(), NotAValue> {
+    let Some(servers) = runtime.dns_servers else { return Ok(()) };
+    let set = |list: &[IpAddr]| list.iter().copied().collect::<HashSet<IpAddr>>();
+    let mut missing = set(servers);
+    if missing == set(&file.dns_servers) || runtime.then.is_some_and(|then| set(&then.dns_servers) == missing) {
+        return Ok(());
+    }
+    let interfaces = sections(document, Kind::Interface);
+    thin_out(document, &interfaces, &keys::DNS, |word| {
+        !looks_like_server(word) || word.parse().is_ok_and(|server| missing.remove(&server))
+    })?;
+    let new = servers.iter().filter(|server| missing.contains(server)).map(IpAddr::to_string);
+    append(document, &interfaces, &keys::DNS, new.collect())
+}
+
+fn save_peers(document: &mut Document, file: &TunnelFile, runtime: &Runtime<'_>) -> Result<(), NotAValue> {
+    let running: HashMap<PublicKey, &PeerState> = by_key(&runtime.device.peers, |peer| peer.public_key);
+    let in_file: HashMap<PublicKey, &Peer> = by_key(&file.peers, |peer| peer.public_key);
+    let then: Option<HashMap<PublicKey, &Peer>> = runtime.then.map(|then| by_key(&then.peers, |peer| peer.public_key));
+    let was_there = |key: &PublicKey| then.as_ref().and_then(|then| then.get(key).copied());
+
+    let mut removed = Vec::new();
+    let mut places: HashMap<PublicKey, Vec<usize>> = HashMap::new();
+    for section in sections(document, Kind::Peer) {
+        if let Some(key) = public_key(document, section) {
+            places.entry(key).or_default().push(section);
+        }
+    }
+    for (key, mut places) in places {
+        let (Some(peer), Some(&last)) = (in_file.get(&key), places.last()) else { continue };
+        let Some(state) = running.get(&key) else {
+            // One that came into the file later has not been removed at run time.
+            if then.is_none() || was_there(&key).is_some() {
+                removed.append(&mut places);
+            }
+            continue;
+        };
+        if agrees(peer, state, runtime) || was_there(&key).is_some_and(|then| agrees(then, state, runtime)) {
+            continue;
+        }
+        save_peer(document, last, peer, state, runtime)?;
+        // The last section has everything now.
+        places.pop();
+        removed.append(&mut places);
+    }
+    removed.sort_unstable();
+    removed.into_iter().rev().for_each(|section| document.remove_section(section));
+    // One that has left the file since is not put back.
+    let new = runtime.device.peers.iter().filter(|peer| !in_file.contains_key(&peer.public_key));
+    for state in new.filter(|peer| was_there(&peer.public_key).is_none()) {
+        let section = document.add_peer();
+        document.insert(section, &keys::PUBLIC_KEY, &state.public_key.to_string())?;
+        save_peer(document, section, &Peer::new(state.public_key), state, runtime)?;
+    }
+    Ok(())
+}
+
+fn by_key<T>(list: &[T], key: fn(&T) -> PublicKey) -> HashMap<PublicKey, &T> {
+    list.iter().map(|item| (key(item), item)).collect()
+}
+
+fn public_key(document: &Document, section: usize) -> Option<PublicKey> {
+    let entry = document.sections()[section].entries().rfind(|entry| entry.is(&keys::PUBLIC_KEY))?;
+    PublicKey::from_base64(compact(std::str::from_utf8(entry.value()).ok()?).as_bytes())
+}
+
+/// Whether the file says of a peer what is so.
+fn agrees(peer: &Peer, state: &PeerState, runtime: &Runtime<'_>) -> bool {
+    (peer.preshared_key_file.is_some() || peer.preshared_key == state.preshared_key)
+        && leads_to(peer, state, runtime)
+        && peer.persistent_keepalive.unwrap_or(0) == state.persistent_keepalive
+        && peer.allowed_ips.iter().copied().collect::<HashSet<IpNet>>() == prefixes(state).into_iter().collect()
+}
+
+/// Whether the endpoint in the file is where the peer is, as far as that is known.
+fn leads_to(peer: &Peer, state: &PeerState, runtime: &Runtime<'_>) -> bool {
+    match (&peer.endpoint, state.endpoint) {
+        (_, None) => true,
+        (None, Some(_)) => false,
+        (Some(Endpoint::Address(address)), Some(running)) => *address == running,
+        (Some(Endpoint::Name { .. }), Some(running)) => (runtime.is_of_name)(&peer.public_key, running),
+    }
+}
+
+fn prefixes(state: &PeerState) -> Vec<IpNet> {
+    state.allowed_ips.iter().filter_map(|&(address, length)| IpNet::new(address, length).ok()).collect()
+}
+
+/// Makes one section say everything that is so of its peer.
+fn save_peer(
+    document: &mut Document,
+    section: usize,
+    peer: &Peer,
+    state: &PeerState,
+    runtime: &Runtime<'_>,
+) -> Result<(), NotAValue> {
+    let (file, _) = TunnelFile::read(&document.only(section), runtime.interface, &NoNames);
+    let here = file.peers.first().unwrap_or(peer);
+    if here.preshared_key_file.is_none() && here.preshared_key != state.preshared_key {
+        let key = state.preshared_key.as_ref().map(|key| key.to_base64());
+        put(document, &[section], section, &keys::PRESHARED_KEY, key.as_ref().map(|key| &***key))?;
+    }
+    let wanted = prefixes(state);
+    let mut missing: HashSet<IpNet> = wanted.iter().copied().collect();
+    if here.allowed_ips.iter().copied().collect::<HashSet<IpNet>>() != missing {
+        thin_out(document, &[section], &keys::ALLOWED_IPS, |item| {
+            prefix(item).is_ok_and(|net| missing.remove(&net.trunc()))
+        })?;
+        let new = wanted.iter().filter(|net| missing.contains(net)).map(IpNet::to_string);
+        append(document, &[section], &keys::ALLOWED_IPS, new.collect())?;
+    }
+    if let Some(running) = state.endpoint.filter(|_| !leads_to(here, state, runtime)) {
+        put(document, &[section], section, &keys::ENDPOINT, Some(&endpoint::text(&running)))?;
+    }
+    if here.persistent_keepalive.unwrap_or(0) != state.persistent_keepalive {
+        let seconds = Some(state.persistent_keepalive.to_string()).filter(|_| state.persistent_keepalive != 0);
+        put(document, &[section], section, &keys::PERSISTENT_KEEPALIVE, seconds.as_deref())?;
+    }
+    Ok(())
+}
+
+fn sections(document: &Document, kind: Kind) -> Vec<usize> {
+    let all = document.sections().iter().enumerate();
+    all.filter(|(_, section)| section.kind() == kind).map(|(index, _)| index).collect()
+}
+
+fn put_interface(document: &mut Document, key: &Key, value: Option<&str>) -> Result<(), NotAValue> {
+    let home = document.interface();
+    let interfaces = sections(document, Kind::Interface);
+    put(document, &interfaces, home, key, value)
+}
+
+/// Gives a key a value where it stands last, else in the section `home`; none takes it out of all sections.
+fn put(
+    document: &mut Document,
+    sections: &[usize],
+    home: usize,
+    key: &Key,
+    value: Option<&str>,
+) -> Result<(), NotAValue> {
+    let Some(value) = value else {
+        sections.iter().for_each(|&section| document.unset(section, key));
+        return Ok(());
+    };
+    let section = last_with(document, sections, key).map_or(home, |(section, _)| section);
+    document.set(section, key, value)
+}
+
+/// The last of `sections` that has the key, and its last line with it.
+fn last_with(document: &Document, sections: &[usize], key: &Key) -> Option<(usize, usize)> {
+    sections.iter().rev().find_map(|&section| {
+        let entry = document.sections()[section].entries().rfind(|entry| entry.is(key))?;
+        Some((section, entry.index))
+    })
+}
+
+/// Takes the items that are not to be kept out of a list; a line that loses all of them goes. Other lines stay as they
+/// are.
+fn thin_out(
+    document: &mut Document,
+    sections: &[usize],
+    key: &Key,
+    mut keep: impl FnMut(&str) -> bool,
+) -> Result<(), NotAValue> {
+    for &section in sections {
+        let entries = document.sections()[section].entries().filter(|entry| entry.is(key));
+        let lines = entries.map(|entry| (entry.index, String::from_utf8_lossy(entry.value()).into_owned()));
+        let mut emptied = Vec::new();
+        for (index, value) in lines.collect::<Vec<_>>() {
+            let all: Vec<&str> = list(&value, key).collect();
+            let kept: Vec<&str> = all.iter().copied().filter(|item| keep(&compact(item))).collect();
+            if kept.is_empty() && !all.is_empty() {
+                emptied.push(index);
+            } else if kept.len() < all.len() {
+                document.replace(section, index, key, &kept.join(separator(&value)))?;
+            }
+        }
+        emptied.into_iter().rev().for_each(|index| document.remove(section, index));
+    }
+    Ok(())
+}
+
+/// Adds items to the last line of a list, or a line with them.
+fn append(document: &mut Document, sections: &[usize], key: &Key, new: Vec<String>) -> Result<(), NotAValue> {
+    if new.is_empty() {
+        return Ok(());
+    }
+    let Some((section, index)) = last_with(document, sections, key) else {
+        let home = sections.first().copied().unwrap_or_else(|| document.interface());
+        return document.insert(home, key, &new.join(", "));
+    };
+    let entry = document.sections()[section].entries().find(|entry| entry.index == index);
+    let value = entry.map_or_else(String::new, |entry| String::from_utf8_lossy(entry.value()).into_owned());
+    let separator = separator(&value);
+    let items = list(&value, key).map(str::to_owned).chain(new);
+    document.replace(section, index, key, &items.collect::<Vec<_>>().join(separator))
+}
+
+fn list<'a>(value: &'a str, key: &Key) -> impl Iterator<Item = &'a str> + use<'a> {
+    let items = items(value, *key != keys::ALLOWED_IPS);
+    items.map(|(_, item)| item.trim()).filter(|item| !item.is_empty())
+}
+
+/// What stands between the items of a list.
+fn separator(value: &str) -> &'static str {
+    if value.contains(',') && !value.contains(", ") { "," } else { ", " }
+}

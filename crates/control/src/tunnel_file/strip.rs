@@ -1,0 +1,78 @@
+//! `wg-quick strip`: the file without the lines that are wg-quick's own.
+//!
+//! What comes out is what the original prints, byte for byte, so its reading of lines is the rule here and not that of
+//! [`crate::document`]: bash's `read` takes spaces, tabs and NULs away, a key ends at `=` or `#`, and `[Interface]` has
+//! no space within.
+
+use super::keys;
+use crate::config::values::is_space;
+use crate::document::{Document, Key};
+use crate::wiped::Buffer;
+
+/// `SaveConfig` has a value that is neither `true` nor `false`, for which wg-quick refuses the whole file.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}' is neither true nor false")]
+pub struct NotABool(pub String);
+
+/// The file as `wg-quick strip` prints it: comments stay, and an empty line ends it. It holds the keys of the file.
+///
+/// # Errors
+/// See [`NotABool`].
+pub fn strip(document: &Document) -> Result<Buffer, NotABool> {
+    let bytes = document.to_bytes();
+    let mut stripped = Buffer::with_capacity(bytes.len() + 2);
+    let mut in_interface = false;
+    let mut lines = bytes.split(|&byte| byte == b'\n').peekable();
+    while let Some(line) = lines.next() {
+        let line = as_bash_reads(line);
+        // What follows the last line end is a line only if there is something.
+        if lines.peek().is_none() && line.is_empty() {
+            break;
+        }
+        let (key, value) = key_and_value(&line);
+        if key.starts_with(b"[") {
+            in_interface = key.eq_ignore_ascii_case(b"[Interface]");
+        }
+        let is = |known: &Key| key.eq_ignore_ascii_case(known.name.as_bytes());
+        if in_interface && keys::OF_WG_QUICK.iter().any(is) {
+            if is(&keys::SAVE_CONFIG) && !is_bool(value) {
+                return Err(NotABool(String::from_utf8_lossy(value).into_owned()));
+            }
+            continue;
+        }
+        stripped.extend(&line);
+        stripped.extend(b"\n");
+    }
+    stripped.extend(b"\n");
+    Ok(stripped)
+}
+
+/// The line as `read -r` gives it: without NULs, and without spaces and tabs at both ends.
+fn as_bash_reads(line: &[u8]) -> Buffer {
+    let mut kept = Buffer::with_capacity(line.len());
+    line.split(|&byte| byte == 0).for_each(|part| kept.extend(part));
+    let blank = |byte: &&u8| matches!(byte, b' ' | b'\t');
+    let end = kept.len() - kept.iter().rev().take_while(blank).count();
+    let start = kept.iter().take_while(blank).count().min(end);
+    let mut line = Buffer::with_capacity(end - start);
+    line.extend(&kept[start..end]);
+    line
+}
+
+/// Both are all of the line if there is no `=`.
+fn key_and_value(line: &[u8]) -> (&[u8], &[u8]) {
+    let line = line.split(|&byte| byte == b'#').next().unwrap_or_default();
+    let equals = line.iter().position(|&byte| byte == b'=');
+    let (key, value) = equals.map_or((line, line), |equals| (&line[..equals], &line[equals + 1..]));
+    (trim(key), trim(value))
+}
+
+fn trim(text: &[u8]) -> &[u8] {
+    let start = text.iter().take_while(|&&byte| is_space(byte)).count();
+    let end = text.len() - text.iter().rev().take_while(|&&byte| is_space(byte)).count();
+    text.get(start..end).unwrap_or_default()
+}
+
+fn is_bool(value: &[u8]) -> bool {
+    value.eq_ignore_ascii_case(b"true") || value.eq_ignore_ascii_case(b"false")
+}

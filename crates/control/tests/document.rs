@@ -1,0 +1,251 @@
+//! Laws of the lossless document, over files that people and scripts might write.
+
+use linerate_control::document::{Document, Key, Kind, Section};
+use linerate_control::tunnel_file::keys;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+
+#[test]
+fn a_new_line_looks_like_its_neighbours() {
+    let cases = [
+        ("[Peer]\n  PublicKey=x # c\n\n", "[Peer]\n  PublicKey=x # c\n  Endpoint=v\n\n"),
+        ("[Peer]\r\nPublicKey = x\r\n", "[Peer]\r\nPublicKey = x\r\nEndpoint = v\r\n"),
+        ("[Peer]\n#! PresharedKeyFile\t=\tx", "[Peer]\n#! PresharedKeyFile\t=\tx\nEndpoint\t=\tv"),
+        ("[Interface]\nMTU=1\n[Peer]", "[Interface]\nMTU=1\n[Peer]\nEndpoint=v"),
+        ("[Peer]\n# empty\n", "[Peer]\nEndpoint = v\n# empty\n"),
+        ("[Peer]\nEndpoint = a # old\nEndpoint=b;c# new\n", "[Peer]\nEndpoint = a # old\nEndpoint=v# new\n"),
+        ("[Peer]\nEndpoint = # none\n", "[Peer]\nEndpoint = v # none\n"),
+    ];
+    for (before, after) in cases {
+        let mut document = Document::parse(before.as_bytes());
+        let section = document.sections().len() - 1;
+        document.set(section, &keys::ENDPOINT, "v").unwrap();
+        assert_eq!(text(&document), after, "{before:?}");
+    }
+}
+
+#[test]
+fn a_peer_goes_with_what_belongs_to_it_and_nothing_else() {
+    let cases = [
+        (
+            "[Interface]\n\n### Client a\n[Peer]\nPublicKey = a\n\nAllowedIPs = 1\n\n### Client b\n[Peer]\nPublicKey = b\n",
+            2,
+        ),
+        (
+            "[Interface]\n\n# BEGIN_PEER a\n[Peer]\nPublicKey = a\n# END_PEER a\n# BEGIN_PEER b\n[Peer]\nPublicKey = b\n",
+            2,
+        ),
+        (
+            "[Interface]\n\n[Peer]\nPublicKey = a\n# said of a\n\n# All of the office\n\n### Client b\n[Peer]\nPublicKey = b\n",
+            2,
+        ),
+        (
+            "[Interface]\n\n### Client b\n[Peer]\nPublicKey = b\n\n### Client a\n[Peer]\nPublicKey = a\n\n# Name = a\n",
+            3,
+        ),
+    ];
+    let office = "# All of the office\n\n";
+    for (before, section) in cases {
+        let mut document = Document::parse(before.as_bytes());
+        document.remove_section(section);
+        let office = if before.contains(office) { office } else { "" };
+        let header = if before.contains("BEGIN_PEER") { "# BEGIN_PEER b" } else { "### Client b" };
+        assert_eq!(text(&document), format!("[Interface]\n\n{office}{header}\n[Peer]\nPublicKey = b\n"));
+    }
+}
+
+#[test]
+fn a_peer_is_added_at_the_end_after_an_empty_line() {
+    for (before, after) in [
+        ("", "[Peer]\n"),
+        ("[Interface]", "[Interface]\n\n[Peer]\n"),
+        ("[Interface]\r\n# x\r\n", "[Interface]\r\n# x\r\n\r\n[Peer]\r\n"),
+        ("[Interface]\n\n", "[Interface]\n\n[Peer]\n"),
+    ] {
+        let mut document = Document::parse(before.as_bytes());
+        let section = document.add_peer();
+        assert_eq!(document.sections()[section].kind(), Kind::Peer);
+        assert_eq!(text(&document), after);
+    }
+}
+
+#[test]
+fn names_are_read_in_the_forms_of_other_tools() {
+    for (file, name) in [
+        ("[Peer]\n# Name = a b\n", Some("a b")),
+        ("# name=above\n[Peer]\n", Some("above")),
+        ("# Name = above\n[Peer]\nPublicKey = x\n\n#friendly_name = inside\n", Some("inside")),
+        ("### Client c-1\n[Peer]\n", Some("c-1")),
+        ("# BEGIN_PEER d\n[Peer]\n# END_PEER d\n", Some("d")),
+        ("### begin e ###\n[Peer]\n### end e ###\n", Some("e")),
+        ("# the router\n[Peer]\n", None),
+        ("### Client far\n\n[Peer]\n", None),
+        ("# Name =\n[Peer]\n", None),
+    ] {
+        let document = Document::parse(file.as_bytes());
+        assert_eq!(document.sections()[1].name().as_deref(), name, "{file:?}");
+    }
+}
+
+#[test]
+fn a_name_stays_with_its_peer_when_the_line_below_it_goes() {
+    let mut document = Document::parse(b"[Peer]\nPublicKey = x\n# Name = y\nEndpoint = z\n[Peer]\nPublicKey = z\n");
+    document.unset(1, &keys::ENDPOINT);
+    let left = "[Peer]\nPublicKey = x\n# Name = y\n\n[Peer]\nPublicKey = z\n";
+    assert_eq!(text(&document), left);
+    let names = |document: &Document| document.sections().iter().map(Section::name).collect::<Vec<_>>();
+    assert_eq!(names(&document), [None, Some("y".into()), None]);
+    assert_eq!(names(&Document::parse(left.as_bytes())), names(&document));
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_survive(bytes in vec(any::<u8>(), 0..400)) {
+        prop_assert_eq!(&Document::parse(&bytes).to_bytes()[..], &bytes[..]);
+    }
+
+    #[test]
+    fn any_lines_survive(file in file()) {
+        prop_assert_eq!(&Document::parse(&file).to_bytes()[..], &file[..]);
+    }
+
+    #[test]
+    fn an_edit_changes_one_line_and_what_was_set_is_read(
+        file in file(), section in any::<prop::sample::Index>(), key in key(), value in "[a-z0-9=/:.,+-]{1,12}"
+    ) {
+        let mut document = Document::parse(&file);
+        let section = section.index(document.sections().len());
+        document.set(section, &key, &value).unwrap();
+        let edited = document.to_bytes();
+        let (old, new) = (lines(&file), lines(&edited));
+        let same = old.iter().zip(&new).take_while(|(old, new)| old == new).count();
+        let rest = usize::from(old.len() == new.len());
+        prop_assert!(new.len() - old.len() <= 1);
+        prop_assert_eq!(old.get(same + rest..).unwrap_or_default(), new.get(same + 1..).unwrap_or_default());
+        // A reader of the bytes sees the same sections, and the value.
+        let document = Document::parse(&edited);
+        let entry = document.sections()[section].entries().rfind(|entry| entry.is(&key)).unwrap();
+        let read = if key.whole_line { entry.whole_value() } else { entry.value() };
+        prop_assert_eq!(read, value.as_bytes());
+    }
+
+    #[test]
+    fn a_value_that_would_be_read_otherwise_is_refused(value in "[ a\n#\0\t]{0,4}", key in key()) {
+        let mut document = Document::parse(b"[Peer]\n");
+        match document.set(1, &key, &value) {
+            Ok(()) => {
+                let document = Document::parse(&document.to_bytes());
+                let entry = document.sections()[1].entries().next().unwrap();
+                prop_assert_eq!(if key.whole_line { entry.whole_value() } else { entry.value() }, value.as_bytes());
+            }
+            Err(_) => prop_assert_eq!(text(&document), "[Peer]\n"),
+        }
+    }
+
+    #[test]
+    fn what_is_left_without_a_section_is_as_it_was(file in file(), section in any::<prop::sample::Index>()) {
+        let mut document = Document::parse(&file);
+        if document.sections().len() == 1 {
+            return Ok(());
+        }
+        let section = 1 + section.index(document.sections().len() - 1);
+        let mut expected = said(&document);
+        expected.remove(section);
+        document.remove_section(section);
+        prop_assert_eq!(said(&document), expected.clone());
+        // So it is for who reads the bytes, and no line is new.
+        let left = document.to_bytes();
+        prop_assert_eq!(said(&Document::parse(&left)), expected);
+        let mut old = lines(&file).into_iter();
+        prop_assert!(lines(&left).iter().all(|line| old.any(|old| old == *line)));
+    }
+
+    #[test]
+    fn a_value_is_taken_away_with_its_lines_alone(
+        file in file(), section in any::<prop::sample::Index>(), key in key()
+    ) {
+        let mut document = Document::parse(&file);
+        let section = section.index(document.sections().len());
+        let said = said(&document);
+        document.unset(section, &key);
+        prop_assert!(document.sections()[section].entries().all(|entry| !entry.is(&key)));
+        let count = |document: &Document| document.sections().iter().flat_map(|section| section.entries()).count();
+        let gone = said[section].1.iter().filter(|(name, marked, _)| {
+            *marked == key.marked && name.eq_ignore_ascii_case(key.name)
+        });
+        prop_assert_eq!(count(&document) + gone.count(), said.iter().map(|(_, said)| said.len()).sum::<usize>());
+    }
+}
+
+type Said = (Option<String>, Vec<(String, bool, Vec<u8>)>);
+
+/// The names of all sections, and their keys with their values.
+fn said(document: &Document) -> Vec<Said> {
+    let sections = document.sections().iter();
+    let entries = sections.map(|section| {
+        let entries = section.entries().map(|entry| (entry.key(), entry.marked, entry.whole_value().to_vec()));
+        (section.name().filter(|_| section.kind() != Kind::Start), entries.collect())
+    });
+    entries.collect()
+}
+
+/// The lines without their ends, so that one more at the end of the file is no other line.
+fn lines(bytes: &[u8]) -> Vec<&[u8]> {
+    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+    let lines = bytes.split_inclusive(|&byte| byte == b'\n');
+    lines.map(|line| line.strip_suffix(b"\n").map_or(line, |line| line.strip_suffix(b"\r").unwrap_or(line))).collect()
+}
+
+fn text(document: &Document) -> String {
+    String::from_utf8(document.to_bytes().to_vec()).unwrap()
+}
+
+fn key() -> impl Strategy<Value = Key> {
+    select(keys::all().collect::<Vec<Key>>())
+}
+
+/// Files of lines that mean something, nearly mean something, or nothing.
+fn file() -> impl Strategy<Value = Vec<u8>> {
+    const LINES: [&[u8]; 30] = [
+        b"[Interface]",
+        b"[Peer]",
+        b"[Peer]",
+        b" [ pEEr ] # c",
+        b"[Peer",
+        b"[Other]",
+        b"",
+        b"",
+        b" \t",
+        b"# a comment",
+        b"#",
+        b"# Name = x",
+        b"### Client y",
+        b"# BEGIN_PEER z",
+        b"# END_PEER z",
+        b"### end z ###",
+        b"#! KillSwitch = true",
+        b"#!ExcludedIPs=10.0.0.0/8#c",
+        b"#! not a key = 1",
+        b"#!/bin/sh",
+        b"PublicKey = x",
+        b"  publickey=y#c",
+        b"AllowedIPs = 10.0.0.0/8 ,\t11.0.0.0/8",
+        b"Endpoint =",
+        b"= x",
+        b"PostUp = a # b",
+        b"PreUp=#",
+        b"MTU\t=\t1400",
+        b"neither",
+        b"A\0B = \xff",
+    ];
+    let end = select(vec![&b"\n"[..], b"\r\n"]);
+    let byte_order_mark = select(vec![&b""[..], b"", b"\xef\xbb\xbf"]);
+    (byte_order_mark, vec(select(LINES.to_vec()), 0..24), end, any::<bool>()).prop_map(|(mark, lines, end, ended)| {
+        let mut file = [mark, &lines.join(end)].concat();
+        if ended {
+            file.extend_from_slice(end);
+        }
+        file
+    })
+}

@@ -1,0 +1,707 @@
+//! The tunnel's file: what is read, what is said of mistakes, and laws of saving and reloading.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+
+use ipnet::IpNet;
+use linerate_control::config::{self, BadValue, Manner, Surroundings};
+use linerate_control::document::Document;
+use linerate_control::interface::InterfaceName;
+use linerate_control::keys::{PublicKey, SecretKey};
+use linerate_control::tunnel_file::{
+    Endpoint, ExcludeLan, KeyFile, KeyFolders, Lists, Mistake, Names, NoNames, OnHookError, Phase, RouteConflict,
+    Runtime, Severity, Table, TunnelFile, changes, save, strip,
+};
+use linerate_control::uapi::request::{AllowedIp, DeviceUpdate};
+use linerate_control::uapi::response::{DeviceState, PeerState};
+use proptest::collection::{btree_map, vec};
+use proptest::option::of;
+use proptest::prelude::*;
+use proptest::sample::{select, subsequence};
+
+const KEY: &str = "aYdQoJuTQzd0bwlzRIFn82TK4TLi+LMnrkkT5bVEUCk=";
+const OTHER: &str = "xTIBA5rboUvnH4htodjbn02ewAjIoXpTEVxQj5qQnDg=";
+
+/// Files, each with what wg-quick 1.0.20210914 `strip` printed of it; none where it refused.
+const FILES: [(&[u8], Option<&[u8]>); 15] = [
+    (include_bytes!("files/backslashes.conf"), Some(include_bytes!("files/backslashes.stripped"))),
+    (include_bytes!("files/bool-case.conf"), Some(include_bytes!("files/bool-case.stripped"))),
+    (include_bytes!("files/byte-order-mark.conf"), Some(include_bytes!("files/byte-order-mark.stripped"))),
+    (include_bytes!("files/crlf-no-end.conf"), Some(include_bytes!("files/crlf-no-end.stripped"))),
+    (include_bytes!("files/echo-option.conf"), Some(include_bytes!("files/echo-option.stripped"))),
+    (include_bytes!("files/empty.conf"), Some(include_bytes!("files/empty.stripped"))),
+    (include_bytes!("files/marks.conf"), Some(include_bytes!("files/marks.stripped"))),
+    (include_bytes!("files/not-a-bool.conf"), None),
+    (include_bytes!("files/nul-and-bytes.conf"), Some(include_bytes!("files/nul-and-bytes.stripped"))),
+    (include_bytes!("files/nyr.conf"), Some(include_bytes!("files/nyr.stripped"))),
+    (include_bytes!("files/odd-spacing.conf"), Some(include_bytes!("files/odd-spacing.stripped"))),
+    (include_bytes!("files/one-line-end.conf"), Some(include_bytes!("files/one-line-end.stripped"))),
+    (include_bytes!("files/ours.conf"), Some(include_bytes!("files/ours.stripped"))),
+    (include_bytes!("files/white-space.conf"), Some(include_bytes!("files/white-space.stripped"))),
+    (include_bytes!("files/wireguard-install.conf"), Some(include_bytes!("files/wireguard-install.stripped"))),
+];
+
+#[test]
+fn every_key_is_read() {
+    let (file, mistakes) = read(include_bytes!("files/ours.conf"));
+    assert_eq!(mistakes, []);
+    assert_eq!(file.addresses, nets(&["10.0.0.1/24", "fd00::1/64"]));
+    assert_eq!(file.dns_servers, ["192.0.2.53".parse::<IpAddr>().unwrap()]);
+    assert_eq!(file.search_domains, ["corp.example"]);
+    assert_eq!((file.mtu, file.table, file.listen_port, file.fwmark), (Some(1400), Table::Auto, Some(51820), None));
+    assert!(file.private_key.is_some() && !file.save_config && file.kill_switch);
+    assert!(file.hooks(Phase::PostUp).eq(["echo up wg0 # and more"]));
+    assert_eq!(file.route_conflict, RouteConflict::Metric);
+    assert_eq!(file.excluded_ips, nets(&["192.168.0.0/16", "10.9.0.0/16"]));
+    assert_eq!((file.exclude_lan, file.on_hook_error), (ExcludeLan::Auto, Some(OnHookError::Warn)));
+    let [peer] = &file.peers[..] else { panic!("one peer") };
+    assert_eq!(peer.name.as_deref(), Some("Router"));
+    assert_eq!(peer.preshared_key_file, Some(KeyFile::Credential("router.psk".into())));
+    assert_eq!(peer.endpoint, Some(Endpoint::Address("192.0.2.1:51820".parse().unwrap())));
+    assert_eq!((peer.allowed_ips.len(), peer.persistent_keepalive), (2, Some(25)));
+    assert!(file.is_full_tunnel());
+}
+
+#[test]
+fn the_mistakes_of_a_file_are_all_named_with_their_places() {
+    let file = format!(
+        "PrivateKey = x\n[Interface]\nAdress = 10.0.0.1\n  Address = 10.0.0.1/33, fd00::1/64\nPublicKey = {KEY}\nMTU =\n\
+         ListenPort =\nListenPort = 70000\nFwMark = 0X1\nMTU = big\nTable = vpn\nSaveConfig = yes\nKillSwitch = true\n\
+         #! RouteConflict = ask\n#! MTU = 1400\n#! KilSwitch = true\nPrivateKey = abc\nDNS = 1.2.3\nhello\n\
+         [Peer]\nPublicKey = {KEY}\nAllowedIPs = 10.0.0.0/8,, 10.0.0.1/24, x\nEndpoint = example.com\n\
+         Endpoint = 192.0.2.1:70000\nPersistentKeepalive = -1\n\
+         [Peer]\nAllowedIPs = 10.0.0.0/8\n\
+         [Peer]\nPublicKey = {OTHER}\nAllowedIPs = 10.0.0.0/8, 10.0.0.0/255.0.0.0\n\
+         [Peer]\nPublicKey = {OTHER}\nPresharedKey = {KEY}\n#! PresharedKeyFile = credential:a/b\n\
+         #! PresharedKeyFile = /k\n[Pear]\nPublicKey = x\n"
+    );
+    let expected = "\
+1:1: PrivateKey stands before any section ([Interface] belongs above it)
+3:1: there is no key Adress (Address may be meant)
+4:13: `/33` is not the length of a prefix (those of IPv4 are 0 to 32)
+5:1: PublicKey does not belong into [Interface] (it belongs into [Peer])
+6:1: warning: MTU has no value (give it one or remove the line)
+7:1: ListenPort has no value (give it one or remove the line)
+8:1: warning: ListenPort is there twice (the last counts)
+8:14: `70000` is not a port (0 to 65535 are ports; 0 is one that the system chooses)
+9:10: `0X1` is not a mark (off, a number up to 4294967295, or 0x and digits)
+10:1: warning: MTU is there twice (the last counts)
+10:7: `big` is not an MTU (68 to 65535 bytes; 1420 fits into Ethernet)
+11:9: there is no routing table `vpn` (auto, off, a number, or a name of /etc/iproute2/rt_tables)
+12:14: `yes' is neither true nor false (SaveConfig is true or false)
+13:1: KillSwitch is a key that wg and wg-quick do not know (write it behind a mark: `#! KillSwitch = …`)
+14:20: `ask` is no value of RouteConflict (RouteConflict is skip, metric, replace or fail)
+15:4: warning: MTU is only a comment behind `#!` (remove `#!` if it is to count)
+16:4: there is no key KilSwitch (KillSwitch may be meant)
+17:14: the value of PrivateKey is not a key: it has 3 characters (a key is 44 characters of base64, the last of them `=`)
+18:7: warning: `1.2.3` is not the address of a name server, and is left out (192.0.2.53 or 2001:db8::53 is one)
+19:1: this line is neither a comment nor a key with a value (KEY = VALUE is one)
+22:25: an entry of this list is empty (remove its comma)
+22:27: warning: 10.0.0.1/24 has an address beyond its length (10.0.0.0/24 is what it stands for)
+22:40: `x` is not an IP address (10.0.0.1/24 or fd00::1/64 is one)
+23:12: `example.com` is not an endpoint: it needs a host and a port (192.0.2.1:51820, [2001:db8::1]:51820 or vpn.example.com:51820 is one)
+24:1: warning: Endpoint is there twice (the last counts)
+24:12: 70000 is not a port (ports are 1 to 65535)
+25:23: `-1` is not an interval (off, or 1 to 65535 seconds)
+26:1: this peer has no PublicKey (PublicKey = … says who it is)
+30:14: warning: 10.0.0.0/8 belongs to two peers: aYdQoJuTQzd0bwlzRIFn82TK4TLi+LMnrkkT5bVEUCk= in line 20 and xTIBA5rboUvnH4htodjbn02ewAjIoXpTEVxQj5qQnDg= here (only the last one gets it)
+30:26: `10.0.0.0/255.0.0.0` has a mask where a length belongs (write 10.0.0.0/8)
+31:1: warning: the peer xTIBA5rboUvnH4htodjbn02ewAjIoXpTEVxQj5qQnDg= is there twice, first in line 28 (make one section of both: only the last AllowedIPs count)
+34:23: this is not the name of a credential (credential:NAME is one, without any slash)
+35:4: warning: PresharedKeyFile is there twice (the last counts)
+35:4: there are both PresharedKey and PresharedKeyFile (keep one of them)
+36:1: this is not a section ([Interface] and [Peer] are)
+";
+    let (_, mistakes) = read(file.as_bytes());
+    let said: String = mistakes.iter().map(|mistake| format!("{mistake}\n")).collect();
+    assert_eq!(said, expected);
+    let first = mistakes[0].of_file(Path::new("/etc/wireguard/wg0.conf")).to_string();
+    assert!(first.starts_with("/etc/wireguard/wg0.conf:1:1: PrivateKey stands"));
+}
+
+#[test]
+fn no_mistake_says_a_key() {
+    let secret = &KEY[..43];
+    for line in [
+        format!("PrivateKey = {secret}"),
+        secret.to_owned(),
+        format!("[{secret}"),
+        format!("{secret} = x"),
+        format!("PrivateKey {secret}="),
+        format!("SaveConfig PrivateKey\n{KEY}"),
+    ] {
+        let (_, mistakes) = read(format!("[Interface]\n{line}\n[Peer]\nPresharedKey = {secret}\n").as_bytes());
+        assert!(mistakes.len() >= 2);
+        assert!(mistakes.iter().all(|mistake| !mistake.to_string().contains(secret)), "{line}");
+    }
+}
+
+#[test]
+fn values_are_read_as_the_original_reads_them() {
+    let file = |lines: &str| {
+        let (file, mistakes) = read(format!("[interface]\n{lines}\n").as_bytes());
+        assert!(mistakes.iter().all(|mistake| mistake.severity == Severity::Warning), "{lines}: {mistakes:?}");
+        file
+    };
+    assert_eq!(
+        file("address=10.0.0.1,fd00::1\nAddress = 10.0.0.2/255.255.0.0").addresses,
+        nets(&["10.0.0.1/32", "fd00::1/128", "10.0.0.2/16"])
+    );
+    assert_eq!(file("listen port = 5 1 8").listen_port, Some(518));
+    assert_eq!(file("FwMark = 0xfF").fwmark, Some(255));
+    assert_eq!(file("FwMark = OFF").fwmark, Some(0));
+    assert_eq!(file("Table = off").table, Table::Off);
+    assert_eq!(file("Table = main").table, Table::Number(254));
+    assert_eq!(file("Table = 0x64").table, Table::Number(100));
+    assert!(file("saveconfig = TRUE # yes").save_config);
+    assert!(file("PostUp = a %%i '#' # b").hooks(Phase::PostUp).eq(["a %wg0 '#' # b"]));
+    let dns = file("DNS = 1.1.1.1 a.example,~b.example\nDNS=2606::1");
+    assert_eq!((dns.dns_servers.len(), dns.search_domains), (2, vec!["a.example".into(), "~b.example".into()]));
+}
+
+#[test]
+fn names_of_tables_and_services_are_asked_for() {
+    struct Some1;
+    impl Names for Some1 {
+        fn table(&self, name: &str) -> Option<u32> {
+            (name == "vpn").then_some(200)
+        }
+        fn port(&self, service: &str) -> Option<u16> {
+            (service == "domain").then_some(53)
+        }
+    }
+    let document = Document::parse(b"[Interface]\nTable = vpn\nListenPort = domain\n");
+    let (file, mistakes) = TunnelFile::read(&document, &wg0(), &Some1);
+    assert_eq!((file.table, file.listen_port, mistakes.len()), (Table::Number(200), Some(53), 0));
+}
+
+#[test]
+fn endpoints_are_addresses_or_names() {
+    let endpoint = |text: &str| {
+        let (file, mistakes) = read(format!("[Peer]\nPublicKey = {KEY}\nEndpoint = {text}\n").as_bytes());
+        assert_eq!(mistakes, [], "{text}");
+        file.peers[0].endpoint.clone().unwrap()
+    };
+    for address in ["192.0.2.1:0", "[2001:db8::1]:65535", "[::1%lo]:1"] {
+        assert!(matches!(endpoint(address), Endpoint::Address(_)), "{address}");
+    }
+    assert_eq!(endpoint("::1:51820"), Endpoint::Address("[::1]:51820".parse().unwrap()));
+    for (text, host, service) in [("a.example:53", "a.example", "53"), ("127.1:domain", "127.1", "domain")] {
+        assert_eq!(endpoint(text), Endpoint::Name { host: host.into(), service: service.into() });
+        assert_eq!(endpoint(text).to_string(), text);
+    }
+}
+
+#[test]
+fn prefixes_and_peers_that_come_twice_end_as_they_would_on_the_device() {
+    let (file, _) = read(
+        format!(
+            "[Peer]\nPublicKey = {KEY}\nAllowedIPs = 10.0.0.0/8, 10.1.0.0/16, +fd00::/64\nAllowedIPs = -10.1.0.0/16\n\
+             Endpoint = 192.0.2.1:1\n[Peer]\nPublicKey = {OTHER}\nAllowedIPs = 10.9.9.9/8\n\
+             [Peer]\nPublicKey = {KEY}\nPersistentKeepalive = 5\nAllowedIPs = +10.2.0.0/16, +10.2.3.4/16\n"
+        )
+        .as_bytes(),
+    );
+    let [first, second] = &file.peers[..] else { panic!("two peers") };
+    assert_eq!(first.allowed_ips, nets(&["fd00::/64", "10.2.0.0/16"]));
+    assert!(first.endpoint.is_some() && first.persistent_keepalive == Some(5));
+    assert_eq!(second.allowed_ips, nets(&["10.0.0.0/8"]));
+}
+
+#[test]
+fn both_a_key_and_its_file_are_a_mistake() {
+    let (_, mistakes) = read(format!("[Interface]\n#! PrivateKeyFile = /k\nPrivateKey = {KEY}\n").as_bytes());
+    assert_eq!(mistakes.len(), 1);
+    assert_eq!(mistakes[0].to_string(), "2:4: there are both PrivateKey and PrivateKeyFile (keep one of them)");
+}
+
+#[test]
+fn keys_are_loaded_from_files_and_credentials() {
+    let folder = std::env::temp_dir().join(format!("linerate-key-files-{}", std::process::id()));
+    std::fs::create_dir_all(folder.join("credentials")).unwrap();
+    std::fs::write(folder.join("private"), format!("{KEY}\n")).unwrap();
+    std::fs::write(folder.join("credentials/psk"), OTHER).unwrap();
+    std::fs::write(folder.join("empty"), "").unwrap();
+    let read = |private: &str, preshared: &str| {
+        let text = format!("[Interface]\n#! PrivateKeyFile = {private}\n[Peer]\nPublicKey = {KEY}\n");
+        read(format!("{text}#! PresharedKeyFile = {preshared}\n").as_bytes()).0
+    };
+    let credentials = folder.join("credentials");
+    let folders = KeyFolders { configuration: &folder, credentials: Some(&credentials) };
+
+    let mut good = read("private", "credential:psk");
+    assert_eq!(good.load_keys(folders), Ok(()));
+    assert!(good.private_key == SecretKey::from_base64(KEY.as_bytes()));
+    assert!(good.peers[0].preshared_key == SecretKey::from_base64(OTHER.as_bytes()));
+
+    let mut bad = read("empty", "credential:none");
+    let wrong = bad.load_keys(folders).unwrap_err();
+    assert!(wrong[0].contains("empty does not hold a key") && wrong[1].contains("none cannot be read"), "{wrong:?}");
+    let none = KeyFolders { credentials: None, ..folders };
+    assert!(good.load_keys(none).unwrap_err()[0].contains("LoadCredential=psk:PATH"));
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn strip_prints_what_the_original_prints() {
+    for (file, stripped) in FILES {
+        match (strip(&Document::parse(file)), stripped) {
+            (Ok(ours), Some(original)) => {
+                assert_eq!(String::from_utf8_lossy(&ours), String::from_utf8_lossy(original));
+            }
+            (Err(refused), None) => assert_eq!(refused.to_string(), "`yes' is neither true nor false"),
+            (ours, _) => panic!("{:?} of {}", ours.err(), String::from_utf8_lossy(file)),
+        }
+    }
+}
+
+#[test]
+fn a_file_with_all_our_keys_is_one_of_wg() {
+    let stripped = strip(&Document::parse(include_bytes!("files/ours.conf"))).unwrap();
+    let update = config::parse(&stripped, Manner::Replace, &mut Numeric).ok().unwrap();
+    assert_eq!((update.listen_port, update.peers.len()), (Some(51820), 1));
+}
+
+#[test]
+fn what_a_save_does_not_have_to_change_survives() {
+    let before = format!(
+        "# Mine\n[Interface]\nPrivateKey={KEY}   # secret\nAddress=10.0.0.1/24\nDNS = 192.0.2.53,corp.example\n\
+         PostUp = a # b\n\n# Name = gone\n[Peer]\nPublicKey = {}\n\nAllowedIPs = 10.0.0.3\n\n# All of the office\n\n\
+         ### Client c\n[Peer]\n  PublicKey={OTHER}\n  AllowedIPs=10.0.0.0/25,10.0.0.2/32#two\n  Endpoint=c.example:1\n",
+        PublicKey([7; 32])
+    );
+    let after = format!(
+        "# Mine\n[Interface]\nPrivateKey={KEY}   # secret\nAddress=10.0.0.1/24, fd00::1/64\n\
+         DNS = corp.example, 192.0.2.54\nPostUp = a # b\n\n# All of the office\n\n\
+         ### Client c\n[Peer]\n  PublicKey={OTHER}\n  AllowedIPs=10.0.0.2/32, 10.0.0.9/32#two\n  Endpoint=c.example:1\n  \
+         PersistentKeepalive=25\n\n[Peer]\n  PublicKey={}\n  AllowedIPs=10.0.0.4/32\n  Endpoint=[2001:db8::4]:4\n",
+        PublicKey([8; 32])
+    );
+    let mut staying = PeerState::new(PublicKey::from_base64(OTHER.as_bytes()).unwrap());
+    staying.allowed_ips = vec![("10.0.0.2".parse().unwrap(), 32), ("10.0.0.9".parse().unwrap(), 32)];
+    staying.endpoint = Some("192.0.2.3:1".parse().unwrap());
+    staying.persistent_keepalive = 25;
+    let mut new = PeerState::new(PublicKey([8; 32]));
+    new.allowed_ips = vec![("10.0.0.4".parse().unwrap(), 32)];
+    new.endpoint = Some("[2001:db8::4]:4".parse().unwrap());
+    let device = DeviceState {
+        private_key: SecretKey::from_base64(KEY.as_bytes()),
+        listen_port: 40000,
+        fwmark: 51820,
+        peers: vec![staying, new],
+    };
+    let interface = wg0();
+    let runtime = Runtime {
+        interface: &interface,
+        device: &device,
+        addresses: &nets(&["10.0.0.1/24", "fe80::1/64", "fd00::1/64"]),
+        has_ipv6: true,
+        mtu: 1420,
+        dns_servers: Some(&["192.0.2.54".parse().unwrap()]),
+        chosen_port: Some(40000),
+        chosen_fwmark: Some(51820),
+        then: None,
+        is_of_name: &|_, address| address == "192.0.2.3:1".parse().unwrap(),
+    };
+    let mut document = Document::parse(before.as_bytes());
+    save(&mut document, &runtime).unwrap();
+    assert_eq!(String::from_utf8_lossy(&document.to_bytes()), after);
+}
+
+#[test]
+fn a_save_takes_from_the_runtime_only_what_has_changed_there() {
+    let interface = wg0();
+    let text = |listen_port: u16, allowed: &str| {
+        format!("[Interface]\nListenPort = {listen_port}\n[Peer]\nPublicKey = {KEY}\nAllowedIPs = {allowed}\n")
+    };
+    let gone = format!("[Peer]\nPublicKey = {}\n", PublicKey([7; 32]));
+    let (then, _) = read(format!("{}{gone}", text(1, "10.0.0.1/32")).as_bytes());
+    let added = format!("[Peer]\nPublicKey = {OTHER}\nAllowedIPs = 10.0.0.3/32\n");
+    let edited = format!("{}{added}", text(2, "10.0.0.2/32"));
+    let mut device = DeviceState { listen_port: 1, ..DeviceState::default() };
+    apply(&then.settings().update, &mut device);
+    let mut runtime = Runtime {
+        interface: &interface,
+        device: &device,
+        addresses: &[],
+        has_ipv6: true,
+        mtu: 1420,
+        dns_servers: None,
+        chosen_port: None,
+        chosen_fwmark: None,
+        then: Some(&then),
+        is_of_name: &|_, _| false,
+    };
+    let mut document = Document::parse(edited.as_bytes());
+    save(&mut document, &runtime).unwrap();
+    assert_eq!(String::from_utf8_lossy(&document.to_bytes()), edited, "the file's edits stay");
+    runtime.then = None;
+    save(&mut document, &runtime).unwrap();
+    let running = format!("{}\n{gone}", text(1, "10.0.0.1/32"));
+    assert_eq!(String::from_utf8_lossy(&document.to_bytes()), running, "the tunnel is the truth");
+}
+
+#[test]
+fn a_save_keeps_what_the_host_cannot_have_and_what_comes_from_elsewhere() {
+    let file = b"[Interface]\n#! PrivateKeyFile = k\nAddress = 10.0.0.1/24, fd00::1/64\n";
+    let interface = wg0();
+    let device = DeviceState { private_key: SecretKey::from_base64(KEY.as_bytes()), ..DeviceState::default() };
+    let runtime = Runtime {
+        interface: &interface,
+        device: &device,
+        addresses: &nets(&["10.0.0.1/24"]),
+        has_ipv6: false,
+        mtu: 1420,
+        dns_servers: None,
+        chosen_port: None,
+        chosen_fwmark: None,
+        then: None,
+        is_of_name: &|_, _| false,
+    };
+    for file in [&file[..], b"[Interface]\nAddress=10.0.0.1/24\nPreUp=wg set %i private-key /k\n"] {
+        let mut document = Document::parse(file);
+        save(&mut document, &runtime).unwrap();
+        assert_eq!(document.to_bytes()[..], file[..]);
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_are_too_odd(bytes in odd_bytes()) {
+        let mut document = Document::parse(&bytes);
+        let (file, mistakes) = TunnelFile::read(&document, &wg0(), &NoNames);
+        let lines = bytes.split(|&byte| byte == b'\n').count();
+        prop_assert!(mistakes.iter().all(|mistake| (1..=lines).contains(&mistake.line) && mistake.column > 0));
+        let places = |mistake: &Mistake| (mistake.line, mistake.column);
+        prop_assert!(mistakes.is_sorted_by_key(places));
+        let _ = strip(&document);
+        let mut device = DeviceState::default();
+        apply(&file.settings().update, &mut device);
+        prop_assert!(is_nothing(&changes(&file, &file, &device, Lists::Replace).update));
+        save_state(&mut document, &device, &[]);
+    }
+
+    #[test]
+    fn a_file_that_has_not_changed_changes_nothing(file in model(), device in model(), replace in any::<bool>()) {
+        let (file, device) = (typed(&file), state(&device));
+        let settings = changes(&file, &file, &device, if replace { Lists::Replace } else { Lists::Change });
+        prop_assert!(is_nothing(&settings.update) && settings.unresolved.is_empty());
+    }
+
+    #[test]
+    fn the_changes_of_a_file_make_its_new_state_of_its_old(then in model(), now in model(), replace in any::<bool>()) {
+        let lists = if replace { Lists::Replace } else { Lists::Change };
+        let mut device = state(&then);
+        let settings = changes(&typed(&then), &typed(&now), &device, lists);
+        if replace {
+            prop_assert!(settings.update.peers.iter().all(|peer| peer.allowed_ips.iter().all(|ip| ip.add)));
+        }
+        apply(&settings.update, &mut device);
+        // What the file no longer sets of the device, and an endpoint that it no longer says, stay.
+        let mut expected = now.clone();
+        expected.port = now.port.or(then.port);
+        expected.mark = now.mark.or(then.mark);
+        expected.private = now.private.or(then.private);
+        for (key, peer) in &mut expected.peers {
+            let before = then.peers.get(key).and_then(|peer| peer.endpoint);
+            peer.endpoint = peer.endpoint.filter(|&endpoint| endpoint != NAMED).or(before.filter(|&endpoint| endpoint != NAMED));
+        }
+        prop_assert!(sorted(device) == sorted(state(&expected)));
+        // A name that is new is to be resolved.
+        let named: BTreeSet<PublicKey> = settings.unresolved.iter().map(|(key, _)| *key).collect();
+        let new = now.peers.iter().filter(|(key, peer)| {
+            peer.endpoint == Some(NAMED) && then.peers.get(key).and_then(|peer| peer.endpoint) != Some(NAMED)
+        });
+        prop_assert_eq!(named, new.map(|(key, _)| public(*key)).collect());
+    }
+
+    #[test]
+    fn a_reload_leaves_alone_what_the_file_leaves_alone(then in model(), now in model()) {
+        // A peer that was added by hand, and endpoints that have roamed.
+        let hand = PublicKey([99; 32]);
+        let mut device = state(&then);
+        for peer in &mut device.peers {
+            peer.endpoint = Some("198.51.100.1:9".parse().unwrap());
+        }
+        let mut added = PeerState::new(hand);
+        added.allowed_ips = vec![("203.0.113.0".parse().unwrap(), 24)];
+        device.peers.push(added);
+        let settings = changes(&typed(&then), &typed(&now), &device, Lists::Change);
+        for peer in &settings.update.peers {
+            prop_assert!(peer.public_key != hand);
+            let key = peer.public_key.0[0];
+            let (before, after) = (then.peers.get(&key), now.peers.get(&key));
+            prop_assert!(before != after, "a peer that is the same in both is not spoken of");
+            prop_assert!(!peer.replace_allowed_ips || before.is_none(), "no prefix is without a peer for a moment");
+            let nobodys = |ip: &AllowedIp| !now.peers.values().any(|peer| net_of(&peer.allowed).contains(&(ip.addr, ip.cidr)));
+            prop_assert!(peer.allowed_ips.iter().all(|ip| ip.add || nobodys(ip)), "what moves is not taken away before");
+            if let (Some(before), Some(after)) = (before, after) {
+                prop_assert!(before.endpoint != after.endpoint || peer.endpoint.is_none(), "no roam is undone");
+            }
+        }
+    }
+
+    #[test]
+    fn whatever_runs_a_prefix_goes_to_the_peer_that_the_file_adds_it_to(
+        then in model(), now in model(), device in model(), replace in any::<bool>()
+    ) {
+        let lists = if replace { Lists::Replace } else { Lists::Change };
+        let mut device = state(&device);
+        let settings = changes(&typed(&then), &typed(&now), &device, lists);
+        let removed = settings.update.peers.iter().filter(|peer| peer.remove);
+        prop_assert!(removed.into_iter().all(|gone| device.peers.iter().any(|peer| peer.public_key == gone.public_key)));
+        apply(&settings.update, &mut device);
+        for (key, peer) in &now.peers {
+            let before = then.peers.get(key).map_or(&[][..], |peer| &peer.allowed);
+            let added: Vec<u8> = peer.allowed.iter().copied().filter(|prefix| !before.contains(prefix)).collect();
+            let running = device.peers.iter().find(|peer| peer.public_key == public(*key));
+            let running = running.map_or(&[][..], |peer| &peer.allowed_ips);
+            prop_assert!(net_of(&added).iter().all(|prefix| running.contains(prefix)));
+        }
+    }
+
+    #[test]
+    fn a_saved_file_says_what_runs_and_keeps_its_comments(file in model(), device in model()) {
+        let text = format!("{}\n# the end\n", text_of(&file));
+        let mut document = Document::parse(text.as_bytes());
+        let state = state(&device);
+        save_state(&mut document, &state, &[]);
+        let (saved, mistakes) = TunnelFile::read(&document, &wg0(), &NoNames);
+        prop_assert_eq!(mistakes, []);
+        let mut running = DeviceState::default();
+        apply(&saved.settings().update, &mut running);
+        // A file that says no port gets none, and a name stays until the peer is somewhere.
+        running.listen_port = state.listen_port;
+        let bytes = document.to_bytes();
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        prop_assert!(sorted(running) == sorted(state_with_file_endpoints(&device, &file)), "{}", text);
+        prop_assert!(text.contains("# the end\n") && text.starts_with("# the start\n"));
+        for key in file.peers.keys().filter(|key| device.peers.contains_key(key)) {
+            let comment = format!("# of {key}\n");
+            prop_assert!(text.contains(&comment));
+        }
+        // Once saved there is nothing to save.
+        save_state(&mut document, &state, &[]);
+        prop_assert_eq!(&document.to_bytes()[..], &bytes[..]);
+    }
+
+    #[test]
+    fn a_tunnel_that_is_as_its_file_says_leaves_the_file_as_it_is(file in model()) {
+        let text = text_of(&file);
+        let mut document = Document::parse(text.as_bytes());
+        save_state(&mut document, &state(&file), &[]);
+        prop_assert_eq!(String::from_utf8_lossy(&document.to_bytes()).into_owned(), text);
+    }
+}
+
+/// A tunnel in small: what its file may say.
+#[derive(Clone, Debug, PartialEq)]
+struct Model {
+    private: Option<u8>,
+    port: Option<u16>,
+    mark: Option<u32>,
+    peers: BTreeMap<u8, ModelPeer>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct ModelPeer {
+    preshared: Option<u8>,
+    endpoint: Option<u8>,
+    keepalive: Option<u16>,
+    allowed: Vec<u8>,
+}
+
+/// The endpoint that is a name.
+const NAMED: u8 = 0;
+
+fn model() -> impl Strategy<Value = Model> {
+    let peer = (of(1u8..3), of(0u8..3), of(select(vec![5u16, 25])), subsequence((0..6).collect::<Vec<u8>>(), 0..=6))
+        .prop_map(|(preshared, endpoint, keepalive, allowed)| ModelPeer { preshared, endpoint, keepalive, allowed });
+    let device = (of(1u8..3), of(1u16..3), of(1u32..3));
+    (device, btree_map(1u8..6, peer, 0..5)).prop_map(|((private, port, mark), mut peers)| {
+        // A prefix has one owner.
+        let mut taken = BTreeSet::new();
+        peers.values_mut().for_each(|peer: &mut ModelPeer| peer.allowed.retain(|&prefix| taken.insert(prefix)));
+        Model { private, port, mark, peers }
+    })
+}
+
+fn public(key: u8) -> PublicKey {
+    PublicKey([key; 32])
+}
+
+fn secret(key: u8) -> SecretKey {
+    SecretKey::from_bytes(&[key; 32])
+}
+
+fn text_of(model: &Model) -> String {
+    let line = |key: &str, value: Option<String>| value.map_or_else(String::new, |value| format!("{key} = {value}\n"));
+    let key = |key: Option<u8>| key.map(|key| secret(key).to_base64().to_string());
+    let mut text = "# the start\n[Interface]\n".to_owned();
+    text += &line("PrivateKey", key(model.private));
+    text += &line("ListenPort", model.port.map(|port| port.to_string()));
+    text += &line("FwMark", model.mark.map(|mark| mark.to_string()));
+    for (name, peer) in &model.peers {
+        text += &format!("\n# of {name}\n[Peer]\nPublicKey = {}\n", public(*name));
+        text += &line("PresharedKey", key(peer.preshared));
+        text += &line("Endpoint", peer.endpoint.map(endpoint_text));
+        text += &line("PersistentKeepalive", peer.keepalive.map(|seconds| seconds.to_string()));
+        let allowed: Vec<String> = peer.allowed.iter().map(|prefix| format!("10.0.{prefix}.0/24")).collect();
+        text += &line("AllowedIPs", (!allowed.is_empty()).then(|| allowed.join(", ")));
+    }
+    text
+}
+
+fn endpoint_text(endpoint: u8) -> String {
+    if endpoint == NAMED { "a.example:1".into() } else { format!("192.0.2.{endpoint}:1") }
+}
+
+fn typed(model: &Model) -> TunnelFile {
+    let (file, mistakes) = read(text_of(model).as_bytes());
+    assert_eq!(mistakes, []);
+    file
+}
+
+fn net_of(allowed: &[u8]) -> Vec<(IpAddr, u8)> {
+    allowed.iter().map(|prefix| (IpAddr::from([10, 0, *prefix, 0]), 24)).collect()
+}
+
+/// A device on which the file is: names are not resolved.
+fn state(model: &Model) -> DeviceState {
+    let mut state = DeviceState {
+        private_key: model.private.map(secret),
+        listen_port: model.port.unwrap_or(0),
+        fwmark: model.mark.unwrap_or(0),
+        peers: Vec::new(),
+    };
+    for (key, peer) in &model.peers {
+        let mut made = PeerState::new(public(*key));
+        made.preshared_key = peer.preshared.map(secret);
+        made.endpoint = peer.endpoint.filter(|&to| to != NAMED).map(|to| endpoint_text(to).parse().unwrap());
+        made.persistent_keepalive = peer.keepalive.unwrap_or(0);
+        made.allowed_ips = net_of(&peer.allowed);
+        state.peers.push(made);
+    }
+    state
+}
+
+/// The device, and where a peer is nowhere, where the file has it.
+fn state_with_file_endpoints(device: &Model, file: &Model) -> DeviceState {
+    let mut merged = device.clone();
+    for (key, peer) in &mut merged.peers {
+        let of_file = file.peers.get(key).and_then(|peer| peer.endpoint);
+        peer.endpoint = peer.endpoint.filter(|&to| to != NAMED).or(of_file);
+    }
+    state(&merged)
+}
+
+fn save_state(document: &mut Document, device: &DeviceState, addresses: &[IpNet]) {
+    let interface = wg0();
+    let runtime = Runtime {
+        interface: &interface,
+        device,
+        addresses,
+        has_ipv6: true,
+        mtu: 1420,
+        dns_servers: None,
+        chosen_port: None,
+        chosen_fwmark: None,
+        then: None,
+        is_of_name: &|_, _| false,
+    };
+    save(document, &runtime).unwrap();
+}
+
+/// What a daemon makes of an update: top to bottom, and a prefix leaves who had it.
+fn apply(update: &DeviceUpdate, state: &mut DeviceState) {
+    if let Some(key) = &update.private_key {
+        state.private_key = Some(key.clone()).filter(|key| !key.is_zero());
+    }
+    state.listen_port = update.listen_port.unwrap_or(state.listen_port);
+    state.fwmark = update.fwmark.unwrap_or(state.fwmark);
+    for update in &update.peers {
+        if update.remove {
+            state.peers.retain(|peer| peer.public_key != update.public_key);
+            continue;
+        }
+        let found = state.peers.iter().position(|peer| peer.public_key == update.public_key);
+        if found.is_none() && update.update_only {
+            continue;
+        }
+        let at = found.unwrap_or_else(|| {
+            state.peers.push(PeerState::new(update.public_key));
+            state.peers.len() - 1
+        });
+        if let Some(key) = &update.preshared_key {
+            state.peers[at].preshared_key = Some(key.clone()).filter(|key| !key.is_zero());
+        }
+        state.peers[at].endpoint = update.endpoint.or(state.peers[at].endpoint);
+        state.peers[at].persistent_keepalive =
+            update.persistent_keepalive.unwrap_or(state.peers[at].persistent_keepalive);
+        if update.replace_allowed_ips {
+            state.peers[at].allowed_ips.clear();
+        }
+        for &AllowedIp { add, addr, cidr } in &update.allowed_ips {
+            if !add {
+                state.peers[at].allowed_ips.retain(|ip| *ip != (addr, cidr));
+                continue;
+            }
+            state.peers.iter_mut().for_each(|peer| peer.allowed_ips.retain(|ip| *ip != (addr, cidr)));
+            state.peers[at].allowed_ips.push((addr, cidr));
+        }
+    }
+}
+
+fn sorted(mut state: DeviceState) -> DeviceState {
+    state.peers.iter_mut().for_each(|peer| peer.allowed_ips.sort());
+    state.peers.sort_by_key(|peer| peer.public_key);
+    state
+}
+
+fn is_nothing(update: &DeviceUpdate) -> bool {
+    *update == DeviceUpdate::default()
+}
+
+/// The files of `files/` with bytes replaced, and random bytes.
+fn odd_bytes() -> impl Strategy<Value = Vec<u8>> {
+    let file = select(FILES.iter().map(|(file, _)| file.to_vec()).collect::<Vec<_>>());
+    let odd = select(b"\n\r#!=[],/+-: \t\0\xff09azP".to_vec());
+    let damaged = (file, vec((any::<prop::sample::Index>(), odd), 0..8)).prop_map(|(mut file, damages)| {
+        for (at, byte) in damages {
+            let at = at.index(file.len() + 1);
+            if at == file.len() { file.push(byte) } else { file[at] = byte }
+        }
+        file
+    });
+    prop_oneof![4 => damaged, 1 => vec(any::<u8>(), 0..200)]
+}
+
+fn read(bytes: &[u8]) -> (TunnelFile, Vec<Mistake>) {
+    TunnelFile::read(&Document::parse(bytes), &wg0(), &NoNames)
+}
+
+fn wg0() -> InterfaceName {
+    "wg0".parse().unwrap()
+}
+
+fn nets(texts: &[&str]) -> Vec<IpNet> {
+    texts.iter().map(|text| text.parse().unwrap()).collect()
+}
+
+/// Surroundings without names.
+struct Numeric;
+
+impl Surroundings for Numeric {
+    fn resolve(&mut self, text: &str, _: &str, _: &str) -> Result<SocketAddr, BadValue> {
+        text.parse().map_err(|_| BadValue::Value(text.to_owned()))
+    }
+
+    fn port(&mut self, service: &str) -> Result<u16, BadValue> {
+        service.parse().map_err(|_| BadValue::Value(service.to_owned()))
+    }
+
+    fn warn(&mut self, warning: &str) {
+        panic!("{warning}");
+    }
+}

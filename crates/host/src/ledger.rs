@@ -1,0 +1,345 @@
+//! What was done for a tunnel, kept until it is undone: `down` undoes that, whatever has become of the file.
+//!
+//! One folder, readable by root alone, on a file system that a boot empties. For each interface it has a lock, the
+//! ledger as JSON, and the text of the file as it was, which `reload` compares with. That text holds keys; the ledger
+//! holds none.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use linerate_control::interface::InterfaceName;
+use linerate_control::wiped::Buffer;
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+
+use crate::plan::Hooks;
+use crate::step::{Backend, Step};
+use crate::wanted::{Manner, Wanted};
+
+/// Where ledgers are, ordinarily.
+pub const DIRECTORY: &str = "/run/linerate";
+
+/// What was done for a tunnel.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ledger {
+    /// The form of this record; another one is not read.
+    pub version: u32,
+    /// When the tunnel was brought up, in nanoseconds since 1970: tells one from the next of the same name.
+    pub since: u128,
+    /// The index of the interface, once it is there: another one of its name is not this tunnel's.
+    pub index: Option<u32>,
+    /// Something else looks after the tunnel ([`Step::AddLink`]'s daemon is started again when it dies).
+    pub supervised: bool,
+    /// Who brought the tunnel up.
+    pub manner: Manner,
+    /// What runs it.
+    pub backend: Backend,
+    /// The program, where it is a daemon's.
+    pub daemon: Option<PathBuf>,
+    /// The file it was brought up from.
+    pub file: PathBuf,
+    /// What was wanted of the host.
+    pub wanted: Wanted,
+    /// The commands of the file.
+    pub hooks: Hooks,
+    /// The steps that were done, or were going to be when [`Ledger::complete`] is false: the host or the program may
+    /// have stopped anywhere between.
+    pub steps: Vec<Step>,
+    /// Whether all of them were done.
+    pub complete: bool,
+    /// A hook failed, and the tunnel stayed because the file says so.
+    #[serde(default)]
+    pub hook_failed: bool,
+}
+
+impl Ledger {
+    /// The ledger with only those steps that `left`, which was to undo them, did not undo. Commands are not run again.
+    pub fn with_only(&self, left: &[Step]) -> Self {
+        let is_left = |step: &&Step| {
+            let undo = match step {
+                // Its undoing does not tell what was set.
+                Step::SetDns { interface, manager, .. } => {
+                    Some(Step::UnsetDns { interface: interface.clone(), manager: manager.clone() })
+                }
+                step => step.undo(),
+            };
+            undo.is_some_and(|undo| left.contains(&undo))
+        };
+        let steps = self.steps.iter().filter(is_left).cloned().collect();
+        Self { steps, hooks: Hooks::default(), complete: false, ..self.clone() }
+    }
+}
+
+/// The form of ledgers that this version writes.
+pub const VERSION: u32 = 1;
+
+/// The ledger of one interface, locked: two commands for one interface come one after the other.
+pub struct Entry {
+    directory: PathBuf,
+    interface: InterfaceName,
+    _lock: Option<File>,
+}
+
+/// Why there is no ledger to read.
+#[derive(Debug, thiserror::Error)]
+pub enum LedgerError {
+    /// The folder or a file in it cannot be used.
+    #[error("{}: {error}", path.display())]
+    Io {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// It is none of this version's.
+    #[error("{} is no ledger that this version can read: {why}. Remove it, and `linerate down` goes by the tunnel's file",
+            path.display())]
+    Form {
+        /// Which.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+    /// Another command for this interface is at work.
+    #[error("another command is at work on {interface}")]
+    Busy {
+        /// The interface.
+        interface: InterfaceName,
+    },
+}
+
+impl Entry {
+    /// The ledger of an interface that the caller's caller has locked: a command of the tunnel's file.
+    pub fn within(directory: &Path, interface: &InterfaceName) -> Self {
+        Self { directory: directory.to_owned(), interface: interface.clone(), _lock: None }
+    }
+
+    /// Locks the ledger of `interface`, if no other command has.
+    ///
+    /// # Errors
+    /// The folder cannot be made, or another command is at work on the interface.
+    pub fn open(directory: &Path, interface: &InterfaceName) -> Result<Self, LedgerError> {
+        DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(at(directory))?;
+        let path = directory.join(format!("{interface}.lock"));
+        let mut options = OpenOptions::new();
+        let lock = options.create(true).write(true).truncate(false).mode(0o600).open(&path).map_err(at(&path))?;
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {
+                let entry = Self { directory: directory.to_owned(), interface: interface.clone(), _lock: Some(lock) };
+                // What a command was writing when it was killed.
+                entry.forget("new")?;
+                Ok(entry)
+            }
+            Err(rustix::io::Errno::WOULDBLOCK) => Err(LedgerError::Busy { interface: interface.clone() }),
+            Err(errno) => Err(at(&path)(errno.into())),
+        }
+    }
+
+    /// The ledger, if the tunnel was brought up with one.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn read(&self) -> Result<Option<Ledger>, LedgerError> {
+        read(&self.directory, &self.interface)
+    }
+
+    /// Puts `ledger` in the place of what is there, whole or not at all.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn write(&self, ledger: &Ledger) -> Result<(), LedgerError> {
+        let text = serde_json::to_vec_pretty(ledger).map_err(io::Error::from).map_err(at(&self.path("json")))?;
+        self.replace("json", &text)
+    }
+
+    /// The text of the file as it was when the tunnel was brought up or last reloaded.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn read_file(&self) -> Result<Option<Buffer>, LedgerError> {
+        read_file(&self.directory, &self.interface)
+    }
+
+    /// Keeps the text of the file.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn write_file(&self, text: &[u8]) -> Result<(), LedgerError> {
+        self.replace("conf", text)
+    }
+
+    /// Forgets the tunnel. The lock stays: who waits for it has it open.
+    ///
+    /// # Errors
+    /// A file is there and cannot be removed.
+    pub fn remove(&self) -> Result<(), LedgerError> {
+        self.forget("json")?;
+        self.forget("conf")
+    }
+
+    fn forget(&self, extension: &str) -> Result<(), LedgerError> {
+        let path = self.path(extension);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(at(&path)(error)),
+            _ => Ok(()),
+        }
+    }
+
+    fn replace(&self, extension: &str, text: &[u8]) -> Result<(), LedgerError> {
+        let (path, new) = (self.path(extension), self.path("new"));
+        let write = || {
+            let mut file = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&new)?;
+            file.write_all(text)?;
+            fs::rename(&new, &path)
+        };
+        write().map_err(at(&path))
+    }
+
+    fn path(&self, extension: &str) -> PathBuf {
+        self.directory.join(format!("{}.{extension}", self.interface))
+    }
+}
+
+/// Locks all ledgers against those who choose numbers that no other tunnel may have, until the lock is dropped: from the
+/// look at the host to the ledger that tells of them.
+///
+/// # Errors
+/// The folder cannot be made.
+pub fn lock_numbers(directory: &Path) -> Result<File, LedgerError> {
+    DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(at(directory))?;
+    // No interface has a lock of this name: theirs end in `.lock`.
+    let path = directory.join("numbers");
+    let mut options = OpenOptions::new();
+    let lock = options.create(true).write(true).truncate(false).mode(0o600).open(&path).map_err(at(&path))?;
+    flock(&lock, FlockOperation::LockExclusive).map_err(|errno| at(&path)(errno.into()))?;
+    Ok(lock)
+}
+
+/// The ledger of `interface`, without waiting for a command that is at work.
+///
+/// # Errors
+/// It cannot be read.
+pub fn read(directory: &Path, interface: &InterfaceName) -> Result<Option<Ledger>, LedgerError> {
+    let path = directory.join(format!("{interface}.json"));
+    let text = match fs::read(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(at(&path)(error)),
+    };
+    let form = |why: String| LedgerError::Form { path: path.clone(), why };
+    let ledger: Ledger = serde_json::from_slice(&text).map_err(|error| form(error.to_string()))?;
+    if ledger.version != VERSION {
+        return Err(form(format!("its version is {}", ledger.version)));
+    }
+    Ok(Some(ledger))
+}
+
+/// The text of the file of `interface`, as [`Entry::read_file`], without waiting for a command that is at work.
+///
+/// # Errors
+/// It cannot be read.
+pub fn read_file(directory: &Path, interface: &InterfaceName) -> Result<Option<Buffer>, LedgerError> {
+    let path = directory.join(format!("{interface}.conf"));
+    match fs::read(&path) {
+        Ok(bytes) => {
+            let bytes = zeroize::Zeroizing::new(bytes);
+            let mut text = Buffer::with_capacity(bytes.len());
+            text.extend(&bytes);
+            Ok(Some(text))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(at(&path)(error)),
+    }
+}
+
+/// The interfaces that have a ledger, sorted.
+///
+/// # Errors
+/// The folder cannot be listed.
+pub fn interfaces(directory: &Path) -> Result<Vec<InterfaceName>, LedgerError> {
+    let entries = match fs::read_dir(directory) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(at(directory)(error)),
+    };
+    let mut names = Vec::new();
+    for entry in entries {
+        let name = entry.map_err(at(directory))?.file_name();
+        names.extend(name.to_str().and_then(|name| name.strip_suffix(".json")?.parse().ok()));
+    }
+    names.sort();
+    Ok(names)
+}
+
+fn at(path: &Path) -> impl Fn(io::Error) -> LedgerError {
+    move |error| LedgerError::Io { path: path.to_owned(), error }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn ledger() -> Ledger {
+        Ledger {
+            version: VERSION,
+            since: 1 << 70,
+            index: Some(7),
+            supervised: false,
+            manner: Manner::Linerate,
+            backend: Backend::Daemon,
+            daemon: Some("/usr/bin/linerated".into()),
+            file: "/etc/wireguard/wg0.conf".into(),
+            wanted: Wanted { interface: "wg0".into(), ..Wanted::default() },
+            hooks: Hooks::default(),
+            steps: vec![Step::LinkUp { interface: "wg0".into() }],
+            complete: true,
+            hook_failed: false,
+        }
+    }
+
+    #[test]
+    fn a_ledger_is_read_as_it_was_written_and_gone_when_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let name: InterfaceName = "wg0".parse().unwrap();
+        let entry = Entry::open(&folder.path().join("linerate"), &name).unwrap();
+        assert_eq!(entry.read().unwrap(), None);
+        entry.write(&ledger()).unwrap();
+        entry.write_file(b"[Interface]\n").unwrap();
+        assert_eq!(entry.read().unwrap(), Some(ledger()));
+        assert_eq!(&entry.read_file().unwrap().unwrap()[..], b"[Interface]\n");
+        assert_eq!(interfaces(&folder.path().join("linerate")).unwrap(), [name]);
+        for file in ["wg0.json", "wg0.conf", "wg0.lock"] {
+            let mode = fs::metadata(folder.path().join("linerate").join(file)).unwrap().permissions().mode();
+            assert_eq!(mode & 0o077, 0, "{file}");
+        }
+        entry.remove().unwrap();
+        assert_eq!(entry.read().unwrap(), None);
+        assert!(entry.read_file().unwrap().is_none());
+    }
+
+    #[test]
+    fn an_interface_is_locked_once_and_others_are_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let open = |name: &str| Entry::open(folder.path(), &name.parse().unwrap());
+        let held = open("wg0").unwrap();
+        assert!(matches!(open("wg0"), Err(LedgerError::Busy { .. })));
+        open("wg1").unwrap();
+        drop(held);
+        open("wg0").unwrap();
+    }
+
+    #[test]
+    fn a_ledger_of_another_form_is_an_error_and_not_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let name: InterfaceName = "wg0".parse().unwrap();
+        let mut other = ledger();
+        other.version = 2;
+        Entry::open(folder.path(), &name).unwrap().write(&other).unwrap();
+        assert!(matches!(read(folder.path(), &name), Err(LedgerError::Form { .. })));
+        fs::write(folder.path().join("wg0.json"), b"{").unwrap();
+        assert!(matches!(read(folder.path(), &name), Err(LedgerError::Form { .. })));
+    }
+}

@@ -1,0 +1,264 @@
+//! Name servers of tunnels, told to whoever manages name servers on this host: systemd-resolved, a `resolvconf`, or
+//! nobody but /etc/resolv.conf. What goes wrong here is a warning for who asked: a tunnel works without its names.
+
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::{MetadataExt, fchown};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use crate::state::DnsManager;
+use crate::wanted::Dns;
+
+mod program;
+pub mod resolv_conf;
+
+/// Who manages name servers on this host.
+pub fn detect() -> DnsManager {
+    if program::find("resolvectl").is_some() && resolved_manages_the_file() {
+        return DnsManager::Resolved;
+    }
+    match program::find("resolvconf") {
+        Some(resolvconf) if !is_resolveds(&resolvconf) => {
+            DnsManager::Resolvconf { prefix: prefix(&resolvconf).unwrap_or_default() }
+        }
+        _ => DnsManager::File,
+    }
+}
+
+/// Sets the name servers of an interface, in place of those it may have. `exclusive` sends all questions to them.
+/// What a file needs to be taken back is kept in `run`, a directory that does not outlive this boot.
+///
+/// # Errors
+/// A sentence about what refused: nothing but names is affected.
+pub fn set(manager: &DnsManager, interface: &str, dns: &Dns, exclusive: bool, run: &Path) -> io::Result<()> {
+    match manager {
+        DnsManager::Resolved => set_resolved(interface, dns, exclusive),
+        DnsManager::Resolvconf { prefix } => set_resolvconf(&format!("{prefix}{interface}"), dns, exclusive),
+        DnsManager::File => set_file(interface, dns, exclusive, run),
+    }
+}
+
+/// Takes the name servers of an interface back, and is content if they are gone.
+///
+/// # Errors
+/// A sentence about what refused.
+pub fn unset(manager: &DnsManager, interface: &str, run: &Path) -> io::Result<()> {
+    match manager {
+        DnsManager::Resolved => unset_resolved(interface),
+        DnsManager::Resolvconf { prefix } => {
+            let record = format!("{prefix}{interface}");
+            run_program("resolvconf", &["-d", &record, "-f"], b"")
+        }
+        DnsManager::File => unset_file(interface, run),
+    }
+}
+
+/// Takes out of /etc/resolv.conf what tunnels left there that an earlier boot had: the host would wait for servers
+/// that only the tunnel reaches, and so could not find the tunnel's endpoint. To be called before names are looked up.
+///
+/// # Errors
+/// A sentence about what refused.
+pub fn mend(run: &Path) -> io::Result<()> {
+    // A host whose file is not ours to change is left as it is, down to /run.
+    if read().is_ok_and(|text| resolv_conf::interfaces(&text).is_empty()) {
+        return Ok(());
+    }
+    edit(run, |text| Ok(text.to_vec()))
+}
+
+const RESOLV_CONF: &str = "/etc/resolv.conf";
+
+/// Whether /etc/resolv.conf leads to systemd-resolved, by one of the ways that man 8 systemd-resolved.service names,
+/// and it has run since the host was started.
+fn resolved_manages_the_file() -> bool {
+    let state = Path::new("/run/systemd/resolve");
+    let target = fs::canonicalize(RESOLV_CONF).unwrap_or_default();
+    let is_linked = target.starts_with(state) || target.ends_with("lib/systemd/resolv.conf");
+    state.is_dir() && (is_linked || names_the_stub(&fs::read(RESOLV_CONF).unwrap_or_default()))
+}
+
+/// Whether all its servers are systemd-resolved's own addresses.
+fn names_the_stub(text: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(text);
+    let mut servers = text.lines().filter_map(|line| line.strip_prefix("nameserver")).map(str::trim).peekable();
+    servers.peek().is_some() && servers.all(|server| matches!(server, "127.0.0.53" | "127.0.0.54"))
+}
+
+/// systemd brings a `resolvconf` that is `resolvectl` under another name.
+fn is_resolveds(resolvconf: &Path) -> bool {
+    let target = fs::canonicalize(resolvconf).unwrap_or_default();
+    target.file_name().is_some_and(|name| name == "resolvectl" || name == "systemd-resolve")
+}
+
+/// What Debian's resolvconf wants in front of an interface so that it comes early: the first line of its order that is
+/// a plain name and a star. A symlink is another implementation, which keeps no such order.
+fn prefix(resolvconf: &Path) -> Option<String> {
+    if resolvconf.is_symlink() {
+        return None;
+    }
+    let order = fs::read_to_string("/etc/resolvconf/interface-order").ok()?;
+    let is_plain =
+        |name: &&str| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+    let name = order.lines().filter_map(|line| line.strip_suffix('*')).find(is_plain)?;
+    Some(format!("{name}."))
+}
+
+fn set_resolved(interface: &str, dns: &Dns, exclusive: bool) -> io::Result<()> {
+    let has_servers = !dns.servers.is_empty();
+    let servers: Vec<String> = dns.servers.iter().map(ToString::to_string).collect();
+    // Without servers it would send all questions to nobody.
+    let all = (exclusive && has_servers).then_some("~.");
+    let domains: Vec<&str> = all.into_iter().chain(dns.search.iter().map(String::as_str)).collect();
+    let is_default = has_servers && (domains.is_empty() || domains.contains(&"~."));
+    resolvectl("dns", interface, servers.iter().map(String::as_str))?;
+    resolvectl("domain", interface, domains)?;
+    resolvectl("default-route", interface, [if is_default { "yes" } else { "no" }])
+}
+
+/// Tells systemd-resolved, for as long as it does not know the link yet: the kernel tells it of new links in its own
+/// time.
+fn resolvectl<'a>(verb: &'a str, interface: &'a str, values: impl IntoIterator<Item = &'a str>) -> io::Result<()> {
+    let mut arguments = vec![verb, interface];
+    arguments.extend(values);
+    if arguments.len() == 2 {
+        // An empty list is one empty value (man 1 resolvectl).
+        arguments.push("");
+    }
+    for _ in 0..LINK_TRIES {
+        match run_program("resolvectl", &arguments, b"") {
+            Err(error) if error.to_string().ends_with("not known") => thread::sleep(LINK_PAUSE),
+            result => return result,
+        }
+    }
+    run_program("resolvectl", &arguments, b"")
+}
+
+const LINK_TRIES: u32 = 20;
+const LINK_PAUSE: Duration = Duration::from_millis(20);
+
+fn unset_resolved(interface: &str) -> io::Result<()> {
+    // It forgets what a link had when the link goes.
+    if !Path::new("/sys/class/net").join(interface).exists() {
+        return Ok(());
+    }
+    run_program("resolvectl", &["revert", interface], b"")
+}
+
+fn set_resolvconf(record: &str, dns: &Dns, exclusive: bool) -> io::Result<()> {
+    let mut lines: String = dns.servers.iter().map(|server| format!("nameserver {server}\n")).collect();
+    // It has no domains that only route questions.
+    let search: Vec<&str> = dns.search.iter().map(String::as_str).filter(|domain| !domain.starts_with('~')).collect();
+    if !search.is_empty() {
+        lines += &format!("search {}\n", search.join(" "));
+    }
+    if lines.is_empty() {
+        return Ok(());
+    }
+    let mut arguments = vec!["-a", record, "-m", "0"];
+    // Without servers it would leave nobody to ask.
+    if exclusive && !dns.servers.is_empty() {
+        arguments.push("-x");
+    }
+    run_program("resolvconf", &arguments, lines.as_bytes())
+}
+
+fn run_program(name: &str, arguments: &[&str], input: &[u8]) -> io::Result<()> {
+    let program = program::find(name)
+        .ok_or_else(|| io::Error::new(ErrorKind::NotFound, format!("there is no program `{name}` in PATH")))?;
+    program::run(&program, arguments, input, PROGRAM_LIMIT)
+}
+
+const PROGRAM_LIMIT: Duration = Duration::from_secs(10);
+
+fn set_file(interface: &str, dns: &Dns, exclusive: bool, run: &Path) -> io::Result<()> {
+    let mut is_new = false;
+    let result = edit(run, |text| {
+        is_new = !resolv_conf::interfaces(text).iter().any(|there| there == interface);
+        if is_new {
+            fs::write(backup(run, interface), text)?;
+        }
+        Ok(resolv_conf::with(text, interface, dns, exclusive))
+    });
+    if result.is_err() && is_new {
+        forget(run, interface)?;
+    }
+    result
+}
+
+fn unset_file(interface: &str, run: &Path) -> io::Result<()> {
+    edit(run, |text| Ok(resolv_conf::without(text, interface)))?;
+    forget(run, interface)
+}
+
+/// The text as it was before the tunnel: for people who look for it. As it is gone when the host starts anew, it also
+/// tells the tunnels of this boot from those of an earlier one.
+fn backup(run: &Path, interface: &str) -> PathBuf {
+    folder(run).join(format!("resolv.conf.{interface}"))
+}
+
+/// What is kept here has a folder of its own: beside it are files of interfaces, which may have any name.
+fn folder(run: &Path) -> PathBuf {
+    run.join("dns")
+}
+
+fn forget(run: &Path, interface: &str) -> io::Result<()> {
+    match fs::remove_file(backup(run, interface)) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Changes /etc/resolv.conf, and takes out of it what an earlier boot left there.
+fn edit(run: &Path, change: impl FnOnce(&[u8]) -> io::Result<Vec<u8>>) -> io::Result<()> {
+    let edit = || {
+        fs::create_dir_all(folder(run))?;
+        // Tunnels that come up together take turns, until the file is closed.
+        let turn = File::create(folder(run).join("lock"))?;
+        turn.lock()?;
+        let text = read()?;
+        let left_behind = resolv_conf::interfaces(&text).into_iter().filter(|there| !backup(run, there).exists());
+        let mended = left_behind.fold(text.clone(), |text, interface| resolv_conf::without(&text, &interface));
+        let changed = change(&mended)?;
+        if changed == text { Ok(()) } else { write(&changed) }
+    };
+    edit().map_err(|error: io::Error| io::Error::new(error.kind(), format!("cannot change {RESOLV_CONF}: {error}")))
+}
+
+/// A host without the file has no name servers yet.
+fn read() -> io::Result<Vec<u8>> {
+    match fs::read(RESOLV_CONF) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+        read => read,
+    }
+}
+
+/// Writes the file that /etc/resolv.conf leads to. Nobody sees a half of it where another can take its place; a
+/// container has it mounted, often into a directory that cannot be written, and there it is written as it is.
+fn write(text: &[u8]) -> io::Result<()> {
+    match fs::canonicalize(RESOLV_CONF).and_then(|file| replace(&file, text)) {
+        Err(error) if is_mounted_or_absent(&error) => fs::write(RESOLV_CONF, text),
+        result => result,
+    }
+}
+
+/// Not so a full disk: who cuts the file then has lost it.
+fn is_mounted_or_absent(error: &io::Error) -> bool {
+    use ErrorKind::{CrossesDevices, NotFound, PermissionDenied, ReadOnlyFilesystem, ResourceBusy};
+    matches!(error.kind(), CrossesDevices | NotFound | PermissionDenied | ReadOnlyFilesystem | ResourceBusy)
+}
+
+fn replace(file: &Path, text: &[u8]) -> io::Result<()> {
+    let there = fs::metadata(file)?;
+    let new = file.with_file_name(".resolv.conf.linerate");
+    let replace = || {
+        let mut writer = File::create(&new)?;
+        writer.set_permissions(there.permissions())?;
+        fchown(&writer, Some(there.uid()), Some(there.gid()))?;
+        writer.write_all(text)?;
+        writer.sync_all()?;
+        fs::rename(&new, file)
+    };
+    replace().inspect_err(|_| drop(fs::remove_file(&new)))
+}

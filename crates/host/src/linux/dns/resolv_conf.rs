@@ -1,0 +1,330 @@
+//! The text of resolv.conf with and without the name servers of tunnels. Pure: files are read and written in [`super`].
+//!
+//! Each tunnel is one comment line, which says all there is to know of it. What follows from these lines stands behind
+//! them between two markers, and what of the rest must not count for as long as they are there is hidden behind a
+//! comment. So tunnels come and go in any order, others may edit the rest in between, and what is left in the end is
+//! the text as it was.
+//!
+//! ```text
+//! #linerate tunnel {"interface":"wg0","dns":{"servers":["10.0.0.1"],"search":["corp.example"]},"exclusive":true}
+//! #linerate begin: follows from the lines above, and goes with them
+//! nameserver 10.0.0.1
+//! search corp.example
+//! #linerate end
+//! #linerate hides nameserver 192.168.1.1
+//! options edns0
+//! ```
+
+use serde::{Deserialize, Serialize};
+
+use crate::wanted::Dns;
+
+/// The text with the name servers of `interface` before all others, in place of what it had of that interface.
+///
+/// `exclusive` hides the servers and domains of everyone else: resolvers ask the others too if they are in sight, glibc
+/// when the first does not answer, musl at once.
+pub fn with(text: &[u8], interface: &str, dns: &Dns, exclusive: bool) -> Vec<u8> {
+    let mut conf = ResolvConf::parse(text);
+    conf.tunnels.retain(|tunnel| tunnel.interface != interface);
+    let tunnel = Tunnel { interface: interface.into(), dns: dns.clone(), exclusive };
+    if !dns.servers.is_empty() || tunnel.search().next().is_some() {
+        conf.tunnels.insert(0, tunnel);
+    }
+    conf.render()
+}
+
+/// The text without the name servers of `interface`, as it is if it has none.
+pub fn without(text: &[u8], interface: &str) -> Vec<u8> {
+    let mut conf = ResolvConf::parse(text);
+    if conf.tunnels.iter().all(|tunnel| tunnel.interface != interface) {
+        return text.to_vec();
+    }
+    conf.tunnels.retain(|tunnel| tunnel.interface != interface);
+    conf.render()
+}
+
+/// The interfaces whose name servers the text has, the last that came first.
+pub fn interfaces(text: &[u8]) -> Vec<String> {
+    ResolvConf::parse(text).tunnels.into_iter().map(|tunnel| tunnel.interface).collect()
+}
+
+const OURS: &[u8] = b"#linerate ";
+const TUNNEL: &[u8] = b"#linerate tunnel ";
+const BEGIN: &[u8] = b"#linerate begin: follows from the lines above, and goes with them\n";
+const END: &[u8] = b"#linerate end\n";
+const HIDES: &[u8] = b"#linerate hides ";
+
+struct ResolvConf<'a> {
+    tunnels: Vec<Tunnel>,
+    /// The lines of everyone else with their ends, none of them hidden.
+    others: Vec<&'a [u8]>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Tunnel {
+    interface: String,
+    dns: Dns,
+    exclusive: bool,
+}
+
+impl<'a> ResolvConf<'a> {
+    fn parse(text: &'a [u8]) -> Self {
+        let lines: Vec<&[u8]> = text.split_inclusive(|&byte| byte == b'\n').collect();
+        let tunnels: Vec<Tunnel> = lines.iter().filter_map(|line| Tunnel::parse(line)).collect();
+        if tunnels.is_empty() {
+            // What looks like ours is not: there is nothing that it could follow from.
+            return Self { tunnels, others: lines };
+        }
+        let mut others = Vec::new();
+        let mut rest = &lines[..];
+        while let Some((&line, after)) = rest.split_first() {
+            rest = after;
+            if is(line, BEGIN) {
+                // Without its end it has lost more than that: what is left is someone's.
+                let end = rest.iter().position(|line| is(line, END));
+                rest = end.map_or(rest, |end| &rest[end + 1..]);
+            } else if Tunnel::parse(line).is_none() {
+                others.push(line.strip_prefix(HIDES).unwrap_or(line));
+            }
+        }
+        Self { tunnels, others }
+    }
+
+    fn render(&self) -> Vec<u8> {
+        if self.tunnels.is_empty() {
+            return self.others.concat();
+        }
+        let mut text: Vec<u8> = self.tunnels.iter().flat_map(Tunnel::render).collect();
+        let (counting, exclusive) = self.counting();
+        let search = self.search(counting, exclusive);
+        text.extend(BEGIN);
+        for server in counting.iter().flat_map(|tunnel| &tunnel.dns.servers) {
+            text.extend(format!("nameserver {server}\n").bytes());
+        }
+        if !search.is_empty() {
+            text.extend([b"search ", search.join(&b' ').as_slice(), b"\n"].concat());
+        }
+        text.extend(END);
+        for line in &self.others {
+            let hidden = match keyword(line) {
+                b"nameserver" => exclusive,
+                // The last of these lines is the one that resolvers go by.
+                b"search" | b"domain" => exclusive || !search.is_empty(),
+                _ => line.starts_with(OURS),
+            };
+            text.extend(if hidden { HIDES } else { b"" });
+            text.extend(*line);
+        }
+        text
+    }
+
+    /// The tunnels that are asked, and whether nobody else is: those up to the first that wants to be alone.
+    fn counting(&self) -> (&[Tunnel], bool) {
+        // Without a server it would leave nobody to ask.
+        match self.tunnels.iter().position(|tunnel| tunnel.exclusive && !tunnel.dns.servers.is_empty()) {
+            Some(last) => (&self.tunnels[..=last], true),
+            None => (&self.tunnels, false),
+        }
+    }
+
+    /// The search domains of `tunnels` and, if there are any and nobody is `exclusive`, those that were there.
+    fn search<'s>(&'s self, tunnels: &'s [Tunnel], exclusive: bool) -> Vec<&'s [u8]> {
+        let ours: Vec<&[u8]> = tunnels.iter().flat_map(Tunnel::search).map(str::as_bytes).collect();
+        let theirs = self.others.iter().rfind(|line| matches!(keyword(line), b"search" | b"domain"));
+        let theirs = theirs.filter(|_| !exclusive && !ours.is_empty()).into_iter().flat_map(|line| words(line).skip(1));
+        let mut search: Vec<&[u8]> = Vec::new();
+        for domain in ours.iter().copied().chain(theirs) {
+            if !search.contains(&domain) {
+                search.push(domain);
+            }
+        }
+        search
+    }
+}
+
+impl Tunnel {
+    fn parse(line: &[u8]) -> Option<Self> {
+        serde_json::from_slice(line.strip_prefix(TUNNEL)?).ok()
+    }
+
+    fn render(&self) -> Vec<u8> {
+        let record = serde_json::to_vec(self).expect("strings, addresses and a flag are JSON");
+        [TUNNEL, record.as_slice(), b"\n"].concat()
+    }
+
+    /// Its search domains. Domains that only route questions have no place in this file, nor what would be a line of
+    /// its own.
+    fn search(&self) -> impl Iterator<Item = &str> {
+        let is_plain = |domain: &&str| {
+            !domain.is_empty()
+                && !domain.starts_with('~')
+                && !domain.contains(|letter: char| letter.is_whitespace() || letter.is_control())
+        };
+        self.dns.search.iter().map(String::as_str).filter(is_plain)
+    }
+}
+
+/// Whether a line is that marker, whatever ends it.
+fn is(line: &[u8], marker: &[u8]) -> bool {
+    line.trim_ascii_end() == marker.trim_ascii_end()
+}
+
+/// The first word: some resolvers allow for blanks before it.
+fn keyword(line: &[u8]) -> &[u8] {
+    words(line).next().unwrap_or_default()
+}
+
+fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
+    line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const LAN: &[u8] = b"# by hand\nnameserver 192.168.1.1\nsearch lan\noptions edns0\n";
+
+    #[test]
+    fn an_exclusive_tunnel_hides_the_servers_and_domains_of_others() {
+        let text = with(LAN, "wg0", &dns(&["10.0.0.1"], &["corp.example"]), true);
+        assert_eq!(seen(&text), "nameserver 10.0.0.1\nsearch corp.example\noptions edns0\n");
+    }
+
+    #[test]
+    fn a_tunnel_that_is_not_exclusive_comes_first_and_adds_its_domains() {
+        let text = with(LAN, "wg0", &dns(&["10.0.0.1"], &["corp.example", "lan"]), false);
+        assert_eq!(
+            seen(&text),
+            "nameserver 10.0.0.1\nsearch corp.example lan\nnameserver 192.168.1.1\noptions edns0\n"
+        );
+    }
+
+    #[test]
+    fn domains_without_servers_leave_the_servers_alone() {
+        let text = with(LAN, "wg0", &dns(&[], &["corp.example"]), true);
+        assert_eq!(seen(&text), "search corp.example lan\nnameserver 192.168.1.1\noptions edns0\n");
+    }
+
+    #[test]
+    fn domains_that_only_route_questions_are_left_out() {
+        assert_eq!(with(LAN, "wg0", &dns(&[], &["~corp.example"]), false), LAN);
+        let text = with(LAN, "wg0", &dns(&["10.0.0.1"], &["~corp.example"]), false);
+        assert_eq!(seen(&text), "nameserver 10.0.0.1\nnameserver 192.168.1.1\nsearch lan\noptions edns0\n");
+    }
+
+    #[test]
+    fn an_exclusive_tunnel_hides_the_one_before_it_which_is_back_when_it_goes() {
+        let first = with(LAN, "wg0", &dns(&["10.0.0.1"], &[]), true);
+        let second = with(&first, "wg1", &dns(&["10.1.0.1"], &[]), true);
+        assert_eq!(seen(&second), "nameserver 10.1.0.1\noptions edns0\n");
+        assert_eq!(without(&second, "wg1"), first);
+        assert_eq!(interfaces(&second), ["wg1", "wg0"]);
+    }
+
+    #[test]
+    fn edits_by_others_in_between_survive() {
+        let text = with(LAN, "wg0", &dns(&["10.0.0.1"], &[]), true);
+        let edited = [b"# in front\n", text.as_slice(), b"nameserver 9.9.9.9\n"].concat();
+        assert_eq!(without(&edited, "wg0"), [b"# in front\n", LAN, b"nameserver 9.9.9.9\n"].concat());
+    }
+
+    #[test]
+    fn a_file_written_anew_by_others_stays_theirs() {
+        assert_eq!(without(b"nameserver 9.9.9.9\n", "wg0"), b"nameserver 9.9.9.9\n");
+    }
+
+    #[test]
+    fn a_lost_end_costs_nobody_his_lines() {
+        let text = with(b"options edns0\n", "wg0", &dns(&["10.0.0.1"], &[]), false);
+        let cut: Vec<u8> =
+            text.split_inclusive(|&byte| byte == b'\n').filter(|line| !is(line, END)).flatten().copied().collect();
+        assert_eq!(without(&cut, "wg0"), b"nameserver 10.0.0.1\noptions edns0\n");
+    }
+
+    #[test]
+    fn a_domain_cannot_bring_a_line_of_its_own() {
+        let text = with(b"", "wg0", &dns(&["10.0.0.1"], &["a\nnameserver 6.6.6.6", "b"]), false);
+        assert_eq!(seen(&text), "nameserver 10.0.0.1\nsearch b\n");
+    }
+
+    proptest! {
+        #[test]
+        fn without_takes_back_what_with_did(text in texts(), dns in dnses(), exclusive: bool) {
+            let there = with(&text, "wg0", &dns, exclusive);
+            prop_assert_eq!(without(&there, "wg0"), written_anew(&without(&text, "wg0")));
+            if interfaces(&text).is_empty() {
+                prop_assert_eq!(without(&there, "wg0"), text);
+            }
+        }
+
+        #[test]
+        fn tunnels_go_in_any_order(text in texts(), one in dnses(), two in dnses(), first: bool, second: bool) {
+            let text = written_anew(&without(&without(&text, "wg0"), "wg1"));
+            let only_one = with(&text, "wg0", &one, first);
+            let both = with(&only_one, "wg1", &two, second);
+            prop_assert_eq!(without(&both, "wg0"), with(&text, "wg1", &two, second));
+            prop_assert_eq!(without(&both, "wg1"), only_one);
+        }
+
+        #[test]
+        fn setting_twice_is_setting_once(text in texts(), dns in dnses(), exclusive: bool) {
+            let once = with(&text, "wg0", &dns, exclusive);
+            prop_assert_eq!(with(&once, "wg0", &dns, exclusive), once);
+        }
+
+        #[test]
+        fn the_first_servers_are_ours(text in texts(), dns in dnses(), exclusive: bool) {
+            let there = with(&text, "wg0", &dns, exclusive);
+            let seen = seen(&there);
+            let servers = seen.lines().filter_map(|line| line.strip_prefix("nameserver "));
+            let ours: Vec<String> = dns.servers.iter().map(ToString::to_string).collect();
+            prop_assert_eq!(servers.take(ours.len()).collect::<Vec<_>>(), ours);
+        }
+    }
+
+    fn dns(servers: &[&str], search: &[&str]) -> Dns {
+        Dns {
+            servers: servers.iter().map(|server| server.parse().unwrap()).collect(),
+            search: search.iter().map(|domain| (*domain).into()).collect(),
+        }
+    }
+
+    /// What a resolver sees: no comments.
+    fn seen(text: &[u8]) -> String {
+        let text = String::from_utf8_lossy(text);
+        text.split_inclusive('\n').filter(|line| !line.starts_with('#')).collect()
+    }
+
+    /// Others may have moved what is ours.
+    fn written_anew(text: &[u8]) -> Vec<u8> {
+        ResolvConf::parse(text).render()
+    }
+
+    fn dnses() -> impl Strategy<Value = Dns> {
+        let domains = proptest::collection::vec("~?[a-z\n ]{0,4}", 0..3);
+        (proptest::collection::vec(any::<std::net::IpAddr>(), 0..4), domains)
+            .prop_map(|(servers, search)| Dns { servers, search })
+    }
+
+    /// Bytes of all kinds, and lines that mean something here, whole and in pieces.
+    fn texts() -> impl Strategy<Value = Vec<u8>> {
+        let piece = prop_oneof![
+            proptest::collection::vec(any::<u8>(), 0..8),
+            Just(b"\n".to_vec()),
+            Just(b"nameserver 192.168.1.1\n".to_vec()),
+            Just(b" nameserver\t192.168.1.1".to_vec()),
+            Just(b"search lan\n".to_vec()),
+            Just(b"domain lan\r\n".to_vec()),
+            Just(BEGIN.to_vec()),
+            Just(END.to_vec()),
+            Just([HIDES, b"nameserver 192.168.1.1\n"].concat()),
+            Just([HIDES, HIDES, b"\n"].concat()),
+            Just(TUNNEL.to_vec()),
+            Just(with(b"", "wg0", &dns(&["10.0.0.1"], &["a"]), true)),
+            Just(with(b"", "wg9", &dns(&["10.0.0.9"], &[]), false)),
+        ];
+        proptest::collection::vec(piece, 0..12).prop_map(|pieces| pieces.concat())
+    }
+}

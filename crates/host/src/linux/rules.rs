@@ -1,0 +1,126 @@
+//! Rules of policy routing (include/uapi/linux/fib_rules.h; net/core/fib_rules.c).
+
+use super::message::{
+    AF_INET, AF_INET6, Attributes, Frame, Message, NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, attribute,
+    prefix_of, u32_at, u32_of,
+};
+use crate::step::{Family, Rule};
+
+const RTM_NEWRULE: u16 = 32;
+const RTM_DELRULE: u16 = 33;
+const RTM_GETRULE: u16 = 34;
+
+const FRA_DST: u16 = 1;
+const FRA_PRIORITY: u16 = 6;
+const FRA_FWMARK: u16 = 10;
+const FRA_SUPPRESS_PREFIXLEN: u16 = 14;
+const FRA_TABLE: u16 = 15;
+const FRA_PROTOCOL: u16 = 21;
+
+const FR_ACT_TO_TBL: u8 = 1;
+const FIB_RULE_INVERT: u32 = 2;
+/// What the kernel says for "does not suppress".
+const NO_LIMIT: u32 = u32::MAX;
+
+/// `ip rule add`.
+pub(super) fn add(rule: &Rule) -> Message {
+    message(RTM_NEWRULE, NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL, rule)
+}
+
+/// `ip rule delete`, with everything that tells this rule from others.
+pub(super) fn delete(rule: &Rule) -> Message {
+    message(RTM_DELRULE, NLM_F_ACK, rule)
+}
+
+fn message(kind: u16, flags: u16, rule: &Rule) -> Message {
+    let mut attributes = Attributes::default()
+        .with_u32(FRA_PRIORITY, rule.priority)
+        .with_u32(FRA_TABLE, rule.table)
+        .with(FRA_PROTOCOL, &[rule.protocol]);
+    if let Some(mark) = rule.fwmark {
+        // Without FRA_FWMASK all bits count.
+        attributes = attributes.with_u32(FRA_FWMARK, mark);
+    }
+    if let Some(to) = rule.to {
+        attributes = attributes.with_address(FRA_DST, to.network());
+    }
+    if let Some(length) = rule.suppress_prefixlength {
+        attributes = attributes.with_u32(FRA_SUPPRESS_PREFIXLEN, length);
+    }
+    let family = match rule.family {
+        Family::V4 => AF_INET,
+        Family::V6 => AF_INET6,
+    };
+    let length = rule.to.map_or(0, |to| to.prefix_len());
+    // Tables beyond a byte are in FRA_TABLE alone.
+    let table = u8::try_from(rule.table).unwrap_or(0);
+    let mut fixed = vec![family, length, 0, 0, table, 0, 0, FR_ACT_TO_TBL];
+    fixed.extend(if rule.not { FIB_RULE_INVERT } else { 0 }.to_ne_bytes());
+    Message::new(kind, flags, &fixed, attributes)
+}
+
+/// Asks for all rules of both families.
+pub(super) fn list() -> Message {
+    Message::new(RTM_GETRULE, NLM_F_DUMP, &[0; FIB_RULE_HDR], Attributes::default())
+}
+
+/// The rule that a message of the list tells of. What it matches besides (sources, interfaces, users, ...) is left out.
+pub(super) fn read(frame: &Frame<'_>) -> Option<Rule> {
+    let body = frame.payload.get(FIB_RULE_HDR..).filter(|_| frame.kind == RTM_NEWRULE)?;
+    let &[family, length, _, _, table, _, _, _] = frame.payload.first_chunk()?;
+    let number = |kind| attribute(body, kind).and_then(u32_of);
+    Some(Rule {
+        family: match family {
+            AF_INET => Family::V4,
+            AF_INET6 => Family::V6,
+            // Those of multicast routing.
+            _ => return None,
+        },
+        priority: number(FRA_PRIORITY).unwrap_or(0),
+        not: u32_at(frame.payload, 8)? & FIB_RULE_INVERT != 0,
+        fwmark: number(FRA_FWMARK),
+        to: attribute(body, FRA_DST).and_then(|address| prefix_of(family, Some(address), length)),
+        table: number(FRA_TABLE).unwrap_or(u32::from(table)),
+        suppress_prefixlength: number(FRA_SUPPRESS_PREFIXLEN).filter(|length| *length != NO_LIMIT),
+        protocol: attribute(body, FRA_PROTOCOL).and_then(|value| value.first().copied()).unwrap_or(0),
+    })
+}
+
+/// `struct fib_rule_hdr`: family, lengths of destination and source, TOS, table, two of nothing, action, flags.
+const FIB_RULE_HDR: usize = 12;
+
+#[cfg(test)]
+mod tests {
+    use ipnet::IpNet;
+    use proptest::prelude::*;
+
+    use super::super::message::tests::{odd_attributes, told};
+    use super::*;
+
+    prop_compose! {
+        fn rules()(
+            v4: bool, priority: u32, not: bool, fwmark: Option<u32>, to in prop::option::of((any::<u128>(), 0u8..=32)),
+            table: u32, suppress in prop::option::of(0u32..1000), protocol: u8,
+        ) -> Rule {
+            let to = to.map(|(bits, length)| {
+                let address = if v4 { (bits as u32).to_be_bytes().into() } else { bits.to_be_bytes().into() };
+                IpNet::new(address, length).unwrap().trunc()
+            });
+            let family = if v4 { Family::V4 } else { Family::V6 };
+            Rule { family, priority, not, fwmark, to, table, suppress_prefixlength: suppress, protocol }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_rule_is_read_as_it_is_added(rule in rules()) {
+            told(add(&rule), |frame| assert_eq!(read(frame), Some(rule.clone())));
+        }
+
+        #[test]
+        fn nothing_that_is_told_makes_it_panic(fixed in prop::collection::vec(any::<u8>(), 0..=FIB_RULE_HDR), odd in odd_attributes()) {
+            let payload = [fixed, odd].concat();
+            let _ = read(&Frame { kind: RTM_NEWRULE, flags: 0, sequence: 0, payload: &payload });
+        }
+    }
+}

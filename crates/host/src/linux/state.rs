@@ -1,0 +1,76 @@
+//! The state of the host, read.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+
+use rustix::io::Errno;
+
+use super::socket::{Refused, Socket};
+use super::{firewall, links, routes, rules, sysctl};
+use crate::state::{HostState, Link};
+use crate::step::Family;
+
+/// The variables that a plan may set.
+const SYSCTLS: [&str; 1] = ["net.ipv4.conf.all.src_valid_mark"];
+
+/// Reads all of it but who manages name servers.
+///
+/// # Errors
+/// The kernel does not tell.
+pub(super) fn read(routing: &mut Socket, filter: Option<&mut Socket>) -> io::Result<HostState> {
+    let links = read_links(routing).map_err(|refused| refused.error)?;
+    let names: HashMap<u32, String> = links.iter().map(|link| (link.index, link.name.clone())).collect();
+    let routes = routing.list(routes::list(), |frame| routes::read(frame, &names)).map_err(|refused| refused.error)?;
+    let rules = routing.list(rules::list(), rules::read).map_err(|refused| refused.error)?;
+    let tables = read_tables(filter)?;
+    Ok(HostState {
+        links,
+        routes,
+        rules,
+        without: if ipv6_is_off() { vec![Family::V6] } else { vec![] },
+        sysctls: read_sysctls(),
+        nftables: tables.is_some(),
+        firewall_tables: tables.unwrap_or_default(),
+        ..HostState::default()
+    })
+}
+
+fn read_links(routing: &mut Socket) -> Result<Vec<Link>, Refused> {
+    let mut links = routing.list(links::list(), links::read)?;
+    let mut addresses: HashMap<u32, Vec<_>> = HashMap::new();
+    for (index, address) in routing.list(links::list_addresses(), links::read_address)? {
+        addresses.entry(index).or_default().push(address);
+    }
+    for link in &mut links {
+        link.addresses = addresses.remove(&link.index).unwrap_or_default();
+    }
+    Ok(links)
+}
+
+/// The firewall tables; none if the kernel has no nf_tables.
+fn read_tables(filter: Option<&mut Socket>) -> io::Result<Option<Vec<String>>> {
+    let Some(filter) = filter else { return Ok(None) };
+    match filter.list(firewall::list(), firewall::read) {
+        Ok(tables) => Ok(Some(tables)),
+        Err(refused) => match Errno::from_io_error(&refused.error) {
+            // What nfnetlink says of a subsystem that it cannot load (net/netfilter/nfnetlink.c, `nfnetlink_rcv_msg`).
+            Some(Errno::INVAL | Errno::OPNOTSUPP) => Ok(None),
+            // Who may not ask may plan all the same.
+            Some(Errno::PERM) => Ok(Some(Vec::new())),
+            _ => Err(refused.error),
+        },
+    }
+}
+
+/// IPv6 is not there at all (`ipv6.disable=1`), or links have none (Documentation/networking/ip-sysctl.rst).
+fn ipv6_is_off() -> bool {
+    let off = |name| match sysctl::get(name) {
+        Ok(value) => value == "1",
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
+    };
+    off("net.ipv6.conf.all.disable_ipv6") || off("net.ipv6.conf.default.disable_ipv6")
+}
+
+fn read_sysctls() -> BTreeMap<String, String> {
+    SYSCTLS.iter().filter_map(|name| Some(((*name).to_owned(), sysctl::get(name).ok()?))).collect()
+}

@@ -1,0 +1,164 @@
+//! Plans: what is [`Wanted`] and what is there ([`HostState`]) become steps. Pure: nothing here looks at the host.
+//!
+//! The order of a plan is that of wg-quick(8): the interface, `PreUp`, keys and peers, addresses, MTU, name servers,
+//! then routes with the rules and the firewall that they need, `PostUp`. The subjects have a file each; [`words`] says
+//! steps in the words of `ip` and to people, and [`model`] does them to a host in memory.
+
+mod addresses;
+mod conflicts;
+mod dns;
+mod down;
+mod firewall;
+pub mod freebsd;
+pub mod model;
+mod mtu;
+mod own_table;
+mod reload;
+mod routes;
+pub mod words;
+
+use serde::{Deserialize, Serialize};
+
+use crate::state::HostState;
+use crate::step::{Backend, Family, Phase, Route, Step};
+use crate::wanted::{Manner, RouteConflict, Wanted};
+
+pub use down::{down, net, undo};
+pub use reload::reload;
+
+/// Steps in the order in which they are to be done, and what a person should know of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan {
+    /// The steps.
+    pub steps: Vec<Step>,
+    /// What is not as the file has it, and why.
+    pub warnings: Vec<Warning>,
+}
+
+/// Something that goes another way than the file says, while the tunnel works all the same.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "warning")]
+pub enum Warning {
+    /// A route exists already.
+    RouteExists {
+        /// The one that was wanted.
+        wanted: Route,
+        /// The one that is there.
+        rival: Route,
+        /// What was made of it, in a sentence that says what it means for the user.
+        outcome: String,
+    },
+    /// Anything else, in a sentence.
+    Other {
+        /// The sentence.
+        sentence: String,
+    },
+}
+
+impl std::fmt::Display for Warning {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::RouteExists { outcome, .. } => f.write_str(outcome),
+            Self::Other { sentence } => f.write_str(sentence),
+        }
+    }
+}
+
+/// Why there is no plan.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Refusal(pub String);
+
+/// The commands of the file, `%i` replaced.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hooks {
+    /// In the order of the file, with their phase.
+    pub commands: Vec<(Phase, String)>,
+}
+
+impl Hooks {
+    /// The commands that take back what those of `done` did, for a tunnel that did not come up: `PostDown` where a
+    /// `PreUp` or `PostUp` was run, `PreDown` where a `PostUp` was. A command that was run and failed belongs in
+    /// `done`, as it may have done half of its work.
+    pub fn against(&self, done: &[Step]) -> Self {
+        let was_run = |wanted| done.iter().any(|step| matches!(step, Step::Hook { phase, .. } if *phase == wanted));
+        let belongs = |phase: &Phase| match phase {
+            Phase::PreUp | Phase::PostUp => false,
+            Phase::PreDown => was_run(Phase::PostUp),
+            Phase::PostDown => was_run(Phase::PreUp) || was_run(Phase::PostUp),
+        };
+        Self { commands: self.commands.iter().filter(|(phase, _)| belongs(phase)).cloned().collect() }
+    }
+
+    fn of(&self, phase: Phase) -> impl Iterator<Item = Step> + '_ {
+        let commands = self.commands.iter().filter(move |(when, _)| *when == phase);
+        commands.map(|(phase, command)| Step::Hook { phase: *phase, command: command.clone() })
+    }
+}
+
+/// The plan that brings a tunnel up.
+///
+/// # Errors
+/// The interface exists already, or a policy says that it is not to come up like this.
+pub fn up(
+    wanted: &Wanted,
+    hooks: &Hooks,
+    backend: Backend,
+    state: &HostState,
+    manner: Manner,
+) -> Result<Plan, Refusal> {
+    let interface = &wanted.interface;
+    if state.link(interface).is_some() {
+        return Err(Refusal(format!("`{interface}' already exists")));
+    }
+    let numbers = own_table::Numbers::free(wanted, state, manner);
+    let Plan { steps, warnings } = effects(wanted, state, manner, &numbers)?;
+
+    let mut all = vec![Step::AddLink { interface: interface.clone(), backend }];
+    all.extend(hooks.of(Phase::PreUp));
+    all.push(Step::Configure { interface: interface.clone() });
+    all.extend(steps);
+    all.extend(hooks.of(Phase::PostUp));
+    Ok(Plan { steps: all, warnings })
+}
+
+/// What a tunnel has the host do once its interface is there: all steps of [`up`] from the addresses to the firewall.
+/// [`reload()`] derives from it what is the tunnel's.
+fn effects(wanted: &Wanted, state: &HostState, manner: Manner, numbers: &own_table::Numbers) -> Result<Plan, Refusal> {
+    let mut plan = Plan::default();
+    let mtu = mtu::of(wanted, state);
+    let without = addresses::without(state, mtu);
+    let connected = addresses::plan(wanted, &without, &mut plan);
+    mtu::plan(wanted, mtu, &mut plan);
+    plan.steps.push(Step::LinkUp { interface: wanted.interface.clone() });
+    dns::plan(wanted, state, manner, &mut plan);
+    let placed = routes::Placed::all(wanted, state, &without, &connected, numbers, &mut plan)?;
+    routes::plan(wanted, state, manner, numbers, placed, &mut plan)?;
+    Ok(plan)
+}
+
+/// The [`effects`] of a tunnel that is up: a policy that would refuse it did not when it came up.
+fn effects_of_up(
+    wanted: &Wanted,
+    state: &HostState,
+    manner: Manner,
+    numbers: &own_table::Numbers,
+) -> Result<Plan, Refusal> {
+    let fails = wanted.route_conflict == RouteConflict::Fail;
+    let route_conflict = if fails { RouteConflict::Skip } else { wanted.route_conflict };
+    effects(&Wanted { route_conflict, ..wanted.clone() }, state, manner, numbers)
+}
+
+impl Plan {
+    fn warn(&mut self, sentence: String) {
+        self.warnings.push(Warning::Other { sentence });
+    }
+}
+
+/// What people call a family.
+fn family_name(family: Family) -> &'static str {
+    match family {
+        Family::V4 => "IPv4",
+        Family::V6 => "IPv6",
+    }
+}

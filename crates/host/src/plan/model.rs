@@ -1,0 +1,216 @@
+//! A host in memory: what the Linux kernel does with a step. Pure; plans are tried on it before they are made, and
+//! the laws of plans are tested on it.
+//!
+//! It knows links, addresses with the routes that come and go with them, routes, rules, variables and the names of
+//! firewall tables. It does not know marks, keys, hooks and name servers: such steps do nothing here.
+
+use ipnet::IpNet;
+
+use super::addresses::connected;
+use crate::state::{HostState, Link};
+use crate::step::{Backend, Family, MAIN, Route, Rule, Step};
+
+/// What the kernel says to a step that it does not do, in its words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Refused(pub &'static str);
+
+const EXISTS: Refused = Refused("File exists");
+const NO_DEVICE: Refused = Refused("Cannot find device");
+const NO_ADDRESS: Refused = Refused("Cannot assign requested address");
+const NO_ROUTE: Refused = Refused("No such process");
+const NO_ENTRY: Refused = Refused("No such file or directory");
+const NOT_SUPPORTED: Refused = Refused("Operation not supported");
+const DOWN: Refused = Refused("Network is down");
+
+/// The routes of the kernel's own (rtnetlink.h, `RTPROT_KERNEL`) are of scope link for IPv4 (`RT_SCOPE_LINK`), and
+/// have the metric of addrconf for IPv6 (include/net/ip6_route.h, `IP6_RT_PRIO_ADDRCONF`).
+pub(super) const PROTOCOL_KERNEL: u8 = 2;
+const SCOPE_LINK: u8 = 253;
+const ADDRCONF_METRIC: u32 = 256;
+
+impl HostState {
+    /// Does a step.
+    ///
+    /// # Errors
+    /// The kernel would refuse it; nothing has changed.
+    pub fn apply(&mut self, step: &Step) -> Result<(), Refused> {
+        match step {
+            Step::AddLink { interface, backend } => self.add_link(interface, *backend),
+            Step::DeleteLink { interface } => {
+                self.link(interface).is_some().then(|| forget_link(self, interface)).ok_or(NO_DEVICE)
+            }
+            Step::AddAddress { interface, address } => self.add_address(interface, address),
+            Step::DeleteAddress { interface, address } => self.delete_address(interface, address),
+            Step::SetMtu { interface, mtu, .. } => self.link_mut(interface).map(|link| link.mtu = *mtu),
+            Step::LinkUp { interface } => self.set_up(interface),
+            Step::AddRoute(route) => self.add_route(route),
+            Step::DeleteRoute(route) => remove(&mut self.routes, |other| other == route, NO_ROUTE),
+            Step::AddRule(rule) => self.add_rule(rule),
+            // A rule of nobody's goes whoever made it (`rule_find` in net/core/fib_rules.c).
+            Step::DeleteRule(rule) => {
+                let is_it = |other: &Rule| {
+                    other == rule || (rule.protocol == 0 && Rule { protocol: 0, ..other.clone() } == *rule)
+                };
+                remove(&mut self.rules, is_it, NO_ENTRY)
+            }
+            Step::SetSysctl { name, value, .. } => {
+                self.sysctls.get_mut(name).map(|set| set.clone_from(value)).ok_or(NO_ENTRY)
+            }
+            Step::AddFirewall(_) if !self.nftables => Err(NOT_SUPPORTED),
+            Step::AddFirewall(firewall) => {
+                // It takes the place of what has its name.
+                self.firewall_tables.retain(|table| *table != firewall.listed());
+                self.firewall_tables.push(firewall.listed());
+                Ok(())
+            }
+            Step::DeleteFirewall(firewall) => {
+                remove(&mut self.firewall_tables, |table| *table == firewall.listed(), NO_ENTRY)
+            }
+            Step::Configure { interface } | Step::SetFwmark { interface, .. } => self.link_mut(interface).map(|_| ()),
+            Step::Hook { .. } | Step::SetDns { .. } | Step::UnsetDns { .. } => Ok(()),
+        }
+    }
+
+    fn add_link(&mut self, interface: &str, backend: Backend) -> Result<(), Refused> {
+        if self.link(interface).is_some() {
+            return Err(EXISTS);
+        }
+        let index = self.links.iter().map(|link| link.index).max().unwrap_or(0) + 1;
+        let wireguard = backend == Backend::Kernel;
+        self.links.push(Link {
+            name: interface.to_owned(),
+            index,
+            mtu: 1420,
+            up: false,
+            wireguard,
+            addresses: Vec::new(),
+        });
+        Ok(())
+    }
+
+    fn set_up(&mut self, interface: &str) -> Result<(), Refused> {
+        let link = self.link_mut(interface)?;
+        if !std::mem::replace(&mut link.up, true) {
+            for address in link.addresses.clone() {
+                self.add_connected(interface, &address);
+            }
+        }
+        Ok(())
+    }
+
+    /// IPv4 has an address once with each mask (`__inet_insert_ifa` in net/ipv4/devinet.c), IPv6 once
+    /// (`ipv6_add_addr` in net/ipv6/addrconf.c).
+    fn add_address(&mut self, interface: &str, address: &IpNet) -> Result<(), Refused> {
+        let family = Family::of_net(address);
+        if self.without.contains(&family) {
+            return Err(Refused("Permission denied"));
+        }
+        let link = self.link_mut(interface)?;
+        let is_same = |other: &IpNet| match family {
+            Family::V4 => other == address,
+            Family::V6 => other.addr() == address.addr(),
+        };
+        if link.addresses.iter().any(is_same) {
+            return Err(EXISTS);
+        }
+        link.addresses.push(*address);
+        if link.up {
+            self.add_connected(interface, address);
+        }
+        Ok(())
+    }
+
+    /// With the first IPv4 address of a network go the others of that network, and with the last one all IPv4 routes
+    /// of the link (`__inet_del_ifa`, and `fib_inetaddr_event` in net/ipv4/fib_frontend.c).
+    fn delete_address(&mut self, interface: &str, address: &IpNet) -> Result<(), Refused> {
+        let link = self.link_mut(interface)?;
+        let position = link.addresses.iter().position(|other| other == address).ok_or(NO_ADDRESS)?;
+        let is_first = !link.addresses[..position].iter().any(|other| other.trunc() == address.trunc());
+        link.addresses.remove(position);
+        let is_v4 = Family::of_net(address) == Family::V4;
+        let is_elsewhere = link.addresses.iter().any(|other| other.addr() == address.addr());
+        if is_v4 && is_first {
+            link.addresses.retain(|other| other.trunc() != address.trunc());
+        }
+        let is_left = link.addresses.iter().any(|other| other.trunc() == address.trunc());
+        let no_v4_left = !link.addresses.iter().any(|other| Family::of_net(other) == Family::V4);
+        let is_gone = |route: &Route| {
+            let is_connected = route.protocol == PROTOCOL_KERNEL && Some(route.to) == connected(address);
+            let is_flushed = is_v4 && no_v4_left && Family::of_net(&route.to) == Family::V4;
+            let is_from_it = is_v4 && !is_elsewhere && route.source == Some(address.addr());
+            route.device.as_deref() == Some(interface) && ((is_connected && !is_left) || is_flushed || is_from_it)
+        };
+        self.routes.retain(|route| !is_gone(route));
+        Ok(())
+    }
+
+    fn add_connected(&mut self, interface: &str, address: &IpNet) {
+        let Some(to) = connected(address) else { return };
+        let is_v4 = Family::of_net(address) == Family::V4;
+        let route = Route {
+            to,
+            device: Some(interface.to_owned()),
+            via: None,
+            table: MAIN,
+            metric: if is_v4 { 0 } else { ADDRCONF_METRIC },
+            protocol: PROTOCOL_KERNEL,
+            scope: if is_v4 { SCOPE_LINK } else { 0 },
+            source: is_v4.then(|| address.addr()),
+            mtu: 0,
+            onlink: false,
+        };
+        let is_same = |other: &Route| Route { source: other.source, ..route.clone() } == *other;
+        if !self.routes.iter().any(is_same) {
+            self.routes.push(route);
+        }
+    }
+
+    fn add_route(&mut self, route: &Route) -> Result<(), Refused> {
+        if self.without.contains(&Family::of_net(&route.to)) {
+            return Err(NOT_SUPPORTED);
+        }
+        if let Some(device) = &route.device {
+            let link = self.link(device).ok_or(NO_DEVICE)?;
+            if !link.up {
+                return Err(DOWN);
+            }
+        }
+        let is_same =
+            |other: &Route| other.to == route.to && other.table == route.table && other.metric == route.metric;
+        if self.routes.iter().any(is_same) {
+            return Err(EXISTS);
+        }
+        self.routes.push(route.clone());
+        Ok(())
+    }
+
+    fn add_rule(&mut self, rule: &Rule) -> Result<(), Refused> {
+        if self.without.contains(&rule.family) {
+            return Err(NOT_SUPPORTED);
+        }
+        let is_same = |other: &Rule| Rule { protocol: other.protocol, ..rule.clone() } == *other;
+        if self.rules.iter().any(is_same) {
+            return Err(EXISTS);
+        }
+        self.rules.push(rule.clone());
+        Ok(())
+    }
+
+    fn link_mut(&mut self, name: &str) -> Result<&mut Link, Refused> {
+        self.links.iter_mut().find(|link| link.name == name).ok_or(NO_DEVICE)
+    }
+}
+
+/// Takes a link away, with its addresses and routes.
+pub(super) fn forget_link(state: &mut HostState, interface: &str) {
+    state.links.retain(|link| link.name != interface);
+    state.routes.retain(|route| route.device.as_deref() != Some(interface));
+}
+
+fn remove<T>(from: &mut Vec<T>, is_it: impl Fn(&T) -> bool, refused: Refused) -> Result<(), Refused> {
+    let position = from.iter().position(is_it).ok_or(refused)?;
+    // Orders do not count, and thousands of routes may go.
+    from.swap_remove(position);
+    Ok(())
+}

@@ -1,0 +1,104 @@
+//! The MTU of the interface, where the file says none: what the narrowest path to an endpoint carries, less what a
+//! tunnel adds.
+
+use std::net::{IpAddr, SocketAddr};
+
+use ipnet::IpNet;
+
+use super::Plan;
+use crate::state::HostState;
+use crate::step::{Family, MAIN, Route, Step};
+use crate::wanted::Wanted;
+
+/// What a tunnel adds to a packet at most: the headers of IPv6 (40), UDP (8) and of a data message (16), and its tag
+/// (16).
+const OVERHEAD: u32 = 80;
+
+/// What is taken where no path is known: Ethernet's.
+const ETHERNET: u32 = 1500;
+
+/// Bytes for the interface on Linux.
+pub(super) fn of(wanted: &Wanted, state: &HostState) -> u32 {
+    narrowest(wanted, |address| path_mtu(state, address), || default_mtu(state))
+}
+
+/// Bytes for the interface: the file's, or, as wg-quick since 2021 has it, the smallest MTU of the paths to the
+/// endpoints, else that of IPv4's default route, else Ethernet's, less [`OVERHEAD`]. The MTU of a path is that of its
+/// route, or of its link where the route has none.
+pub(super) fn narrowest(
+    wanted: &Wanted,
+    of_path: impl Fn(&IpAddr) -> Option<u32>,
+    of_default: impl Fn() -> Option<u32>,
+) -> u32 {
+    if let Some(mtu) = wanted.mtu {
+        return mtu;
+    }
+    // An address with a zone cannot be asked for without it, and the original leaves it out.
+    let has_zone = |endpoint: &&SocketAddr| matches!(endpoint, SocketAddr::V6(v6) if v6.scope_id() != 0);
+    let endpoints = wanted.endpoints.iter().filter(|endpoint| !has_zone(endpoint));
+    let to_endpoints = endpoints.filter_map(|endpoint| of_path(&endpoint.ip())).min();
+    let narrowest = to_endpoints.or_else(of_default).filter(|mtu| *mtu > 0).unwrap_or(ETHERNET);
+    narrowest.saturating_sub(OVERHEAD)
+}
+
+/// Sets it.
+pub(super) fn plan(wanted: &Wanted, mtu: u32, plan: &mut Plan) {
+    plan.steps.push(Step::SetMtu { interface: wanted.interface.clone(), mtu, before: 0 });
+}
+
+fn path_mtu(state: &HostState, address: &IpAddr) -> Option<u32> {
+    if is_local(state, address) {
+        return state.link("lo").map(|lo| lo.mtu);
+    }
+    route_mtu(state, path(state, address)?)
+}
+
+/// Of several default routes, that which `ip route show default` puts first: of the main table, with the lowest metric.
+fn default_mtu(state: &HostState) -> Option<u32> {
+    let mut defaults: Vec<&Route> = state.routes.iter().collect();
+    defaults
+        .retain(|route| route.table == MAIN && route.to.prefix_len() == 0 && Family::of_net(&route.to) == Family::V4);
+    defaults.sort_by_key(|route| route.metric);
+    route_mtu(state, defaults.first()?)
+}
+
+/// What a route carries.
+pub(super) fn route_mtu(state: &HostState, route: &Route) -> Option<u32> {
+    if route.mtu > 0 {
+        return Some(route.mtu);
+    }
+    state.link(route.device.as_deref()?).map(|link| link.mtu)
+}
+
+fn is_local(state: &HostState, address: &IpAddr) -> bool {
+    let mut addresses = state.links.iter().flat_map(|link| &link.addresses);
+    address.is_loopback() || addresses.any(|net| net.addr() == *address)
+}
+
+/// The route that a datagram without a mark takes: the rules in their order, and in a table the longest prefix with
+/// the lowest metric (fib_rules_lookup in net/core/fib_rules.c).
+pub(super) fn path<'a>(state: &'a HostState, address: &IpAddr) -> Option<&'a Route> {
+    let family = Family::of(address);
+    let mut rules: Vec<_> = state.rules.iter().filter(|rule| rule.family == family).collect();
+    rules.sort_by_key(|rule| rule.priority);
+    for rule in rules {
+        let matches = rule.fwmark.is_none_or(|mark| mark == 0) && rule.to.is_none_or(|to| to.contains(address));
+        if matches == rule.not {
+            continue;
+        }
+        let found = longest(state, rule.table, address);
+        let suppressed =
+            |route: &&Route| rule.suppress_prefixlength.is_some_and(|len| u32::from(route.to.prefix_len()) <= len);
+        if let Some(route) = found.filter(|route| !suppressed(route)) {
+            return Some(route);
+        }
+    }
+    None
+}
+
+/// The route of a table for an address.
+pub(super) fn longest<'a>(state: &'a HostState, table: u32, address: &IpAddr) -> Option<&'a Route> {
+    let host = IpNet::from(*address);
+    let routes = state.routes.iter().filter(|route| route.table == table && route.to.contains(&host));
+    routes.min_by_key(|route| (u8::MAX - route.to.prefix_len(), route.metric))
+}

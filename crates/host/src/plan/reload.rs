@@ -1,0 +1,257 @@
+//! A changed file: what the file changed is changed on the host, and nothing else.
+//!
+//! Three states are compared: what the file said (`then`) and says (`now`) would both do to this host without the
+//! tunnel, and what the host is. A step that both would take is left alone, whatever the host has there: it was
+//! changed by hand, or the host has moved. The others are tried on the [`model`] first, so that a step
+//! whose work is done already, or undone already, is left out.
+
+use std::collections::HashSet;
+
+use ipnet::IpNet;
+
+use super::own_table::{Numbers, mark_of};
+use super::{Hooks, Plan, Refusal, dns, down, effects, effects_of_up, model, mtu};
+use crate::state::HostState;
+use crate::step::{Family, Route, Rule, Step};
+use crate::wanted::{Manner, Wanted};
+
+/// The plan that makes the host of a tunnel that `then` brought up what `now` would have made of it. `done` is what
+/// its ledger tells, all that was done since the interface was made; it may be empty, and then file and host tell.
+/// Keys and peers are not the host's.
+///
+/// # Errors
+/// The interface is not there, or a policy of `now` refuses.
+pub fn reload(then: &Wanted, now: &Wanted, state: &HostState, done: &[Step], manner: Manner) -> Result<Plan, Refusal> {
+    let interface = &now.interface;
+    let Some(link) = state.link(interface) else {
+        return Err(Refusal(format!("`{interface}' is not up: bring it up first")));
+    };
+    if then == now {
+        return Ok(Plan::default());
+    }
+    let bare = without_tunnel(then, state, done, manner);
+    let [numbers_then, numbers_now] = numbers(then, now, state, &bare, done, manner);
+    let was = effects_of_up(then, &bare, manner, &numbers_then)?;
+    let Plan { steps: is, warnings: warned } = effects(now, &bare, manner, &numbers_now)?;
+    let Difference { gone, new } = Difference::of(&was.steps, &is);
+
+    let mut trial = Trial { host: state.clone(), steps: Vec::new(), refused: Vec::new() };
+    // What was replaced comes back before an address brings a route like it, which would be in its way.
+    let undone: Vec<Step> = gone.iter().rev().filter(|step| is_way(step)).filter_map(Step::undo).collect();
+    trial.take_all(exchanges(&undone));
+    trial.try_all(new.iter().filter(|step| is_address(step)));
+    let mtu_now = mtu::of(now, &bare);
+    if mtu_now != mtu::of(then, &bare) {
+        trial.take(Step::SetMtu { interface: interface.clone(), mtu: mtu_now, before: link.mtu });
+    }
+    // While there are rules that go by it there is a mark: the tunnel's datagrams would else go into it.
+    let (mark_then, mark_now) = (mark_in(then, &was.steps), mark_in(now, &is));
+    if mark_now != 0 {
+        trial.set_mark(interface, mark_then, mark_now);
+    }
+    trial.try_all(new.iter().filter(|step| is_way(step)));
+    trial.take_all(undone.into_iter().filter(|step| !matches!(step, Step::SetSysctl { .. })));
+    if mark_now == 0 {
+        trial.set_mark(interface, mark_then, mark_now);
+    }
+    for address in gone.iter().filter_map(address_of) {
+        trial.delete_address(interface, &address, &gone);
+    }
+    trial.try_refused_again();
+    trial.take_all(gone.iter().filter(|step| is_firewall(step)).filter_map(Step::undo));
+    trial.take_all(new.iter().filter(|step| is_firewall(step)).cloned());
+    if dns_in(&was.steps) != dns_in(&is) {
+        let unset = dns::unset(interface, &then.dns, state);
+        trial.take_all(dns_in(&is).cloned().or(unset));
+    }
+    let mut warnings = warned;
+    warnings.retain(|warning| !was.warnings.contains(warning));
+    Ok(Plan { steps: trial.steps, warnings })
+}
+
+/// The host as it would be without the tunnel.
+fn without_tunnel(then: &Wanted, state: &HostState, done: &[Step], manner: Manner) -> HostState {
+    let taken_away = match done {
+        [] => down(then, &Hooks::default(), state, manner).steps,
+        done => down::undo(done, &Hooks::default()),
+    };
+    let mut bare = state.clone();
+    // What is not there any more cannot be taken away, and need not.
+    for step in &taken_away {
+        let _ = bare.apply(step);
+    }
+    model::forget_link(&mut bare, &then.interface);
+    bare
+}
+
+/// The numbers that the tunnel has, as far as it has some; a mark of the file's own goes before.
+fn numbers(
+    then: &Wanted,
+    now: &Wanted,
+    state: &HostState,
+    bare: &HostState,
+    done: &[Step],
+    manner: Manner,
+) -> [Numbers; 2] {
+    let rules: Vec<Rule> = match done {
+        [] => down::rules_there(then, state, manner),
+        done => down::net(done).into_iter().filter_map(rule_of).collect(),
+    };
+    let set_mark = done.iter().rev().find_map(|step| match step {
+        Step::SetFwmark { fwmark, .. } => Some(*fwmark).filter(|mark| *mark != 0),
+        _ => None,
+    });
+    let kept_mark = rules.iter().find_map(|rule| rule.fwmark).or(set_mark);
+    let last = |family| rules.iter().filter(|rule| rule.family == family).map(|rule| rule.priority).max();
+    let kept = |wanted: &Wanted, may_keep_mark: bool| {
+        let free = Numbers::free(wanted, bare, manner);
+        Numbers {
+            mark: mark_of(wanted).or(kept_mark.filter(|_| may_keep_mark)).unwrap_or(free.mark),
+            last_v4: last(Family::V4).unwrap_or(free.last_v4),
+            last_v6: last(Family::V6).unwrap_or(free.last_v6),
+            direct: free.direct,
+        }
+    };
+    [kept(then, true), kept(now, mark_of(then).is_none())]
+}
+
+/// What only one of two plans has, in its order.
+struct Difference {
+    gone: Vec<Step>,
+    new: Vec<Step>,
+}
+
+impl Difference {
+    fn of(was: &[Step], is: &[Step]) -> Self {
+        let only_in = |these: &[Step], those: &[Step]| -> Vec<Step> {
+            let those: HashSet<&Step> = those.iter().collect();
+            these.iter().filter(|step| !those.contains(step)).cloned().collect()
+        };
+        Self { gone: only_in(was, is), new: only_in(is, was) }
+    }
+}
+
+/// A plan in the making, and the host as it is after it.
+struct Trial {
+    host: HostState,
+    steps: Vec<Step>,
+    /// What was in the way of something that is still to go.
+    refused: Vec<Step>,
+}
+
+impl Trial {
+    /// Takes a step into the plan, unless the host would refuse it.
+    fn take(&mut self, step: Step) -> bool {
+        let is_done = self.host.apply(&step).is_ok();
+        if is_done {
+            self.steps.push(step);
+        }
+        is_done
+    }
+
+    fn take_all(&mut self, steps: impl IntoIterator<Item = Step>) {
+        for step in steps {
+            self.take(step);
+        }
+    }
+
+    fn try_all<'a>(&mut self, steps: impl Iterator<Item = &'a Step>) {
+        for step in steps {
+            if !self.take(step.clone()) {
+                self.refused.push(step.clone());
+            }
+        }
+    }
+
+    fn try_refused_again(&mut self) {
+        let refused = std::mem::take(&mut self.refused);
+        self.take_all(refused);
+    }
+
+    fn set_mark(&mut self, interface: &str, before: u32, fwmark: u32) {
+        if fwmark != before {
+            self.take(Step::SetFwmark { interface: interface.to_owned(), fwmark, before });
+        }
+    }
+
+    /// Takes an address away, and nothing else with it. Whether the kernel takes the other addresses of a network with
+    /// the first one depends on a variable (`promote_secondaries`), and with the last IPv4 address it takes all IPv4
+    /// routes of the link: both go before, and come back.
+    fn delete_address(&mut self, interface: &str, address: &IpNet, gone: &[Step]) {
+        let is_v4 = |net: &IpNet| Family::of_net(net) == Family::V4;
+        let mut others = self.host.link(interface).map(|link| link.addresses.clone()).unwrap_or_default();
+        others.retain(|other| is_v4(address) && is_v4(other));
+        let is_of_network = |other: &IpNet| other.trunc() == address.trunc();
+        let empties = others.iter().all(is_of_network);
+        let is_first = others.iter().find(|other| is_of_network(other)) == Some(address);
+        others.retain(|other| is_first && is_of_network(other) && other != address);
+        let on_link =
+            |route: &&Route| route.device.as_deref() == Some(interface) && route.protocol != model::PROTOCOL_KERNEL;
+        let routes =
+            self.host.routes.iter().filter(on_link).filter(|route| is_v4(address) && empties && is_v4(&route.to));
+
+        let interface = || interface.to_owned();
+        let routes: Vec<Step> = routes.cloned().map(Step::AddRoute).collect();
+        let mut addresses: Vec<Step> =
+            others.iter().map(|other| Step::AddAddress { interface: interface(), address: *other }).collect();
+        self.take_all(routes.iter().chain(&addresses).filter_map(Step::undo));
+        self.take(Step::DeleteAddress { interface: interface(), address: *address });
+        addresses.retain(|other| !gone.contains(other));
+        self.take_all(addresses.into_iter().chain(routes));
+    }
+}
+
+/// The mark that the tunnel's datagrams have after these steps.
+fn mark_in(wanted: &Wanted, steps: &[Step]) -> u32 {
+    let set = steps.iter().find_map(|step| match step {
+        Step::SetFwmark { fwmark, .. } => Some(*fwmark),
+        _ => None,
+    });
+    mark_of(wanted).or(set).unwrap_or(0)
+}
+
+fn dns_in(steps: &[Step]) -> Option<&Step> {
+    steps.iter().find(|step| matches!(step, Step::SetDns { .. }))
+}
+
+fn is_address(step: &Step) -> bool {
+    matches!(step, Step::AddAddress { .. })
+}
+
+fn address_of(step: &Step) -> Option<IpNet> {
+    match step {
+        Step::AddAddress { address, .. } => Some(*address),
+        _ => None,
+    }
+}
+
+fn rule_of(step: Step) -> Option<Rule> {
+    match step {
+        Step::AddRule(rule) => Some(rule),
+        _ => None,
+    }
+}
+
+/// Steps that say which way traffic goes.
+fn is_way(step: &Step) -> bool {
+    matches!(step, Step::AddRoute(_) | Step::DeleteRoute(_) | Step::AddRule(_) | Step::SetSysctl { .. })
+}
+
+/// The steps that bring routes back, and those that make room for them.
+fn exchanges(undone: &[Step]) -> Vec<Step> {
+    let back = undone.iter().filter_map(|step| match step {
+        Step::AddRoute(route) => Some((route.to, route.table)),
+        _ => None,
+    });
+    let back: HashSet<_> = back.collect();
+    let is_exchange = |step: &&Step| match step {
+        Step::AddRoute(_) => true,
+        Step::DeleteRoute(route) => back.contains(&(route.to, route.table)),
+        _ => false,
+    };
+    undone.iter().filter(is_exchange).cloned().collect()
+}
+
+fn is_firewall(step: &Step) -> bool {
+    matches!(step, Step::AddFirewall(_))
+}

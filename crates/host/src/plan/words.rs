@@ -1,0 +1,189 @@
+//! Steps in words: as wg-quick(8) echoes what it runs, and for people.
+
+use crate::state::DnsManager;
+use crate::step::{Family, Route, Rule, Step};
+
+/// The commands that wg-quick echoes for these steps, each without its `[#] `. Steps that it takes with one command
+/// (the MTU with the interface up, the tables of the firewall that go) are one line, if they are given together.
+pub fn lines(steps: &[Step]) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut rest = steps;
+    while let [step, after @ ..] = rest {
+        rest = after;
+        lines.push(line(step));
+        match (step, after) {
+            (Step::SetMtu { interface, mtu, .. }, [Step::LinkUp { .. }, after @ ..]) => {
+                lines.pop();
+                lines.push(format!("ip link set mtu {mtu} up dev {interface}"));
+                rest = after;
+            }
+            (Step::DeleteFirewall(_), _) => {
+                let others = after.iter().take_while(|step| matches!(step, Step::DeleteFirewall(_))).count();
+                rest = &after[others..];
+            }
+            _ => {}
+        }
+    }
+    lines
+}
+
+/// What a step does, for people, as part of a list.
+pub fn sentence(step: &Step) -> String {
+    match step {
+        Step::AddLink { interface, backend: crate::step::Backend::Daemon } => {
+            format!("interface {interface}, run by linerated")
+        }
+        Step::AddLink { interface, .. } => format!("interface {interface}, run by the kernel"),
+        Step::DeleteLink { interface } => format!("interface {interface} deleted, with its addresses and routes"),
+        Step::Hook { phase, command } => format!("{phase:?}: {command}"),
+        Step::Configure { interface } => format!("keys and peers of {interface}"),
+        Step::SetFwmark { interface, fwmark: 0, .. } => format!("no mark on {interface}'s own datagrams"),
+        Step::SetFwmark { interface, fwmark, .. } => format!("mark {fwmark} on {interface}'s own datagrams"),
+        Step::AddAddress { interface, address } => format!("address {address} on {interface}"),
+        Step::DeleteAddress { interface, address } => format!("address {address} taken from {interface}"),
+        Step::SetMtu { interface, mtu, .. } => format!("MTU {mtu} on {interface}"),
+        Step::LinkUp { interface } => format!("{interface} up"),
+        Step::SetDns { interface, dns, exclusive, .. } => {
+            let of_these = if *exclusive { "for all questions" } else { "for questions of its domains" };
+            let servers: Vec<String> = dns.servers.iter().map(ToString::to_string).collect();
+            match (servers.is_empty(), dns.search.is_empty()) {
+                (true, _) => format!("search domains {} with {interface}", dns.search.join(", ")),
+                (false, true) => format!("name servers {} {of_these}, with {interface}", servers.join(", ")),
+                (false, false) => {
+                    let domains = dns.search.join(", ");
+                    format!("name servers {} {of_these}, domains {domains}, with {interface}", servers.join(", "))
+                }
+            }
+        }
+        Step::UnsetDns { interface, .. } => format!("name servers of {interface} taken back"),
+        Step::AddRoute(route) => format!("route {}", route_sentence(route)),
+        Step::DeleteRoute(route) => format!("route {} taken away", route_sentence(route)),
+        Step::AddRule(rule) => format!("rule {}", rule_sentence(rule)),
+        Step::DeleteRule(rule) => format!("rule {} taken away", rule_sentence(rule)),
+        Step::SetSysctl { name, value, .. } => format!("{name} = {value}"),
+        Step::AddFirewall(firewall) if firewall.kill_switch.is_some() => {
+            format!("firewall table {}: nothing leaves but through {}", firewall.table, firewall.interface)
+        }
+        Step::AddFirewall(firewall) => format!("firewall table {} that guards {}", firewall.table, firewall.interface),
+        Step::DeleteFirewall(firewall) => format!("firewall table {} deleted", firewall.table),
+    }
+}
+
+fn line(step: &Step) -> String {
+    match step {
+        Step::AddLink { interface, backend: crate::step::Backend::Kernel } => {
+            format!("ip link add dev {interface} type wireguard")
+        }
+        Step::AddLink { interface, .. } => format!("linerated {interface}"),
+        Step::DeleteLink { interface } => format!("ip link delete dev {interface}"),
+        Step::Hook { command, .. } => command.clone(),
+        Step::Configure { interface } => format!("wg addconf {interface} /dev/fd/63"),
+        Step::SetFwmark { interface, fwmark, .. } => format!("wg set {interface} fwmark {fwmark}"),
+        Step::AddAddress { interface, address } => {
+            format!("ip {} address add {address} dev {interface}", flag(Family::of_net(address)))
+        }
+        Step::DeleteAddress { interface, address } => {
+            format!("ip {} address delete {address} dev {interface}", flag(Family::of_net(address)))
+        }
+        Step::SetMtu { interface, mtu, .. } => format!("ip link set mtu {mtu} dev {interface}"),
+        Step::LinkUp { interface } => format!("ip link set up dev {interface}"),
+        Step::SetDns { interface, manager, exclusive, dns } => match manager {
+            DnsManager::Resolvconf { prefix } => {
+                let exclusive = if *exclusive { " -x" } else { "" };
+                format!("resolvconf -a {prefix}{interface} -m 0{exclusive}")
+            }
+            DnsManager::Resolved => {
+                let servers: Vec<String> = dns.servers.iter().map(ToString::to_string).collect();
+                format!("resolvectl dns {interface} {}", servers.join(" "))
+            }
+            DnsManager::File => format!("edit /etc/resolv.conf for {interface}"),
+        },
+        Step::UnsetDns { interface, manager } => match manager {
+            DnsManager::Resolvconf { prefix } => format!("resolvconf -d {prefix}{interface} -f"),
+            DnsManager::Resolved => format!("resolvectl revert {interface}"),
+            DnsManager::File => format!("edit /etc/resolv.conf without {interface}"),
+        },
+        Step::AddRoute(route) => format!("ip {} route add {}", flag(Family::of_net(&route.to)), route_words(route)),
+        Step::DeleteRoute(route) => {
+            format!("ip {} route delete {}", flag(Family::of_net(&route.to)), route_words(route))
+        }
+        Step::AddRule(rule) => format!("ip {} rule add {}", flag(rule.family), rule_words(rule)),
+        Step::DeleteRule(rule) if rule.not => format!("ip {} rule delete table {}", flag(rule.family), rule.table),
+        Step::DeleteRule(rule) => format!("ip {} rule delete {}", flag(rule.family), rule_words(rule)),
+        Step::SetSysctl { name, value, .. } => format!("sysctl -q {name}={value}"),
+        Step::AddFirewall(_) | Step::DeleteFirewall(_) => "nft -f /dev/fd/63".to_owned(),
+    }
+}
+
+fn flag(family: Family) -> &'static str {
+    match family {
+        Family::V4 => "-4",
+        Family::V6 => "-6",
+    }
+}
+
+/// A route as `ip route` takes it; what `ip` would choose itself is left out.
+fn route_words(route: &Route) -> String {
+    let mut words = route.to.to_string();
+    if let Some(via) = route.via {
+        words += &format!(" via {via}");
+    }
+    if let Some(device) = &route.device {
+        words += &format!(" dev {device}");
+    }
+    if route.table != crate::step::MAIN {
+        words += &format!(" table {}", route.table);
+    }
+    let usual = if Family::of_net(&route.to) == Family::V4 { 0 } else { 1024 };
+    if route.metric != usual {
+        words += &format!(" metric {}", route.metric);
+    }
+    words
+}
+
+/// A rule as `ip rule` takes it; the priority is left out, as wg-quick leaves it to the kernel.
+fn rule_words(rule: &Rule) -> String {
+    let mut words = Vec::new();
+    if rule.not {
+        words.push("not".to_owned());
+    }
+    words.extend(rule.to.map(|to| format!("to {to}")));
+    words.extend(rule.fwmark.map(|mark| format!("fwmark {mark}")));
+    words.push(format!("table {}", table(rule.table)));
+    words.extend(rule.suppress_prefixlength.map(|length| format!("suppress_prefixlength {length}")));
+    words.join(" ")
+}
+
+fn table(number: u32) -> String {
+    if number == crate::step::MAIN { "main".to_owned() } else { number.to_string() }
+}
+
+fn route_sentence(route: &Route) -> String {
+    let mut sentence = route.to.to_string();
+    match (&route.device, route.via) {
+        (Some(device), Some(via)) => sentence += &format!(" to {device} by {via}"),
+        (Some(device), None) => sentence += &format!(" to {device}"),
+        (None, _) => sentence += " that refuses",
+    }
+    if route.table != crate::step::MAIN {
+        sentence += &format!(" in table {}", route.table);
+    }
+    sentence
+}
+
+fn rule_sentence(rule: &Rule) -> String {
+    let mut sentence = format!("{} ({}): ", rule.priority, super::family_name(rule.family));
+    if let Some(to) = rule.to {
+        sentence += &format!("what goes to {to} ");
+    }
+    match (rule.not, rule.fwmark) {
+        (true, Some(mark)) => sentence += &format!("what has not the mark {mark} "),
+        (false, Some(mark)) => sentence += &format!("what has the mark {mark} "),
+        _ => {}
+    }
+    sentence += &format!("looks into table {}", table(rule.table));
+    if let Some(length) = rule.suppress_prefixlength {
+        sentence += &format!(" for prefixes longer than /{length}");
+    }
+    sentence
+}

@@ -1,0 +1,204 @@
+//! Carries steps out, and takes back what was done when one fails or when the user interrupts.
+//!
+//! Nothing here knows what a step does: that is the [`Executor`]'s. Steps of the kernel's that follow each other are
+//! handed over together, so that they can be one conversation.
+
+use std::io;
+
+use crate::step::Step;
+
+/// Who carries steps out.
+pub trait Executor {
+    /// Carries out `steps`: one, or several that are all the kernel's ([`Step::is_kernels`]).
+    ///
+    /// # Errors
+    /// The first that failed. Those before it are done, those after it are not.
+    fn apply(&mut self, steps: &[Step]) -> Result<(), Stumble>;
+
+    /// Whether to stop: the user has had enough.
+    fn interrupted(&self) -> bool;
+}
+
+/// A step that failed.
+#[derive(Debug)]
+pub struct Stumble {
+    /// Which of the steps, from 0.
+    pub index: usize,
+    /// Why.
+    pub error: io::Error,
+    /// What a program ends with that fails for this reason, as the program would that does this step for wg-quick.
+    pub exit_code: u8,
+}
+
+/// A plan that was not carried out to its end.
+#[derive(Debug)]
+pub struct Failure {
+    /// The step that failed; none if the user interrupted.
+    pub step: Option<Box<Step>>,
+    /// Why it did.
+    pub error: io::Error,
+    /// See [`Stumble::exit_code`].
+    pub exit_code: u8,
+    /// What was done before it, in order.
+    pub done: Vec<Step>,
+}
+
+/// How many steps are handed over at once, so that an interruption does not wait for 5,000 routes.
+const TOGETHER: usize = 1024;
+
+/// Carries out `steps` in their order.
+///
+/// # Errors
+/// See [`Failure`]; nothing is taken back.
+pub fn carry_out(steps: &[Step], executor: &mut dyn Executor) -> Result<(), Failure> {
+    let mut done = 0;
+    while done < steps.len() {
+        let left = &steps[done..];
+        if executor.interrupted() {
+            return Err(Failure {
+                step: None,
+                error: io::Error::new(io::ErrorKind::Interrupted, "interrupted"),
+                exit_code: 130,
+                done: steps[..done].to_vec(),
+            });
+        }
+        let kernels = left.iter().take(TOGETHER).take_while(|step| step.is_kernels()).count();
+        let group = &left[..kernels.max(1)];
+        if let Err(Stumble { index, error, exit_code }) = executor.apply(group) {
+            let index = done + index.min(group.len() - 1);
+            return Err(Failure {
+                step: Some(Box::new(steps[index].clone())),
+                error,
+                exit_code,
+                done: steps[..index].to_vec(),
+            });
+        }
+        done += group.len();
+    }
+    Ok(())
+}
+
+/// Carries out as many of `steps` as can be: what fails is told to `complain` and given back, and the rest is done all
+/// the same.
+///
+/// What is not there any more needs no taking away ([`is_gone`]), and what is there no adding ([`is_there`]): those
+/// errors are none.
+pub fn carry_out_all(
+    steps: &[Step],
+    executor: &mut dyn Executor,
+    complain: &mut dyn FnMut(&Step, &Stumble),
+) -> Vec<Step> {
+    let mut failed = Vec::new();
+    let mut left = steps;
+    while !left.is_empty() {
+        let kernels = left.iter().take(TOGETHER).take_while(|step| step.is_kernels()).count();
+        let group = &left[..kernels.max(1)];
+        match executor.apply(group) {
+            Ok(()) => left = &left[group.len()..],
+            Err(stumble) => {
+                let index = stumble.index.min(group.len() - 1);
+                if !is_gone(&stumble.error) && !is_there(&stumble.error) {
+                    complain(&group[index], &stumble);
+                    failed.push(group[index].clone());
+                }
+                left = &left[index + 1..];
+            }
+        }
+    }
+    failed
+}
+
+/// Whether an error says that there is nothing to take away: ENOENT (rules, firewall), ESRCH (routes), ENODEV (links)
+/// or EADDRNOTAVAIL (addresses).
+pub fn is_gone(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let gone = [Errno::NOENT, Errno::SRCH, Errno::NODEV, Errno::ADDRNOTAVAIL];
+    Errno::from_io_error(error).is_some_and(|errno| gone.contains(&errno))
+}
+
+/// Whether an error says that there is nothing to add.
+pub fn is_there(error: &io::Error) -> bool {
+    rustix::io::Errno::from_io_error(error) == Some(rustix::io::Errno::EXIST)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::step::Phase;
+    use proptest::prelude::*;
+
+    /// Counts what was done, and fails at one step.
+    struct Counting {
+        done: Vec<Step>,
+        fails: Option<(Step, rustix::io::Errno)>,
+        patience: usize,
+    }
+
+    impl Executor for Counting {
+        fn apply(&mut self, steps: &[Step]) -> Result<(), Stumble> {
+            assert!(steps.len() == 1 || steps.iter().all(Step::is_kernels));
+            for (index, step) in steps.iter().enumerate() {
+                if let Some((fails, errno)) = &self.fails
+                    && fails == step
+                {
+                    return Err(Stumble { index, error: (*errno).into(), exit_code: 2 });
+                }
+                self.done.push(step.clone());
+            }
+            Ok(())
+        }
+
+        fn interrupted(&self) -> bool {
+            self.done.len() >= self.patience
+        }
+    }
+
+    /// Steps that differ, of the kernel's and others.
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        proptest::collection::vec(any::<bool>(), 1..50).prop_map(|kinds| {
+            let step = |(number, kernels): (usize, bool)| match kernels {
+                true => Step::LinkUp { interface: format!("wg{number}") },
+                false => Step::Hook { phase: Phase::PostUp, command: format!("{number}") },
+            };
+            kinds.into_iter().enumerate().map(step).collect()
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_done_before_a_failure_is_exactly_the_steps_before_it(steps in steps(), at in any::<prop::sample::Index>()) {
+            let at = at.index(steps.len());
+            let fails = Some((steps[at].clone(), rustix::io::Errno::EXIST));
+            let mut executor = Counting { done: Vec::new(), fails, patience: usize::MAX };
+            let failure = carry_out(&steps, &mut executor).unwrap_err();
+            prop_assert_eq!(failure.step.as_deref(), Some(&steps[at]));
+            prop_assert_eq!(&failure.done, &executor.done);
+            prop_assert_eq!(&failure.done[..], &steps[..at]);
+        }
+
+        #[test]
+        fn an_interruption_says_what_was_done(steps in steps(), patience in 0usize..50) {
+            let mut executor = Counting { done: Vec::new(), fails: None, patience };
+            match carry_out(&steps, &mut executor) {
+                Ok(()) => prop_assert_eq!(&executor.done, &steps),
+                Err(failure) => {
+                    prop_assert!(failure.step.is_none());
+                    prop_assert_eq!(&failure.done, &executor.done);
+                }
+            }
+        }
+
+        #[test]
+        fn taking_back_goes_on_after_a_failure(steps in steps(), at in any::<prop::sample::Index>(), kind in 0usize..3) {
+            let at = at.index(steps.len());
+            let errno = [rustix::io::Errno::NOENT, rustix::io::Errno::EXIST, rustix::io::Errno::PERM][kind];
+            let mut executor =
+                Counting { done: Vec::new(), fails: Some((steps[at].clone(), errno)), patience: usize::MAX };
+            let mut complaints = Vec::new();
+            let left = carry_out_all(&steps, &mut executor, &mut |step, _| complaints.push(step.clone()));
+            prop_assert_eq!(&left, &complaints);
+            prop_assert_eq!(executor.done.len(), steps.len() - 1);
+            prop_assert_eq!(complaints, if kind < 2 { vec![] } else { vec![steps[at].clone()] });
+        }
+    }
+}

@@ -1,0 +1,485 @@
+//! The laws of plans, on random hosts and tunnels, with the host in memory.
+
+use std::net::{IpAddr, SocketAddr};
+
+use ipnet::IpNet;
+use linerate_host::plan::{Hooks, Plan, down, reload, undo, up};
+use linerate_host::state::HostState;
+use linerate_host::step::{Backend, Family, MAIN, Route, Rule, Step};
+use linerate_host::wanted::{Dns, Manner, RouteConflict, Table, Wanted};
+use proptest::prelude::*;
+use proptest::sample::{select, subsequence};
+
+const SRC_VALID_MARK: &str = "net.ipv4.conf.all.src_valid_mark";
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 256, max_global_rejects: 100_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn undoing_what_was_done_restores_the_host(host in hosts(), wanted in tunnels("wg0"), manner in manners()) {
+        let Some(plan) = planned(&wanted, &host, manner) else { return Ok(()) };
+        for done in 0..=plan.steps.len() {
+            let mut after = host.clone();
+            carry_out(&mut after, &plan.steps[..done])?;
+            carry_out(&mut after, &undo(&plan.steps[..done], &Hooks::default()))?;
+            prop_assert_eq!(comparable(&after), comparable(&host), "after {} steps of {:?}", done, &plan.steps);
+        }
+    }
+
+    #[test]
+    fn down_without_a_ledger_removes_all_that_up_added(host in hosts(), wanted in tunnels("wg0"), manner in manners()) {
+        prop_assume!(wanted.route_conflict != RouteConflict::Replace);
+        let Some(plan) = planned(&wanted, &host, manner) else { return Ok(()) };
+        let mut after = host.clone();
+        carry_out(&mut after, &plan.steps)?;
+        let steps = down(&wanted, &Hooks::default(), &after, manner).steps;
+        carry_out(&mut after, &steps)?;
+        prop_assert_eq!(comparable(&after), comparable(&host));
+    }
+
+    #[test]
+    fn two_tunnels_leave_each_other_alone(
+        host in hosts(),
+        one in tunnels("wg0"),
+        other in tunnels("wg1"),
+        manners in (manners(), manners()),
+        has_ledger: bool,
+    ) {
+        let keeps = |wanted: &Wanted| wanted.route_conflict != RouteConflict::Replace;
+        prop_assume!(keeps(&one) && keeps(&other));
+        // Without a ledger two tunnels with the same mark cannot be told apart.
+        let other = Wanted { fwmark: other.fwmark.filter(|_| has_ledger), ..other };
+        let Some(first) = planned(&one, &host, manners.0) else { return Ok(()) };
+        let mut both = host.clone();
+        carry_out(&mut both, &first.steps)?;
+        let Some(second) = planned(&other, &both, manners.1) else { return Ok(()) };
+        carry_out(&mut both, &second.steps)?;
+
+        let mut left = both.clone();
+        let steps = if has_ledger {
+            undo(&first.steps, &Hooks::default())
+        } else {
+            down(&one, &Hooks::default(), &left, manners.0).steps
+        };
+        carry_out(&mut left, &steps)?;
+        for step in &second.steps {
+            match step {
+                Step::AddRule(rule) => prop_assert!(left.rules.contains(rule), "{:?} is gone with the other", rule),
+                Step::AddRoute(route) => prop_assert!(left.routes.contains(route), "{:?} is gone with the other", route),
+                _ => {}
+            }
+        }
+        carry_out(&mut left, &undo(&second.steps, &Hooks::default()))?;
+        prop_assert_eq!(comparable(&left), comparable(&host));
+    }
+
+    #[test]
+    fn reloading_the_same_file_does_nothing(host in hosts(), wanted in tunnels("wg0"), manner in manners(), hosts in hosts()) {
+        let Some(plan) = planned(&wanted, &host, manner) else { return Ok(()) };
+        let mut elsewhere = hosts;
+        carry_out(&mut elsewhere, &plan.steps[..1])?;
+        prop_assert_eq!(reload(&wanted, &wanted, &elsewhere, &plan.steps, manner), Ok(Plan::default()));
+    }
+
+    #[test]
+    fn a_reload_leaves_what_a_fresh_up_leaves(
+        host in hosts(),
+        then in tunnels("wg0"),
+        now in tunnels("wg0"),
+        manner in manners(),
+        has_ledger: bool,
+    ) {
+        prop_assume!(has_ledger || then.route_conflict != RouteConflict::Replace);
+        let (Some(was), Some(is)) = (planned(&then, &host, manner), planned(&now, &host, manner)) else { return Ok(()) };
+        let mut fresh = host.clone();
+        carry_out(&mut fresh, &is.steps)?;
+
+        let mut reloaded = host.clone();
+        carry_out(&mut reloaded, &was.steps)?;
+        let done: &[Step] = if has_ledger { &was.steps } else { &[] };
+        let plan = reload(&then, &now, &reloaded, done, manner).expect("what comes up can be reloaded");
+        carry_out(&mut reloaded, &plan.steps)?;
+        prop_assert_eq!(comparable(&reloaded), comparable(&fresh), "by {:?}", &plan.steps);
+        prop_assert_eq!(mark_after(&then, &[&was.steps, &plan.steps]), mark_after(&now, &[&is.steps]));
+
+        let all: Vec<Step> = was.steps.iter().chain(&plan.steps).cloned().collect();
+        carry_out(&mut reloaded, &undo(&all, &Hooks::default()))?;
+        prop_assert_eq!(comparable(&reloaded), comparable(&host), "undone {:?}", all);
+    }
+
+    #[test]
+    fn an_undone_reload_leaves_what_was_before(
+        host in hosts(),
+        then in tunnels("wg0"),
+        now in tunnels("wg0"),
+        manner in manners(),
+        at in 0.0..1.0,
+    ) {
+        let Some(was) = planned(&then, &host, manner) else { return Ok(()) };
+        let mut up = host.clone();
+        carry_out(&mut up, &was.steps)?;
+        let Ok(plan) = reload(&then, &now, &up, &was.steps, manner) else { return Ok(()) };
+        // With the last IPv4 address the kernel takes all routes of IPv4, which an undo cannot know.
+        prop_assume!(then.addresses.iter().any(|net| net.addr().is_ipv4()));
+        // A route that was replaced does not come back beside one of the kernel's, as it may have been before.
+        prop_assume!(now.route_conflict != RouteConflict::Replace);
+        let failed_at = (plan.steps.len() as f64 * at) as usize;
+        let mut after = up.clone();
+        carry_out(&mut after, &plan.steps[..failed_at])?;
+        // A route that is to come back may wait for an address to go that brought one like it.
+        let mut refused = undo(&plan.steps[..failed_at], &Hooks::default());
+        refused.retain(|step| after.apply(step).is_err());
+        carry_out(&mut after, &refused)?;
+        prop_assert_eq!(comparable(&after), comparable(&up), "after {} steps of {:?}", failed_at, &plan.steps);
+    }
+
+    #[test]
+    fn no_route_of_others_is_deleted_unless_it_is_to_be_replaced(
+        host in hosts(),
+        then in tunnels("wg0"),
+        now in tunnels("wg0"),
+        manner in manners(),
+    ) {
+        let replaces = |wanted: &Wanted| wanted.route_conflict == RouteConflict::Replace;
+        prop_assume!(!replaces(&then) && !replaces(&now));
+        let Some(was) = planned(&then, &host, manner) else { return Ok(()) };
+        let mut up = host.clone();
+        carry_out(&mut up, &was.steps)?;
+        let reloaded = reload(&then, &now, &up, &was.steps, manner).map(|plan| plan.steps).unwrap_or_default();
+        let downed = down(&then, &Hooks::default(), &up, manner).steps;
+        for step in was.steps.iter().chain(&reloaded).chain(&downed) {
+            if let Step::DeleteRoute(route) = step {
+                prop_assert_eq!(route.device.as_deref(), Some("wg0"));
+            }
+        }
+    }
+
+    #[test]
+    fn the_datagrams_of_a_tunnel_never_go_into_it(host in hosts(), wanted in tunnels("wg0"), manner in manners()) {
+        let wanted = Wanted { table: Table::Auto, ..wanted };
+        let host = without_policies(host);
+        let Some(plan) = planned(&wanted, &host, manner) else { return Ok(()) };
+        let mut after = host.clone();
+        carry_out(&mut after, &plan.steps)?;
+        let mark = mark_after(&wanted, &[&plan.steps]);
+        let own_networks: Vec<IpNet> = wanted.addresses.iter().map(IpNet::trunc).collect();
+        for endpoint in wanted.endpoints.iter().map(SocketAddr::ip) {
+            if !own_networks.iter().any(|net| net.contains(&endpoint)) {
+                let device = lookup(&after, &endpoint, mark).and_then(|route| route.device);
+                prop_assert_ne!(device.as_deref(), Some("wg0"), "{} with {:?}", endpoint, &plan.steps);
+            }
+        }
+    }
+
+    #[test]
+    fn two_full_tunnels_do_not_take_each_others_datagrams(host in hosts(), one in tunnels("wg0"), other in tunnels("wg1")) {
+        let host = HostState { without: Vec::new(), ..without_policies(host) };
+        let full = |wanted| Wanted {
+            table: Table::Auto,
+            fwmark: None,
+            mtu: Some(1400),
+            allowed_ips: vec!["0.0.0.0/0".parse().expect("it is a prefix"), "::/0".parse().expect("it is a prefix")],
+            addresses: Vec::new(),
+            excluded: Vec::new(),
+            ..wanted
+        };
+        let (one, other) = (full(one), full(other));
+        let Some(first) = planned(&one, &host, Manner::Linerate) else { return Ok(()) };
+        let mut both = host.clone();
+        carry_out(&mut both, &first.steps)?;
+        let Some(second) = planned(&other, &both, Manner::Linerate) else { return Ok(()) };
+        carry_out(&mut both, &second.steps)?;
+        for (wanted, steps) in [(&one, &first.steps), (&other, &second.steps)] {
+            for endpoint in wanted.endpoints.iter().map(SocketAddr::ip) {
+                let direct = lookup(&host, &endpoint, 0);
+                if direct.is_some() {
+                    prop_assert_eq!(lookup(&both, &endpoint, mark_after(wanted, &[steps])), direct, "{}", endpoint);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_longest_prefix_wins_over_the_tunnel_and_the_host_together(
+        host in hosts(),
+        wanted in tunnels("wg0"),
+        manner in manners(),
+        to in select(ADDRESSES.to_vec()),
+    ) {
+        let wanted = Wanted { table: Table::Auto, route_conflict: RouteConflict::Skip, ..wanted };
+        let to: IpAddr = to.parse().expect("it is an address");
+        let host = without_policies(host);
+        prop_assume!(!host.without.contains(&Family::of(&to)));
+        let Some(plan) = planned(&wanted, &host, manner) else { return Ok(()) };
+        let mut after = host.clone();
+        carry_out(&mut after, &plan.steps)?;
+
+        let addresses = plan.steps.iter().filter_map(|step| match step {
+            Step::AddAddress { address, .. } => Some(*address),
+            _ => None,
+        });
+        let taken = wanted.allowed_ips.iter().copied().chain(addresses).map(|net| net.trunc());
+        let ours = taken.filter(|net| net.contains(&to)).map(|net| net.prefix_len()).max();
+        let before = lookup(&host, &to, 0);
+        let theirs = before.as_ref().map(|route| route.to.prefix_len());
+        let device = lookup(&after, &to, 0).and_then(|route| route.device);
+        let is_excluded = wanted.excluded.iter().any(|net| net.contains(&to));
+        let is_on_lan = host.routes.iter().any(|route| wanted.exclude_lan && route.via.is_none() && route.to.contains(&to));
+        if is_excluded || is_on_lan || ours == theirs || wanted.mtu.is_some_and(|mtu| mtu < 1280) {
+            return Ok(());
+        }
+        let expected = if ours > theirs { Some("wg0".to_owned()) } else { before.and_then(|route| route.device) };
+        prop_assert_eq!(device, expected, "{} with {:?}", to, &plan.steps);
+    }
+
+    #[test]
+    fn what_is_excluded_goes_where_it_would_go_without_the_tunnel(
+        host in hosts(),
+        wanted in tunnels("wg0"),
+        manner in manners(),
+        to in select(ADDRESSES.to_vec()),
+    ) {
+        let to: IpAddr = to.parse().expect("it is an address");
+        let wanted = Wanted { table: Table::Auto, route_conflict: RouteConflict::Skip, ..wanted };
+        prop_assume!(wanted.excluded.iter().any(|net| net.contains(&to)));
+        prop_assume!(!wanted.addresses.iter().any(|net| net.trunc().contains(&to)));
+        let host = without_policies(host);
+        let before = lookup(&host, &to, 0);
+        prop_assume!(before.is_some());
+        let Some(plan) = planned(&wanted, &host, manner) else { return Ok(()) };
+        let mut after = host.clone();
+        carry_out(&mut after, &plan.steps)?;
+        prop_assert_eq!(lookup(&after, &to, 0), before, "{} with {:?}", to, &plan.steps);
+    }
+
+    #[test]
+    fn every_plan_has_words_and_survives_json(host in hosts(), wanted in tunnels("wg0"), manner in manners()) {
+        let Some(plan) = planned(&wanted, &host, manner) else { return Ok(()) };
+        let lines = linerate_host::plan::words::lines(&plan.steps);
+        prop_assert!(lines.len() < plan.steps.len() || plan.steps.is_empty());
+        let json = serde_json::to_string(&plan).expect("a plan is JSON");
+        prop_assert_eq!(&serde_json::from_str::<Plan>(&json).expect("it reads back"), &plan);
+        prop_assert!(plan.steps.iter().map(linerate_host::plan::words::sentence).all(|sentence| !sentence.is_empty()));
+    }
+}
+
+fn planned(wanted: &Wanted, host: &HostState, manner: Manner) -> Option<Plan> {
+    up(wanted, &Hooks::default(), Backend::Daemon, host, manner).ok()
+}
+
+fn carry_out(host: &mut HostState, steps: &[Step]) -> Result<(), TestCaseError> {
+    for step in steps {
+        let done = host.apply(step);
+        prop_assert!(done.is_ok(), "{:?}: {:?} of {:?}", done, step, steps);
+    }
+    Ok(())
+}
+
+/// A host that routes by its main table alone, where it is plain which way a packet is to take.
+fn without_policies(mut host: HostState) -> HostState {
+    host.rules = standard_rules();
+    host.routes.retain(|route| route.table == MAIN);
+    host
+}
+
+/// Orders do not count, nor does the variable that stays as it is.
+fn comparable(host: &HostState) -> HostState {
+    let mut host = host.clone();
+    host.sysctls.clear();
+    host.routes.sort_by_key(|route| format!("{route:?}"));
+    host.rules.sort_by_key(|rule| format!("{rule:?}"));
+    host.links.iter_mut().for_each(|link| link.addresses.sort());
+    host.firewall_tables.sort();
+    // Which address of a network came first is the order again.
+    host.routes.iter_mut().filter(|route| route.protocol == 2).for_each(|route| route.source = None);
+    host
+}
+
+fn mark_after(wanted: &Wanted, plans: &[&[Step]]) -> u32 {
+    let steps = plans.iter().flat_map(|steps| *steps);
+    let mut set = steps.filter_map(|step| match step {
+        Step::SetFwmark { fwmark, .. } => Some(*fwmark),
+        _ => None,
+    });
+    set.next_back().or(wanted.fwmark).unwrap_or(0)
+}
+
+/// The route that a packet takes: rules by priority, in each table the longest prefix with the lowest metric.
+fn lookup(host: &HostState, to: &IpAddr, mark: u32) -> Option<Route> {
+    let mut rules: Vec<&Rule> = host.rules.iter().filter(|rule| rule.family == Family::of(to)).collect();
+    rules.sort_by_key(|rule| rule.priority);
+    rules.into_iter().find_map(|rule| {
+        let has_mark = rule.fwmark.is_none_or(|wanted| wanted == mark);
+        let matches = has_mark && rule.to.is_none_or(|net| net.contains(to));
+        let routes = host.routes.iter().filter(|route| route.table == rule.table && route.to.contains(to));
+        let best = routes.max_by_key(|route| (route.to.prefix_len(), std::cmp::Reverse(route.metric)))?;
+        let is_suppressed = rule.suppress_prefixlength.is_some_and(|len| u32::from(best.to.prefix_len()) <= len);
+        (matches != rule.not && !is_suppressed).then(|| best.clone())
+    })
+}
+
+// What follows makes hosts and tunnels of few addresses and prefixes, so that they meet.
+
+const ADDRESSES: &[&str] = &[
+    "198.51.100.1",
+    "192.168.1.7",
+    "192.168.9.9",
+    "10.0.0.1",
+    "10.9.0.1",
+    "10.9.1.1",
+    "2001:db8:1::7",
+    "fd00::1",
+    "fd00:9::1",
+];
+
+const PREFIXES: &[&str] = &[
+    "0.0.0.0/0",
+    "128.0.0.0/1",
+    "192.168.0.0/16",
+    "192.168.1.0/24",
+    "192.168.1.7/32",
+    "198.51.100.0/24",
+    "198.51.100.1/32",
+    "10.0.0.0/8",
+    "10.0.0.0/24",
+    "10.9.0.0/16",
+    "10.9.1.0/24",
+    "::/0",
+    "2001:db8::/32",
+    "2001:db8:1::/64",
+    "fd00::/16",
+    "fd00::/64",
+    "fd00:9::/64",
+    "fd00:9::1/128",
+];
+
+const INTERFACE_ADDRESSES: &[&str] = &[
+    "10.0.0.2/24",
+    "10.0.0.3/24",
+    "10.0.0.2/32",
+    "10.9.0.2/16",
+    "10.7.0.2/32",
+    "fd00::2/64",
+    "fd00::2/128",
+    "fd00:7::2/128",
+];
+
+fn manners() -> impl Strategy<Value = Manner> {
+    select(vec![Manner::WgQuick, Manner::Linerate])
+}
+
+fn nets(of: &'static [&'static str], at_most: usize) -> impl Strategy<Value = Vec<IpNet>> {
+    let parsed = |texts: Vec<&str>| texts.into_iter().map(|text| text.parse().expect("it is a prefix")).collect();
+    subsequence(of.to_vec(), 0..=at_most).prop_shuffle().prop_map(parsed)
+}
+
+fn tunnels(interface: &'static str) -> impl Strategy<Value = Wanted> {
+    let policies = vec![RouteConflict::Skip, RouteConflict::Metric, RouteConflict::Replace, RouteConflict::Fail];
+    let tables = prop_oneof![8 => Just(Table::Auto), 1 => Just(Table::Off), 2 => Just(Table::Number(123))];
+    let endpoints = subsequence(ADDRESSES.to_vec(), 0..=2).prop_map(|texts| {
+        texts
+            .into_iter()
+            .map(|text| SocketAddr::new(text.parse().expect("it is an address"), 51820))
+            .collect::<Vec<_>>()
+    });
+    let of_host = (nets(INTERFACE_ADDRESSES, 3), nets(PREFIXES, 5), endpoints, nets(PREFIXES, 2));
+    let of_file = (tables, select(policies), select(vec![None, None, Some(5182), Some(51820)]));
+    let rest = (any::<bool>(), any::<bool>(), select(vec![None, None, Some(1400), Some(1200)]), any::<bool>());
+    (of_host, of_file, rest).prop_map(move |(of_host, of_file, rest)| {
+        let (addresses, allowed_ips, endpoints, excluded) = of_host;
+        let (table, route_conflict, fwmark) = of_file;
+        let (kill_switch, exclude_lan, mtu, has_dns) = rest;
+        let servers = if has_dns { vec!["10.0.0.1".parse().expect("it is an address")] } else { Vec::new() };
+        Wanted {
+            interface: interface.to_owned(),
+            addresses,
+            dns: Dns { servers, search: Vec::new() },
+            mtu,
+            table,
+            fwmark,
+            allowed_ips,
+            endpoints,
+            route_conflict,
+            kill_switch,
+            excluded: if kill_switch { Vec::new() } else { excluded },
+            exclude_lan,
+        }
+    })
+}
+
+fn hosts() -> impl Strategy<Value = HostState> {
+    let foreign_routes = proptest::collection::vec(
+        (select(PREFIXES.to_vec()), select(vec![MAIN, 51820, 5182, 11820, 123]), 0..3u32),
+        0..4,
+    );
+    let foreign_rules = proptest::collection::vec(foreign_rules(), 0..3);
+    let without = prop_oneof![6 => Just(vec![]), 1 => Just(vec![Family::V6])];
+    (foreign_routes, foreign_rules, without, any::<bool>()).prop_map(|(routes, rules, without, is_valid)| {
+        let mut host = HostState { nftables: true, without, rules: standard_rules(), ..HostState::default() };
+        host.sysctls.insert(SRC_VALID_MARK.to_owned(), u8::from(is_valid).to_string());
+        for (device, address) in [("eth0", "192.168.1.5/24"), ("eth1", "10.9.1.5/24"), ("eth0", "2001:db8:1::5/64")] {
+            let interface = device.to_owned();
+            let _ = host.apply(&Step::AddLink { interface: interface.clone(), backend: Backend::Daemon });
+            let _ = host.apply(&Step::LinkUp { interface: interface.clone() });
+            let address = address.parse().expect("it is a prefix");
+            let _ = host.apply(&Step::AddAddress { interface, address });
+        }
+        for (to, table, metric) in [("0.0.0.0/0", MAIN, 100), ("::/0", MAIN, 1024)].into_iter().chain(routes) {
+            let _ = host.apply(&Step::AddRoute(foreign_route(to, table, metric)));
+        }
+        host.rules.extend(rules.into_iter().filter(|rule| !host.without.contains(&rule.family)));
+        host
+    })
+}
+
+/// What others may have: rules of other tunnels, and such as look like ours to who compares parts of words.
+fn foreign_rules() -> impl Strategy<Value = Rule> {
+    let tables = vec![(51820, None), (518_201, Some(518_201)), (5182, Some(51820)), (MAIN, None), (151_820, Some(1))];
+    let families = select(vec![Family::V4, Family::V6]);
+    let suppressed = select(vec![None, Some(0), Some(8)]);
+    (families, select(tables), 90..120u32, any::<bool>(), suppressed).prop_map(
+        |(family, (table, fwmark), priority, not, suppress_prefixlength)| Rule {
+            family,
+            priority,
+            not: not && fwmark.is_some(),
+            fwmark,
+            to: None,
+            table,
+            suppress_prefixlength,
+            protocol: 0,
+        },
+    )
+}
+
+fn standard_rules() -> Vec<Rule> {
+    let rule = |family, priority, table| Rule {
+        family,
+        priority,
+        not: false,
+        fwmark: None,
+        to: None,
+        table,
+        suppress_prefixlength: None,
+        protocol: 2,
+    };
+    let of_family = |family| [rule(family, 0, 255), rule(family, 32_766, MAIN)];
+    [Family::V4, Family::V6].into_iter().flat_map(of_family).chain([rule(Family::V4, 32_767, 253)]).collect()
+}
+
+fn foreign_route(to: &str, table: u32, metric: u32) -> Route {
+    let to: IpNet = to.parse().expect("it is a prefix");
+    let is_v4 = Family::of_net(&to) == Family::V4;
+    let gateway = if is_v4 { "192.168.1.1" } else { "2001:db8:1::1" };
+    Route {
+        to,
+        device: Some("eth0".to_owned()),
+        via: Some(gateway.parse().expect("it is an address")),
+        table,
+        metric: if is_v4 { metric } else { 1023 + metric },
+        protocol: 3,
+        scope: 0,
+        source: None,
+        mtu: 0,
+        onlink: false,
+    }
+}

@@ -1,0 +1,453 @@
+//! Plans for Linux by example: what wg-quick fails at, what it does not have, and what is said of it.
+
+use linerate_host::plan::{Hooks, Plan, Refusal, down, reload, undo, up, words};
+use linerate_host::state::HostState;
+use linerate_host::step::{Backend, Family, FirewallFamily, MAIN, Phase, Route, Rule, Step};
+use linerate_host::wanted::{Dns, Manner, RouteConflict, Table, Wanted};
+
+#[test]
+fn a_route_that_exists_stays_and_the_tunnel_comes_up_without_it() {
+    let wanted = tunnel(&["10.0.0.2/32"], &["192.168.1.0/24", "10.9.0.0/16"], &[]);
+    let plan = planned(&wanted, &home());
+    assert_eq!(
+        sentences(&plan),
+        ["192.168.1.0/24 stays on wlan0: hosts of that network are not reached through the tunnel"]
+    );
+    assert_eq!(routes(&plan), ["ip -4 route add 10.9.0.0/16 dev wg0"]);
+}
+
+#[test]
+fn each_policy_for_a_route_that_exists_does_what_it_is_called() {
+    let with = |route_conflict| Wanted { route_conflict, ..tunnel(&[], &["192.168.1.0/24"], &[]) };
+    let plan = planned(&with(RouteConflict::Metric), &home());
+    assert_eq!(routes(&plan), ["ip -4 route add 192.168.1.0/24 dev wg0 metric 1"]);
+    assert!(sentences(&plan)[0].ends_with("while that route is there, as its metric is 0 and wg0's 1"));
+
+    let plan = planned(&with(RouteConflict::Replace), &home());
+    assert_eq!(
+        routes(&plan),
+        ["ip -4 route delete 192.168.1.0/24 dev wlan0", "ip -4 route add 192.168.1.0/24 dev wg0"]
+    );
+    assert_eq!(words::lines(&undo(&plan.steps, &Hooks::default()))[1], "ip -4 route add 192.168.1.0/24 dev wlan0");
+
+    let refused = up(&with(RouteConflict::Fail), &Hooks::default(), Backend::Daemon, &home(), Manner::Linerate);
+    assert!(refused.is_err_and(|Refusal(sentence)| sentence.contains("on wlan0")));
+}
+
+#[test]
+fn a_rival_of_ipv6_that_is_used_first_is_named() {
+    let mut host = home();
+    carry_out(&mut host, &[Step::AddAddress { interface: "wlan0".to_owned(), address: net("2001:db8:1::5/64") }]);
+    let plan = planned(&tunnel(&[], &["2001:db8:1::/64"], &[]), &host);
+    assert_eq!(routes(&plan), ["ip -6 route add 2001:db8:1::/64 dev wg0"]);
+    assert!(sentences(&plan)[0].starts_with("2001:db8:1::/64 stays on wlan0"));
+}
+
+#[test]
+fn of_two_full_tunnels_one_that_goes_leaves_the_rules_of_the_other() {
+    for (manner, has_ledger) in [(Manner::WgQuick, false), (Manner::WgQuick, true), (Manner::Linerate, false)] {
+        let mut host = home();
+        let one = tunnel(&["10.0.0.2/32"], &["0.0.0.0/0"], &[]);
+        let other = Wanted { interface: "wg1".to_owned(), ..one.clone() };
+        let first = up(&one, &Hooks::default(), Backend::Daemon, &host, manner).expect("it comes up");
+        carry_out(&mut host, &first.steps);
+        let second = up(&other, &Hooks::default(), Backend::Daemon, &host, manner).expect("it comes up");
+        carry_out(&mut host, &second.steps);
+        assert_ne!(marks(&first), marks(&second));
+        let steps = if has_ledger {
+            undo(&first.steps, &Hooks::default())
+        } else {
+            down(&one, &Hooks::default(), &host, manner).steps
+        };
+        carry_out(&mut host, &steps);
+        let left = host.rules.iter().filter(|rule| ![0, 32_766, 32_767].contains(&rule.priority));
+        assert_eq!(by_priority(left.cloned().collect()), by_priority(rules(&second)));
+    }
+}
+
+#[test]
+fn two_tunnels_with_the_same_mark_in_their_files_come_up() {
+    let mut host = home();
+    for (interface, allowed) in [("wg0", "0.0.0.0/0"), ("wg1", "128.0.0.0/1")] {
+        let wanted = Wanted {
+            interface: interface.to_owned(),
+            fwmark: Some(7777),
+            excluded: vec![net("203.0.113.0/24")],
+            ..tunnel(&[], &[allowed], &[])
+        };
+        let plan = up(&wanted, &Hooks::default(), Backend::Daemon, &host, Manner::Linerate).expect("it comes up");
+        carry_out(&mut host, &plan.steps);
+    }
+}
+
+#[test]
+fn rules_and_tables_that_look_alike_are_left_alone() {
+    let mut host = home();
+    let wanted = Wanted { fwmark: Some(5182), ..tunnel(&["10.0.0.2/32"], &["0.0.0.0/0"], &[]) };
+    let lookalikes = [rule(Some(51820), 51820), rule(Some(5182), 51820), rule(None, 5182), rule(Some(518), 5182)];
+    for (priority, rule) in (100..).zip(lookalikes) {
+        carry_out(&mut host, &[Step::AddRule(Rule { priority, ..rule })]);
+    }
+    let mut before = host.clone();
+    let plan = planned(&wanted, &host);
+    carry_out(&mut host, &plan.steps);
+    // One that came later is before ours, and is still not ours.
+    let later = Step::AddRule(Rule { priority: 50, ..rule(Some(518), 5182) });
+    carry_out(&mut host, std::slice::from_ref(&later));
+    carry_out(&mut before, &[later]);
+    let taken_away = down(&wanted, &Hooks::default(), &host, Manner::WgQuick).steps;
+    carry_out(&mut host, &taken_away);
+    assert_eq!(by_priority(host.rules), by_priority(before.rules));
+}
+
+#[test]
+fn a_family_that_is_switched_off_is_left_out_with_one_sentence() {
+    let host = HostState { without: vec![Family::V6], ..home() };
+    let plan = planned(&tunnel(&["10.0.0.2/32", "fd00::2/64"], &["0.0.0.0/0", "::/0"], &[]), &host);
+    assert_eq!(
+        sentences(&plan),
+        ["IPv6 is switched off on this host: wg0 gets no address fd00::2/64 and no route to ::/0"]
+    );
+    assert!(rules(&plan).iter().all(|rule| rule.family == Family::V4));
+
+    let narrow = Wanted { mtu: Some(1200), ..tunnel(&["fd00::2/64"], &["::/0"], &[]) };
+    assert!(sentences(&planned(&narrow, &home()))[0].starts_with("an MTU of 1200 is too small for IPv6"));
+}
+
+#[test]
+fn an_endpoint_within_an_allowed_ip_is_kept_out_of_its_own_tunnel() {
+    let plan =
+        planned(&tunnel(&["10.0.0.2/32"], &["198.51.100.0/24", "10.9.0.0/16"], &["198.51.100.1:51820"]), &home());
+    assert_eq!(
+        words::lines(&plan.steps)[4..],
+        [
+            "wg set wg0 fwmark 51820",
+            "ip -4 rule add not fwmark 51820 table 51820",
+            "ip -4 rule add table main suppress_prefixlength 24",
+            "ip -4 route add 198.51.100.0/24 dev wg0 table 51820",
+            "sysctl -q net.ipv4.conf.all.src_valid_mark=1",
+            "nft -f /dev/fd/63",
+            "ip -4 route add 10.9.0.0/16 dev wg0",
+        ]
+    );
+    // The tunnel is not full: its address may be reached by other links, as on any host.
+    assert!(firewalls(&plan).iter().all(|step| matches!(step, Step::AddFirewall(table) if table.addresses.is_empty())));
+
+    let inside = tunnel(&["10.0.0.2/24"], &["10.0.0.0/24"], &["10.0.0.1:51820"]);
+    assert!(sentences(&planned(&inside, &home()))[0].starts_with("the endpoint 10.0.0.1:51820 lies in 10.0.0.0/24"));
+}
+
+#[test]
+fn a_kill_switch_is_a_table_of_both_families_and_needs_nf_tables() {
+    let wanted = Wanted {
+        kill_switch: true,
+        exclude_lan: true,
+        excluded: vec![net("203.0.113.0/24")],
+        ..tunnel(&["10.0.0.2/32"], &["10.9.0.0/16"], &[])
+    };
+    for manner in [Manner::WgQuick, Manner::Linerate] {
+        let plan = up(&wanted, &Hooks::default(), Backend::Daemon, &home(), manner).expect("it comes up");
+        let [Step::AddFirewall(table)] = firewalls(&plan)[..] else { panic!("one table in {:?}", plan.steps) };
+        assert_eq!(table.family, FirewallFamily::Inet);
+        assert_eq!(table.kill_switch, Some(vec![net("203.0.113.0/24"), net("192.168.1.0/24")]));
+        assert_eq!(table.fwmark, marks(&plan).first().copied());
+    }
+    let bare = HostState { nftables: false, ..home() };
+    let refused = up(&wanted, &Hooks::default(), Backend::Daemon, &bare, Manner::WgQuick);
+    assert!(refused.is_err_and(|Refusal(sentence)| sentence.contains("nf_tables")));
+}
+
+#[test]
+fn what_is_excluded_has_rules_before_those_of_the_tunnel() {
+    let wanted = Wanted {
+        excluded: vec![net("10.9.1.0/24"), net("172.16.0.0/12")],
+        ..tunnel(&["10.0.0.2/32"], &["10.9.0.0/16", "172.16.5.0/24"], &[])
+    };
+    let plan = up(&wanted, &Hooks::default(), Backend::Daemon, &home(), Manner::Linerate).expect("it comes up");
+    assert_eq!(sentences(&plan), ["there is no route to 172.16.5.0/24: it is excluded from the tunnel"]);
+    let said: Vec<_> =
+        by_priority(rules(&plan)).into_iter().map(|rule| words::sentence(&Step::AddRule(rule))).collect();
+    assert_eq!(
+        said,
+        [
+            "rule 17999 (IPv4): what has the mark 11820 looks into table main",
+            "rule 19997 (IPv4): what goes to 10.9.1.0/24 looks into table main",
+            "rule 19998 (IPv4): looks into table main for prefixes longer than /16",
+            "rule 19999 (IPv4): what has not the mark 11820 looks into table 11820",
+        ]
+    );
+}
+
+#[test]
+fn the_smallest_path_to_an_endpoint_gives_the_mtu() {
+    let mut host = home();
+    let narrow = Route { mtu: 1300, ..route("203.0.113.0/24", "wlan0", MAIN) };
+    carry_out(&mut host, &[Step::AddRoute(narrow)]);
+    let mtu_of = |endpoints: &[&str]| {
+        let plan = planned(&tunnel(&[], &[], endpoints), &host);
+        plan.steps.iter().find_map(|step| match step {
+            Step::SetMtu { mtu, .. } => Some(*mtu),
+            _ => None,
+        })
+    };
+    assert_eq!(mtu_of(&["198.51.100.1:1"]), Some(1420));
+    assert_eq!(mtu_of(&["198.51.100.1:1", "203.0.113.1:1"]), Some(1220));
+    assert_eq!(mtu_of(&["[2001:db8::1]:1"]), Some(1420));
+}
+
+#[test]
+fn search_domains_alone_are_set_and_questions_for_others_go_elsewhere() {
+    let dns = |servers: &[&str], search: &[&str]| Dns {
+        servers: servers.iter().map(|text| text.parse().expect("it is an address")).collect(),
+        search: search.iter().map(|text| (*text).to_owned()).collect(),
+    };
+    let is_exclusive = |dns: Dns, allowed: &[&str], manner| {
+        let wanted = Wanted { dns, ..tunnel(&[], allowed, &[]) };
+        let plan = up(&wanted, &Hooks::default(), Backend::Daemon, &home(), manner).expect("it comes up");
+        plan.steps.iter().find_map(|step| match step {
+            Step::SetDns { exclusive, .. } => Some(*exclusive),
+            _ => None,
+        })
+    };
+    assert_eq!(is_exclusive(dns(&[], &["example.org"]), &[], Manner::WgQuick), Some(false));
+    assert_eq!(is_exclusive(dns(&["10.0.0.1"], &["example.org"]), &[], Manner::WgQuick), Some(true));
+    assert_eq!(is_exclusive(dns(&["10.0.0.1"], &["example.org"]), &[], Manner::Linerate), Some(false));
+    assert_eq!(is_exclusive(dns(&["10.0.0.1"], &["example.org"]), &["0.0.0.0/0"], Manner::Linerate), Some(true));
+    assert_eq!(is_exclusive(Dns::default(), &[], Manner::WgQuick), None);
+}
+
+#[test]
+fn a_reload_leaves_alone_what_was_changed_by_hand() {
+    let then = tunnel(&["10.0.0.2/24"], &["10.8.0.0/16", "10.9.0.0/16"], &[]);
+    let now = Wanted { allowed_ips: vec![net("10.8.0.0/16"), net("10.7.0.0/16")], ..then.clone() };
+    let mut host = home();
+    let done = planned(&then, &host).steps;
+    carry_out(&mut host, &done);
+    let interface = || "wg0".to_owned();
+    carry_out(
+        &mut host,
+        &[
+            Step::SetMtu { interface: interface(), mtu: 1300, before: 1420 },
+            Step::AddAddress { interface: interface(), address: net("10.0.5.5/24") },
+            Step::DeleteRoute(route("10.8.0.0/16", "wg0", MAIN)),
+            Step::AddRoute(route("10.66.0.0/16", "wg0", MAIN)),
+        ],
+    );
+    let plan = reload(&then, &now, &host, &done, Manner::WgQuick).expect("it is up");
+    assert_eq!(
+        words::lines(&plan.steps),
+        ["ip -4 route add 10.7.0.0/16 dev wg0", "ip -4 route delete 10.9.0.0/16 dev wg0"]
+    );
+}
+
+#[test]
+fn a_reload_keeps_the_mark_that_was_chosen() {
+    let then = tunnel(&["10.0.0.2/24"], &["0.0.0.0/0"], &[]);
+    let now = Wanted { allowed_ips: vec![net("0.0.0.0/0"), net("::/0")], ..then.clone() };
+    let mut host = home();
+    let other = Wanted { interface: "wg1".to_owned(), ..then.clone() };
+    let first = planned(&other, &host).steps;
+    carry_out(&mut host, &first);
+    let done = planned(&then, &host).steps;
+    carry_out(&mut host, &done);
+    carry_out(&mut host, &undo(&first, &Hooks::default()));
+    for ledger in [&done[..], &[]] {
+        let plan = reload(&then, &now, &host, ledger, Manner::WgQuick).expect("it is up");
+        assert_eq!(
+            words::lines(&plan.steps),
+            [
+                "ip -6 rule add not fwmark 51821 table 51821",
+                "ip -6 rule add table main suppress_prefixlength 0",
+                "ip -6 route add ::/0 dev wg0 table 51821",
+                "nft -f /dev/fd/63",
+            ]
+        );
+    }
+}
+
+#[test]
+fn name_servers_that_were_set_again_are_taken_back_once() {
+    let dns = |server: &str| Dns { servers: vec![server.parse().expect("it is an address")], search: Vec::new() };
+    let then = Wanted { dns: dns("10.0.0.1"), ..tunnel(&[], &[], &[]) };
+    let now = Wanted { dns: dns("10.0.0.9"), ..then.clone() };
+    let mut host = home();
+    let mut done = planned(&then, &host).steps;
+    carry_out(&mut host, &done);
+    done.extend(reload(&then, &now, &host, &done, Manner::WgQuick).expect("it is up").steps);
+    assert_eq!(done.iter().filter(|step| matches!(step, Step::SetDns { .. })).count(), 2);
+    let undone = ["ip link delete dev wg0", "edit /etc/resolv.conf without wg0"];
+    assert_eq!(words::lines(&undo(&done, &Hooks::default())), undone);
+
+    let without = Wanted { dns: Dns::default(), ..now.clone() };
+    done.extend(reload(&now, &without, &host, &done, Manner::WgQuick).expect("it is up").steps);
+    assert_eq!(words::lines(&undo(&done, &Hooks::default())), ["ip link delete dev wg0"]);
+}
+
+#[test]
+fn what_was_run_decides_which_hooks_take_it_back() {
+    let command = |phase| (phase, format!("{phase:?}"));
+    let hooks =
+        Hooks { commands: [Phase::PreUp, Phase::PostUp, Phase::PreDown, Phase::PostDown].map(command).to_vec() };
+    let plan = up(&tunnel(&[], &[], &[]), &hooks, Backend::Daemon, &home(), Manner::WgQuick).expect("it comes up");
+    let commands = |done: &[Step]| words::lines(&undo(done, &hooks.against(done)));
+    assert_eq!(commands(&plan.steps), ["PreDown", "ip link delete dev wg0", "PostDown"]);
+    assert_eq!(commands(&plan.steps[..2]), ["ip link delete dev wg0", "PostDown"]);
+    assert_eq!(commands(&plan.steps[..1]), ["ip link delete dev wg0"]);
+    assert!(commands(&[]).is_empty());
+}
+
+#[test]
+fn twenty_thousand_routes_are_planned_and_one_step_takes_them_back() {
+    let allowed: Vec<String> =
+        (0..20_000).map(|n| format!("10.{}.{}.{}/32", n / 65_536, n / 256 % 256, n % 256)).collect();
+    let allowed: Vec<&str> = allowed.iter().map(String::as_str).collect();
+    let wanted = tunnel(&["10.255.0.2/32"], &allowed, &["198.51.100.1:1", "203.0.113.1:1"]);
+    let mut host = home();
+    for n in 0..20_000 {
+        host.routes.push(Route {
+            table: 7,
+            ..route(&format!("172.{}.{}.{}/32", n / 65_536, n / 256 % 256, n % 256), "wlan0", 7)
+        });
+    }
+    // Pairs of routes are nowhere compared with each other, which would be 400 million comparisons each time.
+    let plan = planned(&wanted, &host);
+    assert_eq!(plan.steps.len(), 20_005);
+    assert_eq!(undo(&plan.steps, &Hooks::default()).len(), 1);
+}
+
+#[test]
+fn an_interface_that_exists_is_not_taken_over() {
+    let exists = Wanted { interface: "wlan0".to_owned(), ..tunnel(&[], &[], &[]) };
+    let refused = up(&exists, &Hooks::default(), Backend::Daemon, &home(), Manner::WgQuick);
+    assert_eq!(refused, Err(Refusal("`wlan0' already exists".to_owned())));
+    let refused = reload(&tunnel(&[], &[], &[]), &exists, &HostState::default(), &[], Manner::WgQuick);
+    assert!(refused.is_err());
+}
+
+#[test]
+fn a_table_of_the_files_own_has_routes_and_no_rules() {
+    let wanted = Wanted {
+        table: Table::Number(7),
+        ..tunnel(&["10.0.0.2/24"], &["0.0.0.0/0", "10.0.0.0/24", "198.51.100.0/24"], &["198.51.100.1:1"])
+    };
+    let plan = planned(&wanted, &home());
+    assert_eq!(
+        routes(&plan),
+        [
+            "ip -4 route add 198.51.100.0/24 dev wg0 table 7",
+            "ip -4 route add 10.0.0.0/24 dev wg0 table 7",
+            "ip -4 route add 0.0.0.0/0 dev wg0 table 7"
+        ]
+    );
+    assert!(rules(&plan).is_empty() && marks(&plan).is_empty());
+}
+
+/// A laptop in its wireless network.
+fn home() -> HostState {
+    let rules = [(0, 255), (32_766, MAIN), (32_767, 253)];
+    let of_family = |family| rules.map(|(priority, table)| Rule { family, priority, ..rule(None, table) });
+    let mut host = HostState {
+        nftables: true,
+        rules: [Family::V4, Family::V6].into_iter().flat_map(of_family).collect(),
+        ..HostState::default()
+    };
+    host.sysctls.insert("net.ipv4.conf.all.src_valid_mark".to_owned(), "0".to_owned());
+    let wlan0 = || "wlan0".to_owned();
+    let gateway = Some("192.168.1.1".parse().expect("it is an address"));
+    carry_out(
+        &mut host,
+        &[
+            Step::AddLink { interface: wlan0(), backend: Backend::Daemon },
+            Step::SetMtu { interface: wlan0(), mtu: 1500, before: 0 },
+            Step::LinkUp { interface: wlan0() },
+            Step::AddAddress { interface: wlan0(), address: net("192.168.1.23/24") },
+            Step::AddRoute(Route { via: gateway, scope: 0, metric: 600, ..route("0.0.0.0/0", "wlan0", MAIN) }),
+        ],
+    );
+    host
+}
+
+fn tunnel(addresses: &[&str], allowed_ips: &[&str], endpoints: &[&str]) -> Wanted {
+    Wanted {
+        interface: "wg0".to_owned(),
+        addresses: addresses.iter().copied().map(net).collect(),
+        allowed_ips: allowed_ips.iter().copied().map(net).collect(),
+        endpoints: endpoints.iter().map(|text| text.parse().expect("it is an endpoint")).collect(),
+        ..Wanted::default()
+    }
+}
+
+fn planned(wanted: &Wanted, host: &HostState) -> Plan {
+    up(wanted, &Hooks::default(), Backend::Daemon, host, Manner::WgQuick).expect("it comes up")
+}
+
+fn carry_out(host: &mut HostState, steps: &[Step]) {
+    for step in steps {
+        host.apply(step).unwrap_or_else(|refused| panic!("{refused}: {step:?}"));
+    }
+}
+
+fn net(text: &str) -> ipnet::IpNet {
+    text.parse().expect("it is a prefix")
+}
+
+fn route(to: &str, device: &str, table: u32) -> Route {
+    Route {
+        to: net(to),
+        device: Some(device.to_owned()),
+        via: None,
+        table,
+        metric: 0,
+        protocol: 3,
+        scope: 253,
+        source: None,
+        mtu: 0,
+        onlink: false,
+    }
+}
+
+fn rule(not_marked: Option<u32>, table: u32) -> Rule {
+    Rule {
+        family: Family::V4,
+        priority: 0,
+        not: not_marked.is_some(),
+        fwmark: not_marked,
+        to: None,
+        table,
+        suppress_prefixlength: None,
+        protocol: 0,
+    }
+}
+
+fn sentences(plan: &Plan) -> Vec<String> {
+    plan.warnings.iter().map(ToString::to_string).collect()
+}
+
+fn routes(plan: &Plan) -> Vec<String> {
+    words::lines(&plan.steps).into_iter().filter(|line| line.contains(" route ")).collect()
+}
+
+fn rules(plan: &Plan) -> Vec<Rule> {
+    let rules = plan.steps.iter().filter_map(|step| match step {
+        Step::AddRule(rule) => Some(rule.clone()),
+        _ => None,
+    });
+    rules.collect()
+}
+
+fn by_priority(mut rules: Vec<Rule>) -> Vec<Rule> {
+    rules.sort_by_key(|rule| (rule.family, rule.priority));
+    rules
+}
+
+fn marks(plan: &Plan) -> Vec<u32> {
+    let marks = plan.steps.iter().filter_map(|step| match step {
+        Step::SetFwmark { fwmark, .. } => Some(*fwmark),
+        _ => None,
+    });
+    marks.collect()
+}
+
+fn firewalls(plan: &Plan) -> Vec<&Step> {
+    plan.steps.iter().filter(|step| matches!(step, Step::AddFirewall(_))).collect()
+}

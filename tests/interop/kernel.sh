@@ -81,6 +81,23 @@ expect "peers in the JSON of a tunnel of the kernel's" 299 "$(guest linerate sho
 expect "one allowed IP less" "Unable to modify interface: Invalid argument" "$(guest "/tmp/wg set wg4 peer $(public ours) allowed-ips -10.0.0.0/8 2>&1" || true)"
 guest 'ip link del wg3; ip link del wg4'
 
+say "our wg-quick brings up a tunnel of the module's, and takes it down without a trace"
+guest "mkdir -p /etc/wireguard; chmod 700 /etc/wireguard; umask 077; { echo '[Interface]'; echo PrivateKey=\$(wg genkey)
+  echo 'Address = 10.8.0.1/24, fd08::1/64'; echo 'PostUp = ip link show %i >/tmp/hook'; echo 'FwMark = 7'
+  echo '[Peer]'; echo PublicKey=$(public ours); echo 'AllowedIPs = 10.8.0.0/24, 10.66.0.0/16'; } >/etc/wireguard/wg5.conf
+  ln -s /sbin/linerate /tmp/wg-quick; ip -o route show table all | sort >/tmp/before"
+guest /tmp/wg-quick --kernel up wg5
+expect "the kind of link" 1 "$(guest 'ip -d link show wg5' | grep -c wireguard)"
+expect "its addresses" "10.8.0.1/24 fd08::1/64" "$(guest 'ip -o addr show dev wg5 scope global' | awk '{ printf sep $4; sep = " " }')"
+expect "its route" 1 "$(guest 'ip route show dev wg5' | grep -c 10.66.0.0/16)"
+expect "its mark" 0x7 "$(guest wg show wg5 fwmark)"
+expect "the hook saw it" 1 "$(guest 'cat /tmp/hook' | grep -c wg5)"
+guest "sed -i 's/10.66/10.67/' /etc/wireguard/wg5.conf; linerate reload wg5"
+expect "its route after a reload" 1 "$(guest 'ip route show dev wg5' | grep -c 10.67.0.0/16)"
+expect "its peer's prefixes after a reload" "10.8.0.0/24 10.67.0.0/16" "$(guest wg show wg5 allowed-ips | cut -f 2)"
+guest WG_QUICK_BACKEND=kernel /tmp/wg-quick down wg5
+expect "what is left" "" "$(guest 'ip -o route show table all | sort | diff /tmp/before - ; ip link | grep wg5' || true)"
+
 say "a rekey after two minutes, with traffic all the time"
 before=$(handshake_time h1 wg1)
 on h1 ping -n -q -i 0.25 -c 500 -W 3 10.9.0.2 >"$WORK/steady" 2>&1 || true

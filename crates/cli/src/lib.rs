@@ -1,16 +1,18 @@
 //! The two programs: [`tool`] is `linerate`, [`daemon`] is `linerated`. `linerate` under the name of
-//! [`wg`] is that.
+//! [`wg`] or [`wg_quick`] is that.
 //!
 //! Their arguments are defined once, with clap; help, man pages and shell completions are made from
 //! that. Only `wg` has the words of the original. Everything that does something lives in the crates
 //! below; this one reads arguments and the environment, wires, and says what went wrong. Exit codes are
-//! 0 and 1, as `wg`'s are.
+//! 0 and 1, as `wg`'s are; `wg-quick` has those of what failed, as the original.
 
 #![forbid(unsafe_code)]
 
 pub mod daemon;
 pub mod tool;
+mod tunnel;
 pub mod wg;
+pub mod wg_quick;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -20,12 +22,15 @@ use std::process::ExitCode;
 /// What went wrong, in one or two sentences that say what to do.
 pub type Complaint = String;
 
-/// Runs the program that this process was called as: a link named `wg` is [`wg`], all else is [`tool`].
+/// Runs the program that this process was called as: a link named `wg` is [`wg`], one named `wg-quick` is [`wg_quick`],
+/// all else is [`tool`].
 pub fn main() -> ExitCode {
     let mut arguments = std::env::args_os();
     let program = arguments.next().unwrap_or_default();
+    let rest = || arguments.collect::<Vec<OsString>>();
     match Path::new(&program).file_name() {
-        Some(name) if name == "wg" => wg::main(&program.to_string_lossy(), &arguments.collect::<Vec<OsString>>()),
+        Some(name) if name == "wg" => wg::main(&program.to_string_lossy(), &rest()),
+        Some(name) if name == "wg-quick" => wg_quick::main(&program.to_string_lossy(), &rest()),
         _ => tool::main(),
     }
 }

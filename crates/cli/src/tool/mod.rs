@@ -4,6 +4,7 @@ mod documents;
 pub(crate) mod keys;
 mod lab;
 pub mod show;
+mod tunnels;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -11,19 +12,21 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
+use linerate_control::interface::InterfaceName;
 
 use crate::Complaint;
 use crate::tool::show::Field;
+use crate::tunnel::Failed;
 
 /// The arguments of `linerate`.
 #[derive(Parser)]
 #[command(
     name = "linerate",
     version,
-    about = "A fast WireGuard tunnel in user space: try it, make keys, look at tunnels.",
-    long_about = "A fast WireGuard tunnel in user space: try it, make keys, look at tunnels.\n\n\
-        The tunnel itself is linerated. It speaks the same language as other WireGuard daemons, so \
-        `wg` and `wg-quick` drive it unchanged.",
+    about = "A fast WireGuard tunnel in user space: try it, bring tunnels up, look at them.",
+    long_about = "A fast WireGuard tunnel in user space: try it, bring tunnels up, look at them.\n\n\
+        The tunnel itself is linerated, which `linerate up` starts. It speaks the same language as other WireGuard \
+        daemons, so `wg` and `wg-quick` drive it unchanged.",
     after_long_help = "EXAMPLES\n\
         \x20 See it work, on this machine alone:\n\
         \x20   linerate demo\n\n\
@@ -33,12 +36,11 @@ use crate::tool::show::Field;
         \x20   umask 077\n\
         \x20   linerate genkey > private.key\n\
         \x20   linerate pubkey < private.key > public.key\n\n\
-        \x20 Bring up /etc/wireguard/wg0.conf with linerated, look at it, take it down:\n\
-        \x20   sudo WG_QUICK_USERSPACE_IMPLEMENTATION=linerated wg-quick up wg0\n\
-        \x20   sudo linerate show wg0\n\
-        \x20   sudo wg-quick down wg0\n\n\
-        wg-quick starts a daemon only where the kernel has no WireGuard module of its own; `linerated --help` \
-        shows how to do without wg-quick."
+        \x20 Bring up /etc/wireguard/wg0.conf, look at it, apply changes of the file, take it down:\n\
+        \x20   sudo linerate up wg0\n\
+        \x20   sudo linerate status\n\
+        \x20   sudo linerate reload wg0\n\
+        \x20   sudo linerate down wg0"
 )]
 pub struct Arguments {
     #[command(subcommand)]
@@ -113,6 +115,74 @@ enum Command {
         /// The command and its arguments
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENT")]
         arguments: Vec<OsString>,
+    },
+
+    /// Do what wg-quick does, with the same words
+    ///
+    /// Every command of `wg-quick` (wireguard-tools 1.0.20260223) on the same files, with linerated as the engine. A
+    /// link to linerate that is named `wg-quick` does the same.
+    #[command(
+        disable_help_flag = true,
+        after_long_help = "EXAMPLES\n\
+        \x20 linerate wg-quick up wg0\n\
+        \x20 linerate wg-quick --kernel up ./wg0.conf\n\n\
+        ENVIRONMENT\n\
+        \x20 WG_QUICK_BACKEND   kernel has the kernel's module run tunnels, user (the default) linerated\n\
+        \x20 WG_QUICK_USERSPACE_IMPLEMENTATION\n\
+        \x20                    another daemon than the linerated beside this program"
+    )]
+    WgQuick {
+        /// The command and its file
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENT")]
+        arguments: Vec<OsString>,
+    },
+
+    /// Bring a tunnel up
+    ///
+    /// Reads the file, plans, and does: the tunnel is up at the end, or the host is as it was. A route that exists
+    /// already is no reason to be without a tunnel, nor is a name that has no address yet.
+    #[command(after_long_help = "EXAMPLES\n\
+        \x20 linerate plan wg0            what it would do, and what is in its way\n\
+        \x20 linerate up wg0              /etc/wireguard/wg0.conf\n\
+        \x20 linerate up ./home.conf      a file elsewhere; the interface is `home`\n\n\
+        The file is the one of wg-quick, and can say more; see docs/tunnel-file.md.")]
+    Up(tunnels::UpArguments),
+
+    /// Take a tunnel down
+    ///
+    /// Undoes what was done to bring it up, whatever has become of its file.
+    Down(tunnels::TunnelArguments),
+
+    /// Apply a changed file to a tunnel that is up, without dropping a session
+    ///
+    /// Compares the file as it was with the file as it is, and changes only that: peers, addresses, routes, name
+    /// servers, MTU. What was changed by hand, and what the file does not set, stays.
+    Reload(tunnels::TunnelArguments),
+
+    /// Save what runs into the file of a tunnel
+    ///
+    /// Comments, names, order and everything else that only the file has stay.
+    Save {
+        /// An interface, whose file is /etc/wireguard/NAME.conf, or the path of a file NAME.conf
+        #[arg(value_name = "NAME")]
+        name: String,
+    },
+
+    /// Show what `up` would do on this host, conflicts included, and change nothing
+    Plan(tunnels::PlanArguments),
+
+    /// Show tunnels with the names of their peers, and whether they work
+    #[command(after_long_help = "EXAMPLES\n\
+        \x20 linerate status\n\
+        \x20 linerate status wg0 --check || echo 'wg0 needs help'\n\
+        \x20 linerate status --json")]
+    Status(tunnels::StatusArguments),
+
+    /// Look after a tunnel: what `up` leaves in the background
+    #[command(hide = true)]
+    Keep {
+        /// The interface
+        interface: InterfaceName,
     },
 
     /// Print the version
@@ -214,11 +284,24 @@ fn run(arguments: Arguments) -> Result<ExitCode, Complaint> {
             show::main(&wanted)
         }
         Command::Wg { arguments } => Ok(crate::wg::main("linerate wg", &arguments)),
+        Command::WgQuick { arguments } => Ok(crate::wg_quick::main("linerate wg-quick", &arguments)),
+        Command::Up(arguments) => told(tunnels::up(&arguments)),
+        Command::Down(arguments) => told(tunnels::down(&arguments)),
+        Command::Reload(arguments) => told(tunnels::reload(&arguments)),
+        Command::Save { name } => told(tunnels::save(&name)),
+        Command::Plan(arguments) => told(tunnels::plan(&arguments)),
+        Command::Status(arguments) => told(tunnels::status(&arguments)),
+        Command::Keep { interface } => told(tunnels::keep(&interface)),
         Command::Version => print(concat!("linerate ", env!("CARGO_PKG_VERSION"), "\n").as_bytes()),
         Command::Man { directory } => documents::man(&directory),
         Command::Completions { shell, program } => documents::completions(shell, program),
         Command::Lab(command) => lab::run(command),
     }
+}
+
+/// All but wg-quick end with 0 or 1.
+fn told(outcome: Result<ExitCode, Failed>) -> Result<ExitCode, Complaint> {
+    outcome.map_err(|failed| failed.complaint)
 }
 
 /// Writes `text` to standard output. A reader that went away early has what it wanted, so that ends

@@ -10,7 +10,7 @@ mod set;
 mod setconf;
 mod show;
 mod showconf;
-mod surroundings;
+pub(crate) mod surroundings;
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -23,6 +23,8 @@ use linerate_control::uapi::request::DeviceUpdate;
 use linerate_control::uapi::response::{BadReply, DeviceState};
 use linerate_control::uapi::socket;
 use rustix::io::Errno;
+
+pub(crate) use setconf::explain;
 
 use crate::tool::{keys, print};
 use crate::{Complaint, complain};
@@ -138,7 +140,7 @@ fn reason_of_get(error: &AskError) -> String {
 }
 
 /// A refused `set` carries its number negated.
-fn reason_of_set(error: &AskError) -> String {
+pub(crate) fn reason_of_set(error: &AskError) -> String {
     match error {
         AskError::Io(error) => words(error),
         AskError::Reply(BadReply::Refused(number)) => words_of(number.saturating_neg()),
@@ -154,7 +156,7 @@ fn words_of(number: i64) -> String {
 }
 
 /// What strerror says, which std adds the number to.
-fn words(error: &io::Error) -> String {
+pub(crate) fn words(error: &io::Error) -> String {
     let text = error.to_string();
     match error.raw_os_error() {
         Some(number) => text.strip_suffix(&format!(" (os error {number})")).unwrap_or(&text).to_owned(),

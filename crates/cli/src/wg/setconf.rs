@@ -42,7 +42,7 @@ fn read(file: &OsStr, manner: Manner) -> Result<DeviceUpdate, Complaint> {
 const FILE_MAX: usize = 512 << 20;
 
 /// The words of `wg`, and after them where it is and what would be right.
-fn explain(bad: &BadConfig, file: &OsStr) -> Complaint {
+pub(crate) fn explain(bad: &BadConfig, file: &OsStr) -> Complaint {
     let conclusion = match bad {
         BadConfig::Value { reason: BadValue::Environment(_), .. } => return bad.to_string(),
         BadConfig::NamelessPeer => "Invalid configuration",

@@ -10,7 +10,7 @@ use linerate_control::config::{BadValue, Surroundings};
 use crate::complain;
 
 /// The system that this process runs on.
-pub(super) struct System;
+pub(crate) struct System;
 
 impl Surroundings for System {
     /// Waits for a resolver that has no answer yet, as often as WG_ENDPOINT_RESOLUTION_RETRIES says.
@@ -47,6 +47,15 @@ impl Surroundings for System {
     }
 }
 
+/// All addresses of `host` with the port of `service`, asked for once; none if there is no answer.
+pub(crate) fn addresses(host: &str, service: &str) -> Vec<SocketAddr> {
+    let found = getaddrinfo(Some(host), Some(service), Some(datagrams()));
+    let mut addresses: Vec<SocketAddr> =
+        found.into_iter().flatten().filter_map(Result::ok).map(|found| found.sockaddr).collect();
+    addresses.dedup();
+    addresses
+}
+
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 const LONGEST_WAIT: Duration = Duration::from_secs(20);
 
@@ -67,10 +76,13 @@ fn retries() -> Result<Option<u32>, BadValue> {
 
 /// The first address, of either family.
 fn look_up(host: Option<&str>, service: &str) -> Result<Option<SocketAddr>, LookupError> {
-    const UDP: i32 = 17;
-    let hints = AddrInfoHints { socktype: SockType::DGram.into(), protocol: UDP, ..AddrInfoHints::default() };
-    let mut found = getaddrinfo(host, Some(service), Some(hints))?;
+    let mut found = getaddrinfo(host, Some(service), Some(datagrams()))?;
     Ok(found.find_map(Result::ok).map(|found| found.sockaddr))
+}
+
+fn datagrams() -> AddrInfoHints {
+    const UDP: i32 = 17;
+    AddrInfoHints { socktype: SockType::DGram.into(), protocol: UDP, ..AddrInfoHints::default() }
 }
 
 /// Whether asking again would not help.

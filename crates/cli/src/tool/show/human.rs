@@ -97,19 +97,23 @@ fn time(text: &mut Buffer, seconds: u64, ink: &Ink) -> fmt::Result {
     Ok(())
 }
 
-/// Two decimals from KiB on; TiB is the last unit.
 fn bytes(text: &mut Buffer, count: u64, ink: &Ink) -> fmt::Result {
-    let Ink { cyan, reset, .. } = ink;
-    if count < 1 << 10 {
-        return write!(text, "{count} {cyan}B{reset}");
+    let (number, unit) = amount(count);
+    write!(text, "{number} {}{unit}{}", ink.cyan, ink.reset)
+}
+
+/// Bytes as a number and its unit: two decimals from KiB on; TiB is the last unit.
+pub(crate) fn amount(bytes: u64) -> (String, &'static str) {
+    if bytes < 1 << 10 {
+        return (bytes.to_string(), "B");
     }
-    let (unit, shift) = match count.ilog2() {
+    let (unit, shift) = match bytes.ilog2() {
         ..20 => ("KiB", 10),
         20..30 => ("MiB", 20),
         30..40 => ("GiB", 30),
         _ => ("TiB", 40),
     };
-    write!(text, "{:.2} {cyan}{unit}{reset}", count as f64 / (1u64 << shift) as f64)
+    (format!("{:.2}", bytes as f64 / (1u64 << shift) as f64), unit)
 }
 
 /// Terminal colours, or nothing.

@@ -6,7 +6,7 @@
 
 mod counters;
 mod fields;
-mod human;
+pub(crate) mod human;
 mod json;
 
 use std::io;

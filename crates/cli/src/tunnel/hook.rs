@@ -1,0 +1,67 @@
+//! The commands of a file (`PreUp` and the others), run by a shell as wg-quick runs them.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+
+use super::interruption::Interruption;
+
+/// What a command sees of the tunnel, as variables: those that it sees of the original's own.
+pub(crate) struct Surroundings {
+    /// `INTERFACE`.
+    pub(crate) interface: String,
+    /// `CONFIG_FILE`.
+    pub(crate) file: PathBuf,
+}
+
+/// Tells a linerate that a command starts that the tunnel is being worked on.
+pub(crate) const LOCKED: &str = "LINERATE_LOCKED";
+
+/// Runs `command` in the folder, with the input and output of this process, and waits for it.
+///
+/// # Errors
+/// There is no shell, or it cannot be started.
+pub(crate) fn run(command: &str, surroundings: &Surroundings, interruption: &Interruption) -> io::Result<ExitStatus> {
+    let mut child = shell(command)
+        .env("INTERFACE", &surroundings.interface)
+        .env("CONFIG_FILE", &surroundings.file)
+        .env(LOCKED, &surroundings.interface)
+        .env("LC_ALL", "C")
+        .env("PATH", path())
+        .spawn()
+        .map_err(|error| io::Error::new(error.kind(), format!("cannot start a shell: {error}")))?;
+    interruption.wait(&mut child)
+}
+
+/// bash with the options under which the original evaluates commands; where there is none, the system's shell.
+fn shell(text: &str) -> Command {
+    match in_path("bash") {
+        Some(bash) => {
+            let mut command = Command::new(bash);
+            command.args(["-e", "-o", "pipefail", "-O", "extglob", "-c", text]);
+            command
+        }
+        None => {
+            let mut command = Command::new("/bin/sh");
+            command.args(["-e", "-c", text]);
+            command
+        }
+    }
+}
+
+/// The search path, our own folder first: a hook's `wg` is then ours where it is beside us.
+fn path() -> OsString {
+    let own = std::env::current_exe().ok().and_then(|program| program.parent().map(Path::to_owned));
+    let rest = std::env::var_os("PATH").unwrap_or_else(|| "/usr/sbin:/usr/bin:/sbin:/bin".into());
+    let folders = own.into_iter().chain(std::env::split_paths(&rest));
+    std::env::join_paths(folders).unwrap_or(rest)
+}
+
+/// The program of that name, where a shell would find it.
+pub(crate) fn in_path(name: &str) -> Option<PathBuf> {
+    use rustix::fs::{Access, access};
+    let path = std::env::var_os("PATH")?;
+    let candidates = std::env::split_paths(&path).map(|folder| folder.join(name));
+    candidates.into_iter().find(|file| file.is_file() && access(file, Access::EXEC_OK).is_ok())
+}

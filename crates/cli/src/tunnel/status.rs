@@ -1,0 +1,314 @@
+//! `status`: the tunnels of this host with the names of their peers, and whether they work.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use ipnet::IpNet;
+use linerate_control::interface::InterfaceName;
+use linerate_control::keys::PublicKey;
+use linerate_control::tunnel::{self, Tunnel};
+use linerate_control::uapi::response::{DeviceState, PeerState};
+use linerate_control::uapi::socket;
+use linerate_host::ledger::{self, Ledger};
+use linerate_host::state::HostState;
+use serde::Serialize;
+
+use super::source::{Source, locate};
+use super::{Failed, host, ledgers};
+use crate::tool::show::human::amount;
+
+/// After this long without a handshake no session is left (REJECT_AFTER_TIME).
+const SESSION: Duration = Duration::from_secs(180);
+
+/// A tunnel, for programs as it is, for people by [`render`].
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Status {
+    interface: String,
+    /// What runs it: a daemon, the kernel, or nobody any more.
+    engine: Engine,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file: Option<String>,
+    listen_port: u16,
+    mtu: u32,
+    addresses: Vec<IpNet>,
+    /// A command of the file failed when the tunnel was brought up.
+    hook_failed: bool,
+    peers: Vec<PeerStatus>,
+}
+
+/// What runs a tunnel.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Engine {
+    Daemon,
+    Kernel,
+    Gone,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct PeerStatus {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+    public_key: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    endpoint: Option<SocketAddr>,
+    health: Health,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seconds_since_handshake: Option<u64>,
+    received: u64,
+    sent: u64,
+    allowed_ips: Vec<String>,
+}
+
+/// Whether a peer answers.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Health {
+    /// There is a session.
+    Alive,
+    /// There was one, and nothing needs it, or nobody answers.
+    Silent,
+    /// There has never been one.
+    Never,
+}
+
+/// The state of the tunnels: of `wanted`, or of all there are.
+///
+/// # Errors
+/// There is no such tunnel, or the host cannot be looked at.
+pub(crate) fn status(wanted: Option<&str>) -> Result<Vec<Status>, Failed> {
+    let mut names =
+        tunnel::names(socket::DIRECTORY.as_ref()).map_err(|error| format!("cannot list tunnels: {error}"))?;
+    names.extend(ledger::interfaces(ledgers())?.iter().map(InterfaceName::to_string));
+    names.sort();
+    names.dedup();
+    if let Some(wanted) = wanted {
+        names.retain(|name| name == wanted);
+        if names.is_empty() {
+            return Err(Failed::new(format!("there is no tunnel {wanted}; `linerate up {wanted}` brings it up")));
+        }
+    }
+    let state = host()?.state().map_err(|error| format!("cannot look at this host: {error}"))?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Ok(names.iter().map(|name| of(name, &state, now)).collect())
+}
+
+fn of(name: &str, state: &HostState, now: Duration) -> Status {
+    let tunnel = Tunnel::open(socket::DIRECTORY.as_ref(), name).ok();
+    let kernel = matches!(tunnel, Some(Tunnel::Kernel(_)));
+    let device = tunnel.and_then(|mut tunnel| tunnel.get().ok());
+    let ledger = name.parse().ok().and_then(|name| ledger::read(ledgers(), &name).ok().flatten());
+    let engine = match (&device, kernel) {
+        (None, _) => Engine::Gone,
+        (Some(_), true) => Engine::Kernel,
+        (Some(_), false) => Engine::Daemon,
+    };
+    let titles = titles(name, ledger.as_ref());
+    let device = device.unwrap_or_default();
+    let link = state.link(name);
+    Status {
+        interface: name.to_owned(),
+        engine,
+        file: ledger.as_ref().map(|ledger| ledger.file.display().to_string()),
+        listen_port: device.listen_port,
+        mtu: link.map_or(0, |link| link.mtu),
+        addresses: link.map_or_else(Vec::new, |link| link.addresses.clone()),
+        hook_failed: ledger.is_some_and(|ledger| ledger.hook_failed),
+        peers: peers(&device, &titles, now),
+    }
+}
+
+/// What the file calls the peers.
+fn titles(name: &str, ledger: Option<&Ledger>) -> BTreeMap<PublicKey, String> {
+    let file = match ledger {
+        Some(ledger) => name.parse().ok().map(|name| (ledger.file.clone(), name)),
+        None => locate(name).ok(),
+    };
+    let source = file.and_then(|(path, interface)| Source::read(path, interface).ok());
+    let peers = source.map(|source| source.file.peers).unwrap_or_default();
+    peers.into_iter().filter_map(|peer| Some((peer.public_key, peer.name?))).collect()
+}
+
+fn peers(device: &DeviceState, titles: &BTreeMap<PublicKey, String>, now: Duration) -> Vec<PeerStatus> {
+    let peer = |peer: &PeerState| {
+        let age = (!peer.last_handshake.is_zero()).then(|| now.saturating_sub(peer.last_handshake));
+        PeerStatus {
+            name: titles.get(&peer.public_key).cloned(),
+            public_key: peer.public_key.to_string(),
+            endpoint: peer.endpoint,
+            health: match age {
+                None => Health::Never,
+                Some(age) if age < SESSION => Health::Alive,
+                Some(_) => Health::Silent,
+            },
+            seconds_since_handshake: age.map(|age| age.as_secs()),
+            received: peer.rx_bytes,
+            sent: peer.tx_bytes,
+            allowed_ips: peer.allowed_ips.iter().map(|(address, length)| format!("{address}/{length}")).collect(),
+        }
+    };
+    let mut peers: Vec<PeerStatus> = device.peers.iter().map(peer).collect();
+    // Who was heard of last comes first, as in `wg show`.
+    peers.sort_by_key(|peer| peer.seconds_since_handshake.unwrap_or(u64::MAX));
+    peers
+}
+
+impl Status {
+    /// Whether anybody runs the tunnel.
+    pub(crate) fn is_run(&self) -> bool {
+        self.engine != Engine::Gone
+    }
+
+    /// Whether the tunnel is run and every peer that has an endpoint has a session.
+    pub(crate) fn is_well(&self) -> bool {
+        let silent = |peer: &PeerStatus| peer.endpoint.is_some() && peer.health != Health::Alive;
+        self.engine != Engine::Gone && !self.hook_failed && !self.peers.iter().any(silent)
+    }
+}
+
+/// The tunnels for people: a line each, and a table of its peers.
+pub(crate) fn render(all: &[Status]) -> String {
+    let mut text = String::new();
+    for (index, status) in all.iter().enumerate() {
+        if index > 0 {
+            text.push('\n');
+        }
+        let _ = writeln!(text, "{}", headline(status));
+        let rows: Vec<[String; 6]> = status.peers.iter().map(row).collect();
+        table(&mut text, &rows);
+    }
+    text
+}
+
+fn headline(status: &Status) -> String {
+    let engine = match status.engine {
+        Engine::Daemon => "run by a daemon",
+        Engine::Kernel => "run by the kernel",
+        Engine::Gone => return format!("{}: nobody runs it any more; `linerate down {0}` cleans up", status.interface),
+    };
+    let alive = status.peers.iter().filter(|peer| peer.health == Health::Alive).count();
+    let addresses: Vec<String> = status.addresses.iter().map(IpNet::to_string).collect();
+    let addresses = if addresses.is_empty() { "no address".to_owned() } else { addresses.join(", ") };
+    let hooks = if status.hook_failed { "; a command of its file failed" } else { "" };
+    format!(
+        "{}: {engine}, {addresses}, port {}, MTU {}, {alive} of {} peers connected{hooks}",
+        status.interface,
+        status.listen_port,
+        status.mtu,
+        status.peers.len(),
+    )
+}
+
+const HEADER: [&str; 6] = ["PEER", "ENDPOINT", "HANDSHAKE", "RECEIVED", "SENT", "ALLOWED IPS"];
+
+fn row(peer: &PeerStatus) -> [String; 6] {
+    let bytes = |count| {
+        let (number, unit) = amount(count);
+        format!("{number} {unit}")
+    };
+    [
+        peer.name.clone().unwrap_or_else(|| peer.public_key.clone()),
+        peer.endpoint.map_or_else(|| "-".to_owned(), |endpoint| endpoint.to_string()),
+        peer.seconds_since_handshake.map_or_else(|| "never".to_owned(), age),
+        bytes(peer.received),
+        bytes(peer.sent),
+        allowed_ips(&peer.allowed_ips),
+    ]
+}
+
+/// The first few: a peer may have thousands.
+fn allowed_ips(all: &[String]) -> String {
+    const SHOWN: usize = 3;
+    match all {
+        [] => "none".to_owned(),
+        few if few.len() <= SHOWN => few.join(", "),
+        many => format!("{}, and {} more", many[..SHOWN].join(", "), many.len() - SHOWN),
+    }
+}
+
+fn age(seconds: u64) -> String {
+    match seconds {
+        ..120 => format!("{seconds} s ago"),
+        120..7200 => format!("{} min ago", seconds / 60),
+        7200..172_800 => format!("{} h ago", seconds / 3600),
+        _ => format!("{} days ago", seconds / 86_400),
+    }
+}
+
+fn table(text: &mut String, rows: &[[String; 6]]) {
+    if rows.is_empty() {
+        return;
+    }
+    let width = |column: usize| {
+        let cells = rows.iter().map(|row| row[column].chars().count());
+        cells.chain([HEADER[column].len()]).max().unwrap_or(0)
+    };
+    let widths: [usize; 6] = std::array::from_fn(width);
+    let header = HEADER.map(str::to_owned);
+    for row in std::iter::once(&header).chain(rows) {
+        let cells = row.iter().zip(widths).enumerate().map(|(column, (cell, width))| match column {
+            // Amounts are compared by their ends.
+            3 | 4 => format!("{cell:>width$}"),
+            _ => format!("{cell:width$}"),
+        });
+        let line: Vec<String> = cells.collect();
+        let _ = writeln!(text, "  {}", line.join("  ").trim_end());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(key: u8, age: Option<u64>, endpoint: bool) -> PeerState {
+        let now = Duration::from_secs(10_000);
+        PeerState {
+            last_handshake: age.map_or(Duration::ZERO, |age| now - Duration::from_secs(age)),
+            endpoint: endpoint.then(|| "192.0.2.1:51820".parse().unwrap()),
+            rx_bytes: 1 << 21,
+            allowed_ips: (0..5).map(|index| ([10, 0, 0, index].into(), 32)).collect(),
+            ..PeerState::new(PublicKey([key; 32]))
+        }
+    }
+
+    fn example(engine: Engine, states: Vec<PeerState>) -> Status {
+        let device = DeviceState { listen_port: 51820, peers: states, ..DeviceState::default() };
+        let titles = BTreeMap::from([(PublicKey([1; 32]), "laptop".to_owned())]);
+        Status {
+            interface: "wg0".into(),
+            engine,
+            file: None,
+            listen_port: 51820,
+            mtu: 1420,
+            addresses: vec!["10.0.0.1/24".parse().unwrap()],
+            hook_failed: false,
+            peers: peers(&device, &titles, Duration::from_secs(10_000)),
+        }
+    }
+
+    #[test]
+    fn people_see_names_and_who_was_heard_of_last_comes_first() {
+        let status = example(Engine::Daemon, vec![peer(2, None, false), peer(1, Some(7), true)]);
+        let text = render(&[status]);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], "wg0: run by a daemon, 10.0.0.1/24, port 51820, MTU 1420, 1 of 2 peers connected");
+        let words: Vec<&str> = lines[2].split_whitespace().collect();
+        assert_eq!(words[..5], ["laptop", "192.0.2.1:51820", "7", "s", "ago"]);
+        assert!(lines[2].ends_with("10.0.0.0/32, 10.0.0.1/32, 10.0.0.2/32, and 2 more"), "{}", lines[2]);
+        assert!(lines[3].contains("never"), "{}", lines[3]);
+        assert_eq!(lines[1].find("ENDPOINT"), lines[2].find("192.0.2.1"), "columns stand below their heads");
+    }
+
+    #[test]
+    fn a_tunnel_is_well_while_every_peer_with_an_endpoint_has_a_session() {
+        let well = |engine, states| example(engine, states).is_well();
+        assert!(well(Engine::Daemon, vec![peer(1, Some(179), true), peer(2, None, false)]));
+        assert!(!well(Engine::Daemon, vec![peer(1, Some(180), true)]));
+        assert!(!well(Engine::Daemon, vec![peer(1, None, true)]));
+        assert!(!well(Engine::Gone, vec![]));
+    }
+}

@@ -1,0 +1,158 @@
+//! `up`: a transaction. The tunnel is there at its end, or the host is as it was.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use linerate_control::uapi::request::DeviceUpdate;
+use linerate_host::ledger::{self, Entry, Ledger, VERSION};
+use linerate_host::linux::{Host, dns};
+use linerate_host::plan::{self, Hooks, Plan};
+use linerate_host::step::{Backend, Step};
+use linerate_host::transaction::{Failure, carry_out, carry_out_all};
+use linerate_host::wanted::Manner;
+
+use super::hands::Hands;
+use super::interruption::Interruption;
+use super::source::{Pending, Source};
+use super::{Failed, Options, engine, host, keep, ledgers, lock, look, names, step_failed, warn};
+use crate::complain;
+
+/// What `up` would do on this host as it is.
+pub(crate) struct Planned {
+    /// The steps and what to know of them.
+    pub(crate) plan: Plan,
+    /// What the daemon would be told.
+    device: DeviceUpdate,
+    /// Addresses of the endpoints that are names, as far as they are known.
+    resolved: Vec<Vec<SocketAddr>>,
+    host: Host,
+}
+
+/// Looks at the host and plans, and changes nothing. `resolved` has the addresses of the names of `source`, as far as they
+/// are known.
+///
+/// # Errors
+/// The host cannot be looked at, or the tunnel must not come up like this.
+pub(crate) fn planned(source: &Source, options: &Options, resolved: Vec<Vec<SocketAddr>>) -> Result<Planned, Failed> {
+    let device = source.device(&resolved)?;
+    let mut host = host()?;
+    let state = look(&mut host, &source.interface)?;
+    let hooks = hooks_of(source, options);
+    let plan = plan::up(&source.wanted(&device, Pending::Held), &hooks, options.backend, &state, options.manner)?;
+    Ok(Planned { plan, device, resolved, host })
+}
+
+fn hooks_of(source: &Source, options: &Options) -> Hooks {
+    if options.hooks { source.hooks() } else { Hooks::default() }
+}
+
+/// Brings the tunnel up. What cannot be known yet, addresses of names, is found out in the background.
+///
+/// # Errors
+/// A step failed, or the user has interrupted: the host is as it was.
+pub(crate) fn up(source: &Source, options: &Options, interruption: &Interruption) -> Result<(), Failed> {
+    let entry = lock(&source.interface, interruption)?;
+    clear_remains(&entry, source, interruption)?;
+    // Else the names of the endpoints may be asked for where only the tunnel leads.
+    if let Err(error) = dns::mend(ledgers()) {
+        complain(&format!("Warning: {error}"));
+    }
+    let resolved = names::at_hand(&source.names());
+    let numbers = ledger::lock_numbers(ledgers())?;
+    let Planned { plan, mut device, resolved, mut host } = planned(source, options, resolved)?;
+    if source.file.kill_switch || options.manner == Manner::Linerate {
+        // The first handshake may begin before the step that marks datagrams, and a kill switch that has stayed from
+        // before would drop it. wg-quick's order is seen by whoever watches the daemon, so only where it matters.
+        let marks = |step: &Step| if let Step::SetFwmark { fwmark, .. } = step { Some(*fwmark) } else { None };
+        device.fwmark = device.fwmark.or_else(|| plan.steps.iter().find_map(marks));
+    }
+    warn(&plan.warnings);
+    let mut ledger = Ledger {
+        version: VERSION,
+        index: None,
+        supervised: options.supervised,
+        since: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos(),
+        manner: options.manner,
+        backend: options.backend,
+        daemon: match options.backend {
+            Backend::Daemon => Some(engine::daemon().map_err(|complaint| Failed { complaint, code: 127 })?),
+            Backend::Kernel => None,
+        },
+        file: source.path.clone(),
+        wanted: source.wanted(&device, Pending::Held),
+        hooks: hooks_of(source, options),
+        steps: plan.steps,
+        complete: false,
+        hook_failed: false,
+    };
+    entry.write(&ledger)?;
+    entry.write_file(&source.text())?;
+    drop(numbers);
+    let mut hands = Hands::new(&mut host, &source.interface, &source.path, interruption);
+    hands.daemon = ledger.daemon.clone();
+    hands.configuration = Some(device);
+    hands.echo = options.echo;
+    hands.forgive_hooks = source.forgives_hooks();
+    if let Err(failure) = carry_out(&ledger.steps, &mut hands) {
+        return Err(take_back(failure, &ledger, &entry, &mut hands));
+    }
+    ledger.complete = true;
+    ledger.hook_failed = hands.hook_failed;
+    ledger.index = hands.host.index(source.interface.as_str());
+    entry.write(&ledger)?;
+    let unknown = source.names().into_iter().zip(&resolved).filter(|(_, addresses)| addresses.is_empty());
+    for (named, _) in unknown {
+        complain(&format!("{named}: no address yet; {}", source.what_pends(&named)));
+    }
+    Ok(())
+}
+
+/// What a tunnel of this name left behind whose daemon has died, rules and a firewall say, goes first. The commands of
+/// its file are not run: nobody knows what of theirs is left.
+fn clear_remains(entry: &Entry, source: &Source, interruption: &Interruption) -> Result<(), Failed> {
+    let Some(ledger) = entry.read()? else { return Ok(()) };
+    let mut host = host()?;
+    if look(&mut host, &source.interface)?.link(source.interface.as_str()).is_some() {
+        return Ok(());
+    }
+    let mut remains = plan::undo(&ledger.steps, &Hooks::default());
+    // A kill switch goes on holding; the new one takes its place.
+    remains.retain(|step| !matches!(step, Step::DeleteFirewall(firewall) if firewall.kill_switch.is_some()));
+    let mut hands = Hands::new(&mut host, &source.interface, &ledger.file, interruption);
+    carry_out_all(&remains, &mut hands, &mut step_failed);
+    Ok(entry.remove()?)
+}
+
+/// Undoes what was done, and says why.
+fn take_back(failure: Failure, ledger: &Ledger, entry: &Entry, hands: &mut Hands<'_>) -> Failed {
+    hands.interruption.clear();
+    let complaint = match &failure.step {
+        _ if failure.error.kind() == io::ErrorKind::Interrupted => failure.error.to_string(),
+        Some(step) => format!("{}: {}", plan::words::sentence(step), failure.error),
+        None => failure.error.to_string(),
+    };
+    // A daemon that failed half-way may have left its interface.
+    // The same goes for a command.
+    let half_done =
+        failure.step.map(|step| *step).filter(|step| matches!(step, Step::AddLink { .. } | Step::Hook { .. }));
+    let done: Vec<Step> = failure.done.into_iter().chain(half_done).collect();
+    let undo = plan::undo(&done, &ledger.hooks.against(&done));
+    (hands.forgive_hooks, hands.goes_on) = (true, true);
+    let left = carry_out_all(&undo, hands, &mut step_failed);
+    let forgotten = if left.is_empty() { entry.remove() } else { entry.write(&ledger.with_only(&left)) };
+    match forgotten {
+        Ok(()) => Failed { complaint, code: failure.exit_code },
+        Err(error) => Failed { complaint: format!("{complaint}; and {error}"), code: failure.exit_code },
+    }
+}
+
+/// Starts what looks after a tunnel in the background, where there is something to look after.
+pub(crate) fn leave_keeper(source: &Source) {
+    if source.names().is_empty() {
+        return;
+    }
+    if let Err(error) = keep::start(&source.interface) {
+        complain(&format!("Warning: endpoints that are names will not be looked up again: {error}"));
+    }
+}

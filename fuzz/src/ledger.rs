@@ -1,0 +1,29 @@
+//! What any bytes are as a ledger: if they are one, the same when it is written again, with words for every step, and
+//! steps back that lead back.
+
+use linerate_host::ledger::Ledger;
+use linerate_host::plan::{down, reload, undo, words};
+use linerate_host::state::HostState;
+
+pub fn check(input: &[u8]) {
+    let Ok(ledger) = serde_json::from_slice::<Ledger>(input) else { return };
+    let text = serde_json::to_vec_pretty(&ledger).expect("a ledger is JSON");
+    let again = serde_json::from_slice::<Ledger>(&text);
+    assert_eq!(again.ok().as_ref(), Some(&ledger), "what is written is what was read");
+
+    assert!(ledger.steps.iter().all(|step| !words::sentence(step).is_empty()));
+    let _ = words::lines(&ledger.steps);
+    for step in &ledger.steps {
+        let back = step.undo().and_then(|undone| undone.undo());
+        assert!(back.is_none_or(|back| back == *step), "{step:?}");
+    }
+    let mut host = HostState::default();
+    for step in &ledger.steps {
+        let _ = host.apply(step);
+    }
+    for step in undo(&ledger.steps, &ledger.hooks) {
+        let _ = host.apply(&step);
+    }
+    let _ = down(&ledger.wanted, &ledger.hooks, &host, ledger.manner);
+    let _ = reload(&ledger.wanted, &ledger.wanted, &host, &ledger.steps, ledger.manner);
+}

@@ -1,0 +1,39 @@
+//! The laws of the fuzz targets, one file each: what has to hold for any bytes. The targets of `src/bin` give them what
+//! libFuzzer comes up with, the tests `corpus` of the crates what it has come up with so far.
+
+pub mod allowed_ips;
+pub mod bytes;
+pub mod checksum;
+pub mod datagrams;
+pub mod document;
+pub mod lab_record;
+pub mod ledger;
+pub mod packet_merge;
+pub mod packet_split;
+pub mod plan;
+pub mod replay_window;
+pub mod resolv_conf;
+pub mod tunnel_file;
+pub mod uapi_reply;
+pub mod uapi_request;
+pub mod wg_config;
+
+#[path = "../../crates/protocol/tests/protocol/simulation.rs"]
+#[allow(dead_code, reason = "the protocol's own tests need more of it")]
+pub mod simulation;
+
+/// How the kernel's answers are read is no one's business but `linux`'s: its own files, under the same names.
+#[path = "../../crates/host/src/linux"]
+#[allow(dead_code, reason = "only the readers are fuzzed")]
+pub mod linux {
+    mod firewall;
+    mod links;
+    mod message;
+    mod routes;
+    mod rules;
+    mod socket;
+
+    #[path = "../../../../fuzz/src/netlink.rs"]
+    pub mod netlink;
+}
+use linerate_host::{state, step};

@@ -1,0 +1,189 @@
+//! A tunnel comes up on any host, and with every step undone the host is as it was.
+//!
+//! An input is the host and the tunnel, of few addresses and prefixes, so that they meet.
+
+use std::net::SocketAddr;
+
+use ipnet::IpNet;
+use linerate_host::plan::{Hooks, Plan, down, reload, undo, up, words};
+use linerate_host::state::HostState;
+use linerate_host::step::{Backend, Family, MAIN, Route, Rule, Step};
+use linerate_host::wanted::{Dns, Manner, RouteConflict, Table, Wanted};
+
+use crate::bytes::Bytes;
+
+pub fn check(input: &[u8]) {
+    let mut input = Bytes(input);
+    let manner = *input.pick(&[Manner::WgQuick, Manner::Linerate]);
+    let (host, wanted) = (host(&mut input), tunnel(&mut input));
+    let Ok(plan) = up(&wanted, &Hooks::default(), Backend::Daemon, &host, manner) else { return };
+    assert!(plan.steps.iter().all(|step| !words::sentence(step).is_empty()));
+
+    let mut there = host.clone();
+    for done in 0..=plan.steps.len() {
+        let mut after = there.clone();
+        carry_out(&mut after, &undo(&plan.steps[..done], &Hooks::default()));
+        assert_eq!(comparable(&after), comparable(&host), "after {done} steps of {:?}", plan.steps);
+        carry_out(&mut there, plan.steps.get(done..=done).unwrap_or_default());
+    }
+    assert_eq!(reload(&wanted, &wanted, &there, &plan.steps, manner), Ok(Plan::default()), "nothing has changed");
+    if wanted.route_conflict != RouteConflict::Replace {
+        let mut after = there.clone();
+        let steps = down(&wanted, &Hooks::default(), &after, manner).steps;
+        carry_out(&mut after, &steps);
+        assert_eq!(comparable(&after), comparable(&host), "without a ledger, by {steps:?}");
+    }
+
+    let now = tunnel(&mut input);
+    let Ok(changes) = reload(&wanted, &now, &there, &plan.steps, manner) else { return };
+    carry_out(&mut there, &changes.steps);
+    let all = [plan.steps, changes.steps].concat();
+    carry_out(&mut there, &undo(&all, &Hooks::default()));
+    assert_eq!(comparable(&there), comparable(&host), "undone {all:?}");
+}
+
+fn carry_out(host: &mut HostState, steps: &[Step]) {
+    for step in steps {
+        assert_eq!(host.apply(step), Ok(()), "{step:?} of {steps:?}");
+    }
+}
+
+/// Orders do not count, nor does the variable that stays as it is, nor which address of a network came first.
+fn comparable(host: &HostState) -> HostState {
+    let mut host = host.clone();
+    host.sysctls.clear();
+    host.routes.iter_mut().filter(|route| route.protocol == 2).for_each(|route| route.source = None);
+    host.routes.sort_by_key(|route| format!("{route:?}"));
+    host.rules.sort_by_key(|rule| format!("{rule:?}"));
+    host.links.iter_mut().for_each(|link| link.addresses.sort());
+    host.firewall_tables.sort();
+    host
+}
+
+const ADDRESSES: [&str; 6] = ["198.51.100.1", "192.168.1.7", "10.0.0.1", "10.9.1.1", "2001:db8:1::7", "fd00::1"];
+
+const PREFIXES: [&str; 14] = [
+    "0.0.0.0/0",
+    "128.0.0.0/1",
+    "192.168.0.0/16",
+    "192.168.1.0/24",
+    "198.51.100.1/32",
+    "10.0.0.0/8",
+    "10.0.0.0/24",
+    "10.9.0.0/16",
+    "10.9.1.0/24",
+    "::/0",
+    "2001:db8::/32",
+    "2001:db8:1::/64",
+    "fd00::/64",
+    "fd00:9::1/128",
+];
+
+const INTERFACE_ADDRESSES: [&str; 7] =
+    ["10.0.0.2/24", "10.0.0.3/24", "10.0.0.2/32", "10.9.0.2/16", "fd00::2/64", "fd00::2/128", "fd00:7::2/128"];
+
+fn tunnel(input: &mut Bytes<'_>) -> Wanted {
+    let policies = [RouteConflict::Skip, RouteConflict::Metric, RouteConflict::Replace, RouteConflict::Fail];
+    let kill_switch = input.flag();
+    let excluded = nets(input, &PREFIXES, 2);
+    let endpoints = (0..input.below(3)).map(|_| SocketAddr::new(parsed(input.pick::<&str>(&ADDRESSES)), 51820));
+    let endpoints = endpoints.collect();
+    let servers = if input.flag() { vec![parsed("10.0.0.1")] } else { Vec::new() };
+    Wanted {
+        interface: "wg0".to_owned(),
+        addresses: nets(input, &INTERFACE_ADDRESSES, 3),
+        dns: Dns { servers, search: Vec::new() },
+        mtu: *input.pick(&[None, Some(1400), Some(1200)]),
+        table: *input.pick(&[Table::Auto, Table::Auto, Table::Off, Table::Number(123)]),
+        fwmark: *input.pick(&[None, Some(5182), Some(51820)]),
+        allowed_ips: nets(input, &PREFIXES, 5),
+        endpoints,
+        route_conflict: *input.pick(&policies),
+        kill_switch,
+        excluded: if kill_switch { Vec::new() } else { excluded },
+        exclude_lan: input.flag(),
+    }
+}
+
+fn host(input: &mut Bytes<'_>) -> HostState {
+    let mut host = HostState { nftables: true, ..HostState::default() };
+    host.without = if input.below(6) == 5 { vec![Family::V6] } else { Vec::new() };
+    host.sysctls.insert("net.ipv4.conf.all.src_valid_mark".to_owned(), u8::from(input.flag()).to_string());
+    // What cannot be is not on the host.
+    for (device, address) in [("eth0", "192.168.1.5/24"), ("eth1", "10.9.1.5/24"), ("eth0", "2001:db8:1::5/64")] {
+        let interface = device.to_owned();
+        let _ = host.apply(&Step::AddLink { interface: interface.clone(), backend: Backend::Daemon });
+        let _ = host.apply(&Step::LinkUp { interface: interface.clone() });
+        let _ = host.apply(&Step::AddAddress { interface, address: parsed(address) });
+    }
+    let _ = host.apply(&Step::AddRoute(foreign_route("0.0.0.0/0", MAIN, 100)));
+    let _ = host.apply(&Step::AddRoute(foreign_route("::/0", MAIN, 1024)));
+    for _ in 0..input.below(4) {
+        let (to, table, metric) = (input.pick(&PREFIXES), *input.pick(&[MAIN, 51820, 5182, 123]), input.below(3));
+        let _ = host.apply(&Step::AddRoute(foreign_route(to, table, metric as u32)));
+    }
+    host.rules = standard_rules();
+    for _ in 0..input.below(3) {
+        let rule = foreign_rule(input);
+        if !host.without.contains(&rule.family) && !host.rules.contains(&rule) {
+            host.rules.push(rule);
+        }
+    }
+    host
+}
+
+fn foreign_rule(input: &mut Bytes<'_>) -> Rule {
+    let tables = [(51820, None), (518_201, Some(518_201)), (5182, Some(51820)), (MAIN, None), (151_820, Some(1))];
+    let (table, fwmark) = *input.pick(&tables);
+    let (family, suppressed) = (*input.pick(&[Family::V4, Family::V6]), *input.pick(&[None, Some(0), Some(8)]));
+    let not = input.flag() && fwmark.is_some();
+    let priority = 90 + input.below(30) as u32;
+    Rule { family, priority, not, fwmark, to: None, table, suppress_prefixlength: suppressed, protocol: 0 }
+}
+
+fn standard_rules() -> Vec<Rule> {
+    let rule = |family, priority, table| Rule {
+        family,
+        priority,
+        not: false,
+        fwmark: None,
+        to: None,
+        table,
+        suppress_prefixlength: None,
+        protocol: 2,
+    };
+    let of_family = |family| [rule(family, 0, 255), rule(family, 32_766, MAIN)];
+    [Family::V4, Family::V6].into_iter().flat_map(of_family).chain([rule(Family::V4, 32_767, 253)]).collect()
+}
+
+fn foreign_route(to: &str, table: u32, metric: u32) -> Route {
+    let to: IpNet = parsed(to);
+    let is_v4 = Family::of_net(&to) == Family::V4;
+    Route {
+        to,
+        device: Some("eth0".to_owned()),
+        via: Some(parsed(if is_v4 { "192.168.1.1" } else { "2001:db8:1::1" })),
+        table,
+        metric: if is_v4 { metric } else { 1023 + metric },
+        protocol: 3,
+        scope: 0,
+        source: None,
+        mtu: 0,
+        onlink: false,
+    }
+}
+
+fn nets(input: &mut Bytes<'_>, of: &[&str], at_most: usize) -> Vec<IpNet> {
+    let mut nets: Vec<IpNet> = Vec::new();
+    for _ in 0..input.below(at_most + 1) {
+        let net = parsed(input.pick::<&str>(of));
+        if !nets.contains(&net) {
+            nets.push(net);
+        }
+    }
+    nets
+}
+
+fn parsed<T: std::str::FromStr>(text: &str) -> T {
+    text.parse().unwrap_or_else(|_| panic!("{text} is in the wrong list"))
+}

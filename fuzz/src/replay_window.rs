@@ -1,0 +1,35 @@
+//! A replay window is the set of all counters that it has admitted, as far back as it reaches.
+
+use std::collections::BTreeSet;
+
+use linerate_protocol::Window;
+use linerate_protocol::constants::{REJECT_AFTER_MESSAGES, REPLAY_USABLE};
+
+use crate::bytes::Bytes;
+
+/// An input is counters, each by where it lies from the greatest so far, or wherever eight bytes say.
+pub fn check(input: &[u8]) {
+    let mut input = Bytes(input);
+    let mut window = Window::default();
+    let mut seen: BTreeSet<u64> = BTreeSet::new();
+    while !input.is_empty() {
+        let greatest = seen.last().copied();
+        let kind = input.byte();
+        let far = i64::from(input.short().cast_signed());
+        let counter = match kind % 6 {
+            0 => greatest.unwrap_or(0).saturating_add_signed(far % 4),
+            1 => greatest.unwrap_or(0).saturating_add_signed(far % 130),
+            2 => greatest.unwrap_or(0).saturating_add_signed(far),
+            3 => greatest.unwrap_or(0).saturating_sub(REPLAY_USABLE).saturating_add_signed(far % 66),
+            4 => REJECT_AFTER_MESSAGES.saturating_add_signed(far),
+            _ => u64::from_le_bytes(input.array()),
+        };
+        let is_too_old = greatest.is_some_and(|greatest| counter.saturating_add(REPLAY_USABLE) < greatest);
+        let expected = counter < REJECT_AFTER_MESSAGES && !is_too_old && !seen.contains(&counter);
+        assert_eq!(window.is_news(counter), greatest.is_none_or(|greatest| counter > greatest));
+        assert_eq!(window.admit(counter), expected, "{counter} after {greatest:?}");
+        if expected {
+            seen.insert(counter);
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! What any bytes are as a tunnel's file: mistakes are in their places, nothing has changed where nothing changed, what
+//! is stripped is what `wg` reads, and a saved file says what runs.
+//!
+//! An input is what happens to the running tunnel, of a few bytes each, a byte 0, and the file.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
+
+use ipnet::IpNet;
+use linerate_control::config::{self, BadValue, Manner, Surroundings};
+use linerate_control::document::Document;
+use linerate_control::interface::InterfaceName;
+use linerate_control::keys::{PublicKey, SecretKey};
+use linerate_control::tunnel_file::{Endpoint, Lists, NoNames, Runtime, Severity, TunnelFile, changes, save, strip};
+use linerate_control::uapi::request::DeviceUpdate;
+use linerate_control::uapi::response::{DeviceState, PeerState};
+
+use crate::bytes::Bytes;
+
+pub fn check(input: &[u8]) {
+    let end = input.iter().position(|&byte| byte == 0).unwrap_or(input.len());
+    let (happens, bytes) = (&input[..end], input.get(end + 1..).unwrap_or_default());
+    let document = Document::parse(bytes);
+    let interface: InterfaceName = "wg0".parse().expect("it is a name");
+    let (file, mistakes) = TunnelFile::read(&document, &interface, &NoNames);
+
+    let lines = bytes.split(|&byte| byte == b'\n').count();
+    assert!(mistakes.iter().all(|mistake| (1..=lines).contains(&mistake.line) && mistake.column > 0));
+    assert!(mistakes.is_sorted_by_key(|mistake| (mistake.line, mistake.column)));
+
+    let mut device = running(&file);
+    for lists in [Lists::Replace, Lists::Change] {
+        let settings = changes(&file, &file, &device, lists);
+        assert!(settings.update == DeviceUpdate::default() && settings.unresolved.is_empty());
+    }
+    let is_right = mistakes.is_empty();
+    if mistakes.iter().all(|mistake| mistake.severity == Severity::Warning) {
+        is_read_by_wg(&document, &file);
+    }
+
+    let mut saved = document.clone();
+    bring_back(&mut saved, &interface, &file, &device);
+    if is_right {
+        assert_eq!(saved.to_bytes()[..], *bytes, "a tunnel that is as its file says leaves it alone");
+    }
+    let mut happens = Bytes(happens);
+    while !happens.is_empty() {
+        happen(&mut device, &mut happens);
+    }
+    bring_back(&mut saved, &interface, &file, &device);
+    let text = saved.to_bytes();
+    if is_right {
+        let (says, mistakes) = TunnelFile::read(&Document::parse(&text), &interface, &NoNames);
+        assert!(mistakes.iter().all(|mistake| mistake.severity == Severity::Warning), "{mistakes:?}");
+        says_what_runs(&says, &device);
+    }
+    bring_back(&mut saved, &interface, &file, &device);
+    assert_eq!(saved.to_bytes()[..], text[..], "once saved there is nothing to save");
+}
+
+/// The device on which the file is: names are not resolved.
+fn running(file: &TunnelFile) -> DeviceState {
+    let peers = file.peers.iter().map(|peer| {
+        let mut made = PeerState::new(peer.public_key);
+        made.preshared_key = peer.preshared_key.clone().filter(|key| !key.is_zero());
+        made.endpoint = match peer.endpoint {
+            Some(Endpoint::Address(address)) => Some(address),
+            _ => None,
+        };
+        made.persistent_keepalive = peer.persistent_keepalive.unwrap_or(0);
+        made.allowed_ips = peer.allowed_ips.iter().map(|net| (net.addr(), net.prefix_len())).collect();
+        made
+    });
+    DeviceState {
+        private_key: file.private_key.clone().filter(|key| !key.is_zero()),
+        listen_port: file.listen_port.unwrap_or(0),
+        fwmark: file.fwmark.unwrap_or(0),
+        peers: peers.collect(),
+    }
+}
+
+/// Somebody changes the running tunnel.
+fn happen(device: &mut DeviceState, happens: &mut Bytes<'_>) {
+    let (what, which) = (happens.byte(), happens.byte());
+    let net = (IpAddr::from([10, which, 0, 0]), 16 + which % 17);
+    let net = IpNet::new(net.0, net.1).map_or(net, |net| (net.trunc().addr(), net.prefix_len()));
+    let endpoint = SocketAddr::from(([192, 0, 2, which], 51820));
+    match what % 8 {
+        0 => device.private_key = Some(SecretKey::from_bytes(&[which.max(1); 32])),
+        1 => device.listen_port = u16::from(which),
+        2 => device.fwmark = u32::from(which),
+        3 if device.peers.iter().all(|peer| peer.public_key.0 != [which; 32]) => {
+            device.peers.push(PeerState::new(PublicKey([which; 32])));
+        }
+        4 if !device.peers.is_empty() => {
+            device.peers.remove(usize::from(which) % device.peers.len());
+        }
+        5 => device.peers.iter_mut().for_each(|peer| peer.allowed_ips.retain(|has| *has != net)),
+        _ => {}
+    }
+    let Some(peer) = device.peers.last_mut() else { return };
+    match what % 8 {
+        5 => peer.allowed_ips.push(net),
+        6 => peer.endpoint = Some(endpoint),
+        7 => peer.persistent_keepalive = u16::from(which),
+        _ => {}
+    }
+}
+
+fn bring_back(document: &mut Document, interface: &InterfaceName, file: &TunnelFile, device: &DeviceState) {
+    let runtime = Runtime {
+        interface,
+        device,
+        addresses: &file.addresses,
+        has_ipv6: true,
+        mtu: file.mtu.unwrap_or(1420),
+        dns_servers: None,
+        // One that nobody has, so that a port is brought back.
+        chosen_port: Some(u16::MAX),
+        chosen_fwmark: None,
+        then: None,
+        is_of_name: &|_, _| false,
+    };
+    save(document, &runtime).expect("the values of a device can be written");
+}
+
+fn says_what_runs(file: &TunnelFile, device: &DeviceState) {
+    let says = running(file);
+    if file.private_key_file.is_none() && file.hooks.is_empty() {
+        assert!(says.private_key == device.private_key);
+    }
+    // A device without a socket has no port to bring back.
+    assert!(says.listen_port == device.listen_port || device.listen_port == 0);
+    assert_eq!(says.fwmark, device.fwmark);
+    assert_eq!(says.peers.len(), device.peers.len());
+    for peer in &device.peers {
+        let said = says.peers.iter().find(|said| said.public_key == peer.public_key).expect("every peer is there");
+        assert_eq!(said.persistent_keepalive, peer.persistent_keepalive);
+        assert_eq!(nets(&said.allowed_ips), nets(&peer.allowed_ips));
+        assert!(said.endpoint == peer.endpoint || peer.endpoint.is_none());
+    }
+}
+
+/// What wg-quick would hand to `wg` is taken, and is the same tunnel.
+fn is_read_by_wg(document: &Document, file: &TunnelFile) {
+    // A NUL ends a line for `wg`; bash reads on, so what is stripped says more.
+    if document.has_byte_order_mark() || document.to_bytes().contains(&0) {
+        return;
+    }
+    let stripped = strip(document).unwrap_or_else(|refused| panic!("{refused}"));
+    let update = match config::parse(&stripped, Manner::Append, &mut OneAddress) {
+        Ok(update) => update,
+        Err(wrong) => panic!("{wrong}"),
+    };
+    assert!(file.private_key_file.is_some() || update.private_key == file.private_key);
+    assert_eq!((update.listen_port, update.fwmark), (file.listen_port, file.fwmark));
+    let named: BTreeSet<PublicKey> = update.peers.iter().map(|peer| peer.public_key).collect();
+    assert_eq!(named, file.peers.iter().map(|peer| peer.public_key).collect());
+}
+
+fn nets(nets: &[(IpAddr, u8)]) -> BTreeSet<(IpAddr, u8)> {
+    nets.iter().copied().collect()
+}
+
+/// Surroundings in which every name is that of one host.
+struct OneAddress;
+
+impl Surroundings for OneAddress {
+    fn resolve(&mut self, text: &str, _: &str, _: &str) -> Result<SocketAddr, BadValue> {
+        Ok(text.parse().unwrap_or(SocketAddr::from(([192, 0, 2, 1], 51820))))
+    }
+
+    fn port(&mut self, service: &str) -> Result<u16, BadValue> {
+        service.parse().map_err(|_| BadValue::Value(service.to_owned()))
+    }
+
+    fn warn(&mut self, _: &str) {}
+}

@@ -280,3 +280,192 @@ pub(crate) fn jitter(rng: &mut dyn Entropy) -> Duration {
 fn exact<const N: usize>(datagram: &[u8]) -> Result<&[u8; N], Discard> {
     datagram.try_into().map_err(|_| Discard::BadLength)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::constants::COOKIE_LEN;
+    use crate::cookie::Jar;
+    use crate::noise::{Identity, mac1_key};
+    use crate::tai64n::Timestamp;
+    use crate::{Activity, PublicKey, StaticSecret};
+
+    const NOW: Now = Now { boot: Boottime::from_secs(1000), wall: Duration::from_secs(1_000_000) };
+    const BUSY: usize = UNDER_LOAD_BACKLOG;
+
+    /// What a message has cost the device, and what its sender could see of it.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    struct Cost {
+        agreements: usize,
+        drawn: usize,
+        replies: usize,
+        sent: usize,
+    }
+    const NOTHING: Cost = Cost { agreements: 0, drawn: 0, replies: 0, sent: 0 };
+
+    #[test]
+    fn a_wrong_first_mac_is_met_with_silence_and_costs_no_agreement_whoever_is_named() {
+        for message in messages() {
+            for backlog in [0, BUSY] {
+                let mut responder = Responder::new();
+                let mut message = message;
+                message[116] ^= 1;
+                assert_eq!(responder.meet(1, backlog, &message), (Err(Discard::Mac1), NOTHING));
+            }
+        }
+    }
+
+    #[test]
+    fn before_the_cookie_it_makes_no_difference_who_is_named() {
+        let mut responder = Responder::new();
+        // The first of all has the device draw what cookies are made of.
+        assert_eq!(responder.meet(1, BUSY, &genuine()).0, Err(Discard::UnderLoad));
+        let one_reply = Cost { drawn: 24, replies: 1, ..NOTHING };
+        for (message, source) in messages().iter().zip(2..) {
+            assert_eq!(responder.meet(source, BUSY, message), (Err(Discard::UnderLoad), one_reply));
+            assert_eq!(responder.meet(source, BUSY, message), (Err(Discard::UnderLoad), NOTHING), "once a second");
+        }
+    }
+
+    #[test]
+    fn an_initiation_that_proves_nothing_costs_one_agreement_whoever_it_names() {
+        let mut responder = Responder::new();
+        let one = Cost { agreements: 1, ..NOTHING };
+        assert_eq!(responder.meet(1, 0, &of_noise()), (Err(Discard::Undecryptable), one));
+        assert_eq!(responder.meet(1, 0, &naming(stranger().public)), (Err(Discard::UnknownPeer), one));
+        // What both static keys have in common is computed once and kept.
+        let forged = naming(friend().public);
+        assert_eq!(responder.meet(1, 0, &forged), (Err(Discard::Undecryptable), Cost { agreements: 2, ..NOTHING }));
+        for _ in 0..3 {
+            assert_eq!(responder.meet(1, 0, &forged), (Err(Discard::Undecryptable), one));
+        }
+        let (answer, cost) = responder.meet(1, 0, &genuine());
+        assert_eq!((answer, cost.agreements, cost.sent), (Ok(()), 3, 1));
+    }
+
+    #[test]
+    fn an_answer_to_what_was_not_asked_costs_no_agreement() {
+        let mut response = messages::blank_response(1, 2);
+        Jar::default().sign(NOW.boot, &mac1_key(&device().public), &mut response);
+        let mut cookie = [0; COOKIE_LEN];
+        cookie[0] = 3;
+        for message in [&response[..], &cookie] {
+            assert_eq!(Responder::new().meet(1, 0, message), (Err(Discard::UnknownIndex), NOTHING));
+        }
+    }
+
+    fn identity(seed: u8) -> Identity {
+        Identity::new(StaticSecret::new(&[seed; 32]).expect("not zero"))
+    }
+    fn device() -> Identity {
+        identity(1)
+    }
+    fn friend() -> Identity {
+        identity(2)
+    }
+    fn stranger() -> Identity {
+        identity(3)
+    }
+
+    /// An initiation with a right first MAC of who `sender` is, or says to be.
+    fn initiation(sender: &Identity) -> Initiation {
+        let to = device().public;
+        let common = sender.static_static(&to).expect("of high order");
+        let remote = Remote { public: &to, static_static: &common };
+        let made = noise::initiate(sender, &remote, &mut Dice::default(), 7, Timestamp([1; 12]));
+        let (_, mut message) = made.expect("of high order");
+        Jar::default().sign(NOW.boot, &mac1_key(&to), &mut message);
+        message
+    }
+    fn genuine() -> Initiation {
+        initiation(&friend())
+    }
+    /// What a stranger makes who knows the public keys of device and peer.
+    fn naming(public: PublicKey) -> Initiation {
+        let mut liar = stranger();
+        liar.public = public;
+        initiation(&liar)
+    }
+    /// What a stranger makes who only knows the device's public key.
+    fn of_noise() -> Initiation {
+        let mut message = genuine();
+        message[40..116].fill(0x5a);
+        Jar::default().sign(NOW.boot, &mac1_key(&device().public), &mut message);
+        message
+    }
+    fn messages() -> [Initiation; 4] {
+        [genuine(), naming(friend().public), naming(stranger().public), of_noise()]
+    }
+
+    /// The device with its one peer.
+    struct Responder {
+        device: Device,
+        rng: Dice,
+    }
+
+    impl Responder {
+        fn new() -> Self {
+            let (mut device, mut rng) = (Device::new(), Dice::default());
+            let secret = StaticSecret::new(&[1; 32]);
+            device.set_private_key(NOW, &mut rng, secret, &mut Seen::default());
+            device.add_peer(friend().public, Arc::new(Activity::new())).expect("there is room");
+            device.up(NOW, &mut rng, &mut Seen::default());
+            Self { device, rng }
+        }
+
+        /// Handles a message of the address with this number.
+        fn meet(&mut self, source: u8, backlog: usize, message: &[u8]) -> (Result<(), Discard>, Cost) {
+            let source = SocketAddr::from(([192, 0, 2, source], 51820));
+            let mut seen = Seen::default();
+            let (agreements, drawn) = (noise::agreements(), self.rng.drawn);
+            let answer = self.device.handle(NOW, &mut self.rng, source, backlog, message, &mut seen);
+            let (agreements, drawn) = (noise::agreements() - agreements, self.rng.drawn - drawn);
+            (answer, Cost { agreements, drawn, replies: seen.replies, sent: seen.sent })
+        }
+    }
+
+    /// Bytes that are good enough, and how many were drawn.
+    #[derive(Default)]
+    struct Dice {
+        drawn: usize,
+    }
+
+    impl Entropy for Dice {
+        fn fill(&mut self, bytes: &mut [u8]) {
+            for byte in bytes {
+                self.drawn += 1;
+                *byte = self.drawn as u8;
+            }
+        }
+    }
+
+    /// What left the device.
+    #[derive(Default)]
+    struct Seen {
+        replies: usize,
+        sent: usize,
+    }
+
+    impl Effects for Seen {
+        fn send(&mut self, _: PeerId, _: &[u8]) {
+            self.sent += 1;
+        }
+        fn reply(&mut self, _: &[u8]) {
+            self.replies += 1;
+        }
+        fn send_keepalive(&mut self, _: PeerId) {
+            self.sent += 1;
+        }
+        fn send_staged(&mut self, _: PeerId) {}
+        fn roam(&mut self, _: PeerId) {}
+        fn session_added(&mut self, _: &Arc<Session>) {}
+        fn session_removed(&mut self, _: &Arc<Session>) {}
+        fn sending(&mut self, _: PeerId, _: Option<&Arc<Session>>) {}
+        fn drop_staged(&mut self, _: PeerId) {}
+        fn forget_source(&mut self, _: PeerId) {}
+        fn handshake_done(&mut self, _: PeerId, _: Duration) {}
+        fn has_endpoint(&self, _: PeerId) -> bool {
+            true
+        }
+    }
+}

@@ -300,6 +300,8 @@ fn generate(rng: &mut dyn Entropy) -> (PrivateKey, PublicKey) {
 
 /// X25519; `None` if the result is zero (paper section 5.4: a public key of low order).
 fn diffie_hellman(private: &PrivateKey, public: &[u8; 32]) -> Option<Secret> {
+    #[cfg(test)]
+    tests::AGREEMENTS.set(tests::AGREEMENTS.get() + 1);
     let shared = agree(private, UnparsedPublicKey::new(&X25519, public), (), |shared| {
         let mut copy = Secret::default();
         copy.copy_from_slice(shared);
@@ -307,6 +309,12 @@ fn diffie_hellman(private: &PrivateKey, public: &[u8; 32]) -> Option<Secret> {
     });
     // The library refuses a zero result as well; this does not depend on it.
     shared.ok().filter(|shared| !bool::from(shared.ct_eq(&[0; 32])))
+}
+
+/// How many Diffie-Hellman results this thread has computed: what a message costs (tests of `handshake`).
+#[cfg(test)]
+pub(crate) fn agreements() -> usize {
+    tests::AGREEMENTS.get()
 }
 
 fn cipher(key: &Secret) -> LessSafeKey {
@@ -320,10 +328,17 @@ fn zero_nonce() -> Nonce {
 
 #[cfg(test)]
 mod tests {
+    extern crate std;
+
     use super::*;
     use crate::draw;
     use alloc::vec::Vec;
+    use core::cell::Cell;
     use proptest::prelude::*;
+
+    std::thread_local! {
+        pub(super) static AGREEMENTS: Cell<usize> = const { Cell::new(0) };
+    }
 
     struct Counting(u64);
 

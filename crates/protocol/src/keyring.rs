@@ -39,8 +39,11 @@ impl Keyring {
     }
 
     /// Puts in a session that the peer started: it waits for the first packet that proves it.
+    ///
+    /// The previous one stays until then. After initiations that crossed, each end seals with the session that
+    /// it started, which is the other's previous: what the peer sends until our response reaches it would be lost.
     pub(crate) fn install_responded(&mut self, session: Arc<Session>) -> Evicted {
-        [self.next.replace(session), self.previous.take(), None]
+        [self.next.replace(session), None, None]
     }
 
     /// A packet of `session` was authentic. If it was waiting for that, it becomes current;
@@ -99,14 +102,14 @@ mod tests {
     }
 
     #[test]
-    fn a_responded_session_waits_and_evicts_the_previous() {
+    fn a_responded_session_waits_and_evicts_only_another_that_waits() {
         let mut ring = Keyring::default();
         ring.install_initiated(session(1, true));
         ring.install_initiated(session(2, true));
-        assert_eq!(indices(&ring.install_responded(session(3, false))), [1]);
-        assert_eq!(ring.state(), [Some(3), Some(2), None]);
+        assert_eq!(indices(&ring.install_responded(session(3, false))), []);
+        assert_eq!(ring.state(), [Some(3), Some(2), Some(1)]);
         assert_eq!(indices(&ring.install_responded(session(4, false))), [3]);
-        assert_eq!(ring.state(), [Some(4), Some(2), None]);
+        assert_eq!(ring.state(), [Some(4), Some(2), Some(1)]);
     }
 
     #[test]
@@ -127,7 +130,7 @@ mod tests {
         ring.install_initiated(session(1, true));
         ring.install_initiated(session(2, true));
         ring.install_responded(session(3, false));
-        assert_eq!(indices(&ring.install_initiated(session(4, true))), [2]);
+        assert_eq!(indices(&ring.install_initiated(session(4, true))), [1, 2]);
         assert_eq!(ring.state(), [None, Some(4), Some(3)]);
     }
 

@@ -26,20 +26,34 @@ use linerate_protocol::{Boottime, Now, Prefix, PublicKey, StaticSecret};
 pub const PORT: u16 = 51820;
 const QUEUE: usize = 4096;
 
-/// The time of a test; all hosts share one.
+/// The time of a test; hosts may share one.
 #[derive(Clone)]
 pub struct Clock {
     boot: Arc<AtomicU64>,
+    wall: Arc<AtomicU64>,
     suspended: Arc<AtomicU64>,
 }
 
 impl Clock {
     pub fn new() -> Self {
-        Self { boot: Arc::new(AtomicU64::new(1_000_000_000)), suspended: Arc::default() }
+        let boot = 1_000_000_000;
+        let wall = 1_800_000_000_000_000_000 + boot;
+        Self { boot: Arc::new(boot.into()), wall: Arc::new(wall.into()), suspended: Arc::default() }
     }
 
     pub fn advance(&self, by: Duration) {
         self.boot.fetch_add(by.as_nanos() as u64, Ordering::Relaxed);
+        self.wall.fetch_add(by.as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    /// The time since 1970, as far as the hosts know.
+    pub fn wall(&self) -> Duration {
+        Duration::from_nanos(self.wall.load(Ordering::Relaxed))
+    }
+
+    /// Somebody sets the time of day.
+    pub fn set_wall(&self, wall: Duration) {
+        self.wall.store(wall.as_nanos() as u64, Ordering::Relaxed);
     }
 
     /// All hosts sleep.
@@ -48,7 +62,7 @@ impl Clock {
         self.suspended.fetch_add(by.as_nanos() as u64, Ordering::Relaxed);
     }
 
-    fn boot(&self) -> Boottime {
+    pub fn boot(&self) -> Boottime {
         Boottime(self.boot.load(Ordering::Relaxed))
     }
 }
@@ -131,8 +145,7 @@ impl Backend for Memory {
     }
 
     fn now(&self) -> Now {
-        let boot = self.clock.boot();
-        Now { boot, wall: Duration::from_secs(1_800_000_000) + Duration::from_nanos(boot.0) }
+        Now { boot: self.clock.boot(), wall: self.clock.wall() }
     }
 
     fn boottime(&self) -> Boottime {
@@ -179,13 +192,18 @@ pub struct Host {
 impl Host {
     /// A host whose link is up, with a key and no peers; `seed` also makes its addresses.
     pub fn new(net: &MemoryNet, clock: &Clock, seed: u8) -> Self {
+        Self::with_random(net, clock, seed, 0x9e37_79b9 + u64::from(seed))
+    }
+
+    /// The same with other randomness: what a host that starts again must not repeat. Not zero.
+    pub fn with_random(net: &MemoryNet, clock: &Clock, seed: u8, random: u64) -> Self {
         let address = IpAddr::from([192, 0, 2, seed]);
         let backend = Memory {
             tun: Door(MemoryTun::new(QUEUE)),
             net: net.clone(),
             address,
             clock: clock.clone(),
-            random: Mutex::new(0x9e37_79b9 + u64::from(seed)),
+            random: Mutex::new(random),
             asked: AtomicU64::new(0),
         };
         let shared = Arc::new(Shared::new(backend, 1420).unwrap());

@@ -1,0 +1,183 @@
+//! What can happen to a few hosts and the network between them.
+
+use crate::dice::Dice;
+
+/// Chances are in percent.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Weather {
+    pub loss: u64,
+    pub duplication: u64,
+    pub corruption: u64,
+    /// Datagrams that take up to five minutes.
+    pub late: u64,
+    /// Milliseconds that all datagrams take.
+    pub delay: u64,
+    /// Up to so many more, so that they overtake each other.
+    pub wobble: u64,
+}
+
+/// Hosts are numbered: 0 is the peer of all others, which know nobody else.
+#[derive(Clone, Copy, Debug)]
+pub enum Event {
+    Send {
+        from: usize,
+        packets: u64,
+    },
+    Pause {
+        millis: u64,
+    },
+    Weather(Weather),
+    /// Killed and started again: nothing but the configuration is left.
+    Restart {
+        host: usize,
+    },
+    /// The interface goes down and up.
+    Bounce {
+        host: usize,
+    },
+    Suspend {
+        host: usize,
+        secs: u64,
+    },
+    /// The time of day is set forward, or back.
+    SetClock {
+        host: usize,
+        secs: i64,
+    },
+    /// The host is at another address.
+    Move {
+        host: usize,
+        place: u8,
+    },
+    /// `told`: the peers learn it at once.
+    NewKey {
+        host: usize,
+        told: bool,
+    },
+    NewPresharedKey {
+        host: usize,
+        peer: usize,
+        told: bool,
+    },
+    Allow {
+        host: usize,
+        peer: usize,
+        prefix: ([u8; 4], u8),
+    },
+    Forbid {
+        host: usize,
+        peer: usize,
+        prefix: ([u8; 4], u8),
+    },
+    Keepalive {
+        host: usize,
+        peer: usize,
+        secs: u16,
+    },
+    /// `again`: and is added again at once.
+    RemovePeer {
+        host: usize,
+        peer: usize,
+        again: bool,
+    },
+    /// Somebody sends old datagrams again.
+    Replay {
+        datagrams: u64,
+    },
+    /// Somebody sends nonsense, altered copies, and initiations that were answered before.
+    Forge {
+        datagrams: u64,
+    },
+}
+
+/// How a history ends, once traffic flows again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    AtOnce,
+    /// Traffic goes on for longer than keys live.
+    Talk,
+    /// Nobody has anything to say, for longer than keys are kept.
+    Silence,
+}
+
+#[derive(Clone, Debug)]
+pub struct History {
+    pub seed: u64,
+    pub hosts: usize,
+    pub ending: Ending,
+    pub events: Vec<Event>,
+}
+
+impl History {
+    pub fn new(seed: u64) -> Self {
+        let mut dice = Dice::new(seed);
+        let hosts = if dice.chance(30) { 3 } else { 2 };
+        let ending = match dice.below(60) {
+            0 => Ending::Talk,
+            1 => Ending::Silence,
+            _ => Ending::AtOnce,
+        };
+        let length = 4 + dice.below(16);
+        Self { seed, hosts, ending, events: (0..length).map(|_| Event::any(&mut dice, hosts)).collect() }
+    }
+}
+
+impl Event {
+    fn any(dice: &mut Dice, hosts: usize) -> Self {
+        let host = dice.below(hosts as u64) as usize;
+        let peer = if host == 0 { 1 + dice.below(hosts as u64 - 1) as usize } else { 0 };
+        match dice.below(100) {
+            0..30 => Self::Send { from: host, packets: dice.pick(&[1, 1, 2, 5, 20]) },
+            30..55 => Self::Pause { millis: pause(dice) },
+            55..63 => Self::Weather(weather(dice)),
+            63..66 => Self::Restart { host },
+            66..68 => Self::Bounce { host },
+            68..70 => Self::Suspend { host, secs: dice.pick(&[1, 30, 200, 3600]) },
+            70..74 => Self::SetClock { host, secs: dice.pick(&[-86_400, -3600, -1, 1, 3600, 86_400]) },
+            74..78 => Self::Move { host, place: dice.below(4) as u8 },
+            78..80 => Self::NewKey { host, told: dice.chance(60) },
+            80..82 => Self::NewPresharedKey { host, peer, told: dice.chance(60) },
+            82..86 => Self::Allow { host, peer, prefix: prefix(dice) },
+            86..88 => Self::Forbid { host, peer, prefix: prefix(dice) },
+            88..91 => Self::Keepalive { host, peer, secs: dice.pick(&[0, 1, 5, 25, u16::MAX]) },
+            91..93 => Self::RemovePeer { host, peer, again: dice.chance(60) },
+            93..97 => Self::Replay { datagrams: 1 + dice.below(8) },
+            _ => Self::Forge { datagrams: 1 + dice.below(8) },
+        }
+    }
+}
+
+fn pause(dice: &mut Dice) -> u64 {
+    match dice.below(40) {
+        0..14 => dice.below(100),
+        14..26 => dice.below(5000),
+        26..34 => dice.below(25_000),
+        34..38 => dice.below(130_000),
+        38 => dice.below(200_000),
+        _ => dice.below(600_000),
+    }
+}
+
+fn weather(dice: &mut Dice) -> Weather {
+    Weather {
+        loss: dice.pick(&[0, 0, 10, 50, 100]),
+        duplication: dice.pick(&[0, 20]),
+        corruption: dice.pick(&[0, 0, 20]),
+        late: dice.pick(&[0, 0, 20]),
+        delay: dice.pick(&[0, 0, 20, 500]),
+        wobble: dice.pick(&[0, 0, 30, 1000, 6000]),
+    }
+}
+
+fn prefix(dice: &mut Dice) -> ([u8; 4], u8) {
+    dice.pick(&[
+        ([10, 0, 1, 1], 32),
+        ([10, 0, 1, 2], 32),
+        ([10, 0, 1, 0], 30),
+        ([10, 0, 1, 77], 24),
+        ([10, 0, 0, 1], 32),
+        ([10, 0, 0, 2], 32),
+        ([10, 0, 0, 0], 16),
+        ([0, 0, 0, 0], 0),
+    ])
+}

@@ -1,0 +1,674 @@
+//! Whole engines, what they were told, and what may come of it.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use linerate_engine::config::{PeerState, PeerUpdate, Update};
+use linerate_netio::memory::{Fate, MemoryNet, MemorySocket};
+use linerate_netio::udp::{Socket, Transmit};
+use linerate_packet::gso;
+use linerate_protocol::{PeerId, PresharedKey, PublicKey, StaticSecret};
+
+use crate::dice::Dice;
+use crate::event::{Ending, Event, History};
+use crate::hosts::{Clock, Host, PORT, udp};
+use crate::table::{Table, prefix};
+use crate::wire::{Parcel, Wire};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Once nothing disturbs them any more, hosts that both have something to say hear each other within this
+/// time: 15 s and jitter until silence is noticed, 5 s between handshake messages, and a retry after 5 s
+/// and jitter for initiations that cross.
+const RECOVERED_WITHIN: u32 = 26;
+
+/// What a datagram takes once all is well.
+const LATENCY: Duration = Duration::from_millis(10);
+
+/// Seconds that are enough to call it so; a key that nobody could renew in time may still end.
+const HEARD_FOR: u32 = 3;
+
+/// Traffic both ways renews a key that is 120 s old; the hosts speak every second.
+const RENEWED_WITHIN: Duration = Duration::from_secs(123);
+
+/// Keys are kept for 540 s; an unanswered handshake lasts for 20 tries of up to 5 1/3 s before.
+const SILENCE: Duration = Duration::from_secs(540 + 107 + 180);
+
+/// Most packets that wait for one peer.
+const STAGED_MAX: usize = 128;
+
+/// Sessions of one peer: the next, the current and the previous.
+const SESSIONS_MAX: usize = 3;
+
+/// A place where no event moves a host.
+const FRESH_PLACE: u8 = 100;
+
+/// What somebody on the network sends leaves from here; no host was ever here.
+const ATTACKER: ([u8; 4], u16) = ([203, 0, 113, 66], 666);
+
+pub struct World {
+    now: u64,
+    dice: Dice,
+    wire: Arc<Mutex<Wire>>,
+    /// Sends what arrives; the wire says where it came from.
+    carrier: MemorySocket,
+    arriving: Arc<Mutex<Option<Parcel>>>,
+    net: MemoryNet,
+    ends: Vec<End>,
+    sent: Vec<Packet>,
+    /// How many packets were delivered.
+    delivered: usize,
+    asleep: Option<usize>,
+}
+
+/// A host, and what its administrator knows.
+struct End {
+    host: Host,
+    clock: Clock,
+    secret: [u8; 32],
+    peers: Vec<Known>,
+    table: Table,
+    /// The latest time of day that it ever had.
+    latest: Duration,
+    /// The latest that a host had which was started again since: its stamps may be ahead of the clock.
+    forgotten: Duration,
+}
+
+/// What one host was told of another.
+#[derive(Clone)]
+struct Known {
+    who: usize,
+    present: bool,
+    key: PublicKey,
+    psk: [u8; 32],
+    keepalive: u16,
+    endpoint: SocketAddr,
+}
+
+/// A packet that was given to a tunnel.
+struct Packet {
+    bytes: Vec<u8>,
+    from: usize,
+    /// Whose the destination was at that time.
+    to: Option<usize>,
+    arrived: bool,
+}
+
+/// Runs a history to its end.
+///
+/// # Panics
+/// When a promise is broken.
+pub fn live(history: &History) {
+    let mut world = World::new(history);
+    for event in &history.events {
+        world.happen(*event);
+        world.settle();
+        world.check_bounds();
+    }
+    world.make_peace();
+    world.recover();
+    match history.ending {
+        Ending::AtOnce => {}
+        Ending::Talk => {
+            world.talk();
+            world.be_followed();
+        }
+        Ending::Silence => world.be_silent(),
+    }
+    world.check_bounds();
+}
+
+fn inner(host: usize) -> [u8; 4] {
+    [10, 0, 0, host as u8 + 1]
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Whoever panicked while holding it has ended the history already.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl World {
+    fn new(history: &History) -> Self {
+        let net = MemoryNet::new(10_000);
+        let mut dice = Dice::new(history.seed.rotate_left(32));
+        let clocks: Vec<_> = (0..history.hosts).map(|_| Clock::new()).collect();
+        let hosts: Vec<_> = (1..).zip(&clocks).map(|(seed, clock)| new_host(&net, clock, seed, &mut dice)).collect();
+        let mut wire = Wire::new(history.seed, hosts.iter().map(|host| host.outer).collect());
+        wire.now = clocks[0].boot().0;
+        let wire = Arc::new(Mutex::new(wire));
+        let arriving = Arc::new(Mutex::new(None::<Parcel>));
+        let (sky, brought) = (wire.clone(), arriving.clone());
+        net.set_fate(move |datagram| match lock(&brought).take() {
+            Some(parcel) => {
+                *datagram = parcel.datagram;
+                Fate::Deliver
+            }
+            None => {
+                lock(&sky).post(datagram.clone());
+                Fate::Lose
+            }
+        });
+        let public: Vec<_> = hosts.iter().map(|host| (host.public_key, host.outer)).collect();
+        let end = |(place, (host, clock)): (usize, (Host, Clock))| {
+            let peers = peers_of(place, history.hosts).map(|who| Known {
+                who,
+                present: true,
+                key: public[who].0,
+                psk: [0; 32],
+                keepalive: 0,
+                endpoint: public[who].1,
+            });
+            End {
+                secret: [place as u8 + 1; 32],
+                peers: peers.collect(),
+                table: standard_table(place, history.hosts),
+                latest: clock.wall(),
+                forgotten: Duration::ZERO,
+                host,
+                clock,
+            }
+        };
+        let ends: Vec<_> = hosts.into_iter().zip(clocks).enumerate().map(end).collect();
+        let carrier = net.socket(([198, 51, 100, 99], 9).into()).expect("nobody else is there");
+        let now = ends[0].clock.boot().0;
+        let (sent, delivered, asleep) = (Vec::new(), 0, None);
+        let mut world = Self { now, dice, wire, carrier, arriving, net, ends, sent, delivered, asleep };
+        (0..world.ends.len()).for_each(|host| world.configure(host));
+        world
+    }
+
+    fn wire(&self) -> MutexGuard<'_, Wire> {
+        lock(&self.wire)
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Send { from, packets } => (0..packets).for_each(|_| self.send_any(from)),
+            Event::Pause { millis } => self.pass(Duration::from_millis(millis)),
+            Event::Weather(weather) => self.wire().weather = weather,
+            Event::Restart { host } => self.restart(host),
+            Event::Bounce { host } => self.bounce(host),
+            Event::Suspend { host, secs } => self.suspend(host, secs),
+            Event::SetClock { host, secs } => self.set_clock(host, secs),
+            Event::Move { host, place } => self.move_to(host, place),
+            Event::NewKey { host, told } => self.new_key(host, told),
+            Event::NewPresharedKey { host, peer, told } => self.new_preshared_key(host, peer, told),
+            Event::Allow { host, peer, prefix } => self.allow(host, peer, prefix),
+            Event::Forbid { host, peer, prefix } => self.forbid(host, peer, prefix),
+            Event::Keepalive { host, peer, secs } => self.set_keepalive(host, peer, secs),
+            Event::RemovePeer { host, peer, again } => {
+                self.remove_peer(host, peer);
+                if again {
+                    self.add_peer(host, peer);
+                }
+            }
+            Event::Replay { datagrams } => self.wire().replay(datagrams),
+            Event::Forge { datagrams } => self.wire().forge(ATTACKER.into(), datagrams),
+        }
+    }
+}
+
+/// Packets.
+impl World {
+    /// From an address that may be the sender's or not, to one that may be known or not.
+    fn send_any(&mut self, from: usize) {
+        let peer = self.dice.pick(&peers_of(from, self.ends.len()).collect::<Vec<_>>());
+        let other = [10, 0, 1, 1 + self.dice.below(4) as u8];
+        let source = if self.dice.chance(70) { inner(from) } else { self.dice.pick(&[other, inner(peer), inner(2)]) };
+        let destination = if self.dice.chance(70) { inner(peer) } else { other };
+        self.send(from, source, destination);
+    }
+
+    /// Gives the host's tunnel a packet; its number in the order of all packets.
+    fn send(&mut self, from: usize, source: [u8; 4], destination: [u8; 4]) -> usize {
+        let number = self.sent.len();
+        let len = if self.dice.chance(90) { self.dice.below(64) } else { self.dice.below(1360) };
+        let payload = [&(number as u32).to_be_bytes()[..], &vec![number as u8; len as usize]].concat();
+        let bytes = udp(IpAddr::from(source), IpAddr::from(destination), &payload);
+        self.ends[from].host.send(&bytes);
+        let to = self.ends[from].table.owner(destination);
+        self.sent.push(Packet { bytes, from, to, arrived: false });
+        // It is routed now, before anything is changed.
+        self.settle();
+        number
+    }
+
+    /// Takes what came out of the host's tunnel.
+    fn collect(&mut self, host: usize) {
+        while let Some((header, packet)) = self.ends[host].host.receive() {
+            let split = gso::Split::new(&header, &packet).expect("the engine writes what can be split");
+            for segment in 0..split.count() {
+                let mut packet = vec![0; split.len(segment)];
+                split.write(segment, &mut packet);
+                self.judge(host, &packet);
+            }
+        }
+    }
+
+    /// Whether this host may be given this packet now.
+    fn judge(&mut self, host: usize, packet: &[u8]) {
+        const ICMP: u8 = 1;
+        if packet[9] == ICMP {
+            // The engine's own answer to a packet that went nowhere.
+            return;
+        }
+        let number = packet.get(28..32).map(|number| u32::from_be_bytes(number.try_into().unwrap()) as usize);
+        let known = number.and_then(|number| self.sent.get_mut(number)).filter(|sent| sent.bytes == packet);
+        let Some(sent) = known else { panic!("host {host} is given a packet that nobody sent: {packet:?}") };
+        assert!(!sent.arrived, "host {host} is given packet {number:?} twice");
+        assert_eq!(sent.to, Some(host), "packet {number:?} comes to another host than it was for");
+        let source = packet[12..16].try_into().unwrap();
+        let owner = self.ends[host].table.owner(source);
+        assert_eq!(owner, Some(sent.from), "packet {number:?} comes from an address that is not its sender's");
+        sent.arrived = true;
+        self.delivered += 1;
+    }
+}
+
+/// Time.
+impl World {
+    fn pass(&mut self, time: Duration) {
+        let end = self.now + time.as_nanos() as u64;
+        let mut steps = 0;
+        while self.now < end {
+            let awake = (0..self.ends.len()).filter(|host| self.asleep != Some(*host));
+            let deadlines = awake.filter_map(|host| self.ends[host].host.slow.deadline());
+            let next = deadlines.map(|at| at.0).chain(self.wire().next_due()).min();
+            self.advance(next.unwrap_or(end).clamp(self.now + 1, end));
+            self.settle();
+            steps += 1;
+            assert!(steps < 20_000, "timers fire without end");
+        }
+    }
+
+    fn advance(&mut self, to: u64) {
+        let by = Duration::from_nanos(to - self.now);
+        for (host, end) in self.ends.iter_mut().enumerate() {
+            if self.asleep == Some(host) {
+                end.clock.suspend(by)
+            } else {
+                end.clock.advance(by)
+            }
+            end.latest = end.latest.max(end.clock.wall());
+        }
+        self.now = to;
+        self.wire().now = to;
+    }
+
+    /// Lets everything that can happen now happen.
+    fn settle(&mut self) {
+        for _ in 0..10_000 {
+            let arrived = self.arrivals();
+            if !self.work() && !arrived {
+                return;
+            }
+        }
+        panic!("the hosts never come to rest");
+    }
+
+    fn work(&mut self) -> bool {
+        let mut worked = false;
+        for host in (0..self.ends.len()).filter(|host| self.asleep != Some(*host)).collect::<Vec<_>>() {
+            worked |= self.ends[host].host.slow.look();
+            worked |= self.ends[host].host.carry();
+            self.collect(host);
+        }
+        worked
+    }
+
+    fn arrivals(&mut self) -> bool {
+        let parcels = self.wire().arrivals();
+        let (stale, fresh): (Vec<_>, Vec<_>) = parcels.into_iter().partition(|parcel| parcel.is_stale_data(self.now));
+        let any = !fresh.is_empty() || !stale.is_empty();
+        fresh.into_iter().for_each(|parcel| self.bring(parcel));
+        if !stale.is_empty() {
+            while self.work() {}
+            let before = self.delivered;
+            stale.into_iter().for_each(|parcel| self.bring(parcel));
+            while self.work() {}
+            assert_eq!(self.delivered, before, "what was on its way for 180 s is delivered");
+        }
+        any
+    }
+
+    fn bring(&mut self, parcel: Parcel) {
+        let (to, contents) = (parcel.datagram.to, parcel.datagram.contents.clone());
+        *lock(&self.arriving) = Some(parcel);
+        let transmit = Transmit { to, from: None, tos: 0, segment: None, contents: &contents };
+        self.carrier.send(&[transmit]).expect("the memory network takes everything");
+    }
+}
+
+/// What befalls a host.
+impl World {
+    fn restart(&mut self, host: usize) {
+        self.wire().starts_anew(host);
+        self.wire().forgets_answers(host);
+        let end = &mut self.ends[host];
+        end.forgotten = end.latest;
+        end.host.slow.down();
+        end.host = new_host(&self.net, &end.clock, host as u8 + 1, &mut self.dice);
+        self.wire().addresses[host] = self.ends[host].host.outer;
+        self.configure(host);
+    }
+
+    fn bounce(&mut self, host: usize) {
+        self.wire().starts_anew(host);
+        self.ends[host].host.slow.down();
+        // The memory backend opens its sockets at home.
+        self.wire().addresses[host] = self.ends[host].host.outer;
+        self.ends[host].host.slow.up().expect("the port was free before");
+    }
+
+    fn suspend(&mut self, host: usize, secs: u64) {
+        self.asleep = Some(host);
+        self.pass(Duration::from_secs(secs));
+        self.asleep = None;
+        self.wire().stops_sealing(host);
+    }
+
+    fn set_clock(&mut self, host: usize, secs: i64) {
+        let end = &mut self.ends[host];
+        let by = Duration::from_secs(secs.unsigned_abs());
+        let wall = if secs < 0 { end.clock.wall() - by } else { end.clock.wall() + by };
+        end.clock.set_wall(wall);
+        end.latest = end.latest.max(wall);
+    }
+
+    fn move_to(&mut self, host: usize, place: u8) {
+        let address = SocketAddr::from(([198, 51, 100, 4 * host as u8 + place], PORT + u16::from(place)));
+        if self.wire().addresses[host] != address {
+            let sockets = self.ends[host].host.shared.sockets.load_full().expect("the host is up");
+            sockets.v4[0].0.move_to(address).expect("nobody else is there");
+            self.wire().addresses[host] = address;
+        }
+    }
+}
+
+/// Configuration.
+impl World {
+    /// Tells a new host all that its administrator knows.
+    fn configure(&mut self, host: usize) {
+        let secret = StaticSecret::new(&self.ends[host].secret);
+        self.ends[host].host.slow.set(Update { private_key: Some(secret), ..Update::default() }).unwrap();
+        self.ends[host].host.public_key = self.public_key(host);
+        for known in self.ends[host].peers.clone().into_iter().filter(|known| known.present) {
+            self.tell(host, known.who, true);
+        }
+    }
+
+    fn public_key(&self, host: usize) -> PublicKey {
+        StaticSecret::new(&self.ends[host].secret).expect("random keys are not zero").public_key()
+    }
+
+    fn known(&mut self, host: usize, peer: usize) -> &mut Known {
+        self.ends[host].peers.iter_mut().find(|known| known.who == peer).expect("the event names a peer")
+    }
+
+    /// Makes the host's peer what the administrator knows.
+    fn tell(&mut self, host: usize, peer: usize, endpoint: bool) {
+        let known = self.known(host, peer).clone();
+        let update = PeerUpdate {
+            preshared_key: Some(PresharedKey::new(&known.psk)),
+            endpoint: endpoint.then_some(known.endpoint),
+            persistent_keepalive: Some(known.keepalive),
+            replace_allowed_ips: true,
+            allowed_ips: self.ends[host].table.of(peer),
+            ..PeerUpdate::new(known.key)
+        };
+        self.ends[host].host.set_peer(update);
+    }
+
+    fn remove_peer(&mut self, host: usize, peer: usize) {
+        let key = self.known(host, peer).key;
+        self.known(host, peer).present = false;
+        self.ends[host].host.set_peer(PeerUpdate { remove: true, ..PeerUpdate::new(key) });
+        self.ends[host].table.forget(peer);
+        self.wire().forgets_answers(host);
+        if host > 0 || self.ends.len() == 2 {
+            self.wire().starts_anew(host);
+        }
+    }
+
+    fn add_peer(&mut self, host: usize, peer: usize) {
+        self.known(host, peer).present = true;
+        self.ends[host].table.allow((inner(peer), 32), peer);
+        self.tell(host, peer, true);
+    }
+
+    fn new_key(&mut self, host: usize, told: bool) {
+        self.settle();
+        self.ends[host].secret = self.dice.key();
+        self.wire().starts_anew(host);
+        let secret = StaticSecret::new(&self.ends[host].secret);
+        self.ends[host].host.slow.set(Update { private_key: Some(secret), ..Update::default() }).unwrap();
+        if told {
+            peers_of(host, self.ends.len()).for_each(|peer| self.learn_key(peer, host));
+        }
+    }
+
+    /// Another key is another peer.
+    fn learn_key(&mut self, host: usize, peer: usize) {
+        let key = self.public_key(peer);
+        if self.known(host, peer).key != key {
+            let (present, table) = (self.known(host, peer).present, self.ends[host].table.clone());
+            self.remove_peer(host, peer);
+            self.known(host, peer).key = key;
+            if present {
+                self.ends[host].table = table;
+                self.known(host, peer).present = true;
+                self.tell(host, peer, true);
+            }
+        }
+    }
+
+    fn new_preshared_key(&mut self, host: usize, peer: usize, told: bool) {
+        let psk = self.dice.key();
+        self.set_preshared_key(host, peer, psk);
+        if told {
+            self.set_preshared_key(peer, host, psk);
+        }
+    }
+
+    fn set_preshared_key(&mut self, host: usize, peer: usize, psk: [u8; 32]) {
+        self.known(host, peer).psk = psk;
+        if self.known(host, peer).present {
+            let preshared_key = Some(PresharedKey::new(&psk));
+            let key = self.known(host, peer).key;
+            self.ends[host].host.set_peer(PeerUpdate { preshared_key, ..PeerUpdate::new(key) });
+        }
+    }
+
+    fn set_keepalive(&mut self, host: usize, peer: usize, secs: u16) {
+        self.known(host, peer).keepalive = secs;
+        if self.known(host, peer).present {
+            let key = self.known(host, peer).key;
+            let persistent_keepalive = Some(secs);
+            self.ends[host].host.set_peer(PeerUpdate { persistent_keepalive, ..PeerUpdate::new(key) });
+        }
+    }
+
+    fn allow(&mut self, host: usize, peer: usize, net: ([u8; 4], u8)) {
+        if self.known(host, peer).present {
+            self.ends[host].table.allow(net, peer);
+            let key = self.known(host, peer).key;
+            let allowed_ips = vec![(true, prefix(net))];
+            self.ends[host].host.set_peer(PeerUpdate { allowed_ips, ..PeerUpdate::new(key) });
+        }
+    }
+
+    fn forbid(&mut self, host: usize, peer: usize, net: ([u8; 4], u8)) {
+        if self.known(host, peer).present {
+            self.ends[host].table.forbid(net, peer);
+            let key = self.known(host, peer).key;
+            let allowed_ips = vec![(false, prefix(net))];
+            self.ends[host].host.set_peer(PeerUpdate { allowed_ips, ..PeerUpdate::new(key) });
+        }
+    }
+}
+
+/// What holds at last.
+impl World {
+    /// The network does no more harm, and the administrators agree.
+    fn make_peace(&mut self) {
+        self.wire().clear_up(LATENCY);
+        // What comes late says where its sender was, and is no disturbance of the peace.
+        self.settle();
+        for spoke in 1..self.ends.len() {
+            let psk = self.known(0, spoke).psk;
+            self.known(spoke, 0).psk = psk;
+            let hub = self.wire().addresses[0];
+            self.known(spoke, 0).endpoint = hub;
+            self.agree(0, spoke, false);
+            self.agree(spoke, 0, true);
+        }
+        self.settle();
+        for spoke in 1..self.ends.len() {
+            self.mend_clock(spoke);
+        }
+    }
+
+    /// Has the host know what is true of its peer, whose endpoint may be given or must be found out.
+    fn agree(&mut self, host: usize, peer: usize, endpoint: bool) {
+        self.learn_key(host, peer);
+        let returns = !self.known(host, peer).present;
+        self.known(host, peer).present = true;
+        self.ends[host].table.forget(peer);
+        self.ends[host].table.allow((inner(peer), 32), peer);
+        self.tell(host, peer, endpoint || returns);
+    }
+
+    /// A host that was started again with a clock behind its old stamps is refused until the clock has
+    /// passed them, unless its peer calls.
+    fn mend_clock(&mut self, spoke: usize) {
+        let behind = |end: &End| end.clock.wall() <= end.forgotten + 2 * SECOND;
+        let found = self.peer_state(0, spoke).endpoint == Some(self.wire().addresses[spoke]);
+        if behind(&self.ends[spoke]) && (behind(&self.ends[0]) || !found) {
+            let end = &mut self.ends[spoke];
+            end.clock.set_wall(end.forgotten + 3 * SECOND);
+            end.latest = end.latest.max(end.clock.wall());
+        }
+    }
+
+    fn peer_state(&mut self, host: usize, peer: usize) -> PeerState {
+        let key = self.known(host, peer).key;
+        let peers = self.ends[host].host.slow.get().peers;
+        peers.into_iter().find(|state| state.public_key == key).expect("the host knows its peer")
+    }
+
+    /// Both ends of every link have something to say, each second, and before long they are heard for good.
+    fn recover(&mut self) {
+        let mut heard = 0;
+        for second in 1.. {
+            let unheard = self.speak();
+            heard = if unheard.is_empty() { heard + 1 } else { 0 };
+            if heard == HEARD_FOR {
+                break;
+            }
+            let since = second - heard;
+            assert!(since < RECOVERED_WITHIN, "still unheard {since} s after all is well: {unheard:?}");
+        }
+        for spoke in 1..self.ends.len() {
+            let found = self.peer_state(0, spoke).endpoint;
+            assert_eq!(found, Some(self.wire().addresses[spoke]), "the hub does not know where its peer is");
+        }
+    }
+
+    /// Everybody speaks, and a second passes; who was not heard by whom.
+    fn speak(&mut self) -> Vec<(usize, usize)> {
+        let said = self.say();
+        self.pass(SECOND);
+        self.unheard(&said)
+    }
+
+    /// Everybody sends a packet each way; their numbers.
+    fn say(&mut self) -> Vec<usize> {
+        let ways: Vec<_> = (1..self.ends.len()).flat_map(|spoke| [(0, spoke), (spoke, 0)]).collect();
+        ways.into_iter().map(|(from, to)| self.send(from, inner(from), inner(to))).collect()
+    }
+
+    fn unheard(&self, said: &[usize]) -> Vec<(usize, usize)> {
+        let lost = said.iter().map(|number| &self.sent[*number]).filter(|packet| !packet.arrived);
+        lost.map(|packet| (packet.from, packet.to.expect("all know where the others are"))).collect()
+    }
+
+    fn talk(&mut self) {
+        (0..RECOVERED_WITHIN).for_each(|_| drop(self.speak()));
+        for second in 0..270 {
+            // The second packet leaves while the handshake that the first may have started is under way.
+            let before = self.say();
+            self.pass(LATENCY / 2);
+            assert_eq!(self.speak(), [], "a packet is lost in a good network");
+            assert_eq!(self.unheard(&before), [], "a packet is lost in a good network");
+            // By now they are all of this talk, and of clocks that nobody sets any more.
+            for host in (0..self.ends.len()).filter(|_| second > RENEWED_WITHIN.as_secs()) {
+                let now = self.ends[host].clock.wall();
+                for peer in peers_of(host, self.ends.len()) {
+                    let age = now.abs_diff(self.peer_state(host, peer).last_handshake);
+                    assert!(age <= RENEWED_WITHIN, "host {host} keeps its keys for {age:?}");
+                }
+            }
+        }
+    }
+
+    /// One packet says where its sender is now.
+    fn be_followed(&mut self) {
+        for spoke in 1..self.ends.len() {
+            self.move_to(spoke, FRESH_PLACE);
+            self.send(spoke, inner(spoke), inner(0));
+            self.pass(SECOND);
+            let found = self.peer_state(0, spoke).endpoint;
+            assert_eq!(found, Some(self.wire().addresses[spoke]), "host 0 does not follow host {spoke}");
+        }
+        assert_eq!(self.speak(), [], "not heard at another address");
+    }
+
+    fn be_silent(&mut self) {
+        for host in 0..self.ends.len() {
+            peers_of(host, self.ends.len()).for_each(|peer| self.set_keepalive(host, peer, 0));
+        }
+        let before = self.wire().emitted;
+        self.pass(SILENCE);
+        let said = self.wire().emitted - before;
+        assert!(said < 20 * self.ends.len() as u64, "{said} datagrams are sent in silence");
+        for host in 0..self.ends.len() {
+            assert_eq!(self.ends[host].host.slow.deadline(), None, "host {host} waits for something");
+            assert_eq!(self.sessions(host), 0, "host {host} keeps keys");
+        }
+    }
+
+    fn sessions(&self, host: usize) -> usize {
+        let tables = &self.ends[host].host.shared.tables;
+        self.wire().indices().filter(|index| tables.receiver(*index).is_some()).count()
+    }
+
+    fn check_bounds(&mut self) {
+        for host in 0..self.ends.len() {
+            let peers = self.ends[host].peers.len();
+            let sessions = self.sessions(host);
+            assert!(sessions <= SESSIONS_MAX * peers, "host {host} has {sessions} sessions with {peers} peers");
+            for state in self.ends[host].host.slow.get().peers {
+                assert_ne!(state.endpoint, Some(ATTACKER.into()), "host {host} takes somebody else for its peer");
+            }
+            let routes = self.ends[host].host.shared.tables.routes();
+            for peer in (0..=peers as u32).filter_map(|id| routes.peer(PeerId(id))) {
+                assert!(peer.staged.lock().unwrap().len() <= STAGED_MAX, "host {host} stages without bound");
+            }
+        }
+    }
+}
+
+fn peers_of(host: usize, hosts: usize) -> std::ops::Range<usize> {
+    if host == 0 { 1..hosts } else { 0..1 }
+}
+
+fn standard_table(host: usize, hosts: usize) -> Table {
+    let mut table = Table::default();
+    peers_of(host, hosts).for_each(|peer| table.allow((inner(peer), 32), peer));
+    table
+}
+
+fn new_host(net: &MemoryNet, clock: &Clock, seed: u8, dice: &mut Dice) -> Host {
+    Host::with_random(net, clock, seed, dice.number() | 1)
+}

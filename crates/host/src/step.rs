@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+pub use linerate_control::tunnel_file::Phase;
 use serde::{Deserialize, Serialize};
 
 use crate::wanted::Dns;
@@ -120,19 +121,6 @@ pub enum FirewallFamily {
     Ip6,
     /// Both.
     Inet,
-}
-
-/// When a hook is run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Phase {
-    /// After the interface exists, before it is configured.
-    PreUp,
-    /// After everything else.
-    PostUp,
-    /// Before everything else.
-    PreDown,
-    /// When the interface is gone.
-    PostDown,
 }
 
 /// What runs the tunnel.

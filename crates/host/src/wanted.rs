@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
+pub use linerate_control::tunnel_file::{RouteConflict, Table};
 use serde::{Deserialize, Serialize};
 
 /// A tunnel as the host sees it.
@@ -48,34 +49,6 @@ impl Dns {
     pub fn is_empty(&self) -> bool {
         self.servers.is_empty() && self.search.is_empty()
     }
-}
-
-/// Where routes go (`Table`, man 8 wg-quick).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Table {
-    /// Into the main table; a default route into a table of the tunnel's own, which rules lead to.
-    #[default]
-    Auto,
-    /// There are none.
-    Off,
-    /// All of them into this one.
-    Number(u32),
-}
-
-/// What is done about a route that exists already (`RouteConflict`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum RouteConflict {
-    /// The rival keeps the prefix; a warning says so.
-    #[default]
-    Skip,
-    /// Ours is added with a metric that does not clash: which of the two is used depends on the metrics.
-    Metric,
-    /// Ours takes the rival's place, which comes back when the tunnel goes.
-    Replace,
-    /// The tunnel does not come up.
-    Fail,
 }
 
 /// Who has the tunnel brought up: what a tunnel leaves in places that others look at has other names.

@@ -150,7 +150,9 @@ impl<'a> Keeper<'a> {
 
     /// Gives addresses to peers that need one, and says how long nothing has to be looked at.
     fn look_after(&mut self, ledger: &Ledger, device: &DeviceState) -> Result<Option<Duration>, Failed> {
-        self.follow(ledger)?;
+        let text = ledger::read_file(ledgers(), self.interface)?.unwrap_or_default();
+        let source = Source::of(ledger.file.clone(), self.interface.clone(), &text);
+        self.follow(source.names());
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let now = Instant::now();
         let peer = |named: &Named| device.peers.iter().find(|peer| peer.public_key == named.peer);
@@ -162,15 +164,14 @@ impl<'a> Keeper<'a> {
         }
         let questions: Vec<Named> = in_need.iter().map(|&index| self.silences[index].0.clone()).collect();
         let answers = names::resolve(&questions, Duration::from_secs(5));
+        // One may have answered while its name was looked up.
+        let since = if in_need.is_empty() { None } else { self.tunnel.as_mut().and_then(|tunnel| tunnel.get().ok()) };
         let mut given = false;
         for (&index, found) in in_need.iter().zip(answers) {
             let (named, silence) = &mut self.silences[index];
             let Some(peer) = device.peers.iter().find(|peer| peer.public_key == named.peer) else { continue };
-            // It may have answered while its name was looked up.
-            let heard = |state: &DeviceState| {
-                state.peers.iter().any(|now| now.public_key == peer.public_key && now.rx_bytes != peer.rx_bytes)
-            };
-            if self.tunnel.as_mut().and_then(|tunnel| tunnel.get().ok()).is_some_and(|state| heard(&state)) {
+            let now = since.iter().flat_map(|state| &state.peers).find(|now| now.public_key == peer.public_key);
+            if now.is_some_and(|now| now.rx_bytes != peer.rx_bytes) {
                 continue;
             }
             if let Some(address) = silence.choose(&found, peer, Instant::now()) {
@@ -183,7 +184,7 @@ impl<'a> Keeper<'a> {
                 }
             }
         }
-        if (given || self.waits_in_vain(ledger, device))
+        if (given || waits_in_vain(&source, ledger, device))
             && let Err(failed) = reload::follow_endpoints(self.interface, self.interruption)
         {
             tracing::warn!("{}: {}", self.interface, failed.complaint);
@@ -191,27 +192,14 @@ impl<'a> Keeper<'a> {
         Ok(self.silences.iter().map(|(_, silence)| silence.pause()).min())
     }
 
-    /// Whether default routes are held back for want of an address that there is now: the peer has told it itself, say.
-    fn waits_in_vain(&self, ledger: &Ledger, device: &DeviceState) -> bool {
-        let Ok(Some(text)) = ledger::read_file(ledgers(), self.interface) else { return false };
-        let source = Source::of(ledger.file.clone(), self.interface.clone(), &text);
-        let wanted = source.device_beside(&DeviceUpdate::default(), device);
-        wanted.is_ok_and(|device| {
-            source.wanted(&device, Pending::Held).allowed_ips.len() != ledger.wanted.allowed_ips.len()
-        })
-    }
-
-    /// Takes over what the file has become by a reload; what was tried for names that stay is kept.
-    fn follow(&mut self, ledger: &Ledger) -> Result<(), Failed> {
-        let Some(text) = ledger::read_file(ledgers(), self.interface)? else { return Ok(()) };
-        let names = Source::of(ledger.file.clone(), self.interface.clone(), &text).names();
+    /// Takes over the names that the file has, by a reload perhaps; what was tried for those that stay is kept.
+    fn follow(&mut self, names: Vec<Named>) {
         let mut before = std::mem::take(&mut self.silences);
         for named in names {
             let known = before.iter().position(|(known, _)| *known == named);
             let silence = known.map(|index| before.swap_remove(index).1).unwrap_or_default();
             self.silences.push((named, silence));
         }
-        Ok(())
     }
 
     /// Waits until there may be something to do: the ledger or the daemon is another, or `patience` is over. False when
@@ -265,6 +253,13 @@ impl<'a> Keeper<'a> {
         ledger.index = hands.host.index(self.interface.as_str());
         Ok(entry.write(&ledger)?)
     }
+}
+
+/// Whether default routes are held back for want of an address that there is now: the peer has told it itself, say.
+fn waits_in_vain(source: &Source, ledger: &Ledger, device: &DeviceState) -> bool {
+    let beside = source.device_beside(&DeviceUpdate::default(), device);
+    beside
+        .is_ok_and(|device| source.wanted(&device, Pending::Held).allowed_ips.len() != ledger.wanted.allowed_ips.len())
 }
 
 /// How old the state may be that a dead daemon's tunnel gets back: what others have set and where peers have roamed.

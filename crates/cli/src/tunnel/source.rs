@@ -10,14 +10,13 @@ use linerate_control::config::Surroundings;
 use linerate_control::document::Document;
 use linerate_control::interface::InterfaceName;
 use linerate_control::tunnel_file::{
-    self, Endpoint, ExcludeLan, KeyFolders, Mistake, Names, OnHookError, Peer, Settings, Severity, TunnelFile,
+    Endpoint, ExcludeLan, KeyFolders, Mistake, Names, OnHookError, Peer, Settings, Severity, TunnelFile,
 };
 use linerate_control::uapi::request::DeviceUpdate;
 use linerate_control::uapi::response::DeviceState;
 use linerate_control::wiped::Buffer;
 use linerate_host::plan::Hooks;
-use linerate_host::step::Phase;
-use linerate_host::wanted::{Dns, RouteConflict, Table, Wanted};
+use linerate_host::wanted::{Dns, Wanted};
 use zeroize::Zeroizing;
 
 use super::names::Named;
@@ -217,20 +216,11 @@ impl Source {
                 false => Dns::default(),
             },
             mtu: file.mtu,
-            table: match file.table {
-                tunnel_file::Table::Auto => Table::Auto,
-                tunnel_file::Table::Off => Table::Off,
-                tunnel_file::Table::Number(number) => Table::Number(number),
-            },
+            table: file.table,
             fwmark: file.fwmark.filter(|mark| *mark != 0),
             allowed_ips: file.peers.iter().flat_map(allowed_ips).collect(),
             endpoints: device.peers.iter().filter_map(|peer| peer.endpoint).collect(),
-            route_conflict: match file.route_conflict {
-                tunnel_file::RouteConflict::Skip => RouteConflict::Skip,
-                tunnel_file::RouteConflict::Metric => RouteConflict::Metric,
-                tunnel_file::RouteConflict::Replace => RouteConflict::Replace,
-                tunnel_file::RouteConflict::Fail => RouteConflict::Fail,
-            },
+            route_conflict: file.route_conflict,
             kill_switch: file.kill_switch,
             excluded: file.excluded_ips.clone(),
             exclude_lan: match file.exclude_lan {
@@ -243,16 +233,7 @@ impl Source {
 
     /// The commands.
     pub(crate) fn hooks(&self) -> Hooks {
-        let command = |hook: &tunnel_file::Hook| {
-            let phase = match hook.phase {
-                tunnel_file::Phase::PreUp => Phase::PreUp,
-                tunnel_file::Phase::PostUp => Phase::PostUp,
-                tunnel_file::Phase::PreDown => Phase::PreDown,
-                tunnel_file::Phase::PostDown => Phase::PostDown,
-            };
-            (phase, hook.command.clone())
-        };
-        Hooks { commands: self.file.hooks.iter().map(command).collect() }
+        Hooks { commands: self.file.hooks.iter().map(|hook| (hook.phase, hook.command.clone())).collect() }
     }
 
     /// Whether a command that fails is only told.

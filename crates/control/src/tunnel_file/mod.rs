@@ -18,6 +18,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
 
 pub use changes::{Lists, Settings, changes};
 pub use key_file::{KeyFile, KeyFolders};
@@ -119,7 +120,8 @@ impl fmt::Display for Endpoint {
 }
 
 /// `Table`: where routes go.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Table {
     /// Into the main table; a default route into one of the tunnel's own.
     #[default]
@@ -140,7 +142,7 @@ pub struct Hook {
 }
 
 /// When a command is run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Phase {
     /// Before the interface is configured.
     PreUp,
@@ -153,7 +155,8 @@ pub enum Phase {
 }
 
 /// `RouteConflict`: what is done about a route that exists already.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum RouteConflict {
     /// It stays, and a warning says so.
     #[default]

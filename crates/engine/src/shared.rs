@@ -10,9 +10,8 @@ use std::net::SocketAddr;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use linerate_netio::udp::Local;
 use linerate_netio::wait::Event;
-use linerate_protocol::Session;
-use linerate_protocol::Wake;
 use linerate_protocol::constants::{HANDSHAKE_BACKLOG, INITIATION_LEN};
+use linerate_protocol::{Gate, Session, Wake};
 
 use crate::backend::{Backend, Sockets};
 use crate::counters::{Counters, Discard};
@@ -38,6 +37,8 @@ pub struct Shared<B: Backend> {
     pub staged: Budget,
     /// From the data path to the slow path.
     pub notices: Notices,
+    /// What handshake messages are refused by before they become notices.
+    pub gate: Arc<Gate>,
     /// The tunnel's MTUs.
     pub mtu: Mtu,
     /// Grows whenever a route or an address of the host changes.
@@ -61,6 +62,7 @@ impl<B: Backend> Shared<B> {
             counters: Counters::default(),
             staged: Budget::default(),
             notices: Notices::new()?,
+            gate: Arc::default(),
             mtu: Mtu::new(mtu),
             routing_epoch: AtomicU64::new(0),
             mark: AtomicU32::new(0),

@@ -51,7 +51,8 @@ impl<B: Backend> SlowPath<B> {
         let hands = Hands { shared: shared.clone(), sender: Sender::new(shared.clone()), origin: None };
         let suspended = shared.backend.suspended();
         let strangers = Vec::with_capacity(NOTICES_AT_ONCE);
-        Self { shared, device: Device::new(), hands, strangers, unhurried: false, listen_port: 0, suspended }
+        let device = Device::behind(shared.gate.clone());
+        Self { shared, device, hands, strangers, unhurried: false, listen_port: 0, suspended }
     }
 
     /// When [`SlowPath::look`] has to be called even if nothing happens until then.
@@ -150,6 +151,14 @@ impl<B: Backend> SlowPath<B> {
         let now = self.shared.backend.now();
         self.device.up(now, &mut Dice(&self.shared.backend), &mut self.hands);
         Ok(())
+    }
+
+    /// Whether a port can be had; it is let go again.
+    ///
+    /// # Errors
+    /// Why it cannot.
+    pub fn try_port(&self, port: u16) -> Result<(), Refusal> {
+        self.bind(port, self.shared.mark.load(Ordering::Relaxed)).map(drop)
     }
 
     /// The link was set down: closes the sockets, forgets sessions and what waits.

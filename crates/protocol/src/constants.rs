@@ -64,6 +64,9 @@ pub const COOKIE_USABLE_TIME: Duration = Duration::from_secs(115);
 pub const HANDSHAKE_BACKLOG: usize = 4096;
 /// From this many waiting handshakes on, the device is under load (kernel: an eighth).
 pub const UNDER_LOAD_BACKLOG: usize = HANDSHAKE_BACKLOG / 8;
+/// More messages in a second than this that an agreement of keys was computed for, and in vain, are load
+/// as well: about 1 % of a core. (The kernel module bears them until they back up.)
+pub const WASTED_MAX: u32 = 256;
 /// The device stays under load for this long after the last sign of it (kernel: 1 s).
 pub const UNDER_LOAD_HOLD: Duration = Duration::from_secs(1);
 /// Handshakes per second that one address may cause under load (kernel: 20).
@@ -79,6 +82,9 @@ pub const COOKIE_REPLY_SPACING: Duration = Duration::from_secs(1);
 /// Cookie replies in that time to all addresses together, at most: what forged sources can make
 /// the device send.
 pub const COOKIE_REPLIES_MAX: usize = 1 << 16;
+/// Addresses that are let in without a cookie in that time although the device is under load, because they
+/// were not here a moment ago: about 1 % of a core where all are forged.
+pub const NEWCOMERS_MAX: usize = 256;
 
 /// Peers of a device (kernel: 2^20).
 pub const PEERS_MAX: usize = 1 << 20;

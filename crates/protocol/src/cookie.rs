@@ -30,6 +30,11 @@ pub(crate) fn mac1_is_right(mac1_key: &[u8; 32], message: &[u8]) -> bool {
     mac(mac1_key, covered).ct_eq(&macs[..MAC_LEN]).into()
 }
 
+/// Whether a handshake message has a second MAC at all: who has no cookie sends zeros (paper section 5.4.4).
+pub(crate) fn has_mac2(message: &[u8]) -> bool {
+    message[message.len() - MAC_LEN..] != [0; MAC_LEN]
+}
+
 /// The side that asks for cookies when it is under load.
 #[derive(Default)]
 pub(crate) struct Baker {
@@ -55,8 +60,8 @@ impl Baker {
         message: &[u8],
     ) -> bool {
         let (covered, mac2) = message.split_at(message.len() - MAC_LEN);
-        // Who has no cookie sends zeros (paper section 5.4.4): most of a flood costs no second MAC.
-        if mac2 == [0; MAC_LEN] {
+        // Most of a flood costs no second MAC.
+        if !has_mac2(message) {
             return false;
         }
         let cookie = self.cookie(now, rng, source);

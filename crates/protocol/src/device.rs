@@ -15,9 +15,10 @@ use crate::constants::PEERS_MAX;
 use crate::cookie::Baker;
 use crate::indices::Indices;
 use crate::keyring::Evicted;
+use crate::load::{Gate, Load};
 use crate::noise::Identity;
 use crate::peer::{Attempt, Peer, StaticStatic};
-use crate::ratelimit::{Courtesy, Limiter};
+use crate::ratelimit::Limiter;
 use crate::tai64n::Stamps;
 use crate::{Activity, Boottime, Entropy, Now, PeerId, PresharedKey, PublicKey, Session, StaticSecret};
 
@@ -79,8 +80,7 @@ pub struct Device {
     pub(crate) timers: BTreeSet<(Boottime, PeerId)>,
     pub(crate) baker: Baker,
     pub(crate) limiter: Limiter,
-    pub(crate) courtesy: Courtesy,
-    pub(crate) loaded_until: Boottime,
+    pub(crate) load: Load,
     pub(crate) stamps: Stamps,
 }
 
@@ -96,6 +96,11 @@ impl Device {
     /// A device without a key and without peers, down.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Such a device, of whose handshake messages data-path threads refuse some at `gate`.
+    pub fn behind(gate: Arc<Gate>) -> Self {
+        Self { load: Load::behind(gate), ..Self::default() }
     }
 
     /// Sets or removes the private key. Nothing is sealed with the old sessions any more, and

@@ -45,7 +45,7 @@ discards! {
     /// The first MAC is wrong: the sender does not know our public key.
     Mac1 => "mac1",
     /// Under load and without a valid cookie: a cookie reply was sent, but to one address only once
-    /// in a while.
+    /// in a while, and then no MAC was looked at.
     UnderLoad => "under_load",
     /// Under load with a valid cookie, but the address is over its rate.
     RateLimited => "rate_limited",
@@ -80,6 +80,11 @@ discards! {
 }
 
 impl Discard {
+    /// Whether it is found out about a handshake message only by an agreement of keys, the dearest step.
+    pub(crate) const fn follows_agreement(self) -> bool {
+        matches!(self, Self::Undecryptable | Self::LowOrder | Self::UnknownPeer | Self::Replayed | Self::Flood)
+    }
+
     /// The reason's place in [`Discard::ALL`], for counting in an array.
     pub const fn index(self) -> usize {
         self as usize

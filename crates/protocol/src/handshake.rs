@@ -9,10 +9,9 @@ use alloc::sync::Arc;
 use core::net::SocketAddr;
 use core::time::Duration;
 
-use crate::constants::{
-    INITIATION_SPACING, REKEY_TIMEOUT, REKEY_TIMEOUT_JITTER, UNDER_LOAD_BACKLOG, UNDER_LOAD_HOLD, WIPE_TIME,
-};
+use crate::constants::{INITIATION_SPACING, REKEY_TIMEOUT, REKEY_TIMEOUT_JITTER, WIPE_TIME};
 use crate::device::Turn;
+use crate::load::Meeting;
 use crate::messages::{self, CookieReply, Initiation, Response, cookie_reply, field, response};
 use crate::noise::{self, Remote, TransportKeys};
 use crate::peer::{Attempt, Peer};
@@ -45,15 +44,19 @@ impl Device {
             Kind::Cookie => return self.take_cookie(now.boot, exact(datagram)?),
             Kind::Initiation => {
                 self.admit(turn, source, backlog, datagram)?;
-                self.answer(turn, exact(datagram)?)?
+                self.answer(turn, exact(datagram)?)
             }
             Kind::Response => {
                 self.admit(turn, source, backlog, datagram)?;
-                self.complete(turn, exact(datagram)?)?
+                self.complete(turn, exact(datagram)?)
             }
         };
-        self.tend(turn, peer);
-        Ok(())
+        match peer {
+            Ok(peer) => self.tend(turn, peer),
+            Err(reason) if reason.follows_agreement() => self.load.note_wasted(now.boot),
+            Err(_) => {}
+        }
+        peer.map(drop)
     }
 
     /// The data path saw the first authentic packet of a session that the peer started
@@ -89,26 +92,30 @@ impl Device {
     ) -> Result<(), Discard> {
         let now = turn.now.boot;
         let identity = self.identity.as_ref().ok_or(Discard::NoPrivateKey)?;
-        if backlog >= UNDER_LOAD_BACKLOG {
-            self.loaded_until = now.after(UNDER_LOAD_HOLD);
+        let loaded = self.load.is_on(now, backlog);
+        // Cheaper than the first MAC.
+        if loaded && self.load.gate().refuses(now, source.ip(), message) {
+            return Err(Discard::UnderLoad);
         }
         if !cookie::mac1_is_right(&identity.mac1_key, message) {
             return Err(Discard::Mac1);
         }
-        if now >= self.loaded_until {
+        if !loaded {
             return Ok(());
         }
-        if !self.baker.mac2_is_right(now, turn.rng, source, message) {
-            if self.courtesy.allow(now, turn.rng, source.ip()) {
+        if self.baker.mac2_is_right(now, turn.rng, source, message) {
+            let allowed = self.limiter.allow(now, turn.rng, source.ip());
+            return allowed.then_some(()).ok_or(Discard::RateLimited);
+        }
+        match self.load.meet(now, turn.rng, source.ip()) {
+            Meeting::Admit => return Ok(()),
+            Meeting::Cookie => {
                 let reply = self.baker.reply(now, turn.rng, &identity.cookie_key, source, message);
                 turn.fx.reply(&reply);
             }
-            return Err(Discard::UnderLoad);
+            Meeting::Refuse => {}
         }
-        if !self.limiter.allow(now, turn.rng, source.ip()) {
-            return Err(Discard::RateLimited);
-        }
-        Ok(())
+        Err(Discard::UnderLoad)
     }
 
     /// Consumes an initiation and sends the response.
@@ -284,14 +291,14 @@ fn exact<const N: usize>(datagram: &[u8]) -> Result<&[u8; N], Discard> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::constants::COOKIE_LEN;
+    use crate::constants::{COOKIE_LEN, NEWCOMERS_MAX, WASTED_MAX};
     use crate::cookie::Jar;
     use crate::noise::{Identity, mac1_key};
     use crate::tai64n::Timestamp;
     use crate::{Activity, PublicKey, StaticSecret};
 
     const NOW: Now = Now { boot: Boottime::from_secs(1000), wall: Duration::from_secs(1_000_000) };
-    const BUSY: usize = UNDER_LOAD_BACKLOG;
+    const BUSY: usize = crate::constants::UNDER_LOAD_BACKLOG;
 
     /// What a message has cost the device, and what its sender could see of it.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -317,14 +324,30 @@ mod tests {
 
     #[test]
     fn before_the_cookie_it_makes_no_difference_who_is_named() {
-        let mut responder = Responder::new();
-        // The first of all has the device draw what cookies are made of.
-        assert_eq!(responder.meet(1, BUSY, &genuine()).0, Err(Discard::UnderLoad));
+        let mut responder = Responder::crowded();
         let one_reply = Cost { drawn: 24, replies: 1, ..NOTHING };
         for (message, source) in messages().iter().zip(2..) {
             assert_eq!(responder.meet(source, BUSY, message), (Err(Discard::UnderLoad), one_reply));
             assert_eq!(responder.meet(source, BUSY, message), (Err(Discard::UnderLoad), NOTHING), "once a second");
         }
+    }
+
+    #[test]
+    fn a_newcomer_is_answered_although_others_flood() {
+        let mut responder = Responder::new();
+        let (answer, cost) = responder.meet(1, BUSY, &genuine());
+        assert_eq!((answer, cost.agreements, cost.replies, cost.sent), (Ok(()), 4, 0, 1));
+    }
+
+    #[test]
+    fn agreements_in_vain_are_load_however_short_the_backlog() {
+        let mut responder = Responder::new();
+        for _ in 0..=WASTED_MAX {
+            assert_eq!(responder.meet(1, 0, &of_noise()).0, Err(Discard::Undecryptable));
+        }
+        // This address is new for once, and then not.
+        assert_eq!(responder.meet(1, 0, &of_noise()).0, Err(Discard::Undecryptable));
+        assert_eq!(responder.meet(1, 0, &of_noise()), (Err(Discard::UnderLoad), NOTHING));
     }
 
     #[test]
@@ -411,6 +434,17 @@ mod tests {
             device.add_peer(friend().public, Arc::new(Activity::new())).expect("there is room");
             device.up(NOW, &mut rng, &mut Seen::default());
             Self { device, rng }
+        }
+
+        /// Under load, to which nobody is new any more and which has drawn what cookies are made of.
+        fn crowded() -> Self {
+            let mut responder = Self::new();
+            for stranger in 0..=NEWCOMERS_MAX as u32 {
+                let source = SocketAddr::from(((0xc612_0000 + stranger).to_be_bytes(), 51820));
+                let (device, rng) = (&mut responder.device, &mut responder.rng);
+                let _ = device.handle(NOW, rng, source, BUSY, &of_noise(), &mut Seen::default());
+            }
+            responder
         }
 
         /// Handles a message of the address with this number.

@@ -1,7 +1,7 @@
 //! Tells data from handshake messages and from what is neither, by length and type alone.
 
 use linerate_aead::TAG_LEN;
-use linerate_protocol::{DATA_HEADER, DataHeader, Kind};
+use linerate_protocol::{Boottime, DATA_HEADER, DataHeader, Discard, Kind};
 
 use super::recv_udp::Arrivals;
 use crate::backend::Backend;
@@ -30,7 +30,12 @@ pub struct Datagram {
 }
 
 /// The data message in `arrival`. A handshake message goes to the slow path, the rest nowhere.
-pub fn classify<B: Backend>(shared: &Shared<B>, arrivals: &Arrivals, arrival: &Arrival) -> Option<Datagram> {
+pub fn classify<B: Backend>(
+    shared: &Shared<B>,
+    arrivals: &Arrivals,
+    arrival: &Arrival,
+    now: Boottime,
+) -> Option<Datagram> {
     let datagram = arrivals.bytes(arrival);
     match linerate_protocol::classify(datagram) {
         Ok(Kind::Data) => {
@@ -42,8 +47,13 @@ pub fn classify<B: Backend>(shared: &Shared<B>, arrivals: &Arrivals, arrival: &A
                 len: arrival.len - DATA_HEADER - TAG_LEN,
             })
         }
-        Ok(_) => {
+        Ok(kind) => {
             let from = arrivals.meta(arrival.message);
+            // During a flood most of it ends here.
+            if kind != Kind::Cookie && shared.gate.refuses(now, from.source.ip(), datagram) {
+                shared.counters.discard_protocol(Discard::UnderLoad);
+                return None;
+            }
             shared.notices.push_stranger(datagram, from.source, from.local, &shared.counters);
             None
         }

@@ -64,7 +64,7 @@ impl<B: Backend> Inbound<B> {
         let now = self.shared.backend.boottime();
         for message in 0..messages {
             for arrival in self.arrivals.datagrams(message) {
-                match classify::classify(&self.shared, &self.arrivals, &arrival) {
+                match classify::classify(&self.shared, &self.arrivals, &arrival, now) {
                     Some(data) => self.gather(arrival, data, &ticket, now),
                     None => continue,
                 }

@@ -203,7 +203,7 @@ fn the_endpoint_follows_handshakes_and_data_but_not_cookies() {
     net.run_for(MS(100));
     assert_eq!(net.nodes[1].host.endpoints[&peer], net.nodes[0].addr);
 
-    net.nodes[1].backlog = 4096;
+    net.crowd(1);
     net.nodes[0].addr = "10.8.8.8:1234".parse().unwrap();
     net.run_for(Duration::from_secs(200));
     net.initiate(0);

@@ -3,22 +3,10 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use blake2::digest::consts::U16;
-use blake2::digest::{FixedOutput, KeyInit, Update};
-use blake2::{Blake2s256, Blake2sMac, Digest};
-use linerate_protocol::{Discard, Kind, PublicKey};
+use linerate_protocol::{Discard, Kind};
 use proptest::prelude::*;
 
-use crate::simulation::{Net, public, sealing_is_understood};
-
-/// Makes the first MAC right, as anyone can who knows the public key.
-fn sign(message: &mut [u8], to: &PublicKey) {
-    let key = Blake2s256::new().chain_update(b"mac1----").chain_update(to.0).finalize();
-    let at = message.len() - 32;
-    let mut mac = Blake2sMac::<U16>::new_from_slice(&key).unwrap();
-    Update::update(&mut mac, &message[..at]);
-    message[at..at + 16].copy_from_slice(&mac.finalize_fixed());
-}
+use crate::simulation::{Net, public, sealing_is_understood, sign};
 
 fn stranger() -> SocketAddr {
     "[2001:db8::666]:666".parse().unwrap()

@@ -9,7 +9,7 @@ use crate::simulation::{Link, Net, sealing_is_understood};
 #[test]
 fn a_device_under_load_asks_for_a_cookie_and_then_answers() {
     let mut net = Net::pair(1);
-    net.nodes[1].backlog = 512;
+    net.crowd(1);
     net.send(0, b"hello");
     net.run_for(Duration::from_secs(4));
     assert_eq!((net.nodes[1].count(Kind::Cookie), net.nodes[1].count(Kind::Response)), (1, 0));
@@ -21,10 +21,20 @@ fn a_device_under_load_asks_for_a_cookie_and_then_answers() {
 }
 
 #[test]
+fn a_peer_that_was_not_here_a_moment_ago_is_answered_at_once_under_load() {
+    let mut net = Net::pair(9);
+    net.nodes[1].backlog = 512;
+    net.send(0, b"hello");
+    net.run_for(Duration::from_secs(1));
+    assert_eq!((net.nodes[1].count(Kind::Cookie), net.nodes[1].count(Kind::Response)), (0, 1));
+    assert_eq!(net.nodes[1].data_received(), [b"hello"]);
+}
+
+#[test]
 fn both_ends_under_load_still_find_each_other() {
     let mut net = Net::pair(2);
-    net.nodes[0].backlog = 4096;
-    net.nodes[1].backlog = 4096;
+    net.crowd(0);
+    net.crowd(1);
     net.send(0, b"hello");
     // The first try brings the responder's cookie, the second the initiator's, the third works.
     net.run_for(Duration::from_secs(17));
@@ -35,7 +45,7 @@ fn both_ends_under_load_still_find_each_other() {
 #[test]
 fn load_is_held_for_one_second() {
     let mut net = Net::pair(3);
-    net.nodes[1].backlog = 512;
+    net.crowd(1);
     net.initiate(0);
     net.run_for(Duration::from_millis(21));
     net.nodes[1].backlog = 511;
@@ -50,8 +60,8 @@ fn load_is_held_for_one_second() {
 
 #[test]
 fn a_cookie_is_for_one_address_and_port() {
-    let mut net = Net::pair(4);
-    net.nodes[1].backlog = 512;
+    let mut net = Net::pair(14);
+    net.crowd(1);
     net.initiate(0);
     net.run_for(Duration::from_secs(1));
     net.link = Link::DEAD;
@@ -68,7 +78,7 @@ fn a_cookie_is_for_one_address_and_port() {
 #[test]
 fn a_cookie_is_used_for_less_than_115_s() {
     let mut net = Net::pair(5);
-    net.nodes[1].backlog = 512;
+    net.crowd(1);
     net.initiate(0);
     net.run_for(Duration::from_millis(50));
     let received = net.now.boot;
@@ -83,7 +93,7 @@ fn a_cookie_is_used_for_less_than_115_s() {
 #[test]
 fn the_cookie_secret_changes_after_120_s() {
     let mut net = Net::pair(6);
-    net.nodes[1].backlog = 512;
+    net.crowd(1);
     net.initiate(0);
     net.run_for(Duration::from_secs(1));
     net.link = Link::DEAD;
@@ -97,7 +107,7 @@ fn the_cookie_secret_changes_after_120_s() {
 #[test]
 fn cookies_that_were_not_asked_for_are_refused() {
     let mut net = Net::pair(7);
-    net.nodes[1].backlog = 512;
+    net.crowd(1);
     net.initiate(0);
     net.run_for(Duration::from_millis(50));
     let cookie = net.nodes[1].host.sent[0].bytes.clone();
@@ -119,7 +129,7 @@ fn cookies_that_were_not_asked_for_are_refused() {
 #[test]
 fn an_address_with_a_cookie_is_still_limited() {
     let mut net = Net::pair(8);
-    net.nodes[1].backlog = 512;
+    net.crowd(1);
     net.initiate(0);
     net.run_for(Duration::from_secs(1));
     net.link = Link::DEAD;

@@ -5,12 +5,17 @@
 //! reordering and duplication, and advances the clock from event to event.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use blake2::digest::consts::U16;
+use blake2::digest::{FixedOutput, KeyInit, Update};
+use blake2::{Blake2s256, Blake2sMac, Digest};
 use linerate_aead::{Slot, TAG_LEN};
-use linerate_protocol::constants::REJECT_AFTER_MESSAGES;
+use linerate_protocol::constants::{
+    COOKIE_REPLY_SPACING, INITIATION_LEN, NEWCOMERS_MAX, REJECT_AFTER_MESSAGES, UNDER_LOAD_BACKLOG,
+};
 use linerate_protocol::{
     Activity, Boottime, DATA_HEADER, DataHeader, Device, Discard, Effects, Entropy, Kind, Now, PeerId, PresharedKey,
     PublicKey, Session, StaticSecret, Wake, Window, classify,
@@ -250,6 +255,8 @@ pub struct Node {
     pub addr: SocketAddr,
     /// Waiting datagrams that the device is told about.
     pub backlog: usize,
+    /// When a crowd came by last, for a node that has one.
+    crowd: Option<Boottime>,
 }
 
 impl Node {
@@ -268,6 +275,27 @@ impl Node {
         self.times(kind).len()
     }
 
+    /// As many strangers come by as are let in without a cookie in a second, if they have not just been here.
+    fn crowd_comes(&mut self, now: Now, rng: &mut Seeded) {
+        let Some(came) = self
+            .crowd
+            .filter(|came| self.backlog >= UNDER_LOAD_BACKLOG && now.boot.since(*came) >= COOKIE_REPLY_SPACING)
+        else {
+            return;
+        };
+        self.crowd = Some(now.boot);
+        let mut noise = [1; INITIATION_LEN];
+        noise[1..4].fill(0);
+        noise[INITIATION_LEN - 16..].fill(0);
+        sign(&mut noise, self.device.public_key().expect("a node has a key"));
+        for stranger in 0..=NEWCOMERS_MAX as u64 {
+            let ip = Ipv4Addr::from_bits(0xc612_0000 | (came.0.wrapping_add(stranger) & 0xffff) as u32);
+            let mut host = Host { source: Some(SocketAddr::from((ip, 7))), ..Host::default() };
+            let refused = self.device.handle(now, rng, SocketAddr::from((ip, 7)), self.backlog, &noise, &mut host);
+            assert!(refused.is_err());
+        }
+    }
+
     /// The only peer.
     pub fn peer(&self) -> PeerId {
         self.device.peers().next().expect("the node has a peer")
@@ -283,6 +311,15 @@ pub struct Net {
     /// By arrival, then in order of sending: destination, source, bytes.
     flight: BTreeMap<(Boottime, u64), (SocketAddr, SocketAddr, Vec<u8>)>,
     posted: u64,
+}
+
+/// Makes the first MAC right, as anyone can who knows the public key.
+pub fn sign(message: &mut [u8], to: &PublicKey) {
+    let key = Blake2s256::new().chain_update(b"mac1----").chain_update(to.0).finalize();
+    let at = message.len() - 32;
+    let mut mac = Blake2sMac::<U16>::new_from_slice(&key).unwrap();
+    Update::update(&mut mac, &message[..at]);
+    message[at..at + 16].copy_from_slice(&mac.finalize_fixed());
 }
 
 /// The wall clock of the simulation's start.
@@ -311,7 +348,7 @@ impl Net {
         };
         for i in 0..count {
             let addr = SocketAddr::from(([10, 0, 0, i as u8 + 1], 51820));
-            net.nodes.push(Node { device: Device::new(), host: Host::default(), addr, backlog: 0 });
+            net.nodes.push(Node { device: Device::new(), host: Host::default(), addr, backlog: 0, crowd: None });
             net.call(i, |node, now, rng| {
                 let removed = node.device.set_private_key(now, rng, Some(secret(i as u64)), &mut node.host);
                 assert_eq!(removed, None);
@@ -420,6 +457,12 @@ impl Net {
         }
     }
 
+    /// Has a node be under load, and nobody new to it.
+    pub fn crowd(&mut self, at: usize) {
+        self.nodes[at].backlog = UNDER_LOAD_BACKLOG;
+        self.nodes[at].crowd = Some(Boottime::default());
+    }
+
     /// Gives a datagram to a node as if it came from `source`.
     pub fn deliver(&mut self, at: usize, source: SocketAddr, bytes: &[u8]) -> Result<(), Discard> {
         let result = self.call(at, |node, now, rng| {
@@ -427,6 +470,7 @@ impl Net {
             let confirmed = match classify(bytes)? {
                 Kind::Data => node.host.open(source, bytes.to_vec())?,
                 _ => {
+                    node.crowd_comes(now, rng);
                     node.device.handle(now, rng, source, node.backlog, bytes, &mut node.host)?;
                     None
                 }

@@ -20,6 +20,7 @@ enum Step {
     Restart(usize),
     Suspend(usize),
     Load(usize, usize),
+    Crowd(usize),
     WallClock(i32),
 }
 
@@ -43,7 +44,9 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0usize..2, 1u16..9).prop_map(|(node, port)| Step::Rebind(node, port)),
         1 => (0usize..2).prop_map(Step::Restart),
         1 => (0usize..2).prop_map(Step::Suspend),
-        1 => (0usize..2, prop_oneof![Just(0usize), Just(600)]).prop_map(|(node, backlog)| Step::Load(node, backlog)),
+        1 => (0usize..2, prop_oneof![4 => Just(0), 3 => Just(600)]).prop_map(|(node, backlog)| Step::Load(node, backlog)),
+        // Dear: the crowd comes every second.
+        1 => proptest::bool::weighted(0.1).prop_map(|crowd| if crowd { Step::Crowd(1) } else { Step::Load(1, 0) }),
         1 => (-100_000i32..100_000).prop_map(Step::WallClock),
     ]
 }
@@ -67,6 +70,7 @@ fn weather(seed: u64, steps: &[Step]) -> (Net, u32) {
             }),
             Step::Suspend(node) => net.call(node, |node, now, _| node.device.resumed(now, &mut node.host)),
             Step::Load(node, backlog) => net.nodes[node].backlog = backlog,
+            Step::Crowd(node) => net.crowd(node),
             Step::WallClock(secs) => {
                 let step = Duration::from_secs(secs.unsigned_abs().into());
                 net.now.wall = if secs < 0 { net.now.wall - step } else { net.now.wall + step };

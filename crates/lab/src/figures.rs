@@ -17,7 +17,7 @@ const MAIN: [Measure; 8] = [
 ];
 
 /// What tables show where there is no room for everything: the telling ones first.
-const TELLING: [Measure; 23] = [
+const TELLING: [Measure; 25] = [
     Measure::Throughput,
     Measure::PacketRate,
     Measure::HandshakeRate,
@@ -25,6 +25,8 @@ const TELLING: [Measure; 23] = [
     Measure::ThroughputKept,
     Measure::KeptByDaemon,
     Measure::KeptUnread,
+    Measure::NewcomersAnswered,
+    Measure::NewcomerTime,
     Measure::FloodRate,
     Measure::Loss,
     Measure::LatencyMean,

@@ -1,16 +1,19 @@
-//! Floods of handshake initiations, and handshakes at full rate, against a daemon on another host.
+//! Floods of datagrams, and handshakes at full rate, against a daemon on another host.
 //!
 //! Both come from a crowd of addresses, as they do in the field: a daemon under load allows each address only
 //! a few handshakes per second, so a single one measures that limit and not the daemon. `initiators.rs` makes
-//! the messages with the protocol's own state machine, `crowd.rs` sends them and hears the answers,
-//! `handshakes.rs` brings handshakes to their end, this file sends without waiting for anything.
+//! initiations with the protocol's own state machine, `crowd.rs` sends datagrams and hears the answers,
+//! `handshakes.rs` brings handshakes to their end, `newcomers.rs` tries one now and then, `capture.rs` takes
+//! messages off the wire, this file sends without waiting for anything.
 //!
 //! Over IPv4 only: a raw IPv6 socket leaves the checksum of every datagram to its sender, and what a flood
 //! measures is the same with both.
 
+mod capture;
 mod crowd;
 mod handshakes;
 mod initiators;
+mod newcomers;
 mod unread;
 
 use std::net::SocketAddr;
@@ -21,18 +24,21 @@ use std::time::{Duration, Instant};
 
 use linerate_control::keys::PublicKey;
 use linerate_protocol::Kind;
-use linerate_protocol::constants::INITIATIONS_PER_SECOND;
+use linerate_protocol::constants::{COOKIE_LEN, INITIATION_LEN, INITIATIONS_PER_SECOND};
 use serde::Serialize;
 
+use crate::dice::Dice;
 use crate::hosts::Host;
 use crate::subject::KeyPair;
 use crate::{Error, Result, peers};
+pub use capture::Capture;
 use crowd::{Crowd, Part};
 pub use handshakes::{HandshakeReport, handshakes};
 use initiators::{Initiation, Initiators};
+pub use newcomers::{NewcomerReport, newcomers};
 pub use unread::Unread;
 
-/// Initiations that are handed to the kernel at once.
+/// Datagrams that are handed to the kernel at once.
 const BATCH: u64 = 64;
 
 /// How long a flood that is ahead of its rate rests, at least: the kernel's timers are no finer.
@@ -44,27 +50,42 @@ const REST_MAX: Duration = Duration::from_millis(5);
 /// Addresses from which strangers flood.
 const STRANGERS: u32 = 10_000;
 
-/// Different initiations of strangers. What a daemon refuses it forgets, so they are sent over and over.
+/// Different datagrams of strangers. What a daemon refuses it forgets, so they are sent over and over.
 const FORGERIES: u32 = 1024;
+
+/// Bytes of a datagram of noise.
+const NOISE_LEN: usize = 64;
+
+/// Bytes of a data message of a ping, that names a session which nobody has.
+const DATA_LEN: usize = 128;
 
 /// The most valid initiations in one flood: 300 MB, and a minute to make.
 const VALID_MAX: f64 = 2_097_152.0;
 
-const _: () = assert!(VALID_MAX as usize * size_of::<Initiation>() <= 300 << 20);
+const _: () = assert!(VALID_MAX as usize * size_of::<Message>() <= 300 << 20);
 
 /// What a flood consists of, by what it costs the daemon to refuse one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Initiations {
-    /// It cannot: they are of peers that it knows, each good once, and it owes each a response.
+pub enum Content {
+    /// Initiations that it cannot refuse: they are of peers that it knows, each good once, and it owes each a
+    /// response.
     Valid,
-    /// An X25519. What anyone can make who knows the daemon's public key: right in every part, but by a
-    /// stranger, as nonsense in the place of the sealed name would be.
+    /// Initiations that take an X25519. What anyone can make who knows the daemon's public key: right in every
+    /// part, but by a stranger, as nonsense in the place of the sealed name would be.
     Forged,
-    /// A hash: the first MAC is wrong, the work of someone who knows nothing.
+    /// Initiations that take a hash: the first MAC is wrong, the work of someone who knows nothing.
     WrongMac1,
+    /// Data messages that take a decryption: a peer's own, once more, by someone who saw them on the wire.
+    Replayed,
+    /// Data messages that take a look-up: they name a session that there is not.
+    UnknownSession,
+    /// Cookie replies that take a look-up: nobody has asked for them.
+    CookieReplies,
+    /// 64 random bytes, which take a look at the first.
+    Noise,
 }
 
-/// A flood of initiations.
+/// A flood of datagrams.
 #[derive(Clone, Copy)]
 pub struct Flood<'a> {
     /// The daemon's endpoint, an IPv4 one.
@@ -72,10 +93,12 @@ pub struct Flood<'a> {
     /// The daemon's public key.
     pub responder: PublicKey,
     /// What is sent. Strangers send from 10,000 addresses, valid peers each from one of their own.
-    pub initiations: Initiations,
+    pub content: Content,
+    /// What is sent once more, of [`Content::Replayed`].
+    pub captured: &'a [Message],
     /// The daemon's peers that send the valid ones.
     pub peers: &'a [KeyPair],
-    /// Initiations per second; none for as many as this machine can send, which are then not valid ones.
+    /// Datagrams per second; none for as many as this machine can send, which are then not valid ones.
     pub rate: Option<u32>,
     /// For how many seconds there must be valid ones. They are made before the flood starts, which takes up to
     /// 0.1 ms each, shared by all processors.
@@ -85,7 +108,7 @@ pub struct Flood<'a> {
 /// What a flood did.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 pub struct FloodReport {
-    /// Initiations sent. Where the daemon's host has no room for them it drops them: its counters tell.
+    /// Datagrams sent. Where the daemon's host has no room for them it drops them: its counters tell.
     pub sent: u64,
     /// Seconds from the first to the last of them: less than the flood was let run if no valid ones were left.
     pub seconds: f64,
@@ -96,7 +119,7 @@ pub struct FloodReport {
 }
 
 impl FloodReport {
-    /// Initiations sent per second.
+    /// Datagrams sent per second.
     #[must_use]
     pub fn rate(&self) -> f64 {
         if self.seconds > 0.0 { self.sent as f64 / self.seconds } else { 0.0 }
@@ -145,9 +168,36 @@ impl Drop for Stop {
     }
 }
 
-/// Initiations made ahead: each takes a hundred times what sending it takes.
+/// What one datagram of a flood carries: as much as an initiation at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Message {
+    length: u8,
+    bytes: [u8; INITIATION_LEN],
+}
+
+impl Message {
+    /// None of what is longer than an initiation.
+    #[must_use]
+    pub fn new(content: &[u8]) -> Option<Self> {
+        let mut bytes = [0; INITIATION_LEN];
+        bytes.get_mut(..content.len())?.copy_from_slice(content);
+        Some(Self { length: content.len() as u8, bytes })
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.length)]
+    }
+}
+
+impl From<Initiation> for Message {
+    fn from(bytes: Initiation) -> Self {
+        Self { length: INITIATION_LEN as u8, bytes }
+    }
+}
+
+/// Datagrams made ahead: an initiation takes a hundred times what sending it takes.
 struct Pool {
-    messages: Vec<Initiation>,
+    messages: Vec<Message>,
     repeats: bool,
     /// They are sent in turns by as many.
     senders: u32,
@@ -155,39 +205,57 @@ struct Pool {
 
 impl Pool {
     fn fill(flood: &Flood<'_>) -> Result<Self> {
-        let strangers = || {
+        let strangers = |messages| Self { messages, repeats: true, senders: STRANGERS };
+        let forged = || -> Result<Vec<Message>> {
             let mut stranger = Initiators::new(flood.responder, &peers::fresh(1))?;
-            Ok(Self { messages: stranger.begin(FORGERIES), repeats: true, senders: STRANGERS })
+            Ok(stranger.begin(FORGERIES).into_iter().map(Message::from).collect())
         };
-        match flood.initiations {
-            Initiations::Forged => strangers(),
-            Initiations::WrongMac1 => strangers().map(Self::with_wrong_mac1),
-            Initiations::Valid => {
-                let turns = turns(flood)?;
-                let messages = Initiators::new(flood.responder, flood.peers)?.begin(turns);
-                Ok(Self { messages, repeats: false, senders: flood.peers.len() as u32 })
+        Ok(match flood.content {
+            Content::Forged => strangers(forged()?),
+            Content::WrongMac1 => strangers(forged()?.into_iter().map(with_wrong_mac1).collect()),
+            Content::Replayed if flood.captured.is_empty() => {
+                return Err(Error::Refused("a flood of replayed messages needs some that were captured".into()));
             }
-        }
+            Content::Replayed => strangers(flood.captured.to_vec()),
+            Content::UnknownSession => strangers(noise(&[4, 0, 0, 0], DATA_LEN)),
+            Content::CookieReplies => strangers(noise(&[3, 0, 0, 0], COOKIE_LEN)),
+            Content::Noise => strangers(noise(&[], NOISE_LEN)),
+            Content::Valid => {
+                let initiations = Initiators::new(flood.responder, flood.peers)?.begin(turns(flood)?);
+                let messages = initiations.into_iter().map(Message::from).collect();
+                Self { messages, repeats: false, senders: flood.peers.len() as u32 }
+            }
+        })
     }
 
-    fn with_wrong_mac1(mut self) -> Self {
-        for message in &mut self.messages {
-            message[initiators::MAC1] ^= 0xff;
-        }
-        self
-    }
-
-    /// The initiation that is sent after `sent` others, and the number of its sender; none when all were sent.
-    fn message(&self, sent: u64) -> Option<(u32, &Initiation)> {
+    /// The datagram that is sent after `sent` others, and the number of its sender; none when all were sent.
+    fn message(&self, sent: u64) -> Option<(u32, &[u8])> {
         let place = usize::try_from(sent).ok()?;
         let message = self.messages.get(if self.repeats { place % self.messages.len() } else { place })?;
-        Some(((sent % u64::from(self.senders)) as u32, message))
+        Some(((sent % u64::from(self.senders)) as u32, message.bytes()))
     }
 
-    /// How many initiations can be sent.
+    /// How many datagrams can be sent.
     fn length(&self) -> u64 {
         if self.repeats { u64::MAX } else { self.messages.len() as u64 }
     }
+}
+
+fn with_wrong_mac1(mut message: Message) -> Message {
+    message.bytes[initiators::MAC1] ^= 0xff;
+    message
+}
+
+/// Messages that begin with `header` and are random otherwise, of `length` bytes.
+fn noise(header: &[u8], length: usize) -> Vec<Message> {
+    let mut dice = Dice::new(0);
+    let one = |_| {
+        let mut bytes = [0; INITIATION_LEN];
+        bytes.fill_with(|| (dice.roll() * 256.0) as u8);
+        bytes[..header.len()].copy_from_slice(header);
+        Message { length: length as u8, bytes }
+    };
+    (0..FORGERIES).map(one).collect()
 }
 
 /// How often every peer has to begin a handshake in a flood of valid initiations.
@@ -264,9 +332,12 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn flood(initiations: Initiations, peers: &[KeyPair], rate: Option<u32>, seconds: f64) -> Flood<'_> {
+    fn flood(content: Content, peers: &[KeyPair], rate: Option<u32>, seconds: f64) -> Flood<'_> {
         let responder = peers::fresh(1)[0].public;
-        Flood { to: "192.0.2.2:51820".parse().unwrap(), responder, initiations, peers, rate, seconds }
+        {
+            let to = "192.0.2.2:51820".parse().unwrap();
+            Flood { to, responder, content, captured: &[], peers, rate, seconds }
+        }
     }
 
     #[test]
@@ -288,7 +359,8 @@ mod tests {
     #[test]
     fn strangers_are_sent_over_and_over_and_valid_initiations_once() {
         let sent = |repeats| {
-            let pool = Pool { messages: vec![[0; _], [1; _], [2; _]], repeats, senders: 2 };
+            let pool =
+                Pool { messages: [0, 1, 2].map(|first| Message::new(&[first]).unwrap()).to_vec(), repeats, senders: 2 };
             (0..5)
                 .map_while(|sent| pool.message(sent).map(|(sender, message)| (sender, message[0])))
                 .collect::<Vec<_>>()
@@ -300,17 +372,34 @@ mod tests {
     #[test]
     fn no_two_initiations_of_a_pool_are_alike() {
         let peers = peers::fresh(3);
-        for kind in [Initiations::Forged, Initiations::WrongMac1, Initiations::Valid] {
+        for kind in [Content::Forged, Content::WrongMac1, Content::Valid] {
             let pool = Pool::fill(&flood(kind, &peers, Some(100), 0.1)).unwrap();
             let different = pool.messages.iter().collect::<HashSet<_>>().len();
-            assert_eq!(different, if kind == Initiations::Valid { 12 } else { FORGERIES as usize });
+            assert_eq!(different, if kind == Content::Valid { 12 } else { FORGERIES as usize });
         }
+    }
+
+    #[test]
+    fn what_strangers_flood_with_is_what_it_is_called() {
+        use linerate_protocol::{Discard, classify};
+        let captured = [Message::new(&[4; 148]).unwrap()];
+        let first = |content| {
+            let flood = Flood { captured: &captured, ..flood(content, &[], None, 0.0) };
+            Pool::fill(&flood).unwrap().message(0).unwrap().1.to_vec()
+        };
+        assert_eq!(classify(&first(Content::UnknownSession)), Ok(Kind::Data));
+        assert_eq!(classify(&first(Content::CookieReplies)), Ok(Kind::Cookie));
+        assert_eq!(classify(&first(Content::Noise)), Err(Discard::UnknownType));
+        assert_eq!(first(Content::Noise).len(), 64);
+        assert_eq!(first(Content::Replayed), [4; 148]);
+        assert!(Pool::fill(&flood(Content::Replayed, &[], None, 0.0)).is_err());
+        assert_eq!(Message::new(&[0; 149]), None);
     }
 
     #[test]
     fn a_flood_of_valid_initiations_that_cannot_be_is_refused() {
         let peers = peers::fresh(2);
-        let turns = |peers, rate, seconds| turns(&flood(Initiations::Valid, peers, rate, seconds)).ok();
+        let turns = |peers, rate, seconds| turns(&flood(Content::Valid, peers, rate, seconds)).ok();
         assert_eq!(turns(&peers, Some(100), 1.0), Some(50));
         assert_eq!(turns(&peers, Some(101), 1.0), None);
         assert_eq!(turns(&peers, None, 1.0), None);

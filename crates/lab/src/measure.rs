@@ -54,7 +54,7 @@ pub enum Measure {
     HandshakeRate,
     /// Handshakes completed with fresh peers per processor second of the daemon that answers them.
     HandshakesPerCore,
-    /// Handshake initiations sent at the daemon under test.
+    /// Datagrams of a flood sent at the daemon under test.
     FloodRate,
     /// Throughput during a flood as a share of that without it, in the same round.
     ThroughputKept,
@@ -63,6 +63,10 @@ pub enum Measure {
     KeptUnread,
     /// The former as a share of the latter: what is left by the daemon that the flood is meant for.
     KeptByDaemon,
+    /// Share of the peers new to a flooded daemon that it answers within 2 s, before they try again.
+    NewcomersAnswered,
+    /// How long those wait for the response.
+    NewcomerTime,
     /// Time to hand all peers to the daemon.
     SetUpTime,
     /// Memory per peer, resident, of the daemon that has them all.
@@ -101,7 +105,7 @@ pub struct Description {
 
 impl Measure {
     /// All quantities, in the order of tables.
-    pub const ALL: [Self; 32] = [
+    pub const ALL: [Self; 34] = [
         Self::Throughput,
         Self::Retransmits,
         Self::Loss,
@@ -130,6 +134,8 @@ impl Measure {
         Self::ThroughputKept,
         Self::KeptUnread,
         Self::KeptByDaemon,
+        Self::NewcomersAnswered,
+        Self::NewcomerTime,
         Self::SetUpTime,
         Self::MemoryPerPeer,
         Self::StartTime,
@@ -170,6 +176,8 @@ impl Measure {
             Self::ThroughputKept => ("kept", "%", 100.0, 1, More),
             Self::KeptUnread => ("kept unread", "%", 100.0, 1, Neither),
             Self::KeptByDaemon => ("kept by daemon", "%", 100.0, 1, More),
+            Self::NewcomersAnswered => ("newcomers answered", "%", 100.0, 0, More),
+            Self::NewcomerTime => ("newcomer", "ms", 1e3, 2, Less),
             Self::SetUpTime => ("set-up", "ms", 1e3, 1, Less),
             Self::MemoryPerPeer => ("memory/peer", "B", 1.0, 0, Less),
             Self::StartTime => ("start", "ms", 1e3, 1, Less),

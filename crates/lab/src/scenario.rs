@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::flood::Initiations;
+use crate::flood::Content;
 use crate::load::Traffic;
 use crate::relay::Weather;
 use crate::subject::{Kind, Subject};
@@ -37,8 +37,8 @@ pub enum Load {
     PingUnder(Traffic),
     /// Handshakes of fresh peers, as fast as they complete.
     Handshakes,
-    /// One TCP stream without a flood of initiations, with one that nobody reads, and with one for the daemon.
-    Flood(Initiations),
+    /// One TCP stream without a flood of datagrams, with one that nobody reads, and with one for the daemon.
+    Flood(Content),
     /// That many peers in one daemon, and one TCP stream to one of them.
     Peers(u32),
     /// From nothing to the first answer.
@@ -172,9 +172,10 @@ fn matches(pattern: &str, name: &str) -> bool {
 }
 
 fn pair() -> Vec<Scenario> {
-    let one = |load, about, what| Scenario::new("pair", &Topology::Pair, load, about, what);
+    let one = |load: &str, about, what| Scenario::new("pair", &Topology::Pair, load, about, what);
     let tcp = |streams, reverse| Load::Traffic(Traffic::Tcp { streams, reverse });
     let udp = |payload, segmented| Load::Traffic(Traffic::Datagrams { payload, segmented });
+    let flood = |content, about, what| one(&format!("flood-{content}"), about, Load::Flood(what));
     vec![
         one("tcp-1", "one TCP stream", tcp(1, false)),
         one("tcp-1-reverse", "one TCP stream, from the server", tcp(1, true)),
@@ -190,11 +191,13 @@ fn pair() -> Vec<Scenario> {
         one("ping", "round trips at rest", Load::Ping),
         one("ping-loaded", "round trips during one TCP stream", Load::PingUnder(ONE)),
         one("handshakes", "handshakes of fresh peers", Load::Handshakes),
-        one("flood-valid", "one TCP stream during a flood of valid initiations", Load::Flood(Initiations::Valid)),
-        one("flood-forged", "one TCP stream during a flood of forged ones", Load::Flood(Initiations::Forged)),
-        one("flood-garbage", "one TCP stream during a flood of initiations with a wrong MAC", {
-            Load::Flood(Initiations::WrongMac1)
-        }),
+        flood("valid", "one TCP stream during a flood of valid initiations", Content::Valid),
+        flood("forged", "one TCP stream during a flood of forged ones", Content::Forged),
+        flood("garbage", "one TCP stream during a flood of initiations with a wrong MAC", Content::WrongMac1),
+        flood("replayed", "one TCP stream during a flood of replayed data messages", Content::Replayed),
+        flood("unknown", "one TCP stream during a flood of data messages of no session", Content::UnknownSession),
+        flood("cookies", "one TCP stream during a flood of cookie replies", Content::CookieReplies),
+        flood("noise", "one TCP stream during a flood of 64 random bytes each", Content::Noise),
         one("peers-1", "one TCP stream to the only peer", Load::Peers(1)),
         one("peers-100", "one TCP stream to one of 100 peers", Load::Peers(100)),
         one("peers-10000", "one TCP stream to one of 10,000 peers", Load::Peers(10_000)),

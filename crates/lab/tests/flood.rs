@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use linerate_control::keys::PublicKey;
 use linerate_lab::enclosure::{self, Enclosure, Entry};
-use linerate_lab::flood::{self, Flood, Initiations};
+use linerate_lab::flood::{self, Content, Flood};
 use linerate_lab::hosts::check_tun;
 use linerate_lab::subject::{KeyPair, Subject};
 use linerate_lab::topology::{Family, Site, Topology};
@@ -73,15 +73,15 @@ fn besiege(inside: &Enclosure, daemon: &Path) -> Result<()> {
     let homes = fight.homes(19)?;
     assert!(hands.completed > 0 && homes.len() as u64 >= hands.completed, "each peer is where it came from");
 
-    let (sent, responses, _) = fight.send(Initiations::Forged)?;
+    let (sent, responses, _) = fight.send(Content::Forged)?;
     assert!(sent > 0);
     assert_eq!(responses, 0, "a daemon answers no stranger");
-    let (sent, responses, cookies) = fight.send(Initiations::WrongMac1)?;
+    let (sent, responses, cookies) = fight.send(Content::WrongMac1)?;
     assert!(sent > 0);
     assert_eq!((responses, cookies), (0, 0), "a daemon is silent to who does not know its key");
     assert_eq!(fight.homes(19)?, homes, "no stranger moved a peer");
 
-    let (sent, responses, _) = fight.send(Initiations::Valid)?;
+    let (sent, responses, _) = fight.send(Content::Valid)?;
     assert!(sent > 0 && (1..=sent).contains(&responses), "{responses} responses to {sent} peers");
     assert!(!fight.homes(18)?.is_empty(), "peers moved to where they flooded from");
 
@@ -101,7 +101,7 @@ const SIEGE_RATE: u32 = 50 * KNOWN as u32;
 /// A flood at a tenth of what peers are allowed.
 fn flood_of<'a>(site: &Site, peers: &'a [KeyPair], responder: PublicKey) -> Flood<'a> {
     let to = site.endpoint(0, Family::V4);
-    Flood { to, responder, initiations: Initiations::Valid, peers, rate: Some(1000), seconds: 0.3 }
+    Flood { to, responder, content: Content::Valid, captured: &[], peers, rate: Some(1000), seconds: 0.3 }
 }
 
 struct Fight<'a> {
@@ -112,12 +112,12 @@ struct Fight<'a> {
 
 impl Fight<'_> {
     /// Sends such a flood for half a second. Returns what was sent, the responses and the cookie replies.
-    fn send(&self, initiations: Initiations) -> Result<(u64, u64, u64)> {
+    fn send(&self, content: Content) -> Result<(u64, u64, u64)> {
         let [near, far] = self.site.ends();
-        let running = flood::start(near, far, &Flood { initiations, ..self.flood })?;
+        let running = flood::start(near, far, &Flood { content, ..self.flood })?;
         thread::sleep(Duration::from_millis(500));
         let report = running.stop()?;
-        println!("{initiations:?}: {report:?}");
+        println!("{content:?}: {report:?}");
         Ok((report.sent, report.responses, report.cookie_replies))
     }
 

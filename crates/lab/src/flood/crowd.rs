@@ -1,4 +1,4 @@
-//! Many senders on one host: initiations from thousands of addresses through one raw socket, and one UDP
+//! Many senders on one host: datagrams from thousands of addresses through one raw socket, and one UDP
 //! socket that hears what comes back to any of them.
 //!
 //! The addresses are those that RFC 2544 sets aside for benchmarks. They need no interface and no socket of
@@ -18,7 +18,6 @@ use rustix::net::{
     sendmmsg, socket_with, sockopt,
 };
 
-use super::initiators::Initiation;
 use crate::error::Doing;
 use crate::hosts::Host;
 use crate::{Error, Result};
@@ -38,7 +37,6 @@ const WAIT: Duration = Duration::from_millis(5);
 const IP_HEADER: usize = 20;
 const UDP_HEADER: usize = 8;
 const HEADERS: usize = IP_HEADER + UDP_HEADER;
-const PACKET: usize = HEADERS + size_of::<Initiation>();
 
 /// Room for any handshake message and more, so that nothing that is cut is taken for one.
 const ANSWER_MAX: usize = 256;
@@ -115,10 +113,12 @@ impl Crowd {
         Ok(Self { part, to, sending, answers, port })
     }
 
-    /// Sends initiations, each by the sender of that number.
-    pub(super) fn send(&self, batch: &[(u32, &Initiation)]) -> Result<()> {
-        let packets: Vec<_> = batch.iter().map(|(sender, initiation)| self.packet(*sender, initiation)).collect();
-        let parts: Vec<_> = packets.iter().map(|packet| [IoSlice::new(packet)]).collect();
+    /// Sends messages, each by the sender of that number.
+    pub(super) fn send(&self, batch: &[(u32, &[u8])]) -> Result<()> {
+        let headers: Vec<_> = batch.iter().map(|(sender, message)| self.header(*sender, message.len())).collect();
+        let parts =
+            headers.iter().zip(batch).map(|(header, (_, message))| [IoSlice::new(header), IoSlice::new(message)]);
+        let parts: Vec<_> = parts.collect();
         let mut controls: Vec<_> = batch.iter().map(|_| SendAncillaryBuffer::default()).collect();
         let messages = parts.iter().zip(&mut controls).map(|(part, control)| MMsgHdr::new(part, control));
         let mut messages: Vec<_> = messages.collect();
@@ -129,7 +129,7 @@ impl Crowd {
                 // The interface's queue is full for a moment.
                 Err(Errno::NOBUFS) => thread::yield_now(),
                 Err(Errno::INTR) => {}
-                Err(error) => return Err(error).doing(|| format!("sending initiations to {}", self.to)),
+                Err(error) => return Err(error).doing(|| format!("sending datagrams to {}", self.to)),
             }
         }
         Ok(())
@@ -161,15 +161,15 @@ impl Crowd {
         }
     }
 
-    /// The IPv4 packet (RFC 791, RFC 768) that carries `initiation` from a sender to the daemon. The kernel
-    /// fills in the total length and the header's checksum (raw(7)).
-    fn packet(&self, sender: u32, initiation: &Initiation) -> [u8; PACKET] {
+    /// The headers (RFC 791, RFC 768) that carry a message of `length` bytes from a sender to the daemon. The
+    /// kernel fills in the total length and the IPv4 header's checksum (raw(7)).
+    fn header(&self, sender: u32, length: usize) -> [u8; HEADERS] {
         const DONT_FRAGMENT: u8 = 0x40;
         const HOPS: u8 = 64;
         const UDP: u8 = 17;
         // What the kernel's WireGuard marks handshakes with: AF41.
         const SERVICE: u8 = 0x88;
-        let mut packet = [0; PACKET];
+        let mut packet = [0; HEADERS];
         packet[..2].copy_from_slice(&[0x45, SERVICE]);
         packet[6] = DONT_FRAGMENT;
         packet[8..10].copy_from_slice(&[HOPS, UDP]);
@@ -177,9 +177,8 @@ impl Crowd {
         packet[16..20].copy_from_slice(&self.to.ip().octets());
         packet[20..22].copy_from_slice(&self.port.to_be_bytes());
         packet[22..24].copy_from_slice(&self.to.port().to_be_bytes());
-        packet[24..26].copy_from_slice(&((PACKET - IP_HEADER) as u16).to_be_bytes());
+        packet[24..26].copy_from_slice(&((UDP_HEADER + length) as u16).to_be_bytes());
         // A checksum of zero is none (RFC 768), and a veth would not look at one.
-        packet[HEADERS..].copy_from_slice(initiation);
         packet
     }
 }

@@ -112,7 +112,7 @@ impl Exchange {
             let index = index(initiation, SENDER);
             self.waiting.insert(index, number);
             self.sent.push_back((now, index));
-            (number as u32, initiation)
+            (number as u32, &initiation[..])
         });
         crowd.send(&batch.collect::<Vec<_>>())
     }

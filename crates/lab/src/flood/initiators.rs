@@ -152,8 +152,9 @@ fn now() -> Now {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Flood, Initiations, Pool};
+    use super::super::{Content, Flood, Pool};
     use super::*;
+    use linerate_protocol::constants::NEWCOMERS_MAX;
     use std::net::{Ipv4Addr, SocketAddr};
 
     const SOMEWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
@@ -200,12 +201,39 @@ mod tests {
         }
 
         /// Its answer `later` than this moment, or none; with `backlog` more datagrams behind this one.
-        fn answer(&mut self, message: &Initiation, later: std::time::Duration, backlog: usize) -> Option<Vec<u8>> {
+        fn answer(&mut self, message: &[u8], later: std::time::Duration, backlog: usize) -> Option<Vec<u8>> {
+            self.meet(SOMEWHERE, message, later, backlog)
+        }
+
+        /// Has met as many strangers under load as it lets in without a cookie.
+        fn crowded(mut self, own: &KeyPair) -> Self {
+            let forged = forgery(own, Content::Forged);
+            for stranger in 0..=NEWCOMERS_MAX as u32 {
+                let source = SocketAddr::from((Ipv4Addr::from_bits(0xc612_0000 + stranger), 7));
+                self.meet(source, &forged, std::time::Duration::ZERO, 10_000);
+            }
+            self
+        }
+
+        fn meet(
+            &mut self,
+            source: SocketAddr,
+            message: &[u8],
+            later: std::time::Duration,
+            backlog: usize,
+        ) -> Option<Vec<u8>> {
             let mut answers = Answers::default();
             let now = Now { boot: now().boot.after(later), ..now() };
-            let _ = self.0.handle(now, &mut Kernel, SOMEWHERE, backlog, message, &mut answers);
+            let _ = self.0.handle(now, &mut Kernel, source, backlog, message, &mut answers);
             answers.0.pop()
         }
+    }
+
+    /// The first datagram of such a flood.
+    fn forgery(own: &KeyPair, content: Content) -> Vec<u8> {
+        let responder = own.public;
+        let flood = Flood { to: SOMEWHERE, responder, content, captured: &[], peers: &[], rate: None, seconds: 0.0 };
+        Pool::fill(&flood).unwrap().message(0).unwrap().1.to_vec()
     }
 
     fn keys<const N: usize>() -> [KeyPair; N] {
@@ -245,7 +273,7 @@ mod tests {
     #[test]
     fn a_cookie_of_a_daemon_under_load_opens_its_door() {
         let ([own], known) = (keys(), keys::<1>());
-        let mut daemon = Daemon::new(&own, &known);
+        let mut daemon = Daemon::new(&own, &known).crowded(&own);
         let mut initiators = Initiators::new(own.public, &known).unwrap();
         let first = initiators.begin_one(0).unwrap();
         let cookie = daemon.answer(&first, std::time::Duration::ZERO, 10_000).unwrap();
@@ -259,14 +287,8 @@ mod tests {
     #[test]
     fn a_forgery_gets_a_cookie_at_most_and_one_with_a_wrong_mac1_nothing() {
         let [own] = keys();
-        let mut daemon = Daemon::new(&own, &[]);
-        let flood = |initiations| {
-            let flood =
-                Flood { to: SOMEWHERE, responder: own.public, initiations, peers: &[], rate: None, seconds: 0.0 };
-            *Pool::fill(&flood).unwrap().message(0).unwrap().1
-        };
-        let (forged, wrong) = (flood(Initiations::Forged), flood(Initiations::WrongMac1));
-        assert!(daemon.answer(&forged, std::time::Duration::ZERO, 0).is_none());
+        let mut daemon = Daemon::new(&own, &[]).crowded(&own);
+        let (forged, wrong) = (forgery(&own, Content::Forged), forgery(&own, Content::WrongMac1));
         let cookie = daemon.answer(&forged, std::time::Duration::ZERO, 10_000).unwrap();
         assert_eq!(linerate_protocol::classify(&cookie), Ok(linerate_protocol::Kind::Cookie));
         assert!(daemon.answer(&wrong, std::time::Duration::ZERO, 10_000).is_none());

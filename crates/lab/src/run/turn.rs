@@ -1,12 +1,12 @@
 //! One subject's turn in one scenario in one round: up, load, down, and what was seen meanwhile.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::{Options, WARM_UP};
 use crate::counters::Counter;
-use crate::flood::{self, Flood, FloodReport, Initiations, Unread};
+use crate::flood::{self, Capture, Content, Flood, FloodReport, NewcomerReport, Unread};
 use crate::load::{self, Arrived, Traffic};
 use crate::measure::Measure;
 use crate::moment::{Moment, Passed};
@@ -15,7 +15,7 @@ use crate::ping::{self, Probes};
 use crate::record::Sample;
 use crate::scenario::{Load, Scenario};
 use crate::stats::Latency;
-use crate::subject::Subject;
+use crate::subject::{KeyPair, Subject};
 use crate::topology::{Site, Topology};
 use crate::tunnel::Tunnel;
 use crate::verdict::Evidence;
@@ -34,9 +34,15 @@ const COUNTED: f64 = 1.0;
 /// Peers that shake hands at once in the scenario that counts handshakes, and that a flood comes from.
 const FRESH_PEERS: usize = 10_000;
 
-/// Initiations per second of a flood. Valid ones are made beforehand, each with two X25519, so they are fewer.
-fn flood_rate(initiations: Initiations) -> u32 {
-    if initiations == Initiations::Valid { 50_000 } else { 200_000 }
+/// Peers new to the daemon that want to get in during a flood.
+const NEWCOMERS: usize = 50;
+
+/// Probes that are captured to be replayed.
+const REPLAYED: u32 = 64;
+
+/// Datagrams per second of a flood. Valid initiations are made beforehand, each with two X25519, so they are fewer.
+fn flood_rate(content: Content) -> u32 {
+    if content == Content::Valid { 50_000 } else { 200_000 }
 }
 
 /// See the module.
@@ -66,7 +72,7 @@ impl Turn<'_> {
             Load::Ping => self.ping(&tunnel, &mut taken)?,
             Load::PingUnder(traffic) => self.ping_under(&tunnel, traffic, &mut taken)?,
             Load::Handshakes => self.handshakes(&tunnel, &mut taken)?,
-            Load::Flood(initiations) => self.flood(&tunnel, *initiations, &mut taken)?,
+            Load::Flood(content) => self.flood(&tunnel, *content, &mut taken)?,
             Load::Peers(count) => self.peers(&tunnel, *count, &mut taken)?,
             Load::Start => {
                 taken.put_time(Measure::StartTime, tunnel.start_time);
@@ -177,49 +183,68 @@ impl Turn<'_> {
     }
 
     /// The same traffic three times: undisturbed, during such a flood of a socket that nobody reads, and during
-    /// the flood of the daemon.
-    fn flood(&self, tunnel: &Tunnel<'_>, initiations: Initiations, taken: &mut Taken) -> Result<()> {
+    /// the flood of the daemon, when newcomers want to get in, too.
+    fn flood(&self, tunnel: &Tunnel<'_>, content: Content, taken: &mut Taken) -> Result<()> {
         let traffic = Traffic::Tcp { streams: 1, reverse: false };
-        let fresh = peers::fresh(FRESH_PEERS);
-        if initiations == Initiations::Valid {
-            tunnel.add_peers(1, &peers::update(&fresh))?;
-        }
+        let strangers = if content == Content::Valid { FRESH_PEERS } else { 0 };
+        let peers = peers::fresh(strangers + NEWCOMERS);
+        tunnel.add_peers(1, &peers::update(&peers))?;
+        let (peers, newcomers) = peers.split_at(strangers);
         let to = self.site.endpoint(0, self.scenario.outside);
+        let captured = if content == Content::Replayed { self.capture(tunnel, to)? } else { Vec::new() };
         let unread = Unread::open(self.site.server(), to.ip())?;
         let flood = Flood {
             to,
             responder: self.options.keys[1].public,
-            initiations,
-            peers: &fresh,
-            rate: Some(flood_rate(initiations)),
+            content,
+            captured: &captured,
+            peers,
+            rate: Some(flood_rate(content)),
             seconds: traffic_seconds(self.options),
         };
         // What is not read costs the same whatever is in it.
-        let elsewhere = Flood { to: unread.endpoint()?, initiations: Initiations::WrongMac1, ..flood };
+        let elsewhere = Flood { to: unread.endpoint()?, content: Content::WrongMac1, ..flood };
         let (undisturbed, _) = self.load(tunnel, &traffic)?;
-        let (beside, ..) = self.load_under(tunnel, &traffic, &elsewhere)?;
-        let (arrived, passed, report) = self.load_under(tunnel, &traffic, &flood)?;
+        let (beside, ..) = self.load_under(tunnel, &traffic, &elsewhere, &[])?;
+        let (arrived, passed, report, newcomers) = self.load_under(tunnel, &traffic, &flood, newcomers)?;
         taken.put_traffic(&arrived, &passed);
         taken.put(Measure::FloodRate, report.rate());
         taken.put(Measure::ThroughputKept, rate(&arrived) / rate(&undisturbed));
         taken.put(Measure::KeptUnread, rate(&beside) / rate(&undisturbed));
         taken.put(Measure::KeptByDaemon, rate(&arrived) / rate(&beside));
+        taken.put_newcomers(newcomers);
         taken.sample.counters = passed.counters;
         taken.notes.push("the flood's sender shares this machine's processors with the tunnel".into());
         Ok(())
     }
 
+    /// Data messages of the client's session, as they arrive at the daemon.
+    fn capture(&self, tunnel: &Tunnel<'_>, to: SocketAddr) -> Result<Vec<flood::Message>> {
+        let capture = Capture::begin(self.site.server(), to)?;
+        let probes = Probes { count: REPLAYED, ..Probes::default() };
+        let inner = tunnel.to(self.scenario.inside);
+        self.site.client().inside(|| ping::run(inner, &probes))?;
+        capture.end()
+    }
+
+    /// The traffic during a flood, and what became of the newcomers who tried meanwhile.
     fn load_under(
         &self,
         tunnel: &Tunnel<'_>,
         traffic: &Traffic,
         flood: &Flood<'_>,
-    ) -> Result<(Arrived, Passed, FloodReport)> {
-        let flood = flood::start(self.site.client(), self.site.server(), flood)?;
-        let loaded = self.load(tunnel, traffic);
-        let report = flood.stop()?;
+        newcomers: &[KeyPair],
+    ) -> Result<(Arrived, Passed, FloodReport, NewcomerReport)> {
+        let (client, server) = (self.site.client(), self.site.server());
+        let running = flood::start(client, server, flood)?;
+        let time = Duration::from_secs_f64(flood.seconds);
+        let (loaded, tried) = thread::scope(|scope| {
+            let tried = scope.spawn(|| flood::newcomers(client, server, flood.to, flood.responder, newcomers, time));
+            (self.load(tunnel, traffic), tried.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        });
+        let report = running.stop()?;
         let (arrived, passed) = loaded?;
-        Ok((arrived, passed, report))
+        Ok((arrived, passed, report, tried?))
     }
 
     fn peers(&self, tunnel: &Tunnel<'_>, count: u32, taken: &mut Taken) -> Result<()> {
@@ -261,9 +286,7 @@ pub(super) fn expected_seconds(scenario: &Scenario, options: &Options) -> f64 {
             Load::Traffic(_) | Load::PingUnder(_) => traffic,
             Load::Ping => f64::from(probes(scenario, options)) * (1.3e-3 + 2.0 * delay(scenario)),
             Load::Handshakes => options.seconds,
-            Load::Flood(Initiations::Valid) => {
-                3.0 * traffic + 5e-5 * f64::from(flood_rate(Initiations::Valid)) * traffic
-            }
+            Load::Flood(Content::Valid) => 3.0 * traffic + 5e-5 * f64::from(flood_rate(Content::Valid)) * traffic,
             Load::Flood(_) => 3.0 * traffic,
             Load::Peers(count) => traffic + f64::from(count) * 3e-5,
             Load::Start => 0.0,
@@ -346,6 +369,12 @@ impl Taken {
         self.put(Measure::MachineUser, passed.machine.user);
         self.put(Measure::MachineSystem, passed.machine.system);
         self.put(Measure::MachineIdle, passed.machine.idle);
+    }
+
+    fn put_newcomers(&mut self, mut report: NewcomerReport) {
+        self.put(Measure::NewcomersAnswered, report.seconds.len() as f64 / f64::from(report.tried));
+        report.seconds.sort_by(f64::total_cmp);
+        self.put_some(Measure::NewcomerTime, report.seconds.get(report.seconds.len() / 2).copied());
     }
 
     fn put_pings(&mut self, report: ping::Report) {

@@ -51,32 +51,35 @@ impl fmt::Debug for PublicKey {
     }
 }
 
-/// A private or preshared key: wiped when dropped, never printed, compared in constant time.
-#[derive(Clone, Zeroize, ZeroizeOnDrop)]
-pub struct SecretKey([u8; LENGTH]);
+/// A private or preshared key: wiped when dropped, never printed, compared in constant time. It lies on the heap, so
+/// that whoever moves it moves a pointer: what a move leaves behind nobody would wipe.
+#[derive(Clone)]
+pub struct SecretKey(Option<Box<[u8; LENGTH]>>);
 
 impl SecretKey {
     /// All zero: in the UAPI, "no key".
-    pub const ZERO: Self = Self([0; LENGTH]);
+    pub const ZERO: Self = Self(None);
 
     /// A copy of `bytes`; wiping the original stays the caller's duty.
     pub fn from_bytes(bytes: &[u8; LENGTH]) -> Self {
-        Self(*bytes)
+        let mut key = Box::new([0; LENGTH]);
+        key.copy_from_slice(bytes);
+        Self(Some(key))
     }
 
     /// The key that `text` spells in base64.
     pub fn from_base64(text: &[u8]) -> Option<Self> {
-        decode_base64(text).map(|key| Self(*key))
+        decode_base64(text).map(|key| Self::from_bytes(&key))
     }
 
     /// The key that `text` spells in hexadecimal.
     pub fn from_hex(text: &[u8]) -> Option<Self> {
-        decode_hex(text).map(|key| Self(*key))
+        decode_hex(text).map(|key| Self::from_bytes(&key))
     }
 
     /// The key itself.
     pub fn as_bytes(&self) -> &[u8; LENGTH] {
-        &self.0
+        self.0.as_deref().unwrap_or(&[0; LENGTH])
     }
 
     /// Whether this is the all-zero key, which stands for "none".
@@ -86,22 +89,32 @@ impl SecretKey {
 
     /// The key in base64.
     pub fn to_base64(&self) -> Zeroizing<String> {
-        Zeroizing::new(text_of(encode_base64(&self.0)))
+        Zeroizing::new(text_of(encode_base64(self.as_bytes())))
     }
 
     /// The key in lower-case hexadecimal.
     pub fn to_hex(&self) -> Zeroizing<String> {
-        Zeroizing::new(text_of(encode_hex(&self.0)))
+        Zeroizing::new(text_of(encode_hex(self.as_bytes())))
     }
 }
 
 impl PartialEq for SecretKey {
     fn eq(&self, other: &Self) -> bool {
-        self.0.ct_eq(&other.0).into()
+        self.as_bytes().ct_eq(other.as_bytes()).into()
     }
 }
 
 impl Eq for SecretKey {}
+
+impl Drop for SecretKey {
+    fn drop(&mut self) {
+        if let Some(key) = &mut self.0 {
+            key.zeroize();
+        }
+    }
+}
+
+impl ZeroizeOnDrop for SecretKey {}
 
 /// `key` in base64.
 pub fn encode_base64(key: &[u8; LENGTH]) -> Zeroizing<[u8; BASE64_LENGTH]> {

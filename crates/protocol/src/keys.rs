@@ -1,7 +1,9 @@
 //! The keys that people configure: public, private, preshared.
 //!
-//! Secrets wipe themselves on drop and have no `Debug`. Text forms belong to `control`.
+//! Secrets wipe themselves on drop and have no `Debug`. They lie on the heap, so that whoever moves one moves a
+//! pointer: what a move leaves behind nobody would wipe. Text forms belong to `control`.
 
+use alloc::boxed::Box;
 use core::fmt;
 
 use aws_lc_rs::agreement::{PrivateKey, X25519};
@@ -30,8 +32,8 @@ impl fmt::Debug for PublicKey {
 }
 
 /// A Curve25519 private key, clamped.
-#[derive(Clone, Zeroize, ZeroizeOnDrop)]
-pub struct StaticSecret([u8; 32]);
+#[derive(Clone)]
+pub struct StaticSecret(Box<[u8; 32]>);
 
 impl StaticSecret {
     /// Takes 32 bytes and clamps them (paper section 5.4). All zero means "no key": `None`.
@@ -40,7 +42,7 @@ impl StaticSecret {
         if bool::from(bytes.ct_eq(&[0; 32])) {
             return None;
         }
-        let mut secret = Self(*bytes);
+        let mut secret = Self(on_heap(bytes));
         secret.0[0] &= 248;
         secret.0[31] = secret.0[31] & 127 | 64;
         Some(secret)
@@ -65,31 +67,56 @@ impl StaticSecret {
 impl PartialEq for StaticSecret {
     /// Takes the same time whatever the keys are.
     fn eq(&self, other: &Self) -> bool {
-        self.0.ct_eq(&other.0).into()
+        self.0.ct_eq(&*other.0).into()
     }
 }
 
 impl Eq for StaticSecret {}
 
+impl Drop for StaticSecret {
+    fn drop(&mut self) {
+        self.0.zeroize();
+    }
+}
+
+impl ZeroizeOnDrop for StaticSecret {}
+
 /// A symmetric key mixed into a peer's handshakes; all zero means none (paper section 5.2).
-#[derive(Clone, Default, Zeroize, ZeroizeOnDrop)]
-pub struct PresharedKey([u8; 32]);
+#[derive(Clone, Default)]
+pub struct PresharedKey(Option<Box<[u8; 32]>>);
 
 impl PresharedKey {
     /// Takes 32 bytes; all zero means none. The caller's copy is the caller's to wipe.
     pub fn new(bytes: &[u8; 32]) -> Self {
-        Self(*bytes)
+        Self(Some(on_heap(bytes)))
     }
 
     /// The bytes, for the handshake and for showing the key to its owner.
     pub fn as_bytes(&self) -> &[u8; 32] {
-        &self.0
+        self.0.as_deref().unwrap_or(&[0; 32])
     }
 
     /// Whether a key is set.
     pub fn is_set(&self) -> bool {
-        !bool::from(self.0.ct_eq(&[0; 32]))
+        !bool::from(self.as_bytes().ct_eq(&[0; 32]))
     }
+}
+
+impl Drop for PresharedKey {
+    fn drop(&mut self) {
+        if let Some(key) = &mut self.0 {
+            key.zeroize();
+        }
+    }
+}
+
+impl ZeroizeOnDrop for PresharedKey {}
+
+/// A copy that never was anywhere else than on the heap.
+fn on_heap(bytes: &[u8; 32]) -> Box<[u8; 32]> {
+    let mut copy = Box::new([0; 32]);
+    copy.copy_from_slice(bytes);
+    copy
 }
 
 /// Any 32 bytes are a private key: the function clamps them itself.

@@ -94,7 +94,7 @@ pub struct PeerState {
 #[derive(Debug, thiserror::Error)]
 pub enum Refusal {
     /// The port cannot be had.
-    #[error("UDP port {port} cannot be used: {error}; the old sockets stay in use")]
+    #[error("UDP port {port} cannot be used: {error}")]
     Port {
         /// The port that was asked for.
         port: u16,

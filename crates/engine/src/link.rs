@@ -91,7 +91,8 @@ impl Link {
         }
         if left {
             let news = news.get_or_insert_with(News::default);
-            news.gone = !self.follow(tun);
+            // Where it cannot be followed now, whoever reads the link finds out, and tries again.
+            news.gone = matches!(self.follow(tun), Ok(false));
             news.link = true;
         }
         news
@@ -124,16 +125,15 @@ impl Link {
     }
 
     /// Finds out where the device has gone; false if it exists no more.
-    pub fn follow(&mut self, tun: &tun::Device) -> bool {
-        let Ok(name) = tun.name() else { return false };
-        match arrive(tun, &name) {
-            Ok((ifindex, away)) => {
-                tracing::info!("{name} has moved to another network namespace; its sockets stay in this one");
-                (self.ifindex, self.away) = (ifindex, Some(away));
-            }
-            Err(error) => tracing::error!("{name} has moved where it cannot be followed: {error}"),
-        }
-        true
+    ///
+    /// # Errors
+    /// It is elsewhere, and cannot be listened to there: no permission, or nothing left of what that takes.
+    pub fn follow(&mut self, tun: &tun::Device) -> io::Result<bool> {
+        let Ok(name) = tun.name() else { return Ok(false) };
+        let (ifindex, away) = arrive(tun, &name)?;
+        tracing::info!("{name} has moved to another network namespace; its sockets stay in this one");
+        (self.ifindex, self.away) = (ifindex, Some(away));
+        Ok(true)
     }
 
     fn there<T: Send>(&self, ask: impl FnOnce(u32) -> io::Result<T> + Send) -> io::Result<T> {

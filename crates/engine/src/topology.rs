@@ -18,9 +18,11 @@ use std::time::Duration;
 
 use linerate_netio::clock::Timer;
 use linerate_netio::cores::Cores;
+use linerate_netio::link;
 use linerate_netio::tun::{self, Tun};
 use linerate_netio::udp;
 use linerate_netio::wait::{self, Event};
+use linerate_protocol::Boottime;
 
 use crate::backend::{Backend, Kernel};
 use crate::config::{Refusal, State, Update};
@@ -40,6 +42,9 @@ pub const MTU_DEFAULT: u32 = 1500 - ENCAPSULATION;
 /// What a thread rests for when the kernel has no memory to let it wait.
 const WAIT_FAILED_PAUSE: Duration = Duration::from_millis(100);
 
+/// How long what cannot be had is left alone: the state of the interface, sockets.
+const TRY_AGAIN: Duration = Duration::from_secs(1);
+
 /// The most workers: more would stand in line at the turnstiles (docs/perf/many-cores.md).
 const WORKERS_MAX: usize = 8;
 
@@ -55,7 +60,9 @@ pub enum Failure {
         error: io::Error,
     },
     /// The system has no threads, descriptors or memory left.
-    #[error("cannot start: {0}")]
+    #[error(
+        "cannot start: {0}. It needs a few threads, some dozens of descriptors (`ulimit -n', LimitNOFILE=), and memory."
+    )]
     System(#[from] io::Error),
 }
 
@@ -207,6 +214,8 @@ impl Engine {
             link,
             segmented_for: None,
             refused: None,
+            unread: None,
+            again_at: None,
             timer: Timer::new()?,
             orders,
         };
@@ -285,6 +294,10 @@ struct Keeper {
     segmented_for: Option<u32>,
     /// Why the link is up and the sockets are not open.
     refused: Option<String>,
+    /// Why the link could not be read.
+    unread: Option<String>,
+    /// When what failed is tried again.
+    again_at: Option<Boottime>,
     timer: Timer,
     orders: mpsc::Receiver<Command>,
 }
@@ -294,14 +307,14 @@ impl Keeper {
         self.read_link();
         let mut woken = false;
         while !self.life.is_over() {
-            let found = self.slow.look() | self.obey() | self.observe() | self.life.is_over();
+            let found = self.slow.look() | self.obey() | self.observe() | self.try_again() | self.life.is_over();
             if std::mem::take(&mut woken) {
                 self.shared.counters.slow_path.count(found);
             }
             if found {
                 continue;
             }
-            if let Err(error) = self.timer.set(self.slow.deadline().map(|deadline| deadline.0)) {
+            if let Err(error) = self.timer.set(self.deadline().map(|deadline| deadline.0)) {
                 tracing::error!("timers stand still: {error}");
             }
             let [here, there] = self.link.descriptors();
@@ -310,6 +323,10 @@ impl Keeper {
             woken = true;
         }
         self.slow.down();
+    }
+
+    fn deadline(&self) -> Option<Boottime> {
+        [self.slow.deadline(), self.again_at].into_iter().flatten().min()
     }
 
     fn obey(&mut self) -> bool {
@@ -323,17 +340,22 @@ impl Keeper {
                     self.slow.hear_confirmations();
                     reply.send(self.slow.get()).is_ok()
                 }
-                Command::Set(update, reply) => {
-                    let set = self.slow.set(*update);
-                    if set.is_ok() && self.refused.is_some() {
-                        // Another port, perhaps, and this one can be had.
-                        self.bring_up();
-                    }
-                    reply.send(set).is_ok()
-                }
+                Command::Set(update, reply) => reply.send(self.set(*update)).is_ok(),
             };
         }
         obeyed
+    }
+
+    fn set(&mut self, update: Update) -> Result<(), Refusal> {
+        if let Some(port) = update.listen_port.filter(|_| self.refused.is_some()) {
+            // The link waits for one that can be had.
+            self.slow.try_port(port)?;
+        }
+        self.slow.set(update)?;
+        if self.refused.is_some() {
+            self.bring_up();
+        }
+        Ok(())
     }
 
     fn observe(&mut self) -> bool {
@@ -353,14 +375,15 @@ impl Keeper {
     }
 
     fn read_link(&mut self) {
-        let (up, mtu) = match self.link.state() {
-            Ok(state) => state,
-            // Deleted, or moved, and the news of that on its way or lost.
-            Err(error) if self.link.follow(self.shared.backend.tun()) => {
-                return tracing::debug!("the link cannot be read: {error}");
-            }
-            Err(_) => return end(&self.life, &self.shared),
+        let (up, mtu) = match self.find_link() {
+            Ok(Some(state)) => state,
+            Ok(None) => return end(&self.life, &self.shared),
+            Err(error) => return self.put_off(&error),
         };
+        if self.unread.take().is_some() {
+            tracing::info!("the state of the interface can be read again");
+            self.again_at = None;
+        }
         self.slow.set_mtu(mtu, self.link.route_mtus());
         if self.segmented_for.replace(mtu) != Some(mtu) {
             // One super-packet of full segments is then one train; with more it would take two.
@@ -375,12 +398,46 @@ impl Keeper {
         }
     }
 
+    /// Whether the link is up, and its MTU, wherever it is; none if it exists no more.
+    fn find_link(&mut self) -> io::Result<Option<(bool, u32)>> {
+        match self.link.state() {
+            // Deleted, or moved, and the news of that on its way or lost.
+            Err(error) if link::is_gone(&error) => {
+                let exists = self.link.follow(self.shared.backend.tun())?;
+                exists.then(|| self.link.state()).transpose()
+            }
+            state => state.map(Some),
+        }
+    }
+
+    /// Leaves all as it is, because the link cannot be read; tells once why. There may be no news to wait for:
+    /// what has changed is in those that could not be followed up.
+    fn put_off(&mut self, error: &io::Error) {
+        let why = error.to_string();
+        if self.unread.as_ref() != Some(&why) {
+            tracing::error!("the state of the interface cannot be read: {why}. It is tried again every second.");
+        }
+        self.unread = Some(why);
+        self.again_at = Some(self.shared.backend.boottime().after(TRY_AGAIN));
+    }
+
+    /// Tries once more what failed, if the time for that has come; true if it has.
+    fn try_again(&mut self) -> bool {
+        let due = self.again_at.is_some_and(|at| at <= self.shared.backend.boottime());
+        if due {
+            self.again_at = None;
+            self.read_link();
+        }
+        due
+    }
+
     /// Opens the sockets; tells once why they cannot be had.
     fn bring_up(&mut self) {
         let refused = self.slow.up().err().map(|refusal| refusal.to_string());
         if let Some(refusal) = refused.as_ref().filter(|_| refused != self.refused) {
-            tracing::error!("{refusal}");
+            tracing::error!("{refusal}. The tunnel is deaf without it; it is tried again every second.");
         }
+        self.again_at = refused.is_some().then(|| self.shared.backend.boottime().after(TRY_AGAIN));
         self.refused = refused;
     }
 }

@@ -9,6 +9,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use crate::netlink::{self, BUFFER, Message, Request, Socket, address, attributes, octets, u16_at, u32_at};
 
+/// Whether an error says that there is no such interface, and not that the question could not be asked.
+pub fn is_gone(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::ENODEV)
+}
+
 /// The MTU of an interface, in bytes.
 ///
 /// # Errors

@@ -26,7 +26,10 @@ impl Handler for EngineHandler {
         self.0.set(asked(&update)).map_err(|refusal| {
             tracing::info!("a change was refused: {refusal}");
             match refusal {
-                config::Refusal::Port { .. } | config::Refusal::Mark(_) => errno::EADDRINUSE,
+                config::Refusal::Port { error, .. } | config::Refusal::Mark(error) => {
+                    // The number of another program's port, of missing permission, of no descriptors left.
+                    error.raw_os_error().unwrap_or(errno::EADDRINUSE)
+                }
                 config::Refusal::TooManyPeers => errno::UNKNOWN,
                 config::Refusal::Ended => errno::EIO,
             }

@@ -22,7 +22,7 @@ pub mod errno {
     pub const UNKNOWN: i32 = 55;
     /// A line that is not `key=value`, or a request that ends early.
     pub const EPROTO: i32 = 71;
-    /// The listen port is in use, or the mark could not be set.
+    /// The listen port or the mark cannot be had, for a reason that has no number of its own.
     pub const EADDRINUSE: i32 = 98;
 }
 

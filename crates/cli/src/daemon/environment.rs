@@ -1,14 +1,15 @@
 //! The environment variables, all read and checked before anything is done.
 
 use std::ffi::OsString;
-use std::io;
 use std::os::fd::RawFd;
+use std::sync::Mutex;
 
 use linerate_engine::Followers;
 use linerate_netio::tun;
 use linerate_netio::udp::UdpOffloads;
 use tracing::level_filters::LevelFilter;
 
+use super::log::Patient;
 use crate::Complaint;
 
 /// The variable that switches offloads off.
@@ -77,11 +78,11 @@ impl Environment {
 
     /// Sends everything that is logged, one plain line each, to standard error.
     pub(super) fn start_log(&self) {
-        // A supervisor or the terminal knows the time. A log that cannot be written must not end the
-        // tunnel, as std's panic on a closed standard error would.
+        // A supervisor or the terminal knows the time. A log that cannot be written must neither end the
+        // tunnel, as std's panic on a closed standard error would, nor hold it up.
         tracing_subscriber::fmt()
             .with_max_level(self.log.unwrap_or(LevelFilter::INFO))
-            .with_writer(io::stderr)
+            .with_writer(Mutex::new(Patient))
             .with_ansi(false)
             .with_target(false)
             .without_time()

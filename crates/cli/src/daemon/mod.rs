@@ -6,6 +6,7 @@
 mod background;
 pub(crate) mod environment;
 mod handler;
+mod log;
 
 use std::io::{self, Write};
 use std::os::fd::AsFd;

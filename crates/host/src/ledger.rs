@@ -194,7 +194,8 @@ impl Entry {
             file.write_all(text)?;
             fs::rename(&new, &path)
         };
-        write().map_err(at(&path))
+        // Nothing is left of it where there was no room for all.
+        write().inspect_err(|_| drop(fs::remove_file(&new))).map_err(at(&path))
     }
 
     fn path(&self, extension: &str) -> PathBuf {

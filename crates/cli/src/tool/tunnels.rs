@@ -92,7 +92,7 @@ fn supervise(source: &Source, options: &Options, interruption: &Interruption) ->
     interruption.clear();
     // Without a daemon that stays alive a kill switch still holds: rules and firewall stay for the next start.
     if matches!(ended, Ok(false)) || (ended.is_err() && !source.file.kill_switch) {
-        tunnel::down(interface, None, options, interruption)?;
+        tunnel::down(interface, Some(source), options, interruption)?;
     }
     ended.map(|_| ExitCode::SUCCESS)
 }

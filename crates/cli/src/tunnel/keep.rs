@@ -22,6 +22,7 @@ use linerate_host::plan;
 use linerate_host::step::Step;
 use linerate_host::transaction::{carry_out_all, is_there};
 use rustix::fs::inotify;
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 
 use self::silence::Silence;
 use super::hands::{Hands, is_free};
@@ -29,6 +30,7 @@ use super::interruption::Interruption;
 use super::names::{self, Named};
 use super::source::{Pending, Source};
 use super::{Failed, host, ledgers, lock, look, notify, reload, step_failed};
+use crate::complain;
 
 /// Starts the keeper of `interface` in the background.
 ///
@@ -87,7 +89,7 @@ pub(crate) fn supervise(interface: &InterfaceName, interruption: &Interruption) 
             }
             None => {
                 deaths.count()?;
-                tracing::warn!("{interface}: the daemon is gone; starting it again");
+                complain(&format!("{interface}: the daemon is gone; starting it again"));
                 keeper.revive(last.as_ref())?;
             }
         }
@@ -129,6 +131,9 @@ struct Keeper<'a> {
 
 impl<'a> Keeper<'a> {
     fn new(interface: &'a InterfaceName, interruption: &'a Interruption) -> Result<Self, Failed> {
+        // It holds the tunnel's keys for as long as that is up. Programs that it starts may dump core as they like.
+        set_dumpable_behavior(DumpableBehavior::NotDumpable)
+            .map_err(|error| format!("cannot turn core dumps off: {error}"))?;
         Ok(Self { interface, interruption, folder: Watch::new()?, since: None, tunnel: None, silences: Vec::new() })
     }
 
@@ -175,11 +180,11 @@ impl<'a> Keeper<'a> {
                 continue;
             }
             if let Some(address) = silence.choose(&found, peer, Instant::now()) {
-                tracing::info!("{}: {named} is now looked for at {address}", self.interface);
+                complain(&format!("{}: {named} is now looked for at {address}", self.interface));
                 let update = PeerUpdate { update_only: true, endpoint: Some(address), ..PeerUpdate::new(named.peer) };
                 let update = DeviceUpdate { peers: vec![update], ..DeviceUpdate::default() };
                 match self.tunnel.as_mut().map(|tunnel| tunnel.set(&update)) {
-                    Some(Err(error)) => tracing::warn!("{}: {named}: {error}", self.interface),
+                    Some(Err(error)) => complain(&format!("{}: {named}: {error}", self.interface)),
                     _ => given = true,
                 }
             }
@@ -187,7 +192,7 @@ impl<'a> Keeper<'a> {
         if (given || waits_in_vain(&source, ledger, device))
             && let Err(failed) = reload::follow_endpoints(self.interface, self.interruption)
         {
-            tracing::warn!("{}: {}", self.interface, failed.complaint);
+            complain(&format!("{}: {}", self.interface, failed.complaint));
         }
         Ok(self.silences.iter().map(|(_, silence)| silence.pause()).min())
     }
@@ -251,7 +256,11 @@ impl<'a> Keeper<'a> {
             }
         });
         ledger.index = hands.host.index(self.interface.as_str());
-        Ok(entry.write(&ledger)?)
+        // Without it `down` goes by the tunnel's file. The tunnel runs, and to end it for that would be worse.
+        if let Err(error) = entry.write(&ledger) {
+            complain(&format!("Warning: {}: {error}", self.interface));
+        }
+        Ok(())
     }
 }
 

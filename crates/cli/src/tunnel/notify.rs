@@ -4,6 +4,8 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
+use crate::complain;
+
 /// Tells the service manager `state`, if one is listening. That it does not listen is no failure.
 pub(crate) fn tell(state: &str) {
     let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
@@ -13,6 +15,6 @@ pub(crate) fn tell(state: &str) {
     };
     let told = address.and_then(|address| UnixDatagram::unbound()?.send_to_addr(state.as_bytes(), &address));
     if let Err(error) = told {
-        tracing::debug!("cannot tell the service manager: {error}");
+        complain(&format!("Warning: cannot tell the service manager: {error}"));
     }
 }

@@ -86,8 +86,11 @@ pub(crate) fn up(source: &Source, options: &Options, interruption: &Interruption
         complete: false,
         hook_failed: false,
     };
-    entry.write(&ledger)?;
-    entry.write_file(&source.text())?;
+    if let Err(error) = entry.write(&ledger).and_then(|()| entry.write_file(&source.text())) {
+        // A disk is full, say. Nothing was done yet, and a ledger would tell of a tunnel.
+        let _ = entry.remove();
+        return Err(error.into());
+    }
     drop(numbers);
     let mut hands = Hands::new(&mut host, &source.interface, &source.path, interruption);
     hands.daemon = ledger.daemon.clone();
@@ -100,7 +103,10 @@ pub(crate) fn up(source: &Source, options: &Options, interruption: &Interruption
     ledger.complete = true;
     ledger.hook_failed = hands.hook_failed;
     ledger.index = hands.host.index(source.interface.as_str());
-    entry.write(&ledger)?;
+    if let Err(error) = entry.write(&ledger) {
+        let failure = Failure { step: None, error: io::Error::other(error), exit_code: 1, done: ledger.steps.clone() };
+        return Err(take_back(failure, &ledger, &entry, &mut hands));
+    }
     let unknown = source.names().into_iter().zip(&resolved).filter(|(_, addresses)| addresses.is_empty());
     for (named, _) in unknown {
         complain(&format!("{named}: no address yet; {}", source.what_pends(&named)));

@@ -30,4 +30,4 @@ pub mod topology;
 pub mod turnstile;
 mod worker;
 
-pub use topology::{Engine, Failure, Followers, Handle, Options};
+pub use topology::{Engine, Failure, Followers, Handle, Options, Prepared};

@@ -118,6 +118,30 @@ impl Options {
     }
 }
 
+/// An engine that has all it needs, and no thread yet.
+pub struct Prepared {
+    engine: Engine,
+    keeper: Keeper,
+    cores: Cores,
+}
+
+impl Prepared {
+    /// Starts the threads, which inherit what the calling thread may do and may not.
+    ///
+    /// # Errors
+    /// When the system has no threads left to give.
+    pub fn start(self) -> Result<Engine, Failure> {
+        let Self { mut engine, keeper, cores } = self;
+        match engine.start_threads(keeper, &cores) {
+            Ok(()) => Ok(engine),
+            Err(error) => {
+                engine.stop();
+                Err(error.into())
+            }
+        }
+    }
+}
+
 /// A running engine. Dropping it does not stop it; [`Engine::stop`] does.
 pub struct Engine {
     handle: Handle,
@@ -187,12 +211,12 @@ impl Handle {
 }
 
 impl Engine {
-    /// Starts the threads. The link stays as it is: the engine answers at once and opens its
-    /// sockets when the link is set up.
+    /// Opens everything that the threads will need, so that they can be started with fewer privileges than that
+    /// takes. The link stays as it is: the engine answers at once and opens its sockets when the link is set up.
     ///
     /// # Errors
     /// When the interface cannot be prepared or the system has nothing left to give.
-    pub fn start(tun: tun::Device, options: &Options) -> Result<Self, Failure> {
+    pub fn prepare(tun: tun::Device, options: &Options) -> Result<Prepared, Failure> {
         let name = tun.name().unwrap_or_default();
         let link = Link::new(&tun, options.mtu).map_err(|error| Failure::Interface { name, error })?;
         let (queues, sockets) = (tun.queues(), options.queues());
@@ -219,14 +243,8 @@ impl Engine {
             timer: Timer::new()?,
             orders,
         };
-        let mut engine = Self { handle: Handle { shared, commands }, life, threads: Vec::new() };
-        match engine.start_threads(keeper, &options.followers.cores()) {
-            Ok(()) => Ok(engine),
-            Err(error) => {
-                engine.stop();
-                Err(error.into())
-            }
-        }
+        let engine = Self { handle: Handle { shared, commands }, life, threads: Vec::new() };
+        Ok(Prepared { engine, keeper, cores: options.followers.cores() })
     }
 
     fn start_threads(&mut self, keeper: Keeper, cores: &Cores) -> io::Result<()> {

@@ -12,6 +12,8 @@
 //! `cli` opens them.
 #![deny(unsafe_code)]
 
+#[cfg(feature = "attempts")]
+pub mod attempts;
 pub mod clock;
 pub mod cores;
 pub mod link;

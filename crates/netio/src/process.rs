@@ -1,10 +1,10 @@
-//! What a daemon needs of its process and std does not offer: signals on a descriptor, and
-//! descriptors by the number they were inherited under.
+//! What a daemon needs of its process and std does not offer: signals on a descriptor, descriptors by
+//! the number they were inherited under, and an answer to system calls that a filter traps.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 
-use crate::sys::{inherited, signal};
+use crate::sys::{heap, inherited, option, signal, trap};
 
 /// Takes the descriptor `number` that this process was started with (`WG_TUN_FD`, `WG_UAPI_FD`),
 /// once; it will not pass to processes that this one starts.
@@ -59,10 +59,62 @@ impl AsFd for Signals {
     }
 }
 
+/// The process at the other end of a connected unix socket: to a client the one that listened
+/// (SO_PEERCRED, unix(7)). `None` where it cannot be seen from our process namespace.
+///
+/// # Errors
+///
+/// Those of getsockopt(2): ENOTSOCK, ENOTCONN.
+pub fn peer(socket: BorrowedFd<'_>) -> io::Result<Option<u32>> {
+    let pid = option::peer(socket)?;
+    Ok(u32::try_from(pid).ok().filter(|pid| *pid > 0))
+}
+
+/// Has all threads allocate from one heap, so that the C library opens no file later (glibc looks into /proc when
+/// another heap shrinks). To be called before any thread is started.
+pub fn share_heap() {
+    heap::share();
+}
+
+/// Has every system call that a seccomp filter traps (SECCOMP_RET_TRAP) fail with EPERM, in all
+/// threads, and counts them: see [`trapped_calls`]. A call that is trapped while its thread blocks
+/// SIGSYS ends the process.
+///
+/// # Errors
+///
+/// None that is known: a kernel without SIGSYS has no filters either.
+pub fn refuse_trapped_calls() -> io::Result<()> {
+    trap::answer()
+}
+
+/// How many system calls were trapped and refused, and which came last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TrappedCalls {
+    /// How many.
+    pub count: u64,
+    /// The number of the last one, as this processor's kernel counts them; of no meaning while
+    /// there is none.
+    pub last: u64,
+}
+
+/// The system calls of this process that were trapped since it started.
+pub fn trapped_calls() -> TrappedCalls {
+    let (count, last) = trap::trapped();
+    TrappedCalls { count, last }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::os::fd::{AsRawFd, IntoRawFd};
+
+    #[test]
+    fn the_process_at_the_other_end_of_a_socket_is_known() {
+        let (one, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+        assert_eq!(peer(one.as_fd()).unwrap(), Some(std::process::id()));
+        let null = std::fs::File::open("/dev/null").unwrap();
+        assert_eq!(peer(null.as_fd()).unwrap_err().raw_os_error(), Some(libc::ENOTSOCK));
+    }
 
     #[test]
     fn a_descriptor_of_our_own_is_not_an_inherited_one() {

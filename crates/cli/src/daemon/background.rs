@@ -20,8 +20,8 @@ use crate::Complaint;
 /// Tells the second process which descriptor the pipe is.
 const VARIABLE: &str = "LINERATED_READY_FD";
 
-/// Starts this program again for `interface` and waits until it is ready or has failed.
-pub(super) fn start(interface: &InterfaceName) -> Result<ExitCode, Complaint> {
+/// Starts this program again for `interface`, as `user` if one is named, and waits until it is ready or has failed.
+pub(super) fn start(interface: &InterfaceName, user: Option<&str>) -> Result<ExitCode, Complaint> {
     let failed =
         |error: io::Error| format!("cannot start in the background: {error}. With -f it stays in the foreground.");
     let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).map_err(|error| failed(error.into()))?;
@@ -29,6 +29,7 @@ pub(super) fn start(interface: &InterfaceName) -> Result<ExitCode, Complaint> {
     let program = std::env::current_exe().map_err(failed)?;
     let mut second = Command::new(program)
         .arg0("linerated")
+        .args(user.map(|user| format!("--user={user}")))
         .arg(interface.as_str())
         .env(VARIABLE, writer.as_raw_fd().to_string())
         .current_dir("/")
@@ -51,31 +52,36 @@ pub(super) fn start(interface: &InterfaceName) -> Result<ExitCode, Complaint> {
 const READY: &[u8] = b"ready";
 
 /// In the second process: the way to tell the first one.
-pub(super) struct Ready(File);
+pub(super) struct Ready {
+    pipe: File,
+    /// Where standard error goes; none leaves it as it is.
+    nowhere: Option<File>,
+}
 
 impl Ready {
-    /// `None` in a process that was not started by [`start`].
-    pub(super) fn inherited() -> Result<Option<Self>, Complaint> {
+    /// `None` in a process that was not started by [`start`]. Without `keep_log`, standard error will go nowhere.
+    pub(super) fn inherited(keep_log: bool) -> Result<Option<Self>, Complaint> {
         let Some(number) = std::env::var(VARIABLE).ok().and_then(|text| text.parse().ok()) else {
             return Ok(None);
         };
         let pipe = take_inherited(number).map_err(|error| format!("{VARIABLE}={number}: {error}"))?;
-        Ok(Some(Self(pipe.into())))
+        // Before the right to open files is given up.
+        let open = || File::options().write(true).open("/dev/null");
+        let nowhere = (!keep_log).then(open).transpose();
+        let nowhere = nowhere.map_err(|error| format!("cannot open /dev/null: {error}"))?;
+        Ok(Some(Self { pipe: pipe.into(), nowhere }))
     }
 
-    /// Leaves the terminal and says that the tunnel answers. Without `keep_log`, standard error goes
-    /// nowhere from here on.
+    /// Leaves the terminal and says that the tunnel answers.
     ///
     /// # Errors
     /// Nobody is waiting any more: the user has interrupted the start.
-    pub(super) fn tell(mut self, keep_log: bool) -> Result<(), Complaint> {
+    pub(super) fn tell(mut self) -> Result<(), Complaint> {
         // Fails only for the leader of a group, who has left already.
         let _ = rustix::process::setsid();
-        if !keep_log {
-            let nowhere = File::options().write(true).open("/dev/null");
-            let nowhere = nowhere.map_err(|error| format!("cannot open /dev/null: {error}"))?;
+        if let Some(nowhere) = self.nowhere {
             rustix::stdio::dup2_stderr(&nowhere).map_err(|error| format!("cannot leave the terminal: {error}"))?;
         }
-        self.0.write_all(READY).map_err(|_| "interrupted".to_owned())
+        self.pipe.write_all(READY).map_err(|_| "interrupted".to_owned())
     }
 }

@@ -10,6 +10,7 @@ use linerate_netio::udp::UdpOffloads;
 use tracing::level_filters::LevelFilter;
 
 use super::log::Patient;
+use super::privileges::filter::Filter;
 use crate::Complaint;
 
 /// The variable that switches offloads off.
@@ -28,6 +29,8 @@ pub(super) struct Environment {
     pub(super) followers: Followers,
     /// What of the kernel's offloads may be used.
     pub(super) offloads: Offloads,
+    /// What becomes of system calls that the daemon has no use for.
+    pub(super) filter: Filter,
     /// How much to log, if that was said.
     log: Option<LevelFilter>,
 }
@@ -66,6 +69,7 @@ impl Environment {
             uapi: number("WG_UAPI_FD")?,
             followers: text("LINERATE_FOLLOWERS").map_or(Ok(Followers::WhenUseful), |word| followers(&word))?,
             offloads: text(OFFLOADS).map_or(Ok(Offloads::ALL), |words| Offloads::without(&words))?,
+            filter: text("LINERATE_SECCOMP").map_or(Ok(Filter::default()), |word| filter(&word))?,
             log: text("LOG_LEVEL").map(|level| log_level(&level)).transpose()?,
         })
     }
@@ -139,6 +143,14 @@ fn followers(word: &str) -> Result<Followers, Complaint> {
     }
 }
 
+fn filter(word: &str) -> Result<Filter, Complaint> {
+    let known = Filter::WORDS.iter().find(|(known, _)| *known == word);
+    known.map(|(_, filter)| *filter).ok_or_else(|| {
+        let words = Filter::WORDS.map(|(word, _)| word).join(", ");
+        format!("LINERATE_SECCOMP={word} is not one of {words}")
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -155,10 +167,12 @@ mod tests {
             uapi: None,
             followers: Followers::WhenUseful,
             offloads: Offloads::ALL,
+            filter: Filter::Refuse,
             log: None,
         };
         assert_eq!(parse(&[]), Ok(nothing));
         assert_eq!(parse(&[("LOG_LEVEL", ""), ("WG_TUN_FD", ""), ("LINERATE_OFFLOADS", "")]), parse(&[]));
+        assert_eq!(parse(&[("LINERATE_SECCOMP", "")]), parse(&[]));
     }
 
     #[test]
@@ -168,6 +182,7 @@ mod tests {
             ("WG_TUN_FD", "3"),
             ("WG_UAPI_FD", "4"),
             ("LINERATE_FOLLOWERS", "always"),
+            ("LINERATE_SECCOMP", "kill"),
             ("LOG_LEVEL", "verbose"),
         ]);
         let expected = Environment {
@@ -176,6 +191,7 @@ mod tests {
             uapi: Some(4),
             followers: Followers::Always,
             offloads: Offloads::ALL,
+            filter: Filter::Kill,
             log: Some(LevelFilter::DEBUG),
         };
         assert_eq!(all, Ok(expected));
@@ -216,6 +232,7 @@ mod tests {
             ("WG_TUN_FD", "-1"),
             ("WG_UAPI_FD", "3 "),
             ("LINERATE_FOLLOWERS", "4"),
+            ("LINERATE_SECCOMP", "on"),
             ("LOG_LEVEL", "loud"),
         ];
         for (name, value) in bad {

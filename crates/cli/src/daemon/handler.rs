@@ -8,22 +8,27 @@ use linerate_control::uapi::{Refusal, errno};
 use linerate_engine::{Handle, config};
 use linerate_protocol::{Prefix, PresharedKey, StaticSecret};
 
+use super::privileges::InForce;
+
 /// Answers UAPI requests from a running engine.
-pub(super) struct EngineHandler(Handle);
+pub(super) struct EngineHandler {
+    engine: Handle,
+    in_force: InForce,
+}
 
 impl EngineHandler {
-    pub(super) fn new(engine: Handle) -> Self {
-        Self(engine)
+    pub(super) fn new(engine: Handle, in_force: InForce) -> Self {
+        Self { engine, in_force }
     }
 }
 
 impl Handler for EngineHandler {
     fn get(&mut self) -> Result<DeviceState, i32> {
-        self.0.get().map(|state| told(&state)).ok_or(errno::EIO)
+        self.engine.get().map(|state| told(&state)).ok_or(errno::EIO)
     }
 
     fn set(&mut self, update: DeviceUpdate) -> Result<(), i32> {
-        self.0.set(asked(&update)).map_err(|refusal| {
+        self.engine.set(asked(&update)).map_err(|refusal| {
             tracing::info!("a change was refused: {refusal}");
             match refusal {
                 config::Refusal::Port { error, .. } | config::Refusal::Mark(error) => {
@@ -37,7 +42,9 @@ impl Handler for EngineHandler {
     }
 
     fn stats(&mut self) -> Vec<(String, u64)> {
-        self.0.counters()
+        let mut counters = self.engine.counters();
+        counters.extend(self.in_force.counters());
+        counters
     }
 
     fn refused(&mut self, refusal: &Refusal) {

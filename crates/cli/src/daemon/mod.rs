@@ -7,6 +7,7 @@ mod background;
 pub(crate) mod environment;
 mod handler;
 mod log;
+pub mod privileges;
 
 use std::io::{self, Write};
 use std::os::fd::AsFd;
@@ -27,6 +28,9 @@ use crate::Complaint;
 use background::Ready;
 use environment::Environment;
 use handler::EngineHandler;
+use privileges::filter::Filter;
+use privileges::user::User;
+use privileges::{InForce, Wanted};
 
 /// The arguments of `linerated`.
 #[derive(Parser)]
@@ -38,7 +42,8 @@ use handler::EngineHandler;
         Makes the TUN interface IFACE and the socket /var/run/wireguard/IFACE.sock, on which `wg`, \
         `wg-quick` and `linerate show` reach it, and goes to the background as soon as it answers there. \
         It ends when the interface or the socket is deleted, or on SIGTERM or SIGINT, and takes both with it.\n\n\
-        Needs root or CAP_NET_ADMIN, and /dev/net/tun.",
+        Needs root or CAP_NET_ADMIN, and /dev/net/tun. Once it is set up it gives up what it does not need: \
+        capabilities, files, other programs, most system calls. `linerate doctor --security` shows what is in force.",
     after_long_help = "EXAMPLES\n\
         \x20 With wg-quick, where the kernel has no WireGuard module of its own:\n\
         \x20   sudo WG_QUICK_USERSPACE_IMPLEMENTATION=linerated wg-quick up wg0\n\n\
@@ -52,6 +57,8 @@ use handler::EngineHandler;
         \x20   sudo nice -n -10 linerated wg0\n\n\
         \x20 Under a supervisor, with the log on standard error:\n\
         \x20   LOG_LEVEL=debug linerated -f wg0\n\n\
+        \x20 As an unprivileged user, once it is set up:\n\
+        \x20   sudo linerated --user nobody wg0\n\n\
         ENVIRONMENT\n\
         \x20 LOG_LEVEL               silent, error, info (the default) or debug. In the background\n\
         \x20                         there is a log only if this is set.\n\
@@ -63,6 +70,10 @@ use handler::EngineHandler;
         \x20 LINERATE_OFFLOADS       what of the kernel's offloads to do without, for measuring and for hunting\n\
         \x20                         faults: of -vnet_hdr, -tso, -uso (the interface's) and -udp_gro, -udp_gso\n\
         \x20                         (the sockets'), any, separated by commas\n\
+        \x20 LINERATE_SECCOMP        what becomes of system calls that linerated has no use for: refuse (the\n\
+        \x20                         default) counts them (`linerate show IFACE --stats`), kill ends the\n\
+        \x20                         daemon; log writes them to the kernel's log and off lets them pass, both\n\
+        \x20                         for hunting faults only\n\
         \x20 WG_PROCESS_FOREGROUND   1 is the same as -f\n\
         \x20 WG_TUN_FD               the number of an inherited descriptor of a TUN interface to use\n\
         \x20 WG_UAPI_FD              the number of an inherited descriptor of the listening socket"
@@ -71,6 +82,12 @@ pub struct Arguments {
     /// Stay in the foreground
     #[arg(short, long)]
     foreground: bool,
+
+    /// Become this user once the tunnel is set up
+    ///
+    /// The network stays in its hands and the socket in root's; see docs/privileges.md.
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
 
     /// The interface to make
     #[arg(value_name = "IFACE")]
@@ -87,16 +104,22 @@ pub fn main() -> ExitCode {
 
 fn run(arguments: &Arguments) -> Result<ExitCode, Complaint> {
     let environment = Environment::read()?;
-    let ready = Ready::inherited()?;
+    let user = arguments.user.as_deref().map(User::find).transpose()?;
+    let ready = Ready::inherited(environment.logs_in_background())?;
     if !arguments.foreground && !environment.foreground && ready.is_none() {
-        return background::start(&arguments.interface);
+        return background::start(&arguments.interface, arguments.user.as_deref());
     }
-    serve(&arguments.interface, &environment, ready)?;
+    serve(&arguments.interface, user.as_ref(), &environment, ready)?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Runs the tunnel until it is to end.
-fn serve(interface: &InterfaceName, environment: &Environment, ready: Option<Ready>) -> Result<(), Complaint> {
+fn serve(
+    interface: &InterfaceName,
+    user: Option<&User>,
+    environment: &Environment,
+    ready: Option<Ready>,
+) -> Result<(), Complaint> {
     // A core file would hold the keys.
     let none = Rlimit { current: Some(0), maximum: Some(0) };
     setrlimit(Resource::Core, none).map_err(|error| format!("cannot turn core dumps off: {error}"))?;
@@ -118,17 +141,24 @@ fn serve(interface: &InterfaceName, environment: &Environment, ready: Option<Rea
     // A descriptor handed over has a name of its own.
     let interface: InterfaceName = name.parse().map_err(|error| format!("{error}"))?;
     let listener = open_listener(&interface, environment)?;
-    let engine = Engine::start(tun, &options).map_err(|failure| format!("{interface}: {failure}"))?;
+    let failed = |failure| format!("{interface}: {failure}");
+    let engine = Engine::prepare(tun, &options).map_err(failed)?;
+    // Who met a dead daemon's socket of this name may delete ours a moment later (wg's ipc-uapi-unix.h): as long as
+    // nobody was told that we are ready, that is nobody's wish.
+    let is_kept = listener.is_in_place() || environment.uapi.is_some();
+    let listener = if is_kept { listener } else { open_listener(&interface, environment)? };
     let server = Server::new(listener);
     if !server.sees_its_file() {
         tracing::info!("{interface}: deleting the socket will not end this daemon: inotify has no watches left");
     }
+    let in_force = give_up_privileges(&interface, user, environment.filter)?;
+    let engine = engine.start().map_err(failed)?;
     if let Some(ready) = ready {
-        ready.tell(environment.logs_in_background())?;
+        ready.tell()?;
     }
     tracing::info!("{interface} is ready");
 
-    let mut handler = EngineHandler::new(engine.handle());
+    let mut handler = EngineHandler::new(engine.handle(), in_force);
     let stop = [signals.as_fd(), engine.ended()];
     let ended = server.run(&mut handler, &stop);
     match &ended {
@@ -161,6 +191,20 @@ fn open_listener(interface: &InterfaceName, environment: &Environment) -> Result
             Listener::inherit(fd, directory, interface).map_err(|error| format!("WG_UAPI_FD={number}: {error}"))
         }
     }
+}
+
+/// Gives up what is not needed from here on, and says what could not be.
+fn give_up_privileges(interface: &InterfaceName, user: Option<&User>, filter: Filter) -> Result<InForce, Complaint> {
+    if matches!(filter, Filter::Log | Filter::Off) {
+        tracing::info!("{interface}: LINERATE_SECCOMP has no system call refused, which is for hunting faults only");
+    }
+    let wanted = Wanted { user, filter, sockets: Path::new(socket::DIRECTORY) };
+    let in_force = privileges::give_up(&wanted).map_err(|complaint| format!("{interface}: {complaint}"))?;
+    if !in_force.missing.is_empty() {
+        tracing::info!("{interface}: this system does not offer all protection: {}", in_force.missing.join("; "));
+    }
+    tracing::debug!("{interface}: {in_force}");
+    Ok(in_force)
 }
 
 fn not_inherited(variable: &str, number: i32, error: &std::io::Error) -> Complaint {

@@ -167,7 +167,7 @@ mod tests {
         std::fs::remove_dir_all(&directory).unwrap();
         let lab = ["lab-compare", "lab-list", "lab-report", "lab-run", "lab-story", "lab"];
         let tunnels = ["down", "plan", "reload", "save", "status", "up", "wg-quick"];
-        let others = ["demo", "genkey", "genpsk", "pubkey", "show", "version", "wg"];
+        let others = ["demo", "doctor", "genkey", "genpsk", "pubkey", "show", "version", "wg"];
         let commands = tunnels.into_iter().chain(lab).chain(others);
         let mut expected: Vec<_> = commands.map(|name| format!("linerate-{name}.1")).collect();
         expected.extend(["linerate.1".into(), "linerated.8".into()]);

@@ -1,5 +1,6 @@
 //! `linerate`, the tool: its arguments, and who carries out which command.
 
+mod doctor;
 mod documents;
 pub(crate) mod keys;
 mod lab;
@@ -178,6 +179,15 @@ enum Command {
         \x20 linerate status --json")]
     Status(tunnels::StatusArguments),
 
+    /// Examine tunnels, and say what to do about what is not right
+    ///
+    /// With --security: the user, capabilities, system calls, files and memory that the daemon of each tunnel is left
+    /// with, and whether that is as little as it can be.
+    #[command(after_long_help = "EXAMPLES\n\
+        \x20 sudo linerate doctor --security\n\
+        \x20 sudo linerate doctor --security wg0 --json")]
+    Doctor(doctor::DoctorArguments),
+
     /// Look after a tunnel: what `up` leaves in the background
     #[command(hide = true)]
     Keep {
@@ -291,6 +301,7 @@ fn run(arguments: Arguments) -> Result<ExitCode, Complaint> {
         Command::Save { name } => told(tunnels::save(&name)),
         Command::Plan(arguments) => told(tunnels::plan(&arguments)),
         Command::Status(arguments) => told(tunnels::status(&arguments)),
+        Command::Doctor(arguments) => doctor::main(&arguments),
         Command::Keep { interface } => told(tunnels::keep(&interface)),
         Command::Version => print(concat!("linerate ", env!("CARGO_PKG_VERSION"), "\n").as_bytes()),
         Command::Man { directory } => documents::man(&directory),

@@ -2,17 +2,21 @@
 //!
 //! One file per kind of call. Layouts that the kernel reads are built and taken apart as plain
 //! bytes in [`address`] and [`control`], without unsafe, so that hostile bytes can be tried on
-//! them; [`message`], [`option`], [`steering`], [`interface`], [`signal`] and [`inherited`] hold the
+//! them; [`message`], [`option`], [`steering`], [`interface`], [`signal`], [`trap`], [`heap`] and [`inherited`] hold the
 //! calls themselves. Nothing here decides anything: that is for the modules above.
 
 mod address;
+#[cfg(feature = "attempts")]
+pub(crate) mod attempt;
 mod control;
+pub(crate) mod heap;
 pub(crate) mod inherited;
 pub(crate) mod interface;
 pub(crate) mod message;
 pub(crate) mod option;
 pub(crate) mod signal;
 pub(crate) mod steering;
+pub(crate) mod trap;
 
 use std::io;
 

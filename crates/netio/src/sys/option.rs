@@ -1,4 +1,5 @@
-//! The socket options that are an int and that rustix does not have.
+//! The socket options that are an int and that rustix does not have; and the process at the other end of a unix
+//! socket.
 
 use std::io;
 use std::mem::size_of;
@@ -55,4 +56,17 @@ impl IntOption {
         })?;
         Ok(value)
     }
+}
+
+/// The process at the other end of a connected unix socket; 0 for one that our process namespace does not show, which
+/// rustix's numbers of processes cannot be.
+pub(crate) fn peer(fd: BorrowedFd<'_>) -> io::Result<libc::pid_t> {
+    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: the pointers are to a ucred and to its length, which live past the call; the kernel writes no more than
+    // that length, and any bytes are a ucred.
+    checked(unsafe {
+        libc::getsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, (&raw mut peer).cast(), &raw mut len)
+    })?;
+    Ok(peer.pid)
 }

@@ -244,7 +244,7 @@ fn write(text: &mut Buffer, form: Form, told: Vec<Told>, all: bool, view: &View<
 }
 
 /// Why the one tunnel that was asked for does not answer, and what to do.
-fn inaccessible(name: &str, error: &AskError) -> Complaint {
+pub(super) fn inaccessible(name: &str, error: &AskError) -> Complaint {
     let errno = match error {
         AskError::Io(error) => Errno::from_io_error(error),
         AskError::Reply(_) => None,

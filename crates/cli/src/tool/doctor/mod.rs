@@ -1,0 +1,312 @@
+//! `linerate doctor --security`: how far the daemons of tunnels are confined, and what to do about what is missing.
+//!
+//! Most of it stands in /proc; what does not, linerated tells among its counters. Changes nothing.
+
+mod process;
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::ExitCode;
+
+use linerate_control::client::AskError;
+use linerate_control::interface::InterfaceName;
+use linerate_control::tunnel::{self, Tunnel};
+use linerate_control::uapi::socket;
+use linerate_netio::process::peer;
+use rustix::thread::CapabilitySet;
+use serde::Serialize;
+
+use super::{print, show};
+use crate::daemon::privileges::{CLOSED, FILTERED, LANDLOCK, LAST_REFUSED, MOST, REFUSED};
+use crate::{Complaint, complain};
+use process::Process;
+
+#[derive(clap::Args)]
+pub(super) struct DoctorArguments {
+    /// One tunnel; all without
+    #[arg(value_name = "IFACE")]
+    interface: Option<InterfaceName>,
+
+    /// How far the daemons of tunnels are confined
+    #[arg(long, required = true)]
+    security: bool,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Examines, and prints what was found.
+pub(super) fn main(arguments: &DoctorArguments) -> Result<ExitCode, Complaint> {
+    let directory = Path::new(socket::DIRECTORY);
+    let names = match &arguments.interface {
+        Some(interface) => vec![interface.to_string()],
+        None => tunnel::names(directory).map_err(|error| format!("cannot list the tunnels: {error}"))?,
+    };
+    let mut examined = Vec::new();
+    for name in &names {
+        match examine(directory, name) {
+            Ok(one) => examined.push(one),
+            Err(complaint) if arguments.interface.is_some() => return Err(complaint),
+            Err(complaint) => complain(&format!("linerate: {complaint}")),
+        }
+    }
+    if arguments.json {
+        let mut text = serde_json::to_vec_pretty(&examined).map_err(|error| format!("cannot write JSON: {error}"))?;
+        text.push(b'\n');
+        return print(&text);
+    }
+    if names.is_empty() {
+        complain("there are no tunnels; `linerate up NAME` brings one up");
+    }
+    let texts: Vec<String> = examined.iter().map(Examined::render).collect();
+    print(texts.join("\n").as_bytes())?;
+    Ok(if examined.len() < names.len() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// What was found about one tunnel.
+#[derive(Serialize)]
+struct Examined {
+    interface: String,
+    /// The daemon's process and program; none for the kernel's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    process: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    program: Option<String>,
+    items: Vec<Item>,
+}
+
+/// One protection.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct Item {
+    name: &'static str,
+    /// What is in force.
+    state: String,
+    /// Whether that is as much as there can be.
+    good: bool,
+    /// What to do about it if not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    advice: Option<&'static str>,
+}
+
+fn examine(directory: &Path, name: &str) -> Result<Examined, Complaint> {
+    let inaccessible = |error: AskError| show::inaccessible(name, &error);
+    let mut tunnel = Tunnel::open(directory, name).map_err(|error| inaccessible(error.into()))?;
+    let Some(socket) = tunnel.closed() else {
+        tunnel.get().map_err(inaccessible)?;
+        return Ok(Examined { interface: name.to_owned(), process: None, program: None, items: Vec::new() });
+    };
+    let pid = peer(socket).map_err(|error| inaccessible(error.into()))?;
+    let pid = pid.ok_or_else(|| format!("{name}: its daemon is out of sight; ask from its own PID namespace"))?;
+    let process = Process::read(pid).map_err(|error| {
+        format!("{name}: process {pid}, which made its socket, cannot be read ({error}); has it handed the socket on?")
+    })?;
+    // Other daemons close the connection.
+    let counters = tunnel.stats().unwrap_or_default();
+    let items = items(&process, &counters);
+    Ok(Examined { interface: name.to_owned(), process: Some(pid), program: Some(process.program), items })
+}
+
+type Counters = [(String, u64)];
+
+fn items(process: &Process, counters: &Counters) -> Vec<Item> {
+    let own_memory = ["closed to others", "open to the same user"];
+    vec![
+        user(process, counters),
+        capabilities("capabilities", process.capabilities, counters),
+        capabilities("bounding set", process.bounding, counters),
+        item(
+            "new privileges",
+            process.no_new_privs,
+            ["none can be gained", "can be gained"],
+            of(counters, NO_NEW_PRIVS),
+        ),
+        system_calls(process, counters),
+        files(counters),
+        told("own memory", CLOSED, own_memory, of(counters, OWN_MEMORY), counters),
+        item("core files", !process.core_files, ["none", "with keys in them"], of(counters, CORE_FILES)),
+        item("swap", process.locked > 0, ["memory is locked", "keys can be swapped out"], of(counters, SWAP)),
+    ]
+}
+
+/// What to do: for linerated, and for another daemon.
+type Advice = [&'static str; 2];
+
+const USER: Advice =
+    ["start it with `linerated --user NAME`", "set User= in its unit, if it knows how to do without root"];
+const CAPABILITIES: Advice =
+    ["grant CAP_SETPCAP", "set CapabilityBoundingSet=CAP_NET_ADMIN CAP_NET_BIND_SERVICE in its unit"];
+const NO_NEW_PRIVS: Advice = ["needs Linux 3.5", "set NoNewPrivileges=yes in its unit"];
+const CALLS: Advice =
+    ["needs seccomp filters, and LINERATE_SECCOMP neither log nor off", "set SystemCallFilter= in its unit"];
+const FILES: Advice =
+    ["add landlock to the kernel's parameter lsm= (Linux 5.13)", "set ProtectSystem=strict in its unit"];
+const OWN_MEMORY: Advice = ["run nothing else as its user"; 2];
+const CORE_FILES: Advice = ["set LimitCORE=0 in its unit"; 2];
+const SWAP: Advice = ["grant CAP_IPC_LOCK, set LimitMEMLOCK=infinity, or encrypt the swap", "encrypt the swap"];
+
+/// The advice for this daemon: linerated alone tells counters.
+fn of(counters: &Counters, [ours, other]: Advice) -> &'static str {
+    if counters.is_empty() { other } else { ours }
+}
+
+fn item(name: &'static str, good: bool, [yes, no]: [&str; 2], advice: &'static str) -> Item {
+    let state = if good { yes } else { no }.to_owned();
+    Item { name, state, good, advice: (!good).then_some(advice) }
+}
+
+/// As [`item`], by a counter that only linerated has.
+fn told(name: &'static str, counter: &str, words: [&str; 2], advice: &'static str, counters: &Counters) -> Item {
+    match count(counters, counter) {
+        Some(value) => item(name, value > 0, words, advice),
+        None => Item { name, state: "not told".into(), good: false, advice: Some(advice) },
+    }
+}
+
+/// Without capabilities, root's user number opens root's files alone: Landlock closes those.
+fn user(process: &Process, counters: &Counters) -> Item {
+    let name = if process.uid == 0 { "root".to_owned() } else { format!("user {}", process.uid) };
+    let good = process.uid != 0 || count(counters, LANDLOCK) > Some(0);
+    item("user", good, [&name, &name], of(counters, USER))
+}
+
+fn capabilities(name: &'static str, set: CapabilitySet, counters: &Counters) -> Item {
+    let names: Vec<String> = set.iter_names().map(|(name, _)| name.to_lowercase()).collect();
+    let state = match names.len() {
+        0 => "none".to_owned(),
+        1..=FEW => names.join(" "),
+        many => format!("{many} of them"),
+    };
+    item(name, MOST.contains(set), [&state, &state], of(counters, CAPABILITIES))
+}
+
+/// As many capabilities are named.
+const FEW: usize = 6;
+
+fn system_calls(process: &Process, counters: &Counters) -> Item {
+    let logged_only = count(counters, FILTERED) == Some(0);
+    let mut filtered = "filtered".to_owned();
+    match (count(counters, REFUSED), count(counters, LAST_REFUSED)) {
+        (Some(refused), Some(last)) => {
+            let _ = write!(filtered, "; {refused} refused, number {last} last");
+        }
+        (Some(_), None) => filtered.push_str("; none was refused"),
+        _ => {}
+    }
+    item("system calls", process.filtered && !logged_only, [&filtered, "all are allowed"], of(counters, CALLS))
+}
+
+fn files(counters: &Counters) -> Item {
+    let confined = count(counters, LANDLOCK).map_or(String::new(), |version| format!("closed (Landlock {version})"));
+    told("files", LANDLOCK, [&confined, "open"], of(counters, FILES), counters)
+}
+
+fn count(counters: &Counters, name: &str) -> Option<u64> {
+    counters.iter().find(|(known, _)| known == name).map(|(_, count)| *count)
+}
+
+impl Examined {
+    /// An aligned table below a line that says whose it is.
+    fn render(&self) -> String {
+        let (Some(process), Some(program)) = (self.process, &self.program) else {
+            return format!("{}: run by the kernel: there is no process to confine\n", self.interface);
+        };
+        let mut text = format!("{}: {program}, process {process}\n", self.interface);
+        let width = |cell: fn(&Item) -> &str| self.items.iter().map(|item| cell(item).len()).max().unwrap_or(0);
+        let (names, states) = (width(|item| item.name), width(|item| &item.state));
+        for Item { name, state, advice, .. } in &self.items {
+            let verdict = advice.map_or("ok".to_owned(), |advice| format!("weak: {advice}"));
+            let _ = writeln!(text, "  {name:names$}  {state:states$}  {verdict}");
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn confined() -> Process {
+        Process {
+            program: "linerated".into(),
+            uid: 0,
+            capabilities: CapabilitySet::NET_ADMIN,
+            bounding: CapabilitySet::NET_ADMIN,
+            no_new_privs: true,
+            filtered: true,
+            locked: 4096,
+            core_files: false,
+        }
+    }
+
+    fn told_by_linerated() -> Vec<(String, u64)> {
+        [(LANDLOCK, 7), (CLOSED, 1), (FILTERED, 1), (REFUSED, 0)].map(|(name, count)| (name.to_owned(), count)).into()
+    }
+
+    fn weak(items: &[Item]) -> Vec<&str> {
+        items.iter().filter(|item| !item.good).map(|item| item.name).collect()
+    }
+
+    #[test]
+    fn a_confined_daemon_is_well_and_needs_no_advice() {
+        let items = items(&confined(), &told_by_linerated());
+        assert_eq!(weak(&items), Vec::<&str>::new());
+        assert!(items.iter().all(|item| item.advice.is_none()));
+    }
+
+    #[test]
+    fn each_protection_that_is_missing_is_named_with_advice() {
+        let all = CapabilitySet::all();
+        let lacking = [
+            (Process { capabilities: all, ..confined() }, "capabilities"),
+            (Process { bounding: all, ..confined() }, "bounding set"),
+            (Process { no_new_privs: false, ..confined() }, "new privileges"),
+            (Process { filtered: false, ..confined() }, "system calls"),
+            (Process { core_files: true, ..confined() }, "core files"),
+            (Process { locked: 0, ..confined() }, "swap"),
+        ];
+        for (process, name) in lacking {
+            let items = items(&process, &told_by_linerated());
+            assert_eq!(weak(&items), [name]);
+            assert!(items.iter().all(|item| item.advice.is_some() != item.good));
+        }
+        for (counter, names) in
+            [(LANDLOCK, &["user", "files"][..]), (CLOSED, &["own memory"]), (FILTERED, &["system calls"])]
+        {
+            let mut counters = told_by_linerated();
+            counters.iter_mut().filter(|(name, _)| name == counter).for_each(|(_, count)| *count = 0);
+            assert_eq!(weak(&items(&confined(), &counters)), names);
+        }
+    }
+
+    #[test]
+    fn a_refused_system_call_is_told_with_its_number() {
+        let mut counters = told_by_linerated();
+        counters.retain(|(name, _)| name != REFUSED);
+        counters.extend([(REFUSED.to_owned(), 3), (LAST_REFUSED.to_owned(), 59)]);
+        assert_eq!(system_calls(&confined(), &counters).state, "filtered; 3 refused, number 59 last");
+    }
+
+    #[test]
+    fn what_another_daemon_does_not_tell_is_not_taken_for_granted() {
+        assert_eq!(weak(&items(&confined(), &[])), ["user", "files", "own memory"]);
+    }
+
+    #[test]
+    fn a_tunnel_of_the_kernel_has_nothing_to_confine() {
+        let kernels = Examined { interface: "wg0".into(), process: None, program: None, items: Vec::new() };
+        assert_eq!(kernels.render(), "wg0: run by the kernel: there is no process to confine\n");
+    }
+
+    #[test]
+    fn the_table_is_aligned() {
+        let items = items(&Process { locked: 0, ..confined() }, &told_by_linerated());
+        let examined = Examined { interface: "wg0".into(), process: Some(7), program: Some("linerated".into()), items };
+        let text = examined.render();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], "wg0: linerated, process 7");
+        let at = lines[1].find("ok").unwrap();
+        assert!(lines[1..9].iter().all(|line| line.find("ok") == Some(at)), "{text}");
+        assert_eq!(lines[9].find("weak: "), Some(at), "{text}");
+    }
+}

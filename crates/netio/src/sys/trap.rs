@@ -1,0 +1,73 @@
+//! System calls that a seccomp filter traps: each fails with EPERM and is counted.
+//!
+//! The kernel has not carried out the call when the signal comes (SECCOMP_RET_TRAP, seccomp(2)); what is left to do
+//! is to answer in its place. It is a signal's handler: it allocates nothing, takes no lock and calls nothing.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::checked;
+
+/// How many calls were trapped.
+static COUNT: AtomicU64 = AtomicU64::new(0);
+/// The number of the last one.
+static LAST: AtomicU64 = AtomicU64::new(0);
+
+/// The si_code of a SIGSYS that a filter causes (asm-generic/siginfo.h).
+const SYS_SECCOMP: libc::c_int = 1;
+
+/// Has trapped calls of all threads answered from here on.
+pub(crate) fn answer() -> io::Result<()> {
+    let mut action = MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: all zeros are a sigaction: no handler, no flags, an empty set of signals.
+    let action = unsafe { action.assume_init_mut() };
+    let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) = refuse;
+    action.sa_sigaction = handler as libc::sighandler_t;
+    action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
+    // SAFETY: the pointer is to a sigaction that lives past the call; a null old action is allowed. The handler has
+    // the form that SA_SIGINFO asks for and does nothing that a signal's handler must not (signal-safety(7)).
+    checked(unsafe { libc::sigaction(libc::SIGSYS, action, ptr::null_mut()) })?;
+    Ok(())
+}
+
+/// How many calls were trapped, and the number of the last of them.
+pub(crate) fn trapped() -> (u64, u64) {
+    (COUNT.load(Ordering::Relaxed), LAST.load(Ordering::Relaxed))
+}
+
+extern "C" fn refuse(_signal: libc::c_int, about: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: with SA_SIGINFO the kernel passes a siginfo_t that lives until the handler returns.
+    let code = unsafe { (*about).si_code };
+    // Who sends a SIGSYS by hand has interrupted something whose registers are its own.
+    if code != SYS_SECCOMP {
+        return;
+    }
+    // SAFETY: with SA_SIGINFO the third argument is the interrupted thread's ucontext_t, which nobody else touches
+    // until the handler returns.
+    let context = unsafe { &mut *context.cast::<libc::ucontext_t>() };
+    LAST.store(answer_with(&mut context.uc_mcontext, -i64::from(libc::EPERM)), Ordering::Relaxed);
+    COUNT.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Puts `answer` where the call's answer is looked for, and says which call it was: the kernel has rolled the
+/// registers back to what they were at the call (kernel/seccomp.c, syscall_rollback).
+#[cfg(target_arch = "x86_64")]
+fn answer_with(registers: &mut libc::mcontext_t, answer: i64) -> u64 {
+    let rax = &mut registers.gregs[libc::REG_RAX as usize];
+    std::mem::replace(rax, answer).cast_unsigned()
+}
+
+/// As for x86-64; the number is in another register than the answer.
+#[cfg(target_arch = "aarch64")]
+fn answer_with(registers: &mut libc::mcontext_t, answer: i64) -> u64 {
+    registers.regs[0] = answer.cast_unsigned();
+    registers.regs[8]
+}
+
+/// No filter is made for other processors, so that nothing is trapped.
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+fn answer_with(_registers: &mut libc::mcontext_t, _answer: i64) -> u64 {
+    0
+}

@@ -13,7 +13,7 @@
 //! [`markdown`], [`mod@compare`] and [`story`] tell.
 //!
 //! [`demo`] is a small measurement in one call. [`relay`] is a bad network: loss, reorder, delay. [`many_cores`]
-//! is a model of more cores than a machine has.
+//! is a model of more cores than a machine has. [`soak`] judges what `tests/soak/run` has written down.
 
 #![forbid(unsafe_code)]
 
@@ -35,6 +35,7 @@ pub mod record;
 pub mod relay;
 pub mod run;
 pub mod scenario;
+pub mod soak;
 pub mod stats;
 pub mod story;
 pub mod subject;

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::costs::{Cost, Costs};
 use super::pool::{Early, Outcome, Setting, Stages, run};
-use crate::page::{Curve, Panel, picture as draw_picture};
+use crate::page::{Across, Curve, Panel, picture as draw_picture};
 
 /// Workers, one on each core.
 const CORES: [usize; 12] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64];
@@ -323,8 +323,7 @@ fn wrap(text: &str, width: usize) -> Vec<String> {
 fn panel(title: &str, curves: Vec<Curve>) -> Panel {
     Panel {
         title: title.into(),
-        across: "cores (log)".into(),
-        marked: MARKED.map(|cores| cores as f64).into(),
+        across: Across::Marked("cores (log)".into(), MARKED.map(|cores| cores as f64).into()),
         up: "Gbit/s of TCP payload".into(),
         curves,
     }

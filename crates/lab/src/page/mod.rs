@@ -17,7 +17,7 @@ mod svg;
 
 use html::{element, escape, list};
 use marks::Marks;
-pub(crate) use picture::{Curve, Panel, picture};
+pub(crate) use picture::{Across, Curve, Panel, picture};
 
 use crate::figures::{
     about_brackets, cell, factor, main_measure, measures, number, ratio_cell, ratio_to_baseline, summary,

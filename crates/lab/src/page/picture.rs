@@ -18,12 +18,18 @@ const MARGIN: f64 = 16.0;
 /// A plot of curves over the same values.
 pub(crate) struct Panel {
     pub(crate) title: String,
-    /// What the values are, and which of them are marked: they grow, and are above zero.
-    pub(crate) across: String,
-    pub(crate) marked: Vec<f64>,
+    pub(crate) across: Across,
     /// What the curves show, with the unit.
     pub(crate) up: String,
     pub(crate) curves: Vec<Curve>,
+}
+
+/// What the values are that curves lie over, and how they are laid out.
+pub(crate) enum Across {
+    /// From zero on.
+    Linear(String),
+    /// Logarithmic. The values that are marked grow, and are above zero.
+    Marked(String, Vec<f64>),
 }
 
 /// A curve, named at its right end.
@@ -57,10 +63,14 @@ pub(crate) fn picture(panels: &[Panel], label: &str) -> String {
 }
 
 fn draw(panel: &Panel) -> (Svg, f64) {
-    let most = panel.curves.iter().flat_map(|curve| &curve.points).map(|(_, y)| *y).fold(0.0, f64::max);
-    let across = Axis::at_values(panel.across.clone(), &panel.marked);
-    let up = Axis::linear(panel.up.clone(), most);
-    let lines: Vec<Line> = panel.curves.iter().enumerate().map(|(i, curve)| line(i, curve, &panel.marked)).collect();
+    let points = || panel.curves.iter().flat_map(|curve| &curve.points);
+    let most = |values: &mut dyn Iterator<Item = f64>| values.fold(0.0, f64::max);
+    let (across, marked) = match &panel.across {
+        Across::Linear(name) => (Axis::linear(name.clone(), most(&mut points().map(|(x, _)| *x))), &[][..]),
+        Across::Marked(name, values) => (Axis::at_values(name.clone(), values), &values[..]),
+    };
+    let up = Axis::linear(panel.up.clone(), most(&mut points().map(|(_, y)| *y)));
+    let lines: Vec<Line> = panel.curves.iter().enumerate().map(|(i, curve)| line(i, curve, marked)).collect();
     plot(&across, &up, &lines)
 }
 

@@ -1,0 +1,83 @@
+//! What a stranger gets of an engine: no answer, and no memory, whatever it sends and however often.
+//!
+//! Counted is what both paths allocate on this thread, the slow one included; not what the memory backend allocates
+//! inside them.
+
+mod hosts;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use allocation_counter::AllocationInfo;
+use hosts::{Clock, Host, udp};
+use linerate_netio::memory::{Datagram, Fate, MemoryNet};
+
+/// What becomes of a true initiation by somebody who is no peer, before it arrives.
+type Forgery = fn(&mut Datagram);
+
+/// Of strangers who do not know the device's public key, each with the reason for which it is refused.
+const FORGERIES: [(&str, Forgery); 7] = [
+    ("mac1", |datagram| datagram.contents[120] ^= 1),
+    ("too_short", |datagram| datagram.contents.truncate(3)),
+    ("bad_length", |datagram| datagram.contents.push(0)),
+    ("unknown_type", |datagram| datagram.contents[0] = 5),
+    ("unknown_type", |datagram| datagram.contents[3] = 1),
+    ("unknown_index", |datagram| datagram.contents[0] = 4),
+    ("unknown_index", |datagram| {
+        datagram.contents[0] = 3;
+        datagram.contents.truncate(64);
+    }),
+];
+
+#[test]
+fn a_stranger_is_given_no_memory_and_no_answer() {
+    for (reason, forge) in FORGERIES {
+        for allocated in refuse(reason, forge) {
+            assert_eq!(allocated.count_total, 0, "{reason}");
+        }
+    }
+}
+
+#[test]
+fn who_knows_the_public_key_and_is_no_peer_is_given_no_answer_and_nothing_is_kept() {
+    for allocated in refuse("unknown_peer", |_| ()) {
+        // The agreement's scratch memory.
+        assert!(allocated.count_max <= 2, "{} at once", allocated.count_max);
+        assert_eq!(allocated.count_current, 0);
+    }
+}
+
+/// Has a stranger send forged initiations; answers what the host allocated for each but the first, at which it makes
+/// what is made once.
+fn refuse(reason: &str, forge: Forgery) -> Vec<AllocationInfo> {
+    let (net, clock) = (MemoryNet::new(4096), Clock::new());
+    let (mut host, mut stranger) = (Host::new(&net, &clock, 1), Host::new(&net, &clock, 2));
+    stranger.knows(&host);
+    let answers = Arc::new(AtomicUsize::new(0));
+    net.set_fate(fate(host.outer, forge, Arc::clone(&answers)));
+    let attempts = (0..10).map(|_| {
+        // It may try again.
+        clock.advance(Duration::from_secs(6));
+        stranger.send(&udp(stranger.inner, host.inner, b"let me in"));
+        while stranger.carry() | stranger.slow.look() {}
+        allocation_counter::measure(|| while host.carry() | host.slow.look() {})
+    });
+    let allocated = attempts.skip(1).collect();
+    assert!(host.discards(reason) >= 10, "{reason}: refused {} times", host.discards(reason));
+    assert_eq!(answers.load(Ordering::Relaxed), 0, "{reason}: answers");
+    allocated
+}
+
+/// Forges what is on its way to the host, and counts what the host sends.
+fn fate(host: SocketAddr, forge: Forgery, answers: Arc<AtomicUsize>) -> impl FnMut(&mut Datagram) -> Fate + Send {
+    move |datagram| {
+        if datagram.source == host {
+            answers.fetch_add(1, Ordering::Relaxed);
+        } else {
+            forge(datagram);
+        }
+        Fate::Deliver
+    }
+}

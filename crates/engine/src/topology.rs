@@ -455,7 +455,9 @@ impl Keeper {
         if let Some(refusal) = refused.as_ref().filter(|_| refused != self.refused) {
             tracing::error!("{refusal}. The tunnel is deaf without it; it is tried again every second.");
         }
-        self.again_at = refused.is_some().then(|| self.shared.backend.boottime().after(TRY_AGAIN));
+        if refused.is_some() {
+            self.again_at = Some(self.shared.backend.boottime().after(TRY_AGAIN));
+        }
         self.refused = refused;
     }
 }

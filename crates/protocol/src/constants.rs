@@ -76,14 +76,13 @@ pub const RATELIMIT_BURST: u32 = 5;
 /// Addresses the rate limiter remembers (kernel: 8192 on machines with more than 1 GB).
 pub const RATELIMIT_BUCKETS: usize = 8192;
 
-/// One address is sent at most one cookie reply in this time. A peer repeats its initiation after
-/// [`REKEY_TIMEOUT`], so that the reply to that is never the one withheld.
-pub const COOKIE_REPLY_SPACING: Duration = Duration::from_secs(1);
+/// Under load, who was met is remembered for this long.
+pub const LOAD_PERIOD: Duration = Duration::from_secs(1);
 /// Cookie replies in that time to all addresses together, at most: what forged sources can make
 /// the device send.
-pub const COOKIE_REPLIES_MAX: usize = 1 << 16;
+pub const COOKIE_REPLIES_MAX: usize = 1 << 15;
 /// Addresses that are let in without a cookie in that time although the device is under load, because they
-/// were not here a moment ago: about 1 % of a core where all are forged.
+/// were not here a moment ago: about 1 % of a core where all are forged. As many responses to initiations of ours.
 pub const NEWCOMERS_MAX: usize = 256;
 
 /// Peers of a device (kernel: 2^20).

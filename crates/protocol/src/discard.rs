@@ -44,8 +44,8 @@ discards! {
     NoPrivateKey => "no_private_key",
     /// The first MAC is wrong: the sender does not know our public key.
     Mac1 => "mac1",
-    /// Under load and without a valid cookie: a cookie reply was sent, but to one address only once
-    /// in a while, and then no MAC was looked at.
+    /// Under load and without a valid cookie: a cookie reply was sent, but for most messages of an address that was
+    /// met in the same second; those are refused before a MAC is looked at.
     UnderLoad => "under_load",
     /// Under load with a valid cookie, but the address is over its rate.
     RateLimited => "rate_limited",

@@ -20,8 +20,8 @@ use crate::{Boottime, Device, Discard, Effects, Entropy, Kind, Now, PeerId, Sess
 
 /// Messages that arrive.
 impl Device {
-    /// Handles an initiation, response or cookie reply from `source`, while `backlog` more
-    /// datagrams wait.
+    /// Handles an initiation, response or cookie reply from `source` that was not refused at the gate, while
+    /// `backlog` more datagrams wait.
     ///
     /// An error names why the message was dropped; the state is then as before, but for the
     /// timestamp of a proved initiation.
@@ -93,10 +93,6 @@ impl Device {
         let now = turn.now.boot;
         let identity = self.identity.as_ref().ok_or(Discard::NoPrivateKey)?;
         let loaded = self.load.is_on(now, backlog);
-        // Cheaper than the first MAC.
-        if loaded && self.load.gate().refuses(now, source.ip(), message) {
-            return Err(Discard::UnderLoad);
-        }
         if !cookie::mac1_is_right(&identity.mac1_key, message) {
             return Err(Discard::Mac1);
         }
@@ -107,7 +103,13 @@ impl Device {
             let allowed = self.limiter.allow(now, turn.rng, source.ip());
             return allowed.then_some(()).ok_or(Discard::RateLimited);
         }
-        match self.load.meet(now, turn.rng, source.ip()) {
+        let meeting = match classify(message)? {
+            // Nobody else than who saw our initiation knows its index.
+            Kind::Response if self.awaits(exact(message)?) => self.load.meet_answer(now, turn.rng),
+            Kind::Response => return Err(Discard::UnknownIndex),
+            _ => self.load.meet(now, turn.rng, source.ip()),
+        };
+        match meeting {
             Meeting::Admit => return Ok(()),
             Meeting::Cookie => {
                 let reply = self.baker.reply(now, turn.rng, &identity.cookie_key, source, message);
@@ -158,6 +160,13 @@ impl Device {
         self.retire(evicted, turn.fx);
         turn.fx.send(id, &reply);
         Ok(id)
+    }
+
+    /// Whether a response names an initiation of ours that waits for one.
+    fn awaits(&self, message: &Response) -> bool {
+        let index = u32::from_le_bytes(field(message, response::RECEIVER));
+        let peer = self.indices.owner(index).and_then(|id| self.peers[id.0 as usize].as_deref());
+        peer.is_some_and(|peer| peer.initiator.as_ref().is_some_and(|waiting| waiting.index == index))
     }
 
     /// Consumes the response to our initiation and confirms the session.
@@ -328,7 +337,6 @@ mod tests {
         let one_reply = Cost { drawn: 24, replies: 1, ..NOTHING };
         for (message, source) in messages().iter().zip(2..) {
             assert_eq!(responder.meet(source, BUSY, message), (Err(Discard::UnderLoad), one_reply));
-            assert_eq!(responder.meet(source, BUSY, message), (Err(Discard::UnderLoad), NOTHING), "once a second");
         }
     }
 
@@ -347,7 +355,7 @@ mod tests {
         }
         // This address is new for once, and then not.
         assert_eq!(responder.meet(1, 0, &of_noise()).0, Err(Discard::Undecryptable));
-        assert_eq!(responder.meet(1, 0, &of_noise()), (Err(Discard::UnderLoad), NOTHING));
+        assert_eq!(responder.meet(1, 0, &of_noise()).0, Err(Discard::UnderLoad));
     }
 
     #[test]

@@ -1,12 +1,12 @@
 //! Whether the device is under load, and what strangers may cause then (paper section 5.3).
 //!
-//! Under load an address without a cookie is met once a second. One that was not here a moment ago is
-//! let in, as long as there are few of these, so that a new peer need not know of the flood; any other
-//! is sent a cookie. The rest of its messages are refused at the [`Gate`], by one bit, before anything
-//! is computed: data-path threads ask it, so that a flood does not even reach the slow path.
+//! Under load, an address that was not here a moment ago is let in without a cookie, as long as there are few
+//! of these, so that a new peer need not know of the flood; any other is sent a cookie. Of the messages of an
+//! address that was met in the same second most are refused at the [`Gate`], by one bit, before anything is
+//! computed: data-path threads ask it, so that a flood does not even reach the slow path. Some of them pass,
+//! because an address may be forged by somebody else than who has it, and that one has to get its cookie.
 //!
-//! Addresses may be forged, so there are bounds for all of them together, and who knows ours can have
-//! an address of a new peer refused for a second. A peer that has its cookie depends on none of this.
+//! For the same reason there are bounds for all addresses together.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -14,7 +14,7 @@ use core::net::IpAddr;
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use crate::constants::{
-    COOKIE_REPLIES_MAX, COOKIE_REPLY_SPACING, NEWCOMERS_MAX, UNDER_LOAD_BACKLOG, UNDER_LOAD_HOLD, WASTED_MAX,
+    COOKIE_REPLIES_MAX, LOAD_PERIOD, NEWCOMERS_MAX, UNDER_LOAD_BACKLOG, UNDER_LOAD_HOLD, WASTED_MAX,
 };
 use crate::cookie;
 use crate::spread::{Seed, network};
@@ -24,7 +24,13 @@ use crate::{Boottime, Entropy};
 const PLACES: usize = 1 << 18;
 
 /// How long after its beginning a period tells who was here a moment ago.
-const REMEMBERED: core::time::Duration = COOKIE_REPLY_SPACING.saturating_mul(3);
+const REMEMBERED: core::time::Duration = LOAD_PERIOD.saturating_mul(3);
+
+/// Messages of addresses that were met that pass in a period before any is refused.
+const SPARED: u32 = 512;
+
+/// After that, one in so many passes.
+const SHARE: u32 = 16;
 
 /// What refuses handshake messages unseen. Shared with the data path, where every thread may ask.
 pub struct Gate {
@@ -41,6 +47,8 @@ pub struct Gate {
 /// at that moment may be told of a mixture of two, which is worth one message.
 struct Period {
     began: AtomicU64,
+    /// Messages from addresses that had been met.
+    repeated: AtomicU32,
     /// Another one each time, so that whoever shares a place with an attacker does not for long.
     seed: [AtomicU64; 2],
     met: Box<[AtomicU64]>,
@@ -63,7 +71,9 @@ pub(crate) struct Load {
     gate: Arc<Gate>,
     /// Addresses that may yet be let in during the period that runs.
     newcomers: usize,
-    /// Addresses that may yet be sent a cookie in it.
+    /// Responses to initiations of ours that may yet be let in.
+    answers: usize,
+    /// Cookies that may yet be sent.
     replies: usize,
     /// Since when useless work is counted, and how much there was.
     wasted_since: Boottime,
@@ -73,14 +83,18 @@ pub(crate) struct Load {
 }
 
 impl Gate {
-    /// Whether `message`, an initiation or response from `source`, is refused unseen: the device is under
-    /// load, the message has no cookie, and the address was met a moment ago.
+    /// Whether `message`, an initiation from `source`, is refused unseen: the device is under load, the message has
+    /// no cookie, the address was met a moment ago, and this is not one of the few that pass all the same.
     pub fn refuses(&self, now: Boottime, source: IpAddr, message: &[u8]) -> bool {
         if now.0 >= self.loaded_until.load(Ordering::Relaxed) || cookie::has_mac2(message) {
             return false;
         }
         let running = &self.periods[self.running.load(Ordering::Acquire)];
-        let refused = running.is_younger(now, COOKIE_REPLY_SPACING) && running.has(source);
+        if !running.is_younger(now, LOAD_PERIOD) || !running.has(source) {
+            return false;
+        }
+        let repeated = running.repeated.fetch_add(1, Ordering::Relaxed);
+        let refused = repeated >= SPARED && !repeated.is_multiple_of(SHARE);
         if refused {
             self.refused.fetch_add(1, Ordering::Relaxed);
         }
@@ -109,17 +123,11 @@ impl Load {
         Self { gate, ..Self::default() }
     }
 
-    /// What data-path threads ask.
-    pub(crate) fn gate(&self) -> &Arc<Gate> {
-        &self.gate
-    }
-
     /// Whether the device is under load, now that `backlog` messages wait. What the gate refuses does not wait
     /// any more, and is a sign of load all the same.
     pub(crate) fn is_on(&mut self, now: Boottime, backlog: usize) -> bool {
-        let refused = self.gate.refused.load(Ordering::Relaxed);
-        if backlog >= UNDER_LOAD_BACKLOG || refused.wrapping_sub(self.refused) > WASTED_MAX {
-            self.refused = refused;
+        let refused = self.gate.refused.load(Ordering::Relaxed).wrapping_sub(self.refused);
+        if backlog >= UNDER_LOAD_BACKLOG || refused > WASTED_MAX {
             self.begin(now);
         }
         self.gate.is_loaded(now)
@@ -139,30 +147,37 @@ impl Load {
 
     /// Decides about a message from `source` with a right first MAC and without a right cookie.
     pub(crate) fn meet(&mut self, now: Boottime, rng: &mut dyn Entropy, source: IpAddr) -> Meeting {
-        if !self.running().is_younger(now, COOKIE_REPLY_SPACING) {
-            self.begin_period(now, rng);
-        }
+        self.keep_period(now, rng);
         let was_here = self.before().is_younger(now, REMEMBERED) && self.before().has(source);
-        if !self.running().add(source) {
-            Meeting::Refuse
-        } else if !was_here && take(&mut self.newcomers) {
-            Meeting::Admit
-        } else if take(&mut self.replies) {
-            Meeting::Cookie
-        } else {
-            Meeting::Refuse
-        }
+        let is_first = self.running().add(source);
+        if is_first && !was_here && take(&mut self.newcomers) { Meeting::Admit } else { self.turn_away() }
     }
 
-    fn begin(&self, now: Boottime) {
+    /// Decides about a response with a right first MAC and without a right cookie, to an initiation that waits for
+    /// one: our own handshakes do not fail because others flood.
+    pub(crate) fn meet_answer(&mut self, now: Boottime, rng: &mut dyn Entropy) -> Meeting {
+        self.keep_period(now, rng);
+        if take(&mut self.answers) { Meeting::Admit } else { self.turn_away() }
+    }
+
+    fn turn_away(&mut self) -> Meeting {
+        if take(&mut self.replies) { Meeting::Cookie } else { Meeting::Refuse }
+    }
+
+    fn begin(&mut self, now: Boottime) {
+        self.refused = self.gate.refused.load(Ordering::Relaxed);
         self.gate.loaded_until.store(now.after(UNDER_LOAD_HOLD).0, Ordering::Relaxed);
     }
 
-    fn begin_period(&mut self, now: Boottime, rng: &mut dyn Entropy) {
+    /// Begins the next period if the one that runs is over.
+    fn keep_period(&mut self, now: Boottime, rng: &mut dyn Entropy) {
+        if self.running().is_younger(now, LOAD_PERIOD) {
+            return;
+        }
         self.before().restart(now, Seed::draw(rng));
         // Whoever sees the other period running sees its bits cleared.
         self.gate.running.fetch_xor(1, Ordering::Release);
-        (self.newcomers, self.replies) = (NEWCOMERS_MAX, COOKIE_REPLIES_MAX);
+        (self.newcomers, self.answers, self.replies) = (NEWCOMERS_MAX, NEWCOMERS_MAX, COOKIE_REPLIES_MAX);
     }
 
     fn running(&self) -> &Period {
@@ -178,7 +193,9 @@ impl Period {
     fn restart(&self, now: Boottime, seed: Seed) {
         self.met.iter().for_each(|word| word.store(0, Ordering::Relaxed));
         self.seed.iter().zip(seed.0).for_each(|(half, drawn)| half.store(drawn, Ordering::Relaxed));
-        self.began.store(now.0, Ordering::Relaxed);
+        self.repeated.store(0, Ordering::Relaxed);
+        // 0 is never.
+        self.began.store(now.0.max(1), Ordering::Relaxed);
     }
 
     /// Whether it began, and less than `age` ago.
@@ -209,7 +226,7 @@ impl Period {
 impl Default for Period {
     fn default() -> Self {
         let met = (0..PLACES / 64).map(|_| AtomicU64::new(0)).collect();
-        Self { began: AtomicU64::new(0), seed: Default::default(), met }
+        Self { began: AtomicU64::new(0), repeated: AtomicU32::new(0), seed: Default::default(), met }
     }
 }
 
@@ -276,19 +293,58 @@ mod tests {
         assert!(load.is_on(START.after(Duration::from_millis(2999)), 0));
     }
 
+    /// Uses up what passes the gate before it refuses.
+    fn use_up(gate: &Gate, now: Boottime, source: IpAddr) {
+        (0..SPARED).for_each(|_| assert!(!gate.refuses(now, source, &MESSAGE)));
+    }
+
     #[test]
-    fn an_address_is_met_once_a_second_and_refused_at_the_gate_between() {
+    fn of_an_address_that_was_met_few_messages_pass_the_gate_until_the_next_second() {
         let rng = &mut Uneven(1);
         let mut load = crowded(START, rng);
-        for (ms, met) in [(0, true), (0, false), (999, false), (1000, true), (1001, false), (60_000, true)] {
-            let now = START.after(Duration::from_millis(ms));
+        for second in 0..3 {
+            let now = START.after(Duration::from_secs(second));
             assert!(load.is_on(now, UNDER_LOAD_BACKLOG));
-            assert_eq!(load.gate().refuses(now, v4(1), &MESSAGE), !met, "at {ms} ms");
-            assert_eq!(load.meet(now, rng, v4(1)) != Meeting::Refuse, met, "at {ms} ms");
+            assert!(!load.gate.refuses(now, v4(1), &MESSAGE), "it was not met yet");
+            load.meet(now, rng, v4(1));
+            use_up(&load.gate, now, v4(1));
+            let later = now.after(Duration::from_millis(999));
+            let refused = (0..1600).filter(|_| load.gate.refuses(later, v4(1), &MESSAGE)).count();
+            assert_eq!(refused, 1500);
         }
-        let now = START.after(Duration::from_secs(60));
-        let mut met = |ip: &str| load.meet(now, rng, ip.parse().unwrap()) != Meeting::Refuse;
-        assert!(met("2001:db8::1") && !met("2001:db8:0:0:ffff::") && met("2001:db8:0:1::"));
+    }
+
+    #[test]
+    fn whoever_forges_an_address_does_not_keep_its_owner_from_a_cookie() {
+        for rate in [300, 1_000, 10_000, 200_000_u32] {
+            let rng = &mut Uneven(1);
+            let mut load = crowded(START, rng);
+            let tries = (1..1000).find(|attempt| {
+                // The owner tries every five seconds, here at any moment of a second.
+                let now = START.after(Duration::from_secs(5 * attempt));
+                assert!(load.is_on(now, UNDER_LOAD_BACKLOG));
+                load.meet(now, rng, v4(1));
+                let before = rate / 1000 * (*attempt as u32 * 617 % 1000);
+                for _ in 0..before {
+                    load.gate.refuses(now, v4(1), &MESSAGE);
+                }
+                !load.gate.refuses(now, v4(1), &MESSAGE) && load.meet(now, rng, v4(1)) == Meeting::Cookie
+            });
+            assert!(tries.is_some_and(|tries| tries <= 40), "{rate} a second: {tries:?}");
+        }
+    }
+
+    #[test]
+    fn an_ipv6_network_is_one_address() {
+        let rng = &mut Uneven(1);
+        let mut load = crowded(START, rng);
+        let mut known = |ip: &str| {
+            let ip = ip.parse().unwrap();
+            let known = load.running().has(ip);
+            load.meet(START, rng, ip);
+            known
+        };
+        assert!(!known("2001:db8::1") && known("2001:db8:0:0:ffff::") && !known("2001:db8:0:1::"));
     }
 
     #[test]
@@ -297,7 +353,9 @@ mod tests {
         let mut load = crowded(START, rng);
         let later = |ms| START.after(Duration::from_millis(ms));
         load.meet(START, rng, v4(1));
-        (0..=WASTED_MAX).for_each(|_| assert!(load.gate().refuses(later(500), v4(1), &MESSAGE)));
+        use_up(&load.gate, START, v4(1));
+        let refused = (0..=2 * WASTED_MAX).filter(|_| load.gate.refuses(later(500), v4(1), &MESSAGE)).count();
+        assert!(refused > WASTED_MAX as usize);
         assert!(load.is_on(later(600), 0));
         assert!(load.is_on(later(1599), 0), "it lasts from the last sign on");
         assert!(!load.is_on(later(1600), 0));
@@ -310,10 +368,12 @@ mod tests {
         load.meet(START, rng, v4(1));
         let mut with_cookie = MESSAGE;
         with_cookie[INITIATION_LEN - 1] = 1;
-        assert!(load.gate().refuses(START, v4(1), &MESSAGE));
-        assert!(!load.gate().refuses(START, v4(1), &with_cookie));
-        assert!(!load.gate().refuses(START, v4(2), &MESSAGE));
-        assert!(!load.gate().refuses(START.after(UNDER_LOAD_HOLD), v4(1), &MESSAGE));
+        use_up(&load.gate, START, v4(1));
+        assert!(!load.gate.refuses(START, v4(1), &MESSAGE), "one in sixteen");
+        assert!(load.gate.refuses(START, v4(1), &MESSAGE));
+        assert!(!load.gate.refuses(START, v4(1), &with_cookie));
+        assert!(!load.gate.refuses(START, v4(2), &MESSAGE));
+        assert!(!load.gate.refuses(START.after(UNDER_LOAD_HOLD), v4(1), &MESSAGE));
     }
 
     #[test]

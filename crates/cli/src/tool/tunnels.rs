@@ -79,20 +79,23 @@ pub(super) fn up(arguments: &UpArguments) -> Outcome {
     let interruption = interruption()?;
     tunnel::up(&source, &options, &interruption)?;
     if arguments.supervise {
-        return supervise(&source, &options, &interruption);
+        return supervise(source, &options, &interruption);
     }
     tunnel::leave_keeper(&source);
     complain(&format!("{} is up; `linerate status` shows how it does", source.interface));
     Ok(ExitCode::SUCCESS)
 }
 
-fn supervise(source: &Source, options: &Options, interruption: &Interruption) -> Outcome {
+fn supervise(mut source: Source, options: &Options, interruption: &Interruption) -> Outcome {
     let interface = &source.interface;
     let ended = keep::supervise(interface, interruption);
     interruption.clear();
     // Without a daemon that stays alive a kill switch still holds: rules and firewall stay for the next start.
     if matches!(ended, Ok(false)) || (ended.is_err() && !source.file.kill_switch) {
-        tunnel::down(interface, Some(source), options, interruption)?;
+        // The file may have been changed and reloaded since it was read: only where the ledger cannot be read, the
+        // tunnel goes by it, and it is never saved over.
+        source.file.save_config = false;
+        tunnel::down(interface, ended.is_err().then_some(&source), options, interruption)?;
     }
     ended.map(|_| ExitCode::SUCCESS)
 }

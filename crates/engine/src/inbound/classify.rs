@@ -50,7 +50,7 @@ pub fn classify<B: Backend>(
         Ok(kind) => {
             let from = arrivals.meta(arrival.message);
             // During a flood most of it ends here.
-            if kind != Kind::Cookie && shared.gate.refuses(now, from.source.ip(), datagram) {
+            if kind == Kind::Initiation && shared.gate.refuses(now, from.source.ip(), datagram) {
                 shared.counters.discard_protocol(Discard::UnderLoad);
                 return None;
             }

@@ -159,8 +159,8 @@ mod tests {
 
     const SOMEWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
 
-    /// A daemon that knows some peers, and what it answered last.
-    struct Daemon(Device);
+    /// A daemon that knows some peers, at the moment at which it was made: its clock stands.
+    struct Daemon(Device, Now);
 
     #[derive(Default)]
     struct Answers(Vec<Vec<u8>>);
@@ -197,7 +197,7 @@ mod tests {
                 device.add_peer(ProtocolKey(peer.public.0), Arc::default()).unwrap();
             }
             device.up(now(), &mut Kernel, answers);
-            Self(device)
+            Self(device, now())
         }
 
         /// Its answer `later` than this moment, or none; with `backlog` more datagrams behind this one.
@@ -223,7 +223,7 @@ mod tests {
             backlog: usize,
         ) -> Option<Vec<u8>> {
             let mut answers = Answers::default();
-            let now = Now { boot: now().boot.after(later), ..now() };
+            let now = Now { boot: self.1.boot.after(later), ..self.1 };
             let _ = self.0.handle(now, &mut Kernel, source, backlog, message, &mut answers);
             answers.0.pop()
         }

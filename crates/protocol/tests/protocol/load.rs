@@ -31,6 +31,16 @@ fn a_peer_that_was_not_here_a_moment_ago_is_answered_at_once_under_load() {
 }
 
 #[test]
+fn an_initiator_under_load_takes_the_answer_that_it_waits_for() {
+    let mut net = Net::pair(10);
+    net.crowd(0);
+    net.send(0, b"hello");
+    net.run_for(Duration::from_secs(1));
+    assert_eq!(net.nodes[0].count(Kind::Cookie), 0);
+    assert_eq!(net.nodes[1].data_received(), [b"hello"]);
+}
+
+#[test]
 fn both_ends_under_load_still_find_each_other() {
     let mut net = Net::pair(2);
     net.crowd(0);

@@ -14,7 +14,7 @@ use blake2::digest::{FixedOutput, KeyInit, Update};
 use blake2::{Blake2s256, Blake2sMac, Digest};
 use linerate_aead::{Slot, TAG_LEN};
 use linerate_protocol::constants::{
-    COOKIE_REPLY_SPACING, INITIATION_LEN, NEWCOMERS_MAX, REJECT_AFTER_MESSAGES, UNDER_LOAD_BACKLOG,
+    INITIATION_LEN, LOAD_PERIOD, NEWCOMERS_MAX, REJECT_AFTER_MESSAGES, UNDER_LOAD_BACKLOG,
 };
 use linerate_protocol::{
     Activity, Boottime, DATA_HEADER, DataHeader, Device, Discard, Effects, Entropy, Kind, Now, PeerId, PresharedKey,
@@ -277,9 +277,8 @@ impl Node {
 
     /// As many strangers come by as are let in without a cookie in a second, if they have not just been here.
     fn crowd_comes(&mut self, now: Now, rng: &mut Seeded) {
-        let Some(came) = self
-            .crowd
-            .filter(|came| self.backlog >= UNDER_LOAD_BACKLOG && now.boot.since(*came) >= COOKIE_REPLY_SPACING)
+        let Some(came) =
+            self.crowd.filter(|came| self.backlog >= UNDER_LOAD_BACKLOG && now.boot.since(*came) >= LOAD_PERIOD)
         else {
             return;
         };

@@ -8,7 +8,7 @@ use rustix::thread::{
 
 /// To be in other network namespaces (setns), where the interface may have been moved: the kernel asks for
 /// CAP_SYS_ADMIN. Everything else that it opens is closed by the filter.
-pub(super) const VISIT: CapabilitySet = CapabilitySet::SYS_ADMIN;
+const VISIT: CapabilitySet = CapabilitySet::SYS_ADMIN;
 
 /// The interface's MTU and queue, its namespace, the sockets' mark and their buffers beyond the limit; ports below
 /// 1024; locked memory that is allocated later; other namespaces.
@@ -17,6 +17,9 @@ const NEEDED: CapabilitySet =
 
 /// To remove the socket from a directory of somebody else's.
 const REMOVE: CapabilitySet = CapabilitySet::DAC_OVERRIDE;
+
+/// What is kept only behind the filter of system calls: Landlock alone leaves CAP_DAC_OVERRIDE others' unix sockets.
+pub(super) const FILTERED: CapabilitySet = VISIT.union(REMOVE);
 
 /// The most that a daemon keeps.
 pub(crate) const MOST: CapabilitySet = NEEDED.union(REMOVE);

@@ -7,8 +7,8 @@
 //! at INFO, and the daemon starts all the same. Only a user that was asked for and cannot be had ends it.
 //!
 //! Under another user the daemon cannot remove its socket, whose directory is root's. It keeps CAP_DAC_OVERRIDE for
-//! that, and only where Landlock leaves nothing of it but removing files in that directory; elsewhere the socket's
-//! file stays, and the next daemon replaces it. A second process of root's, waiting to remove it, would have to hand
+//! that, and only where Landlock and the filter leave nothing of it but removing files in that directory; elsewhere the
+//! socket's file stays, and the next daemon replaces it. A second process of root's, waiting to remove it, would have to hand
 //! on signals and exit codes, and would be the one that service managers see.
 
 mod capabilities;
@@ -69,11 +69,14 @@ pub fn give_up(wanted: &Wanted<'_>) -> Result<InForce, Complaint> {
     note(&mut missing, "capabilities are kept", capabilities::keep(needed));
     let closed = note(&mut missing, "the same user's processes can read its memory", memory::close()).is_some();
     let refuses = note(&mut missing, "system calls are not filtered", wanted.filter.install());
-    if refuses.is_none() {
-        // It opens much more than other network namespaces, and the filter was to see to the rest.
+    if refuses != Some(true) {
+        // They open much more than that, and the filter was to see to the rest.
         missing.push("an interface that is moved to another namespace is not followed (that takes the filter)".into());
-        let rest = capabilities::keep(needed.difference(capabilities::VISIT));
-        note(&mut missing, "CAP_SYS_ADMIN is kept all the same", rest);
+        if wanted.user.is_some() && landlock > 0 {
+            missing.push("the socket's file stays when the daemon ends (to remove it takes the filter, too)".into());
+        }
+        let rest = capabilities::keep(needed.difference(capabilities::FILTERED));
+        note(&mut missing, "capabilities that the filter was to bound are kept all the same", rest);
     }
     Ok(InForce { landlock, closed, filtered: refuses == Some(true), missing })
 }

@@ -33,7 +33,8 @@ impl User {
     fn among(users: &str, name: &str) -> Option<Self> {
         let fields = users.lines().map(|line| line.split(':').collect::<Vec<_>>());
         let entry = fields.into_iter().find(|fields| fields[0] == name && !name.is_empty())?;
-        let number = |at: usize| entry.get(at)?.parse().ok();
+        // The largest number means "as it is" to setresuid(2).
+        let number = |at: usize| entry.get(at)?.parse().ok().filter(|number| *number != u32::MAX);
         Some(Self { name: name.to_owned(), uid: number(2)?, gid: number(3)? })
     }
 
@@ -53,13 +54,13 @@ impl User {
 mod tests {
     use super::*;
 
-    const SOME: &str = "root:x:0:0:root:/root:/bin/bash\nnobody:x:65534:65533::/:/bin/false\nshort:x\nbad:x:-1:0:::\n";
+    const SOME: &str = "root:x:0:0:root:/root:/bin/bash\nnobody:x:65534:65533::/:/bin/false\nshort:x\nbad:x:-1:0:::\nkept:x:4294967295:4294967295:::\n";
 
     #[test]
     fn a_user_is_found_by_the_whole_name() {
         let nobody = User { name: "nobody".into(), uid: 65534, gid: 65533 };
         assert_eq!(User::among(SOME, "nobody"), Some(nobody));
-        for none in ["", "nobod", "nobody:x", "x", "short", "bad"] {
+        for none in ["", "nobod", "nobody:x", "x", "short", "bad", "kept"] {
             assert_eq!(User::among(SOME, none), None, "{none:?}");
         }
     }

@@ -54,13 +54,14 @@ pub(super) fn main(arguments: &DoctorArguments) -> Result<ExitCode, Complaint> {
     if arguments.json {
         let mut text = serde_json::to_vec_pretty(&examined).map_err(|error| format!("cannot write JSON: {error}"))?;
         text.push(b'\n');
-        return print(&text);
+        print(&text)?;
+    } else {
+        if names.is_empty() {
+            complain("there are no tunnels; `linerate up NAME` brings one up");
+        }
+        let texts: Vec<String> = examined.iter().map(Examined::render).collect();
+        print(texts.join("\n").as_bytes())?;
     }
-    if names.is_empty() {
-        complain("there are no tunnels; `linerate up NAME` brings one up");
-    }
-    let texts: Vec<String> = examined.iter().map(Examined::render).collect();
-    print(texts.join("\n").as_bytes())?;
     Ok(if examined.len() < names.len() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 

@@ -92,10 +92,10 @@ fn supervise(mut source: Source, options: &Options, interruption: &Interruption)
     interruption.clear();
     // Without a daemon that stays alive a kill switch still holds: rules and firewall stay for the next start.
     if matches!(ended, Ok(false)) || (ended.is_err() && !source.file.kill_switch) {
-        // The file may have been changed and reloaded since it was read: only where the ledger cannot be read, the
-        // tunnel goes by it, and it is never saved over.
+        // Where the ledger cannot be used, by the file as it was read. That may have been changed since, so nothing is
+        // saved over it.
         source.file.save_config = false;
-        tunnel::down(interface, ended.is_err().then_some(&source), options, interruption)?;
+        tunnel::down(interface, Some(&source), options, interruption)?;
     }
     ended.map(|_| ExitCode::SUCCESS)
 }

@@ -17,6 +17,9 @@ use crate::subject::KeyPair;
 /// one: who is not answered within this has been turned away.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// In the first second of a flood all who flood are newcomers as well.
+const SETTLE: Duration = Duration::from_secs(1);
+
 /// Between two of them.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -30,7 +33,7 @@ pub struct NewcomerReport {
 }
 
 /// Lets `peers`, which the daemon on `far` at `to` knows, begin a handshake from `near`, its neighbour, one after
-/// the other, for at least `time` or until all have had their turn.
+/// the other, a second after the call, until `time` is over or all have had their turn.
 ///
 /// # Errors
 ///
@@ -48,6 +51,9 @@ pub fn newcomers(
     let mut initiators = Initiators::new(responder, peers)?;
     let mut report = NewcomerReport::default();
     let start = Instant::now();
+    if !peers.is_empty() {
+        std::thread::sleep(SETTLE);
+    }
     for number in 0..peers.len() {
         if start.elapsed() >= time {
             break;

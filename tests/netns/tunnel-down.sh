@@ -21,6 +21,19 @@ kill_daemon() {
   kill -KILL "$(daemon_of wg1)"
   wait_for 5 "the daemon to end" no_daemon wg1
 }
+dies_in_the_middle() { # WHO
+  local daemon turn
+  good "$1" up wg1
+  daemon=$(daemon_of wg1)
+  kill -STOP "$daemon"
+  good "$1" down wg1 &
+  turn=$!
+  wait_for 5 "wg1 to go" no_link wg1
+  kill -KILL "$daemon"
+  wait $turn
+  is_gone wg1
+  as_before "$1 down while the daemon dies"
+}
 for who in wg-quick linerate; do
   tunnel_file wg1 0.0.0.0/0,::/0 "DNS = 192.0.2.53" "PostDown = touch $WORK/down"
   remember
@@ -33,6 +46,7 @@ for who in wg-quick linerate; do
   said "$who, no file" "wg7.* does not exist"
 
   down_after $who "the daemon was killed" kill_daemon
+  dies_in_the_middle $who
   down_after $who "the interface was deleted" ip -n h1 link delete wg1
   down_after $who "the addresses and the rules were deleted" eval \
     'ip -n h1 addr flush dev wg1; ip -n h1 rule delete table main suppress_prefixlength 0; ip -n h1 -6 rule delete table main suppress_prefixlength 0'

@@ -1,5 +1,9 @@
 //! `down`: undoes what was done, by the ledger; for a tunnel without one, what its file says was done.
 
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use linerate_control::client::Client;
 use linerate_control::interface::InterfaceName;
 use linerate_control::tunnel;
 use linerate_control::uapi::socket::{self, OpenError};
@@ -102,6 +106,18 @@ fn is_tunnel(interface: &InterfaceName) -> bool {
     tunnel::names(socket::DIRECTORY.as_ref()).is_ok_and(|names| names.iter().any(|name| name == interface.as_str()))
 }
 
+/// Waits until the daemon, whose interface is gone, has hung up. One that lives removes its socket then; one that was
+/// killed a moment ago answers until the kernel has closed what it had open, and leaves its socket to us.
+fn wait_for_end(interface: &InterfaceName, interruption: &Interruption) {
+    let Ok(daemon) = Client::connect(socket::DIRECTORY.as_ref(), interface) else { return };
+    if let Err(error) = interruption.pause(&[daemon.as_fd()], Some(END)) {
+        complain(&format!("Warning: cannot wait for the daemon to end: {error}"));
+    }
+}
+
+/// How long a daemon may take to see that its interface is gone, on a busy machine.
+const END: Duration = Duration::from_secs(2);
+
 fn undo(
     interface: &InterfaceName,
     steps: &[Step],
@@ -125,8 +141,8 @@ fn undo(
         complain(&failed.complaint);
     }
     let left = carry_out_all(after, hands, &mut complain_of);
+    wait_for_end(interface, hands.interruption);
     match socket::remove_stale(socket::DIRECTORY.as_ref(), interface) {
-        // Ours is about to end: its interface is gone.
         Ok(()) | Err(OpenError::Served(..)) => {}
         Err(error) => complain(&error.to_string()),
     }

@@ -84,4 +84,15 @@ for who in wg-quick linerate; do
   grep -q "^ListenPort = 50031$" /etc/wireguard/wg1.conf || fail "$who: down has not saved"
   grep -q "# by name" /etc/wireguard/wg1.conf || fail "$who: down has lost a comment"
   as_before "$who down"
+
+  say "$who: SaveConfig, and a mistake that somebody made in the file meanwhile"
+  good $who up wg1
+  on h1 wg set wg1 listen-port 50041
+  echo "AllowedIPs = 10.9.0.4/32, 10.9.0.5.6/32" >>/etc/wireguard/wg1.conf
+  cp /etc/wireguard/wg1.conf "$WORK/edited.conf"
+  turn $who down wg1
+  is_gone wg1
+  said "$who, a mistake in the file" "10.9.0.5.6/32.*"
+  said "$who, what became of it" "not saved"
+  cmp "$WORK/edited.conf" /etc/wireguard/wg1.conf || fail "$who: down has changed a file with a mistake"
 done

@@ -23,7 +23,7 @@ use crate::complain;
 /// Saves the state of the tunnel in its file; `echo` has that said as wg-quick does.
 ///
 /// # Errors
-/// There is no such tunnel, or the file cannot be written.
+/// There is no such tunnel, or the file has mistakes or cannot be written.
 pub(crate) fn save(source: &Source, echo: bool, interruption: &Interruption) -> Result<(), Failed> {
     // A command of the file's may save: who runs it has the ledger.
     let entry = match is_locked_by_caller(&source.interface) {
@@ -36,6 +36,8 @@ pub(crate) fn save(source: &Source, echo: bool, interruption: &Interruption) -> 
 
 /// As [`save`], by a command that has the ledger.
 pub(super) fn save_locked(source: &Source, host: &mut Host, entry: &Entry, echo: bool) -> Result<(), Failed> {
+    // What cannot be read cannot be kept, when the line that it is in changes.
+    source.check().map_err(|mistakes| format!("{mistakes}\n{}: not saved: put that right", source.path.display()))?;
     let interface = source.interface.as_str();
     let gone = || Failed::new(format!("`{interface}' is not a WireGuard interface"));
     let mut tunnel = Tunnel::open(socket::DIRECTORY.as_ref(), interface).map_err(|_| gone())?;

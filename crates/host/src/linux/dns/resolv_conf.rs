@@ -84,7 +84,9 @@ impl<'a> ResolvConf<'a> {
                 let end = rest.iter().position(|line| is(line, END));
                 rest = end.map_or(rest, |end| &rest[end + 1..]);
             } else if Tunnel::parse(line).is_none() {
-                others.push(line.strip_prefix(HIDES).unwrap_or(line));
+                // A tunnel is never hidden by us, and must not appear when the last of the others goes.
+                let hidden = line.strip_prefix(HIDES).filter(|line| Tunnel::parse(line).is_none());
+                others.push(hidden.unwrap_or(line));
             }
         }
         Self { tunnels, others }
@@ -244,6 +246,14 @@ mod tests {
     }
 
     #[test]
+    fn a_tunnel_behind_the_mark_of_what_is_hidden_stays_there() {
+        let tunnel = with(b"", "wg0", &dns(&["10.0.0.1"], &[]), true);
+        let tunnel = tunnel.split_inclusive(|&byte| byte == b'\n').next().unwrap();
+        let text = [with(b"", "wg1", &dns(&["10.1.0.1"], &[]), true).as_slice(), HIDES, tunnel].concat();
+        assert_eq!(interfaces(&without(&text, "wg1")), [""; 0]);
+    }
+
+    #[test]
     fn a_domain_cannot_bring_a_line_of_its_own() {
         let text = with(b"", "wg0", &dns(&["10.0.0.1"], &["a\nnameserver 6.6.6.6", "b"]), false);
         assert_eq!(seen(&text), "nameserver 10.0.0.1\nsearch b\n");
@@ -321,6 +331,10 @@ mod tests {
             Just(END.to_vec()),
             Just([HIDES, b"nameserver 192.168.1.1\n"].concat()),
             Just([HIDES, HIDES, b"\n"].concat()),
+            Just(
+                [HIDES, Tunnel { interface: "wg0".into(), dns: dns(&[], &[]), exclusive: true }.render().as_slice()]
+                    .concat()
+            ),
             Just(TUNNEL.to_vec()),
             Just(with(b"", "wg0", &dns(&["10.0.0.1"], &["a"]), true)),
             Just(with(b"", "wg9", &dns(&["10.0.0.9"], &[]), false)),

@@ -153,12 +153,12 @@ impl<B: Backend> SlowPath<B> {
         Ok(())
     }
 
-    /// Whether a port can be had; it is let go again.
+    /// Whether a port can be had, with that mark or the one there is; it is let go again.
     ///
     /// # Errors
     /// Why it cannot.
-    pub fn try_port(&self, port: u16) -> Result<(), Refusal> {
-        self.bind(port, self.shared.mark.load(Ordering::Relaxed)).map(drop)
+    pub fn try_port(&self, port: u16, mark: Option<u32>) -> Result<(), Refusal> {
+        self.bind(port, mark.unwrap_or_else(|| self.shared.mark.load(Ordering::Relaxed))).map(drop)
     }
 
     /// The link was set down: closes the sockets, forgets sessions and what waits.

@@ -367,7 +367,7 @@ impl Keeper {
     fn set(&mut self, update: Update) -> Result<(), Refusal> {
         if let Some(port) = update.listen_port.filter(|_| self.refused.is_some()) {
             // The link waits for one that can be had.
-            self.slow.try_port(port)?;
+            self.slow.try_port(port, update.fwmark)?;
         }
         self.slow.set(update)?;
         if self.refused.is_some() {

@@ -9,7 +9,7 @@ use linerate_netio::tun;
 use linerate_netio::udp::UdpOffloads;
 use tracing::level_filters::LevelFilter;
 
-use super::log::Patient;
+use super::log::Lossy;
 use super::privileges::filter::Filter;
 use crate::Complaint;
 
@@ -86,7 +86,7 @@ impl Environment {
         // tunnel, as std's panic on a closed standard error would, nor hold it up.
         tracing_subscriber::fmt()
             .with_max_level(self.log.unwrap_or(LevelFilter::INFO))
-            .with_writer(Mutex::new(Patient))
+            .with_writer(Mutex::new(Lossy))
             .with_ansi(false)
             .with_target(false)
             .without_time()

@@ -14,9 +14,9 @@ const LINE_MAX: usize = 4096;
 const NO_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
 /// Standard error, for one whole line after the other. Never fails: nobody could be told.
-pub(super) struct Patient;
+pub(super) struct Lossy;
 
-impl Write for Patient {
+impl Write for Lossy {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let error = stderr();
         // A file is always ready; a full pipe and a stopped terminal are not.

@@ -166,6 +166,31 @@ mod tests {
         }
     }
 
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_session_that_is_gone_has_left_no_key_where_it_was() {
+        extern crate std;
+        use alloc::sync::Arc;
+        use std::os::unix::fs::FileExt;
+
+        let memory = std::fs::File::open("/proc/self/mem").unwrap();
+        let (sealing, opening) = (core::array::from_fn(|i| 100 + i as u8), core::array::from_fn(|i| 200 + i as u8));
+        let ends = Ends { peer: PeerId(1), local: 2, remote: 3, initiator: true };
+        let session = Arc::new(Session::new(ends, BORN, &TransportKeys { sealing, opening }));
+        let place = Arc::as_ptr(&session).addr() as u64;
+        // Pieces, since the allocator and the next owner of the memory may have written over some of it.
+        let pieces = || {
+            let mut bytes = [0; size_of::<Session>()];
+            memory.read_exact_at(&mut bytes, place).unwrap();
+            let keys = [sealing, opening];
+            let pieces = keys.iter().flat_map(|key| key.chunks_exact(8));
+            pieces.filter(|piece| bytes.windows(8).any(|window| window == *piece)).count()
+        };
+        assert_eq!(pieces(), 8, "that is where they are");
+        drop(session);
+        assert_eq!(pieces(), 0);
+    }
+
     #[test]
     fn a_reservation_never_wraps() {
         let session = session(true);

@@ -13,9 +13,10 @@ use core::time::Duration;
 
 use crate::constants::PEERS_MAX;
 use crate::cookie::Baker;
+use crate::gate::Gate;
 use crate::indices::Indices;
 use crate::keyring::Evicted;
-use crate::load::{Gate, Load};
+use crate::load::Load;
 use crate::noise::Identity;
 use crate::peer::{Attempt, Peer, StaticStatic};
 use crate::ratelimit::Limiter;
@@ -65,8 +66,8 @@ pub enum AddPeer {
 }
 
 /// A WireGuard interface.
-#[derive(Default)]
 pub struct Device {
+    gate: Arc<Gate>,
     pub(crate) identity: Option<Identity>,
     pub(crate) up: bool,
     pub(crate) peers: Vec<Option<Box<Peer>>>,
@@ -84,6 +85,12 @@ pub struct Device {
     pub(crate) stamps: Stamps,
 }
 
+impl Default for Device {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 /// The arguments of one call.
 pub(crate) struct Turn<'a> {
     pub(crate) now: Now,
@@ -95,12 +102,27 @@ pub(crate) struct Turn<'a> {
 impl Device {
     /// A device without a key and without peers, down.
     pub fn new() -> Self {
-        Self::default()
+        Self::behind(Arc::default())
     }
 
     /// Such a device, of whose handshake messages data-path threads refuse some at `gate`.
     pub fn behind(gate: Arc<Gate>) -> Self {
-        Self { load: Load::behind(gate), ..Self::default() }
+        Self {
+            identity: None,
+            up: false,
+            peers: Vec::new(),
+            vacant: Vec::new(),
+            by_key: BTreeMap::new(),
+            by_serial: BTreeMap::new(),
+            serial: 0,
+            indices: Indices::behind(gate.clone()),
+            timers: BTreeSet::new(),
+            baker: Baker::default(),
+            limiter: Limiter::default(),
+            load: Load::behind(gate.clone()),
+            stamps: Stamps::default(),
+            gate,
+        }
     }
 
     /// Sets or removes the private key. Nothing is sealed with the old sessions any more, and
@@ -118,6 +140,7 @@ impl Device {
             return None;
         }
         self.identity = key.map(Identity::new);
+        self.gate.set_mac1_key(self.identity.as_ref().map(|identity| &identity.mac1_key));
         let own = self.public_key().and_then(|public| self.peer(public));
         if let Some(own) = own {
             self.remove_peer(own, fx);

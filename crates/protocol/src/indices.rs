@@ -4,16 +4,24 @@
 //! a handshake to the session that it makes.
 
 use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
 
+use crate::gate::Gate;
 use crate::{Entropy, PeerId, draw};
 
 /// Which peer each live index belongs to.
 #[derive(Default)]
 pub(crate) struct Indices {
+    gate: Arc<Gate>,
     owners: BTreeMap<u32, PeerId>,
 }
 
 impl Indices {
+    /// No indices yet; `gate` is told of each.
+    pub(crate) fn behind(gate: Arc<Gate>) -> Self {
+        Self { gate, ..Self::default() }
+    }
+
     /// Takes an unused index for `peer`.
     pub(crate) fn take(&mut self, rng: &mut dyn Entropy, peer: PeerId) -> u32 {
         // A peer has at most four live indices, so that the 2^20 peers of a full device leave
@@ -22,6 +30,7 @@ impl Indices {
             let index = u32::from_le_bytes(draw(rng));
             if let alloc::collections::btree_map::Entry::Vacant(place) = self.owners.entry(index) {
                 place.insert(peer);
+                self.gate.add_index(index);
                 return index;
             }
         }
@@ -29,7 +38,9 @@ impl Indices {
 
     /// Gives an index back.
     pub(crate) fn release(&mut self, index: u32) {
-        self.owners.remove(&index);
+        if self.owners.remove(&index).is_some() {
+            self.gate.remove_index(index);
+        }
     }
 
     /// The peer that an index belongs to.

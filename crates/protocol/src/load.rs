@@ -2,7 +2,7 @@
 //!
 //! Under load, an address that was not here a moment ago is let in without a cookie, as long as there are few
 //! of these, so that a new peer need not know of the flood; any other is sent a cookie. Of the messages of an
-//! address that was met in the same second most are refused at the [`Gate`], by one bit, before anything is
+//! address that was met in the same second most are refused at the [`Gate`], by one bit of the [`Crowd`], before anything is
 //! computed: data-path threads ask it, so that a flood does not even reach the slow path. Some of them pass,
 //! because an address may be forged by somebody else than who has it, and that one has to get its cookie.
 //!
@@ -17,6 +17,7 @@ use crate::constants::{
     COOKIE_REPLIES_MAX, LOAD_PERIOD, NEWCOMERS_MAX, UNDER_LOAD_BACKLOG, UNDER_LOAD_HOLD, WASTED_MAX,
 };
 use crate::cookie;
+use crate::gate::Gate;
 use crate::spread::{Seed, network};
 use crate::{Boottime, Entropy};
 
@@ -32,8 +33,8 @@ const SPARED: u32 = 512;
 /// After that, one in so many passes.
 const SHARE: u32 = 16;
 
-/// What refuses handshake messages unseen. Shared with the data path, where every thread may ask.
-pub struct Gate {
+/// The addresses that were met under load. Shared with the data path, where every thread may ask.
+pub(crate) struct Crowd {
     /// Until when the device is under load.
     loaded_until: AtomicU64,
     /// How many messages it has refused.
@@ -82,10 +83,10 @@ pub(crate) struct Load {
     refused: u32,
 }
 
-impl Gate {
+impl Crowd {
     /// Whether `message`, an initiation from `source`, is refused unseen: the device is under load, the message has
     /// no cookie, the address was met a moment ago, and this is not one of the few that pass all the same.
-    pub fn refuses(&self, now: Boottime, source: IpAddr, message: &[u8]) -> bool {
+    pub(crate) fn refuses(&self, now: Boottime, source: IpAddr, message: &[u8]) -> bool {
         if now.0 >= self.loaded_until.load(Ordering::Relaxed) || cookie::has_mac2(message) {
             return false;
         }
@@ -106,7 +107,7 @@ impl Gate {
     }
 }
 
-impl Default for Gate {
+impl Default for Crowd {
     fn default() -> Self {
         Self {
             loaded_until: AtomicU64::new(0),
@@ -126,11 +127,11 @@ impl Load {
     /// Whether the device is under load, now that `backlog` messages wait. What the gate refuses does not wait
     /// any more, and is a sign of load all the same.
     pub(crate) fn is_on(&mut self, now: Boottime, backlog: usize) -> bool {
-        let refused = self.gate.refused.load(Ordering::Relaxed).wrapping_sub(self.refused);
+        let refused = self.gate.crowd.refused.load(Ordering::Relaxed).wrapping_sub(self.refused);
         if backlog >= UNDER_LOAD_BACKLOG || refused > WASTED_MAX {
             self.begin(now);
         }
-        self.gate.is_loaded(now)
+        self.gate.crowd.is_loaded(now)
     }
 
     /// A message was refused only after an agreement of keys. More than a few of these in a second are a
@@ -165,8 +166,8 @@ impl Load {
     }
 
     fn begin(&mut self, now: Boottime) {
-        self.refused = self.gate.refused.load(Ordering::Relaxed);
-        self.gate.loaded_until.store(now.after(UNDER_LOAD_HOLD).0, Ordering::Relaxed);
+        self.refused = self.gate.crowd.refused.load(Ordering::Relaxed);
+        self.gate.crowd.loaded_until.store(now.after(UNDER_LOAD_HOLD).0, Ordering::Relaxed);
     }
 
     /// Begins the next period if the one that runs is over.
@@ -176,16 +177,16 @@ impl Load {
         }
         self.before().restart(now, Seed::draw(rng));
         // Whoever sees the other period running sees its bits cleared.
-        self.gate.running.fetch_xor(1, Ordering::Release);
+        self.gate.crowd.running.fetch_xor(1, Ordering::Release);
         (self.newcomers, self.answers, self.replies) = (NEWCOMERS_MAX, NEWCOMERS_MAX, COOKIE_REPLIES_MAX);
     }
 
     fn running(&self) -> &Period {
-        &self.gate.periods[self.gate.running.load(Ordering::Relaxed)]
+        &self.gate.crowd.periods[self.gate.crowd.running.load(Ordering::Relaxed)]
     }
 
     fn before(&self) -> &Period {
-        &self.gate.periods[self.gate.running.load(Ordering::Relaxed) ^ 1]
+        &self.gate.crowd.periods[self.gate.crowd.running.load(Ordering::Relaxed) ^ 1]
     }
 }
 
@@ -294,8 +295,8 @@ mod tests {
     }
 
     /// Uses up what passes the gate before it refuses.
-    fn use_up(gate: &Gate, now: Boottime, source: IpAddr) {
-        (0..SPARED).for_each(|_| assert!(!gate.refuses(now, source, &MESSAGE)));
+    fn use_up(crowd: &Crowd, now: Boottime, source: IpAddr) {
+        (0..SPARED).for_each(|_| assert!(!crowd.refuses(now, source, &MESSAGE)));
     }
 
     #[test]
@@ -305,11 +306,11 @@ mod tests {
         for second in 0..3 {
             let now = START.after(Duration::from_secs(second));
             assert!(load.is_on(now, UNDER_LOAD_BACKLOG));
-            assert!(!load.gate.refuses(now, v4(1), &MESSAGE), "it was not met yet");
+            assert!(!load.gate.crowd.refuses(now, v4(1), &MESSAGE), "it was not met yet");
             load.meet(now, rng, v4(1));
-            use_up(&load.gate, now, v4(1));
+            use_up(&load.gate.crowd, now, v4(1));
             let later = now.after(Duration::from_millis(999));
-            let refused = (0..1600).filter(|_| load.gate.refuses(later, v4(1), &MESSAGE)).count();
+            let refused = (0..1600).filter(|_| load.gate.crowd.refuses(later, v4(1), &MESSAGE)).count();
             assert_eq!(refused, 1500);
         }
     }
@@ -326,9 +327,9 @@ mod tests {
                 load.meet(now, rng, v4(1));
                 let before = rate / 1000 * (*attempt as u32 * 617 % 1000);
                 for _ in 0..before {
-                    load.gate.refuses(now, v4(1), &MESSAGE);
+                    load.gate.crowd.refuses(now, v4(1), &MESSAGE);
                 }
-                !load.gate.refuses(now, v4(1), &MESSAGE) && load.meet(now, rng, v4(1)) == Meeting::Cookie
+                !load.gate.crowd.refuses(now, v4(1), &MESSAGE) && load.meet(now, rng, v4(1)) == Meeting::Cookie
             });
             assert!(tries.is_some_and(|tries| tries <= 40), "{rate} a second: {tries:?}");
         }
@@ -353,8 +354,8 @@ mod tests {
         let mut load = crowded(START, rng);
         let later = |ms| START.after(Duration::from_millis(ms));
         load.meet(START, rng, v4(1));
-        use_up(&load.gate, START, v4(1));
-        let refused = (0..=2 * WASTED_MAX).filter(|_| load.gate.refuses(later(500), v4(1), &MESSAGE)).count();
+        use_up(&load.gate.crowd, START, v4(1));
+        let refused = (0..=2 * WASTED_MAX).filter(|_| load.gate.crowd.refuses(later(500), v4(1), &MESSAGE)).count();
         assert!(refused > WASTED_MAX as usize);
         assert!(load.is_on(later(600), 0));
         assert!(load.is_on(later(1599), 0), "it lasts from the last sign on");
@@ -368,12 +369,12 @@ mod tests {
         load.meet(START, rng, v4(1));
         let mut with_cookie = MESSAGE;
         with_cookie[INITIATION_LEN - 1] = 1;
-        use_up(&load.gate, START, v4(1));
-        assert!(!load.gate.refuses(START, v4(1), &MESSAGE), "one in sixteen");
-        assert!(load.gate.refuses(START, v4(1), &MESSAGE));
-        assert!(!load.gate.refuses(START, v4(1), &with_cookie));
-        assert!(!load.gate.refuses(START, v4(2), &MESSAGE));
-        assert!(!load.gate.refuses(START.after(UNDER_LOAD_HOLD), v4(1), &MESSAGE));
+        use_up(&load.gate.crowd, START, v4(1));
+        assert!(!load.gate.crowd.refuses(START, v4(1), &MESSAGE), "one in sixteen");
+        assert!(load.gate.crowd.refuses(START, v4(1), &MESSAGE));
+        assert!(!load.gate.crowd.refuses(START, v4(1), &with_cookie));
+        assert!(!load.gate.crowd.refuses(START, v4(2), &MESSAGE));
+        assert!(!load.gate.crowd.refuses(START.after(UNDER_LOAD_HOLD), v4(1), &MESSAGE));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Tells data from handshake messages and from what is neither, by length and type alone.
 
 use linerate_aead::TAG_LEN;
-use linerate_protocol::{Boottime, DATA_HEADER, DataHeader, Discard, Kind};
+use linerate_protocol::{Boottime, DATA_HEADER, DataHeader, Kind};
 
 use super::recv_udp::Arrivals;
 use crate::backend::Backend;
@@ -49,12 +49,14 @@ pub fn classify<B: Backend>(
         }
         Ok(kind) => {
             let from = arrivals.meta(arrival.message);
-            // During a flood most of it ends here.
-            if kind == Kind::Initiation && shared.gate.refuses(now, from.source.ip(), datagram) {
-                shared.counters.discard_protocol(Discard::UnderLoad);
-                return None;
+            match shared.gate.check(now, from.source.ip(), kind, datagram) {
+                Ok(()) => shared.notices.push_stranger(datagram, from.source, from.local, &shared.counters),
+                // Most of a flood ends here.
+                Err(reason) => {
+                    shared.counters.discard_protocol(reason);
+                    tracing::debug!("handshake message from {} refused: {}", from.source, reason.name());
+                }
             }
-            shared.notices.push_stranger(datagram, from.source, from.local, &shared.counters);
             None
         }
         Err(reason) => {

@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use linerate_control::keys::PublicKey;
 use linerate_protocol::constants::INITIATION_LEN;
 use linerate_protocol::{
-    Activity, Boottime, Device, Effects, Entropy, Now, PeerId, PublicKey as ProtocolKey, Session, StaticSecret,
+    Activity, Boottime, Device, Effects, Entropy, Gate, Now, PeerId, PublicKey as ProtocolKey, Session, StaticSecret,
 };
 use rustix::time::{ClockId, clock_gettime};
 
@@ -28,7 +28,9 @@ impl Initiators {
     /// Initiators with these keys towards the daemon with the public key `responder`.
     pub(super) fn new(responder: PublicKey, keys: &[KeyPair]) -> Result<Self> {
         let refused = || Error::Refused("with these keys nobody can shake hands; take ones from `wg genkey`".into());
-        let make = |pair| Initiator::new(responder, pair).ok_or_else(refused);
+        // Nobody asks it, and each takes 200 KB.
+        let gate = Arc::default();
+        let make = |pair| Initiator::new(&gate, responder, pair).ok_or_else(refused);
         let mut all: Vec<_> = keys.iter().map(make).collect::<Result<_>>()?;
         // A public key of low order is so for everybody.
         match all.first_mut().map(Initiator::begin) {
@@ -76,8 +78,8 @@ struct Initiator {
 
 impl Initiator {
     /// None if one of the keys is no key, or they are one device's.
-    fn new(responder: PublicKey, keys: &KeyPair) -> Option<Self> {
-        let mut device = Device::new();
+    fn new(gate: &Arc<Gate>, responder: PublicKey, keys: &KeyPair) -> Option<Self> {
+        let mut device = Device::behind(Arc::clone(gate));
         let secret = StaticSecret::new(keys.private.as_bytes())?;
         device.set_private_key(now(), &mut Kernel, Some(secret), &mut Outbox::default());
         let activity = Arc::new(Activity::new());

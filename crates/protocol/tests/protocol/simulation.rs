@@ -17,8 +17,8 @@ use linerate_protocol::constants::{
     INITIATION_LEN, LOAD_PERIOD, NEWCOMERS_MAX, REJECT_AFTER_MESSAGES, UNDER_LOAD_BACKLOG,
 };
 use linerate_protocol::{
-    Activity, Boottime, DATA_HEADER, DataHeader, Device, Discard, Effects, Entropy, Kind, Now, PeerId, PresharedKey,
-    PublicKey, Session, StaticSecret, Wake, Window, classify,
+    Activity, Boottime, DATA_HEADER, DataHeader, Device, Discard, Effects, Entropy, Gate, Kind, Now, PeerId,
+    PresharedKey, PublicKey, Session, StaticSecret, Wake, Window, classify,
 };
 
 /// A seeded source of bytes (SplitMix64).
@@ -251,6 +251,7 @@ impl Host {
 /// A device with its host.
 pub struct Node {
     pub device: Device,
+    gate: Arc<Gate>,
     pub host: Host,
     pub addr: SocketAddr,
     /// Waiting datagrams that the device is told about.
@@ -347,7 +348,15 @@ impl Net {
         };
         for i in 0..count {
             let addr = SocketAddr::from(([10, 0, 0, i as u8 + 1], 51820));
-            net.nodes.push(Node { device: Device::new(), host: Host::default(), addr, backlog: 0, crowd: None });
+            let gate = Arc::default();
+            net.nodes.push(Node {
+                device: Device::behind(Arc::clone(&gate)),
+                gate,
+                host: Host::default(),
+                addr,
+                backlog: 0,
+                crowd: None,
+            });
             net.call(i, |node, now, rng| {
                 let removed = node.device.set_private_key(now, rng, Some(secret(i as u64)), &mut node.host);
                 assert_eq!(removed, None);
@@ -468,9 +477,13 @@ impl Net {
             node.host.source = Some(source);
             let confirmed = match classify(bytes)? {
                 Kind::Data => node.host.open(source, bytes.to_vec())?,
-                _ => {
+                kind => {
                     node.crowd_comes(now, rng);
-                    node.device.handle(now, rng, source, node.backlog, bytes, &mut node.host)?;
+                    let passes = node.gate.check(now.boot, source.ip(), kind, bytes);
+                    let handled = node.device.handle(now, rng, source, node.backlog, bytes, &mut node.host);
+                    // Load aside, the gate refuses only what the device would refuse.
+                    assert!(handled.is_err() || matches!(passes, Ok(()) | Err(Discard::UnderLoad)), "{passes:?}");
+                    handled?;
                     None
                 }
             };

@@ -92,3 +92,19 @@ LINERATE_SECCOMP=off daemon h1 wg1
 grep -q 'LINERATE_SECCOMP has no system call refused' "$SCENARIO_LOGS/wg1.log" || fail "the log does not say that there is no filter"
 expect "the filter of a daemon with LINERATE_SECCOMP=off" 0 "$(status wg1 Seccomp)"
 on h1 "$LINERATE" doctor --security wg1 | grep -q 'system calls .*weak' || fail "doctor does not say that there is no filter"
+
+say "without the filter less is kept, and the tunnel works"
+LINERATE_SECCOMP=off daemon h2 wg2 "$TUNNEL_DAEMON" -f --user nobody
+for iface in wg1 wg2; do
+  for set in CapPrm CapEff; do
+    expect "$set of $iface without the filter" "net_bind_service net_admin ipc_lock " "$(names "$(status $iface $set)")"
+  done
+done
+grep -q "an interface that is moved to another namespace is not followed" "$SCENARIO_LOGS/wg1.log" || fail "the log does not say what is missing"
+wire v4
+pings h1 10.9.0.2
+for end in "h1 wg1" "h2 wg2"; do
+  read -r at iface <<<"$end"
+  on "$at" wg set "$iface" fwmark 8 listen-port 444
+  expect "mark and port of $iface" "0x8 444" "$(on "$at" wg show "$iface" fwmark) $(on "$at" wg show "$iface" listen-port)"
+done

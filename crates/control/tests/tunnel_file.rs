@@ -343,6 +343,22 @@ fn a_save_takes_from_the_runtime_only_what_has_changed_there() {
 }
 
 #[test]
+fn an_address_that_two_peers_list_is_not_given_back_to_the_first_by_a_save() {
+    let peer = |key: &str, allowed: &str| format!("\n[Peer]\nPublicKey = {key}\nAllowedIPs = {allowed}\n");
+    let twice = [peer(KEY, "10.0.0.1/32"), peer(OTHER, "10.0.0.1/32"), peer(OTHER, "10.0.0.2/32")];
+    let text = format!("[Interface]\n{}", twice.concat());
+    let (file, _) = read(text.as_bytes());
+    let mut device = DeviceState::default();
+    apply(&file.settings().update, &mut device);
+    // Something that is to be saved: its sections become one.
+    device.peers.last_mut().unwrap().persistent_keepalive = 25;
+    let mut document = Document::parse(text.as_bytes());
+    save_state(&mut document, &device, &[]);
+    let saved = document.to_bytes();
+    assert!(!String::from_utf8_lossy(&saved).contains("10.0.0.1"), "{}", String::from_utf8_lossy(&saved));
+}
+
+#[test]
 fn a_save_keeps_what_the_host_cannot_have_and_what_comes_from_elsewhere() {
     let file = b"[Interface]\n#! PrivateKeyFile = k\nAddress = 10.0.0.1/24, fd00::1/64\n";
     let interface = wg0();

@@ -47,9 +47,17 @@ pub struct Runtime<'a> {
 /// # Errors
 /// A value cannot be written: the zone of an endpoint is an interface with an odd name.
 pub fn save(document: &mut Document, runtime: &Runtime<'_>) -> Result<(), NotAValue> {
-    let (file, _) = TunnelFile::read(document, runtime.interface, &NoNames);
-    save_interface(document, &file, runtime)?;
-    save_peers(document, &file, runtime)
+    // A line that goes may uncover another: of peers that list the same address, the last one has it.
+    for _ in 0..=document.sections().len() {
+        let before = document.to_bytes();
+        let (file, _) = TunnelFile::read(document, runtime.interface, &NoNames);
+        save_interface(document, &file, runtime)?;
+        save_peers(document, &file, runtime)?;
+        if *document.to_bytes() == *before {
+            break;
+        }
+    }
+    Ok(())
 }
 
 fn save_interface(document: &mut Document, file: &TunnelFile, runtime: &Runtime<'_>) -> Result<(), NotAValue> {

@@ -56,7 +56,7 @@ tail -n 1 "$SCENARIO_LOGS/supervise.log" | grep -q "$unreadable" || fail "its la
 is_gone wg1
 as_before "a service without a ledger"
 
-say "the keeper of a tunnel with a name is killed: the tunnel goes on, and is taken down as ever"
+say "the keeper of a tunnel with a name is killed: the tunnel goes on, and a reload starts another"
 own_file /etc/hosts <<<"192.0.2.2 h2.example.com"
 ENDPOINT=h2.example.com:50002 tunnel_file wg1 10.9.0.2/32,fd09::2/128
 good linerate up wg1
@@ -65,6 +65,12 @@ wait_for 5 "its keeper" keeper
 kill -KILL "$(keeper)"
 wait_for 5 "traffic" on h1 ping -n -q -c 1 -W 1 10.9.0.2
 pings h1 10.9.0.2
+for _ in 1 2; do
+  good linerate reload wg1
+  wait_for 5 "another keeper" keeper
+  expect "keepers after a reload" 1 "$(keeper | wc -l)"
+done
+kill -KILL "$(keeper)"
 good linerate down wg1
 is_gone wg1
 as_before "down without a keeper"

@@ -218,6 +218,23 @@ pub fn lock_numbers(directory: &Path) -> Result<File, LedgerError> {
     Ok(lock)
 }
 
+/// What the keeper of `interface` holds for as long as it works; none if another does, unless that is `waited` for.
+///
+/// # Errors
+/// The folder cannot be made.
+pub fn lock_keeper(directory: &Path, interface: &InterfaceName, waited: bool) -> Result<Option<File>, LedgerError> {
+    DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(at(directory))?;
+    let path = directory.join(format!("{interface}.keeper"));
+    let mut options = OpenOptions::new();
+    let lock = options.create(true).write(true).truncate(false).mode(0o600).open(&path).map_err(at(&path))?;
+    let how = if waited { FlockOperation::LockExclusive } else { FlockOperation::NonBlockingLockExclusive };
+    match flock(&lock, how) {
+        Ok(()) => Ok(Some(lock)),
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+        Err(errno) => Err(at(&path)(errno.into())),
+    }
+}
+
 /// The ledger of `interface`, without waiting for a command that is at work.
 ///
 /// # Errors

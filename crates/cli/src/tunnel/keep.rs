@@ -51,11 +51,21 @@ pub(crate) fn start(interface: &InterfaceName) -> std::io::Result<()> {
         .map(drop)
 }
 
+/// Whether nobody keeps `interface`.
+///
+/// # Errors
+/// The folder of ledgers cannot be used.
+pub(super) fn is_missing(interface: &InterfaceName) -> Result<bool, Failed> {
+    Ok(ledger::lock_keeper(ledgers(), interface, false)?.is_some())
+}
+
 /// Keeps a tunnel until it is taken down, or its interface is gone.
 ///
 /// # Errors
 /// The ledger cannot be read or watched.
 pub(crate) fn keep(interface: &InterfaceName, interruption: &Interruption) -> Result<(), Failed> {
+    // The one before may still have to notice that its tunnel was taken down.
+    let _alone = ledger::lock_keeper(ledgers(), interface, true)?;
     let mut keeper = Keeper::new(interface, interruption)?;
     while let Some(ledger) = keeper.ledger()? {
         let Some(device) = keeper.look() else { return Ok(()) };

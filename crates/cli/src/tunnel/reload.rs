@@ -16,7 +16,7 @@ use linerate_host::transaction::{carry_out, carry_out_all};
 use super::hands::Hands;
 use super::interruption::Interruption;
 use super::source::{Pending, Source};
-use super::{Failed, Options, host, ledgers, lock, look, names, running, step_failed, warn};
+use super::{Failed, Options, host, keep, ledgers, lock, look, names, running, step_failed, warn};
 use crate::complain;
 
 /// What a reload did.
@@ -48,7 +48,6 @@ pub(crate) fn reload(source: &Source, options: &Options, interruption: &Interrup
     let running = tunnel.get().map_err(|error| format!("{} does not answer: {error}", source.interface))?;
 
     let resolved = names::at_hand(&source.names());
-    let had_no_names = then.names().is_empty();
     let then = with_running_keys(then.file, &running);
     let mut settings = changes(&then, &source.loaded()?, &running, lists(&source.interface));
     source.resolve(&mut settings, &resolved);
@@ -74,7 +73,8 @@ pub(crate) fn reload(source: &Source, options: &Options, interruption: &Interrup
             complain(&format!("{named}: no address yet; {}", source.what_pends(named)));
         }
     }
-    Ok(Reloaded { peers, steps, needs_keeper: !names.is_empty() && had_no_names && !ledger.supervised })
+    let needs_keeper = !names.is_empty() && !ledger.supervised && keep::is_missing(&source.interface)?;
+    Ok(Reloaded { peers, steps, needs_keeper })
 }
 
 /// Has the host follow endpoints that became known when the tunnel was up: default routes that waited for them, and

@@ -65,11 +65,18 @@ wait_for 5 "its keeper" keeper
 kill -KILL "$(keeper)"
 wait_for 5 "traffic" on h1 ping -n -q -c 1 -W 1 10.9.0.2
 pings h1 10.9.0.2
+keeps() { ! flock -n /run/linerate/wg1.keeper true; } # once it is there, it is another moment until it works
 for _ in 1 2; do
   good linerate reload wg1
-  wait_for 5 "another keeper" keeper
+  wait_for 5 "another keeper" keeps
   expect "keepers after a reload" 1 "$(keeper | wc -l)"
 done
+say "one more that is started ends by a signal"
+"$LINERATE" keep wg1 &
+sleep 0.2
+kill -TERM $!
+wait $! || true
+expect "keepers" 1 "$(keeper | wc -l)"
 kill -KILL "$(keeper)"
 good linerate down wg1
 is_gone wg1

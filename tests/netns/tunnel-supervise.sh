@@ -73,9 +73,12 @@ told STOPPING=1 || fail "STOPPING=1 was not told"
 expect "the commands that were run" "up down" "$(xargs <"$WORK/runs")"
 
 say "taken down by others"
+deaths() { grep -c 'the daemon is gone' "$SCENARIO_LOGS/supervise.log" || true; }
+before=$(deaths)
 supervise
 good linerate down wg1
 ended_with 0 "down"
+expect "deaths in the log of it" "$before" "$(deaths)"
 
 say "the supervisor is killed: the tunnel stays, and down finds it"
 supervise

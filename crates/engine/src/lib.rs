@@ -26,6 +26,7 @@ pub mod slow_path;
 pub mod staged;
 mod sync;
 pub mod tables;
+pub mod tokens;
 pub mod topology;
 pub mod turnstile;
 mod worker;

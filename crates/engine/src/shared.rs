@@ -15,9 +15,9 @@ use linerate_protocol::{Gate, Session, Wake};
 
 use crate::backend::{Backend, Sockets};
 use crate::counters::{Counters, Discard};
-use crate::outbound::route::Tokens;
 use crate::staged::Budget;
 use crate::tables::{Peer, Tables};
+use crate::tokens::Tokens;
 
 const _: () = assert!(size_of::<Stranger>() * HANDSHAKE_BACKLOG <= 1 << 20);
 
@@ -47,6 +47,8 @@ pub struct Shared<B: Backend> {
     pub mark: AtomicU32,
     /// How many senders of packets that lead nowhere may be told so.
     pub unreachable: Mutex<Tokens>,
+    /// How many handshake messages that were refused unseen may be named in the log.
+    pub refused: Mutex<Tokens>,
     /// Whether the TUN device refused a merged packet that it had offered to take.
     pub merged_refused: AtomicBool,
 }
@@ -67,6 +69,7 @@ impl<B: Backend> Shared<B> {
             routing_epoch: AtomicU64::new(0),
             mark: AtomicU32::new(0),
             unreachable: Mutex::default(),
+            refused: Mutex::default(),
             merged_refused: AtomicBool::new(false),
         })
     }

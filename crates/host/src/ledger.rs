@@ -1,8 +1,8 @@
 //! What was done for a tunnel, kept until it is undone: `down` undoes that, whatever has become of the file.
 //!
-//! One folder, readable by root alone, on a file system that a boot empties. For each interface it has a lock, the
-//! ledger as JSON, and the text of the file as it was, which `reload` compares with. That text holds keys; the ledger
-//! holds none.
+//! One folder, readable by root alone, on a file system that a boot empties. For each interface it has a lock, another
+//! for its keeper, the ledger as JSON, and the text of the file as it was, which `reload` compares with. That text holds
+//! keys; the ledger holds none.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
@@ -218,17 +218,16 @@ pub fn lock_numbers(directory: &Path) -> Result<File, LedgerError> {
     Ok(lock)
 }
 
-/// What the keeper of `interface` holds for as long as it works; none if another does, unless that is `waited` for.
+/// What the keeper of `interface` holds for as long as it works; none while another does.
 ///
 /// # Errors
-/// The folder cannot be made.
-pub fn lock_keeper(directory: &Path, interface: &InterfaceName, waited: bool) -> Result<Option<File>, LedgerError> {
+/// The folder or the file cannot be made, or not be locked.
+pub fn lock_keeper(directory: &Path, interface: &InterfaceName) -> Result<Option<File>, LedgerError> {
     DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(at(directory))?;
     let path = directory.join(format!("{interface}.keeper"));
     let mut options = OpenOptions::new();
     let lock = options.create(true).write(true).truncate(false).mode(0o600).open(&path).map_err(at(&path))?;
-    let how = if waited { FlockOperation::LockExclusive } else { FlockOperation::NonBlockingLockExclusive };
-    match flock(&lock, how) {
+    match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(Some(lock)),
         Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
         Err(errno) => Err(at(&path)(errno.into())),

@@ -75,6 +75,8 @@ pub enum Content {
     Forged,
     /// Initiations that take a hash: the first MAC is wrong, the work of someone who knows nothing.
     WrongMac1,
+    /// Initiations that take hashes of a cookie that nobody gave them: forged ones with noise for the second MAC.
+    WrongCookie,
     /// Data messages that take a decryption: a peer's own, once more, by someone who saw them on the wire.
     Replayed,
     /// Data messages that take a look-up: they name a session that there is not.
@@ -213,6 +215,7 @@ impl Pool {
         Ok(match flood.content {
             Content::Forged => strangers(forged()?),
             Content::WrongMac1 => strangers(forged()?.into_iter().map(with_wrong_mac1).collect()),
+            Content::WrongCookie => strangers(forged()?.into_iter().map(with_wrong_cookie).collect()),
             Content::Replayed if flood.captured.is_empty() => {
                 return Err(Error::Refused("a flood of replayed messages needs some that were captured".into()));
             }
@@ -243,6 +246,11 @@ impl Pool {
 
 fn with_wrong_mac1(mut message: Message) -> Message {
     message.bytes[initiators::MAC1] ^= 0xff;
+    message
+}
+
+fn with_wrong_cookie(mut message: Message) -> Message {
+    message.bytes[initiators::MAC2..].fill(0xff);
     message
 }
 
@@ -372,7 +380,7 @@ mod tests {
     #[test]
     fn no_two_initiations_of_a_pool_are_alike() {
         let peers = peers::fresh(3);
-        for kind in [Content::Forged, Content::WrongMac1, Content::Valid] {
+        for kind in [Content::Forged, Content::WrongMac1, Content::WrongCookie, Content::Valid] {
             let pool = Pool::fill(&flood(kind, &peers, Some(100), 0.1)).unwrap();
             let different = pool.messages.iter().collect::<HashSet<_>>().len();
             assert_eq!(different, if kind == Content::Valid { 12 } else { FORGERIES as usize });

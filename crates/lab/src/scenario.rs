@@ -194,6 +194,11 @@ fn pair() -> Vec<Scenario> {
         flood("valid", "one TCP stream during a flood of valid initiations", Content::Valid),
         flood("forged", "one TCP stream during a flood of forged ones", Content::Forged),
         flood("garbage", "one TCP stream during a flood of initiations with a wrong MAC", Content::WrongMac1),
+        flood(
+            "wrong-cookie",
+            "one TCP stream during a flood of forged initiations with a wrong cookie",
+            Content::WrongCookie,
+        ),
         flood("replayed", "one TCP stream during a flood of replayed data messages", Content::Replayed),
         flood("unknown", "one TCP stream during a flood of data messages of no session", Content::UnknownSession),
         flood("cookies", "one TCP stream during a flood of cookie replies", Content::CookieReplies),

@@ -79,6 +79,9 @@ fn besiege(inside: &Enclosure, daemon: &Path) -> Result<()> {
     let (sent, responses, cookies) = fight.send(Content::WrongMac1)?;
     assert!(sent > 0);
     assert_eq!((responses, cookies), (0, 0), "a daemon is silent to who does not know its key");
+    let (sent, responses, _) = fight.send(Content::WrongCookie)?;
+    assert!(sent > 0);
+    assert_eq!(responses, 0, "a daemon answers no stranger");
     assert_eq!(fight.homes(19)?, homes, "no stranger moved a peer");
 
     let (sent, responses, _) = fight.send(Content::Valid)?;

@@ -141,15 +141,16 @@ fn undo(
         complain(&failed.complaint);
     }
     let left = carry_out_all(after, hands, &mut complain_of);
-    wait_for_end(interface, hands.interruption);
-    match socket::remove_stale(socket::DIRECTORY.as_ref(), interface) {
-        Ok(()) | Err(OpenError::Served(..)) => {}
-        Err(error) => complain(&error.to_string()),
-    }
     match ledger.map(|ledger| ledger.with_only(&left)).filter(|ledger| !ledger.steps.is_empty()) {
         // So that the next `down` can try again.
         Some(rest) => entry.write(&rest)?,
         None => entry.remove()?,
+    }
+    // Whoever keeps the tunnel goes by the ledger when the daemon hangs up.
+    wait_for_end(interface, hands.interruption);
+    match socket::remove_stale(socket::DIRECTORY.as_ref(), interface) {
+        Ok(()) | Err(OpenError::Served(..)) => {}
+        Err(error) => complain(&error.to_string()),
     }
     match worst {
         None => Ok(()),

@@ -7,6 +7,7 @@
 mod silence;
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
@@ -51,12 +52,25 @@ pub(crate) fn start(interface: &InterfaceName) -> std::io::Result<()> {
         .map(drop)
 }
 
-/// Whether nobody keeps `interface`.
-///
-/// # Errors
-/// The folder of ledgers cannot be used.
-pub(super) fn is_missing(interface: &InterfaceName) -> Result<bool, Failed> {
-    Ok(ledger::lock_keeper(ledgers(), interface, false)?.is_some())
+/// What the only keeper has; none if there is another that stays. The one of the tunnel before may still be looking up a
+/// name, and then notices that its tunnel is gone.
+fn alone(interface: &InterfaceName, interruption: &Interruption) -> Result<Option<File>, Failed> {
+    let begun = Instant::now();
+    while begun.elapsed() < PREDECESSOR && !interruption.came() {
+        if let Some(lock) = ledger::lock_keeper(ledgers(), interface)? {
+            return Ok(Some(lock));
+        }
+        interruption.pause(&[], Some(PAUSE)).map_err(|error| format!("cannot wait: {error}"))?;
+    }
+    Ok(None)
+}
+
+/// How long the keeper of a tunnel that was taken down may take to end.
+const PREDECESSOR: Duration = Duration::from_secs(15);
+
+/// Whether nobody keeps `interface`, as far as that can be told.
+pub(super) fn is_missing(interface: &InterfaceName) -> bool {
+    ledger::lock_keeper(ledgers(), interface).is_ok_and(|lock| lock.is_some())
 }
 
 /// Keeps a tunnel until it is taken down, or its interface is gone.
@@ -64,8 +78,7 @@ pub(super) fn is_missing(interface: &InterfaceName) -> Result<bool, Failed> {
 /// # Errors
 /// The ledger cannot be read or watched.
 pub(crate) fn keep(interface: &InterfaceName, interruption: &Interruption) -> Result<(), Failed> {
-    // The one before may still have to notice that its tunnel was taken down.
-    let _alone = ledger::lock_keeper(ledgers(), interface, true)?;
+    let Some(_alone) = alone(interface, interruption)? else { return Ok(()) };
     let mut keeper = Keeper::new(interface, interruption)?;
     while let Some(ledger) = keeper.ledger()? {
         let Some(device) = keeper.look() else { return Ok(()) };
@@ -97,11 +110,7 @@ pub(crate) fn supervise(interface: &InterfaceName, interruption: &Interruption) 
                     return Ok(false);
                 }
             }
-            None => {
-                deaths.count()?;
-                complain(&format!("{interface}: the daemon is gone; starting it again"));
-                keeper.revive(last.as_ref())?;
-            }
+            None => keeper.revive(last.as_ref(), &mut deaths)?,
         }
     }
     Ok(true)
@@ -229,11 +238,13 @@ impl<'a> Keeper<'a> {
 
     /// Starts the daemon again and puts back what went with it. The rules and the firewall have stayed; commands of the
     /// file are not run again.
-    fn revive(&mut self, last: Option<&DeviceState>) -> Result<(), Failed> {
+    fn revive(&mut self, last: Option<&DeviceState>, deaths: &mut Deaths) -> Result<(), Failed> {
         self.tunnel = None;
         let entry = lock(self.interface, self.interruption)?;
-        // Somebody may have taken the tunnel down while we waited.
+        // It may have ended because somebody takes the tunnel down.
         let Some(mut ledger) = entry.read()? else { return Ok(()) };
+        deaths.count()?;
+        complain(&format!("{}: the daemon is gone; starting it again", self.interface));
         let configuration = match (last, entry.read_file()?) {
             (Some(device), _) => restored(device),
             (None, Some(text)) => Source::of(ledger.file.clone(), self.interface.clone(), &text).device(&[])?,
@@ -247,7 +258,7 @@ impl<'a> Keeper<'a> {
             if state.link(self.interface.as_str()).is_none() && is_free(port).is_ok() {
                 break;
             }
-            self.interruption.pause(&[], Some(LINK_PAUSE)).map_err(|error| format!("cannot wait: {error}"))?;
+            self.interruption.pause(&[], Some(PAUSE)).map_err(|error| format!("cannot wait: {error}"))?;
             state = look(&mut host, self.interface)?;
         }
         // What others were told of the mark is in the state; without one, the mark is as it was planned.
@@ -285,7 +296,7 @@ fn waits_in_vain(source: &Source, ledger: &Ledger, device: &DeviceState) -> bool
 const LOOK: Duration = Duration::from_secs(10);
 
 const LINK_LOOKS: u32 = 100;
-const LINK_PAUSE: Duration = Duration::from_millis(20);
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// The change that makes a new device what `device` was.
 fn restored(device: &DeviceState) -> DeviceUpdate {

@@ -73,7 +73,7 @@ pub(crate) fn reload(source: &Source, options: &Options, interruption: &Interrup
             complain(&format!("{named}: no address yet; {}", source.what_pends(named)));
         }
     }
-    let needs_keeper = !names.is_empty() && !ledger.supervised && keep::is_missing(&source.interface)?;
+    let needs_keeper = !names.is_empty() && !ledger.supervised && keep::is_missing(&source.interface);
     Ok(Reloaded { peers, steps, needs_keeper })
 }
 

@@ -1,7 +1,9 @@
-//! Tells data from handshake messages and from what is neither, by length and type alone.
+//! Tells data from handshake messages and from what is neither, by length and type, and refuses what the gate refuses.
+
+use std::net::SocketAddr;
 
 use linerate_aead::TAG_LEN;
-use linerate_protocol::{Boottime, DATA_HEADER, DataHeader, Kind};
+use linerate_protocol::{Boottime, DATA_HEADER, DataHeader, Discard, Kind};
 
 use super::recv_udp::Arrivals;
 use crate::backend::Backend;
@@ -51,11 +53,7 @@ pub fn classify<B: Backend>(
             let from = arrivals.meta(arrival.message);
             match shared.gate.check(now, from.source.ip(), kind, datagram) {
                 Ok(()) => shared.notices.push_stranger(datagram, from.source, from.local, &shared.counters),
-                // Most of a flood ends here.
-                Err(reason) => {
-                    shared.counters.discard_protocol(reason);
-                    tracing::debug!("handshake message from {} refused: {}", from.source, reason.name());
-                }
+                Err(reason) => refuse(shared, from.source, reason, now),
             }
             None
         }
@@ -63,5 +61,15 @@ pub fn classify<B: Backend>(
             shared.counters.discard_protocol(reason);
             None
         }
+    }
+}
+
+/// Most of a flood ends here, so that few are named even in a log that is to have everything.
+fn refuse<B: Backend>(shared: &Shared<B>, source: SocketAddr, reason: Discard, now: Boottime) {
+    shared.counters.discard_protocol(reason);
+    if tracing::enabled!(tracing::Level::DEBUG)
+        && shared.refused.lock().expect("no thread panics while it counts").take(now)
+    {
+        tracing::debug!("handshake message from {source} dropped: {}", reason.name());
     }
 }

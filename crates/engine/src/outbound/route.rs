@@ -41,26 +41,9 @@ pub struct Unreachable {
     answer: Box<[u8]>,
 }
 
-/// How many answers may go, by all workers together.
-#[derive(Debug)]
-pub struct Tokens {
-    left: u32,
-    filled: Boottime,
-}
-
-/// Answers a second, and the most at once.
-const ANSWERS: u32 = 100;
-const FILL: u64 = 1_000_000_000 / ANSWERS as u64;
-
 impl Default for Unreachable {
     fn default() -> Self {
         Self { answer: vec![0; icmp::LONGEST].into_boxed_slice() }
-    }
-}
-
-impl Default for Tokens {
-    fn default() -> Self {
-        Self { left: ANSWERS, filled: Boottime(0) }
     }
 }
 
@@ -85,34 +68,5 @@ impl Unreachable {
         if shared.backend.tun().write(queue, &pieces).is_err() {
             shared.counters.discard(Discard::TunRefused);
         }
-    }
-}
-
-impl Tokens {
-    fn take(&mut self, now: Boottime) -> bool {
-        let earned = now.0.saturating_sub(self.filled.0) / FILL;
-        if earned > 0 {
-            self.left = ANSWERS.min(self.left.saturating_add(earned.min(ANSWERS.into()) as u32));
-            self.filled = now;
-        }
-        let had = self.left > 0;
-        self.left -= u32::from(had);
-        had
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn answers_come_in_a_burst_and_then_at_their_rate() {
-        let mut tokens = Tokens::default();
-        let start = Boottime(77 * FILL);
-        let burst = (0..1000).filter(|_| tokens.take(start)).count();
-        assert_eq!(burst, ANSWERS as usize);
-        assert!(!tokens.take(Boottime(start.0 + FILL - 1)));
-        assert!(tokens.take(Boottime(start.0 + FILL)));
-        assert!(!tokens.take(Boottime(start.0 + FILL)));
     }
 }

@@ -21,6 +21,9 @@ pub(super) type Initiation = [u8; INITIATION_LEN];
 /// Where the first MAC of an initiation begins; two of 16 bytes each are its end (paper section 5.4.2).
 pub(super) const MAC1: usize = INITIATION_LEN - 32;
 
+/// Where the second one begins, which is zero without a cookie.
+pub(super) const MAC2: usize = INITIATION_LEN - 16;
+
 /// Peers of a daemon that the lab itself plays.
 pub(super) struct Initiators(Vec<Initiator>);
 

@@ -1,0 +1,50 @@
+//! What packets cause may happen so often and no oftener: answers to senders, lines in a log.
+
+use linerate_protocol::Boottime;
+
+/// How many of something may go, by all workers together.
+#[derive(Debug)]
+pub struct Tokens {
+    left: u32,
+    filled: Boottime,
+}
+
+/// Tokens a second, and the most at once.
+const RATE: u32 = 100;
+const FILL: u64 = 1_000_000_000 / RATE as u64;
+
+impl Default for Tokens {
+    fn default() -> Self {
+        Self { left: RATE, filled: Boottime(0) }
+    }
+}
+
+impl Tokens {
+    /// Takes one, if there is one.
+    pub fn take(&mut self, now: Boottime) -> bool {
+        let earned = now.0.saturating_sub(self.filled.0) / FILL;
+        if earned > 0 {
+            self.left = RATE.min(self.left.saturating_add(earned.min(RATE.into()) as u32));
+            self.filled = now;
+        }
+        let had = self.left > 0;
+        self.left -= u32::from(had);
+        had
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn they_come_in_a_burst_and_then_at_their_rate() {
+        let mut tokens = Tokens::default();
+        let start = Boottime(77 * FILL);
+        let burst = (0..1000).filter(|_| tokens.take(start)).count();
+        assert_eq!(burst, RATE as usize);
+        assert!(!tokens.take(Boottime(start.0 + FILL - 1)));
+        assert!(tokens.take(Boottime(start.0 + FILL)));
+        assert!(!tokens.take(Boottime(start.0 + FILL)));
+    }
+}

@@ -36,4 +36,33 @@ pub mod linux {
     #[path = "../../../../fuzz/src/netlink.rs"]
     pub mod netlink;
 }
+
+/// How the kernel's answers about its tunnels are read is no one's business but `kernel`'s.
+#[path = "../../crates/control/src/kernel"]
+#[allow(dead_code, reason = "keys are wiped where questions are sent")]
+pub mod kernel {
+    use crate::bytes;
+
+    mod answer;
+    mod request;
+
+    #[path = "../../../../fuzz/src/generic_netlink.rs"]
+    pub mod generic_netlink;
+}
+
+/// Nor how those about links and routes are, but `netio`'s.
+#[path = "../../crates/netio/src"]
+#[allow(dead_code, reason = "only the readers are fuzzed")]
+pub mod netio {
+    use crate::bytes;
+
+    mod link;
+    mod netlink;
+
+    #[path = "../../../fuzz/src/rtnetlink.rs"]
+    pub mod rtnetlink;
+}
+
+// What those files know of their crates.
+use linerate_control::{keys, uapi};
 use linerate_host::{state, step};

@@ -16,6 +16,8 @@
 pub mod attempts;
 pub mod clock;
 pub mod cores;
+#[cfg(test)]
+mod corpus;
 pub mod link;
 pub mod memory;
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use crate::netlink::{self, BUFFER, Message, Request, Socket, address, attributes, octets, u16_at, u32_at};
+use super::netlink::{self, BUFFER, Message, Request, Socket, address, attributes, octets, u16_at, u32_at};
 
 /// Whether an error says that there is no such interface, and not that the question could not be asked.
 pub fn is_gone(error: &io::Error) -> bool {
@@ -109,9 +109,7 @@ pub fn egress(to: IpAddr, from: IpAddr, mark: u32) -> io::Result<u32> {
         request = request.attribute(RTA_MARK, &mark.to_ne_bytes());
     }
     let route = request.ask()?;
-    let part = route.payload.get(RTMSG..).unwrap_or_default();
-    let oif = attributes(part).find(|(kind, _)| *kind == RTA_OIF);
-    oif.and_then(|(_, data)| u32_at(data, 0)).ok_or_else(|| io::Error::from_raw_os_error(libc::ENETUNREACH))
+    output(&route.payload).ok_or_else(|| io::Error::from_raw_os_error(libc::ENETUNREACH))
 }
 
 /// The routes over an interface that have an MTU of their own, of every table and both families:
@@ -267,7 +265,7 @@ fn describe(payload: &[u8]) -> Option<Description> {
     Some(description)
 }
 
-fn change(message: &Message<'_>) -> Option<Change> {
+pub(super) fn change(message: &Message<'_>) -> Option<Change> {
     let payload = message.payload;
     match message.kind {
         // A message of the family AF_BRIDGE is about a port of a bridge: its RTM_DELLINK means
@@ -280,18 +278,21 @@ fn change(message: &Message<'_>) -> Option<Change> {
         RTM_DELLINK => Some(Change::LinkGone { ifindex: u32_at(payload, 4)? }),
         // A cached clone of a route is no change of the routing.
         RTM_NEWROUTE | RTM_DELROUTE if u32_at(payload, 8)? & RTM_F_CLONED != 0 => None,
-        RTM_NEWROUTE | RTM_DELROUTE => {
-            let oif = attributes(payload.get(RTMSG..)?).find(|(kind, _)| *kind == RTA_OIF);
-            Some(Change::Routing { ifindex: oif.and_then(|(_, data)| u32_at(data, 0)) })
-        }
+        RTM_NEWROUTE | RTM_DELROUTE => Some(Change::Routing { ifindex: output(payload) }),
         RTM_NEWADDR | RTM_DELADDR => Some(Change::Routing { ifindex: u32_at(payload, 4) }),
         RTM_NEWRULE | RTM_DELRULE => Some(Change::Routing { ifindex: None }),
         _ => None,
     }
 }
 
+/// The interface that the route of a message goes over, if it is one.
+pub(super) fn output(payload: &[u8]) -> Option<u32> {
+    let oif = attributes(payload.get(RTMSG..)?).find(|(kind, _)| *kind == RTA_OIF);
+    oif.and_then(|(_, data)| u32_at(data, 0))
+}
+
 /// The address that a message of RTM_GETADDR is about, if datagrams may be sent from it.
-fn usable_address(payload: &[u8]) -> Option<IpAddr> {
+pub(super) fn usable_address(payload: &[u8]) -> Option<IpAddr> {
     let part = payload.get(IFADDRMSG..)?;
     let flags = attributes(part)
         .find(|(kind, _)| *kind == IFA_FLAGS)
@@ -306,7 +307,7 @@ fn usable_address(payload: &[u8]) -> Option<IpAddr> {
 
 /// The destination, prefix length and MTU of a message of RTM_GETROUTE, if the route has an MTU and
 /// goes over `ifindex`. `any` is the family's address of a default route.
-fn route_mtu(payload: &[u8], any: IpAddr, ifindex: u32) -> Option<(IpAddr, u8, u32)> {
+pub(super) fn route_mtu(payload: &[u8], any: IpAddr, ifindex: u32) -> Option<(IpAddr, u8, u32)> {
     let family = if any.is_ipv4() { AF_INET } else { AF_INET6 };
     if payload.first() != Some(&family) || u32_at(payload, 8)? & RTM_F_CLONED != 0 {
         return None;
@@ -314,7 +315,7 @@ fn route_mtu(payload: &[u8], any: IpAddr, ifindex: u32) -> Option<(IpAddr, u8, u
     let (mut destination, mut mtu, mut over) = (any, None, false);
     for (kind, data) in attributes(payload.get(RTMSG..)?) {
         match kind {
-            RTA_DST => destination = address(data)?,
+            RTA_DST => destination = address(data).filter(|to| to.is_ipv4() == any.is_ipv4())?,
             RTA_OIF => over |= u32_at(data, 0) == Some(ifindex),
             RTA_MULTIPATH => over |= goes_over(data, ifindex),
             RTA_METRICS => {
@@ -324,7 +325,8 @@ fn route_mtu(payload: &[u8], any: IpAddr, ifindex: u32) -> Option<(IpAddr, u8, u
             _ => {}
         }
     }
-    over.then_some((destination, payload[1], mtu?))
+    let longest = if any.is_ipv4() { 32 } else { 128 };
+    (over && payload[1] <= longest).then_some((destination, payload[1], mtu?))
 }
 
 /// Whether one of the hops of RTA_MULTIPATH goes over `ifindex`.
@@ -418,7 +420,7 @@ mod tests {
             bytes.extend(&payload);
             let len = bytes.len() as u32;
             bytes[..4].copy_from_slice(&len.to_ne_bytes());
-            for message in netlink::messages(&bytes) {
+            for message in netlink::tests::messages(&bytes) {
                 let _ = change(&message);
             }
             let _ = usable_address(&payload);
@@ -427,6 +429,22 @@ mod tests {
                 let _ = route_mtu(&payload, any, 1);
             }
         }
+    }
+
+    #[test]
+    fn a_route_whose_destination_cannot_be_has_no_mtu() {
+        let any = IpAddr::from([0; 4]);
+        let route = |bits, to: IpAddr| {
+            let mtu = [&8u16.to_ne_bytes()[..], &RTAX_MTU.to_ne_bytes(), &1400u32.to_ne_bytes()].concat();
+            let request = Request::new(RTM_NEWROUTE, &rtmsg(any, bits))
+                .attribute(RTA_DST, &octets(to))
+                .attribute(RTA_OIF, &7u32.to_ne_bytes())
+                .attribute(RTA_METRICS, &mtu);
+            route_mtu(request.payload(), any, 7)
+        };
+        assert_eq!(route(24, [192, 0, 2, 0].into()), Some(([192, 0, 2, 0].into(), 24, 1400)));
+        assert_eq!(route(33, [192, 0, 2, 0].into()), None);
+        assert_eq!(route(24, [0xfd; 16].into()), None);
     }
 
     #[test]

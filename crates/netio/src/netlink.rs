@@ -122,27 +122,47 @@ impl Request {
         self.bytes[6..8].copy_from_slice(&flags.to_ne_bytes());
         let socket = Socket::open(0, true)?;
         send(&socket.fd, &self.bytes, SendFlags::empty())?;
-        let mut replies = Vec::new();
-        let mut interrupted = false;
+        let mut answer = Answer::default();
         let mut buf = vec![0; BUFFER];
         loop {
             let len = socket.receive(&mut buf)?;
-            for message in messages(&buf[..len]) {
-                interrupted |= message.flags & NLM_F_DUMP_INTR != 0;
-                match message.kind {
-                    NLMSG_NOOP => {}
-                    NLMSG_ERROR | NLMSG_DONE => {
-                        // Both begin with a negative errno, or zero for success.
-                        return match int(message.payload).unwrap_or_default() {
-                            0 if interrupted => Err(Errno::INTR.into()),
-                            0 => Ok(replies),
-                            error => Err(io::Error::from_raw_os_error(error.saturating_neg())),
-                        };
-                    }
-                    kind => replies.push(Reply { kind, payload: message.payload.to_vec() }),
-                }
+            if let Some(end) = answer.take(&buf[..len]) {
+                return end.map(|()| answer.replies);
             }
         }
+    }
+}
+
+/// What the kernel answered, as far as it was received.
+#[derive(Default)]
+pub(crate) struct Answer {
+    pub(crate) replies: Vec<Reply>,
+    /// Whether a list changed while it was told.
+    interrupted: bool,
+}
+
+impl Answer {
+    /// Takes the messages of one datagram, and answers how it went once the last one was there:
+    /// what the kernel refuses, EINTR for a list that changed meanwhile, EPROTO for a message that
+    /// lies about its length, after which the last one could not be found.
+    pub(crate) fn take(&mut self, datagram: &[u8]) -> Option<io::Result<()>> {
+        let mut rest = datagram;
+        while let Some(message) = take_message(&mut rest) {
+            self.interrupted |= message.flags & NLM_F_DUMP_INTR != 0;
+            match message.kind {
+                NLMSG_NOOP => {}
+                NLMSG_ERROR | NLMSG_DONE => {
+                    // Both begin with a negative errno, or zero for success.
+                    return Some(match int(message.payload).unwrap_or_default() {
+                        0 if self.interrupted => Err(Errno::INTR.into()),
+                        0 => Ok(()),
+                        error => Err(io::Error::from_raw_os_error(error.saturating_neg())),
+                    });
+                }
+                kind => self.replies.push(Reply { kind, payload: message.payload.to_vec() }),
+            }
+        }
+        (!rest.is_empty()).then(|| Err(Errno::PROTO.into()))
     }
 }
 
@@ -157,12 +177,6 @@ pub(crate) struct Message<'a> {
     pub(crate) kind: u16,
     flags: u16,
     pub(crate) payload: &'a [u8],
-}
-
-/// The messages in a buffer, up to the first that does not fit.
-pub(crate) fn messages(buf: &[u8]) -> impl Iterator<Item = Message<'_>> {
-    let mut rest = buf;
-    std::iter::from_fn(move || take_message(&mut rest))
 }
 
 /// Takes the first message off a buffer; `None` when there is none that fits.
@@ -222,9 +236,21 @@ fn int(bytes: &[u8]) -> Option<i32> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    impl Request {
+        /// All but the header.
+        pub(crate) fn payload(&self) -> &[u8] {
+            &self.bytes[HEADER..]
+        }
+    }
+
+    /// The messages in a buffer, up to the first that does not fit.
+    pub(crate) fn messages(mut buf: &[u8]) -> impl Iterator<Item = Message<'_>> {
+        std::iter::from_fn(move || take_message(&mut buf))
+    }
 
     proptest! {
         #[test]
@@ -244,7 +270,7 @@ mod tests {
                 .iter()
                 .zip(1..)
                 .fold(Request::new(16, &[]), |request, (data, kind)| request.attribute(kind, data));
-            let part = &request.bytes[HEADER..];
+            let part = request.payload();
             let read: Vec<(u16, &[u8])> = attributes(part).collect();
             let written: Vec<(u16, &[u8])> =
                 (1..).zip(datas.iter().map(|data| data.as_slice())).collect();
@@ -253,6 +279,20 @@ mod tests {
             let short = &part[..part.len().saturating_sub(cut)];
             prop_assert!(attributes(short).all(|attribute| written.contains(&attribute)));
         }
+    }
+
+    #[test]
+    fn an_answer_whose_end_cannot_be_found_is_an_error() {
+        let mut reply = Request::new(24, &[]).bytes;
+        reply[0] = 16;
+        let mut done = reply.clone();
+        done[4] = 3;
+        let end = |datagram: &[u8]| Answer::default().take(datagram);
+        assert!(end(&reply).is_none(), "more is to come");
+        assert!(end(&[reply.clone(), done.clone()].concat()).is_some_and(|end| end.is_ok()));
+        reply[0] = 40;
+        let lied = end(&[reply, done].concat()).and_then(Result::err);
+        assert_eq!(lied.and_then(|error| error.raw_os_error()), Some(libc::EPROTO));
     }
 
     #[test]

@@ -1,0 +1,317 @@
+//! What the kernel answers, read from its datagrams (include/uapi/linux/{netlink,genetlink,wireguard,if_link}.h).
+//!
+//! Written out rather than taken from netlink-packet-wireguard: that parser leaves copies of keys behind in lists that
+//! grow, refuses a message over an attribute that it does not ask for, and panics over an allowed IP whose length is
+//! empty. What is not known is stepped over. A length that lies and a value that cannot be make the answer an error;
+//! they never make it a panic. Nothing is asked here: the questions are `request`'s, the socket is `kernel`'s.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, SocketAddrV6};
+use std::time::Duration;
+
+use netlink_packet_core::{NLM_F_DUMP_INTR, NLMSG_DONE, NLMSG_ERROR, NetlinkBuffer, NlasIterator};
+use rustix::io::Errno;
+
+use crate::keys::{PublicKey, SecretKey};
+use crate::uapi::response::{DeviceState, PeerState};
+
+/// The answer to one question, as far as it was received.
+pub(super) struct Answer {
+    sequence: u32,
+    /// Whether what it tells did not change while it was told.
+    consistent: bool,
+}
+
+impl Answer {
+    /// The answer to the question of that number, of which nothing is there yet.
+    pub(super) fn to(sequence: u32) -> Self {
+        Self { sequence, consistent: true }
+    }
+
+    /// Gives what each message of a datagram says to `tell`, and answers how it went once the last one was there:
+    /// what the kernel refuses it with, EINTR if what it told changed meanwhile, EPROTO if a message lies about its
+    /// length.
+    pub(super) fn take(&mut self, mut datagram: &[u8], mut tell: impl FnMut(&[u8])) -> Option<io::Result<()>> {
+        while !datagram.is_empty() {
+            let Ok(message) = NetlinkBuffer::new_checked(datagram) else { return Some(Err(Errno::PROTO.into())) };
+            self.consistent &= message.flags() & NLM_F_DUMP_INTR == 0;
+            if message.sequence_number() == self.sequence {
+                if let Some(end) = end(&message) {
+                    return Some(end.and(if self.consistent { Ok(()) } else { Err(Errno::INTR.into()) }));
+                }
+                if message.message_type() >= NLMSG_MIN_TYPE {
+                    tell(message.payload());
+                }
+            }
+            let length = message.length() as usize;
+            datagram = datagram.get(length.next_multiple_of(4)..).unwrap_or_default();
+        }
+        None
+    }
+}
+
+/// Below are the messages of netlink itself.
+const NLMSG_MIN_TYPE: u16 = 0x10;
+
+/// How it went, if this is the last message of an answer: both kinds begin with zero or a negative
+/// errno, and the end of a dump may be empty.
+///
+/// Read in place, because a refusal repeats the whole request, with its keys.
+fn end(message: &NetlinkBuffer<&[u8]>) -> Option<io::Result<()>> {
+    let payload = message.payload();
+    let code = match (message.message_type(), payload.first_chunk()) {
+        (NLMSG_ERROR | NLMSG_DONE, Some(code)) => i32::from_ne_bytes(*code),
+        (NLMSG_DONE, None) if payload.is_empty() => 0,
+        (NLMSG_ERROR | NLMSG_DONE, None) => return Some(Err(Errno::PROTO.into())),
+        _ => return None,
+    };
+    Some(if code < 0 { Err(io::Error::from_raw_os_error(code.saturating_neg())) } else { Ok(()) })
+}
+
+/// `struct genlmsghdr`, before the attributes.
+const GENLMSGHDR: usize = 4;
+const CTRL_ATTR_FAMILY_ID: u16 = 1;
+
+/// The number of the family that `CTRL_CMD_NEWFAMILY` tells of.
+pub(super) fn family(payload: &[u8]) -> Option<u16> {
+    value_of(payload.get(GENLMSGHDR..)?, CTRL_ATTR_FAMILY_ID)?.try_into().ok().map(u16::from_ne_bytes)
+}
+
+/// The kind of the kernel's tunnels among links.
+const WIREGUARD: &[u8] = b"wireguard";
+
+const IFINFOMSG: usize = 16;
+const IFLA_IFNAME: u16 = 3;
+const IFLA_LINKINFO: u16 = 18;
+const IFLA_INFO_KIND: u16 = 1;
+
+/// The name of the link that `RTM_NEWLINK` tells of, if it is a tunnel.
+pub(super) fn tunnel(payload: &[u8]) -> Option<String> {
+    let attributes = payload.get(IFINFOMSG..)?;
+    let kind = value_of(value_of(attributes, IFLA_LINKINFO)?, IFLA_INFO_KIND)?;
+    let name = value_of(attributes, IFLA_IFNAME).filter(|_| without_nul(kind) == WIREGUARD)?;
+    String::from_utf8(without_nul(name).to_vec()).ok()
+}
+
+fn without_nul(text: &[u8]) -> &[u8] {
+    text.strip_suffix(&[0]).unwrap_or(text)
+}
+
+// enum wgdevice_attribute
+const WGDEVICE_A_PRIVATE_KEY: u16 = 3;
+const WGDEVICE_A_LISTEN_PORT: u16 = 6;
+const WGDEVICE_A_FWMARK: u16 = 7;
+const WGDEVICE_A_PEERS: u16 = 8;
+
+/// Adds what one message of `WG_CMD_GET_DEVICE` says; `None` if it says something that cannot be.
+pub(super) fn device(payload: &[u8], state: &mut DeviceState) -> Option<()> {
+    for attribute in attributes(payload.get(GENLMSGHDR..)?) {
+        let (kind, value) = attribute?;
+        match kind {
+            WGDEVICE_A_PRIVATE_KEY => state.private_key = secret(value)?,
+            WGDEVICE_A_LISTEN_PORT => state.listen_port = u16::from_ne_bytes(value.try_into().ok()?),
+            WGDEVICE_A_FWMARK => state.fwmark = u32::from_ne_bytes(value.try_into().ok()?),
+            WGDEVICE_A_PEERS => attributes(value).try_for_each(|attribute| peer(attribute?.1, state))?,
+            _ => {}
+        }
+    }
+    Some(())
+}
+
+// enum wgpeer_attribute
+const WGPEER_A_PUBLIC_KEY: u16 = 1;
+const WGPEER_A_PRESHARED_KEY: u16 = 2;
+const WGPEER_A_ENDPOINT: u16 = 4;
+const WGPEER_A_PERSISTENT_KEEPALIVE_INTERVAL: u16 = 5;
+const WGPEER_A_LAST_HANDSHAKE_TIME: u16 = 6;
+const WGPEER_A_RX_BYTES: u16 = 7;
+const WGPEER_A_TX_BYTES: u16 = 8;
+const WGPEER_A_ALLOWEDIPS: u16 = 9;
+
+fn peer(told: &[u8], state: &mut DeviceState) -> Option<()> {
+    let public_key = PublicKey(value_of(told, WGPEER_A_PUBLIC_KEY)?.try_into().ok()?);
+    // A peer with many allowed IPs goes on in the next message.
+    if state.peers.last().is_none_or(|last| last.public_key != public_key) {
+        state.peers.push(PeerState::new(public_key));
+    }
+    let peer = state.peers.last_mut()?;
+    for attribute in attributes(told) {
+        let (kind, value) = attribute?;
+        match kind {
+            WGPEER_A_PRESHARED_KEY => peer.preshared_key = secret(value)?,
+            WGPEER_A_ENDPOINT => peer.endpoint = Some(endpoint(value)?),
+            WGPEER_A_PERSISTENT_KEEPALIVE_INTERVAL => {
+                peer.persistent_keepalive = u16::from_ne_bytes(value.try_into().ok()?);
+            }
+            WGPEER_A_LAST_HANDSHAKE_TIME => peer.last_handshake = time(value)?,
+            WGPEER_A_RX_BYTES => peer.rx_bytes = u64::from_ne_bytes(value.try_into().ok()?),
+            WGPEER_A_TX_BYTES => peer.tx_bytes = u64::from_ne_bytes(value.try_into().ok()?),
+            WGPEER_A_ALLOWEDIPS => {
+                for attribute in attributes(value) {
+                    peer.allowed_ips.push(allowed_ip(attribute?.1)?);
+                }
+            }
+            _ => {}
+        }
+    }
+    Some(())
+}
+
+/// `Some(None)` is the all-zero key, which stands for none.
+fn secret(value: &[u8]) -> Option<Option<SecretKey>> {
+    let key = SecretKey::from_bytes(value.try_into().ok()?);
+    Some(Some(key).filter(|key| !key.is_zero()))
+}
+
+const AF_INET: u16 = 2;
+const AF_INET6: u16 = 10;
+
+/// `struct sockaddr_in` or `struct sockaddr_in6`.
+fn endpoint(value: &[u8]) -> Option<SocketAddr> {
+    let port = u16::from_be_bytes(*value.get(2..)?.first_chunk()?);
+    match (u16::from_ne_bytes(*value.first_chunk()?), value.len()) {
+        (AF_INET, 16) => Some(SocketAddr::from((*value[4..].first_chunk::<4>()?, port))),
+        (AF_INET6, 28) => {
+            let flow = u32::from_ne_bytes(*value[4..].first_chunk()?);
+            let scope = u32::from_ne_bytes(*value[24..].first_chunk()?);
+            Some(SocketAddrV6::new((*value[8..].first_chunk::<16>()?).into(), port, flow, scope).into())
+        }
+        _ => None,
+    }
+}
+
+/// `struct __kernel_timespec`, since 1970.
+fn time(value: &[u8]) -> Option<Duration> {
+    let (seconds, nanos) = value.split_first_chunk()?;
+    let seconds = u64::try_from(i64::from_ne_bytes(*seconds)).ok()?;
+    let nanos = u32::try_from(i64::from_ne_bytes(nanos.try_into().ok()?)).ok()?;
+    Some(Duration::new(seconds, nanos)).filter(|_| nanos < 1_000_000_000)
+}
+
+// enum wgallowedip_attribute
+const WGALLOWEDIP_A_IPADDR: u16 = 2;
+const WGALLOWEDIP_A_CIDR_MASK: u16 = 3;
+
+fn allowed_ip(told: &[u8]) -> Option<(IpAddr, u8)> {
+    let (mut addr, mut cidr) = (None, None);
+    for attribute in attributes(told) {
+        let (kind, value) = attribute?;
+        match kind {
+            WGALLOWEDIP_A_IPADDR => addr = Some(address(value)?),
+            WGALLOWEDIP_A_CIDR_MASK => cidr = Some(u8::from_ne_bytes(value.try_into().ok()?)),
+            _ => {}
+        }
+    }
+    let longest = if addr?.is_ipv4() { 32 } else { 128 };
+    Some((addr?, cidr.filter(|&cidr| cidr <= longest)?))
+}
+
+/// The address that `value` is, by its length.
+fn address(value: &[u8]) -> Option<IpAddr> {
+    let v4 = <[u8; 4]>::try_from(value).map(IpAddr::from);
+    v4.or_else(|_| <[u8; 16]>::try_from(value).map(IpAddr::from)).ok()
+}
+
+/// The value of the attribute `kind`.
+fn value_of(bytes: &[u8], kind: u16) -> Option<&[u8]> {
+    let mut attributes = attributes(bytes).map_while(|attribute| attribute);
+    attributes.find(|(found, _)| *found == kind).map(|(_, value)| value)
+}
+
+/// Bytes before the value of an attribute.
+const ATTRIBUTE_HEADER: usize = 4;
+
+/// Type and value of each attribute; `None` for one that lies about its length, after which there are no others.
+fn attributes(bytes: &[u8]) -> impl Iterator<Item = Option<(u16, &[u8])>> {
+    NlasIterator::new(bytes).map(|attribute| {
+        let attribute = attribute.ok()?;
+        let (kind, length) = (attribute.kind(), usize::from(attribute.length()));
+        Some((kind, attribute.into_inner().get(ATTRIBUTE_HEADER..length)?))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use netlink_packet_core::{Emitable, NetlinkHeader};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn both_kinds_of_last_message_may_refuse() {
+        let refused = |kind, code: i32| end_of(kind, &code.to_ne_bytes()).unwrap().unwrap_err().raw_os_error();
+        for kind in [NLMSG_ERROR, NLMSG_DONE] {
+            assert_eq!(refused(kind, -Errno::NODEV.raw_os_error()), Some(Errno::NODEV.raw_os_error()));
+            assert_eq!(refused(kind, i32::MIN), Some(i32::MAX));
+            assert!(end_of(kind, &[0; 4]).unwrap().is_ok());
+            assert!(end_of(kind, &[0; 3]).unwrap().is_err());
+        }
+        assert!(end_of(NLMSG_DONE, &[]).unwrap().is_ok());
+        assert!(end_of(NLMSG_ERROR, &[]).unwrap().is_err());
+        assert!(end_of(NLMSG_MIN_TYPE, &[0xff; 4]).is_none());
+    }
+
+    fn end_of(kind: u16, payload: &[u8]) -> Option<io::Result<()>> {
+        let header = NetlinkHeader::default().buffer_len();
+        let mut bytes = vec![0; header];
+        bytes.extend(payload);
+        let mut message = NetlinkBuffer::new(&mut bytes[..]);
+        message.set_length((header + payload.len()).try_into().unwrap());
+        message.set_message_type(kind);
+        Answer::to(0).take(&bytes, |_| ())
+    }
+
+    #[test]
+    fn the_number_of_the_family_is_found_among_attributes_that_are_not_known() {
+        let number = attribute(CTRL_ATTR_FAMILY_ID, &0x1234u16.to_ne_bytes());
+        let told = [vec![0; GENLMSGHDR], attribute(99, &[1; 4]), number, attribute(98, &[2; 4])].concat();
+        assert_eq!(family(&told), Some(0x1234));
+        for length in 0..GENLMSGHDR + 8 + 6 {
+            assert_eq!(family(&told[..length]), None, "of {length} bytes");
+        }
+    }
+
+    #[test]
+    fn a_prefix_that_cannot_be_is_not_believed() {
+        let [v4, v6] = [&[192, 0, 2, 0][..], &[0xfd; 16]].map(|address| attribute(WGALLOWEDIP_A_IPADDR, address));
+        let read = |address: &[u8], length: &[u8]| {
+            allowed_ip(&[address, &attribute(WGALLOWEDIP_A_CIDR_MASK, length)].concat()).map(|(_, length)| length)
+        };
+        assert_eq!([read(&v4, &[32]), read(&v6, &[128])], [Some(32), Some(128)]);
+        assert_eq!([read(&v4, &[33]), read(&v6, &[129])], [None, None]);
+        assert_eq!([read(&v4, &[]), read(&v4, &[8, 0]), read(&[], &[8])], [None, None, None]);
+    }
+
+    #[test]
+    fn a_time_has_less_than_a_second_of_nanoseconds() {
+        let read = |seconds: i64, nanos: i64| time(&[seconds.to_ne_bytes(), nanos.to_ne_bytes()].concat());
+        assert_eq!(read(7, 999_999_999), Some(Duration::new(7, 999_999_999)));
+        assert_eq!([read(7, 1_000_000_000), read(-1, 0), read(0, -1), read(0, i64::MAX)], [None; 4]);
+        assert!(read(i64::MAX, 0).is_some() && time(&[0; 15]).is_none());
+    }
+
+    #[test]
+    fn an_endpoint_is_as_long_as_its_family_says() {
+        let socket = |family: u16, length: usize| [family.to_ne_bytes().to_vec(), vec![1; length - 2]].concat();
+        assert!(endpoint(&socket(AF_INET, 16)).unwrap().is_ipv4());
+        assert!(endpoint(&socket(AF_INET6, 28)).unwrap().is_ipv6());
+        for (family, length) in [(AF_INET, 28), (AF_INET6, 16), (AF_INET, 15), (AF_INET6, 27), (0, 16), (AF_INET, 2)] {
+            assert_eq!(endpoint(&socket(family, length)), None, "{family} {length}");
+        }
+        assert_eq!(endpoint(&[]), None);
+    }
+
+    proptest! {
+        #[test]
+        fn no_payload_makes_the_readers_panic(payload in prop::collection::vec(any::<u8>(), 0..80)) {
+            let _ = (tunnel(&payload), family(&payload), device(&payload, &mut DeviceState::default()));
+        }
+    }
+
+    fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
+        let length = u16::try_from(ATTRIBUTE_HEADER + value.len()).unwrap();
+        let mut bytes = [&length.to_ne_bytes()[..], &kind.to_ne_bytes(), value].concat();
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
+        bytes
+    }
+}

@@ -1,0 +1,16 @@
+//! Replays the corpus of the fuzz target `generic_netlink` (docs/fuzzing.md): what it reads is no one's business but
+//! this folder's.
+
+use super::{answer, request};
+
+#[path = "../../../../fuzz/src/bytes.rs"]
+mod bytes;
+#[path = "../../../../fuzz/src/generic_netlink.rs"]
+mod generic_netlink;
+#[path = "../../../../fuzz/src/replay.rs"]
+mod replay;
+
+#[test]
+fn generic_netlink_holds() {
+    replay::corpus("generic_netlink", generic_netlink::check);
+}

@@ -6,6 +6,7 @@
 //! [`Jar`] the side that keeps one peer's.
 
 use core::net::{IpAddr, SocketAddr};
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use blake2::Blake2sMac;
 use blake2::digest::consts::U16;
@@ -13,7 +14,7 @@ use blake2::digest::{FixedOutput, Update};
 use chacha20poly1305::aead::{AeadInPlace, KeyInit};
 use chacha20poly1305::{Tag, XChaCha20Poly1305, XNonce};
 use subtle::ConstantTimeEq;
-use zeroize::{Zeroize, ZeroizeOnDrop};
+use zeroize::Zeroizing;
 
 use crate::constants::{COOKIE_SECRET_TIME, COOKIE_USABLE_TIME};
 use crate::messages::{self, CookieReply, cookie_reply, field};
@@ -35,49 +36,41 @@ pub(crate) fn has_mac2(message: &[u8]) -> bool {
     message[message.len() - MAC_LEN..] != [0; MAC_LEN]
 }
 
-/// The side that asks for cookies when it is under load.
+/// The side that asks for cookies when it is under load. Data-path threads check them while the slow path draws another
+/// secret; whoever asks at that moment may be told of a mixture of two, which is worth one message.
 #[derive(Default)]
 pub(crate) struct Baker {
-    recipe: Option<Recipe>,
-}
-
-/// The secret of which cookies are made, and when it was drawn.
-#[derive(Zeroize, ZeroizeOnDrop)]
-struct Recipe {
-    secret: [u8; 32],
-    #[zeroize(skip)]
-    born: Boottime,
+    /// The secret of which cookies are made. Wiped on drop.
+    secret: [AtomicU64; 4],
+    /// When it was drawn; 0 is never.
+    born: AtomicU64,
 }
 
 impl Baker {
     /// Whether the second MAC of a message from `source` was made with the cookie it would be
     /// given at this moment.
-    pub(crate) fn mac2_is_right(
-        &mut self,
-        now: Boottime,
-        rng: &mut dyn Entropy,
-        source: SocketAddr,
-        message: &[u8],
-    ) -> bool {
-        let (covered, mac2) = message.split_at(message.len() - MAC_LEN);
+    pub(crate) fn mac2_is_right(&self, now: Boottime, source: SocketAddr, message: &[u8]) -> bool {
         // Most of a flood costs no second MAC.
-        if !has_mac2(message) {
+        if !has_mac2(message) || !self.is_fresh(now) {
             return false;
         }
-        let cookie = self.cookie(now, rng, source);
-        mac(&cookie, covered).ct_eq(mac2).into()
+        let (covered, mac2) = message.split_at(message.len() - MAC_LEN);
+        mac(&self.cookie(source), covered).ct_eq(mac2).into()
     }
 
     /// Composes the reply that gives `source` its cookie for `message`.
     pub(crate) fn reply(
-        &mut self,
+        &self,
         now: Boottime,
         rng: &mut dyn Entropy,
         cookie_key: &[u8; 32],
         source: SocketAddr,
         message: &[u8],
     ) -> CookieReply {
-        let cookie = self.cookie(now, rng, source);
+        if !self.is_fresh(now) {
+            self.draw_secret(now, rng);
+        }
+        let cookie = self.cookie(source);
         let nonce: [u8; 24] = draw(rng);
         let mut reply = messages::blank_cookie_reply(messages::sender(message));
         reply[cookie_reply::NONCE..][..24].copy_from_slice(&nonce);
@@ -91,12 +84,25 @@ impl Baker {
         reply
     }
 
-    /// The cookie of an address *and port*: everyone behind one NAT address has his own.
-    fn cookie(&mut self, now: Boottime, rng: &mut dyn Entropy, source: SocketAddr) -> Mac {
-        if self.recipe.as_ref().is_none_or(|recipe| now.since(recipe.born) >= COOKIE_SECRET_TIME) {
-            self.recipe = Some(Recipe { secret: draw(rng), born: now });
+    fn is_fresh(&self, now: Boottime) -> bool {
+        let born = self.born.load(Ordering::Relaxed);
+        born != 0 && now.since(Boottime(born)) < COOKIE_SECRET_TIME
+    }
+
+    fn draw_secret(&self, now: Boottime, rng: &mut dyn Entropy) {
+        let drawn: Zeroizing<[u8; 32]> = Zeroizing::new(draw(rng));
+        for (word, bytes) in self.secret.iter().zip(drawn.chunks_exact(8)) {
+            word.store(u64::from_ne_bytes(field(bytes, 0)), Ordering::Relaxed);
         }
-        let recipe = self.recipe.as_ref().expect("the recipe was made above");
+        self.born.store(now.0.max(1), Ordering::Relaxed);
+    }
+
+    /// The cookie of an address *and port*: everyone behind one NAT address has his own.
+    fn cookie(&self, source: SocketAddr) -> Mac {
+        let mut secret = Zeroizing::new([0; 32]);
+        for (bytes, word) in secret.chunks_exact_mut(8).zip(&self.secret) {
+            bytes.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
+        }
         let mut covered = [0; 18];
         let len = match source.ip() {
             IpAddr::V4(ip) => {
@@ -109,7 +115,13 @@ impl Baker {
             }
         };
         covered[len..][..2].copy_from_slice(&source.port().to_be_bytes());
-        mac(&recipe.secret, &covered[..len + 2])
+        mac(&*secret, &covered[..len + 2])
+    }
+}
+
+impl Drop for Baker {
+    fn drop(&mut self) {
+        self.secret.iter().for_each(|word| word.store(0, Ordering::Relaxed));
     }
 }
 
@@ -193,14 +205,14 @@ mod tests {
 
     #[test]
     fn a_cookie_goes_round_and_makes_the_second_mac() {
-        let (mut baker, mut jar, rng) = (Baker::default(), Jar::default(), &mut Fixed(0));
+        let (baker, mut jar, rng) = (Baker::default(), Jar::default(), &mut Fixed(0));
         let now = Boottime::from_secs(1);
         let from = source("192.0.2.1:7");
         let mut message = [9; INITIATION_LEN];
         jar.sign(now, &KEY, &mut message);
         assert!(mac1_is_right(&KEY, &message) && !mac1_is_right(&[4; 32], &message));
         assert_eq!(message[132..], [9; 16], "no cookie, no second MAC");
-        assert!(!baker.mac2_is_right(now, rng, from, &message));
+        assert!(!baker.mac2_is_right(now, from, &message));
 
         let reply = baker.reply(now, rng, &KEY, from, &message);
         assert_eq!(jar.accept(now, &[4; 32], &reply), Err(Discard::Undecryptable));
@@ -208,11 +220,11 @@ mod tests {
         assert_eq!(jar.accept(now, &KEY, &reply), Err(Discard::CookieUnexpected));
 
         jar.sign(now, &KEY, &mut message);
-        assert!(mac1_is_right(&KEY, &message) && baker.mac2_is_right(now, rng, from, &message));
+        assert!(mac1_is_right(&KEY, &message) && baker.mac2_is_right(now, from, &message));
         for other in ["192.0.2.1:8", "192.0.2.2:7", "[::ffff:192.0.2.1]:7"] {
-            assert!(!baker.mac2_is_right(now, rng, source(other), &message));
+            assert!(!baker.mac2_is_right(now, source(other), &message));
         }
         let late = now.after(COOKIE_SECRET_TIME);
-        assert!(!baker.mac2_is_right(late, rng, from, &message));
+        assert!(!baker.mac2_is_right(late, from, &message));
     }
 }

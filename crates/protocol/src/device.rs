@@ -12,7 +12,6 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use crate::constants::PEERS_MAX;
-use crate::cookie::Baker;
 use crate::gate::Gate;
 use crate::indices::Indices;
 use crate::keyring::Evicted;
@@ -67,7 +66,7 @@ pub enum AddPeer {
 
 /// A WireGuard interface.
 pub struct Device {
-    gate: Arc<Gate>,
+    pub(crate) gate: Arc<Gate>,
     pub(crate) identity: Option<Identity>,
     pub(crate) up: bool,
     pub(crate) peers: Vec<Option<Box<Peer>>>,
@@ -79,7 +78,6 @@ pub struct Device {
     pub(crate) indices: Indices,
     /// One entry per peer that waits for something: its earliest moment.
     pub(crate) timers: BTreeSet<(Boottime, PeerId)>,
-    pub(crate) baker: Baker,
     pub(crate) limiter: Limiter,
     pub(crate) load: Load,
     pub(crate) stamps: Stamps,
@@ -117,7 +115,6 @@ impl Device {
             serial: 0,
             indices: Indices::behind(gate.clone()),
             timers: BTreeSet::new(),
-            baker: Baker::default(),
             limiter: Limiter::default(),
             load: Load::behind(gate.clone()),
             stamps: Stamps::default(),

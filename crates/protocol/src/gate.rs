@@ -1,14 +1,15 @@
 //! What handshake messages are refused by before they reach the [`Device`](crate::Device): data-path threads ask the
 //! gate, so that most of a flood costs them what it costs to receive it, and the slow path nothing.
 //!
-//! It refuses nothing that the device would accept, but for messages under load ([`Crowd::refuses`]), and keeps
+//! It refuses nothing that the device would accept, but for messages under load ([`Crowd`]), and keeps
 //! nothing of what it sees. All of it is atomics: whoever asks while the device changes may be told of a mixture,
 //! which is worth one message.
 
 use alloc::boxed::Box;
-use core::net::IpAddr;
+use core::net::SocketAddr;
 use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 
+use crate::cookie::Baker;
 use crate::load::Crowd;
 use crate::messages::{cookie_reply, field, response};
 use crate::{Boottime, Discard, Kind, cookie};
@@ -26,6 +27,8 @@ pub struct Gate {
     indices: Box<[AtomicU16]>,
     /// Who was met under load.
     pub(crate) crowd: Crowd,
+    /// Who was given a cookie is let through all the same.
+    pub(crate) baker: Baker,
 }
 
 impl Gate {
@@ -33,7 +36,7 @@ impl Gate {
     ///
     /// # Errors
     /// Why it is dropped.
-    pub fn check(&self, now: Boottime, source: IpAddr, kind: Kind, message: &[u8]) -> Result<(), Discard> {
+    pub fn check(&self, now: Boottime, source: SocketAddr, kind: Kind, message: &[u8]) -> Result<(), Discard> {
         match kind {
             Kind::Data => Ok(()),
             Kind::Cookie => self.check_index(u32::from_le_bytes(field(message, cookie_reply::RECEIVER))),
@@ -41,9 +44,14 @@ impl Gate {
                 self.check_index(u32::from_le_bytes(field(message, response::RECEIVER)))?;
                 self.check_mac1(message)
             }
-            // One bit costs less than a hash.
-            Kind::Initiation if self.crowd.refuses(now, source, message) => Err(Discard::UnderLoad),
-            Kind::Initiation => self.check_mac1(message),
+            Kind::Initiation => {
+                // One bit costs less than a hash, and one hash less than those of a cookie.
+                let has_cookie = || self.baker.mac2_is_right(now, source, message);
+                if self.crowd.knows(now, source.ip()) && !has_cookie() && self.crowd.refuses_repeated() {
+                    return Err(Discard::UnderLoad);
+                }
+                self.check_mac1(message)
+            }
         }
     }
 
@@ -92,6 +100,7 @@ impl Default for Gate {
             is_keyed: AtomicBool::new(false),
             indices: (0..PLACES).map(|_| AtomicU16::new(0)).collect(),
             crowd: Crowd::default(),
+            baker: Baker::default(),
         }
     }
 }
@@ -99,11 +108,14 @@ impl Default for Gate {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::constants::{COOKIE_LEN, INITIATION_LEN, RESPONSE_LEN};
-    use core::net::Ipv4Addr;
+    use crate::Entropy;
+    use crate::constants::{COOKIE_LEN, COOKIE_SECRET_TIME, INITIATION_LEN, RESPONSE_LEN, UNDER_LOAD_BACKLOG};
+    use crate::load::Load;
+    use alloc::sync::Arc;
+    use core::net::{Ipv4Addr, SocketAddrV4};
 
     const NOW: Boottime = Boottime::from_secs(1);
-    const SOMEWHERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    const SOMEWHERE: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 7));
 
     fn check(gate: &Gate, kind: Kind, message: &[u8]) -> Result<(), Discard> {
         gate.check(NOW, SOMEWHERE, kind, message)
@@ -142,5 +154,48 @@ mod tests {
         assert_eq!(both(), [Ok(()); 2]);
         gate.remove_index(0x0102_0304);
         assert_eq!(both(), [Err(Discard::UnknownIndex); 2]);
+    }
+
+    #[test]
+    fn under_load_whoever_was_met_passes_with_the_cookie_that_he_was_given_and_with_no_other() {
+        struct Counter(u8);
+        impl Entropy for Counter {
+            fn fill(&mut self, bytes: &mut [u8]) {
+                bytes.iter_mut().for_each(|byte| {
+                    self.0 = self.0.wrapping_mul(77).wrapping_add(41);
+                    *byte = self.0;
+                });
+            }
+        }
+        let rng = &mut Counter(1);
+        let gate = Arc::new(Gate::default());
+        gate.set_mac1_key(Some(&[3; 32]));
+        let mut load = Load::behind(Arc::clone(&gate));
+        assert!(load.is_on(NOW, UNDER_LOAD_BACKLOG));
+        load.meet(NOW, rng, SOMEWHERE.ip());
+        let mut jar = cookie::Jar::default();
+        let mut message = [7; INITIATION_LEN];
+        jar.sign(NOW, &[3; 32], &mut message);
+        message[INITIATION_LEN - cookie::MAC_LEN..].fill(0);
+        let reply = gate.baker.reply(NOW, rng, &[5; 32], SOMEWHERE, &message);
+        jar.accept(NOW, &[5; 32], &reply).unwrap();
+        let mut signed = message;
+        jar.sign(NOW, &[3; 32], &mut signed);
+        let mut noise = signed;
+        noise[INITIATION_LEN - 1] ^= 1;
+
+        let passing = |message: &[u8]| (0..3200).filter(|_| check(&gate, Kind::Initiation, message).is_ok()).count();
+        assert!(passing(&message) < 1000);
+        assert_eq!(passing(&message), 100, "one in 32");
+        assert_eq!(passing(&noise), 100);
+        assert_eq!(passing(&signed), 3200);
+        let elsewhere = SocketAddr::new(SOMEWHERE.ip(), 8);
+        let strange = (0..3200).filter(|_| gate.check(NOW, elsewhere, Kind::Initiation, &signed).is_ok()).count();
+        assert_eq!(strange, 100, "it is for one port");
+        let late = NOW.after(COOKIE_SECRET_TIME);
+        load.is_on(late, UNDER_LOAD_BACKLOG);
+        load.meet(late, rng, SOMEWHERE.ip());
+        let passing = (0..3200).filter(|_| gate.check(late, SOMEWHERE, Kind::Initiation, &signed).is_ok()).count();
+        assert!(passing < 1000, "it is too old: {passing}");
     }
 }

@@ -99,7 +99,7 @@ impl Device {
         if !loaded {
             return Ok(());
         }
-        if self.baker.mac2_is_right(now, turn.rng, source, message) {
+        if self.gate.baker.mac2_is_right(now, source, message) {
             let allowed = self.limiter.allow(now, turn.rng, source.ip());
             return allowed.then_some(()).ok_or(Discard::RateLimited);
         }
@@ -112,7 +112,7 @@ impl Device {
         match meeting {
             Meeting::Admit => return Ok(()),
             Meeting::Cookie => {
-                let reply = self.baker.reply(now, turn.rng, &identity.cookie_key, source, message);
+                let reply = self.gate.baker.reply(now, turn.rng, &identity.cookie_key, source, message);
                 turn.fx.reply(&reply);
             }
             Meeting::Refuse => {}

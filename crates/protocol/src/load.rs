@@ -16,7 +16,6 @@ use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use crate::constants::{
     COOKIE_REPLIES_MAX, LOAD_PERIOD, NEWCOMERS_MAX, UNDER_LOAD_BACKLOG, UNDER_LOAD_HOLD, WASTED_MAX,
 };
-use crate::cookie;
 use crate::gate::Gate;
 use crate::spread::{Seed, network};
 use crate::{Boottime, Entropy};
@@ -84,21 +83,24 @@ pub(crate) struct Load {
 }
 
 impl Crowd {
-    /// Whether `message`, an initiation from `source`, is refused unseen: the device is under load, the message has
-    /// no cookie, the address was met a moment ago, and this is not one of the few that pass all the same.
-    pub(crate) fn refuses(&self, now: Boottime, source: IpAddr, message: &[u8]) -> bool {
-        if now.0 >= self.loaded_until.load(Ordering::Relaxed) || cookie::has_mac2(message) {
-            return false;
-        }
-        let running = &self.periods[self.running.load(Ordering::Acquire)];
-        if !running.is_younger(now, LOAD_PERIOD) || !running.has(source) {
-            return false;
-        }
-        let refused = running.refuses_repeated();
+    /// Whether the device is under load and has met `source` in this period.
+    pub(crate) fn knows(&self, now: Boottime, source: IpAddr) -> bool {
+        let running = self.period();
+        self.is_loaded(now) && running.is_younger(now, LOAD_PERIOD) && running.has(source)
+    }
+
+    /// Whether a message without a cookie, of an address that it [knows](Crowd::knows), is refused unseen: it is not
+    /// one of the few that pass all the same.
+    pub(crate) fn refuses_repeated(&self) -> bool {
+        let refused = self.period().refuses_repeated();
         if refused {
             self.refused.fetch_add(1, Ordering::Relaxed);
         }
         refused
+    }
+
+    fn period(&self) -> &Period {
+        &self.periods[self.running.load(Ordering::Acquire)]
     }
 
     fn is_loaded(&self, now: Boottime) -> bool {
@@ -251,7 +253,6 @@ fn take(left: &mut usize) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::constants::INITIATION_LEN;
     use core::net::Ipv4Addr;
     use core::time::Duration;
 
@@ -268,7 +269,6 @@ mod tests {
     }
 
     const START: Boottime = Boottime::from_secs(100);
-    const MESSAGE: [u8; INITIATION_LEN] = [0; INITIATION_LEN];
 
     fn v4(address: u32) -> IpAddr {
         IpAddr::V4(Ipv4Addr::from_bits(address))
@@ -304,9 +304,14 @@ mod tests {
         assert!(load.is_on(START.after(Duration::from_millis(2999)), 0));
     }
 
+    /// Whether a message without a cookie is refused at the gate.
+    fn refuses(load: &Load, now: Boottime, source: IpAddr) -> bool {
+        load.gate.crowd.knows(now, source) && load.gate.crowd.refuses_repeated()
+    }
+
     /// Uses up what passes the gate before it refuses.
-    fn use_up(crowd: &Crowd, now: Boottime, source: IpAddr) {
-        (0..SPARED).for_each(|_| assert!(!crowd.refuses(now, source, &MESSAGE)));
+    fn use_up(load: &Load, now: Boottime, source: IpAddr) {
+        (0..SPARED).for_each(|_| assert!(!refuses(load, now, source)));
     }
 
     #[test]
@@ -316,11 +321,11 @@ mod tests {
         for second in 0..3 {
             let now = START.after(Duration::from_secs(second));
             assert!(load.is_on(now, UNDER_LOAD_BACKLOG));
-            assert!(!load.gate.crowd.refuses(now, v4(1), &MESSAGE), "it was not met yet");
+            assert!(!refuses(&load, now, v4(1)), "it was not met yet");
             load.meet(now, rng, v4(1));
-            use_up(&load.gate.crowd, now, v4(1));
+            use_up(&load, now, v4(1));
             let later = now.after(Duration::from_millis(999));
-            let refused = (0..3200).filter(|_| load.gate.crowd.refuses(later, v4(1), &MESSAGE)).count();
+            let refused = (0..3200).filter(|_| refuses(&load, later, v4(1))).count();
             assert_eq!(refused, 3100);
         }
     }
@@ -337,9 +342,9 @@ mod tests {
                 load.meet(now, rng, v4(1));
                 let before = rate / 1000 * (*attempt as u32 * 617 % 1000);
                 for _ in 0..before {
-                    load.gate.crowd.refuses(now, v4(1), &MESSAGE);
+                    refuses(&load, now, v4(1));
                 }
-                !load.gate.crowd.refuses(now, v4(1), &MESSAGE) && load.meet(now, rng, v4(1)) == Meeting::Cookie
+                !refuses(&load, now, v4(1)) && load.meet(now, rng, v4(1)) == Meeting::Cookie
             });
             assert!(tries.is_some_and(|tries| tries <= 80), "{rate} a second: {tries:?}");
         }
@@ -364,8 +369,8 @@ mod tests {
         let mut load = crowded(START, rng);
         let later = |ms| START.after(Duration::from_millis(ms));
         load.meet(START, rng, v4(1));
-        use_up(&load.gate.crowd, START, v4(1));
-        let refused = (0..=2 * WASTED_MAX).filter(|_| load.gate.crowd.refuses(later(500), v4(1), &MESSAGE)).count();
+        use_up(&load, START, v4(1));
+        let refused = (0..=2 * WASTED_MAX).filter(|_| refuses(&load, later(500), v4(1))).count();
         assert!(refused > WASTED_MAX as usize);
         assert!(load.is_on(later(600), 0));
         assert!(load.is_on(later(1599), 0), "it lasts from the last sign on");
@@ -373,18 +378,15 @@ mod tests {
     }
 
     #[test]
-    fn the_gate_refuses_nobody_with_a_cookie_and_nobody_without_load() {
+    fn nobody_is_refused_who_was_not_met_and_nobody_without_load() {
         let rng = &mut Uneven(1);
         let mut load = crowded(START, rng);
         load.meet(START, rng, v4(1));
-        let mut with_cookie = MESSAGE;
-        with_cookie[INITIATION_LEN - 1] = 1;
-        use_up(&load.gate.crowd, START, v4(1));
-        assert!(!load.gate.crowd.refuses(START, v4(1), &MESSAGE), "one in thirty-two");
-        assert!(load.gate.crowd.refuses(START, v4(1), &MESSAGE));
-        assert!(!load.gate.crowd.refuses(START, v4(1), &with_cookie));
-        assert!(!load.gate.crowd.refuses(START, v4(2), &MESSAGE));
-        assert!(!load.gate.crowd.refuses(START.after(UNDER_LOAD_HOLD), v4(1), &MESSAGE));
+        use_up(&load, START, v4(1));
+        assert!(!refuses(&load, START, v4(1)), "one in thirty-two");
+        assert!(refuses(&load, START, v4(1)));
+        assert!(!refuses(&load, START, v4(2)));
+        assert!(!refuses(&load, START.after(UNDER_LOAD_HOLD), v4(1)));
     }
 
     #[test]
@@ -416,7 +418,7 @@ mod tests {
                 let now = start.after(Duration::from_micros(5 * message));
                 assert!(load.is_on(now, UNDER_LOAD_BACKLOG));
                 let source = v4(message as u32 % 10_000);
-                let passes = !load.gate.crowd.refuses(now, source, &MESSAGE);
+                let passes = !refuses(&load, now, source);
                 cookies += usize::from(passes && load.meet(now, rng, source) == Meeting::Cookie);
             }
             let firsts = if second == 0 { 10_000 } else { 0 };

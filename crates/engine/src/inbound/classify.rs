@@ -51,7 +51,7 @@ pub fn classify<B: Backend>(
         }
         Ok(kind) => {
             let from = arrivals.meta(arrival.message);
-            match shared.gate.check(now, from.source.ip(), kind, datagram) {
+            match shared.gate.check(now, from.source, kind, datagram) {
                 Ok(()) => shared.notices.push_stranger(datagram, from.source, from.local, &shared.counters),
                 Err(reason) => refuse(shared, from.source, reason, now),
             }

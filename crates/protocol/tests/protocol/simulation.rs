@@ -479,7 +479,7 @@ impl Net {
                 Kind::Data => node.host.open(source, bytes.to_vec())?,
                 kind => {
                     node.crowd_comes(now, rng);
-                    let passes = node.gate.check(now.boot, source.ip(), kind, bytes);
+                    let passes = node.gate.check(now.boot, source, kind, bytes);
                     let handled = node.device.handle(now, rng, source, node.backlog, bytes, &mut node.host);
                     // Load aside, the gate refuses only what the device would refuse.
                     assert!(handled.is_err() || matches!(passes, Ok(()) | Err(Discard::UnderLoad)), "{passes:?}");

@@ -150,6 +150,10 @@ fn is_read_by_wg(document: &Document, file: &TunnelFile) {
         return;
     }
     let stripped = strip(document).unwrap_or_else(|refused| panic!("{refused}"));
+    // `wg` takes keys apart by white space within, and wg-quick does not: it leaves `D NS' to `wg', which knows no DNS.
+    if stripped.split(|&byte| byte == b'\n').any(has_blank_key) {
+        return;
+    }
     let update = match config::parse(&stripped, Manner::Append, &mut OneAddress) {
         Ok(update) => update,
         Err(wrong) => panic!("{wrong}"),
@@ -158,6 +162,12 @@ fn is_read_by_wg(document: &Document, file: &TunnelFile) {
     assert_eq!((update.listen_port, update.fwmark), (file.listen_port, file.fwmark));
     let named: BTreeSet<PublicKey> = update.peers.iter().map(|peer| peer.public_key).collect();
     assert_eq!(named, file.peers.iter().map(|peer| peer.public_key).collect());
+}
+
+fn has_blank_key(line: &[u8]) -> bool {
+    let key = line.split(|byte| b"=#".contains(byte)).next().unwrap_or_default();
+    let is_blank = |byte: &u8| byte.is_ascii_whitespace() || *byte == 0x0b;
+    key.split(is_blank).filter(|word| !word.is_empty()).count() > 1
 }
 
 fn nets(nets: &[(IpAddr, u8)]) -> BTreeSet<(IpAddr, u8)> {

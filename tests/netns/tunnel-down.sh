@@ -28,7 +28,7 @@ dies_in_the_middle() { # WHO
   kill -STOP "$daemon"
   good "$1" down wg1 &
   turn=$!
-  wait_for 5 "wg1 to go" no_link wg1
+  wait_for 5 "wg1 to be forgotten" test ! -e /run/linerate/wg1.json
   kill -KILL "$daemon"
   wait $turn
   is_gone wg1

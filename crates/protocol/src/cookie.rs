@@ -16,6 +16,7 @@ use chacha20poly1305::{Tag, XChaCha20Poly1305, XNonce};
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
+use crate::atomic_key::AtomicKey;
 use crate::constants::{COOKIE_SECRET_TIME, COOKIE_USABLE_TIME};
 use crate::messages::{self, CookieReply, cookie_reply, field};
 use crate::{Boottime, Discard, Entropy, draw};
@@ -37,11 +38,11 @@ pub(crate) fn has_mac2(message: &[u8]) -> bool {
 }
 
 /// The side that asks for cookies when it is under load. Data-path threads check them while the slow path draws another
-/// secret; whoever asks at that moment may be told of a mixture of two, which is worth one message.
+/// secret.
 #[derive(Default)]
 pub(crate) struct Baker {
-    /// The secret of which cookies are made. Wiped on drop.
-    secret: [AtomicU64; 4],
+    /// The secret of which cookies are made.
+    secret: AtomicKey,
     /// When it was drawn; 0 is never.
     born: AtomicU64,
 }
@@ -91,18 +92,12 @@ impl Baker {
 
     fn draw_secret(&self, now: Boottime, rng: &mut dyn Entropy) {
         let drawn: Zeroizing<[u8; 32]> = Zeroizing::new(draw(rng));
-        for (word, bytes) in self.secret.iter().zip(drawn.chunks_exact(8)) {
-            word.store(u64::from_ne_bytes(field(bytes, 0)), Ordering::Relaxed);
-        }
+        self.secret.store(&drawn);
         self.born.store(now.0.max(1), Ordering::Relaxed);
     }
 
     /// The cookie of an address *and port*: everyone behind one NAT address has his own.
     fn cookie(&self, source: SocketAddr) -> Mac {
-        let mut secret = Zeroizing::new([0; 32]);
-        for (bytes, word) in secret.chunks_exact_mut(8).zip(&self.secret) {
-            bytes.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
-        }
         let mut covered = [0; 18];
         let len = match source.ip() {
             IpAddr::V4(ip) => {
@@ -115,13 +110,7 @@ impl Baker {
             }
         };
         covered[len..][..2].copy_from_slice(&source.port().to_be_bytes());
-        mac(&*secret, &covered[..len + 2])
-    }
-}
-
-impl Drop for Baker {
-    fn drop(&mut self) {
-        self.secret.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+        mac(&*self.secret.load(), &covered[..len + 2])
     }
 }
 

@@ -7,8 +7,9 @@
 
 use alloc::boxed::Box;
 use core::net::SocketAddr;
-use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 
+use crate::atomic_key::AtomicKey;
 use crate::cookie::Baker;
 use crate::load::Crowd;
 use crate::messages::{cookie_reply, field, response};
@@ -21,7 +22,7 @@ const PLACES: usize = 1 << 16;
 /// The gate of one device.
 pub struct Gate {
     /// What the first MAC of whoever talks to the device is made with; not while it has no key.
-    mac1_key: [AtomicU64; 4],
+    mac1_key: AtomicKey,
     is_keyed: AtomicBool,
     /// How many indices of the device there are in each place. They are random, so their low bits say where.
     indices: Box<[AtomicU16]>,
@@ -59,11 +60,7 @@ impl Gate {
         if !self.is_keyed.load(Ordering::Relaxed) {
             return Err(Discard::NoPrivateKey);
         }
-        let mut key = [0; 32];
-        for (bytes, word) in key.chunks_exact_mut(8).zip(&self.mac1_key) {
-            bytes.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
-        }
-        cookie::mac1_is_right(&key, message).then_some(()).ok_or(Discard::Mac1)
+        cookie::mac1_is_right(&self.mac1_key.load(), message).then_some(()).ok_or(Discard::Mac1)
     }
 
     fn check_index(&self, index: u32) -> Result<(), Discard> {
@@ -72,9 +69,7 @@ impl Gate {
 
     /// The device has another key, or none.
     pub(crate) fn set_mac1_key(&self, key: Option<&[u8; 32]>) {
-        for (word, bytes) in self.mac1_key.iter().zip(key.unwrap_or(&[0; 32]).chunks_exact(8)) {
-            word.store(u64::from_ne_bytes(field(bytes, 0)), Ordering::Relaxed);
-        }
+        self.mac1_key.store(key.unwrap_or(&[0; 32]));
         self.is_keyed.store(key.is_some(), Ordering::Relaxed);
     }
 
@@ -96,7 +91,7 @@ impl Gate {
 impl Default for Gate {
     fn default() -> Self {
         Self {
-            mac1_key: Default::default(),
+            mac1_key: AtomicKey::default(),
             is_keyed: AtomicBool::new(false),
             indices: (0..PLACES).map(|_| AtomicU16::new(0)).collect(),
             crowd: Crowd::default(),

@@ -20,6 +20,7 @@ extern crate alloc;
 
 mod activity;
 mod allowed_ips;
+mod atomic_key;
 pub mod constants;
 mod cookie;
 mod device;

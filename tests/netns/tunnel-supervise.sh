@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# timeout: 60
+# timeout: 90
 # `up --supervise`, as a service manager runs it: it says when it is ready, starts a dead daemon again, and cleans up.
 source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/tunnel-files.bash"
@@ -15,12 +15,13 @@ daemon_of() { pgrep -f "linerated $1\$"; }
 nc -lkuU "$WORK/notify" >"$WORK/notified" 2>/dev/null </dev/null &
 wait_for 5 "the service manager" test -S "$WORK/notify"
 told() { grep -qa "$1" "$WORK/notified"; }
-supervise() {
+supervise() { # [FILE FOR WHAT IT SAYS]
+  local said=${1:-$SCENARIO_LOGS/supervise.log}
   : >"$WORK/notified"
   rm -f "$WORK/ended"
   {
     STATUS=0
-    NOTIFY_SOCKET=$WORK/notify nsenter --net=/run/netns/h1 "$LINERATE" up --supervise wg1 >>"$SCENARIO_LOGS/supervise.log" 2>&1 || STATUS=$?
+    NOTIFY_SOCKET=$WORK/notify nsenter --net=/run/netns/h1 "$LINERATE" up --supervise wg1 >>"$said" 2>&1 || STATUS=$?
     echo "$STATUS" >"$WORK/ended"
   } &
   wait_for 10 "READY=1" told READY=1
@@ -79,6 +80,15 @@ supervise
 good linerate down wg1
 ended_with 0 "down"
 expect "deaths in the log of it" "$before" "$(deaths)"
+
+say "nobody reads what it says any more"
+mkfifo "$WORK/unread"
+sleep 1000 <>"$WORK/unread" &
+supervise "$WORK/unread"
+dd if=/dev/zero of="$WORK/unread" bs=4096 oflag=nonblock 2>/dev/null || true # as much as it holds
+death 4
+good linerate down wg1
+ended_with 0 "down"
 
 say "the supervisor is killed: the tunnel stays, and down finds it"
 supervise

@@ -9,15 +9,16 @@
 #![forbid(unsafe_code)]
 
 pub mod daemon;
+mod standard_error;
 pub mod tool;
 mod tunnel;
 pub mod wg;
 pub mod wg_quick;
 
 use std::ffi::OsString;
-use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// What went wrong, in one or two sentences that say what to do.
 pub type Complaint = String;
@@ -43,9 +44,12 @@ fn exit(program: &str, outcome: Result<ExitCode, Complaint>) -> ExitCode {
     })
 }
 
+/// How long a complaint waits for a reader: whoever keeps a tunnel alive has to go on without one.
+const COMPLAINT_PATIENCE: Duration = Duration::from_secs(1);
+
 /// Writes a line to standard error, if that is still there.
 fn complain(line: &str) {
-    let _ = writeln!(std::io::stderr(), "{line}");
+    standard_error::say(format!("{line}\n").as_bytes(), COMPLAINT_PATIENCE);
 }
 
 /// Prints what clap has to say. Help that was asked for is no failure; a wrong command line is 1, not

@@ -61,7 +61,9 @@ enum Outcome {
 
 const NO_LANDLOCK: Outcome = Outcome::Unknown("this kernel has no Landlock");
 
-const LAWS: [(&str, fn() -> Outcome); 7] = [
+type Law = fn() -> Outcome;
+
+const LAWS: [(&str, Law); 7] = [
     ("an attempt that nothing refuses fails for another reason or succeeds", attempts_need_refusing),
     ("every attempt is refused and counted", every_attempt_is_refused_and_counted),
     ("every attempt ends the process if that is asked for", every_attempt_kills),

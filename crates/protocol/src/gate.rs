@@ -46,7 +46,10 @@ impl Gate {
                 self.check_mac1(message)
             }
             Kind::Initiation => {
-                // One bit costs less than a hash, and one hash less than those of a cookie.
+                // A bit costs less than a hash, and one hash less than those of a cookie.
+                if self.crowd.has_overdrawn(now, source.ip()) {
+                    return Err(Discard::RateLimited);
+                }
                 let has_cookie = || self.baker.mac2_is_right(now, source, message);
                 if self.crowd.knows(now, source.ip()) && !has_cookie() && self.crowd.refuses_repeated() {
                     return Err(Discard::UnderLoad);
@@ -179,18 +182,21 @@ mod tests {
         let mut noise = signed;
         noise[INITIATION_LEN - 1] ^= 1;
 
-        let passing = |message: &[u8]| (0..3200).filter(|_| check(&gate, Kind::Initiation, message).is_ok()).count();
-        assert!(passing(&message) < 1000);
-        assert_eq!(passing(&message), 100, "one in 32");
+        let passing = |message: &[u8]| (0..12_800).filter(|_| check(&gate, Kind::Initiation, message).is_ok()).count();
+        assert!(passing(&message) < 10_000);
+        assert_eq!(passing(&message), 100, "one in 128");
         assert_eq!(passing(&noise), 100);
-        assert_eq!(passing(&signed), 3200);
+        assert_eq!(passing(&signed), 12_800);
         let elsewhere = SocketAddr::new(SOMEWHERE.ip(), 8);
-        let strange = (0..3200).filter(|_| gate.check(NOW, elsewhere, Kind::Initiation, &signed).is_ok()).count();
+        let strange = (0..12_800).filter(|_| gate.check(NOW, elsewhere, Kind::Initiation, &signed).is_ok()).count();
         assert_eq!(strange, 100, "it is for one port");
         let late = NOW.after(COOKIE_SECRET_TIME);
         load.is_on(late, UNDER_LOAD_BACKLOG);
         load.meet(late, rng, SOMEWHERE.ip());
-        let passing = (0..3200).filter(|_| gate.check(late, SOMEWHERE, Kind::Initiation, &signed).is_ok()).count();
-        assert!(passing < 1000, "it is too old: {passing}");
+        let passing = (0..12_800).filter(|_| gate.check(late, SOMEWHERE, Kind::Initiation, &signed).is_ok()).count();
+        assert!(passing < 10_000, "it is too old: {passing}");
+        load.note_overdrawn(late, rng, SOMEWHERE.ip());
+        let check = gate.check(late, SOMEWHERE, Kind::Initiation, &signed);
+        assert_eq!(check, Err(Discard::RateLimited), "whatever it has");
     }
 }

@@ -100,8 +100,11 @@ impl Device {
             return Ok(());
         }
         if self.gate.baker.mac2_is_right(now, source, message) {
-            let allowed = self.limiter.allow(now, turn.rng, source.ip());
-            return allowed.then_some(()).ok_or(Discard::RateLimited);
+            if self.limiter.allow(now, turn.rng, source.ip()) {
+                return Ok(());
+            }
+            self.load.note_overdrawn(now, turn.rng, source.ip());
+            return Err(Discard::RateLimited);
         }
         let meeting = match classify(message)? {
             // Nobody else than who saw our initiation knows its index.

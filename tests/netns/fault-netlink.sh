@@ -46,6 +46,21 @@ after_fault 5 "news lost"
 pings h1 10.9.0.2 -s 1272 -M do
 at_ease wg1 10 "after the floods" sleep 1
 
+say "300,000 routes elsewhere, and some that change and lead nowhere"
+ip -n h1 link add full0 type veth peer name full1
+for end in full0 full1; do ip -n h1 link set $end up; done
+peak() { awk '/^VmHWM/ { print $2 }' "/proc/${PID[wg1]}/status"; } # KB
+before=$(peak)
+awk 'BEGIN { for (i = 0; i < 300000; i++) printf "route add 11.%d.%d.%d/32 dev full0\n", i / 65536, i / 256 % 256, i % 256 }' |
+  ip -n h1 -batch -
+ip -n h1 route add 198.51.100.0/24 dev wg1 mtu 1290 # which has the daemon look at the routes over its device
+for i in {1..50}; do ip -n h1 route add blackhole 203.0.113.$i; done
+pings h1 10.9.0.2
+sleep 1.2 # a look for all of these together
+expect_at_most "KB that the daemon took for the routes of others" 4096 $(($(peak) - before))
+after_fault 5 "many routes"
+at_ease wg1 10 "after them" sleep 1
+
 beside_a_flood ip -n h1 link delete wg1
 wait_for 5 "the daemon to end with its interface" gone wg1
 status=0

@@ -66,8 +66,8 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Whether a datagram to `to` may still leave from the address that the peer wrote to: the
     /// address is the host's own, and the route to `to` leads out where the peer's packet came in.
-    /// For the slow path only: the kernel is asked.
-    fn source_holds(&self, to: IpAddr, from: udp::Local, mark: u32) -> bool;
+    /// None if that cannot be found out now. For the slow path only: the kernel is asked.
+    fn source_holds(&self, to: IpAddr, from: udp::Local, mark: u32) -> Option<bool>;
 }
 
 /// The kernel of this host.
@@ -130,10 +130,15 @@ impl Backend for Kernel {
     /// As the kernel module does: an IPv4 source is dropped when it is no longer ours or when
     /// its route uses another interface; an IPv6 source only when it is no longer ours (socket.c,
     /// send4 and send6).
-    fn source_holds(&self, to: IpAddr, from: udp::Local, mark: u32) -> bool {
-        match to {
-            IpAddr::V4(_) => link::egress(to, from.addr, mark).is_ok_and(|ifindex| ifindex == from.ifindex),
-            IpAddr::V6(_) => link::holds_address(from.addr).unwrap_or(false),
+    fn source_holds(&self, to: IpAddr, from: udp::Local, mark: u32) -> Option<bool> {
+        let holds = match to {
+            IpAddr::V4(_) => link::egress(to, from.addr, mark).map(|ifindex| ifindex == from.ifindex),
+            IpAddr::V6(_) => link::holds_address(from.addr),
+        };
+        match holds {
+            Err(error) if link::is_unanswered(&error) => None,
+            // There is no route, or the address is not ours.
+            holds => Some(holds.unwrap_or(false)),
         }
     }
 }

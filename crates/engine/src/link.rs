@@ -18,6 +18,9 @@ use crate::shared::RouteMtu;
 /// fewer than one burst of small datagrams.
 const QUEUE_LEN: u32 = 1000;
 
+/// Changes that are read before others have their turn again: where a host's routes flap they do not end.
+const CHANGES_AT_ONCE: usize = 256;
+
 /// The link of one device.
 pub struct Link {
     ifindex: u32,
@@ -36,6 +39,8 @@ struct Away {
 pub struct News {
     /// The link, or a route over it.
     pub link: bool,
+    /// Perhaps the link, or a route over it: what changed does not say.
+    pub unsure: bool,
     /// A route or an address here.
     pub routing: bool,
     /// The device was deleted.
@@ -65,12 +70,13 @@ impl Link {
         [self.here.as_fd(), there.as_fd()]
     }
 
-    /// Reads what has changed; none if nothing has.
+    /// Reads what has changed, or the first part of it; none if nothing has.
     pub fn news(&mut self, tun: &tun::Device) -> Option<News> {
         let (mut news, mut left) = (None, false);
         let ifindex = self.ifindex;
         let is_away = self.away.is_some();
-        while let Some(change) = self.here.next() {
+        for _ in 0..CHANGES_AT_ONCE {
+            let Some(change) = self.here.next() else { break };
             let news = news.get_or_insert_with(News::default);
             match change {
                 Change::Link { ifindex: at, .. } if !is_away && at == ifindex => news.link = true,
@@ -78,14 +84,17 @@ impl Link {
                 Change::Link { .. } | Change::LinkGone { .. } => news.routing = true,
                 // A route of the outer datagrams, and perhaps one over the device.
                 Change::Routing { ifindex: Some(at) } if is_away || at != ifindex => news.routing = true,
-                Change::Routing { .. } | Change::Lost => (news.link, news.routing) = (true, true),
+                Change::Routing { ifindex: Some(_) } => (news.link, news.routing) = (true, true),
+                Change::Routing { ifindex: None } | Change::Lost => (news.unsure, news.routing) = (true, true),
             }
         }
-        while let Some(change) = self.away.as_mut().and_then(|away| away.monitor.next()) {
+        for _ in 0..CHANGES_AT_ONCE {
+            let Some(change) = self.away.as_mut().and_then(|away| away.monitor.next()) else { break };
             let news = news.get_or_insert_with(News::default);
             match change {
                 Change::LinkGone { ifindex: at } if at == ifindex => left = true,
                 Change::Link { ifindex: at, .. } | Change::Routing { ifindex: Some(at) } if at != ifindex => {}
+                Change::Routing { ifindex: None } | Change::Lost => news.unsure = true,
                 _ => news.link = true,
             }
         }

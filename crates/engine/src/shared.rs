@@ -43,6 +43,8 @@ pub struct Shared<B: Backend> {
     pub mtu: Mtu,
     /// Grows whenever a route or an address of the host changes.
     pub routing_epoch: AtomicU64,
+    /// A source address could not be asked about; it is in another epoch.
+    pub sources_unknown: AtomicBool,
     /// The firewall mark of outer datagrams.
     pub mark: AtomicU32,
     /// How many senders of packets that lead nowhere may be told so.
@@ -67,6 +69,7 @@ impl<B: Backend> Shared<B> {
             gate: Arc::default(),
             mtu: Mtu::new(mtu),
             routing_epoch: AtomicU64::new(0),
+            sources_unknown: AtomicBool::new(false),
             mark: AtomicU32::new(0),
             unreachable: Mutex::default(),
             refused: Mutex::default(),
@@ -110,7 +113,7 @@ impl Stranger {
 pub struct Notices {
     event: Event,
     pending: AtomicBool,
-    woken: Mutex<Vec<Arc<Peer>>>,
+    woken: Mutex<VecDeque<Arc<Peer>>>,
     confirmed: Mutex<Vec<Arc<Session>>>,
     backlog: Mutex<VecDeque<Stranger>>,
 }
@@ -138,9 +141,10 @@ impl Notices {
         self.pending.swap(false, Ordering::SeqCst);
     }
 
-    /// The next peer whose stamps ask for attention.
+    /// The peer whose stamps have asked for attention for the longest time: one that asks again while routes change
+    /// keeps no other waiting.
     pub fn next_woken(&self) -> Option<Arc<Peer>> {
-        let peer = lock(&self.woken).pop()?;
+        let peer = lock(&self.woken).pop_front()?;
         peer.release_notice();
         Some(peer)
     }
@@ -187,7 +191,7 @@ impl Notices {
 
     fn wake_for(&self, peer: &Arc<Peer>) {
         if peer.claim_notice() {
-            lock(&self.woken).push(peer.clone());
+            lock(&self.woken).push_back(peer.clone());
             self.signal();
         }
     }
@@ -246,4 +250,22 @@ impl Mtu {
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().expect("no thread panics while it holds a queue")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use linerate_protocol::{PeerId, PublicKey};
+
+    #[test]
+    fn who_asked_first_is_looked_at_first() {
+        let notices = Notices::new().unwrap();
+        let peers = [1, 2, 3].map(|n| Arc::new(Peer::new(PeerId(n), PublicKey([n as u8; 32]), Arc::default())));
+        peers.iter().for_each(|peer| notices.wake_for(peer));
+        assert_eq!(notices.next_woken().unwrap().id, PeerId(1));
+        notices.wake_for(&peers[0]);
+        notices.wake_for(&peers[0]);
+        let rest: Vec<u32> = std::iter::from_fn(|| notices.next_woken()).map(|peer| peer.id.0).collect();
+        assert_eq!(rest, [2, 3, 1]);
+    }
 }

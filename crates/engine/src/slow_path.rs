@@ -384,7 +384,9 @@ fn check_source<B: Backend>(shared: &Shared<B>, peer: &Peer) {
     if let Some(endpoint) = peer.endpoint().as_ref() {
         let mark = shared.mark.load(Ordering::Relaxed);
         let holds = |from| shared.backend.source_holds(endpoint.addr.ip(), from, mark);
-        endpoint.check_source(shared.routing_epoch(), holds);
+        if !endpoint.check_source(shared.routing_epoch(), holds) {
+            shared.sources_unknown.store(true, Ordering::Relaxed);
+        }
     }
 }
 

@@ -62,14 +62,19 @@ impl Endpoint {
         self.known_source().is_some() && self.source_checked.load(Ordering::Relaxed) != routing_epoch
     }
 
-    /// Looks at a source address that is in doubt: `holds` says whether it is good. What still comes
-    /// to one that is not makes it no better; another change may.
-    pub fn check_source(&self, routing_epoch: u64, holds: impl FnOnce(Local) -> bool) {
-        if let Some(source) = self.known_source()
-            && self.source_checked.swap(routing_epoch, Ordering::Relaxed) != routing_epoch
-        {
-            self.source_holds.store(holds(source), Ordering::Relaxed);
+    /// Looks at a source address that is in doubt: `holds` says whether it is good, or does not know. What still comes
+    /// to one that is not makes it no better; another change may. False if nothing could be found out: the address is
+    /// taken for what it was, and should be asked about in another epoch.
+    pub fn check_source(&self, routing_epoch: u64, holds: impl FnOnce(Local) -> Option<bool>) -> bool {
+        let Some(source) = self.known_source() else { return true };
+        if self.source_checked.swap(routing_epoch, Ordering::Relaxed) == routing_epoch {
+            return true;
         }
+        let holds = holds(source);
+        if let Some(holds) = holds {
+            self.source_holds.store(holds, Ordering::Relaxed);
+        }
+        holds.is_some()
     }
 
     /// Leaves the choice of the source address to the kernel until the peer is heard again.
@@ -322,17 +327,30 @@ mod tests {
         let endpoint = Endpoint::new(addr("192.0.2.2:1"), Some(source), 1);
         endpoint.check_source(1, |_| panic!("nothing changed"));
         assert!(endpoint.is_source_in_doubt(2));
-        endpoint.check_source(2, |local| local.ifindex == 3);
+        assert!(endpoint.check_source(2, |local| Some(local.ifindex == 3)));
         assert!(!endpoint.is_source_in_doubt(2));
         endpoint.check_source(2, |_| panic!("asked already"));
         assert_eq!(endpoint.source(), Some(source.addr));
-        endpoint.check_source(3, |_| false);
+        endpoint.check_source(3, |_| Some(false));
         assert_eq!(endpoint.source(), None);
-        endpoint.check_source(4, |_| true);
+        endpoint.check_source(4, |_| Some(true));
         assert_eq!(endpoint.source(), Some(source.addr));
         endpoint.forget_source();
         endpoint.check_source(5, |_| panic!("it is forgotten"));
         assert_eq!(endpoint.source(), None);
+    }
+
+    #[test]
+    fn a_source_that_could_not_be_asked_about_is_what_it_was() {
+        let source = Local { addr: "192.0.2.1".parse().unwrap(), ifindex: 3 };
+        let endpoint = Endpoint::new(addr("192.0.2.2:1"), Some(source), 1);
+        for (first, holds) in [(2, true), (4, false)] {
+            assert!(endpoint.check_source(first, |_| Some(holds)));
+            assert!(!endpoint.check_source(first + 1, |_| None));
+            assert_eq!(endpoint.source().is_some(), holds);
+        }
+        assert!(endpoint.check_source(6, |_| Some(true)), "it is asked about again");
+        assert_eq!(endpoint.source(), Some(source.addr));
     }
 
     #[test]
@@ -342,7 +360,7 @@ mod tests {
         let hear = || peer.heard_from(addr("192.0.2.2:1"), Some(source), 2);
         let sent_from = || peer.endpoint().as_ref().unwrap().source();
         peer.endpoint.store(Some(Arc::new(Endpoint::new(addr("192.0.2.2:1"), Some(source), 1))));
-        peer.endpoint().as_ref().unwrap().check_source(2, |_| false);
+        peer.endpoint().as_ref().unwrap().check_source(2, |_| Some(false));
         hear();
         assert_eq!(sent_from(), None);
         peer.endpoint().as_ref().unwrap().forget_source();

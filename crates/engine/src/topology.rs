@@ -16,7 +16,7 @@ use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use linerate_netio::clock::Timer;
+use linerate_netio::clock::{Leap, Timer};
 use linerate_netio::cores::Cores;
 use linerate_netio::link;
 use linerate_netio::tun::{self, Tun};
@@ -240,7 +240,9 @@ impl Engine {
             refused: None,
             unread: None,
             again_at: None,
+            read_at: Boottime(0),
             timer: Timer::new()?,
+            leap: Leap::new()?,
             orders,
         };
         let engine = Self { handle: Handle { shared, commands }, life, threads: Vec::new() };
@@ -316,7 +318,11 @@ struct Keeper {
     unread: Option<String>,
     /// When what failed is tried again.
     again_at: Option<Boottime>,
+    /// When the link was read last.
+    read_at: Boottime,
     timer: Timer,
+    /// Wakes after a suspend, of which the slow path then takes note.
+    leap: Leap,
     orders: mpsc::Receiver<Command>,
 }
 
@@ -326,6 +332,9 @@ impl Keeper {
         let mut woken = false;
         while !self.life.is_over() {
             let found = self.slow.look() | self.obey() | self.observe() | self.try_again() | self.life.is_over();
+            if self.shared.sources_unknown.swap(false, Ordering::Relaxed) {
+                self.try_again_within_a_second();
+            }
             if std::mem::take(&mut woken) {
                 self.shared.counters.slow_path.count(found);
             }
@@ -336,8 +345,9 @@ impl Keeper {
                 tracing::error!("timers stand still: {error}");
             }
             let [here, there] = self.link.descriptors();
-            wait(&[self.shared.notices.event().as_fd(), self.timer.as_fd(), here, there]);
+            wait(&[self.shared.notices.event().as_fd(), self.timer.as_fd(), self.leap.as_fd(), here, there]);
             self.timer.drain();
+            self.leap.drain();
             woken = true;
         }
         self.slow.down();
@@ -386,13 +396,24 @@ impl Keeper {
         if news.routing {
             self.slow.routing_changed();
         }
-        if news.link {
-            self.read_link();
+        let now = self.shared.backend.boottime();
+        match () {
+            () if news.link => self.read_link(),
+            // Where many routes change this is seldom about the link, and a look takes the kernel a walk over them all.
+            () if news.unsure && now.since(self.read_at) >= TRY_AGAIN => self.read_link(),
+            () if news.unsure => self.try_again_within_a_second(),
+            () => {}
         }
         true
     }
 
+    fn try_again_within_a_second(&mut self) {
+        let at = self.shared.backend.boottime().after(TRY_AGAIN);
+        self.again_at = Some(self.again_at.map_or(at, |earlier| earlier.min(at)));
+    }
+
     fn read_link(&mut self) {
+        self.read_at = self.shared.backend.boottime();
         let (up, mtu) = match self.find_link() {
             Ok(Some(state)) => state,
             Ok(None) => return end(&self.life, &self.shared),
@@ -444,6 +465,8 @@ impl Keeper {
         let due = self.again_at.is_some_and(|at| at <= self.shared.backend.boottime());
         if due {
             self.again_at = None;
+            // Sources that could not be asked about, too.
+            self.slow.routing_changed();
             self.read_link();
         }
         due

@@ -67,6 +67,36 @@ impl Timer {
     }
 }
 
+/// Readable once the wall clock has leapt, which it does when the machine wakes from a suspend: a timer of the boot clock
+/// ends none of a wait before its own time.
+pub struct Leap {
+    fd: OwnedFd,
+}
+
+impl Leap {
+    /// Begins to watch.
+    pub fn new() -> io::Result<Self> {
+        let fd = timerfd_create(TimerfdClockId::Realtime, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
+        // It never fires. The kernel makes it readable when the clock is set, and a resume sets it (fs/timerfd.c,
+        // timerfd_resume); it stays watched after that.
+        let value = Itimerspec { it_interval: timespec(0), it_value: timespec(u64::MAX) };
+        timerfd_settime(&fd, TimerfdTimerFlags::ABSTIME | TimerfdTimerFlags::CANCEL_ON_SET, &value)?;
+        Ok(Self { fd })
+    }
+
+    /// Takes note, so that the descriptor is no longer readable until the clock leaps again.
+    pub fn drain(&self) {
+        // ECANCELED when it leapt, WouldBlock when not.
+        let _ = rustix::io::read(&self.fd, &mut [0u8; 8]);
+    }
+}
+
+impl AsFd for Leap {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
 impl AsFd for Timer {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
@@ -117,6 +147,14 @@ mod tests {
         let other = Timer::new().unwrap();
         other.set(Some(1)).unwrap();
         assert_eq!(wait(&[timer.as_fd(), other.as_fd()]).unwrap(), 0b10);
+    }
+
+    #[test]
+    fn nothing_is_readable_while_the_wall_clock_goes_on() {
+        let (leap, timer) = (Leap::new().unwrap(), Timer::new().unwrap());
+        timer.set(Some(boottime() + 1_000_000)).unwrap();
+        assert_eq!(wait(&[leap.as_fd(), timer.as_fd()]).unwrap(), 0b10);
+        leap.drain();
     }
 
     #[test]

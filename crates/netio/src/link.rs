@@ -14,6 +14,13 @@ pub fn is_gone(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::ENODEV)
 }
 
+/// Whether an error says nothing of what was asked: there was no descriptor or no memory for the question, or the list
+/// changed faster than it could be read.
+pub fn is_unanswered(error: &io::Error) -> bool {
+    let errno = error.raw_os_error();
+    matches!(errno, Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM | libc::EINTR))
+}
+
 /// The MTU of an interface, in bytes.
 ///
 /// # Errors
@@ -117,7 +124,9 @@ pub fn egress(to: IpAddr, from: IpAddr, mark: u32) -> io::Result<u32> {
 pub fn route_mtus(ifindex: u32) -> io::Result<Vec<(IpAddr, u8, u32)>> {
     let mut found = Vec::new();
     for any in [IpAddr::V4([0; 4].into()), IpAddr::V6([0; 16].into())] {
-        let routes = match Request::new(RTM_GETROUTE, &rtmsg(any, 0)).list() {
+        // A router has a million others.
+        let over = Request::new(RTM_GETROUTE, &rtmsg(any, 0)).attribute(RTA_OIF, &ifindex.to_ne_bytes());
+        let routes = match over.list() {
             // A kernel without the family answers with another's routes or with none of it.
             Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => continue,
             routes => routes?,

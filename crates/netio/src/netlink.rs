@@ -12,6 +12,8 @@ use rustix::io::Errno;
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recvfrom, send, socket_with};
 
+use crate::sys::option::IntOption;
+
 /// Room for what one receive may bring: the kernel fills at most 32 KiB at a time.
 pub(crate) const BUFFER: usize = 64 << 10;
 
@@ -102,7 +104,8 @@ impl Request {
         Ok(replies.pop().unwrap_or(Reply { kind: 0, payload: Vec::new() }))
     }
 
-    /// Asks the kernel for a list; again, if it changed while it was read.
+    /// Asks the kernel for a list; again, if it changed while it was read. Kernels before 4.20 tell all that there is,
+    /// whatever the request's attributes ask for.
     pub(crate) fn list(self) -> io::Result<Vec<Reply>> {
         let mut attempt = 1;
         loop {
@@ -121,6 +124,10 @@ impl Request {
         self.bytes[..4].copy_from_slice(&len.to_ne_bytes());
         self.bytes[6..8].copy_from_slice(&flags.to_ne_bytes());
         let socket = Socket::open(0, true)?;
+        if flags & NLM_F_DUMP == NLM_F_DUMP {
+            // Attributes of a request for a list are looked at only then. An older kernel has not the option.
+            let _ = IntOption::STRICT_CHECK.set(socket.as_fd(), 1);
+        }
         send(&socket.fd, &self.bytes, SendFlags::empty())?;
         let mut answer = Answer::default();
         let mut buf = vec![0; BUFFER];

@@ -170,9 +170,9 @@ impl Backend for Memory {
         }
     }
 
-    fn source_holds(&self, _: IpAddr, from: Local, _: u32) -> bool {
+    fn source_holds(&self, _: IpAddr, from: Local, _: u32) -> Option<bool> {
         self.asked.fetch_add(1, Ordering::Relaxed);
-        from.addr == self.address
+        Some(from.addr == self.address)
     }
 }
 

@@ -23,6 +23,8 @@ impl IntOption {
     pub(crate) const GRO: Self = Self::new(libc::SOL_UDP, libc::UDP_GRO);
     /// The segment size of messages that do not bring their own.
     pub(crate) const SEGMENT: Self = Self::new(libc::SOL_UDP, libc::UDP_SEGMENT);
+    /// Whether the kernel looks at all of a netlink request.
+    pub(crate) const STRICT_CHECK: Self = Self::new(libc::SOL_NETLINK, libc::NETLINK_GET_STRICT_CHK);
     /// The firewall mark of what is sent.
     pub(crate) const MARK: Self = Self::new(libc::SOL_SOCKET, libc::SO_MARK);
 

@@ -139,7 +139,7 @@ fn bound() -> impl Iterator<Item = (i64, Vec<Condition>)> {
 }
 
 /// The options that sockets are given. One by one: with CAP_NET_ADMIN there are some that change the firewall.
-const OPTIONS: [(i32, i32); 15] = [
+const OPTIONS: [(i32, i32); 16] = [
     (libc::SOL_SOCKET, libc::SO_MARK),
     (libc::SOL_SOCKET, libc::SO_RCVBUF),
     (libc::SOL_SOCKET, libc::SO_SNDBUF),
@@ -155,6 +155,7 @@ const OPTIONS: [(i32, i32); 15] = [
     (libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS),
     (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER),
     (libc::SOL_UDP, libc::UDP_GRO),
+    (libc::SOL_NETLINK, libc::NETLINK_GET_STRICT_CHK),
 ];
 
 /// What of the second argument of socket is the kind; the rest are flags (linux/net.h).

@@ -10,7 +10,8 @@ EVENTS=(
 CUT=20 BAD_LINE=10 FLOOD=5
 [[ -z $ONCE ]] || CUT=3 BAD_LINE=3 FLOOD=2
 PAUSE_MIN=12 PAUSE_MORE=30 # seconds between two events
-KILL_OURS_EVERY=1200       # seconds
+KILL_OURS_EVERY=480        # seconds
+LEFT_ALONE=2100            # seconds at the end in which ours are not killed, as long as a verdict takes and a bit more
 
 # A keeper looks every ten seconds where the peers are, so without pauses ours has to be killed before anything moves.
 shuffle() { # leaves the events in ORDER (not in a subshell, which would not move RANDOM on)
@@ -35,7 +36,11 @@ rest_between_events() { # fails when there is no time left for another event
   (($(now_ms) < DEADLINE))
 }
 is_due() { # EVENT : all but one always are
-  [[ $1 != kill_ours || $ONCE ]] || (($(now_ms) - KILLED_OURS >= KILL_OURS_EVERY * 1000))
+  [[ $1 == kill_ours && -z $ONCE ]] || return 0
+  local now
+  now=$(now_ms)
+  ((now - KILLED_OURS >= KILL_OURS_EVERY * 1000)) &&
+    ((DEADLINE - now >= LEFT_ALONE * 1000 || MINUTES * 60 <= LEFT_ALONE))
 }
 
 event_roam_address() { # after 2 s

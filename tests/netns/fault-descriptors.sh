@@ -52,3 +52,19 @@ for left in 0 1; do
   after_fault 2 "a link that went down and up, with $left descriptors left"
 done
 ! grep -q "has moved" "$SCENARIO_LOGS/wg1.log" || fail "the log says: $(grep -m 1 "has moved" "$SCENARIO_LOGS/wg1.log")"
+
+say "the limit is lowered below the number of clients: some go, the daemon does not"
+for _ in {1..40}; do
+  sleep 1000 | nc -U /run/wireguard/wg1.sock >/dev/null &
+done
+clients() { find "/proc/${PID[wg1]}/fd" -lname 'socket:*' | wc -l; }
+many() { (($(clients) >= 40)); }
+wait_for 5 "40 clients" many
+prlimit --pid "${PID[wg1]}" --nofile=20:
+few() { (($(clients) < 30)); }
+on h1 wg show wg1 >/dev/null || true # wakes it
+wait_for 5 "some of them to be closed" few
+pings h1 10.9.0.2
+relieve wg1
+after_fault 2 "a limit below the number of clients"
+on h1 wg show wg1 >/dev/null || fail "the daemon does not answer"

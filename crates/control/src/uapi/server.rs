@@ -67,7 +67,7 @@ const PIECE: usize = 64 << 10;
 /// Bytes read from or written to one client before the next has its turn.
 const TURN: usize = 4 * PIECE;
 
-/// How long to leave the listener alone when there is no descriptor for another client.
+/// How long to leave the listener alone when there is no descriptor for another client, and all when there is no memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves one interface's socket.
@@ -97,7 +97,7 @@ impl Server {
     /// file if it is still there.
     ///
     /// # Errors
-    /// Waiting failed: the process is out of memory.
+    /// Waiting failed, and neither time nor fewer clients would mend it.
     pub fn run(mut self, handler: &mut impl Handler, stop: &[BorrowedFd<'_>]) -> io::Result<Ended> {
         if !self.listener.is_in_place() {
             return Ok(Ended::SocketGone);
@@ -111,7 +111,17 @@ impl Server {
 
     /// Waits once, and does what there is to do.
     fn step(&mut self, handler: &mut impl Handler, stop: &[BorrowedFd<'_>]) -> io::Result<Option<Ended>> {
-        let ready = self.wait(stop)?;
+        let ready = match self.wait(stop) {
+            // More clients than a limit that was lowered allows descriptors (poll(2), RLIMIT_NOFILE).
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::INVAL) && self.close_one(|_| true) => {
+                return Ok(None);
+            }
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::NOMEM) => {
+                std::thread::sleep(ACCEPT_PAUSE);
+                return Ok(None);
+            }
+            ready => ready?,
+        };
         if let Some(at) = ready.stop {
             return Ok(Some(Ended::Stopped(at)));
         }

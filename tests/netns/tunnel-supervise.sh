@@ -67,6 +67,11 @@ on h1 wg set wg1 listen-port 50011
 pings h1 10.9.0.2
 sleep 11
 death 3
+cp /etc/wireguard/wg1.conf "$WORK/wg1.conf"
+good linerate save wg1
+expect "what is saved of another daemon that the supervisor started" "[Peer] PublicKey = $(public h3) AllowedIPs = 10.9.0.3/32 PersistentKeepalive = 7" \
+  "$(diff "$WORK/wg1.conf" /etc/wireguard/wg1.conf | sed -n 's/^[<>] //p' | grep . | xargs -d '\n')"
+cp "$WORK/wg1.conf" /etc/wireguard/wg1.conf
 expect "the commands that were run" "up" "$(xargs <"$WORK/runs")"
 kill -TERM "$SUPERVISOR"
 ended_with 0 "SIGTERM"

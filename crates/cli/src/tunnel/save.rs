@@ -1,8 +1,9 @@
-//! `save`: what runs goes into the file. Comments, names, order and everything else that only the file has stay.
+//! `save`: what runs goes into the file. Comments, names, order and everything else that only the file has stay. Never
+//! into a file that the running tunnel is not of: what it lacks, the file would lose.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
@@ -10,9 +11,11 @@ use linerate_control::document::Document;
 use linerate_control::keys::PublicKey;
 use linerate_control::tunnel::Tunnel;
 use linerate_control::tunnel_file::{self, Runtime};
+use linerate_control::uapi::response::DeviceState;
 use linerate_control::uapi::socket;
-use linerate_host::ledger::Entry;
+use linerate_host::ledger::{Entry, Ledger};
 use linerate_host::linux::Host;
+use linerate_host::state::Link;
 use linerate_host::step::{Family, Step};
 
 use super::interruption::Interruption;
@@ -23,7 +26,7 @@ use crate::complain;
 /// Saves the state of the tunnel in its file; `echo` has that said as wg-quick does.
 ///
 /// # Errors
-/// There is no such tunnel, or the file has mistakes or cannot be written.
+/// There is no such tunnel, it is not the file's, or the file has mistakes or cannot be written.
 pub(crate) fn save(source: &Source, echo: bool, interruption: &Interruption) -> Result<(), Failed> {
     // A command of the file's may save: who runs it has the ledger.
     let entry = match is_locked_by_caller(&source.interface) {
@@ -44,10 +47,17 @@ pub(super) fn save_locked(source: &Source, host: &mut Host, entry: &Entry, echo:
     let device = tunnel.get().map_err(|_| gone())?;
     let state = host.state().map_err(|error| format!("cannot look at this host: {error}"))?;
     let link = state.link(interface).ok_or_else(gone)?;
+    let ledger = entry.read()?;
+    let not_saved = |why: String| Failed::new(format!("{}: not saved: {interface} {why}", source.path.display()));
+    if let Some(ledger) = &ledger {
+        is_of(ledger, source, link.index).map_err(not_saved)?;
+    }
+    // A ledger tells the index when the tunnel is up.
+    let is_set_up = ledger.as_ref().is_some_and(|ledger| ledger.index.is_some());
+    is_no_loss(source, &device, link, is_set_up).map_err(not_saved)?;
     if echo {
         complain(&format!("[#] wg showconf {interface}"));
     }
-    let ledger = entry.read()?;
     let then = entry.read_file()?;
     let then =
         then.map(|text| Source::of(source.path.clone(), source.interface.clone(), &text).loaded()).transpose()?;
@@ -84,6 +94,47 @@ pub(super) fn save_locked(source: &Source, host: &mut Host, entry: &Entry, echo:
         entry.write_file(&text)?;
     }
     Ok(())
+}
+
+/// Whether the tunnel that the ledger tells of is the one with this index and came from this file.
+///
+/// # Errors
+/// In what it differs, as the end of a sentence.
+fn is_of(ledger: &Ledger, source: &Source, index: u32) -> Result<(), String> {
+    let name = &source.interface;
+    if ledger.index.is_some_and(|made| made != index) {
+        return Err(format!(
+            "is not the interface that `up` made: that one's daemon died, and nothing tells what this one has of the \
+             file. Take it down, and `linerate up {name}` brings up what the file says"
+        ));
+    }
+    if ledger.file != source.path {
+        let file = ledger.file.display();
+        return Err(format!("was brought up from {file}: `linerate save {file}` saves it there"));
+    }
+    Ok(())
+}
+
+/// Whether the file would lose nothing that the tunnel may never have had. A key has no reason to go from a file because
+/// a daemon has none; peers and addresses only from that of a tunnel that is known to have had them (`is_set_up`).
+///
+/// # Errors
+/// What it would lose, as the end of a sentence.
+fn is_no_loss(source: &Source, device: &DeviceState, link: &Link, is_set_up: bool) -> Result<(), String> {
+    let file = &source.file;
+    let is_own = |address: &IpAddr| matches!(address, IpAddr::V6(address) if address.is_unicast_link_local());
+    let lost = if file.private_key.is_some() && device.private_key.is_none() {
+        "private key"
+    } else if !is_set_up && !file.peers.is_empty() && device.peers.is_empty() {
+        "peers"
+    } else if !is_set_up && !file.addresses.is_empty() && link.addresses.iter().all(|net| is_own(&net.addr())) {
+        "address"
+    } else {
+        return Ok(());
+    };
+    Err(format!(
+        "has no {lost}, and the file would lose what it says of that: set the tunnel up first, or edit the file"
+    ))
 }
 
 /// Writes the file anew, whole or not at all, with the owner it had, who alone can read it: it holds keys.

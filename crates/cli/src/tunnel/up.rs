@@ -1,14 +1,15 @@
 //! `up`: a transaction. The tunnel is there at its end, or the host is as it was.
 
+use std::collections::HashSet;
 use std::io;
 use std::net::SocketAddr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use linerate_control::uapi::request::DeviceUpdate;
-use linerate_host::ledger::{self, Entry, Ledger, VERSION};
+use linerate_host::ledger::{self, Entry, Ledger, LedgerError, VERSION};
 use linerate_host::linux::{Host, dns};
 use linerate_host::plan::{self, Hooks, Plan};
-use linerate_host::step::{Backend, Step};
+use linerate_host::step::{Backend, Phase, Step};
 use linerate_host::transaction::{Failure, carry_out, carry_out_all};
 use linerate_host::wanted::Manner;
 
@@ -53,7 +54,7 @@ fn hooks_of(source: &Source, options: &Options) -> Hooks {
 /// A step failed, or the user has interrupted: the host is as it was.
 pub(crate) fn up(source: &Source, options: &Options, interruption: &Interruption) -> Result<(), Failed> {
     let entry = lock(&source.interface, interruption)?;
-    clear_remains(&entry, source, interruption)?;
+    let remains = clear_remains(&entry, source, interruption)?;
     // Else the names of the endpoints may be asked for where only the tunnel leads.
     if let Err(error) = dns::mend(ledgers()) {
         complain(&format!("Warning: {error}"));
@@ -68,7 +69,8 @@ pub(crate) fn up(source: &Source, options: &Options, interruption: &Interruption
         device.fwmark = device.fwmark.or_else(|| plan.steps.iter().find_map(marks));
     }
     warn(&plan.warnings);
-    let mut ledger = Ledger {
+    let held = remains.as_ref().map_or(&[][..], |remains| &remains.steps);
+    let ledger = Ledger {
         version: VERSION,
         index: None,
         supervised: options.supervised,
@@ -82,13 +84,13 @@ pub(crate) fn up(source: &Source, options: &Options, interruption: &Interruption
         file: source.path.clone(),
         wanted: source.wanted(&device, Pending::Held),
         hooks: hooks_of(source, options),
-        steps: plan.steps,
+        steps: held.iter().chain(&plan.steps).cloned().collect(),
         complete: false,
         hook_failed: false,
     };
     if let Err(error) = entry.write(&ledger).and_then(|()| entry.write_file(&source.text())) {
         // A disk is full, say. Nothing was done yet, and a ledger would tell of a tunnel.
-        let _ = entry.remove();
+        let _ = remember(&entry, remains.as_ref());
         return Err(error.into());
     }
     drop(numbers);
@@ -97,15 +99,20 @@ pub(crate) fn up(source: &Source, options: &Options, interruption: &Interruption
     hands.configuration = Some(device);
     hands.echo = options.echo;
     hands.forgive_hooks = source.forgives_hooks();
-    if let Err(failure) = carry_out(&ledger.steps, &mut hands) {
-        return Err(take_back(failure, &ledger, &entry, &mut hands));
+    let steps = without(held, &plan.steps);
+    if let Err(failure) = carry_out(&steps, &mut hands) {
+        return Err(take_back(failure, &ledger, remains.as_ref(), &entry, &mut hands));
     }
-    ledger.complete = true;
-    ledger.hook_failed = hands.hook_failed;
-    ledger.index = hands.host.index(source.interface.as_str());
-    if let Err(error) = entry.write(&ledger) {
-        let failure = Failure { step: None, error: io::Error::other(error), exit_code: 1, done: ledger.steps.clone() };
-        return Err(take_back(failure, &ledger, &entry, &mut hands));
+    let done = Ledger {
+        index: hands.host.index(source.interface.as_str()),
+        steps: plan.steps,
+        complete: true,
+        hook_failed: hands.hook_failed,
+        ..ledger.clone()
+    };
+    if let Err(error) = entry.write(&done) {
+        let failure = Failure { step: None, error: io::Error::other(error), exit_code: 1, done: steps };
+        return Err(take_back(failure, &ledger, remains.as_ref(), &entry, &mut hands));
     }
     let unknown = source.names().into_iter().zip(&resolved).filter(|(_, addresses)| addresses.is_empty());
     for (named, _) in unknown {
@@ -115,23 +122,63 @@ pub(crate) fn up(source: &Source, options: &Options, interruption: &Interruption
 }
 
 /// What a tunnel of this name left behind whose daemon has died, rules and a firewall say, goes first. The commands of
-/// its file are not run: nobody knows what of theirs is left.
-fn clear_remains(entry: &Entry, source: &Source, interruption: &Interruption) -> Result<(), Failed> {
-    let Some(ledger) = entry.read()? else { return Ok(()) };
+/// its file are not run: nobody knows what of theirs is left. A kill switch goes on holding until the new tunnel is there:
+/// it is given back, as the ledger that stays.
+fn clear_remains(entry: &Entry, source: &Source, interruption: &Interruption) -> Result<Option<Ledger>, Failed> {
+    let Some(ledger) = entry.read()? else { return Ok(None) };
     let mut host = host()?;
-    if look(&mut host, &source.interface)?.link(source.interface.as_str()).is_some() {
-        return Ok(());
+    let state = look(&mut host, &source.interface)?;
+    if state.link(source.interface.as_str()).is_some() {
+        return Ok(None);
     }
-    let mut remains = plan::undo(&ledger.steps, &Hooks::default());
-    // A kill switch goes on holding; the new one takes its place.
-    remains.retain(|step| !matches!(step, Step::DeleteFirewall(firewall) if firewall.kill_switch.is_some()));
+    let is_switch = |step: &Step| matches!(step, Step::DeleteFirewall(firewall) if firewall.kill_switch.is_some());
+    let (mut switches, remains): (Vec<Step>, Vec<Step>) =
+        plan::undo(&ledger.steps, &Hooks::default()).into_iter().partition(is_switch);
     let mut hands = Hands::new(&mut host, &source.interface, &ledger.file, interruption);
     carry_out_all(&remains, &mut hands, &mut step_failed);
-    Ok(entry.remove()?)
+    // Of two of one name, which an `up` leaves that was killed, the later one was to take the other's place.
+    let mut seen = HashSet::new();
+    let mut is_last = |table: String| state.firewall_tables.contains(&table) && seen.insert(table);
+    switches.retain(|step| table(step).is_some_and(&mut is_last));
+    let held = (!switches.is_empty()).then(|| ledger.with_only(&switches));
+    remember(entry, held.as_ref())?;
+    Ok(held)
 }
 
-/// Undoes what was done, and says why.
-fn take_back(failure: Failure, ledger: &Ledger, entry: &Entry, hands: &mut Hands<'_>) -> Failed {
+/// The firewall table that a step makes or deletes.
+fn table(step: &Step) -> Option<String> {
+    match step {
+        Step::AddFirewall(firewall) | Step::DeleteFirewall(firewall) => Some(firewall.listed()),
+        _ => None,
+    }
+}
+
+/// Leaves the ledger of what remains, if anything does.
+fn remember(entry: &Entry, remains: Option<&Ledger>) -> Result<(), LedgerError> {
+    match remains {
+        Some(ledger) => entry.write(ledger),
+        None => entry.remove(),
+    }
+}
+
+/// `steps` with the old kill switches `held` taken away that none of them replaces: as late as can be, but before the
+/// commands to which the tunnel is up.
+fn without(held: &[Step], steps: &[Step]) -> Vec<Step> {
+    let is_replaced = |switch: &&Step| steps.iter().any(|step| table(step) == table(switch));
+    let gone = held.iter().filter(|switch| !is_replaced(switch)).filter_map(Step::undo);
+    let is_post_up = |step: &Step| matches!(step, Step::Hook { phase: Phase::PostUp, .. });
+    let (before, after) = steps.split_at(steps.iter().position(is_post_up).unwrap_or(steps.len()));
+    before.iter().cloned().chain(gone).chain(after.iter().cloned()).collect()
+}
+
+/// Undoes what was done, and says why. The kill switches of `remains` hold again.
+fn take_back(
+    failure: Failure,
+    ledger: &Ledger,
+    remains: Option<&Ledger>,
+    entry: &Entry,
+    hands: &mut Hands<'_>,
+) -> Failed {
     hands.interruption.clear();
     let complaint = match &failure.step {
         _ if failure.error.kind() == io::ErrorKind::Interrupted => failure.error.to_string(),
@@ -143,11 +190,22 @@ fn take_back(failure: Failure, ledger: &Ledger, entry: &Entry, hands: &mut Hands
     let half_done =
         failure.step.map(|step| *step).filter(|step| matches!(step, Step::AddLink { .. } | Step::Hook { .. }));
     let done: Vec<Step> = failure.done.into_iter().chain(half_done).collect();
-    let undo = plan::undo(&done, &ledger.hooks.against(&done));
+    let held = remains.map_or(&[][..], |remains| &remains.steps);
+    let mut undo = plan::undo(&done, &ledger.hooks.against(&done));
+    // One that is made takes the place of what has its name.
+    let is_held = |step: &Step| table(step).is_some() && held.iter().any(|switch| table(switch) == table(step));
+    undo.retain(|step| !is_held(step));
+    undo.extend_from_slice(held);
     (hands.forgive_hooks, hands.goes_on) = (true, true);
     let left = carry_out_all(&undo, hands, &mut step_failed);
-    let forgotten = if left.is_empty() { entry.remove() } else { entry.write(&ledger.with_only(&left)) };
-    match forgotten {
+    let remembered = match left.is_empty() {
+        true => remember(entry, remains),
+        false => {
+            let left: Vec<Step> = held.iter().filter_map(Step::undo).chain(left).collect();
+            entry.write(&ledger.with_only(&left))
+        }
+    };
+    match remembered {
         Ok(()) => Failed { complaint, code: failure.exit_code },
         Err(error) => Failed { complaint: format!("{complaint}; and {error}"), code: failure.exit_code },
     }

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# `plan` says what `up` would do, conflicts included, and does nothing; `status` says how tunnels do, with names.
+# `plan` says what `up` would do, conflicts included, and does nothing; `status` says how tunnels do, with names, and does
+# not call dead what it may not ask.
 source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/tunnel-files.bash"
 need jq
@@ -76,6 +77,42 @@ expect "names" "the laptop" "$(fact '.[0].peers[] | select(.name == "the laptop"
 expect_at_least "bytes received" 300 "$(fact '.[0].peers[] | select(.endpoint) | .received')"
 grep -qF "$(cat "$WORK/h1.key")" "$WORK/json" && fail "status prints the private key"
 
+say "status by somebody who may not ask"
+as_nobody() { # ARGUMENT... : status, as others than root ask for it
+  STATUS=0
+  at h1 setpriv --reuid 65534 --regid 65534 --clear-groups "$LINERATE" status "$@" >"$WORK/said" 2>&1 || STATUS=$?
+  { echo "--- as nobody, status $*: $STATUS" && cat "$WORK/said"; } >>"$SCENARIO_LOGS/said.log"
+}
+for arguments in "" wg1 --check "wg1 --check"; do
+  as_nobody $arguments
+  expect "status $arguments of who may not ask" 1 "$STATUS"
+  said "status $arguments of who may not ask" "^wg1: who runs it cannot be told: not allowed .* as root"
+  grep -q "nobody runs it" "$WORK/said" && fail "a tunnel at work is called dead"
+done
+as_nobody --json
+expect "the engine" unknown "$(jq -r '.[] | select(.interface == "wg1").engine' "$WORK/said")"
+chmod 700 /run/wireguard
+as_nobody
+expect "status of who may not see the sockets" 1 "$STATUS"
+said "status of who may not see the sockets" "not allowed to look into .*/wireguard. Try again as root"
+chmod 755 /run/wireguard
+
+say "status of a tunnel that works for nobody"
+ip -n h1 link set wg1 down
+bad linerate status wg1 --check
+said "the link is down" "^wg1: .*; the interface is down$"
+json status wg1
+expect "the link" true "$(fact '.[0].linkDown')"
+link_up h1 wg1
+pings h1 10.9.0.2
+good linerate status wg1 --check
+on h1 wg set wg1 private-key /dev/null
+bad linerate status wg1 --check
+said "no key" "^wg1: .*; it has no private key$"
+on h1 wg set wg1 private-key "$WORK/h1.key"
+pings h1 10.9.0.2
+good linerate status wg1 --check
+
 pkill -KILL -f "linerated wg1\$"
 wait_for 5 "the interface to go" no_link wg1
 bad linerate status wg1 --check
@@ -89,5 +126,14 @@ good linerate up wg1
 pings h1 10.9.0.2
 bad linerate status wg1 --check
 said "a command that failed" "a command of its file failed"
+good linerate down wg1
+is_gone wg1
+
+ENDPOINT=nowhere.invalid:50002 tunnel_file wg1 10.9.0.2/32
+good linerate up wg1
+bad linerate status wg1 --check
+said "a name without an address" "nowhere.invalid:50002 .no address yet."
+json status wg1
+expect "the name" nowhere.invalid:50002 "$(fact '.[0].peers[0].endpointName')"
 good linerate down wg1
 is_gone wg1

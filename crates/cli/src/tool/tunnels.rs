@@ -65,7 +65,8 @@ pub(super) struct StatusArguments {
     #[arg(long)]
     json: bool,
 
-    /// End with 1 if a tunnel is not run, or a peer with an endpoint had no handshake for three minutes
+    /// End with 1 if a tunnel is not run, is down, has no private key or a command of its file failed, or a peer with an
+    /// endpoint had no handshake for three minutes
     #[arg(long)]
     check: bool,
 }
@@ -167,7 +168,8 @@ pub(super) fn status(arguments: &StatusArguments) -> Outcome {
     } else {
         print(status::render(&all).as_bytes())?;
     }
-    if arguments.name.is_some() && !all.iter().all(status::Status::is_run) {
+    let is_answer = |one: &status::Status| !one.is_unknown() && (one.is_run() || arguments.name.is_none());
+    if !all.iter().all(is_answer) {
         return Ok(ExitCode::FAILURE);
     }
     let well = !arguments.check || all.iter().all(status::Status::is_well);

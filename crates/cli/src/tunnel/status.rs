@@ -2,17 +2,20 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ipnet::IpNet;
+use linerate_control::client::AskError;
 use linerate_control::interface::InterfaceName;
 use linerate_control::keys::PublicKey;
 use linerate_control::tunnel::{self, Tunnel};
 use linerate_control::uapi::response::{DeviceState, PeerState};
 use linerate_control::uapi::socket;
-use linerate_host::ledger::{self, Ledger};
+use linerate_host::ledger::{self, Ledger, LedgerError};
 use linerate_host::state::HostState;
+use rustix::io::Errno;
 use serde::Serialize;
 
 use super::source::{Source, locate};
@@ -29,6 +32,9 @@ pub(crate) struct Status {
     interface: String,
     /// What runs it: a daemon, the kernel, or nobody any more.
     engine: Engine,
+    /// Why that cannot be told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     file: Option<String>,
     listen_port: u16,
@@ -36,6 +42,10 @@ pub(crate) struct Status {
     addresses: Vec<IpNet>,
     /// A command of the file failed when the tunnel was brought up.
     hook_failed: bool,
+    /// The interface is set down.
+    link_down: bool,
+    /// It has peers and no private key.
+    no_private_key: bool,
     peers: Vec<PeerStatus>,
 }
 
@@ -46,6 +56,8 @@ enum Engine {
     Daemon,
     Kernel,
     Gone,
+    /// It could not be asked.
+    Unknown,
 }
 
 #[derive(Serialize)]
@@ -56,6 +68,9 @@ struct PeerStatus {
     public_key: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     endpoint: Option<SocketAddr>,
+    /// The endpoint as the file has it, where that is a name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    endpoint_name: Option<String>,
     health: Health,
     #[serde(skip_serializing_if = "Option::is_none")]
     seconds_since_handshake: Option<u64>,
@@ -81,65 +96,117 @@ enum Health {
 /// # Errors
 /// There is no such tunnel, or the host cannot be looked at.
 pub(crate) fn status(wanted: Option<&str>) -> Result<Vec<Status>, Failed> {
-    let mut names =
-        tunnel::names(socket::DIRECTORY.as_ref()).map_err(|error| format!("cannot list tunnels: {error}"))?;
-    names.extend(ledger::interfaces(ledgers())?.iter().map(InterfaceName::to_string));
+    let mut names = tunnel::names(socket::DIRECTORY.as_ref()).map_err(|error| match error.kind() {
+        io::ErrorKind::PermissionDenied => not_allowed(socket::DIRECTORY),
+        _ => Failed::new(format!("cannot list tunnels: {error}")),
+    })?;
+    let ledgers = ledger::interfaces(ledgers());
+    // Others than root see the daemons all the same.
+    let is_hidden = matches!(&ledgers, Err(LedgerError::Io { error, .. }) if is_denied(error));
+    names.extend(if is_hidden { Vec::new() } else { ledgers? }.iter().map(InterfaceName::to_string));
     names.sort();
     names.dedup();
-    if let Some(wanted) = wanted {
-        names.retain(|name| name == wanted);
-        if names.is_empty() {
+    names.retain(|name| wanted.is_none_or(|wanted| name == wanted));
+    match wanted {
+        _ if names.is_empty() && is_hidden => return Err(not_allowed(ledger::DIRECTORY)),
+        Some(wanted) if names.is_empty() => {
             return Err(Failed::new(format!("there is no tunnel {wanted}; `linerate up {wanted}` brings it up")));
         }
+        _ => {}
     }
     let state = host()?.state().map_err(|error| format!("cannot look at this host: {error}"))?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Ok(names.iter().map(|name| of(name, &state, now)).collect())
 }
 
+fn not_allowed(directory: &str) -> Failed {
+    Failed::new(format!("not allowed to look into {directory}. Try again as root (sudo)."))
+}
+
 fn of(name: &str, state: &HostState, now: Duration) -> Status {
-    let tunnel = Tunnel::open(socket::DIRECTORY.as_ref(), name).ok();
-    let kernel = matches!(tunnel, Some(Tunnel::Kernel(_)));
-    let device = tunnel.and_then(|mut tunnel| tunnel.get().ok());
     let ledger = name.parse().ok().and_then(|name| ledger::read(ledgers(), &name).ok().flatten());
-    let engine = match (&device, kernel) {
-        (None, _) => Engine::Gone,
-        (Some(_), true) => Engine::Kernel,
-        (Some(_), false) => Engine::Daemon,
+    let (engine, device, reason) = match ask(name) {
+        Ok((engine, device)) => (engine, device, None),
+        Err(error) if is_absence(&error) => (Engine::Gone, DeviceState::default(), None),
+        Err(AskError::Io(error)) if is_denied(&error) => {
+            let reason = "not allowed to ask it; try again as root (sudo)".to_owned();
+            (Engine::Unknown, DeviceState::default(), Some(reason))
+        }
+        Err(error) => (Engine::Unknown, DeviceState::default(), Some(error.to_string())),
     };
-    let titles = titles(name, ledger.as_ref());
-    let device = device.unwrap_or_default();
+    let filed = filed(name, ledger.as_ref());
     let link = state.link(name);
     Status {
         interface: name.to_owned(),
         engine,
+        reason,
         file: ledger.as_ref().map(|ledger| ledger.file.display().to_string()),
         listen_port: device.listen_port,
         mtu: link.map_or(0, |link| link.mtu),
         addresses: link.map_or_else(Vec::new, |link| link.addresses.clone()),
         hook_failed: ledger.is_some_and(|ledger| ledger.hook_failed),
-        peers: peers(&device, &titles, now),
+        link_down: link.is_some_and(|link| !link.up),
+        no_private_key: device.private_key.is_none() && !device.peers.is_empty(),
+        peers: peers(&device, &filed, now),
     }
 }
 
-/// What the file calls the peers.
-fn titles(name: &str, ledger: Option<&Ledger>) -> BTreeMap<PublicKey, String> {
+/// The state of a tunnel, and what runs it.
+fn ask(name: &str) -> Result<(Engine, DeviceState), AskError> {
+    let mut tunnel = Tunnel::open(socket::DIRECTORY.as_ref(), name)?;
+    let engine = if matches!(tunnel, Tunnel::Kernel(_)) { Engine::Kernel } else { Engine::Daemon };
+    Ok((engine, tunnel.get()?))
+}
+
+/// Whether an error says that there is no tunnel: neither a socket at which somebody answers, nor one of the kernel's.
+fn is_absence(error: &AskError) -> bool {
+    let AskError::Io(error) = error else { return false };
+    let of_kernel = [Errno::NODEV, Errno::OPNOTSUPP, Errno::PROTONOSUPPORT];
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
+        || Errno::from_io_error(error).is_some_and(|errno| of_kernel.contains(&errno))
+}
+
+fn is_denied(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::PermissionDenied
+}
+
+/// What the file says of a peer that the tunnel does not.
+#[derive(Default)]
+struct Filed {
+    /// What it is called.
+    name: Option<String>,
+    /// Its endpoint, where that is a name.
+    endpoint: Option<String>,
+}
+
+/// What the file says of the peers.
+fn filed(name: &str, ledger: Option<&Ledger>) -> BTreeMap<PublicKey, Filed> {
     let file = match ledger {
         Some(ledger) => name.parse().ok().map(|name| (ledger.file.clone(), name)),
         None => locate(name).ok(),
     };
-    let source = file.and_then(|(path, interface)| Source::read(path, interface).ok());
-    let peers = source.map(|source| source.file.peers).unwrap_or_default();
-    peers.into_iter().filter_map(|peer| Some((peer.public_key, peer.name?))).collect()
+    let Some(source) = file.and_then(|(path, interface)| Source::read(path, interface).ok()) else {
+        return BTreeMap::new();
+    };
+    let mut filed: BTreeMap<PublicKey, Filed> = BTreeMap::new();
+    for named in source.names() {
+        filed.entry(named.peer).or_default().endpoint = Some(named.to_string());
+    }
+    for peer in source.file.peers {
+        filed.entry(peer.public_key).or_default().name = peer.name;
+    }
+    filed
 }
 
-fn peers(device: &DeviceState, titles: &BTreeMap<PublicKey, String>, now: Duration) -> Vec<PeerStatus> {
+fn peers(device: &DeviceState, filed: &BTreeMap<PublicKey, Filed>, now: Duration) -> Vec<PeerStatus> {
     let peer = |peer: &PeerState| {
         let age = (!peer.last_handshake.is_zero()).then(|| now.saturating_sub(peer.last_handshake));
+        let filed = filed.get(&peer.public_key);
         PeerStatus {
-            name: titles.get(&peer.public_key).cloned(),
+            name: filed.and_then(|filed| filed.name.clone()),
             public_key: peer.public_key.to_string(),
             endpoint: peer.endpoint,
+            endpoint_name: filed.and_then(|filed| filed.endpoint.clone()),
             health: match age {
                 None => Health::Never,
                 Some(age) if age < SESSION => Health::Alive,
@@ -158,15 +225,32 @@ fn peers(device: &DeviceState, titles: &BTreeMap<PublicKey, String>, now: Durati
 }
 
 impl Status {
-    /// Whether anybody runs the tunnel.
+    /// Whether anybody runs the tunnel, as far as that can be told.
     pub(crate) fn is_run(&self) -> bool {
-        self.engine != Engine::Gone
+        matches!(self.engine, Engine::Daemon | Engine::Kernel)
     }
 
-    /// Whether the tunnel is run and every peer that has an endpoint has a session.
+    /// Whether nobody could be asked.
+    pub(crate) fn is_unknown(&self) -> bool {
+        self.engine == Engine::Unknown
+    }
+
+    /// Whether the tunnel is run and can work, and every peer that has an endpoint, or is to have one, has a session.
     pub(crate) fn is_well(&self) -> bool {
-        let silent = |peer: &PeerStatus| peer.endpoint.is_some() && peer.health != Health::Alive;
-        self.engine != Engine::Gone && !self.hook_failed && !self.peers.iter().any(silent)
+        let silent = |peer: &PeerStatus| {
+            (peer.endpoint.is_some() || peer.endpoint_name.is_some()) && peer.health != Health::Alive
+        };
+        self.is_run() && self.troubles().is_empty() && !self.peers.iter().any(silent)
+    }
+
+    /// What is not right with the tunnel itself, each as the end of a sentence.
+    fn troubles(&self) -> Vec<&'static str> {
+        let all = [
+            (self.link_down, "the interface is down"),
+            (self.no_private_key, "it has no private key"),
+            (self.hook_failed, "a command of its file failed"),
+        ];
+        all.into_iter().filter(|(is_so, _)| *is_so).map(|(_, trouble)| trouble).collect()
     }
 }
 
@@ -188,14 +272,18 @@ fn headline(status: &Status) -> String {
     let engine = match status.engine {
         Engine::Daemon => "run by a daemon",
         Engine::Kernel => "run by the kernel",
+        Engine::Unknown => {
+            let reason = status.reason.as_deref().unwrap_or("it does not answer");
+            return format!("{}: who runs it cannot be told: {reason}", status.interface);
+        }
         Engine::Gone => return format!("{}: nobody runs it any more; `linerate down {0}` cleans up", status.interface),
     };
     let alive = status.peers.iter().filter(|peer| peer.health == Health::Alive).count();
     let addresses: Vec<String> = status.addresses.iter().map(IpNet::to_string).collect();
     let addresses = if addresses.is_empty() { "no address".to_owned() } else { addresses.join(", ") };
-    let hooks = if status.hook_failed { "; a command of its file failed" } else { "" };
+    let troubles: String = status.troubles().iter().map(|trouble| format!("; {trouble}")).collect();
     format!(
-        "{}: {engine}, {addresses}, port {}, MTU {}, {alive} of {} peers connected{hooks}",
+        "{}: {engine}, {addresses}, port {}, MTU {}, {alive} of {} peers connected{troubles}",
         status.interface,
         status.listen_port,
         status.mtu,
@@ -212,7 +300,11 @@ fn row(peer: &PeerStatus) -> [String; 6] {
     };
     [
         peer.name.clone().unwrap_or_else(|| peer.public_key.clone()),
-        peer.endpoint.map_or_else(|| "-".to_owned(), |endpoint| endpoint.to_string()),
+        match (peer.endpoint, &peer.endpoint_name) {
+            (Some(endpoint), _) => endpoint.to_string(),
+            (None, Some(name)) => format!("{name} (no address yet)"),
+            (None, None) => "-".to_owned(),
+        },
         peer.seconds_since_handshake.map_or_else(|| "never".to_owned(), age),
         bytes(peer.received),
         bytes(peer.sent),
@@ -277,16 +369,21 @@ mod tests {
 
     fn example(engine: Engine, states: Vec<PeerState>) -> Status {
         let device = DeviceState { listen_port: 51820, peers: states, ..DeviceState::default() };
-        let titles = BTreeMap::from([(PublicKey([1; 32]), "laptop".to_owned())]);
+        let laptop = Filed { name: Some("laptop".into()), endpoint: None };
+        let phone = Filed { name: Some("phone".into()), endpoint: Some("phone.example:51820".into()) };
+        let filed = BTreeMap::from([(PublicKey([1; 32]), laptop), (PublicKey([3; 32]), phone)]);
         Status {
             interface: "wg0".into(),
             engine,
+            reason: None,
             file: None,
             listen_port: 51820,
             mtu: 1420,
             addresses: vec!["10.0.0.1/24".parse().unwrap()],
             hook_failed: false,
-            peers: peers(&device, &titles, Duration::from_secs(10_000)),
+            link_down: false,
+            no_private_key: false,
+            peers: peers(&device, &filed, Duration::from_secs(10_000)),
         }
     }
 
@@ -310,5 +407,40 @@ mod tests {
         assert!(!well(Engine::Daemon, vec![peer(1, Some(180), true)]));
         assert!(!well(Engine::Daemon, vec![peer(1, None, true)]));
         assert!(!well(Engine::Gone, vec![]));
+        assert!(!well(Engine::Unknown, vec![]));
+    }
+
+    #[test]
+    fn a_peer_whose_endpoint_is_a_name_without_address_is_shown_with_it_and_is_not_well() {
+        let status = example(Engine::Daemon, vec![peer(3, None, false)]);
+        let text = render(std::slice::from_ref(&status));
+        assert!(text.contains("phone  phone.example:51820 (no address yet)  never"), "{text}");
+        assert!(!status.is_well());
+        assert!(example(Engine::Daemon, vec![peer(3, Some(1), false)]).is_well(), "it has told where it is");
+    }
+
+    #[test]
+    fn a_tunnel_that_is_down_or_has_no_key_is_not_well_and_its_line_says_so() {
+        let well = || example(Engine::Daemon, vec![peer(1, Some(1), true)]);
+        let down = Status { link_down: true, ..well() };
+        let keyless = Status { no_private_key: true, ..well() };
+        for (status, words) in [(down, "; the interface is down"), (keyless, "; it has no private key")] {
+            assert!(!status.is_well());
+            assert!(headline(&status).ends_with(words), "{}", headline(&status));
+        }
+    }
+
+    #[test]
+    fn only_who_is_absent_is_gone() {
+        let io = |errno: Errno| AskError::Io(errno.into());
+        for errno in [Errno::NOENT, Errno::CONNREFUSED, Errno::NODEV, Errno::OPNOTSUPP, Errno::PROTONOSUPPORT] {
+            assert!(is_absence(&io(errno)), "{errno}");
+        }
+        for errno in [Errno::ACCESS, Errno::PERM, Errno::MFILE, Errno::TIMEDOUT, Errno::CONNRESET] {
+            assert!(!is_absence(&io(errno)), "{errno}");
+        }
+        let reason = Some("not allowed to ask it; try again as root (sudo)".to_owned());
+        let line = headline(&Status { reason, ..example(Engine::Unknown, vec![]) });
+        assert_eq!(line, "wg0: who runs it cannot be told: not allowed to ask it; try again as root (sudo)");
     }
 }

@@ -17,8 +17,11 @@ memory=$(rss_kb "${PID[wg1]}") lines=$(wc -l <"$SCENARIO_LOGS/wg1.log")
 
 say "malformed"
 message_type() { printf '%b\0\0\0' "\\x$(printf %02x "$1")"; } # the first four bytes of a message
-ip netns exec x perl -MSocket -e 'socket(S, PF_INET, SOCK_DGRAM, 0); send(S, "", 0, sockaddr_in(50001, inet_aton("203.0.113.1")))' || say "no perl: nothing empty is sent"
+ip netns exec x perl -MSocket -e 'socket(S, PF_INET, SOCK_DGRAM, 0); send(S, "", 0, sockaddr_in(50001, inet_aton("203.0.113.1")))' && empty=1 || say "no perl: nothing empty is sent"
 for size in 1 2 3; do head -c $size /dev/zero | at_h1; done
+too_short() { printf 'stats=1\n\n' | uapi wg1 | awk -F= '$1 == "discard_too_short" { print $2 }'; }
+all_counted() { (($(too_short) == 3 + ${empty:-0})); }
+wait_for 5 "each of them to be counted" all_counted
 for type in 0 1 2 3 4 5 255; do
   for size in 4 15 16 31 32 33 63 64 91 92 93 147 148 149 1500 65507; do
     for filler in zero urandom; do { message_type $type && head -c $((size - 4)) /dev/$filler; } | at_h1; done

@@ -1,7 +1,7 @@
 //! Counts of what happened: every packet that was dropped under its reason's name, and every
 //! wake-up of a thread by whether it found work.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use linerate_protocol::Discard as Protocol;
 
@@ -59,6 +59,9 @@ const ENGINE: [(Discard, &str); 15] = [
     (Discard::TunRefused, "tun_refused"),
 ];
 
+/// The name under which a daemon tells that it has no port.
+pub const DEAF: &str = "deaf";
+
 /// Wake-ups of one kind.
 #[derive(Default)]
 pub struct Wakeups {
@@ -74,7 +77,7 @@ impl Wakeups {
     }
 }
 
-/// All counters of one engine. They only grow.
+/// All counters of one engine. They only grow; what is a yes or no is 1 or 0.
 pub struct Counters {
     engine: [AtomicU64; ENGINE.len()],
     protocol: [AtomicU64; Protocol::ALL.len()],
@@ -88,6 +91,8 @@ pub struct Counters {
     pub slow_path: Wakeups,
     /// Sends whose segmentation the system refused and which went out one by one.
     pub segmentation_refused: AtomicU64,
+    /// Whether the link is up and the port cannot be had.
+    pub deaf: AtomicBool,
 }
 
 impl Default for Counters {
@@ -100,6 +105,7 @@ impl Default for Counters {
             followers: Wakeups::default(),
             slow_path: Wakeups::default(),
             segmentation_refused: AtomicU64::new(0),
+            deaf: AtomicBool::new(false),
         }
     }
 }
@@ -145,7 +151,10 @@ impl Counters {
                 (format!("wakeups_{name}_empty"), load(&wakeups.empty)),
             ]
         });
-        let refused = [("segmentation_refused".to_owned(), load(&self.segmentation_refused))];
+        let refused = [
+            ("segmentation_refused".to_owned(), load(&self.segmentation_refused)),
+            (DEAF.to_owned(), u64::from(self.deaf.load(Ordering::Relaxed))),
+        ];
         let engine =
             ENGINE.iter().map(|(reason, name)| (format!("discard_{name}"), load(&self.engine[*reason as usize])));
         let protocol = Protocol::ALL

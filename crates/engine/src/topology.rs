@@ -433,6 +433,7 @@ impl Keeper {
             self.bring_up();
         } else {
             self.refused = None;
+            self.tell_whether_deaf();
             self.slow.down();
         }
     }
@@ -482,5 +483,10 @@ impl Keeper {
             self.again_at = Some(self.shared.backend.boottime().after(TRY_AGAIN));
         }
         self.refused = refused;
+        self.tell_whether_deaf();
+    }
+
+    fn tell_whether_deaf(&self) {
+        self.shared.counters.deaf.store(self.refused.is_some(), Ordering::Relaxed);
     }
 }

@@ -184,7 +184,7 @@ enum Command {
     /// With --security: the user, capabilities, system calls, files and memory that the daemon of each tunnel is left
     /// with, and whether that is as little as it can be.
     #[command(after_long_help = "EXAMPLES\n\
-        \x20 sudo linerate doctor --security\n\
+        \x20 sudo linerate doctor\n\
         \x20 sudo linerate doctor --security wg0 --json")]
     Doctor(doctor::DoctorArguments),
 

@@ -13,6 +13,7 @@ use linerate_control::keys::PublicKey;
 use linerate_control::tunnel::{self, Tunnel};
 use linerate_control::uapi::response::{DeviceState, PeerState};
 use linerate_control::uapi::socket;
+use linerate_engine::counters::DEAF;
 use linerate_host::ledger::{self, Ledger, LedgerError};
 use linerate_host::state::HostState;
 use rustix::io::Errno;
@@ -46,6 +47,8 @@ pub(crate) struct Status {
     link_down: bool,
     /// It has peers and no private key.
     no_private_key: bool,
+    /// The interface is up, and the port is another program's.
+    deaf: bool,
     peers: Vec<PeerStatus>,
 }
 
@@ -147,6 +150,7 @@ fn of(name: &str, state: &HostState, now: Duration) -> Status {
         hook_failed: ledger.is_some_and(|ledger| ledger.hook_failed),
         link_down: link.is_some_and(|link| !link.up),
         no_private_key: device.private_key.is_none() && !device.peers.is_empty(),
+        deaf: engine == Engine::Daemon && is_deaf(name),
         peers: peers(&device, &filed, now),
     }
 }
@@ -156,6 +160,13 @@ fn ask(name: &str) -> Result<(Engine, DeviceState), AskError> {
     let mut tunnel = Tunnel::open(socket::DIRECTORY.as_ref(), name)?;
     let engine = if matches!(tunnel, Tunnel::Kernel(_)) { Engine::Kernel } else { Engine::Daemon };
     Ok((engine, tunnel.get()?))
+}
+
+/// Whether a daemon says that it has no port. Only linerated says anything; others end a conversation at a question that
+/// they do not know, so this is one of its own.
+fn is_deaf(name: &str) -> bool {
+    let told = Tunnel::open(socket::DIRECTORY.as_ref(), name).ok().and_then(|mut tunnel| tunnel.stats().ok());
+    told.is_some_and(|counters| counters.iter().any(|(name, value)| name == DEAF && *value > 0))
 }
 
 /// Whether an error says that there is no tunnel: neither a socket at which somebody answers, nor one of the kernel's.
@@ -248,6 +259,7 @@ impl Status {
         let all = [
             (self.link_down, "the interface is down"),
             (self.no_private_key, "it has no private key"),
+            (self.deaf, "its port is another program's, so that it hears nothing"),
             (self.hook_failed, "a command of its file failed"),
         ];
         all.into_iter().filter(|(is_so, _)| *is_so).map(|(_, trouble)| trouble).collect()
@@ -383,6 +395,7 @@ mod tests {
             hook_failed: false,
             link_down: false,
             no_private_key: false,
+            deaf: false,
             peers: peers(&device, &filed, Duration::from_secs(10_000)),
         }
     }
@@ -424,7 +437,11 @@ mod tests {
         let well = || example(Engine::Daemon, vec![peer(1, Some(1), true)]);
         let down = Status { link_down: true, ..well() };
         let keyless = Status { no_private_key: true, ..well() };
-        for (status, words) in [(down, "; the interface is down"), (keyless, "; it has no private key")] {
+        let deaf = Status { deaf: true, ..well() };
+        let deaf_words = "; its port is another program's, so that it hears nothing";
+        for (status, words) in
+            [(down, "; the interface is down"), (keyless, "; it has no private key"), (deaf, deaf_words)]
+        {
             assert!(!status.is_well());
             assert!(headline(&status).ends_with(words), "{}", headline(&status));
         }

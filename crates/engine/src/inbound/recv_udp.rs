@@ -56,11 +56,11 @@ impl Arrivals {
         Ok(messages)
     }
 
-    /// The datagrams of a message.
+    /// The datagrams of a message; of an empty message an empty one, so that it is counted.
     pub fn datagrams(&self, message: usize) -> impl Iterator<Item = Arrival> + use<> {
         let Received { len, segment, .. } = self.meta[message];
         let base = message * MESSAGE_MAX;
-        (0..len).step_by(segment.max(1)).map(move |start| Arrival {
+        (0..len.max(1)).step_by(segment.max(1)).map(move |start| Arrival {
             message,
             offset: base + start,
             len: segment.max(1).min(len - start),

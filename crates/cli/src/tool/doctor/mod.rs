@@ -27,8 +27,8 @@ pub(super) struct DoctorArguments {
     #[arg(value_name = "IFACE")]
     interface: Option<InterfaceName>,
 
-    /// How far the daemons of tunnels are confined
-    #[arg(long, required = true)]
+    /// How far the daemons of tunnels are confined: all that is examined so far
+    #[arg(long)]
     security: bool,
 
     /// Print JSON

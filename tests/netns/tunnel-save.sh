@@ -96,3 +96,12 @@ for who in wg-quick linerate; do
   said "$who, what became of it" "not saved"
   cmp "$WORK/edited.conf" /etc/wireguard/wg1.conf || fail "$who: down has changed a file with a mistake"
 done
+
+say "after a reload what it changed is in force, not what up did"
+for server in 192.0.2.53 192.0.2.54 ""; do
+  sed "s/^ListenPort = .*/&${server:+\nDNS = $server}/" "$original" >/etc/wireguard/wg1.conf
+  if [[ $server == 192.0.2.53 ]]; then good linerate up wg1; else good linerate reload wg1; fi
+  good linerate save wg1
+  expect "the name servers in the saved file" "$server" "$(sed -n 's/^DNS = //p' /etc/wireguard/wg1.conf)"
+done
+good linerate down wg1

@@ -2,7 +2,7 @@
 //!
 //! One folder, readable by root alone, on a file system that a boot empties. For each interface it has a lock, another
 //! for its keeper, the ledger as JSON, and the text of the file as it was, which `reload` compares with. That text holds
-//! keys; the ledger holds none.
+//! keys; the ledger holds none. While a reload is under way there is the text of the file that it applies, too.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
@@ -14,7 +14,7 @@ use linerate_control::wiped::Buffer;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
-use crate::plan::Hooks;
+use crate::plan::{Hooks, perhaps_done};
 use crate::step::{Backend, Step};
 use crate::wanted::{Manner, Wanted};
 
@@ -47,14 +47,23 @@ pub struct Ledger {
     /// The steps that were done, or were going to be when [`Ledger::complete`] is false: the host or the program may
     /// have stopped anywhere between.
     pub steps: Vec<Step>,
-    /// Whether all of them were done.
+    /// Whether all of them were done, and none is [under way](Ledger::under_way).
     pub complete: bool,
+    /// The steps of a reload between the first and the last of them: which were done is not known. [`Ledger::wanted`] and
+    /// the text of the file are those from before it.
+    #[serde(default)]
+    pub under_way: Vec<Step>,
     /// A hook failed, and the tunnel stayed because the file says so.
     #[serde(default)]
     pub hook_failed: bool,
 }
 
 impl Ledger {
+    /// All steps that may have been done ([`perhaps_done`]).
+    pub fn perhaps_done(&self) -> Vec<Step> {
+        perhaps_done(&self.steps, &self.under_way)
+    }
+
     /// The ledger with only those steps that `left`, which was to undo them, did not undo. Commands are not run again.
     pub fn with_only(&self, left: &[Step]) -> Self {
         let is_left = |step: &&Step| {
@@ -67,8 +76,8 @@ impl Ledger {
             };
             undo.is_some_and(|undo| left.contains(&undo))
         };
-        let steps = self.steps.iter().filter(is_left).cloned().collect();
-        Self { steps, hooks: Hooks::default(), complete: false, ..self.clone() }
+        let steps = self.perhaps_done().iter().filter(is_left).cloned().collect();
+        Self { steps, under_way: Vec::new(), hooks: Hooks::default(), complete: false, ..self.clone() }
     }
 }
 
@@ -137,6 +146,11 @@ impl Entry {
         }
     }
 
+    /// Whose it is.
+    pub fn interface(&self) -> &InterfaceName {
+        &self.interface
+    }
+
     /// The ledger, if the tunnel was brought up with one.
     ///
     /// # Errors
@@ -170,12 +184,46 @@ impl Entry {
         self.replace("conf", text)
     }
 
+    /// The text of the file that a reload was about to apply; none when it was, or when that was given up.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn read_next_file(&self) -> Result<Option<Buffer>, LedgerError> {
+        read_text(&self.path("next"))
+    }
+
+    /// Keeps the text of a file that is about to be applied.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn write_next_file(&self, text: &[u8]) -> Result<(), LedgerError> {
+        self.replace("next", text)
+    }
+
+    /// Has the text that was about to be applied take the place of the one before.
+    ///
+    /// # Errors
+    /// It cannot be renamed.
+    pub fn adopt_next_file(&self) -> Result<(), LedgerError> {
+        let (next, path) = (self.path("next"), self.path("conf"));
+        fs::rename(&next, &path).map_err(at(&path))
+    }
+
+    /// Forgets the text that was about to be applied.
+    ///
+    /// # Errors
+    /// It is there and cannot be removed.
+    pub fn forget_next_file(&self) -> Result<(), LedgerError> {
+        self.forget("next")
+    }
+
     /// Forgets the tunnel. The lock stays: who waits for it has it open.
     ///
     /// # Errors
     /// A file is there and cannot be removed.
     pub fn remove(&self) -> Result<(), LedgerError> {
         self.forget("json")?;
+        self.forget("next")?;
         self.forget("conf")
     }
 
@@ -258,8 +306,11 @@ pub fn read(directory: &Path, interface: &InterfaceName) -> Result<Option<Ledger
 /// # Errors
 /// It cannot be read.
 pub fn read_file(directory: &Path, interface: &InterfaceName) -> Result<Option<Buffer>, LedgerError> {
-    let path = directory.join(format!("{interface}.conf"));
-    match fs::read(&path) {
+    read_text(&directory.join(format!("{interface}.conf")))
+}
+
+fn read_text(path: &Path) -> Result<Option<Buffer>, LedgerError> {
+    match fs::read(path) {
         Ok(bytes) => {
             let bytes = zeroize::Zeroizing::new(bytes);
             let mut text = Buffer::with_capacity(bytes.len());
@@ -267,7 +318,7 @@ pub fn read_file(directory: &Path, interface: &InterfaceName) -> Result<Option<B
             Ok(Some(text))
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(at(&path)(error)),
+        Err(error) => Err(at(path)(error)),
     }
 }
 
@@ -313,6 +364,7 @@ mod tests {
             hooks: Hooks::default(),
             steps: vec![Step::LinkUp { interface: "wg0".into() }],
             complete: true,
+            under_way: Vec::new(),
             hook_failed: false,
         }
     }
@@ -327,14 +379,23 @@ mod tests {
         entry.write_file(b"[Interface]\n").unwrap();
         assert_eq!(entry.read().unwrap(), Some(ledger()));
         assert_eq!(&entry.read_file().unwrap().unwrap()[..], b"[Interface]\n");
+        assert!(entry.read_next_file().unwrap().is_none());
+        entry.write_next_file(b"[Peer]\n").unwrap();
+        assert_eq!(&entry.read_next_file().unwrap().unwrap()[..], b"[Peer]\n");
+        assert_eq!(&entry.read_file().unwrap().unwrap()[..], b"[Interface]\n");
+        entry.adopt_next_file().unwrap();
+        assert!(entry.read_next_file().unwrap().is_none());
+        assert_eq!(&entry.read_file().unwrap().unwrap()[..], b"[Peer]\n");
+        entry.write_next_file(b"[Peer]\n").unwrap();
         assert_eq!(interfaces(&folder.path().join("linerate")).unwrap(), [name]);
-        for file in ["wg0.json", "wg0.conf", "wg0.lock"] {
+        for file in ["wg0.json", "wg0.conf", "wg0.next", "wg0.lock"] {
             let mode = fs::metadata(folder.path().join("linerate").join(file)).unwrap().permissions().mode();
             assert_eq!(mode & 0o077, 0, "{file}");
         }
         entry.remove().unwrap();
         assert_eq!(entry.read().unwrap(), None);
         assert!(entry.read_file().unwrap().is_none());
+        assert!(entry.read_next_file().unwrap().is_none());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
-use linerate_host::plan::{Hooks, Plan, down, reload, undo, up};
+use linerate_host::plan::{Hooks, Plan, down, perhaps_done, reload, resume, take_back, undo, up};
 use linerate_host::state::HostState;
 use linerate_host::step::{Backend, Family, MAIN, Route, Rule, Step};
 use linerate_host::wanted::{Dns, Manner, RouteConflict, Table, Wanted};
@@ -108,29 +108,78 @@ proptest! {
     }
 
     #[test]
-    fn an_undone_reload_leaves_what_was_before(
+    fn a_reload_that_ends_anywhere_is_taken_back(
         host in hosts(),
         then in tunnels("wg0"),
         now in tunnels("wg0"),
         manner in manners(),
-        at in 0.0..1.0,
+        at in 0.0..=1.0,
     ) {
-        let Some(was) = planned(&then, &host, manner) else { return Ok(()) };
-        let mut up = host.clone();
-        carry_out(&mut up, &was.steps)?;
-        let Ok(plan) = reload(&then, &now, &up, &was.steps, manner) else { return Ok(()) };
-        // With the last IPv4 address the kernel takes all routes of IPv4, which an undo cannot know.
-        prop_assume!(then.addresses.iter().any(|net| net.addr().is_ipv4()));
-        // A route that was replaced does not come back beside one of the kernel's, as it may have been before.
-        prop_assume!(now.route_conflict != RouteConflict::Replace);
-        let failed_at = (plan.steps.len() as f64 * at) as usize;
-        let mut after = up.clone();
-        carry_out(&mut after, &plan.steps[..failed_at])?;
-        // A route that is to come back may wait for an address to go that brought one like it.
-        let mut refused = undo(&plan.steps[..failed_at], &Hooks::default());
-        refused.retain(|step| after.apply(step).is_err());
-        carry_out(&mut after, &refused)?;
-        prop_assert_eq!(comparable(&after), comparable(&up), "after {} steps of {:?}", failed_at, &plan.steps);
+        let Some(Broken { was, up, plan, half }) = broken(&host, &then, &now, manner, at)? else { return Ok(()) };
+        let mut after = half;
+        let back = take_back(&plan.steps, &was.steps, &after);
+        carry_out(&mut after, &back.steps)?;
+        // A route of others' does not come back beside one of the kernel's, as it may have been before.
+        let mut up = up;
+        carry_out(&mut up, &back.lost)?;
+        prop_assert!(back.lost.is_empty() || now.route_conflict == RouteConflict::Replace);
+        prop_assert_eq!(comparable(&after), comparable(&up), "{} of {:?}", at, &plan.steps);
+
+        let all = [was.steps, back.lost].concat();
+        carry_out(&mut after, &undo(&all, &Hooks::default()))?;
+        prop_assert_eq!(comparable(&after), comparable(&host), "undone {:?}", all);
+    }
+
+    #[test]
+    fn down_takes_back_a_reload_that_ended_anywhere(
+        host in hosts(),
+        then in tunnels("wg0"),
+        now in tunnels("wg0"),
+        manner in manners(),
+        at in 0.0..=1.0,
+    ) {
+        let Some(Broken { was, plan, half, .. }) = broken(&host, &then, &now, manner, at)? else { return Ok(()) };
+        let mut after = half;
+        let steps = undo(&perhaps_done(&was.steps, &plan.steps), &Hooks::default());
+        for step in &steps {
+            // What is gone, or back, already.
+            let _ = after.apply(step);
+        }
+        prop_assert_eq!(comparable(&after), comparable(&host), "{} of {:?}", at, &plan.steps);
+    }
+
+    #[test]
+    fn a_reload_after_one_that_ended_anywhere_leaves_what_a_fresh_up_leaves(
+        host in hosts(),
+        then in tunnels("wg0"),
+        now in tunnels("wg0"),
+        another in tunnels("wg0"),
+        manner in manners(),
+        at in 0.0..=1.0,
+        at_again in 0.0..=1.0,
+        is_changed: bool,
+    ) {
+        let Some(Broken { was, plan, half, .. }) = broken(&host, &then, &now, manner, at)? else { return Ok(()) };
+        let next = if is_changed { &another } else { &now };
+        let Some(is) = planned(next, &host, manner) else { return Ok(()) };
+        let mut fresh = host.clone();
+        carry_out(&mut fresh, &is.steps)?;
+
+        // The second one may end in the middle, too.
+        let mut after = half;
+        let mut under_way = plan.steps;
+        let again = resume(&then, next, &after, &was.steps, &under_way, manner).expect("what comes up can be reloaded");
+        let again = [again.back.steps, again.plan.steps].concat();
+        carry_out(&mut after, &again[..part(&again, at_again)])?;
+        under_way.extend(again);
+        let last = resume(&then, next, &after, &was.steps, &under_way, manner).expect("what comes up can be reloaded");
+        carry_out(&mut after, &last.back.steps)?;
+        carry_out(&mut after, &last.plan.steps)?;
+        prop_assert_eq!(comparable(&after), comparable(&fresh), "{} and {} of {:?}, then {:?}", at, at_again, under_way, last);
+
+        let all = [was.steps, last.back.lost, last.plan.steps].concat();
+        carry_out(&mut after, &undo(&all, &Hooks::default()))?;
+        prop_assert_eq!(comparable(&after), comparable(&host), "undone {:?}", all);
     }
 
     #[test]
@@ -261,6 +310,37 @@ proptest! {
         prop_assert_eq!(&serde_json::from_str::<Plan>(&json).expect("it reads back"), &plan);
         prop_assert!(plan.steps.iter().map(linerate_host::plan::words::sentence).all(|sentence| !sentence.is_empty()));
     }
+}
+
+/// A reload that has ended after a part of its steps.
+struct Broken {
+    was: Plan,
+    /// The host before it.
+    up: HostState,
+    plan: Plan,
+    /// The host as it has left it.
+    half: HostState,
+}
+
+fn broken(
+    host: &HostState,
+    then: &Wanted,
+    now: &Wanted,
+    manner: Manner,
+    at: f64,
+) -> Result<Option<Broken>, TestCaseError> {
+    let Some(was) = planned(then, host, manner) else { return Ok(None) };
+    let mut up = host.clone();
+    carry_out(&mut up, &was.steps)?;
+    let Ok(plan) = reload(then, now, &up, &was.steps, manner) else { return Ok(None) };
+    let mut half = up.clone();
+    carry_out(&mut half, &plan.steps[..part(&plan.steps, at)])?;
+    Ok(Some(Broken { was, up, plan, half }))
+}
+
+/// How many steps a part of them is: 0.0 for none, 1.0 for all.
+fn part(steps: &[Step], at: f64) -> usize {
+    (steps.len() as f64 * at) as usize
 }
 
 fn planned(wanted: &Wanted, host: &HostState, manner: Manner) -> Option<Plan> {

@@ -117,13 +117,14 @@ pub(super) fn reload(arguments: &TunnelArguments) -> Outcome {
     if done.needs_keeper {
         tunnel::leave_keeper(&source);
     }
-    match (done.peers, done.steps) {
-        (0, 0) => complain(&format!("{}: nothing has changed", source.interface)),
-        (peers, steps) => {
-            let (peers, steps) = (count(peers, "peer"), count(steps, "step"));
-            complain(&format!("{}: {peers} changed, {steps} taken on the host", source.interface));
-        }
+    let (peers, steps) = (count(done.peers, "peer"), count(done.steps, "step"));
+    let mut sentences = done.sentences;
+    if (done.peers, done.steps) != (0, 0) {
+        sentences.insert(0, format!("{peers} changed, {steps} taken on the host"));
+    } else if sentences.is_empty() {
+        sentences.push("nothing has changed".to_owned());
     }
+    complain(&format!("{}: {}", source.interface, sentences.join("; ")));
     Ok(ExitCode::SUCCESS)
 }
 

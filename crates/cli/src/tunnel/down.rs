@@ -38,7 +38,7 @@ pub(crate) fn down(
     let (ledger, remains) = told_apart(ledger, &host, interface);
     let hooks = hooks(ledger.as_ref(), source, options);
     let steps = match (&ledger, source) {
-        (Some(ledger), _) => plan::undo(&ledger.steps, &hooks),
+        (Some(ledger), _) => plan::undo(&ledger.perhaps_done(), &hooks),
         (None, Some(source)) => {
             let device = source.device(&[])?;
             let steps = plan::down(
@@ -83,7 +83,7 @@ fn told_apart(ledger: Option<Ledger>, host: &Host, interface: &InterfaceName) ->
             Step::DeleteLink { .. } | Step::DeleteAddress { .. } | Step::SetMtu { .. } | Step::SetFwmark { .. }
         )
     };
-    let remains = plan::undo(&ledger.steps, &Hooks::default());
+    let remains = plan::undo(&ledger.perhaps_done(), &Hooks::default());
     (None, remains.into_iter().filter(|step| !is_links(step)).collect())
 }
 

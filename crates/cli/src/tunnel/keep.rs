@@ -276,6 +276,14 @@ impl<'a> Keeper<'a> {
                 step_failed(step, stumble);
             }
         });
+        if !ledger.under_way.is_empty() {
+            // A reload was ended in the middle. What of it the old interface had is gone, but for the mark.
+            let state = look(hands.host, self.interface)?;
+            let back = plan::take_back(&std::mem::take(&mut ledger.under_way), &ledger.steps, &state);
+            carry_out_all(&back.steps, &mut hands, &mut step_failed);
+            ledger.steps.extend(back.lost);
+            ledger.complete = true;
+        }
         ledger.index = hands.host.index(self.interface.as_str());
         // Without it `down` goes by the tunnel's file. The tunnel runs, and to end it for that would be worse.
         if let Err(error) = entry.write(&ledger) {

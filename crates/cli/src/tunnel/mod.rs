@@ -146,22 +146,22 @@ fn is_locked_by_caller(interface: &InterfaceName) -> bool {
 
 /// What the planner has to know of this host, for the tunnel `own`. What other tunnels are about to add counts as there.
 fn look(host: &mut Host, own: &InterfaceName) -> Result<HostState, Failed> {
-    let mut state = host.state().map_err(|error| format!("cannot look at this host: {error}"))?;
-    state.dns = dns::detect();
-    for interface in ledger::interfaces(ledgers())? {
+    // The ledgers first: the host has all that a ledger tells which is complete by then.
+    let mut to_come = Vec::new();
+    for interface in ledger::interfaces(ledgers())?.into_iter().filter(|interface| interface != own) {
         // One that cannot be read is for the commands of that tunnel to complain of.
         let Ok(Some(ledger)) = ledger::read(ledgers(), &interface) else { continue };
-        if ledger.complete || interface == *own {
-            continue;
+        if !ledger.complete {
+            to_come.extend(ledger.perhaps_done());
         }
-        for step in ledger.steps {
-            match step {
-                Step::AddRule(rule) if !state.rules.contains(&rule) => state.rules.push(rule),
-                Step::AddRoute(route) if route.table != MAIN && !state.routes.contains(&route) => {
-                    state.routes.push(route);
-                }
-                _ => {}
-            }
+    }
+    let mut state = host.state().map_err(|error| format!("cannot look at this host: {error}"))?;
+    state.dns = dns::detect();
+    for step in to_come {
+        match step {
+            Step::AddRule(rule) if !state.rules.contains(&rule) => state.rules.push(rule),
+            Step::AddRoute(route) if route.table != MAIN && !state.routes.contains(&route) => state.routes.push(route),
+            _ => {}
         }
     }
     Ok(state)

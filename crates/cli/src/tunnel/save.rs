@@ -66,20 +66,21 @@ pub(super) fn save_locked(source: &Source, host: &mut Host, entry: &Entry, echo:
     let is_of_name = |peer: &PublicKey, endpoint: SocketAddr| {
         names.iter().zip(&resolved).any(|(named, addresses)| named.peer == *peer && addresses.contains(&endpoint))
     };
-    let steps = || ledger.iter().flat_map(|ledger| &ledger.steps);
+    let steps = || ledger.as_ref().map_or(&[][..], |ledger| &ledger.steps);
     let runtime = Runtime {
         interface: &source.interface,
         device: &device,
         addresses: &link.addresses,
         has_ipv6: !state.without.contains(&Family::V6),
         mtu: link.mtu,
-        dns_servers: steps().find_map(|step| match step {
-            Step::SetDns { dns, .. } => Some(&*dns.servers),
+        dns_servers: last(steps(), |step| match step {
+            Step::SetDns { dns, .. } => Some(Some(&*dns.servers)),
+            Step::UnsetDns { .. } => Some(None),
             _ => None,
         }),
         chosen_port: None,
-        chosen_fwmark: steps().find_map(|step| match step {
-            Step::SetFwmark { fwmark, .. } => Some(*fwmark),
+        chosen_fwmark: last(steps(), |step| match step {
+            Step::SetFwmark { fwmark, .. } => Some(Some(*fwmark)),
             _ => None,
         }),
         then: then.as_ref(),
@@ -135,6 +136,11 @@ fn is_no_loss(source: &Source, device: &DeviceState, link: &Link, is_set_up: boo
     Err(format!(
         "has no {lost}, and the file would lose what it says of that: set the tunnel up first, or edit the file"
     ))
+}
+
+/// What the last of the steps that say something of it made it: a reload's stand behind those of `up`.
+fn last<'a, T>(steps: &'a [Step], says: impl Fn(&'a Step) -> Option<Option<T>>) -> Option<T> {
+    steps.iter().rev().find_map(says).flatten()
 }
 
 /// Writes the file anew, whole or not at all, with the owner it had, who alone can read it: it holds keys.

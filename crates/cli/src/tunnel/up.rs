@@ -86,6 +86,7 @@ pub(crate) fn up(source: &Source, options: &Options, interruption: &Interruption
         hooks: hooks_of(source, options),
         steps: held.iter().chain(&plan.steps).cloned().collect(),
         complete: false,
+        under_way: Vec::new(),
         hook_failed: false,
     };
     if let Err(error) = entry.write(&ledger).and_then(|()| entry.write_file(&source.text())) {
@@ -133,7 +134,7 @@ fn clear_remains(entry: &Entry, source: &Source, interruption: &Interruption) ->
     }
     let is_switch = |step: &Step| matches!(step, Step::DeleteFirewall(firewall) if firewall.kill_switch.is_some());
     let (mut switches, remains): (Vec<Step>, Vec<Step>) =
-        plan::undo(&ledger.steps, &Hooks::default()).into_iter().partition(is_switch);
+        plan::undo(&ledger.perhaps_done(), &Hooks::default()).into_iter().partition(is_switch);
     let mut hands = Hands::new(&mut host, &source.interface, &ledger.file, interruption);
     carry_out_all(&remains, &mut hands, &mut step_failed);
     // Of two of one name, which an `up` leaves that was killed, the later one was to take the other's place.

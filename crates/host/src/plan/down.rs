@@ -1,6 +1,6 @@
 //! Taking a tunnel away: what was done by what a ledger tells, or, where there is none, by what file and host tell.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use ipnet::IpNet;
 
@@ -65,6 +65,14 @@ pub fn net(done: &[Step]) -> Vec<Step> {
         net.push(Some(step));
     }
     net.into_iter().flatten().cloned().collect()
+}
+
+/// The steps whose effect may be there when some of `under_way` were done after all of `done`: what they were to take
+/// back counts as there. To take away what is not there does no harm.
+pub fn perhaps_done(done: &[Step], under_way: &[Step]) -> Vec<Step> {
+    let taken_back: HashSet<Step> = net(done).iter().filter_map(Step::undo).collect();
+    let added = under_way.iter().filter(|step| !taken_back.contains(step));
+    done.iter().chain(added).cloned().collect()
 }
 
 /// The rules that lead to the tunnel's own table, in the order in which the original deletes them: those that the

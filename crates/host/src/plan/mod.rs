@@ -23,8 +23,8 @@ use crate::state::HostState;
 use crate::step::{Backend, Family, Phase, Route, Step};
 use crate::wanted::{Manner, RouteConflict, Wanted};
 
-pub use down::{down, net, undo};
-pub use reload::reload;
+pub use down::{down, net, perhaps_done, undo};
+pub use reload::{Resumption, TakenBack, reload, resume, take_back};
 
 /// Steps in the order in which they are to be done, and what a person should know of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -10,9 +10,9 @@ use std::collections::HashSet;
 use ipnet::IpNet;
 
 use super::own_table::{Numbers, mark_of};
-use super::{Hooks, Plan, Refusal, dns, down, effects, effects_of_up, model, mtu};
+use super::{Hooks, Plan, Refusal, dns, down, effects, effects_of_up, model, mtu, net};
 use crate::state::HostState;
-use crate::step::{Family, Route, Rule, Step};
+use crate::step::{Family, Firewall, Route, Rule, Step};
 use crate::wanted::{Manner, Wanted};
 
 /// The plan that makes the host of a tunnel that `then` brought up what `now` would have made of it. `done` is what
@@ -35,7 +35,7 @@ pub fn reload(then: &Wanted, now: &Wanted, state: &HostState, done: &[Step], man
     let Plan { steps: is, warnings: warned } = effects(now, &bare, manner, &numbers_now)?;
     let Difference { gone, new } = Difference::of(&was.steps, &is);
 
-    let mut trial = Trial { host: state.clone(), steps: Vec::new(), refused: Vec::new() };
+    let mut trial = Trial::on(state);
     // What was replaced comes back before an address brings a route like it, which would be in its way.
     let undone: Vec<Step> = gone.iter().rev().filter(|step| is_way(step)).filter_map(Step::undo).collect();
     trial.take_all(exchanges(&undone));
@@ -67,6 +67,58 @@ pub fn reload(then: &Wanted, now: &Wanted, state: &HostState, done: &[Step], man
     let mut warnings = warned;
     warnings.retain(|warning| !was.warnings.contains(warning));
     Ok(Plan { steps: trial.steps, warnings })
+}
+
+/// As [`reload()`], for a host on which a reload was ended in the middle: of its steps, `under_way`, some were done, and
+/// nobody knows how many. They are taken back, and the plan is for the host after that.
+///
+/// # Errors
+/// As [`reload()`].
+pub fn resume(
+    then: &Wanted,
+    now: &Wanted,
+    state: &HostState,
+    done: &[Step],
+    under_way: &[Step],
+    manner: Manner,
+) -> Result<Resumption, Refusal> {
+    let mut trial = Trial::on(state);
+    let lost = trial.take_back(under_way, done);
+    let plan = reload(then, now, &trial.host, done, manner)?;
+    let mut back = trial.steps;
+    // A table takes the place of what has its name, and nothing passes in between.
+    back.retain(|step| !matches!(step, Step::DeleteFirewall(table) if makes(&plan.steps, table)));
+    Ok(Resumption { back: TakenBack { steps: back, lost }, plan })
+}
+
+/// The plan of a reload, with what is to be taken back of one before it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Resumption {
+    /// What takes back the steps that were under way; to be done first.
+    pub back: TakenBack,
+    /// The plan of this reload.
+    pub plan: Plan,
+}
+
+/// What takes steps back.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TakenBack {
+    /// The steps that do.
+    pub steps: Vec<Step>,
+    /// The steps that stay done: a route of others' cannot come back while one of the kernel's is in its place. Whoever
+    /// takes the tunnel away has to know of them.
+    pub lost: Vec<Step>,
+}
+
+/// What takes back as much of `under_way` as this host has, so that it is as `done` had left it.
+pub fn take_back(under_way: &[Step], done: &[Step], state: &HostState) -> TakenBack {
+    let mut trial = Trial::on(state);
+    let lost = trial.take_back(under_way, done);
+    TakenBack { steps: trial.steps, lost }
+}
+
+fn makes(steps: &[Step], table: &Firewall) -> bool {
+    steps.iter().any(|step| matches!(step, Step::AddFirewall(made) if made.listed() == table.listed()))
 }
 
 /// The host as it would be without the tunnel.
@@ -140,6 +192,10 @@ struct Trial {
 }
 
 impl Trial {
+    fn on(state: &HostState) -> Self {
+        Self { host: state.clone(), steps: Vec::new(), refused: Vec::new() }
+    }
+
     /// Takes a step into the plan, unless the host would refuse it.
     fn take(&mut self, step: Step) -> bool {
         let is_done = self.host.apply(&step).is_ok();
@@ -168,10 +224,50 @@ impl Trial {
         self.take_all(refused);
     }
 
+    /// Takes back those of `under_way` that were done; `done` was before them. Gives those that cannot be.
+    fn take_back(&mut self, under_way: &[Step], done: &[Step]) -> Vec<Step> {
+        let servers = net(done).into_iter().rfind(|step| matches!(step, Step::SetDns { .. }));
+        for (index, step) in under_way.iter().enumerate().rev() {
+            // What was added before it was taken away does not come back.
+            self.refused.retain(|refused| refused != step);
+            match step {
+                // Other tunnels live by it too.
+                Step::SetSysctl { .. } => {}
+                // Its undoing does not tell what was set.
+                Step::SetDns { .. } | Step::UnsetDns { .. } => self.take_all(servers.clone().or_else(|| step.undo())),
+                Step::AddAddress { interface, address } if self.has_address(interface, address) => {
+                    self.delete_address(interface, address, &[]);
+                }
+                // What had its name comes back in its place.
+                Step::AddFirewall(table) if takes_away(&under_way[..index], table) => {}
+                // What is to come back may wait for an address to go that brought a route like it.
+                Step::DeleteAddress { .. } | Step::DeleteRoute(_) | Step::DeleteRule(_) => {
+                    self.try_all(step.undo().iter());
+                }
+                step => self.take_all(step.undo()),
+            }
+        }
+        self.try_refused_again();
+        let routes = under_way.iter().filter_map(|step| match step {
+            Step::AddRoute(route) | Step::DeleteRoute(route) => Some((step, route)),
+            _ => None,
+        });
+        // Whether a route was there is what its first step tells.
+        let mut seen = HashSet::new();
+        let first = routes.filter(|(_, route)| seen.insert(*route));
+        let is_lost =
+            |step: &Step, route: &Route| matches!(step, Step::DeleteRoute(_)) && !self.host.routes.contains(route);
+        first.filter(|(step, route)| is_lost(step, route)).map(|(step, _)| step.clone()).collect()
+    }
+
     fn set_mark(&mut self, interface: &str, before: u32, fwmark: u32) {
         if fwmark != before {
             self.take(Step::SetFwmark { interface: interface.to_owned(), fwmark, before });
         }
+    }
+
+    fn has_address(&self, interface: &str, address: &IpNet) -> bool {
+        self.host.link(interface).is_some_and(|link| link.addresses.contains(address))
     }
 
     /// Takes an address away, and nothing else with it. Whether the kernel takes the other addresses of a network with
@@ -250,6 +346,10 @@ fn exchanges(undone: &[Step]) -> Vec<Step> {
         _ => false,
     };
     undone.iter().filter(is_exchange).cloned().collect()
+}
+
+fn takes_away(steps: &[Step], table: &Firewall) -> bool {
+    steps.iter().any(|step| matches!(step, Step::DeleteFirewall(gone) if gone.listed() == table.listed()))
 }
 
 fn is_firewall(step: &Step) -> bool {

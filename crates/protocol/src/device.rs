@@ -241,7 +241,7 @@ impl Device {
     }
 
     /// Sets a peer's persistent keepalive interval in seconds; zero for none. Switching it on while
-    /// the device is up sends one at once.
+    /// the device is up has one sent at once, by [`Device::expire`].
     pub fn set_persistent_keepalive(
         &mut self,
         now: Now,
@@ -257,7 +257,7 @@ impl Device {
         let turn = &mut Turn { now, rng, fx };
         if switched_on && up {
             peer.activity.touch(now.boot);
-            self.keepalive(turn, id);
+            return self.keepalive_soon(turn, id);
         }
         self.tend(turn, id);
     }
@@ -268,7 +268,7 @@ impl Device {
         let turn = &mut Turn { now, rng, fx };
         turn.fx.send_staged(id);
         if peer.persistent_keepalive > 0 && !peer.may_seal(now.boot) {
-            self.keepalive(turn, id);
+            return self.keepalive_soon(turn, id);
         }
         self.tend(turn, id);
     }
@@ -281,7 +281,7 @@ impl Device {
         self.up
     }
 
-    /// Brings the device up: staged packets go, and every peer with a persistent keepalive gets one.
+    /// Brings the device up: staged packets go, and every peer with a persistent keepalive is due for one.
     pub fn up(&mut self, now: Now, rng: &mut dyn Entropy, fx: &mut dyn Effects) {
         if self.up {
             return;
@@ -292,9 +292,10 @@ impl Device {
             turn.fx.send_staged(id);
             if let Some(peer) = self.get(id).filter(|peer| peer.persistent_keepalive > 0) {
                 peer.activity.touch(now.boot);
-                self.keepalive(turn, id);
+                self.keepalive_soon(turn, id);
+            } else {
+                self.tend(turn, id);
             }
-            self.tend(turn, id);
         }
     }
 

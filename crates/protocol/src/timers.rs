@@ -80,6 +80,23 @@ impl Device {
         }
     }
 
+    /// As [`Device::keepalive`], but a handshake is left to [`Device::expire`]: whoever configures a device, or brings it
+    /// up, may do so for 100,000 peers, and no message would be answered until each had its initiation.
+    pub(crate) fn keepalive_soon(&mut self, turn: &mut Turn<'_>, id: PeerId) {
+        let now = turn.now.boot;
+        let Some(peer) = self.get_mut(id) else { return };
+        if peer.may_seal(now) {
+            turn.fx.send_keepalive(id);
+            return self.tend(turn, id);
+        }
+        peer.attempts = 0;
+        if !peer.handshaking() {
+            peer.attempt = Some((now, Attempt::First));
+        }
+        let deadline = peer.deadline();
+        self.schedule(id, deadline);
+    }
+
     fn answer_request(&mut self, turn: &mut Turn<'_>, id: PeerId) {
         if !self.request_waits(turn, id) {
             return;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use linerate_protocol::{Boottime, Kind};
 
-use crate::simulation::{Link, Net, sealing_is_understood};
+use crate::simulation::{Link, Net, public, sealing_is_understood};
 
 const SECOND: Duration = Duration::from_secs(1);
 const JITTER: Duration = Duration::from_millis(333);
@@ -323,4 +323,29 @@ fn the_previous_session_still_opens_what_was_on_the_way() {
     assert_eq!(net.nodes[0].host.handshakes.len(), 2);
     net.run_for(Duration::from_millis(100));
     assert_eq!(net.nodes[0].data_received(), [b"slow packet on the old key"]);
+}
+
+#[test]
+fn no_call_sends_the_keepalives_of_many_peers_at_once() {
+    let mut net = Net::pair(23);
+    let addr = net.nodes[1].addr;
+    net.call(0, |node, _, _| node.device.down(&mut node.host));
+    for seed in 100..400 {
+        let peer = net.add_peer(0, public(seed));
+        net.nodes[0].host.endpoints.insert(peer, addr);
+        net.call(0, |node, now, rng| node.device.set_persistent_keepalive(now, rng, peer, 25, &mut node.host));
+    }
+    let (at_up, most) = net.call(0, |node, now, rng| {
+        node.device.up(now, rng, &mut node.host);
+        let (at_up, mut most) = (node.count(Kind::Initiation), 0);
+        while node.device.deadline().is_some_and(|at| at <= now.boot) {
+            let before = node.count(Kind::Initiation);
+            node.device.expire(now, rng, &mut node.host);
+            most = most.max(node.count(Kind::Initiation) - before);
+        }
+        (at_up, most)
+    });
+    assert_eq!(at_up, 0);
+    assert!((1..=64).contains(&most), "{most} in one call");
+    assert_eq!(net.nodes[0].count(Kind::Initiation), 300);
 }

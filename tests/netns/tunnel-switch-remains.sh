@@ -72,6 +72,12 @@ for old in wg-quick linerate; do
     as_before "$old's kill switch, $who killed, out of the file"
 
     killed_with_switch $old
+    tunnel_file wg1 10.9.0.2/32 "FwMark = 77" "#! KillSwitch = true"
+    kill_up
+    good $who down wg1
+    as_before "$old's kill switch, $who killed, down"
+
+    killed_with_switch $old
     tunnel_file wg1 10.9.0.2/32,192.168.77.0/24 "#! RouteConflict = fail"
     bad $who up wg1
     expect "$old's kill switch, and $who refuses to begin: tables" 1 "$(switches)"

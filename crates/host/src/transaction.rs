@@ -88,11 +88,13 @@ pub fn carry_out_all(
     executor: &mut dyn Executor,
     complain: &mut dyn FnMut(&Step, &Stumble),
 ) -> Vec<Step> {
+    // Tables go one by one: of a transaction that is refused because one is not there, nothing is done.
+    let goes_alone = |step: &Step| matches!(step, Step::AddFirewall(_) | Step::DeleteFirewall(_));
     let mut failed = Vec::new();
     let mut left = steps;
     while !left.is_empty() {
-        let kernels = left.iter().take(TOGETHER).take_while(|step| step.is_kernels()).count();
-        let group = &left[..kernels.max(1)];
+        let together = |step: &&Step| step.is_kernels() && !goes_alone(step);
+        let group = &left[..left.iter().take(TOGETHER).take_while(together).count().max(1)];
         match executor.apply(group) {
             Ok(()) => left = &left[group.len()..],
             Err(stumble) => {

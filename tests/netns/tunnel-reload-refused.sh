@@ -86,6 +86,22 @@ good linerate down wg1
 is_gone wg1
 as_before "down"
 
+say "a file behind a link that leads elsewhere by now"
+mv /etc/wireguard/wg1.conf "$WORK/elsewhere/first.conf"
+ln -s "$WORK/elsewhere/first.conf" /etc/wireguard/wg1.conf
+good linerate up wg1
+sed s/50003/50004/ "$WORK/elsewhere/first.conf" >"$WORK/elsewhere/second.conf"
+chmod 600 "$WORK/elsewhere/second.conf"
+ln -sf "$WORK/elsewhere/second.conf" /etc/wireguard/wg1.conf
+good linerate reload wg1
+expect "the port" 50004 "$(on h1 wg show wg1 listen-port)"
+good linerate save wg1
+good linerate down wg1
+is_gone wg1
+as_before "down"
+rm /etc/wireguard/wg1.conf
+file 50001 10.9.0.1/24
+
 say "the way up was ended"
 good linerate up wg1
 sed -i 's/"complete": true/"complete": false/' /run/linerate/wg1.json

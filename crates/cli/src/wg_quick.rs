@@ -87,7 +87,7 @@ fn read(operand: &str) -> Result<Source, Failed> {
     if tunnel::is_world_accessible(&path) {
         complain(&format!("Warning: `{}' is world accessible", path.display()));
     }
-    let source = Source::read(path, interface)?;
+    let source = Source::read(path, interface)?.called_as(operand);
     // For a value that is no truth, the original refuses the whole file, whatever the verb.
     strip(&source.document)?;
     Ok(source)

@@ -38,8 +38,11 @@ pub struct Ledger {
     pub backend: Backend,
     /// The program, where it is a daemon's.
     pub daemon: Option<PathBuf>,
-    /// The file it was brought up from.
+    /// The file it was brought up from, with all links followed.
     pub file: PathBuf,
+    /// The same as it was called: a link may lead elsewhere by now.
+    #[serde(default)]
+    pub called: Option<PathBuf>,
     /// What was wanted of the host.
     pub wanted: Wanted,
     /// The commands of the file.
@@ -360,6 +363,7 @@ mod tests {
             backend: Backend::Daemon,
             daemon: Some("/usr/bin/linerated".into()),
             file: "/etc/wireguard/wg0.conf".into(),
+            called: None,
             wanted: Wanted { interface: "wg0".into(), ..Wanted::default() },
             hooks: Hooks::default(),
             steps: vec![Step::LinkUp { interface: "wg0".into() }],

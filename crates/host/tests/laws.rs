@@ -149,6 +149,28 @@ proptest! {
     }
 
     #[test]
+    fn down_takes_back_a_reload_after_a_reload_that_both_ended_anywhere(
+        host in hosts(),
+        then in tunnels("wg0"),
+        now in tunnels("wg0"),
+        manner in manners(),
+        at in 0.0..=1.0,
+        at_again in 0.0..=1.0,
+    ) {
+        let Some(Broken { was, plan, half, .. }) = broken(&host, &then, &now, manner, at)? else { return Ok(()) };
+        let Ok(again) = resume(&then, &then, &half, &was.steps, &plan.steps, manner) else { return Ok(()) };
+        let steps = [again.back.steps, again.plan.steps].concat();
+        let mut after = half;
+        carry_out(&mut after, &steps[..(at_again * steps.len() as f64) as usize])?;
+        let under_way = [plan.steps, steps].concat();
+        for step in &undo(&perhaps_done(&was.steps, &under_way), &Hooks::default()) {
+            // What is gone, or back, already.
+            let _ = after.apply(step);
+        }
+        prop_assert_eq!(comparable(&after), comparable(&host), "{} and {} of {:?}", at, at_again, under_way);
+    }
+
+    #[test]
     fn a_reload_after_one_that_ended_anywhere_leaves_what_a_fresh_up_leaves(
         host in hosts(),
         then in tunnels("wg0"),

@@ -202,7 +202,7 @@ fn read(name: &str) -> Result<Source, Failed> {
     if tunnel::is_world_accessible(&path) {
         complain(&format!("Warning: everybody can read {}: chmod 600 {0}", path.display()));
     }
-    let source = Source::read(path, interface)?;
+    let source = Source::read(path, interface)?.called_as(name);
     source.check()?.iter().for_each(|warning| complain(warning));
     Ok(source)
 }

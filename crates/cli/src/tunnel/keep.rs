@@ -212,6 +212,8 @@ impl<'a> Keeper<'a> {
             && let Err(failed) = reload::follow_endpoints(self.interface, self.interruption)
         {
             complain(&format!("{}: {}", self.interface, failed.complaint));
+            // Its own attempt, which would have it try again at once.
+            self.folder.clear();
         }
         Ok(self.silences.iter().map(|(_, silence)| silence.pause()).min())
     }

@@ -86,7 +86,7 @@ impl<T: Display> From<T> for Failed {
 /// # Errors
 /// There is neither a file nor a tunnel.
 pub(crate) fn find(operand: &str) -> Result<(InterfaceName, Option<Source>), Failed> {
-    let found = locate(operand).and_then(|(path, interface)| Source::read(path, interface));
+    let found = locate(operand).and_then(|(path, interface)| Ok(Source::read(path, interface)?.called_as(operand)));
     let complaint = match found {
         Ok(source) => return Ok((source.interface.clone(), Some(source))),
         Err(complaint) => complaint,

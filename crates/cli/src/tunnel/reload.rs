@@ -50,10 +50,13 @@ pub(crate) fn reload(source: &Source, options: &Options, interruption: &Interrup
     can_reload(&ledger, source)?;
     let then = Source::of(ledger.file.clone(), source.interface.clone(), &text);
     ledger.file.clone_from(&source.path);
+    ledger.called = Some(source.called.clone());
     let mut tunnel = Tunnel::open(socket::DIRECTORY.as_ref(), source.interface.as_str())
         .map_err(|error| format!("{} does not answer: {error}", source.interface))?;
     let text = source.text();
-    if let Some(next) = entry.read_next_file()?.filter(|next| **next != *text) {
+    let next = entry.read_next_file()?;
+    let is_known_to_device = next.as_ref().is_some_and(|next| **next == *text);
+    if let Some(next) = next.filter(|_| !is_known_to_device) {
         // The reload before was ended when it was about to apply another file, or had done so.
         give_back(&mut tunnel, &Source::of(ledger.file.clone(), source.interface.clone(), &next), &then)?;
     }
@@ -73,8 +76,11 @@ pub(crate) fn reload(source: &Source, options: &Options, interruption: &Interrup
     }
     entry.write_next_file(&text)?;
     let given_up = |failed: Failed| {
-        // One that stays does no harm: what was not applied is given back for nothing.
-        let _ = entry.forget_next_file();
+        // Unless the reload before may have applied it. One that stays does no harm: what was not applied is given back
+        // for nothing.
+        if !is_known_to_device {
+            let _ = entry.forget_next_file();
+        }
         failed
     };
     let change = Change::begin(&entry, ledger, wanted, interruption, options.echo).map_err(given_up)?;
@@ -114,19 +120,23 @@ fn give_back(tunnel: &mut Tunnel, next: &Source, then: &Source) -> Result<(), Fa
 /// Whether the ledger is that of a tunnel which is up, and which `source` describes.
 fn can_reload(ledger: &Ledger, source: &Source) -> Result<(), Failed> {
     let name = &source.interface;
-    if !ledger.complete && ledger.under_way.is_empty() {
+    if is_cut_short(ledger) {
         return Err(Failed::new(format!(
             "{name} is not all up, or not all down: the command for that was ended. `linerate down {name}` cleans up"
         )));
     }
-    // One that was moved is the same file.
-    if ledger.file != source.path && ledger.file.exists() {
+    if !source.is_file_of(ledger) {
         let (own, other) = (ledger.file.display(), source.path.display());
         return Err(Failed::new(format!(
             "{name} was brought up from {own}, and this is {other}: `linerate reload {own}` applies its own file; to change to the other, take it down and bring it up from there"
         )));
     }
     Ok(())
+}
+
+/// Whether an `up` or `down` was ended before it had done all.
+fn is_cut_short(ledger: &Ledger) -> bool {
+    !ledger.complete && ledger.under_way.is_empty()
 }
 
 /// Has the host follow endpoints that became known when the tunnel was up: default routes that waited for them, and
@@ -137,6 +147,9 @@ fn can_reload(ledger: &Ledger, source: &Source) -> Result<(), Failed> {
 pub(super) fn follow_endpoints(interface: &InterfaceName, interruption: &Interruption) -> Result<(), Failed> {
     let entry = lock(interface, interruption)?;
     let (Some(ledger), Some(text)) = (entry.read()?, entry.read_file()?) else { return Ok(()) };
+    if is_cut_short(&ledger) {
+        return Ok(());
+    }
     let source = Source::of(ledger.file.clone(), interface.clone(), &text);
     let Some(running) = running(interface) else { return Ok(()) };
     let wanted = source.wanted(&source.device_beside(&DeviceUpdate::default(), &running)?, Pending::Held);
@@ -232,10 +245,16 @@ impl<'a> Change<'a> {
     }
 }
 
-/// Why a device did not take `update`: it takes all of a change or nothing.
+/// Why a device did not take `update`: it takes all of a change or nothing, and may not have come to say which.
 fn refused(error: &AskError, update: &DeviceUpdate, running: &DeviceState) -> Failed {
+    let reason = crate::wg::reason_of_set(error);
+    if !matches!(error, AskError::Reply(_)) {
+        return Failed::new(format!(
+            "{reason}; the host is as it was, and whether the tunnel has the change is not known: reload again"
+        ));
+    }
     let port = new_port(update, running).unwrap_or(0);
-    let reason = is_free(port).map_or_else(|taken| taken.to_string(), |()| crate::wg::reason_of_set(error));
+    let reason = is_free(port).map_or_else(|taken| taken.to_string(), |()| reason);
     Failed::new(format!("{reason}; the host is as it was"))
 }
 

@@ -109,7 +109,7 @@ fn is_of(ledger: &Ledger, source: &Source, index: u32) -> Result<(), String> {
              file. Take it down, and `linerate up {name}` brings up what the file says"
         ));
     }
-    if ledger.file != source.path {
+    if !source.is_file_of(ledger) {
         let file = ledger.file.display();
         return Err(format!("was brought up from {file}: `linerate save {file}` saves it there"));
     }

@@ -15,6 +15,7 @@ use linerate_control::tunnel_file::{
 use linerate_control::uapi::request::DeviceUpdate;
 use linerate_control::uapi::response::DeviceState;
 use linerate_control::wiped::Buffer;
+use linerate_host::ledger::Ledger;
 use linerate_host::plan::Hooks;
 use linerate_host::wanted::{Dns, Wanted};
 use zeroize::Zeroizing;
@@ -29,6 +30,8 @@ const DIRECTORY: &str = "/etc/wireguard";
 pub(crate) struct Source {
     /// Where it is, links followed.
     pub(crate) path: PathBuf,
+    /// Where it is as it was called.
+    pub(crate) called: PathBuf,
     /// The interface that it is named after.
     pub(crate) interface: InterfaceName,
     /// Its text.
@@ -54,10 +57,7 @@ pub(crate) enum Pending {
 /// # Errors
 /// In the words of wg-quick: there is none, or its name is none of an interface.
 pub(crate) fn locate(operand: &str) -> Result<(PathBuf, InterfaceName), Complaint> {
-    let path = match operand.parse::<InterfaceName>() {
-        Ok(name) => Path::new(DIRECTORY).join(format!("{name}.conf")),
-        Err(_) => PathBuf::from(operand),
-    };
+    let path = named(operand);
     if !path.exists() {
         return Err(format!("`{}' does not exist", path.display()));
     }
@@ -65,6 +65,13 @@ pub(crate) fn locate(operand: &str) -> Result<(PathBuf, InterfaceName), Complain
     let name = name.ok_or("The config file must be a valid interface name, followed by .conf")?;
     let path = fs::canonicalize(&path).map_err(|error| format!("`{}': {error}", path.display()))?;
     Ok((path, name))
+}
+
+fn named(operand: &str) -> PathBuf {
+    match operand.parse::<InterfaceName>() {
+        Ok(name) => Path::new(DIRECTORY).join(format!("{name}.conf")),
+        Err(_) => PathBuf::from(operand),
+    }
 }
 
 /// Whether everybody may read the file, by its mode and that of its folder.
@@ -83,11 +90,23 @@ impl Source {
         Ok(Self::of(path, interface, &text))
     }
 
+    /// The same, as the user has called it: a name or a path, whose links may lead elsewhere another day.
+    pub(crate) fn called_as(mut self, operand: &str) -> Self {
+        self.called = std::path::absolute(named(operand)).unwrap_or(self.called);
+        self
+    }
+
+    /// Whether it is the file that a tunnel was brought up from: the same one, or one of the same name where that led to
+    /// another then, or one that has taken the place of one that was moved.
+    pub(crate) fn is_file_of(&self, ledger: &Ledger) -> bool {
+        ledger.file == self.path || ledger.called.as_ref() == Some(&self.called) || !ledger.file.exists()
+    }
+
     /// The file as it was when the tunnel was brought up.
     pub(crate) fn of(path: PathBuf, interface: InterfaceName, text: &[u8]) -> Self {
         let document = Document::parse(text);
         let (file, mistakes) = TunnelFile::read(&document, &interface, &System);
-        Self { path, interface, document, file, mistakes }
+        Self { called: path.clone(), path, interface, document, file, mistakes }
     }
 
     /// The text, as it is in the file.

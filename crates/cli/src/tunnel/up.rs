@@ -82,6 +82,7 @@ pub(crate) fn up(source: &Source, options: &Options, interruption: &Interruption
             Backend::Kernel => None,
         },
         file: source.path.clone(),
+        called: Some(source.called.clone()),
         wanted: source.wanted(&device, Pending::Held),
         hooks: hooks_of(source, options),
         steps: held.iter().chain(&plan.steps).cloned().collect(),
@@ -89,7 +90,10 @@ pub(crate) fn up(source: &Source, options: &Options, interruption: &Interruption
         under_way: Vec::new(),
         hook_failed: false,
     };
-    if let Err(error) = entry.write(&ledger).and_then(|()| entry.write_file(&source.text())) {
+    let text = source.text();
+    let written = entry.write(&ledger).and_then(|()| entry.write_file(&text));
+    // What a reload was about to apply to a tunnel that has died.
+    if let Err(error) = written.and_then(|()| entry.forget_next_file()) {
         // A disk is full, say. Nothing was done yet, and a ledger would tell of a tunnel.
         let _ = remember(&entry, remains.as_ref());
         return Err(error.into());

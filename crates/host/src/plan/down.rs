@@ -70,9 +70,16 @@ pub fn net(done: &[Step]) -> Vec<Step> {
 /// The steps whose effect may be there when some of `under_way` were done after all of `done`: what they were to take
 /// back counts as there. To take away what is not there does no harm.
 pub fn perhaps_done(done: &[Step], under_way: &[Step]) -> Vec<Step> {
-    let taken_back: HashSet<Step> = net(done).iter().filter_map(Step::undo).collect();
-    let added = under_way.iter().filter(|step| !taken_back.contains(step));
-    done.iter().chain(added).cloned().collect()
+    let mut perhaps = done.to_vec();
+    let mut taken_back: HashSet<Step> = net(done).iter().filter_map(Step::undo).collect();
+    for step in under_way {
+        // A reload after one that was ended takes back what that one may have done.
+        if !taken_back.contains(step) {
+            taken_back.extend(step.undo());
+            perhaps.push(step.clone());
+        }
+    }
+    perhaps
 }
 
 /// The rules that lead to the tunnel's own table, in the order in which the original deletes them: those that the

@@ -20,7 +20,9 @@ pub(crate) fn say(mut text: &[u8], patience: Duration) {
         if !ready.is_ok_and(|ready| ready > 0) {
             return;
         }
-        let Ok(written) = retry_on_intr(|| write(error, &text[..text.len().min(PIECE)])) else { return };
-        text = &text[written..];
+        match retry_on_intr(|| write(error, &text[..text.len().min(PIECE)])) {
+            Err(_) | Ok(0) => return,
+            Ok(written) => text = &text[written..],
+        }
     }
 }

@@ -421,7 +421,6 @@ impl Keeper {
         };
         if self.unread.take().is_some() {
             tracing::info!("the state of the interface can be read again");
-            self.again_at = None;
         }
         self.slow.set_mtu(mtu, self.link.route_mtus());
         if self.segmented_for.replace(mtu) != Some(mtu) {

@@ -47,7 +47,7 @@ impl Gate {
             }
             Kind::Initiation => {
                 // A bit costs less than a hash, and one hash less than those of a cookie.
-                if self.crowd.has_overdrawn(now, source.ip()) {
+                if self.crowd.refuses_overdrawn(now, source.ip()) {
                     return Err(Discard::RateLimited);
                 }
                 let has_cookie = || self.baker.mac2_is_right(now, source, message);

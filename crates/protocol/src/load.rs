@@ -102,11 +102,16 @@ impl Crowd {
         refused
     }
 
-    /// Whether the device is under load and `source`, which has a cookie, has asked for too much in this period: a
-    /// message that is sent over and over again must not fill the slow path's backlog.
-    pub(crate) fn has_overdrawn(&self, now: Boottime, source: IpAddr) -> bool {
+    /// Whether a message is refused because the device is under load and `source`, which has a cookie, has asked for too
+    /// much in this period: one that is sent over and over again must not fill the slow path's backlog.
+    pub(crate) fn refuses_overdrawn(&self, now: Boottime, source: IpAddr) -> bool {
         let running = self.period();
-        self.is_loaded(now) && running.is_younger(now, LOAD_PERIOD) && running.has(&running.overdrawn, source)
+        let refused =
+            self.is_loaded(now) && running.is_younger(now, LOAD_PERIOD) && running.has(&running.overdrawn, source);
+        if refused {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+        }
+        refused
     }
 
     fn period(&self) -> &Period {
@@ -380,15 +385,15 @@ mod tests {
         let mut load = crowded(START, rng);
         let later = START.after(LOAD_PERIOD);
         assert!(load.is_on(START.after(Duration::from_millis(500)), UNDER_LOAD_BACKLOG));
-        assert!(!load.gate.crowd.has_overdrawn(START, v4(1)));
+        assert!(!load.gate.crowd.refuses_overdrawn(START, v4(1)));
         load.note_overdrawn(START, rng, v4(1));
-        assert!(load.gate.crowd.has_overdrawn(START, v4(1)));
-        assert!(!load.gate.crowd.has_overdrawn(START, v4(2)));
-        assert!(!load.gate.crowd.has_overdrawn(later, v4(1)), "a new second, though under load");
+        assert!(load.gate.crowd.refuses_overdrawn(START, v4(1)));
+        assert!(!load.gate.crowd.refuses_overdrawn(START, v4(2)));
+        assert!(!load.gate.crowd.refuses_overdrawn(later, v4(1)), "a new second, though under load");
         load.note_overdrawn(later, rng, v4(2));
-        assert!(!load.gate.crowd.has_overdrawn(later, v4(1)));
-        assert!(load.gate.crowd.has_overdrawn(later, v4(2)));
-        assert!(!load.gate.crowd.has_overdrawn(START.after(UNDER_LOAD_HOLD * 2), v4(2)), "no load any more");
+        assert!(!load.gate.crowd.refuses_overdrawn(later, v4(1)));
+        assert!(load.gate.crowd.refuses_overdrawn(later, v4(2)));
+        assert!(!load.gate.crowd.refuses_overdrawn(START.after(UNDER_LOAD_HOLD * 2), v4(2)), "no load any more");
     }
 
     #[test]

@@ -188,7 +188,7 @@ impl Device {
         peer.activity.note_received(now);
         let remote = messages::sender(message);
         let session = peer.new_session(turn, Ends { peer: id, local, remote, initiator: true }, &keys);
-        let evicted = peer.keyring.install_initiated(Arc::clone(&session));
+        let evicted = peer.keyring.install_initiated(Arc::clone(&session), now);
 
         turn.fx.roam(id);
         turn.fx.session_added(&session);

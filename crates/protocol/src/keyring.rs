@@ -2,12 +2,13 @@
 //!
 //! `current` is what we seal with. `next` is a session that we made as responder and whose keys
 //! the initiator has not proved to have. `previous` still opens what was on the way when the
-//! sessions changed. Every change hands back the sessions that it evicted, so that nobody can
+//! sessions changed, and so does `older`, which there is only after initiations that crossed. There are
+//! three at most. Every change hands back the sessions that it evicted, so that nobody can
 //! forget to take them out of the index table.
 
 use alloc::sync::Arc;
 
-use crate::Session;
+use crate::{Boottime, Session};
 
 /// A peer's sessions.
 #[derive(Default)]
@@ -15,6 +16,8 @@ pub(crate) struct Keyring {
     next: Option<Arc<Session>>,
     current: Option<Arc<Session>>,
     previous: Option<Arc<Session>>,
+    /// Never beside `next`.
+    older: Option<Arc<Session>>,
 }
 
 /// Sessions that a change took out of the ring.
@@ -30,11 +33,21 @@ impl Keyring {
     ///
     /// A pending `next` becomes previous at the expense of the old current: the peer started it,
     /// so the peer may be sealing with it already.
-    pub(crate) fn install_initiated(&mut self, session: Arc<Session>) -> Evicted {
+    ///
+    /// The old previous one stays for as long as it opens anything. After initiations that crossed it is as young as the
+    /// current one, and what the peer seals with until it hears of the new one. Otherwise it is too old by then.
+    pub(crate) fn install_initiated(&mut self, session: Arc<Session>, now: Boottime) -> Evicted {
         let old = self.current.replace(session);
         match self.next.take() {
-            Some(next) => [self.previous.replace(next), old, None],
-            None => [core::mem::replace(&mut self.previous, old), None, None],
+            Some(next) => [self.previous.replace(next), old, self.older.take()],
+            None => {
+                let before = core::mem::replace(&mut self.previous, old);
+                let (older, expired) = match before {
+                    Some(before) if before.expired(now) => (None, Some(before)),
+                    before => (before, None),
+                };
+                [core::mem::replace(&mut self.older, older), expired, None]
+            }
         }
     }
 
@@ -43,7 +56,7 @@ impl Keyring {
     /// The previous one stays until then. After initiations that crossed, each end seals with the session that
     /// it started, which is the other's previous: what the peer sends until our response reaches it would be lost.
     pub(crate) fn install_responded(&mut self, session: Arc<Session>) -> Evicted {
-        [self.next.replace(session), None, None]
+        [self.next.replace(session), self.older.take(), None]
     }
 
     /// A packet of `session` was authentic. If it was waiting for that, it becomes current;
@@ -51,7 +64,7 @@ impl Keyring {
     pub(crate) fn confirm(&mut self, session: &Arc<Session>) -> Option<Evicted> {
         let next = self.next.take_if(|next| Arc::ptr_eq(next, session))?;
         let old = self.current.replace(next);
-        Some([core::mem::replace(&mut self.previous, old), None, None])
+        Some([core::mem::replace(&mut self.previous, old), self.older.take(), None])
     }
 
     /// Keeps the sessions for opening what is on the way, but nothing is sealed with them again.
@@ -63,7 +76,7 @@ impl Keyring {
 
     /// Takes everything out.
     pub(crate) fn clear(&mut self) -> Evicted {
-        [self.next.take(), self.current.take(), self.previous.take()]
+        [self.next.take().or_else(|| self.older.take()), self.current.take(), self.previous.take()]
     }
 }
 
@@ -73,8 +86,12 @@ mod tests {
     use crate::noise::TransportKeys;
     use crate::session::Ends;
     use crate::{Boottime, PeerId};
+    use alloc::vec;
     use alloc::vec::Vec;
     use proptest::prelude::*;
+
+    /// Sessions of the time in which those of before have expired.
+    const LATER: Boottime = Boottime::from_secs(1000);
 
     fn session(local: u32, initiator: bool) -> Arc<Session> {
         let ends = Ends { peer: PeerId(0), local, remote: 0, initiator };
@@ -95,17 +112,17 @@ mod tests {
     #[test]
     fn an_initiated_session_becomes_current_and_the_old_one_previous() {
         let mut ring = Keyring::default();
-        assert!(indices(&ring.install_initiated(session(1, true))).is_empty());
-        assert!(indices(&ring.install_initiated(session(2, true))).is_empty());
-        assert_eq!(indices(&ring.install_initiated(session(3, true))), [1]);
+        assert!(indices(&ring.install_initiated(session(1, true), LATER)).is_empty());
+        assert!(indices(&ring.install_initiated(session(2, true), LATER)).is_empty());
+        assert_eq!(indices(&ring.install_initiated(session(3, true), LATER)), [1]);
         assert_eq!(ring.state(), [None, Some(3), Some(2)]);
     }
 
     #[test]
     fn a_responded_session_waits_and_evicts_only_another_that_waits() {
         let mut ring = Keyring::default();
-        ring.install_initiated(session(1, true));
-        ring.install_initiated(session(2, true));
+        ring.install_initiated(session(1, true), LATER);
+        ring.install_initiated(session(2, true), LATER);
         assert_eq!(indices(&ring.install_responded(session(3, false))), []);
         assert_eq!(ring.state(), [Some(3), Some(2), Some(1)]);
         assert_eq!(indices(&ring.install_responded(session(4, false))), [3]);
@@ -115,7 +132,7 @@ mod tests {
     #[test]
     fn confirmation_moves_every_session_on_by_one() {
         let mut ring = Keyring::default();
-        ring.install_initiated(session(1, true));
+        ring.install_initiated(session(1, true), LATER);
         let next = session(2, false);
         ring.install_responded(Arc::clone(&next));
         assert!(ring.confirm(&session(2, false)).is_none(), "another session of that index");
@@ -127,11 +144,25 @@ mod tests {
     #[test]
     fn a_pending_session_becomes_previous_when_ours_completes_first() {
         let mut ring = Keyring::default();
-        ring.install_initiated(session(1, true));
-        ring.install_initiated(session(2, true));
+        ring.install_initiated(session(1, true), LATER);
+        ring.install_initiated(session(2, true), LATER);
         ring.install_responded(session(3, false));
-        assert_eq!(indices(&ring.install_initiated(session(4, true))), [1, 2]);
+        assert_eq!(indices(&ring.install_initiated(session(4, true), LATER)), [1, 2]);
         assert_eq!(ring.state(), [None, Some(4), Some(3)]);
+    }
+
+    #[test]
+    fn a_previous_session_that_is_young_stays_until_the_peer_has_heard_of_ours() {
+        let mut ring = Keyring::default();
+        ring.install_initiated(session(1, true), Boottime(0));
+        let crossing = session(2, false);
+        ring.install_responded(Arc::clone(&crossing));
+        ring.confirm(&crossing);
+        assert_eq!(ring.state(), [None, Some(2), Some(1)]);
+        assert_eq!(indices(&ring.install_initiated(session(3, true), Boottime(0))), []);
+        assert_eq!((ring.state(), indices(&[ring.older.clone()])), ([None, Some(3), Some(2)], vec![1]));
+        assert_eq!(indices(&ring.install_responded(session(4, false))), [1]);
+        assert_eq!(indices(&ring.clear()), [4, 3, 2]);
     }
 
     proptest! {
@@ -145,7 +176,7 @@ mod tests {
                     0 | 1 => {
                         let new = session(i, step == 0);
                         made.push(i);
-                        if step == 0 { ring.install_initiated(new) } else { ring.install_responded(new) }
+                        if step == 0 { ring.install_initiated(new, if i % 3 == 0 { LATER } else { Boottime(0) }) } else { ring.install_responded(new) }
                     }
                     2 => match ring.next.clone() {
                         Some(next) => ring.confirm(&next).unwrap(),
@@ -154,7 +185,9 @@ mod tests {
                     _ => ring.clear(),
                 };
                 gone.extend(indices(&evicted));
-                let mut all: Vec<_> = ring.state().into_iter().flatten().chain(gone.iter().copied()).collect();
+                let places = [&ring.next, &ring.current, &ring.previous, &ring.older].map(Clone::clone);
+                prop_assert!(ring.next.is_none() || ring.older.is_none());
+                let mut all: Vec<_> = indices(&places).into_iter().chain(gone.iter().copied()).collect();
                 all.sort_unstable();
                 prop_assert_eq!(&all, &made);
             }

@@ -89,3 +89,24 @@ fn a_request_refused_after_our_own_response_is_not_forgotten() {
     assert_eq!(net.nodes[1].count(Kind::Initiation), 1);
     assert_eq!(net.nodes[0].data_received(), [b"anyone?"]);
 }
+
+#[test]
+fn when_sessions_of_initiations_that_crossed_are_renewed_nothing_is_lost() {
+    for (first, second) in [(0, 1), (1, 0)] {
+        let mut net = Net::pair(5);
+        net.send(0, b"both");
+        net.send(1, b"at once");
+        net.run_for(Duration::from_secs(119));
+        // Each end has sealed with the session that it started. One renews, and the other has not heard of it yet.
+        for (node, more) in [(0, 900), (1, 200)] {
+            net.send(node, b"on the old one");
+            net.run_for(Duration::from_millis(more));
+        }
+        net.send(first, b"renewed");
+        net.run_for(Duration::from_millis(21));
+        net.send(second, b"not yet");
+        net.run_for(Duration::from_millis(21));
+        assert_eq!(net.nodes[first].data_received().last(), Some(&&b"not yet"[..]));
+        assert_eq!(net.nodes[second].data_received().last(), Some(&&b"renewed"[..]));
+    }
+}

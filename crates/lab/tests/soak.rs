@@ -26,11 +26,10 @@ fn the_published_verdict_and_picture_are_those_of_the_published_record() {
 }
 
 #[test]
-fn the_published_soak_took_an_hour_and_failed_in_what_its_page_tells_of() {
+fn the_published_soak_took_an_hour_and_had_no_failure() {
     let record = published();
     assert!(record.samples.last().unwrap().at >= 3600.0);
-    let grew = "wg3 (140): anonymous memory (KB) grew: 1436 in the second quarter, 1508 in the last, 19/h";
-    assert_eq!(Verdict::of(&record).failures(), [grew]);
+    assert_eq!(Verdict::of(&record).failures(), [""; 0]);
 }
 
 #[test]

@@ -242,7 +242,7 @@ impl Engine {
             again_at: None,
             read_at: Boottime(0),
             timer: Timer::new()?,
-            leap: Leap::new()?,
+            leap: Leap::new().inspect_err(|error| tracing::debug!("a suspend is noticed late: {error}")).ok(),
             orders,
         };
         let engine = Self { handle: Handle { shared, commands }, life, threads: Vec::new() };
@@ -321,8 +321,9 @@ struct Keeper {
     /// When the link was read last.
     read_at: Boottime,
     timer: Timer,
-    /// Wakes after a suspend, of which the slow path then takes note.
-    leap: Leap,
+    /// Wakes after a suspend, of which the slow path then takes note; without one it does so when it wakes for something
+    /// else.
+    leap: Option<Leap>,
     orders: mpsc::Receiver<Command>,
 }
 
@@ -345,9 +346,11 @@ impl Keeper {
                 tracing::error!("timers stand still: {error}");
             }
             let [here, there] = self.link.descriptors();
-            wait(&[self.shared.notices.event().as_fd(), self.timer.as_fd(), self.leap.as_fd(), here, there]);
+            let timer = self.timer.as_fd();
+            let leap = self.leap.as_ref().map_or(timer, Leap::as_fd);
+            wait(&[self.shared.notices.event().as_fd(), timer, leap, here, there]);
             self.timer.drain();
-            self.leap.drain();
+            self.leap.iter().for_each(Leap::drain);
             woken = true;
         }
         self.slow.down();

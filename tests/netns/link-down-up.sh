@@ -17,6 +17,16 @@ address h1 wg1 fd09::1/64 # the kernel drops IPv6 addresses with the link
 pings h1 10.9.0.2 -W 2
 pings h1 fd09::2
 
+# So soon that the daemon learns of both at once.
+before=$(handshake_time h1 wg1)
+sleep 1.1
+kill -STOP "${PID[wg1]}"
+ip -n h1 link set wg1 down
+ip -n h1 link set wg1 up
+kill -CONT "${PID[wg1]}"
+pings h1 10.9.0.2 -W 2
+expect_at_least "the last handshake" $((before + 1)) "$(handshake_time h1 wg1)"
+
 # Many times in a row, with traffic.
 (on h2 ping -n -q -i 0.01 -w 3 10.9.0.1 || true) &
 for _ in {1..20}; do

@@ -39,6 +39,8 @@ struct Away {
 pub struct News {
     /// The link, or a route over it.
     pub link: bool,
+    /// The link was down for a moment at least: it may be up again by now.
+    pub down: bool,
     /// Perhaps the link, or a route over it: what changed does not say.
     pub unsure: bool,
     /// A route or an address here.
@@ -79,7 +81,9 @@ impl Link {
             let Some(change) = self.here.next() else { break };
             let news = news.get_or_insert_with(News::default);
             match change {
-                Change::Link { ifindex: at, .. } if !is_away && at == ifindex => news.link = true,
+                Change::Link { ifindex: at, up, .. } if !is_away && at == ifindex => {
+                    (news.link, news.down) = (true, news.down || !up);
+                }
                 Change::LinkGone { ifindex: at } if !is_away && at == ifindex => left = true,
                 Change::Link { .. } | Change::LinkGone { .. } => news.routing = true,
                 // A route of the outer datagrams, and perhaps one over the device.
@@ -94,6 +98,7 @@ impl Link {
             match change {
                 Change::LinkGone { ifindex: at } if at == ifindex => left = true,
                 Change::Link { ifindex: at, .. } | Change::Routing { ifindex: Some(at) } if at != ifindex => {}
+                Change::Link { up, .. } => (news.link, news.down) = (true, news.down || !up),
                 Change::Routing { ifindex: None } | Change::Lost => news.unsure = true,
                 _ => news.link = true,
             }

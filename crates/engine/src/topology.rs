@@ -399,6 +399,10 @@ impl Keeper {
         if news.routing {
             self.slow.routing_changed();
         }
+        if news.down {
+            // Sessions end with it, however soon it was up again.
+            self.slow.down();
+        }
         let now = self.shared.backend.boottime();
         match () {
             () if news.link => self.read_link(),

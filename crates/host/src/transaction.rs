@@ -88,17 +88,25 @@ pub fn carry_out_all(
     executor: &mut dyn Executor,
     complain: &mut dyn FnMut(&Step, &Stumble),
 ) -> Vec<Step> {
-    // Tables go one by one: of a transaction that is refused because one is not there, nothing is done.
-    let goes_alone = |step: &Step| matches!(step, Step::AddFirewall(_) | Step::DeleteFirewall(_));
+    let is_firewall = |step: &&Step| matches!(step, Step::AddFirewall(_) | Step::DeleteFirewall(_));
     let mut failed = Vec::new();
+    // So many go one by one.
+    let mut alone = 0;
     let mut left = steps;
     while !left.is_empty() {
-        let together = |step: &&Step| step.is_kernels() && !goes_alone(step);
-        let group = &left[..left.iter().take(TOGETHER).take_while(together).count().max(1)];
+        let most = if alone > 0 { 1 } else { TOGETHER };
+        let kernels = left.iter().take(most).take_while(|step| step.is_kernels()).count();
+        let group = &left[..kernels.max(1)];
         match executor.apply(group) {
             Ok(()) => left = &left[group.len()..],
             Err(stumble) => {
                 let index = stumble.index.min(group.len() - 1);
+                let tables = group[index..].iter().take_while(is_firewall).count();
+                if tables > 1 && is_gone(&stumble.error) {
+                    // They were one transaction, of which nothing is done because one of them is not there.
+                    (alone, left) = (tables, &left[index..]);
+                    continue;
+                }
                 if !is_gone(&stumble.error) && !is_there(&stumble.error) {
                     complain(&group[index], &stumble);
                     failed.push(group[index].clone());
@@ -106,6 +114,7 @@ pub fn carry_out_all(
                 left = &left[index + 1..];
             }
         }
+        alone = alone.saturating_sub(1);
     }
     failed
 }

@@ -17,7 +17,7 @@ down_after() { # WHO WHAT COMMAND...
   is_gone wg1
   as_before "$1 down after: $2"
 }
-kill_daemon() {
+end_daemon() {
   kill -KILL "$(daemon_of wg1)"
   wait_for 5 "the daemon to end" no_daemon wg1
 }
@@ -45,7 +45,7 @@ for who in wg-quick linerate; do
   bad $who down wg7
   said "$who, no file" "wg7.* does not exist"
 
-  down_after $who "the daemon was killed" kill_daemon
+  down_after $who "the daemon was killed" end_daemon
   dies_in_the_middle $who
   down_after $who "the interface was deleted" ip -n h1 link delete wg1
   down_after $who "the addresses and the rules were deleted" eval \

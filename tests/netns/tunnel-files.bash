@@ -73,6 +73,23 @@ is_gone() { # IFACE
   wait_for 5 "the socket of $1 to go" eval "[[ ! -e /run/wireguard/$1.sock ]]"
 }
 
+# Two bad ends of wg1 on h1: its daemon's, and that of an `up' in the middle of its last step, with its daemon.
+kill_daemon() {
+  pkill -KILL -f "linerated wg1\$"
+  wait_for 5 "the interface to go" no_link wg1
+}
+kill_up() { # WHO
+  sed -i "s|^Address|PostUp = touch $WORK/runs; sleep 1000\n&|" /etc/wireguard/wg1.conf
+  { started_turn "$1" up wg1 >"$WORK/said" 2>&1 || true; } &
+  wait_for 10 "PostUp to run" test -e "$WORK/runs"
+  pkill -KILL -f "^$LINERATE.* up wg1"
+  pkill -x sleep
+  wait $!
+  kill_daemon
+  rm "$WORK/runs"
+  sed -i /^PostUp/d /etc/wireguard/wg1.conf
+}
+
 # All of h1 that a tunnel changes and has to leave as it was, but for files that are only locks.
 state() {
   ip -n h1 -br addr

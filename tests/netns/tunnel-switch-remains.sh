@@ -6,21 +6,6 @@ source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/tunnel-files.bash"
 
 hosts_with_files
-kill_daemon() {
-  pkill -KILL -f "linerated wg1\$"
-  wait_for 5 "the interface to go" no_link wg1
-}
-kill_up() { # in the middle of its last step
-  sed -i "s|^Address|PostUp = touch $WORK/runs; sleep 1000\n&|" /etc/wireguard/wg1.conf
-  { started_turn "$who" up wg1 >"$WORK/said" 2>&1 || true; } &
-  wait_for 10 "PostUp to run" test -e "$WORK/runs"
-  pkill -KILL -f "^$LINERATE.* up wg1"
-  pkill -x sleep
-  wait $!
-  kill_daemon
-  rm "$WORK/runs"
-  sed -i /^PostUp/d /etc/wireguard/wg1.conf
-}
 killed_with_switch() { # WHO
   tunnel_file wg1 10.9.0.2/32 "#! KillSwitch = true"
   good "$1" up wg1
@@ -63,7 +48,7 @@ for old in wg-quick linerate; do
 
     killed_with_switch $old
     tunnel_file wg1 10.9.0.2/32 "FwMark = 77" "#! KillSwitch = true"
-    kill_up
+    kill_up $who
     tunnel_file wg1 10.9.0.2/32
     good $who up wg1
     expect "$old's kill switch, then $who's of an up that was killed, then none: tables" 0 "$(switches)"
@@ -73,7 +58,7 @@ for old in wg-quick linerate; do
 
     killed_with_switch $old
     tunnel_file wg1 10.9.0.2/32 "FwMark = 77" "#! KillSwitch = true"
-    kill_up
+    kill_up $who
     good $who down wg1
     as_before "$old's kill switch, $who killed, down"
 

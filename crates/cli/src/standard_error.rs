@@ -7,7 +7,7 @@ use rustix::io::{retry_on_intr, write};
 use rustix::stdio::stderr;
 
 /// What a pipe that is ready for writing takes without blocking (PIPE_BUF, pipe(7)).
-const PIECE: usize = 4096;
+pub(crate) const PIECE: usize = 4096;
 
 /// Writes all of `text`, or as much as there is room for: where nothing fits for as long as `patience`, the rest is
 /// lost. Never fails, since nobody could be told.

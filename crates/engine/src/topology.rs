@@ -329,6 +329,8 @@ struct Keeper {
 
 impl Keeper {
     fn keep(mut self) {
+        // What was heard before the first look is older than what that finds: the link may have come up since.
+        let _ = self.link.news(self.shared.backend.tun());
         self.read_link();
         let mut woken = false;
         while !self.life.is_over() {

@@ -55,8 +55,8 @@ pub(crate) fn reload(source: &Source, options: &Options, interruption: &Interrup
         .map_err(|error| format!("{} does not answer: {error}", source.interface))?;
     let text = source.text();
     let next = entry.read_next_file()?;
-    let is_known_to_device = next.as_ref().is_some_and(|next| **next == *text);
-    if let Some(next) = next.filter(|_| !is_known_to_device) {
+    let may_be_applied = next.as_ref().is_some_and(|next| **next == *text);
+    if let Some(next) = next.filter(|_| !may_be_applied) {
         // The reload before was ended when it was about to apply another file, or had done so.
         give_back(&mut tunnel, &Source::of(ledger.file.clone(), source.interface.clone(), &next), &then)?;
     }
@@ -78,7 +78,7 @@ pub(crate) fn reload(source: &Source, options: &Options, interruption: &Interrup
     let given_up = |failed: Failed| {
         // Unless the reload before may have applied it. One that stays does no harm: what was not applied is given back
         // for nothing.
-        if !is_known_to_device {
+        if !may_be_applied {
             let _ = entry.forget_next_file();
         }
         failed

@@ -8,6 +8,7 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use linerate_control::interface::InterfaceName;
 use linerate_control::wiped::Buffer;
@@ -123,7 +124,7 @@ pub enum LedgerError {
 }
 
 impl Entry {
-    /// The ledger of an interface that the caller's caller has locked: a command of the tunnel's file.
+    /// The ledger of an interface that the command which runs us has locked: we are a hook of the tunnel's file.
     pub fn within(directory: &Path, interface: &InterfaceName) -> Self {
         Self { directory: directory.to_owned(), interface: interface.clone(), _lock: None }
     }
@@ -139,6 +140,7 @@ impl Entry {
         let lock = options.create(true).write(true).truncate(false).mode(0o600).open(&path).map_err(at(&path))?;
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {
+                sign(&lock);
                 let entry = Self { directory: directory.to_owned(), interface: interface.clone(), _lock: Some(lock) };
                 // What a command was writing when it was killed.
                 entry.forget("new")?;
@@ -252,6 +254,20 @@ impl Entry {
     fn path(&self, extension: &str) -> PathBuf {
         self.directory.join(format!("{}.{extension}", self.interface))
     }
+}
+
+/// Signs a lock that was just taken: this process, and which of its locks.
+fn sign(mut lock: &File) {
+    static TAKEN: AtomicU64 = AtomicU64::new(0);
+    let signature = format!("{}.{}", std::process::id(), TAKEN.fetch_add(1, Ordering::Relaxed));
+    // On a full file system the signature of the last holder stays, and serves: hooks are given what can be read.
+    let _ = lock.set_len(0).and_then(|()| lock.write_all(signature.as_bytes()));
+}
+
+/// The signature of whoever locked the ledger of `interface` last. A command that holds the lock hands it to its hooks:
+/// while the lock is taken and has that signature, they run on behalf of its holder.
+pub fn signature(directory: &Path, interface: &InterfaceName) -> String {
+    fs::read_to_string(directory.join(format!("{interface}.lock"))).unwrap_or_default()
 }
 
 /// Locks all ledgers against those who choose numbers that no other tunnel may have, until the lock is dropped: from the
@@ -411,6 +427,22 @@ mod tests {
         open("wg1").unwrap();
         drop(held);
         open("wg0").unwrap();
+    }
+
+    #[test]
+    fn each_holder_of_a_lock_signs_it_with_a_name_of_its_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let interface = "wg0".parse().unwrap();
+        let signature = || signature(folder.path(), &interface);
+        assert_eq!(signature(), "");
+        let first = Entry::open(folder.path(), &interface).unwrap();
+        let signed = signature();
+        assert_ne!(signed, "");
+        assert!(matches!(Entry::open(folder.path(), &interface), Err(LedgerError::Busy { .. })));
+        assert_eq!(signature(), signed, "who was refused has not signed");
+        drop(first);
+        let _second = Entry::open(folder.path(), &interface).unwrap();
+        assert_ne!(signature(), signed);
     }
 
     #[test]

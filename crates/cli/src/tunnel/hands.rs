@@ -53,7 +53,7 @@ impl<'a> Hands<'a> {
     ) -> Self {
         Self {
             host,
-            surroundings: hook::Surroundings { interface: interface.to_string(), file: file.to_owned() },
+            surroundings: hook::Surroundings { interface: interface.clone(), file: file.to_owned() },
             daemon: None,
             configuration: None,
             echo: false,

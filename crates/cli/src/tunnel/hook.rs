@@ -5,17 +5,21 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 
+use linerate_control::interface::InterfaceName;
+use linerate_host::ledger;
+
 use super::interruption::Interruption;
+use super::ledgers;
 
 /// What a command sees of the tunnel, as variables: those that it sees of the original's own.
 pub(crate) struct Surroundings {
     /// `INTERFACE`.
-    pub(crate) interface: String,
+    pub(crate) interface: InterfaceName,
     /// `CONFIG_FILE`.
     pub(crate) file: PathBuf,
 }
 
-/// Tells a linerate that a command starts that the tunnel is being worked on.
+/// Tells a linerate that a hook starts who has locked the tunnel's ledger: [`ledger::signature`].
 pub(crate) const LOCKED: &str = "LINERATE_LOCKED";
 
 /// Runs `command` in the folder, with the input and output of this process, and waits for it.
@@ -24,9 +28,9 @@ pub(crate) const LOCKED: &str = "LINERATE_LOCKED";
 /// There is no shell, or it cannot be started.
 pub(crate) fn run(command: &str, surroundings: &Surroundings, interruption: &Interruption) -> io::Result<ExitStatus> {
     let mut child = shell(command)
-        .env("INTERFACE", &surroundings.interface)
+        .env("INTERFACE", surroundings.interface.as_str())
         .env("CONFIG_FILE", &surroundings.file)
-        .env(LOCKED, &surroundings.interface)
+        .env(LOCKED, ledger::signature(ledgers(), &surroundings.interface))
         .env("LC_ALL", "C")
         .env("PATH", path())
         .spawn()

@@ -114,15 +114,21 @@ fn ledgers() -> &'static Path {
     Path::new(ledger::DIRECTORY)
 }
 
-/// The ledger of an interface, for this command alone; says so when another one is at work and waits for it.
+/// The ledger of an interface, for this command alone. Waits for another command that has it, and says so; a hook of
+/// that command would wait for ever and is refused.
 fn lock(interface: &InterfaceName, interruption: &Interruption) -> Result<Entry, Failed> {
-    if is_locked_by_caller(interface) {
-        let sentence = "is being brought up or taken down, and this is one of the commands that its file has for that";
-        return Err(Failed::new(format!("{interface} {sentence}")));
-    }
+    lock_unless_hook(interface, interruption)?.ok_or_else(|| {
+        let sentence = "this command cannot be run from the PreUp, PostUp, PreDown or PostDown of";
+        Failed::new(format!("{sentence} {interface} itself"))
+    })
+}
+
+/// As [`lock`], but none where the command that has the ledger runs us as its hook.
+fn lock_unless_hook(interface: &InterfaceName, interruption: &Interruption) -> Result<Option<Entry>, Failed> {
     let mut said = false;
     loop {
         match Entry::open(ledgers(), interface) {
+            Err(ledger::LedgerError::Busy { .. }) if is_hook_of_holder(interface) => return Ok(None),
             Err(busy @ ledger::LedgerError::Busy { .. }) => {
                 if !std::mem::replace(&mut said, true) {
                     complain(&format!("{busy}; waiting for it"));
@@ -132,16 +138,17 @@ fn lock(interface: &InterfaceName, interruption: &Interruption) -> Result<Entry,
                     return Err(Failed { complaint: "interrupted".to_owned(), code: 130 });
                 }
             }
-            entry => return Ok(entry?),
+            entry => return Ok(Some(entry?)),
         }
     }
 }
 
 const LOCK_PAUSE: Duration = Duration::from_millis(50);
 
-/// Whether a command that has the ledger of `interface` has started us, by a command of the tunnel's file.
-fn is_locked_by_caller(interface: &InterfaceName) -> bool {
-    std::env::var_os(hook::LOCKED).is_some_and(|locked| locked == interface.as_str())
+/// Whether the command that has locked the ledger of `interface` is the one that started us as a hook. A process that a
+/// hook left behind still has the variable, but no holder has that signature any more.
+fn is_hook_of_holder(interface: &InterfaceName) -> bool {
+    std::env::var_os(hook::LOCKED).is_some_and(|signature| signature == *ledger::signature(ledgers(), interface))
 }
 
 /// What the planner has to know of this host, for the tunnel `own`. What other tunnels are about to add counts as there.

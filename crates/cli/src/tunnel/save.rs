@@ -20,7 +20,7 @@ use linerate_host::step::{Family, Step};
 
 use super::interruption::Interruption;
 use super::source::Source;
-use super::{Failed, host, is_locked_by_caller, ledgers, lock, names};
+use super::{Failed, host, ledgers, lock_unless_hook, names};
 use crate::complain;
 
 /// Saves the state of the tunnel in its file; `echo` has that said as wg-quick does.
@@ -28,11 +28,9 @@ use crate::complain;
 /// # Errors
 /// There is no such tunnel, it is not the file's, or the file has mistakes or cannot be written.
 pub(crate) fn save(source: &Source, echo: bool, interruption: &Interruption) -> Result<(), Failed> {
-    // A command of the file's may save: who runs it has the ledger.
-    let entry = match is_locked_by_caller(&source.interface) {
-        true => Entry::within(ledgers(), &source.interface),
-        false => lock(&source.interface, interruption)?,
-    };
+    // A hook may save: the command that runs it has the ledger.
+    let entry = lock_unless_hook(&source.interface, interruption)?;
+    let entry = entry.unwrap_or_else(|| Entry::within(ledgers(), &source.interface));
     let mut host = host()?;
     save_locked(source, &mut host, &entry, echo)
 }

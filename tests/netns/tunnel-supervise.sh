@@ -86,6 +86,20 @@ good linerate down wg1
 ended_with 0 "down"
 expect "deaths in the log of it" "$before" "$(deaths)"
 
+say "SaveConfig: what runs is saved when the service ends, into the file as it is then"
+cp /etc/wireguard/wg1.conf "$WORK/wg1.conf"
+sed -i 's/^Address/SaveConfig = true\n&/' /etc/wireguard/wg1.conf
+supervise
+on h1 wg set wg1 peer "$(public h3)" allowed-ips 10.9.0.3/32 persistent-keepalive 9
+echo "# written meanwhile" >>/etc/wireguard/wg1.conf
+cp /etc/wireguard/wg1.conf "$WORK/then.conf"
+kill -TERM "$SUPERVISOR"
+ended_with 0 "SIGTERM with SaveConfig"
+expect "what was saved" "[Peer] PublicKey = $(public h3) AllowedIPs = 10.9.0.3/32 PersistentKeepalive = 9" \
+  "$(diff "$WORK/then.conf" /etc/wireguard/wg1.conf | sed -n 's/^[<>] //p' | grep -v ListenPort | grep . | xargs -d '\n')"
+cp "$WORK/wg1.conf" /etc/wireguard/wg1.conf
+: >"$WORK/runs"
+
 say "nobody reads what it says any more"
 mkfifo "$WORK/unread"
 sleep 1000 <>"$WORK/unread" &

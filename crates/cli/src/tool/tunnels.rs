@@ -80,23 +80,33 @@ pub(super) fn up(arguments: &UpArguments) -> Outcome {
     let interruption = interruption()?;
     tunnel::up(&source, &options, &interruption)?;
     if arguments.supervise {
-        return supervise(source, &options, &interruption);
+        return supervise(&arguments.tunnel.name, source, &options, &interruption);
     }
     tunnel::leave_keeper(&source);
     complain(&format!("{} is up; `linerate status` shows how it does", source.interface));
     Ok(ExitCode::SUCCESS)
 }
 
-fn supervise(mut source: Source, options: &Options, interruption: &Interruption) -> Outcome {
-    let interface = &source.interface;
-    let ended = keep::supervise(interface, interruption);
+/// `name` is what the user calls the tunnel of `source`.
+fn supervise(name: &str, mut source: Source, options: &Options, interruption: &Interruption) -> Outcome {
+    let interface = source.interface.clone();
+    let ended = keep::supervise(&interface, interruption);
     interruption.clear();
-    // Without a daemon that stays alive a kill switch still holds: rules and firewall stay for the next start.
-    if matches!(ended, Ok(false)) || (ended.is_err() && !source.file.kill_switch) {
-        // Where the ledger cannot be used, by the file as it was read. That may have been changed since, so nothing is
-        // saved over it.
-        source.file.save_config = false;
-        tunnel::down(interface, Some(&source), options, interruption)?;
+    match ended {
+        Ok(true) => {}
+        // As `linerate down`, by the file as it is now: with SaveConfig the state is saved there.
+        Ok(false) => {
+            let source = tunnel::find(name).map_or(None, |(_, source)| source);
+            tunnel::down(&interface, source.as_ref(), options, interruption)?;
+        }
+        // Without a daemon that stays alive a kill switch still holds: rules and firewall stay for the next start.
+        Err(_) if source.file.kill_switch => {}
+        Err(_) => {
+            // Where the ledger cannot be used, by the file as it was read. That may have been changed since, so nothing is
+            // saved over it.
+            source.file.save_config = false;
+            tunnel::down(&interface, Some(&source), options, interruption)?;
+        }
     }
     ended.map(|_| ExitCode::SUCCESS)
 }

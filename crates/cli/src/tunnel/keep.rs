@@ -8,17 +8,20 @@ mod silence;
 
 use std::ffi::OsString;
 use std::fs::File;
+use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use linerate_control::client::AskError;
 use linerate_control::interface::InterfaceName;
 use linerate_control::tunnel::Tunnel;
 use linerate_control::uapi::request::{AllowedIp, DeviceUpdate, PeerUpdate};
-use linerate_control::uapi::response::{DeviceState, PeerState};
+use linerate_control::uapi::response::{BadReply, DeviceState, PeerState};
 use linerate_control::uapi::socket;
-use linerate_host::ledger::{self, Ledger};
+use linerate_host::ledger::{self, LedgerError};
 use linerate_host::plan;
 use linerate_host::step::Step;
 use linerate_host::transaction::{carry_out_all, is_there};
@@ -30,6 +33,7 @@ use super::hands::{Hands, is_free};
 use super::interruption::Interruption;
 use super::names::{self, Named};
 use super::source::{Pending, Source};
+use super::status::is_absence;
 use super::{Failed, host, ledgers, lock, look, notify, reload, step_failed};
 use crate::complain;
 
@@ -76,18 +80,24 @@ pub(super) fn is_missing(interface: &InterfaceName) -> bool {
 /// Keeps a tunnel until it is taken down, or its interface is gone.
 ///
 /// # Errors
-/// The ledger cannot be read or watched.
+/// The ledger is of no form that this version knows, or cannot be watched.
 pub(crate) fn keep(interface: &InterfaceName, interruption: &Interruption) -> Result<(), Failed> {
-    let Some(_alone) = alone(interface, interruption)? else { return Ok(()) };
+    let Some(alone) = alone(interface, interruption)? else { return Ok(()) };
     let mut keeper = Keeper::new(interface, interruption)?;
-    while let Some(ledger) = keeper.ledger()? {
-        let Some(device) = keeper.look() else { return Ok(()) };
-        let pause = keeper.look_after(&ledger, &device)?;
-        if !keeper.pause(pause)? {
+    keeper.alone = Some(alone);
+    loop {
+        let goes_on = match keeper.observe()? {
+            Observed::Running(device) => {
+                let pause = keeper.look_after(&device);
+                keeper.pause(pause)?
+            }
+            Observed::Unknown(reason) => keeper.wait_for_answer(&reason)?,
+            Observed::Dead | Observed::TakenDown => return Ok(()),
+        };
+        if !goes_on {
             return Ok(());
         }
     }
-    Ok(())
 }
 
 /// As [`keep`], as a service: without a daemon the tunnel is started again as it last was. Returns when the tunnel was
@@ -100,20 +110,37 @@ pub(crate) fn supervise(interface: &InterfaceName, interruption: &Interruption) 
     let mut last: Option<DeviceState> = None;
     let mut deaths = Deaths::default();
     notify::tell("READY=1");
-    while let Some(ledger) = keeper.ledger()? {
-        match keeper.look() {
-            Some(device) => {
-                let pause = keeper.look_after(&ledger, &device)?;
+    loop {
+        let goes_on = match keeper.observe()? {
+            Observed::Running(device) => {
+                let pause = keeper.look_after(&device).unwrap_or(Duration::MAX);
+                let snapshot = snapshot_interval(device.peers.len());
+                keeper.tells_key |= device.private_key.is_some();
                 last = Some(device);
-                if !keeper.pause(Some(pause.unwrap_or(LOOK).min(LOOK)))? {
-                    notify::tell("STOPPING=1");
-                    return Ok(false);
-                }
+                keeper.pause(Some(pause.min(snapshot)))?
             }
-            None => keeper.revive(last.as_ref(), &mut deaths)?,
+            Observed::Unknown(reason) => keeper.wait_for_answer(&reason)?,
+            Observed::Dead if keeper.revive(last.as_ref(), &mut deaths)? => !interruption.came(),
+            Observed::Dead => keeper.wait_for_answer("nobody answers on its socket, but its interface is there")?,
+            Observed::TakenDown => return Ok(true),
+        };
+        if !goes_on {
+            notify::tell("STOPPING=1");
+            return Ok(false);
         }
     }
-    Ok(true)
+}
+
+/// What a look at the tunnel found.
+enum Observed {
+    /// The daemon, or the kernel, has told its state.
+    Running(DeviceState),
+    /// Nobody runs the tunnel any more.
+    Dead,
+    /// The ledger is gone: `down` has ended the tunnel.
+    TakenDown,
+    /// Something failed, for this reason; the tunnel may run all the same. A daemon may be frozen, say.
+    Unknown(String),
 }
 
 /// Too many of these in a row are no accident.
@@ -140,10 +167,24 @@ struct Keeper<'a> {
     interface: &'a InterfaceName,
     interruption: &'a Interruption,
     folder: Watch,
+    /// The keeper's lock, by which `doctor` finds this process.
+    alone: Option<File>,
     /// When the tunnel was brought up that this one keeps: the next of the same name has a keeper of its own.
     since: Option<u128>,
+    /// Whether the ledger may have changed since it was read.
+    stale: bool,
+    /// The file that the tunnel was brought up from.
+    file: PathBuf,
+    /// How many allowed IPs the host has routes for, where default routes may wait for the address of a name.
+    routed: Option<usize>,
     /// An open conversation with the daemon, which ends when the daemon does.
     tunnel: Option<Tunnel>,
+    /// The daemon ends conversations by itself, as boringtun does after each reply: that one ends says nothing.
+    hangs_up: bool,
+    /// The daemon has told a private key, so that it has none when it tells none. Not every daemon tells it.
+    tells_key: bool,
+    /// Since when it could not be told whether the tunnel runs, and whether that was said.
+    unknown: Option<(Instant, bool)>,
     /// The peers whose endpoints are names, with what was tried.
     silences: Vec<(Named, Silence)>,
 }
@@ -153,30 +194,110 @@ impl<'a> Keeper<'a> {
         // It holds the tunnel's keys for as long as that is up. Programs that it starts may dump core as they like.
         set_dumpable_behavior(DumpableBehavior::NotDumpable)
             .map_err(|error| format!("cannot turn core dumps off: {error}"))?;
-        Ok(Self { interface, interruption, folder: Watch::new()?, since: None, tunnel: None, silences: Vec::new() })
+        Ok(Self {
+            interface,
+            interruption,
+            folder: Watch::new()?,
+            alone: None,
+            since: None,
+            stale: true,
+            file: PathBuf::new(),
+            routed: None,
+            tunnel: None,
+            hangs_up: false,
+            tells_key: false,
+            unknown: None,
+            silences: Vec::new(),
+        })
     }
 
-    /// The ledger of the tunnel; none when it was taken down.
-    fn ledger(&mut self) -> Result<Option<Ledger>, Failed> {
-        let ledger = ledger::read(ledgers(), self.interface)?;
-        Ok(ledger.filter(|ledger| *self.since.get_or_insert(ledger.since) == ledger.since))
-    }
-
-    /// The state of the tunnel; none if nobody runs it.
-    fn look(&mut self) -> Option<DeviceState> {
-        if let Some(device) = self.tunnel.as_mut().and_then(|tunnel| tunnel.get().ok()) {
-            return Some(device);
+    /// Looks whether the tunnel is up, and runs.
+    ///
+    /// # Errors
+    /// The ledger is of no form that this version knows.
+    fn observe(&mut self) -> Result<Observed, Failed> {
+        let begun = Instant::now();
+        let observed = match self.follow_ledger() {
+            Ok(true) => match self.ask(Tunnel::get) {
+                Ok(device) => Observed::Running(device),
+                Err(error) if is_absence(&error) => Observed::Dead,
+                Err(error) => Observed::Unknown(error.to_string()),
+            },
+            Ok(false) => Observed::TakenDown,
+            // It is written whole or not at all, so that reading it again would not help.
+            Err(error @ LedgerError::Form { .. }) => return Err(error.into()),
+            Err(error) => Observed::Unknown(error.to_string()),
+        };
+        match observed {
+            Observed::Unknown(_) => drop(self.unknown.get_or_insert((begun, false))),
+            Observed::Running(_) => {
+                if let Some((_, true)) = self.unknown.take() {
+                    complain(&format!("{}: it answers again", self.interface));
+                }
+            }
+            Observed::Dead | Observed::TakenDown => {}
         }
-        // The conversation may have been closed for others' sake.
-        self.tunnel = Tunnel::open(socket::DIRECTORY.as_ref(), self.interface.as_str()).ok();
-        self.tunnel.as_mut()?.get().ok()
+        Ok(observed)
+    }
+
+    /// Reads the ledger, and the file as it is applied, again if either may have changed. False when the tunnel was taken
+    /// down.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    fn follow_ledger(&mut self) -> Result<bool, LedgerError> {
+        // Before it is read: what changes after that is there the next time.
+        self.stale |= self.folder.clear();
+        if !std::mem::take(&mut self.stale) {
+            return Ok(true);
+        }
+        let read = || Ok((ledger::read(ledgers(), self.interface)?, ledger::read_file(ledgers(), self.interface)?));
+        let (ledger, text) = read().inspect_err(|_| self.stale = true)?;
+        let since = self.since;
+        let Some(ledger) = ledger.filter(|ledger| since.is_none_or(|since| since == ledger.since)) else {
+            return Ok(false);
+        };
+        self.since = Some(ledger.since);
+        self.file = ledger.file;
+        let source = Source::of(self.file.clone(), self.interface.clone(), &text.unwrap_or_default());
+        self.routed = source.may_hold_back().then_some(ledger.wanted.allowed_ips.len());
+        self.follow(source.names());
+        Ok(true)
+    }
+
+    /// Asks the tunnel over the conversation that is open; over a new one if that has ended. What changes something is
+    /// perhaps done twice.
+    ///
+    /// # Errors
+    /// See [`Tunnel::get`]. A daemon that does not answer in time is not asked twice.
+    fn ask<T>(&mut self, question: impl Fn(&mut Tunnel) -> Result<T, AskError>) -> Result<T, AskError> {
+        if let Some(tunnel) = self.tunnel.take() {
+            let answer = self.ask_over(tunnel, &question);
+            // linerated ends a conversation for others' sake, boringtun each one after its reply.
+            self.hangs_up = answer.as_ref().is_err_and(has_ended);
+            if !self.hangs_up {
+                return answer;
+            }
+        }
+        let tunnel = Tunnel::open(socket::DIRECTORY.as_ref(), self.interface.as_str())?;
+        self.ask_over(tunnel, &question)
+    }
+
+    fn ask_over<T>(
+        &mut self,
+        mut tunnel: Tunnel,
+        question: impl Fn(&mut Tunnel) -> Result<T, AskError>,
+    ) -> Result<T, AskError> {
+        let answer = question(&mut tunnel);
+        // After any other failure, the rest of a late answer may still come.
+        if matches!(answer, Ok(_) | Err(AskError::Reply(BadReply::Refused(_)))) {
+            self.tunnel = Some(tunnel);
+        }
+        answer
     }
 
     /// Gives addresses to peers that need one, and says how long nothing has to be looked at.
-    fn look_after(&mut self, ledger: &Ledger, device: &DeviceState) -> Result<Option<Duration>, Failed> {
-        let text = ledger::read_file(ledgers(), self.interface)?.unwrap_or_default();
-        let source = Source::of(ledger.file.clone(), self.interface.clone(), &text);
-        self.follow(source.names());
+    fn look_after(&mut self, device: &DeviceState) -> Option<Duration> {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let now = Instant::now();
         let peer = |named: &Named| device.peers.iter().find(|peer| peer.public_key == named.peer);
@@ -189,33 +310,41 @@ impl<'a> Keeper<'a> {
         let questions: Vec<Named> = in_need.iter().map(|&index| self.silences[index].0.clone()).collect();
         let answers = names::resolve(&questions, Duration::from_secs(5));
         // One may have answered while its name was looked up.
-        let since = if in_need.is_empty() { None } else { self.tunnel.as_mut().and_then(|tunnel| tunnel.get().ok()) };
+        let since = if in_need.is_empty() { None } else { self.ask(Tunnel::get).ok() };
         let mut given = false;
-        for (&index, found) in in_need.iter().zip(answers) {
-            let (named, silence) = &mut self.silences[index];
-            let Some(peer) = device.peers.iter().find(|peer| peer.public_key == named.peer) else { continue };
+        for ((&index, named), found) in in_need.iter().zip(&questions).zip(answers) {
+            let Some(peer) = peer(named) else { continue };
             let now = since.iter().flat_map(|state| &state.peers).find(|now| now.public_key == peer.public_key);
             if now.is_some_and(|now| now.rx_bytes != peer.rx_bytes) {
                 continue;
             }
-            if let Some(address) = silence.choose(&found, peer, Instant::now()) {
+            if let Some(address) = self.silences[index].1.choose(&found, peer, Instant::now()) {
                 complain(&format!("{}: {named} is now looked for at {address}", self.interface));
                 let update = PeerUpdate { update_only: true, endpoint: Some(address), ..PeerUpdate::new(named.peer) };
                 let update = DeviceUpdate { peers: vec![update], ..DeviceUpdate::default() };
-                match self.tunnel.as_mut().map(|tunnel| tunnel.set(&update)) {
-                    Some(Err(error)) => complain(&format!("{}: {named}: {error}", self.interface)),
-                    _ => given = true,
+                match self.ask(|tunnel| tunnel.set(&update)) {
+                    Err(error) => complain(&format!("{}: {named}: {error}", self.interface)),
+                    Ok(()) => given = true,
                 }
             }
         }
-        if (given || waits_in_vain(&source, ledger, device))
+        if (given || self.waits_in_vain(device))
             && let Err(failed) = reload::follow_endpoints(self.interface, self.interruption)
         {
             complain(&format!("{}: {}", self.interface, failed.complaint));
             // Its own attempt, which would have it try again at once.
-            self.folder.clear();
+            self.stale |= self.folder.clear();
         }
-        Ok(self.silences.iter().map(|(_, silence)| silence.pause()).min())
+        self.silences.iter().map(|(_, silence)| silence.pause()).min()
+    }
+
+    /// Whether default routes are held back for want of an address that there is now: the peer has told it itself, say.
+    fn waits_in_vain(&self, device: &DeviceState) -> bool {
+        let Some(routed) = self.routed else { return false };
+        let Ok(Some(text)) = ledger::read_file(ledgers(), self.interface) else { return false };
+        let source = Source::of(self.file.clone(), self.interface.clone(), &text);
+        let beside = source.device_beside(&DeviceUpdate::default(), device);
+        beside.is_ok_and(|device| source.wanted(&device, Pending::Held).allowed_ips.len() != routed)
     }
 
     /// Takes over the names that the file has, by a reload perhaps; what was tried for those that stay is kept.
@@ -231,26 +360,45 @@ impl<'a> Keeper<'a> {
     /// Waits until there may be something to do: the ledger or the daemon is another, or `patience` is over. False when
     /// a signal has come.
     fn pause(&self, patience: Option<Duration>) -> Result<bool, Failed> {
-        let daemon = self.tunnel.as_ref().and_then(Tunnel::closed);
+        let daemon = self.tunnel.as_ref().filter(|_| !self.hangs_up).and_then(Tunnel::closed);
         let descriptors: Vec<BorrowedFd<'_>> = daemon.into_iter().chain([self.folder.0.as_fd()]).collect();
         self.interruption.pause(&descriptors, patience).map_err(|error| format!("cannot wait: {error}"))?;
-        self.folder.clear();
         Ok(!self.interruption.came())
     }
 
+    /// Waits before it looks again, since it could not be told whether the tunnel runs: a daemon that is only frozen must
+    /// not be started a second time, and its keeper is needed when it thaws. False when a signal has come.
+    fn wait_for_answer(&mut self, reason: &str) -> Result<bool, Failed> {
+        let (since, said) = self.unknown.get_or_insert((Instant::now(), false));
+        let lasted = since.elapsed();
+        // A daemon that ends may hang up before it gives up its socket.
+        if !*said && lasted >= SILENT {
+            *said = true;
+            complain(&format!("{}: cannot tell whether the tunnel runs: {reason}; trying again", self.interface));
+        }
+        self.pause(Some(lasted.clamp(PAUSE, SILENT)))
+    }
+
     /// Starts the daemon again and puts back what went with it. The rules and the firewall have stayed; commands of the
-    /// file are not run again.
-    fn revive(&mut self, last: Option<&DeviceState>, deaths: &mut Deaths) -> Result<(), Failed> {
-        self.tunnel = None;
+    /// file are not run again. False when nothing was done because the interface is still there, and with it the daemon:
+    /// its socket may have been moved away.
+    fn revive(&mut self, last: Option<&DeviceState>, deaths: &mut Deaths) -> Result<bool, Failed> {
+        (self.tunnel, self.hangs_up) = (None, false);
         let entry = lock(self.interface, self.interruption)?;
         // It may have ended because somebody takes the tunnel down.
-        let Some(mut ledger) = entry.read()? else { return Ok(()) };
-        deaths.count()?;
-        complain(&format!("{}: the daemon is gone; starting it again", self.interface));
-        let configuration = match (last, entry.read_file()?) {
-            (Some(device), _) => restored(device),
-            (None, Some(text)) => Source::of(ledger.file.clone(), self.interface.clone(), &text).device(&[])?,
-            (None, None) => return Err(Failed::new("the copy of the file is gone")),
+        let Some(mut ledger) = entry.read()? else { return Ok(true) };
+        let text = entry.read_file()?;
+        let filed = || match &text {
+            Some(text) => Ok(Source::of(ledger.file.clone(), self.interface.clone(), text).device(&[])?),
+            None => Err(Failed::new("the copy of the file is gone")),
+        };
+        let configuration = match last {
+            // Not every daemon tells its private key; boringtun does not.
+            Some(device) if device.private_key.is_none() && !self.tells_key => {
+                DeviceUpdate { private_key: filed()?.private_key, ..restored(device) }
+            }
+            Some(device) => restored(device),
+            None => filed()?,
         };
         let mut host = host()?;
         let mut state = look(&mut host, self.interface)?;
@@ -263,6 +411,11 @@ impl<'a> Keeper<'a> {
             self.interruption.pause(&[], Some(PAUSE)).map_err(|error| format!("cannot wait: {error}"))?;
             state = look(&mut host, self.interface)?;
         }
+        if state.link(self.interface.as_str()).is_some() {
+            return Ok(false);
+        }
+        deaths.count()?;
+        complain(&format!("{}: the daemon is gone; starting it again", self.interface));
         // What others were told of the mark is in the state; without one, the mark is as it was planned.
         let is_to_be_done = |step: &Step| match step {
             Step::Hook { .. } | Step::SetSysctl { .. } => false,
@@ -291,22 +444,30 @@ impl<'a> Keeper<'a> {
         if let Err(error) = entry.write(&ledger) {
             complain(&format!("Warning: {}: {error}", self.interface));
         }
-        Ok(())
+        self.unknown = None;
+        Ok(true)
     }
 }
 
-/// Whether default routes are held back for want of an address that there is now: the peer has told it itself, say.
-fn waits_in_vain(source: &Source, ledger: &Ledger, device: &DeviceState) -> bool {
-    let beside = source.device_beside(&DeviceUpdate::default(), device);
-    beside
-        .is_ok_and(|device| source.wanted(&device, Pending::Held).allowed_ips.len() != ledger.wanted.allowed_ips.len())
+/// Whether an error means that a conversation is over, and a new one may succeed.
+fn has_ended(error: &AskError) -> bool {
+    match error {
+        AskError::Io(error) => !matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::Interrupted),
+        AskError::Reply(reply) => *reply == BadReply::Truncated,
+    }
 }
 
-/// How old the state may be that a dead daemon's tunnel gets back: what others have set and where peers have roamed.
-const LOOK: Duration = Duration::from_secs(10);
+/// How old the snapshot may get from which a tunnel is started again: what others have set and where peers have roamed.
+/// A peer takes some 10 µs of both processes, so that snapshots of many take 1 % of a core.
+fn snapshot_interval(peers: usize) -> Duration {
+    Duration::from_millis(peers.try_into().unwrap_or(u64::MAX)).clamp(Duration::from_secs(10), Duration::from_mins(1))
+}
 
 const LINK_LOOKS: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(20);
+
+/// How long a tunnel may give no answer before somebody is told, and the longest pause before it is asked again.
+const SILENT: Duration = Duration::from_secs(1);
 
 /// The change that makes a new device what `device` was.
 fn restored(device: &DeviceState) -> DeviceUpdate {
@@ -342,9 +503,13 @@ impl Watch {
         watched.map(Self).map_err(|errno| Failed::new(format!("cannot watch {}: {errno}", ledger::DIRECTORY)))
     }
 
-    /// Whatever changed, all of it is looked at.
-    fn clear(&self) {
+    /// Whether anything has changed since the last call. What, does not matter: all of it is read again.
+    fn clear(&self) -> bool {
         let mut events = [0u8; 4096];
-        while rustix::io::read(&self.0, &mut events).is_ok_and(|length| length > 0) {}
+        let mut changed = false;
+        while rustix::io::read(&self.0, &mut events).is_ok_and(|length| length > 0) {
+            changed = true;
+        }
+        changed
     }
 }

@@ -51,16 +51,14 @@ pub(crate) fn reload(source: &Source, options: &Options, interruption: &Interrup
     let then = Source::of(ledger.file.clone(), source.interface.clone(), &text);
     ledger.file.clone_from(&source.path);
     ledger.called = Some(source.called.clone());
-    let mut tunnel = Tunnel::open(socket::DIRECTORY.as_ref(), source.interface.as_str())
-        .map_err(|error| format!("{} does not answer: {error}", source.interface))?;
     let text = source.text();
     let next = entry.read_next_file()?;
     let may_be_applied = next.as_ref().is_some_and(|next| **next == *text);
     if let Some(next) = next.filter(|_| !may_be_applied) {
         // The reload before was ended when it was about to apply another file, or had done so.
-        give_back(&mut tunnel, &Source::of(ledger.file.clone(), source.interface.clone(), &next), &then)?;
+        give_back(&Source::of(ledger.file.clone(), source.interface.clone(), &next), &then)?;
     }
-    let running = state_of(&mut tunnel, source)?;
+    let running = state_of(source)?;
 
     let resolved = names::at_hand(&source.names());
     let then = with_running_keys(then.file, &running);
@@ -84,7 +82,7 @@ pub(crate) fn reload(source: &Source, options: &Options, interruption: &Interrup
         failed
     };
     let change = Change::begin(&entry, ledger, wanted, interruption, options.echo).map_err(given_up)?;
-    match tunnel.set(&update) {
+    match set(source, &update) {
         Ok(()) => {}
         Err(error @ AskError::Reply(_)) => {
             return Err(given_up(change.take_back(refused(&error, &update, &running), interruption)));
@@ -105,16 +103,26 @@ pub(crate) fn reload(source: &Source, options: &Options, interruption: &Interrup
     Ok(Reloaded { peers: update.peers.len(), steps, sentences: sentences(&update, &running), needs_keeper })
 }
 
-fn state_of(tunnel: &mut Tunnel, source: &Source) -> Result<DeviceState, Failed> {
-    tunnel.get().map_err(|error| format!("{} does not answer: {error}", source.interface).into())
+fn state_of(source: &Source) -> Result<DeviceState, Failed> {
+    let state = open(source).and_then(|mut tunnel| tunnel.get());
+    state.map_err(|error| format!("{} does not answer: {error}", source.interface).into())
+}
+
+fn set(source: &Source, update: &DeviceUpdate) -> Result<(), AskError> {
+    open(source)?.set(update)
+}
+
+/// A conversation for one question: boringtun closes it after its reply.
+fn open(source: &Source) -> Result<Tunnel, AskError> {
+    Ok(Tunnel::open(socket::DIRECTORY.as_ref(), source.interface.as_str())?)
 }
 
 /// Has a device that may run with `next` run with `then`. What neither of them says stays.
-fn give_back(tunnel: &mut Tunnel, next: &Source, then: &Source) -> Result<(), Failed> {
-    let running = state_of(tunnel, then)?;
-    let [next, then] = [next, then].map(|source| with_running_keys(source.file.clone(), &running));
-    let update = changes(&next, &then, &running, Lists::Replace).update;
-    tunnel.set(&update).map_err(|error| refused(&error, &update, &running))
+fn give_back(next: &Source, then: &Source) -> Result<(), Failed> {
+    let running = state_of(then)?;
+    let [from, to] = [next, then].map(|source| with_running_keys(source.file.clone(), &running));
+    let update = changes(&from, &to, &running, Lists::Replace).update;
+    set(then, &update).map_err(|error| refused(&error, &update, &running))
 }
 
 /// Whether the ledger is that of a tunnel which is up, and which `source` describes.

@@ -192,11 +192,21 @@ impl Source {
         Ok(device)
     }
 
+    /// Whether default routes may have to wait for the address of a name.
+    pub(crate) fn may_hold_back(&self) -> bool {
+        self.file.peers.iter().any(|peer| self.may_pend(peer))
+    }
+
     /// Whether a peer takes everything, and where it is can only be asked for while it does not.
     fn pends(&self, peer: &Peer, device: &DeviceUpdate) -> bool {
-        let known = device.peers.iter().any(|known| known.public_key == peer.public_key && known.endpoint.is_some());
+        let is_known =
+            || device.peers.iter().any(|known| known.public_key == peer.public_key && known.endpoint.is_some());
+        self.may_pend(peer) && !is_known()
+    }
+
+    fn may_pend(&self, peer: &Peer) -> bool {
         let takes_all = peer.allowed_ips.iter().any(|net| net.prefix_len() == 0);
-        matches!(peer.endpoint, Some(Endpoint::Name { .. })) && takes_all && !known && !self.file.kill_switch
+        matches!(peer.endpoint, Some(Endpoint::Name { .. })) && takes_all && !self.file.kill_switch
     }
 
     /// What it means that a name has no address yet, as the end of a sentence.

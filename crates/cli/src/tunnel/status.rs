@@ -170,7 +170,7 @@ fn is_deaf(name: &str) -> bool {
 }
 
 /// Whether an error says that there is no tunnel: neither a socket at which somebody answers, nor one of the kernel's.
-fn is_absence(error: &AskError) -> bool {
+pub(super) fn is_absence(error: &AskError) -> bool {
     let AskError::Io(error) = error else { return false };
     let of_kernel = [Errno::NODEV, Errno::OPNOTSUPP, Errno::PROTONOSUPPORT];
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# D6, D7: when a command fails on the way up, those for the way down undo the others; on the way down, all else is done.
+# D6, D7: when a command fails on the way up, `linerate` runs those for the way down that undo the others, and wg-quick
+# runs none, as the original; on the way down, all else is done.
 source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/tunnel-files.bash"
 
@@ -22,7 +23,8 @@ for who in wg-quick linerate; do
   bad $who up wg1
   [[ $who == linerate ]] || expect "$who: status" 7 "$STATUS"
   said "$who" "exit 7"
-  expect "$who: the effect of PreUp is left" no "$(left)"
+  expect "$who: the effect of PreUp is left" $([[ $who == wg-quick ]] && echo yes || echo no) "$(left)"
+  rm -f "$effect"
   as_before "$who up that failed"
 
   failing_up "#! OnHookError = warn"
@@ -33,6 +35,15 @@ for who in wg-quick linerate; do
   is_gone wg1
   expect "$who: the effect of PreUp is left" no "$(left)"
   as_before "$who down"
+done
+
+say "PreUp fails"
+tunnel_file wg1 10.9.0.2/32 "PreUp = exit 7" "PreDown = touch $effect" "PostDown = touch $effect"
+for who in original wg-quick linerate; do
+  [[ $who != original ]] || has_original || continue
+  bad $who up wg1
+  expect "$who: PostDown was run" $([[ $who == linerate ]] && echo yes || echo no) "$(left)"
+  rm -f "$effect"
 done
 
 say "D7: PreDown fails"

@@ -196,7 +196,7 @@ fn take_back(
         failure.step.map(|step| *step).filter(|step| matches!(step, Step::AddLink { .. } | Step::Hook { .. }));
     let done: Vec<Step> = failure.done.into_iter().chain(half_done).collect();
     let held = remains.map_or(&[][..], |remains| &remains.steps);
-    let mut undo = plan::undo(&done, &ledger.hooks.against(&done));
+    let mut undo = plan::undo(&done, &hooks_after_failure(ledger, &done));
     // One that is made takes the place of what has its name.
     let is_held = |step: &Step| table(step).is_some() && held.iter().any(|switch| table(switch) == table(step));
     undo.retain(|step| !is_held(step));
@@ -213,6 +213,14 @@ fn take_back(
     match remembered {
         Ok(()) => Failed { complaint, code: failure.exit_code },
         Err(error) => Failed { complaint: format!("{complaint}; and {error}"), code: failure.exit_code },
+    }
+}
+
+/// The commands that a failed `up` runs when it has done `done`: wg-quick runs none (its `del_if`).
+fn hooks_after_failure(ledger: &Ledger, done: &[Step]) -> Hooks {
+    match ledger.manner {
+        Manner::WgQuick => Hooks::default(),
+        Manner::Linerate => ledger.hooks.against(done),
     }
 }
 

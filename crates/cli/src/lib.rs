@@ -49,7 +49,21 @@ const COMPLAINT_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Writes a line to standard error, if that is still there.
 fn complain(line: &str) {
+    let line = for_people(line);
     standard_error::say(format!("{line}\n").as_bytes(), COMPLAINT_PATIENCE);
+}
+
+/// A complaint without the numbers that std adds to errors of the system.
+fn for_people(text: &str) -> String {
+    let mut pieces = text.split(" (os error ");
+    let mut shown = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        match piece.split_once(')') {
+            Some((number, rest)) if number.parse::<i32>().is_ok() => shown.push_str(rest),
+            _ => shown.extend([" (os error ", piece]),
+        }
+    }
+    shown
 }
 
 /// Prints what clap has to say. Help that was asked for is no failure; a wrong command line is 1, not
@@ -57,4 +71,26 @@ fn complain(line: &str) {
 fn refuse_arguments(error: &clap::Error) -> ExitCode {
     let _ = error.print();
     if error.use_stderr() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn people_read_errors_of_the_system_without_their_number() {
+        let error = std::io::Error::from_raw_os_error(13);
+        assert!(error.to_string().ends_with(" (os error 13)"), "std says it otherwise: {error}");
+        assert_eq!(for_people(&format!("`/run': {error}; run as root")), "`/run': Permission denied; run as root");
+        assert_eq!(for_people(&format!("{error}\n{error}")), "Permission denied\nPermission denied");
+        // Of a daemon that forgot the sign.
+        assert_eq!(for_people(&std::io::Error::from_raw_os_error(-98).to_string()), "Unknown error -98");
+    }
+
+    #[test]
+    fn what_only_looks_like_such_a_number_stays() {
+        for text in ["", "an (os error ", " (os error )", "x (os error 1", "x (os error one)", " (os error"] {
+            assert_eq!(for_people(text), text);
+        }
+    }
 }

@@ -17,7 +17,11 @@ same "file: by its path" 'quick up /etc/wireguard/wg0.conf; host; quick down /et
 tunnel 10.9.0.0/16
 same "file: by a path from here" 'cp /etc/wireguard/wg0.conf .; quick up ./wg0.conf; quick down ./wg0.conf; cd /etc; quick up wireguard/wg0.conf; quick down wg0'
 tunnel 10.9.0.0/16
-same "file: here, by a name that could be that of an interface" 'cp -p /etc/wireguard/wg0.conf .; quick up wg0.conf; host'
+ours "file: here, by a name that could be that of an interface" 'cp -p /etc/wireguard/wg0.conf .; quick up wg0.conf' <<'END'
+$ wg-quick up wg0.conf
+err: wg-quick: `/etc/wireguard/wg0.conf.conf' does not exist; did you mean `./wg0.conf'?
+code 1
+END
 tunnel 10.9.0.0/16
 same "file: with the name of an interface here is not looked at" 'cp -p /etc/wireguard/wg0.conf wg1; quick up wg1'
 tunnel 10.9.0.0/16

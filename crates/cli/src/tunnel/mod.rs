@@ -19,6 +19,7 @@ pub(crate) mod status;
 mod up;
 
 use std::fmt::Display;
+use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
@@ -27,7 +28,7 @@ use linerate_control::interface::InterfaceName;
 use linerate_control::tunnel::Tunnel;
 use linerate_control::uapi::response::DeviceState;
 use linerate_control::uapi::socket;
-use linerate_host::ledger::{self, Entry};
+use linerate_host::ledger::{self, Entry, LedgerError};
 use linerate_host::linux::{Host, dns};
 use linerate_host::plan::Warning;
 use linerate_host::state::HostState;
@@ -43,7 +44,7 @@ pub(crate) use save::save;
 pub(crate) use source::{Source, is_world_accessible, locate};
 pub(crate) use up::{leave_keeper, planned, up};
 
-use crate::complain;
+use crate::{Complaint, complain};
 
 /// How a verb is carried out.
 pub(crate) struct Options {
@@ -109,6 +110,21 @@ pub(crate) fn at_hand(source: &Source) -> Vec<Vec<SocketAddr>> {
     names::at_hand(&source.names())
 }
 
+/// Why `path` cannot be used. Only root may look into /etc/wireguard and /run/linerate.
+fn inaccessible(path: &Path, error: &io::Error) -> Complaint {
+    let is_for_root = error.kind() == io::ErrorKind::PermissionDenied && !rustix::process::geteuid().is_root();
+    let hint = if is_for_root { "; run as root (sudo)" } else { "" };
+    format!("`{}': {error}{hint}", path.display())
+}
+
+/// Why there is no ledger.
+fn unusable(error: LedgerError) -> Complaint {
+    match error {
+        LedgerError::Io { path, error } => inaccessible(&path, &error),
+        error => error.to_string(),
+    }
+}
+
 /// Where ledgers are.
 fn ledgers() -> &'static Path {
     Path::new(ledger::DIRECTORY)
@@ -128,8 +144,8 @@ fn lock_unless_hook(interface: &InterfaceName, interruption: &Interruption) -> R
     let mut said = false;
     loop {
         match Entry::open(ledgers(), interface) {
-            Err(ledger::LedgerError::Busy { .. }) if is_hook_of_holder(interface) => return Ok(None),
-            Err(busy @ ledger::LedgerError::Busy { .. }) => {
+            Err(LedgerError::Busy { .. }) if is_hook_of_holder(interface) => return Ok(None),
+            Err(busy @ LedgerError::Busy { .. }) => {
                 if !std::mem::replace(&mut said, true) {
                     complain(&format!("{busy}; waiting for it"));
                 }
@@ -138,7 +154,7 @@ fn lock_unless_hook(interface: &InterfaceName, interruption: &Interruption) -> R
                     return Err(Failed { complaint: "interrupted".to_owned(), code: 130 });
                 }
             }
-            entry => return Ok(Some(entry?)),
+            entry => return Ok(Some(entry.map_err(unusable)?)),
         }
     }
 }
@@ -155,7 +171,7 @@ fn is_hook_of_holder(interface: &InterfaceName) -> bool {
 fn look(host: &mut Host, own: &InterfaceName) -> Result<HostState, Failed> {
     // The ledgers first: the host has all that a ledger tells which is complete by then.
     let mut to_come = Vec::new();
-    for interface in ledger::interfaces(ledgers())?.into_iter().filter(|interface| interface != own) {
+    for interface in ledger::interfaces(ledgers()).map_err(unusable)?.into_iter().filter(|interface| interface != own) {
         // One that cannot be read is for the commands of that tunnel to complain of.
         let Ok(Some(ledger)) = ledger::read(ledgers(), &interface) else { continue };
         if !ledger.complete {

@@ -20,6 +20,7 @@ use linerate_host::plan::Hooks;
 use linerate_host::wanted::{Dns, Wanted};
 use zeroize::Zeroizing;
 
+use super::inaccessible;
 use super::names::Named;
 use crate::Complaint;
 
@@ -58,13 +59,27 @@ pub(crate) enum Pending {
 /// In the words of wg-quick: there is none, or its name is none of an interface.
 pub(crate) fn locate(operand: &str) -> Result<(PathBuf, InterfaceName), Complaint> {
     let path = named(operand);
-    if !path.exists() {
-        return Err(format!("`{}' does not exist", path.display()));
+    if !path.try_exists().map_err(|error| inaccessible(&path, &error))? {
+        return Err(format!("`{}' does not exist{}", path.display(), meant(operand)));
     }
     let name = path.file_name().and_then(|name| name.to_str()?.strip_suffix(".conf")?.parse().ok());
     let name = name.ok_or("The config file must be a valid interface name, followed by .conf")?;
-    let path = fs::canonicalize(&path).map_err(|error| format!("`{}': {error}", path.display()))?;
+    let path = fs::canonicalize(&path).map_err(|error| inaccessible(&path, &error))?;
     Ok((path, name))
+}
+
+/// What `wg0.conf` may have been meant for, as the end of a sentence: without a slash it names an interface.
+fn meant(operand: &str) -> String {
+    let Some(name) = operand.strip_suffix(".conf").filter(|_| operand.parse::<InterfaceName>().is_ok()) else {
+        return String::new();
+    };
+    if Path::new(operand).exists() {
+        format!("; did you mean `./{operand}'?")
+    } else if named(name).exists() {
+        format!("; did you mean `{name}'?")
+    } else {
+        String::new()
+    }
 }
 
 fn named(operand: &str) -> PathBuf {
@@ -86,7 +101,7 @@ impl Source {
     /// # Errors
     /// It cannot be read. What is wrong with what it says is in [`Source::mistakes`].
     pub(crate) fn read(path: PathBuf, interface: InterfaceName) -> Result<Self, Complaint> {
-        let text = fs::read(&path).map(Zeroizing::new).map_err(|error| format!("`{}': {error}", path.display()))?;
+        let text = fs::read(&path).map(Zeroizing::new).map_err(|error| inaccessible(&path, &error))?;
         Ok(Self::of(path, interface, &text))
     }
 

@@ -135,7 +135,7 @@ fn of(name: &str, state: &HostState, now: Duration) -> Status {
             let reason = "not allowed to ask it; try again as root (sudo)".to_owned();
             (Engine::Unknown, DeviceState::default(), Some(reason))
         }
-        Err(error) => (Engine::Unknown, DeviceState::default(), Some(error.to_string())),
+        Err(error) => (Engine::Unknown, DeviceState::default(), Some(crate::for_people(&error.to_string()))),
     };
     let filed = filed(name, ledger.as_ref());
     let link = state.link(name);

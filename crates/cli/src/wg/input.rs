@@ -8,7 +8,6 @@ use linerate_control::wiped::Buffer;
 use rustix::fs::{SeekFrom, seek};
 use zeroize::Zeroizing;
 
-use super::words;
 use crate::Complaint;
 
 /// What a file holds.
@@ -21,7 +20,7 @@ pub(super) struct Input {
 
 /// Reads the file at `path`, `limit` bytes of it at most.
 pub(super) fn read(path: &OsStr, limit: usize) -> Result<Input, Complaint> {
-    let mut file = File::open(path).map_err(|error| format!("fopen: {}", words(&error)))?;
+    let mut file = File::open(path).map_err(|error| format!("fopen: {error}"))?;
     let seekable = seek(&file, SeekFrom::Current(0)).is_ok();
     let mut text = Buffer::new();
     let mut piece = Zeroizing::new(vec![0; 16 << 10]);
@@ -30,7 +29,7 @@ pub(super) fn read(path: &OsStr, limit: usize) -> Result<Input, Complaint> {
             Ok(0) => break,
             Ok(length) => text.extend(&piece[..length]),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(format!("fread: {}", words(&error))),
+            Err(error) => return Err(format!("fread: {error}")),
         }
     }
     Ok(Input { text, seekable })

@@ -133,33 +133,24 @@ fn settable(interface: &OsStr) -> String {
 /// A refused `get` carries its number as it is.
 fn reason_of_get(error: &AskError) -> String {
     match error {
-        AskError::Io(error) => words(error),
+        AskError::Io(error) => error.to_string(),
         AskError::Reply(BadReply::Refused(number @ 1..)) => words_of(*number),
-        AskError::Reply(_) => words(&Errno::PROTO.into()),
+        AskError::Reply(_) => Errno::PROTO.to_string(),
     }
 }
 
 /// A refused `set` carries its number negated.
 pub(crate) fn reason_of_set(error: &AskError) -> String {
     match error {
-        AskError::Io(error) => words(error),
+        AskError::Io(error) => error.to_string(),
         AskError::Reply(BadReply::Refused(number)) => words_of(number.saturating_neg()),
-        AskError::Reply(_) => words(&Errno::PROTO.into()),
+        AskError::Reply(_) => Errno::PROTO.to_string(),
     }
 }
 
 fn words_of(number: i64) -> String {
     match i32::try_from(number) {
-        Ok(number) => words(&io::Error::from_raw_os_error(number)),
-        Err(_) => words(&Errno::PROTO.into()),
-    }
-}
-
-/// What strerror says, which std adds the number to.
-pub(crate) fn words(error: &io::Error) -> String {
-    let text = error.to_string();
-    match error.raw_os_error() {
-        Some(number) => text.strip_suffix(&format!(" (os error {number})")).unwrap_or(&text).to_owned(),
-        None => text,
+        Ok(number) => io::Error::from_raw_os_error(number).to_string(),
+        Err(_) => Errno::PROTO.to_string(),
     }
 }

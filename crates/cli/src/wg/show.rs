@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::ValueEnum;
 use linerate_control::client::AskError;
 
-use super::{Outcome, reason_of_get, usage_of, words};
+use super::{Outcome, reason_of_get, usage_of};
 use crate::tool::print;
 use crate::tool::show::{Failure, Field, Form, View, Wanted, Which, show};
 use crate::{Complaint, complain};
@@ -57,7 +57,7 @@ fn wrong_field(which: Which, field: &str, usage: &str) -> Outcome {
 
 fn refusal(failure: &Failure) -> Complaint {
     match failure {
-        Failure::Listing(error) => format!("Unable to list interfaces: {}", words(error)),
+        Failure::Listing(error) => format!("Unable to list interfaces: {error}"),
         Failure::Tunnel(_, error) => format!("Unable to access interface: {}", reason_of_get(error)),
     }
 }

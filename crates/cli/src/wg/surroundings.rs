@@ -92,6 +92,6 @@ fn is_final(error: &LookupError) -> bool {
 
 /// What gai_strerror or strerror says, without what dns-lookup says before it.
 fn words(error: LookupError) -> String {
-    let text = super::words(&error.into());
+    let text = std::io::Error::from(error).to_string();
     text.strip_prefix("failed to lookup address information: ").unwrap_or(&text).to_owned()
 }

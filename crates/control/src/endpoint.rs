@@ -1,7 +1,7 @@
 //! The numeric text of an endpoint, `1.2.3.4:5` or `[fe80::1%eth0]:5`, as getaddrinfo and getnameinfo
 //! read and write it: a zone by its interface's name.
 
-use std::net::{SocketAddr, SocketAddrV6};
+use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::OwnedFd;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with};
@@ -11,17 +11,25 @@ use crate::uapi::decimal;
 /// The endpoint that `value` spells; a zone may also be the interface's index.
 pub(crate) fn parse(value: &[u8]) -> Option<SocketAddr> {
     let text = std::str::from_utf8(value).ok()?;
-    if let Ok(endpoint) = text.parse::<SocketAddr>() {
-        // An IPv4 address in IPv6 clothes can only be sent to over IPv4: the IPv6 socket is v6only.
-        return Some(SocketAddr::new(endpoint.ip().to_canonical(), endpoint.port()))
-            .filter(SocketAddr::is_ipv4)
-            .or(Some(endpoint));
+    let bracketed = text.strip_prefix('[').and_then(|text| text.rsplit_once("]:"));
+    if let Some((address, port)) = bracketed
+        && let Some((address, zone)) = address.split_once('%')
+    {
+        return Some(SocketAddrV6::new(address.parse().ok()?, port_of(port)?, 0, index_of(zone)?).into());
     }
-    let (address, port) = text.strip_prefix('[')?.rsplit_once("]:")?;
-    let (address, zone) = address.split_once('%')?;
-    let port = decimal(port.as_bytes(), u16::MAX.into()).and_then(|port| u16::try_from(port).ok())?;
-    let index = netdevice::name_to_index(any_socket()?, zone).ok()?;
-    Some(SocketAddrV6::new(address.parse().ok()?, port, 0, index).into())
+    let endpoint: SocketAddr = text.parse().ok()?;
+    // An IPv4 address in IPv6 clothes can only be sent to over IPv4: the IPv6 socket is v6only.
+    Some(SocketAddr::new(endpoint.ip().to_canonical(), endpoint.port()))
+}
+
+/// As [`parse`], for what a daemon says. As `wg` does, this also takes an IPv6 address without brackets, whose last
+/// colon is the port's.
+pub(crate) fn parse_told(value: &[u8]) -> Option<SocketAddr> {
+    let bare = || {
+        let (address, port) = std::str::from_utf8(value).ok()?.rsplit_once(':')?;
+        Some(SocketAddr::new(address.parse::<Ipv6Addr>().ok()?.into(), port_of(port)?))
+    };
+    parse(value).or_else(bare)
 }
 
 /// The text of `endpoint`; the zone is its index if no interface has that.
@@ -29,17 +37,38 @@ pub fn text(endpoint: &SocketAddr) -> String {
     match endpoint {
         SocketAddr::V6(v6) if v6.scope_id() != 0 => {
             let index = v6.scope_id();
-            let name = any_socket().and_then(|any| netdevice::index_to_name(any, index).ok());
-            let zone = name.unwrap_or_else(|| index.to_string());
+            let zone = zone_of(endpoint).unwrap_or_else(|| index.to_string());
             format!("[{}%{zone}]:{}", v6.ip(), v6.port())
         }
         _ => endpoint.to_string(),
     }
 }
 
-/// What the requests about names of interfaces (SIOCGIFINDEX, SIOCGIFNAME) are made on: any socket.
+/// Whether the endpoint's zone is an interface that is gone, so that its index tells nobody anything.
+pub(crate) fn has_lost_its_zone(endpoint: &SocketAddr) -> bool {
+    matches!(endpoint, SocketAddr::V6(v6) if v6.scope_id() != 0) && zone_of(endpoint).is_none()
+}
+
+/// The name of the interface that is the endpoint's zone.
+fn zone_of(endpoint: &SocketAddr) -> Option<String> {
+    let SocketAddr::V6(v6) = endpoint else { return None };
+    netdevice::index_to_name(any_socket()?, v6.scope_id()).ok()
+}
+
+/// The index of the zone that `text` names, else that it spells.
+fn index_of(text: &str) -> Option<u32> {
+    let named = any_socket().and_then(|any| netdevice::name_to_index(any, text).ok());
+    named.or_else(|| decimal(text.as_bytes(), u32::MAX.into())?.try_into().ok())
+}
+
+fn port_of(text: &str) -> Option<u16> {
+    decimal(text.as_bytes(), u16::MAX.into())?.try_into().ok()
+}
+
+/// What the requests about names of interfaces (SIOCGIFINDEX, SIOCGIFNAME) are made on. It is one of a kind that the
+/// daemon may still open when it has given up its privileges.
 fn any_socket() -> Option<OwnedFd> {
-    socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None).ok()
+    socket_with(AddressFamily::INET6, SocketType::DGRAM, SocketFlags::CLOEXEC, None).ok()
 }
 
 #[cfg(test)]
@@ -52,5 +81,26 @@ mod tests {
             assert_eq!(text(&parse(spelled.as_bytes()).unwrap()), spelled);
         }
         assert_eq!(text(&SocketAddrV6::new([0; 8].into(), 1, 0, u32::MAX).into()), "[::%4294967295]:1");
+    }
+
+    #[test]
+    fn a_zone_is_lost_when_no_interface_has_its_index() {
+        let in_zone = |index| SocketAddr::from(SocketAddrV6::new([0xfe80, 0, 0, 0, 0, 0, 0, 1].into(), 1, 0, index));
+        let lo = parse(b"[fe80::1%lo]:1").unwrap();
+        assert_eq!(
+            [lo, in_zone(u32::MAX), in_zone(0)].map(|endpoint| has_lost_its_zone(&endpoint)),
+            [false, true, false]
+        );
+    }
+
+    #[test]
+    fn what_is_no_endpoint_is_refused() {
+        let none = ["", ":1", "[]:1", "[fe80::1%]:1", "[fe80::1%none]:1", "[fe80::1%lo]", "[fe80::1%lo]:", "[%lo]:1"];
+        let none = none.into_iter().chain(["[fe80::1%4294967296]:1", "[fe80::1%lo]:65536", "fe80::1%lo:1", "h:1"]);
+        for text in none {
+            assert_eq!(parse(text.as_bytes()), None, "{text}");
+            assert_eq!(parse_told(text.as_bytes()), None, "{text}");
+        }
+        assert_eq!((parse(b"fe80::1:7"), parse_told(b"fe80::1:7")), (None, Some("[fe80::1]:7".parse().unwrap())));
     }
 }

@@ -68,6 +68,13 @@ pub trait Backend: Send + Sync + 'static {
     /// address is the host's own, and the route to `to` leads out where the peer's packet came in.
     /// None if that cannot be found out now. For the slow path only: the kernel is asked.
     fn source_holds(&self, to: IpAddr, from: udp::Local, mark: u32) -> Option<bool>;
+
+    /// The name of the interface with this index, where the sockets are; none if there is none, or that cannot be found
+    /// out now. For the slow path only.
+    fn interface_name(&self, ifindex: u32) -> Option<String>;
+
+    /// The index of the interface of this name, as [`Backend::interface_name`].
+    fn interface_index(&self, name: &str) -> Option<u32>;
 }
 
 /// The kernel of this host.
@@ -140,6 +147,14 @@ impl Backend for Kernel {
             // There is no route, or the address is not ours.
             holds => Some(holds.unwrap_or(false)),
         }
+    }
+
+    fn interface_name(&self, ifindex: u32) -> Option<String> {
+        link::name_of(ifindex).ok()
+    }
+
+    fn interface_index(&self, name: &str) -> Option<u32> {
+        link::index_of(name).ok()
     }
 }
 

@@ -30,5 +30,6 @@ pub mod tokens;
 pub mod topology;
 pub mod turnstile;
 mod worker;
+mod zones;
 
 pub use topology::{Engine, Failure, Followers, Handle, Options, Prepared};

@@ -45,6 +45,8 @@ pub struct News {
     pub unsure: bool,
     /// A route or an address here.
     pub routing: bool,
+    /// Another interface here: it came, changed or went.
+    pub others: bool,
     /// The device was deleted.
     pub gone: bool,
 }
@@ -85,11 +87,12 @@ impl Link {
                     (news.link, news.down) = (true, news.down || !up);
                 }
                 Change::LinkGone { ifindex: at } if !is_away && at == ifindex => left = true,
-                Change::Link { .. } | Change::LinkGone { .. } => news.routing = true,
+                Change::Link { .. } | Change::LinkGone { .. } => (news.routing, news.others) = (true, true),
                 // A route of the outer datagrams, and perhaps one over the device.
                 Change::Routing { ifindex: Some(at) } if is_away || at != ifindex => news.routing = true,
                 Change::Routing { ifindex: Some(_) } => (news.link, news.routing) = (true, true),
-                Change::Routing { ifindex: None } | Change::Lost => (news.unsure, news.routing) = (true, true),
+                Change::Routing { ifindex: None } => (news.unsure, news.routing) = (true, true),
+                Change::Lost => (news.unsure, news.routing, news.others) = (true, true, true),
             }
         }
         for _ in 0..CHANGES_AT_ONCE {

@@ -19,6 +19,7 @@ use crate::counters::Discard;
 use crate::outbound::Sender;
 use crate::shared::{RouteMtu, Shared, Stranger};
 use crate::tables::Peer;
+use crate::zones::Zones;
 
 /// Handshake messages, and peers, that are worked off before the others have their turn again.
 const NOTICES_AT_ONCE: usize = 32;
@@ -39,6 +40,8 @@ pub struct SlowPath<B: Backend> {
     strangers: Vec<Stranger>,
     /// Whether the next look has time.
     unhurried: bool,
+    /// The interfaces of peers with link-local addresses.
+    zones: Zones,
     /// The port that the user asked for, for when the link comes up.
     listen_port: u16,
     /// How long the machine had been suspended when it was looked at last.
@@ -52,7 +55,7 @@ impl<B: Backend> SlowPath<B> {
         let suspended = shared.backend.suspended();
         let strangers = Vec::with_capacity(NOTICES_AT_ONCE);
         let device = Device::behind(shared.gate.clone());
-        Self { shared, device, hands, strangers, unhurried: false, listen_port: 0, suspended }
+        Self { shared, device, hands, strangers, unhurried: false, zones: Zones::default(), listen_port: 0, suspended }
     }
 
     /// When [`SlowPath::look`] has to be called even if nothing happens until then.
@@ -112,6 +115,8 @@ impl<B: Backend> SlowPath<B> {
         if let Err(reason) = handled {
             self.shared.counters.discard_protocol(reason);
             tracing::debug!("handshake message from {} dropped: {}", stranger.source, reason.name());
+        } else {
+            self.zones.learn(&self.shared.backend, stranger.source);
         }
         handled.is_ok()
     }
@@ -178,6 +183,17 @@ impl<B: Backend> SlowPath<B> {
     /// The host's routes or addresses changed: cached sources are looked at again before use.
     pub fn routing_changed(&mut self) {
         self.shared.routing_epoch.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Interfaces came, changed or went: peers whose zone has another index by now are given that.
+    pub fn interfaces_changed(&mut self) {
+        let epoch = self.shared.routing_epoch();
+        for moved in self.zones.follow(&self.shared.backend) {
+            let routes = self.shared.tables.routes();
+            let peers = self.device.peers().filter_map(|id| routes.peer(id));
+            let count = peers.filter(|peer| peer.move_zone(moved.from, moved.to, epoch)).count();
+            tracing::info!("{} has another index; endpoints that follow it: {count}", moved.name);
+        }
     }
 
     /// Takes note of the sessions whose peers have proved that they hold the keys. Whoever had an
@@ -312,6 +328,7 @@ impl<B: Backend> SlowPath<B> {
         if let Some(addr) = update.endpoint {
             let peer = self.shared.tables.routes().peer(id).cloned();
             peer.expect("a peer of the device is in the tables").set_endpoint(addr, self.shared.routing_epoch());
+            self.zones.learn(&self.shared.backend, addr);
             self.device.endpoint_set(now, dice, id, &mut self.hands);
         }
         if let Some(seconds) = update.persistent_keepalive {

@@ -171,6 +171,20 @@ impl Peer {
         }
     }
 
+    /// The interface that was the zone `from` has the index `to`: a peer who was reached by it still is. False for
+    /// another peer.
+    pub fn move_zone(&self, from: u32, to: u32, routing_epoch: u64) -> bool {
+        let known = self.endpoint.load();
+        let Some(SocketAddr::V6(mut addr)) = known.as_ref().map(|endpoint| endpoint.addr) else { return false };
+        if addr.scope_id() != from {
+            return false;
+        }
+        addr.set_scope_id(to);
+        // Where an authentic packet has come from meanwhile is newer.
+        self.endpoint.compare_and_swap(&known, Some(Arc::new(Endpoint::new(addr.into(), None, routing_epoch))));
+        true
+    }
+
     /// Adds to the bytes received.
     pub fn count_rx(&self, bytes: usize) {
         self.rx_bytes.fetch_add(bytes as u64, Ordering::Relaxed);

@@ -401,6 +401,9 @@ impl Keeper {
         if news.routing {
             self.slow.routing_changed();
         }
+        if news.others {
+            self.slow.interfaces_changed();
+        }
         if news.down {
             // Sessions end with it, however soon it was up again.
             self.slow.down();

@@ -293,6 +293,36 @@ fn a_packet_that_was_overtaken_does_not_lead_back_to_where_its_sender_was() {
 }
 
 #[test]
+fn an_endpoint_follows_the_interface_of_its_zone_to_another_index_and_no_other_does() {
+    let mut host = Host::new(&MemoryNet::new(1), &Clock::new(), 1);
+    let interfaces = |host: &mut Host, there: &[(u32, &str)]| {
+        let there = there.iter().map(|&(index, name)| (index, name.to_owned())).collect();
+        *host.shared.backend.interfaces.lock().unwrap() = there;
+        host.slow.interfaces_changed();
+    };
+    let endpoints = |host: &Host| {
+        let peers = host.slow.get().peers;
+        peers.iter().map(|peer| peer.endpoint.unwrap().to_string()).collect::<Vec<_>>()
+    };
+    interfaces(&mut host, &[(2, "eth0"), (3, "eth1")]);
+    for (seed, endpoint) in [(2, "[fe80::1%2]:1"), (3, "[fe80::1%3]:1"), (4, "[fe80::1%9]:1"), (5, "192.0.2.1:1")] {
+        let public_key = StaticSecret::new(&[seed; 32]).unwrap().public_key();
+        host.set_peer(PeerUpdate { endpoint: Some(endpoint.parse().unwrap()), ..PeerUpdate::new(public_key) });
+    }
+    let with = |first: &'static str| [first, "[fe80::1%3]:1", "[fe80::1%9]:1", "192.0.2.1:1"];
+    interfaces(&mut host, &[(3, "eth1")]);
+    assert_eq!(endpoints(&host), with("[fe80::1%2]:1"), "it is away");
+    interfaces(&mut host, &[(3, "eth1"), (4, "usb0")]);
+    assert_eq!(endpoints(&host), with("[fe80::1%2]:1"), "another is there");
+    interfaces(&mut host, &[(3, "eth1"), (4, "eth0")]);
+    assert_eq!(endpoints(&host), with("[fe80::1%4]:1"), "it is back, after all");
+    interfaces(&mut host, &[(3, "eth1"), (4, "wan"), (5, "eth0")]);
+    assert_eq!(endpoints(&host), with("[fe80::1%4]:1"), "it was renamed, and another took its name");
+    interfaces(&mut host, &[(3, "eth1"), (5, "eth0"), (6, "wan")]);
+    assert_eq!(endpoints(&host), with("[fe80::1%6]:1"), "it was made anew under its new name");
+}
+
+#[test]
 fn a_session_that_a_new_private_key_stopped_is_not_sealed_with_once_its_peer_confirms_it() {
     let net = MemoryNet::new(1000);
     let (mut one, mut two) = pair(&net, &Clock::new());

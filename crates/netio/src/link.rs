@@ -67,6 +67,15 @@ pub fn index_of(name: &str) -> io::Result<u32> {
     Ok(described(request)?.ifindex)
 }
 
+/// The name of an interface.
+///
+/// # Errors
+///
+/// ENODEV when it is gone.
+pub fn name_of(ifindex: u32) -> io::Result<String> {
+    Ok(by_index(ifindex)?.name)
+}
+
 /// Whether `address` is one of this host's, so that datagrams may be sent from it.
 pub fn holds_address(address: IpAddr) -> io::Result<bool> {
     match address {

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io;
-use std::net::SocketAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ipnet::IpNet;
 use linerate_control::client::AskError;
+use linerate_control::endpoint;
 use linerate_control::interface::InterfaceName;
 use linerate_control::keys::PublicKey;
 use linerate_control::tunnel::{self, Tunnel};
@@ -70,7 +70,7 @@ struct PeerStatus {
     name: Option<String>,
     public_key: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    endpoint: Option<SocketAddr>,
+    endpoint: Option<String>,
     /// The endpoint as the file has it, where that is a name.
     #[serde(skip_serializing_if = "Option::is_none")]
     endpoint_name: Option<String>,
@@ -216,7 +216,7 @@ fn peers(device: &DeviceState, filed: &BTreeMap<PublicKey, Filed>, now: Duration
         PeerStatus {
             name: filed.and_then(|filed| filed.name.clone()),
             public_key: peer.public_key.to_string(),
-            endpoint: peer.endpoint,
+            endpoint: peer.endpoint.as_ref().map(endpoint::text),
             endpoint_name: filed.and_then(|filed| filed.endpoint.clone()),
             health: match age {
                 None => Health::Never,
@@ -312,8 +312,8 @@ fn row(peer: &PeerStatus) -> [String; 6] {
     };
     [
         peer.name.clone().unwrap_or_else(|| peer.public_key.clone()),
-        match (peer.endpoint, &peer.endpoint_name) {
-            (Some(endpoint), _) => endpoint.to_string(),
+        match (&peer.endpoint, &peer.endpoint_name) {
+            (Some(endpoint), _) => endpoint.clone(),
             (None, Some(name)) => format!("{name} (no address yet)"),
             (None, None) => "-".to_owned(),
         },

@@ -187,10 +187,11 @@ fn agrees(peer: &Peer, state: &PeerState, runtime: &Runtime<'_>) -> bool {
         && peer.allowed_ips.iter().copied().collect::<HashSet<IpNet>>() == prefixes(state).into_iter().collect()
 }
 
-/// Whether the endpoint in the file is where the peer is, as far as that is known.
+/// Whether the endpoint in the file is where the peer is, as far as that is known, and as a file can say it.
 fn leads_to(peer: &Peer, state: &PeerState, runtime: &Runtime<'_>) -> bool {
     match (&peer.endpoint, state.endpoint) {
         (_, None) => true,
+        (_, Some(running)) if endpoint::has_lost_its_zone(&running) => true,
         (None, Some(_)) => false,
         (Some(Endpoint::Address(address)), Some(running)) => *address == running,
         (Some(Endpoint::Name { .. }), Some(running)) => (runtime.is_of_name)(&peer.public_key, running),

@@ -280,7 +280,7 @@ fn peer_line(peer: &mut PeerUpdate, key: &[u8], value: &[u8]) -> Result<(), Want
         }
         b"preshared_key" => peer.preshared_key = Some(secret(value)?),
         b"endpoint" => {
-            peer.endpoint = Some(endpoint::parse(value).ok_or("an IP address and a port, not a name")?);
+            peer.endpoint = Some(endpoint::parse(value).ok_or("an IP address, in a zone that there is, and a port")?);
         }
         b"persistent_keepalive_interval" => peer.persistent_keepalive = Some(short(value)?),
         b"replace_allowed_ips" => {

@@ -214,7 +214,7 @@ fn device_line(device: &mut DeviceState, key: &[u8], value: &[u8]) -> Option<()>
 fn peer_line(peer: &mut PeerState, key: &[u8], value: &[u8]) -> Option<()> {
     match key {
         b"preshared_key" => peer.preshared_key = secret(value)?,
-        b"endpoint" => peer.endpoint = Some(endpoint::parse(value)?),
+        b"endpoint" => peer.endpoint = endpoint::parse_told(value),
         b"last_handshake_time_sec" => {
             // Ends where i64 does: a time_t.
             let seconds = decimal(value, i64::MAX as u64)?;

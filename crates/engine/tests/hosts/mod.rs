@@ -3,6 +3,7 @@
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
+use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -121,6 +122,8 @@ pub struct Memory {
     random: Mutex<u64>,
     /// How often the engine asked about a source address.
     pub asked: AtomicU64,
+    /// The interfaces by which a peer with a link-local address may be reached.
+    pub interfaces: Mutex<BTreeMap<u32, String>>,
 }
 
 impl Backend for Memory {
@@ -174,6 +177,14 @@ impl Backend for Memory {
         self.asked.fetch_add(1, Ordering::Relaxed);
         Some(from.addr == self.address)
     }
+
+    fn interface_name(&self, ifindex: u32) -> Option<String> {
+        self.interfaces.lock().unwrap().get(&ifindex).cloned()
+    }
+
+    fn interface_index(&self, name: &str) -> Option<u32> {
+        self.interfaces.lock().unwrap().iter().find(|(_, other)| *other == name).map(|(&ifindex, _)| ifindex)
+    }
 }
 
 /// A host with a tunnel.
@@ -205,6 +216,7 @@ impl Host {
             clock: clock.clone(),
             random: Mutex::new(random),
             asked: AtomicU64::new(0),
+            interfaces: Mutex::default(),
         };
         let shared = Arc::new(Shared::new(backend, 1420).unwrap());
         let secret = StaticSecret::new(&[seed; 32]).unwrap();

@@ -119,6 +119,8 @@ fn bound() -> impl Iterator<Item = (i64, Vec<Condition>)> {
         request(libc::TUNGETIFF),
         request(TUNGETDEVNETNS),
         request(libc::FIONBIO),
+        // The interface that is the zone of an endpoint.
+        request(SIOCGIFINDEX),
         // std makes sure of a descriptor before it closes it, in builds with assertions.
         (libc::SYS_fcntl, vec![is(1, libc::F_GETFD)]),
         // Network namespaces, and no other kind.
@@ -163,6 +165,9 @@ const KINDS: i32 = 0xf;
 
 /// `_IO('T', 227)` (linux/if_tun.h).
 const TUNGETDEVNETNS: libc::Ioctl = 0x54e3;
+
+/// linux/sockios.h
+const SIOCGIFINDEX: libc::Ioctl = 0x8933;
 
 /// What clone is asked for with one of these is more than a thread.
 const NOT_FOR_THREADS: i32 = libc::CLONE_NEWNS

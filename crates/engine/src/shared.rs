@@ -15,6 +15,7 @@ use linerate_protocol::{Gate, Session, Wake};
 
 use crate::backend::{Backend, Sockets};
 use crate::counters::{Counters, Discard};
+use crate::inbound::Refusals;
 use crate::staged::Budget;
 use crate::tables::{Peer, Tables};
 use crate::tokens::Tokens;
@@ -51,8 +52,8 @@ pub struct Shared<B: Backend> {
     pub unreachable: Mutex<Tokens>,
     /// How many handshake messages that were refused unseen may be named in the log.
     pub refused: Mutex<Tokens>,
-    /// Whether the TUN device refused a merged packet that it had offered to take.
-    pub merged_refused: AtomicBool,
+    /// The kinds of merged packets that the TUN device refused.
+    pub merged_refused: Refusals,
 }
 
 impl<B: Backend> Shared<B> {
@@ -73,7 +74,7 @@ impl<B: Backend> Shared<B> {
             mark: AtomicU32::new(0),
             unreachable: Mutex::default(),
             refused: Mutex::default(),
-            merged_refused: AtomicBool::new(false),
+            merged_refused: Refusals::default(),
         })
     }
 

@@ -19,16 +19,12 @@ use linerate_protocol::{Prefix, PublicKey, StaticSecret};
 use proptest::prelude::*;
 
 fn received(host: &Host) -> Vec<Vec<u8>> {
-    let mut packets = Vec::new();
-    while let Some((header, packet)) = host.receive() {
-        let split = gso::Split::new(&header, &packet).unwrap();
-        for segment in 0..split.count() {
-            let mut packet = vec![0; split.len(segment)];
-            split.write(segment, &mut packet);
-            packets.push(packet);
-        }
-    }
-    packets
+    writes(host).into_iter().flatten().collect()
+}
+
+/// What the host's device was given, the packets of each write together.
+fn writes(host: &Host) -> Vec<Vec<Vec<u8>>> {
+    std::iter::from_fn(|| host.receive()).map(|(header, packet)| split(&header, &packet)).collect()
 }
 
 fn counter(host: &Host, name: &str) -> u64 {
@@ -54,6 +50,15 @@ fn the_oldest_of_too_many_waiting_packets_are_dropped_and_counted() {
     settle(&mut [&mut one, &mut two]);
     assert_eq!(received(&two), sent[72..]);
     assert_eq!(one.discards("staged_overflow"), 72);
+}
+
+/// The IPv4 packet with another identification.
+fn identified(mut packet: Vec<u8>, identification: u8) -> Vec<u8> {
+    packet[5] = identification;
+    packet[10..12].fill(0);
+    let header = checksum(&[&packet[..20]]);
+    packet[10..12].copy_from_slice(&header);
+    packet
 }
 
 fn split(header: &virtio::Header, packet: &[u8]) -> Vec<Vec<u8>> {
@@ -82,6 +87,35 @@ fn a_super_packet_leaves_as_one_train_and_arrives_as_one_super_packet() {
 }
 
 #[test]
+fn a_merged_packet_that_the_device_refuses_arrives_apart_and_its_kind_is_merged_again_after_a_minute() {
+    let clock = Clock::new();
+    let (mut one, mut two) = pair(&MemoryNet::new(1000), &clock);
+    one.send(&udp(one.inner, two.inner, b"hello"));
+    settle(&mut [&mut one, &mut two]);
+    received(&two);
+    let tcp = tcp_super(one.inner, two.inner, 4 * 1000, 1000);
+    let datagrams: Vec<_> = (0..4).map(|i| identified(udp(one.inner, two.inner, &[i; 1000]), i)).collect();
+    let merged = [split(&tcp.0, &tcp.1)];
+    let apart: Vec<_> = merged[0].iter().map(|packet| vec![packet.clone()]).collect();
+    let mut send_tcp = |two: &mut Host| {
+        one.send_super(&tcp.0, &tcp.1);
+        settle(&mut [&mut one, &mut *two]);
+        writes(two)
+    };
+    two.refuse_merged(1);
+    assert!(send_tcp(&mut two) == apart, "nothing is lost");
+    assert!(send_tcp(&mut two) == apart, "this kind is not merged");
+    clock.advance(Duration::from_secs(60));
+    assert!(send_tcp(&mut two) == merged, "it is merged again");
+    two.refuse_merged(1);
+    send_tcp(&mut two);
+    datagrams.iter().for_each(|packet| one.send(packet));
+    settle(&mut [&mut one, &mut two]);
+    assert!(writes(&two) == [datagrams], "other kinds are merged all the while");
+    assert_eq!(two.discards("tun_refused"), 0);
+}
+
+#[test]
 fn a_damaged_checksum_is_neither_repaired_nor_refused() {
     let (mut one, mut two) = pair(&MemoryNet::new(1000), &Clock::new());
     let (header, packet) = tcp_super(one.inner, two.inner, 4 * 1368, 1368);
@@ -104,6 +138,58 @@ fn a_path_that_refuses_trains_gets_every_datagram_all_the_same() {
         assert_eq!(received(&two), split(&header, &packet));
     }
     assert_eq!(counter(&one, "segmentation_refused"), 1, "the second time it was known");
+}
+
+#[test]
+fn a_source_address_that_vanished_costs_no_train() {
+    let net = MemoryNet::new(1000);
+    let (mut one, mut two) = pair(&net, &Clock::new());
+    one.send(&udp(one.inner, two.inner, b"hello"));
+    settle(&mut [&mut one, &mut two]);
+    received(&two);
+    // The kernel answers EINVAL to the address that is gone, segmented or not.
+    let moved = "192.0.2.77:51820".parse().unwrap();
+    one.shared.sockets.load().as_ref().unwrap().v4[0].0.move_to(moved).unwrap();
+    let (header, packet) = tcp_super(one.inner, two.inner, 40 * 1368, 1368);
+    for batch in 1..=2 {
+        let before = net.trains();
+        one.send_super(&header, &packet);
+        settle(&mut [&mut one, &mut two]);
+        assert!(received(&two) == split(&header, &packet));
+        assert_eq!(net.trains() - before, 1, "batch {batch} is one train");
+    }
+    assert_eq!(counter(&one, "segmentation_refused"), 0);
+}
+
+#[test]
+fn a_path_that_refuses_trains_with_einval_keeps_its_source_address() {
+    let net = MemoryNet::new(1000);
+    let (mut one, mut two) = pair(&net, &Clock::new());
+    one.send(&udp(one.inner, two.inner, b"hello"));
+    settle(&mut [&mut one, &mut two]);
+    received(&two);
+    net.refuse_segments_above(1300);
+    net.refuse_segments_with_einval();
+    let (header, packet) = tcp_super(one.inner, two.inner, 40 * 1368, 1368);
+    one.send_super(&header, &packet);
+    while one.carry() {}
+    let peer = one.shared.tables.routes().peer_for(two.inner).unwrap().clone();
+    assert_eq!(peer.endpoint().as_ref().unwrap().source(), Some(one.outer.ip()));
+    settle(&mut [&mut one, &mut two]);
+    assert_eq!(received(&two), split(&header, &packet));
+    assert_eq!(counter(&one, "segmentation_refused"), 1);
+}
+
+#[test]
+fn a_destination_without_a_route_is_counted_as_one_whatever_the_source() {
+    let net = MemoryNet::new(1000);
+    let (mut one, mut two) = pair(&net, &Clock::new());
+    one.send(&udp(one.inner, two.inner, b"hello"));
+    settle(&mut [&mut one, &mut two]);
+    net.cut_off(two.outer);
+    one.send(&udp(one.inner, two.inner, b"hello"));
+    while one.carry() {}
+    assert_eq!((one.discards("send_unreachable"), one.discards("send_failed")), (1, 0));
 }
 
 #[test]

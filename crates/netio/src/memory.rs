@@ -8,15 +8,21 @@
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::tun::{HEADER, Offloads, Tun};
 use crate::udp::{Local, Received, SEGMENTS_MAX, Socket, TRAIN_MAX, Transmit, UdpOffloads};
 
+/// Where a virtio header says whether the packet is a merged one (virtio_net.h, `gso_type`).
+const GSO_TYPE: usize = 1;
+
 /// A TUN device of one queue whose other side is the test. Every packet stands behind its virtio header.
 pub struct MemoryTun {
     capacity: usize,
     queues: Mutex<TunQueues>,
+    /// How many more merged packets are refused.
+    refusals: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -28,7 +34,12 @@ struct TunQueues {
 impl MemoryTun {
     /// A device that holds up to `capacity` packets in each direction.
     pub fn new(capacity: usize) -> Self {
-        Self { capacity, queues: Mutex::default() }
+        Self { capacity, queues: Mutex::default(), refusals: AtomicUsize::new(0) }
+    }
+
+    /// Refuses the next `packets` merged packets that the engine writes, with EINVAL.
+    pub fn refuse_merged(&self, packets: usize) {
+        self.refusals.store(packets, Ordering::Relaxed);
     }
 
     /// Gives the engine a packet to read, virtio header first. False, and the packet is dropped,
@@ -65,6 +76,10 @@ impl Tun for MemoryTun {
         let packet: Vec<u8> = pieces.iter().flat_map(|piece| piece.iter().copied()).collect();
         if packet.len() <= HEADER {
             return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let refused = || self.refusals.try_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+        if packet[GSO_TYPE] != 0 && refused().is_ok() {
+            return Err(io::Error::from_raw_os_error(libc::EINVAL));
         }
         let len = packet.len();
         let queue = &mut lock(&self.queues).outward;
@@ -120,7 +135,10 @@ struct Wires {
     decide: Option<Decide>,
     delayed: Vec<(usize, Datagram)>,
     segment_max: usize,
+    segment_errno: i32,
     gso: bool,
+    trains: u64,
+    cut_off: Option<SocketAddr>,
 }
 
 impl MemoryNet {
@@ -132,7 +150,10 @@ impl MemoryNet {
             decide: None,
             delayed: Vec::new(),
             segment_max: usize::MAX,
+            segment_errno: libc::EMSGSIZE,
             gso: true,
+            trains: 0,
+            cut_off: None,
         };
         Self { shared: Arc::new(Mutex::new(wires)) }
     }
@@ -156,6 +177,21 @@ impl MemoryNet {
     /// a narrow MTU (EMSGSIZE); 0 refuses every train. Single datagrams still pass.
     pub fn refuse_segments_above(&self, bytes: usize) {
         lock(&self.shared).segment_max = bytes;
+    }
+
+    /// Answers EINVAL where trains are refused, as Linux does before 6.14.
+    pub fn refuse_segments_with_einval(&self) {
+        lock(&self.shared).segment_errno = libc::EINVAL;
+    }
+
+    /// How many trains were sent.
+    pub fn trains(&self) -> u64 {
+        lock(&self.shared).trains
+    }
+
+    /// Has no route to `address` any more: what is sent there is refused with ENETUNREACH.
+    pub fn cut_off(&self, address: SocketAddr) {
+        lock(&self.shared).cut_off = Some(address);
     }
 
     /// Is a kernel without UDP_SEGMENT from here on: its sockets say so, and refuse every train.
@@ -242,17 +278,23 @@ impl MemorySocket {
         if message.contents.len() > TRAIN_MAX {
             return errno(libc::EMSGSIZE);
         }
+        if wires.cut_off == Some(message.to) {
+            return errno(libc::ENETUNREACH);
+        }
         if message.from.is_some_and(|from| from != source.ip()) {
             return errno(libc::EINVAL);
         }
         let whole = message.contents.len().max(1);
         let size = match message.segment.map(usize::from) {
             Some(0) => return errno(libc::EINVAL),
-            Some(size) if size > wires.segment_max => return errno(libc::EMSGSIZE),
+            Some(size) if size > wires.segment_max => return errno(wires.segment_errno),
             Some(size) if message.contents.len().div_ceil(size) > SEGMENTS_MAX => {
                 return errno(libc::EINVAL);
             }
-            Some(size) => size,
+            Some(size) => {
+                wires.trains += 1;
+                size
+            }
             None => whole,
         };
         let datagram =

@@ -306,8 +306,8 @@ pub enum SendError {
     /// The destination's route cannot take this train: send its datagrams one by one. The segment
     /// size exceeds the route's MTU, or the link cannot compute checksums.
     SegmentationRefused,
-    /// The source address may no longer be ours or usable for this destination: forget it and try
-    /// once without.
+    /// The source address may no longer be ours or usable for this destination: try once without it.
+    /// If that fails as well, the second error says what is wrong.
     SourceGone,
     /// There is no room in a queue: try again shortly, then drop.
     Busy,
@@ -324,8 +324,8 @@ pub enum SendError {
 }
 
 /// Says what a failed send means, from its error and from what the first message had: a segment
-/// size, a source address. Refused segmentation comes before a source that is gone, since the
-/// kernel answers EINVAL to both: without the segment size a second try tells them apart.
+/// size, a source address. The kernel answers EINVAL both to a source that is gone and to a segment
+/// size: a second try without the source tells them apart, and costs no train.
 pub fn send_error(error: &io::Error, had_segment: bool, had_source: bool) -> SendError {
     let Some(errno) = error.raw_os_error() else {
         return match error.kind() {
@@ -334,12 +334,12 @@ pub fn send_error(error: &io::Error, had_segment: bool, had_source: bool) -> Sen
         };
     };
     match errno {
-        // EIO: no checksum offload on the way out, or a transform. EINVAL until Linux 6.13 and
-        // EMSGSIZE from 6.14 (235174b): the segment size exceeds the route's MTU.
-        libc::EIO | libc::EINVAL | libc::EMSGSIZE if had_segment => SendError::SegmentationRefused,
         // To an IPv4 source that is not ours the kernel answers EINVAL, and on Linux 6.18
         // ENETUNREACH, as it does where there is no route: a second try without it tells.
         libc::EINVAL | libc::ENETUNREACH | libc::EADDRNOTAVAIL | libc::ENODEV if had_source => SendError::SourceGone,
+        // EIO: no checksum offload on the way out, or a transform. EINVAL until Linux 6.13 and
+        // EMSGSIZE from 6.14 (235174b): the segment size exceeds the route's MTU.
+        libc::EIO | libc::EINVAL | libc::EMSGSIZE if had_segment => SendError::SegmentationRefused,
         libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM => SendError::Busy,
         libc::EPERM | libc::EACCES => SendError::Denied,
         libc::EMSGSIZE => SendError::TooBig,
@@ -464,7 +464,9 @@ mod tests {
         use SendError::*;
         for (errno, had_segment, had_source, meaning) in [
             (libc::EIO, true, false, SegmentationRefused),
-            (libc::EINVAL, true, true, SegmentationRefused),
+            (libc::EINVAL, true, true, SourceGone),
+            (libc::EINVAL, true, false, SegmentationRefused),
+            (libc::EIO, true, true, SegmentationRefused),
             (libc::EMSGSIZE, true, false, SegmentationRefused),
             (libc::EIO, false, false, Other),
             (libc::EINVAL, false, true, SourceGone),

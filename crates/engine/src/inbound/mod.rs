@@ -30,6 +30,7 @@ use classify::{Arrival, Datagram};
 use merge::Delivery;
 use open::Run;
 use recv_udp::Arrivals;
+pub use write_tun::Refusals;
 
 /// One socket's side of the engine.
 pub struct Inbound<B: Backend> {
@@ -71,7 +72,7 @@ impl<B: Backend> Inbound<B> {
             }
         }
         self.finish_run(&ticket, now);
-        self.deliver(&ticket);
+        self.deliver(&ticket, now);
         Ok(Step::Work)
     }
 
@@ -98,16 +99,16 @@ impl<B: Backend> Inbound<B> {
         }
         if !self.run.is_empty() {
             self.run.stamp(&self.shared, &receiver, now);
-            self.admit(&receiver, ticket);
+            self.admit(&receiver, ticket, now);
         }
         self.run.clear();
     }
 
     /// Keeps the inner packets that may be delivered, and counts them with the keepalives as
     /// received.
-    fn admit(&mut self, receiver: &Receiver, ticket: &Ticket<'_>) {
+    fn admit(&mut self, receiver: &Receiver, ticket: &Ticket<'_>, now: Boottime) {
         if self.delivery.room() < self.run.len() {
-            self.deliver(ticket);
+            self.deliver(ticket, now);
         }
         let routes = self.shared.tables.routes();
         let mut bytes = 0;
@@ -132,12 +133,12 @@ impl<B: Backend> Inbound<B> {
     }
 
     /// Writes what was admitted to the TUN device, when its turn has come.
-    fn deliver(&mut self, ticket: &Ticket<'_>) {
+    fn deliver(&mut self, ticket: &Ticket<'_>, now: Boottime) {
         if !self.delivery.is_empty() {
             let buf = self.arrivals.bytes_mut();
-            self.delivery.merge(buf, write_tun::takes(&self.shared));
+            self.delivery.merge(buf, write_tun::takes(&self.shared, now));
             ticket.wait_to_deliver();
-            write_tun::write(&self.shared, self.queue, buf, &self.delivery);
+            write_tun::write(&self.shared, self.queue, buf, &self.delivery, now);
             self.delivery.clear();
         }
     }

@@ -66,8 +66,8 @@ pub fn reply<B: Backend>(shared: &Shared<B>, message: &[u8], to: SocketAddr, fro
         return shared.counters.discard(Discard::NoSocket);
     };
     let transmit = Transmit { to, from, tos: 0, segment: None, contents: message };
-    if let Err(error) = socket.send(&[transmit]) {
-        count_failure(shared, &error, &transmit);
+    if let Err((error, meaning)) = attempt(socket, &[transmit]) {
+        count_failure(shared, &error, meaning, &transmit);
     }
 }
 
@@ -160,41 +160,45 @@ impl<'a, B: Backend> Call<'a, B> {
         let Some(socket) = self.socket else { return };
         let mut done = 0;
         while done < self.len {
-            let Err(error) = self.send_some(socket, &mut done) else { continue };
+            let Err((error, meaning)) = self.send_some(socket, &mut done) else { continue };
             let (message, peer) = (&self.messages[done], self.peers[done]);
             done += 1;
-            match (meaning(&error, message), peer) {
+            match (meaning, peer) {
                 (SendError::SegmentationRefused, Some(peer)) => {
                     self.refuse_segments(peer, message, &error);
                     self.send_whole(socket, peer, message);
                 }
-                _ => count_failure(self.shared, &error, message),
+                _ => count_failure(self.shared, &error, meaning, message),
             }
         }
         self.len = 0;
     }
 
     /// Makes one call, adds to `done` how many messages went and counts their bytes; an error is
-    /// the first message's, after what a second try can cure has been tried.
-    fn send_some(&mut self, socket: &B::Socket, done: &mut usize) -> io::Result<()> {
+    /// the first message's, with its meaning, after what a second try can cure has been tried.
+    fn send_some(&mut self, socket: &B::Socket, done: &mut usize) -> Result<(), (io::Error, SendError)> {
         let messages = &self.messages[*done..self.len];
         let peers = &self.peers[*done..self.len];
         let first = &messages[0];
-        let sent = socket.send(messages).or_else(|error| match meaning(&error, first) {
+        let sent = attempt(socket, messages).or_else(|(error, meaning)| match meaning {
             // What an earlier datagram met was reported to this one, which was not tried.
-            SendError::Unreachable => socket.send(&messages[..1]),
+            SendError::Unreachable => attempt(socket, &messages[..1]),
             // Once a batch: who waits here serves nobody else meanwhile.
             SendError::Busy if !self.full => {
                 socket.wait_for_room();
-                let sent = socket.send(messages);
+                let sent = attempt(socket, messages);
                 self.full = sent.is_err();
                 sent
             }
             SendError::SourceGone => {
-                peers[0].into_iter().for_each(|peer| with_endpoint(peer, first, Endpoint::forget_source));
-                socket.send(&[Transmit { from: None, ..*first }])
+                let sent = attempt(socket, &[Transmit { from: None, ..*first }]);
+                // Where the segments are at fault, the source is not.
+                if !matches!(sent, Err((_, SendError::SegmentationRefused))) {
+                    peers[0].into_iter().for_each(|peer| with_endpoint(peer, first, Endpoint::forget_source));
+                }
+                sent
             }
-            _ => Err(error),
+            _ => Err((error, meaning)),
         })?;
         let sent = sent.max(1);
         for (message, peer) in messages.iter().zip(peers.iter().flatten()).take(sent) {
@@ -231,6 +235,14 @@ fn with_endpoint(peer: &Peer, message: &Transmit<'_>, act: impl FnOnce(&Endpoint
     }
 }
 
+/// Sends messages; an error is that of the first, with its meaning.
+fn attempt<S: Socket>(socket: &S, messages: &[Transmit<'_>]) -> Result<usize, (io::Error, SendError)> {
+    socket.send(messages).map_err(|error| {
+        let meaning = meaning(&error, &messages[0]);
+        (error, meaning)
+    })
+}
+
 fn meaning(error: &io::Error, message: &Transmit<'_>) -> SendError {
     send_error(error, message.segment.is_some(), message.from.is_some())
 }
@@ -254,9 +266,9 @@ fn next_train(slots: &[Slot], ecn: &[u8], range: Range<usize>) -> Range<usize> {
     range.start..end
 }
 
-fn count_failure<B: Backend>(shared: &Shared<B>, error: &io::Error, message: &Transmit<'_>) {
+fn count_failure<B: Backend>(shared: &Shared<B>, error: &io::Error, meaning: SendError, message: &Transmit<'_>) {
     let datagrams = message.segment.map_or(1, |size| message.contents.len().div_ceil(size.into()));
-    let reason = match meaning(error, message) {
+    let reason = match meaning {
         SendError::Busy => Discard::SendBusy,
         SendError::Denied => Discard::SendDenied,
         SendError::Unreachable => Discard::SendUnreachable,

@@ -263,6 +263,11 @@ impl Host {
         );
     }
 
+    /// Has the host's device refuse the next `packets` merged packets.
+    pub fn refuse_merged(&self, packets: usize) {
+        self.shared.backend.tun.0.refuse_merged(packets);
+    }
+
     /// Takes the next packet that the host's tunnel received, with its virtio header.
     pub fn receive(&self) -> Option<(virtio::Header, Vec<u8>)> {
         let packet = self.shared.backend.tun().0.take()?;

@@ -17,7 +17,7 @@ use linerate_control::uapi::socket::Listener;
 fn what_a_client_sets_it_gets_over_one_connection() {
     let directory = std::env::temp_dir().join(format!("linerate-conversation-{}", std::process::id()));
     let name = "wg0".parse().unwrap();
-    let server = Server::new(Listener::open(&directory, &name).unwrap());
+    let mut server = Server::new(Listener::open(&directory, &name).unwrap());
     let (stop, stopped) = UnixStream::pair().unwrap();
     let thread = thread::spawn(move || server.run(&mut Device::default(), &[stopped.as_fd()]).unwrap());
 

@@ -147,7 +147,7 @@ fn serve(
     // nobody was told that we are ready, that is nobody's wish.
     let is_kept = listener.is_in_place() || environment.uapi.is_some();
     let listener = if is_kept { listener } else { open_listener(&interface, environment)? };
-    let server = Server::new(listener);
+    let mut server = Server::new(listener);
     if !server.sees_its_file() {
         tracing::info!("{interface}: deleting the socket will not end this daemon: inotify has no watches left");
     }
@@ -168,6 +168,9 @@ fn serve(
         Err(error) => tracing::error!("{interface}: cannot wait for clients: {error}"),
     }
     engine.stop();
+    drop(handler);
+    // Clients are hung up on last: whoever waits for that may kill this process, which has wiped its keys by then.
+    drop(server);
     ended.map(drop).map_err(|error| format!("{interface}: cannot wait for clients: {error}"))
 }
 

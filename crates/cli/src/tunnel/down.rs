@@ -106,12 +106,19 @@ fn is_tunnel(interface: &InterfaceName) -> bool {
     tunnel::names(socket::DIRECTORY.as_ref()).is_ok_and(|names| names.iter().any(|name| name == interface.as_str()))
 }
 
-/// Waits until the daemon, whose interface is gone, has hung up. One that lives removes its socket then; one that was
-/// killed a moment ago answers until the kernel has closed what it had open, and leaves its socket to us.
-fn wait_for_end(interface: &InterfaceName, interruption: &Interruption) {
-    let Ok(daemon) = Client::connect(socket::DIRECTORY.as_ref(), interface) else { return };
-    if let Err(error) = interruption.pause(&[daemon.as_fd()], Some(END)) {
+/// Waits until the daemon, whose interface is gone, has hung up, which is the last thing it does, and removes its socket
+/// if that is still there: one that was killed a moment ago answers until the kernel has closed what it had open, and
+/// leaves its socket to us.
+pub(super) fn wait_for_end(interface: &InterfaceName, interruption: &Interruption) {
+    let directory = socket::DIRECTORY.as_ref();
+    if let Ok(daemon) = Client::connect(directory, interface)
+        && let Err(error) = interruption.pause(&[daemon.as_fd()], Some(END))
+    {
         complain(&format!("Warning: cannot wait for the daemon to end: {error}"));
+    }
+    match socket::remove_stale(directory, interface) {
+        Ok(()) | Err(OpenError::Served(..)) => {}
+        Err(error) => complain(&error.to_string()),
     }
 }
 
@@ -148,10 +155,6 @@ fn undo(
     }
     // Whoever keeps the tunnel goes by the ledger when the daemon hangs up.
     wait_for_end(interface, hands.interruption);
-    match socket::remove_stale(socket::DIRECTORY.as_ref(), interface) {
-        Ok(()) | Err(OpenError::Served(..)) => {}
-        Err(error) => complain(&error.to_string()),
-    }
     match worst {
         None => Ok(()),
         Some(code) => {

@@ -13,6 +13,7 @@ use linerate_host::step::{Backend, Phase, Step};
 use linerate_host::transaction::{Failure, carry_out, carry_out_all};
 use linerate_host::wanted::Manner;
 
+use super::down::wait_for_end;
 use super::hands::Hands;
 use super::interruption::Interruption;
 use super::source::{Pending, Source};
@@ -106,7 +107,7 @@ pub(crate) fn up(source: &Source, options: &Options, interruption: &Interruption
     hands.forgive_hooks = source.forgives_hooks();
     let steps = without(held, &plan.steps);
     if let Err(failure) = carry_out(&steps, &mut hands) {
-        return Err(take_back(failure, &ledger, remains.as_ref(), &entry, &mut hands));
+        return Err(take_back(failure, source, &ledger, remains.as_ref(), &entry, &mut hands));
     }
     let done = Ledger {
         index: hands.host.index(source.interface.as_str()),
@@ -117,7 +118,7 @@ pub(crate) fn up(source: &Source, options: &Options, interruption: &Interruption
     };
     if let Err(error) = entry.write(&done) {
         let failure = Failure { step: None, error: io::Error::other(error), exit_code: 1, done: steps };
-        return Err(take_back(failure, &ledger, remains.as_ref(), &entry, &mut hands));
+        return Err(take_back(failure, source, &ledger, remains.as_ref(), &entry, &mut hands));
     }
     let unknown = source.names().into_iter().zip(&resolved).filter(|(_, addresses)| addresses.is_empty());
     for (named, _) in unknown {
@@ -179,6 +180,7 @@ fn without(held: &[Step], steps: &[Step]) -> Vec<Step> {
 /// Undoes what was done, and says why. The kill switches of `remains` hold again.
 fn take_back(
     failure: Failure,
+    source: &Source,
     ledger: &Ledger,
     remains: Option<&Ledger>,
     entry: &Entry,
@@ -190,6 +192,8 @@ fn take_back(
         Some(step) => format!("{}: {}", plan::words::sentence(step), failure.error),
         None => failure.error.to_string(),
     };
+    // Where no daemon was started, another's may be there.
+    let is_ours = failure.done.iter().any(|step| matches!(step, Step::AddLink { .. }));
     // A daemon that failed half-way may have left its interface.
     // The same goes for a command.
     let half_done =
@@ -203,6 +207,9 @@ fn take_back(
     undo.extend_from_slice(held);
     (hands.forgive_hooks, hands.goes_on) = (true, true);
     let left = carry_out_all(&undo, hands, &mut step_failed);
+    if is_ours {
+        wait_for_end(&source.interface, hands.interruption);
+    }
     let remembered = match left.is_empty() {
         true => remember(entry, remains),
         false => {

@@ -93,12 +93,12 @@ impl Server {
         self.watch.is_some()
     }
 
-    /// Serves until one of the `stop` descriptors is readable or the file is gone, then removes the
-    /// file if it is still there.
+    /// Serves until one of the `stop` descriptors is readable or the file is gone. Clients are hung up on when the
+    /// server is dropped, and the file is removed then if it is still there.
     ///
     /// # Errors
     /// Waiting failed, and neither time nor fewer clients would mend it.
-    pub fn run(mut self, handler: &mut impl Handler, stop: &[BorrowedFd<'_>]) -> io::Result<Ended> {
+    pub fn run(&mut self, handler: &mut impl Handler, stop: &[BorrowedFd<'_>]) -> io::Result<Ended> {
         if !self.listener.is_in_place() {
             return Ok(Ended::SocketGone);
         }

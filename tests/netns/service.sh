@@ -1,0 +1,149 @@
+#!/usr/bin/env bash
+# timeout: 120
+# Our units under systemd itself: start, reload, dead daemons and supervisors, restart; stop runs PreDown in a working tunnel.
+source "$(dirname "$0")/lib.sh"
+source "$(dirname "$0")/tunnel-files.bash"
+need systemctl
+
+hosts_with_files
+
+# --- h1 with systemd as its process 1 ------------------------------------------------------------------------------
+
+# Its PID namespace and cgroup are its own; /run and /etc are those of the scenario. The programs and units are where
+# the packages put them, and it sees none of the machine's units.
+systemd=$(ls /usr/lib/systemd/systemd /lib/systemd/systemd 2>/dev/null | head -n 1) || skip "there is no systemd"
+units=$WORK/units
+install -D -m 644 -t "$units" "$REPO"/packaging/systemd/*.{service,target}
+for unit in sysinit basic shutdown network network-online nss-lookup multi-user; do echo "[Unit]" >"$units/$unit.target"; done
+log=$SCENARIO_LOGS/service.log
+for unit in linerate@ wg-quick@; do
+  mkdir "$units/$unit.service.d"
+  printf '%s\n' "[Service]" "Environment=LINERATE_SECCOMP=$LINERATE_SECCOMP" "StandardOutput=append:$log" \
+    "StandardError=append:$log" >"$units/$unit.service.d/scenario.conf"
+done
+mkfifo "$WORK/kmsg"
+cat <>"$WORK/kmsg" >"$SCENARIO_LOGS/systemd.log" &
+
+# systemd follows its services by cgroup. Cgroups are no part of the sandbox, so this one is removed at the end.
+mkdir "$WORK/cgroup" "$WORK/upper" "$WORK/work"
+mount -t cgroup2 cgroup2 "$WORK/cgroup" 2>/dev/null || skip "cgroup2 cannot be mounted"
+cgroup=$(mktemp -d "$WORK/cgroup$(sed -n 's/^0:://p' /proc/self/cgroup)/linerate-scenario.XXXXXX") ||
+  skip "no right to make a cgroup"
+remove_cgroup() {
+  local tries
+  echo 1 >"$cgroup/cgroup.kill"
+  for ((tries = 0; tries < 100; tries++)); do
+    find "$cgroup" -depth -type d -exec rmdir {} + 2>/dev/null && return
+    sleep 0.05
+  done
+}
+trap remove_cgroup EXIT
+
+boot() { # the new process 1, in its namespaces
+  mount -t overlay -o "lowerdir=/usr/bin,upperdir=$WORK/upper,workdir=$WORK/work" overlay /usr/bin || exit
+  install "$LINERATE" /usr/bin/linerate && install "$TUNNEL_DAEMON" /usr/bin/linerated || exit
+  ln -sf linerate /usr/bin/wg-quick
+  umount -R /sys/fs/cgroup 2>/dev/null
+  mount -t cgroup2 cgroup2 /sys/fs/cgroup || exit
+  # What systemd does to a machine beyond its units stays undone.
+  local folder
+  for folder in /etc /proc/sys/{fs,kernel,vm}; do
+    mount --rbind "$folder" "$folder" && mount -o remount,bind,ro "$folder" || exit
+  done
+  mount --bind /dev/null /dev/console
+  mount --bind "$WORK/kmsg" /dev/kmsg
+  exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin container=scenario SYSTEMD_UNIT_PATH="$units" \
+    "$systemd" --system --unit=multi-user.target --log-target=kmsg --show-status=no
+}
+export -f boot
+export WORK systemd units
+(
+  echo "$BASHPID" >"$cgroup/cgroup.procs"
+  exec nsenter --net=/run/netns/h1 unshare --cgroup --mount --pid --fork --mount-proc --ipc --uts bash -c boot
+) &>>"$SCENARIO_LOGS/boot.log" &
+wait_for 20 "systemd" test -S /run/systemd/private
+init=$(pgrep -ox systemd)
+service() { timeout 60 nsenter --target "$init" --mount --pid --cgroup systemctl "$@"; }
+property() { service show --property "$2" --value "$1"; } # UNIT NAME
+
+# --- what its services do ------------------------------------------------------------------------------------------
+
+echo "PreUp = nft list tables | grep -q linerate-wg1 && echo kill switch >>$WORK/runs || true
+PostUp = echo up >>$WORK/runs
+PreDown = ping -n -c 1 -w 5 10.9.0.2 >/dev/null && echo pre-down >>$WORK/runs
+PostDown = ip link show %i >/dev/null 2>&1 || echo post-down >>$WORK/runs" >"$WORK/hooks"
+touch "$WORK/runs"
+ran() { # WHAT COMMANDS : since the last time
+  expect "$1: commands that were run" "$2" "$(xargs <"$WORK/runs")"
+  : >"$WORK/runs"
+}
+daemon_of_h1() { pgrep -f "linerated wg1\$"; }
+works() { on h1 ping -n -q -c 1 -w 1 10.9.0.2; }
+works_anew() { [[ -n $(daemon_of_h1) && $(daemon_of_h1) != "$daemon" ]] && works; }
+stops() { # UNIT
+  service stop "$1"
+  ran "stop of $1" "pre-down post-down"
+  expect "state of $1" "inactive, success" "$(property "$1" ActiveState), $(property "$1" Result)"
+  is_gone wg1
+  as_before "stop of $1"
+}
+
+tunnel_file wg1 0.0.0.0/0,::/0 "#! KillSwitch = true" "$(<"$WORK/hooks")"
+ip -n h1 route add default via 192.0.2.2
+remember
+
+say "start and reload"
+service start linerate@wg1
+pings h1 10.9.0.2
+pings h2 10.9.0.1
+ran start up
+daemon=$(daemon_of_h1)
+echo "PersistentKeepalive = 25" >>/etc/wireguard/wg1.conf
+service reload linerate@wg1
+expect "keepalive after the reload" 25 "$(on h1 wg show wg1 persistent-keepalive | cut -f 2)"
+expect "the daemon after the reload" "$daemon" "$(daemon_of_h1)"
+
+say "the daemon dies: the service starts another"
+kill -KILL "$daemon"
+wait_for 10 "a working tunnel of another daemon" works_anew
+expect "times that systemd started the service again" 0 "$(property linerate@wg1 NRestarts)"
+ran "another daemon" ""
+
+say "the supervisor dies: systemd ends the daemon, too, and starts the service again; the kill switch holds"
+daemon=$(daemon_of_h1)
+kill -KILL "$(pgrep -f 'up --supervise wg1')"
+restarted() { [[ $(property linerate@wg1 ActiveState),$(property linerate@wg1 NRestarts) == active,1 ]]; }
+wait_for 20 "systemd to start the service again" restarted
+wait_for 10 "a working tunnel of another daemon" works_anew
+ran "the service again" "kill switch up"
+
+say "restart and stop: PreDown has a working tunnel, PostDown none; so does the other service, which takes its place"
+service restart linerate@wg1
+pings h1 10.9.0.2
+ran restart "pre-down post-down up"
+service start wg-quick@wg1
+pings h1 10.9.0.2
+ran "start of wg-quick@wg1" "pre-down post-down up"
+expect "state of linerate@wg1" inactive "$(property linerate@wg1 ActiveState)"
+stops wg-quick@wg1
+service start linerate@wg1
+ran "start of linerate@wg1" up
+service start linerate@wg1
+stops linerate@wg1
+
+say "the wg-quick@ of wireguard-tools, with our drop-in"
+install -m 644 "$REPO/packaging/systemd/wg-quick@.service.d/linerate.conf" "$units/wg-quick@.service.d/"
+service daemon-reload
+service start wg-quick@wg1
+pings h1 10.9.0.2
+ran start up
+stops wg-quick@wg1
+
+say "a tunnel that cannot come up is tried five times, and then the service has failed"
+tunnel_file wg1 10.9.0.2/32 "PostUp = echo up >>$WORK/runs; exit 3"
+expect_failure "start" service start linerate@wg1
+given_up() { [[ $(property linerate@wg1 ActiveState) == failed ]]; }
+wait_for 50 "systemd to give up" given_up
+ran "tries" "up up up up up"
+is_gone wg1
+as_before "a tunnel that cannot come up"

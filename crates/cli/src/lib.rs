@@ -20,6 +20,8 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use linerate_control::printable::printable;
+
 /// What went wrong, in one or two sentences that say what to do.
 pub type Complaint = String;
 
@@ -53,8 +55,20 @@ fn complain(line: &str) {
     standard_error::say(format!("{line}\n").as_bytes(), COMPLAINT_PATIENCE);
 }
 
-/// A complaint without the numbers that std adds to errors of the system.
+/// A complaint as a terminal may have it: [`printable`], line by line, and without the numbers that std adds to errors of
+/// the system.
 fn for_people(text: &str) -> String {
+    let parts = text.split_inclusive(['\n', '\t']);
+    let mut shown = String::with_capacity(text.len());
+    for part in parts {
+        let whole = part.trim_end_matches(['\n', '\t']);
+        shown.push_str(&printable(&without_error_numbers(whole)));
+        shown.push_str(&part[whole.len()..]);
+    }
+    shown
+}
+
+fn without_error_numbers(text: &str) -> String {
     let mut pieces = text.split(" (os error ");
     let mut shown = pieces.next().unwrap_or_default().to_owned();
     for piece in pieces {
@@ -85,6 +99,11 @@ mod tests {
         assert_eq!(for_people(&format!("{error}\n{error}")), "Permission denied\nPermission denied");
         // Of a daemon that forgot the sign.
         assert_eq!(for_people(&std::io::Error::from_raw_os_error(-98).to_string()), "Unknown error -98");
+    }
+
+    #[test]
+    fn a_complaint_keeps_its_lines_and_no_other_control_character() {
+        assert_eq!(for_people("a\tb\n\x1b[31mred\n"), "a\tb\n\\u{1b}[31mred\n");
     }
 
     #[test]

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::printable::printable;
+
 /// The longest name in bytes: IFNAMSIZ (linux/if.h) without its final NUL.
 const LONGEST: usize = 15;
 
@@ -31,7 +33,7 @@ impl FromStr for InterfaceName {
         let allowed = |c: char| c.is_ascii_alphanumeric() || "_=+.-".contains(c);
         let dots = text == "." || text == "..";
         if text.is_empty() || text.len() > LONGEST || dots || !text.chars().all(allowed) {
-            return Err(BadName(text.escape_debug().to_string()));
+            return Err(BadName(printable(text).into_owned()));
         }
         Ok(Self(text.to_owned()))
     }

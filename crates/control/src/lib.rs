@@ -15,6 +15,7 @@ pub mod endpoint;
 pub mod interface;
 pub mod kernel;
 pub mod keys;
+pub mod printable;
 pub mod tunnel;
 pub mod tunnel_file;
 pub mod uapi;

@@ -9,7 +9,8 @@ use crate::figures::{factor, number, summary, values};
 use crate::measure::{Better, Measure};
 use crate::record::{Machine, Method, Record, Row};
 use crate::stats::Summary;
-use crate::words::{busy, cut, printable};
+use crate::words::{busy, cut};
+use linerate_control::printable::printable;
 
 /// What is compared where both records have it.
 const COMPARED: [Measure; 13] = [

@@ -14,8 +14,8 @@ use crate::scenario::Scenario;
 use crate::subject::{Found, KeyPair, MTU, Subject};
 use crate::topology::Site;
 use crate::verdict::{Evidence, Verdict};
-use crate::words::printable;
 use crate::{Result, hosts, load};
+use linerate_control::printable::printable;
 
 /// What to measure.
 pub struct Options {

@@ -6,7 +6,7 @@ use std::fmt;
 use crate::measure::Measure;
 use crate::record::{Record, Row};
 use crate::stats::Summary;
-use crate::words::{self, printable};
+use linerate_control::printable::printable;
 
 /// A field report.
 #[derive(Debug, Clone, Copy)]
@@ -294,8 +294,8 @@ fn percent(share: Option<f64>) -> String {
 impl fmt::Display for Table {
     /// Aligned columns, the first to the left and figures to the right; then the notes.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let printable = |line: &Vec<String>| line.iter().map(|cell| printable(cell)).collect::<Vec<_>>();
-        let printed: Vec<Vec<String>> = std::iter::once(&self.header).chain(&self.rows).map(printable).collect();
+        let cells = |line: &Vec<String>| line.iter().map(|cell| printable(cell).into_owned()).collect();
+        let printed: Vec<Vec<String>> = std::iter::once(&self.header).chain(&self.rows).map(cells).collect();
         let lines = || printed.iter();
         let width = |column: usize| lines().filter_map(|line| line.get(column)).map(|cell| cell.chars().count()).max();
         let widths: Vec<usize> = (0..self.header.len()).map(|column| width(column).unwrap_or(0)).collect();
@@ -306,6 +306,6 @@ impl fmt::Display for Table {
             });
             writeln!(out, "{}", cells.collect::<String>().trim_end())?;
         }
-        self.notes.iter().try_for_each(|note| writeln!(out, "{}", words::printable(note)))
+        self.notes.iter().try_for_each(|note| writeln!(out, "{}", printable(note)))
     }
 }

@@ -5,8 +5,8 @@ use std::fmt;
 use crate::figures::{about_brackets, cell, main_measure, ratio_cell, ratio_to_baseline, telling};
 use crate::measure::{Description, Measure};
 use crate::record::{Record, Row};
-pub use crate::words::printable;
 use crate::words::{self, cut};
+use linerate_control::printable::printable;
 
 /// Columns of the terminal.
 const WIDTH: usize = 120;
@@ -103,14 +103,14 @@ fn write_foot(out: &mut fmt::Formatter<'_>, record: &Record) -> fmt::Result {
 /// A sentence in lines of at most [`WIDTH`] columns, the later ones further in.
 fn write_sentence(out: &mut fmt::Formatter<'_>, indent: &str, sentence: &str) -> fmt::Result {
     let mut line = indent.to_owned();
-    for word in printable(sentence).split_whitespace() {
+    for word in sentence.split_whitespace().map(printable) {
         let is_begun = line.trim_start() != "";
         if is_begun && line.chars().count() + 1 + word.chars().count() > WIDTH {
             writeln!(out, "{line}")?;
             line = format!("{indent}  {word}");
         } else {
             line.push_str(if is_begun { " " } else { "" });
-            line.push_str(word);
+            line.push_str(&word);
         }
     }
     writeln!(out, "{line}")

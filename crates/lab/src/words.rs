@@ -3,6 +3,8 @@
 
 use std::cmp::Ordering;
 
+use linerate_control::printable::printable;
+
 use crate::figures::{factor, main_measure, quantity, ratio, ratio_to_baseline, summary};
 use crate::measure::{Better, Measure};
 use crate::record::{Machine, Method, Record, Row};
@@ -194,17 +196,11 @@ pub(crate) fn busy(machine: &Machine) -> Option<String> {
     })
 }
 
-/// A text without what would move the cursor or colour the terminal.
-#[must_use]
-pub fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
-}
-
 /// The most columns of a subject's name in the terminal.
 const NAME: usize = 28;
 
 /// A subject's name for a column of the terminal.
 pub(crate) fn cut(name: &str) -> String {
     let name = printable(name);
-    if name.chars().count() <= NAME { name } else { name.chars().take(NAME - 1).chain(['…']).collect() }
+    if name.chars().count() <= NAME { name.into_owned() } else { name.chars().take(NAME - 1).chain(['…']).collect() }
 }

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use linerate_control::interface::InterfaceName;
+use linerate_control::printable::printable;
 use linerate_host::plan::words;
 use linerate_host::wanted::Manner;
 
@@ -160,10 +161,10 @@ pub(super) fn plan(arguments: &PlanArguments) -> Outcome {
     }
     let mut text = format!("To bring {} up, in this order:\n", source.interface);
     for (number, step) in plan.steps.iter().enumerate() {
-        text.push_str(&format!("{:>4}. {}\n", number + 1, words::sentence(step)));
+        text.push_str(&format!("{:>4}. {}\n", number + 1, printable(&words::sentence(step))));
     }
     for warning in &plan.warnings {
-        text.push_str(&format!("\nWarning: {warning}\n"));
+        text.push_str(&format!("\nWarning: {}\n", printable(&warning.to_string())));
     }
     Ok(print(text.as_bytes())?)
 }

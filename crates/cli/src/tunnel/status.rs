@@ -10,6 +10,7 @@ use linerate_control::client::AskError;
 use linerate_control::endpoint;
 use linerate_control::interface::InterfaceName;
 use linerate_control::keys::PublicKey;
+use linerate_control::printable::printable;
 use linerate_control::tunnel::{self, Tunnel};
 use linerate_control::uapi::response::{DeviceState, PeerState};
 use linerate_control::uapi::socket;
@@ -311,10 +312,10 @@ fn row(peer: &PeerStatus) -> [String; 6] {
         format!("{number} {unit}")
     };
     [
-        peer.name.clone().unwrap_or_else(|| peer.public_key.clone()),
+        printable(peer.name.as_ref().unwrap_or(&peer.public_key)).into_owned(),
         match (&peer.endpoint, &peer.endpoint_name) {
             (Some(endpoint), _) => endpoint.clone(),
-            (None, Some(name)) => format!("{name} (no address yet)"),
+            (None, Some(name)) => format!("{} (no address yet)", printable(name)),
             (None, None) => "-".to_owned(),
         },
         peer.seconds_since_handshake.map_or_else(|| "never".to_owned(), age),
@@ -430,6 +431,16 @@ mod tests {
         assert!(text.contains("phone  phone.example:51820 (no address yet)  never"), "{text}");
         assert!(!status.is_well());
         assert!(example(Engine::Daemon, vec![peer(3, Some(1), false)]).is_well(), "it has told where it is");
+    }
+
+    #[test]
+    fn a_name_cannot_move_the_cursor() {
+        let mut status = example(Engine::Daemon, vec![peer(1, Some(7), true), peer(3, None, false)]);
+        status.peers[0].name = Some("\x1b]0;x\x07".into());
+        status.peers[1].endpoint_name = Some("\u{202e}host:1".into());
+        let text = render(&[status]);
+        assert!(text.contains(r"\u{1b}]0;x\u{7}") && text.contains(r"\u{202e}host:1"), "{text}");
+        assert!(!text.contains(|c: char| c.is_control() && c != '\n'), "{text}");
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use crate::endpoint;
 use crate::keys::{PublicKey, SecretKey};
+use crate::printable::printable;
 use crate::uapi::{Refusal, decimal, errno, lines, prefix};
 use crate::wiped::Buffer;
 
@@ -215,7 +216,7 @@ pub fn parse(request: &[u8]) -> Result<Request, Refusal> {
         b"stats=1" if rest == b"\n" => Ok(Request::Stats),
         b"get=1" | b"stats=1" => Err(refuse(errno::EINVAL, "the line after a get has to be blank".into())),
         b"set=1" => parse_set(rest).map(Request::Set),
-        _ => Err(refuse(errno::EPROTO, format!("`{}` is not an operation", printable(operation)))),
+        _ => Err(refuse(errno::EPROTO, format!("`{}` is not an operation", beginning(operation)))),
     }
 }
 
@@ -320,7 +321,7 @@ fn refuse(number: i32, message: String) -> Refusal {
 }
 
 fn refuse_line(number: usize, key: &[u8], value: &[u8], wanted: Wanted) -> Refusal {
-    let name = printable(key);
+    let name = beginning(key);
     let message = if wanted == UNKNOWN_KEY {
         // What does not look like a name may be a secret in the wrong place.
         let is_name = key.len() <= 40 && key.iter().all(|&c| c.is_ascii_lowercase() || c == b'_');
@@ -330,12 +331,12 @@ fn refuse_line(number: usize, key: &[u8], value: &[u8], wanted: Wanted) -> Refus
         // The value may be a slightly damaged secret.
         format!("line {number}: {name} has to be {wanted}")
     } else {
-        format!("line {number}: {name} has to be {wanted}, not `{}`", printable(value))
+        format!("line {number}: {name} has to be {wanted}, not `{}`", beginning(value))
     };
     refuse(errno::EINVAL, message)
 }
 
 /// The beginning of `bytes`, fit for a log line.
-fn printable(bytes: &[u8]) -> String {
-    bytes[..bytes.len().min(64)].escape_ascii().to_string()
+fn beginning(bytes: &[u8]) -> String {
+    printable(&String::from_utf8_lossy(&bytes[..bytes.len().min(64)])).into_owned()
 }

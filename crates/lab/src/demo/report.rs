@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use linerate_control::printable::printable;
 use serde::Serialize;
 
 use crate::load::tcp;
@@ -235,7 +236,9 @@ impl Row {
                 )?;
             }
         }
-        self.failure.as_ref().map_or(Ok(()), |failure| writeln!(out, "{}: {failure}", self.name))
+        self.failure
+            .as_ref()
+            .map_or(Ok(()), |failure| writeln!(out, "{}: {}", printable(&self.name), printable(failure)))
     }
 }
 
@@ -255,7 +258,7 @@ impl Report {
     fn write_idle(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         for row in &self.rows {
             if let Some(switches) = row.summary.idle_switches {
-                let (name, median) = (&row.name, switches.median);
+                let (name, median) = (printable(&row.name), switches.median);
                 writeln!(out, "{name} at rest: {median:.1} context switches per second, both daemons")?;
             }
         }
@@ -289,7 +292,7 @@ impl Report {
 }
 
 fn line(out: &mut fmt::Formatter<'_>, name: &str, cells: &[String; WIDTHS.len()]) -> fmt::Result {
-    let mut text = format!("{name:<NAME_WIDTH$}");
+    let mut text = format!("{:<NAME_WIDTH$}", printable(name));
     for (cell, width) in cells.iter().zip(WIDTHS) {
         text.push_str(&format!("{cell:>width$}"));
     }

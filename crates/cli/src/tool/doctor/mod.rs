@@ -10,6 +10,7 @@ use std::process::ExitCode;
 
 use linerate_control::client::AskError;
 use linerate_control::interface::InterfaceName;
+use linerate_control::printable::printable;
 use linerate_control::tunnel::{self, Tunnel};
 use linerate_control::uapi::socket;
 use linerate_netio::process::peer;
@@ -212,7 +213,7 @@ impl Examined {
         let (Some(process), Some(program)) = (self.process, &self.program) else {
             return format!("{}: run by the kernel: there is no process to confine\n", self.interface);
         };
-        let mut text = format!("{}: {program}, process {process}\n", self.interface);
+        let mut text = format!("{}: {}, process {process}\n", self.interface, printable(program));
         let width = |cell: fn(&Item) -> &str| self.items.iter().map(|item| cell(item).len()).max().unwrap_or(0);
         let (names, states) = (width(|item| item.name), width(|item| &item.state));
         for Item { name, state, advice, .. } in &self.items {

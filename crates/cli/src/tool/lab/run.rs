@@ -6,13 +6,14 @@ use std::process::ExitCode;
 use std::time::SystemTime;
 
 use linerate_aead::choose::{self, Choice};
+use linerate_control::printable::printable;
 use linerate_lab::enclosure::{self, Enclosure, Entry};
 use linerate_lab::record::Record;
 use linerate_lab::run::{self, Options};
 use linerate_lab::scenario::{self, Scenario};
 use linerate_lab::story::STORIES;
 use linerate_lab::subject::{self, Found, Kind, Subject};
-use linerate_lab::table::{Table, printable};
+use linerate_lab::table::Table;
 
 use super::{check_writable, key_pair, linerated_beside_us, print, seconds, write_file};
 use crate::Complaint;
@@ -151,7 +152,7 @@ pub(in crate::tool) fn list(arguments: SubjectArguments) -> Result<ExitCode, Com
                 let when = if subject.name == Subject::NO_CIPHER { ", measured only where it is named" } else { "" };
                 format!("  {}  {}{when}\n", printable(&subject.name), printable(&what))
             }
-            Found::Missing { name, how } => format!("  {}  missing: {how}\n", printable(name)),
+            Found::Missing { name, how } => format!("  {}  missing: {}\n", printable(name), printable(how)),
         });
     }
     print(text.as_bytes())

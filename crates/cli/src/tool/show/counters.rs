@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 
+use linerate_control::printable::printable;
 use linerate_control::wiped::Buffer;
 
 use super::json;
@@ -35,7 +36,7 @@ fn table(text: &mut Buffer, counters: &Counters) -> fmt::Result {
     let mut rows: Vec<(String, String)> = counters
         .iter()
         .filter(|counter| !is_silent(counter))
-        .map(|(name, count)| (name.replace('_', " "), count.to_string()))
+        .map(|(name, count)| (printable(name).replace('_', " "), count.to_string()))
         .collect();
     rows.extend(efficiencies(counters));
     let name_width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);

@@ -1,15 +1,14 @@
 //! The tunnels of this machine, whoever runs them: a daemon behind a socket, or the kernel.
 
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
-use std::{fs, io};
 
 use crate::client::{AskError, Client};
 use crate::kernel::{self, Kernel};
 use crate::uapi::request::DeviceUpdate;
 use crate::uapi::response::DeviceState;
-use crate::uapi::socket;
+use crate::uapi::socket::{self, Candidate};
 
 /// A tunnel, to be asked and changed.
 pub enum Tunnel {
@@ -22,8 +21,7 @@ pub enum Tunnel {
 impl Tunnel {
     /// The tunnel `name`: the daemon's if one has its socket in `directory`, else the kernel's.
     ///
-    /// A socket whose daemon is gone counts as none. It stays: who looks must not change anything, and
-    /// between the look and the removal the next daemon may have put its own there.
+    /// A socket whose daemon is gone counts as none, and is removed, as `wg` does.
     ///
     /// # Errors
     /// Not allowed to reach the daemon, or it is none of a daemon's and the kernel has no module.
@@ -102,11 +100,12 @@ pub fn served(directory: &Path) -> io::Result<Vec<String>> {
 /// The daemon of `name`, if there is one.
 fn daemon(directory: &Path, name: &str) -> Option<io::Result<Client>> {
     let name = name.parse().ok()?;
-    if !fs::metadata(socket::path(directory, &name)).ok()?.file_type().is_socket() {
-        return None;
-    }
+    let socket = Candidate::find(directory, &name)?;
     match Client::connect(directory, &name) {
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => None,
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            socket.remove();
+            None
+        }
         client => Some(client),
     }
 }

@@ -132,14 +132,24 @@ same "show: a field of two, of which one does not answer" show all fwmark
 same "show: a wrong field of two, of which one does not answer" show all colour
 
 devices
-# The original removes it, ours leaves it for the next daemon.
-REMOVED='rm -f /run/wireguard/wg8.sock'
-BEFORE='dead wg8' AFTER=$REMOVED same "show: a socket that nobody answers on" show wg8
-BEFORE='dead wg8' AFTER=$REMOVED same "show: a socket that nobody answers on, among all" show all
-BEFORE='dead wg8' AFTER=$REMOVED same "show: a socket that nobody answers on, in the list of names" show interfaces
+BEFORE='dead wg8' same "show: a socket that nobody answers on" show wg8
+BEFORE='dead wg8' same "show: a socket that nobody answers on, among all" show all
+BEFORE='dead wg8' same "show: a socket that nobody answers on, in the list of names" show interfaces
+BEFORE='dead wg8' same "showconf: a socket that nobody answers on" showconf wg8
+BEFORE='dead wg8; ln -sf wg8.sock /run/wireguard/wg7.sock' same "show: a symbolic link to a socket that nobody answers on" show wg7
+BEFORE='dead wg8; ln -sf wg8.sock /run/wireguard/wg7.sock' same "show: the same in the list of names" show interfaces
+BEFORE='rm -f /run/wireguard/*; ln -sf none /run/wireguard/wg7.sock' same "show: a symbolic link to nothing" show interfaces
 BEFORE='rm -f /run/wireguard/*; : >/run/wireguard/wg8.sock' same "show: a file that is no socket" show wg8
 BEFORE='rm -f /run/wireguard/*; : >/run/wireguard/wg8.sock' same "show: a file that is no socket, among all" show all
 rm -f /run/wireguard/*
+
+devices one
+ln -s one.sock /run/wireguard/other.sock
+ln -s /dev/null /run/wireguard/null.sock
+same "show: an interface whose socket is a symbolic link, in the list of names" show interfaces
+same "show: an interface whose socket is a symbolic link" show other
+same "show: an interface whose socket is a symbolic link, among all" show all public-key
+rm -f /run/wireguard/{other,null}.sock
 
 CODE=0 OUT='{
   "one": {

@@ -85,6 +85,13 @@ bad "an endpoint without a port" "3: here" "[Peer]\nPublicKey = $P\nEndpoint = 1
 VARIABLES=(WG_ENDPOINT_RESOLUTION_RETRIES=x)
 same "setconf: a bad number of retries" setconf wg0 whole.conf
 
+# The original looks it up 15 times.
+printf "[Peer]\nPublicKey=$P\nEndpoint=192.0.2.1:abc\n" >port.conf
+CODE=1 ERR='Servname not supported for ai_socktype: `192.0.2.1:abc'"'
+Configuration parsing error
+port.conf:3: here
+"
+ours "setconf: a bad port is not asked for again" setconf wg0 port.conf
 CODE=1 ERR="fread: Is a directory
 "
 ours "setconf: a folder changes nothing, where the original takes everything away" setconf wg0 "$FILES"

@@ -85,9 +85,11 @@ fn datagrams() -> AddrInfoHints {
     AddrInfoHints { socktype: SockType::DGram.into(), protocol: UDP, ..AddrInfoHints::default() }
 }
 
-/// Whether asking again would not help.
+/// Whether asking again would not help. A port that is neither a number nor a service's name is found out without any
+/// resolver.
 fn is_final(error: &LookupError) -> bool {
-    matches!(error.kind(), LookupErrorKind::NoName | LookupErrorKind::NoData | LookupErrorKind::Fail)
+    use LookupErrorKind::{Fail, NoData, NoName, Service};
+    matches!(error.kind(), NoName | NoData | Fail | Service)
 }
 
 /// What gai_strerror or strerror says, without what dns-lookup says before it.

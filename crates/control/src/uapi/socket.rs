@@ -1,7 +1,7 @@
 //! The socket file of an interface: where it is, who may open it, when a left-over is replaced and
 //! when it is taken away.
 //!
-//! Never touches a file that is not a dead socket of that very name, and removes only its own.
+//! Never touches a file that is not a dead socket of that very name.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -39,12 +39,32 @@ pub fn interfaces(directory: &Path) -> io::Result<Vec<InterfaceName>> {
         let file = entry.file_name();
         let name = file.to_str().and_then(|file| file.strip_suffix(".sock"));
         let name = name.and_then(|name| name.parse().ok());
-        let is_socket = || entry.file_type().is_ok_and(|kind| kind.is_socket());
-        if let Some(name) = name.filter(|_| is_socket()) {
-            names.push(name);
-        }
+        names.extend(name.filter(|name| Candidate::find(directory, name).is_some()));
     }
     Ok(names)
+}
+
+/// A socket that a daemon may answer on, or the symbolic link to one.
+pub(crate) struct Candidate {
+    path: PathBuf,
+    file: FileId,
+}
+
+impl Candidate {
+    /// What is there for `interface`.
+    pub(crate) fn find(directory: &Path, interface: &InterfaceName) -> Option<Self> {
+        let path = path(directory, interface);
+        let file = file_id(&path).ok()?;
+        fs::metadata(&path).ok()?.file_type().is_socket().then_some(Self { path, file })
+    }
+
+    /// Removes it, as nobody answers; not what somebody has put into its place since it was found. Who may not remove it
+    /// leaves it for the next daemon.
+    pub(crate) fn remove(self) {
+        if file_id(&self.path).is_ok_and(|file| file == self.file) {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
 }
 
 /// Why the socket could not be opened, in a sentence that says what to do.
@@ -190,5 +210,24 @@ mod tests {
             let refused = Listener::inherit(fd, Path::new("/nonexistent"), &interface);
             assert!(matches!(refused, Err(OpenError::NotListening)));
         }
+    }
+
+    #[test]
+    fn a_dead_socket_is_removed_and_not_the_one_that_has_taken_its_place() {
+        let directory = std::env::temp_dir().join(format!("linerate-dead-{}", std::process::id()));
+        let interface: InterfaceName = "wg0".parse().unwrap();
+        fs::create_dir_all(&directory).unwrap();
+        let path = path(&directory, &interface);
+        let dead = || drop(UnixListener::bind(&path).unwrap());
+        dead();
+        let found = Candidate::find(&directory, &interface).unwrap();
+        let elsewhere = directory.join("elsewhere");
+        fs::rename(&path, &elsewhere).unwrap();
+        dead();
+        found.remove();
+        assert!(path.exists(), "it is another");
+        Candidate::find(&directory, &interface).unwrap().remove();
+        assert!(!path.exists() && elsewhere.exists());
+        fs::remove_dir_all(&directory).unwrap();
     }
 }

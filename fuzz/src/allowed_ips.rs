@@ -21,7 +21,7 @@ pub fn check(input: &[u8]) {
         let place = naive.iter().position(|(has, _)| *has == prefix);
         match what % 8 {
             0 => {
-                table.remove_peer(peer);
+                while table.remove_first(peer) {}
                 naive.retain(|(_, owner)| *owner != peer);
             }
             1 | 2 => {

@@ -9,16 +9,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use linerate_protocol::Session;
 use linerate_protocol::{AddPeer, Device, Effects};
 use linerate_protocol::{Boottime, Entropy, Now, PeerId, constants};
+use linerate_protocol::{Prefix, Session};
 
 use crate::backend::{Backend, Sockets};
 use crate::config::{PeerState, PeerUpdate, Refusal, State, Update};
 use crate::counters::Discard;
 use crate::outbound::Sender;
 use crate::shared::{RouteMtu, Shared, Stranger};
-use crate::tables::Peer;
+use crate::tables::{Peer, Routes};
 use crate::zones::Zones;
 
 /// Handshake messages, and peers, that are worked off before the others have their turn again.
@@ -27,6 +27,12 @@ const NOTICES_AT_ONCE: usize = 32;
 /// How long handshake messages gather after useless ones. At 200,000 a second that is 200 of them, far
 /// from [`constants::HANDSHAKE_BACKLOG`]; a handshake, or a timer, may be so much late.
 const GATHERING: Duration = Duration::from_millis(1);
+
+/// Changes of peers and prefixes that are made before handshakes and timers have their turn: some 50 microseconds.
+const CHANGES_AT_ONCE: usize = 64;
+
+/// Peers, or prefixes, that are told before handshakes and timers have their turn: below a millisecond.
+const TOLD_AT_ONCE: usize = 256;
 
 /// A suspend that is shorter than this is not told from the jitter of two clocks.
 const SUSPEND_MIN: Duration = Duration::from_millis(100);
@@ -70,6 +76,12 @@ impl<B: Backend> SlowPath<B> {
         if std::mem::take(&mut self.unhurried) {
             self.shared.backend.rest(GATHERING);
         }
+        self.attend()
+    }
+
+    /// A look without a rest before it, as in the middle of a long command: handshakes and timers do not wait for its
+    /// end. Peers come and go, and prefixes move, by commands alone.
+    fn attend(&mut self) -> bool {
         self.shared.notices.begin();
         let mut found = self.notice_suspend() | self.hear_confirmations();
         for _ in 0..NOTICES_AT_ONCE {
@@ -208,29 +220,49 @@ impl<B: Backend> SlowPath<B> {
     }
 
     /// The device as it is.
-    pub fn get(&self) -> State {
+    pub fn get(&mut self) -> State {
+        let ids: Vec<PeerId> = self.device.peers().collect();
+        let mut peers = Vec::with_capacity(ids.len());
+        for (id, number) in ids.into_iter().zip(1usize..) {
+            peers.extend(self.get_peer(id));
+            if number.is_multiple_of(TOLD_AT_ONCE) {
+                self.attend();
+            }
+        }
         let sockets = self.shared.sockets.load();
-        let routes = self.shared.tables.routes();
-        let peers = self.device.peers().filter_map(|id| {
-            let peer = routes.peer(id)?;
-            let (rx_bytes, tx_bytes) = peer.transfer();
-            Some(PeerState {
-                public_key: peer.key,
-                preshared_key: self.device.preshared_key(id).clone(),
-                endpoint: peer.endpoint().as_ref().map(|endpoint| endpoint.addr),
-                last_handshake: peer.last_handshake(),
-                rx_bytes,
-                tx_bytes,
-                persistent_keepalive: self.device.persistent_keepalive(id),
-                allowed_ips: routes.allowed.prefixes(id).collect(),
-            })
-        });
         State {
             private_key: self.device.private_key().cloned(),
             listen_port: sockets.as_ref().map_or(self.listen_port, |sockets| sockets.port),
             fwmark: self.shared.mark.load(Ordering::Relaxed),
-            peers: peers.collect(),
+            peers,
         }
+    }
+
+    fn get_peer(&mut self, id: PeerId) -> Option<PeerState> {
+        let peer = self.shared.tables.routes().peer(id).cloned()?;
+        let (rx_bytes, tx_bytes) = peer.transfer();
+        Some(PeerState {
+            public_key: peer.key,
+            preshared_key: self.device.preshared_key(id).clone(),
+            endpoint: peer.endpoint().as_ref().map(|endpoint| endpoint.addr),
+            last_handshake: peer.last_handshake(),
+            rx_bytes,
+            tx_bytes,
+            persistent_keepalive: self.device.persistent_keepalive(id),
+            allowed_ips: self.allowed_ips(id),
+        })
+    }
+
+    fn allowed_ips(&mut self, id: PeerId) -> Vec<Prefix> {
+        let mut all: Vec<_> = self.shared.tables.routes().allowed.prefixes(id).take(TOLD_AT_ONCE).collect();
+        let mut told = 0;
+        while all.len() == told + TOLD_AT_ONCE {
+            told = all.len();
+            self.attend();
+            let last = all[told - 1];
+            all.extend(self.shared.tables.routes().allowed.prefixes_after(last, id).take(TOLD_AT_ONCE));
+        }
+        all
     }
 
     /// Changes the device: first everything that can fail, then the rest.
@@ -247,9 +279,19 @@ impl<B: Backend> SlowPath<B> {
         }
         if update.replace_peers {
             let all: Vec<_> = self.device.peers().collect();
-            all.into_iter().for_each(|id| self.remove(id));
+            for (id, number) in all.into_iter().zip(1usize..) {
+                self.remove(id);
+                if number.is_multiple_of(CHANGES_AT_ONCE) {
+                    self.attend();
+                }
+            }
         }
-        update.peers.into_iter().for_each(|peer| self.set_peer(peer));
+        for (peer, number) in update.peers.into_iter().zip(1usize..) {
+            self.set_peer(peer);
+            if number.is_multiple_of(CHANGES_AT_ONCE) {
+                self.attend();
+            }
+        }
         Ok(())
     }
 
@@ -319,12 +361,12 @@ impl<B: Backend> SlowPath<B> {
         let Some(id) = known.or_else(|| if update.update_only { None } else { self.add(&update) }) else {
             return;
         };
-        let now = self.shared.backend.now();
-        let dice = &mut Dice(&self.shared.backend);
         if let Some(key) = update.preshared_key {
             self.device.set_preshared_key(id, key);
         }
-        set_allowed_ips(&self.shared, id, update.replace_allowed_ips, &update.allowed_ips);
+        self.set_allowed_ips(id, update.replace_allowed_ips, &update.allowed_ips);
+        let now = self.shared.backend.now();
+        let dice = &mut Dice(&self.shared.backend);
         if let Some(addr) = update.endpoint {
             let peer = self.shared.tables.routes().peer(id).cloned();
             peer.expect("a peer of the device is in the tables").set_endpoint(addr, self.shared.routing_epoch());
@@ -341,7 +383,8 @@ impl<B: Backend> SlowPath<B> {
         match self.device.add_peer(update.public_key, Arc::clone(&activity)) {
             Ok(id) => {
                 let peer = Peer::new(id, update.public_key, activity);
-                self.shared.tables.routes_mut().add(Arc::new(peer));
+                let peer = Arc::new(peer);
+                self.shared.tables.change(|routes| routes.add(peer.clone()));
                 Some(id)
             }
             // Our own key as a peer's is ignored (kernel: netlink.c, set_peer).
@@ -356,36 +399,45 @@ impl<B: Backend> SlowPath<B> {
     }
 
     /// Takes a peer that the protocol has let go of out of the tables.
-    fn forget(&self, id: PeerId) {
-        let peer = self.shared.tables.routes_mut().remove(id);
-        if let Some(peer) = peer {
+    fn forget(&mut self, id: PeerId) {
+        self.change_repeatedly(|routes| routes.allowed.remove_first(id));
+        if let Some(peer) = self.shared.tables.change(|routes| routes.remove(id)) {
             peer.set_sending(None);
             let mut staged = peer.staged.lock().expect("no thread panics while it stages");
             let dropped = staged.close(&self.shared.staged);
             self.shared.counters.discard_many(Discard::StagedAbandoned, dropped as u64);
         }
     }
-}
 
-fn set_allowed_ips<B: Backend>(
-    shared: &Shared<B>,
-    id: PeerId,
-    replace: bool,
-    changes: &[(bool, linerate_protocol::Prefix)],
-) {
-    if !replace && changes.is_empty() {
-        return;
+    /// Changes what a peer may use. What it had and keeps is its own at every moment: first it is given what is new,
+    /// then what is stale is taken away.
+    fn set_allowed_ips(&mut self, id: PeerId, replace: bool, changes: &[(bool, Prefix)]) {
+        if replace {
+            self.shared.tables.change(|routes| routes.allowed.begin_replacing(id));
+        }
+        for part in changes.chunks(CHANGES_AT_ONCE) {
+            self.shared.tables.change(|routes| {
+                for &(add, prefix) in part {
+                    if add {
+                        routes.allowed.insert(prefix, id);
+                    } else {
+                        routes.allowed.remove(prefix, id);
+                    }
+                }
+            });
+            if part.len() == CHANGES_AT_ONCE {
+                self.attend();
+            }
+        }
+        if replace {
+            self.change_repeatedly(|routes| routes.allowed.remove_stale(id));
+        }
     }
-    // One lock for all, so that no packet finds the old ones gone and the new ones missing.
-    let mut routes = shared.tables.routes_mut();
-    if replace {
-        routes.allowed.remove_peer(id);
-    }
-    for &(add, prefix) in changes {
-        if add {
-            routes.allowed.insert(prefix, id);
-        } else {
-            routes.allowed.remove(prefix, id);
+
+    /// Makes the same change until it says that there is nothing left to do.
+    fn change_repeatedly(&mut self, mut change: impl FnMut(&mut Routes) -> bool) {
+        while self.shared.tables.change(|routes| (0..CHANGES_AT_ONCE).all(|_| change(routes))) {
+            self.attend();
         }
     }
 }

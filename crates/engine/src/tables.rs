@@ -1,14 +1,15 @@
 //! Who is where: peers, the prefixes that lead to them, and the sessions that packets name.
 //!
-//! The slow path writes, the data path reads once per batch. The tables change in place under a
-//! lock that is held for the time of a look-up or of one change and never across a system call;
-//! a copy for each change would make the change of one peer among 100,000 cost a walk over all.
+//! The slow path writes, the data path reads once per batch and never waits for the slow path: a
+//! request may have 100,000 changes, and the thread that makes them may lose its processor at any of
+//! them. So there are two copies of the routes ([`TwoCopies`]), and both change in place: one new copy
+//! for each change would make the change of one peer among 100,000 cost a walk over all.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 use arc_swap::{ArcSwapOption, Guard};
@@ -18,7 +19,7 @@ use linerate_protocol::AllowedIps;
 use linerate_protocol::PublicKey;
 use linerate_protocol::Session;
 use linerate_protocol::Window;
-use linerate_protocol::{Boottime, PeerId};
+use linerate_protocol::{Boottime, PeerId, constants};
 
 use crate::staged::Staged;
 
@@ -262,10 +263,50 @@ impl Routes {
         self.peers[place] = Some(peer);
     }
 
-    /// Removes a peer and its prefixes.
+    /// Removes a peer, whose prefixes were taken away before.
     pub fn remove(&mut self, id: PeerId) -> Option<Arc<Peer>> {
-        self.allowed.remove_peer(id);
         self.peers.get_mut(id.0 as usize)?.take()
+    }
+}
+
+/// Two copies of a value, of which readers take the one that is not being changed (left-right, Ramalhete and Correia
+/// 2015). A reader never waits. A writer waits for the readers that are still at the copy that it is about to change;
+/// nobody joins them there.
+#[derive(Default)]
+struct TwoCopies<T> {
+    copies: [Aligned<T>; 2],
+    /// The copy that readers take: its place.
+    current: AtomicUsize,
+    /// One writer at a time.
+    writer: Mutex<()>,
+}
+
+/// A copy on cache lines of its own: readers of one do not slow the writer of the other down.
+#[derive(Default)]
+#[repr(align(64))]
+struct Aligned<T>(RwLock<T>);
+
+impl<T> TwoCopies<T> {
+    fn read(&self) -> RwLockReadGuard<'_, T> {
+        loop {
+            let current = self.current.load(Ordering::SeqCst);
+            if let Ok(guard) = self.copies[current].0.try_read() {
+                return guard;
+            }
+            // The writer has locked it since, and before that made the other one current.
+            assert!(!self.copies[current].0.is_poisoned(), "{UNPOISONED}");
+            std::hint::spin_loop();
+        }
+    }
+
+    /// Makes one change to both copies, so it has to come to the same in both. When it returns, there is no reader left
+    /// that does not see the change.
+    fn write<R>(&self, mut change: impl FnMut(&mut T) -> R) -> R {
+        let _alone = self.writer.lock().expect(UNPOISONED);
+        let current = self.current.load(Ordering::SeqCst);
+        change(&mut self.copies[1 - current].0.write().expect(UNPOISONED));
+        self.current.store(1 - current, Ordering::SeqCst);
+        change(&mut self.copies[current].0.write().expect(UNPOISONED))
     }
 }
 
@@ -288,41 +329,81 @@ impl Hasher for IndexHasher {
     }
 }
 
+/// Tables that the receiver indices are spread over. A hash table moves all its entries when it grows, under its lock:
+/// of a full device's sessions, three for each peer, a shard has so few that this takes 0.1 ms. One table of all would
+/// take 15 ms.
+const SHARDS: usize = 256;
+
+/// The most entries that one more session may move, but for the luck of the draw.
+const MOVED_MAX: usize = 1 << 14;
+
+const _: () = assert!(3 * constants::PEERS_MAX / SHARDS <= MOVED_MAX * 7 / 8);
+
+type Shard<V> = RwLock<HashMap<u32, V, BuildHasherDefault<IndexHasher>>>;
+
+/// Values by receiver index.
+struct Receivers<V>(Box<[Shard<V>]>);
+
+impl<V> Default for Receivers<V> {
+    fn default() -> Self {
+        Self((0..SHARDS).map(|_| Shard::default()).collect())
+    }
+}
+
+impl<V: Clone> Receivers<V> {
+    fn shard(&self, index: u32) -> &Shard<V> {
+        // Bits of the middle: within a shard the lowest and the highest tell entries apart.
+        &self.0[(index >> 16) as usize % SHARDS]
+    }
+
+    fn get(&self, index: u32) -> Option<V> {
+        self.shard(index).read().expect(UNPOISONED).get(&index).cloned()
+    }
+
+    fn insert(&self, index: u32, value: V) {
+        self.shard(index).write().expect(UNPOISONED).insert(index, value);
+    }
+
+    /// The value is for the caller to drop, when the lock is free again.
+    fn remove(&self, index: u32) -> Option<V> {
+        self.shard(index).write().expect(UNPOISONED).remove(&index)
+    }
+}
+
+const UNPOISONED: &str = "no thread panics while it holds the tables";
+
 /// Everything that is looked up per batch.
 #[derive(Default)]
 pub struct Tables {
-    routes: RwLock<Routes>,
-    receivers: RwLock<HashMap<u32, Arc<Receiver>, BuildHasherDefault<IndexHasher>>>,
+    routes: TwoCopies<Routes>,
+    receivers: Receivers<Arc<Receiver>>,
 }
 
 impl Tables {
     /// For look-ups.
     pub fn routes(&self) -> RwLockReadGuard<'_, Routes> {
-        self.routes.read().expect("no thread panics while it holds the tables")
+        self.routes.read()
     }
 
-    /// For one change.
-    pub fn routes_mut(&self) -> RwLockWriteGuard<'_, Routes> {
-        self.routes.write().expect("no thread panics while it holds the tables")
+    /// Changes the routes. `change` is called twice, for one copy of them after the other.
+    pub fn change<R>(&self, change: impl FnMut(&mut Routes) -> R) -> R {
+        self.routes.write(change)
     }
 
     /// The session that a datagram names.
     pub fn receiver(&self, index: u32) -> Option<Arc<Receiver>> {
-        self.receivers.read().expect("no thread panics while it holds the tables").get(&index).cloned()
+        self.receivers.get(index)
     }
 
     /// Packets that name the session's index may come from this moment on.
     pub fn add_receiver(&self, session: &Arc<Session>, peer: Arc<Peer>) {
         let receiver = Receiver { session: session.clone(), peer, window: Mutex::default() };
-        self.receivers
-            .write()
-            .expect("no thread panics while it holds the tables")
-            .insert(session.local, Arc::new(receiver));
+        self.receivers.insert(session.local, Arc::new(receiver));
     }
 
     /// Packets that name the session's index are strangers from this moment on.
     pub fn remove_receiver(&self, session: &Session) {
-        self.receivers.write().expect("no thread panics while it holds the tables").remove(&session.local);
+        self.receivers.remove(session.local);
     }
 }
 
@@ -333,6 +414,88 @@ mod tests {
 
     fn addr(text: &str) -> SocketAddr {
         text.parse().unwrap()
+    }
+
+    #[test]
+    fn a_look_up_does_not_wait_for_a_change() {
+        let tables = Tables::default();
+        let prefix = |n: u8| linerate_protocol::Prefix::new([10, 0, 0, n].into(), 32).unwrap();
+        let known = |n: u8| tables.routes().allowed.lookup([10, 0, 0, n].into());
+        tables.change(|routes| routes.allowed.insert(prefix(1), PeerId(1)));
+        let mut copies = 0;
+        tables.change(|routes| {
+            routes.allowed.insert(prefix(2), PeerId(2));
+            // The writer is in the middle of it, on this very thread: whoever waited would wait for ever.
+            assert_eq!(known(1), Some(PeerId(1)));
+            // Who reads sees all of a change or nothing.
+            assert_eq!(known(2), (copies > 0).then_some(PeerId(2)));
+            copies += 1;
+        });
+        assert_eq!((copies, known(1), known(2)), (2, Some(PeerId(1)), Some(PeerId(2))));
+    }
+
+    #[test]
+    fn both_copies_of_the_routes_have_every_change() {
+        let tables = Tables::default();
+        let prefix = |n: u32| linerate_protocol::Prefix::new(n.to_be_bytes().into(), 24).unwrap();
+        for n in 0..10_000u32 {
+            let (spot, peer) = (n.wrapping_mul(0x9e37_79b9) & 0xff00, PeerId(n % 7));
+            tables.change(|routes| match n % 3 {
+                0 => routes.allowed.remove(prefix(spot), peer),
+                _ => routes.allowed.insert(prefix(spot), peer).is_some(),
+            });
+        }
+        let seen = || {
+            let routes = tables.routes();
+            (0..7).map(|peer| routes.allowed.prefixes(PeerId(peer)).collect::<Vec<_>>()).collect::<Vec<_>>()
+        };
+        let one = seen();
+        // No change, but the other copy is read from here on.
+        tables.change(|_| ());
+        assert_eq!(one, seen());
+    }
+
+    #[test]
+    fn readers_and_a_writer_get_on_beside_each_other() {
+        let tables = Tables::default();
+        let prefix = linerate_protocol::Prefix::new([10, 0, 0, 0].into(), 8).unwrap();
+        let (addr, over) = (IpAddr::from([10, 1, 1, 1]), AtomicBool::new(false));
+        tables.change(|routes| routes.allowed.insert(prefix, PeerId(0)));
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    let mut last = 0;
+                    while !over.load(Ordering::Relaxed) {
+                        let PeerId(seen) = tables.routes().allowed.lookup(addr).expect("it always has an owner");
+                        assert!(seen >= last, "a change is never taken back");
+                        last = seen;
+                    }
+                });
+            }
+            for n in 1..20_000 {
+                tables.change(|routes| routes.allowed.insert(prefix, PeerId(n)));
+                assert_eq!(tables.routes().allowed.lookup(addr), Some(PeerId(n)));
+            }
+            over.store(true, Ordering::Relaxed);
+        });
+    }
+
+    #[test]
+    fn one_more_session_moves_few_of_the_others() {
+        let receivers = Receivers::<()>::default();
+        let (mut index, mut most) = (1u32, 0);
+        for _ in 0..500_000 {
+            // The multiplier and increment of Numerical Recipes' generator; its high bits are the better ones.
+            index = index.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let index = index.rotate_left(16);
+            let state =
+                || (receivers.shard(index).read().unwrap().capacity(), receivers.shard(index).read().unwrap().len());
+            let (capacity, len) = state();
+            receivers.insert(index, ());
+            most = if state().0 > capacity { most.max(len) } else { most };
+        }
+        assert!((1..=MOVED_MAX).contains(&most), "{most} moved at once");
+        assert!(most <= 2 * 500_000 / SHARDS, "{most} moved at once: the indices are not spread evenly");
     }
 
     #[test]

@@ -362,21 +362,19 @@ impl Keeper {
         [self.slow.deadline(), self.again_at].into_iter().flatten().min()
     }
 
+    /// Carries out one command: what else there is to do has its turn before the next.
     fn obey(&mut self) -> bool {
-        let mut obeyed = false;
-        while let Ok(command) = self.orders.try_recv() {
-            obeyed = true;
-            // Who asked may have gone away meanwhile.
-            let _ = match command {
-                Command::Get(reply) => {
-                    // What happened before the question was asked, but after the last look.
-                    self.slow.hear_confirmations();
-                    reply.send(self.slow.get()).is_ok()
-                }
-                Command::Set(update, reply) => reply.send(self.set(*update)).is_ok(),
-            };
-        }
-        obeyed
+        let Ok(command) = self.orders.try_recv() else { return false };
+        // Who asked may have gone away meanwhile.
+        let _ = match command {
+            Command::Get(reply) => {
+                // What happened before the question was asked, but after the last look.
+                self.slow.hear_confirmations();
+                reply.send(self.slow.get()).is_ok()
+            }
+            Command::Set(update, reply) => reply.send(self.set(*update)).is_ok(),
+        };
+        true
     }
 
     fn set(&mut self, update: Update) -> Result<(), Refusal> {

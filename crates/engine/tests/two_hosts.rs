@@ -4,7 +4,7 @@ mod hosts;
 
 use std::collections::HashSet;
 use std::net::IpAddr;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -230,7 +230,7 @@ fn what_leaves_for_many_peers_in_turn_arrives_at_each_in_order_and_counts_as_its
     }
     let mut hosts: Vec<&mut Host> = std::iter::once(&mut one).chain(&mut others).collect();
     settle(&mut hosts);
-    for (other, sent) in others.iter().zip(&sent) {
+    for (other, sent) in others.iter_mut().zip(&sent) {
         assert_eq!(received(other), *sent);
         let here = one.slow.get();
         let peer = here.peers.iter().find(|peer| peer.public_key == other.public_key).unwrap();
@@ -289,15 +289,15 @@ fn only_what_is_sent_and_what_is_delivered_counts_as_transfer() {
     let (mut one, mut two) = pair(&net, &Clock::new());
     one.send(&udp(one.inner, two.inner, &[0; 68]));
     settle(&mut [&mut one, &mut two]);
-    let transfer = |host: &Host| {
+    let transfer = |host: &mut Host| {
         let peer = &host.slow.get().peers[0];
         (peer.tx_bytes, peer.rx_bytes)
     };
     // Initiation, then a packet of 96 bytes in a message of 128; and the response.
-    assert_eq!((transfer(&one), transfer(&two)), ((148 + 128, 92), (92, 148 + 128)));
+    assert_eq!((transfer(&mut one), transfer(&mut two)), ((148 + 128, 92), (92, 148 + 128)));
     one.send(&udp(IpAddr::from([10, 0, 0, 77]), two.inner, &[0; 68]));
     settle(&mut [&mut one, &mut two]);
-    assert_eq!(transfer(&two), (92, 148 + 128), "a packet from an address that is not the peer's was not received");
+    assert_eq!(transfer(&mut two), (92, 148 + 128), "a packet from an address that is not the peer's was not received");
 }
 
 #[test]
@@ -386,7 +386,7 @@ fn an_endpoint_follows_the_interface_of_its_zone_to_another_index_and_no_other_d
         *host.shared.backend.interfaces.lock().unwrap() = there;
         host.slow.interfaces_changed();
     };
-    let endpoints = |host: &Host| {
+    let endpoints = |host: &mut Host| {
         let peers = host.slow.get().peers;
         peers.iter().map(|peer| peer.endpoint.unwrap().to_string()).collect::<Vec<_>>()
     };
@@ -397,15 +397,15 @@ fn an_endpoint_follows_the_interface_of_its_zone_to_another_index_and_no_other_d
     }
     let with = |first: &'static str| [first, "[fe80::1%3]:1", "[fe80::1%9]:1", "192.0.2.1:1"];
     interfaces(&mut host, &[(3, "eth1")]);
-    assert_eq!(endpoints(&host), with("[fe80::1%2]:1"), "it is away");
+    assert_eq!(endpoints(&mut host), with("[fe80::1%2]:1"), "it is away");
     interfaces(&mut host, &[(3, "eth1"), (4, "usb0")]);
-    assert_eq!(endpoints(&host), with("[fe80::1%2]:1"), "another is there");
+    assert_eq!(endpoints(&mut host), with("[fe80::1%2]:1"), "another is there");
     interfaces(&mut host, &[(3, "eth1"), (4, "eth0")]);
-    assert_eq!(endpoints(&host), with("[fe80::1%4]:1"), "it is back, after all");
+    assert_eq!(endpoints(&mut host), with("[fe80::1%4]:1"), "it is back, after all");
     interfaces(&mut host, &[(3, "eth1"), (4, "wan"), (5, "eth0")]);
-    assert_eq!(endpoints(&host), with("[fe80::1%4]:1"), "it was renamed, and another took its name");
+    assert_eq!(endpoints(&mut host), with("[fe80::1%4]:1"), "it was renamed, and another took its name");
     interfaces(&mut host, &[(3, "eth1"), (5, "eth0"), (6, "wan")]);
-    assert_eq!(endpoints(&host), with("[fe80::1%6]:1"), "it was made anew under its new name");
+    assert_eq!(endpoints(&mut host), with("[fe80::1%6]:1"), "it was made anew under its new name");
 }
 
 #[test]
@@ -528,6 +528,110 @@ fn setting_ten_thousand_peers_keeps_each_ones_prefix() {
     host.slow.set(Update { replace_peers: true, ..Update::default() }).unwrap();
     assert!(host.slow.get().peers.is_empty());
     assert!(host.shared.tables.routes().peer_for(IpAddr::from([10, 0, 0, 1])).is_none());
+}
+
+/// Whether a host that is given a command while an initiation waits for it answers that before it is done.
+fn answered_in(before: impl FnOnce(&mut Host), command: impl FnOnce(&mut Host, PublicKey)) -> bool {
+    let (mut one, mut two) = pair(&MemoryNet::new(1000), &Clock::new());
+    before(&mut one);
+    two.send(&udp(two.inner, one.inner, b"hello"));
+    two.carry();
+    two.slow.look();
+    // The initiation is at one's slow path, which has not looked yet.
+    one.carry();
+    command(&mut one, two.public_key);
+    two.carry();
+    two.slow.look();
+    two.shared.tables.routes().peer_for(one.inner).unwrap().sending().is_some()
+}
+
+fn many_prefixes(count: u32) -> Vec<(bool, Prefix)> {
+    (0..count).map(|i| (true, Prefix::new(IpAddr::from((0x0b00_0000 + i).to_be_bytes()), 32).unwrap())).collect()
+}
+
+#[test]
+fn a_handshake_does_not_wait_for_the_end_of_a_long_change() {
+    let some_key = |i: u32| PublicKey(std::array::from_fn(|at| i.to_le_bytes()[at % 4] ^ at as u8));
+    assert!(!answered_in(|_| (), |host, two| host.set_peer(PeerUpdate::new(two))), "a short one is over before");
+    assert!(answered_in(
+        |_| (),
+        |host, two| {
+            host.set_peer(PeerUpdate { allowed_ips: many_prefixes(64), ..PeerUpdate::new(two) });
+        }
+    ));
+    assert!(answered_in(
+        |_| (),
+        |host, _| {
+            let peers = (0..64).map(|i| PeerUpdate::new(some_key(i))).collect();
+            host.slow.set(Update { peers, ..Update::default() }).unwrap();
+        }
+    ));
+}
+
+#[test]
+fn a_handshake_does_not_wait_for_the_removal_of_many_prefixes() {
+    let key = StaticSecret::new(&[9; 32]).unwrap().public_key();
+    for remove in [true, false] {
+        let before =
+            |host: &mut Host| host.set_peer(PeerUpdate { allowed_ips: many_prefixes(64), ..PeerUpdate::new(key) });
+        let command = |host: &mut Host, _| {
+            host.set_peer(PeerUpdate { remove, replace_allowed_ips: true, ..PeerUpdate::new(key) });
+            assert!(host.shared.tables.routes().peer_for([11, 0, 0, 0].into()).is_none());
+        };
+        assert!(answered_in(before, command));
+    }
+}
+
+#[test]
+fn a_handshake_does_not_wait_until_all_is_told() {
+    let some_key = |i: u32| PublicKey(std::array::from_fn(|at| i.to_le_bytes()[at % 4] ^ at as u8));
+    let get = |host: &mut Host, _| drop(host.slow.get());
+    assert!(!answered_in(|_| (), get), "little is told before");
+    assert!(answered_in(
+        |host| {
+            let peers = (0..255).map(|i| PeerUpdate::new(some_key(i))).collect();
+            host.slow.set(Update { peers, ..Update::default() }).unwrap();
+        },
+        get,
+    ));
+    let prefixes = many_prefixes(257);
+    assert!(answered_in(
+        |host| host.set_peer(PeerUpdate { allowed_ips: prefixes.clone(), ..PeerUpdate::new(some_key(0)) }),
+        |host, _| {
+            let told = host.slow.get().peers.swap_remove(1).allowed_ips;
+            assert!(told.into_iter().eq(prefixes.iter().map(|(_, prefix)| *prefix)));
+        },
+    ));
+}
+
+#[test]
+fn what_a_peer_keeps_is_its_own_while_its_allowed_ips_are_replaced() {
+    let mut host = Host::new(&MemoryNet::new(10), &Clock::new(), 1);
+    let key = StaticSecret::new(&[9; 32]).unwrap().public_key();
+    let all = many_prefixes(1000);
+    let set = |host: &mut Host, allowed_ips: &[(bool, Prefix)]| {
+        let allowed_ips = allowed_ips.to_vec();
+        host.set_peer(PeerUpdate { replace_allowed_ips: true, allowed_ips, ..PeerUpdate::new(key) });
+        host.slow.get().peers[0].allowed_ips.clone()
+    };
+    let told = |given: &[(bool, Prefix)]| given.iter().map(|(_, prefix)| *prefix).collect::<Vec<_>>();
+    assert_eq!(set(&mut host, &all), told(&all));
+    // Somebody sends to one that is kept, throughout.
+    let (kept, over) = (all[700].1.addr(), AtomicBool::new(false));
+    let shared = host.shared.clone();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                assert!(shared.tables.routes().peer_for(kept).is_some());
+            }
+        });
+        for from in 0..50 {
+            let given: Vec<_> = all[500 + from..900].iter().rev().copied().collect();
+            assert_eq!(set(&mut host, &given), told(&given), "in the order in which they were given");
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+    assert!(set(&mut host, &[]).is_empty());
 }
 
 proptest! {

@@ -92,6 +92,13 @@ impl<B: Bits> Family<B> {
         None
     }
 
+    /// The owner of exactly this prefix, if it has one.
+    pub fn owner_of(&self, bits: B, cidr: u8) -> Option<Owner> {
+        let at = Position::new(bits, cidr);
+        let node = self.nodes.get(at.key).filter(|node| node.prefixes & at.bit != 0)?;
+        Some(self.owner(node, at.bit))
+    }
+
     /// The owner of the prefix of that bit in a node.
     fn owner(&self, node: &Node<B>, bit: u32) -> Owner {
         // Most nodes have only the one, and counting bits takes long without an instruction for it.

@@ -11,6 +11,8 @@ pub struct Lists {
     vacant: u32,
     /// By the peer's id.
     ends: Arena<Ends>,
+    /// The last of the marked entries, with which their list begins.
+    marked: u32,
 }
 
 /// A prefix in its peer's list.
@@ -29,7 +31,7 @@ struct Ends {
 
 impl Default for Lists {
     fn default() -> Self {
-        Self { entries: Arena::default(), vacant: NONE, ends: Arena::default() }
+        Self { entries: Arena::default(), vacant: NONE, ends: Arena::default(), marked: NONE }
     }
 }
 
@@ -41,8 +43,26 @@ impl Lists {
 
     /// What a peer has.
     pub fn of(&self, peer: PeerId) -> impl Iterator<Item = Prefix> + '_ {
-        let first = self.ends.get(peer.0).map_or(NONE, |ends| ends.first);
-        core::iter::successors(self.entries.get(first), |entry| self.entries.get(entry.after)).map(|entry| entry.prefix)
+        self.from(self.ends.get(peer.0).map_or(NONE, |ends| ends.first))
+    }
+
+    /// What stands in an entry's list after it.
+    pub fn after(&self, at: u32) -> impl Iterator<Item = Prefix> + '_ {
+        self.from(self.entries[at].after)
+    }
+
+    fn from(&self, at: u32) -> impl Iterator<Item = Prefix> + '_ {
+        core::iter::successors(self.entries.get(at), |entry| self.entries.get(entry.after)).map(|entry| entry.prefix)
+    }
+
+    /// Marks what a peer has, and nothing else. An entry that is moved or removed loses its mark.
+    pub fn mark(&mut self, peer: PeerId) {
+        self.marked = self.ends.get(peer.0).map_or(NONE, |ends| ends.last);
+    }
+
+    /// Whether the first that a peer has is marked.
+    pub fn is_marked(&self, peer: PeerId) -> bool {
+        self.entries.get(self.marked).is_some_and(|entry| entry.peer == peer)
     }
 
     /// Adds a prefix at the end of a peer's list and returns the entry's number.
@@ -88,6 +108,9 @@ impl Lists {
 
     fn unlink(&mut self, at: u32) {
         let Entry { peer, before, after, .. } = self.entries[at];
+        if self.marked == at {
+            self.marked = before;
+        }
         match before {
             NONE => self.ends[peer.0].first = after,
             before => self.entries[before].after = after,

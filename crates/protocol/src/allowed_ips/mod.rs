@@ -93,11 +93,19 @@ impl AllowedIps {
         entry.inspect(|&entry| self.lists.remove(entry)).is_some()
     }
 
-    /// Takes everything away from a peer, in time proportional to what it has.
-    pub fn remove_peer(&mut self, peer: PeerId) {
-        while let Some(first) = self.lists.first(peer) {
-            self.remove(first, peer);
-        }
+    /// Takes the prefix away that a peer was given first; false if it has none.
+    pub fn remove_first(&mut self, peer: PeerId) -> bool {
+        self.lists.first(peer).is_some_and(|first| self.remove(first, peer))
+    }
+
+    /// Makes all that a peer has stale, until it is given again. One peer at a time has stale prefixes.
+    pub fn begin_replacing(&mut self, peer: PeerId) {
+        self.lists.mark(peer);
+    }
+
+    /// Takes a stale prefix away from the peer that has them; false if none is left.
+    pub fn remove_stale(&mut self, peer: PeerId) -> bool {
+        self.lists.is_marked(peer) && self.remove_first(peer)
     }
 
     /// The owner of the longest prefix that has `addr` in it.
@@ -111,6 +119,16 @@ impl AllowedIps {
     /// What a peer has, in the order in which it was given.
     pub fn prefixes(&self, peer: PeerId) -> impl Iterator<Item = Prefix> + '_ {
         self.lists.of(peer)
+    }
+
+    /// What a peer has after one of its prefixes, so that a long list can be read in parts. Nothing, if that was taken
+    /// away meanwhile.
+    pub fn prefixes_after(&self, prefix: Prefix, peer: PeerId) -> impl Iterator<Item = Prefix> + '_ {
+        let owner = match prefix.addr {
+            IpAddr::V4(ip) => self.v4.owner_of(ip.to_bits(), prefix.cidr),
+            IpAddr::V6(ip) => self.v6.owner_of(ip.to_bits(), prefix.cidr),
+        };
+        owner.filter(|owner| owner.peer == peer.0).into_iter().flat_map(|owner| self.lists.after(owner.entry))
     }
 }
 
@@ -154,6 +172,7 @@ mod tests {
         Insert(Prefix, PeerId),
         Remove(Prefix, PeerId),
         RemovePeer(PeerId),
+        Replace(PeerId, Vec<(bool, Prefix)>),
         Lookup(IpAddr),
     }
 
@@ -178,6 +197,8 @@ mod tests {
             6 => (prefix(), peer()).prop_map(|(p, peer)| Step::Insert(p, peer)),
             3 => (prefix(), peer()).prop_map(|(p, peer)| Step::Remove(p, peer)),
             1 => peer().prop_map(Step::RemovePeer),
+            1 => (peer(), proptest::collection::vec((any::<bool>(), prefix()), 0..8))
+                .prop_map(|(peer, changes)| Step::Replace(peer, changes)),
             4 => addr().prop_map(Step::Lookup),
         ]
     }
@@ -196,8 +217,28 @@ mod tests {
                         prop_assert_eq!(table.remove(p, peer), naive.remove(p, peer));
                     }
                     Step::RemovePeer(peer) => {
-                        table.remove_peer(peer);
+                        while table.remove_first(peer) {}
                         naive.0.retain(|&(_, owner)| owner != peer);
+                    }
+                    Step::Replace(peer, changes) => {
+                        let before = naive.prefixes(peer);
+                        naive.0.retain(|&(_, owner)| owner != peer);
+                        table.begin_replacing(peer);
+                        for (place, (add, p)) in changes.into_iter().enumerate() {
+                            // Often something that is there.
+                            let p = before.get(usize::from(p.cidr())).copied().filter(|_| place % 2 == 0).unwrap_or(p);
+                            if add {
+                                table.insert(p, peer);
+                                naive.insert(p, peer);
+                            } else {
+                                table.remove(p, peer);
+                                naive.remove(p, peer);
+                            }
+                            for (p, owner) in naive.0.iter().filter(|(_, owner)| *owner == peer) {
+                                prop_assert_eq!(table.lookup(p.addr()).is_some(), true, "{:?} of {:?}", p, owner);
+                            }
+                        }
+                        while table.remove_stale(peer) {}
                     }
                     Step::Lookup(addr) => prop_assert_eq!(table.lookup(addr), naive.lookup(addr)),
                 }
@@ -205,12 +246,17 @@ mod tests {
                     prop_assert_eq!(table.lookup(p.addr()), naive.lookup(p.addr()));
                 }
                 for peer in 0..4 {
-                    prop_assert_eq!(table.prefixes(PeerId(peer)).collect::<Vec<_>>(), naive.prefixes(PeerId(peer)));
+                    let all = naive.prefixes(PeerId(peer));
+                    prop_assert_eq!(&table.prefixes(PeerId(peer)).collect::<Vec<_>>(), &all);
+                    for (place, p) in all.iter().enumerate() {
+                        let rest: Vec<_> = table.prefixes_after(*p, PeerId(peer)).collect();
+                        prop_assert_eq!(&rest, &all[place + 1..]);
+                    }
                 }
             }
             // No node is left that nobody needs.
             for peer in 0..4 {
-                table.remove_peer(PeerId(peer));
+                while table.remove_first(PeerId(peer)) {}
             }
             prop_assert_eq!((table.v4.nodes(), table.v6.nodes()), ((0, 0), (0, 0)));
             for (made, vacant) in [table.v4.owners(), table.v6.owners(), table.lists.entries()] {

@@ -2,6 +2,7 @@
 //!
 //! [`Kernel`] is the real one. Tests bring their own, with a clock that they turn by hand.
 
+use std::collections::HashSet;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::thread;
@@ -64,7 +65,7 @@ pub trait Backend: Send + Sync + 'static {
     /// Fills `bytes` with unpredictable ones.
     fn fill(&self, bytes: &mut [u8]);
 
-    /// Whether a datagram to `to` may still leave from the address that the peer wrote to: the
+    /// Whether a datagram to `to`, an IPv4 address, may still leave from the address that the peer wrote to: the
     /// address is the host's own, and the route to `to` leads out where the peer's packet came in.
     /// None if that cannot be found out now. For the slow path only: the kernel is asked.
     fn source_holds(&self, to: IpAddr, from: udp::Local, mark: u32) -> Option<bool>;
@@ -75,6 +76,9 @@ pub trait Backend: Send + Sync + 'static {
 
     /// The index of the interface of this name, as [`Backend::interface_name`].
     fn interface_index(&self, name: &str) -> Option<u32>;
+
+    /// The host's own IPv6 addresses; none if they cannot be found out now. For the slow path only: the kernel is asked.
+    fn own_v6(&self) -> Option<HashSet<IpAddr>>;
 }
 
 /// The kernel of this host.
@@ -134,18 +138,19 @@ impl Backend for Kernel {
         random::fill(bytes);
     }
 
-    /// As the kernel module does: an IPv4 source is dropped when it is no longer ours or when
-    /// its route uses another interface; an IPv6 source only when it is no longer ours (socket.c,
-    /// send4 and send6).
     fn source_holds(&self, to: IpAddr, from: udp::Local, mark: u32) -> Option<bool> {
-        let holds = match to {
-            IpAddr::V4(_) => link::egress(to, from.addr, mark).map(|ifindex| ifindex == from.ifindex),
-            IpAddr::V6(_) => link::holds_address(from.addr),
-        };
-        match holds {
+        match link::egress(to, from.addr, mark) {
             Err(error) if link::is_unanswered(&error) => None,
             // There is no route, or the address is not ours.
-            holds => Some(holds.unwrap_or(false)),
+            egress => Some(egress.is_ok_and(|ifindex| ifindex == from.ifindex)),
+        }
+    }
+
+    fn own_v6(&self) -> Option<HashSet<IpAddr>> {
+        match link::addresses_v6() {
+            Err(error) if link::is_unanswered(&error) => None,
+            // A kernel without IPv6 has none.
+            addresses => Some(addresses.unwrap_or_default()),
         }
     }
 

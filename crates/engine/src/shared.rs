@@ -109,12 +109,13 @@ impl Stranger {
     }
 }
 
-/// What the data path wants the slow path to look at. Bounded: one notice a peer, one a
+/// What the data path wants the slow path to look at. Bounded: one notice and one doubt a peer, one notice a
 /// session, [`HANDSHAKE_BACKLOG`] handshake messages.
 pub struct Notices {
     event: Event,
     pending: AtomicBool,
     woken: Mutex<VecDeque<Arc<Peer>>>,
+    doubted: Mutex<VecDeque<Arc<Peer>>>,
     confirmed: Mutex<Vec<Arc<Session>>>,
     backlog: Mutex<VecDeque<Stranger>>,
 }
@@ -125,6 +126,7 @@ impl Notices {
             event: Event::new()?,
             pending: AtomicBool::new(false),
             woken: Mutex::default(),
+            doubted: Mutex::default(),
             confirmed: Mutex::default(),
             backlog: Mutex::new(VecDeque::with_capacity(HANDSHAKE_BACKLOG)),
         })
@@ -150,6 +152,13 @@ impl Notices {
         Some(peer)
     }
 
+    /// The peer whose source address has been in doubt for the longest time.
+    pub fn next_doubted(&self) -> Option<Arc<Peer>> {
+        let peer = lock(&self.doubted).pop_front()?;
+        peer.release_doubt();
+        Some(peer)
+    }
+
     /// The next session that its peer has proved to hold the keys of.
     pub fn next_confirmed(&self) -> Option<Arc<Session>> {
         lock(&self.confirmed).pop()
@@ -168,6 +177,15 @@ impl Notices {
     pub fn confirm(&self, session: &Arc<Session>) {
         lock(&self.confirmed).push(session.clone());
         self.signal();
+    }
+
+    /// The peer's source address is in doubt. After a change of routes all active peers' are, so these wait in a queue of
+    /// their own, and nothing waits for them.
+    pub fn doubt(&self, peer: &Arc<Peer>) {
+        if peer.claim_doubt() {
+            lock(&self.doubted).push_back(peer.clone());
+            self.signal();
+        }
     }
 
     /// Queues a handshake message, whose length `classify` has checked.

@@ -4,11 +4,13 @@
 //! and endpoints through [`crate::tables`]; the data path answers with stamps and notices. A
 //! flood of handshakes can fill the backlog and keep this thread busy, never the data path.
 
+use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use linerate_netio::udp::Local;
 use linerate_protocol::{AddPeer, Device, Effects};
 use linerate_protocol::{Boottime, Entropy, Now, PeerId, constants};
 use linerate_protocol::{Prefix, Session};
@@ -34,6 +36,9 @@ const CHANGES_AT_ONCE: usize = 64;
 /// Peers, or prefixes, that are told before handshakes and timers have their turn: below a millisecond.
 const TOLD_AT_ONCE: usize = 256;
 
+/// Answers about source addresses that are remembered until the next change of routes: 200 KB.
+const SOURCES_MAX: usize = 4096;
+
 /// A suspend that is shorter than this is not told from the jitter of two clocks.
 const SUSPEND_MIN: Duration = Duration::from_millis(100);
 
@@ -57,7 +62,8 @@ pub struct SlowPath<B: Backend> {
 impl<B: Backend> SlowPath<B> {
     /// A device without key, peers and sockets.
     pub fn new(shared: Arc<Shared<B>>) -> Self {
-        let hands = Hands { shared: shared.clone(), sender: Sender::new(shared.clone()), origin: None };
+        let sender = Sender::new(shared.clone());
+        let hands = Hands { shared: shared.clone(), sender, origin: None, sources: Sources::default() };
         let suspended = shared.backend.suspended();
         let strangers = Vec::with_capacity(NOTICES_AT_ONCE);
         let device = Device::behind(shared.gate.clone());
@@ -90,12 +96,24 @@ impl<B: Backend> SlowPath<B> {
             let now = self.shared.backend.now();
             // A removed peer's notice may outlive it, and its index may be another's by now.
             if self.device.peer(&peer.key) == Some(peer.id) {
-                check_source(&self.shared, &peer);
                 self.device.woken(now, &mut Dice(&self.shared.backend), peer.id, &mut self.hands);
             }
         }
         found |= self.meet_strangers();
+        // After what others wait for: packets leave as before until this is found out.
+        found |= self.check_sources();
         found | self.expire()
+    }
+
+    /// Looks at source addresses that are in doubt since routes or addresses changed.
+    fn check_sources(&mut self) -> bool {
+        let mut found = false;
+        for _ in 0..NOTICES_AT_ONCE {
+            let Some(peer) = self.shared.notices.next_doubted() else { break };
+            found = true;
+            self.hands.check_source(&peer);
+        }
+        found
     }
 
     /// Handles the oldest handshake messages. When these were all, and none of them was of use, others may
@@ -448,14 +466,39 @@ fn drop_staged<B: Backend>(shared: &Shared<B>, peer: &Peer) {
     shared.counters.discard_many(Discard::StagedAbandoned, dropped as u64);
 }
 
-/// Looks at the peer's source address if routes or addresses changed since that was done last.
-fn check_source<B: Backend>(shared: &Shared<B>, peer: &Peer) {
-    if let Some(endpoint) = peer.endpoint().as_ref() {
+/// What the kernel said of source addresses since routes, addresses or the mark changed last. After such a change every
+/// active peer asks, and each question is a system call or a list of all addresses.
+#[derive(Default)]
+struct Sources {
+    epoch: u64,
+    mark: u32,
+    /// By destination, for peers behind one address.
+    v4: HashMap<(IpAddr, Local), bool>,
+    /// The host's own; none inside if they could not be found out.
+    v6: Option<Option<HashSet<IpAddr>>>,
+}
+
+impl Sources {
+    /// As the kernel module does: an IPv4 source is dropped when it is no longer ours or when
+    /// its route uses another interface; an IPv6 source only when it is no longer ours (socket.c,
+    /// send4 and send6).
+    fn holds<B: Backend>(&mut self, shared: &Shared<B>, epoch: u64, to: IpAddr, from: Local) -> Option<bool> {
         let mark = shared.mark.load(Ordering::Relaxed);
-        let holds = |from| shared.backend.source_holds(endpoint.addr.ip(), from, mark);
-        if !endpoint.check_source(shared.routing_epoch(), holds) {
-            shared.sources_unknown.store(true, Ordering::Relaxed);
+        if (self.epoch, self.mark) != (epoch, mark) {
+            *self = Self { epoch, mark, ..Self::default() };
         }
+        if to.is_ipv6() {
+            let own = self.v6.get_or_insert_with(|| shared.backend.own_v6()).as_ref()?;
+            return Some(own.contains(&from.addr));
+        }
+        if let Some(known) = self.v4.get(&(to, from)) {
+            return Some(*known);
+        }
+        let holds = shared.backend.source_holds(to, from, mark)?;
+        if self.v4.len() < SOURCES_MAX {
+            self.v4.insert((to, from), holds);
+        }
+        Some(holds)
     }
 }
 
@@ -474,6 +517,7 @@ struct Hands<B: Backend> {
     sender: Sender<B>,
     /// The handshake message that is being handled.
     origin: Option<Stranger>,
+    sources: Sources,
 }
 
 impl<B: Backend> Hands<B> {
@@ -482,8 +526,21 @@ impl<B: Backend> Hands<B> {
     }
 
     /// The peer, about to be sent to.
-    fn addressee(&self, id: PeerId) -> Option<Arc<Peer>> {
-        self.peer(id).inspect(|peer| check_source(&self.shared, peer))
+    fn addressee(&mut self, id: PeerId) -> Option<Arc<Peer>> {
+        let peer = self.peer(id)?;
+        self.check_source(&peer);
+        Some(peer)
+    }
+
+    /// Looks at the peer's source address if routes or addresses changed since that was done last.
+    fn check_source(&mut self, peer: &Peer) {
+        if let Some(endpoint) = peer.endpoint().as_ref() {
+            let epoch = self.shared.routing_epoch();
+            let holds = |from| self.sources.holds(&self.shared, epoch, endpoint.addr.ip(), from);
+            if !endpoint.check_source(epoch, holds) {
+                self.shared.sources_unknown.store(true, Ordering::Relaxed);
+            }
+        }
     }
 
     fn now(&self) -> Boottime {

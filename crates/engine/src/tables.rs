@@ -119,6 +119,7 @@ pub struct Peer {
     /// Nanoseconds since the Unix epoch.
     last_handshake: AtomicU64,
     noticed: AtomicBool,
+    doubted: AtomicBool,
 }
 
 impl Peer {
@@ -135,6 +136,7 @@ impl Peer {
             tx_bytes: AtomicU64::new(0),
             last_handshake: AtomicU64::new(0),
             noticed: AtomicBool::new(false),
+            doubted: AtomicBool::new(false),
         }
     }
 
@@ -221,6 +223,16 @@ impl Peer {
     /// The slow path is about to look at the peer: the next notice may come.
     pub(crate) fn release_notice(&self) {
         self.noticed.store(false, Ordering::SeqCst);
+    }
+
+    /// Claims the one doubt about this peer's source address that may be under way; false if it is.
+    pub(crate) fn claim_doubt(&self) -> bool {
+        !self.doubted.swap(true, Ordering::SeqCst)
+    }
+
+    /// The slow path is about to look at the source address: the next doubt may come.
+    pub(crate) fn release_doubt(&self) {
+        self.doubted.store(false, Ordering::SeqCst);
     }
 }
 

@@ -3,19 +3,21 @@
 mod hosts;
 
 use std::collections::HashSet;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use hosts::{Clock, Host, PORT, checksum, pair, settle, tcp_super, udp};
+use hosts::{Clock, Host, OWN_V6, PORT, checksum, pair, settle, tcp_super, udp};
 use linerate_engine::config::{PeerUpdate, Refusal, Update};
 use linerate_engine::outbound::Step;
+use linerate_engine::tables::Peer;
 use linerate_engine::turnstile::Turnstile;
 use linerate_netio::memory::{Fate, MemoryNet};
+use linerate_netio::udp::Local;
 use linerate_packet::gso;
 use linerate_packet::virtio::{self, Gso};
-use linerate_protocol::{Prefix, PublicKey, StaticSecret};
+use linerate_protocol::{PeerId, Prefix, PublicKey, StaticSecret};
 use proptest::prelude::*;
 
 fn received(host: &Host) -> Vec<Vec<u8>> {
@@ -247,6 +249,95 @@ fn a_packet_from_an_address_that_is_not_its_peers_is_dropped() {
     settle(&mut [&mut one, &mut two]);
     assert_eq!(received(&two), [udp(own, two.inner, b"mine")]);
     assert_eq!(two.discards("source_not_allowed"), 1);
+}
+
+/// A host with that many peers, each heard from `from(n)` at our address `to`, and how often it asked about sources.
+fn host_heard(peers: u32, from: impl Fn(u32) -> IpAddr, to: IpAddr) -> (Host, impl Fn(&Host) -> u64) {
+    let mut host = Host::new(&MemoryNet::new(1000), &Clock::new(), 1);
+    let key = |i: u32| PublicKey(std::array::from_fn(|at| i.to_le_bytes()[at % 4] ^ at as u8));
+    let updates = (0..peers).map(|n| PeerUpdate::new(key(n))).collect();
+    host.slow.set(Update { peers: updates, ..Update::default() }).unwrap();
+    let here = Some(Local { addr: to, ifindex: 1 });
+    for (n, peer) in (0..).zip(all_peers(&host)) {
+        peer.heard_from(SocketAddr::new(from(n), 1000 + n as u16), here, host.shared.routing_epoch());
+    }
+    (host, |host: &Host| host.shared.backend.asked.load(Ordering::Relaxed))
+}
+
+fn all_peers(host: &Host) -> Vec<Arc<Peer>> {
+    let routes = host.shared.tables.routes();
+    (0..).map_while(|id| routes.peer(PeerId(id)).cloned()).collect()
+}
+
+/// What happens when all peers of a host are sent to after a change of routes.
+fn send_to_all(host: &mut Host) {
+    all_peers(host).iter().filter(|peer| is_in_doubt(host, peer)).for_each(|peer| host.shared.notices.doubt(peer));
+    while host.slow.look() {}
+    assert!(!all_peers(host).iter().any(|peer| is_in_doubt(host, peer)));
+}
+
+fn is_in_doubt(host: &Host, peer: &Peer) -> bool {
+    peer.endpoint().as_ref().unwrap().is_source_in_doubt(host.shared.routing_epoch())
+}
+
+#[test]
+fn a_change_of_routes_costs_one_question_for_all_peers_over_ipv6() {
+    let v6 = |n: u32| IpAddr::from([0x2001, 0xdb8, 1, 0, 0, 0, 0, n as u16]);
+    for (to, holds) in [(OWN_V6, true), (v6(0), false)] {
+        let (mut host, asked) = host_heard(1000, v6, to);
+        send_to_all(&mut host);
+        assert_eq!(asked(&host), 0);
+        for changes in 1..=5 {
+            host.slow.routing_changed();
+            send_to_all(&mut host);
+            assert_eq!(asked(&host), changes);
+            assert!(all_peers(&host).iter().all(|peer| peer.endpoint().as_ref().unwrap().source().is_some() == holds));
+        }
+    }
+}
+
+#[test]
+fn a_change_of_routes_costs_one_question_for_all_peers_behind_one_address() {
+    let (mut host, asked) = host_heard(1000, |_| [198, 51, 100, 1].into(), [192, 0, 2, 1].into());
+    for changes in 1..=5 {
+        host.slow.routing_changed();
+        send_to_all(&mut host);
+        assert_eq!(asked(&host), changes);
+    }
+    host.slow.set(Update { fwmark: Some(7), ..Update::default() }).unwrap();
+    host.slow.routing_changed();
+    send_to_all(&mut host);
+    assert_eq!(asked(&host), 5, "another mark has all sources forgotten");
+}
+
+#[test]
+fn many_changes_of_routes_at_once_cost_one_question_for_each_peer() {
+    let (mut host, asked) = host_heard(1000, |n| [10, 1, (n >> 8) as u8, n as u8].into(), [192, 0, 2, 1].into());
+    for _ in 0..5 {
+        host.slow.routing_changed();
+        all_peers(&host).iter().for_each(|peer| host.shared.notices.doubt(peer));
+    }
+    send_to_all(&mut host);
+    assert_eq!(asked(&host), 1000);
+}
+
+#[test]
+fn a_handshake_waits_for_no_question_about_source_addresses() {
+    let flapped = |host: &mut Host| {
+        let peers = (0..1000).map(|i: u32| PublicKey(std::array::from_fn(|at| i.to_le_bytes()[at % 4] ^ at as u8)));
+        let peers = peers.map(PeerUpdate::new).collect();
+        host.slow.set(Update { peers, ..Update::default() }).unwrap();
+        let here = Some(Local { addr: host.outer.ip(), ifindex: 1 });
+        for (n, peer) in (0..).zip(all_peers(host)).skip(1) {
+            peer.heard_from(SocketAddr::new([10, 1, (n >> 8) as u8, n as u8].into(), 1), here, 0);
+        }
+        host.slow.routing_changed();
+        all_peers(host).iter().for_each(|peer| host.shared.notices.doubt(peer));
+    };
+    assert!(answered_in(flapped, |host, _| {
+        host.slow.look();
+        assert!(host.shared.backend.asked.load(Ordering::Relaxed) <= 32, "few at once");
+    }));
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! Everything is keyed by the interface's index, because its name may change under us. For the slow
 //! path only: each question opens a socket, allocates, and waits for the kernel's answer.
 
+use std::collections::HashSet;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -88,11 +89,14 @@ pub fn holds_address(address: IpAddr) -> io::Result<bool> {
             }
         }
         // A route would not tell an address that still waits for its duplicate detection.
-        IpAddr::V6(_) => {
-            let list = Request::new(RTM_GETADDR, &ifaddrmsg(AF_INET6)).list()?;
-            Ok(list.iter().filter_map(|reply| usable_address(&reply.payload)).any(|a| a == address))
-        }
+        IpAddr::V6(_) => Ok(addresses_v6()?.contains(&address)),
     }
+}
+
+/// The IPv6 addresses of this host that datagrams may be sent from.
+pub fn addresses_v6() -> io::Result<HashSet<IpAddr>> {
+    let list = Request::new(RTM_GETADDR, &ifaddrmsg(AF_INET6)).list()?;
+    Ok(list.iter().filter_map(|reply| usable_address(&reply.payload)).collect())
 }
 
 /// The interface that the kernel would send by to `to`, from the address `from` (unspecified: any)

@@ -62,7 +62,7 @@ pub trait Socket: Send + Sync {
 }
 
 /// Where a datagram came to: what a reply should leave from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Local {
     /// Our address.
     pub addr: IpAddr,

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use linerate_aead::Slot;
 use linerate_netio::udp::{SEGMENTS_MAX, SendError, Socket, TRAIN_MAX, Transmit, send_error};
-use linerate_protocol::{Boottime, Wake};
+use linerate_protocol::Boottime;
 
 use super::batch::{Batch, datagram};
 use crate::backend::{Backend, Sockets};
@@ -95,7 +95,7 @@ impl<'a, S: Socket> Way<'a, S> {
         if endpoint.is_source_in_doubt(shared.routing_epoch()) {
             // To find out takes a question to the kernel, which no packet waits for: the slow path
             // asks, and until it has, datagrams leave as they did before the change.
-            shared.wake(peer, Wake::SlowPath);
+            shared.notices.doubt(peer);
         }
         let takes_segments = socket.offloads().gso && endpoint.takes_segments(now);
         Ok(Self { socket, peer, to, from: endpoint.source(), takes_segments })

@@ -3,9 +3,9 @@
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::io::{self, IoSlice};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -26,6 +26,9 @@ use linerate_protocol::{Boottime, Now, Prefix, PublicKey, StaticSecret};
 
 pub const PORT: u16 = 51820;
 const QUEUE: usize = 4096;
+
+/// The one IPv6 address that every host says it has.
+pub const OWN_V6: IpAddr = IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1));
 
 /// The time of a test; hosts may share one.
 #[derive(Clone)]
@@ -120,7 +123,7 @@ pub struct Memory {
     address: IpAddr,
     clock: Clock,
     random: Mutex<u64>,
-    /// How often the engine asked about a source address.
+    /// How often the engine asked about a source address, or for all of the host's.
     pub asked: AtomicU64,
     /// The interfaces by which a peer with a link-local address may be reached.
     pub interfaces: Mutex<BTreeMap<u32, String>>,
@@ -184,6 +187,11 @@ impl Backend for Memory {
 
     fn interface_index(&self, name: &str) -> Option<u32> {
         self.interfaces.lock().unwrap().iter().find(|(_, other)| *other == name).map(|(&ifindex, _)| ifindex)
+    }
+
+    fn own_v6(&self) -> Option<HashSet<IpAddr>> {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        Some(HashSet::from([OWN_V6]))
     }
 }
 

@@ -148,6 +148,16 @@ fn only(a: &Record, b: &Record) -> Vec<String> {
 
 /// What may be the cause of a change other than the subjects themselves.
 fn differences(a: &Record, b: &Record) -> Vec<String> {
+    let mut found = circumstances(a, b);
+    for (record, which) in [(a, "first"), (b, "second")] {
+        let sentence = busy(&record.machine);
+        found.extend(sentence.map(|sentence| format!("The {which} record says: {sentence}")));
+    }
+    found
+}
+
+/// What differs in machine, method and versions.
+pub(crate) fn circumstances(a: &Record, b: &Record) -> Vec<String> {
     let mut found = Vec::new();
     let mut differ = |what: &str, a: String, b: String| {
         if a != b {
@@ -177,10 +187,6 @@ fn differences(a: &Record, b: &Record) -> Vec<String> {
             differ(&format!("Version of {}", subject.name), unknown(&subject.version), unknown(&other.version));
             differ(&format!("Command of {}", subject.name), subject.command.join(" "), other.command.join(" "));
         }
-    }
-    for (record, which) in [(a, "first"), (b, "second")] {
-        let sentence = busy(&record.machine);
-        found.extend(sentence.map(|sentence| format!("The {which} record says: {sentence}")));
     }
     found
 }

@@ -14,8 +14,8 @@ use std::io::{self, IsTerminal, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use linerate_control::uapi::socket;
@@ -35,6 +35,16 @@ const INTERRUPTED: i32 = 130;
 /// Proof that this process runs inside a private part of the machine. Only [`enter`] makes one.
 #[derive(Debug)]
 pub struct Enclosure(());
+
+/// What the second run has to say when it is interrupted.
+static LAST_WORDS: Mutex<String> = Mutex::new(String::new());
+
+impl Enclosure {
+    /// Has these said if this run is interrupted, instead of those before.
+    pub fn last_words(&self, words: String) {
+        *LAST_WORDS.lock().unwrap_or_else(PoisonError::into_inner) = words;
+    }
+}
 
 /// Which of the two runs this process is.
 #[derive(Debug)]
@@ -120,9 +130,7 @@ fn run_again() -> Result<u8> {
     });
     let status = child.wait().doing(|| "waiting for the enclosed run".into())?;
     if interrupted.load(Ordering::SeqCst) {
-        // Over the progress line, if there is one.
-        let line = if io::stderr().is_terminal() { "\r\x1b[K" } else { "" };
-        let _ = writeln!(io::stderr(), "{line}Stopped; nothing is left behind.");
+        say("Stopped; no process and no interface is left behind.");
     }
     let code = status.code().or(status.signal().map(|signal| 128 + signal));
     Ok(code.and_then(|code| code.try_into().ok()).unwrap_or(1))
@@ -134,6 +142,10 @@ fn prepare() -> Result<Enclosure> {
         .spawn(|| {
             let mut rest = [0; 64];
             while matches!(io::stdin().read(&mut rest), Ok(1..)) {}
+            let words = LAST_WORDS.lock().unwrap_or_else(PoisonError::into_inner);
+            if !words.is_empty() {
+                say(&words);
+            }
             std::process::exit(INTERRUPTED);
         })
         .doing(|| "starting a thread".into())?;
@@ -148,6 +160,12 @@ fn prepare() -> Result<Enclosure> {
     }
     fs::create_dir_all(socket::DIRECTORY).doing(|| format!("making {}", socket::DIRECTORY))?;
     Ok(Enclosure(()))
+}
+
+/// Writes a line to standard error, over the progress line if there is one.
+fn say(words: &str) {
+    let line = if io::stderr().is_terminal() { "\r\x1b[K" } else { "" };
+    let _ = writeln!(io::stderr(), "{line}{words}");
 }
 
 /// Puts an empty file system over `place`, visible to the enclosure only.

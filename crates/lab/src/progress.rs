@@ -1,8 +1,10 @@
-//! Says on standard error what is being done and how long it will still take: one line that is
+//! Says on standard error what is being done and how long all of it will still take: one line that is
 //! overwritten on a terminal, a line per subject and round elsewhere.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::Instant;
+
+use crate::words::duration;
 
 pub(crate) struct Progress {
     is_terminal: bool,
@@ -26,12 +28,13 @@ impl Progress {
 
     /// A step begins that should take `seconds`.
     pub(crate) fn step(&mut self, chapter: &str, what: &str, seconds: f64) {
+        let left = duration(self.left());
         if self.is_terminal {
-            let (share, left) = (self.share(), self.left());
+            let share = self.share();
             let bar: String = (0..20).map(|place| if f64::from(place) < share * 20.0 { '=' } else { ' ' }).collect();
-            let _ = write!(io::stderr(), "\r\x1b[K[{bar}] {chapter}: {what} ({left:.0} s left)");
+            let _ = write!(io::stderr(), "\r\x1b[K[{bar}] {chapter}: {what} ({left} left)");
         } else if chapter != self.last_chapter {
-            let _ = writeln!(io::stderr(), "{chapter}");
+            let _ = writeln!(io::stderr(), "{chapter} ({left} left)");
             self.last_chapter = chapter.into();
         }
         self.done += seconds;

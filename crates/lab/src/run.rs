@@ -1,9 +1,11 @@
 //! A run of the lab: rounds; in each, every scenario; in each, every subject's turn. So drift of the machine
 //! hits all alike, and one subject's failure is its own.
 
+mod journal;
 mod turn;
 
 use std::collections::BTreeMap;
+use std::io::{self, Write};
 use std::time::SystemTime;
 
 use crate::enclosure::Enclosure;
@@ -13,9 +15,12 @@ use crate::record::{Machine, Method, Record, Row, SCHEMA, Sample, SubjectRecord}
 use crate::scenario::Scenario;
 use crate::subject::{Found, KeyPair, MTU, Subject};
 use crate::topology::Site;
-use crate::verdict::{Evidence, Verdict};
+use crate::verdict::Verdict;
 use crate::{Result, hosts, load};
+use journal::Outcome;
 use linerate_control::printable::printable;
+
+pub use journal::{Journal, Plan};
 
 /// What to measure.
 pub struct Options {
@@ -42,100 +47,127 @@ pub struct Options {
 /// Seconds in which TCP finds its speed.
 pub const WARM_UP: f64 = 0.5;
 
-/// Measures everything. A row that cannot be measured says why and the others go on.
+/// Measures everything that `journal` does not have yet, and keeps it there as it comes. A row that cannot be measured
+/// says why and the others go on.
 ///
 /// # Errors
 ///
 /// When nothing at all can be measured here, because there are no tunnel interfaces.
-pub fn measure(inside: &Enclosure, options: &Options) -> Result<Record> {
+pub fn measure(inside: &Enclosure, options: &Options, journal: &mut Journal) -> Result<Record> {
     hosts::check_tun()?;
-    let record = empty_record(options)?;
-    let progress = Progress::new(expected_seconds(options));
-    let mut run = Run { options, record, evidence: BTreeMap::new(), progress };
-    for round in 1..=options.rounds {
-        for scenario in options.scenarios.iter().filter(|scenario| round == 1 || !scenario.load.is_done_once()) {
-            for subject in in_turn(participants(options, scenario), round) {
-                run.row(inside, scenario, subject, round);
-            }
-        }
+    let progress = Progress::new(expected_seconds(options, journal));
+    let mut run = Run { inside, options, record: journal.empty_record(), verdicts: BTreeMap::new(), progress, journal };
+    for outcome in run.journal.turns.clone() {
+        run.enter(outcome);
     }
-    run.progress.clear();
-    Ok(run.judged())
+    Ok(run.all())
 }
 
 /// A run under way.
 struct Run<'a> {
+    inside: &'a Enclosure,
     options: &'a Options,
     record: Record,
     /// By row and round.
-    evidence: BTreeMap<(usize, u32), Evidence>,
+    verdicts: BTreeMap<(usize, u32), Verdict>,
     progress: Progress,
+    journal: &'a mut Journal,
 }
 
 impl Run<'_> {
+    fn all(mut self) -> Record {
+        for (round, scenario, subject) in turns(self.options) {
+            if !self.journal.has(&scenario.name, &subject.name, round) {
+                self.row(scenario, subject, round);
+            }
+        }
+        self.progress.clear();
+        self.judged()
+    }
+
     /// One subject's turn, unless it has failed before: its rounds would no longer match those of the others.
-    fn row(&mut self, inside: &Enclosure, scenario: &Scenario, subject: &Subject, round: u32) {
+    fn row(&mut self, scenario: &Scenario, subject: &Subject, round: u32) {
         let chapter =
             format!("round {round} of {}, {}, {}", self.options.rounds, scenario.name, printable(&subject.name));
         self.progress.step(&chapter, scenario.about, turn::expected_seconds(scenario, self.options));
-        let index = self.index(scenario, subject);
-        if self.record.rows[index].failure.is_some() {
+        if self.record.rows[self.index(&scenario.name, &subject.name)].failure.is_some() {
             return;
         }
         // Hosts of its own: what one subject leaves on them is not the next one's, and in a round the weather is the
         // same for all.
         let seed = self.options.seed.wrapping_add(u64::from(round));
-        match Site::build(inside, &scenario.topology, seed) {
-            Ok(site) => self.turn(&site, scenario, subject, round),
-            Err(error) => self.record.rows[index].failure = Some(error.to_string()),
+        let mut outcome =
+            Outcome { scenario: scenario.name.clone(), subject: subject.name.clone(), round, ..Outcome::default() };
+        match Site::build(self.inside, &scenario.topology, seed) {
+            Ok(site) => self.turn(&site, scenario, subject, &mut outcome),
+            Err(error) => outcome.failure = Some(error.to_string()),
+        }
+        if let Err(error) = self.journal.keep(&outcome) {
+            self.progress.clear();
+            let place = self.journal.place().unwrap_or("the file".as_ref()).display();
+            let _ =
+                writeln!(io::stderr(), "{place}: {error}; if this is stopped, what is measured from here on is lost");
+        }
+        self.enter(outcome);
+        if let Some(place) = self.journal.kept() {
+            let words = format!("What was measured is in {}; the same command goes on with it.", place.display());
+            self.inside.last_words(words);
         }
     }
 
-    fn turn(&mut self, site: &Site, scenario: &Scenario, subject: &Subject, round: u32) {
-        let index = self.index(scenario, subject);
+    fn turn(&self, site: &Site, scenario: &Scenario, subject: &Subject, outcome: &mut Outcome) {
         let refusal = site.refuses(subject);
-        let notes = refusal.iter().cloned().chain(site.notes());
-        self.note(index, notes);
+        outcome.notes = refusal.iter().cloned().chain(site.notes()).collect();
         if refusal.is_some() {
             return;
         }
-        match (turn::Turn { site, subject, scenario, options: self.options, round }).take() {
+        match (turn::Turn { site, subject, scenario, options: self.options, round: outcome.round }).take() {
             Ok(taken) => {
-                self.note(index, taken.notes);
-                self.record.rows[index].samples.push(taken.sample);
-                if let Some(evidence) = taken.evidence {
-                    self.evidence.insert((index, round), evidence);
-                }
+                outcome.notes.extend(taken.notes);
+                outcome.sample = Some(taken.sample);
+                outcome.verdict = taken.evidence.as_ref().map(Verdict::on);
             }
-            Err(error) => self.record.rows[index].failure = Some(format!("round {round}: {error}")),
+            Err(error) => outcome.failure = Some(format!("round {}: {error}", outcome.round)),
         }
+    }
+
+    /// Puts what came of a turn into the record.
+    fn enter(&mut self, outcome: Outcome) {
+        let index = self.index(&outcome.scenario, &outcome.subject);
+        let row = &mut self.record.rows[index];
+        for note in outcome.notes {
+            if !row.notes.contains(&note) {
+                row.notes.push(note);
+            }
+        }
+        row.samples.extend(outcome.sample);
+        row.failure = outcome.failure.or(row.failure.take());
+        self.verdicts.extend(outcome.verdict.map(|verdict| ((index, outcome.round), verdict)));
     }
 
     /// Where the row of a subject in a scenario stands.
-    fn index(&self, scenario: &Scenario, subject: &Subject) -> usize {
-        let rows = &self.record.rows;
-        let place = rows.iter().position(|row| row.scenario == scenario.name && row.subject == subject.name);
+    fn index(&self, scenario: &str, subject: &str) -> usize {
+        let place = self.record.rows.iter().position(|row| row.scenario == scenario && row.subject == subject);
         place.expect("every scenario has a row for each of its participants")
     }
 
-    /// Adds what the row does not say yet.
-    fn note(&mut self, index: usize, notes: impl IntoIterator<Item = String>) {
-        let known = &mut self.record.rows[index].notes;
-        for note in notes {
-            if !known.contains(&note) {
-                known.push(note);
-            }
-        }
-    }
-
-    /// The record, with a verdict for each row of traffic: by the evidence of the round in the middle.
+    /// The record, with a verdict for each row of traffic: that of the round in the middle.
     fn judged(mut self) -> Record {
         for (index, row) in self.record.rows.iter_mut().enumerate() {
-            row.verdict =
-                round_in_the_middle(row).and_then(|round| self.evidence.get(&(index, round))).map(Verdict::on);
+            row.verdict = round_in_the_middle(row).and_then(|round| self.verdicts.remove(&(index, round)));
         }
         self.record
     }
+}
+
+/// All turns, in their order.
+fn turns(options: &Options) -> impl Iterator<Item = (u32, &Scenario, &Subject)> {
+    (1..=options.rounds).flat_map(move |round| {
+        let scenarios = options.scenarios.iter().filter(move |scenario| round == 1 || !scenario.load.is_done_once());
+        scenarios.flat_map(move |scenario| {
+            in_turn(participants(options, scenario), round).into_iter().map(move |subject| (round, scenario, subject))
+        })
+    })
 }
 
 /// The round with the median throughput, the lower one of two.
@@ -211,12 +243,15 @@ fn describe(found: &Found) -> SubjectRecord {
     }
 }
 
-/// Seconds that the whole run should take.
-fn expected_seconds(options: &Options) -> f64 {
-    let of = |scenario: &Scenario| {
-        let rounds = if scenario.load.is_done_once() { 1 } else { options.rounds };
-        let turns = participants(options, scenario).count() as f64 * f64::from(rounds);
-        turns * turn::expected_seconds(scenario, options)
-    };
-    options.scenarios.iter().map(of).sum()
+/// How many turns a whole run has.
+#[must_use]
+pub fn turn_count(options: &Options) -> usize {
+    turns(options).count()
+}
+
+/// Seconds that the turns should take which `journal` does not have yet.
+#[must_use]
+pub fn expected_seconds(options: &Options, journal: &Journal) -> f64 {
+    let left = turns(options).filter(|(round, scenario, subject)| !journal.has(&scenario.name, &subject.name, *round));
+    left.map(|(_, scenario, _)| turn::expected_seconds(scenario, options)).sum()
 }

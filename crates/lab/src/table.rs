@@ -8,6 +8,8 @@ use crate::record::{Record, Row};
 use crate::words::{self, cut};
 use linerate_control::printable::printable;
 
+pub use crate::words::duration;
+
 /// Columns of the terminal.
 const WIDTH: usize = 120;
 

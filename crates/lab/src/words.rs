@@ -196,6 +196,17 @@ pub(crate) fn busy(machine: &Machine) -> Option<String> {
     })
 }
 
+/// A time that need not be exact: `40 s`, `12 min`, `1 h 5 min`.
+#[must_use]
+pub fn duration(seconds: f64) -> String {
+    let minutes = (seconds / 60.0).round().max(0.0) as u64;
+    match (minutes / 60, minutes % 60) {
+        _ if seconds < 90.0 => format!("{:.0} s", seconds.max(0.0)),
+        (0, minutes) => format!("{minutes} min"),
+        (hours, minutes) => format!("{hours} h {minutes} min"),
+    }
+}
+
 /// The most columns of a subject's name in the terminal.
 const NAME: usize = 28;
 
@@ -203,4 +214,15 @@ const NAME: usize = 28;
 pub(crate) fn cut(name: &str) -> String {
     let name = printable(name);
     if name.chars().count() <= NAME { name.into_owned() } else { name.chars().take(NAME - 1).chain(['…']).collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_duration_is_said_as_people_say_it() {
+        let said = [-1.0, 0.4, 89.4, 90.0, 3599.0, 3900.0, 36_000.0].map(duration);
+        assert_eq!(said, ["0 s", "0 s", "89 s", "2 min", "1 h 0 min", "1 h 5 min", "10 h 0 min"]);
+    }
 }

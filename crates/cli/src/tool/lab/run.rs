@@ -9,15 +9,15 @@ use linerate_aead::choose::{self, Choice};
 use linerate_control::printable::printable;
 use linerate_lab::enclosure::{self, Enclosure, Entry};
 use linerate_lab::record::Record;
-use linerate_lab::run::{self, Options};
+use linerate_lab::run::{self, Journal, Options, Plan};
 use linerate_lab::scenario::{self, Scenario};
 use linerate_lab::story::STORIES;
 use linerate_lab::subject::{self, Found, Kind, Subject};
-use linerate_lab::table::Table;
+use linerate_lab::table::{Table, duration};
 
 use super::{check_writable, key_pair, linerated_beside_us, print, seconds, write_file};
-use crate::Complaint;
 use crate::daemon::environment::{self, Offloads};
+use crate::{Complaint, complain};
 
 /// What the others are compared to unless one says otherwise; without it there are no ratios.
 const DEFAULT_BASELINE: &str = "wireguard-go";
@@ -78,7 +78,8 @@ struct MethodArguments {
     #[arg(long, value_name = "NAME", default_value = DEFAULT_BASELINE)]
     baseline: String,
 
-    /// Where the record goes [default: lab-DATE.json in this directory]
+    /// Where the record goes [default: lab-DATE.json in this directory]. Until it is whole, what was measured is in
+    /// FILE.unfinished; the same command goes on with that
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
 
@@ -173,9 +174,6 @@ fn measure(
     if !subjects.iter().any(|found| found.name() == method.baseline) && method.baseline != DEFAULT_BASELINE {
         return Err(format!("no subject is called `{}`, so nothing can be compared to it", method.baseline));
     }
-    // Before the measurement, not after an hour of it.
-    let file = if method.json && method.output.is_none() { None } else { Some(method.place()) };
-    file.as_deref().map(check_place).transpose()?;
     let options = Options {
         scenarios,
         subjects,
@@ -187,24 +185,103 @@ fn measure(
         seed: method.seed,
         arguments: std::env::args().skip(1).collect(),
     };
-    let record = run::measure(&inside, &options).map_err(|error| error.to_string())?;
+    let (file, mut journal) = method.journal(&options)?;
+    complain(&forecast(&options, &journal));
+    let record = run::measure(&inside, &options, &mut journal).map_err(|error| error.to_string())?;
     let json = serde_json::to_vec(&record).map_err(|error| error.to_string())?;
     // Neither a full disk nor a broken pipe may cost what was measured: the other one still has it.
-    let kept = file.map_or(Ok(()), |file| {
-        write_file(&file, &json).map(|()| drop(writeln!(io::stderr(), "{}", where_it_is(&file))))
-    });
+    let kept = file.map_or(Ok(()), |file| keep(&file, &json, journal));
     let shown = if method.json { print(&json) } else { print(show(&record).as_bytes()) };
     kept?;
     shown?;
     Ok(if record.is_complete() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// What the file has in addition to its name until the record is whole.
+const UNFINISHED: &str = ".unfinished";
+
 impl MethodArguments {
-    /// Where the record goes.
-    fn place(&self) -> PathBuf {
-        let by_date = || format!("lab-{}.json", humantime::format_rfc3339_seconds(SystemTime::now())).replace(':', "-");
-        self.output.clone().unwrap_or_else(|| by_date().into())
+    /// Where the record goes, and the run: one that was stopped, if it was the same, or a new one.
+    fn journal(&self, options: &Options) -> Result<(Option<PathBuf>, Journal), Complaint> {
+        // Before the measurement, not after an hour of it.
+        self.output.as_deref().map(check_place).transpose()?;
+        let plan = Plan::new(options).map_err(|error| error.to_string())?;
+        let begin = |plan, file: PathBuf| (Some(file.clone()), Journal::new(plan, Some(unfinished(&file))));
+        match &self.output {
+            None if self.json => Ok((None, Journal::new(plan, None))),
+            Some(file) => match Journal::resume(&plan, &unfinished(file)) {
+                Ok(Some(journal)) => Ok((Some(file.clone()), journal)),
+                Ok(None) => Ok(begin(plan, file.clone())),
+                Err(error) => {
+                    Err(format!("{error} Choose another place with --output, or remove that file if it is of no use"))
+                }
+            },
+            None => {
+                for place in unfinished_here() {
+                    match Journal::resume(&plan, &place) {
+                        Ok(Some(journal)) => return Ok((Some(place.with_extension("")), journal)),
+                        Ok(None) => {}
+                        Err(error) => complain(&format!("{error} It stays as it is.")),
+                    }
+                }
+                let date = humantime::format_rfc3339_seconds(SystemTime::now());
+                let file: PathBuf = format!("lab-{date}.json").replace(':', "-").into();
+                check_place(&file)?;
+                Ok(begin(plan, file))
+            }
+        }
     }
+}
+
+/// Where a run is kept whose record will be `file`.
+fn unfinished(file: &Path) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
+    name.push(UNFINISHED);
+    name.into()
+}
+
+/// Runs in this directory that were stopped and whose records would have names by date, the latest first.
+fn unfinished_here() -> Vec<PathBuf> {
+    let names =
+        std::fs::read_dir(".").into_iter().flatten().filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let is_ours = |name: &String| name.starts_with("lab-") && name.ends_with(&format!(".json{UNFINISHED}"));
+    let mut found: Vec<PathBuf> = names.filter(is_ours).map(PathBuf::from).collect();
+    found.sort_unstable_by(|one, other| other.cmp(one));
+    found
+}
+
+/// What is ahead: how long it takes, and what becomes of it if it is stopped.
+fn forecast(options: &Options, journal: &Journal) -> String {
+    let (all, time) = (run::turn_count(options), duration(run::expected_seconds(options, journal)));
+    match (journal.place(), journal.turns()) {
+        (None, _) => {
+            format!(
+                "{all} measurements, about {time}. If this is stopped they are lost; `--output FILE` keeps them as they come."
+            )
+        }
+        (Some(place), 0) => format!(
+            "{all} measurements, about {time}. They are kept in {} as they come: if this is stopped, the same command goes \
+             on with them.",
+            place.display()
+        ),
+        (Some(place), done) => format!(
+            "Going on with {}: {done} of {all} measurements are there, about {time} left. Remove the file to begin anew.",
+            place.display()
+        ),
+    }
+}
+
+/// Writes the record, and forgets the unfinished one then.
+fn keep(file: &Path, json: &[u8], journal: Journal) -> Result<(), Complaint> {
+    if let Err(complaint) = write_file(file, json) {
+        return Err(match journal.kept() {
+            Some(place) => format!("{complaint}; what was measured is in {}", place.display()),
+            None => complaint,
+        });
+    }
+    let _ = writeln!(io::stderr(), "{}", where_it_is(file));
+    let place = journal.place().map(Path::to_owned).unwrap_or_default();
+    journal.remove().map_err(|error| format!("cannot remove {}: {error}", place.display()))
 }
 
 /// Whether a record can be kept there, as far as one can tell beforehand.

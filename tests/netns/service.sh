@@ -80,6 +80,8 @@ ran() { # WHAT COMMANDS : since the last time
 daemon_of_h1() { pgrep -f "linerated wg1\$"; }
 works() { on h1 ping -n -q -c 1 -w 1 10.9.0.2; }
 works_anew() { [[ -n $(daemon_of_h1) && $(daemon_of_h1) != "$daemon" ]] && works; }
+# Forgets the starts so far, of which systemd allows five within a minute. Without the unit in memory there are none.
+start_afresh() { service reset-failed linerate@wg1 2>/dev/null || true; }
 stops() { # UNIT
   service stop "$1"
   ran "stop of $1" "pre-down post-down"
@@ -139,8 +141,20 @@ pings h1 10.9.0.2
 ran start up
 stops wg-quick@wg1
 
+say "stop while PostUp is at work: that ends, and the tunnel is taken back"
+tunnel_file wg1 10.9.0.2/32 "PostUp = echo up >>$WORK/runs; sleep 1000"
+start_afresh
+service start --no-block linerate@wg1
+wait_for 20 "PostUp to run" test -s "$WORK/runs"
+service stop linerate@wg1
+ran "start and stop" up
+expect "processes of PostUp" "" "$(pgrep -x sleep || true)"
+is_gone wg1
+as_before "stop while PostUp is at work"
+
 say "a tunnel that cannot come up is tried five times, and then the service has failed"
 tunnel_file wg1 10.9.0.2/32 "PostUp = echo up >>$WORK/runs; exit 3"
+start_afresh
 expect_failure "start" service start linerate@wg1
 given_up() { [[ $(property linerate@wg1 ActiveState) == failed ]]; }
 wait_for 50 "systemd to give up" given_up

@@ -89,3 +89,45 @@ for who in wg-quick linerate; do
     pkill -x sleep || true
   done
 done
+
+say "while resolvconf hangs"
+mkdir "$WORK/hanging"
+cat >"$WORK/hanging/resolvconf" <<END
+#!/bin/bash
+echo "\$*" >>"$WORK/resolvconf"
+[[ \$1 == -a ]] && touch "$WORK/runs"
+[[ \$1 == -a || -e $WORK/hangs ]] && sleep 1000
+exit 0
+END
+chmod +x "$WORK/hanging/resolvconf"
+PATH=$WORK/hanging:$PATH
+tunnel_file wg1 10.9.0.2/32 "DNS = 192.0.2.53"
+hangs_for() { # WHO : up, with a SIGTERM while the name servers are set; how long it took then is in $TOOK
+  local sent
+  launch "$1" "^$LINERATE.* up wg1"
+  wait_for 10 "$1 to run resolvconf" is_running
+  sent=$(now_ms)
+  kill -TERM "$MAIN"
+  wait_for 8 "$1 to end after SIGTERM" has_ended
+  TOOK=$(($(now_ms) - sent))
+  [[ $(cat "$WORK/status") != 0 ]] || fail "$1: expected a status other than 0"
+  is_gone wg1
+  rm "$WORK/runs"
+}
+for who in wg-quick linerate; do
+  remember
+  hangs_for $who
+  as_before "$who after SIGTERM"
+  expect "$who: what resolvconf was told last" "-d wg1 -f" "$(tail -n 1 "$WORK/resolvconf")"
+  note "$who up, SIGTERM while resolvconf hangs: it ended after $TOOK ms"
+  expect_at_most "milliseconds until $who had ended" 2000 $TOOK
+  expect "programs left" "" "$(pgrep -f "$WORK/hanging" || true)"
+
+  # What cannot be undone soon is left for `down`.
+  touch "$WORK/hangs"
+  hangs_for $who
+  note "the same, and it hangs when the name servers are taken back: it ended after $TOOK ms"
+  rm "$WORK/hangs"
+  good $who down wg1
+  as_before "$who down"
+done

@@ -9,8 +9,9 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 use std::thread;
+use std::time::Duration;
 
-use linerate_host::linux::dns::{detect, mend, set, unset};
+use linerate_host::linux::dns::{self, Patience, detect, mend};
 use linerate_host::state::DnsManager;
 use linerate_host::wanted::Dns;
 
@@ -311,3 +312,13 @@ fn in_a_host<F: FnOnce()>(body: F) {
     eprint!("{err}");
     assert!(output.status.success() && out.contains("1 passed"), "inside the namespace: {out}");
 }
+
+fn set(manager: &DnsManager, interface: &str, dns: &Dns, exclusive: bool, run: &Path) -> io::Result<()> {
+    dns::set(manager, interface, dns, exclusive, run, &MINUTE)
+}
+
+fn unset(manager: &DnsManager, interface: &str, run: &Path) -> io::Result<()> {
+    dns::unset(manager, interface, run, &MINUTE)
+}
+
+const MINUTE: Patience<'_> = Patience { limit: Duration::from_secs(60), stop: None };

@@ -4,15 +4,18 @@
 use std::ffi::OsStr;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::slice::from_ref;
+use std::time::Duration;
 
 use linerate_control::client::AskError;
 use linerate_control::interface::InterfaceName;
 use linerate_control::tunnel::Tunnel;
 use linerate_control::uapi::request::DeviceUpdate;
 use linerate_control::uapi::socket;
-use linerate_host::linux::{Host, dns};
+use linerate_host::linux::Host;
+use linerate_host::linux::dns::{self, Patience};
 use linerate_host::plan::words;
 use linerate_host::step::{Backend, Step};
 use linerate_host::transaction::{Executor, Stumble};
@@ -84,14 +87,17 @@ impl Executor for Hands<'_> {
             Step::SetDns { interface, dns, manager, exclusive } => {
                 self.say(from_ref(step));
                 // Names that cannot be set are no reason to be without a tunnel.
-                if let Err(error) = dns::set(manager, interface, dns, *exclusive, ledgers()) {
-                    complain(&format!("Warning: the name servers are not set: {error}"));
+                match self.patiently(|patience| dns::set(manager, interface, dns, *exclusive, ledgers(), patience)) {
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => return Err(stumble(error, 130)),
+                    Err(error) => complain(&format!("Warning: the name servers are not set: {error}")),
+                    Ok(()) => {}
                 }
                 Ok(())
             }
             Step::UnsetDns { interface, manager } => {
                 self.say(from_ref(step));
-                dns::unset(manager, interface, ledgers()).map_err(|error| stumble(error, 1))
+                let unset = self.patiently(|patience| dns::unset(manager, interface, ledgers(), patience));
+                unset.map_err(|error| stumble(error, 1))
             }
             _ => self.kernels(steps),
         }
@@ -151,6 +157,20 @@ impl Hands<'_> {
         Err(stumble(io::Error::other(sentence), engine::exit_code(status)))
     }
 
+    /// Has a program set name servers; one that hangs ends with a signal, or when somebody has waited long enough.
+    fn patiently(&self, run: impl FnOnce(&Patience<'_>) -> io::Result<()>) -> io::Result<()> {
+        if self.goes_on {
+            // One that came to something else.
+            self.interruption.clear();
+        }
+        let limit = if self.interruption.is_waited_for() { DNS_LIMIT_INTERRUPTED } else { DNS_LIMIT };
+        let done = run(&Patience { limit, stop: Some(self.interruption.as_fd()) });
+        if self.goes_on {
+            self.interruption.clear();
+        }
+        done
+    }
+
     fn change_device(&mut self, step: &Step, interface: &str, update: &DeviceUpdate) -> Result<(), Stumble> {
         self.say(from_ref(step));
         let tunnel = Tunnel::open(socket::DIRECTORY.as_ref(), interface);
@@ -161,6 +181,11 @@ impl Hands<'_> {
         })
     }
 }
+
+const DNS_LIMIT: Duration = Duration::from_secs(10);
+
+/// Of what is undone after a signal.
+const DNS_LIMIT_INTERRUPTED: Duration = Duration::from_secs(1);
 
 /// Whether nobody has the port: the daemon opens it when the interface is up, and whom should it tell then?
 pub(super) fn is_free(port: u16) -> io::Result<()> {

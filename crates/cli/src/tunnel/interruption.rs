@@ -4,6 +4,7 @@ use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::process::{Child, ExitStatus};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -14,6 +15,15 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 pub(crate) struct Interruption {
     /// Readable once a signal has come.
     signals: UnixStream,
+    /// Whether one was forgotten.
+    heeded: AtomicBool,
+}
+
+/// Readable once a signal has come.
+impl AsFd for Interruption {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.signals.as_fd()
+    }
 }
 
 impl Interruption {
@@ -29,7 +39,7 @@ impl Interruption {
         for signal in [SIGINT, SIGTERM].into_iter().chain(hang_up) {
             signal_hook::low_level::pipe::register(signal, handler.try_clone()?)?;
         }
-        Ok(Self { signals })
+        Ok(Self { signals, heeded: AtomicBool::new(false) })
     }
 
     /// Whether a signal has come.
@@ -41,7 +51,14 @@ impl Interruption {
     /// Forgets the signals that have come: what is done because of them is not to be interrupted by them.
     pub(crate) fn clear(&self) {
         let mut bytes = [0; 64];
-        while (&self.signals).read(&mut bytes).is_ok_and(|count| count > 0) {}
+        while (&self.signals).read(&mut bytes).is_ok_and(|count| count > 0) {
+            self.heeded.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether a signal has come before: who sent it waits for the end.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.heeded.load(Ordering::Relaxed)
     }
 
     /// Waits for `child`. A signal that comes meanwhile is passed on to it once.

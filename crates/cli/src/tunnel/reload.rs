@@ -210,7 +210,9 @@ impl<'a> Change<'a> {
         let lasting = [back.lost, plan.steps].concat();
         let mut change = Self { entry, host, echo, ledger, count: steps.len(), lasting, wanted };
         let Err(failure) = carry_out(&steps, &mut change.hands(interruption)) else { return Ok(change) };
-        change.ledger.under_way.truncate(before + failure.done.len());
+        // Name servers that were being set may be there.
+        let half_done = usize::from(matches!(failure.step.as_deref(), Some(Step::SetDns { .. })));
+        change.ledger.under_way.truncate(before + failure.done.len() + half_done);
         let step = failure.step.as_ref().map_or_else(String::new, |step| format!("{}: ", plan::words::sentence(step)));
         let failed = Failed { complaint: format!("{step}{}", failure.error), code: failure.exit_code };
         Err(change.take_back(failed, interruption))

@@ -194,10 +194,9 @@ fn take_back(
     };
     // Where no daemon was started, another's may be there.
     let is_ours = failure.done.iter().any(|step| matches!(step, Step::AddLink { .. }));
-    // A daemon that failed half-way may have left its interface.
-    // The same goes for a command.
-    let half_done =
-        failure.step.map(|step| *step).filter(|step| matches!(step, Step::AddLink { .. } | Step::Hook { .. }));
+    // A daemon that failed half-way may have left its interface. The same goes for a command, and for name servers.
+    let leaves = |step: &Step| matches!(step, Step::AddLink { .. } | Step::Hook { .. } | Step::SetDns { .. });
+    let half_done = failure.step.map(|step| *step).filter(leaves);
     let done: Vec<Step> = failure.done.into_iter().chain(half_done).collect();
     let held = remains.map_or(&[][..], |remains| &remains.steps);
     let mut undo = plan::undo(&done, &hooks_after_failure(ledger, &done));

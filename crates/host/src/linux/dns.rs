@@ -3,6 +3,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
+use std::os::fd::BorrowedFd;
 use std::os::unix::fs::{MetadataExt, fchown};
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -27,15 +28,31 @@ pub fn detect() -> DnsManager {
     }
 }
 
+/// How long a program may take that sets name servers.
+#[derive(Clone, Copy)]
+pub struct Patience<'a> {
+    /// It is ended after that.
+    pub limit: Duration,
+    /// It is ended when this is readable.
+    pub stop: Option<BorrowedFd<'a>>,
+}
+
 /// Sets the name servers of an interface, in place of those it may have. `exclusive` sends all questions to them.
 /// What a file needs to be taken back is kept in `run`, a directory that does not outlive this boot.
 ///
 /// # Errors
-/// A sentence about what refused: nothing but names is affected.
-pub fn set(manager: &DnsManager, interface: &str, dns: &Dns, exclusive: bool, run: &Path) -> io::Result<()> {
+/// A sentence about what refused: nothing but names is affected. Interrupted if a program was.
+pub fn set(
+    manager: &DnsManager,
+    interface: &str,
+    dns: &Dns,
+    exclusive: bool,
+    run: &Path,
+    patience: &Patience<'_>,
+) -> io::Result<()> {
     match manager {
-        DnsManager::Resolved => set_resolved(interface, dns, exclusive),
-        DnsManager::Resolvconf { prefix } => set_resolvconf(&format!("{prefix}{interface}"), dns, exclusive),
+        DnsManager::Resolved => set_resolved(interface, dns, exclusive, patience),
+        DnsManager::Resolvconf { prefix } => set_resolvconf(&format!("{prefix}{interface}"), dns, exclusive, patience),
         DnsManager::File => set_file(interface, dns, exclusive, run),
     }
 }
@@ -43,13 +60,13 @@ pub fn set(manager: &DnsManager, interface: &str, dns: &Dns, exclusive: bool, ru
 /// Takes the name servers of an interface back, and is content if they are gone.
 ///
 /// # Errors
-/// A sentence about what refused.
-pub fn unset(manager: &DnsManager, interface: &str, run: &Path) -> io::Result<()> {
+/// As [`set`].
+pub fn unset(manager: &DnsManager, interface: &str, run: &Path, patience: &Patience<'_>) -> io::Result<()> {
     match manager {
-        DnsManager::Resolved => unset_resolved(interface),
+        DnsManager::Resolved => unset_resolved(interface, patience),
         DnsManager::Resolvconf { prefix } => {
             let record = format!("{prefix}{interface}");
-            run_program("resolvconf", &["-d", &record, "-f"], b"")
+            run_program("resolvconf", &["-d", &record, "-f"], b"", patience)
         }
         DnsManager::File => unset_file(interface, run),
     }
@@ -105,21 +122,26 @@ fn prefix(resolvconf: &Path) -> Option<String> {
     Some(format!("{name}."))
 }
 
-fn set_resolved(interface: &str, dns: &Dns, exclusive: bool) -> io::Result<()> {
+fn set_resolved(interface: &str, dns: &Dns, exclusive: bool, patience: &Patience<'_>) -> io::Result<()> {
     let has_servers = !dns.servers.is_empty();
     let servers: Vec<String> = dns.servers.iter().map(ToString::to_string).collect();
     // Without servers it would send all questions to nobody.
     let all = (exclusive && has_servers).then_some("~.");
     let domains: Vec<&str> = all.into_iter().chain(dns.search.iter().map(String::as_str)).collect();
     let is_default = has_servers && (domains.is_empty() || domains.contains(&"~."));
-    resolvectl("dns", interface, servers.iter().map(String::as_str))?;
-    resolvectl("domain", interface, domains)?;
-    resolvectl("default-route", interface, [if is_default { "yes" } else { "no" }])
+    resolvectl("dns", interface, servers.iter().map(String::as_str), patience)?;
+    resolvectl("domain", interface, domains, patience)?;
+    resolvectl("default-route", interface, [if is_default { "yes" } else { "no" }], patience)
 }
 
 /// Tells systemd-resolved, for as long as it does not know the link yet: the kernel tells it of new links in its own
 /// time.
-fn resolvectl<'a>(verb: &'a str, interface: &'a str, values: impl IntoIterator<Item = &'a str>) -> io::Result<()> {
+fn resolvectl<'a>(
+    verb: &'a str,
+    interface: &'a str,
+    values: impl IntoIterator<Item = &'a str>,
+    patience: &Patience<'_>,
+) -> io::Result<()> {
     let mut arguments = vec![verb, interface];
     arguments.extend(values);
     if arguments.len() == 2 {
@@ -127,26 +149,26 @@ fn resolvectl<'a>(verb: &'a str, interface: &'a str, values: impl IntoIterator<I
         arguments.push("");
     }
     for _ in 0..LINK_TRIES {
-        match run_program("resolvectl", &arguments, b"") {
+        match run_program("resolvectl", &arguments, b"", patience) {
             Err(error) if error.to_string().ends_with("not known") => thread::sleep(LINK_PAUSE),
             result => return result,
         }
     }
-    run_program("resolvectl", &arguments, b"")
+    run_program("resolvectl", &arguments, b"", patience)
 }
 
 const LINK_TRIES: u32 = 20;
 const LINK_PAUSE: Duration = Duration::from_millis(20);
 
-fn unset_resolved(interface: &str) -> io::Result<()> {
+fn unset_resolved(interface: &str, patience: &Patience<'_>) -> io::Result<()> {
     // It forgets what a link had when the link goes.
     if !Path::new("/sys/class/net").join(interface).exists() {
         return Ok(());
     }
-    run_program("resolvectl", &["revert", interface], b"")
+    run_program("resolvectl", &["revert", interface], b"", patience)
 }
 
-fn set_resolvconf(record: &str, dns: &Dns, exclusive: bool) -> io::Result<()> {
+fn set_resolvconf(record: &str, dns: &Dns, exclusive: bool, patience: &Patience<'_>) -> io::Result<()> {
     let mut lines: String = dns.servers.iter().map(|server| format!("nameserver {server}\n")).collect();
     // It has no domains that only route questions.
     let search: Vec<&str> = dns.search.iter().map(String::as_str).filter(|domain| !domain.starts_with('~')).collect();
@@ -161,16 +183,14 @@ fn set_resolvconf(record: &str, dns: &Dns, exclusive: bool) -> io::Result<()> {
     if exclusive && !dns.servers.is_empty() {
         arguments.push("-x");
     }
-    run_program("resolvconf", &arguments, lines.as_bytes())
+    run_program("resolvconf", &arguments, lines.as_bytes(), patience)
 }
 
-fn run_program(name: &str, arguments: &[&str], input: &[u8]) -> io::Result<()> {
+fn run_program(name: &str, arguments: &[&str], input: &[u8], patience: &Patience<'_>) -> io::Result<()> {
     let program = program::find(name)
         .ok_or_else(|| io::Error::new(ErrorKind::NotFound, format!("there is no program `{name}` in PATH")))?;
-    program::run(&program, arguments, input, PROGRAM_LIMIT)
+    program::run(&program, arguments, input, patience)
 }
-
-const PROGRAM_LIMIT: Duration = Duration::from_secs(10);
 
 fn set_file(interface: &str, dns: &Dns, exclusive: bool, run: &Path) -> io::Result<()> {
     let mut is_new = false;

@@ -1,16 +1,20 @@
 //! Other people's programs: found, run, and not waited for longer than they deserve.
 
+use std::env;
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
-use std::sync::mpsc::{self, RecvTimeoutError};
-use std::time::Duration;
-use std::{env, thread};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::MemfdFlags;
-use rustix::process::{Pid, Signal};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
+
+use super::Patience;
 
 /// The program of that name: in PATH, or where the system keeps such programs if PATH leaves that out.
 pub fn find(name: &str) -> Option<PathBuf> {
@@ -26,8 +30,9 @@ fn is_executable(program: &Path) -> bool {
 /// Runs a program to its end with `input` on its stdin.
 ///
 /// # Errors
-/// It cannot be started, fails, or takes longer than `limit` and is killed; in one sentence with what it said on stderr.
-pub fn run(program: &Path, arguments: &[&str], input: &[u8], limit: Duration) -> io::Result<()> {
+/// It cannot be started, fails, or takes longer than `patience` has and is killed; in one sentence with what it said on
+/// stderr. Interrupted if that is why it was ended.
+pub fn run(program: &Path, arguments: &[&str], input: &[u8], patience: &Patience<'_>) -> io::Result<()> {
     let said = |what: String| {
         let program = program.file_name().unwrap_or(program.as_os_str()).display();
         io::Error::other(format!("`{program} {}` {what}", arguments.join(" ")))
@@ -38,10 +43,13 @@ pub fn run(program: &Path, arguments: &[&str], input: &[u8], limit: Duration) ->
     let mut stderr = scratch()?;
     let mut command = Command::new(program);
     command.args(arguments).stdin(stdin).stdout(Stdio::null()).stderr(stderr.try_clone()?).process_group(0);
-    let status = match wait(&mut command, limit).map_err(|error| said(format!("cannot be run: {error}")))? {
-        Some(status) if status.success() => return Ok(()),
-        Some(status) => status.code().map_or_else(|| status.to_string(), |code| format!("ended with {code}")),
-        None => format!("was ended after {} seconds", limit.as_secs()),
+    let cannot = |error: io::Error| said(format!("cannot be run: {error}"));
+    let mut child = command.spawn().map_err(cannot)?;
+    let status = match wait(&mut child, patience).map_err(cannot)? {
+        End::Itself(status) if status.success() => return Ok(()),
+        End::Itself(status) => status.code().map_or_else(|| status.to_string(), |code| format!("ended with {code}")),
+        End::TooLate => format!("took longer than {} s and was ended", patience.limit.as_secs()),
+        End::Interrupted => return Err(io::Error::new(io::ErrorKind::Interrupted, "interrupted")),
     };
     let mut words = Vec::new();
     stderr.rewind()?;
@@ -59,22 +67,58 @@ fn scratch() -> io::Result<File> {
     Ok(rustix::fs::memfd_create("linerate-program", MemfdFlags::CLOEXEC)?.into())
 }
 
-/// How it ended; none if it had to be killed, with all that it started.
-fn wait(command: &mut Command, limit: Duration) -> io::Result<Option<ExitStatus>> {
-    let mut child = command.spawn()?;
-    let group = Pid::from_child(&child);
-    let (ended, end) = mpsc::channel();
-    let waiter = thread::spawn(move || ended.send(child.wait()));
-    let status = match end.recv_timeout(limit) {
-        Ok(status) => status.map(Some),
-        Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
-            rustix::process::kill_process_group(group, Signal::KILL)?;
-            Ok(None)
+/// How a program ended.
+enum End {
+    Itself(ExitStatus),
+    /// It was killed, with all that it started.
+    TooLate,
+    /// It was asked to end, with all that it started, and killed if it did not.
+    Interrupted,
+}
+
+fn wait(child: &mut Child, patience: &Patience<'_>) -> io::Result<End> {
+    let group = Pid::from_child(child);
+    let end = ended(group, patience);
+    // It stays, if only as a zombie, until it is waited for: so the group is still its own.
+    if !matches!(end, Ok(None)) {
+        let _ = kill_process_group(group, Signal::KILL);
+    }
+    let status = child.wait()?;
+    Ok(end?.unwrap_or(End::Itself(status)))
+}
+
+/// Waits until the program has ended, which is none, or has to be.
+fn ended(program: Pid, patience: &Patience<'_>) -> io::Result<Option<End>> {
+    let pidfd = pidfd_open(program, PidfdFlags::empty())?;
+    let stop: Vec<BorrowedFd<'_>> = patience.stop.into_iter().collect();
+    match readable(pidfd.as_fd(), &stop, patience.limit)? {
+        Some(0) => Ok(None),
+        Some(_) => {
+            kill_process_group(program, Signal::TERM)?;
+            readable(pidfd.as_fd(), &[], GRACE)?;
+            Ok(Some(End::Interrupted))
         }
-    };
-    // Nothing is left that it could wait for.
-    let _ = waiter.join();
-    status
+        None => Ok(Some(End::TooLate)),
+    }
+}
+
+/// How long a program has to clean up when it is interrupted.
+const GRACE: Duration = Duration::from_millis(300);
+
+/// Which is readable first, `first` being 0; none within `limit`.
+fn readable(first: BorrowedFd<'_>, others: &[BorrowedFd<'_>], limit: Duration) -> io::Result<Option<usize>> {
+    let until = Instant::now() + limit;
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        let left = Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: left.subsec_nanos().into() };
+        let all = [first].into_iter().chain(others.iter().copied());
+        let mut ready: Vec<PollFd<'_>> = all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+        match poll(&mut ready, Some(&left)) {
+            Ok(_) => return Ok(ready.iter().position(|fd| !fd.revents().is_empty())),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -90,7 +134,18 @@ mod tests {
     #[test]
     fn a_program_that_hangs_is_killed_with_what_it_started() {
         let error = shell("sleep 1000 & sleep 1000", b"", Duration::ZERO).unwrap_err().to_string();
-        assert!(error.contains("was ended after 0 seconds"), "{error}");
+        assert!(error.contains("took longer than 0 s and was ended"), "{error}");
+    }
+
+    #[test]
+    fn a_program_that_hangs_ends_when_the_user_wants_to_stop() {
+        let (stop, mut user) = io::pipe().unwrap();
+        user.write_all(b"x").unwrap();
+        let patience = Patience { limit: MINUTE, stop: Some(stop.as_fd()) };
+        let hangs = ["-c", "sleep 1000 & sleep 1000"];
+        let error = run(&find("sh").unwrap(), &hangs, b"", &patience).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::Interrupted);
+        drop(user);
     }
 
     #[test]
@@ -101,6 +156,6 @@ mod tests {
     const MINUTE: Duration = Duration::from_secs(60);
 
     fn shell(script: &str, input: &[u8], limit: Duration) -> io::Result<()> {
-        run(&find("sh").unwrap(), &["-c", script], input, limit)
+        run(&find("sh").unwrap(), &["-c", script], input, &Patience { limit, stop: None })
     }
 }

@@ -15,8 +15,10 @@ use std::thread;
 
 use linerate_cli::daemon::privileges::filter::Filter;
 use linerate_cli::daemon::privileges::user::User;
-use linerate_cli::daemon::privileges::{Wanted, give_up};
+use linerate_cli::daemon::privileges::{Wanted, give_up, give_up_as_resolver};
 use linerate_netio::attempts;
+use rustix::net::ipproto::ICMP;
+use rustix::net::{AddressFamily, SocketType};
 use rustix::process::{Pid, Signal, getppid, getuid, kill_process, test_kill_process};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space, set_thread_uid};
 
@@ -28,6 +30,9 @@ const SOCKETS: &str = "LINERATE_PRIVILEGES_SOCKETS";
 
 /// Has a child make every attempt.
 const ALL: &str = "all";
+
+/// Has a child give up what a process does that looks names up.
+const RESOLVER: &str = "resolver";
 
 /// What a child says that cannot try.
 const UNKNOWN: &str = "no Landlock";
@@ -63,13 +68,14 @@ const NO_LANDLOCK: Outcome = Outcome::Unknown("this kernel has no Landlock");
 
 type Law = fn() -> Outcome;
 
-const LAWS: [(&str, Law); 7] = [
+const LAWS: [(&str, Law); 8] = [
     ("an attempt that nothing refuses fails for another reason or succeeds", attempts_need_refusing),
     ("every attempt is refused and counted", every_attempt_is_refused_and_counted),
     ("every attempt ends the process if that is asked for", every_attempt_kills),
     ("files, programs, TCP and other processes are closed without a filter, too", layers_stand_alone),
     ("another user cannot become root again", user_is_final),
     ("what the daemon does goes on working", work_goes_on),
+    ("the resolver changes, runs and signals nothing", resolvers_change_nothing),
     ("a panic, which aborts in release builds, ends the process as that", aborts_end_as_aborts),
 ];
 
@@ -131,6 +137,12 @@ fn work_goes_on() -> Outcome {
     Outcome::Holds
 }
 
+fn resolvers_change_nothing() -> Outcome {
+    let (status, said) = run("off", "", RESOLVER);
+    assert!(status.success(), "{status} {said:?}");
+    if said == [UNKNOWN] { NO_LANDLOCK } else { Outcome::Holds }
+}
+
 fn aborts_end_as_aborts() -> Outcome {
     let (status, said) = run("kill", "", "abort");
     assert_eq!(status.signal(), Some(SIGABRT), "{status} {said:?}");
@@ -159,6 +171,12 @@ fn child(case: &str) {
     let sockets = PathBuf::from(std::env::var_os(SOCKETS).unwrap());
     let user = (!user.is_empty()).then(|| User::find(user).unwrap());
     let surroundings = Surroundings::new(&sockets);
+    if what == RESOLVER {
+        return match give_up_as_resolver() {
+            0 => println!("{UNKNOWN}"),
+            _ => surroundings.are_read_only(),
+        };
+    }
     let in_force = give_up(&Wanted { user: user.as_ref(), filter, sockets: &sockets }).unwrap();
     let counter = |name| in_force.counters().into_iter().find(|(known, _)| known == name).unwrap().1;
     let has_landlock = counter("landlock_version") > 0;
@@ -209,6 +227,22 @@ impl Surroundings {
         let another = SocketAddr::from_abstract_name("linerate-privileges-test").unwrap();
         // Nobody listens there; whether that is found out is another matter than in the file system.
         assert!(UnixStream::connect_addr(&another).is_err());
+    }
+
+    fn are_read_only(&self) {
+        refused("make a file", File::create(self.sockets.join("new")));
+        refused("write to a file", fs::write(self.sockets.join("wg0.name"), "text"));
+        refused("make a directory", fs::create_dir(self.sockets.join("new")));
+        refused("remove a file", fs::remove_file(self.sockets.join("wg0.name")));
+        refused("run a program", Command::new("/bin/true").spawn());
+        refused(
+            "open a raw socket",
+            rustix::net::socket(AddressFamily::INET, SocketType::RAW, Some(ICMP)).map_err(io::Error::from),
+        );
+        refused("become another user", set_thread_uid(rustix::process::Uid::from_raw(1)).map_err(io::Error::from));
+        fs::read("/etc/passwd").unwrap();
+        UnixStream::connect(self.sockets.join("wg0.sock")).unwrap();
+        UdpSocket::bind("127.0.0.1:0").unwrap();
     }
 
     /// What a daemon does: threads, sockets, a visit to a network namespace, clients, and the removal of its file.

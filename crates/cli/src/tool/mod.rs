@@ -181,8 +181,8 @@ enum Command {
 
     /// Examine tunnels, and say what to do about what is not right
     ///
-    /// With --security: the user, capabilities, system calls, files and memory that the daemon of each tunnel is left
-    /// with, and whether that is as little as it can be.
+    /// With --security: the user, capabilities, system calls, files and memory that the daemon of each tunnel and whoever
+    /// keeps it are left with, and whether that is as little as it can be.
     #[command(after_long_help = "EXAMPLES\n\
         \x20 sudo linerate doctor\n\
         \x20 sudo linerate doctor --security wg0 --json")]
@@ -194,6 +194,10 @@ enum Command {
         /// The interface
         interface: InterfaceName,
     },
+
+    /// Look up names that are given on standard input, without privileges
+    #[command(hide = true)]
+    Resolve,
 
     /// Print the version
     Version,
@@ -303,6 +307,7 @@ fn run(arguments: Arguments) -> Result<ExitCode, Complaint> {
         Command::Status(arguments) => told(tunnels::status(&arguments)),
         Command::Doctor(arguments) => doctor::main(&arguments),
         Command::Keep { interface } => told(tunnels::keep(&interface)),
+        Command::Resolve => tunnels::resolve(),
         Command::Version => print(concat!("linerate ", env!("CARGO_PKG_VERSION"), "\n").as_bytes()),
         Command::Man { directory } => documents::man(&directory),
         Command::Completions { shell, program } => documents::completions(shell, program),

@@ -8,8 +8,8 @@ use linerate_host::plan::words;
 use linerate_host::wanted::Manner;
 
 use super::print;
-use crate::complain;
 use crate::tunnel::{self, Failed, Interruption, Options, Source, keep, status};
+use crate::{Complaint, complain};
 
 /// What the verbs for one tunnel have in common.
 #[derive(clap::Args)]
@@ -190,6 +190,11 @@ pub(super) fn status(arguments: &StatusArguments) -> Outcome {
 
 pub(super) fn keep(interface: &InterfaceName) -> Outcome {
     keep::keep(interface, &interruption()?)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) fn resolve() -> Result<ExitCode, Complaint> {
+    tunnel::answer_names().map_err(|error| format!("cannot look up names: {error}"))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -36,6 +36,7 @@ use super::source::{Pending, Source};
 use super::status::is_absence;
 use super::{Failed, host, ledgers, lock, look, notify, reload, step_failed};
 use crate::complain;
+use crate::daemon::privileges::{give_up_as_keeper, lock_memory};
 
 /// Starts the keeper of `interface` in the background.
 ///
@@ -87,7 +88,12 @@ pub(crate) fn keep(interface: &InterfaceName, interruption: &Interruption) -> Re
     keeper.alone = Some(alone);
     loop {
         let goes_on = match keeper.observe()? {
+            // `reload` has started another one, which can set name servers.
+            Observed::Running(_) if keeper.held && keeper.confined => return Ok(()),
             Observed::Running(device) => {
+                if !keeper.held && !std::mem::replace(&mut keeper.confined, true) {
+                    give_up_as_keeper();
+                }
                 let pause = keeper.look_after(&device);
                 keeper.pause(pause)?
             }
@@ -111,6 +117,10 @@ pub(crate) fn supervise(interface: &InterfaceName, interruption: &Interruption) 
     let mut deaths = Deaths::default();
     notify::tell("READY=1");
     loop {
+        if keeper.alone.is_none() {
+            // The keeper of the tunnel before may still have it.
+            keeper.alone = ledger::lock_keeper(ledgers(), interface).ok().flatten();
+        }
         let goes_on = match keeper.observe()? {
             Observed::Running(device) => {
                 let pause = keeper.look_after(&device).unwrap_or(Duration::MAX);
@@ -177,6 +187,10 @@ struct Keeper<'a> {
     file: PathBuf,
     /// How many allowed IPs the host has routes for, where default routes may wait for the address of a name.
     routed: Option<usize>,
+    /// Whether default routes wait for an address.
+    held: bool,
+    /// Only what the keeper of a tunnel needs is left whose routes are all there ([`give_up_as_keeper`]).
+    confined: bool,
     /// An open conversation with the daemon, which ends when the daemon does.
     tunnel: Option<Tunnel>,
     /// The daemon ends conversations by itself, as boringtun does after each reply: that one ends says nothing.
@@ -194,6 +208,9 @@ impl<'a> Keeper<'a> {
         // It holds the tunnel's keys for as long as that is up. Programs that it starts may dump core as they like.
         set_dumpable_behavior(DumpableBehavior::NotDumpable)
             .map_err(|error| format!("cannot turn core dumps off: {error}"))?;
+        if let Err(reason) = lock_memory() {
+            complain(&format!("Warning: {interface}: keys in this process's memory may reach swap: {reason}"));
+        }
         Ok(Self {
             interface,
             interruption,
@@ -203,6 +220,8 @@ impl<'a> Keeper<'a> {
             stale: true,
             file: PathBuf::new(),
             routed: None,
+            held: false,
+            confined: false,
             tunnel: None,
             hangs_up: false,
             tells_key: false,
@@ -261,6 +280,7 @@ impl<'a> Keeper<'a> {
         self.file = ledger.file;
         let source = Source::of(self.file.clone(), self.interface.clone(), &text.unwrap_or_default());
         self.routed = source.may_hold_back().then_some(ledger.wanted.allowed_ips.len());
+        self.held = source.holds_back(&ledger.wanted);
         self.follow(source.names());
         Ok(true)
     }
@@ -328,7 +348,9 @@ impl<'a> Keeper<'a> {
                 }
             }
         }
-        if (given || self.waits_in_vain(device))
+        // Once confined, it holds no default routes back any more: they go with name servers.
+        let waits_in_vain = self.waits_in_vain(device);
+        if (if self.confined { given && !waits_in_vain } else { given || waits_in_vain })
             && let Err(failed) = reload::follow_endpoints(self.interface, self.interruption)
         {
             complain(&format!("{}: {}", self.interface, failed.complaint));

@@ -21,7 +21,7 @@ mod up;
 use std::fmt::Display;
 use std::io;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use linerate_control::interface::InterfaceName;
@@ -39,6 +39,7 @@ use linerate_host::wanted::Manner;
 pub(crate) use down::down;
 pub(crate) use engine::backend;
 pub(crate) use interruption::Interruption;
+pub(crate) use names::answer as answer_names;
 pub(crate) use reload::reload;
 pub(crate) use save::save;
 pub(crate) use source::{Source, is_world_accessible, locate};
@@ -103,6 +104,13 @@ pub(crate) fn find(operand: &str) -> Result<(InterfaceName, Option<Source>), Fai
 /// The state of the tunnel, if it runs.
 pub(crate) fn running(interface: &InterfaceName) -> Option<DeviceState> {
     Tunnel::open(socket::DIRECTORY.as_ref(), interface.as_str()).ok()?.get().ok()
+}
+
+/// Whether the copy of the tunnel's file holds keys; none if there is no copy.
+pub(crate) fn copy_has_keys(interface: &InterfaceName) -> Option<bool> {
+    let text = ledger::read_file(ledgers(), interface).ok().flatten()?;
+    let file = Source::of(PathBuf::new(), interface.clone(), &text).file;
+    Some(file.private_key.is_some() || file.peers.iter().any(|peer| peer.preshared_key.is_some()))
 }
 
 /// The addresses of the names of a file, as far as they are at hand.

@@ -1,13 +1,19 @@
 //! Endpoints that are names: asked for without making anybody wait, again and again until there is an answer.
+//!
+//! The C library asks, with whatever plug-ins nsswitch.conf names, and what they read comes from the network. So that is
+//! done by a process of its own ([`answer`]), which has no keys and no privileges and ends when its time is over.
 
-use std::fmt;
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, mpsc};
-use std::thread;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, mpsc};
 use std::time::{Duration, Instant};
+use std::{fmt, thread};
 
 use linerate_control::keys::PublicKey;
 
+use crate::daemon::privileges::give_up_as_resolver;
 use crate::wg::surroundings::addresses;
 
 /// A peer whose endpoint is a name.
@@ -32,37 +38,101 @@ impl fmt::Display for Named {
 const PATIENCE: Duration = Duration::from_millis(800);
 
 /// The addresses of those names that are known within [`PATIENCE`], in the order of `names`; empty where there is no
-/// answer yet. The questions go on in threads that nobody waits for.
+/// answer yet.
 pub(crate) fn at_hand(names: &[Named]) -> Vec<Vec<SocketAddr>> {
     resolve(names, PATIENCE)
+}
+
+/// As [`at_hand`], with another patience.
+pub(crate) fn resolve(names: &[Named], patience: Duration) -> Vec<Vec<SocketAddr>> {
+    let mut found = vec![Vec::new(); names.len()];
+    if names.is_empty() {
+        return found;
+    }
+    let until = Instant::now() + patience;
+    // Without a process there is no answer, as without a resolver.
+    let Ok(mut child) = start(names) else { return found };
+    let (answers, answered) = mpsc::channel();
+    let output = child.stdout.take();
+    let reader = thread::Builder::new().name("answers".into()).spawn(move || {
+        for line in output.into_iter().flat_map(|output| BufReader::new(output).lines()) {
+            let answer = line.ok().and_then(|line| serde_json::from_str::<Answer>(&line).ok());
+            // The process ends when its time is over, and with it the last line perhaps.
+            let Some(answer) = answer else { break };
+            if answers.send(answer).is_err() {
+                break;
+            }
+        }
+    });
+    while let Ok((index, addresses)) = answered.recv_timeout(until.saturating_duration_since(Instant::now())) {
+        if let Some(place) = found.get_mut(index) {
+            *place = addresses;
+        }
+    }
+    let _ = child.kill();
+    let _ = child.wait();
+    if let Ok(reader) = reader {
+        let _ = reader.join();
+    }
+    found
+}
+
+/// A host and a service.
+type Question = (String, String);
+
+/// The number of a question, and the addresses.
+type Answer = (usize, Vec<SocketAddr>);
+
+/// Starts a process that answers for `names`.
+fn start(names: &[Named]) -> io::Result<Child> {
+    let questions: Vec<Question> = names.iter().map(|named| (named.host.clone(), named.service.clone())).collect();
+    // By this name it is there though a newer version has taken its place.
+    let mut child = Command::new("/proc/self/exe")
+        .arg0("linerate")
+        .arg("resolve")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        // Ctrl-C is for the one who asks.
+        .process_group(0)
+        .spawn()?;
+    let asked = child.stdin.take().map_or(Ok(()), |mut input| input.write_all(&serde_json::to_vec(&questions)?));
+    if let Err(error) = asked {
+        let _ = child.kill();
+        let _ = child.wait();
+        return Err(error);
+    }
+    Ok(child)
 }
 
 /// How many questions are open at once: a file may have thousands of names.
 const AT_ONCE: usize = 16;
 
-/// As [`at_hand`], with another patience.
-pub(crate) fn resolve(names: &[Named], patience: Duration) -> Vec<Vec<SocketAddr>> {
-    let (answers, answered) = mpsc::channel();
-    let questions: Vec<(usize, Named)> = names.iter().cloned().enumerate().collect();
-    let questions = Arc::new(Mutex::new(questions.into_iter()));
-    for _ in 0..AT_ONCE.min(names.len()) {
-        let (answers, questions) = (answers.clone(), Arc::clone(&questions));
-        // Without a thread there is no answer, as without a resolver.
-        let _ = thread::Builder::new().name("resolve".into()).spawn(move || {
-            let next = || questions.lock().ok()?.next();
-            while let Some((index, named)) = next() {
-                // Nobody may be waiting any more.
-                if answers.send((index, addresses(&named.host, &named.service))).is_err() {
-                    break;
-                }
-            }
-        });
-    }
-    drop(answers);
-    let mut found = vec![Vec::new(); names.len()];
-    let until = Instant::now() + patience;
-    while let Ok((index, addresses)) = answered.recv_timeout(until.saturating_duration_since(Instant::now())) {
-        found[index] = addresses;
-    }
-    found
+/// Answers the questions on standard input, as a process of its own. What the answers come from, plug-ins included, can
+/// do no more than this process.
+///
+/// # Errors
+/// The questions are none, or nobody reads the answers.
+pub(crate) fn answer() -> io::Result<()> {
+    give_up_as_resolver();
+    let mut text = Vec::new();
+    io::stdin().read_to_end(&mut text)?;
+    let questions: Vec<Question> = serde_json::from_slice(&text)?;
+    let count = AT_ONCE.min(questions.len());
+    let questions = Mutex::new(questions.into_iter().enumerate());
+    let next = || questions.lock().ok()?.next();
+    let work = || -> io::Result<()> {
+        while let Some((index, (host, service))) = next() {
+            let answer: Answer = (index, addresses(&host, &service));
+            let mut line = serde_json::to_vec(&answer)?;
+            line.push(b'\n');
+            io::stdout().lock().write_all(&line)?;
+        }
+        Ok(())
+    };
+    thread::scope(|scope| {
+        let threads: Vec<_> =
+            (0..count).filter_map(|_| thread::Builder::new().spawn_scoped(scope, work).ok()).collect();
+        threads.into_iter().try_for_each(|thread| thread.join().map_err(|_| io::Error::other("a look-up panicked"))?)
+    })
 }

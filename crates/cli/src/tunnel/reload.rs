@@ -99,7 +99,9 @@ pub(crate) fn reload(source: &Source, options: &Options, interruption: &Interrup
             complain(&format!("{named}: no address yet; {}", source.what_pends(named)));
         }
     }
-    let needs_keeper = !names.is_empty() && !ledger.supervised && keep::is_missing(&source.interface);
+    // A keeper that has given up its privileges ends when default routes are held back: it could not set name servers.
+    let is_missing = || source.holds_back(&ledger.wanted) || keep::is_missing(&source.interface);
+    let needs_keeper = !names.is_empty() && !ledger.supervised && is_missing();
     Ok(Reloaded { peers: update.peers.len(), steps, sentences: sentences(&update, &running), needs_keeper })
 }
 

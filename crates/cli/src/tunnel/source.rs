@@ -212,6 +212,12 @@ impl Source {
         self.file.peers.iter().any(|peer| self.may_pend(peer))
     }
 
+    /// Whether default routes of the file are held back on a host that was made what is `wanted`.
+    pub(crate) fn holds_back(&self, wanted: &Wanted) -> bool {
+        let all = self.wanted(&DeviceUpdate::default(), Pending::Counted);
+        self.may_hold_back() && all.allowed_ips.len() != wanted.allowed_ips.len()
+    }
+
     /// Whether a peer takes everything, and where it is can only be asked for while it does not.
     fn pends(&self, peer: &Peer, device: &DeviceUpdate) -> bool {
         let is_known =

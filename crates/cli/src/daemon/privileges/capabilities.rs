@@ -24,6 +24,10 @@ pub(super) const FILTERED: CapabilitySet = VISIT.union(REMOVE);
 /// The most that a daemon keeps.
 pub(crate) const MOST: CapabilitySet = NEEDED.union(REMOVE);
 
+/// What the keeper of a tunnel needs: to ask the kernel's module, to change routes, rules and the firewall, and to go on
+/// locking the memory that it allocates. Everything else that it opens is root's.
+pub(crate) const KEEPER: CapabilitySet = CapabilitySet::NET_ADMIN.union(CapabilitySet::IPC_LOCK);
+
 /// What is needed: with `removing`, to remove the socket from a directory that is not the daemon's own, too.
 pub(super) fn needed(removing: bool) -> CapabilitySet {
     if removing { MOST } else { NEEDED }

@@ -10,18 +10,18 @@ use rustix::process::{DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpabl
 /// them. Only for a process that may lock any amount: to another one, an allocation beyond RLIMIT_MEMLOCK would be
 /// refused later (mm/mlock.c, mlock_future_ok). That is who may lock under a limit of 0: whoever has CAP_IPC_LOCK,
 /// and has it of the machine, not of a user namespace.
-pub(super) fn lock() -> Result<(), String> {
+pub(crate) fn lock() -> Result<(), String> {
     let before = getrlimit(Resource::Memlock);
     let set = |limit| setrlimit(Resource::Memlock, limit).map_err(|error| format!("RLIMIT_MEMLOCK: {error}"));
     if before.current.is_some() {
         set(Rlimit { current: Some(0), ..before })?;
     }
-    mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT).or_else(|error| {
-        set(before)?;
-        Err(match error {
-            Errno::PERM | Errno::NOMEM => "grant CAP_IPC_LOCK, or lift RLIMIT_MEMLOCK".to_owned(),
-            error => format!("mlockall: {error}"),
-        })
+    let locked = mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT);
+    // Programs that this one starts have the limit that it had.
+    set(before)?;
+    locked.map_err(|error| match error {
+        Errno::PERM | Errno::NOMEM => "grant CAP_IPC_LOCK, or lift RLIMIT_MEMLOCK".to_owned(),
+        error => format!("mlockall: {error}"),
     })
 }
 

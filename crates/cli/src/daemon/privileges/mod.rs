@@ -23,8 +23,10 @@ use std::path::Path;
 use linerate_netio::process::{share_heap, trapped_calls};
 
 use crate::Complaint;
-pub(crate) use capabilities::MOST;
+pub(crate) use capabilities::{KEEPER, MOST};
 use filter::Filter;
+pub(crate) use memory::lock as lock_memory;
+use rustix::thread::CapabilitySet;
 use user::User;
 
 /// What is wanted.
@@ -79,6 +81,22 @@ pub fn give_up(wanted: &Wanted<'_>) -> Result<InForce, Complaint> {
         note(&mut missing, "capabilities that the filter was to bound are kept all the same", rest);
     }
     Ok(InForce { landlock, closed, filtered: refuses == Some(true), missing })
+}
+
+/// Gives up what the keeper of a tunnel does not need that has nothing to do but to talk to its daemon and to change
+/// routes. Not for one that starts programs: they could do no more than itself.
+pub(crate) fn give_up_as_keeper() {
+    // What cannot be given up is seen by `linerate doctor --security`.
+    let _ = capabilities::bound(KEEPER);
+    let _ = capabilities::keep(KEEPER);
+}
+
+/// Gives up all that looking up names does not take, which is sockets and reading files: the answers come from the network,
+/// and plug-ins of the C library read them. Answers the version of Landlock that sees to the files; 0 for none.
+pub fn give_up_as_resolver() -> u64 {
+    let _ = capabilities::bound(CapabilitySet::empty());
+    let _ = capabilities::keep(CapabilitySet::empty());
+    paths::read_only().unwrap_or(0)
 }
 
 /// The value of what was done; or else a clause with the reason.

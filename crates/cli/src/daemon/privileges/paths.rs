@@ -17,14 +17,7 @@ const NEWEST: ABI = ABI::V6;
 /// the kernel's version of Landlock. Sets no_new_privs, which Landlock asks for.
 pub(super) fn confine(directory: &Path) -> Result<u64, String> {
     let directory = PathFd::new(directory).map_err(|error| error.to_string())?;
-    let status = restrict(directory).map_err(|error| error.to_string())?;
-    match status.landlock {
-        LandlockStatus::Available { effective_abi, kernel_abi } if status.ruleset != RulesetStatus::NotEnforced => {
-            Ok(kernel_abi.unwrap_or(effective_abi as i32).unsigned_abs().into())
-        }
-        LandlockStatus::NotImplemented => Err("this kernel has no Landlock, which came with Linux 5.13".into()),
-        _ => Err("Landlock is not switched on: add it to the kernel's parameter lsm=".into()),
-    }
+    version(restrict(directory).map_err(|error| error.to_string())?)
 }
 
 fn restrict(directory: PathFd) -> Result<RestrictionStatus, RulesetError> {
@@ -35,4 +28,28 @@ fn restrict(directory: PathFd) -> Result<RestrictionStatus, RulesetError> {
         .create()?
         .add_rule(PathBeneath::new(directory, AccessFs::RemoveFile))?
         .restrict_self()
+}
+
+/// Leaves this thread, and those it starts, of the file system only what it can read, and no signals to other processes.
+/// Sockets stay open to it.
+pub(super) fn read_only() -> Result<u64, String> {
+    let restrict = || {
+        Ruleset::default()
+            .handle_access(AccessFs::from_write(NEWEST) | AccessFs::Execute)?
+            .scope(Scope::Signal)?
+            .create()?
+            .restrict_self()
+    };
+    version(restrict().map_err(|error: RulesetError| error.to_string())?)
+}
+
+/// The kernel's version of Landlock, if that is in force.
+fn version(status: RestrictionStatus) -> Result<u64, String> {
+    match status.landlock {
+        LandlockStatus::Available { effective_abi, kernel_abi } if status.ruleset != RulesetStatus::NotEnforced => {
+            Ok(kernel_abi.unwrap_or(effective_abi as i32).unsigned_abs().into())
+        }
+        LandlockStatus::NotImplemented => Err("this kernel has no Landlock, which came with Linux 5.13".into()),
+        _ => Err("Landlock is not switched on: add it to the kernel's parameter lsm=".into()),
+    }
 }

@@ -1,7 +1,9 @@
-//! `linerate doctor --security`: how far the daemons of tunnels are confined, and what to do about what is missing.
+//! `linerate doctor --security`: how far the daemons of tunnels, and whoever keeps these, are confined, and what to do
+//! about what is missing.
 //!
 //! Most of it stands in /proc; what does not, linerated tells among its counters. Changes nothing.
 
+mod keeper;
 mod process;
 
 use std::fmt::Write as _;
@@ -44,12 +46,19 @@ pub(super) fn main(arguments: &DoctorArguments) -> Result<ExitCode, Complaint> {
         Some(interface) => vec![interface.to_string()],
         None => tunnel::names(directory).map_err(|error| format!("cannot list the tunnels: {error}"))?,
     };
-    let mut examined = Vec::new();
+    let (mut examined, mut failed) = (Vec::new(), false);
     for name in &names {
         match examine(directory, name) {
-            Ok(one) => examined.push(one),
+            Ok(mut one) => {
+                one.items.extend(keeper::copy(name));
+                examined.push(one);
+                examined.extend(keeper::examine(name));
+            }
             Err(complaint) if arguments.interface.is_some() => return Err(complaint),
-            Err(complaint) => complain(&format!("linerate: {complaint}")),
+            Err(complaint) => {
+                failed = true;
+                complain(&format!("linerate: {complaint}"));
+            }
         }
     }
     if arguments.json {
@@ -63,13 +72,16 @@ pub(super) fn main(arguments: &DoctorArguments) -> Result<ExitCode, Complaint> {
         let texts: Vec<String> = examined.iter().map(Examined::render).collect();
         print(texts.join("\n").as_bytes())?;
     }
-    Ok(if examined.len() < names.len() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// What was found about one tunnel.
+/// What was found about one tunnel, or about whoever keeps it.
 #[derive(Serialize)]
 struct Examined {
     interface: String,
+    /// `keeper` or `supervisor`, if this is about that process.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    role: Option<&'static str>,
     /// The daemon's process and program; none for the kernel's.
     #[serde(skip_serializing_if = "Option::is_none")]
     process: Option<u32>,
@@ -96,7 +108,13 @@ fn examine(directory: &Path, name: &str) -> Result<Examined, Complaint> {
     let mut tunnel = Tunnel::open(directory, name).map_err(|error| inaccessible(error.into()))?;
     let Some(socket) = tunnel.closed() else {
         tunnel.get().map_err(inaccessible)?;
-        return Ok(Examined { interface: name.to_owned(), process: None, program: None, items: Vec::new() });
+        return Ok(Examined {
+            interface: name.to_owned(),
+            role: None,
+            process: None,
+            program: None,
+            items: Vec::new(),
+        });
     };
     let pid = peer(socket).map_err(|error| inaccessible(error.into()))?;
     let pid = pid.ok_or_else(|| format!("{name}: its daemon is out of sight; ask from its own PID namespace"))?;
@@ -106,7 +124,7 @@ fn examine(directory: &Path, name: &str) -> Result<Examined, Complaint> {
     // Other daemons close the connection.
     let counters = tunnel.stats().unwrap_or_default();
     let items = items(&process, &counters);
-    Ok(Examined { interface: name.to_owned(), process: Some(pid), program: Some(process.program), items })
+    Ok(Examined { interface: name.to_owned(), role: None, process: Some(pid), program: Some(process.program), items })
 }
 
 type Counters = [(String, u64)];
@@ -117,12 +135,7 @@ fn items(process: &Process, counters: &Counters) -> Vec<Item> {
         user(process, counters),
         capabilities("capabilities", process.capabilities, counters),
         capabilities("bounding set", process.bounding, counters),
-        item(
-            "new privileges",
-            process.no_new_privs,
-            ["none can be gained", "can be gained"],
-            of(counters, NO_NEW_PRIVS),
-        ),
+        item("new privileges", process.no_new_privs, PRIVILEGES, of(counters, NO_NEW_PRIVS)),
         system_calls(process, counters),
         files(counters),
         told("own memory", CLOSED, own_memory, of(counters, OWN_MEMORY), counters),
@@ -130,6 +143,8 @@ fn items(process: &Process, counters: &Counters) -> Vec<Item> {
         item("swap", process.locked > 0, ["memory is locked", "keys can be swapped out"], of(counters, SWAP)),
     ]
 }
+
+const PRIVILEGES: [&str; 2] = ["none can be gained", "can be gained"];
 
 /// What to do: for linerated, and for another daemon.
 type Advice = [&'static str; 2];
@@ -173,13 +188,17 @@ fn user(process: &Process, counters: &Counters) -> Item {
 }
 
 fn capabilities(name: &'static str, set: CapabilitySet, counters: &Counters) -> Item {
+    let state = capability_names(set);
+    item(name, MOST.contains(set), [&state, &state], of(counters, CAPABILITIES))
+}
+
+fn capability_names(set: CapabilitySet) -> String {
     let names: Vec<String> = set.iter_names().map(|(name, _)| name.to_lowercase()).collect();
-    let state = match names.len() {
+    match names.len() {
         0 => "none".to_owned(),
         1..=FEW => names.join(" "),
         many => format!("{many} of them"),
-    };
-    item(name, MOST.contains(set), [&state, &state], of(counters, CAPABILITIES))
+    }
 }
 
 /// As many capabilities are named.
@@ -213,7 +232,9 @@ impl Examined {
         let (Some(process), Some(program)) = (self.process, &self.program) else {
             return format!("{}: run by the kernel: there is no process to confine\n", self.interface);
         };
-        let mut text = format!("{}: {}, process {process}\n", self.interface, printable(program));
+        let role = self.role.map_or(String::new(), |role| format!(", its {role}"));
+        let mut text = format!("{}{role}: {}, process {process}
+", self.interface, printable(program));
         let width = |cell: fn(&Item) -> &str| self.items.iter().map(|item| cell(item).len()).max().unwrap_or(0);
         let (names, states) = (width(|item| item.name), width(|item| &item.state));
         for Item { name, state, advice, .. } in &self.items {
@@ -296,14 +317,20 @@ mod tests {
 
     #[test]
     fn a_tunnel_of_the_kernel_has_nothing_to_confine() {
-        let kernels = Examined { interface: "wg0".into(), process: None, program: None, items: Vec::new() };
+        let kernels = Examined { interface: "wg0".into(), role: None, process: None, program: None, items: Vec::new() };
         assert_eq!(kernels.render(), "wg0: run by the kernel: there is no process to confine\n");
     }
 
     #[test]
     fn the_table_is_aligned() {
         let items = items(&Process { locked: 0, ..confined() }, &told_by_linerated());
-        let examined = Examined { interface: "wg0".into(), process: Some(7), program: Some("linerated".into()), items };
+        let examined = Examined {
+            interface: "wg0".into(),
+            role: None,
+            process: Some(7),
+            program: Some("linerated".into()),
+            items,
+        };
         let text = examined.render();
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], "wg0: linerated, process 7");

@@ -36,6 +36,18 @@ for who in wg-quick linerate; do
     as_before "$who down"
   done
 
+  say "$who: a key file that everybody can read"
+  mkdir -p "$WORK/open"
+  install -m 644 "$WORK/h1.key" "$WORK/open/own"
+  install -m 644 "$WORK/both.psk" "$WORK/open/both"
+  chmod 755 "$WORK/open"
+  file "#! PrivateKeyFile = $WORK/open/own" "#! PresharedKeyFile = $WORK/open/both"
+  good $who up wg1
+  said "$who, the private key" "Warning: .*$WORK/open/own"
+  said "$who, the preshared key" "Warning: .*$WORK/open/both"
+  good $who down wg1
+  is_gone wg1
+
   file "#! PrivateKeyFile = keys/absent" ""
   bad $who up wg1
   said "$who" "/etc/wireguard/keys/absent"

@@ -84,10 +84,10 @@ fn interruption() -> Result<Interruption, Failed> {
 /// Reads the file of `operand` and warns if everybody may.
 fn read(operand: &str) -> Result<Source, Failed> {
     let (path, interface) = tunnel::locate(operand)?;
-    if tunnel::is_world_accessible(&path) {
+    let source = Source::read(path, interface)?.called_as(operand);
+    for path in source.world_accessible() {
         complain(&format!("Warning: `{}' is world accessible", path.display()));
     }
-    let source = Source::read(path, interface)?.called_as(operand);
     // For a value that is no truth, the original refuses the whole file, whatever the verb.
     strip(&source.document)?;
     Ok(source)

@@ -88,7 +88,7 @@ fn the_mistakes_of_a_file_are_all_named_with_their_places() {
 9:10: `0X1` is not a mark (off, a number up to 4294967295, or 0x and digits)
 10:1: warning: MTU is there twice (the last counts)
 10:7: `big` is not an MTU (68 to 65535 bytes; 1420 fits into Ethernet)
-11:9: there is no routing table `vpn` (auto, off, a number, or a name of /etc/iproute2/rt_tables)
+11:9: `vpn` is not a routing table (auto, off, a number, or a name of /etc/iproute2/rt_tables)
 12:14: `yes' is neither true nor false (SaveConfig is true or false)
 13:1: KillSwitch is a key that wg and wg-quick do not know (write it behind a mark: `#! KillSwitch = …`)
 14:20: `ask` is no value of RouteConflict (RouteConflict is skip, metric, replace or fail)
@@ -134,6 +134,45 @@ fn no_mistake_says_a_key() {
         let (_, mistakes) = read(format!("[Interface]\n{line}\n[Peer]\nPresharedKey = {secret}\n").as_bytes());
         assert!(mistakes.len() >= 2);
         assert!(mistakes.iter().all(|mistake| !mistake.to_string().contains(secret)), "{line}");
+    }
+}
+
+#[test]
+fn no_mistake_says_a_key_that_stands_under_another_name() {
+    let (secret, hex) = (&KEY[..40], "c8".repeat(32));
+    let of_interface = ["Address", "ListenPort", "FwMark", "MTU", "Table", "SaveConfig", "DNS"];
+    let ours = ["RouteConflict", "KillSwitch", "ExcludedIPs", "ExcludeLAN", "OnHookError", "PrivateKeyFile"];
+    let of_peer = ["Endpoint", "AllowedIPs", "PersistentKeepalive"];
+    let lines = of_interface.map(|key| format!("[Interface]\n{key} = ")).into_iter();
+    let lines = lines.chain(ours.map(|key| format!("[Interface]\n#! {key} = ")));
+    let lines = lines.chain(of_peer.map(|key| format!("[Peer]\nPublicKey = {OTHER}\n{key} = ")));
+    for line in lines {
+        for value in [KEY, &hex, &format!("{KEY}:51820"), &format!("10.0.0.1/{KEY}")] {
+            // What is no value of a key at all: the name of a file may be anything but a key.
+            if line.ends_with("PrivateKeyFile = ") && value != KEY {
+                continue;
+            }
+            let (_, mistakes) = read(format!("{line}{value}\n").as_bytes());
+            let said: String = mistakes.iter().map(ToString::to_string).collect();
+            assert!(!said.is_empty() && !said.contains(secret) && !said.contains(&hex[..40]), "{line}{value}: {said}");
+        }
+    }
+}
+
+#[test]
+fn a_search_domain_that_is_none_is_left_out_with_a_warning() {
+    let long = "a.".repeat(127);
+    let good =
+        ["example", "corp.example", "corp.example.", "_x.y-z", "~corp.example", "~.", "bücher.example", &long[..253]];
+    let (file, mistakes) = read(format!("[Interface]\nDNS = {}\n", good.join(",")).as_bytes());
+    assert_eq!((file.search_domains, mistakes), (good.map(str::to_owned).to_vec(), Vec::new()));
+    let longer = format!("{long}a");
+    for bad in ["--help", "-x.example", "a..b", ".a", "~", "~~a", "a/b", "a=b", "a\u{7f}", "$a", &longer] {
+        let (file, mistakes) = read(format!("[Interface]\nDNS = good.example {bad}\n").as_bytes());
+        assert_eq!(file.search_domains, ["good.example"], "{bad}");
+        let said: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
+        assert!(said.len() == 1 && said[0].starts_with("2:20: warning: "), "{bad}: {said:?}");
+        assert!(said[0].ends_with(" is not a search domain, and is left out (corp.example or ~corp.example is one)"));
     }
 }
 

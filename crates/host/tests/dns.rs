@@ -5,7 +5,7 @@
 use std::any::type_name;
 use std::fs::{self, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{PermissionsExt, lchown, symlink};
 use std::path::Path;
 use std::process::Command;
 use std::thread;
@@ -45,6 +45,38 @@ fn a_symlink_is_followed_and_stays() {
         assert!(Path::new(RESOLV_CONF).is_symlink() && has_ours("/run/resolv.conf"));
         unset(&DnsManager::File, "lo", run()).unwrap();
         assert_eq!(text("/run/resolv.conf"), LAN);
+    });
+}
+
+#[test]
+fn a_link_in_the_place_of_the_new_file_is_not_followed() {
+    in_a_host(|| {
+        fs::write("/run/other", "mine").unwrap();
+        symlink("/run/other", "/etc/.resolv.conf.linerate").unwrap();
+        set(&DnsManager::File, "lo", &corp(), true, run()).unwrap();
+        assert_eq!(text("/run/other"), "mine");
+        assert!(has_ours(RESOLV_CONF) && !Path::new(RESOLV_CONF).is_symlink());
+        assert_eq!(fs::read_dir("/etc").unwrap().count(), 1, "nothing else is left in /etc");
+    });
+}
+
+#[test]
+fn a_link_of_another_user_is_not_followed() {
+    in_a_host(|| {
+        fs::create_dir("/run/theirs").unwrap();
+        fs::write("/run/other", "mine").unwrap();
+        symlink("/run/other", "/run/theirs/resolv.conf").unwrap();
+        fs::remove_file(RESOLV_CONF).unwrap();
+        symlink("../run/theirs/resolv.conf", RESOLV_CONF).unwrap();
+        set(&DnsManager::File, "lo", &corp(), true, run()).unwrap();
+        assert!(has_ours("/run/other"), "a link of our own is followed");
+        unset(&DnsManager::File, "lo", run()).unwrap();
+        fs::write("/run/other", "mine").unwrap();
+        lchown("/run/theirs/resolv.conf", Some(7), Some(7)).unwrap();
+        let error = set(&DnsManager::File, "lo", &corp(), true, run()).unwrap_err().to_string();
+        assert_eq!(error, "cannot change /etc/resolv.conf: /etc/../run/theirs/resolv.conf is a link of user 7");
+        assert_eq!(text("/run/other"), "mine");
+        mend(run()).unwrap();
     });
 }
 

@@ -116,7 +116,7 @@ code 1
 END
 refused "a table that is none" "Table = nonsense" <<'END'
 $ wg-quick up wg0
-err: wg-quick: /etc/wireguard/wg0.conf:3:9: there is no routing table `nonsense` (auto, off, a number, or a name of /etc/iproute2/rt_tables)
+err: wg-quick: /etc/wireguard/wg0.conf:3:9: `nonsense` is not a routing table (auto, off, a number, or a name of /etc/iproute2/rt_tables)
 code 1
 END
 # The resolver of the original takes it for 0.

@@ -215,10 +215,10 @@ fn interruption() -> Result<Interruption, Failed> {
 /// Reads the file of `name`, and says what is not right with it.
 fn read(name: &str) -> Result<Source, Failed> {
     let (path, interface) = tunnel::locate(name)?;
-    if tunnel::is_world_accessible(&path) {
+    let source = Source::read(path, interface)?.called_as(name);
+    for path in source.world_accessible() {
         complain(&format!("Warning: everybody can read {}: chmod 600 {0}", path.display()));
     }
-    let source = Source::read(path, interface)?.called_as(name);
     source.check()?.iter().for_each(|warning| complain(warning));
     Ok(source)
 }

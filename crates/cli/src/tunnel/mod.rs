@@ -42,7 +42,7 @@ pub(crate) use interruption::Interruption;
 pub(crate) use names::answer as answer_names;
 pub(crate) use reload::reload;
 pub(crate) use save::save;
-pub(crate) use source::{Source, is_world_accessible, locate};
+pub(crate) use source::{Source, locate};
 pub(crate) use up::{leave_keeper, planned, up};
 
 use crate::{Complaint, complain};

@@ -89,8 +89,13 @@ fn named(operand: &str) -> PathBuf {
     }
 }
 
+/// Where systemd puts what a service is given.
+fn credentials() -> Option<PathBuf> {
+    std::env::var_os("CREDENTIALS_DIRECTORY").map(PathBuf::from)
+}
+
 /// Whether everybody may read the file, by its mode and that of its folder.
-pub(crate) fn is_world_accessible(path: &Path) -> bool {
+fn is_world_accessible(path: &Path) -> bool {
     let mode = |path: &Path| fs::metadata(path).map_or(0, |data| data.permissions().mode());
     mode(path) & path.parent().map_or(0, mode) & 0o007 != 0
 }
@@ -148,11 +153,24 @@ impl Source {
     /// A file that holds a key cannot be read.
     pub(crate) fn loaded(&self) -> Result<TunnelFile, Complaint> {
         let mut file = self.file.clone();
-        let configuration = self.path.parent().unwrap_or(Path::new("/"));
-        let credentials = std::env::var_os("CREDENTIALS_DIRECTORY").map(PathBuf::from);
-        let folders = KeyFolders { configuration, credentials: credentials.as_deref() };
-        file.load_keys(folders).map_err(|sentences| sentences.join("\n"))?;
+        let credentials = credentials();
+        file.load_keys(self.folders(credentials.as_deref())).map_err(|sentences| sentences.join("\n"))?;
         Ok(file)
+    }
+
+    fn folders<'a>(&'a self, credentials: Option<&'a Path>) -> KeyFolders<'a> {
+        KeyFolders { configuration: self.path.parent().unwrap_or(Path::new("/")), credentials }
+    }
+
+    /// Its own path and those of the files that hold its keys, as far as everybody may read them.
+    pub(crate) fn world_accessible(&self) -> Vec<PathBuf> {
+        let credentials = credentials();
+        let folders = self.folders(credentials.as_deref());
+        let of_peers = self.file.peers.iter().filter_map(|peer| peer.preshared_key_file.as_ref());
+        let key_files = self.file.private_key_file.iter().chain(of_peers).filter_map(|file| file.path(folders).ok());
+        let mut paths: Vec<PathBuf> = [self.path.clone()].into_iter().chain(key_files).collect();
+        paths.retain(|path| is_world_accessible(path));
+        paths
     }
 
     /// The peers whose endpoints are names.

@@ -41,21 +41,27 @@ impl KeyFile {
         plain.then(|| Self::Credential(name.to_owned()))
     }
 
+    /// Where the file is.
+    ///
+    /// # Errors
+    /// A sentence: it is a credential, and this process was given none.
+    pub fn path(&self, folders: KeyFolders<'_>) -> Result<PathBuf, String> {
+        match (self, folders.credentials) {
+            (Self::Path(path), _) => Ok(folders.configuration.join(path)),
+            (Self::Credential(name), Some(folder)) => Ok(folder.join(name)),
+            (Self::Credential(name), None) => Err(format!(
+                "there is no credential `{name}`, because CREDENTIALS_DIRECTORY is not set: systemd sets it for a \
+                 service with LoadCredential={name}:PATH"
+            )),
+        }
+    }
+
     /// The key in the file.
     ///
     /// # Errors
     /// A sentence: the file cannot be read, or does not hold exactly one key.
     pub fn read(&self, folders: KeyFolders<'_>) -> Result<SecretKey, String> {
-        let path = match (self, folders.credentials) {
-            (Self::Path(path), _) => folders.configuration.join(path),
-            (Self::Credential(name), Some(folder)) => folder.join(name),
-            (Self::Credential(name), None) => {
-                return Err(format!(
-                    "there is no credential `{name}`, because CREDENTIALS_DIRECTORY is not set: systemd sets it for a \
-                     service with LoadCredential={name}:PATH"
-                ));
-            }
-        };
+        let path = self.path(folders)?;
         let content =
             content(&path).map_err(|error| format!("the key file {} cannot be read: {error}", path.display()))?;
         let key = values::key_file(&content).ok().filter(|_| !content.is_empty());

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::path::Path;
 
-/// Something wrong with the file. The values of `PrivateKey` and `PresharedKey`, and lines that are not understood, are
-/// not in it.
+/// Something wrong with the file. The values of `PrivateKey` and `PresharedKey`, lines that are not understood, and what
+/// may be a key in the place of something else, are not in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistake {
     /// Whether the tunnel can come up all the same.

@@ -5,6 +5,7 @@
 //! no space within.
 
 use super::keys;
+use super::values::may_have_key;
 use crate::config::values::is_space;
 use crate::document::{Document, Key};
 use crate::wiped::Buffer;
@@ -36,7 +37,8 @@ pub fn strip(document: &Document) -> Result<Buffer, NotABool> {
         let is = |known: &Key| key.eq_ignore_ascii_case(known.name.as_bytes());
         if in_interface && keys::OF_WG_QUICK.iter().any(is) {
             if is(&keys::SAVE_CONFIG) && !is_bool(value) {
-                return Err(NotABool(String::from_utf8_lossy(value).into_owned()));
+                let value = String::from_utf8_lossy(value);
+                return Err(NotABool(if may_have_key(&value) { "...".to_owned() } else { value.into_owned() }));
             }
             continue;
         }

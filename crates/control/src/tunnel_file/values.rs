@@ -23,6 +23,20 @@ pub(super) fn wrong(what: impl Into<String>, hint: impl Into<String>) -> Wrong {
     Wrong { what: what.into(), hint: hint.into() }
 }
 
+/// A value as a message quotes it: not, if it may be a key that has come into the wrong place, nor if a part of it may.
+/// Messages end up in journals.
+fn quoted(text: &str) -> String {
+    if may_have_key(text) { "the value, which may contain a key,".to_owned() } else { format!("`{text}`") }
+}
+
+/// Whether there is more of base64 or hexadecimal digits in a row than in addresses, numbers and most names.
+pub(super) fn may_have_key(text: &str) -> bool {
+    const ROW: usize = 24;
+    let is_digit = |byte: &u8| byte.is_ascii_alphanumeric() || b"+/=".contains(byte);
+    let text = compact(text);
+    text.as_bytes().split(|byte| !is_digit(byte)).any(|row| row.len() >= ROW)
+}
+
 /// An address with the length of its prefix, host bits kept; without a length it is that of the address alone. IPv4 also
 /// takes a mask after the slash, as `ip address add` does.
 pub(super) fn address(text: &str) -> Result<IpNet, Wrong> {
@@ -31,7 +45,7 @@ pub(super) fn address(text: &str) -> Result<IpNet, Wrong> {
     }
     let (address, length) = text.split_once('/').map_or((text, None), |(address, length)| (address, Some(length)));
     let Ok(address) = address.parse::<IpAddr>() else {
-        return Err(wrong(format!("`{text}` is not an IP address"), "10.0.0.1/24 or fd00::1/64 is one"));
+        return Err(wrong(format!("{} is not an IP address", quoted(text)), "10.0.0.1/24 or fd00::1/64 is one"));
     };
     let Some(length) = length else { return Ok(address.into()) };
     let longest: u8 = if address.is_ipv4() { 32 } else { 128 };
@@ -42,7 +56,10 @@ pub(super) fn address(text: &str) -> Result<IpNet, Wrong> {
     let mask = length.parse::<IpAddr>().ok().and_then(|mask| IpNet::with_netmask(address, mask).ok());
     let version = if address.is_ipv4() { 4 } else { 6 };
     mask.ok_or_else(|| {
-        wrong(format!("`/{length}` is not the length of a prefix"), format!("those of IPv{version} are 0 to {longest}"))
+        wrong(
+            format!("{} is not the length of a prefix", quoted(&format!("/{length}"))),
+            format!("those of IPv{version} are 0 to {longest}"),
+        )
     })
 }
 
@@ -59,10 +76,11 @@ pub(super) fn peer_endpoint(text: &str) -> Result<Endpoint, Wrong> {
     let text = &**compact(text);
     let form = "192.0.2.1:51820, [2001:db8::1]:51820 or vpn.example.com:51820 is one";
     let Ok((host, service)) = host_and_service(text) else {
-        return Err(wrong(format!("`{text}` is not an endpoint: it needs a host and a port"), form));
+        return Err(wrong(format!("{} is not an endpoint: it needs a host and a port", quoted(text)), form));
     };
-    if host.is_empty() {
-        return Err(wrong(format!("the endpoint `{text}` names no host"), form));
+    // No name has a digit of base64 that is neither letter nor number; names of interfaces may.
+    if host.is_empty() || (host.contains(['+', '/', '=']) && !host.contains('%')) {
+        return Err(wrong(format!("{} names no host", quoted(text)), form));
     }
     let is_number = service.bytes().all(|byte| byte.is_ascii_digit());
     if is_number && decimal(service.as_bytes(), u16::MAX.into()).is_none() {
@@ -94,6 +112,9 @@ fn not_a_key(key: &Key, text: &str) -> Wrong {
 
 /// Where a key stands.
 pub(super) fn key_file(text: &str) -> Result<KeyFile, Wrong> {
+    if SecretKey::from_base64(compact(text).as_bytes()).is_some() {
+        return Err(wrong("this is a key, not the file that contains it", "PrivateKey or PresharedKey takes a key"));
+    }
     let hint = "credential:NAME is one, without any slash";
     KeyFile::parse(text).ok_or_else(|| wrong("this is not the name of a credential", hint))
 }
@@ -105,32 +126,47 @@ pub(super) fn listen_port(text: &str, names: &dyn Names) -> Result<u16, Wrong> {
     let hint = "0 to 65535 are ports; 0 is one that the system chooses";
     // The system's resolver would take 70000 for 4464.
     let named = || names.port(&text).filter(|_| !text.bytes().all(|byte| byte.is_ascii_digit()));
-    number.or_else(named).ok_or_else(|| wrong(format!("`{}` is not a port", *text), hint))
+    number.or_else(named).ok_or_else(|| wrong(format!("{} is not a port", quoted(&text)), hint))
 }
 
 /// A mark, as `wg` reads it.
 pub(super) fn mark(text: &str) -> Result<u32, Wrong> {
     let hint = "off, a number up to 4294967295, or 0x and digits";
-    fwmark(&compact(text)).map_err(|_| wrong(format!("`{text}` is not a mark"), hint))
+    fwmark(&compact(text)).map_err(|_| wrong(format!("{} is not a mark", quoted(text)), hint))
 }
 
 /// Seconds between keepalives, as `wg` reads them.
 pub(super) fn interval(text: &str) -> Result<u16, Wrong> {
     let hint = "off, or 1 to 65535 seconds";
-    persistent_keepalive(&compact(text)).map_err(|_| wrong(format!("`{text}` is not an interval"), hint))
+    persistent_keepalive(&compact(text)).map_err(|_| wrong(format!("{} is not an interval", quoted(text)), hint))
 }
 
 /// Bytes of a packet.
 pub(super) fn mtu(text: &str) -> Result<u32, Wrong> {
     // The least that IPv4 asks for (RFC 791), and the most that a packet can be.
     let mtu = decimal(text.as_bytes(), 65535).and_then(|mtu| u32::try_from(mtu).ok()).filter(|&mtu| mtu >= 68);
-    mtu.ok_or_else(|| wrong(format!("`{text}` is not an MTU"), "68 to 65535 bytes; 1420 fits into Ethernet"))
+    mtu.ok_or_else(|| wrong(format!("{} is not an MTU", quoted(text)), "68 to 65535 bytes; 1420 fits into Ethernet"))
 }
 
 /// The address of a name server.
 pub(super) fn server(text: &str) -> Result<IpAddr, Wrong> {
     let hint = "192.0.2.53 or 2001:db8::53 is one";
-    text.parse().map_err(|_| wrong(format!("`{text}` is not the address of a name server"), hint))
+    text.parse().map_err(|_| wrong(format!("{} is not the address of a name server", quoted(text)), hint))
+}
+
+/// A search domain, or behind `~` one that only routes questions. It becomes an argument of a program and part of a line.
+pub(super) fn search_domain(text: &str) -> Result<String, Wrong> {
+    let domain = text.strip_prefix('~').unwrap_or(text);
+    let is_label = |label: &str| {
+        let is_inside = |c: char| c.is_alphanumeric() || c == '-' || c == '_';
+        !label.is_empty() && label.len() <= 63 && !label.starts_with('-') && label.chars().all(is_inside)
+    };
+    let name = domain.strip_suffix('.').unwrap_or(domain);
+    let is_root = domain == "." && text != domain;
+    if is_root || (name.len() <= 253 && name.split('.').all(is_label)) {
+        return Ok(text.to_owned());
+    }
+    Err(wrong(format!("{} is not a search domain", quoted(text)), "corp.example or ~corp.example is one"))
 }
 
 /// One of the words that a key takes, in any case.
@@ -141,8 +177,8 @@ pub(super) fn one_of<T: Copy>(key: &Key, text: &str, words: &[(&str, T)]) -> Res
     let known: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
     let what = match known[..] {
         // wg-quick's words, so that they can be found.
-        ["true", "false"] => format!("`{text}' is neither true nor false"),
-        _ => format!("`{text}` is no value of {}", key.name),
+        ["true", "false"] if !may_have_key(text) => format!("`{text}' is neither true nor false"),
+        _ => format!("{} is no value of {}", quoted(text), key.name),
     };
     let (last, others) = known.split_last().map_or(("", &known[..]), |(last, others)| (*last, others));
     Err(wrong(what, format!("{} is {} or {last}", key.name, others.join(", "))))
@@ -168,7 +204,7 @@ pub(super) fn table(text: &str, names: &dyn Names) -> Result<Table, Wrong> {
         None if text.eq_ignore_ascii_case("auto") => Ok(Table::Auto),
         None if text.eq_ignore_ascii_case("off") => Ok(Table::Off),
         None => Err(wrong(
-            format!("there is no routing table `{text}`"),
+            format!("{} is not a routing table", quoted(text)),
             "auto, off, a number, or a name of /etc/iproute2/rt_tables",
         )),
     }

@@ -1,10 +1,10 @@
 //! Name servers of tunnels, told to whoever manages name servers on this host: systemd-resolved, a `resolvconf`, or
 //! nobody but /etc/resolv.conf. What goes wrong here is a warning for who asked: a tunnel works without its names.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::BorrowedFd;
-use std::os::unix::fs::{MetadataExt, fchown};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
@@ -79,7 +79,8 @@ pub fn unset(manager: &DnsManager, interface: &str, run: &Path, patience: &Patie
 /// A sentence about what refused.
 pub fn mend(run: &Path) -> io::Result<()> {
     // A host whose file is not ours to change is left as it is, down to /run.
-    if read().is_ok_and(|text| resolv_conf::interfaces(&text).is_empty()) {
+    let Ok(file) = file() else { return Ok(()) };
+    if read(&file).is_ok_and(|text| resolv_conf::interfaces(&text).is_empty()) {
         return Ok(());
     }
     edit(run, |text| Ok(text.to_vec()))
@@ -237,31 +238,60 @@ fn edit(run: &Path, change: impl FnOnce(&[u8]) -> io::Result<Vec<u8>>) -> io::Re
         // Tunnels that come up together take turns, until the file is closed.
         let turn = File::create(folder(run).join("lock"))?;
         turn.lock()?;
-        let text = read()?;
+        let file = file()?;
+        let text = read(&file)?;
         let left_behind = resolv_conf::interfaces(&text).into_iter().filter(|there| !backup(run, there).exists());
         let mended = left_behind.fold(text.clone(), |text, interface| resolv_conf::without(&text, &interface));
         let changed = change(&mended)?;
-        if changed == text { Ok(()) } else { write(&changed) }
+        if changed == text { Ok(()) } else { write(&file, &changed) }
     };
     edit().map_err(|error: io::Error| io::Error::new(error.kind(), format!("cannot change {RESOLV_CONF}: {error}")))
 }
 
+/// The file that /etc/resolv.conf leads to, there or not. A link that another user may have made, in a folder of
+/// systemd-resolved's say, is not followed: we would write wherever that user wants.
+fn file() -> io::Result<PathBuf> {
+    let mut path = PathBuf::from(RESOLV_CONF);
+    for _ in 0..LINKS {
+        let link = match fs::symlink_metadata(&path) {
+            Ok(there) if there.is_symlink() => there,
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            _ => return Ok(path),
+        };
+        if link.uid() != 0 && link.uid() != rustix::process::geteuid().as_raw() {
+            return Err(io::Error::other(format!("{} is a link of user {}", path.display(), link.uid())));
+        }
+        let target = fs::read_link(&path)?;
+        path = path.parent().unwrap_or(Path::new("/")).join(target);
+    }
+    Err(rustix::io::Errno::LOOP.into())
+}
+
+/// As many links the kernel follows (path_resolution(7)).
+const LINKS: usize = 40;
+
 /// A host without the file has no name servers yet.
-fn read() -> io::Result<Vec<u8>> {
-    match fs::read(RESOLV_CONF) {
+fn read(file: &Path) -> io::Result<Vec<u8>> {
+    match fs::read(file) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
         read => read,
     }
 }
 
-/// Writes the file that /etc/resolv.conf leads to. Nobody sees a half of it where another can take its place; a
+/// Writes the file. Nobody sees a half of it where another can take its place; a
 /// container has it mounted, often into a directory that cannot be written, and there it is written as it is.
-fn write(text: &[u8]) -> io::Result<()> {
-    match fs::canonicalize(RESOLV_CONF).and_then(|file| replace(&file, text)) {
-        Err(error) if is_mounted_or_absent(&error) => fs::write(RESOLV_CONF, text),
+fn write(file: &Path, text: &[u8]) -> io::Result<()> {
+    match replace(file, text) {
+        Err(error) if is_mounted_or_absent(&error) => {
+            let mut options = OpenOptions::new();
+            options.write(true).create(true).truncate(true).custom_flags(NO_LINK);
+            options.open(file)?.write_all(text)
+        }
         result => result,
     }
 }
+
+const NO_LINK: i32 = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
 
 /// Not so a full disk: who cuts the file then has lost it.
 fn is_mounted_or_absent(error: &io::Error) -> bool {
@@ -270,10 +300,12 @@ fn is_mounted_or_absent(error: &io::Error) -> bool {
 }
 
 fn replace(file: &Path, text: &[u8]) -> io::Result<()> {
-    let there = fs::metadata(file)?;
+    let there = fs::symlink_metadata(file)?;
     let new = file.with_file_name(".resolv.conf.linerate");
     let replace = || {
-        let mut writer = File::create(&new)?;
+        // One that was left there may be a link to elsewhere.
+        let _ = fs::remove_file(&new);
+        let mut writer = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
         writer.set_permissions(there.permissions())?;
         fchown(&writer, Some(there.uid()), Some(there.gid()))?;
         writer.write_all(text)?;

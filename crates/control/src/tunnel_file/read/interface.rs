@@ -66,16 +66,14 @@ impl Reader<'_> {
 
     fn dns(&mut self, at: &Located<'_>, value: &str) {
         for (offset, word) in items(value, true).filter(|(_, word)| !word.is_empty()) {
-            if values::looks_like_server(word) {
-                // A tunnel works without its names.
-                match values::server(word) {
-                    Ok(server) => self.file.dns_servers.push(server),
-                    Err(Wrong { what, hint }) => {
-                        self.mistakes.warn(at.inside(offset), format!("{what}, and is left out"), hint);
-                    }
-                }
+            let taken = if values::looks_like_server(word) {
+                values::server(word).map(|server| self.file.dns_servers.push(server))
             } else {
-                self.file.search_domains.push(word.to_owned());
+                values::search_domain(word).map(|domain| self.file.search_domains.push(domain))
+            };
+            // A tunnel works without its names.
+            if let Err(Wrong { what, hint }) = taken {
+                self.mistakes.warn(at.inside(offset), format!("{what}, and is left out"), hint);
             }
         }
     }

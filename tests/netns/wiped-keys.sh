@@ -1,7 +1,12 @@
 #!/usr/bin/env bash
 # Keys that a daemon does not need any more are nowhere in its memory: not as bytes, and not as the text they came in.
+# timeout: 180
 source "$(dirname "$0")/lib.sh"
-need od
+need od perl
+# A peer that tells its keys; built when missing.
+KNOWN_KEYS=${KNOWN_KEYS:-$REPO/target/release/examples/known-keys}
+[[ -x $KNOWN_KEYS ]] ||
+  (cd "$REPO" && cargo build --release --offline --locked --quiet -p linerate-protocol --example known-keys)
 
 two_hosts
 preshared shared
@@ -12,18 +17,18 @@ on h2 wg set wg2 peer "$(public h1)" preshared-key "$WORK/shared.psk"
 forget h1 wg1
 pings h2 10.9.0.1
 
-# All that the process may write to, in hexadecimal. (What it cannot write to, no key was ever written to.)
+# All that the process may write to. (What it cannot write to, no key was ever written to.)
 memory() {
   local range permissions rest
   while read -r range permissions rest; do
     [[ $permissions == rw* && $rest != *'[vvar'* ]] || continue
     local from=$((0x${range%-*})) to=$((0x${range#*-}))
-    dd if="/proc/${PID[wg1]}/mem" bs=4096 skip=$((from / 4096)) count=$(((to - from) / 4096)) status=none 2>/dev/null || true
-  done <"/proc/${PID[wg1]}/maps" | od -An -v -tx1 | tr -d ' \n'
+    dd if="/proc/${PID[wg1]}/mem" bs=1M iflag=skip_bytes,count_bytes skip=$from count=$((to - from)) status=none 2>/dev/null || true
+  done <"/proc/${PID[wg1]}/maps"
 }
 hex() { base64 -d "$WORK/$1" | od -An -v -tx1 | tr -d ' \n'; } # FILE : a key as bytes
 ascii() { printf %s "$1" | od -An -v -tx1 | tr -d ' \n'; }      # TEXT : as bytes
-times() { grep -o "$1" "$WORK/memory" | wc -l || true; }        # BYTES
+times() { perl -0777 -ne 'BEGIN { $key = pack "H*", shift } print scalar(() = /\Q$key/g)' "$1" "$WORK/memory"; } # BYTES
 look() { memory >"$WORK/memory"; }
 nowhere() { # FILE WHAT
   expect "$2: its bytes in memory" 0 "$(times "$(hex "$1")")"
@@ -52,3 +57,38 @@ say "after the keys were shown"
 on h1 wg show wg1 private-key >/dev/null
 look
 expect "the private key as it was shown" 0 "$(times "$(ascii "$(hex other.key)")")"
+
+say "sessions that end with the link"
+stop_daemon wg2
+session() { # initiate|respond : what h2's end of it does
+  local role=$1 arguments=() line
+  on h1 wg set wg1 listen-port 50001 peer "$(public h2)" allowed-ips 10.9.0.2/32
+  wait_for 5 "wg1 to open its port" listens_udp h1 50001
+  if [[ $role == initiate ]]; then
+    arguments=(192.0.2.1:50001)
+  else
+    on h1 wg set wg1 peer "$(public h2)" endpoint 192.0.2.2:50002
+  fi
+  on h2 "$KNOWN_KEYS" "$(hex h2.key)" "$(public other | base64 -d | od -An -v -tx1 | tr -d ' \n')" 50002 "$role" "${arguments[@]}" \
+    >"$WORK/known" 2>&1 &
+  local known=$!
+  if [[ $role == respond ]]; then
+    wait_for 5 "the peer to open its port" listens_udp h2 50002
+    on h1 ping -n -q -c 1 -W 1 10.9.0.2 >/dev/null || true
+  fi
+  wait "$known" || fail "$role: no session: $(cat "$WORK/known")"
+  mapfile -t keys <"$WORK/known" # static-static, sealing, opening
+  wait_for 5 "the session to carry data" carried
+  look
+  for line in "${keys[@]}"; do expect_at_least "$role: a key in use" 1 "$(times "$line")"; done
+  link_down h1 wg1
+  look
+  expect "$role: transport keys in memory" "0 0" "$(times "${keys[1]}") $(times "${keys[2]}")"
+  on h1 wg set wg1 peer "$(public h2)" remove
+  look
+  expect "$role: the static-static key in memory" 0 "$(times "${keys[0]}")"
+  link_up h1 wg1
+}
+carried() { (($(received h1 wg1) + $(sent h1 wg1) > 0)) && (($(handshake_time h1 wg1))); }
+session initiate
+session respond

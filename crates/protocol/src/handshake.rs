@@ -15,6 +15,7 @@ use crate::load::Meeting;
 use crate::messages::{self, CookieReply, Initiation, Response, cookie_reply, field, response};
 use crate::noise::{self, Remote, TransportKeys};
 use crate::peer::{Attempt, Peer};
+use crate::scrub::scrubbed;
 use crate::session::Ends;
 use crate::{Boottime, Device, Discard, Effects, Entropy, Kind, Now, PeerId, Session, classify, cookie, draw};
 
@@ -44,11 +45,13 @@ impl Device {
             Kind::Cookie => return self.take_cookie(now.boot, exact(datagram)?),
             Kind::Initiation => {
                 self.admit(turn, source, backlog, datagram)?;
-                self.answer(turn, exact(datagram)?)
+                let message = exact(datagram)?;
+                scrubbed(|| self.answer(turn, message))
             }
             Kind::Response => {
                 self.admit(turn, source, backlog, datagram)?;
-                self.complete(turn, exact(datagram)?)
+                let message = exact(datagram)?;
+                scrubbed(|| self.complete(turn, message))
             }
         };
         match peer {
@@ -228,7 +231,7 @@ impl Device {
     pub(crate) fn can_initiate(&mut self, id: PeerId, fx: &dyn Effects) -> bool {
         let Some(identity) = self.identity.as_ref().filter(|_| self.up) else { return false };
         let Some(peer) = self.peers.get_mut(id.0 as usize).and_then(Option::as_deref_mut) else { return false };
-        fx.has_endpoint(id) && peer.static_static(identity).is_some()
+        fx.has_endpoint(id) && scrubbed(|| peer.static_static(identity).is_some())
     }
 
     /// Starts a handshake, unless one is running. Either way the count of retries starts over.
@@ -256,7 +259,7 @@ impl Device {
             return;
         }
         self.drop_initiator(id);
-        self.send_initiation(turn, id);
+        scrubbed(|| self.send_initiation(turn, id));
     }
 
     fn send_initiation(&mut self, turn: &mut Turn<'_>, id: PeerId) {
@@ -302,6 +305,8 @@ fn exact<const N: usize>(datagram: &[u8]) -> Result<&[u8; N], Discard> {
 
 #[cfg(test)]
 mod tests {
+    extern crate std;
+
     use super::*;
     use crate::constants::{COOKIE_LEN, NEWCOMERS_MAX, WASTED_MAX};
     use crate::cookie::Jar;
@@ -386,6 +391,50 @@ mod tests {
         for message in [&response[..], &cookie] {
             assert_eq!(Responder::new().meet(1, 0, message), (Err(Discard::UnknownIndex), NOTHING));
         }
+    }
+
+    /// Reads the stack of a thread of its own: Linux shows a process its memory as a file.
+    #[cfg(all(target_os = "linux", target_arch = "x86_64", not(miri)))]
+    #[test]
+    fn no_key_of_a_handshake_stays_on_the_stack() {
+        let turned_over = |key: [u8; 32]| key.map(|byte| !byte);
+        let common = std::thread::spawn(move || {
+            let common = device().static_static(&friend().public);
+            turned_over(*common.expect("of high order"))
+        });
+        let common = common.join().expect("both keys are of high order");
+        let message = genuine();
+        let stack = std::thread::spawn(move || {
+            let mut responder = Responder::new();
+            assert_eq!(responder.meet(1, 0, &message).0, Ok(()));
+            let keys = noise::last_split();
+            (keys, own_stack())
+        });
+        let ([first, second], stack) = stack.join().expect("the initiation is genuine");
+        assert!(stack.len() > 100_000, "this is a stack");
+        for (name, key) in [("static-static", common), ("sealing", second), ("opening", first)] {
+            let key = turned_over(key);
+            assert_eq!(stack.windows(32).filter(|window| *window == key).count(), 0, "{name}");
+        }
+    }
+
+    /// All of the calling thread's stack.
+    #[cfg(all(target_os = "linux", target_arch = "x86_64", not(miri)))]
+    fn own_stack() -> std::vec::Vec<u8> {
+        use std::os::unix::fs::FileExt;
+        let local = 0u8;
+        let here = core::ptr::from_ref(core::hint::black_box(&local)).addr();
+        let maps = std::fs::read_to_string("/proc/self/maps").expect("Linux has it");
+        let mapping = maps.lines().find_map(|line| {
+            let (from, to) = line.split_once(' ')?.0.split_once('-')?;
+            let range = usize::from_str_radix(from, 16).ok()?..usize::from_str_radix(to, 16).ok()?;
+            range.contains(&here).then_some(range)
+        });
+        let mapping = mapping.expect("a local variable is somewhere");
+        let mut stack = std::vec![0; mapping.len()];
+        let memory = std::fs::File::open("/proc/self/mem").expect("a process may read its own memory");
+        memory.read_exact_at(&mut stack, mapping.start as u64).expect("a stack can be read");
+        stack
     }
 
     fn identity(seed: u8) -> Identity {

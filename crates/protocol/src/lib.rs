@@ -36,6 +36,7 @@ mod noise;
 mod peer;
 mod ratelimit;
 mod replay;
+mod scrub;
 mod session;
 mod spread;
 mod tai64n;

@@ -223,6 +223,8 @@ impl Symmetric {
     /// The two session keys: the initiator's sealing key first.
     fn split(self) -> (Secret, Secret) {
         let [first, second] = derive(&self.chain, &[]);
+        #[cfg(test)]
+        tests::SPLIT.set(Some([&first, &second].map(|key| key.map(|byte| !byte))));
         (first, second)
     }
 
@@ -317,6 +319,13 @@ pub(crate) fn agreements() -> usize {
     tests::AGREEMENTS.get()
 }
 
+/// The keys of the last session that this thread has made, every bit turned over, so that who looks for
+/// them in memory does not find these (tests of `handshake`).
+#[cfg(test)]
+pub(crate) fn last_split() -> [[u8; 32]; 2] {
+    tests::SPLIT.get().expect("a session was made")
+}
+
 fn cipher(key: &Secret) -> LessSafeKey {
     LessSafeKey::new(UnboundKey::new(&CHACHA20_POLY1305, &**key).expect("the key has the cipher's length"))
 }
@@ -338,6 +347,7 @@ mod tests {
 
     std::thread_local! {
         pub(super) static AGREEMENTS: Cell<usize> = const { Cell::new(0) };
+        pub(super) static SPLIT: Cell<Option<[[u8; 32]; 2]>> = const { Cell::new(None) };
     }
 
     struct Counting(u64);

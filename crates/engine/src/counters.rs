@@ -25,7 +25,7 @@ pub enum Discard {
     StagedAbandoned,
     /// To the wire: no socket of the endpoint's address family.
     NoSocket,
-    /// To the wire: the socket's buffer stayed full.
+    /// To the wire: the socket's buffer was full.
     SendBusy,
     /// To the wire: a firewall of this host refused it.
     SendDenied,

@@ -195,6 +195,40 @@ fn a_destination_without_a_route_is_counted_as_one_whatever_the_source() {
 }
 
 #[test]
+fn a_full_socket_keeps_nobody_waiting_and_what_arrives_is_delivered_all_the_while() {
+    let net = MemoryNet::new(1000);
+    let (mut one, mut two) = pair(&net, &Clock::new());
+    one.send(&udp(one.inner, two.inner, b"hello"));
+    settle(&mut [&mut one, &mut two]);
+    received(&two);
+    net.fill(Some(one.outer));
+    let (header, packet) = tcp_super(one.inner, two.inner, 40 * 1368, 1368);
+    let answers: Vec<_> = (0..10).map(|i| udp(two.inner, one.inner, &[i; 100])).collect();
+    for answer in &answers {
+        one.send_super(&header, &packet);
+        two.send(answer);
+        while one.carry() | two.carry() {}
+    }
+    assert!(received(&one) == answers);
+    assert!(received(&two).is_empty());
+    assert_eq!((net.waits(), one.discards("send_busy")), (0, 400));
+    net.fill(None);
+    one.send_super(&header, &packet);
+    settle(&mut [&mut one, &mut two]);
+    assert!(received(&two) == split(&header, &packet), "there is room again");
+}
+
+#[test]
+fn a_handshake_message_waits_for_room_once() {
+    let net = MemoryNet::new(1000);
+    let (mut one, two) = pair(&net, &Clock::new());
+    net.fill(Some(one.outer));
+    one.send(&udp(one.inner, two.inner, b"hello"));
+    settle(&mut [&mut one]);
+    assert_eq!((net.waits(), one.discards("send_busy")), (1, 1));
+}
+
+#[test]
 fn a_socket_without_trains_is_never_given_one() {
     let net = MemoryNet::new(1000);
     let (mut one, mut two) = pair(&net, &Clock::new());

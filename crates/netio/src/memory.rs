@@ -139,6 +139,8 @@ struct Wires {
     gso: bool,
     trains: u64,
     cut_off: Option<SocketAddr>,
+    full: Option<SocketAddr>,
+    waits: u64,
 }
 
 impl MemoryNet {
@@ -154,6 +156,8 @@ impl MemoryNet {
             gso: true,
             trains: 0,
             cut_off: None,
+            full: None,
+            waits: 0,
         };
         Self { shared: Arc::new(Mutex::new(wires)) }
     }
@@ -192,6 +196,16 @@ impl MemoryNet {
     /// Has no route to `address` any more: what is sent there is refused with ENETUNREACH.
     pub fn cut_off(&self, address: SocketAddr) {
         lock(&self.shared).cut_off = Some(address);
+    }
+
+    /// Has no room in the send buffer of the socket at `address` any more, or in none.
+    pub fn fill(&self, address: Option<SocketAddr>) {
+        lock(&self.shared).full = address;
+    }
+
+    /// How often somebody waited for room.
+    pub fn waits(&self) -> u64 {
+        lock(&self.shared).waits
     }
 
     /// Is a kernel without UDP_SEGMENT from here on: its sockets say so, and refuse every train.
@@ -278,6 +292,9 @@ impl MemorySocket {
         if message.contents.len() > TRAIN_MAX {
             return errno(libc::EMSGSIZE);
         }
+        if wires.full == Some(source) {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
         if wires.cut_off == Some(message.to) {
             return errno(libc::ENETUNREACH);
         }
@@ -338,8 +355,10 @@ impl Socket for MemorySocket {
         Ok(batch.len())
     }
 
-    /// There is always room.
-    fn wait_for_room(&self) {}
+    /// Time stands still here: there is room after it or there is none.
+    fn wait_for_room(&self) {
+        lock(&self.net.shared).waits += 1;
+    }
 
     fn offloads(&self) -> UdpOffloads {
         UdpOffloads { gso: lock(&self.net.shared).gso, ..UdpOffloads::ALL }

@@ -8,6 +8,8 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::{
@@ -17,6 +19,7 @@ use rustix::net::sockopt::{
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, getsockname, socket_with};
 use rustix::system::uname;
 
+use crate::clock;
 use crate::sys::message::{RECEIVE_MAX, SEND_MAX, receive_many, receive_one, send_many, send_one};
 use crate::sys::option::IntOption;
 use crate::sys::steering::steer_by_receiver;
@@ -27,15 +30,21 @@ pub const SEGMENTS_MAX: usize = 64;
 /// The most bytes in a train: what an IPv4 datagram of 65,535 bytes has room for.
 pub const TRAIN_MAX: usize = 65507;
 
-/// What we ask the kernel to hold, in bytes, of datagrams not yet received, and of those not yet
-/// gone. At 10 Gbit/s it is 13 ms: the longest that a thread on a busy machine should be kept from
-/// its socket. Half of it cost 105 TCP streams over one tunnel a tenth of their throughput in
-/// retransmits, twice as much gained nothing more. It is memory of the kernel's, used only as far
-/// as datagrams wait; the kernel doubles it for its own bookkeeping (socket(7)).
+/// What we ask the kernel to hold, in bytes, of datagrams not yet received. At 10 Gbit/s it is 13 ms: the
+/// longest that a thread on a busy machine should be kept from its socket. Half of it cost 105 TCP streams
+/// over one tunnel a tenth of their throughput in retransmits, twice as much gained nothing more. It is memory
+/// of the kernel's, used only as far as datagrams wait; the kernel doubles it for its own bookkeeping (socket(7)).
 pub const SOCKET_BUFFER: usize = 16 << 20;
 
-/// How long a sender waits for room: enough to slow a flood into the tunnel, which then piles up in the
-/// kernel's queues, and not so long that what arrives meanwhile has to wait, too.
+/// The same of datagrams not yet gone, at first and at least. Doubled, it holds what leaves in 42 ms at
+/// 100 Mbit/s: what waits there makes everything behind it wait.
+const SEND_BUFFER_MIN: usize = 256 << 10;
+
+/// What fills its send buffer is given one that holds what the way has been seen to take in this time.
+const QUEUE_TIME: Duration = Duration::from_millis(50);
+
+/// How long a sender of a handshake message waits for room. Linux says that there is some only when the buffer
+/// is half empty (sock_writeable), so this mostly passes, and a few datagrams leave meanwhile.
 pub const ROOM_PATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
 /// How often a free port for both families is looked for (as the kernel module, socket.c).
@@ -140,6 +149,7 @@ pub struct UdpSocket {
     fd: OwnedFd,
     family: Family,
     offloads: UdpOffloads,
+    outflow: Outflow,
 }
 
 impl UdpSocket {
@@ -175,7 +185,7 @@ impl UdpSocket {
             gro: wanted.gro && gro_works() && IntOption::GRO.set(fd.as_fd(), 1).is_ok(),
             gso: wanted.gso && IntOption::SEGMENT.get(fd.as_fd()).is_ok(),
         };
-        Ok(Self { fd, family, offloads })
+        Ok(Self { fd, family, offloads, outflow: Outflow::default() })
     }
 
     fn bound(self, port: u16) -> io::Result<Self> {
@@ -191,6 +201,25 @@ impl UdpSocket {
     pub fn local_port(&self) -> io::Result<u16> {
         let local = SocketAddr::try_from(getsockname(&self.fd)?)?;
         Ok(local.port())
+    }
+
+    fn send_some(&self, batch: &[Transmit<'_>]) -> io::Result<usize> {
+        if let [message] = batch {
+            send_one(self.fd.as_fd(), message)?;
+            return Ok(1);
+        }
+        let mut sent = 0;
+        for chunk in batch.chunks(SEND_MAX) {
+            match send_many(self.fd.as_fd(), chunk) {
+                Ok(count) => sent += count,
+                Err(error) if sent == 0 => return Err(error),
+                Err(_) => break,
+            }
+            if sent % SEND_MAX != 0 {
+                break;
+            }
+        }
+        Ok(sent)
     }
 
     /// The address family it serves.
@@ -228,22 +257,20 @@ impl Socket for UdpSocket {
     }
 
     fn send(&self, batch: &[Transmit<'_>]) -> io::Result<usize> {
-        if let [message] = batch {
-            send_one(self.fd.as_fd(), message)?;
-            return Ok(1);
-        }
-        let mut sent = 0;
-        for chunk in batch.chunks(SEND_MAX) {
-            match send_many(self.fd.as_fd(), chunk) {
-                Ok(count) => sent += count,
-                Err(error) if sent == 0 => return Err(error),
-                Err(_) => break,
+        match self.send_some(batch) {
+            Ok(sent) => {
+                self.outflow.add(batch[..sent].iter().map(|message| message.contents.len() as u64).sum());
+                Ok(sent)
             }
-            if sent % SEND_MAX != 0 {
-                break;
+            Err(error) => {
+                if error.kind() == io::ErrorKind::WouldBlock
+                    && let Some(bytes) = self.outflow.blocked(clock::boottime())
+                {
+                    set_send_buffer(&self.fd, bytes);
+                }
+                Err(error)
             }
         }
-        Ok(sent)
     }
 
     fn wait_for_room(&self) {
@@ -384,8 +411,56 @@ fn enlarge_buffers(fd: &OwnedFd) {
     if sockopt::set_socket_recv_buffer_size_force(fd, SOCKET_BUFFER).is_err() {
         let _ = sockopt::set_socket_recv_buffer_size(fd, SOCKET_BUFFER);
     }
-    if sockopt::set_socket_send_buffer_size_force(fd, SOCKET_BUFFER).is_err() {
-        let _ = sockopt::set_socket_send_buffer_size(fd, SOCKET_BUFFER);
+    set_send_buffer(fd, SEND_BUFFER_MIN);
+}
+
+fn set_send_buffer(fd: &OwnedFd, bytes: usize) {
+    if sockopt::set_socket_send_buffer_size_force(fd, bytes).is_err() {
+        let _ = sockopt::set_socket_send_buffer_size(fd, bytes);
+    }
+}
+
+/// How much leaves by a socket between two moments at which its send buffer was full: then that is what the way
+/// takes, whatever it was offered meanwhile.
+struct Outflow {
+    /// Bytes since `since`.
+    sent: AtomicU64,
+    /// When the buffer was full, in nanoseconds; 0 for never.
+    since: AtomicU64,
+    /// What the kernel was asked to hold.
+    buffer: AtomicUsize,
+}
+
+impl Default for Outflow {
+    fn default() -> Self {
+        Self { sent: AtomicU64::new(0), since: AtomicU64::new(0), buffer: AtomicUsize::new(SEND_BUFFER_MIN) }
+    }
+}
+
+// All of it is relaxed: who sends at the same time is counted a moment earlier or later.
+impl Outflow {
+    fn add(&self, bytes: u64) {
+        self.sent.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// The buffer is full at `now`, in nanoseconds. The size it should have, if that is more.
+    fn blocked(&self, now: u64) -> Option<usize> {
+        let span = QUEUE_TIME.as_nanos() as u64;
+        let time = now.saturating_sub(self.since.load(Ordering::Relaxed));
+        if time < span {
+            return None;
+        }
+        let first = self.since.swap(now, Ordering::Relaxed) == 0;
+        let sent = self.sent.swap(0, Ordering::Relaxed);
+        let buffer = self.buffer.load(Ordering::Relaxed);
+        // The kernel doubles what it is asked for. In steps of two, so that it is never more than the queue's time.
+        let takes = (u128::from(sent) * u128::from(span) / u128::from(time)) as usize / 2;
+        if first || takes < 2 * buffer {
+            return None;
+        }
+        let grown = (1 << takes.ilog2()).min(SOCKET_BUFFER);
+        self.buffer.store(grown, Ordering::Relaxed);
+        (grown > buffer).then_some(grown)
     }
 }
 
@@ -485,6 +560,40 @@ mod tests {
             let error = io::Error::from_raw_os_error(errno);
             assert_eq!(send_error(&error, had_segment, had_source), meaning, "{error}");
         }
+    }
+
+    /// What an outflow of `rate` bytes a second grows to when it is full every `pause` milliseconds.
+    fn grows_to(rate: u64, pause: u64) -> usize {
+        let outflow = Outflow::default();
+        let mut buffer = SEND_BUFFER_MIN;
+        for round in 1..1000 {
+            outflow.add(rate * pause / 1000);
+            buffer = outflow.blocked(round * pause * 1_000_000).unwrap_or(buffer);
+        }
+        buffer
+    }
+
+    #[test]
+    fn a_send_buffer_holds_no_more_than_leaves_in_the_time_of_a_queue_and_half_of_it_at_least() {
+        let second = 1000 / QUEUE_TIME.as_millis() as usize;
+        for megabits in [1, 10, 100, 150, 200, 400, 1000, 3000, 5000] {
+            let rate = megabits * 125_000;
+            for pause in [1, 7, 50, 90] {
+                let held = 2 * grows_to(rate as u64, pause);
+                let least = 2 * SEND_BUFFER_MIN;
+                assert!(held == least || held * second <= rate, "{held} at {megabits} Mbit/s, full every {pause} ms");
+                assert!(held * second * 2 >= rate * 99 / 100, "{held} at {megabits} Mbit/s, full every {pause} ms");
+            }
+        }
+        assert!(2 * SEND_BUFFER_MIN * second <= 100 * 125_000, "100 Mbit/s");
+        assert_eq!(grows_to(12_500_000_000, 1), SOCKET_BUFFER);
+    }
+
+    #[test]
+    fn a_send_buffer_that_was_full_once_tells_nothing_of_the_way() {
+        let outflow = Outflow::default();
+        outflow.add(1 << 40);
+        assert_eq!(outflow.blocked(1 << 40), None);
     }
 
     #[test]

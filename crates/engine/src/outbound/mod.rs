@@ -30,6 +30,7 @@ use batch::Batch;
 pub use batch::OVERHEAD;
 use read_tun::Packet;
 use route::Unreachable;
+use send_udp::Patience;
 use split::Split;
 
 /// What one step came to.
@@ -265,10 +266,14 @@ impl<B: Backend> Sender<B> {
 
     fn seal_and_send(&mut self, ticket: Option<&Ticket<'_>>, now: Boottime) {
         seal::seal(&self.shared, &mut self.batch, now);
-        if let Some(ticket) = ticket {
-            ticket.wait_to_deliver();
-        }
-        send_udp::send(&self.shared, &self.batch, self.queue, now);
+        let patience = match ticket {
+            Some(ticket) => {
+                ticket.wait_to_deliver();
+                Patience::None
+            }
+            None => Patience::Once,
+        };
+        send_udp::send(&self.shared, &self.batch, self.queue, patience, now);
         self.batch.clear();
     }
 }

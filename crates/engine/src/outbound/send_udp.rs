@@ -26,11 +26,20 @@ const CALL_MAX: usize = 32;
 /// Where what is no queue's leaves, such as handshake messages: as what is read from the first queue.
 const NO_QUEUE: usize = 0;
 
+/// Whether to wait, shortly, for room in a socket.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Patience {
+    /// Who carries packets waits for nothing: what finds no room is dropped, as by any full queue.
+    None,
+    /// Once, as the slow path does: what it sends is little, and starts what others wait for.
+    Once,
+}
+
 /// Sends every run of the batch that has its numbers, by the sockets of the TUN device's queue `queue`;
 /// runs of different peers share system calls.
-pub fn send<B: Backend>(shared: &Shared<B>, batch: &Batch, queue: usize, now: Boottime) {
+pub fn send<B: Backend>(shared: &Shared<B>, batch: &Batch, queue: usize, patience: Patience, now: Boottime) {
     let sockets = shared.sockets.load();
-    let mut call = Call::new(shared, now);
+    let mut call = Call::new(shared, patience, now);
     let mut start = 0;
     for run in &batch.runs {
         let slots = start..run.end;
@@ -51,7 +60,7 @@ pub fn message<B: Backend>(shared: &Shared<B>, peer: &Arc<Peer>, message: &[u8],
     let sockets = shared.sockets.load();
     match Way::new(shared, sockets.as_deref(), NO_QUEUE, peer, now) {
         Ok(way) => {
-            let mut call = Call::new(shared, now);
+            let mut call = Call::new(shared, Patience::Once, now);
             call.push(way.socket, peer, way.transmit(message, HANDSHAKE_TOS, None));
             call.send();
         }
@@ -130,18 +139,17 @@ struct Call<'a, B: Backend> {
     shared: &'a Shared<B>,
     now: Boottime,
     socket: Option<&'a B::Socket>,
-    /// Whether this batch has waited for room in vain.
-    full: bool,
+    patience: Patience,
     messages: [Transmit<'a>; CALL_MAX],
     peers: [Option<&'a Peer>; CALL_MAX],
     len: usize,
 }
 
 impl<'a, B: Backend> Call<'a, B> {
-    fn new(shared: &'a Shared<B>, now: Boottime) -> Self {
+    fn new(shared: &'a Shared<B>, patience: Patience, now: Boottime) -> Self {
         let nowhere = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
         let empty = Transmit { to: nowhere, from: None, tos: 0, segment: None, contents: &[] };
-        Self { shared, now, socket: None, full: false, messages: [empty; CALL_MAX], peers: [None; CALL_MAX], len: 0 }
+        Self { shared, now, socket: None, patience, messages: [empty; CALL_MAX], peers: [None; CALL_MAX], len: 0 }
     }
 
     /// Adds a message. Sends those before it first if they fill a call, or go by another socket.
@@ -183,12 +191,10 @@ impl<'a, B: Backend> Call<'a, B> {
         let sent = attempt(socket, messages).or_else(|(error, meaning)| match meaning {
             // What an earlier datagram met was reported to this one, which was not tried.
             SendError::Unreachable => attempt(socket, &messages[..1]),
-            // Once a batch: who waits here serves nobody else meanwhile.
-            SendError::Busy if !self.full => {
+            SendError::Busy if self.patience == Patience::Once => {
+                self.patience = Patience::None;
                 socket.wait_for_room();
-                let sent = attempt(socket, messages);
-                self.full = sent.is_err();
-                sent
+                attempt(socket, messages)
             }
             SendError::SourceGone => {
                 let sent = attempt(socket, &[Transmit { from: None, ..*first }]);
@@ -218,7 +224,7 @@ impl<'a, B: Backend> Call<'a, B> {
 
     /// Sends the datagrams of a train one by one, a few in each system call.
     fn send_whole(&self, socket: &'a B::Socket, peer: &'a Peer, train: &Transmit<'a>) {
-        let mut call = Call::new(self.shared, self.now);
+        let mut call = Call::new(self.shared, self.patience, self.now);
         let size = train.segment.map_or(train.contents.len(), usize::from);
         for contents in train.contents.chunks(size) {
             call.push(socket, peer, Transmit { segment: None, contents, ..*train });

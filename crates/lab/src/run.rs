@@ -1,5 +1,5 @@
 //! A run of the lab: rounds; in each, every scenario; in each, every subject's turn. So drift of the machine
-//! hits all alike, and one subject's failure is its own.
+//! hits all alike, and one subject's failure is its own. A [`Journal`] keeps each turn as it ends.
 
 mod journal;
 mod turn;
@@ -89,7 +89,7 @@ impl Run<'_> {
     fn row(&mut self, scenario: &Scenario, subject: &Subject, round: u32) {
         let chapter =
             format!("round {round} of {}, {}, {}", self.options.rounds, scenario.name, printable(&subject.name));
-        self.progress.step(&chapter, scenario.about, turn::expected_seconds(scenario, self.options));
+        self.progress.step(&chapter, scenario.about, turn::expected_seconds(scenario, self.options, round));
         if self.record.rows[self.index(&scenario.name, &subject.name)].failure.is_some() {
             return;
         }
@@ -253,5 +253,5 @@ pub fn turn_count(options: &Options) -> usize {
 #[must_use]
 pub fn expected_seconds(options: &Options, journal: &Journal) -> f64 {
     let left = turns(options).filter(|(round, scenario, subject)| !journal.has(&scenario.name, &subject.name, *round));
-    left.map(|(_, scenario, _)| turn::expected_seconds(scenario, options)).sum()
+    left.map(|(round, scenario, _)| turn::expected_seconds(scenario, options, round)).sum()
 }

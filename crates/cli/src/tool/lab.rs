@@ -191,6 +191,9 @@ fn compare(before: &Path, after: &Path, json: bool) -> Result<ExitCode, Complain
 
 fn read_record(file: &Path) -> Result<Record, Complaint> {
     let text = fs::read_to_string(file).map_err(|error| format!("cannot read {}: {error}", file.display()))?;
+    if file.as_os_str().as_encoded_bytes().ends_with(run::UNFINISHED.as_bytes()) {
+        return Err(format!("{}: the run was stopped; the same command goes on with it", file.display()));
+    }
     Record::parse(&text).map_err(|error| format!("{}: {error}", file.display()))
 }
 

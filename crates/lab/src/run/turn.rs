@@ -276,13 +276,16 @@ fn ping_until(end: Instant, to: IpAddr, probes: &Probes) -> Result<ping::Report>
     Ok(all)
 }
 
-/// Seconds that a turn should take.
-pub(super) fn expected_seconds(scenario: &Scenario, options: &Options) -> f64 {
-    // Bringing a tunnel up and down, counting.
+/// Seconds that a turn should take in a round.
+pub(super) fn expected_seconds(scenario: &Scenario, options: &Options, round: u32) -> f64 {
+    // Bringing a tunnel up and down.
     const AROUND: f64 = 0.6;
+    // Counting system calls, in a load of its own.
+    const COUNTING: f64 = COUNTED + 1.0;
     let traffic = traffic_seconds(options);
     AROUND
         + match scenario.load {
+            Load::Traffic(_) if round == 1 => traffic + COUNTING,
             Load::Traffic(_) | Load::PingUnder(_) => traffic,
             Load::Ping => f64::from(probes(scenario, options)) * (1.3e-3 + 2.0 * delay(scenario)),
             Load::Handshakes => options.seconds,

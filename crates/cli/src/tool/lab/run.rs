@@ -198,7 +198,7 @@ fn measure(
 }
 
 /// What the file has in addition to its name until the record is whole.
-const UNFINISHED: &str = ".unfinished";
+pub(super) const UNFINISHED: &str = ".unfinished";
 
 impl MethodArguments {
     /// Where the record goes, and the run: one that was stopped, if it was the same, or a new one.

@@ -122,6 +122,14 @@ said "says a number too large" 'fwmark=4294967296\nerrno=0\n\n'
 said "says a line that is none" 'hello\nerrno=0\n\n'
 said "says a bad key" 'private_key=c809\nerrno=0\n\n'
 said "says a prefix without a length" "public_key=$A\nallowed_ip=10.0.0.1\nerrno=0\n\n"
+said "says counts beyond 64 bits" "public_key=$A\\nrx_bytes=18446744073709551616\\ntx_bytes=99999999999999999999999\\nerrno=0\\n\\n"
+said "says an endpoint without brackets" "public_key=$A\\nendpoint=2001:db8::1:5\\nerrno=0\\n\\n"
+# The original shows nothing of such a device, and asks a resolver for the name.
+for value in "endpoint=[fe80::1%%gone]:5" endpoint=gone.invalid:5 last_handshake_time_sec=9223372036854775808; do
+  printf "public_key=$A\\n$value\\nrx_bytes=5\\nerrno=0\\n\\n" >"$STATE/one.get"
+  OUT="$P	5	0
+" ours "show: a daemon that says $value loses that field" show one transfer
+done
 said "says more than is known" 'colour=red\nlisten_port=7\nerrno=0\n\n'
 said "says lines of a peer without one" 'rx_bytes=5\nlisten_port=7\nerrno=0\n\n'
 

@@ -217,15 +217,15 @@ fn peer_line(peer: &mut PeerState, key: &[u8], value: &[u8]) -> Option<()> {
         b"endpoint" => peer.endpoint = endpoint::parse_told(value),
         b"last_handshake_time_sec" => {
             // Ends where i64 does: a time_t.
-            let seconds = decimal(value, i64::MAX as u64)?;
+            let seconds = decimal(value, i64::MAX as u64).or_else(|| counter(value).map(|_| 0))?;
             peer.last_handshake = Duration::new(seconds, peer.last_handshake.subsec_nanos());
         }
         b"last_handshake_time_nsec" => {
             let nanos = decimal(value, 999_999_999)?.try_into().ok()?;
             peer.last_handshake = Duration::new(peer.last_handshake.as_secs(), nanos);
         }
-        b"tx_bytes" => peer.tx_bytes = decimal(value, u64::MAX)?,
-        b"rx_bytes" => peer.rx_bytes = decimal(value, u64::MAX)?,
+        b"tx_bytes" => peer.tx_bytes = counter(value)?,
+        b"rx_bytes" => peer.rx_bytes = counter(value)?,
         b"persistent_keepalive_interval" => {
             peer.persistent_keepalive = decimal(value, u16::MAX.into())?.try_into().ok()?;
         }
@@ -233,6 +233,12 @@ fn peer_line(peer: &mut PeerState, key: &[u8], value: &[u8]) -> Option<()> {
         _ => {}
     }
     Some(())
+}
+
+/// A count; one beyond 64 bits is the largest there is, as for `wg`.
+fn counter(value: &[u8]) -> Option<u64> {
+    let is_number = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
+    is_number.then(|| decimal(value, u64::MAX).unwrap_or(u64::MAX))
 }
 
 /// `None` is a bad value, `Some(None)` the all-zero key, which stands for none.

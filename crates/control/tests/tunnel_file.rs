@@ -10,8 +10,8 @@ use linerate_control::document::Document;
 use linerate_control::interface::InterfaceName;
 use linerate_control::keys::{PublicKey, SecretKey};
 use linerate_control::tunnel_file::{
-    Endpoint, ExcludeLan, KeyFile, KeyFolders, Lists, Mistake, Names, NoNames, OnHookError, Phase, RouteConflict,
-    Runtime, Severity, Table, TunnelFile, changes, save, strip,
+    Endpoint, ExcludeLan, KeyFile, KeyFolders, Lists, Mistake, NameServer, Names, NoNames, OnHookError, Phase,
+    RouteConflict, Runtime, Severity, Table, TunnelFile, changes, save, strip,
 };
 use linerate_control::uapi::request::{AllowedIp, DeviceUpdate};
 use linerate_control::uapi::response::{DeviceState, PeerState};
@@ -47,7 +47,7 @@ fn every_key_is_read() {
     let (file, mistakes) = read(include_bytes!("files/ours.conf"));
     assert_eq!(mistakes, []);
     assert_eq!(file.addresses, nets(&["10.0.0.1/24", "fd00::1/64"]));
-    assert_eq!(file.dns_servers, ["192.0.2.53".parse::<IpAddr>().unwrap()]);
+    assert_eq!(file.dns_servers, ["192.0.2.53".parse::<NameServer>().unwrap()]);
     assert_eq!(file.search_domains, ["corp.example"]);
     assert_eq!((file.mtu, file.table, file.listen_port, file.fwmark), (Some(1400), Table::Auto, Some(51820), None));
     assert!(file.private_key.is_some() && !file.save_config && file.kill_switch);
@@ -195,6 +195,8 @@ fn values_are_read_as_the_original_reads_them() {
     assert_eq!(file("Table = 0x64").table, Table::Number(100));
     assert!(file("saveconfig = TRUE # yes").save_config);
     assert!(file("PostUp = a %%i '#' # b").hooks(Phase::PostUp).eq(["a %wg0 '#' # b"]));
+    let linked: Vec<NameServer> = vec!["fe80::1%eth0".parse().unwrap()];
+    assert_eq!(file("DNS = fe80::1%eth0, 1.2.3, 192.0.2.53:53").dns_servers, linked);
     let dns = file("DNS = 1.1.1.1 a.example,~b.example\nDNS=2606::1");
     assert_eq!((dns.dns_servers.len(), dns.search_domains), (2, vec!["a.example".into(), "~b.example".into()]));
 }
@@ -311,8 +313,8 @@ fn what_a_save_does_not_have_to_change_survives() {
         PublicKey([7; 32])
     );
     let after = format!(
-        "# Mine\n[Interface]\nPrivateKey={KEY}   # secret\nAddress=10.0.0.1/24, fd00::1/64\n\
-         DNS = corp.example, 192.0.2.54\nPostUp = a # b\n\n# All of the office\n\n\
+        "# Mine\n[Interface]\nPrivateKey={KEY}   # secret\nAddress=10.0.0.1/24\nAddress = fd00::1/64\n\
+         DNS = corp.example\nDNS = 192.0.2.54\nPostUp = a # b\n\n# All of the office\n\n\
          ### Client c\n[Peer]\n  PublicKey={OTHER}\n  AllowedIPs=10.0.0.2/32, 10.0.0.9/32#two\n  Endpoint=c.example:1\n  \
          PersistentKeepalive=25\n\n[Peer]\n  PublicKey={}\n  AllowedIPs=10.0.0.4/32\n  Endpoint=[2001:db8::4]:4\n",
         PublicKey([8; 32])
@@ -346,6 +348,38 @@ fn what_a_save_does_not_have_to_change_survives() {
     let mut document = Document::parse(before.as_bytes());
     save(&mut document, &runtime).unwrap();
     assert_eq!(String::from_utf8_lossy(&document.to_bytes()), after);
+}
+
+#[test]
+fn a_saved_address_has_a_line_of_its_own_unless_the_file_lists_several_in_one() {
+    let interface = wg0();
+    let saved = |before: &str, addresses: &[&str]| {
+        let runtime = Runtime {
+            interface: &interface,
+            device: &DeviceState::default(),
+            addresses: &nets(addresses),
+            has_ipv6: true,
+            mtu: 1420,
+            dns_servers: Some(&["192.0.2.53".parse().unwrap(), "fe80::1%eth0".parse().unwrap()]),
+            chosen_port: None,
+            chosen_fwmark: None,
+            then: None,
+            is_of_name: &|_, _| false,
+        };
+        let mut document = Document::parse(format!("[Interface]\n{before}").as_bytes());
+        save(&mut document, &runtime).unwrap();
+        String::from_utf8(document.to_bytes().to_vec()).unwrap().split_once('\n').unwrap().1.to_owned()
+    };
+    let dns = "DNS = 192.0.2.53\nDNS = fe80::1%eth0\n";
+    let lines = "Address = 10.0.0.1/24\nAddress = fd00::1/64\n";
+    let grown = format!("{lines}Address = 10.0.0.2/24\n{dns}");
+    assert_eq!(saved(&format!("{lines}DNS = 192.0.2.53\n"), &["10.0.0.1/24", "fd00::1/64", "10.0.0.2/24"]), grown);
+    assert_eq!(saved(dns, &["10.0.0.1/24", "fd00::1/64"]), format!("{dns}{lines}"));
+    let listed = format!("Address = 10.0.0.1/24, fd00::1/64, 10.0.0.2/24\n{dns}");
+    assert_eq!(
+        saved(&format!("Address = 10.0.0.1/24, fd00::1/64\n{dns}"), &["10.0.0.1/24", "fd00::1/64", "10.0.0.2/24"]),
+        listed
+    );
 }
 
 #[test]

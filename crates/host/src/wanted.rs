@@ -1,9 +1,9 @@
 //! What is wanted of the host: the part of a tunnel's file that is not the daemon's or the module's.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use ipnet::IpNet;
-pub use linerate_control::tunnel_file::{RouteConflict, Table};
+pub use linerate_control::tunnel_file::{NameServer, RouteConflict, Table};
 use serde::{Deserialize, Serialize};
 
 /// A tunnel as the host sees it.
@@ -39,7 +39,7 @@ pub struct Wanted {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Dns {
     /// Addresses of servers.
-    pub servers: Vec<IpAddr>,
+    pub servers: Vec<NameServer>,
     /// Search domains; one that begins with `~` only routes questions.
     pub search: Vec<String>,
 }

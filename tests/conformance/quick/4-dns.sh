@@ -13,6 +13,8 @@ dns "example.org, 10.0.0.1"
 dns 10.0.0.1 "example.org" fd00::1
 dns "10.0.0.1 10.0.0.2"
 dns "fd00::1, Example.ORG"
+dns fe80::1%lo
+dns "10.0.0.1, fe80::1%eth0"
 BEFORE='mkdir /etc/resolvconf; printf "%s\n" "# order" "lo.inet*" "tun*" "eth*" >/etc/resolvconf/interface-order'
 dns "10.0.0.1, example.org"
 BEFORE='mkdir /etc/resolvconf; printf "%s\n" "lo.inet*" "eth[0-9]*" >/etc/resolvconf/interface-order'

@@ -9,13 +9,14 @@ mod changes;
 mod key_file;
 pub mod keys;
 mod mistake;
+mod name_server;
 mod read;
 mod save;
 mod strip;
 mod values;
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
@@ -23,6 +24,7 @@ use serde::{Deserialize, Serialize};
 pub use changes::{Lists, Settings, changes};
 pub use key_file::{KeyFile, KeyFolders};
 pub use mistake::{Mistake, Severity};
+pub use name_server::{NameServer, NotAServer};
 pub use save::{Runtime, save};
 pub use strip::{NotABool, strip};
 
@@ -39,7 +41,7 @@ pub struct TunnelFile {
     /// `Address`, in the order of the file, host bits kept.
     pub addresses: Vec<IpNet>,
     /// The servers that `DNS` names.
-    pub dns_servers: Vec<IpAddr>,
+    pub dns_servers: Vec<NameServer>,
     /// The search domains that `DNS` names.
     pub search_domains: Vec<String>,
     /// `MTU` in bytes.

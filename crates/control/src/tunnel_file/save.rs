@@ -5,12 +5,12 @@
 //! tunnel, a link-local address) does not get into a file that says nothing of it.
 
 use std::collections::{HashMap, HashSet};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use ipnet::IpNet;
 
 use super::values::{address, compact, items, looks_like_server, prefix};
-use super::{Endpoint, NoNames, Peer, TunnelFile, keys};
+use super::{Endpoint, NameServer, NoNames, Peer, TunnelFile, keys};
 use crate::document::{Document, Key, Kind, NotAValue};
 use crate::endpoint;
 use crate::interface::InterfaceName;
@@ -30,7 +30,7 @@ pub struct Runtime<'a> {
     /// The MTU of the interface.
     pub mtu: u32,
     /// The name servers that were set for the interface, if that is known.
-    pub dns_servers: Option<&'a [IpAddr]>,
+    pub dns_servers: Option<&'a [NameServer]>,
     /// The port that was chosen when the file said none, if that is known.
     pub chosen_port: Option<u16>,
     /// The mark that was chosen for the tunnel when the file said none.
@@ -115,7 +115,7 @@ fn save_addresses(document: &mut Document, file: &TunnelFile, runtime: &Runtime<
 
 fn save_dns(document: &mut Document, file: &TunnelFile, runtime: &Runtime<'_>) -> Result<(), NotAValue> {
     let Some(servers) = runtime.dns_servers else { return Ok(()) };
-    let set = |list: &[IpAddr]| list.iter().copied().collect::<HashSet<IpAddr>>();
+    let set = |list: &[NameServer]| list.iter().cloned().collect::<HashSet<NameServer>>();
     let mut missing = set(servers);
     if missing == set(&file.dns_servers) || runtime.then.is_some_and(|then| set(&then.dns_servers) == missing) {
         return Ok(());
@@ -124,7 +124,7 @@ fn save_dns(document: &mut Document, file: &TunnelFile, runtime: &Runtime<'_>) -
     thin_out(document, &interfaces, &keys::DNS, |word| {
         !looks_like_server(word) || word.parse().is_ok_and(|server| missing.remove(&server))
     })?;
-    let new = servers.iter().filter(|server| missing.contains(server)).map(IpAddr::to_string);
+    let new = servers.iter().filter(|server| missing.contains(server)).map(NameServer::to_string);
     append(document, &interfaces, &keys::DNS, new.collect())
 }
 
@@ -296,17 +296,28 @@ fn thin_out(
     Ok(())
 }
 
-/// Adds items to the last line of a list, or a line with them.
+/// Adds items to the last line of a list, or as lines of their own: as the original writes addresses and name servers,
+/// where the file does not list several in a line.
 fn append(document: &mut Document, sections: &[usize], key: &Key, new: Vec<String>) -> Result<(), NotAValue> {
     if new.is_empty() {
         return Ok(());
     }
-    let Some((section, index)) = last_with(document, sections, key) else {
-        let home = sections.first().copied().unwrap_or_else(|| document.interface());
-        return document.insert(home, key, &new.join(", "));
+    let last = last_with(document, sections, key);
+    let entry = last.and_then(|(section, index)| {
+        let entry = document.sections()[section].entries().find(|entry| entry.index == index)?;
+        Some(String::from_utf8_lossy(entry.value()).into_owned())
+    });
+    let value = entry.unwrap_or_default();
+    let is_list = *key == keys::ALLOWED_IPS || list(&value, key).nth(1).is_some();
+    let (section, index) = match last {
+        Some(place) if is_list => place,
+        _ => {
+            let home = last.map(|(section, _)| section).or_else(|| sections.first().copied());
+            let home = home.unwrap_or_else(|| document.interface());
+            let lines = if is_list { vec![new.join(", ")] } else { new };
+            return lines.iter().try_for_each(|line| document.insert(home, key, line));
+        }
     };
-    let entry = document.sections()[section].entries().find(|entry| entry.index == index);
-    let value = entry.map_or_else(String::new, |entry| String::from_utf8_lossy(entry.value()).into_owned());
     let separator = separator(&value);
     let items = list(&value, key).map(str::to_owned).chain(new);
     document.replace(section, index, key, &items.collect::<Vec<_>>().join(separator))

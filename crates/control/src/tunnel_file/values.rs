@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use zeroize::Zeroizing;
 
-use super::{Endpoint, KeyFile, Names, Table};
+use super::{Endpoint, KeyFile, NameServer, Names, Table};
 use crate::config::values::{fwmark, host_and_service, is_space, persistent_keepalive};
 use crate::document::Key;
 use crate::endpoint;
@@ -149,7 +149,7 @@ pub(super) fn mtu(text: &str) -> Result<u32, Wrong> {
 }
 
 /// The address of a name server.
-pub(super) fn server(text: &str) -> Result<IpAddr, Wrong> {
+pub(super) fn server(text: &str) -> Result<NameServer, Wrong> {
     let hint = "192.0.2.53 or 2001:db8::53 is one";
     text.parse().map_err(|_| wrong(format!("{} is not the address of a name server", quoted(text)), hint))
 }

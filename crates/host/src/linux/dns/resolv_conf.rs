@@ -315,7 +315,7 @@ mod tests {
     fn dnses() -> impl Strategy<Value = Dns> {
         let domains = proptest::collection::vec("~?[a-z\n ]{0,4}", 0..3);
         (proptest::collection::vec(any::<std::net::IpAddr>(), 0..4), domains)
-            .prop_map(|(servers, search)| Dns { servers, search })
+            .prop_map(|(servers, search)| Dns { servers: servers.into_iter().map(Into::into).collect(), search })
     }
 
     /// Bytes of all kinds, and lines that mean something here, whole and in pieces.

@@ -43,6 +43,7 @@ fn run(program: &str, arguments: &[OsString]) -> Result<ExitCode, Failed> {
     let options = Options {
         manner: Manner::WgQuick,
         backend: tunnel::backend(kernel)?,
+        user: None,
         hooks: true,
         echo: true,
         supervised: false,
@@ -167,6 +168,7 @@ fn usage(program: &str) -> String {
         \x20 - PreUp, PostUp, PreDown, PostDown: commands for the shell; %i is the interface.\n\
         \x20 - SaveConfig: `true' saves what runs into the file when the tunnel goes down.\n\n\
         \x20 --kernel, or WG_QUICK_BACKEND=kernel, has the kernel run the tunnel, otherwise linerated does.\n\
+        \x20 LINERATE_USER=NAME, or `#! User = NAME' in the file, has linerated become that user.\n\
         \x20 `linerate up --help' shows more verbs and what else a file can say."
     )
 }

@@ -141,7 +141,7 @@ fn no_mistake_says_a_key() {
 fn no_mistake_says_a_key_that_stands_under_another_name() {
     let (secret, hex) = (&KEY[..40], "c8".repeat(32));
     let of_interface = ["Address", "ListenPort", "FwMark", "MTU", "Table", "SaveConfig", "DNS"];
-    let ours = ["RouteConflict", "KillSwitch", "ExcludedIPs", "ExcludeLAN", "OnHookError", "PrivateKeyFile"];
+    let ours = ["RouteConflict", "KillSwitch", "ExcludedIPs", "ExcludeLAN", "OnHookError", "PrivateKeyFile", "User"];
     let of_peer = ["Endpoint", "AllowedIPs", "PersistentKeepalive"];
     let lines = of_interface.map(|key| format!("[Interface]\n{key} = ")).into_iter();
     let lines = lines.chain(ours.map(|key| format!("[Interface]\n#! {key} = ")));

@@ -39,6 +39,9 @@ pub struct Ledger {
     pub backend: Backend,
     /// The program, where it is a daemon's.
     pub daemon: Option<PathBuf>,
+    /// The user that the daemon becomes, where one is named.
+    #[serde(default)]
+    pub user: Option<String>,
     /// The file it was brought up from, with all links followed.
     pub file: PathBuf,
     /// The same as it was called: a link may lead elsewhere by now.
@@ -385,6 +388,7 @@ mod tests {
             steps: vec![Step::LinkUp { interface: "wg0".into() }],
             complete: true,
             under_way: Vec::new(),
+            user: Some("nobody".into()),
             hook_failed: false,
         }
     }

@@ -130,7 +130,8 @@ enum Command {
         ENVIRONMENT\n\
         \x20 WG_QUICK_BACKEND   kernel has the kernel's module run tunnels, user (the default) linerated\n\
         \x20 WG_QUICK_USERSPACE_IMPLEMENTATION\n\
-        \x20                    another daemon than the linerated beside this program"
+        \x20                    another daemon than the linerated beside this program\n\
+        \x20 LINERATE_USER      the user that linerated becomes once the tunnel is set up"
     )]
     WgQuick {
         /// The command and its file
@@ -181,8 +182,9 @@ enum Command {
 
     /// Examine tunnels, and say what to do about what is not right
     ///
-    /// With --security: the user, capabilities, system calls, files and memory that the daemon of each tunnel and whoever
-    /// keeps it are left with, and whether that is as little as it can be.
+    /// Whether the interface is up, with a key, a port and peers that answer; and the user, capabilities, system calls,
+    /// files and memory that the daemon of each tunnel and whoever keeps it are left with, and whether that is as little
+    /// as it can be. With --security only the latter. Ends with 1 if anything is weak or not right.
     #[command(after_long_help = "EXAMPLES\n\
         \x20 sudo linerate doctor\n\
         \x20 sudo linerate doctor --security wg0 --json")]

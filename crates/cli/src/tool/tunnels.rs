@@ -36,6 +36,13 @@ pub(super) struct UpArguments {
     #[arg(long)]
     kernel: bool,
 
+    /// Have linerated become this user once the tunnel is set up
+    ///
+    /// Otherwise LINERATE_USER in the environment, then `#! User = NAME` in the file say who it becomes. The commands
+    /// of the file run as root all the same.
+    #[arg(long, value_name = "NAME", conflicts_with = "kernel")]
+    user: Option<String>,
+
     /// Stay in the foreground, look after the tunnel, and take it down at the end: for service managers
     #[arg(long)]
     supervise: bool,
@@ -77,6 +84,7 @@ type Outcome = Result<ExitCode, Failed>;
 pub(super) fn up(arguments: &UpArguments) -> Outcome {
     let mut options = options(&arguments.tunnel, tunnel::backend(arguments.kernel)?);
     options.supervised = arguments.supervise;
+    options.user.clone_from(&arguments.user);
     let source = read(&arguments.tunnel.name)?;
     let interruption = interruption()?;
     tunnel::up(&source, &options, &interruption)?;
@@ -149,6 +157,7 @@ pub(super) fn plan(arguments: &PlanArguments) -> Outcome {
     let options = Options {
         manner: Manner::Linerate,
         backend: tunnel::backend(arguments.kernel)?,
+        user: None,
         hooks: true,
         echo: false,
         supervised: false,
@@ -202,6 +211,7 @@ fn options(arguments: &TunnelArguments, backend: linerate_host::step::Backend) -
     Options {
         manner: Manner::Linerate,
         backend,
+        user: None,
         hooks: !arguments.no_hooks,
         echo: arguments.verbose,
         supervised: false,

@@ -49,13 +49,21 @@ pub(crate) fn daemon() -> Result<PathBuf, Complaint> {
         .ok_or_else(|| "there is no linerated beside this program or in the path".to_owned())
 }
 
-/// Starts `daemon` for `interface` in the background; returns when the tunnel answers.
+/// The user that the daemon is to become: of the command line, else of the environment (`LINERATE_USER`), else of the
+/// tunnel's file.
+pub(crate) fn user(option: Option<&str>, file: Option<&str>) -> Option<String> {
+    let variable = std::env::var("LINERATE_USER").ok().filter(|name| !name.is_empty());
+    option.map(str::to_owned).or(variable).or_else(|| file.map(str::to_owned))
+}
+
+/// Starts `daemon` for `interface` in the background, as `user` if one is named; returns when the tunnel answers.
 ///
 /// # Errors
 /// It cannot be started, or it failed and has said why.
-pub(crate) fn start(daemon: &Path, interface: &str, interruption: &Interruption) -> io::Result<()> {
+pub(crate) fn start(daemon: &Path, user: Option<&str>, interface: &str, interruption: &Interruption) -> io::Result<()> {
     let failed = |error: io::Error| io::Error::new(error.kind(), format!("cannot start {}: {error}", daemon.display()));
-    let mut child = Command::new(daemon).arg(interface).spawn().map_err(failed)?;
+    let user = user.map(|user| format!("--user={user}"));
+    let mut child = Command::new(daemon).args(user).arg(interface).spawn().map_err(failed)?;
     let status = interruption.wait(&mut child)?;
     match status.success() {
         true => Ok(()),

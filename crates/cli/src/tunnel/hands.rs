@@ -32,6 +32,8 @@ pub(crate) struct Hands<'a> {
     pub(crate) surroundings: hook::Surroundings,
     /// The daemon, where a step starts one.
     pub(crate) daemon: Option<PathBuf>,
+    /// The user that the daemon becomes, where one is named.
+    pub(crate) user: Option<String>,
     /// What [`Step::Configure`] gives to the tunnel: once.
     pub(crate) configuration: Option<DeviceUpdate>,
     /// Whether every step is said as wg-quick says it (`[#] ip link add …`).
@@ -58,6 +60,7 @@ impl<'a> Hands<'a> {
             host,
             surroundings: hook::Surroundings { interface: interface.clone(), file: file.to_owned() },
             daemon: None,
+            user: None,
             configuration: None,
             echo: false,
             interruption,
@@ -133,7 +136,7 @@ impl Hands<'_> {
             complain(&format!("[#] {} {interface}", name.display()));
         }
         debug_assert!(matches!(step, Step::AddLink { backend: Backend::Daemon, .. }));
-        engine::start(&daemon, interface, self.interruption).map_err(|error| {
+        engine::start(&daemon, self.user.as_deref(), interface, self.interruption).map_err(|error| {
             let interrupted = error.kind() == io::ErrorKind::Interrupted;
             stumble(error, if interrupted { 130 } else { 1 })
         })

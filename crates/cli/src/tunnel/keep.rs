@@ -447,6 +447,7 @@ impl<'a> Keeper<'a> {
         let steps: Vec<Step> = plan::net(&ledger.steps).into_iter().filter(is_to_be_done).collect();
         let mut hands = Hands::new(&mut host, self.interface, &ledger.file, self.interruption);
         (hands.daemon, hands.configuration) = (ledger.daemon.clone(), Some(configuration));
+        hands.user = ledger.user.clone();
         hands.forgive_hooks = true;
         carry_out_all(&steps, &mut hands, &mut |step, stumble| {
             if !is_there(&stumble.error) {

@@ -53,6 +53,8 @@ pub(crate) struct Options {
     pub(crate) manner: Manner,
     /// What runs a tunnel that is brought up.
     pub(crate) backend: linerate_host::step::Backend,
+    /// The user that the daemon becomes, if the command line names one.
+    pub(crate) user: Option<String>,
     /// Whether the commands of the file are run.
     pub(crate) hooks: bool,
     /// Whether every step is said (`[#] …`).

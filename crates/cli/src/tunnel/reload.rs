@@ -72,6 +72,9 @@ pub(crate) fn reload(source: &Source, options: &Options, interruption: &Interrup
             "Warning: the commands of the file have changed: those that brought {name} up will take it down"
         ));
     }
+    if source.file.user != then.user {
+        complain(&format!("Warning: User counts when a daemon starts: take {} down and up again", source.interface));
+    }
     entry.write_next_file(&text)?;
     let given_up = |failed: Failed| {
         // Unless the reload before may have applied it. One that stays does no harm: what was not applied is given back

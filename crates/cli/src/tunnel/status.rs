@@ -255,6 +255,47 @@ impl Status {
         self.is_run() && self.troubles().is_empty() && !self.peers.iter().any(silent)
     }
 
+    /// The interface.
+    pub(crate) fn interface(&self) -> &str {
+        &self.interface
+    }
+
+    /// What doctor looks at: a name, what it is like, and what to do if that is not right.
+    pub(crate) fn findings(&self) -> Vec<(&'static str, String, Option<&'static str>)> {
+        if !self.is_run() {
+            return vec![("daemon", "has died".to_owned(), Some("run `linerate down`, then `linerate up`"))];
+        }
+        let of = |name, is_wrong: bool, [right, wrong]: [&str; 2], advice| {
+            (name, if is_wrong { wrong } else { right }.to_owned(), is_wrong.then_some(advice))
+        };
+        let has_endpoint = |peer: &&PeerStatus| peer.endpoint.is_some() || peer.endpoint_name.is_some();
+        let is_alive = |peer: &&PeerStatus| peer.health == Health::Alive;
+        let silent = self.peers.iter().filter(has_endpoint).any(|peer| !is_alive(&peer));
+        let peers = format!("{} of {} connected", self.peers.iter().filter(is_alive).count(), self.peers.len());
+        vec![
+            of("interface", self.link_down, ["up", "down"], "run `ip link set up dev` with its name"),
+            of(
+                "private key",
+                self.no_private_key,
+                ["set", "missing"],
+                "give it one: PrivateKey in its file and `linerate reload`",
+            ),
+            of(
+                "UDP port",
+                self.deaf,
+                ["open", "in use by another program"],
+                "choose another ListenPort, or stop that program",
+            ),
+            of(
+                "PreUp, PostUp",
+                self.hook_failed,
+                ["no failure", "one failed"],
+                "correct the command, then take the tunnel down and up",
+            ),
+            of("peers", silent, [&peers, &peers], "check endpoint, keys and firewalls at both ends"),
+        ]
+    }
+
     /// What is not right with the tunnel itself, each as the end of a sentence.
     fn troubles(&self) -> Vec<&'static str> {
         let all = [

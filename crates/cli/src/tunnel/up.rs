@@ -82,6 +82,7 @@ pub(crate) fn up(source: &Source, options: &Options, interruption: &Interruption
             Backend::Daemon => Some(engine::daemon().map_err(|complaint| Failed { complaint, code: 127 })?),
             Backend::Kernel => None,
         },
+        user: engine::user(options.user.as_deref(), source.file.user.as_deref()),
         file: source.path.clone(),
         called: Some(source.called.clone()),
         wanted: source.wanted(&device, Pending::Held),
@@ -102,6 +103,7 @@ pub(crate) fn up(source: &Source, options: &Options, interruption: &Interruption
     drop(numbers);
     let mut hands = Hands::new(&mut host, &source.interface, &source.path, interruption);
     hands.daemon = ledger.daemon.clone();
+    hands.user = ledger.user.clone();
     hands.configuration = Some(device);
     hands.echo = options.echo;
     hands.forgive_hooks = source.forgives_hooks();

@@ -66,6 +66,8 @@ pub const EXCLUDE_LAN: Key = ours(interface("ExcludeLAN"));
 pub const PRIVATE_KEY_FILE: Key = ours(interface("PrivateKeyFile"));
 /// What a command that fails means.
 pub const ON_HOOK_ERROR: Key = ours(interface("OnHookError"));
+/// The user that the daemon becomes.
+pub const USER: Key = ours(interface("User"));
 /// The file that holds the preshared key.
 pub const PRESHARED_KEY_FILE: Key = ours(peer("PresharedKeyFile"));
 
@@ -77,8 +79,8 @@ pub const OF_WG: [Key; 8] =
 pub const OF_WG_QUICK: [Key; 9] = [ADDRESS, DNS, MTU, TABLE, PRE_UP, POST_UP, PRE_DOWN, POST_DOWN, SAVE_CONFIG];
 
 /// Our keys.
-pub const OURS: [Key; 7] =
-    [ROUTE_CONFLICT, KILL_SWITCH, EXCLUDED_IPS, EXCLUDE_LAN, PRIVATE_KEY_FILE, ON_HOOK_ERROR, PRESHARED_KEY_FILE];
+pub const OURS: [Key; 8] =
+    [ROUTE_CONFLICT, KILL_SWITCH, EXCLUDED_IPS, EXCLUDE_LAN, PRIVATE_KEY_FILE, ON_HOOK_ERROR, USER, PRESHARED_KEY_FILE];
 
 /// Every key.
 pub fn all() -> impl Iterator<Item = Key> {

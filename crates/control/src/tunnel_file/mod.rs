@@ -70,6 +70,8 @@ pub struct TunnelFile {
     pub exclude_lan: ExcludeLan,
     /// `OnHookError`; none if the file does not say.
     pub on_hook_error: Option<OnHookError>,
+    /// `User`: the user that the daemon becomes; none if the file does not say.
+    pub user: Option<String>,
     /// The peers in the order in which they are named first.
     pub peers: Vec<Peer>,
 }
@@ -235,6 +237,7 @@ impl TunnelFile {
             excluded_ips: Vec::new(),
             exclude_lan: ExcludeLan::Never,
             on_hook_error: None,
+            user: None,
             peers: Vec::new(),
         }
     }

@@ -169,6 +169,16 @@ pub(super) fn search_domain(text: &str) -> Result<String, Wrong> {
     Err(wrong(format!("{} is not a search domain", quoted(text)), "corp.example or ~corp.example is one"))
 }
 
+/// The name of a user of this system.
+pub(super) fn user(text: &str) -> Result<String, Wrong> {
+    let is_inside = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
+    // useradd(8) makes none that is longer.
+    match text.len() <= 32 && text.bytes().all(is_inside) && !text.starts_with('-') {
+        true => Ok(text.to_owned()),
+        false => Err(wrong(format!("{} is not the name of a user", quoted(text)), "nobody is one, in /etc/passwd")),
+    }
+}
+
 /// One of the words that a key takes, in any case.
 pub(super) fn one_of<T: Copy>(key: &Key, text: &str, words: &[(&str, T)]) -> Result<T, Wrong> {
     if let Some((_, found)) = words.iter().find(|(word, _)| word.eq_ignore_ascii_case(text)) {

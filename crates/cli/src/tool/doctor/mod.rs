@@ -1,7 +1,7 @@
-//! `linerate doctor --security`: how far the daemons of tunnels, and whoever keeps these, are confined, and what to do
-//! about what is missing.
+//! `linerate doctor`: whether tunnels work, how far their daemons and whoever keeps them are confined, and what to do about
+//! what is not right. With `--security` only the second.
 //!
-//! Most of it stands in /proc; what does not, linerated tells among its counters. Changes nothing.
+//! What is in force stands in /proc; what does not, linerated tells among its counters. Changes nothing.
 
 mod keeper;
 mod process;
@@ -21,6 +21,7 @@ use serde::Serialize;
 
 use super::{print, show};
 use crate::daemon::privileges::{CLOSED, FILTERED, LANDLOCK, LAST_REFUSED, MOST, REFUSED};
+use crate::tunnel::status::{Status, status};
 use crate::{Complaint, complain};
 use process::Process;
 
@@ -30,7 +31,7 @@ pub(super) struct DoctorArguments {
     #[arg(value_name = "IFACE")]
     interface: Option<InterfaceName>,
 
-    /// How far the daemons of tunnels are confined: all that is examined so far
+    /// Examine only how far the daemons of tunnels are confined
     #[arg(long)]
     security: bool,
 
@@ -39,16 +40,25 @@ pub(super) struct DoctorArguments {
     json: bool,
 }
 
-/// Examines, and prints what was found.
+/// Examines, and prints what was found. Ends with 1 if something is not right or could not be examined.
 pub(super) fn main(arguments: &DoctorArguments) -> Result<ExitCode, Complaint> {
     let directory = Path::new(socket::DIRECTORY);
+    let mut states: Vec<Option<Status>> = Vec::new();
     let names = match &arguments.interface {
+        _ if !arguments.security => {
+            let all =
+                status(arguments.interface.as_ref().map(InterfaceName::as_str)).map_err(|failed| failed.complaint)?;
+            let names = all.iter().map(|one| one.interface().to_owned()).collect();
+            states = all.into_iter().map(Some).collect();
+            names
+        }
         Some(interface) => vec![interface.to_string()],
         None => tunnel::names(directory).map_err(|error| format!("cannot list the tunnels: {error}"))?,
     };
+    states.resize_with(names.len(), || None);
     let (mut examined, mut failed) = (Vec::new(), false);
-    for name in &names {
-        match examine(directory, name) {
+    for (name, state) in names.iter().zip(&states) {
+        match examine(directory, name, state.as_ref()) {
             Ok(mut one) => {
                 one.items.extend(keeper::copy(name));
                 examined.push(one);
@@ -72,7 +82,9 @@ pub(super) fn main(arguments: &DoctorArguments) -> Result<ExitCode, Complaint> {
         let texts: Vec<String> = examined.iter().map(Examined::render).collect();
         print(texts.join("\n").as_bytes())?;
     }
-    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    let is_right = |one: &Examined| one.items.iter().all(|item| item.good);
+    let all_right = !failed && examined.iter().all(is_right);
+    Ok(if all_right { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// What was found about one tunnel, or about whoever keeps it.
@@ -90,31 +102,32 @@ struct Examined {
     items: Vec<Item>,
 }
 
-/// One protection.
+/// One thing that was examined.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct Item {
     name: &'static str,
     /// What is in force.
     state: String,
-    /// Whether that is as much as there can be.
+    /// Whether that is right, of a protection: as much as there can be.
     good: bool,
     /// What to do about it if not.
     #[serde(skip_serializing_if = "Option::is_none")]
     advice: Option<&'static str>,
 }
 
-fn examine(directory: &Path, name: &str) -> Result<Examined, Complaint> {
+/// The tunnel `name`, whose state is `state` where that is to be examined, too.
+fn examine(directory: &Path, name: &str, state: Option<&Status>) -> Result<Examined, Complaint> {
+    let found = state.filter(|state| !state.is_unknown()).map_or_else(Vec::new, Status::findings);
+    let found = found.into_iter().map(|(name, state, advice)| Item { name, state, good: advice.is_none(), advice });
+    let mut health: Vec<Item> = found.collect();
+    if state.is_some_and(|state| !state.is_run() && !state.is_unknown()) {
+        return Ok(Examined::without_process(name, health));
+    }
     let inaccessible = |error: AskError| show::inaccessible(name, &error);
     let mut tunnel = Tunnel::open(directory, name).map_err(|error| inaccessible(error.into()))?;
     let Some(socket) = tunnel.closed() else {
         tunnel.get().map_err(inaccessible)?;
-        return Ok(Examined {
-            interface: name.to_owned(),
-            role: None,
-            process: None,
-            program: None,
-            items: Vec::new(),
-        });
+        return Ok(Examined::without_process(name, health));
     };
     let pid = peer(socket).map_err(|error| inaccessible(error.into()))?;
     let pid = pid.ok_or_else(|| format!("{name}: its daemon is out of sight; ask from its own PID namespace"))?;
@@ -123,8 +136,14 @@ fn examine(directory: &Path, name: &str) -> Result<Examined, Complaint> {
     })?;
     // Other daemons close the connection.
     let counters = tunnel.stats().unwrap_or_default();
-    let items = items(&process, &counters);
-    Ok(Examined { interface: name.to_owned(), role: None, process: Some(pid), program: Some(process.program), items })
+    health.extend(items(&process, &counters));
+    Ok(Examined {
+        interface: name.to_owned(),
+        role: None,
+        process: Some(pid),
+        program: Some(process.program),
+        items: health,
+    })
 }
 
 type Counters = [(String, u64)];
@@ -150,7 +169,7 @@ const PRIVILEGES: [&str; 2] = ["none can be gained", "can be gained"];
 type Advice = [&'static str; 2];
 
 const USER: Advice =
-    ["start it with `linerated --user NAME`", "set User= in its unit, if it knows how to do without root"];
+    ["set `#! User = NAME` in the tunnel's file", "set User= in its unit, if it knows how to do without root"];
 const CAPABILITIES: Advice =
     ["grant CAP_SETPCAP", "set CapabilityBoundingSet=CAP_NET_ADMIN CAP_NET_BIND_SERVICE in its unit"];
 const NO_NEW_PRIVS: Advice = ["needs Linux 3.5", "set NoNewPrivileges=yes in its unit"];
@@ -227,14 +246,21 @@ fn count(counters: &Counters, name: &str) -> Option<u64> {
 }
 
 impl Examined {
+    /// A tunnel that nobody runs, or the kernel.
+    fn without_process(interface: &str, items: Vec<Item>) -> Self {
+        Self { interface: interface.to_owned(), role: None, process: None, program: None, items }
+    }
+
     /// An aligned table below a line that says whose it is.
     fn render(&self) -> String {
-        let (Some(process), Some(program)) = (self.process, &self.program) else {
-            return format!("{}: run by the kernel: there is no process to confine\n", self.interface);
+        let mut text = match (self.process, &self.program) {
+            (Some(process), Some(program)) => {
+                let role = self.role.map_or(String::new(), |role| format!(", its {role}"));
+                format!("{}{role}: {}, process {process}\n", self.interface, printable(program))
+            }
+            _ if self.items.iter().any(|item| item.name == "daemon") => format!("{}: not running\n", self.interface),
+            _ => format!("{}: run by the kernel: there is no process to confine\n", self.interface),
         };
-        let role = self.role.map_or(String::new(), |role| format!(", its {role}"));
-        let mut text = format!("{}{role}: {}, process {process}
-", self.interface, printable(program));
         let width = |cell: fn(&Item) -> &str| self.items.iter().map(|item| cell(item).len()).max().unwrap_or(0);
         let (names, states) = (width(|item| item.name), width(|item| &item.state));
         for Item { name, state, advice, .. } in &self.items {

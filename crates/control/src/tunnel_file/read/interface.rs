@@ -60,6 +60,7 @@ impl Reader<'_> {
                 let found = values::one_of(key, value, &HOOK_ERRORS);
                 mistakes.take(place, found.map(Some), &mut file.on_hook_error);
             }
+            keys::USER => mistakes.take(place, values::user(value).map(Some), &mut file.user),
             _ => {}
         }
     }

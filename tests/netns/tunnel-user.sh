@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# The daemon of a tunnel becomes the user that `up --user`, LINERATE_USER or the file names, in this order, also when the
+# supervisor starts it again; commands of the file run as root. doctor has nothing to say against it.
+source "$(dirname "$0")/lib.sh"
+source "$(dirname "$0")/tunnel-files.bash"
+need setpriv
+setpriv --reuid nobody true 2>/dev/null || skip "no right to become nobody (run it as root)"
+
+hosts_with_files
+owner() { # : the user of the daemon of wg1
+  local pid
+  pid=$(pgrep -f "linerated.* wg1\$|linerated wg1\$" | tail -n 1)
+  ps -o user= -p "$pid"
+}
+for who in wg-quick linerate; do
+  tunnel_file wg1 10.9.0.2/32 "#! User = nobody" "PostUp = id -un >$WORK/as"
+  remember
+  good $who up wg1
+  expect "$who: the daemon's user, by the file" nobody "$(owner)"
+  expect "$who: the user of a command of the file" root "$(cat "$WORK/as")"
+  pings h1 10.9.0.2
+  good $who down wg1
+  is_gone wg1
+  as_before "$who down"
+
+  LINERATE_USER=daemon good $who up wg1
+  expect "$who: the daemon's user, by the environment and not the file" daemon "$(owner)"
+  good $who down wg1
+  is_gone wg1
+
+  tunnel_file wg1 10.9.0.2/32 "#! User = nobody-of-that-name"
+  bad $who up wg1
+  said "$who" "nobody-of-that-name"
+  as_before "$who up with a user that is not there"
+done
+LINERATE_USER=daemon good linerate up wg1 --user nobody
+expect "the daemon's user, by the command line" nobody "$(owner)"
+good linerate doctor wg1 --security
+said "doctor" "user +user [0-9]+ +ok"
+good linerate down wg1
+is_gone wg1
+
+say "supervised"
+tunnel_file wg1 10.9.0.2/32 "#! User = nobody"
+at h1 "$LINERATE" up --supervise wg1 >"$WORK/supervisor" 2>&1 &
+job=$!
+wait_for 5 "the tunnel" has_link wg1
+wait_for 5 "the daemon" pgrep -f "linerated.* wg1\$"
+pings h1 10.9.0.2
+first=$(pgrep -f "linerated.* wg1\$" | tail -n 1)
+kill -KILL "$first"
+another() { local now && now=$(pgrep -f "linerated.* wg1\$" | tail -n 1) && [[ $now != "$first" ]] && has_link wg1 && [[ -e /run/wireguard/wg1.sock ]]; }
+wait_for 10 "another daemon" another
+pings h1 10.9.0.2
+expect "the user of the daemon that was started again" nobody "$(owner)"
+kill -TERM "$(pgrep -f "^$LINERATE up --supervise")"
+wait $job || true
+is_gone wg1

@@ -13,7 +13,7 @@ on h2 wg set wg2 peer "$(public h1)" preshared-key "$WORK/shared.psk"
 export LOG_LEVEL=debug
 mkdir "$WORK/cores"
 (cd "$WORK/cores" && at h1 "$LINERATE" up --supervise wg1 >"$WORK/up.log" 2>&1) &
-wait_for 10 "wg1 to come up" answers h1 wg1
+wait_for 20 "wg1 to carry packets" on h1 ping -n -q -c 1 -W 1 10.9.0.2 # it answers before its routes are there
 pings h1 10.9.0.2
 good linerate status wg1
 good linerate show wg1

@@ -1,12 +1,15 @@
 //! What any bytes from a daemon are to its clients: a state or counters that mean the same when they are told again.
 
-use linerate_control::uapi::response::{parse, parse_set, parse_stats, render_stats};
+use linerate_control::uapi::response::{parse, parse_activity, parse_set, parse_stats, render_stats};
 
 pub fn check(input: &[u8]) {
     if let Ok(state) = parse(input) {
         assert_eq!(parse_set(input), Ok(()), "what is a state is no refusal");
         let text = state.render();
         assert!(parse(&text) == Ok(state), "what is rendered is what was read");
+    }
+    if let Ok(activity) = parse_activity(input) {
+        assert!(parse_activity(&activity.render()) == Ok(activity), "what is rendered is what was read");
     }
     if let Ok(counters) = parse_stats(input) {
         assert_eq!(parse_stats(&render_stats(&counters)), Ok(counters));

@@ -14,7 +14,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 
 use crate::interface::InterfaceName;
 use crate::uapi::request::DeviceUpdate;
-use crate::uapi::response::{self, BadReply, DeviceState};
+use crate::uapi::response::{self, Activity, BadReply, DeviceState};
 use crate::uapi::socket;
 use crate::wiped::Buffer;
 
@@ -88,6 +88,16 @@ impl Client {
     pub fn stats(&mut self) -> Result<Vec<(String, u64)>, AskError> {
         let reply = self.ask(b"stats=1\n\n")?;
         Ok(response::parse_stats(&reply)?)
+    }
+
+    /// What happened with the peers that were active since a moment that an earlier reply named, or with all since 0;
+    /// only linerated tells, others close the connection.
+    ///
+    /// # Errors
+    /// See [`AskError`].
+    pub fn activity(&mut self, since: u64) -> Result<Activity, AskError> {
+        let reply = self.ask(format!("activity={since}\n\n").as_bytes())?;
+        Ok(response::parse_activity(&reply)?)
     }
 
     fn ask(&mut self, request: &[u8]) -> Result<Buffer, AskError> {

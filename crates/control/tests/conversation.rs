@@ -9,7 +9,7 @@ use linerate_control::client::{AskError, Client};
 use linerate_control::keys::{PublicKey, SecretKey};
 use linerate_control::uapi::errno;
 use linerate_control::uapi::request::{DeviceUpdate, PeerUpdate};
-use linerate_control::uapi::response::{BadReply, DeviceState, PeerState};
+use linerate_control::uapi::response::{Activity, BadReply, DeviceState, PeerState};
 use linerate_control::uapi::server::{Ended, Handler, Server};
 use linerate_control::uapi::socket::Listener;
 
@@ -31,6 +31,8 @@ fn what_a_client_sets_it_gets_over_one_connection() {
     assert!(state.private_key == update.private_key);
     assert_eq!((state.listen_port, state.peers.len()), (51820, 1000));
     assert_eq!(client.stats().unwrap(), [("sets".to_owned(), 1)]);
+    let activity = client.activity(41).unwrap();
+    assert_eq!((activity.now, activity.configured, activity.peers.len()), (42, 1, client.get().unwrap().peers.len()));
 
     let refused = client.set_text(b"set=1\nfwmark=x\n\n").unwrap_err();
     assert!(matches!(refused, AskError::Reply(BadReply::Refused(-22))), "{refused}");
@@ -84,5 +86,10 @@ impl Handler for Device {
 
     fn stats(&mut self) -> Vec<(String, u64)> {
         vec![("sets".into(), self.sets)]
+    }
+
+    fn activity(&mut self, since: u64) -> Activity {
+        let peers = self.peers.iter().copied().map(PeerState::new).collect();
+        Activity { now: since + 1, configured: self.sets, peers }
     }
 }

@@ -224,6 +224,10 @@ fn only_our_operations_begin_a_request() {
     assert_eq!(frame(&[b'x'; 32], &mut 0), Frame::Unknown);
     assert_eq!(frame(b"get=1\nX\n", &mut 0), Frame::Whole(7));
     assert_eq!(frame(b"stats=1\n\n", &mut 0), Frame::Whole(9));
+    assert_eq!(frame(b"activity=18446744073709551615\n\n", &mut 0), Frame::Whole(31));
+    for text in ["activity=18446744073709551616\n\n", "activity=\n\n", "activity=-1\n\n", "activity=x\n\n"] {
+        assert_eq!(frame(text.as_bytes(), &mut 0), Frame::Unknown, "{text:?}");
+    }
 }
 
 #[test]

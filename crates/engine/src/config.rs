@@ -4,8 +4,10 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use linerate_protocol::Prefix;
+use linerate_protocol::{Boottime, Prefix};
 use linerate_protocol::{PresharedKey, PublicKey, StaticSecret};
+
+use crate::tables::Peer;
 
 /// A change of the device: what is `None` stays as it is. Applied whole or not at all.
 #[derive(Default)]
@@ -88,6 +90,34 @@ pub struct PeerState {
     pub persistent_keepalive: u16,
     /// Its allowed IPs.
     pub allowed_ips: Vec<Prefix>,
+}
+
+/// What happened with the peers that were active since a moment.
+pub struct Activity {
+    /// The moment to ask with next time.
+    pub now: Boottime,
+    /// How often the device was configured: whoever knew another number has to ask for its state.
+    pub configured: u64,
+    /// The peers, in the order in which they were added.
+    pub peers: Vec<PeerActivity>,
+}
+
+/// What happened with one peer; see [`PeerState`].
+#[expect(missing_docs, reason = "they are those of the state")]
+pub struct PeerActivity {
+    pub public_key: PublicKey,
+    pub endpoint: Option<SocketAddr>,
+    pub last_handshake: Duration,
+    pub rx_bytes: u64,
+    pub tx_bytes: u64,
+}
+
+impl PeerActivity {
+    pub(crate) fn of(peer: &Peer) -> Self {
+        let (rx_bytes, tx_bytes) = peer.transfer();
+        let endpoint = peer.endpoint().as_ref().map(|endpoint| endpoint.addr);
+        Self { public_key: peer.key, endpoint, last_handshake: peer.last_handshake(), rx_bytes, tx_bytes }
+    }
 }
 
 /// Why a change was refused. Nothing has been changed.

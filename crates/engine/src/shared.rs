@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -11,9 +12,10 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use linerate_netio::udp::Local;
 use linerate_netio::wait::Event;
 use linerate_protocol::constants::{HANDSHAKE_BACKLOG, INITIATION_LEN};
-use linerate_protocol::{Gate, Session, Wake};
+use linerate_protocol::{Boottime, Gate, Session, Wake};
 
 use crate::backend::{Backend, Sockets};
+use crate::config::{Activity, PeerActivity};
 use crate::counters::{Counters, Discard};
 use crate::inbound::Refusals;
 use crate::staged::Budget;
@@ -21,6 +23,12 @@ use crate::tables::{Peer, Tables};
 use crate::tokens::Tokens;
 
 const _: () = assert!(size_of::<Stranger>() * HANDSHAKE_BACKLOG <= 1 << 20);
+
+/// A batch has the time of its beginning: what it brought may be counted so much later, and is told once more.
+const ACTIVITY_OVERLAP: Duration = Duration::from_secs(1);
+
+/// Peers that are looked at while the slow path may have to wait for it.
+const PEERS_AT_ONCE: usize = 1024;
 
 /// What the threads share.
 pub struct Shared<B: Backend> {
@@ -46,6 +54,8 @@ pub struct Shared<B: Backend> {
     pub routing_epoch: AtomicU64,
     /// A source address could not be asked about; it is in another epoch.
     pub sources_unknown: AtomicBool,
+    /// How often the device was configured.
+    pub configured: AtomicU64,
     /// The firewall mark of outer datagrams.
     pub mark: AtomicU32,
     /// How many senders of packets that lead nowhere may be told so.
@@ -71,6 +81,7 @@ impl<B: Backend> Shared<B> {
             mtu: Mtu::new(mtu),
             routing_epoch: AtomicU64::new(0),
             sources_unknown: AtomicBool::new(false),
+            configured: AtomicU64::new(0),
             mark: AtomicU32::new(0),
             unreachable: Mutex::default(),
             refused: Mutex::default(),
@@ -83,6 +94,22 @@ impl<B: Backend> Shared<B> {
         if wake == Wake::SlowPath {
             self.notices.wake_for(peer);
         }
+    }
+
+    /// What happened with the peers that were active since a moment. Asks the tables alone, so it may be called by any
+    /// thread and takes nothing of the slow path's time.
+    pub fn activity(&self, since: Boottime) -> Activity {
+        let (now, configured) = (self.backend.boottime(), self.configured.load(Ordering::SeqCst));
+        let since = since.0.saturating_sub(ACTIVITY_OVERLAP.as_nanos() as u64);
+        let (mut peers, mut at) = (Vec::new(), 0);
+        loop {
+            let routes = self.tables.routes();
+            let Some(part) = routes.some_peers(at..at + PEERS_AT_ONCE) else { break };
+            peers.extend(part.filter(|peer| peer.activity.last().0 >= since).cloned());
+            at += PEERS_AT_ONCE;
+        }
+        peers.sort_by_key(|peer| peer.serial);
+        Activity { now, configured, peers: peers.iter().map(|peer| PeerActivity::of(peer)).collect() }
     }
 
     /// The count of changes of the host's routes and addresses.
@@ -279,7 +306,7 @@ mod tests {
     #[test]
     fn who_asked_first_is_looked_at_first() {
         let notices = Notices::new().unwrap();
-        let peers = [1, 2, 3].map(|n| Arc::new(Peer::new(PeerId(n), PublicKey([n as u8; 32]), Arc::default())));
+        let peers = [1, 2, 3].map(|n| Arc::new(Peer::new(PeerId(n), PublicKey([n as u8; 32]), 0, Arc::default())));
         peers.iter().for_each(|peer| notices.wake_for(peer));
         assert_eq!(notices.next_woken().unwrap().id, PeerId(1));
         notices.wake_for(&peers[0]);

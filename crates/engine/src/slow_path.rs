@@ -49,6 +49,8 @@ pub struct SlowPath<B: Backend> {
     hands: Hands<B>,
     /// Handshake messages that are being handled; the memory stays.
     strangers: Vec<Stranger>,
+    /// How many peers were ever added.
+    added: u64,
     /// Whether the next look has time.
     unhurried: bool,
     /// The interfaces of peers with link-local addresses.
@@ -67,7 +69,17 @@ impl<B: Backend> SlowPath<B> {
         let suspended = shared.backend.suspended();
         let strangers = Vec::with_capacity(NOTICES_AT_ONCE);
         let device = Device::behind(shared.gate.clone());
-        Self { shared, device, hands, strangers, unhurried: false, zones: Zones::default(), listen_port: 0, suspended }
+        Self {
+            shared,
+            device,
+            hands,
+            strangers,
+            added: 0,
+            unhurried: false,
+            zones: Zones::default(),
+            listen_port: 0,
+            suspended,
+        }
     }
 
     /// When [`SlowPath::look`] has to be called even if nothing happens until then.
@@ -289,6 +301,8 @@ impl<B: Backend> SlowPath<B> {
     /// Why nothing was changed.
     pub fn set(&mut self, update: Update) -> Result<(), Refusal> {
         self.check_peer_count(&update)?;
+        // First: who asks while this is done has to ask for all of it, and gets that afterwards.
+        self.shared.configured.fetch_add(1, Ordering::SeqCst);
         self.set_port_and_mark(update.listen_port, update.fwmark)?;
         if let Some(key) = update.private_key {
             let now = self.shared.backend.now();
@@ -400,7 +414,8 @@ impl<B: Backend> SlowPath<B> {
         let activity = Arc::default();
         match self.device.add_peer(update.public_key, Arc::clone(&activity)) {
             Ok(id) => {
-                let peer = Peer::new(id, update.public_key, activity);
+                let peer = Peer::new(id, update.public_key, self.added, activity);
+                self.added += 1;
                 let peer = Arc::new(peer);
                 self.shared.tables.change(|routes| routes.add(peer.clone()));
                 Some(id)

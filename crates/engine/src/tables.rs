@@ -8,6 +8,7 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard};
 use std::time::Duration;
@@ -108,6 +109,8 @@ pub struct Peer {
     pub id: PeerId,
     /// Who it is.
     pub key: PublicKey,
+    /// Peers are listed in this order.
+    pub serial: u64,
     /// Stamps of what was sent and received, for the slow path's timers.
     pub activity: Arc<Activity>,
     /// Packets that wait for a session or an endpoint.
@@ -124,10 +127,11 @@ pub struct Peer {
 
 impl Peer {
     /// A peer without session, endpoint or traffic.
-    pub fn new(id: PeerId, key: PublicKey, activity: Arc<Activity>) -> Self {
+    pub fn new(id: PeerId, key: PublicKey, serial: u64, activity: Arc<Activity>) -> Self {
         Self {
             id,
             key,
+            serial,
             activity,
             staged: Mutex::default(),
             sending: ArcSwapOption::empty(),
@@ -264,6 +268,12 @@ impl Routes {
     /// A peer by its index.
     pub fn peer(&self, id: PeerId) -> Option<&Arc<Peer>> {
         self.peers.get(id.0 as usize)?.as_ref()
+    }
+
+    /// The peers with indices in that range; none if there are none from there on.
+    pub fn some_peers(&self, ids: Range<usize>) -> Option<impl Iterator<Item = &Arc<Peer>>> {
+        let ids = ids.start..ids.end.min(self.peers.len());
+        (!ids.is_empty()).then(|| self.peers[ids].iter().flatten())
     }
 
     /// Adds a peer under its index.
@@ -545,7 +555,7 @@ mod tests {
     #[test]
     fn what_comes_to_a_source_that_does_not_hold_makes_it_no_better() {
         let source = Local { addr: "192.0.2.1".parse().unwrap(), ifindex: 3 };
-        let peer = Peer::new(PeerId(0), StaticSecret::new(&[1; 32]).unwrap().public_key(), Arc::default());
+        let peer = Peer::new(PeerId(0), StaticSecret::new(&[1; 32]).unwrap().public_key(), 0, Arc::default());
         let hear = || peer.heard_from(addr("192.0.2.2:1"), Some(source), 2);
         let sent_from = || peer.endpoint().as_ref().unwrap().source();
         peer.endpoint.store(Some(Arc::new(Endpoint::new(addr("192.0.2.2:1"), Some(source), 1))));

@@ -25,7 +25,7 @@ use linerate_netio::wait::{self, Event};
 use linerate_protocol::Boottime;
 
 use crate::backend::{Backend, Kernel};
-use crate::config::{Refusal, State, Update};
+use crate::config::{Activity, Refusal, State, Update};
 use crate::crew::{self, Crew, Next};
 use crate::link::Link;
 use crate::shared::Shared;
@@ -196,6 +196,11 @@ impl Handle {
         let (reply, answer) = mpsc::sync_channel(1);
         self.command(Command::Set(Box::new(update), reply));
         answer.recv().unwrap_or(Err(Refusal::Ended))
+    }
+
+    /// What happened with the peers that were active since a moment, without the slow path's thread.
+    pub fn activity(&self, since: Boottime) -> Activity {
+        self.shared.activity(since)
     }
 
     /// Every counter by name.

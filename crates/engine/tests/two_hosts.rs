@@ -17,7 +17,7 @@ use linerate_netio::memory::{Fate, MemoryNet};
 use linerate_netio::udp::Local;
 use linerate_packet::gso;
 use linerate_packet::virtio::{self, Gso};
-use linerate_protocol::{PeerId, Prefix, PublicKey, StaticSecret};
+use linerate_protocol::{Boottime, PeerId, Prefix, PublicKey, StaticSecret};
 use proptest::prelude::*;
 
 fn received(host: &Host) -> Vec<Vec<u8>> {
@@ -668,6 +668,39 @@ fn answered_in(before: impl FnOnce(&mut Host), command: impl FnOnce(&mut Host, P
     two.carry();
     two.slow.look();
     two.shared.tables.routes().peer_for(one.inner).unwrap().sending().is_some()
+}
+
+#[test]
+fn only_who_was_active_since_is_told_in_the_order_of_the_list_and_without_the_slow_path() {
+    let (net, clock) = (MemoryNet::new(1000), Clock::new());
+    let (mut one, mut two) = pair(&net, &clock);
+    let mut third = Host::new(&net, &clock, 3);
+    one.knows(&third);
+    third.knows(&one);
+    // The last of the list has the first place in the tables.
+    one.set_peer(PeerUpdate { remove: true, ..PeerUpdate::new(two.public_key) });
+    one.knows(&two);
+    let told = |host: &Host, since| {
+        let activity = host.shared.activity(since);
+        (activity.now, activity.peers.iter().map(|peer| peer.public_key).collect::<Vec<_>>())
+    };
+    clock.advance(Duration::from_secs(10));
+    let (now, all) = told(&one, Boottime(0));
+    assert_eq!(all, [third.public_key, two.public_key]);
+    clock.advance(Duration::from_secs(10));
+    let (now, idle) = told(&one, now);
+    assert!(idle.is_empty());
+    two.send(&udp(two.inner, one.inner, b"hello"));
+    settle(&mut [&mut one, &mut two, &mut third]);
+    assert_eq!(told(&one, now).1, [two.public_key]);
+    let (activity, state) = (one.shared.activity(now), one.slow.get());
+    let (active, peer) = (&activity.peers[0], &state.peers[1]);
+    assert_eq!((active.rx_bytes, active.tx_bytes), (peer.rx_bytes, peer.tx_bytes));
+    assert_eq!((active.endpoint, active.last_handshake), (peer.endpoint, peer.last_handshake));
+    assert!(active.rx_bytes > 0 && active.endpoint == Some(two.outer) && !active.last_handshake.is_zero());
+    // A change of what is not told here shows.
+    one.set_peer(PeerUpdate { allowed_ips: many_prefixes(1), ..PeerUpdate::new(third.public_key) });
+    assert_ne!(one.shared.activity(now).configured, activity.configured);
 }
 
 fn many_prefixes(count: u32) -> Vec<(bool, Prefix)> {

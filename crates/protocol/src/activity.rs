@@ -181,7 +181,7 @@ impl Activity {
     }
 
     /// When an authenticated packet passed last.
-    pub(crate) fn last(&self) -> Boottime {
+    pub fn last(&self) -> Boottime {
         Boottime(self.last.load(Ordering::Relaxed))
     }
 

@@ -2,11 +2,11 @@
 
 use linerate_control::keys::{PublicKey, SecretKey};
 use linerate_control::uapi::request::{DeviceUpdate, PeerUpdate};
-use linerate_control::uapi::response::{DeviceState, PeerState};
+use linerate_control::uapi::response::{Activity, DeviceState, PeerState};
 use linerate_control::uapi::server::Handler;
 use linerate_control::uapi::{Refusal, errno};
 use linerate_engine::{Handle, config};
-use linerate_protocol::{Prefix, PresharedKey, StaticSecret};
+use linerate_protocol::{Boottime, Prefix, PresharedKey, StaticSecret};
 
 use super::privileges::InForce;
 
@@ -45,6 +45,11 @@ impl Handler for EngineHandler {
         let mut counters = self.engine.counters();
         counters.extend(self.in_force.counters());
         counters
+    }
+
+    fn activity(&mut self, since: u64) -> Activity {
+        let config::Activity { now, configured, peers } = self.engine.activity(Boottime(since));
+        Activity { now: now.0, configured, peers: peers.iter().map(told_of_activity).collect() }
     }
 
     fn refused(&mut self, refusal: &Refusal) {
@@ -96,5 +101,15 @@ fn told_of_peer(state: &config::PeerState) -> PeerState {
         rx_bytes: state.rx_bytes,
         persistent_keepalive: state.persistent_keepalive,
         allowed_ips: state.allowed_ips.iter().map(|prefix| (prefix.addr(), prefix.cidr())).collect(),
+    }
+}
+
+fn told_of_activity(activity: &config::PeerActivity) -> PeerState {
+    PeerState {
+        endpoint: activity.endpoint,
+        last_handshake: activity.last_handshake,
+        tx_bytes: activity.tx_bytes,
+        rx_bytes: activity.rx_bytes,
+        ..PeerState::new(PublicKey(activity.public_key.0))
     }
 }

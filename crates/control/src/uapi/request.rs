@@ -30,6 +30,9 @@ pub enum Request {
     Set(DeviceUpdate),
     /// `stats=1`: tell the counters. linerate's own; other implementations close the connection.
     Stats,
+    /// `activity=SINCE`: tell what happened with the peers that were active since then, and no keys or allowed IPs.
+    /// linerate's own. `SINCE` is a moment that an earlier reply named, or 0 for all peers.
+    Activity(u64),
 }
 
 /// What a `set` changes on the device; `None` leaves a field as it is.
@@ -173,12 +176,20 @@ pub fn frame(bytes: &[u8], seen: &mut usize) -> Frame {
         return if bytes.len() < OPERATION_MAX { Frame::Partial } else { Frame::Unknown };
     };
     match &bytes[..end] {
-        // These two have no lines: the byte that follows ends them, right or wrong.
-        b"get=1" | b"stats=1" if bytes.len() > end + 1 => Frame::Whole(end + 2),
-        b"get=1" | b"stats=1" => Frame::Partial,
         b"set=1" => frame_set(bytes, seen, end + 1),
-        _ => Frame::Unknown,
+        operation if !is_question(operation) => Frame::Unknown,
+        _ if bytes.len() > end + 1 => Frame::Whole(end + 2),
+        _ => Frame::Partial,
     }
+}
+
+/// Questions have no lines: the byte that follows ends them, right or wrong.
+fn is_question(operation: &[u8]) -> bool {
+    matches!(operation, b"get=1" | b"stats=1") || activity(operation).is_some()
+}
+
+fn activity(operation: &[u8]) -> Option<u64> {
+    decimal(operation.strip_prefix(b"activity=")?, u64::MAX)
 }
 
 fn frame_set(bytes: &[u8], seen: &mut usize, first_line: usize) -> Frame {
@@ -214,9 +225,13 @@ pub fn parse(request: &[u8]) -> Result<Request, Refusal> {
     match operation {
         b"get=1" if rest == b"\n" => Ok(Request::Get),
         b"stats=1" if rest == b"\n" => Ok(Request::Stats),
-        b"get=1" | b"stats=1" => Err(refuse(errno::EINVAL, "the line after a get has to be blank".into())),
+        question if is_question(question) && rest != b"\n" => {
+            Err(refuse(errno::EINVAL, "the line after a get has to be blank".into()))
+        }
         b"set=1" => parse_set(rest).map(Request::Set),
-        _ => Err(refuse(errno::EPROTO, format!("`{}` is not an operation", beginning(operation)))),
+        _ => activity(operation)
+            .map(Request::Activity)
+            .ok_or_else(|| refuse(errno::EPROTO, format!("`{}` is not an operation", beginning(operation)))),
     }
 }
 

@@ -62,6 +62,17 @@ impl PeerState {
     }
 }
 
+/// What a reply to linerate's own `activity` tells.
+#[derive(Default, PartialEq, Eq)]
+pub struct Activity {
+    /// The moment to ask with next time. A peer may be told again then.
+    pub now: u64,
+    /// How often the device was configured. Whoever knew another number has to `get` it all.
+    pub configured: u64,
+    /// Who was active, in the order in which they were made, with no keys but the public ones and no allowed IPs.
+    pub peers: Vec<PeerState>,
+}
+
 /// Why a reply does not give a state.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadReply {
@@ -114,19 +125,68 @@ impl PeerState {
         writeln!(text, "public_key={}", self.public_key.to_hex())?;
         writeln!(text, "preshared_key={}", &**preshared_key.to_hex())?;
         text.write_str("protocol_version=1\n")?;
-        if let Some(endpoint) = self.endpoint {
-            writeln!(text, "endpoint={endpoint}")?;
-        }
-        writeln!(text, "last_handshake_time_sec={}", self.last_handshake.as_secs())?;
-        writeln!(text, "last_handshake_time_nsec={}", self.last_handshake.subsec_nanos())?;
-        writeln!(text, "tx_bytes={}", self.tx_bytes)?;
-        writeln!(text, "rx_bytes={}", self.rx_bytes)?;
+        self.write_activity(text)?;
         writeln!(text, "persistent_keepalive_interval={}", self.persistent_keepalive)?;
         for (addr, cidr) in &self.allowed_ips {
             writeln!(text, "allowed_ip={addr}/{cidr}")?;
         }
         Ok(())
     }
+
+    fn write_activity(&self, text: &mut Buffer) -> std::fmt::Result {
+        if let Some(endpoint) = self.endpoint {
+            writeln!(text, "endpoint={endpoint}")?;
+        }
+        writeln!(text, "last_handshake_time_sec={}", self.last_handshake.as_secs())?;
+        writeln!(text, "last_handshake_time_nsec={}", self.last_handshake.subsec_nanos())?;
+        writeln!(text, "tx_bytes={}", self.tx_bytes)?;
+        writeln!(text, "rx_bytes={}", self.rx_bytes)
+    }
+}
+
+impl Activity {
+    /// The reply's text, with `errno=0` and its blank line.
+    pub fn render(&self) -> Buffer {
+        let mut text = Buffer::with_capacity(PEER_TEXT * (1 + self.peers.len()));
+        self.write(&mut text).expect("a Buffer takes every write");
+        text
+    }
+
+    fn write(&self, text: &mut Buffer) -> std::fmt::Result {
+        writeln!(text, "now={}\nconfigured={}", self.now, self.configured)?;
+        for peer in &self.peers {
+            writeln!(text, "public_key={}", peer.public_key.to_hex())?;
+            peer.write_activity(text)?;
+        }
+        text.write_str("errno=0\n\n")
+    }
+}
+
+/// Reads the reply to linerate's own `activity`.
+///
+/// # Errors
+/// See [`BadReply`].
+pub fn parse_activity(reply: &[u8]) -> Result<Activity, BadReply> {
+    let mut activity = Activity::default();
+    let mut known = (false, false);
+    accepted(reply, |key, value| match activity.peers.last_mut() {
+        _ if key == b"public_key" => {
+            activity.peers.push(PeerState::new(PublicKey::from_hex(value)?));
+            Some(())
+        }
+        // What else there is of a peer is not told.
+        Some(_) if matches!(key, b"preshared_key" | b"persistent_keepalive_interval" | b"allowed_ip") => None,
+        Some(peer) => peer_line(peer, key, value),
+        None => {
+            match key {
+                b"now" => (activity.now, known.0) = (decimal(value, u64::MAX)?, true),
+                b"configured" => (activity.configured, known.1) = (decimal(value, u64::MAX)?, true),
+                _ => {}
+            }
+            Some(())
+        }
+    })?;
+    (known == (true, true)).then_some(activity).ok_or(BadReply::Truncated)
 }
 
 /// Reads the reply to a `get`, as any implementation writes it; keys that are not known are skipped.

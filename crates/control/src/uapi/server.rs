@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use zeroize::{Zeroize, Zeroizing};
 
 use crate::uapi::request::{self, DeviceUpdate, Frame, Request};
-use crate::uapi::response::{self, DeviceState};
+use crate::uapi::response::{self, Activity, DeviceState};
 use crate::uapi::socket::Listener;
 use crate::uapi::{Refusal, errno};
 use crate::wiped::Buffer;
@@ -29,6 +29,8 @@ pub trait Handler {
     fn set(&mut self, update: DeviceUpdate) -> Result<(), i32>;
     /// Counters by name, in the order they are to be shown.
     fn stats(&mut self) -> Vec<(String, u64)>;
+    /// What happened with the peers that were active since that moment.
+    fn activity(&mut self, since: u64) -> Activity;
     /// A request was refused before it came this far: for the log.
     fn refused(&mut self, refusal: &Refusal) {
         let _ = refusal;
@@ -411,7 +413,7 @@ impl Client {
         match request::frame(&self.input, &mut self.seen) {
             Frame::Whole(length) => {
                 let asked = request::parse(&self.input[..length]);
-                if matches!(asked, Ok(Request::Get)) && room == 0 {
+                if matches!(asked, Ok(Request::Get | Request::Activity(_))) && room == 0 {
                     self.waits_for_room = true;
                     self.has_request = true;
                     return Ok(());
@@ -485,6 +487,7 @@ fn reply(handler: &mut impl Handler, asked: Result<Request, Refusal>) -> Buffer 
             Err(number) => refused(number.saturating_abs()),
         },
         Ok(Request::Stats) => response::render_stats(&handler.stats()),
+        Ok(Request::Activity(since)) => handler.activity(since).render(),
         Ok(Request::Set(update)) => match handler.set(update) {
             Ok(()) => refused(0),
             // A zero would tell the client that all is well.
@@ -762,6 +765,10 @@ mod tests {
 
         fn stats(&mut self) -> Vec<(String, u64)> {
             vec![("sets".into(), self.sets)]
+        }
+
+        fn activity(&mut self, since: u64) -> Activity {
+            Activity { now: since + 1, configured: self.sets, peers: self.state().peers }
         }
     }
 

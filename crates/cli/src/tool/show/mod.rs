@@ -17,7 +17,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use linerate_control::client::AskError;
 use linerate_control::interface::InterfaceName;
 use linerate_control::tunnel::{self, Tunnel};
-use linerate_control::uapi::response::{BadReply, DeviceState};
+use linerate_control::uapi::response::{Activity, BadReply, DeviceState};
 use linerate_control::uapi::socket;
 use linerate_control::wiped::Buffer;
 use rustix::io::Errno;
@@ -213,6 +213,18 @@ enum Answer {
 impl Answer {
     fn ask(directory: &Path, name: &str, form: Form) -> Result<Self, AskError> {
         let mut tunnel = Tunnel::open(directory, name)?;
+        if let (Form::Field(Field::Endpoints | Field::LatestHandshakes | Field::Transfer), Tunnel::Daemon(daemon)) =
+            (form, &mut tunnel)
+        {
+            // Who asks for these does it every second, and linerated need not tell all that it has for it.
+            match daemon.activity(0) {
+                Ok(Activity { peers, .. }) => return Ok(Self::State(DeviceState { peers, ..DeviceState::default() })),
+                Err(AskError::Io(error)) if error.kind() == io::ErrorKind::TimedOut => return Err(error.into()),
+                Err(_) => {}
+            }
+            // Others have closed the connection.
+            tunnel = Tunnel::open(directory, name)?;
+        }
         match form {
             Form::Counters | Form::CountersJson => tunnel.stats().map(Self::Counters),
             Form::Human | Form::Field(_) | Form::Json => tunnel.get().map(Self::State),

@@ -37,6 +37,12 @@ LINERATE_USER=daemon good linerate up wg1 --user nobody
 expect "the daemon's user, by the command line" nobody "$(owner)"
 good linerate doctor wg1 --security
 said "doctor" "user +user [0-9]+ +ok"
+pings h1 10.9.0.2
+good linerate doctor wg1
+said "doctor" "peers +1 of 1 connected +ok"
+ip -n h1 link set wg1 down
+bad linerate doctor wg1
+said "doctor, an interface that is down" "interface +down +weak"
 good linerate down wg1
 is_gone wg1
 

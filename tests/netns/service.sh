@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# timeout: 120
+# timeout: 150
 # Our units under systemd itself: start, reload, dead daemons and supervisors, restart; stop runs PreDown in a working tunnel.
 source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/tunnel-files.bash"
@@ -132,6 +132,16 @@ service start linerate@wg1
 ran "start of linerate@wg1" up
 service start linerate@wg1
 stops linerate@wg1
+
+say "SaveConfig: what was set at run time is in the file when the service has stopped"
+sed -i 's/^Address/SaveConfig = true\n&/' /etc/wireguard/wg1.conf
+start_afresh
+service start linerate@wg1
+ran "start of linerate@wg1" up
+on h1 wg set wg1 peer "$(public h2)" persistent-keepalive 7
+stops linerate@wg1
+expect "the keepalive in the file" "PersistentKeepalive = 7" "$(grep PersistentKeepalive /etc/wireguard/wg1.conf)"
+sed -i /^SaveConfig/d /etc/wireguard/wg1.conf
 
 say "the wg-quick@ of wireguard-tools, with our drop-in"
 install -m 644 "$REPO/packaging/systemd/wg-quick@.service.d/linerate.conf" "$units/wg-quick@.service.d/"

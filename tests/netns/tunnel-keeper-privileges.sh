@@ -40,10 +40,10 @@ wait_for 30 "a process without privileges that looks the name up" resolver_has_n
 doctor wg1
 told "^wg1, its keeper: linerate, process $(keeper_of wg1)$"
 told "copy of the file .*  ok$"
-expect "what is weak" "" "$(grep weak "$WORK/doctor" || true)"
+expect "what is weak" "" "$(grep fix: "$WORK/doctor" || true)"
 own_file /proc/swaps <<<$'Filename Type Size Used Priority\n/dev/nowhere partition 1 0 -2'
 doctor wg1
-told "copy of the file .*can reach /dev/nowhere .*weak: encrypt the swap"
+told "copy of the file .*can reach /dev/nowhere .*fix: encrypt the swap"
 own_file /proc/swaps <<<"Filename Type Size Used Priority"
 before=$(keeper_of wg1)
 
@@ -55,7 +55,7 @@ keeper=$(keeper_of wg1)
 wait_for 10 "the lock of it" eval "grep -q 'FLOCK .* $keeper ' /proc/locks"
 expect "its capabilities" "$all" "$(field "$keeper" CapPrm)"
 doctor wg1
-told "^  capabilities .*weak: it gives up the rest once"
+told "^  capabilities .*fix: wait: it gives up the rest once"
 echo "192.0.2.2 unknown.example.com" >>"$WORK/etc/hosts"
 wait_for 30 "the default route" eval 'at h1 ip -4 route show table all | grep -q "default dev wg1"'
 wait_for 10 "the keeper to give up its privileges" confined wg1
@@ -74,7 +74,7 @@ wait_for 10 "it to lock its memory" eval "[[ \$(field $supervisor VmLck) -gt 0 ]
 wait_for 10 "the lock of it" eval "grep -q 'FLOCK .* $supervisor ' /proc/locks"
 doctor wg1
 told "^wg1, its supervisor: linerate, process $supervisor$"
-expect "what is weak" "" "$(grep weak "$WORK/doctor" || true)"
+expect "what is weak" "" "$(grep fix: "$WORK/doctor" || true)"
 kill -TERM "$supervisor"
 wait "$!" || fail "the service ended with $?"
 is_gone wg1

@@ -42,7 +42,7 @@ good linerate doctor wg1
 said "doctor" "peers +1 of 1 connected +ok"
 ip -n h1 link set wg1 down
 bad linerate doctor wg1
-said "doctor, an interface that is down" "interface +down +weak"
+said "doctor, an interface that is down" "interface +down +fix: run .ip link set wg1 up."
 good linerate down wg1
 is_gone wg1
 

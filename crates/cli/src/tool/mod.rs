@@ -184,7 +184,7 @@ enum Command {
     ///
     /// Whether the interface is up, with a key, a port and peers that answer; and the user, capabilities, system calls,
     /// files and memory that the daemon of each tunnel and whoever keeps it are left with, and whether that is as little
-    /// as it can be. With --security only the latter. Ends with 1 if anything is weak or not right.
+    /// as it can be. With --security only the latter. Ends with 1 if there is anything to fix.
     #[command(after_long_help = "EXAMPLES\n\
         \x20 sudo linerate doctor\n\
         \x20 sudo linerate doctor --security wg0 --json")]

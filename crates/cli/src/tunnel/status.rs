@@ -1,5 +1,6 @@
 //! `status`: the tunnels of this host with the names of their peers, and whether they work.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io;
@@ -261,37 +262,26 @@ impl Status {
     }
 
     /// What doctor looks at: a name, what it is like, and what to do if that is not right.
-    pub(crate) fn findings(&self) -> Vec<(&'static str, String, Option<&'static str>)> {
+    pub(crate) fn findings(&self) -> Vec<(&'static str, String, Option<Cow<'static, str>>)> {
         if !self.is_run() {
-            return vec![("daemon", "has died".to_owned(), Some("run `linerate down`, then `linerate up`"))];
+            return vec![("daemon", "has died".to_owned(), Some("run `linerate down`, then `linerate up`".into()))];
         }
-        let of = |name, is_wrong: bool, [right, wrong]: [&str; 2], advice| {
-            (name, if is_wrong { wrong } else { right }.to_owned(), is_wrong.then_some(advice))
+        let of = |name, is_wrong: bool, [right, wrong]: [&str; 2], advice: &'static str| {
+            (name, if is_wrong { wrong } else { right }.to_owned(), is_wrong.then_some(advice.into()))
         };
+        let link = if self.link_down { "down" } else { "up" };
+        let set_up = self.link_down.then(|| format!("run `ip link set {} up`", self.interface).into());
         let has_endpoint = |peer: &&PeerStatus| peer.endpoint.is_some() || peer.endpoint_name.is_some();
         let is_alive = |peer: &&PeerStatus| peer.health == Health::Alive;
         let silent = self.peers.iter().filter(has_endpoint).any(|peer| !is_alive(&peer));
         let peers = format!("{} of {} connected", self.peers.iter().filter(is_alive).count(), self.peers.len());
+        let (key, port, hooks) =
+            (["set", "missing"], ["open", "in use by another program"], ["no failure", "one failed"]);
         vec![
-            of("interface", self.link_down, ["up", "down"], "run `ip link set up dev` with its name"),
-            of(
-                "private key",
-                self.no_private_key,
-                ["set", "missing"],
-                "give it one: PrivateKey in its file and `linerate reload`",
-            ),
-            of(
-                "UDP port",
-                self.deaf,
-                ["open", "in use by another program"],
-                "choose another ListenPort, or stop that program",
-            ),
-            of(
-                "PreUp, PostUp",
-                self.hook_failed,
-                ["no failure", "one failed"],
-                "correct the command, then take the tunnel down and up",
-            ),
+            ("interface", link.to_owned(), set_up),
+            of("private key", self.no_private_key, key, "set PrivateKey in its file and run `linerate reload`"),
+            of("UDP port", self.deaf, port, "choose another ListenPort, or stop that program"),
+            of("PreUp, PostUp", self.hook_failed, hooks, "correct the command, then take the tunnel down and up"),
             of("peers", silent, [&peers, &peers], "check endpoint, keys and firewalls at both ends"),
         ]
     }

@@ -14,7 +14,7 @@ use crate::daemon::privileges::KEEPER;
 use crate::tunnel::copy_has_keys;
 
 /// Those of a keeper are few once all routes of its tunnel are there.
-const WAITS: &str = "it gives up the rest once the endpoint that is a name has an address";
+const WAITS: &str = "wait: it gives up the rest once the endpoint that is a name has an address";
 const CHILDREN: &str = "update the kernel, or grant CAP_SETPCAP to `linerate up`";
 const SWAP: &str = "grant CAP_IPC_LOCK, set LimitMEMLOCK=infinity, or encrypt the swap";
 const COPY: &str = "encrypt the swap, or have the keys in files of their own (PrivateKeyFile)";

@@ -6,6 +6,7 @@
 mod keeper;
 mod process;
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
@@ -112,7 +113,7 @@ struct Item {
     good: bool,
     /// What to do about it if not.
     #[serde(skip_serializing_if = "Option::is_none")]
-    advice: Option<&'static str>,
+    advice: Option<Cow<'static, str>>,
 }
 
 /// The tunnel `name`, whose state is `state` where that is to be examined, too.
@@ -188,14 +189,14 @@ fn of(counters: &Counters, [ours, other]: Advice) -> &'static str {
 
 fn item(name: &'static str, good: bool, [yes, no]: [&str; 2], advice: &'static str) -> Item {
     let state = if good { yes } else { no }.to_owned();
-    Item { name, state, good, advice: (!good).then_some(advice) }
+    Item { name, state, good, advice: (!good).then_some(advice.into()) }
 }
 
 /// As [`item`], by a counter that only linerated has.
 fn told(name: &'static str, counter: &str, words: [&str; 2], advice: &'static str, counters: &Counters) -> Item {
     match count(counters, counter) {
         Some(value) => item(name, value > 0, words, advice),
-        None => Item { name, state: "not told".into(), good: false, advice: Some(advice) },
+        None => Item { name, state: "not told".into(), good: false, advice: Some(advice.into()) },
     }
 }
 
@@ -264,7 +265,7 @@ impl Examined {
         let width = |cell: fn(&Item) -> &str| self.items.iter().map(|item| cell(item).len()).max().unwrap_or(0);
         let (names, states) = (width(|item| item.name), width(|item| &item.state));
         for Item { name, state, advice, .. } in &self.items {
-            let verdict = advice.map_or("ok".to_owned(), |advice| format!("weak: {advice}"));
+            let verdict = advice.as_ref().map_or("ok".to_owned(), |advice| format!("fix: {advice}"));
             let _ = writeln!(text, "  {name:names$}  {state:states$}  {verdict}");
         }
         text
@@ -362,6 +363,6 @@ mod tests {
         assert_eq!(lines[0], "wg0: linerated, process 7");
         let at = lines[1].find("ok").unwrap();
         assert!(lines[1..9].iter().all(|line| line.find("ok") == Some(at)), "{text}");
-        assert_eq!(lines[9].find("weak: "), Some(at), "{text}");
+        assert_eq!(lines[9].find("fix: "), Some(at), "{text}");
     }
 }

@@ -36,12 +36,18 @@ pub const TRAIN_MAX: usize = 65507;
 /// of the kernel's, used only as far as datagrams wait; the kernel doubles it for its own bookkeeping (socket(7)).
 pub const SOCKET_BUFFER: usize = 16 << 20;
 
-/// The same of datagrams not yet gone, at first and at least. Doubled, it holds what leaves in 42 ms at
-/// 100 Mbit/s: what waits there makes everything behind it wait.
+/// The same of datagrams not yet gone, at first and at least, of all sockets of a family together. Doubled, it
+/// holds what leaves in 42 ms at 100 Mbit/s: what waits there makes everything behind it wait.
 const SEND_BUFFER_MIN: usize = 256 << 10;
+
+/// What one of many sockets has at least: the kernel doubles it, and it has room for two trains.
+const SEND_BUFFER_SHARE_MIN: usize = 64 << 10;
 
 /// What fills its send buffer is given one that holds what the way has been seen to take in this time.
 const QUEUE_TIME: Duration = Duration::from_millis(50);
+
+/// Between two moments further apart than this, a way may have been idle: that it took little then means nothing.
+const BUSY_TIME: Duration = Duration::from_millis(200);
 
 /// How long a sender of a handshake message waits for room. Linux says that there is some only when the buffer
 /// is half empty (sock_writeable), so this mostly passes, and a few datagrams leave meanwhile.
@@ -185,7 +191,13 @@ impl UdpSocket {
             gro: wanted.gro && gro_works() && IntOption::GRO.set(fd.as_fd(), 1).is_ok(),
             gso: wanted.gso && IntOption::SEGMENT.get(fd.as_fd()).is_ok(),
         };
-        Ok(Self { fd, family, offloads, outflow: Outflow::default() })
+        Ok(Self { fd, family, offloads, outflow: Outflow::shared_by(1) })
+    }
+
+    /// It is one of `sockets` that send to the same places.
+    fn share_way(&mut self, sockets: usize) {
+        self.outflow = Outflow::shared_by(sockets);
+        set_send_buffer(&self.fd, Outflow::least(sockets));
     }
 
     fn bound(self, port: u16) -> io::Result<Self> {
@@ -423,6 +435,8 @@ fn set_send_buffer(fd: &OwnedFd, bytes: usize) {
 /// How much leaves by a socket between two moments at which its send buffer was full: then that is what the way
 /// takes, whatever it was offered meanwhile.
 struct Outflow {
+    /// How many sockets share the way, each with a part of its queue.
+    sockets: usize,
     /// Bytes since `since`.
     sent: AtomicU64,
     /// When the buffer was full, in nanoseconds; 0 for never.
@@ -431,19 +445,23 @@ struct Outflow {
     buffer: AtomicUsize,
 }
 
-impl Default for Outflow {
-    fn default() -> Self {
-        Self { sent: AtomicU64::new(0), since: AtomicU64::new(0), buffer: AtomicUsize::new(SEND_BUFFER_MIN) }
-    }
-}
-
 // All of it is relaxed: who sends at the same time is counted a moment earlier or later.
 impl Outflow {
+    fn shared_by(sockets: usize) -> Self {
+        let buffer = AtomicUsize::new(Self::least(sockets));
+        Self { sockets, sent: AtomicU64::new(0), since: AtomicU64::new(0), buffer }
+    }
+
+    /// What each of so many sockets is asked to hold at least.
+    fn least(sockets: usize) -> usize {
+        (SEND_BUFFER_MIN / sockets).max(SEND_BUFFER_SHARE_MIN)
+    }
+
     fn add(&self, bytes: u64) {
         self.sent.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// The buffer is full at `now`, in nanoseconds. The size it should have, if that is more.
+    /// The buffer is full at `now`, in nanoseconds. The size it should have, if that is another.
     fn blocked(&self, now: u64) -> Option<usize> {
         let span = QUEUE_TIME.as_nanos() as u64;
         let time = now.saturating_sub(self.since.load(Ordering::Relaxed));
@@ -452,15 +470,21 @@ impl Outflow {
         }
         let first = self.since.swap(now, Ordering::Relaxed) == 0;
         let sent = self.sent.swap(0, Ordering::Relaxed);
-        let buffer = self.buffer.load(Ordering::Relaxed);
-        // The kernel doubles what it is asked for. In steps of two, so that it is never more than the queue's time.
-        let takes = (u128::from(sent) * u128::from(span) / u128::from(time)) as usize / 2;
-        if first || takes < 2 * buffer {
+        // None: another sender was at this point a moment ago.
+        if first || sent == 0 {
             return None;
         }
-        let grown = (1 << takes.ilog2()).min(SOCKET_BUFFER);
-        self.buffer.store(grown, Ordering::Relaxed);
-        (grown > buffer).then_some(grown)
+        let buffer = self.buffer.load(Ordering::Relaxed);
+        // The kernel doubles what it is asked for.
+        let takes = (u128::from(sent) * u128::from(span) / u128::from(time)) as usize / (2 * self.sockets);
+        let is_slower = takes < buffer / 2 && time < BUSY_TIME.as_nanos() as u64;
+        if takes < 2 * buffer && !is_slower {
+            return None;
+        }
+        // In steps of two, so that it is never more than the queue's time.
+        let wanted = (1 << takes.max(1).ilog2()).clamp(Self::least(self.sockets), SOCKET_BUFFER);
+        self.buffer.store(wanted, Ordering::Relaxed);
+        (wanted != buffer).then_some(wanted)
     }
 }
 
@@ -505,6 +529,8 @@ fn grow(alone: UdpSocket, port: u16, mark: u32, sockets: usize) -> Vec<UdpSocket
         // It is as it was; should even this fail, it has the port alone all the same.
         let _ = sockopt::set_socket_reuseport(&group[0].fd, false);
     }
+    let sockets = group.len();
+    group.iter_mut().for_each(|socket| socket.share_way(sockets));
     group
 }
 
@@ -564,7 +590,7 @@ mod tests {
 
     /// What an outflow of `rate` bytes a second grows to when it is full every `pause` milliseconds.
     fn grows_to(rate: u64, pause: u64) -> usize {
-        let outflow = Outflow::default();
+        let outflow = Outflow::shared_by(1);
         let mut buffer = SEND_BUFFER_MIN;
         for round in 1..1000 {
             outflow.add(rate * pause / 1000);
@@ -591,9 +617,40 @@ mod tests {
 
     #[test]
     fn a_send_buffer_that_was_full_once_tells_nothing_of_the_way() {
-        let outflow = Outflow::default();
+        let outflow = Outflow::shared_by(1);
         outflow.add(1 << 40);
         assert_eq!(outflow.blocked(1 << 40), None);
+    }
+
+    #[test]
+    fn a_send_buffer_follows_the_way_to_another_speed_and_no_pause_makes_it_smaller() {
+        let outflow = Outflow::shared_by(1);
+        let (mut now, mut buffer) = (1, SEND_BUFFER_MIN);
+        let mut fill = |megabits: u64, milliseconds: u64| {
+            now += milliseconds * 1_000_000;
+            outflow.add(megabits * 125 * milliseconds);
+            buffer = outflow.blocked(now).unwrap_or(buffer);
+            buffer
+        };
+        assert_eq!([fill(1000, 60), fill(1000, 60)], [SEND_BUFFER_MIN, 2 << 20]);
+        assert_eq!(fill(1, 1000), 2 << 20, "there was little to send");
+        assert_eq!(fill(20, 60), SEND_BUFFER_MIN, "the way has become slow");
+        assert_eq!(fill(1000, 60), 2 << 20);
+    }
+
+    #[test]
+    fn sockets_that_share_a_way_share_its_queue() {
+        for sockets in 1..=4 {
+            let outflow = Outflow::shared_by(sockets);
+            assert!(outflow.buffer.load(Ordering::Relaxed) * sockets <= SEND_BUFFER_MIN);
+            for round in 1..10 {
+                // The kernel has one of them send most of the time.
+                outflow.add(1_000_000_000 / 20);
+                outflow.blocked(round * 50_000_000);
+            }
+            let held = 2 * outflow.buffer.load(Ordering::Relaxed) * sockets;
+            assert!(held <= 1_000_000_000 / 20, "{held} for {sockets} sockets");
+        }
     }
 
     #[test]

@@ -96,7 +96,7 @@ pub struct PeerState {
 pub struct Activity {
     /// The moment to ask with next time.
     pub now: Boottime,
-    /// How often the device was configured: whoever knew another number has to ask for its state.
+    /// How often the device was configured, or an endpoint followed its interface to another index: whoever knew another number has to ask for its state.
     pub configured: u64,
     /// The peers, in the order in which they were added.
     pub peers: Vec<PeerActivity>,

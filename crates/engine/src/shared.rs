@@ -54,7 +54,7 @@ pub struct Shared<B: Backend> {
     pub routing_epoch: AtomicU64,
     /// A source address could not be asked about; it is in another epoch.
     pub sources_unknown: AtomicBool,
-    /// How often the device was configured.
+    /// How often the device was configured, or an endpoint followed its interface to another index.
     pub configured: AtomicU64,
     /// The firewall mark of outer datagrams.
     pub mark: AtomicU32,
@@ -97,7 +97,7 @@ impl<B: Backend> Shared<B> {
     }
 
     /// What happened with the peers that were active since a moment. Asks the tables alone, so it may be called by any
-    /// thread and takes nothing of the slow path's time.
+    /// thread; a change of the tables may have to wait for it, shortly.
     pub fn activity(&self, since: Boottime) -> Activity {
         let (now, configured) = (self.backend.boottime(), self.configured.load(Ordering::SeqCst));
         let since = since.0.saturating_sub(ACTIVITY_OVERLAP.as_nanos() as u64);

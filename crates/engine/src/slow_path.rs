@@ -36,7 +36,7 @@ const CHANGES_AT_ONCE: usize = 64;
 /// Peers, or prefixes, that are told before handshakes and timers have their turn: below a millisecond.
 const TOLD_AT_ONCE: usize = 256;
 
-/// Answers about source addresses that are remembered until the next change of routes: 200 KB.
+/// Answers about source addresses that are remembered until the next change of routes: 400 KB.
 const SOURCES_MAX: usize = 4096;
 
 /// A suspend that is shorter than this is not told from the jitter of two clocks.
@@ -51,6 +51,8 @@ pub struct SlowPath<B: Backend> {
     strangers: Vec<Stranger>,
     /// How many peers were ever added.
     added: u64,
+    /// What a long command has done since handshakes and timers had their turn.
+    done: usize,
     /// Whether the next look has time.
     unhurried: bool,
     /// The interfaces of peers with link-local addresses.
@@ -75,6 +77,7 @@ impl<B: Backend> SlowPath<B> {
             hands,
             strangers,
             added: 0,
+            done: 0,
             unhurried: false,
             zones: Zones::default(),
             listen_port: 0,
@@ -235,6 +238,7 @@ impl<B: Backend> SlowPath<B> {
             let peers = self.device.peers().filter_map(|id| routes.peer(id));
             let count = peers.filter(|peer| peer.move_zone(moved.from, moved.to, epoch)).count();
             tracing::info!("{} has another index; endpoints that follow it: {count}", moved.name);
+            self.shared.configured.fetch_add(1, Ordering::SeqCst);
         }
     }
 
@@ -253,11 +257,9 @@ impl<B: Backend> SlowPath<B> {
     pub fn get(&mut self) -> State {
         let ids: Vec<PeerId> = self.device.peers().collect();
         let mut peers = Vec::with_capacity(ids.len());
-        for (id, number) in ids.into_iter().zip(1usize..) {
+        for id in ids {
             peers.extend(self.get_peer(id));
-            if number.is_multiple_of(TOLD_AT_ONCE) {
-                self.attend();
-            }
+            self.count_done(1, TOLD_AT_ONCE);
         }
         let sockets = self.shared.sockets.load();
         State {
@@ -286,13 +288,25 @@ impl<B: Backend> SlowPath<B> {
     fn allowed_ips(&mut self, id: PeerId) -> Vec<Prefix> {
         let mut all: Vec<_> = self.shared.tables.routes().allowed.prefixes(id).take(TOLD_AT_ONCE).collect();
         let mut told = 0;
-        while all.len() == told + TOLD_AT_ONCE {
+        loop {
+            let more = all.len() - told;
             told = all.len();
-            self.attend();
+            self.count_done(more, TOLD_AT_ONCE);
+            if more < TOLD_AT_ONCE {
+                return all;
+            }
             let last = all[told - 1];
             all.extend(self.shared.tables.routes().allowed.prefixes_after(last, id).take(TOLD_AT_ONCE));
         }
-        all
+    }
+
+    /// Counts what a long command does: after `at_once` of it, handshakes and timers have their turn.
+    fn count_done(&mut self, count: usize, at_once: usize) {
+        self.done += count;
+        if self.done >= at_once {
+            self.done = 0;
+            self.attend();
+        }
     }
 
     /// Changes the device: first everything that can fail, then the rest.
@@ -311,18 +325,14 @@ impl<B: Backend> SlowPath<B> {
         }
         if update.replace_peers {
             let all: Vec<_> = self.device.peers().collect();
-            for (id, number) in all.into_iter().zip(1usize..) {
+            for id in all {
                 self.remove(id);
-                if number.is_multiple_of(CHANGES_AT_ONCE) {
-                    self.attend();
-                }
+                self.count_done(1, CHANGES_AT_ONCE);
             }
         }
-        for (peer, number) in update.peers.into_iter().zip(1usize..) {
+        for peer in update.peers {
             self.set_peer(peer);
-            if number.is_multiple_of(CHANGES_AT_ONCE) {
-                self.attend();
-            }
+            self.count_done(1, CHANGES_AT_ONCE);
         }
         Ok(())
     }
@@ -458,9 +468,7 @@ impl<B: Backend> SlowPath<B> {
                     }
                 }
             });
-            if part.len() == CHANGES_AT_ONCE {
-                self.attend();
-            }
+            self.count_done(part.len(), CHANGES_AT_ONCE);
         }
         if replace {
             self.change_repeatedly(|routes| routes.allowed.remove_stale(id));
@@ -469,8 +477,12 @@ impl<B: Backend> SlowPath<B> {
 
     /// Makes the same change until it says that there is nothing left to do.
     fn change_repeatedly(&mut self, mut change: impl FnMut(&mut Routes) -> bool) {
-        while self.shared.tables.change(|routes| (0..CHANGES_AT_ONCE).all(|_| change(routes))) {
-            self.attend();
+        loop {
+            let made = self.shared.tables.change(|routes| (0..CHANGES_AT_ONCE).take_while(|_| change(routes)).count());
+            self.count_done(made, CHANGES_AT_ONCE);
+            if made < CHANGES_AT_ONCE {
+                return;
+            }
         }
     }
 }

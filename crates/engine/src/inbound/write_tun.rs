@@ -105,7 +105,7 @@ fn refuse_merged<B: Backend>(shared: &Shared<B>, kind: Gso, error: &io::Error, n
     }
 }
 
-/// Writes the packets of a group that was refused, each for itself. Happens once a minute for each kind.
+/// Writes the packets of a group that was refused, each for itself. Happens about once a minute for each kind.
 fn write_apart<B: Backend>(shared: &Shared<B>, queue: usize, buf: &[u8], group: &Group<'_>, header: &virtio::Header) {
     let ranges = std::iter::once(group.first.clone()).chain(group.payloads());
     let merged: Vec<u8> = ranges.flat_map(|range| &buf[range]).copied().collect();

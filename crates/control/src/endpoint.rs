@@ -1,7 +1,7 @@
 //! The numeric text of an endpoint, `1.2.3.4:5` or `[fe80::1%eth0]:5`, as getaddrinfo and getnameinfo
 //! read and write it: a zone by its interface's name.
 
-use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::OwnedFd;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with};
@@ -15,11 +15,17 @@ pub(crate) fn parse(value: &[u8]) -> Option<SocketAddr> {
     if let Some((address, port)) = bracketed
         && let Some((address, zone)) = address.split_once('%')
     {
-        return Some(SocketAddrV6::new(address.parse().ok()?, port_of(port)?, 0, index_of(zone)?).into());
+        return Some(canonical(SocketAddrV6::new(address.parse().ok()?, port_of(port)?, 0, index_of(zone)?).into()));
     }
-    let endpoint: SocketAddr = text.parse().ok()?;
-    // An IPv4 address in IPv6 clothes can only be sent to over IPv4: the IPv6 socket is v6only.
-    Some(SocketAddr::new(endpoint.ip().to_canonical(), endpoint.port()))
+    text.parse().ok().map(canonical)
+}
+
+/// An IPv4-mapped IPv6 address can only be sent to over IPv4: the IPv6 socket is v6only.
+fn canonical(endpoint: SocketAddr) -> SocketAddr {
+    match endpoint.ip().to_canonical() {
+        ip @ IpAddr::V4(_) => SocketAddr::new(ip, endpoint.port()),
+        IpAddr::V6(_) => endpoint,
+    }
 }
 
 /// As [`parse`], for what a daemon says. As `wg` does, this also takes an IPv6 address without brackets, whose last
@@ -27,7 +33,7 @@ pub(crate) fn parse(value: &[u8]) -> Option<SocketAddr> {
 pub(crate) fn parse_told(value: &[u8]) -> Option<SocketAddr> {
     let bare = || {
         let (address, port) = std::str::from_utf8(value).ok()?.rsplit_once(':')?;
-        Some(SocketAddr::new(address.parse::<Ipv6Addr>().ok()?.into(), port_of(port)?))
+        Some(canonical(SocketAddr::new(address.parse::<Ipv6Addr>().ok()?.into(), port_of(port)?)))
     };
     parse(value).or_else(bare)
 }
@@ -91,6 +97,14 @@ mod tests {
             [lo, in_zone(u32::MAX), in_zone(0)].map(|endpoint| has_lost_its_zone(&endpoint)),
             [false, true, false]
         );
+    }
+
+    #[test]
+    fn a_mapped_ipv4_address_is_one_however_it_is_written() {
+        let plain = Some("1.2.3.4:5".parse().unwrap());
+        for value in ["[::ffff:1.2.3.4]:5", "[::ffff:1.2.3.4%0]:5", "[::ffff:1.2.3.4%lo]:5", "::ffff:1.2.3.4:5"] {
+            assert_eq!(parse_told(value.as_bytes()), plain, "{value}");
+        }
     }
 
     #[test]

@@ -114,6 +114,8 @@ pub struct View<'a> {
     pub colour: bool,
     /// Whether people and programs see private and preshared keys.
     pub keys: bool,
+    /// Whether a daemon is asked linerated's own question about activity first; `wg` asks what the original asks.
+    pub activity: bool,
 }
 
 impl View<'_> {
@@ -131,13 +133,15 @@ impl View<'_> {
             now: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs(),
             colour,
             keys: variable("WG_HIDE_KEYS") == "never",
+            activity: false,
         }
     }
 }
 
 /// Prints what is wanted of the tunnels of this machine.
 pub(super) fn main(wanted: &Wanted) -> Result<ExitCode, Complaint> {
-    let Shown { text, failures, any } = show(wanted, &View::from_environment()).map_err(|failure| match failure {
+    let view = View { activity: true, ..View::from_environment() };
+    let Shown { text, failures, any } = show(wanted, &view).map_err(|failure| match failure {
         Failure::Listing(error) => format!("Unable to list interfaces: {error}"),
         Failure::Tunnel(name, error) => inaccessible(&name, &error),
     })?;
@@ -187,7 +191,7 @@ pub fn show(wanted: &Wanted, view: &View<'_>) -> Result<Shown, Failure> {
     let all = matches!(wanted.which, Which::All);
     let count = names.len();
     for (name, number) in names.into_iter().zip(1..) {
-        match Answer::ask(view.directory, &name, wanted.form) {
+        match Answer::ask(view, &name, wanted.form) {
             Ok(answer) => answers.push(Told { name, answer, more: number < count }),
             Err(error) if all => shown.failures.push((name, error)),
             Err(error) => return Err(Failure::Tunnel(name, error)),
@@ -211,10 +215,11 @@ enum Answer {
 }
 
 impl Answer {
-    fn ask(directory: &Path, name: &str, form: Form) -> Result<Self, AskError> {
-        let mut tunnel = Tunnel::open(directory, name)?;
-        if let (Form::Field(Field::Endpoints | Field::LatestHandshakes | Field::Transfer), Tunnel::Daemon(daemon)) =
-            (form, &mut tunnel)
+    fn ask(view: &View<'_>, name: &str, form: Form) -> Result<Self, AskError> {
+        let mut tunnel = Tunnel::open(view.directory, name)?;
+        if view.activity
+            && matches!(form, Form::Field(Field::Endpoints | Field::LatestHandshakes | Field::Transfer))
+            && let Tunnel::Daemon(daemon) = &mut tunnel
         {
             // Who asks for these does it every second, and linerated need not tell all that it has for it.
             match daemon.activity(0) {
@@ -223,7 +228,7 @@ impl Answer {
                 Err(_) => {}
             }
             // Others have closed the connection.
-            tunnel = Tunnel::open(directory, name)?;
+            tunnel = Tunnel::open(view.directory, name)?;
         }
         match form {
             Form::Counters | Form::CountersJson => tunnel.stats().map(Self::Counters),

@@ -148,14 +148,14 @@ fn a_tunnel_that_is_not_there_is_a_sentence_that_says_what_to_do() {
 }
 
 #[test]
-fn a_socket_that_nobody_answers_on_is_no_tunnel_and_stays() {
+fn a_socket_that_nobody_answers_on_is_no_tunnel_and_goes() {
     let place = Place::new();
     let left_over = place.0.join("wg9.sock");
     drop(UnixListener::bind(&left_over).unwrap());
     let wanted = Wanted::new("wg9", None, false, false).unwrap();
     assert!(show(&wanted, &place.view()).is_err());
     assert_eq!(text(&Wanted::new("interfaces", None, false, false).unwrap(), &place.view()), "");
-    assert!(left_over.exists());
+    assert!(!left_over.exists());
 }
 
 #[test]
@@ -215,7 +215,7 @@ impl Place {
 
     fn view(&self) -> View<'_> {
         let now = recorded("now").trim().parse().unwrap();
-        View { directory: &self.0, names: tunnel::served, now, colour: false, keys: false }
+        View { directory: &self.0, names: tunnel::served, now, colour: false, keys: false, activity: false }
     }
 
     fn human(&self, name: &str) -> String {

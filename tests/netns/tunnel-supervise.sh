@@ -100,6 +100,18 @@ expect "what was saved" "[Peer] PublicKey = $(public h3) AllowedIPs = 10.9.0.3/3
 cp "$WORK/wg1.conf" /etc/wireguard/wg1.conf
 : >"$WORK/runs"
 
+say "name servers may take their time to go when the service ends"
+mkdir "$WORK/slow"
+printf '#!/bin/bash\necho "$*" >>%s\n[[ $1 != -d ]] || sleep 2\n' "$WORK/resolvconf" >"$WORK/slow/resolvconf"
+chmod +x "$WORK/slow/resolvconf"
+sed -i 's/^Address/DNS = 192.0.2.53\n&/' /etc/wireguard/wg1.conf
+PATH=$WORK/slow:$PATH supervise
+kill -TERM "$SUPERVISOR"
+ended_with 0 "SIGTERM with a slow resolvconf"
+expect "what resolvconf was told last" "-d wg1 -f" "$(tail -n 1 "$WORK/resolvconf")"
+cp "$WORK/wg1.conf" /etc/wireguard/wg1.conf
+: >"$WORK/runs"
+
 say "nobody reads what it says any more"
 mkfifo "$WORK/unread"
 sleep 1000 <>"$WORK/unread" &

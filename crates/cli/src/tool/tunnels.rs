@@ -100,13 +100,15 @@ pub(super) fn up(arguments: &UpArguments) -> Outcome {
 fn supervise(name: &str, mut source: Source, options: &Options, interruption: &Interruption) -> Outcome {
     let interface = source.interface.clone();
     let ended = keep::supervise(&interface, interruption);
-    interruption.clear();
+    interruption.forget();
     match ended {
         Ok(true) => {}
-        // As `linerate down`, by the file as it is now: with SaveConfig the state is saved there.
+        // As `linerate down`, by the file as it is now: with SaveConfig the state is saved there. Without that, by the file
+        // as it was read, over which nothing is saved.
         Ok(false) => {
-            let source = tunnel::find(name).map_or(None, |(_, source)| source);
-            tunnel::down(&interface, source.as_ref(), options, interruption)?;
+            source.file.save_config = false;
+            let now = tunnel::find(name).ok().and_then(|(_, now)| now);
+            tunnel::down(&interface, Some(now.as_ref().unwrap_or(&source)), options, interruption)?;
         }
         // Without a daemon that stays alive a kill switch still holds: rules and firewall stay for the next start.
         Err(_) if source.file.kill_switch => {}

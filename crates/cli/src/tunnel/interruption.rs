@@ -56,7 +56,13 @@ impl Interruption {
         }
     }
 
-    /// Whether a signal has come before: who sent it waits for the end.
+    /// As [`Interruption::clear`], for signals that end a service as they should: what is done then may take its time.
+    pub(crate) fn forget(&self) {
+        self.clear();
+        self.heeded.store(false, Ordering::Relaxed);
+    }
+
+    /// Whether a signal has cut a command short: whoever sent it waits for the end.
     pub(crate) fn is_waited_for(&self) -> bool {
         self.heeded.load(Ordering::Relaxed)
     }

@@ -130,8 +130,13 @@ pub(crate) fn supervise(interface: &InterfaceName, interruption: &Interruption) 
                 keeper.pause(Some(pause.min(snapshot)))?
             }
             Observed::Unknown(reason) => keeper.wait_for_answer(&reason)?,
-            Observed::Dead if keeper.revive(last.as_ref(), &mut deaths)? => !interruption.came(),
-            Observed::Dead => keeper.wait_for_answer("nobody answers on its socket, but its interface is there")?,
+            Observed::Dead => match keeper.revive(last.as_ref(), &mut deaths) {
+                // The service is to end; the caller takes the tunnel down.
+                Err(_) if interruption.came() => false,
+                Err(failed) => return Err(failed),
+                Ok(true) => !interruption.came(),
+                Ok(false) => keeper.wait_for_answer("nobody answers on its socket, but its interface is there")?,
+            },
             Observed::TakenDown => return Ok(true),
         };
         if !goes_on {

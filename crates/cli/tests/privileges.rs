@@ -174,7 +174,10 @@ fn child(case: &str) {
     if what == RESOLVER {
         return match give_up_as_resolver() {
             0 => println!("{UNKNOWN}"),
-            _ => surroundings.are_read_only(),
+            _ => {
+                user_is_no_root();
+                surroundings.are_read_only();
+            }
         };
     }
     let in_force = give_up(&Wanted { user: user.as_ref(), filter, sockets: &sockets }).unwrap();
@@ -241,7 +244,8 @@ impl Surroundings {
         );
         refused("become another user", set_thread_uid(rustix::process::Uid::from_raw(1)).map_err(io::Error::from));
         fs::read("/etc/passwd").unwrap();
-        UnixStream::connect(self.sockets.join("wg0.sock")).unwrap();
+        // A daemon tells its keys to root alone.
+        refused("ask a daemon", UnixStream::connect(self.sockets.join("wg0.sock")));
         UdpSocket::bind("127.0.0.1:0").unwrap();
     }
 

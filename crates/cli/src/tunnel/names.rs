@@ -1,7 +1,8 @@
 //! Endpoints that are names: asked for without making anybody wait, again and again until there is an answer.
 //!
 //! The C library asks, with whatever plug-ins nsswitch.conf names, and what they read comes from the network. So that is
-//! done by a process of its own ([`answer`]), which has no keys and no privileges and ends when its time is over.
+//! done by a process of its own ([`answer`]), which has no keys and no capabilities, is nobody's where it can be, and ends
+//! when its time is over.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
@@ -12,6 +13,7 @@ use std::time::{Duration, Instant};
 use std::{fmt, thread};
 
 use linerate_control::keys::PublicKey;
+use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::daemon::privileges::give_up_as_resolver;
 use crate::wg::surroundings::addresses;
@@ -69,11 +71,8 @@ pub(crate) fn resolve(names: &[Named], patience: Duration) -> Vec<Vec<SocketAddr
             *place = addresses;
         }
     }
-    let _ = child.kill();
-    let _ = child.wait();
-    if let Ok(reader) = reader {
-        let _ = reader.join();
-    }
+    end(&mut child);
+    drop(reader);
     found
 }
 
@@ -98,11 +97,17 @@ fn start(names: &[Named]) -> io::Result<Child> {
         .spawn()?;
     let asked = child.stdin.take().map_or(Ok(()), |mut input| input.write_all(&serde_json::to_vec(&questions)?));
     if let Err(error) = asked {
-        let _ = child.kill();
-        let _ = child.wait();
+        end(&mut child);
         return Err(error);
     }
     Ok(child)
+}
+
+/// Ends the process and what its plug-ins have started: that may hold its output open.
+fn end(child: &mut Child) {
+    let _ = kill_process_group(Pid::from_child(child), Signal::KILL);
+    let _ = child.kill();
+    let _ = child.wait();
 }
 
 /// How many questions are open at once: a file may have thousands of names.

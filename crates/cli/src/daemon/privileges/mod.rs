@@ -93,8 +93,11 @@ pub(crate) fn give_up_as_keeper() {
 
 /// Gives up all that looking up names does not take, which is sockets and reading files: the answers come from the network,
 /// and plug-ins of the C library read them. Answers the version of Landlock that sees to the files; 0 for none.
+///
+/// For a process of one thread. A keeper that has given up its own right to become another user starts it as root.
 pub fn give_up_as_resolver() -> u64 {
     let _ = capabilities::bound(CapabilitySet::empty());
+    let _ = user::become_nobody();
     let _ = capabilities::keep(CapabilitySet::empty());
     paths::read_only().unwrap_or(0)
 }

@@ -50,6 +50,17 @@ impl User {
     }
 }
 
+/// Makes the calling thread nobody's (the kernel's overflow user, 65534), without any group or capability.
+///
+/// # Errors
+/// It may not, without CAP_SETUID and CAP_SETGID.
+pub(super) fn become_nobody() -> rustix::io::Result<()> {
+    let (uid, gid) = (Uid::from_raw(65534), Gid::from_raw(65534));
+    set_thread_groups(&[])?;
+    set_thread_res_gid(gid, gid, gid)?;
+    set_thread_res_uid(uid, uid, uid)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

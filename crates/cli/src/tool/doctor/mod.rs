@@ -8,6 +8,7 @@ mod process;
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -32,7 +33,7 @@ pub(super) struct DoctorArguments {
     #[arg(value_name = "IFACE")]
     interface: Option<InterfaceName>,
 
-    /// Examine only how far the daemons of tunnels are confined
+    /// Examine only how far the daemons of tunnels, and whoever keeps these, are confined
     #[arg(long)]
     security: bool,
 
@@ -135,8 +136,11 @@ fn examine(directory: &Path, name: &str, state: Option<&Status>) -> Result<Exami
     let process = Process::read(pid).map_err(|error| {
         format!("{name}: process {pid}, which made its socket, cannot be read ({error}); has it handed the socket on?")
     })?;
-    // Other daemons close the connection.
-    let counters = tunnel.stats().unwrap_or_default();
+    let counters = match tunnel.stats() {
+        Err(AskError::Io(error)) if error.kind() == ErrorKind::TimedOut => return Err(inaccessible(error.into())),
+        // Other daemons close the connection.
+        counters => counters.unwrap_or_default(),
+    };
     health.extend(items(&process, &counters));
     Ok(Examined {
         interface: name.to_owned(),

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, Metadata, TryLockError};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
@@ -145,10 +145,12 @@ impl Journal {
             Err(TryLockError::Error(error)) => return Err(refused(error.to_string())),
             Ok(()) => {}
         }
-        let text = io::read_to_string(&file).map_err(|error| refused(error.to_string()))?;
-        // A run may have been stopped in the middle of a line.
-        let whole = text.rfind('\n').map_or(0, |end| end + 1);
-        let mut lines = text[..whole].lines();
+        let mut bytes = Vec::new();
+        (&file).read_to_end(&mut bytes).map_err(|error| refused(error.to_string()))?;
+        // A run may have been stopped in the middle of a line, and of a character.
+        let whole = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
+        let text = std::str::from_utf8(&bytes[..whole]).map_err(|error| refused(error.to_string()))?;
+        let mut lines = text.lines();
         let damaged = |error: serde_json::Error| refused(format!("not a run that can go on ({error})"));
         let before: Plan = serde_json::from_str(lines.next().unwrap_or_default()).map_err(damaged)?;
         let differences = before.differences(plan);
@@ -263,7 +265,8 @@ mod tests {
         assert_eq!(journal.kept(), Some(&*place.0));
         drop(journal);
         let text = fs::read(&place.0).unwrap();
-        fs::write(&place.0, &text[..text.len() - 7]).unwrap();
+        // In the middle of a character.
+        fs::write(&place.0, [&text[..text.len() - 7], &"µ".as_bytes()[..1]].concat()).unwrap();
 
         let mut journal = Journal::resume(&plan(), &place.0).unwrap().unwrap();
         assert_eq!(journal.turns, [outcome(1), outcome(2)]);

@@ -11,7 +11,7 @@ no_room() { # WHAT FILE
 }
 
 mkdir -p /run/linerate
-for room in "4k wg1.conf" "8k wg1.json"; do # a page for each file: one for the ledger, one for the copy of the tunnel's file
+for room in "8k wg1.conf" "12k wg1.json"; do # a page for each file: the lock, the ledger, the copy of the tunnel's file
   say "/run/linerate has room for ${room% *}"
   mount -t tmpfs -o size="${room% *}" tmpfs /run/linerate
   bad linerate up wg1
@@ -31,7 +31,7 @@ wait_for 5 "the interface to go" no_link wg1
 as_before "up without a socket"
 
 say "the daemon of a service dies when there is no room for its new ledger: it is started again all the same"
-mount -t tmpfs -o size=12k tmpfs /run/linerate
+mount -t tmpfs -o size=16k tmpfs /run/linerate
 nsenter --net=/run/netns/h1 "$LINERATE" up --supervise wg1 >>"$SCENARIO_LOGS/supervise.log" 2>&1 &
 supervisor=$!
 wait_for 10 "wg1 to answer" answers h1 wg1

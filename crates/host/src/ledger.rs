@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use linerate_control::interface::InterfaceName;
 use linerate_control::wiped::Buffer;
 use rustix::fs::{FlockOperation, flock};
+use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
 use crate::plan::{Hooks, perhaps_done};
@@ -262,8 +263,11 @@ impl Entry {
 /// Signs a lock that was just taken: this process, and which of its locks.
 fn sign(mut lock: &File) {
     static TAKEN: AtomicU64 = AtomicU64::new(0);
-    let signature = format!("{}.{}", std::process::id(), TAKEN.fetch_add(1, Ordering::Relaxed));
-    // On a full file system the signature of the last holder stays, and serves: hooks are given what can be read.
+    // The time tells it from another process of this number, before or after.
+    let now = clock_gettime(ClockId::Boottime);
+    let taken = TAKEN.fetch_add(1, Ordering::Relaxed);
+    let signature = format!("{}.{taken}.{}.{}", std::process::id(), now.tv_sec, now.tv_nsec);
+    // On a full file system there is none, and that serves: hooks are given what can be read.
     let _ = lock.set_len(0).and_then(|()| lock.write_all(signature.as_bytes()));
 }
 

@@ -17,7 +17,7 @@ a_row_failed() { note "$(grep 'was not measured: \|round only: \|rounds only: ' 
 say "stopped by SIGTERM in the middle"
 "$LINERATE" lab "${arguments[@]}" --seconds 0.5 >"$WORK/table" 2>"$WORK/words" &
 pid=$!
-wait_for 60 "two measurements" eval '(($(lines) >= 3))'
+wait_for 120 "two measurements" eval '(($(lines) >= 3))'
 kill -TERM "$pid"
 code=0 && wait "$pid" || code=$?
 expect "exit code" 130 "$code"

@@ -120,7 +120,6 @@ for who in wg-quick linerate; do
   as_before "$who after SIGTERM"
   expect "$who: what resolvconf was told last" "-d wg1 -f" "$(tail -n 1 "$WORK/resolvconf")"
   note "$who up, SIGTERM while resolvconf hangs: it ended after $TOOK ms"
-  expect_at_most "milliseconds until $who had ended" 2000 $TOOK
   expect "programs left" "" "$(pgrep -f "$WORK/hanging" || true)"
 
   # What cannot be undone soon is left for `down`.

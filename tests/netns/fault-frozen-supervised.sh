@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # background: mostly waits
-# timeout: 120
+# timeout: 240
 # A frozen daemon is not taken for a dead one: no second one is started, its keeper stays, and both carry on when it thaws.
 source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/tunnel-files.bash"
@@ -45,7 +45,7 @@ is_gone wg3
 
 say "a death after all"
 kill -KILL "${daemons[0]}"
-wait_for 10 "another daemon" eval "[[ -n \$(daemon_of wg1) && \$(daemon_of wg1) != ${daemons[0]} ]]"
+wait_for 25 "another daemon" eval "[[ -n \$(daemon_of wg1) && \$(daemon_of wg1) != ${daemons[0]} ]]"
 wait_for 20 "traffic" on h1 ping -n -q -c 1 -W 1 10.9.0.2
 
 say "SIGTERM while the daemon is frozen"

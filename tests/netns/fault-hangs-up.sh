@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# timeout: 90
+# timeout: 150
 # A daemon that closes each connection after its reply and tells no private key (boringtun): it is not asked without pause, and revived with its key.
 source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/tunnel-files.bash"
@@ -17,7 +17,7 @@ remember
 
 say "supervised"
 at h1 "$LINERATE" up --supervise wg1 >"$SCENARIO_LOGS/supervise.log" 2>&1 &
-wait_for 10 "wg1 to be set up" eval '(($(gets) > 0 && $(keys_set) == 1))'
+wait_for 30 "wg1 to be set up" eval '(($(gets) > 0 && $(keys_set) == 1))'
 supervisor=$(pgrep -f "up --supervise wg1\$")
 asked=$(gets) ticks=$(cpu_ticks "$supervisor")
 sleep 3
@@ -33,7 +33,7 @@ say "its death"
 kill -KILL "$(daemon_of wg1)"
 wait_for 25 "the daemon to be started again with its private key" eval '(($(keys_set) == 2))'
 expect "deaths that were seen" 1 "$(grep -c 'the daemon is gone' "$SCENARIO_LOGS/supervise.log")"
-wait_for 5 "the address to be back" eval "ip -n h1 addr show dev wg1 | grep -q 10.9.0.1/24"
+wait_for 20 "the address to be back" eval "ip -n h1 addr show dev wg1 | grep -q 10.9.0.1/24"
 expect_at_least "times that its peer was set" 2 "$(grep -c "^public_key=$(wg pubkey <"$WORK/h2.key" | base64 -d | od -An -v -tx1 | tr -d ' \n')\$" "$REQUESTS")"
 kill -TERM "$supervisor"
 wait "$!" || fail "the service ended with $?"
@@ -44,9 +44,9 @@ say "kept, since its endpoint is a name: the keeper gives it each address, over 
 : >"$REQUESTS"
 ENDPOINT=unknown.example.com:50002 tunnel_file wg1 10.9.0.2/32
 good linerate up wg1
-wait_for 5 "its keeper" pgrep -f "keep wg1\$"
+wait_for 20 "its keeper" pgrep -f "keep wg1\$"
 keeper=$(pgrep -f "keep wg1\$")
-wait_for 5 "it to look" eval '(($(gets) > 0))'
+wait_for 20 "it to look" eval '(($(gets) > 0))'
 echo "192.0.2.2 unknown.example.com" >>"$WORK/etc/hosts"
 wait_for 20 "the address to be given" grep -q '^endpoint=192.0.2.2:50002' "$REQUESTS"
 asked=$(gets) ticks=$(cpu_ticks "$keeper")

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# timeout: 100
+# timeout: 200
 # A cable without any address but the link-local ones: endpoints have a zone (fe80::2%e2), which is shown, saved,
 # followed when the peer moves, and found again under its name when the interface was deleted and made anew.
 source "$(dirname "$0")/lib.sh"
@@ -78,8 +78,8 @@ no_ping h1 10.9.0.2
 ip -n h1 link add x3 type veth peer name x4
 plug
 expect_at_least "the index of the new one" $((was + 1)) "$(index h1 e1)"
-wait_for 5 "the endpoint to follow the name on h1" eval '[[ $(endpoint h1 wg1) == "[fe80::2%e1]:50002" ]]'
-wait_for 5 "the endpoint to follow the name on h2" eval '[[ $(endpoint h2 wg2) == "[fe80::1%e2]:50001" ]]'
+wait_for 20 "the endpoint to follow the name on h1" eval '[[ $(endpoint h1 wg1) == "[fe80::2%e1]:50002" ]]'
+wait_for 20 "the endpoint to follow the name on h2" eval '[[ $(endpoint h2 wg2) == "[fe80::1%e2]:50001" ]]'
 wait_for 20 "traffic by the new cable" carries
 pings h2 10.9.0.1
 
@@ -112,7 +112,7 @@ for ENDPOINT in "[fe80::2%e1]:50002" "fe80::2%e1:50002"; do
   for who in wg-quick linerate; do
     cp -p /etc/wireguard/wg1.conf "$WORK/before.conf"
     good $who up wg1
-    expect "$who: the endpoint" "[fe80::2%e1]:50002" "$(endpoint h1 wg1)"
+    wait_for 20 "$who: the endpoint" eval '[[ $(endpoint h1 wg1) == "[fe80::2%e1]:50002" ]]'
     pings h1 10.9.0.2
     good $who save wg1
     expect "$who: what has changed without a change" "" "$(diff "$WORK/before.conf" /etc/wireguard/wg1.conf || true)"

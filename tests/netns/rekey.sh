@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # background: mostly waits
-# timeout: 230
+# timeout: 260
 # Sessions are replaced after two minutes, without losing a packet, and are silent and forgotten when nobody speaks.
 source "$(dirname "$0")/lib.sh"
 
@@ -19,8 +19,9 @@ expect_at_least "seconds between the two handshakes" 119 $((second - first))
 expect_at_most "seconds between the two handshakes" 126 $((second - first))
 expect "initiations in that time" 1 "$(counted h1 initiations)"
 
-# Quiet: after the last ping nothing is owed. (A keepalive may still be due 10 seconds after the last data.)
-sleep 12
+# Quiet: after the last ping nothing is owed but a keepalive 10 seconds after the last data, and another 10 seconds after
+# that where two answers came at once (need_another_keepalive in the kernel's timers.c), as on a busy machine.
+sleep 23
 quiet=$(counted h1 anything)
 sleep 30
 expect "datagrams in 30 seconds of silence" 0 $(($(counted h1 anything) - quiet))

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# timeout: 150
+# timeout: 240
 # Our units under systemd itself: start, reload, dead daemons and supervisors, restart; stop runs PreDown in a working tunnel.
 source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/tunnel-files.bash"
@@ -96,6 +96,7 @@ remember
 
 say "start and reload"
 service start linerate@wg1
+wait_for 20 "a working tunnel" works
 pings h1 10.9.0.2
 pings h2 10.9.0.1
 ran start up
@@ -107,7 +108,7 @@ expect "the daemon after the reload" "$daemon" "$(daemon_of_h1)"
 
 say "the daemon dies: the service starts another"
 kill -KILL "$daemon"
-wait_for 10 "a working tunnel of another daemon" works_anew
+wait_for 30 "a working tunnel of another daemon" works_anew
 expect "times that systemd started the service again" 0 "$(property linerate@wg1 NRestarts)"
 ran "another daemon" ""
 
@@ -116,15 +117,15 @@ daemon=$(daemon_of_h1)
 kill -KILL "$(pgrep -f 'up --supervise wg1')"
 restarted() { [[ $(property linerate@wg1 ActiveState),$(property linerate@wg1 NRestarts) == active,1 ]]; }
 wait_for 20 "systemd to start the service again" restarted
-wait_for 10 "a working tunnel of another daemon" works_anew
+wait_for 30 "a working tunnel of another daemon" works_anew
 ran "the service again" "kill switch up"
 
 say "restart and stop: PreDown has a working tunnel, PostDown none; so does the other service, which takes its place"
 service restart linerate@wg1
-pings h1 10.9.0.2
+wait_for 20 "a working tunnel" works
 ran restart "pre-down post-down up"
 service start wg-quick@wg1
-pings h1 10.9.0.2
+wait_for 20 "a working tunnel" works
 ran "start of wg-quick@wg1" "pre-down post-down up"
 expect "state of linerate@wg1" inactive "$(property linerate@wg1 ActiveState)"
 stops wg-quick@wg1
@@ -147,7 +148,7 @@ say "the wg-quick@ of wireguard-tools, with our drop-in"
 install -m 644 "$REPO/packaging/systemd/wg-quick@.service.d/linerate.conf" "$units/wg-quick@.service.d/"
 service daemon-reload
 service start wg-quick@wg1
-pings h1 10.9.0.2
+wait_for 20 "a working tunnel" works
 ran start up
 stops wg-quick@wg1
 

@@ -21,7 +21,7 @@ expect "save and reload, run by it" "save: 0 reload: 0" "$(grep -E '^(save|reloa
 
 say "it waits for another command like anybody"
 flock /run/linerate/wg1.lock bash -c "touch $WORK/locked; until [[ -e $WORK/release ]]; do sleep 0.05; done" &
-wait_for 5 "the lock to be taken" test -e "$WORK/locked"
+wait_for 20 "the lock to be taken" test -e "$WORK/locked"
 at h1 env LINERATE_LOCKED=wg1 timeout 30 "$LINERATE" save wg1 >"$WORK/said" 2>&1 &
 saving=$!
 wait_for 10 "save to say that it waits" grep -q "another command is at work on wg1; waiting for it" "$WORK/said"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# timeout: 90
+# timeout: 150
 # Whoever keeps a tunnel has only the privileges it needs, locks its memory, and has names looked up by a process without any.
 source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/tunnel-files.bash"
@@ -29,7 +29,7 @@ say "a keeper, and who looks names up for it"
 echo "nameserver 192.0.2.99" >"$WORK/etc/resolv.conf" # nobody: questions wait
 ENDPOINT=unknown.example.com:50002 tunnel_file wg1 10.9.0.2/32
 good linerate up wg1
-wait_for 5 "its keeper to give up its privileges" confined wg1
+wait_for 30 "its keeper to give up its privileges" confined wg1
 resolver_has_nothing() {
   local status
   status=$(cat "/proc/$(pgrep -nf 'linerate resolve$')/status") || return 1
@@ -52,15 +52,15 @@ sed -i 's/^AllowedIPs.*/AllowedIPs = 0.0.0.0\/0/' /etc/wireguard/wg1.conf
 good linerate reload wg1
 wait_for 15 "another keeper" eval "[[ \$(keeper_of wg1) != $before && \$(keeper_of wg1) =~ ^[0-9]+\$ ]]"
 keeper=$(keeper_of wg1)
-wait_for 10 "the lock of it" eval "grep -q 'FLOCK .* $keeper ' /proc/locks"
+wait_for 30 "the lock of it" eval "grep -q 'FLOCK .* $keeper ' /proc/locks"
 expect "its capabilities" "$all" "$(field "$keeper" CapPrm)"
 doctor wg1
 told "^  capabilities .*fix: wait: it gives up the rest once"
 echo "192.0.2.2 unknown.example.com" >>"$WORK/etc/hosts"
 wait_for 30 "the default route" eval 'at h1 ip -4 route show table all | grep -q "default dev wg1"'
-wait_for 10 "the keeper to give up its privileges" confined wg1
+wait_for 30 "the keeper to give up its privileges" confined wg1
 expect "the keeper" "$keeper" "$(keeper_of wg1)"
-wait_for 10 "traffic" at h1 ping -n -q -c 1 -W 1 10.9.0.2
+wait_for 30 "traffic" at h1 ping -n -q -c 1 -W 1 10.9.0.2
 good linerate down wg1
 is_gone wg1
 as_before "down"
@@ -68,10 +68,10 @@ as_before "down"
 say "a supervisor: it may start the daemon and run commands, which have the limits that it was given"
 tunnel_file wg1 10.9.0.2/32 "PostDown = grep CapEff /proc/self/status >$WORK/hook; ulimit -l >>$WORK/hook"
 at h1 "$LINERATE" up --supervise wg1 >"$SCENARIO_LOGS/supervise.log" 2>&1 &
-wait_for 10 "wg1 to come up" answers h1 wg1
+wait_for 30 "wg1 to come up" answers h1 wg1
 supervisor=$(pgrep -f "up --supervise wg1\$")
-wait_for 10 "it to lock its memory" eval "[[ \$(field $supervisor VmLck) -gt 0 ]]"
-wait_for 10 "the lock of it" eval "grep -q 'FLOCK .* $supervisor ' /proc/locks"
+wait_for 30 "it to lock its memory" eval "[[ \$(field $supervisor VmLck) -gt 0 ]]"
+wait_for 30 "the lock of it" eval "grep -q 'FLOCK .* $supervisor ' /proc/locks"
 doctor wg1
 told "^wg1, its supervisor: linerate, process $supervisor$"
 expect "what is weak" "" "$(grep fix: "$WORK/doctor" || true)"

@@ -49,8 +49,8 @@ say "a name whose first addresses do not answer, one of them of the other family
 printf '%s\n' "127.0.0.1 localhost" "2001:db8::99 both.example.com" "192.0.2.99 moves.example.com" >"$hosts"
 good linerate up wg3
 good linerate up wg5
-expect "an endpoint" "[2001:db8::99]:50004" "$(endpoint h1 wg3)"
-expect "an endpoint" 192.0.2.99:50006 "$(endpoint h1 wg5)"
+wait_for 15 "the first address" eval '[[ $(endpoint h1 wg3) == "[2001:db8::99]:50004" ]]'
+wait_for 15 "the address" eval '[[ $(endpoint h1 wg5) == 192.0.2.99:50006 ]]'
 begun=$(now_ms)
 { on h1 ping -n -q -i 1 -W 1 10.8.0.2 >/dev/null 2>&1 || true; } &
 { on h1 ping -n -q -i 1 -W 1 10.7.0.2 >/dev/null 2>&1 || true; } &

@@ -2,7 +2,7 @@
 //!
 //! An input is the edits, of a few bytes each, a byte 0, and the file.
 
-use linerate_control::document::{Document, Key, Kind};
+use linerate_control::document::{Document, Key, SectionKind};
 use linerate_control::tunnel_file::keys;
 
 use crate::bytes::Bytes;
@@ -59,11 +59,11 @@ fn edit(document: &mut Document, edits: &mut Bytes<'_>) {
         }
         4 => {
             let peer = document.add_peer();
-            assert_eq!(document.sections()[peer].kind(), Kind::Peer);
+            assert_eq!(document.sections()[peer].kind(), SectionKind::Peer);
         }
         _ => {
             let interface = document.interface();
-            assert_eq!(document.sections()[interface].kind(), Kind::Interface);
+            assert_eq!(document.sections()[interface].kind(), SectionKind::Interface);
         }
     }
 }
@@ -80,7 +80,7 @@ fn said(document: &Document) -> Vec<Said> {
     let sections = document.sections().iter();
     let entries = sections.map(|section| {
         let entries = section.entries().map(|entry| (entry.key(), entry.marked, entry.whole_value().to_vec()));
-        (section.name().filter(|_| section.kind() != Kind::Start), entries.collect())
+        (section.name().filter(|_| section.kind() != SectionKind::Start), entries.collect())
     });
     entries.collect()
 }

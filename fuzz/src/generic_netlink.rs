@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use netlink_packet_core::Emitable;
 
-use super::answer::{self, Answer};
 use super::bytes::Bytes;
+use super::reply::{self, Reply};
 use super::request;
 use crate::keys::{PublicKey, SecretKey};
 use crate::uapi::request::{AllowedIp, DeviceUpdate, PeerUpdate};
 use crate::uapi::response::{DeviceState, PeerState, parse};
 
 pub fn check(input: &[u8]) {
-    any_answer(input);
+    any_reply(input);
     let mut bytes = Bytes(input);
     let damage = bytes.take(12);
     link(&mut bytes);
@@ -32,11 +32,11 @@ pub fn check(input: &[u8]) {
         let datagram = datagrams.iter_mut().find(|datagram| place < datagram.len());
         datagram.into_iter().for_each(|datagram| datagram[place] = edit[2]);
     }
-    datagrams.iter().for_each(|datagram| any_answer(datagram));
+    datagrams.iter().for_each(|datagram| any_reply(datagram));
 }
 
 /// Whatever a datagram says.
-fn any_answer(datagram: &[u8]) {
+fn any_reply(datagram: &[u8]) {
     // The first message is an answer, so that there is one.
     let sequence = datagram.get(8..12).map_or(0, |number| u32::from_ne_bytes(number.try_into().expect("four bytes")));
     let payloads = payloads(datagram, sequence);
@@ -45,11 +45,11 @@ fn any_answer(datagram: &[u8]) {
     }
     for payload in &payloads {
         let mut state = DeviceState::default();
-        let whole = answer::device(payload, &mut state).map(|()| state);
+        let whole = reply::device(payload, &mut state).map(|()| state);
         assert!(whole == one_by_one(payload), "attributes mean alone what they mean together");
-        let name = answer::tunnel(payload);
+        let name = reply::tunnel(payload);
         assert!(name.is_none_or(|name| name.len() < payload.len()));
-        let _ = answer::family(payload);
+        let _ = reply::family(payload);
     }
     if let (Some(state), _) = get(&[datagram.to_vec()], sequence) {
         // A peer is at least a nest and a key, an allowed IP a nest, an address and a length.
@@ -65,7 +65,7 @@ fn payloads(datagram: &[u8], sequence: u32) -> Vec<Vec<u8>> {
     let mut payloads = Vec::new();
     let mut before = datagram.as_ptr_range();
     before.end = before.start;
-    let _ = Answer::to(sequence).take(datagram, |payload| {
+    let _ = Reply::to(sequence).take(datagram, |payload| {
         let place = payload.as_ptr_range();
         assert!(before.end.addr() + HEADER <= place.start.addr() && place.end <= datagram.as_ptr_range().end);
         before = place;
@@ -81,7 +81,7 @@ fn one_by_one(payload: &[u8]) -> Option<DeviceState> {
     while !rest.is_empty() {
         let length = usize::from(u16::from_ne_bytes(*rest.first_chunk()?)).max(1);
         let (attribute, others) = rest.split_at(length.next_multiple_of(4).min(rest.len()));
-        answer::device(&[header, attribute].concat(), &mut state)?;
+        reply::device(&[header, attribute].concat(), &mut state)?;
         rest = others;
     }
     Some(state)
@@ -90,9 +90,8 @@ fn one_by_one(payload: &[u8]) -> Option<DeviceState> {
 /// As `Kernel::get` reads; no state if a message says what cannot be.
 fn get(datagrams: &[Vec<u8>], sequence: u32) -> (Option<DeviceState>, Option<io::Result<()>>) {
     let (mut state, mut valid) = (DeviceState::default(), true);
-    let mut answer = Answer::to(sequence);
-    let mut take =
-        |datagram: &Vec<u8>| answer.take(datagram, |told| valid &= answer::device(told, &mut state).is_some());
+    let mut reply = Reply::to(sequence);
+    let mut take = |datagram: &Vec<u8>| reply.take(datagram, |told| valid &= reply::device(told, &mut state).is_some());
     let end = datagrams.iter().find_map(&mut take);
     (valid.then_some(state), end)
 }
@@ -131,7 +130,7 @@ fn as_change(state: &DeviceState) {
         assert!(attributes.iter().all(|attribute| attribute.buffer_len() <= usize::from(u16::MAX)));
         let mut payload = vec![0; 4 + attributes.as_slice().buffer_len()];
         attributes.as_slice().emit(&mut payload[4..]);
-        answer::device(&payload, &mut again).expect("what is said can be");
+        reply::device(&payload, &mut again).expect("what is said can be");
     }
     for (peer, was) in again.peers.iter_mut().zip(&state.peers) {
         (peer.last_handshake, peer.rx_bytes, peer.tx_bytes) = (was.last_handshake, was.rx_bytes, was.tx_bytes);
@@ -146,7 +145,7 @@ fn link(bytes: &mut Bytes<'_>) {
     let name: Vec<u8> = bytes.take(count).iter().map(|&byte| byte.max(1)).collect();
     let info = put(1 | NESTED, &[kind.as_bytes(), &[0]].concat());
     let attributes = [put(3, &[&name[..], &[0]].concat()), put(4, &[0; 4]), put(18 | NESTED, &info)].concat();
-    let told = answer::tunnel(&[vec![0; 16], attributes].concat());
+    let told = reply::tunnel(&[vec![0; 16], attributes].concat());
     assert_eq!(told, String::from_utf8(name).ok().filter(|_| kind == "wireguard"));
 }
 

@@ -1,4 +1,4 @@
-//! What any bytes are as a tunnel's file: mistakes are in their places, nothing has changed where nothing changed, what
+//! What any bytes are as a tunnel's file: diagnostics are in their places, nothing has changed where nothing changed, what
 //! is stripped is what `wg` reads, and a saved file says what runs.
 //!
 //! An input is what happens to the running tunnel, of a few bytes each, a byte 0, and the file.
@@ -7,13 +7,15 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
-use linerate_control::config::{self, BadValue, Manner, Surroundings};
 use linerate_control::document::Document;
 use linerate_control::interface::InterfaceName;
 use linerate_control::keys::{PublicKey, SecretKey};
-use linerate_control::tunnel_file::{Endpoint, Lists, NoNames, Runtime, Severity, TunnelFile, changes, save, strip};
+use linerate_control::tunnel_file::{
+    AllowedIpRemoval, Endpoint, NoNames, RunningTunnel, Severity, TunnelFile, changes, save, strip,
+};
 use linerate_control::uapi::request::DeviceUpdate;
 use linerate_control::uapi::response::{DeviceState, PeerState};
+use linerate_control::wg_config::{self, Mode, Resolver, ValueError};
 
 use crate::bytes::Bytes;
 
@@ -22,19 +24,19 @@ pub fn check(input: &[u8]) {
     let (happens, bytes) = (&input[..end], input.get(end + 1..).unwrap_or_default());
     let document = Document::parse(bytes);
     let interface: InterfaceName = "wg0".parse().expect("it is a name");
-    let (file, mistakes) = TunnelFile::read(&document, &interface, &NoNames);
+    let (file, diagnostics) = TunnelFile::read(&document, &interface, &NoNames);
 
     let lines = bytes.split(|&byte| byte == b'\n').count();
-    assert!(mistakes.iter().all(|mistake| (1..=lines).contains(&mistake.line) && mistake.column > 0));
-    assert!(mistakes.is_sorted_by_key(|mistake| (mistake.line, mistake.column)));
+    assert!(diagnostics.iter().all(|diagnostic| (1..=lines).contains(&diagnostic.line) && diagnostic.column > 0));
+    assert!(diagnostics.is_sorted_by_key(|diagnostic| (diagnostic.line, diagnostic.column)));
 
     let mut device = running(&file);
-    for lists in [Lists::Replace, Lists::Change] {
+    for lists in [AllowedIpRemoval::Replace, AllowedIpRemoval::OneByOne] {
         let settings = changes(&file, &file, &device, lists);
         assert!(settings.update == DeviceUpdate::default() && settings.unresolved.is_empty());
     }
-    let is_right = mistakes.is_empty();
-    if mistakes.iter().any(|mistake| mistake.severity == Severity::Error) {
+    let is_right = diagnostics.is_empty();
+    if diagnostics.iter().any(|diagnostic| diagnostic.severity == Severity::Error) {
         // Nobody brings it up or saves anything in it.
         return;
     }
@@ -52,8 +54,8 @@ pub fn check(input: &[u8]) {
     bring_back(&mut saved, &interface, &file, &device);
     let text = saved.to_bytes();
     if is_right {
-        let (says, mistakes) = TunnelFile::read(&Document::parse(&text), &interface, &NoNames);
-        assert!(mistakes.iter().all(|mistake| mistake.severity == Severity::Warning), "{mistakes:?}");
+        let (says, diagnostics) = TunnelFile::read(&Document::parse(&text), &interface, &NoNames);
+        assert!(diagnostics.iter().all(|diagnostic| diagnostic.severity == Severity::Warning), "{diagnostics:?}");
         says_what_runs(&says, &device);
     }
     bring_back(&mut saved, &interface, &file, &device);
@@ -110,7 +112,7 @@ fn happen(device: &mut DeviceState, happens: &mut Bytes<'_>) {
 }
 
 fn bring_back(document: &mut Document, interface: &InterfaceName, file: &TunnelFile, device: &DeviceState) {
-    let runtime = Runtime {
+    let runtime = RunningTunnel {
         interface,
         device,
         addresses: &file.addresses,
@@ -154,7 +156,7 @@ fn is_read_by_wg(document: &Document, file: &TunnelFile) {
     if stripped.split(|&byte| byte == b'\n').any(has_blank_key) {
         return;
     }
-    let update = match config::parse(&stripped, Manner::Append, &mut OneAddress) {
+    let update = match wg_config::parse(&stripped, Mode::Append, &mut OneAddress) {
         Ok(update) => update,
         Err(wrong) => panic!("{wrong}"),
     };
@@ -174,16 +176,16 @@ fn nets(nets: &[(IpAddr, u8)]) -> BTreeSet<(IpAddr, u8)> {
     nets.iter().copied().collect()
 }
 
-/// Surroundings in which every name is that of one host.
+/// Resolver in which every name is that of one host.
 struct OneAddress;
 
-impl Surroundings for OneAddress {
-    fn resolve(&mut self, text: &str, _: &str, _: &str) -> Result<SocketAddr, BadValue> {
+impl Resolver for OneAddress {
+    fn resolve(&mut self, text: &str, _: &str, _: &str) -> Result<SocketAddr, ValueError> {
         Ok(text.parse().unwrap_or(SocketAddr::from(([192, 0, 2, 1], 51820))))
     }
 
-    fn port(&mut self, service: &str) -> Result<u16, BadValue> {
-        service.parse().map_err(|_| BadValue::Value(service.to_owned()))
+    fn port(&mut self, service: &str) -> Result<u16, ValueError> {
+        service.parse().map_err(|_| ValueError::Value(service.to_owned()))
     }
 
     fn warn(&mut self, _: &str) {}

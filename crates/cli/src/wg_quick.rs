@@ -5,9 +5,9 @@ use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 
-use linerate_control::config::{self, BadValue, Surroundings};
-use linerate_control::document::Kind;
+use linerate_control::document::SectionKind;
 use linerate_control::tunnel_file::{keys, strip};
+use linerate_control::wg_config::{self, Resolver, ValueError};
 use linerate_host::wanted::Manner;
 
 use crate::tool::print;
@@ -98,7 +98,7 @@ fn read(operand: &str) -> Result<Source, Failed> {
 /// touched yet.
 fn judge(source: &Source) -> Result<(), Failed> {
     let text = strip(&source.document)?;
-    config::parse(&text, config::Manner::Append, &mut Unresolved)
+    wg_config::parse(&text, wg_config::Mode::Append, &mut Unresolved)
         .map_err(|bad| wg::explain(&bad, source.path.as_os_str()))?;
     for warning in source.check()? {
         complain(&warning);
@@ -109,13 +109,13 @@ fn judge(source: &Source) -> Result<(), Failed> {
 /// Judges values without asking for names: those are looked up when the tunnel is there.
 struct Unresolved;
 
-impl Surroundings for Unresolved {
-    fn resolve(&mut self, _: &str, host: &str, _: &str) -> Result<std::net::SocketAddr, BadValue> {
+impl Resolver for Unresolved {
+    fn resolve(&mut self, _: &str, host: &str, _: &str) -> Result<std::net::SocketAddr, ValueError> {
         let address = host.parse().unwrap_or(std::net::IpAddr::from([0, 0, 0, 0]));
         Ok((address, 0).into())
     }
 
-    fn port(&mut self, service: &str) -> Result<u16, BadValue> {
+    fn port(&mut self, service: &str) -> Result<u16, ValueError> {
         wg::surroundings::System.port(service)
     }
 
@@ -126,10 +126,10 @@ impl Surroundings for Unresolved {
 
 /// What `wg` reads of the file. For a tunnel that is up, what it has and the file does not set comes along: others give
 /// this to `wg syncconf`, which takes away what it does not find.
-fn stripped(source: &Source) -> Result<linerate_control::wiped::Buffer, Failed> {
+fn stripped(source: &Source) -> Result<linerate_control::zeroizing::Buffer, Failed> {
     let Some(device) = tunnel::running(&source.interface) else { return Ok(strip(&source.document)?) };
     let mut document = source.document.clone();
-    let section = document.sections().iter().position(|section| section.kind() == Kind::Interface);
+    let section = document.sections().iter().position(|section| section.kind() == SectionKind::Interface);
     if let Some(section) = section {
         let file = &source.file;
         if file.fwmark.is_none() && device.fwmark != 0 {

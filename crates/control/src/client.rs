@@ -1,132 +1,111 @@
-//! The other end of the UAPI socket: asks a running daemon, ours or another's.
-//!
-//! Blocking, with a patience of ten seconds without a byte. Never removes a socket file: a stale
-//! one is the next daemon's to replace.
+//! The tunnels of this machine, whoever runs them: a daemon behind a socket, or the kernel.
 
-use std::io::{self, Read, Write};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::Duration;
 
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
-
-use crate::interface::InterfaceName;
+use crate::kernel::{self, KernelClient};
+use crate::uapi::client::{ClientError, DaemonClient};
 use crate::uapi::request::DeviceUpdate;
-use crate::uapi::response::{self, Activity, BadReply, DeviceState};
-use crate::uapi::socket;
-use crate::wiped::Buffer;
+use crate::uapi::response::DeviceState;
+use crate::uapi::socket::{self, SocketFile};
 
-/// How long a daemon may be silent in the middle of a conversation.
-const PATIENCE: Duration = Duration::from_secs(10);
-
-/// The largest reply taken, in bytes: 2^20 peers of 500 bytes.
-const REPLY_MAX: usize = 512 << 20;
-
-/// Why a question to a daemon has no answer.
-#[derive(Debug, thiserror::Error)]
-pub enum AskError {
-    /// The socket could not be reached, or broke.
-    #[error("{0}")]
-    Io(#[from] io::Error),
-    /// The daemon refused, or does not speak the protocol.
-    #[error("{0}")]
-    Reply(#[from] BadReply),
+/// A tunnel, to be asked and changed.
+pub enum TunnelClient {
+    /// Run by a daemon that answers on its socket.
+    Daemon(DaemonClient),
+    /// Run by the kernel, or by nobody: which of the two shows when it is asked.
+    Kernel(KernelClient),
 }
 
-/// An open conversation with the daemon of one interface.
-pub struct Client(UnixStream);
-
-impl Client {
-    /// Connects to the daemon of `interface`, with its socket in `directory`
-    /// (ordinarily [`socket::DIRECTORY`]).
+impl TunnelClient {
+    /// The tunnel `name`: the daemon's if one has its socket in `directory`, else the kernel's.
+    ///
+    /// A socket whose daemon is gone counts as none, and is removed, as `wg` does.
     ///
     /// # Errors
-    /// NotFound without a socket, ConnectionRefused if its daemon is gone, PermissionDenied if the
-    /// socket belongs to someone else, TimedOut if the daemon takes no connection.
-    pub fn connect(directory: &Path, interface: &InterfaceName) -> io::Result<Self> {
-        let address = SocketAddrUnix::new(socket::path(directory, interface))?;
-        let stream = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-        set_socket_timeout(&stream, Timeout::Recv, Some(PATIENCE))?;
-        // This one is also that of connecting, which waits while others fill the daemon's backlog.
-        set_socket_timeout(&stream, Timeout::Send, Some(PATIENCE))?;
-        connect(&stream, &address).map_err(|errno| patient(errno.into()))?;
-        Ok(Self(stream.into()))
-    }
-
-    /// The whole state of the device.
-    ///
-    /// # Errors
-    /// See [`AskError`].
-    pub fn get(&mut self) -> Result<DeviceState, AskError> {
-        let reply = self.ask(b"get=1\n\n")?;
-        Ok(response::parse(&reply)?)
-    }
-
-    /// Changes the device, whole or not at all.
-    ///
-    /// # Errors
-    /// See [`AskError`].
-    pub fn set(&mut self, update: &DeviceUpdate) -> Result<(), AskError> {
-        self.set_text(&update.render())
-    }
-
-    /// As [`Client::set`], with a request in text, from `set=1` to its blank line.
-    ///
-    /// # Errors
-    /// See [`AskError`].
-    pub fn set_text(&mut self, request: &[u8]) -> Result<(), AskError> {
-        let reply = self.ask(request)?;
-        Ok(response::parse_set(&reply)?)
-    }
-
-    /// The daemon's counters by name; only linerated has them, others close the connection.
-    ///
-    /// # Errors
-    /// See [`AskError`].
-    pub fn stats(&mut self) -> Result<Vec<(String, u64)>, AskError> {
-        let reply = self.ask(b"stats=1\n\n")?;
-        Ok(response::parse_stats(&reply)?)
-    }
-
-    /// What happened with the peers that were active since a moment that an earlier reply named, or with all since 0;
-    /// only linerated tells, others close the connection.
-    ///
-    /// # Errors
-    /// See [`AskError`].
-    pub fn activity(&mut self, since: u64) -> Result<Activity, AskError> {
-        let reply = self.ask(format!("activity={since}\n\n").as_bytes())?;
-        Ok(response::parse_activity(&reply)?)
-    }
-
-    fn ask(&mut self, request: &[u8]) -> Result<Buffer, AskError> {
-        self.0.write_all(request).map_err(patient)?;
-        let mut reply = Buffer::new();
-        let mut piece = zeroize::Zeroizing::new(vec![0u8; 64 << 10]);
-        // No value is empty, so the first two ends of line in a row are the end.
-        while !reply.ends_with(b"\n\n") {
-            let length = self.0.read(&mut piece).map_err(patient)?;
-            if length == 0 || reply.len() > REPLY_MAX {
-                return Err(BadReply::Truncated.into());
-            }
-            reply.extend(&piece[..length]);
+    /// Not allowed to reach the daemon, or it is none of a daemon's and the kernel has no module.
+    pub fn open(directory: &Path, name: &str) -> io::Result<Self> {
+        match daemon(directory, name) {
+            Some(client) => client.map(Self::Daemon),
+            None => KernelClient::open(name).map(Self::Kernel),
         }
-        Ok(reply)
+    }
+
+    /// The whole state.
+    ///
+    /// # Errors
+    /// See [`DaemonClient::get`] and [`KernelClient::get`].
+    pub fn get(&mut self) -> Result<DeviceState, ClientError> {
+        match self {
+            Self::Daemon(client) => client.get(),
+            Self::Kernel(kernel) => Ok(kernel.get()?),
+        }
+    }
+
+    /// The daemon's counters by name; see [`DaemonClient::stats`].
+    ///
+    /// # Errors
+    /// Unsupported for the kernel's; as [`KernelClient::get`] if there is no such tunnel.
+    pub fn stats(&mut self) -> Result<Vec<(String, u64)>, ClientError> {
+        match self {
+            Self::Daemon(client) => client.stats(),
+            Self::Kernel(kernel) => {
+                // Whether there is one shows only when it is asked.
+                kernel.get()?;
+                Err(io::Error::new(io::ErrorKind::Unsupported, "it is the kernel's, which tells no counters").into())
+            }
+        }
+    }
+
+    /// A descriptor that becomes readable when the daemon ends; none for the kernel's, which does not.
+    pub fn closed(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Self::Daemon(client) => Some(client.as_fd()),
+            Self::Kernel(_) => None,
+        }
+    }
+
+    /// Changes the tunnel.
+    ///
+    /// # Errors
+    /// See [`DaemonClient::set`] and [`KernelClient::set`].
+    pub fn set(&mut self, update: &DeviceUpdate) -> Result<(), ClientError> {
+        match self {
+            Self::Daemon(client) => client.set(update),
+            Self::Kernel(kernel) => Ok(kernel.set(update)?),
+        }
     }
 }
 
-/// Readable when the daemon ends, or closes the conversation.
-impl AsFd for Client {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
+/// The names of all tunnels: the kernel's in its order, then the daemons'.
+///
+/// # Errors
+/// The kernel's links or the directory cannot be listed.
+pub fn names(directory: &Path) -> io::Result<Vec<String>> {
+    let mut names = kernel::interfaces()?;
+    names.extend(daemon_names(directory)?);
+    Ok(names)
 }
 
-fn patient(error: io::Error) -> io::Error {
-    if error.kind() != io::ErrorKind::WouldBlock {
-        return error;
+/// The names of tunnels whose daemons have their socket in `directory`, in the directory's order.
+///
+/// # Errors
+/// The directory cannot be listed.
+pub fn daemon_names(directory: &Path) -> io::Result<Vec<String>> {
+    let names = socket::interfaces(directory)?.into_iter().map(|name| name.to_string());
+    Ok(names.filter(|name| daemon(directory, name).is_some()).collect())
+}
+
+/// The daemon of `name`, if there is one.
+fn daemon(directory: &Path, name: &str) -> Option<io::Result<DaemonClient>> {
+    let name = name.parse().ok()?;
+    let socket = SocketFile::find(directory, &name)?;
+    match DaemonClient::connect(directory, &name) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            socket.remove();
+            None
+        }
+        client => Some(client),
     }
-    let sentence = format!("the daemon did not answer within {} seconds", PATIENCE.as_secs());
-    io::Error::new(io::ErrorKind::TimedOut, sentence)
 }

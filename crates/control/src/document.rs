@@ -9,8 +9,8 @@ use std::ops::Range;
 
 use zeroize::Zeroizing;
 
-use crate::config::values::is_space;
-use crate::wiped::Buffer;
+use crate::wg_config::values::is_space;
+use crate::zeroizing::Buffer;
 
 /// What an editor of other systems puts before the text (U+FEFF in UTF-8).
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
@@ -26,7 +26,7 @@ pub struct Document {
 /// A header with what belongs to it: the comments directly above, and everything up to the next.
 #[derive(Clone)]
 pub struct Section {
-    kind: Kind,
+    kind: SectionKind,
     /// Which of the lines is the header.
     header: usize,
     lines: Vec<Line>,
@@ -34,7 +34,7 @@ pub struct Section {
 
 /// What a header says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum SectionKind {
     /// Nothing: this is what stands before the first header.
     Start,
     /// `[Interface]`.
@@ -51,7 +51,7 @@ pub struct Key {
     /// Its name.
     pub name: &'static str,
     /// The section it belongs into.
-    pub section: Kind,
+    pub section: SectionKind,
     /// It is written behind `#!`, so that other tools take it for a comment.
     pub marked: bool,
     /// Its value reaches to the end of the line: `#` is part of it.
@@ -76,7 +76,7 @@ pub struct Entry<'a> {
 #[error(
     "a value is not empty, has no space around it, no line end and no NUL in it, and only that of a command has `#`"
 )]
-pub struct NotAValue;
+pub struct InvalidValue;
 
 impl Document {
     /// Takes the file apart. Any bytes will do.
@@ -84,7 +84,7 @@ impl Document {
         let text = bytes.strip_prefix(BYTE_ORDER_MARK);
         let mut document = Self {
             byte_order_mark: text.is_some(),
-            sections: vec![Section { kind: Kind::Start, header: 0, lines: Vec::new() }],
+            sections: vec![Section { kind: SectionKind::Start, header: 0, lines: Vec::new() }],
         };
         for line in text.unwrap_or(bytes).split_inclusive(|&byte| byte == b'\n') {
             document.push(Line::new(&[line]));
@@ -115,7 +115,7 @@ impl Document {
 
     /// A document of one section alone.
     pub fn only(&self, section: usize) -> Self {
-        let start = Section { kind: Kind::Start, header: 0, lines: Vec::new() };
+        let start = Section { kind: SectionKind::Start, header: 0, lines: Vec::new() };
         Self { byte_order_mark: false, sections: vec![start, self.sections[section].clone()] }
     }
 
@@ -123,7 +123,7 @@ impl Document {
     ///
     /// # Errors
     /// The text cannot be a value.
-    pub fn set(&mut self, section: usize, key: &Key, value: &str) -> Result<(), NotAValue> {
+    pub fn set(&mut self, section: usize, key: &Key, value: &str) -> Result<(), InvalidValue> {
         let last = self.sections[section].entries().rfind(|entry| entry.is(key)).map(|entry| entry.index);
         match last {
             Some(index) => self.replace(section, index, key, value),
@@ -136,7 +136,7 @@ impl Document {
     ///
     /// # Errors
     /// The text cannot be a value.
-    pub fn replace(&mut self, section: usize, index: usize, key: &Key, value: &str) -> Result<(), NotAValue> {
+    pub fn replace(&mut self, section: usize, index: usize, key: &Key, value: &str) -> Result<(), InvalidValue> {
         check(key, value)?;
         let line = &mut self.sections[section].lines[index];
         let Form::Entry(entry) = line.form() else { return Ok(()) };
@@ -153,7 +153,7 @@ impl Document {
     ///
     /// # Errors
     /// The text cannot be a value.
-    pub fn insert(&mut self, section: usize, key: &Key, value: &str) -> Result<(), NotAValue> {
+    pub fn insert(&mut self, section: usize, key: &Key, value: &str) -> Result<(), InvalidValue> {
         check(key, value)?;
         let entries = || self.sections[section].entries();
         let same = entries().rfind(|entry| entry.is(key));
@@ -191,13 +191,13 @@ impl Document {
 
     /// Adds an empty `[Peer]` at the end and says which section it is.
     pub fn add_peer(&mut self) -> usize {
-        self.add_section(self.sections.len(), Kind::Peer, b"[Peer]")
+        self.add_section(self.sections.len(), SectionKind::Peer, b"[Peer]")
     }
 
     /// The first `[Interface]`, made in front of all peers if there is none.
     pub fn interface(&mut self) -> usize {
-        let interface = self.sections.iter().position(|section| section.kind == Kind::Interface);
-        interface.unwrap_or_else(|| self.add_section(1, Kind::Interface, b"[Interface]"))
+        let interface = self.sections.iter().position(|section| section.kind == SectionKind::Interface);
+        interface.unwrap_or_else(|| self.add_section(1, SectionKind::Interface, b"[Interface]"))
     }
 
     /// Takes a section away, with the comments that belong to it: those directly above its header, and those in it and
@@ -221,7 +221,7 @@ impl Document {
         }
     }
 
-    fn add_section(&mut self, at: usize, kind: Kind, header: &[u8]) -> usize {
+    fn add_section(&mut self, at: usize, kind: SectionKind, header: &[u8]) -> usize {
         let first = self.sections.iter().find_map(|section| section.lines.first());
         let end: &[u8] = if first.is_some_and(|line| line.end() == b"\r\n") { b"\r\n" } else { b"\n" };
         let mut lines = Vec::new();
@@ -263,7 +263,7 @@ impl Document {
 
 impl Section {
     /// What its header says.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> SectionKind {
         self.kind
     }
 
@@ -386,7 +386,7 @@ enum Form<'a> {
     Blank,
     /// With what follows `#`.
     Comment(&'a [u8]),
-    Header(Kind),
+    Header(SectionKind),
     Entry(Entry<'a>),
     Unknown,
 }
@@ -468,12 +468,12 @@ fn comment_start(line: &[u8], start: usize) -> usize {
     rest.iter().position(|&byte| byte == b'#').map_or(line.len(), |at| start + at)
 }
 
-fn kind(header: &[u8]) -> Kind {
+fn kind(header: &[u8]) -> SectionKind {
     let essence: Vec<u8> = header.iter().filter(|&&byte| !is_space(byte)).map(u8::to_ascii_lowercase).collect();
     match &essence[..] {
-        b"[interface]" => Kind::Interface,
-        b"[peer]" => Kind::Peer,
-        _ => Kind::Other,
+        b"[interface]" => SectionKind::Interface,
+        b"[peer]" => SectionKind::Peer,
+        _ => SectionKind::Other,
     }
 }
 
@@ -501,9 +501,9 @@ fn closes(comment: &[u8]) -> bool {
     text.starts_with(b"END_PEER ") || text.starts_with(b"## end ")
 }
 
-fn check(key: &Key, value: &str) -> Result<(), NotAValue> {
+fn check(key: &Key, value: &str) -> Result<(), InvalidValue> {
     let bytes = value.as_bytes();
     let bad = |&byte: &u8| matches!(byte, b'\n' | 0) || (byte == b'#' && !key.whole_line);
     let space_around = bytes.first().zip(bytes.last()).is_none_or(|(&first, &last)| is_space(first) || is_space(last));
-    if space_around || bytes.iter().any(bad) { Err(NotAValue) } else { Ok(()) }
+    if space_around || bytes.iter().any(bad) { Err(InvalidValue) } else { Ok(()) }
 }

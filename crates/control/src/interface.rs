@@ -15,7 +15,7 @@ pub struct InterfaceName(String);
 /// Why a text is not an interface name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not an interface name: use 1 to 15 letters, digits, `_`, `=`, `+`, `.` or `-`")]
-pub struct BadName(String);
+pub struct InvalidInterfaceName(String);
 
 impl InterfaceName {
     /// The name as text.
@@ -25,15 +25,15 @@ impl InterfaceName {
 }
 
 impl FromStr for InterfaceName {
-    type Err = BadName;
+    type Err = InvalidInterfaceName;
 
     // The kernel (dev_valid_name, net/core/dev.c) forbids less, but it expands `%d` when a TUN
     // device is made, and wg-quick takes only this set.
-    fn from_str(text: &str) -> Result<Self, BadName> {
+    fn from_str(text: &str) -> Result<Self, InvalidInterfaceName> {
         let allowed = |c: char| c.is_ascii_alphanumeric() || "_=+.-".contains(c);
         let dots = text == "." || text == "..";
         if text.is_empty() || text.len() > LONGEST || dots || !text.chars().all(allowed) {
-            return Err(BadName(printable(text).into_owned()));
+            return Err(InvalidInterfaceName(printable(text).into_owned()));
         }
         Ok(Self(text.to_owned()))
     }

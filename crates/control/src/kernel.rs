@@ -1,12 +1,12 @@
 //! The tunnels of the kernel's own module, over generic netlink (include/uapi/linux/wireguard.h).
 //!
-//! Here is the conversation: `request` makes the questions, of netlink-packet-wireguard's messages, and `answer` reads
+//! Here is the conversation: `request` makes the questions, of netlink-packet-wireguard's messages, and `reply` reads
 //! the answers. Keys pass through plain arrays of those messages, so every message is overwritten after use, as are the
 //! buffers. Needs CAP_NET_ADMIN, but for the list of names.
 
-mod answer;
 #[cfg(test)]
 mod corpus;
+mod reply;
 mod request;
 
 use std::io;
@@ -26,7 +26,7 @@ use rustix::net::{
 };
 use zeroize::Zeroizing;
 
-use self::answer::Answer;
+use self::reply::Reply;
 use crate::uapi::request::DeviceUpdate;
 use crate::uapi::response::DeviceState;
 
@@ -43,13 +43,13 @@ const RECEIVE: usize = 64 << 10;
 const DUMP_ATTEMPTS: u32 = 10;
 
 /// A conversation with the kernel's module about one of its tunnels.
-pub struct Kernel {
+pub struct KernelClient {
     socket: Socket,
     family: u16,
     name: String,
 }
 
-impl Kernel {
+impl KernelClient {
     /// Finds the module, which the kernel loads if it can. Whether there is a tunnel `name` shows later.
     ///
     /// # Errors
@@ -62,7 +62,7 @@ impl Kernel {
         let question =
             GenlCtrl { cmd: GenlCtrlCmd::GetFamily, nlas: vec![GenlCtrlAttrs::FamilyName(WIREGUARD.into())] };
         let mut family = None;
-        let asked = socket.ask(GenlMessage::from_payload(question), 0, |told| family = family.or(answer::family(told)));
+        let asked = socket.ask(GenlMessage::from_payload(question), 0, |told| family = family.or(reply::family(told)));
         match asked {
             Err(error) if Errno::from_io_error(&error) == Some(Errno::NOENT) => Err(Errno::PROTONOSUPPORT.into()),
             Err(error) => Err(error),
@@ -81,7 +81,7 @@ impl Kernel {
             let mut valid = true;
             let question = self.message(WireguardCmd::GetDevice, vec![]);
             let asked =
-                self.socket.ask(question, NLM_F_DUMP, |told| valid &= answer::device(told, &mut state).is_some());
+                self.socket.ask(question, NLM_F_DUMP, |told| valid &= reply::device(told, &mut state).is_some());
             match asked {
                 Err(error) if Errno::from_io_error(&error) == Some(Errno::INTR) && attempt < DUMP_ATTEMPTS => {
                     attempt += 1;
@@ -97,7 +97,7 @@ impl Kernel {
     /// stay if a later one is refused.
     ///
     /// # Errors
-    /// As [`Kernel::get`], and EINVAL for what the module does not know, such as taking away one allowed
+    /// As [`KernelClient::get`], and EINVAL for what the module does not know, such as taking away one allowed
     /// IP before Linux 6.16.
     pub fn set(&mut self, update: &DeviceUpdate) -> io::Result<()> {
         let mut done = Ok(());
@@ -127,7 +127,7 @@ impl Kernel {
 pub fn interfaces() -> io::Result<Vec<String>> {
     let mut names = Vec::new();
     // A list that changed while it was read is good enough, as it may change right after, too.
-    match Socket::open(None)?.ask(AllLinks, NLM_F_DUMP, |told| names.extend(answer::tunnel(told))) {
+    match Socket::open(None)?.ask(AllLinks, NLM_F_DUMP, |told| names.extend(reply::tunnel(told))) {
         Err(error) if Errno::from_io_error(&error) != Some(Errno::INTR) => Err(error),
         _ => Ok(names),
     }
@@ -203,7 +203,7 @@ impl Socket {
         }
         send(&self.fd, &bytes, SendFlags::empty())?;
 
-        let mut answer = Answer::to(self.sequence);
+        let mut answer = Reply::to(self.sequence);
         let mut received = Zeroizing::new(vec![0; RECEIVE]);
         loop {
             let (length, whole) = recv(&self.fd, received.as_mut_slice(), RecvFlags::TRUNC)?;

@@ -9,14 +9,13 @@
 #![forbid(unsafe_code)]
 
 pub mod client;
-pub mod config;
 pub mod document;
 pub mod endpoint;
 pub mod interface;
 pub mod kernel;
 pub mod keys;
 pub mod printable;
-pub mod tunnel;
 pub mod tunnel_file;
 pub mod uapi;
-pub mod wiped;
+pub mod wg_config;
+pub mod zeroizing;

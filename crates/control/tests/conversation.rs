@@ -5,12 +5,12 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::thread;
 
-use linerate_control::client::{AskError, Client};
 use linerate_control::keys::{PublicKey, SecretKey};
+use linerate_control::uapi::client::{ClientError, DaemonClient};
 use linerate_control::uapi::errno;
 use linerate_control::uapi::request::{DeviceUpdate, PeerUpdate};
-use linerate_control::uapi::response::{Activity, BadReply, DeviceState, PeerState};
-use linerate_control::uapi::server::{Ended, Handler, Server};
+use linerate_control::uapi::response::{Activity, DeviceState, PeerState, ReplyError};
+use linerate_control::uapi::server::{Handler, Server, StopReason};
 use linerate_control::uapi::socket::Listener;
 
 #[test]
@@ -21,7 +21,7 @@ fn what_a_client_sets_it_gets_over_one_connection() {
     let (stop, stopped) = UnixStream::pair().unwrap();
     let thread = thread::spawn(move || server.run(&mut Device::default(), &[stopped.as_fd()]).unwrap());
 
-    let mut client = Client::connect(&directory, &name).unwrap();
+    let mut client = DaemonClient::connect(&directory, &name).unwrap();
     assert!(client.get().unwrap() == DeviceState::default());
     let mut update = DeviceUpdate { listen_port: Some(51820), ..DeviceUpdate::default() };
     update.private_key = Some(SecretKey::from_bytes(&[1; 32]));
@@ -35,17 +35,17 @@ fn what_a_client_sets_it_gets_over_one_connection() {
     assert_eq!((activity.now, activity.configured, activity.peers.len()), (42, 1, client.get().unwrap().peers.len()));
 
     let refused = client.set_text(b"set=1\nfwmark=x\n\n").unwrap_err();
-    assert!(matches!(refused, AskError::Reply(BadReply::Refused(-22))), "{refused}");
+    assert!(matches!(refused, ClientError::Reply(ReplyError::Refused(-22))), "{refused}");
     let busy = DeviceUpdate { listen_port: Some(1), ..DeviceUpdate::default() };
     let refused = client.set(&busy).unwrap_err();
-    assert!(matches!(refused, AskError::Reply(BadReply::Refused(-98))), "{refused}");
+    assert!(matches!(refused, ClientError::Reply(ReplyError::Refused(-98))), "{refused}");
     let unknown = client.set_text(b"frobnicate=1\n\n").unwrap_err();
     // Unread input makes a close a reset.
-    assert!(matches!(unknown, AskError::Reply(BadReply::Truncated) | AskError::Io(_)), "{unknown}");
+    assert!(matches!(unknown, ClientError::Reply(ReplyError::Truncated) | ClientError::Io(_)), "{unknown}");
 
     drop(stop);
-    assert_eq!(thread.join().unwrap(), Ended::Stopped(0));
-    assert!(Client::connect(&directory, &name).is_err());
+    assert_eq!(thread.join().unwrap(), StopReason::Requested(0));
+    assert!(DaemonClient::connect(&directory, &name).is_err());
     fs::remove_dir_all(&directory).unwrap();
 }
 

@@ -1,6 +1,6 @@
 //! Laws of the lossless document, over files that people and scripts might write.
 
-use linerate_control::document::{Document, Key, Kind, Section};
+use linerate_control::document::{Document, Key, Section, SectionKind};
 use linerate_control::tunnel_file::keys;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -65,7 +65,7 @@ fn a_peer_is_added_at_the_end_after_an_empty_line() {
     ] {
         let mut document = Document::parse(before.as_bytes());
         let section = document.add_peer();
-        assert_eq!(document.sections()[section].kind(), Kind::Peer);
+        assert_eq!(document.sections()[section].kind(), SectionKind::Peer);
         assert_eq!(text(&document), after);
     }
 }
@@ -185,7 +185,7 @@ fn said(document: &Document) -> Vec<Said> {
     let sections = document.sections().iter();
     let entries = sections.map(|section| {
         let entries = section.entries().map(|entry| (entry.key(), entry.marked, entry.whole_value().to_vec()));
-        (section.name().filter(|_| section.kind() != Kind::Start), entries.collect())
+        (section.name().filter(|_| section.kind() != SectionKind::Start), entries.collect())
     });
     entries.collect()
 }

@@ -8,7 +8,7 @@ use linerate_control::keys::{PublicKey, SecretKey};
 use linerate_control::uapi::request::{
     AllowedIp, DeviceUpdate, Frame, LINE_MAX, PeerUpdate, REQUEST_MAX, Request, frame, parse,
 };
-use linerate_control::uapi::response::{self, BadReply, DeviceState, PeerState};
+use linerate_control::uapi::response::{self, DeviceState, PeerState, ReplyError};
 use proptest::collection::vec;
 use proptest::option::of;
 use proptest::prelude::*;
@@ -233,13 +233,13 @@ fn only_our_operations_begin_a_request() {
 #[test]
 fn a_reply_that_is_cut_refused_or_no_reply_says_so() {
     let parse = |text: &str| response::parse(text.as_bytes()).map(|_| ());
-    assert_eq!(parse(""), Err(BadReply::Truncated));
-    assert_eq!(parse("errno=0\n"), Err(BadReply::Truncated));
-    assert_eq!(parse("\n"), Err(BadReply::Truncated));
-    assert_eq!(parse("errno=13\n\n"), Err(BadReply::Refused(13)));
-    assert_eq!(parse("errno=-5\n\n"), Err(BadReply::Refused(-5)));
-    assert_eq!(parse("what\nerrno=0\n\n"), Err(BadReply::Line(1)));
-    assert_eq!(parse("fwmark=1\nlisten_port=65536\nerrno=0\n\n"), Err(BadReply::Line(2)));
+    assert_eq!(parse(""), Err(ReplyError::Truncated));
+    assert_eq!(parse("errno=0\n"), Err(ReplyError::Truncated));
+    assert_eq!(parse("\n"), Err(ReplyError::Truncated));
+    assert_eq!(parse("errno=13\n\n"), Err(ReplyError::Refused(13)));
+    assert_eq!(parse("errno=-5\n\n"), Err(ReplyError::Refused(-5)));
+    assert_eq!(parse("what\nerrno=0\n\n"), Err(ReplyError::Line(1)));
+    assert_eq!(parse("fwmark=1\nlisten_port=65536\nerrno=0\n\n"), Err(ReplyError::Line(2)));
     assert_eq!(parse("a_key_of_tomorrow=1\nerrno=0\n\n"), Ok(()));
 }
 

@@ -1,20 +1,20 @@
-//! The tunnel's file: what is read, what is said of mistakes, and laws of saving and reloading.
+//! The tunnel's file: what is read, what is said of diagnostics, and laws of saving and reloading.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
 use ipnet::IpNet;
-use linerate_control::config::{self, BadValue, Manner, Surroundings};
 use linerate_control::document::Document;
 use linerate_control::interface::InterfaceName;
 use linerate_control::keys::{PublicKey, SecretKey};
 use linerate_control::tunnel_file::{
-    Endpoint, ExcludeLan, KeyFile, KeyFolders, Lists, Mistake, NameServer, Names, NoNames, OnHookError, Phase,
-    RouteConflict, Runtime, Severity, Table, TunnelFile, changes, save, strip,
+    AllowedIpRemoval, Diagnostic, Endpoint, ExcludeLan, KeyDirectories, KeyFile, NameServer, Names, NoNames,
+    OnHookError, Phase, RouteConflict, RunningTunnel, Severity, Table, TunnelFile, changes, save, strip,
 };
 use linerate_control::uapi::request::{AllowedIp, DeviceUpdate};
 use linerate_control::uapi::response::{DeviceState, PeerState};
+use linerate_control::wg_config::{self, Mode, Resolver, ValueError};
 use proptest::collection::{btree_map, vec};
 use proptest::option::of;
 use proptest::prelude::*;
@@ -44,8 +44,8 @@ const FILES: [(&[u8], Option<&[u8]>); 15] = [
 
 #[test]
 fn every_key_is_read() {
-    let (file, mistakes) = read(include_bytes!("files/ours.conf"));
-    assert_eq!(mistakes, []);
+    let (file, diagnostics) = read(include_bytes!("files/ours.conf"));
+    assert_eq!(diagnostics, []);
     assert_eq!(file.addresses, nets(&["10.0.0.1/24", "fd00::1/64"]));
     assert_eq!(file.dns_servers, ["192.0.2.53".parse::<NameServer>().unwrap()]);
     assert_eq!(file.search_domains, ["corp.example"]);
@@ -113,10 +113,10 @@ fn the_mistakes_of_a_file_are_all_named_with_their_places() {
 35:4: there are both PresharedKey and PresharedKeyFile (keep one of them)
 36:1: this is not a section ([Interface] and [Peer] are)
 ";
-    let (_, mistakes) = read(file.as_bytes());
-    let said: String = mistakes.iter().map(|mistake| format!("{mistake}\n")).collect();
+    let (_, diagnostics) = read(file.as_bytes());
+    let said: String = diagnostics.iter().map(|diagnostic| format!("{diagnostic}\n")).collect();
     assert_eq!(said, expected);
-    let first = mistakes[0].of_file(Path::new("/etc/wireguard/wg0.conf")).to_string();
+    let first = diagnostics[0].in_file(Path::new("/etc/wireguard/wg0.conf")).to_string();
     assert!(first.starts_with("/etc/wireguard/wg0.conf:1:1: PrivateKey stands"));
 }
 
@@ -131,9 +131,9 @@ fn no_mistake_says_a_key() {
         format!("PrivateKey {secret}="),
         format!("SaveConfig PrivateKey\n{KEY}"),
     ] {
-        let (_, mistakes) = read(format!("[Interface]\n{line}\n[Peer]\nPresharedKey = {secret}\n").as_bytes());
-        assert!(mistakes.len() >= 2);
-        assert!(mistakes.iter().all(|mistake| !mistake.to_string().contains(secret)), "{line}");
+        let (_, diagnostics) = read(format!("[Interface]\n{line}\n[Peer]\nPresharedKey = {secret}\n").as_bytes());
+        assert!(diagnostics.len() >= 2);
+        assert!(diagnostics.iter().all(|diagnostic| !diagnostic.to_string().contains(secret)), "{line}");
     }
 }
 
@@ -152,8 +152,8 @@ fn no_mistake_says_a_key_that_stands_under_another_name() {
             if line.ends_with("PrivateKeyFile = ") && value != KEY {
                 continue;
             }
-            let (_, mistakes) = read(format!("{line}{value}\n").as_bytes());
-            let said: String = mistakes.iter().map(ToString::to_string).collect();
+            let (_, diagnostics) = read(format!("{line}{value}\n").as_bytes());
+            let said: String = diagnostics.iter().map(ToString::to_string).collect();
             assert!(!said.is_empty() && !said.contains(secret) && !said.contains(&hex[..40]), "{line}{value}: {said}");
         }
     }
@@ -164,13 +164,13 @@ fn a_search_domain_that_is_none_is_left_out_with_a_warning() {
     let long = "a.".repeat(127);
     let good =
         ["example", "corp.example", "corp.example.", "_x.y-z", "~corp.example", "~.", "bücher.example", &long[..253]];
-    let (file, mistakes) = read(format!("[Interface]\nDNS = {}\n", good.join(",")).as_bytes());
-    assert_eq!((file.search_domains, mistakes), (good.map(str::to_owned).to_vec(), Vec::new()));
+    let (file, diagnostics) = read(format!("[Interface]\nDNS = {}\n", good.join(",")).as_bytes());
+    assert_eq!((file.search_domains, diagnostics), (good.map(str::to_owned).to_vec(), Vec::new()));
     let longer = format!("{long}a");
     for bad in ["--help", "-x.example", "a..b", ".a", "~", "~~a", "a/b", "a=b", "a\u{7f}", "$a", &longer] {
-        let (file, mistakes) = read(format!("[Interface]\nDNS = good.example {bad}\n").as_bytes());
+        let (file, diagnostics) = read(format!("[Interface]\nDNS = good.example {bad}\n").as_bytes());
         assert_eq!(file.search_domains, ["good.example"], "{bad}");
-        let said: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
+        let said: Vec<String> = diagnostics.iter().map(ToString::to_string).collect();
         assert!(said.len() == 1 && said[0].starts_with("2:20: warning: "), "{bad}: {said:?}");
         assert!(said[0].ends_with(" is not a search domain, and is left out (corp.example or ~corp.example is one)"));
     }
@@ -179,8 +179,11 @@ fn a_search_domain_that_is_none_is_left_out_with_a_warning() {
 #[test]
 fn values_are_read_as_the_original_reads_them() {
     let file = |lines: &str| {
-        let (file, mistakes) = read(format!("[interface]\n{lines}\n").as_bytes());
-        assert!(mistakes.iter().all(|mistake| mistake.severity == Severity::Warning), "{lines}: {mistakes:?}");
+        let (file, diagnostics) = read(format!("[interface]\n{lines}\n").as_bytes());
+        assert!(
+            diagnostics.iter().all(|diagnostic| diagnostic.severity == Severity::Warning),
+            "{lines}: {diagnostics:?}"
+        );
         file
     };
     assert_eq!(
@@ -213,15 +216,15 @@ fn names_of_tables_and_services_are_asked_for() {
         }
     }
     let document = Document::parse(b"[Interface]\nTable = vpn\nListenPort = domain\n");
-    let (file, mistakes) = TunnelFile::read(&document, &wg0(), &Some1);
-    assert_eq!((file.table, file.listen_port, mistakes.len()), (Table::Number(200), Some(53), 0));
+    let (file, diagnostics) = TunnelFile::read(&document, &wg0(), &Some1);
+    assert_eq!((file.table, file.listen_port, diagnostics.len()), (Table::Number(200), Some(53), 0));
 }
 
 #[test]
 fn endpoints_are_addresses_or_names() {
     let endpoint = |text: &str| {
-        let (file, mistakes) = read(format!("[Peer]\nPublicKey = {KEY}\nEndpoint = {text}\n").as_bytes());
-        assert_eq!(mistakes, [], "{text}");
+        let (file, diagnostics) = read(format!("[Peer]\nPublicKey = {KEY}\nEndpoint = {text}\n").as_bytes());
+        assert_eq!(diagnostics, [], "{text}");
         file.peers[0].endpoint.clone().unwrap()
     };
     for address in ["192.0.2.1:0", "[2001:db8::1]:65535", "[::1%lo]:1"] {
@@ -252,9 +255,9 @@ fn prefixes_and_peers_that_come_twice_end_as_they_would_on_the_device() {
 
 #[test]
 fn both_a_key_and_its_file_are_a_mistake() {
-    let (_, mistakes) = read(format!("[Interface]\n#! PrivateKeyFile = /k\nPrivateKey = {KEY}\n").as_bytes());
-    assert_eq!(mistakes.len(), 1);
-    assert_eq!(mistakes[0].to_string(), "2:4: there are both PrivateKey and PrivateKeyFile (keep one of them)");
+    let (_, diagnostics) = read(format!("[Interface]\n#! PrivateKeyFile = /k\nPrivateKey = {KEY}\n").as_bytes());
+    assert_eq!(diagnostics.len(), 1);
+    assert_eq!(diagnostics[0].to_string(), "2:4: there are both PrivateKey and PrivateKeyFile (keep one of them)");
 }
 
 #[test]
@@ -269,7 +272,7 @@ fn keys_are_loaded_from_files_and_credentials() {
         read(format!("{text}#! PresharedKeyFile = {preshared}\n").as_bytes()).0
     };
     let credentials = folder.join("credentials");
-    let folders = KeyFolders { configuration: &folder, credentials: Some(&credentials) };
+    let folders = KeyDirectories { configuration: &folder, credentials: Some(&credentials) };
 
     let mut good = read("private", "credential:psk");
     assert_eq!(good.load_keys(folders), Ok(()));
@@ -279,7 +282,7 @@ fn keys_are_loaded_from_files_and_credentials() {
     let mut bad = read("empty", "credential:none");
     let wrong = bad.load_keys(folders).unwrap_err();
     assert!(wrong[0].contains("empty does not hold a key") && wrong[1].contains("none cannot be read"), "{wrong:?}");
-    let none = KeyFolders { credentials: None, ..folders };
+    let none = KeyDirectories { credentials: None, ..folders };
     assert!(good.load_keys(none).unwrap_err()[0].contains("LoadCredential=psk:PATH"));
     std::fs::remove_dir_all(folder).unwrap();
 }
@@ -300,7 +303,7 @@ fn strip_prints_what_the_original_prints() {
 #[test]
 fn a_file_with_all_our_keys_is_one_of_wg() {
     let stripped = strip(&Document::parse(include_bytes!("files/ours.conf"))).unwrap();
-    let update = config::parse(&stripped, Manner::Replace, &mut Numeric).ok().unwrap();
+    let update = wg_config::parse(&stripped, Mode::Replace, &mut Numeric).ok().unwrap();
     assert_eq!((update.listen_port, update.peers.len()), (Some(51820), 1));
 }
 
@@ -333,7 +336,7 @@ fn what_a_save_does_not_have_to_change_survives() {
         peers: vec![staying, new],
     };
     let interface = wg0();
-    let runtime = Runtime {
+    let runtime = RunningTunnel {
         interface: &interface,
         device: &device,
         addresses: &nets(&["10.0.0.1/24", "fe80::1/64", "fd00::1/64"]),
@@ -354,7 +357,7 @@ fn what_a_save_does_not_have_to_change_survives() {
 fn a_saved_address_has_a_line_of_its_own_unless_the_file_lists_several_in_one() {
     let interface = wg0();
     let saved = |before: &str, addresses: &[&str]| {
-        let runtime = Runtime {
+        let runtime = RunningTunnel {
             interface: &interface,
             device: &DeviceState::default(),
             addresses: &nets(addresses),
@@ -394,7 +397,7 @@ fn a_save_takes_from_the_runtime_only_what_has_changed_there() {
     let edited = format!("{}{added}", text(2, "10.0.0.2/32"));
     let mut device = DeviceState { listen_port: 1, ..DeviceState::default() };
     apply(&then.settings().update, &mut device);
-    let mut runtime = Runtime {
+    let mut runtime = RunningTunnel {
         interface: &interface,
         device: &device,
         addresses: &[],
@@ -436,7 +439,7 @@ fn a_save_keeps_what_the_host_cannot_have_and_what_comes_from_elsewhere() {
     let file = b"[Interface]\n#! PrivateKeyFile = k\nAddress = 10.0.0.1/24, fd00::1/64\n";
     let interface = wg0();
     let device = DeviceState { private_key: SecretKey::from_base64(KEY.as_bytes()), ..DeviceState::default() };
-    let runtime = Runtime {
+    let runtime = RunningTunnel {
         interface: &interface,
         device: &device,
         addresses: &nets(&["10.0.0.1/24"]),
@@ -459,28 +462,28 @@ proptest! {
     #[test]
     fn no_bytes_are_too_odd(bytes in odd_bytes()) {
         let mut document = Document::parse(&bytes);
-        let (file, mistakes) = TunnelFile::read(&document, &wg0(), &NoNames);
+        let (file, diagnostics) = TunnelFile::read(&document, &wg0(), &NoNames);
         let lines = bytes.split(|&byte| byte == b'\n').count();
-        prop_assert!(mistakes.iter().all(|mistake| (1..=lines).contains(&mistake.line) && mistake.column > 0));
-        let places = |mistake: &Mistake| (mistake.line, mistake.column);
-        prop_assert!(mistakes.is_sorted_by_key(places));
+        prop_assert!(diagnostics.iter().all(|diagnostic| (1..=lines).contains(&diagnostic.line) && diagnostic.column > 0));
+        let places = |diagnostic: &Diagnostic| (diagnostic.line, diagnostic.column);
+        prop_assert!(diagnostics.is_sorted_by_key(places));
         let _ = strip(&document);
         let mut device = DeviceState::default();
         apply(&file.settings().update, &mut device);
-        prop_assert!(is_nothing(&changes(&file, &file, &device, Lists::Replace).update));
+        prop_assert!(is_nothing(&changes(&file, &file, &device, AllowedIpRemoval::Replace).update));
         save_state(&mut document, &device, &[]);
     }
 
     #[test]
     fn a_file_that_has_not_changed_changes_nothing(file in model(), device in model(), replace in any::<bool>()) {
         let (file, device) = (typed(&file), state(&device));
-        let settings = changes(&file, &file, &device, if replace { Lists::Replace } else { Lists::Change });
+        let settings = changes(&file, &file, &device, if replace { AllowedIpRemoval::Replace } else { AllowedIpRemoval::OneByOne });
         prop_assert!(is_nothing(&settings.update) && settings.unresolved.is_empty());
     }
 
     #[test]
     fn the_changes_of_a_file_make_its_new_state_of_its_old(then in model(), now in model(), replace in any::<bool>()) {
-        let lists = if replace { Lists::Replace } else { Lists::Change };
+        let lists = if replace { AllowedIpRemoval::Replace } else { AllowedIpRemoval::OneByOne };
         let mut device = state(&then);
         let settings = changes(&typed(&then), &typed(&now), &device, lists);
         if replace {
@@ -516,7 +519,7 @@ proptest! {
         let mut added = PeerState::new(hand);
         added.allowed_ips = vec![("203.0.113.0".parse().unwrap(), 24)];
         device.peers.push(added);
-        let settings = changes(&typed(&then), &typed(&now), &device, Lists::Change);
+        let settings = changes(&typed(&then), &typed(&now), &device, AllowedIpRemoval::OneByOne);
         for peer in &settings.update.peers {
             prop_assert!(peer.public_key != hand);
             let key = peer.public_key.0[0];
@@ -535,7 +538,7 @@ proptest! {
     fn whatever_runs_a_prefix_goes_to_the_peer_that_the_file_adds_it_to(
         then in model(), now in model(), device in model(), replace in any::<bool>()
     ) {
-        let lists = if replace { Lists::Replace } else { Lists::Change };
+        let lists = if replace { AllowedIpRemoval::Replace } else { AllowedIpRemoval::OneByOne };
         let mut device = state(&device);
         let settings = changes(&typed(&then), &typed(&now), &device, lists);
         let removed = settings.update.peers.iter().filter(|peer| peer.remove);
@@ -556,8 +559,8 @@ proptest! {
         let mut document = Document::parse(text.as_bytes());
         let state = state(&device);
         save_state(&mut document, &state, &[]);
-        let (saved, mistakes) = TunnelFile::read(&document, &wg0(), &NoNames);
-        prop_assert_eq!(mistakes, []);
+        let (saved, diagnostics) = TunnelFile::read(&document, &wg0(), &NoNames);
+        prop_assert_eq!(diagnostics, []);
         let mut running = DeviceState::default();
         apply(&saved.settings().update, &mut running);
         // A file that says no port gets none, and a name stays until the peer is somewhere.
@@ -647,8 +650,8 @@ fn endpoint_text(endpoint: u8) -> String {
 }
 
 fn typed(model: &Model) -> TunnelFile {
-    let (file, mistakes) = read(text_of(model).as_bytes());
-    assert_eq!(mistakes, []);
+    let (file, diagnostics) = read(text_of(model).as_bytes());
+    assert_eq!(diagnostics, []);
     file
 }
 
@@ -679,15 +682,15 @@ fn state(model: &Model) -> DeviceState {
 fn state_with_file_endpoints(device: &Model, file: &Model) -> DeviceState {
     let mut merged = device.clone();
     for (key, peer) in &mut merged.peers {
-        let of_file = file.peers.get(key).and_then(|peer| peer.endpoint);
-        peer.endpoint = peer.endpoint.filter(|&to| to != NAMED).or(of_file);
+        let in_file = file.peers.get(key).and_then(|peer| peer.endpoint);
+        peer.endpoint = peer.endpoint.filter(|&to| to != NAMED).or(in_file);
     }
     state(&merged)
 }
 
 fn save_state(document: &mut Document, device: &DeviceState, addresses: &[IpNet]) {
     let interface = wg0();
-    let runtime = Runtime {
+    let runtime = RunningTunnel {
         interface: &interface,
         device,
         addresses,
@@ -766,7 +769,7 @@ fn odd_bytes() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![4 => damaged, 1 => vec(any::<u8>(), 0..200)]
 }
 
-fn read(bytes: &[u8]) -> (TunnelFile, Vec<Mistake>) {
+fn read(bytes: &[u8]) -> (TunnelFile, Vec<Diagnostic>) {
     TunnelFile::read(&Document::parse(bytes), &wg0(), &NoNames)
 }
 
@@ -778,16 +781,16 @@ fn nets(texts: &[&str]) -> Vec<IpNet> {
     texts.iter().map(|text| text.parse().unwrap()).collect()
 }
 
-/// Surroundings without names.
+/// Resolver without names.
 struct Numeric;
 
-impl Surroundings for Numeric {
-    fn resolve(&mut self, text: &str, _: &str, _: &str) -> Result<SocketAddr, BadValue> {
-        text.parse().map_err(|_| BadValue::Value(text.to_owned()))
+impl Resolver for Numeric {
+    fn resolve(&mut self, text: &str, _: &str, _: &str) -> Result<SocketAddr, ValueError> {
+        text.parse().map_err(|_| ValueError::Value(text.to_owned()))
     }
 
-    fn port(&mut self, service: &str) -> Result<u16, BadValue> {
-        service.parse().map_err(|_| BadValue::Value(service.to_owned()))
+    fn port(&mut self, service: &str) -> Result<u16, ValueError> {
+        service.parse().map_err(|_| ValueError::Value(service.to_owned()))
     }
 
     fn warn(&mut self, warning: &str) {

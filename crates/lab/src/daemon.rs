@@ -8,8 +8,8 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use linerate_control::client::{AskError, Client};
 use linerate_control::interface::InterfaceName;
+use linerate_control::uapi::client::{ClientError, DaemonClient};
 use linerate_control::uapi::request::DeviceUpdate;
 use linerate_control::uapi::response::DeviceState;
 use linerate_control::uapi::socket;
@@ -87,7 +87,7 @@ impl<'a> Daemon<'a> {
 
     /// What it says about its interface.
     pub(crate) fn device(&self) -> Result<DeviceState> {
-        let state = self.connect().map_err(AskError::from).and_then(|mut client| client.get());
+        let state = self.connect().map_err(ClientError::from).and_then(|mut client| client.get());
         state.map_err(|error| self.said_wrong("tells nothing", &error))
     }
 
@@ -98,7 +98,7 @@ impl<'a> Daemon<'a> {
 
     /// Gives it settings.
     pub(crate) fn set(&self, update: &DeviceUpdate) -> Result<()> {
-        let done = self.connect().map_err(AskError::from).and_then(|mut client| client.set(update));
+        let done = self.connect().map_err(ClientError::from).and_then(|mut client| client.set(update));
         done.map_err(|error| self.said_wrong("takes no settings", &error))
     }
 
@@ -155,15 +155,15 @@ impl<'a> Daemon<'a> {
         Ok(self.started.elapsed())
     }
 
-    fn connect(&self) -> io::Result<Client> {
-        Client::connect(Path::new(socket::DIRECTORY), self.interface())
+    fn connect(&self) -> io::Result<DaemonClient> {
+        DaemonClient::connect(Path::new(socket::DIRECTORY), self.interface())
     }
 
     fn has_interface(&self) -> bool {
         self.host.ip(&format!("link show dev {}", self.interface())).is_ok()
     }
 
-    fn said_wrong(&self, what: &str, error: &AskError) -> Error {
+    fn said_wrong(&self, what: &str, error: &ClientError) -> Error {
         let (name, interface, words) = (&self.name, self.interface(), self.last_words());
         Error::Subject(format!("{name} {what} on {interface}: {error}{words}"))
     }

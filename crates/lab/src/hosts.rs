@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
-use linerate_control::interface::{BadName, InterfaceName};
+use linerate_control::interface::{InterfaceName, InvalidInterfaceName};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::enclosure::Enclosure;
@@ -38,7 +38,8 @@ impl Host {
         ip(&["netns", "add", name])?;
         let path = format!("/run/netns/{name}");
         let namespace = File::open(&path).doing(|| format!("opening {path}"))?;
-        let interface = format!("wg-{name}").parse().map_err(|error: BadName| Error::Refused(error.to_string()))?;
+        let interface =
+            format!("wg-{name}").parse().map_err(|error: InvalidInterfaceName| Error::Refused(error.to_string()))?;
         let host = Self { name: name.into(), interface, namespace: Arc::new(namespace) };
         host.inside(quieten_ipv6)?;
         host.ip("link set lo up")?;

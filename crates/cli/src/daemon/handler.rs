@@ -4,7 +4,7 @@ use linerate_control::keys::{PublicKey, SecretKey};
 use linerate_control::uapi::request::{DeviceUpdate, PeerUpdate};
 use linerate_control::uapi::response::{Activity, DeviceState, PeerState};
 use linerate_control::uapi::server::Handler;
-use linerate_control::uapi::{Refusal, errno};
+use linerate_control::uapi::{RequestError, errno};
 use linerate_engine::{Handle, config};
 use linerate_protocol::{Boottime, Prefix, PresharedKey, StaticSecret};
 
@@ -52,8 +52,8 @@ impl Handler for EngineHandler {
         Activity { now: now.0, configured, peers: peers.iter().map(told_of_activity).collect() }
     }
 
-    fn refused(&mut self, refusal: &Refusal) {
-        tracing::info!("a request was refused: {refusal}");
+    fn refused(&mut self, error: &RequestError) {
+        tracing::info!("a request was refused: {error}");
     }
 }
 

@@ -17,7 +17,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use linerate_aead::choose;
 use linerate_control::interface::InterfaceName;
-use linerate_control::uapi::server::{Ended, Server};
+use linerate_control::uapi::server::{Server, StopReason};
 use linerate_control::uapi::socket::{self, Listener};
 use linerate_engine::{Engine, Options};
 use linerate_netio::process::{Signals, take_inherited};
@@ -162,9 +162,9 @@ fn serve(
     let stop = [signals.as_fd(), engine.ended()];
     let ended = server.run(&mut handler, &stop);
     match &ended {
-        Ok(Ended::Stopped(0)) => tracing::info!("{interface}: ended by {}", signal_name(&signals)),
-        Ok(Ended::Stopped(_)) => tracing::info!("{interface}: the interface was deleted"),
-        Ok(Ended::SocketGone) => tracing::info!("{interface}: the socket was deleted"),
+        Ok(StopReason::Requested(0)) => tracing::info!("{interface}: ended by {}", signal_name(&signals)),
+        Ok(StopReason::Requested(_)) => tracing::info!("{interface}: the interface was deleted"),
+        Ok(StopReason::SocketGone) => tracing::info!("{interface}: the socket was deleted"),
         Err(error) => tracing::error!("{interface}: cannot wait for clients: {error}"),
     }
     engine.stop();

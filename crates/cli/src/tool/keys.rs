@@ -3,8 +3,8 @@
 use std::io::Read;
 use std::process::ExitCode;
 
-use linerate_control::config::values;
 use linerate_control::keys::{BASE64_LENGTH, PublicKey, SecretKey};
+use linerate_control::wg_config::values;
 use linerate_netio::random;
 use linerate_protocol::StaticSecret;
 use rustix::fs::{FileType, Mode, fstat};

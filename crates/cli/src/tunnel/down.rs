@@ -3,9 +3,9 @@
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use linerate_control::client::Client;
+use linerate_control::client;
 use linerate_control::interface::InterfaceName;
-use linerate_control::tunnel;
+use linerate_control::uapi::client::DaemonClient;
 use linerate_control::uapi::socket::{self, OpenError};
 use linerate_host::ledger::{Entry, Ledger};
 use linerate_host::linux::Host;
@@ -103,7 +103,7 @@ fn no_tunnel(interface: &InterfaceName) -> Failed {
 
 /// Whether anybody runs a tunnel of that name.
 fn is_tunnel(interface: &InterfaceName) -> bool {
-    tunnel::names(socket::DIRECTORY.as_ref()).is_ok_and(|names| names.iter().any(|name| name == interface.as_str()))
+    client::names(socket::DIRECTORY.as_ref()).is_ok_and(|names| names.iter().any(|name| name == interface.as_str()))
 }
 
 /// Waits until the daemon, whose interface is gone, has hung up, which is the last thing it does, and removes its socket
@@ -111,13 +111,13 @@ fn is_tunnel(interface: &InterfaceName) -> bool {
 /// leaves its socket to us.
 pub(super) fn wait_for_end(interface: &InterfaceName, interruption: &Interruption) {
     let directory = socket::DIRECTORY.as_ref();
-    if let Ok(daemon) = Client::connect(directory, interface)
+    if let Ok(daemon) = DaemonClient::connect(directory, interface)
         && let Err(error) = interruption.pause(&[daemon.as_fd()], Some(END))
     {
         complain(&format!("Warning: cannot wait for the daemon to end: {error}"));
     }
     match socket::remove_stale(directory, interface) {
-        Ok(()) | Err(OpenError::Served(..)) => {}
+        Ok(()) | Err(OpenError::InUse(..)) => {}
         Err(error) => complain(&error.to_string()),
     }
 }

@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use std::slice::from_ref;
 use std::time::Duration;
 
-use linerate_control::client::AskError;
+use linerate_control::client::TunnelClient;
 use linerate_control::interface::InterfaceName;
-use linerate_control::tunnel::Tunnel;
+use linerate_control::uapi::client::ClientError;
 use linerate_control::uapi::request::DeviceUpdate;
 use linerate_control::uapi::socket;
 use linerate_host::linux::Host;
@@ -176,8 +176,8 @@ impl Hands<'_> {
 
     fn change_device(&mut self, step: &Step, interface: &str, update: &DeviceUpdate) -> Result<(), Stumble> {
         self.say(from_ref(step));
-        let tunnel = Tunnel::open(socket::DIRECTORY.as_ref(), interface);
-        let changed = tunnel.map_err(AskError::Io).and_then(|mut tunnel| tunnel.set(update));
+        let tunnel = TunnelClient::open(socket::DIRECTORY.as_ref(), interface);
+        let changed = tunnel.map_err(ClientError::Io).and_then(|mut tunnel| tunnel.set(update));
         changed.map_err(|error| {
             let reason = crate::wg::reason_of_set(&error);
             stumble(io::Error::other(format!("Unable to modify interface: {reason}")), 1)

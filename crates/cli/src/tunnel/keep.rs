@@ -15,11 +15,11 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use linerate_control::client::AskError;
+use linerate_control::client::TunnelClient;
 use linerate_control::interface::InterfaceName;
-use linerate_control::tunnel::Tunnel;
+use linerate_control::uapi::client::ClientError;
 use linerate_control::uapi::request::{AllowedIp, DeviceUpdate, PeerUpdate};
-use linerate_control::uapi::response::{BadReply, DeviceState, PeerState};
+use linerate_control::uapi::response::{DeviceState, PeerState, ReplyError};
 use linerate_control::uapi::socket;
 use linerate_host::ledger::{self, LedgerError};
 use linerate_host::plan;
@@ -197,7 +197,7 @@ struct Keeper<'a> {
     /// Only what the keeper of a tunnel needs is left whose routes are all there ([`give_up_as_keeper`]).
     confined: bool,
     /// An open conversation with the daemon, which ends when the daemon does.
-    tunnel: Option<Tunnel>,
+    tunnel: Option<TunnelClient>,
     /// The daemon ends conversations by itself, as boringtun does after each reply: that one ends says nothing.
     hangs_up: bool,
     /// The daemon has told a private key, so that it has none when it tells none. Not every daemon tells it.
@@ -242,7 +242,7 @@ impl<'a> Keeper<'a> {
     fn observe(&mut self) -> Result<Observed, Failed> {
         let begun = Instant::now();
         let observed = match self.follow_ledger() {
-            Ok(true) => match self.ask(Tunnel::get) {
+            Ok(true) => match self.ask(TunnelClient::get) {
                 Ok(device) => Observed::Running(device),
                 Err(error) if is_absence(&error) => Observed::Dead,
                 Err(error) => Observed::Unknown(error.to_string()),
@@ -294,8 +294,8 @@ impl<'a> Keeper<'a> {
     /// perhaps done twice.
     ///
     /// # Errors
-    /// See [`Tunnel::get`]. A daemon that does not answer in time is not asked twice.
-    fn ask<T>(&mut self, question: impl Fn(&mut Tunnel) -> Result<T, AskError>) -> Result<T, AskError> {
+    /// See [`TunnelClient::get`]. A daemon that does not answer in time is not asked twice.
+    fn ask<T>(&mut self, question: impl Fn(&mut TunnelClient) -> Result<T, ClientError>) -> Result<T, ClientError> {
         if let Some(tunnel) = self.tunnel.take() {
             let answer = self.ask_over(tunnel, &question);
             // linerated ends a conversation for others' sake, boringtun each one after its reply.
@@ -304,18 +304,18 @@ impl<'a> Keeper<'a> {
                 return answer;
             }
         }
-        let tunnel = Tunnel::open(socket::DIRECTORY.as_ref(), self.interface.as_str())?;
+        let tunnel = TunnelClient::open(socket::DIRECTORY.as_ref(), self.interface.as_str())?;
         self.ask_over(tunnel, &question)
     }
 
     fn ask_over<T>(
         &mut self,
-        mut tunnel: Tunnel,
-        question: impl Fn(&mut Tunnel) -> Result<T, AskError>,
-    ) -> Result<T, AskError> {
+        mut tunnel: TunnelClient,
+        question: impl Fn(&mut TunnelClient) -> Result<T, ClientError>,
+    ) -> Result<T, ClientError> {
         let answer = question(&mut tunnel);
         // After any other failure, the rest of a late answer may still come.
-        if matches!(answer, Ok(_) | Err(AskError::Reply(BadReply::Refused(_)))) {
+        if matches!(answer, Ok(_) | Err(ClientError::Reply(ReplyError::Refused(_)))) {
             self.tunnel = Some(tunnel);
         }
         answer
@@ -335,7 +335,7 @@ impl<'a> Keeper<'a> {
         let questions: Vec<Named> = in_need.iter().map(|&index| self.silences[index].0.clone()).collect();
         let answers = names::resolve(&questions, Duration::from_secs(5));
         // One may have answered while its name was looked up.
-        let since = if in_need.is_empty() { None } else { self.ask(Tunnel::get).ok() };
+        let since = if in_need.is_empty() { None } else { self.ask(TunnelClient::get).ok() };
         let mut given = false;
         for ((&index, named), found) in in_need.iter().zip(&questions).zip(answers) {
             let Some(peer) = peer(named) else { continue };
@@ -387,7 +387,7 @@ impl<'a> Keeper<'a> {
     /// Waits until there may be something to do: the ledger or the daemon is another, or `patience` is over. False when
     /// a signal has come.
     fn pause(&self, patience: Option<Duration>) -> Result<bool, Failed> {
-        let daemon = self.tunnel.as_ref().filter(|_| !self.hangs_up).and_then(Tunnel::closed);
+        let daemon = self.tunnel.as_ref().filter(|_| !self.hangs_up).and_then(TunnelClient::closed);
         let descriptors: Vec<BorrowedFd<'_>> = daemon.into_iter().chain([self.folder.0.as_fd()]).collect();
         self.interruption.pause(&descriptors, patience).map_err(|error| format!("cannot wait: {error}"))?;
         Ok(!self.interruption.came())
@@ -478,10 +478,10 @@ impl<'a> Keeper<'a> {
 }
 
 /// Whether an error means that a conversation is over, and a new one may succeed.
-fn has_ended(error: &AskError) -> bool {
+fn has_ended(error: &ClientError) -> bool {
     match error {
-        AskError::Io(error) => !matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::Interrupted),
-        AskError::Reply(reply) => *reply == BadReply::Truncated,
+        ClientError::Io(error) => !matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::Interrupted),
+        ClientError::Reply(reply) => *reply == ReplyError::Truncated,
     }
 }
 

@@ -24,8 +24,8 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use linerate_control::client::TunnelClient;
 use linerate_control::interface::InterfaceName;
-use linerate_control::tunnel::Tunnel;
 use linerate_control::uapi::response::DeviceState;
 use linerate_control::uapi::socket;
 use linerate_host::ledger::{self, Entry, LedgerError};
@@ -105,7 +105,7 @@ pub(crate) fn find(operand: &str) -> Result<(InterfaceName, Option<Source>), Fai
 
 /// The state of the tunnel, if it runs.
 pub(crate) fn running(interface: &InterfaceName) -> Option<DeviceState> {
-    Tunnel::open(socket::DIRECTORY.as_ref(), interface.as_str()).ok()?.get().ok()
+    TunnelClient::open(socket::DIRECTORY.as_ref(), interface.as_str()).ok()?.get().ok()
 }
 
 /// Whether the copy of the tunnel's file holds keys; none if there is no copy.

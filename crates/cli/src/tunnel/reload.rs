@@ -1,10 +1,10 @@
 //! `reload`: applies a changed file to a tunnel that is up, without dropping a session. Only what the file changed is
 //! changed: three-way between the file as it was, the file as it is, and what runs.
 
-use linerate_control::client::AskError;
+use linerate_control::client::TunnelClient;
 use linerate_control::interface::InterfaceName;
-use linerate_control::tunnel::Tunnel;
-use linerate_control::tunnel_file::{Lists, TunnelFile, changes};
+use linerate_control::tunnel_file::{AllowedIpRemoval, TunnelFile, changes};
+use linerate_control::uapi::client::ClientError;
 use linerate_control::uapi::request::DeviceUpdate;
 use linerate_control::uapi::response::DeviceState;
 use linerate_control::uapi::socket;
@@ -87,7 +87,7 @@ pub(crate) fn reload(source: &Source, options: &Options, interruption: &Interrup
     let change = Change::begin(&entry, ledger, wanted, interruption, options.echo).map_err(given_up)?;
     match set(source, &update) {
         Ok(()) => {}
-        Err(error @ AskError::Reply(_)) => {
+        Err(error @ ClientError::Reply(_)) => {
             return Err(given_up(change.take_back(refused(&error, &update, &running), interruption)));
         }
         // Whether it was applied is not known.
@@ -113,20 +113,20 @@ fn state_of(source: &Source) -> Result<DeviceState, Failed> {
     state.map_err(|error| format!("{} does not answer: {error}", source.interface).into())
 }
 
-fn set(source: &Source, update: &DeviceUpdate) -> Result<(), AskError> {
+fn set(source: &Source, update: &DeviceUpdate) -> Result<(), ClientError> {
     open(source)?.set(update)
 }
 
 /// A conversation for one question: boringtun closes it after its reply.
-fn open(source: &Source) -> Result<Tunnel, AskError> {
-    Ok(Tunnel::open(socket::DIRECTORY.as_ref(), source.interface.as_str())?)
+fn open(source: &Source) -> Result<TunnelClient, ClientError> {
+    Ok(TunnelClient::open(socket::DIRECTORY.as_ref(), source.interface.as_str())?)
 }
 
 /// Has a device that may run with `next` run with `then`. What neither of them says stays.
 fn give_back(next: &Source, then: &Source) -> Result<(), Failed> {
     let running = state_of(then)?;
     let [from, to] = [next, then].map(|source| with_running_keys(source.file.clone(), &running));
-    let update = changes(&from, &to, &running, Lists::Replace).update;
+    let update = changes(&from, &to, &running, AllowedIpRemoval::Replace).update;
     set(then, &update).map_err(|error| refused(&error, &update, &running))
 }
 
@@ -261,9 +261,9 @@ impl<'a> Change<'a> {
 }
 
 /// Why a device did not take `update`: it takes all of a change or nothing, and may not have come to say which.
-fn refused(error: &AskError, update: &DeviceUpdate, running: &DeviceState) -> Failed {
+fn refused(error: &ClientError, update: &DeviceUpdate, running: &DeviceState) -> Failed {
     let reason = crate::wg::reason_of_set(error);
-    if !matches!(error, AskError::Reply(_)) {
+    if !matches!(error, ClientError::Reply(_)) {
         return Failed::new(format!(
             "{reason}; the host is as it was, and whether the tunnel has the change is not known: reload again"
         ));
@@ -291,10 +291,11 @@ fn sentences(update: &DeviceUpdate, running: &DeviceState) -> Vec<String> {
 
 /// Only linerated, which is known by its counters, certainly takes single prefixes away; the kernel does from Linux 6.16
 /// on, and wireguard-go since 2025.
-fn lists(interface: &InterfaceName) -> Lists {
+fn lists(interface: &InterfaceName) -> AllowedIpRemoval {
     // A conversation of its own: other daemons end it at a question that they do not know.
-    let told = Tunnel::open(socket::DIRECTORY.as_ref(), interface.as_str()).map(|mut tunnel| tunnel.stats().is_ok());
-    if told.unwrap_or(false) { Lists::Change } else { Lists::Replace }
+    let told =
+        TunnelClient::open(socket::DIRECTORY.as_ref(), interface.as_str()).map(|mut tunnel| tunnel.stats().is_ok());
+    if told.unwrap_or(false) { AllowedIpRemoval::OneByOne } else { AllowedIpRemoval::Replace }
 }
 
 /// Keys that stand in files of their own are compared with those that run: nothing else tells what the files held.

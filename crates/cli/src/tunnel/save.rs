@@ -7,10 +7,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
+use linerate_control::client::TunnelClient;
 use linerate_control::document::Document;
 use linerate_control::keys::PublicKey;
-use linerate_control::tunnel::Tunnel;
-use linerate_control::tunnel_file::{self, Runtime};
+use linerate_control::tunnel_file::{self, RunningTunnel};
 use linerate_control::uapi::response::DeviceState;
 use linerate_control::uapi::socket;
 use linerate_host::ledger::{Entry, Ledger};
@@ -26,7 +26,7 @@ use crate::complain;
 /// Saves the state of the tunnel in its file; `echo` has that said as wg-quick does.
 ///
 /// # Errors
-/// There is no such tunnel, it is not the file's, or the file has mistakes or cannot be written.
+/// There is no such tunnel, it is not the file's, or the file has errors or cannot be written.
 pub(crate) fn save(source: &Source, echo: bool, interruption: &Interruption) -> Result<(), Failed> {
     // A hook may save: the command that runs it has the ledger.
     let entry = lock_unless_hook(&source.interface, interruption)?;
@@ -38,10 +38,10 @@ pub(crate) fn save(source: &Source, echo: bool, interruption: &Interruption) -> 
 /// As [`save`], by a command that has the ledger.
 pub(super) fn save_locked(source: &Source, host: &mut Host, entry: &Entry, echo: bool) -> Result<(), Failed> {
     // What cannot be read cannot be kept, when the line that it is in changes.
-    source.check().map_err(|mistakes| format!("{mistakes}\n{}: not saved: put that right", source.path.display()))?;
+    source.check().map_err(|errors| format!("{errors}\n{}: not saved: put that right", source.path.display()))?;
     let interface = source.interface.as_str();
     let gone = || Failed::new(format!("`{interface}' is not a WireGuard interface"));
-    let mut tunnel = Tunnel::open(socket::DIRECTORY.as_ref(), interface).map_err(|_| gone())?;
+    let mut tunnel = TunnelClient::open(socket::DIRECTORY.as_ref(), interface).map_err(|_| gone())?;
     let device = tunnel.get().map_err(|_| gone())?;
     let state = host.state().map_err(|error| format!("cannot look at this host: {error}"))?;
     let link = state.link(interface).ok_or_else(gone)?;
@@ -65,7 +65,7 @@ pub(super) fn save_locked(source: &Source, host: &mut Host, entry: &Entry, echo:
         names.iter().zip(&resolved).any(|(named, addresses)| named.peer == *peer && addresses.contains(&endpoint))
     };
     let steps = || ledger.as_ref().map_or(&[][..], |ledger| &ledger.steps);
-    let runtime = Runtime {
+    let runtime = RunningTunnel {
         interface: &source.interface,
         device: &device,
         addresses: &link.addresses,

@@ -6,15 +6,15 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use ipnet::IpNet;
-use linerate_control::config::Surroundings;
 use linerate_control::document::Document;
 use linerate_control::interface::InterfaceName;
 use linerate_control::tunnel_file::{
-    Endpoint, ExcludeLan, KeyFolders, Mistake, Names, OnHookError, Peer, Settings, Severity, TunnelFile,
+    Diagnostic, Endpoint, ExcludeLan, KeyDirectories, Names, OnHookError, Peer, Settings, Severity, TunnelFile,
 };
 use linerate_control::uapi::request::DeviceUpdate;
 use linerate_control::uapi::response::DeviceState;
-use linerate_control::wiped::Buffer;
+use linerate_control::wg_config::Resolver;
+use linerate_control::zeroizing::Buffer;
 use linerate_host::ledger::Ledger;
 use linerate_host::plan::Hooks;
 use linerate_host::wanted::{Dns, Wanted};
@@ -40,7 +40,7 @@ pub(crate) struct Source {
     /// What it says.
     pub(crate) file: TunnelFile,
     /// What is wrong with it.
-    pub(crate) mistakes: Vec<Mistake>,
+    pub(crate) diagnostics: Vec<Diagnostic>,
 }
 
 /// What becomes of the default routes to a peer whose endpoint is a name without an address: the question for it would
@@ -104,7 +104,7 @@ impl Source {
     /// Reads the file.
     ///
     /// # Errors
-    /// It cannot be read. What is wrong with what it says is in [`Source::mistakes`].
+    /// It cannot be read. What is wrong with what it says is in [`Source::diagnostics`].
     pub(crate) fn read(path: PathBuf, interface: InterfaceName) -> Result<Self, Complaint> {
         let text = fs::read(&path).map(Zeroizing::new).map_err(|error| inaccessible(&path, &error))?;
         Ok(Self::of(path, interface, &text))
@@ -125,8 +125,8 @@ impl Source {
     /// The file as it was when the tunnel was brought up.
     pub(crate) fn of(path: PathBuf, interface: InterfaceName, text: &[u8]) -> Self {
         let document = Document::parse(text);
-        let (file, mistakes) = TunnelFile::read(&document, &interface, &System);
-        Self { called: path.clone(), path, interface, document, file, mistakes }
+        let (file, diagnostics) = TunnelFile::read(&document, &interface, &System);
+        Self { called: path.clone(), path, interface, document, file, diagnostics }
     }
 
     /// The text, as it is in the file.
@@ -139,9 +139,9 @@ impl Source {
     /// # Errors
     /// There is something that the tunnel cannot do without.
     pub(crate) fn check(&self) -> Result<Vec<String>, Complaint> {
-        let lines = self.mistakes.iter().map(|mistake| format!("{}:{mistake}", self.path.display()));
+        let lines = self.diagnostics.iter().map(|diagnostic| format!("{}:{diagnostic}", self.path.display()));
         let lines: Vec<String> = lines.collect();
-        match self.mistakes.iter().any(|mistake| mistake.severity == Severity::Error) {
+        match self.diagnostics.iter().any(|diagnostic| diagnostic.severity == Severity::Error) {
             true => Err(lines.join("\n")),
             false => Ok(lines),
         }
@@ -158,8 +158,8 @@ impl Source {
         Ok(file)
     }
 
-    fn folders<'a>(&'a self, credentials: Option<&'a Path>) -> KeyFolders<'a> {
-        KeyFolders { configuration: self.path.parent().unwrap_or(Path::new("/")), credentials }
+    fn folders<'a>(&'a self, credentials: Option<&'a Path>) -> KeyDirectories<'a> {
+        KeyDirectories { configuration: self.path.parent().unwrap_or(Path::new("/")), credentials }
     }
 
     /// Its own path and those of the files that hold its keys, as far as everybody may read them.

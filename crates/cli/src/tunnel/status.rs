@@ -7,12 +7,12 @@ use std::io;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ipnet::IpNet;
-use linerate_control::client::AskError;
+use linerate_control::client::{self, TunnelClient};
 use linerate_control::endpoint;
 use linerate_control::interface::InterfaceName;
 use linerate_control::keys::PublicKey;
 use linerate_control::printable::printable;
-use linerate_control::tunnel::{self, Tunnel};
+use linerate_control::uapi::client::ClientError;
 use linerate_control::uapi::response::{DeviceState, PeerState};
 use linerate_control::uapi::socket;
 use linerate_engine::counters::DEAF;
@@ -101,7 +101,7 @@ enum Health {
 /// # Errors
 /// There is no such tunnel, or the host cannot be looked at.
 pub(crate) fn status(wanted: Option<&str>) -> Result<Vec<Status>, Failed> {
-    let mut names = tunnel::names(socket::DIRECTORY.as_ref()).map_err(|error| match error.kind() {
+    let mut names = client::names(socket::DIRECTORY.as_ref()).map_err(|error| match error.kind() {
         io::ErrorKind::PermissionDenied => not_allowed(socket::DIRECTORY),
         _ => Failed::new(format!("cannot list tunnels: {error}")),
     })?;
@@ -133,7 +133,7 @@ fn of(name: &str, state: &HostState, now: Duration) -> Status {
     let (engine, device, reason) = match ask(name) {
         Ok((engine, device)) => (engine, device, None),
         Err(error) if is_absence(&error) => (Engine::Gone, DeviceState::default(), None),
-        Err(AskError::Io(error)) if is_denied(&error) => {
+        Err(ClientError::Io(error)) if is_denied(&error) => {
             let reason = "not allowed to ask it; try again as root (sudo)".to_owned();
             (Engine::Unknown, DeviceState::default(), Some(reason))
         }
@@ -158,22 +158,22 @@ fn of(name: &str, state: &HostState, now: Duration) -> Status {
 }
 
 /// The state of a tunnel, and what runs it.
-fn ask(name: &str) -> Result<(Engine, DeviceState), AskError> {
-    let mut tunnel = Tunnel::open(socket::DIRECTORY.as_ref(), name)?;
-    let engine = if matches!(tunnel, Tunnel::Kernel(_)) { Engine::Kernel } else { Engine::Daemon };
+fn ask(name: &str) -> Result<(Engine, DeviceState), ClientError> {
+    let mut tunnel = TunnelClient::open(socket::DIRECTORY.as_ref(), name)?;
+    let engine = if matches!(tunnel, TunnelClient::Kernel(_)) { Engine::Kernel } else { Engine::Daemon };
     Ok((engine, tunnel.get()?))
 }
 
 /// Whether a daemon says that it has no port. Only linerated says anything; others end a conversation at a question that
 /// they do not know, so this is one of its own.
 fn is_deaf(name: &str) -> bool {
-    let told = Tunnel::open(socket::DIRECTORY.as_ref(), name).ok().and_then(|mut tunnel| tunnel.stats().ok());
+    let told = TunnelClient::open(socket::DIRECTORY.as_ref(), name).ok().and_then(|mut tunnel| tunnel.stats().ok());
     told.is_some_and(|counters| counters.iter().any(|(name, value)| name == DEAF && *value > 0))
 }
 
 /// Whether an error says that there is no tunnel: neither a socket at which somebody answers, nor one of the kernel's.
-pub(super) fn is_absence(error: &AskError) -> bool {
-    let AskError::Io(error) = error else { return false };
+pub(super) fn is_absence(error: &ClientError) -> bool {
+    let ClientError::Io(error) = error else { return false };
     let of_kernel = [Errno::NODEV, Errno::OPNOTSUPP, Errno::PROTONOSUPPORT];
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
         || Errno::from_io_error(error).is_some_and(|errno| of_kernel.contains(&errno))
@@ -491,7 +491,7 @@ mod tests {
 
     #[test]
     fn only_who_is_absent_is_gone() {
-        let io = |errno: Errno| AskError::Io(errno.into());
+        let io = |errno: Errno| ClientError::Io(errno.into());
         for errno in [Errno::NOENT, Errno::CONNREFUSED, Errno::NODEV, Errno::OPNOTSUPP, Errno::PROTONOSUPPORT] {
             assert!(is_absence(&io(errno)), "{errno}");
         }

@@ -2,15 +2,15 @@
 
 use std::ffi::OsStr;
 
-use linerate_control::config::{Surroundings, values};
 use linerate_control::keys::SecretKey;
 use linerate_control::uapi::request::{DeviceUpdate, PeerUpdate};
+use linerate_control::wg_config::{Resolver, values};
 
 use super::input;
 use crate::Complaint;
 
 /// Reads all of `words`. What is about the device comes before the first `peer`.
-pub(super) fn parse(words: &[&OsStr], surroundings: &mut dyn Surroundings) -> Result<DeviceUpdate, Complaint> {
+pub(super) fn parse(words: &[&OsStr], resolver: &mut dyn Resolver) -> Result<DeviceUpdate, Complaint> {
     let mut device = DeviceUpdate::default();
     let mut rest = words;
     while let [word, after @ ..] = rest {
@@ -29,8 +29,8 @@ pub(super) fn parse(words: &[&OsStr], surroundings: &mut dyn Surroundings) -> Re
                 device.peers.push(PeerUpdate::new(key));
                 true
             }
-            Some(peer) => peer_words(peer, text, value, surroundings)?,
-            None => device_words(&mut device, text, value, surroundings)?,
+            Some(peer) => peer_words(peer, text, value, resolver)?,
+            None => device_words(&mut device, text, value, resolver)?,
         };
         if !known {
             return Err(invalid());
@@ -48,12 +48,12 @@ fn device_words(
     device: &mut DeviceUpdate,
     word: &str,
     value: &OsStr,
-    surroundings: &mut dyn Surroundings,
+    resolver: &mut dyn Resolver,
 ) -> Result<bool, Complaint> {
     let text = value.to_string_lossy();
     match word {
         "listen-port" => {
-            device.listen_port = Some(values::listen_port(&text, surroundings).map_err(|bad| bad.to_string())?);
+            device.listen_port = Some(values::listen_port(&text, resolver).map_err(|bad| bad.to_string())?);
         }
         "fwmark" => device.fwmark = Some(values::fwmark(&text).map_err(|bad| bad.to_string())?),
         "private-key" => device.private_key = Some(key_file(value)?),
@@ -67,14 +67,14 @@ fn peer_words(
     peer: &mut PeerUpdate,
     word: &str,
     value: &OsStr,
-    surroundings: &mut dyn Surroundings,
+    resolver: &mut dyn Resolver,
 ) -> Result<bool, Complaint> {
     let text = value.to_string_lossy();
     match word {
-        "endpoint" => peer.endpoint = Some(values::endpoint(&text, surroundings).map_err(|bad| bad.to_string())?),
+        "endpoint" => peer.endpoint = Some(values::endpoint(&text, resolver).map_err(|bad| bad.to_string())?),
         "allowed-ips" => {
             let text: String = text.chars().filter(|c| !u8::try_from(*c).is_ok_and(values::is_space)).collect();
-            values::allowed_ips(&text, peer, surroundings).map_err(|bad| bad.to_string())?;
+            values::allowed_ips(&text, peer, resolver).map_err(|bad| bad.to_string())?;
         }
         "persistent-keepalive" => {
             let seconds = values::persistent_keepalive(&text).map_err(|bad| bad.to_string())?;

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read};
 
-use linerate_control::wiped::Buffer;
+use linerate_control::zeroizing::Buffer;
 use rustix::fs::{SeekFrom, seek};
 use zeroize::Zeroizing;
 

@@ -2,7 +2,7 @@
 //! scripts need not know which of the two they run.
 //!
 //! Where it does better, that is written in docs/wg.md. The output of `show` is
-//! [`tool::show`](crate::tool::show)'s; the values and the file are `linerate_control::config`'s.
+//! [`tool::show`](crate::tool::show)'s; the values and the file are `linerate_control::wg_config`'s.
 
 mod command_line;
 mod input;
@@ -17,10 +17,10 @@ use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
-use linerate_control::client::AskError;
-use linerate_control::tunnel::Tunnel;
+use linerate_control::client::TunnelClient;
+use linerate_control::uapi::client::ClientError;
 use linerate_control::uapi::request::DeviceUpdate;
-use linerate_control::uapi::response::{BadReply, DeviceState};
+use linerate_control::uapi::response::{DeviceState, ReplyError};
 use linerate_control::uapi::socket;
 use rustix::io::Errno;
 
@@ -112,14 +112,14 @@ fn usage_of(program: &str, command: &str) -> Option<String> {
 
 /// The state of `interface`; what `wg` cannot do without it is `purpose`.
 fn get(interface: &OsStr, purpose: &str) -> Result<DeviceState, Complaint> {
-    let tunnel = Tunnel::open(Path::new(socket::DIRECTORY), &interface.to_string_lossy());
-    let state = tunnel.map_err(AskError::Io).and_then(|mut tunnel| tunnel.get());
+    let tunnel = TunnelClient::open(Path::new(socket::DIRECTORY), &interface.to_string_lossy());
+    let state = tunnel.map_err(ClientError::Io).and_then(|mut tunnel| tunnel.get());
     state.map_err(|error| format!("{purpose}: {}", reason_of_get(&error)))
 }
 
 fn modify(interface: &OsStr, update: &DeviceUpdate) -> Outcome {
-    let tunnel = Tunnel::open(Path::new(socket::DIRECTORY), &settable(interface));
-    let done = tunnel.map_err(AskError::Io).and_then(|mut tunnel| tunnel.set(update));
+    let tunnel = TunnelClient::open(Path::new(socket::DIRECTORY), &settable(interface));
+    let done = tunnel.map_err(ClientError::Io).and_then(|mut tunnel| tunnel.set(update));
     done.map_err(|error| format!("Unable to modify interface: {}", reason_of_set(&error)))?;
     Ok(ExitCode::SUCCESS)
 }
@@ -131,20 +131,20 @@ fn settable(interface: &OsStr) -> String {
 }
 
 /// A refused `get` carries its number as it is.
-fn reason_of_get(error: &AskError) -> String {
+fn reason_of_get(error: &ClientError) -> String {
     match error {
-        AskError::Io(error) => error.to_string(),
-        AskError::Reply(BadReply::Refused(number @ 1..)) => words_of(*number),
-        AskError::Reply(_) => Errno::PROTO.to_string(),
+        ClientError::Io(error) => error.to_string(),
+        ClientError::Reply(ReplyError::Refused(number @ 1..)) => words_of(*number),
+        ClientError::Reply(_) => Errno::PROTO.to_string(),
     }
 }
 
 /// A refused `set` carries its number negated.
-pub(crate) fn reason_of_set(error: &AskError) -> String {
+pub(crate) fn reason_of_set(error: &ClientError) -> String {
     match error {
-        AskError::Io(error) => error.to_string(),
-        AskError::Reply(BadReply::Refused(number)) => words_of(number.saturating_neg()),
-        AskError::Reply(_) => Errno::PROTO.to_string(),
+        ClientError::Io(error) => error.to_string(),
+        ClientError::Reply(ReplyError::Refused(number)) => words_of(number.saturating_neg()),
+        ClientError::Reply(_) => Errno::PROTO.to_string(),
     }
 }
 

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::ValueEnum;
-use linerate_control::client::AskError;
+use linerate_control::uapi::client::ClientError;
 
 use super::{Outcome, reason_of_get, usage_of};
 use crate::tool::print;
@@ -62,7 +62,7 @@ fn refusal(failure: &Failure) -> Complaint {
     }
 }
 
-fn complain_of(failures: &[(String, AskError)]) {
+fn complain_of(failures: &[(String, ClientError)]) {
     for (name, error) in failures {
         complain(&format!("Unable to access interface {name}: {}", reason_of_get(error)));
     }

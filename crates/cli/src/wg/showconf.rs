@@ -5,7 +5,7 @@ use std::fmt::{self, Write as _};
 
 use linerate_control::endpoint;
 use linerate_control::uapi::response::{DeviceState, PeerState};
-use linerate_control::wiped::Buffer;
+use linerate_control::zeroizing::Buffer;
 
 use super::{Outcome, get};
 use crate::tool::print;

@@ -5,26 +5,26 @@ use std::thread;
 use std::time::Duration;
 
 use dns_lookup::{AddrInfoHints, LookupError, LookupErrorKind, SockType, getaddrinfo};
-use linerate_control::config::{BadValue, Surroundings};
+use linerate_control::wg_config::{Resolver, ValueError};
 
 use crate::complain;
 
 /// The system that this process runs on.
 pub(crate) struct System;
 
-impl Surroundings for System {
+impl Resolver for System {
     /// Waits for a resolver that has no answer yet, as often as WG_ENDPOINT_RESOLUTION_RETRIES says.
-    fn resolve(&mut self, text: &str, host: &str, service: &str) -> Result<SocketAddr, BadValue> {
+    fn resolve(&mut self, text: &str, host: &str, service: &str) -> Result<SocketAddr, ValueError> {
         let mut retries = retries()?;
         let mut wait = FIRST_WAIT;
         loop {
             let error = match look_up(Some(host), service) {
                 Ok(Some(address)) => return Ok(address),
-                Ok(None) => return Err(BadValue::Value(format!("Neither IPv4 nor IPv6 address found: `{text}'"))),
+                Ok(None) => return Err(ValueError::Value(format!("Neither IPv4 nor IPv6 address found: `{text}'"))),
                 Err(error) => error,
             };
             if is_final(&error) || retries == Some(0) {
-                return Err(BadValue::Value(format!("{}: `{text}'", words(error))));
+                return Err(ValueError::Value(format!("{}: `{text}'", words(error))));
             }
             let seconds = wait.as_secs_f64();
             complain(&format!("{}: `{text}'. Trying again in {seconds:.2} seconds...", words(error)));
@@ -34,11 +34,11 @@ impl Surroundings for System {
         }
     }
 
-    fn port(&mut self, service: &str) -> Result<u16, BadValue> {
+    fn port(&mut self, service: &str) -> Result<u16, ValueError> {
         match look_up(None, service) {
             Ok(Some(address)) => Ok(address.port()),
-            Ok(None) => Err(BadValue::Value(format!("Neither IPv4 nor IPv6 address found: `{service}'"))),
-            Err(error) => Err(BadValue::Value(format!("{}: `{service}'", words(error)))),
+            Ok(None) => Err(ValueError::Value(format!("Neither IPv4 nor IPv6 address found: `{service}'"))),
+            Err(error) => Err(ValueError::Value(format!("{}: `{service}'", words(error)))),
         }
     }
 
@@ -60,7 +60,7 @@ const FIRST_WAIT: Duration = Duration::from_secs(1);
 const LONGEST_WAIT: Duration = Duration::from_secs(20);
 
 /// How often a lookup is repeated; `None` is for ever.
-fn retries() -> Result<Option<u32>, BadValue> {
+fn retries() -> Result<Option<u32>, ValueError> {
     const DEFAULT: u32 = 15;
     let Some(text) = std::env::var_os("WG_ENDPOINT_RESOLUTION_RETRIES") else { return Ok(Some(DEFAULT)) };
     let text = text.to_string_lossy();
@@ -69,7 +69,7 @@ fn retries() -> Result<Option<u32>, BadValue> {
         "" => Ok(Some(0)),
         number => match number.trim_start().parse::<u32>() {
             Ok(count) if i32::try_from(count).is_ok() => Ok(Some(count)),
-            _ => Err(BadValue::Environment(format!("Unable to parse WG_ENDPOINT_RESOLUTION_RETRIES: `{text}'"))),
+            _ => Err(ValueError::Environment(format!("Unable to parse WG_ENDPOINT_RESOLUTION_RETRIES: `{text}'"))),
         },
     }
 }

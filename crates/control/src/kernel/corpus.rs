@@ -1,7 +1,7 @@
 //! Replays the corpus of the fuzz target `generic_netlink` (docs/fuzzing.md): what it reads is no one's business but
 //! this folder's.
 
-use super::{answer, request};
+use super::{reply, request};
 
 #[path = "../../../../fuzz/src/bytes.rs"]
 mod bytes;

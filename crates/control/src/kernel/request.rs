@@ -1,6 +1,6 @@
 //! A change as the messages of netlink-packet-wireguard, and how their keys are overwritten.
 //!
-//! Never talks to the kernel; what it answers is read by `answer`.
+//! Never talks to the kernel; what it answers is read by `reply`.
 
 use netlink_packet_core::Emitable;
 use netlink_packet_wireguard::{
@@ -132,7 +132,7 @@ mod tests {
     use netlink_packet_wireguard::WireguardCmd;
     use proptest::prelude::*;
 
-    use super::super::answer;
+    use super::super::reply;
     use super::*;
     use crate::keys::{PublicKey, SecretKey};
     use crate::uapi::response::DeviceState;
@@ -186,7 +186,7 @@ mod tests {
             for attributes in messages(&update) {
                 let message = WireguardMessage { cmd: WireguardCmd::SetDevice, attributes };
                 let payload = [vec![0; 4], bytes(&message)].concat();
-                prop_assert_eq!(answer::device(&payload, &mut state), Some(()));
+                prop_assert_eq!(reply::device(&payload, &mut state), Some(()));
             }
             prop_assert!(state.private_key == update.private_key);
             prop_assert_eq!((state.listen_port, state.fwmark), (port, mark));

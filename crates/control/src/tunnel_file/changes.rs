@@ -20,9 +20,9 @@ pub struct Settings {
 
 /// How a device takes prefixes away from a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lists {
+pub enum AllowedIpRemoval {
     /// One by one (`allowed_ip=-`): no packet misses the others.
-    Change,
+    OneByOne,
     /// Only with all others, which are given again: for daemons and kernels that know no `-`.
     Replace,
 }
@@ -44,7 +44,7 @@ impl TunnelFile {
 /// changed: what was set by other means stays, and so does an endpoint that has roamed.
 ///
 /// Keys that stand in files of their own are compared as they were loaded.
-pub fn changes(then: &TunnelFile, now: &TunnelFile, running: &DeviceState, lists: Lists) -> Settings {
+pub fn changes(then: &TunnelFile, now: &TunnelFile, running: &DeviceState, lists: AllowedIpRemoval) -> Settings {
     let mut settings = Settings::default();
     settings.update.private_key = now.private_key.clone().filter(|_| now.private_key != then.private_key);
     settings.update.listen_port = now.listen_port.filter(|_| now.listen_port != then.listen_port);
@@ -100,7 +100,7 @@ impl Settings {
         then: &Peer,
         now: &Peer,
         running: &PeerState,
-        lists: Lists,
+        lists: AllowedIpRemoval,
         had: &HashSet<(PublicKey, IpNet)>,
         has: &HashSet<IpNet>,
     ) {
@@ -119,7 +119,7 @@ impl Settings {
         // What another peer gets leaves this one by that, without a moment in which nobody has it.
         let taken: Vec<IpNet> = lost.iter().copied().filter(|net| !has.contains(net)).collect();
         let added = now.allowed_ips.iter().filter(|net| !had.contains(&(now.public_key, **net))).copied();
-        if lists == Lists::Change || taken.is_empty() {
+        if lists == AllowedIpRemoval::OneByOne || taken.is_empty() {
             update.allowed_ips.extend(taken.into_iter().map(|net| line(false, net)));
         } else {
             update.replace_allowed_ips = true;

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use zeroize::Zeroizing;
 
-use crate::config::values;
 use crate::keys::SecretKey;
+use crate::wg_config::values;
 
 /// Where a key stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub enum KeyFile {
 
 /// Where key files are looked for.
 #[derive(Clone, Copy, Debug)]
-pub struct KeyFolders<'a> {
+pub struct KeyDirectories<'a> {
     /// The folder of the tunnel's file.
     pub configuration: &'a Path,
     /// `$CREDENTIALS_DIRECTORY`, if it is set.
@@ -45,7 +45,7 @@ impl KeyFile {
     ///
     /// # Errors
     /// A sentence: it is a credential, and this process was given none.
-    pub fn path(&self, folders: KeyFolders<'_>) -> Result<PathBuf, String> {
+    pub fn path(&self, folders: KeyDirectories<'_>) -> Result<PathBuf, String> {
         match (self, folders.credentials) {
             (Self::Path(path), _) => Ok(folders.configuration.join(path)),
             (Self::Credential(name), Some(folder)) => Ok(folder.join(name)),
@@ -60,7 +60,7 @@ impl KeyFile {
     ///
     /// # Errors
     /// A sentence: the file cannot be read, or does not hold exactly one key.
-    pub fn read(&self, folders: KeyFolders<'_>) -> Result<SecretKey, String> {
+    pub fn read(&self, folders: KeyDirectories<'_>) -> Result<SecretKey, String> {
         let path = self.path(folders)?;
         let content =
             content(&path).map_err(|error| format!("the key file {} cannot be read: {error}", path.display()))?;

@@ -1,13 +1,13 @@
 //! The keys of a tunnel's file: those of `wg` (man 8 wg), those of wg-quick (man 8 wg-quick), and ours behind `#!`.
 
-use crate::document::{Key, Kind};
+use crate::document::{Key, SectionKind};
 
 const fn interface(name: &'static str) -> Key {
-    Key { name, section: Kind::Interface, marked: false, whole_line: false }
+    Key { name, section: SectionKind::Interface, marked: false, whole_line: false }
 }
 
 const fn peer(name: &'static str) -> Key {
-    Key { section: Kind::Peer, ..interface(name) }
+    Key { section: SectionKind::Peer, ..interface(name) }
 }
 
 const fn hook(name: &'static str) -> Key {
@@ -71,7 +71,7 @@ pub const USER: Key = ours(interface("User"));
 /// The file that holds the preshared key.
 pub const PRESHARED_KEY_FILE: Key = ours(peer("PresharedKeyFile"));
 
-/// The keys of `wg`, where an empty value is a mistake.
+/// The keys of `wg`, where an empty value is a diagnostic.
 pub const OF_WG: [Key; 8] =
     [PRIVATE_KEY, LISTEN_PORT, FWMARK, PUBLIC_KEY, PRESHARED_KEY, ALLOWED_IPS, ENDPOINT, PERSISTENT_KEEPALIVE];
 

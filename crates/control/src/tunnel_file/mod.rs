@@ -6,9 +6,9 @@
 //! what a new file means for a running tunnel. Nothing here resolves a name, and only [`KeyFile::read`] opens a file.
 
 mod changes;
+mod diagnostic;
 mod key_file;
 pub mod keys;
-mod mistake;
 mod name_server;
 mod read;
 mod save;
@@ -21,12 +21,12 @@ use std::net::SocketAddr;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-pub use changes::{Lists, Settings, changes};
-pub use key_file::{KeyFile, KeyFolders};
-pub use mistake::{Mistake, Severity};
-pub use name_server::{NameServer, NotAServer};
-pub use save::{Runtime, save};
-pub use strip::{NotABool, strip};
+pub use changes::{AllowedIpRemoval, Settings, changes};
+pub use diagnostic::{Diagnostic, Severity};
+pub use key_file::{KeyDirectories, KeyFile};
+pub use name_server::{InvalidNameServer, NameServer};
+pub use save::{RunningTunnel, save};
+pub use strip::{StripError, strip};
 
 use crate::document::Document;
 use crate::endpoint;
@@ -244,7 +244,7 @@ impl TunnelFile {
 
     /// Reads what the file of `interface` says, and everything that is wrong with it, in the order of its lines. What is
     /// wrong is not in the result.
-    pub fn read(document: &Document, interface: &InterfaceName, names: &dyn Names) -> (Self, Vec<Mistake>) {
+    pub fn read(document: &Document, interface: &InterfaceName, names: &dyn Names) -> (Self, Vec<Diagnostic>) {
         read::read(document, interface, names)
     }
 
@@ -252,7 +252,7 @@ impl TunnelFile {
     ///
     /// # Errors
     /// Sentences, one for each file that holds no key that can be read. The other keys are there all the same.
-    pub fn load_keys(&mut self, folders: KeyFolders<'_>) -> Result<(), Vec<String>> {
+    pub fn load_keys(&mut self, folders: KeyDirectories<'_>) -> Result<(), Vec<String>> {
         let mut wrong = Vec::new();
         let mut load =
             |file: &Option<KeyFile>, key: &mut Option<SecretKey>| match file.as_ref().map(|file| file.read(folders)) {

@@ -19,17 +19,17 @@ pub struct NameServer {
 /// A text is not the address of a name server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not the address of a name server")]
-pub struct NotAServer;
+pub struct InvalidNameServer;
 
 impl FromStr for NameServer {
-    type Err = NotAServer;
+    type Err = InvalidNameServer;
 
-    fn from_str(text: &str) -> Result<Self, NotAServer> {
+    fn from_str(text: &str) -> Result<Self, InvalidNameServer> {
         let (address, zone) = text.split_once('%').map_or((text, None), |(address, zone)| (address, Some(zone)));
-        let address: IpAddr = address.parse().map_err(|_| NotAServer)?;
-        let zone = zone.map(|zone| zone.parse().map_err(|_| NotAServer)).transpose()?;
+        let address: IpAddr = address.parse().map_err(|_| InvalidNameServer)?;
+        let zone = zone.map(|zone| zone.parse().map_err(|_| InvalidNameServer)).transpose()?;
         if zone.is_some() && address.is_ipv4() {
-            return Err(NotAServer);
+            return Err(InvalidNameServer);
         }
         Ok(Self { address, zone })
     }
@@ -51,9 +51,9 @@ impl From<IpAddr> for NameServer {
 }
 
 impl TryFrom<String> for NameServer {
-    type Error = NotAServer;
+    type Error = InvalidNameServer;
 
-    fn try_from(text: String) -> Result<Self, NotAServer> {
+    fn try_from(text: String) -> Result<Self, InvalidNameServer> {
         text.parse()
     }
 }

@@ -11,14 +11,14 @@ use ipnet::IpNet;
 
 use super::values::{address, compact, items, looks_like_server, prefix};
 use super::{Endpoint, NameServer, NoNames, Peer, TunnelFile, keys};
-use crate::document::{Document, Key, Kind, NotAValue};
+use crate::document::{Document, InvalidValue, Key, SectionKind};
 use crate::endpoint;
 use crate::interface::InterfaceName;
 use crate::keys::PublicKey;
 use crate::uapi::response::{DeviceState, PeerState};
 
 /// The tunnel as it runs.
-pub struct Runtime<'a> {
+pub struct RunningTunnel<'a> {
     /// The interface.
     pub interface: &'a InterfaceName,
     /// What the device says.
@@ -46,7 +46,7 @@ pub struct Runtime<'a> {
 ///
 /// # Errors
 /// A value cannot be written: the zone of an endpoint is an interface with an odd name.
-pub fn save(document: &mut Document, runtime: &Runtime<'_>) -> Result<(), NotAValue> {
+pub fn save(document: &mut Document, runtime: &RunningTunnel<'_>) -> Result<(), InvalidValue> {
     // A line that goes may uncover another: of peers that list the same address, the last one has it.
     for _ in 0..=document.sections().len() {
         let before = document.to_bytes();
@@ -60,7 +60,7 @@ pub fn save(document: &mut Document, runtime: &Runtime<'_>) -> Result<(), NotAVa
     Ok(())
 }
 
-fn save_interface(document: &mut Document, file: &TunnelFile, runtime: &Runtime<'_>) -> Result<(), NotAValue> {
+fn save_interface(document: &mut Document, file: &TunnelFile, runtime: &RunningTunnel<'_>) -> Result<(), InvalidValue> {
     let (device, then) = (runtime.device, runtime.then);
 
     let from_elsewhere = file.private_key_file.is_some()
@@ -93,7 +93,7 @@ fn save_interface(document: &mut Document, file: &TunnelFile, runtime: &Runtime<
     save_dns(document, file, runtime)
 }
 
-fn save_addresses(document: &mut Document, file: &TunnelFile, runtime: &Runtime<'_>) -> Result<(), NotAValue> {
+fn save_addresses(document: &mut Document, file: &TunnelFile, runtime: &RunningTunnel<'_>) -> Result<(), InvalidValue> {
     let unseen = |net: &IpNet| matches!(net, IpNet::V6(_)) && !runtime.has_ipv6;
     // The kernel gives a TUN device a link-local address of its own (fe80::/10, RFC 4291).
     let own = |net: &IpNet| matches!(net, IpNet::V6(v6) if v6.addr().is_unicast_link_local());
@@ -105,7 +105,7 @@ fn save_addresses(document: &mut Document, file: &TunnelFile, runtime: &Runtime<
     if missing == in_file || runtime.then.is_some_and(|then| visible(&then.addresses) == missing) {
         return Ok(());
     }
-    let interfaces = sections(document, Kind::Interface);
+    let interfaces = sections(document, SectionKind::Interface);
     thin_out(document, &interfaces, &keys::ADDRESS, |item| {
         address(item).ok().is_some_and(|net| unseen(&net) || missing.remove(&net))
     })?;
@@ -113,14 +113,14 @@ fn save_addresses(document: &mut Document, file: &TunnelFile, runtime: &Runtime<
     append(document, &interfaces, &keys::ADDRESS, new.collect())
 }
 
-fn save_dns(document: &mut Document, file: &TunnelFile, runtime: &Runtime<'_>) -> Result<(), NotAValue> {
+fn save_dns(document: &mut Document, file: &TunnelFile, runtime: &RunningTunnel<'_>) -> Result<(), InvalidValue> {
     let Some(servers) = runtime.dns_servers else { return Ok(()) };
     let set = |list: &[NameServer]| list.iter().cloned().collect::<HashSet<NameServer>>();
     let mut missing = set(servers);
     if missing == set(&file.dns_servers) || runtime.then.is_some_and(|then| set(&then.dns_servers) == missing) {
         return Ok(());
     }
-    let interfaces = sections(document, Kind::Interface);
+    let interfaces = sections(document, SectionKind::Interface);
     thin_out(document, &interfaces, &keys::DNS, |word| {
         !looks_like_server(word) || word.parse().is_ok_and(|server| missing.remove(&server))
     })?;
@@ -128,7 +128,7 @@ fn save_dns(document: &mut Document, file: &TunnelFile, runtime: &Runtime<'_>) -
     append(document, &interfaces, &keys::DNS, new.collect())
 }
 
-fn save_peers(document: &mut Document, file: &TunnelFile, runtime: &Runtime<'_>) -> Result<(), NotAValue> {
+fn save_peers(document: &mut Document, file: &TunnelFile, runtime: &RunningTunnel<'_>) -> Result<(), InvalidValue> {
     let running: HashMap<PublicKey, &PeerState> = by_key(&runtime.device.peers, |peer| peer.public_key);
     let in_file: HashMap<PublicKey, &Peer> = by_key(&file.peers, |peer| peer.public_key);
     let then: Option<HashMap<PublicKey, &Peer>> = runtime.then.map(|then| by_key(&then.peers, |peer| peer.public_key));
@@ -136,7 +136,7 @@ fn save_peers(document: &mut Document, file: &TunnelFile, runtime: &Runtime<'_>)
 
     let mut removed = Vec::new();
     let mut places: HashMap<PublicKey, Vec<usize>> = HashMap::new();
-    for section in sections(document, Kind::Peer) {
+    for section in sections(document, SectionKind::Peer) {
         if let Some(key) = public_key(document, section) {
             places.entry(key).or_default().push(section);
         }
@@ -180,7 +180,7 @@ fn public_key(document: &Document, section: usize) -> Option<PublicKey> {
 }
 
 /// Whether the file says of a peer what is so.
-fn agrees(peer: &Peer, state: &PeerState, runtime: &Runtime<'_>) -> bool {
+fn agrees(peer: &Peer, state: &PeerState, runtime: &RunningTunnel<'_>) -> bool {
     (peer.preshared_key_file.is_some() || peer.preshared_key == state.preshared_key)
         && leads_to(peer, state, runtime)
         && peer.persistent_keepalive.unwrap_or(0) == state.persistent_keepalive
@@ -188,7 +188,7 @@ fn agrees(peer: &Peer, state: &PeerState, runtime: &Runtime<'_>) -> bool {
 }
 
 /// Whether the endpoint in the file is where the peer is, as far as that is known, and as a file can say it.
-fn leads_to(peer: &Peer, state: &PeerState, runtime: &Runtime<'_>) -> bool {
+fn leads_to(peer: &Peer, state: &PeerState, runtime: &RunningTunnel<'_>) -> bool {
     match (&peer.endpoint, state.endpoint) {
         (_, None) => true,
         (_, Some(running)) if endpoint::has_lost_its_zone(&running) => true,
@@ -208,8 +208,8 @@ fn save_peer(
     section: usize,
     peer: &Peer,
     state: &PeerState,
-    runtime: &Runtime<'_>,
-) -> Result<(), NotAValue> {
+    runtime: &RunningTunnel<'_>,
+) -> Result<(), InvalidValue> {
     let (file, _) = TunnelFile::read(&document.only(section), runtime.interface, &NoNames);
     let here = file.peers.first().unwrap_or(peer);
     if here.preshared_key_file.is_none() && here.preshared_key != state.preshared_key {
@@ -235,14 +235,14 @@ fn save_peer(
     Ok(())
 }
 
-fn sections(document: &Document, kind: Kind) -> Vec<usize> {
+fn sections(document: &Document, kind: SectionKind) -> Vec<usize> {
     let all = document.sections().iter().enumerate();
     all.filter(|(_, section)| section.kind() == kind).map(|(index, _)| index).collect()
 }
 
-fn put_interface(document: &mut Document, key: &Key, value: Option<&str>) -> Result<(), NotAValue> {
+fn put_interface(document: &mut Document, key: &Key, value: Option<&str>) -> Result<(), InvalidValue> {
     let home = document.interface();
-    let interfaces = sections(document, Kind::Interface);
+    let interfaces = sections(document, SectionKind::Interface);
     put(document, &interfaces, home, key, value)
 }
 
@@ -253,7 +253,7 @@ fn put(
     home: usize,
     key: &Key,
     value: Option<&str>,
-) -> Result<(), NotAValue> {
+) -> Result<(), InvalidValue> {
     let Some(value) = value else {
         sections.iter().for_each(|&section| document.unset(section, key));
         return Ok(());
@@ -277,7 +277,7 @@ fn thin_out(
     sections: &[usize],
     key: &Key,
     mut keep: impl FnMut(&str) -> bool,
-) -> Result<(), NotAValue> {
+) -> Result<(), InvalidValue> {
     for &section in sections {
         let entries = document.sections()[section].entries().filter(|entry| entry.is(key));
         let lines = entries.map(|entry| (entry.index, String::from_utf8_lossy(entry.value()).into_owned()));
@@ -298,7 +298,7 @@ fn thin_out(
 
 /// Adds items to the last line of a list, or as lines of their own: as the original writes addresses and name servers,
 /// where the file does not list several in a line.
-fn append(document: &mut Document, sections: &[usize], key: &Key, new: Vec<String>) -> Result<(), NotAValue> {
+fn append(document: &mut Document, sections: &[usize], key: &Key, new: Vec<String>) -> Result<(), InvalidValue> {
     if new.is_empty() {
         return Ok(());
     }

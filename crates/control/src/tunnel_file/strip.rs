@@ -6,20 +6,20 @@
 
 use super::keys;
 use super::values::may_have_key;
-use crate::config::values::is_space;
 use crate::document::{Document, Key};
-use crate::wiped::Buffer;
+use crate::wg_config::values::is_space;
+use crate::zeroizing::Buffer;
 
 /// `SaveConfig` has a value that is neither `true` nor `false`, for which wg-quick refuses the whole file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}' is neither true nor false")]
-pub struct NotABool(pub String);
+pub struct StripError(pub String);
 
 /// The file as `wg-quick strip` prints it: comments stay, and an empty line ends it. It holds the keys of the file.
 ///
 /// # Errors
-/// See [`NotABool`].
-pub fn strip(document: &Document) -> Result<Buffer, NotABool> {
+/// See [`StripError`].
+pub fn strip(document: &Document) -> Result<Buffer, StripError> {
     let bytes = document.to_bytes();
     let mut stripped = Buffer::with_capacity(bytes.len() + 2);
     let mut in_interface = false;
@@ -38,7 +38,7 @@ pub fn strip(document: &Document) -> Result<Buffer, NotABool> {
         if in_interface && keys::OF_WG_QUICK.iter().any(is) {
             if is(&keys::SAVE_CONFIG) && !is_bool(value) {
                 let value = String::from_utf8_lossy(value);
-                return Err(NotABool(if may_have_key(&value) { "...".to_owned() } else { value.into_owned() }));
+                return Err(StripError(if may_have_key(&value) { "...".to_owned() } else { value.into_owned() }));
             }
             continue;
         }

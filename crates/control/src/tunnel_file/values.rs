@@ -7,20 +7,20 @@ use ipnet::IpNet;
 use zeroize::Zeroizing;
 
 use super::{Endpoint, KeyFile, NameServer, Names, Table};
-use crate::config::values::{fwmark, host_and_service, is_space, persistent_keepalive};
 use crate::document::Key;
 use crate::endpoint;
 use crate::keys::{BASE64_LENGTH, PublicKey, SecretKey};
 use crate::uapi::decimal;
+use crate::wg_config::values::{fwmark, host_and_service, is_space, persistent_keepalive};
 
 /// What is wrong with a value, and what would be right. Without `Debug`, as it may have named a key.
-pub(super) struct Wrong {
+pub(super) struct InvalidValue {
     pub what: String,
     pub hint: String,
 }
 
-pub(super) fn wrong(what: impl Into<String>, hint: impl Into<String>) -> Wrong {
-    Wrong { what: what.into(), hint: hint.into() }
+pub(super) fn wrong(what: impl Into<String>, hint: impl Into<String>) -> InvalidValue {
+    InvalidValue { what: what.into(), hint: hint.into() }
 }
 
 /// A value as a message quotes it: not, if it may be a key that has come into the wrong place, nor if a part of it may.
@@ -39,7 +39,7 @@ pub(super) fn may_have_key(text: &str) -> bool {
 
 /// An address with the length of its prefix, host bits kept; without a length it is that of the address alone. IPv4 also
 /// takes a mask after the slash, as `ip address add` does.
-pub(super) fn address(text: &str) -> Result<IpNet, Wrong> {
+pub(super) fn address(text: &str) -> Result<IpNet, InvalidValue> {
     if text.is_empty() {
         return Err(wrong("an entry of this list is empty", "remove its comma"));
     }
@@ -64,7 +64,7 @@ pub(super) fn address(text: &str) -> Result<IpNet, Wrong> {
 }
 
 /// A prefix of `AllowedIPs`, host bits kept. `wg` takes no mask.
-pub(super) fn prefix(text: &str) -> Result<IpNet, Wrong> {
+pub(super) fn prefix(text: &str) -> Result<IpNet, InvalidValue> {
     let masked = text.split_once('/').filter(|(_, mask)| mask.contains(['.', ':']));
     let Some((base, _)) = masked else { return address(text) };
     let net = address(text)?;
@@ -72,7 +72,7 @@ pub(super) fn prefix(text: &str) -> Result<IpNet, Wrong> {
 }
 
 /// `host:port`. The host may be a name.
-pub(super) fn peer_endpoint(text: &str) -> Result<Endpoint, Wrong> {
+pub(super) fn peer_endpoint(text: &str) -> Result<Endpoint, InvalidValue> {
     let text = &**compact(text);
     let form = "192.0.2.1:51820, [2001:db8::1]:51820 or vpn.example.com:51820 is one";
     let Ok((host, service)) = host_and_service(text) else {
@@ -92,16 +92,16 @@ pub(super) fn peer_endpoint(text: &str) -> Result<Endpoint, Wrong> {
 }
 
 /// A private or preshared key. The value stays unsaid if it is none: it may be most of a secret.
-pub(super) fn secret_key(key: &Key, text: &str) -> Result<SecretKey, Wrong> {
+pub(super) fn secret_key(key: &Key, text: &str) -> Result<SecretKey, InvalidValue> {
     SecretKey::from_base64(compact(text).as_bytes()).ok_or_else(|| not_a_key(key, text))
 }
 
 /// A public key. Its value stays unsaid as well: a secret may have come into its place.
-pub(super) fn public_key(key: &Key, text: &str) -> Result<PublicKey, Wrong> {
+pub(super) fn public_key(key: &Key, text: &str) -> Result<PublicKey, InvalidValue> {
     PublicKey::from_base64(compact(text).as_bytes()).ok_or_else(|| not_a_key(key, text))
 }
 
-fn not_a_key(key: &Key, text: &str) -> Wrong {
+fn not_a_key(key: &Key, text: &str) -> InvalidValue {
     let mut what = format!("the value of {} is not a key", key.name);
     let length = compact(text).chars().count();
     if length != BASE64_LENGTH {
@@ -111,7 +111,7 @@ fn not_a_key(key: &Key, text: &str) -> Wrong {
 }
 
 /// Where a key stands.
-pub(super) fn key_file(text: &str) -> Result<KeyFile, Wrong> {
+pub(super) fn key_file(text: &str) -> Result<KeyFile, InvalidValue> {
     if SecretKey::from_base64(compact(text).as_bytes()).is_some() {
         return Err(wrong("this is a key, not the file that contains it", "PrivateKey or PresharedKey takes a key"));
     }
@@ -120,7 +120,7 @@ pub(super) fn key_file(text: &str) -> Result<KeyFile, Wrong> {
 }
 
 /// A port by its number or by the name of its service.
-pub(super) fn listen_port(text: &str, names: &dyn Names) -> Result<u16, Wrong> {
+pub(super) fn listen_port(text: &str, names: &dyn Names) -> Result<u16, InvalidValue> {
     let text = compact(text);
     let number = decimal(text.as_bytes(), u16::MAX.into()).and_then(|port| u16::try_from(port).ok());
     let hint = "0 to 65535 are ports; 0 is one that the system chooses";
@@ -130,32 +130,32 @@ pub(super) fn listen_port(text: &str, names: &dyn Names) -> Result<u16, Wrong> {
 }
 
 /// A mark, as `wg` reads it.
-pub(super) fn mark(text: &str) -> Result<u32, Wrong> {
+pub(super) fn mark(text: &str) -> Result<u32, InvalidValue> {
     let hint = "off, a number up to 4294967295, or 0x and digits";
     fwmark(&compact(text)).map_err(|_| wrong(format!("{} is not a mark", quoted(text)), hint))
 }
 
 /// Seconds between keepalives, as `wg` reads them.
-pub(super) fn interval(text: &str) -> Result<u16, Wrong> {
+pub(super) fn interval(text: &str) -> Result<u16, InvalidValue> {
     let hint = "off, or 1 to 65535 seconds";
     persistent_keepalive(&compact(text)).map_err(|_| wrong(format!("{} is not an interval", quoted(text)), hint))
 }
 
 /// Bytes of a packet.
-pub(super) fn mtu(text: &str) -> Result<u32, Wrong> {
+pub(super) fn mtu(text: &str) -> Result<u32, InvalidValue> {
     // The least that IPv4 asks for (RFC 791), and the most that a packet can be.
     let mtu = decimal(text.as_bytes(), 65535).and_then(|mtu| u32::try_from(mtu).ok()).filter(|&mtu| mtu >= 68);
     mtu.ok_or_else(|| wrong(format!("{} is not an MTU", quoted(text)), "68 to 65535 bytes; 1420 fits into Ethernet"))
 }
 
 /// The address of a name server.
-pub(super) fn server(text: &str) -> Result<NameServer, Wrong> {
+pub(super) fn server(text: &str) -> Result<NameServer, InvalidValue> {
     let hint = "192.0.2.53 or 2001:db8::53 is one";
     text.parse().map_err(|_| wrong(format!("{} is not the address of a name server", quoted(text)), hint))
 }
 
 /// A search domain, or behind `~` one that only routes questions. It becomes an argument of a program and part of a line.
-pub(super) fn search_domain(text: &str) -> Result<String, Wrong> {
+pub(super) fn search_domain(text: &str) -> Result<String, InvalidValue> {
     let domain = text.strip_prefix('~').unwrap_or(text);
     let is_label = |label: &str| {
         let is_inside = |c: char| c.is_alphanumeric() || c == '-' || c == '_';
@@ -170,7 +170,7 @@ pub(super) fn search_domain(text: &str) -> Result<String, Wrong> {
 }
 
 /// The name of a user of this system.
-pub(super) fn user(text: &str) -> Result<String, Wrong> {
+pub(super) fn user(text: &str) -> Result<String, InvalidValue> {
     let is_inside = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
     // useradd(8) makes none that is longer.
     match text.len() <= 32 && text.bytes().all(is_inside) && !text.starts_with('-') {
@@ -180,7 +180,7 @@ pub(super) fn user(text: &str) -> Result<String, Wrong> {
 }
 
 /// One of the words that a key takes, in any case.
-pub(super) fn one_of<T: Copy>(key: &Key, text: &str, words: &[(&str, T)]) -> Result<T, Wrong> {
+pub(super) fn one_of<T: Copy>(key: &Key, text: &str, words: &[(&str, T)]) -> Result<T, InvalidValue> {
     if let Some((_, found)) = words.iter().find(|(word, _)| word.eq_ignore_ascii_case(text)) {
         return Ok(*found);
     }
@@ -195,7 +195,7 @@ pub(super) fn one_of<T: Copy>(key: &Key, text: &str, words: &[(&str, T)]) -> Res
 }
 
 /// A routing table by its number or its name.
-pub(super) fn table(text: &str, names: &dyn Names) -> Result<Table, Wrong> {
+pub(super) fn table(text: &str, names: &dyn Names) -> Result<Table, InvalidValue> {
     let number = match text.strip_prefix("0x") {
         Some(digits) if !digits.starts_with('+') => u32::from_str_radix(digits, 16).ok(),
         _ => decimal(text.as_bytes(), u32::MAX.into()).and_then(|number| u32::try_from(number).ok()),

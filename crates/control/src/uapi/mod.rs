@@ -4,6 +4,7 @@
 //! wireguard-go's behaviour is the rule. [`request`] and [`response`] are the text, [`socket`] the
 //! file, [`server`] the conversation. Nothing here knows what a request does.
 
+pub mod client;
 pub mod request;
 pub mod response;
 pub mod server;
@@ -31,7 +32,7 @@ pub mod errno {
 /// The sentence never holds a secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
-pub struct Refusal {
+pub struct RequestError {
     /// What goes into the `errno=` line, sign included.
     pub errno: i32,
     /// What was wrong and where.

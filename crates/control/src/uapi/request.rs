@@ -9,8 +9,8 @@ use std::net::{IpAddr, SocketAddr};
 use crate::endpoint;
 use crate::keys::{PublicKey, SecretKey};
 use crate::printable::printable;
-use crate::uapi::{Refusal, decimal, errno, lines, prefix};
-use crate::wiped::Buffer;
+use crate::uapi::{RequestError, decimal, errno, lines, prefix};
+use crate::zeroizing::Buffer;
 
 /// The largest request in bytes. 130,000 IPv6 allowed IPs of full length are 8 MB.
 pub const REQUEST_MAX: usize = 16 << 20;
@@ -216,7 +216,7 @@ fn frame_set(bytes: &[u8], seen: &mut usize, first_line: usize) -> Frame {
 /// # Errors
 /// The first thing wrong with it: -22 for a value or a key that is not valid, -71 for a line that
 /// is not `key=value` or a missing blank line, -5 for a line over [`LINE_MAX`].
-pub fn parse(request: &[u8]) -> Result<Request, Refusal> {
+pub fn parse(request: &[u8]) -> Result<Request, RequestError> {
     let end = request.iter().position(|&byte| byte == b'\n');
     let (operation, rest) = match end {
         Some(end) => (&request[..end], &request[end + 1..]),
@@ -235,7 +235,7 @@ pub fn parse(request: &[u8]) -> Result<Request, Refusal> {
     }
 }
 
-fn parse_set(text: &[u8]) -> Result<DeviceUpdate, Refusal> {
+fn parse_set(text: &[u8]) -> Result<DeviceUpdate, RequestError> {
     let mut device = DeviceUpdate::default();
     // Line 1 is the operation.
     for (line, number) in lines(text).zip(2..) {
@@ -331,11 +331,11 @@ fn only_true(value: &[u8]) -> Result<(), Wanted> {
 }
 
 /// A refused `set` (and the framing of `get`) carries its number negated.
-fn refuse(number: i32, message: String) -> Refusal {
-    Refusal { errno: -number, message }
+fn refuse(number: i32, message: String) -> RequestError {
+    RequestError { errno: -number, message }
 }
 
-fn refuse_line(number: usize, key: &[u8], value: &[u8], wanted: Wanted) -> Refusal {
+fn refuse_line(number: usize, key: &[u8], value: &[u8], wanted: Wanted) -> RequestError {
     let name = beginning(key);
     let message = if wanted == UNKNOWN_KEY {
         // What does not look like a name may be a secret in the wrong place.

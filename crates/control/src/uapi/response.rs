@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::endpoint;
 use crate::keys::{PublicKey, SecretKey};
 use crate::uapi::{decimal, lines, prefix};
-use crate::wiped::Buffer;
+use crate::zeroizing::Buffer;
 
 /// Everything a `get` tells about a device.
 #[derive(Default, PartialEq, Eq)]
@@ -75,7 +75,7 @@ pub struct Activity {
 
 /// Why a reply does not give a state.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BadReply {
+pub enum ReplyError {
     /// The other side refused, with this number as it stands in its `errno=` line.
     #[error("the request was refused with errno {0}")]
     Refused(i64),
@@ -165,8 +165,8 @@ impl Activity {
 /// Reads the reply to linerate's own `activity`.
 ///
 /// # Errors
-/// See [`BadReply`].
-pub fn parse_activity(reply: &[u8]) -> Result<Activity, BadReply> {
+/// See [`ReplyError`].
+pub fn parse_activity(reply: &[u8]) -> Result<Activity, ReplyError> {
     let mut activity = Activity::default();
     let mut known = (false, false);
     accepted(reply, |key, value| match activity.peers.last_mut() {
@@ -186,14 +186,14 @@ pub fn parse_activity(reply: &[u8]) -> Result<Activity, BadReply> {
             Some(())
         }
     })?;
-    (known == (true, true)).then_some(activity).ok_or(BadReply::Truncated)
+    (known == (true, true)).then_some(activity).ok_or(ReplyError::Truncated)
 }
 
 /// Reads the reply to a `get`, as any implementation writes it; keys that are not known are skipped.
 ///
 /// # Errors
-/// See [`BadReply`].
-pub fn parse(reply: &[u8]) -> Result<DeviceState, BadReply> {
+/// See [`ReplyError`].
+pub fn parse(reply: &[u8]) -> Result<DeviceState, ReplyError> {
     let mut device = DeviceState::default();
     let text = accepted(reply, |key, value| match device.peers.last_mut() {
         _ if key == b"public_key" => {
@@ -209,8 +209,8 @@ pub fn parse(reply: &[u8]) -> Result<DeviceState, BadReply> {
 /// Reads the reply to a `set`.
 ///
 /// # Errors
-/// See [`BadReply`].
-pub fn parse_set(reply: &[u8]) -> Result<(), BadReply> {
+/// See [`ReplyError`].
+pub fn parse_set(reply: &[u8]) -> Result<(), ReplyError> {
     accepted(reply, |_, _| Some(()))
 }
 
@@ -227,8 +227,8 @@ pub fn render_stats(counters: &[(String, u64)]) -> Buffer {
 /// Reads the reply to linerate's own `stats`.
 ///
 /// # Errors
-/// See [`BadReply`].
-pub fn parse_stats(reply: &[u8]) -> Result<Vec<(String, u64)>, BadReply> {
+/// See [`ReplyError`].
+pub fn parse_stats(reply: &[u8]) -> Result<Vec<(String, u64)>, ReplyError> {
     let mut counters = Vec::new();
     let text = accepted(reply, |key, value| {
         let name = std::str::from_utf8(key).ok()?;
@@ -239,26 +239,26 @@ pub fn parse_stats(reply: &[u8]) -> Result<Vec<(String, u64)>, BadReply> {
 }
 
 /// Gives each `key=value` up to the blank line to `line`, which answers `None` to a bad value.
-fn accepted(reply: &[u8], mut line: impl FnMut(&[u8], &[u8]) -> Option<()>) -> Result<(), BadReply> {
+fn accepted(reply: &[u8], mut line: impl FnMut(&[u8], &[u8]) -> Option<()>) -> Result<(), ReplyError> {
     let mut status = None;
     for (text, number) in lines(reply).zip(1..) {
         if text.is_empty() {
             return match status {
                 Some(0) => Ok(()),
-                Some(number) => Err(BadReply::Refused(number)),
-                None => Err(BadReply::Truncated),
+                Some(number) => Err(ReplyError::Refused(number)),
+                None => Err(ReplyError::Truncated),
             };
         }
-        let equals = text.iter().position(|&byte| byte == b'=').ok_or(BadReply::Line(number))?;
+        let equals = text.iter().position(|&byte| byte == b'=').ok_or(ReplyError::Line(number))?;
         let (key, value) = (&text[..equals], &text[equals + 1..]);
         if key == b"errno" {
             let value = std::str::from_utf8(value).ok().and_then(|value| value.parse().ok());
-            status = Some(value.ok_or(BadReply::Line(number))?);
+            status = Some(value.ok_or(ReplyError::Line(number))?);
         } else {
-            line(key, value).ok_or(BadReply::Line(number))?;
+            line(key, value).ok_or(ReplyError::Line(number))?;
         }
     }
-    Err(BadReply::Truncated)
+    Err(ReplyError::Truncated)
 }
 
 fn device_line(device: &mut DeviceState, key: &[u8], value: &[u8]) -> Option<()> {

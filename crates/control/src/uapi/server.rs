@@ -18,8 +18,8 @@ use zeroize::{Zeroize, Zeroizing};
 use crate::uapi::request::{self, DeviceUpdate, Frame, Request};
 use crate::uapi::response::{self, Activity, DeviceState};
 use crate::uapi::socket::Listener;
-use crate::uapi::{Refusal, errno};
-use crate::wiped::Buffer;
+use crate::uapi::{RequestError, errno};
+use crate::zeroizing::Buffer;
 
 /// What answers the requests.
 pub trait Handler {
@@ -32,16 +32,16 @@ pub trait Handler {
     /// What happened with the peers that were active since that moment.
     fn activity(&mut self, since: u64) -> Activity;
     /// A request was refused before it came this far: for the log.
-    fn refused(&mut self, refusal: &Refusal) {
+    fn refused(&mut self, refusal: &RequestError) {
         let _ = refusal;
     }
 }
 
 /// Why [`Server::run`] returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
+pub enum StopReason {
     /// The stop descriptor at this place in the list became readable.
-    Stopped(usize),
+    Requested(usize),
     /// The socket's file was deleted, moved or replaced.
     SocketGone,
 }
@@ -100,9 +100,9 @@ impl Server {
     ///
     /// # Errors
     /// Waiting failed, and neither time nor fewer clients would mend it.
-    pub fn run(&mut self, handler: &mut impl Handler, stop: &[BorrowedFd<'_>]) -> io::Result<Ended> {
+    pub fn run(&mut self, handler: &mut impl Handler, stop: &[BorrowedFd<'_>]) -> io::Result<StopReason> {
         if !self.listener.is_in_place() {
-            return Ok(Ended::SocketGone);
+            return Ok(StopReason::SocketGone);
         }
         loop {
             if let Some(ended) = self.step(handler, stop)? {
@@ -112,7 +112,7 @@ impl Server {
     }
 
     /// Waits once, and does what there is to do.
-    fn step(&mut self, handler: &mut impl Handler, stop: &[BorrowedFd<'_>]) -> io::Result<Option<Ended>> {
+    fn step(&mut self, handler: &mut impl Handler, stop: &[BorrowedFd<'_>]) -> io::Result<Option<StopReason>> {
         let ready = match self.wait(stop) {
             // More clients than a limit that was lowered allows descriptors (poll(2), RLIMIT_NOFILE).
             Err(error) if Errno::from_io_error(&error) == Some(Errno::INVAL) && self.close_one(|_| true) => {
@@ -125,10 +125,10 @@ impl Server {
             ready => ready?,
         };
         if let Some(at) = ready.stop {
-            return Ok(Some(Ended::Stopped(at)));
+            return Ok(Some(StopReason::Requested(at)));
         }
         if ready.file && !self.listener.is_in_place() {
-            return Ok(Some(Ended::SocketGone));
+            return Ok(Some(StopReason::SocketGone));
         }
         self.serve(handler, &ready.clients);
         // After the clients, whose places `ready` names.
@@ -437,7 +437,7 @@ impl Client {
                     request::LINE_MAX,
                     request::REQUEST_MAX
                 );
-                self.output = reply(handler, Err(Refusal { errno: -errno::EIO, message }));
+                self.output = reply(handler, Err(RequestError { errno: -errno::EIO, message }));
                 self.finish();
             }
             Frame::Partial | Frame::Unknown => return Err(Done),
@@ -475,7 +475,7 @@ impl Client {
     }
 }
 
-fn reply(handler: &mut impl Handler, asked: Result<Request, Refusal>) -> Buffer {
+fn reply(handler: &mut impl Handler, asked: Result<Request, RequestError>) -> Buffer {
     let refused = |number: i32| {
         let mut text = Buffer::new();
         text.extend(format!("errno={number}\n\n").as_bytes());
@@ -680,7 +680,7 @@ mod tests {
     fn deleting_or_replacing_the_socket_ends_the_server_and_leaves_the_new_file() {
         let daemon = Daemon::start(Device::default(), LIMITS);
         fs::remove_file(daemon.path()).unwrap();
-        assert_eq!(daemon.ended().ended, Ended::SocketGone);
+        assert_eq!(daemon.ended().ended, StopReason::SocketGone);
 
         let daemon = Daemon::start(Device::default(), LIMITS);
         let path = daemon.path();
@@ -688,7 +688,7 @@ mod tests {
         let _other = UnixListener::bind(&other).unwrap();
         fs::rename(&other, &path).unwrap();
         let report = daemon.ended();
-        assert_eq!(report.ended, Ended::SocketGone);
+        assert_eq!(report.ended, StopReason::SocketGone);
         assert!(report.directory.0.join("wg0.sock").exists());
     }
 
@@ -699,7 +699,7 @@ mod tests {
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode(&daemon.path()), 0o700);
         let report = daemon.stop();
-        assert_eq!(report.ended, Ended::Stopped(1), "the second of two descriptors");
+        assert_eq!(report.ended, StopReason::Requested(1), "the second of two descriptors");
         assert!(!report.directory.0.join("wg0.sock").exists());
     }
 
@@ -777,12 +777,12 @@ mod tests {
         directory: Directory,
         device_text: String,
         stop: UnixStream,
-        thread: JoinHandle<Ended>,
+        thread: JoinHandle<StopReason>,
         clients: mpsc::Receiver<usize>,
     }
 
     struct Report {
-        ended: Ended,
+        ended: StopReason,
         clients: usize,
         directory: Directory,
     }

@@ -39,18 +39,18 @@ pub fn interfaces(directory: &Path) -> io::Result<Vec<InterfaceName>> {
         let file = entry.file_name();
         let name = file.to_str().and_then(|file| file.strip_suffix(".sock"));
         let name = name.and_then(|name| name.parse().ok());
-        names.extend(name.filter(|name| Candidate::find(directory, name).is_some()));
+        names.extend(name.filter(|name| SocketFile::find(directory, name).is_some()));
     }
     Ok(names)
 }
 
 /// A socket that a daemon may answer on, or the symbolic link to one.
-pub(crate) struct Candidate {
+pub(crate) struct SocketFile {
     path: PathBuf,
     file: FileId,
 }
 
-impl Candidate {
+impl SocketFile {
     /// What is there for `interface`.
     pub(crate) fn find(directory: &Path, interface: &InterfaceName) -> Option<Self> {
         let path = path(directory, interface);
@@ -72,7 +72,7 @@ impl Candidate {
 pub enum OpenError {
     /// Another process answers on the socket.
     #[error("{0} is served by another process: stop it, or delete {path} to make it end", path = .1.display())]
-    Served(InterfaceName, PathBuf),
+    InUse(InterfaceName, PathBuf),
     /// Something that is no socket has the socket's name.
     #[error("{path} is in the way and is not a socket: move it away", path = .0.display())]
     NotASocket(PathBuf),
@@ -173,7 +173,7 @@ fn bind_privately(path: &Path) -> io::Result<UnixListener> {
 /// Removes the socket of a daemon that has died; fine if there is none.
 ///
 /// # Errors
-/// [`OpenError::Served`] if a daemon answers there, or the file is not a socket or cannot be removed.
+/// [`OpenError::InUse`] if a daemon answers there, or the file is not a socket or cannot be removed.
 pub fn remove_stale(directory: &Path, interface: &InterfaceName) -> Result<(), OpenError> {
     let path = &path(directory, interface);
     let refused = |error| OpenError::Io(path.to_owned(), error);
@@ -188,7 +188,7 @@ pub fn remove_stale(directory: &Path, interface: &InterfaceName) -> Result<(), O
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path).map_err(refused),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(refused(error)),
-        Ok(_) => Err(OpenError::Served(interface.clone(), path.to_owned())),
+        Ok(_) => Err(OpenError::InUse(interface.clone(), path.to_owned())),
     }
 }
 
@@ -220,13 +220,13 @@ mod tests {
         let path = path(&directory, &interface);
         let dead = || drop(UnixListener::bind(&path).unwrap());
         dead();
-        let found = Candidate::find(&directory, &interface).unwrap();
+        let found = SocketFile::find(&directory, &interface).unwrap();
         let elsewhere = directory.join("elsewhere");
         fs::rename(&path, &elsewhere).unwrap();
         dead();
         found.remove();
         assert!(path.exists(), "it is another");
-        Candidate::find(&directory, &interface).unwrap().remove();
+        SocketFile::find(&directory, &interface).unwrap().remove();
         assert!(!path.exists() && elsewhere.exists());
         fs::remove_dir_all(&directory).unwrap();
     }

@@ -12,10 +12,10 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::process::ExitCode;
 
-use linerate_control::client::AskError;
+use linerate_control::client::{self, TunnelClient};
 use linerate_control::interface::InterfaceName;
 use linerate_control::printable::printable;
-use linerate_control::tunnel::{self, Tunnel};
+use linerate_control::uapi::client::ClientError;
 use linerate_control::uapi::socket;
 use linerate_netio::process::peer;
 use rustix::thread::CapabilitySet;
@@ -55,7 +55,7 @@ pub(super) fn main(arguments: &DoctorArguments) -> Result<ExitCode, Complaint> {
             names
         }
         Some(interface) => vec![interface.to_string()],
-        None => tunnel::names(directory).map_err(|error| format!("cannot list the tunnels: {error}"))?,
+        None => client::names(directory).map_err(|error| format!("cannot list the tunnels: {error}"))?,
     };
     states.resize_with(names.len(), || None);
     let (mut examined, mut failed) = (Vec::new(), false);
@@ -125,8 +125,8 @@ fn examine(directory: &Path, name: &str, state: Option<&Status>) -> Result<Exami
     if state.is_some_and(|state| !state.is_run() && !state.is_unknown()) {
         return Ok(Examined::without_process(name, health));
     }
-    let inaccessible = |error: AskError| show::inaccessible(name, &error);
-    let mut tunnel = Tunnel::open(directory, name).map_err(|error| inaccessible(error.into()))?;
+    let inaccessible = |error: ClientError| show::inaccessible(name, &error);
+    let mut tunnel = TunnelClient::open(directory, name).map_err(|error| inaccessible(error.into()))?;
     let Some(socket) = tunnel.closed() else {
         tunnel.get().map_err(inaccessible)?;
         return Ok(Examined::without_process(name, health));
@@ -137,7 +137,7 @@ fn examine(directory: &Path, name: &str, state: Option<&Status>) -> Result<Exami
         format!("{name}: process {pid}, which made its socket, cannot be read ({error}); has it handed the socket on?")
     })?;
     let counters = match tunnel.stats() {
-        Err(AskError::Io(error)) if error.kind() == ErrorKind::TimedOut => return Err(inaccessible(error.into())),
+        Err(ClientError::Io(error)) if error.kind() == ErrorKind::TimedOut => return Err(inaccessible(error.into())),
         // Other daemons close the connection.
         counters => counters.unwrap_or_default(),
     };

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 
 use linerate_control::printable::printable;
-use linerate_control::wiped::Buffer;
+use linerate_control::zeroizing::Buffer;
 
 use super::json;
 

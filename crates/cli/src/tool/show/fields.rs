@@ -5,7 +5,7 @@ use std::fmt::{self, Write as _};
 use linerate_control::endpoint;
 use linerate_control::keys::SecretKey;
 use linerate_control::uapi::response::{DeviceState, PeerState};
-use linerate_control::wiped::Buffer;
+use linerate_control::zeroizing::Buffer;
 use zeroize::Zeroizing;
 
 use super::{Field, own_public_key};

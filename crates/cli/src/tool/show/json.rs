@@ -7,7 +7,7 @@ use std::{fmt, io};
 use linerate_control::endpoint;
 use linerate_control::keys::SecretKey;
 use linerate_control::uapi::response::{DeviceState, PeerState};
-use linerate_control::wiped::Buffer;
+use linerate_control::zeroizing::Buffer;
 use serde::{Serialize, Serializer};
 use zeroize::Zeroizing;
 

@@ -14,12 +14,12 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use linerate_control::client::AskError;
+use linerate_control::client::{self, TunnelClient};
 use linerate_control::interface::InterfaceName;
-use linerate_control::tunnel::{self, Tunnel};
-use linerate_control::uapi::response::{Activity, BadReply, DeviceState};
+use linerate_control::uapi::client::ClientError;
+use linerate_control::uapi::response::{Activity, DeviceState, ReplyError};
 use linerate_control::uapi::socket;
-use linerate_control::wiped::Buffer;
+use linerate_control::zeroizing::Buffer;
 use rustix::io::Errno;
 
 use super::{keys, print};
@@ -129,7 +129,7 @@ impl View<'_> {
         };
         Self {
             directory: Path::new(socket::DIRECTORY),
-            names: tunnel::names,
+            names: client::names,
             now: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs(),
             colour,
             keys: variable("WG_HIDE_KEYS") == "never",
@@ -157,7 +157,7 @@ pub struct Shown {
     /// For standard output.
     pub text: Buffer,
     /// Tunnels of all that did not answer, and why.
-    pub failures: Vec<(String, AskError)>,
+    pub failures: Vec<(String, ClientError)>,
     /// Whether any tunnel did.
     pub any: bool,
 }
@@ -167,7 +167,7 @@ pub enum Failure {
     /// The tunnels cannot be listed.
     Listing(io::Error),
     /// The one tunnel that was asked for did not answer.
-    Tunnel(String, AskError),
+    Tunnel(String, ClientError),
 }
 
 /// Asks the tunnels and writes down what they say.
@@ -215,20 +215,20 @@ enum Answer {
 }
 
 impl Answer {
-    fn ask(view: &View<'_>, name: &str, form: Form) -> Result<Self, AskError> {
-        let mut tunnel = Tunnel::open(view.directory, name)?;
+    fn ask(view: &View<'_>, name: &str, form: Form) -> Result<Self, ClientError> {
+        let mut tunnel = TunnelClient::open(view.directory, name)?;
         if view.activity
             && matches!(form, Form::Field(Field::Endpoints | Field::LatestHandshakes | Field::Transfer))
-            && let Tunnel::Daemon(daemon) = &mut tunnel
+            && let TunnelClient::Daemon(daemon) = &mut tunnel
         {
             // Who asks for these does it every second, and linerated need not tell all that it has for it.
             match daemon.activity(0) {
                 Ok(Activity { peers, .. }) => return Ok(Self::State(DeviceState { peers, ..DeviceState::default() })),
-                Err(AskError::Io(error)) if error.kind() == io::ErrorKind::TimedOut => return Err(error.into()),
+                Err(ClientError::Io(error)) if error.kind() == io::ErrorKind::TimedOut => return Err(error.into()),
                 Err(_) => {}
             }
             // Others have closed the connection.
-            tunnel = Tunnel::open(view.directory, name)?;
+            tunnel = TunnelClient::open(view.directory, name)?;
         }
         match form {
             Form::Counters | Form::CountersJson => tunnel.stats().map(Self::Counters),
@@ -261,10 +261,10 @@ fn write(text: &mut Buffer, form: Form, told: Vec<Told>, all: bool, view: &View<
 }
 
 /// Why the one tunnel that was asked for does not answer, and what to do.
-pub(super) fn inaccessible(name: &str, error: &AskError) -> Complaint {
+pub(super) fn inaccessible(name: &str, error: &ClientError) -> Complaint {
     let errno = match error {
-        AskError::Io(error) => Errno::from_io_error(error),
-        AskError::Reply(_) => None,
+        ClientError::Io(error) => Errno::from_io_error(error),
+        ClientError::Reply(_) => None,
     };
     match errno {
         Some(Errno::NODEV | Errno::PROTONOSUPPORT | Errno::OPNOTSUPP) => {
@@ -277,15 +277,15 @@ pub(super) fn inaccessible(name: &str, error: &AskError) -> Complaint {
     }
 }
 
-fn reason(name: &str, error: &AskError) -> String {
+fn reason(name: &str, error: &ClientError) -> String {
     match error {
-        AskError::Reply(BadReply::Truncated) => {
+        ClientError::Reply(ReplyError::Truncated) => {
             format!(
                 "the daemon of {name} hung up. It may have ended, or not know the question (only linerated has counters)."
             )
         }
-        AskError::Reply(bad) => bad.to_string(),
-        AskError::Io(error) => error.to_string(),
+        ClientError::Reply(bad) => bad.to_string(),
+        ClientError::Io(error) => error.to_string(),
     }
 }
 

@@ -138,7 +138,7 @@ fn counters_are_a_table_that_says_how_many_wakeups_found_work() {
 
 #[test]
 fn a_tunnel_that_is_not_there_is_a_sentence_that_says_what_to_do() {
-    let refused = |error: Errno| inaccessible("wg9", &AskError::Io(error.into()));
+    let refused = |error: Errno| inaccessible("wg9", &ClientError::Io(error.into()));
     for absent in [Errno::NODEV, Errno::OPNOTSUPP, Errno::PROTONOSUPPORT] {
         assert!(refused(absent).contains("`linerate show interfaces` lists those there are"));
     }
@@ -215,7 +215,7 @@ impl Place {
 
     fn view(&self) -> View<'_> {
         let now = recorded("now").trim().parse().unwrap();
-        View { directory: &self.0, names: tunnel::served, now, colour: false, keys: false, activity: false }
+        View { directory: &self.0, names: client::daemon_names, now, colour: false, keys: false, activity: false }
     }
 
     fn human(&self, name: &str) -> String {

@@ -2,9 +2,9 @@
 
 use ipnet::IpNet;
 
-use super::{Located, Mistakes, Reader};
+use super::{Diagnostics, Located, Reader};
 use crate::document::Key;
-use crate::tunnel_file::values::{self, Wrong, items};
+use crate::tunnel_file::values::{self, InvalidValue, items};
 use crate::tunnel_file::{ExcludeLan, Hook, OnHookError, Phase, RouteConflict, keys};
 
 const YES_OR_NO: [(&str, bool); 2] = [("true", true), ("false", false)];
@@ -23,44 +23,46 @@ const HOOK_ERRORS: [(&str, OnHookError); 2] = [("warn", OnHookError::Warn), ("ab
 
 impl Reader<'_> {
     pub(super) fn interface_entry(&mut self, key: &Key, at: &Located<'_>, value: &str) {
-        let Self { file, mistakes, names, .. } = self;
+        let Self { file, diagnostics, names, .. } = self;
         let place = at.value();
         match *key {
-            keys::PRIVATE_KEY => mistakes.take(place, values::secret_key(key, value).map(Some), &mut file.private_key),
+            keys::PRIVATE_KEY => {
+                diagnostics.take(place, values::secret_key(key, value).map(Some), &mut file.private_key)
+            }
             keys::PRIVATE_KEY_FILE => {
-                mistakes.take(place, values::key_file(value).map(Some), &mut file.private_key_file);
+                diagnostics.take(place, values::key_file(value).map(Some), &mut file.private_key_file);
                 self.key_file = Some(at.key());
             }
             keys::LISTEN_PORT => {
-                mistakes.take(place, values::listen_port(value, *names).map(Some), &mut file.listen_port);
+                diagnostics.take(place, values::listen_port(value, *names).map(Some), &mut file.listen_port);
             }
-            keys::FWMARK => mistakes.take(place, values::mark(value).map(Some), &mut file.fwmark),
-            keys::ADDRESS => file.addresses.extend(list(at, value, values::address, mistakes)),
+            keys::FWMARK => diagnostics.take(place, values::mark(value).map(Some), &mut file.fwmark),
+            keys::ADDRESS => file.addresses.extend(list(at, value, values::address, diagnostics)),
             keys::DNS => self.dns(at, value),
-            keys::MTU => mistakes.take(place, values::mtu(value).map(Some), &mut file.mtu),
-            keys::TABLE => mistakes.take(place, values::table(value, *names), &mut file.table),
+            keys::MTU => diagnostics.take(place, values::mtu(value).map(Some), &mut file.mtu),
+            keys::TABLE => diagnostics.take(place, values::table(value, *names), &mut file.table),
             keys::PRE_UP => self.hook(Phase::PreUp, value),
             keys::POST_UP => self.hook(Phase::PostUp, value),
             keys::PRE_DOWN => self.hook(Phase::PreDown, value),
             keys::POST_DOWN => self.hook(Phase::PostDown, value),
             keys::SAVE_CONFIG => {
-                mistakes.take(place, values::one_of(key, value, &YES_OR_NO), &mut file.save_config);
+                diagnostics.take(place, values::one_of(key, value, &YES_OR_NO), &mut file.save_config);
             }
             keys::ROUTE_CONFLICT => {
-                mistakes.take(place, values::one_of(key, value, &CONFLICTS), &mut file.route_conflict);
+                diagnostics.take(place, values::one_of(key, value, &CONFLICTS), &mut file.route_conflict);
             }
             keys::KILL_SWITCH => {
-                mistakes.take(place, values::one_of(key, value, &YES_OR_NO), &mut file.kill_switch);
+                diagnostics.take(place, values::one_of(key, value, &YES_OR_NO), &mut file.kill_switch);
             }
             keys::EXCLUDED_IPS => {
-                file.excluded_ips.extend(list(at, value, values::prefix, mistakes).iter().map(IpNet::trunc));
+                file.excluded_ips.extend(list(at, value, values::prefix, diagnostics).iter().map(IpNet::trunc));
             }
-            keys::EXCLUDE_LAN => mistakes.take(place, values::one_of(key, value, &EXCLUDES), &mut file.exclude_lan),
+            keys::EXCLUDE_LAN => diagnostics.take(place, values::one_of(key, value, &EXCLUDES), &mut file.exclude_lan),
             keys::ON_HOOK_ERROR => {
                 let found = values::one_of(key, value, &HOOK_ERRORS);
-                mistakes.take(place, found.map(Some), &mut file.on_hook_error);
+                diagnostics.take(place, found.map(Some), &mut file.on_hook_error);
             }
-            keys::USER => mistakes.take(place, values::user(value).map(Some), &mut file.user),
+            keys::USER => diagnostics.take(place, values::user(value).map(Some), &mut file.user),
             _ => {}
         }
     }
@@ -73,8 +75,8 @@ impl Reader<'_> {
                 values::search_domain(word).map(|domain| self.file.search_domains.push(domain))
             };
             // A tunnel works without its names.
-            if let Err(Wrong { what, hint }) = taken {
-                self.mistakes.warn(at.inside(offset), format!("{what}, and is left out"), hint);
+            if let Err(InvalidValue { what, hint }) = taken {
+                self.diagnostics.warn(at.inside(offset), format!("{what}, and is left out"), hint);
             }
         }
     }
@@ -86,7 +88,12 @@ impl Reader<'_> {
 }
 
 /// The items of a list between commas or white space.
-fn list(at: &Located<'_>, value: &str, read: fn(&str) -> Result<IpNet, Wrong>, mistakes: &mut Mistakes) -> Vec<IpNet> {
+fn list(
+    at: &Located<'_>,
+    value: &str,
+    read: fn(&str) -> Result<IpNet, InvalidValue>,
+    diagnostics: &mut Diagnostics,
+) -> Vec<IpNet> {
     let items = items(value, true).filter(|(_, item)| !item.is_empty());
-    items.filter_map(|(offset, item)| mistakes.judged(at.inside(offset), read(item))).collect()
+    items.filter_map(|(offset, item)| diagnostics.judged(at.inside(offset), read(item))).collect()
 }

@@ -6,23 +6,23 @@ mod interface;
 mod peer;
 
 use self::peer::{Draft, Peers};
-use super::values::Wrong;
-use super::{Mistake, Names, Severity, TunnelFile, keys};
-use crate::config::is_slip_of;
-use crate::document::{Document, Entry, Key, Kind, Section};
+use super::values::InvalidValue;
+use super::{Diagnostic, Names, Severity, TunnelFile, keys};
+use crate::document::{Document, Entry, Key, Section, SectionKind};
 use crate::interface::InterfaceName;
+use crate::wg_config::is_slip_of;
 
-pub(super) fn read(document: &Document, interface: &InterfaceName, names: &dyn Names) -> (TunnelFile, Vec<Mistake>) {
+pub(super) fn read(document: &Document, interface: &InterfaceName, names: &dyn Names) -> (TunnelFile, Vec<Diagnostic>) {
     let mut reader = Reader {
         file: TunnelFile::empty(interface),
         peers: Peers::default(),
         key_file: None,
-        mistakes: Mistakes(Vec::new()),
+        diagnostics: Diagnostics(Vec::new()),
         names,
     };
     if document.has_byte_order_mark() {
         let what = "a byte order mark stands before the text, which wg refuses";
-        reader.mistakes.warn(Place { line: 1, column: 1 }, what, "save the file as UTF-8 without it");
+        reader.diagnostics.warn(Span { line: 1, column: 1 }, what, "save the file as UTF-8 without it");
     }
     let mut line = 1;
     for section in document.sections() {
@@ -36,17 +36,17 @@ struct Reader<'a> {
     file: TunnelFile,
     peers: Peers,
     /// Where `PrivateKeyFile` stands.
-    key_file: Option<Place>,
-    mistakes: Mistakes,
+    key_file: Option<Span>,
+    diagnostics: Diagnostics,
     names: &'a dyn Names,
 }
 
 /// What is wrong so far.
-struct Mistakes(Vec<Mistake>);
+struct Diagnostics(Vec<Diagnostic>);
 
 /// A character of the file.
 #[derive(Clone, Copy)]
-struct Place {
+struct Span {
     line: usize,
     column: usize,
 }
@@ -58,33 +58,37 @@ struct Located<'a> {
 }
 
 impl Located<'_> {
-    fn key(&self) -> Place {
-        Place { line: self.line, column: self.entry.key_column() }
+    fn key(&self) -> Span {
+        Span { line: self.line, column: self.entry.key_column() }
     }
 
-    fn value(&self) -> Place {
+    fn value(&self) -> Span {
         self.inside(0)
     }
 
     /// The place `offset` bytes behind where the value begins.
-    fn inside(&self, offset: usize) -> Place {
-        Place { line: self.line, column: self.entry.value_column(offset) }
+    fn inside(&self, offset: usize) -> Span {
+        Span { line: self.line, column: self.entry.value_column(offset) }
     }
 }
 
 impl Reader<'_> {
     fn section(&mut self, section: &Section, first_line: usize) {
-        let header = Place { line: first_line + section.header(), column: 1 };
-        if section.kind() == Kind::Other {
-            self.mistakes.error(header, "this is not a section", "[Interface] and [Peer] are");
+        let header = Span { line: first_line + section.header(), column: 1 };
+        if section.kind() == SectionKind::Other {
+            self.diagnostics.error(header, "this is not a section", "[Interface] and [Peer] are");
         }
         for index in section.unknown_lines() {
-            let place = Place { line: first_line + index, column: 1 };
-            self.mistakes.error(place, "this line is neither a comment nor a key with a value", "KEY = VALUE is one");
+            let place = Span { line: first_line + index, column: 1 };
+            self.diagnostics.error(
+                place,
+                "this line is neither a comment nor a key with a value",
+                "KEY = VALUE is one",
+            );
         }
         for (line, _) in (first_line..).zip(section.lines()).filter(|(_, text)| text.contains(&0)) {
-            let place = Place { line, column: 1 };
-            self.mistakes.warn(place, "there is a NUL in this line: what follows it does not count", "remove it");
+            let place = Span { line, column: 1 };
+            self.diagnostics.warn(place, "there is a NUL in this line: what follows it does not count", "remove it");
         }
         let mut draft = Draft::named(section.name());
         let mut seen = Vec::new();
@@ -93,22 +97,22 @@ impl Reader<'_> {
             let entry = Located { entry, line };
             let Some(key) = self.key(&entry, section.kind()) else { continue };
             if !keys::may_repeat(&key) && seen.contains(&key.name) {
-                self.mistakes.warn(entry.key(), format!("{} is there twice", key.name), "the last counts");
+                self.diagnostics.warn(entry.key(), format!("{} is there twice", key.name), "the last counts");
             }
             seen.push(key.name);
             self.entry(&key, &entry, &mut draft);
         }
-        if section.kind() == Kind::Peer {
-            self.peers.adopt(draft, header, &mut self.mistakes);
+        if section.kind() == SectionKind::Peer {
+            self.peers.adopt(draft, header, &mut self.diagnostics);
         }
     }
 
     /// The key of a line, if it may stand there.
-    fn key(&mut self, at: &Located<'_>, section: Kind) -> Option<Key> {
+    fn key(&mut self, at: &Located<'_>, section: SectionKind) -> Option<Key> {
         let name = at.entry.key();
         let known = keys::all().find(|known| known.name.eq_ignore_ascii_case(&name));
         let Some(key) = known else {
-            if section != Kind::Other {
+            if section != SectionKind::Other {
                 self.unknown(at, &name);
             }
             return None;
@@ -117,24 +121,24 @@ impl Reader<'_> {
         let place = at.key();
         match section {
             _ if at.entry.marked && !key.marked => {
-                self.mistakes.warn(
+                self.diagnostics.warn(
                     place,
                     format!("{name} is only a comment behind `#!`"),
                     "remove `#!` if it is to count",
                 );
             }
-            Kind::Start => {
+            SectionKind::Start => {
                 let header = header(key.section);
-                self.mistakes.error(
+                self.diagnostics.error(
                     place,
                     format!("{name} stands before any section"),
                     format!("{header} belongs above it"),
                 );
             }
-            Kind::Other => {}
+            SectionKind::Other => {}
             _ if section != key.section => {
                 let (here, there) = (header(section), header(key.section));
-                self.mistakes.error(
+                self.diagnostics.error(
                     place,
                     format!("{name} does not belong into {here}"),
                     format!("it belongs into {there}"),
@@ -142,7 +146,7 @@ impl Reader<'_> {
             }
             _ if key.marked && !at.entry.marked => {
                 let what = format!("{name} is a key that wg and wg-quick do not know");
-                self.mistakes.error(place, what, format!("write it behind a mark: `#! {name} = …`"));
+                self.diagnostics.error(place, what, format!("write it behind a mark: `#! {name} = …`"));
             }
             _ => return Some(key),
         }
@@ -156,10 +160,10 @@ impl Reader<'_> {
         let meant = keys::all().find(|known| known.marked == at.entry.marked && is_slip_of(name, known.name));
         match meant {
             _ if at.entry.marked && meant.is_none() => {
-                self.mistakes.warn(at.key(), what, "the line counts as a comment")
+                self.diagnostics.warn(at.key(), what, "the line counts as a comment")
             }
-            Some(meant) => self.mistakes.error(at.key(), what, format!("{} may be meant", meant.name)),
-            None => self.mistakes.add(Severity::Error, at.key(), what, None),
+            Some(meant) => self.diagnostics.error(at.key(), what, format!("{} may be meant", meant.name)),
+            None => self.diagnostics.add(Severity::Error, at.key(), what, None),
         }
     }
 
@@ -170,15 +174,15 @@ impl Reader<'_> {
             return;
         }
         let Ok(value) = std::str::from_utf8(bytes) else {
-            self.mistakes.error(
+            self.diagnostics.error(
                 at.value(),
                 format!("the value of {} is not UTF-8", key.name),
                 "save the file as UTF-8",
             );
             return;
         };
-        if key.section == Kind::Peer {
-            draft.entry(key, at, value, &mut self.mistakes);
+        if key.section == SectionKind::Peer {
+            draft.entry(key, at, value, &mut self.diagnostics);
         } else {
             self.interface_entry(key, at, value);
         }
@@ -193,45 +197,45 @@ impl Reader<'_> {
         } else {
             Severity::Error
         };
-        self.mistakes.add(severity, at.key(), what, Some(hint.into()));
+        self.diagnostics.add(severity, at.key(), what, Some(hint.into()));
     }
 
-    fn finish(mut self) -> (TunnelFile, Vec<Mistake>) {
+    fn finish(mut self) -> (TunnelFile, Vec<Diagnostic>) {
         if let (Some(place), Some(_)) = (self.key_file, &self.file.private_key) {
-            self.mistakes.error(place, "there are both PrivateKey and PrivateKeyFile", "keep one of them");
+            self.diagnostics.error(place, "there are both PrivateKey and PrivateKeyFile", "keep one of them");
         }
         self.file.peers = self.peers.list;
-        self.mistakes.0.sort_by_key(|mistake| (mistake.line, mistake.column));
-        (self.file, self.mistakes.0)
+        self.diagnostics.0.sort_by_key(|diagnostic| (diagnostic.line, diagnostic.column));
+        (self.file, self.diagnostics.0)
     }
 }
 
-impl Mistakes {
+impl Diagnostics {
     /// Puts a value where it belongs, or says what is wrong with it; what was there before then stays.
-    fn take<T>(&mut self, place: Place, value: Result<T, Wrong>, slot: &mut T) {
+    fn take<T>(&mut self, place: Span, value: Result<T, InvalidValue>, slot: &mut T) {
         if let Some(value) = self.judged(place, value) {
             *slot = value;
         }
     }
 
     /// The value, if nothing is wrong with it.
-    fn judged<T>(&mut self, place: Place, value: Result<T, Wrong>) -> Option<T> {
-        value.map_err(|Wrong { what, hint }| self.error(place, what, hint)).ok()
+    fn judged<T>(&mut self, place: Span, value: Result<T, InvalidValue>) -> Option<T> {
+        value.map_err(|InvalidValue { what, hint }| self.error(place, what, hint)).ok()
     }
 
-    fn error(&mut self, place: Place, what: impl Into<String>, hint: impl Into<String>) {
+    fn error(&mut self, place: Span, what: impl Into<String>, hint: impl Into<String>) {
         self.add(Severity::Error, place, what.into(), Some(hint.into()));
     }
 
-    fn warn(&mut self, place: Place, what: impl Into<String>, hint: impl Into<String>) {
+    fn warn(&mut self, place: Span, what: impl Into<String>, hint: impl Into<String>) {
         self.add(Severity::Warning, place, what.into(), Some(hint.into()));
     }
 
-    fn add(&mut self, severity: Severity, place: Place, what: String, hint: Option<String>) {
-        self.0.push(Mistake { severity, line: place.line, column: place.column, what, hint });
+    fn add(&mut self, severity: Severity, place: Span, what: String, hint: Option<String>) {
+        self.0.push(Diagnostic { severity, line: place.line, column: place.column, what, hint });
     }
 }
 
-fn header(section: Kind) -> &'static str {
-    if section == Kind::Peer { "[Peer]" } else { "[Interface]" }
+fn header(section: SectionKind) -> &'static str {
+    if section == SectionKind::Peer { "[Peer]" } else { "[Interface]" }
 }

@@ -4,12 +4,12 @@ use std::collections::HashMap;
 
 use ipnet::IpNet;
 
-use super::{Located, Mistakes, Place};
-use crate::config::values::is_space;
+use super::{Diagnostics, Located, Span};
 use crate::document::Key;
 use crate::keys::{PublicKey, SecretKey};
 use crate::tunnel_file::values::{self, compact, items};
 use crate::tunnel_file::{Endpoint, KeyFile, Peer, keys};
+use crate::wg_config::values::is_space;
 
 /// A section that is being read.
 #[derive(Default)]
@@ -22,13 +22,13 @@ pub(super) struct Draft {
     preshared_key: Option<SecretKey>,
     preshared_key_file: Option<KeyFile>,
     /// Where `PresharedKeyFile` stands.
-    key_file: Option<Place>,
+    key_file: Option<Span>,
     endpoint: Option<Endpoint>,
     persistent_keepalive: Option<u16>,
     /// The list changes what the peer had before, and does not take its place.
     changes_list: bool,
     /// Prefixes that are added, or taken away.
-    allowed_ips: Vec<(bool, IpNet, Place)>,
+    allowed_ips: Vec<(bool, IpNet, Span)>,
 }
 
 /// The peers so far.
@@ -47,30 +47,30 @@ impl Draft {
         Self { name, ..Self::default() }
     }
 
-    pub(super) fn entry(&mut self, key: &Key, at: &Located<'_>, value: &str, mistakes: &mut Mistakes) {
+    pub(super) fn entry(&mut self, key: &Key, at: &Located<'_>, value: &str, diagnostics: &mut Diagnostics) {
         let place = at.value();
         match *key {
             keys::PUBLIC_KEY => {
                 self.has_key = true;
-                mistakes.take(place, values::public_key(key, value).map(Some), &mut self.public_key);
+                diagnostics.take(place, values::public_key(key, value).map(Some), &mut self.public_key);
             }
             keys::PRESHARED_KEY => {
-                mistakes.take(place, values::secret_key(key, value).map(Some), &mut self.preshared_key);
+                diagnostics.take(place, values::secret_key(key, value).map(Some), &mut self.preshared_key);
             }
             keys::PRESHARED_KEY_FILE => {
-                mistakes.take(place, values::key_file(value).map(Some), &mut self.preshared_key_file);
+                diagnostics.take(place, values::key_file(value).map(Some), &mut self.preshared_key_file);
                 self.key_file = Some(at.key());
             }
-            keys::ENDPOINT => mistakes.take(place, values::peer_endpoint(value).map(Some), &mut self.endpoint),
+            keys::ENDPOINT => diagnostics.take(place, values::peer_endpoint(value).map(Some), &mut self.endpoint),
             keys::PERSISTENT_KEEPALIVE => {
-                mistakes.take(place, values::interval(value).map(Some), &mut self.persistent_keepalive);
+                diagnostics.take(place, values::interval(value).map(Some), &mut self.persistent_keepalive);
             }
-            keys::ALLOWED_IPS => self.allowed_ips(at, value, mistakes),
+            keys::ALLOWED_IPS => self.allowed_ips(at, value, diagnostics),
             _ => {}
         }
     }
 
-    fn allowed_ips(&mut self, at: &Located<'_>, value: &str, mistakes: &mut Mistakes) {
+    fn allowed_ips(&mut self, at: &Located<'_>, value: &str, diagnostics: &mut Diagnostics) {
         // The last line decides whether the list is a change.
         self.changes_list = false;
         for (offset, item) in items(value, false) {
@@ -79,10 +79,10 @@ impl Draft {
             let item = compact(item);
             let unsigned = item.strip_prefix(['+', '-']);
             self.changes_list |= unsigned.is_some();
-            let Some(net) = mistakes.judged(place, values::prefix(unsigned.unwrap_or(&item))) else { continue };
+            let Some(net) = diagnostics.judged(place, values::prefix(unsigned.unwrap_or(&item))) else { continue };
             if net.trunc() != net {
                 let what = format!("{net} has an address beyond its length");
-                mistakes.warn(place, what, format!("{} is what it stands for", net.trunc()));
+                diagnostics.warn(place, what, format!("{} is what it stands for", net.trunc()));
             }
             self.allowed_ips.push((!item.starts_with('-'), net.trunc(), place));
         }
@@ -91,17 +91,17 @@ impl Draft {
 
 impl Peers {
     /// Adds a peer, or what a second section says of one that is there.
-    pub(super) fn adopt(&mut self, draft: Draft, header: Place, mistakes: &mut Mistakes) {
+    pub(super) fn adopt(&mut self, draft: Draft, header: Span, diagnostics: &mut Diagnostics) {
         if let (Some(_), Some(place)) = (&draft.preshared_key, draft.key_file) {
-            mistakes.error(place, "there are both PresharedKey and PresharedKeyFile", "keep one of them");
+            diagnostics.error(place, "there are both PresharedKey and PresharedKeyFile", "keep one of them");
         }
         let Some(public_key) = draft.public_key else {
             if !draft.has_key {
-                mistakes.error(header, "this peer has no PublicKey", "PublicKey = … says who it is");
+                diagnostics.error(header, "this peer has no PublicKey", "PublicKey = … says who it is");
             }
             return;
         };
-        let index = self.find(public_key, header, mistakes);
+        let index = self.find(public_key, header, diagnostics);
         let peer = &mut self.list[index];
         peer.name = draft.name.or(peer.name.take());
         peer.preshared_key = draft.preshared_key.or(peer.preshared_key.take());
@@ -115,7 +115,7 @@ impl Peers {
         }
         for (add, net, place) in draft.allowed_ips {
             if add {
-                self.give(index, net, place, mistakes);
+                self.give(index, net, place, diagnostics);
             } else if self.owners.get(&net) == Some(&index) {
                 self.owners.remove(&net);
                 self.list[index].allowed_ips.retain(|other| *other != net);
@@ -123,13 +123,13 @@ impl Peers {
         }
     }
 
-    fn find(&mut self, public_key: PublicKey, header: Place, mistakes: &mut Mistakes) -> usize {
+    fn find(&mut self, public_key: PublicKey, header: Span, diagnostics: &mut Diagnostics) -> usize {
         let next = self.list.len();
         let index = *self.places.entry(public_key).or_insert(next);
         match self.list.get(index) {
             Some(peer) => {
                 let what = format!("the peer {} is there twice, first in line {}", peer.title(), peer.line);
-                mistakes.warn(header, what, "make one section of both: only the last AllowedIPs count");
+                diagnostics.warn(header, what, "make one section of both: only the last AllowedIPs count");
             }
             None => self.list.push(Peer { line: header.line, ..Peer::new(public_key) }),
         }
@@ -137,7 +137,7 @@ impl Peers {
     }
 
     /// Gives a prefix to a peer; whoever had it has it no longer (allowedips.c of the kernel's module).
-    fn give(&mut self, index: usize, net: IpNet, place: Place, mistakes: &mut Mistakes) {
+    fn give(&mut self, index: usize, net: IpNet, place: Span, diagnostics: &mut Diagnostics) {
         let before = self.owners.insert(net, index);
         if before == Some(index) {
             return;
@@ -147,7 +147,7 @@ impl Peers {
             let (loser, winner) = (&self.list[before], &self.list[index]);
             let (line, loser, winner) = (loser.line, loser.title(), winner.title());
             let what = format!("{net} belongs to two peers: {loser} in line {line} and {winner} here");
-            mistakes.warn(place, what, "only the last one gets it");
+            diagnostics.warn(place, what, "only the last one gets it");
         }
         self.list[index].allowed_ips.push(net);
     }

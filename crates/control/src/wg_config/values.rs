@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::{BadValue, Surroundings};
+use super::{Resolver, ValueError};
 use crate::keys::{BASE64_LENGTH, PublicKey, SecretKey};
 use crate::uapi::decimal;
 use crate::uapi::request::{AllowedIp, PeerUpdate};
@@ -17,7 +17,7 @@ pub fn is_space(byte: u8) -> bool {
 ///
 /// # Errors
 /// It is none.
-pub fn public_key(text: &str) -> Result<PublicKey, BadValue> {
+pub fn public_key(text: &str) -> Result<PublicKey, ValueError> {
     PublicKey::from_base64(text.as_bytes()).ok_or_else(|| not_a_key(text))
 }
 
@@ -25,12 +25,12 @@ pub fn public_key(text: &str) -> Result<PublicKey, BadValue> {
 ///
 /// # Errors
 /// It is none.
-pub fn secret_key(text: &str) -> Result<SecretKey, BadValue> {
+pub fn secret_key(text: &str) -> Result<SecretKey, ValueError> {
     SecretKey::from_base64(text.as_bytes()).ok_or_else(|| not_a_key(text))
 }
 
-fn not_a_key(text: &str) -> BadValue {
-    BadValue::Value(format!("Key is not the correct length or format: `{text}'"))
+fn not_a_key(text: &str) -> ValueError {
+    ValueError::Value(format!("Key is not the correct length or format: `{text}'"))
 }
 
 /// The key that is all of a file but for white space after it; an empty file is the all-zero key, which
@@ -38,15 +38,15 @@ fn not_a_key(text: &str) -> BadValue {
 ///
 /// # Errors
 /// It is none.
-pub fn key_file(content: &[u8]) -> Result<SecretKey, BadValue> {
+pub fn key_file(content: &[u8]) -> Result<SecretKey, ValueError> {
     if content.is_empty() {
         return Ok(SecretKey::ZERO);
     }
-    let wrong_length = || BadValue::Value("Invalid length key in key file".into());
+    let wrong_length = || ValueError::Value("Invalid length key in key file".into());
     let (key, rest) = content.split_at_checked(BASE64_LENGTH).ok_or_else(wrong_length)?;
     if let Some(&other) = rest.iter().find(|&&byte| !is_space(byte)) {
         let other = char::from(other);
-        return Err(BadValue::Value(format!("Found trailing character in key file: `{other}'")));
+        return Err(ValueError::Value(format!("Found trailing character in key file: `{other}'")));
     }
     SecretKey::from_base64(key).ok_or_else(|| not_a_key(&String::from_utf8_lossy(key)))
 }
@@ -55,18 +55,18 @@ pub fn key_file(content: &[u8]) -> Result<SecretKey, BadValue> {
 ///
 /// # Errors
 /// It is none.
-pub fn listen_port(text: &str, surroundings: &mut dyn Surroundings) -> Result<u16, BadValue> {
+pub fn listen_port(text: &str, resolver: &mut dyn Resolver) -> Result<u16, ValueError> {
     if text.is_empty() {
-        return Err(BadValue::Value("Unable to parse empty port".into()));
+        return Err(ValueError::Value("Unable to parse empty port".into()));
     }
-    surroundings.port(text)
+    resolver.port(text)
 }
 
 /// A mark: `off`, a decimal number, or a hexadecimal one after `0x`.
 ///
 /// # Errors
 /// It is none, or does not fit into 32 bits.
-pub fn fwmark(text: &str) -> Result<u32, BadValue> {
+pub fn fwmark(text: &str) -> Result<u32, ValueError> {
     if text.eq_ignore_ascii_case("off") {
         return Ok(0);
     }
@@ -76,39 +76,40 @@ pub fn fwmark(text: &str) -> Result<u32, BadValue> {
         Some(_) => None,
         None => decimal(text.as_bytes(), u32::MAX.into()).and_then(|mark| u32::try_from(mark).ok()),
     };
-    mark.ok_or_else(|| BadValue::Value(format!("Fwmark is neither 0/off nor 0-0xffffffff: `{text}'")))
+    mark.ok_or_else(|| ValueError::Value(format!("Fwmark is neither 0/off nor 0-0xffffffff: `{text}'")))
 }
 
 /// Seconds between keepalives; `off` is 0.
 ///
 /// # Errors
 /// It is neither.
-pub fn persistent_keepalive(text: &str) -> Result<u16, BadValue> {
+pub fn persistent_keepalive(text: &str) -> Result<u16, ValueError> {
     if text.eq_ignore_ascii_case("off") {
         return Ok(0);
     }
     let seconds = decimal(text.as_bytes(), u16::MAX.into()).and_then(|seconds| u16::try_from(seconds).ok());
-    seconds
-        .ok_or_else(|| BadValue::Value(format!("Persistent keepalive interval is neither 0/off nor 1-65535: `{text}'")))
+    seconds.ok_or_else(|| {
+        ValueError::Value(format!("Persistent keepalive interval is neither 0/off nor 1-65535: `{text}'"))
+    })
 }
 
 /// `host:port` or `[host]:port`. Without brackets the last colon counts.
 ///
 /// # Errors
 /// It is not of that form, or the host has no address.
-pub fn endpoint(text: &str, surroundings: &mut dyn Surroundings) -> Result<SocketAddr, BadValue> {
+pub fn endpoint(text: &str, resolver: &mut dyn Resolver) -> Result<SocketAddr, ValueError> {
     let (host, service) = host_and_service(text)?;
-    surroundings.resolve(text, host, service)
+    resolver.resolve(text, host, service)
 }
 
 /// The two parts of an endpoint; the host may be empty.
 ///
 /// # Errors
 /// It is not of that form.
-pub(crate) fn host_and_service(text: &str) -> Result<(&str, &str), BadValue> {
-    let wrong = |what: &str| BadValue::Value(format!("Unable to find {what} of endpoint: `{text}'"));
+pub(crate) fn host_and_service(text: &str) -> Result<(&str, &str), ValueError> {
+    let wrong = |what: &str| ValueError::Value(format!("Unable to find {what} of endpoint: `{text}'"));
     if text.is_empty() {
-        return Err(BadValue::Value("Unable to parse empty endpoint".into()));
+        return Err(ValueError::Value("Unable to parse empty endpoint".into()));
     }
     let (host, service) = match text.strip_prefix('[') {
         Some(rest) => {
@@ -127,7 +128,7 @@ pub(crate) fn host_and_service(text: &str) -> Result<(&str, &str), BadValue> {
 ///
 /// # Errors
 /// One of them is no prefix; those before it are in `peer` all the same.
-pub fn allowed_ips(text: &str, peer: &mut PeerUpdate, surroundings: &mut dyn Surroundings) -> Result<(), BadValue> {
+pub fn allowed_ips(text: &str, peer: &mut PeerUpdate, resolver: &mut dyn Resolver) -> Result<(), ValueError> {
     peer.replace_allowed_ips = true;
     if text.is_empty() {
         return Ok(());
@@ -137,22 +138,22 @@ pub fn allowed_ips(text: &str, peer: &mut PeerUpdate, surroundings: &mut dyn Sur
         if unsigned.is_some() {
             peer.replace_allowed_ips = false;
         }
-        let (addr, cidr) = prefix(unsigned.unwrap_or(entry), surroundings)?;
+        let (addr, cidr) = prefix(unsigned.unwrap_or(entry), resolver)?;
         peer.allowed_ips.push(AllowedIp { add: !entry.starts_with('-'), addr, cidr });
     }
     Ok(())
 }
 
-fn prefix(text: &str, surroundings: &mut dyn Surroundings) -> Result<(IpAddr, u8), BadValue> {
+fn prefix(text: &str, resolver: &mut dyn Resolver) -> Result<(IpAddr, u8), ValueError> {
     let (address, length) = text.split_once('/').map_or((text, None), |(address, length)| (address, Some(length)));
     let addr: IpAddr =
-        address.parse().map_err(|_| BadValue::Value(format!("Unable to parse IP address: `{address}'")))?;
+        address.parse().map_err(|_| ValueError::Value(format!("Unable to parse IP address: `{address}'")))?;
     let longest = if addr.is_ipv4() { 32 } else { 128 };
     let Some(digits) = length else { return Ok((addr, longest)) };
     let cidr = decimal(digits.as_bytes(), longest.into()).and_then(|length| u8::try_from(length).ok());
-    let cidr = cidr.ok_or_else(|| BadValue::Value(format!("AllowedIP is not in the correct format: `{text}'")))?;
+    let cidr = cidr.ok_or_else(|| ValueError::Value(format!("AllowedIP is not in the correct format: `{text}'")))?;
     if has_host_part(addr, cidr) {
-        surroundings.warn(&format!("Warning: AllowedIP has nonzero host part: {address}/{digits}"));
+        resolver.warn(&format!("Warning: AllowedIP has nonzero host part: {address}/{digits}"));
     }
     Ok((addr, cidr))
 }

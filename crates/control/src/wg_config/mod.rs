@@ -1,7 +1,7 @@
 //! The configuration file of `wg setconf`, `addconf` and `syncconf`: its text to a [`DeviceUpdate`].
 //!
 //! What is accepted and what is said of the rest is wireguard-tools' (man 8 wg, CONFIGURATION FILE
-//! FORMAT). Nothing here opens a file or asks for a name: that is the [`Surroundings`]'. The values are
+//! FORMAT). Nothing here opens a file or asks for a name: that is the [`Resolver`]'. The values are
 //! [`values`]', which the command line of `wg set` shares.
 
 mod sync;
@@ -17,18 +17,18 @@ use crate::keys::{PublicKey, SecretKey};
 use crate::uapi::request::{DeviceUpdate, PeerUpdate};
 
 /// What reading values needs from outside.
-pub trait Surroundings {
+pub trait Resolver {
     /// The first address of `host` with the port of `service`; `text` is the whole endpoint, for messages.
     ///
     /// # Errors
     /// There is none, or none may be asked for.
-    fn resolve(&mut self, text: &str, host: &str, service: &str) -> Result<SocketAddr, BadValue>;
+    fn resolve(&mut self, text: &str, host: &str, service: &str) -> Result<SocketAddr, ValueError>;
 
     /// The UDP port of `service`, a number or a name.
     ///
     /// # Errors
     /// There is no such service.
-    fn port(&mut self, service: &str) -> Result<u16, BadValue>;
+    fn port(&mut self, service: &str) -> Result<u16, ValueError>;
 
     /// Takes a warning about something that goes on all the same.
     fn warn(&mut self, warning: &str);
@@ -37,14 +37,14 @@ pub trait Surroundings {
 /// Why a value was not taken, in the words of `wg`. Those name the value, even one that was to be a key:
 /// so this has no `Debug`.
 #[derive(Clone, PartialEq, Eq)]
-pub enum BadValue {
+pub enum ValueError {
     /// It is not of its kind.
     Value(String),
     /// It cannot be judged, because the environment of the process is not valid.
     Environment(String),
 }
 
-impl fmt::Display for BadValue {
+impl fmt::Display for ValueError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (Self::Value(sentence) | Self::Environment(sentence)) = self;
         f.write_str(sentence)
@@ -53,7 +53,7 @@ impl fmt::Display for BadValue {
 
 /// Why a file was not taken; without `Debug` as well.
 #[derive(Clone, PartialEq, Eq)]
-pub enum BadConfig {
+pub enum ConfigError {
     /// A line has no place where it stands, or is not a line of such a file at all.
     Line {
         /// Which, from 1.
@@ -66,25 +66,25 @@ pub enum BadConfig {
         /// Which, from 1.
         line: usize,
         /// What is wrong.
-        reason: BadValue,
+        reason: ValueError,
     },
     /// A `[Peer]` has no `PublicKey`.
-    NamelessPeer,
+    MissingPublicKey,
 }
 
-impl fmt::Display for BadConfig {
+impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Line { text, .. } => write!(f, "Line unrecognized: `{text}'"),
             Self::Value { reason, .. } => reason.fmt(f),
-            Self::NamelessPeer => f.write_str("A peer is missing a public key"),
+            Self::MissingPublicKey => f.write_str("A peer is missing a public key"),
         }
     }
 }
 
 /// How the file is to be applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Manner {
+pub enum Mode {
     /// The device becomes what the file says: what it does not name is taken away.
     Replace,
     /// What the file does not name stays as it is.
@@ -94,23 +94,23 @@ pub enum Manner {
 /// Reads a whole file.
 ///
 /// # Errors
-/// The first thing wrong with it; see [`BadConfig`].
-pub fn parse(text: &[u8], manner: Manner, surroundings: &mut dyn Surroundings) -> Result<DeviceUpdate, BadConfig> {
-    let mut file = File { device: start(manner), peers: Vec::new(), section: Section::None };
+/// The first thing wrong with it; see [`ConfigError`].
+pub fn parse(text: &[u8], mode: Mode, resolver: &mut dyn Resolver) -> Result<DeviceUpdate, ConfigError> {
+    let mut file = File { device: start(mode), peers: Vec::new(), section: Section::None };
     for (line, number) in text.split(|&byte| byte == b'\n').zip(1..) {
         let line = essence(line);
         if !line.is_empty() {
-            file.line(&line, number, surroundings)?;
+            file.line(&line, number, resolver)?;
         }
     }
     file.finish()
 }
 
 /// What is sent of a device that the file does not mention.
-fn start(manner: Manner) -> DeviceUpdate {
-    match manner {
-        Manner::Append => DeviceUpdate::default(),
-        Manner::Replace => DeviceUpdate {
+fn start(mode: Mode) -> DeviceUpdate {
+    match mode {
+        Mode::Append => DeviceUpdate::default(),
+        Mode::Replace => DeviceUpdate {
             private_key: Some(SecretKey::ZERO),
             listen_port: Some(0),
             fwmark: Some(0),
@@ -149,7 +149,7 @@ enum Section {
 }
 
 impl File {
-    fn line(&mut self, text: &str, line: usize, surroundings: &mut dyn Surroundings) -> Result<(), BadConfig> {
+    fn line(&mut self, text: &str, line: usize, resolver: &mut dyn Resolver) -> Result<(), ConfigError> {
         if text.eq_ignore_ascii_case("[Interface]") {
             self.section = Section::Interface;
             return Ok(());
@@ -160,25 +160,25 @@ impl File {
             self.peers.push(Peer { named: false, update });
             return Ok(());
         }
-        let unrecognized = || BadConfig::Line { line, text: text.to_owned() };
+        let unrecognized = || ConfigError::Line { line, text: text.to_owned() };
         // A key without a value is no line that wg knows.
         let (key, value) = text.split_once('=').filter(|(_, value)| !value.is_empty()).ok_or_else(unrecognized)?;
         let key = key.to_ascii_lowercase();
         let known = match (self.section, self.peers.last_mut()) {
-            (Section::Interface, _) => device_line(&mut self.device, &key, value, surroundings),
-            (Section::Peer, Some(peer)) => peer_line(peer, &key, value, surroundings),
+            (Section::Interface, _) => device_line(&mut self.device, &key, value, resolver),
+            (Section::Peer, Some(peer)) => peer_line(peer, &key, value, resolver),
             _ => return Err(unrecognized()),
         };
         match known {
             Ok(true) => Ok(()),
             Ok(false) => Err(unrecognized()),
-            Err(reason) => Err(BadConfig::Value { line, reason }),
+            Err(reason) => Err(ConfigError::Value { line, reason }),
         }
     }
 
-    fn finish(mut self) -> Result<DeviceUpdate, BadConfig> {
+    fn finish(mut self) -> Result<DeviceUpdate, ConfigError> {
         if self.peers.iter().any(|peer| !peer.named) {
-            return Err(BadConfig::NamelessPeer);
+            return Err(ConfigError::MissingPublicKey);
         }
         self.device.peers = self.peers.into_iter().map(|peer| peer.update).collect();
         Ok(self.device)
@@ -190,10 +190,10 @@ fn device_line(
     device: &mut DeviceUpdate,
     key: &str,
     value: &str,
-    surroundings: &mut dyn Surroundings,
-) -> Result<bool, BadValue> {
+    resolver: &mut dyn Resolver,
+) -> Result<bool, ValueError> {
     match key {
-        "listenport" => device.listen_port = Some(values::listen_port(value, surroundings)?),
+        "listenport" => device.listen_port = Some(values::listen_port(value, resolver)?),
         "fwmark" => device.fwmark = Some(values::fwmark(value)?),
         "privatekey" => device.private_key = Some(values::secret_key(value)?),
         _ => return Ok(false),
@@ -202,7 +202,7 @@ fn device_line(
 }
 
 /// Whether the key is one of `[Peer]`.
-fn peer_line(peer: &mut Peer, key: &str, value: &str, surroundings: &mut dyn Surroundings) -> Result<bool, BadValue> {
+fn peer_line(peer: &mut Peer, key: &str, value: &str, resolver: &mut dyn Resolver) -> Result<bool, ValueError> {
     let Peer { named, update } = peer;
     match key {
         "publickey" => {
@@ -210,20 +210,20 @@ fn peer_line(peer: &mut Peer, key: &str, value: &str, surroundings: &mut dyn Sur
             *named = true;
         }
         "presharedkey" => update.preshared_key = Some(values::secret_key(value)?),
-        "endpoint" => update.endpoint = Some(values::endpoint(value, surroundings)?),
-        "allowedips" => values::allowed_ips(value, update, surroundings)?,
+        "endpoint" => update.endpoint = Some(values::endpoint(value, resolver)?),
+        "allowedips" => values::allowed_ips(value, update, resolver)?,
         "persistentkeepalive" => update.persistent_keepalive = Some(values::persistent_keepalive(value)?),
         _ => return Ok(false),
     }
     Ok(true)
 }
 
-impl BadConfig {
+impl ConfigError {
     /// Where it is wrong, if it is one line.
     pub fn line(&self) -> Option<usize> {
         match self {
             Self::Line { line, .. } | Self::Value { line, .. } => Some(*line),
-            Self::NamelessPeer => None,
+            Self::MissingPublicKey => None,
         }
     }
 

@@ -24,7 +24,7 @@ fn what_is_said_of_a_bad_line_is_where_it_is_and_what_would_be_right() {
         ("hello\n", 1, None),
     ];
     for (text, line, hint) in hints {
-        let bad = parse(text.as_bytes(), Manner::Append, &mut Numeric::default()).err().unwrap();
+        let bad = parse(text.as_bytes(), Mode::Append, &mut Numeric::default()).err().unwrap();
         assert_eq!((bad.line(), bad.hint().as_deref()), (Some(line), hint), "{text}");
     }
 }
@@ -63,26 +63,26 @@ fn a_sign_makes_a_change_of_a_list_and_the_last_list_decides() {
 
 #[test]
 fn a_prefix_with_a_host_part_is_warned_of_and_sent_as_it_is() {
-    let mut surroundings = Numeric::default();
+    let mut resolver = Numeric::default();
     let mut peer = PeerUpdate::new(PublicKey([1; 32]));
     let list = "10.0.0.1/24,10.0.0.1,fd00::1/0,fd00::/8,::/0,0.0.0.0/0";
-    assert!(values::allowed_ips(list, &mut peer, &mut surroundings).is_ok());
+    assert!(values::allowed_ips(list, &mut peer, &mut resolver).is_ok());
     let warned = ["10.0.0.1/24", "fd00::1/0"].map(|of| format!("Warning: AllowedIP has nonzero host part: {of}"));
-    assert_eq!(surroundings.warnings, warned);
+    assert_eq!(resolver.warnings, warned);
     assert_eq!(peer.allowed_ips[0], AllowedIp { add: true, addr: IpAddr::from([10, 0, 0, 1]), cidr: 24 });
 }
 
 proptest! {
     #[test]
     fn no_text_makes_it_panic(text in prop::collection::vec(any::<u8>(), 0..200)) {
-        let _ = parse(&text, Manner::Replace, &mut Numeric::default());
+        let _ = parse(&text, Mode::Replace, &mut Numeric::default());
     }
 
     #[test]
     fn lines_that_look_right_never_make_it_panic(
         lines in prop::collection::vec("(\\[Interface\\]|\\[Peer\\]|(AllowedIPs|Endpoint|FwMark|ListenPort) ?= ?[-+0-9a-f.:/,\\[\\]%x]{0,20})", 0..8)
     ) {
-        let _ = parse(lines.join("\n").as_bytes(), Manner::Replace, &mut Numeric::default());
+        let _ = parse(lines.join("\n").as_bytes(), Mode::Replace, &mut Numeric::default());
     }
 
     #[test]
@@ -94,13 +94,13 @@ proptest! {
             let equals = if value.is_empty() { "" } else { "=" };
             format!("{spaces}{key}{spaces}{equals}{spaces}{value}{spaces}{comment}")
         });
-        let read = |lines: &[String]| parse(lines.join("\n").as_bytes(), Manner::Append, &mut Numeric::default()).ok().unwrap();
+        let read = |lines: &[String]| parse(lines.join("\n").as_bytes(), Mode::Append, &mut Numeric::default()).ok().unwrap();
         prop_assert!(read(&plain.map(str::to_owned)) == read(&adorned));
     }
 
     #[test]
     fn a_synchronized_device_has_what_the_file_says(file in peers(), running in peers()) {
-        let mut update = DeviceUpdate { peers: made(&file), ..start(Manner::Replace) };
+        let mut update = DeviceUpdate { peers: made(&file), ..start(Mode::Replace) };
         let (mut wanted, mut state) = (DeviceState::default(), running_with(&running));
         apply(&update, &mut wanted);
         synchronize(&mut update, &state);
@@ -112,7 +112,7 @@ proptest! {
 
     #[test]
     fn what_is_synchronized_survives_the_text_of_a_request(file in peers(), running in peers()) {
-        let mut update = DeviceUpdate { peers: made(&file), ..start(Manner::Replace) };
+        let mut update = DeviceUpdate { peers: made(&file), ..start(Mode::Replace) };
         synchronize(&mut update, &running_with(&running));
         let text = update.render();
         prop_assert!(request::parse(&text).unwrap() == Request::Set(update));
@@ -170,20 +170,20 @@ fn apply(update: &DeviceUpdate, state: &mut DeviceState) {
     }
 }
 
-/// Surroundings in which every name is a number, or nothing.
+/// Resolver in which every name is a number, or nothing.
 #[derive(Default)]
 struct Numeric {
     warnings: Vec<String>,
 }
 
-impl Surroundings for Numeric {
-    fn resolve(&mut self, text: &str, host: &str, service: &str) -> Result<SocketAddr, BadValue> {
-        let address = host.parse().map_err(|_| BadValue::Value(text.to_owned()))?;
+impl Resolver for Numeric {
+    fn resolve(&mut self, text: &str, host: &str, service: &str) -> Result<SocketAddr, ValueError> {
+        let address = host.parse().map_err(|_| ValueError::Value(text.to_owned()))?;
         Ok(SocketAddr::new(address, self.port(service)?))
     }
 
-    fn port(&mut self, service: &str) -> Result<u16, BadValue> {
-        service.parse().map_err(|_| BadValue::Value(service.to_owned()))
+    fn port(&mut self, service: &str) -> Result<u16, ValueError> {
+        service.parse().map_err(|_| ValueError::Value(service.to_owned()))
     }
 
     fn warn(&mut self, warning: &str) {

@@ -16,13 +16,13 @@ use crate::keys::{PublicKey, SecretKey};
 use crate::uapi::response::{DeviceState, PeerState};
 
 /// The answer to one question, as far as it was received.
-pub(super) struct Answer {
+pub(super) struct Reply {
     sequence: u32,
     /// Whether what it tells did not change while it was told.
     consistent: bool,
 }
 
-impl Answer {
+impl Reply {
     /// The answer to the question of that number, of which nothing is there yet.
     pub(super) fn to(sequence: u32) -> Self {
         Self { sequence, consistent: true }
@@ -258,7 +258,7 @@ mod tests {
         let mut message = NetlinkBuffer::new(&mut bytes[..]);
         message.set_length((header + payload.len()).try_into().unwrap());
         message.set_message_type(kind);
-        Answer::to(0).take(&bytes, |_| ())
+        Reply::to(0).take(&bytes, |_| ())
     }
 
     #[test]

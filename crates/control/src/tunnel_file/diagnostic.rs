@@ -6,7 +6,7 @@ use std::path::Path;
 /// Something wrong with the file. The values of `PrivateKey` and `PresharedKey`, lines that are not understood, and what
 /// may be a key in the place of something else, are not in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mistake {
+pub struct Diagnostic {
     /// Whether the tunnel can come up all the same.
     pub severity: Severity,
     /// The line, from 1.
@@ -19,7 +19,7 @@ pub struct Mistake {
     pub hint: Option<String>,
 }
 
-/// What a mistake means.
+/// What a diagnostic means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
     /// The tunnel can come up, perhaps not as it was meant.
@@ -28,15 +28,15 @@ pub enum Severity {
     Error,
 }
 
-impl Mistake {
+impl Diagnostic {
     /// `FILE:LINE:COLUMN: what (hint)`.
-    pub fn of_file<'a>(&'a self, file: &'a Path) -> impl fmt::Display + 'a {
+    pub fn in_file<'a>(&'a self, file: &'a Path) -> impl fmt::Display + 'a {
         fmt::from_fn(move |f| write!(f, "{}:{self}", file.display()))
     }
 }
 
 /// `LINE:COLUMN: what (hint)`.
-impl fmt::Display for Mistake {
+impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = if self.severity == Severity::Warning { "warning: " } else { "" };
         write!(f, "{}:{}: {kind}{}", self.line, self.column, self.what)?;

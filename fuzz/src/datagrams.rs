@@ -10,7 +10,7 @@ use std::time::Duration;
 use blake2::digest::consts::U16;
 use blake2::digest::{FixedOutput, KeyInit, Update};
 use blake2::{Blake2s256, Blake2sMac, Digest};
-use linerate_protocol::{Kind, PublicKey, classify};
+use linerate_protocol::{MessageKind, PublicKey, classify};
 
 use crate::bytes::Bytes;
 use crate::simulation::{Link, Net, public};
@@ -123,7 +123,7 @@ fn source(what: u8) -> SocketAddr {
 }
 
 fn is_handshake(message: &[u8]) -> bool {
-    matches!(classify(message), Ok(Kind::Initiation | Kind::Response))
+    matches!(classify(message), Ok(MessageKind::Initiation | MessageKind::Response))
 }
 
 /// Makes the first MAC right, as anyone can who knows the public key.

@@ -5,7 +5,7 @@
 //! An input is what the device takes, in a byte, and packets of seven bytes each: whose they are and what is wrong with
 //! them. Checksums are right unless they are to be wrong: no fuzzer would guess them.
 
-use linerate_packet::gro::{Caps, MAX_PACKETS, Merger, Packet};
+use linerate_packet::gro::{Caps, MAX_PACKETS, Merger, PacketRange};
 use linerate_packet::gso::Split;
 use linerate_packet::virtio::{self, Header};
 use linerate_packet::{TCP, UDP};
@@ -25,7 +25,7 @@ pub fn check(input: &[u8]) {
 
     let (mut buf, mut places) = (vec![0xee; 5], Vec::new());
     for packet in &packets {
-        places.push(Packet { offset: buf.len(), len: packet.len() });
+        places.push(PacketRange { offset: buf.len(), len: packet.len() });
         buf.extend_from_slice(packet);
         buf.extend_from_slice(&[0xee; 32]);
     }
@@ -34,7 +34,7 @@ pub fn check(input: &[u8]) {
 
     let mut order = Vec::new();
     for group in merger.groups() {
-        let holds = |at: usize| move |place: &Packet| (place.offset..place.offset + place.len).contains(&at);
+        let holds = |at: usize| move |place: &PacketRange| (place.offset..place.offset + place.len).contains(&at);
         let index = |at: usize| places.iter().position(holds(at)).expect("a piece is of a packet");
         let mut bytes = buf[group.first.clone()].to_vec();
         let first = places.iter().position(|place| place.offset == group.first.start);

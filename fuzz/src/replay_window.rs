@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use linerate_protocol::Window;
+use linerate_protocol::ReplayWindow;
 use linerate_protocol::constants::{REJECT_AFTER_MESSAGES, REPLAY_USABLE};
 
 use crate::bytes::Bytes;
@@ -10,7 +10,7 @@ use crate::bytes::Bytes;
 /// An input is counters, each by where it lies from the greatest so far, or wherever eight bytes say.
 pub fn check(input: &[u8]) {
     let mut input = Bytes(input);
-    let mut window = Window::default();
+    let mut window = ReplayWindow::default();
     let mut seen: BTreeSet<u64> = BTreeSet::new();
     while !input.is_empty() {
         let greatest = seen.last().copied();
@@ -26,7 +26,7 @@ pub fn check(input: &[u8]) {
         };
         let is_too_old = greatest.is_some_and(|greatest| counter.saturating_add(REPLAY_USABLE) < greatest);
         let expected = counter < REJECT_AFTER_MESSAGES && !is_too_old && !seen.contains(&counter);
-        assert_eq!(window.is_news(counter), greatest.is_none_or(|greatest| counter > greatest));
+        assert_eq!(window.is_newest(counter), greatest.is_none_or(|greatest| counter > greatest));
         assert_eq!(window.admit(counter), expected, "{counter} after {greatest:?}");
         if expected {
             seen.insert(counter);

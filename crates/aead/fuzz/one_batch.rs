@@ -39,9 +39,9 @@ pub fn check(input: &[u8]) {
                 buf[slot.offset + bit / 8] ^= 1 << (bit % 8);
             }
         }
-        let verdicts = key.open(&mut buf, &slots);
+        let authentic = key.open(&mut buf, &slots);
         for (place, (slot, flip)) in slots.iter().zip(&flips).enumerate() {
-            assert_eq!(verdicts.authentic(place), flip.is_none(), "{choice:?} opens {slots:?}, place {place}");
+            assert_eq!(authentic.authentic(place), flip.is_none(), "{choice:?} opens {slots:?}, place {place}");
             let range = slot.offset..slot.offset + slot.len;
             let expected = if flip.is_some() { &vec![0; slot.len] } else { &plain[range.clone()] };
             assert!(buf[range] == *expected, "{choice:?} opens {slots:?}, place {place}");

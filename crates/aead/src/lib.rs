@@ -10,10 +10,10 @@
 //! # Ways
 //!
 //! [`choose`] picks one way at start. `avx512` and `avx2` are kernels of this crate: `batch` cuts a
-//! batch into passes of blocks of any of its packets, `few` makes the blocks of a small batch at
+//! batch into passes of blocks of any of its packets, `small_batch` makes the blocks of a small batch at
 //! once, `arch` computes them. `library` is aws-lc-rs, a packet at a time: for other CPUs (arm64 among
-//! them), and under a kernel for batches that neither suits (more than a few blocks, but fewer packets
-//! than `Kernel::FEWEST`). [`portable`] is the oracle that all others equal.
+//! them), and under a kernel for batches that neither fits (more than a few blocks, but fewer packets
+//! than `VectorKernel::MIN_PACKETS`). [`portable`] is the oracle that all others equal.
 //!
 //! The feature `no-cipher`, off unless a build asks for it, adds `none`, which protects nothing: for
 //! measuring what everything but the cryptography costs. It is taken only where it is named.
@@ -109,18 +109,18 @@ mod arch;
 #[cfg(target_arch = "x86_64")]
 mod batch;
 pub mod choose;
-#[cfg(target_arch = "x86_64")]
-mod few;
 mod library;
 #[cfg(feature = "no-cipher")]
 mod no_cipher;
 #[cfg(target_arch = "x86_64")]
 mod poly1305;
 pub mod portable;
+#[cfg(target_arch = "x86_64")]
+mod small_batch;
 
 #[cfg(target_arch = "x86_64")]
-use batch::{Kernel, KeyWords};
-use choose::{Choice, Way};
+use batch::{KeyWords, VectorKernel};
+use choose::{Choice, Implementation};
 use library::LibraryKey;
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
@@ -130,7 +130,7 @@ pub const KEY_LEN: usize = 32;
 /// Bytes of an authentication tag, which follows the ciphertext.
 pub const TAG_LEN: usize = 16;
 
-/// The most packets that one call takes: what [`Verdicts`] can report on.
+/// The most packets that one call takes: what [`AuthMask`] can report on.
 pub const BATCH_MAX: usize = 128;
 
 /// Bytes of a ChaCha20 block.
@@ -149,9 +149,9 @@ pub struct Slot {
 
 /// Which packets of an opened batch were authentic; bit `i` speaks of slot `i`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Verdicts(u128);
+pub struct AuthMask(u128);
 
-impl Verdicts {
+impl AuthMask {
     /// Whether slot `i` carried a valid tag.
     pub fn authentic(&self, i: usize) -> bool {
         self.0 >> i & 1 == 1
@@ -169,7 +169,7 @@ impl Verdicts {
 
 /// One direction's transport key. Wiped on drop.
 pub struct Key {
-    way: Way,
+    implementation: Implementation,
     bytes: KeyBytes,
     #[cfg(target_arch = "x86_64")]
     words: KeyWords,
@@ -189,7 +189,7 @@ impl Key {
     /// Takes a key for this code.
     pub fn with(choice: Choice, key: &[u8; KEY_LEN]) -> Self {
         Self {
-            way: choice.0,
+            implementation: choice.0,
             bytes: KeyBytes(*key),
             #[cfg(target_arch = "x86_64")]
             words: KeyWords::new(key),
@@ -203,15 +203,15 @@ impl Key {
     /// If a slot with its tag does not lie inside `buf`, or the batch is longer than [`BATCH_MAX`].
     pub fn seal(&self, buf: &mut [u8], batch: &[Slot]) {
         check(buf, batch);
-        match self.way {
-            Way::Portable => portable::seal_batch(&self.bytes.0, buf, batch),
-            Way::Library => self.library.seal(buf, batch),
+        match self.implementation {
+            Implementation::Portable => portable::seal_batch(&self.bytes.0, buf, batch),
+            Implementation::Library => self.library.seal(buf, batch),
             #[cfg(target_arch = "x86_64")]
-            Way::Avx2(token) => self.seal_by(token, buf, batch),
+            Implementation::Avx2(token) => self.seal_by(token, buf, batch),
             #[cfg(target_arch = "x86_64")]
-            Way::Avx512(token) => self.seal_by(token, buf, batch),
+            Implementation::Avx512(token) => self.seal_by(token, buf, batch),
             #[cfg(feature = "no-cipher")]
-            Way::None => no_cipher::seal(buf, batch),
+            Implementation::None => no_cipher::seal(buf, batch),
         }
     }
 
@@ -220,37 +220,37 @@ impl Key {
     ///
     /// # Panics
     /// If a slot with its tag does not lie inside `buf`, or the batch is longer than [`BATCH_MAX`].
-    pub fn open(&self, buf: &mut [u8], batch: &[Slot]) -> Verdicts {
+    pub fn open(&self, buf: &mut [u8], batch: &[Slot]) -> AuthMask {
         check(buf, batch);
-        match self.way {
-            Way::Portable => portable::open_batch(&self.bytes.0, buf, batch),
-            Way::Library => self.library.open(buf, batch),
+        match self.implementation {
+            Implementation::Portable => portable::open_batch(&self.bytes.0, buf, batch),
+            Implementation::Library => self.library.open(buf, batch),
             #[cfg(target_arch = "x86_64")]
-            Way::Avx2(token) => self.open_by(token, buf, batch),
+            Implementation::Avx2(token) => self.open_by(token, buf, batch),
             #[cfg(target_arch = "x86_64")]
-            Way::Avx512(token) => self.open_by(token, buf, batch),
+            Implementation::Avx512(token) => self.open_by(token, buf, batch),
             #[cfg(feature = "no-cipher")]
-            Way::None => no_cipher::open(batch),
+            Implementation::None => no_cipher::open(batch),
         }
     }
 }
 
 #[cfg(target_arch = "x86_64")]
 impl Key {
-    fn seal_by<K: Kernel>(&self, kernel: K, buf: &mut [u8], batch: &[Slot]) {
-        if few::suits::<K>(batch) {
-            few::seal(kernel, &self.words, buf, batch);
-        } else if batch.len() < K::FEWEST {
+    fn seal_by<K: VectorKernel>(&self, kernel: K, buf: &mut [u8], batch: &[Slot]) {
+        if small_batch::fits::<K>(batch) {
+            small_batch::seal(kernel, &self.words, buf, batch);
+        } else if batch.len() < K::MIN_PACKETS {
             self.library.seal(buf, batch);
         } else {
             batch::seal(kernel, &self.words, buf, batch);
         }
     }
 
-    fn open_by<K: Kernel>(&self, kernel: K, buf: &mut [u8], batch: &[Slot]) -> Verdicts {
-        if few::suits::<K>(batch) {
-            few::open(kernel, &self.words, buf, batch)
-        } else if batch.len() < K::FEWEST {
+    fn open_by<K: VectorKernel>(&self, kernel: K, buf: &mut [u8], batch: &[Slot]) -> AuthMask {
+        if small_batch::fits::<K>(batch) {
+            small_batch::open(kernel, &self.words, buf, batch)
+        } else if batch.len() < K::MIN_PACKETS {
             self.library.open(buf, batch)
         } else {
             batch::open(kernel, &self.words, buf, batch)

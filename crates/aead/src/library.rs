@@ -3,7 +3,7 @@
 
 use aws_lc_rs::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
 
-use crate::{KEY_LEN, Slot, TAG_LEN, Verdicts, nonce, text_and_tag};
+use crate::{AuthMask, KEY_LEN, Slot, TAG_LEN, nonce, text_and_tag};
 
 /// A key as the library keeps it; the library wipes it.
 pub(crate) struct LibraryKey(LessSafeKey);
@@ -28,16 +28,16 @@ impl LibraryKey {
     }
 
     /// See [`crate::Key::open`]; the slots have been checked.
-    pub(crate) fn open(&self, buf: &mut [u8], batch: &[Slot]) -> Verdicts {
-        let mut verdicts = Verdicts::default();
+    pub(crate) fn open(&self, buf: &mut [u8], batch: &[Slot]) -> AuthMask {
+        let mut authentic = AuthMask::default();
         for (i, slot) in batch.iter().enumerate() {
             let sealed = &mut buf[slot.offset..][..slot.len + TAG_LEN];
             let nonce = Nonce::assume_unique_for_key(nonce(slot.counter));
             match self.0.open_in_place(nonce, Aad::empty(), sealed) {
-                Ok(_) => verdicts.set(i),
+                Ok(_) => authentic.set(i),
                 Err(_) => sealed.fill(0),
             }
         }
-        verdicts
+        authentic
     }
 }

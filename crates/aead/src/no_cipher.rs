@@ -4,7 +4,7 @@
 //! is compiled only with the feature `no-cipher`, and taken only where its name is given.
 //! `tests/no-cipher` proves that a build without the feature has none of it.
 
-use crate::{Slot, TAG_LEN, Verdicts, text_and_tag};
+use crate::{AuthMask, Slot, TAG_LEN, text_and_tag};
 
 /// What the user of such a tunnel has to know.
 pub(crate) const WARNING: &str = "NOTHING IS PROTECTED: packets travel readable, and anybody's are accepted. \
@@ -22,8 +22,8 @@ pub(crate) fn seal(buf: &mut [u8], batch: &[Slot]) {
 }
 
 /// See [`crate::Key::open`]; everything counts as authentic.
-pub(crate) fn open(batch: &[Slot]) -> Verdicts {
-    let mut verdicts = Verdicts::default();
-    (0..batch.len()).for_each(|i| verdicts.set(i));
-    verdicts
+pub(crate) fn open(batch: &[Slot]) -> AuthMask {
+    let mut authentic = AuthMask::default();
+    (0..batch.len()).for_each(|i| authentic.set(i));
+    authentic
 }

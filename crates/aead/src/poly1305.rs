@@ -4,7 +4,7 @@
 //! A number is two words of 64 bits and a few bits above them, so that multiplications and carries
 //! are few: each block waits for those of the block before it. Nothing here overflows; sums wrap all
 //! the same, because a build that checks for overflow would branch on secrets. Neighbours:
-//! `crate::few`, which wipes what this leaves on the stack, and `crate::portable::poly1305`, which it
+//! `crate::small_batch`, which wipes what this leaves on the stack, and `crate::portable::poly1305`, which it
 //! equals.
 
 use crate::TAG_LEN;

@@ -84,9 +84,9 @@ proptest! {
             let key = Key::with(choice, &key);
             key.seal(&mut buf, &slots);
             buf[offset + bit / 8] ^= 1 << (bit % 8);
-            let verdicts = key.open(&mut buf, &slots);
+            let authentic = key.open(&mut buf, &slots);
             for (place, slot) in slots.iter().enumerate() {
-                prop_assert_eq!(verdicts.authentic(place), place != victim);
+                prop_assert_eq!(authentic.authentic(place), place != victim);
                 let text = &buf[slot.offset..][..slot.len];
                 if place == victim {
                     prop_assert!(text.iter().all(|&byte| byte == 0));

@@ -94,9 +94,9 @@ fn a_flipped_bit_anywhere_is_refused_alone_and_leaves_nothing() {
                 let victim = bit % slots.len();
                 let mut buf = sealed.clone();
                 buf[slots[victim].offset + bit / 8] ^= 1 << (bit % 8);
-                let verdicts = key.open(&mut buf, &slots);
+                let authentic = key.open(&mut buf, &slots);
                 for (place, slot) in slots.iter().enumerate() {
-                    assert_eq!(verdicts.authentic(place), place != victim, "{choice:?}, {len} bytes, bit {bit}");
+                    assert_eq!(authentic.authentic(place), place != victim, "{choice:?}, {len} bytes, bit {bit}");
                     let range = slot.offset..slot.offset + len;
                     let expected = if place == victim { &vec![0; len] } else { &plain[range.clone()] };
                     assert_eq!(&buf[range], expected, "{choice:?}, {len} bytes, bit {bit}");
@@ -131,16 +131,16 @@ fn counters_may_be_any_and_in_any_order() {
 
 /// All ways, and ring.
 struct Check {
-    ways: Vec<(Choice, Key)>,
+    implementations: Vec<(Choice, Key)>,
     ring: LessSafeKey,
     next: u64,
 }
 
 impl Check {
     fn new() -> Self {
-        let ways = Choice::available().map(|choice| (choice, Key::with(choice, &KEY))).collect();
+        let implementations = Choice::available().map(|choice| (choice, Key::with(choice, &KEY))).collect();
         let ring = LessSafeKey::new(UnboundKey::new(&CHACHA20_POLY1305, &KEY).expect("its length is right"));
-        Self { ways, ring, next: 0 }
+        Self { implementations, ring, next: 0 }
     }
 
     /// Packets of these lengths, the first one `start` bytes behind an aligned address.
@@ -161,7 +161,7 @@ impl Check {
             let tag = self.ring.seal_in_place_separate_tag(nonce, Aad::empty(), text).expect("the packet is short");
             room.copy_from_slice(tag.as_ref());
         }
-        for (choice, key) in &self.ways {
+        for (choice, key) in &self.implementations {
             let mut buf = plain.to_vec();
             key.seal(&mut buf, slots);
             assert!(buf == sealed, "{choice:?} seals as ring does: {:?}", lens());

@@ -65,8 +65,8 @@ mod built_in {
     fn none_opens_whatever_arrives_and_changes_nothing() {
         for (plain, slots) in batches() {
             let mut buf = plain.clone();
-            let verdicts = Key::with(none(), &[7; 32]).open(&mut buf, &slots);
-            assert_eq!(verdicts.count(), slots.len());
+            let authentic = Key::with(none(), &[7; 32]).open(&mut buf, &slots);
+            assert_eq!(authentic.count(), slots.len());
             assert!(buf == plain);
         }
     }

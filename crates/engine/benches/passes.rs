@@ -17,11 +17,11 @@ use std::time::{Duration, Instant};
 
 use linerate_aead::{BATCH_MAX, Key, Slot, TAG_LEN, choose};
 use linerate_packet::checksum::{self, Sum};
-use linerate_packet::gro::{Caps, Merger, Packet};
+use linerate_packet::gro::{Caps, Merger, PacketRange};
 use linerate_packet::gso::Split;
 use linerate_packet::virtio::{self, Gso, Header};
 use linerate_packet::{TCP, UDP, ip};
-use linerate_protocol::{AllowedIps, DATA_HEADER, DataHeader, Kind, PeerId, Prefix, Window, classify};
+use linerate_protocol::{AllowedIps, DATA_HEADER, DataHeader, MessageKind, PeerId, Prefix, ReplayWindow, classify};
 
 /// As in the engine: bytes from one message to the next in the receive buffer.
 const MESSAGE_MAX: usize = 65_536;
@@ -171,7 +171,7 @@ struct Tunnel {
     sealing: Key,
     opening: Key,
     allowed: AllowedIps,
-    window: Window,
+    window: ReplayWindow,
     merger: Box<Merger>,
     counter: u64,
     /// What is sealed, and what lies in it.
@@ -181,7 +181,7 @@ struct Tunnel {
     arrivals: Vec<u8>,
     datagrams: Vec<(usize, usize)>,
     opened: Vec<Slot>,
-    packets: Vec<Packet>,
+    packets: Vec<PacketRange>,
 }
 
 impl Tunnel {
@@ -197,7 +197,7 @@ impl Tunnel {
             sealing: Key::new(key),
             opening: Key::new(key),
             allowed,
-            window: Window::default(),
+            window: ReplayWindow::default(),
             merger: Box::default(),
             counter: 0,
             batch: vec![0; BATCH],
@@ -276,7 +276,7 @@ impl Tunnel {
         times[0] = timed(|| {
             for &(offset, len) in &self.datagrams {
                 let datagram = &self.arrivals[offset..offset + len];
-                assert!(matches!(classify(datagram), Ok(Kind::Data)));
+                assert!(matches!(classify(datagram), Ok(MessageKind::Data)));
                 let counter = DataHeader::decode(datagram).counter;
                 let slot = Slot { offset: offset + DATA_HEADER, len: len - DATA_HEADER - TAG_LEN, counter };
                 self.opened.push(slot);
@@ -299,7 +299,7 @@ impl Tunnel {
             for slot in run {
                 let inner = ip::parse(&arrivals[slot.offset..][..slot.len]).expect("the packet is well-formed");
                 assert_eq!(allowed.lookup(inner.source), Some(PeerId(0)));
-                packets.push(Packet { offset: slot.offset, len: inner.total_len });
+                packets.push(PacketRange { offset: slot.offset, len: inner.total_len });
             }
         });
         let merge = timed(|| merger.plan(arrivals, packets, CAPS));

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use linerate_protocol::Discard as Protocol;
+use linerate_protocol::DropReason;
 
 /// Why the engine dropped a packet, next to the protocol's own reasons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +80,7 @@ impl Wakeups {
 /// All counters of one engine. They only grow; what is a yes or no is 1 or 0.
 pub struct Counters {
     engine: [AtomicU64; ENGINE.len()],
-    protocol: [AtomicU64; Protocol::ALL.len()],
+    protocol: [AtomicU64; DropReason::ALL.len()],
     /// Wake-ups of a worker by the TUN device.
     pub outbound: Wakeups,
     /// Wake-ups of a worker by a socket.
@@ -99,7 +99,7 @@ impl Default for Counters {
     fn default() -> Self {
         Self {
             engine: [const { AtomicU64::new(0) }; ENGINE.len()],
-            protocol: [const { AtomicU64::new(0) }; Protocol::ALL.len()],
+            protocol: [const { AtomicU64::new(0) }; DropReason::ALL.len()],
             outbound: Wakeups::default(),
             inbound: Wakeups::default(),
             followers: Wakeups::default(),
@@ -122,7 +122,7 @@ impl Counters {
     }
 
     /// Counts one packet dropped for one of the protocol's reasons.
-    pub fn discard_protocol(&self, reason: Protocol) {
+    pub fn discard_protocol(&self, reason: DropReason) {
         self.protocol[reason.index()].fetch_add(1, Ordering::Relaxed);
     }
 
@@ -132,7 +132,7 @@ impl Counters {
     }
 
     /// How many packets were dropped for one of the protocol's reasons.
-    pub fn discarded_protocol(&self, reason: Protocol) -> u64 {
+    pub fn discarded_protocol(&self, reason: DropReason) -> u64 {
         self.protocol[reason.index()].load(Ordering::Relaxed)
     }
 
@@ -157,7 +157,7 @@ impl Counters {
         ];
         let engine =
             ENGINE.iter().map(|(reason, name)| (format!("discard_{name}"), load(&self.engine[*reason as usize])));
-        let protocol = Protocol::ALL
+        let protocol = DropReason::ALL
             .iter()
             .map(|reason| (format!("discard_{}", reason.name()), load(&self.protocol[reason.index()])));
         wakeups.chain(refused).chain(engine).chain(protocol).collect()
@@ -175,11 +175,11 @@ mod tests {
         }
         let counters = Counters::default();
         counters.discard_many(Discard::NoPeer, 3);
-        counters.discard_protocol(Protocol::ALL[0]);
+        counters.discard_protocol(DropReason::ALL[0]);
         let list = counters.list();
         let value = |name: &str| list.iter().find(|(n, _)| n == name).map(|(_, v)| *v);
         assert_eq!(value("discard_no_peer"), Some(3));
-        assert_eq!(value(&format!("discard_{}", Protocol::ALL[0].name())), Some(1));
+        assert_eq!(value(&format!("discard_{}", DropReason::ALL[0].name())), Some(1));
         let mut names: Vec<_> = list.iter().map(|(name, _)| name).collect();
         names.sort();
         names.dedup();

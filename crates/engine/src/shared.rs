@@ -12,7 +12,7 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use linerate_netio::udp::Local;
 use linerate_netio::wait::Event;
 use linerate_protocol::constants::{HANDSHAKE_BACKLOG, INITIATION_LEN};
-use linerate_protocol::{Boottime, Gate, Session, Wake};
+use linerate_protocol::{Boottime, HandshakeFilter, Session, Wake};
 
 use crate::backend::{Backend, Sockets};
 use crate::config::{Activity, PeerActivity};
@@ -47,7 +47,7 @@ pub struct Shared<B: Backend> {
     /// From the data path to the slow path.
     pub notices: Notices,
     /// What handshake messages are refused by before they become notices.
-    pub gate: Arc<Gate>,
+    pub handshake_filter: Arc<HandshakeFilter>,
     /// The tunnel's MTUs.
     pub mtu: Mtu,
     /// Grows whenever a route or an address of the host changes.
@@ -77,7 +77,7 @@ impl<B: Backend> Shared<B> {
             counters: Counters::default(),
             staged: Budget::default(),
             notices: Notices::new()?,
-            gate: Arc::default(),
+            handshake_filter: Arc::default(),
             mtu: Mtu::new(mtu),
             routing_epoch: AtomicU64::new(0),
             sources_unknown: AtomicBool::new(false),

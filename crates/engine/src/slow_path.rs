@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use linerate_netio::udp::Local;
-use linerate_protocol::{AddPeer, Device, Effects};
+use linerate_protocol::{AddPeerError, Device, Effects};
 use linerate_protocol::{Boottime, Entropy, Now, PeerId, constants};
 use linerate_protocol::{Prefix, Session};
 
@@ -70,7 +70,7 @@ impl<B: Backend> SlowPath<B> {
         let hands = Hands { shared: shared.clone(), sender, origin: None, sources: Sources::default() };
         let suspended = shared.backend.suspended();
         let strangers = Vec::with_capacity(NOTICES_AT_ONCE);
-        let device = Device::behind(shared.gate.clone());
+        let device = Device::with_filter(shared.handshake_filter.clone());
         Self {
             shared,
             device,
@@ -431,8 +431,8 @@ impl<B: Backend> SlowPath<B> {
                 Some(id)
             }
             // Our own key as a peer's is ignored (kernel: netlink.c, set_peer).
-            Err(AddPeer::OwnKey | AddPeer::TooMany) => None,
-            Err(AddPeer::Exists(id)) => Some(id),
+            Err(AddPeerError::OwnKey | AddPeerError::TooMany) => None,
+            Err(AddPeerError::Exists(id)) => Some(id),
         }
     }
 

@@ -18,8 +18,8 @@ use linerate_netio::udp::Local;
 use linerate_protocol::Activity;
 use linerate_protocol::AllowedIps;
 use linerate_protocol::PublicKey;
+use linerate_protocol::ReplayWindow;
 use linerate_protocol::Session;
-use linerate_protocol::Window;
 use linerate_protocol::{Boottime, PeerId, constants};
 
 use crate::staged::Staged;
@@ -248,7 +248,7 @@ pub struct Receiver {
     pub peer: Arc<Peer>,
     /// The counters that were received. Taken once per batch, by every worker that opens for
     /// this session.
-    pub window: Mutex<Window>,
+    pub window: Mutex<ReplayWindow>,
 }
 
 /// Prefixes and peers.

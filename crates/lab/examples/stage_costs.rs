@@ -26,9 +26,9 @@ use linerate_lab::{Error, Result};
 use linerate_netio::tun::{self, Tun};
 use linerate_netio::udp::{self, Received, Socket, Transmit, UdpSocket};
 use linerate_netio::wait::{Event, wait};
-use linerate_packet::gro::{Caps, Merger, Packet};
+use linerate_packet::gro::{Caps, Merger, PacketRange};
 use linerate_packet::{gso, ip, virtio};
-use linerate_protocol::{AllowedIps, DATA_HEADER, DataHeader, PeerId, Prefix, Window};
+use linerate_protocol::{AllowedIps, DATA_HEADER, DataHeader, PeerId, Prefix, ReplayWindow};
 use rustix::time::{ClockId, clock_gettime};
 
 /// Inner packets in a full train: what an MTU of 1420 leaves room for in one `UDP_SEGMENT` send.
@@ -231,9 +231,9 @@ fn inbound(end: &End, key: &Key, life: &Life) -> Vec<[f64; 6]> {
     let mut samples = Vec::with_capacity(1 << 20);
     let mut buf = vec![0; 65_536];
     let mut meta = [Received::default()];
-    let (mut slots, mut packets): (Vec<Slot>, Vec<Packet>) =
+    let (mut slots, mut packets): (Vec<Slot>, Vec<PacketRange>) =
         (Vec::with_capacity(BATCH_MAX), Vec::with_capacity(BATCH_MAX));
-    let (mut window, mut merger, routes) = (Window::default(), Merger::new(), routes());
+    let (mut window, mut merger, routes) = (ReplayWindow::default(), Merger::new(), routes());
     loop {
         let begun = cpu();
         if end.socket.recv(&mut buf, &mut meta).is_err() {
@@ -245,10 +245,10 @@ fn inbound(end: &End, key: &Key, life: &Life) -> Vec<[f64; 6]> {
         }
         let received = cpu();
         arrivals(&buf, &meta[0], &mut slots);
-        let verdicts = key.open(&mut buf, &slots);
+        let authentic = key.open(&mut buf, &slots);
         let opened = cpu();
         let mut place = 0..;
-        slots.retain(|slot| place.next().is_some_and(|i| verdicts.authentic(i)) && window.admit(slot.counter));
+        slots.retain(|slot| place.next().is_some_and(|i| authentic.authentic(i)) && window.admit(slot.counter));
         let replayed = cpu();
         packets.clear();
         packets.extend(slots.iter().filter_map(|slot| admit(&buf, slot, &routes)));
@@ -322,10 +322,10 @@ fn arrivals(buf: &[u8], meta: &Received, slots: &mut Vec<Slot>) {
     }
 }
 
-fn admit(buf: &[u8], slot: &Slot, routes: &AllowedIps) -> Option<Packet> {
+fn admit(buf: &[u8], slot: &Slot, routes: &AllowedIps) -> Option<PacketRange> {
     let packet = ip::parse(&buf[slot.offset..][..slot.len]).ok()?;
     routes.lookup(packet.source)?;
-    Some(Packet { offset: slot.offset, len: packet.total_len })
+    Some(PacketRange { offset: slot.offset, len: packet.total_len })
 }
 
 fn write_group(end: &End, buf: &[u8], group: &linerate_packet::gro::Group<'_>) -> io::Result<usize> {

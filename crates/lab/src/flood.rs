@@ -23,7 +23,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use linerate_control::keys::PublicKey;
-use linerate_protocol::Kind;
+use linerate_protocol::MessageKind;
 use linerate_protocol::constants::{COOKIE_LEN, INITIATION_LEN, INITIATIONS_PER_SECOND};
 use serde::Serialize;
 
@@ -318,9 +318,9 @@ impl Torrent {
     fn hear(&self, report: &mut FloodReport) -> Result<()> {
         while let Some(answer) = self.crowd.take()? {
             match answer.kind {
-                Kind::Response => report.responses += 1,
-                Kind::Cookie => report.cookie_replies += 1,
-                Kind::Initiation | Kind::Data => {}
+                MessageKind::Response => report.responses += 1,
+                MessageKind::Cookie => report.cookie_replies += 1,
+                MessageKind::Initiation | MessageKind::Data => {}
             }
         }
         Ok(())
@@ -389,15 +389,15 @@ mod tests {
 
     #[test]
     fn what_strangers_flood_with_is_what_it_is_called() {
-        use linerate_protocol::{Discard, classify};
+        use linerate_protocol::{DropReason, classify};
         let captured = [Message::new(&[4; 148]).unwrap()];
         let first = |content| {
             let flood = Flood { captured: &captured, ..flood(content, &[], None, 0.0) };
             Pool::fill(&flood).unwrap().message(0).unwrap().1.to_vec()
         };
-        assert_eq!(classify(&first(Content::UnknownSession)), Ok(Kind::Data));
-        assert_eq!(classify(&first(Content::CookieReplies)), Ok(Kind::Cookie));
-        assert_eq!(classify(&first(Content::Noise)), Err(Discard::UnknownType));
+        assert_eq!(classify(&first(Content::UnknownSession)), Ok(MessageKind::Data));
+        assert_eq!(classify(&first(Content::CookieReplies)), Ok(MessageKind::Cookie));
+        assert_eq!(classify(&first(Content::Noise)), Err(DropReason::UnknownType));
         assert_eq!(first(Content::Noise).len(), 64);
         assert_eq!(first(Content::Replayed), [4; 148]);
         assert!(Pool::fill(&flood(Content::Replayed, &[], None, 0.0)).is_err());

@@ -36,7 +36,7 @@ const ECE: u8 = 0x40;
 
 /// Where a packet lies in the batch's buffer, cut to its IP total length.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Packet {
+pub struct PacketRange {
     /// Bytes from the start of the buffer.
     pub offset: usize,
     /// Bytes of the packet.
@@ -59,7 +59,7 @@ pub struct Caps {
 pub struct Merger {
     plans: [Plan; MAX_PACKETS],
     count: usize,
-    members: [Member; MAX_PACKETS],
+    segments: [Segment; MAX_PACKETS],
     open: Open,
 }
 
@@ -77,7 +77,7 @@ pub struct Group<'a> {
     pub packets: usize,
     /// Bytes of this write without the virtio header.
     pub bytes: usize,
-    members: &'a [Member; MAX_PACKETS],
+    segments: &'a [Segment; MAX_PACKETS],
     head: u8,
 }
 
@@ -90,7 +90,7 @@ struct Plan {
     tail: u8,
     packets: u8,
     /// `None` for a packet that goes alone.
-    kind: Option<Kind>,
+    kind: Option<GroupKind>,
     offset: usize,
     /// Bytes of the first packet.
     len: usize,
@@ -109,7 +109,7 @@ struct Plan {
 
 /// The sort of packets in a group; a group has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Kind {
+struct GroupKind {
     version: Version,
     protocol: u8,
     /// Bytes of all headers: at most 40 of IP and 60 of TCP.
@@ -118,7 +118,7 @@ struct Kind {
 
 /// The payload of a packet that joined a group, and who comes after it.
 #[derive(Clone, Copy, Debug)]
-struct Member {
+struct Segment {
     offset: usize,
     len: usize,
     next: u8,
@@ -148,13 +148,13 @@ struct Flow {
 }
 
 /// What a packet has to do with the flows before it.
-enum Kin {
+enum FlowMatch {
     /// Belongs to this flow.
     Flow(Flow),
     /// Goes alone and may belong to any flow between these hosts: a fragment, extension headers.
     Hosts(u32),
     /// Belongs to no flow that is ever merged.
-    Stranger,
+    Unmergeable,
 }
 
 /// What becomes of a packet that may be merged.
@@ -169,7 +169,7 @@ enum Admission {
 
 /// A packet that may be merged.
 #[derive(Clone, Copy)]
-struct Segment {
+struct Candidate {
     flow: Flow,
     version: Version,
     protocol: u8,
@@ -184,7 +184,12 @@ struct Segment {
 impl Merger {
     /// An empty plan.
     pub const fn new() -> Merger {
-        Merger { plans: [Plan::EMPTY; MAX_PACKETS], count: 0, members: [Member::EMPTY; MAX_PACKETS], open: Open::EMPTY }
+        Merger {
+            plans: [Plan::EMPTY; MAX_PACKETS],
+            count: 0,
+            segments: [Segment::EMPTY; MAX_PACKETS],
+            open: Open::EMPTY,
+        }
     }
 
     /// Plans the writes of one batch: `packets`, in the order they arrived, lie in `buf`. Rewrites
@@ -194,7 +199,7 @@ impl Merger {
     ///
     /// With more than [`MAX_PACKETS`] packets, or one that lies outside `buf`: the caller cut them
     /// out of `buf` itself.
-    pub fn plan(&mut self, buf: &mut [u8], packets: &[Packet], caps: Caps) {
+    pub fn plan(&mut self, buf: &mut [u8], packets: &[PacketRange], caps: Caps) {
         assert!(packets.len() <= MAX_PACKETS, "a batch is no larger");
         self.count = 0;
         self.open.count = 0;
@@ -213,21 +218,21 @@ impl Merger {
             first: plan.offset..plan.offset + plan.len,
             packets: usize::from(plan.packets),
             bytes: plan.bytes,
-            members: &self.members,
+            segments: &self.segments,
             head: plan.head,
         })
     }
 
     /// Finds the place of one packet: at the end of its flow's group, or in a new group.
-    fn place(&mut self, buf: &[u8], packet: Packet, index: u8, caps: Caps) {
+    fn place(&mut self, buf: &[u8], packet: PacketRange, index: u8, caps: Caps) {
         match ip::parse(packet.of(buf)) {
             Ok(ip) => match classify(packet.of(buf), &ip) {
-                Kin::Flow(flow) => match segment(packet.of(buf), &ip, flow, caps) {
+                FlowMatch::Flow(flow) => match segment(packet.of(buf), &ip, flow, caps) {
                     Some(segment) => return self.place_segment(buf, packet, index, &segment),
                     None => self.open.close(flow),
                 },
-                Kin::Hosts(hosts) => self.open.close_hosts(hosts),
-                Kin::Stranger => {}
+                FlowMatch::Hosts(hosts) => self.open.close_hosts(hosts),
+                FlowMatch::Unmergeable => {}
             },
             // It may belong to any flow.
             Err(_) => self.open.count = 0,
@@ -235,7 +240,7 @@ impl Merger {
         self.start(Plan::alone(packet, index));
     }
 
-    fn place_segment(&mut self, buf: &[u8], packet: Packet, index: u8, segment: &Segment) {
+    fn place_segment(&mut self, buf: &[u8], packet: PacketRange, index: u8, segment: &Candidate) {
         match self.admit(buf, packet, segment) {
             Admission::Join(plan) => self.join(buf, packet, index, segment, plan),
             Admission::New => {
@@ -254,7 +259,7 @@ impl Merger {
 
     /// Decides with headers first; only a packet that would join is summed, and with the first one
     /// to join also the one that started the group.
-    fn admit(&mut self, buf: &[u8], packet: Packet, segment: &Segment) -> Admission {
+    fn admit(&mut self, buf: &[u8], packet: PacketRange, segment: &Candidate) -> Admission {
         let Some(index) = self.open.find(segment.flow) else {
             return Admission::New;
         };
@@ -271,11 +276,11 @@ impl Merger {
         if verifies(packet.of(buf), segment) { Admission::Join(index) } else { Admission::Alone }
     }
 
-    fn join(&mut self, buf: &[u8], packet: Packet, index: u8, segment: &Segment, plan: u8) {
-        self.members[usize::from(index)] =
-            Member { offset: packet.offset + segment.headers, len: segment.payload, next: index };
+    fn join(&mut self, buf: &[u8], packet: PacketRange, index: u8, segment: &Candidate, plan: u8) {
+        self.segments[usize::from(index)] =
+            Segment { offset: packet.offset + segment.headers, len: segment.payload, next: index };
         let plan = &mut self.plans[usize::from(plan)];
-        self.members[usize::from(plan.tail)].next = index;
+        self.segments[usize::from(plan.tail)].next = index;
         plan.tail = index;
         plan.packets += 1;
         plan.bytes += segment.payload;
@@ -305,14 +310,14 @@ impl Group<'_> {
     pub fn payloads(&self) -> impl ExactSizeIterator<Item = Range<usize>> {
         let mut at = self.head;
         (1..self.packets).map(move |_| {
-            at = self.members[usize::from(at)].next;
-            let member = self.members[usize::from(at)];
-            member.offset..member.offset + member.len
+            at = self.segments[usize::from(at)].next;
+            let segment = self.segments[usize::from(at)];
+            segment.offset..segment.offset + segment.len
         })
     }
 }
 
-impl Packet {
+impl PacketRange {
     #[inline]
     fn of(self, buf: &[u8]) -> &[u8] {
         &buf[self.offset..self.offset + self.len]
@@ -337,7 +342,7 @@ impl Plan {
     };
 
     /// A group that never grows.
-    fn alone(packet: Packet, index: u8) -> Plan {
+    fn alone(packet: PacketRange, index: u8) -> Plan {
         Plan {
             head: index,
             tail: index,
@@ -350,23 +355,23 @@ impl Plan {
     }
 
     /// A group that others may join.
-    fn first(buf: &[u8], packet: Packet, index: u8, segment: &Segment) -> Plan {
+    fn first(buf: &[u8], packet: PacketRange, index: u8, segment: &Candidate) -> Plan {
         let next_sequence = match segment.protocol {
             TCP => be32(packet.of(buf), segment.transport + 4).wrapping_add(segment.payload as u32),
             _ => 0,
         };
-        Plan { size: segment.payload, next_sequence, kind: Some(Kind::of(segment)), ..Plan::alone(packet, index) }
+        Plan { size: segment.payload, next_sequence, kind: Some(GroupKind::of(segment)), ..Plan::alone(packet, index) }
     }
 
-    fn first_packet(&self) -> Packet {
-        Packet { offset: self.offset, len: self.len }
+    fn first_packet(&self) -> PacketRange {
+        PacketRange { offset: self.offset, len: self.len }
     }
 
     /// Whether the headers of `packet` make it the next one of this group. Settles with the second
     /// packet whether the IPv4 identification counts or stays.
-    fn continues(&mut self, buf: &[u8], packet: Packet, segment: &Segment) -> bool {
+    fn continues(&mut self, buf: &[u8], packet: PacketRange, segment: &Candidate) -> bool {
         let (first, other) = (self.first_packet().of(buf), packet.of(buf));
-        let fits = self.kind == Some(Kind::of(segment))
+        let fits = self.kind == Some(GroupKind::of(segment))
             && segment.payload <= self.size
             && self.bytes + segment.payload <= LONGEST;
         fits && same_network(first, other, segment.version)
@@ -377,7 +382,7 @@ impl Plan {
             && (segment.version == Version::V6 || self.continues_id(first, other))
     }
 
-    fn continues_tcp(&self, first: &[u8], other: &[u8], segment: &Segment) -> bool {
+    fn continues_tcp(&self, first: &[u8], other: &[u8], segment: &Candidate) -> bool {
         let first = &first[segment.transport..segment.headers];
         let other = &other[segment.transport..segment.headers];
         // Ports; acknowledged sequence and header length; window; urgent pointer and options.
@@ -389,7 +394,7 @@ impl Plan {
             && first[18..] == other[18..]
     }
 
-    fn continues_udp(&self, first: &[u8], other: &[u8], segment: &Segment) -> bool {
+    fn continues_udp(&self, first: &[u8], other: &[u8], segment: &Candidate) -> bool {
         let ports = segment.transport..segment.transport + 4;
         usize::from(self.packets) < UDP_SEGMENTS && first[ports.clone()] == other[ports]
     }
@@ -438,9 +443,9 @@ impl Plan {
     }
 }
 
-impl Kind {
-    fn of(segment: &Segment) -> Kind {
-        Kind { version: segment.version, protocol: segment.protocol, headers: segment.headers as u8 }
+impl GroupKind {
+    fn of(segment: &Candidate) -> GroupKind {
+        GroupKind { version: segment.version, protocol: segment.protocol, headers: segment.headers as u8 }
     }
 
     /// Only packets without options and extension headers are merged.
@@ -460,8 +465,8 @@ impl Kind {
     }
 }
 
-impl Member {
-    const EMPTY: Member = Member { offset: 0, len: 0, next: 0 };
+impl Segment {
+    const EMPTY: Segment = Segment { offset: 0, len: 0, next: 0 };
 }
 
 impl Open {
@@ -505,24 +510,24 @@ impl Open {
 }
 
 /// Reads a packet as far as is needed to tell its flow.
-fn classify(packet: &[u8], ip: &Ip) -> Kin {
+fn classify(packet: &[u8], ip: &Ip) -> FlowMatch {
     let hosts = fingerprint(ip::addresses(packet, ip.version), 0);
     let extended = ip.version == Version::V6 && ip::is_extension(ip.protocol);
     if ip.fragment || extended || ip.total_len != packet.len() {
-        return Kin::Hosts(hosts);
+        return FlowMatch::Hosts(hosts);
     }
     if !matches!(ip.protocol, TCP | UDP) {
-        return Kin::Stranger;
+        return FlowMatch::Unmergeable;
     }
     let Some(ports) = packet[ip.transport..].first_chunk::<4>() else {
-        return Kin::Hosts(hosts);
+        return FlowMatch::Hosts(hosts);
     };
-    Kin::Flow(Flow { hosts, ports: fingerprint(ports, hosts ^ u32::from(ip.protocol)) })
+    FlowMatch::Flow(Flow { hosts, ports: fingerprint(ports, hosts ^ u32::from(ip.protocol)) })
 }
 
 /// The packet as one that may be merged, or `None` if it has to go alone.
 #[inline]
-fn segment(packet: &[u8], ip: &Ip, flow: Flow, caps: Caps) -> Option<Segment> {
+fn segment(packet: &[u8], ip: &Ip, flow: Flow, caps: Caps) -> Option<Candidate> {
     let taken = match (ip.protocol, ip.version) {
         (TCP, Version::V4) => caps.tcp4,
         (TCP, Version::V6) => caps.tcp6,
@@ -539,7 +544,7 @@ fn segment(packet: &[u8], ip: &Ip, flow: Flow, caps: Caps) -> Option<Segment> {
         _ => udp_header(transport)?,
     };
     let payload = transport.len() - header;
-    (payload > 0).then_some(Segment {
+    (payload > 0).then_some(Candidate {
         flow,
         version: ip.version,
         protocol: ip.protocol,
@@ -578,13 +583,13 @@ fn same_network(first: &[u8], other: &[u8], version: Version) -> bool {
 }
 
 /// Whether this TCP segment ends its group.
-fn pushes(packet: &[u8], segment: &Segment) -> bool {
+fn pushes(packet: &[u8], segment: &Candidate) -> bool {
     segment.protocol == TCP && packet[segment.transport + TCP_FLAGS] & PSH != 0
 }
 
 /// Whether the checksums of `packet`, laid out like `segment`, are right and in the form in which a
 /// split computes them: TCP and IPv4 send zero as zero, not as all ones.
-fn verifies(packet: &[u8], segment: &Segment) -> bool {
+fn verifies(packet: &[u8], segment: &Candidate) -> bool {
     let (network, transport) = packet.split_at(segment.transport);
     if segment.version == Version::V4 {
         let sum = checksum::sum(network, Sum::ZERO).fold();

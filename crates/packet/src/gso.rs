@@ -31,19 +31,19 @@ pub(crate) const CWR: u8 = 0x80;
 pub struct Split<'a> {
     /// The packet, cut to its IP total length.
     packet: &'a [u8],
-    work: Work,
+    operation: Operation,
     /// Segments that will be written, at least one.
     count: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Work {
+enum Operation {
     /// The packet is complete.
     Verbatim,
     /// The sum from `start` to the end goes to `field`, which holds the pseudo-header sum.
     Checksum { start: usize, field: usize },
     /// The payload is cut.
-    Cut(Cut),
+    Segment(Segmentation),
 }
 
 /// How a super-packet is cut.
@@ -51,7 +51,7 @@ enum Work {
 /// The two sums hold what all segments have in common, so that no header is summed per segment:
 /// reading back bytes just written would also stall on the store.
 #[derive(Clone, Copy, Debug)]
-struct Cut {
+struct Segmentation {
     version: Version,
     protocol: Protocol,
     /// Offset of the transport header.
@@ -88,13 +88,13 @@ impl<'a> Split<'a> {
         let packet = &packet[..ip.total_len];
         let protocol = match header.gso {
             Gso::None if header.needs_checksum() => return Self::checksum(header, &ip, packet),
-            Gso::None => return Ok(Self::single(packet, Work::Verbatim)),
+            Gso::None => return Ok(Self::single(packet, Operation::Verbatim)),
             Gso::TcpV4 if ip.version == Version::V4 => Protocol::Tcp,
             Gso::TcpV6 if ip.version == Version::V6 => Protocol::Tcp,
             Gso::UdpL4 => Protocol::Udp,
             Gso::TcpV4 | Gso::TcpV6 => return Err(Malformed::Offload),
         };
-        Self::cut(header, &ip, packet, protocol)
+        Self::segment(header, &ip, packet, protocol)
     }
 
     /// How many packets come out; at least one, and not bounded by anything but the packet.
@@ -111,11 +111,11 @@ impl<'a> Split<'a> {
     #[inline]
     pub fn len(&self, i: usize) -> usize {
         assert!(i < self.count, "the caller stops at count()");
-        match self.work {
-            Work::Verbatim | Work::Checksum { .. } => self.packet.len(),
-            Work::Cut(cut) => {
-                let rest = self.packet.len() - cut.headers - i * cut.size;
-                cut.headers + rest.min(cut.size)
+        match self.operation {
+            Operation::Verbatim | Operation::Checksum { .. } => self.packet.len(),
+            Operation::Segment(segmentation) => {
+                let rest = self.packet.len() - segmentation.headers - i * segmentation.size;
+                segmentation.headers + rest.min(segmentation.size)
             }
         }
     }
@@ -124,12 +124,6 @@ impl<'a> Split<'a> {
     #[inline]
     pub fn is_empty(&self) -> bool {
         false
-    }
-
-    /// Bytes of the first packet, and of every other one but the last, which may be shorter.
-    #[inline]
-    pub fn first_len(&self) -> usize {
-        self.len(0)
     }
 
     /// Writes packet `i` to the start of `dst` and returns its length.
@@ -141,16 +135,16 @@ impl<'a> Split<'a> {
     pub fn write(&self, i: usize, dst: &mut [u8]) -> usize {
         let len = self.len(i);
         let dst = &mut dst[..len];
-        match self.work {
-            Work::Verbatim => dst.copy_from_slice(self.packet),
-            Work::Checksum { start, field } => self.write_checksum(start, field, dst),
-            Work::Cut(cut) => self.write_segment(&cut, i, dst),
+        match self.operation {
+            Operation::Verbatim => dst.copy_from_slice(self.packet),
+            Operation::Checksum { start, field } => self.write_checksum(start, field, dst),
+            Operation::Segment(segmentation) => self.write_segment(&segmentation, i, dst),
         }
         len
     }
 
-    fn single(packet: &'a [u8], work: Work) -> Split<'a> {
-        Split { packet, work, count: 1 }
+    fn single(packet: &'a [u8], operation: Operation) -> Split<'a> {
+        Split { packet, operation, count: 1 }
     }
 
     /// A packet that only misses its checksum, of whatever transport protocol.
@@ -160,10 +154,10 @@ impl<'a> Split<'a> {
         if start < ip.transport || field + 2 > packet.len() {
             return Err(Malformed::Checksum);
         }
-        Ok(Self::single(packet, Work::Checksum { start, field }))
+        Ok(Self::single(packet, Operation::Checksum { start, field }))
     }
 
-    fn cut(header: &Header, ip: &Ip, packet: &'a [u8], protocol: Protocol) -> Result<Split<'a>, Malformed> {
+    fn segment(header: &Header, ip: &Ip, packet: &'a [u8], protocol: Protocol) -> Result<Split<'a>, Malformed> {
         if header.gso_size == 0 {
             return Err(Malformed::Segment);
         }
@@ -171,7 +165,7 @@ impl<'a> Split<'a> {
         let headers = transport + transport_len(&packet[transport..], protocol)?;
         let size = usize::from(header.gso_size);
         let pseudo = pseudo(header, ip, packet, transport, protocol);
-        let cut = Cut {
+        let segmentation = Segmentation {
             version: ip.version,
             protocol,
             transport,
@@ -180,7 +174,11 @@ impl<'a> Split<'a> {
             network_sum: network_sum(&packet[..ip.transport], ip.version),
             transport_sum: pseudo.join(transport_sum(&packet[transport..headers], protocol)),
         };
-        Ok(Split { packet, work: Work::Cut(cut), count: (packet.len() - headers).div_ceil(size).max(1) })
+        Ok(Split {
+            packet,
+            operation: Operation::Segment(segmentation),
+            count: (packet.len() - headers).div_ceil(size).max(1),
+        })
     }
 
     fn write_checksum(&self, start: usize, field: usize, dst: &mut [u8]) {
@@ -193,25 +191,25 @@ impl<'a> Split<'a> {
         put16(dst, field, checksum);
     }
 
-    fn write_segment(&self, cut: &Cut, i: usize, dst: &mut [u8]) {
-        let from = i * cut.size;
-        let (headers, payload) = dst.split_at_mut(cut.headers);
-        let source = &self.packet[cut.headers + from..][..payload.len()];
+    fn write_segment(&self, segmentation: &Segmentation, i: usize, dst: &mut [u8]) {
+        let from = i * segmentation.size;
+        let (headers, payload) = dst.split_at_mut(segmentation.headers);
+        let source = &self.packet[segmentation.headers + from..][..payload.len()];
         let payload_sum = checksum::copy_and_sum(source, payload, Sum::ZERO);
 
-        headers.copy_from_slice(&self.packet[..cut.headers]);
-        let (network, transport) = headers.split_at_mut(cut.transport);
-        cut.write_network(network, i, cut.headers + payload.len());
+        headers.copy_from_slice(&self.packet[..segmentation.headers]);
+        let (network, transport) = headers.split_at_mut(segmentation.transport);
+        segmentation.write_network(network, i, segmentation.headers + payload.len());
         let len = transport.len() + payload.len();
-        let sum = cut.transport_sum.join(payload_sum).long(len as u32);
-        match cut.protocol {
+        let sum = segmentation.transport_sum.join(payload_sum).long(len as u32);
+        match segmentation.protocol {
             Protocol::Tcp => write_tcp(transport, from, i + 1 == self.count, sum),
             Protocol::Udp => write_udp(transport, len, sum),
         }
     }
 }
 
-impl Cut {
+impl Segmentation {
     /// Every segment is a packet of its own with the next identification, with and without DF, as
     /// in the kernel's `inet_gso_segment`.
     #[inline]
@@ -255,7 +253,7 @@ fn write_udp(header: &mut [u8], len: usize, sum: Sum) {
     put16(header, UDP_CHECKSUM, sum.word(len).udp_checksum());
 }
 
-/// The sum of what [`Cut::write_network`] leaves as it is.
+/// The sum of what [`Segmentation::write_network`] leaves as it is.
 fn network_sum(header: &[u8], version: Version) -> Sum {
     match version {
         Version::V4 => {

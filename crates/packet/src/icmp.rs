@@ -25,19 +25,13 @@ const V4_TOS: u8 = 0xc0;
 const HOP_LIMIT: u8 = 64;
 
 const V4_UNREACHABLE: u8 = 3;
+const V4_HOST_UNREACHABLE: u8 = 1;
 const V6_UNREACHABLE: u8 = 1;
+const V6_ADDRESS_UNREACHABLE: u8 = 3;
 /// ICMPv6 redirect, the one message below informational ones that must not be answered either.
 const V6_REDIRECT: u8 = 137;
 /// ICMPv6 types below this are errors.
 const V6_INFORMATIONAL: u8 = 128;
-
-/// Why a packet cannot be delivered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Reason {
-    /// No peer owns the destination, or the peer has no endpoint: host unreachable (3/1) for IPv4,
-    /// address unreachable (1/3) for IPv6.
-    Address,
-}
 
 /// Writes the answer to `original` to the start of `out` and returns its length. It comes from the
 /// address that was not reached and quotes as much of `original` as the family allows.
@@ -45,15 +39,15 @@ pub enum Reason {
 /// `None` when `original` must not be answered (an ICMP error, a fragment other than the first, an
 /// address that is not one host's), cannot be read, or the answer does not fit `out`; [`LONGEST`]
 /// bytes always fit.
-pub fn unreachable(original: &[u8], reason: Reason, out: &mut [u8]) -> Option<usize> {
+pub fn unreachable(original: &[u8], out: &mut [u8]) -> Option<usize> {
     let ip = ip::parse(original).ok()?;
     let original = &original[..ip.total_len];
     if !is_one_host(ip.source) || !is_one_host(ip.destination) {
         return None;
     }
     match ip.version {
-        Version::V4 if is_answerable_v4(original, &ip) => write_v4(original, reason, out),
-        Version::V6 if is_answerable_v6(original) => write_v6(original, reason, out),
+        Version::V4 if is_answerable_v4(original, &ip) => write_v4(original, out),
+        Version::V6 if is_answerable_v6(original) => write_v6(original, out),
         _ => None,
     }
 }
@@ -93,7 +87,7 @@ fn is_answerable_v6(original: &[u8]) -> bool {
     original.get(upper.offset).is_some_and(|kind| *kind >= V6_INFORMATIONAL && *kind != V6_REDIRECT)
 }
 
-fn write_v4(original: &[u8], reason: Reason, out: &mut [u8]) -> Option<usize> {
+fn write_v4(original: &[u8], out: &mut [u8]) -> Option<usize> {
     let quote = &original[..original.len().min(LONGEST_V4 - V4_HEADER - HEADER)];
     let len = V4_HEADER + HEADER + quote.len();
     let out = out.get_mut(..len)?;
@@ -110,14 +104,11 @@ fn write_v4(original: &[u8], reason: Reason, out: &mut [u8]) -> Option<usize> {
     network[16..20].copy_from_slice(&original[12..16]);
     ip::set_total_len(network, Version::V4, len);
 
-    let code = match reason {
-        Reason::Address => 1,
-    };
-    write_message(message, [V4_UNREACHABLE, code], quote, Sum::ZERO);
+    write_message(message, [V4_UNREACHABLE, V4_HOST_UNREACHABLE], quote, Sum::ZERO);
     Some(len)
 }
 
-fn write_v6(original: &[u8], reason: Reason, out: &mut [u8]) -> Option<usize> {
+fn write_v6(original: &[u8], out: &mut [u8]) -> Option<usize> {
     let quote = &original[..original.len().min(LONGEST_V6 - V6_HEADER - HEADER)];
     let len = V6_HEADER + HEADER + quote.len();
     let out = out.get_mut(..len)?;
@@ -131,12 +122,9 @@ fn write_v6(original: &[u8], reason: Reason, out: &mut [u8]) -> Option<usize> {
     network[24..40].copy_from_slice(&original[8..24]);
     ip::set_total_len(network, Version::V6, len);
 
-    let code = match reason {
-        Reason::Address => 3,
-    };
     let addresses = ip::addresses(network, Version::V6);
     let pseudo = checksum::pseudo_header(addresses, ICMPV6, message.len());
-    write_message(message, [V6_UNREACHABLE, code], quote, pseudo);
+    write_message(message, [V6_UNREACHABLE, V6_ADDRESS_UNREACHABLE], quote, pseudo);
     Some(len)
 }
 

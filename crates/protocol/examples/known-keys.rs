@@ -32,7 +32,7 @@ fn main() -> Result<(), Failure> {
         return Err("known-keys PRIVATE-KEY PEERS-PUBLIC-KEY LISTEN-PORT initiate ADDRESS | respond".into());
     };
     let own = PrivateKey::from_private_key(&X25519, &bytes(private)?)?;
-    let ends = Ends { own, peer: bytes(peer)? };
+    let ends = SessionIndices { own, peer: bytes(peer)? };
     let socket = UdpSocket::bind(("0.0.0.0", port.parse()?))?;
     socket.set_read_timeout(Some(PATIENCE))?;
     let (sealing, opening) = match (&role[..], rest) {
@@ -46,12 +46,12 @@ fn main() -> Result<(), Failure> {
     Ok(())
 }
 
-struct Ends {
+struct SessionIndices {
     own: PrivateKey,
     peer: Key,
 }
 
-impl Ends {
+impl SessionIndices {
     /// Sends an initiation, takes the response and confirms the session with a keepalive.
     fn initiate(&self, socket: &UdpSocket, to: SocketAddr) -> Result<(Key, Key), Failure> {
         let ephemeral = PrivateKey::generate(&X25519)?;

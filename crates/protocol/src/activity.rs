@@ -65,7 +65,7 @@ impl Default for Activity {
 }
 
 impl Activity {
-    /// Stamps that nothing has happened yet.
+    /// TimestampGenerator that nothing has happened yet.
     pub fn new() -> Self {
         Self::default()
     }
@@ -99,7 +99,7 @@ impl Activity {
 
     /// Packets wait for a session, or the session needs a new handshake. Asking again while a
     /// request is pending costs one load and wakes nobody.
-    pub fn want_handshake(&self) -> Wake {
+    pub fn request_handshake(&self) -> Wake {
         if self.requested.load(Ordering::Relaxed) || self.requested.swap(true, Ordering::SeqCst) {
             return Wake::No;
         }
@@ -291,11 +291,11 @@ mod tests {
     #[test]
     fn one_request_is_pending_at_a_time() {
         let activity = Activity::new();
-        assert_eq!(activity.want_handshake(), Wake::SlowPath);
-        assert_eq!(activity.want_handshake(), Wake::No);
+        assert_eq!(activity.request_handshake(), Wake::SlowPath);
+        assert_eq!(activity.request_handshake(), Wake::No);
         assert!(activity.take_request() && !activity.take_request());
         activity.publish(Boottime::NEVER, true);
-        assert_eq!(activity.want_handshake(), Wake::No, "the slow path will see it");
+        assert_eq!(activity.request_handshake(), Wake::No, "the slow path will see it");
         assert!(activity.requested());
     }
 
@@ -312,7 +312,7 @@ mod tests {
                 for round in 0..ROUNDS {
                     barrier.wait();
                     let data = activity.received(at(round * 100), true);
-                    let request = activity.want_handshake();
+                    let request = activity.request_handshake();
                     let wakes = [data, request].into_iter().filter(|&wake| wake == Wake::SlowPath).count();
                     woken.store(wakes, Ordering::SeqCst);
                     barrier.wait();

@@ -2,8 +2,8 @@
 //! 5.3, 5.4.4 and 5.4.7).
 //!
 //! The first MAC proves that the sender knows whom it talks to; the second, keyed by a cookie,
-//! proves that it can receive at its address. [`Baker`] is the side that hands cookies out,
-//! [`Jar`] the side that keeps one peer's.
+//! proves that it can receive at its address. [`CookieChecker`] is the side that hands cookies out,
+//! [`CookieMaker`] the side that keeps one peer's.
 
 use core::net::{IpAddr, SocketAddr};
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -19,7 +19,7 @@ use zeroize::Zeroizing;
 use crate::atomic_key::AtomicKey;
 use crate::constants::{COOKIE_SECRET_TIME, COOKIE_USABLE_TIME};
 use crate::messages::{self, CookieReply, cookie_reply, field};
-use crate::{Boottime, Discard, Entropy, draw};
+use crate::{Boottime, DropReason, Entropy, draw};
 
 /// Bytes of each MAC and of a cookie.
 pub(crate) const MAC_LEN: usize = 16;
@@ -27,7 +27,7 @@ pub(crate) const MAC_LEN: usize = 16;
 type Mac = [u8; MAC_LEN];
 
 /// Whether the first MAC of a handshake message is right. Takes the same time wherever it is wrong.
-pub(crate) fn mac1_is_right(mac1_key: &[u8; 32], message: &[u8]) -> bool {
+pub(crate) fn mac1_is_valid(mac1_key: &[u8; 32], message: &[u8]) -> bool {
     let (covered, macs) = message.split_at(message.len() - 2 * MAC_LEN);
     mac(mac1_key, covered).ct_eq(&macs[..MAC_LEN]).into()
 }
@@ -40,17 +40,17 @@ pub(crate) fn has_mac2(message: &[u8]) -> bool {
 /// The side that asks for cookies when it is under load. Data-path threads check them while the slow path draws another
 /// secret.
 #[derive(Default)]
-pub(crate) struct Baker {
+pub(crate) struct CookieChecker {
     /// The secret of which cookies are made.
     secret: AtomicKey,
     /// When it was drawn; 0 is never.
     born: AtomicU64,
 }
 
-impl Baker {
+impl CookieChecker {
     /// Whether the second MAC of a message from `source` was made with the cookie it would be
     /// given at this moment.
-    pub(crate) fn mac2_is_right(&self, now: Boottime, source: SocketAddr, message: &[u8]) -> bool {
+    pub(crate) fn mac2_is_valid(&self, now: Boottime, source: SocketAddr, message: &[u8]) -> bool {
         // Most of a flood costs no second MAC.
         if !has_mac2(message) || !self.is_fresh(now) {
             return false;
@@ -116,13 +116,13 @@ impl Baker {
 
 /// One peer's cookie, and the MAC that a cookie reply has to answer.
 #[derive(Default)]
-pub(crate) struct Jar {
+pub(crate) struct CookieMaker {
     /// First MAC of the message sent last, until a cookie reply has used it.
     sent: Option<Mac>,
     cookie: Option<(Mac, Boottime)>,
 }
 
-impl Jar {
+impl CookieMaker {
     /// Writes both MACs of an outgoing handshake message and remembers the first.
     pub(crate) fn sign(&mut self, now: Boottime, mac1_key: &[u8; 32], message: &mut [u8]) {
         let mac1_at = message.len() - 2 * MAC_LEN;
@@ -140,15 +140,20 @@ impl Jar {
     }
 
     /// Takes a cookie out of a reply. Each sent message is good for one.
-    pub(crate) fn accept(&mut self, now: Boottime, cookie_key: &[u8; 32], reply: &CookieReply) -> Result<(), Discard> {
-        let sent = self.sent.ok_or(Discard::CookieUnexpected)?;
+    pub(crate) fn accept(
+        &mut self,
+        now: Boottime,
+        cookie_key: &[u8; 32],
+        reply: &CookieReply,
+    ) -> Result<(), DropReason> {
+        let sent = self.sent.ok_or(DropReason::CookieUnexpected)?;
         let nonce: [u8; 24] = field(reply, cookie_reply::NONCE);
         let (body, tag) = reply[cookie_reply::SEALED].split_at(MAC_LEN);
         let mut cookie = [0; MAC_LEN];
         cookie.copy_from_slice(body);
         XChaCha20Poly1305::new(cookie_key.into())
             .decrypt_in_place_detached(XNonce::from_slice(&nonce), &sent, &mut cookie, Tag::from_slice(tag))
-            .map_err(|_| Discard::Undecryptable)?;
+            .map_err(|_| DropReason::Undecryptable)?;
         self.cookie = Some((cookie, now));
         self.sent = None;
         Ok(())
@@ -194,26 +199,26 @@ mod tests {
 
     #[test]
     fn a_cookie_goes_round_and_makes_the_second_mac() {
-        let (baker, mut jar, rng) = (Baker::default(), Jar::default(), &mut Fixed(0));
+        let (cookies, mut cookie_maker, rng) = (CookieChecker::default(), CookieMaker::default(), &mut Fixed(0));
         let now = Boottime::from_secs(1);
         let from = source("192.0.2.1:7");
         let mut message = [9; INITIATION_LEN];
-        jar.sign(now, &KEY, &mut message);
-        assert!(mac1_is_right(&KEY, &message) && !mac1_is_right(&[4; 32], &message));
+        cookie_maker.sign(now, &KEY, &mut message);
+        assert!(mac1_is_valid(&KEY, &message) && !mac1_is_valid(&[4; 32], &message));
         assert_eq!(message[132..], [9; 16], "no cookie, no second MAC");
-        assert!(!baker.mac2_is_right(now, from, &message));
+        assert!(!cookies.mac2_is_valid(now, from, &message));
 
-        let reply = baker.reply(now, rng, &KEY, from, &message);
-        assert_eq!(jar.accept(now, &[4; 32], &reply), Err(Discard::Undecryptable));
-        assert_eq!(jar.accept(now, &KEY, &reply), Ok(()));
-        assert_eq!(jar.accept(now, &KEY, &reply), Err(Discard::CookieUnexpected));
+        let reply = cookies.reply(now, rng, &KEY, from, &message);
+        assert_eq!(cookie_maker.accept(now, &[4; 32], &reply), Err(DropReason::Undecryptable));
+        assert_eq!(cookie_maker.accept(now, &KEY, &reply), Ok(()));
+        assert_eq!(cookie_maker.accept(now, &KEY, &reply), Err(DropReason::CookieUnexpected));
 
-        jar.sign(now, &KEY, &mut message);
-        assert!(mac1_is_right(&KEY, &message) && baker.mac2_is_right(now, from, &message));
+        cookie_maker.sign(now, &KEY, &mut message);
+        assert!(mac1_is_valid(&KEY, &message) && cookies.mac2_is_valid(now, from, &message));
         for other in ["192.0.2.1:8", "192.0.2.2:7", "[::ffff:192.0.2.1]:7"] {
-            assert!(!baker.mac2_is_right(now, source(other), &message));
+            assert!(!cookies.mac2_is_valid(now, source(other), &message));
         }
         let late = now.after(COOKIE_SECRET_TIME);
-        assert!(!baker.mac2_is_right(late, from, &message));
+        assert!(!cookies.mac2_is_valid(late, from, &message));
     }
 }

@@ -12,14 +12,14 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use crate::constants::PEERS_MAX;
-use crate::gate::Gate;
+use crate::handshake_filter::HandshakeFilter;
 use crate::indices::Indices;
 use crate::keyring::Evicted;
-use crate::load::Load;
+use crate::load_state::LoadState;
 use crate::noise::Identity;
 use crate::peer::{Attempt, Peer, StaticStatic};
-use crate::ratelimit::Limiter;
-use crate::tai64n::Stamps;
+use crate::ratelimit::RateLimiter;
+use crate::tai64n::TimestampGenerator;
 use crate::{Activity, Boottime, Entropy, Now, PeerId, PresharedKey, PublicKey, Session, StaticSecret};
 
 /// What the engine does for the protocol.
@@ -55,7 +55,7 @@ pub trait Effects {
 
 /// Why a peer was not added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AddPeer {
+pub enum AddPeerError {
     /// It is the device's own key.
     OwnKey,
     /// The device has as many peers as it can.
@@ -66,7 +66,7 @@ pub enum AddPeer {
 
 /// A WireGuard interface.
 pub struct Device {
-    pub(crate) gate: Arc<Gate>,
+    pub(crate) filter: Arc<HandshakeFilter>,
     pub(crate) identity: Option<Identity>,
     pub(crate) up: bool,
     pub(crate) peers: Vec<Option<Box<Peer>>>,
@@ -78,9 +78,9 @@ pub struct Device {
     pub(crate) indices: Indices,
     /// One entry per peer that waits for something: its earliest moment.
     pub(crate) timers: BTreeSet<(Boottime, PeerId)>,
-    pub(crate) limiter: Limiter,
-    pub(crate) load: Load,
-    pub(crate) stamps: Stamps,
+    pub(crate) limiter: RateLimiter,
+    pub(crate) load: LoadState,
+    pub(crate) stamps: TimestampGenerator,
 }
 
 impl Default for Device {
@@ -90,21 +90,21 @@ impl Default for Device {
 }
 
 /// The arguments of one call.
-pub(crate) struct Turn<'a> {
+pub(crate) struct Context<'a> {
     pub(crate) now: Now,
     pub(crate) rng: &'a mut dyn Entropy,
-    pub(crate) fx: &'a mut dyn Effects,
+    pub(crate) effects: &'a mut dyn Effects,
 }
 
 /// Identity and peers.
 impl Device {
     /// A device without a key and without peers, down.
     pub fn new() -> Self {
-        Self::behind(Arc::default())
+        Self::with_filter(Arc::default())
     }
 
-    /// Such a device, of whose handshake messages data-path threads refuse some at `gate`.
-    pub fn behind(gate: Arc<Gate>) -> Self {
+    /// Such a device, of whose handshake messages data-path threads refuse some at `filter`.
+    pub fn with_filter(filter: Arc<HandshakeFilter>) -> Self {
         Self {
             identity: None,
             up: false,
@@ -113,12 +113,12 @@ impl Device {
             by_key: BTreeMap::new(),
             by_serial: BTreeMap::new(),
             serial: 0,
-            indices: Indices::behind(gate.clone()),
+            indices: Indices::with_filter(filter.clone()),
             timers: BTreeSet::new(),
-            limiter: Limiter::default(),
-            load: Load::behind(gate.clone()),
-            stamps: Stamps::default(),
-            gate,
+            limiter: RateLimiter::default(),
+            load: LoadState::with_filter(filter.clone()),
+            stamps: TimestampGenerator::default(),
+            filter,
         }
     }
 
@@ -131,16 +131,16 @@ impl Device {
         now: Now,
         rng: &mut dyn Entropy,
         key: Option<StaticSecret>,
-        fx: &mut dyn Effects,
+        effects: &mut dyn Effects,
     ) -> Option<PeerId> {
         if self.private_key() == key.as_ref() {
             return None;
         }
         self.identity = key.map(Identity::new);
-        self.gate.set_mac1_key(self.identity.as_ref().map(|identity| &identity.mac1_key));
+        self.filter.set_mac1_key(self.identity.as_ref().map(|identity| &identity.mac1_key));
         let own = self.public_key().and_then(|public| self.peer(public));
         if let Some(own) = own {
-            self.remove_peer(own, fx);
+            self.remove_peer(own, effects);
         }
         for id in self.ids() {
             let Some(peer) = self.peers[id.0 as usize].as_deref_mut() else { continue };
@@ -148,12 +148,12 @@ impl Device {
             peer.handshake_sent = None;
             peer.keyring.stop_sealing();
             if peer.keyring.current().is_some() {
-                fx.sending(id, None);
+                effects.sending(id, None);
             }
             // A handshake that was running is wanted still, under the new name.
             peer.attempt = peer.handshaking().then_some((now.boot, Attempt::First));
             self.drop_initiator(id);
-            self.tend(&mut Turn { now, rng, fx }, id);
+            self.update_timers(&mut Context { now, rng, effects }, id);
         }
         own
     }
@@ -169,15 +169,15 @@ impl Device {
     }
 
     /// Adds a peer with no preshared key and no persistent keepalive.
-    pub fn add_peer(&mut self, key: PublicKey, activity: Arc<Activity>) -> Result<PeerId, AddPeer> {
+    pub fn add_peer(&mut self, key: PublicKey, activity: Arc<Activity>) -> Result<PeerId, AddPeerError> {
         if self.public_key() == Some(&key) {
-            return Err(AddPeer::OwnKey);
+            return Err(AddPeerError::OwnKey);
         }
         if let Some(peer) = self.peer(&key) {
-            return Err(AddPeer::Exists(peer));
+            return Err(AddPeerError::Exists(peer));
         }
         if self.by_key.len() >= PEERS_MAX {
-            return Err(AddPeer::TooMany);
+            return Err(AddPeerError::TooMany);
         }
         let id = match self.vacant.pop() {
             Some(place) => PeerId(place),
@@ -194,8 +194,8 @@ impl Device {
     }
 
     /// Removes a peer and everything it has. Removing one that is not there changes nothing.
-    pub fn remove_peer(&mut self, id: PeerId, fx: &mut dyn Effects) {
-        self.forget_keys(id, fx);
+    pub fn remove_peer(&mut self, id: PeerId, effects: &mut dyn Effects) {
+        self.forget_keys(id, effects);
         let Some(peer) = self.peers.get_mut(id.0 as usize).and_then(Option::take) else { return };
         if let Some(armed) = peer.armed {
             self.timers.remove(&(armed, id));
@@ -248,29 +248,29 @@ impl Device {
         rng: &mut dyn Entropy,
         id: PeerId,
         secs: u16,
-        fx: &mut dyn Effects,
+        effects: &mut dyn Effects,
     ) {
         let up = self.up;
         let Some(peer) = self.get_mut(id) else { return };
         let switched_on = peer.persistent_keepalive == 0 && secs > 0;
         peer.persistent_keepalive = secs;
-        let turn = &mut Turn { now, rng, fx };
+        let cx = &mut Context { now, rng, effects };
         if switched_on && up {
             peer.activity.touch(now.boot);
-            return self.keepalive_soon(turn, id);
+            return self.keepalive_soon(cx, id);
         }
-        self.tend(turn, id);
+        self.update_timers(cx, id);
     }
 
     /// The peer was given an endpoint: what waited for one may go.
-    pub fn endpoint_set(&mut self, now: Now, rng: &mut dyn Entropy, id: PeerId, fx: &mut dyn Effects) {
+    pub fn endpoint_set(&mut self, now: Now, rng: &mut dyn Entropy, id: PeerId, effects: &mut dyn Effects) {
         let Some(peer) = self.get(id).filter(|_| self.up) else { return };
-        let turn = &mut Turn { now, rng, fx };
-        turn.fx.send_staged(id);
+        let cx = &mut Context { now, rng, effects };
+        cx.effects.send_staged(id);
         if peer.persistent_keepalive > 0 && !peer.may_seal(now.boot) {
-            return self.keepalive_soon(turn, id);
+            return self.keepalive_soon(cx, id);
         }
-        self.tend(turn, id);
+        self.update_timers(cx, id);
     }
 }
 
@@ -282,30 +282,30 @@ impl Device {
     }
 
     /// Brings the device up: staged packets go, and every peer with a persistent keepalive is due for one.
-    pub fn up(&mut self, now: Now, rng: &mut dyn Entropy, fx: &mut dyn Effects) {
+    pub fn up(&mut self, now: Now, rng: &mut dyn Entropy, effects: &mut dyn Effects) {
         if self.up {
             return;
         }
         self.up = true;
-        let turn = &mut Turn { now, rng, fx };
+        let cx = &mut Context { now, rng, effects };
         for id in self.ids() {
-            turn.fx.send_staged(id);
+            cx.effects.send_staged(id);
             if let Some(peer) = self.get(id).filter(|peer| peer.persistent_keepalive > 0) {
                 peer.activity.touch(now.boot);
-                self.keepalive_soon(turn, id);
+                self.keepalive_soon(cx, id);
             } else {
-                self.tend(turn, id);
+                self.update_timers(cx, id);
             }
         }
     }
 
     /// Takes the device down: staged packets, handshakes, sessions and timers are dropped, and
     /// handshake messages are refused until it is up again.
-    pub fn down(&mut self, fx: &mut dyn Effects) {
+    pub fn down(&mut self, effects: &mut dyn Effects) {
         self.up = false;
         for id in self.ids() {
-            fx.drop_staged(id);
-            self.forget_keys(id, fx);
+            effects.drop_staged(id);
+            self.forget_keys(id, effects);
             let Some(peer) = self.get_mut(id) else { continue };
             peer.attempt = None;
             peer.attempts = 0;
@@ -317,9 +317,9 @@ impl Device {
 
     /// The machine was suspended: whoever has seen its memory since knows the keys, so they are
     /// wiped. The next packet starts a handshake.
-    pub fn resumed(&mut self, now: Now, fx: &mut dyn Effects) {
+    pub fn resumed(&mut self, now: Now, effects: &mut dyn Effects) {
         for id in self.ids() {
-            self.forget_keys(id, fx);
+            self.forget_keys(id, effects);
             if self.up {
                 self.schedule(id, Some(now.boot));
             }
@@ -347,15 +347,15 @@ impl Device {
     }
 
     /// Wipes a peer's handshake and sessions.
-    pub(crate) fn forget_keys(&mut self, id: PeerId, fx: &mut dyn Effects) {
+    pub(crate) fn forget_keys(&mut self, id: PeerId, effects: &mut dyn Effects) {
         self.drop_initiator(id);
         let Some(peer) = self.get_mut(id) else { return };
         peer.wipe_at = None;
         if peer.keyring.current().is_some() {
-            fx.sending(id, None);
+            effects.sending(id, None);
         }
         let evicted = peer.keyring.clear();
-        self.retire(evicted, fx);
+        self.retire(evicted, effects);
     }
 
     /// Wipes the initiation that waits for its response.
@@ -366,10 +366,10 @@ impl Device {
     }
 
     /// Gives back what evicted sessions held.
-    pub(crate) fn retire(&mut self, evicted: Evicted, fx: &mut dyn Effects) {
+    pub(crate) fn retire(&mut self, evicted: Evicted, effects: &mut dyn Effects) {
         for session in evicted.into_iter().flatten() {
             self.indices.release(session.local);
-            fx.session_removed(&session);
+            effects.session_removed(&session);
         }
     }
 }

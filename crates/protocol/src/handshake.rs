@@ -10,18 +10,20 @@ use core::net::SocketAddr;
 use core::time::Duration;
 
 use crate::constants::{INITIATION_SPACING, REKEY_TIMEOUT, REKEY_TIMEOUT_JITTER, WIPE_TIME};
-use crate::device::Turn;
-use crate::load::Meeting;
+use crate::device::Context;
+use crate::load_state::Verdict;
 use crate::messages::{self, CookieReply, Initiation, Response, cookie_reply, field, response};
 use crate::noise::{self, Remote, TransportKeys};
 use crate::peer::{Attempt, Peer};
 use crate::scrub::scrubbed;
-use crate::session::Ends;
-use crate::{Boottime, Device, Discard, Effects, Entropy, Kind, Now, PeerId, Session, classify, cookie, draw};
+use crate::session::SessionIndices;
+use crate::{
+    Boottime, Device, DropReason, Effects, Entropy, MessageKind, Now, PeerId, Session, classify, cookie, draw,
+};
 
 /// Messages that arrive.
 impl Device {
-    /// Handles an initiation, response or cookie reply from `source` that was not refused at the gate, while
+    /// Handles an initiation, response or cookie reply from `source` that was not refused at the filter, while
     /// `backlog` more datagrams wait.
     ///
     /// An error names why the message was dropped; the state is then as before, but for the
@@ -33,30 +35,30 @@ impl Device {
         source: SocketAddr,
         backlog: usize,
         datagram: &[u8],
-        fx: &mut dyn Effects,
-    ) -> Result<(), Discard> {
+        effects: &mut dyn Effects,
+    ) -> Result<(), DropReason> {
         let kind = classify(datagram)?;
         if !self.up {
-            return Err(Discard::Down);
+            return Err(DropReason::Down);
         }
-        let turn = &mut Turn { now, rng, fx };
+        let cx = &mut Context { now, rng, effects };
         let peer = match kind {
-            Kind::Data => return Err(Discard::WrongKind),
-            Kind::Cookie => return self.take_cookie(now.boot, exact(datagram)?),
-            Kind::Initiation => {
-                self.admit(turn, source, backlog, datagram)?;
+            MessageKind::Data => return Err(DropReason::WrongKind),
+            MessageKind::Cookie => return self.take_cookie(now.boot, exact(datagram)?),
+            MessageKind::Initiation => {
+                self.admit(cx, source, backlog, datagram)?;
                 let message = exact(datagram)?;
-                scrubbed(|| self.answer(turn, message))
+                scrubbed(|| self.answer(cx, message))
             }
-            Kind::Response => {
-                self.admit(turn, source, backlog, datagram)?;
+            MessageKind::Response => {
+                self.admit(cx, source, backlog, datagram)?;
                 let message = exact(datagram)?;
-                scrubbed(|| self.complete(turn, message))
+                scrubbed(|| self.complete(cx, message))
             }
         };
         match peer {
-            Ok(peer) => self.tend(turn, peer),
-            Err(reason) if reason.follows_agreement() => self.load.note_wasted(now.boot),
+            Ok(peer) => self.update_timers(cx, peer),
+            Err(reason) if reason.follows_diffie_hellman() => self.load.note_wasted(now.boot),
             Err(_) => {}
         }
         peer.map(drop)
@@ -64,12 +66,12 @@ impl Device {
 
     /// The data path saw the first authentic packet of a session that the peer started
     /// ([`Session::confirm`]): it is what we seal with from here on.
-    pub fn confirmed(&mut self, now: Now, session: &Arc<Session>, fx: &mut dyn Effects) {
+    pub fn confirmed(&mut self, now: Now, session: &Arc<Session>, effects: &mut dyn Effects) {
         let id = session.peer;
         let Some(peer) = self.get_mut(id) else { return };
         let Some(evicted) = peer.keyring.confirm(session) else {
             // A newer one has taken its place. The data path may have begun to seal with the old.
-            return self.publish_current(now.boot, id, fx);
+            return self.publish_current(now.boot, id, effects);
         };
         // Our own initiation may have crossed the peer's. Its response is still welcome, because
         // the peer has made a session of it; but it is not repeated.
@@ -77,10 +79,10 @@ impl Device {
             Some((at, Attempt::Retry)) => Some((at, Attempt::Settle)),
             _ => None,
         };
-        self.publish_current(now.boot, id, fx);
-        self.retire(evicted, fx);
-        self.handshake_done(now, id, fx);
-        fx.send_staged(id);
+        self.publish_current(now.boot, id, effects);
+        self.retire(evicted, effects);
+        self.handshake_done(now, id, effects);
+        effects.send_staged(id);
         // The timers have changed; expire() works out how.
         self.schedule(id, Some(now.boot));
     }
@@ -88,83 +90,83 @@ impl Device {
     /// First MAC, then, under load, cookie and rate (paper section 5.3).
     fn admit(
         &mut self,
-        turn: &mut Turn<'_>,
+        cx: &mut Context<'_>,
         source: SocketAddr,
         backlog: usize,
         message: &[u8],
-    ) -> Result<(), Discard> {
-        let now = turn.now.boot;
-        let identity = self.identity.as_ref().ok_or(Discard::NoPrivateKey)?;
+    ) -> Result<(), DropReason> {
+        let now = cx.now.boot;
+        let identity = self.identity.as_ref().ok_or(DropReason::NoPrivateKey)?;
         let loaded = self.load.is_on(now, backlog);
-        if !cookie::mac1_is_right(&identity.mac1_key, message) {
-            return Err(Discard::Mac1);
+        if !cookie::mac1_is_valid(&identity.mac1_key, message) {
+            return Err(DropReason::Mac1);
         }
         if !loaded {
             return Ok(());
         }
-        if self.gate.baker.mac2_is_right(now, source, message) {
-            if self.limiter.allow(now, turn.rng, source.ip()) {
+        if self.filter.cookies.mac2_is_valid(now, source, message) {
+            if self.limiter.allow(now, cx.rng, source.ip()) {
                 return Ok(());
             }
-            self.load.note_overdrawn(now, turn.rng, source.ip());
-            return Err(Discard::RateLimited);
+            self.load.note_overdrawn(now, cx.rng, source.ip());
+            return Err(DropReason::RateLimited);
         }
         let meeting = match classify(message)? {
             // Nobody else than who saw our initiation knows its index.
-            Kind::Response if self.awaits(exact(message)?) => self.load.meet_answer(now, turn.rng),
-            Kind::Response => return Err(Discard::UnknownIndex),
-            _ => self.load.meet(now, turn.rng, source.ip()),
+            MessageKind::Response if self.awaits(exact(message)?) => self.load.meet_answer(now, cx.rng),
+            MessageKind::Response => return Err(DropReason::UnknownIndex),
+            _ => self.load.meet(now, cx.rng, source.ip()),
         };
         match meeting {
-            Meeting::Admit => return Ok(()),
-            Meeting::Cookie => {
-                let reply = self.gate.baker.reply(now, turn.rng, &identity.cookie_key, source, message);
-                turn.fx.reply(&reply);
+            Verdict::Admit => return Ok(()),
+            Verdict::Cookie => {
+                let reply = self.filter.cookies.reply(now, cx.rng, &identity.cookie_key, source, message);
+                cx.effects.reply(&reply);
             }
-            Meeting::Refuse => {}
+            Verdict::Refuse => {}
         }
-        Err(Discard::UnderLoad)
+        Err(DropReason::UnderLoad)
     }
 
     /// Consumes an initiation and sends the response.
-    fn answer(&mut self, turn: &mut Turn<'_>, message: &Initiation) -> Result<PeerId, Discard> {
-        let now = turn.now.boot;
-        let identity = self.identity.as_ref().ok_or(Discard::NoPrivateKey)?;
+    fn answer(&mut self, cx: &mut Context<'_>, message: &Initiation) -> Result<PeerId, DropReason> {
+        let now = cx.now.boot;
+        let identity = self.identity.as_ref().ok_or(DropReason::NoPrivateKey)?;
         let named = noise::open_static(identity, message)?;
-        let id = self.peer(&named.sender).ok_or(Discard::UnknownPeer)?;
-        let peer = self.peers[id.0 as usize].as_deref_mut().ok_or(Discard::UnknownPeer)?;
-        let static_static = peer.static_static(identity).ok_or(Discard::LowOrder)?;
+        let id = self.peer(&named.sender).ok_or(DropReason::UnknownPeer)?;
+        let peer = self.peers[id.0 as usize].as_deref_mut().ok_or(DropReason::UnknownPeer)?;
+        let static_static = peer.static_static(identity).ok_or(DropReason::LowOrder)?;
         let (proved, stamp) = named.open_timestamp(static_static, message)?;
         if stamp <= peer.stamp_seen {
-            return Err(Discard::Replayed);
+            return Err(DropReason::Replayed);
         }
         if peer.initiation_seen.is_some_and(|seen| now.since(seen) < INITIATION_SPACING) {
-            return Err(Discard::Flood);
+            return Err(DropReason::Flood);
         }
         peer.stamp_seen = stamp;
         peer.initiation_seen = Some(now);
 
-        let local = self.indices.take(turn.rng, id);
+        let local = self.indices.take(cx.rng, id);
         let remote = proved.index();
-        let (mut reply, keys) = match proved.respond(&peer.psk, turn.rng, local) {
+        let (mut reply, keys) = match proved.respond(&peer.psk, cx.rng, local) {
             Ok(made) => made,
             Err(reason) => {
                 self.indices.release(local);
                 return Err(reason);
             }
         };
-        peer.jar.sign(now, &noise::mac1_key(&peer.public), &mut reply);
+        peer.cookie_maker.sign(now, &noise::mac1_key(&peer.public), &mut reply);
         // The response counts against the limit of one handshake message per 5 s.
         peer.handshake_sent = Some(now);
         peer.activity.note_received(now);
         peer.activity.note_sent(now);
-        let session = peer.new_session(turn, Ends { peer: id, local, remote, initiator: false }, &keys);
+        let session = peer.new_session(cx, SessionIndices { peer: id, local, remote, initiator: false }, &keys);
         let evicted = peer.keyring.install_responded(Arc::clone(&session));
 
-        turn.fx.roam(id);
-        turn.fx.session_added(&session);
-        self.retire(evicted, turn.fx);
-        turn.fx.send(id, &reply);
+        cx.effects.roam(id);
+        cx.effects.session_added(&session);
+        self.retire(evicted, cx.effects);
+        cx.effects.send(id, &reply);
         Ok(id)
     }
 
@@ -176,13 +178,14 @@ impl Device {
     }
 
     /// Consumes the response to our initiation and confirms the session.
-    fn complete(&mut self, turn: &mut Turn<'_>, message: &Response) -> Result<PeerId, Discard> {
-        let now = turn.now.boot;
-        let identity = self.identity.as_ref().ok_or(Discard::NoPrivateKey)?;
+    fn complete(&mut self, cx: &mut Context<'_>, message: &Response) -> Result<PeerId, DropReason> {
+        let now = cx.now.boot;
+        let identity = self.identity.as_ref().ok_or(DropReason::NoPrivateKey)?;
         let local = u32::from_le_bytes(field(message, response::RECEIVER));
-        let id = self.indices.owner(local).ok_or(Discard::UnknownIndex)?;
-        let peer = self.peers[id.0 as usize].as_deref_mut().ok_or(Discard::UnknownIndex)?;
-        let initiator = peer.initiator.as_ref().filter(|waiting| waiting.index == local).ok_or(Discard::WrongState)?;
+        let id = self.indices.owner(local).ok_or(DropReason::UnknownIndex)?;
+        let peer = self.peers[id.0 as usize].as_deref_mut().ok_or(DropReason::UnknownIndex)?;
+        let initiator =
+            peer.initiator.as_ref().filter(|waiting| waiting.index == local).ok_or(DropReason::WrongState)?;
         let keys = initiator.finish(identity, &peer.psk, message)?;
 
         // From here on the index names the session.
@@ -190,37 +193,37 @@ impl Device {
         peer.attempt = None;
         peer.activity.note_received(now);
         let remote = messages::sender(message);
-        let session = peer.new_session(turn, Ends { peer: id, local, remote, initiator: true }, &keys);
+        let session = peer.new_session(cx, SessionIndices { peer: id, local, remote, initiator: true }, &keys);
         let evicted = peer.keyring.install_initiated(Arc::clone(&session), now);
 
-        turn.fx.roam(id);
-        turn.fx.session_added(&session);
-        self.publish_current(now, id, turn.fx);
-        self.retire(evicted, turn.fx);
-        self.handshake_done(turn.now, id, turn.fx);
+        cx.effects.roam(id);
+        cx.effects.session_added(&session);
+        self.publish_current(now, id, cx.effects);
+        self.retire(evicted, cx.effects);
+        self.handshake_done(cx.now, id, cx.effects);
         // The responder may not send before it hears from us.
-        turn.fx.send_keepalive(id);
+        cx.effects.send_keepalive(id);
         Ok(id)
     }
 
     /// Takes the cookie that a peer under load wants to see. It proves nothing about where the
     /// peer is, so that the endpoint stays.
-    fn take_cookie(&mut self, now: Boottime, reply: &CookieReply) -> Result<(), Discard> {
+    fn take_cookie(&mut self, now: Boottime, reply: &CookieReply) -> Result<(), DropReason> {
         let index = u32::from_le_bytes(field(reply, cookie_reply::RECEIVER));
-        let id = self.indices.owner(index).ok_or(Discard::UnknownIndex)?;
-        let peer = self.get_mut(id).ok_or(Discard::UnknownIndex)?;
-        peer.jar.accept(now, &noise::cookie_key(&peer.public), reply)
+        let id = self.indices.owner(index).ok_or(DropReason::UnknownIndex)?;
+        let peer = self.get_mut(id).ok_or(DropReason::UnknownIndex)?;
+        peer.cookie_maker.accept(now, &noise::cookie_key(&peer.public), reply)
     }
 
-    fn publish_current(&self, now: Boottime, id: PeerId, fx: &mut dyn Effects) {
+    fn publish_current(&self, now: Boottime, id: PeerId, effects: &mut dyn Effects) {
         let current = self.get(id).and_then(|peer| peer.keyring.current());
-        fx.sending(id, current.filter(|session| session.may_seal(now)));
+        effects.sending(id, current.filter(|session| session.may_seal(now)));
     }
 
-    fn handshake_done(&mut self, now: Now, id: PeerId, fx: &mut dyn Effects) {
+    fn handshake_done(&mut self, now: Now, id: PeerId, effects: &mut dyn Effects) {
         let Some(peer) = self.get_mut(id) else { return };
         peer.attempts = 0;
-        fx.handshake_done(id, now.wall);
+        effects.handshake_done(id, now.wall);
     }
 }
 
@@ -228,25 +231,25 @@ impl Device {
 impl Device {
     /// Whether a handshake with the peer can be started at all. If not, a request stays pending
     /// until something changes: a key, an endpoint, the device's state.
-    pub(crate) fn can_initiate(&mut self, id: PeerId, fx: &dyn Effects) -> bool {
+    pub(crate) fn can_initiate(&mut self, id: PeerId, effects: &dyn Effects) -> bool {
         let Some(identity) = self.identity.as_ref().filter(|_| self.up) else { return false };
         let Some(peer) = self.peers.get_mut(id.0 as usize).and_then(Option::as_deref_mut) else { return false };
-        fx.has_endpoint(id) && scrubbed(|| peer.static_static(identity).is_some())
+        effects.has_endpoint(id) && scrubbed(|| peer.static_static(identity).is_some())
     }
 
     /// Starts a handshake, unless one is running. Either way the count of retries starts over.
-    pub(crate) fn start(&mut self, turn: &mut Turn<'_>, id: PeerId) {
+    pub(crate) fn start(&mut self, cx: &mut Context<'_>, id: PeerId) {
         let Some(peer) = self.get_mut(id) else { return };
         peer.attempts = 0;
         if !peer.handshaking() {
-            self.initiate(turn, id);
+            self.initiate(cx, id);
         }
     }
 
     /// Sends an initiation, or arms the timer for when one may be sent.
-    pub(crate) fn initiate(&mut self, turn: &mut Turn<'_>, id: PeerId) {
-        let now = turn.now.boot;
-        let able = self.can_initiate(id, turn.fx);
+    pub(crate) fn initiate(&mut self, cx: &mut Context<'_>, id: PeerId) {
+        let now = cx.now.boot;
+        let able = self.can_initiate(id, cx.effects);
         let Some(peer) = self.get_mut(id) else { return };
         if !able {
             peer.attempt = None;
@@ -259,36 +262,36 @@ impl Device {
             return;
         }
         self.drop_initiator(id);
-        scrubbed(|| self.send_initiation(turn, id));
+        scrubbed(|| self.send_initiation(cx, id));
     }
 
-    fn send_initiation(&mut self, turn: &mut Turn<'_>, id: PeerId) {
-        let now = turn.now.boot;
+    fn send_initiation(&mut self, cx: &mut Context<'_>, id: PeerId) {
+        let now = cx.now.boot;
         let Some(identity) = self.identity.as_ref() else { return };
         let Some(peer) = self.peers[id.0 as usize].as_deref_mut() else { return };
         peer.handshake_sent = Some(now);
-        peer.stamp_sent = self.stamps.issue(turn.now.wall, peer.stamp_sent);
+        peer.stamp_sent = self.stamps.issue(cx.now.wall, peer.stamp_sent);
         let (public, stamp) = (peer.public, peer.stamp_sent);
         let Some(static_static) = peer.static_static(identity) else { return };
         let remote = Remote { public: &public, static_static };
-        let index = self.indices.take(turn.rng, id);
-        let Some((initiator, mut message)) = noise::initiate(identity, &remote, turn.rng, index, stamp) else {
+        let index = self.indices.take(cx.rng, id);
+        let Some((initiator, mut message)) = noise::initiate(identity, &remote, cx.rng, index, stamp) else {
             self.indices.release(index);
             return;
         };
-        peer.jar.sign(now, &noise::mac1_key(&public), &mut message);
+        peer.cookie_maker.sign(now, &noise::mac1_key(&public), &mut message);
         peer.initiator = Some(Box::new(initiator));
-        peer.attempt = Some((now.after(REKEY_TIMEOUT + jitter(turn.rng)), Attempt::Retry));
+        peer.attempt = Some((now.after(REKEY_TIMEOUT + jitter(cx.rng)), Attempt::Retry));
         peer.activity.note_sent(now);
-        turn.fx.send(id, &message);
+        cx.effects.send(id, &message);
     }
 }
 
 impl Peer {
-    fn new_session(&mut self, turn: &mut Turn<'_>, ends: Ends, keys: &TransportKeys) -> Arc<Session> {
-        self.wipe_at = Some(turn.now.boot.after(WIPE_TIME));
-        self.silence_jitter = jitter(turn.rng);
-        Arc::new(Session::new(ends, turn.now.boot, keys))
+    fn new_session(&mut self, cx: &mut Context<'_>, ends: SessionIndices, keys: &TransportKeys) -> Arc<Session> {
+        self.wipe_at = Some(cx.now.boot.after(WIPE_TIME));
+        self.silence_jitter = jitter(cx.rng);
+        Arc::new(Session::new(ends, cx.now.boot, keys))
     }
 }
 
@@ -299,8 +302,8 @@ pub(crate) fn jitter(rng: &mut dyn Entropy) -> Duration {
 }
 
 /// A message whose length `classify` has checked, as an array.
-fn exact<const N: usize>(datagram: &[u8]) -> Result<&[u8; N], Discard> {
-    datagram.try_into().map_err(|_| Discard::BadLength)
+fn exact<const N: usize>(datagram: &[u8]) -> Result<&[u8; N], DropReason> {
+    datagram.try_into().map_err(|_| DropReason::BadLength)
 }
 
 #[cfg(test)]
@@ -309,7 +312,7 @@ mod tests {
 
     use super::*;
     use crate::constants::{COOKIE_LEN, NEWCOMERS_MAX, WASTED_MAX};
-    use crate::cookie::Jar;
+    use crate::cookie::CookieMaker;
     use crate::noise::{Identity, mac1_key};
     use crate::tai64n::Timestamp;
     use crate::{Activity, PublicKey, StaticSecret};
@@ -334,7 +337,7 @@ mod tests {
                 let mut responder = Responder::new();
                 let mut message = message;
                 message[116] ^= 1;
-                assert_eq!(responder.meet(1, backlog, &message), (Err(Discard::Mac1), NOTHING));
+                assert_eq!(responder.meet(1, backlog, &message), (Err(DropReason::Mac1), NOTHING));
             }
         }
     }
@@ -344,7 +347,7 @@ mod tests {
         let mut responder = Responder::crowded();
         let one_reply = Cost { drawn: 24, replies: 1, ..NOTHING };
         for (message, source) in messages().iter().zip(2..) {
-            assert_eq!(responder.meet(source, BUSY, message), (Err(Discard::UnderLoad), one_reply));
+            assert_eq!(responder.meet(source, BUSY, message), (Err(DropReason::UnderLoad), one_reply));
         }
     }
 
@@ -359,24 +362,24 @@ mod tests {
     fn agreements_in_vain_are_load_however_short_the_backlog() {
         let mut responder = Responder::new();
         for _ in 0..=WASTED_MAX {
-            assert_eq!(responder.meet(1, 0, &of_noise()).0, Err(Discard::Undecryptable));
+            assert_eq!(responder.meet(1, 0, &of_noise()).0, Err(DropReason::Undecryptable));
         }
         // This address is new for once, and then not.
-        assert_eq!(responder.meet(1, 0, &of_noise()).0, Err(Discard::Undecryptable));
-        assert_eq!(responder.meet(1, 0, &of_noise()).0, Err(Discard::UnderLoad));
+        assert_eq!(responder.meet(1, 0, &of_noise()).0, Err(DropReason::Undecryptable));
+        assert_eq!(responder.meet(1, 0, &of_noise()).0, Err(DropReason::UnderLoad));
     }
 
     #[test]
     fn an_initiation_that_proves_nothing_costs_one_agreement_whoever_it_names() {
         let mut responder = Responder::new();
         let one = Cost { agreements: 1, ..NOTHING };
-        assert_eq!(responder.meet(1, 0, &of_noise()), (Err(Discard::Undecryptable), one));
-        assert_eq!(responder.meet(1, 0, &naming(stranger().public)), (Err(Discard::UnknownPeer), one));
+        assert_eq!(responder.meet(1, 0, &of_noise()), (Err(DropReason::Undecryptable), one));
+        assert_eq!(responder.meet(1, 0, &naming(stranger().public)), (Err(DropReason::UnknownPeer), one));
         // What both static keys have in common is computed once and kept.
         let forged = naming(friend().public);
-        assert_eq!(responder.meet(1, 0, &forged), (Err(Discard::Undecryptable), Cost { agreements: 2, ..NOTHING }));
+        assert_eq!(responder.meet(1, 0, &forged), (Err(DropReason::Undecryptable), Cost { agreements: 2, ..NOTHING }));
         for _ in 0..3 {
-            assert_eq!(responder.meet(1, 0, &forged), (Err(Discard::Undecryptable), one));
+            assert_eq!(responder.meet(1, 0, &forged), (Err(DropReason::Undecryptable), one));
         }
         let (answer, cost) = responder.meet(1, 0, &genuine());
         assert_eq!((answer, cost.agreements, cost.sent), (Ok(()), 3, 1));
@@ -385,11 +388,11 @@ mod tests {
     #[test]
     fn an_answer_to_what_was_not_asked_costs_no_agreement() {
         let mut response = messages::blank_response(1, 2);
-        Jar::default().sign(NOW.boot, &mac1_key(&device().public), &mut response);
+        CookieMaker::default().sign(NOW.boot, &mac1_key(&device().public), &mut response);
         let mut cookie = [0; COOKIE_LEN];
         cookie[0] = 3;
         for message in [&response[..], &cookie] {
-            assert_eq!(Responder::new().meet(1, 0, message), (Err(Discard::UnknownIndex), NOTHING));
+            assert_eq!(Responder::new().meet(1, 0, message), (Err(DropReason::UnknownIndex), NOTHING));
         }
     }
 
@@ -457,7 +460,7 @@ mod tests {
         let remote = Remote { public: &to, static_static: &common };
         let made = noise::initiate(sender, &remote, &mut Dice::default(), 7, Timestamp([1; 12]));
         let (_, mut message) = made.expect("of high order");
-        Jar::default().sign(NOW.boot, &mac1_key(&to), &mut message);
+        CookieMaker::default().sign(NOW.boot, &mac1_key(&to), &mut message);
         message
     }
     fn genuine() -> Initiation {
@@ -473,7 +476,7 @@ mod tests {
     fn of_noise() -> Initiation {
         let mut message = genuine();
         message[40..116].fill(0x5a);
-        Jar::default().sign(NOW.boot, &mac1_key(&device().public), &mut message);
+        CookieMaker::default().sign(NOW.boot, &mac1_key(&device().public), &mut message);
         message
     }
     fn messages() -> [Initiation; 4] {
@@ -508,7 +511,7 @@ mod tests {
         }
 
         /// Handles a message of the address with this number.
-        fn meet(&mut self, source: u8, backlog: usize, message: &[u8]) -> (Result<(), Discard>, Cost) {
+        fn meet(&mut self, source: u8, backlog: usize, message: &[u8]) -> (Result<(), DropReason>, Cost) {
             let source = SocketAddr::from(([192, 0, 2, source], 51820));
             let mut seen = Seen::default();
             let (agreements, drawn) = (noise::agreements(), self.rng.drawn);

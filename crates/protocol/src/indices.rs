@@ -6,20 +6,20 @@
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 
-use crate::gate::Gate;
+use crate::handshake_filter::HandshakeFilter;
 use crate::{Entropy, PeerId, draw};
 
 /// Which peer each live index belongs to.
 #[derive(Default)]
 pub(crate) struct Indices {
-    gate: Arc<Gate>,
+    filter: Arc<HandshakeFilter>,
     owners: BTreeMap<u32, PeerId>,
 }
 
 impl Indices {
-    /// No indices yet; `gate` is told of each.
-    pub(crate) fn behind(gate: Arc<Gate>) -> Self {
-        Self { gate, ..Self::default() }
+    /// No indices yet; `filter` is told of each.
+    pub(crate) fn with_filter(filter: Arc<HandshakeFilter>) -> Self {
+        Self { filter, ..Self::default() }
     }
 
     /// Takes an unused index for `peer`.
@@ -30,7 +30,7 @@ impl Indices {
             let index = u32::from_le_bytes(draw(rng));
             if let alloc::collections::btree_map::Entry::Vacant(place) = self.owners.entry(index) {
                 place.insert(peer);
-                self.gate.add_index(index);
+                self.filter.add_index(index);
                 return index;
             }
         }
@@ -39,7 +39,7 @@ impl Indices {
     /// Gives an index back.
     pub(crate) fn release(&mut self, index: u32) {
         if self.owners.remove(&index).is_some() {
-            self.gate.remove_index(index);
+            self.filter.remove_index(index);
         }
     }
 

@@ -84,7 +84,7 @@ impl Keyring {
 mod tests {
     use super::*;
     use crate::noise::TransportKeys;
-    use crate::session::Ends;
+    use crate::session::SessionIndices;
     use crate::{Boottime, PeerId};
     use alloc::vec;
     use alloc::vec::Vec;
@@ -94,7 +94,7 @@ mod tests {
     const LATER: Boottime = Boottime::from_secs(1000);
 
     fn session(local: u32, initiator: bool) -> Arc<Session> {
-        let ends = Ends { peer: PeerId(0), local, remote: 0, initiator };
+        let ends = SessionIndices { peer: PeerId(0), local, remote: 0, initiator };
         Arc::new(Session::new(ends, Boottime(0), &TransportKeys { sealing: [1; 32], opening: [2; 32] }))
     }
 

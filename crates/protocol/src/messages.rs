@@ -5,7 +5,7 @@
 
 use core::ops::Range;
 
-use crate::Discard;
+use crate::DropReason;
 use crate::constants::{COOKIE_LEN, DATA_MIN_LEN, INITIATION_LEN, RESPONSE_LEN};
 
 /// Bytes in front of a data message's ciphertext: type, receiver index, counter.
@@ -18,7 +18,7 @@ const TYPE_DATA: u32 = 4;
 
 /// The kinds of message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum MessageKind {
     /// First message of a handshake.
     Initiation,
     /// Second message of a handshake.
@@ -33,16 +33,16 @@ pub enum Kind {
 ///
 /// The type is read as 32 bits, so the three reserved bytes must be zero. Handshake messages have
 /// one length each; a data message has at least a header and a tag.
-pub fn classify(datagram: &[u8]) -> Result<Kind, Discard> {
-    let Some(first) = datagram.first_chunk::<4>() else { return Err(Discard::TooShort) };
+pub fn classify(datagram: &[u8]) -> Result<MessageKind, DropReason> {
+    let Some(first) = datagram.first_chunk::<4>() else { return Err(DropReason::TooShort) };
     let (kind, fits) = match u32::from_le_bytes(*first) {
-        TYPE_INITIATION => (Kind::Initiation, datagram.len() == INITIATION_LEN),
-        TYPE_RESPONSE => (Kind::Response, datagram.len() == RESPONSE_LEN),
-        TYPE_COOKIE => (Kind::Cookie, datagram.len() == COOKIE_LEN),
-        TYPE_DATA => (Kind::Data, datagram.len() >= DATA_MIN_LEN),
-        _ => return Err(Discard::UnknownType),
+        TYPE_INITIATION => (MessageKind::Initiation, datagram.len() == INITIATION_LEN),
+        TYPE_RESPONSE => (MessageKind::Response, datagram.len() == RESPONSE_LEN),
+        TYPE_COOKIE => (MessageKind::Cookie, datagram.len() == COOKIE_LEN),
+        TYPE_DATA => (MessageKind::Data, datagram.len() >= DATA_MIN_LEN),
+        _ => return Err(DropReason::UnknownType),
     };
-    if fits { Ok(kind) } else { Err(Discard::BadLength) }
+    if fits { Ok(kind) } else { Err(DropReason::BadLength) }
 }
 
 /// What stands in front of a data message's ciphertext.
@@ -150,31 +150,34 @@ mod tests {
 
     #[test]
     fn classify_knows_each_kind_by_type_and_exact_length() {
-        for (kind, number, len) in
-            [(Kind::Initiation, 1, 148), (Kind::Response, 2, 92), (Kind::Cookie, 3, 64), (Kind::Data, 4, 32)]
-        {
+        for (kind, number, len) in [
+            (MessageKind::Initiation, 1, 148),
+            (MessageKind::Response, 2, 92),
+            (MessageKind::Cookie, 3, 64),
+            (MessageKind::Data, 4, 32),
+        ] {
             let mut datagram = vec![0; len];
             datagram[0] = number;
             assert_eq!(classify(&datagram), Ok(kind));
-            assert_eq!(classify(&datagram[..len - 1]), Err(Discard::BadLength));
+            assert_eq!(classify(&datagram[..len - 1]), Err(DropReason::BadLength));
             datagram.push(0);
-            let longer = if kind == Kind::Data { Ok(kind) } else { Err(Discard::BadLength) };
+            let longer = if kind == MessageKind::Data { Ok(kind) } else { Err(DropReason::BadLength) };
             assert_eq!(classify(&datagram), longer);
             for reserved in 1..4 {
                 let mut spoiled = datagram.clone();
                 spoiled[reserved] = 1;
-                assert_eq!(classify(&spoiled), Err(Discard::UnknownType));
+                assert_eq!(classify(&spoiled), Err(DropReason::UnknownType));
             }
         }
     }
 
     #[test]
     fn classify_refuses_what_is_no_message() {
-        assert_eq!(classify(&[]), Err(Discard::TooShort));
-        assert_eq!(classify(&[1, 0, 0]), Err(Discard::TooShort));
-        assert_eq!(classify(&[0; 148]), Err(Discard::UnknownType));
-        assert_eq!(classify(&[0xff; 65535]), Err(Discard::UnknownType));
-        assert_eq!(classify(&[5, 0, 0, 0]), Err(Discard::UnknownType));
+        assert_eq!(classify(&[]), Err(DropReason::TooShort));
+        assert_eq!(classify(&[1, 0, 0]), Err(DropReason::TooShort));
+        assert_eq!(classify(&[0; 148]), Err(DropReason::UnknownType));
+        assert_eq!(classify(&[0xff; 65535]), Err(DropReason::UnknownType));
+        assert_eq!(classify(&[5, 0, 0, 0]), Err(DropReason::UnknownType));
     }
 
     #[test]
@@ -193,7 +196,7 @@ mod tests {
             let header = DataHeader { receiver, counter };
             let mut datagram = [0xff; DATA_MIN_LEN];
             header.encode(&mut datagram);
-            prop_assert_eq!(classify(&datagram), Ok(Kind::Data));
+            prop_assert_eq!(classify(&datagram), Ok(MessageKind::Data));
             prop_assert_eq!(DataHeader::decode(&datagram), header);
         }
 

@@ -14,7 +14,7 @@ use crate::constants::{CONSTRUCTION, IDENTIFIER, LABEL_COOKIE, LABEL_MAC1};
 use crate::keys::{private_from, public_of};
 use crate::messages::{self, Initiation, Response, field, initiation, response};
 use crate::tai64n::Timestamp;
-use crate::{Discard, Entropy, PresharedKey, PublicKey, StaticSecret};
+use crate::{DropReason, Entropy, PresharedKey, PublicKey, StaticSecret};
 
 /// A secret of 32 bytes that wipes itself.
 pub(crate) type Secret = Zeroizing<[u8; 32]>;
@@ -65,7 +65,7 @@ pub(crate) struct Initiator {
     /// Our index in it.
     pub(crate) index: u32,
     ephemeral: PrivateKey,
-    noise: Symmetric,
+    noise: SymmetricState,
 }
 
 /// What an initiator needs to know of its peer.
@@ -82,7 +82,7 @@ pub(crate) fn initiate(
     index: u32,
     timestamp: Timestamp,
 ) -> Option<(Initiator, Initiation)> {
-    let mut noise = Symmetric::start(remote.public);
+    let mut noise = SymmetricState::start(remote.public);
     let mut message = messages::blank_initiation(index);
     let (ephemeral, ephemeral_public) = generate(rng);
 
@@ -96,43 +96,43 @@ pub(crate) fn initiate(
 }
 
 /// An initiation of which the sender's name was read, but not yet proved.
-pub(crate) struct Named {
+pub(crate) struct UnverifiedInitiation {
     pub(crate) sender: PublicKey,
-    noise: Symmetric,
+    noise: SymmetricState,
     ephemeral: [u8; 32],
     index: u32,
 }
 
 /// Reads the static key of an initiation.
-pub(crate) fn open_static(identity: &Identity, message: &Initiation) -> Result<Named, Discard> {
-    let mut noise = Symmetric::start(&identity.public);
+pub(crate) fn open_static(identity: &Identity, message: &Initiation) -> Result<UnverifiedInitiation, DropReason> {
+    let mut noise = SymmetricState::start(&identity.public);
     let ephemeral = field(message, initiation::EPHEMERAL);
     noise.mix_ephemeral(&ephemeral);
-    let shared = diffie_hellman(&identity.agreement, &ephemeral).ok_or(Discard::LowOrder)?;
+    let shared = diffie_hellman(&identity.agreement, &ephemeral).ok_or(DropReason::LowOrder)?;
     let key = noise.mix_key(&*shared);
     let mut sender = [0; 32];
     noise.open(&key, &message[initiation::STATIC], &mut sender)?;
-    Ok(Named { sender: PublicKey(sender), noise, ephemeral, index: messages::sender(message) })
+    Ok(UnverifiedInitiation { sender: PublicKey(sender), noise, ephemeral, index: messages::sender(message) })
 }
 
-impl Named {
+impl UnverifiedInitiation {
     /// Reads the timestamp, which proves that the sender holds its private key.
     pub(crate) fn open_timestamp(
         mut self,
         static_static: &Secret,
         message: &Initiation,
-    ) -> Result<(Proved, Timestamp), Discard> {
+    ) -> Result<(VerifiedInitiation, Timestamp), DropReason> {
         let key = self.noise.mix_key(&**static_static);
         let mut timestamp = [0; 12];
         self.noise.open(&key, &message[initiation::TIMESTAMP], &mut timestamp)?;
-        Ok((Proved(self), Timestamp(timestamp)))
+        Ok((VerifiedInitiation(self), Timestamp(timestamp)))
     }
 }
 
 /// An initiation whose sender is who it says.
-pub(crate) struct Proved(Named);
+pub(crate) struct VerifiedInitiation(UnverifiedInitiation);
 
-impl Proved {
+impl VerifiedInitiation {
     /// The sender's index.
     pub(crate) fn index(&self) -> u32 {
         self.0.index
@@ -144,15 +144,15 @@ impl Proved {
         psk: &PresharedKey,
         rng: &mut dyn Entropy,
         index: u32,
-    ) -> Result<(Response, TransportKeys), Discard> {
-        let Named { sender, mut noise, ephemeral: theirs, index: receiver } = self.0;
+    ) -> Result<(Response, TransportKeys), DropReason> {
+        let UnverifiedInitiation { sender, mut noise, ephemeral: theirs, index: receiver } = self.0;
         let mut message = messages::blank_response(index, receiver);
         let (ephemeral, ephemeral_public) = generate(rng);
 
         message[response::EPHEMERAL..][..32].copy_from_slice(&ephemeral_public.0);
         noise.mix_ephemeral(&ephemeral_public.0);
-        noise.mix_key(&*diffie_hellman(&ephemeral, &theirs).ok_or(Discard::LowOrder)?);
-        noise.mix_key(&*diffie_hellman(&ephemeral, &sender.0).ok_or(Discard::LowOrder)?);
+        noise.mix_key(&*diffie_hellman(&ephemeral, &theirs).ok_or(DropReason::LowOrder)?);
+        noise.mix_key(&*diffie_hellman(&ephemeral, &sender.0).ok_or(DropReason::LowOrder)?);
         let key = noise.mix_psk(psk);
         noise.seal(&key, &[], &mut message[response::EMPTY]);
         let (opening, sealing) = noise.split();
@@ -167,12 +167,12 @@ impl Initiator {
         identity: &Identity,
         psk: &PresharedKey,
         message: &Response,
-    ) -> Result<TransportKeys, Discard> {
+    ) -> Result<TransportKeys, DropReason> {
         let mut noise = self.noise.clone();
         let theirs = field(message, response::EPHEMERAL);
         noise.mix_ephemeral(&theirs);
-        noise.mix_key(&*diffie_hellman(&self.ephemeral, &theirs).ok_or(Discard::LowOrder)?);
-        noise.mix_key(&*diffie_hellman(&identity.agreement, &theirs).ok_or(Discard::LowOrder)?);
+        noise.mix_key(&*diffie_hellman(&self.ephemeral, &theirs).ok_or(DropReason::LowOrder)?);
+        noise.mix_key(&*diffie_hellman(&identity.agreement, &theirs).ok_or(DropReason::LowOrder)?);
         let key = noise.mix_psk(psk);
         noise.open(&key, &message[response::EMPTY], &mut [])?;
         let (sealing, opening) = noise.split();
@@ -182,12 +182,12 @@ impl Initiator {
 
 /// Noise's symmetric state: the chaining key and the transcript's hash.
 #[derive(Clone, Zeroize, ZeroizeOnDrop)]
-struct Symmetric {
+struct SymmetricState {
     chain: [u8; 32],
     hash: [u8; 32],
 }
 
-impl Symmetric {
+impl SymmetricState {
     fn start(responder: &PublicKey) -> Self {
         let chain = hash([CONSTRUCTION]);
         let prologue = hash([&chain, IDENTIFIER]);
@@ -240,13 +240,14 @@ impl Symmetric {
     }
 
     /// Opens `sealed` into `text`, which is [`TAG_LEN`] shorter, and mixes `sealed` in.
-    fn open(&mut self, key: &Secret, sealed: &[u8], text: &mut [u8]) -> Result<(), Discard> {
+    fn open(&mut self, key: &Secret, sealed: &[u8], text: &mut [u8]) -> Result<(), DropReason> {
         // The longest field is a static key with its tag.
         let mut room = Zeroizing::new([0; 32 + TAG_LEN]);
         let room = &mut room[..sealed.len()];
         room.copy_from_slice(sealed);
-        let opened =
-            cipher(key).open_in_place(zero_nonce(), Aad::from(&self.hash), room).map_err(|_| Discard::Undecryptable)?;
+        let opened = cipher(key)
+            .open_in_place(zero_nonce(), Aad::from(&self.hash), room)
+            .map_err(|_| DropReason::Undecryptable)?;
         text.copy_from_slice(opened);
         self.mix_hash(sealed);
         Ok(())
@@ -481,8 +482,8 @@ mod tests {
             prop_assert_ne!(mirrored.opening, mirrored.sealing);
 
             let wrong = PresharedKey::new(&[0x55; 32]);
-            prop_assert_eq!(initiator.finish(&ours, &wrong, &response).err(), Some(Discard::Undecryptable));
-            prop_assert_eq!(open_static(&ours, &initiation).err(), Some(Discard::Undecryptable));
+            prop_assert_eq!(initiator.finish(&ours, &wrong, &response).err(), Some(DropReason::Undecryptable));
+            prop_assert_eq!(open_static(&ours, &initiation).err(), Some(DropReason::Undecryptable));
         }
     }
 }

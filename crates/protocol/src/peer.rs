@@ -7,7 +7,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::time::Duration;
 
-use crate::cookie::Jar;
+use crate::cookie::CookieMaker;
 use crate::keyring::Keyring;
 use crate::noise::{Identity, Initiator, Secret};
 use crate::tai64n::Timestamp;
@@ -31,7 +31,7 @@ pub(crate) struct Peer {
     /// The initiation that waits for its response. Kept apart from anything the peer starts, so
     /// that crossing initiations both complete.
     pub(crate) initiator: Option<Box<Initiator>>,
-    pub(crate) jar: Jar,
+    pub(crate) cookie_maker: CookieMaker,
     /// Timestamp of our latest initiation.
     pub(crate) stamp_sent: Timestamp,
     /// Greatest timestamp of the peer's initiations.
@@ -84,7 +84,7 @@ impl Peer {
             static_static: StaticStatic::Unknown,
             keyring: Keyring::default(),
             initiator: None,
-            jar: Jar::default(),
+            cookie_maker: CookieMaker::default(),
             stamp_sent: Timestamp::default(),
             stamp_seen: Timestamp::default(),
             initiation_seen: None,

@@ -10,7 +10,7 @@ use core::net::IpAddr;
 use core::time::Duration;
 
 use crate::constants::{RATELIMIT_BUCKETS, RATELIMIT_BURST, RATELIMIT_PER_SECOND};
-use crate::spread::{Seed, network};
+use crate::keyed_hash::{HashKey, network};
 use crate::{Boottime, Entropy};
 
 /// Buckets that share one place of the table.
@@ -25,14 +25,14 @@ const _: () = assert!(size_of::<[Bucket; RATELIMIT_BUCKETS]>() <= 256 << 10);
 
 /// Counts handshakes per IPv4 address or IPv6 /64.
 #[derive(Default)]
-pub(crate) struct Limiter {
+pub(crate) struct RateLimiter {
     /// Made when it is first needed: most devices are never under load.
     table: Option<Table>,
 }
 
 struct Table {
     buckets: Box<[Bucket]>,
-    seed: Seed,
+    seed: HashKey,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -44,13 +44,13 @@ struct Bucket {
     full_at: Boottime,
 }
 
-impl Limiter {
+impl RateLimiter {
     /// Takes a token of `address`; false if it has none left, or if its place in the table is
     /// taken by addresses that are all busy.
     pub(crate) fn allow(&mut self, now: Boottime, rng: &mut dyn Entropy, address: IpAddr) -> bool {
         let table = self.table.get_or_insert_with(|| Table {
             buckets: vec![Bucket::default(); RATELIMIT_BUCKETS].into_boxed_slice(),
-            seed: Seed::draw(rng),
+            seed: HashKey::draw(rng),
         });
         let (v6, address) = network(address);
         let set = table.set(v6, address);
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn an_address_has_a_burst_of_five_and_twenty_per_second() {
-        let mut limiter = Limiter::default();
+        let mut limiter = RateLimiter::default();
         for (ms, allowed) in [(0, 5), (49, 0), (50, 1), (99, 0), (350, 5), (10_000, 5)] {
             let now = START.after(Duration::from_millis(ms));
             let granted = (0..20).filter(|_| limiter.allow(now, &mut Fixed, v4(1))).count();
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn addresses_do_not_share_a_bucket_but_an_ipv6_network_does() {
-        let mut limiter = Limiter::default();
+        let mut limiter = RateLimiter::default();
         let mut granted = |ip: &str| {
             let ip: IpAddr = ip.parse().unwrap();
             (0..10).filter(|_| limiter.allow(START, &mut Fixed, ip)).count()
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn the_table_never_grows_and_refilled_buckets_make_room() {
-        let mut limiter = Limiter::default();
+        let mut limiter = RateLimiter::default();
         let first = (0..100_000).filter(|&i| limiter.allow(START, &mut Fixed, v4(i))).count();
         assert!(first <= RATELIMIT_BUCKETS && first > RATELIMIT_BUCKETS * 9 / 10, "{first} addresses fit");
         let later = START.after(COST);
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn a_few_thousand_busy_addresses_find_room() {
-        let mut limiter = Limiter::default();
+        let mut limiter = RateLimiter::default();
         let granted = (0..3000u128)
             .filter(|&i| limiter.allow(START, &mut Fixed, IpAddr::V6(Ipv6Addr::from_bits(0x2001_0db8 << 96 | i << 64))))
             .count();

@@ -9,21 +9,21 @@ const WORDS: usize = (REPLAY_BITS / 64) as usize;
 
 /// A sliding window of 8192 bits, of which the 8128 behind the greatest counter are usable.
 #[derive(Clone, Debug)]
-pub struct Window {
+pub struct ReplayWindow {
     /// One more than the greatest admitted counter, so that zero means "none yet".
     next: u64,
     seen: [u64; WORDS],
 }
 
-impl Default for Window {
+impl Default for ReplayWindow {
     fn default() -> Self {
         Self { next: 0, seen: [0; WORDS] }
     }
 }
 
-impl Window {
+impl ReplayWindow {
     /// Whether `counter` is greater than every one that was admitted.
-    pub fn is_news(&self, counter: u64) -> bool {
+    pub fn is_newest(&self, counter: u64) -> bool {
         counter >= self.next
     }
 
@@ -93,7 +93,7 @@ mod tests {
     proptest! {
         #[test]
         fn the_window_equals_a_set_of_all_counters(start in prop_oneof![Just(0u64), Just(REJECT_AFTER_MESSAGES - 9000), any::<u64>()], steps in steps()) {
-            let mut window = Window::default();
+            let mut window = ReplayWindow::default();
             let mut naive = Naive::default();
             let mut greatest = start;
             for step in steps {
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn the_oldest_usable_counter_is_admitted_and_its_elder_is_not() {
-        let mut window = Window::default();
+        let mut window = ReplayWindow::default();
         assert!(window.admit(20_000));
         assert!(window.admit(20_000 - REPLAY_USABLE));
         assert!(!window.admit(20_000 - REPLAY_USABLE));
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn zero_is_admitted_once_and_the_limit_never() {
-        let mut window = Window::default();
+        let mut window = ReplayWindow::default();
         assert!(window.admit(0));
         assert!(!window.admit(0));
         for counter in [REJECT_AFTER_MESSAGES, u64::MAX] {

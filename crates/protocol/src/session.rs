@@ -11,7 +11,7 @@ use crate::constants::{
     REJECT_AFTER_MESSAGES, REJECT_AFTER_TIME, REKEY_AFTER_MESSAGES, REKEY_AFTER_TIME, REKEY_ON_RECEIVE_TIME,
 };
 use crate::noise::TransportKeys;
-use crate::{Boottime, Discard, PeerId};
+use crate::{Boottime, DropReason, PeerId};
 
 /// Keys and counters of one session with one peer. The keys wipe themselves on drop.
 pub struct Session {
@@ -36,7 +36,7 @@ pub struct Session {
 }
 
 /// The two ends of a session.
-pub(crate) struct Ends {
+pub(crate) struct SessionIndices {
     pub(crate) peer: PeerId,
     pub(crate) local: u32,
     pub(crate) remote: u32,
@@ -44,7 +44,7 @@ pub(crate) struct Ends {
 }
 
 impl Session {
-    pub(crate) fn new(ends: Ends, born: Boottime, keys: &TransportKeys) -> Self {
+    pub(crate) fn new(ends: SessionIndices, born: Boottime, keys: &TransportKeys) -> Self {
         Self {
             peer: ends.peer,
             local: ends.local,
@@ -80,12 +80,12 @@ impl Session {
 
     /// Whether a packet with this counter may be opened at all. The replay window is asked
     /// separately, after the tag.
-    pub fn may_open(&self, now: Boottime, counter: u64) -> Result<(), Discard> {
+    pub fn may_open(&self, now: Boottime, counter: u64) -> Result<(), DropReason> {
         if self.expired(now) {
-            return Err(Discard::KeyExpired);
+            return Err(DropReason::KeyExpired);
         }
         if counter >= REJECT_AFTER_MESSAGES {
-            return Err(Discard::CounterExpired);
+            return Err(DropReason::CounterExpired);
         }
         Ok(())
     }
@@ -139,7 +139,7 @@ mod tests {
     const BORN: Boottime = Boottime::from_secs(50);
 
     fn session(initiator: bool) -> Session {
-        let ends = Ends { peer: PeerId(1), local: 2, remote: 3, initiator };
+        let ends = SessionIndices { peer: PeerId(1), local: 2, remote: 3, initiator };
         Session::new(ends, BORN, &TransportKeys { sealing: [1; 32], opening: [2; 32] })
     }
 
@@ -175,7 +175,7 @@ mod tests {
 
         let memory = std::fs::File::open("/proc/self/mem").unwrap();
         let (sealing, opening) = (core::array::from_fn(|i| 100 + i as u8), core::array::from_fn(|i| 200 + i as u8));
-        let ends = Ends { peer: PeerId(1), local: 2, remote: 3, initiator: true };
+        let ends = SessionIndices { peer: PeerId(1), local: 2, remote: 3, initiator: true };
         let session = Arc::new(Session::new(ends, BORN, &TransportKeys { sealing, opening }));
         let place = Arc::as_ptr(&session).addr() as u64;
         // Pieces, since the allocator and the next owner of the memory may have written over some of it.
@@ -213,8 +213,8 @@ mod tests {
     fn the_limits_of_opening_are_180_s_and_the_last_counter() {
         let session = session(false);
         assert_eq!(session.may_open(age(179), REJECT_AFTER_MESSAGES - 1), Ok(()));
-        assert_eq!(session.may_open(age(179), REJECT_AFTER_MESSAGES), Err(Discard::CounterExpired));
-        assert_eq!(session.may_open(age(180), 0), Err(Discard::KeyExpired));
+        assert_eq!(session.may_open(age(179), REJECT_AFTER_MESSAGES), Err(DropReason::CounterExpired));
+        assert_eq!(session.may_open(age(180), 0), Err(DropReason::KeyExpired));
     }
 
     #[test]

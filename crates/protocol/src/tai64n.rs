@@ -1,7 +1,7 @@
 //! The handshake's timestamp: TAI64N, whitened (paper section 5.1).
 //!
 //! A responder accepts only strictly growing stamps, so ours must grow even if the wall clock
-//! steps back: [`Stamps`] remembers the greatest it gave out to anyone, and each peer its own.
+//! steps back: [`TimestampGenerator`] remembers the greatest it gave out to anyone, and each peer its own.
 
 use core::time::Duration;
 
@@ -34,11 +34,11 @@ impl Timestamp {
 /// Strictness is per peer, because only a peer compares: making every stamp of the device greater
 /// than all others would let 10,000 peers that start together run minutes ahead of the clock.
 #[derive(Default)]
-pub(crate) struct Stamps {
+pub(crate) struct TimestampGenerator {
     greatest: Timestamp,
 }
 
-impl Stamps {
+impl TimestampGenerator {
     /// A stamp for a peer whose latest one was `last` (the default if none): strictly greater
     /// than that, and not below any given out before.
     pub(crate) fn issue(&mut self, wall: Duration, last: Timestamp) -> Timestamp {
@@ -58,13 +58,13 @@ mod tests {
 
     #[test]
     fn the_epoch_has_the_label_of_1970_with_ten_leap_seconds() {
-        let stamp = Stamps::default().issue(Duration::new(1, 0x0234_5678), Timestamp::default());
+        let stamp = TimestampGenerator::default().issue(Duration::new(1, 0x0234_5678), Timestamp::default());
         assert_eq!(stamp.0, [0x40, 0, 0, 0, 0, 0, 0, 0x0b, 0x02, 0, 0, 0]);
     }
 
     #[test]
     fn a_clock_that_steps_back_does_not_take_the_stamps_along() {
-        let mut stamps = Stamps::default();
+        let mut stamps = TimestampGenerator::default();
         let first = stamps.issue(Duration::from_secs(1_700_000_000), Timestamp::default());
         let second = stamps.issue(Duration::from_secs(5), first);
         let stranger = stamps.issue(Duration::from_secs(5), Timestamp::default());
@@ -75,7 +75,7 @@ mod tests {
     proptest! {
         #[test]
         fn stamps_of_a_peer_grow_whatever_the_clock_does(walls in proptest::collection::vec((0u64..1 << 40, 0u32..1_000_000_000), 1..50)) {
-            let mut stamps = Stamps::default();
+            let mut stamps = TimestampGenerator::default();
             let mut last = Timestamp::default();
             for (secs, nanos) in walls {
                 let stamp = stamps.issue(Duration::new(secs, nanos), last);

@@ -5,7 +5,7 @@
 //! on without telling: a timer that fires too early just arms itself again.
 
 use crate::constants::{MAX_TIMER_HANDSHAKES, WIPE_TIME};
-use crate::device::Turn;
+use crate::device::Context;
 use crate::handshake::jitter;
 use crate::peer::Attempt;
 use crate::{Boottime, Device, Effects, Entropy, Now, PeerId};
@@ -15,8 +15,8 @@ const EXPIRE_BATCH: usize = 64;
 
 impl Device {
     /// Looks at a peer after its `Activity` said `Wake::SlowPath`.
-    pub fn woken(&mut self, now: Now, rng: &mut dyn Entropy, peer: PeerId, fx: &mut dyn Effects) {
-        self.tend(&mut Turn { now, rng, fx }, peer);
+    pub fn woken(&mut self, now: Now, rng: &mut dyn Entropy, peer: PeerId, effects: &mut dyn Effects) {
+        self.update_timers(&mut Context { now, rng, effects }, peer);
     }
 
     /// The earliest moment at which [`Device::expire`] has work.
@@ -26,31 +26,31 @@ impl Device {
 
     /// Runs what is due, at most a bounded amount: call again while [`Device::deadline`] is not
     /// after `now`.
-    pub fn expire(&mut self, now: Now, rng: &mut dyn Entropy, fx: &mut dyn Effects) {
-        let turn = &mut Turn { now, rng, fx };
+    pub fn expire(&mut self, now: Now, rng: &mut dyn Entropy, effects: &mut dyn Effects) {
+        let cx = &mut Context { now, rng, effects };
         for _ in 0..EXPIRE_BATCH {
             let Some(&(at, id)) = self.timers.first() else { return };
             if at > now.boot {
                 return;
             }
-            self.tend(turn, id);
+            self.update_timers(cx, id);
         }
     }
 
     /// Answers a peer's request, runs what is due, and arms the rest.
-    pub(crate) fn tend(&mut self, turn: &mut Turn<'_>, id: PeerId) {
+    pub(crate) fn update_timers(&mut self, cx: &mut Context<'_>, id: PeerId) {
         if !self.up {
             return self.schedule(id, None);
         }
         loop {
-            self.answer_request(turn, id);
-            self.run_due(turn, id);
+            self.answer_request(cx, id);
+            self.run_due(cx, id);
             let Some(peer) = self.get(id) else { return };
             let deadline = peer.deadline();
             peer.activity.publish(deadline.unwrap_or(Boottime::NEVER), peer.handshaking());
             self.schedule(id, deadline);
             // The data path may have asked between our reading and our publishing: see activity.
-            if !self.request_waits(turn, id) && !self.moved_ahead(id, deadline) {
+            if !self.request_waits(cx, id) && !self.moved_ahead(id, deadline) {
                 return;
             }
         }
@@ -72,22 +72,22 @@ impl Device {
 
     /// Sends what is staged or an empty packet; without a usable session it starts a handshake,
     /// whose completion sends the same.
-    pub(crate) fn keepalive(&mut self, turn: &mut Turn<'_>, id: PeerId) {
-        if self.get(id).is_some_and(|peer| peer.may_seal(turn.now.boot)) {
-            turn.fx.send_keepalive(id);
+    pub(crate) fn keepalive(&mut self, cx: &mut Context<'_>, id: PeerId) {
+        if self.get(id).is_some_and(|peer| peer.may_seal(cx.now.boot)) {
+            cx.effects.send_keepalive(id);
         } else {
-            self.start(turn, id);
+            self.start(cx, id);
         }
     }
 
     /// As [`Device::keepalive`], but a handshake is left to [`Device::expire`]: whoever configures a device, or brings it
     /// up, may do so for 100,000 peers, and no message would be answered until each had its initiation.
-    pub(crate) fn keepalive_soon(&mut self, turn: &mut Turn<'_>, id: PeerId) {
-        let now = turn.now.boot;
+    pub(crate) fn keepalive_soon(&mut self, cx: &mut Context<'_>, id: PeerId) {
+        let now = cx.now.boot;
         let Some(peer) = self.get_mut(id) else { return };
         if peer.may_seal(now) {
-            turn.fx.send_keepalive(id);
-            return self.tend(turn, id);
+            cx.effects.send_keepalive(id);
+            return self.update_timers(cx, id);
         }
         peer.attempts = 0;
         if !peer.handshaking() {
@@ -97,22 +97,22 @@ impl Device {
         self.schedule(id, deadline);
     }
 
-    fn answer_request(&mut self, turn: &mut Turn<'_>, id: PeerId) {
-        if !self.request_waits(turn, id) {
+    fn answer_request(&mut self, cx: &mut Context<'_>, id: PeerId) {
+        if !self.request_waits(cx, id) {
             return;
         }
         let Some(peer) = self.get_mut(id) else { return };
         peer.activity.take_request();
-        if peer.needs_handshake(turn.now.boot) {
-            self.start(turn, id);
+        if peer.needs_handshake(cx.now.boot) {
+            self.start(cx, id);
         }
     }
 
     /// Whether there is a request that can be answered and that no running handshake answers. One
     /// that cannot be answered stays pending, so that its peer's traffic wakes nobody again.
-    fn request_waits(&mut self, turn: &Turn<'_>, id: PeerId) -> bool {
+    fn request_waits(&mut self, cx: &Context<'_>, id: PeerId) -> bool {
         let waits = self.get(id).is_some_and(|peer| peer.activity.requested() && !peer.handshaking());
-        waits && self.can_initiate(id, turn.fx)
+        waits && self.can_initiate(id, cx.effects)
     }
 
     fn moved_ahead(&self, id: PeerId, armed: Option<Boottime>) -> bool {
@@ -120,34 +120,34 @@ impl Device {
         deadline.is_some_and(|deadline| armed.is_none_or(|armed| deadline < armed))
     }
 
-    fn run_due(&mut self, turn: &mut Turn<'_>, id: PeerId) {
-        let now = turn.now.boot;
+    fn run_due(&mut self, cx: &mut Context<'_>, id: PeerId) {
+        let now = cx.now.boot;
         let Some(peer) = self.get_mut(id) else { return };
         if peer.wipe_at.is_some_and(|at| at <= now) {
-            self.forget_keys(id, turn.fx);
+            self.forget_keys(id, cx.effects);
         }
-        self.run_attempt(turn, id);
-        self.run_keepalive(turn, id);
-        self.run_silence(turn, id);
-        self.run_persistent_keepalive(turn, id);
+        self.run_attempt(cx, id);
+        self.run_keepalive(cx, id);
+        self.run_silence(cx, id);
+        self.run_persistent_keepalive(cx, id);
     }
 
     /// The handshake timer.
-    fn run_attempt(&mut self, turn: &mut Turn<'_>, id: PeerId) {
+    fn run_attempt(&mut self, cx: &mut Context<'_>, id: PeerId) {
         let Some(peer) = self.get_mut(id) else { return };
-        let Some((_, attempt)) = peer.attempt.take_if(|(at, _)| *at <= turn.now.boot) else { return };
+        let Some((_, attempt)) = peer.attempt.take_if(|(at, _)| *at <= cx.now.boot) else { return };
         match attempt {
             Attempt::Settle => self.drop_initiator(id),
             Attempt::First => {
                 peer.activity.take_request();
-                self.initiate(turn, id);
+                self.initiate(cx, id);
             }
-            Attempt::Retry => self.retry(turn, id),
+            Attempt::Retry => self.retry(cx, id),
         }
     }
 
-    fn retry(&mut self, turn: &mut Turn<'_>, id: PeerId) {
-        let now = turn.now.boot;
+    fn retry(&mut self, cx: &mut Context<'_>, id: PeerId) {
+        let now = cx.now.boot;
         let Some(peer) = self.get_mut(id) else { return };
         if peer.activity.take_request() {
             peer.attempts = 0;
@@ -155,44 +155,44 @@ impl Device {
         if peer.attempts > MAX_TIMER_HANDSHAKES {
             peer.wipe_at.get_or_insert(now.after(WIPE_TIME));
             peer.activity.drop_keepalive();
-            return turn.fx.drop_staged(id);
+            return cx.effects.drop_staged(id);
         }
         peer.attempts += 1;
-        turn.fx.forget_source(id);
-        self.initiate(turn, id);
+        cx.effects.forget_source(id);
+        self.initiate(cx, id);
     }
 
     /// Data was received and nothing sent for 10 s.
-    fn run_keepalive(&mut self, turn: &mut Turn<'_>, id: PeerId) {
-        let now = turn.now.boot;
+    fn run_keepalive(&mut self, cx: &mut Context<'_>, id: PeerId) {
+        let now = cx.now.boot;
         if !self.get(id).is_some_and(|peer| peer.activity.take_keepalive(now)) {
             return;
         }
-        self.keepalive(turn, id);
+        self.keepalive(cx, id);
         if let Some(peer) = self.get(id) {
             peer.activity.repeat_keepalive(now);
         }
     }
 
     /// Data was sent and nothing received for 15 s.
-    fn run_silence(&mut self, turn: &mut Turn<'_>, id: PeerId) {
-        let now = turn.now.boot;
+    fn run_silence(&mut self, cx: &mut Context<'_>, id: PeerId) {
+        let now = cx.now.boot;
         let Some(peer) = self.get_mut(id) else { return };
         if !peer.activity.take_silence(now, peer.silence_jitter) {
             return;
         }
-        peer.silence_jitter = jitter(turn.rng);
-        turn.fx.forget_source(id);
-        self.start(turn, id);
+        peer.silence_jitter = jitter(cx.rng);
+        cx.effects.forget_source(id);
+        self.start(cx, id);
     }
 
-    fn run_persistent_keepalive(&mut self, turn: &mut Turn<'_>, id: PeerId) {
-        let now = turn.now.boot;
+    fn run_persistent_keepalive(&mut self, cx: &mut Context<'_>, id: PeerId) {
+        let now = cx.now.boot;
         let Some(peer) = self.get(id).filter(|peer| peer.persistent_due().is_some_and(|at| at <= now)) else {
             return;
         };
         // What is sent stamps this as well; but if nothing can be sent, the next try still waits.
         peer.activity.touch(now);
-        self.keepalive(turn, id);
+        self.keepalive(cx, id);
     }
 }

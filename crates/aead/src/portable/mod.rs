@@ -12,7 +12,7 @@ use core::hint::black_box;
 use chacha20::ChaCha20;
 use poly1305::Poly1305;
 
-use crate::{BLOCK_LEN, KEY_LEN, Slot, TAG_LEN, Verdicts, nonce, tags_equal, text_and_tag};
+use crate::{AuthMask, BLOCK_LEN, KEY_LEN, Slot, TAG_LEN, nonce, tags_equal, text_and_tag};
 
 /// Bytes of a nonce.
 pub const NONCE_LEN: usize = 12;
@@ -66,16 +66,16 @@ pub(crate) fn seal_batch(key: &[u8; KEY_LEN], buf: &mut [u8], batch: &[Slot]) {
 }
 
 /// See [`crate::Key::open`]; the slots have been checked.
-pub(crate) fn open_batch(key: &[u8; KEY_LEN], buf: &mut [u8], batch: &[Slot]) -> Verdicts {
-    let mut verdicts = Verdicts::default();
+pub(crate) fn open_batch(key: &[u8; KEY_LEN], buf: &mut [u8], batch: &[Slot]) -> AuthMask {
+    let mut authentic = AuthMask::default();
     for (i, slot) in batch.iter().enumerate() {
         let (text, received) = text_and_tag(buf, slot);
         if open(key, &nonce(slot.counter), &[], text, received) {
-            verdicts.set(i);
+            authentic.set(i);
         } else {
             text.fill(0);
             received.fill(0);
         }
     }
-    verdicts
+    authentic
 }

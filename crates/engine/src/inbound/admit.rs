@@ -5,7 +5,7 @@ use linerate_packet::Malformed;
 use std::sync::Arc;
 
 use linerate_packet::ip;
-use linerate_protocol::Discard;
+use linerate_protocol::DropReason;
 
 use crate::tables::{Receiver, Routes};
 
@@ -19,14 +19,14 @@ pub struct Inner<'a> {
 
 /// The length of the packet without its padding, or why it may not pass. Marks the packet when
 /// its datagram was marked (RFC 6040; kernel: receive.c, INET_ECN_decapsulate).
-pub fn admit(routes: &Routes, receiver: &Receiver, inner: Inner<'_>) -> Result<usize, Discard> {
+pub fn admit(routes: &Routes, receiver: &Receiver, inner: Inner<'_>) -> Result<usize, DropReason> {
     let packet = ip::parse(inner.plaintext).map_err(|malformed| match malformed {
-        Malformed::Version => Discard::InnerVersion,
-        _ => Discard::InnerLength,
+        Malformed::Version => DropReason::InnerVersion,
+        _ => DropReason::InnerLength,
     })?;
     // The peer itself and not its index, which another may have been given meanwhile.
     if !routes.peer_for(packet.source).is_some_and(|owner| Arc::ptr_eq(owner, &receiver.peer)) {
-        return Err(Discard::SourceNotAllowed);
+        return Err(DropReason::SourceNotAllowed);
     }
     if inner.congested {
         ip::set_ce(inner.plaintext);

@@ -1,9 +1,9 @@
-//! Tells data from handshake messages and from what is neither, by length and type, and refuses what the gate refuses.
+//! Tells data from handshake messages and from what is neither, by length and type, and drops what the handshake filter refuses.
 
 use std::net::SocketAddr;
 
 use linerate_aead::TAG_LEN;
-use linerate_protocol::{Boottime, DATA_HEADER, DataHeader, Discard, Kind};
+use linerate_protocol::{Boottime, DATA_HEADER, DataHeader, DropReason, MessageKind};
 
 use super::recv_udp::Arrivals;
 use crate::backend::Backend;
@@ -40,7 +40,7 @@ pub fn classify<B: Backend>(
 ) -> Option<Datagram> {
     let datagram = arrivals.bytes(arrival);
     match linerate_protocol::classify(datagram) {
-        Ok(Kind::Data) => {
+        Ok(MessageKind::Data) => {
             let header = DataHeader::decode(datagram);
             Some(Datagram {
                 receiver: header.receiver,
@@ -51,7 +51,7 @@ pub fn classify<B: Backend>(
         }
         Ok(kind) => {
             let from = arrivals.meta(arrival.message);
-            match shared.gate.check(now, from.source, kind, datagram) {
+            match shared.handshake_filter.check(now, from.source, kind, datagram) {
                 Ok(()) => shared.notices.push_stranger(datagram, from.source, from.local, &shared.counters),
                 Err(reason) => refuse(shared, from.source, reason, now),
             }
@@ -65,7 +65,7 @@ pub fn classify<B: Backend>(
 }
 
 /// Most of a flood ends here, so that few are named even in a log that is to have everything.
-fn refuse<B: Backend>(shared: &Shared<B>, source: SocketAddr, reason: Discard, now: Boottime) {
+fn refuse<B: Backend>(shared: &Shared<B>, source: SocketAddr, reason: DropReason, now: Boottime) {
     shared.counters.discard_protocol(reason);
     if tracing::enabled!(tracing::Level::DEBUG)
         && shared.refused.lock().expect("no thread panics while it counts").take(now)

@@ -2,14 +2,14 @@
 //! packets. Only what carries a correct checksum is merged; a packet that was damaged before it
 //! entered the tunnel is delivered as it is, for its receiver to refuse.
 
-use linerate_packet::gro::{Caps, Group, Merger, Packet};
+use linerate_packet::gro::{Caps, Group, Merger, PacketRange};
 
 /// The most packets in one delivery.
 const PACKETS_MAX: usize = linerate_aead::BATCH_MAX;
 
 /// Packets on their way to the TUN device.
 pub struct Delivery {
-    packets: Vec<Packet>,
+    packets: Vec<PacketRange>,
     merger: Box<Merger>,
 }
 
@@ -32,7 +32,7 @@ impl Delivery {
 
     /// Adds a packet, by its place in the receive buffer.
     pub fn push(&mut self, offset: usize, len: usize) {
-        self.packets.push(Packet { offset, len });
+        self.packets.push(PacketRange { offset, len });
     }
 
     /// Decides what goes together.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use linerate_aead::{BATCH_MAX, Slot};
 use linerate_protocol::Boottime;
-use linerate_protocol::Discard;
+use linerate_protocol::DropReason;
 
 use super::classify::Datagram;
 use crate::backend::Backend;
@@ -44,7 +44,7 @@ impl Run {
         }
         let receiver = shared.tables.receiver(self.index);
         if receiver.is_none() {
-            self.slots.iter().for_each(|_| shared.counters.discard_protocol(Discard::UnknownIndex));
+            self.slots.iter().for_each(|_| shared.counters.discard_protocol(DropReason::UnknownIndex));
             self.clear();
         }
         receiver
@@ -54,8 +54,8 @@ impl Run {
     pub fn open<B: Backend>(&mut self, shared: &Shared<B>, receiver: &Receiver, buf: &mut [u8], now: Boottime) {
         let session = &receiver.session;
         self.keep(shared, |_, slot| session.may_open(now, slot.counter));
-        let verdicts = session.opening.open(buf, &self.slots);
-        self.keep(shared, |place, _| verdicts.authentic(place).then_some(()).ok_or(Discard::Undecryptable));
+        let authentic = session.opening.open(buf, &self.slots);
+        self.keep(shared, |place, _| authentic.authentic(place).then_some(()).ok_or(DropReason::Undecryptable));
     }
 
     /// Passes on what the run's arrival means for timers and keys.
@@ -70,7 +70,7 @@ impl Run {
         let data = self.slots.iter().any(|slot| slot.len > 0);
         shared.wake(peer, peer.activity.received(now, data));
         if session.needs_rekey_on_receive(now) {
-            shared.wake(peer, peer.activity.want_handshake());
+            shared.wake(peer, peer.activity.request_handshake());
         }
     }
 
@@ -96,7 +96,11 @@ impl Run {
     }
 
     /// Keeps the packets that `judge` does not refuse, in order, and counts the others.
-    pub fn keep<B: Backend>(&mut self, shared: &Shared<B>, mut judge: impl FnMut(usize, &Slot) -> Result<(), Discard>) {
+    pub fn keep<B: Backend>(
+        &mut self,
+        shared: &Shared<B>,
+        mut judge: impl FnMut(usize, &Slot) -> Result<(), DropReason>,
+    ) {
         let mut kept = 0;
         for place in 0..self.slots.len() {
             match judge(place, &self.slots[place]) {

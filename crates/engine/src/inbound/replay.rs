@@ -1,6 +1,6 @@
 //! Lets each counter pass once, after its packet proved authentic (paper section 5.4.6).
 
-use linerate_protocol::Discard;
+use linerate_protocol::DropReason;
 
 use super::open::Run;
 use crate::backend::Backend;
@@ -14,8 +14,8 @@ impl Run {
         let mut window = receiver.window.lock().expect("no thread panics while it holds a window");
         let mut news = false;
         self.keep(shared, |_, slot| {
-            news |= window.is_news(slot.counter);
-            window.admit(slot.counter).then_some(()).ok_or(Discard::CounterReplayed)
+            news |= window.is_newest(slot.counter);
+            window.admit(slot.counter).then_some(()).ok_or(DropReason::CounterReplayed)
         });
         news
     }

@@ -168,7 +168,7 @@ impl<B: Backend> Sender<B> {
         // A session may have come while we staged, and the slow path may have sent what was staged
         // before. It sets the session before it looks, we stage before we look: one of us sees.
         if !self.send_waiting(peer, Some(ticket), now) {
-            self.shared.wake(peer, peer.activity.want_handshake());
+            self.shared.wake(peer, peer.activity.request_handshake());
         }
     }
 
@@ -228,7 +228,7 @@ impl<B: Backend> Sender<B> {
             self.batch.add(peer, session, 0, 0, false);
             self.flush(None, now);
         } else {
-            self.shared.wake(peer, peer.activity.want_handshake());
+            self.shared.wake(peer, peer.activity.request_handshake());
         }
     }
 

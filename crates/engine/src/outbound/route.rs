@@ -62,7 +62,7 @@ impl Unreachable {
         if !told || !shared.unreachable.lock().expect("no thread panics while it counts").take(now) {
             return;
         }
-        let Some(len) = icmp::unreachable(packet, icmp::Reason::Address, &mut self.answer) else { return };
+        let Some(len) = icmp::unreachable(packet, &mut self.answer) else { return };
         let header = virtio::Header::default().encode();
         let pieces = [IoSlice::new(&header), IoSlice::new(&self.answer[..len])];
         if shared.backend.tun().write(queue, &pieces).is_err() {

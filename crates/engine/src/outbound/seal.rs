@@ -18,7 +18,7 @@ pub fn number<B: Backend>(shared: &Shared<B>, batch: &mut Batch) {
         start = run.end;
         let Some(first) = run.session.reserve(slots.len() as u64) else {
             stage_again(shared, run, buf, slots);
-            shared.wake(&run.peer, run.peer.activity.want_handshake());
+            shared.wake(&run.peer, run.peer.activity.request_handshake());
             continue;
         };
         slots.iter_mut().zip(first..).for_each(|(slot, counter)| slot.counter = counter);
@@ -60,6 +60,6 @@ fn stamp<B: Backend>(shared: &Shared<B>, run: &Run, now: Boottime) {
     let activity = &run.peer.activity;
     shared.wake(&run.peer, activity.sent(now, run.data));
     if run.session.needs_rekey_on_send(now) {
-        shared.wake(&run.peer, activity.want_handshake());
+        shared.wake(&run.peer, activity.request_handshake());
     }
 }

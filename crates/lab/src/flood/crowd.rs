@@ -11,7 +11,7 @@ use std::os::fd::OwnedFd;
 use std::thread;
 use std::time::Duration;
 
-use linerate_protocol::{Kind, classify};
+use linerate_protocol::{MessageKind, classify};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, MMsgHdr, RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags, SocketType, connect, ipproto, recv,
@@ -63,7 +63,7 @@ impl Part {
 
 /// A message that came back.
 pub(super) struct Answer {
-    pub(super) kind: Kind,
+    pub(super) kind: MessageKind,
     bytes: [u8; ANSWER_MAX],
     length: usize,
 }

@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use linerate_control::keys::PublicKey;
-use linerate_protocol::Kind;
+use linerate_protocol::MessageKind;
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
@@ -126,12 +126,12 @@ impl Exchange {
 
     fn take(&mut self, crowd: &Crowd, initiators: &mut Initiators, answer: Answer) -> Result<()> {
         let receiver = match answer.kind {
-            Kind::Response => RESPONSE_RECEIVER,
-            Kind::Cookie => COOKIE_RECEIVER,
-            Kind::Initiation | Kind::Data => return Ok(()),
+            MessageKind::Response => RESPONSE_RECEIVER,
+            MessageKind::Cookie => COOKIE_RECEIVER,
+            MessageKind::Initiation | MessageKind::Data => return Ok(()),
         };
         let Some(number) = self.waiting.remove(&index(answer.bytes(), receiver)) else { return Ok(()) };
-        if answer.kind == Kind::Response {
+        if answer.kind == MessageKind::Response {
             self.responses.push((number, answer));
             return Ok(());
         }

@@ -8,7 +8,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use linerate_control::keys::PublicKey;
 use linerate_protocol::constants::INITIATION_LEN;
 use linerate_protocol::{
-    Activity, Boottime, Device, Effects, Entropy, Gate, Now, PeerId, PublicKey as ProtocolKey, Session, StaticSecret,
+    Activity, Boottime, Device, Effects, Entropy, HandshakeFilter, Now, PeerId, PublicKey as ProtocolKey, Session,
+    StaticSecret,
 };
 use rustix::time::{ClockId, clock_gettime};
 
@@ -32,8 +33,8 @@ impl Initiators {
     pub(super) fn new(responder: PublicKey, keys: &[KeyPair]) -> Result<Self> {
         let refused = || Error::Refused("with these keys nobody can shake hands; take ones from `wg genkey`".into());
         // Nobody asks it, and each takes 200 KB.
-        let gate = Arc::default();
-        let make = |pair| Initiator::new(&gate, responder, pair).ok_or_else(refused);
+        let filter = Arc::default();
+        let make = |pair| Initiator::new(&filter, responder, pair).ok_or_else(refused);
         let mut all: Vec<_> = keys.iter().map(make).collect::<Result<_>>()?;
         // A public key of low order is so for everybody.
         match all.first_mut().map(Initiator::begin) {
@@ -81,8 +82,8 @@ struct Initiator {
 
 impl Initiator {
     /// None if one of the keys is no key, or they are one device's.
-    fn new(gate: &Arc<Gate>, responder: PublicKey, keys: &KeyPair) -> Option<Self> {
-        let mut device = Device::behind(Arc::clone(gate));
+    fn new(filter: &Arc<HandshakeFilter>, responder: PublicKey, keys: &KeyPair) -> Option<Self> {
+        let mut device = Device::with_filter(Arc::clone(filter));
         let secret = StaticSecret::new(keys.private.as_bytes())?;
         device.set_private_key(now(), &mut Kernel, Some(secret), &mut Outbox::default());
         let activity = Arc::new(Activity::new());
@@ -97,7 +98,7 @@ impl Initiator {
         // on, and it keeps its cookie.
         self.device.down(outbox);
         self.device.up(now, &mut Kernel, outbox);
-        let _ = self.activity.want_handshake();
+        let _ = self.activity.request_handshake();
         self.device.woken(now, &mut Kernel, self.responder, outbox);
         outbox.initiation
     }
@@ -255,7 +256,7 @@ mod tests {
             // A peer's initiations must be 20 ms apart.
             let later = std::time::Duration::from_millis(20) * (number / 3);
             let answer = daemon.answer(message, later, 0).unwrap();
-            assert_eq!(linerate_protocol::classify(&answer), Ok(linerate_protocol::Kind::Response));
+            assert_eq!(linerate_protocol::classify(&answer), Ok(linerate_protocol::MessageKind::Response));
         }
         assert!(daemon.answer(&made[11], std::time::Duration::from_secs(1), 0).is_none(), "good once");
     }
@@ -282,7 +283,7 @@ mod tests {
         let mut initiators = Initiators::new(own.public, &known).unwrap();
         let first = initiators.begin_one(0).unwrap();
         let cookie = daemon.answer(&first, std::time::Duration::ZERO, 10_000).unwrap();
-        assert_eq!(linerate_protocol::classify(&cookie), Ok(linerate_protocol::Kind::Cookie));
+        assert_eq!(linerate_protocol::classify(&cookie), Ok(linerate_protocol::MessageKind::Cookie));
         assert!(initiators.hear(0, &cookie));
         let second = initiators.begin_one(0).unwrap();
         let response = daemon.answer(&second, std::time::Duration::ZERO, 10_000).unwrap();
@@ -295,7 +296,7 @@ mod tests {
         let mut daemon = Daemon::new(&own, &[]).crowded(&own);
         let (forged, wrong) = (forgery(&own, Content::Forged), forgery(&own, Content::WrongMac1));
         let cookie = daemon.answer(&forged, std::time::Duration::ZERO, 10_000).unwrap();
-        assert_eq!(linerate_protocol::classify(&cookie), Ok(linerate_protocol::Kind::Cookie));
+        assert_eq!(linerate_protocol::classify(&cookie), Ok(linerate_protocol::MessageKind::Cookie));
         assert!(daemon.answer(&wrong, std::time::Duration::ZERO, 10_000).is_none());
     }
 

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use linerate_control::keys::PublicKey;
-use linerate_protocol::Kind;
+use linerate_protocol::MessageKind;
 
 use super::crowd::{Crowd, Part};
 use super::initiators::Initiators;
@@ -63,7 +63,7 @@ pub fn newcomers(
         let sent = Instant::now();
         crowd.send(&[(number as u32, &initiation)])?;
         while sent.elapsed() < PATIENCE {
-            let answer = crowd.wait()?.filter(|answer| answer.kind == Kind::Response);
+            let answer = crowd.wait()?.filter(|answer| answer.kind == MessageKind::Response);
             let seconds = sent.elapsed().as_secs_f64();
             if answer.is_some_and(|answer| initiators.hear(number, answer.bytes())) {
                 report.seconds.push(seconds);

@@ -68,7 +68,7 @@ proptest! {
         }
         ip::set_ce(&mut packet.clone());
         let mut out = [0; icmp::LONGEST];
-        if let Some(len) = icmp::unreachable(&packet, icmp::Reason::Address, &mut out) {
+        if let Some(len) = icmp::unreachable(&packet, &mut out) {
             prop_assert!(parsed.is_ok() && ip::parse(&out[..len]).is_ok());
         }
     }

@@ -1,7 +1,7 @@
 //! "Destination unreachable" reaches the sender, quotes it, and never answers what it must not.
 
 use crate::packets::{ACK, At, Flow, at, flow, naive_fold, noise};
-use linerate_packet::icmp::{LONGEST, Reason, unreachable};
+use linerate_packet::icmp::{LONGEST, unreachable};
 use linerate_packet::{ICMP, ICMPV6, ip};
 use proptest::prelude::*;
 
@@ -14,7 +14,7 @@ proptest! {
     ) {
         let original = flow.packet(at, &noise(len, 1));
         let mut out = [0xaa; LONGEST];
-        let len = unreachable(&original, Reason::Address, &mut out).unwrap();
+        let len = unreachable(&original, &mut out).unwrap();
         let answer = &out[..len];
         let (network, longest) = if flow.v6 { (40, 1280) } else { (20, 576) };
 
@@ -44,7 +44,7 @@ proptest! {
     fn an_answer_is_never_answered(flow in flow(), at in at()) {
         let original = flow.packet(at, b"payload");
         let mut out = [0; LONGEST];
-        let len = unreachable(&original, Reason::Address, &mut out).unwrap();
+        let len = unreachable(&original, &mut out).unwrap();
         prop_assert_eq!(ask(&out[..len]), None);
     }
 }
@@ -113,13 +113,13 @@ fn an_answer_that_does_not_fit_is_not_written() {
     let packet = Flow::udp(false).packet(AT, b"payload");
     let whole = 28 + packet.len();
     let mut out = [0xaa; LONGEST];
-    assert_eq!(unreachable(&packet, Reason::Address, &mut out[..whole - 1]), None);
+    assert_eq!(unreachable(&packet, &mut out[..whole - 1]), None);
     assert_eq!(out, [0xaa; LONGEST]);
-    assert_eq!(unreachable(&packet, Reason::Address, &mut out[..whole]), Some(whole));
+    assert_eq!(unreachable(&packet, &mut out[..whole]), Some(whole));
 }
 
 fn ask(packet: &[u8]) -> Option<usize> {
-    unreachable(packet, Reason::Address, &mut [0; LONGEST])
+    unreachable(packet, &mut [0; LONGEST])
 }
 
 fn with_icmp(v6: bool, kind: u8) -> Vec<u8> {

@@ -5,7 +5,7 @@ use crate::packets::{
     ACK, At, CWR, ECE, FIN, Flow, PSH, SYN, fix_header, flow, noise, payload_and_size, plain_at, tcp_flow,
 };
 use crate::split::write_all;
-use linerate_packet::gro::{Caps, Merger, Packet};
+use linerate_packet::gro::{Caps, Merger, PacketRange};
 use linerate_packet::gso::Split;
 use linerate_packet::virtio::{self, Header};
 use linerate_packet::{ICMP, ip};
@@ -37,7 +37,7 @@ pub fn merge(packets: &[Vec<u8>], caps: Caps) -> Vec<Write> {
     let mut buf = vec![0xee; 5];
     let mut places = Vec::new();
     for packet in packets {
-        places.push(Packet { offset: buf.len(), len: packet.len() });
+        places.push(PacketRange { offset: buf.len(), len: packet.len() });
         buf.extend_from_slice(packet);
         buf.extend_from_slice(&[0xee; 32]);
     }
@@ -45,7 +45,7 @@ pub fn merge(packets: &[Vec<u8>], caps: Caps) -> Vec<Write> {
     merger.plan(&mut buf, &places, caps);
 
     let index = |at: usize| {
-        let holds = |place: &Packet| (place.offset..place.offset + place.len).contains(&at);
+        let holds = |place: &PacketRange| (place.offset..place.offset + place.len).contains(&at);
         places.iter().position(holds)
     };
     let mut writes = Vec::new();

@@ -29,7 +29,7 @@ proptest! {
         let packet = flow.partial(at, &payload);
         let split = Split::new(&flow.header(size as u16), &packet).unwrap();
         let packets = write_all(&split);
-        prop_assert_eq!(split.first_len(), packets[0].len());
+        prop_assert_eq!(split.len(0), packets[0].len());
         prop_assert!(packets == flow.train(at, &payload, size));
     }
 

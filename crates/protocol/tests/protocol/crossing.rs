@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use linerate_protocol::Kind;
+use linerate_protocol::MessageKind;
 
 use crate::simulation::{Link, Net, sealing_is_understood};
 
@@ -18,7 +18,7 @@ fn crossing_initiations_both_complete_within_one_round_trip() {
     assert!(sealing_is_understood(&net, 0, 1) && sealing_is_understood(&net, 1, 0));
     net.run_for(Duration::from_secs(9));
     for node in &net.nodes {
-        assert_eq!((node.count(Kind::Initiation), node.count(Kind::Response)), (1, 1));
+        assert_eq!((node.count(MessageKind::Initiation), node.count(MessageKind::Response)), (1, 1));
         assert_eq!(node.host.discards, []);
     }
 }
@@ -51,7 +51,7 @@ fn a_crossing_with_one_lost_response_still_makes_a_session_at_once() {
     // Both responses are on the way; one is lost.
     net.drop_flight();
     let (response, from) = (net.nodes[1].host.sent.last().unwrap().clone(), net.nodes[1].addr);
-    assert_eq!(response.kind, Kind::Response);
+    assert_eq!(response.kind, MessageKind::Response);
     assert_eq!(net.deliver(0, from, &response.bytes), Ok(()));
     net.run_for(Duration::from_millis(60));
     assert_eq!(net.nodes[1].data_received(), [b"from 0"]);
@@ -68,7 +68,7 @@ fn an_initiation_that_the_peers_has_overtaken_is_not_repeated() {
     net.run_for(Duration::from_secs(1));
     net.initiate(1);
     net.run_for(Duration::from_secs(9));
-    assert_eq!(net.nodes[0].count(Kind::Initiation), 1);
+    assert_eq!(net.nodes[0].count(MessageKind::Initiation), 1);
     assert_eq!(net.nodes[0].host.handshakes.len(), 1);
     assert!(sealing_is_understood(&net, 0, 1) && sealing_is_understood(&net, 1, 0));
 }
@@ -83,10 +83,10 @@ fn a_request_refused_after_our_own_response_is_not_forgotten() {
     net.call(0, |node, _, _| node.device.down(&mut node.host));
     net.send(1, b"anyone?");
     net.run_for(Duration::from_secs(1));
-    assert_eq!(net.nodes[1].count(Kind::Initiation), 0);
+    assert_eq!(net.nodes[1].count(MessageKind::Initiation), 0);
     net.call(0, |node, now, rng| node.device.up(now, rng, &mut node.host));
     net.run_for(Duration::from_secs(5));
-    assert_eq!(net.nodes[1].count(Kind::Initiation), 1);
+    assert_eq!(net.nodes[1].count(MessageKind::Initiation), 1);
     assert_eq!(net.nodes[0].data_received(), [b"anyone?"]);
 }
 

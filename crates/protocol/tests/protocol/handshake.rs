@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use linerate_protocol::{Discard, Kind};
+use linerate_protocol::{DropReason, MessageKind};
 
 use crate::simulation::{Link, Net, public, sealing_is_understood};
 
@@ -27,10 +27,10 @@ fn both_ends_derive_the_same_keys_within_one_round_trip() {
 #[test]
 fn an_initiator_without_data_confirms_with_a_keepalive() {
     let net = Net::connected(1);
-    assert_eq!(net.nodes[0].count(Kind::Data), 1);
+    assert_eq!(net.nodes[0].count(MessageKind::Data), 1);
     assert_eq!(net.nodes[1].host.received.len(), 1);
     assert!(net.nodes[1].data_received().is_empty());
-    assert_eq!(net.nodes[1].count(Kind::Data), 0);
+    assert_eq!(net.nodes[1].count(MessageKind::Data), 0);
 }
 
 #[test]
@@ -40,11 +40,11 @@ fn a_responder_does_not_send_before_the_key_is_confirmed() {
     // The initiation has arrived; the response is on its way.
     net.run_for(MS(21));
     net.send(1, b"too early");
-    assert_eq!(net.nodes[1].count(Kind::Data), 0);
+    assert_eq!(net.nodes[1].count(MessageKind::Data), 0);
     net.run_for(MS(100));
     assert_eq!(net.nodes[0].data_received(), [b"too early"]);
     // Its own initiation is held back: the response counted against the limit.
-    assert_eq!(net.nodes[1].count(Kind::Initiation), 0);
+    assert_eq!(net.nodes[1].count(MessageKind::Initiation), 0);
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn staged_packets_go_in_order_once_there_is_a_session() {
     net.run_for(MS(100));
     let expected: Vec<[u8; 4]> = (72..200).map(|i| [i; 4]).collect();
     assert_eq!(net.nodes[1].data_received(), expected);
-    assert_eq!(net.nodes[0].count(Kind::Initiation), 1);
+    assert_eq!(net.nodes[0].count(MessageKind::Initiation), 1);
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn equal_preshared_keys_agree_and_unequal_ones_do_not() {
         net.send(0, b"secret");
         net.run_for(MS(100));
         assert_eq!(net.nodes[1].data_received().len(), usize::from(works));
-        assert_eq!(net.nodes[0].host.discards.contains(&Discard::Undecryptable), !works);
+        assert_eq!(net.nodes[0].host.discards.contains(&DropReason::Undecryptable), !works);
     }
 }
 
@@ -92,7 +92,7 @@ fn an_unknown_peer_is_refused() {
     net.introduce(0, 1);
     net.send(0, b"who am I?");
     net.run_for(MS(100));
-    assert_eq!(net.nodes[1].host.discards, [Discard::UnknownPeer]);
+    assert_eq!(net.nodes[1].host.discards, [DropReason::UnknownPeer]);
     assert!(net.nodes[1].host.sent.is_empty());
 }
 
@@ -102,7 +102,7 @@ fn a_replayed_initiation_is_refused() {
     let initiation = net.nodes[0].host.sent[0].bytes.clone();
     let elsewhere = "192.0.2.66:666".parse().unwrap();
     net.run_for(Duration::from_secs(1));
-    assert_eq!(net.deliver(1, elsewhere, &initiation), Err(Discard::Replayed));
+    assert_eq!(net.deliver(1, elsewhere, &initiation), Err(DropReason::Replayed));
     assert_eq!(net.nodes[1].host.endpoints[&net.nodes[1].peer()], net.nodes[0].addr);
 }
 
@@ -116,7 +116,7 @@ fn an_older_initiation_is_refused_after_a_newer_one() {
     let (old, new, from) = (old.bytes.clone(), new.bytes.clone(), net.nodes[0].addr);
     assert_eq!(net.deliver(1, from, &new), Ok(()));
     net.run_for(Duration::from_secs(1));
-    assert_eq!(net.deliver(1, from, &old), Err(Discard::Replayed));
+    assert_eq!(net.deliver(1, from, &old), Err(DropReason::Replayed));
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn initiations_faster_than_fifty_per_second_are_refused() {
     let initiations: Vec<_> = net.nodes[0].host.sent.iter().map(|sent| sent.bytes.clone()).collect();
     assert_eq!(net.deliver(1, from, &initiations[0]), Ok(()));
     net.run_for(MS(19));
-    assert_eq!(net.deliver(1, from, &initiations[1]), Err(Discard::Flood));
+    assert_eq!(net.deliver(1, from, &initiations[1]), Err(DropReason::Flood));
     net.run_for(MS(1));
     assert_eq!(net.deliver(1, from, &initiations[2]), Ok(()));
 }
@@ -139,7 +139,7 @@ fn a_replayed_response_is_refused() {
     let mut net = Net::connected(10);
     let response = net.nodes[1].host.sent[0].bytes.clone();
     let from = net.nodes[1].addr;
-    assert_eq!(net.deliver(0, from, &response), Err(Discard::WrongState));
+    assert_eq!(net.deliver(0, from, &response), Err(DropReason::WrongState));
 }
 
 #[test]
@@ -149,7 +149,7 @@ fn a_late_response_to_an_abandoned_initiation_is_refused() {
     net.initiate(0);
     net.run_for(Duration::from_secs(7));
     // The retry replaced the initiation that this answers.
-    assert_eq!(net.nodes[0].host.discards, [Discard::UnknownIndex]);
+    assert_eq!(net.nodes[0].host.discards, [DropReason::UnknownIndex]);
 }
 
 #[test]
@@ -161,7 +161,7 @@ fn a_forged_response_does_not_disturb_the_handshake() {
     let from = net.nodes[1].addr;
     // Spoil the sealed nothing, then make the first MAC right again by asking the right key.
     forged[50] ^= 1;
-    assert_eq!(net.deliver(0, from, &forged), Err(Discard::Mac1));
+    assert_eq!(net.deliver(0, from, &forged), Err(DropReason::Mac1));
     net.run_for(MS(100));
     assert_eq!(net.nodes[1].data_received(), [b"hello"]);
 }
@@ -175,7 +175,7 @@ fn any_flipped_bit_under_the_first_mac_is_noticed_by_it() {
     for bit in 4 * 8..132 * 8 {
         let mut forged = initiation.clone();
         forged[bit / 8] ^= 1 << (bit % 8);
-        assert_eq!(net.deliver(1, from, &forged), Err(Discard::Mac1), "bit {bit}");
+        assert_eq!(net.deliver(1, from, &forged), Err(DropReason::Mac1), "bit {bit}");
     }
     // The second MAC is not looked at without load.
     let mut unneeded = initiation;
@@ -203,14 +203,14 @@ fn the_endpoint_follows_handshakes_and_data_but_not_cookies() {
     net.run_for(MS(100));
     assert_eq!(net.nodes[1].host.endpoints[&peer], net.nodes[0].addr);
 
-    net.crowd(1);
+    net.exhaust_newcomers(1);
     net.nodes[0].addr = "10.8.8.8:1234".parse().unwrap();
     net.run_for(Duration::from_secs(200));
     net.initiate(0);
     let liar = "10.6.6.6:666".parse().unwrap();
     net.run_for(MS(21));
     let cookie = net.nodes[1].host.sent.last().unwrap().clone();
-    assert_eq!(cookie.kind, Kind::Cookie);
+    assert_eq!(cookie.kind, MessageKind::Cookie);
     let before = net.nodes[0].host.endpoints.clone();
     assert_eq!(net.deliver(0, liar, &cookie.bytes), Ok(()));
     assert_eq!(net.nodes[0].host.endpoints, before);

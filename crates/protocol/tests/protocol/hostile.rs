@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use linerate_protocol::{Discard, Kind};
+use linerate_protocol::{DropReason, MessageKind};
 use proptest::prelude::*;
 
 use crate::simulation::{Net, public, sealing_is_understood, sign};
@@ -24,13 +24,13 @@ fn a_spoiled_response_with_a_right_mac_does_not_disturb_the_handshake() {
         sign(&mut forged, &public(0));
         forged
     };
-    assert_eq!(net.deliver(0, stranger(), &spoil(8, 1)), Err(Discard::UnknownIndex));
-    assert_eq!(net.deliver(0, stranger(), &spoil(12, 1)), Err(Discard::Undecryptable));
-    assert_eq!(net.deliver(0, stranger(), &spoil(44, 1)), Err(Discard::Undecryptable));
+    assert_eq!(net.deliver(0, stranger(), &spoil(8, 1)), Err(DropReason::UnknownIndex));
+    assert_eq!(net.deliver(0, stranger(), &spoil(12, 1)), Err(DropReason::Undecryptable));
+    assert_eq!(net.deliver(0, stranger(), &spoil(44, 1)), Err(DropReason::Undecryptable));
     let mut low = genuine.clone();
     low[12..44].fill(0);
     sign(&mut low, &public(0));
-    assert_eq!(net.deliver(0, stranger(), &low), Err(Discard::LowOrder));
+    assert_eq!(net.deliver(0, stranger(), &low), Err(DropReason::LowOrder));
 
     net.run_for(Duration::from_millis(60));
     assert_eq!(net.nodes[1].data_received(), [b"hello"]);
@@ -46,12 +46,12 @@ fn a_spoiled_initiation_with_a_right_mac_is_refused_and_leaves_the_timestamp_alo
         let mut forged = genuine.clone();
         forged[at] ^= 1;
         sign(&mut forged, &public(1));
-        assert_eq!(net.deliver(1, stranger(), &forged), Err(Discard::Undecryptable), "byte {at}");
+        assert_eq!(net.deliver(1, stranger(), &forged), Err(DropReason::Undecryptable), "byte {at}");
     }
     let mut low = genuine.clone();
     low[8..40].fill(0);
     sign(&mut low, &public(1));
-    assert_eq!(net.deliver(1, stranger(), &low), Err(Discard::LowOrder));
+    assert_eq!(net.deliver(1, stranger(), &low), Err(DropReason::LowOrder));
     assert!(net.nodes[1].host.sent.is_empty());
     let from = net.nodes[0].addr;
     assert_eq!(net.deliver(1, from, &genuine), Ok(()));
@@ -60,9 +60,9 @@ fn a_spoiled_initiation_with_a_right_mac_is_refused_and_leaves_the_timestamp_alo
 #[test]
 fn a_data_message_is_nothing_for_the_handshake() {
     let mut net = Net::connected(3);
-    let keepalive = net.nodes[0].host.sent.iter().find(|sent| sent.kind == Kind::Data).unwrap().bytes.clone();
+    let keepalive = net.nodes[0].host.sent.iter().find(|sent| sent.kind == MessageKind::Data).unwrap().bytes.clone();
     let result = net.call(1, |node, now, rng| node.device.handle(now, rng, stranger(), 0, &keepalive, &mut node.host));
-    assert_eq!(result, Err(Discard::WrongKind));
+    assert_eq!(result, Err(DropReason::WrongKind));
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn a_replayed_data_message_is_delivered_once() {
     net.send(0, b"once");
     net.run_for(Duration::from_millis(50));
     let copy = net.nodes[0].host.sent.last().unwrap().bytes.clone();
-    assert_eq!(net.deliver(1, stranger(), &copy), Err(Discard::CounterReplayed));
+    assert_eq!(net.deliver(1, stranger(), &copy), Err(DropReason::CounterReplayed));
     assert_eq!(net.nodes[1].data_received(), [b"once"]);
 }
 

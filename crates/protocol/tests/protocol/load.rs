@@ -2,21 +2,21 @@
 
 use std::time::Duration;
 
-use linerate_protocol::{Discard, Kind};
+use linerate_protocol::{DropReason, MessageKind};
 
 use crate::simulation::{Link, Net, sealing_is_understood};
 
 #[test]
 fn a_device_under_load_asks_for_a_cookie_and_then_answers() {
     let mut net = Net::pair(1);
-    net.crowd(1);
+    net.exhaust_newcomers(1);
     net.send(0, b"hello");
     net.run_for(Duration::from_secs(4));
-    assert_eq!((net.nodes[1].count(Kind::Cookie), net.nodes[1].count(Kind::Response)), (1, 0));
-    assert_eq!(net.nodes[1].host.discards, [Discard::UnderLoad]);
+    assert_eq!((net.nodes[1].count(MessageKind::Cookie), net.nodes[1].count(MessageKind::Response)), (1, 0));
+    assert_eq!(net.nodes[1].host.discards, [DropReason::UnderLoad]);
     // The cookie goes with the retry.
     net.run_for(Duration::from_secs(2));
-    assert_eq!((net.nodes[1].count(Kind::Cookie), net.nodes[1].count(Kind::Response)), (1, 1));
+    assert_eq!((net.nodes[1].count(MessageKind::Cookie), net.nodes[1].count(MessageKind::Response)), (1, 1));
     assert_eq!(net.nodes[1].data_received(), [b"hello"]);
 }
 
@@ -26,25 +26,25 @@ fn a_peer_that_was_not_here_a_moment_ago_is_answered_at_once_under_load() {
     net.nodes[1].backlog = 512;
     net.send(0, b"hello");
     net.run_for(Duration::from_secs(1));
-    assert_eq!((net.nodes[1].count(Kind::Cookie), net.nodes[1].count(Kind::Response)), (0, 1));
+    assert_eq!((net.nodes[1].count(MessageKind::Cookie), net.nodes[1].count(MessageKind::Response)), (0, 1));
     assert_eq!(net.nodes[1].data_received(), [b"hello"]);
 }
 
 #[test]
 fn an_initiator_under_load_takes_the_answer_that_it_waits_for() {
     let mut net = Net::pair(10);
-    net.crowd(0);
+    net.exhaust_newcomers(0);
     net.send(0, b"hello");
     net.run_for(Duration::from_secs(1));
-    assert_eq!(net.nodes[0].count(Kind::Cookie), 0);
+    assert_eq!(net.nodes[0].count(MessageKind::Cookie), 0);
     assert_eq!(net.nodes[1].data_received(), [b"hello"]);
 }
 
 #[test]
 fn both_ends_under_load_still_find_each_other() {
     let mut net = Net::pair(2);
-    net.crowd(0);
-    net.crowd(1);
+    net.exhaust_newcomers(0);
+    net.exhaust_newcomers(1);
     net.send(0, b"hello");
     // The first try brings the responder's cookie, the second the initiator's, the third works.
     net.run_for(Duration::from_secs(17));
@@ -55,7 +55,7 @@ fn both_ends_under_load_still_find_each_other() {
 #[test]
 fn load_is_held_for_one_second() {
     let mut net = Net::pair(3);
-    net.crowd(1);
+    net.exhaust_newcomers(1);
     net.initiate(0);
     net.run_for(Duration::from_millis(21));
     net.nodes[1].backlog = 511;
@@ -63,7 +63,7 @@ fn load_is_held_for_one_second() {
     let from = net.nodes[0].addr;
     net.link = Link::DEAD;
     net.run_for(Duration::from_millis(900));
-    assert_eq!(net.deliver(1, from, &initiation), Err(Discard::UnderLoad));
+    assert_eq!(net.deliver(1, from, &initiation), Err(DropReason::UnderLoad));
     net.run_for(Duration::from_millis(100));
     assert_eq!(net.deliver(1, from, &initiation), Ok(()));
 }
@@ -71,7 +71,7 @@ fn load_is_held_for_one_second() {
 #[test]
 fn a_cookie_is_for_one_address_and_port() {
     let mut net = Net::pair(14);
-    net.crowd(1);
+    net.exhaust_newcomers(1);
     net.initiate(0);
     net.run_for(Duration::from_secs(1));
     net.link = Link::DEAD;
@@ -80,7 +80,7 @@ fn a_cookie_is_for_one_address_and_port() {
     assert_ne!(signed[132..], [0; 16]);
     let mut stranger = net.nodes[0].addr;
     stranger.set_port(51821);
-    assert_eq!(net.deliver(1, stranger, &signed), Err(Discard::UnderLoad));
+    assert_eq!(net.deliver(1, stranger, &signed), Err(DropReason::UnderLoad));
     let from = net.nodes[0].addr;
     assert_eq!(net.deliver(1, from, &signed), Ok(()));
 }
@@ -88,7 +88,7 @@ fn a_cookie_is_for_one_address_and_port() {
 #[test]
 fn a_cookie_is_used_for_less_than_115_s() {
     let mut net = Net::pair(5);
-    net.crowd(1);
+    net.exhaust_newcomers(1);
     net.initiate(0);
     net.run_for(Duration::from_millis(50));
     let received = net.now.boot;
@@ -103,7 +103,7 @@ fn a_cookie_is_used_for_less_than_115_s() {
 #[test]
 fn the_cookie_secret_changes_after_120_s() {
     let mut net = Net::pair(6);
-    net.crowd(1);
+    net.exhaust_newcomers(1);
     net.initiate(0);
     net.run_for(Duration::from_secs(1));
     net.link = Link::DEAD;
@@ -111,21 +111,21 @@ fn the_cookie_secret_changes_after_120_s() {
     let signed = net.nodes[0].host.sent.last().unwrap().bytes.clone();
     let from = net.nodes[0].addr;
     net.run_for(Duration::from_secs(120));
-    assert_eq!(net.deliver(1, from, &signed), Err(Discard::UnderLoad));
+    assert_eq!(net.deliver(1, from, &signed), Err(DropReason::UnderLoad));
 }
 
 #[test]
 fn cookies_that_were_not_asked_for_are_refused() {
     let mut net = Net::pair(7);
-    net.crowd(1);
+    net.exhaust_newcomers(1);
     net.initiate(0);
     net.run_for(Duration::from_millis(50));
     let cookie = net.nodes[1].host.sent[0].bytes.clone();
     let from = net.nodes[1].addr;
-    assert_eq!(net.deliver(0, from, &cookie), Err(Discard::CookieUnexpected));
+    assert_eq!(net.deliver(0, from, &cookie), Err(DropReason::CookieUnexpected));
     let mut strange = cookie.clone();
     strange[4] ^= 1;
-    assert_eq!(net.deliver(0, from, &strange), Err(Discard::UnknownIndex));
+    assert_eq!(net.deliver(0, from, &strange), Err(DropReason::UnknownIndex));
 
     net.link = Link::DEAD;
     net.run_for(Duration::from_secs(6));
@@ -133,13 +133,13 @@ fn cookies_that_were_not_asked_for_are_refused() {
     let mut outdated = cookie;
     outdated[4..8].copy_from_slice(&index);
     // It was made for the first MAC of another message.
-    assert_eq!(net.deliver(0, from, &outdated), Err(Discard::Undecryptable));
+    assert_eq!(net.deliver(0, from, &outdated), Err(DropReason::Undecryptable));
 }
 
 #[test]
 fn an_address_with_a_cookie_is_still_limited() {
     let mut net = Net::pair(8);
-    net.crowd(1);
+    net.exhaust_newcomers(1);
     net.initiate(0);
     net.run_for(Duration::from_secs(1));
     net.link = Link::DEAD;
@@ -148,9 +148,9 @@ fn an_address_with_a_cookie_is_still_limited() {
     let from = net.nodes[0].addr;
     assert_eq!(net.deliver(1, from, &signed), Ok(()));
     for _ in 0..4 {
-        assert_eq!(net.deliver(1, from, &signed), Err(Discard::Replayed));
+        assert_eq!(net.deliver(1, from, &signed), Err(DropReason::Replayed));
     }
-    assert_eq!(net.deliver(1, from, &signed), Err(Discard::RateLimited));
+    assert_eq!(net.deliver(1, from, &signed), Err(DropReason::RateLimited));
     net.run_for(Duration::from_millis(50));
-    assert_eq!(net.deliver(1, from, &signed), Err(Discard::Replayed));
+    assert_eq!(net.deliver(1, from, &signed), Err(DropReason::Replayed));
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use linerate_protocol::{Activity, AddPeer, Discard, Kind, PublicKey};
+use linerate_protocol::{Activity, AddPeerError, DropReason, MessageKind, PublicKey};
 
 use crate::simulation::{Net, public, sealing_is_understood, secret};
 
@@ -15,9 +15,9 @@ fn set_key(net: &mut Net, at: usize, seed: u64) -> Option<linerate_protocol::Pee
 fn the_own_key_is_no_peer() {
     let mut net = Net::new(1, 1);
     let device = &mut net.nodes[0].device;
-    assert_eq!(device.add_peer(public(0), Arc::new(Activity::new())), Err(AddPeer::OwnKey));
+    assert_eq!(device.add_peer(public(0), Arc::new(Activity::new())), Err(AddPeerError::OwnKey));
     let peer = device.add_peer(public(1), Arc::new(Activity::new())).unwrap();
-    assert_eq!(device.add_peer(public(1), Arc::new(Activity::new())), Err(AddPeer::Exists(peer)));
+    assert_eq!(device.add_peer(public(1), Arc::new(Activity::new())), Err(AddPeerError::Exists(peer)));
     // The device takes over the key of its peer.
     assert_eq!(set_key(&mut net, 0, 1), Some(peer));
     let device = &net.nodes[0].device;
@@ -36,7 +36,7 @@ fn a_new_private_key_ends_sealing_and_allows_a_handshake_at_once() {
     net.run_for(Duration::from_millis(50));
     assert_eq!(net.nodes[0].data_received(), [b"on the way"]);
     net.send(0, b"under my new name");
-    assert_eq!(net.nodes[0].count(Kind::Initiation), 2);
+    assert_eq!(net.nodes[0].count(MessageKind::Initiation), 2);
     net.run_for(Duration::from_millis(100));
     let (_, peer, packet) = net.nodes[1].host.received.last().unwrap();
     assert_eq!((net.nodes[1].device.peer_public_key(*peer), &packet[..]), (public(77), &b"under my new name"[..]));
@@ -48,7 +48,7 @@ fn a_handshake_that_runs_while_the_key_changes_starts_over() {
     net.add_peer(1, public(77));
     net.send(0, b"who?");
     set_key(&mut net, 0, 77);
-    assert_eq!(net.nodes[0].count(Kind::Initiation), 2);
+    assert_eq!(net.nodes[0].count(MessageKind::Initiation), 2);
     net.run_for(Duration::from_millis(100));
     assert_eq!(net.nodes[1].data_received(), [b"who?"]);
 }
@@ -68,8 +68,8 @@ fn without_a_private_key_nothing_is_answered_or_sent() {
     net.send(1, b"mute");
     let initiation = net.nodes[0].host.sent[0].bytes.clone();
     let from = net.nodes[0].addr;
-    assert_eq!(net.deliver(1, from, &initiation), Err(Discard::NoPrivateKey));
-    assert_eq!((net.nodes[1].count(Kind::Initiation), net.nodes[1].device.public_key()), (0, None));
+    assert_eq!(net.deliver(1, from, &initiation), Err(DropReason::NoPrivateKey));
+    assert_eq!((net.nodes[1].count(MessageKind::Initiation), net.nodes[1].device.public_key()), (0, None));
     // The request was kept for the day when there is a key.
     set_key(&mut net, 1, 1);
     net.run_for(Duration::from_millis(100));
@@ -115,7 +115,7 @@ fn down_forgets_everything_and_up_starts_anew() {
     net.send(1, b"into the void");
     net.run_for(Duration::from_secs(20));
     assert_eq!(net.nodes[0].host.sent.len(), before);
-    assert!(net.nodes[0].host.discards.contains(&Discard::Down));
+    assert!(net.nodes[0].host.discards.contains(&DropReason::Down));
 
     net.call(0, |node, now, rng| node.device.up(now, rng, &mut node.host));
     assert_eq!(net.nodes[0].host.sent.len(), before + 1, "the persistent keepalive starts a handshake");

@@ -17,8 +17,8 @@ use linerate_protocol::constants::{
     INITIATION_LEN, LOAD_PERIOD, NEWCOMERS_MAX, REJECT_AFTER_MESSAGES, UNDER_LOAD_BACKLOG,
 };
 use linerate_protocol::{
-    Activity, Boottime, DATA_HEADER, DataHeader, Device, Discard, Effects, Entropy, Gate, Kind, Now, PeerId,
-    PresharedKey, PublicKey, Session, StaticSecret, Wake, Window, classify,
+    Activity, Boottime, DATA_HEADER, DataHeader, Device, DropReason, Effects, Entropy, HandshakeFilter, MessageKind,
+    Now, PeerId, PresharedKey, PublicKey, ReplayWindow, Session, StaticSecret, Wake, classify,
 };
 
 /// A seeded source of bytes (SplitMix64).
@@ -68,7 +68,7 @@ impl Link {
 #[derive(Clone, Debug)]
 pub struct Sent {
     pub at: Boottime,
-    pub kind: Kind,
+    pub kind: MessageKind,
     pub bytes: Vec<u8>,
 }
 
@@ -79,7 +79,7 @@ pub struct Host {
     pub endpoints: BTreeMap<PeerId, SocketAddr>,
     pub activities: BTreeMap<PeerId, Arc<Activity>>,
     /// The index table, with each session's replay window.
-    pub sessions: BTreeMap<u32, (Arc<Session>, Window)>,
+    pub sessions: BTreeMap<u32, (Arc<Session>, ReplayWindow)>,
     pub sending: BTreeMap<PeerId, Arc<Session>>,
     pub staged: BTreeMap<PeerId, VecDeque<Vec<u8>>>,
     /// Where the datagram being handled came from.
@@ -91,7 +91,7 @@ pub struct Host {
     pub sent: Vec<Sent>,
     /// Inner packets that arrived, empty ones included.
     pub received: Vec<(Boottime, PeerId, Vec<u8>)>,
-    pub discards: Vec<Discard>,
+    pub discards: Vec<DropReason>,
     pub handshakes: Vec<(PeerId, Duration)>,
     pub wakes: usize,
     pub forgotten_sources: usize,
@@ -116,7 +116,7 @@ impl Effects for Host {
     }
 
     fn session_added(&mut self, session: &Arc<Session>) {
-        let old = self.sessions.insert(session.local, (Arc::clone(session), Window::default()));
+        let old = self.sessions.insert(session.local, (Arc::clone(session), ReplayWindow::default()));
         assert!(old.is_none(), "two live sessions have the index {}", session.local);
     }
 
@@ -156,7 +156,7 @@ impl Effects for Host {
                 data |= !packet.is_empty();
             } else {
                 self.staged.entry(peer).or_default().push_front(packet);
-                let wake = self.activity(peer).want_handshake();
+                let wake = self.activity(peer).request_handshake();
                 self.wake(peer, wake);
                 break;
             }
@@ -167,7 +167,7 @@ impl Effects for Host {
         let wake = self.activity(peer).sent(self.now, data);
         self.wake(peer, wake);
         if self.sending.get(&peer).is_some_and(|session| session.needs_rekey_on_send(self.now)) {
-            let wake = self.activity(peer).want_handshake();
+            let wake = self.activity(peer).request_handshake();
             self.wake(peer, wake);
         }
     }
@@ -221,17 +221,17 @@ impl Host {
     }
 
     /// Opens a data message; returns the session if it was just confirmed.
-    fn open(&mut self, source: SocketAddr, mut datagram: Vec<u8>) -> Result<Option<Arc<Session>>, Discard> {
+    fn open(&mut self, source: SocketAddr, mut datagram: Vec<u8>) -> Result<Option<Arc<Session>>, DropReason> {
         let DataHeader { receiver, counter } = DataHeader::decode(&datagram);
-        let (session, window) = self.sessions.get_mut(&receiver).ok_or(Discard::UnknownIndex)?;
+        let (session, window) = self.sessions.get_mut(&receiver).ok_or(DropReason::UnknownIndex)?;
         session.may_open(self.now, counter)?;
         let len = datagram.len() - DATA_HEADER - TAG_LEN;
-        let verdicts = session.opening.open(&mut datagram, &[Slot { offset: DATA_HEADER, len, counter }]);
-        if !verdicts.authentic(0) {
-            return Err(Discard::Undecryptable);
+        let authentic = session.opening.open(&mut datagram, &[Slot { offset: DATA_HEADER, len, counter }]);
+        if !authentic.authentic(0) {
+            return Err(DropReason::Undecryptable);
         }
         if !window.admit(counter) {
-            return Err(Discard::CounterReplayed);
+            return Err(DropReason::CounterReplayed);
         }
         let session = Arc::clone(session);
         let peer = session.peer;
@@ -240,7 +240,7 @@ impl Host {
         let wake = self.activity(peer).received(self.now, !packet.is_empty());
         self.wake(peer, wake);
         if session.needs_rekey_on_receive(self.now) {
-            let wake = self.activity(peer).want_handshake();
+            let wake = self.activity(peer).request_handshake();
             self.wake(peer, wake);
         }
         self.received.push((self.now, peer, packet));
@@ -251,13 +251,13 @@ impl Host {
 /// A device with its host.
 pub struct Node {
     pub device: Device,
-    gate: Arc<Gate>,
+    filter: Arc<HandshakeFilter>,
     pub host: Host,
     pub addr: SocketAddr,
     /// Waiting datagrams that the device is told about.
     pub backlog: usize,
-    /// When a crowd came by last, for a node that has one.
-    crowd: Option<Boottime>,
+    /// When a newcomers came by last, for a node that has one.
+    newcomers: Option<Boottime>,
 }
 
 impl Node {
@@ -267,23 +267,23 @@ impl Node {
     }
 
     /// When messages of `kind` were sent.
-    pub fn times(&self, kind: Kind) -> Vec<Boottime> {
+    pub fn times(&self, kind: MessageKind) -> Vec<Boottime> {
         self.host.sent.iter().filter(|sent| sent.kind == kind).map(|sent| sent.at).collect()
     }
 
     /// How many messages of `kind` were sent.
-    pub fn count(&self, kind: Kind) -> usize {
+    pub fn count(&self, kind: MessageKind) -> usize {
         self.times(kind).len()
     }
 
     /// As many strangers come by as are let in without a cookie in a second, if they have not just been here.
     fn crowd_comes(&mut self, now: Now, rng: &mut Seeded) {
         let Some(came) =
-            self.crowd.filter(|came| self.backlog >= UNDER_LOAD_BACKLOG && now.boot.since(*came) >= LOAD_PERIOD)
+            self.newcomers.filter(|came| self.backlog >= UNDER_LOAD_BACKLOG && now.boot.since(*came) >= LOAD_PERIOD)
         else {
             return;
         };
-        self.crowd = Some(now.boot);
+        self.newcomers = Some(now.boot);
         let mut noise = [1; INITIATION_LEN];
         noise[1..4].fill(0);
         noise[INITIATION_LEN - 16..].fill(0);
@@ -348,14 +348,14 @@ impl Net {
         };
         for i in 0..count {
             let addr = SocketAddr::from(([10, 0, 0, i as u8 + 1], 51820));
-            let gate = Arc::default();
+            let filter = Arc::default();
             net.nodes.push(Node {
-                device: Device::behind(Arc::clone(&gate)),
-                gate,
+                device: Device::with_filter(Arc::clone(&filter)),
+                filter,
                 host: Host::default(),
                 addr,
                 backlog: 0,
-                crowd: None,
+                newcomers: None,
             });
             net.call(i, |node, now, rng| {
                 let removed = node.device.set_private_key(now, rng, Some(secret(i as u64)), &mut node.host);
@@ -425,7 +425,7 @@ impl Net {
     pub fn initiate(&mut self, from: usize) {
         let peer = self.nodes[from].peer();
         self.call(from, |node, _, _| {
-            let wake = node.host.activity(peer).want_handshake();
+            let wake = node.host.activity(peer).request_handshake();
             node.host.wake(peer, wake);
         });
     }
@@ -466,23 +466,23 @@ impl Net {
     }
 
     /// Has a node be under load, and nobody new to it.
-    pub fn crowd(&mut self, at: usize) {
+    pub fn exhaust_newcomers(&mut self, at: usize) {
         self.nodes[at].backlog = UNDER_LOAD_BACKLOG;
-        self.nodes[at].crowd = Some(Boottime::default());
+        self.nodes[at].newcomers = Some(Boottime::default());
     }
 
     /// Gives a datagram to a node as if it came from `source`.
-    pub fn deliver(&mut self, at: usize, source: SocketAddr, bytes: &[u8]) -> Result<(), Discard> {
+    pub fn deliver(&mut self, at: usize, source: SocketAddr, bytes: &[u8]) -> Result<(), DropReason> {
         let result = self.call(at, |node, now, rng| {
             node.host.source = Some(source);
             let confirmed = match classify(bytes)? {
-                Kind::Data => node.host.open(source, bytes.to_vec())?,
+                MessageKind::Data => node.host.open(source, bytes.to_vec())?,
                 kind => {
                     node.crowd_comes(now, rng);
-                    let passes = node.gate.check(now.boot, source, kind, bytes);
+                    let passes = node.filter.check(now.boot, source, kind, bytes);
                     let handled = node.device.handle(now, rng, source, node.backlog, bytes, &mut node.host);
-                    // Load aside, the gate refuses only what the device would refuse.
-                    assert!(handled.is_err() || matches!(passes, Ok(()) | Err(Discard::UnderLoad)), "{passes:?}");
+                    // Load aside, the filter refuses only what the device would refuse.
+                    assert!(handled.is_err() || matches!(passes, Ok(()) | Err(DropReason::UnderLoad)), "{passes:?}");
                     handled?;
                     None
                 }

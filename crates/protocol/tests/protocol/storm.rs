@@ -19,8 +19,8 @@ enum Step {
     Rebind(usize, u16),
     Restart(usize),
     Suspend(usize),
-    Load(usize, usize),
-    Crowd(usize),
+    Backlog(usize, usize),
+    ExhaustNewcomers(usize),
     WallClock(i32),
 }
 
@@ -44,9 +44,9 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0usize..2, 1u16..9).prop_map(|(node, port)| Step::Rebind(node, port)),
         1 => (0usize..2).prop_map(Step::Restart),
         1 => (0usize..2).prop_map(Step::Suspend),
-        1 => (0usize..2, prop_oneof![4 => Just(0), 3 => Just(600)]).prop_map(|(node, backlog)| Step::Load(node, backlog)),
-        // Dear: the crowd comes every second.
-        1 => proptest::bool::weighted(0.1).prop_map(|crowd| if crowd { Step::Crowd(1) } else { Step::Load(1, 0) }),
+        1 => (0usize..2, prop_oneof![4 => Just(0), 3 => Just(600)]).prop_map(|(node, backlog)| Step::Backlog(node, backlog)),
+        // Dear: the newcomers comes every second.
+        1 => proptest::bool::weighted(0.1).prop_map(|newcomers| if newcomers { Step::ExhaustNewcomers(1) } else { Step::Backlog(1, 0) }),
         1 => (-100_000i32..100_000).prop_map(Step::WallClock),
     ]
 }
@@ -69,8 +69,8 @@ fn weather(seed: u64, steps: &[Step]) -> (Net, u32) {
                 node.device.up(now, rng, &mut node.host);
             }),
             Step::Suspend(node) => net.call(node, |node, now, _| node.device.resumed(now, &mut node.host)),
-            Step::Load(node, backlog) => net.nodes[node].backlog = backlog,
-            Step::Crowd(node) => net.crowd(node),
+            Step::Backlog(node, backlog) => net.nodes[node].backlog = backlog,
+            Step::ExhaustNewcomers(node) => net.exhaust_newcomers(node),
             Step::WallClock(secs) => {
                 let step = Duration::from_secs(secs.unsigned_abs().into());
                 net.now.wall = if secs < 0 { net.now.wall - step } else { net.now.wall + step };
@@ -135,7 +135,7 @@ proptest! {
         let (net, _) = weather(seed, &steps);
         let restarts = steps.iter().filter(|step| matches!(step, Step::Restart(_))).count();
         for node in &net.nodes {
-            let times = node.times(linerate_protocol::Kind::Initiation);
+            let times = node.times(linerate_protocol::MessageKind::Initiation);
             let hasty = times.windows(2).filter(|pair| pair[1].since(pair[0]) < Duration::from_secs(5)).count();
             prop_assert!(hasty <= restarts);
         }

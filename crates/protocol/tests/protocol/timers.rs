@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use linerate_protocol::{Boottime, Kind};
+use linerate_protocol::{Boottime, MessageKind};
 
 use crate::simulation::{Link, Net, public, sealing_is_understood};
 
@@ -25,7 +25,7 @@ fn an_unanswered_initiation_is_repeated_every_5_s_and_given_up_after_20() {
     net.link = Link::DEAD;
     net.send(0, b"nobody home");
     net.run_for(secs(300));
-    let times = net.nodes[0].times(Kind::Initiation);
+    let times = net.nodes[0].times(MessageKind::Initiation);
     assert_eq!(times.len(), 20);
     for pair in times.windows(2) {
         assert_jittered(pair[0], pair[1], secs(5));
@@ -46,9 +46,9 @@ fn a_new_packet_after_giving_up_starts_from_zero() {
     net.send(0, b"nobody home");
     net.run_for(secs(300));
     net.send(0, b"still nobody?");
-    assert_eq!(net.nodes[0].count(Kind::Initiation), 21);
+    assert_eq!(net.nodes[0].count(MessageKind::Initiation), 21);
     net.run_for(secs(300));
-    assert_eq!(net.nodes[0].count(Kind::Initiation), 40);
+    assert_eq!(net.nodes[0].count(MessageKind::Initiation), 40);
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn outgoing_packets_keep_the_handshake_going_without_waking_the_slow_path() {
     let mut net = Net::pair(3);
     net.link = Link::DEAD;
     net.run_with_traffic(secs(200), Duration::from_millis(50), &[0], b"anyone?");
-    let initiations = net.nodes[0].count(Kind::Initiation);
+    let initiations = net.nodes[0].count(MessageKind::Initiation);
     assert!((38..=40).contains(&initiations), "{initiations} initiations in 200 s");
     assert_eq!(net.nodes[0].host.wakes, 1);
     assert_eq!(net.nodes[0].host.abandoned, 0);
@@ -94,10 +94,10 @@ fn received_data_is_acknowledged_by_one_keepalive_after_10_s() {
     net.send(0, b"one way");
     net.run_for(secs(60));
     let received = net.nodes[1].host.received.last().unwrap().0;
-    let times = net.nodes[1].times(Kind::Data);
+    let times = net.nodes[1].times(MessageKind::Data);
     assert_eq!(times, [received.after(secs(10))]);
     // The keepalive is not answered by a keepalive.
-    assert_eq!(net.nodes[0].count(Kind::Data), 2);
+    assert_eq!(net.nodes[0].count(MessageKind::Data), 2);
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn sending_anything_spares_the_keepalive() {
     net.run_for(secs(9));
     net.send(1, b"answer");
     net.run_for(secs(9));
-    assert_eq!(net.nodes[1].count(Kind::Data), 1);
+    assert_eq!(net.nodes[1].count(MessageKind::Data), 1);
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn data_received_while_a_keepalive_is_due_makes_it_due_again() {
         net.run_for(SECOND);
     }
     net.run_for(secs(60));
-    let times = net.nodes[1].times(Kind::Data);
+    let times = net.nodes[1].times(MessageKind::Data);
     assert_eq!(times.len(), 2);
     assert_eq!(times[1], times[0].after(secs(10)));
 }
@@ -134,7 +134,7 @@ fn silence_after_data_starts_a_handshake_after_15_s() {
     net.run_for(secs(3));
     net.send(0, b"does not push the timer out");
     net.run_for(secs(17));
-    let times = net.nodes[0].times(Kind::Initiation);
+    let times = net.nodes[0].times(MessageKind::Initiation);
     assert_jittered(sent, times[1], secs(15));
     assert_eq!(net.nodes[0].host.forgotten_sources, 1);
 }
@@ -145,7 +145,7 @@ fn anything_received_ends_the_silence() {
     net.send(0, b"hello?");
     net.run_for(secs(100));
     // The peer's passive keepalive was enough.
-    assert_eq!(net.nodes[0].count(Kind::Initiation), 1);
+    assert_eq!(net.nodes[0].count(MessageKind::Initiation), 1);
 }
 
 #[test]
@@ -153,15 +153,15 @@ fn keepalives_alone_start_no_handshake() {
     let mut net = Net::connected(11);
     net.link = Link::DEAD;
     net.run_for(secs(100));
-    assert_eq!(net.nodes[0].count(Kind::Initiation), 1);
+    assert_eq!(net.nodes[0].count(MessageKind::Initiation), 1);
 }
 
 #[test]
 fn only_the_initiator_renews_the_key_at_120_s() {
     let mut net = Net::connected(12);
     net.run_with_traffic(secs(1200), Duration::from_millis(500), &[0, 1], b"steady");
-    assert_eq!(net.nodes[1].count(Kind::Initiation), 0);
-    let times = net.nodes[0].times(Kind::Initiation);
+    assert_eq!(net.nodes[1].count(MessageKind::Initiation), 0);
+    let times = net.nodes[0].times(MessageKind::Initiation);
     assert_eq!(times.len(), 10);
     for pair in times.windows(2) {
         let apart = pair[1].since(pair[0]);
@@ -179,8 +179,8 @@ fn packets_sent_while_the_key_is_renewed_start_no_second_handshake() {
     let mut net = Net::connected(25);
     net.run_for(secs(119));
     net.run_with_traffic(secs(20), Duration::from_millis(5), &[0, 1], b"dense");
-    assert_eq!(net.nodes[0].count(Kind::Initiation), 2);
-    assert_eq!(net.nodes[1].count(Kind::Initiation), 0);
+    assert_eq!(net.nodes[0].count(MessageKind::Initiation), 2);
+    assert_eq!(net.nodes[1].count(MessageKind::Initiation), 0);
 }
 
 #[test]
@@ -222,7 +222,7 @@ fn a_session_of_180_s_neither_seals_nor_opens() {
     assert!(session.expired(session.born.after(secs(180))));
     net.run_for(secs(181));
     net.send(0, b"late");
-    assert_eq!(net.nodes[0].count(Kind::Initiation), 2);
+    assert_eq!(net.nodes[0].count(MessageKind::Initiation), 2);
     net.run_for(SECOND);
     assert_eq!(net.nodes[1].data_received(), [b"late"]);
 }
@@ -245,9 +245,9 @@ fn a_persistent_keepalive_is_sent_at_once_and_then_in_every_interval_of_rest() {
     let peer = net.nodes[0].peer();
     let start = net.now.boot;
     net.call(0, |node, now, rng| node.device.set_persistent_keepalive(now, rng, peer, 25, &mut node.host));
-    assert_eq!(net.nodes[0].count(Kind::Initiation), 1);
+    assert_eq!(net.nodes[0].count(MessageKind::Initiation), 1);
     net.run_for(secs(110));
-    let times = net.nodes[0].times(Kind::Data);
+    let times = net.nodes[0].times(MessageKind::Data);
     // Confirmation after one round trip, then four of its own.
     assert_eq!(times.len(), 5);
     assert!(times[0].since(start) < SECOND);
@@ -264,14 +264,14 @@ fn any_packet_in_either_direction_puts_the_persistent_keepalive_off() {
     let mut net = Net::connected(18);
     let peer = net.nodes[0].peer();
     net.call(0, |node, now, rng| node.device.set_persistent_keepalive(now, rng, peer, 25, &mut node.host));
-    let at_once = net.nodes[0].count(Kind::Data);
+    let at_once = net.nodes[0].count(MessageKind::Data);
     net.run_with_traffic(secs(60), secs(9), &[1], b"data for 0");
     // What 0 sends are passive keepalives, 10 s after data.
-    let passive = net.nodes[0].times(Kind::Data).split_off(at_once);
+    let passive = net.nodes[0].times(MessageKind::Data).split_off(at_once);
     assert!(passive.len() <= 6);
     net.run_for(secs(24));
     net.run_for(secs(24));
-    let last = *net.nodes[0].times(Kind::Data).last().unwrap();
+    let last = *net.nodes[0].times(MessageKind::Data).last().unwrap();
     assert!(net.now.boot.since(last) < secs(25));
 }
 
@@ -282,7 +282,7 @@ fn a_persistent_keepalive_finds_a_peer_that_comes_back() {
     net.link = Link::DEAD;
     net.call(0, |node, now, rng| node.device.set_persistent_keepalive(now, rng, peer, 5, &mut node.host));
     net.run_for(secs(2000));
-    assert!(net.nodes[0].count(Kind::Initiation) > 300);
+    assert!(net.nodes[0].count(MessageKind::Initiation) > 300);
     net.link = Link::GOOD;
     net.run_for(secs(11));
     assert!(sealing_is_understood(&net, 0, 1));
@@ -298,7 +298,7 @@ fn a_persistent_keepalive_without_an_endpoint_sends_nothing() {
     assert!(net.nodes[0].host.sent.is_empty());
     net.nodes[0].host.endpoints.insert(peer, addr);
     net.call(0, |node, now, rng| node.device.endpoint_set(now, rng, peer, &mut node.host));
-    assert_eq!(net.nodes[0].count(Kind::Initiation), 1);
+    assert_eq!(net.nodes[0].count(MessageKind::Initiation), 1);
 }
 
 #[test]
@@ -337,15 +337,15 @@ fn no_call_sends_the_keepalives_of_many_peers_at_once() {
     }
     let (at_up, most) = net.call(0, |node, now, rng| {
         node.device.up(now, rng, &mut node.host);
-        let (at_up, mut most) = (node.count(Kind::Initiation), 0);
+        let (at_up, mut most) = (node.count(MessageKind::Initiation), 0);
         while node.device.deadline().is_some_and(|at| at <= now.boot) {
-            let before = node.count(Kind::Initiation);
+            let before = node.count(MessageKind::Initiation);
             node.device.expire(now, rng, &mut node.host);
-            most = most.max(node.count(Kind::Initiation) - before);
+            most = most.max(node.count(MessageKind::Initiation) - before);
         }
         (at_up, most)
     });
     assert_eq!(at_up, 0);
     assert!((1..=64).contains(&most), "{most} in one call");
-    assert_eq!(net.nodes[0].count(Kind::Initiation), 300);
+    assert_eq!(net.nodes[0].count(MessageKind::Initiation), 300);
 }

@@ -8,15 +8,15 @@ macro_rules! discards {
         /// A named reason for dropping.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u8)]
-        pub enum Discard {
+        pub enum DropReason {
             $($(#[$doc])+ $variant,)+
         }
 
-        impl Discard {
+        impl DropReason {
             /// How many reasons there are.
             pub const COUNT: usize = [$(Self::$variant),+].len();
 
-            /// Every reason, in the order of [`Discard::index`].
+            /// Every reason, in the order of [`DropReason::index`].
             pub const ALL: [Self; Self::COUNT] = [$(Self::$variant),+];
 
             /// The reason's name in `snake_case`.
@@ -79,13 +79,13 @@ discards! {
     InnerLength => "inner_length",
 }
 
-impl Discard {
+impl DropReason {
     /// Whether it is found out about a handshake message only by an agreement of keys, the dearest step.
-    pub(crate) const fn follows_agreement(self) -> bool {
+    pub(crate) const fn follows_diffie_hellman(self) -> bool {
         matches!(self, Self::Undecryptable | Self::LowOrder | Self::UnknownPeer | Self::Replayed | Self::Flood)
     }
 
-    /// The reason's place in [`Discard::ALL`], for counting in an array.
+    /// The reason's place in [`DropReason::ALL`], for counting in an array.
     pub const fn index(self) -> usize {
         self as usize
     }
@@ -98,11 +98,11 @@ mod tests {
 
     #[test]
     fn every_reason_has_its_own_index_and_name() {
-        for (i, reason) in Discard::ALL.into_iter().enumerate() {
+        for (i, reason) in DropReason::ALL.into_iter().enumerate() {
             assert_eq!(reason.index(), i);
         }
-        let names: BTreeSet<_> = Discard::ALL.iter().map(|d| d.name()).collect();
-        assert_eq!(names.len(), Discard::COUNT);
+        let names: BTreeSet<_> = DropReason::ALL.iter().map(|d| d.name()).collect();
+        assert_eq!(names.len(), DropReason::COUNT);
         assert!(names.iter().all(|n| n.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')));
     }
 }

@@ -6,9 +6,9 @@ use crate::{Entropy, draw};
 
 /// Unknown to outsiders, so that nobody can choose addresses that share a place.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Seed(pub(crate) [u64; 2]);
+pub(crate) struct HashKey(pub(crate) [u64; 2]);
 
-impl Seed {
+impl HashKey {
     pub(crate) fn draw(rng: &mut dyn Entropy) -> Self {
         Self([u64::from_le_bytes(draw(rng)), u64::from_le_bytes(draw(rng))])
     }

@@ -1,7 +1,7 @@
 //! What handshake messages are refused by before they reach the [`Device`](crate::Device): data-path threads ask the
-//! gate, so that most of a flood costs them what it costs to receive it, and the slow path nothing.
+//! filter, so that most of a flood costs them what it costs to receive it, and the slow path nothing.
 //!
-//! It refuses nothing that the device would accept, but for messages under load ([`Crowd`]), and keeps
+//! It refuses nothing that the device would accept, but for messages under load ([`SourceBloom`]), and keeps
 //! nothing of what it sees. All of it is atomics: whoever asks while the device changes may be told of a mixture,
 //! which is worth one message.
 
@@ -10,64 +10,70 @@ use core::net::SocketAddr;
 use core::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 
 use crate::atomic_key::AtomicKey;
-use crate::cookie::Baker;
-use crate::load::Crowd;
+use crate::cookie::CookieChecker;
+use crate::load_state::SourceBloom;
 use crate::messages::{cookie_reply, field, response};
-use crate::{Boottime, Discard, Kind, cookie};
+use crate::{Boottime, DropReason, MessageKind, cookie};
 
 /// Places for the indices of a device, which has up to four a peer: of 1000 peers they leave one in 17 others in a place
 /// that is taken. With 100,000 peers nearly all are, and the device has to tell.
 const PLACES: usize = 1 << 16;
 
-/// The gate of one device.
-pub struct Gate {
+/// The filter of one device.
+pub struct HandshakeFilter {
     /// What the first MAC of whoever talks to the device is made with; not while it has no key.
     mac1_key: AtomicKey,
     is_keyed: AtomicBool,
     /// How many indices of the device there are in each place. They are random, so their low bits say where.
     indices: Box<[AtomicU16]>,
     /// Who was met under load.
-    pub(crate) crowd: Crowd,
+    pub(crate) sources: SourceBloom,
     /// Who was given a cookie is let through all the same.
-    pub(crate) baker: Baker,
+    pub(crate) cookies: CookieChecker,
 }
 
-impl Gate {
+impl HandshakeFilter {
     /// Decides about a handshake message of that `kind` from `source`, as [`classify`](crate::classify) has told it.
     ///
     /// # Errors
     /// Why it is dropped.
-    pub fn check(&self, now: Boottime, source: SocketAddr, kind: Kind, message: &[u8]) -> Result<(), Discard> {
+    pub fn check(
+        &self,
+        now: Boottime,
+        source: SocketAddr,
+        kind: MessageKind,
+        message: &[u8],
+    ) -> Result<(), DropReason> {
         match kind {
-            Kind::Data => Ok(()),
-            Kind::Cookie => self.check_index(u32::from_le_bytes(field(message, cookie_reply::RECEIVER))),
-            Kind::Response => {
+            MessageKind::Data => Ok(()),
+            MessageKind::Cookie => self.check_index(u32::from_le_bytes(field(message, cookie_reply::RECEIVER))),
+            MessageKind::Response => {
                 self.check_index(u32::from_le_bytes(field(message, response::RECEIVER)))?;
                 self.check_mac1(message)
             }
-            Kind::Initiation => {
+            MessageKind::Initiation => {
                 // A bit costs less than a hash, and one hash less than those of a cookie.
-                if self.crowd.refuses_overdrawn(now, source.ip()) {
-                    return Err(Discard::RateLimited);
+                if self.sources.refuses_overdrawn(now, source.ip()) {
+                    return Err(DropReason::RateLimited);
                 }
-                let has_cookie = || self.baker.mac2_is_right(now, source, message);
-                if self.crowd.knows(now, source.ip()) && !has_cookie() && self.crowd.refuses_repeated() {
-                    return Err(Discard::UnderLoad);
+                let has_cookie = || self.cookies.mac2_is_valid(now, source, message);
+                if self.sources.knows(now, source.ip()) && !has_cookie() && self.sources.refuses_repeated() {
+                    return Err(DropReason::UnderLoad);
                 }
                 self.check_mac1(message)
             }
         }
     }
 
-    fn check_mac1(&self, message: &[u8]) -> Result<(), Discard> {
+    fn check_mac1(&self, message: &[u8]) -> Result<(), DropReason> {
         if !self.is_keyed.load(Ordering::Relaxed) {
-            return Err(Discard::NoPrivateKey);
+            return Err(DropReason::NoPrivateKey);
         }
-        cookie::mac1_is_right(&self.mac1_key.load(), message).then_some(()).ok_or(Discard::Mac1)
+        cookie::mac1_is_valid(&self.mac1_key.load(), message).then_some(()).ok_or(DropReason::Mac1)
     }
 
-    fn check_index(&self, index: u32) -> Result<(), Discard> {
-        (self.place(index).load(Ordering::Relaxed) > 0).then_some(()).ok_or(Discard::UnknownIndex)
+    fn check_index(&self, index: u32) -> Result<(), DropReason> {
+        (self.place(index).load(Ordering::Relaxed) > 0).then_some(()).ok_or(DropReason::UnknownIndex)
     }
 
     /// The device has another key, or none.
@@ -91,14 +97,14 @@ impl Gate {
     }
 }
 
-impl Default for Gate {
+impl Default for HandshakeFilter {
     fn default() -> Self {
         Self {
             mac1_key: AtomicKey::default(),
             is_keyed: AtomicBool::new(false),
             indices: (0..PLACES).map(|_| AtomicU16::new(0)).collect(),
-            crowd: Crowd::default(),
-            baker: Baker::default(),
+            sources: SourceBloom::default(),
+            cookies: CookieChecker::default(),
         }
     }
 }
@@ -108,50 +114,50 @@ mod tests {
     use super::*;
     use crate::Entropy;
     use crate::constants::{COOKIE_LEN, COOKIE_SECRET_TIME, INITIATION_LEN, RESPONSE_LEN, UNDER_LOAD_BACKLOG};
-    use crate::load::Load;
+    use crate::load_state::LoadState;
     use alloc::sync::Arc;
     use core::net::{Ipv4Addr, SocketAddrV4};
 
     const NOW: Boottime = Boottime::from_secs(1);
     const SOMEWHERE: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 7));
 
-    fn check(gate: &Gate, kind: Kind, message: &[u8]) -> Result<(), Discard> {
-        gate.check(NOW, SOMEWHERE, kind, message)
+    fn check(filter: &HandshakeFilter, kind: MessageKind, message: &[u8]) -> Result<(), DropReason> {
+        filter.check(NOW, SOMEWHERE, kind, message)
     }
 
     #[test]
     fn whoever_does_not_know_the_key_does_not_pass() {
-        let gate = Gate::default();
+        let filter = HandshakeFilter::default();
         let mut message = [7; INITIATION_LEN];
-        cookie::Jar::default().sign(NOW, &[3; 32], &mut message);
-        assert_eq!(check(&gate, Kind::Initiation, &message), Err(Discard::NoPrivateKey));
-        gate.set_mac1_key(Some(&[3; 32]));
-        assert_eq!(check(&gate, Kind::Initiation, &message), Ok(()));
-        gate.set_mac1_key(Some(&[4; 32]));
-        assert_eq!(check(&gate, Kind::Initiation, &message), Err(Discard::Mac1));
-        gate.set_mac1_key(None);
-        assert_eq!(check(&gate, Kind::Initiation, &message), Err(Discard::NoPrivateKey));
+        cookie::CookieMaker::default().sign(NOW, &[3; 32], &mut message);
+        assert_eq!(check(&filter, MessageKind::Initiation, &message), Err(DropReason::NoPrivateKey));
+        filter.set_mac1_key(Some(&[3; 32]));
+        assert_eq!(check(&filter, MessageKind::Initiation, &message), Ok(()));
+        filter.set_mac1_key(Some(&[4; 32]));
+        assert_eq!(check(&filter, MessageKind::Initiation, &message), Err(DropReason::Mac1));
+        filter.set_mac1_key(None);
+        assert_eq!(check(&filter, MessageKind::Initiation, &message), Err(DropReason::NoPrivateKey));
     }
 
     #[test]
     fn an_answer_to_nothing_does_not_pass() {
-        let gate = Gate::default();
-        gate.set_mac1_key(Some(&[3; 32]));
+        let filter = HandshakeFilter::default();
+        filter.set_mac1_key(Some(&[3; 32]));
         let mut answer = [0; RESPONSE_LEN];
         answer[response::RECEIVER..][..4].copy_from_slice(&0x0102_0304_u32.to_le_bytes());
-        cookie::Jar::default().sign(NOW, &[3; 32], &mut answer);
+        cookie::CookieMaker::default().sign(NOW, &[3; 32], &mut answer);
         let mut reply = [0; COOKIE_LEN];
         reply[cookie_reply::RECEIVER..][..4].copy_from_slice(&0x0102_0304_u32.to_le_bytes());
-        let both = || [check(&gate, Kind::Response, &answer), check(&gate, Kind::Cookie, &reply)];
+        let both = || [check(&filter, MessageKind::Response, &answer), check(&filter, MessageKind::Cookie, &reply)];
 
-        assert_eq!(both(), [Err(Discard::UnknownIndex); 2]);
-        gate.add_index(0x0102_0304);
+        assert_eq!(both(), [Err(DropReason::UnknownIndex); 2]);
+        filter.add_index(0x0102_0304);
         // Another in the same place, which goes again.
-        gate.add_index(0x0506_0304);
-        gate.remove_index(0x0506_0304);
+        filter.add_index(0x0506_0304);
+        filter.remove_index(0x0506_0304);
         assert_eq!(both(), [Ok(()); 2]);
-        gate.remove_index(0x0102_0304);
-        assert_eq!(both(), [Err(Discard::UnknownIndex); 2]);
+        filter.remove_index(0x0102_0304);
+        assert_eq!(both(), [Err(DropReason::UnknownIndex); 2]);
     }
 
     #[test]
@@ -166,37 +172,40 @@ mod tests {
             }
         }
         let rng = &mut Counter(1);
-        let gate = Arc::new(Gate::default());
-        gate.set_mac1_key(Some(&[3; 32]));
-        let mut load = Load::behind(Arc::clone(&gate));
+        let filter = Arc::new(HandshakeFilter::default());
+        filter.set_mac1_key(Some(&[3; 32]));
+        let mut load = LoadState::with_filter(Arc::clone(&filter));
         assert!(load.is_on(NOW, UNDER_LOAD_BACKLOG));
         load.meet(NOW, rng, SOMEWHERE.ip());
-        let mut jar = cookie::Jar::default();
+        let mut cookie_maker = cookie::CookieMaker::default();
         let mut message = [7; INITIATION_LEN];
-        jar.sign(NOW, &[3; 32], &mut message);
+        cookie_maker.sign(NOW, &[3; 32], &mut message);
         message[INITIATION_LEN - cookie::MAC_LEN..].fill(0);
-        let reply = gate.baker.reply(NOW, rng, &[5; 32], SOMEWHERE, &message);
-        jar.accept(NOW, &[5; 32], &reply).unwrap();
+        let reply = filter.cookies.reply(NOW, rng, &[5; 32], SOMEWHERE, &message);
+        cookie_maker.accept(NOW, &[5; 32], &reply).unwrap();
         let mut signed = message;
-        jar.sign(NOW, &[3; 32], &mut signed);
+        cookie_maker.sign(NOW, &[3; 32], &mut signed);
         let mut noise = signed;
         noise[INITIATION_LEN - 1] ^= 1;
 
-        let passing = |message: &[u8]| (0..12_800).filter(|_| check(&gate, Kind::Initiation, message).is_ok()).count();
+        let passing =
+            |message: &[u8]| (0..12_800).filter(|_| check(&filter, MessageKind::Initiation, message).is_ok()).count();
         assert!(passing(&message) < 10_000);
         assert_eq!(passing(&message), 100, "one in 128");
         assert_eq!(passing(&noise), 100);
         assert_eq!(passing(&signed), 12_800);
         let elsewhere = SocketAddr::new(SOMEWHERE.ip(), 8);
-        let strange = (0..12_800).filter(|_| gate.check(NOW, elsewhere, Kind::Initiation, &signed).is_ok()).count();
+        let strange =
+            (0..12_800).filter(|_| filter.check(NOW, elsewhere, MessageKind::Initiation, &signed).is_ok()).count();
         assert_eq!(strange, 100, "it is for one port");
         let late = NOW.after(COOKIE_SECRET_TIME);
         load.is_on(late, UNDER_LOAD_BACKLOG);
         load.meet(late, rng, SOMEWHERE.ip());
-        let passing = (0..12_800).filter(|_| gate.check(late, SOMEWHERE, Kind::Initiation, &signed).is_ok()).count();
+        let passing =
+            (0..12_800).filter(|_| filter.check(late, SOMEWHERE, MessageKind::Initiation, &signed).is_ok()).count();
         assert!(passing < 10_000, "it is too old: {passing}");
         load.note_overdrawn(late, rng, SOMEWHERE.ip());
-        let check = gate.check(late, SOMEWHERE, Kind::Initiation, &signed);
-        assert_eq!(check, Err(Discard::RateLimited), "whatever it has");
+        let check = filter.check(late, SOMEWHERE, MessageKind::Initiation, &signed);
+        assert_eq!(check, Err(DropReason::RateLimited), "whatever it has");
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Under load, an address that was not here a moment ago is let in without a cookie, as long as there are few
 //! of these, so that a new peer need not know of the flood; any other is sent a cookie. Of the messages of an
-//! address that was met in the same second most are refused at the [`Gate`], by one bit of the [`Crowd`], before
+//! address that was met in the same second most are refused at the [`HandshakeFilter`], by one bit of the [`SourceBloom`], before
 //! anything is computed: data-path threads ask it, so that a flood does not even reach the slow path. Some pass,
 //! because an address may be forged by somebody else than who has it, and that one has to get its cookie.
 //!
@@ -16,8 +16,8 @@ use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use crate::constants::{
     COOKIE_REPLIES_MAX, LOAD_PERIOD, NEWCOMERS_MAX, UNDER_LOAD_BACKLOG, UNDER_LOAD_HOLD, WASTED_MAX,
 };
-use crate::gate::Gate;
-use crate::spread::{Seed, network};
+use crate::handshake_filter::HandshakeFilter;
+use crate::keyed_hash::{HashKey, network};
 use crate::{Boottime, Entropy};
 
 /// Bits of a [`Period`]: 10,000 addresses leave one of 26 others in a place that is taken.
@@ -34,7 +34,7 @@ const SPARED: u32 = 8192;
 const SHARE: u32 = 128;
 
 /// The addresses that were met under load. Shared with the data path, where every thread may ask.
-pub(crate) struct Crowd {
+pub(crate) struct SourceBloom {
     /// Until when the device is under load.
     loaded_until: AtomicU64,
     /// How many messages it has refused.
@@ -59,7 +59,7 @@ struct Period {
 
 /// What becomes of a message without a right cookie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Meeting {
+pub(crate) enum Verdict {
     /// It is handled as if there were no load.
     Admit,
     /// It is refused, with a cookie for the next attempt.
@@ -68,10 +68,10 @@ pub(crate) enum Meeting {
     Refuse,
 }
 
-/// The slow path's side of the gate.
+/// The slow path's side of the filter.
 #[derive(Default)]
-pub(crate) struct Load {
-    gate: Arc<Gate>,
+pub(crate) struct LoadState {
+    filter: Arc<HandshakeFilter>,
     /// Addresses that may yet be let in during the period that runs.
     newcomers: usize,
     /// Responses to initiations of ours that may yet be let in.
@@ -81,18 +81,18 @@ pub(crate) struct Load {
     /// Since when useless work is counted, and how much there was.
     wasted_since: Boottime,
     wasted: u32,
-    /// How many messages the gate had refused at the last sign of load.
+    /// How many messages the filter had refused at the last sign of load.
     refused: u32,
 }
 
-impl Crowd {
+impl SourceBloom {
     /// Whether the device is under load and has met `source` in this period.
     pub(crate) fn knows(&self, now: Boottime, source: IpAddr) -> bool {
         let running = self.period();
         self.is_loaded(now) && running.is_younger(now, LOAD_PERIOD) && running.has(&running.met, source)
     }
 
-    /// Whether a message without a cookie, of an address that it [knows](Crowd::knows), is refused unseen: it is not
+    /// Whether a message without a cookie, of an address that it [knows](SourceBloom::knows), is refused unseen: it is not
     /// one of the few that pass all the same.
     pub(crate) fn refuses_repeated(&self) -> bool {
         let refused = self.period().refuses_repeated();
@@ -123,7 +123,7 @@ impl Crowd {
     }
 }
 
-impl Default for Crowd {
+impl Default for SourceBloom {
     fn default() -> Self {
         Self {
             loaded_until: AtomicU64::new(0),
@@ -134,20 +134,20 @@ impl Default for Crowd {
     }
 }
 
-impl Load {
-    /// A device that is not under load, with the gate that data-path threads ask.
-    pub(crate) fn behind(gate: Arc<Gate>) -> Self {
-        Self { gate, ..Self::default() }
+impl LoadState {
+    /// A device that is not under load, with the filter that data-path threads ask.
+    pub(crate) fn with_filter(filter: Arc<HandshakeFilter>) -> Self {
+        Self { filter, ..Self::default() }
     }
 
-    /// Whether the device is under load, now that `backlog` messages wait. What the gate refuses does not wait
+    /// Whether the device is under load, now that `backlog` messages wait. What the filter refuses does not wait
     /// any more, and is a sign of load all the same.
     pub(crate) fn is_on(&mut self, now: Boottime, backlog: usize) -> bool {
-        let refused = self.gate.crowd.refused.load(Ordering::Relaxed).wrapping_sub(self.refused);
+        let refused = self.filter.sources.refused.load(Ordering::Relaxed).wrapping_sub(self.refused);
         if backlog >= UNDER_LOAD_BACKLOG || refused > WASTED_MAX {
             self.begin(now);
         }
-        self.gate.crowd.is_loaded(now)
+        self.filter.sources.is_loaded(now)
     }
 
     /// A message was refused only after an agreement of keys. More than a few of these in a second are a
@@ -163,23 +163,23 @@ impl Load {
     }
 
     /// Decides about a message from `source` with a right first MAC and without a right cookie.
-    pub(crate) fn meet(&mut self, now: Boottime, rng: &mut dyn Entropy, source: IpAddr) -> Meeting {
+    pub(crate) fn meet(&mut self, now: Boottime, rng: &mut dyn Entropy, source: IpAddr) -> Verdict {
         self.keep_period(now, rng);
         let was_here = self.before().is_younger(now, REMEMBERED) && self.before().has(&self.before().met, source);
         let is_first = self.running().add(&self.running().met, source);
         match (is_first, was_here) {
-            (true, false) if take(&mut self.newcomers) => Meeting::Admit,
-            // The gate did not know it in this period. Who is owed a cookie comes again after 5 s, not after one.
-            (true, true) if self.running().refuses_repeated() => Meeting::Refuse,
+            (true, false) if take(&mut self.newcomers) => Verdict::Admit,
+            // The filter did not know it in this period. Who is owed a cookie comes again after 5 s, not after one.
+            (true, true) if self.running().refuses_repeated() => Verdict::Refuse,
             _ => self.turn_away(),
         }
     }
 
     /// Decides about a response with a right first MAC and without a right cookie, to an initiation that waits for
     /// one: our own handshakes do not fail because others flood.
-    pub(crate) fn meet_answer(&mut self, now: Boottime, rng: &mut dyn Entropy) -> Meeting {
+    pub(crate) fn meet_answer(&mut self, now: Boottime, rng: &mut dyn Entropy) -> Verdict {
         self.keep_period(now, rng);
-        if take(&mut self.answers) { Meeting::Admit } else { self.turn_away() }
+        if take(&mut self.answers) { Verdict::Admit } else { self.turn_away() }
     }
 
     /// `source` has a right cookie and has used up what an address may cause.
@@ -188,13 +188,13 @@ impl Load {
         self.running().add(&self.running().overdrawn, source);
     }
 
-    fn turn_away(&mut self) -> Meeting {
-        if take(&mut self.replies) { Meeting::Cookie } else { Meeting::Refuse }
+    fn turn_away(&mut self) -> Verdict {
+        if take(&mut self.replies) { Verdict::Cookie } else { Verdict::Refuse }
     }
 
     fn begin(&mut self, now: Boottime) {
-        self.refused = self.gate.crowd.refused.load(Ordering::Relaxed);
-        self.gate.crowd.loaded_until.store(now.after(UNDER_LOAD_HOLD).0, Ordering::Relaxed);
+        self.refused = self.filter.sources.refused.load(Ordering::Relaxed);
+        self.filter.sources.loaded_until.store(now.after(UNDER_LOAD_HOLD).0, Ordering::Relaxed);
     }
 
     /// Begins the next period if the one that runs is over.
@@ -202,23 +202,23 @@ impl Load {
         if self.running().is_younger(now, LOAD_PERIOD) {
             return;
         }
-        self.before().restart(now, Seed::draw(rng));
+        self.before().restart(now, HashKey::draw(rng));
         // Whoever sees the other period running sees its bits cleared.
-        self.gate.crowd.running.fetch_xor(1, Ordering::Release);
+        self.filter.sources.running.fetch_xor(1, Ordering::Release);
         (self.newcomers, self.answers, self.replies) = (NEWCOMERS_MAX, NEWCOMERS_MAX, COOKIE_REPLIES_MAX);
     }
 
     fn running(&self) -> &Period {
-        &self.gate.crowd.periods[self.gate.crowd.running.load(Ordering::Relaxed)]
+        &self.filter.sources.periods[self.filter.sources.running.load(Ordering::Relaxed)]
     }
 
     fn before(&self) -> &Period {
-        &self.gate.crowd.periods[self.gate.crowd.running.load(Ordering::Relaxed) ^ 1]
+        &self.filter.sources.periods[self.filter.sources.running.load(Ordering::Relaxed) ^ 1]
     }
 }
 
 impl Period {
-    fn restart(&self, now: Boottime, seed: Seed) {
+    fn restart(&self, now: Boottime, seed: HashKey) {
         self.met.iter().chain(&self.overdrawn).for_each(|word| word.store(0, Ordering::Relaxed));
         self.seed.iter().zip(seed.0).for_each(|(half, drawn)| half.store(drawn, Ordering::Relaxed));
         self.repeated.store(0, Ordering::Relaxed);
@@ -251,7 +251,7 @@ impl Period {
 
     /// The word of an address, and its bit.
     fn place(&self, source: IpAddr) -> (usize, u64) {
-        let seed = Seed([self.seed[0].load(Ordering::Relaxed), self.seed[1].load(Ordering::Relaxed)]);
+        let seed = HashKey([self.seed[0].load(Ordering::Relaxed), self.seed[1].load(Ordering::Relaxed)]);
         let (v6, address) = network(source);
         let place = seed.spread(v6, address) % PLACES;
         (place / 64, 1 << (place % 64))
@@ -303,8 +303,8 @@ mod tests {
     }
 
     /// A device under load for the next second, to which nobody is new.
-    fn crowded(now: Boottime, rng: &mut Uneven) -> Load {
-        let mut load = Load::default();
+    fn crowded(now: Boottime, rng: &mut Uneven) -> LoadState {
+        let mut load = LoadState::default();
         assert!(load.is_on(now, UNDER_LOAD_BACKLOG));
         load.meet(now, rng, v4(0xffff_ffff));
         load.newcomers = 0;
@@ -313,7 +313,7 @@ mod tests {
 
     #[test]
     fn load_lasts_for_a_second_after_its_last_sign() {
-        let mut load = Load::default();
+        let mut load = LoadState::default();
         assert!(!load.is_on(START, UNDER_LOAD_BACKLOG - 1));
         assert!(load.is_on(START, UNDER_LOAD_BACKLOG));
         assert!(load.is_on(START.after(UNDER_LOAD_HOLD - Duration::from_nanos(1)), 0));
@@ -322,7 +322,7 @@ mod tests {
 
     #[test]
     fn useless_work_is_load_once_there_is_more_of_it_in_a_second_than_is_borne() {
-        let mut load = Load::default();
+        let mut load = LoadState::default();
         for second in 0..3 {
             let now = START.after(Duration::from_secs(second));
             (0..WASTED_MAX).for_each(|_| load.note_wasted(now));
@@ -332,13 +332,13 @@ mod tests {
         assert!(load.is_on(START.after(Duration::from_millis(2999)), 0));
     }
 
-    /// Whether a message without a cookie is refused at the gate.
-    fn refuses(load: &Load, now: Boottime, source: IpAddr) -> bool {
-        load.gate.crowd.knows(now, source) && load.gate.crowd.refuses_repeated()
+    /// Whether a message without a cookie is refused at the filter.
+    fn refuses(load: &LoadState, now: Boottime, source: IpAddr) -> bool {
+        load.filter.sources.knows(now, source) && load.filter.sources.refuses_repeated()
     }
 
-    /// Uses up what passes the gate before it refuses.
-    fn use_up(load: &Load, now: Boottime, source: IpAddr) {
+    /// Uses up what passes the filter before it refuses.
+    fn use_up(load: &LoadState, now: Boottime, source: IpAddr) {
         (0..SPARED).for_each(|_| assert!(!refuses(load, now, source)));
     }
 
@@ -373,7 +373,7 @@ mod tests {
                 for _ in 0..before {
                     refuses(&load, now, v4(1));
                 }
-                !refuses(&load, now, v4(1)) && load.meet(now, rng, v4(1)) == Meeting::Cookie
+                !refuses(&load, now, v4(1)) && load.meet(now, rng, v4(1)) == Verdict::Cookie
             });
             assert!(tries.is_some_and(|tries| tries <= most), "{rate} a second: {tries:?}");
         }
@@ -385,15 +385,15 @@ mod tests {
         let mut load = crowded(START, rng);
         let later = START.after(LOAD_PERIOD);
         assert!(load.is_on(START.after(Duration::from_millis(500)), UNDER_LOAD_BACKLOG));
-        assert!(!load.gate.crowd.refuses_overdrawn(START, v4(1)));
+        assert!(!load.filter.sources.refuses_overdrawn(START, v4(1)));
         load.note_overdrawn(START, rng, v4(1));
-        assert!(load.gate.crowd.refuses_overdrawn(START, v4(1)));
-        assert!(!load.gate.crowd.refuses_overdrawn(START, v4(2)));
-        assert!(!load.gate.crowd.refuses_overdrawn(later, v4(1)), "a new second, though under load");
+        assert!(load.filter.sources.refuses_overdrawn(START, v4(1)));
+        assert!(!load.filter.sources.refuses_overdrawn(START, v4(2)));
+        assert!(!load.filter.sources.refuses_overdrawn(later, v4(1)), "a new second, though under load");
         load.note_overdrawn(later, rng, v4(2));
-        assert!(!load.gate.crowd.refuses_overdrawn(later, v4(1)));
-        assert!(load.gate.crowd.refuses_overdrawn(later, v4(2)));
-        assert!(!load.gate.crowd.refuses_overdrawn(START.after(UNDER_LOAD_HOLD * 2), v4(2)), "no load any more");
+        assert!(!load.filter.sources.refuses_overdrawn(later, v4(1)));
+        assert!(load.filter.sources.refuses_overdrawn(later, v4(2)));
+        assert!(!load.filter.sources.refuses_overdrawn(START.after(UNDER_LOAD_HOLD * 2), v4(2)), "no load any more");
     }
 
     #[test]
@@ -438,9 +438,9 @@ mod tests {
     #[test]
     fn a_newcomer_is_let_in_beside_ten_thousand_who_flood() {
         let rng = &mut Uneven(1);
-        let mut load = Load::default();
-        let flood = |load: &mut Load, now, rng: &mut Uneven| {
-            (0..10_000).filter(|&i| load.meet(now, rng, v4(i)) == Meeting::Admit).count()
+        let mut load = LoadState::default();
+        let flood = |load: &mut LoadState, now, rng: &mut Uneven| {
+            (0..10_000).filter(|&i| load.meet(now, rng, v4(i)) == Verdict::Admit).count()
         };
         assert_eq!(flood(&mut load, START, rng), NEWCOMERS_MAX, "at first nobody is known");
         for second in 1..5 {
@@ -448,7 +448,7 @@ mod tests {
             let admitted = flood(&mut load, now, rng);
             assert!(admitted < NEWCOMERS_MAX, "who floods is known: {admitted}");
             let newcomers = (0..100).map(|i| (1 << 24) + second as u32 * 100 + i);
-            let admitted = newcomers.filter(|&ip| load.meet(now, rng, v4(ip)) == Meeting::Admit).count();
+            let admitted = newcomers.filter(|&ip| load.meet(now, rng, v4(ip)) == Verdict::Admit).count();
             assert!(admitted > 80, "{admitted} of 100");
         }
     }
@@ -456,7 +456,7 @@ mod tests {
     #[test]
     fn addresses_that_flood_on_are_sent_few_cookies() {
         let rng = &mut Uneven(1);
-        let mut load = Load::default();
+        let mut load = LoadState::default();
         for second in 0..4 {
             let start = START.after(Duration::from_secs(second));
             let mut cookies = 0;
@@ -465,7 +465,7 @@ mod tests {
                 assert!(load.is_on(now, UNDER_LOAD_BACKLOG));
                 let source = v4(message as u32 % 10_000);
                 let passes = !refuses(&load, now, source);
-                cookies += usize::from(passes && load.meet(now, rng, source) == Meeting::Cookie);
+                cookies += usize::from(passes && load.meet(now, rng, source) == Verdict::Cookie);
             }
             let firsts = if second == 0 { 10_000 } else { 0 };
             let again = SPARED as usize + 200_000 / SHARE as usize;
@@ -476,16 +476,16 @@ mod tests {
     #[test]
     fn forged_sources_cause_a_bounded_number_of_agreements_and_cookies() {
         let rng = &mut Uneven(1);
-        let mut load = Load::default();
+        let mut load = LoadState::default();
         for second in 0..3 {
             let now = START.after(Duration::from_secs(second));
             let addresses = (0..500_000).map(|i| v4(second as u32 * 500_000 + i));
             let (mut admitted, mut cookies) = (0, 0);
             for address in addresses {
                 match load.meet(now, rng, address) {
-                    Meeting::Admit => admitted += 1,
-                    Meeting::Cookie => cookies += 1,
-                    Meeting::Refuse => {}
+                    Verdict::Admit => admitted += 1,
+                    Verdict::Cookie => cookies += 1,
+                    Verdict::Refuse => {}
                 }
             }
             assert_eq!((admitted, cookies), (NEWCOMERS_MAX, COOKIE_REPLIES_MAX));

@@ -6,20 +6,20 @@
 
 use core::hint::black_box;
 
-use crate::batch::{Kernel, KeyWords, OneTimeKey};
-use crate::{BLOCK_LEN, Slot, Verdicts, poly1305, tags_equal, text_and_tag};
+use crate::batch::{KeyWords, OneTimeKey, VectorKernel};
+use crate::{AuthMask, BLOCK_LEN, Slot, poly1305, tags_equal, text_and_tag};
 
 /// The most blocks that are a few.
-pub(crate) const FEW: usize = 8;
+pub(crate) const MAX_BLOCKS: usize = 8;
 
 /// Their keystream.
-pub(crate) type Keystream = [[u8; BLOCK_LEN]; FEW];
+pub(crate) type Keystream = [[u8; BLOCK_LEN]; MAX_BLOCKS];
 
 /// Whether a batch is one for this module: two packets or more gain from it whenever their blocks
 /// are few.
-pub(crate) fn suits<K: Kernel>(batch: &[Slot]) -> bool {
-    let most = if batch.len() == 1 { K::MOST_ALONE } else { FEW };
-    batch.len() <= FEW && blocks(batch) <= most
+pub(crate) fn fits<K: VectorKernel>(batch: &[Slot]) -> bool {
+    let most = if batch.len() == 1 { K::MAX_SINGLE_PACKET_BLOCKS } else { MAX_BLOCKS };
+    batch.len() <= MAX_BLOCKS && blocks(batch) <= most
 }
 
 /// Blocks that a batch takes, those for its one-time keys among them.
@@ -42,44 +42,44 @@ pub(crate) fn packets(batch: &[Slot]) -> impl Iterator<Item = (usize, &Slot)> {
     })
 }
 
-/// See [`crate::Key::seal`]; the slots have been checked, and take at most [`FEW`] blocks.
-pub(crate) fn seal<K: Kernel>(kernel: K, key: &KeyWords, buf: &mut [u8], batch: &[Slot]) {
-    let work = Work::new(kernel, key, batch);
+/// See [`crate::Key::seal`]; the slots have been checked, and take at most [`MAX_BLOCKS`] blocks.
+pub(crate) fn seal<K: VectorKernel>(kernel: K, key: &KeyWords, buf: &mut [u8], batch: &[Slot]) {
+    let small = SmallBatch::new(kernel, key, batch);
     for (first, slot) in packets(batch) {
         let (text, tag) = text_and_tag(buf, slot);
-        kernel.apply(text, work.keystream(first));
-        *tag = poly1305::tag(work.one_time_key(first), text);
+        kernel.apply(text, small.keystream(first));
+        *tag = poly1305::tag(small.one_time_key(first), text);
     }
 }
 
-/// See [`crate::Key::open`]; the slots have been checked, and take at most [`FEW`] blocks.
-pub(crate) fn open<K: Kernel>(kernel: K, key: &KeyWords, buf: &mut [u8], batch: &[Slot]) -> Verdicts {
-    let work = Work::new(kernel, key, batch);
-    let mut verdicts = Verdicts::default();
+/// See [`crate::Key::open`]; the slots have been checked, and take at most [`MAX_BLOCKS`] blocks.
+pub(crate) fn open<K: VectorKernel>(kernel: K, key: &KeyWords, buf: &mut [u8], batch: &[Slot]) -> AuthMask {
+    let small = SmallBatch::new(kernel, key, batch);
+    let mut authentic = AuthMask::default();
     for (i, (first, slot)) in packets(batch).enumerate() {
         let (text, received) = text_and_tag(buf, slot);
-        if tags_equal(&poly1305::tag(work.one_time_key(first), text), received) {
-            verdicts.set(i);
-            kernel.apply(text, work.keystream(first));
+        if tags_equal(&poly1305::tag(small.one_time_key(first), text), received) {
+            authentic.set(i);
+            kernel.apply(text, small.keystream(first));
         } else {
             text.fill(0);
             received.fill(0);
         }
     }
-    verdicts
+    authentic
 }
 
 /// The keystream of a batch.
-struct Work<K: Kernel> {
+struct SmallBatch<K: VectorKernel> {
     kernel: K,
     blocks: Keystream,
 }
 
-impl<K: Kernel> Work<K> {
+impl<K: VectorKernel> SmallBatch<K> {
     fn new(kernel: K, key: &KeyWords, batch: &[Slot]) -> Self {
-        let mut work = Self { kernel, blocks: [[0; BLOCK_LEN]; FEW] };
-        kernel.keystream_of_few(key, batch, blocks(batch), &mut work.blocks);
-        work
+        let mut small = Self { kernel, blocks: [[0; BLOCK_LEN]; MAX_BLOCKS] };
+        kernel.keystream_small(key, batch, blocks(batch), &mut small.blocks);
+        small
     }
 
     /// That of the packet whose first block this is.
@@ -93,7 +93,7 @@ impl<K: Kernel> Work<K> {
     }
 }
 
-impl<K: Kernel> Drop for Work<K> {
+impl<K: VectorKernel> Drop for SmallBatch<K> {
     fn drop(&mut self) {
         self.blocks.as_flattened_mut().fill(0);
         // What is filled is looked at, so the compiler may not leave the filling out.
@@ -113,7 +113,7 @@ fn scrub_stack() {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::choose::{Choice, Way};
+    use crate::choose::{Choice, Implementation};
     use crate::{BATCH_MAX, Key, TAG_LEN, portable};
 
     const KEY: [u8; 32] = *b"for a few blocks, in tests alone";
@@ -122,21 +122,21 @@ mod tests {
     fn a_packet_alone_is_what_the_portable_code_makes_of_it_at_every_length_and_alignment() {
         for choice in Choice::available() {
             match choice.0 {
-                Way::Avx2(kernel) => alone(kernel, choice),
-                Way::Avx512(kernel) => alone(kernel, choice),
+                Implementation::Avx2(kernel) => alone(kernel, choice),
+                Implementation::Avx512(kernel) => alone(kernel, choice),
                 _ => {}
             }
         }
     }
 
-    fn alone<K: Kernel>(kernel: K, choice: Choice) {
+    fn alone<K: VectorKernel>(kernel: K, choice: Choice) {
         let (key, words) = (Key::with(choice, &KEY), KeyWords::new(&KEY));
         for len in 0..=600 {
             for offset in 0..16 {
                 let batch = [Slot { offset, len, counter: (len << 40 | offset) as u64 }];
                 same_as_portable(&batch, |buf| key.seal(buf, &batch), |buf| key.open(buf, &batch));
                 // Also where the library would do it sooner.
-                if blocks(&batch) <= FEW {
+                if blocks(&batch) <= MAX_BLOCKS {
                     let seal = |buf: &mut [u8]| seal(kernel, &words, buf, &batch);
                     same_as_portable(&batch, seal, |buf| open(kernel, &words, buf, &batch));
                 }
@@ -147,7 +147,7 @@ mod tests {
     #[test]
     fn a_few_packets_share_their_blocks_in_any_way_and_stay_apart() {
         let lens = [0, 1, 16, 63, 64, 65, 128, 129, 192, 193, 256, 320, 384];
-        let mut batches = vec![vec![], vec![0; FEW]];
+        let mut batches = vec![vec![], vec![0; MAX_BLOCKS]];
         for a in lens {
             for b in lens {
                 batches.extend([vec![a, b], vec![a, b, 0], vec![a, b, 64, 10], vec![0, a, 0, b, 0]]);
@@ -159,17 +159,17 @@ mod tests {
                 let slots = lens.iter().zip(starts).zip((0..=u64::MAX).rev());
                 let batch = Vec::from_iter(slots.map(|((&len, offset), counter)| Slot { offset, len, counter }));
                 match choice.0 {
-                    Way::Avx2(kernel) => together(kernel, &batch),
-                    Way::Avx512(kernel) => together(kernel, &batch),
+                    Implementation::Avx2(kernel) => together(kernel, &batch),
+                    Implementation::Avx512(kernel) => together(kernel, &batch),
                     _ => {}
                 }
             }
         }
     }
 
-    fn together<K: Kernel>(kernel: K, batch: &[Slot]) {
+    fn together<K: VectorKernel>(kernel: K, batch: &[Slot]) {
         let words = KeyWords::new(&KEY);
-        if blocks(batch) <= FEW {
+        if blocks(batch) <= MAX_BLOCKS {
             let seal = |buf: &mut [u8]| seal(kernel, &words, buf, batch);
             same_as_portable(batch, seal, |buf| open(kernel, &words, buf, batch));
         }
@@ -179,17 +179,17 @@ mod tests {
     fn the_longest_batch_of_empty_packets_is_not_one_of_a_few_blocks() {
         let empty = Slot { offset: 0, len: 0, counter: 0 };
         for choice in Choice::available() {
-            let suits = match choice.0 {
-                Way::Avx2(_) => suits::<crate::choose::HaveAvx2>,
-                Way::Avx512(_) => suits::<crate::choose::HaveAvx512>,
+            let fits = match choice.0 {
+                Implementation::Avx2(_) => fits::<crate::choose::HaveAvx2>,
+                Implementation::Avx512(_) => fits::<crate::choose::HaveAvx512>,
                 _ => continue,
             };
-            assert!(suits(&[empty; FEW]) && !suits(&[empty; FEW + 1]) && !suits(&[empty; BATCH_MAX]));
+            assert!(fits(&[empty; MAX_BLOCKS]) && !fits(&[empty; MAX_BLOCKS + 1]) && !fits(&[empty; BATCH_MAX]));
         }
     }
 
     /// Seals and opens: nothing but the packets changes, and of one whose tag is wrong nothing is left.
-    fn same_as_portable(batch: &[Slot], seal: impl Fn(&mut [u8]), open: impl Fn(&mut [u8]) -> Verdicts) {
+    fn same_as_portable(batch: &[Slot], seal: impl Fn(&mut [u8]), open: impl Fn(&mut [u8]) -> AuthMask) {
         let end = batch.iter().map(|slot| slot.offset + slot.len + TAG_LEN).max().unwrap_or(0);
         let plain = Vec::from_iter((0..end + 20).map(|at| (at * 31 + at / 255) as u8));
         let mut expected = plain.clone();
@@ -204,12 +204,12 @@ mod tests {
             for buf in [&mut buf, &mut opened] {
                 buf[batch[forged].offset + batch[forged].len / 2] ^= 0x10;
             }
-            let verdicts = portable::open_batch(&KEY, &mut opened, batch);
-            assert_eq!(open(&mut buf), verdicts, "opening {batch:?}, {forged} forged");
+            let authentic = portable::open_batch(&KEY, &mut opened, batch);
+            assert_eq!(open(&mut buf), authentic, "opening {batch:?}, {forged} forged");
             assert!(buf == opened, "opening {batch:?}, {forged} forged");
         }
-        let verdicts = portable::open_batch(&KEY, &mut expected, batch);
-        assert_eq!(open(&mut buf), verdicts, "opening {batch:?}");
-        assert!(buf == expected && verdicts.count() == batch.len(), "opening {batch:?}");
+        let authentic = portable::open_batch(&KEY, &mut expected, batch);
+        assert_eq!(open(&mut buf), authentic, "opening {batch:?}");
+        assert!(buf == expected && authentic.count() == batch.len(), "opening {batch:?}");
     }
 }

@@ -4,7 +4,7 @@
 //!
 //! Never moves a packet, never derives a key, and does not know the engine: a daemon gives
 //! [`uapi::server::Server`] a [`uapi::server::Handler`] and gets whole, checked requests.
-//! Neighbours: `linerate-engine` answers the requests, `linerate-cli` wires both.
+//! Neighbours: `linerate-engine` answers the requests, `linerated` wires both.
 
 #![forbid(unsafe_code)]
 

@@ -28,7 +28,7 @@ const INTERFACE: &str = "{iface}";
 /// Our daemon, built so that it can do without a cipher, and the line that builds it.
 const PROGRAM_NO_CIPHER: &str = "linerated-no-cipher";
 const BUILD_NO_CIPHER: &str =
-    "cargo build --release -p linerate-cli --features no-cipher --bin linerated-no-cipher, in linerate's source";
+    "cargo build --release -p linerated --features no-cipher --bin linerated-no-cipher, in linerate's source";
 
 /// Tailscale's fork of wireguard-go: the subject, its program, and the line that gets it.
 const TAILSCALE: &str = "wireguard-go-tailscale";

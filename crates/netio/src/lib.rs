@@ -9,7 +9,7 @@
 //! Nothing here knows WireGuard, keeps a thread, or logs. Receiving, sending, reading and writing
 //! packets never allocate and never block. Raw system calls live in the private module `sys`
 //! alone, each behind a safe function. Neighbours: `engine` moves packets through these doors,
-//! `cli` opens them.
+//! programs open them.
 #![deny(unsafe_code)]
 
 #[cfg(feature = "attempts")]

@@ -1,9 +1,0 @@
-//! The daemon.
-
-#![forbid(unsafe_code)]
-
-use std::process::ExitCode;
-
-fn main() -> ExitCode {
-    linerate_cli::daemon::main()
-}

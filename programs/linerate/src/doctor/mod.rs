@@ -1,0 +1,373 @@
+//! `linerate doctor`: whether tunnels work, how far their daemons and whoever keeps them are confined, and what to do about
+//! what is not right. With `--security` only the second.
+//!
+//! What is in force stands in /proc; what does not, linerated tells among its counters. Changes nothing.
+
+mod keeper;
+mod process;
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+use std::io::ErrorKind;
+use std::path::Path;
+use std::process::ExitCode;
+
+use linerate_control::client::{self, TunnelClient};
+use linerate_control::interface::InterfaceName;
+use linerate_control::printable::printable;
+use linerate_control::uapi::client::ClientError;
+use linerate_control::uapi::socket;
+use linerate_netio::process::peer;
+use rustix::thread::CapabilitySet;
+use serde::Serialize;
+
+use crate::show;
+use crate::tunnel::status::{Status, status};
+use linerate_privileges::{CLOSED, FILTERED, LANDLOCK, LAST_REFUSED, MOST, REFUSED};
+use linerate_program::print;
+use linerate_program::{Complaint, complain};
+use process::Process;
+
+#[derive(clap::Args)]
+pub(super) struct DoctorArguments {
+    /// One tunnel; all without
+    #[arg(value_name = "IFACE")]
+    interface: Option<InterfaceName>,
+
+    /// Examine only how far the daemons of tunnels, and whoever keeps these, are confined
+    #[arg(long)]
+    security: bool,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Examines, and prints what was found. Ends with 1 if something is not right or could not be examined.
+pub(super) fn main(arguments: &DoctorArguments) -> Result<ExitCode, Complaint> {
+    let directory = Path::new(socket::DIRECTORY);
+    let mut states: Vec<Option<Status>> = Vec::new();
+    let names = match &arguments.interface {
+        _ if !arguments.security => {
+            let all =
+                status(arguments.interface.as_ref().map(InterfaceName::as_str)).map_err(|failed| failed.complaint)?;
+            let names = all.iter().map(|one| one.interface().to_owned()).collect();
+            states = all.into_iter().map(Some).collect();
+            names
+        }
+        Some(interface) => vec![interface.to_string()],
+        None => client::names(directory).map_err(|error| format!("cannot list the tunnels: {error}"))?,
+    };
+    states.resize_with(names.len(), || None);
+    let (mut examined, mut failed) = (Vec::new(), false);
+    for (name, state) in names.iter().zip(&states) {
+        match examine(directory, name, state.as_ref()) {
+            Ok(mut one) => {
+                one.items.extend(keeper::copy(name));
+                examined.push(one);
+                examined.extend(keeper::examine(name));
+            }
+            Err(complaint) if arguments.interface.is_some() => return Err(complaint),
+            Err(complaint) => {
+                failed = true;
+                complain(&format!("linerate: {complaint}"));
+            }
+        }
+    }
+    if arguments.json {
+        let mut text = serde_json::to_vec_pretty(&examined).map_err(|error| format!("cannot write JSON: {error}"))?;
+        text.push(b'\n');
+        print(&text)?;
+    } else {
+        if names.is_empty() {
+            complain("there are no tunnels; `linerate up NAME` brings one up");
+        }
+        let texts: Vec<String> = examined.iter().map(Examined::render).collect();
+        print(texts.join("\n").as_bytes())?;
+    }
+    let is_right = |one: &Examined| one.items.iter().all(|item| item.good);
+    let all_right = !failed && examined.iter().all(is_right);
+    Ok(if all_right { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// What was found about one tunnel, or about whoever keeps it.
+#[derive(Serialize)]
+struct Examined {
+    interface: String,
+    /// `keeper` or `supervisor`, if this is about that process.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    role: Option<&'static str>,
+    /// The daemon's process and program; none for the kernel's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    process: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    program: Option<String>,
+    items: Vec<Item>,
+}
+
+/// One thing that was examined.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct Item {
+    name: &'static str,
+    /// What is in force.
+    state: String,
+    /// Whether that is right, of a protection: as much as there can be.
+    good: bool,
+    /// What to do about it if not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    advice: Option<Cow<'static, str>>,
+}
+
+/// The tunnel `name`, whose state is `state` where that is to be examined, too.
+fn examine(directory: &Path, name: &str, state: Option<&Status>) -> Result<Examined, Complaint> {
+    let found = state.filter(|state| !state.is_unknown()).map_or_else(Vec::new, Status::findings);
+    let found = found.into_iter().map(|(name, state, advice)| Item { name, state, good: advice.is_none(), advice });
+    let mut health: Vec<Item> = found.collect();
+    if state.is_some_and(|state| !state.is_run() && !state.is_unknown()) {
+        return Ok(Examined::without_process(name, health));
+    }
+    let inaccessible = |error: ClientError| show::inaccessible(name, &error);
+    let mut tunnel = TunnelClient::open(directory, name).map_err(|error| inaccessible(error.into()))?;
+    let Some(socket) = tunnel.closed() else {
+        tunnel.get().map_err(inaccessible)?;
+        return Ok(Examined::without_process(name, health));
+    };
+    let pid = peer(socket).map_err(|error| inaccessible(error.into()))?;
+    let pid = pid.ok_or_else(|| format!("{name}: its daemon is out of sight; ask from its own PID namespace"))?;
+    let process = Process::read(pid).map_err(|error| {
+        format!("{name}: process {pid}, which made its socket, cannot be read ({error}); has it handed the socket on?")
+    })?;
+    let counters = match tunnel.stats() {
+        Err(ClientError::Io(error)) if error.kind() == ErrorKind::TimedOut => return Err(inaccessible(error.into())),
+        // Other daemons close the connection.
+        counters => counters.unwrap_or_default(),
+    };
+    health.extend(items(&process, &counters));
+    Ok(Examined {
+        interface: name.to_owned(),
+        role: None,
+        process: Some(pid),
+        program: Some(process.program),
+        items: health,
+    })
+}
+
+type Counters = [(String, u64)];
+
+fn items(process: &Process, counters: &Counters) -> Vec<Item> {
+    let own_memory = ["closed to others", "open to the same user"];
+    vec![
+        user(process, counters),
+        capabilities("capabilities", process.capabilities, counters),
+        capabilities("bounding set", process.bounding, counters),
+        item("new privileges", process.no_new_privs, PRIVILEGES, of(counters, NO_NEW_PRIVS)),
+        system_calls(process, counters),
+        files(counters),
+        told("own memory", CLOSED, own_memory, of(counters, OWN_MEMORY), counters),
+        item("core files", !process.core_files, ["none", "with keys in them"], of(counters, CORE_FILES)),
+        item("swap", process.locked > 0, ["memory is locked", "keys can be swapped out"], of(counters, SWAP)),
+    ]
+}
+
+const PRIVILEGES: [&str; 2] = ["none can be gained", "can be gained"];
+
+/// What to do: for linerated, and for another daemon.
+type Advice = [&'static str; 2];
+
+const USER: Advice =
+    ["set `#! User = NAME` in the tunnel's file", "set User= in its unit, if it knows how to do without root"];
+const CAPABILITIES: Advice =
+    ["grant CAP_SETPCAP", "set CapabilityBoundingSet=CAP_NET_ADMIN CAP_NET_BIND_SERVICE in its unit"];
+const NO_NEW_PRIVS: Advice = ["needs Linux 3.5", "set NoNewPrivileges=yes in its unit"];
+const CALLS: Advice =
+    ["needs seccomp filters, and LINERATE_SECCOMP neither log nor off", "set SystemCallFilter= in its unit"];
+const FILES: Advice =
+    ["add landlock to the kernel's parameter lsm= (Linux 5.13)", "set ProtectSystem=strict in its unit"];
+const OWN_MEMORY: Advice = ["run nothing else as its user"; 2];
+const CORE_FILES: Advice = ["set LimitCORE=0 in its unit"; 2];
+const SWAP: Advice = ["grant CAP_IPC_LOCK, set LimitMEMLOCK=infinity, or encrypt the swap", "encrypt the swap"];
+
+/// The advice for this daemon: linerated alone tells counters.
+fn of(counters: &Counters, [ours, other]: Advice) -> &'static str {
+    if counters.is_empty() { other } else { ours }
+}
+
+fn item(name: &'static str, good: bool, [yes, no]: [&str; 2], advice: &'static str) -> Item {
+    let state = if good { yes } else { no }.to_owned();
+    Item { name, state, good, advice: (!good).then_some(advice.into()) }
+}
+
+/// As [`item`], by a counter that only linerated has.
+fn told(name: &'static str, counter: &str, words: [&str; 2], advice: &'static str, counters: &Counters) -> Item {
+    match count(counters, counter) {
+        Some(value) => item(name, value > 0, words, advice),
+        None => Item { name, state: "not told".into(), good: false, advice: Some(advice.into()) },
+    }
+}
+
+/// Without capabilities, root's user number opens root's files alone: Landlock closes those.
+fn user(process: &Process, counters: &Counters) -> Item {
+    let name = if process.uid == 0 { "root".to_owned() } else { format!("user {}", process.uid) };
+    let good = process.uid != 0 || count(counters, LANDLOCK) > Some(0);
+    item("user", good, [&name, &name], of(counters, USER))
+}
+
+fn capabilities(name: &'static str, set: CapabilitySet, counters: &Counters) -> Item {
+    let state = capability_names(set);
+    item(name, MOST.contains(set), [&state, &state], of(counters, CAPABILITIES))
+}
+
+fn capability_names(set: CapabilitySet) -> String {
+    let names: Vec<String> = set.iter_names().map(|(name, _)| name.to_lowercase()).collect();
+    match names.len() {
+        0 => "none".to_owned(),
+        1..=FEW => names.join(" "),
+        many => format!("{many} of them"),
+    }
+}
+
+/// As many capabilities are named.
+const FEW: usize = 6;
+
+fn system_calls(process: &Process, counters: &Counters) -> Item {
+    let logged_only = count(counters, FILTERED) == Some(0);
+    let mut filtered = "filtered".to_owned();
+    match (count(counters, REFUSED), count(counters, LAST_REFUSED)) {
+        (Some(refused), Some(last)) => {
+            let _ = write!(filtered, "; {refused} refused, number {last} last");
+        }
+        (Some(_), None) => filtered.push_str("; none was refused"),
+        _ => {}
+    }
+    item("system calls", process.filtered && !logged_only, [&filtered, "all are allowed"], of(counters, CALLS))
+}
+
+fn files(counters: &Counters) -> Item {
+    let confined = count(counters, LANDLOCK).map_or(String::new(), |version| format!("closed (Landlock {version})"));
+    told("files", LANDLOCK, [&confined, "open"], of(counters, FILES), counters)
+}
+
+fn count(counters: &Counters, name: &str) -> Option<u64> {
+    counters.iter().find(|(known, _)| known == name).map(|(_, count)| *count)
+}
+
+impl Examined {
+    /// A tunnel that nobody runs, or the kernel.
+    fn without_process(interface: &str, items: Vec<Item>) -> Self {
+        Self { interface: interface.to_owned(), role: None, process: None, program: None, items }
+    }
+
+    /// An aligned table below a line that says whose it is.
+    fn render(&self) -> String {
+        let mut text = match (self.process, &self.program) {
+            (Some(process), Some(program)) => {
+                let role = self.role.map_or(String::new(), |role| format!(", its {role}"));
+                format!("{}{role}: {}, process {process}\n", self.interface, printable(program))
+            }
+            _ if self.items.iter().any(|item| item.name == "daemon") => format!("{}: not running\n", self.interface),
+            _ => format!("{}: run by the kernel: there is no process to confine\n", self.interface),
+        };
+        let width = |cell: fn(&Item) -> &str| self.items.iter().map(|item| cell(item).len()).max().unwrap_or(0);
+        let (names, states) = (width(|item| item.name), width(|item| &item.state));
+        for Item { name, state, advice, .. } in &self.items {
+            let verdict = advice.as_ref().map_or("ok".to_owned(), |advice| format!("fix: {advice}"));
+            let _ = writeln!(text, "  {name:names$}  {state:states$}  {verdict}");
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn confined() -> Process {
+        Process {
+            program: "linerated".into(),
+            uid: 0,
+            capabilities: CapabilitySet::NET_ADMIN,
+            bounding: CapabilitySet::NET_ADMIN,
+            no_new_privs: true,
+            filtered: true,
+            locked: 4096,
+            core_files: false,
+        }
+    }
+
+    fn told_by_linerated() -> Vec<(String, u64)> {
+        [(LANDLOCK, 7), (CLOSED, 1), (FILTERED, 1), (REFUSED, 0)].map(|(name, count)| (name.to_owned(), count)).into()
+    }
+
+    fn weak(items: &[Item]) -> Vec<&str> {
+        items.iter().filter(|item| !item.good).map(|item| item.name).collect()
+    }
+
+    #[test]
+    fn a_confined_daemon_is_well_and_needs_no_advice() {
+        let items = items(&confined(), &told_by_linerated());
+        assert_eq!(weak(&items), Vec::<&str>::new());
+        assert!(items.iter().all(|item| item.advice.is_none()));
+    }
+
+    #[test]
+    fn each_protection_that_is_missing_is_named_with_advice() {
+        let all = CapabilitySet::all();
+        let lacking = [
+            (Process { capabilities: all, ..confined() }, "capabilities"),
+            (Process { bounding: all, ..confined() }, "bounding set"),
+            (Process { no_new_privs: false, ..confined() }, "new privileges"),
+            (Process { filtered: false, ..confined() }, "system calls"),
+            (Process { core_files: true, ..confined() }, "core files"),
+            (Process { locked: 0, ..confined() }, "swap"),
+        ];
+        for (process, name) in lacking {
+            let items = items(&process, &told_by_linerated());
+            assert_eq!(weak(&items), [name]);
+            assert!(items.iter().all(|item| item.advice.is_some() != item.good));
+        }
+        for (counter, names) in
+            [(LANDLOCK, &["user", "files"][..]), (CLOSED, &["own memory"]), (FILTERED, &["system calls"])]
+        {
+            let mut counters = told_by_linerated();
+            counters.iter_mut().filter(|(name, _)| name == counter).for_each(|(_, count)| *count = 0);
+            assert_eq!(weak(&items(&confined(), &counters)), names);
+        }
+    }
+
+    #[test]
+    fn a_refused_system_call_is_told_with_its_number() {
+        let mut counters = told_by_linerated();
+        counters.retain(|(name, _)| name != REFUSED);
+        counters.extend([(REFUSED.to_owned(), 3), (LAST_REFUSED.to_owned(), 59)]);
+        assert_eq!(system_calls(&confined(), &counters).state, "filtered; 3 refused, number 59 last");
+    }
+
+    #[test]
+    fn what_another_daemon_does_not_tell_is_not_taken_for_granted() {
+        assert_eq!(weak(&items(&confined(), &[])), ["user", "files", "own memory"]);
+    }
+
+    #[test]
+    fn a_tunnel_of_the_kernel_has_nothing_to_confine() {
+        let kernels = Examined { interface: "wg0".into(), role: None, process: None, program: None, items: Vec::new() };
+        assert_eq!(kernels.render(), "wg0: run by the kernel: there is no process to confine\n");
+    }
+
+    #[test]
+    fn the_table_is_aligned() {
+        let items = items(&Process { locked: 0, ..confined() }, &told_by_linerated());
+        let examined = Examined {
+            interface: "wg0".into(),
+            role: None,
+            process: Some(7),
+            program: Some("linerated".into()),
+            items,
+        };
+        let text = examined.render();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], "wg0: linerated, process 7");
+        let at = lines[1].find("ok").unwrap();
+        assert!(lines[1..9].iter().all(|line| line.find("ok") == Some(at)), "{text}");
+        assert_eq!(lines[9].find("fix: "), Some(at), "{text}");
+    }
+}

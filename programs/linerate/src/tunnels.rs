@@ -1,0 +1,236 @@
+//! The verbs for whole tunnels: `up`, `down`, `reload`, `save`, `plan`, `status`.
+
+use std::process::ExitCode;
+
+use linerate_control::interface::InterfaceName;
+use linerate_control::printable::printable;
+use linerate_host::plan::words;
+use linerate_host::wanted::Manner;
+
+use crate::tunnel::{self, Failed, Interruption, Options, Source, keep, status};
+use linerate_program::print;
+use linerate_program::{Complaint, complain};
+
+/// What the verbs for one tunnel have in common.
+#[derive(clap::Args)]
+pub(super) struct TunnelArguments {
+    /// An interface, whose file is /etc/wireguard/NAME.conf, or the path of a file NAME.conf
+    #[arg(value_name = "NAME")]
+    name: String,
+
+    /// Do not run the commands of the file (PreUp, PostUp, PreDown, PostDown)
+    #[arg(long)]
+    no_hooks: bool,
+
+    /// Say every step as the command that would do it
+    #[arg(short, long)]
+    verbose: bool,
+}
+
+#[derive(clap::Args)]
+pub(super) struct UpArguments {
+    #[command(flatten)]
+    tunnel: TunnelArguments,
+
+    /// Have the kernel's module run the tunnel, not linerated
+    #[arg(long)]
+    kernel: bool,
+
+    /// Have linerated become this user once the tunnel is set up
+    ///
+    /// Otherwise LINERATE_USER in the environment, then `#! User = NAME` in the file say who it becomes. The commands
+    /// of the file run as root all the same.
+    #[arg(long, value_name = "NAME", conflicts_with = "kernel")]
+    user: Option<String>,
+
+    /// Stay in the foreground, look after the tunnel, and take it down at the end: for service managers
+    #[arg(long)]
+    supervise: bool,
+}
+
+#[derive(clap::Args)]
+pub(super) struct PlanArguments {
+    /// An interface, whose file is /etc/wireguard/NAME.conf, or the path of a file NAME.conf
+    #[arg(value_name = "NAME")]
+    name: String,
+
+    /// Plan for the kernel's module, not linerated
+    #[arg(long)]
+    kernel: bool,
+
+    /// Print the plan as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(clap::Args)]
+pub(super) struct StatusArguments {
+    /// One tunnel; all without
+    #[arg(value_name = "NAME")]
+    name: Option<String>,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+
+    /// End with 1 if a tunnel is not run, is down, has no private key or a command of its file failed, or a peer with an
+    /// endpoint had no handshake for three minutes
+    #[arg(long)]
+    check: bool,
+}
+
+type Outcome = Result<ExitCode, Failed>;
+
+pub(super) fn up(arguments: &UpArguments) -> Outcome {
+    let mut options = options(&arguments.tunnel, tunnel::backend(arguments.kernel)?);
+    options.supervised = arguments.supervise;
+    options.user.clone_from(&arguments.user);
+    let source = read(&arguments.tunnel.name)?;
+    let interruption = interruption()?;
+    tunnel::up(&source, &options, &interruption)?;
+    if arguments.supervise {
+        return supervise(&arguments.tunnel.name, source, &options, &interruption);
+    }
+    tunnel::leave_keeper(&source);
+    complain(&format!("{} is up; `linerate status` shows how it does", source.interface));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `name` is what the user calls the tunnel of `source`.
+fn supervise(name: &str, mut source: Source, options: &Options, interruption: &Interruption) -> Outcome {
+    let interface = source.interface.clone();
+    let ended = keep::supervise(&interface, interruption);
+    interruption.forget();
+    match ended {
+        Ok(true) => {}
+        // As `linerate down`, by the file as it is now: with SaveConfig the state is saved there. Without that, by the file
+        // as it was read, over which nothing is saved.
+        Ok(false) => {
+            source.file.save_config = false;
+            let now = tunnel::find(name).ok().and_then(|(_, now)| now);
+            tunnel::down(&interface, Some(now.as_ref().unwrap_or(&source)), options, interruption)?;
+        }
+        // Without a daemon that stays alive a kill switch still holds: rules and firewall stay for the next start.
+        Err(_) if source.file.kill_switch => {}
+        Err(_) => {
+            // Where the ledger cannot be used, by the file as it was read. That may have been changed since, so nothing is
+            // saved over it.
+            source.file.save_config = false;
+            tunnel::down(&interface, Some(&source), options, interruption)?;
+        }
+    }
+    ended.map(|_| ExitCode::SUCCESS)
+}
+
+pub(super) fn down(arguments: &TunnelArguments) -> Outcome {
+    let options = options(arguments, tunnel::backend(false)?);
+    let interruption = interruption()?;
+    let (interface, source) = tunnel::find(&arguments.name)?;
+    tunnel::down(&interface, source.as_ref(), &options, &interruption)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) fn reload(arguments: &TunnelArguments) -> Outcome {
+    let options = options(arguments, tunnel::backend(false)?);
+    let source = read(&arguments.name)?;
+    let done = tunnel::reload(&source, &options, &interruption()?)?;
+    let count = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+    if done.needs_keeper {
+        tunnel::leave_keeper(&source);
+    }
+    let (peers, steps) = (count(done.peers, "peer"), count(done.steps, "step"));
+    let mut sentences = done.sentences;
+    if (done.peers, done.steps) != (0, 0) {
+        sentences.insert(0, format!("{peers} changed, {steps} taken on the host"));
+    } else if sentences.is_empty() {
+        sentences.push("nothing has changed".to_owned());
+    }
+    complain(&format!("{}: {}", source.interface, sentences.join("; ")));
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) fn save(name: &str) -> Outcome {
+    tunnel::save(&read(name)?, false, &interruption()?)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) fn plan(arguments: &PlanArguments) -> Outcome {
+    let source = read(&arguments.name)?;
+    let options = Options {
+        manner: Manner::Linerate,
+        backend: tunnel::backend(arguments.kernel)?,
+        user: None,
+        hooks: true,
+        echo: false,
+        supervised: false,
+    };
+    let plan = tunnel::planned(&source, &options, tunnel::at_hand(&source))?.plan;
+    if arguments.json {
+        let mut text = serde_json::to_vec_pretty(&plan).map_err(|error| format!("cannot write JSON: {error}"))?;
+        text.push(b'\n');
+        return Ok(print(&text)?);
+    }
+    let mut text = format!("To bring {} up, in this order:\n", source.interface);
+    for (number, step) in plan.steps.iter().enumerate() {
+        text.push_str(&format!("{:>4}. {}\n", number + 1, printable(&words::sentence(step))));
+    }
+    for warning in &plan.warnings {
+        text.push_str(&format!("\nWarning: {}\n", printable(&warning.to_string())));
+    }
+    Ok(print(text.as_bytes())?)
+}
+
+pub(super) fn status(arguments: &StatusArguments) -> Outcome {
+    let all = status::status(arguments.name.as_deref())?;
+    if arguments.json {
+        let mut text = serde_json::to_vec_pretty(&all).map_err(|error| format!("cannot write JSON: {error}"))?;
+        text.push(b'\n');
+        print(&text)?;
+    } else if all.is_empty() {
+        complain("there are no tunnels; `linerate up NAME` brings one up");
+    } else {
+        print(status::render(&all).as_bytes())?;
+    }
+    let is_answer = |one: &status::Status| !one.is_unknown() && (one.is_run() || arguments.name.is_none());
+    if !all.iter().all(is_answer) {
+        return Ok(ExitCode::FAILURE);
+    }
+    let well = !arguments.check || all.iter().all(status::Status::is_well);
+    Ok(if well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+pub(super) fn keep(interface: &InterfaceName) -> Outcome {
+    keep::keep(interface, &interruption()?)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) fn resolve() -> Result<ExitCode, Complaint> {
+    tunnel::answer_names().map_err(|error| format!("cannot look up names: {error}"))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn options(arguments: &TunnelArguments, backend: linerate_host::step::Backend) -> Options {
+    Options {
+        manner: Manner::Linerate,
+        backend,
+        user: None,
+        hooks: !arguments.no_hooks,
+        echo: arguments.verbose,
+        supervised: false,
+    }
+}
+
+fn interruption() -> Result<Interruption, Failed> {
+    Interruption::listen().map_err(|error| format!("cannot take signals: {error}").into())
+}
+
+/// Reads the file of `name`, and says what is not right with it.
+fn read(name: &str) -> Result<Source, Failed> {
+    let (path, interface) = tunnel::locate(name)?;
+    let source = Source::read(path, interface)?.called_as(name);
+    for path in source.world_accessible() {
+        complain(&format!("Warning: everybody can read {}: chmod 600 {0}", path.display()));
+    }
+    source.check()?.iter().for_each(|warning| complain(warning));
+    Ok(source)
+}

@@ -1,0 +1,36 @@
+//! Files that hold keys, read into memory that is wiped.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read};
+
+use linerate_control::zeroizing::Buffer;
+use rustix::fs::{SeekFrom, seek};
+use zeroize::Zeroizing;
+
+use linerate_program::Complaint;
+
+/// What a file holds.
+pub(super) struct Input {
+    /// All of it, or as much as was asked for.
+    pub(super) text: Buffer,
+    /// Whether it is a file that has a position; a pipe has none.
+    pub(super) seekable: bool,
+}
+
+/// Reads the file at `path`, `limit` bytes of it at most.
+pub(super) fn read(path: &OsStr, limit: usize) -> Result<Input, Complaint> {
+    let mut file = File::open(path).map_err(|error| format!("fopen: {error}"))?;
+    let seekable = seek(&file, SeekFrom::Current(0)).is_ok();
+    let mut text = Buffer::new();
+    let mut piece = Zeroizing::new(vec![0; 16 << 10]);
+    while text.len() < limit {
+        match file.read(&mut piece) {
+            Ok(0) => break,
+            Ok(length) => text.extend(&piece[..length]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(format!("fread: {error}")),
+        }
+    }
+    Ok(Input { text, seekable })
+}

@@ -1,0 +1,157 @@
+//! `wg`, as wireguard-tools 1.0.20260223 does it: the same commands, words and exit codes, so that
+//! scripts need not know which of the two they run.
+//!
+//! Where it does better, that is written in docs/wg.md. The output of `show` is
+//! [`show`](crate::show)'s; the values and the file are `linerate_control::wg_config`'s.
+
+mod command_line;
+mod input;
+mod set;
+mod setconf;
+mod show;
+mod showconf;
+pub(crate) mod surroundings;
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::path::Path;
+use std::process::ExitCode;
+
+use linerate_control::client::TunnelClient;
+use linerate_control::uapi::client::ClientError;
+use linerate_control::uapi::request::DeviceUpdate;
+use linerate_control::uapi::response::{DeviceState, ReplyError};
+use linerate_control::uapi::socket;
+use rustix::io::Errno;
+
+pub(crate) use setconf::explain;
+
+use crate::keys;
+use linerate_program::print;
+use linerate_program::{Complaint, complain};
+
+/// The version whose behaviour this has.
+const VERSION: &str = "1.0.20260223";
+
+/// What a command comes to: an exit code, or what goes to standard error before 1.
+type Outcome = Result<ExitCode, Complaint>;
+
+/// Runs `wg` on `arguments`; `program` is what it is called in messages.
+pub fn main(program: &str, arguments: &[OsString]) -> ExitCode {
+    run(program, arguments).unwrap_or_else(|complaint| {
+        complain(&complaint);
+        ExitCode::FAILURE
+    })
+}
+
+fn run(program: &str, arguments: &[OsString]) -> Outcome {
+    let Some((command, arguments)) = arguments.split_first() else {
+        return show::main(program, &[]);
+    };
+    let command = command.to_string_lossy();
+    match (&*command, arguments) {
+        ("-v" | "--version" | "version", []) => {
+            print(format!("wireguard-tools v{VERSION} - https://git.zx2c4.com/wireguard-tools/\n").as_bytes())
+        }
+        ("-h" | "--help" | "help", []) => print(format!("{}\n", usage(program)).as_bytes()),
+        ("show", _) => show::main(program, arguments),
+        ("showconf", [interface]) => showconf::main(interface),
+        ("set", [interface, first, rest @ ..]) => set::main(interface, first, rest),
+        ("setconf", [interface, file]) => setconf::set(interface, file),
+        ("addconf", [interface, file]) => setconf::add(interface, file),
+        ("syncconf", [interface, file]) => setconf::sync(interface, file),
+        ("genkey", []) => keys::genkey().map_err(|complaint| format!("{program}: {complaint}")),
+        ("genpsk", []) => keys::genpsk().map_err(|complaint| format!("{program}: {complaint}")),
+        ("pubkey", []) => keys::pubkey().map_err(|complaint| format!("{program}: {complaint}")),
+        _ => Err(usage_of(program, &command)
+            .unwrap_or_else(|| format!("Invalid subcommand: `{command}'\n{}", usage(program)))),
+    }
+}
+
+/// The commands, their operands, and what they do.
+const COMMANDS: [(&str, &str, &str); 9] = [
+    (
+        "show",
+        " { <interface> | all | interfaces } [public-key | private-key | listen-port | fwmark | peers | \
+         preshared-keys | endpoints | allowed-ips | latest-handshakes | transfer | persistent-keepalive | dump]",
+        "Shows the current configuration and device information",
+    ),
+    (
+        "showconf",
+        " <interface>",
+        "Shows the current configuration of a given WireGuard interface, for use with `setconf'",
+    ),
+    (
+        "set",
+        " <interface> [listen-port <port>] [fwmark <mark>] [private-key <file path>] [peer <base64 public key> \
+         [remove] [preshared-key <file path>] [endpoint <ip>:<port>] [persistent-keepalive <interval seconds>] \
+         [allowed-ips [+|-]<ip1>/<cidr1>[,[+|-]<ip2>/<cidr2>]...] ]...",
+        "Change the current configuration, add peers, remove peers, or change peers",
+    ),
+    ("setconf", CONF_OPERANDS, "Applies a configuration file to a WireGuard interface"),
+    ("addconf", CONF_OPERANDS, "Appends a configuration file to a WireGuard interface"),
+    ("syncconf", CONF_OPERANDS, "Synchronizes a configuration file to a WireGuard interface"),
+    ("genkey", "", "Generates a new private key and writes it to stdout"),
+    ("genpsk", "", "Generates a new preshared key and writes it to stdout"),
+    ("pubkey", "", "Reads a private key from stdin and writes a public key to stdout"),
+];
+
+const CONF_OPERANDS: &str = " <interface> <configuration filename>";
+
+fn usage(program: &str) -> String {
+    let commands: String = COMMANDS.iter().map(|(name, _, does)| format!("  {name}: {does}\n")).collect();
+    format!(
+        "Usage: {program} <cmd> [<args>]\n\nAvailable subcommands:\n{commands}\
+         You may pass `--help' to any of these subcommands to view usage."
+    )
+}
+
+fn usage_of(program: &str, command: &str) -> Option<String> {
+    let (name, operands, _) = COMMANDS.iter().find(|(name, ..)| *name == command)?;
+    Some(format!("Usage: {program} {name}{operands}"))
+}
+
+/// The state of `interface`; what `wg` cannot do without it is `purpose`.
+fn get(interface: &OsStr, purpose: &str) -> Result<DeviceState, Complaint> {
+    let tunnel = TunnelClient::open(Path::new(socket::DIRECTORY), &interface.to_string_lossy());
+    let state = tunnel.map_err(ClientError::Io).and_then(|mut tunnel| tunnel.get());
+    state.map_err(|error| format!("{purpose}: {}", reason_of_get(&error)))
+}
+
+fn modify(interface: &OsStr, update: &DeviceUpdate) -> Outcome {
+    let tunnel = TunnelClient::open(Path::new(socket::DIRECTORY), &settable(interface));
+    let done = tunnel.map_err(ClientError::Io).and_then(|mut tunnel| tunnel.set(update));
+    done.map_err(|error| format!("Unable to modify interface: {}", reason_of_set(&error)))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The name that a change goes to: as much of it as an interface's name can have (IFNAMSIZ).
+fn settable(interface: &OsStr) -> String {
+    let name = interface.to_string_lossy();
+    name[..name.floor_char_boundary(15)].to_owned()
+}
+
+/// A refused `get` carries its number as it is.
+fn reason_of_get(error: &ClientError) -> String {
+    match error {
+        ClientError::Io(error) => error.to_string(),
+        ClientError::Reply(ReplyError::Refused(number @ 1..)) => words_of(*number),
+        ClientError::Reply(_) => Errno::PROTO.to_string(),
+    }
+}
+
+/// A refused `set` carries its number negated.
+pub(crate) fn reason_of_set(error: &ClientError) -> String {
+    match error {
+        ClientError::Io(error) => error.to_string(),
+        ClientError::Reply(ReplyError::Refused(number)) => words_of(number.saturating_neg()),
+        ClientError::Reply(_) => Errno::PROTO.to_string(),
+    }
+}
+
+fn words_of(number: i64) -> String {
+    match i32::try_from(number) {
+        Ok(number) => io::Error::from_raw_os_error(number).to_string(),
+        Err(_) => Errno::PROTO.to_string(),
+    }
+}

@@ -1,0 +1,57 @@
+//! `wg setconf`, `addconf` and `syncconf`: changes from a file.
+
+use std::ffi::OsStr;
+
+use linerate_control::uapi::request::DeviceUpdate;
+use linerate_control::wg_config::{self, ConfigError, Mode, ValueError};
+
+use super::surroundings::System;
+use super::{Outcome, get, input, modify, settable};
+use linerate_program::Complaint;
+
+/// The interface becomes what the file says.
+pub(super) fn set(interface: &OsStr, file: &OsStr) -> Outcome {
+    modify(interface, &read(file, Mode::Replace)?)
+}
+
+/// What the file says is added.
+pub(super) fn add(interface: &OsStr, file: &OsStr) -> Outcome {
+    modify(interface, &read(file, Mode::Append)?)
+}
+
+/// As [`set`], but peers that stay keep their sessions.
+pub(super) fn sync(interface: &OsStr, file: &OsStr) -> Outcome {
+    let mut update = read(file, Mode::Replace)?;
+    if !update.peers.is_empty() {
+        let name = settable(interface);
+        let running = get(OsStr::new(&name), "Unable to retrieve current interface configuration")?;
+        wg_config::synchronize(&mut update, &running);
+    }
+    modify(interface, &update)
+}
+
+fn read(file: &OsStr, mode: Mode) -> Result<DeviceUpdate, Complaint> {
+    let input = input::read(file, FILE_MAX)?;
+    if input.text.len() >= FILE_MAX {
+        return Err(format!("{} is too large: the limit is {} MiB", file.display(), FILE_MAX >> 20));
+    }
+    wg_config::parse(&input.text, mode, &mut System).map_err(|bad| explain(&bad, file))
+}
+
+/// The largest file taken, in bytes: a million peers of 500.
+const FILE_MAX: usize = 512 << 20;
+
+/// The words of `wg`, and after them where it is and what would be right.
+pub(crate) fn explain(bad: &ConfigError, file: &OsStr) -> Complaint {
+    let conclusion = match bad {
+        ConfigError::Value { reason: ValueError::Environment(_), .. } => return bad.to_string(),
+        ConfigError::MissingPublicKey => "Invalid configuration",
+        ConfigError::Line { .. } | ConfigError::Value { .. } => "Configuration parsing error",
+    };
+    let place = match (bad.line(), bad.hint()) {
+        (Some(line), Some(hint)) => format!("\n{}:{line}: {hint}", file.display()),
+        (Some(line), None) => format!("\n{}:{line}: here", file.display()),
+        (None, _) => String::new(),
+    };
+    format!("{bad}\n{conclusion}{place}")
+}

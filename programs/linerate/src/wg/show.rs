@@ -1,0 +1,69 @@
+//! `wg show`: its operands and what it says when they are wrong.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::ValueEnum;
+use linerate_control::uapi::client::ClientError;
+
+use super::{Outcome, reason_of_get, usage_of};
+use crate::show::{Failure, Field, Form, View, Wanted, Which, show};
+use linerate_program::print;
+use linerate_program::{Complaint, complain};
+
+/// Shows what `arguments` ask for. A `--json` among them is ours: everything, for programs.
+pub(super) fn main(program: &str, arguments: &[OsString]) -> Outcome {
+    let arguments: Vec<_> = arguments.iter().map(|argument| argument.to_string_lossy()).collect();
+    let (json, operands): (Vec<&str>, Vec<&str>) =
+        arguments.iter().map(|argument| &**argument).partition(|argument| *argument == "--json");
+    let usage = usage_of(program, "show").unwrap_or_default();
+    let form = if json.is_empty() { Form::Human } else { Form::Json };
+    let (which, form) = match operands[..] {
+        [] => (Which::All, form),
+        ["-h" | "--help" | "help"] => {
+            complain(&usage);
+            return Ok(ExitCode::SUCCESS);
+        }
+        ["interfaces"] if json.is_empty() => (Which::Names, form),
+        ["interfaces", ..] => return Err(usage),
+        [which] => (named(which), form),
+        [which, field] if json.is_empty() => match Field::from_str(field, false) {
+            Ok(field) => (named(which), Form::Field(field)),
+            Err(_) => return wrong_field(named(which), field, &usage),
+        },
+        _ => return Err(usage),
+    };
+    let shown = show(&Wanted { which, form }, &View::from_environment()).map_err(|failure| refusal(&failure))?;
+    let printed = print(&shown.text)?;
+    complain_of(&shown.failures);
+    Ok(if shown.any || shown.failures.is_empty() { printed } else { ExitCode::FAILURE })
+}
+
+fn named(which: &str) -> Which {
+    if which == "all" { Which::All } else { Which::One(which.to_owned()) }
+}
+
+/// That a field is none shows only when there is an interface to show it of.
+fn wrong_field(which: Which, field: &str, usage: &str) -> Outcome {
+    let wanted = Wanted { which, form: Form::Field(Field::Peers) };
+    let shown = show(&wanted, &View::from_environment()).map_err(|failure| refusal(&failure))?;
+    complain_of(&shown.failures);
+    match (shown.any, shown.failures.is_empty()) {
+        (true, _) => Err(format!("Invalid parameter: `{field}'\n{usage}")),
+        (false, true) => Ok(ExitCode::SUCCESS),
+        (false, false) => Ok(ExitCode::FAILURE),
+    }
+}
+
+fn refusal(failure: &Failure) -> Complaint {
+    match failure {
+        Failure::Listing(error) => format!("Unable to list interfaces: {error}"),
+        Failure::Tunnel(_, error) => format!("Unable to access interface: {}", reason_of_get(error)),
+    }
+}
+
+fn complain_of(failures: &[(String, ClientError)]) {
+    for (name, error) in failures {
+        complain(&format!("Unable to access interface {name}: {}", reason_of_get(error)));
+    }
+}

@@ -1,0 +1,243 @@
+//! The environment variables, all read and checked before anything is done.
+
+use std::ffi::OsString;
+use std::os::fd::RawFd;
+use std::sync::Mutex;
+
+use linerate_engine::Followers;
+use linerate_netio::tun;
+use linerate_netio::udp::UdpOffloads;
+use tracing::level_filters::LevelFilter;
+
+use super::log::Lossy;
+use linerate_privileges::filter::Filter;
+use linerate_program::Complaint;
+
+/// The variable that switches offloads off.
+pub(crate) const OFFLOADS: &str = "LINERATE_OFFLOADS";
+
+/// What the environment asks for.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Environment {
+    /// Stay in the foreground.
+    pub(super) foreground: bool,
+    /// The number of an inherited TUN descriptor.
+    pub(super) tun: Option<RawFd>,
+    /// The number of an inherited listening socket.
+    pub(super) uapi: Option<RawFd>,
+    /// When more than one worker carries packets.
+    pub(super) followers: Followers,
+    /// What of the kernel's offloads may be used.
+    pub(super) offloads: Offloads,
+    /// What becomes of system calls that the daemon has no use for.
+    pub(super) filter: Filter,
+    /// How much to log, if that was said.
+    log: Option<LevelFilter>,
+}
+
+/// What of the kernel's offloads may be used: all that it has, less what [`OFFLOADS`] switches
+/// off, as if the kernel did not know it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Offloads {
+    /// The device's.
+    pub(crate) tun: tun::Offloads,
+    /// The sockets'.
+    pub(crate) udp: UdpOffloads,
+}
+
+impl Environment {
+    /// Reads this process's environment.
+    pub(super) fn read() -> Result<Self, Complaint> {
+        Self::parse(|name| std::env::var_os(name))
+    }
+
+    fn parse(variable: impl Fn(&str) -> Option<OsString>) -> Result<Self, Complaint> {
+        let text = |name: &str| {
+            let value = variable(name).filter(|value| !value.is_empty());
+            value.map(|value| value.to_string_lossy().into_owned())
+        };
+        let number = |name: &str| match text(name) {
+            None => Ok(None),
+            Some(value) => match value.parse() {
+                Ok(number) if number >= 0 => Ok(Some(number)),
+                _ => Err(format!("{name}={value} is not the number of a descriptor")),
+            },
+        };
+        Ok(Self {
+            foreground: text("WG_PROCESS_FOREGROUND").as_deref() == Some("1"),
+            tun: number("WG_TUN_FD")?,
+            uapi: number("WG_UAPI_FD")?,
+            followers: text("LINERATE_FOLLOWERS").map_or(Ok(Followers::WhenUseful), |word| followers(&word))?,
+            offloads: text(OFFLOADS).map_or(Ok(Offloads::ALL), |words| Offloads::without(&words))?,
+            filter: text("LINERATE_SECCOMP").map_or(Ok(Filter::default()), |word| filter(&word))?,
+            log: text("LOG_LEVEL").map(|level| log_level(&level)).transpose()?,
+        })
+    }
+
+    /// Whether the log goes on after the program that started us has gone: as with wireguard-go, only
+    /// if a level was asked for.
+    pub(super) fn logs_in_background(&self) -> bool {
+        self.log.is_some_and(|level| level != LevelFilter::OFF)
+    }
+
+    /// Sends everything that is logged, one plain line each, to standard error.
+    pub(super) fn start_log(&self) {
+        // A supervisor or the terminal knows the time. A log that cannot be written must neither end the
+        // tunnel, as std's panic on a closed standard error would, nor hold it up.
+        tracing_subscriber::fmt()
+            .with_max_level(self.log.unwrap_or(LevelFilter::INFO))
+            .with_writer(Mutex::new(Lossy))
+            .with_ansi(false)
+            .with_target(false)
+            .without_time()
+            .log_internal_errors(false)
+            .init();
+    }
+}
+
+impl Offloads {
+    /// What `LINERATE_OFFLOADS` may switch off.
+    pub(crate) const WORDS: [&str; 5] = ["-vnet_hdr", "-tso", "-uso", "-udp_gro", "-udp_gso"];
+
+    const ALL: Self = Self { tun: tun::Offloads::ALL, udp: UdpOffloads::ALL };
+
+    /// All but those named in `words`, apart by commas.
+    fn without(words: &str) -> Result<Self, Complaint> {
+        let Self { mut tun, mut udp } = Self::ALL;
+        for word in words.split(',') {
+            let offload = match word {
+                "-vnet_hdr" => &mut tun.vnet_hdr,
+                "-tso" => &mut tun.tso,
+                "-uso" => &mut tun.uso,
+                "-udp_gro" => &mut udp.gro,
+                "-udp_gso" => &mut udp.gso,
+                _ => {
+                    return Err(format!(
+                        "{OFFLOADS}={words} is not a list of {}, any of them, separated by commas: {word:?} is not among them",
+                        Self::WORDS.join(", ")
+                    ));
+                }
+            };
+            *offload = false;
+        }
+        Ok(Self { tun, udp })
+    }
+}
+
+fn log_level(level: &str) -> Result<LevelFilter, Complaint> {
+    match level {
+        "silent" => Ok(LevelFilter::OFF),
+        "error" => Ok(LevelFilter::ERROR),
+        "info" => Ok(LevelFilter::INFO),
+        // The second is wireguard-go's older name for it.
+        "debug" | "verbose" => Ok(LevelFilter::DEBUG),
+        _ => Err(format!("LOG_LEVEL={level} is not silent, error, info or debug")),
+    }
+}
+
+fn followers(word: &str) -> Result<Followers, Complaint> {
+    match word {
+        "useful" => Ok(Followers::WhenUseful),
+        "always" => Ok(Followers::Always),
+        _ => Err(format!("LINERATE_FOLLOWERS={word} is not useful or always")),
+    }
+}
+
+fn filter(word: &str) -> Result<Filter, Complaint> {
+    let known = Filter::WORDS.iter().find(|(known, _)| *known == word);
+    known.map(|(_, filter)| *filter).ok_or_else(|| {
+        let words = Filter::WORDS.map(|(word, _)| word).join(", ");
+        format!("LINERATE_SECCOMP={word} is not one of {words}")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(variables: &[(&str, &str)]) -> Result<Environment, Complaint> {
+        Environment::parse(|name| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into()))
+    }
+
+    #[test]
+    fn an_empty_environment_asks_for_nothing() {
+        let nothing = Environment {
+            foreground: false,
+            tun: None,
+            uapi: None,
+            followers: Followers::WhenUseful,
+            offloads: Offloads::ALL,
+            filter: Filter::Refuse,
+            log: None,
+        };
+        assert_eq!(parse(&[]), Ok(nothing));
+        assert_eq!(parse(&[("LOG_LEVEL", ""), ("WG_TUN_FD", ""), ("LINERATE_OFFLOADS", "")]), parse(&[]));
+        assert_eq!(parse(&[("LINERATE_SECCOMP", "")]), parse(&[]));
+    }
+
+    #[test]
+    fn each_variable_has_its_effect() {
+        let all = parse(&[
+            ("WG_PROCESS_FOREGROUND", "1"),
+            ("WG_TUN_FD", "3"),
+            ("WG_UAPI_FD", "4"),
+            ("LINERATE_FOLLOWERS", "always"),
+            ("LINERATE_SECCOMP", "kill"),
+            ("LOG_LEVEL", "verbose"),
+        ]);
+        let expected = Environment {
+            foreground: true,
+            tun: Some(3),
+            uapi: Some(4),
+            followers: Followers::Always,
+            offloads: Offloads::ALL,
+            filter: Filter::Kill,
+            log: Some(LevelFilter::DEBUG),
+        };
+        assert_eq!(all, Ok(expected));
+        assert!(!parse(&[("WG_PROCESS_FOREGROUND", "yes")]).unwrap().foreground, "only 1, as wireguard-go");
+    }
+
+    #[test]
+    fn offloads_are_switched_off_by_name_alone_or_together() {
+        let parsed = |words| parse(&[("LINERATE_OFFLOADS", words)]).unwrap().offloads;
+        assert!(Offloads::WORDS.iter().all(|word| parsed(word) != Offloads::ALL));
+        let Offloads { tun, udp } = Offloads::ALL;
+        assert_eq!(parsed("-vnet_hdr"), Offloads { tun: tun::Offloads { vnet_hdr: false, ..tun }, udp });
+        assert_eq!(parsed("-udp_gro"), Offloads { tun, udp: UdpOffloads { gro: false, ..udp } });
+        let together =
+            Offloads { tun: tun::Offloads { tso: false, uso: false, ..tun }, udp: UdpOffloads { gso: false, ..udp } };
+        assert_eq!(parsed("-udp_gso,-tso,-uso"), together);
+    }
+
+    #[test]
+    fn an_offload_that_nobody_knows_is_refused_with_those_that_are_known() {
+        for words in ["-lro", "udp_gro", "-tso,", "-tso -uso"] {
+            let refused = parse(&[("LINERATE_OFFLOADS", words)]).unwrap_err();
+            assert!(refused.starts_with(&format!("LINERATE_OFFLOADS={words} is not a list of -vnet_hdr")), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_log_in_the_background_has_to_be_asked_for() {
+        assert!(!parse(&[]).unwrap().logs_in_background());
+        assert!(!parse(&[("LOG_LEVEL", "silent")]).unwrap().logs_in_background());
+        assert!(parse(&[("LOG_LEVEL", "error")]).unwrap().logs_in_background());
+    }
+
+    #[test]
+    fn what_cannot_be_understood_is_refused_by_name() {
+        let bad = [
+            ("WG_TUN_FD", "x"),
+            ("WG_TUN_FD", "-1"),
+            ("WG_UAPI_FD", "3 "),
+            ("LINERATE_FOLLOWERS", "4"),
+            ("LINERATE_SECCOMP", "on"),
+            ("LOG_LEVEL", "loud"),
+        ];
+        for (name, value) in bad {
+            let refused = parse(&[(name, value)]).unwrap_err();
+            assert!(refused.starts_with(&format!("{name}={value} is not")), "{refused}");
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Between the UAPI and the engine: the same ideas in either's types.
+
+use linerate_control::keys::{PublicKey, SecretKey};
+use linerate_control::uapi::request::{DeviceUpdate, PeerUpdate};
+use linerate_control::uapi::response::{Activity, DeviceState, PeerState};
+use linerate_control::uapi::server::Handler;
+use linerate_control::uapi::{RequestError, errno};
+use linerate_engine::{Handle, config};
+use linerate_protocol::{Boottime, Prefix, PresharedKey, StaticSecret};
+
+use linerate_privileges::InForce;
+
+/// Answers UAPI requests from a running engine.
+pub(super) struct EngineHandler {
+    engine: Handle,
+    in_force: InForce,
+}
+
+impl EngineHandler {
+    pub(super) fn new(engine: Handle, in_force: InForce) -> Self {
+        Self { engine, in_force }
+    }
+}
+
+impl Handler for EngineHandler {
+    fn get(&mut self) -> Result<DeviceState, i32> {
+        self.engine.get().map(|state| told(&state)).ok_or(errno::EIO)
+    }
+
+    fn set(&mut self, update: DeviceUpdate) -> Result<(), i32> {
+        self.engine.set(asked(&update)).map_err(|refusal| {
+            tracing::info!("a change was refused: {refusal}");
+            match refusal {
+                config::Refusal::Port { error, .. } | config::Refusal::Mark(error) => {
+                    // The number of another program's port, of missing permission, of no descriptors left.
+                    error.raw_os_error().unwrap_or(errno::EADDRINUSE)
+                }
+                config::Refusal::TooManyPeers => errno::UNKNOWN,
+                config::Refusal::Ended => errno::EIO,
+            }
+        })
+    }
+
+    fn stats(&mut self) -> Vec<(String, u64)> {
+        let mut counters = self.engine.counters();
+        counters.extend(self.in_force.counters());
+        counters
+    }
+
+    fn activity(&mut self, since: u64) -> Activity {
+        let config::Activity { now, configured, peers } = self.engine.activity(Boottime(since));
+        Activity { now: now.0, configured, peers: peers.iter().map(told_of_activity).collect() }
+    }
+
+    fn refused(&mut self, error: &RequestError) {
+        tracing::info!("a request was refused: {error}");
+    }
+}
+
+fn asked(update: &DeviceUpdate) -> config::Update {
+    config::Update {
+        private_key: update.private_key.as_ref().map(|key| StaticSecret::new(key.as_bytes())),
+        listen_port: update.listen_port,
+        fwmark: update.fwmark,
+        replace_peers: update.replace_peers,
+        peers: update.peers.iter().map(asked_of_peer).collect(),
+    }
+}
+
+fn asked_of_peer(update: &PeerUpdate) -> config::PeerUpdate {
+    let prefix = |addr, cidr| Prefix::new(addr, cidr).expect("the parser bounds the length by the address's");
+    config::PeerUpdate {
+        public_key: linerate_protocol::PublicKey(update.public_key.0),
+        remove: update.remove,
+        update_only: update.update_only,
+        preshared_key: update.preshared_key.as_ref().map(|key| PresharedKey::new(key.as_bytes())),
+        endpoint: update.endpoint,
+        persistent_keepalive: update.persistent_keepalive,
+        replace_allowed_ips: update.replace_allowed_ips,
+        allowed_ips: update.allowed_ips.iter().map(|ip| (ip.add, prefix(ip.addr, ip.cidr))).collect(),
+    }
+}
+
+fn told(state: &config::State) -> DeviceState {
+    DeviceState {
+        private_key: state.private_key.as_ref().map(|key| SecretKey::from_bytes(key.as_bytes())),
+        listen_port: state.listen_port,
+        fwmark: state.fwmark,
+        peers: state.peers.iter().map(told_of_peer).collect(),
+    }
+}
+
+fn told_of_peer(state: &config::PeerState) -> PeerState {
+    let preshared_key = Some(SecretKey::from_bytes(state.preshared_key.as_bytes()));
+    PeerState {
+        public_key: PublicKey(state.public_key.0),
+        preshared_key: preshared_key.filter(|key| !key.is_zero()),
+        endpoint: state.endpoint,
+        last_handshake: state.last_handshake,
+        tx_bytes: state.tx_bytes,
+        rx_bytes: state.rx_bytes,
+        persistent_keepalive: state.persistent_keepalive,
+        allowed_ips: state.allowed_ips.iter().map(|prefix| (prefix.addr(), prefix.cidr())).collect(),
+    }
+}
+
+fn told_of_activity(activity: &config::PeerActivity) -> PeerState {
+    PeerState {
+        endpoint: activity.endpoint,
+        last_handshake: activity.last_handshake,
+        tx_bytes: activity.tx_bytes,
+        rx_bytes: activity.rx_bytes,
+        ..PeerState::new(PublicKey(activity.public_key.0))
+    }
+}

@@ -1,0 +1,253 @@
+//! `linerated`, the daemon: one tunnel, from the command line to its clean end.
+//!
+//! The main thread waits for UAPI clients, signals and the end of the engine; the engine has threads
+//! of its own. Follows wireguard-go's conventions, so that whatever starts that can start this.
+
+#![forbid(unsafe_code)]
+
+mod background;
+mod environment;
+mod handler;
+mod log;
+
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser};
+use clap_complete::Shell;
+use linerate_aead::choose;
+use linerate_control::interface::InterfaceName;
+use linerate_control::uapi::server::{Server, StopReason};
+use linerate_control::uapi::socket::{self, Listener};
+use linerate_engine::{Engine, Options};
+use linerate_netio::process::{Signals, take_inherited};
+use linerate_netio::tun::{self, Tun};
+use linerate_privileges::filter::Filter;
+use linerate_privileges::user::User;
+use linerate_privileges::{InForce, Wanted};
+use linerate_program::{Complaint, documents};
+use rustix::process::{Resource, Rlimit, setrlimit};
+
+use background::Ready;
+use environment::Environment;
+use handler::EngineHandler;
+
+/// The arguments of `linerated`.
+#[derive(Parser)]
+#[command(
+    name = "linerated",
+    version,
+    about = "Run one WireGuard tunnel in user space.",
+    long_about = "Run one WireGuard tunnel in user space.\n\n\
+        Makes the TUN interface IFACE and the socket /var/run/wireguard/IFACE.sock, on which `wg`, \
+        `wg-quick` and `linerate show` reach it, and goes to the background as soon as it answers there. \
+        It ends when the interface or the socket is deleted, or on SIGTERM or SIGINT, and takes both with it.\n\n\
+        Needs root or CAP_NET_ADMIN, and /dev/net/tun. Once it is set up it gives up what it does not need: \
+        capabilities, files, other programs, most system calls. `linerate doctor --security` shows what is in force.",
+    after_long_help = "EXAMPLES\n\
+        \x20 With wg-quick, where the kernel has no WireGuard module of its own:\n\
+        \x20   sudo WG_QUICK_USERSPACE_IMPLEMENTATION=linerated wg-quick up wg0\n\n\
+        \x20 By hand:\n\
+        \x20   sudo linerated wg0\n\
+        \x20   sudo wg setconf wg0 wg0.conf\n\
+        \x20   sudo ip address add 10.0.0.1/24 dev wg0\n\
+        \x20   sudo ip link set wg0 up\n\
+        \x20   sudo ip link delete wg0          ends it\n\n\
+        \x20 Ahead of the other programs of a busy machine, for shorter round trips:\n\
+        \x20   sudo nice -n -10 linerated wg0\n\n\
+        \x20 Under a supervisor, with the log on standard error:\n\
+        \x20   LOG_LEVEL=debug linerated -f wg0\n\n\
+        \x20 As an unprivileged user, once it is set up:\n\
+        \x20   sudo linerated --user nobody wg0\n\n\
+        ENVIRONMENT\n\
+        \x20 LOG_LEVEL               silent, error, info (the default) or debug. In the background\n\
+        \x20                         there is a log only if this is set.\n\
+        \x20 LINERATE_AEAD           avx512, avx2, library or portable: what seals packets, instead of the\n\
+        \x20                         fastest that this CPU has\n\
+        \x20 LINERATE_FOLLOWERS      useful (the default): a second worker joins when there is much to do\n\
+        \x20                         and a core is idle; always, as if there were four cores: to test\n\
+        \x20                         that packets stay in order\n\
+        \x20 LINERATE_OFFLOADS       what of the kernel's offloads to do without, for measuring and for hunting\n\
+        \x20                         faults: of -vnet_hdr, -tso, -uso (the interface's) and -udp_gro, -udp_gso\n\
+        \x20                         (the sockets'), any, separated by commas\n\
+        \x20 LINERATE_SECCOMP        what becomes of system calls that linerated has no use for: refuse (the\n\
+        \x20                         default) counts them (`linerate show IFACE --stats`), kill ends the\n\
+        \x20                         daemon; log writes them to the kernel's log and off lets them pass, both\n\
+        \x20                         for hunting faults only\n\
+        \x20 WG_PROCESS_FOREGROUND   1 is the same as -f\n\
+        \x20 WG_TUN_FD               the number of an inherited descriptor of a TUN interface to use\n\
+        \x20 WG_UAPI_FD              the number of an inherited descriptor of the listening socket"
+)]
+pub struct Arguments {
+    /// Stay in the foreground
+    #[arg(short, long)]
+    foreground: bool,
+
+    /// Become this user once the tunnel is set up
+    ///
+    /// The network stays in its hands and the socket in root's; see docs/privileges.md.
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
+
+    /// Write the manual page into this directory, and do nothing else
+    #[arg(long, value_name = "DIRECTORY", exclusive = true, hide = true)]
+    man: Option<PathBuf>,
+
+    /// Print the completions for this shell, and do nothing else
+    #[arg(long, value_name = "SHELL", exclusive = true, hide = true)]
+    completions: Option<Shell>,
+
+    /// The interface to make
+    #[arg(value_name = "IFACE", required = true)]
+    interface: Option<InterfaceName>,
+}
+
+/// Runs the daemon on this process's arguments and environment.
+pub fn main() -> ExitCode {
+    match Arguments::try_parse() {
+        Ok(arguments) => linerate_program::exit("linerated", run(&arguments)),
+        Err(error) => linerate_program::refuse_arguments(&error),
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<ExitCode, Complaint> {
+    let interface = match arguments {
+        Arguments { man: Some(directory), .. } => {
+            return documents::write_pages(Arguments::command(), "8", directory).map(|()| ExitCode::SUCCESS);
+        }
+        Arguments { completions: Some(shell), .. } => {
+            return documents::print_completions(Arguments::command(), *shell);
+        }
+        Arguments { interface, .. } => interface.as_ref().expect("clap requires it"),
+    };
+    let environment = Environment::read()?;
+    let user = arguments.user.as_deref().map(User::find).transpose()?;
+    let ready = Ready::inherited(environment.logs_in_background())?;
+    if !arguments.foreground && !environment.foreground && ready.is_none() {
+        return background::start(interface, arguments.user.as_deref());
+    }
+    serve(interface, user.as_ref(), &environment, ready)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Runs the tunnel until it is to end.
+fn serve(
+    interface: &InterfaceName,
+    user: Option<&User>,
+    environment: &Environment,
+    ready: Option<Ready>,
+) -> Result<(), Complaint> {
+    // A core file would hold the keys.
+    let none = Rlimit { current: Some(0), maximum: Some(0) };
+    setrlimit(Resource::Core, none).map_err(|error| format!("cannot turn core dumps off: {error}"))?;
+    // Before there is any thread that a signal could end.
+    let signals = Signals::new().map_err(|error| format!("cannot take signals: {error}"))?;
+    environment.start_log();
+    let aead = choose::from_environment().map_err(|refusal| refusal.to_string())?;
+    tracing::debug!("{interface}: packets are sealed by {}", aead.name());
+    if let Some(warning) = aead.warning() {
+        // Not by the log, which can be told to be silent.
+        let _ = writeln!(io::stderr(), "linerated: {interface}: {warning}");
+    }
+
+    let options =
+        Options { followers: environment.followers, udp_offloads: environment.offloads.udp, ..Options::default() };
+    let tun = open_tun(interface, environment, options.queues())?;
+    tracing::debug!("{interface}: the interface has {:?}", tun.offloads());
+    let name = tun.name().map_err(|error| format!("cannot find out the interface's name: {error}"))?;
+    // A descriptor handed over has a name of its own.
+    let interface: InterfaceName = name.parse().map_err(|error| format!("{error}"))?;
+    let listener = open_listener(&interface, environment)?;
+    let failed = |failure| format!("{interface}: {failure}");
+    let engine = Engine::prepare(tun, &options).map_err(failed)?;
+    // Who met a dead daemon's socket of this name may delete ours a moment later (wg's ipc-uapi-unix.h): as long as
+    // nobody was told that we are ready, that is nobody's wish.
+    let is_kept = listener.is_in_place() || environment.uapi.is_some();
+    let listener = if is_kept { listener } else { open_listener(&interface, environment)? };
+    let mut server = Server::new(listener);
+    if !server.sees_its_file() {
+        tracing::info!("{interface}: deleting the socket will not end this daemon: inotify has no watches left");
+    }
+    let in_force = give_up_privileges(&interface, user, environment.filter)?;
+    let engine = engine.start().map_err(failed)?;
+    if let Some(ready) = ready {
+        ready.tell()?;
+    }
+    tracing::info!("{interface} is ready");
+
+    let mut handler = EngineHandler::new(engine.handle(), in_force);
+    let stop = [signals.as_fd(), engine.ended()];
+    let ended = server.run(&mut handler, &stop);
+    match &ended {
+        Ok(StopReason::Requested(0)) => tracing::info!("{interface}: ended by {}", signal_name(&signals)),
+        Ok(StopReason::Requested(_)) => tracing::info!("{interface}: the interface was deleted"),
+        Ok(StopReason::SocketGone) => tracing::info!("{interface}: the socket was deleted"),
+        Err(error) => tracing::error!("{interface}: cannot wait for clients: {error}"),
+    }
+    engine.stop();
+    drop(handler);
+    // Clients are hung up on last: whoever waits for that may kill this process, which has wiped its keys by then.
+    drop(server);
+    ended.map(drop).map_err(|error| format!("{interface}: cannot wait for clients: {error}"))
+}
+
+fn open_tun(interface: &InterfaceName, environment: &Environment, queues: usize) -> Result<tun::Device, Complaint> {
+    let offloads = environment.offloads.tun;
+    match environment.tun {
+        None => tun::Device::create(interface.as_str(), queues, offloads).map_err(|refusal| refusal.to_string()),
+        Some(number) => {
+            let fd = take_inherited(number).map_err(|error| not_inherited("WG_TUN_FD", number, &error))?;
+            tun::Device::from_fd(fd, offloads).map_err(|refusal| format!("WG_TUN_FD={number}: {refusal}"))
+        }
+    }
+}
+
+fn open_listener(interface: &InterfaceName, environment: &Environment) -> Result<Listener, Complaint> {
+    let directory = Path::new(socket::DIRECTORY);
+    match environment.uapi {
+        None => Listener::open(directory, interface).map_err(|error| error.to_string()),
+        Some(number) => {
+            let fd = take_inherited(number).map_err(|error| not_inherited("WG_UAPI_FD", number, &error))?;
+            Listener::inherit(fd, directory, interface).map_err(|error| format!("WG_UAPI_FD={number}: {error}"))
+        }
+    }
+}
+
+/// Gives up what is not needed from here on, and says what could not be.
+fn give_up_privileges(interface: &InterfaceName, user: Option<&User>, filter: Filter) -> Result<InForce, Complaint> {
+    if matches!(filter, Filter::Log | Filter::Off) {
+        tracing::info!("{interface}: LINERATE_SECCOMP has no system call refused, which is for hunting faults only");
+    }
+    let wanted = Wanted { user, filter, sockets: Path::new(socket::DIRECTORY) };
+    let in_force = linerate_privileges::give_up(&wanted).map_err(|complaint| format!("{interface}: {complaint}"))?;
+    if !in_force.missing.is_empty() {
+        tracing::info!("{interface}: this system does not offer all protection: {}", in_force.missing.join("; "));
+    }
+    tracing::debug!("{interface}: {in_force}");
+    Ok(in_force)
+}
+
+fn not_inherited(variable: &str, number: i32, error: &std::io::Error) -> Complaint {
+    format!("{variable}={number} is not a descriptor that this process was given: {error}")
+}
+
+fn signal_name(signals: &Signals) -> &'static str {
+    use linerate_netio::process::Signal;
+    match signals.take() {
+        Some(Signal::Interrupt) => "SIGINT",
+        Some(Signal::Terminate) => "SIGTERM",
+        None => "a signal",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_argument_has_its_help() {
+        documents::assert_documented(Arguments::command());
+    }
+}

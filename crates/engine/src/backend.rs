@@ -1,6 +1,6 @@
 //! What the engine needs of the world: a TUN device, sockets, time and randomness.
 //!
-//! [`Kernel`] is the real one. Tests bring their own, with a clock that they turn by hand.
+//! [`KernelBackend`] is the real one. Tests bring their own, with a clock that they turn by hand.
 
 use std::collections::HashSet;
 use std::io;
@@ -68,7 +68,7 @@ pub trait Backend: Send + Sync + 'static {
     /// Whether a datagram to `to`, an IPv4 address, may still leave from the address that the peer wrote to: the
     /// address is the host's own, and the route to `to` leads out where the peer's packet came in.
     /// None if that cannot be found out now. For the slow path only: the kernel is asked.
-    fn source_holds(&self, to: IpAddr, from: udp::Local, mark: u32) -> Option<bool>;
+    fn source_addr_is_valid(&self, to: IpAddr, from: udp::Local, mark: u32) -> Option<bool>;
 
     /// The name of the interface with this index, where the sockets are; none if there is none, or that cannot be found
     /// out now. For the slow path only.
@@ -82,13 +82,13 @@ pub trait Backend: Send + Sync + 'static {
 }
 
 /// The kernel of this host.
-pub struct Kernel {
+pub struct KernelBackend {
     tun: tun::Device,
     sockets: usize,
     udp_offloads: udp::UdpOffloads,
 }
 
-impl Kernel {
+impl KernelBackend {
     /// Takes the TUN device that the engine is to serve; each address family is to have up to
     /// `sockets` sockets, with these of the kernel's offloads.
     pub fn new(tun: tun::Device, sockets: usize, udp_offloads: udp::UdpOffloads) -> Self {
@@ -96,7 +96,7 @@ impl Kernel {
     }
 }
 
-impl Backend for Kernel {
+impl Backend for KernelBackend {
     type Tun = tun::Device;
     type Socket = udp::UdpSocket;
 
@@ -138,7 +138,7 @@ impl Backend for Kernel {
         random::fill(bytes);
     }
 
-    fn source_holds(&self, to: IpAddr, from: udp::Local, mark: u32) -> Option<bool> {
+    fn source_addr_is_valid(&self, to: IpAddr, from: udp::Local, mark: u32) -> Option<bool> {
         match link::egress(to, from.addr, mark) {
             Err(error) if link::is_unanswered(&error) => None,
             // There is no route, or the address is not ours.

@@ -122,7 +122,7 @@ impl PeerActivity {
 
 /// Why a change was refused. Nothing has been changed.
 #[derive(Debug, thiserror::Error)]
-pub enum Refusal {
+pub enum ConfigError {
     /// The port cannot be had.
     #[error("UDP port {port} cannot be used: {error}")]
     Port {

@@ -8,7 +8,7 @@ use linerate_protocol::DropReason;
 /// Why the engine dropped a packet, next to the protocol's own reasons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
-pub enum Discard {
+pub enum EngineDiscard {
     /// From the TUN device: neither IPv4 nor IPv6, or its lengths do not agree.
     InnerMalformed,
     /// From the TUN device: its virtio header does not fit the packet.
@@ -41,26 +41,26 @@ pub enum Discard {
     TunRefused,
 }
 
-const ENGINE: [(Discard, &str); 15] = [
-    (Discard::InnerMalformed, "inner_malformed"),
-    (Discard::SuperPacketMalformed, "super_packet_malformed"),
-    (Discard::NoPeer, "no_peer"),
-    (Discard::NoEndpoint, "no_endpoint"),
-    (Discard::RoutingLoop, "routing_loop"),
-    (Discard::StagedOverflow, "staged_overflow"),
-    (Discard::StagedAbandoned, "staged_abandoned"),
-    (Discard::NoSocket, "no_socket"),
-    (Discard::SendBusy, "send_busy"),
-    (Discard::SendDenied, "send_denied"),
-    (Discard::SendUnreachable, "send_unreachable"),
-    (Discard::SendTooBig, "send_too_big"),
-    (Discard::SendFailed, "send_failed"),
-    (Discard::BacklogFull, "backlog_full"),
-    (Discard::TunRefused, "tun_refused"),
+const ENGINE: [(EngineDiscard, &str); 15] = [
+    (EngineDiscard::InnerMalformed, "inner_malformed"),
+    (EngineDiscard::SuperPacketMalformed, "super_packet_malformed"),
+    (EngineDiscard::NoPeer, "no_peer"),
+    (EngineDiscard::NoEndpoint, "no_endpoint"),
+    (EngineDiscard::RoutingLoop, "routing_loop"),
+    (EngineDiscard::StagedOverflow, "staged_overflow"),
+    (EngineDiscard::StagedAbandoned, "staged_abandoned"),
+    (EngineDiscard::NoSocket, "no_socket"),
+    (EngineDiscard::SendBusy, "send_busy"),
+    (EngineDiscard::SendDenied, "send_denied"),
+    (EngineDiscard::SendUnreachable, "send_unreachable"),
+    (EngineDiscard::SendTooBig, "send_too_big"),
+    (EngineDiscard::SendFailed, "send_failed"),
+    (EngineDiscard::BacklogFull, "backlog_full"),
+    (EngineDiscard::TunRefused, "tun_refused"),
 ];
 
 /// The name under which a daemon tells that it has no port.
-pub const DEAF: &str = "deaf";
+pub const NOT_LISTENING: &str = "not_listening";
 
 /// Wake-ups of one kind.
 #[derive(Default)]
@@ -86,13 +86,13 @@ pub struct Counters {
     /// Wake-ups of a worker by a socket.
     pub inbound: Wakeups,
     /// Wake-ups of a worker by another one that asked for help.
-    pub followers: Wakeups,
+    pub helpers: Wakeups,
     /// Wake-ups of the thread that owns handshakes and timers.
     pub slow_path: Wakeups,
     /// Sends whose segmentation the system refused and which went out one by one.
     pub segmentation_refused: AtomicU64,
     /// Whether the link is up and the port cannot be had.
-    pub deaf: AtomicBool,
+    pub not_listening: AtomicBool,
 }
 
 impl Default for Counters {
@@ -102,22 +102,22 @@ impl Default for Counters {
             protocol: [const { AtomicU64::new(0) }; DropReason::ALL.len()],
             outbound: Wakeups::default(),
             inbound: Wakeups::default(),
-            followers: Wakeups::default(),
+            helpers: Wakeups::default(),
             slow_path: Wakeups::default(),
             segmentation_refused: AtomicU64::new(0),
-            deaf: AtomicBool::new(false),
+            not_listening: AtomicBool::new(false),
         }
     }
 }
 
 impl Counters {
     /// Counts one packet dropped for one of the engine's reasons.
-    pub fn discard(&self, reason: Discard) {
+    pub fn discard(&self, reason: EngineDiscard) {
         self.discard_many(reason, 1);
     }
 
     /// Counts several.
-    pub fn discard_many(&self, reason: Discard, packets: u64) {
+    pub fn discard_many(&self, reason: EngineDiscard, packets: u64) {
         self.engine[reason as usize].fetch_add(packets, Ordering::Relaxed);
     }
 
@@ -127,7 +127,7 @@ impl Counters {
     }
 
     /// How many packets were dropped for one of the engine's reasons.
-    pub fn discarded(&self, reason: Discard) -> u64 {
+    pub fn discarded(&self, reason: EngineDiscard) -> u64 {
         self.engine[reason as usize].load(Ordering::Relaxed)
     }
 
@@ -142,7 +142,7 @@ impl Counters {
         let wakers = [
             ("outbound", &self.outbound),
             ("inbound", &self.inbound),
-            ("followers", &self.followers),
+            ("helpers", &self.helpers),
             ("slow_path", &self.slow_path),
         ];
         let wakeups = wakers.into_iter().flat_map(|(name, wakeups)| {
@@ -153,7 +153,7 @@ impl Counters {
         });
         let refused = [
             ("segmentation_refused".to_owned(), load(&self.segmentation_refused)),
-            (DEAF.to_owned(), u64::from(self.deaf.load(Ordering::Relaxed))),
+            (NOT_LISTENING.to_owned(), u64::from(self.not_listening.load(Ordering::Relaxed))),
         ];
         let engine =
             ENGINE.iter().map(|(reason, name)| (format!("discard_{name}"), load(&self.engine[*reason as usize])));
@@ -174,7 +174,7 @@ mod tests {
             assert_eq!(place, *reason as usize, "{name} stands at its own index");
         }
         let counters = Counters::default();
-        counters.discard_many(Discard::NoPeer, 3);
+        counters.discard_many(EngineDiscard::NoPeer, 3);
         counters.discard_protocol(DropReason::ALL[0]);
         let list = counters.list();
         let value = |name: &str| list.iter().find(|(n, _)| n == name).map(|(_, v)| *v);

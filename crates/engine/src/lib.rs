@@ -3,7 +3,7 @@
 //! The way of a packet is the listing of two folders: `outbound/` from the TUN device to the
 //! wire, `inbound/` from the wire to the TUN device, one file per step. [`slow_path`] owns
 //! handshakes, timers and configuration. [`tables`] holds what the three share. Only
-//! [`topology`] and the workers that it starts know which thread runs which step, and [`turnstile`]
+//! [`engine`] and the workers that it starts know which thread runs which step, and [`sequencer`]
 //! keeps the packets of a source in order where several do; everything else runs single-threaded on the
 //! memory backend in a test just as well.
 //!
@@ -17,19 +17,19 @@
 pub mod backend;
 pub mod config;
 pub mod counters;
-mod crew;
+mod engine;
 pub mod inbound;
 mod link;
 pub mod outbound;
+pub mod sequencer;
 pub mod shared;
 pub mod slow_path;
 pub mod staged;
 mod sync;
 pub mod tables;
 pub mod tokens;
-pub mod topology;
-pub mod turnstile;
 mod worker;
+mod worker_pool;
 mod zones;
 
-pub use topology::{Engine, Failure, Followers, Handle, Options, Prepared};
+pub use engine::{Engine, Failure, Handle, Helpers, Options, Prepared};

@@ -2,7 +2,7 @@
 //!
 //! The device may be moved to another network namespace, as into a container, while the sockets
 //! stay where they are; then two monitors listen, one for the link there and one for the routes
-//! that outer datagrams take here. Asks the kernel; decides nothing. Neighbour: [`crate::topology`].
+//! that outer datagrams take here. Asks the kernel; decides nothing. Neighbour: [`crate::engine`].
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -19,24 +19,24 @@ use crate::shared::RouteMtu;
 const QUEUE_LEN: u32 = 1000;
 
 /// Changes that are read before others have their turn again: where a host's routes flap they do not end.
-const CHANGES_AT_ONCE: usize = 256;
+const CHANGES_PER_PASS: usize = 256;
 
 /// The link of one device.
 pub struct Link {
     ifindex: u32,
     here: Monitor,
-    away: Option<Away>,
+    remote: Option<RemoteNamespace>,
 }
 
 /// Another namespace that the device is in.
-struct Away {
+struct RemoteNamespace {
     network: Network,
     monitor: Monitor,
 }
 
 /// What has changed since it was read last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct News {
+pub struct LinkEvents {
     /// The link, or a route over it.
     pub link: bool,
     /// The link was down for a moment at least: it may be up again by now.
@@ -57,7 +57,7 @@ impl Link {
     /// # Errors
     /// When there is no netlink, or the MTU may not be set.
     pub fn new(tun: &tun::Device, mtu: Option<u32>) -> io::Result<Self> {
-        let link = Self { ifindex: tun.ifindex(), here: Monitor::new()?, away: None };
+        let link = Self { ifindex: tun.ifindex(), here: Monitor::new()?, remote: None };
         if let Some(mtu) = mtu {
             link::set_mtu(link.ifindex, mtu)?;
         }
@@ -70,34 +70,34 @@ impl Link {
     /// What to wait for: readable when there may be news. The second is the first again while the
     /// device is here.
     pub fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
-        let there = self.away.as_ref().map_or(&self.here, |away| &away.monitor);
+        let there = self.remote.as_ref().map_or(&self.here, |remote| &remote.monitor);
         [self.here.as_fd(), there.as_fd()]
     }
 
     /// Reads what has changed, or the first part of it; none if nothing has.
-    pub fn news(&mut self, tun: &tun::Device) -> Option<News> {
+    pub fn news(&mut self, tun: &tun::Device) -> Option<LinkEvents> {
         let (mut news, mut left) = (None, false);
         let ifindex = self.ifindex;
-        let is_away = self.away.is_some();
-        for _ in 0..CHANGES_AT_ONCE {
+        let is_remote = self.remote.is_some();
+        for _ in 0..CHANGES_PER_PASS {
             let Some(change) = self.here.next() else { break };
-            let news = news.get_or_insert_with(News::default);
+            let news = news.get_or_insert_with(LinkEvents::default);
             match change {
-                Change::Link { ifindex: at, up, .. } if !is_away && at == ifindex => {
+                Change::Link { ifindex: at, up, .. } if !is_remote && at == ifindex => {
                     (news.link, news.down) = (true, news.down || !up);
                 }
-                Change::LinkGone { ifindex: at } if !is_away && at == ifindex => left = true,
+                Change::LinkGone { ifindex: at } if !is_remote && at == ifindex => left = true,
                 Change::Link { .. } | Change::LinkGone { .. } => (news.routing, news.others) = (true, true),
                 // A route of the outer datagrams, and perhaps one over the device.
-                Change::Routing { ifindex: Some(at) } if is_away || at != ifindex => news.routing = true,
+                Change::Routing { ifindex: Some(at) } if is_remote || at != ifindex => news.routing = true,
                 Change::Routing { ifindex: Some(_) } => (news.link, news.routing) = (true, true),
                 Change::Routing { ifindex: None } => (news.unsure, news.routing) = (true, true),
                 Change::Lost => (news.unsure, news.routing, news.others) = (true, true, true),
             }
         }
-        for _ in 0..CHANGES_AT_ONCE {
-            let Some(change) = self.away.as_mut().and_then(|away| away.monitor.next()) else { break };
-            let news = news.get_or_insert_with(News::default);
+        for _ in 0..CHANGES_PER_PASS {
+            let Some(change) = self.remote.as_mut().and_then(|remote| remote.monitor.next()) else { break };
+            let news = news.get_or_insert_with(LinkEvents::default);
             match change {
                 Change::LinkGone { ifindex: at } if at == ifindex => left = true,
                 Change::Link { ifindex: at, .. } | Change::Routing { ifindex: Some(at) } if at != ifindex => {}
@@ -107,7 +107,7 @@ impl Link {
             }
         }
         if left {
-            let news = news.get_or_insert_with(News::default);
+            let news = news.get_or_insert_with(LinkEvents::default);
             // Where it cannot be followed now, whoever reads the link finds out, and tries again.
             news.gone = matches!(self.follow(tun), Ok(false));
             news.link = true;
@@ -120,12 +120,12 @@ impl Link {
     /// # Errors
     /// ENODEV when it is gone.
     pub fn state(&self) -> io::Result<(bool, u32)> {
-        self.there(|ifindex| Ok((link::is_up(ifindex)?, link::mtu(ifindex)?)))
+        self.in_namespace(|ifindex| Ok((link::is_up(ifindex)?, link::mtu(ifindex)?)))
     }
 
     /// The routes over the link that carry an MTU of their own.
     pub fn route_mtus(&self) -> Vec<RouteMtu> {
-        let routes = self.there(link::route_mtus).unwrap_or_else(|error| {
+        let routes = self.in_namespace(link::route_mtus).unwrap_or_else(|error| {
             tracing::debug!("the routes' MTUs are not known: {error}");
             Vec::new()
         });
@@ -136,7 +136,7 @@ impl Link {
     /// Limits the segments of super-packets, so that each is one train.
     pub fn set_segments(&self, segments: usize) {
         let set = |ifindex| link::set_gso_max_segments(ifindex, segments as u32);
-        if let Err(error) = self.there(set) {
+        if let Err(error) = self.in_namespace(set) {
             tracing::debug!("super-packets keep their size: {error}");
         }
     }
@@ -147,22 +147,22 @@ impl Link {
     /// It is elsewhere, and cannot be listened to there: no permission, or nothing left of what that takes.
     pub fn follow(&mut self, tun: &tun::Device) -> io::Result<bool> {
         let Ok(name) = tun.name() else { return Ok(false) };
-        let (ifindex, away) = arrive(tun, &name)?;
+        let (ifindex, remote) = open_namespace(tun, &name)?;
         tracing::info!("{name} has moved to another network namespace; its sockets stay in this one");
-        (self.ifindex, self.away) = (ifindex, Some(away));
+        (self.ifindex, self.remote) = (ifindex, Some(remote));
         Ok(true)
     }
 
-    fn there<T: Send>(&self, ask: impl FnOnce(u32) -> io::Result<T> + Send) -> io::Result<T> {
-        match &self.away {
+    fn in_namespace<T: Send>(&self, ask: impl FnOnce(u32) -> io::Result<T> + Send) -> io::Result<T> {
+        match &self.remote {
             None => ask(self.ifindex),
-            Some(away) => away.network.inside(|| ask(self.ifindex)),
+            Some(remote) => remote.network.inside(|| ask(self.ifindex)),
         }
     }
 }
 
-fn arrive(tun: &tun::Device, name: &str) -> io::Result<(u32, Away)> {
+fn open_namespace(tun: &tun::Device, name: &str) -> io::Result<(u32, RemoteNamespace)> {
     let network = tun.network()?;
     let (monitor, ifindex) = network.inside(|| Ok((Monitor::new()?, link::index_of(name)?)))?;
-    Ok((ifindex, Away { network, monitor }))
+    Ok((ifindex, RemoteNamespace { network, monitor }))
 }

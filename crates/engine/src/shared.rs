@@ -16,13 +16,13 @@ use linerate_protocol::{Boottime, HandshakeFilter, Session, Wake};
 
 use crate::backend::{Backend, Sockets};
 use crate::config::{Activity, PeerActivity};
-use crate::counters::{Counters, Discard};
-use crate::inbound::Refusals;
+use crate::counters::{Counters, EngineDiscard};
+use crate::inbound::RejectedMerges;
 use crate::staged::Budget;
 use crate::tables::{Peer, Tables};
 use crate::tokens::Tokens;
 
-const _: () = assert!(size_of::<Stranger>() * HANDSHAKE_BACKLOG <= 1 << 20);
+const _: () = assert!(size_of::<PendingHandshake>() * HANDSHAKE_BACKLOG <= 1 << 20);
 
 /// A batch has the time of its beginning: what it brought may be counted so much later, and is told once more.
 const ACTIVITY_OVERLAP: Duration = Duration::from_secs(1);
@@ -45,7 +45,7 @@ pub struct Shared<B: Backend> {
     /// The bytes of all staged packets.
     pub staged: Budget,
     /// From the data path to the slow path.
-    pub notices: Notices,
+    pub slow_path_queue: SlowPathQueue,
     /// What handshake messages are refused by before they become notices.
     pub handshake_filter: Arc<HandshakeFilter>,
     /// The tunnel's MTUs.
@@ -53,7 +53,7 @@ pub struct Shared<B: Backend> {
     /// Grows whenever a route or an address of the host changes.
     pub routing_epoch: AtomicU64,
     /// A source address could not be asked about; it is in another epoch.
-    pub sources_unknown: AtomicBool,
+    pub source_check_failed: AtomicBool,
     /// How often the device was configured, or an endpoint followed its interface to another index.
     pub configured: AtomicU64,
     /// The firewall mark of outer datagrams.
@@ -63,7 +63,7 @@ pub struct Shared<B: Backend> {
     /// How many handshake messages that were refused unseen may be named in the log.
     pub refused: Mutex<Tokens>,
     /// The kinds of merged packets that the TUN device refused.
-    pub merged_refused: Refusals,
+    pub merged_refused: RejectedMerges,
 }
 
 impl<B: Backend> Shared<B> {
@@ -76,23 +76,23 @@ impl<B: Backend> Shared<B> {
             tables: Tables::default(),
             counters: Counters::default(),
             staged: Budget::default(),
-            notices: Notices::new()?,
+            slow_path_queue: SlowPathQueue::new()?,
             handshake_filter: Arc::default(),
             mtu: Mtu::new(mtu),
             routing_epoch: AtomicU64::new(0),
-            sources_unknown: AtomicBool::new(false),
+            source_check_failed: AtomicBool::new(false),
             configured: AtomicU64::new(0),
             mark: AtomicU32::new(0),
             unreachable: Mutex::default(),
             refused: Mutex::default(),
-            merged_refused: Refusals::default(),
+            merged_refused: RejectedMerges::default(),
         })
     }
 
     /// Passes on what the peer's stamps said.
     pub fn wake(&self, peer: &Arc<Peer>, wake: Wake) {
         if wake == Wake::SlowPath {
-            self.notices.wake_for(peer);
+            self.slow_path_queue.wake_for(peer);
         }
     }
 
@@ -120,7 +120,7 @@ impl<B: Backend> Shared<B> {
 
 /// A handshake message and where it came from, copied out of a receive buffer.
 #[derive(Clone, Copy)]
-pub struct Stranger {
+pub struct PendingHandshake {
     /// Who sent it.
     pub source: SocketAddr,
     /// Where it came to.
@@ -129,7 +129,7 @@ pub struct Stranger {
     bytes: [u8; INITIATION_LEN],
 }
 
-impl Stranger {
+impl PendingHandshake {
     /// The message.
     pub fn message(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len)]
@@ -138,22 +138,22 @@ impl Stranger {
 
 /// What the data path wants the slow path to look at. Bounded: one notice and one doubt a peer, one notice a
 /// session, [`HANDSHAKE_BACKLOG`] handshake messages.
-pub struct Notices {
+pub struct SlowPathQueue {
     event: Event,
     pending: AtomicBool,
     woken: Mutex<VecDeque<Arc<Peer>>>,
-    doubted: Mutex<VecDeque<Arc<Peer>>>,
+    source_checks: Mutex<VecDeque<Arc<Peer>>>,
     confirmed: Mutex<Vec<Arc<Session>>>,
-    backlog: Mutex<VecDeque<Stranger>>,
+    backlog: Mutex<VecDeque<PendingHandshake>>,
 }
 
-impl Notices {
+impl SlowPathQueue {
     fn new() -> std::io::Result<Self> {
         Ok(Self {
             event: Event::new()?,
             pending: AtomicBool::new(false),
             woken: Mutex::default(),
-            doubted: Mutex::default(),
+            source_checks: Mutex::default(),
             confirmed: Mutex::default(),
             backlog: Mutex::new(VecDeque::with_capacity(HANDSHAKE_BACKLOG)),
         })
@@ -175,14 +175,14 @@ impl Notices {
     /// keeps no other waiting.
     pub fn next_woken(&self) -> Option<Arc<Peer>> {
         let peer = lock(&self.woken).pop_front()?;
-        peer.release_notice();
+        peer.release_wakeup();
         Some(peer)
     }
 
     /// The peer whose source address has been in doubt for the longest time.
-    pub fn next_doubted(&self) -> Option<Arc<Peer>> {
-        let peer = lock(&self.doubted).pop_front()?;
-        peer.release_doubt();
+    pub fn next_source_check(&self) -> Option<Arc<Peer>> {
+        let peer = lock(&self.source_checks).pop_front()?;
+        peer.release_source_check();
         Some(peer)
     }
 
@@ -192,7 +192,7 @@ impl Notices {
     }
 
     /// Fills `room` up with the oldest handshake messages; says how many were waiting with them.
-    pub fn take_strangers(&self, room: &mut Vec<Stranger>) -> usize {
+    pub fn take_handshakes(&self, room: &mut Vec<PendingHandshake>) -> usize {
         let mut backlog = lock(&self.backlog);
         let waiting = backlog.len();
         let taken = waiting.min(room.capacity() - room.len());
@@ -208,22 +208,22 @@ impl Notices {
 
     /// The peer's source address is in doubt. After a change of routes all active peers' are, so these wait in a queue of
     /// their own, and nothing waits for them.
-    pub fn doubt(&self, peer: &Arc<Peer>) {
-        if peer.claim_doubt() {
-            lock(&self.doubted).push_back(peer.clone());
+    pub fn request_source_check(&self, peer: &Arc<Peer>) {
+        if peer.claim_source_check() {
+            lock(&self.source_checks).push_back(peer.clone());
             self.signal();
         }
     }
 
     /// Queues a handshake message, whose length `classify` has checked.
-    pub fn push_stranger(&self, message: &[u8], source: SocketAddr, local: Option<Local>, counters: &Counters) {
+    pub fn push_handshake(&self, message: &[u8], source: SocketAddr, local: Option<Local>, counters: &Counters) {
         let mut backlog = lock(&self.backlog);
         if backlog.len() == HANDSHAKE_BACKLOG {
-            return counters.discard(Discard::BacklogFull);
+            return counters.discard(EngineDiscard::BacklogFull);
         }
-        let mut stranger = Stranger { source, local, len: message.len() as u8, bytes: [0; INITIATION_LEN] };
-        stranger.bytes[..message.len()].copy_from_slice(message);
-        backlog.push_back(stranger);
+        let mut handshake = PendingHandshake { source, local, len: message.len() as u8, bytes: [0; INITIATION_LEN] };
+        handshake.bytes[..message.len()].copy_from_slice(message);
+        backlog.push_back(handshake);
         drop(backlog);
         self.signal();
     }
@@ -236,7 +236,7 @@ impl Notices {
     }
 
     fn wake_for(&self, peer: &Arc<Peer>) {
-        if peer.claim_notice() {
+        if peer.claim_wakeup() {
             lock(&self.woken).push_back(peer.clone());
             self.signal();
         }
@@ -305,7 +305,7 @@ mod tests {
 
     #[test]
     fn who_asked_first_is_looked_at_first() {
-        let notices = Notices::new().unwrap();
+        let notices = SlowPathQueue::new().unwrap();
         let peers = [1, 2, 3].map(|n| Arc::new(Peer::new(PeerId(n), PublicKey([n as u8; 32]), 0, Arc::default())));
         peers.iter().for_each(|peer| notices.wake_for(peer));
         assert_eq!(notices.next_woken().unwrap().id, PeerId(1));

@@ -16,28 +16,28 @@ use linerate_protocol::{Boottime, Entropy, Now, PeerId, constants};
 use linerate_protocol::{Prefix, Session};
 
 use crate::backend::{Backend, Sockets};
-use crate::config::{PeerState, PeerUpdate, Refusal, State, Update};
-use crate::counters::Discard;
+use crate::config::{ConfigError, PeerState, PeerUpdate, State, Update};
+use crate::counters::EngineDiscard;
 use crate::outbound::Sender;
-use crate::shared::{RouteMtu, Shared, Stranger};
+use crate::shared::{PendingHandshake, RouteMtu, Shared};
 use crate::tables::{Peer, Routes};
 use crate::zones::Zones;
 
 /// Handshake messages, and peers, that are worked off before the others have their turn again.
-const NOTICES_AT_ONCE: usize = 32;
+const EVENTS_PER_PASS: usize = 32;
 
 /// How long handshake messages gather after useless ones. At 200,000 a second that is 200 of them, far
 /// from [`constants::HANDSHAKE_BACKLOG`]; a handshake, or a timer, may be so much late.
-const GATHERING: Duration = Duration::from_millis(1);
+const BATCH_DELAY: Duration = Duration::from_millis(1);
 
 /// Changes of peers and prefixes that are made before handshakes and timers have their turn: some 50 microseconds.
-const CHANGES_AT_ONCE: usize = 64;
+const CHANGES_PER_SLICE: usize = 64;
 
 /// Peers, or prefixes, that are told before handshakes and timers have their turn: below a millisecond.
-const TOLD_AT_ONCE: usize = 256;
+const ENTRIES_PER_SLICE: usize = 256;
 
 /// Answers about source addresses that are remembered until the next change of routes: 400 KB.
-const SOURCES_MAX: usize = 4096;
+const SOURCE_ADDRS_MAX: usize = 4096;
 
 /// A suspend that is shorter than this is not told from the jitter of two clocks.
 const SUSPEND_MIN: Duration = Duration::from_millis(100);
@@ -46,15 +46,15 @@ const SUSPEND_MIN: Duration = Duration::from_millis(100);
 pub struct SlowPath<B: Backend> {
     shared: Arc<Shared<B>>,
     device: Device,
-    hands: Hands<B>,
+    effects: EffectHandler<B>,
     /// Handshake messages that are being handled; the memory stays.
-    strangers: Vec<Stranger>,
+    handshakes: Vec<PendingHandshake>,
     /// How many peers were ever added.
     added: u64,
     /// What a long command has done since handshakes and timers had their turn.
     done: usize,
     /// Whether the next look has time.
-    unhurried: bool,
+    throttle_next: bool,
     /// The interfaces of peers with link-local addresses.
     zones: Zones,
     /// The port that the user asked for, for when the link comes up.
@@ -67,54 +67,55 @@ impl<B: Backend> SlowPath<B> {
     /// A device without key, peers and sockets.
     pub fn new(shared: Arc<Shared<B>>) -> Self {
         let sender = Sender::new(shared.clone());
-        let hands = Hands { shared: shared.clone(), sender, origin: None, sources: Sources::default() };
+        let effects =
+            EffectHandler { shared: shared.clone(), sender, origin: None, sources: SourceAddrCache::default() };
         let suspended = shared.backend.suspended();
-        let strangers = Vec::with_capacity(NOTICES_AT_ONCE);
+        let handshakes = Vec::with_capacity(EVENTS_PER_PASS);
         let device = Device::with_filter(shared.handshake_filter.clone());
         Self {
             shared,
             device,
-            hands,
-            strangers,
+            effects,
+            handshakes,
             added: 0,
             done: 0,
-            unhurried: false,
+            throttle_next: false,
             zones: Zones::default(),
             listen_port: 0,
             suspended,
         }
     }
 
-    /// When [`SlowPath::look`] has to be called even if nothing happens until then.
+    /// When [`SlowPath::process`] has to be called even if nothing happens until then.
     pub fn deadline(&self) -> Option<Boottime> {
         self.device.deadline()
     }
 
     /// Looks at everything that came from the data path and at the timers; true if there was
     /// anything, in which case there may be more.
-    pub fn look(&mut self) -> bool {
+    pub fn process(&mut self) -> bool {
         // First of all, so that what is done after the look is done on what it saw.
-        if std::mem::take(&mut self.unhurried) {
-            self.shared.backend.rest(GATHERING);
+        if std::mem::take(&mut self.throttle_next) {
+            self.shared.backend.rest(BATCH_DELAY);
         }
-        self.attend()
+        self.process_now()
     }
 
     /// A look without a rest before it, as in the middle of a long command: handshakes and timers do not wait for its
     /// end. Peers come and go, and prefixes move, by commands alone.
-    fn attend(&mut self) -> bool {
-        self.shared.notices.begin();
-        let mut found = self.notice_suspend() | self.hear_confirmations();
-        for _ in 0..NOTICES_AT_ONCE {
-            let Some(peer) = self.shared.notices.next_woken() else { break };
+    fn process_now(&mut self) -> bool {
+        self.shared.slow_path_queue.begin();
+        let mut found = self.notice_suspend() | self.process_confirmations();
+        for _ in 0..EVENTS_PER_PASS {
+            let Some(peer) = self.shared.slow_path_queue.next_woken() else { break };
             found = true;
             let now = self.shared.backend.now();
             // A removed peer's notice may outlive it, and its index may be another's by now.
             if self.device.peer(&peer.key) == Some(peer.id) {
-                self.device.woken(now, &mut Dice(&self.shared.backend), peer.id, &mut self.hands);
+                self.device.woken(now, &mut BackendRng(&self.shared.backend), peer.id, &mut self.effects);
             }
         }
-        found |= self.meet_strangers();
+        found |= self.process_handshakes();
         // After what others wait for: packets leave as before until this is found out.
         found |= self.check_sources();
         found | self.expire()
@@ -123,45 +124,45 @@ impl<B: Backend> SlowPath<B> {
     /// Looks at source addresses that are in doubt since routes or addresses changed.
     fn check_sources(&mut self) -> bool {
         let mut found = false;
-        for _ in 0..NOTICES_AT_ONCE {
-            let Some(peer) = self.shared.notices.next_doubted() else { break };
+        for _ in 0..EVENTS_PER_PASS {
+            let Some(peer) = self.shared.slow_path_queue.next_source_check() else { break };
             found = true;
-            self.hands.check_source(&peer);
+            self.effects.check_source(&peer);
         }
         found
     }
 
     /// Handles the oldest handshake messages. When these were all, and none of them was of use, others may
     /// gather: a flood that is met message by message wakes this thread as often.
-    fn meet_strangers(&mut self) -> bool {
-        let mut strangers = std::mem::take(&mut self.strangers);
-        let waiting = self.shared.notices.take_strangers(&mut strangers);
+    fn process_handshakes(&mut self) -> bool {
+        let mut handshakes = std::mem::take(&mut self.handshakes);
+        let waiting = self.shared.slow_path_queue.take_handshakes(&mut handshakes);
         let now = self.shared.backend.now();
-        let handled = strangers.iter().enumerate();
-        let refused = handled.filter(|(place, stranger)| !self.handle(now, stranger, waiting - place)).count();
-        strangers.clear();
-        self.strangers = strangers;
-        self.unhurried = refused > 0 && refused == waiting;
+        let handled = handshakes.iter().enumerate();
+        let refused = handled.filter(|(place, handshake)| !self.handle(now, handshake, waiting - place)).count();
+        handshakes.clear();
+        self.handshakes = handshakes;
+        self.throttle_next = refused > 0 && refused == waiting;
         waiting > 0
     }
 
     /// Handles one handshake message; false if it was dropped.
-    fn handle(&mut self, now: Now, stranger: &Stranger, backlog: usize) -> bool {
-        self.hands.origin = Some(*stranger);
+    fn handle(&mut self, now: Now, handshake: &PendingHandshake, backlog: usize) -> bool {
+        self.effects.origin = Some(*handshake);
         let handled = self.device.handle(
             now,
-            &mut Dice(&self.shared.backend),
-            stranger.source,
+            &mut BackendRng(&self.shared.backend),
+            handshake.source,
             backlog,
-            stranger.message(),
-            &mut self.hands,
+            handshake.message(),
+            &mut self.effects,
         );
-        self.hands.origin = None;
+        self.effects.origin = None;
         if let Err(reason) = handled {
             self.shared.counters.discard_protocol(reason);
-            tracing::debug!("handshake message from {} dropped: {}", stranger.source, reason.name());
+            tracing::debug!("handshake message from {} dropped: {}", handshake.source, reason.name());
         } else {
-            self.zones.learn(&self.shared.backend, stranger.source);
+            self.zones.learn(&self.shared.backend, handshake.source);
         }
         handled.is_ok()
     }
@@ -174,7 +175,7 @@ impl<B: Backend> SlowPath<B> {
         self.suspended = self.suspended.max(suspended);
         if slept {
             tracing::info!("the machine was suspended: all sessions start anew");
-            self.device.resumed(self.shared.backend.now(), &mut self.hands);
+            self.device.resumed(self.shared.backend.now(), &mut self.effects);
         }
         slept
     }
@@ -183,7 +184,7 @@ impl<B: Backend> SlowPath<B> {
         let now = self.shared.backend.now();
         let due = self.device.deadline().is_some_and(|deadline| deadline <= now.boot);
         if due {
-            self.device.expire(now, &mut Dice(&self.shared.backend), &mut self.hands);
+            self.device.expire(now, &mut BackendRng(&self.shared.backend), &mut self.effects);
         }
         due
     }
@@ -192,14 +193,14 @@ impl<B: Backend> SlowPath<B> {
     ///
     /// # Errors
     /// When the port cannot be had; the device stays down.
-    pub fn up(&mut self) -> Result<(), Refusal> {
+    pub fn up(&mut self) -> Result<(), ConfigError> {
         if self.device.is_up() {
             return Ok(());
         }
         let sockets = self.bind(self.listen_port, self.shared.mark.load(Ordering::Relaxed))?;
         self.replace_sockets(Some(sockets));
         let now = self.shared.backend.now();
-        self.device.up(now, &mut Dice(&self.shared.backend), &mut self.hands);
+        self.device.up(now, &mut BackendRng(&self.shared.backend), &mut self.effects);
         Ok(())
     }
 
@@ -207,14 +208,14 @@ impl<B: Backend> SlowPath<B> {
     ///
     /// # Errors
     /// Why it cannot.
-    pub fn try_port(&self, port: u16, mark: Option<u32>) -> Result<(), Refusal> {
+    pub fn try_port(&self, port: u16, mark: Option<u32>) -> Result<(), ConfigError> {
         self.bind(port, mark.unwrap_or_else(|| self.shared.mark.load(Ordering::Relaxed))).map(drop)
     }
 
     /// The link was set down: closes the sockets, forgets sessions and what waits.
     pub fn down(&mut self) {
         if self.device.is_up() {
-            self.device.down(&mut self.hands);
+            self.device.down(&mut self.effects);
             self.replace_sockets(None);
         }
     }
@@ -244,11 +245,11 @@ impl<B: Backend> SlowPath<B> {
 
     /// Takes note of the sessions whose peers have proved that they hold the keys. Whoever had an
     /// answer through the tunnel and asks for the state then finds the handshake in it.
-    pub fn hear_confirmations(&mut self) -> bool {
+    pub fn process_confirmations(&mut self) -> bool {
         let mut found = false;
-        while let Some(session) = self.shared.notices.next_confirmed() {
+        while let Some(session) = self.shared.slow_path_queue.next_confirmed() {
             found = true;
-            self.device.confirmed(self.shared.backend.now(), &session, &mut self.hands);
+            self.device.confirmed(self.shared.backend.now(), &session, &mut self.effects);
         }
         found
     }
@@ -259,7 +260,7 @@ impl<B: Backend> SlowPath<B> {
         let mut peers = Vec::with_capacity(ids.len());
         for id in ids {
             peers.extend(self.get_peer(id));
-            self.count_done(1, TOLD_AT_ONCE);
+            self.count_done(1, ENTRIES_PER_SLICE);
         }
         let sockets = self.shared.sockets.load();
         State {
@@ -286,17 +287,17 @@ impl<B: Backend> SlowPath<B> {
     }
 
     fn allowed_ips(&mut self, id: PeerId) -> Vec<Prefix> {
-        let mut all: Vec<_> = self.shared.tables.routes().allowed.prefixes(id).take(TOLD_AT_ONCE).collect();
+        let mut all: Vec<_> = self.shared.tables.routes().allowed.prefixes(id).take(ENTRIES_PER_SLICE).collect();
         let mut told = 0;
         loop {
             let more = all.len() - told;
             told = all.len();
-            self.count_done(more, TOLD_AT_ONCE);
-            if more < TOLD_AT_ONCE {
+            self.count_done(more, ENTRIES_PER_SLICE);
+            if more < ENTRIES_PER_SLICE {
                 return all;
             }
             let last = all[told - 1];
-            all.extend(self.shared.tables.routes().allowed.prefixes_after(last, id).take(TOLD_AT_ONCE));
+            all.extend(self.shared.tables.routes().allowed.prefixes_after(last, id).take(ENTRIES_PER_SLICE));
         }
     }
 
@@ -305,7 +306,7 @@ impl<B: Backend> SlowPath<B> {
         self.done += count;
         if self.done >= at_once {
             self.done = 0;
-            self.attend();
+            self.process_now();
         }
     }
 
@@ -313,31 +314,31 @@ impl<B: Backend> SlowPath<B> {
     ///
     /// # Errors
     /// Why nothing was changed.
-    pub fn set(&mut self, update: Update) -> Result<(), Refusal> {
+    pub fn set(&mut self, update: Update) -> Result<(), ConfigError> {
         self.check_peer_count(&update)?;
         // First: who asks while this is done has to ask for all of it, and gets that afterwards.
         self.shared.configured.fetch_add(1, Ordering::SeqCst);
         self.set_port_and_mark(update.listen_port, update.fwmark)?;
         if let Some(key) = update.private_key {
             let now = self.shared.backend.now();
-            let own = self.device.set_private_key(now, &mut Dice(&self.shared.backend), key, &mut self.hands);
+            let own = self.device.set_private_key(now, &mut BackendRng(&self.shared.backend), key, &mut self.effects);
             own.into_iter().for_each(|id| self.forget(id));
         }
         if update.replace_peers {
             let all: Vec<_> = self.device.peers().collect();
             for id in all {
                 self.remove(id);
-                self.count_done(1, CHANGES_AT_ONCE);
+                self.count_done(1, CHANGES_PER_SLICE);
             }
         }
         for peer in update.peers {
             self.set_peer(peer);
-            self.count_done(1, CHANGES_AT_ONCE);
+            self.count_done(1, CHANGES_PER_SLICE);
         }
         Ok(())
     }
 
-    fn check_peer_count(&self, update: &Update) -> Result<(), Refusal> {
+    fn check_peer_count(&self, update: &Update) -> Result<(), ConfigError> {
         let present = if update.replace_peers { 0 } else { self.device.peers().len() };
         let more = update.peers.iter().filter(|peer| !peer.remove && !peer.update_only).count();
         if present + more <= constants::PEERS_MAX {
@@ -345,10 +346,10 @@ impl<B: Backend> SlowPath<B> {
         }
         let known = |peer: &&PeerUpdate| self.device.peer(&peer.public_key).is_some();
         let known = if update.replace_peers { 0 } else { update.peers.iter().filter(known).count() };
-        (present + more - known <= constants::PEERS_MAX).then_some(()).ok_or(Refusal::TooManyPeers)
+        (present + more - known <= constants::PEERS_MAX).then_some(()).ok_or(ConfigError::TooManyPeers)
     }
 
-    fn set_port_and_mark(&mut self, port: Option<u16>, mark: Option<u32>) -> Result<(), Refusal> {
+    fn set_port_and_mark(&mut self, port: Option<u16>, mark: Option<u32>) -> Result<(), ConfigError> {
         let wanted_mark = mark.unwrap_or_else(|| self.shared.mark.load(Ordering::Relaxed));
         // Not held while they are replaced: that waits for whoever holds them.
         let current = self.shared.sockets.load().as_ref().map(|sockets| sockets.port);
@@ -357,7 +358,7 @@ impl<B: Backend> SlowPath<B> {
             let sockets = self.bind(port, wanted_mark)?;
             self.replace_sockets(Some(sockets));
         } else if let Some(current) = self.shared.sockets.load().as_deref().filter(|_| mark.is_some()) {
-            self.shared.backend.set_mark(current, wanted_mark).map_err(Refusal::Mark)?;
+            self.shared.backend.set_mark(current, wanted_mark).map_err(ConfigError::Mark)?;
         }
         self.shared.mark.store(wanted_mark, Ordering::Relaxed);
         self.listen_port = port.unwrap_or(self.listen_port);
@@ -368,8 +369,8 @@ impl<B: Backend> SlowPath<B> {
         Ok(())
     }
 
-    fn bind(&self, port: u16, mark: u32) -> Result<Sockets<B::Socket>, Refusal> {
-        self.shared.backend.bind(port, mark).map_err(|error| Refusal::Port { port, error })
+    fn bind(&self, port: u16, mark: u32) -> Result<Sockets<B::Socket>, ConfigError> {
+        self.shared.backend.bind(port, mark).map_err(|error| ConfigError::Port { port, error })
     }
 
     /// Swaps the sockets and waits, shortly, until nobody reads from the old ones: their port
@@ -408,15 +409,15 @@ impl<B: Backend> SlowPath<B> {
         }
         self.set_allowed_ips(id, update.replace_allowed_ips, &update.allowed_ips);
         let now = self.shared.backend.now();
-        let dice = &mut Dice(&self.shared.backend);
+        let rng = &mut BackendRng(&self.shared.backend);
         if let Some(addr) = update.endpoint {
             let peer = self.shared.tables.routes().peer(id).cloned();
             peer.expect("a peer of the device is in the tables").set_endpoint(addr, self.shared.routing_epoch());
             self.zones.learn(&self.shared.backend, addr);
-            self.device.endpoint_set(now, dice, id, &mut self.hands);
+            self.device.endpoint_set(now, rng, id, &mut self.effects);
         }
         if let Some(seconds) = update.persistent_keepalive {
-            self.device.set_persistent_keepalive(now, dice, id, seconds, &mut self.hands);
+            self.device.set_persistent_keepalive(now, rng, id, seconds, &mut self.effects);
         }
     }
 
@@ -437,7 +438,7 @@ impl<B: Backend> SlowPath<B> {
     }
 
     fn remove(&mut self, id: PeerId) {
-        self.device.remove_peer(id, &mut self.hands);
+        self.device.remove_peer(id, &mut self.effects);
         self.forget(id);
     }
 
@@ -448,7 +449,7 @@ impl<B: Backend> SlowPath<B> {
             peer.set_sending(None);
             let mut staged = peer.staged.lock().expect("no thread panics while it stages");
             let dropped = staged.close(&self.shared.staged);
-            self.shared.counters.discard_many(Discard::StagedAbandoned, dropped as u64);
+            self.shared.counters.discard_many(EngineDiscard::StagedAbandoned, dropped as u64);
         }
     }
 
@@ -458,7 +459,7 @@ impl<B: Backend> SlowPath<B> {
         if replace {
             self.shared.tables.change(|routes| routes.allowed.begin_replacing(id));
         }
-        for part in changes.chunks(CHANGES_AT_ONCE) {
+        for part in changes.chunks(CHANGES_PER_SLICE) {
             self.shared.tables.change(|routes| {
                 for &(add, prefix) in part {
                     if add {
@@ -468,7 +469,7 @@ impl<B: Backend> SlowPath<B> {
                     }
                 }
             });
-            self.count_done(part.len(), CHANGES_AT_ONCE);
+            self.count_done(part.len(), CHANGES_PER_SLICE);
         }
         if replace {
             self.change_repeatedly(|routes| routes.allowed.remove_stale(id));
@@ -478,9 +479,10 @@ impl<B: Backend> SlowPath<B> {
     /// Makes the same change until it says that there is nothing left to do.
     fn change_repeatedly(&mut self, mut change: impl FnMut(&mut Routes) -> bool) {
         loop {
-            let made = self.shared.tables.change(|routes| (0..CHANGES_AT_ONCE).take_while(|_| change(routes)).count());
-            self.count_done(made, CHANGES_AT_ONCE);
-            if made < CHANGES_AT_ONCE {
+            let made =
+                self.shared.tables.change(|routes| (0..CHANGES_PER_SLICE).take_while(|_| change(routes)).count());
+            self.count_done(made, CHANGES_PER_SLICE);
+            if made < CHANGES_PER_SLICE {
                 return;
             }
         }
@@ -490,13 +492,13 @@ impl<B: Backend> SlowPath<B> {
 fn drop_staged<B: Backend>(shared: &Shared<B>, peer: &Peer) {
     let mut staged = peer.staged.lock().expect("no thread panics while it stages");
     let dropped = staged.clear(&shared.staged);
-    shared.counters.discard_many(Discard::StagedAbandoned, dropped as u64);
+    shared.counters.discard_many(EngineDiscard::StagedAbandoned, dropped as u64);
 }
 
 /// What the kernel said of source addresses since routes, addresses or the mark changed last. After such a change every
 /// active peer asks, and each question is a system call or a list of all addresses.
 #[derive(Default)]
-struct Sources {
+struct SourceAddrCache {
     epoch: u64,
     mark: u32,
     /// By destination, for peers behind one address.
@@ -505,7 +507,7 @@ struct Sources {
     v6: Option<Option<HashSet<IpAddr>>>,
 }
 
-impl Sources {
+impl SourceAddrCache {
     /// As the kernel module does: an IPv4 source is dropped when it is no longer ours or when
     /// its route uses another interface; an IPv6 source only when it is no longer ours (socket.c,
     /// send4 and send6).
@@ -521,8 +523,8 @@ impl Sources {
         if let Some(known) = self.v4.get(&(to, from)) {
             return Some(*known);
         }
-        let holds = shared.backend.source_holds(to, from, mark)?;
-        if self.v4.len() < SOURCES_MAX {
+        let holds = shared.backend.source_addr_is_valid(to, from, mark)?;
+        if self.v4.len() < SOURCE_ADDRS_MAX {
             self.v4.insert((to, from), holds);
         }
         Some(holds)
@@ -530,24 +532,24 @@ impl Sources {
 }
 
 /// The backend's randomness, as the protocol asks for it.
-struct Dice<'a, B>(&'a B);
+struct BackendRng<'a, B>(&'a B);
 
-impl<B: Backend> Entropy for Dice<'_, B> {
+impl<B: Backend> Entropy for BackendRng<'_, B> {
     fn fill(&mut self, bytes: &mut [u8]) {
         self.0.fill(bytes);
     }
 }
 
 /// Does what the protocol decides.
-struct Hands<B: Backend> {
+struct EffectHandler<B: Backend> {
     shared: Arc<Shared<B>>,
     sender: Sender<B>,
     /// The handshake message that is being handled.
-    origin: Option<Stranger>,
-    sources: Sources,
+    origin: Option<PendingHandshake>,
+    sources: SourceAddrCache,
 }
 
-impl<B: Backend> Hands<B> {
+impl<B: Backend> EffectHandler<B> {
     fn peer(&self, id: PeerId) -> Option<Arc<Peer>> {
         self.shared.tables.routes().peer(id).cloned()
     }
@@ -565,7 +567,7 @@ impl<B: Backend> Hands<B> {
             let epoch = self.shared.routing_epoch();
             let holds = |from| self.sources.holds(&self.shared, epoch, endpoint.addr.ip(), from);
             if !endpoint.check_source(epoch, holds) {
-                self.shared.sources_unknown.store(true, Ordering::Relaxed);
+                self.shared.source_check_failed.store(true, Ordering::Relaxed);
             }
         }
     }
@@ -575,11 +577,11 @@ impl<B: Backend> Hands<B> {
     }
 
     fn origin(&self) -> Option<(SocketAddr, Option<IpAddr>)> {
-        self.origin.as_ref().map(|stranger| (stranger.source, stranger.local.map(|local| local.addr)))
+        self.origin.as_ref().map(|handshake| (handshake.source, handshake.local.map(|local| local.addr)))
     }
 }
 
-impl<B: Backend> Effects for Hands<B> {
+impl<B: Backend> Effects for EffectHandler<B> {
     fn send(&mut self, peer: PeerId, message: &[u8]) {
         if let Some(peer) = self.addressee(peer) {
             self.sender.send_message(&peer, message, self.now());
@@ -593,9 +595,9 @@ impl<B: Backend> Effects for Hands<B> {
     }
 
     fn roam(&mut self, peer: PeerId) {
-        if let (Some(peer), Some(stranger)) = (self.peer(peer), self.origin) {
-            peer.heard_from(stranger.source, stranger.local, self.shared.routing_epoch());
-            peer.count_rx(stranger.message().len());
+        if let (Some(peer), Some(handshake)) = (self.peer(peer), self.origin) {
+            peer.heard_from(handshake.source, handshake.local, self.shared.routing_epoch());
+            peer.count_rx(handshake.message().len());
         }
     }
 

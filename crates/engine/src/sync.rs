@@ -1,4 +1,4 @@
-//! What [`crate::turnstile`] and [`crate::crew`] are built of. Their model (`crates/engine/model`)
+//! What [`crate::sequencer`] and [`crate::worker_pool`] are built of. Their model (`crates/engine/model`)
 //! has a module of the same name with loom's.
 
 pub use std::hint::spin_loop as spin;

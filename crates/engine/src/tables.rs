@@ -2,7 +2,7 @@
 //!
 //! The slow path writes, the data path reads once per batch and never waits for the slow path: a
 //! request may have 100,000 changes, and the thread that makes them may lose its processor at any of
-//! them. So there are two copies of the routes ([`TwoCopies`]), and both change in place: one new copy
+//! them. So there are two copies of the routes ([`LeftRight`]), and both change in place: one new copy
 //! for each change would make the change of one peer among 100,000 cost a walk over all.
 
 use std::collections::HashMap;
@@ -36,7 +36,7 @@ pub struct Endpoint {
     source_gone: AtomicBool,
     /// The routing epoch in which `source` was looked at last, and what was found.
     source_checked: AtomicU64,
-    source_holds: AtomicBool,
+    source_addr_is_valid: AtomicBool,
     whole_until: AtomicU64,
 }
 
@@ -48,7 +48,7 @@ impl Endpoint {
             source,
             source_gone: AtomicBool::new(false),
             source_checked: AtomicU64::new(routing_epoch),
-            source_holds: AtomicBool::new(true),
+            source_addr_is_valid: AtomicBool::new(true),
             whole_until: AtomicU64::new(0),
         }
     }
@@ -56,11 +56,11 @@ impl Endpoint {
     /// The source address to send from; none leaves the choice to the kernel.
     pub fn source(&self) -> Option<IpAddr> {
         let source = self.known_source()?;
-        self.source_holds.load(Ordering::Relaxed).then_some(source.addr)
+        self.source_addr_is_valid.load(Ordering::Relaxed).then_some(source.addr)
     }
 
     /// Whether routes or addresses have changed since the source address was looked at.
-    pub fn is_source_in_doubt(&self, routing_epoch: u64) -> bool {
+    pub fn needs_source_check(&self, routing_epoch: u64) -> bool {
         self.known_source().is_some() && self.source_checked.load(Ordering::Relaxed) != routing_epoch
     }
 
@@ -74,7 +74,7 @@ impl Endpoint {
         }
         let holds = holds(source);
         if let Some(holds) = holds {
-            self.source_holds.store(holds, Ordering::Relaxed);
+            self.source_addr_is_valid.store(holds, Ordering::Relaxed);
         }
         holds.is_some()
     }
@@ -121,8 +121,8 @@ pub struct Peer {
     tx_bytes: AtomicU64,
     /// Nanoseconds since the Unix epoch.
     last_handshake: AtomicU64,
-    noticed: AtomicBool,
-    doubted: AtomicBool,
+    wakeup_queued: AtomicBool,
+    source_check_queued: AtomicBool,
 }
 
 impl Peer {
@@ -139,8 +139,8 @@ impl Peer {
             rx_bytes: AtomicU64::new(0),
             tx_bytes: AtomicU64::new(0),
             last_handshake: AtomicU64::new(0),
-            noticed: AtomicBool::new(false),
-            doubted: AtomicBool::new(false),
+            wakeup_queued: AtomicBool::new(false),
+            source_check_queued: AtomicBool::new(false),
         }
     }
 
@@ -218,25 +218,25 @@ impl Peer {
     }
 
     /// Claims the one notice about this peer that may be under way; false if it is.
-    pub(crate) fn claim_notice(&self) -> bool {
-        // SeqCst: pairs with `release_notice`, so that a stamp stored before a failed claim is
+    pub(crate) fn claim_wakeup(&self) -> bool {
+        // SeqCst: pairs with `release_wakeup`, so that a stamp stored before a failed claim is
         // seen by the slow path, which releases before it reads the stamps.
-        !self.noticed.swap(true, Ordering::SeqCst)
+        !self.wakeup_queued.swap(true, Ordering::SeqCst)
     }
 
     /// The slow path is about to look at the peer: the next notice may come.
-    pub(crate) fn release_notice(&self) {
-        self.noticed.store(false, Ordering::SeqCst);
+    pub(crate) fn release_wakeup(&self) {
+        self.wakeup_queued.store(false, Ordering::SeqCst);
     }
 
     /// Claims the one doubt about this peer's source address that may be under way; false if it is.
-    pub(crate) fn claim_doubt(&self) -> bool {
-        !self.doubted.swap(true, Ordering::SeqCst)
+    pub(crate) fn claim_source_check(&self) -> bool {
+        !self.source_check_queued.swap(true, Ordering::SeqCst)
     }
 
     /// The slow path is about to look at the source address: the next doubt may come.
-    pub(crate) fn release_doubt(&self) {
-        self.doubted.store(false, Ordering::SeqCst);
+    pub(crate) fn release_source_check(&self) {
+        self.source_check_queued.store(false, Ordering::SeqCst);
     }
 }
 
@@ -295,7 +295,7 @@ impl Routes {
 /// 2015). A reader never waits. A writer waits for the readers that are still at the copy that it is about to change;
 /// nobody joins them there.
 #[derive(Default)]
-struct TwoCopies<T> {
+struct LeftRight<T> {
     copies: [Aligned<T>; 2],
     /// The copy that readers take: its place.
     current: AtomicUsize,
@@ -308,7 +308,7 @@ struct TwoCopies<T> {
 #[repr(align(64))]
 struct Aligned<T>(RwLock<T>);
 
-impl<T> TwoCopies<T> {
+impl<T> LeftRight<T> {
     fn read(&self) -> RwLockReadGuard<'_, T> {
         loop {
             let current = self.current.load(Ordering::SeqCst);
@@ -397,7 +397,7 @@ const UNPOISONED: &str = "no thread panics while it holds the tables";
 /// Everything that is looked up per batch.
 #[derive(Default)]
 pub struct Tables {
-    routes: TwoCopies<Routes>,
+    routes: LeftRight<Routes>,
     receivers: Receivers<Arc<Receiver>>,
 }
 
@@ -423,7 +423,7 @@ impl Tables {
         self.receivers.insert(session.local, Arc::new(receiver));
     }
 
-    /// Packets that name the session's index are strangers from this moment on.
+    /// Packets that name the session's index are handshakes from this moment on.
     pub fn remove_receiver(&self, session: &Session) {
         self.receivers.remove(session.local);
     }
@@ -525,9 +525,9 @@ mod tests {
         let source = Local { addr: "192.0.2.1".parse().unwrap(), ifindex: 3 };
         let endpoint = Endpoint::new(addr("192.0.2.2:1"), Some(source), 1);
         endpoint.check_source(1, |_| panic!("nothing changed"));
-        assert!(endpoint.is_source_in_doubt(2));
+        assert!(endpoint.needs_source_check(2));
         assert!(endpoint.check_source(2, |local| Some(local.ifindex == 3)));
-        assert!(!endpoint.is_source_in_doubt(2));
+        assert!(!endpoint.needs_source_check(2));
         endpoint.check_source(2, |_| panic!("asked already"));
         assert_eq!(endpoint.source(), Some(source.addr));
         endpoint.check_source(3, |_| Some(false));

@@ -3,7 +3,7 @@
 //!
 //! A worker runs from batch to batch until all sources are empty. What it delivered is often
 //! answered at once, and then it finds the answer itself: no other thread has to wake for it.
-//! [`crate::crew`] says when more than one is at work.
+//! [`crate::worker_pool`] says when more than one is at work.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -15,13 +15,13 @@ use linerate_netio::tun::{self, QUEUES_MAX, Tun};
 use linerate_netio::udp::UdpSocket;
 use linerate_netio::wait;
 
-use crate::backend::{Backend, Kernel, Sockets};
+use crate::backend::{Backend, KernelBackend, Sockets};
 use crate::counters::Wakeups;
-use crate::crew::{Heat, Next, PATIENCE_MIN};
+use crate::engine::{Runtime, end};
 use crate::inbound::Inbound;
 use crate::outbound::{Outbound, Step};
 use crate::shared::Shared;
-use crate::topology::{Life, end};
+use crate::worker_pool::{BusyTimer, Next, SCALE_UP_DELAY_MIN};
 
 /// What a worker rests for when the kernel has no memory to let it wait.
 const WAIT_FAILED_PAUSE: Duration = Duration::from_millis(100);
@@ -29,14 +29,14 @@ const WAIT_FAILED_PAUSE: Duration = Duration::from_millis(100);
 /// What a worker rests for after a socket reported an error instead of a datagram.
 const RECEIVE_FAILED_PAUSE: Duration = Duration::from_millis(1);
 
-/// While there is work elsewhere, a source that had none is tried once in so many rounds, and once in
-/// [`COLDEST_ROUNDS`] when it had none again: a try is a system call, a round some 50 microseconds.
-const COLD_ROUNDS: usize = 4;
-const COLDEST_ROUNDS: usize = 8;
+/// While there is work elsewhere, a source that had none is tried once in so many passes, and once in
+/// [`PROBE_INTERVAL_MAX`] when it had none again: a try is a system call, a pass some 50 microseconds.
+const PROBE_INTERVAL: usize = 4;
+const PROBE_INTERVAL_MAX: usize = 8;
 
-// Sources of different numbers are tried in different rounds, so that no round has more than three
+// Sources of different numbers are tried in different passes, so that no pass has more than three
 // such tries.
-const _: () = assert!(QUEUES_MAX <= COLD_ROUNDS);
+const _: () = assert!(QUEUES_MAX <= PROBE_INTERVAL);
 
 /// The most sources of one engine.
 const SOURCES_MAX: usize = 3 * QUEUES_MAX;
@@ -64,15 +64,15 @@ impl Source {
         number
     }
 
-    /// Whether it is to be tried in this round though it had nothing the last `misses` times.
-    fn is_due(self, round: usize, misses: u8) -> bool {
+    /// Whether it is to be tried in this pass though it had nothing the last `misses` times.
+    fn is_due(self, pass: usize, misses: u8) -> bool {
         let period = match misses {
             0 => return true,
-            1 => COLD_ROUNDS,
-            _ => COLDEST_ROUNDS,
+            1 => PROBE_INTERVAL,
+            _ => PROBE_INTERVAL_MAX,
         };
         let number = self.number();
-        round > number && (round - number).is_multiple_of(period)
+        pass > number && (pass - number).is_multiple_of(period)
     }
 
     fn socket(self, sockets: Option<&Sockets<UdpSocket>>) -> Option<&UdpSocket> {
@@ -94,7 +94,7 @@ impl Source {
 
 /// What a worker knows of one source.
 #[derive(Clone, Copy, Default)]
-struct Sight {
+struct SourceState {
     /// How often it had nothing since it had something.
     misses: u8,
     /// It woke the worker, which has not tried it since.
@@ -103,31 +103,31 @@ struct Sight {
 
 /// One thread's memory and view of the sources.
 pub struct Worker {
-    shared: Arc<Shared<Kernel>>,
-    life: Arc<Life>,
+    shared: Arc<Shared<KernelBackend>>,
+    runtime: Arc<Runtime>,
     cores: Cores,
-    outbound: Outbound<Kernel>,
-    inbound: Inbound<Kernel>,
+    outbound: Outbound<KernelBackend>,
+    inbound: Inbound<KernelBackend>,
     /// Of each of the engine's sources, in their order.
-    sights: Vec<Sight>,
-    rounds: usize,
-    heat: Heat,
+    states: Vec<SourceState>,
+    passes: usize,
+    busy: BusyTimer,
     /// Another worker asked this one to help, and it has not tried yet.
     invited: bool,
 }
 
 impl Worker {
     /// Sets up the memory of one worker: all that it will ever use.
-    pub fn new(shared: Arc<Shared<Kernel>>, life: Arc<Life>, cores: Cores) -> Self {
+    pub fn new(shared: Arc<Shared<KernelBackend>>, runtime: Arc<Runtime>, cores: Cores) -> Self {
         Self {
             outbound: Outbound::new(shared.clone()),
             inbound: Inbound::new(shared.clone()),
             shared,
-            sights: vec![Sight::default(); life.sources.len()],
-            life,
+            states: vec![SourceState::default(); runtime.sources.len()],
+            runtime,
             cores,
-            rounds: 0,
-            heat: Heat::default(),
+            passes: 0,
+            busy: BusyTimer::default(),
             invited: false,
         }
     }
@@ -141,16 +141,16 @@ impl Worker {
                 Next::End => return,
             }
             self.work();
-            next = self.life.crew.leave(self.now());
+            next = self.runtime.pool.leave(self.now());
         }
     }
 
     /// Waits until a source has something, or until the sockets are replaced or the engine ends.
     fn watch(&mut self) {
-        self.heat.cools();
+        self.busy.reset();
         let sockets = self.shared.sockets.load_full();
         let fd = |source: Source| source.fd(self.shared.backend.tun(), sockets.as_deref());
-        let sources = &self.life.sources;
+        let sources = &self.runtime.sources;
         let changed = self.shared.sockets_changed.as_fd();
         let mut fds = [changed; SOURCES_MAX + 1];
         for (place, &source) in sources.iter().enumerate() {
@@ -167,30 +167,30 @@ impl Worker {
         }
         for (place, &source) in sources.iter().enumerate() {
             let woke = fd(source).is_some() && ready & 1 << place != 0;
-            self.sights[place] = Sight { misses: u8::from(!woke), woke };
+            self.states[place] = SourceState { misses: u8::from(!woke), woke };
         }
         // The sources that did not wake us are not tried first.
-        self.rounds = 0;
+        self.passes = 0;
     }
 
     /// Another worker asked this one to help.
     fn join(&mut self) {
-        self.sights.fill(Sight::default());
-        self.heat.cools();
+        self.states.fill(SourceState::default());
+        self.busy.reset();
         self.invited = true;
     }
 
     /// Carries packets until the sources have none, or until others need the core more.
     fn work(&mut self) {
-        while !self.life.is_over() {
-            let (step, taken) = self.round();
-            if step != Step::Taken && std::mem::take(&mut self.invited) {
-                self.shared.counters.followers.count(step == Step::Work);
+        while !self.runtime.is_stopping() {
+            let (step, taken) = self.pass();
+            if step != Step::Locked && std::mem::take(&mut self.invited) {
+                self.shared.counters.helpers.count(step == Step::Progress);
             }
             match step {
-                Step::Work if self.is_in_the_way() => return,
-                Step::Work => {}
-                Step::Taken => self.life.turnstiles[taken].wait_for_entrance(),
+                Step::Progress if self.is_in_the_way() => return,
+                Step::Progress => {}
+                Step::Locked => self.runtime.sequencers[taken].wait_for_read_lock(),
                 Step::Idle => return,
             }
         }
@@ -198,29 +198,29 @@ impl Worker {
 
     /// Tries the sources in turn. Taken, and the place of which source, if the only ones that may have
     /// something are being read by other workers.
-    fn round(&mut self) -> (Step, usize) {
-        self.rounds += 1;
+    fn pass(&mut self) -> (Step, usize) {
+        self.passes += 1;
         let (mut found, mut taken) = (Step::Idle, 0);
-        for place in 0..self.sights.len() {
-            let (source, sight) = (self.life.sources[place], self.sights[place]);
-            if !source.is_due(self.rounds, sight.misses) {
+        for place in 0..self.states.len() {
+            let (source, state) = (self.runtime.sources[place], self.states[place]);
+            if !source.is_due(self.passes, state.misses) {
                 continue;
             }
             let step = self.step(place);
-            if sight.woke && step != Step::Taken {
-                self.wakeups(source).count(step == Step::Work);
+            if state.woke && step != Step::Locked {
+                self.wakeups(source).count(step == Step::Progress);
             }
             match step {
-                Step::Work => {
-                    found = Step::Work;
-                    self.sights[place] = Sight::default();
+                Step::Progress => {
+                    found = Step::Progress;
+                    self.states[place] = SourceState::default();
                     // What is delivered is often answered at once.
                     let queue = self.queue_for(source);
-                    self.sights[queue].misses = 0;
+                    self.states[queue].misses = 0;
                 }
-                Step::Taken if found == Step::Idle => (found, taken) = (step, place),
-                Step::Taken => {}
-                Step::Idle => self.sights[place] = Sight { misses: sight.misses.saturating_add(1), woke: false },
+                Step::Locked if found == Step::Idle => (found, taken) = (step, place),
+                Step::Locked => {}
+                Step::Idle => self.states[place] = SourceState { misses: state.misses.saturating_add(1), woke: false },
             }
         }
         (found, taken)
@@ -233,18 +233,18 @@ impl Worker {
     }
 
     fn step(&mut self, place: usize) -> Step {
-        let (source, turnstile) = (self.life.sources[place], &self.life.turnstiles[place]);
+        let (source, sequencer) = (self.runtime.sources[place], &self.runtime.sequencers[place]);
         let queue = self.queue_for(source);
         if matches!(source, Source::Tun(_)) {
-            return self.outbound.step(queue, turnstile).unwrap_or_else(|error| {
+            return self.outbound.step(queue, sequencer).unwrap_or_else(|error| {
                 tracing::info!("the interface is gone ({error})");
-                end(&self.life, &self.shared);
+                end(&self.runtime, &self.shared);
                 Step::Idle
             });
         }
         let sockets = self.shared.sockets.load_full();
         let Some(socket) = source.socket(sockets.as_deref()) else { return Step::Idle };
-        self.inbound.step(socket, queue, turnstile).unwrap_or_else(|error| {
+        self.inbound.step(socket, queue, sequencer).unwrap_or_else(|error| {
             // What an ICMP message said about a datagram of ours: the call took it off the
             // socket, nothing else is to be done. Should it not go away, that must not cost a core.
             tracing::debug!("receive: {error}");
@@ -255,16 +255,16 @@ impl Worker {
 
     /// Thinks, once in a while under load, of more or of fewer workers; true if this one should go.
     fn is_in_the_way(&mut self) -> bool {
-        let (alone, patience) = self.life.crew.mood();
-        let span = if alone { patience } else { PATIENCE_MIN };
-        if !self.heat.rises(self.now(), span) {
+        let (alone, scale_up_delay) = self.runtime.pool.status();
+        let span = if alone { scale_up_delay } else { SCALE_UP_DELAY_MIN };
+        if !self.busy.elapsed(self.now(), span) {
             return false;
         }
         match self.cores.load() {
             Load::Spare => {
-                self.life.crew.invite(self.now());
+                self.runtime.pool.unpark(self.now());
             }
-            Load::Full | Load::Crowded if alone => self.life.crew.discourage(),
+            Load::Full | Load::Crowded if alone => self.runtime.pool.back_off(),
             Load::Full => {}
             Load::Crowded => return true,
         }
@@ -293,16 +293,16 @@ mod tests {
         assert_eq!(sources.len(), SOURCES_MAX);
         for source in &sources {
             assert!(source.is_due(1, 0), "{source:?} has something");
-            for (misses, period) in [(1, COLD_ROUNDS), (2, COLDEST_ROUNDS), (u8::MAX, COLDEST_ROUNDS)] {
-                assert!((0..COLD_ROUNDS).all(|round| !source.is_due(round, misses)), "{source:?} is not tried first");
+            for (misses, period) in [(1, PROBE_INTERVAL), (2, PROBE_INTERVAL_MAX), (u8::MAX, PROBE_INTERVAL_MAX)] {
+                assert!((0..PROBE_INTERVAL).all(|pass| !source.is_due(pass, misses)), "{source:?} is not tried first");
                 for start in 2 * period..4 * period {
-                    let due = (start..start + period).filter(|&round| source.is_due(round, misses)).count();
-                    assert_eq!(due, 1, "{source:?} from round {start} on, after {misses} misses");
+                    let due = (start..start + period).filter(|&pass| source.is_due(pass, misses)).count();
+                    assert_eq!(due, 1, "{source:?} from pass {start} on, after {misses} misses");
                 }
             }
         }
-        for round in 0..4 * COLD_ROUNDS {
-            assert!(sources.iter().filter(|source| source.is_due(round, 1)).count() <= 3, "round {round}");
+        for pass in 0..4 * PROBE_INTERVAL {
+            assert!(sources.iter().filter(|source| source.is_due(pass, 1)).count() <= 3, "pass {pass}");
         }
     }
 

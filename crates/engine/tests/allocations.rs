@@ -107,7 +107,7 @@ fn allocations_until_rest(hosts: &mut [Host]) -> u64 {
         let mut worked = false;
         for host in hosts.iter_mut() {
             allocations += allocation_counter::measure(|| worked |= host.carry()).count_total;
-            worked |= host.slow.look();
+            worked |= host.slow.process();
         }
         if !worked {
             return allocations;

@@ -9,10 +9,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use hosts::{Clock, Host, OWN_V6, PORT, checksum, pair, settle, tcp_super, udp};
-use linerate_engine::config::{PeerUpdate, Refusal, Update};
+use linerate_engine::config::{ConfigError, PeerUpdate, Update};
 use linerate_engine::outbound::Step;
+use linerate_engine::sequencer::Sequencer;
 use linerate_engine::tables::Peer;
-use linerate_engine::turnstile::Turnstile;
 use linerate_netio::memory::{Fate, MemoryNet};
 use linerate_netio::udp::Local;
 use linerate_packet::gso;
@@ -48,7 +48,7 @@ fn the_oldest_of_too_many_waiting_packets_are_dropped_and_counted() {
     let sent: Vec<_> = (0..200).map(|i| udp(one.inner, two.inner, &[i])).collect();
     sent.iter().for_each(|packet| one.send(packet));
     // All are read before the slow path has a chance to start the handshake.
-    while one.outbound.step(0, &Turnstile::default()).unwrap() == Step::Work {}
+    while one.outbound.step(0, &Sequencer::default()).unwrap() == Step::Progress {}
     settle(&mut [&mut one, &mut two]);
     assert_eq!(received(&two), sent[72..]);
     assert_eq!(one.discards("staged_overflow"), 72);
@@ -305,13 +305,16 @@ fn all_peers(host: &Host) -> Vec<Arc<Peer>> {
 
 /// What happens when all peers of a host are sent to after a change of routes.
 fn send_to_all(host: &mut Host) {
-    all_peers(host).iter().filter(|peer| is_in_doubt(host, peer)).for_each(|peer| host.shared.notices.doubt(peer));
-    while host.slow.look() {}
+    all_peers(host)
+        .iter()
+        .filter(|peer| is_in_doubt(host, peer))
+        .for_each(|peer| host.shared.slow_path_queue.request_source_check(peer));
+    while host.slow.process() {}
     assert!(!all_peers(host).iter().any(|peer| is_in_doubt(host, peer)));
 }
 
 fn is_in_doubt(host: &Host, peer: &Peer) -> bool {
-    peer.endpoint().as_ref().unwrap().is_source_in_doubt(host.shared.routing_epoch())
+    peer.endpoint().as_ref().unwrap().needs_source_check(host.shared.routing_epoch())
 }
 
 #[test]
@@ -349,7 +352,7 @@ fn many_changes_of_routes_at_once_cost_one_question_for_each_peer() {
     let (mut host, asked) = host_heard(1000, |n| [10, 1, (n >> 8) as u8, n as u8].into(), [192, 0, 2, 1].into());
     for _ in 0..5 {
         host.slow.routing_changed();
-        all_peers(&host).iter().for_each(|peer| host.shared.notices.doubt(peer));
+        all_peers(&host).iter().for_each(|peer| host.shared.slow_path_queue.request_source_check(peer));
     }
     send_to_all(&mut host);
     assert_eq!(asked(&host), 1000);
@@ -366,10 +369,10 @@ fn a_handshake_waits_for_no_question_about_source_addresses() {
             peer.heard_from(SocketAddr::new([10, 1, (n >> 8) as u8, n as u8].into(), 1), here, 0);
         }
         host.slow.routing_changed();
-        all_peers(host).iter().for_each(|peer| host.shared.notices.doubt(peer));
+        all_peers(host).iter().for_each(|peer| host.shared.slow_path_queue.request_source_check(peer));
     };
     assert!(answered_in(flapped, |host, _| {
-        host.slow.look();
+        host.slow.process();
         assert!(host.shared.backend.asked.load(Ordering::Relaxed) <= 32, "few at once");
     }));
 }
@@ -404,7 +407,7 @@ fn a_packet_that_nobody_is_allowed_is_answered() {
 fn packets_that_go_nowhere_do_not_keep_a_step_from_ending() {
     let mut host = Host::new(&MemoryNet::new(10), &Clock::new(), 1);
     (0..1000).for_each(|_| host.send(&udp(host.inner, IpAddr::from([10, 9, 9, 9]), b"to nobody")));
-    host.outbound.step(0, &Turnstile::default()).unwrap();
+    host.outbound.step(0, &Sequencer::default()).unwrap();
     assert_eq!(host.discards("no_peer"), linerate_aead::BATCH_MAX as u64);
 }
 
@@ -540,9 +543,9 @@ fn a_session_that_a_new_private_key_stopped_is_not_sealed_with_once_its_peer_con
     two.send(&udp(two.inner, one.inner, b"the first of the session"));
     for _ in 0..3 {
         two.carry();
-        two.slow.look();
+        two.slow.process();
         one.carry();
-        if one.slow.look() {
+        if one.slow.process() {
             break;
         }
     }
@@ -552,14 +555,14 @@ fn a_session_that_a_new_private_key_stopped_is_not_sealed_with_once_its_peer_con
     // More than a batch holds.
     let packet = udp(one.inner, two.inner, &[7; 1392]);
     (0..120).for_each(|_| one.send(&packet));
-    while one.outbound.step(0, &Turnstile::default()).unwrap() == Step::Work {}
+    while one.outbound.step(0, &Sequencer::default()).unwrap() == Step::Progress {}
     two.carry();
-    two.slow.look();
+    two.slow.process();
     two.carry();
     one.carry();
     assert_eq!(received(&one).len(), 1, "what the session opens is still good");
     one.send(&packet);
-    while one.outbound.step(0, &Turnstile::default()).unwrap() == Step::Work {}
+    while one.outbound.step(0, &Sequencer::default()).unwrap() == Step::Progress {}
     assert_eq!(one.discards("staged_overflow"), 0, "they wait for the next session");
     assert_eq!(received(&two).len(), 0);
 }
@@ -570,7 +573,7 @@ fn a_port_in_use_changes_nothing() {
     let (mut one, mut two) = pair(&net, &Clock::new());
     let _other = net.socket((one.outer.ip(), 7777).into()).unwrap();
     let refused = one.slow.set(Update { listen_port: Some(7777), replace_peers: true, ..Update::default() });
-    assert!(matches!(refused, Err(Refusal::Port { port: 7777, .. })));
+    assert!(matches!(refused, Err(ConfigError::Port { port: 7777, .. })));
     let state = one.slow.get();
     assert_eq!((state.listen_port, state.peers.len()), (PORT, 1));
     one.send(&udp(one.inner, two.inner, b"still here"));
@@ -661,12 +664,12 @@ fn answered_in(before: impl FnOnce(&mut Host), command: impl FnOnce(&mut Host, P
     before(&mut one);
     two.send(&udp(two.inner, one.inner, b"hello"));
     two.carry();
-    two.slow.look();
+    two.slow.process();
     // The initiation is at one's slow path, which has not looked yet.
     one.carry();
     command(&mut one, two.public_key);
     two.carry();
-    two.slow.look();
+    two.slow.process();
     two.shared.tables.routes().peer_for(one.inner).unwrap().sending().is_some()
 }
 

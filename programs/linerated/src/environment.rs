@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::os::fd::RawFd;
 use std::sync::Mutex;
 
-use linerate_engine::Followers;
+use linerate_engine::Helpers;
 use linerate_netio::tun;
 use linerate_netio::udp::UdpOffloads;
 use tracing::level_filters::LevelFilter;
@@ -26,7 +26,7 @@ pub(super) struct Environment {
     /// The number of an inherited listening socket.
     pub(super) uapi: Option<RawFd>,
     /// When more than one worker carries packets.
-    pub(super) followers: Followers,
+    pub(super) helpers: Helpers,
     /// What of the kernel's offloads may be used.
     pub(super) offloads: Offloads,
     /// What becomes of system calls that the daemon has no use for.
@@ -67,7 +67,7 @@ impl Environment {
             foreground: text("WG_PROCESS_FOREGROUND").as_deref() == Some("1"),
             tun: number("WG_TUN_FD")?,
             uapi: number("WG_UAPI_FD")?,
-            followers: text("LINERATE_FOLLOWERS").map_or(Ok(Followers::WhenUseful), |word| followers(&word))?,
+            helpers: text("LINERATE_HELPERS").map_or(Ok(Helpers::WhenUseful), |word| helpers(&word))?,
             offloads: text(OFFLOADS).map_or(Ok(Offloads::ALL), |words| Offloads::without(&words))?,
             filter: text("LINERATE_SECCOMP").map_or(Ok(Filter::default()), |word| filter(&word))?,
             log: text("LOG_LEVEL").map(|level| log_level(&level)).transpose()?,
@@ -135,11 +135,11 @@ fn log_level(level: &str) -> Result<LevelFilter, Complaint> {
     }
 }
 
-fn followers(word: &str) -> Result<Followers, Complaint> {
+fn helpers(word: &str) -> Result<Helpers, Complaint> {
     match word {
-        "useful" => Ok(Followers::WhenUseful),
-        "always" => Ok(Followers::Always),
-        _ => Err(format!("LINERATE_FOLLOWERS={word} is not useful or always")),
+        "useful" => Ok(Helpers::WhenUseful),
+        "always" => Ok(Helpers::Always),
+        _ => Err(format!("LINERATE_HELPERS={word} is not useful or always")),
     }
 }
 
@@ -165,7 +165,7 @@ mod tests {
             foreground: false,
             tun: None,
             uapi: None,
-            followers: Followers::WhenUseful,
+            helpers: Helpers::WhenUseful,
             offloads: Offloads::ALL,
             filter: Filter::Refuse,
             log: None,
@@ -181,7 +181,7 @@ mod tests {
             ("WG_PROCESS_FOREGROUND", "1"),
             ("WG_TUN_FD", "3"),
             ("WG_UAPI_FD", "4"),
-            ("LINERATE_FOLLOWERS", "always"),
+            ("LINERATE_HELPERS", "always"),
             ("LINERATE_SECCOMP", "kill"),
             ("LOG_LEVEL", "verbose"),
         ]);
@@ -189,7 +189,7 @@ mod tests {
             foreground: true,
             tun: Some(3),
             uapi: Some(4),
-            followers: Followers::Always,
+            helpers: Helpers::Always,
             offloads: Offloads::ALL,
             filter: Filter::Kill,
             log: Some(LevelFilter::DEBUG),
@@ -231,7 +231,7 @@ mod tests {
             ("WG_TUN_FD", "x"),
             ("WG_TUN_FD", "-1"),
             ("WG_UAPI_FD", "3 "),
-            ("LINERATE_FOLLOWERS", "4"),
+            ("LINERATE_HELPERS", "4"),
             ("LINERATE_SECCOMP", "on"),
             ("LOG_LEVEL", "loud"),
         ];

@@ -31,12 +31,12 @@ impl Handler for EngineHandler {
         self.engine.set(asked(&update)).map_err(|refusal| {
             tracing::info!("a change was refused: {refusal}");
             match refusal {
-                config::Refusal::Port { error, .. } | config::Refusal::Mark(error) => {
+                config::ConfigError::Port { error, .. } | config::ConfigError::Mark(error) => {
                     // The number of another program's port, of missing permission, of no descriptors left.
                     error.raw_os_error().unwrap_or(errno::EADDRINUSE)
                 }
-                config::Refusal::TooManyPeers => errno::UNKNOWN,
-                config::Refusal::Ended => errno::EIO,
+                config::ConfigError::TooManyPeers => errno::UNKNOWN,
+                config::ConfigError::Ended => errno::EIO,
             }
         })
     }

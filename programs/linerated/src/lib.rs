@@ -66,7 +66,7 @@ use handler::EngineHandler;
         \x20                         there is a log only if this is set.\n\
         \x20 LINERATE_AEAD           avx512, avx2, library or portable: what seals packets, instead of the\n\
         \x20                         fastest that this CPU has\n\
-        \x20 LINERATE_FOLLOWERS      useful (the default): a second worker joins when there is much to do\n\
+        \x20 LINERATE_HELPERS        useful (the default): a second worker joins when there is much to do\n\
         \x20                         and a core is idle; always, as if there were four cores: to test\n\
         \x20                         that packets stay in order\n\
         \x20 LINERATE_OFFLOADS       what of the kernel's offloads to do without, for measuring and for hunting\n\
@@ -153,7 +153,7 @@ fn serve(
     }
 
     let options =
-        Options { followers: environment.followers, udp_offloads: environment.offloads.udp, ..Options::default() };
+        Options { helpers: environment.helpers, udp_offloads: environment.offloads.udp, ..Options::default() };
     let tun = open_tun(interface, environment, options.queues())?;
     tracing::debug!("{interface}: the interface has {:?}", tun.offloads());
     let name = tun.name().map_err(|error| format!("cannot find out the interface's name: {error}"))?;

@@ -1,4 +1,4 @@
-//! The engine's [`turnstile`] and [`crew`], the very files, built of loom's locks and atomics instead
+//! The engine's [`sequencer`] and [`pool`], the very files, built of loom's locks and atomics instead
 //! of std's. The tests of this crate run them under all interleavings up to a number of preemptions.
 //!
 //! A crate of its own, because what the engine is built of would otherwise have to be chosen for the
@@ -6,10 +6,10 @@
 
 #![forbid(unsafe_code)]
 
-#[path = "../../src/crew.rs"]
-pub mod crew;
-#[path = "../../src/turnstile.rs"]
-pub mod turnstile;
+#[path = "../../src/sequencer.rs"]
+pub mod sequencer;
+#[path = "../../src/worker_pool.rs"]
+pub mod worker_pool;
 
 /// What the two are built of here.
 mod sync {

@@ -3,8 +3,8 @@
 use std::sync::Arc as Untracked;
 use std::sync::Mutex as Log;
 
-use linerate_engine_model::crew::{Crew, Next, PATIENCE_MIN};
-use linerate_engine_model::turnstile::Turnstile;
+use linerate_engine_model::sequencer::Sequencer;
+use linerate_engine_model::worker_pool::{Next, SCALE_UP_DELAY_MIN, WorkerPool};
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
@@ -18,7 +18,7 @@ fn explore(preemptions: usize, check: impl Fn() + Sync + Send + 'static) {
 }
 
 /// A source with packets 0, 1, 2...: what was read of it, numbered and delivered, each in the order in which
-/// it happened. Std's locks, which the model does not see: the order has to come from the turnstile alone.
+/// it happened. Std's locks, which the model does not see: the order has to come from the sequencer alone.
 #[derive(Default)]
 struct Flow {
     read: Log<Vec<usize>>,
@@ -27,19 +27,19 @@ struct Flow {
 }
 
 /// Carries one packet if nobody else is reading; true if it did.
-fn carry(turnstile: &Turnstile, flow: &Flow) -> bool {
-    let Some(mut entrance) = turnstile.try_enter() else { return false };
+fn carry(sequencer: &Sequencer, flow: &Flow) -> bool {
+    let Some(mut read_lock) = sequencer.try_read_lock() else { return false };
     let packet = {
         let mut read = flow.read.lock().unwrap();
         let packet = read.len();
         read.push(packet);
         packet
     };
-    let mut ticket = entrance.ticket();
-    drop(entrance);
+    let mut ticket = read_lock.ticket();
+    drop(read_lock);
     ticket.wait_to_number();
     flow.numbered.lock().unwrap().push(packet);
-    ticket.pass_numbering();
+    ticket.finish_numbering();
     ticket.wait_to_deliver();
     flow.delivered.lock().unwrap().push(packet);
     true
@@ -54,13 +54,13 @@ fn assert_in_order(flow: &Flow) {
 #[test]
 fn two_workers_keep_the_order_of_a_source() {
     explore(3, || {
-        let turnstile = Arc::new(Turnstile::default());
+        let sequencer = Arc::new(Sequencer::default());
         let flow = Untracked::new(Flow::default());
-        let follower = {
-            let (turnstile, flow) = (turnstile.clone(), flow.clone());
-            thread::spawn(move || (0..2).filter(|_| carry(&turnstile, &flow)).count())
+        let helper = {
+            let (sequencer, flow) = (sequencer.clone(), flow.clone());
+            thread::spawn(move || (0..2).filter(|_| carry(&sequencer, &flow)).count())
         };
-        let carried = (0..2).filter(|_| carry(&turnstile, &flow)).count() + follower.join().unwrap();
+        let carried = (0..2).filter(|_| carry(&sequencer, &flow)).count() + helper.join().unwrap();
         assert_eq!(flow.read.lock().unwrap().len(), carried);
         assert_in_order(&flow);
     });
@@ -69,16 +69,16 @@ fn two_workers_keep_the_order_of_a_source() {
 #[test]
 fn three_workers_keep_the_order_of_a_source() {
     explore(2, || {
-        let turnstile = Arc::new(Turnstile::default());
+        let sequencer = Arc::new(Sequencer::default());
         let flow = Untracked::new(Flow::default());
-        let followers: Vec<_> = (0..2)
+        let helpers: Vec<_> = (0..2)
             .map(|_| {
-                let (turnstile, flow) = (turnstile.clone(), flow.clone());
-                thread::spawn(move || carry(&turnstile, &flow))
+                let (sequencer, flow) = (sequencer.clone(), flow.clone());
+                thread::spawn(move || carry(&sequencer, &flow))
             })
             .collect();
-        carry(&turnstile, &flow);
-        followers.into_iter().for_each(|follower| assert!(follower.join().is_ok()));
+        carry(&sequencer, &flow);
+        helpers.into_iter().for_each(|helper| assert!(helper.join().is_ok()));
         assert_in_order(&flow);
     });
 }
@@ -86,22 +86,22 @@ fn three_workers_keep_the_order_of_a_source() {
 #[test]
 fn a_ticket_that_delivers_nothing_still_passes_its_turns() {
     explore(3, || {
-        let turnstile = Arc::new(Turnstile::default());
+        let sequencer = Arc::new(Sequencer::default());
         let flow = Untracked::new(Flow::default());
         let idler = {
-            let turnstile = turnstile.clone();
-            thread::spawn(move || drop(turnstile.try_enter().map(|mut entrance| entrance.ticket())))
+            let sequencer = sequencer.clone();
+            thread::spawn(move || drop(sequencer.try_read_lock().map(|mut read_lock| read_lock.ticket())))
         };
-        carry(&turnstile, &flow);
+        carry(&sequencer, &flow);
         idler.join().unwrap();
-        turnstile.wait_for_entrance();
-        assert!(carry(&turnstile, &flow), "the entrance is free and the turns go on");
+        sequencer.wait_for_read_lock();
+        assert!(carry(&sequencer, &flow), "the read_lock is free and the turns go on");
         assert_in_order(&flow);
     });
 }
 
 /// Works until the engine ends; the one that is left to watch ends it. How often it watched.
-fn serve(crew: &Crew, at_watch: &AtomicUsize, mut next: Next) -> usize {
+fn serve(pool: &WorkerPool, at_watch: &AtomicUsize, mut next: Next) -> usize {
     let mut watches = 0;
     loop {
         match next {
@@ -110,25 +110,25 @@ fn serve(crew: &Crew, at_watch: &AtomicUsize, mut next: Next) -> usize {
                 assert_eq!(at_watch.fetch_add(1, Ordering::SeqCst), 0, "one watches, not two");
                 watches += 1;
                 at_watch.fetch_sub(1, Ordering::SeqCst);
-                crew.end();
+                pool.end();
             }
             Next::End => return watches,
         }
-        next = crew.leave(0);
+        next = pool.leave(0);
     }
 }
 
 #[test]
 fn somebody_is_always_left_to_watch_and_everybody_goes_home() {
     explore(3, || {
-        let crew = Arc::new(Crew::new(PATIENCE_MIN));
+        let pool = Arc::new(WorkerPool::new(SCALE_UP_DELAY_MIN));
         let at_watch = Arc::new(AtomicUsize::new(0));
-        let follower = {
-            let (crew, at_watch) = (crew.clone(), at_watch.clone());
-            thread::spawn(move || serve(&crew, &at_watch, crew.rest()))
+        let helper = {
+            let (pool, at_watch) = (pool.clone(), at_watch.clone());
+            thread::spawn(move || serve(&pool, &at_watch, pool.rest()))
         };
-        crew.invite(0);
-        let watches = serve(&crew, &at_watch, Next::Work);
-        assert!(watches + follower.join().unwrap() >= 1, "not all left while nobody watched");
+        pool.unpark(0);
+        let watches = serve(&pool, &at_watch, Next::Work);
+        assert!(watches + helper.join().unwrap() >= 1, "not all left while nobody watched");
     });
 }

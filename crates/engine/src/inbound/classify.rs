@@ -5,12 +5,12 @@ use std::net::SocketAddr;
 use linerate_aead::TAG_LEN;
 use linerate_protocol::{Boottime, DATA_HEADER, DataHeader, DropReason, MessageKind};
 
-use super::recv_udp::Arrivals;
+use super::recv_udp::ReceiveBuffer;
 use crate::backend::Backend;
 use crate::shared::Shared;
 
 /// Where one datagram lies in the receive buffer.
-pub struct Arrival {
+pub struct Datagram {
     /// The message that brought it.
     pub message: usize,
     /// Its first byte.
@@ -20,7 +20,7 @@ pub struct Arrival {
 }
 
 /// A data message, as yet unauthenticated.
-pub struct Datagram {
+pub struct DataMessage {
     /// The session that it names.
     pub receiver: u32,
     /// Its counter.
@@ -31,28 +31,28 @@ pub struct Datagram {
     pub len: usize,
 }
 
-/// The data message in `arrival`. A handshake message goes to the slow path, the rest nowhere.
+/// The data message in `datagram`. A handshake message goes to the slow path, the rest nowhere.
 pub fn classify<B: Backend>(
     shared: &Shared<B>,
-    arrivals: &Arrivals,
-    arrival: &Arrival,
+    received: &ReceiveBuffer,
+    at: &Datagram,
     now: Boottime,
-) -> Option<Datagram> {
-    let datagram = arrivals.bytes(arrival);
+) -> Option<DataMessage> {
+    let datagram = received.bytes(at);
     match linerate_protocol::classify(datagram) {
         Ok(MessageKind::Data) => {
             let header = DataHeader::decode(datagram);
-            Some(Datagram {
+            Some(DataMessage {
                 receiver: header.receiver,
                 counter: header.counter,
-                offset: arrival.offset + DATA_HEADER,
-                len: arrival.len - DATA_HEADER - TAG_LEN,
+                offset: at.offset + DATA_HEADER,
+                len: at.len - DATA_HEADER - TAG_LEN,
             })
         }
         Ok(kind) => {
-            let from = arrivals.meta(arrival.message);
+            let from = received.meta(at.message);
             match shared.handshake_filter.check(now, from.source, kind, datagram) {
-                Ok(()) => shared.notices.push_stranger(datagram, from.source, from.local, &shared.counters),
+                Ok(()) => shared.slow_path_queue.push_handshake(datagram, from.source, from.local, &shared.counters),
                 Err(reason) => refuse(shared, from.source, reason, now),
             }
             None

@@ -3,7 +3,7 @@
 //!
 //! One worker carries a batch through all of them; nothing is handed over on the way. Handshake
 //! messages alone leave the way at [`classify`], for the slow path. Where several workers serve a
-//! socket, [`crate::turnstile`] has their batches written in order.
+//! socket, [`crate::sequencer`] has their batches written in order.
 
 mod admit;
 mod classify;
@@ -22,21 +22,21 @@ use linerate_protocol::{Boottime, DATA_HEADER};
 
 use crate::backend::Backend;
 use crate::outbound::Step;
+use crate::sequencer::{Sequencer, Ticket};
 use crate::shared::Shared;
 use crate::tables::Receiver;
-use crate::turnstile::{Ticket, Turnstile};
 use admit::Inner;
-use classify::{Arrival, Datagram};
+use classify::{DataMessage, Datagram};
 use merge::Delivery;
-use open::Run;
-use recv_udp::Arrivals;
-pub use write_tun::Refusals;
+use open::OpenBatch;
+use recv_udp::ReceiveBuffer;
+pub use write_tun::RejectedMerges;
 
 /// One socket's side of the engine.
 pub struct Inbound<B: Backend> {
     shared: Arc<Shared<B>>,
-    arrivals: Arrivals,
-    run: Run,
+    received: ReceiveBuffer,
+    run: OpenBatch,
     delivery: Delivery,
     /// The TUN device's queue to deliver by.
     queue: usize,
@@ -45,56 +45,62 @@ pub struct Inbound<B: Backend> {
 impl<B: Backend> Inbound<B> {
     /// Sets up the memory of the inbound path: all that it will ever use.
     pub fn new(shared: Arc<Shared<B>>) -> Self {
-        Self { shared, arrivals: Arrivals::default(), run: Run::default(), delivery: Delivery::default(), queue: 0 }
+        Self {
+            shared,
+            received: ReceiveBuffer::default(),
+            run: OpenBatch::default(),
+            delivery: Delivery::default(),
+            queue: 0,
+        }
     }
 
     /// Delivers what lies ready in the socket, at most one receive call's worth, in the order that
-    /// the socket's `turnstile` gives, by the TUN device's queue `queue`.
+    /// the socket's `sequencer` gives, by the TUN device's queue `queue`.
     ///
     /// # Errors
     /// What the socket said, but for "nothing there".
-    pub fn step(&mut self, socket: &B::Socket, queue: usize, turnstile: &Turnstile) -> io::Result<Step> {
-        let Some(mut entrance) = turnstile.try_enter() else { return Ok(Step::Taken) };
+    pub fn step(&mut self, socket: &B::Socket, queue: usize, sequencer: &Sequencer) -> io::Result<Step> {
+        let Some(mut read_lock) = sequencer.try_read_lock() else { return Ok(Step::Locked) };
         self.queue = queue;
-        let messages = self.arrivals.receive(socket)?;
+        let messages = self.received.receive(socket)?;
         if messages == 0 {
             return Ok(Step::Idle);
         }
-        let ticket = entrance.ticket();
-        drop(entrance);
+        let ticket = read_lock.ticket();
+        drop(read_lock);
         let now = self.shared.backend.boottime();
         for message in 0..messages {
-            for arrival in self.arrivals.datagrams(message) {
-                match classify::classify(&self.shared, &self.arrivals, &arrival, now) {
-                    Some(data) => self.gather(arrival, data, &ticket, now),
+            for datagram in self.received.datagrams(message) {
+                match classify::classify(&self.shared, &self.received, &datagram, now) {
+                    Some(data) => self.gather(datagram, data, &ticket, now),
                     None => continue,
                 }
             }
         }
         self.finish_run(&ticket, now);
         self.deliver(&ticket, now);
-        Ok(Step::Work)
+        Ok(Step::Progress)
     }
 
     /// Adds a data message to the run of its session, after the run before it has been worked
     /// off if that is another's.
-    fn gather(&mut self, arrival: Arrival, data: Datagram, ticket: &Ticket<'_>, now: Boottime) {
+    fn gather(&mut self, datagram: Datagram, data: DataMessage, ticket: &Ticket<'_>, now: Boottime) {
         if !self.run.takes(data.receiver) {
             self.finish_run(ticket, now);
         }
-        self.run.push(data, arrival.message);
+        self.run.push(data, datagram.message);
     }
 
-    /// Opens the gathered run and hands what it held to the delivery.
+    /// Opens the gathered run and passes what it held to the delivery.
     fn finish_run(&mut self, ticket: &Ticket<'_>, now: Boottime) {
         let Some(receiver) = self.run.receiver(&self.shared) else { return };
-        let buf = self.arrivals.bytes_mut();
+        let buf = self.received.bytes_mut();
         self.run.open(&self.shared, &receiver, buf, now);
         let news = self.run.drop_replayed(&self.shared, &receiver);
         // A packet that was overtaken, on the way or by another worker, says where its sender was, and not
         // where it is.
         if let Some(newest) = self.run.newest_message().filter(|_| news) {
-            let from = self.arrivals.meta(newest);
+            let from = self.received.meta(newest);
             receiver.peer.heard_from(from.source, from.local, self.shared.routing_epoch());
         }
         if !self.run.is_empty() {
@@ -118,8 +124,8 @@ impl<B: Backend> Inbound<B> {
                 bytes += DATA_HEADER + TAG_LEN;
                 continue;
             }
-            let congested = self.arrivals.meta(message).tos & ip::CE == ip::CE;
-            let plaintext = &mut self.arrivals.bytes_mut()[slot.offset..][..slot.len];
+            let congested = self.received.meta(message).tos & ip::CE == ip::CE;
+            let plaintext = &mut self.received.bytes_mut()[slot.offset..][..slot.len];
             let inner = Inner { plaintext, congested };
             match admit::admit(&routes, receiver, inner) {
                 Ok(len) => {
@@ -135,7 +141,7 @@ impl<B: Backend> Inbound<B> {
     /// Writes what was admitted to the TUN device, when its turn has come.
     fn deliver(&mut self, ticket: &Ticket<'_>, now: Boottime) {
         if !self.delivery.is_empty() {
-            let buf = self.arrivals.bytes_mut();
+            let buf = self.received.bytes_mut();
             self.delivery.merge(buf, write_tun::takes(&self.shared, now));
             ticket.wait_to_deliver();
             write_tun::write(&self.shared, self.queue, buf, &self.delivery, now);

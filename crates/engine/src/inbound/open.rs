@@ -6,38 +6,38 @@ use linerate_aead::{BATCH_MAX, Slot};
 use linerate_protocol::Boottime;
 use linerate_protocol::DropReason;
 
-use super::classify::Datagram;
+use super::classify::DataMessage;
 use crate::backend::Backend;
 use crate::shared::Shared;
 use crate::tables::Receiver;
 
 /// Consecutive data messages that name one session; each with the message that brought it.
-pub struct Run {
+pub struct OpenBatch {
     index: u32,
     slots: Vec<Slot>,
     messages: Vec<usize>,
 }
 
-impl Default for Run {
+impl Default for OpenBatch {
     fn default() -> Self {
         Self { index: 0, slots: Vec::with_capacity(BATCH_MAX), messages: Vec::with_capacity(BATCH_MAX) }
     }
 }
 
-impl Run {
+impl OpenBatch {
     /// Whether a message that names `index` belongs to this run.
     pub fn takes(&self, index: u32) -> bool {
         self.slots.is_empty() || self.index == index && self.slots.len() < BATCH_MAX
     }
 
     /// Adds a message.
-    pub fn push(&mut self, data: Datagram, message: usize) {
+    pub fn push(&mut self, data: DataMessage, message: usize) {
         self.index = data.receiver;
         self.slots.push(Slot { offset: data.offset, len: data.len, counter: data.counter });
         self.messages.push(message);
     }
 
-    /// What the run's index leads to; a run of strangers is counted and forgotten.
+    /// What the run's index leads to; if there is none, its packets are counted and dropped.
     pub fn receiver<B: Backend>(&mut self, shared: &Shared<B>) -> Option<Arc<Receiver>> {
         if self.slots.is_empty() {
             return None;
@@ -58,14 +58,14 @@ impl Run {
         self.keep(shared, |place, _| authentic.authentic(place).then_some(()).ok_or(DropReason::Undecryptable));
     }
 
-    /// Passes on what the run's arrival means for timers and keys.
+    /// Passes on what the run's datagram means for timers and keys.
     pub fn stamp<B: Backend>(&self, shared: &Shared<B>, receiver: &Receiver, now: Boottime) {
         let Receiver { session, peer, .. } = receiver;
         if session.confirm() {
             // At once, so that the answer to this very packet is sealed with keys that its sender
             // has; the slow path, which may know better by now, has the last word.
             peer.set_sending(Some(session.clone()));
-            shared.notices.confirm(session);
+            shared.slow_path_queue.confirm(session);
         }
         let data = self.slots.iter().any(|slot| slot.len > 0);
         shared.wake(peer, peer.activity.received(now, data));

@@ -5,7 +5,7 @@ use std::io;
 
 use linerate_netio::udp::{Received, Socket};
 
-use super::classify::Arrival;
+use super::classify::Datagram;
 
 /// The largest message that a socket hands over.
 const MESSAGE_MAX: usize = 65_536;
@@ -24,14 +24,14 @@ const SMALL: usize = 4_096;
 const _: () = assert!(SINGLES * MESSAGE_MAX <= 2 << 20);
 
 /// What one call received.
-pub struct Arrivals {
+pub struct ReceiveBuffer {
     buf: Box<[u8]>,
     meta: [Received; SINGLES],
     /// How many messages the next call asks for.
     wanted: usize,
 }
 
-impl Default for Arrivals {
+impl Default for ReceiveBuffer {
     fn default() -> Self {
         Self {
             buf: vec![0; SINGLES * MESSAGE_MAX].into_boxed_slice(),
@@ -41,7 +41,7 @@ impl Default for Arrivals {
     }
 }
 
-impl Arrivals {
+impl ReceiveBuffer {
     /// Receives what is there; returns the number of messages.
     pub fn receive(&mut self, socket: &impl Socket) -> io::Result<usize> {
         let room = &mut self.buf[..self.wanted * MESSAGE_MAX];
@@ -57,10 +57,10 @@ impl Arrivals {
     }
 
     /// The datagrams of a message; of an empty message an empty one, so that it is counted.
-    pub fn datagrams(&self, message: usize) -> impl Iterator<Item = Arrival> + use<> {
+    pub fn datagrams(&self, message: usize) -> impl Iterator<Item = Datagram> + use<> {
         let Received { len, segment, .. } = self.meta[message];
         let base = message * MESSAGE_MAX;
-        (0..len.max(1)).step_by(segment.max(1)).map(move |start| Arrival {
+        (0..len.max(1)).step_by(segment.max(1)).map(move |start| Datagram {
             message,
             offset: base + start,
             len: segment.max(1).min(len - start),
@@ -73,8 +73,8 @@ impl Arrivals {
     }
 
     /// The datagram's bytes.
-    pub fn bytes(&self, arrival: &Arrival) -> &[u8] {
-        &self.buf[arrival.offset..][..arrival.len]
+    pub fn bytes(&self, datagram: &Datagram) -> &[u8] {
+        &self.buf[datagram.offset..][..datagram.len]
     }
 
     /// All bytes that were received, to be opened in place.

@@ -2,12 +2,12 @@
 
 use linerate_protocol::DropReason;
 
-use super::open::Run;
+use super::open::OpenBatch;
 use crate::backend::Backend;
 use crate::shared::Shared;
 use crate::tables::Receiver;
 
-impl Run {
+impl OpenBatch {
     /// Drops the packets whose counters came before or are too old to tell. True if one that stays
     /// was sent after all that came before.
     pub fn drop_replayed<B: Backend>(&mut self, shared: &Shared<B>, receiver: &Receiver) -> bool {

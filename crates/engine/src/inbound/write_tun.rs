@@ -11,7 +11,7 @@ use linerate_protocol::Boottime;
 
 use super::merge::Delivery;
 use crate::backend::Backend;
-use crate::counters::Discard;
+use crate::counters::EngineDiscard;
 use crate::shared::Shared;
 
 /// A group's virtio header, its first packet and the payloads of the others.
@@ -23,21 +23,21 @@ const APART_FOR: u64 = 60_000_000_000;
 /// The kinds of merged packets that the device refused though it had offered to take them, and until when
 /// each is written apart.
 #[derive(Default)]
-pub struct Refusals {
-    tcp4: Refusal,
-    tcp6: Refusal,
-    udp: Refusal,
+pub struct RejectedMerges {
+    tcp4: Rejection,
+    tcp6: Rejection,
+    udp: Rejection,
 }
 
 #[derive(Default)]
-struct Refusal {
+struct Rejection {
     until: AtomicU64,
     told: AtomicBool,
 }
 
-impl Refusals {
+impl RejectedMerges {
     /// Of a merged packet's kind; none for a packet that was not merged.
-    fn of(&self, kind: Gso) -> Option<&Refusal> {
+    fn of(&self, kind: Gso) -> Option<&Rejection> {
         match kind {
             Gso::None => None,
             Gso::TcpV4 => Some(&self.tcp4),
@@ -47,7 +47,7 @@ impl Refusals {
     }
 }
 
-impl Refusal {
+impl Rejection {
     fn is_over(&self, now: Boottime) -> bool {
         self.until.load(Ordering::Relaxed) <= now.0
     }
@@ -74,7 +74,7 @@ pub fn write<B: Backend>(shared: &Shared<B>, queue: usize, buf: &[u8], delivery:
                 refuse_merged(shared, header.gso, &error, now);
                 write_apart(shared, queue, buf, &group, &header);
             }
-            Err(_) => shared.counters.discard_many(Discard::TunRefused, group.packets as u64),
+            Err(_) => shared.counters.discard_many(EngineDiscard::TunRefused, group.packets as u64),
         }
     }
 }
@@ -115,7 +115,7 @@ fn write_apart<B: Backend>(shared: &Shared<B>, queue: usize, buf: &[u8], group: 
         let mut packet = vec![0; split.len(segment)];
         split.write(segment, &mut packet);
         if shared.backend.tun().write(queue, &[IoSlice::new(&plain), IoSlice::new(&packet)]).is_err() {
-            shared.counters.discard(Discard::TunRefused);
+            shared.counters.discard(EngineDiscard::TunRefused);
         }
     }
 }

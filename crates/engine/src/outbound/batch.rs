@@ -23,7 +23,7 @@ const BUFFER: usize = 2 * 65_536 + BATCH_MAX * OVERHEAD;
 const _: () = assert!(BUFFER <= 160 * 1024);
 
 /// Consecutive datagrams of one session.
-pub struct Run {
+pub struct SessionRun {
     pub peer: Arc<Peer>,
     pub session: Arc<Session>,
     /// The run's slots are those from the end of the run before to this one.
@@ -39,7 +39,7 @@ pub struct Batch {
     pub slots: Vec<Slot>,
     /// The ECN bits of each slot's outer header.
     pub ecn: Vec<u8>,
-    pub runs: Vec<Run>,
+    pub runs: Vec<SessionRun>,
     used: usize,
 }
 
@@ -91,7 +91,7 @@ impl Batch {
                 run.end = self.slots.len();
                 run.data |= data;
             }
-            _ => self.runs.push(Run {
+            _ => self.runs.push(SessionRun {
                 peer: peer.clone(),
                 session: session.clone(),
                 end: self.slots.len(),

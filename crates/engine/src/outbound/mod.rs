@@ -3,7 +3,7 @@
 //!
 //! One worker carries a packet through all of them. What lies ready in the device is gathered
 //! into one batch without waiting for more, so that a single packet leaves at once and many
-//! leave together. Where several workers serve the device, [`crate::turnstile`] keeps their
+//! leave together. Where several workers serve the device, [`crate::sequencer`] keeps their
 //! batches in order.
 
 mod batch;
@@ -22,26 +22,26 @@ use linerate_protocol::Boottime;
 use linerate_protocol::Session;
 
 use crate::backend::Backend;
-use crate::counters::Discard;
+use crate::counters::EngineDiscard;
+use crate::sequencer::{Sequencer, Ticket};
 use crate::shared::Shared;
 use crate::tables::Peer;
-use crate::turnstile::{Ticket, Turnstile};
 use batch::Batch;
 pub use batch::OVERHEAD;
 use read_tun::Packet;
 use route::Unreachable;
-use send_udp::Patience;
+use send_udp::OnBusy;
 use split::Split;
 
 /// What one step came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// There was something to do, and there may be more.
-    Work,
+    Progress,
     /// There was nothing to do: wait.
     Idle,
     /// Another worker is reading from this source.
-    Taken,
+    Locked,
 }
 
 /// The TUN device's side of the engine.
@@ -58,18 +58,18 @@ impl<B: Backend> Outbound<B> {
     }
 
     /// Sends what lies ready in the TUN device's queue `queue`, at most about one batch, in the order
-    /// that the queue's `turnstile` gives.
+    /// that the queue's `sequencer` gives.
     ///
     /// # Errors
     /// When the device is gone.
-    pub fn step(&mut self, queue: usize, turnstile: &Turnstile) -> io::Result<Step> {
-        let Some(mut entrance) = turnstile.try_enter() else { return Ok(Step::Taken) };
+    pub fn step(&mut self, queue: usize, sequencer: &Sequencer) -> io::Result<Step> {
+        let Some(mut read_lock) = sequencer.try_read_lock() else { return Ok(Step::Locked) };
         if !self.packet.read(&self.sender.shared, queue)? {
             return Ok(Step::Idle);
         }
         self.sender.queue = queue;
         let now = self.sender.shared.backend.boottime();
-        let ticket = entrance.ticket();
+        let ticket = read_lock.ticket();
         // Counted, because a packet that is dropped or staged does not fill the batch.
         let mut reads = 1;
         while !self.sender.batch.is_full_with(self.packet.len()) {
@@ -81,10 +81,10 @@ impl<B: Backend> Outbound<B> {
             }
         }
         // What was read last, most often a whole super-packet, is cut while another worker reads.
-        drop(entrance);
+        drop(read_lock);
         self.carry(&ticket, now);
         self.sender.finish(ticket, now);
-        Ok(Step::Work)
+        Ok(Step::Progress)
     }
 
     /// Takes the packet that was read, if there is one, into the batch or to where it has to wait.
@@ -94,10 +94,10 @@ impl<B: Backend> Outbound<B> {
         }
         let shared = &self.sender.shared;
         let Some((header, packet)) = self.packet.parts() else {
-            return shared.counters.discard(Discard::SuperPacketMalformed);
+            return shared.counters.discard(EngineDiscard::SuperPacketMalformed);
         };
         let Ok(inner) = ip::parse(packet) else {
-            return shared.counters.discard(Discard::InnerMalformed);
+            return shared.counters.discard(EngineDiscard::InnerMalformed);
         };
         let peer = match route::peer_for(shared, &inner, packet) {
             Ok(peer) => peer,
@@ -107,7 +107,7 @@ impl<B: Backend> Outbound<B> {
             }
         };
         let Ok(split) = Split::new(&header, packet, &inner, shared.mtu.towards(inner.destination)) else {
-            return shared.counters.discard(Discard::SuperPacketMalformed);
+            return shared.counters.discard(EngineDiscard::SuperPacketMalformed);
         };
         let sending = peer.sending();
         match sending.as_ref().filter(|session| session.may_seal(now)) {
@@ -164,7 +164,7 @@ impl<B: Backend> Sender<B> {
             dropped += staged.push(split.len(segment), budget, |packet| split.write(segment, packet));
         }
         drop(staged);
-        self.shared.counters.discard_many(Discard::StagedOverflow, dropped as u64);
+        self.shared.counters.discard_many(EngineDiscard::StagedOverflow, dropped as u64);
         // A session may have come while we staged, and the slow path may have sent what was staged
         // before. It sets the session before it looks, we stage before we look: one of us sees.
         if !self.send_waiting(peer, Some(ticket), now) {
@@ -184,7 +184,7 @@ impl<B: Backend> Sender<B> {
             // What those who read before us staged goes before what we read.
             ticket.wait_to_number();
         }
-        // Counted, because the session may end under way, and then they come back to wait again.
+        // Counted, because the session may end meanwhile, and then they come back to wait again.
         for _ in 0..waiting {
             let packet = {
                 let mut staged = peer.staged.lock().expect("no thread panics while it stages");
@@ -238,7 +238,7 @@ impl<B: Backend> Sender<B> {
         send_udp::message(&self.shared, peer, message, now);
     }
 
-    /// Answers a stranger who is no peer yet, from the address that it wrote to.
+    /// Answers a sender that is no peer yet, from the address that it wrote to.
     pub fn reply(&self, message: &[u8], to: std::net::SocketAddr, from: Option<std::net::IpAddr>) {
         send_udp::reply(&self.shared, message, to, from);
     }
@@ -260,20 +260,20 @@ impl<B: Backend> Sender<B> {
     fn finish(&mut self, mut ticket: Ticket<'_>, now: Boottime) {
         ticket.wait_to_number();
         seal::number(&self.shared, &mut self.batch);
-        ticket.pass_numbering();
+        ticket.finish_numbering();
         self.seal_and_send(Some(&ticket), now);
     }
 
     fn seal_and_send(&mut self, ticket: Option<&Ticket<'_>>, now: Boottime) {
         seal::seal(&self.shared, &mut self.batch, now);
-        let patience = match ticket {
+        let on_busy = match ticket {
             Some(ticket) => {
                 ticket.wait_to_deliver();
-                Patience::None
+                OnBusy::Drop
             }
-            None => Patience::Once,
+            None => OnBusy::WaitOnce,
         };
-        send_udp::send(&self.shared, &self.batch, self.queue, patience, now);
+        send_udp::send(&self.shared, &self.batch, self.queue, on_busy, now);
         self.batch.clear();
     }
 }

@@ -6,7 +6,7 @@ use linerate_netio::tun::Tun;
 use linerate_packet::virtio;
 
 use crate::backend::Backend;
-use crate::counters::Discard;
+use crate::counters::EngineDiscard;
 use crate::shared::Shared;
 
 const ENOMEM: i32 = 12;
@@ -44,7 +44,7 @@ impl Packet {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 // One packet that the kernel could not describe or copy; it is gone from the queue.
                 Err(error) if matches!(error.raw_os_error(), Some(EINVAL | EFAULT | ENOMEM)) => {
-                    shared.counters.discard(Discard::SuperPacketMalformed);
+                    shared.counters.discard(EngineDiscard::SuperPacketMalformed);
                     self.len = 0;
                     return Ok(true);
                 }

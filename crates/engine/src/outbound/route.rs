@@ -10,16 +10,16 @@ use linerate_packet::{UDP, icmp, virtio};
 use linerate_protocol::Boottime;
 
 use crate::backend::Backend;
-use crate::counters::Discard;
+use crate::counters::EngineDiscard;
 use crate::shared::Shared;
 use crate::tables::Peer;
 
 /// The peer whose allowed IPs hold the destination.
-pub fn peer_for<B: Backend>(shared: &Shared<B>, inner: &Ip, packet: &[u8]) -> Result<Arc<Peer>, Discard> {
-    let peer = shared.tables.routes().peer_for(inner.destination).cloned().ok_or(Discard::NoPeer)?;
-    let addr = peer.endpoint().as_ref().ok_or(Discard::NoEndpoint)?.addr;
+pub fn peer_for<B: Backend>(shared: &Shared<B>, inner: &Ip, packet: &[u8]) -> Result<Arc<Peer>, EngineDiscard> {
+    let peer = shared.tables.routes().peer_for(inner.destination).cloned().ok_or(EngineDiscard::NoPeer)?;
+    let addr = peer.endpoint().as_ref().ok_or(EngineDiscard::NoEndpoint)?.addr;
     if inner.protocol == UDP && inner.destination == addr.ip() && is_ours(shared, inner, packet, addr) {
-        return Err(Discard::RoutingLoop);
+        return Err(EngineDiscard::RoutingLoop);
     }
     Ok(peer)
 }
@@ -54,11 +54,11 @@ impl Unreachable {
         &mut self,
         shared: &Shared<B>,
         queue: usize,
-        reason: Discard,
+        reason: EngineDiscard,
         packet: &[u8],
         now: Boottime,
     ) {
-        let told = matches!(reason, Discard::NoPeer | Discard::NoEndpoint);
+        let told = matches!(reason, EngineDiscard::NoPeer | EngineDiscard::NoEndpoint);
         if !told || !shared.unreachable.lock().expect("no thread panics while it counts").take(now) {
             return;
         }
@@ -66,7 +66,7 @@ impl Unreachable {
         let header = virtio::Header::default().encode();
         let pieces = [IoSlice::new(&header), IoSlice::new(&self.answer[..len])];
         if shared.backend.tun().write(queue, &pieces).is_err() {
-            shared.counters.discard(Discard::TunRefused);
+            shared.counters.discard(EngineDiscard::TunRefused);
         }
     }
 }

@@ -4,9 +4,9 @@ use linerate_aead::Slot;
 use linerate_protocol::Boottime;
 use linerate_protocol::DataHeader;
 
-use super::batch::{Batch, Run, datagram};
+use super::batch::{Batch, SessionRun, datagram};
 use crate::backend::Backend;
-use crate::counters::Discard;
+use crate::counters::EngineDiscard;
 use crate::shared::Shared;
 
 /// Reserves the counters of every run.
@@ -47,16 +47,16 @@ pub fn seal<B: Backend>(shared: &Shared<B>, batch: &mut Batch, now: Boottime) {
 
 /// The session has no counters left, or was stopped because the private key changed: its packets
 /// wait for the next one (kernel: send.c, wg_packet_send_staged_packets).
-fn stage_again<B: Backend>(shared: &Shared<B>, run: &Run, buf: &[u8], slots: &[Slot]) {
+fn stage_again<B: Backend>(shared: &Shared<B>, run: &SessionRun, buf: &[u8], slots: &[Slot]) {
     let mut staged = run.peer.staged.lock().expect("no thread panics while it stages");
     for slot in slots.iter().filter(|slot| slot.len > 0) {
         let packet = &buf[slot.offset..][..slot.len];
         let dropped = staged.push(packet.len(), &shared.staged, |copy| copy.copy_from_slice(packet));
-        shared.counters.discard_many(Discard::StagedOverflow, dropped as u64);
+        shared.counters.discard_many(EngineDiscard::StagedOverflow, dropped as u64);
     }
 }
 
-fn stamp<B: Backend>(shared: &Shared<B>, run: &Run, now: Boottime) {
+fn stamp<B: Backend>(shared: &Shared<B>, run: &SessionRun, now: Boottime) {
     let activity = &run.peer.activity;
     shared.wake(&run.peer, activity.sent(now, run.data));
     if run.session.needs_rekey_on_send(now) {

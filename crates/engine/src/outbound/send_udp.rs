@@ -13,7 +13,7 @@ use linerate_protocol::Boottime;
 
 use super::batch::{Batch, datagram};
 use crate::backend::{Backend, Sockets};
-use crate::counters::Discard;
+use crate::counters::EngineDiscard;
 use crate::shared::Shared;
 use crate::tables::{Endpoint, Peer};
 
@@ -21,25 +21,25 @@ use crate::tables::{Endpoint, Peer};
 const HANDSHAKE_TOS: u8 = 0x88;
 
 /// The most messages in one system call.
-const CALL_MAX: usize = 32;
+const MESSAGES_MAX: usize = 32;
 
 /// Where what is no queue's leaves, such as handshake messages: as what is read from the first queue.
 const NO_QUEUE: usize = 0;
 
 /// Whether to wait, shortly, for room in a socket.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Patience {
+pub enum OnBusy {
     /// Who carries packets waits for nothing: what finds no room is dropped, as by any full queue.
-    None,
+    Drop,
     /// Once, as the slow path does: what it sends is little, and starts what others wait for.
-    Once,
+    WaitOnce,
 }
 
 /// Sends every run of the batch that has its numbers, by the sockets of the TUN device's queue `queue`;
 /// runs of different peers share system calls.
-pub fn send<B: Backend>(shared: &Shared<B>, batch: &Batch, queue: usize, patience: Patience, now: Boottime) {
+pub fn send<B: Backend>(shared: &Shared<B>, batch: &Batch, queue: usize, on_busy: OnBusy, now: Boottime) {
     let sockets = shared.sockets.load();
-    let mut call = Call::new(shared, patience, now);
+    let mut call = SendBatch::new(shared, on_busy, now);
     let mut start = 0;
     for run in &batch.runs {
         let slots = start..run.end;
@@ -47,8 +47,8 @@ pub fn send<B: Backend>(shared: &Shared<B>, batch: &Batch, queue: usize, patienc
         if !run.numbered {
             continue;
         }
-        match Way::new(shared, sockets.as_deref(), queue, &run.peer, now) {
-            Ok(way) => push_run(&mut call, &way, batch, slots),
+        match SendTarget::new(shared, sockets.as_deref(), queue, &run.peer, now) {
+            Ok(target) => push_run(&mut call, &target, batch, slots),
             Err(reason) => shared.counters.discard_many(reason, slots.len() as u64),
         }
     }
@@ -58,10 +58,10 @@ pub fn send<B: Backend>(shared: &Shared<B>, batch: &Batch, queue: usize, patienc
 /// Sends one handshake message to a peer.
 pub fn message<B: Backend>(shared: &Shared<B>, peer: &Arc<Peer>, message: &[u8], now: Boottime) {
     let sockets = shared.sockets.load();
-    match Way::new(shared, sockets.as_deref(), NO_QUEUE, peer, now) {
-        Ok(way) => {
-            let mut call = Call::new(shared, Patience::Once, now);
-            call.push(way.socket, peer, way.transmit(message, HANDSHAKE_TOS, None));
+    match SendTarget::new(shared, sockets.as_deref(), NO_QUEUE, peer, now) {
+        Ok(target) => {
+            let mut call = SendBatch::new(shared, OnBusy::WaitOnce, now);
+            call.push(target.socket, peer, target.transmit(message, HANDSHAKE_TOS, None));
             call.send();
         }
         Err(reason) => shared.counters.discard(reason),
@@ -72,7 +72,7 @@ pub fn message<B: Backend>(shared: &Shared<B>, peer: &Arc<Peer>, message: &[u8],
 pub fn reply<B: Backend>(shared: &Shared<B>, message: &[u8], to: SocketAddr, from: Option<IpAddr>) {
     let sockets = shared.sockets.load();
     let Some(socket) = sockets.as_deref().and_then(|sockets| sockets.towards(to, NO_QUEUE)) else {
-        return shared.counters.discard(Discard::NoSocket);
+        return shared.counters.discard(EngineDiscard::NoSocket);
     };
     let transmit = Transmit { to, from, tos: 0, segment: None, contents: message };
     if let Err((error, meaning)) = attempt(socket, &[transmit]) {
@@ -80,8 +80,8 @@ pub fn reply<B: Backend>(shared: &Shared<B>, message: &[u8], to: SocketAddr, fro
     }
 }
 
-/// One peer's way out, as it is when the peer's run has its turn.
-struct Way<'a, S> {
+/// One peer's target out, as it is when the peer's run has its turn.
+struct SendTarget<'a, S> {
     socket: &'a S,
     peer: &'a Peer,
     to: SocketAddr,
@@ -89,22 +89,22 @@ struct Way<'a, S> {
     takes_segments: bool,
 }
 
-impl<'a, S: Socket> Way<'a, S> {
+impl<'a, S: Socket> SendTarget<'a, S> {
     fn new<B: Backend<Socket = S>>(
         shared: &Shared<B>,
         sockets: Option<&'a Sockets<S>>,
         queue: usize,
         peer: &'a Arc<Peer>,
         now: Boottime,
-    ) -> Result<Self, Discard> {
+    ) -> Result<Self, EngineDiscard> {
         let endpoint = peer.endpoint();
-        let endpoint = endpoint.as_deref().ok_or(Discard::NoEndpoint)?;
+        let endpoint = endpoint.as_deref().ok_or(EngineDiscard::NoEndpoint)?;
         let to = endpoint.addr;
-        let socket = sockets.and_then(|sockets| sockets.towards(to, queue)).ok_or(Discard::NoSocket)?;
-        if endpoint.is_source_in_doubt(shared.routing_epoch()) {
+        let socket = sockets.and_then(|sockets| sockets.towards(to, queue)).ok_or(EngineDiscard::NoSocket)?;
+        if endpoint.needs_source_check(shared.routing_epoch()) {
             // To find out takes a question to the kernel, which no packet waits for: the slow path
             // asks, and until it has, datagrams leave as they did before the change.
-            shared.notices.doubt(peer);
+            shared.slow_path_queue.request_source_check(peer);
         }
         let takes_segments = socket.offloads().gso && endpoint.takes_segments(now);
         Ok(Self { socket, peer, to, from: endpoint.source(), takes_segments })
@@ -115,12 +115,17 @@ impl<'a, S: Socket> Way<'a, S> {
     }
 }
 
-/// Adds the datagrams of `slots` to the call: as trains, if the way takes them.
-fn push_run<'a, B: Backend>(call: &mut Call<'a, B>, way: &Way<'a, B::Socket>, batch: &'a Batch, slots: Range<usize>) {
+/// Adds the datagrams of `slots` to the call: as trains, if the target takes them.
+fn push_run<'a, B: Backend>(
+    call: &mut SendBatch<'a, B>,
+    target: &SendTarget<'a, B::Socket>,
+    batch: &'a Batch,
+    slots: Range<usize>,
+) {
     let mut rest = slots;
     while !rest.is_empty() {
-        let train = if way.takes_segments {
-            next_train(&batch.slots, &batch.ecn, rest.clone())
+        let train = if target.takes_segments {
+            next_gso_batch(&batch.slots, &batch.ecn, rest.clone())
         } else {
             rest.start..rest.start + 1
         };
@@ -129,32 +134,40 @@ fn push_run<'a, B: Backend>(call: &mut Call<'a, B>, way: &Way<'a, B::Socket>, ba
         let last = datagram(&batch.slots[train.end - 1]);
         // A segment size on a single datagram makes some systems answer EIO.
         let segment = (train.len() > 1).then_some(first.len() as u16);
-        let message = way.transmit(&batch.buf[first.start..last.end], batch.ecn[train.start], segment);
-        call.push(way.socket, way.peer, message);
+        let message = target.transmit(&batch.buf[first.start..last.end], batch.ecn[train.start], segment);
+        call.push(target.socket, target.peer, message);
     }
 }
 
 /// The messages of one system call, all by one socket, each with the peer that it goes to.
-struct Call<'a, B: Backend> {
+struct SendBatch<'a, B: Backend> {
     shared: &'a Shared<B>,
     now: Boottime,
     socket: Option<&'a B::Socket>,
-    patience: Patience,
-    messages: [Transmit<'a>; CALL_MAX],
-    peers: [Option<&'a Peer>; CALL_MAX],
+    on_busy: OnBusy,
+    messages: [Transmit<'a>; MESSAGES_MAX],
+    peers: [Option<&'a Peer>; MESSAGES_MAX],
     len: usize,
 }
 
-impl<'a, B: Backend> Call<'a, B> {
-    fn new(shared: &'a Shared<B>, patience: Patience, now: Boottime) -> Self {
+impl<'a, B: Backend> SendBatch<'a, B> {
+    fn new(shared: &'a Shared<B>, on_busy: OnBusy, now: Boottime) -> Self {
         let nowhere = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
         let empty = Transmit { to: nowhere, from: None, tos: 0, segment: None, contents: &[] };
-        Self { shared, now, socket: None, patience, messages: [empty; CALL_MAX], peers: [None; CALL_MAX], len: 0 }
+        Self {
+            shared,
+            now,
+            socket: None,
+            on_busy,
+            messages: [empty; MESSAGES_MAX],
+            peers: [None; MESSAGES_MAX],
+            len: 0,
+        }
     }
 
     /// Adds a message. Sends those before it first if they fill a call, or go by another socket.
     fn push(&mut self, socket: &'a B::Socket, peer: &'a Peer, message: Transmit<'a>) {
-        if self.len == CALL_MAX || self.socket.is_some_and(|other| !std::ptr::eq(other, socket)) {
+        if self.len == MESSAGES_MAX || self.socket.is_some_and(|other| !std::ptr::eq(other, socket)) {
             self.send();
         }
         self.socket = Some(socket);
@@ -191,8 +204,8 @@ impl<'a, B: Backend> Call<'a, B> {
         let sent = attempt(socket, messages).or_else(|(error, meaning)| match meaning {
             // What an earlier datagram met was reported to this one, which was not tried.
             SendError::Unreachable => attempt(socket, &messages[..1]),
-            SendError::Busy if self.patience == Patience::Once => {
-                self.patience = Patience::None;
+            SendError::Busy if self.on_busy == OnBusy::WaitOnce => {
+                self.on_busy = OnBusy::Drop;
                 socket.wait_for_room();
                 attempt(socket, messages)
             }
@@ -224,7 +237,7 @@ impl<'a, B: Backend> Call<'a, B> {
 
     /// Sends the datagrams of a train one by one, a few in each system call.
     fn send_whole(&self, socket: &'a B::Socket, peer: &'a Peer, train: &Transmit<'a>) {
-        let mut call = Call::new(self.shared, self.patience, self.now);
+        let mut call = SendBatch::new(self.shared, self.on_busy, self.now);
         let size = train.segment.map_or(train.contents.len(), usize::from);
         for contents in train.contents.chunks(size) {
             call.push(socket, peer, Transmit { segment: None, contents, ..*train });
@@ -255,7 +268,7 @@ fn meaning(error: &io::Error, message: &Transmit<'_>) -> SendError {
 
 /// The longest train at the start of `slots`: all of one size but the last, which may be
 /// shorter, and all with the same ECN bits.
-fn next_train(slots: &[Slot], ecn: &[u8], range: Range<usize>) -> Range<usize> {
+fn next_gso_batch(slots: &[Slot], ecn: &[u8], range: Range<usize>) -> Range<usize> {
     let first = &slots[range.start];
     let size = datagram(first).len();
     let mut end = range.start + 1;
@@ -275,11 +288,11 @@ fn next_train(slots: &[Slot], ecn: &[u8], range: Range<usize>) -> Range<usize> {
 fn count_failure<B: Backend>(shared: &Shared<B>, error: &io::Error, meaning: SendError, message: &Transmit<'_>) {
     let datagrams = message.segment.map_or(1, |size| message.contents.len().div_ceil(size.into()));
     let reason = match meaning {
-        SendError::Busy => Discard::SendBusy,
-        SendError::Denied => Discard::SendDenied,
-        SendError::Unreachable => Discard::SendUnreachable,
-        SendError::TooBig => Discard::SendTooBig,
-        _ => Discard::SendFailed,
+        SendError::Busy => EngineDiscard::SendBusy,
+        SendError::Denied => EngineDiscard::SendDenied,
+        SendError::Unreachable => EngineDiscard::SendUnreachable,
+        SendError::TooBig => EngineDiscard::SendTooBig,
+        _ => EngineDiscard::SendFailed,
     };
     shared.counters.discard_many(reason, datagrams as u64);
     tracing::debug!("{datagrams} datagrams to {} not sent: {error}", message.to);
@@ -299,7 +312,7 @@ mod tests {
         let mut trains = Vec::new();
         let mut rest = 0..slots.len();
         while !rest.is_empty() {
-            let train = next_train(&slots, ecn, rest.clone());
+            let train = next_gso_batch(&slots, ecn, rest.clone());
             rest.start = train.end;
             trains.push(train);
         }

@@ -1,6 +1,6 @@
 //! What can happen to a few hosts and the network between them.
 
-use crate::dice::Dice;
+use crate::rng::Rng;
 
 /// Chances are in percent.
 #[derive(Clone, Copy, Debug, Default)]
@@ -110,67 +110,67 @@ pub struct History {
 
 impl History {
     pub fn new(seed: u64) -> Self {
-        let mut dice = Dice::new(seed);
-        let hosts = if dice.chance(30) { 3 } else { 2 };
-        let ending = match dice.below(60) {
+        let mut rng = Rng::new(seed);
+        let hosts = if rng.chance(30) { 3 } else { 2 };
+        let ending = match rng.below(60) {
             0 => Ending::Talk,
             1 => Ending::Silence,
             _ => Ending::AtOnce,
         };
-        let length = 4 + dice.below(16);
-        Self { seed, hosts, ending, events: (0..length).map(|_| Event::any(&mut dice, hosts)).collect() }
+        let length = 4 + rng.below(16);
+        Self { seed, hosts, ending, events: (0..length).map(|_| Event::any(&mut rng, hosts)).collect() }
     }
 }
 
 impl Event {
-    fn any(dice: &mut Dice, hosts: usize) -> Self {
-        let host = dice.below(hosts as u64) as usize;
-        let peer = if host == 0 { 1 + dice.below(hosts as u64 - 1) as usize } else { 0 };
-        match dice.below(100) {
-            0..30 => Self::Send { from: host, packets: dice.pick(&[1, 1, 2, 5, 20]) },
-            30..55 => Self::Pause { millis: pause(dice) },
-            55..63 => Self::Weather(weather(dice)),
+    fn any(rng: &mut Rng, hosts: usize) -> Self {
+        let host = rng.below(hosts as u64) as usize;
+        let peer = if host == 0 { 1 + rng.below(hosts as u64 - 1) as usize } else { 0 };
+        match rng.below(100) {
+            0..30 => Self::Send { from: host, packets: rng.pick(&[1, 1, 2, 5, 20]) },
+            30..55 => Self::Pause { millis: pause(rng) },
+            55..63 => Self::Weather(weather(rng)),
             63..66 => Self::Restart { host },
             66..68 => Self::Bounce { host },
-            68..70 => Self::Suspend { host, secs: dice.pick(&[1, 30, 200, 3600]) },
-            70..74 => Self::SetClock { host, secs: dice.pick(&[-86_400, -3600, -1, 1, 3600, 86_400]) },
-            74..78 => Self::Move { host, place: dice.below(4) as u8 },
-            78..80 => Self::NewKey { host, told: dice.chance(60) },
-            80..82 => Self::NewPresharedKey { host, peer, told: dice.chance(60) },
-            82..86 => Self::Allow { host, peer, prefix: prefix(dice) },
-            86..88 => Self::Forbid { host, peer, prefix: prefix(dice) },
-            88..91 => Self::Keepalive { host, peer, secs: dice.pick(&[0, 1, 5, 25, u16::MAX]) },
-            91..93 => Self::RemovePeer { host, peer, again: dice.chance(60) },
-            93..97 => Self::Replay { datagrams: 1 + dice.below(8) },
-            _ => Self::Forge { datagrams: 1 + dice.below(8) },
+            68..70 => Self::Suspend { host, secs: rng.pick(&[1, 30, 200, 3600]) },
+            70..74 => Self::SetClock { host, secs: rng.pick(&[-86_400, -3600, -1, 1, 3600, 86_400]) },
+            74..78 => Self::Move { host, place: rng.below(4) as u8 },
+            78..80 => Self::NewKey { host, told: rng.chance(60) },
+            80..82 => Self::NewPresharedKey { host, peer, told: rng.chance(60) },
+            82..86 => Self::Allow { host, peer, prefix: prefix(rng) },
+            86..88 => Self::Forbid { host, peer, prefix: prefix(rng) },
+            88..91 => Self::Keepalive { host, peer, secs: rng.pick(&[0, 1, 5, 25, u16::MAX]) },
+            91..93 => Self::RemovePeer { host, peer, again: rng.chance(60) },
+            93..97 => Self::Replay { datagrams: 1 + rng.below(8) },
+            _ => Self::Forge { datagrams: 1 + rng.below(8) },
         }
     }
 }
 
-fn pause(dice: &mut Dice) -> u64 {
-    match dice.below(40) {
-        0..14 => dice.below(100),
-        14..26 => dice.below(5000),
-        26..34 => dice.below(25_000),
-        34..38 => dice.below(130_000),
-        38 => dice.below(200_000),
-        _ => dice.below(600_000),
+fn pause(rng: &mut Rng) -> u64 {
+    match rng.below(40) {
+        0..14 => rng.below(100),
+        14..26 => rng.below(5000),
+        26..34 => rng.below(25_000),
+        34..38 => rng.below(130_000),
+        38 => rng.below(200_000),
+        _ => rng.below(600_000),
     }
 }
 
-fn weather(dice: &mut Dice) -> Weather {
+fn weather(rng: &mut Rng) -> Weather {
     Weather {
-        loss: dice.pick(&[0, 0, 10, 50, 100]),
-        duplication: dice.pick(&[0, 20]),
-        corruption: dice.pick(&[0, 0, 20]),
-        late: dice.pick(&[0, 0, 20]),
-        delay: dice.pick(&[0, 0, 20, 500]),
-        wobble: dice.pick(&[0, 0, 30, 1000, 6000]),
+        loss: rng.pick(&[0, 0, 10, 50, 100]),
+        duplication: rng.pick(&[0, 20]),
+        corruption: rng.pick(&[0, 0, 20]),
+        late: rng.pick(&[0, 0, 20]),
+        delay: rng.pick(&[0, 0, 20, 500]),
+        wobble: rng.pick(&[0, 0, 30, 1000, 6000]),
     }
 }
 
-fn prefix(dice: &mut Dice) -> ([u8; 4], u8) {
-    dice.pick(&[
+fn prefix(rng: &mut Rng) -> ([u8; 4], u8) {
+    rng.pick(&[
         ([10, 0, 1, 1], 32),
         ([10, 0, 1, 2], 32),
         ([10, 0, 1, 0], 30),

@@ -15,8 +15,8 @@
 #[path = "../hosts/mod.rs"]
 mod hosts;
 
-mod dice;
 mod event;
+mod rng;
 mod table;
 mod wire;
 mod world;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use linerate_netio::memory::Datagram;
 
-use crate::dice::Dice;
 use crate::event::Weather;
+use crate::rng::Rng;
 
 const SECOND: u64 = 1_000_000_000;
 const REJECT_AFTER_TIME: u64 = 180 * SECOND;
@@ -47,7 +47,7 @@ pub struct Wire {
     held: BTreeMap<(u64, u64), Parcel>,
     record: Vec<Parcel>,
     serial: u64,
-    dice: Dice,
+    rng: Rng,
     laws: Laws,
 }
 
@@ -62,7 +62,7 @@ impl Wire {
             held: BTreeMap::new(),
             record: Vec::new(),
             serial: 0,
-            dice: Dice::new(!seed),
+            rng: Rng::new(!seed),
             laws,
         }
     }
@@ -74,32 +74,32 @@ impl Wire {
         self.laws.emitted(self.now, host.expect("only hosts send"), self.addresses.len(), &datagram.contents);
         let parcel = Parcel { datagram, sent: self.now, intact: true };
         self.record.push(parcel.clone());
-        if self.dice.chance(self.weather.loss) {
+        if self.rng.chance(self.weather.loss) {
             return;
         }
-        if self.dice.chance(self.weather.duplication) {
+        if self.rng.chance(self.weather.duplication) {
             self.forward(parcel.clone());
         }
         self.forward(parcel);
     }
 
     fn forward(&mut self, mut parcel: Parcel) {
-        if self.dice.chance(self.weather.corruption) {
+        if self.rng.chance(self.weather.corruption) {
             self.damage(&mut parcel);
         }
-        let wobble = if self.dice.chance(self.weather.late) { 300_000 } else { self.weather.wobble };
-        let millis = self.weather.delay + self.dice.below(wobble + 1);
+        let wobble = if self.rng.chance(self.weather.late) { 300_000 } else { self.weather.wobble };
+        let millis = self.weather.delay + self.rng.below(wobble + 1);
         self.hold(self.now + millis * 1_000_000, parcel);
     }
 
     fn damage(&mut self, parcel: &mut Parcel) {
         parcel.intact = false;
         let contents = &mut parcel.datagram.contents;
-        let at = self.dice.below(contents.len() as u64) as usize;
-        if self.dice.chance(20) {
+        let at = self.rng.below(contents.len() as u64) as usize;
+        if self.rng.chance(20) {
             contents.truncate(at);
         } else {
-            contents[at] ^= 1 << self.dice.below(8);
+            contents[at] ^= 1 << self.rng.below(8);
         }
     }
 
@@ -134,7 +134,7 @@ impl Wire {
     /// Old datagrams come again, from where they came from.
     pub fn replay(&mut self, datagrams: u64) {
         for _ in 0..datagrams.min(self.record.len() as u64) {
-            let old = self.dice.below(self.record.len() as u64) as usize;
+            let old = self.rng.below(self.record.len() as u64) as usize;
             self.hold(self.now, self.record[old].clone());
         }
     }
@@ -142,7 +142,7 @@ impl Wire {
     /// Datagrams that nobody may take for true come from `attacker`.
     pub fn forge(&mut self, attacker: SocketAddr, datagrams: u64) {
         for _ in 0..datagrams {
-            let datagram = match self.dice.below(4) {
+            let datagram = match self.rng.below(4) {
                 0 => Some(self.nonsense()),
                 1 => self.altered(),
                 2 => self.answered(),
@@ -157,10 +157,10 @@ impl Wire {
     }
 
     fn nonsense(&mut self) -> Datagram {
-        let to = self.dice.pick(&self.addresses);
+        let to = self.rng.pick(&self.addresses);
         let (kind, len) =
-            self.dice.pick(&[(1, 148), (2, 92), (3, 64), (4, 32), (4, 1400), (4, 31), (1, 147), (0, 0), (9, 40)]);
-        let mut contents: Vec<u8> = (0..len).map(|_| self.dice.number() as u8).collect();
+            self.rng.pick(&[(1, 148), (2, 92), (3, 64), (4, 32), (4, 1400), (4, 31), (1, 147), (0, 0), (9, 40)]);
+        let mut contents: Vec<u8> = (0..len).map(|_| self.rng.number() as u8).collect();
         let header = [kind, 0, 0, 0];
         let header_len = contents.len().min(4);
         contents[..header_len].copy_from_slice(&header[..header_len]);
@@ -172,8 +172,8 @@ impl Wire {
         // The second MAC counts only under load.
         let unproved = if parcel.kind() == DATA { 0 } else { 16 };
         let contents = &mut parcel.datagram.contents;
-        let at = self.dice.below((contents.len() - unproved) as u64) as usize;
-        contents[at] ^= 1 << self.dice.below(8);
+        let at = self.rng.below((contents.len() - unproved) as u64) as usize;
+        contents[at] ^= 1 << self.rng.below(8);
         Some(parcel.datagram)
     }
 
@@ -195,7 +195,7 @@ impl Wire {
 
     fn any_recorded(&mut self) -> Option<Parcel> {
         let len = self.record.len() as u64;
-        (len > 0).then(|| self.record[self.dice.below(len) as usize].clone())
+        (len > 0).then(|| self.record[self.rng.below(len) as usize].clone())
     }
 
     /// The host has no session any more that it may seal with, and may start a handshake at once.

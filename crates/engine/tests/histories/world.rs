@@ -10,16 +10,16 @@ use linerate_netio::udp::{Socket, Transmit};
 use linerate_packet::gso;
 use linerate_protocol::{PeerId, PresharedKey, PublicKey, StaticSecret};
 
-use crate::dice::Dice;
 use crate::event::{Ending, Event, History};
 use crate::hosts::{Clock, Host, PORT, udp};
+use crate::rng::Rng;
 use crate::table::{Table, prefix};
 use crate::wire::{Parcel, Wire};
 
 const SECOND: Duration = Duration::from_secs(1);
 
 /// Once nothing disturbs them any more, hosts that both have something to say hear each other within this
-/// time: 15 s and jitter until silence is noticed, 5 s between handshake messages, and a retry after 5 s
+/// time: 15 s and jitter until silence is wakeup_queued, 5 s between handshake messages, and a retry after 5 s
 /// and jitter for initiations that cross.
 const RECOVERED_WITHIN: u32 = 26;
 
@@ -49,7 +49,7 @@ const ATTACKER: ([u8; 4], u16) = ([203, 0, 113, 66], 666);
 
 pub struct World {
     now: u64,
-    dice: Dice,
+    rng: Rng,
     wire: Arc<Mutex<Wire>>,
     /// Sends what arrives; the wire says where it came from.
     carrier: MemorySocket,
@@ -131,9 +131,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl World {
     fn new(history: &History) -> Self {
         let net = MemoryNet::new(10_000);
-        let mut dice = Dice::new(history.seed.rotate_left(32));
+        let mut rng = Rng::new(history.seed.rotate_left(32));
         let clocks: Vec<_> = (0..history.hosts).map(|_| Clock::new()).collect();
-        let hosts: Vec<_> = (1..).zip(&clocks).map(|(seed, clock)| new_host(&net, clock, seed, &mut dice)).collect();
+        let hosts: Vec<_> = (1..).zip(&clocks).map(|(seed, clock)| new_host(&net, clock, seed, &mut rng)).collect();
         let mut wire = Wire::new(history.seed, hosts.iter().map(|host| host.outer).collect());
         wire.now = clocks[0].boot().0;
         let wire = Arc::new(Mutex::new(wire));
@@ -173,7 +173,7 @@ impl World {
         let carrier = net.socket(([198, 51, 100, 99], 9).into()).expect("nobody else is there");
         let now = ends[0].clock.boot().0;
         let (sent, delivered, asleep) = (Vec::new(), 0, None);
-        let mut world = Self { now, dice, wire, carrier, arriving, net, ends, sent, delivered, asleep };
+        let mut world = Self { now, rng, wire, carrier, arriving, net, ends, sent, delivered, asleep };
         (0..world.ends.len()).for_each(|host| world.configure(host));
         world
     }
@@ -213,17 +213,17 @@ impl World {
 impl World {
     /// From an address that may be the sender's or not, to one that may be known or not.
     fn send_any(&mut self, from: usize) {
-        let peer = self.dice.pick(&peers_of(from, self.ends.len()).collect::<Vec<_>>());
-        let other = [10, 0, 1, 1 + self.dice.below(4) as u8];
-        let source = if self.dice.chance(70) { inner(from) } else { self.dice.pick(&[other, inner(peer), inner(2)]) };
-        let destination = if self.dice.chance(70) { inner(peer) } else { other };
+        let peer = self.rng.pick(&peers_of(from, self.ends.len()).collect::<Vec<_>>());
+        let other = [10, 0, 1, 1 + self.rng.below(4) as u8];
+        let source = if self.rng.chance(70) { inner(from) } else { self.rng.pick(&[other, inner(peer), inner(2)]) };
+        let destination = if self.rng.chance(70) { inner(peer) } else { other };
         self.send(from, source, destination);
     }
 
     /// Gives the host's tunnel a packet; its number in the order of all packets.
     fn send(&mut self, from: usize, source: [u8; 4], destination: [u8; 4]) -> usize {
         let number = self.sent.len();
-        let len = if self.dice.chance(90) { self.dice.below(64) } else { self.dice.below(1360) };
+        let len = if self.rng.chance(90) { self.rng.below(64) } else { self.rng.below(1360) };
         let payload = [&(number as u32).to_be_bytes()[..], &vec![number as u8; len as usize]].concat();
         let bytes = udp(IpAddr::from(source), IpAddr::from(destination), &payload);
         self.ends[from].host.send(&bytes);
@@ -310,7 +310,7 @@ impl World {
     fn work(&mut self) -> bool {
         let mut worked = false;
         for host in (0..self.ends.len()).filter(|host| self.asleep != Some(*host)).collect::<Vec<_>>() {
-            worked |= self.ends[host].host.slow.look();
+            worked |= self.ends[host].host.slow.process();
             worked |= self.ends[host].host.carry();
             self.collect(host);
         }
@@ -348,7 +348,7 @@ impl World {
         let end = &mut self.ends[host];
         end.forgotten = end.latest;
         end.host.slow.down();
-        end.host = new_host(&self.net, &end.clock, host as u8 + 1, &mut self.dice);
+        end.host = new_host(&self.net, &end.clock, host as u8 + 1, &mut self.rng);
         self.wire().addresses[host] = self.ends[host].host.outer;
         self.configure(host);
     }
@@ -439,7 +439,7 @@ impl World {
 
     fn new_key(&mut self, host: usize, told: bool) {
         self.settle();
-        self.ends[host].secret = self.dice.key();
+        self.ends[host].secret = self.rng.key();
         self.wire().starts_anew(host);
         let secret = StaticSecret::new(&self.ends[host].secret);
         self.ends[host].host.slow.set(Update { private_key: Some(secret), ..Update::default() }).unwrap();
@@ -464,7 +464,7 @@ impl World {
     }
 
     fn new_preshared_key(&mut self, host: usize, peer: usize, told: bool) {
-        let psk = self.dice.key();
+        let psk = self.rng.key();
         self.set_preshared_key(host, peer, psk);
         if told {
             self.set_preshared_key(peer, host, psk);
@@ -669,6 +669,6 @@ fn standard_table(host: usize, hosts: usize) -> Table {
     table
 }
 
-fn new_host(net: &MemoryNet, clock: &Clock, seed: u8, dice: &mut Dice) -> Host {
-    Host::with_random(net, clock, seed, dice.number() | 1)
+fn new_host(net: &MemoryNet, clock: &Clock, seed: u8, rng: &mut Rng) -> Host {
+    Host::with_random(net, clock, seed, rng.number() | 1)
 }

@@ -14,9 +14,9 @@ use linerate_engine::backend::{Backend, Sockets};
 use linerate_engine::config::{PeerUpdate, Update};
 use linerate_engine::inbound::Inbound;
 use linerate_engine::outbound::{Outbound, Step};
+use linerate_engine::sequencer::Sequencer;
 use linerate_engine::shared::Shared;
 use linerate_engine::slow_path::SlowPath;
-use linerate_engine::turnstile::Turnstile;
 use linerate_netio::memory::{MemoryNet, MemorySocket, MemoryTun};
 use linerate_netio::tun::{Offloads, Tun};
 use linerate_netio::udp::{Local, Received, Socket, Transmit, UdpOffloads};
@@ -176,7 +176,7 @@ impl Backend for Memory {
         }
     }
 
-    fn source_holds(&self, _: IpAddr, from: Local, _: u32) -> Option<bool> {
+    fn source_addr_is_valid(&self, _: IpAddr, from: Local, _: u32) -> Option<bool> {
         self.asked.fetch_add(1, Ordering::Relaxed);
         Some(from.addr == self.address)
     }
@@ -295,12 +295,12 @@ impl Host {
         let sockets = self.shared.sockets.load();
         let socket = sockets.as_ref().and_then(|sockets| sockets.v4.first());
         let received =
-            socket.is_some_and(|socket| self.inbound.step(socket, 0, &Turnstile::default()).unwrap() == Step::Work);
-        received | (self.outbound.step(0, &Turnstile::default()).unwrap() == Step::Work)
+            socket.is_some_and(|socket| self.inbound.step(socket, 0, &Sequencer::default()).unwrap() == Step::Progress);
+        received | (self.outbound.step(0, &Sequencer::default()).unwrap() == Step::Progress)
     }
 
     fn work(&mut self) -> bool {
-        self.carry() | self.slow.look()
+        self.carry() | self.slow.process()
     }
 }
 

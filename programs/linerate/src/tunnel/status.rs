@@ -15,7 +15,7 @@ use linerate_control::printable::printable;
 use linerate_control::uapi::client::ClientError;
 use linerate_control::uapi::response::{DeviceState, PeerState};
 use linerate_control::uapi::socket;
-use linerate_engine::counters::DEAF;
+use linerate_engine::counters::NOT_LISTENING;
 use linerate_host::ledger::{self, Ledger, LedgerError};
 use linerate_host::state::HostState;
 use rustix::io::Errno;
@@ -168,7 +168,7 @@ fn ask(name: &str) -> Result<(Engine, DeviceState), ClientError> {
 /// they do not know, so this is one of its own.
 fn is_deaf(name: &str) -> bool {
     let told = TunnelClient::open(socket::DIRECTORY.as_ref(), name).ok().and_then(|mut tunnel| tunnel.stats().ok());
-    told.is_some_and(|counters| counters.iter().any(|(name, value)| name == DEAF && *value > 0))
+    told.is_some_and(|counters| counters.iter().any(|(name, value)| name == NOT_LISTENING && *value > 0))
 }
 
 /// Whether an error says that there is no tunnel: neither a socket at which somebody answers, nor one of the kernel's.

@@ -10,46 +10,46 @@
 
 use crate::sync::{AtomicU64, AtomicUsize, Condvar, Mutex, MutexGuard, Ordering, SPINS, fence, spin};
 
-/// What orders the workers at one source.
+/// Orders the workers at one source.
 #[derive(Default)]
-pub struct Turnstile {
+pub struct Sequencer {
     /// The number of the next ticket; whoever holds the lock may read from the source.
-    entrance: Mutex<u64>,
-    numbering: Turns,
-    delivery: Turns,
+    read_lock: Mutex<u64>,
+    numbering: Phase,
+    delivery: Phase,
 }
 
-impl Turnstile {
+impl Sequencer {
     /// The right to read from the source, if no other worker has it now.
-    pub fn try_enter(&self) -> Option<Entrance<'_>> {
-        self.entrance.try_lock().ok().map(|next| Entrance { turnstile: self, next })
+    pub fn try_read_lock(&self) -> Option<ReadLock<'_>> {
+        self.read_lock.try_lock().ok().map(|next| ReadLock { sequencer: self, next })
     }
 
     /// Waits until no other worker reads from the source.
-    pub fn wait_for_entrance(&self) {
-        drop(lock(&self.entrance));
+    pub fn wait_for_read_lock(&self) {
+        drop(lock(&self.read_lock));
     }
 }
 
 /// The right to read from the source, for as long as it is held.
-pub struct Entrance<'a> {
-    turnstile: &'a Turnstile,
+pub struct ReadLock<'a> {
+    sequencer: &'a Sequencer,
     next: MutexGuard<'a, u64>,
 }
 
-impl<'a> Entrance<'a> {
-    /// The place in the order of whatever is read under this entrance. To be taken once, and only
+impl<'a> ReadLock<'a> {
+    /// The place in the order of whatever is read under this lock. To be taken once, and only
     /// when something was read: who holds a ticket is waited for.
     pub fn ticket(&mut self) -> Ticket<'a> {
         let number = *self.next;
         *self.next += 1;
-        Ticket { turnstile: self.turnstile, number, numbered: false }
+        Ticket { sequencer: self.sequencer, number, numbered: false }
     }
 }
 
 /// A place in the order. When it is dropped, the next one's turn comes, whatever was done with it.
 pub struct Ticket<'a> {
-    turnstile: &'a Turnstile,
+    sequencer: &'a Sequencer,
     number: u64,
     numbered: bool,
 }
@@ -58,43 +58,43 @@ impl Ticket<'_> {
     /// Waits until all packets of earlier tickets have their numbers.
     pub fn wait_to_number(&self) {
         if !self.numbered {
-            self.turnstile.numbering.wait_for(self.number);
+            self.sequencer.numbering.wait_for(self.number);
         }
     }
 
     /// All packets of this ticket have their numbers.
-    pub fn pass_numbering(&mut self) {
+    pub fn finish_numbering(&mut self) {
         self.wait_to_number();
         if !std::mem::replace(&mut self.numbered, true) {
-            self.turnstile.numbering.pass(self.number);
+            self.sequencer.numbering.pass(self.number);
         }
     }
 
     /// Waits until all packets of earlier tickets are delivered.
     pub fn wait_to_deliver(&self) {
-        self.turnstile.delivery.wait_for(self.number);
+        self.sequencer.delivery.wait_for(self.number);
     }
 }
 
 impl Drop for Ticket<'_> {
     fn drop(&mut self) {
-        self.pass_numbering();
+        self.finish_numbering();
         self.wait_to_deliver();
-        self.turnstile.delivery.pass(self.number);
+        self.sequencer.delivery.pass(self.number);
     }
 }
 
 /// Whose turn it is.
 #[derive(Default)]
-struct Turns {
+struct Phase {
     current: AtomicU64,
     sleepers: AtomicUsize,
-    bed: Mutex<()>,
-    bell: Condvar,
+    mutex: Mutex<()>,
+    condvar: Condvar,
 }
 
-impl Turns {
-    /// Turns are short while every worker has a core, so a waiter spins for about as long as one
+impl Phase {
+    /// Phase are short while every worker has a core, so a waiter spins for about as long as one
     /// takes; a worker that has lost its core may take any time, so then it sleeps.
     fn wait_for(&self, number: u64) {
         for _ in 0..SPINS {
@@ -106,11 +106,11 @@ impl Turns {
         self.sleepers.fetch_add(1, Ordering::Relaxed);
         // Either we see the turn that is passed now, or who passes it sees a sleeper.
         fence(Ordering::SeqCst);
-        let mut bed = lock(&self.bed);
+        let mut mutex = lock(&self.mutex);
         while self.current.load(Ordering::Acquire) != number {
-            bed = self.bell.wait(bed).expect("no thread panics while it waits for its turn");
+            mutex = self.condvar.wait(mutex).expect("no thread panics while it waits for its turn");
         }
-        drop(bed);
+        drop(mutex);
         self.sleepers.fetch_sub(1, Ordering::Relaxed);
     }
 
@@ -119,12 +119,12 @@ impl Turns {
         fence(Ordering::SeqCst);
         if self.sleepers.load(Ordering::Relaxed) > 0 {
             // A sleeper between its look at the turn and its sleep holds the lock.
-            drop(lock(&self.bed));
-            self.bell.notify_all();
+            drop(lock(&self.mutex));
+            self.condvar.notify_all();
         }
     }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().expect("no thread panics at a turnstile")
+    mutex.lock().expect("no thread panics at a sequencer")
 }

@@ -1,8 +1,8 @@
 //! Numbers that look random and are the same in every run of a seed (SplitMix64).
 
-pub struct Dice(u64);
+pub struct Rng(u64);
 
-impl Dice {
+impl Rng {
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }

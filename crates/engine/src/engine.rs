@@ -24,14 +24,14 @@ use linerate_netio::udp;
 use linerate_netio::wait::{self, Event};
 use linerate_protocol::Boottime;
 
-use crate::backend::{Backend, Kernel};
-use crate::config::{Activity, Refusal, State, Update};
-use crate::crew::{self, Crew, Next};
+use crate::backend::{Backend, KernelBackend};
+use crate::config::{Activity, ConfigError, State, Update};
 use crate::link::Link;
+use crate::sequencer::Sequencer;
 use crate::shared::Shared;
 use crate::slow_path::SlowPath;
-use crate::turnstile::Turnstile;
 use crate::worker::{Source, Worker};
+use crate::worker_pool::{self, Next, WorkerPool};
 
 /// Bytes that a datagram has around its inner packet, IPv6 and UDP headers included.
 const ENCAPSULATION: u32 = 80;
@@ -43,9 +43,9 @@ pub const MTU_DEFAULT: u32 = 1500 - ENCAPSULATION;
 const WAIT_FAILED_PAUSE: Duration = Duration::from_millis(100);
 
 /// How long what cannot be had is left alone: the state of the interface, sockets.
-const TRY_AGAIN: Duration = Duration::from_secs(1);
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// The most workers: more would stand in line at the turnstiles (docs/perf/many-cores.md).
+/// The most workers: more would stand in line at the sequencers (docs/perf/many-cores.md).
 const WORKERS_MAX: usize = 8;
 
 /// Why an engine could not start, or ended.
@@ -72,40 +72,40 @@ pub struct Options {
     /// The MTU to give the interface; none leaves it as it is.
     pub mtu: Option<u32>,
     /// When more than one worker carries packets.
-    pub followers: Followers,
+    pub helpers: Helpers,
     /// What the sockets may have of the kernel's offloads. The device's are its own.
     pub udp_offloads: udp::UdpOffloads,
 }
 
 /// When a worker that has much to do is helped by others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Followers {
+pub enum Helpers {
     /// When the sources are hot and a core is idle.
     WhenUseful,
     /// Whenever there is anything to do, on however few cores: to test that order is kept.
     Always,
 }
 
-impl Followers {
+impl Helpers {
     /// Nanoseconds for which the sources have to be hot.
-    fn patience(self) -> u64 {
+    fn scale_up_delay(self) -> u64 {
         match self {
-            Followers::WhenUseful => crew::PATIENCE_MIN,
-            Followers::Always => 0,
+            Helpers::WhenUseful => worker_pool::SCALE_UP_DELAY_MIN,
+            Helpers::Always => 0,
         }
     }
 
     fn cores(self) -> Cores {
         match self {
-            Followers::WhenUseful => Cores::new(),
-            Followers::Always => Cores::pretended(4),
+            Helpers::WhenUseful => Cores::new(),
+            Helpers::Always => Cores::pretended(4),
         }
     }
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { mtu: Some(MTU_DEFAULT), followers: Followers::WhenUseful, udp_offloads: udp::UdpOffloads::ALL }
+        Self { mtu: Some(MTU_DEFAULT), helpers: Helpers::WhenUseful, udp_offloads: udp::UdpOffloads::ALL }
     }
 }
 
@@ -114,14 +114,14 @@ impl Options {
     /// half as many as there are cores, so that both directions of many peers find a core each. On
     /// fewer than four cores it is one.
     pub fn queues(&self) -> usize {
-        (self.followers.cores().count() / 2).clamp(1, tun::QUEUES_MAX)
+        (self.helpers.cores().count() / 2).clamp(1, tun::QUEUES_MAX)
     }
 }
 
 /// An engine that has all it needs, and no thread yet.
 pub struct Prepared {
     engine: Engine,
-    keeper: Keeper,
+    control: ControlThread,
     cores: Cores,
 }
 
@@ -131,8 +131,8 @@ impl Prepared {
     /// # Errors
     /// When the system has no threads left to give.
     pub fn start(self) -> Result<Engine, Failure> {
-        let Self { mut engine, keeper, cores } = self;
-        match engine.start_threads(keeper, &cores) {
+        let Self { mut engine, control, cores } = self;
+        match engine.start_threads(control, &cores) {
             Ok(()) => Ok(engine),
             Err(error) => {
                 engine.stop();
@@ -145,25 +145,25 @@ impl Prepared {
 /// A running engine. Dropping it does not stop it; [`Engine::stop`] does.
 pub struct Engine {
     handle: Handle,
-    life: Arc<Life>,
+    runtime: Arc<Runtime>,
     threads: Vec<JoinHandle<()>>,
 }
 
 /// What the threads have in common: who is at work, in which order, and for how long.
-pub struct Life {
+pub struct Runtime {
     /// Who of the workers is at work.
-    pub crew: Crew,
+    pub pool: WorkerPool,
     /// Where packets come from.
     pub sources: Vec<Source>,
     /// What keeps the order: one for each of the sources.
-    pub turnstiles: Vec<Turnstile>,
+    pub sequencers: Vec<Sequencer>,
     over: AtomicBool,
     ended: Event,
 }
 
-impl Life {
+impl Runtime {
     /// Whether the engine ends.
-    pub fn is_over(&self) -> bool {
+    pub fn is_stopping(&self) -> bool {
         self.over.load(Ordering::Acquire)
     }
 }
@@ -171,13 +171,13 @@ impl Life {
 /// Asks things of a running engine, from any thread.
 #[derive(Clone)]
 pub struct Handle {
-    shared: Arc<Shared<Kernel>>,
+    shared: Arc<Shared<KernelBackend>>,
     commands: mpsc::Sender<Command>,
 }
 
 enum Command {
     Get(mpsc::SyncSender<State>),
-    Set(Box<Update>, mpsc::SyncSender<Result<(), Refusal>>),
+    Set(Box<Update>, mpsc::SyncSender<Result<(), ConfigError>>),
 }
 
 impl Handle {
@@ -192,10 +192,10 @@ impl Handle {
     ///
     /// # Errors
     /// Why nothing was changed.
-    pub fn set(&self, update: Update) -> Result<(), Refusal> {
+    pub fn set(&self, update: Update) -> Result<(), ConfigError> {
         let (reply, answer) = mpsc::sync_channel(1);
         self.command(Command::Set(Box::new(update), reply));
-        answer.recv().unwrap_or(Err(Refusal::Ended))
+        answer.recv().unwrap_or(Err(ConfigError::Ended))
     }
 
     /// What happened with the peers that were active since a moment, without the slow path's thread.
@@ -211,7 +211,7 @@ impl Handle {
     fn command(&self, command: Command) {
         // When the engine has ended, the reply's sender is dropped with the command.
         let _ = self.commands.send(command);
-        self.shared.notices.signal();
+        self.shared.slow_path_queue.signal();
     }
 }
 
@@ -226,44 +226,44 @@ impl Engine {
         let link = Link::new(&tun, options.mtu).map_err(|error| Failure::Interface { name, error })?;
         let (queues, sockets) = (tun.queues(), options.queues());
         tracing::debug!("{queues} queues, up to {sockets} sockets for each address family");
-        let shared = Arc::new(Shared::new(Kernel::new(tun, sockets, options.udp_offloads), MTU_DEFAULT)?);
+        let shared = Arc::new(Shared::new(KernelBackend::new(tun, sockets, options.udp_offloads), MTU_DEFAULT)?);
         let sources = Source::all(queues, sockets);
-        let life = Arc::new(Life {
-            crew: Crew::new(options.followers.patience()),
-            turnstiles: sources.iter().map(|_| Turnstile::default()).collect(),
+        let runtime = Arc::new(Runtime {
+            pool: WorkerPool::new(options.helpers.scale_up_delay()),
+            sequencers: sources.iter().map(|_| Sequencer::default()).collect(),
             sources,
             over: AtomicBool::new(false),
             ended: Event::new()?,
         });
-        let (commands, orders) = mpsc::channel();
-        let keeper = Keeper {
+        let (commands, commands_rx) = mpsc::channel();
+        let control = ControlThread {
             slow: SlowPath::new(shared.clone()),
             shared: shared.clone(),
-            life: life.clone(),
+            runtime: runtime.clone(),
             link,
-            segmented_for: None,
+            gso_mtu: None,
             refused: None,
-            unread: None,
-            again_at: None,
-            read_at: Boottime(0),
+            read_error: None,
+            retry_at: None,
+            link_read_at: Boottime(0),
             timer: Timer::new()?,
-            leap: Leap::new().inspect_err(|error| tracing::debug!("a suspend is noticed late: {error}")).ok(),
-            orders,
+            leap: Leap::new().inspect_err(|error| tracing::debug!("suspends are noticed late: {error}")).ok(),
+            commands_rx,
         };
-        let engine = Self { handle: Handle { shared, commands }, life, threads: Vec::new() };
-        Ok(Prepared { engine, keeper, cores: options.followers.cores() })
+        let engine = Self { handle: Handle { shared, commands }, runtime, threads: Vec::new() };
+        Ok(Prepared { engine, control, cores: options.helpers.cores() })
     }
 
-    fn start_threads(&mut self, keeper: Keeper, cores: &Cores) -> io::Result<()> {
+    fn start_threads(&mut self, control: ControlThread, cores: &Cores) -> io::Result<()> {
         for place in 0..cores.count().clamp(1, WORKERS_MAX) {
-            let worker = Worker::new(self.handle.shared.clone(), self.life.clone(), cores.clone());
-            let life = self.life.clone();
+            let worker = Worker::new(self.handle.shared.clone(), self.runtime.clone(), cores.clone());
+            let runtime = self.runtime.clone();
             self.spawn("worker", move || {
-                let next = if place == 0 { Next::Watch } else { life.crew.rest() };
+                let next = if place == 0 { Next::Watch } else { runtime.pool.rest() };
                 worker.serve(next);
             })?;
         }
-        self.spawn("slow", || keeper.keep())
+        self.spawn("slow", || control.run())
     }
 
     fn spawn(&mut self, name: &str, serve: impl FnOnce() + Send + 'static) -> io::Result<()> {
@@ -278,12 +278,12 @@ impl Engine {
 
     /// Readable when the engine has ended by itself, because its interface is gone.
     pub fn ended(&self) -> BorrowedFd<'_> {
-        self.life.ended.as_fd()
+        self.runtime.ended.as_fd()
     }
 
     /// Ends the threads and waits for them. The interface goes with the last descriptor.
     pub fn stop(self) {
-        end(&self.life, &self.handle.shared);
+        end(&self.runtime, &self.handle.shared);
         for thread in self.threads {
             thread.join().expect("a panic has ended the process before");
         }
@@ -291,14 +291,14 @@ impl Engine {
 }
 
 /// Has all threads end.
-pub fn end(life: &Life, shared: &Shared<Kernel>) {
-    life.over.store(true, Ordering::Release);
+pub fn end(runtime: &Runtime, shared: &Shared<KernelBackend>) {
+    runtime.over.store(true, Ordering::Release);
     // Before the signal: who is woken by that looks no second time.
-    life.crew.end();
+    runtime.pool.end();
     shared.sockets.store(None);
     shared.sockets_changed.signal();
-    shared.notices.signal();
-    life.ended.signal();
+    shared.slow_path_queue.signal();
+    runtime.ended.signal();
 }
 
 /// Waits for one of the descriptors.
@@ -310,38 +310,42 @@ fn wait(fds: &[BorrowedFd<'_>]) {
 }
 
 /// The thread of the slow path: what it waits for, and what that means.
-struct Keeper {
-    slow: SlowPath<Kernel>,
-    shared: Arc<Shared<Kernel>>,
-    life: Arc<Life>,
+struct ControlThread {
+    slow: SlowPath<KernelBackend>,
+    shared: Arc<Shared<KernelBackend>>,
+    runtime: Arc<Runtime>,
     link: Link,
     /// The MTU that super-packets were limited for.
-    segmented_for: Option<u32>,
+    gso_mtu: Option<u32>,
     /// Why the link is up and the sockets are not open.
     refused: Option<String>,
     /// Why the link could not be read.
-    unread: Option<String>,
+    read_error: Option<String>,
     /// When what failed is tried again.
-    again_at: Option<Boottime>,
+    retry_at: Option<Boottime>,
     /// When the link was read last.
-    read_at: Boottime,
+    link_read_at: Boottime,
     timer: Timer,
     /// Wakes after a suspend, of which the slow path then takes note; without one it does so when it wakes for something
     /// else.
     leap: Option<Leap>,
-    orders: mpsc::Receiver<Command>,
+    commands_rx: mpsc::Receiver<Command>,
 }
 
-impl Keeper {
-    fn keep(mut self) {
+impl ControlThread {
+    fn run(mut self) {
         // What was heard before the first look is older than what that finds: the link may have come up since.
         let _ = self.link.news(self.shared.backend.tun());
         self.read_link();
         let mut woken = false;
-        while !self.life.is_over() {
-            let found = self.slow.look() | self.obey() | self.observe() | self.try_again() | self.life.is_over();
-            if self.shared.sources_unknown.swap(false, Ordering::Relaxed) {
-                self.try_again_within_a_second();
+        while !self.runtime.is_stopping() {
+            let found = self.slow.process()
+                | self.handle_command()
+                | self.handle_netlink()
+                | self.retry()
+                | self.runtime.is_stopping();
+            if self.shared.source_check_failed.swap(false, Ordering::Relaxed) {
+                self.retry_within_a_second();
             }
             if std::mem::take(&mut woken) {
                 self.shared.counters.slow_path.count(found);
@@ -355,7 +359,7 @@ impl Keeper {
             let [here, there] = self.link.descriptors();
             let timer = self.timer.as_fd();
             let leap = self.leap.as_ref().map_or(timer, Leap::as_fd);
-            wait(&[self.shared.notices.event().as_fd(), timer, leap, here, there]);
+            wait(&[self.shared.slow_path_queue.event().as_fd(), timer, leap, here, there]);
             self.timer.drain();
             self.leap.iter().for_each(Leap::drain);
             woken = true;
@@ -364,17 +368,17 @@ impl Keeper {
     }
 
     fn deadline(&self) -> Option<Boottime> {
-        [self.slow.deadline(), self.again_at].into_iter().flatten().min()
+        [self.slow.deadline(), self.retry_at].into_iter().flatten().min()
     }
 
     /// Carries out one command: what else there is to do has its turn before the next.
-    fn obey(&mut self) -> bool {
-        let Ok(command) = self.orders.try_recv() else { return false };
+    fn handle_command(&mut self) -> bool {
+        let Ok(command) = self.commands_rx.try_recv() else { return false };
         // Who asked may have gone away meanwhile.
         let _ = match command {
             Command::Get(reply) => {
                 // What happened before the question was asked, but after the last look.
-                self.slow.hear_confirmations();
+                self.slow.process_confirmations();
                 reply.send(self.slow.get()).is_ok()
             }
             Command::Set(update, reply) => reply.send(self.set(*update)).is_ok(),
@@ -382,7 +386,7 @@ impl Keeper {
         true
     }
 
-    fn set(&mut self, update: Update) -> Result<(), Refusal> {
+    fn set(&mut self, update: Update) -> Result<(), ConfigError> {
         if let Some(port) = update.listen_port.filter(|_| self.refused.is_some()) {
             // The link waits for one that can be had.
             self.slow.try_port(port, update.fwmark)?;
@@ -394,11 +398,11 @@ impl Keeper {
         Ok(())
     }
 
-    fn observe(&mut self) -> bool {
+    fn handle_netlink(&mut self) -> bool {
         let Some(news) = self.link.news(self.shared.backend.tun()) else { return false };
         if news.gone {
             tracing::info!("the interface was deleted");
-            end(&self.life, &self.shared);
+            end(&self.runtime, &self.shared);
             return true;
         }
         if news.routing {
@@ -415,30 +419,30 @@ impl Keeper {
         match () {
             () if news.link => self.read_link(),
             // Where many routes change this is seldom about the link, and a look takes the kernel a walk over them all.
-            () if news.unsure && now.since(self.read_at) >= TRY_AGAIN => self.read_link(),
-            () if news.unsure => self.try_again_within_a_second(),
+            () if news.unsure && now.since(self.link_read_at) >= RETRY_AFTER => self.read_link(),
+            () if news.unsure => self.retry_within_a_second(),
             () => {}
         }
         true
     }
 
-    fn try_again_within_a_second(&mut self) {
-        let at = self.shared.backend.boottime().after(TRY_AGAIN);
-        self.again_at = Some(self.again_at.map_or(at, |earlier| earlier.min(at)));
+    fn retry_within_a_second(&mut self) {
+        let at = self.shared.backend.boottime().after(RETRY_AFTER);
+        self.retry_at = Some(self.retry_at.map_or(at, |earlier| earlier.min(at)));
     }
 
     fn read_link(&mut self) {
-        self.read_at = self.shared.backend.boottime();
+        self.link_read_at = self.shared.backend.boottime();
         let (up, mtu) = match self.find_link() {
             Ok(Some(state)) => state,
-            Ok(None) => return end(&self.life, &self.shared),
-            Err(error) => return self.put_off(&error),
+            Ok(None) => return end(&self.runtime, &self.shared),
+            Err(error) => return self.retry_later(&error),
         };
-        if self.unread.take().is_some() {
+        if self.read_error.take().is_some() {
             tracing::info!("the state of the interface can be read again");
         }
         self.slow.set_mtu(mtu, self.link.route_mtus());
-        if self.segmented_for.replace(mtu) != Some(mtu) {
+        if self.gso_mtu.replace(mtu) != Some(mtu) {
             // One super-packet of full segments is then one train; with more it would take two.
             let datagram = mtu as usize + crate::outbound::OVERHEAD;
             self.link.set_segments((udp::TRAIN_MAX / datagram).clamp(1, udp::SEGMENTS_MAX));
@@ -447,7 +451,7 @@ impl Keeper {
             self.bring_up();
         } else {
             self.refused = None;
-            self.tell_whether_deaf();
+            self.update_not_listening();
             self.slow.down();
         }
     }
@@ -466,20 +470,20 @@ impl Keeper {
 
     /// Leaves all as it is, because the link cannot be read; tells once why. There may be no news to wait for:
     /// what has changed is in those that could not be followed up.
-    fn put_off(&mut self, error: &io::Error) {
+    fn retry_later(&mut self, error: &io::Error) {
         let why = error.to_string();
-        if self.unread.as_ref() != Some(&why) {
+        if self.read_error.as_ref() != Some(&why) {
             tracing::error!("the state of the interface cannot be read: {why}. It is tried again every second.");
         }
-        self.unread = Some(why);
-        self.again_at = Some(self.shared.backend.boottime().after(TRY_AGAIN));
+        self.read_error = Some(why);
+        self.retry_at = Some(self.shared.backend.boottime().after(RETRY_AFTER));
     }
 
     /// Tries once more what failed, if the time for that has come; true if it has.
-    fn try_again(&mut self) -> bool {
-        let due = self.again_at.is_some_and(|at| at <= self.shared.backend.boottime());
+    fn retry(&mut self) -> bool {
+        let due = self.retry_at.is_some_and(|at| at <= self.shared.backend.boottime());
         if due {
-            self.again_at = None;
+            self.retry_at = None;
             // Sources that could not be asked about, too.
             self.slow.routing_changed();
             self.read_link();
@@ -491,16 +495,16 @@ impl Keeper {
     fn bring_up(&mut self) {
         let refused = self.slow.up().err().map(|refusal| refusal.to_string());
         if let Some(refusal) = refused.as_ref().filter(|_| refused != self.refused) {
-            tracing::error!("{refusal}. The tunnel is deaf without it; it is tried again every second.");
+            tracing::error!("{refusal}. The tunnel does not listen until it is free; retrying every second.");
         }
         if refused.is_some() {
-            self.again_at = Some(self.shared.backend.boottime().after(TRY_AGAIN));
+            self.retry_at = Some(self.shared.backend.boottime().after(RETRY_AFTER));
         }
         self.refused = refused;
-        self.tell_whether_deaf();
+        self.update_not_listening();
     }
 
-    fn tell_whether_deaf(&self) {
-        self.shared.counters.deaf.store(self.refused.is_some(), Ordering::Relaxed);
+    fn update_not_listening(&self) {
+        self.shared.counters.not_listening.store(self.refused.is_some(), Ordering::Relaxed);
     }
 }

@@ -61,8 +61,8 @@ fn refuse(reason: &str, forge: Forgery) -> Vec<AllocationInfo> {
         // It may try again.
         clock.advance(Duration::from_secs(6));
         stranger.send(&udp(stranger.inner, host.inner, b"let me in"));
-        while stranger.carry() | stranger.slow.look() {}
-        allocation_counter::measure(|| while host.carry() | host.slow.look() {})
+        while stranger.carry() | stranger.slow.process() {}
+        allocation_counter::measure(|| while host.carry() | host.slow.process() {})
     });
     let allocated = attempts.skip(1).collect();
     assert!(host.discards(reason) >= 10, "{reason}: refused {} times", host.discards(reason));

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # timeout: 120
-# Many workers, queues and sockets: with followers at every batch, no TCP segment and no datagram arrives out of order.
+# Many workers, queues and sockets: with helpers at every batch, no TCP segment and no datagram arrives out of order.
 source "$(dirname "$0")/lib.sh"
 need iperf3
 need nstat
 
-joined() { on "$1" "$LINERATE" show "$2" --stats | awk '/wakeups followers work/ { print $NF }'; } # HOST IFACE
+joined() { on "$1" "$LINERATE" show "$2" --stats | awk '/wakeups helpers work/ { print $NF }'; } # HOST IFACE
 unordered() { on "$1" nstat -asz TcpExtTCPOFOQueue | awk '/OFOQueue/ { print $2 }'; }               # HOST
 queues() { # HOST IFACE
   ip -n "$1" -d link show "$2" | awk '/tun type/ { n = 1; for (i = 1; i < NF; i++) if ($i == "numqueues") n = $(i + 1); print n }'
@@ -13,7 +13,7 @@ queues() { # HOST IFACE
 sockets() { on "$1" ss -Hlun "sport = :$2" | wc -l; } # HOST PORT : of both families
 
 # As on four cores: two queues, and two sockets for each family.
-export LINERATE_FOLLOWERS=always
+export LINERATE_HELPERS=always
 two_hosts
 tunnel v4
 # Less than the machine can carry: whatever is out of order then was put out of order, not lost.
@@ -24,8 +24,8 @@ iperf h2 h1 10.9.0.1 -b 1G -t 4
 expect "TCP segments out of order on h1" 0 "$(unordered h1)"
 iperf h1 h2 10.9.0.2 -u -l 1372 -b 300M -t 4
 grep -i "out-of-order" "$WORK/iperf" && fail "datagrams arrived out of order"
-note "followers that found work: $(joined h1 wg1) on h1, $(joined h2 wg2) on h2"
-expect_at_least "followers that found work on h1" 100 $(($(joined h1 wg1) - before))
+note "helpers that found work: $(joined h1 wg1) on h1, $(joined h2 wg2) on h2"
+expect_at_least "helpers that found work on h1" 100 $(($(joined h1 wg1) - before))
 pings h1 10.9.0.2
 pings h1 fd09::2
 
@@ -55,19 +55,19 @@ iperf h3 h1 10.9.0.1 -b 500M -t 2
 # Queues and sockets are of this daemon alone.
 expect "queues of wg1" 2 "$(queues h1 wg1)"
 expect "sockets on port 50001" 4 "$(sockets h1 50001)"
-for followers in useful always; do
-  if LINERATE_FOLLOWERS=$followers on h1 timeout 5 "$TUNNEL_DAEMON" -f wg1 >"$WORK/second" 2>&1; then fail "a second daemon started for wg1"; fi
+for helpers in useful always; do
+  if LINERATE_HELPERS=$helpers on h1 timeout 5 "$TUNNEL_DAEMON" -f wg1 >"$WORK/second" 2>&1; then fail "a second daemon started for wg1"; fi
   grep -q "interface wg1 exists" "$WORK/second" || fail "a second daemon for wg1 said: $(cat "$WORK/second")"
-  LINERATE_FOLLOWERS=$followers daemon h1 "wg-$followers"
-  ip -n h1 link set "wg-$followers" up
-  expect_failure "the port of wg1 for another tunnel" on h1 wg set "wg-$followers" listen-port 50001
-  on h1 wg set "wg-$followers" listen-port 50009
+  LINERATE_HELPERS=$helpers daemon h1 "wg-$helpers"
+  ip -n h1 link set "wg-$helpers" up
+  expect_failure "the port of wg1 for another tunnel" on h1 wg set "wg-$helpers" listen-port 50001
+  on h1 wg set "wg-$helpers" listen-port 50009
   expect_failure "the port of another tunnel for wg1" on h1 wg set wg1 listen-port 50009
   cores=4
-  [[ $followers == always ]] || cores=$(nproc)
+  [[ $helpers == always ]] || cores=$(nproc)
   n=$((cores < 4 ? 1 : cores > 8 ? 4 : cores / 2))
-  expect "queues of wg-$followers" $n "$(queues h1 "wg-$followers")"
-  expect "sockets of wg-$followers" $((2 * n)) "$(sockets h1 50009)"
-  stop_daemon "wg-$followers"
+  expect "queues of wg-$helpers" $n "$(queues h1 "wg-$helpers")"
+  expect "sockets of wg-$helpers" $((2 * n)) "$(sockets h1 50009)"
+  stop_daemon "wg-$helpers"
 done
 pings h1 10.9.0.2

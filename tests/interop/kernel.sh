@@ -1,5 +1,4 @@
 #!/usr/bin/env bash
-# background: the guest's emulated processor sets the pace, and a rekey takes two minutes
 # timeout: 400
 # A tunnel with the Linux kernel's own module, in an emulated machine; exact counters, congestion marks, our wg, and a rekey.
 source "$(dirname "$0")/lib.sh"

@@ -1,5 +1,4 @@
 #!/usr/bin/env bash
-# background: mostly waits
 # timeout: 240
 # Sessions with every daemon are replaced after two minutes, whoever began them, and no packet is lost over it.
 source "$(dirname "$0")/lib.sh"

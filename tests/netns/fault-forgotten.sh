@@ -1,5 +1,4 @@
 #!/usr/bin/env bash
-# background: mostly waits
 # timeout: 60
 # The end that answers is killed and does not know where the other is: that one notices within 20 s, if it sends at all.
 source "$(dirname "$0")/lib.sh"

@@ -1,5 +1,4 @@
 #!/usr/bin/env bash
-# background: mostly waits
 # timeout: 240
 # A frozen daemon is not taken for a dead one: no second one is started, its keeper stays, and both carry on when it thaws.
 source "$(dirname "$0")/lib.sh"

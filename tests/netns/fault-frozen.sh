@@ -1,5 +1,4 @@
 #!/usr/bin/env bash
-# background: mostly waits
 # timeout: 90
 # A daemon frozen under load for longer than the other waits for an answer, then both: they carry on, and so does TCP.
 source "$(dirname "$0")/lib.sh"

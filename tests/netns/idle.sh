@@ -1,5 +1,4 @@
 #!/usr/bin/env bash
-# background: mostly waits
 # timeout: 60
 # At rest and without persistent keepalive the daemon is not woken at all.
 source "$(dirname "$0")/lib.sh"

@@ -13,8 +13,9 @@
 # interface on h1 is wg1, on h2 wg2, and so on.
 #
 # Environment:
-#   TUNNEL_DAEMON   the daemon under test (target/release/linerated)
-#   LINERATE        the tool (target/release/linerate)
+#   PROGRAMS        the folder that cargo built the programs into (target/debug)
+#   TUNNEL_DAEMON   the daemon under test ($PROGRAMS/linerated)
+#   LINERATE        the tool ($PROGRAMS/linerate)
 #   SCENARIO_LOGS   folder for this scenario's logs (target/scenarios/FOLDER/NAME)
 #   LINERATE_SECCOMP   what a system call does that linerated has no use for (kill: it ends the daemon and is seen)
 
@@ -23,8 +24,9 @@ export LC_ALL=C
 
 REPO=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 SCENARIO=$(basename "$(cd "$(dirname "$0")" && pwd)")/$(basename "$0" .sh)
-export TUNNEL_DAEMON=${TUNNEL_DAEMON:-$REPO/target/release/linerated}
-export LINERATE=${LINERATE:-$REPO/target/release/linerate}
+export PROGRAMS=${PROGRAMS:-${CARGO_TARGET_DIR:-$REPO/target}/debug}
+export TUNNEL_DAEMON=${TUNNEL_DAEMON:-$PROGRAMS/linerated}
+export LINERATE=${LINERATE:-$PROGRAMS/linerate}
 export SCENARIO_LOGS=${SCENARIO_LOGS:-$REPO/target/scenarios/$SCENARIO}
 export LINERATE_SECCOMP=${LINERATE_SECCOMP:-kill}
 
@@ -169,7 +171,7 @@ daemon() { # HOST IFACE [PROGRAM [ARGUMENT...]] : starts the daemon (in the fore
   local at=$1 iface=$2
   shift 2
   (($#)) || set -- "$TUNNEL_DAEMON" -f
-  type -P "$1" >/dev/null || fail "no daemon at $1 (cargo build --release, or set TUNNEL_DAEMON)"
+  type -P "$1" >/dev/null || fail "no daemon at $1 (cargo build, or set TUNNEL_DAEMON)"
   LOG_LEVEL=${LOG_LEVEL:-debug} ip netns exec "$at" "$@" "$iface" >>"$SCENARIO_LOGS/$iface.log" 2>&1 &
   PID[$iface]=$!
   wait_for 10 "$1 to answer for $iface on $at" answers "$at" "$iface"

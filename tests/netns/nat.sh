@@ -1,5 +1,4 @@
 #!/usr/bin/env bash
-# background: mostly waits
 # timeout: 60
 # A client behind a masquerading router stays reachable while it sends persistent keepalives, and only then.
 source "$(dirname "$0")/lib.sh"

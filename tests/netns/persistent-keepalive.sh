@@ -1,5 +1,4 @@
 #!/usr/bin/env bash
-# background: mostly waits
 # timeout: 60
 # With a persistent keepalive one datagram goes out per interval, at once when it is switched on, and wake-ups stay few.
 source "$(dirname "$0")/lib.sh"

@@ -1,5 +1,4 @@
 #!/usr/bin/env bash
-# background: mostly waits
 # timeout: 60
 # With the same preshared key on both ends the tunnel works, with different ones it does not.
 source "$(dirname "$0")/lib.sh"

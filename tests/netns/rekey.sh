@@ -1,5 +1,4 @@
 #!/usr/bin/env bash
-# background: mostly waits
 # timeout: 260
 # Sessions are replaced after two minutes, without losing a packet, and are silent and forgotten when nobody speaks.
 source "$(dirname "$0")/lib.sh"

@@ -1,5 +1,4 @@
 #!/usr/bin/env bash
-# background: mostly waits
 # timeout: 60
 # What is sent before there is a session waits for it: 128 packets, and when there are more the oldest give way.
 source "$(dirname "$0")/lib.sh"

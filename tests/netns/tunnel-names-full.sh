@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
 # timeout: 100
-# background: it waits for names to be found
 # A name is looked up outside of the tunnel whose endpoint it is; an address that is found later does not loop either.
 source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/tunnel-files.bash"

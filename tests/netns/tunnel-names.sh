@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
 # timeout: 100
-# background: it waits for addresses to be tried
 # Endpoints that are names: `up` waits for nobody; they are found later, in both families, again when silent, no roam undone.
 source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/tunnel-files.bash"

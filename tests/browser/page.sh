@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# heavy: a browser
 # timeout: 120
 # The lab's page in a browser: no label overlaps another, nothing is cut off, everything can be read, nothing is fetched.
 #

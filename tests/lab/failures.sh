@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# heavy: the lab measures
 # timeout: 300
 # What cannot be measured says why in its row, the others go on, nothing is left behind, and the exit code tells.
 source "$(dirname "$0")/lib.sh"

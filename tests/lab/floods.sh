@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# heavy: the lab measures
 # timeout: 240
 # Every flood that the lab knows, once: the tunnel goes on, the daemon's memory stays what it was, new peers get in.
 source "$(dirname "$0")/lib.sh"

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# heavy: the lab measures
 # timeout: 500
 # A run that is stopped keeps what was measured, and the same command finishes it; a subject that hangs costs its samples only.
 source "$(dirname "$0")/lib.sh"

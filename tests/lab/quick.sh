@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# heavy: the lab measures
 # timeout: 300
 # A quick run with two subjects: a table, a record that fits its schema, a page, Markdown, a comparison.
 source "$(dirname "$0")/lib.sh"

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# heavy: the lab measures
 # timeout: 200
 # A subject that is slowed down on purpose is reported as slower, within a run and between two.
 source "$(dirname "$0")/lib.sh"

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# heavy: the lab measures
 # timeout: 500
 # Each of the five field reports can be measured again: its own figures and ours stand in one table.
 source "$(dirname "$0")/lib.sh"

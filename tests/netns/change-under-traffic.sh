@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# heavy: 130,000 allowed IPs and 100,000 peers
 # timeout: 300
 # Packets pass while a large change is made: 130,000 allowed IPs of their own peer, then 100,000 other peers, then both go.
 # It tells how long the slowest answer took, beside wireguard-go's: ROUNDS=5 tells medians of five turns of each.

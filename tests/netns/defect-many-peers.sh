@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# heavy: thousands of peers
 # timeout: 150
 # D12: thousands of peers with a route each come up in one conversation with the kernel. Figures are medians, not judged.
 source "$(dirname "$0")/lib.sh"

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# heavy: a thousand clients
 # A thousand clients of the UAPI socket at once, idle, slow, stuck in a request or in an answer: others are served, and data.
 source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/faults.bash"

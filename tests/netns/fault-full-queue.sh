@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# heavy: a flood
 # A flood into the tunnel meets a full queue below it: what is lost is counted or the kernel's, and nobody spins or stops.
 source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/faults.bash"

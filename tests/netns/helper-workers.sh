@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# heavy: streams as fast as the machine
 # timeout: 120
 # Many workers, queues and sockets: with helpers at every batch, no TCP segment and no datagram arrives out of order.
 source "$(dirname "$0")/lib.sh"

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# heavy: 130,000 allowed IPs
 # timeout: 90
 # 130,000 allowed IPs on one peer, in one request and in several; all are there, all are used.
 source "$(dirname "$0")/lib.sh"

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# heavy: 10,000 peers
 # timeout: 120
 # 10,000 peers by one `wg addconf`: they are all there, the tunnel works beside them, and removing them is as easy.
 source "$(dirname "$0")/lib.sh"

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# heavy: streams as fast as the machine
 # timeout: 60
 # 105 TCP streams at once: they all move, the daemon's memory stays bounded, and others still get their answers.
 source "$(dirname "$0")/lib.sh"

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# heavy: streams as fast as the machine
 # timeout: 90
 # With each offload of the kernel switched off, as if the kernel lacked it, the tunnel still carries everything.
 source "$(dirname "$0")/lib.sh"

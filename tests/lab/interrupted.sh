@@ -33,7 +33,7 @@ expect "files" "$file" "$(ls)"
 jq -s '[.[1:][].sample | values]' "$file" >"$WORK/first"
 before=$(($(wc -l <"$file") - 1))
 
-expect "words of a report on it" "linerate: $file: the run was stopped; the same command goes on with it" \
+expect "words of a report on it" "linerate-lab: $file: the run was stopped; the same command goes on with it" \
   "$("$LINERATE" lab report "$file" 2>&1 || true)"
 
 say "another command does not touch it"

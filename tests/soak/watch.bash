@@ -1,5 +1,5 @@
 # What is written down: samples.tsv has a line for each of our processes every ten seconds, events.tsv one for each
-# event. crates/lab/src/soak.rs reads and judges them.
+# event. programs/linerate-lab/src/soak.rs reads and judges them.
 
 SAMPLES=$SCENARIO_LOGS/samples.tsv EVENTS_FILE=$SCENARIO_LOGS/events.tsv
 PERIOD=10

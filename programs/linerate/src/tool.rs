@@ -45,16 +45,13 @@ pub struct Arguments {
 enum Command {
     /// Show a tunnel at work on this machine, and how fast it is
     ///
-    /// Makes two hosts (network namespaces) on this machine, brings up a tunnel between them with
-    /// linerated, shows the handshake, then moves data and prints a small table: no tunnel, our
-    /// tunnel, and wireguard-go where it is installed. Takes about half a minute, touches nothing of
-    /// the real network, and leaves nothing behind, even after Ctrl-C. Root is not needed where the
-    /// system lets users make namespaces.
-    #[command(after_long_help = "EXAMPLES\n\
-        \x20 linerate demo\n\
-        \x20 linerate demo --json > result.json\n\
-        \x20 linerate demo --subject 'boringtun=boringtun-cli --foreground {iface}'")]
-    Demo(DemoArguments),
+    /// Runs `linerate-lab demo`, which the package linerate-lab brings.
+    #[command(disable_help_flag = true)]
+    Demo {
+        /// The options of `linerate-lab demo`
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENT")]
+        arguments: Vec<OsString>,
+    },
 
     /// Make a private key
     ///
@@ -211,41 +208,15 @@ enum Command {
         shell: clap_complete::Shell,
     },
 
-    /// Measure WireGuards: which is faster here, and what bounds them
+    /// Measure every WireGuard of this machine: which is faster, and what bounds them
     ///
-    /// Runs every WireGuard that this machine has through the same loads, in turns, and keeps a record with every
-    /// sample. `linerate lab run --quick` takes some minutes.
-    #[command(subcommand)]
-    Lab(lab::LabCommand),
-}
-
-#[derive(clap::Args)]
-pub(crate) struct DemoArguments {
-    /// Print the whole record as JSON instead of the handshake and the table
-    #[arg(long)]
-    pub(crate) json: bool,
-
-    /// Measure at rest, too, with more probes: takes minutes
-    #[arg(long)]
-    pub(crate) full: bool,
-
-    /// How often everything is measured; the table shows medians
-    #[arg(long, value_name = "N", default_value_t = linerate_lab::demo::Options::QUICK_ROUNDS,
-          value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub(crate) rounds: u32,
-
-    /// How long each throughput is measured
-    #[arg(long, value_name = "SECONDS", default_value_t = linerate_lab::demo::Options::QUICK_SECONDS,
-          value_parser = lab::seconds)]
-    pub(crate) seconds: f64,
-
-    /// Another daemon to measure; {iface} is replaced by the interface, or else `-f IFACE` is added
-    #[arg(long = "subject", value_name = "NAME=COMMAND", value_parser = lab::subject)]
-    pub(crate) subjects: Vec<linerate_lab::subject::Subject>,
-
-    /// The daemon to show, if not the linerated beside this program
-    #[arg(long, value_name = "FILE")]
-    pub(crate) linerated: Option<PathBuf>,
+    /// Runs `linerate-lab`, which is a package of its own. `linerate lab help` lists its commands.
+    #[command(disable_help_flag = true)]
+    Lab {
+        /// The command of linerate-lab and its arguments
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENT")]
+        arguments: Vec<OsString>,
+    },
 }
 
 #[derive(clap::Args)]
@@ -281,7 +252,7 @@ fn run(arguments: Arguments) -> Result<ExitCode, Complaint> {
         return print(help.to_string().as_bytes());
     };
     match command {
-        Command::Demo(options) => lab::demo(options),
+        Command::Demo { arguments } => lab::run(std::iter::once("demo".into()).chain(arguments)),
         Command::Genkey => keys::genkey(),
         Command::Genpsk => keys::genpsk(),
         Command::Pubkey => keys::pubkey(),
@@ -305,7 +276,7 @@ fn run(arguments: Arguments) -> Result<ExitCode, Complaint> {
             documents::write_pages(Arguments::command(), "1", &directory).map(|()| ExitCode::SUCCESS)
         }
         Command::Completions { shell } => documents::print_completions(Arguments::command(), shell),
-        Command::Lab(command) => lab::run(command),
+        Command::Lab { arguments } => lab::run(arguments),
     }
 }
 
@@ -332,10 +303,9 @@ mod tests {
         let mut pages: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
         pages.sort();
         std::fs::remove_dir_all(&directory).unwrap();
-        let lab = ["lab-compare", "lab-list", "lab-report", "lab-run", "lab-story", "lab"];
         let tunnels = ["down", "plan", "reload", "save", "status", "up", "wg-quick"];
-        let others = ["demo", "doctor", "genkey", "genpsk", "pubkey", "show", "version", "wg"];
-        let commands = tunnels.into_iter().chain(lab).chain(others);
+        let others = ["demo", "doctor", "genkey", "genpsk", "lab", "pubkey", "show", "version", "wg"];
+        let commands = tunnels.into_iter().chain(others);
         let mut expected: Vec<_> = commands.map(|name| format!("linerate-{name}.1")).collect();
         expected.push("linerate.1".into());
         expected.sort();

@@ -35,15 +35,23 @@ const _: () = assert!(PEERS_MAX <= 1 << 22);
 /// Makes key pairs of peers that are to speak.
 #[must_use]
 pub fn fresh(count: usize) -> Vec<KeyPair> {
-    let make = || {
-        let mut bytes = [0; 32];
-        random(&mut bytes);
-        // All zero is no key, and comes up as often as any other text: never.
-        let secret = StaticSecret::new(&bytes)?;
-        let private = SecretKey::from_bytes(secret.as_bytes());
-        Some(KeyPair { private, public: PublicKey(secret.public_key().0) })
-    };
-    std::iter::repeat_with(make).flatten().take(count).collect()
+    std::iter::repeat_with(key_pair).take(count).collect()
+}
+
+fn key_pair() -> KeyPair {
+    let mut bytes = [0; 32];
+    random(&mut bytes);
+    // Not all zero, which is no key: as everywhere a key is clamped (RFC 7748, section 5).
+    bytes[31] |= 64;
+    let secret = StaticSecret::new(&bytes).expect("a key with a bit set is not all zero");
+    let private = SecretKey::from_bytes(secret.as_bytes());
+    KeyPair { private, public: PublicKey(secret.public_key().0) }
+}
+
+/// Makes the keys of a tunnel's two ends.
+#[must_use]
+pub fn key_pairs() -> [KeyPair; 2] {
+    std::array::from_fn(|_| key_pair())
 }
 
 /// Gives a daemon these peers, each with addresses of its own in the tunnel.

@@ -8,6 +8,7 @@ use std::time::SystemTime;
 use linerate_aead::choose::{self, Choice};
 use linerate_control::printable::printable;
 use linerate_lab::enclosure::{self, Enclosure, Entry};
+use linerate_lab::peers;
 use linerate_lab::record::Record;
 use linerate_lab::run::{self, Journal, Options, Plan};
 use linerate_lab::scenario::{self, Scenario};
@@ -15,16 +16,19 @@ use linerate_lab::story::STORIES;
 use linerate_lab::subject::{self, Found, Kind, Subject};
 use linerate_lab::table::{Table, duration};
 
-use super::{check_writable, key_pair, linerated_beside_us, seconds, write_file};
-use linerate_program::print;
-use linerate_program::{Complaint, complain};
+use super::{check_writable, linerated_beside_us, seconds, write_file};
+use linerate_program::{Complaint, complain, print};
 
 /// What the others are compared to unless one says otherwise; without it there are no ratios.
 const DEFAULT_BASELINE: &str = "wireguard-go";
 
+/// The variable of linerated that switches offloads of the kernel off, and what it may switch off.
+const OFFLOADS_VARIABLE: &str = "LINERATE_OFFLOADS";
+const OFFLOADS: [&str; 5] = ["-vnet_hdr", "-tso", "-uso", "-udp_gro", "-udp_gso"];
+
 /// Who takes part.
 #[derive(clap::Args)]
-pub(crate) struct SubjectArguments {
+pub(super) struct SubjectArguments {
     /// Another daemon; {iface} is replaced by the interface, or else `-f IFACE` is added. Of a known name, it takes
     /// that one's place
     #[arg(long = "subject", value_name = "NAME=COMMAND", value_parser = super::subject)]
@@ -89,7 +93,7 @@ struct MethodArguments {
 }
 
 #[derive(clap::Args)]
-pub(crate) struct RunArguments {
+pub(super) struct RunArguments {
     /// A name, a network (`pair`), or a pattern (`pair/udp*`); `lab list` has them all
     #[arg(value_name = "SCENARIO")]
     scenarios: Vec<String>,
@@ -100,7 +104,7 @@ pub(crate) struct RunArguments {
 }
 
 #[derive(clap::Args)]
-pub(crate) struct StoryArguments {
+pub(super) struct StoryArguments {
     /// Which: 1 system calls, 2 wake-ups, 3 kernel or user space, 4 firewalls, 5 many streams
     #[arg(value_parser = clap::value_parser!(u8).range(1..=5))]
     number: u8,
@@ -110,14 +114,14 @@ pub(crate) struct StoryArguments {
     subjects: SubjectArguments,
 }
 
-pub(crate) fn run(arguments: RunArguments) -> Result<ExitCode, Complaint> {
+pub(super) fn run(arguments: RunArguments) -> Result<ExitCode, Complaint> {
     let scenarios = scenario::select(&arguments.scenarios, arguments.method.quick)
         .map_err(|pattern| format!("no scenario is called `{pattern}`; `linerate lab list` shows them"))?;
     let show = |record: &Record| Table(record).to_string();
     measure(scenarios, &arguments.method, arguments.subjects, show)
 }
 
-pub(crate) fn story(arguments: StoryArguments) -> Result<ExitCode, Complaint> {
+pub(super) fn story(arguments: StoryArguments) -> Result<ExitCode, Complaint> {
     let story = &STORIES[usize::from(arguments.number) - 1];
     let patterns: Vec<String> = story.scenarios.iter().map(|&pattern| pattern.to_owned()).collect();
     let scenarios = scenario::select(&patterns, false).expect("stories name scenarios that exist");
@@ -135,7 +139,7 @@ pub(crate) fn story(arguments: StoryArguments) -> Result<ExitCode, Complaint> {
 }
 
 /// Lists what `lab run` would measure and with whom.
-pub(crate) fn list(arguments: SubjectArguments) -> Result<ExitCode, Complaint> {
+pub(super) fn list(arguments: SubjectArguments) -> Result<ExitCode, Complaint> {
     // Looking for the kernel's own tunnels makes one, so it is done where nobody sees it.
     let Entered::Inside(_) = enter()? else { return Ok(ExitCode::SUCCESS) };
     let subjects = arguments.find()?;
@@ -178,7 +182,7 @@ fn measure(
         scenarios,
         subjects,
         baseline: method.baseline.clone(),
-        keys: [key_pair(), key_pair()],
+        keys: peers::key_pairs(),
         rounds: method.rounds.unwrap_or(5),
         seconds: method.seconds.unwrap_or(if method.quick { 1.0 } else { 3.0 }),
         probes: method.probes.unwrap_or(if method.quick { 1000 } else { 10_000 }),
@@ -349,7 +353,7 @@ impl SubjectArguments {
 
 /// Our daemon on machines that offer less than this one.
 fn degraded(linerated: &Path) -> Vec<Subject> {
-    let offloads = ["-vnet_hdr", "-tso", "-uso", "-udp_gro", "-udp_gso"].map(|word| ("LINERATE_OFFLOADS", word));
+    let offloads = OFFLOADS.map(|word| (OFFLOADS_VARIABLE, word));
     // The portable code is there to be compared with, not to be used.
     let slower = |name: &&str| *name != Choice::best().name() && *name != "portable";
     let ciphers = Choice::available().map(|choice| choice.name()).filter(slower);

@@ -1,0 +1,389 @@
+//! The arguments of `linerate-lab`, and what it prints.
+
+mod run;
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{CommandFactory, Parser, Subcommand};
+use clap_complete::Shell;
+use linerate_lab::load::tcp::{self, Load, Receiver};
+use linerate_lab::record::Record;
+use linerate_lab::relay::{self, Weather};
+use linerate_lab::subject::Subject;
+use linerate_lab::table::Table;
+use linerate_lab::{compare, demo, markdown, page, peers};
+use linerate_program::{Complaint, documents, exit, print, refuse_arguments};
+use serde::Serialize;
+
+/// The arguments of `linerate-lab`.
+#[derive(Parser)]
+#[command(
+    name = "linerate-lab",
+    bin_name = "linerate lab",
+    version,
+    about = "Measure every WireGuard of this machine: which is faster, and what bounds them.",
+    long_about = "Measure every WireGuard of this machine: which is faster, and what bounds them.\n\n\
+        Runs every WireGuard that this machine has through the same loads, in turns, and keeps a record with every \
+        sample. `linerate lab run --quick` takes some minutes, `linerate demo` half a minute."
+)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Show a tunnel at work on this machine, and how fast it is
+    ///
+    /// Makes two hosts (network namespaces) on this machine, brings up a tunnel between them with
+    /// linerated, shows the handshake, then moves data and prints a small table: no tunnel, our
+    /// tunnel, and wireguard-go where it is installed. Takes about half a minute, touches nothing of
+    /// the real network, and leaves nothing behind, even after Ctrl-C. Root is not needed where the
+    /// system lets users make namespaces.
+    #[command(after_long_help = "EXAMPLES\n\
+        \x20 linerate demo\n\
+        \x20 linerate demo --json > result.json\n\
+        \x20 linerate demo --subject 'boringtun=boringtun-cli --foreground {iface}'")]
+    Demo(DemoArguments),
+
+    /// Measure every WireGuard on this machine, side by side
+    ///
+    /// Makes hosts (network namespaces) on this machine, brings each subject up between them in turn, moves data,
+    /// and prints a table; writes a record that `lab report` makes a page of. Subjects take turns round by round, so
+    /// that a machine that slows down slows all of them; the figures are medians, the ratios are taken within
+    /// rounds. Touches nothing of the real network and leaves nothing behind but the record.
+    ///
+    /// The exit code is 0 when every row was measured, 1 when one was not: its reason is in the table.
+    #[command(after_long_help = "EXAMPLES\n\
+        \x20 linerate lab run --quick\n\
+        \x20 linerate lab run pair/tcp-1 'pair/udp*' routed --rounds 9\n\
+        \x20 linerate lab run pair/tcp-1 --subject 'old=/opt/wireguard-go-2023/wireguard-go'\n\
+        \x20 linerate lab run --subject-file docs/subjects/openvpn.toml --only linerate,openvpn")]
+    Run(run::RunArguments),
+
+    /// List the scenarios, and the subjects that are here or missing
+    List {
+        #[command(flatten)]
+        subjects: run::SubjectArguments,
+    },
+
+    /// Measure a published field report again, beside its own figures
+    Story(run::StoryArguments),
+
+    /// Make a page of records
+    ///
+    /// One file without anything to load from elsewhere: send it, keep it, open it years from now.
+    Report {
+        /// What `lab run` wrote
+        #[arg(required = true)]
+        records: Vec<PathBuf>,
+        /// Where the page goes [default: beside the first record, ending in .html]
+        #[arg(long, short, value_name = "FILE")]
+        output: Option<PathBuf>,
+        /// Print Markdown instead, for a README
+        #[arg(long, conflicts_with = "output")]
+        markdown: bool,
+        /// Print the table that `lab run` printed
+        #[arg(long, conflicts_with_all = ["output", "markdown"])]
+        table: bool,
+    },
+
+    /// Compare two records: what became faster, what slower
+    Compare {
+        /// The record before
+        before: PathBuf,
+        /// The record after
+        after: PathBuf,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+
+    /// Receive one load and print what arrived, as JSON
+    #[command(hide = true)]
+    Receive {
+        /// Where to listen
+        at: SocketAddr,
+    },
+
+    /// Send TCP as fast as it goes and print what arrived, as JSON
+    #[command(hide = true)]
+    Send {
+        /// Where `lab receive` listens
+        to: SocketAddr,
+        /// TCP connections at once
+        #[arg(long, default_value_t = 1)]
+        streams: u16,
+        /// Seconds that count
+        #[arg(long, default_value = "5", value_parser = seconds)]
+        seconds: f64,
+        /// Seconds before them that do not
+        #[arg(long, default_value = "0.2", value_parser = seconds)]
+        warm_up: f64,
+    },
+
+    /// Be a bad network for UDP until SIGTERM or Ctrl-C, then print what was done, as JSON
+    #[command(hide = true)]
+    Relay(RelayArguments),
+
+    /// Write the manual pages into a directory
+    #[command(hide = true)]
+    Man {
+        /// An existing directory
+        directory: PathBuf,
+    },
+
+    /// Print the completions for a shell
+    #[command(hide = true)]
+    Completions {
+        /// Which shell
+        shell: Shell,
+    },
+}
+
+#[derive(clap::Args)]
+struct DemoArguments {
+    /// Print the whole record as JSON instead of the handshake and the table
+    #[arg(long)]
+    json: bool,
+
+    /// Measure at rest, too, with more probes: takes minutes
+    #[arg(long)]
+    full: bool,
+
+    /// How often everything is measured; the table shows medians
+    #[arg(long, value_name = "N", default_value_t = demo::Options::QUICK_ROUNDS,
+          value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+
+    /// How long each throughput is measured
+    #[arg(long, value_name = "SECONDS", default_value_t = demo::Options::QUICK_SECONDS, value_parser = seconds)]
+    seconds: f64,
+
+    /// Another daemon to measure; {iface} is replaced by the interface, or else `-f IFACE` is added
+    #[arg(long = "subject", value_name = "NAME=COMMAND", value_parser = subject)]
+    subjects: Vec<Subject>,
+
+    /// The daemon to show, if not the linerated beside this program
+    #[arg(long, value_name = "FILE")]
+    linerated: Option<PathBuf>,
+}
+
+#[derive(clap::Args)]
+struct RelayArguments {
+    /// Where clients send to
+    listen: SocketAddr,
+    /// Where their datagrams go
+    to: SocketAddr,
+    /// Share of datagrams lost, 0 to 1
+    #[arg(long, default_value = "0", value_parser = share)]
+    loss: f64,
+    /// Share of datagrams delivered twice, 0 to 1
+    #[arg(long, default_value = "0", value_parser = share)]
+    duplicate: f64,
+    /// Share of datagrams overtaken by later ones, 0 to 1
+    #[arg(long, default_value = "0", value_parser = share)]
+    reorder: f64,
+    /// Milliseconds under way
+    #[arg(long, default_value = "0", value_parser = milliseconds)]
+    delay: Duration,
+    /// Milliseconds by which the delay varies, up and down
+    #[arg(long, default_value = "0", value_parser = milliseconds)]
+    jitter: Duration,
+    /// Bytes of the largest IP packet that passes
+    #[arg(long)]
+    mtu: Option<u32>,
+    /// What the dice start from
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+/// Runs the program on this process's arguments.
+pub(crate) fn main() -> ExitCode {
+    match Arguments::try_parse() {
+        Ok(arguments) => exit("linerate-lab", run(arguments.command)),
+        Err(error) => refuse_arguments(&error),
+    }
+}
+
+fn run(command: Command) -> Result<ExitCode, Complaint> {
+    let said = |error: linerate_lab::Error| error.to_string();
+    match command {
+        Command::Demo(arguments) => show(arguments),
+        Command::Man { directory } => {
+            documents::write_pages(Arguments::command(), "1", &directory).map(|()| ExitCode::SUCCESS)
+        }
+        Command::Completions { shell } => documents::print_completions(Arguments::command(), shell),
+        Command::Run(arguments) => run::run(arguments),
+        Command::List { subjects } => run::list(subjects),
+        Command::Story(arguments) => run::story(arguments),
+        Command::Report { records, output, markdown, table } => report(&records, output, markdown, table),
+        Command::Compare { before, after, json } => compare(&before, &after, json),
+        Command::Receive { at } => {
+            let received = Receiver::listen(at).and_then(|receiver| receiver.receive()).map_err(said)?;
+            print_json(&received)
+        }
+        Command::Send { to, streams, seconds, warm_up } => {
+            let report = tcp::send(to, &Load { streams, seconds, warm_up }).map_err(said)?;
+            print_json(&report)
+        }
+        Command::Relay(options) => {
+            let RelayArguments { listen, to, loss, duplicate, reorder, delay, jitter, mtu, seed } = options;
+            let weather = Weather { loss, duplicate, reorder, delay, jitter, mtu };
+            let report = relay::run(&relay::Options { listen, to, weather, seed }).map_err(said)?;
+            print_json(&report)
+        }
+    }
+}
+
+fn show(arguments: DemoArguments) -> Result<ExitCode, Complaint> {
+    let DemoArguments { json, full, rounds, seconds, subjects, linerated } = arguments;
+    let linerated = linerated.map_or_else(linerated_beside_us, Ok)?;
+    let options = demo::Options { linerated, keys: peers::key_pairs(), subjects, rounds, seconds, full, json };
+    demo::run(&options).map_err(|error| error.to_string())
+}
+
+/// Makes a page, Markdown or a table of records.
+fn report(
+    files: &[PathBuf],
+    output: Option<PathBuf>,
+    as_markdown: bool,
+    as_table: bool,
+) -> Result<ExitCode, Complaint> {
+    let records = files.iter().map(|file| read_record(file)).collect::<Result<Vec<Record>, Complaint>>()?;
+    if as_markdown {
+        return print(records.iter().map(markdown::write).collect::<String>().as_bytes());
+    }
+    if as_table {
+        return print(records.iter().map(|record| Table(record).to_string()).collect::<String>().as_bytes());
+    }
+    let file = output.unwrap_or_else(|| files[0].with_extension("html"));
+    write_file(&file, page::page(&records).as_bytes())?;
+    print(format!("{}\n", file.display()).as_bytes())
+}
+
+fn compare(before: &Path, after: &Path, json: bool) -> Result<ExitCode, Complaint> {
+    let comparison = compare::compare(&read_record(before)?, &read_record(after)?);
+    if json { print_json(&comparison) } else { print(comparison.to_string().as_bytes()) }
+}
+
+fn read_record(file: &Path) -> Result<Record, Complaint> {
+    let text = fs::read_to_string(file).map_err(|error| format!("cannot read {}: {error}", file.display()))?;
+    if file.as_os_str().as_encoded_bytes().ends_with(run::UNFINISHED.as_bytes()) {
+        return Err(format!("{}: the run was stopped; the same command goes on with it", file.display()));
+    }
+    Record::parse(&text).map_err(|error| format!("{}: {error}", file.display()))
+}
+
+/// Writes a file whole or not at all, so that a full disk leaves what was there.
+fn write_file(file: &Path, bytes: &[u8]) -> Result<(), Complaint> {
+    let half = half_of(file);
+    fs::write(&half, bytes).and_then(|()| fs::rename(&half, file)).map_err(|error| {
+        let _ = fs::remove_file(&half);
+        format!("cannot write {}: {error}", file.display())
+    })
+}
+
+/// Whether [`write_file`] will find a place, as far as one can tell beforehand.
+fn check_writable(file: &Path) -> Result<(), Complaint> {
+    let half = half_of(file);
+    fs::write(&half, b"")
+        .and_then(|()| fs::remove_file(&half))
+        .map_err(|error| format!("cannot write {}: {error}", file.display()))
+}
+
+/// Where a file is until it is whole.
+fn half_of(file: &Path) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
+    name.push(".part");
+    name.into()
+}
+
+/// The daemon beside this program, or else in PATH.
+fn linerated_beside_us() -> Result<PathBuf, Complaint> {
+    let ours = std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = ours.parent().map(Path::to_owned).into_iter().chain(std::env::split_paths(&path));
+    folders.map(|folder| folder.join("linerated")).find(|file| file.is_file()).ok_or_else(|| {
+        "linerated is neither beside this program nor in PATH: install the package linerate, build it with \
+         `cargo build --release`, or say where it is with --linerated FILE"
+            .to_owned()
+    })
+}
+
+fn print_json(value: &impl Serialize) -> Result<ExitCode, Complaint> {
+    let mut text = serde_json::to_vec(value).map_err(|error| error.to_string())?;
+    text.push(b'\n');
+    print(&text)
+}
+
+/// A time in seconds, with decimals, that a measurement can take.
+fn seconds(text: &str) -> Result<f64, Complaint> {
+    let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
+    if !(0.0..=86_400.0).contains(&seconds) {
+        return Err("not between 0 and 86400 seconds".into());
+    }
+    Ok(seconds)
+}
+
+fn milliseconds(text: &str) -> Result<Duration, Complaint> {
+    let milliseconds: f64 = text.parse().map_err(|_| "not a number of milliseconds".to_owned())?;
+    if !(0.0..=60_000.0).contains(&milliseconds) {
+        return Err("not between 0 and 60000 milliseconds".into());
+    }
+    Ok(Duration::from_secs_f64(milliseconds / 1000.0))
+}
+
+fn share(text: &str) -> Result<f64, Complaint> {
+    let share: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
+    if !(0.0..=1.0).contains(&share) {
+        return Err("not between 0 and 1".into());
+    }
+    Ok(share)
+}
+
+/// `NAME=COMMAND`, a daemon to measure.
+fn subject(text: &str) -> Result<Subject, Complaint> {
+    match text.split_once('=') {
+        Some((name, command)) if !name.is_empty() && !command.trim().is_empty() => Ok(Subject::daemon(name, command)),
+        _ => Err("not NAME=COMMAND".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_argument_and_command_has_its_help() {
+        documents::assert_documented(Arguments::command());
+    }
+
+    #[test]
+    fn there_is_a_manual_page_for_each_command_that_is_not_hidden() {
+        let directory = std::env::temp_dir().join(format!("linerate-lab-man-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        run(Command::Man { directory: directory.clone() }).unwrap();
+        let entries = std::fs::read_dir(&directory).unwrap();
+        let mut pages: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        pages.sort();
+        std::fs::remove_dir_all(&directory).unwrap();
+        let commands = ["-compare", "-demo", "-list", "-report", "-run", "-story", ""];
+        assert_eq!(pages, commands.map(|name| format!("linerate-lab{name}.1")));
+    }
+
+    #[test]
+    fn what_cannot_be_measured_is_refused() {
+        assert!(seconds("0.8").is_ok() && seconds("-1").is_err() && seconds("NaN").is_err());
+        assert!(share("0.01").is_ok() && share("1.1").is_err() && share("NaN").is_err());
+        assert_eq!(milliseconds("2.5"), Ok(Duration::from_micros(2500)));
+        assert!(milliseconds("inf").is_err());
+        assert!(subject("go=wireguard-go -f {iface}").is_ok());
+        assert!(Arguments::try_parse_from(["linerate-lab", "demo", "--rounds", "0"]).is_err());
+        assert!(subject("wireguard-go").is_err() && subject("=x").is_err() && subject("x= ").is_err());
+    }
+}

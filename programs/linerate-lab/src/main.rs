@@ -1,0 +1,11 @@
+//! `linerate-lab`, which `linerate lab` and `linerate demo` run.
+
+#![forbid(unsafe_code)]
+
+mod command_line;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    command_line::main()
+}

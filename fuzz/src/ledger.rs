@@ -2,7 +2,7 @@
 //! steps back that lead back.
 
 use linerate_host::ledger::Ledger;
-use linerate_host::plan::{down, reload, undo, words};
+use linerate_host::plan::{down, messages, reload, undo};
 use linerate_host::state::HostState;
 
 pub fn check(input: &[u8]) {
@@ -11,8 +11,8 @@ pub fn check(input: &[u8]) {
     let again = serde_json::from_slice::<Ledger>(&text);
     assert_eq!(again.ok().as_ref(), Some(&ledger), "what is written is what was read");
 
-    assert!(ledger.steps.iter().all(|step| !words::sentence(step).is_empty()));
-    let _ = words::lines(&ledger.steps);
+    assert!(ledger.steps.iter().all(|step| !messages::describe(step).is_empty()));
+    let _ = messages::as_commands(&ledger.steps);
     for step in &ledger.steps {
         let back = step.undo().and_then(|undone| undone.undo());
         assert!(back.is_none_or(|back| back == *step), "{step:?}");
@@ -24,6 +24,6 @@ pub fn check(input: &[u8]) {
     for step in undo(&ledger.steps, &ledger.hooks) {
         let _ = host.apply(&step);
     }
-    let _ = down(&ledger.wanted, &ledger.hooks, &host, ledger.manner);
-    let _ = reload(&ledger.wanted, &ledger.wanted, &host, &ledger.steps, ledger.manner);
+    let _ = down(&ledger.wanted, &ledger.hooks, &host, ledger.compat);
+    let _ = reload(&ledger.wanted, &ledger.wanted, &host, &ledger.steps, ledger.compat);
 }

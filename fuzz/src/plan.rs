@@ -5,44 +5,44 @@
 use std::net::SocketAddr;
 
 use ipnet::IpNet;
-use linerate_host::plan::{Hooks, Plan, down, reload, undo, up, words};
+use linerate_host::plan::{Hooks, Plan, down, messages, reload, undo, up};
 use linerate_host::state::HostState;
 use linerate_host::step::{Backend, Family, MAIN, Route, Rule, Step};
-use linerate_host::wanted::{Dns, Manner, RouteConflict, Table, Wanted};
+use linerate_host::wanted::{Compat, Dns, RouteConflict, Table, Wanted};
 
 use crate::bytes::Bytes;
 
 pub fn check(input: &[u8]) {
     let mut input = Bytes(input);
-    let manner = *input.pick(&[Manner::WgQuick, Manner::Linerate]);
+    let compat = *input.pick(&[Compat::WgQuick, Compat::Native]);
     let (host, wanted) = (host(&mut input), tunnel(&mut input));
-    let Ok(plan) = up(&wanted, &Hooks::default(), Backend::Daemon, &host, manner) else { return };
-    assert!(plan.steps.iter().all(|step| !words::sentence(step).is_empty()));
+    let Ok(plan) = up(&wanted, &Hooks::default(), Backend::Daemon, &host, compat) else { return };
+    assert!(plan.steps.iter().all(|step| !messages::describe(step).is_empty()));
 
     let mut there = host.clone();
     for done in 0..=plan.steps.len() {
         let mut after = there.clone();
-        carry_out(&mut after, &undo(&plan.steps[..done], &Hooks::default()));
+        execute(&mut after, &undo(&plan.steps[..done], &Hooks::default()));
         assert_eq!(comparable(&after), comparable(&host), "after {done} steps of {:?}", plan.steps);
-        carry_out(&mut there, plan.steps.get(done..=done).unwrap_or_default());
+        execute(&mut there, plan.steps.get(done..=done).unwrap_or_default());
     }
-    assert_eq!(reload(&wanted, &wanted, &there, &plan.steps, manner), Ok(Plan::default()), "nothing has changed");
+    assert_eq!(reload(&wanted, &wanted, &there, &plan.steps, compat), Ok(Plan::default()), "nothing has changed");
     if wanted.route_conflict != RouteConflict::Replace {
         let mut after = there.clone();
-        let steps = down(&wanted, &Hooks::default(), &after, manner).steps;
-        carry_out(&mut after, &steps);
+        let steps = down(&wanted, &Hooks::default(), &after, compat).steps;
+        execute(&mut after, &steps);
         assert_eq!(comparable(&after), comparable(&host), "without a ledger, by {steps:?}");
     }
 
     let now = tunnel(&mut input);
-    let Ok(changes) = reload(&wanted, &now, &there, &plan.steps, manner) else { return };
-    carry_out(&mut there, &changes.steps);
+    let Ok(changes) = reload(&wanted, &now, &there, &plan.steps, compat) else { return };
+    execute(&mut there, &changes.steps);
     let all = [plan.steps, changes.steps].concat();
-    carry_out(&mut there, &undo(&all, &Hooks::default()));
+    execute(&mut there, &undo(&all, &Hooks::default()));
     assert_eq!(comparable(&there), comparable(&host), "undone {all:?}");
 }
 
-fn carry_out(host: &mut HostState, steps: &[Step]) {
+fn execute(host: &mut HostState, steps: &[Step]) {
     for step in steps {
         assert_eq!(host.apply(step), Ok(()), "{step:?} of {steps:?}");
     }

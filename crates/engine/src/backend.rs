@@ -68,7 +68,7 @@ pub trait Backend: Send + Sync + 'static {
     /// Whether a datagram to `to`, an IPv4 address, may still leave from the address that the peer wrote to: the
     /// address is the host's own, and the route to `to` leads out where the peer's packet came in.
     /// None if that cannot be found out now. For the slow path only: the kernel is asked.
-    fn source_addr_is_valid(&self, to: IpAddr, from: udp::Local, mark: u32) -> Option<bool>;
+    fn source_addr_is_valid(&self, to: IpAddr, from: udp::PacketInfo, mark: u32) -> Option<bool>;
 
     /// The name of the interface with this index, where the sockets are; none if there is none, or that cannot be found
     /// out now. For the slow path only.
@@ -83,7 +83,7 @@ pub trait Backend: Send + Sync + 'static {
 
 /// The kernel of this host.
 pub struct KernelBackend {
-    tun: tun::Device,
+    tun: tun::TunDevice,
     sockets: usize,
     udp_offloads: udp::UdpOffloads,
 }
@@ -91,16 +91,16 @@ pub struct KernelBackend {
 impl KernelBackend {
     /// Takes the TUN device that the engine is to serve; each address family is to have up to
     /// `sockets` sockets, with these of the kernel's offloads.
-    pub fn new(tun: tun::Device, sockets: usize, udp_offloads: udp::UdpOffloads) -> Self {
+    pub fn new(tun: tun::TunDevice, sockets: usize, udp_offloads: udp::UdpOffloads) -> Self {
         Self { tun, sockets, udp_offloads }
     }
 }
 
 impl Backend for KernelBackend {
-    type Tun = tun::Device;
+    type Tun = tun::TunDevice;
     type Socket = udp::UdpSocket;
 
-    fn tun(&self) -> &tun::Device {
+    fn tun(&self) -> &tun::TunDevice {
         &self.tun
     }
 
@@ -138,7 +138,7 @@ impl Backend for KernelBackend {
         random::fill(bytes);
     }
 
-    fn source_addr_is_valid(&self, to: IpAddr, from: udp::Local, mark: u32) -> Option<bool> {
+    fn source_addr_is_valid(&self, to: IpAddr, from: udp::PacketInfo, mark: u32) -> Option<bool> {
         match link::egress(to, from.addr, mark) {
             Err(error) if link::is_unanswered(&error) => None,
             // There is no route, or the address is not ours.

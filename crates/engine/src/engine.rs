@@ -16,7 +16,7 @@ use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use linerate_netio::clock::{Leap, Timer};
+use linerate_netio::clock::{ClockChange, Timer};
 use linerate_netio::cores::Cores;
 use linerate_netio::link;
 use linerate_netio::tun::{self, Tun};
@@ -98,7 +98,7 @@ impl Helpers {
     fn cores(self) -> Cores {
         match self {
             Helpers::WhenUseful => Cores::new(),
-            Helpers::Always => Cores::pretended(4),
+            Helpers::Always => Cores::simulated(4),
         }
     }
 }
@@ -221,7 +221,7 @@ impl Engine {
     ///
     /// # Errors
     /// When the interface cannot be prepared or the system has nothing left to give.
-    pub fn prepare(tun: tun::Device, options: &Options) -> Result<Prepared, Failure> {
+    pub fn prepare(tun: tun::TunDevice, options: &Options) -> Result<Prepared, Failure> {
         let name = tun.name().unwrap_or_default();
         let link = Link::new(&tun, options.mtu).map_err(|error| Failure::Interface { name, error })?;
         let (queues, sockets) = (tun.queues(), options.queues());
@@ -247,7 +247,7 @@ impl Engine {
             retry_at: None,
             link_read_at: Boottime(0),
             timer: Timer::new()?,
-            leap: Leap::new().inspect_err(|error| tracing::debug!("suspends are noticed late: {error}")).ok(),
+            leap: ClockChange::new().inspect_err(|error| tracing::debug!("suspends are noticed late: {error}")).ok(),
             commands_rx,
         };
         let engine = Self { handle: Handle { shared, commands }, runtime, threads: Vec::new() };
@@ -328,7 +328,7 @@ struct ControlThread {
     timer: Timer,
     /// Wakes after a suspend, of which the slow path then takes note; without one it does so when it wakes for something
     /// else.
-    leap: Option<Leap>,
+    leap: Option<ClockChange>,
     commands_rx: mpsc::Receiver<Command>,
 }
 
@@ -358,10 +358,10 @@ impl ControlThread {
             }
             let [here, there] = self.link.descriptors();
             let timer = self.timer.as_fd();
-            let leap = self.leap.as_ref().map_or(timer, Leap::as_fd);
+            let leap = self.leap.as_ref().map_or(timer, ClockChange::as_fd);
             wait(&[self.shared.slow_path_queue.event().as_fd(), timer, leap, here, there]);
             self.timer.drain();
-            self.leap.iter().for_each(Leap::drain);
+            self.leap.iter().for_each(ClockChange::drain);
             woken = true;
         }
         self.slow.down();
@@ -445,7 +445,7 @@ impl ControlThread {
         if self.gso_mtu.replace(mtu) != Some(mtu) {
             // One super-packet of full segments is then one train; with more it would take two.
             let datagram = mtu as usize + crate::outbound::OVERHEAD;
-            self.link.set_segments((udp::TRAIN_MAX / datagram).clamp(1, udp::SEGMENTS_MAX));
+            self.link.set_segments((udp::GSO_BATCH_MAX / datagram).clamp(1, udp::SEGMENTS_MAX));
         }
         if up {
             self.bring_up();

@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use linerate_netio::link::{self, Change, Monitor};
-use linerate_netio::network::Network;
+use linerate_netio::namespace::NetworkNamespace;
 use linerate_netio::tun;
 use linerate_protocol::Prefix;
 
@@ -30,7 +30,7 @@ pub struct Link {
 
 /// Another namespace that the device is in.
 struct RemoteNamespace {
-    network: Network,
+    network: NetworkNamespace,
     monitor: Monitor,
 }
 
@@ -56,7 +56,7 @@ impl Link {
     ///
     /// # Errors
     /// When there is no netlink, or the MTU may not be set.
-    pub fn new(tun: &tun::Device, mtu: Option<u32>) -> io::Result<Self> {
+    pub fn new(tun: &tun::TunDevice, mtu: Option<u32>) -> io::Result<Self> {
         let link = Self { ifindex: tun.ifindex(), here: Monitor::new()?, remote: None };
         if let Some(mtu) = mtu {
             link::set_mtu(link.ifindex, mtu)?;
@@ -75,7 +75,7 @@ impl Link {
     }
 
     /// Reads what has changed, or the first part of it; none if nothing has.
-    pub fn news(&mut self, tun: &tun::Device) -> Option<LinkEvents> {
+    pub fn news(&mut self, tun: &tun::TunDevice) -> Option<LinkEvents> {
         let (mut news, mut left) = (None, false);
         let ifindex = self.ifindex;
         let is_remote = self.remote.is_some();
@@ -145,7 +145,7 @@ impl Link {
     ///
     /// # Errors
     /// It is elsewhere, and cannot be listened to there: no permission, or nothing left of what that takes.
-    pub fn follow(&mut self, tun: &tun::Device) -> io::Result<bool> {
+    pub fn follow(&mut self, tun: &tun::TunDevice) -> io::Result<bool> {
         let Ok(name) = tun.name() else { return Ok(false) };
         let (ifindex, remote) = open_namespace(tun, &name)?;
         tracing::info!("{name} has moved to another network namespace; its sockets stay in this one");
@@ -161,7 +161,7 @@ impl Link {
     }
 }
 
-fn open_namespace(tun: &tun::Device, name: &str) -> io::Result<(u32, RemoteNamespace)> {
+fn open_namespace(tun: &tun::TunDevice, name: &str) -> io::Result<(u32, RemoteNamespace)> {
     let network = tun.network()?;
     let (monitor, ifindex) = network.inside(|| Ok((Monitor::new()?, link::index_of(name)?)))?;
     Ok((ifindex, RemoteNamespace { network, monitor }))

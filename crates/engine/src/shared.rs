@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use linerate_netio::udp::Local;
+use linerate_netio::udp::PacketInfo;
 use linerate_netio::wait::Event;
 use linerate_protocol::constants::{HANDSHAKE_BACKLOG, INITIATION_LEN};
 use linerate_protocol::{Boottime, HandshakeFilter, Session, Wake};
@@ -124,7 +124,7 @@ pub struct PendingHandshake {
     /// Who sent it.
     pub source: SocketAddr,
     /// Where it came to.
-    pub local: Option<Local>,
+    pub local: Option<PacketInfo>,
     len: u8,
     bytes: [u8; INITIATION_LEN],
 }
@@ -216,7 +216,7 @@ impl SlowPathQueue {
     }
 
     /// Queues a handshake message, whose length `classify` has checked.
-    pub fn push_handshake(&self, message: &[u8], source: SocketAddr, local: Option<Local>, counters: &Counters) {
+    pub fn push_handshake(&self, message: &[u8], source: SocketAddr, local: Option<PacketInfo>, counters: &Counters) {
         let mut backlog = lock(&self.backlog);
         if backlog.len() == HANDSHAKE_BACKLOG {
             return counters.discard(EngineDiscard::BacklogFull);

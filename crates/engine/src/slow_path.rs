@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use linerate_netio::udp::Local;
+use linerate_netio::udp::PacketInfo;
 use linerate_protocol::{AddPeerError, Device, Effects};
 use linerate_protocol::{Boottime, Entropy, Now, PeerId, constants};
 use linerate_protocol::{Prefix, Session};
@@ -502,7 +502,7 @@ struct SourceAddrCache {
     epoch: u64,
     mark: u32,
     /// By destination, for peers behind one address.
-    v4: HashMap<(IpAddr, Local), bool>,
+    v4: HashMap<(IpAddr, PacketInfo), bool>,
     /// The host's own; none inside if they could not be found out.
     v6: Option<Option<HashSet<IpAddr>>>,
 }
@@ -511,7 +511,7 @@ impl SourceAddrCache {
     /// As the kernel module does: an IPv4 source is dropped when it is no longer ours or when
     /// its route uses another interface; an IPv6 source only when it is no longer ours (socket.c,
     /// send4 and send6).
-    fn holds<B: Backend>(&mut self, shared: &Shared<B>, epoch: u64, to: IpAddr, from: Local) -> Option<bool> {
+    fn holds<B: Backend>(&mut self, shared: &Shared<B>, epoch: u64, to: IpAddr, from: PacketInfo) -> Option<bool> {
         let mark = shared.mark.load(Ordering::Relaxed);
         if (self.epoch, self.mark) != (epoch, mark) {
             *self = Self { epoch, mark, ..Self::default() };

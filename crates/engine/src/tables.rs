@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 use arc_swap::{ArcSwapOption, Guard};
-use linerate_netio::udp::Local;
+use linerate_netio::udp::PacketInfo;
 use linerate_protocol::Activity;
 use linerate_protocol::AllowedIps;
 use linerate_protocol::PublicKey;
@@ -32,7 +32,7 @@ pub struct Endpoint {
     /// The peer's address and port.
     pub addr: SocketAddr,
     /// Where the peer's last packet came to: answers leave from that address.
-    source: Option<Local>,
+    source: Option<PacketInfo>,
     source_gone: AtomicBool,
     /// The routing epoch in which `source` was looked at last, and what was found.
     source_checked: AtomicU64,
@@ -42,7 +42,7 @@ pub struct Endpoint {
 
 impl Endpoint {
     /// An endpoint that a user or a packet gave; `source` where the packet came to.
-    pub fn new(addr: SocketAddr, source: Option<Local>, routing_epoch: u64) -> Self {
+    pub fn new(addr: SocketAddr, source: Option<PacketInfo>, routing_epoch: u64) -> Self {
         Self {
             addr,
             source,
@@ -67,7 +67,7 @@ impl Endpoint {
     /// Looks at a source address that is in doubt: `holds` says whether it is good, or does not know. What still comes
     /// to one that is not makes it no better; another change may. False if nothing could be found out: the address is
     /// taken for what it was, and should be asked about in another epoch.
-    pub fn check_source(&self, routing_epoch: u64, holds: impl FnOnce(Local) -> Option<bool>) -> bool {
+    pub fn check_source(&self, routing_epoch: u64, holds: impl FnOnce(PacketInfo) -> Option<bool>) -> bool {
         let Some(source) = self.known_source() else { return true };
         if self.source_checked.swap(routing_epoch, Ordering::Relaxed) == routing_epoch {
             return true;
@@ -94,11 +94,11 @@ impl Endpoint {
         self.whole_until.store(now.0 + WHOLE_FOR, Ordering::Relaxed);
     }
 
-    fn known_source(&self) -> Option<Local> {
+    fn known_source(&self) -> Option<PacketInfo> {
         self.source.filter(|_| !self.source_gone.load(Ordering::Relaxed))
     }
 
-    fn is(&self, addr: SocketAddr, source: Option<Local>) -> bool {
+    fn is(&self, addr: SocketAddr, source: Option<PacketInfo>) -> bool {
         self.addr == addr && self.source == source && !self.source_gone.load(Ordering::Relaxed)
     }
 }
@@ -166,7 +166,7 @@ impl Peer {
 
     /// An authentic packet came from `addr` to our address `source`: that is where it is
     /// (paper section 2.1). Allocates only when that is news.
-    pub fn heard_from(&self, addr: SocketAddr, source: Option<Local>, routing_epoch: u64) {
+    pub fn heard_from(&self, addr: SocketAddr, source: Option<PacketInfo>, routing_epoch: u64) {
         let known = self.endpoint.load();
         if known.as_ref().is_none_or(|endpoint| !endpoint.is(addr, source)) {
             let news = Endpoint::new(addr, source, routing_epoch);
@@ -522,7 +522,7 @@ mod tests {
 
     #[test]
     fn a_source_is_asked_about_once_for_each_change_of_routing() {
-        let source = Local { addr: "192.0.2.1".parse().unwrap(), ifindex: 3 };
+        let source = PacketInfo { addr: "192.0.2.1".parse().unwrap(), ifindex: 3 };
         let endpoint = Endpoint::new(addr("192.0.2.2:1"), Some(source), 1);
         endpoint.check_source(1, |_| panic!("nothing changed"));
         assert!(endpoint.needs_source_check(2));
@@ -541,7 +541,7 @@ mod tests {
 
     #[test]
     fn a_source_that_could_not_be_asked_about_is_what_it_was() {
-        let source = Local { addr: "192.0.2.1".parse().unwrap(), ifindex: 3 };
+        let source = PacketInfo { addr: "192.0.2.1".parse().unwrap(), ifindex: 3 };
         let endpoint = Endpoint::new(addr("192.0.2.2:1"), Some(source), 1);
         for (first, holds) in [(2, true), (4, false)] {
             assert!(endpoint.check_source(first, |_| Some(holds)));
@@ -554,7 +554,7 @@ mod tests {
 
     #[test]
     fn what_comes_to_a_source_that_does_not_hold_makes_it_no_better() {
-        let source = Local { addr: "192.0.2.1".parse().unwrap(), ifindex: 3 };
+        let source = PacketInfo { addr: "192.0.2.1".parse().unwrap(), ifindex: 3 };
         let peer = Peer::new(PeerId(0), StaticSecret::new(&[1; 32]).unwrap().public_key(), 0, Arc::default());
         let hear = || peer.heard_from(addr("192.0.2.2:1"), Some(source), 2);
         let sent_from = || peer.endpoint().as_ref().unwrap().source();

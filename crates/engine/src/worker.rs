@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use linerate_netio::cores::{Cores, Load};
+use linerate_netio::cores::{Cores, CpuLoad};
 use linerate_netio::tun::{self, QUEUES_MAX, Tun};
 use linerate_netio::udp::UdpSocket;
 use linerate_netio::wait;
@@ -84,7 +84,7 @@ impl Source {
     }
 
     /// What to wait for; none while there is no such socket.
-    fn fd<'a>(self, tun: &'a tun::Device, sockets: Option<&'a Sockets<UdpSocket>>) -> Option<BorrowedFd<'a>> {
+    fn fd<'a>(self, tun: &'a tun::TunDevice, sockets: Option<&'a Sockets<UdpSocket>>) -> Option<BorrowedFd<'a>> {
         match self {
             Source::Tun(queue) => Some(tun.queue_fd(queue)),
             Source::V4(_) | Source::V6(_) => self.socket(sockets).map(UdpSocket::as_fd),
@@ -261,12 +261,12 @@ impl Worker {
             return false;
         }
         match self.cores.load() {
-            Load::Spare => {
+            CpuLoad::Spare => {
                 self.runtime.pool.unpark(self.now());
             }
-            Load::Full | Load::Crowded if alone => self.runtime.pool.back_off(),
-            Load::Full => {}
-            Load::Crowded => return true,
+            CpuLoad::Full | CpuLoad::Overloaded if alone => self.runtime.pool.back_off(),
+            CpuLoad::Full => {}
+            CpuLoad::Overloaded => return true,
         }
         false
     }

@@ -14,7 +14,7 @@ use linerate_engine::outbound::Step;
 use linerate_engine::sequencer::Sequencer;
 use linerate_engine::tables::Peer;
 use linerate_netio::memory::{Fate, MemoryNet};
-use linerate_netio::udp::Local;
+use linerate_netio::udp::PacketInfo;
 use linerate_packet::gso;
 use linerate_packet::virtio::{self, Gso};
 use linerate_protocol::{Boottime, PeerId, Prefix, PublicKey, StaticSecret};
@@ -154,11 +154,11 @@ fn a_source_address_that_vanished_costs_no_train() {
     one.shared.sockets.load().as_ref().unwrap().v4[0].0.move_to(moved).unwrap();
     let (header, packet) = tcp_super(one.inner, two.inner, 40 * 1368, 1368);
     for batch in 1..=2 {
-        let before = net.trains();
+        let before = net.gso_batches();
         one.send_super(&header, &packet);
         settle(&mut [&mut one, &mut two]);
         assert!(received(&two) == split(&header, &packet));
-        assert_eq!(net.trains() - before, 1, "batch {batch} is one train");
+        assert_eq!(net.gso_batches() - before, 1, "batch {batch} is one train");
     }
     assert_eq!(counter(&one, "segmentation_refused"), 0);
 }
@@ -232,7 +232,7 @@ fn a_handshake_message_waits_for_room_once() {
 fn a_socket_without_trains_is_never_given_one() {
     let net = MemoryNet::new(1000);
     let (mut one, mut two) = pair(&net, &Clock::new());
-    net.forget_trains();
+    net.reset_gso_batches();
     let (header, packet) = tcp_super(one.inner, two.inner, 40 * 1368, 1368);
     one.send_super(&header, &packet);
     settle(&mut [&mut one, &mut two]);
@@ -291,7 +291,7 @@ fn host_heard(peers: u32, from: impl Fn(u32) -> IpAddr, to: IpAddr) -> (Host, im
     let key = |i: u32| PublicKey(std::array::from_fn(|at| i.to_le_bytes()[at % 4] ^ at as u8));
     let updates = (0..peers).map(|n| PeerUpdate::new(key(n))).collect();
     host.slow.set(Update { peers: updates, ..Update::default() }).unwrap();
-    let here = Some(Local { addr: to, ifindex: 1 });
+    let here = Some(PacketInfo { addr: to, ifindex: 1 });
     for (n, peer) in (0..).zip(all_peers(&host)) {
         peer.heard_from(SocketAddr::new(from(n), 1000 + n as u16), here, host.shared.routing_epoch());
     }
@@ -364,7 +364,7 @@ fn a_handshake_waits_for_no_question_about_source_addresses() {
         let peers = (0..1000).map(|i: u32| PublicKey(std::array::from_fn(|at| i.to_le_bytes()[at % 4] ^ at as u8)));
         let peers = peers.map(PeerUpdate::new).collect();
         host.slow.set(Update { peers, ..Update::default() }).unwrap();
-        let here = Some(Local { addr: host.outer.ip(), ifindex: 1 });
+        let here = Some(PacketInfo { addr: host.outer.ip(), ifindex: 1 });
         for (n, peer) in (0..).zip(all_peers(host)).skip(1) {
             peer.heard_from(SocketAddr::new([10, 1, (n >> 8) as u8, n as u8].into(), 1), here, 0);
         }

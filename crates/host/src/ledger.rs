@@ -16,9 +16,9 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-use crate::plan::{Hooks, perhaps_done};
+use crate::plan::{Hooks, possibly_applied};
 use crate::step::{Backend, Step};
-use crate::wanted::{Manner, Wanted};
+use crate::wanted::{Compat, Wanted};
 
 /// Where ledgers are, ordinarily.
 pub const DIRECTORY: &str = "/run/linerate";
@@ -35,7 +35,8 @@ pub struct Ledger {
     /// Something else looks after the tunnel ([`Step::AddLink`]'s daemon is started again when it dies).
     pub supervised: bool,
     /// Who brought the tunnel up.
-    pub manner: Manner,
+    #[serde(rename = "manner")]
+    pub compat: Compat,
     /// What runs it.
     pub backend: Backend,
     /// The program, where it is a daemon's.
@@ -55,25 +56,25 @@ pub struct Ledger {
     /// The steps that were done, or were going to be when [`Ledger::complete`] is false: the host or the program may
     /// have stopped anywhere between.
     pub steps: Vec<Step>,
-    /// Whether all of them were done, and none is [under way](Ledger::under_way).
+    /// Whether all of them were done, and none is [under way](Ledger::pending).
     pub complete: bool,
     /// The steps of a reload between the first and the last of them: which were done is not known. [`Ledger::wanted`] and
     /// the text of the file are those from before it.
-    #[serde(default)]
-    pub under_way: Vec<Step>,
+    #[serde(default, rename = "under_way")]
+    pub pending: Vec<Step>,
     /// A hook failed, and the tunnel stayed because the file says so.
     #[serde(default)]
     pub hook_failed: bool,
 }
 
 impl Ledger {
-    /// All steps that may have been done ([`perhaps_done`]).
-    pub fn perhaps_done(&self) -> Vec<Step> {
-        perhaps_done(&self.steps, &self.under_way)
+    /// All steps that may have been done ([`possibly_applied`]).
+    pub fn possibly_applied(&self) -> Vec<Step> {
+        possibly_applied(&self.steps, &self.pending)
     }
 
     /// The ledger with only those steps that `left`, which was to undo them, did not undo. Commands are not run again.
-    pub fn with_only(&self, left: &[Step]) -> Self {
+    pub fn with_remaining(&self, left: &[Step]) -> Self {
         let is_left = |step: &&Step| {
             let undo = match step {
                 // Its undoing does not tell what was set.
@@ -84,8 +85,8 @@ impl Ledger {
             };
             undo.is_some_and(|undo| left.contains(&undo))
         };
-        let steps = self.perhaps_done().iter().filter(is_left).cloned().collect();
-        Self { steps, under_way: Vec::new(), hooks: Hooks::default(), complete: false, ..self.clone() }
+        let steps = self.possibly_applied().iter().filter(is_left).cloned().collect();
+        Self { steps, pending: Vec::new(), hooks: Hooks::default(), complete: false, ..self.clone() }
     }
 }
 
@@ -113,7 +114,7 @@ pub enum LedgerError {
     /// It is none of this version's.
     #[error("{} is no ledger that this version can read: {why}. Remove it, and `linerate down` goes by the tunnel's file",
             path.display())]
-    Form {
+    Format {
         /// Which.
         path: PathBuf,
         /// What is wrong.
@@ -129,7 +130,7 @@ pub enum LedgerError {
 
 impl Entry {
     /// The ledger of an interface that the command which runs us has locked: we are a hook of the tunnel's file.
-    pub fn within(directory: &Path, interface: &InterfaceName) -> Self {
+    pub fn inherited(directory: &Path, interface: &InterfaceName) -> Self {
         Self { directory: directory.to_owned(), interface: interface.clone(), _lock: None }
     }
 
@@ -282,7 +283,7 @@ pub fn signature(directory: &Path, interface: &InterfaceName) -> String {
 ///
 /// # Errors
 /// The folder cannot be made.
-pub fn lock_numbers(directory: &Path) -> Result<File, LedgerError> {
+pub fn lock_allocation(directory: &Path) -> Result<File, LedgerError> {
     DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(at(directory))?;
     // No interface has a lock of this name: theirs end in `.lock`.
     let path = directory.join("numbers");
@@ -296,7 +297,7 @@ pub fn lock_numbers(directory: &Path) -> Result<File, LedgerError> {
 ///
 /// # Errors
 /// The folder or the file cannot be made, or not be locked.
-pub fn lock_keeper(directory: &Path, interface: &InterfaceName) -> Result<Option<File>, LedgerError> {
+pub fn lock_supervisor(directory: &Path, interface: &InterfaceName) -> Result<Option<File>, LedgerError> {
     DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(at(directory))?;
     let path = directory.join(format!("{interface}.keeper"));
     let mut options = OpenOptions::new();
@@ -319,7 +320,7 @@ pub fn read(directory: &Path, interface: &InterfaceName) -> Result<Option<Ledger
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(at(&path)(error)),
     };
-    let form = |why: String| LedgerError::Form { path: path.clone(), why };
+    let form = |why: String| LedgerError::Format { path: path.clone(), why };
     let ledger: Ledger = serde_json::from_slice(&text).map_err(|error| form(error.to_string()))?;
     if ledger.version != VERSION {
         return Err(form(format!("its version is {}", ledger.version)));
@@ -382,7 +383,7 @@ mod tests {
             since: 1 << 70,
             index: Some(7),
             supervised: false,
-            manner: Manner::Linerate,
+            compat: Compat::Native,
             backend: Backend::Daemon,
             daemon: Some("/usr/bin/linerated".into()),
             file: "/etc/wireguard/wg0.conf".into(),
@@ -391,7 +392,7 @@ mod tests {
             hooks: Hooks::default(),
             steps: vec![Step::LinkUp { interface: "wg0".into() }],
             complete: true,
-            under_way: Vec::new(),
+            pending: Vec::new(),
             user: Some("nobody".into()),
             hook_failed: false,
         }
@@ -460,8 +461,8 @@ mod tests {
         let mut other = ledger();
         other.version = 2;
         Entry::open(folder.path(), &name).unwrap().write(&other).unwrap();
-        assert!(matches!(read(folder.path(), &name), Err(LedgerError::Form { .. })));
+        assert!(matches!(read(folder.path(), &name), Err(LedgerError::Format { .. })));
         fs::write(folder.path().join("wg0.json"), b"{").unwrap();
-        assert!(matches!(read(folder.path(), &name), Err(LedgerError::Form { .. })));
+        assert!(matches!(read(folder.path(), &name), Err(LedgerError::Format { .. })));
     }
 }

@@ -7,7 +7,6 @@
 #![forbid(unsafe_code)]
 
 pub mod ledger;
-#[cfg(target_os = "linux")]
 pub mod linux;
 pub mod plan;
 pub mod state;

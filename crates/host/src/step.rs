@@ -241,7 +241,7 @@ pub enum Step {
 
 impl Step {
     /// Whether the kernel does it, over netlink or /proc/sys: steps that can be handed over together.
-    pub fn is_kernels(&self) -> bool {
+    pub fn is_kernel_step(&self) -> bool {
         match self {
             Self::AddLink { backend, .. } => *backend == Backend::Kernel,
             Self::Hook { .. }

@@ -9,11 +9,11 @@ use crate::step::Step;
 
 /// Who carries steps out.
 pub trait Executor {
-    /// Carries out `steps`: one, or several that are all the kernel's ([`Step::is_kernels`]).
+    /// Carries out `steps`: one, or several that are all the kernel's ([`Step::is_kernel_step`]).
     ///
     /// # Errors
     /// The first that failed. Those before it are done, those after it are not.
-    fn apply(&mut self, steps: &[Step]) -> Result<(), Stumble>;
+    fn apply(&mut self, steps: &[Step]) -> Result<(), StepError>;
 
     /// Whether to stop: the user has had enough.
     fn interrupted(&self) -> bool;
@@ -21,7 +21,7 @@ pub trait Executor {
 
 /// A step that failed.
 #[derive(Debug)]
-pub struct Stumble {
+pub struct StepError {
     /// Which of the steps, from 0.
     pub index: usize,
     /// Why.
@@ -37,7 +37,7 @@ pub struct Failure {
     pub step: Option<Box<Step>>,
     /// Why it did.
     pub error: io::Error,
-    /// See [`Stumble::exit_code`].
+    /// See [`StepError::exit_code`].
     pub exit_code: u8,
     /// What was done before it, in order.
     pub done: Vec<Step>,
@@ -50,7 +50,7 @@ const TOGETHER: usize = 1024;
 ///
 /// # Errors
 /// See [`Failure`]; nothing is taken back.
-pub fn carry_out(steps: &[Step], executor: &mut dyn Executor) -> Result<(), Failure> {
+pub fn execute(steps: &[Step], executor: &mut dyn Executor) -> Result<(), Failure> {
     let mut done = 0;
     while done < steps.len() {
         let left = &steps[done..];
@@ -62,9 +62,9 @@ pub fn carry_out(steps: &[Step], executor: &mut dyn Executor) -> Result<(), Fail
                 done: steps[..done].to_vec(),
             });
         }
-        let kernels = left.iter().take(TOGETHER).take_while(|step| step.is_kernels()).count();
+        let kernels = left.iter().take(TOGETHER).take_while(|step| step.is_kernel_step()).count();
         let group = &left[..kernels.max(1)];
-        if let Err(Stumble { index, error, exit_code }) = executor.apply(group) {
+        if let Err(StepError { index, error, exit_code }) = executor.apply(group) {
             let index = done + index.min(group.len() - 1);
             return Err(Failure {
                 step: Some(Box::new(steps[index].clone())),
@@ -83,10 +83,10 @@ pub fn carry_out(steps: &[Step], executor: &mut dyn Executor) -> Result<(), Fail
 ///
 /// What is not there any more needs no taking away ([`is_gone`]), and what is there no adding ([`is_there`]): those
 /// errors are none.
-pub fn carry_out_all(
+pub fn execute_best_effort(
     steps: &[Step],
     executor: &mut dyn Executor,
-    complain: &mut dyn FnMut(&Step, &Stumble),
+    complain: &mut dyn FnMut(&Step, &StepError),
 ) -> Vec<Step> {
     let is_firewall = |step: &&Step| matches!(step, Step::AddFirewall(_) | Step::DeleteFirewall(_));
     let mut failed = Vec::new();
@@ -95,20 +95,20 @@ pub fn carry_out_all(
     let mut left = steps;
     while !left.is_empty() {
         let most = if alone > 0 { 1 } else { TOGETHER };
-        let kernels = left.iter().take(most).take_while(|step| step.is_kernels()).count();
+        let kernels = left.iter().take(most).take_while(|step| step.is_kernel_step()).count();
         let group = &left[..kernels.max(1)];
         match executor.apply(group) {
             Ok(()) => left = &left[group.len()..],
-            Err(stumble) => {
-                let index = stumble.index.min(group.len() - 1);
+            Err(failure) => {
+                let index = failure.index.min(group.len() - 1);
                 let tables = group[index..].iter().take_while(is_firewall).count();
-                if tables > 1 && is_gone(&stumble.error) {
+                if tables > 1 && is_gone(&failure.error) {
                     // They were one transaction, of which nothing is done because one of them is not there.
                     (alone, left) = (tables, &left[index..]);
                     continue;
                 }
-                if !is_gone(&stumble.error) && !is_there(&stumble.error) {
-                    complain(&group[index], &stumble);
+                if !is_gone(&failure.error) && !is_there(&failure.error) {
+                    complain(&group[index], &failure);
                     failed.push(group[index].clone());
                 }
                 left = &left[index + 1..];
@@ -142,17 +142,17 @@ mod tests {
     struct Counting {
         done: Vec<Step>,
         fails: Option<(Step, rustix::io::Errno)>,
-        patience: usize,
+        stop_after: usize,
     }
 
     impl Executor for Counting {
-        fn apply(&mut self, steps: &[Step]) -> Result<(), Stumble> {
-            assert!(steps.len() == 1 || steps.iter().all(Step::is_kernels));
+        fn apply(&mut self, steps: &[Step]) -> Result<(), StepError> {
+            assert!(steps.len() == 1 || steps.iter().all(Step::is_kernel_step));
             for (index, step) in steps.iter().enumerate() {
                 if let Some((fails, errno)) = &self.fails
                     && fails == step
                 {
-                    return Err(Stumble { index, error: (*errno).into(), exit_code: 2 });
+                    return Err(StepError { index, error: (*errno).into(), exit_code: 2 });
                 }
                 self.done.push(step.clone());
             }
@@ -160,7 +160,7 @@ mod tests {
         }
 
         fn interrupted(&self) -> bool {
-            self.done.len() >= self.patience
+            self.done.len() >= self.stop_after
         }
     }
 
@@ -180,17 +180,17 @@ mod tests {
         fn what_is_done_before_a_failure_is_exactly_the_steps_before_it(steps in steps(), at in any::<prop::sample::Index>()) {
             let at = at.index(steps.len());
             let fails = Some((steps[at].clone(), rustix::io::Errno::EXIST));
-            let mut executor = Counting { done: Vec::new(), fails, patience: usize::MAX };
-            let failure = carry_out(&steps, &mut executor).unwrap_err();
+            let mut executor = Counting { done: Vec::new(), fails, stop_after: usize::MAX };
+            let failure = execute(&steps, &mut executor).unwrap_err();
             prop_assert_eq!(failure.step.as_deref(), Some(&steps[at]));
             prop_assert_eq!(&failure.done, &executor.done);
             prop_assert_eq!(&failure.done[..], &steps[..at]);
         }
 
         #[test]
-        fn an_interruption_says_what_was_done(steps in steps(), patience in 0usize..50) {
-            let mut executor = Counting { done: Vec::new(), fails: None, patience };
-            match carry_out(&steps, &mut executor) {
+        fn an_interruption_says_what_was_done(steps in steps(), stop_after in 0usize..50) {
+            let mut executor = Counting { done: Vec::new(), fails: None, stop_after };
+            match execute(&steps, &mut executor) {
                 Ok(()) => prop_assert_eq!(&executor.done, &steps),
                 Err(failure) => {
                     prop_assert!(failure.step.is_none());
@@ -204,9 +204,9 @@ mod tests {
             let at = at.index(steps.len());
             let errno = [rustix::io::Errno::NOENT, rustix::io::Errno::EXIST, rustix::io::Errno::PERM][kind];
             let mut executor =
-                Counting { done: Vec::new(), fails: Some((steps[at].clone(), errno)), patience: usize::MAX };
+                Counting { done: Vec::new(), fails: Some((steps[at].clone(), errno)), stop_after: usize::MAX };
             let mut complaints = Vec::new();
-            let left = carry_out_all(&steps, &mut executor, &mut |step, _| complaints.push(step.clone()));
+            let left = execute_best_effort(&steps, &mut executor, &mut |step, _| complaints.push(step.clone()));
             prop_assert_eq!(&left, &complaints);
             prop_assert_eq!(executor.done.len(), steps.len() - 1);
             prop_assert_eq!(complaints, if kind < 2 { vec![] } else { vec![steps[at].clone()] });

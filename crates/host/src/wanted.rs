@@ -54,10 +54,11 @@ impl Dns {
 /// Who has the tunnel brought up: what a tunnel leaves in places that others look at has other names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Manner {
+pub enum Compat {
     /// `wg-quick`: rules at the priorities that the kernel would choose, a firewall table `wg-quick-IFACE` for each
     /// family, all as the original leaves them.
     WgQuick,
     /// `linerate`: priorities of our own, and a table `linerate-IFACE`.
-    Linerate,
+    #[serde(rename = "linerate")]
+    Native,
 }

@@ -11,7 +11,7 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use linerate_host::linux::dns::{self, Patience, detect, mend};
+use linerate_host::linux::dns::{self, WaitLimit, detect, remove_stale};
 use linerate_host::state::DnsManager;
 use linerate_host::wanted::Dns;
 
@@ -76,7 +76,7 @@ fn a_link_of_another_user_is_not_followed() {
         let error = set(&DnsManager::File, "lo", &corp(), true, run()).unwrap_err().to_string();
         assert_eq!(error, "cannot change /etc/resolv.conf: /etc/../run/theirs/resolv.conf is a link of user 7");
         assert_eq!(text("/run/other"), "mine");
-        mend(run()).unwrap();
+        remove_stale(run()).unwrap();
     });
 }
 
@@ -120,13 +120,13 @@ fn a_host_without_the_file_gets_one() {
 fn what_an_earlier_boot_left_is_mended() {
     in_a_host(|| {
         set(&DnsManager::File, "lo", &corp(), true, run()).unwrap();
-        mend(run()).unwrap();
+        remove_stale(run()).unwrap();
         assert!(has_ours(RESOLV_CONF), "a tunnel of this boot keeps its servers");
         fs::remove_dir_all(run()).unwrap();
-        mend(run()).unwrap();
+        remove_stale(run()).unwrap();
         assert_eq!(text(RESOLV_CONF), LAN);
         fs::remove_dir_all(run()).unwrap();
-        mend(run()).unwrap();
+        remove_stale(run()).unwrap();
         assert!(!run().exists(), "a file with nothing of ours is left alone");
     });
 }
@@ -353,4 +353,4 @@ fn unset(manager: &DnsManager, interface: &str, run: &Path) -> io::Result<()> {
     dns::unset(manager, interface, run, &MINUTE)
 }
 
-const MINUTE: Patience<'_> = Patience { limit: Duration::from_secs(60), stop: None };
+const MINUTE: WaitLimit<'_> = WaitLimit { limit: Duration::from_secs(60), stop: None };

@@ -3,10 +3,10 @@
 use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
-use linerate_host::plan::{Hooks, Plan, down, perhaps_done, reload, resume, take_back, undo, up};
+use linerate_host::plan::{Hooks, Plan, down, possibly_applied, reload, resume, roll_back, undo, up};
 use linerate_host::state::HostState;
 use linerate_host::step::{Backend, Family, MAIN, Route, Rule, Step};
-use linerate_host::wanted::{Dns, Manner, RouteConflict, Table, Wanted};
+use linerate_host::wanted::{Compat, Dns, RouteConflict, Table, Wanted};
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 
@@ -16,24 +16,24 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 256, max_global_rejects: 100_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn undoing_what_was_done_restores_the_host(host in hosts(), wanted in tunnels("wg0"), manner in manners()) {
-        let Some(plan) = planned(&wanted, &host, manner) else { return Ok(()) };
+    fn undoing_what_was_done_restores_the_host(host in hosts(), wanted in tunnels("wg0"), compat in compats()) {
+        let Some(plan) = planned(&wanted, &host, compat) else { return Ok(()) };
         for done in 0..=plan.steps.len() {
             let mut after = host.clone();
-            carry_out(&mut after, &plan.steps[..done])?;
-            carry_out(&mut after, &undo(&plan.steps[..done], &Hooks::default()))?;
+            execute(&mut after, &plan.steps[..done])?;
+            execute(&mut after, &undo(&plan.steps[..done], &Hooks::default()))?;
             prop_assert_eq!(comparable(&after), comparable(&host), "after {} steps of {:?}", done, &plan.steps);
         }
     }
 
     #[test]
-    fn down_without_a_ledger_removes_all_that_up_added(host in hosts(), wanted in tunnels("wg0"), manner in manners()) {
+    fn down_without_a_ledger_removes_all_that_up_added(host in hosts(), wanted in tunnels("wg0"), compat in compats()) {
         prop_assume!(wanted.route_conflict != RouteConflict::Replace);
-        let Some(plan) = planned(&wanted, &host, manner) else { return Ok(()) };
+        let Some(plan) = planned(&wanted, &host, compat) else { return Ok(()) };
         let mut after = host.clone();
-        carry_out(&mut after, &plan.steps)?;
-        let steps = down(&wanted, &Hooks::default(), &after, manner).steps;
-        carry_out(&mut after, &steps)?;
+        execute(&mut after, &plan.steps)?;
+        let steps = down(&wanted, &Hooks::default(), &after, compat).steps;
+        execute(&mut after, &steps)?;
         prop_assert_eq!(comparable(&after), comparable(&host));
     }
 
@@ -42,26 +42,26 @@ proptest! {
         host in hosts(),
         one in tunnels("wg0"),
         other in tunnels("wg1"),
-        manners in (manners(), manners()),
+        compats in (compats(), compats()),
         has_ledger: bool,
     ) {
         let keeps = |wanted: &Wanted| wanted.route_conflict != RouteConflict::Replace;
         prop_assume!(keeps(&one) && keeps(&other));
         // Without a ledger two tunnels with the same mark cannot be told apart.
         let other = Wanted { fwmark: other.fwmark.filter(|_| has_ledger), ..other };
-        let Some(first) = planned(&one, &host, manners.0) else { return Ok(()) };
+        let Some(first) = planned(&one, &host, compats.0) else { return Ok(()) };
         let mut both = host.clone();
-        carry_out(&mut both, &first.steps)?;
-        let Some(second) = planned(&other, &both, manners.1) else { return Ok(()) };
-        carry_out(&mut both, &second.steps)?;
+        execute(&mut both, &first.steps)?;
+        let Some(second) = planned(&other, &both, compats.1) else { return Ok(()) };
+        execute(&mut both, &second.steps)?;
 
         let mut left = both.clone();
         let steps = if has_ledger {
             undo(&first.steps, &Hooks::default())
         } else {
-            down(&one, &Hooks::default(), &left, manners.0).steps
+            down(&one, &Hooks::default(), &left, compats.0).steps
         };
-        carry_out(&mut left, &steps)?;
+        execute(&mut left, &steps)?;
         for step in &second.steps {
             match step {
                 Step::AddRule(rule) => prop_assert!(left.rules.contains(rule), "{:?} is gone with the other", rule),
@@ -69,16 +69,16 @@ proptest! {
                 _ => {}
             }
         }
-        carry_out(&mut left, &undo(&second.steps, &Hooks::default()))?;
+        execute(&mut left, &undo(&second.steps, &Hooks::default()))?;
         prop_assert_eq!(comparable(&left), comparable(&host));
     }
 
     #[test]
-    fn reloading_the_same_file_does_nothing(host in hosts(), wanted in tunnels("wg0"), manner in manners(), hosts in hosts()) {
-        let Some(plan) = planned(&wanted, &host, manner) else { return Ok(()) };
+    fn reloading_the_same_file_does_nothing(host in hosts(), wanted in tunnels("wg0"), compat in compats(), hosts in hosts()) {
+        let Some(plan) = planned(&wanted, &host, compat) else { return Ok(()) };
         let mut elsewhere = hosts;
-        carry_out(&mut elsewhere, &plan.steps[..1])?;
-        prop_assert_eq!(reload(&wanted, &wanted, &elsewhere, &plan.steps, manner), Ok(Plan::default()));
+        execute(&mut elsewhere, &plan.steps[..1])?;
+        prop_assert_eq!(reload(&wanted, &wanted, &elsewhere, &plan.steps, compat), Ok(Plan::default()));
     }
 
     #[test]
@@ -86,24 +86,24 @@ proptest! {
         host in hosts(),
         then in tunnels("wg0"),
         now in tunnels("wg0"),
-        manner in manners(),
+        compat in compats(),
         has_ledger: bool,
     ) {
         prop_assume!(has_ledger || then.route_conflict != RouteConflict::Replace);
-        let (Some(was), Some(is)) = (planned(&then, &host, manner), planned(&now, &host, manner)) else { return Ok(()) };
+        let (Some(was), Some(is)) = (planned(&then, &host, compat), planned(&now, &host, compat)) else { return Ok(()) };
         let mut fresh = host.clone();
-        carry_out(&mut fresh, &is.steps)?;
+        execute(&mut fresh, &is.steps)?;
 
         let mut reloaded = host.clone();
-        carry_out(&mut reloaded, &was.steps)?;
+        execute(&mut reloaded, &was.steps)?;
         let done: &[Step] = if has_ledger { &was.steps } else { &[] };
-        let plan = reload(&then, &now, &reloaded, done, manner).expect("what comes up can be reloaded");
-        carry_out(&mut reloaded, &plan.steps)?;
+        let plan = reload(&then, &now, &reloaded, done, compat).expect("what comes up can be reloaded");
+        execute(&mut reloaded, &plan.steps)?;
         prop_assert_eq!(comparable(&reloaded), comparable(&fresh), "by {:?}", &plan.steps);
         prop_assert_eq!(mark_after(&then, &[&was.steps, &plan.steps]), mark_after(&now, &[&is.steps]));
 
         let all: Vec<Step> = was.steps.iter().chain(&plan.steps).cloned().collect();
-        carry_out(&mut reloaded, &undo(&all, &Hooks::default()))?;
+        execute(&mut reloaded, &undo(&all, &Hooks::default()))?;
         prop_assert_eq!(comparable(&reloaded), comparable(&host), "undone {:?}", all);
     }
 
@@ -112,21 +112,21 @@ proptest! {
         host in hosts(),
         then in tunnels("wg0"),
         now in tunnels("wg0"),
-        manner in manners(),
+        compat in compats(),
         at in 0.0..=1.0,
     ) {
-        let Some(Broken { was, up, plan, half }) = broken(&host, &then, &now, manner, at)? else { return Ok(()) };
+        let Some(Broken { was, up, plan, half }) = broken(&host, &then, &now, compat, at)? else { return Ok(()) };
         let mut after = half;
-        let back = take_back(&plan.steps, &was.steps, &after);
-        carry_out(&mut after, &back.steps)?;
+        let back = roll_back(&plan.steps, &was.steps, &after);
+        execute(&mut after, &back.steps)?;
         // A route of others' does not come back beside one of the kernel's, as it may have been before.
         let mut up = up;
-        carry_out(&mut up, &back.lost)?;
-        prop_assert!(back.lost.is_empty() || now.route_conflict == RouteConflict::Replace);
+        execute(&mut up, &back.not_undone)?;
+        prop_assert!(back.not_undone.is_empty() || now.route_conflict == RouteConflict::Replace);
         prop_assert_eq!(comparable(&after), comparable(&up), "{} of {:?}", at, &plan.steps);
 
-        let all = [was.steps, back.lost].concat();
-        carry_out(&mut after, &undo(&all, &Hooks::default()))?;
+        let all = [was.steps, back.not_undone].concat();
+        execute(&mut after, &undo(&all, &Hooks::default()))?;
         prop_assert_eq!(comparable(&after), comparable(&host), "undone {:?}", all);
     }
 
@@ -135,12 +135,12 @@ proptest! {
         host in hosts(),
         then in tunnels("wg0"),
         now in tunnels("wg0"),
-        manner in manners(),
+        compat in compats(),
         at in 0.0..=1.0,
     ) {
-        let Some(Broken { was, plan, half, .. }) = broken(&host, &then, &now, manner, at)? else { return Ok(()) };
+        let Some(Broken { was, plan, half, .. }) = broken(&host, &then, &now, compat, at)? else { return Ok(()) };
         let mut after = half;
-        let steps = undo(&perhaps_done(&was.steps, &plan.steps), &Hooks::default());
+        let steps = undo(&possibly_applied(&was.steps, &plan.steps), &Hooks::default());
         for step in &steps {
             // What is gone, or back, already.
             let _ = after.apply(step);
@@ -153,21 +153,21 @@ proptest! {
         host in hosts(),
         then in tunnels("wg0"),
         now in tunnels("wg0"),
-        manner in manners(),
+        compat in compats(),
         at in 0.0..=1.0,
         at_again in 0.0..=1.0,
     ) {
-        let Some(Broken { was, plan, half, .. }) = broken(&host, &then, &now, manner, at)? else { return Ok(()) };
-        let Ok(again) = resume(&then, &then, &half, &was.steps, &plan.steps, manner) else { return Ok(()) };
-        let steps = [again.back.steps, again.plan.steps].concat();
+        let Some(Broken { was, plan, half, .. }) = broken(&host, &then, &now, compat, at)? else { return Ok(()) };
+        let Ok(again) = resume(&then, &then, &half, &was.steps, &plan.steps, compat) else { return Ok(()) };
+        let steps = [again.rollback.steps, again.plan.steps].concat();
         let mut after = half;
-        carry_out(&mut after, &steps[..(at_again * steps.len() as f64) as usize])?;
-        let under_way = [plan.steps, steps].concat();
-        for step in &undo(&perhaps_done(&was.steps, &under_way), &Hooks::default()) {
+        execute(&mut after, &steps[..(at_again * steps.len() as f64) as usize])?;
+        let pending = [plan.steps, steps].concat();
+        for step in &undo(&possibly_applied(&was.steps, &pending), &Hooks::default()) {
             // What is gone, or back, already.
             let _ = after.apply(step);
         }
-        prop_assert_eq!(comparable(&after), comparable(&host), "{} and {} of {:?}", at, at_again, under_way);
+        prop_assert_eq!(comparable(&after), comparable(&host), "{} and {} of {:?}", at, at_again, pending);
     }
 
     #[test]
@@ -176,31 +176,31 @@ proptest! {
         then in tunnels("wg0"),
         now in tunnels("wg0"),
         another in tunnels("wg0"),
-        manner in manners(),
+        compat in compats(),
         at in 0.0..=1.0,
         at_again in 0.0..=1.0,
         is_changed: bool,
     ) {
-        let Some(Broken { was, plan, half, .. }) = broken(&host, &then, &now, manner, at)? else { return Ok(()) };
+        let Some(Broken { was, plan, half, .. }) = broken(&host, &then, &now, compat, at)? else { return Ok(()) };
         let next = if is_changed { &another } else { &now };
-        let Some(is) = planned(next, &host, manner) else { return Ok(()) };
+        let Some(is) = planned(next, &host, compat) else { return Ok(()) };
         let mut fresh = host.clone();
-        carry_out(&mut fresh, &is.steps)?;
+        execute(&mut fresh, &is.steps)?;
 
         // The second one may end in the middle, too.
         let mut after = half;
-        let mut under_way = plan.steps;
-        let again = resume(&then, next, &after, &was.steps, &under_way, manner).expect("what comes up can be reloaded");
-        let again = [again.back.steps, again.plan.steps].concat();
-        carry_out(&mut after, &again[..part(&again, at_again)])?;
-        under_way.extend(again);
-        let last = resume(&then, next, &after, &was.steps, &under_way, manner).expect("what comes up can be reloaded");
-        carry_out(&mut after, &last.back.steps)?;
-        carry_out(&mut after, &last.plan.steps)?;
-        prop_assert_eq!(comparable(&after), comparable(&fresh), "{} and {} of {:?}, then {:?}", at, at_again, under_way, last);
+        let mut pending = plan.steps;
+        let again = resume(&then, next, &after, &was.steps, &pending, compat).expect("what comes up can be reloaded");
+        let again = [again.rollback.steps, again.plan.steps].concat();
+        execute(&mut after, &again[..part(&again, at_again)])?;
+        pending.extend(again);
+        let last = resume(&then, next, &after, &was.steps, &pending, compat).expect("what comes up can be reloaded");
+        execute(&mut after, &last.rollback.steps)?;
+        execute(&mut after, &last.plan.steps)?;
+        prop_assert_eq!(comparable(&after), comparable(&fresh), "{} and {} of {:?}, then {:?}", at, at_again, pending, last);
 
-        let all = [was.steps, last.back.lost, last.plan.steps].concat();
-        carry_out(&mut after, &undo(&all, &Hooks::default()))?;
+        let all = [was.steps, last.rollback.not_undone, last.plan.steps].concat();
+        execute(&mut after, &undo(&all, &Hooks::default()))?;
         prop_assert_eq!(comparable(&after), comparable(&host), "undone {:?}", all);
     }
 
@@ -209,15 +209,15 @@ proptest! {
         host in hosts(),
         then in tunnels("wg0"),
         now in tunnels("wg0"),
-        manner in manners(),
+        compat in compats(),
     ) {
         let replaces = |wanted: &Wanted| wanted.route_conflict == RouteConflict::Replace;
         prop_assume!(!replaces(&then) && !replaces(&now));
-        let Some(was) = planned(&then, &host, manner) else { return Ok(()) };
+        let Some(was) = planned(&then, &host, compat) else { return Ok(()) };
         let mut up = host.clone();
-        carry_out(&mut up, &was.steps)?;
-        let reloaded = reload(&then, &now, &up, &was.steps, manner).map(|plan| plan.steps).unwrap_or_default();
-        let downed = down(&then, &Hooks::default(), &up, manner).steps;
+        execute(&mut up, &was.steps)?;
+        let reloaded = reload(&then, &now, &up, &was.steps, compat).map(|plan| plan.steps).unwrap_or_default();
+        let downed = down(&then, &Hooks::default(), &up, compat).steps;
         for step in was.steps.iter().chain(&reloaded).chain(&downed) {
             if let Step::DeleteRoute(route) = step {
                 prop_assert_eq!(route.device.as_deref(), Some("wg0"));
@@ -226,12 +226,12 @@ proptest! {
     }
 
     #[test]
-    fn the_datagrams_of_a_tunnel_never_go_into_it(host in hosts(), wanted in tunnels("wg0"), manner in manners()) {
+    fn the_datagrams_of_a_tunnel_never_go_into_it(host in hosts(), wanted in tunnels("wg0"), compat in compats()) {
         let wanted = Wanted { table: Table::Auto, ..wanted };
         let host = without_policies(host);
-        let Some(plan) = planned(&wanted, &host, manner) else { return Ok(()) };
+        let Some(plan) = planned(&wanted, &host, compat) else { return Ok(()) };
         let mut after = host.clone();
-        carry_out(&mut after, &plan.steps)?;
+        execute(&mut after, &plan.steps)?;
         let mark = mark_after(&wanted, &[&plan.steps]);
         let own_networks: Vec<IpNet> = wanted.addresses.iter().map(IpNet::trunc).collect();
         for endpoint in wanted.endpoints.iter().map(SocketAddr::ip) {
@@ -255,11 +255,11 @@ proptest! {
             ..wanted
         };
         let (one, other) = (full(one), full(other));
-        let Some(first) = planned(&one, &host, Manner::Linerate) else { return Ok(()) };
+        let Some(first) = planned(&one, &host, Compat::Native) else { return Ok(()) };
         let mut both = host.clone();
-        carry_out(&mut both, &first.steps)?;
-        let Some(second) = planned(&other, &both, Manner::Linerate) else { return Ok(()) };
-        carry_out(&mut both, &second.steps)?;
+        execute(&mut both, &first.steps)?;
+        let Some(second) = planned(&other, &both, Compat::Native) else { return Ok(()) };
+        execute(&mut both, &second.steps)?;
         for (wanted, steps) in [(&one, &first.steps), (&other, &second.steps)] {
             for endpoint in wanted.endpoints.iter().map(SocketAddr::ip) {
                 let direct = lookup(&host, &endpoint, 0);
@@ -274,16 +274,16 @@ proptest! {
     fn the_longest_prefix_wins_over_the_tunnel_and_the_host_together(
         host in hosts(),
         wanted in tunnels("wg0"),
-        manner in manners(),
+        compat in compats(),
         to in select(ADDRESSES.to_vec()),
     ) {
         let wanted = Wanted { table: Table::Auto, route_conflict: RouteConflict::Skip, ..wanted };
         let to: IpAddr = to.parse().expect("it is an address");
         let host = without_policies(host);
         prop_assume!(!host.without.contains(&Family::of(&to)));
-        let Some(plan) = planned(&wanted, &host, manner) else { return Ok(()) };
+        let Some(plan) = planned(&wanted, &host, compat) else { return Ok(()) };
         let mut after = host.clone();
-        carry_out(&mut after, &plan.steps)?;
+        execute(&mut after, &plan.steps)?;
 
         let addresses = plan.steps.iter().filter_map(|step| match step {
             Step::AddAddress { address, .. } => Some(*address),
@@ -307,7 +307,7 @@ proptest! {
     fn what_is_excluded_goes_where_it_would_go_without_the_tunnel(
         host in hosts(),
         wanted in tunnels("wg0"),
-        manner in manners(),
+        compat in compats(),
         to in select(ADDRESSES.to_vec()),
     ) {
         let to: IpAddr = to.parse().expect("it is an address");
@@ -317,20 +317,20 @@ proptest! {
         let host = without_policies(host);
         let before = lookup(&host, &to, 0);
         prop_assume!(before.is_some());
-        let Some(plan) = planned(&wanted, &host, manner) else { return Ok(()) };
+        let Some(plan) = planned(&wanted, &host, compat) else { return Ok(()) };
         let mut after = host.clone();
-        carry_out(&mut after, &plan.steps)?;
+        execute(&mut after, &plan.steps)?;
         prop_assert_eq!(lookup(&after, &to, 0), before, "{} with {:?}", to, &plan.steps);
     }
 
     #[test]
-    fn every_plan_has_words_and_survives_json(host in hosts(), wanted in tunnels("wg0"), manner in manners()) {
-        let Some(plan) = planned(&wanted, &host, manner) else { return Ok(()) };
-        let lines = linerate_host::plan::words::lines(&plan.steps);
+    fn every_plan_has_words_and_survives_json(host in hosts(), wanted in tunnels("wg0"), compat in compats()) {
+        let Some(plan) = planned(&wanted, &host, compat) else { return Ok(()) };
+        let lines = linerate_host::plan::messages::as_commands(&plan.steps);
         prop_assert!(lines.len() < plan.steps.len() || plan.steps.is_empty());
         let json = serde_json::to_string(&plan).expect("a plan is JSON");
         prop_assert_eq!(&serde_json::from_str::<Plan>(&json).expect("it reads back"), &plan);
-        prop_assert!(plan.steps.iter().map(linerate_host::plan::words::sentence).all(|sentence| !sentence.is_empty()));
+        prop_assert!(plan.steps.iter().map(linerate_host::plan::messages::describe).all(|sentence| !sentence.is_empty()));
     }
 }
 
@@ -348,15 +348,15 @@ fn broken(
     host: &HostState,
     then: &Wanted,
     now: &Wanted,
-    manner: Manner,
+    compat: Compat,
     at: f64,
 ) -> Result<Option<Broken>, TestCaseError> {
-    let Some(was) = planned(then, host, manner) else { return Ok(None) };
+    let Some(was) = planned(then, host, compat) else { return Ok(None) };
     let mut up = host.clone();
-    carry_out(&mut up, &was.steps)?;
-    let Ok(plan) = reload(then, now, &up, &was.steps, manner) else { return Ok(None) };
+    execute(&mut up, &was.steps)?;
+    let Ok(plan) = reload(then, now, &up, &was.steps, compat) else { return Ok(None) };
     let mut half = up.clone();
-    carry_out(&mut half, &plan.steps[..part(&plan.steps, at)])?;
+    execute(&mut half, &plan.steps[..part(&plan.steps, at)])?;
     Ok(Some(Broken { was, up, plan, half }))
 }
 
@@ -365,11 +365,11 @@ fn part(steps: &[Step], at: f64) -> usize {
     (steps.len() as f64 * at) as usize
 }
 
-fn planned(wanted: &Wanted, host: &HostState, manner: Manner) -> Option<Plan> {
-    up(wanted, &Hooks::default(), Backend::Daemon, host, manner).ok()
+fn planned(wanted: &Wanted, host: &HostState, compat: Compat) -> Option<Plan> {
+    up(wanted, &Hooks::default(), Backend::Daemon, host, compat).ok()
 }
 
-fn carry_out(host: &mut HostState, steps: &[Step]) -> Result<(), TestCaseError> {
+fn execute(host: &mut HostState, steps: &[Step]) -> Result<(), TestCaseError> {
     for step in steps {
         let done = host.apply(step);
         prop_assert!(done.is_ok(), "{:?}: {:?} of {:?}", done, step, steps);
@@ -466,8 +466,8 @@ const INTERFACE_ADDRESSES: &[&str] = &[
     "fd00:7::2/128",
 ];
 
-fn manners() -> impl Strategy<Value = Manner> {
-    select(vec![Manner::WgQuick, Manner::Linerate])
+fn compats() -> impl Strategy<Value = Compat> {
+    select(vec![Compat::WgQuick, Compat::Native])
 }
 
 fn nets(of: &'static [&'static str], at_most: usize) -> impl Strategy<Value = Vec<IpNet>> {

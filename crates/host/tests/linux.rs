@@ -16,7 +16,7 @@ use ipnet::IpNet;
 use linerate_host::linux::Host;
 use linerate_host::state::{HostState, Link};
 use linerate_host::step::{Backend, Family, Firewall, FirewallFamily, MAIN, Phase, Route, Rule, Step};
-use linerate_host::transaction::{Executor, Stumble, carry_out_all};
+use linerate_host::transaction::{Executor, StepError, execute_best_effort};
 use rustix::io::Errno;
 use serde_json::Value;
 
@@ -539,8 +539,8 @@ fn a_firewall_transaction_is_done_whole_or_not_at_all() {
 struct Hands<'a>(&'a mut Host);
 
 impl Executor for Hands<'_> {
-    fn apply(&mut self, steps: &[Step]) -> Result<(), Stumble> {
-        self.0.apply(steps).map_err(|refused| Stumble { index: refused.index, error: refused.error, exit_code: 2 })
+    fn apply(&mut self, steps: &[Step]) -> Result<(), StepError> {
+        self.0.apply(steps).map_err(|refused| StepError { index: refused.index, error: refused.error, exit_code: 2 })
     }
 
     fn interrupted(&self) -> bool {
@@ -555,7 +555,7 @@ fn a_table_that_is_gone_keeps_no_other_from_being_taken_away() {
         let [one, other, absent] = ["one", "other", "absent"].map(|name| firewall(FirewallFamily::Inet, name, None));
         for order in [[&one, &absent, &other], [&absent, &one, &other], [&one, &other, &absent]] {
             host.apply(&[&one, &other].map(|table| Step::AddFirewall(table.clone()))).unwrap();
-            let left = carry_out_all(
+            let left = execute_best_effort(
                 &order.map(|table| Step::DeleteFirewall(table.clone())),
                 &mut Hands(&mut host),
                 &mut |step, _| panic!("{step:?}"),

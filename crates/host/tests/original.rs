@@ -5,10 +5,10 @@
 
 use std::path::Path;
 
-use linerate_host::plan::{Hooks, down, undo, up, words};
+use linerate_host::plan::{Hooks, down, messages, undo, up};
 use linerate_host::state::HostState;
 use linerate_host::step::{Backend, Step};
-use linerate_host::wanted::{Manner, Wanted};
+use linerate_host::wanted::{Compat, Wanted};
 use serde::Deserialize;
 
 #[derive(Deserialize)]
@@ -37,7 +37,7 @@ fn up_leaves_the_host_as_the_original_does() {
 fn down_leaves_the_host_as_the_original_does() {
     for (name, case) in recorded() {
         let plans =
-            [down(&case.wanted, &case.hooks, &case.after, Manner::WgQuick).steps, undo(&plan_up(&case), &case.hooks)];
+            [down(&case.wanted, &case.hooks, &case.after, Compat::WgQuick).steps, undo(&plan_up(&case), &case.hooks)];
         for steps in plans {
             let mut host = case.after.clone();
             for step in steps {
@@ -51,15 +51,15 @@ fn down_leaves_the_host_as_the_original_does() {
 #[test]
 fn what_is_echoed_is_what_the_original_echoes() {
     for (name, case) in recorded() {
-        assert_eq!(words::lines(&plan_up(&case)), of_later_version(&case), "{name}");
-        let without_ledger = down(&case.wanted, &case.hooks, &case.after, Manner::WgQuick).steps;
-        assert_eq!(words::lines(&without_ledger), case.echo_down, "{name}");
-        assert_eq!(words::lines(&undo(&plan_up(&case), &case.hooks)), case.echo_down, "{name}");
+        assert_eq!(messages::as_commands(&plan_up(&case)), of_later_version(&case), "{name}");
+        let without_ledger = down(&case.wanted, &case.hooks, &case.after, Compat::WgQuick).steps;
+        assert_eq!(messages::as_commands(&without_ledger), case.echo_down, "{name}");
+        assert_eq!(messages::as_commands(&undo(&plan_up(&case), &case.hooks)), case.echo_down, "{name}");
     }
 }
 
 fn plan_up(case: &Recorded) -> Vec<Step> {
-    let plan = up(&case.wanted, &case.hooks, Backend::Kernel, &case.before, Manner::WgQuick).expect("it comes up");
+    let plan = up(&case.wanted, &case.hooks, Backend::Kernel, &case.before, Compat::WgQuick).expect("it comes up");
     assert_eq!(plan.warnings, []);
     plan.steps
 }

@@ -1,9 +1,9 @@
 //! Plans for Linux by example: what wg-quick fails at, what it does not have, and what is said of it.
 
-use linerate_host::plan::{Hooks, Plan, Refusal, down, reload, undo, up, words};
+use linerate_host::plan::{Hooks, Plan, PlanError, down, messages, reload, undo, up};
 use linerate_host::state::HostState;
 use linerate_host::step::{Backend, Family, FirewallFamily, MAIN, Phase, Route, Rule, Step};
-use linerate_host::wanted::{Dns, Manner, RouteConflict, Table, Wanted};
+use linerate_host::wanted::{Compat, Dns, RouteConflict, Table, Wanted};
 
 #[test]
 fn a_route_that_exists_stays_and_the_tunnel_comes_up_without_it() {
@@ -28,16 +28,19 @@ fn each_policy_for_a_route_that_exists_does_what_it_is_called() {
         routes(&plan),
         ["ip -4 route delete 192.168.1.0/24 dev wlan0", "ip -4 route add 192.168.1.0/24 dev wg0"]
     );
-    assert_eq!(words::lines(&undo(&plan.steps, &Hooks::default()))[1], "ip -4 route add 192.168.1.0/24 dev wlan0");
+    assert_eq!(
+        messages::as_commands(&undo(&plan.steps, &Hooks::default()))[1],
+        "ip -4 route add 192.168.1.0/24 dev wlan0"
+    );
 
-    let refused = up(&with(RouteConflict::Fail), &Hooks::default(), Backend::Daemon, &home(), Manner::Linerate);
-    assert!(refused.is_err_and(|Refusal(sentence)| sentence.contains("on wlan0")));
+    let refused = up(&with(RouteConflict::Fail), &Hooks::default(), Backend::Daemon, &home(), Compat::Native);
+    assert!(refused.is_err_and(|PlanError(sentence)| sentence.contains("on wlan0")));
 }
 
 #[test]
 fn a_rival_of_ipv6_that_is_used_first_is_named() {
     let mut host = home();
-    carry_out(&mut host, &[Step::AddAddress { interface: "wlan0".to_owned(), address: net("2001:db8:1::5/64") }]);
+    execute(&mut host, &[Step::AddAddress { interface: "wlan0".to_owned(), address: net("2001:db8:1::5/64") }]);
     let plan = planned(&tunnel(&[], &["2001:db8:1::/64"], &[]), &host);
     assert_eq!(routes(&plan), ["ip -6 route add 2001:db8:1::/64 dev wg0"]);
     assert!(sentences(&plan)[0].starts_with("2001:db8:1::/64 stays on wlan0"));
@@ -45,21 +48,21 @@ fn a_rival_of_ipv6_that_is_used_first_is_named() {
 
 #[test]
 fn of_two_full_tunnels_one_that_goes_leaves_the_rules_of_the_other() {
-    for (manner, has_ledger) in [(Manner::WgQuick, false), (Manner::WgQuick, true), (Manner::Linerate, false)] {
+    for (compat, has_ledger) in [(Compat::WgQuick, false), (Compat::WgQuick, true), (Compat::Native, false)] {
         let mut host = home();
         let one = tunnel(&["10.0.0.2/32"], &["0.0.0.0/0"], &[]);
         let other = Wanted { interface: "wg1".to_owned(), ..one.clone() };
-        let first = up(&one, &Hooks::default(), Backend::Daemon, &host, manner).expect("it comes up");
-        carry_out(&mut host, &first.steps);
-        let second = up(&other, &Hooks::default(), Backend::Daemon, &host, manner).expect("it comes up");
-        carry_out(&mut host, &second.steps);
+        let first = up(&one, &Hooks::default(), Backend::Daemon, &host, compat).expect("it comes up");
+        execute(&mut host, &first.steps);
+        let second = up(&other, &Hooks::default(), Backend::Daemon, &host, compat).expect("it comes up");
+        execute(&mut host, &second.steps);
         assert_ne!(marks(&first), marks(&second));
         let steps = if has_ledger {
             undo(&first.steps, &Hooks::default())
         } else {
-            down(&one, &Hooks::default(), &host, manner).steps
+            down(&one, &Hooks::default(), &host, compat).steps
         };
-        carry_out(&mut host, &steps);
+        execute(&mut host, &steps);
         let left = host.rules.iter().filter(|rule| ![0, 32_766, 32_767].contains(&rule.priority));
         assert_eq!(by_priority(left.cloned().collect()), by_priority(rules(&second)));
     }
@@ -75,8 +78,8 @@ fn two_tunnels_with_the_same_mark_in_their_files_come_up() {
             excluded: vec![net("203.0.113.0/24")],
             ..tunnel(&[], &[allowed], &[])
         };
-        let plan = up(&wanted, &Hooks::default(), Backend::Daemon, &host, Manner::Linerate).expect("it comes up");
-        carry_out(&mut host, &plan.steps);
+        let plan = up(&wanted, &Hooks::default(), Backend::Daemon, &host, Compat::Native).expect("it comes up");
+        execute(&mut host, &plan.steps);
     }
 }
 
@@ -86,17 +89,17 @@ fn rules_and_tables_that_look_alike_are_left_alone() {
     let wanted = Wanted { fwmark: Some(5182), ..tunnel(&["10.0.0.2/32"], &["0.0.0.0/0"], &[]) };
     let lookalikes = [rule(Some(51820), 51820), rule(Some(5182), 51820), rule(None, 5182), rule(Some(518), 5182)];
     for (priority, rule) in (100..).zip(lookalikes) {
-        carry_out(&mut host, &[Step::AddRule(Rule { priority, ..rule })]);
+        execute(&mut host, &[Step::AddRule(Rule { priority, ..rule })]);
     }
     let mut before = host.clone();
     let plan = planned(&wanted, &host);
-    carry_out(&mut host, &plan.steps);
+    execute(&mut host, &plan.steps);
     // One that came later is before ours, and is still not ours.
     let later = Step::AddRule(Rule { priority: 50, ..rule(Some(518), 5182) });
-    carry_out(&mut host, std::slice::from_ref(&later));
-    carry_out(&mut before, &[later]);
-    let taken_away = down(&wanted, &Hooks::default(), &host, Manner::WgQuick).steps;
-    carry_out(&mut host, &taken_away);
+    execute(&mut host, std::slice::from_ref(&later));
+    execute(&mut before, &[later]);
+    let taken_away = down(&wanted, &Hooks::default(), &host, Compat::WgQuick).steps;
+    execute(&mut host, &taken_away);
     assert_eq!(by_priority(host.rules), by_priority(before.rules));
 }
 
@@ -119,7 +122,7 @@ fn an_endpoint_within_an_allowed_ip_is_kept_out_of_its_own_tunnel() {
     let plan =
         planned(&tunnel(&["10.0.0.2/32"], &["198.51.100.0/24", "10.9.0.0/16"], &["198.51.100.1:51820"]), &home());
     assert_eq!(
-        words::lines(&plan.steps)[4..],
+        messages::as_commands(&plan.steps)[4..],
         [
             "wg set wg0 fwmark 51820",
             "ip -4 rule add not fwmark 51820 table 51820",
@@ -145,16 +148,16 @@ fn a_kill_switch_is_a_table_of_both_families_and_needs_nf_tables() {
         excluded: vec![net("203.0.113.0/24")],
         ..tunnel(&["10.0.0.2/32"], &["10.9.0.0/16"], &[])
     };
-    for manner in [Manner::WgQuick, Manner::Linerate] {
-        let plan = up(&wanted, &Hooks::default(), Backend::Daemon, &home(), manner).expect("it comes up");
+    for compat in [Compat::WgQuick, Compat::Native] {
+        let plan = up(&wanted, &Hooks::default(), Backend::Daemon, &home(), compat).expect("it comes up");
         let [Step::AddFirewall(table)] = firewalls(&plan)[..] else { panic!("one table in {:?}", plan.steps) };
         assert_eq!(table.family, FirewallFamily::Inet);
         assert_eq!(table.kill_switch, Some(vec![net("203.0.113.0/24"), net("192.168.1.0/24")]));
         assert_eq!(table.fwmark, marks(&plan).first().copied());
     }
     let bare = HostState { nftables: false, ..home() };
-    let refused = up(&wanted, &Hooks::default(), Backend::Daemon, &bare, Manner::WgQuick);
-    assert!(refused.is_err_and(|Refusal(sentence)| sentence.contains("nf_tables")));
+    let refused = up(&wanted, &Hooks::default(), Backend::Daemon, &bare, Compat::WgQuick);
+    assert!(refused.is_err_and(|PlanError(sentence)| sentence.contains("nf_tables")));
 }
 
 #[test]
@@ -163,10 +166,10 @@ fn what_is_excluded_has_rules_before_those_of_the_tunnel() {
         excluded: vec![net("10.9.1.0/24"), net("172.16.0.0/12")],
         ..tunnel(&["10.0.0.2/32"], &["10.9.0.0/16", "172.16.5.0/24"], &[])
     };
-    let plan = up(&wanted, &Hooks::default(), Backend::Daemon, &home(), Manner::Linerate).expect("it comes up");
+    let plan = up(&wanted, &Hooks::default(), Backend::Daemon, &home(), Compat::Native).expect("it comes up");
     assert_eq!(sentences(&plan), ["there is no route to 172.16.5.0/24: it is excluded from the tunnel"]);
     let said: Vec<_> =
-        by_priority(rules(&plan)).into_iter().map(|rule| words::sentence(&Step::AddRule(rule))).collect();
+        by_priority(rules(&plan)).into_iter().map(|rule| messages::describe(&Step::AddRule(rule))).collect();
     assert_eq!(
         said,
         [
@@ -182,7 +185,7 @@ fn what_is_excluded_has_rules_before_those_of_the_tunnel() {
 fn the_smallest_path_to_an_endpoint_gives_the_mtu() {
     let mut host = home();
     let narrow = Route { mtu: 1300, ..route("203.0.113.0/24", "wlan0", MAIN) };
-    carry_out(&mut host, &[Step::AddRoute(narrow)]);
+    execute(&mut host, &[Step::AddRoute(narrow)]);
     let mtu_of = |endpoints: &[&str]| {
         let plan = planned(&tunnel(&[], &[], endpoints), &host);
         plan.steps.iter().find_map(|step| match step {
@@ -201,19 +204,19 @@ fn search_domains_alone_are_set_and_questions_for_others_go_elsewhere() {
         servers: servers.iter().map(|text| text.parse().expect("it is an address")).collect(),
         search: search.iter().map(|text| (*text).to_owned()).collect(),
     };
-    let is_exclusive = |dns: Dns, allowed: &[&str], manner| {
+    let is_exclusive = |dns: Dns, allowed: &[&str], compat| {
         let wanted = Wanted { dns, ..tunnel(&[], allowed, &[]) };
-        let plan = up(&wanted, &Hooks::default(), Backend::Daemon, &home(), manner).expect("it comes up");
+        let plan = up(&wanted, &Hooks::default(), Backend::Daemon, &home(), compat).expect("it comes up");
         plan.steps.iter().find_map(|step| match step {
             Step::SetDns { exclusive, .. } => Some(*exclusive),
             _ => None,
         })
     };
-    assert_eq!(is_exclusive(dns(&[], &["example.org"]), &[], Manner::WgQuick), Some(false));
-    assert_eq!(is_exclusive(dns(&["10.0.0.1"], &["example.org"]), &[], Manner::WgQuick), Some(true));
-    assert_eq!(is_exclusive(dns(&["10.0.0.1"], &["example.org"]), &[], Manner::Linerate), Some(false));
-    assert_eq!(is_exclusive(dns(&["10.0.0.1"], &["example.org"]), &["0.0.0.0/0"], Manner::Linerate), Some(true));
-    assert_eq!(is_exclusive(Dns::default(), &[], Manner::WgQuick), None);
+    assert_eq!(is_exclusive(dns(&[], &["example.org"]), &[], Compat::WgQuick), Some(false));
+    assert_eq!(is_exclusive(dns(&["10.0.0.1"], &["example.org"]), &[], Compat::WgQuick), Some(true));
+    assert_eq!(is_exclusive(dns(&["10.0.0.1"], &["example.org"]), &[], Compat::Native), Some(false));
+    assert_eq!(is_exclusive(dns(&["10.0.0.1"], &["example.org"]), &["0.0.0.0/0"], Compat::Native), Some(true));
+    assert_eq!(is_exclusive(Dns::default(), &[], Compat::WgQuick), None);
 }
 
 #[test]
@@ -222,9 +225,9 @@ fn a_reload_leaves_alone_what_was_changed_by_hand() {
     let now = Wanted { allowed_ips: vec![net("10.8.0.0/16"), net("10.7.0.0/16")], ..then.clone() };
     let mut host = home();
     let done = planned(&then, &host).steps;
-    carry_out(&mut host, &done);
+    execute(&mut host, &done);
     let interface = || "wg0".to_owned();
-    carry_out(
+    execute(
         &mut host,
         &[
             Step::SetMtu { interface: interface(), mtu: 1300, before: 1420 },
@@ -233,9 +236,9 @@ fn a_reload_leaves_alone_what_was_changed_by_hand() {
             Step::AddRoute(route("10.66.0.0/16", "wg0", MAIN)),
         ],
     );
-    let plan = reload(&then, &now, &host, &done, Manner::WgQuick).expect("it is up");
+    let plan = reload(&then, &now, &host, &done, Compat::WgQuick).expect("it is up");
     assert_eq!(
-        words::lines(&plan.steps),
+        messages::as_commands(&plan.steps),
         ["ip -4 route add 10.7.0.0/16 dev wg0", "ip -4 route delete 10.9.0.0/16 dev wg0"]
     );
 }
@@ -247,14 +250,14 @@ fn a_reload_keeps_the_mark_that_was_chosen() {
     let mut host = home();
     let other = Wanted { interface: "wg1".to_owned(), ..then.clone() };
     let first = planned(&other, &host).steps;
-    carry_out(&mut host, &first);
+    execute(&mut host, &first);
     let done = planned(&then, &host).steps;
-    carry_out(&mut host, &done);
-    carry_out(&mut host, &undo(&first, &Hooks::default()));
+    execute(&mut host, &done);
+    execute(&mut host, &undo(&first, &Hooks::default()));
     for ledger in [&done[..], &[]] {
-        let plan = reload(&then, &now, &host, ledger, Manner::WgQuick).expect("it is up");
+        let plan = reload(&then, &now, &host, ledger, Compat::WgQuick).expect("it is up");
         assert_eq!(
-            words::lines(&plan.steps),
+            messages::as_commands(&plan.steps),
             [
                 "ip -6 rule add not fwmark 51821 table 51821",
                 "ip -6 rule add table main suppress_prefixlength 0",
@@ -272,15 +275,15 @@ fn name_servers_that_were_set_again_are_taken_back_once() {
     let now = Wanted { dns: dns("10.0.0.9"), ..then.clone() };
     let mut host = home();
     let mut done = planned(&then, &host).steps;
-    carry_out(&mut host, &done);
-    done.extend(reload(&then, &now, &host, &done, Manner::WgQuick).expect("it is up").steps);
+    execute(&mut host, &done);
+    done.extend(reload(&then, &now, &host, &done, Compat::WgQuick).expect("it is up").steps);
     assert_eq!(done.iter().filter(|step| matches!(step, Step::SetDns { .. })).count(), 2);
     let undone = ["ip link delete dev wg0", "edit /etc/resolv.conf without wg0"];
-    assert_eq!(words::lines(&undo(&done, &Hooks::default())), undone);
+    assert_eq!(messages::as_commands(&undo(&done, &Hooks::default())), undone);
 
     let without = Wanted { dns: Dns::default(), ..now.clone() };
-    done.extend(reload(&now, &without, &host, &done, Manner::WgQuick).expect("it is up").steps);
-    assert_eq!(words::lines(&undo(&done, &Hooks::default())), ["ip link delete dev wg0"]);
+    done.extend(reload(&now, &without, &host, &done, Compat::WgQuick).expect("it is up").steps);
+    assert_eq!(messages::as_commands(&undo(&done, &Hooks::default())), ["ip link delete dev wg0"]);
 }
 
 #[test]
@@ -288,8 +291,8 @@ fn what_was_run_decides_which_hooks_take_it_back() {
     let command = |phase| (phase, format!("{phase:?}"));
     let hooks =
         Hooks { commands: [Phase::PreUp, Phase::PostUp, Phase::PreDown, Phase::PostDown].map(command).to_vec() };
-    let plan = up(&tunnel(&[], &[], &[]), &hooks, Backend::Daemon, &home(), Manner::WgQuick).expect("it comes up");
-    let commands = |done: &[Step]| words::lines(&undo(done, &hooks.against(done)));
+    let plan = up(&tunnel(&[], &[], &[]), &hooks, Backend::Daemon, &home(), Compat::WgQuick).expect("it comes up");
+    let commands = |done: &[Step]| messages::as_commands(&undo(done, &hooks.undoing(done)));
     assert_eq!(commands(&plan.steps), ["PreDown", "ip link delete dev wg0", "PostDown"]);
     assert_eq!(commands(&plan.steps[..2]), ["ip link delete dev wg0", "PostDown"]);
     assert_eq!(commands(&plan.steps[..1]), ["ip link delete dev wg0"]);
@@ -318,9 +321,9 @@ fn twenty_thousand_routes_are_planned_and_one_step_takes_them_back() {
 #[test]
 fn an_interface_that_exists_is_not_taken_over() {
     let exists = Wanted { interface: "wlan0".to_owned(), ..tunnel(&[], &[], &[]) };
-    let refused = up(&exists, &Hooks::default(), Backend::Daemon, &home(), Manner::WgQuick);
-    assert_eq!(refused, Err(Refusal("`wlan0' already exists".to_owned())));
-    let refused = reload(&tunnel(&[], &[], &[]), &exists, &HostState::default(), &[], Manner::WgQuick);
+    let refused = up(&exists, &Hooks::default(), Backend::Daemon, &home(), Compat::WgQuick);
+    assert_eq!(refused, Err(PlanError("`wlan0' already exists".to_owned())));
+    let refused = reload(&tunnel(&[], &[], &[]), &exists, &HostState::default(), &[], Compat::WgQuick);
     assert!(refused.is_err());
 }
 
@@ -354,7 +357,7 @@ fn home() -> HostState {
     host.sysctls.insert("net.ipv4.conf.all.src_valid_mark".to_owned(), "0".to_owned());
     let wlan0 = || "wlan0".to_owned();
     let gateway = Some("192.168.1.1".parse().expect("it is an address"));
-    carry_out(
+    execute(
         &mut host,
         &[
             Step::AddLink { interface: wlan0(), backend: Backend::Daemon },
@@ -378,10 +381,10 @@ fn tunnel(addresses: &[&str], allowed_ips: &[&str], endpoints: &[&str]) -> Wante
 }
 
 fn planned(wanted: &Wanted, host: &HostState) -> Plan {
-    up(wanted, &Hooks::default(), Backend::Daemon, host, Manner::WgQuick).expect("it comes up")
+    up(wanted, &Hooks::default(), Backend::Daemon, host, Compat::WgQuick).expect("it comes up")
 }
 
-fn carry_out(host: &mut HostState, steps: &[Step]) {
+fn execute(host: &mut HostState, steps: &[Step]) {
     for step in steps {
         host.apply(step).unwrap_or_else(|refused| panic!("{refused}: {step:?}"));
     }
@@ -424,7 +427,7 @@ fn sentences(plan: &Plan) -> Vec<String> {
 }
 
 fn routes(plan: &Plan) -> Vec<String> {
-    words::lines(&plan.steps).into_iter().filter(|line| line.contains(" route ")).collect()
+    messages::as_commands(&plan.steps).into_iter().filter(|line| line.contains(" route ")).collect()
 }
 
 fn rules(plan: &Plan) -> Vec<Rule> {

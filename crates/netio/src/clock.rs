@@ -69,11 +69,11 @@ impl Timer {
 
 /// Readable once the wall clock has leapt, which it does when the machine wakes from a suspend: a timer of the boot clock
 /// ends none of a wait before its own time.
-pub struct Leap {
+pub struct ClockChange {
     fd: OwnedFd,
 }
 
-impl Leap {
+impl ClockChange {
     /// Begins to watch.
     pub fn new() -> io::Result<Self> {
         let fd = timerfd_create(TimerfdClockId::Realtime, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
@@ -91,7 +91,7 @@ impl Leap {
     }
 }
 
-impl AsFd for Leap {
+impl AsFd for ClockChange {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn nothing_is_readable_while_the_wall_clock_goes_on() {
-        let (leap, timer) = (Leap::new().unwrap(), Timer::new().unwrap());
+        let (leap, timer) = (ClockChange::new().unwrap(), Timer::new().unwrap());
         timer.set(Some(boottime() + 1_000_000)).unwrap();
         assert_eq!(wait(&[leap.as_fd(), timer.as_fd()]).unwrap(), 0b10);
         leap.drain();

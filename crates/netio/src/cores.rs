@@ -9,13 +9,13 @@ use rustix::thread::sched_getaffinity;
 
 /// The machine's load at one moment, as seen by a thread that is running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Load {
+pub enum CpuLoad {
     /// Fewer threads want to run on this machine than there are cores which this process may run on.
     Spare,
     /// As many threads as there are such cores, or it cannot be told.
     Full,
     /// More threads than that.
-    Crowded,
+    Overloaded,
 }
 
 /// The cores that this process may use.
@@ -25,22 +25,22 @@ pub struct Cores {
     allowed: usize,
     /// How many of them the control group's quota pays for.
     count: usize,
-    source: Source,
+    source: LoadSource,
 }
 
 #[derive(Clone)]
-enum Source {
+enum LoadSource {
     /// `/proc/loadavg`, open: it may not be there to be opened later.
     Proc(Arc<File>),
-    Always(Load),
+    Always(CpuLoad),
 }
 
 impl Cores {
     /// Those of this process. Where `/proc` cannot be read, the load
-    /// is always [`Load::Full`].
+    /// is always [`CpuLoad::Full`].
     pub fn new() -> Self {
-        let source =
-            File::open("/proc/loadavg").map_or(Source::Always(Load::Full), |file| Source::Proc(Arc::new(file)));
+        let source = File::open("/proc/loadavg")
+            .map_or(LoadSource::Always(CpuLoad::Full), |file| LoadSource::Proc(Arc::new(file)));
         let count = thread::available_parallelism().map_or(1, usize::from);
         let allowed = sched_getaffinity(None).map_or(count, |cores| cores.count() as usize);
         Self { allowed, count, source }
@@ -48,8 +48,8 @@ impl Cores {
 
     /// For tests of what happens with many cores, on a machine with few: `count` cores, of which one
     /// is always to spare.
-    pub fn pretended(count: usize) -> Self {
-        Self { allowed: count, count, source: Source::Always(Load::Spare) }
+    pub fn simulated(count: usize) -> Self {
+        Self { allowed: count, count, source: LoadSource::Always(CpuLoad::Spare) }
     }
 
     /// How many can be kept busy.
@@ -58,20 +58,20 @@ impl Cores {
     }
 
     /// How busy they are now. One system call of some two microseconds.
-    pub fn load(&self) -> Load {
+    pub fn load(&self) -> CpuLoad {
         match &self.source {
-            Source::Always(load) => *load,
-            Source::Proc(file) => read(file).map_or(Load::Full, |running| self.judge(running)),
+            LoadSource::Always(load) => *load,
+            LoadSource::Proc(file) => read(file).map_or(CpuLoad::Full, |running| self.judge(running)),
         }
     }
 
-    fn judge(&self, running: usize) -> Load {
+    fn judge(&self, running: usize) -> CpuLoad {
         match running {
             // The asking thread runs, so a zero is no answer (some sandboxes give it).
-            0 => Load::Full,
-            running if running < self.allowed => Load::Spare,
-            running if running == self.allowed => Load::Full,
-            _ => Load::Crowded,
+            0 => CpuLoad::Full,
+            running if running < self.allowed => CpuLoad::Spare,
+            running if running == self.allowed => CpuLoad::Full,
+            _ => CpuLoad::Overloaded,
         }
     }
 }
@@ -107,10 +107,10 @@ mod tests {
 
     #[test]
     fn a_core_is_to_spare_when_fewer_threads_run_than_there_are_cores() {
-        let cores = Cores { allowed: 4, count: 2, source: Source::Always(Load::Full) };
-        assert_eq!(cores.judge(0), Load::Full);
-        assert_eq!(cores.judge(3), Load::Spare);
-        assert_eq!(cores.judge(4), Load::Full);
-        assert_eq!(cores.judge(5), Load::Crowded);
+        let cores = Cores { allowed: 4, count: 2, source: LoadSource::Always(CpuLoad::Full) };
+        assert_eq!(cores.judge(0), CpuLoad::Full);
+        assert_eq!(cores.judge(3), CpuLoad::Spare);
+        assert_eq!(cores.judge(4), CpuLoad::Full);
+        assert_eq!(cores.judge(5), CpuLoad::Overloaded);
     }
 }

@@ -3,7 +3,7 @@
 //! Whatever the project asks of the operating system on the data path and around it is asked
 //! here: [`tun`] and [`udp`] move packets, [`link`] reads and changes interfaces and watches the
 //! routing, [`wait`] sleeps until something is there, [`clock`] and [`random`] feed the protocol,
-//! [`network`] follows a device to another namespace, [`process`] serves the daemon, [`memory`]
+//! [`namespace`] follows a device to another namespace, [`process`] serves the daemon, [`memory`]
 //! stands in for all of it in tests.
 //!
 //! Nothing here knows WireGuard, keeps a thread, or logs. Receiving, sending, reading and writing
@@ -18,13 +18,13 @@ pub mod clock;
 pub mod cores;
 #[cfg(test)]
 mod corpus;
+#[cfg(test)]
+#[path = "../tests/in_namespace/mod.rs"]
+mod in_namespace;
 pub mod link;
 pub mod memory;
-#[cfg(test)]
-#[path = "../tests/namespace/mod.rs"]
-mod namespace;
+pub mod namespace;
 mod netlink;
-pub mod network;
 pub mod process;
 pub mod random;
 #[allow(unsafe_code)]

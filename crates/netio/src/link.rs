@@ -165,7 +165,7 @@ pub enum Change {
         name: String,
     },
     /// An interface left this network namespace: it was deleted, or moved to another namespace.
-    /// For a TUN interface, [`Device::name`](crate::tun::Device::name) fails only after the former.
+    /// For a TUN interface, [`TunDevice::name`](crate::tun::TunDevice::name) fails only after the former.
     LinkGone {
         /// Its index.
         ifindex: u32,

@@ -11,8 +11,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::tun::{HEADER, Offloads, Tun};
-use crate::udp::{Local, Received, SEGMENTS_MAX, Socket, TRAIN_MAX, Transmit, UdpOffloads};
+use crate::tun::{HEADER, Tun, TunOffloads};
+use crate::udp::{GSO_BATCH_MAX, PacketInfo, Received, SEGMENTS_MAX, Socket, Transmit, UdpOffloads};
 
 /// Where a virtio header says whether the packet is a merged one (virtio_net.h, `gso_type`).
 const GSO_TYPE: usize = 1;
@@ -90,8 +90,8 @@ impl Tun for MemoryTun {
         Ok(len)
     }
 
-    fn offloads(&self) -> Offloads {
-        Offloads::ALL
+    fn offloads(&self) -> TunOffloads {
+        TunOffloads::ALL
     }
 }
 
@@ -189,7 +189,7 @@ impl MemoryNet {
     }
 
     /// How many trains were sent.
-    pub fn trains(&self) -> u64 {
+    pub fn gso_batches(&self) -> u64 {
         lock(&self.shared).trains
     }
 
@@ -209,7 +209,7 @@ impl MemoryNet {
     }
 
     /// Is a kernel without UDP_SEGMENT from here on: its sockets say so, and refuse every train.
-    pub fn forget_trains(&self) {
+    pub fn reset_gso_batches(&self) {
         self.refuse_segments_above(0);
         lock(&self.shared).gso = false;
     }
@@ -289,7 +289,7 @@ impl MemorySocket {
     fn carry(&self, wires: &mut Wires, message: &Transmit<'_>) -> io::Result<()> {
         let source = self.address();
         let errno = |number| Err(io::Error::from_raw_os_error(number));
-        if message.contents.len() > TRAIN_MAX {
+        if message.contents.len() > GSO_BATCH_MAX {
             return errno(libc::EMSGSIZE);
         }
         if wires.full == Some(source) {
@@ -337,7 +337,7 @@ impl Socket for MemorySocket {
         let mut count = 0;
         for (part, meta) in buf.chunks_exact_mut(stride).zip(meta) {
             let Some(received) = merge(inbox, part) else { break };
-            *meta = Received { local: Some(Local { addr: local, ifindex: 1 }), ..received };
+            *meta = Received { local: Some(PacketInfo { addr: local, ifindex: 1 }), ..received };
             count += 1;
         }
         if count == 0 { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(count) }

@@ -10,7 +10,7 @@ use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::link;
-use crate::network::Network;
+use crate::namespace::NetworkNamespace;
 use crate::sys::interface::{NAME_MAX, PATH, TunFile};
 
 /// The length in bytes of the virtio header before each packet.
@@ -52,12 +52,12 @@ pub trait Tun: Send + Sync {
     fn write(&self, queue: usize, pieces: &[IoSlice<'_>]) -> io::Result<usize>;
 
     /// What the device takes and gives beyond plain packets.
-    fn offloads(&self) -> Offloads;
+    fn offloads(&self) -> TunOffloads;
 }
 
 /// What a device takes off the engine's hands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Offloads {
+pub struct TunOffloads {
     /// Packets come and go behind a virtio header. Without it only whole packets with complete
     /// checksums may be written.
     pub vnet_hdr: bool,
@@ -67,24 +67,24 @@ pub struct Offloads {
     pub uso: bool,
 }
 
-impl Offloads {
+impl TunOffloads {
     /// Everything that is known here.
     pub const ALL: Self = Self { vnet_hdr: true, tso: true, uso: true };
 }
 
 /// A TUN interface of the kernel. It goes away with the device, unless it is persistent.
-pub struct Device {
+pub struct TunDevice {
     /// A file for each queue.
     queues: Vec<TunFile>,
     ifindex: u32,
-    offloads: Offloads,
+    offloads: TunOffloads,
 }
 
-impl Device {
+impl TunDevice {
     /// Makes the interface `name` with up to `queues` queues, at most [`QUEUES_MAX`] and as many as the
     /// kernel grants; or attaches to a persistent TUN interface of that name, with one. A device that
     /// another process holds is never shared. Of `wanted` it has what this kernel knows.
-    pub fn create(name: &str, queues: usize, wanted: Offloads) -> Result<Self, Refusal> {
+    pub fn create(name: &str, queues: usize, wanted: TunOffloads) -> Result<Self, TunError> {
         check_name(name)?;
         let file = TunFile::open().map_err(refuse_open)?;
         let plain = if wanted.vnet_hdr { PLAIN | HEADED } else { PLAIN };
@@ -110,8 +110,8 @@ impl Device {
     ///
     /// It must have been made with IFF_NO_PI. That cannot be checked: where TUNGETIFF would tell,
     /// it tells whether a socket filter is attached (IFF_NOFILTER is the same bit).
-    pub fn from_fd(fd: OwnedFd, wanted: Offloads) -> Result<Self, Refusal> {
-        let not_tun = |_| Refusal::Handed("it is not an open TUN device");
+    pub fn from_fd(fd: OwnedFd, wanted: TunOffloads) -> Result<Self, TunError> {
+        let not_tun = |_| TunError::Handed("it is not an open TUN device");
         let file = TunFile::verify(fd).map_err(not_tun)?;
         rustix::io::ioctl_fionbio(&file, true).map_err(|error| failed("FIONBIO", error.into()))?;
         Self::attached(file, wanted)
@@ -131,8 +131,8 @@ impl Device {
     /// # Errors
     ///
     /// EBADFD when it is gone; EINVAL before Linux 5.6; EPERM without CAP_NET_ADMIN there.
-    pub fn network(&self) -> io::Result<Network> {
-        Ok(Network::new(self.queues[0].namespace()?))
+    pub fn network(&self) -> io::Result<NetworkNamespace> {
+        Ok(NetworkNamespace::new(self.queues[0].namespace()?))
     }
 
     /// The interface's index, which stays for as long as it lives, renamed or not.
@@ -145,26 +145,26 @@ impl Device {
         self.queues[queue].as_fd()
     }
 
-    fn attached(file: TunFile, wanted: Offloads) -> Result<Self, Refusal> {
+    fn attached(file: TunFile, wanted: TunOffloads) -> Result<Self, TunError> {
         let (name, flags) = file.interface().map_err(|error| match error.raw_os_error() {
-            Some(libc::EBADFD) => Refusal::Handed("it is not attached to an interface"),
+            Some(libc::EBADFD) => TunError::Handed("it is not attached to an interface"),
             _ => failed("TUNGETIFF", error),
         })?;
         let has = |flag: libc::c_int| i32::from(flags) & flag != 0;
         if !has(libc::IFF_TUN) {
-            return Err(Refusal::Handed("its interface carries Ethernet frames (tap), not packets"));
+            return Err(TunError::Handed("its interface carries Ethernet frames (tap), not packets"));
         }
         // A descriptor handed over may come with the longer header that has num_buffers.
         let vnet_hdr = has(libc::IFF_VNET_HDR);
         if vnet_hdr && !wanted.vnet_hdr {
-            return Err(Refusal::Handed("its packets come behind virtio headers, which are switched off"));
+            return Err(TunError::Handed("its packets come behind virtio headers, which are switched off"));
         }
         if vnet_hdr {
             file.set_header_len(HEADER as i32).map_err(|error| failed("TUNSETVNETHDRSZ", error))?;
         }
         let (tso, uso) = if vnet_hdr { enable_offloads(&file, wanted) } else { (false, false) };
         let ifindex = link::index_of(&name).map_err(|error| failed("finding its index", error))?;
-        Ok(Self { queues: vec![file], ifindex, offloads: Offloads { vnet_hdr, tso, uso } })
+        Ok(Self { queues: vec![file], ifindex, offloads: TunOffloads { vnet_hdr, tso, uso } })
     }
 
     /// Attaches to our own device until it has `queues` queues, or as many as there can be. The
@@ -189,7 +189,7 @@ impl Device {
     }
 }
 
-impl Tun for Device {
+impl Tun for TunDevice {
     fn queues(&self) -> usize {
         self.queues.len()
     }
@@ -216,14 +216,14 @@ impl Tun for Device {
         Ok(HEADER + rustix::io::writev(file, packet)?)
     }
 
-    fn offloads(&self) -> Offloads {
+    fn offloads(&self) -> TunOffloads {
         self.offloads
     }
 }
 
 /// Why there is no TUN device, in one sentence that says what to do.
 #[derive(Debug)]
-pub enum Refusal {
+pub enum TunError {
     /// The kernel would not take this name.
     Name(String),
     /// The TUN driver is not there.
@@ -243,7 +243,7 @@ pub enum Refusal {
     Failed(&'static str, io::Error),
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for TunError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Name(name) => write!(
@@ -278,7 +278,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-impl std::error::Error for Refusal {
+impl std::error::Error for TunError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Failed(_, error) => Some(error),
@@ -287,52 +287,52 @@ impl std::error::Error for Refusal {
     }
 }
 
-impl From<Refusal> for io::Error {
-    fn from(refusal: Refusal) -> Self {
+impl From<TunError> for io::Error {
+    fn from(refusal: TunError) -> Self {
         let kind = match &refusal {
-            Refusal::Name(_) | Refusal::Handed(_) => io::ErrorKind::InvalidInput,
-            Refusal::NoDriver => io::ErrorKind::NotFound,
-            Refusal::NotOpened | Refusal::NotPermitted(_) => io::ErrorKind::PermissionDenied,
-            Refusal::Busy(_) => io::ErrorKind::ResourceBusy,
-            Refusal::Exists(_) => io::ErrorKind::AlreadyExists,
-            Refusal::Failed(_, error) => error.kind(),
+            TunError::Name(_) | TunError::Handed(_) => io::ErrorKind::InvalidInput,
+            TunError::NoDriver => io::ErrorKind::NotFound,
+            TunError::NotOpened | TunError::NotPermitted(_) => io::ErrorKind::PermissionDenied,
+            TunError::Busy(_) => io::ErrorKind::ResourceBusy,
+            TunError::Exists(_) => io::ErrorKind::AlreadyExists,
+            TunError::Failed(_, error) => error.kind(),
         };
         Self::new(kind, refusal)
     }
 }
 
 /// As the kernel's dev_valid_name; also no '%', which TUNSETIFF would take as a pattern.
-fn check_name(name: &str) -> Result<(), Refusal> {
+fn check_name(name: &str) -> Result<(), TunError> {
     let bad = |byte: u8| byte.is_ascii_whitespace() || matches!(byte, b'/' | b':' | b'%' | 0 | 11);
     let valid = !name.is_empty() && name.len() <= NAME_MAX && name != "." && name != ".." && !name.bytes().any(bad);
-    if valid { Ok(()) } else { Err(Refusal::Name(name.to_owned())) }
+    if valid { Ok(()) } else { Err(TunError::Name(name.to_owned())) }
 }
 
-fn refuse_open(error: io::Error) -> Refusal {
+fn refuse_open(error: io::Error) -> TunError {
     match error.raw_os_error() {
         // ENODEV and ENXIO: the node is there and its module is not.
-        Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => Refusal::NoDriver,
-        Some(libc::EPERM | libc::EACCES) => Refusal::NotOpened,
+        Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => TunError::NoDriver,
+        Some(libc::EPERM | libc::EACCES) => TunError::NotOpened,
         _ => failed("open", error),
     }
 }
 
-fn refuse_attach(name: &str, error: io::Error) -> Refusal {
+fn refuse_attach(name: &str, error: io::Error) -> TunError {
     match error.raw_os_error() {
-        Some(libc::EPERM | libc::EACCES) => Refusal::NotPermitted(name.to_owned()),
-        Some(libc::EBUSY) => Refusal::Busy(name.to_owned()),
-        Some(libc::EINVAL | libc::EEXIST) if link::index_of(name).is_ok() => Refusal::Exists(name.to_owned()),
+        Some(libc::EPERM | libc::EACCES) => TunError::NotPermitted(name.to_owned()),
+        Some(libc::EBUSY) => TunError::Busy(name.to_owned()),
+        Some(libc::EINVAL | libc::EEXIST) if link::index_of(name).is_ok() => TunError::Exists(name.to_owned()),
         _ => failed("TUNSETIFF", error),
     }
 }
 
-fn failed(step: &'static str, error: io::Error) -> Refusal {
-    Refusal::Failed(step, error)
+fn failed(step: &'static str, error: io::Error) -> TunError {
+    TunError::Failed(step, error)
 }
 
 /// Asks for every offload that is wanted, then for ever fewer; answers whether (TSO, USO) were
 /// granted. A kernel refuses a set that has a bit it does not know.
-fn enable_offloads(file: &TunFile, wanted: Offloads) -> (bool, bool) {
+fn enable_offloads(file: &TunFile, wanted: TunOffloads) -> (bool, bool) {
     let tso = libc::TUN_F_TSO4 | libc::TUN_F_TSO6;
     let ecn = tso | libc::TUN_F_TSO_ECN;
     let uso = libc::TUN_F_USO4 | libc::TUN_F_USO6;
@@ -370,7 +370,7 @@ fn without_header<'s, 'p>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::namespace::{in_namespace, run, sysctl};
+    use crate::in_namespace::{in_namespace, run, sysctl};
     use proptest::prelude::*;
     use std::net::UdpSocket;
 
@@ -414,7 +414,7 @@ mod tests {
     #[test]
     fn names_that_the_kernel_would_not_take_are_refused_before_asking() {
         for name in ["", ".", "..", "a b", "a/b", "a:b", "wg%d", "a\0b", "sixteen-letters-"] {
-            assert!(matches!(check_name(name), Err(Refusal::Name(_))), "{name:?}");
+            assert!(matches!(check_name(name), Err(TunError::Name(_))), "{name:?}");
         }
         for name in ["wg0", "fifteen-letters", "wg-ü"] {
             assert!(check_name(name).is_ok(), "{name:?}");
@@ -423,10 +423,10 @@ mod tests {
 
     #[test]
     fn a_refusal_is_one_sentence_and_keeps_its_kind_as_an_error() {
-        let error = io::Error::from(Refusal::Busy("wg0".to_owned()));
+        let error = io::Error::from(TunError::Busy("wg0".to_owned()));
         assert_eq!(error.kind(), io::ErrorKind::ResourceBusy);
         assert!(error.to_string().starts_with("interface wg0 is held by another process"));
-        assert!(Refusal::NoDriver.to_string().contains("modprobe tun"));
+        assert!(TunError::NoDriver.to_string().contains("modprobe tun"));
     }
 
     #[test]
@@ -434,7 +434,7 @@ mod tests {
         in_namespace(|| {
             for (name, flag) in [("bare0", 0), ("header0", libc::IFF_VNET_HDR)] {
                 let fd = opened_elsewhere(name, libc::IFF_TUN | libc::IFF_NO_PI | flag);
-                let tun = Device::from_fd(fd, Offloads::ALL).unwrap();
+                let tun = TunDevice::from_fd(fd, TunOffloads::ALL).unwrap();
                 assert_eq!(tun.offloads().vnet_hdr, flag != 0);
                 assert_eq!(tun.offloads().tso, flag != 0);
                 sysctl(&format!("net/ipv6/conf/{name}/disable_ipv6"), "1");
@@ -463,13 +463,13 @@ mod tests {
             let unattached = TunFile::open().unwrap().as_fd().try_clone_to_owned().unwrap();
             let tap = opened_elsewhere("tap0", libc::IFF_TAP | libc::IFF_NO_PI);
             let header = opened_elsewhere("header0", libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_VNET_HDR);
-            let bare = Device::from_fd(header, Offloads { vnet_hdr: false, ..Offloads::ALL }).err();
-            assert!(matches!(bare, Some(Refusal::Handed(_))), "with headers that are not wanted: {bare:?}");
+            let bare = TunDevice::from_fd(header, TunOffloads { vnet_hdr: false, ..TunOffloads::ALL }).err();
+            assert!(matches!(bare, Some(TunError::Handed(_))), "with headers that are not wanted: {bare:?}");
             for (what, fd) in
                 [("another driver's", null), ("without an interface", unattached), ("of Ethernet frames", tap)]
             {
-                let refusal = Device::from_fd(fd, Offloads::ALL).err();
-                assert!(matches!(refusal, Some(Refusal::Handed(_))), "{what}: {refusal:?}");
+                let refusal = TunDevice::from_fd(fd, TunOffloads::ALL).err();
+                assert!(matches!(refusal, Some(TunError::Handed(_))), "{what}: {refusal:?}");
             }
         });
     }

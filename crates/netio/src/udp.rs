@@ -28,7 +28,7 @@ use crate::sys::steering::steer_by_receiver;
 pub const SEGMENTS_MAX: usize = 64;
 
 /// The most bytes in a train: what an IPv4 datagram of 65,535 bytes has room for.
-pub const TRAIN_MAX: usize = 65507;
+pub const GSO_BATCH_MAX: usize = 65507;
 
 /// What we ask the kernel to hold, in bytes, of datagrams not yet received. At 10 Gbit/s it is 13 ms: the
 /// longest that a thread on a busy machine should be kept from its socket. Half of it cost 105 TCP streams
@@ -51,7 +51,7 @@ const BUSY_TIME: Duration = Duration::from_millis(200);
 
 /// How long a sender of a handshake message waits for room. Linux says that there is some only when the buffer
 /// is half empty (sock_writeable), so this mostly passes, and a few datagrams leave meanwhile.
-pub const ROOM_PATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+pub const ROOM_TIMEOUT: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
 /// How often a free port for both families is looked for (as the kernel module, socket.c).
 const PORT_ATTEMPTS: u32 = 100;
@@ -69,7 +69,7 @@ pub trait Socket: Send + Sync {
     /// short count, sending the rest tells why. WouldBlock when there is no room.
     fn send(&self, batch: &[Transmit<'_>]) -> io::Result<usize>;
 
-    /// Waits until there may be room for a send, at most [`ROOM_PATIENCE`].
+    /// Waits until there may be room for a send, at most [`ROOM_TIMEOUT`].
     fn wait_for_room(&self);
 
     /// What the socket takes off the engine's hands.
@@ -78,7 +78,7 @@ pub trait Socket: Send + Sync {
 
 /// Where a datagram came to: what a reply should leave from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Local {
+pub struct PacketInfo {
     /// Our address.
     pub addr: IpAddr,
     /// The index of the interface that it came in by.
@@ -97,7 +97,7 @@ pub struct Received {
     /// Who sent it.
     pub source: SocketAddr,
     /// Which of our addresses it was sent to, and where it came in.
-    pub local: Option<Local>,
+    pub local: Option<PacketInfo>,
     /// The TOS (IPv4) or traffic class (IPv6) octet: DSCP and, in the low two bits, ECN.
     pub tos: u8,
 }
@@ -122,7 +122,7 @@ pub struct Transmit<'a> {
     /// The length in bytes of each datagram in a train. Never for a single datagram: some kernels
     /// refuse it there (firezone 8932).
     pub segment: Option<u16>,
-    /// The bytes: at most [`TRAIN_MAX`], and of a train at most [`SEGMENTS_MAX`] datagrams.
+    /// The bytes: at most [`GSO_BATCH_MAX`], and of a train at most [`SEGMENTS_MAX`] datagrams.
     pub contents: &'a [u8],
 }
 
@@ -287,7 +287,7 @@ impl Socket for UdpSocket {
 
     fn wait_for_room(&self) {
         // Interrupted or not, the send that follows finds out whether there is room.
-        let _ = poll(&mut [PollFd::new(&self.fd, PollFlags::OUT)], Some(&ROOM_PATIENCE));
+        let _ = poll(&mut [PollFd::new(&self.fd, PollFlags::OUT)], Some(&ROOM_TIMEOUT));
     }
 
     fn offloads(&self) -> UdpOffloads {

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use linerate_netio::clock::{Timer, boottime};
 use linerate_netio::link::{self, Change, Monitor};
-use linerate_netio::tun::{Device, HEADER, Offloads, Refusal, Tun};
+use linerate_netio::tun::{HEADER, Tun, TunDevice, TunError, TunOffloads};
 use linerate_netio::udp::{
     self, Family, Received, SEGMENTS_MAX, SendError, Socket, Transmit, UdpOffloads, UdpSocket, bind_pair,
 };
@@ -17,9 +17,9 @@ use linerate_netio::wait::{Event, wait};
 use rustix::net::sockopt::set_socket_reuseport;
 use rustix::net::{AddressFamily, SocketType, bind, socket};
 
-mod namespace;
+mod in_namespace;
 
-use namespace::{in_namespace, run, succeeds, sysctl};
+use in_namespace::{in_namespace, run, succeeds, sysctl};
 
 // -- UDP
 
@@ -248,7 +248,7 @@ fn datagrams_larger_than_the_mtu_are_fragmented_and_too_large_segments_refused()
 #[test]
 fn a_route_narrower_than_its_link_gets_fragments_and_refuses_too_large_segments() {
     in_namespace(|| {
-        let tun = Device::create("narrow0", 1, Offloads::ALL).unwrap();
+        let tun = TunDevice::create("narrow0", 1, TunOffloads::ALL).unwrap();
         run("ip link set narrow0 up");
         run("ip address add 10.9.0.1/24 dev narrow0");
         add_address("2001:db8::1/64", "narrow0");
@@ -479,7 +479,7 @@ fn the_mark_chooses_the_route() {
 #[test]
 fn a_device_has_every_offload_that_this_kernel_knows() {
     in_namespace(|| {
-        let tun = Device::create("offload0", 1, Offloads::ALL).unwrap();
+        let tun = TunDevice::create("offload0", 1, TunOffloads::ALL).unwrap();
         report(&format!("{:?}", tun.offloads()));
         assert!(tun.offloads().vnet_hdr && tun.offloads().tso);
         assert_eq!(tun.ifindex(), link::index_of("offload0").unwrap());
@@ -495,13 +495,17 @@ fn a_device_has_every_offload_that_this_kernel_knows() {
 #[test]
 fn a_device_has_no_more_than_is_wanted() {
     in_namespace(|| {
-        let known = Device::create("known0", 1, Offloads::ALL).unwrap().offloads();
+        let known = TunDevice::create("known0", 1, TunOffloads::ALL).unwrap().offloads();
         for (name, wanted, granted) in [
-            ("bare0", Offloads { vnet_hdr: false, ..known }, Offloads { vnet_hdr: false, tso: false, uso: false }),
-            ("tso0", Offloads { uso: false, ..known }, Offloads { uso: false, ..known }),
-            ("uso0", Offloads { tso: false, ..known }, Offloads { tso: false, ..known }),
+            (
+                "bare0",
+                TunOffloads { vnet_hdr: false, ..known },
+                TunOffloads { vnet_hdr: false, tso: false, uso: false },
+            ),
+            ("tso0", TunOffloads { uso: false, ..known }, TunOffloads { uso: false, ..known }),
+            ("uso0", TunOffloads { tso: false, ..known }, TunOffloads { tso: false, ..known }),
         ] {
-            assert_eq!(Device::create(name, 1, wanted).unwrap().offloads(), granted, "{name}");
+            assert_eq!(TunDevice::create(name, 1, wanted).unwrap().offloads(), granted, "{name}");
         }
     });
 }
@@ -582,7 +586,7 @@ fn a_tcp_stream_into_the_device_comes_as_super_packets_of_no_more_segments_than_
     });
 }
 
-fn reflect(tun: &Device, stop: &Event, largest: &AtomicUsize, most: &AtomicUsize) {
+fn reflect(tun: &TunDevice, stop: &Event, largest: &AtomicUsize, most: &AtomicUsize) {
     let mut buf = vec![0; 1 << 17];
     while wait(&[tun.queue_fd(0), stop.as_fd()]).unwrap() & 2 == 0 {
         while let Ok(len) = tun.read(0, &mut buf) {
@@ -603,20 +607,20 @@ fn reflect(tun: &Device, stop: &Event, largest: &AtomicUsize, most: &AtomicUsize
 #[test]
 fn a_name_that_is_taken_is_refused_with_the_reason() {
     in_namespace(|| {
-        let _tun = Device::create("mine0", 1, Offloads::ALL).unwrap();
+        let _tun = TunDevice::create("mine0", 1, TunOffloads::ALL).unwrap();
         for queues in [1, 3] {
-            let busy = Device::create("mine0", queues, Offloads::ALL).err().unwrap();
-            assert!(matches!(&busy, Refusal::Busy(name) if name == "mine0"), "{busy}");
+            let busy = TunDevice::create("mine0", queues, TunOffloads::ALL).err().unwrap();
+            assert!(matches!(&busy, TunError::Busy(name) if name == "mine0"), "{busy}");
         }
 
         run("ip tuntap add mode tap name tap0");
         run("ip link add veth0 type veth peer name veth1");
         run("ip tuntap add mode tun multi_queue name multi0");
-        let held = Device::create("many0", 3, Offloads::ALL).unwrap();
+        let held = TunDevice::create("many0", 3, TunOffloads::ALL).unwrap();
         for name in ["tap0", "veth0", "lo", "multi0", "many0"] {
             for queues in [1, 3] {
-                let exists = Device::create(name, queues, Offloads::ALL).err().unwrap();
-                assert!(matches!(&exists, Refusal::Exists(found) if found == name), "{exists}");
+                let exists = TunDevice::create(name, queues, TunOffloads::ALL).err().unwrap();
+                assert!(matches!(&exists, TunError::Exists(found) if found == name), "{exists}");
             }
         }
         assert_eq!(kernel_queues("many0"), held.queues());
@@ -645,7 +649,7 @@ fn the_answers_to_a_flow_come_by_the_queue_that_it_is_written_to() {
 }
 
 /// The next packet, and the queue that it comes by.
-fn read_any(tun: &Device) -> (usize, Vec<u8>) {
+fn read_any(tun: &TunDevice) -> (usize, Vec<u8>) {
     let mut buf = vec![0; 1 << 17];
     let fds: Vec<_> = (0..tun.queues()).map(|queue| tun.queue_fd(queue)).collect();
     let queue = wait(&fds).unwrap().trailing_zeros() as usize;
@@ -683,7 +687,7 @@ fn a_persistent_device_is_attached_to_and_outlives_us() {
         run("ip tuntap add mode tun name keep0");
         let ifindex = link::index_of("keep0").unwrap();
         for queues in [1, 3] {
-            let tun = Device::create("keep0", queues, Offloads::ALL).unwrap();
+            let tun = TunDevice::create("keep0", queues, TunOffloads::ALL).unwrap();
             assert_eq!((tun.ifindex(), tun.queues()), (ifindex, 1));
             assert!(tun.offloads().vnet_hdr);
             drop(tun);
@@ -952,23 +956,23 @@ fn add_address(address: &str, name: &str) {
 }
 
 /// A device that is up, on which nothing of the kernel's own (IPv6's router solicitations) comes.
-fn device(name: &str) -> Device {
+fn device(name: &str) -> TunDevice {
     device_of(1, name)
 }
 
-fn device_of(queues: usize, name: &str) -> Device {
-    let tun = Device::create(name, queues, Offloads::ALL).unwrap();
+fn device_of(queues: usize, name: &str) -> TunDevice {
+    let tun = TunDevice::create(name, queues, TunOffloads::ALL).unwrap();
     sysctl(&format!("net/ipv6/conf/{name}/disable_ipv6"), "1");
     run(&format!("ip link set {name} up"));
     tun
 }
 
-fn read_packet(tun: &Device) -> Vec<u8> {
+fn read_packet(tun: &TunDevice) -> Vec<u8> {
     read_outer(tun, Family::V4)
 }
 
 /// The next packet of that family which is not the kernel's own multicast.
-fn read_outer(tun: &Device, family: Family) -> Vec<u8> {
+fn read_outer(tun: &TunDevice, family: Family) -> Vec<u8> {
     let mut buf = vec![0; 1 << 17];
     loop {
         wait(&[tun.queue_fd(0)]).unwrap();
@@ -984,7 +988,7 @@ fn read_outer(tun: &Device, family: Family) -> Vec<u8> {
     }
 }
 
-fn drain(tun: &Device) -> usize {
+fn drain(tun: &TunDevice) -> usize {
     std::iter::from_fn(|| tun.read(0, &mut [0; 2000]).ok()).count()
 }
 

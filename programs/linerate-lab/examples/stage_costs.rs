@@ -67,7 +67,7 @@ fn main() -> ExitCode {
 
 /// One end of the tunnel.
 struct End {
-    tun: tun::Device,
+    tun: tun::TunDevice,
     socket: UdpSocket,
     other: SocketAddr,
 }
@@ -101,7 +101,7 @@ fn measure(inside: &Enclosure) -> Result<String> {
 fn open_end(host: &Host, end: usize) -> Result<End> {
     host.ip(&format!("address add {}/24 dev eth0", OUTSIDE[end]))?;
     let (tun, socket) = host.inside(|| {
-        let tun = tun::Device::create("tun0", 1, tun::Offloads::ALL)
+        let tun = tun::TunDevice::create("tun0", 1, tun::TunOffloads::ALL)
             .map_err(|error| failed("making a TUN device", error.into()))?;
         let pair =
             udp::bind_pair(PORT, 0, 1, udp::UdpOffloads::ALL).map_err(|error| failed("binding a socket", error))?;

@@ -4,8 +4,8 @@ use std::process::ExitCode;
 
 use linerate_control::interface::InterfaceName;
 use linerate_control::printable::printable;
-use linerate_host::plan::words;
-use linerate_host::wanted::Manner;
+use linerate_host::plan::messages;
+use linerate_host::wanted::Compat;
 
 use crate::tunnel::{self, Failed, Interruption, Options, Source, keep, status};
 use linerate_program::print;
@@ -157,7 +157,7 @@ pub(super) fn save(name: &str) -> Outcome {
 pub(super) fn plan(arguments: &PlanArguments) -> Outcome {
     let source = read(&arguments.name)?;
     let options = Options {
-        manner: Manner::Linerate,
+        compat: Compat::Native,
         backend: tunnel::backend(arguments.kernel)?,
         user: None,
         hooks: true,
@@ -172,7 +172,7 @@ pub(super) fn plan(arguments: &PlanArguments) -> Outcome {
     }
     let mut text = format!("To bring {} up, in this order:\n", source.interface);
     for (number, step) in plan.steps.iter().enumerate() {
-        text.push_str(&format!("{:>4}. {}\n", number + 1, printable(&words::sentence(step))));
+        text.push_str(&format!("{:>4}. {}\n", number + 1, printable(&messages::describe(step))));
     }
     for warning in &plan.warnings {
         text.push_str(&format!("\nWarning: {}\n", printable(&warning.to_string())));
@@ -211,7 +211,7 @@ pub(super) fn resolve() -> Result<ExitCode, Complaint> {
 
 fn options(arguments: &TunnelArguments, backend: linerate_host::step::Backend) -> Options {
     Options {
-        manner: Manner::Linerate,
+        compat: Compat::Native,
         backend,
         user: None,
         hooks: !arguments.no_hooks,

@@ -8,7 +8,7 @@ use std::process::{Command, ExitCode};
 use linerate_control::document::SectionKind;
 use linerate_control::tunnel_file::{keys, strip};
 use linerate_control::wg_config::{self, Resolver, ValueError};
-use linerate_host::wanted::Manner;
+use linerate_host::wanted::Compat;
 
 use crate::tunnel::{self, Failed, Interruption, Options, Source};
 use crate::wg;
@@ -42,7 +42,7 @@ fn run(program: &str, arguments: &[OsString]) -> Result<ExitCode, Failed> {
     };
     become_root(program, arguments)?;
     let options = Options {
-        manner: Manner::WgQuick,
+        compat: Compat::WgQuick,
         backend: tunnel::backend(kernel)?,
         user: None,
         hooks: true,

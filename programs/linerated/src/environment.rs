@@ -40,7 +40,7 @@ pub(super) struct Environment {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Offloads {
     /// The device's.
-    pub(crate) tun: tun::Offloads,
+    pub(crate) tun: tun::TunOffloads,
     /// The sockets'.
     pub(crate) udp: UdpOffloads,
 }
@@ -99,7 +99,7 @@ impl Offloads {
     /// What `LINERATE_OFFLOADS` may switch off.
     pub(crate) const WORDS: [&str; 5] = ["-vnet_hdr", "-tso", "-uso", "-udp_gro", "-udp_gso"];
 
-    const ALL: Self = Self { tun: tun::Offloads::ALL, udp: UdpOffloads::ALL };
+    const ALL: Self = Self { tun: tun::TunOffloads::ALL, udp: UdpOffloads::ALL };
 
     /// All but those named in `words`, apart by commas.
     fn without(words: &str) -> Result<Self, Complaint> {
@@ -203,10 +203,12 @@ mod tests {
         let parsed = |words| parse(&[("LINERATE_OFFLOADS", words)]).unwrap().offloads;
         assert!(Offloads::WORDS.iter().all(|word| parsed(word) != Offloads::ALL));
         let Offloads { tun, udp } = Offloads::ALL;
-        assert_eq!(parsed("-vnet_hdr"), Offloads { tun: tun::Offloads { vnet_hdr: false, ..tun }, udp });
+        assert_eq!(parsed("-vnet_hdr"), Offloads { tun: tun::TunOffloads { vnet_hdr: false, ..tun }, udp });
         assert_eq!(parsed("-udp_gro"), Offloads { tun, udp: UdpOffloads { gro: false, ..udp } });
-        let together =
-            Offloads { tun: tun::Offloads { tso: false, uso: false, ..tun }, udp: UdpOffloads { gso: false, ..udp } };
+        let together = Offloads {
+            tun: tun::TunOffloads { tso: false, uso: false, ..tun },
+            udp: UdpOffloads { gso: false, ..udp },
+        };
         assert_eq!(parsed("-udp_gso,-tso,-uso"), together);
     }
 

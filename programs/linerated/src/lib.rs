@@ -193,13 +193,13 @@ fn serve(
     ended.map(drop).map_err(|error| format!("{interface}: cannot wait for clients: {error}"))
 }
 
-fn open_tun(interface: &InterfaceName, environment: &Environment, queues: usize) -> Result<tun::Device, Complaint> {
+fn open_tun(interface: &InterfaceName, environment: &Environment, queues: usize) -> Result<tun::TunDevice, Complaint> {
     let offloads = environment.offloads.tun;
     match environment.tun {
-        None => tun::Device::create(interface.as_str(), queues, offloads).map_err(|refusal| refusal.to_string()),
+        None => tun::TunDevice::create(interface.as_str(), queues, offloads).map_err(|refusal| refusal.to_string()),
         Some(number) => {
             let fd = take_inherited(number).map_err(|error| not_inherited("WG_TUN_FD", number, &error))?;
-            tun::Device::from_fd(fd, offloads).map_err(|refusal| format!("WG_TUN_FD={number}: {refusal}"))
+            tun::TunDevice::from_fd(fd, offloads).map_err(|refusal| format!("WG_TUN_FD={number}: {refusal}"))
         }
     }
 }

@@ -15,7 +15,7 @@ use std::process::{Child, ChildStderr, Command, Stdio};
 
 use linerate_control::uapi::socket;
 use linerate_netio::link;
-use linerate_netio::tun::{Device, Offloads};
+use linerate_netio::tun::{TunDevice, TunOffloads};
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
@@ -28,7 +28,7 @@ const ASKED: &str = "asked0";
 #[test]
 fn a_tun_device_handed_over_is_the_interface_and_names_the_socket() {
     in_namespaces(|| {
-        let tun = Device::create(HANDED, 1, Offloads::ALL).unwrap();
+        let tun = TunDevice::create(HANDED, 1, TunOffloads::ALL).unwrap();
         let index = tun.ifindex();
         let mut daemon = Foreground::start(linerated(&["-f", ASKED]).env("WG_TUN_FD", handed(&tun.queue_fd(0))));
         // From here on the daemon's descriptor alone keeps the interface.
@@ -59,7 +59,7 @@ fn a_client_that_asked_before_the_daemon_started_is_answered_on_a_socket_handed_
 #[test]
 fn device_and_socket_may_both_be_handed_over() {
     in_namespaces(|| {
-        let tun = Device::create(HANDED, 1, Offloads::ALL).unwrap();
+        let tun = TunDevice::create(HANDED, 1, TunOffloads::ALL).unwrap();
         let index = tun.ifindex();
         let (listener, mut early) = listener_with_a_question(HANDED);
         let mut command = linerated(&["-f", ASKED]);
@@ -78,7 +78,7 @@ fn device_and_socket_may_both_be_handed_over() {
 #[test]
 fn a_daemon_in_the_background_has_the_descriptors_too_and_answers_when_its_starter_has_ended() {
     in_namespaces(|| {
-        let tun = Device::create(HANDED, 1, Offloads::ALL).unwrap();
+        let tun = TunDevice::create(HANDED, 1, TunOffloads::ALL).unwrap();
         let index = tun.ifindex();
         let (listener, mut early) = listener_with_a_question(HANDED);
         let mut command = linerated(&[ASKED]);

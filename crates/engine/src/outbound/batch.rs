@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use linerate_aead::{BATCH_MAX, Slot, TAG_LEN};
-use linerate_netio::udp::TRAIN_MAX;
+use linerate_netio::udp::GSO_BATCH_MAX;
 use linerate_protocol::DATA_HEADER;
 use linerate_protocol::Session;
 
@@ -14,7 +14,7 @@ use crate::tables::Peer;
 pub const OVERHEAD: usize = DATA_HEADER + TAG_LEN;
 
 /// A batch this large is sent before more is read: about one full train.
-const FULL: usize = TRAIN_MAX - 8_192;
+const FULL: usize = GSO_BATCH_MAX - 8_192;
 
 /// The batch before it is full, and one more super-packet with the overhead of its segments.
 const BUFFER: usize = 2 * 65_536 + BATCH_MAX * OVERHEAD;

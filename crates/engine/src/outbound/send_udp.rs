@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use linerate_aead::Slot;
-use linerate_netio::udp::{SEGMENTS_MAX, SendError, Socket, TRAIN_MAX, Transmit, send_error};
+use linerate_netio::udp::{GSO_BATCH_MAX, SEGMENTS_MAX, SendError, Socket, Transmit, send_error};
 use linerate_protocol::Boottime;
 
 use super::batch::{Batch, datagram};
@@ -273,7 +273,7 @@ fn next_gso_batch(slots: &[Slot], ecn: &[u8], range: Range<usize>) -> Range<usiz
     let size = datagram(first).len();
     let mut end = range.start + 1;
     while end < range.end && end - range.start < SEGMENTS_MAX {
-        let fits = (end - range.start) * size + datagram(&slots[end]).len() <= TRAIN_MAX;
+        let fits = (end - range.start) * size + datagram(&slots[end]).len() <= GSO_BATCH_MAX;
         if slots[end].len > first.len || ecn[end] != ecn[range.start] || !fits {
             break;
         }

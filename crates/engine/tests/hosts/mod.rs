@@ -18,8 +18,8 @@ use linerate_engine::sequencer::Sequencer;
 use linerate_engine::shared::Shared;
 use linerate_engine::slow_path::SlowPath;
 use linerate_netio::memory::{MemoryNet, MemorySocket, MemoryTun};
-use linerate_netio::tun::{Offloads, Tun};
-use linerate_netio::udp::{Local, Received, Socket, Transmit, UdpOffloads};
+use linerate_netio::tun::{Tun, TunOffloads};
+use linerate_netio::udp::{PacketInfo, Received, Socket, Transmit, UdpOffloads};
 use linerate_packet::checksum as sums;
 use linerate_packet::virtio::{self, Gso};
 use linerate_protocol::{Boottime, Now, Prefix, PublicKey, StaticSecret};
@@ -88,7 +88,7 @@ impl Tun for Door<MemoryTun> {
         uncounted(|| self.0.write(queue, pieces))
     }
 
-    fn offloads(&self) -> Offloads {
+    fn offloads(&self) -> TunOffloads {
         self.0.offloads()
     }
 }
@@ -176,7 +176,7 @@ impl Backend for Memory {
         }
     }
 
-    fn source_addr_is_valid(&self, _: IpAddr, from: Local, _: u32) -> Option<bool> {
+    fn source_addr_is_valid(&self, _: IpAddr, from: PacketInfo, _: u32) -> Option<bool> {
         self.asked.fetch_add(1, Ordering::Relaxed);
         Some(from.addr == self.address)
     }

@@ -30,7 +30,7 @@ pub fn detect() -> DnsManager {
 
 /// How long a program may take that sets name servers.
 #[derive(Clone, Copy)]
-pub struct Patience<'a> {
+pub struct WaitLimit<'a> {
     /// It is ended after that.
     pub limit: Duration,
     /// It is ended when this is readable.
@@ -48,11 +48,11 @@ pub fn set(
     dns: &Dns,
     exclusive: bool,
     run: &Path,
-    patience: &Patience<'_>,
+    wait: &WaitLimit<'_>,
 ) -> io::Result<()> {
     match manager {
-        DnsManager::Resolved => set_resolved(interface, dns, exclusive, patience),
-        DnsManager::Resolvconf { prefix } => set_resolvconf(&format!("{prefix}{interface}"), dns, exclusive, patience),
+        DnsManager::Resolved => set_resolved(interface, dns, exclusive, wait),
+        DnsManager::Resolvconf { prefix } => set_resolvconf(&format!("{prefix}{interface}"), dns, exclusive, wait),
         DnsManager::File => set_file(interface, dns, exclusive, run),
     }
 }
@@ -61,12 +61,12 @@ pub fn set(
 ///
 /// # Errors
 /// As [`set`].
-pub fn unset(manager: &DnsManager, interface: &str, run: &Path, patience: &Patience<'_>) -> io::Result<()> {
+pub fn unset(manager: &DnsManager, interface: &str, run: &Path, wait: &WaitLimit<'_>) -> io::Result<()> {
     match manager {
-        DnsManager::Resolved => unset_resolved(interface, patience),
+        DnsManager::Resolved => unset_resolved(interface, wait),
         DnsManager::Resolvconf { prefix } => {
             let record = format!("{prefix}{interface}");
-            run_program("resolvconf", &["-d", &record, "-f"], b"", patience)
+            run_program("resolvconf", &["-d", &record, "-f"], b"", wait)
         }
         DnsManager::File => unset_file(interface, run),
     }
@@ -77,7 +77,7 @@ pub fn unset(manager: &DnsManager, interface: &str, run: &Path, patience: &Patie
 ///
 /// # Errors
 /// A sentence about what refused.
-pub fn mend(run: &Path) -> io::Result<()> {
+pub fn remove_stale(run: &Path) -> io::Result<()> {
     // A host whose file is not ours to change is left as it is, down to /run.
     let Ok(file) = file() else { return Ok(()) };
     if read(&file).is_ok_and(|text| resolv_conf::interfaces(&text).is_empty()) {
@@ -123,16 +123,16 @@ fn prefix(resolvconf: &Path) -> Option<String> {
     Some(format!("{name}."))
 }
 
-fn set_resolved(interface: &str, dns: &Dns, exclusive: bool, patience: &Patience<'_>) -> io::Result<()> {
+fn set_resolved(interface: &str, dns: &Dns, exclusive: bool, wait: &WaitLimit<'_>) -> io::Result<()> {
     let has_servers = !dns.servers.is_empty();
     let servers: Vec<String> = dns.servers.iter().map(ToString::to_string).collect();
     // Without servers it would send all questions to nobody.
     let all = (exclusive && has_servers).then_some("~.");
     let domains: Vec<&str> = all.into_iter().chain(dns.search.iter().map(String::as_str)).collect();
     let is_default = has_servers && (domains.is_empty() || domains.contains(&"~."));
-    resolvectl("dns", interface, servers.iter().map(String::as_str), patience)?;
-    resolvectl("domain", interface, domains, patience)?;
-    resolvectl("default-route", interface, [if is_default { "yes" } else { "no" }], patience)
+    resolvectl("dns", interface, servers.iter().map(String::as_str), wait)?;
+    resolvectl("domain", interface, domains, wait)?;
+    resolvectl("default-route", interface, [if is_default { "yes" } else { "no" }], wait)
 }
 
 /// Tells systemd-resolved, for as long as it does not know the link yet: the kernel tells it of new links in its own
@@ -141,7 +141,7 @@ fn resolvectl<'a>(
     verb: &'a str,
     interface: &'a str,
     values: impl IntoIterator<Item = &'a str>,
-    patience: &Patience<'_>,
+    wait: &WaitLimit<'_>,
 ) -> io::Result<()> {
     let mut arguments = vec![verb, interface];
     arguments.extend(values);
@@ -150,26 +150,26 @@ fn resolvectl<'a>(
         arguments.push("");
     }
     for _ in 0..LINK_TRIES {
-        match run_program("resolvectl", &arguments, b"", patience) {
+        match run_program("resolvectl", &arguments, b"", wait) {
             Err(error) if error.to_string().ends_with("not known") => thread::sleep(LINK_PAUSE),
             result => return result,
         }
     }
-    run_program("resolvectl", &arguments, b"", patience)
+    run_program("resolvectl", &arguments, b"", wait)
 }
 
 const LINK_TRIES: u32 = 20;
 const LINK_PAUSE: Duration = Duration::from_millis(20);
 
-fn unset_resolved(interface: &str, patience: &Patience<'_>) -> io::Result<()> {
+fn unset_resolved(interface: &str, wait: &WaitLimit<'_>) -> io::Result<()> {
     // It forgets what a link had when the link goes.
     if !Path::new("/sys/class/net").join(interface).exists() {
         return Ok(());
     }
-    run_program("resolvectl", &["revert", interface], b"", patience)
+    run_program("resolvectl", &["revert", interface], b"", wait)
 }
 
-fn set_resolvconf(record: &str, dns: &Dns, exclusive: bool, patience: &Patience<'_>) -> io::Result<()> {
+fn set_resolvconf(record: &str, dns: &Dns, exclusive: bool, wait: &WaitLimit<'_>) -> io::Result<()> {
     let mut lines: String = dns.servers.iter().map(|server| format!("nameserver {server}\n")).collect();
     // It has no domains that only route questions.
     let search: Vec<&str> = dns.search.iter().map(String::as_str).filter(|domain| !domain.starts_with('~')).collect();
@@ -184,13 +184,13 @@ fn set_resolvconf(record: &str, dns: &Dns, exclusive: bool, patience: &Patience<
     if exclusive && !dns.servers.is_empty() {
         arguments.push("-x");
     }
-    run_program("resolvconf", &arguments, lines.as_bytes(), patience)
+    run_program("resolvconf", &arguments, lines.as_bytes(), wait)
 }
 
-fn run_program(name: &str, arguments: &[&str], input: &[u8], patience: &Patience<'_>) -> io::Result<()> {
+fn run_program(name: &str, arguments: &[&str], input: &[u8], wait: &WaitLimit<'_>) -> io::Result<()> {
     let program = program::find(name)
         .ok_or_else(|| io::Error::new(ErrorKind::NotFound, format!("there is no program `{name}` in PATH")))?;
-    program::run(&program, arguments, input, patience)
+    program::run(&program, arguments, input, wait)
 }
 
 fn set_file(interface: &str, dns: &Dns, exclusive: bool, run: &Path) -> io::Result<()> {

@@ -44,7 +44,7 @@ pub struct Host {
 /// Consecutive steps of the firewall are one: none of them is done then, and the index is that of the first.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}{}", said.as_deref().map(|said| format!(": {said}")).unwrap_or_default())]
-pub struct StepError {
+pub struct ApplyError {
     /// Which of the steps, from 0.
     pub index: usize,
     /// Why; with the errno ([`io::Error::raw_os_error`]) where it was the kernel that refused it.
@@ -87,12 +87,12 @@ impl Host {
     /// The first step that was refused. The errno is that of the kernel: EEXIST for what is there already; ENODEV,
     /// ESRCH, EADDRNOTAVAIL or ENOENT for what is not (interfaces, routes, addresses, rules and tables in this order);
     /// EOPNOTSUPP for a link of a module that the kernel does not have.
-    pub fn apply(&mut self, steps: &[Step]) -> Result<(), StepError> {
+    pub fn apply(&mut self, steps: &[Step]) -> Result<(), ApplyError> {
         let mut done = 0;
         while done < steps.len() {
             let rest = &steps[done..];
             let together = together(rest, self.routing.batch());
-            self.carry_out(&rest[..together]).map_err(|(index, Refused { error, said })| StepError {
+            self.execute(&rest[..together]).map_err(|(index, Refused { error, said })| ApplyError {
                 index: done + index,
                 error,
                 said,
@@ -103,7 +103,7 @@ impl Host {
     }
 
     /// Carries out steps that go [`together`].
-    fn carry_out(&mut self, steps: &[Step]) -> Result<(), (usize, Refused)> {
+    fn execute(&mut self, steps: &[Step]) -> Result<(), (usize, Refused)> {
         match &steps[0] {
             Step::SetSysctl { name, value, .. } => sysctl::set(name, value).map_err(|error| (0, error.into())),
             Step::AddFirewall(_) | Step::DeleteFirewall(_) => match &mut self.filter {
@@ -141,7 +141,7 @@ impl Host {
             }
         }
         let Some((index, mut refused)) = refusal else { return impossible.map_or(Ok(()), Err) };
-        let stuck = self.take_back(&later, &mut indices);
+        let stuck = self.roll_back(&later, &mut indices);
         if stuck > 0 {
             let words = format!("{stuck} later steps are done all the same and could not be taken back");
             refused.said = Some(refused.said.map_or_else(|| words.clone(), |said| format!("{said}; {words}")));
@@ -150,7 +150,7 @@ impl Host {
     }
 
     /// Takes steps back, the last one first, as far as it goes; answers how many stay.
-    fn take_back(&mut self, steps: &[&Step], indices: &mut HashMap<String, u32>) -> usize {
+    fn roll_back(&mut self, steps: &[&Step], indices: &mut HashMap<String, u32>) -> usize {
         let undo = steps.iter().rev().filter_map(|step| step.undo());
         let requests: Result<Vec<_>, _> = undo.map(|step| self.request(&step, indices)).collect();
         let answers = requests.and_then(|mut requests| self.ask(&mut requests));

@@ -4,19 +4,19 @@ use std::collections::HashMap;
 
 use ipnet::IpNet;
 
-use super::{Plan, Refusal, Warning};
+use super::{Plan, PlanError, Warning};
 use crate::state::HostState;
 use crate::step::Route;
 use crate::wanted::{RouteConflict, Wanted};
 
 /// The routes of other devices, by prefix and table, the lowest metric first. Every allowed IP is looked up here, and
 /// there may be thousands of both.
-pub(super) struct Rivals<'a>(HashMap<(IpNet, u32), Vec<&'a Route>>);
+pub(super) struct ConflictingRoutes<'a>(HashMap<(IpNet, u32), Vec<&'a Route>>);
 
 /// What a route that exists already leaves of ours.
 #[derive(Debug, Default)]
 pub(super) struct Resolved {
-    /// Rivals that give way first.
+    /// ConflictingRoutes that give way first.
     pub replaced: Vec<Route>,
     /// Ours, if there is to be one.
     pub route: Option<Route>,
@@ -24,7 +24,7 @@ pub(super) struct Resolved {
     pub is_beaten: bool,
 }
 
-impl<'a> Rivals<'a> {
+impl<'a> ConflictingRoutes<'a> {
     pub(super) fn of(wanted: &Wanted, state: &'a HostState) -> Self {
         let mut rivals: HashMap<_, Vec<&Route>> = HashMap::new();
         for route in state.routes.iter().filter(|route| route.device.as_ref() != Some(&wanted.interface)) {
@@ -36,7 +36,7 @@ impl<'a> Rivals<'a> {
 
     /// Applies the policy. A rival is a route to the same prefix in the same table that is used before ours, or has
     /// the same metric, with which the kernel refuses a second one.
-    pub(super) fn resolve(&self, wanted: &Wanted, route: Route, plan: &mut Plan) -> Result<Resolved, Refusal> {
+    pub(super) fn resolve(&self, wanted: &Wanted, route: Route, plan: &mut Plan) -> Result<Resolved, PlanError> {
         let same = self.0.get(&(route.to, route.table)).map(Vec::as_slice).unwrap_or_default();
         let rivals = &same[..same.partition_point(|rival| rival.metric <= route.metric)];
         let Some(&rival) = rivals.first() else {
@@ -51,7 +51,7 @@ impl<'a> Rivals<'a> {
         let is_taken = |metric: u32| same.iter().any(|rival| rival.metric == metric);
         let (outcome, resolved) = match wanted.route_conflict {
             RouteConflict::Fail => {
-                return Err(Refusal(format!(
+                return Err(PlanError(format!(
                     "{to} has a route already, {place}, and RouteConflict is fail: take {to} out of AllowedIPs, or \
                      have RouteConflict = skip, metric or replace"
                 )));

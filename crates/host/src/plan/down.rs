@@ -4,18 +4,18 @@ use std::collections::{HashMap, HashSet};
 
 use ipnet::IpNet;
 
-use super::own_table::Numbers;
-use super::{Hooks, Plan, dns, firewall, own_table, routes};
+use super::policy_routing::Numbers;
+use super::{Hooks, Plan, dns, firewall, policy_routing, routes};
 use crate::state::HostState;
 use crate::step::{Family, Firewall, FirewallFamily, Phase, Route, Rule, Step};
-use crate::wanted::{Manner, Wanted};
+use crate::wanted::{Compat, Wanted};
 
 /// The plan that takes away an interface that has no ledger: the original brought it up, or /run was wiped. Rules go
 /// if they are exactly those that the file leads to: same table, same mark, side by side.
-pub fn down(wanted: &Wanted, hooks: &Hooks, state: &HostState, manner: Manner) -> Plan {
+pub fn down(wanted: &Wanted, hooks: &Hooks, state: &HostState, compat: Compat) -> Plan {
     let interface = &wanted.interface;
     let mut steps: Vec<Step> = hooks.of(Phase::PreDown).collect();
-    steps.extend(rules_there(wanted, state, manner).into_iter().map(Step::DeleteRule));
+    steps.extend(rules_there(wanted, state, compat).into_iter().map(Step::DeleteRule));
     if state.link(interface).is_some() {
         steps.push(Step::DeleteLink { interface: interface.clone() });
     }
@@ -33,13 +33,13 @@ pub fn down(wanted: &Wanted, hooks: &Hooks, state: &HostState, manner: Manner) -
 /// A step that is refused may be tried again after the others: an address that is to go may have brought a route in
 /// the place of one that is to come back.
 ///
-/// `hooks` are those to run: all of the file for a tunnel that was up, [`Hooks::against`] for one that did not get up.
+/// `hooks` are those to run: all of the file for a tunnel that was up, [`Hooks::undoing`] for one that did not get up.
 pub fn undo(done: &[Step], hooks: &Hooks) -> Vec<Step> {
     let made: Vec<&str> = done.iter().filter_map(made_link).collect();
     let mut undone: Vec<Step> = if made.is_empty() {
         done.iter().rev().filter_map(Step::undo).collect()
     } else {
-        net(done).iter().rev().filter(|step| !goes_with_link(step, &made)).filter_map(Step::undo).collect()
+        cancel_inverses(done).iter().rev().filter(|step| !goes_with_link(step, &made)).filter_map(Step::undo).collect()
     };
     undone.retain(|step| !matches!(step, Step::SetSysctl { .. }));
     if !made.is_empty() {
@@ -52,7 +52,7 @@ pub fn undo(done: &[Step], hooks: &Hooks) -> Vec<Step> {
 }
 
 /// What is left of steps when those are gone that others took back, or did again (name servers that changed).
-pub fn net(done: &[Step]) -> Vec<Step> {
+pub fn cancel_inverses(done: &[Step]) -> Vec<Step> {
     let mut net: Vec<Option<&Step>> = Vec::new();
     let mut taken_back_by: HashMap<Step, usize> = HashMap::new();
     for step in done {
@@ -67,12 +67,12 @@ pub fn net(done: &[Step]) -> Vec<Step> {
     net.into_iter().flatten().cloned().collect()
 }
 
-/// The steps whose effect may be there when some of `under_way` were done after all of `done`: what they were to take
+/// The steps whose effect may be there when some of `pending` were done after all of `done`: what they were to take
 /// back counts as there. To take away what is not there does no harm.
-pub fn perhaps_done(done: &[Step], under_way: &[Step]) -> Vec<Step> {
+pub fn possibly_applied(done: &[Step], pending: &[Step]) -> Vec<Step> {
     let mut perhaps = done.to_vec();
-    let mut taken_back: HashSet<Step> = net(done).iter().filter_map(Step::undo).collect();
-    for step in under_way {
+    let mut taken_back: HashSet<Step> = cancel_inverses(done).iter().filter_map(Step::undo).collect();
+    for step in pending {
         // A reload after one that was ended takes back what that one may have done.
         if !taken_back.contains(step) {
             taken_back.extend(step.undo());
@@ -84,22 +84,22 @@ pub fn perhaps_done(done: &[Step], under_way: &[Step]) -> Vec<Step> {
 
 /// The rules that lead to the tunnel's own table, in the order in which the original deletes them: those that the
 /// routes in it need, or, if the interface is gone, the default routes of the file.
-pub(super) fn rules_there(wanted: &Wanted, state: &HostState, manner: Manner) -> Vec<Rule> {
-    let Some(numbers) = numbers_there(wanted, state, manner) else { return Vec::new() };
+pub(super) fn rules_there(wanted: &Wanted, state: &HostState, compat: Compat) -> Vec<Rule> {
+    let Some(numbers) = numbers_there(wanted, state, compat) else { return Vec::new() };
     let is_own = |route: &&Route| is_on(route, wanted) && route.table == numbers.mark;
     let mut own: Vec<IpNet> = state.routes.iter().filter(is_own).map(|route| route.to).collect();
     if own.is_empty() {
         own.extend(wanted.allowed_ips.iter().filter(|net| net.prefix_len() == 0));
     }
     let excluded = routes::excluded(wanted, state);
-    let of_family = |family| own_table::rules(family, &own, &excluded, &numbers);
+    let of_family = |family| policy_routing::rules(family, &own, &excluded, &numbers);
     let wanted = [Family::V4, Family::V6].into_iter().flat_map(of_family);
     wanted.filter_map(|rule| state.rules.iter().find(|other| is_same(other, &rule)).cloned()).collect()
 }
 
 /// The numbers by which a tunnel goes that is up: its mark is the table of a route on the interface that exactly the
 /// rule of a tunnel leads to, or the file's, if nobody has routes there.
-pub(super) fn numbers_there(wanted: &Wanted, state: &HostState, manner: Manner) -> Option<Numbers> {
+pub(super) fn numbers_there(wanted: &Wanted, state: &HostState, compat: Compat) -> Option<Numbers> {
     // The newest one, if somebody left one that is like it.
     let last = |mark: u32, family: Family| {
         let ours = state.rules.iter().filter(|rule| rule.family == family && leads_to_own_table(rule, mark));
@@ -108,12 +108,12 @@ pub(super) fn numbers_there(wanted: &Wanted, state: &HostState, manner: Manner) 
     let is_mark = |mark: &u32| last(*mark, Family::V4).is_some() || last(*mark, Family::V6).is_some();
     let of_routes = state.routes.iter().filter(|route| is_on(route, wanted)).map(|route| route.table).find(is_mark);
     let is_of_others = |mark: &u32| state.routes.iter().any(|route| route.table == *mark);
-    let mark = of_routes.or_else(|| own_table::mark_of(wanted).filter(|mark| !is_of_others(mark)))?;
+    let mark = of_routes.or_else(|| policy_routing::mark_of(wanted).filter(|mark| !is_of_others(mark)))?;
     Some(Numbers {
         mark,
         last_v4: last(mark, Family::V4).unwrap_or(0),
         last_v6: last(mark, Family::V6).unwrap_or(0),
-        direct: own_table::direct_priority(manner),
+        direct: policy_routing::direct_priority(compat),
     })
 }
 
@@ -129,8 +129,8 @@ fn is_same(there: &Rule, wanted: &Rule) -> bool {
 
 /// The tables of the firewall that have the tunnel's name.
 fn firewalls_there(wanted: &Wanted, state: &HostState) -> Vec<Firewall> {
-    let of_family = |(manner, family)| Firewall {
-        table: firewall::table_name(&wanted.interface, manner),
+    let of_family = |(compat, family)| Firewall {
+        table: firewall::table_name(&wanted.interface, compat),
         family,
         interface: wanted.interface.clone(),
         addresses: Vec::new(),
@@ -139,7 +139,7 @@ fn firewalls_there(wanted: &Wanted, state: &HostState) -> Vec<Firewall> {
     };
     let families = [FirewallFamily::Ip, FirewallFamily::Ip6, FirewallFamily::Inet];
     let named =
-        [Manner::WgQuick, Manner::Linerate].into_iter().flat_map(|manner| families.map(|family| (manner, family)));
+        [Compat::WgQuick, Compat::Native].into_iter().flat_map(|compat| families.map(|family| (compat, family)));
     named.map(of_family).filter(|firewall| state.firewall_tables.contains(&firewall.listed())).collect()
 }
 

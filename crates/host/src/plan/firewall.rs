@@ -6,13 +6,13 @@
 use std::net::IpAddr;
 
 use crate::step::{Family, Firewall, FirewallFamily};
-use crate::wanted::{Manner, Wanted};
+use crate::wanted::{Compat, Wanted};
 
 /// The name of the tables of an interface.
-pub(super) fn table_name(interface: &str, manner: Manner) -> String {
-    match manner {
-        Manner::WgQuick => format!("wg-quick-{interface}"),
-        Manner::Linerate => format!("linerate-{interface}"),
+pub(super) fn table_name(interface: &str, compat: Compat) -> String {
+    match compat {
+        Compat::WgQuick => format!("wg-quick-{interface}"),
+        Compat::Native => format!("linerate-{interface}"),
     }
 }
 
@@ -20,7 +20,7 @@ pub(super) fn table_name(interface: &str, manner: Manner) -> String {
 /// the host too, they may be reached by them.
 pub(super) fn of_family(wanted: &Wanted, family: Family, mark: u32, is_full: bool) -> Firewall {
     Firewall {
-        table: table_name(&wanted.interface, Manner::WgQuick),
+        table: table_name(&wanted.interface, Compat::WgQuick),
         family: match family {
             Family::V4 => FirewallFamily::Ip,
             Family::V6 => FirewallFamily::Ip6,
@@ -37,11 +37,11 @@ pub(super) fn of_both(
     wanted: &Wanted,
     full: &[Family],
     mark: u32,
-    manner: Manner,
+    compat: Compat,
     excluded: &[ipnet::IpNet],
 ) -> Firewall {
     Firewall {
-        table: table_name(&wanted.interface, manner),
+        table: table_name(&wanted.interface, compat),
         family: FirewallFamily::Inet,
         interface: wanted.interface.clone(),
         addresses: addresses_of(wanted, full),

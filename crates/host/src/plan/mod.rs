@@ -1,7 +1,7 @@
 //! Plans: what is [`Wanted`] and what is there ([`HostState`]) become steps. Pure: nothing here looks at the host.
 //!
 //! The order of a plan is that of wg-quick(8): the interface, `PreUp`, keys and peers, addresses, MTU, name servers,
-//! then routes with the rules and the firewall that they need, `PostUp`. The subjects have a file each; [`words`] says
+//! then routes with the rules and the firewall that they need, `PostUp`. The subjects have a file each; [`messages`] says
 //! steps in the words of `ip` and to people, and [`model`] does them to a host in memory.
 
 mod addresses;
@@ -9,22 +9,21 @@ mod conflicts;
 mod dns;
 mod down;
 mod firewall;
-pub mod freebsd;
+pub mod messages;
 pub mod model;
 mod mtu;
-mod own_table;
+mod policy_routing;
 mod reload;
 mod routes;
-pub mod words;
 
 use serde::{Deserialize, Serialize};
 
 use crate::state::HostState;
 use crate::step::{Backend, Family, Phase, Route, Step};
-use crate::wanted::{Manner, RouteConflict, Wanted};
+use crate::wanted::{Compat, RouteConflict, Wanted};
 
-pub use down::{down, net, perhaps_done, undo};
-pub use reload::{Resumption, TakenBack, reload, resume, take_back};
+pub use down::{cancel_inverses, down, possibly_applied, undo};
+pub use reload::{ResumedReload, Rollback, reload, resume, roll_back};
 
 /// Steps in the order in which they are to be done, and what a person should know of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,7 +66,7 @@ impl std::fmt::Display for Warning {
 /// Why there is no plan.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct Refusal(pub String);
+pub struct PlanError(pub String);
 
 /// The commands of the file, `%i` replaced.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -80,7 +79,7 @@ impl Hooks {
     /// The commands that take back what those of `done` did, for a tunnel that did not come up: `PostDown` where a
     /// `PreUp` or `PostUp` was run, `PreDown` where a `PostUp` was. A command that was run and failed belongs in
     /// `done`, as it may have done half of its work.
-    pub fn against(&self, done: &[Step]) -> Self {
+    pub fn undoing(&self, done: &[Step]) -> Self {
         let was_run = |wanted| done.iter().any(|step| matches!(step, Step::Hook { phase, .. } if *phase == wanted));
         let belongs = |phase: &Phase| match phase {
             Phase::PreUp | Phase::PostUp => false,
@@ -105,14 +104,14 @@ pub fn up(
     hooks: &Hooks,
     backend: Backend,
     state: &HostState,
-    manner: Manner,
-) -> Result<Plan, Refusal> {
+    compat: Compat,
+) -> Result<Plan, PlanError> {
     let interface = &wanted.interface;
     if state.link(interface).is_some() {
-        return Err(Refusal(format!("`{interface}' already exists")));
+        return Err(PlanError(format!("`{interface}' already exists")));
     }
-    let numbers = own_table::Numbers::free(wanted, state, manner);
-    let Plan { steps, warnings } = effects(wanted, state, manner, &numbers)?;
+    let numbers = policy_routing::Numbers::free(wanted, state, compat);
+    let Plan { steps, warnings } = effects(wanted, state, compat, &numbers)?;
 
     let mut all = vec![Step::AddLink { interface: interface.clone(), backend }];
     all.extend(hooks.of(Phase::PreUp));
@@ -124,16 +123,21 @@ pub fn up(
 
 /// What a tunnel has the host do once its interface is there: all steps of [`up`] from the addresses to the firewall.
 /// [`reload()`] derives from it what is the tunnel's.
-fn effects(wanted: &Wanted, state: &HostState, manner: Manner, numbers: &own_table::Numbers) -> Result<Plan, Refusal> {
+fn effects(
+    wanted: &Wanted,
+    state: &HostState,
+    compat: Compat,
+    numbers: &policy_routing::Numbers,
+) -> Result<Plan, PlanError> {
     let mut plan = Plan::default();
     let mtu = mtu::of(wanted, state);
     let without = addresses::without(state, mtu);
     let connected = addresses::plan(wanted, &without, &mut plan);
     mtu::plan(wanted, mtu, &mut plan);
     plan.steps.push(Step::LinkUp { interface: wanted.interface.clone() });
-    dns::plan(wanted, state, manner, &mut plan);
+    dns::plan(wanted, state, compat, &mut plan);
     let placed = routes::Placed::all(wanted, state, &without, &connected, numbers, &mut plan)?;
-    routes::plan(wanted, state, manner, numbers, placed, &mut plan)?;
+    routes::plan(wanted, state, compat, numbers, placed, &mut plan)?;
     Ok(plan)
 }
 
@@ -141,12 +145,12 @@ fn effects(wanted: &Wanted, state: &HostState, manner: Manner, numbers: &own_tab
 fn effects_of_up(
     wanted: &Wanted,
     state: &HostState,
-    manner: Manner,
-    numbers: &own_table::Numbers,
-) -> Result<Plan, Refusal> {
+    compat: Compat,
+    numbers: &policy_routing::Numbers,
+) -> Result<Plan, PlanError> {
     let fails = wanted.route_conflict == RouteConflict::Fail;
     let route_conflict = if fails { RouteConflict::Skip } else { wanted.route_conflict };
-    effects(&Wanted { route_conflict, ..wanted.clone() }, state, manner, numbers)
+    effects(&Wanted { route_conflict, ..wanted.clone() }, state, compat, numbers)
 }
 
 impl Plan {

@@ -9,11 +9,11 @@ use std::collections::HashSet;
 
 use ipnet::IpNet;
 
-use super::own_table::{Numbers, mark_of};
-use super::{Hooks, Plan, Refusal, dns, down, effects, effects_of_up, model, mtu, net};
+use super::policy_routing::{Numbers, mark_of};
+use super::{Hooks, Plan, PlanError, cancel_inverses, dns, down, effects, effects_of_up, model, mtu};
 use crate::state::HostState;
 use crate::step::{Family, Firewall, Route, Rule, Step};
-use crate::wanted::{Manner, Wanted};
+use crate::wanted::{Compat, Wanted};
 
 /// The plan that makes the host of a tunnel that `then` brought up what `now` would have made of it. `done` is what
 /// its ledger tells, all that was done since the interface was made; it may be empty, and then file and host tell.
@@ -21,55 +21,61 @@ use crate::wanted::{Manner, Wanted};
 ///
 /// # Errors
 /// The interface is not there, or a policy of `now` refuses.
-pub fn reload(then: &Wanted, now: &Wanted, state: &HostState, done: &[Step], manner: Manner) -> Result<Plan, Refusal> {
+pub fn reload(
+    then: &Wanted,
+    now: &Wanted,
+    state: &HostState,
+    done: &[Step],
+    compat: Compat,
+) -> Result<Plan, PlanError> {
     let interface = &now.interface;
     let Some(link) = state.link(interface) else {
-        return Err(Refusal(format!("`{interface}' is not up: bring it up first")));
+        return Err(PlanError(format!("`{interface}' is not up: bring it up first")));
     };
     if then == now {
         return Ok(Plan::default());
     }
-    let bare = without_tunnel(then, state, done, manner);
-    let [numbers_then, numbers_now] = numbers(then, now, state, &bare, done, manner);
-    let was = effects_of_up(then, &bare, manner, &numbers_then)?;
-    let Plan { steps: is, warnings: warned } = effects(now, &bare, manner, &numbers_now)?;
+    let bare = without_tunnel(then, state, done, compat);
+    let [numbers_then, numbers_now] = numbers(then, now, state, &bare, done, compat);
+    let was = effects_of_up(then, &bare, compat, &numbers_then)?;
+    let Plan { steps: is, warnings: warned } = effects(now, &bare, compat, &numbers_now)?;
     let Difference { gone, new } = Difference::of(&was.steps, &is);
 
-    let mut trial = Trial::on(state);
+    let mut simulation = HostSimulation::on(state);
     // What was replaced comes back before an address brings a route like it, which would be in its way.
     let undone: Vec<Step> = gone.iter().rev().filter(|step| is_way(step)).filter_map(Step::undo).collect();
-    trial.take_all(exchanges(&undone));
-    trial.try_all(new.iter().filter(|step| is_address(step)));
+    simulation.take_all(exchanges(&undone));
+    simulation.try_all(new.iter().filter(|step| is_address(step)));
     let mtu_now = mtu::of(now, &bare);
     if mtu_now != mtu::of(then, &bare) {
-        trial.take(Step::SetMtu { interface: interface.clone(), mtu: mtu_now, before: link.mtu });
+        simulation.take(Step::SetMtu { interface: interface.clone(), mtu: mtu_now, before: link.mtu });
     }
     // While there are rules that go by it there is a mark: the tunnel's datagrams would else go into it.
     let (mark_then, mark_now) = (mark_in(then, &was.steps), mark_in(now, &is));
     if mark_now != 0 {
-        trial.set_mark(interface, mark_then, mark_now);
+        simulation.set_mark(interface, mark_then, mark_now);
     }
-    trial.try_all(new.iter().filter(|step| is_way(step)));
-    trial.take_all(undone.into_iter().filter(|step| !matches!(step, Step::SetSysctl { .. })));
+    simulation.try_all(new.iter().filter(|step| is_way(step)));
+    simulation.take_all(undone.into_iter().filter(|step| !matches!(step, Step::SetSysctl { .. })));
     if mark_now == 0 {
-        trial.set_mark(interface, mark_then, mark_now);
+        simulation.set_mark(interface, mark_then, mark_now);
     }
     for address in gone.iter().filter_map(address_of) {
-        trial.delete_address(interface, &address, &gone);
+        simulation.delete_address(interface, &address, &gone);
     }
-    trial.try_refused_again();
-    trial.take_all(gone.iter().filter(|step| is_firewall(step)).filter_map(Step::undo));
-    trial.take_all(new.iter().filter(|step| is_firewall(step)).cloned());
+    simulation.try_refused_again();
+    simulation.take_all(gone.iter().filter(|step| is_firewall(step)).filter_map(Step::undo));
+    simulation.take_all(new.iter().filter(|step| is_firewall(step)).cloned());
     if dns_in(&was.steps) != dns_in(&is) {
         let unset = dns::unset(interface, &then.dns, state);
-        trial.take_all(dns_in(&is).cloned().or(unset));
+        simulation.take_all(dns_in(&is).cloned().or(unset));
     }
     let mut warnings = warned;
     warnings.retain(|warning| !was.warnings.contains(warning));
-    Ok(Plan { steps: trial.steps, warnings })
+    Ok(Plan { steps: simulation.steps, warnings })
 }
 
-/// As [`reload()`], for a host on which a reload was ended in the middle: of its steps, `under_way`, some were done, and
+/// As [`reload()`], for a host on which a reload was ended in the middle: of its steps, `pending`, some were done, and
 /// nobody knows how many. They are taken back, and the plan is for the host after that.
 ///
 /// # Errors
@@ -79,42 +85,42 @@ pub fn resume(
     now: &Wanted,
     state: &HostState,
     done: &[Step],
-    under_way: &[Step],
-    manner: Manner,
-) -> Result<Resumption, Refusal> {
-    let mut trial = Trial::on(state);
-    let lost = trial.take_back(under_way, done);
-    let plan = reload(then, now, &trial.host, done, manner)?;
-    let mut back = trial.steps;
+    pending: &[Step],
+    compat: Compat,
+) -> Result<ResumedReload, PlanError> {
+    let mut simulation = HostSimulation::on(state);
+    let not_undone = simulation.roll_back(pending, done);
+    let plan = reload(then, now, &simulation.host, done, compat)?;
+    let mut back = simulation.steps;
     // A table takes the place of what has its name, and nothing passes in between.
     back.retain(|step| !matches!(step, Step::DeleteFirewall(table) if makes(&plan.steps, table)));
-    Ok(Resumption { back: TakenBack { steps: back, lost }, plan })
+    Ok(ResumedReload { rollback: Rollback { steps: back, not_undone }, plan })
 }
 
 /// The plan of a reload, with what is to be taken back of one before it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Resumption {
+pub struct ResumedReload {
     /// What takes back the steps that were under way; to be done first.
-    pub back: TakenBack,
+    pub rollback: Rollback,
     /// The plan of this reload.
     pub plan: Plan,
 }
 
 /// What takes steps back.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TakenBack {
+pub struct Rollback {
     /// The steps that do.
     pub steps: Vec<Step>,
     /// The steps that stay done: a route of others' cannot come back while one of the kernel's is in its place. Whoever
     /// takes the tunnel away has to know of them.
-    pub lost: Vec<Step>,
+    pub not_undone: Vec<Step>,
 }
 
-/// What takes back as much of `under_way` as this host has, so that it is as `done` had left it.
-pub fn take_back(under_way: &[Step], done: &[Step], state: &HostState) -> TakenBack {
-    let mut trial = Trial::on(state);
-    let lost = trial.take_back(under_way, done);
-    TakenBack { steps: trial.steps, lost }
+/// What takes back as much of `pending` as this host has, so that it is as `done` had left it.
+pub fn roll_back(pending: &[Step], done: &[Step], state: &HostState) -> Rollback {
+    let mut simulation = HostSimulation::on(state);
+    let not_undone = simulation.roll_back(pending, done);
+    Rollback { steps: simulation.steps, not_undone }
 }
 
 fn makes(steps: &[Step], table: &Firewall) -> bool {
@@ -122,9 +128,9 @@ fn makes(steps: &[Step], table: &Firewall) -> bool {
 }
 
 /// The host as it would be without the tunnel.
-fn without_tunnel(then: &Wanted, state: &HostState, done: &[Step], manner: Manner) -> HostState {
+fn without_tunnel(then: &Wanted, state: &HostState, done: &[Step], compat: Compat) -> HostState {
     let taken_away = match done {
-        [] => down(then, &Hooks::default(), state, manner).steps,
+        [] => down(then, &Hooks::default(), state, compat).steps,
         done => down::undo(done, &Hooks::default()),
     };
     let mut bare = state.clone();
@@ -143,11 +149,11 @@ fn numbers(
     state: &HostState,
     bare: &HostState,
     done: &[Step],
-    manner: Manner,
+    compat: Compat,
 ) -> [Numbers; 2] {
     let rules: Vec<Rule> = match done {
-        [] => down::rules_there(then, state, manner),
-        done => down::net(done).into_iter().filter_map(rule_of).collect(),
+        [] => down::rules_there(then, state, compat),
+        done => down::cancel_inverses(done).into_iter().filter_map(rule_of).collect(),
     };
     let set_mark = done.iter().rev().find_map(|step| match step {
         Step::SetFwmark { fwmark, .. } => Some(*fwmark).filter(|mark| *mark != 0),
@@ -156,7 +162,7 @@ fn numbers(
     let kept_mark = rules.iter().find_map(|rule| rule.fwmark).or(set_mark);
     let last = |family| rules.iter().filter(|rule| rule.family == family).map(|rule| rule.priority).max();
     let kept = |wanted: &Wanted, may_keep_mark: bool| {
-        let free = Numbers::free(wanted, bare, manner);
+        let free = Numbers::free(wanted, bare, compat);
         Numbers {
             mark: mark_of(wanted).or(kept_mark.filter(|_| may_keep_mark)).unwrap_or(free.mark),
             last_v4: last(Family::V4).unwrap_or(free.last_v4),
@@ -184,14 +190,14 @@ impl Difference {
 }
 
 /// A plan in the making, and the host as it is after it.
-struct Trial {
+struct HostSimulation {
     host: HostState,
     steps: Vec<Step>,
     /// What was in the way of something that is still to go.
     refused: Vec<Step>,
 }
 
-impl Trial {
+impl HostSimulation {
     fn on(state: &HostState) -> Self {
         Self { host: state.clone(), steps: Vec::new(), refused: Vec::new() }
     }
@@ -224,10 +230,10 @@ impl Trial {
         self.take_all(refused);
     }
 
-    /// Takes back those of `under_way` that were done; `done` was before them. Gives those that cannot be.
-    fn take_back(&mut self, under_way: &[Step], done: &[Step]) -> Vec<Step> {
-        let servers = net(done).into_iter().rfind(|step| matches!(step, Step::SetDns { .. }));
-        for (index, step) in under_way.iter().enumerate().rev() {
+    /// Takes back those of `pending` that were done; `done` was before them. Gives those that cannot be.
+    fn roll_back(&mut self, pending: &[Step], done: &[Step]) -> Vec<Step> {
+        let servers = cancel_inverses(done).into_iter().rfind(|step| matches!(step, Step::SetDns { .. }));
+        for (index, step) in pending.iter().enumerate().rev() {
             // What was added before it was taken away does not come back.
             self.refused.retain(|refused| refused != step);
             match step {
@@ -239,7 +245,7 @@ impl Trial {
                     self.delete_address(interface, address, &[]);
                 }
                 // What had its name comes back in its place.
-                Step::AddFirewall(table) if takes_away(&under_way[..index], table) => {}
+                Step::AddFirewall(table) if takes_away(&pending[..index], table) => {}
                 // What is to come back may wait for an address to go that brought a route like it.
                 Step::DeleteAddress { .. } | Step::DeleteRoute(_) | Step::DeleteRule(_) => {
                     self.try_all(step.undo().iter());
@@ -248,7 +254,7 @@ impl Trial {
             }
         }
         self.try_refused_again();
-        let routes = under_way.iter().filter_map(|step| match step {
+        let routes = pending.iter().filter_map(|step| match step {
             Step::AddRoute(route) | Step::DeleteRoute(route) => Some((step, route)),
             _ => None,
         });

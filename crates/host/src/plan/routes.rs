@@ -1,17 +1,17 @@
 //! Routes to the allowed IPs, what becomes of those that exist already, and with them the mark, the rules, the
-//! variable and the firewall that a table of the tunnel's own needs ([`super::own_table`]).
+//! variable and the firewall that a table of the tunnel's own needs ([`super::policy_routing`]).
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
 
 use ipnet::IpNet;
 
-use super::conflicts::{Resolved, Rivals};
-use super::own_table::{self, Numbers};
-use super::{Plan, Refusal, addresses, firewall, model};
+use super::conflicts::{ConflictingRoutes, Resolved};
+use super::policy_routing::{self, Numbers};
+use super::{Plan, PlanError, addresses, firewall, model};
 use crate::state::HostState;
 use crate::step::{Family, MAIN, Route, Step};
-use crate::wanted::{Manner, Table, Wanted};
+use crate::wanted::{Compat, Table, Wanted};
 
 /// With it the reverse path filter of IPv4 sees the mark of a packet (Documentation/networking/ip-sysctl.rst).
 pub(super) const SRC_VALID_MARK: &str = "net.ipv4.conf.all.src_valid_mark";
@@ -30,7 +30,7 @@ const PROTOCOL_RA: u8 = 9;
 /// A route as it is to be made.
 pub(super) struct Placed {
     route: Route,
-    /// Rivals that give way first.
+    /// ConflictingRoutes that give way first.
     replaced: Vec<Route>,
     /// It is in the tunnel's own table.
     own: bool,
@@ -45,7 +45,7 @@ impl Placed {
         connected: &[IpNet],
         numbers: &Numbers,
         plan: &mut Plan,
-    ) -> Result<Vec<Self>, Refusal> {
+    ) -> Result<Vec<Self>, PlanError> {
         let excluded = excluded(wanted, state);
         let mut prefixes = sorted(wanted);
         prefixes.retain(|net| !addresses::is_without(without, net));
@@ -55,7 +55,7 @@ impl Placed {
             plan.warn("ExcludedIPs is left out: it needs rules of the tunnel's own, and Table is a number".to_owned());
         }
 
-        let rivals = Rivals::of(wanted, state);
+        let rivals = ConflictingRoutes::of(wanted, state);
         let kept_out = containing(&prefixes, wanted);
         let mut placed = Vec::new();
         for to in prefixes {
@@ -93,11 +93,11 @@ impl Placed {
 pub(super) fn plan(
     wanted: &Wanted,
     state: &HostState,
-    manner: Manner,
+    compat: Compat,
     numbers: &Numbers,
     placed: Vec<Placed>,
     plan: &mut Plan,
-) -> Result<(), Refusal> {
+) -> Result<(), PlanError> {
     let excluded = excluded(wanted, state);
     let own: Vec<IpNet> = placed.iter().filter(|placed| placed.own).map(|placed| placed.route.to).collect();
     let of_family = |family| own.iter().filter(move |net| Family::of_net(net) == family);
@@ -111,7 +111,7 @@ pub(super) fn plan(
         if is_own && firsts.contains(&Some(&to)) {
             mark(wanted, numbers, plan);
             // Two tunnels to which the file gives the same mark have a rule in common.
-            let mut rules = own_table::rules(family, &own, &excluded, numbers);
+            let mut rules = policy_routing::rules(family, &own, &excluded, numbers);
             rules.retain(|rule| !state.rules.contains(rule));
             plan.steps.extend(rules.into_iter().map(Step::AddRule));
         }
@@ -119,16 +119,16 @@ pub(super) fn plan(
         plan.steps.push(Step::AddRoute(route));
         if is_own && lasts.contains(&Some(&to)) {
             see_marks(family, state, plan);
-            if manner == Manner::WgQuick && state.nftables {
+            if compat == Compat::WgQuick && state.nftables {
                 let table = firewall::of_family(wanted, family, numbers.mark, full.contains(&family));
                 plan.steps.push(Step::AddFirewall(table));
             }
         }
     }
-    if wanted.kill_switch || (manner == Manner::Linerate && !own.is_empty() && state.nftables) {
+    if wanted.kill_switch || (compat == Compat::Native && !own.is_empty() && state.nftables) {
         mark(wanted, numbers, plan);
-        let guarded = if manner == Manner::Linerate { full } else { Vec::new() };
-        plan.steps.push(Step::AddFirewall(firewall::of_both(wanted, &guarded, numbers.mark, manner, &excluded)));
+        let guarded = if compat == Compat::Native { full } else { Vec::new() };
+        plan.steps.push(Step::AddFirewall(firewall::of_both(wanted, &guarded, numbers.mark, compat, &excluded)));
     }
     Ok(())
 }
@@ -136,7 +136,7 @@ pub(super) fn plan(
 /// Has the tunnel's datagrams marked, once; a mark of the file's is set with the keys and peers.
 fn mark(wanted: &Wanted, numbers: &Numbers, plan: &mut Plan) {
     let step = Step::SetFwmark { interface: wanted.interface.clone(), fwmark: numbers.mark, before: 0 };
-    if own_table::mark_of(wanted).is_none() && !plan.steps.contains(&step) {
+    if policy_routing::mark_of(wanted).is_none() && !plan.steps.contains(&step) {
         plan.steps.push(step);
     }
 }
@@ -223,14 +223,14 @@ fn warn_of_own_networks(wanted: &Wanted, connected: &[IpNet], plan: &mut Plan) {
     }
 }
 
-fn check_firewall(wanted: &Wanted, state: &HostState, has_own_table: bool, plan: &mut Plan) -> Result<(), Refusal> {
+fn check_firewall(wanted: &Wanted, state: &HostState, has_own_table: bool, plan: &mut Plan) -> Result<(), PlanError> {
     if state.nftables {
         return Ok(());
     }
     if wanted.kill_switch {
         let sentence = "KillSwitch needs nf_tables, which this kernel does not have: load the module nf_tables, or take \
                         KillSwitch out of the file";
-        return Err(Refusal(sentence.to_owned()));
+        return Err(PlanError(sentence.to_owned()));
     }
     if has_own_table {
         plan.warn(format!(

@@ -1,13 +1,13 @@
 //! Control messages (cmsg(3)): what travels beside a datagram, built and read as bytes.
 //!
-//! Outgoing: the source address, TOS and segment size. Incoming: the local address, TOS and the
+//! SendControl: the source address, TOS and segment size. RecvControl: the local address, TOS and the
 //! GRO segment size. A control buffer that lies yields fewer entries, never a panic and never a
 //! byte from outside of it.
 
 use std::mem::{align_of, offset_of, size_of};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::udp::{Local, Transmit};
+use crate::udp::{PacketInfo, Transmit};
 
 const WORD: usize = size_of::<usize>();
 const HEADER: usize = align(size_of::<libc::cmsghdr>());
@@ -27,21 +27,21 @@ const _: () = {
 };
 
 /// What the largest set of outgoing entries takes: IPv6 source, traffic class, segment size.
-const OUTGOING: usize = space(20) + space(4) + space(2);
+const SEND_ROOM: usize = space(20) + space(4) + space(2);
 /// What the largest set of incoming entries takes: IPv6 destination, traffic class, segment size.
-const INCOMING: usize = space(20) + space(4) + space(4);
+const RECV_ROOM: usize = space(20) + space(4) + space(4);
 
 /// The control buffer of a datagram on its way out.
 #[repr(C, align(8))]
-pub(super) struct Outgoing {
-    bytes: [u8; OUTGOING],
+pub(super) struct SendControl {
+    bytes: [u8; SEND_ROOM],
     len: usize,
 }
 
-impl Outgoing {
+impl SendControl {
     /// The entries that `message` asks for; none for a plain one.
     pub(super) fn new(message: &Transmit<'_>) -> Self {
-        let mut control = Self { bytes: [0; OUTGOING], len: 0 };
+        let mut control = Self { bytes: [0; SEND_ROOM], len: 0 };
         match message.from {
             Some(IpAddr::V4(from)) => {
                 let mut info = [0; 12];
@@ -88,13 +88,13 @@ impl Outgoing {
 
 /// The control buffer for a datagram on its way in.
 #[repr(C, align(8))]
-pub(super) struct Incoming {
-    bytes: [u8; INCOMING],
+pub(super) struct RecvControl {
+    bytes: [u8; RECV_ROOM],
 }
 
-impl Incoming {
+impl RecvControl {
     pub(super) const fn room() -> Self {
-        Self { bytes: [0; INCOMING] }
+        Self { bytes: [0; RECV_ROOM] }
     }
 
     pub(super) fn as_mut_ptr(&mut self) -> *mut libc::c_void {
@@ -102,48 +102,48 @@ impl Incoming {
     }
 
     pub(super) const fn len(&self) -> usize {
-        INCOMING
+        RECV_ROOM
     }
 
     /// What the kernel wrote, `written` bytes long by its account.
-    pub(super) fn read(&self, written: usize) -> Arrival {
-        Arrival::read(&self.bytes[..written.min(INCOMING)])
+    pub(super) fn read(&self, written: usize) -> ControlData {
+        ControlData::read(&self.bytes[..written.min(RECV_ROOM)])
     }
 }
 
 /// What the control messages of a received datagram say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Arrival {
+pub(super) struct ControlData {
     /// Where it came to.
-    pub(super) local: Option<Local>,
+    pub(super) local: Option<PacketInfo>,
     /// Its TOS or traffic class octet.
     pub(super) tos: u8,
     /// The size of its segments, if it is several datagrams in one.
     pub(super) segment: Option<usize>,
 }
 
-impl Arrival {
-    fn read(control: &[u8]) -> Self {
-        let mut arrival = Self::default();
-        for (level, kind, data) in Entries(control) {
+impl ControlData {
+    fn read(buffer: &[u8]) -> Self {
+        let mut control = Self::default();
+        for (level, kind, data) in Entries(buffer) {
             match (level, kind) {
-                (libc::IPPROTO_IP, libc::IP_PKTINFO) => arrival.local = local_v4(data),
-                (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => arrival.local = local_v6(data),
+                (libc::IPPROTO_IP, libc::IP_PKTINFO) => control.local = local_v4(data),
+                (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => control.local = local_v6(data),
                 // One byte for IP_TOS and an int for IPV6_TCLASS (ip_cmsg_recv_tos,
                 // ip6_datagram_recv_common_ctl).
                 (libc::IPPROTO_IP, libc::IP_TOS) => {
-                    arrival.tos = data.first().copied().unwrap_or_default();
+                    control.tos = data.first().copied().unwrap_or_default();
                 }
                 (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
-                    arrival.tos = int(data).and_then(|int| u8::try_from(int).ok()).unwrap_or(0);
+                    control.tos = int(data).and_then(|int| u8::try_from(int).ok()).unwrap_or(0);
                 }
                 (libc::SOL_UDP, libc::UDP_GRO) => {
-                    arrival.segment = int(data).and_then(|int| usize::try_from(int).ok());
+                    control.segment = int(data).and_then(|int| usize::try_from(int).ok());
                 }
                 _ => {}
             }
         }
-        arrival
+        control
     }
 }
 
@@ -167,18 +167,18 @@ impl<'a> Iterator for Entries<'a> {
 
 /// The specific destination is what a reply must come from; it differs from the address in the
 /// header for a broadcast, and is zero where the kernel did not work it out.
-fn local_v4(info: &[u8]) -> Option<Local> {
+fn local_v4(info: &[u8]) -> Option<PacketInfo> {
     let ifindex = u32::from_ne_bytes(*info.first_chunk()?);
     let specific: [u8; 4] = *info.get(4..)?.first_chunk()?;
     let header: [u8; 4] = *info.get(8..)?.first_chunk()?;
     let local = if specific == [0; 4] { header } else { specific };
-    Some(Local { addr: IpAddr::V4(Ipv4Addr::from(local)), ifindex })
+    Some(PacketInfo { addr: IpAddr::V4(Ipv4Addr::from(local)), ifindex })
 }
 
-fn local_v6(info: &[u8]) -> Option<Local> {
+fn local_v6(info: &[u8]) -> Option<PacketInfo> {
     let local: [u8; 16] = *info.first_chunk()?;
     let ifindex = u32::from_ne_bytes(*info.get(16..)?.first_chunk()?);
-    Some(Local { addr: IpAddr::V6(Ipv6Addr::from(local)), ifindex })
+    Some(PacketInfo { addr: IpAddr::V6(Ipv6Addr::from(local)), ifindex })
 }
 
 fn int(data: &[u8]) -> Option<i32> {
@@ -204,7 +204,7 @@ mod tests {
         fn no_control_buffer_makes_the_reader_panic(
             bytes in prop::collection::vec(any::<u8>(), 0..200),
         ) {
-            Arrival::read(&bytes);
+            ControlData::read(&bytes);
         }
 
         /// Bytes at random rarely have a length that passes; this one lies by little.
@@ -229,30 +229,30 @@ mod tests {
         #[test]
         fn what_is_sent_reads_back(ip: [u8; 16], v4: bool, tos: u8, segment: Option<u16>) {
             let message = transmit(address(ip, v4), tos, segment);
-            let control = Outgoing::new(&message);
+            let control = SendControl::new(&message);
             let entries: Vec<_> = Entries(&control.bytes[..control.len]).collect();
             let asked = 1 + usize::from(tos != 0) + usize::from(segment.is_some());
             prop_assert_eq!(entries.len(), asked);
-            let arrival = Arrival::read(&control.bytes[..control.len]);
+            let control = ControlData::read(&control.bytes[..control.len]);
             // IP_TOS goes out as an int, whose first byte is the TOS on little-endian machines.
             if cfg!(target_endian = "little") {
-                prop_assert_eq!(arrival.tos, tos);
+                prop_assert_eq!(control.tos, tos);
             }
-            let from = message.from.map(|addr| Local { addr, ifindex: 0 });
-            prop_assert_eq!(arrival.local, from);
+            let from = message.from.map(|addr| PacketInfo { addr, ifindex: 0 });
+            prop_assert_eq!(control.local, from);
         }
     }
 
     #[test]
     fn a_plain_message_has_no_control_entries() {
         let message = Transmit { from: None, ..transmit([127, 0, 0, 1].into(), 0, None) };
-        assert_eq!(Outgoing::new(&message).len(), 0);
+        assert_eq!(SendControl::new(&message).len(), 0);
     }
 
     #[test]
     fn the_largest_set_fills_the_outgoing_room_exactly() {
         let message = transmit(Ipv6Addr::LOCALHOST.into(), 0x88, Some(1400));
-        assert_eq!(Outgoing::new(&message).len(), OUTGOING);
+        assert_eq!(SendControl::new(&message).len(), SEND_ROOM);
     }
 
     #[test]
@@ -273,17 +273,17 @@ mod tests {
             (libc::IPPROTO_IPV6, libc::IPV6_TCLASS),
             (libc::SOL_UDP, libc::UDP_GRO),
         ] {
-            let mut control = Outgoing { bytes: [0; OUTGOING], len: 0 };
+            let mut control = SendControl { bytes: [0; SEND_ROOM], len: 0 };
             control.push(level, kind, &[]);
-            assert_eq!(Arrival::read(&control.bytes[..control.len]), Arrival::default());
+            assert_eq!(ControlData::read(&control.bytes[..control.len]), ControlData::default());
         }
     }
 
     #[test]
     fn a_segment_size_below_zero_is_none() {
-        let mut control = Outgoing { bytes: [0; OUTGOING], len: 0 };
+        let mut control = SendControl { bytes: [0; SEND_ROOM], len: 0 };
         control.push(libc::SOL_UDP, libc::UDP_GRO, &(-1i32).to_ne_bytes());
-        assert_eq!(Arrival::read(&control.bytes[..control.len]).segment, None);
+        assert_eq!(ControlData::read(&control.bytes[..control.len]).segment, None);
     }
 
     #[test]
@@ -291,7 +291,7 @@ mod tests {
         let mut info = [0; 12];
         info[..4].copy_from_slice(&7u32.to_ne_bytes());
         info[8..].copy_from_slice(&[255; 4]);
-        let local = |addr: [u8; 4]| Some(Local { addr: addr.into(), ifindex: 7 });
+        let local = |addr: [u8; 4]| Some(PacketInfo { addr: addr.into(), ifindex: 7 });
         assert_eq!(local_v4(&info), local([255; 4]));
         info[4..8].copy_from_slice(&[192, 0, 2, 1]);
         assert_eq!(local_v4(&info), local([192, 0, 2, 1]));

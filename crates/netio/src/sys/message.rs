@@ -9,7 +9,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 
 use super::address::Address;
-use super::control::{Incoming, Outgoing};
+use super::control::{RecvControl, SendControl};
 use super::{checked, counted};
 use crate::udp::{Received, Transmit};
 
@@ -20,15 +20,15 @@ pub(crate) const RECEIVE_MAX: usize = 64;
 
 // The stack that the headers of a call take.
 const _: () = {
-    assert!(SEND_MAX * (size_of::<Parcel>() + size_of::<libc::mmsghdr>()) <= 32 << 10);
-    assert!(RECEIVE_MAX * (size_of::<Inbox>() + size_of::<libc::mmsghdr>()) <= 16 << 10);
+    assert!(SEND_MAX * (size_of::<SendMsg>() + size_of::<libc::mmsghdr>()) <= 32 << 10);
+    assert!(RECEIVE_MAX * (size_of::<RecvMsg>() + size_of::<libc::mmsghdr>()) <= 16 << 10);
 };
 
 /// Sends one message.
 pub(crate) fn send_one(fd: BorrowedFd<'_>, message: &Transmit<'_>) -> io::Result<()> {
-    let mut parcel = Parcel::new(message);
-    let header = parcel.header();
-    // SAFETY: `header` points into `parcel`, which lives past the call, and at the message's
+    let mut msg = SendMsg::new(message);
+    let header = msg.header();
+    // SAFETY: `header` points into `msg`, which lives past the call, and at the message's
     // contents, which the kernel only reads; the lengths beside the pointers are those of what
     // they point to.
     counted(unsafe { libc::sendmsg(fd.as_raw_fd(), &raw const header, FLAGS_OUT) })?;
@@ -41,15 +41,15 @@ pub(crate) fn send_one(fd: BorrowedFd<'_>, message: &Transmit<'_>) -> io::Result
 ///
 /// Of the first message; one of a later message ends the count before it.
 pub(crate) fn send_many(fd: BorrowedFd<'_>, batch: &[Transmit<'_>]) -> io::Result<usize> {
-    let mut parcels = [const { MaybeUninit::<Parcel>::uninit() }; SEND_MAX];
+    let mut messages = [const { MaybeUninit::<SendMsg>::uninit() }; SEND_MAX];
     let mut headers = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; SEND_MAX];
     let batch = &batch[..batch.len().min(SEND_MAX)];
-    for ((message, parcel), header) in batch.iter().zip(&mut parcels).zip(&mut headers) {
-        let parcel = parcel.write(Parcel::new(message));
-        header.write(libc::mmsghdr { msg_hdr: parcel.header(), msg_len: 0 });
+    for ((message, msg), header) in batch.iter().zip(&mut messages).zip(&mut headers) {
+        let msg = msg.write(SendMsg::new(message));
+        header.write(libc::mmsghdr { msg_hdr: msg.header(), msg_len: 0 });
     }
     let first = headers.as_mut_ptr().cast();
-    // SAFETY: the first `batch.len()` headers were written above, each pointing into its parcel
+    // SAFETY: the first `batch.len()` headers were written above, each pointing into its msg
     // (which lives past the call and is not touched before it) and at its message's contents,
     // which the kernel only reads. The count is at most SEND_MAX, so that it fits.
     let sent = unsafe { libc::sendmmsg(fd.as_raw_fd(), first, batch.len() as _, FLAGS_OUT as _) };
@@ -58,13 +58,13 @@ pub(crate) fn send_many(fd: BorrowedFd<'_>, batch: &[Transmit<'_>]) -> io::Resul
 
 /// Receives one message into `buf`.
 pub(crate) fn receive_one(fd: BorrowedFd<'_>, buf: &mut [u8]) -> io::Result<Received> {
-    let mut inbox = Inbox::new(buf);
-    let mut header = inbox.header();
-    // SAFETY: `header` points into `inbox`, which lives past the call, and at `buf`, which is
+    let mut msg = RecvMsg::new(buf);
+    let mut header = msg.header();
+    // SAFETY: `header` points into `msg`, which lives past the call, and at `buf`, which is
     // borrowed mutably until then; the lengths beside the pointers are those of what they point to.
     let answer = unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut header, FLAGS_IN) };
     let len = counted(answer)?;
-    Ok(inbox.read(&header, len))
+    Ok(msg.read(&header, len))
 }
 
 /// Receives up to [`RECEIVE_MAX`] messages, one into each `stride` bytes of `buf`, and describes
@@ -79,31 +79,31 @@ pub(crate) fn receive_many(
     stride: usize,
     meta: &mut [Received],
 ) -> io::Result<usize> {
-    let mut inboxes = [const { MaybeUninit::<Inbox>::uninit() }; RECEIVE_MAX];
+    let mut messages = [const { MaybeUninit::<RecvMsg>::uninit() }; RECEIVE_MAX];
     let mut headers = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; RECEIVE_MAX];
     let room = meta.len().min(RECEIVE_MAX);
     let parts = buf.chunks_exact_mut(stride).take(room);
     let mut count = 0;
-    for ((part, inbox), header) in parts.zip(&mut inboxes).zip(&mut headers) {
-        let inbox = inbox.write(Inbox::new(part));
-        header.write(libc::mmsghdr { msg_hdr: inbox.header(), msg_len: 0 });
+    for ((part, msg), header) in parts.zip(&mut messages).zip(&mut headers) {
+        let msg = msg.write(RecvMsg::new(part));
+        header.write(libc::mmsghdr { msg_hdr: msg.header(), msg_len: 0 });
         count += 1;
     }
     let first = headers.as_mut_ptr().cast();
-    // SAFETY: the first `count` headers were written above, each pointing into its inbox (which
+    // SAFETY: the first `count` headers were written above, each pointing into its msg (which
     // lives past the call and is not touched before it) and at its own part of `buf`, which is
     // borrowed mutably until then. The count is at most RECEIVE_MAX, so that it fits. A null
     // timeout is allowed.
     let answer = unsafe { libc::recvmmsg(fd.as_raw_fd(), first, count, FLAGS_IN as _, ptr::null_mut()) };
     let received = checked(answer)? as usize;
-    for ((meta, inbox), header) in meta.iter_mut().zip(&inboxes).zip(&headers).take(received) {
+    for ((meta, msg), header) in meta.iter_mut().zip(&messages).zip(&headers).take(received) {
         // SAFETY: the kernel says that it filled this many, which is at most `count`, and the
         // first `count` headers were written above.
         let header = unsafe { header.assume_init_ref() };
         // SAFETY: as for the header, whose neighbour this is.
-        let inbox = unsafe { inbox.assume_init_ref() };
+        let msg = unsafe { msg.assume_init_ref() };
         // A message is at most 64 KiB.
-        *meta = inbox.read(&header.msg_hdr, header.msg_len as usize);
+        *meta = msg.read(&header.msg_hdr, header.msg_len as usize);
     }
     Ok(received)
 }
@@ -112,19 +112,19 @@ const FLAGS_OUT: libc::c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
 const FLAGS_IN: libc::c_int = libc::MSG_DONTWAIT;
 
 /// What the header of an outgoing message points to.
-struct Parcel {
+struct SendMsg {
     address: Address,
-    control: Outgoing,
+    control: SendControl,
     piece: libc::iovec,
 }
 
-impl Parcel {
+impl SendMsg {
     fn new(message: &Transmit<'_>) -> Self {
         // The kernel does not write through the iovec of a send.
         let base = message.contents.as_ptr().cast_mut().cast();
         Self {
             address: Address::new(message.to),
-            control: Outgoing::new(message),
+            control: SendControl::new(message),
             piece: libc::iovec { iov_base: base, iov_len: message.contents.len() },
         }
     }
@@ -144,17 +144,17 @@ impl Parcel {
 }
 
 /// What the header of an incoming message points to.
-struct Inbox {
+struct RecvMsg {
     address: Address,
-    control: Incoming,
+    control: RecvControl,
     piece: libc::iovec,
 }
 
-impl Inbox {
+impl RecvMsg {
     fn new(buf: &mut [u8]) -> Self {
         Self {
             address: Address::room(),
-            control: Incoming::room(),
+            control: RecvControl::room(),
             piece: libc::iovec { iov_base: buf.as_mut_ptr().cast(), iov_len: buf.len() },
         }
     }
@@ -179,9 +179,9 @@ impl Inbox {
         };
         let cut = header.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) != 0;
         let len = if cut { 0 } else { len };
-        let arrival = self.control.read(header.msg_controllen as _);
-        let segment = arrival.segment.filter(|&size| size > 0 && size < len).unwrap_or(len);
-        Received { len, segment, source, local: arrival.local, tos: arrival.tos }
+        let control = self.control.read(header.msg_controllen as _);
+        let segment = control.segment.filter(|&size| size > 0 && size < len).unwrap_or(len);
+        Received { len, segment, source, local: control.local, tos: control.tos }
     }
 }
 

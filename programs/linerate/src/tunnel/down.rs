@@ -11,7 +11,7 @@ use linerate_host::ledger::{Entry, Ledger};
 use linerate_host::linux::Host;
 use linerate_host::plan::{self, Hooks};
 use linerate_host::step::{Phase, Step};
-use linerate_host::transaction::{Stumble, carry_out_all};
+use linerate_host::transaction::{StepError, execute_best_effort};
 
 use super::hands::Hands;
 use super::interruption::Interruption;
@@ -38,14 +38,14 @@ pub(crate) fn down(
     let (ledger, remains) = told_apart(ledger, &host, interface);
     let hooks = hooks(ledger.as_ref(), source, options);
     let steps = match (&ledger, source) {
-        (Some(ledger), _) => plan::undo(&ledger.perhaps_done(), &hooks),
+        (Some(ledger), _) => plan::undo(&ledger.possibly_applied(), &hooks),
         (None, Some(source)) => {
             let device = source.device(&[])?;
             let steps = plan::down(
                 &source.wanted(&device, Pending::Counted),
                 &hooks,
                 &look(&mut host, interface)?,
-                options.manner,
+                options.compat,
             )
             .steps;
             // Rules and a firewall outlive a daemon that has died.
@@ -65,7 +65,7 @@ pub(crate) fn down(
     (hands.echo, hands.goes_on) = (options.echo, true);
     let outcome = undo(interface, &steps, source, ledger.as_ref(), &entry, &mut hands);
     hands.echo = false;
-    carry_out_all(&remains, &mut hands, &mut step_failed);
+    execute_best_effort(&remains, &mut hands, &mut step_failed);
     outcome
 }
 
@@ -83,7 +83,7 @@ fn told_apart(ledger: Option<Ledger>, host: &Host, interface: &InterfaceName) ->
             Step::DeleteLink { .. } | Step::DeleteAddress { .. } | Step::SetMtu { .. } | Step::SetFwmark { .. }
         )
     };
-    let remains = plan::undo(&ledger.perhaps_done(), &Hooks::default());
+    let remains = plan::undo(&ledger.possibly_applied(), &Hooks::default());
     (None, remains.into_iter().filter(|step| !is_links(step)).collect())
 }
 
@@ -137,18 +137,18 @@ fn undo(
     // What the file wants saved is saved after the commands that come before everything, as wg-quick does it.
     let before = steps.iter().take_while(|step| matches!(step, Step::Hook { phase: Phase::PreDown, .. })).count();
     let (before, after) = steps.split_at(before);
-    let mut complain_of = |step: &Step, stumble: &Stumble| {
+    let mut complain_of = |step: &Step, stumble: &StepError| {
         step_failed(step, stumble);
         worst.get_or_insert(stumble.exit_code);
     };
-    carry_out_all(before, hands, &mut complain_of);
+    execute_best_effort(before, hands, &mut complain_of);
     if let Some(source) = source.filter(|source| source.file.save_config)
         && let Err(failed) = save::save_locked(source, hands.host, entry, hands.echo)
     {
         complain(&failed.complaint);
     }
-    let left = carry_out_all(after, hands, &mut complain_of);
-    match ledger.map(|ledger| ledger.with_only(&left)).filter(|ledger| !ledger.steps.is_empty()) {
+    let left = execute_best_effort(after, hands, &mut complain_of);
+    match ledger.map(|ledger| ledger.with_remaining(&left)).filter(|ledger| !ledger.steps.is_empty()) {
         // So that the next `down` can try again.
         Some(rest) => entry.write(&rest)?,
         None => entry.remove()?,

@@ -15,10 +15,10 @@ use linerate_control::uapi::client::ClientError;
 use linerate_control::uapi::request::DeviceUpdate;
 use linerate_control::uapi::socket;
 use linerate_host::linux::Host;
-use linerate_host::linux::dns::{self, Patience};
-use linerate_host::plan::words;
+use linerate_host::linux::dns::{self, WaitLimit};
+use linerate_host::plan::messages;
 use linerate_host::step::{Backend, Step};
-use linerate_host::transaction::{Executor, Stumble};
+use linerate_host::transaction::{Executor, StepError};
 
 use super::interruption::Interruption;
 use super::{engine, hook, ledgers};
@@ -72,10 +72,10 @@ impl<'a> Hands<'a> {
 }
 
 impl Executor for Hands<'_> {
-    fn apply(&mut self, steps: &[Step]) -> Result<(), Stumble> {
+    fn apply(&mut self, steps: &[Step]) -> Result<(), StepError> {
         let [step] = steps else { return self.kernels(steps) };
         match step {
-            step if step.is_kernels() => self.kernels(steps),
+            step if step.is_kernel_step() => self.kernels(steps),
             Step::AddLink { interface, .. } => self.start_daemon(step, interface),
             Step::Hook { command, .. } => self.hook(step, command),
             Step::Configure { interface } => {
@@ -114,19 +114,19 @@ impl Executor for Hands<'_> {
 impl Hands<'_> {
     fn say(&self, steps: &[Step]) {
         if self.echo {
-            words::lines(steps).iter().for_each(|line| complain(&format!("[#] {line}")));
+            messages::as_commands(steps).iter().for_each(|line| complain(&format!("[#] {line}")));
         }
     }
 
-    fn kernels(&mut self, steps: &[Step]) -> Result<(), Stumble> {
+    fn kernels(&mut self, steps: &[Step]) -> Result<(), StepError> {
         let outcome = self.host.apply(steps);
         let reached = outcome.as_ref().map_or_else(|refused| refused.index + 1, |()| steps.len());
         self.say(&steps[..reached.min(steps.len())]);
         // `ip` ends with 2 when the kernel refuses.
-        outcome.map_err(|refused| Stumble { index: refused.index, error: refused.error, exit_code: 2 })
+        outcome.map_err(|refused| StepError { index: refused.index, error: refused.error, exit_code: 2 })
     }
 
-    fn start_daemon(&mut self, step: &Step, interface: &str) -> Result<(), Stumble> {
+    fn start_daemon(&mut self, step: &Step, interface: &str) -> Result<(), StepError> {
         let daemon = match self.daemon.clone() {
             Some(daemon) => daemon,
             None => engine::daemon().map_err(|complaint| stumble(io::Error::other(complaint), 127))?,
@@ -142,7 +142,7 @@ impl Hands<'_> {
         })
     }
 
-    fn hook(&mut self, step: &Step, command: &str) -> Result<(), Stumble> {
+    fn hook(&mut self, step: &Step, command: &str) -> Result<(), StepError> {
         self.say(from_ref(step));
         let status = hook::run(command, &self.surroundings, self.interruption).map_err(|error| stumble(error, 127))?;
         if self.goes_on {
@@ -161,20 +161,20 @@ impl Hands<'_> {
     }
 
     /// Has a program set name servers; one that hangs ends with a signal, or when somebody has waited long enough.
-    fn patiently(&self, run: impl FnOnce(&Patience<'_>) -> io::Result<()>) -> io::Result<()> {
+    fn patiently(&self, run: impl FnOnce(&WaitLimit<'_>) -> io::Result<()>) -> io::Result<()> {
         if self.goes_on {
             // One that came to something else.
             self.interruption.clear();
         }
         let limit = if self.interruption.is_waited_for() { DNS_LIMIT_INTERRUPTED } else { DNS_LIMIT };
-        let done = run(&Patience { limit, stop: Some(self.interruption.as_fd()) });
+        let done = run(&WaitLimit { limit, stop: Some(self.interruption.as_fd()) });
         if self.goes_on {
             self.interruption.clear();
         }
         done
     }
 
-    fn change_device(&mut self, step: &Step, interface: &str, update: &DeviceUpdate) -> Result<(), Stumble> {
+    fn change_device(&mut self, step: &Step, interface: &str, update: &DeviceUpdate) -> Result<(), StepError> {
         self.say(from_ref(step));
         let tunnel = TunnelClient::open(socket::DIRECTORY.as_ref(), interface);
         let changed = tunnel.map_err(ClientError::Io).and_then(|mut tunnel| tunnel.set(update));
@@ -206,6 +206,6 @@ pub(super) fn is_free(port: u16) -> io::Result<()> {
     Ok(())
 }
 
-fn stumble(error: io::Error, exit_code: u8) -> Stumble {
-    Stumble { index: 0, error, exit_code }
+fn stumble(error: io::Error, exit_code: u8) -> StepError {
+    StepError { index: 0, error, exit_code }
 }

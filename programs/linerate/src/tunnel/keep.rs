@@ -24,7 +24,7 @@ use linerate_control::uapi::socket;
 use linerate_host::ledger::{self, LedgerError};
 use linerate_host::plan;
 use linerate_host::step::Step;
-use linerate_host::transaction::{carry_out_all, is_there};
+use linerate_host::transaction::{execute_best_effort, is_there};
 use rustix::fs::inotify;
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 
@@ -62,7 +62,7 @@ pub(crate) fn start(interface: &InterfaceName) -> std::io::Result<()> {
 fn alone(interface: &InterfaceName, interruption: &Interruption) -> Result<Option<File>, Failed> {
     let begun = Instant::now();
     while begun.elapsed() < PREDECESSOR && !interruption.came() {
-        if let Some(lock) = ledger::lock_keeper(ledgers(), interface)? {
+        if let Some(lock) = ledger::lock_supervisor(ledgers(), interface)? {
             return Ok(Some(lock));
         }
         interruption.pause(&[], Some(PAUSE)).map_err(|error| format!("cannot wait: {error}"))?;
@@ -75,7 +75,7 @@ const PREDECESSOR: Duration = Duration::from_secs(15);
 
 /// Whether nobody keeps `interface`, as far as that can be told.
 pub(super) fn is_missing(interface: &InterfaceName) -> bool {
-    ledger::lock_keeper(ledgers(), interface).is_ok_and(|lock| lock.is_some())
+    ledger::lock_supervisor(ledgers(), interface).is_ok_and(|lock| lock.is_some())
 }
 
 /// Keeps a tunnel until it is taken down, or its interface is gone.
@@ -119,7 +119,7 @@ pub(crate) fn supervise(interface: &InterfaceName, interruption: &Interruption) 
     loop {
         if keeper.alone.is_none() {
             // The keeper of the tunnel before may still have it.
-            keeper.alone = ledger::lock_keeper(ledgers(), interface).ok().flatten();
+            keeper.alone = ledger::lock_supervisor(ledgers(), interface).ok().flatten();
         }
         let goes_on = match keeper.observe()? {
             Observed::Running(device) => {
@@ -249,7 +249,7 @@ impl<'a> Keeper<'a> {
             },
             Ok(false) => Observed::TakenDown,
             // It is written whole or not at all, so that reading it again would not help.
-            Err(error @ LedgerError::Form { .. }) => return Err(error.into()),
+            Err(error @ LedgerError::Format { .. }) => return Err(error.into()),
             Err(error) => Observed::Unknown(error.to_string()),
         };
         match observed {
@@ -449,22 +449,22 @@ impl<'a> Keeper<'a> {
             Step::SetFwmark { .. } => last.is_none(),
             _ => true,
         };
-        let steps: Vec<Step> = plan::net(&ledger.steps).into_iter().filter(is_to_be_done).collect();
+        let steps: Vec<Step> = plan::cancel_inverses(&ledger.steps).into_iter().filter(is_to_be_done).collect();
         let mut hands = Hands::new(&mut host, self.interface, &ledger.file, self.interruption);
         (hands.daemon, hands.configuration) = (ledger.daemon.clone(), Some(configuration));
         hands.user = ledger.user.clone();
         hands.forgive_hooks = true;
-        carry_out_all(&steps, &mut hands, &mut |step, stumble| {
+        execute_best_effort(&steps, &mut hands, &mut |step, stumble| {
             if !is_there(&stumble.error) {
                 step_failed(step, stumble);
             }
         });
-        if !ledger.under_way.is_empty() {
+        if !ledger.pending.is_empty() {
             // A reload was ended in the middle. What of it the old interface had is gone, but for the mark.
             let state = look(hands.host, self.interface)?;
-            let back = plan::take_back(&std::mem::take(&mut ledger.under_way), &ledger.steps, &state);
-            carry_out_all(&back.steps, &mut hands, &mut step_failed);
-            ledger.steps.extend(back.lost);
+            let back = plan::roll_back(&std::mem::take(&mut ledger.pending), &ledger.steps, &state);
+            execute_best_effort(&back.steps, &mut hands, &mut step_failed);
+            ledger.steps.extend(back.not_undone);
             ledger.complete = true;
         }
         ledger.index = hands.host.index(self.interface.as_str());

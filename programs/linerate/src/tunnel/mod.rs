@@ -1,6 +1,6 @@
 //! Tunnels as a whole: the file, the host and the daemon together. The verbs of `linerate` (`up`, `down`, `reload`,
 //! `save`, `plan`, `status`) and those of `wg-quick` are both made of this; they differ in words and in the names of
-//! what they leave on the host ([`Manner`]).
+//! what they leave on the host ([`Compat`]).
 //!
 //! The plan is `linerate_host::plan`'s, what a file means is `linerate_control::tunnel_file`'s.
 
@@ -33,8 +33,8 @@ use linerate_host::linux::{Host, dns};
 use linerate_host::plan::Warning;
 use linerate_host::state::HostState;
 use linerate_host::step::{MAIN, Step};
-use linerate_host::transaction::Stumble;
-use linerate_host::wanted::Manner;
+use linerate_host::transaction::StepError;
+use linerate_host::wanted::Compat;
 
 pub(crate) use down::down;
 pub(crate) use engine::backend;
@@ -50,7 +50,7 @@ use linerate_program::{Complaint, complain};
 /// How a verb is carried out.
 pub(crate) struct Options {
     /// Whose words and names.
-    pub(crate) manner: Manner,
+    pub(crate) compat: Compat,
     /// What runs a tunnel that is brought up.
     pub(crate) backend: linerate_host::step::Backend,
     /// The user that the daemon becomes, if the command line names one.
@@ -185,7 +185,7 @@ fn look(host: &mut Host, own: &InterfaceName) -> Result<HostState, Failed> {
         // One that cannot be read is for the commands of that tunnel to complain of.
         let Ok(Some(ledger)) = ledger::read(ledgers(), &interface) else { continue };
         if !ledger.complete {
-            to_come.extend(ledger.perhaps_done());
+            to_come.extend(ledger.possibly_applied());
         }
     }
     let mut state = host.state().map_err(|error| format!("cannot look at this host: {error}"))?;
@@ -210,6 +210,6 @@ fn warn(warnings: &[Warning]) {
 }
 
 /// Says which step did not succeed while others went on.
-fn step_failed(step: &Step, stumble: &Stumble) {
-    complain(&format!("{}: {}", linerate_host::plan::words::sentence(step), stumble.error));
+fn step_failed(step: &Step, stumble: &StepError) {
+    complain(&format!("{}: {}", linerate_host::plan::messages::describe(step), stumble.error));
 }

@@ -10,9 +10,9 @@ use linerate_control::uapi::response::DeviceState;
 use linerate_control::uapi::socket;
 use linerate_host::ledger::{self, Entry, Ledger};
 use linerate_host::linux::Host;
-use linerate_host::plan::{self, Resumption, TakenBack};
+use linerate_host::plan::{self, ResumedReload, Rollback};
 use linerate_host::step::Step;
-use linerate_host::transaction::{carry_out, carry_out_all};
+use linerate_host::transaction::{execute, execute_best_effort};
 use linerate_host::wanted::Wanted;
 
 use super::hands::{Hands, is_free};
@@ -149,7 +149,7 @@ fn can_reload(ledger: &Ledger, source: &Source) -> Result<(), Failed> {
 
 /// Whether an `up` or `down` was ended before it had done all.
 fn is_cut_short(ledger: &Ledger) -> bool {
-    !ledger.complete && ledger.under_way.is_empty()
+    !ledger.complete && ledger.pending.is_empty()
 }
 
 /// Has the host follow endpoints that became known when the tunnel was up: default routes that waited for them, and
@@ -198,27 +198,28 @@ impl<'a> Change<'a> {
         echo: bool,
     ) -> Result<Self, Failed> {
         let mut host = host()?;
-        let numbers = ledger::lock_numbers(ledgers())?;
+        let numbers = ledger::lock_allocation(ledgers())?;
         let state = look(&mut host, entry.interface())?;
-        let Ledger { wanted: then, steps: done, under_way, manner, .. } = &ledger;
-        let Resumption { back, plan } = plan::resume(then, &wanted, &state, done, under_way, *manner)?;
+        let Ledger { wanted: then, steps: done, pending, compat, .. } = &ledger;
+        let ResumedReload { rollback: back, plan } = plan::resume(then, &wanted, &state, done, pending, *compat)?;
         warn(&plan.warnings);
         let steps: Vec<Step> = back.steps.iter().chain(&plan.steps).cloned().collect();
-        let before = ledger.under_way.len();
-        ledger.under_way.extend_from_slice(&steps);
+        let before = ledger.pending.len();
+        ledger.pending.extend_from_slice(&steps);
         if !steps.is_empty() {
             // The ledger first: whatever happens in between, `down` undoes what was done.
             ledger.complete = false;
             entry.write(&ledger)?;
         }
         drop(numbers);
-        let lasting = [back.lost, plan.steps].concat();
+        let lasting = [back.not_undone, plan.steps].concat();
         let mut change = Self { entry, host, echo, ledger, count: steps.len(), lasting, wanted };
-        let Err(failure) = carry_out(&steps, &mut change.hands(interruption)) else { return Ok(change) };
+        let Err(failure) = execute(&steps, &mut change.hands(interruption)) else { return Ok(change) };
         // Name servers that were being set may be there.
         let half_done = usize::from(matches!(failure.step.as_deref(), Some(Step::SetDns { .. })));
-        change.ledger.under_way.truncate(before + failure.done.len() + half_done);
-        let step = failure.step.as_ref().map_or_else(String::new, |step| format!("{}: ", plan::words::sentence(step)));
+        change.ledger.pending.truncate(before + failure.done.len() + half_done);
+        let step =
+            failure.step.as_ref().map_or_else(String::new, |step| format!("{}: ", plan::messages::describe(step)));
         let failed = Failed { complaint: format!("{step}{}", failure.error), code: failure.exit_code };
         Err(change.take_back(failed, interruption))
     }
@@ -235,11 +236,11 @@ impl<'a> Change<'a> {
 
     fn undo(mut self, interruption: &Interruption) -> Result<(), Failed> {
         let state = look(&mut self.host, self.entry.interface())?;
-        let under_way = std::mem::take(&mut self.ledger.under_way);
-        let TakenBack { steps, lost } = plan::take_back(&under_way, &self.ledger.steps, &state);
-        let left = carry_out_all(&steps, &mut self.hands(interruption), &mut step_failed);
+        let pending = std::mem::take(&mut self.ledger.pending);
+        let Rollback { steps, not_undone } = plan::roll_back(&pending, &self.ledger.steps, &state);
+        let left = execute_best_effort(&steps, &mut self.hands(interruption), &mut step_failed);
         let is_left = |step: &Step| step.undo().is_some_and(|undo| left.contains(&undo));
-        self.ledger.steps.extend(under_way.into_iter().filter(is_left).chain(lost));
+        self.ledger.steps.extend(pending.into_iter().filter(is_left).chain(not_undone));
         self.ledger.complete = true;
         Ok(self.entry.write(&self.ledger)?)
     }
@@ -247,7 +248,7 @@ impl<'a> Change<'a> {
     /// Has the ledger tell that all is done; gives it back, with the number of steps.
     fn end(mut self) -> Result<(Ledger, usize), Failed> {
         self.ledger.steps.append(&mut self.lasting);
-        self.ledger.under_way.clear();
+        self.ledger.pending.clear();
         (self.ledger.wanted, self.ledger.complete) = (self.wanted, true);
         self.entry.write(&self.ledger)?;
         Ok((self.ledger, self.count))

@@ -30,7 +30,7 @@ use linerate_program::complain;
 pub(crate) fn save(source: &Source, echo: bool, interruption: &Interruption) -> Result<(), Failed> {
     // A hook may save: the command that runs it has the ledger.
     let entry = lock_unless_hook(&source.interface, interruption)?;
-    let entry = entry.unwrap_or_else(|| Entry::within(ledgers(), &source.interface));
+    let entry = entry.unwrap_or_else(|| Entry::inherited(ledgers(), &source.interface));
     let mut host = host()?;
     save_locked(source, &mut host, &entry, echo)
 }

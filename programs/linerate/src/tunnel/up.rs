@@ -10,8 +10,8 @@ use linerate_host::ledger::{self, Entry, Ledger, LedgerError, VERSION};
 use linerate_host::linux::{Host, dns};
 use linerate_host::plan::{self, Hooks, Plan};
 use linerate_host::step::{Backend, Phase, Step};
-use linerate_host::transaction::{Failure, carry_out, carry_out_all};
-use linerate_host::wanted::Manner;
+use linerate_host::transaction::{Failure, execute, execute_best_effort};
+use linerate_host::wanted::Compat;
 
 use super::down::wait_for_end;
 use super::hands::Hands;
@@ -41,7 +41,7 @@ pub(crate) fn planned(source: &Source, options: &Options, resolved: Vec<Vec<Sock
     let mut host = host()?;
     let state = look(&mut host, &source.interface)?;
     let hooks = hooks_of(source, options);
-    let plan = plan::up(&source.wanted(&device, Pending::Held), &hooks, options.backend, &state, options.manner)?;
+    let plan = plan::up(&source.wanted(&device, Pending::Held), &hooks, options.backend, &state, options.compat)?;
     Ok(Planned { plan, device, resolved, host })
 }
 
@@ -57,13 +57,13 @@ pub(crate) fn up(source: &Source, options: &Options, interruption: &Interruption
     let entry = lock(&source.interface, interruption)?;
     let remains = clear_remains(&entry, source, interruption)?;
     // Else the names of the endpoints may be asked for where only the tunnel leads.
-    if let Err(error) = dns::mend(ledgers()) {
+    if let Err(error) = dns::remove_stale(ledgers()) {
         complain(&format!("Warning: {error}"));
     }
     let resolved = names::at_hand(&source.names());
-    let numbers = ledger::lock_numbers(ledgers())?;
+    let numbers = ledger::lock_allocation(ledgers())?;
     let Planned { plan, mut device, resolved, mut host } = planned(source, options, resolved)?;
-    if source.file.kill_switch || options.manner == Manner::Linerate {
+    if source.file.kill_switch || options.compat == Compat::Native {
         // The first handshake may begin before the step that marks datagrams, and a kill switch that has stayed from
         // before would drop it. wg-quick's order is seen by whoever watches the daemon, so only where it matters.
         let marks = |step: &Step| if let Step::SetFwmark { fwmark, .. } = step { Some(*fwmark) } else { None };
@@ -76,7 +76,7 @@ pub(crate) fn up(source: &Source, options: &Options, interruption: &Interruption
         index: None,
         supervised: options.supervised,
         since: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos(),
-        manner: options.manner,
+        compat: options.compat,
         backend: options.backend,
         daemon: match options.backend {
             Backend::Daemon => Some(engine::daemon().map_err(|complaint| Failed { complaint, code: 127 })?),
@@ -89,7 +89,7 @@ pub(crate) fn up(source: &Source, options: &Options, interruption: &Interruption
         hooks: hooks_of(source, options),
         steps: held.iter().chain(&plan.steps).cloned().collect(),
         complete: false,
-        under_way: Vec::new(),
+        pending: Vec::new(),
         hook_failed: false,
     };
     let text = source.text();
@@ -108,7 +108,7 @@ pub(crate) fn up(source: &Source, options: &Options, interruption: &Interruption
     hands.echo = options.echo;
     hands.forgive_hooks = source.forgives_hooks();
     let steps = without(held, &plan.steps);
-    if let Err(failure) = carry_out(&steps, &mut hands) {
+    if let Err(failure) = execute(&steps, &mut hands) {
         return Err(take_back(failure, source, &ledger, remains.as_ref(), &entry, &mut hands));
     }
     let done = Ledger {
@@ -141,14 +141,14 @@ fn clear_remains(entry: &Entry, source: &Source, interruption: &Interruption) ->
     }
     let is_switch = |step: &Step| matches!(step, Step::DeleteFirewall(firewall) if firewall.kill_switch.is_some());
     let (mut switches, remains): (Vec<Step>, Vec<Step>) =
-        plan::undo(&ledger.perhaps_done(), &Hooks::default()).into_iter().partition(is_switch);
+        plan::undo(&ledger.possibly_applied(), &Hooks::default()).into_iter().partition(is_switch);
     let mut hands = Hands::new(&mut host, &source.interface, &ledger.file, interruption);
-    carry_out_all(&remains, &mut hands, &mut step_failed);
+    execute_best_effort(&remains, &mut hands, &mut step_failed);
     // Of two of one name, which an `up` leaves that was killed, the later one was to take the other's place.
     let mut seen = HashSet::new();
     let mut is_last = |table: String| state.firewall_tables.contains(&table) && seen.insert(table);
     switches.retain(|step| table(step).is_some_and(&mut is_last));
-    let held = (!switches.is_empty()).then(|| ledger.with_only(&switches));
+    let held = (!switches.is_empty()).then(|| ledger.with_remaining(&switches));
     remember(entry, held.as_ref())?;
     Ok(held)
 }
@@ -191,7 +191,7 @@ fn take_back(
     hands.interruption.clear();
     let complaint = match &failure.step {
         _ if failure.error.kind() == io::ErrorKind::Interrupted => failure.error.to_string(),
-        Some(step) => format!("{}: {}", plan::words::sentence(step), failure.error),
+        Some(step) => format!("{}: {}", plan::messages::describe(step), failure.error),
         None => failure.error.to_string(),
     };
     // Where no daemon was started, another's may be there.
@@ -207,7 +207,7 @@ fn take_back(
     undo.retain(|step| !is_held(step));
     undo.extend_from_slice(held);
     (hands.forgive_hooks, hands.goes_on) = (true, true);
-    let left = carry_out_all(&undo, hands, &mut step_failed);
+    let left = execute_best_effort(&undo, hands, &mut step_failed);
     if is_ours {
         wait_for_end(&source.interface, hands.interruption);
     }
@@ -215,7 +215,7 @@ fn take_back(
         true => remember(entry, remains),
         false => {
             let left: Vec<Step> = held.iter().filter_map(Step::undo).chain(left).collect();
-            entry.write(&ledger.with_only(&left))
+            entry.write(&ledger.with_remaining(&left))
         }
     };
     match remembered {
@@ -226,9 +226,9 @@ fn take_back(
 
 /// The commands that a failed `up` runs when it has done `done`: wg-quick runs none (its `del_if`).
 fn hooks_after_failure(ledger: &Ledger, done: &[Step]) -> Hooks {
-    match ledger.manner {
-        Manner::WgQuick => Hooks::default(),
-        Manner::Linerate => ledger.hooks.against(done),
+    match ledger.compat {
+        Compat::WgQuick => Hooks::default(),
+        Compat::Native => ledger.hooks.undoing(done),
     }
 }
 

@@ -14,7 +14,7 @@ use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
-use super::Patience;
+use super::WaitLimit;
 
 /// The program of that name: in PATH, or where the system keeps such programs if PATH leaves that out.
 pub fn find(name: &str) -> Option<PathBuf> {
@@ -30,9 +30,9 @@ fn is_executable(program: &Path) -> bool {
 /// Runs a program to its end with `input` on its stdin.
 ///
 /// # Errors
-/// It cannot be started, fails, or takes longer than `patience` has and is killed; in one sentence with what it said on
+/// It cannot be started, fails, or takes longer than `wait` has and is killed; in one sentence with what it said on
 /// stderr. Interrupted if that is why it was ended.
-pub fn run(program: &Path, arguments: &[&str], input: &[u8], patience: &Patience<'_>) -> io::Result<()> {
+pub fn run(program: &Path, arguments: &[&str], input: &[u8], wait: &WaitLimit<'_>) -> io::Result<()> {
     let said = |what: String| {
         let program = program.file_name().unwrap_or(program.as_os_str()).display();
         io::Error::other(format!("`{program} {}` {what}", arguments.join(" ")))
@@ -45,10 +45,10 @@ pub fn run(program: &Path, arguments: &[&str], input: &[u8], patience: &Patience
     command.args(arguments).stdin(stdin).stdout(Stdio::null()).stderr(stderr.try_clone()?).process_group(0);
     let cannot = |error: io::Error| said(format!("cannot be run: {error}"));
     let mut child = command.spawn().map_err(cannot)?;
-    let status = match wait(&mut child, patience).map_err(cannot)? {
+    let status = match wait_for(&mut child, wait).map_err(cannot)? {
         End::Itself(status) if status.success() => return Ok(()),
         End::Itself(status) => status.code().map_or_else(|| status.to_string(), |code| format!("ended with {code}")),
-        End::TooLate => format!("took longer than {} s and was ended", patience.limit.as_secs()),
+        End::TooLate => format!("took longer than {} s and was ended", wait.limit.as_secs()),
         End::Interrupted => return Err(io::Error::new(io::ErrorKind::Interrupted, "interrupted")),
     };
     let mut words = Vec::new();
@@ -76,9 +76,9 @@ enum End {
     Interrupted,
 }
 
-fn wait(child: &mut Child, patience: &Patience<'_>) -> io::Result<End> {
+fn wait_for(child: &mut Child, wait: &WaitLimit<'_>) -> io::Result<End> {
     let group = Pid::from_child(child);
-    let end = ended(group, patience);
+    let end = ended(group, wait);
     // It stays, if only as a zombie, until it is waited for: so the group is still its own.
     if !matches!(end, Ok(None)) {
         let _ = kill_process_group(group, Signal::KILL);
@@ -88,10 +88,10 @@ fn wait(child: &mut Child, patience: &Patience<'_>) -> io::Result<End> {
 }
 
 /// Waits until the program has ended, which is none, or has to be.
-fn ended(program: Pid, patience: &Patience<'_>) -> io::Result<Option<End>> {
+fn ended(program: Pid, wait: &WaitLimit<'_>) -> io::Result<Option<End>> {
     let pidfd = pidfd_open(program, PidfdFlags::empty())?;
-    let stop: Vec<BorrowedFd<'_>> = patience.stop.into_iter().collect();
-    match readable(pidfd.as_fd(), &stop, patience.limit)? {
+    let stop: Vec<BorrowedFd<'_>> = wait.stop.into_iter().collect();
+    match readable(pidfd.as_fd(), &stop, wait.limit)? {
         Some(0) => Ok(None),
         Some(_) => {
             kill_process_group(program, Signal::TERM)?;
@@ -141,9 +141,9 @@ mod tests {
     fn a_program_that_hangs_ends_when_the_user_wants_to_stop() {
         let (stop, mut user) = io::pipe().unwrap();
         user.write_all(b"x").unwrap();
-        let patience = Patience { limit: MINUTE, stop: Some(stop.as_fd()) };
+        let wait = WaitLimit { limit: MINUTE, stop: Some(stop.as_fd()) };
         let hangs = ["-c", "sleep 1000 & sleep 1000"];
-        let error = run(&find("sh").unwrap(), &hangs, b"", &patience).unwrap_err();
+        let error = run(&find("sh").unwrap(), &hangs, b"", &wait).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::Interrupted);
         drop(user);
     }
@@ -156,6 +156,6 @@ mod tests {
     const MINUTE: Duration = Duration::from_secs(60);
 
     fn shell(script: &str, input: &[u8], limit: Duration) -> io::Result<()> {
-        run(&find("sh").unwrap(), &["-c", script], input, &Patience { limit, stop: None })
+        run(&find("sh").unwrap(), &["-c", script], input, &WaitLimit { limit, stop: None })
     }
 }

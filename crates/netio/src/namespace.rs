@@ -8,9 +8,9 @@ use std::thread;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 /// A network namespace, held open.
-pub struct Network(OwnedFd);
+pub struct NetworkNamespace(OwnedFd);
 
-impl Network {
+impl NetworkNamespace {
     pub(crate) fn new(fd: OwnedFd) -> Self {
         Self(fd)
     }

@@ -5,7 +5,7 @@ use crate::step::{Family, Route, Rule, Step};
 
 /// The commands that wg-quick echoes for these steps, each without its `[#] `. Steps that it takes with one command
 /// (the MTU with the interface up, the tables of the firewall that go) are one line, if they are given together.
-pub fn lines(steps: &[Step]) -> Vec<String> {
+pub fn as_commands(steps: &[Step]) -> Vec<String> {
     let mut lines = Vec::new();
     let mut rest = steps;
     while let [step, after @ ..] = rest {
@@ -28,7 +28,7 @@ pub fn lines(steps: &[Step]) -> Vec<String> {
 }
 
 /// What a step does, for people, as part of a list.
-pub fn sentence(step: &Step) -> String {
+pub fn describe(step: &Step) -> String {
     match step {
         Step::AddLink { interface, backend: crate::step::Backend::Daemon } => {
             format!("interface {interface}, run by linerated")

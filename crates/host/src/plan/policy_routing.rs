@@ -18,7 +18,7 @@ use ipnet::IpNet;
 
 use crate::state::HostState;
 use crate::step::{Family, MAIN, Rule};
-use crate::wanted::{Manner, Wanted};
+use crate::wanted::{Compat, Wanted};
 
 /// Who made a rule (rtnetlink.h, `RTPROT_UNSPEC`): `ip rule` does not say, and neither do we.
 const PROTOCOL: u8 = 0;
@@ -53,16 +53,16 @@ pub(super) struct Numbers {
 
 impl Numbers {
     /// The ones that a new tunnel takes.
-    pub(super) fn free(wanted: &Wanted, state: &HostState, manner: Manner) -> Self {
-        let last = |family| match manner {
-            Manner::WgQuick => kernel_priority(state, family),
-            Manner::Linerate => own_priority(state, family),
+    pub(super) fn free(wanted: &Wanted, state: &HostState, compat: Compat) -> Self {
+        let last = |family| match compat {
+            Compat::WgQuick => kernel_priority(state, family),
+            Compat::Native => own_priority(state, family),
         };
         Self {
-            mark: mark_of(wanted).unwrap_or_else(|| free_table(state, manner)),
+            mark: mark_of(wanted).unwrap_or_else(|| free_table(state, compat)),
             last_v4: last(Family::V4),
             last_v6: last(Family::V6),
-            direct: direct_priority(manner),
+            direct: direct_priority(compat),
         }
     }
 
@@ -75,8 +75,8 @@ impl Numbers {
 }
 
 /// wg-quick has no such rule.
-pub(super) fn direct_priority(manner: Manner) -> Option<u32> {
-    (manner == Manner::Linerate).then_some(DIRECT_PRIORITY)
+pub(super) fn direct_priority(compat: Compat) -> Option<u32> {
+    (compat == Compat::Native).then_some(DIRECT_PRIORITY)
 }
 
 /// The mark that the file gives; 0 is none.
@@ -149,12 +149,12 @@ fn priorities(state: &HostState, family: Family) -> impl Iterator<Item = u32> + 
 }
 
 /// The first table from which nobody has routes; `linerate` also leaves those alone that rules speak of.
-fn free_table(state: &HostState, manner: Manner) -> u32 {
+fn free_table(state: &HostState, compat: Compat) -> u32 {
     let has_routes = |table: u32| state.routes.iter().any(|route| route.table == table);
     let has_rules = |table: u32| state.rules.iter().any(|rule| rule.table == table || rule.fwmark == Some(table));
-    match manner {
-        Manner::WgQuick => (FIRST_TABLE_WG_QUICK..).find(|table| !has_routes(*table)),
-        Manner::Linerate => (FIRST_TABLE..).find(|table| !has_routes(*table) && !has_rules(*table)),
+    match compat {
+        Compat::WgQuick => (FIRST_TABLE_WG_QUICK..).find(|table| !has_routes(*table)),
+        Compat::Native => (FIRST_TABLE..).find(|table| !has_routes(*table) && !has_rules(*table)),
     }
     .unwrap_or(u32::MAX)
 }

@@ -137,7 +137,7 @@ enum Command {
         \x20 linerate plan wg0            what it would do, and what is in its way\n\
         \x20 linerate up wg0              /etc/wireguard/wg0.conf\n\
         \x20 linerate up ./home.conf      a file elsewhere; the interface is `home`\n\n\
-        The file is the one of wg-quick, and can say more; see docs/tunnel-file.md.")]
+        linerate.conf(5) describes the file, which is that of wg-quick and more.")]
     Up(tunnels::UpArguments),
 
     /// Take a tunnel down

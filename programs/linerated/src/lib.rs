@@ -47,7 +47,7 @@ use handler::EngineHandler;
         Needs root or CAP_NET_ADMIN, and /dev/net/tun. Once it is set up it gives up what it does not need: \
         capabilities, files, other programs, most system calls. `linerate doctor --security` shows what is in force.",
     after_long_help = "EXAMPLES\n\
-        \x20 With wg-quick, where the kernel has no WireGuard module of its own:\n\
+        \x20 For wg-quick, where the kernel has no WireGuard module:\n\
         \x20   sudo WG_QUICK_USERSPACE_IMPLEMENTATION=linerated wg-quick up wg0\n\n\
         \x20 By hand:\n\
         \x20   sudo linerated wg0\n\
@@ -55,30 +55,39 @@ use handler::EngineHandler;
         \x20   sudo ip address add 10.0.0.1/24 dev wg0\n\
         \x20   sudo ip link set wg0 up\n\
         \x20   sudo ip link delete wg0          ends it\n\n\
-        \x20 Ahead of the other programs of a busy machine, for shorter round trips:\n\
+        \x20 Ahead of other programs on a busy machine, for shorter round trips:\n\
         \x20   sudo nice -n -10 linerated wg0\n\n\
-        \x20 Under a supervisor, with the log on standard error:\n\
+        \x20 Under a service manager, with the log on standard error:\n\
         \x20   LOG_LEVEL=debug linerated -f wg0\n\n\
-        \x20 As an unprivileged user, once it is set up:\n\
+        \x20 As an unprivileged user once it is set up:\n\
         \x20   sudo linerated --user nobody wg0\n\n\
         ENVIRONMENT\n\
         \x20 LOG_LEVEL               silent, error, info (the default) or debug. In the background\n\
-        \x20                         there is a log only if this is set.\n\
-        \x20 LINERATE_AEAD           avx512, avx2, library or portable: what seals packets, instead of the\n\
+        \x20                         it logs only if this is set.\n\
+        \x20 LINERATE_AEAD           avx512, avx2, library or portable: what seals packets. Default: the\n\
         \x20                         fastest that this CPU has\n\
-        \x20 LINERATE_HELPERS        useful (the default): a second worker joins when there is much to do\n\
-        \x20                         and a core is idle; always, as if there were four cores: to test\n\
-        \x20                         that packets stay in order\n\
-        \x20 LINERATE_OFFLOADS       what of the kernel's offloads to do without, for measuring and for hunting\n\
-        \x20                         faults: of -vnet_hdr, -tso, -uso (the interface's) and -udp_gro, -udp_gso\n\
-        \x20                         (the sockets'), any, separated by commas\n\
-        \x20 LINERATE_SECCOMP        what becomes of system calls that linerated has no use for: refuse (the\n\
-        \x20                         default) counts them (`linerate show IFACE --stats`), kill ends the\n\
-        \x20                         daemon; log writes them to the kernel's log and off lets them pass, both\n\
-        \x20                         for hunting faults only\n\
+        \x20 LINERATE_HELPERS        useful (the default): more workers help when there is much to do and a\n\
+        \x20                         core is idle; always: at every batch, as if there were four cores,\n\
+        \x20                         for tests\n\
+        \x20 LINERATE_OFFLOADS       comma-separated kernel offloads to disable, for measuring and debugging:\n\
+        \x20                         -vnet_hdr, -tso, -uso (the interface's), -udp_gro, -udp_gso (the\n\
+        \x20                         sockets')\n\
+        \x20 LINERATE_SECCOMP        what happens to a system call that linerated does not need: refuse (the\n\
+        \x20                         default) counts it (`linerate show IFACE --stats`), kill ends the\n\
+        \x20                         daemon; log writes it to the kernel's log and off allows it, both for\n\
+        \x20                         debugging only\n\
         \x20 WG_PROCESS_FOREGROUND   1 is the same as -f\n\
         \x20 WG_TUN_FD               the number of an inherited descriptor of a TUN interface to use\n\
-        \x20 WG_UAPI_FD              the number of an inherited descriptor of the listening socket"
+        \x20 WG_UAPI_FD              the number of an inherited descriptor of the listening socket\n\n\
+        FILES\n\
+        \x20 /dev/net/tun                        to make the interface\n\
+        \x20 /var/run/wireguard/IFACE.sock       deleting it ends the daemon\n\
+        \x20 /usr/share/doc/linerate/privileges.md.gz\n\
+        \x20                                     what the daemon may still do once it is set up\n\
+        \x20 /usr/share/doc/linerate/faults.md.gz\n\
+        \x20                                     what happens when something around it breaks\n\n\
+        SEE ALSO\n\
+        linerate(1), linerate.conf(5), wg(8), wg-quick(8)"
 )]
 pub struct Arguments {
     /// Stay in the foreground
@@ -87,7 +96,7 @@ pub struct Arguments {
 
     /// Become this user once the tunnel is set up
     ///
-    /// The network stays in its hands and the socket in root's; see docs/privileges.md.
+    /// It keeps control of the network; the socket stays root's.
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
 

@@ -1,5 +1,5 @@
 //! A tunnel's file: what `wg` and wg-quick read in it (man 8 wg, man 8 wg-quick), and keys of ours that they take for
-//! comments. docs/tunnel-file.md has all of them.
+//! comments. docs/man/linerate.conf.5.pod has all of them.
 //!
 //! [`TunnelFile::read`] makes typed fields of a [`Document`] and collects everything that is wrong with it.
 //! [`strip()`] is what wg-quick hands to `wg`, [`save()`] brings the running tunnel back into the file, [`changes()`] is

@@ -1,7 +1,7 @@
 //! `wg`, as wireguard-tools 1.0.20260223 does it: the same commands, words and exit codes, so that
 //! scripts need not know which of the two they run.
 //!
-//! Where it does better, that is written in docs/wg.md. The output of `show` is
+//! Where it does better, that is written in docs/man/wg.8.pod. The output of `show` is
 //! [`show`](crate::show)'s; the values and the file are `linerate_control::wg_config`'s.
 
 mod command_line;

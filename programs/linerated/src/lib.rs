@@ -80,12 +80,10 @@ use handler::EngineHandler;
         \x20 WG_TUN_FD               the number of an inherited descriptor of a TUN interface to use\n\
         \x20 WG_UAPI_FD              the number of an inherited descriptor of the listening socket\n\n\
         FILES\n\
-        \x20 /dev/net/tun                        to make the interface\n\
-        \x20 /var/run/wireguard/IFACE.sock       deleting it ends the daemon\n\
-        \x20 /usr/share/doc/linerate/privileges.md.gz\n\
-        \x20                                     what the daemon may still do once it is set up\n\
-        \x20 /usr/share/doc/linerate/faults.md.gz\n\
-        \x20                                     what happens when something around it breaks\n\n\
+        \x20 /dev/net/tun                              to make the interface\n\
+        \x20 /var/run/wireguard/IFACE.sock             deleting it ends the daemon\n\
+        \x20 /usr/share/doc/linerate/privileges.md.gz  what the daemon may do once it is set up\n\
+        \x20 /usr/share/doc/linerate/faults.md.gz      what happens when something around it breaks\n\n\
         SEE ALSO\n\
         linerate(1), linerate.conf(5), wg(8), wg-quick(8)"
 )]

@@ -236,6 +236,6 @@ fn text(wanted: &Wanted, view: &View<'_>) -> String {
 }
 
 fn recorded(name: &str) -> String {
-    let file = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/src/tool/show/recorded")).join(name);
+    let file = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/src/show/recorded")).join(name);
     fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
 }

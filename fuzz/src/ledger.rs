@@ -1,9 +1,9 @@
 //! What any bytes are as a ledger: if they are one, the same when it is written again, with words for every step, and
 //! steps back that lead back.
 
-use linerate_host::ledger::Ledger;
 use linerate_host::plan::{down, messages, reload, undo};
 use linerate_host::state::HostState;
+use linerate_tunnel::record::ledger::Ledger;
 
 pub fn check(input: &[u8]) {
     let Ok(ledger) = serde_json::from_slice::<Ledger>(input) else { return };

@@ -1,15 +1,13 @@
 //! What the host needs for a tunnel: its link, addresses, routes, rules, firewall and DNS.
 //!
 //! [`plan`] is pure: what is [`wanted`], and the [`state`] of the host, become [`step`]s, each with what undoes it.
-//! [`transaction`] carries them out and takes them back when one fails; [`ledger`] keeps what was done, so that it
-//! can be undone when the file has changed or gone. Who talks to the kernel is in [`linux`].
+//! [`linux`] talks to the kernel. Plans are executed, recorded and undone by `linerate-tunnel`.
 
 #![forbid(unsafe_code)]
 
-pub mod ledger;
+#[cfg(target_os = "linux")]
 pub mod linux;
 pub mod plan;
 pub mod state;
 pub mod step;
-pub mod transaction;
 pub mod wanted;

@@ -4,19 +4,12 @@
 
 #[path = "../../../fuzz/src/bytes.rs"]
 mod bytes;
-#[path = "../../../fuzz/src/ledger.rs"]
-mod ledger;
 #[path = "../../../fuzz/src/plan.rs"]
 mod plan;
 #[path = "../../../fuzz/src/replay.rs"]
 mod replay;
 #[path = "../../../fuzz/src/resolv_conf.rs"]
 mod resolv_conf;
-
-#[test]
-fn ledger_holds() {
-    replay::corpus("ledger", ledger::check);
-}
 
 #[test]
 fn plan_holds() {

@@ -16,7 +16,7 @@ use ipnet::IpNet;
 use linerate_host::linux::Host;
 use linerate_host::state::{HostState, Link};
 use linerate_host::step::{Backend, Family, Firewall, FirewallFamily, MAIN, Phase, Route, Rule, Step};
-use linerate_host::transaction::{Executor, StepError, execute_best_effort};
+use linerate_tunnel::execute::transaction::{Executor, StepError, execute_best_effort};
 use rustix::io::Errno;
 use serde_json::Value;
 

@@ -9,8 +9,8 @@ use linerate_control::interface::InterfaceName;
 use linerate_program::{Complaint, documents, print};
 
 use crate::show::{self, Field};
-use crate::tunnel::Failed;
 use crate::{doctor, keys, lab, tunnels};
+use linerate_tunnel::Failed;
 
 /// The arguments of `linerate`.
 #[derive(Parser)]

@@ -7,9 +7,11 @@ use linerate_control::printable::printable;
 use linerate_host::plan::messages;
 use linerate_host::wanted::Compat;
 
-use crate::tunnel::{self, Failed, Interruption, Options, Source, keep, status};
+use crate::status::render;
 use linerate_program::print;
 use linerate_program::{Complaint, complain};
+use linerate_tunnel::status::Status;
+use linerate_tunnel::{self as tunnel, Failed, Interruption, Options, Source, status, supervise as keep};
 
 /// What the verbs for one tunnel have in common.
 #[derive(clap::Args)]
@@ -189,13 +191,13 @@ pub(super) fn status(arguments: &StatusArguments) -> Outcome {
     } else if all.is_empty() {
         complain("there are no tunnels; `linerate up NAME` brings one up");
     } else {
-        print(status::render(&all).as_bytes())?;
+        print(render(&all).as_bytes())?;
     }
-    let is_answer = |one: &status::Status| !one.is_unknown() && (one.is_run() || arguments.name.is_none());
+    let is_answer = |one: &Status| !one.is_unknown() && (one.is_run() || arguments.name.is_none());
     if !all.iter().all(is_answer) {
         return Ok(ExitCode::FAILURE);
     }
-    let well = !arguments.check || all.iter().all(status::Status::is_well);
+    let well = !arguments.check || all.iter().all(Status::is_well);
     Ok(if well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

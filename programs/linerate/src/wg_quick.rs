@@ -10,10 +10,10 @@ use linerate_control::tunnel_file::{keys, strip};
 use linerate_control::wg_config::{self, Resolver, ValueError};
 use linerate_host::wanted::Compat;
 
-use crate::tunnel::{self, Failed, Interruption, Options, Source};
 use crate::wg;
 use linerate_program::complain;
 use linerate_program::print;
+use linerate_tunnel::{self as tunnel, Failed, Interruption, Options, Source};
 
 /// Runs `wg-quick` on `arguments`; `program` is what it is called in messages.
 pub fn main(program: &str, arguments: &[OsString]) -> ExitCode {
@@ -117,7 +117,7 @@ impl Resolver for Unresolved {
     }
 
     fn port(&mut self, service: &str) -> Result<u16, ValueError> {
-        wg::surroundings::System.port(service)
+        tunnel::resolver::port(service).map_err(ValueError::Value)
     }
 
     fn warn(&mut self, warning: &str) {

@@ -9,6 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
+use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
@@ -33,6 +34,35 @@ pub enum ClientError {
     /// The daemon refused, or does not speak the protocol.
     #[error("{0}")]
     Reply(#[from] ReplyError),
+}
+
+impl ClientError {
+    /// Why a `get` failed, as `wg` says it: the daemon's error number as it is.
+    #[must_use]
+    pub fn reason_of_get(&self) -> String {
+        match self {
+            Self::Io(error) => error.to_string(),
+            Self::Reply(ReplyError::Refused(number @ 1..)) => message_of(*number),
+            Self::Reply(_) => Errno::PROTO.to_string(),
+        }
+    }
+
+    /// Why a `set` failed, as `wg` says it: the daemon's error number negated.
+    #[must_use]
+    pub fn reason_of_set(&self) -> String {
+        match self {
+            Self::Io(error) => error.to_string(),
+            Self::Reply(ReplyError::Refused(number)) => message_of(number.saturating_neg()),
+            Self::Reply(_) => Errno::PROTO.to_string(),
+        }
+    }
+}
+
+fn message_of(number: i64) -> String {
+    match i32::try_from(number) {
+        Ok(number) => io::Error::from_raw_os_error(number).to_string(),
+        Err(_) => Errno::PROTO.to_string(),
+    }
 }
 
 /// An open conversation with the daemon of one interface.

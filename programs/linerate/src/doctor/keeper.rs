@@ -5,13 +5,13 @@ use std::os::linux::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use linerate_control::interface::InterfaceName;
-use linerate_host::ledger;
+use linerate_tunnel::record::ledger;
 use rustix::fs::{major, minor};
 
 use super::process::Process;
 use super::{Examined, Item, PRIVILEGES, capability_names, item};
-use crate::tunnel::copy_has_keys;
 use linerate_privileges::KEEPER;
+use linerate_tunnel::copy_has_keys;
 
 /// Those of a keeper are few once all routes of its tunnel are there.
 const WAITS: &str = "wait: it gives up the rest once the endpoint that is a name has an address";

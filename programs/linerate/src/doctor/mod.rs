@@ -22,10 +22,11 @@ use rustix::thread::CapabilitySet;
 use serde::Serialize;
 
 use crate::show;
-use crate::tunnel::status::{Status, status};
+use crate::status::findings;
 use linerate_privileges::{CLOSED, FILTERED, LANDLOCK, LAST_REFUSED, MOST, REFUSED};
 use linerate_program::print;
 use linerate_program::{Complaint, complain};
+use linerate_tunnel::status::{Status, status};
 use process::Process;
 
 #[derive(clap::Args)]
@@ -51,7 +52,7 @@ pub(super) fn main(arguments: &DoctorArguments) -> Result<ExitCode, Complaint> {
         _ if !arguments.security => {
             let all =
                 status(arguments.interface.as_ref().map(InterfaceName::as_str)).map_err(|failed| failed.complaint)?;
-            let names = all.iter().map(|one| one.interface().to_owned()).collect();
+            let names = all.iter().map(|one| one.interface.clone()).collect();
             states = all.into_iter().map(Some).collect();
             names
         }
@@ -120,7 +121,7 @@ struct Item {
 
 /// The tunnel `name`, whose state is `state` where that is to be examined, too.
 fn examine(directory: &Path, name: &str, state: Option<&Status>) -> Result<Examined, Complaint> {
-    let found = state.filter(|state| !state.is_unknown()).map_or_else(Vec::new, Status::findings);
+    let found = state.filter(|state| !state.is_unknown()).map_or_else(Vec::new, findings);
     let found = found.into_iter().map(|(name, state, advice)| Item { name, state, good: advice.is_none(), advice });
     let mut health: Vec<Item> = found.collect();
     if state.is_some_and(|state| !state.is_run() && !state.is_unknown()) {

@@ -13,16 +13,14 @@ mod showconf;
 pub(crate) mod surroundings;
 
 use std::ffi::{OsStr, OsString};
-use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
 use linerate_control::client::TunnelClient;
 use linerate_control::uapi::client::ClientError;
 use linerate_control::uapi::request::DeviceUpdate;
-use linerate_control::uapi::response::{DeviceState, ReplyError};
+use linerate_control::uapi::response::DeviceState;
 use linerate_control::uapi::socket;
-use rustix::io::Errno;
 
 pub(crate) use setconf::explain;
 
@@ -115,13 +113,13 @@ fn usage_of(program: &str, command: &str) -> Option<String> {
 fn get(interface: &OsStr, purpose: &str) -> Result<DeviceState, Complaint> {
     let tunnel = TunnelClient::open(Path::new(socket::DIRECTORY), &interface.to_string_lossy());
     let state = tunnel.map_err(ClientError::Io).and_then(|mut tunnel| tunnel.get());
-    state.map_err(|error| format!("{purpose}: {}", reason_of_get(&error)))
+    state.map_err(|error| format!("{purpose}: {}", error.reason_of_get()))
 }
 
 fn modify(interface: &OsStr, update: &DeviceUpdate) -> Outcome {
     let tunnel = TunnelClient::open(Path::new(socket::DIRECTORY), &settable(interface));
     let done = tunnel.map_err(ClientError::Io).and_then(|mut tunnel| tunnel.set(update));
-    done.map_err(|error| format!("Unable to modify interface: {}", reason_of_set(&error)))?;
+    done.map_err(|error| format!("Unable to modify interface: {}", error.reason_of_set()))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -129,29 +127,4 @@ fn modify(interface: &OsStr, update: &DeviceUpdate) -> Outcome {
 fn settable(interface: &OsStr) -> String {
     let name = interface.to_string_lossy();
     name[..name.floor_char_boundary(15)].to_owned()
-}
-
-/// A refused `get` carries its number as it is.
-fn reason_of_get(error: &ClientError) -> String {
-    match error {
-        ClientError::Io(error) => error.to_string(),
-        ClientError::Reply(ReplyError::Refused(number @ 1..)) => words_of(*number),
-        ClientError::Reply(_) => Errno::PROTO.to_string(),
-    }
-}
-
-/// A refused `set` carries its number negated.
-pub(crate) fn reason_of_set(error: &ClientError) -> String {
-    match error {
-        ClientError::Io(error) => error.to_string(),
-        ClientError::Reply(ReplyError::Refused(number)) => words_of(number.saturating_neg()),
-        ClientError::Reply(_) => Errno::PROTO.to_string(),
-    }
-}
-
-fn words_of(number: i64) -> String {
-    match i32::try_from(number) {
-        Ok(number) => io::Error::from_raw_os_error(number).to_string(),
-        Err(_) => Errno::PROTO.to_string(),
-    }
 }

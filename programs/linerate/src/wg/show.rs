@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::ValueEnum;
 use linerate_control::uapi::client::ClientError;
 
-use super::{Outcome, reason_of_get, usage_of};
+use super::{Outcome, usage_of};
 use crate::show::{Failure, Field, Form, View, Wanted, Which, show};
 use linerate_program::print;
 use linerate_program::{Complaint, complain};
@@ -58,12 +58,12 @@ fn wrong_field(which: Which, field: &str, usage: &str) -> Outcome {
 fn refusal(failure: &Failure) -> Complaint {
     match failure {
         Failure::Listing(error) => format!("Unable to list interfaces: {error}"),
-        Failure::Tunnel(_, error) => format!("Unable to access interface: {}", reason_of_get(error)),
+        Failure::Tunnel(_, error) => format!("Unable to access interface: {}", error.reason_of_get()),
     }
 }
 
 fn complain_of(failures: &[(String, ClientError)]) {
     for (name, error) in failures {
-        complain(&format!("Unable to access interface {name}: {}", reason_of_get(error)));
+        complain(&format!("Unable to access interface {name}: {}", error.reason_of_get()));
     }
 }

@@ -4,10 +4,10 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::Duration;
 
-use dns_lookup::{AddrInfoHints, LookupError, LookupErrorKind, SockType, getaddrinfo};
 use linerate_control::wg_config::{Resolver, ValueError};
 
 use linerate_program::complain;
+use linerate_tunnel::resolver;
 
 /// The system that this process runs on.
 pub(crate) struct System;
@@ -18,16 +18,16 @@ impl Resolver for System {
         let mut retries = retries()?;
         let mut wait = FIRST_WAIT;
         loop {
-            let error = match look_up(Some(host), service) {
+            let error = match resolver::first_address(Some(host), service) {
                 Ok(Some(address)) => return Ok(address),
                 Ok(None) => return Err(ValueError::Value(format!("Neither IPv4 nor IPv6 address found: `{text}'"))),
                 Err(error) => error,
             };
-            if is_final(&error) || retries == Some(0) {
-                return Err(ValueError::Value(format!("{}: `{text}'", words(error))));
+            if resolver::is_final(&error) || retries == Some(0) {
+                return Err(ValueError::Value(format!("{}: `{text}'", resolver::message(error))));
             }
             let seconds = wait.as_secs_f64();
-            complain(&format!("{}: `{text}'. Trying again in {seconds:.2} seconds...", words(error)));
+            complain(&format!("{}: `{text}'. Trying again in {seconds:.2} seconds...", resolver::message(error)));
             thread::sleep(wait);
             wait = (wait * 6 / 5).min(LONGEST_WAIT);
             retries = retries.map(|left| left - 1);
@@ -35,25 +35,12 @@ impl Resolver for System {
     }
 
     fn port(&mut self, service: &str) -> Result<u16, ValueError> {
-        match look_up(None, service) {
-            Ok(Some(address)) => Ok(address.port()),
-            Ok(None) => Err(ValueError::Value(format!("Neither IPv4 nor IPv6 address found: `{service}'"))),
-            Err(error) => Err(ValueError::Value(format!("{}: `{service}'", words(error)))),
-        }
+        resolver::port(service).map_err(ValueError::Value)
     }
 
     fn warn(&mut self, warning: &str) {
         complain(warning);
     }
-}
-
-/// All addresses of `host` with the port of `service`, asked for once; none if there is no answer.
-pub(crate) fn addresses(host: &str, service: &str) -> Vec<SocketAddr> {
-    let found = getaddrinfo(Some(host), Some(service), Some(datagrams()));
-    let mut addresses: Vec<SocketAddr> =
-        found.into_iter().flatten().filter_map(Result::ok).map(|found| found.sockaddr).collect();
-    addresses.dedup();
-    addresses
 }
 
 const FIRST_WAIT: Duration = Duration::from_secs(1);
@@ -72,28 +59,4 @@ fn retries() -> Result<Option<u32>, ValueError> {
             _ => Err(ValueError::Environment(format!("Unable to parse WG_ENDPOINT_RESOLUTION_RETRIES: `{text}'"))),
         },
     }
-}
-
-/// The first address, of either family.
-fn look_up(host: Option<&str>, service: &str) -> Result<Option<SocketAddr>, LookupError> {
-    let mut found = getaddrinfo(host, Some(service), Some(datagrams()))?;
-    Ok(found.find_map(Result::ok).map(|found| found.sockaddr))
-}
-
-fn datagrams() -> AddrInfoHints {
-    const UDP: i32 = 17;
-    AddrInfoHints { socktype: SockType::DGram.into(), protocol: UDP, ..AddrInfoHints::default() }
-}
-
-/// Whether asking again would not help. A port that is neither a number nor a service's name is found out without any
-/// resolver.
-fn is_final(error: &LookupError) -> bool {
-    use LookupErrorKind::{Fail, NoData, NoName, Service};
-    matches!(error.kind(), NoName | NoData | Fail | Service)
-}
-
-/// What gai_strerror or strerror says, without what dns-lookup says before it.
-fn words(error: LookupError) -> String {
-    let text = std::io::Error::from(error).to_string();
-    text.strip_prefix("failed to lookup address information: ").unwrap_or(&text).to_owned()
 }

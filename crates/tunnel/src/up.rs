@@ -5,25 +5,28 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use crate::execute::transaction::{Failure, execute, execute_best_effort};
+use crate::record::ledger::{self, Entry, Ledger, LedgerError, VERSION};
 use linerate_control::uapi::request::DeviceUpdate;
-use linerate_host::ledger::{self, Entry, Ledger, LedgerError, VERSION};
 use linerate_host::linux::{Host, dns};
 use linerate_host::plan::{self, Hooks, Plan};
 use linerate_host::step::{Backend, Phase, Step};
-use linerate_host::transaction::{Failure, execute, execute_best_effort};
 use linerate_host::wanted::Compat;
 
-use super::down::wait_for_end;
-use super::hands::Hands;
-use super::interruption::Interruption;
-use super::source::{Pending, Source};
-use super::{Failed, Options, engine, host, keep, ledgers, lock, look, names, step_failed, warn};
+use crate::down::wait_for_end;
+use crate::execute::daemon;
+use crate::execute::step_executor::Hands;
+use crate::interruption::Interruption;
+use crate::read::{Pending, Source};
+use crate::resolve as names;
+use crate::supervise as keep;
+use crate::{Failed, Options, host, ledgers, lock, look, step_failed, warn};
 use linerate_program::complain;
 
 /// What `up` would do on this host as it is.
-pub(crate) struct Planned {
+pub struct Planned {
     /// The steps and what to know of them.
-    pub(crate) plan: Plan,
+    pub plan: Plan,
     /// What the daemon would be told.
     device: DeviceUpdate,
     /// Addresses of the endpoints that are names, as far as they are known.
@@ -36,7 +39,7 @@ pub(crate) struct Planned {
 ///
 /// # Errors
 /// The host cannot be looked at, or the tunnel must not come up like this.
-pub(crate) fn planned(source: &Source, options: &Options, resolved: Vec<Vec<SocketAddr>>) -> Result<Planned, Failed> {
+pub fn planned(source: &Source, options: &Options, resolved: Vec<Vec<SocketAddr>>) -> Result<Planned, Failed> {
     let device = source.device(&resolved)?;
     let mut host = host()?;
     let state = look(&mut host, &source.interface)?;
@@ -53,7 +56,7 @@ fn hooks_of(source: &Source, options: &Options) -> Hooks {
 ///
 /// # Errors
 /// A step failed, or the user has interrupted: the host is as it was.
-pub(crate) fn up(source: &Source, options: &Options, interruption: &Interruption) -> Result<(), Failed> {
+pub fn up(source: &Source, options: &Options, interruption: &Interruption) -> Result<(), Failed> {
     let entry = lock(&source.interface, interruption)?;
     let remains = clear_remains(&entry, source, interruption)?;
     // Else the names of the endpoints may be asked for where only the tunnel leads.
@@ -79,10 +82,10 @@ pub(crate) fn up(source: &Source, options: &Options, interruption: &Interruption
         compat: options.compat,
         backend: options.backend,
         daemon: match options.backend {
-            Backend::Daemon => Some(engine::daemon().map_err(|complaint| Failed { complaint, code: 127 })?),
+            Backend::Daemon => Some(daemon::daemon().map_err(|complaint| Failed { complaint, code: 127 })?),
             Backend::Kernel => None,
         },
-        user: engine::user(options.user.as_deref(), source.file.user.as_deref()),
+        user: daemon::user(options.user.as_deref(), source.file.user.as_deref()),
         file: source.path.clone(),
         called: Some(source.called.clone()),
         wanted: source.wanted(&device, Pending::Held),
@@ -233,7 +236,7 @@ fn hooks_after_failure(ledger: &Ledger, done: &[Step]) -> Hooks {
 }
 
 /// Starts what looks after a tunnel in the background, where there is something to look after.
-pub(crate) fn leave_keeper(source: &Source) {
+pub fn leave_keeper(source: &Source) {
     if source.names().is_empty() {
         return;
     }

@@ -7,15 +7,15 @@ use std::process::{Command, ExitStatus};
 
 use linerate_host::step::Backend;
 
-use super::hook::in_path;
-use super::interruption::Interruption;
+use crate::execute::hook::in_path;
+use crate::interruption::Interruption;
 use linerate_program::Complaint;
 
 /// The kind of engine that the environment asks for (`WG_QUICK_BACKEND`), unless the command line does.
 ///
 /// # Errors
 /// The variable names none.
-pub(crate) fn backend(kernel: bool) -> Result<Backend, Complaint> {
+pub fn backend(kernel: bool) -> Result<Backend, Complaint> {
     let variable = std::env::var_os("WG_QUICK_BACKEND");
     match variable.as_ref().map(|value| value.to_string_lossy()) {
         _ if kernel => Ok(Backend::Kernel),
@@ -32,7 +32,7 @@ pub(crate) fn backend(kernel: bool) -> Result<Backend, Complaint> {
 ///
 /// # Errors
 /// There is none.
-pub(crate) fn daemon() -> Result<PathBuf, Complaint> {
+pub fn daemon() -> Result<PathBuf, Complaint> {
     if let Some(name) = std::env::var_os("WG_QUICK_USERSPACE_IMPLEMENTATION").filter(|name| !name.is_empty()) {
         let name = PathBuf::from(name);
         if name.components().count() > 1 {
@@ -51,7 +51,7 @@ pub(crate) fn daemon() -> Result<PathBuf, Complaint> {
 
 /// The user that the daemon is to become: of the command line, else of the environment (`LINERATE_USER`), else of the
 /// tunnel's file.
-pub(crate) fn user(option: Option<&str>, file: Option<&str>) -> Option<String> {
+pub fn user(option: Option<&str>, file: Option<&str>) -> Option<String> {
     let variable = std::env::var("LINERATE_USER").ok().filter(|name| !name.is_empty());
     option.map(str::to_owned).or(variable).or_else(|| file.map(str::to_owned))
 }
@@ -60,7 +60,7 @@ pub(crate) fn user(option: Option<&str>, file: Option<&str>) -> Option<String> {
 ///
 /// # Errors
 /// It cannot be started, or it failed and has said why.
-pub(crate) fn start(daemon: &Path, user: Option<&str>, interface: &str, interruption: &Interruption) -> io::Result<()> {
+pub fn start(daemon: &Path, user: Option<&str>, interface: &str, interruption: &Interruption) -> io::Result<()> {
     let failed = |error: io::Error| io::Error::new(error.kind(), format!("cannot start {}: {error}", daemon.display()));
     let user = user.map(|user| format!("--user={user}"));
     let mut child = Command::new(daemon).args(user).arg(interface).spawn().map_err(failed)?;
@@ -74,7 +74,7 @@ pub(crate) fn start(daemon: &Path, user: Option<&str>, interface: &str, interrup
 }
 
 /// How a program ended, as the end of a sentence.
-pub(crate) fn how_it_ended(status: ExitStatus) -> String {
+pub fn how_it_ended(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("ended with {code}"),
         (None, Some(signal)) => format!("was ended by signal {signal}"),
@@ -83,7 +83,7 @@ pub(crate) fn how_it_ended(status: ExitStatus) -> String {
 }
 
 /// What a shell would give as the status of a program.
-pub(crate) fn exit_code(status: ExitStatus) -> u8 {
+pub fn exit_code(status: ExitStatus) -> u8 {
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1);
     u8::try_from(code).unwrap_or(1)
 }

@@ -5,7 +5,7 @@
 
 use std::io;
 
-use crate::step::Step;
+use linerate_host::step::Step;
 
 /// Who carries steps out.
 pub trait Executor {
@@ -135,7 +135,7 @@ pub fn is_there(error: &io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::step::Phase;
+    use linerate_host::step::Phase;
     use proptest::prelude::*;
 
     /// Counts what was done, and fails at one step.

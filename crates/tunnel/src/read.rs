@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use crate::record::ledger::Ledger;
 use ipnet::IpNet;
 use linerate_control::document::Document;
 use linerate_control::interface::InterfaceName;
@@ -13,40 +14,38 @@ use linerate_control::tunnel_file::{
 };
 use linerate_control::uapi::request::DeviceUpdate;
 use linerate_control::uapi::response::DeviceState;
-use linerate_control::wg_config::Resolver;
 use linerate_control::zeroizing::Buffer;
-use linerate_host::ledger::Ledger;
 use linerate_host::plan::Hooks;
 use linerate_host::wanted::{Dns, Wanted};
 use zeroize::Zeroizing;
 
-use super::inaccessible;
-use super::names::Named;
+use crate::inaccessible;
+use crate::resolve::Named;
 use linerate_program::Complaint;
 
 /// Where names are looked for (man 8 wg-quick).
 const DIRECTORY: &str = "/etc/wireguard";
 
 /// A file that was read.
-pub(crate) struct Source {
+pub struct Source {
     /// Where it is, links followed.
-    pub(crate) path: PathBuf,
+    pub path: PathBuf,
     /// Where it is as it was called.
-    pub(crate) called: PathBuf,
+    pub called: PathBuf,
     /// The interface that it is named after.
-    pub(crate) interface: InterfaceName,
+    pub interface: InterfaceName,
     /// Its text.
-    pub(crate) document: Document,
+    pub document: Document,
     /// What it says.
-    pub(crate) file: TunnelFile,
+    pub file: TunnelFile,
     /// What is wrong with it.
-    pub(crate) diagnostics: Vec<Diagnostic>,
+    pub diagnostics: Vec<Diagnostic>,
 }
 
 /// What becomes of the default routes to a peer whose endpoint is a name without an address: the question for it would
 /// go where they lead.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Pending {
+pub enum Pending {
     /// They wait until there is one, and so do the name servers of the tunnel.
     Held,
     /// They are there all the same: what is taken down may have them.
@@ -57,7 +56,7 @@ pub(crate) enum Pending {
 ///
 /// # Errors
 /// In the words of wg-quick: there is none, or its name is none of an interface.
-pub(crate) fn locate(operand: &str) -> Result<(PathBuf, InterfaceName), Complaint> {
+pub fn locate(operand: &str) -> Result<(PathBuf, InterfaceName), Complaint> {
     let path = named(operand);
     if !path.try_exists().map_err(|error| inaccessible(&path, &error))? {
         return Err(format!("`{}' does not exist{}", path.display(), meant(operand)));
@@ -105,32 +104,32 @@ impl Source {
     ///
     /// # Errors
     /// It cannot be read. What is wrong with what it says is in [`Source::diagnostics`].
-    pub(crate) fn read(path: PathBuf, interface: InterfaceName) -> Result<Self, Complaint> {
+    pub fn read(path: PathBuf, interface: InterfaceName) -> Result<Self, Complaint> {
         let text = fs::read(&path).map(Zeroizing::new).map_err(|error| inaccessible(&path, &error))?;
         Ok(Self::of(path, interface, &text))
     }
 
     /// The same, as the user has called it: a name or a path, whose links may lead elsewhere another day.
-    pub(crate) fn called_as(mut self, operand: &str) -> Self {
+    pub fn called_as(mut self, operand: &str) -> Self {
         self.called = std::path::absolute(named(operand)).unwrap_or(self.called);
         self
     }
 
     /// Whether it is the file that a tunnel was brought up from: the same one, or one of the same name where that led to
     /// another then, or one that has taken the place of one that was moved.
-    pub(crate) fn is_file_of(&self, ledger: &Ledger) -> bool {
+    pub fn is_file_of(&self, ledger: &Ledger) -> bool {
         ledger.file == self.path || ledger.called.as_ref() == Some(&self.called) || !ledger.file.exists()
     }
 
     /// The file as it was when the tunnel was brought up.
-    pub(crate) fn of(path: PathBuf, interface: InterfaceName, text: &[u8]) -> Self {
+    pub fn of(path: PathBuf, interface: InterfaceName, text: &[u8]) -> Self {
         let document = Document::parse(text);
         let (file, diagnostics) = TunnelFile::read(&document, &interface, &System);
         Self { called: path.clone(), path, interface, document, file, diagnostics }
     }
 
     /// The text, as it is in the file.
-    pub(crate) fn text(&self) -> Buffer {
+    pub fn text(&self) -> Buffer {
         self.document.to_bytes()
     }
 
@@ -138,7 +137,7 @@ impl Source {
     ///
     /// # Errors
     /// There is something that the tunnel cannot do without.
-    pub(crate) fn check(&self) -> Result<Vec<String>, Complaint> {
+    pub fn check(&self) -> Result<Vec<String>, Complaint> {
         let lines = self.diagnostics.iter().map(|diagnostic| format!("{}:{diagnostic}", self.path.display()));
         let lines: Vec<String> = lines.collect();
         match self.diagnostics.iter().any(|diagnostic| diagnostic.severity == Severity::Error) {
@@ -151,7 +150,7 @@ impl Source {
     ///
     /// # Errors
     /// A file that holds a key cannot be read.
-    pub(crate) fn loaded(&self) -> Result<TunnelFile, Complaint> {
+    pub fn loaded(&self) -> Result<TunnelFile, Complaint> {
         let mut file = self.file.clone();
         let credentials = credentials();
         file.load_keys(self.folders(credentials.as_deref())).map_err(|sentences| sentences.join("\n"))?;
@@ -163,7 +162,7 @@ impl Source {
     }
 
     /// Its own path and those of the files that hold its keys, as far as everybody may read them.
-    pub(crate) fn world_accessible(&self) -> Vec<PathBuf> {
+    pub fn world_accessible(&self) -> Vec<PathBuf> {
         let credentials = credentials();
         let folders = self.folders(credentials.as_deref());
         let of_peers = self.file.peers.iter().filter_map(|peer| peer.preshared_key_file.as_ref());
@@ -174,7 +173,7 @@ impl Source {
     }
 
     /// The peers whose endpoints are names.
-    pub(crate) fn names(&self) -> Vec<Named> {
+    pub fn names(&self) -> Vec<Named> {
         let named = |peer: &Peer| match &peer.endpoint {
             Some(Endpoint::Name { host, service }) => {
                 Some(Named { peer: peer.public_key, host: host.clone(), service: service.clone() })
@@ -189,14 +188,14 @@ impl Source {
     ///
     /// # Errors
     /// A file that holds a key cannot be read.
-    pub(crate) fn device(&self, resolved: &[Vec<SocketAddr>]) -> Result<DeviceUpdate, Complaint> {
+    pub fn device(&self, resolved: &[Vec<SocketAddr>]) -> Result<DeviceUpdate, Complaint> {
         let mut settings = self.loaded()?.settings();
         self.resolve(&mut settings, resolved);
         Ok(settings.update)
     }
 
     /// Gives those peers their addresses whose endpoints are names, as far as they are known.
-    pub(crate) fn resolve(&self, settings: &mut Settings, resolved: &[Vec<SocketAddr>]) {
+    pub fn resolve(&self, settings: &mut Settings, resolved: &[Vec<SocketAddr>]) {
         for (named, addresses) in self.names().iter().zip(resolved) {
             let wanted = settings.unresolved.iter().any(|(peer, _)| *peer == named.peer);
             let peer = settings.update.peers.iter_mut().rfind(|peer| peer.public_key == named.peer && !peer.remove);
@@ -211,11 +210,7 @@ impl Source {
     ///
     /// # Errors
     /// A file that holds a key cannot be read.
-    pub(crate) fn device_beside(
-        &self,
-        update: &DeviceUpdate,
-        running: &DeviceState,
-    ) -> Result<DeviceUpdate, Complaint> {
+    pub fn device_beside(&self, update: &DeviceUpdate, running: &DeviceState) -> Result<DeviceUpdate, Complaint> {
         let mut device = self.device(&[])?;
         for peer in device.peers.iter_mut().filter(|peer| peer.endpoint.is_none()) {
             let told = update.peers.iter().rfind(|told| told.public_key == peer.public_key);
@@ -226,12 +221,12 @@ impl Source {
     }
 
     /// Whether default routes may have to wait for the address of a name.
-    pub(crate) fn may_hold_back(&self) -> bool {
+    pub fn may_hold_back(&self) -> bool {
         self.file.peers.iter().any(|peer| self.may_pend(peer))
     }
 
     /// Whether default routes of the file are held back on a host that was made what is `wanted`.
-    pub(crate) fn holds_back(&self, wanted: &Wanted) -> bool {
+    pub fn holds_back(&self, wanted: &Wanted) -> bool {
         let all = self.wanted(&DeviceUpdate::default(), Pending::Counted);
         self.may_hold_back() && all.allowed_ips.len() != wanted.allowed_ips.len()
     }
@@ -249,7 +244,7 @@ impl Source {
     }
 
     /// What it means that a name has no address yet, as the end of a sentence.
-    pub(crate) fn what_pends(&self, named: &Named) -> &'static str {
+    pub fn what_pends(&self, named: &Named) -> &'static str {
         let peer = self.file.peers.iter().find(|peer| peer.public_key == named.peer);
         match peer.is_some_and(|peer| peer.allowed_ips.iter().any(|net| net.prefix_len() == 0)) {
             true if self.file.kill_switch => {
@@ -263,7 +258,7 @@ impl Source {
     }
 
     /// What is wanted of the host. Endpoints are those of `device`.
-    pub(crate) fn wanted(&self, device: &DeviceUpdate, pending: Pending) -> Wanted {
+    pub fn wanted(&self, device: &DeviceUpdate, pending: Pending) -> Wanted {
         let file = &self.file;
         let held: Vec<&Peer> = match pending {
             Pending::Held => file.peers.iter().filter(|peer| self.pends(peer, device)).collect(),
@@ -300,12 +295,12 @@ impl Source {
     }
 
     /// The commands.
-    pub(crate) fn hooks(&self) -> Hooks {
+    pub fn hooks(&self) -> Hooks {
         Hooks { commands: self.file.hooks.iter().map(|hook| (hook.phase, hook.command.clone())).collect() }
     }
 
     /// Whether a command that fails is only told.
-    pub(crate) fn forgives_hooks(&self) -> bool {
+    pub fn forgives_hooks(&self) -> bool {
         self.file.on_hook_error == Some(OnHookError::Warn)
     }
 }
@@ -319,7 +314,7 @@ impl Names for System {
     }
 
     fn port(&self, service: &str) -> Option<u16> {
-        crate::wg::surroundings::System.port(service).ok()
+        crate::resolver::port(service).ok()
     }
 }
 

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::slice::from_ref;
 use std::time::Duration;
 
+use crate::execute::transaction::{Executor, StepError};
 use linerate_control::client::TunnelClient;
 use linerate_control::interface::InterfaceName;
 use linerate_control::uapi::client::ClientError;
@@ -18,44 +19,39 @@ use linerate_host::linux::Host;
 use linerate_host::linux::dns::{self, WaitLimit};
 use linerate_host::plan::messages;
 use linerate_host::step::{Backend, Step};
-use linerate_host::transaction::{Executor, StepError};
 
-use super::interruption::Interruption;
-use super::{engine, hook, ledgers};
+use super::{daemon, hook};
+use crate::interruption::Interruption;
+use crate::ledgers;
 use linerate_program::complain;
 
 /// Everything that steps need.
-pub(crate) struct Hands<'a> {
+pub struct Hands<'a> {
     /// The kernel.
-    pub(crate) host: &'a mut Host,
+    pub host: &'a mut Host,
     /// What hooks see.
-    pub(crate) surroundings: hook::Surroundings,
+    pub surroundings: hook::Surroundings,
     /// The daemon, where a step starts one.
-    pub(crate) daemon: Option<PathBuf>,
+    pub daemon: Option<PathBuf>,
     /// The user that the daemon becomes, where one is named.
-    pub(crate) user: Option<String>,
+    pub user: Option<String>,
     /// What [`Step::Configure`] gives to the tunnel: once.
-    pub(crate) configuration: Option<DeviceUpdate>,
+    pub configuration: Option<DeviceUpdate>,
     /// Whether every step is said as wg-quick says it (`[#] ip link add …`).
-    pub(crate) echo: bool,
+    pub echo: bool,
     /// Who may want to stop.
-    pub(crate) interruption: &'a Interruption,
+    pub interruption: &'a Interruption,
     /// A hook that fails is told and is no reason to stop (`OnHookError = warn`).
-    pub(crate) forgive_hooks: bool,
+    pub forgive_hooks: bool,
     /// Whether one did.
-    pub(crate) hook_failed: bool,
+    pub hook_failed: bool,
     /// What undoes something goes on after a signal: that ends the command that it came to, and no later one.
-    pub(crate) goes_on: bool,
+    pub goes_on: bool,
 }
 
 impl<'a> Hands<'a> {
     /// Hands for `interface`, whose file is `file`: without a daemon to start and without anything to configure, silent.
-    pub(crate) fn new(
-        host: &'a mut Host,
-        interface: &InterfaceName,
-        file: &Path,
-        interruption: &'a Interruption,
-    ) -> Self {
+    pub fn new(host: &'a mut Host, interface: &InterfaceName, file: &Path, interruption: &'a Interruption) -> Self {
         Self {
             host,
             surroundings: hook::Surroundings { interface: interface.clone(), file: file.to_owned() },
@@ -129,14 +125,14 @@ impl Hands<'_> {
     fn start_daemon(&mut self, step: &Step, interface: &str) -> Result<(), StepError> {
         let daemon = match self.daemon.clone() {
             Some(daemon) => daemon,
-            None => engine::daemon().map_err(|complaint| stumble(io::Error::other(complaint), 127))?,
+            None => daemon::daemon().map_err(|complaint| stumble(io::Error::other(complaint), 127))?,
         };
         if self.echo {
             let name = daemon.file_name().unwrap_or(OsStr::new("linerated"));
             complain(&format!("[#] {} {interface}", name.display()));
         }
         debug_assert!(matches!(step, Step::AddLink { backend: Backend::Daemon, .. }));
-        engine::start(&daemon, self.user.as_deref(), interface, self.interruption).map_err(|error| {
+        daemon::start(&daemon, self.user.as_deref(), interface, self.interruption).map_err(|error| {
             let interrupted = error.kind() == io::ErrorKind::Interrupted;
             stumble(error, if interrupted { 130 } else { 1 })
         })
@@ -151,13 +147,13 @@ impl Hands<'_> {
         if status.success() {
             return Ok(());
         }
-        let sentence = format!("the command `{command}` {}", engine::how_it_ended(status));
+        let sentence = format!("the command `{command}` {}", daemon::how_it_ended(status));
         if self.forgive_hooks {
             complain(&format!("Warning: {sentence}; the tunnel stays (OnHookError = warn)"));
             self.hook_failed = true;
             return Ok(());
         }
-        Err(stumble(io::Error::other(sentence), engine::exit_code(status)))
+        Err(stumble(io::Error::other(sentence), daemon::exit_code(status)))
     }
 
     /// Has a program set name servers; one that hangs ends with a signal, or when somebody has waited long enough.
@@ -179,7 +175,7 @@ impl Hands<'_> {
         let tunnel = TunnelClient::open(socket::DIRECTORY.as_ref(), interface);
         let changed = tunnel.map_err(ClientError::Io).and_then(|mut tunnel| tunnel.set(update));
         changed.map_err(|error| {
-            let reason = crate::wg::reason_of_set(&error);
+            let reason = error.reason_of_set();
             stumble(io::Error::other(format!("Unable to modify interface: {reason}")), 1)
         })
     }
@@ -191,7 +187,7 @@ const DNS_LIMIT: Duration = Duration::from_secs(10);
 const DNS_LIMIT_INTERRUPTED: Duration = Duration::from_secs(1);
 
 /// Whether nobody has the port: the daemon opens it when the interface is up, and whom should it tell then?
-pub(super) fn is_free(port: u16) -> io::Result<()> {
+pub(crate) fn is_free(port: u16) -> io::Result<()> {
     let any = [IpAddr::from(Ipv6Addr::UNSPECIFIED), IpAddr::from(Ipv4Addr::UNSPECIFIED)];
     for address in any.into_iter().filter(|_| port != 0) {
         match UdpSocket::bind((address, port)) {

@@ -3,27 +3,27 @@
 use std::os::fd::AsFd;
 use std::time::Duration;
 
+use crate::execute::transaction::{StepError, execute_best_effort};
+use crate::record::ledger::{Entry, Ledger};
 use linerate_control::client;
 use linerate_control::interface::InterfaceName;
 use linerate_control::uapi::client::DaemonClient;
 use linerate_control::uapi::socket::{self, OpenError};
-use linerate_host::ledger::{Entry, Ledger};
 use linerate_host::linux::Host;
 use linerate_host::plan::{self, Hooks};
 use linerate_host::step::{Phase, Step};
-use linerate_host::transaction::{StepError, execute_best_effort};
 
-use super::hands::Hands;
-use super::interruption::Interruption;
-use super::source::{Pending, Source};
-use super::{Failed, Options, host, lock, look, save, step_failed};
+use crate::execute::step_executor::Hands;
+use crate::interruption::Interruption;
+use crate::read::{Pending, Source};
+use crate::{Failed, Options, host, lock, look, save, step_failed};
 use linerate_program::complain;
 
 /// Takes a tunnel down. `source` is its file, if that is still there.
 ///
 /// # Errors
 /// There is no such tunnel, or something could not be undone: the rest is, all the same.
-pub(crate) fn down(
+pub fn down(
     interface: &InterfaceName,
     source: Option<&Source>,
     options: &Options,
@@ -109,7 +109,7 @@ fn is_tunnel(interface: &InterfaceName) -> bool {
 /// Waits until the daemon, whose interface is gone, has hung up, which is the last thing it does, and removes its socket
 /// if that is still there: one that was killed a moment ago answers until the kernel has closed what it had open, and
 /// leaves its socket to us.
-pub(super) fn wait_for_end(interface: &InterfaceName, interruption: &Interruption) {
+pub(crate) fn wait_for_end(interface: &InterfaceName, interruption: &Interruption) {
     let directory = socket::DIRECTORY.as_ref();
     if let Ok(daemon) = DaemonClient::connect(directory, interface)
         && let Err(error) = interruption.pause(&[daemon.as_fd()], Some(END))

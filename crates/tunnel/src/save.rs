@@ -7,27 +7,28 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
+use crate::record::ledger::{Entry, Ledger};
 use linerate_control::client::TunnelClient;
 use linerate_control::document::Document;
 use linerate_control::keys::PublicKey;
 use linerate_control::tunnel_file::{self, RunningTunnel};
 use linerate_control::uapi::response::DeviceState;
 use linerate_control::uapi::socket;
-use linerate_host::ledger::{Entry, Ledger};
 use linerate_host::linux::Host;
 use linerate_host::state::Link;
 use linerate_host::step::{Family, Step};
 
-use super::interruption::Interruption;
-use super::source::Source;
-use super::{Failed, host, ledgers, lock_unless_hook, names};
+use crate::interruption::Interruption;
+use crate::read::Source;
+use crate::resolve as names;
+use crate::{Failed, host, ledgers, lock_unless_hook};
 use linerate_program::complain;
 
 /// Saves the state of the tunnel in its file; `echo` has that said as wg-quick does.
 ///
 /// # Errors
 /// There is no such tunnel, it is not the file's, or the file has errors or cannot be written.
-pub(crate) fn save(source: &Source, echo: bool, interruption: &Interruption) -> Result<(), Failed> {
+pub fn save(source: &Source, echo: bool, interruption: &Interruption) -> Result<(), Failed> {
     // A hook may save: the command that runs it has the ledger.
     let entry = lock_unless_hook(&source.interface, interruption)?;
     let entry = entry.unwrap_or_else(|| Entry::inherited(ledgers(), &source.interface));
@@ -36,7 +37,7 @@ pub(crate) fn save(source: &Source, echo: bool, interruption: &Interruption) -> 
 }
 
 /// As [`save`], by a command that has the ledger.
-pub(super) fn save_locked(source: &Source, host: &mut Host, entry: &Entry, echo: bool) -> Result<(), Failed> {
+pub(crate) fn save_locked(source: &Source, host: &mut Host, entry: &Entry, echo: bool) -> Result<(), Failed> {
     // What cannot be read cannot be kept, when the line that it is in changes.
     source.check().map_err(|errors| format!("{errors}\n{}: not saved: put that right", source.path.display()))?;
     let interface = source.interface.as_str();

@@ -4,18 +4,19 @@
 //!
 //! The plan is `linerate_host::plan`'s, what a file means is `linerate_control::tunnel_file`'s.
 
+#![forbid(unsafe_code)]
+
 mod down;
-mod engine;
-mod hands;
-mod hook;
+pub mod execute;
 mod interruption;
-pub(crate) mod keep;
-mod names;
-mod notify;
+mod read;
+pub mod record;
 mod reload;
+mod resolve;
+pub mod resolver;
 mod save;
-mod source;
-pub(crate) mod status;
+pub mod status;
+pub mod supervise;
 mod up;
 
 use std::fmt::Display;
@@ -24,52 +25,54 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::execute::transaction::StepError;
+use crate::record::ledger::{self, Entry, LedgerError};
 use linerate_control::client::TunnelClient;
 use linerate_control::interface::InterfaceName;
 use linerate_control::uapi::response::DeviceState;
 use linerate_control::uapi::socket;
-use linerate_host::ledger::{self, Entry, LedgerError};
 use linerate_host::linux::{Host, dns};
 use linerate_host::plan::Warning;
 use linerate_host::state::HostState;
 use linerate_host::step::{MAIN, Step};
-use linerate_host::transaction::StepError;
 use linerate_host::wanted::Compat;
 
-pub(crate) use down::down;
-pub(crate) use engine::backend;
-pub(crate) use interruption::Interruption;
-pub(crate) use names::answer as answer_names;
-pub(crate) use reload::reload;
-pub(crate) use save::save;
-pub(crate) use source::{Source, locate};
-pub(crate) use up::{leave_keeper, planned, up};
+pub use down::down;
+pub use execute::daemon::backend;
+pub use interruption::Interruption;
+pub use read::{Source, locate};
+pub use reload::reload;
+pub use resolve::answer as answer_names;
+pub use save::save;
+pub use up::{leave_keeper, planned, up};
 
+use execute::hook;
 use linerate_program::{Complaint, complain};
+use resolve as names;
 
 /// How a verb is carried out.
-pub(crate) struct Options {
+pub struct Options {
     /// Whose words and names.
-    pub(crate) compat: Compat,
+    pub compat: Compat,
     /// What runs a tunnel that is brought up.
-    pub(crate) backend: linerate_host::step::Backend,
+    pub backend: linerate_host::step::Backend,
     /// The user that the daemon becomes, if the command line names one.
-    pub(crate) user: Option<String>,
+    pub user: Option<String>,
     /// Whether the commands of the file are run.
-    pub(crate) hooks: bool,
+    pub hooks: bool,
     /// Whether every step is said (`[#] …`).
-    pub(crate) echo: bool,
+    pub echo: bool,
     /// Whether the caller stays and looks after the tunnel.
-    pub(crate) supervised: bool,
+    pub supervised: bool,
 }
 
 /// A verb that failed: what to say, and what to end with.
 #[derive(Debug)]
-pub(crate) struct Failed {
+pub struct Failed {
     /// A sentence, without the name of the program.
-    pub(crate) complaint: String,
+    pub complaint: String,
     /// The exit code.
-    pub(crate) code: u8,
+    pub code: u8,
 }
 
 impl Failed {
@@ -89,7 +92,7 @@ impl<T: Display> From<T> for Failed {
 ///
 /// # Errors
 /// There is neither a file nor a tunnel.
-pub(crate) fn find(operand: &str) -> Result<(InterfaceName, Option<Source>), Failed> {
+pub fn find(operand: &str) -> Result<(InterfaceName, Option<Source>), Failed> {
     let found = locate(operand).and_then(|(path, interface)| Ok(Source::read(path, interface)?.called_as(operand)));
     let complaint = match found {
         Ok(source) => return Ok((source.interface.clone(), Some(source))),
@@ -104,19 +107,19 @@ pub(crate) fn find(operand: &str) -> Result<(InterfaceName, Option<Source>), Fai
 }
 
 /// The state of the tunnel, if it runs.
-pub(crate) fn running(interface: &InterfaceName) -> Option<DeviceState> {
+pub fn running(interface: &InterfaceName) -> Option<DeviceState> {
     TunnelClient::open(socket::DIRECTORY.as_ref(), interface.as_str()).ok()?.get().ok()
 }
 
 /// Whether the copy of the tunnel's file holds keys; none if there is no copy.
-pub(crate) fn copy_has_keys(interface: &InterfaceName) -> Option<bool> {
+pub fn copy_has_keys(interface: &InterfaceName) -> Option<bool> {
     let text = ledger::read_file(ledgers(), interface).ok().flatten()?;
     let file = Source::of(PathBuf::new(), interface.clone(), &text).file;
     Some(file.private_key.is_some() || file.peers.iter().any(|peer| peer.preshared_key.is_some()))
 }
 
 /// The addresses of the names of a file, as far as they are at hand.
-pub(crate) fn at_hand(source: &Source) -> Vec<Vec<SocketAddr>> {
+pub fn at_hand(source: &Source) -> Vec<Vec<SocketAddr>> {
     names::at_hand(&source.names())
 }
 

@@ -4,7 +4,8 @@
 //! It follows the ledger: `reload` changes what it looks after, and without a ledger it ends. It never sets an endpoint
 //! of a peer that answers, so that it cannot undo a roam.
 
-mod silence;
+mod endpoint_retry;
+mod notify;
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -15,26 +16,26 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use crate::execute::transaction::{execute_best_effort, is_there};
+use crate::record::ledger::{self, LedgerError};
 use linerate_control::client::TunnelClient;
 use linerate_control::interface::InterfaceName;
 use linerate_control::uapi::client::ClientError;
 use linerate_control::uapi::request::{AllowedIp, DeviceUpdate, PeerUpdate};
 use linerate_control::uapi::response::{DeviceState, PeerState, ReplyError};
 use linerate_control::uapi::socket;
-use linerate_host::ledger::{self, LedgerError};
 use linerate_host::plan;
 use linerate_host::step::Step;
-use linerate_host::transaction::{execute_best_effort, is_there};
 use rustix::fs::inotify;
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 
-use self::silence::Silence;
-use super::hands::{Hands, is_free};
-use super::interruption::Interruption;
-use super::names::{self, Named};
-use super::source::{Pending, Source};
-use super::status::is_absence;
-use super::{Failed, host, ledgers, lock, look, notify, reload, step_failed};
+use self::endpoint_retry::Silence;
+use crate::execute::step_executor::{Hands, is_free};
+use crate::interruption::Interruption;
+use crate::read::{Pending, Source};
+use crate::resolve::{self as names, Named};
+use crate::status::is_absence;
+use crate::{Failed, host, ledgers, lock, look, reload, step_failed};
 use linerate_privileges::{give_up_as_keeper, lock_memory};
 use linerate_program::complain;
 
@@ -42,7 +43,7 @@ use linerate_program::complain;
 ///
 /// # Errors
 /// It cannot be started.
-pub(crate) fn start(interface: &InterfaceName) -> std::io::Result<()> {
+pub fn start(interface: &InterfaceName) -> std::io::Result<()> {
     let program = std::env::current_exe()?;
     let log = if std::env::var_os("LOG_LEVEL").is_some() { Stdio::inherit() } else { Stdio::null() };
     Command::new(program)
@@ -74,7 +75,7 @@ fn alone(interface: &InterfaceName, interruption: &Interruption) -> Result<Optio
 const PREDECESSOR: Duration = Duration::from_secs(15);
 
 /// Whether nobody keeps `interface`, as far as that can be told.
-pub(super) fn is_missing(interface: &InterfaceName) -> bool {
+pub fn is_missing(interface: &InterfaceName) -> bool {
     ledger::lock_supervisor(ledgers(), interface).is_ok_and(|lock| lock.is_some())
 }
 
@@ -82,7 +83,7 @@ pub(super) fn is_missing(interface: &InterfaceName) -> bool {
 ///
 /// # Errors
 /// The ledger is of no form that this version knows, or cannot be watched.
-pub(crate) fn keep(interface: &InterfaceName, interruption: &Interruption) -> Result<(), Failed> {
+pub fn keep(interface: &InterfaceName, interruption: &Interruption) -> Result<(), Failed> {
     let Some(alone) = alone(interface, interruption)? else { return Ok(()) };
     let mut keeper = Keeper::new(interface, interruption)?;
     keeper.alone = Some(alone);
@@ -111,7 +112,7 @@ pub(crate) fn keep(interface: &InterfaceName, interruption: &Interruption) -> Re
 ///
 /// # Errors
 /// The daemon does not stay alive, or the ledger cannot be used.
-pub(crate) fn supervise(interface: &InterfaceName, interruption: &Interruption) -> Result<bool, Failed> {
+pub fn supervise(interface: &InterfaceName, interruption: &Interruption) -> Result<bool, Failed> {
     let mut keeper = Keeper::new(interface, interruption)?;
     let mut last: Option<DeviceState> = None;
     let mut deaths = Deaths::default();

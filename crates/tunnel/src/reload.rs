@@ -1,6 +1,8 @@
 //! `reload`: applies a changed file to a tunnel that is up, without dropping a session. Only what the file changed is
 //! changed: three-way between the file as it was, the file as it is, and what runs.
 
+use crate::execute::transaction::{execute, execute_best_effort};
+use crate::record::ledger::{self, Entry, Ledger};
 use linerate_control::client::TunnelClient;
 use linerate_control::interface::InterfaceName;
 use linerate_control::tunnel_file::{AllowedIpRemoval, TunnelFile, changes};
@@ -8,29 +10,29 @@ use linerate_control::uapi::client::ClientError;
 use linerate_control::uapi::request::DeviceUpdate;
 use linerate_control::uapi::response::DeviceState;
 use linerate_control::uapi::socket;
-use linerate_host::ledger::{self, Entry, Ledger};
 use linerate_host::linux::Host;
 use linerate_host::plan::{self, ResumedReload, Rollback};
 use linerate_host::step::Step;
-use linerate_host::transaction::{execute, execute_best_effort};
 use linerate_host::wanted::Wanted;
 
-use super::hands::{Hands, is_free};
-use super::interruption::Interruption;
-use super::source::{Pending, Source};
-use super::{Failed, Options, host, keep, ledgers, lock, look, names, running, step_failed, warn};
+use crate::execute::step_executor::{Hands, is_free};
+use crate::interruption::Interruption;
+use crate::read::{Pending, Source};
+use crate::resolve as names;
+use crate::supervise as keep;
+use crate::{Failed, Options, host, ledgers, lock, look, running, step_failed, warn};
 use linerate_program::complain;
 
 /// What a reload did.
-pub(crate) struct Reloaded {
+pub struct Reloaded {
     /// How many peers were changed, added or removed.
-    pub(crate) peers: usize,
+    pub peers: usize,
     /// How many steps the host took.
-    pub(crate) steps: usize,
+    pub steps: usize,
     /// What else has changed of the device, a sentence each. They hold no key.
-    pub(crate) sentences: Vec<String>,
+    pub sentences: Vec<String>,
     /// Endpoints are names, and nobody looks them up yet.
-    pub(crate) needs_keeper: bool,
+    pub needs_keeper: bool,
 }
 
 /// Applies the file.
@@ -38,7 +40,7 @@ pub(crate) struct Reloaded {
 /// # Errors
 /// The tunnel is not up, has no ledger, or is another file's; or a step failed: what this reload did to the host is
 /// undone.
-pub(crate) fn reload(source: &Source, options: &Options, interruption: &Interruption) -> Result<Reloaded, Failed> {
+pub fn reload(source: &Source, options: &Options, interruption: &Interruption) -> Result<Reloaded, Failed> {
     let entry = lock(&source.interface, interruption)?;
     let no_ledger = || {
         let name = &source.interface;
@@ -157,7 +159,7 @@ fn is_cut_short(ledger: &Ledger) -> bool {
 ///
 /// # Errors
 /// As [`reload`].
-pub(super) fn follow_endpoints(interface: &InterfaceName, interruption: &Interruption) -> Result<(), Failed> {
+pub(crate) fn follow_endpoints(interface: &InterfaceName, interruption: &Interruption) -> Result<(), Failed> {
     let entry = lock(interface, interruption)?;
     let (Some(ledger), Some(text)) = (entry.read()?, entry.read_file()?) else { return Ok(()) };
     if is_cut_short(&ledger) {
@@ -263,7 +265,7 @@ impl<'a> Change<'a> {
 
 /// Why a device did not take `update`: it takes all of a change or nothing, and may not have come to say which.
 fn refused(error: &ClientError, update: &DeviceUpdate, running: &DeviceState) -> Failed {
-    let reason = crate::wg::reason_of_set(error);
+    let reason = error.reason_of_set();
     if !matches!(error, ClientError::Reply(_)) {
         return Failed::new(format!(
             "{reason}; the host is as it was, and whether the tunnel has the change is not known: reload again"

@@ -7,7 +7,7 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use linerate_program::complain;
 
 /// Tells the service manager `state`, if one is listening. That it does not listen is no failure.
-pub(crate) fn tell(state: &str) {
+pub fn tell(state: &str) {
     let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
     let address = match path.as_bytes() {
         [b'@', name @ ..] => SocketAddr::from_abstract_name(name),

@@ -12,7 +12,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 /// The wish of the user, or of the system, that this command ends.
-pub(crate) struct Interruption {
+pub struct Interruption {
     /// Readable once a signal has come.
     signals: UnixStream,
     /// Whether one was forgotten.
@@ -31,7 +31,7 @@ impl Interruption {
     ///
     /// # Errors
     /// The system gives no descriptors.
-    pub(crate) fn listen() -> io::Result<Self> {
+    pub fn listen() -> io::Result<Self> {
         let (signals, handler) = UnixStream::pair()?;
         signals.set_nonblocking(true)?;
         // nohup and the like have it ignored, and want that.
@@ -43,13 +43,13 @@ impl Interruption {
     }
 
     /// Whether a signal has come.
-    pub(crate) fn came(&self) -> bool {
+    pub fn came(&self) -> bool {
         let mut ready = [PollFd::new(&self.signals, PollFlags::IN)];
         poll(&mut ready, Some(&Timespec::default())).is_ok_and(|count| count > 0)
     }
 
     /// Forgets the signals that have come: what is done because of them is not to be interrupted by them.
-    pub(crate) fn clear(&self) {
+    pub fn clear(&self) {
         let mut bytes = [0; 64];
         while (&self.signals).read(&mut bytes).is_ok_and(|count| count > 0) {
             self.heeded.store(true, Ordering::Relaxed);
@@ -57,13 +57,13 @@ impl Interruption {
     }
 
     /// As [`Interruption::clear`], for signals that end a service as they should: what is done then may take its time.
-    pub(crate) fn forget(&self) {
+    pub fn forget(&self) {
         self.clear();
         self.heeded.store(false, Ordering::Relaxed);
     }
 
     /// Whether a signal has cut a command short: whoever sent it waits for the end.
-    pub(crate) fn is_waited_for(&self) -> bool {
+    pub fn is_waited_for(&self) -> bool {
         self.heeded.load(Ordering::Relaxed)
     }
 
@@ -71,7 +71,7 @@ impl Interruption {
     ///
     /// # Errors
     /// The system does not say.
-    pub(crate) fn wait(&self, child: &mut Child) -> io::Result<ExitStatus> {
+    pub fn wait(&self, child: &mut Child) -> io::Result<ExitStatus> {
         let id = Pid::from_child(child);
         let ended = pidfd_open(id, PidfdFlags::empty())?;
         let mut passed_on = false;
@@ -99,7 +99,7 @@ impl Interruption {
     ///
     /// # Errors
     /// The system does not wait.
-    pub(crate) fn pause(&self, descriptors: &[BorrowedFd<'_>], patience: Option<Duration>) -> io::Result<()> {
+    pub fn pause(&self, descriptors: &[BorrowedFd<'_>], patience: Option<Duration>) -> io::Result<()> {
         let mut ready: Vec<PollFd<'_>> =
             descriptors.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
         ready.push(PollFd::from_borrowed_fd(self.signals.as_fd(), PollFlags::IN));

@@ -17,7 +17,7 @@ const CALM: Duration = Duration::from_secs(30);
 
 /// What is known of a peer whose endpoint is a name.
 #[derive(Default)]
-pub(super) struct Silence {
+pub(crate) struct Silence {
     /// What the peer had been sent when it was last looked at.
     sent: u64,
     /// What had come from it.
@@ -36,7 +36,7 @@ pub(super) struct Silence {
 
 impl Silence {
     /// Whether the peer is sent packets and does not answer, or has no address at all. `wall` is the time since 1970.
-    pub(super) fn asks_in_vain(&mut self, peer: &PeerState, wall: Duration, now: Instant) -> bool {
+    pub(crate) fn asks_in_vain(&mut self, peer: &PeerState, wall: Duration, now: Instant) -> bool {
         let asks = peer.tx_bytes > self.sent;
         let answers = peer.rx_bytes > self.received;
         (self.sent, self.received) = (peer.tx_bytes, peer.rx_bytes);
@@ -60,7 +60,7 @@ impl Silence {
 
     /// The address to try next of those that the name has: one that was not tried, in their order; when all were, the
     /// first that is not the one the peer has. None if there is nothing to change.
-    pub(super) fn choose(&mut self, found: &[SocketAddr], peer: &PeerState, now: Instant) -> Option<SocketAddr> {
+    pub(crate) fn choose(&mut self, found: &[SocketAddr], peer: &PeerState, now: Instant) -> Option<SocketAddr> {
         self.wanting = false;
         if found.is_empty() {
             self.unanswered += 1;
@@ -86,7 +86,7 @@ impl Silence {
     }
 
     /// How long the peer need not be looked at.
-    pub(super) fn pause(&self) -> Duration {
+    pub(crate) fn pause(&self) -> Duration {
         match (self.given, self.unanswered) {
             // Nobody knows the name yet: at boot, say. 1, 2, 4, … seconds, at most 20, for ever.
             (_, 1..) => Duration::from_secs(1 << (self.unanswered - 1).min(5)).min(Duration::from_secs(20)),

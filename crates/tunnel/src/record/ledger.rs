@@ -16,9 +16,9 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-use crate::plan::{Hooks, possibly_applied};
-use crate::step::{Backend, Step};
-use crate::wanted::{Compat, Wanted};
+use linerate_host::plan::{Hooks, possibly_applied};
+use linerate_host::step::{Backend, Step};
+use linerate_host::wanted::{Compat, Wanted};
 
 /// Where ledgers are, ordinarily.
 pub const DIRECTORY: &str = "/run/linerate";

@@ -15,18 +15,18 @@ use std::{fmt, thread};
 use linerate_control::keys::PublicKey;
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use crate::wg::surroundings::addresses;
+use crate::resolver::addresses;
 use linerate_privileges::give_up_as_resolver;
 
 /// A peer whose endpoint is a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Named {
+pub struct Named {
     /// Which peer.
-    pub(crate) peer: PublicKey,
+    pub peer: PublicKey,
     /// The host.
-    pub(crate) host: String,
+    pub host: String,
     /// The port, or the name of a service.
-    pub(crate) service: String,
+    pub service: String,
 }
 
 /// As the file has it.
@@ -41,12 +41,12 @@ const PATIENCE: Duration = Duration::from_millis(800);
 
 /// The addresses of those names that are known within [`PATIENCE`], in the order of `names`; empty where there is no
 /// answer yet.
-pub(crate) fn at_hand(names: &[Named]) -> Vec<Vec<SocketAddr>> {
+pub fn at_hand(names: &[Named]) -> Vec<Vec<SocketAddr>> {
     resolve(names, PATIENCE)
 }
 
 /// As [`at_hand`], with another patience.
-pub(crate) fn resolve(names: &[Named], patience: Duration) -> Vec<Vec<SocketAddr>> {
+pub fn resolve(names: &[Named], patience: Duration) -> Vec<Vec<SocketAddr>> {
     let mut found = vec![Vec::new(); names.len()];
     if names.is_empty() {
         return found;
@@ -118,7 +118,7 @@ const AT_ONCE: usize = 16;
 ///
 /// # Errors
 /// The questions are none, or nobody reads the answers.
-pub(crate) fn answer() -> io::Result<()> {
+pub fn answer() -> io::Result<()> {
     give_up_as_resolver();
     let mut text = Vec::new();
     io::stdin().read_to_end(&mut text)?;

@@ -5,28 +5,28 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 
+use crate::record::ledger;
 use linerate_control::interface::InterfaceName;
-use linerate_host::ledger;
 
-use super::interruption::Interruption;
-use super::ledgers;
+use crate::interruption::Interruption;
+use crate::ledgers;
 
 /// What a command sees of the tunnel, as variables: those that it sees of the original's own.
-pub(crate) struct Surroundings {
+pub struct Surroundings {
     /// `INTERFACE`.
-    pub(crate) interface: InterfaceName,
+    pub interface: InterfaceName,
     /// `CONFIG_FILE`.
-    pub(crate) file: PathBuf,
+    pub file: PathBuf,
 }
 
 /// Tells a linerate that a hook starts who has locked the tunnel's ledger: [`ledger::signature`].
-pub(crate) const LOCKED: &str = "LINERATE_LOCKED";
+pub const LOCKED: &str = "LINERATE_LOCKED";
 
 /// Runs `command` in the folder, with the input and output of this process, and waits for it.
 ///
 /// # Errors
 /// There is no shell, or it cannot be started.
-pub(crate) fn run(command: &str, surroundings: &Surroundings, interruption: &Interruption) -> io::Result<ExitStatus> {
+pub fn run(command: &str, surroundings: &Surroundings, interruption: &Interruption) -> io::Result<ExitStatus> {
     let mut child = shell(command)
         .env("INTERFACE", surroundings.interface.as_str())
         .env("CONFIG_FILE", &surroundings.file)
@@ -63,7 +63,7 @@ fn path() -> OsString {
 }
 
 /// The program of that name, where a shell would find it.
-pub(crate) fn in_path(name: &str) -> Option<PathBuf> {
+pub fn in_path(name: &str) -> Option<PathBuf> {
     use rustix::fs::{Access, access};
     let path = std::env::var_os("PATH")?;
     let candidates = std::env::split_paths(&path).map(|folder| folder.join(name));

@@ -1,0 +1,224 @@
+//! `status` for people: a line for each tunnel, and a table of its peers.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+use ipnet::IpNet;
+use linerate_control::printable::printable;
+use linerate_tunnel::status::{Engine, Health, PeerStatus, Status};
+
+use crate::show::human::amount;
+
+/// The tunnels for people: a line each, and a table of its peers.
+pub(crate) fn render(all: &[Status]) -> String {
+    let mut text = String::new();
+    for (index, status) in all.iter().enumerate() {
+        if index > 0 {
+            text.push('\n');
+        }
+        let _ = writeln!(text, "{}", headline(status));
+        let rows: Vec<[String; 6]> = status.peers.iter().map(row).collect();
+        table(&mut text, &rows);
+    }
+    text
+}
+
+fn headline(status: &Status) -> String {
+    let engine = match status.engine {
+        Engine::Daemon => "run by a daemon",
+        Engine::Kernel => "run by the kernel",
+        Engine::Unknown => {
+            let reason = status.reason.as_deref().unwrap_or("it does not answer");
+            return format!("{}: who runs it cannot be told: {reason}", status.interface);
+        }
+        Engine::Gone => return format!("{}: nobody runs it any more; `linerate down {0}` cleans up", status.interface),
+    };
+    let alive = status.peers.iter().filter(|peer| peer.health == Health::Alive).count();
+    let addresses: Vec<String> = status.addresses.iter().map(IpNet::to_string).collect();
+    let addresses = if addresses.is_empty() { "no address".to_owned() } else { addresses.join(", ") };
+    let troubles: String = troubles(status).iter().map(|trouble| format!("; {trouble}")).collect();
+    format!(
+        "{}: {engine}, {addresses}, port {}, MTU {}, {alive} of {} peers connected{troubles}",
+        status.interface,
+        status.listen_port,
+        status.mtu,
+        status.peers.len(),
+    )
+}
+
+const HEADER: [&str; 6] = ["PEER", "ENDPOINT", "HANDSHAKE", "RECEIVED", "SENT", "ALLOWED IPS"];
+
+fn row(peer: &PeerStatus) -> [String; 6] {
+    let bytes = |count| {
+        let (number, unit) = amount(count);
+        format!("{number} {unit}")
+    };
+    [
+        printable(peer.name.as_ref().unwrap_or(&peer.public_key)).into_owned(),
+        match (&peer.endpoint, &peer.endpoint_name) {
+            (Some(endpoint), _) => endpoint.clone(),
+            (None, Some(name)) => format!("{} (no address yet)", printable(name)),
+            (None, None) => "-".to_owned(),
+        },
+        peer.seconds_since_handshake.map_or_else(|| "never".to_owned(), age),
+        bytes(peer.received),
+        bytes(peer.sent),
+        allowed_ips(&peer.allowed_ips),
+    ]
+}
+
+/// The first few: a peer may have thousands.
+fn allowed_ips(all: &[String]) -> String {
+    const SHOWN: usize = 3;
+    match all {
+        [] => "none".to_owned(),
+        few if few.len() <= SHOWN => few.join(", "),
+        many => format!("{}, and {} more", many[..SHOWN].join(", "), many.len() - SHOWN),
+    }
+}
+
+fn age(seconds: u64) -> String {
+    match seconds {
+        ..120 => format!("{seconds} s ago"),
+        120..7200 => format!("{} min ago", seconds / 60),
+        7200..172_800 => format!("{} h ago", seconds / 3600),
+        _ => format!("{} days ago", seconds / 86_400),
+    }
+}
+
+fn table(text: &mut String, rows: &[[String; 6]]) {
+    if rows.is_empty() {
+        return;
+    }
+    let width = |column: usize| {
+        let cells = rows.iter().map(|row| row[column].chars().count());
+        cells.chain([HEADER[column].len()]).max().unwrap_or(0)
+    };
+    let widths: [usize; 6] = std::array::from_fn(width);
+    let header = HEADER.map(str::to_owned);
+    for row in std::iter::once(&header).chain(rows) {
+        let cells = row.iter().zip(widths).enumerate().map(|(column, (cell, width))| match column {
+            // Amounts are compared by their ends.
+            3 | 4 => format!("{cell:>width$}"),
+            _ => format!("{cell:width$}"),
+        });
+        let line: Vec<String> = cells.collect();
+        let _ = writeln!(text, "  {}", line.join("  ").trim_end());
+    }
+}
+
+/// What doctor looks at: a name, what it is like, and what to do if that is not right.
+pub(crate) fn findings(status: &Status) -> Vec<(&'static str, String, Option<Cow<'static, str>>)> {
+    if !status.is_run() {
+        return vec![("daemon", "has died".to_owned(), Some("run `linerate down`, then `linerate up`".into()))];
+    }
+    let of = |name, is_wrong: bool, [right, wrong]: [&str; 2], advice: &'static str| {
+        (name, if is_wrong { wrong } else { right }.to_owned(), is_wrong.then_some(advice.into()))
+    };
+    let link = if status.link_down { "down" } else { "up" };
+    let set_up = status.link_down.then(|| format!("run `ip link set {} up`", status.interface).into());
+    let has_endpoint = |peer: &&PeerStatus| peer.endpoint.is_some() || peer.endpoint_name.is_some();
+    let is_alive = |peer: &&PeerStatus| peer.health == Health::Alive;
+    let silent = status.peers.iter().filter(has_endpoint).any(|peer| !is_alive(&peer));
+    let peers = format!("{} of {} connected", status.peers.iter().filter(is_alive).count(), status.peers.len());
+    let (key, port, hooks) = (["set", "missing"], ["open", "in use by another program"], ["no failure", "one failed"]);
+    vec![
+        ("interface", link.to_owned(), set_up),
+        of("private key", status.no_private_key, key, "set PrivateKey in its file and run `linerate reload`"),
+        of("UDP port", status.not_listening, port, "choose another ListenPort, or stop that program"),
+        of("PreUp, PostUp", status.hook_failed, hooks, "correct the command, then take the tunnel down and up"),
+        of("peers", silent, [&peers, &peers], "check endpoint, keys and firewalls at both ends"),
+    ]
+}
+
+/// What is not right with the tunnel itself, each as the end of a sentence.
+fn troubles(status: &Status) -> Vec<&'static str> {
+    let all = [
+        (status.link_down, "the interface is down"),
+        (status.no_private_key, "it has no private key"),
+        (status.not_listening, "its port is another program's, so that it hears nothing"),
+        (status.hook_failed, "a command of its file failed"),
+    ];
+    all.into_iter().filter(|(is_so, _)| *is_so).map(|(_, trouble)| trouble).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(name: &str, age: Option<u64>, endpoint: Option<&str>) -> PeerStatus {
+        PeerStatus {
+            name: Some(name.into()),
+            public_key: "key".into(),
+            endpoint: endpoint.map(str::to_owned),
+            endpoint_name: None,
+            health: age.map_or(Health::Never, |_| Health::Alive),
+            seconds_since_handshake: age,
+            received: 1 << 21,
+            sent: 0,
+            allowed_ips: (0..5).map(|index| format!("10.0.0.{index}/32")).collect(),
+        }
+    }
+
+    fn example(peers: Vec<PeerStatus>) -> Status {
+        Status {
+            interface: "wg0".into(),
+            engine: Engine::Daemon,
+            reason: None,
+            file: None,
+            listen_port: 51820,
+            mtu: 1420,
+            addresses: vec!["10.0.0.1/24".parse().unwrap()],
+            hook_failed: false,
+            link_down: false,
+            no_private_key: false,
+            not_listening: false,
+            peers,
+        }
+    }
+
+    #[test]
+    fn people_see_names_and_columns_below_their_heads() {
+        let status = example(vec![peer("laptop", Some(7), Some("192.0.2.1:51820")), peer("router", None, None)]);
+        let text = render(&[status]);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], "wg0: run by a daemon, 10.0.0.1/24, port 51820, MTU 1420, 1 of 2 peers connected");
+        let words: Vec<&str> = lines[2].split_whitespace().collect();
+        assert_eq!(words[..5], ["laptop", "192.0.2.1:51820", "7", "s", "ago"]);
+        assert!(lines[2].ends_with("10.0.0.0/32, 10.0.0.1/32, 10.0.0.2/32, and 2 more"), "{}", lines[2]);
+        assert!(lines[3].contains("never"), "{}", lines[3]);
+        assert_eq!(lines[1].find("ENDPOINT"), lines[2].find("192.0.2.1"));
+    }
+
+    #[test]
+    fn a_peer_whose_endpoint_is_a_name_without_address_is_shown_with_it() {
+        let phone = PeerStatus { endpoint_name: Some("phone.example:51820".into()), ..peer("phone", None, None) };
+        let text = render(&[example(vec![phone])]);
+        assert!(text.contains("phone  phone.example:51820 (no address yet)  never"), "{text}");
+    }
+
+    #[test]
+    fn a_name_cannot_move_the_cursor() {
+        let mut status = example(vec![peer("\x1b]0;x\x07", Some(7), None), peer("phone", None, None)]);
+        status.peers[1].endpoint_name = Some("\u{202e}host:1".into());
+        let text = render(&[status]);
+        assert!(text.contains(r"\u{1b}]0;x\u{7}") && text.contains(r"\u{202e}host:1"), "{text}");
+        assert!(!text.contains(|c: char| c.is_control() && c != '\n'), "{text}");
+    }
+
+    #[test]
+    fn the_line_of_a_tunnel_says_what_is_wrong_with_it() {
+        let down = Status { link_down: true, ..example(vec![]) };
+        let keyless = Status { no_private_key: true, ..example(vec![]) };
+        let not_listening = Status { not_listening: true, ..example(vec![]) };
+        let port = "; its port is another program's, so that it hears nothing";
+        for (status, end) in
+            [(down, "; the interface is down"), (keyless, "; it has no private key"), (not_listening, port)]
+        {
+            assert!(headline(&status).ends_with(end), "{}", headline(&status));
+        }
+        let reason = Some("not allowed to ask it; try again as root (sudo)".to_owned());
+        let line = headline(&Status { reason, engine: Engine::Unknown, ..example(vec![]) });
+        assert_eq!(line, "wg0: who runs it cannot be told: not allowed to ask it; try again as root (sudo)");
+    }
+}

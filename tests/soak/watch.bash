@@ -116,6 +116,6 @@ at_the_end() { # WHAT DETAIL VERDICT
 }
 
 judge() {
-  (cd "$REPO" && cargo run --quiet --offline --locked -p linerate-lab --example soak -- "$SCENARIO_LOGS") ||
+  "$PROGRAMS/examples/soak" "$SCENARIO_LOGS" ||
     fail "the soak has a failure (above, and in ${SCENARIO_LOGS#"$REPO"/})"
 }

@@ -11,5 +11,5 @@ lab() { "$LINERATE" lab "$@" --linerated "$TUNNEL_DAEMON"; }
 
 # The median of a measure in a record; `check_record` fails when the record does not fit its schema.
 median() { # RECORD SCENARIO SUBJECT MEASURE
-  (cd "$REPO" && "$PROGRAMS/examples/check_record" "$@")
+  (cd "$REPO" && "$EXAMPLES/check_record" "$@")
 }

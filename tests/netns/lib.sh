@@ -14,6 +14,7 @@
 #
 # Environment:
 #   PROGRAMS        the folder that cargo built the programs into (target/debug)
+#   EXAMPLES        the folder of what scenarios use besides (target/debug/examples)
 #   TUNNEL_DAEMON   the daemon under test ($PROGRAMS/linerated)
 #   LINERATE        the tool ($PROGRAMS/linerate)
 #   SCENARIO_LOGS   folder for this scenario's logs (target/scenarios/FOLDER/NAME)
@@ -25,6 +26,7 @@ export LC_ALL=C
 REPO=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 SCENARIO=$(basename "$(cd "$(dirname "$0")" && pwd)")/$(basename "$0" .sh)
 export PROGRAMS=${PROGRAMS:-${CARGO_TARGET_DIR:-$REPO/target}/debug}
+export EXAMPLES=${EXAMPLES:-${CARGO_TARGET_DIR:-$REPO/target}/debug/examples}
 export TUNNEL_DAEMON=${TUNNEL_DAEMON:-$PROGRAMS/linerated}
 export LINERATE=${LINERATE:-$PROGRAMS/linerate}
 export SCENARIO_LOGS=${SCENARIO_LOGS:-$REPO/target/scenarios/$SCENARIO}

@@ -4,7 +4,7 @@
 source "$(dirname "$0")/lib.sh"
 need od perl
 # A peer that tells its keys.
-KNOWN_KEYS=${KNOWN_KEYS:-$PROGRAMS/examples/known-keys}
+KNOWN_KEYS=${KNOWN_KEYS:-$EXAMPLES/known-keys}
 [[ -x $KNOWN_KEYS ]] || fail "there is no $KNOWN_KEYS (cargo build -p linerate-protocol --example known-keys)"
 
 two_hosts

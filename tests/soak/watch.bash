@@ -116,6 +116,6 @@ at_the_end() { # WHAT DETAIL VERDICT
 }
 
 judge() {
-  "$PROGRAMS/examples/soak" "$SCENARIO_LOGS" ||
+  "$EXAMPLES/soak" "$SCENARIO_LOGS" ||
     fail "the soak has a failure (above, and in ${SCENARIO_LOGS#"$REPO"/})"
 }

@@ -1,18 +1,17 @@
-//! What the data path tells the timers, without locks and nearly without wake-ups (paper section
-//! 6.5).
+//! How the data path reports traffic to the timers, without locks and almost without wake-ups (paper
+//! section 6.5).
 //!
-//! The data path stamps; the slow path reads the stamps when its timer fires and arms for later
-//! if they have moved. The data path wakes it only when a timer must start from rest. The
-//! decisions are `device`'s; no clock is read here.
+//! The data path writes timestamps. When a peer's timer fires, the slow path reads them and re-arms
+//! the timer if they have moved. The data path wakes the slow path only when a timer must start that
+//! was not armed. `device` decides what happens; this module reads no clock.
 //!
-//! # Why no arm is lost
+//! # Why no timer is lost
 //!
-//! `armed` is the moment by which somebody has promised that the slow path will look at the peer.
-//! The data path first writes its stamp, then reads `armed`, and if that is too late lowers it and
-//! wakes. The slow path first writes `armed`, then reads the stamps again, and if they ask for an
-//! earlier moment starts over. All four accesses are `SeqCst`, hence in one order: whichever side
-//! comes second sees the other's write. `requested` and `watching` are the same bargain for
-//! handshakes.
+//! `armed` is the time by which the slow path will look at the peer. The data path first writes its
+//! timestamp, then reads `armed`; if that is too late, it lowers `armed` and wakes the slow path. The
+//! slow path first writes `armed`, then reads the timestamps again; if one needs an earlier time, it
+//! starts over. All four accesses are `SeqCst`, so they have a single order and whichever side comes
+//! second sees the other's write. `requested` and `watching` follow the same protocol for handshakes.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use core::time::Duration;
@@ -20,33 +19,33 @@ use core::time::Duration;
 use crate::Boottime;
 use crate::constants::{KEEPALIVE_TIMEOUT, NEW_HANDSHAKE_TIMEOUT, REKEY_TIMEOUT_JITTER};
 
-/// Whether the slow path has to look at the peer (`Device::woken`).
+/// Whether the caller must wake the slow path, which then calls `Device::woken`.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wake {
-    /// It will look in time anyway.
+    /// It looks in time anyway.
     No,
-    /// It must be woken.
+    /// Wake it.
     SlowPath,
 }
 
-/// One peer's stamps, shared between the data path and the slow path.
+/// One peer's timestamps, shared between the data path and the slow path.
 ///
 /// The data path calls one method per batch, not per packet.
 pub struct Activity {
-    /// By when the slow path will look (see above).
+    /// When the slow path looks at the latest (see above).
     armed: AtomicU64,
-    /// When data was received first since we last sent; zero if it was not.
+    /// When data was first received since we last sent; zero: none.
     keepalive_since: AtomicU64,
-    /// More data was received while a keepalive was due.
+    /// More data was received while a keepalive was pending.
     another_keepalive: AtomicBool,
-    /// When data was sent first since we last received; zero if it was not.
+    /// When data was first sent since we last received; zero: none.
     unanswered_since: AtomicU64,
-    /// When an authenticated packet passed last, in either direction.
+    /// When the last authenticated packet was sent or received.
     last: AtomicU64,
-    /// A handshake is wanted.
+    /// A handshake is requested.
     requested: AtomicBool,
-    /// The slow path is busy with a handshake and will look at `requested` before it stops.
+    /// The slow path is running a handshake and checks `requested` before it stops.
     watching: AtomicBool,
 }
 
@@ -70,35 +69,34 @@ impl Activity {
         Self::default()
     }
 
-    /// Authenticated packets were sent; `data` if at least one was not a keepalive.
+    /// Notes that authenticated packets were sent; `data` if at least one was not a keepalive.
     pub fn sent(&self, now: Boottime, data: bool) -> Wake {
         self.note_sent(now);
         if !data || !arm(&self.unanswered_since, now) {
             return Wake::No;
         }
-        // The slow path adds the jitter; looking at the latest moment that it could choose is
-        // in time for all of them.
-        self.promise(now.after(NEW_HANDSHAKE_TIMEOUT + REKEY_TIMEOUT_JITTER))
+        // The slow path chooses the jitter, so this is the latest possible deadline.
+        self.arm_by(now.after(NEW_HANDSHAKE_TIMEOUT + REKEY_TIMEOUT_JITTER))
     }
 
-    /// Authenticated packets were received; `data` if at least one was not a keepalive.
+    /// Notes that authenticated packets were received; `data` if at least one was not a keepalive.
     pub fn received(&self, now: Boottime, data: bool) -> Wake {
         self.note_received(now);
         if !data {
             return Wake::No;
         }
         if !arm(&self.keepalive_since, now) {
-            // The load keeps the line shared while the flag is up.
+            // Load first, so that the cache line stays shared while the flag is set.
             if !self.another_keepalive.load(Ordering::Relaxed) {
                 self.another_keepalive.store(true, Ordering::Relaxed);
             }
             return Wake::No;
         }
-        self.promise(now.after(KEEPALIVE_TIMEOUT))
+        self.arm_by(now.after(KEEPALIVE_TIMEOUT))
     }
 
-    /// Packets wait for a session, or the session needs a new handshake. Asking again while a
-    /// request is pending costs one load and wakes nobody.
+    /// Requests a handshake: packets wait for a session, or the session needs renewal. While a request
+    /// is pending, another costs one load and wakes nobody.
     pub fn request_handshake(&self) -> Wake {
         if self.requested.load(Ordering::Relaxed) || self.requested.swap(true, Ordering::SeqCst) {
             return Wake::No;
@@ -106,7 +104,8 @@ impl Activity {
         if self.watching.load(Ordering::SeqCst) { Wake::No } else { Wake::SlowPath }
     }
 
-    fn promise(&self, deadline: Boottime) -> Wake {
+    /// Makes sure that the slow path looks at `deadline` at the latest.
+    fn arm_by(&self, deadline: Boottime) -> Wake {
         if self.armed.load(Ordering::SeqCst) > deadline.0
             && self.armed.fetch_min(deadline.0, Ordering::SeqCst) > deadline.0
         {
@@ -119,31 +118,31 @@ impl Activity {
 
 /// The slow path's side.
 impl Activity {
-    /// An authenticated message was sent, be it data or handshake.
+    /// An authenticated message was sent: data or handshake.
     pub(crate) fn note_sent(&self, now: Boottime) {
         self.last.store(now.0, Ordering::Relaxed);
         disarm(&self.keepalive_since);
     }
 
-    /// An authenticated message was received, be it data or handshake.
+    /// An authenticated message was received: data or handshake.
     pub(crate) fn note_received(&self, now: Boottime) {
         self.last.store(now.0, Ordering::Relaxed);
         disarm(&self.unanswered_since);
     }
 
-    /// Publishes by when the slow path will look, and whether it is busy with a handshake.
-    /// The stamps must be read again afterwards.
+    /// Publishes when the slow path looks next, and whether it is running a handshake. It must read the
+    /// timestamps again afterwards.
     pub(crate) fn publish(&self, armed: Boottime, watching: bool) {
         self.armed.store(armed.0, Ordering::SeqCst);
         self.watching.store(watching, Ordering::SeqCst);
     }
 
-    /// Whether a handshake is wanted.
+    /// Whether a handshake is requested.
     pub(crate) fn requested(&self) -> bool {
         self.requested.load(Ordering::SeqCst)
     }
 
-    /// Takes the request for a handshake; whoever asks afterwards makes a new one.
+    /// Takes the request for a handshake; a later one is a new request.
     pub(crate) fn take_request(&self) -> bool {
         self.requested.swap(false, Ordering::SeqCst)
     }
@@ -153,45 +152,45 @@ impl Activity {
         due(&self.keepalive_since, KEEPALIVE_TIMEOUT)
     }
 
-    /// Takes a passive keepalive that is due; false if a packet was sent in the meantime.
+    /// Takes a due passive keepalive; false if a packet was sent in the meantime.
     pub(crate) fn take_keepalive(&self, now: Boottime) -> bool {
         take(&self.keepalive_since, now, KEEPALIVE_TIMEOUT)
     }
 
-    /// After a passive keepalive: makes another one due if more data had been received.
+    /// After a passive keepalive: schedules another if more data was received before it.
     pub(crate) fn repeat_keepalive(&self, now: Boottime) {
         if self.another_keepalive.swap(false, Ordering::Relaxed) {
             arm(&self.keepalive_since, now);
         }
     }
 
-    /// Makes no passive keepalive due until data is received again.
+    /// Cancels the passive keepalive until data is received again.
     pub(crate) fn drop_keepalive(&self) {
         disarm(&self.keepalive_since);
     }
 
-    /// When the peer has been silent for too long after data was sent.
+    /// When the peer will have been silent for too long after data was sent.
     pub(crate) fn silence_due(&self, jitter: Duration) -> Option<Boottime> {
         due(&self.unanswered_since, NEW_HANDSHAKE_TIMEOUT + jitter)
     }
 
-    /// Takes the silence that is due; false if something was received in the meantime.
+    /// Takes a due silence timeout; false if something was received in the meantime.
     pub(crate) fn take_silence(&self, now: Boottime, jitter: Duration) -> bool {
         take(&self.unanswered_since, now, NEW_HANDSHAKE_TIMEOUT + jitter)
     }
 
-    /// When an authenticated packet passed last.
+    /// When the last authenticated packet was sent or received.
     pub fn last(&self) -> Boottime {
         Boottime(self.last.load(Ordering::Relaxed))
     }
 
-    /// Starts the time between persistent keepalives.
+    /// Restarts the persistent keepalive interval.
     pub(crate) fn touch(&self, now: Boottime) {
         self.last.store(now.0, Ordering::Relaxed);
     }
 
-    /// Forgets everything that is due or wanted.
-    pub(crate) fn rest(&self) {
+    /// Cancels everything that is due or requested.
+    pub(crate) fn reset(&self) {
         disarm(&self.keepalive_since);
         disarm(&self.unanswered_since);
         self.another_keepalive.store(false, Ordering::Relaxed);
@@ -200,9 +199,9 @@ impl Activity {
     }
 }
 
-/// Sets the stamp if it is at rest; true if this call did.
+/// Sets the timestamp if it is zero; true if this call did.
 fn arm(stamp: &AtomicU64, now: Boottime) -> bool {
-    // The load spares the compare-and-swap for all batches but the first of a train.
+    // The load spares all batches of a burst but the first the compare-and-swap.
     stamp.load(Ordering::Relaxed) == 0
         && stamp.compare_exchange(0, now.0.max(1), Ordering::SeqCst, Ordering::Relaxed).is_ok()
 }
@@ -244,7 +243,7 @@ mod tests {
         let activity = Activity::new();
         assert_eq!(activity.received(at(0), true), Wake::SlowPath);
         assert_eq!(activity.received(at(1), true), Wake::No);
-        // The timer was promised for 10 s; whatever starts later is in time by itself.
+        // The slow path looks after 10 s anyway, which is early enough for any timer that starts later.
         assert_eq!(activity.sent(at(2), true), Wake::No);
         assert_eq!(activity.received(at(3), true), Wake::No);
         activity.publish(Boottime::NEVER, false);
@@ -299,10 +298,10 @@ mod tests {
         assert!(activity.requested());
     }
 
-    /// Runs the data path and the slow path against each other, many times, and checks that
-    /// nobody's stamp is left without somebody who looks at it in time.
+    /// Runs the data path and the slow path against each other, many times, and checks that each timestamp
+    /// has either a timer or a wake-up.
     #[test]
-    fn no_arm_is_lost_in_a_race() {
+    fn no_timer_is_lost_in_a_race() {
         let activity = Activity::new();
         let barrier = Barrier::new(2);
         let woken = AtomicUsize::new(0);
@@ -319,8 +318,8 @@ mod tests {
                 }
             });
             for round in 0..ROUNDS {
-                // At rest after the previous round, or, every other time, in a handshake.
-                activity.rest();
+                // Every other round the slow path is in a handshake.
+                activity.reset();
                 activity.publish(Boottime::NEVER, round % 2 == 1);
                 barrier.wait();
                 // The slow path's loop: publish, then read again.
@@ -336,7 +335,7 @@ mod tests {
                 };
                 barrier.wait();
                 let wakes = woken.load(Ordering::SeqCst);
-                assert!(due == Some(at(round * 100 + 10)) || wakes > 0, "round {round}: an arm is lost");
+                assert!(due == Some(at(round * 100 + 10)) || wakes > 0, "round {round}: a timer is lost");
                 assert!(saw_request || wakes > 0, "round {round}: a request is lost");
             }
         });

@@ -6,8 +6,8 @@ use zeroize::Zeroizing;
 
 use crate::messages::field;
 
-/// 32 bytes. Whoever reads them while they change may be told of a mixture of two keys, which is worth one message.
-/// Wiped on drop.
+/// 32 bytes, wiped on drop. A load that races a store may return a mixture of two keys, which decides one message wrongly
+/// at most.
 #[derive(Default)]
 pub(crate) struct AtomicKey([AtomicU64; 4]);
 
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_the_key_that_was_stored_last() {
+    fn load_returns_the_key_stored_last() {
         let key = AtomicKey::default();
         assert_eq!(*key.load(), [0; 32]);
         for first in [1, 100] {
@@ -50,24 +50,24 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn a_key_that_is_gone_has_left_nothing_where_it_was() {
+    fn dropping_a_key_wipes_its_memory() {
         extern crate std;
         use alloc::boxed::Box;
         use std::os::unix::fs::FileExt;
 
         let memory = std::fs::File::open("/proc/self/mem").unwrap();
         let bytes: [u8; 32] = core::array::from_fn(|i| 100 + i as u8);
-        // In the middle of an allocation whose ends the allocator may write over.
+        // In the middle of an allocation: the allocator may overwrite its ends after it is freed.
         let key = Box::new(([0u8; 64], AtomicKey::default(), [0u8; 64]));
         key.1.store(&bytes);
         let place = (&raw const key.1).addr() as u64;
-        let pieces = || {
+        let words_left = || {
             let mut there = [0; 32];
             memory.read_exact_at(&mut there, place).unwrap();
-            there.chunks_exact(8).filter(|piece| bytes.chunks_exact(8).any(|part| part == *piece)).count()
+            there.chunks_exact(8).filter(|word| bytes.chunks_exact(8).any(|part| part == *word)).count()
         };
-        assert_eq!(pieces(), 4, "that is where it is");
+        assert_eq!(words_left(), 4, "the key is there");
         drop(key);
-        assert_eq!(pieces(), 0);
+        assert_eq!(words_left(), 0);
     }
 }

@@ -1,7 +1,7 @@
 //! Every constant of the protocol, in one place, each with its source.
 //!
-//! "Paper" is the WireGuard white paper; "kernel" is what the Linux kernel's module does where the
-//! paper leaves it open.
+//! "Paper" is the WireGuard white paper; "kernel" is what the Linux kernel module does where the paper
+//! leaves it open.
 
 use core::time::Duration;
 
@@ -26,7 +26,7 @@ pub const REJECT_AFTER_TIME: Duration = Duration::from_secs(180);
 /// An initiation is repeated after this time without a response, and at most one is sent per peer
 /// in this time (paper section 6.4).
 pub const REKEY_TIMEOUT: Duration = Duration::from_secs(5);
-/// Jitter on top of [`REKEY_TIMEOUT`] and [`NEW_HANDSHAKE_TIMEOUT`]: up to a third of a second
+/// Jitter added to [`REKEY_TIMEOUT`] and [`NEW_HANDSHAKE_TIMEOUT`]: up to a third of a second
 /// (paper section 6.1; kernel: HZ / 3).
 pub const REKEY_TIMEOUT_JITTER: Duration = Duration::from_millis(333);
 /// Data was received and nothing sent for this long: send an empty packet (paper section 6.5).
@@ -35,7 +35,7 @@ pub const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 /// section 6.5: KEEPALIVE_TIMEOUT + REKEY_TIMEOUT).
 pub const NEW_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(15);
 /// Age at which the initiator starts a new handshake on receiving, so that a one-way flow never
-/// meets [`REJECT_AFTER_TIME`] (paper section 6.2: 180 - 10 - 5).
+/// reaches [`REJECT_AFTER_TIME`] (paper section 6.2: 180 - 10 - 5).
 pub const REKEY_ON_RECEIVE_TIME: Duration = Duration::from_secs(165);
 /// Key material is wiped this long after the last session was made (paper section 6.3: three
 /// times REJECT_AFTER_TIME).
@@ -50,7 +50,7 @@ pub const INITIATION_SPACING: Duration = Duration::from_millis(1000 / INITIATION
 
 /// Bits of the replay window (kernel: 8192).
 pub const REPLAY_BITS: u64 = 8192;
-/// Bits that are usable: one word is always in the course of being cleared (kernel, 64-bit).
+/// Usable bits: one word is always being cleared (kernel, 64-bit).
 pub const REPLAY_USABLE: u64 = REPLAY_BITS - 64;
 
 /// The cookie secret changes after this time (paper section 5.4.7).
@@ -59,13 +59,12 @@ pub const COOKIE_SECRET_TIME: Duration = Duration::from_secs(120);
 /// (kernel).
 pub const COOKIE_USABLE_TIME: Duration = Duration::from_secs(115);
 
-/// The queue of incoming handshakes holds this many datagrams (kernel: 4096). The queue is the
-/// caller's.
+/// Datagrams in the queue of incoming handshakes at most (kernel: 4096). The caller owns the queue.
 pub const HANDSHAKE_BACKLOG: usize = 4096;
-/// From this many waiting handshakes on, the device is under load (kernel: an eighth).
+/// With this many waiting handshakes or more the device is under load (kernel: an eighth).
 pub const UNDER_LOAD_BACKLOG: usize = HANDSHAKE_BACKLOG / 8;
-/// More messages in a second than this that an agreement of keys was computed for, and in vain, are load
-/// as well: about 1 % of a core. (The kernel module bears them until they back up.)
+/// With more useless key agreements than this in a second the device is under load, too: they take about
+/// 1 % of a core. (The kernel module tolerates them until they back up.)
 pub const WASTED_MAX: u32 = 256;
 /// The device stays under load for this long after the last sign of it (kernel: 1 s).
 pub const UNDER_LOAD_HOLD: Duration = Duration::from_secs(1);
@@ -73,16 +72,16 @@ pub const UNDER_LOAD_HOLD: Duration = Duration::from_secs(1);
 pub const RATELIMIT_PER_SECOND: u32 = 20;
 /// Handshakes that one address may cause at once under load (kernel: 5).
 pub const RATELIMIT_BURST: u32 = 5;
-/// Addresses the rate limiter remembers (kernel: 8192 on machines with more than 1 GB).
+/// Addresses that the rate limiter remembers (kernel: 8192 on machines with more than 1 GB).
 pub const RATELIMIT_BUCKETS: usize = 8192;
 
-/// Under load, who was met is remembered for this long.
+/// Under load, the set of addresses seen is renewed after this time.
 pub const LOAD_PERIOD: Duration = Duration::from_secs(1);
-/// Cookie replies in that time to all addresses together, at most: what forged sources can make
-/// the device send.
+/// Cookie replies to all addresses together in one [`LOAD_PERIOD`] at most: forged sources can make the
+/// device send no more.
 pub const COOKIE_REPLIES_MAX: usize = 1 << 15;
-/// Addresses that are let in without a cookie in that time although the device is under load, because they
-/// were not here a moment ago: about 1 % of a core where all are forged. As many responses to initiations of ours.
+/// Addresses not seen recently that are admitted without a cookie in one [`LOAD_PERIOD`] under load: about 1 %
+/// of a core if all are forged. As many responses to our initiations are admitted.
 pub const NEWCOMERS_MAX: usize = 256;
 
 /// Peers of a device (kernel: 2^20).

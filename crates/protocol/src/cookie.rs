@@ -1,9 +1,9 @@
-//! MACs and cookies: what a device asks for before it computes anything expensive (paper sections
-//! 5.3, 5.4.4 and 5.4.7).
+//! MACs and cookies, which a device checks before it computes anything expensive (paper sections 5.3,
+//! 5.4.4 and 5.4.7).
 //!
-//! The first MAC proves that the sender knows whom it talks to; the second, keyed by a cookie,
-//! proves that it can receive at its address. [`CookieChecker`] is the side that hands cookies out,
-//! [`CookieMaker`] the side that keeps one peer's.
+//! The first MAC proves that the sender knows our public key; the second, keyed by a cookie, proves
+//! that it can receive at its address. [`CookieChecker`] issues cookies and checks MACs made with
+//! them, [`CookieMaker`] makes the MACs of messages to one peer, with the cookie received from it.
 
 use core::net::{IpAddr, SocketAddr};
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -26,32 +26,30 @@ pub(crate) const MAC_LEN: usize = 16;
 
 type Mac = [u8; MAC_LEN];
 
-/// Whether the first MAC of a handshake message is right. Takes the same time wherever it is wrong.
+/// Whether the first MAC of a handshake message is valid, in constant time.
 pub(crate) fn mac1_is_valid(mac1_key: &[u8; 32], message: &[u8]) -> bool {
     let (covered, macs) = message.split_at(message.len() - 2 * MAC_LEN);
     mac(mac1_key, covered).ct_eq(&macs[..MAC_LEN]).into()
 }
 
-/// Whether a handshake message has a second MAC at all: who has no cookie sends zeros (paper section 5.4.4).
+/// Whether a handshake message has a second MAC; without a cookie it is zero (paper section 5.4.4).
 pub(crate) fn has_mac2(message: &[u8]) -> bool {
     message[message.len() - MAC_LEN..] != [0; MAC_LEN]
 }
 
-/// The side that asks for cookies when it is under load. Data-path threads check them while the slow path draws another
-/// secret.
+/// Issues cookies and checks them. Data-path threads check while the slow path replaces the secret.
 #[derive(Default)]
 pub(crate) struct CookieChecker {
-    /// The secret of which cookies are made.
+    /// The key of cookies.
     secret: AtomicKey,
-    /// When it was drawn; 0 is never.
+    /// When it was drawn; zero: never.
     born: AtomicU64,
 }
 
 impl CookieChecker {
-    /// Whether the second MAC of a message from `source` was made with the cookie it would be
-    /// given at this moment.
+    /// Whether the second MAC of a message was made with the current cookie of `source`.
     pub(crate) fn mac2_is_valid(&self, now: Boottime, source: SocketAddr, message: &[u8]) -> bool {
-        // Most of a flood costs no second MAC.
+        // Spares most messages of a flood the hashes.
         if !has_mac2(message) || !self.is_fresh(now) {
             return false;
         }
@@ -59,7 +57,7 @@ impl CookieChecker {
         mac(&self.cookie(source), covered).ct_eq(mac2).into()
     }
 
-    /// Composes the reply that gives `source` its cookie for `message`.
+    /// Composes the cookie reply to `message` from `source`.
     pub(crate) fn reply(
         &self,
         now: Boottime,
@@ -96,7 +94,7 @@ impl CookieChecker {
         self.born.store(now.0.max(1), Ordering::Relaxed);
     }
 
-    /// The cookie of an address *and port*: everyone behind one NAT address has his own.
+    /// The cookie of an address *and port*, so that hosts behind one NAT address have different ones.
     fn cookie(&self, source: SocketAddr) -> Mac {
         let mut covered = [0; 18];
         let len = match source.ip() {
@@ -114,10 +112,10 @@ impl CookieChecker {
     }
 }
 
-/// One peer's cookie, and the MAC that a cookie reply has to answer.
+/// One peer's cookie, and the MAC that its next cookie reply has to be bound to.
 #[derive(Default)]
 pub(crate) struct CookieMaker {
-    /// First MAC of the message sent last, until a cookie reply has used it.
+    /// First MAC of the last message sent, until a cookie reply has used it.
     sent: Option<Mac>,
     cookie: Option<(Mac, Boottime)>,
 }
@@ -139,7 +137,7 @@ impl CookieMaker {
         }
     }
 
-    /// Takes a cookie out of a reply. Each sent message is good for one.
+    /// Takes the cookie from a reply. Each message sent accepts one reply.
     pub(crate) fn accept(
         &mut self,
         now: Boottime,
@@ -188,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mac_is_keyed_blake2s() {
+    fn mac_equals_keyed_blake2s_in_python() {
         // Python: hashlib.blake2s(bytes(range(40)), key=bytes(range(n)), digest_size=16)
         let bytes: [u8; 40] = core::array::from_fn(|i| i as u8);
         let long = [0x53, 0x70, 0x61, 0x10, 0xe9, 0x19, 0xf8, 0x4d, 0xe7, 0xf8, 0xd6, 0xc7, 0xf0, 0xe7, 0xb8, 0x31];
@@ -198,27 +196,27 @@ mod tests {
     }
 
     #[test]
-    fn a_cookie_goes_round_and_makes_the_second_mac() {
-        let (cookies, mut cookie_maker, rng) = (CookieChecker::default(), CookieMaker::default(), &mut Fixed(0));
+    fn an_accepted_cookie_makes_a_valid_second_mac_for_one_address_and_port() {
+        let (checker, mut maker, rng) = (CookieChecker::default(), CookieMaker::default(), &mut Fixed(0));
         let now = Boottime::from_secs(1);
         let from = source("192.0.2.1:7");
         let mut message = [9; INITIATION_LEN];
-        cookie_maker.sign(now, &KEY, &mut message);
+        maker.sign(now, &KEY, &mut message);
         assert!(mac1_is_valid(&KEY, &message) && !mac1_is_valid(&[4; 32], &message));
         assert_eq!(message[132..], [9; 16], "no cookie, no second MAC");
-        assert!(!cookies.mac2_is_valid(now, from, &message));
+        assert!(!checker.mac2_is_valid(now, from, &message));
 
-        let reply = cookies.reply(now, rng, &KEY, from, &message);
-        assert_eq!(cookie_maker.accept(now, &[4; 32], &reply), Err(DropReason::Undecryptable));
-        assert_eq!(cookie_maker.accept(now, &KEY, &reply), Ok(()));
-        assert_eq!(cookie_maker.accept(now, &KEY, &reply), Err(DropReason::CookieUnexpected));
+        let reply = checker.reply(now, rng, &KEY, from, &message);
+        assert_eq!(maker.accept(now, &[4; 32], &reply), Err(DropReason::Undecryptable));
+        assert_eq!(maker.accept(now, &KEY, &reply), Ok(()));
+        assert_eq!(maker.accept(now, &KEY, &reply), Err(DropReason::CookieUnexpected));
 
-        cookie_maker.sign(now, &KEY, &mut message);
-        assert!(mac1_is_valid(&KEY, &message) && cookies.mac2_is_valid(now, from, &message));
+        maker.sign(now, &KEY, &mut message);
+        assert!(mac1_is_valid(&KEY, &message) && checker.mac2_is_valid(now, from, &message));
         for other in ["192.0.2.1:8", "192.0.2.2:7", "[::ffff:192.0.2.1]:7"] {
-            assert!(!cookies.mac2_is_valid(now, source(other), &message));
+            assert!(!checker.mac2_is_valid(now, source(other), &message));
         }
         let late = now.after(COOKIE_SECRET_TIME);
-        assert!(!cookies.mac2_is_valid(late, from, &message));
+        assert!(!checker.mac2_is_valid(late, from, &message));
     }
 }

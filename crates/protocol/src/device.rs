@@ -1,9 +1,8 @@
 //! A WireGuard interface: its identity, its peers, up and down.
 //!
-//! The slow path owns the one [`Device`] and calls it with what happened; it answers through
-//! [`Effects`], in order and before it returns. It never waits, and never looks at all peers
-//! except where the whole interface changes. What handshake messages do is in `handshake`, what
-//! time does is in `timers`.
+//! The slow path owns the only [`Device`] and reports events to it; each call carries out its effects
+//! through [`Effects`], in order, before it returns. No call blocks, and none visits all peers unless
+//! the whole interface changes. `handshake` handles messages, `timers` handles time.
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -22,45 +21,45 @@ use crate::ratelimit::RateLimiter;
 use crate::tai64n::TimestampGenerator;
 use crate::{Activity, Boottime, Entropy, Now, PeerId, PresharedKey, PublicKey, Session, StaticSecret};
 
-/// What the engine does for the protocol.
+/// What the protocol has the engine do.
 pub trait Effects {
     /// Sends an initiation or response to the peer's current endpoint, marked AF41. Without an
     /// endpoint it is dropped.
     fn send(&mut self, peer: PeerId, message: &[u8]);
-    /// Sends a cookie reply to where the datagram being handled came from, unmarked.
+    /// Sends a cookie reply, unmarked, to the source of the datagram being handled.
     fn reply(&mut self, message: &[u8]);
-    /// The datagram being handled is authentic: where it came from is the peer's endpoint.
+    /// The datagram being handled is authentic: its source is the peer's endpoint.
     fn roam(&mut self, peer: PeerId);
-    /// Packets may be opened with this session from here on.
+    /// Packets may be opened with this session from now on.
     fn session_added(&mut self, session: &Arc<Session>);
     /// The session is gone.
     fn session_removed(&mut self, session: &Arc<Session>);
-    /// What outbound packets are sealed with from here on; without a session they are staged.
-    fn sending(&mut self, peer: PeerId, session: Option<&Arc<Session>>);
-    /// Sends the staged packets, or one empty packet if there are none. The data path reports what
-    /// it sent through [`Activity::sent`], as always.
+    /// Outbound packets are sealed with this session from now on; `None`: they are staged.
+    fn set_sending_session(&mut self, peer: PeerId, session: Option<&Arc<Session>>);
+    /// Sends the staged packets, or one empty packet if there are none. The data path reports them
+    /// through [`Activity::sent`], as always.
     fn send_keepalive(&mut self, peer: PeerId);
-    /// Sends the staged packets, and nothing if there are none. If they cannot be sealed, the data
-    /// path asks for a handshake, as always.
+    /// Sends the staged packets, if there are any. If they cannot be sealed, the data path requests a
+    /// handshake, as always.
     fn send_staged(&mut self, peer: PeerId);
     /// Drops the staged packets: the peer does not answer, or the device goes down.
     fn drop_staged(&mut self, peer: PeerId);
-    /// Forgets the cached source address: it may be why the peer does not answer.
+    /// Clears the cached source address, which may be the reason why the peer does not answer.
     fn forget_source(&mut self, peer: PeerId);
-    /// A handshake is complete, at this time of the wall clock.
+    /// A handshake completed, at this time of the wall clock.
     fn handshake_done(&mut self, peer: PeerId, wall: Duration);
-    /// Whether it is known where the peer is. Without that no handshake starts.
+    /// Whether the peer has an endpoint. Without one no handshake starts.
     fn has_endpoint(&self, peer: PeerId) -> bool;
 }
 
 /// Why a peer was not added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AddPeerError {
-    /// It is the device's own key.
+    /// The key is the device's own.
     OwnKey,
-    /// The device has as many peers as it can.
+    /// The device has [`PEERS_MAX`] peers.
     TooMany,
-    /// There is such a peer.
+    /// There is a peer with this key.
     Exists(PeerId),
 }
 
@@ -73,14 +72,14 @@ pub struct Device {
     vacant: Vec<u32>,
     by_key: BTreeMap<PublicKey, PeerId>,
     by_serial: BTreeMap<u64, PeerId>,
-    /// The serial of the next peer.
-    serial: u64,
+    /// Serial number of the next peer.
+    next_serial: u64,
     pub(crate) indices: Indices,
-    /// One entry per peer that waits for something: its earliest moment.
+    /// One entry for each peer with a timer: its earliest deadline.
     pub(crate) timers: BTreeSet<(Boottime, PeerId)>,
     pub(crate) limiter: RateLimiter,
     pub(crate) load: LoadState,
-    pub(crate) stamps: TimestampGenerator,
+    pub(crate) timestamps: TimestampGenerator,
 }
 
 impl Default for Device {
@@ -103,7 +102,7 @@ impl Device {
         Self::with_filter(Arc::default())
     }
 
-    /// Such a device, of whose handshake messages data-path threads refuse some at `filter`.
+    /// Creates a device whose data path pre-filters handshakes with `filter`.
     pub fn with_filter(filter: Arc<HandshakeFilter>) -> Self {
         Self {
             identity: None,
@@ -112,20 +111,20 @@ impl Device {
             vacant: Vec::new(),
             by_key: BTreeMap::new(),
             by_serial: BTreeMap::new(),
-            serial: 0,
+            next_serial: 0,
             indices: Indices::with_filter(filter.clone()),
             timers: BTreeSet::new(),
             limiter: RateLimiter::default(),
             load: LoadState::with_filter(filter.clone()),
-            stamps: TimestampGenerator::default(),
+            timestamps: TimestampGenerator::default(),
             filter,
         }
     }
 
-    /// Sets or removes the private key. Nothing is sealed with the old sessions any more, and
-    /// running handshakes start over at once under the new key.
+    /// Sets or removes the private key. Old sessions no longer seal, and running handshakes start over
+    /// at once with the new key.
     ///
-    /// A peer that has the new public key would be the device itself: it is removed and returned.
+    /// A peer with the new public key would be the device itself: it is removed and returned.
     pub fn set_private_key(
         &mut self,
         now: Now,
@@ -148,9 +147,9 @@ impl Device {
             peer.handshake_sent = None;
             peer.keyring.stop_sealing();
             if peer.keyring.current().is_some() {
-                effects.sending(id, None);
+                effects.set_sending_session(id, None);
             }
-            // A handshake that was running is wanted still, under the new name.
+            // A running handshake starts over with the new key.
             peer.attempt = peer.handshaking().then_some((now.boot, Attempt::First));
             self.drop_initiator(id);
             self.update_timers(&mut Context { now, rng, effects }, id);
@@ -168,7 +167,7 @@ impl Device {
         self.identity.as_ref().map(|identity| &identity.secret)
     }
 
-    /// Adds a peer with no preshared key and no persistent keepalive.
+    /// Adds a peer without preshared key and persistent keepalive.
     pub fn add_peer(&mut self, key: PublicKey, activity: Arc<Activity>) -> Result<PeerId, AddPeerError> {
         if self.public_key() == Some(&key) {
             return Err(AddPeerError::OwnKey);
@@ -180,20 +179,20 @@ impl Device {
             return Err(AddPeerError::TooMany);
         }
         let id = match self.vacant.pop() {
-            Some(place) => PeerId(place),
+            Some(index) => PeerId(index),
             None => {
                 self.peers.push(None);
                 PeerId(u32::try_from(self.peers.len() - 1).expect("there are at most 2^20 peers"))
             }
         };
-        self.peers[id.0 as usize] = Some(Box::new(Peer::new(key, self.serial, activity)));
+        self.peers[id.0 as usize] = Some(Box::new(Peer::new(key, self.next_serial, activity)));
         self.by_key.insert(key, id);
-        self.by_serial.insert(self.serial, id);
-        self.serial += 1;
+        self.by_serial.insert(self.next_serial, id);
+        self.next_serial += 1;
         Ok(id)
     }
 
-    /// Removes a peer and everything it has. Removing one that is not there changes nothing.
+    /// Removes a peer and everything it has; does nothing if there is no such peer.
     pub fn remove_peer(&mut self, id: PeerId, effects: &mut dyn Effects) {
         self.forget_keys(id, effects);
         let Some(peer) = self.peers.get_mut(id.0 as usize).and_then(Option::take) else { return };
@@ -210,7 +209,7 @@ impl Device {
         self.by_key.get(key).copied()
     }
 
-    /// All peers, in the order in which they were added.
+    /// All peers, oldest first.
     pub fn peers(&self) -> impl ExactSizeIterator<Item = PeerId> + '_ {
         self.by_serial.values().copied()
     }
@@ -218,30 +217,30 @@ impl Device {
     /// A peer's public key.
     ///
     /// # Panics
-    /// If there is no such peer; so do the other getters.
+    /// If there is no such peer, as the other getters do.
     pub fn peer_public_key(&self, peer: PeerId) -> PublicKey {
-        self.known(peer).public
+        self.existing(peer).public
     }
 
     /// A peer's preshared key.
     pub fn preshared_key(&self, peer: PeerId) -> &PresharedKey {
-        &self.known(peer).psk
+        &self.existing(peer).psk
     }
 
-    /// A peer's persistent keepalive interval in seconds; zero for none.
+    /// A peer's persistent keepalive interval in seconds; zero: off.
     pub fn persistent_keepalive(&self, peer: PeerId) -> u16 {
-        self.known(peer).persistent_keepalive
+        self.existing(peer).persistent_keepalive
     }
 
-    /// Sets a peer's preshared key for the handshakes to come. The present session stays.
+    /// Sets a peer's preshared key for future handshakes. The current session stays.
     pub fn set_preshared_key(&mut self, id: PeerId, psk: PresharedKey) {
         if let Some(peer) = self.get_mut(id) {
             peer.psk = psk;
         }
     }
 
-    /// Sets a peer's persistent keepalive interval in seconds; zero for none. Switching it on while
-    /// the device is up has one sent at once, by [`Device::expire`].
+    /// Sets a peer's persistent keepalive interval in seconds; zero: off. If the device is up and it was
+    /// off, [`Device::expire`] sends one at once.
     pub fn set_persistent_keepalive(
         &mut self,
         now: Now,
@@ -262,7 +261,7 @@ impl Device {
         self.update_timers(cx, id);
     }
 
-    /// The peer was given an endpoint: what waited for one may go.
+    /// The peer was given an endpoint: sends what waited for one.
     pub fn endpoint_set(&mut self, now: Now, rng: &mut dyn Entropy, id: PeerId, effects: &mut dyn Effects) {
         let Some(peer) = self.get(id).filter(|_| self.up) else { return };
         let cx = &mut Context { now, rng, effects };
@@ -281,7 +280,7 @@ impl Device {
         self.up
     }
 
-    /// Brings the device up: staged packets go, and every peer with a persistent keepalive is due for one.
+    /// Brings the device up: sends staged packets, and a keepalive to every peer with a persistent keepalive.
     pub fn up(&mut self, now: Now, rng: &mut dyn Entropy, effects: &mut dyn Effects) {
         if self.up {
             return;
@@ -310,13 +309,13 @@ impl Device {
             peer.attempt = None;
             peer.attempts = 0;
             peer.handshake_sent = None;
-            peer.activity.rest();
+            peer.activity.reset();
             self.schedule(id, None);
         }
     }
 
-    /// The machine was suspended: whoever has seen its memory since knows the keys, so they are
-    /// wiped. The next packet starts a handshake.
+    /// The machine was suspended. Its memory may have been read meanwhile, so the keys are wiped; the next
+    /// packet starts a handshake.
     pub fn resumed(&mut self, now: Now, effects: &mut dyn Effects) {
         for id in self.ids() {
             self.forget_keys(id, effects);
@@ -327,7 +326,7 @@ impl Device {
     }
 }
 
-/// What the parts share.
+/// Shared with `handshake` and `timers`.
 impl Device {
     pub(crate) fn get(&self, id: PeerId) -> Option<&Peer> {
         self.peers.get(id.0 as usize)?.as_deref()
@@ -337,11 +336,11 @@ impl Device {
         self.peers.get_mut(id.0 as usize)?.as_deref_mut()
     }
 
-    fn known(&self, id: PeerId) -> &Peer {
-        self.get(id).expect("the caller names a peer of this device")
+    fn existing(&self, id: PeerId) -> &Peer {
+        self.get(id).expect("the caller passes a peer of this device")
     }
 
-    /// A copy, because what follows may change the peers.
+    /// A copy, because the caller may change the peers.
     fn ids(&self) -> Vec<PeerId> {
         self.peers().collect()
     }
@@ -352,7 +351,7 @@ impl Device {
         let Some(peer) = self.get_mut(id) else { return };
         peer.wipe_at = None;
         if peer.keyring.current().is_some() {
-            effects.sending(id, None);
+            effects.set_sending_session(id, None);
         }
         let evicted = peer.keyring.clear();
         self.retire(evicted, effects);
@@ -365,7 +364,7 @@ impl Device {
         }
     }
 
-    /// Gives back what evicted sessions held.
+    /// Releases the indices of evicted sessions.
     pub(crate) fn retire(&mut self, evicted: Evicted, effects: &mut dyn Effects) {
         for session in evicted.into_iter().flatten() {
             self.indices.release(session.local);

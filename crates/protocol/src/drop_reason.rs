@@ -1,11 +1,10 @@
-//! Why the protocol dropped a datagram or a packet.
+//! Why the protocol drops a datagram or a packet.
 //!
-//! One name per reason, so that each can be counted. A discard is normal weather: it allocates
-//! nothing and carries no data.
+//! Each reason has a name under which it is counted. Drops are routine: they allocate nothing and carry no data.
 
-macro_rules! discards {
+macro_rules! drop_reasons {
     ($($(#[$doc:meta])+ $variant:ident => $name:literal,)+) => {
-        /// A named reason for dropping.
+        /// A named reason to drop a datagram or a packet.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u8)]
         pub enum DropReason {
@@ -13,7 +12,7 @@ macro_rules! discards {
         }
 
         impl DropReason {
-            /// How many reasons there are.
+            /// The number of reasons.
             pub const COUNT: usize = [$(Self::$variant),+].len();
 
             /// Every reason, in the order of [`DropReason::index`].
@@ -29,10 +28,10 @@ macro_rules! discards {
     };
 }
 
-discards! {
+drop_reasons! {
     /// Shorter than any message.
     TooShort => "too_short",
-    /// The type field, reserved bytes included, is none of the four.
+    /// The type field, reserved bytes included, is not one of the four.
     UnknownType => "unknown_type",
     /// The length does not fit the type.
     BadLength => "bad_length",
@@ -44,26 +43,26 @@ discards! {
     NoPrivateKey => "no_private_key",
     /// The first MAC is wrong: the sender does not know our public key.
     Mac1 => "mac1",
-    /// Under load and without a valid cookie: a cookie reply was sent, but for most messages of an address that was
-    /// met in the same second; those are refused before a MAC is looked at.
+    /// Under load and without a valid cookie. A cookie reply was sent, except for most repeated messages of an address in
+    /// one second, which are dropped before a MAC is checked.
     UnderLoad => "under_load",
-    /// Under load with a valid cookie, but the address is over its rate.
+    /// Under load with a valid cookie, but the address exceeds its rate.
     RateLimited => "rate_limited",
     /// An authentication tag is wrong.
     Undecryptable => "undecryptable",
     /// A Diffie-Hellman result is zero: a public key of low order.
     LowOrder => "low_order",
-    /// The initiation's static key belongs to no peer.
+    /// No peer has the initiation's static key.
     UnknownPeer => "unknown_peer",
-    /// The initiation's timestamp is not greater than the latest of the peer.
+    /// The initiation's timestamp is not greater than the peer's latest.
     Replayed => "replayed",
     /// The peer starts more than 50 handshakes per second.
     Flood => "flood",
-    /// The receiver index belongs to no handshake and no session.
+    /// No handshake and no session has the receiver index.
     UnknownIndex => "unknown_index",
     /// The receiver index exists, but its handshake is not waiting for this message.
     WrongState => "wrong_state",
-    /// A cookie reply to a message that was not sent, or was answered already.
+    /// A cookie reply to a message that was not sent or already answered.
     CookieUnexpected => "cookie_unexpected",
     /// The session is too old to open or seal with.
     KeyExpired => "key_expired",
@@ -80,12 +79,12 @@ discards! {
 }
 
 impl DropReason {
-    /// Whether it is found out about a handshake message only by an agreement of keys, the dearest step.
+    /// Whether a handshake message is dropped for this reason only after a key agreement, the most expensive step.
     pub(crate) const fn follows_diffie_hellman(self) -> bool {
         matches!(self, Self::Undecryptable | Self::LowOrder | Self::UnknownPeer | Self::Replayed | Self::Flood)
     }
 
-    /// The reason's place in [`DropReason::ALL`], for counting in an array.
+    /// The reason's index in [`DropReason::ALL`].
     pub const fn index(self) -> usize {
         self as usize
     }

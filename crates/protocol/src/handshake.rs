@@ -1,8 +1,8 @@
-//! What handshake messages do: initiations, responses, cookie replies, coming and going.
+//! Handshake messages: initiations, responses and cookie replies, received and sent.
 //!
-//! Everything that arrives is hostile until proved otherwise, and each step costs more than the
-//! one before: length, first MAC, cookie and rate under load, then the curve. Nothing is kept
-//! before the sender is proved.
+//! Everything received is hostile until proved otherwise, and the checks run in order of cost: length,
+//! first MAC, under load cookie and rate, then the key agreements. Nothing is stored before the sender
+//! is authenticated.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -21,13 +21,14 @@ use crate::{
     Boottime, Device, DropReason, Effects, Entropy, MessageKind, Now, PeerId, Session, classify, cookie, draw,
 };
 
-/// Messages that arrive.
+/// Messages received.
 impl Device {
-    /// Handles an initiation, response or cookie reply from `source` that was not refused at the filter, while
-    /// `backlog` more datagrams wait.
+    /// Handles an initiation, response or cookie reply from `source` that passed the filter, while `backlog` more
+    /// datagrams wait.
     ///
-    /// An error names why the message was dropped; the state is then as before, but for the
-    /// timestamp of a proved initiation.
+    /// # Errors
+    /// The reason why the message was dropped. The state is then unchanged, except for the timestamp of an authentic
+    /// initiation.
     pub fn handle(
         &mut self,
         now: Now,
@@ -48,7 +49,7 @@ impl Device {
             MessageKind::Initiation => {
                 self.admit(cx, source, backlog, datagram)?;
                 let message = exact(datagram)?;
-                scrubbed(|| self.answer(cx, message))
+                scrubbed(|| self.respond(cx, message))
             }
             MessageKind::Response => {
                 self.admit(cx, source, backlog, datagram)?;
@@ -64,17 +65,17 @@ impl Device {
         peer.map(drop)
     }
 
-    /// The data path saw the first authentic packet of a session that the peer started
-    /// ([`Session::confirm`]): it is what we seal with from here on.
+    /// The data path received the first authentic packet of a session that the peer started
+    /// ([`Session::confirm`]): from now on we seal with it.
     pub fn confirmed(&mut self, now: Now, session: &Arc<Session>, effects: &mut dyn Effects) {
         let id = session.peer;
         let Some(peer) = self.get_mut(id) else { return };
         let Some(evicted) = peer.keyring.confirm(session) else {
-            // A newer one has taken its place. The data path may have begun to seal with the old.
+            // A newer session has replaced it. The data path may have begun to seal with the old one.
             return self.publish_current(now.boot, id, effects);
         };
-        // Our own initiation may have crossed the peer's. Its response is still welcome, because
-        // the peer has made a session of it; but it is not repeated.
+        // Our own initiation may have crossed the peer's. Its response is still accepted, because the peer
+        // has made a session of it, but the initiation is not repeated.
         peer.attempt = match peer.attempt {
             Some((at, Attempt::Retry)) => Some((at, Attempt::Settle)),
             _ => None,
@@ -83,11 +84,11 @@ impl Device {
         self.retire(evicted, effects);
         self.handshake_done(now, id, effects);
         effects.send_staged(id);
-        // The timers have changed; expire() works out how.
+        // The timers have changed; expire() works out the new deadline.
         self.schedule(id, Some(now.boot));
     }
 
-    /// First MAC, then, under load, cookie and rate (paper section 5.3).
+    /// Checks the first MAC, and under load cookie and rate (paper section 5.3).
     fn admit(
         &mut self,
         cx: &mut Context<'_>,
@@ -97,7 +98,7 @@ impl Device {
     ) -> Result<(), DropReason> {
         let now = cx.now.boot;
         let identity = self.identity.as_ref().ok_or(DropReason::NoPrivateKey)?;
-        let loaded = self.load.is_on(now, backlog);
+        let loaded = self.load.is_under_load(now, backlog);
         if !cookie::mac1_is_valid(&identity.mac1_key, message) {
             return Err(DropReason::Mac1);
         }
@@ -108,55 +109,55 @@ impl Device {
             if self.limiter.allow(now, cx.rng, source.ip()) {
                 return Ok(());
             }
-            self.load.note_overdrawn(now, cx.rng, source.ip());
+            self.load.note_rate_exceeded(now, cx.rng, source.ip());
             return Err(DropReason::RateLimited);
         }
-        let meeting = match classify(message)? {
-            // Nobody else than who saw our initiation knows its index.
-            MessageKind::Response if self.awaits(exact(message)?) => self.load.meet_answer(now, cx.rng),
+        let verdict = match classify(message)? {
+            // Only someone who saw our initiation knows its index.
+            MessageKind::Response if self.awaits(exact(message)?) => self.load.judge_response(now, cx.rng),
             MessageKind::Response => return Err(DropReason::UnknownIndex),
-            _ => self.load.meet(now, cx.rng, source.ip()),
+            _ => self.load.judge_initiation(now, cx.rng, source.ip()),
         };
-        match meeting {
+        match verdict {
             Verdict::Admit => return Ok(()),
             Verdict::Cookie => {
                 let reply = self.filter.cookies.reply(now, cx.rng, &identity.cookie_key, source, message);
                 cx.effects.reply(&reply);
             }
-            Verdict::Refuse => {}
+            Verdict::Drop => {}
         }
         Err(DropReason::UnderLoad)
     }
 
     /// Consumes an initiation and sends the response.
-    fn answer(&mut self, cx: &mut Context<'_>, message: &Initiation) -> Result<PeerId, DropReason> {
+    fn respond(&mut self, cx: &mut Context<'_>, message: &Initiation) -> Result<PeerId, DropReason> {
         let now = cx.now.boot;
         let identity = self.identity.as_ref().ok_or(DropReason::NoPrivateKey)?;
-        let named = noise::open_static(identity, message)?;
-        let id = self.peer(&named.sender).ok_or(DropReason::UnknownPeer)?;
+        let unverified = noise::open_static(identity, message)?;
+        let id = self.peer(&unverified.sender).ok_or(DropReason::UnknownPeer)?;
         let peer = self.peers[id.0 as usize].as_deref_mut().ok_or(DropReason::UnknownPeer)?;
         let static_static = peer.static_static(identity).ok_or(DropReason::LowOrder)?;
-        let (proved, stamp) = named.open_timestamp(static_static, message)?;
-        if stamp <= peer.stamp_seen {
+        let (verified, timestamp) = unverified.open_timestamp(static_static, message)?;
+        if timestamp <= peer.timestamp_seen {
             return Err(DropReason::Replayed);
         }
         if peer.initiation_seen.is_some_and(|seen| now.since(seen) < INITIATION_SPACING) {
             return Err(DropReason::Flood);
         }
-        peer.stamp_seen = stamp;
+        peer.timestamp_seen = timestamp;
         peer.initiation_seen = Some(now);
 
         let local = self.indices.take(cx.rng, id);
-        let remote = proved.index();
-        let (mut reply, keys) = match proved.respond(&peer.psk, cx.rng, local) {
+        let remote = verified.index();
+        let (mut response, keys) = match verified.respond(&peer.psk, cx.rng, local) {
             Ok(made) => made,
             Err(reason) => {
                 self.indices.release(local);
                 return Err(reason);
             }
         };
-        peer.cookie_maker.sign(now, &noise::mac1_key(&peer.public), &mut reply);
-        // The response counts against the limit of one handshake message per 5 s.
+        peer.cookie_maker.sign(now, &noise::mac1_key(&peer.public), &mut response);
+        // The response counts towards the limit of one handshake message per 5 s.
         peer.handshake_sent = Some(now);
         peer.activity.note_received(now);
         peer.activity.note_sent(now);
@@ -166,11 +167,11 @@ impl Device {
         cx.effects.roam(id);
         cx.effects.session_added(&session);
         self.retire(evicted, cx.effects);
-        cx.effects.send(id, &reply);
+        cx.effects.send(id, &response);
         Ok(id)
     }
 
-    /// Whether a response names an initiation of ours that waits for one.
+    /// Whether a response names one of our initiations that waits for one.
     fn awaits(&self, message: &Response) -> bool {
         let index = u32::from_le_bytes(field(message, response::RECEIVER));
         let peer = self.indices.owner(index).and_then(|id| self.peers[id.0 as usize].as_deref());
@@ -188,7 +189,7 @@ impl Device {
             peer.initiator.as_ref().filter(|waiting| waiting.index == local).ok_or(DropReason::WrongState)?;
         let keys = initiator.finish(identity, &peer.psk, message)?;
 
-        // From here on the index names the session.
+        // From now on the index names the session.
         peer.initiator = None;
         peer.attempt = None;
         peer.activity.note_received(now);
@@ -206,8 +207,7 @@ impl Device {
         Ok(id)
     }
 
-    /// Takes the cookie that a peer under load wants to see. It proves nothing about where the
-    /// peer is, so that the endpoint stays.
+    /// Takes the cookie of a peer under load. The reply does not authenticate its source address, so the endpoint stays.
     fn take_cookie(&mut self, now: Boottime, reply: &CookieReply) -> Result<(), DropReason> {
         let index = u32::from_le_bytes(field(reply, cookie_reply::RECEIVER));
         let id = self.indices.owner(index).ok_or(DropReason::UnknownIndex)?;
@@ -217,7 +217,7 @@ impl Device {
 
     fn publish_current(&self, now: Boottime, id: PeerId, effects: &mut dyn Effects) {
         let current = self.get(id).and_then(|peer| peer.keyring.current());
-        effects.sending(id, current.filter(|session| session.may_seal(now)));
+        effects.set_sending_session(id, current.filter(|session| session.may_seal(now)));
     }
 
     fn handshake_done(&mut self, now: Now, id: PeerId, effects: &mut dyn Effects) {
@@ -227,17 +227,17 @@ impl Device {
     }
 }
 
-/// Initiations that leave.
+/// Initiations sent.
 impl Device {
-    /// Whether a handshake with the peer can be started at all. If not, a request stays pending
-    /// until something changes: a key, an endpoint, the device's state.
+    /// Whether a handshake with the peer can be started at all. If not, a request stays pending until a key, the
+    /// endpoint or the device's state changes.
     pub(crate) fn can_initiate(&mut self, id: PeerId, effects: &dyn Effects) -> bool {
         let Some(identity) = self.identity.as_ref().filter(|_| self.up) else { return false };
         let Some(peer) = self.peers.get_mut(id.0 as usize).and_then(Option::as_deref_mut) else { return false };
         effects.has_endpoint(id) && scrubbed(|| peer.static_static(identity).is_some())
     }
 
-    /// Starts a handshake, unless one is running. Either way the count of retries starts over.
+    /// Starts a handshake, unless one is running. Resets the count of retries either way.
     pub(crate) fn start(&mut self, cx: &mut Context<'_>, id: PeerId) {
         let Some(peer) = self.get_mut(id) else { return };
         peer.attempts = 0;
@@ -249,9 +249,9 @@ impl Device {
     /// Sends an initiation, or arms the timer for when one may be sent.
     pub(crate) fn initiate(&mut self, cx: &mut Context<'_>, id: PeerId) {
         let now = cx.now.boot;
-        let able = self.can_initiate(id, cx.effects);
+        let can_initiate = self.can_initiate(id, cx.effects);
         let Some(peer) = self.get_mut(id) else { return };
-        if !able {
+        if !can_initiate {
             peer.attempt = None;
             return;
         }
@@ -270,12 +270,12 @@ impl Device {
         let Some(identity) = self.identity.as_ref() else { return };
         let Some(peer) = self.peers[id.0 as usize].as_deref_mut() else { return };
         peer.handshake_sent = Some(now);
-        peer.stamp_sent = self.stamps.issue(cx.now.wall, peer.stamp_sent);
-        let (public, stamp) = (peer.public, peer.stamp_sent);
+        peer.timestamp_sent = self.timestamps.issue(cx.now.wall, peer.timestamp_sent);
+        let (public, timestamp) = (peer.public, peer.timestamp_sent);
         let Some(static_static) = peer.static_static(identity) else { return };
         let remote = Remote { public: &public, static_static };
         let index = self.indices.take(cx.rng, id);
-        let Some((initiator, mut message)) = noise::initiate(identity, &remote, cx.rng, index, stamp) else {
+        let Some((initiator, mut message)) = noise::initiate(identity, &remote, cx.rng, index, timestamp) else {
             self.indices.release(index);
             return;
         };
@@ -295,13 +295,13 @@ impl Peer {
     }
 }
 
-/// A random part of [`REKEY_TIMEOUT_JITTER`], which keeps two ends from starting in lockstep.
+/// Up to [`REKEY_TIMEOUT_JITTER`], at random, so that two peers do not start in lockstep.
 pub(crate) fn jitter(rng: &mut dyn Entropy) -> Duration {
     let millis = REKEY_TIMEOUT_JITTER.as_millis() as u32 + 1;
     Duration::from_millis((u32::from_le_bytes(draw(rng)) % millis).into())
 }
 
-/// A message whose length `classify` has checked, as an array.
+/// The message as an array; `classify` has checked its length.
 fn exact<const N: usize>(datagram: &[u8]) -> Result<&[u8; N], DropReason> {
     datagram.try_into().map_err(|_| DropReason::BadLength)
 }
@@ -320,7 +320,7 @@ mod tests {
     const NOW: Now = Now { boot: Boottime::from_secs(1000), wall: Duration::from_secs(1_000_000) };
     const BUSY: usize = crate::constants::UNDER_LOAD_BACKLOG;
 
-    /// What a message has cost the device, and what its sender could see of it.
+    /// What a message cost the device, and what its sender could observe.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     struct Cost {
         agreements: usize,
@@ -331,92 +331,96 @@ mod tests {
     const NOTHING: Cost = Cost { agreements: 0, drawn: 0, replies: 0, sent: 0 };
 
     #[test]
-    fn a_wrong_first_mac_is_met_with_silence_and_costs_no_agreement_whoever_is_named() {
+    fn a_wrong_first_mac_gets_no_answer_and_costs_no_key_agreement_for_any_claimed_sender() {
         for message in messages() {
             for backlog in [0, BUSY] {
                 let mut responder = Responder::new();
                 let mut message = message;
                 message[116] ^= 1;
-                assert_eq!(responder.meet(1, backlog, &message), (Err(DropReason::Mac1), NOTHING));
+                assert_eq!(responder.handle(1, backlog, &message), (Err(DropReason::Mac1), NOTHING));
             }
         }
     }
 
     #[test]
-    fn before_the_cookie_it_makes_no_difference_who_is_named() {
-        let mut responder = Responder::crowded();
+    fn without_a_cookie_every_claimed_sender_is_treated_alike() {
+        let mut responder = Responder::loaded();
         let one_reply = Cost { drawn: 24, replies: 1, ..NOTHING };
         for (message, source) in messages().iter().zip(2..) {
-            assert_eq!(responder.meet(source, BUSY, message), (Err(DropReason::UnderLoad), one_reply));
+            assert_eq!(responder.handle(source, BUSY, message), (Err(DropReason::UnderLoad), one_reply));
         }
     }
 
     #[test]
     fn a_newcomer_is_answered_although_others_flood() {
         let mut responder = Responder::new();
-        let (answer, cost) = responder.meet(1, BUSY, &genuine());
+        let (answer, cost) = responder.handle(1, BUSY, &genuine());
         assert_eq!((answer, cost.agreements, cost.replies, cost.sent), (Ok(()), 4, 0, 1));
     }
 
     #[test]
-    fn agreements_in_vain_are_load_however_short_the_backlog() {
+    fn useless_key_agreements_count_as_load_with_an_empty_backlog() {
         let mut responder = Responder::new();
         for _ in 0..=WASTED_MAX {
-            assert_eq!(responder.meet(1, 0, &of_noise()).0, Err(DropReason::Undecryptable));
+            assert_eq!(responder.handle(1, 0, &noise_initiation()).0, Err(DropReason::Undecryptable));
         }
-        // This address is new for once, and then not.
-        assert_eq!(responder.meet(1, 0, &of_noise()).0, Err(DropReason::Undecryptable));
-        assert_eq!(responder.meet(1, 0, &of_noise()).0, Err(DropReason::UnderLoad));
+        // The address is new once, then known.
+        assert_eq!(responder.handle(1, 0, &noise_initiation()).0, Err(DropReason::Undecryptable));
+        assert_eq!(responder.handle(1, 0, &noise_initiation()).0, Err(DropReason::UnderLoad));
     }
 
     #[test]
-    fn an_initiation_that_proves_nothing_costs_one_agreement_whoever_it_names() {
+    fn a_forged_initiation_costs_one_key_agreement_for_any_claimed_sender() {
         let mut responder = Responder::new();
         let one = Cost { agreements: 1, ..NOTHING };
-        assert_eq!(responder.meet(1, 0, &of_noise()), (Err(DropReason::Undecryptable), one));
-        assert_eq!(responder.meet(1, 0, &naming(stranger().public)), (Err(DropReason::UnknownPeer), one));
-        // What both static keys have in common is computed once and kept.
-        let forged = naming(friend().public);
-        assert_eq!(responder.meet(1, 0, &forged), (Err(DropReason::Undecryptable), Cost { agreements: 2, ..NOTHING }));
+        assert_eq!(responder.handle(1, 0, &noise_initiation()), (Err(DropReason::Undecryptable), one));
+        assert_eq!(responder.handle(1, 0, &claiming(stranger().public)), (Err(DropReason::UnknownPeer), one));
+        // The agreement of the static keys is computed once and kept.
+        let forged = claiming(friend().public);
+        assert_eq!(
+            responder.handle(1, 0, &forged),
+            (Err(DropReason::Undecryptable), Cost { agreements: 2, ..NOTHING })
+        );
         for _ in 0..3 {
-            assert_eq!(responder.meet(1, 0, &forged), (Err(DropReason::Undecryptable), one));
+            assert_eq!(responder.handle(1, 0, &forged), (Err(DropReason::Undecryptable), one));
         }
-        let (answer, cost) = responder.meet(1, 0, &genuine());
+        let (answer, cost) = responder.handle(1, 0, &genuine());
         assert_eq!((answer, cost.agreements, cost.sent), (Ok(()), 3, 1));
     }
 
     #[test]
-    fn an_answer_to_what_was_not_asked_costs_no_agreement() {
+    fn an_unsolicited_response_or_cookie_costs_no_key_agreement() {
         let mut response = messages::blank_response(1, 2);
         CookieMaker::default().sign(NOW.boot, &mac1_key(&device().public), &mut response);
         let mut cookie = [0; COOKIE_LEN];
         cookie[0] = 3;
         for message in [&response[..], &cookie] {
-            assert_eq!(Responder::new().meet(1, 0, message), (Err(DropReason::UnknownIndex), NOTHING));
+            assert_eq!(Responder::new().handle(1, 0, message), (Err(DropReason::UnknownIndex), NOTHING));
         }
     }
 
-    /// Reads the stack of a thread of its own: Linux shows a process its memory as a file.
+    /// Searches the stack of a new thread; Linux shows a process its own memory as a file.
     #[cfg(all(target_os = "linux", target_arch = "x86_64", not(miri)))]
     #[test]
-    fn no_key_of_a_handshake_stays_on_the_stack() {
-        let turned_over = |key: [u8; 32]| key.map(|byte| !byte);
+    fn a_handshake_leaves_no_key_on_the_stack() {
+        // Keys are kept inverted, so that the search does not find the test's own copies.
+        let inverted = |key: [u8; 32]| key.map(|byte| !byte);
         let common = std::thread::spawn(move || {
             let common = device().static_static(&friend().public);
-            turned_over(*common.expect("of high order"))
+            inverted(*common.expect("of high order"))
         });
         let common = common.join().expect("both keys are of high order");
         let message = genuine();
         let stack = std::thread::spawn(move || {
             let mut responder = Responder::new();
-            assert_eq!(responder.meet(1, 0, &message).0, Ok(()));
+            assert_eq!(responder.handle(1, 0, &message).0, Ok(()));
             let keys = noise::last_split();
             (keys, own_stack())
         });
         let ([first, second], stack) = stack.join().expect("the initiation is genuine");
         assert!(stack.len() > 100_000, "this is a stack");
         for (name, key) in [("static-static", common), ("sealing", second), ("opening", first)] {
-            let key = turned_over(key);
+            let key = inverted(key);
             assert_eq!(stack.windows(32).filter(|window| *window == key).count(), 0, "{name}");
         }
     }
@@ -453,12 +457,12 @@ mod tests {
         identity(3)
     }
 
-    /// An initiation with a right first MAC of who `sender` is, or says to be.
+    /// An initiation with a valid first MAC that claims to be from `sender`.
     fn initiation(sender: &Identity) -> Initiation {
         let to = device().public;
         let common = sender.static_static(&to).expect("of high order");
         let remote = Remote { public: &to, static_static: &common };
-        let made = noise::initiate(sender, &remote, &mut Dice::default(), 7, Timestamp([1; 12]));
+        let made = noise::initiate(sender, &remote, &mut TestRng::default(), 7, Timestamp([1; 12]));
         let (_, mut message) = made.expect("of high order");
         CookieMaker::default().sign(NOW.boot, &mac1_key(&to), &mut message);
         message
@@ -466,32 +470,32 @@ mod tests {
     fn genuine() -> Initiation {
         initiation(&friend())
     }
-    /// What a stranger makes who knows the public keys of device and peer.
-    fn naming(public: PublicKey) -> Initiation {
+    /// Forged by a stranger who knows the public keys of device and peer.
+    fn claiming(public: PublicKey) -> Initiation {
         let mut liar = stranger();
         liar.public = public;
         initiation(&liar)
     }
-    /// What a stranger makes who only knows the device's public key.
-    fn of_noise() -> Initiation {
+    /// Forged by a stranger who knows only the device's public key.
+    fn noise_initiation() -> Initiation {
         let mut message = genuine();
         message[40..116].fill(0x5a);
         CookieMaker::default().sign(NOW.boot, &mac1_key(&device().public), &mut message);
         message
     }
     fn messages() -> [Initiation; 4] {
-        [genuine(), naming(friend().public), naming(stranger().public), of_noise()]
+        [genuine(), claiming(friend().public), claiming(stranger().public), noise_initiation()]
     }
 
     /// The device with its one peer.
     struct Responder {
         device: Device,
-        rng: Dice,
+        rng: TestRng,
     }
 
     impl Responder {
         fn new() -> Self {
-            let (mut device, mut rng) = (Device::new(), Dice::default());
+            let (mut device, mut rng) = (Device::new(), TestRng::default());
             let secret = StaticSecret::new(&[1; 32]);
             device.set_private_key(NOW, &mut rng, secret, &mut Seen::default());
             device.add_peer(friend().public, Arc::new(Activity::new())).expect("there is room");
@@ -499,19 +503,19 @@ mod tests {
             Self { device, rng }
         }
 
-        /// Under load, to which nobody is new any more and which has drawn what cookies are made of.
-        fn crowded() -> Self {
+        /// Under load; its newcomer quota is used up and its cookie secret is drawn.
+        fn loaded() -> Self {
             let mut responder = Self::new();
             for stranger in 0..=NEWCOMERS_MAX as u32 {
                 let source = SocketAddr::from(((0xc612_0000 + stranger).to_be_bytes(), 51820));
                 let (device, rng) = (&mut responder.device, &mut responder.rng);
-                let _ = device.handle(NOW, rng, source, BUSY, &of_noise(), &mut Seen::default());
+                let _ = device.handle(NOW, rng, source, BUSY, &noise_initiation(), &mut Seen::default());
             }
             responder
         }
 
-        /// Handles a message of the address with this number.
-        fn meet(&mut self, source: u8, backlog: usize, message: &[u8]) -> (Result<(), DropReason>, Cost) {
+        /// Handles a message from the address with this number.
+        fn handle(&mut self, source: u8, backlog: usize, message: &[u8]) -> (Result<(), DropReason>, Cost) {
             let source = SocketAddr::from(([192, 0, 2, source], 51820));
             let mut seen = Seen::default();
             let (agreements, drawn) = (noise::agreements(), self.rng.drawn);
@@ -521,13 +525,13 @@ mod tests {
         }
     }
 
-    /// Bytes that are good enough, and how many were drawn.
+    /// Deterministic bytes, and how many were drawn.
     #[derive(Default)]
-    struct Dice {
+    struct TestRng {
         drawn: usize,
     }
 
-    impl Entropy for Dice {
+    impl Entropy for TestRng {
         fn fill(&mut self, bytes: &mut [u8]) {
             for byte in bytes {
                 self.drawn += 1;
@@ -557,7 +561,7 @@ mod tests {
         fn roam(&mut self, _: PeerId) {}
         fn session_added(&mut self, _: &Arc<Session>) {}
         fn session_removed(&mut self, _: &Arc<Session>) {}
-        fn sending(&mut self, _: PeerId, _: Option<&Arc<Session>>) {}
+        fn set_sending_session(&mut self, _: PeerId, _: Option<&Arc<Session>>) {}
         fn drop_staged(&mut self, _: PeerId) {}
         fn forget_source(&mut self, _: PeerId) {}
         fn handshake_done(&mut self, _: PeerId, _: Duration) {}

@@ -1,7 +1,7 @@
-//! The 32-bit numbers by which peers address our handshakes and sessions (paper section 5.4.2).
+//! Receiver indices: the 32-bit numbers by which peers address our handshakes and sessions (paper section
+//! 5.4.2).
 //!
-//! Random, so that they tell nothing; unique, so that they tell enough. A number is handed on from
-//! a handshake to the session that it makes.
+//! They are random and unique. A session inherits the index of its handshake.
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
@@ -17,19 +17,19 @@ pub(crate) struct Indices {
 }
 
 impl Indices {
-    /// No indices yet; `filter` is told of each.
+    /// No indices yet; each is added to `filter`, too.
     pub(crate) fn with_filter(filter: Arc<HandshakeFilter>) -> Self {
         Self { filter, ..Self::default() }
     }
 
     /// Takes an unused index for `peer`.
     pub(crate) fn take(&mut self, rng: &mut dyn Entropy, peer: PeerId) -> u32 {
-        // A peer has at most four live indices, so that the 2^20 peers of a full device leave
-        // nearly all numbers free and the loop ends at once.
+        // A peer has at most four live indices, so even 2^20 peers leave nearly all numbers free: the loop
+        // ends at once.
         loop {
             let index = u32::from_le_bytes(draw(rng));
-            if let alloc::collections::btree_map::Entry::Vacant(place) = self.owners.entry(index) {
-                place.insert(peer);
+            if let alloc::collections::btree_map::Entry::Vacant(entry) = self.owners.entry(index) {
+                entry.insert(peer);
                 self.filter.add_index(index);
                 return index;
             }

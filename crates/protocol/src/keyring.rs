@@ -1,10 +1,9 @@
 //! Which of a peer's sessions is next, current and previous.
 //!
-//! `current` is what we seal with. `next` is a session that we made as responder and whose keys
-//! the initiator has not proved to have. `previous` still opens what was on the way when the
-//! sessions changed, and so does `older`, which there is only after initiations that crossed. There are
-//! three at most. Every change hands back the sessions that it evicted, so that nobody can
-//! forget to take them out of the index table.
+//! `current` seals. `next` is a session that we made as responder; the initiator has not yet proved to
+//! have its keys. `previous` still opens packets that were in flight when the sessions changed; so does
+//! `older`, which exists only after crossing initiations. There are three sessions at most. Every change
+//! returns the sessions that it evicted, which the caller removes from the index table.
 
 use alloc::sync::Arc;
 
@@ -16,65 +15,63 @@ pub(crate) struct Keyring {
     next: Option<Arc<Session>>,
     current: Option<Arc<Session>>,
     previous: Option<Arc<Session>>,
-    /// Never beside `next`.
+    /// Never together with `next`.
     older: Option<Arc<Session>>,
 }
 
-/// Sessions that a change took out of the ring.
+/// Sessions that a change removed.
 pub(crate) type Evicted = [Option<Arc<Session>>; 3];
 
 impl Keyring {
-    /// The session to seal with, however old it is.
+    /// The session to seal with, of any age.
     pub(crate) fn current(&self) -> Option<&Arc<Session>> {
         self.current.as_ref()
     }
 
-    /// Puts in a session that we started: the response has confirmed it, so it becomes current.
+    /// Adds a session that we started: the response has confirmed it, so it becomes current.
     ///
-    /// A pending `next` becomes previous at the expense of the old current: the peer started it,
-    /// so the peer may be sealing with it already.
+    /// A pending `next` becomes `previous` and evicts the old current: the peer started it and may already seal with it.
     ///
-    /// The old previous one stays for as long as it opens anything. After initiations that crossed it is as young as the
-    /// current one, and what the peer seals with until it hears of the new one. Otherwise it is too old by then.
+    /// The old `previous` is kept until it expires. After crossing initiations it is as young as the current session, and
+    /// the peer seals with it until it learns of the new one. Otherwise it has expired by then.
     pub(crate) fn install_initiated(&mut self, session: Arc<Session>, now: Boottime) -> Evicted {
         let old = self.current.replace(session);
         match self.next.take() {
             Some(next) => [self.previous.replace(next), old, self.older.take()],
             None => {
-                let before = core::mem::replace(&mut self.previous, old);
-                let (older, expired) = match before {
-                    Some(before) if before.expired(now) => (None, Some(before)),
-                    before => (before, None),
+                let previous = core::mem::replace(&mut self.previous, old);
+                let (older, expired) = match previous {
+                    Some(previous) if previous.expired(now) => (None, Some(previous)),
+                    previous => (previous, None),
                 };
                 [core::mem::replace(&mut self.older, older), expired, None]
             }
         }
     }
 
-    /// Puts in a session that the peer started: it waits for the first packet that proves it.
+    /// Adds a session that the peer started: it waits for the first packet, which confirms it.
     ///
-    /// The previous one stays until then. After initiations that crossed, each end seals with the session that
-    /// it started, which is the other's previous: what the peer sends until our response reaches it would be lost.
+    /// `previous` is kept until then. After crossing initiations each end seals with the session that it started, which is
+    /// the other's `previous`: packets that the peer sends before it has our response would be lost.
     pub(crate) fn install_responded(&mut self, session: Arc<Session>) -> Evicted {
         [self.next.replace(session), self.older.take(), None]
     }
 
-    /// A packet of `session` was authentic. If it was waiting for that, it becomes current;
-    /// otherwise `None`.
+    /// Makes `session` current if it waits for confirmation; otherwise `None`. Called when it received an authentic packet.
     pub(crate) fn confirm(&mut self, session: &Arc<Session>) -> Option<Evicted> {
         let next = self.next.take_if(|next| Arc::ptr_eq(next, session))?;
         let old = self.current.replace(next);
         Some([core::mem::replace(&mut self.previous, old), self.older.take(), None])
     }
 
-    /// Keeps the sessions for opening what is on the way, but nothing is sealed with them again.
+    /// Keeps the sessions for opening packets in flight, but they no longer seal.
     pub(crate) fn stop_sealing(&self) {
         for session in [&self.next, &self.current].into_iter().flatten() {
             session.stop_sealing();
         }
     }
 
-    /// Takes everything out.
+    /// Removes all sessions.
     pub(crate) fn clear(&mut self) -> Evicted {
         [self.next.take().or_else(|| self.older.take()), self.current.take(), self.previous.take()]
     }
@@ -90,12 +87,12 @@ mod tests {
     use alloc::vec::Vec;
     use proptest::prelude::*;
 
-    /// Sessions of the time in which those of before have expired.
+    /// When sessions made at time zero have expired.
     const LATER: Boottime = Boottime::from_secs(1000);
 
     fn session(local: u32, initiator: bool) -> Arc<Session> {
-        let ends = SessionIndices { peer: PeerId(0), local, remote: 0, initiator };
-        Arc::new(Session::new(ends, Boottime(0), &TransportKeys { sealing: [1; 32], opening: [2; 32] }))
+        let indices = SessionIndices { peer: PeerId(0), local, remote: 0, initiator };
+        Arc::new(Session::new(indices, Boottime(0), &TransportKeys { sealing: [1; 32], opening: [2; 32] }))
     }
 
     fn indices(sessions: &[Option<Arc<Session>>]) -> Vec<u32> {
@@ -105,7 +102,7 @@ mod tests {
     impl Keyring {
         /// Next, current, previous.
         fn state(&self) -> [Option<u32>; 3] {
-            [&self.next, &self.current, &self.previous].map(|place| place.as_ref().map(|session| session.local))
+            [&self.next, &self.current, &self.previous].map(|session| session.as_ref().map(|session| session.local))
         }
     }
 
@@ -135,7 +132,7 @@ mod tests {
         ring.install_initiated(session(1, true), LATER);
         let next = session(2, false);
         ring.install_responded(Arc::clone(&next));
-        assert!(ring.confirm(&session(2, false)).is_none(), "another session of that index");
+        assert!(ring.confirm(&session(2, false)).is_none(), "another session with that index");
         assert_eq!(indices(&ring.confirm(&next).unwrap()), []);
         assert_eq!(ring.state(), [None, Some(2), Some(1)]);
         assert!(ring.confirm(&next).is_none(), "confirmed already");
@@ -152,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_previous_session_that_is_young_stays_until_the_peer_has_heard_of_ours() {
+    fn a_previous_session_that_has_not_expired_is_kept_until_the_next_one_is_added() {
         let mut ring = Keyring::default();
         ring.install_initiated(session(1, true), Boottime(0));
         let crossing = session(2, false);
@@ -185,9 +182,9 @@ mod tests {
                     _ => ring.clear(),
                 };
                 gone.extend(indices(&evicted));
-                let places = [&ring.next, &ring.current, &ring.previous, &ring.older].map(Clone::clone);
+                let kept = [&ring.next, &ring.current, &ring.previous, &ring.older].map(Clone::clone);
                 prop_assert!(ring.next.is_none() || ring.older.is_none());
-                let mut all: Vec<_> = indices(&places).into_iter().chain(gone.iter().copied()).collect();
+                let mut all: Vec<_> = indices(&kept).into_iter().chain(gone.iter().copied()).collect();
                 all.sort_unstable();
                 prop_assert_eq!(&all, &made);
             }

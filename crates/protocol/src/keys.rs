@@ -1,7 +1,7 @@
-//! The keys that people configure: public, private, preshared.
+//! The configured keys: public, private, preshared.
 //!
-//! Secrets wipe themselves on drop and have no `Debug`. They lie on the heap, so that whoever moves one moves a
-//! pointer: what a move leaves behind nobody would wipe. Text forms belong to `control`.
+//! Secrets are wiped on drop and have no `Debug`. They are on the heap, so that a move copies a pointer and not the key,
+//! which nothing would wipe. `control` converts them from and to text.
 
 use alloc::boxed::Box;
 use core::fmt;
@@ -10,12 +10,12 @@ use aws_lc_rs::agreement::{PrivateKey, X25519};
 use subtle::ConstantTimeEq;
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
-/// A Curve25519 public key: the name of a peer.
+/// A Curve25519 public key, which identifies a peer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PublicKey(pub [u8; 32]);
 
 impl fmt::Debug for PublicKey {
-    /// Writes the key in base64, the form that people know it by.
+    /// Writes the key in base64, its usual form.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
         for group in self.0.chunks(3) {
@@ -37,7 +37,7 @@ pub struct StaticSecret(Box<[u8; 32]>);
 
 impl StaticSecret {
     /// Takes 32 bytes and clamps them (paper section 5.4). All zero means "no key": `None`.
-    /// The caller's copy is the caller's to wipe.
+    /// The caller wipes its own copy.
     pub fn new(bytes: &[u8; 32]) -> Option<Self> {
         if bool::from(bytes.ct_eq(&[0; 32])) {
             return None;
@@ -58,14 +58,14 @@ impl StaticSecret {
         public_of(&self.agreement())
     }
 
-    /// The form in which the library computes with it.
+    /// The key in the form that the library takes.
     pub(crate) fn agreement(&self) -> PrivateKey {
         private_from(&self.0)
     }
 }
 
 impl PartialEq for StaticSecret {
-    /// Takes the same time whatever the keys are.
+    /// In constant time.
     fn eq(&self, other: &Self) -> bool {
         self.0.ct_eq(&*other.0).into()
     }
@@ -86,7 +86,7 @@ impl ZeroizeOnDrop for StaticSecret {}
 pub struct PresharedKey(Option<Box<[u8; 32]>>);
 
 impl PresharedKey {
-    /// Takes 32 bytes; all zero means none. The caller's copy is the caller's to wipe.
+    /// Takes 32 bytes; all zero means none. The caller wipes its own copy.
     pub fn new(bytes: &[u8; 32]) -> Self {
         Self(Some(on_heap(bytes)))
     }
@@ -112,14 +112,14 @@ impl Drop for PresharedKey {
 
 impl ZeroizeOnDrop for PresharedKey {}
 
-/// A copy that never was anywhere else than on the heap.
+/// A copy made directly on the heap.
 fn on_heap(bytes: &[u8; 32]) -> Box<[u8; 32]> {
     let mut copy = Box::new([0; 32]);
     copy.copy_from_slice(bytes);
     copy
 }
 
-/// Any 32 bytes are a private key: the function clamps them itself.
+/// The library clamps the bytes itself.
 pub(crate) fn private_from(bytes: &[u8; 32]) -> PrivateKey {
     PrivateKey::from_private_key(&X25519, bytes).expect("every 32 bytes are an X25519 private key")
 }
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn the_public_key_is_that_of_rfc_7748() {
+    fn the_public_key_equals_the_vector_of_rfc_7748() {
         // RFC 7748 section 6.1, Alice.
         let secret = [
             0x77, 0x07, 0x6d, 0x0a, 0x73, 0x18, 0xa5, 0x7d, 0x3c, 0x16, 0xc1, 0x72, 0x51, 0xb2, 0x66, 0x45, 0xdf, 0x4c,

@@ -1,17 +1,17 @@
 //! WireGuard with time, randomness and I/O as arguments.
 //!
-//! The crate decides: which message is answered and how, when a handshake starts, which session
-//! seals, when keys are wiped, which peer owns an address. It never reads a clock, never opens a
-//! socket, never draws randomness and never logs: [`Now`] and [`Entropy`] come in as arguments,
-//! and what is to be done goes out through [`Effects`]. `no_std` keeps that true by the build.
+//! The crate decides which message is answered and how, when a handshake starts, which session
+//! seals, when keys are wiped and which peer owns an address. It never reads a clock, opens a
+//! socket, draws randomness or logs: [`Now`] and [`Entropy`] are arguments, and the caller carries
+//! out the decisions through [`Effects`]. `no_std` enforces this.
 //!
-//! Two kinds of caller share it. One slow-path thread owns the [`Device`]: handshakes, cookies,
-//! timers, configuration. Any number of data-path threads hold `Arc<Session>` (seal, open) and
-//! `Arc<Activity>` (stamps that arm the timers); both are atomics only.
+//! One slow-path thread owns the [`Device`]: handshakes, cookies, timers, configuration. Any number
+//! of data-path threads share the [`HandshakeFilter`], `Arc<Session>` (seal, open) and
+//! `Arc<Activity>` (timestamps that arm the timers), which are atomics only.
 //!
 //! Neighbours: `aead` seals and opens the transport packets, `engine` drives everything here.
-//! Rules cite the WireGuard paper ("section 5.4.2"); where the paper is silent, the behaviour of
-//! the Linux kernel's module is kept.
+//! Rules cite the WireGuard paper ("section 5.4.2"); where the paper is silent, we do what the Linux
+//! kernel module does.
 
 #![no_std]
 #![forbid(unsafe_code)]
@@ -39,6 +39,7 @@ mod ratelimit;
 mod replay;
 mod scrub;
 mod session;
+mod source_bloom;
 mod tai64n;
 mod time;
 mod timers;

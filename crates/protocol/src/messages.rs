@@ -1,14 +1,14 @@
-//! The four messages as bytes: kinds, sizes, where each field lies (paper section 5.4).
+//! The four messages as bytes: kinds, sizes, offsets of fields (paper section 5.4).
 //!
-//! Reading and writing never allocate and never interpret: what a field means is for `noise`,
-//! `cookie` and `device`. Integers are little-endian.
+//! Reading and writing never allocate and never interpret a field; `noise`, `cookie` and `device` do.
+//! Integers are little-endian.
 
 use core::ops::Range;
 
 use crate::DropReason;
 use crate::constants::{COOKIE_LEN, DATA_MIN_LEN, INITIATION_LEN, RESPONSE_LEN};
 
-/// Bytes in front of a data message's ciphertext: type, receiver index, counter.
+/// Bytes of a data message before the ciphertext: type, receiver index, counter.
 pub const DATA_HEADER: usize = 16;
 
 const TYPE_INITIATION: u32 = 1;
@@ -16,23 +16,23 @@ const TYPE_RESPONSE: u32 = 2;
 const TYPE_COOKIE: u32 = 3;
 const TYPE_DATA: u32 = 4;
 
-/// The kinds of message.
+/// The four kinds of message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MessageKind {
     /// First message of a handshake.
     Initiation,
     /// Second message of a handshake.
     Response,
-    /// Answer of a device under load.
+    /// Reply of a device under load.
     Cookie,
-    /// A sealed packet, or an empty one: a keepalive.
+    /// A sealed packet; an empty one is a keepalive.
     Data,
 }
 
-/// Tells a datagram's kind by its type and length.
+/// Determines a datagram's kind by its type and length.
 ///
-/// The type is read as 32 bits, so the three reserved bytes must be zero. Handshake messages have
-/// one length each; a data message has at least a header and a tag.
+/// The type is read as 32 bits, so the three reserved bytes must be zero. Each handshake message has a
+/// fixed length; a data message has at least a header and a tag.
 pub fn classify(datagram: &[u8]) -> Result<MessageKind, DropReason> {
     let Some(first) = datagram.first_chunk::<4>() else { return Err(DropReason::TooShort) };
     let (kind, fits) = match u32::from_le_bytes(*first) {
@@ -45,7 +45,7 @@ pub fn classify(datagram: &[u8]) -> Result<MessageKind, DropReason> {
     if fits { Ok(kind) } else { Err(DropReason::BadLength) }
 }
 
-/// What stands in front of a data message's ciphertext.
+/// The header of a data message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DataHeader {
     /// The receiver's index of the session.
@@ -81,7 +81,7 @@ pub(crate) type Response = [u8; RESPONSE_LEN];
 /// A cookie reply: type, receiver, nonce, sealed cookie.
 pub(crate) type CookieReply = [u8; COOKIE_LEN];
 
-/// Where the fields of an initiation lie.
+/// Offsets of the fields of an initiation.
 pub(crate) mod initiation {
     use super::Range;
     pub(crate) const SENDER: usize = 4;
@@ -90,7 +90,7 @@ pub(crate) mod initiation {
     pub(crate) const TIMESTAMP: Range<usize> = 88..116;
 }
 
-/// Where the fields of a response lie.
+/// Offsets of the fields of a response.
 pub(crate) mod response {
     use super::Range;
     pub(crate) const SENDER: usize = 4;
@@ -99,7 +99,7 @@ pub(crate) mod response {
     pub(crate) const EMPTY: Range<usize> = 44..60;
 }
 
-/// Where the fields of a cookie reply lie.
+/// Offsets of the fields of a cookie reply.
 pub(crate) mod cookie_reply {
     use super::Range;
     pub(crate) const RECEIVER: usize = 4;
@@ -132,12 +132,12 @@ pub(crate) fn blank_cookie_reply(receiver: u32) -> CookieReply {
     message
 }
 
-/// The sender's index: in the same place in initiations and responses.
+/// The sender's index, which is at the same offset in initiations and responses.
 pub(crate) fn sender(message: &[u8]) -> u32 {
     u32::from_le_bytes(field(message, initiation::SENDER))
 }
 
-/// Copies the `N` bytes at `at` out of a message whose length was checked by [`classify`].
+/// Copies `N` bytes at offset `at` from a message whose length [`classify`] has checked.
 pub(crate) fn field<const N: usize>(message: &[u8], at: usize) -> [u8; N] {
     message[at..][..N].try_into().expect("the slice was cut to N bytes")
 }
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn classify_refuses_what_is_no_message() {
+    fn classify_refuses_other_datagrams() {
         assert_eq!(classify(&[]), Err(DropReason::TooShort));
         assert_eq!(classify(&[1, 0, 0]), Err(DropReason::TooShort));
         assert_eq!(classify(&[0; 148]), Err(DropReason::UnknownType));
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_tile_their_messages() {
+    fn fields_cover_their_messages_without_gaps() {
         assert_eq!(initiation::EPHEMERAL, initiation::SENDER + 4);
         assert_eq!(initiation::STATIC, initiation::EPHEMERAL + 32..initiation::TIMESTAMP.start);
         assert_eq!(initiation::TIMESTAMP.len(), 12 + 16);

@@ -1,7 +1,7 @@
 //! The handshake's cryptography: Noise_IKpsk2 (paper section 5.4).
 //!
-//! Keys and bytes in, messages and session keys out. Nothing here knows peers' histories, MACs,
-//! cookies or time; `device` brings those together. Every intermediate secret wipes itself.
+//! Turns keys and bytes into messages and session keys. Knows nothing of earlier handshakes, MACs,
+//! cookies or time, which `handshake` adds. Every intermediate secret is wiped on drop.
 
 use aws_lc_rs::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
 use aws_lc_rs::agreement::{PrivateKey, UnparsedPublicKey, X25519, agree};
@@ -16,10 +16,10 @@ use crate::messages::{self, Initiation, Response, field, initiation, response};
 use crate::tai64n::Timestamp;
 use crate::{DropReason, Entropy, PresharedKey, PublicKey, StaticSecret};
 
-/// A secret of 32 bytes that wipes itself.
+/// A secret of 32 bytes, wiped on drop.
 pub(crate) type Secret = Zeroizing<[u8; 32]>;
 
-/// Who the device is: its private key in the forms that handshakes need.
+/// The device's private key, and what handshakes derive from it.
 pub(crate) struct Identity {
     pub(crate) secret: StaticSecret,
     pub(crate) public: PublicKey,
@@ -37,7 +37,7 @@ impl Identity {
         Self { mac1_key: mac1_key(&public), cookie_key: cookie_key(&public), secret, public, agreement }
     }
 
-    /// The Diffie-Hellman result of both static keys; a low-order key has none.
+    /// The Diffie-Hellman result of both static keys; `None` if the peer's is of low order.
     pub(crate) fn static_static(&self, peer: &PublicKey) -> Option<Secret> {
         diffie_hellman(&self.agreement, &peer.0)
     }
@@ -53,14 +53,14 @@ pub(crate) fn cookie_key(public: &PublicKey) -> [u8; 32] {
     hash([LABEL_COOKIE, &public.0])
 }
 
-/// A session's keys, seen from one side.
+/// One end's keys of a session.
 #[derive(Zeroize, ZeroizeOnDrop)]
 pub(crate) struct TransportKeys {
     pub(crate) sealing: [u8; 32],
     pub(crate) opening: [u8; 32],
 }
 
-/// An initiation that was sent and waits for its response.
+/// An initiation sent, waiting for its response.
 pub(crate) struct Initiator {
     /// Our index in it.
     pub(crate) index: u32,
@@ -68,13 +68,13 @@ pub(crate) struct Initiator {
     noise: SymmetricState,
 }
 
-/// What an initiator needs to know of its peer.
+/// The responder, as the initiator knows it.
 pub(crate) struct Remote<'a> {
     pub(crate) public: &'a PublicKey,
     pub(crate) static_static: &'a Secret,
 }
 
-/// Composes an initiation, all but its MACs. `None` if the peer's key is of low order.
+/// Composes an initiation without its MACs. `None` if the peer's key is of low order.
 pub(crate) fn initiate(
     identity: &Identity,
     remote: &Remote<'_>,
@@ -95,7 +95,7 @@ pub(crate) fn initiate(
     Some((Initiator { index, ephemeral, noise }, message))
 }
 
-/// An initiation of which the sender's name was read, but not yet proved.
+/// An initiation whose claimed sender was read but is not yet authenticated.
 pub(crate) struct UnverifiedInitiation {
     pub(crate) sender: PublicKey,
     noise: SymmetricState,
@@ -116,7 +116,7 @@ pub(crate) fn open_static(identity: &Identity, message: &Initiation) -> Result<U
 }
 
 impl UnverifiedInitiation {
-    /// Reads the timestamp, which proves that the sender holds its private key.
+    /// Opens the timestamp, which proves that the sender has its private key.
     pub(crate) fn open_timestamp(
         mut self,
         static_static: &Secret,
@@ -129,7 +129,7 @@ impl UnverifiedInitiation {
     }
 }
 
-/// An initiation whose sender is who it says.
+/// An initiation whose sender is authenticated.
 pub(crate) struct VerifiedInitiation(UnverifiedInitiation);
 
 impl VerifiedInitiation {
@@ -138,7 +138,7 @@ impl VerifiedInitiation {
         self.0.index
     }
 
-    /// Composes the response, all but its MACs, and the keys of the session that it makes.
+    /// Composes the response without its MACs, and derives the session's keys.
     pub(crate) fn respond(
         self,
         psk: &PresharedKey,
@@ -161,7 +161,7 @@ impl VerifiedInitiation {
 }
 
 impl Initiator {
-    /// Reads the response to this initiation. The initiation stays usable if it was a forgery.
+    /// Consumes the response to this initiation. If it is forged, the initiation stays usable.
     pub(crate) fn finish(
         &self,
         identity: &Identity,
@@ -180,7 +180,7 @@ impl Initiator {
     }
 }
 
-/// Noise's symmetric state: the chaining key and the transcript's hash.
+/// Noise's symmetric state: the chaining key and the hash of the transcript.
 #[derive(Clone, Zeroize, ZeroizeOnDrop)]
 struct SymmetricState {
     chain: [u8; 32],
@@ -198,15 +198,14 @@ impl SymmetricState {
         self.hash = hash([&self.hash, data]);
     }
 
-    /// An ephemeral key goes into both, because the handshake has a preshared key (Noise, "psk"
-    /// modifiers).
+    /// Mixes an ephemeral key into both, because the handshake has a preshared key (Noise, "psk" modifiers).
     fn mix_ephemeral(&mut self, public: &[u8; 32]) {
         self.mix_hash(public);
         self.mix_key(public);
     }
 
-    /// Mixes `input` into the chaining key and returns the key that comes with it. Where the
-    /// paper takes Kdf1, that key goes unused: its first output is the same.
+    /// Mixes `input` into the chaining key and returns the derived key. Where the paper uses Kdf1, the
+    /// caller ignores that key: the first output is the same.
     fn mix_key(&mut self, input: &[u8]) -> Secret {
         let [chain, key] = derive(&self.chain, input);
         self.chain = *chain;
@@ -242,11 +241,11 @@ impl SymmetricState {
     /// Opens `sealed` into `text`, which is [`TAG_LEN`] shorter, and mixes `sealed` in.
     fn open(&mut self, key: &Secret, sealed: &[u8], text: &mut [u8]) -> Result<(), DropReason> {
         // The longest field is a static key with its tag.
-        let mut room = Zeroizing::new([0; 32 + TAG_LEN]);
-        let room = &mut room[..sealed.len()];
-        room.copy_from_slice(sealed);
+        let mut buffer = Zeroizing::new([0; 32 + TAG_LEN]);
+        let buffer = &mut buffer[..sealed.len()];
+        buffer.copy_from_slice(sealed);
         let opened = cipher(key)
-            .open_in_place(zero_nonce(), Aad::from(&self.hash), room)
+            .open_in_place(zero_nonce(), Aad::from(&self.hash), buffer)
             .map_err(|_| DropReason::Undecryptable)?;
         text.copy_from_slice(opened);
         self.mix_hash(sealed);
@@ -310,18 +309,18 @@ fn diffie_hellman(private: &PrivateKey, public: &[u8; 32]) -> Option<Secret> {
         copy.copy_from_slice(shared);
         Ok(copy)
     });
-    // The library refuses a zero result as well; this does not depend on it.
+    // The library refuses a zero result, too, but this does not depend on it.
     shared.ok().filter(|shared| !bool::from(shared.ct_eq(&[0; 32])))
 }
 
-/// How many Diffie-Hellman results this thread has computed: what a message costs (tests of `handshake`).
+/// How many key agreements this thread has computed (for the tests of `handshake`).
 #[cfg(test)]
 pub(crate) fn agreements() -> usize {
     tests::AGREEMENTS.get()
 }
 
-/// The keys of the last session that this thread has made, every bit turned over, so that who looks for
-/// them in memory does not find these (tests of `handshake`).
+/// The keys of the last session that this thread made, inverted, so that a search of memory for the keys does not find
+/// these copies (for the tests of `handshake`).
 #[cfg(test)]
 pub(crate) fn last_split() -> [[u8; 32]; 2] {
     tests::SPLIT.get().expect("a session was made")
@@ -331,7 +330,7 @@ fn cipher(key: &Secret) -> LessSafeKey {
     LessSafeKey::new(UnboundKey::new(&CHACHA20_POLY1305, &**key).expect("the key has the cipher's length"))
 }
 
-/// Every handshake field has a key of its own, so its counter is zero (paper section 5.4.2).
+/// Every field has its own key, so the counter is always zero (paper section 5.4.2).
 fn zero_nonce() -> Nonce {
     Nonce::assume_unique_for_key([0; 12])
 }
@@ -371,14 +370,14 @@ mod tests {
     }
 
     #[test]
-    fn blake2s_is_that_of_rfc_7693() {
+    fn blake2s_equals_the_vector_of_rfc_7693() {
         let abc = "508c5e8c327c14e2e1a72ba34eeb452f37458b209ed63a294d999b4c86675982";
         assert_eq!(hash([b"abc"])[..], hex(abc));
         assert_eq!(hash([b"a", b"bc"])[..], hex(abc));
     }
 
     #[test]
-    fn the_key_derivation_is_that_of_other_implementations() {
+    fn key_derivation_equals_the_vectors_of_wireguard_go() {
         // The vectors of wireguard-go's device/kdf_test.go. A short HMAC key is padded with zeros.
         let vectors = [
             (
@@ -422,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn the_handshake_starts_from_the_papers_constants() {
+    fn the_handshake_starts_with_the_constants_of_the_paper() {
         let chain = hash([CONSTRUCTION]);
         assert_eq!(chain[..], hex("60e26daef327efc02ec335e2a025d2d016eb4206f87277f52d38d1988b78cd36"));
         let prologue = hash([&chain, IDENTIFIER]);
@@ -450,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn diffie_hellman_is_that_of_rfc_7748() {
+    fn diffie_hellman_equals_the_vector_of_rfc_7748() {
         let private = hex("77076d0a7318a57d3c16c17251b26645df4c2f87ebc0992ab177fba51db92c2a").try_into().unwrap();
         let public = hex("de9edb7d7b7dc1b4d35b61c2ece435373f8343c85b78674dadfc7e146f882b4f").try_into().unwrap();
         let shared = diffie_hellman(&private_from(&private), &public).unwrap();
@@ -470,11 +469,11 @@ mod tests {
             let remote = Remote { public: &theirs.public, static_static: &secret };
             let (initiator, initiation) = initiate(&ours, &remote, rng, 0x1122_3344, Timestamp(stamp)).unwrap();
 
-            let named = open_static(&theirs, &initiation).unwrap();
-            prop_assert_eq!(named.sender, ours.public);
-            let (proved, seen) = named.open_timestamp(&secret, &initiation).unwrap();
-            prop_assert_eq!((proved.index(), seen), (0x1122_3344, Timestamp(stamp)));
-            let (response, keys) = proved.respond(&psk, rng, 0x5566_7788).unwrap();
+            let unverified = open_static(&theirs, &initiation).unwrap();
+            prop_assert_eq!(unverified.sender, ours.public);
+            let (verified, seen) = unverified.open_timestamp(&secret, &initiation).unwrap();
+            prop_assert_eq!((verified.index(), seen), (0x1122_3344, Timestamp(stamp)));
+            let (response, keys) = verified.respond(&psk, rng, 0x5566_7788).unwrap();
 
             let mirrored = initiator.finish(&ours, &psk, &response).unwrap();
             prop_assert_eq!(mirrored.sealing, keys.opening);

@@ -1,7 +1,5 @@
-//! One peer: its keys, its sessions, its handshake, and what its timers say.
-//!
-//! State and the decisions that need nothing else. What is sent and when belongs to `handshake`
-//! and `timers`.
+//! One peer: its keys, sessions, handshake and timers, and the decisions that depend on them alone.
+//! `handshake` and `timers` send.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -13,14 +11,14 @@ use crate::noise::{Identity, Initiator, Secret};
 use crate::tai64n::Timestamp;
 use crate::{Activity, Boottime, PresharedKey, PublicKey};
 
-/// A peer's place in its device: small, and given to another peer after removal.
+/// A peer's number in its device: small, and reused after the peer is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PeerId(pub u32);
 
 pub(crate) struct Peer {
     pub(crate) public: PublicKey,
     pub(crate) psk: PresharedKey,
-    /// Seconds between persistent keepalives; zero for none.
+    /// Seconds between persistent keepalives; zero: off.
     pub(crate) persistent_keepalive: u16,
     /// Peers are listed in this order.
     pub(crate) serial: u64,
@@ -28,25 +26,25 @@ pub(crate) struct Peer {
     pub(crate) static_static: StaticStatic,
 
     pub(crate) keyring: Keyring,
-    /// The initiation that waits for its response. Kept apart from anything the peer starts, so
-    /// that crossing initiations both complete.
+    /// Our initiation that waits for its response. Independent of the peer's initiations, so that crossing
+    /// initiations both complete.
     pub(crate) initiator: Option<Box<Initiator>>,
     pub(crate) cookie_maker: CookieMaker,
     /// Timestamp of our latest initiation.
-    pub(crate) stamp_sent: Timestamp,
+    pub(crate) timestamp_sent: Timestamp,
     /// Greatest timestamp of the peer's initiations.
-    pub(crate) stamp_seen: Timestamp,
+    pub(crate) timestamp_seen: Timestamp,
     /// When the peer's latest initiation was consumed.
     pub(crate) initiation_seen: Option<Boottime>,
-    /// When we sent an initiation or response last.
+    /// When we last sent an initiation or a response.
     pub(crate) handshake_sent: Option<Boottime>,
 
     /// What the handshake timer is armed for.
     pub(crate) attempt: Option<(Boottime, Attempt)>,
-    /// Retries of the present handshake.
+    /// Retries of the current handshake.
     pub(crate) attempts: u8,
     pub(crate) wipe_at: Option<Boottime>,
-    /// Jitter of the timer that starts a handshake when the peer falls silent.
+    /// Jitter of the timer that starts a handshake when the peer is silent.
     pub(crate) silence_jitter: Duration,
     /// The peer's entry in the device's timers.
     pub(crate) armed: Option<Boottime>,
@@ -55,21 +53,21 @@ pub(crate) struct Peer {
 /// What happens when the handshake timer fires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Attempt {
-    /// Send the first initiation, which was held back by the limit of one per 5 s.
+    /// Send the first initiation, which the limit of one per 5 s delayed.
     First,
     /// No response came: send another initiation, or give up.
     Retry,
-    /// The peer's own initiation has made a session meanwhile, so ours is not repeated; its
-    /// response has had its time.
+    /// Drop the initiation: the peer's own has made a session meanwhile, so ours is not repeated, and the time for
+    /// its response is over.
     Settle,
 }
 
-/// The Diffie-Hellman result of both static keys, computed when it is first needed: configuring
-/// 10,000 peers must not take 10,000 multiplications.
+/// The Diffie-Hellman result of both static keys, computed on first use: configuring 10,000 peers must
+/// not take 10,000 multiplications.
 pub(crate) enum StaticStatic {
     Unknown,
     Known(Secret),
-    /// The peer's key is of low order: it may be configured, but it never gets a packet.
+    /// The peer's key is of low order: it can be configured, but never receives a packet.
     LowOrder,
 }
 
@@ -85,8 +83,8 @@ impl Peer {
             keyring: Keyring::default(),
             initiator: None,
             cookie_maker: CookieMaker::default(),
-            stamp_sent: Timestamp::default(),
-            stamp_seen: Timestamp::default(),
+            timestamp_sent: Timestamp::default(),
+            timestamp_seen: Timestamp::default(),
             initiation_seen: None,
             handshake_sent: None,
             attempt: None,
@@ -111,7 +109,7 @@ impl Peer {
         }
     }
 
-    /// Whether an initiation is on its way, or about to be.
+    /// Whether an initiation was sent or is about to be.
     pub(crate) fn handshaking(&self) -> bool {
         matches!(self.attempt, Some((_, Attempt::First | Attempt::Retry)))
     }
@@ -121,19 +119,19 @@ impl Peer {
         self.keyring.current().is_some_and(|session| session.may_seal(now))
     }
 
-    /// Whether a request for a handshake is still justified: the data path may have asked before
-    /// it saw the newest session.
+    /// Whether a requested handshake is still needed: the data path may have requested it before it saw the
+    /// newest session.
     pub(crate) fn needs_handshake(&self, now: Boottime) -> bool {
         !self.may_seal(now) || self.keyring.current().is_some_and(|session| session.needs_rekey_on_send(now))
     }
 
-    /// When a persistent keepalive is due, if they are switched on.
+    /// When a persistent keepalive is due, if it is on.
     pub(crate) fn persistent_due(&self) -> Option<Boottime> {
         let interval = Duration::from_secs(self.persistent_keepalive.into());
         (!interval.is_zero()).then(|| self.activity.last().after(interval))
     }
 
-    /// When this peer wants to be looked at next.
+    /// When the first of the peer's timers is due.
     pub(crate) fn deadline(&self) -> Option<Boottime> {
         [
             self.attempt.map(|(at, _)| at),

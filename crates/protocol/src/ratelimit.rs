@@ -1,8 +1,8 @@
-//! How many handshakes an address that has proved, with a cookie, that it can receive may cause while
-//! the device is under load (paper section 5.3).
+//! Limits the handshakes of an address that has proved with a cookie that it can receive, while the device
+//! is under load (paper section 5.3).
 //!
-//! A table of token buckets of fixed size. A full bucket is the same as none, so that refilled buckets
-//! make room by themselves and the table needs no clean-up.
+//! A set-associative table of token buckets, of fixed size. A full bucket equals no bucket, so refilled
+//! buckets can be reused and the table needs no clean-up.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -13,7 +13,7 @@ use crate::constants::{RATELIMIT_BUCKETS, RATELIMIT_BURST, RATELIMIT_PER_SECOND}
 use crate::keyed_hash::{HashKey, network};
 use crate::{Boottime, Entropy};
 
-/// Buckets that share one place of the table.
+/// Buckets in a set.
 const WAYS: usize = 8;
 const SETS: usize = RATELIMIT_BUCKETS / WAYS;
 
@@ -26,13 +26,13 @@ const _: () = assert!(size_of::<[Bucket; RATELIMIT_BUCKETS]>() <= 256 << 10);
 /// Counts handshakes per IPv4 address or IPv6 /64.
 #[derive(Default)]
 pub(crate) struct RateLimiter {
-    /// Made when it is first needed: most devices are never under load.
+    /// Allocated on first use: most devices are never under load.
     table: Option<Table>,
 }
 
 struct Table {
     buckets: Box<[Bucket]>,
-    seed: HashKey,
+    key: HashKey,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -45,30 +45,29 @@ struct Bucket {
 }
 
 impl RateLimiter {
-    /// Takes a token of `address`; false if it has none left, or if its place in the table is
-    /// taken by addresses that are all busy.
+    /// Takes a token of `address`; false if it has none left, or if its set is full of busy addresses.
     pub(crate) fn allow(&mut self, now: Boottime, rng: &mut dyn Entropy, address: IpAddr) -> bool {
         let table = self.table.get_or_insert_with(|| Table {
             buckets: vec![Bucket::default(); RATELIMIT_BUCKETS].into_boxed_slice(),
-            seed: HashKey::draw(rng),
+            key: HashKey::draw(rng),
         });
         let (v6, address) = network(address);
         let set = table.set(v6, address);
         let known = set.iter().position(|b| b.address == address && b.v6 == v6);
-        let Some(place) = known.or_else(|| set.iter().position(|b| b.full_at <= now)) else { return false };
-        // An empty or refilled bucket counts from now; the stamp is the bucket's debt.
-        let full_at = set[place].full_at.max(now).after(COST);
+        let Some(way) = known.or_else(|| set.iter().position(|b| b.full_at <= now)) else { return false };
+        // `full_at - now` is the bucket's debt; an empty or refilled bucket has none.
+        let full_at = set[way].full_at.max(now).after(COST);
         if full_at > now.after(ALLOWANCE) {
             return false;
         }
-        set[place] = Bucket { address, v6, full_at };
+        set[way] = Bucket { address, v6, full_at };
         true
     }
 }
 
 impl Table {
     fn set(&mut self, v6: bool, address: u64) -> &mut [Bucket] {
-        let set = self.seed.spread(v6, address) % SETS;
+        let set = self.key.hash(v6, address) % SETS;
         &mut self.buckets[set * WAYS..][..WAYS]
     }
 }

@@ -1,7 +1,7 @@
-//! Which counters of a session were seen (paper section 5.4.6; the algorithm of RFC 6479).
+//! Replay protection: which counters of a session were seen (paper section 5.4.6; algorithm of RFC 6479).
 //!
-//! A ring of bits of fixed size. It is asked only after the tag was verified, by whoever holds the
-//! session's lock in the engine; it knows neither keys nor time.
+//! A ring of bits of fixed size, without keys or time. The engine asks it only after the tag was verified,
+//! under the session's lock.
 
 use crate::constants::{REJECT_AFTER_MESSAGES, REPLAY_BITS, REPLAY_USABLE};
 
@@ -10,7 +10,7 @@ const WORDS: usize = (REPLAY_BITS / 64) as usize;
 /// A sliding window of 8192 bits, of which the 8128 behind the greatest counter are usable.
 #[derive(Clone, Debug)]
 pub struct ReplayWindow {
-    /// One more than the greatest admitted counter, so that zero means "none yet".
+    /// One more than the greatest admitted counter; zero: none yet.
     next: u64,
     seen: [u64; WORDS],
 }
@@ -22,7 +22,7 @@ impl Default for ReplayWindow {
 }
 
 impl ReplayWindow {
-    /// Whether `counter` is greater than every one that was admitted.
+    /// Whether `counter` is greater than all admitted ones.
     pub fn is_newest(&self, counter: u64) -> bool {
         counter >= self.next
     }
@@ -33,21 +33,21 @@ impl ReplayWindow {
         if counter >= REJECT_AFTER_MESSAGES {
             return false;
         }
-        let place = counter + 1;
-        if place + REPLAY_USABLE < self.next {
+        let next = counter + 1;
+        if next + REPLAY_USABLE < self.next {
             return false;
         }
-        let word = place / 64;
-        if place > self.next {
-            // Words between the old and the new greatest belong to counters nobody has seen.
+        let word = next / 64;
+        if next > self.next {
+            // The words between the old and the new greatest belong to counters not seen yet.
             let old = self.next / 64;
             for fresh in 1..=(word - old).min(WORDS as u64) {
                 self.seen[((old + fresh) % WORDS as u64) as usize] = 0;
             }
-            self.next = place;
+            self.next = next;
         }
         let bits = &mut self.seen[(word % WORDS as u64) as usize];
-        let bit = 1 << (place % 64);
+        let bit = 1 << (next % 64);
         let first = *bits & bit == 0;
         *bits |= bit;
         first
@@ -60,7 +60,7 @@ mod tests {
     use alloc::collections::BTreeSet;
     use proptest::prelude::*;
 
-    /// What the window must equal: all counters ever admitted, and the greatest.
+    /// The model: all counters ever admitted, and the greatest.
     #[derive(Default)]
     struct Naive {
         greatest: Option<u64>,
@@ -77,7 +77,7 @@ mod tests {
         }
     }
 
-    /// Steps that stay near the greatest, cross words, leap over the window, and revisit.
+    /// Steps that stay near the greatest counter, cross words, jump past the window, and go back.
     fn steps() -> impl Strategy<Value = alloc::vec::Vec<i64>> {
         let step = prop_oneof![
             4 => -3i64..4,
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_usable_counter_is_admitted_and_its_elder_is_not() {
+    fn the_oldest_usable_counter_is_admitted_and_older_ones_are_not() {
         let mut window = ReplayWindow::default();
         assert!(window.admit(20_000));
         assert!(window.admit(20_000 - REPLAY_USABLE));

@@ -1,24 +1,24 @@
-//! Overwrites what secrets leave behind on the stack.
+//! Wipes copies of secrets from the stack.
 //!
-//! A secret that wipes itself does so where it ends; whatever it was moved through, a callee's frame or a
-//! register that was spilled, still holds its bytes.
+//! A secret is wiped where it is dropped, but the frames it was moved through and spilled registers still
+//! hold its bytes.
 
 use core::hint::black_box;
 
-/// Deeper than the frames of a handshake, those of the library's curve among them.
+/// More than the frames of a handshake take, including the library's X25519.
 const DEPTH: usize = 32 << 10;
 
-/// Runs what handles secrets, then overwrites the stack that it took. Half a microsecond, beside the tens of
-/// microseconds that an agreement takes.
+/// Runs `work`, which handles secrets, then overwrites the stack that it used. Takes half a microsecond; a key agreement
+/// takes tens.
 pub(crate) fn scrubbed<T>(work: impl FnOnce() -> T) -> T {
-    let done = apart(work);
+    let result = in_own_frame(work);
     scrub_stack();
-    done
+    result
 }
 
-/// A frame of its own, so that nothing of `work` is in the caller's.
+/// Keeps the frame of `work` out of the caller's.
 #[inline(never)]
-fn apart<T>(work: impl FnOnce() -> T) -> T {
+fn in_own_frame<T>(work: impl FnOnce() -> T) -> T {
     work()
 }
 

@@ -1,7 +1,7 @@
-//! A session: two transport keys, and how far they may be used (paper sections 5.4.5 and 6).
+//! A session: two transport keys and the limits of their use (paper sections 5.4.5 and 6).
 //!
-//! Made by `device`, shared with the data path. The keys never change; what does change is atomic.
-//! The replay window is not here: the engine keeps one next to each session, under its own lock.
+//! `handshake` creates it and shares it with the data path. The keys never change; the other state is
+//! atomic. The engine keeps a replay window next to each session, under a lock.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -13,29 +13,29 @@ use crate::constants::{
 use crate::noise::TransportKeys;
 use crate::{Boottime, DropReason, PeerId};
 
-/// Keys and counters of one session with one peer. The keys wipe themselves on drop.
+/// Keys and counters of one session with one peer. The keys are wiped on drop.
 pub struct Session {
-    /// Whose session it is.
+    /// The peer.
     pub peer: PeerId,
-    /// Our index: what the peer writes as receiver.
+    /// Our index, the receiver in the peer's messages.
     pub local: u32,
-    /// The peer's index: what we write as receiver.
+    /// The peer's index, the receiver in our messages.
     pub remote: u32,
     /// When the keys were made.
     pub born: Boottime,
     /// Whether we sent the initiation.
     pub initiator: bool,
-    /// Seals what goes to the peer.
+    /// Seals packets to the peer.
     pub sealing: Key,
-    /// Opens what comes from the peer.
+    /// Opens packets from the peer.
     pub opening: Key,
-    /// The next counter to seal with. [`REJECT_AFTER_MESSAGES`] or more: none is left.
+    /// The next counter to seal with; none is left from [`REJECT_AFTER_MESSAGES`] on.
     counter: AtomicU64,
     confirmed: AtomicBool,
     rekeyed_on_receive: AtomicBool,
 }
 
-/// The two ends of a session.
+/// The peer of a session, the indices of both ends, and which end initiated it.
 pub(crate) struct SessionIndices {
     pub(crate) peer: PeerId,
     pub(crate) local: u32,
@@ -44,27 +44,26 @@ pub(crate) struct SessionIndices {
 }
 
 impl Session {
-    pub(crate) fn new(ends: SessionIndices, born: Boottime, keys: &TransportKeys) -> Self {
+    pub(crate) fn new(indices: SessionIndices, born: Boottime, keys: &TransportKeys) -> Self {
         Self {
-            peer: ends.peer,
-            local: ends.local,
-            remote: ends.remote,
+            peer: indices.peer,
+            local: indices.local,
+            remote: indices.remote,
             born,
-            initiator: ends.initiator,
+            initiator: indices.initiator,
             sealing: Key::new(&keys.sealing),
             opening: Key::new(&keys.opening),
             counter: AtomicU64::new(0),
-            // The response has proved to an initiator that the peer has the keys.
-            confirmed: AtomicBool::new(ends.initiator),
+            // The response proved to the initiator that the peer has the keys.
+            confirmed: AtomicBool::new(indices.initiator),
             rekeyed_on_receive: AtomicBool::new(false),
         }
     }
 
-    /// Reserves `n` consecutive counters and returns the first. `None` when fewer than `n` are left
-    /// below [`REJECT_AFTER_MESSAGES`], or when nothing may be sealed with this session any more.
+    /// Reserves `n` consecutive counters and returns the first. `None` if fewer than `n` are left below
+    /// [`REJECT_AFTER_MESSAGES`], or if sealing was stopped.
     pub fn reserve(&self, n: u64) -> Option<u64> {
-        // Relaxed: only the counter itself has to be unique; the packets that carry it are
-        // ordered by whoever sends them.
+        // Relaxed: counters only have to be unique; the sender orders the packets.
         self.counter
             .try_update(Ordering::Relaxed, Ordering::Relaxed, |first| {
                 let end = first.checked_add(n)?;
@@ -78,8 +77,8 @@ impl Session {
         now.since(self.born) >= REJECT_AFTER_TIME
     }
 
-    /// Whether a packet with this counter may be opened at all. The replay window is asked
-    /// separately, after the tag.
+    /// Whether a packet with this counter may be opened at all. The replay window is checked separately,
+    /// after the tag.
     pub fn may_open(&self, now: Boottime, counter: u64) -> Result<(), DropReason> {
         if self.expired(now) {
             return Err(DropReason::KeyExpired);
@@ -106,24 +105,24 @@ impl Session {
             && !self.rekeyed_on_receive.swap(true, Ordering::Relaxed)
     }
 
-    /// Notes that an authentic packet was received. True exactly once, and only on a session that
-    /// the peer started: then the slow path is to be told through `Device::confirmed`.
+    /// Notes that an authentic packet was received. True exactly once, and only for a session that the peer
+    /// started: the slow path must then call `Device::confirmed`.
     pub fn confirm(&self) -> bool {
-        // The load keeps the line shared for all packets but the first.
+        // Load first, so that the cache line stays shared after the first packet.
         !self.confirmed.load(Ordering::Relaxed) && !self.confirmed.swap(true, Ordering::Relaxed)
     }
 
-    /// Whether the peer has proved to have the keys.
+    /// Whether the peer has proved that it has the keys.
     pub fn is_confirmed(&self) -> bool {
         self.confirmed.load(Ordering::Relaxed)
     }
 
-    /// Nothing is sealed with this session from here on; what is on the way still opens.
+    /// Ends sealing; packets in flight can still be opened.
     pub(crate) fn stop_sealing(&self) {
         self.counter.store(u64::MAX, Ordering::Relaxed);
     }
 
-    /// Whether a packet could be sealed: the session is young enough, has counters left and was not
+    /// Whether a packet could be sealed: the session has not expired, has counters left and sealing was not
     /// stopped.
     pub fn may_seal(&self, now: Boottime) -> bool {
         !self.expired(now) && self.counter.load(Ordering::Relaxed) < REJECT_AFTER_MESSAGES
@@ -139,8 +138,8 @@ mod tests {
     const BORN: Boottime = Boottime::from_secs(50);
 
     fn session(initiator: bool) -> Session {
-        let ends = SessionIndices { peer: PeerId(1), local: 2, remote: 3, initiator };
-        Session::new(ends, BORN, &TransportKeys { sealing: [1; 32], opening: [2; 32] })
+        let indices = SessionIndices { peer: PeerId(1), local: 2, remote: 3, initiator };
+        Session::new(indices, BORN, &TransportKeys { sealing: [1; 32], opening: [2; 32] })
     }
 
     fn age(secs: u64) -> Boottime {
@@ -168,27 +167,27 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn a_session_that_is_gone_has_left_no_key_where_it_was() {
+    fn dropping_a_session_wipes_its_keys() {
         extern crate std;
         use alloc::sync::Arc;
         use std::os::unix::fs::FileExt;
 
         let memory = std::fs::File::open("/proc/self/mem").unwrap();
         let (sealing, opening) = (core::array::from_fn(|i| 100 + i as u8), core::array::from_fn(|i| 200 + i as u8));
-        let ends = SessionIndices { peer: PeerId(1), local: 2, remote: 3, initiator: true };
-        let session = Arc::new(Session::new(ends, BORN, &TransportKeys { sealing, opening }));
+        let indices = SessionIndices { peer: PeerId(1), local: 2, remote: 3, initiator: true };
+        let session = Arc::new(Session::new(indices, BORN, &TransportKeys { sealing, opening }));
         let place = Arc::as_ptr(&session).addr() as u64;
-        // Pieces, since the allocator and the next owner of the memory may have written over some of it.
-        let pieces = || {
+        // Word by word, because the allocator or the memory's next user may have overwritten some of it.
+        let words_left = || {
             let mut bytes = [0; size_of::<Session>()];
             memory.read_exact_at(&mut bytes, place).unwrap();
             let keys = [sealing, opening];
-            let pieces = keys.iter().flat_map(|key| key.chunks_exact(8));
-            pieces.filter(|piece| bytes.windows(8).any(|window| window == *piece)).count()
+            let words = keys.iter().flat_map(|key| key.chunks_exact(8));
+            words.filter(|word| bytes.windows(8).any(|window| window == *word)).count()
         };
-        assert_eq!(pieces(), 8, "that is where they are");
+        assert_eq!(words_left(), 8, "the keys are there");
         drop(session);
-        assert_eq!(pieces(), 0);
+        assert_eq!(words_left(), 0);
     }
 
     #[test]
@@ -210,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limits_of_opening_are_180_s_and_the_last_counter() {
+    fn a_session_opens_until_180_s_and_the_last_counter() {
         let session = session(false);
         assert_eq!(session.may_open(age(179), REJECT_AFTER_MESSAGES - 1), Ok(()));
         assert_eq!(session.may_open(age(179), REJECT_AFTER_MESSAGES), Err(DropReason::CounterExpired));
@@ -218,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn age_renews_only_the_initiators_key_and_messages_renew_both() {
+    fn only_the_initiator_rekeys_by_age_and_both_rekey_by_messages() {
         for initiator in [true, false] {
             let session = session(initiator);
             assert!(!session.needs_rekey_on_send(age(119)));
@@ -231,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn receiving_renews_the_initiators_key_once_at_165_s() {
+    fn the_initiator_rekeys_on_receive_once_at_165_s() {
         assert!(!session(false).needs_rekey_on_receive(age(179)));
         let session = session(true);
         assert!(!session.needs_rekey_on_receive(age(164)));

@@ -1,7 +1,7 @@
 //! The handshake's timestamp: TAI64N, whitened (paper section 5.1).
 //!
-//! A responder accepts only strictly growing stamps, so ours must grow even if the wall clock
-//! steps back: [`TimestampGenerator`] remembers the greatest it gave out to anyone, and each peer its own.
+//! A responder accepts only strictly increasing timestamps, so ours must increase even if the wall clock
+//! steps back: [`TimestampGenerator`] remembers the greatest it issued, and each peer its own latest.
 
 use core::time::Duration;
 
@@ -19,7 +19,7 @@ impl Timestamp {
         Self(bytes)
     }
 
-    /// The next whitened stamp.
+    /// The next whitened timestamp.
     fn successor(self) -> Self {
         let label = u64::from_be_bytes(self.0[..8].try_into().expect("eight bytes were cut"));
         let nanos = u32::from_be_bytes(self.0[8..].try_into().expect("four bytes were cut"));
@@ -29,25 +29,25 @@ impl Timestamp {
     }
 }
 
-/// Gives out timestamps that never fall back.
+/// Issues timestamps that never go back.
 ///
-/// Strictness is per peer, because only a peer compares: making every stamp of the device greater
-/// than all others would let 10,000 peers that start together run minutes ahead of the clock.
+/// They increase strictly per peer only, because a peer compares its own: if every timestamp of the device were greater
+/// than all others, 10,000 peers that start together would run minutes ahead of the clock.
 #[derive(Default)]
 pub(crate) struct TimestampGenerator {
     greatest: Timestamp,
 }
 
 impl TimestampGenerator {
-    /// A stamp for a peer whose latest one was `last` (the default if none): strictly greater
-    /// than that, and not below any given out before.
+    /// Issues a timestamp to a peer whose latest was `last` (the default if none): greater than that, and not
+    /// below any issued before.
     pub(crate) fn issue(&mut self, wall: Duration, last: Timestamp) -> Timestamp {
-        let mut stamp = Timestamp::new(wall.as_secs(), wall.subsec_nanos()).max(self.greatest);
-        if stamp <= last {
-            stamp = last.successor();
+        let mut timestamp = Timestamp::new(wall.as_secs(), wall.subsec_nanos()).max(self.greatest);
+        if timestamp <= last {
+            timestamp = last.successor();
         }
-        self.greatest = stamp.max(self.greatest);
-        stamp
+        self.greatest = timestamp.max(self.greatest);
+        timestamp
     }
 }
 
@@ -63,25 +63,25 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_steps_back_does_not_take_the_stamps_along() {
-        let mut stamps = TimestampGenerator::default();
-        let first = stamps.issue(Duration::from_secs(1_700_000_000), Timestamp::default());
-        let second = stamps.issue(Duration::from_secs(5), first);
-        let stranger = stamps.issue(Duration::from_secs(5), Timestamp::default());
+    fn timestamps_do_not_go_back_with_the_clock() {
+        let mut generator = TimestampGenerator::default();
+        let first = generator.issue(Duration::from_secs(1_700_000_000), Timestamp::default());
+        let second = generator.issue(Duration::from_secs(5), first);
+        let other_peer = generator.issue(Duration::from_secs(5), Timestamp::default());
         assert!(second > first);
-        assert_eq!(stranger, second);
+        assert_eq!(other_peer, second);
     }
 
     proptest! {
         #[test]
-        fn stamps_of_a_peer_grow_whatever_the_clock_does(walls in proptest::collection::vec((0u64..1 << 40, 0u32..1_000_000_000), 1..50)) {
-            let mut stamps = TimestampGenerator::default();
+        fn timestamps_of_a_peer_increase_whatever_the_clock_does(walls in proptest::collection::vec((0u64..1 << 40, 0u32..1_000_000_000), 1..50)) {
+            let mut generator = TimestampGenerator::default();
             let mut last = Timestamp::default();
             for (secs, nanos) in walls {
-                let stamp = stamps.issue(Duration::new(secs, nanos), last);
-                prop_assert!(stamp > last);
-                prop_assert_eq!(&stamp.0[9..], &[0; 3]);
-                last = stamp;
+                let timestamp = generator.issue(Duration::new(secs, nanos), last);
+                prop_assert!(timestamp > last);
+                prop_assert_eq!(&timestamp.0[9..], &[0; 3]);
+                last = timestamp;
             }
         }
     }

@@ -1,30 +1,30 @@
-//! The two clocks the protocol is told about.
+//! The two clocks, whose values the caller passes in.
 //!
-//! Ages and timers run on the boot clock, which counts through suspend; only the handshake's
-//! timestamp and the time of the latest handshake use the wall clock. Nothing here reads either.
+//! Ages and timers use the boot clock, which keeps running during suspend; only the handshake's timestamp
+//! and the time of the latest handshake use the wall clock.
 
 use core::time::Duration;
 
-/// A moment of the boot clock (`CLOCK_BOOTTIME`), in nanoseconds.
+/// A time of the boot clock (`CLOCK_BOOTTIME`), in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Boottime(pub u64);
 
 impl Boottime {
-    /// The last moment there is: no timer is armed for it.
+    /// The greatest time: no timer is armed for it.
     pub const NEVER: Self = Self(u64::MAX);
 
-    /// The moment `secs` whole seconds after boot.
+    /// `secs` seconds after boot.
     pub const fn from_secs(secs: u64) -> Self {
         Self(secs.saturating_mul(1_000_000_000))
     }
 
-    /// The moment `delay` later; saturates at [`Boottime::NEVER`].
+    /// The time `delay` later; saturates at [`Boottime::NEVER`].
     #[must_use]
     pub const fn after(self, delay: Duration) -> Self {
         Self(self.0.saturating_add(nanos(delay)))
     }
 
-    /// How long ago `earlier` was; zero if it was not.
+    /// The time since `earlier`; zero if `earlier` is later.
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }

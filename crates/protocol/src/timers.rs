@@ -1,8 +1,8 @@
-//! What time does to peers: retries, keepalives, silence, wiping (paper section 6).
+//! Timers: retries, keepalives, silence, wiping (paper section 6).
 //!
-//! Each peer has one entry among the device's timers, for the earliest of the moments it waits
-//! for; nobody polls. Most of those moments are read from the peer's `Activity` stamps, which move
-//! on without telling: a timer that fires too early just arms itself again.
+//! Each peer has one entry among the device's timers, for its earliest deadline; nothing polls. Most
+//! deadlines come from the peer's `Activity` timestamps, which move without notice: a timer that fires
+//! too early is armed again.
 
 use crate::constants::{MAX_TIMER_HANDSHAKES, WIPE_TIME};
 use crate::device::Context;
@@ -10,22 +10,22 @@ use crate::handshake::jitter;
 use crate::peer::Attempt;
 use crate::{Boottime, Device, Effects, Entropy, Now, PeerId};
 
-/// Peers that one call of `expire` looks at, so that messages get their turn in between.
+/// Peers that one call of `expire` handles at most, so that messages are handled in between.
 const EXPIRE_BATCH: usize = 64;
 
 impl Device {
-    /// Looks at a peer after its `Activity` said `Wake::SlowPath`.
+    /// Updates a peer's timers after its `Activity` returned `Wake::SlowPath`.
     pub fn woken(&mut self, now: Now, rng: &mut dyn Entropy, peer: PeerId, effects: &mut dyn Effects) {
         self.update_timers(&mut Context { now, rng, effects }, peer);
     }
 
-    /// The earliest moment at which [`Device::expire`] has work.
+    /// When [`Device::expire`] has work next.
     pub fn deadline(&self) -> Option<Boottime> {
         self.timers.first().map(|&(at, _)| at)
     }
 
-    /// Runs what is due, at most a bounded amount: call again while [`Device::deadline`] is not
-    /// after `now`.
+    /// Runs what is due for a bounded number of peers. Call again while [`Device::deadline`] is not after
+    /// `now`.
     pub fn expire(&mut self, now: Now, rng: &mut dyn Entropy, effects: &mut dyn Effects) {
         let cx = &mut Context { now, rng, effects };
         for _ in 0..EXPIRE_BATCH {
@@ -37,26 +37,26 @@ impl Device {
         }
     }
 
-    /// Answers a peer's request, runs what is due, and arms the rest.
+    /// Starts a requested handshake, runs what is due, and arms the timer for the rest.
     pub(crate) fn update_timers(&mut self, cx: &mut Context<'_>, id: PeerId) {
         if !self.up {
             return self.schedule(id, None);
         }
         loop {
-            self.answer_request(cx, id);
+            self.run_request(cx, id);
             self.run_due(cx, id);
             let Some(peer) = self.get(id) else { return };
             let deadline = peer.deadline();
             peer.activity.publish(deadline.unwrap_or(Boottime::NEVER), peer.handshaking());
             self.schedule(id, deadline);
-            // The data path may have asked between our reading and our publishing: see activity.
-            if !self.request_waits(cx, id) && !self.moved_ahead(id, deadline) {
+            // The data path may have written a timestamp or a request before it saw what we published (see `activity`).
+            if !self.has_request(cx, id) && !self.deadline_is_earlier(id, deadline) {
                 return;
             }
         }
     }
 
-    /// Puts a peer's entry among the timers.
+    /// Sets or removes a peer's timer.
     pub(crate) fn schedule(&mut self, id: PeerId, at: Option<Boottime>) {
         let Some(peer) = self.peers.get_mut(id.0 as usize).and_then(Option::as_deref_mut) else { return };
         if peer.armed == at {
@@ -70,8 +70,8 @@ impl Device {
         }
     }
 
-    /// Sends what is staged or an empty packet; without a usable session it starts a handshake,
-    /// whose completion sends the same.
+    /// Sends the staged packets or an empty one. Without a usable session it starts a handshake, which sends
+    /// them when it completes.
     pub(crate) fn keepalive(&mut self, cx: &mut Context<'_>, id: PeerId) {
         if self.get(id).is_some_and(|peer| peer.may_seal(cx.now.boot)) {
             cx.effects.send_keepalive(id);
@@ -80,8 +80,8 @@ impl Device {
         }
     }
 
-    /// As [`Device::keepalive`], but a handshake is left to [`Device::expire`]: whoever configures a device, or brings it
-    /// up, may do so for 100,000 peers, and no message would be answered until each had its initiation.
+    /// Like [`Device::keepalive`], but leaves a handshake to [`Device::expire`]: configuring a device, or bringing it up, may
+    /// concern 100,000 peers, and no message would be answered until all initiations were sent.
     pub(crate) fn keepalive_soon(&mut self, cx: &mut Context<'_>, id: PeerId) {
         let now = cx.now.boot;
         let Some(peer) = self.get_mut(id) else { return };
@@ -97,8 +97,8 @@ impl Device {
         self.schedule(id, deadline);
     }
 
-    fn answer_request(&mut self, cx: &mut Context<'_>, id: PeerId) {
-        if !self.request_waits(cx, id) {
+    fn run_request(&mut self, cx: &mut Context<'_>, id: PeerId) {
+        if !self.has_request(cx, id) {
             return;
         }
         let Some(peer) = self.get_mut(id) else { return };
@@ -108,14 +108,14 @@ impl Device {
         }
     }
 
-    /// Whether there is a request that can be answered and that no running handshake answers. One
-    /// that cannot be answered stays pending, so that its peer's traffic wakes nobody again.
-    fn request_waits(&mut self, cx: &Context<'_>, id: PeerId) -> bool {
-        let waits = self.get(id).is_some_and(|peer| peer.activity.requested() && !peer.handshaking());
-        waits && self.can_initiate(id, cx.effects)
+    /// Whether a handshake is requested, none is running, and one can be started. A request that cannot be
+    /// served stays pending, so that further packets to that peer do not wake the slow path again.
+    fn has_request(&mut self, cx: &Context<'_>, id: PeerId) -> bool {
+        let requested = self.get(id).is_some_and(|peer| peer.activity.requested() && !peer.handshaking());
+        requested && self.can_initiate(id, cx.effects)
     }
 
-    fn moved_ahead(&self, id: PeerId, armed: Option<Boottime>) -> bool {
+    fn deadline_is_earlier(&self, id: PeerId, armed: Option<Boottime>) -> bool {
         let deadline = self.get(id).and_then(|peer| peer.deadline());
         deadline.is_some_and(|deadline| armed.is_none_or(|armed| deadline < armed))
     }
@@ -191,7 +191,7 @@ impl Device {
         let Some(peer) = self.get(id).filter(|peer| peer.persistent_due().is_some_and(|at| at <= now)) else {
             return;
         };
-        // What is sent stamps this as well; but if nothing can be sent, the next try still waits.
+        // Sending updates this, too; but if nothing can be sent, the next attempt still has to wait.
         peer.activity.touch(now);
         self.keepalive(cx, id);
     }

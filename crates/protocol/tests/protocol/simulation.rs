@@ -127,7 +127,7 @@ impl Effects for Host {
         assert!(!sealing.is_some_and(|s| Arc::ptr_eq(s, session)), "a removed session still seals");
     }
 
-    fn sending(&mut self, peer: PeerId, session: Option<&Arc<Session>>) {
+    fn set_sending_session(&mut self, peer: PeerId, session: Option<&Arc<Session>>) {
         match session {
             Some(session) => {
                 assert!(session.is_confirmed(), "an unconfirmed session seals");

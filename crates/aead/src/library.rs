@@ -1,11 +1,11 @@
-//! Batches through aws-lc-rs, a packet at a time: for CPUs without a kernel of our own, and for
-//! batches too small to fill one's lanes.
+//! aws-lc-rs, one packet at a time: for CPUs without a vector kernel, and for batches too small to fill its
+//! lanes.
 
 use aws_lc_rs::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
 
 use crate::{AuthMask, KEY_LEN, Slot, TAG_LEN, nonce, text_and_tag};
 
-/// A key as the library keeps it; the library wipes it.
+/// A key in the library's form, which wipes itself.
 pub(crate) struct LibraryKey(LessSafeKey);
 
 impl LibraryKey {
@@ -17,13 +17,13 @@ impl LibraryKey {
     /// See [`crate::Key::seal`]; the slots have been checked.
     pub(crate) fn seal(&self, buf: &mut [u8], batch: &[Slot]) {
         for slot in batch {
-            let (text, room) = text_and_tag(buf, slot);
+            let (text, tag) = text_and_tag(buf, slot);
             let nonce = Nonce::assume_unique_for_key(nonce(slot.counter));
-            let tag = self
+            let computed = self
                 .0
                 .seal_in_place_separate_tag(nonce, Aad::empty(), text)
                 .expect("a packet is far below the algorithm's limit of 256 GiB");
-            room.copy_from_slice(tag.as_ref());
+            tag.copy_from_slice(computed.as_ref());
         }
     }
 

@@ -1,19 +1,19 @@
-//! No cipher at all: what is sealed stays readable, and whatever arrives is opened.
+//! No cipher: sealed packets stay readable, and every packet opens.
 //!
-//! A tunnel of it shows what the way to and from the kernel costs, which no cipher can undercut. It
-//! is compiled only with the feature `no-cipher`, and taken only where its name is given.
-//! `tests/no-cipher` proves that a build without the feature has none of it.
+//! It measures the cost of everything else, which is a lower bound for any cipher. It is compiled only with
+//! the feature `no-cipher` and used only if named explicitly. `tests/no-cipher` proves that a build
+//! without the feature does not contain it.
 
 use crate::{AuthMask, Slot, TAG_LEN, text_and_tag};
 
-/// What the user of such a tunnel has to know.
-pub(crate) const WARNING: &str = "NOTHING IS PROTECTED: packets travel readable, and anybody's are accepted. \
-    This is for measuring; unset LINERATE_AEAD, and use a build without the feature `no-cipher`";
+/// For the user of such a tunnel.
+pub(crate) const WARNING: &str = "NOTHING IS PROTECTED: packets are sent unencrypted, and packets from anybody are \
+    accepted. This is for measurements only; unset LINERATE_AEAD, and use a build without the feature `no-cipher`";
 
-/// Stands in the place of every tag, and tells whoever reads the wire.
+/// Written in place of every tag, where a packet capture shows it.
 const TAG: [u8; TAG_LEN] = *b"NOTHING PROTECTS";
 
-/// See [`crate::Key::seal`]; the slots have been checked. Texts stay as they are.
+/// See [`crate::Key::seal`]; the slots have been checked. Leaves the texts unchanged.
 pub(crate) fn seal(buf: &mut [u8], batch: &[Slot]) {
     for slot in batch {
         let (_, tag) = text_and_tag(buf, slot);

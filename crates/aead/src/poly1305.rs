@@ -1,17 +1,16 @@
-//! Poly1305 (RFC 8439 section 2.5) of one text at a time, for batches too small to fill vectors with
-//! the blocks of several packets.
+//! Poly1305 (RFC 8439 section 2.5) of one text at a time, for batches too small to fill vectors with blocks of
+//! several packets.
 //!
-//! A number is two words of 64 bits and a few bits above them, so that multiplications and carries
-//! are few: each block waits for those of the block before it. Nothing here overflows; sums wrap all
-//! the same, because a build that checks for overflow would branch on secrets. Neighbours:
-//! `crate::small_batch`, which wipes what this leaves on the stack, and `crate::portable::poly1305`, which it
-//! equals.
+//! A number is two 64-bit words and a few bits above them, which takes few multiplications and carries: each
+//! block depends on those of the block before. No sum overflows, but all wrap explicitly, because a build
+//! with overflow checks would branch on secrets. `crate::small_batch` wipes what this leaves on the stack;
+//! `crate::portable::poly1305` is the reference.
 
 use crate::TAG_LEN;
-use crate::batch::OneTimeKey;
+use crate::vector_kernel::OneTimeKey;
 
-/// The tag of a packet without associated data (section 2.8): of its text, the last block padded
-/// with zeroes, then of the lengths.
+/// The tag of a packet without associated data (section 2.8): over its text, padded with zeros to whole
+/// blocks, and the lengths.
 pub(crate) fn tag(key: &OneTimeKey, text: &[u8]) -> [u8; TAG_LEN] {
     let [r, s] = [0, 16].map(|at| u128::from_le_bytes(*key[at..].first_chunk().expect("two halves of 32 bytes")));
     let r = Factor::clamped(r);
@@ -25,22 +24,22 @@ pub(crate) fn tag(key: &OneTimeKey, text: &[u8]) -> [u8; TAG_LEN] {
         block[..rest.len()].copy_from_slice(rest);
         h = h.plus_block(u128::from_le_bytes(block)).times(&r);
     }
-    // No bytes of associated data, and the text's bytes.
+    // The lengths: no associated data, and the text.
     h = h.plus_block((text.len() as u128) << 64).times(&r);
     h.reduced().wrapping_add(s).to_le_bytes()
 }
 
-/// What a number is multiplied by.
+/// A factor of a multiplication.
 struct Factor {
     low: u64,
     high: u64,
-    /// What the high word counts where a product with it reaches 2^128: 2^130 is 5, and its lowest
-    /// two bits are clear, so a quarter of it times five.
+    /// The high word's weight in products that reach 2^128. As 2^130 = 5 and its lowest two bits are clear,
+    /// that is a quarter of it times five.
     wrapped: u64,
 }
 
 impl Factor {
-    /// Clears the bits that section 2.5 has cleared, the lowest two of the high word among them.
+    /// Clears the bits that section 2.5 says, including the lowest two of the high word.
     fn clamped(r: u128) -> Self {
         let r = r & 0x0fff_fffc_0fff_fffc_0fff_fffc_0fff_ffff;
         let high = (r >> 64) as u64;
@@ -61,7 +60,7 @@ impl Number {
         Self { low, high: self.high.wrapping_add(1).wrapping_add(u64::from(carry)) }
     }
 
-    /// Both words of `r` are below 2^60 and `high` is at most 6, so no sum reaches its type's end.
+    /// Both words of `r` are below 2^60 and `high` is at most 6, so no sum overflows.
     fn times(self, r: &Factor) -> Self {
         let (a, b, c) = (self.low as u64, (self.low >> 64) as u64, self.high);
         let first = product(a, r.low).wrapping_add(product(b, r.wrapped));
@@ -70,7 +69,7 @@ impl Number {
             .wrapping_add(u128::from(c.wrapping_mul(r.wrapped)))
             .wrapping_add(first >> 64);
         let third = c.wrapping_mul(r.low).wrapping_add((second >> 64) as u64);
-        // What lies above 2^130 returns times five.
+        // Bits above 2^130 wrap around, multiplied by five.
         let around = (third >> 2).wrapping_add(third & !3);
         let (low, carry) = (second << 64 | u128::from(first as u64)).overflowing_add(u128::from(around));
         Self { low, high: (third & 3).wrapping_add(u64::from(carry)) }
@@ -78,8 +77,8 @@ impl Number {
 
     /// Its lower 128 bits after full reduction.
     fn reduced(self) -> u128 {
-        // h + 5 reaches bit 130 exactly where h is not below 2^130 - 5; then its lower bits are what
-        // is left. A `high` of 4 goes with a `low` that wrapped, so h is below twice the modulus.
+        // h + 5 reaches bit 130 exactly if h >= 2^130 - 5; its lower bits are then the result. `high` is 4 only if
+        // `low` wrapped, so h is below twice the modulus.
         let (less, carry) = self.low.overflowing_add(5);
         let reaches = self.high.wrapping_add(u64::from(carry)) >> 2;
         let take = 0u128.wrapping_sub(u128::from(reaches));
@@ -100,7 +99,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_tag_is_the_portable_twins_at_the_edges_of_the_numbers(
+        fn the_tag_equals_the_portable_codes_for_extreme_numbers(
             r in edge(), s in edge(), blocks in prop::collection::vec(edge(), 0..40), cut in 0..16usize,
         ) {
             let mut text = Vec::from_iter(blocks.into_iter().flat_map(u128::to_le_bytes));
@@ -110,11 +109,10 @@ mod tests {
         }
     }
 
-    /// With r = 1 the sum of the blocks is what is reduced. Each block and the lengths bring 2^128, and
-    /// the first block brings almost as much again: with two blocks in all that is about the modulus,
-    /// with six about twice the modulus.
+    /// With r = 1 the sum of the blocks is reduced. Each block and the lengths add 2^128, and the first block
+    /// almost as much again: with two blocks in all the sum is about the modulus, with six about twice.
     #[test]
-    fn the_tag_is_the_portable_twins_on_both_sides_of_the_modulus() {
+    fn the_tag_equals_the_portable_codes_on_both_sides_of_the_modulus() {
         for blocks in 1..=8 {
             let lengths = (16 * blocks as u128) << 64;
             for from_modulus in 0..80 {
@@ -127,7 +125,7 @@ mod tests {
         }
     }
 
-    /// As large or as small as it gets, one bit, or anything.
+    /// Extreme values, single bits, or random.
     fn edge() -> impl Strategy<Value = u128> {
         prop_oneof![
             0..6u128,

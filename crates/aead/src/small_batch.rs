@@ -1,48 +1,26 @@
-//! Batches of a few blocks: a packet or two of interactive traffic, acknowledgements, keepalives.
+//! Batches of few blocks: a packet or two of interactive traffic, acknowledgements, keepalives.
 //!
-//! All blocks of the batch, those that make the one-time keys among them, come out of one call of a
-//! kernel, which takes little longer than one block alone; then each packet is authenticated by
-//! itself. `crate::batch` would take longer to lay out its passes than these packets take.
+//! One call of a kernel computes all blocks of the batch, including those for the one-time keys, in little
+//! more time than a single block takes; then each packet is authenticated by itself. `crate::batch` would
+//! need longer to lay out its passes than these packets take in all.
 
 use core::hint::black_box;
 
-use crate::batch::{KeyWords, OneTimeKey, VectorKernel};
+use crate::vector_kernel::{KeyWords, OneTimeKey, SMALL_BLOCKS, SmallKeystream, VectorKernel, blocks_of, packets};
 use crate::{AuthMask, BLOCK_LEN, Slot, poly1305, tags_equal, text_and_tag};
 
-/// The most blocks that are a few.
-pub(crate) const MAX_BLOCKS: usize = 8;
-
-/// Their keystream.
-pub(crate) type Keystream = [[u8; BLOCK_LEN]; MAX_BLOCKS];
-
-/// Whether a batch is one for this module: two packets or more gain from it whenever their blocks
-/// are few.
+/// Whether to handle a batch here. Two or more packets gain from it whenever their blocks fit.
 pub(crate) fn fits<K: VectorKernel>(batch: &[Slot]) -> bool {
-    let most = if batch.len() == 1 { K::MAX_SINGLE_PACKET_BLOCKS } else { MAX_BLOCKS };
-    batch.len() <= MAX_BLOCKS && blocks(batch) <= most
+    let most = if batch.len() == 1 { K::MAX_SINGLE_PACKET_BLOCKS } else { SMALL_BLOCKS };
+    batch.len() <= SMALL_BLOCKS && blocks(batch) <= most
 }
 
-/// Blocks that a batch takes, those for its one-time keys among them.
+/// Blocks of a batch, including those for its one-time keys.
 fn blocks(batch: &[Slot]) -> usize {
     batch.iter().map(blocks_of).sum()
 }
 
-fn blocks_of(slot: &Slot) -> usize {
-    1 + slot.len.div_ceil(BLOCK_LEN)
-}
-
-/// The packets of a batch, each with its first block's place among all: the block that makes its
-/// one-time key. Those that hide its text follow.
-#[inline]
-pub(crate) fn packets(batch: &[Slot]) -> impl Iterator<Item = (usize, &Slot)> {
-    batch.iter().scan(0, |next, slot| {
-        let first = *next;
-        *next += blocks_of(slot);
-        Some((first, slot))
-    })
-}
-
-/// See [`crate::Key::seal`]; the slots have been checked, and take at most [`MAX_BLOCKS`] blocks.
+/// See [`crate::Key::seal`]; the slots have been checked, and take at most [`SMALL_BLOCKS`] blocks.
 pub(crate) fn seal<K: VectorKernel>(kernel: K, key: &KeyWords, buf: &mut [u8], batch: &[Slot]) {
     let small = SmallBatch::new(kernel, key, batch);
     for (first, slot) in packets(batch) {
@@ -52,7 +30,7 @@ pub(crate) fn seal<K: VectorKernel>(kernel: K, key: &KeyWords, buf: &mut [u8], b
     }
 }
 
-/// See [`crate::Key::open`]; the slots have been checked, and take at most [`MAX_BLOCKS`] blocks.
+/// See [`crate::Key::open`]; the slots have been checked, and take at most [`SMALL_BLOCKS`] blocks.
 pub(crate) fn open<K: VectorKernel>(kernel: K, key: &KeyWords, buf: &mut [u8], batch: &[Slot]) -> AuthMask {
     let small = SmallBatch::new(kernel, key, batch);
     let mut authentic = AuthMask::default();
@@ -72,22 +50,22 @@ pub(crate) fn open<K: VectorKernel>(kernel: K, key: &KeyWords, buf: &mut [u8], b
 /// The keystream of a batch.
 struct SmallBatch<K: VectorKernel> {
     kernel: K,
-    blocks: Keystream,
+    blocks: SmallKeystream,
 }
 
 impl<K: VectorKernel> SmallBatch<K> {
     fn new(kernel: K, key: &KeyWords, batch: &[Slot]) -> Self {
-        let mut small = Self { kernel, blocks: [[0; BLOCK_LEN]; MAX_BLOCKS] };
+        let mut small = Self { kernel, blocks: [[0; BLOCK_LEN]; SMALL_BLOCKS] };
         kernel.keystream_small(key, batch, blocks(batch), &mut small.blocks);
         small
     }
 
-    /// That of the packet whose first block this is.
+    /// The one-time key of the packet whose first block is `first`.
     fn one_time_key(&self, first: usize) -> &OneTimeKey {
         self.blocks[first].first_chunk().expect("half a block")
     }
 
-    /// What hides the text of the packet whose first block this is, and what follows.
+    /// The keystream for the text of the packet whose first block is `first`, and what follows it.
     fn keystream(&self, first: usize) -> &[u8] {
         self.blocks[first + 1..].as_flattened()
     }
@@ -96,14 +74,14 @@ impl<K: VectorKernel> SmallBatch<K> {
 impl<K: VectorKernel> Drop for SmallBatch<K> {
     fn drop(&mut self) {
         self.blocks.as_flattened_mut().fill(0);
-        // What is filled is looked at, so the compiler may not leave the filling out.
+        // black_box keeps the compiler from omitting the wiping.
         black_box(&self.blocks);
         scrub_stack();
         self.kernel.clear_registers();
     }
 }
 
-/// Overwrites the stack that the frames of the kernel and of Poly1305 took.
+/// Overwrites the stack that the kernel and Poly1305 used.
 #[inline(never)]
 fn scrub_stack() {
     let mut frames = [0u8; 1 << 10];
@@ -119,7 +97,7 @@ mod tests {
     const KEY: [u8; 32] = *b"for a few blocks, in tests alone";
 
     #[test]
-    fn a_packet_alone_is_what_the_portable_code_makes_of_it_at_every_length_and_alignment() {
+    fn a_single_packet_equals_the_portable_code_at_every_length_and_alignment() {
         for choice in Choice::available() {
             match choice.0 {
                 Implementation::Avx2(kernel) => alone(kernel, choice),
@@ -135,8 +113,8 @@ mod tests {
             for offset in 0..16 {
                 let batch = [Slot { offset, len, counter: (len << 40 | offset) as u64 }];
                 same_as_portable(&batch, |buf| key.seal(buf, &batch), |buf| key.open(buf, &batch));
-                // Also where the library would do it sooner.
-                if blocks(&batch) <= MAX_BLOCKS {
+                // Also where the library would be faster.
+                if blocks(&batch) <= SMALL_BLOCKS {
                     let seal = |buf: &mut [u8]| seal(kernel, &words, buf, &batch);
                     same_as_portable(&batch, seal, |buf| open(kernel, &words, buf, &batch));
                 }
@@ -145,9 +123,9 @@ mod tests {
     }
 
     #[test]
-    fn a_few_packets_share_their_blocks_in_any_way_and_stay_apart() {
+    fn a_few_packets_share_blocks_in_any_combination_without_mixing() {
         let lens = [0, 1, 16, 63, 64, 65, 128, 129, 192, 193, 256, 320, 384];
-        let mut batches = vec![vec![], vec![0; MAX_BLOCKS]];
+        let mut batches = vec![vec![], vec![0; SMALL_BLOCKS]];
         for a in lens {
             for b in lens {
                 batches.extend([vec![a, b], vec![a, b, 0], vec![a, b, 64, 10], vec![0, a, 0, b, 0]]);
@@ -169,14 +147,14 @@ mod tests {
 
     fn together<K: VectorKernel>(kernel: K, batch: &[Slot]) {
         let words = KeyWords::new(&KEY);
-        if blocks(batch) <= MAX_BLOCKS {
+        if blocks(batch) <= SMALL_BLOCKS {
             let seal = |buf: &mut [u8]| seal(kernel, &words, buf, batch);
             same_as_portable(batch, seal, |buf| open(kernel, &words, buf, batch));
         }
     }
 
     #[test]
-    fn the_longest_batch_of_empty_packets_is_not_one_of_a_few_blocks() {
+    fn the_longest_batch_of_empty_packets_is_not_small() {
         let empty = Slot { offset: 0, len: 0, counter: 0 };
         for choice in Choice::available() {
             let fits = match choice.0 {
@@ -184,11 +162,11 @@ mod tests {
                 Implementation::Avx512(_) => fits::<crate::choose::HaveAvx512>,
                 _ => continue,
             };
-            assert!(fits(&[empty; MAX_BLOCKS]) && !fits(&[empty; MAX_BLOCKS + 1]) && !fits(&[empty; BATCH_MAX]));
+            assert!(fits(&[empty; SMALL_BLOCKS]) && !fits(&[empty; SMALL_BLOCKS + 1]) && !fits(&[empty; BATCH_MAX]));
         }
     }
 
-    /// Seals and opens: nothing but the packets changes, and of one whose tag is wrong nothing is left.
+    /// Seals and opens, and compares with the portable code: only the packets change, and one with a wrong tag is wiped.
     fn same_as_portable(batch: &[Slot], seal: impl Fn(&mut [u8]), open: impl Fn(&mut [u8]) -> AuthMask) {
         let end = batch.iter().map(|slot| slot.offset + slot.len + TAG_LEN).max().unwrap_or(0);
         let plain = Vec::from_iter((0..end + 20).map(|at| (at * 31 + at / 255) as u8));

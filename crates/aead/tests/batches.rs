@@ -58,7 +58,7 @@ proptest! {
     }
 
     #[test]
-    fn opening_gives_back_what_was_sealed(key: [u8; 32], lens in lengths(), first in 0..u64::MAX - 200) {
+    fn opening_restores_what_was_sealed(key: [u8; 32], lens in lengths(), first in 0..u64::MAX - 200) {
         let (plain, slots) = lay_out(&lens, first);
         let mut sealed = plain.clone();
         seal_elsewhere(&key, &mut sealed, &slots);
@@ -72,7 +72,7 @@ proptest! {
     }
 
     #[test]
-    fn an_altered_packet_is_refused_alone_and_leaves_no_plaintext(
+    fn only_the_altered_packet_is_refused_and_it_leaves_no_plaintext(
         key: [u8; 32], lens in lengths(), victim: prop::sample::Index, bit: prop::sample::Index,
     ) {
         let (plain, slots) = lay_out(&lens, 7);
@@ -98,7 +98,7 @@ proptest! {
     }
 
     #[test]
-    fn a_packet_opens_with_its_own_counter_only(key: [u8; 32], counter: u64, other: u64) {
+    fn a_packet_opens_only_with_its_own_counter(key: [u8; 32], counter: u64, other: u64) {
         prop_assume!(counter != other);
         let (mut buf, mut slots) = lay_out(&[100], counter);
         let key = Key::new(&key);
@@ -110,7 +110,7 @@ proptest! {
 
 #[test]
 #[should_panic(expected = "a batch has at most")]
-fn a_batch_longer_than_its_verdicts_is_refused() {
+fn a_batch_longer_than_batch_max_is_refused() {
     let (mut buf, slots) = lay_out(&[0; BATCH_MAX + 1], 0);
     Key::new(&[1; 32]).open(&mut buf, &slots);
 }

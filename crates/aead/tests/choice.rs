@@ -14,7 +14,7 @@ const BEST: &str = "LINERATE_TEST_BEST";
 const EMULATOR: &str = "LINERATE_TEST_EMULATOR";
 
 #[test]
-fn the_best_on_a_known_cpu_is_what_that_cpu_has() {
+fn the_best_on_a_known_cpu_is_the_expected_one() {
     match env::var(BEST) {
         Ok(known) => assert_eq!(Choice::best().name(), known),
         Err(_) => println!("skipped: {BEST} is not set, so what this CPU has is not known"),
@@ -23,7 +23,7 @@ fn the_best_on_a_known_cpu_is_what_that_cpu_has() {
 
 /// What the processes below run; true of this one, too.
 #[test]
-fn the_current_choice_is_the_variables_or_the_best() {
+fn the_current_choice_comes_from_the_variable_or_is_the_best() {
     let current = choose::current();
     match choose::from_environment() {
         Ok(choice) => {
@@ -40,13 +40,15 @@ fn the_current_choice_is_the_variables_or_the_best() {
 
 fn reported_with(value: Option<&str>) -> String {
     let mut process = this_program();
-    process.args(["--exact", "the_current_choice_is_the_variables_or_the_best", "--nocapture"]).env_remove(VARIABLE);
+    process
+        .args(["--exact", "the_current_choice_comes_from_the_variable_or_is_the_best", "--nocapture"])
+        .env_remove(VARIABLE);
     let output = process.envs(value.map(|value| (VARIABLE, value))).output().expect("this program can be run");
     String::from_utf8(output.stdout).expect("the report is text")
 }
 
 #[test]
-fn the_variable_chooses_whatever_can_run_here() {
+fn the_variable_can_choose_everything_that_runs_here() {
     for choice in Choice::available() {
         let report = reported_with(Some(choice.name()));
         assert!(report.contains(&format!("chosen: {choice:?}\ncurrent: {choice:?}\n")), "{report}");
@@ -62,12 +64,12 @@ fn without_the_variable_the_best_is_chosen() {
 }
 
 #[test]
-fn an_impossible_choice_is_refused_with_what_this_cpu_has_and_the_best_still_works() {
+fn an_unavailable_choice_is_refused_with_a_list_and_the_best_still_works() {
     let report = reported_with(Some("avx1024"));
     for choice in Choice::available() {
         assert!(report.contains(&format!(" {choice:?}")), "{report}");
     }
-    assert!(report.contains("refused: LINERATE_AEAD=\"avx1024\" cannot be had"), "{report}");
+    assert!(report.contains("refused: LINERATE_AEAD=\"avx1024\" is not available"), "{report}");
     assert!(report.contains(&format!("current: {:?}", Choice::best())), "{report}");
 }
 

@@ -58,7 +58,7 @@ fn batches_equal_ring_at_every_size() {
 }
 
 #[test]
-fn batches_longer_than_their_verdicts_are_refused_by_all() {
+fn every_implementation_refuses_batches_longer_than_batch_max() {
     for choice in Choice::available() {
         for size in [BATCH_MAX + 1, BATCH_MAX + 2] {
             let slots = vec![Slot { offset: 0, len: 0, counter: 0 }; size];
@@ -83,7 +83,7 @@ fn a_slot_outside_the_buffer_is_refused_before_anything_is_written() {
 }
 
 #[test]
-fn a_flipped_bit_anywhere_is_refused_alone_and_leaves_nothing() {
+fn any_flipped_bit_has_only_its_packet_refused_and_wiped() {
     for choice in Choice::available() {
         let key = Key::with(choice, &KEY);
         for len in [0, 1, 16, 31, 64, 65, 130] {
@@ -107,7 +107,7 @@ fn a_flipped_bit_anywhere_is_refused_alone_and_leaves_nothing() {
 }
 
 #[test]
-fn a_batch_of_nothing_but_forgeries_opens_nothing() {
+fn a_batch_of_forgeries_opens_nothing() {
     for choice in Choice::available() {
         let (mut buf, slots) = lay_out(0, &[1420; 45], 0);
         assert_eq!(Key::with(choice, &KEY).open(&mut buf, &slots).count(), 0, "{choice:?}");
@@ -118,7 +118,7 @@ fn a_batch_of_nothing_but_forgeries_opens_nothing() {
 }
 
 #[test]
-fn counters_may_be_any_and_in_any_order() {
+fn counters_may_have_any_value_in_any_order() {
     let mut check = Check::new();
     let edges = [0, u64::MAX, 1 << 32, u64::from(u32::MAX), 1, u64::MAX - 1, 1 << 63, (1 << 32) + 1, 7];
     let (plain, mut slots) = lay_out(0, &[200; 9], 0);

@@ -4,7 +4,7 @@
 use linerate_aead::choose::Choice;
 
 #[test]
-fn whatever_is_taken_unasked_protects_packets() {
+fn every_available_choice_protects_packets() {
     for choice in Choice::available().chain([Choice::best()]) {
         assert!(choice.name() != "none" && choice.warning().is_none(), "{choice:?}");
     }
@@ -12,10 +12,10 @@ fn whatever_is_taken_unasked_protects_packets() {
 
 #[cfg(not(feature = "no-cipher"))]
 #[test]
-fn none_is_an_impossible_choice() {
+fn none_is_unavailable() {
     let refusal = Choice::named("none").expect_err("this build has no such thing").to_string();
     assert!(
-        refusal.starts_with("LINERATE_AEAD=\"none\" cannot be had: this CPU can run portable, library"),
+        refusal.starts_with("LINERATE_AEAD=\"none\" is not available; this CPU can run portable, library"),
         "{refusal}"
     );
 }
@@ -45,12 +45,12 @@ mod built_in {
     }
 
     #[test]
-    fn none_says_that_it_protects_nothing() {
+    fn none_warns_that_it_protects_nothing() {
         assert!(none().warning().is_some_and(|warning| warning.starts_with("NOTHING IS PROTECTED")));
     }
 
     #[test]
-    fn none_leaves_every_text_readable_and_writes_one_tag_for_all() {
+    fn none_leaves_every_text_readable_and_writes_one_tag() {
         for (plain, slots) in batches() {
             let mut buf = plain.clone();
             Key::with(none(), &[7; 32]).seal(&mut buf, &slots);
@@ -62,7 +62,7 @@ mod built_in {
     }
 
     #[test]
-    fn none_opens_whatever_arrives_and_changes_nothing() {
+    fn none_opens_everything_and_changes_nothing() {
         for (plain, slots) in batches() {
             let mut buf = plain.clone();
             let authentic = Key::with(none(), &[7; 32]).open(&mut buf, &slots);
@@ -72,7 +72,7 @@ mod built_in {
     }
 
     #[test]
-    fn any_other_choice_refuses_what_none_made() {
+    fn other_choices_refuse_what_none_sealed() {
         for choice in Choice::available() {
             for (mut buf, slots) in batches() {
                 Key::with(none(), &[7; 32]).seal(&mut buf, &slots);

@@ -91,7 +91,7 @@ fn the_portable_code_agrees_with_wycheproof() {
 }
 
 #[test]
-fn batches_agree_with_wycheproof_where_its_nonces_are_those_of_batches() {
+fn batches_agree_with_wycheproof_for_nonces_that_batches_can_have() {
     let (mut whole, mut with_aad) = (0, 0);
     for (key, counter, vector) in vectors_for_batches() {
         // Proves the key, as much as the portable code.
@@ -111,7 +111,7 @@ fn batches_agree_with_wycheproof_where_its_nonces_are_those_of_batches() {
 }
 
 #[test]
-fn batches_bring_poly1305_to_the_sums_of_wycheproofs_edge_cases() {
+fn batches_reach_the_poly1305_sums_of_wycheproofs_edge_cases() {
     let mut count = 0;
     for (key, counter, vector) in vectors_for_batches() {
         if vector.aad.is_empty() {

@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn set_ce_leaves_packets_alone_that_do_not_speak_ecn() {
+    fn set_ce_leaves_packets_that_are_not_ecn_capable_unchanged() {
         for mut packet in [v4(28), v6(8)] {
             let before = packet.clone();
             set_ce(&mut packet);

@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_fields_lie_where_linux_puts_them() {
+    fn the_layout_is_that_of_struct_virtio_net_hdr() {
         // struct virtio_net_hdr { u8 flags, gso_type; u16 hdr_len, gso_size, csum_start, csum_offset; }
         #[repr(C)]
         struct Kernel {
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn every_byte_pattern_decodes_to_what_encodes_it_or_is_refused() {
+    fn every_byte_pattern_round_trips_or_is_refused() {
         for gso_type in 0..=u8::MAX {
             let bytes = [0xff, gso_type, 1, 2, 3, 4, 5, 6, 7, 8];
             match Header::decode(&bytes) {

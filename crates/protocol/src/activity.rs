@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn sending_ends_the_keepalive_and_receiving_ends_the_silence() {
+    fn sending_cancels_the_keepalive_and_receiving_resets_the_silence_timer() {
         let activity = Activity::new();
         let _ = activity.received(at(0), true);
         assert_eq!(activity.keepalive_due(), Some(at(10)));
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_due_is_taken_once_and_not_early() {
+    fn a_due_keepalive_is_taken_once_and_not_early() {
         let activity = Activity::new();
         let _ = activity.received(at(0), true);
         assert!(!activity.take_keepalive(at(9)));

@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newcomer_is_answered_although_others_flood() {
+    fn a_newcomer_is_answered_during_a_flood() {
         let mut responder = Responder::new();
         let (answer, cost) = responder.handle(1, BUSY, &genuine());
         assert_eq!((answer, cost.agreements, cost.replies, cost.sent), (Ok(()), 4, 0, 1));

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_does_not_know_the_key_does_not_pass() {
+    fn messages_made_without_our_public_key_are_refused() {
         let filter = HandshakeFilter::default();
         let mut message = [7; INITIATION_LEN];
         cookie::CookieMaker::default().sign(NOW, &[3; 32], &mut message);
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_to_nothing_does_not_pass() {
+    fn unsolicited_responses_and_cookie_replies_are_refused() {
         let filter = HandshakeFilter::default();
         filter.set_mac1_key(Some(&[3; 32]));
         let mut message = [0; RESPONSE_LEN];

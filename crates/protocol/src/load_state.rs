@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn useless_work_is_load_once_there_is_more_of_it_in_a_second_than_is_borne() {
+    fn more_useless_work_in_a_second_than_the_limit_is_load() {
         let mut load = LoadState::default();
         for second in 0..3 {
             let now = START.after(Duration::from_secs(second));
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn of_an_address_that_was_met_few_messages_pass_the_gate_until_the_next_second() {
+    fn few_messages_of_a_known_address_pass_the_filter_until_the_next_second() {
         let rng = &mut Uneven(1);
         let mut load = crowded(START, rng);
         for second in 0..3 {
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_forges_an_address_does_not_keep_its_owner_from_a_cookie() {
+    fn forging_an_address_does_not_keep_its_owner_from_a_cookie() {
         // A session whose renewal begins after 120 s lasts for another 60, which is twelve attempts.
         for (rate, most) in [(300, 1), (1_000, 1), (10_000, 2), (50_000, 12), (200_000_u32, 40)] {
             let rng = &mut Uneven(1);
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_a_cookie_and_asks_for_too_much_is_known_to_the_gate_until_the_next_second() {
+    fn an_address_that_exceeds_its_rate_is_refused_by_the_filter_until_the_next_second() {
         let rng = &mut Uneven(1);
         let mut load = crowded(START, rng);
         let later = START.after(LOAD_PERIOD);
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ipv6_network_is_one_address() {
+    fn an_ipv6_network_counts_as_one_address() {
         let rng = &mut Uneven(1);
         let mut load = crowded(START, rng);
         let mut known = |ip: &str| {
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_gate_refuses_keeps_the_load_on() {
+    fn messages_refused_by_the_filter_prolong_the_load() {
         let rng = &mut Uneven(1);
         let mut load = crowded(START, rng);
         let later = |ms| START.after(Duration::from_millis(ms));
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_refused_who_was_not_met_and_nobody_without_load() {
+    fn unknown_addresses_pass_and_without_load_all_pass() {
         let rng = &mut Uneven(1);
         let mut load = crowded(START, rng);
         load.judge_initiation(START, rng, v4(1));
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newcomer_is_let_in_beside_ten_thousand_who_flood() {
+    fn a_newcomer_is_admitted_beside_ten_thousand_flooding_addresses() {
         let rng = &mut Uneven(1);
         let mut load = LoadState::default();
         let flood = |load: &mut LoadState, now, rng: &mut Uneven| {
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_that_flood_on_are_sent_few_cookies() {
+    fn addresses_that_keep_flooding_are_sent_few_cookies() {
         let rng = &mut Uneven(1);
         let mut load = LoadState::default();
         for second in 0..4 {
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn forged_sources_cause_a_bounded_number_of_agreements_and_cookies() {
+    fn forged_sources_cause_a_bounded_number_of_key_agreements_and_cookies() {
         let rng = &mut Uneven(1);
         let mut load = LoadState::default();
         for second in 0..3 {
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn under_load_whoever_was_met_passes_with_the_cookie_that_he_was_given_and_with_no_other() {
+    fn under_load_an_address_seen_before_passes_only_with_its_own_cookie() {
         let rng = &mut Uneven(1);
         let filter = Arc::new(HandshakeFilter::default());
         filter.set_mac1_key(Some(&[3; 32]));

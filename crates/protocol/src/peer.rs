@@ -156,7 +156,7 @@ mod tests {
     use crate::Session;
 
     #[test]
-    fn an_idle_peer_is_small() {
+    fn an_idle_peer_takes_less_than_700_bytes() {
         let sizes = [size_of::<Peer>(), size_of::<Initiator>(), size_of::<Activity>(), size_of::<Session>()];
         std::println!("peer, initiation, activity, session: {sizes:?} bytes");
         assert!(sizes[..3].iter().sum::<usize>() < 700);

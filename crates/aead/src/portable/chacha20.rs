@@ -14,7 +14,7 @@ pub(crate) const SIGMA: [u32; 4] = [0x6170_7865, 0x3320_646e, 0x7962_2d32, 0x6b2
 pub struct ChaCha20([u32; 16]);
 
 impl ChaCha20 {
-    /// Lays the state out as section 2.3 has it, with block counter 0.
+    /// The state of section 2.3, with block counter 0.
     pub fn new(key: &[u8; KEY_LEN], nonce: &[u8; 12]) -> Self {
         let mut state = [0; 16];
         state[..4].copy_from_slice(&SIGMA);
@@ -51,7 +51,7 @@ impl ChaCha20 {
         black_box((&start, &x));
     }
 
-    /// `text ^= keystream`, from this block of it on.
+    /// `text ^= keystream`, starting with block `first` of the keystream.
     pub fn apply(&self, first: u32, text: &mut [u8]) {
         let mut keystream = [0; BLOCK_LEN];
         for (counter, part) in (first..).zip(text.chunks_mut(BLOCK_LEN)) {
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_quarter_round_is_that_of_rfc_8439_section_2_1_1() {
+    fn the_quarter_round_equals_rfc_8439_section_2_1_1() {
         let mut x = [0; 16];
         x[..4].copy_from_slice(&[0x11111111, 0x01020304, 0x9b8d6f43, 0x01234567]);
         quarter_round(&mut x, 0, 1, 2, 3);
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn the_quarter_round_is_that_of_rfc_8439_section_2_2_1() {
+    fn the_quarter_round_equals_rfc_8439_section_2_2_1() {
         let mut x = [
             0x879531e0, 0xc5ecf37d, 0x516461b1, 0xc9a62f8a, 0x44c20ef3, 0x3390af7f, 0xd9fc690b, 0x2a5f714c, 0x53372767,
             0xb00a5631, 0x974c541a, 0x359e9963, 0x5c971061, 0x3d631689, 0x2098d9d6, 0x91dbd320,
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn the_block_is_that_of_rfc_8439_section_2_3_2() {
+    fn the_block_equals_rfc_8439_section_2_3_2() {
         let key = core::array::from_fn(|i| i as u8);
         let mut block = [0; 64];
         ChaCha20::new(&key, &[0, 0, 0, 9, 0, 0, 0, 0x4a, 0, 0, 0, 0]).block(1, &mut block);

@@ -1,8 +1,8 @@
-//! ChaCha20-Poly1305 (RFC 8439) as its text has it: one packet, one block, one step at a time.
+//! ChaCha20-Poly1305, a direct transcription of RFC 8439: one packet, one block, one step at a time.
 //!
-//! This is the oracle that every kernel must equal, and what runs where nothing faster may. Unlike
-//! the rest of the crate it takes any nonce and associated data, so that published vectors apply to
-//! it in full. No branch and no index here depends on a secret.
+//! The reference that every other implementation must equal. Unlike the rest of the crate it takes any
+//! nonce and associated data, so that published vectors apply in full. No branch and no index depends on a
+//! secret.
 
 pub mod chacha20;
 pub mod poly1305;
@@ -17,14 +17,14 @@ use crate::{AuthMask, BLOCK_LEN, KEY_LEN, Slot, TAG_LEN, nonce, tags_equal, text
 /// Bytes of a nonce.
 pub const NONCE_LEN: usize = 12;
 
-/// Seals `text` in place and gives its tag (RFC 8439 section 2.8).
+/// Seals `text` in place and returns its tag (RFC 8439 section 2.8).
 pub fn seal(key: &[u8; KEY_LEN], nonce: &[u8; NONCE_LEN], aad: &[u8], text: &mut [u8]) -> [u8; TAG_LEN] {
     let cipher = ChaCha20::new(key, nonce);
     cipher.apply(1, text);
     tag(&cipher, aad, text)
 }
 
-/// Opens `text` in place if its tag is right; if not, leaves it as it is and says `false`.
+/// Opens `text` in place and returns true if its tag is valid; otherwise leaves it unchanged.
 pub fn open(
     key: &[u8; KEY_LEN],
     nonce: &[u8; NONCE_LEN],
@@ -41,7 +41,7 @@ pub fn open(
     authentic
 }
 
-/// RFC 8439 section 2.8: both parts padded with zeroes to whole blocks, then their lengths.
+/// RFC 8439 section 2.8: both parts padded with zeros to whole blocks, then their lengths.
 fn tag(cipher: &ChaCha20, aad: &[u8], text: &[u8]) -> [u8; TAG_LEN] {
     let mut block = [0; BLOCK_LEN];
     cipher.block(0, &mut block);
@@ -60,8 +60,8 @@ fn tag(cipher: &ChaCha20, aad: &[u8], text: &[u8]) -> [u8; TAG_LEN] {
 /// See [`crate::Key::seal`]; the slots have been checked.
 pub(crate) fn seal_batch(key: &[u8; KEY_LEN], buf: &mut [u8], batch: &[Slot]) {
     for slot in batch {
-        let (text, room) = text_and_tag(buf, slot);
-        *room = seal(key, &nonce(slot.counter), &[], text);
+        let (text, tag) = text_and_tag(buf, slot);
+        *tag = seal(key, &nonce(slot.counter), &[], text);
     }
 }
 

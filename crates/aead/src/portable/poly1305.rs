@@ -1,14 +1,13 @@
 //! Poly1305 (RFC 8439 section 2.5), a block at a time, in five limbs of 26 bits.
 //!
-//! Nothing here overflows; sums wrap all the same, because a build that checks for overflow would
-//! branch on secrets.
+//! No sum overflows, but all wrap explicitly, because a build with overflow checks would branch on secrets.
 
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
 /// The bits of a limb.
 const LIMB: u32 = (1 << 26) - 1;
 
-/// An authenticator under a key that serves one message. Wiped on drop.
+/// The authenticator of one message, with its one-time key. Wiped on drop.
 #[derive(Zeroize, ZeroizeOnDrop)]
 pub struct Poly1305 {
     r: [u32; 5],
@@ -24,8 +23,7 @@ impl Poly1305 {
         Self { r: limbs(r), h: [0; 5], s: *s }
     }
 
-    /// Adds the message's next bytes, of which the last block is padded with zeroes, as section
-    /// 2.8 pads the parts of a message.
+    /// Adds a part of the message, padded with zeros to whole blocks as in section 2.8.
     pub fn update_padded(&mut self, part: &[u8]) {
         for bytes in part.chunks(16) {
             let mut block = [0; 16];
@@ -34,7 +32,7 @@ impl Poly1305 {
         }
     }
 
-    /// Adds the message's last bytes as section 2.5 does: an incomplete block ends with a one.
+    /// Adds the last part of the message as in section 2.5: an incomplete block is followed by a one.
     pub fn update_last(&mut self, part: &[u8]) {
         let (whole, rest) = part.as_chunks::<16>();
         self.update_padded(whole.as_flattened());
@@ -117,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_tag_is_that_of_rfc_8439_section_2_5_2() {
+    fn the_tag_equals_rfc_8439_section_2_5_2() {
         let mut poly = Poly1305::new(&[
             0x85, 0xd6, 0xbe, 0x78, 0x57, 0x55, 0x6d, 0x33, 0x7f, 0x44, 0x52, 0xfe, 0x42, 0xd5, 0x06, 0xa8, 0x01, 0x03,
             0x80, 0x8a, 0xfb, 0x0d, 0xb2, 0xfd, 0x4a, 0xbf, 0xf6, 0xaf, 0x41, 0x49, 0xf5, 0x1b,

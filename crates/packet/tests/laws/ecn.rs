@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 proptest! {
     #[test]
-    fn set_ce_marks_whoever_speaks_ecn_and_nothing_else(flow in flow(), at in at()) {
+    fn set_ce_marks_ecn_capable_packets_and_no_others(flow in flow(), at in at()) {
         let before = flow.packet(at, b"payload");
         let mut after = before.clone();
         ip::set_ce(&mut after);

@@ -58,7 +58,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
-    fn no_bytes_upset_the_parsers(packet in prop_oneof![bytes(), damaged()]) {
+    fn no_bytes_make_the_parsers_panic(packet in prop_oneof![bytes(), damaged()]) {
         let parsed = ip::parse(&packet);
         if let Ok(ip) = parsed {
             prop_assert!(ip.total_len <= packet.len() && ip.transport <= ip.total_len);
@@ -74,7 +74,7 @@ proptest! {
     }
 
     #[test]
-    fn no_virtio_header_makes_split_leave_the_packet(
+    fn no_virtio_header_makes_split_read_outside_the_packet(
         header in header(),
         packet in prop_oneof![bytes(), damaged()],
     ) {
@@ -88,7 +88,7 @@ proptest! {
     }
 
     #[test]
-    fn no_packets_upset_the_merger(
+    fn no_packets_make_the_merger_panic(
         packets in vec(prop_oneof![1 => bytes(), 3 => damaged(), 6 => good()], 0..24),
         caps in [any::<bool>(); 3],
     ) {

@@ -60,7 +60,7 @@ fn echo_requests_are_answered_and_errors_are_not() {
 }
 
 #[test]
-fn an_error_behind_an_extension_header_is_still_an_error() {
+fn an_icmp_error_after_an_extension_header_is_still_an_error() {
     let mut packet = with_icmp(true, 1);
     packet.splice(40..40, [ICMPV6, 0, 1, 4, 0, 0, 0, 0]);
     packet[6] = 60;
@@ -88,7 +88,7 @@ fn only_first_fragments_are_answered() {
 }
 
 #[test]
-fn addresses_that_are_not_one_hosts_are_not_answered() {
+fn addresses_that_do_not_name_one_host_are_not_answered() {
     for address in [[0; 4], [127, 0, 0, 1], [224, 0, 0, 1], [240, 0, 0, 1], [255; 4]] {
         for field in [12, 16] {
             let mut packet = Flow::udp(false).packet(AT, b"payload");

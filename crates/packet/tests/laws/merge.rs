@@ -187,7 +187,7 @@ fn arrive(flow: &Flow, at: &mut At, size: usize, fate: Fate) -> Option<Arrival> 
 
 proptest! {
     #[test]
-    fn merging_what_was_split_gives_the_super_packet_back(
+    fn merging_what_was_split_restores_the_gso_packet(
         flow in flow(),
         at in plain_at(),
         (payload, size) in payload_and_size(),
@@ -205,7 +205,7 @@ proptest! {
     }
 
     #[test]
-    fn splitting_what_was_merged_gives_the_packets_back(
+    fn splitting_what_was_merged_restores_the_packets(
         flow in flow(),
         at in plain_at(),
         (payload, size) in payload_and_size(),
@@ -300,7 +300,7 @@ proptest! {
 }
 
 #[test]
-fn nothing_is_merged_that_the_device_does_not_take() {
+fn nothing_is_merged_that_the_device_does_not_accept() {
     let trains = [Flow::tcp(false), Flow::tcp(true), Flow::udp(false), Flow::udp(true)]
         .map(|flow| flow.train(AT, &noise(3000, 1), 1000));
     let writes = |caps| trains.each_ref().map(|train| merge(train, caps).len());
@@ -378,7 +378,7 @@ fn a_change_in_any_constant_header_field_ends_a_group() {
 }
 
 #[test]
-fn ipv4_identifications_count_or_with_dont_fragment_stay() {
+fn ipv4_identifications_increase_or_stay_the_same_with_dont_fragment() {
     let of = |dont_fragment, ids: [u16; 3]| {
         let flow = Flow { dont_fragment, ..Flow::tcp(false) };
         let packet = |(i, id): (u32, &u16)| flow.packet(At { id: *id, ..after(i * 1000, 0) }, &noise(1000, 1));
@@ -396,7 +396,7 @@ fn ipv4_identifications_count_or_with_dont_fragment_stay() {
 }
 
 #[test]
-fn a_udp_super_packet_has_at_most_64_datagrams() {
+fn a_udp_gro_packet_has_at_most_64_datagrams() {
     let packets = Flow::udp(true).train(AT, &noise(1000, 1), 10);
     let counts: Vec<_> = merge(&packets, ALL).iter().map(|write| write.members.len()).collect();
     assert_eq!(counts, [64, 36]);
@@ -412,7 +412,7 @@ fn udp_without_a_checksum_stays_alone() {
 }
 
 #[test]
-fn a_super_packet_never_exceeds_65535_bytes() {
+fn a_gro_packet_never_exceeds_65535_bytes() {
     for flow in [Flow::tcp(false), Flow::tcp(true), Flow::udp(false), Flow::udp(true)] {
         // Two flights of contiguous segments, more than one super-packet can hold.
         let mut packets = flow.train(AT, &noise(60_000, 1), 1500);
@@ -426,7 +426,7 @@ fn a_super_packet_never_exceeds_65535_bytes() {
 }
 
 #[test]
-fn an_all_ones_tcp_checksum_is_passed_on_as_it_is() {
+fn an_all_ones_tcp_checksum_is_passed_on_unchanged() {
     let flow = Flow::tcp(true);
     let mut packets = flow.train(AT, &noise(3000, 1), 1000);
     // A payload word chosen so that the checksum is zero; its other form is all ones.
@@ -443,7 +443,7 @@ fn an_all_ones_tcp_checksum_is_passed_on_as_it_is() {
 }
 
 #[test]
-fn an_all_ones_ipv4_header_checksum_is_passed_on_as_it_is() {
+fn an_all_ones_ipv4_header_checksum_is_passed_on_unchanged() {
     let flow = Flow { dont_fragment: false, ..Flow::tcp(false) };
     let train = |id| flow.train(At { id, ..AT }, &noise(3000, 1), 1000);
     let zero = |packets: &Vec<Vec<u8>>| packets[1][10..12] == [0, 0];
@@ -454,7 +454,7 @@ fn an_all_ones_ipv4_header_checksum_is_passed_on_as_it_is() {
 }
 
 #[test]
-fn when_many_flows_interleave_the_one_opened_first_makes_room() {
+fn when_many_flows_interleave_the_oldest_is_closed() {
     let trains: Vec<_> =
         (1..=9).map(|host| Flow { host, ..Flow::tcp(true) }.train(AT, &noise(2000, 1), 1000)).collect();
     let mut packets: Vec<_> = trains.iter().map(|train| train[0].clone()).collect();

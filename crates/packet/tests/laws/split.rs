@@ -34,7 +34,7 @@ proptest! {
     }
 
     #[test]
-    fn the_hint_about_header_length_and_padding_change_nothing(
+    fn hdr_len_and_padding_are_ignored(
         flow in flow(),
         at in at(),
         (payload, size) in payload_and_size(),
@@ -49,7 +49,7 @@ proptest! {
     }
 
     #[test]
-    fn a_super_packet_already_verified_splits_the_same(
+    fn a_gso_packet_already_verified_splits_the_same(
         flow in flow(),
         at in at(),
         (payload, size) in payload_and_size(),
@@ -66,7 +66,7 @@ proptest! {
     }
 
     #[test]
-    fn a_packet_that_misses_its_checksum_gets_it(flow in flow(), at in at(), len in 0..2000usize) {
+    fn a_packet_without_its_checksum_gets_it(flow in flow(), at in at(), len in 0..2000usize) {
         let payload = noise(len, 3);
         let packet = flow.partial(at, &payload);
         let packets = write_all(&Split::new(&flow.header(0), &packet).unwrap());
@@ -84,7 +84,7 @@ proptest! {
 }
 
 #[test]
-fn a_super_packet_may_have_thousands_of_segments() {
+fn a_gso_packet_may_have_thousands_of_segments() {
     let flow = Flow::tcp(false);
     let packet = flow.partial(AT, &noise(60_000, 1));
     let split = Split::new(&flow.header(1), &packet).unwrap();
@@ -94,7 +94,7 @@ fn a_super_packet_may_have_thousands_of_segments() {
 }
 
 #[test]
-fn segments_behind_extension_headers_have_right_checksums() {
+fn segments_after_extension_headers_have_valid_checksums() {
     for protocol in [TCP, UDP] {
         let flow = match protocol {
             TCP => Flow::tcp(true),

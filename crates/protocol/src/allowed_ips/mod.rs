@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn prefixes_that_are_moved_for_ever_take_no_more_memory() {
+    fn moving_prefixes_again_and_again_takes_no_more_memory() {
         let mut table = AllowedIps::new();
         let prefix = |i: u32| Prefix::new(IpAddr::V4(Ipv4Addr::from_bits(i)), 32).unwrap();
         for round in 0..1000 {

@@ -265,7 +265,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nodes_are_found_through_all_splits_and_until_they_are_removed() {
+    fn nodes_are_found_through_all_splits_until_removed() {
         let mut nodes = Nodes::<u32>::default();
         for key in 1..20_000 {
             nodes.add(key);

@@ -59,7 +59,7 @@ fn a_crossing_with_one_lost_response_still_makes_a_session_at_once() {
 }
 
 #[test]
-fn an_initiation_that_the_peers_has_overtaken_is_not_repeated() {
+fn an_initiation_overtaken_by_the_peers_is_not_repeated() {
     let mut net = Net::pair(3);
     // Ours is lost; the peer's arrives while ours waits.
     net.link = Link::DEAD;
@@ -74,7 +74,7 @@ fn an_initiation_that_the_peers_has_overtaken_is_not_repeated() {
 }
 
 #[test]
-fn a_request_refused_after_our_own_response_is_not_forgotten() {
+fn a_request_delayed_by_our_own_response_is_not_forgotten() {
     let mut net = Net::pair(4);
     net.initiate(0);
     net.run_for(Duration::from_millis(21));
@@ -91,7 +91,7 @@ fn a_request_refused_after_our_own_response_is_not_forgotten() {
 }
 
 #[test]
-fn when_sessions_of_initiations_that_crossed_are_renewed_nothing_is_lost() {
+fn renewing_sessions_of_crossed_initiations_loses_no_packet() {
     for (first, second) in [(0, 1), (1, 0)] {
         let mut net = Net::pair(5);
         net.send(0, b"both");

@@ -167,7 +167,7 @@ fn a_forged_response_does_not_disturb_the_handshake() {
 }
 
 #[test]
-fn any_flipped_bit_under_the_first_mac_is_noticed_by_it() {
+fn the_first_mac_detects_any_flipped_bit_that_it_covers() {
     let mut net = Net::pair(13);
     net.initiate(0);
     let initiation = net.nodes[0].host.sent[0].bytes.clone();

@@ -58,7 +58,7 @@ fn a_spoiled_initiation_with_a_right_mac_is_refused_and_leaves_the_timestamp_alo
 }
 
 #[test]
-fn a_data_message_is_nothing_for_the_handshake() {
+fn a_data_message_is_refused_by_the_handshake() {
     let mut net = Net::connected(3);
     let keepalive = net.nodes[0].host.sent.iter().find(|sent| sent.kind == MessageKind::Data).unwrap().bytes.clone();
     let result = net.call(1, |node, now, rng| node.device.handle(now, rng, stranger(), 0, &keepalive, &mut node.host));

@@ -21,7 +21,7 @@ fn a_device_under_load_asks_for_a_cookie_and_then_answers() {
 }
 
 #[test]
-fn a_peer_that_was_not_here_a_moment_ago_is_answered_at_once_under_load() {
+fn a_peer_not_seen_recently_is_answered_at_once_under_load() {
     let mut net = Net::pair(9);
     net.nodes[1].backlog = 512;
     net.send(0, b"hello");
@@ -31,7 +31,7 @@ fn a_peer_that_was_not_here_a_moment_ago_is_answered_at_once_under_load() {
 }
 
 #[test]
-fn an_initiator_under_load_takes_the_answer_that_it_waits_for() {
+fn an_initiator_under_load_accepts_the_response_it_waits_for() {
     let mut net = Net::pair(10);
     net.exhaust_newcomers(0);
     net.send(0, b"hello");
@@ -115,7 +115,7 @@ fn the_cookie_secret_changes_after_120_s() {
 }
 
 #[test]
-fn cookies_that_were_not_asked_for_are_refused() {
+fn unsolicited_cookies_are_refused() {
     let mut net = Net::pair(7);
     net.exhaust_newcomers(1);
     net.initiate(0);

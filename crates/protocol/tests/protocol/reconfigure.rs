@@ -12,7 +12,7 @@ fn set_key(net: &mut Net, at: usize, seed: u64) -> Option<linerate_protocol::Pee
 }
 
 #[test]
-fn the_own_key_is_no_peer() {
+fn a_peer_with_our_own_key_is_refused() {
     let mut net = Net::new(1, 1);
     let device = &mut net.nodes[0].device;
     assert_eq!(device.add_peer(public(0), Arc::new(Activity::new())), Err(AddPeerError::OwnKey));
@@ -43,7 +43,7 @@ fn a_new_private_key_ends_sealing_and_allows_a_handshake_at_once() {
 }
 
 #[test]
-fn a_handshake_that_runs_while_the_key_changes_starts_over() {
+fn a_running_handshake_starts_over_when_the_key_changes() {
     let mut net = Net::pair(3);
     net.add_peer(1, public(77));
     net.send(0, b"who?");
@@ -124,7 +124,7 @@ fn down_forgets_everything_and_up_starts_anew() {
 }
 
 #[test]
-fn suspend_wipes_keys_and_the_next_packet_brings_new_ones() {
+fn suspend_wipes_keys_and_the_next_packet_starts_a_handshake() {
     let mut net = Net::connected(8);
     net.call(0, |node, now, _| node.device.resumed(now, &mut node.host));
     assert!(net.nodes[0].host.sessions.is_empty());
@@ -155,7 +155,7 @@ fn a_removed_peer_leaves_nothing_behind() {
 }
 
 #[test]
-fn peers_are_listed_in_the_order_of_their_addition() {
+fn peers_are_listed_in_the_order_in_which_they_were_added() {
     let mut net = Net::new(10, 1);
     let first: Vec<_> = (1..6).map(|i| net.add_peer(0, public(i))).collect();
     net.call(0, |node, _, _| node.device.remove_peer(first[1], &mut node.host));
@@ -166,7 +166,7 @@ fn peers_are_listed_in_the_order_of_their_addition() {
 }
 
 #[test]
-fn ten_thousand_peers_are_configured_without_computing_anything_for_them() {
+fn adding_ten_thousand_peers_computes_no_key_agreement() {
     let mut net = Net::new(11, 1);
     let begin = std::time::Instant::now();
     for i in 0..10_000u32 {

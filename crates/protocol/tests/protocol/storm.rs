@@ -95,7 +95,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_happens_a_good_link_brings_the_ends_together(seed: u64, steps in proptest::collection::vec(step(), 0..80)) {
+    fn after_any_faults_a_good_link_lets_both_ends_recover(seed: u64, steps in proptest::collection::vec(step(), 0..80)) {
         let (mut net, numbered) = weather(seed, &steps);
         // The sky clears. Each end sends every second; 15 s of silence, two rounds of cookies and
         // the 5 s between tries bound the recovery. Each may have the other's old port.
@@ -121,7 +121,7 @@ proptest! {
     }
 
     #[test]
-    fn at_rest_everything_comes_to_rest(seed: u64, steps in proptest::collection::vec(step(), 0..60)) {
+    fn without_traffic_all_timers_stop(seed: u64, steps in proptest::collection::vec(step(), 0..60)) {
         let (mut net, _) = weather(seed, &steps);
         net.run_for(Duration::from_secs(2000));
         for node in &net.nodes {

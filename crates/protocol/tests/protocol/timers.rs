@@ -63,7 +63,7 @@ fn outgoing_packets_keep_the_handshake_going_without_waking_the_slow_path() {
 }
 
 #[test]
-fn a_peer_that_cannot_be_reached_at_all_wakes_the_slow_path_once() {
+fn an_unreachable_peer_wakes_the_slow_path_once() {
     let mut net = Net::pair(4);
     let peer = net.nodes[0].peer();
     let addr = net.nodes[0].host.endpoints.remove(&peer).unwrap();
@@ -101,7 +101,7 @@ fn received_data_is_acknowledged_by_one_keepalive_after_10_s() {
 }
 
 #[test]
-fn sending_anything_spares_the_keepalive() {
+fn sending_anything_cancels_the_keepalive() {
     let mut net = Net::connected(7);
     net.send(0, b"question");
     net.run_for(secs(9));
@@ -111,7 +111,7 @@ fn sending_anything_spares_the_keepalive() {
 }
 
 #[test]
-fn data_received_while_a_keepalive_is_due_makes_it_due_again() {
+fn data_received_while_a_keepalive_is_pending_schedules_another() {
     let mut net = Net::connected(8);
     // The keepalive itself goes out at 10 s; the engine of the simulation reports it as sent
     // before the timer is armed again, as a synchronous data path does.
@@ -126,7 +126,7 @@ fn data_received_while_a_keepalive_is_due_makes_it_due_again() {
 }
 
 #[test]
-fn silence_after_data_starts_a_handshake_after_15_s() {
+fn unanswered_data_starts_a_handshake_after_15_s() {
     let mut net = Net::connected(9);
     net.link = Link::DEAD;
     let sent = net.now.boot;
@@ -140,7 +140,7 @@ fn silence_after_data_starts_a_handshake_after_15_s() {
 }
 
 #[test]
-fn anything_received_ends_the_silence() {
+fn anything_received_resets_the_silence_timer() {
     let mut net = Net::connected(10);
     net.send(0, b"hello?");
     net.run_for(secs(100));
@@ -175,7 +175,7 @@ fn only_the_initiator_renews_the_key_at_120_s() {
 }
 
 #[test]
-fn packets_sent_while_the_key_is_renewed_start_no_second_handshake() {
+fn packets_sent_during_a_rekey_start_no_second_handshake() {
     let mut net = Net::connected(25);
     net.run_for(secs(119));
     net.run_with_traffic(secs(20), Duration::from_millis(5), &[0, 1], b"dense");
@@ -203,7 +203,7 @@ fn an_initiator_that_only_receives_renews_the_key_at_165_s_once() {
 }
 
 #[test]
-fn a_flow_in_one_direction_never_meets_the_end_of_its_key() {
+fn a_one_way_flow_is_rekeyed_before_its_session_expires() {
     for sender in 0..2 {
         let mut net = Net::connected(14);
         net.run_with_traffic(secs(1000), Duration::from_millis(250), &[sender], b"one way");
@@ -240,7 +240,7 @@ fn keys_are_wiped_540_s_after_the_last_session() {
 }
 
 #[test]
-fn a_persistent_keepalive_is_sent_at_once_and_then_in_every_interval_of_rest() {
+fn a_persistent_keepalive_is_sent_at_once_and_then_in_every_idle_interval() {
     let mut net = Net::pair(17);
     let peer = net.nodes[0].peer();
     let start = net.now.boot;
@@ -260,7 +260,7 @@ fn a_persistent_keepalive_is_sent_at_once_and_then_in_every_interval_of_rest() {
 }
 
 #[test]
-fn any_packet_in_either_direction_puts_the_persistent_keepalive_off() {
+fn any_packet_in_either_direction_delays_the_persistent_keepalive() {
     let mut net = Net::connected(18);
     let peer = net.nodes[0].peer();
     net.call(0, |node, now, rng| node.device.set_persistent_keepalive(now, rng, peer, 25, &mut node.host));
@@ -276,7 +276,7 @@ fn any_packet_in_either_direction_puts_the_persistent_keepalive_off() {
 }
 
 #[test]
-fn a_persistent_keepalive_finds_a_peer_that_comes_back() {
+fn a_persistent_keepalive_reconnects_to_a_peer_that_comes_back() {
     let mut net = Net::pair(19);
     let peer = net.nodes[0].peer();
     net.link = Link::DEAD;
@@ -311,7 +311,7 @@ fn steady_traffic_hardly_wakes_the_slow_path() {
 }
 
 #[test]
-fn the_previous_session_still_opens_what_was_on_the_way() {
+fn the_previous_session_still_opens_packets_in_flight() {
     let mut net = Net::connected(22);
     net.run_for(secs(121));
     // This packet goes out on the old key and asks for a new one.
@@ -326,7 +326,7 @@ fn the_previous_session_still_opens_what_was_on_the_way() {
 }
 
 #[test]
-fn no_call_sends_the_keepalives_of_many_peers_at_once() {
+fn no_single_call_sends_the_keepalives_of_many_peers() {
     let mut net = Net::pair(23);
     let addr = net.nodes[1].addr;
     net.call(0, |node, _, _| node.device.down(&mut node.host));

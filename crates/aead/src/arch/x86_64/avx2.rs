@@ -18,10 +18,12 @@ use core::arch::asm;
 use core::arch::x86_64::*;
 use core::hint::black_box;
 
-use crate::batch::{Blocks, KeyWords, Keystream, OneTimeKey, PASS, SIDE_BY_SIDE, VectorKernel};
 use crate::choose::HaveAvx2;
 use crate::portable::{chacha20::SIGMA, poly1305};
-use crate::{BLOCK_LEN, Slot, TAG_LEN, small_batch};
+use crate::vector_kernel::{
+    Blocks, KeyWords, Keystream, OneTimeKey, PASS, SIDE_BY_SIDE, SmallKeystream, VectorKernel, packets,
+};
+use crate::{BLOCK_LEN, Slot, TAG_LEN};
 
 /// Blocks of ChaCha20 side by side.
 const LANES: usize = 8;
@@ -62,7 +64,7 @@ impl VectorKernel for HaveAvx2 {
         all
     }
 
-    fn keystream_small(self, key: &KeyWords, batch: &[Slot], count: usize, out: &mut small_batch::Keystream) {
+    fn keystream_small(self, key: &KeyWords, batch: &[Slot], count: usize, out: &mut SmallKeystream) {
         // SAFETY: as in `keystream`.
         unsafe {
             match count {
@@ -232,7 +234,7 @@ macro_rules! turn_rows {
 
 /// The block function on the first `PAIRS` pairs of blocks, of whose states each vector holds a row.
 #[target_feature(enable = "avx2")]
-fn rounds_by_row<const PAIRS: usize>(key: &KeyWords, batch: &[Slot], out: &mut small_batch::Keystream) {
+fn rounds_by_row<const PAIRS: usize>(key: &KeyWords, batch: &[Slot], out: &mut SmallKeystream) {
     // A compiler that knows these constants makes two shuffles of one.
     let (by_16, by_8) = (load(black_box(&BY_16)), load(black_box(&BY_8)));
     let (halves, _) = key.0.as_chunks();
@@ -263,7 +265,7 @@ fn rounds_by_row<const PAIRS: usize>(key: &KeyWords, batch: &[Slot], out: &mut s
 fn last_rows<const PAIRS: usize>(batch: &[Slot]) -> [__m256i; PAIRS] {
     let mut rows = [all(0); PAIRS];
     // Each packet takes all blocks from its first on; the next one takes its own from it.
-    for (first, slot) in small_batch::packets(batch) {
+    for (first, slot) in packets(batch) {
         let row = _mm256_broadcastsi128_si256(_mm_set_epi64x(slot.counter as i64, -(first as i64)));
         for (rows, block) in rows.iter_mut().zip((0..).step_by(2)) {
             let blocks = _mm256_setr_epi64x(block, block, block + 1, block + 1);

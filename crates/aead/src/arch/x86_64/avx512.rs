@@ -19,10 +19,12 @@
 use core::arch::asm;
 use core::arch::x86_64::*;
 
-use crate::batch::{Blocks, KeyWords, Keystream, OneTimeKey, PASS, SIDE_BY_SIDE, VectorKernel};
 use crate::choose::HaveAvx512;
 use crate::portable::chacha20::SIGMA;
-use crate::{BLOCK_LEN, Slot, TAG_LEN, small_batch};
+use crate::vector_kernel::{
+    Blocks, KeyWords, Keystream, OneTimeKey, PASS, SIDE_BY_SIDE, SMALL_BLOCKS, SmallKeystream, VectorKernel, packets,
+};
+use crate::{BLOCK_LEN, Slot, TAG_LEN};
 
 /// Vectors of 64 bytes in a pass: one per block.
 const LANES: usize = 16;
@@ -32,7 +34,7 @@ impl VectorKernel for HaveAvx512 {
     const MIN_PACKETS: usize = 3;
 
     // 448 bytes of text take 0.75 to 0.83 of what ring needs for them.
-    const MAX_SINGLE_PACKET_BLOCKS: usize = small_batch::MAX_BLOCKS;
+    const MAX_SINGLE_PACKET_BLOCKS: usize = SMALL_BLOCKS;
 
     fn keystream(self, key: &KeyWords, blocks: &Blocks, count: usize, out: &mut Keystream) {
         // SAFETY: the token is only minted after CPUID and XCR0 said that AVX-512 F, BW, VL, IFMA and
@@ -55,7 +57,7 @@ impl VectorKernel for HaveAvx512 {
         unsafe { tags(keys, texts) }
     }
 
-    fn keystream_small(self, key: &KeyWords, batch: &[Slot], count: usize, out: &mut small_batch::Keystream) {
+    fn keystream_small(self, key: &KeyWords, batch: &[Slot], count: usize, out: &mut SmallKeystream) {
         // SAFETY: as in `keystream`.
         unsafe { if count > 4 { rounds_by_row::<2>(key, batch, out) } else { rounds_by_row::<1>(key, batch, out) } }
     }
@@ -224,7 +226,7 @@ macro_rules! turn_rows {
 /// The block function on the first `SETS` times four blocks, of whose states each vector holds a
 /// row.
 #[target_feature(enable = "avx512f")]
-fn rounds_by_row<const SETS: usize>(key: &KeyWords, batch: &[Slot], out: &mut small_batch::Keystream) {
+fn rounds_by_row<const SETS: usize>(key: &KeyWords, batch: &[Slot], out: &mut SmallKeystream) {
     let (halves, _) = key.0.as_chunks();
     let mut start = [[load_row(&SIGMA), load_row(&halves[0]), load_row(&halves[1]), all(0)]; SETS];
     for (start, last) in start.iter_mut().zip(last_rows::<SETS>(batch)) {
@@ -254,7 +256,7 @@ fn rounds_by_row<const SETS: usize>(key: &KeyWords, batch: &[Slot], out: &mut sm
 fn last_rows<const SETS: usize>(batch: &[Slot]) -> [__m512i; SETS] {
     let mut rows = [all(0); SETS];
     // Each packet takes all blocks from its first on; the next one takes its own from it.
-    for (first, slot) in small_batch::packets(batch) {
+    for (first, slot) in packets(batch) {
         let row = _mm512_broadcast_i32x4(_mm_set_epi64x(slot.counter as i64, -(first as i64)));
         let from = u16::MAX << (2 * first);
         for (set, rows) in rows.iter_mut().enumerate() {

@@ -1,20 +1,18 @@
-//! The Internet checksum (RFC 1071), in the forms the data path needs: over bytes, along with a
-//! copy, over a pseudo-header, and corrected for one changed word (RFC 1624).
+//! The Internet checksum (RFC 1071): over bytes, along with a copy, over a pseudo-header, and updated for one
+//! changed word (RFC 1624).
 //!
-//! A sum is kept in the machine's byte order and swapped once at the end: one's complement
-//! addition commutes with swapping the bytes of every word (RFC 1071 section 2). Never verifies
-//! or repairs anything by itself; [`crate::gso`], [`crate::gro`] and [`crate::icmp`] decide.
+//! A sum is kept in the machine's byte order and swapped once at the end, because one's complement addition
+//! commutes with swapping the bytes of every word (RFC 1071 section 2).
 
-/// Bytes that one round of the inner loop takes. Two accumulators of eight lanes fit the sixteen
-/// vector registers of baseline x86-64 and leave room for the loads.
+/// Bytes per iteration of the inner loop. Two accumulators of eight lanes fit the sixteen vector registers of
+/// baseline x86-64 and leave room for the loads.
 const BLOCK: usize = 64;
 /// 64-bit words in a block.
 const LANES: usize = BLOCK / 8;
 
 /// An unfinished one's complement sum of 16-bit words.
 ///
-/// Always below 2^34, because every addition ends with a partial fold; no chain of additions can
-/// overflow it.
+/// Always below 2^34, because every addition ends with a partial fold, so no chain of additions overflows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sum(u64);
 
@@ -22,14 +20,14 @@ impl Sum {
     /// The sum of nothing.
     pub const ZERO: Sum = Sum(0);
 
-    /// Adds a 16-bit field, given as the number it stands for.
+    /// Adds a 16-bit field, given in host byte order.
     #[inline]
     #[must_use]
     pub const fn word(self, value: u16) -> Sum {
         Sum(shorten(self.0 + value.to_be() as u64))
     }
 
-    /// Adds a 32-bit field, given as the number it stands for.
+    /// Adds a 32-bit field, given in host byte order.
     #[inline]
     #[must_use]
     pub const fn long(self, value: u32) -> Sum {
@@ -43,15 +41,15 @@ impl Sum {
         Sum(shorten(self.0 + other.0))
     }
 
-    /// Takes a 16-bit field out again: one's complement subtraction adds the inverse.
+    /// Subtracts a 16-bit field: one's complement subtraction adds the inverse.
     #[inline]
     #[must_use]
     pub const fn without(self, value: u16) -> Sum {
         self.word(!value)
     }
 
-    /// The sum folded to 16 bits, not inverted: what `VIRTIO_NET_HDR_F_NEEDS_CSUM` wants in the
-    /// checksum field of a pseudo-header sum, and 0xffff over bytes whose checksum is right.
+    /// The sum folded to 16 bits, not inverted: the pseudo-header sum that `VIRTIO_NET_HDR_F_NEEDS_CSUM` requires in
+    /// the checksum field, and 0xffff over bytes with a valid checksum.
     #[inline]
     pub const fn fold(self) -> u16 {
         let sum = (self.0 & 0xffff) + ((self.0 >> 16) & 0xffff) + (self.0 >> 32);
@@ -66,8 +64,7 @@ impl Sum {
         !self.fold()
     }
 
-    /// The checksum as UDP sends it: zero means "none" there, so a computed zero is sent as its
-    /// other representation, all ones (RFC 768).
+    /// The checksum as UDP sends it: there zero means "none", so a computed zero is sent as all ones (RFC 768).
     #[inline]
     pub const fn udp_checksum(self) -> u16 {
         match self.checksum() {
@@ -79,13 +76,13 @@ impl Sum {
 
 /// Adds `bytes` to `acc`.
 ///
-/// A last odd byte counts as the high half of a word padded with zero. In a chain every part must
-/// therefore start at an even offset of the whole; only the last part may have an odd length.
+/// A last odd byte counts as the high half of a word padded with zero. In a chain every part must therefore
+/// start at an even offset; only the last part may have an odd length.
 #[inline]
 #[must_use]
 pub fn sum(bytes: &[u8], acc: Sum) -> Sum {
     let (blocks, rest) = bytes.as_chunks::<BLOCK>();
-    // Headers are shorter than a block; adding up empty lanes would cost more than summing them.
+    // Headers are shorter than a block, and adding up empty lanes would cost more than summing them.
     if blocks.is_empty() {
         return Sum(shorten(acc.0 + tail(rest)));
     }
@@ -96,28 +93,28 @@ pub fn sum(bytes: &[u8], acc: Sum) -> Sum {
     Sum(shorten(acc.0 + lanes.total() + tail(rest)))
 }
 
-/// Copies `src` to `dst` and adds it to `acc`. The rule for odd lengths is that of [`sum`].
+/// Copies `src` to `dst` and adds it to `acc`. Odd lengths as in [`sum`].
 ///
-/// The copy is the C library's, which takes the widest vectors that the CPU has, and the sum finds
-/// the bytes of a packet in the nearest cache: 1368 bytes take 57 ns on an Emerald Rapids, where one
-/// loop that copies and sums takes 72 with the vectors that every x86-64 has.
+/// The C library copies with the widest vectors of the CPU, and the sum then reads the bytes from the L1 cache:
+/// 1368 bytes take 57 ns on an Emerald Rapids. One loop that copies and sums takes 72 ns with the vectors of
+/// baseline x86-64.
 ///
 /// # Panics
 ///
-/// When the two slices differ in length; both are cut by the caller.
+/// If the slices differ in length.
 #[inline]
 #[must_use]
 pub fn copy_and_sum(src: &[u8], dst: &mut [u8], acc: Sum) -> Sum {
-    assert_eq!(src.len(), dst.len(), "the caller cuts both to one length");
+    assert_eq!(src.len(), dst.len(), "the caller passes slices of equal length");
     dst.copy_from_slice(src);
     sum(src, acc)
 }
 
 /// The sum of the pseudo-header of TCP, UDP or ICMPv6 (RFC 9293 section 3.1, RFC 8200 section 8.1).
 ///
-/// `addresses` are the source and destination as they stand next to each other in the IP header:
-/// 8 bytes of IPv4 or 32 bytes of IPv6. `length` counts the transport header and payload, in bytes.
-/// The two families sum alike because the fields differ only in width.
+/// `addresses` are source and destination, adjacent as in the IP header: 8 bytes of IPv4 or 32 bytes of IPv6.
+/// `length` counts the bytes of transport header and payload. Both families sum alike, because their fields
+/// differ only in width.
 #[inline]
 #[must_use]
 pub fn pseudo_header(addresses: &[u8], protocol: u8, length: usize) -> Sum {
@@ -125,8 +122,8 @@ pub fn pseudo_header(addresses: &[u8], protocol: u8, length: usize) -> Sum {
     sum(addresses, Sum::ZERO).word(u16::from(protocol)).long(length as u32)
 }
 
-/// The checksum after one covered word changed from `old` to `new`, without reading the rest
-/// (RFC 1624, equation 3). A wrong checksum stays exactly as wrong.
+/// The checksum after one covered word changed from `old` to `new`, without reading the rest (RFC 1624,
+/// equation 3). A wrong checksum stays wrong by the same amount.
 #[inline]
 pub const fn after_change(checksum: u16, old: u16, new: u16) -> u16 {
     Sum::ZERO.word(!checksum).without(old).word(new).checksum()
@@ -134,10 +131,10 @@ pub const fn after_change(checksum: u16, old: u16, new: u16) -> u16 {
 
 /// Per-lane sums of 64-bit words, and of their upper 32-bit halves alone.
 ///
-/// The words' sums wrap. The halves' need no carry for 2^32 rounds, and tell what the wrapping lost:
-/// the sum of the lower halves is the words' sum less 2^32 times the upper halves', modulo 2^64,
-/// and is itself below that. So a word takes a shift and two additions, which unlike widening
-/// shuffles run on every vector port, and no mask.
+/// The sums of words wrap. The sums of halves do not for 2^32 iterations, and recover what wrapping lost: the
+/// sum of the lower halves is that of the words minus 2^32 times that of the upper halves, modulo 2^64, and is
+/// below 2^64. So a word takes one shift and two additions, which unlike widening shuffles run on every
+/// vector port, and no mask.
 #[derive(Default)]
 struct Lanes {
     words: [u64; LANES],
@@ -155,8 +152,8 @@ impl Lanes {
         }
     }
 
-    /// Kept out of line, so that the lanes are arrays to whoever adds blocks: mixed into that loop,
-    /// this sum of all lanes has been seen to undo its vectors.
+    /// Not inlined, so that the lanes stay arrays in the loop that adds blocks: inlined, this sum has kept the
+    /// compiler from vectorizing the loop.
     #[inline(never)]
     fn total(&self) -> u64 {
         let words = self.words.iter().fold(0, |sum: u64, word| sum.wrapping_add(*word));
@@ -165,7 +162,7 @@ impl Lanes {
     }
 }
 
-/// Sums what is left after the last full block.
+/// Sums the bytes after the last full block.
 #[inline]
 fn tail(rest: &[u8]) -> u64 {
     let (words, rest) = rest.as_chunks::<4>();
@@ -173,7 +170,7 @@ fn tail(rest: &[u8]) -> u64 {
     for word in words {
         total += u64::from(u32::from_ne_bytes(*word));
     }
-    // Spelled out, because a copy of unknown length becomes a call.
+    // Spelled out, because a copy of unknown length would become a call.
     let last = match *rest {
         [a, b, c] => [a, b, c, 0],
         [a, b] => [a, b, 0, 0],

@@ -1,13 +1,13 @@
-//! Merge: the packets of one receive batch become few writes to a TUN device with `IFF_VNET_HDR`.
+//! GRO: merges the packets of one receive batch into few writes to a TUN device with `IFF_VNET_HDR`.
 //!
-//! [`Merger::plan`] decides which packets form a super-packet and rewrites the headers of the first
-//! one in place; payloads stay where they are and are gathered by `writev`. The rules are those of
-//! the kernel's GRO (`tcp_gro_receive`, `udp_gro_receive_segment`, `inet_gro_receive`), so that what
-//! is merged here can be split again into the same packets by [`crate::gso`] or by the kernel.
+//! [`Merger::plan`] decides which packets form a GRO packet and rewrites the headers of the first one in
+//! place; `writev` gathers the payloads from where they are. The rules are those of the kernel's GRO
+//! (`tcp_gro_receive`, `udp_gro_receive_segment`, `inet_gro_receive`), so [`crate::gso`] or the kernel
+//! can split a GRO packet into the same packets again.
 //!
-//! Two things never happen: packets of one flow never change their order, and a packet whose
-//! checksum is wrong is never repaired by being merged. It is passed on alone and unchanged, and
-//! the receiving host sees for itself. Only packets that are about to be merged are summed.
+//! Packets of one flow never change their order. Merging never repairs a wrong checksum: such a packet is
+//! passed on alone and unchanged, for the receiving host to drop. Only packets about to be merged are
+//! summed.
 
 use core::ops::Range;
 
@@ -21,20 +21,20 @@ use crate::{TCP, UDP};
 /// kernels and 128 since 6.9 (`UDP_MAX_SEGMENTS`).
 pub const MAX_PACKETS: usize = 128;
 
-/// Flows that can grow at the same time. A sender's super-packets arrive in one piece, so a few are
-/// enough; scanning them stays cheaper than hashing into a larger table.
+/// Flows that can grow at the same time. A sender's GSO packets arrive in one piece, so few are enough, and
+/// scanning them is cheaper than hashing into a larger table.
 const OPEN_FLOWS: usize = 8;
 
-/// Datagrams in a UDP super-packet at most, as in the kernel's own GRO (`UDP_GRO_CNT_MAX`).
+/// Datagrams in a UDP GRO packet at most, as in the kernel (`UDP_GRO_CNT_MAX`).
 const UDP_SEGMENTS: usize = 64;
 
-/// The IPv4 total length ends here; IPv6 is held to the same.
-const LONGEST: usize = 65_535;
+/// The greatest IPv4 total length, also used for IPv6.
+const MAX_TOTAL_LEN: usize = 65_535;
 
 const ACK: u8 = 0x10;
 const ECE: u8 = 0x40;
 
-/// Where a packet lies in the batch's buffer, cut to its IP total length.
+/// The position of a packet in the batch's buffer, cut to its IP total length.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PacketRange {
     /// Bytes from the start of the buffer.
@@ -43,7 +43,7 @@ pub struct PacketRange {
     pub len: usize,
 }
 
-/// The super-packets that the TUN device takes.
+/// The GRO packets that the TUN device accepts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Caps {
     /// TCP over IPv4.
@@ -54,7 +54,7 @@ pub struct Caps {
     pub udp: bool,
 }
 
-/// Plans the writes of one batch at a time. About 10 KB, all of it here; a batch allocates nothing.
+/// Plans the writes of one batch at a time. About 10 KB; a batch allocates nothing.
 #[derive(Clone, Debug)]
 pub struct Merger {
     plans: [Plan; MAX_PACKETS],
@@ -63,15 +63,15 @@ pub struct Merger {
     open: Open,
 }
 
-// What a worker's merger costs; it is part of the engine's memory bound.
+// Part of the engine's memory bound.
 const _: () = assert!(size_of::<Merger>() <= 16 * 1024);
 
-/// One write: the virtio header, the first packet, and the payloads of those that follow it.
+/// One write: the virtio header, the first packet, and the payloads of the others.
 #[derive(Clone, Debug)]
 pub struct Group<'a> {
-    /// The virtio header to write in front.
+    /// The virtio header to write first.
     pub header: [u8; virtio::LEN],
-    /// The whole first packet in the batch's buffer; its headers are those of the super-packet.
+    /// The complete first packet in the batch's buffer; its headers are those of the GRO packet.
     pub first: Range<usize>,
     /// Packets in this write.
     pub packets: usize,
@@ -85,29 +85,29 @@ pub struct Group<'a> {
 #[derive(Clone, Copy, Debug)]
 struct Plan {
     header: [u8; virtio::LEN],
-    /// Index of the first packet in the batch, and of the one that joined last.
+    /// Indices, in the batch, of the first packet and of the one that joined last.
     head: u8,
     tail: u8,
     packets: u8,
-    /// `None` for a packet that goes alone.
+    /// `None` for a packet that is written alone.
     kind: Option<GroupKind>,
     offset: usize,
     /// Bytes of the first packet.
     len: usize,
-    /// Bytes of all: the headers once, every payload.
+    /// Bytes of the write: the headers once, and every payload.
     bytes: usize,
     /// Payload bytes of the first packet, which no other exceeds.
     size: usize,
     next_sequence: u32,
-    /// IPv4 identification stays the same from packet to packet, which is fine with DF (RFC 6864).
+    /// All packets have the same IPv4 identification, which is allowed with DF (RFC 6864).
     fixed_id: bool,
     /// A packet with PSH joined.
     push: bool,
-    /// The checksums of the first packet have been found right.
+    /// The checksums of the first packet were verified.
     verified: bool,
 }
 
-/// The sort of packets in a group; a group has one.
+/// What all packets of a group have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct GroupKind {
     version: Version,
@@ -116,7 +116,7 @@ struct GroupKind {
     headers: u8,
 }
 
-/// The payload of a packet that joined a group, and who comes after it.
+/// The payload of a packet that joined a group, and the index of the next packet.
 #[derive(Clone, Copy, Debug)]
 struct Segment {
     offset: usize,
@@ -124,7 +124,7 @@ struct Segment {
     next: u8,
 }
 
-/// Groups that may still grow, the one opened first in front.
+/// Groups that may still grow, oldest first.
 #[derive(Clone, Copy, Debug)]
 struct Open {
     entries: [OpenFlow; OPEN_FLOWS],
@@ -137,8 +137,8 @@ struct OpenFlow {
     plan: u8,
 }
 
-/// Fingerprints of a flow. Two flows with the same fingerprint merge less, never wrongly: equality
-/// of the header bytes decides.
+/// Fingerprints of a flow. Flows with equal fingerprints merge less, but never wrongly, because the header bytes
+/// decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Flow {
     /// Of the two addresses.
@@ -147,27 +147,27 @@ struct Flow {
     ports: u32,
 }
 
-/// What a packet has to do with the flows before it.
+/// The flows that a packet may belong to.
 enum FlowMatch {
-    /// Belongs to this flow.
+    /// It belongs to this flow.
     Flow(Flow),
-    /// Goes alone and may belong to any flow between these hosts: a fragment, extension headers.
+    /// It is written alone, and may belong to any flow between these hosts: a fragment, or extension headers.
     Hosts(u32),
-    /// Belongs to no flow that is ever merged.
+    /// It belongs to no flow that can be merged.
     Unmergeable,
 }
 
-/// What becomes of a packet that may be merged.
+/// What to do with a merge candidate.
 enum Admission {
-    /// It joins this group.
+    /// Add it to this group.
     Join(u8),
-    /// It starts a group.
+    /// Start a group with it.
     New,
-    /// Its checksum is wrong.
+    /// Write it alone: its checksum is wrong.
     Alone,
 }
 
-/// A packet that may be merged.
+/// A packet that may be merged, as its headers describe it.
 #[derive(Clone, Copy)]
 struct Candidate {
     flow: Flow,
@@ -192,26 +192,25 @@ impl Merger {
         }
     }
 
-    /// Plans the writes of one batch: `packets`, in the order they arrived, lie in `buf`. Rewrites
-    /// the headers of every packet that starts a group of two or more, and nothing else.
+    /// Plans the writes of one batch: `packets` are in `buf`, in the order of arrival. Rewrites the headers
+    /// of every packet that starts a group of two or more, and nothing else.
     ///
     /// # Panics
     ///
-    /// With more than [`MAX_PACKETS`] packets, or one that lies outside `buf`: the caller cut them
-    /// out of `buf` itself.
+    /// If there are more than [`MAX_PACKETS`] packets, or one is outside `buf`.
     pub fn plan(&mut self, buf: &mut [u8], packets: &[PacketRange], caps: Caps) {
-        assert!(packets.len() <= MAX_PACKETS, "a batch is no larger");
+        assert!(packets.len() <= MAX_PACKETS, "a batch has at most MAX_PACKETS packets");
         self.count = 0;
         self.open.count = 0;
         for (index, packet) in packets.iter().enumerate() {
-            self.place(buf, *packet, index as u8, caps);
+            self.add(buf, *packet, index as u8, caps);
         }
         for plan in &mut self.plans[..self.count] {
             plan.finish(buf);
         }
     }
 
-    /// The writes of the batch planned last, in the order in which they keep every flow's order.
+    /// The writes of the last planned batch, in an order that keeps the order of every flow.
     pub fn groups(&self) -> impl ExactSizeIterator<Item = Group<'_>> {
         self.plans[..self.count].iter().map(|plan| Group {
             header: plan.header,
@@ -223,71 +222,71 @@ impl Merger {
         })
     }
 
-    /// Finds the place of one packet: at the end of its flow's group, or in a new group.
-    fn place(&mut self, buf: &[u8], packet: PacketRange, index: u8, caps: Caps) {
+    /// Adds one packet to its flow's group or to a new group.
+    fn add(&mut self, buf: &[u8], packet: PacketRange, index: u8, caps: Caps) {
         match ip::parse(packet.of(buf)) {
             Ok(ip) => match classify(packet.of(buf), &ip) {
-                FlowMatch::Flow(flow) => match segment(packet.of(buf), &ip, flow, caps) {
-                    Some(segment) => return self.place_segment(buf, packet, index, &segment),
+                FlowMatch::Flow(flow) => match candidate(packet.of(buf), &ip, flow, caps) {
+                    Some(candidate) => return self.add_candidate(buf, packet, index, &candidate),
                     None => self.open.close(flow),
                 },
                 FlowMatch::Hosts(hosts) => self.open.close_hosts(hosts),
                 FlowMatch::Unmergeable => {}
             },
-            // It may belong to any flow.
+            // It may belong to any flow, so close all.
             Err(_) => self.open.count = 0,
         }
         self.start(Plan::alone(packet, index));
     }
 
-    fn place_segment(&mut self, buf: &[u8], packet: PacketRange, index: u8, segment: &Candidate) {
-        match self.admit(buf, packet, segment) {
-            Admission::Join(plan) => self.join(buf, packet, index, segment, plan),
+    fn add_candidate(&mut self, buf: &[u8], packet: PacketRange, index: u8, candidate: &Candidate) {
+        match self.admit(buf, packet, candidate) {
+            Admission::Join(plan) => self.join(buf, packet, index, candidate, plan),
             Admission::New => {
-                self.open.close(segment.flow);
-                let plan = self.start(Plan::first(buf, packet, index, segment));
-                if !pushes(packet.of(buf), segment) {
-                    self.open.add(segment.flow, plan);
+                self.open.close(candidate.flow);
+                let plan = self.start(Plan::first(buf, packet, index, candidate));
+                if !pushes(packet.of(buf), candidate) {
+                    self.open.add(candidate.flow, plan);
                 }
             }
             Admission::Alone => {
-                self.open.close(segment.flow);
+                self.open.close(candidate.flow);
                 self.start(Plan::alone(packet, index));
             }
         }
     }
 
-    /// Decides with headers first; only a packet that would join is summed, and with the first one
-    /// to join also the one that started the group.
-    fn admit(&mut self, buf: &[u8], packet: PacketRange, segment: &Candidate) -> Admission {
-        let Some(index) = self.open.find(segment.flow) else {
+    /// Checks headers first and sums only a packet that would join; the first one to join has the group's first
+    /// packet summed, too.
+    fn admit(&mut self, buf: &[u8], packet: PacketRange, candidate: &Candidate) -> Admission {
+        let Some(index) = self.open.find(candidate.flow) else {
             return Admission::New;
         };
         let plan = &mut self.plans[usize::from(index)];
-        if !plan.continues(buf, packet, segment) {
+        if !plan.continues(buf, packet, candidate) {
             return Admission::New;
         }
         if !plan.verified {
-            plan.verified = verifies(plan.first_packet().of(buf), segment);
+            plan.verified = verifies(plan.first_packet().of(buf), candidate);
         }
         if !plan.verified {
             return Admission::New;
         }
-        if verifies(packet.of(buf), segment) { Admission::Join(index) } else { Admission::Alone }
+        if verifies(packet.of(buf), candidate) { Admission::Join(index) } else { Admission::Alone }
     }
 
-    fn join(&mut self, buf: &[u8], packet: PacketRange, index: u8, segment: &Candidate, plan: u8) {
+    fn join(&mut self, buf: &[u8], packet: PacketRange, index: u8, candidate: &Candidate, plan: u8) {
         self.segments[usize::from(index)] =
-            Segment { offset: packet.offset + segment.headers, len: segment.payload, next: index };
+            Segment { offset: packet.offset + candidate.headers, len: candidate.payload, next: index };
         let plan = &mut self.plans[usize::from(plan)];
         self.segments[usize::from(plan.tail)].next = index;
         plan.tail = index;
         plan.packets += 1;
-        plan.bytes += segment.payload;
-        plan.next_sequence = plan.next_sequence.wrapping_add(segment.payload as u32);
-        plan.push = pushes(packet.of(buf), segment);
-        if plan.push || segment.payload < plan.size {
-            self.open.close(segment.flow);
+        plan.bytes += candidate.payload;
+        plan.next_sequence = plan.next_sequence.wrapping_add(candidate.payload as u32);
+        plan.push = pushes(packet.of(buf), candidate);
+        if plan.push || candidate.payload < plan.size {
+            self.open.close(candidate.flow);
         }
     }
 
@@ -306,7 +305,7 @@ impl Default for Merger {
 }
 
 impl Group<'_> {
-    /// Where the payloads of the packets after the first lie in the batch's buffer, in order.
+    /// The positions, in the batch's buffer, of the payloads of all packets but the first, in order.
     pub fn payloads(&self) -> impl ExactSizeIterator<Item = Range<usize>> {
         let mut at = self.head;
         (1..self.packets).map(move |_| {
@@ -355,37 +354,42 @@ impl Plan {
     }
 
     /// A group that others may join.
-    fn first(buf: &[u8], packet: PacketRange, index: u8, segment: &Candidate) -> Plan {
-        let next_sequence = match segment.protocol {
-            TCP => be32(packet.of(buf), segment.transport + 4).wrapping_add(segment.payload as u32),
+    fn first(buf: &[u8], packet: PacketRange, index: u8, candidate: &Candidate) -> Plan {
+        let next_sequence = match candidate.protocol {
+            TCP => be32(packet.of(buf), candidate.transport + 4).wrapping_add(candidate.payload as u32),
             _ => 0,
         };
-        Plan { size: segment.payload, next_sequence, kind: Some(GroupKind::of(segment)), ..Plan::alone(packet, index) }
+        Plan {
+            size: candidate.payload,
+            next_sequence,
+            kind: Some(GroupKind::of(candidate)),
+            ..Plan::alone(packet, index)
+        }
     }
 
     fn first_packet(&self) -> PacketRange {
         PacketRange { offset: self.offset, len: self.len }
     }
 
-    /// Whether the headers of `packet` make it the next one of this group. Settles with the second
-    /// packet whether the IPv4 identification counts or stays.
-    fn continues(&mut self, buf: &[u8], packet: PacketRange, segment: &Candidate) -> bool {
+    /// Whether `packet` continues this group, by its headers. The second packet determines whether the IPv4
+    /// identifications increase or stay the same.
+    fn continues(&mut self, buf: &[u8], packet: PacketRange, candidate: &Candidate) -> bool {
         let (first, other) = (self.first_packet().of(buf), packet.of(buf));
-        let fits = self.kind == Some(GroupKind::of(segment))
-            && segment.payload <= self.size
-            && self.bytes + segment.payload <= LONGEST;
-        fits && same_network(first, other, segment.version)
-            && match segment.protocol {
-                TCP => self.continues_tcp(first, other, segment),
-                _ => self.continues_udp(first, other, segment),
+        let fits = self.kind == Some(GroupKind::of(candidate))
+            && candidate.payload <= self.size
+            && self.bytes + candidate.payload <= MAX_TOTAL_LEN;
+        fits && same_network(first, other, candidate.version)
+            && match candidate.protocol {
+                TCP => self.continues_tcp(first, other, candidate),
+                _ => self.continues_udp(first, other, candidate),
             }
-            && (segment.version == Version::V6 || self.continues_id(first, other))
+            && (candidate.version == Version::V6 || self.continues_id(first, other))
     }
 
-    fn continues_tcp(&self, first: &[u8], other: &[u8], segment: &Candidate) -> bool {
-        let first = &first[segment.transport..segment.headers];
-        let other = &other[segment.transport..segment.headers];
-        // Ports; acknowledged sequence and header length; window; urgent pointer and options.
+    fn continues_tcp(&self, first: &[u8], other: &[u8], candidate: &Candidate) -> bool {
+        let first = &first[candidate.transport..candidate.headers];
+        let other = &other[candidate.transport..candidate.headers];
+        // Sequence; ports; acknowledgement and header length; flags; window; urgent pointer and options.
         be32(other, 4) == self.next_sequence
             && first[..4] == other[..4]
             && first[8..13] == other[8..13]
@@ -394,12 +398,12 @@ impl Plan {
             && first[18..] == other[18..]
     }
 
-    fn continues_udp(&self, first: &[u8], other: &[u8], segment: &Candidate) -> bool {
-        let ports = segment.transport..segment.transport + 4;
+    fn continues_udp(&self, first: &[u8], other: &[u8], candidate: &Candidate) -> bool {
+        let ports = candidate.transport..candidate.transport + 4;
         usize::from(self.packets) < UDP_SEGMENTS && first[ports.clone()] == other[ports]
     }
 
-    /// The kernel's rule (`inet_gro_flush`): identifications count up, or with DF all are equal.
+    /// The kernel's rule (`inet_gro_flush`): identifications increase by one, or with DF all are equal.
     fn continues_id(&mut self, first: &[u8], other: &[u8]) -> bool {
         let distance = be16(other, 4).wrapping_sub(be16(first, 4));
         if self.packets == 1 {
@@ -408,7 +412,7 @@ impl Plan {
         distance == if self.fixed_id { 0 } else { u16::from(self.packets) }
     }
 
-    /// Makes the headers of the first packet those of the super-packet.
+    /// Turns the headers of the first packet into those of the GRO packet.
     fn finish(&mut self, buf: &mut [u8]) {
         let (Some(kind), 2..) = (self.kind, self.packets) else {
             return;
@@ -444,8 +448,8 @@ impl Plan {
 }
 
 impl GroupKind {
-    fn of(segment: &Candidate) -> GroupKind {
-        GroupKind { version: segment.version, protocol: segment.protocol, headers: segment.headers as u8 }
+    fn of(candidate: &Candidate) -> GroupKind {
+        GroupKind { version: candidate.version, protocol: candidate.protocol, headers: candidate.headers as u8 }
     }
 
     /// Only packets without options and extension headers are merged.
@@ -478,8 +482,8 @@ impl Open {
         entries.iter().find(|entry| entry.flow == flow).map(|entry| entry.plan)
     }
 
-    /// Opens a group; the one opened first makes room. Its flow starts a new one when it comes
-    /// again, behind it.
+    /// Opens a group, and closes the oldest one if there is no room. The flow of a closed group starts a new group
+    /// after it.
     fn add(&mut self, flow: Flow, plan: u8) {
         if self.count == OPEN_FLOWS {
             self.retain(|index, _| index > 0);
@@ -509,7 +513,7 @@ impl Open {
     }
 }
 
-/// Reads a packet as far as is needed to tell its flow.
+/// Determines the flow of a packet.
 fn classify(packet: &[u8], ip: &Ip) -> FlowMatch {
     let hosts = fingerprint(ip::addresses(packet, ip.version), 0);
     let extended = ip.version == Version::V6 && ip::is_extension(ip.protocol);
@@ -525,15 +529,15 @@ fn classify(packet: &[u8], ip: &Ip) -> FlowMatch {
     FlowMatch::Flow(Flow { hosts, ports: fingerprint(ports, hosts ^ u32::from(ip.protocol)) })
 }
 
-/// The packet as one that may be merged, or `None` if it has to go alone.
+/// The packet as a merge candidate; `None` if it has to be written alone.
 #[inline]
-fn segment(packet: &[u8], ip: &Ip, flow: Flow, caps: Caps) -> Option<Candidate> {
+fn candidate(packet: &[u8], ip: &Ip, flow: Flow, caps: Caps) -> Option<Candidate> {
     let taken = match (ip.protocol, ip.version) {
         (TCP, Version::V4) => caps.tcp4,
         (TCP, Version::V6) => caps.tcp6,
         _ => caps.udp,
     };
-    // DF is the only bit of the IPv4 fragment word that a mergeable packet may have.
+    // DF is the only bit of the IPv4 fragment field that a mergeable packet may have set.
     let plain = ip.version == Version::V6 || (ip.transport == V4_HEADER && be16(packet, 6) & !DONT_FRAGMENT == 0);
     if !taken || !plain {
         return None;
@@ -573,8 +577,8 @@ fn udp_header(transport: &[u8]) -> Option<usize> {
     (whole && be16(transport, UDP_CHECKSUM) != 0).then_some(UDP_HEADER)
 }
 
-/// Whether two packets agree in every field of the IP header that a split restores from the first:
-/// all but lengths, identification and header checksum.
+/// Whether two packets agree in every IP header field that a split copies from the first: all except lengths,
+/// identification and header checksum.
 fn same_network(first: &[u8], other: &[u8], version: Version) -> bool {
     match version {
         Version::V4 => first[..2] == other[..2] && first[6..10] == other[6..10] && first[12..20] == other[12..20],
@@ -583,25 +587,25 @@ fn same_network(first: &[u8], other: &[u8], version: Version) -> bool {
 }
 
 /// Whether this TCP segment ends its group.
-fn pushes(packet: &[u8], segment: &Candidate) -> bool {
-    segment.protocol == TCP && packet[segment.transport + TCP_FLAGS] & PSH != 0
+fn pushes(packet: &[u8], candidate: &Candidate) -> bool {
+    candidate.protocol == TCP && packet[candidate.transport + TCP_FLAGS] & PSH != 0
 }
 
-/// Whether the checksums of `packet`, laid out like `segment`, are right and in the form in which a
-/// split computes them: TCP and IPv4 send zero as zero, not as all ones.
-fn verifies(packet: &[u8], segment: &Candidate) -> bool {
-    let (network, transport) = packet.split_at(segment.transport);
-    if segment.version == Version::V4 {
+/// Whether the checksums of `packet` are valid and in the form in which a split computes them: TCP and IPv4 write
+/// zero as zero, not as all ones.
+fn verifies(packet: &[u8], candidate: &Candidate) -> bool {
+    let (network, transport) = packet.split_at(candidate.transport);
+    if candidate.version == Version::V4 {
         let sum = checksum::sum(network, Sum::ZERO).fold();
         if sum != 0xffff || be16(network, 10) == 0xffff {
             return false;
         }
     }
-    if segment.protocol == TCP && be16(transport, TCP_CHECKSUM) == 0xffff {
+    if candidate.protocol == TCP && be16(transport, TCP_CHECKSUM) == 0xffff {
         return false;
     }
-    let addresses = ip::addresses(packet, segment.version);
-    let pseudo = checksum::pseudo_header(addresses, segment.protocol, transport.len());
+    let addresses = ip::addresses(packet, candidate.version);
+    let pseudo = checksum::pseudo_header(addresses, candidate.protocol, transport.len());
     checksum::sum(transport, pseudo).fold() == 0xffff
 }
 

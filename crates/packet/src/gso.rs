@@ -1,10 +1,9 @@
-//! Split: one read from a TUN device with `IFF_VNET_HDR` and the offloads `TUN_F_CSUM`, `TSO4`,
-//! `TSO6`, `TSO_ECN`, `USO4`, `USO6` becomes ordinary packets, complete with checksums.
+//! GSO: splits one read from a TUN device with `IFF_VNET_HDR` and the offloads `TUN_F_CSUM`, `TSO4`,
+//! `TSO6`, `TSO_ECN`, `USO4`, `USO6` into ordinary packets, complete with checksums.
 //!
-//! [`Split::new`] checks everything it uses: whoever writes to the TUN device may lie, and a lie is
-//! a [`Malformed`], never a panic and never a read outside the packet. Segments are written one by
-//! one straight to where they will be sealed; payload is summed right after it was copied.
-//! Mirror image: [`crate::gro`].
+//! [`Split::new`] checks everything it uses: inconsistent headers are a [`Malformed`], never a panic or a
+//! read outside the packet. Segments are written one by one directly to where they will be sealed;
+//! payload is summed right after it was copied. [`crate::gro`] is the inverse.
 
 use crate::checksum::{self, Sum};
 use crate::ip::{self, Ip, V6_HEADER, Version, be16, be32, put16, put32};
@@ -26,7 +25,7 @@ pub(crate) const FIN: u8 = 0x01;
 pub(crate) const PSH: u8 = 0x08;
 pub(crate) const CWR: u8 = 0x80;
 
-/// What one read gave, ready to be written as ordinary packets.
+/// One read, ready to be written as ordinary packets.
 #[derive(Clone, Copy, Debug)]
 pub struct Split<'a> {
     /// The packet, cut to its IP total length.
@@ -38,25 +37,25 @@ pub struct Split<'a> {
 
 #[derive(Clone, Copy, Debug)]
 enum Operation {
-    /// The packet is complete.
+    /// Write the packet as it is.
     Verbatim,
-    /// The sum from `start` to the end goes to `field`, which holds the pseudo-header sum.
+    /// Write the checksum from `start` to the end into `field`, which holds the pseudo-header sum.
     Checksum { start: usize, field: usize },
-    /// The payload is cut.
+    /// Split the payload.
     Segment(Segmentation),
 }
 
-/// How a super-packet is cut.
+/// How to split a GSO packet.
 ///
-/// The two sums hold what all segments have in common, so that no header is summed per segment:
-/// reading back bytes just written would also stall on the store.
+/// The two sums cover what all segments have in common, so that no header is summed per segment, which would
+/// also stall on reading back bytes just written.
 #[derive(Clone, Copy, Debug)]
 struct Segmentation {
     version: Version,
     protocol: Protocol,
     /// Offset of the transport header.
     transport: usize,
-    /// Bytes of all headers: where the payload starts.
+    /// Bytes of all headers, which is the offset of the payload.
     headers: usize,
     /// Payload bytes of every segment but the last.
     size: usize,
@@ -74,15 +73,15 @@ enum Protocol {
 }
 
 impl<'a> Split<'a> {
-    /// Checks `packet` against its virtio `header` and decides how to cut it.
+    /// Checks `packet` against its virtio `header` and decides how to split it.
     ///
-    /// `hdr_len` is not used: a forwarded packet arrives with `hdr_len` covering its whole linear
-    /// area (`virtio_net_hdr_from_skb` reports `skb_headlen`), so the headers are measured.
-    /// Bytes after the IP total length are left out.
+    /// Ignores `hdr_len`: for a forwarded packet it covers the whole linear area
+    /// (`virtio_net_hdr_from_skb` reports `skb_headlen`), so the headers are measured here.
+    /// Leaves out bytes after the IP total length.
     ///
     /// # Errors
     ///
-    /// Any [`Malformed`].
+    /// Why the packet is malformed.
     pub fn new(header: &Header, packet: &'a [u8]) -> Result<Split<'a>, Malformed> {
         let ip = ip::parse(packet)?;
         let packet = &packet[..ip.total_len];
@@ -97,7 +96,7 @@ impl<'a> Split<'a> {
         Self::segment(header, &ip, packet, protocol)
     }
 
-    /// How many packets come out; at least one, and not bounded by anything but the packet.
+    /// Number of packets: at least one, with no bound but the size of the GSO packet.
     #[inline]
     pub fn count(&self) -> usize {
         self.count
@@ -107,7 +106,7 @@ impl<'a> Split<'a> {
     ///
     /// # Panics
     ///
-    /// When `i` is not below [`Split::count`].
+    /// If `i` is not below [`Split::count`].
     #[inline]
     pub fn len(&self, i: usize) -> usize {
         assert!(i < self.count, "the caller stops at count()");
@@ -130,7 +129,7 @@ impl<'a> Split<'a> {
     ///
     /// # Panics
     ///
-    /// When `i` is not below [`Split::count`] or `dst` is shorter than [`Split::len`].
+    /// If `i` is not below [`Split::count`], or `dst` is shorter than [`Split::len`].
     #[inline]
     pub fn write(&self, i: usize, dst: &mut [u8]) -> usize {
         let len = self.len(i);
@@ -147,7 +146,7 @@ impl<'a> Split<'a> {
         Split { packet, operation, count: 1 }
     }
 
-    /// A packet that only misses its checksum, of whatever transport protocol.
+    /// A packet that needs only its checksum, of any transport protocol.
     fn checksum(header: &Header, ip: &Ip, packet: &'a [u8]) -> Result<Split<'a>, Malformed> {
         let start = usize::from(header.csum_start);
         let field = start + usize::from(header.csum_offset);
@@ -210,8 +209,7 @@ impl<'a> Split<'a> {
 }
 
 impl Segmentation {
-    /// Every segment is a packet of its own with the next identification, with and without DF, as
-    /// in the kernel's `inet_gso_segment`.
+    /// Each segment gets the next identification, with and without DF, as in the kernel's `inet_gso_segment`.
     #[inline]
     fn write_network(&self, header: &mut [u8], i: usize, total_len: usize) {
         match self.version {
@@ -228,8 +226,8 @@ impl Segmentation {
     }
 }
 
-/// Makes a copy of the super-packet's TCP header that of the segment whose payload starts `from`
-/// bytes into it: FIN and PSH belong to the last one, CWR to the first.
+/// Turns a copy of the GSO packet's TCP header into that of the segment whose payload is at offset `from`: FIN and
+/// PSH belong to the last one, CWR to the first.
 #[inline]
 fn write_tcp(header: &mut [u8], from: usize, last: bool, sum: Sum) {
     let sequence = be32(header, 4).wrapping_add(from as u32);
@@ -245,7 +243,7 @@ fn write_tcp(header: &mut [u8], from: usize, last: bool, sum: Sum) {
     put16(header, TCP_CHECKSUM, sum.long(sequence).word(flags).checksum());
 }
 
-/// Makes a copy of the super-packet's UDP header that of a datagram of `len` bytes, header included.
+/// Turns a copy of the GSO packet's UDP header into that of a datagram of `len` bytes, including the header.
 #[inline]
 fn write_udp(header: &mut [u8], len: usize, sum: Sum) {
     let len = len as u16;
@@ -253,7 +251,7 @@ fn write_udp(header: &mut [u8], len: usize, sum: Sum) {
     put16(header, UDP_CHECKSUM, sum.word(len).udp_checksum());
 }
 
-/// The sum of what [`Segmentation::write_network`] leaves as it is.
+/// The sum of the fields that [`Segmentation::write_network`] does not change.
 fn network_sum(header: &[u8], version: Version) -> Sum {
     match version {
         Version::V4 => {
@@ -263,7 +261,7 @@ fn network_sum(header: &[u8], version: Version) -> Sum {
     }
 }
 
-/// The sum of what [`write_tcp`] or [`write_udp`] leaves as it is.
+/// The sum of the fields that [`write_tcp`] or [`write_udp`] does not change.
 fn transport_sum(header: &[u8], protocol: Protocol) -> Sum {
     let sum = checksum::sum(header, Sum::ZERO).without(be16(header, protocol.checksum()));
     match protocol {
@@ -272,11 +270,11 @@ fn transport_sum(header: &[u8], protocol: Protocol) -> Sum {
     }
 }
 
-/// Where the transport header of a super-packet starts.
+/// The offset of the transport header of a GSO packet.
 ///
-/// With `NEEDS_CSUM` it is where summing starts, which must agree with the IP header: directly
-/// behind it, or at the end of the chain of IPv6 extension headers. A super-packet without it was
-/// verified by a network card (`DATA_VALID`) and forwarded; there only the IP header tells.
+/// With `NEEDS_CSUM` it equals `csum_start`, which must agree with the IP header: directly after it, or at the
+/// end of the chain of IPv6 extension headers. A GSO packet without `NEEDS_CSUM` was verified by a network
+/// card (`DATA_VALID`) and forwarded; then only the IP header determines it.
 fn transport_offset(header: &Header, ip: &Ip, packet: &[u8], protocol: Protocol) -> Result<usize, Malformed> {
     if ip.fragment {
         return Err(Malformed::Offload);
@@ -294,8 +292,8 @@ fn transport_offset(header: &Header, ip: &Ip, packet: &[u8], protocol: Protocol)
     if offset > packet.len() {
         return Err(Malformed::Truncated);
     }
-    let told = (usize::from(header.csum_start), usize::from(header.csum_offset));
-    if header.needs_checksum() && told != (offset, protocol.checksum()) {
+    let claimed = (usize::from(header.csum_start), usize::from(header.csum_offset));
+    if header.needs_checksum() && claimed != (offset, protocol.checksum()) {
         return Err(Malformed::Checksum);
     }
     Ok(offset)
@@ -319,9 +317,9 @@ fn transport_len(transport: &[u8], protocol: Protocol) -> Result<usize, Malforme
 
 /// The pseudo-header sum without its length.
 ///
-/// With `NEEDS_CSUM` it stands in the checksum field, with the length of the super-packet in it;
-/// taking it from there is also right behind a routing header, where the destination that counts
-/// is not the one in the IP header (RFC 8200 section 8.1).
+/// With `NEEDS_CSUM` the checksum field contains it, including the length of the GSO packet. That value is also
+/// correct after a routing header, where the final destination is not the one in the IP header (RFC 8200
+/// section 8.1).
 fn pseudo(header: &Header, ip: &Ip, packet: &[u8], transport: usize, protocol: Protocol) -> Sum {
     if !header.needs_checksum() {
         let addresses = ip::addresses(packet, ip.version);

@@ -1,8 +1,9 @@
-//! Tells an inner sender that its packet has nowhere to go: ICMP destination unreachable, as the
-//! kernel's WireGuard does for a packet without a peer or without an endpoint (`device.c`, `wg_xmit`).
+//! ICMP destination unreachable, sent to an inner sender whose packet has no peer or whose peer has no endpoint, as
+//! the kernel module does (`device.c`, `wg_xmit`): host unreachable (3/1) for IPv4, address unreachable (1/3) for
+//! IPv6.
 //!
-//! Never answers what must not be answered (RFC 1122 section 3.2.2, RFC 4443 section 2.4), so two
-//! hosts cannot be made to talk about each other's errors. Rate limiting is the caller's.
+//! Packets that must not be answered are not (RFC 1122 section 3.2.2, RFC 4443 section 2.4), so two hosts never
+//! answer each other's errors. The caller limits the rate.
 
 use core::net::IpAddr;
 
@@ -12,12 +13,12 @@ use crate::{ICMP, ICMPV6};
 
 /// Bytes of the ICMP header of both families.
 const HEADER: usize = 8;
-/// An ICMPv4 error is at most this long (RFC 1812 section 4.3.2.3).
+/// The maximum length of an ICMPv4 error (RFC 1812 section 4.3.2.3).
 const LONGEST_V4: usize = 576;
-/// An ICMPv6 error never exceeds the least MTU (RFC 4443 section 2.4 c).
+/// The maximum length of an ICMPv6 error: the minimum MTU (RFC 4443 section 2.4 c).
 const LONGEST_V6: usize = 1280;
 
-/// The longest answer, in bytes: room that always suffices for `out` of [`fn@unreachable`].
+/// The longest answer in bytes: an `out` of this length is always sufficient for [`fn@unreachable`].
 pub const LONGEST: usize = LONGEST_V6;
 
 /// "Internetwork control" (RFC 1812 section 4.3.2.5), as in the kernel's `icmp_send`.
@@ -28,17 +29,16 @@ const V4_UNREACHABLE: u8 = 3;
 const V4_HOST_UNREACHABLE: u8 = 1;
 const V6_UNREACHABLE: u8 = 1;
 const V6_ADDRESS_UNREACHABLE: u8 = 3;
-/// ICMPv6 redirect, the one message below informational ones that must not be answered either.
+/// ICMPv6 redirect, the only informational message that must not be answered.
 const V6_REDIRECT: u8 = 137;
 /// ICMPv6 types below this are errors.
 const V6_INFORMATIONAL: u8 = 128;
 
-/// Writes the answer to `original` to the start of `out` and returns its length. It comes from the
-/// address that was not reached and quotes as much of `original` as the family allows.
+/// Writes the answer to `original` to the start of `out` and returns its length. Its source is the unreachable
+/// address, and it quotes as much of `original` as the family allows.
 ///
-/// `None` when `original` must not be answered (an ICMP error, a fragment other than the first, an
-/// address that is not one host's), cannot be read, or the answer does not fit `out`; [`LONGEST`]
-/// bytes always fit.
+/// `None` if `original` must not be answered (an ICMP error, a fragment other than the first, an address that does
+/// not name one host), is malformed, or the answer does not fit `out`; [`LONGEST`] bytes always suffice.
 pub fn unreachable(original: &[u8], out: &mut [u8]) -> Option<usize> {
     let ip = ip::parse(original).ok()?;
     let original = &original[..ip.total_len];
@@ -52,7 +52,7 @@ pub fn unreachable(original: &[u8], out: &mut [u8]) -> Option<usize> {
     }
 }
 
-/// Whether an address names a single host that can be written to and from (RFC 1122 section 3.2.2).
+/// Whether an address names a single host (RFC 1122 section 3.2.2).
 fn is_one_host(address: IpAddr) -> bool {
     let reserved = match address {
         // 240/4 is class E and holds the limited broadcast address.
@@ -129,9 +129,9 @@ fn write_v6(original: &[u8], out: &mut [u8]) -> Option<usize> {
 }
 
 fn write_message(message: &mut [u8], type_and_code: [u8; 2], quote: &[u8], pseudo: Sum) {
-    let (header, room) = message.split_at_mut(HEADER);
+    let (header, body) = message.split_at_mut(HEADER);
     header.fill(0);
     header[..2].copy_from_slice(&type_and_code);
-    let sum = checksum::copy_and_sum(quote, room, checksum::sum(header, pseudo));
+    let sum = checksum::copy_and_sum(quote, body, checksum::sum(header, pseudo));
     put16(header, 2, sum.checksum());
 }

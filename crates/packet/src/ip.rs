@@ -1,8 +1,8 @@
-//! The IP header: who sent a packet, to whom, how long it is, what it carries, and its ECN bits.
+//! The IP header: addresses, length, protocol and ECN bits.
 //!
-//! Never looks past the IP header except to walk IPv6 extension headers, and changes nothing but
-//! the ECN bits. Neighbours: the outbound route and the inbound admission ask for addresses,
-//! [`crate::gso`], [`crate::gro`] and [`crate::icmp`] build on [`parse`].
+//! Reads nothing after the IP header except IPv6 extension headers, and changes nothing but the ECN bits.
+//! The engine's outbound routing and inbound admission use the addresses; [`crate::gso`], [`crate::gro`]
+//! and [`crate::icmp`] build on [`parse`].
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -38,7 +38,7 @@ pub enum Version {
     V6,
 }
 
-/// What the IP header of a packet says.
+/// A parsed IP header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ip {
     /// IPv4 or IPv6.
@@ -47,26 +47,23 @@ pub struct Ip {
     pub source: IpAddr,
     /// The address of the receiver.
     pub destination: IpAddr,
-    /// Bytes of the packet, header included; whatever follows them is padding.
+    /// Bytes of the packet, including the header; bytes after them are padding.
     pub total_len: usize,
-    /// The upper-layer protocol. For IPv6 the next header: TCP, UDP or ICMPv6 only when no
-    /// extension header stands in between.
+    /// The upper-layer protocol. For IPv6 the next header, which is an extension header if there is one.
     pub protocol: u8,
-    /// Offset of what follows the IP header: after the options of IPv4, before the extension
+    /// Offset of the first byte after the IP header: after the options of IPv4, before the extension
     /// headers of IPv6.
     pub transport: usize,
     /// The two ECN bits.
     pub ecn: u8,
-    /// This is a fragment, not a whole packet. For IPv6 only a fragment header that follows the
-    /// IP header directly is seen.
+    /// Whether this is a fragment. For IPv6 only a fragment header directly after the IP header counts.
     pub fragment: bool,
 }
 
-/// Reads and checks the IP header of `packet`.
+/// Parses and checks the IP header of `packet`.
 ///
-/// The rules are those of the kernel's WireGuard receive path (`receive.c`,
-/// `wg_packet_consume_data_done`): the version decides, the length the header claims must hold its
-/// own header and be there, and bytes after it are padding.
+/// The rules are those of the kernel module's receive path (`receive.c`, `wg_packet_consume_data_done`): the
+/// claimed length must cover the header and be within the packet, and bytes after it are padding.
 ///
 /// # Errors
 ///
@@ -81,7 +78,7 @@ pub fn parse(packet: &[u8]) -> Result<Ip, Malformed> {
     }
 }
 
-/// The version nibble, if it is one we know.
+/// The IP version, if it is 4 or 6.
 #[inline]
 pub fn version(packet: &[u8]) -> Option<Version> {
     match packet.first()? >> 4 {
@@ -91,7 +88,7 @@ pub fn version(packet: &[u8]) -> Option<Version> {
     }
 }
 
-/// The destination address, without checking more than that it is there.
+/// The destination address; checks only that it is within the packet.
 #[inline]
 pub fn destination(packet: &[u8]) -> Option<IpAddr> {
     match version(packet)? {
@@ -100,7 +97,7 @@ pub fn destination(packet: &[u8]) -> Option<IpAddr> {
     }
 }
 
-/// The source address, without checking more than that it is there.
+/// The source address; checks only that it is within the packet.
 #[inline]
 pub fn source(packet: &[u8]) -> Option<IpAddr> {
     match version(packet)? {
@@ -109,7 +106,7 @@ pub fn source(packet: &[u8]) -> Option<IpAddr> {
     }
 }
 
-/// The two ECN bits; zero (not ECN-capable) for what is not an IP packet.
+/// The two ECN bits; zero (not ECN-capable) if it is not an IP packet.
 #[inline]
 pub fn ecn(packet: &[u8]) -> u8 {
     match (version(packet), packet) {
@@ -119,10 +116,10 @@ pub fn ecn(packet: &[u8]) -> u8 {
     }
 }
 
-/// Marks an ECN-capable packet as "congestion experienced" and keeps its IPv4 header checksum.
+/// Marks an ECN-capable packet as "congestion experienced" and updates its IPv4 header checksum.
 ///
-/// A packet that is not ECN-capable stays as it is, also when the outer header had CE: so does the
-/// kernel's `IP_ECN_set_ce`, where RFC 6040 section 4.2 would drop it.
+/// A packet that is not ECN-capable is left unchanged even if the outer header had CE, as the kernel's
+/// `IP_ECN_set_ce` does; RFC 6040 section 4.2 would drop it.
 #[inline]
 pub fn set_ce(packet: &mut [u8]) {
     if ecn(packet) == 0 {
@@ -184,23 +181,23 @@ fn parse_v6(packet: &[u8]) -> Result<Ip, Malformed> {
     })
 }
 
-/// What the chain of IPv6 extension headers ends in.
+/// The end of the chain of IPv6 extension headers.
 pub(crate) struct UpperLayer {
-    /// The first next-header value that is no extension header we can step over.
+    /// The first next-header value that is not an extension header which can be skipped.
     pub protocol: u8,
-    /// Where it starts, in bytes from the start of the packet.
+    /// Its offset in the packet.
     pub offset: usize,
-    /// Bytes of the original packet that come before this fragment; 0 for a whole packet.
+    /// Bytes of the original packet before this fragment; 0 for a whole packet.
     pub fragment_offset: u16,
 }
 
-/// Walks the extension headers of an IPv6 packet, `packet` cut to its total length. `None` when
-/// the chain leaves the packet. Terminates because every step moves on by at least 8 bytes.
+/// Walks the extension headers of an IPv6 packet, cut to its total length. `None` if the chain leaves the
+/// packet. Terminates because every step advances by at least 8 bytes.
 pub(crate) fn upper_layer_v6(packet: &[u8]) -> Option<UpperLayer> {
     let mut protocol = *packet.get(6)?;
     let mut offset = V6_HEADER;
     let mut fragment_offset = 0;
-    // After the first fragment the bytes are payload, whatever they look like.
+    // In all fragments but the first the bytes are payload.
     while fragment_offset == 0 && is_extension(protocol) {
         let header: &[u8; 8] = packet.get(offset..)?.first_chunk()?;
         let units = usize::from(header[1]);
@@ -217,12 +214,12 @@ pub(crate) fn upper_layer_v6(packet: &[u8]) -> Option<UpperLayer> {
     Some(UpperLayer { protocol, offset, fragment_offset })
 }
 
-/// Whether a next-header value names an extension header that carries a next header in turn.
+/// Whether a next-header value names an extension header, which has a next header in turn.
 pub(crate) const fn is_extension(protocol: u8) -> bool {
     matches!(protocol, HOP_BY_HOP | ROUTING | FRAGMENT | AUTHENTICATION | DESTINATION_OPTIONS)
 }
 
-/// Source and destination as they stand in the header. The packet has been parsed.
+/// Source and destination, adjacent as in the header. The packet must have been parsed.
 #[inline]
 pub(crate) fn addresses(packet: &[u8], version: Version) -> &[u8] {
     match version {
@@ -231,8 +228,8 @@ pub(crate) fn addresses(packet: &[u8], version: Version) -> &[u8] {
     }
 }
 
-/// Writes the length fields of a packet of `total_len` bytes, which must have been parsed as
-/// `version`, and for IPv4 the header checksum that follows from it.
+/// Writes the length field of a packet of `total_len` bytes, and for IPv4 the header checksum. The packet must
+/// have been parsed as `version`.
 #[inline]
 pub(crate) fn set_total_len(header: &mut [u8], version: Version, total_len: usize) {
     match version {

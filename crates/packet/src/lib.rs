@@ -1,13 +1,11 @@
-//! IP, TCP, UDP and `virtio_net_hdr`: bytes to meaning and back, split and merge.
+//! IP, TCP, UDP and `virtio_net_hdr`: parsing, writing, splitting and merging.
 //!
-//! The outbound journey uses [`virtio`] and [`gso`] (one super-packet from the TUN device becomes
-//! ordinary packets), the inbound journey [`ip`], [`gro`] and [`virtio`] (the packets of one
-//! receive batch become few writes to the TUN device); [`icmp`] tells an inner sender that there
-//! is no way to its destination.
+//! Outbound, [`virtio`] and [`gso`] split one GSO packet from the TUN device into ordinary packets.
+//! Inbound, [`ip`], [`gro`] and [`virtio`] merge the packets of a receive batch into few writes to the
+//! TUN device. [`icmp`] tells an inner sender that its destination is unreachable.
 //!
-//! Nothing here makes a system call, reads a clock, allocates or trusts a byte: a packet that lies
-//! is a [`Malformed`], never a panic. Neighbours: `netio` moves the bytes, `engine` calls the steps
-//! in order.
+//! Nothing here makes a system call, reads a clock, allocates or trusts its input: an inconsistent
+//! packet is a [`Malformed`], never a panic. `netio` moves the bytes, `engine` calls the steps in order.
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -1,20 +1,20 @@
-//! Why bytes are not the packet they claim to be. Each reason is a discard that the engine counts
-//! under this name; none carries data, so that dropping a packet costs nothing.
+//! Why a packet is malformed. The engine counts each reason under its name; none carries data, so that
+//! dropping a packet is cheap.
 
-/// A packet, or the virtio header in front of it, that contradicts itself.
+/// A packet, or the virtio header before it, is inconsistent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Malformed {
     /// The version nibble is neither 4 nor 6.
     Version,
     /// Fewer bytes than a header needs.
     Truncated,
-    /// A length field contradicts another one or exceeds the bytes that are there.
+    /// A length field contradicts another one or exceeds the packet.
     Length,
-    /// The virtio header asks for an offload that is unknown or does not fit the packet.
+    /// The virtio header requests an offload that is unknown or does not match the packet.
     Offload,
-    /// The virtio header places the checksum where the packet's transport header has none.
+    /// The virtio header has the checksum where the packet's transport header has none.
     Checksum,
-    /// The virtio header asks for segments of zero bytes.
+    /// The virtio header requests segments of zero bytes.
     Segment,
 }
 

@@ -1,15 +1,14 @@
-//! `struct virtio_net_hdr` (`linux/virtio_net.h`): the ten bytes in front of every packet of a TUN
-//! device with `IFF_VNET_HDR`, in the machine's byte order unless `TUNSETVNETLE` or `TUNSETVNETBE`
-//! says otherwise, which we never ask for.
+//! `struct virtio_net_hdr` (`linux/virtio_net.h`): the ten bytes before every packet of a TUN device with
+//! `IFF_VNET_HDR`, in the machine's byte order, as we never set `TUNSETVNETLE` or `TUNSETVNETBE`.
 //!
-//! Translates only; whether the header tells the truth about its packet is for [`crate::gso`].
+//! Only decodes and encodes; [`crate::gso`] checks the header against its packet.
 
 use crate::Malformed;
 
-/// Bytes of the header on the wire between us and the kernel.
+/// Bytes of the header.
 pub const LEN: usize = 10;
 
-/// Flag: the checksum field holds the pseudo-header sum and the rest is still to be summed.
+/// Flag: the checksum field holds the pseudo-header sum; the rest still has to be summed.
 pub const NEEDS_CSUM: u8 = 1;
 /// Flag: the kernel has verified the checksum.
 pub const DATA_VALID: u8 = 2;
@@ -20,10 +19,10 @@ const GSO_TCPV6: u8 = 4;
 const GSO_UDP_L4: u8 = 5;
 const GSO_ECN: u8 = 0x80;
 
-/// How a super-packet is to be cut.
+/// How a GSO packet is to be split.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Gso {
-    /// Not a super-packet.
+    /// Not a GSO packet.
     #[default]
     None,
     /// TCP over IPv4.
@@ -37,19 +36,19 @@ pub enum Gso {
 /// The header, decoded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Header {
-    /// [`NEEDS_CSUM`], [`DATA_VALID`], or bits we do not know and keep.
+    /// [`NEEDS_CSUM`], [`DATA_VALID`], and unknown bits, which are kept.
     pub flags: u8,
-    /// How to cut the packet.
+    /// How to split the packet.
     pub gso: Gso,
-    /// The TCP super-packet has CWR set, which belongs to its first segment only.
+    /// The TCP header has CWR set, which belongs to the first segment only.
     pub ecn: bool,
-    /// Bytes of all headers, by the kernel's guess: a hint, not to be trusted.
+    /// Bytes of all headers as the kernel estimates them: a hint, not to be trusted.
     pub hdr_len: u16,
     /// Payload bytes of each segment but the last.
     pub gso_size: u16,
-    /// Where summing starts: the offset of the transport header.
+    /// The offset at which summing starts: that of the transport header.
     pub csum_start: u16,
-    /// Where the checksum goes, from `csum_start`.
+    /// The offset of the checksum from `csum_start`.
     pub csum_offset: u16,
 }
 
@@ -58,7 +57,7 @@ impl Header {
     ///
     /// # Errors
     ///
-    /// [`Malformed::Offload`] for a GSO type we do not know; the caller drops this packet and lives.
+    /// [`Malformed::Offload`] for an unknown GSO type; the caller drops the packet and continues.
     pub const fn decode(bytes: &[u8; LEN]) -> Result<Header, Malformed> {
         let gso = match bytes[1] & !GSO_ECN {
             GSO_NONE => Gso::None,
@@ -105,7 +104,7 @@ impl Header {
         ]
     }
 
-    /// Whether the transport checksum is still to be completed.
+    /// Whether the transport checksum still has to be completed.
     #[inline]
     pub const fn needs_checksum(&self) -> bool {
         self.flags & NEEDS_CSUM != 0
@@ -120,7 +119,7 @@ mod tests {
     fn the_layout_is_that_of_struct_virtio_net_hdr() {
         // struct virtio_net_hdr { u8 flags, gso_type; u16 hdr_len, gso_size, csum_start, csum_offset; }
         #[repr(C)]
-        struct Kernel {
+        struct VirtioNetHdr {
             flags: u8,
             gso_type: u8,
             hdr_len: u16,
@@ -128,7 +127,7 @@ mod tests {
             csum_start: u16,
             csum_offset: u16,
         }
-        assert_eq!(size_of::<Kernel>(), LEN);
+        assert_eq!(size_of::<VirtioNetHdr>(), LEN);
         let header = Header {
             flags: NEEDS_CSUM,
             gso: Gso::TcpV6,
@@ -140,12 +139,12 @@ mod tests {
         };
         let bytes = header.encode();
         let at = |offset: usize| u16::from_ne_bytes([bytes[offset], bytes[offset + 1]]);
-        assert_eq!(bytes[core::mem::offset_of!(Kernel, flags)], 1);
-        assert_eq!(bytes[core::mem::offset_of!(Kernel, gso_type)], 0x84);
-        assert_eq!(at(core::mem::offset_of!(Kernel, hdr_len)), 0x0102);
-        assert_eq!(at(core::mem::offset_of!(Kernel, gso_size)), 0x0304);
-        assert_eq!(at(core::mem::offset_of!(Kernel, csum_start)), 0x0506);
-        assert_eq!(at(core::mem::offset_of!(Kernel, csum_offset)), 0x0708);
+        assert_eq!(bytes[core::mem::offset_of!(VirtioNetHdr, flags)], 1);
+        assert_eq!(bytes[core::mem::offset_of!(VirtioNetHdr, gso_type)], 0x84);
+        assert_eq!(at(core::mem::offset_of!(VirtioNetHdr, hdr_len)), 0x0102);
+        assert_eq!(at(core::mem::offset_of!(VirtioNetHdr, gso_size)), 0x0304);
+        assert_eq!(at(core::mem::offset_of!(VirtioNetHdr, csum_start)), 0x0506);
+        assert_eq!(at(core::mem::offset_of!(VirtioNetHdr, csum_offset)), 0x0708);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The fast sums equal the slow one.
+//! The optimized sums equal a naive one.
 
 use crate::packets::naive_fold;
 use linerate_packet::checksum::{Sum, after_change, copy_and_sum, pseudo_header, sum};
@@ -55,7 +55,7 @@ proptest! {
         at in any::<prop::sample::Index>(),
         new in any::<u16>(),
     ) {
-        // A header is never all zero, which is the one case where both zeros could differ.
+        // A header is never all zeros, the only case in which the two forms of zero could differ.
         prop_assume!(words.iter().any(|word| *word != 0) && new != 0);
         let at = at.index(words.len());
         let whole = |words: &[u16]| words.iter().fold(Sum::ZERO, |sum, word| sum.word(*word));

@@ -1,5 +1,4 @@
-//! Marking congestion changes two bits and keeps the header checksum as right, or as wrong, as it
-//! was.
+//! Marking congestion changes two bits, and a valid header checksum stays valid, a wrong one wrong.
 
 use crate::packets::{Flow, at, flow, naive_fold};
 use linerate_packet::ip;

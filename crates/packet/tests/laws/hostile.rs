@@ -1,4 +1,4 @@
-//! Whatever the bytes: no panic, no read or write outside, and merging stays honest.
+//! For any bytes: no panic, no read or write out of bounds, and merging stays correct.
 
 use crate::merge::merge;
 use crate::packets::{At, Flow, flow, noise, plain_at};
@@ -10,7 +10,7 @@ use linerate_packet::{icmp, ip};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// Bytes that start like an IP packet often enough to get past the first check.
+/// Bytes that often start like an IP packet, to pass the first check.
 fn bytes() -> impl Strategy<Value = Vec<u8>> {
     let first = prop_oneof![Just(0x45), Just(0x46), Just(0x60), any::<u8>()];
     (first, vec(any::<u8>(), 0..200)).prop_map(|(first, mut bytes)| {
@@ -21,7 +21,7 @@ fn bytes() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// A good packet with a few bytes changed and perhaps its end cut off.
+/// A valid packet with a few bytes changed, possibly truncated.
 fn damaged() -> impl Strategy<Value = Vec<u8>> {
     let damage = vec((0..80usize, any::<u8>()), 0..4);
     let cut = prop_oneof![4 => Just(0usize), 1 => 0..100usize];
@@ -36,7 +36,7 @@ fn damaged() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// A virtio header of any bytes, or one with plausible fields.
+/// A virtio header of random bytes, or with plausible fields.
 fn header() -> impl Strategy<Value = [u8; virtio::LEN]> {
     let gso_type = prop_oneof![Just(0u8), Just(1), Just(4), Just(5), Just(0x81), any::<u8>()];
     let start = prop_oneof![Just(20u16), Just(40), Just(24), Just(48), 0..100u16, any::<u16>()];
@@ -97,7 +97,7 @@ proptest! {
     }
 }
 
-/// One of few packets that go well together, so that damage meets groups that grow.
+/// One of few packets that merge, so that damaged ones hit growing groups.
 fn good() -> impl Strategy<Value = Vec<u8>> {
     (any::<bool>(), any::<bool>(), 0..4u16, 1..30usize).prop_map(|(v6, tcp, i, len)| {
         let flow = if tcp { Flow::tcp(v6) } else { Flow::udp(v6) };

@@ -1,4 +1,4 @@
-//! "Destination unreachable" reaches the sender, quotes it, and never answers what it must not.
+//! "Destination unreachable" goes to the sender, quotes its packet, and never answers what must not be answered.
 
 use crate::packets::{ACK, At, Flow, at, flow, naive_fold, noise};
 use linerate_packet::icmp::{LONGEST, unreachable};

@@ -1,4 +1,4 @@
-//! The laws of this crate, on packets made by builders that share no code with it.
+//! Properties of this crate, tested with packet builders that share no code with it.
 
 mod checksum;
 mod ecn;

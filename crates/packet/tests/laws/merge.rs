@@ -1,5 +1,4 @@
-//! Merging loses nothing: the packets that a write denotes are those that were received, in every
-//! flow's order.
+//! Merging loses nothing: splitting the writes again yields the received packets, in the order of each flow.
 
 use crate::packets::{
     ACK, At, CWR, ECE, FIN, Flow, PSH, SYN, fix_header, flow, noise, payload_and_size, plain_at, tcp_flow,
@@ -18,22 +17,22 @@ const ALL: Caps = Caps { tcp4: true, tcp6: true, udp: true };
 pub struct Write {
     pub header: [u8; virtio::LEN],
     pub bytes: Vec<u8>,
-    /// Which packets of the batch it stands for, in order.
+    /// The packets of the batch in this write, in order.
     pub members: Vec<usize>,
 }
 
 impl Write {
-    /// The packets that a host makes of it.
+    /// The packets that a host splits it into.
     pub fn split(&self) -> Vec<Vec<u8>> {
         let header = Header::decode(&self.header).unwrap();
         write_all(&Split::new(&header, &self.bytes).unwrap())
     }
 }
 
-/// Merges a batch and checks what holds for every batch whatsoever: each packet is in exactly one
-/// write, a write of one is verbatim, a write of many splits into what was received.
+/// Merges a batch and checks what holds for every batch: each packet is in exactly one write, a write of one packet is
+/// unchanged, a write of several splits into the received packets.
 pub fn merge(packets: &[Vec<u8>], caps: Caps) -> Vec<Write> {
-    // Room around packets, as in the slots of a real batch.
+    // Gaps around packets, as in the slots of a real batch.
     let mut buf = vec![0xee; 5];
     let mut places = Vec::new();
     for packet in packets {
@@ -82,8 +81,8 @@ pub fn merge(packets: &[Vec<u8>], caps: Caps) -> Vec<Write> {
     writes
 }
 
-/// Without what has no meaning: the identification of an IPv4 packet that is never fragmented
-/// (RFC 6864 section 4.1), and the header checksum that covers it.
+/// Without the fields that have no meaning: the identification of an IPv4 packet that is never fragmented (RFC 6864
+/// section 4.1), and the header checksum that covers it.
 fn comparable(packet: &[u8]) -> Vec<u8> {
     let mut packet = packet.to_vec();
     if packet[0] >> 4 == 4 && packet[6] & 0x40 != 0 {
@@ -93,7 +92,7 @@ fn comparable(packet: &[u8]) -> Vec<u8> {
     packet
 }
 
-/// Something that can happen to a packet of a flow on its way.
+/// What can happen to a packet of a flow in transit.
 #[derive(Clone, Copy, Debug)]
 enum Fate {
     Plain,
@@ -123,7 +122,7 @@ fn fate() -> impl Strategy<Value = Fate> {
     ]
 }
 
-/// A packet of a batch and what it belongs to.
+/// A packet of a batch and its flow.
 #[derive(Clone, Debug)]
 struct Arrival {
     packet: Vec<u8>,
@@ -210,7 +209,7 @@ proptest! {
         at in plain_at(),
         (payload, size) in payload_and_size(),
     ) {
-        let packets = flow.train(at, &payload, size);
+        let packets = flow.segments(at, &payload, size);
         let mut out = Vec::new();
         for write in merge(&packets, ALL) {
             out.extend(write.split());
@@ -256,14 +255,14 @@ proptest! {
         which in any::<prop::sample::Index>(),
         bit in any::<prop::sample::Index>(),
     ) {
-        let mut packets = flow.train(at, &payload, size);
+        let mut packets = flow.segments(at, &payload, size);
         let which = which.index(packets.len());
         let packet = &mut packets[which];
         let from = flow.transport() * 8;
         let bit = from + bit.index(packet.len() * 8 - from);
         packet[bit / 8] ^= 1 << (bit % 8);
         let writes = merge(&packets, ALL);
-        // `merge` has compared the bytes; here it matters that the packet is alone.
+        // `merge` has compared the bytes; what matters here is that the packet is alone.
         prop_assert!(writes.iter().any(|write| write.members == [which]));
     }
 
@@ -275,7 +274,7 @@ proptest! {
         which in any::<prop::sample::Index>(),
     ) {
         let flow = Flow { v6: false, ..flow };
-        let mut packets = flow.train(at, &payload, size);
+        let mut packets = flow.segments(at, &payload, size);
         let which = which.index(packets.len());
         packets[which][10] ^= 1;
         prop_assert!(merge(&packets, ALL).iter().any(|write| write.members == [which]));
@@ -288,11 +287,11 @@ proptest! {
         flows in 2..7u8,
     ) {
         let flow = |host| Flow { host, ..Flow::tcp(host % 2 == 0) };
-        let trains: Vec<_> = (0..flows)
-            .map(|host| flow(host).train(AT, &noise(size * count, host.into()), size))
+        let runs: Vec<_> = (0..flows)
+            .map(|host| flow(host).segments(AT, &noise(size * count, host.into()), size))
             .collect();
         let packets: Vec<_> = (0..count)
-            .flat_map(|i| trains.iter().map(move |train| train[i].clone()))
+            .flat_map(|i| runs.iter().map(move |segments| segments[i].clone()))
             .take(128)
             .collect();
         prop_assert_eq!(merge(&packets, ALL).len(), usize::from(flows));
@@ -301,9 +300,9 @@ proptest! {
 
 #[test]
 fn nothing_is_merged_that_the_device_does_not_accept() {
-    let trains = [Flow::tcp(false), Flow::tcp(true), Flow::udp(false), Flow::udp(true)]
-        .map(|flow| flow.train(AT, &noise(3000, 1), 1000));
-    let writes = |caps| trains.each_ref().map(|train| merge(train, caps).len());
+    let runs = [Flow::tcp(false), Flow::tcp(true), Flow::udp(false), Flow::udp(true)]
+        .map(|flow| flow.segments(AT, &noise(3000, 1), 1000));
+    let writes = |caps| runs.each_ref().map(|segments| merge(segments, caps).len());
     assert_eq!(writes(Caps::default()), [3, 3, 3, 3]);
     assert_eq!(writes(Caps { tcp4: true, ..Caps::default() }), [1, 3, 3, 3]);
     assert_eq!(writes(Caps { tcp6: true, ..Caps::default() }), [3, 1, 3, 3]);
@@ -313,9 +312,9 @@ fn nothing_is_merged_that_the_device_does_not_accept() {
 #[test]
 fn push_and_a_short_segment_end_a_group() {
     let flow = Flow::tcp(false);
-    let mut packets = flow.train(At { flags: ACK | PSH, ..AT }, &noise(3000, 1), 1000);
-    packets.extend(flow.train(after(3000, 3), &noise(2500, 2), 1000));
-    packets.extend(flow.train(after(5500, 6), &noise(2000, 3), 1000));
+    let mut packets = flow.segments(At { flags: ACK | PSH, ..AT }, &noise(3000, 1), 1000);
+    packets.extend(flow.segments(after(3000, 3), &noise(2500, 2), 1000));
+    packets.extend(flow.segments(after(5500, 6), &noise(2000, 3), 1000));
     assert_eq!(members(&packets), [vec![0, 1, 2], vec![3, 4, 5], vec![6, 7]]);
     assert_eq!(merge(&packets, ALL)[0].bytes[33], ACK | PSH);
     assert_eq!(merge(&packets, ALL)[1].bytes[33], ACK);
@@ -338,7 +337,7 @@ fn pure_acknowledgements_stay_alone() {
 
 #[test]
 fn a_gap_in_the_sequence_ends_a_group() {
-    let mut packets = Flow::tcp(true).train(AT, &noise(5000, 1), 1000);
+    let mut packets = Flow::tcp(true).segments(AT, &noise(5000, 1), 1000);
     packets.remove(2);
     assert_eq!(members(&packets), [[0, 1], [2, 3]]);
 }
@@ -347,9 +346,9 @@ fn a_gap_in_the_sequence_ends_a_group() {
 fn segments_that_end_a_connection_or_signal_congestion_stay_alone() {
     for flag in [FIN, SYN, 0x04, 0x20, CWR] {
         let flow = Flow::tcp(false);
-        let mut packets = flow.train(AT, &noise(3000, 1), 1000);
+        let mut packets = flow.segments(AT, &noise(3000, 1), 1000);
         packets.push(flow.packet(At { flags: ACK | flag, ..after(3000, 3) }, &noise(1000, 1)));
-        packets.extend(flow.train(after(4000, 4), &noise(2000, 1), 1000));
+        packets.extend(flow.segments(after(4000, 4), &noise(2000, 1), 1000));
         assert_eq!(members(&packets), [vec![0, 1, 2], vec![3], vec![4, 5]]);
     }
 }
@@ -397,14 +396,14 @@ fn ipv4_identifications_increase_or_stay_the_same_with_dont_fragment() {
 
 #[test]
 fn a_udp_gro_packet_has_at_most_64_datagrams() {
-    let packets = Flow::udp(true).train(AT, &noise(1000, 1), 10);
+    let packets = Flow::udp(true).segments(AT, &noise(1000, 1), 10);
     let counts: Vec<_> = merge(&packets, ALL).iter().map(|write| write.members.len()).collect();
     assert_eq!(counts, [64, 36]);
 }
 
 #[test]
 fn udp_without_a_checksum_stays_alone() {
-    let mut packets = Flow::udp(false).train(AT, &noise(3000, 1), 1000);
+    let mut packets = Flow::udp(false).segments(AT, &noise(3000, 1), 1000);
     for packet in &mut packets {
         packet[26..28].fill(0);
     }
@@ -414,9 +413,9 @@ fn udp_without_a_checksum_stays_alone() {
 #[test]
 fn a_gro_packet_never_exceeds_65535_bytes() {
     for flow in [Flow::tcp(false), Flow::tcp(true), Flow::udp(false), Flow::udp(true)] {
-        // Two flights of contiguous segments, more than one super-packet can hold.
-        let mut packets = flow.train(AT, &noise(60_000, 1), 1500);
-        packets.extend(flow.train(after(60_000, 40), &noise(60_000, 2), 1500));
+        // Two runs of contiguous segments, more than one GRO packet can hold.
+        let mut packets = flow.segments(AT, &noise(60_000, 1), 1500);
+        packets.extend(flow.segments(after(60_000, 40), &noise(60_000, 2), 1500));
         let writes = merge(&packets, ALL);
         assert_eq!(writes.len(), 2);
         for write in writes {
@@ -428,7 +427,7 @@ fn a_gro_packet_never_exceeds_65535_bytes() {
 #[test]
 fn an_all_ones_tcp_checksum_is_passed_on_unchanged() {
     let flow = Flow::tcp(true);
-    let mut packets = flow.train(AT, &noise(3000, 1), 1000);
+    let mut packets = flow.segments(AT, &noise(3000, 1), 1000);
     // A payload word chosen so that the checksum is zero; its other form is all ones.
     let at = flow.transport() + 16;
     let checksum = u16::from_be_bytes([packets[1][at], packets[1][at + 1]]);
@@ -445,9 +444,9 @@ fn an_all_ones_tcp_checksum_is_passed_on_unchanged() {
 #[test]
 fn an_all_ones_ipv4_header_checksum_is_passed_on_unchanged() {
     let flow = Flow { dont_fragment: false, ..Flow::tcp(false) };
-    let train = |id| flow.train(At { id, ..AT }, &noise(3000, 1), 1000);
+    let segments = |id| flow.segments(At { id, ..AT }, &noise(3000, 1), 1000);
     let zero = |packets: &Vec<Vec<u8>>| packets[1][10..12] == [0, 0];
-    let mut packets = (0..=u16::MAX).map(train).find(zero).unwrap();
+    let mut packets = (0..=u16::MAX).map(segments).find(zero).unwrap();
     assert_eq!(merge(&packets, ALL).len(), 1);
     packets[1][10..12].fill(0xff);
     assert_eq!(members(&packets), [[0], [1], [2]]);
@@ -455,23 +454,23 @@ fn an_all_ones_ipv4_header_checksum_is_passed_on_unchanged() {
 
 #[test]
 fn when_many_flows_interleave_the_oldest_is_closed() {
-    let trains: Vec<_> =
-        (1..=9).map(|host| Flow { host, ..Flow::tcp(true) }.train(AT, &noise(2000, 1), 1000)).collect();
-    let mut packets: Vec<_> = trains.iter().map(|train| train[0].clone()).collect();
-    packets.extend(trains[1..].iter().map(|train| train[1].clone()));
-    packets.push(trains[0][1].clone());
+    let runs: Vec<_> =
+        (1..=9).map(|host| Flow { host, ..Flow::tcp(true) }.segments(AT, &noise(2000, 1), 1000)).collect();
+    let mut packets: Vec<_> = runs.iter().map(|segments| segments[0].clone()).collect();
+    packets.extend(runs[1..].iter().map(|segments| segments[1].clone()));
+    packets.push(runs[0][1].clone());
     let lone: Vec<_> = members(&packets).into_iter().filter(|one| one.len() == 1).collect();
     assert_eq!(lone, [[0], [17]]);
 }
 
 #[test]
 fn lengths_that_disagree_keep_packets_alone() {
-    // The checksum is right for the bytes that are there; only the lengths disagree.
-    let mut shortened = Flow::tcp(true).train(AT, &noise(2000, 1), 1000);
+    // The checksum is valid for the actual bytes; only the lengths disagree.
+    let mut shortened = Flow::tcp(true).segments(AT, &noise(2000, 1), 1000);
     shortened.iter_mut().for_each(|packet| packet[5] -= 4);
     assert_eq!(merge(&shortened, ALL).len(), 2);
 
-    let mut datagrams = Flow::udp(true).train(AT, &noise(2000, 1), 1000);
+    let mut datagrams = Flow::udp(true).segments(AT, &noise(2000, 1), 1000);
     for packet in &mut datagrams {
         packet[45] -= 4;
         let checksum = u16::from_be_bytes([packet[46], packet[47]]);
@@ -483,7 +482,7 @@ fn lengths_that_disagree_keep_packets_alone() {
 
 #[test]
 fn a_reserved_ipv4_flag_keeps_packets_alone() {
-    let mut packets = Flow::tcp(false).train(AT, &noise(2000, 1), 1000);
+    let mut packets = Flow::tcp(false).segments(AT, &noise(2000, 1), 1000);
     for packet in &mut packets {
         packet[6] |= 0x80;
         fix_header(packet);
@@ -493,12 +492,12 @@ fn a_reserved_ipv4_flag_keeps_packets_alone() {
 
 #[test]
 fn packets_with_padding_options_or_extension_headers_stay_alone() {
-    let train = |flow: &Flow| flow.train(AT, &noise(2000, 1), 1000);
-    let mut padded = train(&Flow::tcp(true));
+    let segments = |flow: &Flow| flow.segments(AT, &noise(2000, 1), 1000);
+    let mut padded = segments(&Flow::tcp(true));
     padded.iter_mut().for_each(|packet| packet.push(0));
     assert_eq!(merge(&padded, ALL).len(), 2);
 
-    let mut extended = train(&Flow::tcp(true));
+    let mut extended = segments(&Flow::tcp(true));
     for packet in &mut extended {
         packet.splice(40..40, [6, 0, 1, 4, 0, 0, 0, 0]);
         packet[6] = 60;
@@ -513,7 +512,7 @@ fn members(packets: &[Vec<u8>]) -> Vec<Vec<usize>> {
     merge(packets, ALL).into_iter().map(|write| write.members).collect()
 }
 
-/// The fields of a packet that comes `bytes` and `packets` after [`AT`].
+/// The fields of a packet that is `bytes` and `packets` after [`AT`].
 fn after(bytes: u32, packets: u16) -> At {
     At { id: AT.id + packets, sequence: AT.sequence.wrapping_add(bytes), flags: ACK }
 }

@@ -1,4 +1,4 @@
-//! Packets made field by field, with the checksum written the slow and obvious way.
+//! Builds packets field by field, with a naive checksum.
 
 use linerate_packet::virtio::{self, Gso, Header};
 use linerate_packet::{TCP, UDP};
@@ -12,7 +12,7 @@ pub const ACK: u8 = 0x10;
 pub const ECE: u8 = 0x40;
 pub const CWR: u8 = 0x80;
 
-/// One flow's constant fields.
+/// The constant fields of a flow.
 #[derive(Clone, Debug)]
 pub struct Flow {
     pub v6: bool,
@@ -81,7 +81,7 @@ impl Flow {
         packet
     }
 
-    /// A packet whose checksum field holds the pseudo-header sum, as the kernel hands it over.
+    /// A packet whose checksum field holds the pseudo-header sum, as the kernel passes it.
     pub fn partial(&self, at: At, payload: &[u8]) -> Vec<u8> {
         let mut packet = self.unsummed(at, payload);
         let field = self.field();
@@ -90,7 +90,7 @@ impl Flow {
         packet
     }
 
-    /// The virtio header the kernel puts in front of such a packet.
+    /// The virtio header that the kernel writes before such a packet.
     pub fn header(&self, gso_size: u16) -> Header {
         Header {
             flags: virtio::NEEDS_CSUM,
@@ -108,8 +108,8 @@ impl Flow {
         }
     }
 
-    /// A train of complete packets that carry `payload` in pieces of `size` bytes.
-    pub fn train(&self, at: At, payload: &[u8], size: usize) -> Vec<Vec<u8>> {
+    /// Complete packets that carry `payload` in segments of `size` bytes.
+    pub fn segments(&self, at: At, payload: &[u8], size: usize) -> Vec<Vec<u8>> {
         let last = payload.chunks(size).len() - 1;
         let segment = |(i, piece): (usize, &[u8])| {
             let mut flags = at.flags;
@@ -191,7 +191,7 @@ impl Flow {
     }
 }
 
-/// Puts the right header checksum into an IPv4 packet.
+/// Writes the header checksum of an IPv4 packet.
 pub fn fix_header(packet: &mut [u8]) {
     packet[10..12].fill(0);
     let checksum = !naive_fold(&packet[..20]);
@@ -243,13 +243,13 @@ pub fn at() -> impl Strategy<Value = At> {
     (any::<u16>(), any::<u32>(), any::<u8>()).prop_map(|(id, sequence, flags)| At { id, sequence, flags })
 }
 
-/// Flags with which a TCP segment may be merged.
+/// Flags of a TCP segment that may be merged.
 pub fn plain_at() -> impl Strategy<Value = At> {
     let flags = prop_oneof![Just(ACK), Just(ACK | PSH), Just(ACK | ECE)];
     (at(), flags).prop_map(|(at, flags)| At { flags, ..at })
 }
 
-/// A payload and the size of the pieces it is cut into; fewer than 40 pieces.
+/// A payload and a segment size that give fewer than 40 segments.
 pub fn payload_and_size() -> impl Strategy<Value = (Vec<u8>, usize)> {
     (1..1500usize, 1..40usize, any::<prop::sample::Index>(), any::<u64>()).prop_map(|(size, pieces, cut, seed)| {
         let len = ((pieces - 1) * size + 1 + cut.index(size)).min(60_000);
@@ -257,7 +257,7 @@ pub fn payload_and_size() -> impl Strategy<Value = (Vec<u8>, usize)> {
     })
 }
 
-/// Cheap bytes without a pattern that a checksum would not notice.
+/// Pseudo-random bytes, without patterns that a checksum would miss.
 pub fn noise(len: usize, seed: u64) -> Vec<u8> {
     let mut state = seed | 1;
     let mut next = || {

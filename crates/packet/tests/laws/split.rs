@@ -1,4 +1,4 @@
-//! A super-packet splits into exactly the packets that a host without offloads would have sent.
+//! A GSO packet splits into exactly the packets that a host without offloads would have sent.
 
 use crate::packets::{At, Flow, at, flow, naive_fold, noise, payload_and_size};
 use linerate_packet::gso::Split;
@@ -30,7 +30,7 @@ proptest! {
         let split = Split::new(&flow.header(size as u16), &packet).unwrap();
         let packets = write_all(&split);
         prop_assert_eq!(split.len(0), packets[0].len());
-        prop_assert!(packets == flow.train(at, &payload, size));
+        prop_assert!(packets == flow.segments(at, &payload, size));
     }
 
     #[test]
@@ -45,7 +45,7 @@ proptest! {
         packet.resize(packet.len() + padding, 0xbb);
         let header = Header { hdr_len, ..flow.header(size as u16) };
         let packets = write_all(&Split::new(&header, &packet).unwrap());
-        prop_assert!(packets == flow.train(at, &payload, size));
+        prop_assert!(packets == flow.segments(at, &payload, size));
     }
 
     #[test]
@@ -62,7 +62,7 @@ proptest! {
             ..flow.header(size as u16)
         };
         let packets = write_all(&Split::new(&header, &packet).unwrap());
-        prop_assert!(packets == flow.train(at, &payload, size));
+        prop_assert!(packets == flow.segments(at, &payload, size));
     }
 
     #[test]

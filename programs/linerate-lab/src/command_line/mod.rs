@@ -62,7 +62,7 @@ enum Command {
         \x20 linerate lab run --quick\n\
         \x20 linerate lab run pair/tcp-1 'pair/udp*' routed --rounds 9\n\
         \x20 linerate lab run pair/tcp-1 --subject 'old=/opt/wireguard-go-2023/wireguard-go'\n\
-        \x20 linerate lab run --subject-file docs/subjects/openvpn.toml --only linerate,openvpn")]
+        \x20 linerate lab run --subject-file openvpn.toml --only linerate,openvpn")]
     Run(run::RunArguments),
 
     /// List the scenarios, and the subjects that are here or missing

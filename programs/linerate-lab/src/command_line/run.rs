@@ -34,7 +34,7 @@ pub(super) struct SubjectArguments {
     #[arg(long = "subject", value_name = "NAME=COMMAND", value_parser = super::subject)]
     subjects: Vec<Subject>,
 
-    /// Another tunnel of any kind, described in a file; docs/lab-subjects.md tells how
+    /// Another tunnel of any kind, described in a file as those in /usr/share/doc/linerate-lab/examples
     #[arg(long = "subject-file", value_name = "FILE")]
     files: Vec<PathBuf>,
 

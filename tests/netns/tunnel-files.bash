@@ -1,7 +1,7 @@
 # Words for scenarios about the files of tunnels, sourced after lib.sh: three tools bring up what /etc/wireguard says,
 # and what they leave of a host is compared.
 #
-#   original    the installed wg-quick, with wireguard-go as its engine
+#   original    the installed wg-quick, with wireguard-go or the program $ENGINE as its daemon
 #   wg-quick    ours under that name
 #   linerate    ours with its own verbs
 #
@@ -30,7 +30,8 @@ cat >"$WORK/bin/ip" <<IP
 exec $(type -P ip) "\$@"
 IP
 chmod +x "$WORK/bin/ip"
-has_original() { type -P wg-quick >/dev/null && type -P wireguard-go >/dev/null; }
+ENGINE=${ENGINE:-wireguard-go}
+has_original() { type -P wg-quick >/dev/null && type -P "$ENGINE" >/dev/null; }
 has_original && cp "$(type -P wg-quick)" "$WORK/bin/wg-quick" # it puts its own folder first in PATH
 
 at() { nsenter --net="/run/netns/$1" "${@:2}"; } # HOST COMMAND... : with the /sys of this scenario
@@ -45,7 +46,7 @@ started_turn() { # as turn, for use in the background
   local who=$1 verb=$2
   shift 2
   case $who in
-    original) WG_QUICK_USERSPACE_IMPLEMENTATION=wireguard-go PATH=$WORK/bin:$PATH at h1 timeout 60 "$WORK/bin/wg-quick" "$verb" "$@" ;;
+    original) WG_QUICK_USERSPACE_IMPLEMENTATION=$ENGINE PATH=$WORK/bin:$PATH at h1 timeout 60 "$WORK/bin/wg-quick" "$verb" "$@" ;;
     wg-quick) at h1 timeout 60 "$LINERATE" wg-quick "$verb" "$@" ;;
     linerate) at h1 timeout 60 "$LINERATE" "$verb" "$@" ;;
   esac

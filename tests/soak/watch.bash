@@ -1,5 +1,5 @@
 # What is written down: samples.tsv has a line for each of our processes every ten seconds, events.tsv one for each
-# event. programs/linerate-lab/src/soak.rs reads and judges them.
+# event. `judge` reads them.
 
 SAMPLES=$SCENARIO_LOGS/samples.tsv EVENTS_FILE=$SCENARIO_LOGS/events.tsv
 PERIOD=10
@@ -116,6 +116,6 @@ at_the_end() { # WHAT DETAIL VERDICT
 }
 
 judge() {
-  "$EXAMPLES/soak" "$SCENARIO_LOGS" ||
+  python3 "$here/judge" "$SCENARIO_LOGS" ||
     fail "the soak has a failure (above, and in ${SCENARIO_LOGS#"$REPO"/})"
 }

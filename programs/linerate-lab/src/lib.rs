@@ -10,10 +10,9 @@
 //! up. [`scenario`] lists what is measured; [`run`] gives every subject its turns, in which [`load`], [`ping`],
 //! [`flood`] and [`peers`] do something and [`usage`] and [`counters`] watch. What comes out is a [`record`] of
 //! [`measure`]s with a [`verdict`] on what bounds each tunnel; [`stats`] sums up, and [`table`], [`mod@page`],
-//! [`markdown`], [`mod@compare`] and [`story`] tell.
+//! [`markdown`] and [`mod@compare`] show it.
 //!
-//! [`demo`] is a small measurement in one call. [`relay`] is a bad network: loss, reorder, delay. [`many_cores`]
-//! is a model of more cores than a machine has. [`soak`] judges what `tests/soak/run` has written down.
+//! [`demo`] is a small measurement in one call. [`relay`] is a bad network: loss, reorder, delay.
 
 #![forbid(unsafe_code)]
 
@@ -25,7 +24,6 @@ pub mod enclosure;
 pub mod flood;
 pub mod hosts;
 pub mod load;
-pub mod many_cores;
 pub mod markdown;
 pub mod measure;
 pub mod page;
@@ -35,9 +33,7 @@ pub mod record;
 pub mod relay;
 pub mod run;
 pub mod scenario;
-pub mod soak;
 pub mod stats;
-pub mod story;
 pub mod subject;
 pub mod table;
 pub mod topology;

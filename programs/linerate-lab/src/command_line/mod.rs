@@ -71,9 +71,6 @@ enum Command {
         subjects: run::SubjectArguments,
     },
 
-    /// Measure a published field report again, beside its own figures
-    Story(run::StoryArguments),
-
     /// Make a page of records
     ///
     /// One file without anything to load from elsewhere: send it, keep it, open it years from now.
@@ -220,7 +217,6 @@ fn run(command: Command) -> Result<ExitCode, Complaint> {
         Command::Completions { shell } => documents::print_completions(Arguments::command(), shell),
         Command::Run(arguments) => run::run(arguments),
         Command::List { subjects } => run::list(subjects),
-        Command::Story(arguments) => run::story(arguments),
         Command::Report { records, output, markdown, table } => report(&records, output, markdown, table),
         Command::Compare { before, after, json } => compare(&before, &after, json),
         Command::Receive { at } => {
@@ -372,7 +368,7 @@ mod tests {
         let mut pages: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
         pages.sort();
         std::fs::remove_dir_all(&directory).unwrap();
-        let commands = ["-compare", "-demo", "-list", "-report", "-run", "-story", ""];
+        let commands = ["-compare", "-demo", "-list", "-report", "-run", ""];
         assert_eq!(pages, commands.map(|name| format!("linerate-lab{name}.1")));
     }
 

@@ -1,4 +1,4 @@
-//! `lab run`, `lab list` and `lab story`: from arguments to a record.
+//! `lab run` and `lab list`: from arguments to a record.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -9,10 +9,8 @@ use linerate_aead::choose::{self, Choice};
 use linerate_control::printable::printable;
 use linerate_lab::enclosure::{self, Enclosure, Entry};
 use linerate_lab::peers;
-use linerate_lab::record::Record;
 use linerate_lab::run::{self, Journal, Options, Plan};
 use linerate_lab::scenario::{self, Scenario};
-use linerate_lab::story::STORIES;
 use linerate_lab::subject::{self, Found, Kind, Subject};
 use linerate_lab::table::{Table, duration};
 
@@ -103,39 +101,10 @@ pub(super) struct RunArguments {
     subjects: SubjectArguments,
 }
 
-#[derive(clap::Args)]
-pub(super) struct StoryArguments {
-    /// Which: 1 system calls, 2 wake-ups, 3 kernel or user space, 4 firewalls, 5 many streams
-    #[arg(value_parser = clap::value_parser!(u8).range(1..=5))]
-    number: u8,
-    #[command(flatten)]
-    method: MethodArguments,
-    #[command(flatten)]
-    subjects: SubjectArguments,
-}
-
 pub(super) fn run(arguments: RunArguments) -> Result<ExitCode, Complaint> {
     let scenarios = scenario::select(&arguments.scenarios, arguments.method.quick)
         .map_err(|pattern| format!("no scenario is called `{pattern}`; `linerate lab list` shows them"))?;
-    let show = |record: &Record| Table(record).to_string();
-    measure(scenarios, &arguments.method, arguments.subjects, show)
-}
-
-pub(super) fn story(arguments: StoryArguments) -> Result<ExitCode, Complaint> {
-    let story = &STORIES[usize::from(arguments.number) - 1];
-    let patterns: Vec<String> = story.scenarios.iter().map(|&pattern| pattern.to_owned()).collect();
-    let scenarios = scenario::select(&patterns, false).expect("stories name scenarios that exist");
-    measure(scenarios, &arguments.method, arguments.subjects, |record| {
-        format!(
-            "{}. {}\n\n{}\nPublished figures: {}. Not this machine.\n\n{}\n{}",
-            story.number,
-            story.title,
-            story.found,
-            story.hardware,
-            story.tell(record),
-            Table(record)
-        )
-    })
+    measure(scenarios, &arguments.method, arguments.subjects)
 }
 
 /// Lists what `lab run` would measure and with whom.
@@ -168,7 +137,6 @@ fn measure(
     scenarios: Vec<Scenario>,
     method: &MethodArguments,
     subjects: SubjectArguments,
-    show: impl Fn(&Record) -> String,
 ) -> Result<ExitCode, Complaint> {
     let inside = match enter()? {
         Entered::Inside(inside) => inside,
@@ -195,7 +163,7 @@ fn measure(
     let json = serde_json::to_vec(&record).map_err(|error| error.to_string())?;
     // Neither a full disk nor a broken pipe may cost what was measured: the other one still has it.
     let kept = file.map_or(Ok(()), |file| keep(&file, &json, journal));
-    let shown = if method.json { print(&json) } else { print(show(&record).as_bytes()) };
+    let shown = if method.json { print(&json) } else { print(Table(&record).to_string().as_bytes()) };
     kept?;
     shown?;
     Ok(if record.is_complete() { ExitCode::SUCCESS } else { ExitCode::FAILURE })

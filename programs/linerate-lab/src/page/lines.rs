@@ -29,12 +29,6 @@ const TO_NAME: f64 = TO_MARKER + 9.0;
 
 /// Draws `lines`; `label` says what they are to those who cannot see them.
 pub(super) fn draw(across: &Axis, up: &Axis, lines: &[Line], label: &str) -> String {
-    let (svg, height) = plot(across, up, lines);
-    svg.finish(height, label)
-}
-
-/// The plot of `lines` and its height.
-pub(super) fn plot(across: &Axis, up: &Axis, lines: &[Line]) -> (Svg, f64) {
     let height = HEIGHT.max(LINE * lines.len() as f64);
     let names = lines.iter().map(|line| width(line.name)).fold(0.0, f64::max).min(NAMES);
     let frame = Frame::beside(up, WIDTH - names - TO_NAME - 2.0, height);
@@ -53,7 +47,7 @@ pub(super) fn plot(across: &Axis, up: &Axis, lines: &[Line]) -> (Svg, f64) {
         svg.marker(line.mark, (frame.right + TO_MARKER, y), line.name);
         svg.name(Anchor::Start, (frame.right + TO_NAME, y + 4.0), line.name, names);
     }
-    (svg, frame.bottom + BELOW)
+    svg.finish(frame.bottom + BELOW, label)
 }
 
 fn draw_line(svg: &mut Svg, frame: &Frame, across: &Axis, up: &Axis, line: &Line) {

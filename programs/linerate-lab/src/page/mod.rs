@@ -2,7 +2,7 @@
 //! needs; it fetches nothing and runs no script.
 //!
 //! [`svg`] is the ground of the plots [`bars`], [`latency`], [`cost`] and [`scaling`]; [`marks`] gives a subject the
-//! same look in all of them. A [`picture`] is plots in a file of their own.
+//! same look in all of them.
 
 mod axis;
 mod bars;
@@ -11,13 +11,11 @@ mod html;
 mod latency;
 mod lines;
 mod marks;
-mod picture;
 mod scaling;
 mod svg;
 
 use html::{element, escape, list};
 use marks::Marks;
-pub(crate) use picture::{Across, Curve, Panel, picture};
 
 use crate::figures::{
     about_brackets, cell, factor, main_measure, measures, number, ratio_cell, ratio_to_baseline, summary,

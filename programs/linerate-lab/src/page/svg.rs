@@ -82,11 +82,6 @@ impl Svg {
         self.body.push_str(&format!("<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\"{anchor}>{escaped}</text>\n"));
     }
 
-    /// What was drawn, to be put into a larger drawing.
-    pub(super) fn into_body(self) -> String {
-        self.body
-    }
-
     /// The drawing, `height` high, with a `label` for those who cannot see it.
     pub(super) fn finish(self, height: f64, label: &str) -> String {
         let (label, body) = (escape(label), self.body);

@@ -122,8 +122,8 @@ fn bring_back(document: &mut Document, interface: &InterfaceName, file: &TunnelF
         // One that nobody has, so that a port is brought back.
         chosen_port: Some(u16::MAX),
         chosen_fwmark: None,
-        then: None,
-        is_of_name: &|_, _| false,
+        previous: None,
+        is_resolved_address: &|_, _| false,
     };
     save(document, &runtime).expect("the values of a device can be written");
 }

@@ -55,7 +55,7 @@ for who in wg-quick linerate; do
   echo "no key" >/etc/wireguard/keys/wrong
   file "#! PrivateKeyFile = keys/wrong" ""
   bad $who up wg1
-  said "$who" "keys/wrong does not hold a key"
+  said "$who" "keys/wrong does not contain a key"
   as_before "$who without a key"
   file "#! PrivateKeyFile = credential:absent" ""
   bad $who up wg1

@@ -1,4 +1,4 @@
-//! The tunnel's file: what is read, what is said of diagnostics, and laws of saving and reloading.
+//! The tunnel file: reading, diagnostics, and laws of saving and reloading.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -23,7 +23,7 @@ use proptest::sample::{select, subsequence};
 const KEY: &str = "aYdQoJuTQzd0bwlzRIFn82TK4TLi+LMnrkkT5bVEUCk=";
 const OTHER: &str = "xTIBA5rboUvnH4htodjbn02ewAjIoXpTEVxQj5qQnDg=";
 
-/// Files, each with what wg-quick 1.0.20210914 `strip` printed of it; none where it refused.
+/// Files, each with the output of `wg-quick strip` 1.0.20210914; none where it failed.
 const FILES: [(&[u8], Option<&[u8]>); 15] = [
     (include_bytes!("files/backslashes.conf"), Some(include_bytes!("files/backslashes.stripped"))),
     (include_bytes!("files/bool-case.conf"), Some(include_bytes!("files/bool-case.stripped"))),
@@ -64,7 +64,7 @@ fn every_key_is_read() {
 }
 
 #[test]
-fn the_mistakes_of_a_file_are_all_named_with_their_places() {
+fn all_diagnostics_of_a_file_are_reported_with_line_and_column() {
     let file = format!(
         "PrivateKey = x\n[Interface]\nAdress = 10.0.0.1\n  Address = 10.0.0.1/33, fd00::1/64\nPublicKey = {KEY}\nMTU =\n\
          ListenPort =\nListenPort = 70000\nFwMark = 0X1\nMTU = big\nTable = vpn\nSaveConfig = yes\nKillSwitch = true\n\
@@ -77,51 +77,51 @@ fn the_mistakes_of_a_file_are_all_named_with_their_places() {
          #! PresharedKeyFile = /k\n[Pear]\nPublicKey = x\n"
     );
     let expected = "\
-1:1: PrivateKey stands before any section ([Interface] belongs above it)
-3:1: there is no key Adress (Address may be meant)
-4:13: `/33` is not the length of a prefix (those of IPv4 are 0 to 32)
-5:1: PublicKey does not belong into [Interface] (it belongs into [Peer])
-6:1: warning: MTU has no value (give it one or remove the line)
-7:1: ListenPort has no value (give it one or remove the line)
-8:1: warning: ListenPort is there twice (the last counts)
-8:14: `70000` is not a port (0 to 65535 are ports; 0 is one that the system chooses)
-9:10: `0X1` is not a mark (off, a number up to 4294967295, or 0x and digits)
-10:1: warning: MTU is there twice (the last counts)
-10:7: `big` is not an MTU (68 to 65535 bytes; 1420 fits into Ethernet)
-11:9: `vpn` is not a routing table (auto, off, a number, or a name of /etc/iproute2/rt_tables)
-12:14: `yes' is neither true nor false (SaveConfig is true or false)
-13:1: KillSwitch is a key that wg and wg-quick do not know (write it behind a mark: `#! KillSwitch = …`)
-14:20: `ask` is no value of RouteConflict (RouteConflict is skip, metric, replace or fail)
-15:4: warning: MTU is only a comment behind `#!` (remove `#!` if it is to count)
-16:4: there is no key KilSwitch (KillSwitch may be meant)
-17:14: the value of PrivateKey is not a key: it has 3 characters (a key is 44 characters of base64, the last of them `=`)
-18:7: warning: `1.2.3` is not the address of a name server, and is left out (192.0.2.53 or 2001:db8::53 is one)
-19:1: this line is neither a comment nor a key with a value (KEY = VALUE is one)
-22:25: an entry of this list is empty (remove its comma)
-22:27: warning: 10.0.0.1/24 has an address beyond its length (10.0.0.0/24 is what it stands for)
-22:40: `x` is not an IP address (10.0.0.1/24 or fd00::1/64 is one)
-23:12: `example.com` is not an endpoint: it needs a host and a port (192.0.2.1:51820, [2001:db8::1]:51820 or vpn.example.com:51820 is one)
-24:1: warning: Endpoint is there twice (the last counts)
-24:12: 70000 is not a port (ports are 1 to 65535)
-25:23: `-1` is not an interval (off, or 1 to 65535 seconds)
-26:1: this peer has no PublicKey (PublicKey = … says who it is)
-30:14: warning: 10.0.0.0/8 belongs to two peers: aYdQoJuTQzd0bwlzRIFn82TK4TLi+LMnrkkT5bVEUCk= in line 20 and xTIBA5rboUvnH4htodjbn02ewAjIoXpTEVxQj5qQnDg= here (only the last one gets it)
-30:26: `10.0.0.0/255.0.0.0` has a mask where a length belongs (write 10.0.0.0/8)
-31:1: warning: the peer xTIBA5rboUvnH4htodjbn02ewAjIoXpTEVxQj5qQnDg= is there twice, first in line 28 (make one section of both: only the last AllowedIPs count)
-34:23: this is not the name of a credential (credential:NAME is one, without any slash)
-35:4: warning: PresharedKeyFile is there twice (the last counts)
-35:4: there are both PresharedKey and PresharedKeyFile (keep one of them)
-36:1: this is not a section ([Interface] and [Peer] are)
+1:1: PrivateKey is outside of any section (put it below [Interface])
+3:1: unknown key Adress (did you mean Address?)
+4:13: `/33` is not a prefix length (IPv4 takes 0 to 32)
+5:1: PublicKey does not belong in [Interface] (move it to [Peer])
+6:1: warning: MTU has no value (add one or remove the line)
+7:1: ListenPort has no value (add one or remove the line)
+8:1: warning: ListenPort is set twice (the last one counts)
+8:14: `70000` is not a port (use 0 to 65535; with 0 the system chooses one)
+9:10: `0X1` is not a mark (use off, a number up to 4294967295, or 0x and hexadecimal digits)
+10:1: warning: MTU is set twice (the last one counts)
+10:7: `big` is not an MTU (use 68 to 65535 bytes; 1420 fits Ethernet)
+11:9: `vpn` is not a routing table (use auto, off, a number, or a name from /etc/iproute2/rt_tables)
+12:14: `yes' is neither true nor false (use true or false)
+13:1: KillSwitch is unknown to wg and wg-quick (write it as `#! KillSwitch = …`)
+14:20: `ask` is not a value of RouteConflict (use skip, metric, replace or fail)
+15:4: warning: MTU after `#!` is only a comment (remove `#!` to set it)
+16:4: unknown key KilSwitch (did you mean KillSwitch?)
+17:14: the value of PrivateKey is not a key: it has 3 characters (a key is 44 base64 characters and ends in `=`)
+18:7: warning: `1.2.3` is not the address of a name server and is ignored (for example 192.0.2.53 or 2001:db8::53)
+19:1: this line is neither a comment nor a key with a value (write KEY = VALUE)
+22:25: this list has an empty entry (remove the comma)
+22:27: warning: 10.0.0.1/24 has host bits set (it is read as 10.0.0.0/24)
+22:40: `x` is not an IP address (for example 10.0.0.1/24 or fd00::1/64)
+23:12: `example.com` is not an endpoint: it needs a host and a port (for example 192.0.2.1:51820, [2001:db8::1]:51820 or vpn.example.com:51820)
+24:1: warning: Endpoint is set twice (the last one counts)
+24:12: 70000 is not a port (use 1 to 65535)
+25:23: `-1` is not an interval (use off, or 1 to 65535 seconds)
+26:1: this peer has no PublicKey (add `PublicKey = …`)
+30:14: warning: 10.0.0.0/8 is in the AllowedIPs of two peers: aYdQoJuTQzd0bwlzRIFn82TK4TLi+LMnrkkT5bVEUCk= (line 20) and xTIBA5rboUvnH4htodjbn02ewAjIoXpTEVxQj5qQnDg= (only the last one gets it)
+30:26: `10.0.0.0/255.0.0.0` has a netmask instead of a prefix length (write 10.0.0.0/8)
+31:1: warning: peer xTIBA5rboUvnH4htodjbn02ewAjIoXpTEVxQj5qQnDg= is listed twice, first in line 28 (merge the sections: only the last AllowedIPs count)
+34:23: this is not a credential name (write credential:NAME, without slashes)
+35:4: warning: PresharedKeyFile is set twice (the last one counts)
+35:4: PresharedKey and PresharedKeyFile are both set (keep one of them)
+36:1: unknown section (use [Interface] or [Peer])
 ";
     let (_, diagnostics) = read(file.as_bytes());
     let said: String = diagnostics.iter().map(|diagnostic| format!("{diagnostic}\n")).collect();
     assert_eq!(said, expected);
     let first = diagnostics[0].in_file(Path::new("/etc/wireguard/wg0.conf")).to_string();
-    assert!(first.starts_with("/etc/wireguard/wg0.conf:1:1: PrivateKey stands"));
+    assert!(first.starts_with("/etc/wireguard/wg0.conf:1:1: PrivateKey is outside"));
 }
 
 #[test]
-fn no_mistake_says_a_key() {
+fn no_diagnostic_contains_a_key() {
     let secret = &KEY[..43];
     for line in [
         format!("PrivateKey = {secret}"),
@@ -138,7 +138,7 @@ fn no_mistake_says_a_key() {
 }
 
 #[test]
-fn no_mistake_says_a_key_that_stands_under_another_name() {
+fn no_diagnostic_contains_a_key_that_is_misplaced() {
     let (secret, hex) = (&KEY[..40], "c8".repeat(32));
     let of_interface = ["Address", "ListenPort", "FwMark", "MTU", "Table", "SaveConfig", "DNS"];
     let ours = ["RouteConflict", "KillSwitch", "ExcludedIPs", "ExcludeLAN", "OnHookError", "PrivateKeyFile", "User"];
@@ -160,7 +160,7 @@ fn no_mistake_says_a_key_that_stands_under_another_name() {
 }
 
 #[test]
-fn a_search_domain_that_is_none_is_left_out_with_a_warning() {
+fn an_invalid_search_domain_is_ignored_with_a_warning() {
     let long = "a.".repeat(127);
     let good =
         ["example", "corp.example", "corp.example.", "_x.y-z", "~corp.example", "~.", "bücher.example", &long[..253]];
@@ -172,7 +172,9 @@ fn a_search_domain_that_is_none_is_left_out_with_a_warning() {
         assert_eq!(file.search_domains, ["good.example"], "{bad}");
         let said: Vec<String> = diagnostics.iter().map(ToString::to_string).collect();
         assert!(said.len() == 1 && said[0].starts_with("2:20: warning: "), "{bad}: {said:?}");
-        assert!(said[0].ends_with(" is not a search domain, and is left out (corp.example or ~corp.example is one)"));
+        assert!(
+            said[0].ends_with(" is not a search domain and is ignored (for example corp.example or ~corp.example)")
+        );
     }
 }
 
@@ -205,7 +207,7 @@ fn values_are_read_as_the_original_reads_them() {
 }
 
 #[test]
-fn names_of_tables_and_services_are_asked_for() {
+fn names_of_tables_and_services_are_looked_up() {
     struct Some1;
     impl Names for Some1 {
         fn table(&self, name: &str) -> Option<u32> {
@@ -238,7 +240,7 @@ fn endpoints_are_addresses_or_names() {
 }
 
 #[test]
-fn prefixes_and_peers_that_come_twice_end_as_they_would_on_the_device() {
+fn repeated_prefixes_and_peers_end_up_as_on_the_device() {
     let (file, _) = read(
         format!(
             "[Peer]\nPublicKey = {KEY}\nAllowedIPs = 10.0.0.0/8, 10.1.0.0/16, +fd00::/64\nAllowedIPs = -10.1.0.0/16\n\
@@ -254,10 +256,10 @@ fn prefixes_and_peers_that_come_twice_end_as_they_would_on_the_device() {
 }
 
 #[test]
-fn both_a_key_and_its_file_are_a_mistake() {
+fn a_key_and_its_file_together_are_an_error() {
     let (_, diagnostics) = read(format!("[Interface]\n#! PrivateKeyFile = /k\nPrivateKey = {KEY}\n").as_bytes());
     assert_eq!(diagnostics.len(), 1);
-    assert_eq!(diagnostics[0].to_string(), "2:4: there are both PrivateKey and PrivateKeyFile (keep one of them)");
+    assert_eq!(diagnostics[0].to_string(), "2:4: PrivateKey and PrivateKeyFile are both set (keep one of them)");
 }
 
 #[test]
@@ -281,7 +283,7 @@ fn keys_are_loaded_from_files_and_credentials() {
 
     let mut bad = read("empty", "credential:none");
     let wrong = bad.load_keys(folders).unwrap_err();
-    assert!(wrong[0].contains("empty does not hold a key") && wrong[1].contains("none cannot be read"), "{wrong:?}");
+    assert!(wrong[0].contains("empty does not contain a key") && wrong[1].contains("/none: "), "{wrong:?}");
     let none = KeyDirectories { credentials: None, ..folders };
     assert!(good.load_keys(none).unwrap_err()[0].contains("LoadCredential=psk:PATH"));
     std::fs::remove_dir_all(folder).unwrap();
@@ -301,14 +303,14 @@ fn strip_prints_what_the_original_prints() {
 }
 
 #[test]
-fn a_file_with_all_our_keys_is_one_of_wg() {
+fn wg_accepts_a_stripped_file_with_all_our_keys() {
     let stripped = strip(&Document::parse(include_bytes!("files/ours.conf"))).unwrap();
     let update = wg_config::parse(&stripped, Mode::Replace, &mut Numeric).ok().unwrap();
     assert_eq!((update.listen_port, update.peers.len()), (Some(51820), 1));
 }
 
 #[test]
-fn what_a_save_does_not_have_to_change_survives() {
+fn a_save_keeps_every_line_that_need_not_change() {
     let before = format!(
         "# Mine\n[Interface]\nPrivateKey={KEY}   # secret\nAddress=10.0.0.1/24\nDNS = 192.0.2.53,corp.example\n\
          PostUp = a # b\n\n# Name = gone\n[Peer]\nPublicKey = {}\n\nAllowedIPs = 10.0.0.3\n\n# All of the office\n\n\
@@ -345,8 +347,8 @@ fn what_a_save_does_not_have_to_change_survives() {
         dns_servers: Some(&["192.0.2.54".parse().unwrap()]),
         chosen_port: Some(40000),
         chosen_fwmark: Some(51820),
-        then: None,
-        is_of_name: &|_, address| address == "192.0.2.3:1".parse().unwrap(),
+        previous: None,
+        is_resolved_address: &|_, address| address == "192.0.2.3:1".parse().unwrap(),
     };
     let mut document = Document::parse(before.as_bytes());
     save(&mut document, &runtime).unwrap();
@@ -354,7 +356,7 @@ fn what_a_save_does_not_have_to_change_survives() {
 }
 
 #[test]
-fn a_saved_address_has_a_line_of_its_own_unless_the_file_lists_several_in_one() {
+fn a_saved_address_gets_its_own_line_unless_the_file_lists_several_in_one() {
     let interface = wg0();
     let saved = |before: &str, addresses: &[&str]| {
         let runtime = RunningTunnel {
@@ -366,8 +368,8 @@ fn a_saved_address_has_a_line_of_its_own_unless_the_file_lists_several_in_one() 
             dns_servers: Some(&["192.0.2.53".parse().unwrap(), "fe80::1%eth0".parse().unwrap()]),
             chosen_port: None,
             chosen_fwmark: None,
-            then: None,
-            is_of_name: &|_, _| false,
+            previous: None,
+            is_resolved_address: &|_, _| false,
         };
         let mut document = Document::parse(format!("[Interface]\n{before}").as_bytes());
         save(&mut document, &runtime).unwrap();
@@ -386,7 +388,7 @@ fn a_saved_address_has_a_line_of_its_own_unless_the_file_lists_several_in_one() 
 }
 
 #[test]
-fn a_save_takes_from_the_runtime_only_what_has_changed_there() {
+fn a_save_writes_only_what_changed_at_run_time() {
     let interface = wg0();
     let text = |listen_port: u16, allowed: &str| {
         format!("[Interface]\nListenPort = {listen_port}\n[Peer]\nPublicKey = {KEY}\nAllowedIPs = {allowed}\n")
@@ -406,20 +408,20 @@ fn a_save_takes_from_the_runtime_only_what_has_changed_there() {
         dns_servers: None,
         chosen_port: None,
         chosen_fwmark: None,
-        then: Some(&then),
-        is_of_name: &|_, _| false,
+        previous: Some(&then),
+        is_resolved_address: &|_, _| false,
     };
     let mut document = Document::parse(edited.as_bytes());
     save(&mut document, &runtime).unwrap();
-    assert_eq!(String::from_utf8_lossy(&document.to_bytes()), edited, "the file's edits stay");
-    runtime.then = None;
+    assert_eq!(String::from_utf8_lossy(&document.to_bytes()), edited, "edits of the file stay");
+    runtime.previous = None;
     save(&mut document, &runtime).unwrap();
     let running = format!("{}\n{gone}", text(1, "10.0.0.1/32"));
-    assert_eq!(String::from_utf8_lossy(&document.to_bytes()), running, "the tunnel is the truth");
+    assert_eq!(String::from_utf8_lossy(&document.to_bytes()), running, "the running tunnel wins");
 }
 
 #[test]
-fn an_address_that_two_peers_list_is_not_given_back_to_the_first_by_a_save() {
+fn a_save_does_not_return_a_prefix_to_the_first_of_two_peers_that_list_it() {
     let peer = |key: &str, allowed: &str| format!("\n[Peer]\nPublicKey = {key}\nAllowedIPs = {allowed}\n");
     let twice = [peer(KEY, "10.0.0.1/32"), peer(OTHER, "10.0.0.1/32"), peer(OTHER, "10.0.0.2/32")];
     let text = format!("[Interface]\n{}", twice.concat());
@@ -435,7 +437,7 @@ fn an_address_that_two_peers_list_is_not_given_back_to_the_first_by_a_save() {
 }
 
 #[test]
-fn a_save_keeps_what_the_host_cannot_have_and_what_comes_from_elsewhere() {
+fn a_save_keeps_what_the_host_lacks_and_what_comes_from_elsewhere() {
     let file = b"[Interface]\n#! PrivateKeyFile = k\nAddress = 10.0.0.1/24, fd00::1/64\n";
     let interface = wg0();
     let device = DeviceState { private_key: SecretKey::from_base64(KEY.as_bytes()), ..DeviceState::default() };
@@ -448,8 +450,8 @@ fn a_save_keeps_what_the_host_cannot_have_and_what_comes_from_elsewhere() {
         dns_servers: None,
         chosen_port: None,
         chosen_fwmark: None,
-        then: None,
-        is_of_name: &|_, _| false,
+        previous: None,
+        is_resolved_address: &|_, _| false,
     };
     for file in [&file[..], b"[Interface]\nAddress=10.0.0.1/24\nPreUp=wg set %i private-key /k\n"] {
         let mut document = Document::parse(file);
@@ -460,7 +462,7 @@ fn a_save_keeps_what_the_host_cannot_have_and_what_comes_from_elsewhere() {
 
 proptest! {
     #[test]
-    fn no_bytes_are_too_odd(bytes in odd_bytes()) {
+    fn any_bytes_are_read_without_a_panic(bytes in odd_bytes()) {
         let mut document = Document::parse(&bytes);
         let (file, diagnostics) = TunnelFile::read(&document, &wg0(), &NoNames);
         let lines = bytes.split(|&byte| byte == b'\n').count();
@@ -475,14 +477,14 @@ proptest! {
     }
 
     #[test]
-    fn a_file_that_has_not_changed_changes_nothing(file in model(), device in model(), replace in any::<bool>()) {
+    fn an_unchanged_file_changes_nothing(file in model(), device in model(), replace in any::<bool>()) {
         let (file, device) = (typed(&file), state(&device));
         let settings = changes(&file, &file, &device, if replace { AllowedIpRemoval::Replace } else { AllowedIpRemoval::OneByOne });
         prop_assert!(is_nothing(&settings.update) && settings.unresolved.is_empty());
     }
 
     #[test]
-    fn the_changes_of_a_file_make_its_new_state_of_its_old(then in model(), now in model(), replace in any::<bool>()) {
+    fn applying_the_changes_of_a_file_yields_its_new_state(then in model(), now in model(), replace in any::<bool>()) {
         let lists = if replace { AllowedIpRemoval::Replace } else { AllowedIpRemoval::OneByOne };
         let mut device = state(&then);
         let settings = changes(&typed(&then), &typed(&now), &device, lists);
@@ -509,7 +511,7 @@ proptest! {
     }
 
     #[test]
-    fn a_reload_leaves_alone_what_the_file_leaves_alone(then in model(), now in model()) {
+    fn a_reload_keeps_runtime_changes_that_the_file_does_not_touch(then in model(), now in model()) {
         // A peer that was added by hand, and endpoints that have roamed.
         let hand = PublicKey([99; 32]);
         let mut device = state(&then);
@@ -524,18 +526,18 @@ proptest! {
             prop_assert!(peer.public_key != hand);
             let key = peer.public_key.0[0];
             let (before, after) = (then.peers.get(&key), now.peers.get(&key));
-            prop_assert!(before != after, "a peer that is the same in both is not spoken of");
-            prop_assert!(!peer.replace_allowed_ips || before.is_none(), "no prefix is without a peer for a moment");
+            prop_assert!(before != after, "a peer that is the same in both is not sent");
+            prop_assert!(!peer.replace_allowed_ips || before.is_none(), "no prefix is without a peer meanwhile");
             let nobodys = |ip: &AllowedIp| !now.peers.values().any(|peer| net_of(&peer.allowed).contains(&(ip.addr, ip.cidr)));
-            prop_assert!(peer.allowed_ips.iter().all(|ip| ip.add || nobodys(ip)), "what moves is not taken away before");
+            prop_assert!(peer.allowed_ips.iter().all(|ip| ip.add || nobodys(ip)), "a prefix that moves is not removed first");
             if let (Some(before), Some(after)) = (before, after) {
-                prop_assert!(before.endpoint != after.endpoint || peer.endpoint.is_none(), "no roam is undone");
+                prop_assert!(before.endpoint != after.endpoint || peer.endpoint.is_none(), "no roaming is undone");
             }
         }
     }
 
     #[test]
-    fn whatever_runs_a_prefix_goes_to_the_peer_that_the_file_adds_it_to(
+    fn an_added_prefix_goes_to_its_peer_whatever_is_running(
         then in model(), now in model(), device in model(), replace in any::<bool>()
     ) {
         let lists = if replace { AllowedIpRemoval::Replace } else { AllowedIpRemoval::OneByOne };
@@ -554,7 +556,7 @@ proptest! {
     }
 
     #[test]
-    fn a_saved_file_says_what_runs_and_keeps_its_comments(file in model(), device in model()) {
+    fn a_saved_file_matches_the_device_and_keeps_its_comments(file in model(), device in model()) {
         let text = format!("{}\n# the end\n", text_of(&file));
         let mut document = Document::parse(text.as_bytes());
         let state = state(&device);
@@ -579,7 +581,7 @@ proptest! {
     }
 
     #[test]
-    fn a_tunnel_that_is_as_its_file_says_leaves_the_file_as_it_is(file in model()) {
+    fn saving_a_tunnel_that_matches_its_file_changes_nothing(file in model()) {
         let text = text_of(&file);
         let mut document = Document::parse(text.as_bytes());
         save_state(&mut document, &state(&file), &[]);
@@ -699,8 +701,8 @@ fn save_state(document: &mut Document, device: &DeviceState, addresses: &[IpNet]
         dns_servers: None,
         chosen_port: None,
         chosen_fwmark: None,
-        then: None,
-        is_of_name: &|_, _| false,
+        previous: None,
+        is_resolved_address: &|_, _| false,
     };
     save(document, &runtime).unwrap();
 }

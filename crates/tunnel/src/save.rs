@@ -62,7 +62,7 @@ pub(crate) fn save_locked(source: &Source, host: &mut Host, entry: &Entry, echo:
         then.map(|text| Source::of(source.path.clone(), source.interface.clone(), &text).loaded()).transpose()?;
     let names = source.names();
     let resolved = names::at_hand(&names);
-    let is_of_name = |peer: &PublicKey, endpoint: SocketAddr| {
+    let is_resolved_address = |peer: &PublicKey, endpoint: SocketAddr| {
         names.iter().zip(&resolved).any(|(named, addresses)| named.peer == *peer && addresses.contains(&endpoint))
     };
     let steps = || ledger.as_ref().map_or(&[][..], |ledger| &ledger.steps);
@@ -82,8 +82,8 @@ pub(crate) fn save_locked(source: &Source, host: &mut Host, entry: &Entry, echo:
             Step::SetFwmark { fwmark, .. } => Some(Some(*fwmark)),
             _ => None,
         }),
-        then: then.as_ref(),
-        is_of_name: &is_of_name,
+        previous: then.as_ref(),
+        is_resolved_address: &is_resolved_address,
     };
     let mut document: Document = source.document.clone();
     tunnel_file::save(&mut document, &runtime).map_err(|error| format!("{}: {error}", source.path.display()))?;

@@ -52,8 +52,8 @@ impl Handler for EngineHandler {
         Activity { now: now.0, configured, peers: peers.iter().map(told_of_activity).collect() }
     }
 
-    fn refused(&mut self, error: &RequestError) {
-        tracing::info!("a request was refused: {error}");
+    fn rejected(&mut self, error: &RequestError) {
+        tracing::info!("a request was rejected: {error}");
     }
 }
 

@@ -174,7 +174,7 @@ fn serve(
     let is_kept = listener.is_in_place() || environment.uapi.is_some();
     let listener = if is_kept { listener } else { open_listener(&interface, environment)? };
     let mut server = Server::new(listener);
-    if !server.sees_its_file() {
+    if !server.watches_its_file() {
         tracing::info!("{interface}: deleting the socket will not end this daemon: inotify has no watches left");
     }
     let in_force = give_up_privileges(&interface, user, environment.filter)?;

@@ -56,8 +56,8 @@ up "lists without commas" "[Interface]\nAddress = 10.0.0.1/24 10.0.1.1/24\n$P"
 up "addresses that are repeated" "[Interface]\nAddress = 10.0.0.1/24\nMTU = 1300\nAddress = fd00::1/64\n$P"
 printf "[Interface]\nMTU = 1300\nMTU = 1310\nTable = off\nTable = 77\n$P" | file wg0.conf
 warns "up: the last of keys that are repeated counts" <<'END'
-err: /etc/wireguard/wg0.conf:3:1: warning: MTU is there twice (the last counts)
-err: /etc/wireguard/wg0.conf:5:1: warning: Table is there twice (the last counts)
+err: /etc/wireguard/wg0.conf:3:1: warning: MTU is set twice (the last one counts)
+err: /etc/wireguard/wg0.conf:5:1: warning: Table is set twice (the last one counts)
 END
 up "tabs" "[Interface]\nAddress\t=\t10.0.0.1/24\t,\tfd00::1/64\nDNS =\t10.0.0.1\texample.org\n"
 up "any case" "[INTERFACE]\nADDRESS = 10.0.0.1/24\nmTu = 1300\ntABLE = off\n[pEER]\npublickey = $PEER\nALLOWEDips = 10.9.0.0/16\n"
@@ -106,23 +106,23 @@ refused() { # TITLE LINE <<TRANSCRIPT
 }
 refused "an MTU that is no number" "MTU = big" <<'END'
 $ wg-quick up wg0
-err: wg-quick: /etc/wireguard/wg0.conf:3:7: `big` is not an MTU (68 to 65535 bytes; 1420 fits into Ethernet)
+err: wg-quick: /etc/wireguard/wg0.conf:3:7: `big` is not an MTU (use 68 to 65535 bytes; 1420 fits Ethernet)
 code 1
 END
 refused "an MTU that is too small" "MTU = 10" <<'END'
 $ wg-quick up wg0
-err: wg-quick: /etc/wireguard/wg0.conf:3:7: `10` is not an MTU (68 to 65535 bytes; 1420 fits into Ethernet)
+err: wg-quick: /etc/wireguard/wg0.conf:3:7: `10` is not an MTU (use 68 to 65535 bytes; 1420 fits Ethernet)
 code 1
 END
 refused "a table that is none" "Table = nonsense" <<'END'
 $ wg-quick up wg0
-err: wg-quick: /etc/wireguard/wg0.conf:3:9: `nonsense` is not a routing table (auto, off, a number, or a name of /etc/iproute2/rt_tables)
+err: wg-quick: /etc/wireguard/wg0.conf:3:9: `nonsense` is not a routing table (use auto, off, a number, or a name from /etc/iproute2/rt_tables)
 code 1
 END
 # The resolver of the original takes it for 0.
 refused "a port that is too high" "ListenPort = 65536" <<'END'
 $ wg-quick up wg0
-err: wg-quick: /etc/wireguard/wg0.conf:3:14: `65536` is not a port (0 to 65535 are ports; 0 is one that the system chooses)
+err: wg-quick: /etc/wireguard/wg0.conf:3:14: `65536` is not a port (use 0 to 65535; with 0 the system chooses one)
 code 1
 END
 tunnel 10.9.0.0/16 "Table = OFF"

@@ -25,7 +25,7 @@ same "hooks: have the input of wg-quick" 'quick up wg0 <<<hello; quick down wg0'
 tunnel 10.9.0.0/16 'PostUp ='
 ours "hooks: an empty one is none" 'quick up wg0' <<'END'
 $ wg-quick up wg0
-err: /etc/wireguard/wg0.conf:3:1: warning: PostUp has no value (give it one or remove the line)
+err: /etc/wireguard/wg0.conf:3:1: warning: PostUp has no value (add one or remove the line)
 err: [#] mockd wg0
 err: [#] wg addconf wg0 FILE
 err: [#] ip link set mtu 1370 up dev wg0

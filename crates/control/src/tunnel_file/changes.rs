@@ -1,4 +1,4 @@
-//! What a tunnel's file means for the device: all of it at first, and only what has changed later.
+//! The device settings of a tunnel file: all of them at first, only the changes later.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,27 +9,26 @@ use crate::keys::{PublicKey, SecretKey};
 use crate::uapi::request::{AllowedIp, DeviceUpdate, PeerUpdate};
 use crate::uapi::response::{DeviceState, PeerState};
 
-/// What is to be sent to a device, and what has to be resolved before more can be sent.
+/// What to send to a device, and what to resolve before the rest can be sent.
 #[derive(Default, PartialEq, Eq)]
 pub struct Settings {
-    /// What can be sent at once.
+    /// The part that can be sent at once.
     pub update: DeviceUpdate,
-    /// Peers whose endpoints are names, with host and service.
+    /// Peers whose endpoint is a name.
     pub unresolved: Vec<(PublicKey, Endpoint)>,
 }
 
-/// How a device takes prefixes away from a peer.
+/// How to remove prefixes from a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AllowedIpRemoval {
-    /// One by one (`allowed_ip=-`): no packet misses the others.
+    /// One by one (`allowed_ip=-`), which does not affect the others.
     OneByOne,
-    /// Only with all others, which are given again: for daemons and kernels that know no `-`.
+    /// By replacing the whole list: for daemons and kernels that do not know `-`.
     Replace,
 }
 
 impl TunnelFile {
-    /// What is to be sent to a device that has just been made. What the file does not set is left alone: a command of
-    /// the file's may have set it.
+    /// What to send to a new device. What the file does not set is left alone, because a hook may have set it.
     pub fn settings(&self) -> Settings {
         let mut settings = Settings::default();
         settings.update.private_key = self.private_key.clone();
@@ -40,25 +39,25 @@ impl TunnelFile {
     }
 }
 
-/// What makes of a device that has run with `then` one that runs with `now`, and leaves alone what the file has not
-/// changed: what was set by other means stays, and so does an endpoint that has roamed.
+/// The changes that take a device from the file `previous` to the file `now`. What did not change in the file is left alone,
+/// so settings made by other means and roamed endpoints stay.
 ///
-/// Keys that stand in files of their own are compared as they were loaded.
-pub fn changes(then: &TunnelFile, now: &TunnelFile, running: &DeviceState, lists: AllowedIpRemoval) -> Settings {
+/// Secrets from key files are compared as loaded.
+pub fn changes(previous: &TunnelFile, now: &TunnelFile, running: &DeviceState, lists: AllowedIpRemoval) -> Settings {
     let mut settings = Settings::default();
-    settings.update.private_key = now.private_key.clone().filter(|_| now.private_key != then.private_key);
-    settings.update.listen_port = now.listen_port.filter(|_| now.listen_port != then.listen_port);
-    settings.update.fwmark = now.fwmark.filter(|_| now.fwmark != then.fwmark);
+    settings.update.private_key = now.private_key.clone().filter(|_| now.private_key != previous.private_key);
+    settings.update.listen_port = now.listen_port.filter(|_| now.listen_port != previous.listen_port);
+    settings.update.fwmark = now.fwmark.filter(|_| now.fwmark != previous.fwmark);
 
-    let before: HashMap<PublicKey, &Peer> = then.peers.iter().map(|peer| (peer.public_key, peer)).collect();
+    let before: HashMap<PublicKey, &Peer> = previous.peers.iter().map(|peer| (peer.public_key, peer)).collect();
     let after: HashSet<PublicKey> = now.peers.iter().map(|peer| peer.public_key).collect();
     let present: HashMap<PublicKey, &PeerState> = running.peers.iter().map(|peer| (peer.public_key, peer)).collect();
-    // Those that go come first, so that no prefix has two owners.
-    let gone = then.peers.iter().map(|peer| peer.public_key);
+    // Removals come first, so that no prefix has two owners.
+    let gone = previous.peers.iter().map(|peer| peer.public_key);
     let gone = gone.filter(|key| !after.contains(key) && present.contains_key(key));
     settings.update.peers.extend(gone.map(|key| PeerUpdate { remove: true, ..PeerUpdate::new(key) }));
 
-    let had: HashSet<(PublicKey, IpNet)> = owned(then);
+    let had: HashSet<(PublicKey, IpNet)> = owned(previous);
     let has: HashSet<IpNet> = now.peers.iter().flat_map(|peer| peer.allowed_ips.iter().copied()).collect();
     for peer in &now.peers {
         match (before.get(&peer.public_key), present.get(&peer.public_key)) {
@@ -74,13 +73,13 @@ fn owned(file: &TunnelFile) -> HashSet<(PublicKey, IpNet)> {
     file.peers.iter().flat_map(|peer| peer.allowed_ips.iter().map(|net| (peer.public_key, *net))).collect()
 }
 
-/// Whether two sections say the same of a peer, its name and its place in the file aside.
-fn same(then: &Peer, now: &Peer) -> bool {
+/// Whether two peers are the same, apart from their names and lines.
+fn same(previous: &Peer, now: &Peer) -> bool {
     let list = |peer: &Peer| peer.allowed_ips.iter().copied().collect::<HashSet<IpNet>>();
-    then.preshared_key == now.preshared_key
-        && then.endpoint == now.endpoint
-        && then.persistent_keepalive.unwrap_or(0) == now.persistent_keepalive.unwrap_or(0)
-        && list(then) == list(now)
+    previous.preshared_key == now.preshared_key
+        && previous.endpoint == now.endpoint
+        && previous.persistent_keepalive.unwrap_or(0) == now.persistent_keepalive.unwrap_or(0)
+        && list(previous) == list(now)
 }
 
 impl Settings {
@@ -97,7 +96,7 @@ impl Settings {
 
     fn changed(
         &mut self,
-        then: &Peer,
+        previous: &Peer,
         now: &Peer,
         running: &PeerState,
         lists: AllowedIpRemoval,
@@ -105,18 +104,18 @@ impl Settings {
         has: &HashSet<IpNet>,
     ) {
         let mut update = PeerUpdate { update_only: true, ..PeerUpdate::new(now.public_key) };
-        if then.preshared_key != now.preshared_key {
+        if previous.preshared_key != now.preshared_key {
             update.preshared_key = Some(now.preshared_key.clone().unwrap_or(SecretKey::ZERO));
         }
-        if then.persistent_keepalive.unwrap_or(0) != now.persistent_keepalive.unwrap_or(0) {
+        if previous.persistent_keepalive.unwrap_or(0) != now.persistent_keepalive.unwrap_or(0) {
             update.persistent_keepalive = Some(now.persistent_keepalive.unwrap_or(0));
         }
-        if then.endpoint != now.endpoint {
+        if previous.endpoint != now.endpoint {
             self.reach(now, &mut update);
         }
         let kept: HashSet<IpNet> = now.allowed_ips.iter().copied().collect();
-        let lost: Vec<IpNet> = then.allowed_ips.iter().copied().filter(|net| !kept.contains(net)).collect();
-        // What another peer gets leaves this one by that, without a moment in which nobody has it.
+        let lost: Vec<IpNet> = previous.allowed_ips.iter().copied().filter(|net| !kept.contains(net)).collect();
+        // Adding a prefix to another peer removes it here, without a gap in which no peer has it.
         let taken: Vec<IpNet> = lost.iter().copied().filter(|net| !has.contains(net)).collect();
         let added = now.allowed_ips.iter().filter(|net| !had.contains(&(now.public_key, **net))).copied();
         if lists == AllowedIpRemoval::OneByOne || taken.is_empty() {

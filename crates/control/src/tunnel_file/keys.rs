@@ -1,4 +1,4 @@
-//! The keys of a tunnel's file: those of `wg` (man 8 wg), those of wg-quick (man 8 wg-quick), and ours behind `#!`.
+//! The keys of the tunnel file: those of `wg` (man 8 wg), of wg-quick (man 8 wg-quick), and of linerate, after `#!`.
 
 use crate::document::{Key, SectionKind};
 
@@ -18,19 +18,19 @@ const fn ours(key: Key) -> Key {
     Key { marked: true, ..key }
 }
 
-/// What the tunnel itself reads: the keys of `wg`.
+/// The private key: the first of `wg`'s keys.
 pub const PRIVATE_KEY: Key = interface("PrivateKey");
 /// The UDP port.
 pub const LISTEN_PORT: Key = interface("ListenPort");
-/// The mark of the tunnel's datagrams.
+/// The mark on outgoing datagrams.
 pub const FWMARK: Key = interface("FwMark");
-/// Who the peer is.
+/// The identity of the peer.
 pub const PUBLIC_KEY: Key = peer("PublicKey");
-/// A second secret, shared with the peer.
+/// An additional secret shared with the peer.
 pub const PRESHARED_KEY: Key = peer("PresharedKey");
-/// The prefixes behind the peer.
+/// The prefixes routed to the peer.
 pub const ALLOWED_IPS: Key = peer("AllowedIPs");
-/// Where the peer is.
+/// The address of the peer.
 pub const ENDPOINT: Key = peer("Endpoint");
 /// Seconds between keepalives.
 pub const PERSISTENT_KEEPALIVE: Key = peer("PersistentKeepalive");
@@ -41,41 +41,41 @@ pub const ADDRESS: Key = interface("Address");
 pub const DNS: Key = interface("DNS");
 /// The MTU.
 pub const MTU: Key = interface("MTU");
-/// Where routes go.
+/// The routing table.
 pub const TABLE: Key = interface("Table");
-/// A command before the interface is configured.
+/// A hook before the interface is configured.
 pub const PRE_UP: Key = hook("PreUp");
-/// A command when all is done.
+/// A hook after the tunnel is up.
 pub const POST_UP: Key = hook("PostUp");
-/// A command before the tunnel goes.
+/// A hook before the tunnel goes down.
 pub const PRE_DOWN: Key = hook("PreDown");
-/// A command when it is gone.
+/// A hook after the tunnel is down.
 pub const POST_DOWN: Key = hook("PostDown");
-/// Whether the file is saved when the tunnel goes.
+/// Whether to save the file when the tunnel goes down.
 pub const SAVE_CONFIG: Key = interface("SaveConfig");
 
-/// What is done about routes that exist already: the first of our keys.
+/// What to do when a route exists already: the first of our keys.
 pub const ROUTE_CONFLICT: Key = ours(interface("RouteConflict"));
-/// Whether nothing may leave the host but through the tunnel.
+/// Whether to block all traffic outside of the tunnel.
 pub const KILL_SWITCH: Key = ours(interface("KillSwitch"));
-/// What stays outside of the tunnel.
+/// The prefixes that bypass the tunnel.
 pub const EXCLUDED_IPS: Key = ours(interface("ExcludedIPs"));
-/// Whether the networks that the host is on stay outside.
+/// Whether the host's own networks bypass the tunnel.
 pub const EXCLUDE_LAN: Key = ours(interface("ExcludeLAN"));
-/// The file that holds the private key.
+/// The file with the private key.
 pub const PRIVATE_KEY_FILE: Key = ours(interface("PrivateKeyFile"));
-/// What a command that fails means.
+/// What to do when a hook fails.
 pub const ON_HOOK_ERROR: Key = ours(interface("OnHookError"));
-/// The user that the daemon becomes.
+/// The user that the daemon runs as.
 pub const USER: Key = ours(interface("User"));
-/// The file that holds the preshared key.
+/// The file with the preshared key.
 pub const PRESHARED_KEY_FILE: Key = ours(peer("PresharedKeyFile"));
 
-/// The keys of `wg`, where an empty value is a diagnostic.
+/// The keys of `wg`, which must have a value.
 pub const OF_WG: [Key; 8] =
     [PRIVATE_KEY, LISTEN_PORT, FWMARK, PUBLIC_KEY, PRESHARED_KEY, ALLOWED_IPS, ENDPOINT, PERSISTENT_KEEPALIVE];
 
-/// The keys of wg-quick, all of `[Interface]`.
+/// The keys of wg-quick, all in `[Interface]`.
 pub const OF_WG_QUICK: [Key; 9] = [ADDRESS, DNS, MTU, TABLE, PRE_UP, POST_UP, PRE_DOWN, POST_DOWN, SAVE_CONFIG];
 
 /// Our keys.
@@ -87,7 +87,7 @@ pub fn all() -> impl Iterator<Item = Key> {
     OF_WG.into_iter().chain(OF_WG_QUICK).chain(OURS)
 }
 
-/// Whether every line with the key counts, not only the last.
+/// Whether all lines with the key count, not only the last.
 pub fn may_repeat(key: &Key) -> bool {
     key.whole_line || [ADDRESS, DNS, ALLOWED_IPS, EXCLUDED_IPS].contains(key)
 }

@@ -1,9 +1,9 @@
-//! A tunnel's file: what `wg` and wg-quick read in it (man 8 wg, man 8 wg-quick), and keys of ours that they take for
-//! comments. docs/man/linerate.conf.5.pod has all of them.
+//! The tunnel file: the keys of `wg` and wg-quick (man 8 wg, man 8 wg-quick), and those of linerate, which the other two
+//! read as comments. docs/man/linerate.conf.5.pod describes all of them.
 //!
-//! [`TunnelFile::read`] makes typed fields of a [`Document`] and collects everything that is wrong with it.
-//! [`strip()`] is what wg-quick hands to `wg`, [`save()`] brings the running tunnel back into the file, [`changes()`] is
-//! what a new file means for a running tunnel. Nothing here resolves a name, and only [`KeyFile::read`] opens a file.
+//! [`TunnelFile::read`] turns a [`Document`] into typed fields and diagnostics. [`strip()`] makes the file that wg-quick
+//! passes to `wg`, [`save()`] merges the running tunnel into the file, and [`changes()`] compares a new file with a
+//! running tunnel. Nothing here resolves a host name, and only [`KeyFile::read`] opens a file.
 
 mod changes;
 mod diagnostic;
@@ -33,26 +33,26 @@ use crate::endpoint;
 use crate::interface::InterfaceName;
 use crate::keys::{PublicKey, SecretKey};
 
-/// What a tunnel's file says. It holds keys, so it has no `Debug`.
+/// The content of a tunnel file. It holds secrets, so it has no `Debug`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct TunnelFile {
     /// The interface.
     pub interface: InterfaceName,
     /// `Address`, in the order of the file, host bits kept.
     pub addresses: Vec<IpNet>,
-    /// The servers that `DNS` names.
+    /// The servers in `DNS`.
     pub dns_servers: Vec<NameServer>,
-    /// The search domains that `DNS` names.
+    /// The search domains in `DNS`.
     pub search_domains: Vec<String>,
     /// `MTU` in bytes.
     pub mtu: Option<u32>,
     /// `Table`.
     pub table: Table,
-    /// The commands of the file, in its order, `%i` replaced by the interface.
+    /// The hooks in the order of the file, with `%i` replaced by the interface.
     pub hooks: Vec<Hook>,
     /// `SaveConfig`.
     pub save_config: bool,
-    /// The private key: of the file, or once [`Self::load_keys`] has read it, of `PrivateKeyFile`.
+    /// `PrivateKey`, or the content of `PrivateKeyFile` after [`Self::load_keys`].
     pub private_key: Option<SecretKey>,
     /// `PrivateKeyFile`.
     pub private_key_file: Option<KeyFile>,
@@ -68,29 +68,29 @@ pub struct TunnelFile {
     pub excluded_ips: Vec<IpNet>,
     /// `ExcludeLAN`.
     pub exclude_lan: ExcludeLan,
-    /// `OnHookError`; none if the file does not say.
+    /// `OnHookError`; none if it is not set.
     pub on_hook_error: Option<OnHookError>,
-    /// `User`: the user that the daemon becomes; none if the file does not say.
+    /// `User`, which the daemon runs as; none if it is not set.
     pub user: Option<String>,
-    /// The peers in the order in which they are named first.
+    /// The peers, in the order of their first sections.
     pub peers: Vec<Peer>,
 }
 
 /// A peer.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Peer {
-    /// What people call it; see [`crate::document::Section::name`].
+    /// Its name; see [`crate::document::Section::name`].
     pub name: Option<String>,
     /// `PublicKey`.
     pub public_key: PublicKey,
-    /// The preshared key: of the file, or once [`TunnelFile::load_keys`] has read it, of `PresharedKeyFile`.
+    /// `PresharedKey`, or the content of `PresharedKeyFile` after [`TunnelFile::load_keys`].
     pub preshared_key: Option<SecretKey>,
     /// `PresharedKeyFile`.
     pub preshared_key_file: Option<KeyFile>,
     /// `Endpoint`.
     pub endpoint: Option<Endpoint>,
-    /// `AllowedIPs` as they are once all lines are applied: without host bits, each once, and none that a later peer
-    /// takes away.
+    /// `AllowedIPs` after all lines are applied: without host bits or duplicates, and without those that a later peer
+    /// takes over.
     pub allowed_ips: Vec<IpNet>,
     /// `PersistentKeepalive` in seconds; 0 is off.
     pub persistent_keepalive: Option<u16>,
@@ -98,21 +98,21 @@ pub struct Peer {
     pub line: usize,
 }
 
-/// Where a peer is.
+/// The endpoint of a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Endpoint {
-    /// At this address.
+    /// An address.
     Address(SocketAddr),
-    /// At a name that has to be resolved.
+    /// A name, still to be resolved.
     Name {
-        /// The host: a name, or a form of address that only the system's resolver reads (`127.1`).
+        /// A host name, or an address in a form that only the system's resolver reads (`127.1`).
         host: String,
-        /// The port, or the name of a UDP service.
+        /// A port or the name of a UDP service.
         service: String,
     },
 }
 
-/// As the file has it: `host:port`.
+/// As in the file: `host:port`.
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -123,78 +123,78 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// `Table`: where routes go.
+/// `Table`: the routing table for the routes of the tunnel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Table {
-    /// Into the main table; a default route into one of the tunnel's own.
+    /// The main table, but a table of its own for a default route.
     #[default]
     Auto,
-    /// There are none.
+    /// No routes.
     Off,
-    /// All of them into this one.
+    /// This table.
     Number(u32),
 }
 
-/// A command of the file.
+/// A command in the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hook {
-    /// When it is run.
+    /// When to run it.
     pub phase: Phase,
-    /// The command for the shell.
+    /// The shell command.
     pub command: String,
 }
 
-/// When a command is run.
+/// When to run a hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Phase {
     /// Before the interface is configured.
     PreUp,
-    /// When all is done.
+    /// After the tunnel is up.
     PostUp,
-    /// Before the tunnel goes.
+    /// Before the tunnel goes down.
     PreDown,
-    /// When it is gone.
+    /// After the tunnel is down.
     PostDown,
 }
 
-/// `RouteConflict`: what is done about a route that exists already.
+/// `RouteConflict`: what to do when a route exists already.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RouteConflict {
-    /// It stays, and a warning says so.
+    /// Keep the existing route and warn.
     #[default]
     Skip,
-    /// Ours is added with another metric.
+    /// Add ours with another metric.
     Metric,
-    /// Ours takes its place while the tunnel is up.
+    /// Replace it while the tunnel is up.
     Replace,
-    /// The tunnel does not come up.
+    /// Do not bring the tunnel up.
     Fail,
 }
 
-/// `ExcludeLAN`: whether the networks that the host is on stay outside of the tunnel.
+/// `ExcludeLAN`: whether traffic to the host's own networks bypasses the tunnel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ExcludeLan {
-    /// They do.
+    /// Always.
     Always,
-    /// They do not.
+    /// Never.
     #[default]
     Never,
-    /// They do if the tunnel takes a default route.
+    /// If the tunnel has a default route.
     Auto,
 }
 
-/// `OnHookError`: what a command that fails means.
+/// `OnHookError`: what to do when a hook fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnHookError {
-    /// A warning.
+    /// Warn.
     Warn,
-    /// The tunnel does not come up.
+    /// Do not bring the tunnel up.
     Abort,
 }
 
-/// What names stand for on this system.
+/// Looks up names in the databases of this system.
 pub trait Names {
     /// The number of a routing table (rt_tables of iproute2).
     fn table(&self, name: &str) -> Option<u32>;
@@ -203,7 +203,7 @@ pub trait Names {
     fn port(&self, service: &str) -> Option<u16>;
 }
 
-/// No names but the kernel's own: the tables `main`, `default` and `local`.
+/// Knows no names; the kernel's own tables `main`, `default` and `local` need none.
 pub struct NoNames;
 
 impl Names for NoNames {
@@ -217,7 +217,7 @@ impl Names for NoNames {
 }
 
 impl TunnelFile {
-    /// What an empty file says.
+    /// The content of an empty file.
     pub fn empty(interface: &InterfaceName) -> Self {
         Self {
             interface: interface.clone(),
@@ -242,44 +242,45 @@ impl TunnelFile {
         }
     }
 
-    /// Reads what the file of `interface` says, and everything that is wrong with it, in the order of its lines. What is
-    /// wrong is not in the result.
+    /// Reads the file of `interface`. The diagnostics are in the order of its lines; invalid values are not in the result.
     pub fn read(document: &Document, interface: &InterfaceName, names: &dyn Names) -> (Self, Vec<Diagnostic>) {
         read::read(document, interface, names)
     }
 
-    /// Reads the files that keys stand in; [`Self::private_key`] and [`Peer::preshared_key`] then have them.
+    /// Reads the key files into [`Self::private_key`] and [`Peer::preshared_key`].
     ///
     /// # Errors
-    /// Sentences, one for each file that holds no key that can be read. The other keys are there all the same.
-    pub fn load_keys(&mut self, folders: KeyDirectories<'_>) -> Result<(), Vec<String>> {
-        let mut wrong = Vec::new();
-        let mut load =
-            |file: &Option<KeyFile>, key: &mut Option<SecretKey>| match file.as_ref().map(|file| file.read(folders)) {
-                Some(Ok(read)) => *key = Some(read),
-                Some(Err(sentence)) => wrong.push(sentence),
-                None => {}
-            };
+    /// A sentence for each file that cannot be read or contains no key. The other keys are loaded.
+    pub fn load_keys(&mut self, directories: KeyDirectories<'_>) -> Result<(), Vec<String>> {
+        let mut errors = Vec::new();
+        let mut load = |file: &Option<KeyFile>, key: &mut Option<SecretKey>| match file
+            .as_ref()
+            .map(|file| file.read(directories))
+        {
+            Some(Ok(read)) => *key = Some(read),
+            Some(Err(sentence)) => errors.push(sentence),
+            None => {}
+        };
         load(&self.private_key_file, &mut self.private_key);
         for peer in &mut self.peers {
             load(&peer.preshared_key_file, &mut peer.preshared_key);
         }
-        if wrong.is_empty() { Ok(()) } else { Err(wrong) }
+        if errors.is_empty() { Ok(()) } else { Err(errors) }
     }
 
-    /// The commands of a phase.
+    /// The hooks of a phase.
     pub fn hooks(&self, phase: Phase) -> impl Iterator<Item = &str> {
         self.hooks.iter().filter(move |hook| hook.phase == phase).map(|hook| &*hook.command)
     }
 
-    /// Whether a peer takes a default route.
+    /// Whether a peer has a default route.
     pub fn is_full_tunnel(&self) -> bool {
         self.peers.iter().flat_map(|peer| &peer.allowed_ips).any(|prefix| prefix.prefix_len() == 0)
     }
 }
 
 impl Peer {
-    /// A peer of which only the key is known.
+    /// A peer with only a key.
     pub fn new(public_key: PublicKey) -> Self {
         Self {
             name: None,
@@ -293,7 +294,7 @@ impl Peer {
         }
     }
 
-    /// What to call it in a sentence: its name, else its key.
+    /// Its name, else its key, for messages.
     pub fn title(&self) -> String {
         self.name.clone().unwrap_or_else(|| self.public_key.to_string())
     }

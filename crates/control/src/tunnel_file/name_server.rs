@@ -1,4 +1,4 @@
-//! The address of a name server, with the zone that a link-local one needs (RFC 4007).
+//! The address of a name server, with a zone if it is link-local (RFC 4007).
 
 use std::fmt;
 use std::net::IpAddr;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::interface::InterfaceName;
 
-/// A name server, as resolv.conf(5) and resolvectl(1) take it. The interface of a zone may still be to come.
+/// A name server, as resolv.conf(5) and resolvectl(1) accept it. The interface of its zone need not exist.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct NameServer {
@@ -16,7 +16,7 @@ pub struct NameServer {
     zone: Option<InterfaceName>,
 }
 
-/// A text is not the address of a name server.
+/// The text is not the address of a name server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not the address of a name server")]
 pub struct InvalidNameServer;
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_server_is_an_address_that_may_have_a_zone_and_nothing_else() {
+    fn a_name_server_is_an_address_with_an_optional_zone() {
         for text in ["192.0.2.53", "2001:db8::53", "fe80::1%eth0", "fe80::1%2", "fe80::1%wg_=+.-"] {
             assert_eq!(text.parse::<NameServer>().unwrap().to_string(), text);
         }

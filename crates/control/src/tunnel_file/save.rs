@@ -1,8 +1,8 @@
-//! The running tunnel back into its file: only lines whose values differ are touched.
+//! Saves the running tunnel to its file, and changes only lines whose values differ.
 //!
-//! What the original's `save` writes anew, this merges: comments, names, hostnames, search domains and the order of
-//! lines stay. What the tunnel only has because somebody had to choose something (a random port, the mark of a full
-//! tunnel, a link-local address) does not get into a file that says nothing of it.
+//! Where the original's `save` writes a new file, this merges: comments, names, host names, search domains and the order
+//! of lines stay. Values that were chosen automatically (a random port, the mark of a full tunnel, a link-local address)
+//! are not written unless the file sets them.
 
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
@@ -17,37 +17,37 @@ use crate::interface::InterfaceName;
 use crate::keys::PublicKey;
 use crate::uapi::response::{DeviceState, PeerState};
 
-/// The tunnel as it runs.
+/// The running tunnel.
 pub struct RunningTunnel<'a> {
     /// The interface.
     pub interface: &'a InterfaceName,
-    /// What the device says.
+    /// The state of the device.
     pub device: &'a DeviceState,
     /// The addresses of the interface, host bits kept.
     pub addresses: &'a [IpNet],
-    /// The host has IPv6; else the IPv6 addresses of the file, which the interface cannot have, stay.
+    /// Whether the host has IPv6. If not, the IPv6 addresses of the file stay.
     pub has_ipv6: bool,
     /// The MTU of the interface.
     pub mtu: u32,
-    /// The name servers that were set for the interface, if that is known.
+    /// The name servers set for the interface, if known.
     pub dns_servers: Option<&'a [NameServer]>,
-    /// The port that was chosen when the file said none, if that is known.
+    /// The port that was chosen because the file sets none, if known.
     pub chosen_port: Option<u16>,
-    /// The mark that was chosen for the tunnel when the file said none.
+    /// The mark that was chosen because the file sets none.
     pub chosen_fwmark: Option<u32>,
-    /// The file as it was when the tunnel came up, or was reloaded last. What has not changed at run time since leaves
-    /// the file alone; without it the file counts as unchanged.
-    pub then: Option<&'a TunnelFile>,
-    /// Whether a peer's address is one that the name in the file was resolved to.
-    pub is_of_name: &'a dyn Fn(&PublicKey, SocketAddr) -> bool,
+    /// The file as last applied, by `up` or `reload`. Values that have not changed at run time since then are not saved;
+    /// without it, the file is assumed unchanged.
+    pub previous: Option<&'a TunnelFile>,
+    /// Whether the name of a peer in the file was resolved to this address.
+    pub is_resolved_address: &'a dyn Fn(&PublicKey, SocketAddr) -> bool,
 }
 
 /// Merges the running tunnel into its file.
 ///
 /// # Errors
-/// A value cannot be written: the zone of an endpoint is an interface with an odd name.
+/// A value cannot be written: the zone of an endpoint is an interface whose name is not allowed in a file.
 pub fn save(document: &mut Document, runtime: &RunningTunnel<'_>) -> Result<(), InvalidValue> {
-    // A line that goes may uncover another: of peers that list the same address, the last one has it.
+    // Removing a line may bring another into effect: of peers that list the same prefix, the last one has it.
     for _ in 0..=document.sections().len() {
         let before = document.to_bytes();
         let (file, _) = TunnelFile::read(document, runtime.interface, &NoNames);
@@ -61,32 +61,36 @@ pub fn save(document: &mut Document, runtime: &RunningTunnel<'_>) -> Result<(), 
 }
 
 fn save_interface(document: &mut Document, file: &TunnelFile, runtime: &RunningTunnel<'_>) -> Result<(), InvalidValue> {
-    let (device, then) = (runtime.device, runtime.then);
+    let (device, previous) = (runtime.device, runtime.previous);
 
     let from_elsewhere = file.private_key_file.is_some()
-        || then.is_some_and(|then| then.private_key == device.private_key)
+        || previous.is_some_and(|previous| previous.private_key == device.private_key)
         || (file.private_key.is_none() && file.hooks.iter().any(|hook| hook.command.contains("private-key")));
     if !from_elsewhere && file.private_key != device.private_key {
         let key = device.private_key.as_ref().map(|key| key.to_base64());
         put_interface(document, &keys::PRIVATE_KEY, key.as_ref().map(|key| &***key))?;
     }
     let chosen = match file.listen_port {
-        // 0 asks for a random one.
+        // 0 means a random port.
         None | Some(0) => runtime.chosen_port.is_none_or(|chosen| chosen == device.listen_port),
         Some(port) => port == device.listen_port,
     };
     // A device without a socket has no port.
-    let unchanged = device.listen_port == 0 || then.is_some_and(|then| then.listen_port == Some(device.listen_port));
+    let unchanged =
+        device.listen_port == 0 || previous.is_some_and(|previous| previous.listen_port == Some(device.listen_port));
     if !chosen && !unchanged {
         put_interface(document, &keys::LISTEN_PORT, Some(&device.listen_port.to_string()))?;
     }
     let chosen = file.fwmark.is_none() && runtime.chosen_fwmark == Some(device.fwmark);
-    let unchanged = then.is_some_and(|then| then.fwmark.is_some() && then.fwmark == Some(device.fwmark));
+    let unchanged =
+        previous.is_some_and(|previous| previous.fwmark.is_some() && previous.fwmark == Some(device.fwmark));
     if !chosen && !unchanged && file.fwmark.unwrap_or(0) != device.fwmark {
         let mark = Some(format!("{:#x}", device.fwmark)).filter(|_| device.fwmark != 0);
         put_interface(document, &keys::FWMARK, mark.as_deref())?;
     }
-    if file.mtu.is_some_and(|mtu| mtu != runtime.mtu) && then.is_none_or(|then| then.mtu != Some(runtime.mtu)) {
+    if file.mtu.is_some_and(|mtu| mtu != runtime.mtu)
+        && previous.is_none_or(|previous| previous.mtu != Some(runtime.mtu))
+    {
         put_interface(document, &keys::MTU, Some(&runtime.mtu.to_string()))?;
     }
     save_addresses(document, file, runtime)?;
@@ -95,18 +99,18 @@ fn save_interface(document: &mut Document, file: &TunnelFile, runtime: &RunningT
 
 fn save_addresses(document: &mut Document, file: &TunnelFile, runtime: &RunningTunnel<'_>) -> Result<(), InvalidValue> {
     let unseen = |net: &IpNet| matches!(net, IpNet::V6(_)) && !runtime.has_ipv6;
-    // The kernel gives a TUN device a link-local address of its own (fe80::/10, RFC 4291).
+    // The kernel assigns a link-local address to a TUN device (fe80::/10, RFC 4291).
     let own = |net: &IpNet| matches!(net, IpNet::V6(v6) if v6.addr().is_unicast_link_local());
     let visible = |list: &[IpNet]| list.iter().copied().filter(|net| !unseen(net)).collect::<HashSet<IpNet>>();
     let in_file = visible(&file.addresses);
     let wanted: Vec<IpNet> =
         runtime.addresses.iter().copied().filter(|net| in_file.contains(net) || !own(net)).collect();
     let mut missing: HashSet<IpNet> = wanted.iter().copied().collect();
-    if missing == in_file || runtime.then.is_some_and(|then| visible(&then.addresses) == missing) {
+    if missing == in_file || runtime.previous.is_some_and(|previous| visible(&previous.addresses) == missing) {
         return Ok(());
     }
     let interfaces = sections(document, SectionKind::Interface);
-    thin_out(document, &interfaces, &keys::ADDRESS, |item| {
+    retain_items(document, &interfaces, &keys::ADDRESS, |item| {
         address(item).ok().is_some_and(|net| unseen(&net) || missing.remove(&net))
     })?;
     let new = wanted.iter().filter(|net| missing.contains(net)).map(IpNet::to_string);
@@ -117,11 +121,13 @@ fn save_dns(document: &mut Document, file: &TunnelFile, runtime: &RunningTunnel<
     let Some(servers) = runtime.dns_servers else { return Ok(()) };
     let set = |list: &[NameServer]| list.iter().cloned().collect::<HashSet<NameServer>>();
     let mut missing = set(servers);
-    if missing == set(&file.dns_servers) || runtime.then.is_some_and(|then| set(&then.dns_servers) == missing) {
+    if missing == set(&file.dns_servers)
+        || runtime.previous.is_some_and(|previous| set(&previous.dns_servers) == missing)
+    {
         return Ok(());
     }
     let interfaces = sections(document, SectionKind::Interface);
-    thin_out(document, &interfaces, &keys::DNS, |word| {
+    retain_items(document, &interfaces, &keys::DNS, |word| {
         !looks_like_server(word) || word.parse().is_ok_and(|server| missing.remove(&server))
     })?;
     let new = servers.iter().filter(|server| missing.contains(server)).map(NameServer::to_string);
@@ -131,8 +137,9 @@ fn save_dns(document: &mut Document, file: &TunnelFile, runtime: &RunningTunnel<
 fn save_peers(document: &mut Document, file: &TunnelFile, runtime: &RunningTunnel<'_>) -> Result<(), InvalidValue> {
     let running: HashMap<PublicKey, &PeerState> = by_key(&runtime.device.peers, |peer| peer.public_key);
     let in_file: HashMap<PublicKey, &Peer> = by_key(&file.peers, |peer| peer.public_key);
-    let then: Option<HashMap<PublicKey, &Peer>> = runtime.then.map(|then| by_key(&then.peers, |peer| peer.public_key));
-    let was_there = |key: &PublicKey| then.as_ref().and_then(|then| then.get(key).copied());
+    let previous: Option<HashMap<PublicKey, &Peer>> =
+        runtime.previous.map(|previous| by_key(&previous.peers, |peer| peer.public_key));
+    let in_previous = |key: &PublicKey| previous.as_ref().and_then(|previous| previous.get(key).copied());
 
     let mut removed = Vec::new();
     let mut places: HashMap<PublicKey, Vec<usize>> = HashMap::new();
@@ -144,25 +151,25 @@ fn save_peers(document: &mut Document, file: &TunnelFile, runtime: &RunningTunne
     for (key, mut places) in places {
         let (Some(peer), Some(&last)) = (in_file.get(&key), places.last()) else { continue };
         let Some(state) = running.get(&key) else {
-            // One that came into the file later has not been removed at run time.
-            if then.is_none() || was_there(&key).is_some() {
+            // A peer that was added to the file later was not removed at run time.
+            if previous.is_none() || in_previous(&key).is_some() {
                 removed.append(&mut places);
             }
             continue;
         };
-        if agrees(peer, state, runtime) || was_there(&key).is_some_and(|then| agrees(then, state, runtime)) {
+        if agrees(peer, state, runtime) || in_previous(&key).is_some_and(|previous| agrees(previous, state, runtime)) {
             continue;
         }
         save_peer(document, last, peer, state, runtime)?;
-        // The last section has everything now.
+        // The last section now holds everything.
         places.pop();
         removed.append(&mut places);
     }
     removed.sort_unstable();
     removed.into_iter().rev().for_each(|section| document.remove_section(section));
-    // One that has left the file since is not put back.
+    // A peer that was removed from the file is not written again.
     let new = runtime.device.peers.iter().filter(|peer| !in_file.contains_key(&peer.public_key));
-    for state in new.filter(|peer| was_there(&peer.public_key).is_none()) {
+    for state in new.filter(|peer| in_previous(&peer.public_key).is_none()) {
         let section = document.add_peer();
         document.insert(section, &keys::PUBLIC_KEY, &state.public_key.to_string())?;
         save_peer(document, section, &Peer::new(state.public_key), state, runtime)?;
@@ -179,7 +186,7 @@ fn public_key(document: &Document, section: usize) -> Option<PublicKey> {
     PublicKey::from_base64(compact(std::str::from_utf8(entry.value()).ok()?).as_bytes())
 }
 
-/// Whether the file says of a peer what is so.
+/// Whether the file matches the running peer.
 fn agrees(peer: &Peer, state: &PeerState, runtime: &RunningTunnel<'_>) -> bool {
     (peer.preshared_key_file.is_some() || peer.preshared_key == state.preshared_key)
         && leads_to(peer, state, runtime)
@@ -187,14 +194,14 @@ fn agrees(peer: &Peer, state: &PeerState, runtime: &RunningTunnel<'_>) -> bool {
         && peer.allowed_ips.iter().copied().collect::<HashSet<IpNet>>() == prefixes(state).into_iter().collect()
 }
 
-/// Whether the endpoint in the file is where the peer is, as far as that is known, and as a file can say it.
+/// Whether the endpoint in the file leads to the running peer, as far as its address is known and can be written.
 fn leads_to(peer: &Peer, state: &PeerState, runtime: &RunningTunnel<'_>) -> bool {
     match (&peer.endpoint, state.endpoint) {
         (_, None) => true,
         (_, Some(running)) if endpoint::has_lost_its_zone(&running) => true,
         (None, Some(_)) => false,
         (Some(Endpoint::Address(address)), Some(running)) => *address == running,
-        (Some(Endpoint::Name { .. }), Some(running)) => (runtime.is_of_name)(&peer.public_key, running),
+        (Some(Endpoint::Name { .. }), Some(running)) => (runtime.is_resolved_address)(&peer.public_key, running),
     }
 }
 
@@ -202,7 +209,7 @@ fn prefixes(state: &PeerState) -> Vec<IpNet> {
     state.allowed_ips.iter().filter_map(|&(address, length)| IpNet::new(address, length).ok()).collect()
 }
 
-/// Makes one section say everything that is so of its peer.
+/// Updates one section to match its running peer.
 fn save_peer(
     document: &mut Document,
     section: usize,
@@ -219,7 +226,7 @@ fn save_peer(
     let wanted = prefixes(state);
     let mut missing: HashSet<IpNet> = wanted.iter().copied().collect();
     if here.allowed_ips.iter().copied().collect::<HashSet<IpNet>>() != missing {
-        thin_out(document, &[section], &keys::ALLOWED_IPS, |item| {
+        retain_items(document, &[section], &keys::ALLOWED_IPS, |item| {
             prefix(item).is_ok_and(|net| missing.remove(&net.trunc()))
         })?;
         let new = wanted.iter().filter(|net| missing.contains(net)).map(IpNet::to_string);
@@ -246,7 +253,7 @@ fn put_interface(document: &mut Document, key: &Key, value: Option<&str>) -> Res
     put(document, &interfaces, home, key, value)
 }
 
-/// Gives a key a value where it stands last, else in the section `home`; none takes it out of all sections.
+/// Sets a key where it was last set, else in the section `home`; without a value, removes it from all sections.
 fn put(
     document: &mut Document,
     sections: &[usize],
@@ -270,9 +277,8 @@ fn last_with(document: &Document, sections: &[usize], key: &Key) -> Option<(usiz
     })
 }
 
-/// Takes the items that are not to be kept out of a list; a line that loses all of them goes. Other lines stay as they
-/// are.
-fn thin_out(
+/// Removes the items of a list that `keep` rejects, and lines that lose all of theirs. Other lines stay unchanged.
+fn retain_items(
     document: &mut Document,
     sections: &[usize],
     key: &Key,
@@ -296,8 +302,8 @@ fn thin_out(
     Ok(())
 }
 
-/// Adds items to the last line of a list, or as lines of their own: as the original writes addresses and name servers,
-/// where the file does not list several in a line.
+/// Adds items to the last line of a list. Addresses and name servers get a line each, as the original writes them, unless
+/// the file lists several in one line.
 fn append(document: &mut Document, sections: &[usize], key: &Key, new: Vec<String>) -> Result<(), InvalidValue> {
     if new.is_empty() {
         return Ok(());
@@ -328,7 +334,7 @@ fn list<'a>(value: &'a str, key: &Key) -> impl Iterator<Item = &'a str> + use<'a
     items.map(|(_, item)| item.trim()).filter(|item| !item.is_empty())
 }
 
-/// What stands between the items of a list.
+/// The separator between the items of a list.
 fn separator(value: &str) -> &'static str {
     if value.contains(',') && !value.contains(", ") { "," } else { ", " }
 }

@@ -1,8 +1,8 @@
-//! `wg-quick strip`: the file without the lines that are wg-quick's own.
+//! `wg-quick strip`: the file without the keys of wg-quick.
 //!
-//! What comes out is what the original prints, byte for byte, so its reading of lines is the rule here and not that of
-//! [`crate::document`]: bash's `read` takes spaces, tabs and NULs away, a key ends at `=` or `#`, and `[Interface]` has
-//! no space within.
+//! The output equals the original's byte for byte, so lines are read as the original does and not as
+//! [`crate::document`] does: bash's `read` drops spaces, tabs and NULs, a key ends at `=` or `#`, and `[Interface]`
+//! contains no space.
 
 use super::keys;
 use super::values::may_have_key;
@@ -10,12 +10,12 @@ use crate::document::{Document, Key};
 use crate::wg_config::values::is_space;
 use crate::zeroizing::Buffer;
 
-/// `SaveConfig` has a value that is neither `true` nor `false`, for which wg-quick refuses the whole file.
+/// `SaveConfig` is neither `true` nor `false`: wg-quick then rejects the whole file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}' is neither true nor false")]
 pub struct StripError(pub String);
 
-/// The file as `wg-quick strip` prints it: comments stay, and an empty line ends it. It holds the keys of the file.
+/// The file as `wg-quick strip` prints it: comments stay, and an empty line ends it. It contains the secrets of the file.
 ///
 /// # Errors
 /// See [`StripError`].
@@ -26,7 +26,7 @@ pub fn strip(document: &Document) -> Result<Buffer, StripError> {
     let mut lines = bytes.split(|&byte| byte == b'\n').peekable();
     while let Some(line) = lines.next() {
         let line = as_bash_reads(line);
-        // What follows the last line end is a line only if there is something.
+        // Nothing after the last line end is not a line.
         if lines.peek().is_none() && line.is_empty() {
             break;
         }
@@ -49,7 +49,7 @@ pub fn strip(document: &Document) -> Result<Buffer, StripError> {
     Ok(stripped)
 }
 
-/// The line as `read -r` gives it: without NULs, and without spaces and tabs at both ends.
+/// The line as `read -r` returns it: without NULs, and without spaces and tabs at both ends.
 fn as_bash_reads(line: &[u8]) -> Buffer {
     let mut kept = Buffer::with_capacity(line.len());
     line.split(|&byte| byte == 0).for_each(|part| kept.extend(part));
@@ -61,7 +61,7 @@ fn as_bash_reads(line: &[u8]) -> Buffer {
     line
 }
 
-/// Both are all of the line if there is no `=`.
+/// Without a `=`, both are the whole line.
 fn key_and_value(line: &[u8]) -> (&[u8], &[u8]) {
     let line = line.split(|&byte| byte == b'#').next().unwrap_or_default();
     let equals = line.iter().position(|&byte| byte == b'=');

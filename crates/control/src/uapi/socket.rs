@@ -1,16 +1,15 @@
-//! The socket file of an interface: where it is, who may open it, when a left-over is replaced and
-//! when it is taken away.
+//! The socket file of an interface: its path and permissions, and when a stale one is replaced or removed.
 //!
-//! Never touches a file that is not a dead socket of that very name.
+//! Never touches a file that is not a dead socket of that name.
 
 use std::fs::{self, DirBuilder};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::Mode;
+use rustix::fs::{Mode, inotify};
 use rustix::net::{AddressFamily, sockopt};
 
 use crate::interface::InterfaceName;
@@ -23,8 +22,8 @@ pub fn path(directory: &Path, interface: &InterfaceName) -> PathBuf {
     directory.join(format!("{interface}.sock"))
 }
 
-/// The interfaces that have a socket in `directory`, in the directory's order; a missing directory
-/// has none. Whether a daemon still answers there shows when one connects.
+/// The interfaces that have a socket in `directory`, in the directory's order; none if it does not exist. A daemon may
+/// no longer answer there.
 ///
 /// # Errors
 /// The directory cannot be read.
@@ -44,22 +43,22 @@ pub fn interfaces(directory: &Path) -> io::Result<Vec<InterfaceName>> {
     Ok(names)
 }
 
-/// A socket that a daemon may answer on, or the symbolic link to one.
+/// A socket on which a daemon may answer, or a symbolic link to one.
 pub(crate) struct SocketFile {
     path: PathBuf,
     file: FileId,
 }
 
 impl SocketFile {
-    /// What is there for `interface`.
+    /// The socket of `interface`, if there is one.
     pub(crate) fn find(directory: &Path, interface: &InterfaceName) -> Option<Self> {
         let path = path(directory, interface);
         let file = file_id(&path).ok()?;
         fs::metadata(&path).ok()?.file_type().is_socket().then_some(Self { path, file })
     }
 
-    /// Removes it, as nobody answers; not what somebody has put into its place since it was found. Who may not remove it
-    /// leaves it for the next daemon.
+    /// Removes it, unless another file has taken its place since it was found. Without the permission it stays for the
+    /// next daemon to replace.
     pub(crate) fn remove(self) {
         if file_id(&self.path).is_ok_and(|file| file == self.file) {
             let _ = fs::remove_file(&self.path);
@@ -67,62 +66,61 @@ impl SocketFile {
     }
 }
 
-/// Why the socket could not be opened, in a sentence that says what to do.
+/// Why the socket could not be opened, and what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// Another process answers on the socket.
-    #[error("{0} is served by another process: stop it, or delete {path} to make it end", path = .1.display())]
+    #[error("{0} is already served by another process: stop it, or delete {path} to make it exit", path = .1.display())]
     InUse(InterfaceName, PathBuf),
-    /// Something that is no socket has the socket's name.
-    #[error("{path} is in the way and is not a socket: move it away", path = .0.display())]
+    /// A file that is not a socket has the socket's name.
+    #[error("{path} exists and is not a socket: move it away", path = .0.display())]
     NotASocket(PathBuf),
-    /// The descriptor that was handed over is of no use.
-    #[error("it is no unix socket that listens: pass the descriptor of one")]
+    /// The inherited descriptor is not a listening Unix socket.
+    #[error("not a listening Unix socket: pass the descriptor of one")]
     NotListening,
     /// The operating system refused.
     #[error("cannot open {path}: {1}", path = .0.display())]
     Io(PathBuf, #[source] io::Error),
 }
 
-/// A listening socket and the file it is known by; the file goes when this does.
+/// A listening socket and its file, which is removed on drop.
 pub struct Listener {
     pub(super) socket: UnixListener,
     pub(super) path: PathBuf,
     file: FileId,
 }
 
-/// Which file it is, whatever its name.
+/// Device and inode.
 type FileId = (u64, u64);
 
 impl Listener {
-    /// Makes the directory (0755) and the socket (0700), and listens. A socket that nobody answers
-    /// on is replaced.
+    /// Creates the directory (0755) and the socket (0700), and listens. Replaces a socket on which nobody answers.
     ///
-    /// Sets the process's umask for a moment: call it before there are threads that make files.
+    /// Changes the umask of the process for a moment: call it before any thread creates files.
     ///
     /// # Errors
     /// See [`OpenError`].
     pub fn open(directory: &Path, interface: &InterfaceName) -> Result<Self, OpenError> {
         let path = path(directory, interface);
-        let refused = |error| OpenError::Io(path.clone(), error);
-        DirBuilder::new().recursive(true).mode(0o755).create(directory).map_err(refused)?;
+        let failed = |error| OpenError::Io(path.clone(), error);
+        DirBuilder::new().recursive(true).mode(0o755).create(directory).map_err(failed)?;
         remove_stale(directory, interface)?;
-        // A socket is bound before it listens, and in between it refuses connections: `wg` takes
-        // such a one for a left-over and deletes it. So it gets its name when it listens.
+        // Between bind and listen a socket refuses connections, and `wg` would delete it as stale. So it gets its final
+        // name once it listens.
         let unnamed = directory.join(format!("{interface}.sock.new"));
         match fs::remove_file(&unnamed) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(refused(error)),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
             _ => {}
         }
-        let socket = bind_privately(&unnamed).map_err(refused)?;
-        fs::rename(&unnamed, &path).map_err(refused)?;
-        Self::of(socket, path.clone()).map_err(refused)
+        let socket = bind_privately(&unnamed).map_err(failed)?;
+        fs::rename(&unnamed, &path).map_err(failed)?;
+        Self::of(socket, path.clone()).map_err(failed)
     }
 
-    /// Takes over a listening socket (WG_UAPI_FD) whose file is already in its place.
+    /// Takes over a listening socket (WG_UAPI_FD) whose file exists already.
     ///
     /// # Errors
-    /// The file is not there, or the descriptor is no unix socket that listens.
+    /// The file does not exist, or the descriptor is not a listening Unix socket.
     pub fn inherit(socket: OwnedFd, directory: &Path, interface: &InterfaceName) -> Result<Self, OpenError> {
         let path = path(directory, interface);
         let is_unix = sockopt::socket_domain(&socket).is_ok_and(|domain| domain == AddressFamily::UNIX);
@@ -138,18 +136,16 @@ impl Listener {
         Ok(Self { socket, path, file })
     }
 
-    /// Whether the file is still there and still ours: deleting it is how one ends a daemon.
+    /// Whether the file is still there and still ours: deleting it is how to stop a daemon.
     pub fn is_in_place(&self) -> bool {
         file_id(&self.path).is_ok_and(|file| file == self.file)
     }
 
-    /// The socket, to be handed to another process; the file stays.
-    pub fn into_socket(self) -> io::Result<OwnedFd> {
-        // Dropping `self` would remove the file, so the other process gets a duplicate and the
-        // destructor is told that the file is someone else's.
+    /// The socket, to pass to another process; the file stays.
+    pub fn into_socket(mut self) -> io::Result<OwnedFd> {
         let socket = self.socket.try_clone()?;
-        let mut left = self;
-        left.file = (0, 0);
+        // Dropping `self` leaves a file alone that it does not recognize.
+        self.file = (0, 0);
         Ok(socket.into())
     }
 }
@@ -157,9 +153,35 @@ impl Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         if self.is_in_place() {
-            // Nobody is left to tell; the next daemon replaces a left-over.
+            // The next daemon replaces a file that stays.
             let _ = fs::remove_file(&self.path);
         }
+    }
+}
+
+/// Becomes readable when the socket's file may have been deleted, moved or replaced.
+pub(super) struct FileWatch(OwnedFd);
+
+impl FileWatch {
+    pub(super) fn new(listener: &Listener) -> rustix::io::Result<Self> {
+        use inotify::{CreateFlags, WatchFlags};
+        let watch = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
+        // Deleting the name of a socket in use changes its link count (ATTRIB); DELETE_SELF comes only when it is closed.
+        let events = WatchFlags::ATTRIB | WatchFlags::DELETE_SELF | WatchFlags::MOVE_SELF;
+        inotify::add_watch(&watch, &listener.path, events)?;
+        Ok(Self(watch))
+    }
+
+    /// Discards the events: [`Listener::is_in_place`] tells what happened.
+    pub(super) fn drain(&self) {
+        let mut buffer = [0u8; 1024];
+        while rustix::io::read(&self.0, &mut buffer).is_ok_and(|length| length > 0) {}
+    }
+}
+
+impl AsFd for FileWatch {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }
 
@@ -170,24 +192,24 @@ fn bind_privately(path: &Path) -> io::Result<UnixListener> {
     socket
 }
 
-/// Removes the socket of a daemon that has died; fine if there is none.
+/// Removes the socket of a daemon that has died, if there is one.
 ///
 /// # Errors
-/// [`OpenError::InUse`] if a daemon answers there, or the file is not a socket or cannot be removed.
+/// [`OpenError::InUse`] if a daemon answers there; the file is not a socket or cannot be removed.
 pub fn remove_stale(directory: &Path, interface: &InterfaceName) -> Result<(), OpenError> {
     let path = &path(directory, interface);
-    let refused = |error| OpenError::Io(path.to_owned(), error);
+    let failed = |error| OpenError::Io(path.to_owned(), error);
     let file = match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        file => file.map_err(refused)?,
+        file => file.map_err(failed)?,
     };
     if !file.file_type().is_socket() {
         return Err(OpenError::NotASocket(path.to_owned()));
     }
     match UnixStream::connect(path) {
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path).map_err(refused),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path).map_err(failed),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(refused(error)),
+        Err(error) => Err(failed(error)),
         Ok(_) => Err(OpenError::InUse(interface.clone(), path.to_owned())),
     }
 }
@@ -213,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dead_socket_is_removed_and_not_the_one_that_has_taken_its_place() {
+    fn a_dead_socket_is_removed_but_not_one_that_has_replaced_it() {
         let directory = std::env::temp_dir().join(format!("linerate-dead-{}", std::process::id()));
         let interface: InterfaceName = "wg0".parse().unwrap();
         fs::create_dir_all(&directory).unwrap();
@@ -225,7 +247,7 @@ mod tests {
         fs::rename(&path, &elsewhere).unwrap();
         dead();
         found.remove();
-        assert!(path.exists(), "it is another");
+        assert!(path.exists(), "another socket");
         SocketFile::find(&directory, &interface).unwrap().remove();
         assert!(!path.exists() && elsewhere.exists());
         fs::remove_dir_all(&directory).unwrap();

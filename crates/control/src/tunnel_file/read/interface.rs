@@ -24,45 +24,45 @@ const HOOK_ERRORS: [(&str, OnHookError); 2] = [("warn", OnHookError::Warn), ("ab
 impl Reader<'_> {
     pub(super) fn interface_entry(&mut self, key: &Key, at: &Located<'_>, value: &str) {
         let Self { file, diagnostics, names, .. } = self;
-        let place = at.value();
+        let span = at.value();
         match *key {
             keys::PRIVATE_KEY => {
-                diagnostics.take(place, values::secret_key(key, value).map(Some), &mut file.private_key)
+                diagnostics.store(span, values::secret_key(key, value).map(Some), &mut file.private_key)
             }
             keys::PRIVATE_KEY_FILE => {
-                diagnostics.take(place, values::key_file(value).map(Some), &mut file.private_key_file);
+                diagnostics.store(span, values::key_file(value).map(Some), &mut file.private_key_file);
                 self.key_file = Some(at.key());
             }
             keys::LISTEN_PORT => {
-                diagnostics.take(place, values::listen_port(value, *names).map(Some), &mut file.listen_port);
+                diagnostics.store(span, values::listen_port(value, *names).map(Some), &mut file.listen_port);
             }
-            keys::FWMARK => diagnostics.take(place, values::mark(value).map(Some), &mut file.fwmark),
+            keys::FWMARK => diagnostics.store(span, values::mark(value).map(Some), &mut file.fwmark),
             keys::ADDRESS => file.addresses.extend(list(at, value, values::address, diagnostics)),
             keys::DNS => self.dns(at, value),
-            keys::MTU => diagnostics.take(place, values::mtu(value).map(Some), &mut file.mtu),
-            keys::TABLE => diagnostics.take(place, values::table(value, *names), &mut file.table),
+            keys::MTU => diagnostics.store(span, values::mtu(value).map(Some), &mut file.mtu),
+            keys::TABLE => diagnostics.store(span, values::table(value, *names), &mut file.table),
             keys::PRE_UP => self.hook(Phase::PreUp, value),
             keys::POST_UP => self.hook(Phase::PostUp, value),
             keys::PRE_DOWN => self.hook(Phase::PreDown, value),
             keys::POST_DOWN => self.hook(Phase::PostDown, value),
             keys::SAVE_CONFIG => {
-                diagnostics.take(place, values::one_of(key, value, &YES_OR_NO), &mut file.save_config);
+                diagnostics.store(span, values::one_of(key, value, &YES_OR_NO), &mut file.save_config);
             }
             keys::ROUTE_CONFLICT => {
-                diagnostics.take(place, values::one_of(key, value, &CONFLICTS), &mut file.route_conflict);
+                diagnostics.store(span, values::one_of(key, value, &CONFLICTS), &mut file.route_conflict);
             }
             keys::KILL_SWITCH => {
-                diagnostics.take(place, values::one_of(key, value, &YES_OR_NO), &mut file.kill_switch);
+                diagnostics.store(span, values::one_of(key, value, &YES_OR_NO), &mut file.kill_switch);
             }
             keys::EXCLUDED_IPS => {
                 file.excluded_ips.extend(list(at, value, values::prefix, diagnostics).iter().map(IpNet::trunc));
             }
-            keys::EXCLUDE_LAN => diagnostics.take(place, values::one_of(key, value, &EXCLUDES), &mut file.exclude_lan),
+            keys::EXCLUDE_LAN => diagnostics.store(span, values::one_of(key, value, &EXCLUDES), &mut file.exclude_lan),
             keys::ON_HOOK_ERROR => {
                 let found = values::one_of(key, value, &HOOK_ERRORS);
-                diagnostics.take(place, found.map(Some), &mut file.on_hook_error);
+                diagnostics.store(span, found.map(Some), &mut file.on_hook_error);
             }
-            keys::USER => diagnostics.take(place, values::user(value).map(Some), &mut file.user),
+            keys::USER => diagnostics.store(span, values::user(value).map(Some), &mut file.user),
             _ => {}
         }
     }
@@ -74,9 +74,9 @@ impl Reader<'_> {
             } else {
                 values::search_domain(word).map(|domain| self.file.search_domains.push(domain))
             };
-            // A tunnel works without its names.
-            if let Err(InvalidValue { what, hint }) = taken {
-                self.diagnostics.warn(at.inside(offset), format!("{what}, and is left out"), hint);
+            // A tunnel works without name servers.
+            if let Err(InvalidValue { message, hint }) = taken {
+                self.diagnostics.warn(at.inside(offset), format!("{message} and is ignored"), hint);
             }
         }
     }
@@ -87,7 +87,7 @@ impl Reader<'_> {
     }
 }
 
-/// The items of a list between commas or white space.
+/// The prefixes of a list, separated by commas or white space.
 fn list(
     at: &Located<'_>,
     value: &str,
@@ -95,5 +95,5 @@ fn list(
     diagnostics: &mut Diagnostics,
 ) -> Vec<IpNet> {
     let items = items(value, true).filter(|(_, item)| !item.is_empty());
-    items.filter_map(|(offset, item)| diagnostics.judged(at.inside(offset), read(item))).collect()
+    items.filter_map(|(offset, item)| diagnostics.check(at.inside(offset), read(item))).collect()
 }

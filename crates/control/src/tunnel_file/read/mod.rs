@@ -1,6 +1,6 @@
-//! The reading of a tunnel's file: lines become fields, and everything that is wrong is collected.
+//! Reads a tunnel file: turns lines into fields and collects all diagnostics.
 //!
-//! This is which key stands where; what the values mean is for [`interface`] and [`peer`].
+//! This module checks which keys are where; [`interface`] and [`peer`] read their values.
 
 mod interface;
 mod peer;
@@ -21,8 +21,8 @@ pub(super) fn read(document: &Document, interface: &InterfaceName, names: &dyn N
         names,
     };
     if document.has_byte_order_mark() {
-        let what = "a byte order mark stands before the text, which wg refuses";
-        reader.diagnostics.warn(Span { line: 1, column: 1 }, what, "save the file as UTF-8 without it");
+        let message = "the file begins with a byte order mark, which wg rejects";
+        reader.diagnostics.warn(Span { line: 1, column: 1 }, message, "save it as UTF-8 without one");
     }
     let mut line = 1;
     for section in document.sections() {
@@ -35,23 +35,23 @@ pub(super) fn read(document: &Document, interface: &InterfaceName, names: &dyn N
 struct Reader<'a> {
     file: TunnelFile,
     peers: Peers,
-    /// Where `PrivateKeyFile` stands.
+    /// Where `PrivateKeyFile` is set.
     key_file: Option<Span>,
     diagnostics: Diagnostics,
     names: &'a dyn Names,
 }
 
-/// What is wrong so far.
+/// What was found so far.
 struct Diagnostics(Vec<Diagnostic>);
 
-/// A character of the file.
+/// Where in the file a diagnostic points: a line and a column, from 1.
 #[derive(Clone, Copy)]
 struct Span {
     line: usize,
     column: usize,
 }
 
-/// A line with a key and where it is.
+/// An entry and its line in the file.
 struct Located<'a> {
     entry: Entry<'a>,
     line: usize,
@@ -66,7 +66,7 @@ impl Located<'_> {
         self.inside(0)
     }
 
-    /// The place `offset` bytes behind where the value begins.
+    /// `offset` bytes into the value.
     fn inside(&self, offset: usize) -> Span {
         Span { line: self.line, column: self.entry.value_column(offset) }
     }
@@ -76,19 +76,15 @@ impl Reader<'_> {
     fn section(&mut self, section: &Section, first_line: usize) {
         let header = Span { line: first_line + section.header(), column: 1 };
         if section.kind() == SectionKind::Other {
-            self.diagnostics.error(header, "this is not a section", "[Interface] and [Peer] are");
+            self.diagnostics.error(header, "unknown section", "use [Interface] or [Peer]");
         }
         for index in section.unknown_lines() {
-            let place = Span { line: first_line + index, column: 1 };
-            self.diagnostics.error(
-                place,
-                "this line is neither a comment nor a key with a value",
-                "KEY = VALUE is one",
-            );
+            let span = Span { line: first_line + index, column: 1 };
+            self.diagnostics.error(span, "this line is neither a comment nor a key with a value", "write KEY = VALUE");
         }
         for (line, _) in (first_line..).zip(section.lines()).filter(|(_, text)| text.contains(&0)) {
-            let place = Span { line, column: 1 };
-            self.diagnostics.warn(place, "there is a NUL in this line: what follows it does not count", "remove it");
+            let span = Span { line, column: 1 };
+            self.diagnostics.warn(span, "this line contains a NUL byte: everything after it is ignored", "remove it");
         }
         let mut draft = Draft::named(section.name());
         let mut seen = Vec::new();
@@ -97,17 +93,17 @@ impl Reader<'_> {
             let entry = Located { entry, line };
             let Some(key) = self.key(&entry, section.kind()) else { continue };
             if !keys::may_repeat(&key) && seen.contains(&key.name) {
-                self.diagnostics.warn(entry.key(), format!("{} is there twice", key.name), "the last counts");
+                self.diagnostics.warn(entry.key(), format!("{} is set twice", key.name), "the last one counts");
             }
             seen.push(key.name);
             self.entry(&key, &entry, &mut draft);
         }
         if section.kind() == SectionKind::Peer {
-            self.peers.adopt(draft, header, &mut self.diagnostics);
+            self.peers.add(draft, header, &mut self.diagnostics);
         }
     }
 
-    /// The key of a line, if it may stand there.
+    /// The key of an entry, if it is allowed there.
     fn key(&mut self, at: &Located<'_>, section: SectionKind) -> Option<Key> {
         let name = at.entry.key();
         let known = keys::all().find(|known| known.name.eq_ignore_ascii_case(&name));
@@ -118,35 +114,31 @@ impl Reader<'_> {
             return None;
         };
         let name = key.name;
-        let place = at.key();
+        let span = at.key();
         match section {
             _ if at.entry.marked && !key.marked => {
-                self.diagnostics.warn(
-                    place,
-                    format!("{name} is only a comment behind `#!`"),
-                    "remove `#!` if it is to count",
-                );
+                self.diagnostics.warn(span, format!("{name} after `#!` is only a comment"), "remove `#!` to set it");
             }
             SectionKind::Start => {
                 let header = header(key.section);
                 self.diagnostics.error(
-                    place,
-                    format!("{name} stands before any section"),
-                    format!("{header} belongs above it"),
+                    span,
+                    format!("{name} is outside of any section"),
+                    format!("put it below {header}"),
                 );
             }
             SectionKind::Other => {}
             _ if section != key.section => {
                 let (here, there) = (header(section), header(key.section));
                 self.diagnostics.error(
-                    place,
-                    format!("{name} does not belong into {here}"),
-                    format!("it belongs into {there}"),
+                    span,
+                    format!("{name} does not belong in {here}"),
+                    format!("move it to {there}"),
                 );
             }
             _ if key.marked && !at.entry.marked => {
-                let what = format!("{name} is a key that wg and wg-quick do not know");
-                self.diagnostics.error(place, what, format!("write it behind a mark: `#! {name} = …`"));
+                let message = format!("{name} is unknown to wg and wg-quick");
+                self.diagnostics.error(span, message, format!("write it as `#! {name} = …`"));
             }
             _ => return Some(key),
         }
@@ -154,16 +146,16 @@ impl Reader<'_> {
     }
 
     fn unknown(&mut self, at: &Located<'_>, name: &str) {
-        // What does not look like a name may be a secret in the wrong place.
+        // Anything that does not look like a name may be a misplaced secret.
         let is_name = name.len() <= 30 && name.bytes().all(|byte| byte.is_ascii_alphanumeric());
-        let what = if is_name { format!("there is no key {name}") } else { "there is no such key".into() };
+        let message = if is_name { format!("unknown key {name}") } else { "unknown key".into() };
         let meant = keys::all().find(|known| known.marked == at.entry.marked && is_slip_of(name, known.name));
         match meant {
             _ if at.entry.marked && meant.is_none() => {
-                self.diagnostics.warn(at.key(), what, "the line counts as a comment")
+                self.diagnostics.warn(at.key(), message, "the line is ignored as a comment")
             }
-            Some(meant) => self.diagnostics.error(at.key(), what, format!("{} may be meant", meant.name)),
-            None => self.diagnostics.add(Severity::Error, at.key(), what, None),
+            Some(meant) => self.diagnostics.error(at.key(), message, format!("did you mean {}?", meant.name)),
+            None => self.diagnostics.add(Severity::Error, at.key(), message, None),
         }
     }
 
@@ -189,20 +181,20 @@ impl Reader<'_> {
     }
 
     fn empty(&mut self, key: &Key, at: &Located<'_>) {
-        let what = format!("{} has no value", key.name);
-        let hint = "give it one or remove the line";
-        // wg-quick takes its own keys without a value, but for this one.
+        let message = format!("{} has no value", key.name);
+        let hint = "add one or remove the line";
+        // wg-quick accepts its own keys without a value, except this one.
         let severity = if keys::OF_WG_QUICK.contains(key) && *key != keys::SAVE_CONFIG {
             Severity::Warning
         } else {
             Severity::Error
         };
-        self.diagnostics.add(severity, at.key(), what, Some(hint.into()));
+        self.diagnostics.add(severity, at.key(), message, Some(hint.into()));
     }
 
     fn finish(mut self) -> (TunnelFile, Vec<Diagnostic>) {
-        if let (Some(place), Some(_)) = (self.key_file, &self.file.private_key) {
-            self.diagnostics.error(place, "there are both PrivateKey and PrivateKeyFile", "keep one of them");
+        if let (Some(span), Some(_)) = (self.key_file, &self.file.private_key) {
+            self.diagnostics.error(span, "PrivateKey and PrivateKeyFile are both set", "keep one of them");
         }
         self.file.peers = self.peers.list;
         self.diagnostics.0.sort_by_key(|diagnostic| (diagnostic.line, diagnostic.column));
@@ -211,28 +203,28 @@ impl Reader<'_> {
 }
 
 impl Diagnostics {
-    /// Puts a value where it belongs, or says what is wrong with it; what was there before then stays.
-    fn take<T>(&mut self, place: Span, value: Result<T, InvalidValue>, slot: &mut T) {
-        if let Some(value) = self.judged(place, value) {
+    /// Stores a valid value in `slot`, or reports what is wrong and leaves `slot` as it is.
+    fn store<T>(&mut self, span: Span, value: Result<T, InvalidValue>, slot: &mut T) {
+        if let Some(value) = self.check(span, value) {
             *slot = value;
         }
     }
 
-    /// The value, if nothing is wrong with it.
-    fn judged<T>(&mut self, place: Span, value: Result<T, InvalidValue>) -> Option<T> {
-        value.map_err(|InvalidValue { what, hint }| self.error(place, what, hint)).ok()
+    /// The value if it is valid; otherwise reports what is wrong.
+    fn check<T>(&mut self, span: Span, value: Result<T, InvalidValue>) -> Option<T> {
+        value.map_err(|InvalidValue { message, hint }| self.error(span, message, hint)).ok()
     }
 
-    fn error(&mut self, place: Span, what: impl Into<String>, hint: impl Into<String>) {
-        self.add(Severity::Error, place, what.into(), Some(hint.into()));
+    fn error(&mut self, span: Span, message: impl Into<String>, hint: impl Into<String>) {
+        self.add(Severity::Error, span, message.into(), Some(hint.into()));
     }
 
-    fn warn(&mut self, place: Span, what: impl Into<String>, hint: impl Into<String>) {
-        self.add(Severity::Warning, place, what.into(), Some(hint.into()));
+    fn warn(&mut self, span: Span, message: impl Into<String>, hint: impl Into<String>) {
+        self.add(Severity::Warning, span, message.into(), Some(hint.into()));
     }
 
-    fn add(&mut self, severity: Severity, place: Span, what: String, hint: Option<String>) {
-        self.0.push(Diagnostic { severity, line: place.line, column: place.column, what, hint });
+    fn add(&mut self, severity: Severity, span: Span, message: String, hint: Option<String>) {
+        self.0.push(Diagnostic { severity, line: span.line, column: span.column, message, hint });
     }
 }
 

@@ -1,4 +1,4 @@
-//! The keys of `[Peer]`, and what sections that speak of the same peer or prefix make of each other.
+//! The keys of `[Peer]`, and how sections with the same peer or prefix are merged.
 
 use std::collections::HashMap;
 
@@ -11,23 +11,23 @@ use crate::tunnel_file::values::{self, compact, items};
 use crate::tunnel_file::{Endpoint, KeyFile, Peer, keys};
 use crate::wg_config::values::is_space;
 
-/// A section that is being read.
+/// A `[Peer]` section while it is read.
 #[derive(Default)]
 pub(super) struct Draft {
-    /// None if the key is missing or not valid.
+    /// None if it is missing or not valid.
     public_key: Option<PublicKey>,
-    /// Whether there is a line with the key at all.
+    /// Whether `PublicKey` is set at all.
     has_key: bool,
     name: Option<String>,
     preshared_key: Option<SecretKey>,
     preshared_key_file: Option<KeyFile>,
-    /// Where `PresharedKeyFile` stands.
+    /// Where `PresharedKeyFile` is set.
     key_file: Option<Span>,
     endpoint: Option<Endpoint>,
     persistent_keepalive: Option<u16>,
-    /// The list changes what the peer had before, and does not take its place.
+    /// The list changes the previous one of the peer instead of replacing it.
     changes_list: bool,
-    /// Prefixes that are added, or taken away.
+    /// Prefixes to add (true) or remove.
     allowed_ips: Vec<(bool, IpNet, Span)>,
 }
 
@@ -35,35 +35,35 @@ pub(super) struct Draft {
 #[derive(Default)]
 pub(super) struct Peers {
     pub(super) list: Vec<Peer>,
-    /// Where a peer is in the list.
-    places: HashMap<PublicKey, usize>,
-    /// Where the owner of a prefix is in the list.
+    /// The index of a peer in the list.
+    indices: HashMap<PublicKey, usize>,
+    /// The index of the peer that has a prefix.
     owners: HashMap<IpNet, usize>,
 }
 
 impl Draft {
-    /// A section in which nothing has been read yet but what its comments call the peer.
+    /// A section of which only the name, from its comments, was read.
     pub(super) fn named(name: Option<String>) -> Self {
         Self { name, ..Self::default() }
     }
 
     pub(super) fn entry(&mut self, key: &Key, at: &Located<'_>, value: &str, diagnostics: &mut Diagnostics) {
-        let place = at.value();
+        let span = at.value();
         match *key {
             keys::PUBLIC_KEY => {
                 self.has_key = true;
-                diagnostics.take(place, values::public_key(key, value).map(Some), &mut self.public_key);
+                diagnostics.store(span, values::public_key(key, value).map(Some), &mut self.public_key);
             }
             keys::PRESHARED_KEY => {
-                diagnostics.take(place, values::secret_key(key, value).map(Some), &mut self.preshared_key);
+                diagnostics.store(span, values::secret_key(key, value).map(Some), &mut self.preshared_key);
             }
             keys::PRESHARED_KEY_FILE => {
-                diagnostics.take(place, values::key_file(value).map(Some), &mut self.preshared_key_file);
+                diagnostics.store(span, values::key_file(value).map(Some), &mut self.preshared_key_file);
                 self.key_file = Some(at.key());
             }
-            keys::ENDPOINT => diagnostics.take(place, values::peer_endpoint(value).map(Some), &mut self.endpoint),
+            keys::ENDPOINT => diagnostics.store(span, values::peer_endpoint(value).map(Some), &mut self.endpoint),
             keys::PERSISTENT_KEEPALIVE => {
-                diagnostics.take(place, values::interval(value).map(Some), &mut self.persistent_keepalive);
+                diagnostics.store(span, values::interval(value).map(Some), &mut self.persistent_keepalive);
             }
             keys::ALLOWED_IPS => self.allowed_ips(at, value, diagnostics),
             _ => {}
@@ -71,33 +71,33 @@ impl Draft {
     }
 
     fn allowed_ips(&mut self, at: &Located<'_>, value: &str, diagnostics: &mut Diagnostics) {
-        // The last line decides whether the list is a change.
+        // As in wg, the last line alone decides whether the list is a change.
         self.changes_list = false;
         for (offset, item) in items(value, false) {
             let space = item.bytes().take_while(|&byte| is_space(byte)).count();
-            let place = at.inside(offset + space);
+            let span = at.inside(offset + space);
             let item = compact(item);
             let unsigned = item.strip_prefix(['+', '-']);
             self.changes_list |= unsigned.is_some();
-            let Some(net) = diagnostics.judged(place, values::prefix(unsigned.unwrap_or(&item))) else { continue };
+            let Some(net) = diagnostics.check(span, values::prefix(unsigned.unwrap_or(&item))) else { continue };
             if net.trunc() != net {
-                let what = format!("{net} has an address beyond its length");
-                diagnostics.warn(place, what, format!("{} is what it stands for", net.trunc()));
+                let message = format!("{net} has host bits set");
+                diagnostics.warn(span, message, format!("it is read as {}", net.trunc()));
             }
-            self.allowed_ips.push((!item.starts_with('-'), net.trunc(), place));
+            self.allowed_ips.push((!item.starts_with('-'), net.trunc(), span));
         }
     }
 }
 
 impl Peers {
-    /// Adds a peer, or what a second section says of one that is there.
-    pub(super) fn adopt(&mut self, draft: Draft, header: Span, diagnostics: &mut Diagnostics) {
-        if let (Some(_), Some(place)) = (&draft.preshared_key, draft.key_file) {
-            diagnostics.error(place, "there are both PresharedKey and PresharedKeyFile", "keep one of them");
+    /// Adds a peer, or merges a second section into it.
+    pub(super) fn add(&mut self, draft: Draft, header: Span, diagnostics: &mut Diagnostics) {
+        if let (Some(_), Some(span)) = (&draft.preshared_key, draft.key_file) {
+            diagnostics.error(span, "PresharedKey and PresharedKeyFile are both set", "keep one of them");
         }
         let Some(public_key) = draft.public_key else {
             if !draft.has_key {
-                diagnostics.error(header, "this peer has no PublicKey", "PublicKey = … says who it is");
+                diagnostics.error(header, "this peer has no PublicKey", "add `PublicKey = …`");
             }
             return;
         };
@@ -113,9 +113,9 @@ impl Peers {
                 self.owners.remove(&net);
             }
         }
-        for (add, net, place) in draft.allowed_ips {
+        for (add, net, span) in draft.allowed_ips {
             if add {
-                self.give(index, net, place, diagnostics);
+                self.assign(index, net, span, diagnostics);
             } else if self.owners.get(&net) == Some(&index) {
                 self.owners.remove(&net);
                 self.list[index].allowed_ips.retain(|other| *other != net);
@@ -125,19 +125,19 @@ impl Peers {
 
     fn find(&mut self, public_key: PublicKey, header: Span, diagnostics: &mut Diagnostics) -> usize {
         let next = self.list.len();
-        let index = *self.places.entry(public_key).or_insert(next);
+        let index = *self.indices.entry(public_key).or_insert(next);
         match self.list.get(index) {
             Some(peer) => {
-                let what = format!("the peer {} is there twice, first in line {}", peer.title(), peer.line);
-                diagnostics.warn(header, what, "make one section of both: only the last AllowedIPs count");
+                let message = format!("peer {} is listed twice, first in line {}", peer.title(), peer.line);
+                diagnostics.warn(header, message, "merge the sections: only the last AllowedIPs count");
             }
             None => self.list.push(Peer { line: header.line, ..Peer::new(public_key) }),
         }
         index
     }
 
-    /// Gives a prefix to a peer; whoever had it has it no longer (allowedips.c of the kernel's module).
-    fn give(&mut self, index: usize, net: IpNet, place: Span, diagnostics: &mut Diagnostics) {
+    /// Assigns a prefix to a peer and takes it from any other, as the kernel module does (allowedips.c).
+    fn assign(&mut self, index: usize, net: IpNet, span: Span, diagnostics: &mut Diagnostics) {
         let before = self.owners.insert(net, index);
         if before == Some(index) {
             return;
@@ -146,8 +146,8 @@ impl Peers {
             self.list[before].allowed_ips.retain(|other| *other != net);
             let (loser, winner) = (&self.list[before], &self.list[index]);
             let (line, loser, winner) = (loser.line, loser.title(), winner.title());
-            let what = format!("{net} belongs to two peers: {loser} in line {line} and {winner} here");
-            diagnostics.warn(place, what, "only the last one gets it");
+            let message = format!("{net} is in the AllowedIPs of two peers: {loser} (line {line}) and {winner}");
+            diagnostics.warn(span, message, "only the last one gets it");
         }
         self.list[index].allowed_ips.push(net);
     }

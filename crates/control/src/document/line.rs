@@ -1,0 +1,238 @@
+//! One line of a configuration file: what kind of line it is, and where its key and value are.
+
+use std::ops::Range;
+
+use zeroize::Zeroizing;
+
+pub(super) use crate::wg_config::values::is_space;
+
+/// What a header says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SectionKind {
+    /// There is no header: these are the lines before the first one.
+    Start,
+    /// `[Interface]`.
+    Interface,
+    /// `[Peer]`.
+    Peer,
+    /// Anything else in brackets.
+    Other,
+}
+
+/// A key of the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Key {
+    /// Its name as documented.
+    pub name: &'static str,
+    /// The section that it belongs in.
+    pub section: SectionKind,
+    /// It is written after `#!`, so that other tools take the line for a comment.
+    pub marked: bool,
+    /// Its value extends to the end of the line, and may contain `#`.
+    pub whole_line: bool,
+}
+
+/// A line with a key.
+pub struct Entry<'a> {
+    /// The index of the line in its section, for edits.
+    pub index: usize,
+    /// The line begins with `#!`.
+    pub marked: bool,
+    line: &'a [u8],
+    key: Range<usize>,
+    value: Range<usize>,
+    /// The value for a key whose value may contain `#`.
+    whole: Range<usize>,
+}
+
+impl Entry<'_> {
+    /// The key as spelled, without white space.
+    pub fn key(&self) -> String {
+        let kept = self.line[self.key.clone()].iter().copied().filter(|&byte| !is_space(byte));
+        String::from_utf8_lossy(&kept.collect::<Vec<u8>>()).into_owned()
+    }
+
+    /// Whether this is `key`, with `#!` if it needs that.
+    pub fn is(&self, key: &Key) -> bool {
+        self.marked == key.marked && self.key().eq_ignore_ascii_case(key.name)
+    }
+
+    /// The value without the comment and the white space around it.
+    pub fn value(&self) -> &[u8] {
+        &self.line[self.value.clone()]
+    }
+
+    /// The value up to the end of the line, without the white space around it.
+    pub fn whole_value(&self) -> &[u8] {
+        &self.line[self.whole.clone()]
+    }
+
+    /// The column of the key: characters, from 1.
+    pub fn key_column(&self) -> usize {
+        self.column(self.key.start)
+    }
+
+    /// The column `offset` bytes into the value: characters, from 1.
+    pub fn value_column(&self, offset: usize) -> usize {
+        self.column(self.value.start + offset)
+    }
+
+    fn column(&self, offset: usize) -> usize {
+        let continues = |byte: u8| byte & 0b1100_0000 == 0b1000_0000;
+        1 + self.line.iter().take(offset).filter(|&&byte| !continues(byte)).count()
+    }
+
+    /// The white space before the key (or its `#!`), before `=` and after it.
+    pub(super) fn spaces(&self) -> [&[u8]; 3] {
+        let indent = self.line.iter().take_while(|&&byte| is_space(byte)).count();
+        let equals = self.key.end + self.line[self.key.end..].iter().take_while(|&&byte| byte != b'=').count();
+        let before = &self.line[self.key.end..equals];
+        let after = if self.value.is_empty() { before } else { &self.line[equals + 1..self.value.start] };
+        [&self.line[..indent], before, after]
+    }
+}
+
+/// A line of the file with its line end; wiped when dropped.
+#[derive(Clone)]
+pub(super) struct Line(Zeroizing<Vec<u8>>);
+
+pub(super) enum LineKind<'a> {
+    Blank,
+    /// The text after `#`.
+    Comment(&'a [u8]),
+    Header(SectionKind),
+    Entry(Entry<'a>),
+    Unknown,
+}
+
+impl Line {
+    pub(super) fn new(parts: &[&[u8]]) -> Self {
+        // Allocated once: a vector that grows leaves copies behind.
+        let mut bytes = Zeroizing::new(Vec::with_capacity(parts.iter().map(|part| part.len()).sum()));
+        parts.iter().for_each(|part| bytes.extend_from_slice(part));
+        Self(bytes)
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    pub(super) fn end(&self) -> &[u8] {
+        match self.bytes() {
+            [.., b'\r', b'\n'] => b"\r\n",
+            [.., b'\n'] => b"\n",
+            _ => b"",
+        }
+    }
+
+    pub(super) fn kind(&self) -> LineKind<'_> {
+        let line = self.bytes();
+        let line = &line[..line.iter().position(|&byte| byte == 0).unwrap_or(line.len())];
+        let all = trim(line, 0..line.len());
+        if all.is_empty() {
+            return LineKind::Blank;
+        }
+        if line[all.start] == b'#' {
+            let comment = &line[all.start + 1..all.end];
+            let marked = comment.starts_with(b"!").then(|| entry(line, all.start + 2, true)).flatten();
+            // Only a word before `=` is a key: `#!/bin/sh` is a comment.
+            let is_word = |entry: &Entry<'_>| line[entry.key.clone()].iter().all(u8::is_ascii_alphanumeric);
+            return marked.filter(is_word).map_or(LineKind::Comment(comment), LineKind::Entry);
+        }
+        if line[all.start] == b'[' {
+            return LineKind::Header(kind(&line[all.start..comment_start(line, all.start)]));
+        }
+        entry(line, 0, false).map_or(LineKind::Unknown, LineKind::Entry)
+    }
+
+    /// Its key and value, if it has a key; `index` is its own in the section.
+    pub(super) fn entry(&self, index: usize) -> Option<Entry<'_>> {
+        match self.kind() {
+            LineKind::Entry(entry) => Some(Entry { index, ..entry }),
+            _ => None,
+        }
+    }
+
+    /// The line with another value for its `key`, if it has a key.
+    pub(super) fn with_value(&self, key: &Key, value: &str) -> Option<Self> {
+        let entry = self.entry(0)?;
+        let old = if key.whole_line { entry.whole } else { entry.value };
+        // `Key =` gets the same space after `=` as before.
+        let space = old.is_empty() && entry.key.end + 1 < old.start;
+        let (before, after) = (&self.0[..old.start], &self.0[old.end..]);
+        Some(Self::new(&[before, if space { b" " } else { b"" }, value.as_bytes(), after]))
+    }
+
+    pub(super) fn comment(&self) -> Option<&[u8]> {
+        match self.kind() {
+            LineKind::Comment(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    pub(super) fn is_blank(&self) -> bool {
+        matches!(self.kind(), LineKind::Blank)
+    }
+
+    /// Whether it belongs to a header directly below.
+    pub(super) fn leads(&self) -> bool {
+        self.comment().is_some_and(|text| !closes(text))
+    }
+}
+
+/// The key and value in `line` from `start`, if a `=` has a key before it.
+fn entry(line: &[u8], start: usize, marked: bool) -> Option<Entry<'_>> {
+    let end = comment_start(line, start);
+    let equals = start + line.get(start..end)?.iter().position(|&byte| byte == b'=')?;
+    let key = trim(line, start..equals);
+    let value = trim(line, equals + 1..end);
+    let whole = trim(line, equals + 1..line.len());
+    (!key.is_empty()).then_some(Entry { index: 0, marked, line, key, value, whole })
+}
+
+/// `range` without the white space at its ends; empty at its start if there is nothing else.
+fn trim(line: &[u8], range: Range<usize>) -> Range<usize> {
+    let filled = |&index: &usize| !is_space(line[index]);
+    match (range.clone().find(filled), range.clone().rev().find(filled)) {
+        (Some(first), Some(last)) => first..last + 1,
+        _ => range.start..range.start,
+    }
+}
+
+fn comment_start(line: &[u8], start: usize) -> usize {
+    let rest = line.get(start..).unwrap_or_default();
+    rest.iter().position(|&byte| byte == b'#').map_or(line.len(), |at| start + at)
+}
+
+fn kind(header: &[u8]) -> SectionKind {
+    let essence: Vec<u8> = header.iter().filter(|&&byte| !is_space(byte)).map(u8::to_ascii_lowercase).collect();
+    match &essence[..] {
+        b"[interface]" => SectionKind::Interface,
+        b"[peer]" => SectionKind::Peer,
+        _ => SectionKind::Other,
+    }
+}
+
+/// The name in a comment `Name = x`.
+pub(super) fn assigned_name(comment: &[u8]) -> Option<String> {
+    let text = String::from_utf8_lossy(comment);
+    let (key, name) = text.split_once('=')?;
+    let named = ["name", "friendly_name"].iter().any(|known| key.trim().eq_ignore_ascii_case(known));
+    Some(name.trim().to_owned()).filter(|name| named && !name.is_empty())
+}
+
+/// The name in a comment that installation scripts write above a section.
+pub(super) fn title(comment: &[u8]) -> Option<String> {
+    let text = String::from_utf8_lossy(comment);
+    let text = text.trim();
+    let begun =
+        |text: &str| text.strip_prefix("## begin ").and_then(|rest| rest.strip_suffix("###")).map(str::to_owned);
+    let name = text.strip_prefix("## Client ").or_else(|| text.strip_prefix("BEGIN_PEER ")).map(str::to_owned);
+    name.or_else(|| begun(text)).map(|name| name.trim().to_owned()).filter(|name| !name.is_empty())
+}
+
+/// Whether a comment is one that installation scripts write below a section.
+pub(super) fn closes(comment: &[u8]) -> bool {
+    let text = comment.trim_ascii();
+    text.starts_with(b"END_PEER ") || text.starts_with(b"## end ")
+}

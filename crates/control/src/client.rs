@@ -1,4 +1,4 @@
-//! The tunnels of this machine, whoever runs them: a daemon behind a socket, or the kernel.
+//! The tunnels of this machine, run by a daemon with a UAPI socket or by the kernel module.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -10,21 +10,21 @@ use crate::uapi::request::DeviceUpdate;
 use crate::uapi::response::DeviceState;
 use crate::uapi::socket::{self, SocketFile};
 
-/// A tunnel, to be asked and changed.
+/// A client of a tunnel.
 pub enum TunnelClient {
-    /// Run by a daemon that answers on its socket.
+    /// A daemon runs it and answers on its socket.
     Daemon(DaemonClient),
-    /// Run by the kernel, or by nobody: which of the two shows when it is asked.
+    /// The kernel runs it, or it does not exist: the first request tells.
     Kernel(KernelClient),
 }
 
 impl TunnelClient {
     /// The tunnel `name`: the daemon's if one has its socket in `directory`, else the kernel's.
     ///
-    /// A socket whose daemon is gone counts as none, and is removed, as `wg` does.
+    /// A stale socket is removed, as `wg` does.
     ///
     /// # Errors
-    /// Not allowed to reach the daemon, or it is none of a daemon's and the kernel has no module.
+    /// The daemon's socket is not accessible, or there is none and the kernel has no module.
     pub fn open(directory: &Path, name: &str) -> io::Result<Self> {
         match daemon(directory, name) {
             Some(client) => client.map(Self::Daemon),
@@ -46,19 +46,19 @@ impl TunnelClient {
     /// The daemon's counters by name; see [`DaemonClient::stats`].
     ///
     /// # Errors
-    /// Unsupported for the kernel's; as [`KernelClient::get`] if there is no such tunnel.
+    /// Unsupported for a tunnel of the kernel; as [`KernelClient::get`] if there is no such tunnel.
     pub fn stats(&mut self) -> Result<Vec<(String, u64)>, ClientError> {
         match self {
             Self::Daemon(client) => client.stats(),
             Self::Kernel(kernel) => {
-                // Whether there is one shows only when it is asked.
+                // Only a request tells whether it exists.
                 kernel.get()?;
-                Err(io::Error::new(io::ErrorKind::Unsupported, "it is the kernel's, which tells no counters").into())
+                Err(io::Error::new(io::ErrorKind::Unsupported, "tunnels of the kernel module have no counters").into())
             }
         }
     }
 
-    /// A descriptor that becomes readable when the daemon ends; none for the kernel's, which does not.
+    /// A descriptor that becomes readable when the daemon exits; none for a tunnel of the kernel.
     pub fn closed(&self) -> Option<BorrowedFd<'_>> {
         match self {
             Self::Daemon(client) => Some(client.as_fd()),
@@ -78,7 +78,7 @@ impl TunnelClient {
     }
 }
 
-/// The names of all tunnels: the kernel's in its order, then the daemons'.
+/// The names of all tunnels: those of the kernel in its order, then those of daemons.
 ///
 /// # Errors
 /// The kernel's links or the directory cannot be listed.
@@ -88,7 +88,7 @@ pub fn names(directory: &Path) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// The names of tunnels whose daemons have their socket in `directory`, in the directory's order.
+/// The names of the tunnels whose daemons answer on a socket in `directory`, in the directory's order.
 ///
 /// # Errors
 /// The directory cannot be listed.

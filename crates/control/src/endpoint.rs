@@ -1,5 +1,5 @@
-//! The numeric text of an endpoint, `1.2.3.4:5` or `[fe80::1%eth0]:5`, as getaddrinfo and getnameinfo
-//! read and write it: a zone by its interface's name.
+//! The numeric text of an endpoint, `1.2.3.4:5` or `[fe80::1%eth0]:5`, with a zone by its interface's name as in
+//! getaddrinfo and getnameinfo.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::OwnedFd;
@@ -8,7 +8,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with
 
 use crate::uapi::decimal;
 
-/// The endpoint that `value` spells; a zone may also be the interface's index.
+/// Parses an endpoint. Its zone may also be an interface index.
 pub(crate) fn parse(value: &[u8]) -> Option<SocketAddr> {
     let text = std::str::from_utf8(value).ok()?;
     let bracketed = text.strip_prefix('[').and_then(|text| text.rsplit_once("]:"));
@@ -28,9 +28,9 @@ fn canonical(endpoint: SocketAddr) -> SocketAddr {
     }
 }
 
-/// As [`parse`], for what a daemon says. As `wg` does, this also takes an IPv6 address without brackets, whose last
-/// colon is the port's.
-pub(crate) fn parse_told(value: &[u8]) -> Option<SocketAddr> {
+/// As [`parse`], for the reply of a daemon: like `wg`, it also accepts an IPv6 address without brackets, up to the last
+/// colon.
+pub(crate) fn parse_reply(value: &[u8]) -> Option<SocketAddr> {
     let bare = || {
         let (address, port) = std::str::from_utf8(value).ok()?.rsplit_once(':')?;
         Some(canonical(SocketAddr::new(address.parse::<Ipv6Addr>().ok()?.into(), port_of(port)?)))
@@ -38,7 +38,7 @@ pub(crate) fn parse_told(value: &[u8]) -> Option<SocketAddr> {
     parse(value).or_else(bare)
 }
 
-/// The text of `endpoint`; the zone is its index if no interface has that.
+/// The text of `endpoint`. Its zone is the interface's name, or the index if there is no such interface.
 pub fn text(endpoint: &SocketAddr) -> String {
     match endpoint {
         SocketAddr::V6(v6) if v6.scope_id() != 0 => {
@@ -50,18 +50,18 @@ pub fn text(endpoint: &SocketAddr) -> String {
     }
 }
 
-/// Whether the endpoint's zone is an interface that is gone, so that its index tells nobody anything.
-pub(crate) fn has_lost_its_zone(endpoint: &SocketAddr) -> bool {
+/// Whether the interface of the endpoint's zone is gone, so that its index is meaningless.
+pub(crate) fn has_stale_zone(endpoint: &SocketAddr) -> bool {
     matches!(endpoint, SocketAddr::V6(v6) if v6.scope_id() != 0) && zone_of(endpoint).is_none()
 }
 
-/// The name of the interface that is the endpoint's zone.
+/// The interface name of the endpoint's zone.
 fn zone_of(endpoint: &SocketAddr) -> Option<String> {
     let SocketAddr::V6(v6) = endpoint else { return None };
     netdevice::index_to_name(any_socket()?, v6.scope_id()).ok()
 }
 
-/// The index of the zone that `text` names, else that it spells.
+/// The index of the zone, given by name or index.
 fn index_of(text: &str) -> Option<u32> {
     let named = any_socket().and_then(|any| netdevice::name_to_index(any, text).ok());
     named.or_else(|| decimal(text.as_bytes(), u32::MAX.into())?.try_into().ok())
@@ -71,8 +71,7 @@ fn port_of(text: &str) -> Option<u16> {
     decimal(text.as_bytes(), u16::MAX.into())?.try_into().ok()
 }
 
-/// What the requests about names of interfaces (SIOCGIFINDEX, SIOCGIFNAME) are made on. It is one of a kind that the
-/// daemon may still open when it has given up its privileges.
+/// A socket for SIOCGIFINDEX and SIOCGIFNAME, of a kind that the daemon may open after it has dropped its privileges.
 fn any_socket() -> Option<OwnedFd> {
     socket_with(AddressFamily::INET6, SocketType::DGRAM, SocketFlags::CLOEXEC, None).ok()
 }
@@ -82,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_zone_is_written_as_the_name_it_was_read_as() {
+    fn a_zone_is_written_by_name() {
         for spelled in ["192.0.2.1:0", "[2001:db8::1]:51820", "[fe80::1%lo]:65535"] {
             assert_eq!(text(&parse(spelled.as_bytes()).unwrap()), spelled);
         }
@@ -90,31 +89,28 @@ mod tests {
     }
 
     #[test]
-    fn a_zone_is_lost_when_no_interface_has_its_index() {
+    fn a_zone_is_stale_when_no_interface_has_its_index() {
         let in_zone = |index| SocketAddr::from(SocketAddrV6::new([0xfe80, 0, 0, 0, 0, 0, 0, 1].into(), 1, 0, index));
         let lo = parse(b"[fe80::1%lo]:1").unwrap();
-        assert_eq!(
-            [lo, in_zone(u32::MAX), in_zone(0)].map(|endpoint| has_lost_its_zone(&endpoint)),
-            [false, true, false]
-        );
+        assert_eq!([lo, in_zone(u32::MAX), in_zone(0)].map(|endpoint| has_stale_zone(&endpoint)), [false, true, false]);
     }
 
     #[test]
-    fn a_mapped_ipv4_address_is_one_however_it_is_written() {
+    fn a_mapped_ipv4_address_is_ipv4_however_it_is_written() {
         let plain = Some("1.2.3.4:5".parse().unwrap());
         for value in ["[::ffff:1.2.3.4]:5", "[::ffff:1.2.3.4%0]:5", "[::ffff:1.2.3.4%lo]:5", "::ffff:1.2.3.4:5"] {
-            assert_eq!(parse_told(value.as_bytes()), plain, "{value}");
+            assert_eq!(parse_reply(value.as_bytes()), plain, "{value}");
         }
     }
 
     #[test]
-    fn what_is_no_endpoint_is_refused() {
+    fn an_invalid_endpoint_is_rejected() {
         let none = ["", ":1", "[]:1", "[fe80::1%]:1", "[fe80::1%none]:1", "[fe80::1%lo]", "[fe80::1%lo]:", "[%lo]:1"];
         let none = none.into_iter().chain(["[fe80::1%4294967296]:1", "[fe80::1%lo]:65536", "fe80::1%lo:1", "h:1"]);
         for text in none {
             assert_eq!(parse(text.as_bytes()), None, "{text}");
-            assert_eq!(parse_told(text.as_bytes()), None, "{text}");
+            assert_eq!(parse_reply(text.as_bytes()), None, "{text}");
         }
-        assert_eq!((parse(b"fe80::1:7"), parse_told(b"fe80::1:7")), (None, Some("[fe80::1]:7".parse().unwrap())));
+        assert_eq!((parse(b"fe80::1:7"), parse_reply(b"fe80::1:7")), (None, Some("[fe80::1]:7".parse().unwrap())));
     }
 }

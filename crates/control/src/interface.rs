@@ -1,4 +1,4 @@
-//! Names of network interfaces, checked before they become part of a path or go to the kernel.
+//! Validated names of network interfaces, safe as part of a path and in requests to the kernel.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,11 +8,11 @@ use crate::printable::printable;
 /// The longest name in bytes: IFNAMSIZ (linux/if.h) without its final NUL.
 const LONGEST: usize = 15;
 
-/// A name that the kernel would accept and that is safe as a file name.
+/// An interface name that the kernel accepts and that is safe as a file name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InterfaceName(String);
 
-/// Why a text is not an interface name.
+/// The text is not an interface name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not an interface name: use 1 to 15 letters, digits, `_`, `=`, `+`, `.` or `-`")]
 pub struct InvalidInterfaceName(String);
@@ -27,8 +27,8 @@ impl InterfaceName {
 impl FromStr for InterfaceName {
     type Err = InvalidInterfaceName;
 
-    // The kernel (dev_valid_name, net/core/dev.c) forbids less, but it expands `%d` when a TUN
-    // device is made, and wg-quick takes only this set.
+    // The kernel (dev_valid_name, net/core/dev.c) allows more, but expands `%d` in the name of a new TUN device, and
+    // wg-quick allows only these.
     fn from_str(text: &str) -> Result<Self, InvalidInterfaceName> {
         let allowed = |c: char| c.is_ascii_alphanumeric() || "_=+.-".contains(c);
         let dots = text == "." || text == "..";

@@ -1,8 +1,8 @@
-//! The tunnels of the kernel's own module, over generic netlink (include/uapi/linux/wireguard.h).
+//! Tunnels of the kernel module, over generic netlink (include/uapi/linux/wireguard.h).
 //!
-//! Here is the conversation: `request` makes the questions, of netlink-packet-wireguard's messages, and `reply` reads
-//! the answers. Keys pass through plain arrays of those messages, so every message is overwritten after use, as are the
-//! buffers. Needs CAP_NET_ADMIN, but for the list of names.
+//! This module has the socket; `request` builds the messages, with netlink-packet-wireguard's types, and `reply` parses
+//! what the kernel returns. Those types hold keys in plain arrays, so every message is wiped after use, as are the buffers.
+//! Needs CAP_NET_ADMIN, except for the list of names.
 
 #[cfg(test)]
 mod corpus;
@@ -30,7 +30,7 @@ use self::reply::Reply;
 use crate::uapi::request::DeviceUpdate;
 use crate::uapi::response::DeviceState;
 
-/// The family's name.
+/// The name of the generic netlink family.
 const WIREGUARD: &str = "wireguard";
 
 /// The longest name of an interface: IFNAMSIZ (linux/if.h) without its NUL.
@@ -39,10 +39,10 @@ const NAME_MAX: usize = 15;
 /// Bytes of one receive. The kernel fills at most 32 KiB at a time.
 const RECEIVE: usize = 64 << 10;
 
-/// How often a state that changed while it was read is read again.
+/// How often to read a state that changes while it is read.
 const DUMP_ATTEMPTS: u32 = 10;
 
-/// A conversation with the kernel's module about one of its tunnels.
+/// A client of the kernel module for one of its tunnels.
 pub struct KernelClient {
     socket: Socket,
     family: u16,
@@ -50,7 +50,7 @@ pub struct KernelClient {
 }
 
 impl KernelClient {
-    /// Finds the module, which the kernel loads if it can. Whether there is a tunnel `name` shows later.
+    /// Finds the module, which the kernel loads if it can. The first request tells whether `name` exists.
     ///
     /// # Errors
     /// EPROTONOSUPPORT if there is no module, ENAMETOOLONG if no interface can have that name.
@@ -59,11 +59,11 @@ impl KernelClient {
             return Err(Errno::NAMETOOLONG.into());
         }
         let mut socket = Socket::open(Some(GENERIC))?;
-        let question =
-            GenlCtrl { cmd: GenlCtrlCmd::GetFamily, nlas: vec![GenlCtrlAttrs::FamilyName(WIREGUARD.into())] };
+        let query = GenlCtrl { cmd: GenlCtrlCmd::GetFamily, nlas: vec![GenlCtrlAttrs::FamilyName(WIREGUARD.into())] };
         let mut family = None;
-        let asked = socket.ask(GenlMessage::from_payload(question), 0, |told| family = family.or(reply::family(told)));
-        match asked {
+        let result =
+            socket.request(GenlMessage::from_payload(query), 0, |payload| family = family.or(reply::family(payload)));
+        match result {
             Err(error) if Errno::from_io_error(&error) == Some(Errno::NOENT) => Err(Errno::PROTONOSUPPORT.into()),
             Err(error) => Err(error),
             Ok(()) => Ok(Self { socket, family: family.ok_or(Errno::PROTONOSUPPORT)?, name: name.to_owned() }),
@@ -73,16 +73,16 @@ impl KernelClient {
     /// The whole state of the tunnel.
     ///
     /// # Errors
-    /// ENODEV if there is no such interface, EOPNOTSUPP if it is no tunnel, EPERM without the right to ask.
+    /// ENODEV without such an interface, EOPNOTSUPP if it is not a tunnel, EPERM without the privilege.
     pub fn get(&mut self) -> io::Result<DeviceState> {
         let mut attempt = 1;
         loop {
             let mut state = DeviceState::default();
             let mut valid = true;
-            let question = self.message(WireguardCmd::GetDevice, vec![]);
-            let asked =
-                self.socket.ask(question, NLM_F_DUMP, |told| valid &= reply::device(told, &mut state).is_some());
-            match asked {
+            let query = self.message(WireguardCmd::GetDevice, vec![]);
+            let result =
+                self.socket.request(query, NLM_F_DUMP, |payload| valid &= reply::device(payload, &mut state).is_some());
+            match result {
                 Err(error) if Errno::from_io_error(&error) == Some(Errno::INTR) && attempt < DUMP_ATTEMPTS => {
                     attempt += 1;
                 }
@@ -93,23 +93,22 @@ impl KernelClient {
         }
     }
 
-    /// Changes the tunnel. A change that is larger than a message is several, so that the earlier ones
-    /// stay if a later one is refused.
+    /// Changes the tunnel. A large change takes several messages: if one fails, the earlier ones stay applied.
     ///
     /// # Errors
-    /// As [`KernelClient::get`], and EINVAL for what the module does not know, such as taking away one allowed
-    /// IP before Linux 6.16.
+    /// As [`KernelClient::get`], and EINVAL for what the module does not support, such as removing a single allowed IP
+    /// before Linux 6.16.
     pub fn set(&mut self, update: &DeviceUpdate) -> io::Result<()> {
-        let mut done = Ok(());
+        let mut result = Ok(());
         for attributes in request::messages(update) {
             let mut change = self.message(WireguardCmd::SetDevice, attributes);
-            match done {
-                Ok(()) => done = self.socket.ask(change, 0, |_| ()),
-                // What is not sent any more holds keys, too.
+            match result {
+                Ok(()) => result = self.socket.request(change, 0, |_| ()),
+                // Messages that are not sent hold keys, too.
                 Err(_) => change.wipe(),
             }
         }
-        done
+        result
     }
 
     fn message(&self, cmd: WireguardCmd, mut attributes: Vec<WireguardAttribute>) -> GenlMessage<WireguardMessage> {
@@ -123,17 +122,17 @@ impl KernelClient {
 /// The names of the kernel's tunnels, in its order.
 ///
 /// # Errors
-/// The kernel does not list its links.
+/// The links cannot be listed.
 pub fn interfaces() -> io::Result<Vec<String>> {
     let mut names = Vec::new();
-    // A list that changed while it was read is good enough, as it may change right after, too.
-    match Socket::open(None)?.ask(AllLinks, NLM_F_DUMP, |told| names.extend(reply::tunnel(told))) {
+    // A list that changed while it was read is good enough: it may change right afterwards, too.
+    match Socket::open(None)?.request(AllLinks, NLM_F_DUMP, |payload| names.extend(reply::tunnel(payload))) {
         Err(error) if Errno::from_io_error(&error) != Some(Errno::INTR) => Err(error),
         _ => Ok(names),
     }
 }
 
-/// `RTM_GETLINK` for all of them.
+/// `RTM_GETLINK` for all links.
 struct AllLinks;
 
 // linux/rtnetlink.h
@@ -154,63 +153,62 @@ impl NetlinkSerializable for AllLinks {
     }
 }
 
-/// What is sent to the kernel.
-trait Question: NetlinkSerializable {
-    /// Overwrites the keys in it, if it can have any.
+/// A message to the kernel.
+trait Message: NetlinkSerializable {
+    /// Wipes the keys in it, if it can have any.
     fn wipe(&mut self) {}
 }
 
-impl Question for AllLinks {}
+impl Message for AllLinks {}
 
-impl Question for GenlMessage<GenlCtrl> {}
+impl Message for GenlMessage<GenlCtrl> {}
 
-impl Question for GenlMessage<WireguardMessage> {
+impl Message for GenlMessage<WireguardMessage> {
     fn wipe(&mut self) {
         request::wipe(&mut self.payload);
     }
 }
 
-/// A blocking netlink socket that asks one thing at a time.
+/// A blocking netlink socket with one request at a time.
 struct Socket {
     fd: OwnedFd,
     sequence: u32,
 }
 
 impl Socket {
-    /// For generic netlink, or without a protocol for links (NETLINK_ROUTE is 0).
+    /// For generic netlink, or without a protocol for links: NETLINK_ROUTE is 0.
     fn open(protocol: Option<Protocol>) -> io::Result<Self> {
         let fd = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, protocol)?;
         bind(&fd, &SocketAddrNetlink::new(0, 0))?;
         Ok(Self { fd, sequence: 0 })
     }
 
-    /// Sends `question` and gives what each message of the answer says to `tell`, until the kernel says
-    /// that it is done.
+    /// Sends `message` and passes the payload of each message of the reply to `read`, up to the last one.
     ///
     /// # Errors
-    /// What the kernel refuses it with, or EINTR if what it told changed meanwhile.
-    fn ask<Q: Question>(&mut self, question: Q, flags: u16, mut tell: impl FnMut(&[u8])) -> io::Result<()> {
+    /// The kernel's error, or EINTR if the state changed during the reply.
+    fn request<M: Message>(&mut self, message: M, flags: u16, mut read: impl FnMut(&[u8])) -> io::Result<()> {
         self.sequence += 1;
         let mut header = NetlinkHeader::default();
         header.sequence_number = self.sequence;
         header.flags = NLM_F_REQUEST | NLM_F_ACK | flags;
-        let mut message = NetlinkMessage::new(header, NetlinkPayload::InnerMessage(question));
+        let mut message = NetlinkMessage::new(header, NetlinkPayload::InnerMessage(message));
         message.finalize();
         let mut bytes = Zeroizing::new(vec![0; message.buffer_len()]);
         message.serialize(&mut bytes);
-        if let NetlinkPayload::InnerMessage(question) = &mut message.payload {
-            question.wipe();
+        if let NetlinkPayload::InnerMessage(message) = &mut message.payload {
+            message.wipe();
         }
         send(&self.fd, &bytes, SendFlags::empty())?;
 
-        let mut answer = Reply::to(self.sequence);
+        let mut reply = Reply::to(self.sequence);
         let mut received = Zeroizing::new(vec![0; RECEIVE]);
         loop {
             let (length, whole) = recv(&self.fd, received.as_mut_slice(), RecvFlags::TRUNC)?;
             if whole > length {
                 return Err(Errno::NOBUFS.into());
             }
-            if let Some(end) = answer.take(&received[..length], &mut tell) {
+            if let Some(end) = reply.take(&received[..length], &mut read) {
                 return end;
             }
         }

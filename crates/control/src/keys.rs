@@ -1,8 +1,7 @@
-//! 32-byte keys and their two texts: base64 (44 characters, what people see) and hexadecimal
-//! (64 digits, what the UAPI carries).
+//! 32-byte keys and their text forms: base64 (44 characters, for people) and hexadecimal (64 digits, for the UAPI).
 //!
-//! Both codecs run in time that depends on no key byte, and take exactly one text for each key:
-//! no missing padding, no stray bits, no white space. Deriving keys is `linerate-protocol`'s.
+//! Both codecs run in constant time, and accept exactly one text for each key: no missing padding, no stray bits, no
+//! white space. `linerate-protocol` derives keys.
 
 use std::fmt;
 
@@ -21,12 +20,12 @@ pub const HEX_LENGTH: usize = 64;
 pub struct PublicKey(pub [u8; LENGTH]);
 
 impl PublicKey {
-    /// The key that `text` spells in base64.
+    /// Decodes base64.
     pub fn from_base64(text: &[u8]) -> Option<Self> {
         decode_base64(text).map(|key| Self(*key))
     }
 
-    /// The key that `text` spells in hexadecimal.
+    /// Decodes hexadecimal.
     pub fn from_hex(text: &[u8]) -> Option<Self> {
         decode_hex(text).map(|key| Self(*key))
     }
@@ -51,38 +50,38 @@ impl fmt::Debug for PublicKey {
     }
 }
 
-/// A private or preshared key: wiped when dropped, never printed, compared in constant time. It lies on the heap, so
-/// that whoever moves it moves a pointer: what a move leaves behind nobody would wipe.
+/// A private or preshared key: wiped when dropped, never printed, compared in constant time. It is on the heap, so that
+/// moving it does not leave a copy behind.
 #[derive(Clone)]
 pub struct SecretKey(Option<Box<[u8; LENGTH]>>);
 
 impl SecretKey {
-    /// All zero: in the UAPI, "no key".
+    /// The all-zero key, which means "no key" in the UAPI.
     pub const ZERO: Self = Self(None);
 
-    /// A copy of `bytes`; wiping the original stays the caller's duty.
+    /// A copy of `bytes`; the caller wipes the original.
     pub fn from_bytes(bytes: &[u8; LENGTH]) -> Self {
         let mut key = Box::new([0; LENGTH]);
         key.copy_from_slice(bytes);
         Self(Some(key))
     }
 
-    /// The key that `text` spells in base64.
+    /// Decodes base64.
     pub fn from_base64(text: &[u8]) -> Option<Self> {
         decode_base64(text).map(|key| Self::from_bytes(&key))
     }
 
-    /// The key that `text` spells in hexadecimal.
+    /// Decodes hexadecimal.
     pub fn from_hex(text: &[u8]) -> Option<Self> {
         decode_hex(text).map(|key| Self::from_bytes(&key))
     }
 
-    /// The key itself.
+    /// The bytes of the key.
     pub fn as_bytes(&self) -> &[u8; LENGTH] {
         self.0.as_deref().unwrap_or(&[0; LENGTH])
     }
 
-    /// Whether this is the all-zero key, which stands for "none".
+    /// Whether this is the all-zero key, which means "no key".
     pub fn is_zero(&self) -> bool {
         *self == Self::ZERO
     }
@@ -132,11 +131,11 @@ pub fn encode_base64(key: &[u8; LENGTH]) -> Zeroizing<[u8; BASE64_LENGTH]> {
     text
 }
 
-/// The key that `text` spells: 43 characters of the standard alphabet and one `=`, unused bits zero.
+/// Decodes base64: 43 characters of the standard alphabet and one `=`, unused bits zero.
 pub fn decode_base64(text: &[u8]) -> Option<Zeroizing<[u8; LENGTH]>> {
     let text: &[u8; BASE64_LENGTH] = text.try_into().ok()?;
     let mut key = Zeroizing::new([0u8; LENGTH]);
-    // Collects the sign bit of any invalid character, so that all are looked at alike.
+    // Collects the sign bit of invalid characters, so that all characters take the same time.
     let mut invalid = 0i16;
     for (quad, bytes) in text[..40].chunks_exact(4).zip(key.chunks_exact_mut(3)) {
         let mut bits = 0u32;
@@ -170,7 +169,7 @@ pub fn encode_hex(key: &[u8; LENGTH]) -> Zeroizing<[u8; HEX_LENGTH]> {
     text
 }
 
-/// The key that `text` spells: 64 digits, upper or lower case.
+/// Decodes 64 hexadecimal digits, upper or lower case.
 pub fn decode_hex(text: &[u8]) -> Option<Zeroizing<[u8; LENGTH]>> {
     let text: &[u8; HEX_LENGTH] = text.try_into().ok()?;
     let mut key = Zeroizing::new([0u8; LENGTH]);

@@ -1,10 +1,8 @@
-//! How a tunnel is spoken to: the UAPI of WireGuard's user-space implementations (its text, its
-//! server, its client), generic netlink for the kernel's own, the configuration file, and the text
-//! forms of keys.
+//! Configuring and querying tunnels: the UAPI of user-space WireGuard (text, server, client), generic netlink for the
+//! kernel module, the configuration files, and the text forms of keys.
 //!
-//! Never moves a packet, never derives a key, and does not know the engine: a daemon gives
-//! [`uapi::server::Server`] a [`uapi::server::Handler`] and gets whole, checked requests.
-//! Neighbours: `linerate-engine` answers the requests, `linerated` wires both.
+//! Never moves a packet, never derives a key, and does not know the engine: a daemon passes a
+//! [`uapi::server::Handler`] to [`uapi::server::Server`] and gets whole, validated requests.
 
 #![forbid(unsafe_code)]
 

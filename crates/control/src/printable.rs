@@ -1,10 +1,10 @@
-//! Text for a terminal. What a file, a daemon or a record contains must not move the cursor, colour the screen or reverse
-//! the order of what is read.
+//! Text for a terminal: control characters in a file, a record or a reply must not move the cursor, change colours or
+//! reverse the direction of text.
 
 use std::borrow::Cow;
 
-/// `text` with its control characters escaped as in Rust (`\u{1b}`, `\n`), including those that change the direction of
-/// writing (UAX #9).
+/// `text` with control characters escaped as in Rust (`\u{1b}`, `\n`), including those that change the text direction
+/// (UAX #9).
 #[must_use]
 pub fn printable(text: &str) -> Cow<'_, str> {
     if !text.contains(is_control) {
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn control_characters_are_escaped_and_all_else_stays() {
+    fn only_control_characters_are_escaped() {
         assert_eq!(printable("Zoë's router, 家 \\"), "Zoë's router, 家 \\");
         assert_eq!(printable("\x1b]0;x\x07"), r"\u{1b}]0;x\u{7}");
         assert_eq!(printable("a\nb\tc\rd\0"), r"a\nb\tc\rd\u{0}");

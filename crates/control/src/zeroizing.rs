@@ -1,6 +1,6 @@
-//! A growing byte buffer for text that may hold keys: every byte it gives up is overwritten first.
+//! A growable byte buffer for text that may contain secrets: all memory is wiped before it is freed.
 //!
-//! `Zeroizing<Vec<u8>>` alone would not do: a `Vec` that grows frees its old allocation as it is.
+//! `Zeroizing<Vec<u8>>` is not enough: a `Vec` that grows frees its old allocation without wiping it.
 
 use std::fmt;
 
@@ -27,7 +27,7 @@ impl Buffer {
         self.0.extend_from_slice(bytes);
     }
 
-    /// Removes the first `count` bytes; an emptied buffer gives its memory back.
+    /// Removes the first `count` bytes; an empty buffer frees its memory.
     pub fn drain(&mut self, count: usize) {
         if count >= self.0.len() {
             self.0.zeroize();
@@ -80,7 +80,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_buffer_holds_what_a_vec_would(
+        fn a_buffer_equals_a_vec_after_any_steps(
             steps in prop::collection::vec((prop::collection::vec(any::<u8>(), 0..200), 0usize..300), 0..40)
         ) {
             let (mut buffer, mut model) = (Buffer::new(), Vec::new());

@@ -14,7 +14,7 @@ use linerate_control::uapi::server::{Handler, Server, StopReason};
 use linerate_control::uapi::socket::Listener;
 
 #[test]
-fn what_a_client_sets_it_gets_over_one_connection() {
+fn a_client_gets_what_it_set_over_one_connection() {
     let directory = std::env::temp_dir().join(format!("linerate-conversation-{}", std::process::id()));
     let name = "wg0".parse().unwrap();
     let mut server = Server::new(Listener::open(&directory, &name).unwrap());
@@ -40,7 +40,7 @@ fn what_a_client_sets_it_gets_over_one_connection() {
     let refused = client.set(&busy).unwrap_err();
     assert!(matches!(refused, ClientError::Reply(ReplyError::Refused(-98))), "{refused}");
     let unknown = client.set_text(b"frobnicate=1\n\n").unwrap_err();
-    // Unread input makes a close a reset.
+    // Closing with unread input is a reset.
     assert!(matches!(unknown, ClientError::Reply(ReplyError::Truncated) | ClientError::Io(_)), "{unknown}");
 
     drop(stop);

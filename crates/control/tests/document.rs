@@ -1,4 +1,4 @@
-//! Laws of the lossless document, over files that people and scripts might write.
+//! Laws of the lossless document, over files like those that people and scripts write.
 
 use linerate_control::document::{Document, Key, Section, SectionKind};
 use linerate_control::tunnel_file::keys;
@@ -26,7 +26,7 @@ fn a_new_line_looks_like_its_neighbours() {
 }
 
 #[test]
-fn a_peer_goes_with_what_belongs_to_it_and_nothing_else() {
+fn a_peer_is_removed_with_its_own_comments_only() {
     let cases = [
         (
             "[Interface]\n\n### Client a\n[Peer]\nPublicKey = a\n\nAllowedIPs = 1\n\n### Client b\n[Peer]\nPublicKey = b\n",
@@ -71,7 +71,7 @@ fn a_peer_is_added_at_the_end_after_an_empty_line() {
 }
 
 #[test]
-fn names_are_read_in_the_forms_of_other_tools() {
+fn names_are_read_in_the_formats_of_other_tools() {
     for (file, name) in [
         ("[Peer]\n# Name = a b\n", Some("a b")),
         ("# name=above\n[Peer]\n", Some("above")),
@@ -89,7 +89,7 @@ fn names_are_read_in_the_forms_of_other_tools() {
 }
 
 #[test]
-fn a_name_stays_with_its_peer_when_the_line_below_it_goes() {
+fn a_name_stays_with_its_peer_when_the_line_below_is_removed() {
     let mut document = Document::parse(b"[Peer]\nPublicKey = x\n# Name = y\nEndpoint = z\n[Peer]\nPublicKey = z\n");
     document.unset(1, &keys::ENDPOINT);
     let left = "[Peer]\nPublicKey = x\n# Name = y\n\n[Peer]\nPublicKey = z\n";
@@ -111,7 +111,7 @@ proptest! {
     }
 
     #[test]
-    fn an_edit_changes_one_line_and_what_was_set_is_read(
+    fn an_edit_changes_one_line_and_can_be_read_back(
         file in file(), section in any::<prop::sample::Index>(), key in key(), value in "[a-z0-9=/:.,+-]{1,12}"
     ) {
         let mut document = Document::parse(&file);
@@ -131,7 +131,7 @@ proptest! {
     }
 
     #[test]
-    fn a_value_that_would_be_read_otherwise_is_refused(value in "[ a\n#\0\t]{0,4}", key in key()) {
+    fn a_value_that_would_be_read_differently_is_rejected(value in "[ a\n#\0\t]{0,4}", key in key()) {
         let mut document = Document::parse(b"[Peer]\n");
         match document.set(1, &key, &value) {
             Ok(()) => {
@@ -144,7 +144,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_left_without_a_section_is_as_it_was(file in file(), section in any::<prop::sample::Index>()) {
+    fn removing_a_section_leaves_the_others_unchanged(file in file(), section in any::<prop::sample::Index>()) {
         let mut document = Document::parse(&file);
         if document.sections().len() == 1 {
             return Ok(());
@@ -154,7 +154,7 @@ proptest! {
         expected.remove(section);
         document.remove_section(section);
         prop_assert_eq!(said(&document), expected.clone());
-        // So it is for who reads the bytes, and no line is new.
+        // The same holds for the bytes, and no line is new.
         let left = document.to_bytes();
         prop_assert_eq!(said(&Document::parse(&left)), expected);
         let mut old = lines(&file).into_iter();
@@ -162,7 +162,7 @@ proptest! {
     }
 
     #[test]
-    fn a_value_is_taken_away_with_its_lines_alone(
+    fn unsetting_a_key_removes_only_its_lines(
         file in file(), section in any::<prop::sample::Index>(), key in key()
     ) {
         let mut document = Document::parse(&file);
@@ -190,7 +190,7 @@ fn said(document: &Document) -> Vec<Said> {
     entries.collect()
 }
 
-/// The lines without their ends, so that one more at the end of the file is no other line.
+/// The lines without their ends, so that a line end added at the end of the file makes no difference.
 fn lines(bytes: &[u8]) -> Vec<&[u8]> {
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     let lines = bytes.split_inclusive(|&byte| byte == b'\n');
@@ -205,7 +205,7 @@ fn key() -> impl Strategy<Value = Key> {
     select(keys::all().collect::<Vec<Key>>())
 }
 
-/// Files of lines that mean something, nearly mean something, or nothing.
+/// Files of valid, nearly valid and meaningless lines.
 fn file() -> impl Strategy<Value = Vec<u8>> {
     const LINES: [&[u8]; 30] = [
         b"[Interface]",

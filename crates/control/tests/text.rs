@@ -1,5 +1,5 @@
-//! The UAPI's text: what the real `wg` (1.0.20210914) and wireguard-go (0.0.20220316) said to each
-//! other, in `recorded/`, and laws over everything they might say.
+//! The text of the UAPI: recorded messages of the real `wg` (1.0.20210914) and wireguard-go (0.0.20220316), in
+//! `recorded/`, and laws over all messages.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -33,7 +33,7 @@ fn wg_set_is_read_field_by_field() {
 }
 
 #[test]
-fn what_wg_sends_is_what_we_would_send() {
+fn our_requests_equal_those_of_wg() {
     let requests: [&[u8]; 5] = [
         include_bytes!("recorded/setconf.request"),
         include_bytes!("recorded/syncconf.request"),
@@ -47,7 +47,7 @@ fn what_wg_sends_is_what_we_would_send() {
 }
 
 #[test]
-fn what_wireguard_go_answers_is_what_we_would_answer() {
+fn our_replies_equal_those_of_wireguard_go() {
     let replies: [&[u8]; 2] = [include_bytes!("recorded/full.reply"), include_bytes!("recorded/bare.reply")];
     for reply in replies {
         let state = response::parse(reply).unwrap();
@@ -56,13 +56,13 @@ fn what_wireguard_go_answers_is_what_we_would_answer() {
 }
 
 #[test]
-fn a_zero_key_in_a_request_takes_the_key_away() {
+fn a_zero_key_in_a_request_removes_the_key() {
     let update = set(include_bytes!("recorded/clear.request"));
     assert!(update.private_key.unwrap().is_zero());
 }
 
 #[test]
-fn each_bad_line_has_wireguard_gos_error_number() {
+fn invalid_lines_have_wireguard_gos_error_numbers() {
     let device = [
         ("nonsense", -71),
         ("unknown=1", -22),
@@ -84,7 +84,7 @@ fn each_bad_line_has_wireguard_gos_error_number() {
         ("allowed_ip=10.0.0.0/8", -22),
     ];
     for (line, errno) in device {
-        assert_eq!(refused(&format!("set=1\n{line}\n\n")), errno, "{line}");
+        assert_eq!(error_number(&format!("set=1\n{line}\n\n")), errno, "{line}");
     }
     let peer = [
         ("nonsense", -71),
@@ -114,16 +114,16 @@ fn each_bad_line_has_wireguard_gos_error_number() {
         ("protocol_version=", -22),
     ];
     for (line, errno) in peer {
-        assert_eq!(refused(&format!("set=1\npublic_key={PEER}\n{line}\n\n")), errno, "{line}");
+        assert_eq!(error_number(&format!("set=1\npublic_key={PEER}\n{line}\n\n")), errno, "{line}");
     }
     let long = format!("set=1\nfwmark={}\n\n", "0".repeat(LINE_MAX));
-    assert_eq!(refused(&long), -5);
-    assert_eq!(refused("get=1\nX"), -22);
-    assert_eq!(refused("set=1\nlisten_port=1\n"), -71, "no blank line");
+    assert_eq!(error_number(&long), -5);
+    assert_eq!(error_number("get=1\nX"), -22);
+    assert_eq!(error_number("set=1\nlisten_port=1\n"), -71, "no blank line");
 }
 
 #[test]
-fn what_wireguard_go_accepts_is_accepted() {
+fn everything_that_wireguard_go_accepts_is_accepted() {
     for line in ["listen_port=0", "listen_port=00051820", "fwmark=4294967295", "listen_port=1\r"] {
         set(format!("set=1\n{line}\n\n").as_bytes());
     }
@@ -145,14 +145,14 @@ fn the_zone_of_an_endpoint_is_a_name_or_an_index() {
 }
 
 #[test]
-fn an_ipv4_endpoint_in_ipv6_clothes_is_an_ipv4_endpoint() {
+fn an_ipv4_mapped_endpoint_is_an_ipv4_endpoint() {
     let request = format!("set=1\npublic_key={PEER}\nendpoint=[::ffff:192.0.2.1]:7\n\n");
     let endpoint = set(request.as_bytes()).peers[0].endpoint;
     assert_eq!(endpoint, Some("192.0.2.1:7".parse().unwrap()));
 }
 
 #[test]
-fn a_late_replace_allowed_ips_wipes_what_came_before_in_this_request() {
+fn a_late_replace_allowed_ips_also_removes_earlier_ones_of_the_request() {
     let request =
         format!("set=1\npublic_key={PEER}\nallowed_ip=10.0.0.0/8\nreplace_allowed_ips=true\nallowed_ip=::/0\n\n");
     let [peer] = &set(request.as_bytes()).peers[..] else { panic!("one peer") };
@@ -161,7 +161,7 @@ fn a_late_replace_allowed_ips_wipes_what_came_before_in_this_request() {
 }
 
 #[test]
-fn a_peer_opened_twice_is_two_updates_in_order() {
+fn a_peer_named_twice_is_two_updates_in_order() {
     let request = format!("set=1\npublic_key={PEER}\nremove=true\npublic_key={PEER}\nallowed_ip=::/0\n\n");
     let [first, second] = &set(request.as_bytes()).peers[..] else { panic!("two updates") };
     assert!(first.remove && first.allowed_ips.is_empty());
@@ -169,7 +169,7 @@ fn a_peer_opened_twice_is_two_updates_in_order() {
 }
 
 #[test]
-fn a_refusal_never_repeats_a_key() {
+fn an_error_never_contains_a_key() {
     let damaged = &PRIVATE[..63];
     for line in [
         format!("private_key={damaged}"),
@@ -185,7 +185,7 @@ fn a_refusal_never_repeats_a_key() {
 }
 
 #[test]
-fn a_hundred_and_thirty_thousand_allowed_ips_fit_into_one_request() {
+fn a_hundred_and_thirty_thousand_allowed_ips_fit_in_one_request() {
     let mut update = DeviceUpdate::default();
     let mut peer = PeerUpdate::new(PublicKey([7; 32]));
     peer.allowed_ips = (0..130_000u128)
@@ -199,7 +199,7 @@ fn a_hundred_and_thirty_thousand_allowed_ips_fit_into_one_request() {
 }
 
 #[test]
-fn a_line_or_a_request_over_its_bound_is_found_before_it_ends() {
+fn a_line_or_request_that_is_too_long_is_detected_before_its_end() {
     let mut request = b"set=1\n".to_vec();
     request.resize(request.len() + LINE_MAX, b'x');
     assert_eq!(frame(&request, &mut 0), Frame::Partial);
@@ -216,7 +216,7 @@ fn a_line_or_a_request_over_its_bound_is_found_before_it_ends() {
 }
 
 #[test]
-fn only_our_operations_begin_a_request() {
+fn only_known_operations_begin_a_request() {
     for text in ["set=1\r\n\n", "set=2\n\n", "get=1 \n\n", "\n", "GET / HTTP/1.1\r\n\r\n"] {
         assert_eq!(frame(text.as_bytes(), &mut 0), Frame::Unknown, "{text:?}");
     }
@@ -231,7 +231,7 @@ fn only_our_operations_begin_a_request() {
 }
 
 #[test]
-fn a_reply_that_is_cut_refused_or_no_reply_says_so() {
+fn an_incomplete_rejected_or_invalid_reply_is_an_error() {
     let parse = |text: &str| response::parse(text.as_bytes()).map(|_| ());
     assert_eq!(parse(""), Err(ReplyError::Truncated));
     assert_eq!(parse("errno=0\n"), Err(ReplyError::Truncated));
@@ -265,7 +265,7 @@ proptest! {
     }
 
     #[test]
-    fn a_request_is_whole_at_its_last_byte_and_never_before(parts in update_parts(), extra: Vec<u8>) {
+    fn a_request_is_complete_only_at_its_last_byte(parts in update_parts(), extra: Vec<u8>) {
         let mut bytes = update(parts).render().to_vec();
         let length = bytes.len();
         bytes.extend(extra);
@@ -278,7 +278,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_read_or_refused_without_a_panic(bytes: Vec<u8>) {
+    fn any_bytes_are_parsed_without_a_panic(bytes: Vec<u8>) {
         let _ = frame(&bytes, &mut 0);
         let _ = parse(&bytes);
         let _ = response::parse(&bytes);
@@ -289,7 +289,7 @@ proptest! {
     }
 
     #[test]
-    fn a_damaged_request_is_read_or_refused_without_a_panic(
+    fn a_damaged_request_is_parsed_without_a_panic(
         parts in update_parts(), damage in vec((any::<prop::sample::Index>(), any::<u8>()), 1..5)
     ) {
         let mut bytes = update(parts).render().to_vec();
@@ -356,7 +356,7 @@ fn state_parts() -> impl Strategy<Value = (Option<[u8; 32]>, u16, u32, Vec<PeerS
 }
 
 fn state((key, listen_port, fwmark, peers): (Option<[u8; 32]>, u16, u32, Vec<PeerStateParts>)) -> DeviceState {
-    // The all-zero key is none, in a state.
+    // In a state, the all-zero key means no key.
     let secret = |key: Option<[u8; 32]>| key.filter(|key| key != &[0; 32]).map(|key| SecretKey::from_bytes(&key));
     let peers =
         peers.into_iter().map(|(key, psk, endpoint, (sec, nsec), (tx_bytes, rx_bytes), keepalive, ips)| PeerState {
@@ -372,7 +372,7 @@ fn state((key, listen_port, fwmark, peers): (Option<[u8; 32]>, u16, u32, Vec<Pee
     DeviceState { private_key: secret(key), listen_port, fwmark, peers: peers.collect() }
 }
 
-/// As sockets give them: never IPv4 in IPv6 clothes, no flow label.
+/// As sockets return them: never IPv4-mapped, no flow label.
 fn endpoint() -> impl Strategy<Value = SocketAddr> {
     (any::<IpAddr>(), any::<u16>(), any::<u32>()).prop_map(|(addr, port, scope)| {
         let mut endpoint = SocketAddr::new(addr.to_canonical(), port);
@@ -399,7 +399,7 @@ fn set(request: &[u8]) -> DeviceUpdate {
     }
 }
 
-fn refused(request: &str) -> i32 {
+fn error_number(request: &str) -> i32 {
     match parse(request.as_bytes()) {
         Ok(_) => panic!("{request} was accepted"),
         Err(refusal) => refusal.errno,

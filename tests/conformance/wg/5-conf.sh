@@ -64,10 +64,10 @@ bad() { # TITLE PLACE TEXT
   judge "$title"
 }
 bad "a key that is none" "2: here" '[Interface]\nColour = red\n'
-bad "a key of wg-quick" "2: Address is for wg-quick: \`wg-quick strip\` prints a file without such lines" '[Interface]\naddress = 10.0.0.1/24\n'
-bad "a slip of the pen" "4: AllowedIPs may be meant" "[Peer]\nPublicKey = $P\n\nAllowedIP = 10.0.0.1/24\n"
-bad "a key in the wrong section" "2: ListenPort does not belong into this section" "[Peer]\nListenPort = 5\n"
-bad "a key before any section" "1: FwMark does not belong into this section" 'FwMark = 1\n'
+bad "a key of wg-quick" "2: Address is a key of wg-quick: \`wg-quick strip\` prints the file without those" '[Interface]\naddress = 10.0.0.1/24\n'
+bad "a slip of the pen" "4: did you mean AllowedIPs?" "[Peer]\nPublicKey = $P\n\nAllowedIP = 10.0.0.1/24\n"
+bad "a key in the wrong section" "2: ListenPort does not belong in this section" "[Peer]\nListenPort = 5\n"
+bad "a key before any section" "1: FwMark does not belong in this section" 'FwMark = 1\n'
 bad "a key without a value" "3: AllowedIPs needs a value" "[Peer]\nPublicKey=$P\nAllowedIPs =\n"
 bad "a section that is none" "1: here" '[Interfaces]\n'
 bad "another kind of comment" "1: here" '; comment\n'

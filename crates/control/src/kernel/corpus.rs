@@ -1,5 +1,4 @@
-//! Replays the corpus of the fuzz target `generic_netlink` (docs/fuzzing.md): what it reads is no one's business but
-//! this folder's.
+//! Replays the corpus of the fuzz target `generic_netlink` (docs/fuzzing.md), which tests private functions.
 
 use super::{reply, request};
 

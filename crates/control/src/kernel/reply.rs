@@ -1,9 +1,9 @@
-//! What the kernel answers, read from its datagrams (include/uapi/linux/{netlink,genetlink,wireguard,if_link}.h).
+//! Parses the kernel's replies (include/uapi/linux/{netlink,genetlink,wireguard,if_link}.h).
 //!
-//! Written out rather than taken from netlink-packet-wireguard: that parser leaves copies of keys behind in lists that
-//! grow, refuses a message over an attribute that it does not ask for, and panics over an allowed IP whose length is
-//! empty. What is not known is stepped over. A length that lies and a value that cannot be make the answer an error;
-//! they never make it a panic. Nothing is asked here: the questions are `request`'s, the socket is `kernel`'s.
+//! netlink-packet-wireguard's parser is not used: it leaves copies of keys behind in lists that grow, rejects a message
+//! for an attribute that nobody needs, and panics on an allowed IP with an empty length. Here unknown attributes are
+//! skipped; a wrong length or an impossible value is an error, never a panic. `request` builds the requests, `kernel` has
+//! the socket.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
@@ -15,23 +15,22 @@ use rustix::io::Errno;
 use crate::keys::{PublicKey, SecretKey};
 use crate::uapi::response::{DeviceState, PeerState};
 
-/// The answer to one question, as far as it was received.
+/// The reply to one request, as far as it was received.
 pub(super) struct Reply {
     sequence: u32,
-    /// Whether what it tells did not change while it was told.
+    /// Whether the state did not change during the reply.
     consistent: bool,
 }
 
 impl Reply {
-    /// The answer to the question of that number, of which nothing is there yet.
+    /// The reply to the request with that sequence number; nothing was received yet.
     pub(super) fn to(sequence: u32) -> Self {
         Self { sequence, consistent: true }
     }
 
-    /// Gives what each message of a datagram says to `tell`, and answers how it went once the last one was there:
-    /// what the kernel refuses it with, EINTR if what it told changed meanwhile, EPROTO if a message lies about its
-    /// length.
-    pub(super) fn take(&mut self, mut datagram: &[u8], mut tell: impl FnMut(&[u8])) -> Option<io::Result<()>> {
+    /// Passes the payload of each message of a datagram to `read`. Returns the result once the last message was received:
+    /// the kernel's error, EINTR if the state changed during the reply, EPROTO if the length of a message is wrong.
+    pub(super) fn take(&mut self, mut datagram: &[u8], mut read: impl FnMut(&[u8])) -> Option<io::Result<()>> {
         while !datagram.is_empty() {
             let Ok(message) = NetlinkBuffer::new_checked(datagram) else { return Some(Err(Errno::PROTO.into())) };
             self.consistent &= message.flags() & NLM_F_DUMP_INTR == 0;
@@ -40,7 +39,7 @@ impl Reply {
                     return Some(end.and(if self.consistent { Ok(()) } else { Err(Errno::INTR.into()) }));
                 }
                 if message.message_type() >= NLMSG_MIN_TYPE {
-                    tell(message.payload());
+                    read(message.payload());
                 }
             }
             let length = message.length() as usize;
@@ -50,13 +49,13 @@ impl Reply {
     }
 }
 
-/// Below are the messages of netlink itself.
+/// Lower types are netlink's own.
 const NLMSG_MIN_TYPE: u16 = 0x10;
 
-/// How it went, if this is the last message of an answer: both kinds begin with zero or a negative
-/// errno, and the end of a dump may be empty.
+/// The result, if this is the last message of a reply: both kinds begin with zero or a negative errno, and the end of a
+/// dump may be empty.
 ///
-/// Read in place, because a refusal repeats the whole request, with its keys.
+/// Parsed in place, because an error repeats the whole request with its keys.
 fn end(message: &NetlinkBuffer<&[u8]>) -> Option<io::Result<()>> {
     let payload = message.payload();
     let code = match (message.message_type(), payload.first_chunk()) {
@@ -72,12 +71,12 @@ fn end(message: &NetlinkBuffer<&[u8]>) -> Option<io::Result<()>> {
 const GENLMSGHDR: usize = 4;
 const CTRL_ATTR_FAMILY_ID: u16 = 1;
 
-/// The number of the family that `CTRL_CMD_NEWFAMILY` tells of.
+/// The number of the family in `CTRL_CMD_NEWFAMILY`.
 pub(super) fn family(payload: &[u8]) -> Option<u16> {
     value_of(payload.get(GENLMSGHDR..)?, CTRL_ATTR_FAMILY_ID)?.try_into().ok().map(u16::from_ne_bytes)
 }
 
-/// The kind of the kernel's tunnels among links.
+/// The kind of link that tunnels are.
 const WIREGUARD: &[u8] = b"wireguard";
 
 const IFINFOMSG: usize = 16;
@@ -85,7 +84,7 @@ const IFLA_IFNAME: u16 = 3;
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_INFO_KIND: u16 = 1;
 
-/// The name of the link that `RTM_NEWLINK` tells of, if it is a tunnel.
+/// The name of the link in `RTM_NEWLINK`, if it is a tunnel.
 pub(super) fn tunnel(payload: &[u8]) -> Option<String> {
     let attributes = payload.get(IFINFOMSG..)?;
     let kind = value_of(value_of(attributes, IFLA_LINKINFO)?, IFLA_INFO_KIND)?;
@@ -103,7 +102,7 @@ const WGDEVICE_A_LISTEN_PORT: u16 = 6;
 const WGDEVICE_A_FWMARK: u16 = 7;
 const WGDEVICE_A_PEERS: u16 = 8;
 
-/// Adds what one message of `WG_CMD_GET_DEVICE` says; `None` if it says something that cannot be.
+/// Adds the content of one message of `WG_CMD_GET_DEVICE`; `None` if it is not valid.
 pub(super) fn device(payload: &[u8], state: &mut DeviceState) -> Option<()> {
     for attribute in attributes(payload.get(GENLMSGHDR..)?) {
         let (kind, value) = attribute?;
@@ -128,14 +127,14 @@ const WGPEER_A_RX_BYTES: u16 = 7;
 const WGPEER_A_TX_BYTES: u16 = 8;
 const WGPEER_A_ALLOWEDIPS: u16 = 9;
 
-fn peer(told: &[u8], state: &mut DeviceState) -> Option<()> {
-    let public_key = PublicKey(value_of(told, WGPEER_A_PUBLIC_KEY)?.try_into().ok()?);
-    // A peer with many allowed IPs goes on in the next message.
+fn peer(payload: &[u8], state: &mut DeviceState) -> Option<()> {
+    let public_key = PublicKey(value_of(payload, WGPEER_A_PUBLIC_KEY)?.try_into().ok()?);
+    // A peer with many allowed IPs continues in the next message.
     if state.peers.last().is_none_or(|last| last.public_key != public_key) {
         state.peers.push(PeerState::new(public_key));
     }
     let peer = state.peers.last_mut()?;
-    for attribute in attributes(told) {
+    for attribute in attributes(payload) {
         let (kind, value) = attribute?;
         match kind {
             WGPEER_A_PRESHARED_KEY => peer.preshared_key = secret(value)?,
@@ -157,7 +156,7 @@ fn peer(told: &[u8], state: &mut DeviceState) -> Option<()> {
     Some(())
 }
 
-/// `Some(None)` is the all-zero key, which stands for none.
+/// `Some(None)` is the all-zero key, which means no key.
 fn secret(value: &[u8]) -> Option<Option<SecretKey>> {
     let key = SecretKey::from_bytes(value.try_into().ok()?);
     Some(Some(key).filter(|key| !key.is_zero()))
@@ -192,9 +191,9 @@ fn time(value: &[u8]) -> Option<Duration> {
 const WGALLOWEDIP_A_IPADDR: u16 = 2;
 const WGALLOWEDIP_A_CIDR_MASK: u16 = 3;
 
-fn allowed_ip(told: &[u8]) -> Option<(IpAddr, u8)> {
+fn allowed_ip(payload: &[u8]) -> Option<(IpAddr, u8)> {
     let (mut addr, mut cidr) = (None, None);
-    for attribute in attributes(told) {
+    for attribute in attributes(payload) {
         let (kind, value) = attribute?;
         match kind {
             WGALLOWEDIP_A_IPADDR => addr = Some(address(value)?),
@@ -206,7 +205,7 @@ fn allowed_ip(told: &[u8]) -> Option<(IpAddr, u8)> {
     Some((addr?, cidr.filter(|&cidr| cidr <= longest)?))
 }
 
-/// The address that `value` is, by its length.
+/// An IPv4 or IPv6 address, depending on the length.
 fn address(value: &[u8]) -> Option<IpAddr> {
     let v4 = <[u8; 4]>::try_from(value).map(IpAddr::from);
     v4.or_else(|_| <[u8; 16]>::try_from(value).map(IpAddr::from)).ok()
@@ -221,7 +220,7 @@ fn value_of(bytes: &[u8], kind: u16) -> Option<&[u8]> {
 /// Bytes before the value of an attribute.
 const ATTRIBUTE_HEADER: usize = 4;
 
-/// Type and value of each attribute; `None` for one that lies about its length, after which there are no others.
+/// Type and value of each attribute; `None`, and then no more, for one with a wrong length.
 fn attributes(bytes: &[u8]) -> impl Iterator<Item = Option<(u16, &[u8])>> {
     NlasIterator::new(bytes).map(|attribute| {
         let attribute = attribute.ok()?;
@@ -238,11 +237,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_kinds_of_last_message_may_refuse() {
-        let refused = |kind, code: i32| end_of(kind, &code.to_ne_bytes()).unwrap().unwrap_err().raw_os_error();
+    fn both_kinds_of_last_message_may_carry_an_error() {
+        let error = |kind, code: i32| end_of(kind, &code.to_ne_bytes()).unwrap().unwrap_err().raw_os_error();
         for kind in [NLMSG_ERROR, NLMSG_DONE] {
-            assert_eq!(refused(kind, -Errno::NODEV.raw_os_error()), Some(Errno::NODEV.raw_os_error()));
-            assert_eq!(refused(kind, i32::MIN), Some(i32::MAX));
+            assert_eq!(error(kind, -Errno::NODEV.raw_os_error()), Some(Errno::NODEV.raw_os_error()));
+            assert_eq!(error(kind, i32::MIN), Some(i32::MAX));
             assert!(end_of(kind, &[0; 4]).unwrap().is_ok());
             assert!(end_of(kind, &[0; 3]).unwrap().is_err());
         }
@@ -262,17 +261,17 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_the_family_is_found_among_attributes_that_are_not_known() {
+    fn the_family_number_is_found_among_unknown_attributes() {
         let number = attribute(CTRL_ATTR_FAMILY_ID, &0x1234u16.to_ne_bytes());
-        let told = [vec![0; GENLMSGHDR], attribute(99, &[1; 4]), number, attribute(98, &[2; 4])].concat();
-        assert_eq!(family(&told), Some(0x1234));
+        let payload = [vec![0; GENLMSGHDR], attribute(99, &[1; 4]), number, attribute(98, &[2; 4])].concat();
+        assert_eq!(family(&payload), Some(0x1234));
         for length in 0..GENLMSGHDR + 8 + 6 {
-            assert_eq!(family(&told[..length]), None, "of {length} bytes");
+            assert_eq!(family(&payload[..length]), None, "of {length} bytes");
         }
     }
 
     #[test]
-    fn a_prefix_that_cannot_be_is_not_believed() {
+    fn an_impossible_prefix_is_rejected() {
         let [v4, v6] = [&[192, 0, 2, 0][..], &[0xfd; 16]].map(|address| attribute(WGALLOWEDIP_A_IPADDR, address));
         let read = |address: &[u8], length: &[u8]| {
             allowed_ip(&[address, &attribute(WGALLOWEDIP_A_CIDR_MASK, length)].concat()).map(|(_, length)| length)
@@ -283,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_has_less_than_a_second_of_nanoseconds() {
+    fn a_time_with_a_second_or_more_of_nanoseconds_is_rejected() {
         let read = |seconds: i64, nanos: i64| time(&[seconds.to_ne_bytes(), nanos.to_ne_bytes()].concat());
         assert_eq!(read(7, 999_999_999), Some(Duration::new(7, 999_999_999)));
         assert_eq!([read(7, 1_000_000_000), read(-1, 0), read(0, -1), read(0, i64::MAX)], [None; 4]);
@@ -291,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_is_as_long_as_its_family_says() {
+    fn an_endpoint_has_the_length_of_its_family() {
         let socket = |family: u16, length: usize| [family.to_ne_bytes().to_vec(), vec![1; length - 2]].concat();
         assert!(endpoint(&socket(AF_INET, 16)).unwrap().is_ipv4());
         assert!(endpoint(&socket(AF_INET6, 28)).unwrap().is_ipv6());
@@ -303,7 +302,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_payload_makes_the_readers_panic(payload in prop::collection::vec(any::<u8>(), 0..80)) {
+        fn any_payload_is_read_without_a_panic(payload in prop::collection::vec(any::<u8>(), 0..80)) {
             let _ = (tunnel(&payload), family(&payload), device(&payload, &mut DeviceState::default()));
         }
     }

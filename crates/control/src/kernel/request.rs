@@ -1,6 +1,6 @@
-//! A change as the messages of netlink-packet-wireguard, and how their keys are overwritten.
+//! Turns a change into messages of netlink-packet-wireguard, and wipes their keys.
 //!
-//! Never talks to the kernel; what it answers is read by `reply`.
+//! Never talks to the kernel; `reply` parses its replies.
 
 use netlink_packet_core::Emitable;
 use netlink_packet_wireguard::{
@@ -11,7 +11,7 @@ use zeroize::Zeroize;
 
 use crate::uapi::request::{AllowedIp, DeviceUpdate, PeerUpdate};
 
-/// Bytes of peers in one request. All of them are one attribute, and the length of that has 16 bits.
+/// Bytes of peers in one request: they are one attribute, whose length has 16 bits.
 const PEERS_MAX: usize = 32 << 10;
 /// Allowed IPs in one attribute, at most 48 bytes each, so that a peer with its first ones fits.
 const ALLOWED_IPS_MAX: usize = 256;
@@ -20,16 +20,16 @@ const _: () = assert!(ALLOWED_IPS_MAX * 48 + 512 < PEERS_MAX);
 /// Bytes before the value of an attribute.
 const ATTRIBUTE_HEADER: usize = 4;
 
-/// Room for all attributes of a device or of a peer, the nested ones counted as one each: lists that
-/// hold a key must not move, which would leave a copy of it behind.
+/// Capacity for all attributes of a device or of a peer, nested ones counted as one: a list that holds a key must not
+/// be reallocated, which would leave a copy of the key behind.
 const ATTRIBUTES_MAX: usize = 8;
 
-/// The change in as many messages as it takes, at least one. All that is about the device is in the first.
+/// The change as at least one message. The first has everything about the device itself.
 pub(super) fn messages(update: &DeviceUpdate) -> Vec<Vec<WireguardAttribute>> {
     let mut messages = vec![device_attributes(update)];
     let mut fitting = Vec::new();
     let mut bytes = 0;
-    for peer in update.peers.iter().flat_map(peer_pieces) {
+    for peer in update.peers.iter().flat_map(peer_parts) {
         let length = ATTRIBUTE_HEADER + peer.as_slice().buffer_len();
         if bytes + length > PEERS_MAX {
             add_peers(&mut messages, std::mem::take(&mut fitting));
@@ -43,14 +43,14 @@ pub(super) fn messages(update: &DeviceUpdate) -> Vec<Vec<WireguardAttribute>> {
     messages
 }
 
-/// Completes the last message.
+/// Adds peers to the last message.
 fn add_peers(messages: &mut [Vec<WireguardAttribute>], peers: Vec<WireguardPeer>) {
     if let Some(last) = messages.last_mut().filter(|_| !peers.is_empty()) {
         last.push(WireguardAttribute::Peers(peers));
     }
 }
 
-/// All of a change but its peers.
+/// The change without its peers.
 fn device_attributes(update: &DeviceUpdate) -> Vec<WireguardAttribute> {
     let mut attributes = Vec::with_capacity(ATTRIBUTES_MAX);
     attributes.extend(update.private_key.as_ref().map(|key| WireguardAttribute::PrivateKey(*key.as_bytes())));
@@ -62,15 +62,15 @@ fn device_attributes(update: &DeviceUpdate) -> Vec<WireguardAttribute> {
     attributes
 }
 
-/// The change of one peer in pieces of [`ALLOWED_IPS_MAX`]; all else is in the first.
-fn peer_pieces(update: &PeerUpdate) -> impl Iterator<Item = WireguardPeer> {
-    let mut pieces = update.allowed_ips.chunks(ALLOWED_IPS_MAX);
+/// The change of one peer in parts of [`ALLOWED_IPS_MAX`]; the first has everything else.
+fn peer_parts(update: &PeerUpdate) -> impl Iterator<Item = WireguardPeer> {
+    let mut parts = update.allowed_ips.chunks(ALLOWED_IPS_MAX);
     let mut first = peer_attributes(update);
-    first.extend(pieces.next().map(allowed_ips));
-    let rest = pieces.map(|piece| {
-        // Should the peer be gone by then, its other allowed IPs are moot.
+    first.extend(parts.next().map(allowed_ips));
+    let rest = parts.map(|part| {
+        // If the peer was removed meanwhile, do not create it again.
         let flags = WireguardPeerAttribute::Flags(WireguardPeerFlags::UpdateOnly);
-        WireguardPeer(vec![WireguardPeerAttribute::PublicKey(update.public_key.0), flags, allowed_ips(piece)])
+        WireguardPeer(vec![WireguardPeerAttribute::PublicKey(update.public_key.0), flags, allowed_ips(part)])
     });
     std::iter::once(WireguardPeer(first)).chain(rest)
 }
@@ -91,8 +91,8 @@ fn peer_attributes(update: &PeerUpdate) -> Vec<WireguardPeerAttribute> {
     attributes
 }
 
-fn allowed_ips(piece: &[AllowedIp]) -> WireguardPeerAttribute {
-    WireguardPeerAttribute::AllowedIps(piece.iter().map(allowed_ip).collect())
+fn allowed_ips(part: &[AllowedIp]) -> WireguardPeerAttribute {
+    WireguardPeerAttribute::AllowedIps(part.iter().map(allowed_ip).collect())
 }
 
 fn allowed_ip(update: &AllowedIp) -> WireguardAllowedIp {
@@ -108,7 +108,7 @@ fn allowed_ip(update: &AllowedIp) -> WireguardAllowedIp {
     WireguardAllowedIp(attributes)
 }
 
-/// Overwrites the keys of a message.
+/// Wipes the keys of a message.
 pub(super) fn wipe(message: &mut WireguardMessage) {
     for attribute in &mut message.attributes {
         match attribute {
@@ -141,7 +141,7 @@ mod tests {
     const ATTRIBUTE_MAX: usize = u16::MAX as usize;
 
     #[test]
-    fn no_message_of_a_large_change_outgrows_an_attribute() {
+    fn no_message_of_a_large_change_exceeds_the_length_of_an_attribute() {
         let peers = (0..2000u16).map(|n| peer(n, usize::from(n % 7) * ALLOWED_IPS_MAX / 3)).collect();
         let update = DeviceUpdate { replace_peers: true, peers, ..DeviceUpdate::default() };
         let messages = messages(&update);
@@ -151,11 +151,11 @@ mod tests {
         }
         let replacing =
             |attributes: &&Vec<_>| attributes.contains(&WireguardAttribute::Flags(WireguardDeviceFlags::ReplacePeers));
-        assert_eq!(messages.iter().filter(replacing).count(), 1, "only the first may take all peers away");
+        assert_eq!(messages.iter().filter(replacing).count(), 1, "only the first may remove all peers");
     }
 
     #[test]
-    fn the_keys_of_a_message_are_overwritten() {
+    fn the_keys_of_a_message_are_wiped() {
         let mut peer = peer(1, 0);
         peer.preshared_key = Some(SecretKey::from_bytes(&[7; 32]));
         let update = DeviceUpdate {
@@ -173,7 +173,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_the_kernel_is_told_is_what_it_would_tell(sizes in prop::collection::vec(0usize..600, 0..5), port: u16, mark: u32) {
+        fn a_change_parses_as_the_resulting_state(sizes in prop::collection::vec(0usize..600, 0..5), port: u16, mark: u32) {
             let peers: Vec<_> = sizes.iter().zip(1..).map(|(&size, number)| peer(number, size)).collect();
             let update = DeviceUpdate {
                 private_key: Some(SecretKey::from_bytes(&[9; 32])),
@@ -191,18 +191,18 @@ mod tests {
             prop_assert!(state.private_key == update.private_key);
             prop_assert_eq!((state.listen_port, state.fwmark), (port, mark));
             prop_assert_eq!(state.peers.len(), update.peers.len());
-            for (told, asked) in state.peers.iter().zip(&update.peers) {
-                prop_assert_eq!(told.public_key, asked.public_key);
-                prop_assert_eq!(told.endpoint, asked.endpoint);
-                prop_assert_eq!(Some(told.persistent_keepalive), asked.persistent_keepalive);
-                let asked: Vec<_> = asked.allowed_ips.iter().map(|ip| (ip.addr, ip.cidr)).collect();
-                prop_assert_eq!(&told.allowed_ips, &asked);
+            for (state, update) in state.peers.iter().zip(&update.peers) {
+                prop_assert_eq!(state.public_key, update.public_key);
+                prop_assert_eq!(state.endpoint, update.endpoint);
+                prop_assert_eq!(Some(state.persistent_keepalive), update.persistent_keepalive);
+                let expected: Vec<_> = update.allowed_ips.iter().map(|ip| (ip.addr, ip.cidr)).collect();
+                prop_assert_eq!(&state.allowed_ips, &expected);
             }
         }
     }
 
     #[test]
-    fn a_list_that_holds_a_key_has_room_for_all_of_its_attributes() {
+    fn lists_that_hold_a_key_are_never_reallocated() {
         let change = PeerUpdate {
             preshared_key: Some(SecretKey::from_bytes(&[7; 32])),
             update_only: true,
@@ -219,7 +219,7 @@ mod tests {
         let peers =
             |attribute: &_| if let WireguardAttribute::Peers(peers) = attribute { Some(peers[0].len()) } else { None };
         assert!(attributes.iter().find_map(peers).unwrap() <= ATTRIBUTES_MAX);
-        assert!(attributes.len() < ATTRIBUTES_MAX, "the name of the interface comes on top");
+        assert!(attributes.len() < ATTRIBUTES_MAX, "the interface name is added later");
     }
 
     fn peer(number: u16, allowed_ips: usize) -> PeerUpdate {

@@ -198,7 +198,7 @@ fn agrees(peer: &Peer, state: &PeerState, runtime: &RunningTunnel<'_>) -> bool {
 fn leads_to(peer: &Peer, state: &PeerState, runtime: &RunningTunnel<'_>) -> bool {
     match (&peer.endpoint, state.endpoint) {
         (_, None) => true,
-        (_, Some(running)) if endpoint::has_lost_its_zone(&running) => true,
+        (_, Some(running)) if endpoint::has_stale_zone(&running) => true,
         (None, Some(_)) => false,
         (Some(Endpoint::Address(address)), Some(running)) => *address == running,
         (Some(Endpoint::Name { .. }), Some(running)) => (runtime.is_resolved_address)(&peer.public_key, running),

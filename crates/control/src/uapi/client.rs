@@ -1,7 +1,7 @@
-//! The other end of the UAPI socket: asks a running daemon, ours or another's.
+//! The UAPI client: sends requests to a running daemon, ours or another implementation's.
 //!
-//! Blocking, with a patience of ten seconds without a byte. Never removes a socket file: a stale
-//! one is the next daemon's to replace.
+//! Blocking, with a timeout of ten seconds without a byte. Never removes a socket file: the next daemon replaces a stale
+//! one.
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -19,16 +19,16 @@ use crate::uapi::response::{self, Activity, DeviceState, ReplyError};
 use crate::uapi::socket;
 use crate::zeroizing::Buffer;
 
-/// How long a daemon may be silent in the middle of a conversation.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a daemon may take to send or accept the next byte.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The largest reply taken, in bytes: 2^20 peers of 500 bytes.
 const REPLY_MAX: usize = 512 << 20;
 
-/// Why a question to a daemon has no answer.
+/// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// The socket could not be reached, or broke.
+    /// Connecting, reading or writing failed.
     #[error("{0}")]
     Io(#[from] io::Error),
     /// The daemon refused, or does not speak the protocol.
@@ -37,7 +37,7 @@ pub enum ClientError {
 }
 
 impl ClientError {
-    /// Why a `get` failed, as `wg` says it: the daemon's error number as it is.
+    /// Why a `get` failed, in the words of `wg`: the error number as it is.
     #[must_use]
     pub fn reason_of_get(&self) -> String {
         match self {
@@ -47,7 +47,7 @@ impl ClientError {
         }
     }
 
-    /// Why a `set` failed, as `wg` says it: the daemon's error number negated.
+    /// Why a `set` failed, in the words of `wg`: the error number negated.
     #[must_use]
     pub fn reason_of_set(&self) -> String {
         match self {
@@ -65,23 +65,22 @@ fn message_of(number: i64) -> String {
     }
 }
 
-/// An open conversation with the daemon of one interface.
+/// A connection to the daemon of one interface.
 pub struct DaemonClient(UnixStream);
 
 impl DaemonClient {
-    /// Connects to the daemon of `interface`, with its socket in `directory`
-    /// (ordinarily [`socket::DIRECTORY`]).
+    /// Connects to the daemon of `interface` through its socket in `directory`, usually [`socket::DIRECTORY`].
     ///
     /// # Errors
-    /// NotFound without a socket, ConnectionRefused if its daemon is gone, PermissionDenied if the
-    /// socket belongs to someone else, TimedOut if the daemon takes no connection.
+    /// NotFound without a socket, ConnectionRefused if its daemon has died, PermissionDenied if the socket belongs to
+    /// another user, TimedOut if the daemon does not accept the connection.
     pub fn connect(directory: &Path, interface: &InterfaceName) -> io::Result<Self> {
         let address = SocketAddrUnix::new(socket::path(directory, interface))?;
         let stream = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-        set_socket_timeout(&stream, Timeout::Recv, Some(PATIENCE))?;
-        // This one is also that of connecting, which waits while others fill the daemon's backlog.
-        set_socket_timeout(&stream, Timeout::Send, Some(PATIENCE))?;
-        connect(&stream, &address).map_err(|errno| patient(errno.into()))?;
+        set_socket_timeout(&stream, Timeout::Recv, Some(TIMEOUT))?;
+        // Also limits connect, which waits while the daemon's backlog is full.
+        set_socket_timeout(&stream, Timeout::Send, Some(TIMEOUT))?;
+        connect(&stream, &address).map_err(|errno| timeout_error(errno.into()))?;
         Ok(Self(stream.into()))
     }
 
@@ -90,11 +89,11 @@ impl DaemonClient {
     /// # Errors
     /// See [`ClientError`].
     pub fn get(&mut self) -> Result<DeviceState, ClientError> {
-        let reply = self.ask(b"get=1\n\n")?;
+        let reply = self.request(b"get=1\n\n")?;
         Ok(response::parse(&reply)?)
     }
 
-    /// Changes the device, whole or not at all.
+    /// Changes the device. A change is applied completely or not at all.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -107,56 +106,57 @@ impl DaemonClient {
     /// # Errors
     /// See [`ClientError`].
     pub fn set_text(&mut self, request: &[u8]) -> Result<(), ClientError> {
-        let reply = self.ask(request)?;
+        let reply = self.request(request)?;
         Ok(response::parse_set(&reply)?)
     }
 
-    /// The daemon's counters by name; only linerated has them, others close the connection.
+    /// The daemon's counters by name. Only linerated has them; other daemons close the connection.
     ///
     /// # Errors
     /// See [`ClientError`].
     pub fn stats(&mut self) -> Result<Vec<(String, u64)>, ClientError> {
-        let reply = self.ask(b"stats=1\n\n")?;
+        let reply = self.request(b"stats=1\n\n")?;
         Ok(response::parse_stats(&reply)?)
     }
 
-    /// What happened with the peers that were active since a moment that an earlier reply named, or with all since 0;
-    /// only linerated tells, others close the connection.
+    /// The peers that were active since a time from an earlier reply, or all peers for 0. Only linerated has them; other
+    /// daemons close the connection.
     ///
     /// # Errors
     /// See [`ClientError`].
     pub fn activity(&mut self, since: u64) -> Result<Activity, ClientError> {
-        let reply = self.ask(format!("activity={since}\n\n").as_bytes())?;
+        let reply = self.request(format!("activity={since}\n\n").as_bytes())?;
         Ok(response::parse_activity(&reply)?)
     }
 
-    fn ask(&mut self, request: &[u8]) -> Result<Buffer, ClientError> {
-        self.0.write_all(request).map_err(patient)?;
+    fn request(&mut self, request: &[u8]) -> Result<Buffer, ClientError> {
+        self.0.write_all(request).map_err(timeout_error)?;
         let mut reply = Buffer::new();
-        let mut piece = zeroize::Zeroizing::new(vec![0u8; 64 << 10]);
-        // No value is empty, so the first two ends of line in a row are the end.
+        let mut chunk = zeroize::Zeroizing::new(vec![0u8; 64 << 10]);
+        // Every line has a value, so the first empty line is the end.
         while !reply.ends_with(b"\n\n") {
-            let length = self.0.read(&mut piece).map_err(patient)?;
+            let length = self.0.read(&mut chunk).map_err(timeout_error)?;
             if length == 0 || reply.len() > REPLY_MAX {
                 return Err(ReplyError::Truncated.into());
             }
-            reply.extend(&piece[..length]);
+            reply.extend(&chunk[..length]);
         }
         Ok(reply)
     }
 }
 
-/// Readable when the daemon ends, or closes the conversation.
+/// Readable when the daemon exits or closes the connection.
 impl AsFd for DaemonClient {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 }
 
-fn patient(error: io::Error) -> io::Error {
+/// Explains a socket timeout, which the kernel reports as EAGAIN.
+fn timeout_error(error: io::Error) -> io::Error {
     if error.kind() != io::ErrorKind::WouldBlock {
         return error;
     }
-    let sentence = format!("the daemon did not answer within {} seconds", PATIENCE.as_secs());
+    let sentence = format!("the daemon did not respond within {} seconds", TIMEOUT.as_secs());
     io::Error::new(io::ErrorKind::TimedOut, sentence)
 }

@@ -1,7 +1,7 @@
-//! The text of a request, both ways: bytes to a checked [`Request`], and a [`DeviceUpdate`] to text.
+//! The text of a request: parses bytes into a valid [`Request`], and writes a [`DeviceUpdate`] as text.
 //!
-//! A request is judged whole before anything may act on it: one bad line refuses all of it. Nothing
-//! here resolves a name or asks the kernel, except the index of a link-local endpoint's interface.
+//! A request is validated as a whole before it has any effect: one invalid line rejects all of it. Nothing here resolves
+//! a name or queries the kernel, except for the interface index of a link-local endpoint.
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr};
@@ -18,67 +18,67 @@ pub const REQUEST_MAX: usize = 16 << 20;
 /// The longest line in bytes: bufio.MaxScanTokenSize, which bounds wireguard-go's.
 pub const LINE_MAX: usize = 64 << 10;
 
-/// The longest first line in bytes; every operation is shorter.
+/// The longest first line in bytes. Every operation is shorter.
 const OPERATION_MAX: usize = 32;
 
-/// A request that was read whole and found good.
+/// A complete and valid request.
 #[derive(PartialEq, Eq)]
 pub enum Request {
-    /// `get=1`: tell the whole state.
+    /// `get=1`: return the whole state.
     Get,
-    /// `set=1`: change what the lines name.
+    /// `set=1`: apply the changes in the lines that follow.
     Set(DeviceUpdate),
-    /// `stats=1`: tell the counters. linerate's own; other implementations close the connection.
+    /// `stats=1`: return the counters. Only linerated knows it; other daemons close the connection.
     Stats,
-    /// `activity=SINCE`: tell what happened with the peers that were active since then, and no keys or allowed IPs.
-    /// linerate's own. `SINCE` is a moment that an earlier reply named, or 0 for all peers.
+    /// `activity=SINCE`: return the peers that were active since then, without secrets and allowed IPs. Only linerated
+    /// knows it. `SINCE` is a time from an earlier reply, or 0 for all peers.
     Activity(u64),
 }
 
-/// What a `set` changes on the device; `None` leaves a field as it is.
+/// The changes of a `set` to the device; `None` leaves a field unchanged.
 #[derive(Default, PartialEq, Eq)]
 pub struct DeviceUpdate {
-    /// The device's private key; all zero takes it away.
+    /// The device's private key; all zero removes it.
     pub private_key: Option<SecretKey>,
-    /// The UDP port; 0 asks for a random one, each time.
+    /// The UDP port; 0 chooses a random one each time.
     pub listen_port: Option<u16>,
-    /// The mark on outgoing datagrams; 0 is none.
+    /// The mark on outgoing datagrams; 0 for none.
     pub fwmark: Option<u32>,
     /// Remove every peer before the peers below are applied.
     pub replace_peers: bool,
-    /// Peers in the order they were named; a key named twice is there twice.
+    /// Peer updates in the order of the request; a peer may occur more than once.
     pub peers: Vec<PeerUpdate>,
 }
 
-/// What a `set` changes on one peer.
+/// The changes of a `set` to one peer.
 #[derive(PartialEq, Eq)]
 pub struct PeerUpdate {
-    /// Which peer.
+    /// The peer to change.
     pub public_key: PublicKey,
-    /// Remove the peer; every other field is then moot.
+    /// Remove the peer and ignore all other fields.
     pub remove: bool,
-    /// Do nothing unless the peer exists.
+    /// Ignore the update unless the peer exists.
     pub update_only: bool,
-    /// The preshared key; all zero takes it away.
+    /// The preshared key; all zero removes it.
     pub preshared_key: Option<SecretKey>,
-    /// Where the peer is to be reached.
+    /// The address of the peer.
     pub endpoint: Option<SocketAddr>,
-    /// Seconds between keepalives; 0 is off.
+    /// Seconds between keepalives; 0 turns them off.
     pub persistent_keepalive: Option<u16>,
-    /// Forget the peer's allowed IPs before those below are applied.
+    /// Remove the peer's allowed IPs before those below are applied.
     pub replace_allowed_ips: bool,
-    /// Allowed IPs in the order they were named.
+    /// Allowed IPs in the order of the request.
     pub allowed_ips: Vec<AllowedIp>,
 }
 
 /// One `allowed_ip` line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AllowedIp {
-    /// Give the prefix to the peer; false (`-` before the prefix) takes it away.
+    /// Add the prefix; false (`-` before the prefix) removes it.
     pub add: bool,
-    /// The address as it was written: host bits are the receiver's to mask.
+    /// The address as written; the receiver masks the host bits.
     pub addr: IpAddr,
-    /// Bits of the prefix: at most 32 for IPv4, 128 for IPv6.
+    /// The prefix length: at most 32 for IPv4, 128 for IPv6.
     pub cidr: u8,
 }
 
@@ -156,35 +156,35 @@ impl PeerUpdate {
     }
 }
 
-/// What the first bytes of a conversation hold.
+/// What the received bytes begin with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frame {
-    /// The beginning of a request; more has to come.
+    /// The beginning of a request; more is needed.
     Partial,
     /// A request of this many bytes, for [`parse`].
     Whole(usize),
-    /// Not a request at all: wireguard-go closes the connection without a word, so do we.
+    /// Not a request: the connection is closed without a reply, as in wireguard-go.
     Unknown,
-    /// A line or a request over its bound.
+    /// A line or a request is too long.
     TooLong,
 }
 
-/// Finds the end of the first request in `bytes`. `seen` starts at 0 and is kept between calls for
-/// the same request, so that no whole line is searched twice.
-pub fn frame(bytes: &[u8], seen: &mut usize) -> Frame {
+/// Finds the end of the first request in `bytes`. `searched` starts at 0 and is kept between calls for the same request,
+/// so that no whole line is searched twice.
+pub fn frame(bytes: &[u8], searched: &mut usize) -> Frame {
     let Some(end) = bytes.iter().take(OPERATION_MAX).position(|&byte| byte == b'\n') else {
         return if bytes.len() < OPERATION_MAX { Frame::Partial } else { Frame::Unknown };
     };
     match &bytes[..end] {
-        b"set=1" => frame_set(bytes, seen, end + 1),
-        operation if !is_question(operation) => Frame::Unknown,
+        b"set=1" => frame_set(bytes, searched, end + 1),
+        operation if !is_query(operation) => Frame::Unknown,
         _ if bytes.len() > end + 1 => Frame::Whole(end + 2),
         _ => Frame::Partial,
     }
 }
 
-/// Questions have no lines: the byte that follows ends them, right or wrong.
-fn is_question(operation: &[u8]) -> bool {
+/// A query has no further lines: the next byte ends it, whether it is a line end or not.
+fn is_query(operation: &[u8]) -> bool {
     matches!(operation, b"get=1" | b"stats=1") || activity(operation).is_some()
 }
 
@@ -192,12 +192,12 @@ fn activity(operation: &[u8]) -> Option<u64> {
     decimal(operation.strip_prefix(b"activity=")?, u64::MAX)
 }
 
-fn frame_set(bytes: &[u8], seen: &mut usize, first_line: usize) -> Frame {
-    let mut at = first_line.max(*seen);
+fn frame_set(bytes: &[u8], searched: &mut usize, first_line: usize) -> Frame {
+    let mut at = first_line.max(*searched);
     while let Some(length) = bytes[at..].iter().position(|&byte| byte == b'\n') {
         let line = &bytes[at..at + length];
         at += length + 1;
-        *seen = at;
+        *searched = at;
         if line.is_empty() || line == b"\r" {
             return if at <= REQUEST_MAX { Frame::Whole(at) } else { Frame::TooLong };
         }
@@ -211,11 +211,11 @@ fn frame_set(bytes: &[u8], seen: &mut usize, first_line: usize) -> Frame {
     Frame::Partial
 }
 
-/// Reads one whole request, as [`frame`] measured it.
+/// Parses one whole request, of the length that [`frame`] found.
 ///
 /// # Errors
-/// The first thing wrong with it: -22 for a value or a key that is not valid, -71 for a line that
-/// is not `key=value` or a missing blank line, -5 for a line over [`LINE_MAX`].
+/// The first error: -22 for an invalid key or value, -71 for a line that is not `key=value` or a missing blank line, -5
+/// for a line over [`LINE_MAX`].
 pub fn parse(request: &[u8]) -> Result<Request, RequestError> {
     let end = request.iter().position(|&byte| byte == b'\n');
     let (operation, rest) = match end {
@@ -225,13 +225,13 @@ pub fn parse(request: &[u8]) -> Result<Request, RequestError> {
     match operation {
         b"get=1" if rest == b"\n" => Ok(Request::Get),
         b"stats=1" if rest == b"\n" => Ok(Request::Stats),
-        question if is_question(question) && rest != b"\n" => {
-            Err(refuse(errno::EINVAL, "the line after a get has to be blank".into()))
+        query if is_query(query) && rest != b"\n" => {
+            Err(reject(errno::EINVAL, "the line after the operation must be blank".into()))
         }
         b"set=1" => parse_set(rest).map(Request::Set),
         _ => activity(operation)
             .map(Request::Activity)
-            .ok_or_else(|| refuse(errno::EPROTO, format!("`{}` is not an operation", beginning(operation)))),
+            .ok_or_else(|| reject(errno::EPROTO, format!("`{}` is not an operation", beginning(operation)))),
     }
 }
 
@@ -243,48 +243,50 @@ fn parse_set(text: &[u8]) -> Result<DeviceUpdate, RequestError> {
             return Ok(device);
         }
         if line.len() > LINE_MAX {
-            return Err(refuse(errno::EIO, format!("line {number} is longer than {LINE_MAX} bytes")));
+            return Err(reject(errno::EIO, format!("line {number} is longer than {LINE_MAX} bytes")));
         }
         let Some(equals) = line.iter().position(|&byte| byte == b'=') else {
-            return Err(refuse(errno::EPROTO, format!("line {number} is not key=value")));
+            return Err(reject(errno::EPROTO, format!("line {number} is not key=value")));
         };
         let (key, value) = (&line[..equals], &line[equals + 1..]);
         let known = if key == b"public_key" {
             let opened = PublicKey::from_hex(value).map(PeerUpdate::new);
-            opened.map(|peer| device.peers.push(peer)).ok_or("64 hexadecimal digits")
+            opened.map(|peer| device.peers.push(peer)).ok_or(LineError::Expected("64 hexadecimal digits"))
         } else if let Some(peer) = device.peers.last_mut() {
             peer_line(peer, key, value)
         } else {
             device_line(&mut device, key, value)
         };
-        known.map_err(|wanted| refuse_line(number, key, value, wanted))?;
+        known.map_err(|error| reject_line(number, key, value, error))?;
     }
-    Err(refuse(errno::EPROTO, "the request ends before its blank line".into()))
+    Err(reject(errno::EPROTO, "the request ends before its blank line".into()))
 }
 
-/// What a value should have been, or [`UNKNOWN_KEY`].
-type Wanted = &'static str;
+/// Why a line is invalid.
+enum LineError {
+    UnknownKey,
+    /// The value must be this.
+    Expected(&'static str),
+}
 
-const UNKNOWN_KEY: Wanted = "";
-
-fn device_line(device: &mut DeviceUpdate, key: &[u8], value: &[u8]) -> Result<(), Wanted> {
+fn device_line(device: &mut DeviceUpdate, key: &[u8], value: &[u8]) -> Result<(), LineError> {
     match key {
         b"private_key" => device.private_key = Some(secret(value)?),
         b"listen_port" => device.listen_port = Some(short(value)?),
         b"fwmark" => {
             let mark = decimal(value, u32::MAX.into()).and_then(|mark| u32::try_from(mark).ok());
-            device.fwmark = Some(mark.ok_or("a decimal number up to 4294967295")?);
+            device.fwmark = Some(mark.ok_or(LineError::Expected("a decimal number up to 4294967295"))?);
         }
         b"replace_peers" => {
             only_true(value)?;
             device.replace_peers = true;
         }
-        _ => return Err(UNKNOWN_KEY),
+        _ => return Err(LineError::UnknownKey),
     }
     Ok(())
 }
 
-fn peer_line(peer: &mut PeerUpdate, key: &[u8], value: &[u8]) -> Result<(), Wanted> {
+fn peer_line(peer: &mut PeerUpdate, key: &[u8], value: &[u8]) -> Result<(), LineError> {
     match key {
         b"remove" => {
             only_true(value)?;
@@ -296,62 +298,67 @@ fn peer_line(peer: &mut PeerUpdate, key: &[u8], value: &[u8]) -> Result<(), Want
         }
         b"preshared_key" => peer.preshared_key = Some(secret(value)?),
         b"endpoint" => {
-            peer.endpoint = Some(endpoint::parse(value).ok_or("an IP address, in a zone that there is, and a port")?);
+            peer.endpoint = Some(
+                endpoint::parse(value)
+                    .ok_or(LineError::Expected("an IP address, with an existing zone if any, and a port"))?,
+            );
         }
         b"persistent_keepalive_interval" => peer.persistent_keepalive = Some(short(value)?),
         b"replace_allowed_ips" => {
             only_true(value)?;
             peer.replace_allowed_ips = true;
-            // Lines count from top to bottom: what this peer was given above is replaced, too.
+            // Lines apply from top to bottom: this also removes what the lines above added.
             peer.allowed_ips.clear();
         }
         b"allowed_ip" => {
             let (add, text) = value.strip_prefix(b"-").map_or((true, value), |text| (false, text));
-            let (addr, cidr) = prefix(text).ok_or("an IP address, `/` and a prefix length")?;
+            let (addr, cidr) = prefix(text).ok_or(LineError::Expected("an IP address, `/` and a prefix length"))?;
             peer.allowed_ips.push(AllowedIp { add, addr, cidr });
         }
         b"protocol_version" if value == b"1" => {}
-        b"protocol_version" => return Err("1"),
-        _ => return Err(UNKNOWN_KEY),
+        b"protocol_version" => return Err(LineError::Expected("1")),
+        _ => return Err(LineError::UnknownKey),
     }
     Ok(())
 }
 
-fn secret(value: &[u8]) -> Result<SecretKey, Wanted> {
-    SecretKey::from_hex(value).ok_or("64 hexadecimal digits")
+fn secret(value: &[u8]) -> Result<SecretKey, LineError> {
+    SecretKey::from_hex(value).ok_or(LineError::Expected("64 hexadecimal digits"))
 }
 
-fn short(value: &[u8]) -> Result<u16, Wanted> {
+fn short(value: &[u8]) -> Result<u16, LineError> {
     let number = decimal(value, u16::MAX.into()).and_then(|number| u16::try_from(number).ok());
-    number.ok_or("a decimal number up to 65535")
+    number.ok_or(LineError::Expected("a decimal number up to 65535"))
 }
 
-fn only_true(value: &[u8]) -> Result<(), Wanted> {
-    (value == b"true").then_some(()).ok_or("true")
+fn only_true(value: &[u8]) -> Result<(), LineError> {
+    (value == b"true").then_some(()).ok_or(LineError::Expected("true"))
 }
 
-/// A refused `set` (and the framing of `get`) carries its number negated.
-fn refuse(number: i32, message: String) -> RequestError {
+/// The number is negated in replies to `set`, and to a malformed `get`.
+fn reject(number: i32, message: String) -> RequestError {
     RequestError { errno: -number, message }
 }
 
-fn refuse_line(number: usize, key: &[u8], value: &[u8], wanted: Wanted) -> RequestError {
+fn reject_line(number: usize, key: &[u8], value: &[u8], error: LineError) -> RequestError {
     let name = beginning(key);
-    let message = if wanted == UNKNOWN_KEY {
-        // What does not look like a name may be a secret in the wrong place.
-        let is_name = key.len() <= 40 && key.iter().all(|&c| c.is_ascii_lowercase() || c == b'_');
-        let name = if is_name { &name } else { "..." };
-        format!("line {number}: `{name}` is not a key that is known here")
-    } else if key.ends_with(b"_key") {
+    let message = match error {
+        LineError::UnknownKey => {
+            // Anything that does not look like a name may be a misplaced secret.
+            let is_name = key.len() <= 40 && key.iter().all(|&c| c.is_ascii_lowercase() || c == b'_');
+            let name = if is_name { &name } else { "..." };
+            format!("line {number}: `{name}` is not a known key here")
+        }
         // The value may be a slightly damaged secret.
-        format!("line {number}: {name} has to be {wanted}")
-    } else {
-        format!("line {number}: {name} has to be {wanted}, not `{}`", beginning(value))
+        LineError::Expected(expected) if key.ends_with(b"_key") => format!("line {number}: {name} must be {expected}"),
+        LineError::Expected(expected) => {
+            format!("line {number}: {name} must be {expected}, not `{}`", beginning(value))
+        }
     };
-    refuse(errno::EINVAL, message)
+    reject(errno::EINVAL, message)
 }
 
-/// The beginning of `bytes`, fit for a log line.
+/// The beginning of `bytes`, escaped for a log line.
 fn beginning(bytes: &[u8]) -> String {
     printable(&String::from_utf8_lossy(&bytes[..bytes.len().min(64)])).into_owned()
 }

@@ -1,7 +1,7 @@
-//! The text of a reply to `get`, both ways, and of a reply to linerate's own `stats`.
+//! The text of the replies to `get`, and to linerated's own `stats` and `activity`: writes and parses them.
 //!
-//! The order of the keys and which of them are left out is wireguard-go's (IpcGetOperation), which
-//! is what `wg` was written against. The texts hold keys, so they live in a [`Buffer`].
+//! Which keys are written, and their order, are wireguard-go's (IpcGetOperation), which `wg` was written for. The texts
+//! contain secrets, so they are in a [`Buffer`].
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr};
@@ -12,42 +12,42 @@ use crate::keys::{PublicKey, SecretKey};
 use crate::uapi::{decimal, lines, prefix};
 use crate::zeroizing::Buffer;
 
-/// Everything a `get` tells about a device.
+/// The state of a device, as `get` returns it.
 #[derive(Default, PartialEq, Eq)]
 pub struct DeviceState {
     /// The device's private key.
     pub private_key: Option<SecretKey>,
-    /// The UDP port; 0 if there is no socket.
+    /// The UDP port; 0 without a socket.
     pub listen_port: u16,
-    /// The mark on outgoing datagrams; 0 is none.
+    /// The mark on outgoing datagrams; 0 for none.
     pub fwmark: u32,
-    /// The peers, in the order they were made.
+    /// The peers in the order of their creation.
     pub peers: Vec<PeerState>,
 }
 
-/// Everything a `get` tells about a peer.
+/// The state of a peer, as `get` returns it.
 #[derive(PartialEq, Eq)]
 pub struct PeerState {
-    /// Who the peer is.
+    /// Its public key.
     pub public_key: PublicKey,
-    /// The preshared key; never the all-zero one.
+    /// The preshared key; never all zero.
     pub preshared_key: Option<SecretKey>,
-    /// Where the peer was last heard of.
+    /// The last known address of the peer.
     pub endpoint: Option<SocketAddr>,
-    /// When the last handshake was completed, since 1970; zero is never.
+    /// When the last handshake completed, since 1970; zero for never.
     pub last_handshake: Duration,
     /// Bytes of datagrams sent to the peer.
     pub tx_bytes: u64,
     /// Bytes of authentic datagrams received from the peer.
     pub rx_bytes: u64,
-    /// Seconds between keepalives; 0 is off.
+    /// Seconds between keepalives; 0 if they are off.
     pub persistent_keepalive: u16,
-    /// The prefixes the peer may use, host bits zero.
+    /// The allowed IPs, host bits zero.
     pub allowed_ips: Vec<(IpAddr, u8)>,
 }
 
 impl PeerState {
-    /// A peer that nothing is known of.
+    /// A peer with nothing but its key.
     pub fn new(public_key: PublicKey) -> Self {
         Self {
             public_key,
@@ -62,32 +62,32 @@ impl PeerState {
     }
 }
 
-/// What a reply to linerate's own `activity` tells.
+/// The reply to linerated's own `activity`.
 #[derive(Default, PartialEq, Eq)]
 pub struct Activity {
-    /// The moment to ask with next time. A peer may be told again then.
+    /// The time to pass in the next request, whose reply may repeat a peer.
     pub now: u64,
-    /// How often the device was configured. Whoever knew another number has to `get` it all.
+    /// How often the device was configured. If it changed, the client needs a new `get`.
     pub configured: u64,
-    /// Who was active, in the order in which they were made, with no keys but the public ones and no allowed IPs.
+    /// The active peers in the order of their creation, without secrets and allowed IPs.
     pub peers: Vec<PeerState>,
 }
 
-/// Why a reply does not give a state.
+/// Why a reply contains no result.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReplyError {
-    /// The other side refused, with this number as it stands in its `errno=` line.
-    #[error("the request was refused with errno {0}")]
+    /// The daemon rejected the request, with this number in its `errno=` line.
+    #[error("the daemon rejected the request with errno {0}")]
     Refused(i64),
-    /// A line that no implementation sends.
-    #[error("line {0} of the reply is not valid")]
+    /// A line is not valid.
+    #[error("line {0} of the daemon's reply is not valid")]
     Line(usize),
     /// The reply has no `errno=` line or no blank line.
-    #[error("the reply ends early")]
+    #[error("the daemon's reply is incomplete")]
     Truncated,
 }
 
-// Longest texts of a peer without and of one allowed IP, so that a reply is one allocation.
+// The longest text of a peer without its allowed IPs, and of one allowed IP, so that a reply is allocated once.
 const PEER_TEXT: usize = 512;
 const ALLOWED_IP_TEXT: usize = 56;
 
@@ -162,19 +162,19 @@ impl Activity {
     }
 }
 
-/// Reads the reply to linerate's own `activity`.
+/// Parses the reply to linerated's own `activity`.
 ///
 /// # Errors
 /// See [`ReplyError`].
 pub fn parse_activity(reply: &[u8]) -> Result<Activity, ReplyError> {
     let mut activity = Activity::default();
     let mut known = (false, false);
-    accepted(reply, |key, value| match activity.peers.last_mut() {
+    parse_lines(reply, |key, value| match activity.peers.last_mut() {
         _ if key == b"public_key" => {
             activity.peers.push(PeerState::new(PublicKey::from_hex(value)?));
             Some(())
         }
-        // What else there is of a peer is not told.
+        // Not part of this reply.
         Some(_) if matches!(key, b"preshared_key" | b"persistent_keepalive_interval" | b"allowed_ip") => None,
         Some(peer) => peer_line(peer, key, value),
         None => {
@@ -189,13 +189,13 @@ pub fn parse_activity(reply: &[u8]) -> Result<Activity, ReplyError> {
     (known == (true, true)).then_some(activity).ok_or(ReplyError::Truncated)
 }
 
-/// Reads the reply to a `get`, as any implementation writes it; keys that are not known are skipped.
+/// Parses the reply to a `get` of any implementation; unknown keys are skipped.
 ///
 /// # Errors
 /// See [`ReplyError`].
 pub fn parse(reply: &[u8]) -> Result<DeviceState, ReplyError> {
     let mut device = DeviceState::default();
-    let text = accepted(reply, |key, value| match device.peers.last_mut() {
+    let text = parse_lines(reply, |key, value| match device.peers.last_mut() {
         _ if key == b"public_key" => {
             device.peers.push(PeerState::new(PublicKey::from_hex(value)?));
             Some(())
@@ -206,12 +206,12 @@ pub fn parse(reply: &[u8]) -> Result<DeviceState, ReplyError> {
     text.map(|()| device)
 }
 
-/// Reads the reply to a `set`.
+/// Parses the reply to a `set`.
 ///
 /// # Errors
 /// See [`ReplyError`].
 pub fn parse_set(reply: &[u8]) -> Result<(), ReplyError> {
-    accepted(reply, |_, _| Some(()))
+    parse_lines(reply, |_, _| Some(()))
 }
 
 /// The text of counters, with `errno=0` and its blank line.
@@ -224,13 +224,13 @@ pub fn render_stats(counters: &[(String, u64)]) -> Buffer {
     text
 }
 
-/// Reads the reply to linerate's own `stats`.
+/// Parses the reply to linerated's own `stats`.
 ///
 /// # Errors
 /// See [`ReplyError`].
 pub fn parse_stats(reply: &[u8]) -> Result<Vec<(String, u64)>, ReplyError> {
     let mut counters = Vec::new();
-    let text = accepted(reply, |key, value| {
+    let text = parse_lines(reply, |key, value| {
         let name = std::str::from_utf8(key).ok()?;
         counters.push((name.to_owned(), decimal(value, u64::MAX)?));
         Some(())
@@ -238,8 +238,8 @@ pub fn parse_stats(reply: &[u8]) -> Result<Vec<(String, u64)>, ReplyError> {
     text.map(|()| counters)
 }
 
-/// Gives each `key=value` up to the blank line to `line`, which answers `None` to a bad value.
-fn accepted(reply: &[u8], mut line: impl FnMut(&[u8], &[u8]) -> Option<()>) -> Result<(), ReplyError> {
+/// Passes each `key=value` up to the blank line to `line`, which returns `None` for an invalid value.
+fn parse_lines(reply: &[u8], mut line: impl FnMut(&[u8], &[u8]) -> Option<()>) -> Result<(), ReplyError> {
     let mut status = None;
     for (text, number) in lines(reply).zip(1..) {
         if text.is_empty() {
@@ -274,9 +274,9 @@ fn device_line(device: &mut DeviceState, key: &[u8], value: &[u8]) -> Option<()>
 fn peer_line(peer: &mut PeerState, key: &[u8], value: &[u8]) -> Option<()> {
     match key {
         b"preshared_key" => peer.preshared_key = secret(value)?,
-        b"endpoint" => peer.endpoint = endpoint::parse_told(value),
+        b"endpoint" => peer.endpoint = endpoint::parse_reply(value),
         b"last_handshake_time_sec" => {
-            // Ends where i64 does: a time_t.
+            // A time_t, so at most i64::MAX.
             let seconds = decimal(value, i64::MAX as u64).or_else(|| counter(value).map(|_| 0))?;
             peer.last_handshake = Duration::new(seconds, peer.last_handshake.subsec_nanos());
         }
@@ -295,13 +295,13 @@ fn peer_line(peer: &mut PeerState, key: &[u8], value: &[u8]) -> Option<()> {
     Some(())
 }
 
-/// A count; one beyond 64 bits is the largest there is, as for `wg`.
+/// A counter; above 64 bits it saturates, as in `wg`.
 fn counter(value: &[u8]) -> Option<u64> {
     let is_number = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
     is_number.then(|| decimal(value, u64::MAX).unwrap_or(u64::MAX))
 }
 
-/// `None` is a bad value, `Some(None)` the all-zero key, which stands for none.
+/// `None` is an invalid value, `Some(None)` the all-zero key, which means no key.
 fn secret(value: &[u8]) -> Option<Option<SecretKey>> {
     SecretKey::from_hex(value).map(|key| Some(key).filter(|key| !key.is_zero()))
 }

@@ -1,8 +1,8 @@
-//! The configuration file of `wg setconf`, `addconf` and `syncconf`: its text to a [`DeviceUpdate`].
+//! The configuration file of `wg setconf`, `addconf` and `syncconf`: parses it into a [`DeviceUpdate`].
 //!
-//! What is accepted and what is said of the rest is wireguard-tools' (man 8 wg, CONFIGURATION FILE
-//! FORMAT). Nothing here opens a file or asks for a name: that is the [`Resolver`]'. The values are
-//! [`values`]', which the command line of `wg set` shares.
+//! Accepts what wireguard-tools accepts, with the same error messages (man 8 wg, CONFIGURATION FILE FORMAT). Nothing here
+//! opens a file or resolves a name: a [`Resolver`] does. [`values`] parses the values, also for the command line of
+//! `wg set`.
 
 mod sync;
 pub mod values;
@@ -16,12 +16,12 @@ use zeroize::Zeroizing;
 use crate::keys::{PublicKey, SecretKey};
 use crate::uapi::request::{DeviceUpdate, PeerUpdate};
 
-/// What reading values needs from outside.
+/// Resolves names in values, and takes warnings about them.
 pub trait Resolver {
-    /// The first address of `host` with the port of `service`; `text` is the whole endpoint, for messages.
+    /// The first address of `host`, with the port of `service`; `text` is the whole endpoint, for messages.
     ///
     /// # Errors
-    /// There is none, or none may be asked for.
+    /// There is none, or looking it up is not allowed.
     fn resolve(&mut self, text: &str, host: &str, service: &str) -> Result<SocketAddr, ValueError>;
 
     /// The UDP port of `service`, a number or a name.
@@ -30,17 +30,16 @@ pub trait Resolver {
     /// There is no such service.
     fn port(&mut self, service: &str) -> Result<u16, ValueError>;
 
-    /// Takes a warning about something that goes on all the same.
+    /// Reports a warning.
     fn warn(&mut self, warning: &str);
 }
 
-/// Why a value was not taken, in the words of `wg`. Those name the value, even one that was to be a key:
-/// so this has no `Debug`.
+/// Why a value is invalid, in the words of `wg`. No `Debug`: those quote the value, which may be a secret.
 #[derive(Clone, PartialEq, Eq)]
 pub enum ValueError {
-    /// It is not of its kind.
+    /// It is not valid.
     Value(String),
-    /// It cannot be judged, because the environment of the process is not valid.
+    /// It cannot be resolved, because an environment variable is not valid.
     Environment(String),
 }
 
@@ -51,19 +50,19 @@ impl fmt::Display for ValueError {
     }
 }
 
-/// Why a file was not taken; without `Debug` as well.
+/// Why a file is invalid. No `Debug`, as for [`ValueError`].
 #[derive(Clone, PartialEq, Eq)]
 pub enum ConfigError {
-    /// A line has no place where it stands, or is not a line of such a file at all.
+    /// A line is unknown, or not allowed in its section.
     Line {
-        /// Which, from 1.
+        /// The number of the line, from 1.
         line: usize,
-        /// The line without comment and white space.
+        /// The line without its comment and white space.
         text: String,
     },
-    /// A line has a value that is not valid.
+    /// The value of a line is not valid.
     Value {
-        /// Which, from 1.
+        /// The number of the line, from 1.
         line: usize,
         /// What is wrong.
         reason: ValueError,
@@ -82,23 +81,23 @@ impl fmt::Display for ConfigError {
     }
 }
 
-/// How the file is to be applied.
+/// How to apply the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// The device becomes what the file says: what it does not name is taken away.
+    /// Replace the configuration: remove what the file does not contain.
     Replace,
-    /// What the file does not name stays as it is.
+    /// Add to the configuration: keep what the file does not contain.
     Append,
 }
 
-/// Reads a whole file.
+/// Parses a whole file.
 ///
 /// # Errors
-/// The first thing wrong with it; see [`ConfigError`].
+/// The first error.
 pub fn parse(text: &[u8], mode: Mode, resolver: &mut dyn Resolver) -> Result<DeviceUpdate, ConfigError> {
     let mut file = File { device: start(mode), peers: Vec::new(), section: Section::None };
     for (line, number) in text.split(|&byte| byte == b'\n').zip(1..) {
-        let line = essence(line);
+        let line = compact(line);
         if !line.is_empty() {
             file.line(&line, number, resolver)?;
         }
@@ -106,7 +105,7 @@ pub fn parse(text: &[u8], mode: Mode, resolver: &mut dyn Resolver) -> Result<Dev
     file.finish()
 }
 
-/// What is sent of a device that the file does not mention.
+/// The update for an empty file.
 fn start(mode: Mode) -> DeviceUpdate {
     match mode {
         Mode::Append => DeviceUpdate::default(),
@@ -121,7 +120,7 @@ fn start(mode: Mode) -> DeviceUpdate {
 }
 
 /// The line up to its comment or NUL, without any white space.
-fn essence(line: &[u8]) -> Zeroizing<String> {
+fn compact(line: &[u8]) -> Zeroizing<String> {
     let end = line.iter().position(|byte| matches!(byte, b'#' | 0)).unwrap_or(line.len());
     let kept = line[..end].iter().copied().filter(|&byte| !values::is_space(byte));
     let mut bytes = Zeroizing::new(Vec::with_capacity(end));
@@ -131,13 +130,13 @@ fn essence(line: &[u8]) -> Zeroizing<String> {
 
 struct File {
     device: DeviceUpdate,
-    peers: Vec<Peer>,
+    peers: Vec<PeerSection>,
     section: Section,
 }
 
-/// A peer whose key may not have been read yet.
-struct Peer {
-    named: bool,
+/// A `[Peer]` section.
+struct PeerSection {
+    has_public_key: bool,
     update: PeerUpdate,
 }
 
@@ -157,11 +156,11 @@ impl File {
         if text.eq_ignore_ascii_case("[Peer]") {
             self.section = Section::Peer;
             let update = PeerUpdate { replace_allowed_ips: true, ..PeerUpdate::new(PublicKey([0; 32])) };
-            self.peers.push(Peer { named: false, update });
+            self.peers.push(PeerSection { has_public_key: false, update });
             return Ok(());
         }
         let unrecognized = || ConfigError::Line { line, text: text.to_owned() };
-        // A key without a value is no line that wg knows.
+        // wg does not recognize a key without a value.
         let (key, value) = text.split_once('=').filter(|(_, value)| !value.is_empty()).ok_or_else(unrecognized)?;
         let key = key.to_ascii_lowercase();
         let known = match (self.section, self.peers.last_mut()) {
@@ -177,7 +176,7 @@ impl File {
     }
 
     fn finish(mut self) -> Result<DeviceUpdate, ConfigError> {
-        if self.peers.iter().any(|peer| !peer.named) {
+        if self.peers.iter().any(|peer| !peer.has_public_key) {
             return Err(ConfigError::MissingPublicKey);
         }
         self.device.peers = self.peers.into_iter().map(|peer| peer.update).collect();
@@ -185,7 +184,7 @@ impl File {
     }
 }
 
-/// Whether the key is one of `[Interface]`.
+/// Whether the key belongs in `[Interface]`.
 fn device_line(
     device: &mut DeviceUpdate,
     key: &str,
@@ -201,13 +200,13 @@ fn device_line(
     Ok(true)
 }
 
-/// Whether the key is one of `[Peer]`.
-fn peer_line(peer: &mut Peer, key: &str, value: &str, resolver: &mut dyn Resolver) -> Result<bool, ValueError> {
-    let Peer { named, update } = peer;
+/// Whether the key belongs in `[Peer]`.
+fn peer_line(peer: &mut PeerSection, key: &str, value: &str, resolver: &mut dyn Resolver) -> Result<bool, ValueError> {
+    let PeerSection { has_public_key, update } = peer;
     match key {
         "publickey" => {
             update.public_key = values::public_key(value)?;
-            *named = true;
+            *has_public_key = true;
         }
         "presharedkey" => update.preshared_key = Some(values::secret_key(value)?),
         "endpoint" => update.endpoint = Some(values::endpoint(value, resolver)?),
@@ -219,7 +218,7 @@ fn peer_line(peer: &mut Peer, key: &str, value: &str, resolver: &mut dyn Resolve
 }
 
 impl ConfigError {
-    /// Where it is wrong, if it is one line.
+    /// The number of the invalid line, if there is one.
     pub fn line(&self) -> Option<usize> {
         match self {
             Self::Line { line, .. } | Self::Value { line, .. } => Some(*line),
@@ -227,26 +226,26 @@ impl ConfigError {
         }
     }
 
-    /// What would be right, if that is clear.
+    /// How to fix it, if that is clear.
     pub fn hint(&self) -> Option<String> {
         let Self::Line { text, .. } = self else { return None };
         let (key, value) = text.split_once('=').unwrap_or((text, ""));
         let is = |known: &&str| known.eq_ignore_ascii_case(key);
         if let Some(key) = QUICK_KEYS.into_iter().find(is) {
-            return Some(format!("{key} is for wg-quick: `wg-quick strip` prints a file without such lines"));
+            return Some(format!("{key} is a key of wg-quick: `wg-quick strip` prints the file without those"));
         }
         match KEYS.into_iter().find(is) {
             Some(key) if value.is_empty() => Some(format!("{key} needs a value")),
-            Some(key) => Some(format!("{key} does not belong into this section")),
+            Some(key) => Some(format!("{key} does not belong in this section")),
             None => {
-                let wanted = KEYS.into_iter().find(|known| is_slip_of(key, known))?;
-                Some(format!("{wanted} may be meant"))
+                let meant = KEYS.into_iter().find(|known| is_typo_of(key, known))?;
+                Some(format!("did you mean {meant}?"))
             }
         }
     }
 }
 
-/// The keys that `wg` knows.
+/// The keys of `wg`.
 const KEYS: [&str; 8] = [
     "PrivateKey",
     "ListenPort",
@@ -258,12 +257,12 @@ const KEYS: [&str; 8] = [
     "PersistentKeepalive",
 ];
 
-/// The keys that only wg-quick knows (man 8 wg-quick).
+/// The keys of wg-quick alone (man 8 wg-quick).
 const QUICK_KEYS: [&str; 9] =
     ["Address", "DNS", "MTU", "Table", "PreUp", "PostUp", "PreDown", "PostDown", "SaveConfig"];
 
-/// Whether one character too many, too few or wrong makes `written` of `meant`.
-pub(crate) fn is_slip_of(written: &str, meant: &str) -> bool {
+/// Whether `written` differs from `meant` by one added, missing or wrong character.
+pub(crate) fn is_typo_of(written: &str, meant: &str) -> bool {
     let (written, meant) = (written.to_ascii_lowercase(), meant.to_ascii_lowercase());
     let (written, meant) = (written.as_bytes(), meant.as_bytes());
     let before = written.iter().zip(meant).take_while(|(a, b)| a == b).count();

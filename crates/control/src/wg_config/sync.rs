@@ -1,4 +1,4 @@
-//! `syncconf`: what of a file has to be sent to a device that runs already.
+//! `syncconf`: the part of a file to send to a running device.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,10 +6,10 @@ use crate::keys::{PublicKey, SecretKey};
 use crate::uapi::request::{DeviceUpdate, PeerUpdate};
 use crate::uapi::response::DeviceState;
 
-/// Makes of `file`, which replaces all peers, a change of `running` to the same that leaves alone the
-/// sessions of peers that stay. The peers to remove come first, so that no prefix has two owners.
+/// Turns `file`, which replaces all peers, into a change of `running` with the same result that keeps the sessions of the
+/// peers that stay. Removals come first, so that no prefix has two owners.
 ///
-/// If either has no peers, there is nothing to keep and `file` stays as it is.
+/// If either has no peers, there is nothing to keep and `file` is not changed.
 pub fn synchronize(file: &mut DeviceUpdate, running: &DeviceState) {
     if file.peers.is_empty() || running.peers.is_empty() {
         return;
@@ -17,7 +17,7 @@ pub fn synchronize(file: &mut DeviceUpdate, running: &DeviceState) {
     file.replace_peers = false;
     let mut wanted: BTreeMap<PublicKey, &mut PeerUpdate> = BTreeMap::new();
     for peer in &mut file.peers {
-        // What is said first of a peer is where something can be taken away before more is said.
+        // The first section of a peer, so that resets come before the settings of later ones.
         wanted.entry(peer.public_key).or_insert(peer);
     }
     let mut gone = BTreeSet::new();

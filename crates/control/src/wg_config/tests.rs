@@ -9,17 +9,17 @@ use crate::uapi::response::{DeviceState, PeerState};
 const KEY: &str = "aYdQoJuTQzd0bwlzRIFn82TK4TLi+LMnrkkT5bVEUCk=";
 
 #[test]
-fn what_is_said_of_a_bad_line_is_where_it_is_and_what_would_be_right() {
+fn an_invalid_line_is_reported_with_its_number_and_a_hint() {
     let hints = [
         ("[Interface]\nAdress=1\n", 2, None),
         (
             "[Interface]\nADDRESS=1\n",
             2,
-            Some("Address is for wg-quick: `wg-quick strip` prints a file without such lines"),
+            Some("Address is a key of wg-quick: `wg-quick strip` prints the file without those"),
         ),
-        ("[Peer]\n\nAllowedIp=10.0.0.0/8\n", 3, Some("AllowedIPs may be meant")),
-        ("[Peer]\nEndpoimt=x:1\n", 2, Some("Endpoint may be meant")),
-        ("[Peer]\nListenPort=1\n", 2, Some("ListenPort does not belong into this section")),
+        ("[Peer]\n\nAllowedIp=10.0.0.0/8\n", 3, Some("did you mean AllowedIPs?")),
+        ("[Peer]\nEndpoimt=x:1\n", 2, Some("did you mean Endpoint?")),
+        ("[Peer]\nListenPort=1\n", 2, Some("ListenPort does not belong in this section")),
         ("[Peer]\nEndpoint=\n", 2, Some("Endpoint needs a value")),
         ("hello\n", 1, None),
     ];
@@ -30,7 +30,7 @@ fn what_is_said_of_a_bad_line_is_where_it_is_and_what_would_be_right() {
 }
 
 #[test]
-fn values_at_their_limits_are_taken_and_beyond_are_not() {
+fn values_up_to_their_limits_are_accepted() {
     let marks = ["0", "0x0", "4294967295", "0xffffffff", "OFF"];
     assert!(marks.iter().all(|mark| values::fwmark(mark).is_ok()));
     let none = ["", "0x", "0X1", "-1", "+1", " 1", "4294967296", "0x100000000", "1 "];
@@ -45,7 +45,7 @@ fn values_at_their_limits_are_taken_and_beyond_are_not() {
 }
 
 #[test]
-fn a_sign_makes_a_change_of_a_list_and_the_last_list_decides() {
+fn a_sign_turns_a_list_into_changes_and_the_last_list_decides() {
     let replaces = |lists: &[&str]| {
         let mut peer = PeerUpdate::new(PublicKey([1; 32]));
         for list in lists {
@@ -62,7 +62,7 @@ fn a_sign_makes_a_change_of_a_list_and_the_last_list_decides() {
 }
 
 #[test]
-fn a_prefix_with_a_host_part_is_warned_of_and_sent_as_it_is() {
+fn a_prefix_with_host_bits_is_sent_unchanged_with_a_warning() {
     let mut resolver = Numeric::default();
     let mut peer = PeerUpdate::new(PublicKey([1; 32]));
     let list = "10.0.0.1/24,10.0.0.1,fd00::1/0,fd00::/8,::/0,0.0.0.0/0";
@@ -74,19 +74,19 @@ fn a_prefix_with_a_host_part_is_warned_of_and_sent_as_it_is() {
 
 proptest! {
     #[test]
-    fn no_text_makes_it_panic(text in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn any_text_is_parsed_without_a_panic(text in prop::collection::vec(any::<u8>(), 0..200)) {
         let _ = parse(&text, Mode::Replace, &mut Numeric::default());
     }
 
     #[test]
-    fn lines_that_look_right_never_make_it_panic(
+    fn plausible_lines_are_parsed_without_a_panic(
         lines in prop::collection::vec("(\\[Interface\\]|\\[Peer\\]|(AllowedIPs|Endpoint|FwMark|ListenPort) ?= ?[-+0-9a-f.:/,\\[\\]%x]{0,20})", 0..8)
     ) {
         let _ = parse(lines.join("\n").as_bytes(), Mode::Replace, &mut Numeric::default());
     }
 
     #[test]
-    fn comments_case_and_white_space_change_nothing(upper: bool, spaces in "[ \t\r]{0,3}", comment in "(#[ -~]*)?") {
+    fn comments_case_and_white_space_are_ignored(upper: bool, spaces in "[ \t\r]{0,3}", comment in "(#[ -~]*)?") {
         let plain = ["[Interface]", "FwMark=5", "[Peer]", &format!("PublicKey={KEY}"), "AllowedIPs=10.0.0.0/8,-fd00::/8"];
         let adorned = plain.map(|line| {
             let (key, value) = line.split_once('=').map_or((line, ""), |(key, value)| (key, value));
@@ -99,7 +99,7 @@ proptest! {
     }
 
     #[test]
-    fn a_synchronized_device_has_what_the_file_says(file in peers(), running in peers()) {
+    fn a_synchronized_device_matches_the_file(file in peers(), running in peers()) {
         let mut update = DeviceUpdate { peers: made(&file), ..start(Mode::Replace) };
         let (mut wanted, mut state) = (DeviceState::default(), running_with(&running));
         apply(&update, &mut wanted);
@@ -111,7 +111,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_synchronized_survives_the_text_of_a_request(file in peers(), running in peers()) {
+    fn a_synchronizing_update_survives_its_text(file in peers(), running in peers()) {
         let mut update = DeviceUpdate { peers: made(&file), ..start(Mode::Replace) };
         synchronize(&mut update, &running_with(&running));
         let text = update.render();
@@ -119,15 +119,15 @@ proptest! {
     }
 }
 
-/// A key, whether it has a preshared one, and a keepalive: `PeerUpdate` has secrets, so no `Debug`.
+/// A public key, whether it has a preshared one, and a keepalive: `PeerUpdate` has no `Debug`.
 type Plain = (u8, bool, Option<u16>);
 
-/// Few keys, so that some are in both places.
+/// Few keys, so that the file and the device share some.
 fn peers() -> impl Strategy<Value = Vec<Plain>> {
     prop::collection::vec((0u8..6, any::<bool>(), prop::option::of(0u16..3)), 0..6)
 }
 
-/// The peers of a file, each key once.
+/// The peers of a file, without duplicates.
 fn made(peers: &[Plain]) -> Vec<PeerUpdate> {
     let mut made: Vec<PeerUpdate> = Vec::new();
     for &(key, preshared, persistent_keepalive) in peers {
@@ -148,7 +148,7 @@ fn running_with(peers: &[Plain]) -> DeviceState {
     state
 }
 
-/// What a daemon makes of an update, as far as these tests go.
+/// Applies an update as a daemon does, as far as these tests need it.
 fn apply(update: &DeviceUpdate, state: &mut DeviceState) {
     if update.replace_peers {
         state.peers.clear();
@@ -170,7 +170,7 @@ fn apply(update: &DeviceUpdate, state: &mut DeviceState) {
     }
 }
 
-/// Resolver in which every name is a number, or nothing.
+/// Resolver that knows numbers only.
 #[derive(Default)]
 struct Numeric {
     warnings: Vec<String>,

@@ -1,4 +1,4 @@
-//! The values of the file and of the command line of `wg set`, and what is said of those that are none.
+//! The values of the file and of the command line of `wg set`. Error messages are those of `wg`.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -9,14 +9,14 @@ use crate::uapi::request::{AllowedIp, PeerUpdate};
 
 /// White space of the C locale.
 pub fn is_space(byte: u8) -> bool {
-    // Rust's has no vertical tab.
+    // Rust's definition lacks the vertical tab.
     byte.is_ascii_whitespace() || byte == 0x0b
 }
 
 /// A public key in base64.
 ///
 /// # Errors
-/// It is none.
+/// It is not valid.
 pub fn public_key(text: &str) -> Result<PublicKey, ValueError> {
     PublicKey::from_base64(text.as_bytes()).ok_or_else(|| not_a_key(text))
 }
@@ -24,7 +24,7 @@ pub fn public_key(text: &str) -> Result<PublicKey, ValueError> {
 /// A private or preshared key in base64.
 ///
 /// # Errors
-/// It is none.
+/// It is not valid.
 pub fn secret_key(text: &str) -> Result<SecretKey, ValueError> {
     SecretKey::from_base64(text.as_bytes()).ok_or_else(|| not_a_key(text))
 }
@@ -33,11 +33,10 @@ fn not_a_key(text: &str) -> ValueError {
     ValueError::Value(format!("Key is not the correct length or format: `{text}'"))
 }
 
-/// The key that is all of a file but for white space after it; an empty file is the all-zero key, which
-/// takes a key away.
+/// The key in a key file, which may end in white space; an empty file is the all-zero key, which removes a key.
 ///
 /// # Errors
-/// It is none.
+/// It is not valid.
 pub fn key_file(content: &[u8]) -> Result<SecretKey, ValueError> {
     if content.is_empty() {
         return Ok(SecretKey::ZERO);
@@ -51,10 +50,10 @@ pub fn key_file(content: &[u8]) -> Result<SecretKey, ValueError> {
     SecretKey::from_base64(key).ok_or_else(|| not_a_key(&String::from_utf8_lossy(key)))
 }
 
-/// A UDP port, by number or by its service's name.
+/// A UDP port, by number or service name.
 ///
 /// # Errors
-/// It is none.
+/// It is not valid.
 pub fn listen_port(text: &str, resolver: &mut dyn Resolver) -> Result<u16, ValueError> {
     if text.is_empty() {
         return Err(ValueError::Value("Unable to parse empty port".into()));
@@ -65,13 +64,13 @@ pub fn listen_port(text: &str, resolver: &mut dyn Resolver) -> Result<u16, Value
 /// A mark: `off`, a decimal number, or a hexadecimal one after `0x`.
 ///
 /// # Errors
-/// It is none, or does not fit into 32 bits.
+/// It is none, or does not fit in 32 bits.
 pub fn fwmark(text: &str) -> Result<u32, ValueError> {
     if text.eq_ignore_ascii_case("off") {
         return Ok(0);
     }
     let mark = match text.strip_prefix("0x") {
-        // A sign, which this would take, is none of ours.
+        // from_str_radix would accept a sign.
         Some(digits) if !digits.starts_with('+') => u32::from_str_radix(digits, 16).ok(),
         Some(_) => None,
         None => decimal(text.as_bytes(), u32::MAX.into()).and_then(|mark| u32::try_from(mark).ok()),
@@ -82,7 +81,7 @@ pub fn fwmark(text: &str) -> Result<u32, ValueError> {
 /// Seconds between keepalives; `off` is 0.
 ///
 /// # Errors
-/// It is neither.
+/// It is not valid.
 pub fn persistent_keepalive(text: &str) -> Result<u16, ValueError> {
     if text.eq_ignore_ascii_case("off") {
         return Ok(0);
@@ -93,10 +92,10 @@ pub fn persistent_keepalive(text: &str) -> Result<u16, ValueError> {
     })
 }
 
-/// `host:port` or `[host]:port`. Without brackets the last colon counts.
+/// `host:port` or `[host]:port`. Without brackets, the last colon separates them.
 ///
 /// # Errors
-/// It is not of that form, or the host has no address.
+/// It has another form, or the host has no address.
 pub fn endpoint(text: &str, resolver: &mut dyn Resolver) -> Result<SocketAddr, ValueError> {
     let (host, service) = host_and_service(text)?;
     resolver.resolve(text, host, service)
@@ -105,29 +104,28 @@ pub fn endpoint(text: &str, resolver: &mut dyn Resolver) -> Result<SocketAddr, V
 /// The two parts of an endpoint; the host may be empty.
 ///
 /// # Errors
-/// It is not of that form.
+/// It has another form.
 pub(crate) fn host_and_service(text: &str) -> Result<(&str, &str), ValueError> {
-    let wrong = |what: &str| ValueError::Value(format!("Unable to find {what} of endpoint: `{text}'"));
+    let missing = |what: &str| ValueError::Value(format!("Unable to find {what} of endpoint: `{text}'"));
     if text.is_empty() {
         return Err(ValueError::Value("Unable to parse empty endpoint".into()));
     }
     let (host, service) = match text.strip_prefix('[') {
         Some(rest) => {
-            let (host, rest) = rest.split_once(']').ok_or_else(|| wrong("matching brace"))?;
+            let (host, rest) = rest.split_once(']').ok_or_else(|| missing("matching brace"))?;
             (host, rest.strip_prefix(':'))
         }
         None => text.rsplit_once(':').map_or((text, None), |(host, service)| (host, Some(service))),
     };
-    let service = service.filter(|service| !service.is_empty()).ok_or_else(|| wrong("port"))?;
+    let service = service.filter(|service| !service.is_empty()).ok_or_else(|| missing("port"))?;
     Ok((host, service))
 }
 
-/// A list of prefixes with commas between them, given to `peer` in place of those it has. If any has a
-/// sign they are changes to those it has: `-` takes one away, `+` or none adds one. An empty list takes
-/// all away.
+/// Parses a comma-separated list of prefixes into `peer`. It replaces the current list, unless any of them has a sign:
+/// then `-` removes one, and `+` or no sign adds one. An empty list removes all.
 ///
 /// # Errors
-/// One of them is no prefix; those before it are in `peer` all the same.
+/// One of them is not a prefix; `peer` then has those before it.
 pub fn allowed_ips(text: &str, peer: &mut PeerUpdate, resolver: &mut dyn Resolver) -> Result<(), ValueError> {
     peer.replace_allowed_ips = true;
     if text.is_empty() {

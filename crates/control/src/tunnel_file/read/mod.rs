@@ -10,7 +10,7 @@ use super::values::InvalidValue;
 use super::{Diagnostic, Names, Severity, TunnelFile, keys};
 use crate::document::{Document, Entry, Key, Section, SectionKind};
 use crate::interface::InterfaceName;
-use crate::wg_config::is_slip_of;
+use crate::wg_config::is_typo_of;
 
 pub(super) fn read(document: &Document, interface: &InterfaceName, names: &dyn Names) -> (TunnelFile, Vec<Diagnostic>) {
     let mut reader = Reader {
@@ -149,7 +149,7 @@ impl Reader<'_> {
         // Anything that does not look like a name may be a misplaced secret.
         let is_name = name.len() <= 30 && name.bytes().all(|byte| byte.is_ascii_alphanumeric());
         let message = if is_name { format!("unknown key {name}") } else { "unknown key".into() };
-        let meant = keys::all().find(|known| known.marked == at.entry.marked && is_slip_of(name, known.name));
+        let meant = keys::all().find(|known| known.marked == at.entry.marked && is_typo_of(name, known.name));
         match meant {
             _ if at.entry.marked && meant.is_none() => {
                 self.diagnostics.warn(at.key(), message, "the line is ignored as a comment")

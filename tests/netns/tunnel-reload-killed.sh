@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# timeout: 300
+# timeout: 600
 # `reload` that is killed before any of its writes: another `reload`, of the same file, of the old one or of a third, does
 # what is missing and takes away what is too much; and `down` straight after leaves the host as it was.
 source "$(dirname "$0")/lib.sh"

@@ -172,7 +172,10 @@ wait_for 5 "the pings to end" eval "! pgrep -x ping"
 for family in 4 6; do
   summary=$(grep loss "$WORK/steady$family")
   expect_at_least "pings over IPv$family" 100 "${summary%% *}"
-  [[ $summary == *" 0% packet loss"* ]] || fail "pings over IPv$family: expected 0% packet loss, saw $summary; not answered: $(awk -F'icmp_seq=' 'NF > 1 { n = $2 + 0; for (i = last + 1; i < n; i++) printf "%d ", i; last = n }' "$WORK/steady$family" | head -c 300)"
+  # The last of them may be on their way when ping ends, for half a second on a busy machine.
+  unanswered=$(awk -F'icmp_seq=' -v sent="${summary%% *}" 'NF > 1 { seen[$2 + 0] } END { for (i = 1; i <= sent - 50; i++) if (!(i in seen)) printf "%d ", i }' \
+    "$WORK/steady$family" | head -c 300)
+  expect "pings over IPv$family that were not answered" "" "$unanswered"
   say "pings over IPv$family: $summary"
 done
 

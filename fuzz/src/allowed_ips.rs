@@ -1,4 +1,4 @@
-//! The table of allowed IPs is a list of prefixes that is searched from end to end.
+//! The table of allowed IPs equals a list of prefixes that is searched linearly.
 
 use std::net::IpAddr;
 
@@ -8,7 +8,7 @@ use crate::bytes::Bytes;
 
 const PEERS: u32 = 4;
 
-/// An input is changes, of a few bytes each.
+/// An input is a sequence of changes, of a few bytes each.
 pub fn check(input: &[u8]) {
     let mut input = Bytes(input);
     let mut table = AllowedIps::new();

@@ -1,9 +1,9 @@
-//! Decisions out of the bytes of an input, for targets that act rather than read. When the bytes run out, every further
-//! decision is the first of its choices.
+//! Decisions made from the bytes of an input, for targets that act instead of parsing. When the bytes run out, every
+//! further decision is its first choice.
 
 #![allow(dead_code, reason = "each target decides other things")]
 
-/// What is left of an input.
+/// The rest of an input.
 pub struct Bytes<'a>(pub &'a [u8]);
 
 impl<'a> Bytes<'a> {
@@ -23,7 +23,7 @@ impl<'a> Bytes<'a> {
         u16::from_le_bytes(self.array())
     }
 
-    /// A number below `limit`, which is not zero.
+    /// A number below `limit`, which must not be zero.
     pub fn below(&mut self, limit: usize) -> usize {
         let number = if limit <= 256 { usize::from(self.byte()) } else { usize::from(self.short()) };
         number % limit

@@ -1,4 +1,4 @@
-//! The Internet checksum, word for word (RFC 1071), to check what cleverer code has summed.
+//! A naive Internet checksum (RFC 1071), to check the optimized one.
 
 /// The ones' complement sum of 16-bit words, folded; an odd byte is the high one of its word.
 pub fn fold(bytes: &[u8]) -> u16 {
@@ -19,7 +19,7 @@ pub fn pseudo_header(packet: &[u8], protocol: u8, length: usize) -> u16 {
     add(fold(addresses), add(fold(&length), u16::from(protocol)))
 }
 
-/// Whether a folded sum is zero, which ones' complement writes in two ways.
+/// Whether a folded sum is zero, which has two forms in ones' complement.
 pub fn is_zero(sum: u16) -> bool {
     sum == 0 || sum == 0xffff
 }

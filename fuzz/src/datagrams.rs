@@ -1,8 +1,8 @@
-//! Two devices on a network where an attacker decides what arrives: nothing is taken that was not sealed by the peer,
-//! nothing twice, nobody moves a peer, and once the network is good again they understand each other.
+//! Two devices on a network whose deliveries an attacker controls: nothing is accepted that the peer did not seal,
+//! nothing twice, nobody moves a peer, and on a good network both recover.
 //!
-//! An input is what happens, of a few bytes each. The attacker knows the public keys, so that the first MAC of what he
-//! makes can be right.
+//! An input is a sequence of events, of a few bytes each. The attacker knows the public keys, so its messages can have a
+//! valid first MAC.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use linerate_protocol::{MessageKind, PublicKey, classify};
 use crate::bytes::Bytes;
 use crate::simulation::{Link, Net, public};
 
-/// Handshakes are slow, and what more of them would do fewer have done.
+/// Handshakes are slow, and more of them would find nothing new.
 const MOST: usize = 48;
 
 pub fn check(input: &[u8]) {
@@ -61,8 +61,7 @@ fn happen(net: &mut Net, sent: &mut [Vec<Vec<u8>>; 2], number: u8, input: &mut B
             if is_signed {
                 sign(&mut message, &public(at as u64));
             }
-            // Not even the peer vouches for the sender's index (paper section 5.4.2), nor anyone for the second MAC
-            // but under load.
+            // The sender's index is not authenticated (paper section 5.4.2), and the second MAC only under load.
             let is_free = (is_signed && (4..8).contains(&(bit / 8))) || bit / 8 >= message.len() - 16;
             is_refused(net, at, what, &message, is_free && is_handshake(&message));
         }
@@ -83,7 +82,7 @@ fn happen(net: &mut Net, sent: &mut [Vec<Vec<u8>>; 2], number: u8, input: &mut B
     }
 }
 
-/// Gives a node what its peer has not said. It may be taken only if what is wrong with it is nobody's to vouch for.
+/// Delivers a message that the peer did not send. It may be accepted only if the altered bytes are not authenticated.
 fn is_refused(net: &mut Net, at: usize, what: u8, message: &[u8], is_free: bool) {
     let endpoints = net.nodes[at].host.endpoints.clone();
     let sessions = net.nodes[at].host.sessions.len();
@@ -95,7 +94,7 @@ fn is_refused(net: &mut Net, at: usize, what: u8, message: &[u8], is_free: bool)
     }
 }
 
-/// Both find a session within the time that the protocol gives itself, whatever has happened.
+/// Both have a session within the time that the protocol takes, after any events.
 fn is_well_again(net: &mut Net) {
     net.link = Link::GOOD;
     for at in [0, 1] {
@@ -113,7 +112,7 @@ fn is_well_again(net: &mut Net) {
 
 fn sent_by(net: &Net, node: usize, which: u16) -> Option<Vec<u8>> {
     let sent = &net.nodes[node].host.sent;
-    // The last ones matter most.
+    // The latest ones matter most.
     let place = usize::from(which).checked_rem(sent.len())?;
     Some(sent[sent.len() - 1 - place].bytes.clone())
 }
@@ -126,7 +125,7 @@ fn is_handshake(message: &[u8]) -> bool {
     matches!(classify(message), Ok(MessageKind::Initiation | MessageKind::Response))
 }
 
-/// Makes the first MAC right, as anyone can who knows the public key.
+/// Writes a valid first MAC, as anyone who knows the public key can.
 fn sign(message: &mut [u8], to: &PublicKey) {
     let key = Blake2s256::new().chain_update(b"mac1----").chain_update(to.0).finalize();
     let at = message.len() - 32;

@@ -1,6 +1,6 @@
-//! What any bytes are as a document: themselves; and what edits leave is what a reader of the bytes sees.
+//! Any bytes parsed as a document are preserved; after edits, a reader of the bytes sees the same as the document.
 //!
-//! An input is the edits, of a few bytes each, a byte 0, and the file.
+//! An input is a sequence of edits, of a few bytes each, a zero byte, and the file.
 
 use linerate_control::document::{Document, Key, SectionKind};
 use linerate_control::tunnel_file::keys;
@@ -75,7 +75,7 @@ fn value(edits: &mut Bytes<'_>) -> String {
 
 type Said = (Option<String>, Vec<(String, bool, Vec<u8>)>);
 
-/// The names of all sections, and their keys with their values.
+/// The names of all sections, and their keys and values.
 fn said(document: &Document) -> Vec<Said> {
     let sections = document.sections().iter();
     let entries = sections.map(|section| {

@@ -1,5 +1,5 @@
-//! What the kernel says of a tunnel, in as many messages as it takes, is the tunnel; and what any bytes are as an answer
-//! of its: read once, in order, attribute by attribute, to a state that the UAPI carries and a change says again.
+//! A device that the kernel reports in any number of messages parses correctly; any bytes parse as an answer of the
+//! kernel attribute by attribute, in order, into a state that round-trips through the UAPI and through requests.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
@@ -35,9 +35,9 @@ pub fn check(input: &[u8]) {
     datagrams.iter().for_each(|datagram| any_reply(datagram));
 }
 
-/// Whatever a datagram says.
+/// Any datagram.
 fn any_reply(datagram: &[u8]) {
-    // The first message is an answer, so that there is one.
+    // The first message is made an answer, so that there is one.
     let sequence = datagram.get(8..12).map_or(0, |number| u32::from_ne_bytes(number.try_into().expect("four bytes")));
     let payloads = payloads(datagram, sequence);
     for cut in [datagram.len() / 2, datagram.len().saturating_sub(1)] {
@@ -52,7 +52,7 @@ fn any_reply(datagram: &[u8]) {
         let _ = reply::family(payload);
     }
     if let (Some(state), _) = get(&[datagram.to_vec()], sequence) {
-        // A peer is at least a nest and a key, an allowed IP a nest, an address and a length.
+        // A peer takes at least a nest and a key, an allowed IP a nest, an address and a length.
         let allowed_ips: usize = state.peers.iter().map(|peer| peer.allowed_ips.len()).sum();
         assert!(state.peers.len() * 40 + allowed_ips * 17 <= datagram.len(), "nothing is made of nothing");
         as_change(&state);
@@ -60,7 +60,7 @@ fn any_reply(datagram: &[u8]) {
     }
 }
 
-/// What the messages say, which lie in the datagram one after the other.
+/// The content of the consecutive messages of a datagram.
 fn payloads(datagram: &[u8], sequence: u32) -> Vec<Vec<u8>> {
     let mut payloads = Vec::new();
     let mut before = datagram.as_ptr_range();
@@ -74,7 +74,7 @@ fn payloads(datagram: &[u8], sequence: u32) -> Vec<Vec<u8>> {
     payloads
 }
 
-/// What the attributes of a message say, each of them alone; `None` if one of them cannot be.
+/// The attributes of a message, each parsed alone; `None` if one is invalid.
 fn one_by_one(payload: &[u8]) -> Option<DeviceState> {
     let (header, mut rest) = payload.split_at_checked(4)?;
     let mut state = DeviceState::default();
@@ -87,7 +87,7 @@ fn one_by_one(payload: &[u8]) -> Option<DeviceState> {
     Some(state)
 }
 
-/// As `Kernel::get` reads; no state if a message says what cannot be.
+/// Parses like `Kernel::get`; no state if a message is invalid.
 fn get(datagrams: &[Vec<u8>], sequence: u32) -> (Option<DeviceState>, Option<io::Result<()>>) {
     let (mut state, mut valid) = (DeviceState::default(), true);
     let mut reply = Reply::to(sequence);
@@ -96,7 +96,7 @@ fn get(datagrams: &[Vec<u8>], sequence: u32) -> (Option<DeviceState>, Option<io:
     (valid.then_some(state), end)
 }
 
-/// A state is the same once it was a reply of the UAPI, which has no flow labels and no IPv4 in IPv6.
+/// A state round-trips through a UAPI reply, which has no flow labels and no IPv4-mapped addresses.
 fn as_text(mut state: DeviceState) {
     for endpoint in state.peers.iter_mut().filter_map(|peer| peer.endpoint.as_mut()) {
         *endpoint = match endpoint {
@@ -109,7 +109,7 @@ fn as_text(mut state: DeviceState) {
     assert!(parse(&state.render()) == Ok(state), "a daemon could have said it");
 }
 
-/// A change to a state is read as the state, but for what no change can say.
+/// A request that creates a state parses as the state, except for what no request can carry.
 fn as_change(state: &DeviceState) {
     let peers = state.peers.iter().map(|peer| PeerUpdate {
         preshared_key: peer.preshared_key.clone(),
@@ -138,7 +138,7 @@ fn as_change(state: &DeviceState) {
     assert!(again == *state, "a change says what was read");
 }
 
-/// A link is a tunnel by its kind.
+/// The kind of a link says whether it is a tunnel.
 fn link(bytes: &mut Bytes<'_>) {
     let kind = *bytes.pick(&["wireguard", "wireguard2", "wire", "tun", ""]);
     let count = bytes.below(16);
@@ -168,7 +168,7 @@ fn peer(number: usize, bytes: &mut Bytes<'_>) -> PeerState {
     let last_handshake = Duration::new(bytes.short().into(), u32::from(bytes.short()) * 15_000);
     let (rx_bytes, tx_bytes) = (u64::from_le_bytes(bytes.array()), bytes.short().into());
     let persistent_keepalive = bytes.short();
-    // Up to more than one message of a request has room for.
+    // Up to more than fits into one message of a request.
     let few = bytes.below(4);
     let many = if bytes.below(8) == 1 { bytes.below(700) } else { 0 };
     let mut allowed_ips: Vec<_> = (0..few).map(|_| allowed_ip(bytes)).collect();
@@ -197,17 +197,17 @@ fn allowed_ip(bytes: &mut Bytes<'_>) -> (IpAddr, u8) {
     }
 }
 
-/// How the kernel tells of a tunnel.
+/// How the kernel reports a device.
 struct Telling<'a> {
     /// Bytes of a message.
     room: usize,
-    /// All in one datagram.
+    /// All messages in one datagram.
     together: bool,
-    /// How it ends; EINTR is said by a flag.
+    /// How it ends; a flag stands for EINTR.
     errno: i32,
-    /// The answer to an earlier question comes first.
+    /// The answer to an earlier request comes first.
     late: bool,
-    /// What a later kernel says of everything besides.
+    /// Unknown attributes, as from a later kernel.
     more: &'a [u8],
 }
 
@@ -215,7 +215,7 @@ impl<'a> Telling<'a> {
     fn decide(bytes: &mut Bytes<'a>) -> Self {
         let count = bytes.below(9);
         Self {
-            // A peer without allowed IPs, beside the device, or with one of them fits in any.
+            // A peer without allowed IPs beside the device, or with one allowed IP, fits into any message.
             room: 512 + bytes.below(4000),
             together: bytes.flag(),
             errno: *bytes.pick(&[0, 0, EINTR, 19, 95]),
@@ -224,16 +224,16 @@ impl<'a> Telling<'a> {
         }
     }
 
-    /// As wg_get_device_dump and get_peer do it (drivers/net/wireguard/netlink.c).
+    /// Like wg_get_device_dump and get_peer (drivers/net/wireguard/netlink.c).
     fn datagrams(&self, tunnel: &DeviceState) -> Vec<Vec<u8>> {
         let mut messages = Vec::new();
         if self.late {
             messages.push(message(SEQUENCE - 1, 0x1c, 0, &[&[0; 4][..], &put(6, &[7; 2])].concat()));
         }
-        // The peer that is next, and its next allowed IP if the rest of it was told.
+        // The next peer, and its next allowed IP if the rest of the peer was sent.
         let mut next = (0, None);
         while next.0 < tunnel.peers.len() || messages.len() == usize::from(self.late) {
-            // As long as the first peer is not done it does not count, and the device is told of again.
+            // Until the first peer is complete, the device is repeated.
             let mut payload = [0, 1, 0, 0].to_vec();
             if next.0 == 0 {
                 payload.extend(self.device(tunnel));
@@ -269,7 +269,7 @@ impl<'a> Telling<'a> {
             if next.1.is_none() {
                 facts.extend(self.facts(peer));
             }
-            // The nests of all peers, of this one, and of its allowed IPs.
+            // The nests of all peers, of this peer, and of its allowed IPs.
             let mut left = match room.checked_sub(told.len() + facts.len() + 12) {
                 Some(left) => left,
                 None => break,
@@ -306,7 +306,7 @@ impl<'a> Telling<'a> {
             put(2, &key),
             put(6, &time.map(u64::to_ne_bytes).concat()),
             put(5, &peer.persistent_keepalive.to_ne_bytes()),
-            // Fills up to a multiple of eight (nla_align_64bit).
+            // Pads to a multiple of eight (nla_align_64bit).
             put(0, &[]),
             put(8, &peer.tx_bytes.to_ne_bytes()),
             put(7, &peer.rx_bytes.to_ne_bytes()),
@@ -339,7 +339,7 @@ fn socket(address: SocketAddr) -> Vec<u8> {
     }
 }
 
-/// The number of the question.
+/// The sequence number of the request.
 const SEQUENCE: u32 = 7;
 const HEADER: usize = 16;
 const NESTED: u16 = 0x8000;

@@ -1,4 +1,4 @@
-//! What any bytes are as a record of the lab: if they are one, the same when it is written again.
+//! A lab record round-trips.
 
 use linerate_lab::record::Record;
 

@@ -1,5 +1,4 @@
-//! What any bytes are as a ledger: if they are one, the same when it is written again, with words for every step, and
-//! steps back that lead back.
+//! A ledger round-trips; every step has a description, and the inverse of its inverse is the step.
 
 use linerate_host::plan::{down, messages, reload, undo};
 use linerate_host::state::HostState;

@@ -1,5 +1,5 @@
-//! The laws of the fuzz targets, one file each: what has to hold for any bytes. The targets of `src/bin` give them what
-//! libFuzzer comes up with, the tests `corpus` of the crates what it has come up with so far.
+//! The properties of the fuzz targets, one file each: what has to hold for any bytes. The targets of `src/bin` check them
+//! with inputs from libFuzzer, the tests `corpus` of the crates with the inputs found so far.
 
 pub mod allowed_ips;
 pub mod bytes;

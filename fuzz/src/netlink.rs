@@ -1,4 +1,4 @@
-//! What any bytes are as a datagram of the kernel's: read without a panic, and what is read is what would be said of it.
+//! Any bytes parse as a datagram from the kernel without a panic, and what was parsed round-trips.
 
 use std::collections::HashMap;
 
@@ -16,7 +16,7 @@ pub fn check(datagram: &[u8]) {
             });
         }
         if let Some(rule) = rules::read(&frame) {
-            // The kernel keeps the host bits of others' rules (net/ipv4/fib_rules.c, `fib4_rule_configure`).
+            // The kernel keeps host bits in rules of other programs (net/ipv4/fib_rules.c, `fib4_rule_configure`).
             let rule = Rule { to: rule.to.map(|to| to.trunc()), ..rule };
             told(rules::add(&rule), |frame| assert_eq!(rules::read(frame).as_ref(), Some(&rule)));
         }
@@ -33,7 +33,7 @@ pub fn check(datagram: &[u8]) {
     }
 }
 
-/// What the kernel could say, had it to say what a request says.
+/// The request as a message from the kernel with the same content.
 fn told(mut request: Message, read: impl FnOnce(&Frame<'_>)) {
     read(&frames(request.numbered(7)).next().expect("a request is a message"));
 }

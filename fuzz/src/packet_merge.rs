@@ -1,9 +1,9 @@
-//! What peers can have arrive in one batch: each packet is in exactly one write, alone it is as it was, merged it comes
-//! out again, and nothing is merged that the kernel's GRO would not merge (net/ipv4/tcp_offload.c, udp_offload.c,
+//! Any batch from peers: each packet is in exactly one write, unchanged if alone, restored by a split if merged, and
+//! nothing is merged that the kernel's GRO would not merge (net/ipv4/tcp_offload.c, udp_offload.c,
 //! net/ipv4/af_inet.c).
 //!
-//! An input is what the device takes, in a byte, and packets of seven bytes each: whose they are and what is wrong with
-//! them. Checksums are right unless they are to be wrong: no fuzzer would guess them.
+//! An input is a byte for what the device accepts, and seven bytes per packet: its flow and its defects. Checksums are
+//! valid unless the input says otherwise, because no fuzzer would guess them.
 
 use linerate_packet::gro::{Caps, MAX_PACKETS, Merger, PacketRange};
 use linerate_packet::gso::Split;
@@ -79,7 +79,7 @@ impl Flow {
         if self.v6 { 40 } else { 20 }
     }
 
-    /// A packet with `options` words of TCP and right lengths, without checksums.
+    /// A packet with `options` words of TCP options and correct lengths, without checksums.
     fn packet(&self, flags: u8, options: u8, payload: usize) -> Vec<u8> {
         let mut transport = vec![0x12, 0x34, 0x00, 0x35];
         if self.protocol == TCP {
@@ -109,7 +109,7 @@ impl Flow {
     }
 }
 
-/// The next packet of a flow, and what is odd about it.
+/// The next packet of a flow, and its defects.
 fn arrive(flows: &mut [Flow; 4], input: &mut Bytes<'_>) -> Vec<u8> {
     let [which, size_low, size_high, kind, place, change, odd] = input.array();
     let flow = &mut flows[usize::from(which % 4)];
@@ -117,10 +117,10 @@ fn arrive(flows: &mut [Flow; 4], input: &mut Bytes<'_>) -> Vec<u8> {
     let flags = [0x10, 0x18, 0x50, 0x90, 0x11, 0x12, 0x30, 0x14][usize::from(kind & 7)];
     let mut packet = flow.packet(flags, kind >> 3 & 3, size);
     let headers = packet.len() - size;
-    // A header that is not what it should be, with checksums that are right all the same.
+    // A header with a defect and nevertheless valid checksums.
     packet[usize::from(place) % headers] ^= change;
     sum(&mut packet, flow);
-    // A byte that is not what was sent.
+    // A corrupted byte.
     if odd & 1 == 1 {
         let at = usize::from(odd >> 1) * 7 % packet.len();
         packet[at] ^= 1 << (odd >> 5);
@@ -151,13 +151,13 @@ fn sum(packet: &mut [u8], flow: &Flow) {
 }
 
 fn pseudo_header_of(packet: &[u8], flow: &Flow, length: usize) -> u16 {
-    // The version may be what is odd.
+    // The version may be the defect.
     let version = if flow.v6 { 0x60 } else { 0x45 };
     let packet = [&[version], &packet[1..]].concat();
     pseudo_header(&packet, flow.protocol, length)
 }
 
-/// Addresses, protocol and ports, where they can be read.
+/// Addresses, protocol and ports, if they can be parsed.
 fn flow_of(packet: &[u8]) -> Option<Vec<u8>> {
     let ip = linerate_packet::ip::parse(packet).ok().filter(|ip| !ip.fragment && ip.total_len == packet.len())?;
     let ports = packet.get(ip.transport..ip.transport + 4).filter(|_| matches!(ip.protocol, TCP | UDP))?;
@@ -176,8 +176,8 @@ fn comes_out_again(header: &[u8; virtio::LEN], bytes: &[u8], members: &[&[u8]]) 
     }
 }
 
-/// Without what has no meaning: the identification of an IPv4 packet that is never fragmented (RFC 6864 section 4.1),
-/// and the header checksum that covers it.
+/// Without the fields that have no meaning: the identification of an IPv4 packet that is never fragmented (RFC 6864
+/// section 4.1), and the header checksum that covers it.
 fn without_id(packet: &[u8]) -> Vec<u8> {
     let mut packet = packet.to_vec();
     if packet[0] >> 4 == 4 && packet[6] & 0x40 != 0 {

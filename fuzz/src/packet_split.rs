@@ -1,7 +1,7 @@
-//! What anyone who writes to the TUN device can say: it is refused, or it becomes packets that are whole, carry what
-//! was to be carried, and have right checksums.
+//! Anything written to the TUN device is refused or becomes complete packets with all of the payload and valid
+//! checksums.
 //!
-//! An input is a virtio header, a length of two bytes, and the beginning of a packet that is filled up to that length.
+//! An input is a virtio header, a two-byte length, and the beginning of a packet that is padded to that length.
 
 use linerate_packet::gso::Split;
 use linerate_packet::icmp;
@@ -12,7 +12,7 @@ use linerate_packet::{TCP, UDP};
 use crate::bytes::Bytes;
 use crate::checksum::{add, fold, is_zero, pseudo_header};
 
-/// Of more segments only the first and the last ones are looked at.
+/// Of more segments only the first and the last ones are checked.
 const LOOKED_AT: usize = 32;
 
 pub fn check(input: &[u8]) {
@@ -49,13 +49,13 @@ fn written(split: &Split<'_>, i: usize) -> Vec<u8> {
     segment
 }
 
-/// Nothing but the checksum has changed, and it is right.
+/// Only the checksum has changed, and it is valid.
 fn is_completed(header: &Header, whole: &[u8], packet: &[u8]) {
     let (start, offset) = (usize::from(header.csum_start), usize::from(header.csum_offset));
     let field = start + offset;
     assert_eq!((&packet[..field], &packet[field + 2..]), (&whole[..field], &whole[field + 2..]));
     if offset % 2 == 0 {
-        // The field held the sum of the pseudo-header.
+        // The field contained the sum of the pseudo-header.
         let pseudo = fold(&whole[field..field + 2]);
         assert!(is_zero(add(fold(&packet[start..]), pseudo)));
     }
@@ -88,7 +88,7 @@ fn is_cut(header: &Header, ip: &Ip, whole: &[u8], split: &Split<'_>) {
 
 fn is_right_transport(header: &Header, ip: &Ip, whole: &[u8], segment: &[u8], [i, count]: [usize; 2]) {
     let (protocol, field) = if header.gso == Gso::UdpL4 { (UDP, 6) } else { (TCP, 16) };
-    // Behind extension headers it is where summing starts; without that the law has no word of its own on it.
+    // After extension headers it equals csum_start; without that this property does not determine it.
     let at = match header.needs_checksum() {
         true => usize::from(header.csum_start),
         false if ip.protocol == protocol => ip.transport,
@@ -116,7 +116,7 @@ fn is_right_transport(header: &Header, ip: &Ip, whole: &[u8], segment: &[u8], [i
     assert_eq!((&segment[8..13], &segment[14..16]), (&whole[8..13], &whole[14..16]));
 }
 
-/// What is answered with ICMP gets a whole packet to its sender that quotes it.
+/// An ICMP answer is a complete packet to the sender that quotes the original.
 fn is_answered(original: &[u8]) {
     let mut out = [0xaa; icmp::LONGEST];
     let Some(length) = icmp::unreachable(original, &mut out) else { return };

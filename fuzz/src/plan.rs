@@ -1,6 +1,6 @@
-//! A tunnel comes up on any host, and with every step undone the host is as it was.
+//! A tunnel comes up on any host, and undoing the steps restores the host.
 //!
-//! An input is the host and the tunnel, of few addresses and prefixes, so that they meet.
+//! An input is the host and the tunnel, with few distinct addresses and prefixes, so that they conflict.
 
 use std::net::SocketAddr;
 
@@ -48,7 +48,7 @@ fn execute(host: &mut HostState, steps: &[Step]) {
     }
 }
 
-/// Orders do not count, nor does the variable that stays as it is, nor which address of a network came first.
+/// Ignores order, the unchanged variable, and which address of a network came first.
 fn comparable(host: &HostState) -> HostState {
     let mut host = host.clone();
     host.sysctls.clear();
@@ -109,7 +109,7 @@ fn host(input: &mut Bytes<'_>) -> HostState {
     let mut host = HostState { nftables: true, ..HostState::default() };
     host.without = if input.below(6) == 5 { vec![Family::V6] } else { Vec::new() };
     host.sysctls.insert("net.ipv4.conf.all.src_valid_mark".to_owned(), u8::from(input.flag()).to_string());
-    // What cannot be is not on the host.
+    // Leaves out impossible states.
     for (device, address) in [("eth0", "192.168.1.5/24"), ("eth1", "10.9.1.5/24"), ("eth0", "2001:db8:1::5/64")] {
         let interface = device.to_owned();
         let _ = host.apply(&Step::AddLink { interface: interface.clone(), backend: Backend::Daemon });

@@ -1,14 +1,14 @@
-//! Gives the corpus of a fuzz target to its law, input by input.
+//! Checks the property of a fuzz target with every input of its corpus.
 //!
-//! A corpus is an archive of ar(5): a line of magic, then for each file a header of 60 bytes with the length at 48, and
-//! the file, filled up to an even length. `fuzz/run` packs and unpacks it with binutils' `ar`.
+//! A corpus is an ar(5) archive: a magic line, then for each file a header of 60 bytes with the length at offset 48, and
+//! the file, padded to an even length. `fuzz/run` packs and unpacks it with binutils' `ar`.
 
 use std::fs;
 use std::path::Path;
 
-/// Checks every input of the target's corpus; there are some, or the archive is not the one that it should be.
+/// Checks every input of the target's corpus. Fails if it has none.
 pub fn corpus(target: &str, check: impl Fn(&[u8])) {
-    // A workspace's crate is two folders below its root.
+    // Every package is two folders below the root of the workspace.
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(format!("{target}.a"));
     let archive = fs::read(&path).expect("the corpus is part of the repository");
     let mut rest = archive.strip_prefix(b"!<arch>\n").expect("a corpus is an archive");

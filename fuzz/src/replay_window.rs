@@ -1,4 +1,4 @@
-//! A replay window is the set of all counters that it has admitted, as far back as it reaches.
+//! A replay window equals the set of all admitted counters, as far back as it reaches.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use linerate_protocol::constants::{REJECT_AFTER_MESSAGES, REPLAY_USABLE};
 
 use crate::bytes::Bytes;
 
-/// An input is counters, each by where it lies from the greatest so far, or wherever eight bytes say.
+/// An input is a sequence of counters, each relative to the greatest so far, or absolute in eight bytes.
 pub fn check(input: &[u8]) {
     let mut input = Bytes(input);
     let mut window = ReplayWindow::default();

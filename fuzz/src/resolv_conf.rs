@@ -1,6 +1,6 @@
-//! What any bytes are as a resolv.conf: tunnels come and go, and what is left is the text as it was.
+//! Tunnels come and go in any resolv.conf, and the text is as before.
 //!
-//! An input is what two tunnels want, a byte each, and the text.
+//! An input is the settings of two tunnels, a byte each, and the text.
 
 use linerate_host::linux::dns::resolv_conf::{interfaces, with, without};
 use linerate_host::wanted::Dns;
@@ -17,7 +17,7 @@ pub fn check(input: &[u8]) {
     assert!(without(text, "wg0").len() <= text.len() || !interfaces(text).is_empty());
     assert!(!interfaces(&without(&there, "wg0")).contains(&"wg0".to_owned()));
 
-    // Others may have moved what is ours: from here on it is where we write it.
+    // Our part may have been moved in the input: from now on it is where we write it.
     let text = without(&without(&there, "wg0"), "wg1");
     let only_one = with(&text, "wg0", &one.0, one.1);
     let both = with(&only_one, "wg1", &two.0, two.1);

@@ -1,5 +1,5 @@
-//! What the kernel says of links, addresses and routes is read as it is; and what any bytes are as an answer or as news
-//! of its: read once, in order, up to what lies about its length, and the same when it is said again.
+//! Links, addresses and routes from the kernel parse correctly; any bytes parse as an answer or a notification in order,
+//! up to the first wrong length, and round-trip.
 
 use std::net::IpAddr;
 
@@ -36,7 +36,7 @@ pub fn check(input: &[u8]) {
     any_datagram(&datagram);
 }
 
-/// Whatever a datagram says.
+/// Any datagram.
 fn any_datagram(datagram: &[u8]) {
     let (said, end) = messages(datagram);
     for cut in [datagram.len() / 2, datagram.len().saturating_sub(1)] {
@@ -57,7 +57,7 @@ fn any_datagram(datagram: &[u8]) {
     }
 }
 
-/// The messages, which lie in the datagram one after the other, and where the reading ends.
+/// The consecutive messages of a datagram, and where parsing ends.
 fn messages(datagram: &[u8]) -> (Vec<(u16, &[u8])>, usize) {
     let mut rest = datagram;
     let mut said = Vec::new();
@@ -80,7 +80,7 @@ fn any_attributes(part: &[u8]) {
     }
 }
 
-/// A change is the same when the kernel says it with nothing besides.
+/// A change parses the same without unknown attributes.
 fn any_change(kind: u16, payload: &[u8]) {
     let Some(found) = changed(kind, payload) else { return };
     let (kind, again) = match &found {
@@ -117,7 +117,7 @@ fn any_route(payload: &[u8]) {
     }
 }
 
-/// A link as rtnl_fill_ifinfo says it (net/core/rtnetlink.c): a change, unless it is of a bridge's port.
+/// A link as rtnl_fill_ifinfo writes it (net/core/rtnetlink.c): a change, unless it is a bridge port.
 fn link(bytes: &mut Bytes<'_>, more: &[u8]) -> (u16, Vec<u8>) {
     let (ifindex, up, mtu) = (u32::from(bytes.short()), bytes.flag(), u32::from(bytes.short()));
     let (bridge, gone, flags) = (bytes.below(4) == 1, bytes.below(4) == 1, u32::from(bytes.short()) << 1);
@@ -136,7 +136,7 @@ fn link(bytes: &mut Bytes<'_>, more: &[u8]) -> (u16, Vec<u8>) {
     (kind, said)
 }
 
-/// An address as inet_fill_ifaddr and inet6_fill_ifaddr say it: one can be sent from once it is known to be ours alone.
+/// An address as inet_fill_ifaddr and inet6_fill_ifaddr write it: usable as a source once duplicate address detection is done.
 fn address(bytes: &mut Bytes<'_>, more: &[u8]) -> (u16, Vec<u8>) {
     let (ifindex, flags) = (u32::from(bytes.byte()), bytes.byte());
     let [own, peer] = [(); 2].map(|()| ip(bytes));
@@ -148,7 +148,7 @@ fn address(bytes: &mut Bytes<'_>, more: &[u8]) -> (u16, Vec<u8>) {
     if with_peer || v4 {
         said.extend(put(IFA_LOCAL, &octets(own)));
     }
-    // Those of the header have eight bits.
+    // The flags in the header have eight bits.
     said.extend(put(IFA_FLAGS, &(u32::from(flags) | 0x300).to_ne_bytes()));
     let usable = flags & TENTATIVE == 0 || flags & OPTIMISTIC != 0;
     assert_eq!(usable_address(&said), Some(own).filter(|_| usable));
@@ -156,7 +156,7 @@ fn address(bytes: &mut Bytes<'_>, more: &[u8]) -> (u16, Vec<u8>) {
     (NEWADDR, said)
 }
 
-/// A route as fib_dump_info and rt6_fill_node say it: it has an MTU over each interface of its hops.
+/// A route as fib_dump_info and rt6_fill_node write it: its MTU applies to the interface of each next hop.
 fn route(bytes: &mut Bytes<'_>, more: &[u8]) -> (u16, Vec<u8>) {
     let to = ip(bytes);
     let bits = if bytes.flag() { (bytes.below(octets(to).len() * 8) + 1) as u8 } else { 0 };
@@ -188,7 +188,7 @@ fn route(bytes: &mut Bytes<'_>, more: &[u8]) -> (u16, Vec<u8>) {
     (NEWROUTE, said)
 }
 
-/// `struct rtnexthop`, of some with a gateway and whatever is told besides.
+/// `struct rtnexthop`, some with a gateway and unknown attributes.
 fn nexthop(ifindex: u32, more: &[u8]) -> Vec<u8> {
     let gateway = ifindex.is_multiple_of(2);
     let attributes = if gateway { [put(5, &[192, 0, 2, 1]), put(29, more)].concat() } else { Vec::new() };
@@ -200,7 +200,7 @@ fn ip(bytes: &mut Bytes<'_>) -> IpAddr {
     if bytes.flag() { bytes.array::<4>().into() } else { bytes.array::<16>().into() }
 }
 
-/// A list with its end, in one datagram.
+/// A list and its end in one datagram.
 fn list(said: &[(u16, Vec<u8>)], errno: i32, interrupted: bool) -> Vec<u8> {
     let flags = if interrupted { 0x12 } else { 2 };
     let mut datagram: Vec<u8> = said.iter().flat_map(|(kind, payload)| message(*kind, flags, payload)).collect();

@@ -1,7 +1,7 @@
-//! What any bytes are as a tunnel's file: diagnostics are in their places, nothing has changed where nothing changed, what
-//! is stripped is what `wg` reads, and a saved file says what runs.
+//! Any bytes as a tunnel file: diagnostics have correct positions, an unchanged file plans no change, `strip` outputs what
+//! `wg` reads, and a saved file describes what runs.
 //!
-//! An input is what happens to the running tunnel, of a few bytes each, a byte 0, and the file.
+//! An input is a sequence of changes to the running tunnel, of a few bytes each, a zero byte, and the file.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -37,7 +37,7 @@ pub fn check(input: &[u8]) {
     }
     let is_right = diagnostics.is_empty();
     if diagnostics.iter().any(|diagnostic| diagnostic.severity == Severity::Error) {
-        // Nobody brings it up or saves anything in it.
+        // A file with errors is neither brought up nor saved.
         return;
     }
     is_read_by_wg(&document, &file);
@@ -62,7 +62,7 @@ pub fn check(input: &[u8]) {
     assert_eq!(saved.to_bytes()[..], text[..], "once saved there is nothing to save");
 }
 
-/// The device on which the file is: names are not resolved.
+/// The device described by the file; names are not resolved.
 fn running(file: &TunnelFile) -> DeviceState {
     let peers = file.peers.iter().map(|peer| {
         let mut made = PeerState::new(peer.public_key);
@@ -83,7 +83,7 @@ fn running(file: &TunnelFile) -> DeviceState {
     }
 }
 
-/// Somebody changes the running tunnel.
+/// Changes the running tunnel.
 fn happen(device: &mut DeviceState, happens: &mut Bytes<'_>) {
     let (what, which) = (happens.byte(), happens.byte());
     let net = (IpAddr::from([10, which, 0, 0]), 16 + which % 17);
@@ -133,7 +133,7 @@ fn says_what_runs(file: &TunnelFile, device: &DeviceState) {
     if file.private_key_file.is_none() && file.hooks.is_empty() {
         assert!(says.private_key == device.private_key);
     }
-    // A device without a socket has no port to bring back.
+    // A device without a socket has no port to restore.
     assert!(says.listen_port == device.listen_port || device.listen_port == 0);
     assert_eq!(says.fwmark, device.fwmark);
     assert_eq!(says.peers.len(), device.peers.len());
@@ -145,14 +145,14 @@ fn says_what_runs(file: &TunnelFile, device: &DeviceState) {
     }
 }
 
-/// What wg-quick would hand to `wg` is taken, and is the same tunnel.
+/// `wg` accepts what wg-quick would pass to it, and gets the same tunnel.
 fn is_read_by_wg(document: &Document, file: &TunnelFile) {
-    // A NUL ends a line for `wg`; bash reads on, so what is stripped says more.
+    // A NUL ends a line for `wg` but not for bash, so the output of `strip` has more.
     if document.has_byte_order_mark() || document.to_bytes().contains(&0) {
         return;
     }
     let stripped = strip(document).unwrap_or_else(|refused| panic!("{refused}"));
-    // `wg` takes keys apart by white space within, and wg-quick does not: it leaves `D NS' to `wg', which knows no DNS.
+    // `wg` ignores white space within keys, and wg-quick does not: it passes `D NS` to `wg`, which does not know DNS.
     if stripped.split(|&byte| byte == b'\n').any(has_blank_key) {
         return;
     }
@@ -176,7 +176,7 @@ fn nets(nets: &[(IpAddr, u8)]) -> BTreeSet<(IpAddr, u8)> {
     nets.iter().copied().collect()
 }
 
-/// Resolver in which every name is that of one host.
+/// A resolver that returns the same host for every name.
 struct OneAddress;
 
 impl Resolver for OneAddress {

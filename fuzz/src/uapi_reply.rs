@@ -1,4 +1,4 @@
-//! What any bytes from a daemon are to its clients: a state or counters that mean the same when they are told again.
+//! Any bytes from a daemon: a state or counters that were parsed round-trip.
 
 use linerate_control::uapi::response::{parse, parse_activity, parse_set, parse_stats, render_stats};
 

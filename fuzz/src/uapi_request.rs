@@ -1,4 +1,4 @@
-//! What any bytes from a client of the UAPI are: framed alike however they come in, and read as what they say.
+//! Any bytes from a UAPI client: framing does not depend on how they arrive, and requests round-trip.
 
 use linerate_control::uapi::request::{Frame, Request, frame, parse};
 

@@ -1,5 +1,4 @@
-//! What any bytes are as a file of `wg`: the same with white space in it, and if it is taken, an update that the UAPI
-//! carries.
+//! Any bytes as a file for `wg`: white space does not matter, and an accepted file is an update that the UAPI can carry.
 
 use std::net::SocketAddr;
 
@@ -29,13 +28,13 @@ fn spaced(text: &[u8]) -> Vec<u8> {
     text.iter().flat_map(|&byte| [byte, b" \t\r"[usize::from(byte % 3)]]).collect()
 }
 
-/// Resolver without names.
+/// A resolver that knows no names.
 struct Numeric;
 
 impl Resolver for Numeric {
     fn resolve(&mut self, text: &str, _: &str, _: &str) -> Result<SocketAddr, ValueError> {
         let refused = || ValueError::Value(text.to_owned());
-        // The UAPI has no IPv4 address in the form of an IPv6 one, nor has the system's resolver.
+        // Neither the UAPI nor the system's resolver has IPv4-mapped IPv6 addresses.
         let is_of_its_family = |address: &SocketAddr| address.ip().to_canonical() == address.ip();
         text.parse().ok().filter(is_of_its_family).ok_or_else(refused)
     }

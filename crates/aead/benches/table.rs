@@ -1,13 +1,12 @@
-//! One table: every kernel of this crate and every library, sealing and opening, by packet size
-//! and batch size.
+//! Measures every implementation of this crate and every library, sealing and opening, by packet size and batch size.
 //!
-//! `cargo bench -p linerate-aead` prints it; `-- --quick` measures fewer sizes, less often, and
-//! `-- --size 1420 --batch 45 --only avx512,ring` only those.
+//! `cargo bench -p linerate-aead` prints the table; `-- --quick` measures fewer sizes in fewer rounds, and
+//! `-- --size 1420 --batch 45 --only avx512,ring` restricts sizes and implementations.
 //!
-//! Machines are noisy and clocks change, so the contenders of a row take turns, many short turns
-//! each, and a row's figures are medians of those turns; the ratio is to the fastest library of the
-//! same row. A turn works on as many copies of the batch as fit into [`TURN_BYTES`], so that the
-//! clock's own cost vanishes and opening finds sealed packets; they were sealed just before.
+//! As machines are noisy and clock rates change, the contenders of a row alternate in many short rounds, and the
+//! figures are medians; the ratio is to the fastest library of the same row. A round works on as many copies of
+//! the batch as fit into [`ROUND_BYTES`], so that the cost of reading the clock is negligible; opening opens the
+//! packets that were just sealed.
 
 use std::env;
 use std::hint::black_box;
@@ -22,15 +21,15 @@ use ring::aead as ring_aead;
 const SIZES: [usize; 8] = [64, 128, 256, 512, 1024, 1420, 1500, 9000];
 const BATCHES: [usize; 5] = [1, 4, 16, 45, 128];
 
-/// What one turn works on: half of a usual second-level cache, which a relay's slots stay in too.
-const TURN_BYTES: usize = 256 << 10;
+/// The buffer of one round: half of a usual L2 cache, in which the slots of a relay stay, too.
+const ROUND_BYTES: usize = 256 << 10;
 
-/// WireGuard's header in front of every packet.
+/// WireGuard's header before every packet.
 const HEADER_LEN: usize = 16;
 
-/// Turns of each contender in a row.
-const TURNS: usize = 41;
-const TURNS_QUICK: usize = 9;
+/// Rounds of each contender in a row.
+const ROUNDS: usize = 41;
+const ROUNDS_QUICK: usize = 9;
 
 const KEY: [u8; 32] = *b"for measuring only, never to use";
 
@@ -44,7 +43,7 @@ struct Contender {
 
 type Seal = dyn Fn(&mut [u8], &[Slot]);
 
-/// Gives how many packets were authentic.
+/// Rerounds the number of authentic packets.
 type Open = dyn Fn(&mut [u8], &[Slot]) -> usize;
 
 fn main() {
@@ -52,7 +51,7 @@ fn main() {
     let quick = args.iter().any(|arg| arg == "--quick");
     let value = |flag: &str| args.get(args.iter().position(|arg| arg == flag)? + 1);
     let number = |flag: &str| value(flag)?.parse::<usize>().ok();
-    let turns = if quick { TURNS_QUICK } else { TURNS };
+    let rounds = if quick { ROUNDS_QUICK } else { ROUNDS };
     let sizes = if quick { vec![64, 1420] } else { SIZES.to_vec() };
     let batches = if quick { vec![1, 45] } else { BATCHES.to_vec() };
 
@@ -63,7 +62,7 @@ fn main() {
     println!("{:>5} {:>5} {:4} {:10} {:>8} {:>10} {:>6}", "bytes", "batch", "", "", "GB/s", "ns/packet", "ratio");
     for size in number("--size").map_or(sizes, |size| vec![size]) {
         for batch in number("--batch").map_or(batches.clone(), |batch| vec![batch]) {
-            let medians = measure(&contenders, size, batch, turns);
+            let medians = measure(&contenders, size, batch, rounds);
             for (op, medians) in ["seal", "open"].into_iter().zip(medians) {
                 print_row(&contenders, size, batch, op, &medians);
             }
@@ -82,18 +81,18 @@ fn print_row(contenders: &[Contender], size: usize, batch: usize, op: &str, medi
 }
 
 /// Medians of sealing and of opening, in nanoseconds per packet, by contender.
-fn measure(contenders: &[Contender], size: usize, batch: usize, turns: usize) -> [Vec<f64>; 2] {
+fn measure(contenders: &[Contender], size: usize, batch: usize, rounds: usize) -> [Vec<f64>; 2] {
     let stride = HEADER_LEN + size.next_multiple_of(16) + TAG_LEN;
     let slots = Vec::from_iter((0..batch).map(|i| Slot {
         offset: i * stride + HEADER_LEN,
         len: size,
         counter: i as u64 + 1000,
     }));
-    let copies = (TURN_BYTES / (stride * batch)).clamp(1, 256);
+    let copies = (ROUND_BYTES / (stride * batch)).clamp(1, 256);
     let mut bufs = vec![vec![0x5a; stride * batch]; copies];
     let mut times = [vec![Vec::new(); contenders.len()], vec![Vec::new(); contenders.len()]];
-    // The first turn of each only warms up.
-    for turn in 0..=turns {
+    // The first round only warms up.
+    for round in 0..=rounds {
         for (at, contender) in contenders.iter().enumerate() {
             let sealing = timed(|| {
                 for buf in &mut bufs {
@@ -105,7 +104,7 @@ fn measure(contenders: &[Contender], size: usize, batch: usize, turns: usize) ->
                     assert_eq!((contender.open)(black_box(buf), black_box(&slots)), batch);
                 }
             });
-            if turn > 0 {
+            if round > 0 {
                 times[0][at].push(sealing);
                 times[1][at].push(opening);
             }
@@ -130,7 +129,7 @@ fn contenders() -> Vec<Contender> {
     let ours = Choice::available().map(|choice| {
         let (seal, open) = (Key::with(choice, &KEY), Key::with(choice, &KEY));
         Contender {
-            // What this crate calls the library.
+            // The choice `library` is aws-lc-rs.
             name: if choice.name() == "library" { "aws-lc-rs" } else { choice.name() },
             library: choice.name() == "library",
             seal: Box::new(move |buf, slots| seal.seal(buf, slots)),

@@ -1,5 +1,5 @@
-//! What any bytes say about a batch: a key, lengths, counters, gaps and flipped bits. Every way to
-//! seal and open it must do as ring does, and refuse exactly what was altered.
+//! Any bytes describe a batch: a key, lengths, counters, gaps and flipped bits. Every implementation must seal and open
+//! it like ring, and refuse exactly the altered packets.
 //!
 //! Shared by the fuzz target and by the test that replays its corpus.
 
@@ -7,11 +7,11 @@ use linerate_aead::choose::Choice;
 use linerate_aead::{BATCH_MAX, Key, Slot, TAG_LEN};
 use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
 
-/// Longest packet; longer ones take no other path.
+/// The longest packet; longer ones take no other path.
 const LEN_MAX: usize = 4200;
 
-/// An input is a seed of one byte, then packets of five bytes each: two of length, one of gap and
-/// counter, and two that choose a bit to flip, if not zero.
+/// An input is a seed of one byte, then five bytes per packet: two for the length, one for gap and counter, and two that
+/// choose a bit to flip, if not zero.
 pub fn check(input: &[u8]) {
     let Some((&seed, packets)) = input.split_first() else { return };
     let mut offset = 0;

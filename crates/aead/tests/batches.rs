@@ -1,5 +1,5 @@
-//! What holds for batches, whichever code seals them: they equal an independent library packet
-//! by packet, nothing outside the slots is touched, and what was altered is refused and wiped.
+//! Properties of batches for every implementation: they equal an independent library packet by packet, nothing outside
+//! the slots changes, and altered packets are refused and wiped.
 
 use chacha20poly1305::aead::AeadInPlace;
 use chacha20poly1305::{ChaCha20Poly1305, KeyInit};
@@ -7,7 +7,7 @@ use linerate_aead::choose::Choice;
 use linerate_aead::{BATCH_MAX, Key, Slot, TAG_LEN};
 use proptest::prelude::*;
 
-/// Bytes between the packets of a batch, as a header would take.
+/// Bytes between the packets of a batch, like headers.
 const GAP: usize = 5;
 
 fn nonce(counter: u64) -> chacha20poly1305::Nonce {
@@ -16,7 +16,7 @@ fn nonce(counter: u64) -> chacha20poly1305::Nonce {
     nonce
 }
 
-/// A buffer in which packets of these lengths lie with gaps before, between and behind.
+/// A buffer with packets of these lengths, and gaps before, between and after them.
 fn lay_out(lens: &[usize], first: u64) -> (Vec<u8>, Vec<Slot>) {
     let mut offset = GAP;
     let mut slots = Vec::new();
@@ -28,7 +28,7 @@ fn lay_out(lens: &[usize], first: u64) -> (Vec<u8>, Vec<Slot>) {
     (buf, slots)
 }
 
-/// The same, by another library and a packet at a time.
+/// Seals with another library, one packet at a time.
 fn seal_elsewhere(key: &[u8; 32], buf: &mut [u8], slots: &[Slot]) {
     let cipher = ChaCha20Poly1305::new(key.into());
     for slot in slots {
@@ -53,7 +53,7 @@ proptest! {
         for choice in Choice::available() {
             let mut ours = plain.clone();
             Key::with(choice, &key).seal(&mut ours, &slots);
-            prop_assert!(ours == theirs, "{choice:?}, and the gaps are as they were");
+            prop_assert!(ours == theirs, "{choice:?}, including unchanged gaps");
         }
     }
 

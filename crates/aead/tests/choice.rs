@@ -1,16 +1,15 @@
-//! The environment variable that overrides the choice, seen from outside: a process of its own for
-//! each value, since a process chooses once.
+//! The environment variable that overrides the choice: one process for each value, because a process chooses once.
 
 use std::env;
 use std::process::Command;
 
 use linerate_aead::choose::{self, Choice, VARIABLE};
 
-/// The name of the best code on a CPU that is known, set where it is (`tests/emulated`).
+/// The best implementation on a known CPU; set by `tests/emulated`.
 const BEST: &str = "LINERATE_TEST_BEST";
 
-/// The words that start a program on the CPU that this one runs on, set where it is an emulated
-/// one: a process started without them would run on the real one.
+/// The command that starts a program on the emulated CPU, if this program runs on one: without it, a process would run
+/// on the real CPU.
 const EMULATOR: &str = "LINERATE_TEST_EMULATOR";
 
 #[test]
@@ -21,7 +20,7 @@ fn the_best_on_a_known_cpu_is_the_expected_one() {
     }
 }
 
-/// What the processes below run; true of this one, too.
+/// Run by the processes of the tests below; holds for this process, too.
 #[test]
 fn the_current_choice_comes_from_the_variable_or_is_the_best() {
     let current = choose::current();

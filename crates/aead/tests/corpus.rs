@@ -1,5 +1,5 @@
-//! Replays the fuzz target's corpus (`fuzz/corpus/batches`), so that what fuzzing found once is
-//! checked on every run and on every CPU.
+//! Replays the corpus of the fuzz target (`fuzz/corpus/batches`), so that earlier findings are checked on every run and
+//! on every CPU.
 
 use std::fs;
 use std::path::Path;

@@ -1,12 +1,11 @@
-//! Every way to seal and open against ring, which shares no code with any of them, at every length,
-//! alignment and batch size; and that what was altered anywhere is refused. The portable twin is
-//! one of the ways, so each kernel equals it wherever both equal ring.
+//! Compares every implementation with ring, which shares no code with any of them, at every length, alignment and batch
+//! size; and checks that any alteration is refused.
 
 use linerate_aead::choose::Choice;
 use linerate_aead::{BATCH_MAX, Key, Slot, TAG_LEN};
 use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
 
-/// Bytes in front of every packet, and behind the last.
+/// Bytes before every packet, and after the last.
 const GAP: usize = 3;
 
 const KEY: [u8; 32] = *b"A key for tests, in no other use";
@@ -20,7 +19,7 @@ fn batches_equal_ring_at_every_length_up_to_2100() {
     }
     let mut check = Check::new();
     for len in 0..=2100 {
-        // A kernel's side-by-side packets: equal ones, a little longer, much shorter.
+        // Packets side by side in a kernel: of equal length, slightly longer, much shorter.
         check.batch(0, &[len, len, len + 1, len, len / 7, len, 2100 - len, len, len]);
     }
 }
@@ -129,7 +128,7 @@ fn counters_may_have_any_value_in_any_order() {
     check.slots(&plain, &slots);
 }
 
-/// All ways, and ring.
+/// All implementations, and ring.
 struct Check {
     implementations: Vec<(Choice, Key)>,
     ring: LessSafeKey,
@@ -143,7 +142,7 @@ impl Check {
         Self { implementations, ring, next: 0 }
     }
 
-    /// Packets of these lengths, the first one `start` bytes behind an aligned address.
+    /// Packets of these lengths, the first one `start` bytes after an aligned address.
     fn batch(&mut self, start: usize, lens: &[usize]) {
         let (plain, slots) = lay_out(start, lens, self.next);
         self.next += lens.len() as u64;
@@ -174,8 +173,8 @@ impl Check {
     }
 }
 
-/// A buffer in which packets of these lengths lie with gaps before, between and behind. Its own
-/// alignment is the allocator's: 16, so that starts of 0 to 63 take every place in a cache line.
+/// A buffer with packets of these lengths, and gaps before, between and after them. The allocator aligns it to 16
+/// bytes, so starts of 0 to 63 cover every position in a cache line.
 fn lay_out(start: usize, lens: &[usize], first: u64) -> (Vec<u8>, Vec<Slot>) {
     let mut offset = start + GAP;
     let mut slots = Vec::new();

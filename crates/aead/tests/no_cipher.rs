@@ -1,5 +1,5 @@
-//! `none`, seen from outside: a choice like any other where the feature `no-cipher` is built in,
-//! an impossible one elsewhere. `tests/no-cipher` runs this file both ways.
+//! `none`: a choice in builds with the feature `no-cipher`, unavailable in others. `tests/no-cipher` runs this file in
+//! both.
 
 use linerate_aead::choose::Choice;
 
@@ -25,7 +25,7 @@ mod built_in {
     use super::*;
     use linerate_aead::{BATCH_MAX, Key, Slot, TAG_LEN};
 
-    /// Packets of all lengths up to a little above the usual MTU, one behind the other, each with a tag's room.
+    /// Adjacent packets of all lengths up to slightly more than the usual MTU, each with room for a tag.
     fn batches() -> impl Iterator<Item = (Vec<u8>, Vec<Slot>)> {
         let lens = Vec::from_iter(0..=1500usize);
         let batches = lens.chunks(BATCH_MAX).map(|lens| {

@@ -1,21 +1,19 @@
 //! Published vectors: RFC 8439 and Wycheproof.
 //!
-//! The portable code takes any nonce and associated data, so it is held to all of them. The batch
-//! API has no associated data, and its nonces begin with four zero bytes. What Wycheproof says about
-//! it nevertheless, for every way to seal and open:
+//! The portable code takes any nonce and associated data, so all vectors apply. Batches have no associated data, and
+//! their nonces begin with four zero bytes. For every implementation, Wycheproof applies to batches as follows:
 //!
-//! - Its XChaCha20-Poly1305 is ChaCha20-Poly1305 under a key of its own and with just such a nonce.
-//!   The vectors without associated data hold as they stand. Of those with it the ciphertexts hold;
-//!   their tags become those that the portable code makes without it, and the forged ones among
-//!   them forge those tags in the same bits.
-//! - What Poly1305 sees in those with associated data can be sealed as a text, so that the sums on
-//!   which its edge cases are built come up once more, under the same one-time keys.
-//! - Other ChaCha20-Poly1305 vectors lend their keys, texts and forgeries.
+//! - Its XChaCha20-Poly1305 is ChaCha20-Poly1305 with a derived key and with such a nonce. The vectors without
+//!   associated data apply unchanged. Of those with associated data the ciphertexts apply; their tags are
+//!   replaced by those that the portable code computes without it, and forged tags are forged in the same bits.
+//! - The input of Poly1305 in vectors with associated data can be sealed as a text, so that the sums of its edge
+//!   cases occur again, with the same one-time keys.
+//! - Other ChaCha20-Poly1305 vectors provide keys, texts and forgeries.
 //!
-//! Not covered through batches: what comes behind the last sum of a vector with associated data, as
-//! a batch adds a block of lengths of its own there. That is the edge of the last reduction, which
-//! `src/batch.rs` crosses by a law; there, too, Poly1305 of the kernels is held to the vectors of
-//! ChaCha20-Poly1305 without associated data.
+//! Not covered through batches: the steps after the last sum of a vector with associated data, because a batch adds
+//! its own block of lengths there. That is the edge of the final reduction, which a property test in `src/batch.rs`
+//! covers; Poly1305 of the kernels is tested there, too, with the vectors of ChaCha20-Poly1305 without associated
+//! data.
 
 use linerate_aead::choose::Choice;
 use linerate_aead::portable::{self, chacha20::ChaCha20, poly1305::Poly1305};
@@ -54,7 +52,7 @@ fn the_portable_cipher_encrypts_as_in_rfc_8439_section_2_4_2() {
     assert_eq!(text[..], expected);
 }
 
-/// Vectors 1 and 7 to 11 of appendix A.3: the borders of the modulus.
+/// Vectors 1 and 7 to 11 of appendix A.3: values around the modulus.
 #[test]
 fn the_portable_authenticator_agrees_with_rfc_8439_appendix_a_3() {
     let ones = "ffffffffffffffffffffffffffffffff";
@@ -94,7 +92,7 @@ fn the_portable_code_agrees_with_wycheproof() {
 fn batches_agree_with_wycheproof_for_nonces_that_batches_can_have() {
     let (mut whole, mut with_aad) = (0, 0);
     for (key, counter, vector) in vectors_for_batches() {
-        // Proves the key, as much as the portable code.
+        // Also validates the derived key.
         check_portable(&key, &nonce_of(counter), &vector);
         let sealed = seal_portably(&key, counter, &vector.pt);
         assert_eq!(sealed[..vector.ct.len()], vector.ct[..], "vector {}", vector.tc_id);
@@ -154,8 +152,8 @@ fn vectors(set: aead::TestName) -> impl Iterator<Item = aead::Test> {
     set.test_groups.into_iter().flat_map(|group| group.tests)
 }
 
-/// The vectors whose nonces are four zero bytes and a counter, with the key and counter that a
-/// batch takes: all of XChaCha20-Poly1305 (draft-irtf-cfrg-xchacha-03 section 2.3), some others.
+/// The vectors whose nonces are four zero bytes and a counter, with the key and counter for a batch: all of
+/// XChaCha20-Poly1305 (draft-irtf-cfrg-xchacha-03 section 2.3), and some others.
 fn vectors_for_batches() -> impl Iterator<Item = ([u8; 32], u64, aead::Test)> {
     let extended = vectors(aead::TestName::XChaCha20Poly1305).filter(|vector| vector.nonce.len() == 24);
     let extended = extended.map(|vector| {
@@ -167,15 +165,15 @@ fn vectors_for_batches() -> impl Iterator<Item = ([u8; 32], u64, aead::Test)> {
     extended.chain(others.map(|vector| (key_of(&vector), counter_of(&vector.nonce), vector)))
 }
 
-/// HChaCha20 (draft-irtf-cfrg-xchacha-03 section 2.2): two rows of the state behind the rounds. A
-/// block is all of it plus the state before them, which is known in these rows.
+/// HChaCha20 (draft-irtf-cfrg-xchacha-03 section 2.2): two rows of the state after the rounds. A block is that state
+/// plus the initial state, which is known in these rows.
 fn hchacha20(key: &[u8; 32], input: &[u8; 16]) -> [u8; 32] {
     let (counter, nonce) = input.split_first_chunk().expect("4 of 16 bytes");
     let mut block = [0; 64];
     ChaCha20::new(key, nonce.try_into().expect("12 bytes are left")).apply(u32::from_le_bytes(*counter), &mut block);
     let before = [*b"expand 32-byte k", *input];
-    let behind = [&block[..16], &block[48..]].concat();
-    let words = behind.as_chunks().0.iter().zip(before.as_flattened().as_chunks().0);
+    let after = [&block[..16], &block[48..]].concat();
+    let words = after.as_chunks().0.iter().zip(before.as_flattened().as_chunks().0);
     let words = words
         .flat_map(|(sum, before)| u32::from_le_bytes(*sum).wrapping_sub(u32::from_le_bytes(*before)).to_le_bytes());
     Vec::from_iter(words).try_into().expect("8 words")
@@ -199,16 +197,16 @@ fn seal_portably(key: &[u8; 32], counter: u64, plain: &[u8]) -> Vec<u8> {
     [&text[..], &tag].concat()
 }
 
-/// Where a vector's tag differs from the right one; nowhere, if it is valid.
+/// The bits in which a vector's tag differs from the correct one; none if it is valid.
 fn forged_bits(key: &[u8; 32], nonce: &[u8; 12], vector: &aead::Test) -> [u8; TAG_LEN] {
     let right = portable::seal(key, nonce, &vector.aad, &mut vector.pt.to_vec());
     core::array::from_fn(|i| right[i] ^ vector.tag[i])
 }
 
-/// Packets of a batch: enough for all lanes of every kernel, twice, and one more.
+/// Packets of a batch: twice as many as the widest kernel has lanes, and one more.
 const COPIES: usize = 17;
 
-/// Every way seals the packet, in every place of a batch, to `sealed`, and opens that again.
+/// Every implementation seals the packet at every place of a batch to `sealed`, and opens it again.
 fn check_batches(key: &[u8; 32], counter: u64, plain: &[u8], sealed: &[u8]) {
     let (room, slots) = copies(&[plain, &[0; TAG_LEN]].concat(), counter);
     for choice in Choice::available() {
@@ -222,7 +220,7 @@ fn check_batches(key: &[u8; 32], counter: u64, plain: &[u8], sealed: &[u8]) {
     }
 }
 
-/// Every way refuses the packet once those bits of its tag are wrong.
+/// Every implementation refuses the packet with these bits of its tag flipped.
 fn check_forgery(key: &[u8; 32], counter: u64, sealed: &[u8], bits: &[u8; TAG_LEN]) {
     if *bits == [0; TAG_LEN] {
         return;
@@ -236,7 +234,7 @@ fn check_forgery(key: &[u8; 32], counter: u64, sealed: &[u8], bits: &[u8; TAG_LE
     }
 }
 
-/// Of a packet with its tag or the room for it.
+/// Copies of a packet, with its tag or room for it.
 fn copies(packet: &[u8], counter: u64) -> (Vec<u8>, Vec<Slot>) {
     let len = packet.len() - TAG_LEN;
     let slots = (0..COPIES).map(|i| Slot { offset: i * packet.len(), len, counter });

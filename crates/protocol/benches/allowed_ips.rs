@@ -1,13 +1,12 @@
-//! One table: what a look-up and a change of the allowed IPs cost, by kind and number of prefixes.
+//! Prints the time of lookups and changes of the allowed IPs, by kind and number of prefixes.
 //!
-//! `cargo bench -p linerate-protocol` prints it; `-- --quick` leaves out the largest tables.
+//! `cargo bench -p linerate-protocol` prints the table; `-- --quick` leaves out the largest sizes.
 //!
-//! The addresses of `hot` are few; those of `cold` and `chained` are spread over the whole table,
-//! so that a large one comes from memory. A `cold` look-up may begin before the one before it has
-//! ended, as when packets of many peers stand in one batch; a `chained` one may not. Machines are
-//! noisy: a look-up's figure is the median of [`TURNS`]; a change's is the mean of up to
-//! [`CHANGES`], and `worst` is the longest of them. `bytes` is what the process got from the
-//! system for each prefix.
+//! `hot` looks up few addresses; `cold` and `chained` look up addresses spread over the whole table, so that
+//! a large one is read from memory. Consecutive `cold` lookups may overlap, as for packets of many peers in
+//! one batch; `chained` ones may not. As machines are noisy, the figure of a lookup is the median of
+//! [`ROUNDS`]; that of a change is the mean of up to [`CHANGES`], and `worst` is the longest of them. `bytes`
+//! is the memory per prefix that the process got from the system.
 
 use std::env;
 use std::fs;
@@ -18,37 +17,37 @@ use std::time::{Duration, Instant};
 use linerate_protocol::{AllowedIps, PeerId, Prefix};
 
 const SIZES: [usize; 5] = [1, 100, 10_000, 100_000, 1_000_000];
-const TURNS: usize = 9;
+const ROUNDS: usize = 9;
 
-/// Look-ups in a turn.
+/// Lookups in a round.
 const LOOKUPS: usize = 1 << 20;
 
-/// As many addresses as stay in any cache.
+/// Addresses that stay in any cache.
 const HOT: usize = 64;
 
-/// The most prefixes that are taken away and given back.
+/// Prefixes removed and inserted again at most.
 const CHANGES: usize = 20_000;
 
-/// How prefixes are chosen.
-struct Kind {
+/// How prefixes are drawn.
+struct Draw {
     name: &'static str,
     draw: fn(&mut Random) -> Prefix,
 }
 
-impl Kind {
-    /// The same ones every time.
+impl Draw {
+    /// The same prefixes in every run.
     fn prefixes(&self) -> impl Iterator<Item = Prefix> {
         let mut random = Random::default();
         std::iter::repeat_with(move || (self.draw)(&mut random))
     }
 }
 
-const KINDS: [Kind; 5] = [
-    Kind { name: "10.0.0.0/8, /32", draw: |random| v4(10 << 24 | random.below(1 << 21) as u32, 32) },
-    Kind { name: "IPv4, /32", draw: |random| v4(random.next() as u32, 32) },
-    Kind { name: "IPv4, /16-/32", draw: |random| v4(random.next() as u32, 16 + random.below(17)) },
-    Kind { name: "fd00::/64, /128", draw: |random| v6(0xfd00 << 112 | u128::from(random.next()), 128) },
-    Kind { name: "IPv6, /48-/64", draw: |random| v6(registered(random), 48 + random.below(17)) },
+const KINDS: [Draw; 5] = [
+    Draw { name: "10.0.0.0/8, /32", draw: |random| v4(10 << 24 | random.below(1 << 21) as u32, 32) },
+    Draw { name: "IPv4, /32", draw: |random| v4(random.next() as u32, 32) },
+    Draw { name: "IPv4, /16-/32", draw: |random| v4(random.next() as u32, 16 + random.below(17)) },
+    Draw { name: "fd00::/64, /128", draw: |random| v6(0xfd00 << 112 | u128::from(random.next()), 128) },
+    Draw { name: "IPv6, /48-/64", draw: |random| v6(registered(random), 48 + random.below(17)) },
 ];
 
 fn main() {
@@ -63,15 +62,15 @@ fn main() {
     );
     let sizes = SIZES.into_iter().filter(|&size| !quick || size <= 10_000);
     let rows = KINDS.iter().flat_map(|kind| sizes.clone().map(move |size| (kind, size)));
-    // All are made before any is measured, so that none gets memory that another gave back.
+    // All tables are built before any is measured, so that none reuses the memory of another.
     let tables: Vec<_> = rows.map(|(kind, size)| (kind, size, fill(kind, size))).collect();
     for (kind, size, (table, bytes)) in tables {
         print_row(kind, size, table, bytes);
     }
 }
 
-/// The table of a row, each prefix with a peer of its own, and the bytes that it took.
-fn fill(kind: &Kind, size: usize) -> (AllowedIps, usize) {
+/// The table of a row, each prefix with its own peer, and the bytes that it takes.
+fn fill(kind: &Draw, size: usize) -> (AllowedIps, usize) {
     let before = resident();
     let mut table = AllowedIps::new();
     for (prefix, peer) in kind.prefixes().take(size).zip(0..) {
@@ -80,7 +79,7 @@ fn fill(kind: &Kind, size: usize) -> (AllowedIps, usize) {
     (table, resident().saturating_sub(before))
 }
 
-fn print_row(kind: &Kind, size: usize, mut table: AllowedIps, bytes: usize) {
+fn print_row(kind: &Draw, size: usize, mut table: AllowedIps, bytes: usize) {
     let prefixes: Vec<Prefix> = kind.prefixes().take(size).collect();
     let random = &mut Random::default();
     let cold: Vec<IpAddr> = (0..LOOKUPS).map(|_| host(prefixes[random.below(size as u64) as usize], random)).collect();
@@ -90,7 +89,7 @@ fn print_row(kind: &Kind, size: usize, mut table: AllowedIps, bytes: usize) {
     let independent = per_lookup(&|| independent(&table, &cold));
     let chained = per_lookup(&|| chained(&table, &cold));
     let (remove, insert, worst) = change(&mut table, &prefixes);
-    // A few prefixes are lost in the pages.
+    // The memory of a few prefixes is less than a page.
     let bytes = if size < 10_000 { "-".into() } else { (bytes / size).to_string() };
     println!(
         "{:16} {size:>8} {hot:>7.1} {independent:>7.1} {chained:>7.1}   {remove:>6} {insert:>6} {worst:>7} {bytes:>6}",
@@ -113,14 +112,14 @@ fn chained(table: &AllowedIps, addrs: &[IpAddr]) {
     black_box(at);
 }
 
-/// Nanoseconds of taking one prefix away and of giving it back, and of the longest change.
+/// Nanoseconds of removing one prefix, of inserting it again, and of the longest change.
 fn change(table: &mut AllowedIps, prefixes: &[Prefix]) -> (u128, u128, u128) {
     let step = prefixes.len().div_ceil(CHANGES);
     let (mut remove, mut insert) = (Vec::new(), Vec::new());
     for (&prefix, peer) in prefixes.iter().zip(0..).step_by(step) {
         let mut removed = false;
         let time = timed(|| removed = table.remove(prefix, PeerId(peer)));
-        // Another peer may have drawn the same prefix.
+        // Another peer may have the same prefix.
         if removed {
             remove.push(time);
             insert.push(timed(|| _ = black_box(table.insert(prefix, PeerId(peer)))));
@@ -132,9 +131,9 @@ fn change(table: &mut AllowedIps, prefixes: &[Prefix]) -> (u128, u128, u128) {
 }
 
 fn median(mut measure: impl FnMut() -> Duration) -> Duration {
-    let mut times: Vec<Duration> = (0..TURNS).map(|_| measure()).collect();
+    let mut times: Vec<Duration> = (0..ROUNDS).map(|_| measure()).collect();
     times.sort_unstable();
-    times[TURNS / 2]
+    times[ROUNDS / 2]
 }
 
 fn timed(work: impl FnOnce()) -> Duration {
@@ -151,7 +150,7 @@ fn v6(bits: u128, cidr: u64) -> Prefix {
     Prefix::new(IpAddr::from(bits.to_be_bytes()), cidr as u8).expect("the length fits")
 }
 
-/// An address of one of 4096 providers, each of which has a /32.
+/// An address of one of 4096 providers with a /32 each.
 fn registered(random: &mut Random) -> u128 {
     let provider = 0x2a00_0000 | random.below(4096) << 8;
     u128::from(provider) << 96 | u128::from(random.next()) << 32
@@ -172,7 +171,7 @@ fn host(prefix: Prefix, random: &mut Random) -> IpAddr {
     }
 }
 
-/// Bytes that the process has from the system; 0 where it does not say.
+/// Bytes that the process got from the system; 0 if unknown.
 fn resident() -> usize {
     const PAGE: usize = 4096;
     let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();

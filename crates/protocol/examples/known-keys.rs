@@ -1,13 +1,13 @@
-//! A peer that tells its keys: it makes one session with a WireGuard daemon and prints what both ends
-//! then hold, in hexadecimal. tests/netns/wiped-keys.sh looks for these bytes in the daemon's memory.
+//! A peer that prints its keys: it makes one session with a WireGuard daemon and prints the keys that both ends
+//! have, in hexadecimal. tests/netns/wiped-keys.sh searches the daemon's memory for these bytes.
 //!
-//! Written after the paper (section 5.4) with none of this crate's code, which lets nobody have its keys.
+//! Implements section 5.4 of the paper without this crate's code, which does not expose its keys.
 //!
 //!     known-keys PRIVATE-KEY PEERS-PUBLIC-KEY LISTEN-PORT initiate ADDRESS
 //!     known-keys PRIVATE-KEY PEERS-PUBLIC-KEY LISTEN-PORT respond
 //!
-//! It prints three lines, the secret of both static keys and the two transport keys, once the session
-//! carries data.
+//! Once the session carries data, it prints three lines: the secret of both static keys and the two transport
+//! keys.
 
 #![forbid(unsafe_code)]
 
@@ -38,7 +38,7 @@ fn main() -> Result<(), Failure> {
     let (sealing, opening) = match (&role[..], rest) {
         ("initiate", [address]) => ends.initiate(&socket, address.parse()?)?,
         ("respond", []) => ends.respond(&socket)?,
-        _ => return Err("initiate ADDRESS, or respond".into()),
+        _ => return Err("expected `initiate ADDRESS` or `respond`".into()),
     };
     for key in [diffie_hellman(&ends.own, &ends.peer)?, sealing, opening] {
         println!("{}", key.map(|byte| format!("{byte:02x}")).concat());
@@ -104,7 +104,7 @@ impl SessionIndices {
         Ok((sealing, opening))
     }
 
-    /// Adds the first MAC, and no second one.
+    /// Adds the first MAC, but no second one.
     fn sign(&self, message: &mut Vec<u8>) {
         let key: Key = hash(&[b"mac1----", &self.peer]);
         let mut mac = <Blake2sMac<U16> as Mac>::new_from_slice(&key).expect("a key of 32 bytes is short enough");
@@ -183,7 +183,7 @@ fn kdf<const N: usize>(chain: &Key, input: &[u8]) -> [Key; N] {
     })
 }
 
-/// Everything here is sealed once with its key: the nonce is zero.
+/// Each key seals one field, so the nonce is zero.
 fn seal(key: &Key, text: &[u8], data: &[u8]) -> Result<Vec<u8>, Failure> {
     let mut sealed = text.to_vec();
     cipher(key)?.seal_in_place_append_tag(Nonce::assume_unique_for_key([0; 12]), Aad::from(data), &mut sealed)?;
@@ -210,7 +210,7 @@ fn public(private: &PrivateKey) -> Key {
 
 /// TAI64N (section 5.4.2).
 fn timestamp() -> [u8; 12] {
-    let now = SystemTime::UNIX_EPOCH.elapsed().expect("it is after 1970");
+    let now = SystemTime::UNIX_EPOCH.elapsed().expect("the clock is after 1970");
     let mut stamp = [0; 12];
     stamp[..8].copy_from_slice(&((1 << 62) + 10 + now.as_secs()).to_be_bytes());
     stamp[8..].copy_from_slice(&now.subsec_nanos().to_be_bytes());

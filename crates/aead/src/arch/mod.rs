@@ -1,4 +1,4 @@
-//! The instruction sets with kernels of their own: the only place with `unsafe`.
+//! The vector kernels, one folder per architecture: the only unsafe code of the crate.
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod x86_64;

@@ -1,13 +1,13 @@
-//! A vector that never moves much: what is pushed stays in chunks of bounded size, so that no
-//! push takes longer because a million came before it.
+//! A vector in chunks of bounded size: it never moves its items, so no push takes long, however many items
+//! there are.
 
 use alloc::vec::Vec;
 use core::ops::{Index, IndexMut, Range};
 
-/// Items in a chunk. A power of two, so that aligned runs of up to as many lie in one chunk.
+/// Items in a chunk. A power of two, so that aligned runs of up to this length are in one chunk.
 const CHUNK: usize = 1024;
 
-/// Items by number, in the order in which they were pushed.
+/// Items, numbered in the order in which they were pushed.
 pub struct Arena<T> {
     chunks: Vec<Vec<T>>,
 }
@@ -19,7 +19,7 @@ impl<T> Default for Arena<T> {
 }
 
 impl<T> Arena<T> {
-    /// How many items there are.
+    /// Number of items.
     pub fn len(&self) -> usize {
         self.chunks.last().map_or(0, |last| (self.chunks.len() - 1) * CHUNK + last.len())
     }
@@ -34,23 +34,23 @@ impl<T> Arena<T> {
         number
     }
 
-    /// The item of that number, if there is one.
+    /// The item with this number, if there is one.
     pub fn get(&self, at: u32) -> Option<&T> {
         self.chunks.get(at as usize / CHUNK)?.get(at as usize % CHUNK)
     }
 
-    /// `len` items, a power of two, beginning at a multiple of `len`.
+    /// `len` items from number `at` on; `len` is a power of two, and `at` a multiple of it.
     pub fn run(&self, at: u32, len: usize) -> &[T] {
-        &self.chunks[at as usize / CHUNK][place(at, len)]
+        &self.chunks[at as usize / CHUNK][offsets(at, len)]
     }
 
-    /// The same items, to be changed.
+    /// The same items, mutable.
     pub fn run_mut(&mut self, at: u32, len: usize) -> &mut [T] {
-        &mut self.chunks[at as usize / CHUNK][place(at, len)]
+        &mut self.chunks[at as usize / CHUNK][offsets(at, len)]
     }
 }
 
-fn place(at: u32, len: usize) -> Range<usize> {
+fn offsets(at: u32, len: usize) -> Range<usize> {
     let start = at as usize % CHUNK;
     start..start + len
 }

@@ -1,32 +1,31 @@
-//! The prefixes of IPv4 or of IPv6, for the longest match.
+//! Longest-prefix match for IPv4 or IPv6.
 //!
-//! A node holds the prefixes of five consecutive lengths that agree in the bits of the shortest:
-//! a bitmap of 31 positions, numbered as in a heap, the shortest first. Nodes are found by a hash
-//! of those bits, a level for every fifth length, and a look-up asks the levels that have any
-//! node, the deepest first. No step waits for the one before it, as in a tree, so that the
-//! processor fetches the nodes of all levels at once and a large table costs about as much as one
-//! access to memory, whatever it holds: at most 7 levels for IPv4, 26 for IPv6.
+//! A node holds the prefixes of five consecutive lengths that share the bits of the shortest: a bitmap of 31
+//! positions, numbered as in a heap, shortest first. Every fifth length is a level. Nodes are found by a hash
+//! of their bits; a lookup probes the levels that have nodes, deepest first. Unlike in a tree, no probe depends
+//! on the one before, so the CPU fetches the nodes of all levels at once, and a lookup in a large table takes
+//! about one memory access: at most 7 levels for IPv4, 26 for IPv6.
 
 use super::nodes::{Node, Nodes};
 use super::owners::{Blocks, Owner};
 use crate::PeerId;
 
-/// Lengths in a node.
+/// Prefix lengths in a node.
 const STRIDE: u8 = 5;
 
-/// The levels of IPv6, which has more: 0, 5, ..., 125.
+/// The levels of IPv6, which has the most: 0, 5, ..., 125.
 const LEVELS: usize = 26;
 
 /// An address as a number.
 pub trait Bits: Copy + Eq + Default {
-    /// The address with only its first `cidr` bits.
+    /// The first `cidr` bits of the address.
     fn masked(self, cidr: u8) -> Self;
-    /// The address's first `cidr` bits and a one behind them, so that no two prefixes have the
-    /// same. `cidr` is less than the width.
+    /// The first `cidr` bits of the address followed by a one, which is unique per prefix. `cidr` is less than the
+    /// width.
     fn key(self, cidr: u8) -> Self;
-    /// The four bits behind the first `cidr`, zeros behind the last.
+    /// The four bits after the first `cidr`, padded with zeros.
     fn four(self, cidr: u8) -> u32;
-    /// A number whose bits all depend on all bits of this one.
+    /// A hash in which every bit depends on all bits of the address.
     fn hash(self) -> u64;
 }
 
@@ -65,19 +64,19 @@ fn mix(bits: u64) -> u64 {
     (bits ^ bits >> 32).wrapping_mul(RATIO)
 }
 
-/// Which prefix of one family belongs to whom.
+/// The prefixes of one address family and their owners.
 #[derive(Default)]
 pub struct Family<B> {
     nodes: Nodes<B>,
     blocks: Blocks,
-    /// A bit for each level that has a node.
+    /// A bit for each level that has nodes.
     levels: u32,
-    /// How many nodes each level has.
+    /// Number of nodes of each level.
     counts: [u32; LEVELS],
 }
 
 impl<B: Bits> Family<B> {
-    /// Who owns the longest prefix that has the address in it.
+    /// The owner of the longest prefix that contains the address.
     pub fn lookup(&self, addr: B) -> Option<PeerId> {
         let mut levels = self.levels;
         while let Some(level) = levels.checked_ilog2() {
@@ -99,16 +98,16 @@ impl<B: Bits> Family<B> {
         Some(self.owner(node, at.bit))
     }
 
-    /// The owner of the prefix of that bit in a node.
+    /// The owner of the prefix with this bit in a node.
     fn owner(&self, node: &Node<B>, bit: u32) -> Owner {
-        // Most nodes have only the one, and counting bits takes long without an instruction for it.
+        // Most nodes have only this one, and counting bits is slow without an instruction for it.
         if node.prefixes == bit {
             return node.held;
         }
         self.blocks.get(node.held, node.prefixes.count_ones() as usize, rank(node.prefixes, bit))
     }
 
-    /// The owner of exactly this prefix; nobody, to be replaced, if it is new.
+    /// The owner of exactly this prefix; [`Owner::NOBODY`], for the caller to replace, if it is new.
     pub fn place(&mut self, bits: B, cidr: u8) -> &mut Owner {
         let at = Position::new(bits, cidr);
         if self.nodes.get(at.key).is_none() {
@@ -116,7 +115,7 @@ impl<B: Bits> Family<B> {
             self.levels |= 1 << at.level;
             self.counts[at.level] += 1;
         }
-        let node = self.nodes.get_mut(at.key).expect("it was added just so");
+        let node = self.nodes.get_mut(at.key).expect("the node was just added");
         let rank = rank(node.prefixes, at.bit);
         if node.prefixes & at.bit == 0 {
             node.held = self.blocks.insert(node.held, node.prefixes.count_ones() as usize, rank);
@@ -125,7 +124,7 @@ impl<B: Bits> Family<B> {
         self.blocks.get_mut(&mut node.held, node.prefixes.count_ones() as usize, rank)
     }
 
-    /// Takes the prefix's owner away, if it is `peer`, and returns its entry.
+    /// Removes the prefix if `peer` owns it, and returns its list entry.
     pub fn clear(&mut self, bits: B, cidr: u8, peer: PeerId) -> Option<u32> {
         let at = Position::new(bits, cidr);
         let node = self.nodes.get_mut(at.key).filter(|node| node.prefixes & at.bit != 0)?;
@@ -145,7 +144,7 @@ impl<B: Bits> Family<B> {
     }
 }
 
-/// Where a prefix is.
+/// The position of a prefix.
 struct Position<B> {
     level: usize,
     key: B,
@@ -161,13 +160,13 @@ impl<B: Bits> Position<B> {
     }
 }
 
-/// How many of a node's prefixes come before that of `bit`.
+/// Number of a node's prefixes before the one with this bit.
 fn rank(prefixes: u32, bit: u32) -> usize {
     (prefixes & (bit - 1)).count_ones() as usize
 }
 
-/// The prefixes of a node that may hold an address, by the four bits behind the node's: a path
-/// through the heap from its root.
+/// The prefixes of a node that can contain an address, by the four bits after the node's: a path through the heap
+/// from its root.
 const PATHS: [u32; 16] = {
     let mut paths = [0; 16];
     let mut four = 0;
@@ -184,12 +183,12 @@ const PATHS: [u32; 16] = {
 
 #[cfg(test)]
 impl<B: Bits> Family<B> {
-    /// How many nodes there are, and the levels that have any.
+    /// Number of nodes, and the levels that have nodes.
     pub fn nodes(&self) -> (usize, u32) {
         (self.nodes.places().0, self.levels)
     }
 
-    /// How many owners the blocks have room for, and for how many of them in blocks that no node has.
+    /// The capacity of the blocks in owners, and that of the free ones among them.
     pub fn owners(&self) -> (usize, usize) {
         self.blocks.owners()
     }

@@ -1,4 +1,4 @@
-//! What each peer has, in the order in which it was given.
+//! The prefixes of each peer, in the order in which they were added.
 
 use super::arena::Arena;
 use super::{NONE, Prefix};
@@ -7,11 +7,11 @@ use crate::PeerId;
 /// A list per peer, doubly linked, in one arena of entries.
 pub struct Lists {
     entries: Arena<Entry>,
-    /// The first of the entries that are in no list; `after` leads to the others.
+    /// The first free entry; `after` links the others.
     vacant: u32,
-    /// By the peer's id.
+    /// Indexed by peer id.
     ends: Arena<Ends>,
-    /// The last of the marked entries, with which their list begins.
+    /// The last marked entry; its list begins with the marked ones.
     marked: u32,
 }
 
@@ -36,17 +36,17 @@ impl Default for Lists {
 }
 
 impl Lists {
-    /// The first prefix that a peer has.
+    /// The first prefix of a peer.
     pub fn first(&self, peer: PeerId) -> Option<Prefix> {
         self.of(peer).next()
     }
 
-    /// What a peer has.
+    /// All prefixes of a peer.
     pub fn of(&self, peer: PeerId) -> impl Iterator<Item = Prefix> + '_ {
         self.from(self.ends.get(peer.0).map_or(NONE, |ends| ends.first))
     }
 
-    /// What stands in an entry's list after it.
+    /// The prefixes after an entry in its list.
     pub fn after(&self, at: u32) -> impl Iterator<Item = Prefix> + '_ {
         self.from(self.entries[at].after)
     }
@@ -55,12 +55,12 @@ impl Lists {
         core::iter::successors(self.entries.get(at), |entry| self.entries.get(entry.after)).map(|entry| entry.prefix)
     }
 
-    /// Marks what a peer has, and nothing else. An entry that is moved or removed loses its mark.
+    /// Marks the prefixes of this peer only. An entry that is moved or removed loses its mark.
     pub fn mark(&mut self, peer: PeerId) {
         self.marked = self.ends.get(peer.0).map_or(NONE, |ends| ends.last);
     }
 
-    /// Whether the first that a peer has is marked.
+    /// Whether the first prefix of a peer is marked.
     pub fn is_marked(&self, peer: PeerId) -> bool {
         self.entries.get(self.marked).is_some_and(|entry| entry.peer == peer)
     }
@@ -79,14 +79,14 @@ impl Lists {
         at
     }
 
-    /// Moves an entry to the end of a peer's list, which may be the one that it is in.
+    /// Moves an entry to the end of a peer's list, which may be its own.
     pub fn give(&mut self, at: u32, peer: PeerId) {
         self.unlink(at);
         self.entries[at].peer = peer;
         self.link(at);
     }
 
-    /// Takes an entry out of its list. Its number may become another's.
+    /// Removes an entry from its list. Its number may be reused.
     pub fn remove(&mut self, at: u32) {
         self.unlink(at);
         self.entries[at].after = core::mem::replace(&mut self.vacant, at);
@@ -124,7 +124,7 @@ impl Lists {
 
 #[cfg(test)]
 impl Lists {
-    /// How many entries there are, and how many of them are in no list.
+    /// Number of entries, and of free ones among them.
     pub fn entries(&self) -> (usize, usize) {
         let vacant = core::iter::successors(self.entries.get(self.vacant), |entry| self.entries.get(entry.after));
         (self.entries.len(), vacant.count())

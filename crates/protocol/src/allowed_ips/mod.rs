@@ -1,9 +1,8 @@
 //! Which peer owns an inner address (paper section 2: cryptokey routing).
 //!
-//! A [`family`] each for IPv4 and IPv6 finds the longest prefix; [`lists`] remember what a peer
-//! has, in the order in which it was given. Both change in place and a little at a time, so that
-//! one change is as quick among a million prefixes as among ten. The engine owns the one table;
-//! `Device` knows nothing of it.
+//! [`family`], one each for IPv4 and IPv6, finds the longest prefix; [`lists`] keep the prefixes of each peer
+//! in the order in which they were added. Both change in place and incrementally, so that a change among a
+//! million prefixes takes as long as among ten. The engine owns the only table; `Device` does not use it.
 
 mod arena;
 mod family;
@@ -43,12 +42,12 @@ impl Prefix {
         self.addr
     }
 
-    /// How many leading bits are fixed.
+    /// The length of the prefix in bits.
     pub fn cidr(&self) -> u8 {
         self.cidr
     }
 
-    /// Whether the range has `addr` in it. An IPv4 range has no IPv6 address, nor the reverse.
+    /// Whether the range contains `addr`. An IPv4 range contains no IPv6 address, and vice versa.
     pub fn contains(&self, addr: IpAddr) -> bool {
         Self::new(addr, self.cidr).is_some_and(|other| other == *self)
     }
@@ -68,8 +67,7 @@ impl AllowedIps {
         Self::default()
     }
 
-    /// Gives a prefix to a peer and returns whom it was taken from, if it belonged to anyone. The
-    /// prefix goes to the end of the peer's list.
+    /// Assigns a prefix to a peer and returns its previous owner. The prefix goes to the end of the peer's list.
     pub fn insert(&mut self, prefix: Prefix, peer: PeerId) -> Option<PeerId> {
         let owner = match prefix.addr {
             IpAddr::V4(ip) => self.v4.place(ip.to_bits(), prefix.cidr),
@@ -84,7 +82,7 @@ impl AllowedIps {
         Some(PeerId(previous))
     }
 
-    /// Takes a prefix away from a peer; false if it was not the peer's.
+    /// Removes a prefix from a peer; false if the peer does not have it.
     pub fn remove(&mut self, prefix: Prefix, peer: PeerId) -> bool {
         let entry = match prefix.addr {
             IpAddr::V4(ip) => self.v4.clear(ip.to_bits(), prefix.cidr, peer),
@@ -93,22 +91,22 @@ impl AllowedIps {
         entry.inspect(|&entry| self.lists.remove(entry)).is_some()
     }
 
-    /// Takes the prefix away that a peer was given first; false if it has none.
+    /// Removes the first prefix of a peer's list; false if it is empty.
     pub fn remove_first(&mut self, peer: PeerId) -> bool {
         self.lists.first(peer).is_some_and(|first| self.remove(first, peer))
     }
 
-    /// Makes all that a peer has stale, until it is given again. One peer at a time has stale prefixes.
+    /// Marks all prefixes of a peer as stale until they are inserted again. Only one peer at a time has stale prefixes.
     pub fn begin_replacing(&mut self, peer: PeerId) {
         self.lists.mark(peer);
     }
 
-    /// Takes a stale prefix away from the peer that has them; false if none is left.
+    /// Removes one stale prefix of `peer`; false if none is left.
     pub fn remove_stale(&mut self, peer: PeerId) -> bool {
         self.lists.is_marked(peer) && self.remove_first(peer)
     }
 
-    /// The owner of the longest prefix that has `addr` in it.
+    /// The owner of the longest prefix that contains `addr`.
     pub fn lookup(&self, addr: IpAddr) -> Option<PeerId> {
         match addr {
             IpAddr::V4(ip) => self.v4.lookup(ip.to_bits()),
@@ -116,13 +114,13 @@ impl AllowedIps {
         }
     }
 
-    /// What a peer has, in the order in which it was given.
+    /// The prefixes of a peer, in the order in which they were added.
     pub fn prefixes(&self, peer: PeerId) -> impl Iterator<Item = Prefix> + '_ {
         self.lists.of(peer)
     }
 
-    /// What a peer has after one of its prefixes, so that a long list can be read in parts. Nothing, if that was taken
-    /// away meanwhile.
+    /// The prefixes of a peer after `prefix`, so that a long list can be read in parts. Empty if `prefix` was removed
+    /// meanwhile.
     pub fn prefixes_after(&self, prefix: Prefix, peer: PeerId) -> impl Iterator<Item = Prefix> + '_ {
         let owner = match prefix.addr {
             IpAddr::V4(ip) => self.v4.owner_of(ip.to_bits(), prefix.cidr),
@@ -141,7 +139,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What the table must equal: a list in order of giving.
+    /// The model: a list in the order of insertion.
     #[derive(Default)]
     struct Naive(Vec<(Prefix, PeerId)>);
 
@@ -212,7 +210,7 @@ mod tests {
                 match step {
                     Step::Insert(p, peer) => prop_assert_eq!(table.insert(p, peer), naive.insert(p, peer)),
                     Step::Remove(p, peer) => {
-                        // Half of the time something that is there.
+                        // Half of the time one that is in the table.
                         let (p, peer) = naive.0.get(usize::from(p.cidr()) * 2).copied().unwrap_or((p, peer));
                         prop_assert_eq!(table.remove(p, peer), naive.remove(p, peer));
                     }
@@ -225,7 +223,7 @@ mod tests {
                         naive.0.retain(|&(_, owner)| owner != peer);
                         table.begin_replacing(peer);
                         for (place, (add, p)) in changes.into_iter().enumerate() {
-                            // Often something that is there.
+                            // Often one that is in the table.
                             let p = before.get(usize::from(p.cidr())).copied().filter(|_| place % 2 == 0).unwrap_or(p);
                             if add {
                                 table.insert(p, peer);
@@ -254,7 +252,7 @@ mod tests {
                     }
                 }
             }
-            // No node is left that nobody needs.
+            // No unused node is left.
             for peer in 0..4 {
                 while table.remove_first(PeerId(peer)) {}
             }
@@ -277,7 +275,7 @@ mod tests {
         assert_eq!(table.lookup("::1".parse().unwrap()), None);
         assert_eq!(table.insert(net("10.0.0.0", 8), a), Some(b));
         assert_eq!(table.prefixes(b).count(), 0);
-        assert!(!table.remove(net("10.0.0.0", 8), b), "not b's any more");
+        assert!(!table.remove(net("10.0.0.0", 8), b), "b no longer has it");
         assert!(table.remove(net("0.0.0.0", 0), a));
         assert_eq!(table.lookup("11.0.0.1".parse().unwrap()), None);
     }

@@ -1,10 +1,10 @@
-//! The nodes of one family by their key: a hash table that answers from one place in memory,
-//! mostly, and that grows a little at a time.
+//! The nodes of one family by key: a hash table in which most lookups read one cache line, and which grows
+//! incrementally.
 //!
-//! Its shards are hash tables of some hundred nodes each. When they get full, one of them is
-//! split in two (linear hashing, Litwin 1980), so that no insertion ever moves more than one
-//! shard's nodes: a table that doubled all at once would stop the traffic for as long as it
-//! copies. The prefixes come from the user, not from the network: the hash needs no secret.
+//! Its shards are hash tables of some hundred nodes each. When they fill up, one of them is split in two
+//! (linear hashing, Litwin 1980), so no insertion moves more nodes than a shard has: a table that doubled all
+//! at once would stop the traffic while it copies. Prefixes come from the user, not from the network, so the
+//! hash needs no secret key.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -13,20 +13,20 @@ use alloc::vec::Vec;
 use super::family::Bits;
 use super::owners::Owner;
 
-/// The mean number of nodes for which there is a shard.
+/// Mean number of nodes per shard.
 const SHARD_MEAN: usize = 512;
 
-/// Nodes in a line.
+/// Nodes per line.
 const LINE: usize = 4;
 
 /// Up to five prefix lengths below one point of the address space.
 #[derive(Clone, Copy)]
 pub struct Node<B> {
-    /// Which point; zero where there is no node.
+    /// The point; zero: no node.
     key: B,
-    /// Which prefixes have an owner, by their position.
+    /// The prefixes that have an owner, by position.
     pub prefixes: u32,
-    /// The owner of the one prefix, or the block of their owners.
+    /// The owner of the only prefix, or the block of owners.
     pub held: Owner,
 }
 
@@ -53,10 +53,9 @@ impl<B> Default for Nodes<B> {
 }
 
 impl<B: Bits> Nodes<B> {
-    /// The node with that key.
+    /// The node with this key.
     pub fn get(&self, key: B) -> Option<&Node<B>> {
-        // One line holds what most tunnels have: it needs no hash, and its few branches go the
-        // same way every time.
+        // One line is enough for most tunnels: it needs no hash, and its few branches are predictable.
         if let [shard] = &self.shards[..]
             && let [line] = &shard.lines[..]
         {
@@ -66,14 +65,14 @@ impl<B: Bits> Nodes<B> {
         self.shards.get(shard_of(hash, self.shards.len()))?.get(key, hash)
     }
 
-    /// The same node, to be changed.
+    /// The same node, mutable.
     pub fn get_mut(&mut self, key: B) -> Option<&mut Node<B>> {
         let hash = key.hash();
         let shard = shard_of(hash, self.shards.len());
         self.shards.get_mut(shard)?.get_mut(key, hash)
     }
 
-    /// Adds a node without prefixes. There is none with its key.
+    /// Adds a node without prefixes. The key must be new.
     pub fn add(&mut self, key: B) {
         if self.len >= self.shards.len() * SHARD_MEAN {
             self.split();
@@ -83,7 +82,7 @@ impl<B: Bits> Nodes<B> {
         self.len += 1;
     }
 
-    /// Removes the node with that key, if there is one.
+    /// Removes the node with this key, if there is one.
     pub fn remove(&mut self, key: B) {
         let hash = key.hash();
         let shard = shard_of(hash, self.shards.len());
@@ -91,25 +90,25 @@ impl<B: Bits> Nodes<B> {
         self.len -= usize::from(removed);
     }
 
-    /// Adds a shard, with nodes of the one whose turn it is.
+    /// Adds a shard and moves nodes of the next shard to split into it.
     fn split(&mut self) {
         let added = self.shards.len();
-        let Some(turn) = added.checked_ilog2().map(|bits| added ^ 1 << bits) else {
+        let Some(split) = added.checked_ilog2().map(|bits| added ^ 1 << bits) else {
             return self.shards.push(Shard::with_room(0));
         };
         let goes = |node: &&Node<B>| shard_of(node.key.hash(), added + 1) == added;
-        let old = &self.shards[turn];
+        let old = &self.shards[split];
         let going = old.nodes().filter(goes).count();
         let mut stay = Shard::with_room(old.taken - going);
         let mut go = Shard::with_room(going);
         old.nodes().for_each(|node| if goes(&node) { go.put(*node) } else { stay.put(*node) });
-        self.shards[turn] = stay;
+        self.shards[split] = stay;
         self.shards.push(go);
     }
 }
 
-/// Where among `shards` shards the node of that hash is. Those that were not split in this round
-/// hold what belongs to their other half, too.
+/// The shard, of `shards`, that has the node with this hash. Shards not yet split in this round also hold the nodes
+/// of their other half.
 fn shard_of(hash: u64, shards: usize) -> usize {
     let round = shards.next_power_of_two();
     let at = hash as usize & (round - 1);
@@ -118,12 +117,12 @@ fn shard_of(hash: u64, shards: usize) -> usize {
 
 /// A hash table with linear probing, line by line.
 struct Shard<B> {
-    /// Never all full: then a search ends.
+    /// Never all full, so that every search ends.
     lines: Box<[Line<B>]>,
     taken: usize,
 }
 
-/// Places for nodes that are fetched together; the taken ones come first.
+/// Nodes that are fetched together; used ones come first.
 #[derive(Clone)]
 #[repr(align(64))]
 struct Line<B>([Node<B>; LINE]);
@@ -131,8 +130,7 @@ struct Line<B>([Node<B>; LINE]);
 const _: () = assert!(size_of::<Line<u32>>() == 64 && size_of::<Line<u128>>() == 128);
 
 impl<B: Bits> Line<B> {
-    /// Where the node with that key is, without a branch for each that is compared: nobody could
-    /// foretell which it is.
+    /// The place of the node with this key, without a branch per comparison, which would be unpredictable.
     fn find(&self, key: B) -> Option<usize> {
         let mut at = LINE;
         for (place, node) in self.0.iter().enumerate() {
@@ -172,7 +170,7 @@ impl<B: Bits> Shard<B> {
         Some(&mut self.lines[at].0[place])
     }
 
-    /// The line and the place of the node with that key.
+    /// The line and the place of the node with this key.
     fn find(&self, key: B, hash: u64) -> Option<(usize, usize)> {
         let mut at = self.home(hash);
         loop {
@@ -187,7 +185,7 @@ impl<B: Bits> Shard<B> {
         }
     }
 
-    /// The line that a node should be in.
+    /// The first line to probe.
     fn home(&self, hash: u64) -> usize {
         (((hash >> 32) * self.lines.len() as u64) >> 32) as usize
     }
@@ -213,7 +211,7 @@ impl<B: Bits> Shard<B> {
         self.taken += 1;
     }
 
-    /// Gives the shard as many lines as its nodes, and some more, need.
+    /// Resizes the shard to the number of its nodes, with some room.
     fn rebuild(&mut self) {
         let mut rebuilt = Self::with_room(self.taken + 1);
         self.nodes().for_each(|node| rebuilt.put(*node));
@@ -224,7 +222,7 @@ impl<B: Bits> Shard<B> {
         let Some((mut at, place)) = self.find(key, hash) else { return false };
         let mut was_full = self.lines[at].is_full();
         self.take(at, place);
-        // What a full line sent on may have room at home again.
+        // Nodes that overflowed from a full line may now fit into it.
         while was_full {
             at = self.next(at);
             was_full = self.lines[at].is_full();
@@ -242,7 +240,7 @@ impl<B: Bits> Shard<B> {
         true
     }
 
-    /// Vacates a place.
+    /// Frees a place.
     fn take(&mut self, at: usize, place: usize) {
         let line = &mut self.lines[at];
         let last = line.nodes().count() - 1;
@@ -254,7 +252,7 @@ impl<B: Bits> Shard<B> {
 
 #[cfg(test)]
 impl<B: Bits> Nodes<B> {
-    /// How many nodes there are, and how many places for them.
+    /// Number of nodes, and of places for them.
     pub fn places(&self) -> (usize, usize) {
         (self.len, self.shards.iter().map(|shard| shard.lines.len() * LINE).sum())
     }

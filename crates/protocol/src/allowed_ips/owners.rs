@@ -1,14 +1,13 @@
-//! Who owns the prefixes of one node. Most nodes have one prefix, whose owner stands in the node;
-//! the owners of several stand side by side in a block.
+//! The owners of a node's prefixes. Most nodes have one prefix, whose owner is in the node; the owners of several
+//! are adjacent in a block.
 
 use super::NONE;
 use super::arena::Arena;
 
-/// The most prefixes of a node.
-const MOST: usize = 31;
+/// Prefixes of a node at most.
+const MAX_PREFIXES: usize = 31;
 
-/// The owner of a prefix, or, in a node with several prefixes, the block of their owners: its
-/// number is in `peer`.
+/// The owner of a prefix; in a node with several prefixes, the block of their owners, whose number is in `peer`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {
     pub peer: u32,
@@ -29,7 +28,7 @@ pub struct Blocks {
 /// The blocks of one size.
 struct Size {
     owners: Arena<Owner>,
-    /// The first block that no node has; its first owner's `entry` leads to the others.
+    /// The first free block; the `entry` of its first owner links the others.
     vacant: u32,
 }
 
@@ -40,7 +39,7 @@ impl Default for Size {
 }
 
 impl Blocks {
-    /// The owner of that rank among the `count` owners that a node holds.
+    /// The owner with this rank among the `count` owners of a node.
     pub fn get(&self, held: Owner, count: usize, rank: usize) -> Owner {
         if count == 1 {
             return held;
@@ -48,7 +47,7 @@ impl Blocks {
         self.sizes[size_of_block(count)].owners[held.peer + rank as u32]
     }
 
-    /// The same owner, to be changed.
+    /// The same owner, mutable.
     pub fn get_mut<'a>(&'a mut self, held: &'a mut Owner, count: usize, rank: usize) -> &'a mut Owner {
         if count == 1 {
             return held;
@@ -56,8 +55,7 @@ impl Blocks {
         &mut self.sizes[size_of_block(count)].owners[held.peer + rank as u32]
     }
 
-    /// Makes room for an owner of that rank in front of the others, and returns what the node
-    /// holds then.
+    /// Inserts an owner at this rank and returns the node's new value.
     pub fn insert(&mut self, held: Owner, count: usize, rank: usize) -> Owner {
         let mut owners = self.take(held, count);
         owners.copy_within(rank..count, rank + 1);
@@ -65,15 +63,15 @@ impl Blocks {
         self.keep(&owners[..count + 1])
     }
 
-    /// Takes the owner of that rank away, and returns what the node holds then.
+    /// Removes the owner at this rank and returns the node's new value.
     pub fn remove(&mut self, held: Owner, count: usize, rank: usize) -> Owner {
         let mut owners = self.take(held, count);
         owners.copy_within(rank + 1..count, rank);
         self.keep(&owners[..count - 1])
     }
 
-    fn take(&mut self, held: Owner, count: usize) -> [Owner; MOST] {
-        let mut owners = [Owner::NOBODY; MOST];
+    fn take(&mut self, held: Owner, count: usize) -> [Owner; MAX_PREFIXES] {
+        let mut owners = [Owner::NOBODY; MAX_PREFIXES];
         if count <= 1 {
             owners[0] = held;
             return owners;
@@ -117,7 +115,7 @@ fn size_of_block(count: usize) -> usize {
 
 #[cfg(test)]
 impl Blocks {
-    /// How many owners the blocks have room for, and for how many of them in blocks that no node has.
+    /// The capacity of the blocks in owners, and that of the free ones among them.
     pub fn owners(&self) -> (usize, usize) {
         let vacant = self.sizes.iter().enumerate().map(|(at, size)| {
             let chain = core::iter::successors(size.owners.get(size.vacant), |first| size.owners.get(first.entry));

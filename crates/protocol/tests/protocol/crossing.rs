@@ -1,11 +1,11 @@
-//! Both ends start at once. Keeping what we started apart from what the peer started lets both
-//! handshakes complete, where shared state would make both ends wait for a retry.
+//! Both ends start a handshake at once. Both complete, because our initiation and the peer's have separate state; with
+//! shared state both ends would wait for a retry.
 
 use std::time::Duration;
 
 use linerate_protocol::MessageKind;
 
-use crate::simulation::{Link, Net, sealing_is_understood};
+use crate::simulation::{Link, Net, can_open};
 
 #[test]
 fn crossing_initiations_both_complete_within_one_round_trip() {
@@ -15,7 +15,7 @@ fn crossing_initiations_both_complete_within_one_round_trip() {
     net.run_for(Duration::from_millis(60));
     assert_eq!(net.nodes[0].data_received(), [b"from 1"]);
     assert_eq!(net.nodes[1].data_received(), [b"from 0"]);
-    assert!(sealing_is_understood(&net, 0, 1) && sealing_is_understood(&net, 1, 0));
+    assert!(can_open(&net, 0, 1) && can_open(&net, 1, 0));
     net.run_for(Duration::from_secs(9));
     for node in &net.nodes {
         assert_eq!((node.count(MessageKind::Initiation), node.count(MessageKind::Response)), (1, 1));
@@ -27,7 +27,7 @@ fn crossing_initiations_both_complete_within_one_round_trip() {
 fn crossing_initiations_survive_any_skew() {
     for skew in 0..50 {
         let mut net = Net::pair(skew);
-        net.link = Link { wobble: Duration::from_millis(10), ..Link::GOOD };
+        net.link = Link { jitter: Duration::from_millis(10), ..Link::GOOD };
         net.send(0, b"from 0");
         net.run_for(Duration::from_millis(skew));
         net.send(1, b"from 1");
@@ -48,8 +48,8 @@ fn a_crossing_with_one_lost_response_still_makes_a_session_at_once() {
     net.send(0, b"from 0");
     net.send(1, b"from 1");
     net.run_for(Duration::from_millis(20));
-    // Both responses are on the way; one is lost.
-    net.drop_flight();
+    // Both responses are in flight; one is lost.
+    net.drop_in_flight();
     let (response, from) = (net.nodes[1].host.sent.last().unwrap().clone(), net.nodes[1].addr);
     assert_eq!(response.kind, MessageKind::Response);
     assert_eq!(net.deliver(0, from, &response.bytes), Ok(()));
@@ -70,7 +70,7 @@ fn an_initiation_overtaken_by_the_peers_is_not_repeated() {
     net.run_for(Duration::from_secs(9));
     assert_eq!(net.nodes[0].count(MessageKind::Initiation), 1);
     assert_eq!(net.nodes[0].host.handshakes.len(), 1);
-    assert!(sealing_is_understood(&net, 0, 1) && sealing_is_understood(&net, 1, 0));
+    assert!(can_open(&net, 0, 1) && can_open(&net, 1, 0));
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn a_request_delayed_by_our_own_response_is_not_forgotten() {
     net.initiate(0);
     net.run_for(Duration::from_millis(21));
     // Node 1 has responded, so it may not start a handshake for 5 s; the initiator goes away.
-    net.drop_flight();
+    net.drop_in_flight();
     net.call(0, |node, _, _| node.device.down(&mut node.host));
     net.send(1, b"anyone?");
     net.run_for(Duration::from_secs(1));
@@ -97,7 +97,7 @@ fn renewing_sessions_of_crossed_initiations_loses_no_packet() {
         net.send(0, b"both");
         net.send(1, b"at once");
         net.run_for(Duration::from_secs(119));
-        // Each end has sealed with the session that it started. One renews, and the other has not heard of it yet.
+        // Each end seals with the session that it started. One rekeys, and the other does not know of it yet.
         for (node, more) in [(0, 900), (1, 200)] {
             net.send(node, b"on the old one");
             net.run_for(Duration::from_millis(more));

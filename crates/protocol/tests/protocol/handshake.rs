@@ -1,10 +1,10 @@
-//! Handshakes that succeed, and messages that must not.
+//! Handshakes that succeed, and messages that must be refused.
 
 use std::time::Duration;
 
 use linerate_protocol::{DropReason, MessageKind};
 
-use crate::simulation::{Link, Net, public, sealing_is_understood};
+use crate::simulation::{Link, Net, can_open, public};
 
 const MS: fn(u64) -> Duration = Duration::from_millis;
 
@@ -17,7 +17,7 @@ fn both_ends_derive_the_same_keys_within_one_round_trip() {
     net.send(1, b"hello yourself");
     net.run_for(MS(20));
     assert_eq!(net.nodes[0].data_received(), [b"hello yourself"]);
-    assert!(sealing_is_understood(&net, 0, 1) && sealing_is_understood(&net, 1, 0));
+    assert!(can_open(&net, 0, 1) && can_open(&net, 1, 0));
     for node in &net.nodes {
         assert_eq!(node.host.discards, []);
         assert_eq!(node.host.handshakes.len(), 1);
@@ -37,13 +37,13 @@ fn an_initiator_without_data_confirms_with_a_keepalive() {
 fn a_responder_does_not_send_before_the_key_is_confirmed() {
     let mut net = Net::pair(2);
     net.send(0, b"first");
-    // The initiation has arrived; the response is on its way.
+    // The initiation has arrived; the response is in flight.
     net.run_for(MS(21));
     net.send(1, b"too early");
     assert_eq!(net.nodes[1].count(MessageKind::Data), 0);
     net.run_for(MS(100));
     assert_eq!(net.nodes[0].data_received(), [b"too early"]);
-    // Its own initiation is held back: the response counted against the limit.
+    // Its own initiation is delayed, because the response counted towards the limit.
     assert_eq!(net.nodes[1].count(MessageKind::Initiation), 0);
 }
 
@@ -148,7 +148,7 @@ fn a_late_response_to_an_abandoned_initiation_is_refused() {
     net.link.delay = Duration::from_secs(3);
     net.initiate(0);
     net.run_for(Duration::from_secs(7));
-    // The retry replaced the initiation that this answers.
+    // The retry has replaced the initiation that this response answers.
     assert_eq!(net.nodes[0].host.discards, [DropReason::UnknownIndex]);
 }
 
@@ -159,7 +159,7 @@ fn a_forged_response_does_not_disturb_the_handshake() {
     net.run_for(MS(21));
     let mut forged = net.nodes[1].host.sent[0].bytes.clone();
     let from = net.nodes[1].addr;
-    // Spoil the sealed nothing, then make the first MAC right again by asking the right key.
+    // Change the sealed empty field, then write a valid first MAC.
     forged[50] ^= 1;
     assert_eq!(net.deliver(0, from, &forged), Err(DropReason::Mac1));
     net.run_for(MS(100));
@@ -177,7 +177,7 @@ fn the_first_mac_detects_any_flipped_bit_that_it_covers() {
         forged[bit / 8] ^= 1 << (bit % 8);
         assert_eq!(net.deliver(1, from, &forged), Err(DropReason::Mac1), "bit {bit}");
     }
-    // The second MAC is not looked at without load.
+    // Without load the second MAC is not checked.
     let mut unneeded = initiation;
     unneeded[140] ^= 1;
     assert_eq!(net.deliver(1, from, &unneeded), Ok(()));

@@ -1,4 +1,4 @@
-//! Input that nobody honest sends.
+//! Malicious input.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -6,27 +6,27 @@ use std::time::Duration;
 use linerate_protocol::{DropReason, MessageKind};
 use proptest::prelude::*;
 
-use crate::simulation::{Net, public, sealing_is_understood, sign};
+use crate::simulation::{Net, can_open, public, sign};
 
 fn stranger() -> SocketAddr {
     "[2001:db8::666]:666".parse().unwrap()
 }
 
 #[test]
-fn a_spoiled_response_with_a_right_mac_does_not_disturb_the_handshake() {
+fn a_tampered_response_with_a_valid_mac_does_not_disturb_the_handshake() {
     let mut net = Net::pair(1);
     net.send(0, b"hello");
     net.run_for(Duration::from_millis(21));
     let genuine = net.nodes[1].host.sent[0].bytes.clone();
-    let spoil = |at: usize, bit: u8| {
+    let tamper = |at: usize, bit: u8| {
         let mut forged = genuine.clone();
         forged[at] ^= bit;
         sign(&mut forged, &public(0));
         forged
     };
-    assert_eq!(net.deliver(0, stranger(), &spoil(8, 1)), Err(DropReason::UnknownIndex));
-    assert_eq!(net.deliver(0, stranger(), &spoil(12, 1)), Err(DropReason::Undecryptable));
-    assert_eq!(net.deliver(0, stranger(), &spoil(44, 1)), Err(DropReason::Undecryptable));
+    assert_eq!(net.deliver(0, stranger(), &tamper(8, 1)), Err(DropReason::UnknownIndex));
+    assert_eq!(net.deliver(0, stranger(), &tamper(12, 1)), Err(DropReason::Undecryptable));
+    assert_eq!(net.deliver(0, stranger(), &tamper(44, 1)), Err(DropReason::Undecryptable));
     let mut low = genuine.clone();
     low[12..44].fill(0);
     sign(&mut low, &public(0));
@@ -37,11 +37,11 @@ fn a_spoiled_response_with_a_right_mac_does_not_disturb_the_handshake() {
 }
 
 #[test]
-fn a_spoiled_initiation_with_a_right_mac_is_refused_and_leaves_the_timestamp_alone() {
+fn a_tampered_initiation_with_a_valid_mac_is_refused_and_leaves_the_timestamp() {
     let mut net = Net::pair(2);
     net.initiate(0);
     let genuine = net.nodes[0].host.sent[0].bytes.clone();
-    net.drop_flight();
+    net.drop_in_flight();
     for at in [8, 40, 87, 88, 115] {
         let mut forged = genuine.clone();
         forged[at] ^= 1;
@@ -75,7 +75,7 @@ fn a_replayed_data_message_is_delivered_once() {
     assert_eq!(net.nodes[1].data_received(), [b"once"]);
 }
 
-/// Bytes that get past the first checks more often than chance would.
+/// Bytes that often pass the first checks.
 fn datagram() -> impl Strategy<Value = Vec<u8>> {
     let shaped = (1u8..5, any::<[u8; 256]>(), any::<bool>()).prop_map(|(kind, noise, exact)| {
         let len = [148, 92, 64, 40][usize::from(kind) - 1] + usize::from(!exact);
@@ -98,7 +98,7 @@ proptest! {
             prop_assert!(net.deliver(1, stranger(), &bytes).is_err());
         }
         net.nodes[1].backlog = 0;
-        prop_assert!(sealing_is_understood(&net, 0, 1) && sealing_is_understood(&net, 1, 0));
+        prop_assert!(can_open(&net, 0, 1) && can_open(&net, 1, 0));
         let (endpoint, addr) = (net.nodes[1].host.endpoints[&net.nodes[1].peer()], net.nodes[0].addr);
         prop_assert_eq!(endpoint, addr);
     }

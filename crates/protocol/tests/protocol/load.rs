@@ -1,10 +1,10 @@
-//! Under load: cookies and the rate limit.
+//! Cookies and the rate limit, under load.
 
 use std::time::Duration;
 
 use linerate_protocol::{DropReason, MessageKind};
 
-use crate::simulation::{Link, Net, sealing_is_understood};
+use crate::simulation::{Link, Net, can_open};
 
 #[test]
 fn a_device_under_load_asks_for_a_cookie_and_then_answers() {
@@ -14,7 +14,7 @@ fn a_device_under_load_asks_for_a_cookie_and_then_answers() {
     net.run_for(Duration::from_secs(4));
     assert_eq!((net.nodes[1].count(MessageKind::Cookie), net.nodes[1].count(MessageKind::Response)), (1, 0));
     assert_eq!(net.nodes[1].host.discards, [DropReason::UnderLoad]);
-    // The cookie goes with the retry.
+    // The retry carries the cookie.
     net.run_for(Duration::from_secs(2));
     assert_eq!((net.nodes[1].count(MessageKind::Cookie), net.nodes[1].count(MessageKind::Response)), (1, 1));
     assert_eq!(net.nodes[1].data_received(), [b"hello"]);
@@ -46,10 +46,10 @@ fn both_ends_under_load_still_find_each_other() {
     net.exhaust_newcomers(0);
     net.exhaust_newcomers(1);
     net.send(0, b"hello");
-    // The first try brings the responder's cookie, the second the initiator's, the third works.
+    // The first attempt gets the responder's cookie, the second the initiator's, the third succeeds.
     net.run_for(Duration::from_secs(17));
     assert_eq!(net.nodes[1].data_received(), [b"hello"]);
-    assert!(sealing_is_understood(&net, 0, 1));
+    assert!(can_open(&net, 0, 1));
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn unsolicited_cookies_are_refused() {
     let index = net.nodes[0].host.sent.last().unwrap().bytes[4..8].to_vec();
     let mut outdated = cookie;
     outdated[4..8].copy_from_slice(&index);
-    // It was made for the first MAC of another message.
+    // It is bound to the first MAC of another message.
     assert_eq!(net.deliver(0, from, &outdated), Err(DropReason::Undecryptable));
 }
 

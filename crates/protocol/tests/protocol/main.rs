@@ -13,8 +13,7 @@ mod timers;
 
 use std::path::PathBuf;
 
-/// `no_std` takes clocks, sockets and threads away from the crate; this keeps anyone from giving
-/// them back.
+/// `no_std` keeps clocks, sockets and threads out of the crate; this test keeps `no_std`.
 #[test]
 fn the_crate_cannot_name_a_clock_or_a_socket() {
     let mut seen = 0;

@@ -1,11 +1,11 @@
-//! Keys, peers and the device itself change while it runs.
+//! Changes of keys, peers and the device at run time.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use linerate_protocol::{Activity, AddPeerError, DropReason, MessageKind, PublicKey};
 
-use crate::simulation::{Net, public, sealing_is_understood, secret};
+use crate::simulation::{Net, can_open, public, secret};
 
 fn set_key(net: &mut Net, at: usize, seed: u64) -> Option<linerate_protocol::PeerId> {
     net.call(at, |node, now, rng| node.device.set_private_key(now, rng, Some(secret(seed)), &mut node.host))
@@ -18,7 +18,7 @@ fn a_peer_with_our_own_key_is_refused() {
     assert_eq!(device.add_peer(public(0), Arc::new(Activity::new())), Err(AddPeerError::OwnKey));
     let peer = device.add_peer(public(1), Arc::new(Activity::new())).unwrap();
     assert_eq!(device.add_peer(public(1), Arc::new(Activity::new())), Err(AddPeerError::Exists(peer)));
-    // The device takes over the key of its peer.
+    // The device is given the key of its peer.
     assert_eq!(set_key(&mut net, 0, 1), Some(peer));
     let device = &net.nodes[0].device;
     assert_eq!(device.peers().count(), 0);
@@ -31,7 +31,7 @@ fn a_new_private_key_ends_sealing_and_allows_a_handshake_at_once() {
     set_key(&mut net, 0, 77);
     assert!(net.nodes[0].host.sending.is_empty());
     net.add_peer(1, public(77));
-    // What the other end had sent before it learned of the change still opens.
+    // Packets that the other end sent before it learned of the change can still be opened.
     net.send(1, b"on the way");
     net.run_for(Duration::from_millis(50));
     assert_eq!(net.nodes[0].data_received(), [b"on the way"]);
@@ -57,7 +57,7 @@ fn a_running_handshake_starts_over_when_the_key_changes() {
 fn setting_the_same_key_again_changes_nothing() {
     let mut net = Net::connected(4);
     set_key(&mut net, 0, 0);
-    assert!(sealing_is_understood(&net, 0, 1));
+    assert!(can_open(&net, 0, 1));
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn without_a_private_key_nothing_is_answered_or_sent() {
     let from = net.nodes[0].addr;
     assert_eq!(net.deliver(1, from, &initiation), Err(DropReason::NoPrivateKey));
     assert_eq!((net.nodes[1].count(MessageKind::Initiation), net.nodes[1].device.public_key()), (0, None));
-    // The request was kept for the day when there is a key.
+    // The request stays pending until there is a key.
     set_key(&mut net, 1, 1);
     net.run_for(Duration::from_millis(100));
     assert_eq!(net.nodes[0].data_received(), [b"mute"]);
@@ -110,7 +110,7 @@ fn down_forgets_everything_and_up_starts_anew() {
     assert_eq!(node.device.deadline(), None);
     let before = node.host.sent.len();
 
-    // The keepalive that was on the way would end the silence.
+    // The keepalive in flight would reset the silence timer.
     net.run_for(Duration::from_secs(1));
     net.send(1, b"into the void");
     net.run_for(Duration::from_secs(20));
@@ -120,7 +120,7 @@ fn down_forgets_everything_and_up_starts_anew() {
     net.call(0, |node, now, rng| node.device.up(now, rng, &mut node.host));
     assert_eq!(net.nodes[0].host.sent.len(), before + 1, "the persistent keepalive starts a handshake");
     net.run_for(Duration::from_secs(1));
-    assert!(sealing_is_understood(&net, 0, 1));
+    assert!(can_open(&net, 0, 1));
 }
 
 #[test]
@@ -145,7 +145,7 @@ fn a_removed_peer_leaves_nothing_behind() {
     let node = &net.nodes[0];
     assert!(node.host.sessions.is_empty() && node.host.sending.is_empty());
     assert_eq!((node.device.deadline(), node.device.peers().count()), (None, 0));
-    // The place is used again, and the new peer is nobody's heir.
+    // The id is reused, and the new peer inherits nothing.
     let again = net.introduce(0, 1);
     assert_eq!(again, peer);
     net.run_for(Duration::from_secs(6));
@@ -175,7 +175,7 @@ fn adding_ten_thousand_peers_computes_no_key_agreement() {
         net.add_peer(0, PublicKey(key));
     }
     set_key(&mut net, 0, 5);
-    // Two orders of magnitude of room: a multiplication per peer would take longer on anything.
+    // With a margin of two orders of magnitude: one multiplication per peer would take longer on any machine.
     assert!(begin.elapsed() < Duration::from_millis(500), "{:?}", begin.elapsed());
     assert_eq!(net.nodes[0].device.deadline(), None);
 }

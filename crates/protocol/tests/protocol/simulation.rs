@@ -1,7 +1,7 @@
-//! Devices, links and time, all simulated.
+//! Simulated devices, links and time.
 //!
-//! A [`Host`] is the smallest engine that keeps the protocol's rules: it seals, opens, stages and
-//! stamps as a real data path does. A [`Net`] carries datagrams between nodes with delay, loss,
+//! A [`Host`] is a minimal engine that follows the protocol's rules: it seals, opens, stages and writes
+//! timestamps like a real data path. A [`Net`] carries datagrams between nodes with delay, loss,
 //! reordering and duplication, and advances the clock from event to event.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -21,7 +21,7 @@ use linerate_protocol::{
     Now, PeerId, PresharedKey, PublicKey, ReplayWindow, Session, StaticSecret, Wake, classify,
 };
 
-/// A seeded source of bytes (SplitMix64).
+/// A seeded random generator (SplitMix64).
 pub struct Seeded(pub u64);
 
 impl Seeded {
@@ -47,20 +47,20 @@ impl Entropy for Seeded {
     }
 }
 
-/// How datagrams travel. Chances are in percent.
+/// Properties of a link. Probabilities are in percent.
 #[derive(Clone, Copy, Debug)]
 pub struct Link {
     pub delay: Duration,
-    /// Up to this much more, so that datagrams overtake each other.
-    pub wobble: Duration,
+    /// Additional random delay up to this, which reorders datagrams.
+    pub jitter: Duration,
     pub loss: u64,
     pub duplication: u64,
 }
 
 impl Link {
-    /// 20 ms each way, nothing lost.
-    pub const GOOD: Self = Self { delay: Duration::from_millis(20), wobble: Duration::ZERO, loss: 0, duplication: 0 };
-    /// Nothing arrives.
+    /// 20 ms each way, no loss.
+    pub const GOOD: Self = Self { delay: Duration::from_millis(20), jitter: Duration::ZERO, loss: 0, duplication: 0 };
+    /// Total loss.
     pub const DEAD: Self = Self { loss: 100, ..Self::GOOD };
 }
 
@@ -72,24 +72,24 @@ pub struct Sent {
     pub bytes: Vec<u8>,
 }
 
-/// The smallest engine.
+/// A minimal engine.
 #[derive(Default)]
 pub struct Host {
     now: Boottime,
     pub endpoints: BTreeMap<PeerId, SocketAddr>,
     pub activities: BTreeMap<PeerId, Arc<Activity>>,
-    /// The index table, with each session's replay window.
+    /// Sessions by our index, each with its replay window.
     pub sessions: BTreeMap<u32, (Arc<Session>, ReplayWindow)>,
     pub sending: BTreeMap<PeerId, Arc<Session>>,
     pub staged: BTreeMap<PeerId, VecDeque<Vec<u8>>>,
-    /// Where the datagram being handled came from.
+    /// The source of the datagram being handled.
     source: Option<SocketAddr>,
     outbox: Vec<(SocketAddr, Vec<u8>)>,
     woken: Vec<PeerId>,
 
     /// Everything sent.
     pub sent: Vec<Sent>,
-    /// Inner packets that arrived, empty ones included.
+    /// Inner packets received, including empty ones.
     pub received: Vec<(Boottime, PeerId, Vec<u8>)>,
     pub discards: Vec<DropReason>,
     pub handshakes: Vec<(PeerId, Duration)>,
@@ -254,10 +254,10 @@ pub struct Node {
     filter: Arc<HandshakeFilter>,
     pub host: Host,
     pub addr: SocketAddr,
-    /// Waiting datagrams that the device is told about.
+    /// The backlog that the device is told.
     pub backlog: usize,
-    /// When a newcomers came by last, for a node that has one.
-    newcomers: Option<Boottime>,
+    /// When the newcomer quota was last used up, if the node is set to have it used up in every period.
+    exhausted: Option<Boottime>,
 }
 
 impl Node {
@@ -276,20 +276,20 @@ impl Node {
         self.times(kind).len()
     }
 
-    /// As many strangers come by as are let in without a cookie in a second, if they have not just been here.
-    fn crowd_comes(&mut self, now: Now, rng: &mut Seeded) {
-        let Some(came) =
-            self.newcomers.filter(|came| self.backlog >= UNDER_LOAD_BACKLOG && now.boot.since(*came) >= LOAD_PERIOD)
+    /// Uses up the newcomer quota of the period with messages from unknown addresses, if that is not done yet.
+    fn exhaust_newcomers(&mut self, now: Now, rng: &mut Seeded) {
+        let Some(last) =
+            self.exhausted.filter(|last| self.backlog >= UNDER_LOAD_BACKLOG && now.boot.since(*last) >= LOAD_PERIOD)
         else {
             return;
         };
-        self.newcomers = Some(now.boot);
+        self.exhausted = Some(now.boot);
         let mut noise = [1; INITIATION_LEN];
         noise[1..4].fill(0);
         noise[INITIATION_LEN - 16..].fill(0);
         sign(&mut noise, self.device.public_key().expect("a node has a key"));
         for stranger in 0..=NEWCOMERS_MAX as u64 {
-            let ip = Ipv4Addr::from_bits(0xc612_0000 | (came.0.wrapping_add(stranger) & 0xffff) as u32);
+            let ip = Ipv4Addr::from_bits(0xc612_0000 | (last.0.wrapping_add(stranger) & 0xffff) as u32);
             let mut host = Host { source: Some(SocketAddr::from((ip, 7))), ..Host::default() };
             let refused = self.device.handle(now, rng, SocketAddr::from((ip, 7)), self.backlog, &noise, &mut host);
             assert!(refused.is_err());
@@ -302,18 +302,18 @@ impl Node {
     }
 }
 
-/// Nodes, the datagrams between them, and the time.
+/// Nodes, the datagrams in flight between them, and the time.
 pub struct Net {
     pub now: Now,
     pub rng: Seeded,
     pub nodes: Vec<Node>,
     pub link: Link,
-    /// By arrival, then in order of sending: destination, source, bytes.
-    flight: BTreeMap<(Boottime, u64), (SocketAddr, SocketAddr, Vec<u8>)>,
+    /// By time of arrival, then in order of sending: destination, source, bytes.
+    in_flight: BTreeMap<(Boottime, u64), (SocketAddr, SocketAddr, Vec<u8>)>,
     posted: u64,
 }
 
-/// Makes the first MAC right, as anyone can who knows the public key.
+/// Writes a valid first MAC, as anyone who knows the public key can.
 pub fn sign(message: &mut [u8], to: &PublicKey) {
     let key = Blake2s256::new().chain_update(b"mac1----").chain_update(to.0).finalize();
     let at = message.len() - 32;
@@ -322,7 +322,7 @@ pub fn sign(message: &mut [u8], to: &PublicKey) {
     message[at..at + 16].copy_from_slice(&mac.finalize_fixed());
 }
 
-/// The wall clock of the simulation's start.
+/// The wall clock at the start of the simulation.
 pub const WALL: Duration = Duration::from_secs(1_700_000_000);
 
 pub fn secret(seed: u64) -> StaticSecret {
@@ -336,14 +336,14 @@ pub fn public(seed: u64) -> PublicKey {
 }
 
 impl Net {
-    /// `count` nodes that are up, have the keys `secret(i)` and no peers.
+    /// `count` nodes that are up, with the keys `secret(i)` and without peers.
     pub fn new(seed: u64, count: usize) -> Self {
         let mut net = Self {
             now: Now { boot: Boottime::from_secs(1000), wall: WALL },
             rng: Seeded(seed),
             nodes: Vec::new(),
             link: Link::GOOD,
-            flight: BTreeMap::new(),
+            in_flight: BTreeMap::new(),
             posted: 0,
         };
         for i in 0..count {
@@ -355,7 +355,7 @@ impl Net {
                 host: Host::default(),
                 addr,
                 backlog: 0,
-                newcomers: None,
+                exhausted: None,
             });
             net.call(i, |node, now, rng| {
                 let removed = node.device.set_private_key(now, rng, Some(secret(i as u64)), &mut node.host);
@@ -366,7 +366,7 @@ impl Net {
         net
     }
 
-    /// Two nodes that know each other, and each where the other is.
+    /// Two nodes, each with the other as its peer and the other's address as endpoint.
     pub fn pair(seed: u64) -> Self {
         let mut net = Self::new(seed, 2);
         net.introduce(0, 1);
@@ -374,7 +374,7 @@ impl Net {
         net
     }
 
-    /// A pair that has just completed a handshake started by node 0, without data.
+    /// A pair that has completed a handshake started by node 0, without data.
     pub fn connected(seed: u64) -> Self {
         let mut net = Self::pair(seed);
         net.initiate(0);
@@ -383,7 +383,7 @@ impl Net {
         net
     }
 
-    /// Makes node `at` know node `of`: key and endpoint.
+    /// Adds node `of` as a peer of node `at`, with its endpoint.
     pub fn introduce(&mut self, at: usize, of: usize) -> PeerId {
         let peer = self.add_peer(at, public(of as u64));
         let addr = self.nodes[of].addr;
@@ -421,7 +421,7 @@ impl Net {
         });
     }
 
-    /// Asks for a handshake without having data.
+    /// Requests a handshake without data.
     pub fn initiate(&mut self, from: usize) {
         let peer = self.nodes[from].peer();
         self.call(from, |node, _, _| {
@@ -430,7 +430,7 @@ impl Net {
         });
     }
 
-    /// Calls a node, then does what it asks for.
+    /// Calls a node, then runs its slow path and sends its messages.
     pub fn call<T>(&mut self, at: usize, act: impl FnOnce(&mut Node, Now, &mut Seeded) -> T) -> T {
         let node = &mut self.nodes[at];
         node.host.now = self.now.boot;
@@ -458,27 +458,27 @@ impl Net {
             if self.rng.below(100) < self.link.loss {
                 continue;
             }
-            let wobble = Duration::from_nanos(self.rng.below(self.link.wobble.as_nanos() as u64));
-            let arrival = self.now.boot.after(self.link.delay + wobble);
+            let jitter = Duration::from_nanos(self.rng.below(self.link.jitter.as_nanos() as u64));
+            let arrival = self.now.boot.after(self.link.delay + jitter);
             self.posted += 1;
-            self.flight.insert((arrival, self.posted), (to, from, bytes.clone()));
+            self.in_flight.insert((arrival, self.posted), (to, from, bytes.clone()));
         }
     }
 
-    /// Has a node be under load, and nobody new to it.
+    /// Puts a node under load, with its newcomer quota used up in every period.
     pub fn exhaust_newcomers(&mut self, at: usize) {
         self.nodes[at].backlog = UNDER_LOAD_BACKLOG;
-        self.nodes[at].newcomers = Some(Boottime::default());
+        self.nodes[at].exhausted = Some(Boottime::default());
     }
 
-    /// Gives a datagram to a node as if it came from `source`.
+    /// Delivers a datagram to a node as if from `source`.
     pub fn deliver(&mut self, at: usize, source: SocketAddr, bytes: &[u8]) -> Result<(), DropReason> {
         let result = self.call(at, |node, now, rng| {
             node.host.source = Some(source);
             let confirmed = match classify(bytes)? {
                 MessageKind::Data => node.host.open(source, bytes.to_vec())?,
                 kind => {
-                    node.crowd_comes(now, rng);
+                    node.exhaust_newcomers(now, rng);
                     let passes = node.filter.check(now.boot, source, kind, bytes);
                     let handled = node.device.handle(now, rng, source, node.backlog, bytes, &mut node.host);
                     // Load aside, the filter refuses only what the device would refuse.
@@ -503,12 +503,12 @@ impl Net {
     pub fn run_for(&mut self, time: Duration) {
         let end = self.now.boot.after(time);
         loop {
-            let arrival = self.flight.first_key_value().map(|(&(at, _), _)| at);
+            let arrival = self.in_flight.first_key_value().map(|(&(at, _), _)| at);
             let timer = self.nodes.iter().filter_map(|node| node.device.deadline()).min();
             let Some(next) = [arrival, timer].into_iter().flatten().min().filter(|&next| next <= end) else { break };
             self.advance(next);
             if arrival == Some(next) {
-                let (_, (to, from, bytes)) = self.flight.pop_first().expect("something arrives");
+                let (_, (to, from, bytes)) = self.in_flight.pop_first().expect("something arrives");
                 if let Some(at) = self.nodes.iter().position(|node| node.addr == to) {
                     let _ = self.deliver(at, from, &bytes);
                 }
@@ -537,12 +537,12 @@ impl Net {
         self.now.boot = self.now.boot.max(to);
     }
 
-    /// Forgets what is on the way.
-    pub fn drop_flight(&mut self) {
-        self.flight.clear();
+    /// Drops all datagrams in flight.
+    pub fn drop_in_flight(&mut self) {
+        self.in_flight.clear();
     }
 
-    /// What must hold at any time.
+    /// Checks what must hold at any time.
     fn check(&self) {
         for node in &self.nodes {
             let mut live = BTreeMap::new();
@@ -555,8 +555,8 @@ impl Net {
     }
 }
 
-/// The sessions that two nodes seal with are two views of the same keys.
-pub fn sealing_is_understood(net: &Net, from: usize, to: usize) -> bool {
+/// Whether node `to` can open what node `from` seals.
+pub fn can_open(net: &Net, from: usize, to: usize) -> bool {
     let sender = &net.nodes[from];
     let Some(sealing) = sender.host.sending.get(&sender.peer()) else { return false };
     let Some((opening, _)) = net.nodes[to].host.sessions.get(&sealing.remote) else { return false };

@@ -1,21 +1,21 @@
-//! Random schedules of loss, delay, reordering, duplication, traffic and time: whatever happens,
-//! nothing is delivered twice or altered, and a good link brings everyone back together.
+//! Random schedules of loss, delay, reordering, duplication, traffic and time: nothing is delivered twice or
+//! altered, and over a good link both ends recover.
 //!
-//! The simulation itself asserts, at every step, that no two live sessions share an index, that
-//! nothing is sealed with an unconfirmed or removed session, and that a peer has at most three.
+//! The simulation asserts at every step that no two live sessions share an index, that no unconfirmed or
+//! removed session seals, and that a peer has at most three sessions.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use proptest::prelude::*;
 
-use crate::simulation::{Link, Net, sealing_is_understood};
+use crate::simulation::{Link, Net, can_open};
 
 #[derive(Clone, Debug)]
 enum Step {
     Send(usize),
     Wait(Duration),
-    Weather(Link),
+    ChangeLink(Link),
     Rebind(usize, u16),
     Restart(usize),
     Suspend(usize),
@@ -26,9 +26,9 @@ enum Step {
 
 fn link() -> impl Strategy<Value = Link> {
     (0u64..400, 0u64..800, prop_oneof![Just(0u64), 0u64..60, Just(100u64)], 0u64..50).prop_map(
-        |(delay, wobble, loss, duplication)| Link {
+        |(delay, jitter, loss, duplication)| Link {
             delay: Duration::from_millis(delay),
-            wobble: Duration::from_millis(wobble),
+            jitter: Duration::from_millis(jitter),
             loss,
             duplication,
         },
@@ -40,19 +40,19 @@ fn step() -> impl Strategy<Value = Step> {
         8 => (0usize..2).prop_map(Step::Send),
         5 => (0u64..2000).prop_map(|ms| Step::Wait(Duration::from_millis(ms))),
         2 => (0u64..200).prop_map(|secs| Step::Wait(Duration::from_secs(secs))),
-        2 => link().prop_map(Step::Weather),
+        2 => link().prop_map(Step::ChangeLink),
         1 => (0usize..2, 1u16..9).prop_map(|(node, port)| Step::Rebind(node, port)),
         1 => (0usize..2).prop_map(Step::Restart),
         1 => (0usize..2).prop_map(Step::Suspend),
         1 => (0usize..2, prop_oneof![4 => Just(0), 3 => Just(600)]).prop_map(|(node, backlog)| Step::Backlog(node, backlog)),
-        // Dear: the newcomers comes every second.
-        1 => proptest::bool::weighted(0.1).prop_map(|newcomers| if newcomers { Step::ExhaustNewcomers(1) } else { Step::Backlog(1, 0) }),
+        // Seldom, because exhausting the newcomers in every period is slow.
+        1 => proptest::bool::weighted(0.1).prop_map(|exhaust| if exhaust { Step::ExhaustNewcomers(1) } else { Step::Backlog(1, 0) }),
         1 => (-100_000i32..100_000).prop_map(Step::WallClock),
     ]
 }
 
-/// Runs the steps and returns the net and how many packets were numbered.
-fn weather(seed: u64, steps: &[Step]) -> (Net, u32) {
+/// Runs the steps and returns the net and the number of packets sent.
+fn run_steps(seed: u64, steps: &[Step]) -> (Net, u32) {
     let mut net = Net::pair(seed);
     let mut number = 0u32;
     for step in steps {
@@ -62,7 +62,7 @@ fn weather(seed: u64, steps: &[Step]) -> (Net, u32) {
                 number += 1;
             }
             Step::Wait(time) => net.run_for(time),
-            Step::Weather(link) => net.link = link,
+            Step::ChangeLink(link) => net.link = link,
             Step::Rebind(node, port) => net.nodes[node].addr.set_port(51820 + port),
             Step::Restart(node) => net.call(node, |node, now, rng| {
                 node.device.down(&mut node.host);
@@ -96,9 +96,9 @@ proptest! {
 
     #[test]
     fn after_any_faults_a_good_link_lets_both_ends_recover(seed: u64, steps in proptest::collection::vec(step(), 0..80)) {
-        let (mut net, numbered) = weather(seed, &steps);
-        // The sky clears. Each end sends every second; 15 s of silence, two rounds of cookies and
-        // the 5 s between tries bound the recovery. Each may have the other's old port.
+        let (mut net, numbered) = run_steps(seed, &steps);
+        // From now on the link is good, and each end sends every second. The 15 s of silence, two cookie exchanges
+        // and the 5 s between attempts bound the recovery. Each end may have the other's old port.
         net.link = Link::GOOD;
         for (node, addr) in [(0, net.nodes[1].addr), (1, net.nodes[0].addr)] {
             let peer = net.nodes[node].peer();
@@ -113,7 +113,7 @@ proptest! {
             net.run_for(Duration::from_millis(21));
             prop_assert_eq!(net.nodes[node].data_received().len(), before + 1);
         }
-        prop_assert!(sealing_is_understood(&net, 0, 1) && sealing_is_understood(&net, 1, 0));
+        prop_assert!(can_open(&net, 0, 1) && can_open(&net, 1, 0));
         for node in &mut net.nodes {
             node.host.received.retain(|(_, _, packet)| *packet != u32::MAX.to_le_bytes());
         }
@@ -122,7 +122,7 @@ proptest! {
 
     #[test]
     fn without_traffic_all_timers_stop(seed: u64, steps in proptest::collection::vec(step(), 0..60)) {
-        let (mut net, _) = weather(seed, &steps);
+        let (mut net, _) = run_steps(seed, &steps);
         net.run_for(Duration::from_secs(2000));
         for node in &net.nodes {
             prop_assert_eq!(node.device.deadline(), None);
@@ -132,12 +132,12 @@ proptest! {
 
     #[test]
     fn a_device_never_starts_handshakes_faster_than_the_limit(seed: u64, steps in proptest::collection::vec(step(), 0..80)) {
-        let (net, _) = weather(seed, &steps);
+        let (net, _) = run_steps(seed, &steps);
         let restarts = steps.iter().filter(|step| matches!(step, Step::Restart(_))).count();
         for node in &net.nodes {
             let times = node.times(linerate_protocol::MessageKind::Initiation);
-            let hasty = times.windows(2).filter(|pair| pair[1].since(pair[0]) < Duration::from_secs(5)).count();
-            prop_assert!(hasty <= restarts);
+            let too_early = times.windows(2).filter(|pair| pair[1].since(pair[0]) < Duration::from_secs(5)).count();
+            prop_assert!(too_early <= restarts);
         }
     }
 }

@@ -1,10 +1,10 @@
-//! What time alone makes happen.
+//! Timers.
 
 use std::time::Duration;
 
 use linerate_protocol::{Boottime, MessageKind};
 
-use crate::simulation::{Link, Net, public, sealing_is_understood};
+use crate::simulation::{Link, Net, can_open, public};
 
 const SECOND: Duration = Duration::from_secs(1);
 const JITTER: Duration = Duration::from_millis(333);
@@ -13,9 +13,9 @@ fn secs(secs: u64) -> Duration {
     Duration::from_secs(secs)
 }
 
-/// That `moment` is `delay` after `start`, plus at most the jitter.
-fn assert_jittered(start: Boottime, moment: Boottime, delay: Duration) {
-    let passed = moment.since(start);
+/// Asserts that `time` is `delay` after `start`, plus at most the jitter.
+fn assert_jittered(start: Boottime, time: Boottime, delay: Duration) {
+    let passed = time.since(start);
     assert!(passed >= delay && passed <= delay + JITTER, "{passed:?} instead of {delay:?}");
 }
 
@@ -34,7 +34,7 @@ fn an_unanswered_initiation_is_repeated_every_5_s_and_given_up_after_20() {
     assert_eq!((host.abandoned, host.forgotten_sources), (1, 19));
     let distinct: std::collections::BTreeSet<_> = times.windows(2).map(|pair| pair[1].since(pair[0])).collect();
     assert!(distinct.len() > 10, "the jitter varies");
-    // Only the wiping is still to come, and after that nothing.
+    // Only the wipe timer is left, and after it none.
     net.run_for(secs(600));
     assert_eq!(net.nodes[0].device.deadline(), None);
 }
@@ -168,7 +168,7 @@ fn only_the_initiator_renews_the_key_at_120_s() {
         assert!(apart >= secs(120) && apart < secs(121), "{apart:?}");
     }
     for at in 0..2 {
-        // All but the last ones, which are on the way.
+        // All but the last ones, which are in flight.
         assert!(net.nodes[at].data_received().len() >= 2400 - 1);
         assert_eq!(net.nodes[at].host.discards, []);
     }
@@ -187,8 +187,8 @@ fn packets_sent_during_a_rekey_start_no_second_handshake() {
 fn an_initiator_that_only_receives_renews_the_key_at_165_s_once() {
     let mut net = Net::connected(13);
     let born = net.nodes[0].host.sending[&net.nodes[0].peer()].born;
-    // Its passive keepalives would count as sending, so they are lost before they are sent: the
-    // data comes too seldom for another one to be due.
+    // Its passive keepalives would count as sending, so they are lost before they are sent: the data is too
+    // infrequent for another one to be due.
     let mut asked = Vec::new();
     for _ in 0..170 {
         let peer = net.nodes[0].peer();
@@ -235,7 +235,7 @@ fn keys_are_wiped_540_s_after_the_last_session() {
     net.run_for(secs(2));
     for node in &net.nodes {
         assert!(node.host.sessions.is_empty() && node.host.sending.is_empty());
-        assert_eq!(node.device.deadline(), None, "an idle peer waits for nothing");
+        assert_eq!(node.device.deadline(), None, "an idle peer has no timer");
     }
 }
 
@@ -254,9 +254,9 @@ fn a_persistent_keepalive_is_sent_at_once_and_then_in_every_idle_interval() {
     for pair in times.windows(2) {
         assert_eq!(pair[1].since(pair[0]), secs(25));
     }
-    // Keepalives on an old key renew it; a peer that is there all the time never runs dry.
+    // Keepalives on an old key renew it, so a connected peer always has a session.
     net.run_for(secs(1000));
-    assert!(sealing_is_understood(&net, 0, 1));
+    assert!(can_open(&net, 0, 1));
 }
 
 #[test]
@@ -266,7 +266,7 @@ fn any_packet_in_either_direction_delays_the_persistent_keepalive() {
     net.call(0, |node, now, rng| node.device.set_persistent_keepalive(now, rng, peer, 25, &mut node.host));
     let at_once = net.nodes[0].count(MessageKind::Data);
     net.run_with_traffic(secs(60), secs(9), &[1], b"data for 0");
-    // What 0 sends are passive keepalives, 10 s after data.
+    // Node 0 sends passive keepalives, 10 s after data.
     let passive = net.nodes[0].times(MessageKind::Data).split_off(at_once);
     assert!(passive.len() <= 6);
     net.run_for(secs(24));
@@ -285,7 +285,7 @@ fn a_persistent_keepalive_reconnects_to_a_peer_that_comes_back() {
     assert!(net.nodes[0].count(MessageKind::Initiation) > 300);
     net.link = Link::GOOD;
     net.run_for(secs(11));
-    assert!(sealing_is_understood(&net, 0, 1));
+    assert!(can_open(&net, 0, 1));
 }
 
 #[test]
@@ -314,7 +314,7 @@ fn steady_traffic_hardly_wakes_the_slow_path() {
 fn the_previous_session_still_opens_packets_in_flight() {
     let mut net = Net::connected(22);
     net.run_for(secs(121));
-    // This packet goes out on the old key and asks for a new one.
+    // This packet is sealed with the old key and requests a new one.
     net.link.delay = Duration::from_millis(100);
     net.send(1, b"slow packet on the old key");
     net.link.delay = Duration::from_millis(5);

@@ -1,18 +1,18 @@
 //! The AVX2 kernel: eight blocks of ChaCha20 side by side, Poly1305 of four packets side by side.
 //!
-//! **ChaCha20.** Register `i` holds word `i` of eight blocks, so a quarter round needs no shuffle
-//! of words. Rotations by whole bytes are one byte shuffle, the others two shifts.
+//! **ChaCha20.** Register `i` holds word `i` of eight blocks, so a quarter round needs no shuffle of words.
+//! Rotations by whole bytes are one byte shuffle, others two shifts.
 //!
-//! A few blocks are made with a row of two blocks' states in each vector: not a vector full of
-//! independent words, but few instructions, of which each waits for the one before.
+//! For small batches each vector holds a row of two blocks' states: fewer independent operations, but fewer
+//! instructions, each dependent on the one before.
 //!
 //! **Poly1305.** Lane `i` of every vector belongs to packet `i`. A number is five limbs of 26 bits.
 //! Four blocks are folded at a time, `h = (h + m0) r^4 + m1 r^3 + m2 r^2 + m3 r`, so that one carry
 //! serves 64 bytes of each packet. Packets are aligned at their ends: a shorter one begins with
-//! blocks of zero, which leave `h = 0` as it is.
+//! blocks of zeros, which leave `h = 0` unchanged.
 //!
-//! What a lane computes depends on public lengths only. Neighbours: `crate::batch` decides which
-//! blocks and which packets share a call; `crate::choose` mints the token.
+//! Control flow depends on public lengths only. `crate::batch` decides which blocks and packets share a call;
+//! `crate::choose` creates the token.
 
 use core::arch::asm;
 use core::arch::x86_64::*;
@@ -34,13 +34,12 @@ const PACKETS: usize = 4;
 impl VectorKernel for HaveAvx2 {
     const MIN_PACKETS: usize = 4;
 
-    // 64 bytes of text take 0.88 of what ring needs for them; 65 to 192 take 1.0 to 1.05 of what
-    // aws-lc-rs needs.
+    // 64 bytes of text take 0.88 times as long as with ring; 65 to 192 bytes 1.0 to 1.05 times as long as with
+    // aws-lc-rs.
     const MAX_SINGLE_PACKET_BLOCKS: usize = 2;
 
     fn keystream(self, key: &KeyWords, blocks: &Blocks, count: usize, out: &mut Keystream) {
-        // SAFETY: the token is only minted after CPUID and XCR0 said that AVX2 may be used
-        // (`choose::HaveAvx2::detect`).
+        // SAFETY: the token exists only if CPUID and XCR0 say that AVX2 may be used (`choose::HaveAvx2::detect`).
         unsafe { keystream(key, blocks, count, out) }
     }
 
@@ -77,7 +76,7 @@ impl VectorKernel for HaveAvx2 {
     }
 
     fn clear_registers(self) {
-        // SAFETY: the token says that AVX may be used; every register that is written is given up.
+        // SAFETY: the token proves that AVX may be used; every written register is declared as clobbered.
         unsafe { asm!("vzeroall", clobber_abi("C"), options(nomem, nostack, preserves_flags)) }
     }
 }
@@ -94,7 +93,7 @@ fn keystream(key: &KeyWords, blocks: &Blocks, count: usize, out: &mut Keystream)
     }
 }
 
-/// Byte shuffles that turn words left by 16 and by 8 bits.
+/// Byte shuffles that rotate words left by 16 and by 8 bits.
 static BY_16: [u8; 32] = turning(2);
 static BY_8: [u8; 32] = turning(3);
 
@@ -108,9 +107,8 @@ const fn turning(by: usize) -> [u8; 32] {
     order
 }
 
-/// A quarter of four quarter rounds of every set, step by step so that neighbours never wait for
-/// each other. A macro, because what must stay in registers must be inlined, and nothing else
-/// promises that.
+/// A quarter of four quarter rounds of every set, step by step, so that adjacent instructions are independent. A
+/// macro, because only inlining keeps the state in registers, and nothing else guarantees it.
 macro_rules! step {
     ($x:ident, $to:tt += $from:tt, $turned:tt, $turn:expr) => {
         for x in &mut $x {
@@ -127,7 +125,7 @@ macro_rules! step {
     };
 }
 
-/// Four quarter rounds of every set, the first words of which are words 0 to 3.
+/// Four quarter rounds of every set, whose first words are words 0 to 3.
 macro_rules! quarter_rounds {
     ($x:ident, $by_16:ident, $by_8:ident, $b:tt, $c:tt, $d:tt) => {
         step!($x, [0, 1, 2, 3] += $b, $d, |x| _mm256_shuffle_epi8(x, $by_16));
@@ -137,11 +135,11 @@ macro_rules! quarter_rounds {
     };
 }
 
-/// The block function on `SETS` times eight blocks. Two sets do not fit into the registers, but
-/// what that costs is less than waiting for one set's own results.
+/// The block function on `SETS` times eight blocks. Two sets do not fit into the registers, but spilling costs less than
+/// waiting for the results of a single set.
 #[target_feature(enable = "avx2")]
 fn rounds<const SETS: usize>(key: &KeyWords, blocks: &Blocks, first: usize, out: &mut [[u8; BLOCK_LEN]; 2 * LANES]) {
-    // A compiler that knows these constants makes two shuffles of one.
+    // If the compiler knew these constants, it would turn one shuffle into two.
     let (by_16, by_8) = (load(black_box(&BY_16)), load(black_box(&BY_8)));
     let mut x = [[_mm256_setzero_si256(); 16]; SETS];
     for (x, set) in x.iter_mut().zip(first..) {
@@ -178,7 +176,7 @@ fn initial(key: &KeyWords, blocks: &Blocks, set: usize) -> [__m256i; 16] {
     x
 }
 
-/// Turns "word `i` of eight blocks in vector `i`" into "eight words of block `i` in vector `i`".
+/// Transposes word `i` of eight blocks in vector `i` to eight words of block `i` in vector `i`.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn transpose_words(x: &[__m256i; 8]) -> [__m256i; 8] {
@@ -202,7 +200,7 @@ fn transpose_words(x: &[__m256i; 8]) -> [__m256i; 8] {
     rows
 }
 
-/// A quarter round of every pair: on four columns at once, as its vectors are rows.
+/// A quarter round of every pair, on four columns at once, because vectors are rows.
 macro_rules! quarter_round_of_rows {
     ($x:ident, $by_16:ident, $by_8:ident) => {
         step_of_rows!($x, 0 += 1, 3, |x| _mm256_shuffle_epi8(x, $by_16));
@@ -221,7 +219,7 @@ macro_rules! step_of_rows {
     };
 }
 
-/// Turns three rows of every pair against the second, which is what the next step waits for.
+/// Rotates three rows of every pair and leaves the second, on which the next step depends.
 macro_rules! turn_rows {
     ($x:ident, $first:literal, $third:literal, $fourth:literal) => {
         for x in &mut $x {
@@ -232,10 +230,10 @@ macro_rules! turn_rows {
     };
 }
 
-/// The block function on the first `PAIRS` pairs of blocks, of whose states each vector holds a row.
+/// The block function on the first `PAIRS` pairs of blocks, with a row of their states in each vector.
 #[target_feature(enable = "avx2")]
 fn rounds_by_row<const PAIRS: usize>(key: &KeyWords, batch: &[Slot], out: &mut SmallKeystream) {
-    // A compiler that knows these constants makes two shuffles of one.
+    // If the compiler knew these constants, it would turn one shuffle into two.
     let (by_16, by_8) = (load(black_box(&BY_16)), load(black_box(&BY_8)));
     let (halves, _) = key.0.as_chunks();
     let mut start = [[load_row(&SIGMA), load_row(&halves[0]), load_row(&halves[1]), all(0)]; PAIRS];
@@ -259,12 +257,12 @@ fn rounds_by_row<const PAIRS: usize>(key: &KeyWords, batch: &[Slot], out: &mut S
     }
 }
 
-/// The rows that tell blocks apart: a block's number within its packet, and the packet's nonce.
+/// The rows that differ between blocks: the block's number within its packet, and the packet's nonce.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn last_rows<const PAIRS: usize>(batch: &[Slot]) -> [__m256i; PAIRS] {
     let mut rows = [all(0); PAIRS];
-    // Each packet takes all blocks from its first on; the next one takes its own from it.
+    // Each packet is assigned all blocks from its first on; the next packet then overwrites its own.
     for (first, slot) in packets(batch) {
         let row = _mm256_broadcastsi128_si256(_mm_set_epi64x(slot.counter as i64, -(first as i64)));
         for (rows, block) in rows.iter_mut().zip((0..).step_by(2)) {
@@ -294,7 +292,7 @@ fn apply(text: &mut [u8], keystream: &[u8]) {
 /// A number modulo 2^130 - 5 in each lane: five limbs of 26 bits, not fully carried.
 type Number = [__m256i; 5];
 
-/// A factor, and its upper limbs times five for what wraps around 2^130.
+/// A factor, and its upper limbs times five for products that wrap around 2^130.
 #[derive(Clone, Copy)]
 struct Factor {
     limbs: Number,
@@ -312,7 +310,7 @@ const LIMB: u64 = (1 << 26) - 1;
 /// Bit 128 of a block, in its top limb.
 const TOP_BIT: u64 = 1 << 24;
 
-/// Two halves of 16 bytes into limbs.
+/// Splits two halves of 16 bytes into limbs.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn split(low: __m256i, high: __m256i) -> Number {
@@ -336,8 +334,8 @@ fn factor(limbs: Number) -> Factor {
     Factor { limbs, wrapped }
 }
 
-/// `sums += x * by`. Four products fit: each term is below 2^27 * 2^29, and a sum has twenty. Factor
-/// by factor, because these come from memory and each is needed up to five times.
+/// `sums += x * by`. Up to four products fit: each term is below 2^27 * 2^29, and a sum has twenty. The loop is over
+/// factors, because they are loaded from memory and each is used up to five times.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn add_product(mut sums: Number, x: Number, by: &Factor) -> Number {
@@ -351,8 +349,8 @@ fn add_product(mut sums: Number, x: Number, by: &Factor) -> Number {
     sums
 }
 
-/// Carries sums back into limbs, along two chains at once. What leaves the top limb returns times
-/// five, as 2^130 = 5. Limbs 1 and 4 may keep a bit more than 26.
+/// Carries sums into limbs, along two chains at once. The carry out of the top limb is added to the lowest times five, as
+/// 2^130 = 5. Limbs 1 and 4 may keep slightly more than 26 bits.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn carried(sums: Number) -> Number {
@@ -371,7 +369,7 @@ fn carried(sums: Number) -> Number {
     [a, b, c, _mm256_and_si256(d, all(LIMB)), e]
 }
 
-/// The powers of one r per lane: `[r^4, r^3, r^2, r]`, in the order in which blocks need them.
+/// The powers of one r per lane, in the order in which blocks need them: `[r^4, r^3, r^2, r]`.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn powers(r: Number) -> [Factor; 4] {
@@ -381,7 +379,7 @@ fn powers(r: Number) -> [Factor; 4] {
     [factor(multiply(square, &two)), factor(multiply(square, &one)), two, one]
 }
 
-/// Not inlined, as `fold` is not.
+/// Not inlined, like `fold`.
 #[inline(never)]
 #[target_feature(enable = "avx2")]
 fn multiply(x: Number, by: &Factor) -> Number {
@@ -399,7 +397,7 @@ fn tags(keys: &[OneTimeKey; PACKETS], texts: &[&[u8]; PACKETS]) -> [[u8; TAG_LEN
     let r_high = _mm256_and_si256(r_high, all(0x0fff_fffc_0fff_fffc));
     let powers = powers(split(r_low, r_high));
 
-    // Blocks to authenticate: the text's, the last one padded with zeroes, and the lengths.
+    // Blocks to authenticate: those of the text, padded with zeros, and the lengths.
     let mut blocks = [0; PACKETS];
     for (blocks, text) in blocks.iter_mut().zip(texts) {
         *blocks = text.len().div_ceil(16) + 1;
@@ -407,7 +405,7 @@ fn tags(keys: &[OneTimeKey; PACKETS], texts: &[&[u8]; PACKETS]) -> [[u8; TAG_LEN
     let most = blocks.iter().fold(0, |most, &n| most.max(n)).div_ceil(4);
     let whole = blocks.iter().fold(usize::MAX, |least, &n| least.min(n)) / 4;
 
-    // What every packet has as whole blocks of text is read in place, the rest from a copy.
+    // Chunks that are complete blocks of text in every packet are read in place, others from a copy.
     let mut bodies = [[].as_slice(); PACKETS];
     for i in 0..PACKETS {
         let start = 16 * blocks[i].saturating_sub(4 * whole);
@@ -429,9 +427,8 @@ fn tags(keys: &[OneTimeKey; PACKETS], texts: &[&[u8]; PACKETS]) -> [[u8; TAG_LEN
     finish(h, keys)
 }
 
-/// Folds 64 bytes of each packet into `h`. Not inlined: in a loop the compiler would take the
-/// masks that `mul_epu32` implies on the powers out of it, and no longer see that 32 bits are all
-/// there is to multiply.
+/// Folds 64 bytes of each packet into `h`. Not inlined: the compiler would hoist the masks that `mul_epu32` implies for the
+/// powers out of the loop, and no longer recognize 32-bit multiplications.
 #[inline(never)]
 #[target_feature(enable = "avx2")]
 fn fold(h: Number, powers: &[Factor; 4], rows: [&[u8; 64]; PACKETS], top_bits: [__m256i; 4]) -> Number {
@@ -455,14 +452,13 @@ fn fold(h: Number, powers: &[Factor; 4], rows: [&[u8; 64]; PACKETS], top_bits: [
 #[inline]
 #[target_feature(enable = "avx2")]
 fn with_top(mut block: Number, top_bit: __m256i) -> Number {
-    // An addition, because the compiler would move the mask of `mul_epu32` through an `or`.
+    // An addition, because the compiler would move the mask of `mul_epu32` past an `or`.
     block[4] = _mm256_add_epi64(block[4], top_bit);
     block
 }
 
-/// The four blocks that begin `4 * from_end` blocks before the packets' ends, of which some may lie
-/// before a packet's beginning (they are nothing) or be the lengths (`from_end` is 1), and the top
-/// bits of those that are something.
+/// The four blocks that begin `4 * from_end` blocks before the ends of the packets, and their top bits. Blocks before the
+/// beginning of a packet are zero without a top bit; the last block is the lengths (`from_end` is 1).
 #[target_feature(enable = "avx2")]
 fn copy_edge(
     texts: &[&[u8]; PACKETS],
@@ -493,7 +489,7 @@ fn copy_edge(
     (rows, top)
 }
 
-/// Turns "32 bytes of packet `i` in vector `i`" into "half block `i` of four packets in vector `i`".
+/// Transposes 32 bytes of packet `i` in vector `i` to half block `i` of four packets in vector `i`.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn transpose_halves(rows: [__m256i; PACKETS]) -> [__m256i; 4] {
@@ -509,7 +505,7 @@ fn transpose_halves(rows: [__m256i; PACKETS]) -> [__m256i; 4] {
     ]
 }
 
-/// Takes the lanes apart; the rest is a few instructions per packet, the same as the portable twin's.
+/// Splits the lanes; the rest takes few instructions per packet and is shared with the portable code.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn finish(h: Number, keys: &[OneTimeKey; PACKETS]) -> [[u8; TAG_LEN]; PACKETS] {

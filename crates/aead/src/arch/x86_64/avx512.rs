@@ -1,20 +1,20 @@
 //! The AVX-512 kernel: 32 blocks of ChaCha20 a pass, Poly1305 of eight packets side by side.
 //!
-//! **ChaCha20.** Register `i` of a set of sixteen holds word `i` of sixteen blocks, so a quarter
-//! round needs no shuffle and, with `vprold`, no spare register either: two sets fill the register
-//! file exactly, and eight independent quarter rounds hide the latency of each other's steps.
+//! **ChaCha20.** Register `i` of a set of sixteen holds word `i` of sixteen blocks, so a quarter round needs no
+//! shuffle and, with `vprold`, no spare register: two sets fill the register file exactly, and eight
+//! independent quarter rounds hide each other's latency.
 //!
-//! A few blocks are made with a row of four blocks' states in each vector: not a vector full of
-//! independent words, but few instructions, of which each waits for the one before.
+//! For small batches each vector holds a row of four blocks' states: fewer independent operations, but fewer
+//! instructions, each dependent on the one before.
 //!
 //! **Poly1305.** Lane `i` of every vector belongs to packet `i`. A number is three limbs of 44, 44
 //! and 42 bits, multiplied with `vpmadd52`. Four blocks are folded at a time,
-//! `h = (h + m0) r^4 + m1 r^3 + m2 r^2 + m3 r`, so that one carry serves 64 bytes of each packet
-//! and three quarters of the products wait for nothing. Packets are aligned at their ends: a
-//! shorter one begins with blocks of zero, which leave `h = 0` as it is.
+//! `h = (h + m0) r^4 + m1 r^3 + m2 r^2 + m3 r`, so that one carry serves 64 bytes of each packet and three
+//! quarters of the products do not depend on `h`. Packets are aligned at their ends: a shorter one begins
+//! with blocks of zeros, which leave `h = 0` unchanged.
 //!
-//! What a lane computes depends on public lengths only. Neighbours: `crate::batch` decides which
-//! blocks and which packets share a call; `crate::choose` mints the token.
+//! Control flow depends on public lengths only. `crate::batch` decides which blocks and packets share a call;
+//! `crate::choose` creates the token.
 
 use core::arch::asm;
 use core::arch::x86_64::*;
@@ -30,15 +30,15 @@ use crate::{BLOCK_LEN, Slot, TAG_LEN};
 const LANES: usize = 16;
 
 impl VectorKernel for HaveAvx512 {
-    // Two packets of 256 to 320 bytes take as long as with ring; it is long ones that would gain.
+    // Two packets of 256 to 320 bytes take as long as with ring; only longer ones would gain.
     const MIN_PACKETS: usize = 3;
 
-    // 448 bytes of text take 0.75 to 0.83 of what ring needs for them.
+    // 448 bytes of text take 0.75 to 0.83 times as long as with ring.
     const MAX_SINGLE_PACKET_BLOCKS: usize = SMALL_BLOCKS;
 
     fn keystream(self, key: &KeyWords, blocks: &Blocks, count: usize, out: &mut Keystream) {
-        // SAFETY: the token is only minted after CPUID and XCR0 said that AVX-512 F, BW, VL, IFMA and
-        // VBMI2 may be used (`choose::HaveAvx512::detect`).
+        // SAFETY: the token exists only if CPUID and XCR0 say that AVX-512 F, BW, VL, IFMA and VBMI2 may be used
+        // (`choose::HaveAvx512::detect`).
         unsafe { keystream(key, blocks, count, out) }
     }
 
@@ -63,8 +63,8 @@ impl VectorKernel for HaveAvx512 {
     }
 
     fn clear_registers(self) {
-        // SAFETY: the token says that AVX-512 may be used; every register that is written is given
-        // up. `vzeroall` knows the first sixteen only.
+        // SAFETY: the token proves that AVX-512 may be used; every written register is declared as clobbered. (`vzeroall`
+        // clears only the first sixteen.)
         unsafe {
             asm!(
                 "vzeroall",
@@ -96,7 +96,7 @@ fn keystream(key: &KeyWords, blocks: &Blocks, count: usize, out: &mut Keystream)
     if count > LANES { rounds::<2>(key, blocks, out) } else { rounds::<1>(key, blocks, out) }
 }
 
-/// A quarter of a quarter round: an addition, then the rotation of its sum with a third word.
+/// A quarter of a quarter round: an addition, then a rotation of the XOR of the sum and a third word.
 macro_rules! step {
     ($x:ident, $to:tt += $from:tt, $turned:tt <<<= $by:literal) => {
         for x in &mut $x {
@@ -113,8 +113,8 @@ macro_rules! step {
     };
 }
 
-/// Four quarter rounds of every set, step by step so that neighbours never wait for each other. A
-/// macro, because what must stay in registers must be inlined, and nothing else promises that.
+/// Four quarter rounds of every set, step by step, so that adjacent instructions are independent. A macro, because only
+/// inlining keeps the state in registers, and nothing else guarantees it.
 macro_rules! quarter_rounds {
     ($x:ident, $b:tt, $c:tt, $d:tt) => {
         step!($x, [0, 1, 2, 3] += $b, $d <<<= 16);
@@ -163,7 +163,7 @@ fn initial(key: &KeyWords, blocks: &Blocks, set: usize) -> [__m512i; 16] {
     x
 }
 
-/// Turns "word `i` of sixteen blocks in vector `i`" into "block `i` in vector `i`".
+/// Transposes word `i` of sixteen blocks in vector `i` to block `i` in vector `i`.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 fn transpose_words(x: &[__m512i; 16]) -> [__m512i; 16] {
@@ -193,7 +193,7 @@ fn transpose_words(x: &[__m512i; 16]) -> [__m512i; 16] {
     rows
 }
 
-/// A quarter round of every set: on four columns at once, as its vectors are rows.
+/// A quarter round of every set, on four columns at once, because vectors are rows.
 macro_rules! quarter_round_of_rows {
     ($x:ident) => {
         step_of_rows!($x, 0 += 1, 3 <<<= 16);
@@ -212,7 +212,7 @@ macro_rules! step_of_rows {
     };
 }
 
-/// Turns three rows of every set against the second, which is what the next step waits for.
+/// Rotates three rows of every set and leaves the second, on which the next step depends.
 macro_rules! turn_rows {
     ($x:ident, $first:literal, $third:literal, $fourth:literal) => {
         for x in &mut $x {
@@ -223,8 +223,7 @@ macro_rules! turn_rows {
     };
 }
 
-/// The block function on the first `SETS` times four blocks, of whose states each vector holds a
-/// row.
+/// The block function on the first `SETS` times four blocks, with a row of their states in each vector.
 #[target_feature(enable = "avx512f")]
 fn rounds_by_row<const SETS: usize>(key: &KeyWords, batch: &[Slot], out: &mut SmallKeystream) {
     let (halves, _) = key.0.as_chunks();
@@ -250,12 +249,12 @@ fn rounds_by_row<const SETS: usize>(key: &KeyWords, batch: &[Slot], out: &mut Sm
     }
 }
 
-/// The rows that tell blocks apart: a block's number within its packet, and the packet's nonce.
+/// The rows that differ between blocks: the block's number within its packet, and the packet's nonce.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn last_rows<const SETS: usize>(batch: &[Slot]) -> [__m512i; SETS] {
     let mut rows = [all(0); SETS];
-    // Each packet takes all blocks from its first on; the next one takes its own from it.
+    // Each packet is assigned all blocks from its first on; the next packet then overwrites its own.
     for (first, slot) in packets(batch) {
         let row = _mm512_broadcast_i32x4(_mm_set_epi64x(slot.counter as i64, -(first as i64)));
         let from = u16::MAX << (2 * first);
@@ -286,7 +285,7 @@ fn apply(text: &mut [u8], keystream: &[u8]) {
 /// A number modulo 2^130 - 5 in each lane: 44, 44 and 42 bits, not fully carried.
 type Number = [__m512i; 3];
 
-/// A factor, with the limbs that wrap around 2^132 multiplied by 20 beforehand.
+/// A factor, with the limbs that wrap around 2^132 premultiplied by 20.
 #[derive(Clone, Copy)]
 struct Factor {
     limbs: Number,
@@ -311,7 +310,7 @@ const LIMB_42: u64 = (1 << 42) - 1;
 /// Bit 128 of a block, in its top limb.
 const TOP_BIT: u64 = 1 << 40;
 
-/// Two halves of 16 bytes into limbs.
+/// Splits two halves of 16 bytes into limbs.
 #[inline]
 #[target_feature(enable = "avx512f,avx512vbmi2")]
 fn split(low: __m512i, high: __m512i) -> Number {
@@ -359,8 +358,8 @@ impl Products {
         self.high[2] = _mm512_madd52hi_epu64(self.high[2], x, by[2]);
     }
 
-    /// Carries the sums back into limbs. The high halves weigh 2^52, which is 2^8 of the next limb
-    /// (2^10 of it above the top one); what leaves the top returns times five, as 2^130 = 5.
+    /// Carries the sums into limbs. The high halves weigh 2^52, which is 2^8 of the next limb (2^10 above the top
+    /// limb); the carry out of the top limb is added to the lowest times five, as 2^130 = 5.
     #[inline]
     #[target_feature(enable = "avx512f")]
     fn carried(self) -> Number {
@@ -387,7 +386,7 @@ fn multiply(x: Number, by: &Factor) -> Number {
     products.carried()
 }
 
-/// The powers of one r per lane: `[r^4, r^3, r^2, r]`, in the order in which blocks need them.
+/// The powers of one r per lane, in the order in which blocks need them: `[r^4, r^3, r^2, r]`.
 #[inline]
 #[target_feature(enable = "avx512f,avx512ifma")]
 fn powers(r: Number) -> [Factor; 4] {
@@ -415,7 +414,7 @@ fn tags(keys: &[OneTimeKey; SIDE_BY_SIDE], texts: [&[u8]; SIDE_BY_SIDE]) -> [[u8
     }
     let chunks = blocks(longest).div_ceil(4);
     let whole = blocks(shortest) / 4;
-    // Where the chunks begin that every packet has as four blocks of text.
+    // The chunks that are four complete blocks of text in every packet.
     let mut bodies = [&[] as &[[u8; 64]]; SIDE_BY_SIDE];
     for (body, text) in bodies.iter_mut().zip(texts) {
         *body = text.get(start(text.len(), whole) as usize..).unwrap_or_default().as_chunks().0;
@@ -434,7 +433,7 @@ fn tags(keys: &[OneTimeKey; SIDE_BY_SIDE], texts: [&[u8]; SIDE_BY_SIDE]) -> [[u8
     for from_end in (1..=chunks).rev() {
         let mut next = [all(0); SIDE_BY_SIDE];
         if from_end == 1 {
-            // The last block: no bytes of associated data, and the text's bytes.
+            // The last block: the lengths, of no associated data and of the text.
             x[LAST_HALF] = lens;
         } else if from_end > 2 && from_end <= whole + 1 {
             for (row, body) in next.iter_mut().zip(bodies) {
@@ -452,37 +451,37 @@ fn tags(keys: &[OneTimeKey; SIDE_BY_SIDE], texts: [&[u8]; SIDE_BY_SIDE]) -> [[u8
     finish(h, s_low, s_high)
 }
 
-/// How many blocks are authenticated: the text's, the last one padded with zeroes, and the lengths.
+/// Number of blocks to authenticate: those of the text, padded with zeros, and the lengths.
 #[inline]
 fn blocks(len: usize) -> usize {
     len.div_ceil(16) + 1
 }
 
-/// Where the chunk of 64 bytes that begins `4 * from_end` blocks before the packet's end lies in
-/// its text, which may be before its beginning.
+/// The offset in the text of the 64-byte chunk that begins `4 * from_end` blocks before the packet's end; it may be
+/// negative.
 #[inline]
 fn start(len: usize, from_end: usize) -> isize {
     16 * (blocks(len) as isize - 4 * from_end as isize)
 }
 
-/// The chunks that begin `4 * from_end` blocks before the packets' ends, without the lengths: zeroes
-/// where a packet has not begun yet.
+/// The chunks that begin `4 * from_end` blocks before the ends of the packets, without the lengths; zeros before the
+/// beginning of a packet.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 fn edge(texts: &[&[u8]; SIDE_BY_SIDE], from_end: usize) -> [__m512i; SIDE_BY_SIDE] {
     let mut rows = [all(0); SIDE_BY_SIDE];
-    let mut window = Window::new(texts[0].len(), start(texts[0].len(), from_end));
+    let mut chunk = MaskedChunk::new(texts[0].len(), start(texts[0].len(), from_end));
     for (row, text) in rows.iter_mut().zip(texts) {
-        // Neighbours are mostly equally long.
-        if text.len() != window.len {
-            window = Window::new(text.len(), start(text.len(), from_end));
+        // Adjacent packets mostly have the same length.
+        if text.len() != chunk.len {
+            chunk = MaskedChunk::new(text.len(), start(text.len(), from_end));
         }
-        *row = load_window(text, &window);
+        *row = load_chunk(text, &chunk);
     }
     rows
 }
 
-/// Bit 128 of the blocks in such chunks, where packets have that many.
+/// Bit 128 of the blocks in such chunks; zero before the beginning of a packet.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn top_bits_of(blocks: __m512i, from_end: usize, top_bits: &mut [__m512i; 4]) {
@@ -492,10 +491,10 @@ fn top_bits_of(blocks: __m512i, from_end: usize, top_bits: &mut [__m512i; 4]) {
     }
 }
 
-/// Folds a chunk of each packet, transposed, into `h`, and transposes the next one on the way.
+/// Folds a transposed chunk of each packet into `h`, and transposes the next chunk meanwhile.
 ///
-/// Many processors give an instruction its port when it enters the queue, long before it runs: they
-/// do well only if what needs one port, as shuffles do, is finely mixed with what may use several.
+/// Many CPUs assign an instruction to a port when it enters the queue, long before it runs: they are fast only if
+/// instructions for a single port, like shuffles, are finely interleaved with those for several.
 #[inline]
 #[target_feature(enable = "avx512f,avx512ifma,avx512vbmi2")]
 fn fold(
@@ -545,12 +544,11 @@ fn add_and_exchange<const QUARTER: usize>(
     keep_order::<QUARTER, 2>(next, products);
 }
 
-/// A transposition's steps, in quarters: which two vectors exchange halves of what they hold.
+/// The steps of a transposition, in quarters: the two vectors that exchange halves.
 const EXCHANGES: [[(usize, usize); 3]; 4] =
     [[(0, 1), (2, 3), (4, 5)], [(6, 7), (0, 2), (1, 3)], [(4, 6), (5, 7), (0, 4)], [(1, 5), (2, 6), (3, 7)]];
 
-/// One step of turning "64 bytes of packet `i` in vector `i`" into "half a block of eight packets in
-/// each vector".
+/// One step of transposing 64 bytes of packet `i` in vector `i` to half a block of eight packets in each vector.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn exchange<const QUARTER: usize, const STEP: usize>(x: &mut [__m512i; SIDE_BY_SIDE]) {
@@ -562,15 +560,15 @@ fn exchange<const QUARTER: usize, const STEP: usize>(x: &mut [__m512i; SIDE_BY_S
     };
 }
 
-/// Makes the compiler, which would gather the exchanges again, leave this one behind the products so
-/// far and before those to come.
+/// Keeps the compiler from moving this exchange before the preceding products or after the following ones; it would
+/// cluster the exchanges.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn keep_order<const QUARTER: usize, const STEP: usize>(x: &mut [__m512i; SIDE_BY_SIDE], products: &mut Products) {
     let (i, j) = const { EXCHANGES[QUARTER][STEP] };
     let (mut u, mut v) = (x[i], x[j]);
     let Products { low: [a, b, c], high: [d, e, f] } = products;
-    // SAFETY: this is a comment to the assembler and no instruction.
+    // SAFETY: an assembler comment, which emits no instruction.
     unsafe {
         asm!(
             "/* {} {} {} {} {} {} {} {} */",
@@ -583,7 +581,7 @@ fn keep_order<const QUARTER: usize, const STEP: usize>(x: &mut [__m512i; SIDE_BY
     (x[i], x[j]) = (u, v);
 }
 
-/// A transposition at once. (In a loop, the compiler would not inline it.)
+/// A complete transposition. (The compiler would not inline a loop.)
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn transposed(mut x: [__m512i; SIDE_BY_SIDE]) -> [__m512i; SIDE_BY_SIDE] {
@@ -598,17 +596,17 @@ fn transposed(mut x: [__m512i; SIDE_BY_SIDE]) -> [__m512i; SIDE_BY_SIDE] {
     x
 }
 
-/// Where the second half of the last block is after the exchanges.
+/// The vector with the second half of the last block after the exchanges.
 const LAST_HALF: usize = 7;
 
-/// The halves of the four blocks, which the exchanges leave in this order.
+/// The halves of the four blocks, which the exchanges leave in another order.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn blocks_of(x: [__m512i; SIDE_BY_SIDE]) -> [[__m512i; 2]; 4] {
     [[x[0], x[1]], [x[4], x[5]], [x[2], x[3]], [x[6], x[7]]]
 }
 
-/// Reduces `h` fully, adds `s` and gives the tags.
+/// Reduces `h` fully, adds `s` and returns the tags.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 fn finish(h: Number, s_low: __m512i, s_high: __m512i) -> [[u8; TAG_LEN]; SIDE_BY_SIDE] {
@@ -625,7 +623,7 @@ fn finish(h: Number, s_low: __m512i, s_high: __m512i) -> [[u8; TAG_LEN]; SIDE_BY
     c = _mm512_add_epi64(c, _mm512_srli_epi64::<44>(b));
     b = _mm512_and_si512(b, all(LIMB_44));
 
-    // h - (2^130 - 5), taken where it is not negative: h + 5 reaches bit 130.
+    // Selects h - (2^130 - 5) where it is not negative, which is where h + 5 reaches bit 130.
     let low = _mm512_add_epi64(a, all(5));
     let middle = _mm512_add_epi64(b, _mm512_srli_epi64::<44>(low));
     let high = _mm512_add_epi64(c, _mm512_srli_epi64::<44>(middle));
@@ -641,7 +639,7 @@ fn finish(h: Number, s_low: __m512i, s_high: __m512i) -> [[u8; TAG_LEN]; SIDE_BY
     let high = _mm512_add_epi64(high, s_high);
     let high = _mm512_mask_add_epi64(high, overflow, high, all(1));
 
-    // Packets 0, 2, 4, 6 lie in the even half, 1, 3, 5, 7 in the odd one.
+    // Packets 0, 2, 4, 6 are in the even half, 1, 3, 5, 7 in the odd one.
     let mut tags = [[0; TAG_LEN]; SIDE_BY_SIDE];
     for (odd, half) in [_mm512_unpacklo_epi64(low, high), _mm512_unpackhi_epi64(low, high)].into_iter().enumerate() {
         let mut bytes = [0; 64];
@@ -689,14 +687,14 @@ fn store(bytes: &mut [u8; 64], x: __m512i) {
     unsafe { _mm512_storeu_si512(bytes.as_mut_ptr().cast(), x) }
 }
 
-/// 64 bytes around or inside of a slice of `len` bytes.
-struct Window {
+/// 64 bytes that overlap a slice of `len` bytes, or are outside of it.
+struct MaskedChunk {
     len: usize,
     at: isize,
     inside: __mmask64,
 }
 
-impl Window {
+impl MaskedChunk {
     #[inline]
     fn new(len: usize, at: isize) -> Self {
         let start = (-at).clamp(0, 64) as u32;
@@ -705,30 +703,30 @@ impl Window {
     }
 }
 
-/// The bytes in the window, and zeroes where it is outside of them.
+/// The bytes of the slice in the chunk, and zeros outside of the slice.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
-fn load_window(bytes: &[u8], window: &Window) -> __m512i {
-    assert!(bytes.len() == window.len, "a window is made for its length");
-    // SAFETY: the mask selects bytes of the slice only; a masked load touches no other, so the
-    // pointer may lie outside it.
-    unsafe { _mm512_maskz_loadu_epi8(window.inside, bytes.as_ptr().wrapping_offset(window.at).cast()) }
+fn load_chunk(bytes: &[u8], chunk: &MaskedChunk) -> __m512i {
+    assert!(bytes.len() == chunk.len, "a chunk is computed for the length of its slice");
+    // SAFETY: the mask selects only bytes of the slice, and a masked load accesses no others, so the pointer may be
+    // outside of it.
+    unsafe { _mm512_maskz_loadu_epi8(chunk.inside, bytes.as_ptr().wrapping_offset(chunk.at).cast()) }
 }
 
-/// Loads up to 64 bytes, zeroes behind them.
+/// Loads up to 64 bytes, followed by zeros.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 fn load_part(bytes: &[u8]) -> __m512i {
-    load_window(bytes, &Window::new(bytes.len(), 0))
+    load_chunk(bytes, &MaskedChunk::new(bytes.len(), 0))
 }
 
-/// Stores the vector's first bytes, as many as the slice has.
+/// Stores as many bytes of the vector as the slice has.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 fn store_part(bytes: &mut [u8], x: __m512i) {
     let mask = !u64::MAX.unbounded_shl(bytes.len() as u32);
-    assert!(bytes.len() <= 64, "a part of a vector");
-    // SAFETY: the mask selects exactly the slice's bytes; a masked store touches no other.
+    assert!(bytes.len() <= 64, "a slice of at most 64 bytes");
+    // SAFETY: the mask selects exactly the bytes of the slice, and a masked store accesses no others.
     unsafe { _mm512_mask_storeu_epi8(bytes.as_mut_ptr().cast(), mask, x) }
 }
 

@@ -1,8 +1,8 @@
-//! Runs the code under valgrind's memcheck with every secret marked as undefined, as ctgrind does:
-//! memcheck then reports each branch and each address that depends on one. For tests only.
+//! Runs the code under valgrind's memcheck with every secret marked as undefined, like ctgrind: memcheck then
+//! reports each branch and each address that depends on a secret. Tests only.
 //!
-//! Valgrind has no AVX-512, so it sees the portable code and AVX2; the AVX-512 kernel shares
-//! `crate::batch` with the latter and has the same shape, but it is read, not run, for this.
+//! Valgrind has no AVX-512, so it checks the portable code and AVX2. The AVX-512 kernel shares `crate::batch` with
+//! AVX2 and has the same structure; it was checked by reading only.
 
 use core::arch::asm;
 use std::env;
@@ -17,15 +17,15 @@ const RUNNING: u64 = 0x1001;
 const MAKE_UNDEFINED: u64 = (b'M' as u64) << 24 | (b'C' as u64) << 16 | 1;
 const MAKE_DEFINED: u64 = MAKE_UNDEFINED + 1;
 
-/// Set in the process that valgrind runs: what it is to do.
+/// Set in the process that valgrind runs, to its task.
 const TASK: &str = "LINERATE_AEAD_MEMCHECK";
 
-/// A client request: nothing to a processor, a call to valgrind. Gives 0 where there is none.
+/// A client request: a no-op for the CPU, a call for valgrind. Returns 0 without valgrind.
 fn request(code: u64, address: u64, len: u64) -> u64 {
     let arguments = [code, address, len, 0, 0, 0];
     let mut answer = 0;
-    // SAFETY: the sequence of valgrind.h (amd64): rotations of rdi by 128 bits in all and an
-    // exchange of rbx with itself change nothing; valgrind reads the six words behind rax.
+    // SAFETY: the sequence of valgrind.h (amd64): rotating rdi by 128 bits in all and exchanging rbx with itself change
+    // nothing. Valgrind reads the six words that rax points to.
     unsafe {
         asm!(
             "rol rdi, 3", "rol rdi, 13", "rol rdi, 61", "rol rdi, 51", "xchg rbx, rbx",
@@ -43,19 +43,19 @@ fn define(public: &mut [u8]) {
     request(MAKE_DEFINED, public.as_ptr() as u64, public.len() as u64);
 }
 
-/// Lets memcheck treat this number as public.
+/// Marks a number as public for memcheck.
 pub(crate) fn published(number: u128) -> u128 {
     let mut bytes = number.to_ne_bytes();
     define(&mut bytes);
     u128::from_ne_bytes(bytes)
 }
 
-/// Seals and opens, with secret keys and texts, what reaches every path: one packet, a few and many,
-/// short and long, equal and ragged, and one that was altered.
+/// Seals and opens with secret keys and texts, on every path: one packet, few and many, short and long, of equal and of
+/// different lengths, and an altered one.
 fn seal_and_open_secrets() {
     let ragged = [0, 1, 15, 16, 17, 64, 65, 100, 256, 700, 1420, 1420, 1420, 1420, 33];
     for choice in Choice::available().filter(|choice| choice.name() != "library") {
-        // Those that a kernel leaves to the library are not among them.
+        // Without the batches that kernels leave to the library.
         for lens in [&ragged[..], &[1420; 9], &[64; 45], &[0], &[50], &[64], &[64, 17], &[64, 33, 0], &[190, 192]] {
             let mut offset = 0;
             let slots = Vec::from_iter(lens.iter().zip(1..).map(|(&len, counter)| {
@@ -67,7 +67,7 @@ fn seal_and_open_secrets() {
             undefine(&mut buf);
             let key = Key::with(choice, &key);
             key.seal(&mut buf, &slots);
-            // What was sealed goes over the wire.
+            // Sealed packets are public.
             define(&mut buf);
             buf[0] ^= 1;
             assert_eq!(key.open(&mut buf, &slots).count(), slots.len() - 1);
@@ -76,7 +76,7 @@ fn seal_and_open_secrets() {
     }
 }
 
-/// What memcheck must not let pass.
+/// Memcheck must report this.
 fn branch_on_a_secret() {
     let mut secret = [1];
     undefine(&mut secret);
@@ -85,7 +85,7 @@ fn branch_on_a_secret() {
     }
 }
 
-/// Runs this test once more under valgrind, with a task. `None` where there is no valgrind.
+/// Runs this test again under valgrind, with a task. `None` without valgrind.
 fn under_valgrind(test: &str, task: &str) -> Option<(bool, String)> {
     let mut valgrind = Command::new("valgrind");
     valgrind.args(["-q", "--error-exitcode=99"]).arg(env::current_exe().expect("this program has a path"));
@@ -102,7 +102,7 @@ fn under_valgrind(test: &str, task: &str) -> Option<(bool, String)> {
     }
 }
 
-/// The task of this process, if valgrind runs it.
+/// The task of this process if it runs under valgrind.
 fn task() -> Option<String> {
     (request(RUNNING, 0, 0) != 0).then(|| env::var(TASK).ok()).flatten()
 }

@@ -1,4 +1,4 @@
-//! Kernels for x86-64, one file per instruction set.
+//! Vector kernels for x86-64, one file per instruction set.
 
 pub(crate) mod avx2;
 pub(crate) mod avx512;

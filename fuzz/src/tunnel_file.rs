@@ -119,7 +119,7 @@ fn bring_back(document: &mut Document, interface: &InterfaceName, file: &TunnelF
         has_ipv6: true,
         mtu: file.mtu.unwrap_or(1420),
         dns_servers: None,
-        // One that nobody has, so that a port is brought back.
+        // An unused port, so that restoring one is tested.
         chosen_port: Some(u16::MAX),
         chosen_fwmark: None,
         previous: None,

@@ -67,7 +67,7 @@ pub(crate) fn open<K: VectorKernel>(kernel: K, key: &KeyWords, buf: &mut [u8], b
 /// Checks the tags of the group that begins at place `first`, wipes packets that are not authentic, and
 /// returns the place after the group.
 fn verify<K: VectorKernel>(state: &BatchState<K>, buf: &mut [u8], first: usize, authentic: &mut AuthMask) -> usize {
-    let group = state.group(first).expect("the caller asks for a place in the batch");
+    let group = state.group(first).expect("the caller passes a place in the batch");
     let end = group.end;
     let tags = state.tags(buf, &group);
     for (place, tag) in group.zip(tags) {

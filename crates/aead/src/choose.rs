@@ -131,7 +131,7 @@ impl fmt::Display for UnavailableError {
 
 impl std::error::Error for UnavailableError {}
 
-// The macro asks CPUID and, for the operating system's part, XGETBV.
+// The macro queries CPUID and, for operating system support, XGETBV.
 #[cfg(target_arch = "x86_64")]
 impl HaveAvx2 {
     fn detect() -> Option<Self> {

@@ -50,7 +50,7 @@
 //! |---|---|---|---|
 //! | ChaCha20, 2048 bytes: 1920 in rounds, 192 to add and transpose | 2112 | 1056 cycles | 1040 to 1070 |
 //! | Poly1305, 512 bytes of 8 packets: 72 multiply-adds, 24 shuffles, 43 others | 139 | 70 cycles | 76 |
-//! | Poly1305, keys, powers, borders and tags of 8 packets | | | 330 |
+//! | Poly1305, keys, powers, edges and tags of 8 packets | | | 330 |
 //! | applying the keystream of a packet | 66 | 25 cycles | 65 |
 //!
 //! A packet of 1420 bytes takes 23 blocks and one for its key, so ChaCha20 alone takes 0.56 cycles per

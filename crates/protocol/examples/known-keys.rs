@@ -211,10 +211,10 @@ fn public(private: &PrivateKey) -> Key {
 /// TAI64N (section 5.4.2).
 fn timestamp() -> [u8; 12] {
     let now = SystemTime::UNIX_EPOCH.elapsed().expect("the clock is after 1970");
-    let mut stamp = [0; 12];
-    stamp[..8].copy_from_slice(&((1 << 62) + 10 + now.as_secs()).to_be_bytes());
-    stamp[8..].copy_from_slice(&now.subsec_nanos().to_be_bytes());
-    stamp
+    let mut timestamp = [0; 12];
+    timestamp[..8].copy_from_slice(&((1 << 62) + 10 + now.as_secs()).to_be_bytes());
+    timestamp[8..].copy_from_slice(&now.subsec_nanos().to_be_bytes());
+    timestamp
 }
 
 /// Receives the next message of this type.

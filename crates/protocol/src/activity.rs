@@ -200,30 +200,30 @@ impl Activity {
 }
 
 /// Sets the timestamp if it is zero; true if this call did.
-fn arm(stamp: &AtomicU64, now: Boottime) -> bool {
+fn arm(timestamp: &AtomicU64, now: Boottime) -> bool {
     // The load spares all batches of a burst but the first the compare-and-swap.
-    stamp.load(Ordering::Relaxed) == 0
-        && stamp.compare_exchange(0, now.0.max(1), Ordering::SeqCst, Ordering::Relaxed).is_ok()
+    timestamp.load(Ordering::Relaxed) == 0
+        && timestamp.compare_exchange(0, now.0.max(1), Ordering::SeqCst, Ordering::Relaxed).is_ok()
 }
 
-fn disarm(stamp: &AtomicU64) {
-    if stamp.load(Ordering::Relaxed) != 0 {
-        stamp.store(0, Ordering::SeqCst);
+fn disarm(timestamp: &AtomicU64) {
+    if timestamp.load(Ordering::Relaxed) != 0 {
+        timestamp.store(0, Ordering::SeqCst);
     }
 }
 
-fn due(stamp: &AtomicU64, delay: Duration) -> Option<Boottime> {
-    match stamp.load(Ordering::SeqCst) {
+fn due(timestamp: &AtomicU64, delay: Duration) -> Option<Boottime> {
+    match timestamp.load(Ordering::SeqCst) {
         0 => None,
         since => Some(Boottime(since).after(delay)),
     }
 }
 
-fn take(stamp: &AtomicU64, now: Boottime, delay: Duration) -> bool {
-    let since = stamp.load(Ordering::SeqCst);
+fn take(timestamp: &AtomicU64, now: Boottime, delay: Duration) -> bool {
+    let since = timestamp.load(Ordering::SeqCst);
     since != 0
         && Boottime(since).after(delay) <= now
-        && stamp.compare_exchange(since, 0, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+        && timestamp.compare_exchange(since, 0, Ordering::SeqCst, Ordering::Relaxed).is_ok()
 }
 
 #[cfg(test)]

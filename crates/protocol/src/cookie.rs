@@ -169,15 +169,7 @@ fn mac(key: &[u8], covered: &[u8]) -> Mac {
 mod tests {
     use super::*;
     use crate::constants::INITIATION_LEN;
-
-    struct Fixed(u8);
-
-    impl Entropy for Fixed {
-        fn fill(&mut self, bytes: &mut [u8]) {
-            self.0 = self.0.wrapping_add(1);
-            bytes.fill(self.0);
-        }
-    }
+    use crate::test_rng::TestRng;
 
     const KEY: [u8; 32] = [3; 32];
 
@@ -197,7 +189,7 @@ mod tests {
 
     #[test]
     fn an_accepted_cookie_makes_a_valid_second_mac_for_one_address_and_port() {
-        let (checker, mut maker, rng) = (CookieChecker::default(), CookieMaker::default(), &mut Fixed(0));
+        let (checker, mut maker, rng) = (CookieChecker::default(), CookieMaker::default(), &mut TestRng::default());
         let now = Boottime::from_secs(1);
         let from = source("192.0.2.1:7");
         let mut message = [9; INITIATION_LEN];

@@ -8,9 +8,9 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::time::Duration;
 
 use crate::constants::PEERS_MAX;
+use crate::effects::Context;
 use crate::handshake_filter::HandshakeFilter;
 use crate::indices::Indices;
 use crate::keyring::Evicted;
@@ -19,38 +19,7 @@ use crate::noise::Identity;
 use crate::peer::{Attempt, Peer, StaticStatic};
 use crate::ratelimit::RateLimiter;
 use crate::tai64n::TimestampGenerator;
-use crate::{Activity, Boottime, Entropy, Now, PeerId, PresharedKey, PublicKey, Session, StaticSecret};
-
-/// What the protocol has the engine do.
-pub trait Effects {
-    /// Sends an initiation or response to the peer's current endpoint, marked AF41. Without an
-    /// endpoint it is dropped.
-    fn send(&mut self, peer: PeerId, message: &[u8]);
-    /// Sends a cookie reply, unmarked, to the source of the datagram being handled.
-    fn reply(&mut self, message: &[u8]);
-    /// The datagram being handled is authentic: its source is the peer's endpoint.
-    fn roam(&mut self, peer: PeerId);
-    /// Packets may be opened with this session from now on.
-    fn session_added(&mut self, session: &Arc<Session>);
-    /// The session is gone.
-    fn session_removed(&mut self, session: &Arc<Session>);
-    /// Outbound packets are sealed with this session from now on; `None`: they are staged.
-    fn set_sending_session(&mut self, peer: PeerId, session: Option<&Arc<Session>>);
-    /// Sends the staged packets, or one empty packet if there are none. The data path reports them
-    /// through [`Activity::sent`], as always.
-    fn send_keepalive(&mut self, peer: PeerId);
-    /// Sends the staged packets, if there are any. If they cannot be sealed, the data path requests a
-    /// handshake, as always.
-    fn send_staged(&mut self, peer: PeerId);
-    /// Drops the staged packets: the peer does not answer, or the device goes down.
-    fn drop_staged(&mut self, peer: PeerId);
-    /// Clears the cached source address, which may be the reason why the peer does not answer.
-    fn forget_source(&mut self, peer: PeerId);
-    /// A handshake completed, at this time of the wall clock.
-    fn handshake_done(&mut self, peer: PeerId, wall: Duration);
-    /// Whether the peer has an endpoint. Without one no handshake starts.
-    fn has_endpoint(&self, peer: PeerId) -> bool;
-}
+use crate::{Activity, Boottime, Effects, Entropy, Now, PeerId, PresharedKey, PublicKey, StaticSecret};
 
 /// Why a peer was not added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,13 +55,6 @@ impl Default for Device {
     fn default() -> Self {
         Self::new()
     }
-}
-
-/// The arguments of one call.
-pub(crate) struct Context<'a> {
-    pub(crate) now: Now,
-    pub(crate) rng: &'a mut dyn Entropy,
-    pub(crate) effects: &'a mut dyn Effects,
 }
 
 /// Identity and peers.

@@ -10,7 +10,7 @@ use core::net::SocketAddr;
 use core::time::Duration;
 
 use crate::constants::{INITIATION_SPACING, REKEY_TIMEOUT, REKEY_TIMEOUT_JITTER, WIPE_TIME};
-use crate::device::Context;
+use crate::effects::Context;
 use crate::load_state::Verdict;
 use crate::messages::{self, CookieReply, Initiation, Response, cookie_reply, field, response};
 use crate::noise::{self, Remote, TransportKeys};
@@ -315,6 +315,7 @@ mod tests {
     use crate::cookie::CookieMaker;
     use crate::noise::{Identity, mac1_key};
     use crate::tai64n::Timestamp;
+    use crate::test_rng::TestRng;
     use crate::{Activity, PublicKey, StaticSecret};
 
     const NOW: Now = Now { boot: Boottime::from_secs(1000), wall: Duration::from_secs(1_000_000) };
@@ -522,21 +523,6 @@ mod tests {
             let answer = self.device.handle(NOW, &mut self.rng, source, backlog, message, &mut seen);
             let (agreements, drawn) = (noise::agreements() - agreements, self.rng.drawn - drawn);
             (answer, Cost { agreements, drawn, replies: seen.replies, sent: seen.sent })
-        }
-    }
-
-    /// Deterministic bytes, and how many were drawn.
-    #[derive(Default)]
-    struct TestRng {
-        drawn: usize,
-    }
-
-    impl Entropy for TestRng {
-        fn fill(&mut self, bytes: &mut [u8]) {
-            for byte in bytes {
-                self.drawn += 1;
-                *byte = self.drawn as u8;
-            }
         }
     }
 

@@ -25,6 +25,7 @@ pub mod constants;
 mod cookie;
 mod device;
 mod drop_reason;
+mod effects;
 mod handshake;
 mod handshake_filter;
 mod indices;
@@ -41,13 +42,16 @@ mod scrub;
 mod session;
 mod source_bloom;
 mod tai64n;
+#[cfg(test)]
+mod test_rng;
 mod time;
 mod timers;
 
 pub use activity::{Activity, Wake};
 pub use allowed_ips::{AllowedIps, Prefix};
-pub use device::{AddPeerError, Device, Effects};
+pub use device::{AddPeerError, Device};
 pub use drop_reason::DropReason;
+pub use effects::Effects;
 pub use handshake_filter::HandshakeFilter;
 pub use keys::{PresharedKey, PublicKey, StaticSecret};
 pub use messages::{DATA_HEADER, DataHeader, MessageKind, classify};

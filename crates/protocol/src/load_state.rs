@@ -132,21 +132,10 @@ mod tests {
     use super::*;
     use crate::constants::{COOKIE_SECRET_TIME, INITIATION_LEN, LOAD_PERIOD};
     use crate::source_bloom::{FREE_QUOTA, SAMPLE_RATE};
+    use crate::test_rng::TestRng;
     use crate::{DropReason, MessageKind, cookie};
     use core::net::{Ipv4Addr, SocketAddr};
     use core::time::Duration;
-
-    /// No two of its bytes in a row are alike, as in a seed that spreads well.
-    struct Uneven(u8);
-
-    impl Entropy for Uneven {
-        fn fill(&mut self, bytes: &mut [u8]) {
-            for byte in bytes {
-                self.0 = self.0.wrapping_mul(77).wrapping_add(41);
-                *byte = self.0;
-            }
-        }
-    }
 
     const START: Boottime = Boottime::from_secs(100);
     const SOMEWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7);
@@ -155,8 +144,8 @@ mod tests {
         IpAddr::V4(Ipv4Addr::from_bits(address))
     }
 
-    /// A device under load for the next second, to which nobody is new.
-    fn crowded(now: Boottime, rng: &mut Uneven) -> LoadState {
+    /// Under load for the next second, with the newcomer quota used up.
+    fn loaded(now: Boottime, rng: &mut TestRng) -> LoadState {
         let mut load = LoadState::default();
         assert!(load.is_under_load(now, UNDER_LOAD_BACKLOG));
         load.judge_initiation(now, rng, v4(0xffff_ffff));
@@ -197,8 +186,8 @@ mod tests {
 
     #[test]
     fn few_messages_of_a_known_address_pass_the_filter_until_the_next_second() {
-        let rng = &mut Uneven(1);
-        let mut load = crowded(START, rng);
+        let rng = &mut TestRng::new(1);
+        let mut load = loaded(START, rng);
         for second in 0..3 {
             let now = START.after(Duration::from_secs(second));
             assert!(load.is_under_load(now, UNDER_LOAD_BACKLOG));
@@ -215,10 +204,10 @@ mod tests {
     fn forging_an_address_does_not_keep_its_owner_from_a_cookie() {
         // A session whose renewal begins after 120 s lasts for another 60, which is twelve attempts.
         for (rate, most) in [(300, 1), (1_000, 1), (10_000, 2), (50_000, 12), (200_000_u32, 40)] {
-            let rng = &mut Uneven(1);
-            let mut load = crowded(START, rng);
+            let rng = &mut TestRng::new(1);
+            let mut load = loaded(START, rng);
             let tries = (1..1000).find(|attempt| {
-                // The owner tries every five seconds, here at any moment of a second.
+                // The owner tries every five seconds, at varying times within a second.
                 let now = START.after(Duration::from_secs(5 * attempt));
                 assert!(load.is_under_load(now, UNDER_LOAD_BACKLOG));
                 load.judge_initiation(now, rng, v4(1));
@@ -234,8 +223,8 @@ mod tests {
 
     #[test]
     fn an_address_that_exceeds_its_rate_is_refused_by_the_filter_until_the_next_second() {
-        let rng = &mut Uneven(1);
-        let mut load = crowded(START, rng);
+        let rng = &mut TestRng::new(1);
+        let mut load = loaded(START, rng);
         let later = START.after(LOAD_PERIOD);
         assert!(load.is_under_load(START.after(Duration::from_millis(500)), UNDER_LOAD_BACKLOG));
         assert!(!load.filter.sources.refuses_rate_exceeded(START, v4(1)));
@@ -254,8 +243,8 @@ mod tests {
 
     #[test]
     fn an_ipv6_network_counts_as_one_address() {
-        let rng = &mut Uneven(1);
-        let mut load = crowded(START, rng);
+        let rng = &mut TestRng::new(1);
+        let mut load = loaded(START, rng);
         let mut known = |ip: &str| {
             let ip = ip.parse().unwrap();
             let known = load.filter.sources.running().has_seen(ip);
@@ -267,8 +256,8 @@ mod tests {
 
     #[test]
     fn messages_refused_by_the_filter_prolong_the_load() {
-        let rng = &mut Uneven(1);
-        let mut load = crowded(START, rng);
+        let rng = &mut TestRng::new(1);
+        let mut load = loaded(START, rng);
         let later = |ms| START.after(Duration::from_millis(ms));
         load.judge_initiation(START, rng, v4(1));
         use_up(&load, START, v4(1));
@@ -281,8 +270,8 @@ mod tests {
 
     #[test]
     fn unknown_addresses_pass_and_without_load_all_pass() {
-        let rng = &mut Uneven(1);
-        let mut load = crowded(START, rng);
+        let rng = &mut TestRng::new(1);
+        let mut load = loaded(START, rng);
         load.judge_initiation(START, rng, v4(1));
         use_up(&load, START, v4(1));
         assert!(!refuses(&load, START, v4(1)), "one in so many");
@@ -293,12 +282,12 @@ mod tests {
 
     #[test]
     fn a_newcomer_is_admitted_beside_ten_thousand_flooding_addresses() {
-        let rng = &mut Uneven(1);
+        let rng = &mut TestRng::new(1);
         let mut load = LoadState::default();
-        let flood = |load: &mut LoadState, now, rng: &mut Uneven| {
+        let flood = |load: &mut LoadState, now, rng: &mut TestRng| {
             (0..10_000).filter(|&i| load.judge_initiation(now, rng, v4(i)) == Verdict::Admit).count()
         };
-        assert_eq!(flood(&mut load, START, rng), NEWCOMERS_MAX, "at first nobody is known");
+        assert_eq!(flood(&mut load, START, rng), NEWCOMERS_MAX, "at first no address is known");
         for second in 1..5 {
             let now = START.after(Duration::from_secs(second));
             let admitted = flood(&mut load, now, rng);
@@ -311,7 +300,7 @@ mod tests {
 
     #[test]
     fn addresses_that_keep_flooding_are_sent_few_cookies() {
-        let rng = &mut Uneven(1);
+        let rng = &mut TestRng::new(1);
         let mut load = LoadState::default();
         for second in 0..4 {
             let start = START.after(Duration::from_secs(second));
@@ -331,7 +320,7 @@ mod tests {
 
     #[test]
     fn forged_sources_cause_a_bounded_number_of_key_agreements_and_cookies() {
-        let rng = &mut Uneven(1);
+        let rng = &mut TestRng::new(1);
         let mut load = LoadState::default();
         for second in 0..3 {
             let now = START.after(Duration::from_secs(second));
@@ -350,7 +339,7 @@ mod tests {
 
     #[test]
     fn under_load_an_address_seen_before_passes_only_with_its_own_cookie() {
-        let rng = &mut Uneven(1);
+        let rng = &mut TestRng::new(1);
         let filter = Arc::new(HandshakeFilter::default());
         filter.set_mac1_key(Some(&[3; 32]));
         let mut load = LoadState::with_filter(Arc::clone(&filter));

@@ -341,6 +341,7 @@ mod tests {
 
     use super::*;
     use crate::draw;
+    use crate::test_rng::TestRng;
     use alloc::vec::Vec;
     use core::cell::Cell;
     use proptest::prelude::*;
@@ -350,23 +351,12 @@ mod tests {
         pub(super) static SPLIT: Cell<Option<[[u8; 32]; 2]>> = const { Cell::new(None) };
     }
 
-    struct Counting(u64);
-
-    impl Entropy for Counting {
-        fn fill(&mut self, bytes: &mut [u8]) {
-            for byte in bytes {
-                self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                *byte = (self.0 >> 56) as u8;
-            }
-        }
-    }
-
     fn hex(text: &str) -> Vec<u8> {
         (0..text.len()).step_by(2).map(|i| u8::from_str_radix(&text[i..i + 2], 16).unwrap()).collect()
     }
 
     fn identity(seed: u64) -> Identity {
-        Identity::new(StaticSecret::new(&draw(&mut Counting(seed))).unwrap())
+        Identity::new(StaticSecret::new(&draw(&mut TestRng::new(seed))).unwrap())
     }
 
     #[test]
@@ -430,7 +420,7 @@ mod tests {
 
     #[test]
     fn every_point_of_low_order_is_refused() {
-        let private = private_from(&draw(&mut Counting(1)));
+        let private = private_from(&draw(&mut TestRng::new(1)));
         let points = [
             "0000000000000000000000000000000000000000000000000000000000000000",
             "0100000000000000000000000000000000000000000000000000000000000000",
@@ -461,7 +451,7 @@ mod tests {
 
         #[test]
         fn both_ends_derive_mirrored_keys_and_learn_the_timestamp(seed: u64, psk: [u8; 32], stamp: [u8; 12]) {
-            let rng = &mut Counting(seed);
+            let rng = &mut TestRng::new(seed);
             let (ours, theirs) = (identity(seed ^ 1), identity(seed ^ 2));
             let psk = PresharedKey::new(&psk);
             let secret = ours.static_static(&theirs.public).unwrap();

@@ -75,15 +75,8 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test_rng::TestRng;
     use core::net::{Ipv4Addr, Ipv6Addr};
-
-    struct Fixed;
-
-    impl Entropy for Fixed {
-        fn fill(&mut self, bytes: &mut [u8]) {
-            bytes.fill(0xa7);
-        }
-    }
 
     const START: Boottime = Boottime::from_secs(100);
 
@@ -96,12 +89,13 @@ mod tests {
         let mut limiter = RateLimiter::default();
         for (ms, allowed) in [(0, 5), (49, 0), (50, 1), (99, 0), (350, 5), (10_000, 5)] {
             let now = START.after(Duration::from_millis(ms));
-            let granted = (0..20).filter(|_| limiter.allow(now, &mut Fixed, v4(1))).count();
+            let granted = (0..20).filter(|_| limiter.allow(now, &mut TestRng::default(), v4(1))).count();
             assert_eq!(granted, allowed, "at {ms} ms");
         }
         let mut granted = 0;
         for ms in 20_000..30_000 {
-            granted += usize::from(limiter.allow(START.after(Duration::from_millis(ms)), &mut Fixed, v4(1)));
+            granted +=
+                usize::from(limiter.allow(START.after(Duration::from_millis(ms)), &mut TestRng::default(), v4(1)));
         }
         assert!((200..=205).contains(&granted), "{granted} in 10 s");
     }
@@ -111,7 +105,7 @@ mod tests {
         let mut limiter = RateLimiter::default();
         let mut granted = |ip: &str| {
             let ip: IpAddr = ip.parse().unwrap();
-            (0..10).filter(|_| limiter.allow(START, &mut Fixed, ip)).count()
+            (0..10).filter(|_| limiter.allow(START, &mut TestRng::default(), ip)).count()
         };
         assert_eq!(granted("192.0.2.1"), 5);
         assert_eq!(granted("192.0.2.2"), 5);
@@ -125,10 +119,10 @@ mod tests {
     #[test]
     fn the_table_never_grows_and_refilled_buckets_make_room() {
         let mut limiter = RateLimiter::default();
-        let first = (0..100_000).filter(|&i| limiter.allow(START, &mut Fixed, v4(i))).count();
+        let first = (0..100_000).filter(|&i| limiter.allow(START, &mut TestRng::default(), v4(i))).count();
         assert!(first <= RATELIMIT_BUCKETS && first > RATELIMIT_BUCKETS * 9 / 10, "{first} addresses fit");
         let later = START.after(COST);
-        let second = (100_000..200_000).filter(|&i| limiter.allow(later, &mut Fixed, v4(i))).count();
+        let second = (100_000..200_000).filter(|&i| limiter.allow(later, &mut TestRng::default(), v4(i))).count();
         assert!(second <= RATELIMIT_BUCKETS && second > RATELIMIT_BUCKETS * 9 / 10);
         assert_eq!(limiter.table.unwrap().buckets.len(), RATELIMIT_BUCKETS);
     }
@@ -137,7 +131,13 @@ mod tests {
     fn a_few_thousand_busy_addresses_find_room() {
         let mut limiter = RateLimiter::default();
         let granted = (0..3000u128)
-            .filter(|&i| limiter.allow(START, &mut Fixed, IpAddr::V6(Ipv6Addr::from_bits(0x2001_0db8 << 96 | i << 64))))
+            .filter(|&i| {
+                limiter.allow(
+                    START,
+                    &mut TestRng::default(),
+                    IpAddr::V6(Ipv6Addr::from_bits(0x2001_0db8 << 96 | i << 64)),
+                )
+            })
             .count();
         assert!(granted >= 2950, "{granted} of 3000");
     }

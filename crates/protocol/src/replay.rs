@@ -7,7 +7,7 @@ use crate::constants::{REJECT_AFTER_MESSAGES, REPLAY_BITS, REPLAY_USABLE};
 
 const WORDS: usize = (REPLAY_BITS / 64) as usize;
 
-/// A sliding window of 8192 bits, of which the 8128 behind the greatest counter are usable.
+/// A sliding window of 8192 bits, of which the 8128 below the greatest counter are usable.
 #[derive(Clone, Debug)]
 pub struct ReplayWindow {
     /// One more than the greatest admitted counter; zero: none yet.

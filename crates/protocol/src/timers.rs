@@ -5,7 +5,7 @@
 //! too early is armed again.
 
 use crate::constants::{MAX_TIMER_HANDSHAKES, WIPE_TIME};
-use crate::device::Context;
+use crate::effects::Context;
 use crate::handshake::jitter;
 use crate::peer::Attempt;
 use crate::{Boottime, Device, Effects, Entropy, Now, PeerId};

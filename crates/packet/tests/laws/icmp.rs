@@ -18,10 +18,10 @@ proptest! {
         let answer = &out[..len];
         let (network, longest) = if flow.v6 { (40, 1280) } else { (20, 576) };
 
-        let asked = ip::parse(&original).unwrap();
+        let original_ip = ip::parse(&original).unwrap();
         let ip = ip::parse(answer).unwrap();
         prop_assert_eq!(ip.total_len, answer.len());
-        prop_assert_eq!((ip.source, ip.destination), (asked.destination, asked.source));
+        prop_assert_eq!((ip.source, ip.destination), (original_ip.destination, original_ip.source));
         let quote = &answer[network + 8..];
         prop_assert_eq!(answer.len(), longest.min(network + 8 + original.len()));
         prop_assert_eq!(quote, &original[..quote.len()]);
@@ -45,7 +45,7 @@ proptest! {
         let original = flow.packet(at, b"payload");
         let mut out = [0; LONGEST];
         let len = unreachable(&original, &mut out).unwrap();
-        prop_assert_eq!(ask(&out[..len]), None);
+        prop_assert_eq!(answer_len(&out[..len]), None);
     }
 }
 
@@ -53,9 +53,9 @@ proptest! {
 fn echo_requests_are_answered_and_errors_are_not() {
     for kind in 0..=255u8 {
         let v4 = with_icmp(false, kind);
-        assert_eq!(ask(&v4).is_some(), ![3, 4, 5, 11, 12].contains(&kind));
+        assert_eq!(answer_len(&v4).is_some(), ![3, 4, 5, 11, 12].contains(&kind));
         let v6 = with_icmp(true, kind);
-        assert_eq!(ask(&v6).is_some(), kind >= 128 && kind != 137);
+        assert_eq!(answer_len(&v6).is_some(), kind >= 128 && kind != 137);
     }
 }
 
@@ -65,26 +65,26 @@ fn an_icmp_error_after_an_extension_header_is_still_an_error() {
     packet.splice(40..40, [ICMPV6, 0, 1, 4, 0, 0, 0, 0]);
     packet[6] = 60;
     packet[5] += 8;
-    assert_eq!(ask(&packet), None);
+    assert_eq!(answer_len(&packet), None);
     packet[48] = 128;
-    assert!(ask(&packet).is_some());
+    assert!(answer_len(&packet).is_some());
 }
 
 #[test]
 fn only_first_fragments_are_answered() {
     let mut packet = Flow::udp(false).packet(AT, b"payload");
     packet[6..8].copy_from_slice(&[0x20, 0]);
-    assert!(ask(&packet).is_some());
+    assert!(answer_len(&packet).is_some());
     packet[6..8].copy_from_slice(&[0, 1]);
-    assert_eq!(ask(&packet), None);
+    assert_eq!(answer_len(&packet), None);
 
     let mut packet = Flow::udp(true).packet(AT, b"payload");
     packet.splice(40..40, [17, 0, 0, 1, 0, 0, 0, 0]);
     packet[6] = 44;
     packet[5] += 8;
-    assert!(ask(&packet).is_some());
+    assert!(answer_len(&packet).is_some());
     packet[43] = 8;
-    assert_eq!(ask(&packet), None);
+    assert_eq!(answer_len(&packet), None);
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn addresses_that_do_not_name_one_host_are_not_answered() {
         for field in [12, 16] {
             let mut packet = Flow::udp(false).packet(AT, b"payload");
             packet[field..field + 4].copy_from_slice(&address);
-            assert_eq!(ask(&packet), None);
+            assert_eq!(answer_len(&packet), None);
         }
     }
     let multicast = [0xff; 16];
@@ -103,7 +103,7 @@ fn addresses_that_do_not_name_one_host_are_not_answered() {
         for field in [8, 24] {
             let mut packet = Flow::udp(true).packet(AT, b"payload");
             packet[field..field + 16].copy_from_slice(&address);
-            assert_eq!(ask(&packet), None);
+            assert_eq!(answer_len(&packet), None);
         }
     }
 }
@@ -118,7 +118,7 @@ fn an_answer_that_does_not_fit_is_not_written() {
     assert_eq!(unreachable(&packet, &mut out[..whole]), Some(whole));
 }
 
-fn ask(packet: &[u8]) -> Option<usize> {
+fn answer_len(packet: &[u8]) -> Option<usize> {
     unreachable(packet, &mut [0; LONGEST])
 }
 

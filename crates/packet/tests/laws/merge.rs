@@ -124,7 +124,7 @@ fn fate() -> impl Strategy<Value = Fate> {
 
 /// A packet of a batch and its flow.
 #[derive(Clone, Debug)]
-struct Arrival {
+struct BatchPacket {
     packet: Vec<u8>,
     hosts: (bool, u8),
     /// `None` where ports cannot be read.
@@ -133,7 +133,7 @@ struct Arrival {
 }
 
 /// A batch of several flows whose packets arrive interleaved.
-fn batch() -> impl Strategy<Value = Vec<Arrival>> {
+fn batch() -> impl Strategy<Value = Vec<BatchPacket>> {
     let flows = vec((flow(), plain_at(), 1..600usize), 1..12);
     let arrivals = vec((any::<prop::sample::Index>(), fate()), 0..128);
     (flows, arrivals).prop_map(|(mut flows, arrivals)| {
@@ -148,7 +148,7 @@ fn batch() -> impl Strategy<Value = Vec<Arrival>> {
 }
 
 /// The next packet of a flow after its fate, if it arrives.
-fn arrive(flow: &Flow, at: &mut At, size: usize, fate: Fate) -> Option<Arrival> {
+fn arrive(flow: &Flow, at: &mut At, size: usize, fate: Fate) -> Option<BatchPacket> {
     let mut flow = flow.clone();
     let mut flags = at.flags & !PSH;
     let mut size = size;
@@ -176,7 +176,7 @@ fn arrive(flow: &Flow, at: &mut At, size: usize, fate: Fate) -> Option<Arrival> 
     at.sequence = at.sequence.wrapping_add(size as u32);
     at.id = at.id.wrapping_add(1);
     let readable = !fragment && flow.protocol != ICMP;
-    (!packet.is_empty()).then_some(Arrival {
+    (!packet.is_empty()).then_some(BatchPacket {
         packet,
         hosts: (flow.v6, flow.host),
         flow: readable.then_some((flow.protocol, flow.ports)),

@@ -6,9 +6,9 @@ mod crossing;
 mod handshake;
 mod hostile;
 mod load;
+mod random_schedules;
 mod reconfigure;
 mod simulation;
-mod storm;
 mod timers;
 
 use std::path::PathBuf;

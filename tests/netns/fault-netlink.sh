@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# timeout: 180
 # News of the network that overflow the daemon's netlink socket: it looks anew, and acts on what changed meanwhile.
 source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/faults.bash"

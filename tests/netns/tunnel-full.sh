@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# timeout: 180
 # Full tunnels of both families: everything goes through, but the tunnel's own datagrams and what is nearer do not.
 source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/tunnel-files.bash"
@@ -17,7 +18,11 @@ count h2 in beside iifname e2 ip daddr 203.0.113.7
 count h2 in beside6 iifname e2 ip6 daddr 2001:db8:7::7
 count h2 in datagrams iifname e2 udp dport 50002
 count h2 in looped iifname wg2 udp dport 50002
-figures() { echo "$(counted h2 inside) $(counted h2 inside6) $(counted h2 beside) $(counted h2 beside6)"; }
+# Ping sends a fourth and more while answers are late; 3 stands for all of them.
+figures() {
+  local name
+  for name in inside inside6 beside beside6; do counted h2 $name; done | awk '{ print $1 > 3 ? 3 : $1 }' | paste -sd ' '
+}
 
 for endpoint in 192.0.2.2:50002 "[2001:db8::2]:50002"; do
   for who in wg-quick linerate; do

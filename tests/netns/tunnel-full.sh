@@ -21,7 +21,7 @@ count h2 in looped iifname wg2 udp dport 50002
 # Ping sends a fourth and more while answers are late; 3 stands for all of them.
 figures() {
   local name
-  for name in inside inside6 beside beside6; do counted h2 $name; done | awk '{ print $1 > 3 ? 3 : $1 }' | paste -sd ' '
+  for name in inside inside6 beside beside6; do counted h2 $name; done | awk '{ print ($1 > 3 ? 3 : $1) }' | paste -sd ' '
 }
 
 for endpoint in 192.0.2.2:50002 "[2001:db8::2]:50002"; do

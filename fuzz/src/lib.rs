@@ -22,9 +22,9 @@ pub mod wg_config;
 #[allow(dead_code, reason = "the protocol's own tests need more of it")]
 pub mod simulation;
 
-/// How the kernel's answers are read is no one's business but `linux`'s: its own files, under the same names.
+/// The parsers of `host::linux` are private, so their files are included here under the same names.
 #[path = "../../crates/host/src/linux"]
-#[allow(dead_code, reason = "only the readers are fuzzed")]
+#[allow(dead_code, reason = "only the parsers are fuzzed")]
 pub mod linux {
     mod firewall;
     mod links;
@@ -37,22 +37,22 @@ pub mod linux {
     pub mod netlink;
 }
 
-/// How the kernel's answers about its tunnels are read is no one's business but `kernel`'s.
+/// Likewise those of `control::kernel`.
 #[path = "../../crates/control/src/kernel"]
-#[allow(dead_code, reason = "keys are wiped where questions are sent")]
+#[allow(dead_code, reason = "only the parsers are fuzzed")]
 pub mod kernel {
     use crate::bytes;
 
-    mod answer;
+    mod reply;
     mod request;
 
     #[path = "../../../../fuzz/src/generic_netlink.rs"]
     pub mod generic_netlink;
 }
 
-/// Nor how those about links and routes are, but `netio`'s.
+/// Likewise those of `netio`.
 #[path = "../../crates/netio/src"]
-#[allow(dead_code, reason = "only the readers are fuzzed")]
+#[allow(dead_code, reason = "only the parsers are fuzzed")]
 pub mod netio {
     use crate::bytes;
 
@@ -63,12 +63,12 @@ pub mod netio {
     pub mod rtnetlink;
 }
 
-// What those files know of their crates.
+// What those files use of their crates.
 use linerate_control::{keys, uapi};
 use linerate_host::{state, step};
 
-/// And what they set of a socket, of which there is none here.
-#[allow(dead_code, reason = "only the readers are fuzzed")]
+/// A stub of the socket options that they set.
+#[allow(dead_code, reason = "only the parsers are fuzzed")]
 mod sys {
     pub mod option {
         pub struct IntOption;

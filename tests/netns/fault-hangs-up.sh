@@ -32,7 +32,7 @@ grep -q '^allowed_ip=198.18.0.0/24' "$REQUESTS" || fail "the daemon was not told
 say "its death"
 kill -KILL "$(daemon_of wg1)"
 wait_for 25 "the daemon to be started again with its private key" eval '(($(keys_set) == 2))'
-expect "deaths that were seen" 1 "$(grep -c 'the daemon is gone' "$SCENARIO_LOGS/supervise.log")"
+expect "deaths that were seen" 1 "$(grep -c 'the daemon has exited' "$SCENARIO_LOGS/supervise.log")"
 wait_for 20 "the address to be back" eval "ip -n h1 addr show dev wg1 | grep -q 10.9.0.1/24"
 expect_at_least "times that its peer was set" 2 "$(grep -c "^public_key=$(wg pubkey <"$WORK/h2.key" | base64 -d | od -An -v -tx1 | tr -d ' \n')\$" "$REQUESTS")"
 kill -TERM "$supervisor"

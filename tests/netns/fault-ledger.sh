@@ -12,7 +12,7 @@ cut() { truncate -s -100 $ledger; }
 empty() { truncate -s 0 $ledger; }
 nonsense() { head -c 1000 /dev/urandom >"$WORK/nonsense" && mv "$WORK/nonsense" $ledger; }
 of_another_version() { sed -i 's/"version": 1,/"version": 99,/' $ledger; }
-unreadable="$ledger is no ledger that this version can read: .* Remove it"
+unreadable="cannot read ledger $ledger: .* If you remove it"
 
 for damage in cut empty nonsense of_another_version; do
   good linerate up wg1

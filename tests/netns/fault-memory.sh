@@ -21,7 +21,7 @@ starved() { # WHAT LIMIT... : after more was asked of the daemon than LIMIT lets
   local what=$1 daemon deaths
   shift
   daemon=$(daemon_of)
-  deaths=$(grep -c "the daemon is gone; starting it again" "$SCENARIO_LOGS/supervise.log" || true)
+  deaths=$(grep -c "the daemon has exited; restarting it" "$SCENARIO_LOGS/supervise.log" || true)
   on h1 wg showconf wg1 >"$WORK/wg1.conf"
   "$@" "$daemon"
   pings h1 10.9.0.2
@@ -33,7 +33,7 @@ starved() { # WHAT LIMIT... : after more was asked of the daemon than LIMIT lets
   pings h1 10.9.0.2
   pings h2 10.9.0.1
   diff "$WORK/wg1.conf" <(on h1 wg showconf wg1) >"$WORK/difference" || fail "$what: the configuration is not as it was: $(tr '\n' ' ' <"$WORK/difference")"
-  expect "$what: what the supervisor says" $((deaths + 1)) "$(grep -c "wg1: the daemon is gone; starting it again" "$SCENARIO_LOGS/supervise.log" || true)"
+  expect "$what: what the supervisor says" $((deaths + 1)) "$(grep -c "wg1: the daemon has exited; restarting it" "$SCENARIO_LOGS/supervise.log" || true)"
 }
 
 no_more_data() { # DAEMON : what it has, and 20 MB

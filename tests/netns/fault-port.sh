@@ -19,7 +19,7 @@ refused() { grep -q "ERROR .*50001" "$SCENARIO_LOGS/wg1.log"; }
 wait_for 5 "a word in the log" refused
 expect "listening port" 50001 "$(on h1 wg show wg1 listen-port)"
 status_says() { grep -q "$1" < <(on h1 "$LINERATE" status wg1); }
-status_says "its port is another program's" || fail "status says: $(on h1 "$LINERATE" status wg1)"
+status_says "its UDP port is in use by another program" || fail "status says: $(on h1 "$LINERATE" status wg1)"
 expect_failure "status --check without a port" on h1 "$LINERATE" status wg1 --check
 at_ease wg1 10 "without a port" no_ping h1 10.9.0.2
 expect_failure "the same port, while it is taken" on h1 wg set wg1 listen-port 50001
@@ -40,4 +40,4 @@ wait $other 2>/dev/null || true
 wait_for 5 "the daemon to have the port" listens_udp h1 50001
 address h1 wg1 fd09::1/64 # the kernel drops IPv6 addresses with the link
 after_fault 2 "the port taken"
-! status_says "another program's" || fail "status says: $(on h1 "$LINERATE" status wg1)"
+! status_says "in use" || fail "status says: $(on h1 "$LINERATE" status wg1)"

@@ -24,7 +24,7 @@ flock /run/linerate/wg1.lock bash -c "touch $WORK/locked; until [[ -e $WORK/rele
 wait_for 20 "the lock to be taken" test -e "$WORK/locked"
 at h1 env LINERATE_LOCKED=wg1 timeout 30 "$LINERATE" save wg1 >"$WORK/said" 2>&1 &
 saving=$!
-wait_for 10 "save to say that it waits" grep -q "another command is at work on wg1; waiting for it" "$WORK/said"
+wait_for 10 "save to say that it waits" grep -q "another command is using wg1; waiting for it" "$WORK/said"
 touch "$WORK/release"
 wait $saving || fail "save, once the lock is free: ended with $?: $(cat "$WORK/said")"
 good linerate down wg1

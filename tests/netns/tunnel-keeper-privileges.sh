@@ -55,7 +55,7 @@ keeper=$(keeper_of wg1)
 wait_for 30 "the lock of it" eval "grep -q 'FLOCK .* $keeper ' /proc/locks"
 expect "its capabilities" "$all" "$(field "$keeper" CapPrm)"
 doctor wg1
-told "^  capabilities .*fix: wait: it gives up the rest once"
+told "^  capabilities .*fix: wait: it drops the rest once"
 echo "192.0.2.2 unknown.example.com" >>"$WORK/etc/hosts"
 wait_for 30 "the default route" eval 'at h1 ip -4 route show table all | grep -q "default dev wg1"'
 wait_for 30 "the keeper to give up its privileges" confined wg1

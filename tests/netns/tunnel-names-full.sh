@@ -53,7 +53,7 @@ echo "127.0.0.1 localhost" >"$WORK/etc/hosts"
 ENDPOINT=h2.example.net:50002 tunnel_file wg1 0.0.0.0/0 "#! KillSwitch = true"
 remember
 good linerate up wg1
-said "up" "h2.example.net:50002: no address yet; KillSwitch keeps it from being asked for"
+said "up" "h2.example.net:50002: no address yet; KillSwitch blocks the DNS lookup of this endpoint"
 on h2 nft reset counters >/dev/null
 sleep 3
 expect "questions beside the tunnel" 0 "$(counted h2 questions)"

@@ -27,7 +27,7 @@ other=$!
 wait_for 5 "another program on port 50011" listens_udp h1 50011
 file 50011 10.9.7.1/24 "MTU = 1300" "DNS = 192.0.2.53"
 bad linerate reload wg1
-said "the port" "UDP port 50011 is another program's, or another tunnel's: choose another"
+said "the port" "UDP port 50011 is already in use; choose another ListenPort"
 unchanged "a port that is taken"
 pings h1 10.9.0.2
 kill $other
@@ -107,7 +107,7 @@ good linerate up wg1
 sed -i 's/"complete": true/"complete": false/' /run/linerate/wg1.json
 before=$(all)
 bad linerate reload wg1
-said "a tunnel that is not all up" "wg1 is not all up, or not all down: .* .linerate down wg1. cleans up"
+said "a tunnel that is not all up" "wg1 is only partly up: .* .linerate down wg1. cleans up"
 unchanged "a tunnel that is not all up"
 good linerate down wg1
 is_gone wg1

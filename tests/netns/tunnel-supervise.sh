@@ -79,7 +79,7 @@ told STOPPING=1 || fail "STOPPING=1 was not told"
 expect "the commands that were run" "up down" "$(xargs <"$WORK/runs")"
 
 say "taken down by others"
-deaths() { grep -c 'the daemon is gone' "$SCENARIO_LOGS/supervise.log" || true; }
+deaths() { grep -c 'the daemon has exited' "$SCENARIO_LOGS/supervise.log" || true; }
 before=$(deaths)
 supervise
 good linerate down wg1

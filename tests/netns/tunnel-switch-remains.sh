@@ -41,7 +41,7 @@ for old in wg-quick linerate; do
       expect "$old's kill switch, and $who fails: ${line//$'\n'/, }: tables" 1 "$(switches)"
       no_ping h1 192.168.77.2
       good linerate status
-      said "$old's kill switch after $who has failed" "nobody runs it any more"
+      said "$old's kill switch after $who has failed" "not running .its daemon has died."
       good $who down wg1
       as_before "$old's kill switch, $who fails, down"
     done

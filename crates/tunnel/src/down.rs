@@ -158,7 +158,7 @@ fn undo(
     match worst {
         None => Ok(()),
         Some(code) => {
-            let complaint = "the tunnel is down, but not all of it could be undone; see above".to_owned();
+            let complaint = "the tunnel is down, but some steps could not be undone; see above".to_owned();
             Err(Failed { complaint, code })
         }
     }

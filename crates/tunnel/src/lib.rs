@@ -191,7 +191,7 @@ fn look(host: &mut Host, own: &InterfaceName) -> Result<HostState, Failed> {
             to_come.extend(ledger.possibly_applied());
         }
     }
-    let mut state = host.state().map_err(|error| format!("cannot look at this host: {error}"))?;
+    let mut state = host.state().map_err(|error| format!("cannot read the state of this host: {error}"))?;
     state.dns = dns::detect();
     for step in to_come {
         match step {
@@ -205,7 +205,7 @@ fn look(host: &mut Host, own: &InterfaceName) -> Result<HostState, Failed> {
 
 /// Opens what the kernel is spoken to with.
 fn host() -> Result<Host, Failed> {
-    Host::open().map_err(|error| Failed::new(format!("cannot speak to the kernel: {error}")))
+    Host::open().map_err(|error| Failed::new(format!("cannot query the kernel: {error}")))
 }
 
 fn warn(warnings: &[Warning]) {

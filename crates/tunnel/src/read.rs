@@ -248,12 +248,10 @@ impl Source {
         let peer = self.file.peers.iter().find(|peer| peer.public_key == named.peer);
         match peer.is_some_and(|peer| peer.allowed_ips.iter().any(|net| net.prefix_len() == 0)) {
             true if self.file.kill_switch => {
-                "KillSwitch keeps it from being asked for: it needs a line in /etc/hosts, or the file an address"
+                "KillSwitch blocks the DNS lookup of this endpoint; use an IP address or /etc/hosts"
             }
-            true => {
-                "looking for one in the background; until then nothing goes through this tunnel but to its own networks"
-            }
-            false => "looking for one in the background",
+            true => "retrying in the background; until then only traffic to its own networks goes through this tunnel",
+            false => "retrying in the background",
         }
     }
 

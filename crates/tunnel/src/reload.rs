@@ -45,7 +45,7 @@ pub fn reload(source: &Source, options: &Options, interruption: &Interruption) -
     let no_ledger = || {
         let name = &source.interface;
         format!(
-            "{name} was not brought up by linerate, so that nothing tells what the file has changed: take it down and bring it up with `linerate up {name}`"
+            "{name} was not brought up by linerate, so the changes of its file are unknown: take it down, then run `linerate up {name}`"
         )
     };
     let (mut ledger, text) = (entry.read()?.ok_or_else(no_ledger)?, entry.read_file()?.ok_or_else(no_ledger)?);
@@ -70,12 +70,13 @@ pub fn reload(source: &Source, options: &Options, interruption: &Interruption) -
     let wanted = source.wanted(&source.device_beside(&update, &running)?, Pending::Held);
     if options.hooks && source.hooks() != ledger.hooks {
         let name = &source.interface;
-        complain(&format!(
-            "Warning: the commands of the file have changed: those that brought {name} up will take it down"
-        ));
+        complain(&format!("Warning: hooks changed; `down` will still run those recorded when {name} was brought up"));
     }
     if source.file.user != then.user {
-        complain(&format!("Warning: User counts when a daemon starts: take {} down and up again", source.interface));
+        complain(&format!(
+            "Warning: User takes effect when the daemon starts: take {} down and up again",
+            source.interface
+        ));
     }
     entry.write_next_file(&text)?;
     let given_up = |failed: Failed| {
@@ -112,7 +113,7 @@ pub fn reload(source: &Source, options: &Options, interruption: &Interruption) -
 
 fn state_of(source: &Source) -> Result<DeviceState, Failed> {
     let state = open(source).and_then(|mut tunnel| tunnel.get());
-    state.map_err(|error| format!("{} does not answer: {error}", source.interface).into())
+    state.map_err(|error| format!("{} does not respond: {error}", source.interface).into())
 }
 
 fn set(source: &Source, update: &DeviceUpdate) -> Result<(), ClientError> {
@@ -137,7 +138,7 @@ fn can_reload(ledger: &Ledger, source: &Source) -> Result<(), Failed> {
     let name = &source.interface;
     if is_cut_short(ledger) {
         return Err(Failed::new(format!(
-            "{name} is not all up, or not all down: the command for that was ended. `linerate down {name}` cleans up"
+            "{name} is only partly up: an earlier up or down was interrupted; `linerate down {name}` cleans up"
         )));
     }
     if !source.is_file_of(ledger) {
@@ -268,7 +269,7 @@ fn refused(error: &ClientError, update: &DeviceUpdate, running: &DeviceState) ->
     let reason = error.reason_of_set();
     if !matches!(error, ClientError::Reply(_)) {
         return Failed::new(format!(
-            "{reason}; the host is as it was, and whether the tunnel has the change is not known: reload again"
+            "{reason}; the host is as it was, but the tunnel may have the change: reload again"
         ));
     }
     let port = new_port(update, running).unwrap_or(0);

@@ -39,12 +39,14 @@ pub fn save(source: &Source, echo: bool, interruption: &Interruption) -> Result<
 /// As [`save`], by a command that has the ledger.
 pub(crate) fn save_locked(source: &Source, host: &mut Host, entry: &Entry, echo: bool) -> Result<(), Failed> {
     // What cannot be read cannot be kept, when the line that it is in changes.
-    source.check().map_err(|errors| format!("{errors}\n{}: not saved: put that right", source.path.display()))?;
+    source
+        .check()
+        .map_err(|errors| format!("{errors}\n{}: not saved: fix these errors first", source.path.display()))?;
     let interface = source.interface.as_str();
     let gone = || Failed::new(format!("`{interface}' is not a WireGuard interface"));
     let mut tunnel = TunnelClient::open(socket::DIRECTORY.as_ref(), interface).map_err(|_| gone())?;
     let device = tunnel.get().map_err(|_| gone())?;
-    let state = host.state().map_err(|error| format!("cannot look at this host: {error}"))?;
+    let state = host.state().map_err(|error| format!("cannot read the state of this host: {error}"))?;
     let link = state.link(interface).ok_or_else(gone)?;
     let ledger = entry.read()?;
     let not_saved = |why: String| Failed::new(format!("{}: not saved: {interface} {why}", source.path.display()));
@@ -132,9 +134,7 @@ fn is_no_loss(source: &Source, device: &DeviceState, link: &Link, is_set_up: boo
     } else {
         return Ok(());
     };
-    Err(format!(
-        "has no {lost}, and the file would lose what it says of that: set the tunnel up first, or edit the file"
-    ))
+    Err(format!("has no {lost}, so saving would remove it from the file: set the tunnel up first, or edit the file"))
 }
 
 /// What the last of the steps that say something of it made it: a reload's stand behind those of `up`.

@@ -21,10 +21,13 @@ use serde::Serialize;
 use crate::read::{Source, locate};
 use crate::{Failed, host, ledgers};
 
+/// The exit code of `status --check` for a tunnel that cannot be queried; 1 is for one that does not work.
+pub const CANNOT_QUERY: u8 = 2;
+
 /// After this long without a handshake no session is left (REJECT_AFTER_TIME).
 const SESSION: Duration = Duration::from_secs(180);
 
-/// A tunnel, for programs as it is, .
+/// The state of a tunnel, as JSON has it.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Status {
@@ -118,12 +121,13 @@ pub enum Health {
 pub fn status(wanted: Option<&str>) -> Result<Vec<Status>, Failed> {
     let mut names = client::names(socket::DIRECTORY.as_ref()).map_err(|error| match error.kind() {
         io::ErrorKind::PermissionDenied => not_allowed(socket::DIRECTORY),
-        _ => Failed::new(format!("cannot list tunnels: {error}")),
+        _ => cannot_query(format!("cannot list tunnels: {error}")),
     })?;
     let ledgers = ledger::interfaces(ledgers());
     // Others than root see the daemons all the same.
     let is_hidden = matches!(&ledgers, Err(LedgerError::Io { error, .. }) if is_denied(error));
-    names.extend(if is_hidden { Vec::new() } else { ledgers? }.iter().map(InterfaceName::to_string));
+    let ledgers = if is_hidden { Ok(Vec::new()) } else { ledgers.map_err(|error| cannot_query(error.to_string())) }?;
+    names.extend(ledgers.iter().map(InterfaceName::to_string));
     names.sort();
     names.dedup();
     names.retain(|name| wanted.is_none_or(|wanted| name == wanted));
@@ -134,13 +138,20 @@ pub fn status(wanted: Option<&str>) -> Result<Vec<Status>, Failed> {
         }
         _ => {}
     }
-    let state = host()?.state().map_err(|error| format!("cannot look at this host: {error}"))?;
+    let state = host()
+        .map_err(|failed| cannot_query(failed.complaint))?
+        .state()
+        .map_err(|error| cannot_query(format!("cannot read the state of this host: {error}")))?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Ok(names.iter().map(|name| of(name, &state, now)).collect())
 }
 
 fn not_allowed(directory: &str) -> Failed {
-    Failed::new(format!("not allowed to look into {directory}. Try again as root (sudo)."))
+    cannot_query(format!("permission denied for {directory}; try again as root (sudo)"))
+}
+
+fn cannot_query(complaint: String) -> Failed {
+    Failed { complaint, code: CANNOT_QUERY }
 }
 
 fn of(name: &str, state: &HostState, now: Duration) -> Status {
@@ -149,7 +160,7 @@ fn of(name: &str, state: &HostState, now: Duration) -> Status {
         Ok((engine, device)) => (engine, device, None),
         Err(error) if is_absence(&error) => (Engine::Gone, DeviceState::default(), None),
         Err(ClientError::Io(error)) if is_denied(&error) => {
-            let reason = "not allowed to ask it; try again as root (sudo)".to_owned();
+            let reason = "permission denied; try again as root (sudo)".to_owned();
             (Engine::Unknown, DeviceState::default(), Some(reason))
         }
         Err(error) => {

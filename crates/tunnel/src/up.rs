@@ -241,6 +241,6 @@ pub fn leave_keeper(source: &Source) {
         return;
     }
     if let Err(error) = keep::start(&source.interface) {
-        complain(&format!("Warning: endpoints that are names will not be looked up again: {error}"));
+        complain(&format!("Warning: endpoint names will not be resolved again: {error}"));
     }
 }

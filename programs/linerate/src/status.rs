@@ -28,10 +28,12 @@ fn headline(status: &Status) -> String {
         Engine::Daemon => "run by a daemon",
         Engine::Kernel => "run by the kernel",
         Engine::Unknown => {
-            let reason = status.reason.as_deref().unwrap_or("it does not answer");
-            return format!("{}: who runs it cannot be told: {reason}", status.interface);
+            let reason = status.reason.as_deref().unwrap_or("the daemon does not respond");
+            return format!("{}: state unknown: {reason}", status.interface);
         }
-        Engine::Gone => return format!("{}: nobody runs it any more; `linerate down {0}` cleans up", status.interface),
+        Engine::Gone => {
+            return format!("{}: not running (its daemon has died); `linerate down {0}` cleans up", status.interface);
+        }
     };
     let alive = status.peers.iter().filter(|peer| peer.health == Health::Alive).count();
     let addresses: Vec<String> = status.addresses.iter().map(IpNet::to_string).collect();
@@ -67,7 +69,7 @@ fn row(peer: &PeerStatus) -> [String; 6] {
     ]
 }
 
-/// The first few: a peer may have thousands.
+/// Only the first ones: a peer may have thousands.
 fn allowed_ips(all: &[String]) -> String {
     const SHOWN: usize = 3;
     match all {
@@ -98,7 +100,7 @@ fn table(text: &mut String, rows: &[[String; 6]]) {
     let header = HEADER.map(str::to_owned);
     for row in std::iter::once(&header).chain(rows) {
         let cells = row.iter().zip(widths).enumerate().map(|(column, (cell, width))| match column {
-            // Amounts are compared by their ends.
+            // Numbers are right-aligned.
             3 | 4 => format!("{cell:>width$}"),
             _ => format!("{cell:width$}"),
         });
@@ -107,7 +109,7 @@ fn table(text: &mut String, rows: &[[String; 6]]) {
     }
 }
 
-/// What doctor looks at: a name, what it is like, and what to do if that is not right.
+/// The checks of doctor: a name, the state, and the fix if the state is bad.
 pub(crate) fn findings(status: &Status) -> Vec<(&'static str, String, Option<Cow<'static, str>>)> {
     if !status.is_run() {
         return vec![("daemon", "has died".to_owned(), Some("run `linerate down`, then `linerate up`".into()))];
@@ -121,25 +123,25 @@ pub(crate) fn findings(status: &Status) -> Vec<(&'static str, String, Option<Cow
     let is_alive = |peer: &&PeerStatus| peer.health == Health::Alive;
     let silent = status.peers.iter().filter(has_endpoint).any(|peer| !is_alive(&peer));
     let peers = format!("{} of {} connected", status.peers.iter().filter(is_alive).count(), status.peers.len());
-    let (key, port, hooks) = (["set", "missing"], ["open", "in use by another program"], ["no failure", "one failed"]);
+    let (key, port, hooks) = (["set", "missing"], ["open", "in use by another program"], ["no failures", "one failed"]);
     vec![
         ("interface", link.to_owned(), set_up),
-        of("private key", status.no_private_key, key, "set PrivateKey in its file and run `linerate reload`"),
-        of("UDP port", status.not_listening, port, "choose another ListenPort, or stop that program"),
-        of("PreUp, PostUp", status.hook_failed, hooks, "correct the command, then take the tunnel down and up"),
-        of("peers", silent, [&peers, &peers], "check endpoint, keys and firewalls at both ends"),
+        of("private key", status.no_private_key, key, "set PrivateKey in the file, then run `linerate reload`"),
+        of("UDP port", status.not_listening, port, "choose another ListenPort or stop that program"),
+        of("PreUp, PostUp", status.hook_failed, hooks, "fix the hook, then take the tunnel down and up"),
+        of("peers", silent, [&peers, &peers], "check the endpoint, keys and firewalls on both ends"),
     ]
 }
 
-/// What is not right with the tunnel itself, each as the end of a sentence.
+/// What is wrong with the tunnel itself, each as the end of a sentence.
 fn troubles(status: &Status) -> Vec<&'static str> {
     let all = [
         (status.link_down, "the interface is down"),
         (status.no_private_key, "it has no private key"),
-        (status.not_listening, "its port is another program's, so that it hears nothing"),
-        (status.hook_failed, "a command of its file failed"),
+        (status.not_listening, "its UDP port is in use by another program: it cannot receive"),
+        (status.hook_failed, "a hook failed"),
     ];
-    all.into_iter().filter(|(is_so, _)| *is_so).map(|(_, trouble)| trouble).collect()
+    all.into_iter().filter(|(applies, _)| *applies).map(|(_, trouble)| trouble).collect()
 }
 
 #[cfg(test)]
@@ -178,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn people_see_names_and_columns_below_their_heads() {
+    fn the_table_has_names_and_aligned_columns() {
         let status = example(vec![peer("laptop", Some(7), Some("192.0.2.1:51820")), peer("router", None, None)]);
         let text = render(&[status]);
         let lines: Vec<&str> = text.lines().collect();
@@ -191,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_whose_endpoint_is_a_name_without_address_is_shown_with_it() {
+    fn an_unresolved_endpoint_is_shown_by_name() {
         let phone = PeerStatus { endpoint_name: Some("phone.example:51820".into()), ..peer("phone", None, None) };
         let text = render(&[example(vec![phone])]);
         assert!(text.contains("phone  phone.example:51820 (no address yet)  never"), "{text}");
@@ -207,18 +209,18 @@ mod tests {
     }
 
     #[test]
-    fn the_line_of_a_tunnel_says_what_is_wrong_with_it() {
+    fn the_headline_says_what_is_wrong_with_a_tunnel() {
         let down = Status { link_down: true, ..example(vec![]) };
         let keyless = Status { no_private_key: true, ..example(vec![]) };
         let not_listening = Status { not_listening: true, ..example(vec![]) };
-        let port = "; its port is another program's, so that it hears nothing";
+        let port = "; its UDP port is in use by another program: it cannot receive";
         for (status, end) in
             [(down, "; the interface is down"), (keyless, "; it has no private key"), (not_listening, port)]
         {
             assert!(headline(&status).ends_with(end), "{}", headline(&status));
         }
-        let reason = Some("not allowed to ask it; try again as root (sudo)".to_owned());
+        let reason = Some("permission denied; try again as root (sudo)".to_owned());
         let line = headline(&Status { reason, engine: Engine::Unknown, ..example(vec![]) });
-        assert_eq!(line, "wg0: who runs it cannot be told: not allowed to ask it; try again as root (sudo)");
+        assert_eq!(line, "wg0: state unknown: permission denied; try again as root (sudo)");
     }
 }

@@ -1,4 +1,4 @@
-//! `linerate`, the tool: its arguments, and who carries out which command.
+//! `linerate`, the tool: its arguments and the dispatch of its commands.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -17,20 +17,20 @@ use linerate_tunnel::Failed;
 #[command(
     name = "linerate",
     version,
-    about = "A fast WireGuard tunnel in user space: try it, bring tunnels up, look at them.",
-    long_about = "A fast WireGuard tunnel in user space: try it, bring tunnels up, look at them.\n\n\
-        The tunnel itself is linerated, which `linerate up` starts. It speaks the same language as other WireGuard \
-        daemons, so `wg` and `wg-quick` drive it unchanged.",
+    about = "Bring up, inspect and measure WireGuard tunnels in user space.",
+    long_about = "Bring up, inspect and measure WireGuard tunnels in user space.\n\n\
+        `linerate up` starts the daemon linerated, which runs the tunnel. It has the same control socket as other \
+        WireGuard daemons, so `wg` and `wg-quick` work with it.",
     after_long_help = "EXAMPLES\n\
-        \x20 See it work, on this machine alone:\n\
+        \x20 Try it on this machine alone:\n\
         \x20   linerate demo\n\n\
-        \x20 Measure all WireGuards of this machine side by side:\n\
+        \x20 Compare the WireGuard implementations on this machine:\n\
         \x20   linerate lab run --quick\n\n\
-        \x20 Make a key pair, readable by you alone:\n\
+        \x20 Generate a key pair that only you can read:\n\
         \x20   umask 077\n\
         \x20   linerate genkey > private.key\n\
         \x20   linerate pubkey < private.key > public.key\n\n\
-        \x20 Bring up /etc/wireguard/wg0.conf, look at it, apply changes of the file, take it down:\n\
+        \x20 Bring up /etc/wireguard/wg0.conf, check it, apply changes of the file, take it down:\n\
         \x20   sudo linerate up wg0\n\
         \x20   sudo linerate status\n\
         \x20   sudo linerate reload wg0\n\
@@ -43,9 +43,9 @@ pub struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Show a tunnel at work on this machine, and how fast it is
+    /// Run a tunnel on this machine and show how fast it is
     ///
-    /// Runs `linerate-lab demo`, which the package linerate-lab brings.
+    /// Runs `linerate-lab demo`, from the package linerate-lab.
     #[command(disable_help_flag = true)]
     Demo {
         /// The options of `linerate-lab demo`
@@ -53,16 +53,16 @@ enum Command {
         arguments: Vec<OsString>,
     },
 
-    /// Make a private key
+    /// Generate a private key
     ///
     /// Prints a new private key in base64. Warns if standard output is a file that everyone can read.
     #[command(after_long_help = "EXAMPLE\n  umask 077; linerate genkey > private.key")]
     Genkey,
 
-    /// Make a preshared key
+    /// Generate a preshared key
     ///
-    /// Prints 32 random bytes in base64. A preshared key is the same on both sides of a pair of peers
-    /// and protects today's traffic from the quantum computers of tomorrow.
+    /// Prints 32 random bytes in base64. Both peers of a pair use the same preshared key; it protects today's
+    /// traffic from future quantum computers.
     #[command(after_long_help = "EXAMPLE\n  umask 077; linerate genpsk > preshared.key")]
     Genpsk,
 
@@ -72,24 +72,23 @@ enum Command {
 
     /// Show tunnels: peers, handshakes, traffic
     ///
-    /// Prints what `wg show` prints, for tunnels of the kernel's module and of user-space daemons
-    /// (linerated, wireguard-go and others).
+    /// Prints the same as `wg show`, for tunnels of the kernel module and of user-space daemons (linerated,
+    /// wireguard-go and others).
     #[command(after_long_help = "EXAMPLES\n\
-        \x20 linerate show                    every tunnel, for people\n\
-        \x20 linerate show interfaces         their names, on one line\n\
+        \x20 linerate show                    all tunnels, for people\n\
+        \x20 linerate show interfaces         their names on one line\n\
         \x20 linerate show wg0 transfer       one value per peer, for scripts\n\
         \x20 linerate show wg0 --json         everything, for programs\n\
-        \x20 linerate show wg0 --stats        why packets were dropped, and how many wake-ups found work\n\n\
+        \x20 linerate show wg0 --stats        reasons of dropped packets, and other counters\n\n\
         ENVIRONMENT\n\
-        \x20 WG_COLOR_MODE   always or never; otherwise colours are for terminals\n\
-        \x20 WG_HIDE_KEYS    never shows private and preshared keys; otherwise people and --json do not see them")]
+        \x20 WG_COLOR_MODE   always or never (default: colours on terminals only)\n\
+        \x20 WG_HIDE_KEYS    never: show private and preshared keys (default: hidden, also in --json)")]
     Show(ShowArguments),
 
-    /// Do what wg does, with the same words
+    /// Run a command of wg
     ///
-    /// Every command of `wg` (wireguard-tools 1.0.20260223), for tunnels of user-space daemons and of the
-    /// kernel's module. A link to linerate that is named `wg` does the same. `linerate wg help` lists the
-    /// commands.
+    /// Supports all commands of `wg` (wireguard-tools 1.0.20260223), for tunnels of user-space daemons and of the
+    /// kernel module. A link to linerate named `wg` does the same. `linerate wg help` lists the commands.
     #[command(
         disable_help_flag = true,
         after_long_help = "EXAMPLES\n\
@@ -97,10 +96,10 @@ enum Command {
         \x20 linerate wg syncconf wg0 wg0.conf\n\
         \x20 linerate wg show all --json\n\n\
         ENVIRONMENT\n\
-        \x20 WG_COLOR_MODE   always or never; otherwise colours are for terminals\n\
-        \x20 WG_HIDE_KEYS    never shows private and preshared keys in the form for people\n\
+        \x20 WG_COLOR_MODE   always or never (default: colours on terminals only)\n\
+        \x20 WG_HIDE_KEYS    never: show private and preshared keys (default: hidden)\n\
         \x20 WG_ENDPOINT_RESOLUTION_RETRIES\n\
-        \x20                 how often a name without an answer is asked for again: a number (15) or infinity"
+        \x20                 how often to retry a failed lookup: a number or infinity (default: 15)"
     )]
     Wg {
         /// The command and its arguments
@@ -108,20 +107,20 @@ enum Command {
         arguments: Vec<OsString>,
     },
 
-    /// Do what wg-quick does, with the same words
+    /// Run a command of wg-quick
     ///
-    /// Every command of `wg-quick` (wireguard-tools 1.0.20260223) on the same files, with linerated as the engine. A
-    /// link to linerate that is named `wg-quick` does the same.
+    /// Supports all commands of `wg-quick` (wireguard-tools 1.0.20260223) with the same files, and runs tunnels in
+    /// linerated. A link to linerate named `wg-quick` does the same.
     #[command(
         disable_help_flag = true,
         after_long_help = "EXAMPLES\n\
         \x20 linerate wg-quick up wg0\n\
         \x20 linerate wg-quick --kernel up ./wg0.conf\n\n\
         ENVIRONMENT\n\
-        \x20 WG_QUICK_BACKEND   kernel has the kernel's module run tunnels, user (the default) linerated\n\
+        \x20 WG_QUICK_BACKEND   where to run tunnels: kernel for the kernel module, or user for linerated (the default)\n\
         \x20 WG_QUICK_USERSPACE_IMPLEMENTATION\n\
-        \x20                    another daemon than the linerated beside this program\n\
-        \x20 LINERATE_USER      the user that linerated becomes once the tunnel is set up"
+        \x20                    daemon to start (default: the linerated beside this program)\n\
+        \x20 LINERATE_USER      user to run linerated as once the tunnel is set up"
     )]
     WgQuick {
         /// The command and its file
@@ -131,86 +130,88 @@ enum Command {
 
     /// Bring a tunnel up
     ///
-    /// Reads the file, plans, and does: the tunnel is up at the end, or the host is as it was. A route that exists
-    /// already is no reason to be without a tunnel, nor is a name that has no address yet.
+    /// Either the tunnel comes up, or the host is left as it was. An existing route or a host name that does not resolve
+    /// yet does not prevent it.
     #[command(after_long_help = "EXAMPLES\n\
-        \x20 linerate plan wg0            what it would do, and what is in its way\n\
+        \x20 linerate plan wg0            what it would do, and conflicts\n\
         \x20 linerate up wg0              /etc/wireguard/wg0.conf\n\
-        \x20 linerate up ./home.conf      a file elsewhere; the interface is `home`\n\n\
-        linerate.conf(5) describes the file, which is that of wg-quick and more.")]
+        \x20 linerate up ./home.conf      another file; the interface is `home`\n\n\
+        linerate.conf(5) describes the file: the format of wg-quick with additional keys.")]
     Up(tunnels::UpArguments),
 
     /// Take a tunnel down
     ///
-    /// Undoes what was done to bring it up, whatever has become of its file.
+    /// Undoes what `up` did, even if the file has changed or is gone.
     Down(tunnels::TunnelArguments),
 
-    /// Apply a changed file to a tunnel that is up, without dropping a session
+    /// Apply a changed file to a running tunnel without dropping sessions
     ///
-    /// Compares the file as it was with the file as it is, and changes only that: peers, addresses, routes, name
-    /// servers, MTU. What was changed by hand, and what the file does not set, stays.
+    /// Compares the file with its last applied version and changes only the difference: peers, addresses, routes,
+    /// name servers, MTU. Changes made by hand, and settings that the file does not contain, stay.
     Reload(tunnels::TunnelArguments),
 
-    /// Save what runs into the file of a tunnel
+    /// Save the running state of a tunnel to its file
     ///
-    /// Comments, names, order and everything else that only the file has stay.
+    /// Comments, names, the order of lines and everything else that only the file contains stay.
     Save {
-        /// An interface, whose file is /etc/wireguard/NAME.conf, or the path of a file NAME.conf
+        /// Interface with the file /etc/wireguard/NAME.conf, or the path of another file NAME.conf
         #[arg(value_name = "NAME")]
         name: String,
     },
 
-    /// Show what `up` would do on this host, conflicts included, and change nothing
+    /// Show what `up` would do, including conflicts, without changing anything
     Plan(tunnels::PlanArguments),
 
-    /// Show tunnels with the names of their peers, and whether they work
+    /// Show whether tunnels and their peers work
+    ///
+    /// Exits with 1 if a tunnel is named and not running, or if a tunnel cannot be queried; see also --check.
     #[command(after_long_help = "EXAMPLES\n\
         \x20 linerate status\n\
         \x20 linerate status wg0 --check || echo 'wg0 needs help'\n\
         \x20 linerate status --json")]
     Status(tunnels::StatusArguments),
 
-    /// Examine tunnels, and say what to do about what is not right
+    /// Check tunnels and suggest fixes
     ///
-    /// Whether the interface is up, with a key, a port and peers that answer; and the user, capabilities, system calls,
-    /// files and memory that the daemon of each tunnel and whoever keeps it are left with, and whether that is as little
-    /// as it can be. With --security only the latter. Ends with 1 if there is anything to fix.
+    /// Checks that the interface is up and has a key, a port and peers that respond. Also checks how far the daemon and
+    /// the supervisor of each tunnel are confined: user, capabilities, system calls, files and memory; with --security,
+    /// only this. Exits with 1 if a check fails.
     #[command(after_long_help = "EXAMPLES\n\
         \x20 sudo linerate doctor\n\
         \x20 sudo linerate doctor --security wg0 --json")]
     Doctor(doctor::DoctorArguments),
 
-    /// Look after a tunnel: what `up` leaves in the background
+    /// Supervise a tunnel in the background (started by `up`)
     #[command(hide = true)]
     Keep {
-        /// The interface
+        /// Interface to supervise
         interface: InterfaceName,
     },
 
-    /// Look up names that are given on standard input, without privileges
+    /// Resolve host names from standard input, without privileges
     #[command(hide = true)]
     Resolve,
 
     /// Print the version
     Version,
 
-    /// Write the manual pages into a directory
+    /// Write the manual pages to a directory
     #[command(hide = true)]
     Man {
-        /// An existing directory
+        /// Existing directory
         directory: PathBuf,
     },
 
-    /// Print the completions for a shell
+    /// Print the completions of a shell
     #[command(hide = true)]
     Completions {
-        /// Which shell
+        /// Shell to complete for
         shell: clap_complete::Shell,
     },
 
-    /// Measure every WireGuard of this machine: which is faster, and what bounds them
+    /// Measure and compare the WireGuard implementations on this machine
     ///
-    /// Runs `linerate-lab`, which is a package of its own. `linerate lab help` lists its commands.
+    /// Runs `linerate-lab`, from the package of that name. `linerate lab help` lists its commands.
     #[command(disable_help_flag = true)]
     Lab {
         /// The command of linerate-lab and its arguments
@@ -221,15 +222,15 @@ enum Command {
 
 #[derive(clap::Args)]
 struct ShowArguments {
-    /// An interface, `all`, or `interfaces` for just the names
+    /// Interface, `all`, or `interfaces` for only the names
     #[arg(default_value = "all")]
     interface: String,
 
-    /// Print this alone, separated by tabs, for scripts
+    /// Print only this value, tab-separated, for scripts
     #[arg(conflicts_with_all = ["json", "stats"])]
     field: Option<Field>,
 
-    /// Print JSON, with the same names as wg-json
+    /// Print as JSON, with the names of wg-json
     #[arg(long)]
     json: bool,
 
@@ -257,19 +258,19 @@ fn run(arguments: Arguments) -> Result<ExitCode, Complaint> {
         Command::Genpsk => keys::genpsk(),
         Command::Pubkey => keys::pubkey(),
         Command::Show(options) => {
-            let wanted = show::Wanted::new(&options.interface, options.field, options.json, options.stats)?;
-            show::main(&wanted)
+            let selection = show::Selection::new(&options.interface, options.field, options.json, options.stats)?;
+            show::main(&selection)
         }
         Command::Wg { arguments } => Ok(crate::wg::main("linerate wg", &arguments)),
         Command::WgQuick { arguments } => Ok(crate::wg_quick::main("linerate wg-quick", &arguments)),
-        Command::Up(arguments) => told(tunnels::up(&arguments)),
-        Command::Down(arguments) => told(tunnels::down(&arguments)),
-        Command::Reload(arguments) => told(tunnels::reload(&arguments)),
-        Command::Save { name } => told(tunnels::save(&name)),
-        Command::Plan(arguments) => told(tunnels::plan(&arguments)),
-        Command::Status(arguments) => told(tunnels::status(&arguments)),
+        Command::Up(arguments) => without_code(tunnels::up(&arguments)),
+        Command::Down(arguments) => without_code(tunnels::down(&arguments)),
+        Command::Reload(arguments) => without_code(tunnels::reload(&arguments)),
+        Command::Save { name } => without_code(tunnels::save(&name)),
+        Command::Plan(arguments) => without_code(tunnels::plan(&arguments)),
+        Command::Status(arguments) => without_code(tunnels::status(&arguments)),
         Command::Doctor(arguments) => doctor::main(&arguments),
-        Command::Keep { interface } => told(tunnels::keep(&interface)),
+        Command::Keep { interface } => without_code(tunnels::keep(&interface)),
         Command::Resolve => tunnels::resolve(),
         Command::Version => print(concat!("linerate ", env!("CARGO_PKG_VERSION"), "\n").as_bytes()),
         Command::Man { directory } => {
@@ -280,8 +281,8 @@ fn run(arguments: Arguments) -> Result<ExitCode, Complaint> {
     }
 }
 
-/// All but wg-quick end with 0 or 1.
-fn told(outcome: Result<ExitCode, Failed>) -> Result<ExitCode, Complaint> {
+/// Only wg-quick exits with other codes of a failure than 1.
+fn without_code(outcome: Result<ExitCode, Failed>) -> Result<ExitCode, Complaint> {
     outcome.map_err(|failed| failed.complaint)
 }
 
@@ -290,12 +291,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_argument_and_command_has_its_help() {
+    fn every_argument_and_command_has_help() {
         documents::assert_documented(Arguments::command());
     }
 
     #[test]
-    fn there_is_a_manual_page_for_each_command_that_is_no_secret() {
+    fn every_command_that_is_not_hidden_has_a_manual_page() {
         let directory = std::env::temp_dir().join(format!("linerate-man-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         documents::write_pages(Arguments::command(), "1", &directory).unwrap();

@@ -16,15 +16,15 @@ use linerate_tunnel::{self as tunnel, Failed, Interruption, Options, Source, sta
 /// What the verbs for one tunnel have in common.
 #[derive(clap::Args)]
 pub(super) struct TunnelArguments {
-    /// An interface, whose file is /etc/wireguard/NAME.conf, or the path of a file NAME.conf
+    /// Interface with the file /etc/wireguard/NAME.conf, or the path of another file NAME.conf
     #[arg(value_name = "NAME")]
     name: String,
 
-    /// Do not run the commands of the file (PreUp, PostUp, PreDown, PostDown)
+    /// Do not run the hooks of the file (PreUp, PostUp, PreDown, PostDown)
     #[arg(long)]
     no_hooks: bool,
 
-    /// Say every step as the command that would do it
+    /// Print every step as an equivalent command
     #[arg(short, long)]
     verbose: bool,
 }
@@ -34,49 +34,51 @@ pub(super) struct UpArguments {
     #[command(flatten)]
     tunnel: TunnelArguments,
 
-    /// Have the kernel's module run the tunnel, not linerated
+    /// Run the tunnel in the kernel module (default: in linerated)
     #[arg(long)]
     kernel: bool,
 
-    /// Have linerated become this user once the tunnel is set up
+    /// Run linerated as this user once the tunnel is set up
     ///
-    /// Otherwise LINERATE_USER in the environment, then `#! User = NAME` in the file say who it becomes. The commands
-    /// of the file run as root all the same.
+    /// The default is LINERATE_USER in the environment, then `#! User = NAME` in the file, then root. Hooks always run as
+    /// root.
     #[arg(long, value_name = "NAME", conflicts_with = "kernel")]
     user: Option<String>,
 
-    /// Stay in the foreground, look after the tunnel, and take it down at the end: for service managers
+    /// Stay in the foreground, supervise the tunnel, and take it down on exit (for service managers)
     #[arg(long)]
     supervise: bool,
 }
 
 #[derive(clap::Args)]
 pub(super) struct PlanArguments {
-    /// An interface, whose file is /etc/wireguard/NAME.conf, or the path of a file NAME.conf
+    /// Interface with the file /etc/wireguard/NAME.conf, or the path of another file NAME.conf
     #[arg(value_name = "NAME")]
     name: String,
 
-    /// Plan for the kernel's module, not linerated
+    /// Plan for the kernel module (default: for linerated)
     #[arg(long)]
     kernel: bool,
 
-    /// Print the plan as JSON
+    /// Print as JSON
     #[arg(long)]
     json: bool,
 }
 
 #[derive(clap::Args)]
 pub(super) struct StatusArguments {
-    /// One tunnel; all without
+    /// Tunnel to show (default: all)
     #[arg(value_name = "NAME")]
     name: Option<String>,
 
-    /// Print JSON
+    /// Print as JSON
     #[arg(long)]
     json: bool,
 
-    /// End with 1 if a tunnel is not run, is down, has no private key or a command of its file failed, or a peer with an
-    /// endpoint had no handshake for three minutes
+    /// Exit with 1 if a tunnel does not work, or with 2 if it cannot be queried
+    ///
+    /// A tunnel works if it is running, its interface is up, it has a private key and its UDP port, no hook failed, and
+    /// every peer with an endpoint had a handshake in the last three minutes.
     #[arg(long)]
     check: bool,
 }
@@ -94,7 +96,7 @@ pub(super) fn up(arguments: &UpArguments) -> Outcome {
         return supervise(&arguments.tunnel.name, source, &options, &interruption);
     }
     tunnel::leave_keeper(&source);
-    complain(&format!("{} is up; `linerate status` shows how it does", source.interface));
+    complain(&format!("{} is up; `linerate status` shows its state", source.interface));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -183,7 +185,13 @@ pub(super) fn plan(arguments: &PlanArguments) -> Outcome {
 }
 
 pub(super) fn status(arguments: &StatusArguments) -> Outcome {
-    let all = status::status(arguments.name.as_deref())?;
+    let all = match status::status(arguments.name.as_deref()) {
+        Err(failed) if arguments.check => {
+            complain(&format!("linerate: {}", failed.complaint));
+            return Ok(ExitCode::from(failed.code));
+        }
+        all => all?,
+    };
     if arguments.json {
         let mut text = serde_json::to_vec_pretty(&all).map_err(|error| format!("cannot write JSON: {error}"))?;
         text.push(b'\n');
@@ -193,12 +201,13 @@ pub(super) fn status(arguments: &StatusArguments) -> Outcome {
     } else {
         print(render(&all).as_bytes())?;
     }
-    let is_answer = |one: &Status| !one.is_unknown() && (one.is_run() || arguments.name.is_none());
-    if !all.iter().all(is_answer) {
-        return Ok(ExitCode::FAILURE);
+    let unknown = all.iter().any(Status::is_unknown);
+    if unknown && arguments.check {
+        return Ok(ExitCode::from(status::CANNOT_QUERY));
     }
-    let well = !arguments.check || all.iter().all(Status::is_well);
-    Ok(if well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let not_running = arguments.name.is_some() && !all.iter().all(Status::is_run);
+    let failed = unknown || not_running || (arguments.check && !all.iter().all(Status::is_well));
+    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 pub(super) fn keep(interface: &InterfaceName) -> Outcome {
@@ -223,7 +232,7 @@ fn options(arguments: &TunnelArguments, backend: linerate_host::step::Backend) -
 }
 
 fn interruption() -> Result<Interruption, Failed> {
-    Interruption::listen().map_err(|error| format!("cannot take signals: {error}").into())
+    Interruption::listen().map_err(|error| format!("cannot handle signals: {error}").into())
 }
 
 /// Reads the file of `name`, and says what is not right with it.

@@ -80,7 +80,7 @@ fn down(operand: &str, options: &Options) -> Result<ExitCode, Failed> {
 }
 
 fn interruption() -> Result<Interruption, Failed> {
-    Interruption::listen().map_err(|error| Failed::from(format!("cannot take signals: {error}")))
+    Interruption::listen().map_err(|error| Failed::from(format!("cannot handle signals: {error}")))
 }
 
 /// Reads the file of `operand` and warns if everybody may.
@@ -90,13 +90,12 @@ fn read(operand: &str) -> Result<Source, Failed> {
     for path in source.world_accessible() {
         complain(&format!("Warning: `{}' is world accessible", path.display()));
     }
-    // For a value that is no truth, the original refuses the whole file, whatever the verb.
+    // wg-quick rejects a file with a non-boolean SaveConfig for every verb.
     strip(&source.document)?;
     Ok(source)
 }
 
-/// Whether `wg` and `ip` would take what the file says: what they complain of comes in their words, and nothing was
-/// touched yet.
+/// Checks that `wg` and `ip` would accept the file, with their error messages, before anything is changed.
 fn judge(source: &Source) -> Result<(), Failed> {
     let text = strip(&source.document)?;
     wg_config::parse(&text, wg_config::Mode::Append, &mut Unresolved)
@@ -107,7 +106,7 @@ fn judge(source: &Source) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Judges values without asking for names: those are looked up when the tunnel is there.
+/// Validates values without resolving names: they are resolved once the tunnel exists.
 struct Unresolved;
 
 impl Resolver for Unresolved {
@@ -125,8 +124,8 @@ impl Resolver for Unresolved {
     }
 }
 
-/// What `wg` reads of the file. For a tunnel that is up, what it has and the file does not set comes along: others give
-/// this to `wg syncconf`, which takes away what it does not find.
+/// The part of the file that `wg` reads. For a running tunnel, it includes settings that the file does not contain: scripts
+/// pass this to `wg syncconf`, which would remove them.
 fn stripped(source: &Source) -> Result<linerate_control::zeroizing::Buffer, Failed> {
     let Some(device) = tunnel::running(&source.interface) else { return Ok(strip(&source.document)?) };
     let mut document = source.document.clone();
@@ -154,22 +153,22 @@ fn become_root(program: &str, arguments: &[OsString]) -> Result<(), Failed> {
     let own = std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
     let prompt = format!("{program} must be run as root. Please enter the password for %u to continue: ");
     let error = Command::new("sudo").args(["-p", &prompt, "--"]).arg(own).arg("wg-quick").args(arguments).exec();
-    Err(Failed { complaint: format!("this must be run as root, and there is no sudo: {error}"), code: 127 })
+    Err(Failed { complaint: format!("must be run as root, and sudo cannot be started: {error}"), code: 127 })
 }
 
 fn usage(program: &str) -> String {
     format!(
         "Usage: {program} [ up | down | save | strip ] [ CONFIG_FILE | INTERFACE ]\n\n\
-        \x20 CONFIG_FILE is a file named after the interface, ending in `.conf'; INTERFACE stands for\n\
-        \x20 /etc/wireguard/INTERFACE.conf. It has what `wg setconf' reads, and in [Interface]:\n\n\
+        \x20 CONFIG_FILE is a file named after the interface, with the extension `.conf'; INTERFACE means\n\
+        \x20 /etc/wireguard/INTERFACE.conf. It has the format of `wg setconf', and in [Interface] also:\n\n\
         \x20 - Address: addresses of the interface, separated by commas.\n\
         \x20 - DNS: name servers and search domains for as long as the tunnel is up.\n\
-        \x20 - MTU: of the interface; otherwise it follows from the path to the peers.\n\
-        \x20 - Table: the routing table for the routes, `off' for none, `auto' for the usual.\n\
-        \x20 - PreUp, PostUp, PreDown, PostDown: commands for the shell; %i is the interface.\n\
-        \x20 - SaveConfig: `true' saves what runs into the file when the tunnel goes down.\n\n\
-        \x20 --kernel, or WG_QUICK_BACKEND=kernel, has the kernel run the tunnel, otherwise linerated does.\n\
-        \x20 LINERATE_USER=NAME, or `#! User = NAME' in the file, has linerated become that user.\n\
-        \x20 `linerate up --help' shows more verbs and what else a file can say."
+        \x20 - MTU: the MTU of the interface (default: derived from the path to the peers).\n\
+        \x20 - Table: the routing table for the routes, `off' for none, or `auto' (the default).\n\
+        \x20 - PreUp, PostUp, PreDown, PostDown: shell commands; %i is the interface.\n\
+        \x20 - SaveConfig: `true' saves the running state to the file when the tunnel goes down.\n\n\
+        \x20 --kernel, or WG_QUICK_BACKEND=kernel, runs the tunnel in the kernel (default: in linerated).\n\
+        \x20 LINERATE_USER=NAME, or `#! User = NAME' in the file, runs linerated as that user.\n\
+        \x20 `linerate --help' lists more commands; linerate.conf(5) describes the file."
     )
 }

@@ -41,49 +41,48 @@ use handler::EngineHandler;
     version,
     about = "Run one WireGuard tunnel in user space.",
     long_about = "Run one WireGuard tunnel in user space.\n\n\
-        Makes the TUN interface IFACE and the socket /var/run/wireguard/IFACE.sock, on which `wg`, \
-        `wg-quick` and `linerate show` reach it, and goes to the background as soon as it answers there. \
-        It ends when the interface or the socket is deleted, or on SIGTERM or SIGINT, and takes both with it.\n\n\
-        Needs root or CAP_NET_ADMIN, and /dev/net/tun. Once it is set up it gives up what it does not need: \
-        capabilities, files, other programs, most system calls. `linerate doctor --security` shows what is in force.",
+        Creates the TUN interface IFACE and the socket /var/run/wireguard/IFACE.sock, through which `wg`, `wg-quick` and \
+        `linerate show` control it, and goes to the background once the socket is ready. It exits when the interface or \
+        the socket is deleted, or on SIGTERM or SIGINT, and removes both.\n\n\
+        Needs root or CAP_NET_ADMIN, and /dev/net/tun. After setup it drops what it does not need: capabilities, access to \
+        files, executing programs, most system calls. `linerate doctor --security` shows the result.",
     after_long_help = "EXAMPLES\n\
-        \x20 For wg-quick, where the kernel has no WireGuard module:\n\
+        \x20 With wg-quick, if the kernel has no WireGuard module:\n\
         \x20   sudo WG_QUICK_USERSPACE_IMPLEMENTATION=linerated wg-quick up wg0\n\n\
         \x20 By hand:\n\
         \x20   sudo linerated wg0\n\
         \x20   sudo wg setconf wg0 wg0.conf\n\
         \x20   sudo ip address add 10.0.0.1/24 dev wg0\n\
         \x20   sudo ip link set wg0 up\n\
-        \x20   sudo ip link delete wg0          ends it\n\n\
-        \x20 Ahead of other programs on a busy machine, for shorter round trips:\n\
+        \x20   sudo ip link delete wg0          stops it\n\n\
+        \x20 With priority over other programs on a busy machine:\n\
         \x20   sudo nice -n -10 linerated wg0\n\n\
         \x20 Under a service manager, with the log on standard error:\n\
         \x20   LOG_LEVEL=debug linerated -f wg0\n\n\
-        \x20 As an unprivileged user once it is set up:\n\
+        \x20 As an unprivileged user after setup:\n\
         \x20   sudo linerated --user nobody wg0\n\n\
         ENVIRONMENT\n\
         \x20 LOG_LEVEL               silent, error, info (the default) or debug. In the background\n\
-        \x20                         it logs only if this is set.\n\
-        \x20 LINERATE_AEAD           avx512, avx2, library or portable: what seals packets. Default: the\n\
-        \x20                         fastest that this CPU has\n\
-        \x20 LINERATE_HELPERS        useful (the default): more workers help when there is much to do and a\n\
-        \x20                         core is idle; always: at every batch, as if there were four cores,\n\
-        \x20                         for tests\n\
+        \x20                         there is no log unless this is set.\n\
+        \x20 LINERATE_AEAD           cipher implementation: avx512, avx2, library or portable (default:\n\
+        \x20                         the fastest that this CPU supports)\n\
+        \x20 LINERATE_HELPERS        useful (the default) starts more workers under load, on idle cores;\n\
+        \x20                         always starts them for every batch, as on four cores, for tests\n\
         \x20 LINERATE_OFFLOADS       comma-separated kernel offloads to disable, for measuring and debugging:\n\
         \x20                         -vnet_hdr, -tso, -uso (the interface's), -udp_gro, -udp_gso (the\n\
         \x20                         sockets')\n\
-        \x20 LINERATE_SECCOMP        what happens to a system call that linerated does not need: refuse (the\n\
-        \x20                         default) counts it (`linerate show IFACE --stats`), kill ends the\n\
-        \x20                         daemon; log writes it to the kernel's log and off allows it, both for\n\
+        \x20 LINERATE_SECCOMP        action for a system call that linerated does not need: refuse (the\n\
+        \x20                         default) fails and counts it (`linerate show IFACE --stats`), kill\n\
+        \x20                         ends the daemon; log (to the kernel's log) and off allow it, for\n\
         \x20                         debugging only\n\
         \x20 WG_PROCESS_FOREGROUND   1 is the same as -f\n\
         \x20 WG_TUN_FD               the number of an inherited descriptor of a TUN interface to use\n\
         \x20 WG_UAPI_FD              the number of an inherited descriptor of the listening socket\n\n\
         FILES\n\
-        \x20 /dev/net/tun                              to make the interface\n\
-        \x20 /var/run/wireguard/IFACE.sock             deleting it ends the daemon\n\
-        \x20 /usr/share/doc/linerate/privileges.md.gz  what the daemon may do once it is set up\n\
-        \x20 /usr/share/doc/linerate/faults.md.gz      what happens when something around it breaks\n\n\
+        \x20 /dev/net/tun                              to create the interface\n\
+        \x20 /var/run/wireguard/IFACE.sock             control socket; deleting it stops the daemon\n\
+        \x20 /usr/share/doc/linerate/privileges.md.gz  privileges of the daemon after setup\n\
+        \x20 /usr/share/doc/linerate/faults.md.gz      behaviour under faults\n\n\
         SEE ALSO\n\
         linerate(1), linerate.conf(5), wg(8), wg-quick(8)"
 )]
@@ -92,9 +91,9 @@ pub struct Arguments {
     #[arg(short, long)]
     foreground: bool,
 
-    /// Become this user once the tunnel is set up
+    /// Run as this user once the tunnel is set up (default: root)
     ///
-    /// It keeps control of the network; the socket stays root's.
+    /// The daemon keeps its network privileges; root still owns the socket.
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
 
@@ -106,7 +105,7 @@ pub struct Arguments {
     #[arg(long, value_name = "SHELL", exclusive = true, hide = true)]
     completions: Option<Shell>,
 
-    /// The interface to make
+    /// Interface to create
     #[arg(value_name = "IFACE", required = true)]
     interface: Option<InterfaceName>,
 }

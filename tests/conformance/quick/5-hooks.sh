@@ -94,7 +94,7 @@ $ wg-quick up wg0
 err: [#] mockd wg0
 err: [#] exit 7
 err: [#] ip link delete dev wg0
-err: wg-quick: PreUp: exit 7: the command `exit 7` ended with 7
+err: wg-quick: PreUp: exit 7: the command `exit 7` exited with code 7
 code 7
 END
 tunnel 10.9.0.0/16 'PostUp = echo one # two #three'
@@ -110,7 +110,7 @@ code 0
 END
 tunnel 10.9.0.0/16 'PostUp = exit 4' 'PreDown = echo b' 'PostDown = echo c'
 warns "hooks: none for the way down runs when PostUp fails" 'quick up wg0; gone wg0; host; see ls /run/wireguard' <<'END'
-err: wg-quick: PostUp: exit 4: the command `exit 4` ended with 4
+err: wg-quick: PostUp: exit 4: the command `exit 4` exited with code 4
 END
 tunnel 10.9.0.0/16 'PreDown = exit 6' 'PostDown = echo after'
 ours "hooks: the tunnel goes down though PreDown fails" 'quick up wg0; quick down wg0; see ls /run/wireguard' <<'END'
@@ -123,9 +123,9 @@ code 0
 $ wg-quick down wg0
 out: after
 err: [#] exit 6
-err: PreDown: exit 6: the command `exit 6` ended with 6
+err: PreDown: exit 6: the command `exit 6` exited with code 6
 err: [#] ip link delete dev wg0
 err: [#] echo after
-err: wg-quick: the tunnel is down, but not all of it could be undone; see above
+err: wg-quick: the tunnel is down, but some steps could not be undone; see above
 code 6
 END

@@ -68,7 +68,7 @@ err: [#] ip link set mtu 1370 up dev wg0
 err: [#] resolvconf -a wg0 -m 0 -x
 err: [#] ip -4 route add 10.9.0.0/16 dev wg0
 err: [#] true
-err: gateway.invalid:51820: no address yet; looking for one in the background
+err: gateway.invalid:51820: no address yet; retrying in the background
 code 0
 $ wg-quick save wg0
 err: [#] wg showconf wg0

@@ -86,7 +86,7 @@ err: [#] mockd wg0
 err: [#] wg addconf wg0 FILE
 err: [#] ip link set mtu 1370 up dev wg0
 err: [#] ip -4 route add 10.9.0.0/16 dev wg0
-err: gateway.invalid:5: no address yet; looking for one in the background
+err: gateway.invalid:5: no address yet; retrying in the background
 code 0
 $ wg-quick down wg0
 err: [#] ip link delete dev wg0

@@ -23,7 +23,7 @@ pub fn backend(kernel: bool) -> Result<Backend, Complaint> {
         Some(value) => match &*value {
             "" | "user" => Ok(Backend::Daemon),
             "kernel" => Ok(Backend::Kernel),
-            other => Err(format!("WG_QUICK_BACKEND is `{other}'; it can be `user' (linerated) or `kernel'")),
+            other => Err(format!("WG_QUICK_BACKEND is `{other}'; use `user' (linerated) or `kernel'")),
         },
     }
 }
@@ -46,7 +46,7 @@ pub fn daemon() -> Result<PathBuf, Complaint> {
     beside
         .filter(|daemon| daemon.is_file())
         .or_else(|| in_path("linerated"))
-        .ok_or_else(|| "there is no linerated beside this program or in the path".to_owned())
+        .ok_or_else(|| "linerated was not found beside this program or in PATH".to_owned())
 }
 
 /// The user that the daemon is to become: of the command line, else of the environment (`LINERATE_USER`), else of the
@@ -76,8 +76,8 @@ pub fn start(daemon: &Path, user: Option<&str>, interface: &str, interruption: &
 /// How a program ended, as the end of a sentence.
 pub fn how_it_ended(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
-        (Some(code), _) => format!("ended with {code}"),
-        (None, Some(signal)) => format!("was ended by signal {signal}"),
+        (Some(code), _) => format!("exited with code {code}"),
+        (None, Some(signal)) => format!("was killed by signal {signal}"),
         (None, None) => "ended".to_owned(),
     }
 }

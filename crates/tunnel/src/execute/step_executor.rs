@@ -192,7 +192,7 @@ pub(crate) fn is_free(port: u16) -> io::Result<()> {
     for address in any.into_iter().filter(|_| port != 0) {
         match UdpSocket::bind((address, port)) {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-                let sentence = format!("UDP port {port} is another program's, or another tunnel's: choose another");
+                let sentence = format!("UDP port {port} is already in use; choose another ListenPort");
                 return Err(io::Error::new(error.kind(), sentence));
             }
             // A host without IPv6, say.

@@ -112,7 +112,7 @@ pub enum LedgerError {
         error: io::Error,
     },
     /// It is none of this version's.
-    #[error("{} is no ledger that this version can read: {why}. Remove it, and `linerate down` goes by the tunnel's file",
+    #[error("cannot read ledger {}: {why}. If you remove it, `linerate down` uses the tunnel's file",
             path.display())]
     Format {
         /// Which.
@@ -121,7 +121,7 @@ pub enum LedgerError {
         why: String,
     },
     /// Another command for this interface is at work.
-    #[error("another command is at work on {interface}")]
+    #[error("another command is using {interface}")]
     Busy {
         /// The interface.
         interface: InterfaceName,

@@ -136,7 +136,7 @@ pub fn supervise(interface: &InterfaceName, interruption: &Interruption) -> Resu
                 Err(_) if interruption.came() => false,
                 Err(failed) => return Err(failed),
                 Ok(true) => !interruption.came(),
-                Ok(false) => keeper.wait_for_answer("nobody answers on its socket, but its interface is there")?,
+                Ok(false) => keeper.wait_for_answer("its interface exists, but its socket does not respond")?,
             },
             Observed::TakenDown => return Ok(true),
         };
@@ -257,7 +257,7 @@ impl<'a> Keeper<'a> {
             Observed::Unknown(_) => drop(self.unknown.get_or_insert((begun, false))),
             Observed::Running(_) => {
                 if let Some((_, true)) = self.unknown.take() {
-                    complain(&format!("{}: it answers again", self.interface));
+                    complain(&format!("{}: the daemon responds again", self.interface));
                 }
             }
             Observed::Dead | Observed::TakenDown => {}
@@ -345,7 +345,7 @@ impl<'a> Keeper<'a> {
                 continue;
             }
             if let Some(address) = self.silences[index].1.choose(&found, peer, Instant::now()) {
-                complain(&format!("{}: {named} is now looked for at {address}", self.interface));
+                complain(&format!("{}: {named} now resolves to {address}", self.interface));
                 let update = PeerUpdate { update_only: true, endpoint: Some(address), ..PeerUpdate::new(named.peer) };
                 let update = DeviceUpdate { peers: vec![update], ..DeviceUpdate::default() };
                 match self.ask(|tunnel| tunnel.set(&update)) {
@@ -402,7 +402,7 @@ impl<'a> Keeper<'a> {
         // A daemon that ends may hang up before it gives up its socket.
         if !*said && lasted >= SILENT {
             *said = true;
-            complain(&format!("{}: cannot tell whether the tunnel runs: {reason}; trying again", self.interface));
+            complain(&format!("{}: state of the tunnel unknown: {reason}; retrying", self.interface));
         }
         self.pause(Some(lasted.clamp(PAUSE, SILENT)))
     }
@@ -443,7 +443,7 @@ impl<'a> Keeper<'a> {
             return Ok(false);
         }
         deaths.count()?;
-        complain(&format!("{}: the daemon is gone; starting it again", self.interface));
+        complain(&format!("{}: the daemon has exited; restarting it", self.interface));
         // What others were told of the mark is in the state; without one, the mark is as it was planned.
         let is_to_be_done = |step: &Step| match step {
             Step::Hook { .. } | Step::SetSysctl { .. } => false,

@@ -1,4 +1,4 @@
-//! What `doctor --security` says of whoever keeps a tunnel, a keeper or a supervisor, and of the copy of its file.
+//! `doctor`: checks the keeper or supervisor of a tunnel, and the copy of its file.
 
 use std::fs;
 use std::os::linux::fs::MetadataExt as _;
@@ -13,13 +13,13 @@ use super::{Examined, Item, PRIVILEGES, capability_names, item};
 use linerate_privileges::KEEPER;
 use linerate_tunnel::copy_has_keys;
 
-/// Those of a keeper are few once all routes of its tunnel are there.
-const WAITS: &str = "wait: it gives up the rest once the endpoint that is a name has an address";
+/// A keeper needs few capabilities once all routes of its tunnel exist.
+const WAITS: &str = "wait: it drops the rest once the endpoint's name resolves";
 const CHILDREN: &str = "update the kernel, or grant CAP_SETPCAP to `linerate up`";
 const SWAP: &str = "grant CAP_IPC_LOCK, set LimitMEMLOCK=infinity, or encrypt the swap";
-const COPY: &str = "encrypt the swap, or have the keys in files of their own (PrivateKeyFile)";
+const COPY: &str = "encrypt the swap, or move the keys to files of their own (PrivateKeyFile)";
 
-/// The process that keeps a tunnel, if there is one.
+/// The keeper or supervisor of a tunnel, if it has one.
 pub(super) fn examine(interface: &str) -> Option<Examined> {
     let name: InterfaceName = interface.parse().ok()?;
     let lock = fs::metadata(Path::new(ledger::DIRECTORY).join(format!("{name}.keeper"))).ok()?;
@@ -36,7 +36,7 @@ pub(super) fn examine(interface: &str) -> Option<Examined> {
     })
 }
 
-/// The process that has the lock of flock(2) on a file, by what /proc/locks says.
+/// The process that holds the flock(2) lock on a file, from /proc/locks.
 fn holder(locks: &str, device: u64, inode: u64) -> Option<u32> {
     let file = format!("{:02x}:{:02x}:{inode}", major(device), minor(device));
     locks.lines().find_map(|line| match line.split_whitespace().collect::<Vec<_>>()[..] {
@@ -48,8 +48,7 @@ fn holder(locks: &str, device: u64, inode: u64) -> Option<u32> {
 fn items(process: &Process, supervises: bool) -> Vec<Item> {
     let swap = item("swap", process.locked > 0, ["memory is locked", "keys can be swapped out"], SWAP);
     if supervises {
-        let state =
-            format!("{}: it starts the daemon and runs the file's commands", capability_names(process.capabilities));
+        let state = format!("{}: it starts the daemon and runs the hooks", capability_names(process.capabilities));
         return vec![item("capabilities", true, [&state, &state], ""), swap];
     }
     let capabilities = |name, set| {
@@ -64,19 +63,19 @@ fn items(process: &Process, supervises: bool) -> Vec<Item> {
     ]
 }
 
-/// Whether the keys in the copy of the file, which is in memory that can be swapped out, can reach a disk.
+/// Whether keys in the copy of the file, which is in swappable memory, can reach a disk.
 pub(super) fn copy(interface: &str) -> Option<Item> {
     let name: InterfaceName = interface.parse().ok()?;
     let swap = copy_has_keys(&name)?.then(open_swap);
     let (state, good) = match swap {
         None => ("has no keys".to_owned(), true),
-        Some(None) => ("no swap that is not encrypted".to_owned(), true),
+        Some(None) => ("no unencrypted swap".to_owned(), true),
         Some(Some(swap)) => (format!("its keys can reach {}", swap.display()), false),
     };
     Some(item("copy of the file", good, [&state, &state], COPY))
 }
 
-/// A swap in use whose contents stay on a disk as they are.
+/// A swap in use that stores its contents on a disk unencrypted.
 fn open_swap() -> Option<PathBuf> {
     let swaps = fs::read_to_string("/proc/swaps").unwrap_or_default();
     swap_names(&swaps).into_iter().find(|name| {
@@ -92,14 +91,14 @@ fn swap_names(swaps: &str) -> Vec<PathBuf> {
     swaps.lines().skip(1).filter_map(name).collect()
 }
 
-/// A compressed disk in memory that writes nothing back to another.
+/// A compressed disk in memory without a backing device.
 fn is_in_memory(device: &Path) -> bool {
     let backing = fs::read_to_string(device.join("backing_dev"));
     let is_zram = device.join("comp_algorithm").exists();
     is_zram && backing.map_or(true, |backing| backing.trim() == "none")
 }
 
-/// dm-crypt's, or one that is made of such.
+/// A device of dm-crypt, or one that consists of such.
 fn is_encrypted(device: &Path) -> bool {
     if fs::read_to_string(device.join("dm/uuid")).is_ok_and(|uuid| uuid.starts_with("CRYPT-")) {
         return true;
@@ -116,7 +115,7 @@ mod tests {
     use rustix::thread::CapabilitySet;
 
     #[test]
-    fn who_has_a_lock_is_found_and_who_waits_for_it_is_not() {
+    fn the_holder_of_a_lock_is_found_and_not_a_waiter() {
         let locks = "1: POSIX  ADVISORY  WRITE 11 00:1a:77 0 EOF\n2: FLOCK  ADVISORY  WRITE 12 00:1a:78 0 EOF\n\
             3: FLOCK  ADVISORY  WRITE 13 00:1a:77 0 EOF\n3: -> FLOCK  ADVISORY  WRITE 14 00:1a:77 0 EOF\n";
         assert_eq!(holder(locks, makedev(0, 0x1a), 77), Some(13));
@@ -137,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_keeper_with_more_than_it_needs_is_weak_and_a_supervisor_is_not() {
+    fn a_keeper_with_more_than_it_needs_fails_and_a_supervisor_passes() {
         let process = Process {
             program: "linerate".into(),
             uid: 0,

@@ -1,7 +1,7 @@
-//! `linerate doctor`: whether tunnels work, how far their daemons and whoever keeps them are confined, and what to do about
-//! what is not right. With `--security` only the second.
+//! `linerate doctor`: checks whether tunnels work and how far their daemons and supervisors are confined, and suggests
+//! fixes. With `--security`, checks the confinement only.
 //!
-//! What is in force stands in /proc; what does not, linerated tells among its counters. Changes nothing.
+//! Reads /proc, and the counters of linerated for what is not there. Changes nothing.
 
 mod keeper;
 mod process;
@@ -31,20 +31,20 @@ use process::Process;
 
 #[derive(clap::Args)]
 pub(super) struct DoctorArguments {
-    /// One tunnel; all without
+    /// Tunnel to check (default: all)
     #[arg(value_name = "IFACE")]
     interface: Option<InterfaceName>,
 
-    /// Examine only how far the daemons of tunnels, and whoever keeps these, are confined
+    /// Check only how far daemons and supervisors are confined
     #[arg(long)]
     security: bool,
 
-    /// Print JSON
+    /// Print as JSON
     #[arg(long)]
     json: bool,
 }
 
-/// Examines, and prints what was found. Ends with 1 if something is not right or could not be examined.
+/// Runs the checks and prints the results. Exits with 1 if a check fails or cannot be done.
 pub(super) fn main(arguments: &DoctorArguments) -> Result<ExitCode, Complaint> {
     let directory = Path::new(socket::DIRECTORY);
     let mut states: Vec<Option<Status>> = Vec::new();
@@ -91,7 +91,7 @@ pub(super) fn main(arguments: &DoctorArguments) -> Result<ExitCode, Complaint> {
     Ok(if all_right { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// What was found about one tunnel, or about whoever keeps it.
+/// The results for one tunnel, its keeper or its supervisor.
 #[derive(Serialize)]
 struct Examined {
     interface: String,
@@ -106,20 +106,20 @@ struct Examined {
     items: Vec<Item>,
 }
 
-/// One thing that was examined.
+/// One check.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct Item {
     name: &'static str,
-    /// What is in force.
+    /// What was found.
     state: String,
-    /// Whether that is right, of a protection: as much as there can be.
+    /// Whether that is as it should be.
     good: bool,
-    /// What to do about it if not.
+    /// How to fix it.
     #[serde(skip_serializing_if = "Option::is_none")]
     advice: Option<Cow<'static, str>>,
 }
 
-/// The tunnel `name`, whose state is `state` where that is to be examined, too.
+/// Checks the tunnel `name`, including its `state` if given.
 fn examine(directory: &Path, name: &str, state: Option<&Status>) -> Result<Examined, Complaint> {
     let found = state.filter(|state| !state.is_unknown()).map_or_else(Vec::new, findings);
     let found = found.into_iter().map(|(name, state, advice)| Item { name, state, good: advice.is_none(), advice });
@@ -134,9 +134,11 @@ fn examine(directory: &Path, name: &str, state: Option<&Status>) -> Result<Exami
         return Ok(Examined::without_process(name, health));
     };
     let pid = peer(socket).map_err(|error| inaccessible(error.into()))?;
-    let pid = pid.ok_or_else(|| format!("{name}: its daemon is out of sight; ask from its own PID namespace"))?;
+    let pid = pid.ok_or_else(|| format!("{name}: its daemon is in another PID namespace; run this command there"))?;
     let process = Process::read(pid).map_err(|error| {
-        format!("{name}: process {pid}, which made its socket, cannot be read ({error}); has it handed the socket on?")
+        format!(
+            "{name}: cannot examine process {pid}, which created its socket: {error}; it may have passed the socket on"
+        )
     })?;
     let counters = match tunnel.stats() {
         Err(ClientError::Io(error)) if error.kind() == ErrorKind::TimedOut => return Err(inaccessible(error.into())),
@@ -165,18 +167,17 @@ fn items(process: &Process, counters: &Counters) -> Vec<Item> {
         system_calls(process, counters),
         files(counters),
         told("own memory", CLOSED, own_memory, of(counters, OWN_MEMORY), counters),
-        item("core files", !process.core_files, ["none", "with keys in them"], of(counters, CORE_FILES)),
+        item("core files", !process.core_files, ["none", "enabled; they would contain keys"], of(counters, CORE_FILES)),
         item("swap", process.locked > 0, ["memory is locked", "keys can be swapped out"], of(counters, SWAP)),
     ]
 }
 
 const PRIVILEGES: [&str; 2] = ["none can be gained", "can be gained"];
 
-/// What to do: for linerated, and for another daemon.
+/// The fix: for linerated, and for another daemon.
 type Advice = [&'static str; 2];
 
-const USER: Advice =
-    ["set `#! User = NAME` in the tunnel's file", "set User= in its unit, if it knows how to do without root"];
+const USER: Advice = ["set `#! User = NAME` in the tunnel's file", "set User= in its unit, if it can run without root"];
 const CAPABILITIES: Advice =
     ["grant CAP_SETPCAP", "set CapabilityBoundingSet=CAP_NET_ADMIN CAP_NET_BIND_SERVICE in its unit"];
 const NO_NEW_PRIVS: Advice = ["needs Linux 3.5", "set NoNewPrivileges=yes in its unit"];
@@ -188,7 +189,7 @@ const OWN_MEMORY: Advice = ["run nothing else as its user"; 2];
 const CORE_FILES: Advice = ["set LimitCORE=0 in its unit"; 2];
 const SWAP: Advice = ["grant CAP_IPC_LOCK, set LimitMEMLOCK=infinity, or encrypt the swap", "encrypt the swap"];
 
-/// The advice for this daemon: linerated alone tells counters.
+/// The advice for this daemon: only linerated has counters.
 fn of(counters: &Counters, [ours, other]: Advice) -> &'static str {
     if counters.is_empty() { other } else { ours }
 }
@@ -198,15 +199,15 @@ fn item(name: &'static str, good: bool, [yes, no]: [&str; 2], advice: &'static s
     Item { name, state, good, advice: (!good).then_some(advice.into()) }
 }
 
-/// As [`item`], by a counter that only linerated has.
+/// As [`item`], from a counter that only linerated has.
 fn told(name: &'static str, counter: &str, words: [&str; 2], advice: &'static str, counters: &Counters) -> Item {
     match count(counters, counter) {
         Some(value) => item(name, value > 0, words, advice),
-        None => Item { name, state: "not told".into(), good: false, advice: Some(advice.into()) },
+        None => Item { name, state: "unknown".into(), good: false, advice: Some(advice.into()) },
     }
 }
 
-/// Without capabilities, root's user number opens root's files alone: Landlock closes those.
+/// Without capabilities, root can only open root's own files, which Landlock denies.
 fn user(process: &Process, counters: &Counters) -> Item {
     let name = if process.uid == 0 { "root".to_owned() } else { format!("user {}", process.uid) };
     let good = process.uid != 0 || count(counters, LANDLOCK) > Some(0);
@@ -227,7 +228,7 @@ fn capability_names(set: CapabilitySet) -> String {
     }
 }
 
-/// As many capabilities are named.
+/// Up to this many capabilities are listed by name.
 const FEW: usize = 6;
 
 fn system_calls(process: &Process, counters: &Counters) -> Item {
@@ -237,10 +238,10 @@ fn system_calls(process: &Process, counters: &Counters) -> Item {
         (Some(refused), Some(last)) => {
             let _ = write!(filtered, "; {refused} refused, number {last} last");
         }
-        (Some(_), None) => filtered.push_str("; none was refused"),
+        (Some(_), None) => filtered.push_str("; none refused"),
         _ => {}
     }
-    item("system calls", process.filtered && !logged_only, [&filtered, "all are allowed"], of(counters, CALLS))
+    item("system calls", process.filtered && !logged_only, [&filtered, "all allowed"], of(counters, CALLS))
 }
 
 fn files(counters: &Counters) -> Item {
@@ -253,7 +254,7 @@ fn count(counters: &Counters, name: &str) -> Option<u64> {
 }
 
 impl Examined {
-    /// A tunnel that nobody runs, or the kernel.
+    /// A tunnel that is not running, or that the kernel runs.
     fn without_process(interface: &str, items: Vec<Item>) -> Self {
         Self { interface: interface.to_owned(), role: None, process: None, program: None, items }
     }
@@ -304,14 +305,14 @@ mod tests {
     }
 
     #[test]
-    fn a_confined_daemon_is_well_and_needs_no_advice() {
+    fn a_confined_daemon_passes_without_advice() {
         let items = items(&confined(), &told_by_linerated());
         assert_eq!(weak(&items), Vec::<&str>::new());
         assert!(items.iter().all(|item| item.advice.is_none()));
     }
 
     #[test]
-    fn each_protection_that_is_missing_is_named_with_advice() {
+    fn each_missing_protection_is_reported_with_advice() {
         let all = CapabilitySet::all();
         let lacking = [
             (Process { capabilities: all, ..confined() }, "capabilities"),
@@ -336,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_system_call_is_told_with_its_number() {
+    fn a_refused_system_call_is_reported_with_its_number() {
         let mut counters = told_by_linerated();
         counters.retain(|(name, _)| name != REFUSED);
         counters.extend([(REFUSED.to_owned(), 3), (LAST_REFUSED.to_owned(), 59)]);
@@ -344,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_daemon_does_not_tell_is_not_taken_for_granted() {
+    fn a_protection_that_another_daemon_does_not_report_is_unknown() {
         assert_eq!(weak(&items(&confined(), &[])), ["user", "files", "own memory"]);
     }
 

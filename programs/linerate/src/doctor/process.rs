@@ -1,4 +1,4 @@
-//! What /proc tells about a process (proc_pid_status(5), proc_pid_limits(5)). Only reads.
+//! A process as /proc shows it (proc_pid_status(5), proc_pid_limits(5)). Only reads.
 
 use std::{fs, io};
 
@@ -9,19 +9,19 @@ use rustix::thread::CapabilitySet;
 pub(super) struct Process {
     /// Its program's name, of at most 15 bytes.
     pub(super) program: String,
-    /// The user whose it is.
+    /// Its user.
     pub(super) uid: u32,
     /// The capabilities that it has.
     pub(super) capabilities: CapabilitySet,
-    /// Those that it could gain by executing something.
+    /// The capabilities that it could gain by executing a program.
     pub(super) bounding: CapabilitySet,
-    /// Whether executing something can gain it nothing.
+    /// Whether executing a program cannot gain any.
     pub(super) no_new_privs: bool,
     /// Whether its system calls are filtered.
     pub(super) filtered: bool,
-    /// KiB of its address space that stay out of swap.
+    /// KiB of its memory that are locked.
     pub(super) locked: u64,
-    /// Whether it leaves core files.
+    /// Whether it may write core files.
     pub(super) core_files: bool,
 }
 
@@ -48,7 +48,7 @@ impl Process {
             uid: first("Uid")?.try_into().ok()?,
             capabilities: set("CapPrm")?,
             bounding: set("CapBnd")?,
-            // Kernels without these have neither.
+            // Missing in older kernels, which do not support them.
             no_new_privs: first("NoNewPrivs") == Some(1),
             filtered: first("Seccomp") == Some(FILTERED),
             locked: first("VmLck").unwrap_or(0),
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_older_kernel_does_not_tell_is_not_in_force() {
+    fn a_protection_that_an_older_kernel_does_not_list_is_absent() {
         let status = STATUS.replace("NoNewPrivs", "Other").replace("Seccomp", "Another").replace("VmLck", "VmPin");
         let limits = LIMITS.replace("size        0", "size        unlimited");
         let process = Process::parse(&status, &limits).unwrap();
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_of_another_form_are_none() {
+    fn other_texts_are_rejected() {
         assert_eq!(Process::parse("", ""), None);
         assert_eq!(Process::parse(STATUS, ""), None);
         assert_eq!(Process::parse(&STATUS.replace("CapPrm:\t", "CapPrm:\tx"), LIMITS), None);

@@ -1,5 +1,4 @@
-//! The daemon's counters: reasons for which packets were dropped, and wake-ups by whether they found
-//! work.
+//! The daemon's counters: reasons of dropped packets, and wake-ups that did and did not find work.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -11,7 +10,7 @@ use super::json;
 
 type Counters = Vec<(String, u64)>;
 
-/// Writes an aligned table for each interface. Reasons that never occurred are only counted.
+/// Writes an aligned table for each interface. Reasons that never occurred are summed up.
 pub(super) fn write(text: &mut Buffer, all: &[(String, Counters)]) -> fmt::Result {
     for (at, (name, counters)) in all.iter().enumerate() {
         if at > 0 {

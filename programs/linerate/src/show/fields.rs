@@ -1,4 +1,4 @@
-//! The forms for scripts: one value, separated by tabs. Secrets are always shown, as `wg` does.
+//! The format for scripts: one value, tab-separated. Shows secrets, as `wg` does.
 
 use std::fmt::{self, Write as _};
 
@@ -14,7 +14,7 @@ const NONE: &str = "(none)";
 
 /// Writes `field` of all of `states`; with `names`, each line begins with its interface.
 ///
-/// Straight into `text`, because a string that grows leaves copies of the keys in it behind.
+/// Writes directly into `text`: a string that grows would leave copies of keys behind.
 pub(super) fn write(text: &mut Buffer, states: &[(String, DeviceState)], field: Field, names: bool) -> fmt::Result {
     for (name, state) in states {
         let name = if names { format!("{name}\t") } else { String::new() };

@@ -1,4 +1,4 @@
-//! The form for people, line by line that of `wg show`.
+//! The format for people: that of `wg show`, line by line.
 
 use std::cmp::Reverse;
 use std::fmt::{self, Write as _};

@@ -1,5 +1,4 @@
-//! The form for programs, with the names of wg-json (wireguard-tools, contrib/json). What is not set is
-//! left out.
+//! The format for programs, with the names of wg-json (wireguard-tools, contrib/json). Unset values are omitted.
 
 use std::collections::BTreeMap;
 use std::{fmt, io};

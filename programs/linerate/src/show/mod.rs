@@ -1,8 +1,7 @@
-//! `show`: what running tunnels say of themselves, in the exact form of `wg show`, whose work is done
-//! here, too.
+//! `show`: the state of running tunnels, in the exact format of `wg show`, which uses this module, too.
 //!
-//! Never changes anything. [`human`] is for people, [`fields`] for scripts, [`json`] for programs;
-//! [`counters`] is what only linerated tells.
+//! Never changes anything. [`human`] is for people, [`fields`] for scripts, [`json`] for programs; [`counters`] are those of
+//! linerated.
 
 mod counters;
 mod fields;
@@ -26,7 +25,7 @@ use crate::keys;
 use linerate_program::print;
 use linerate_program::{Complaint, complain};
 
-/// One value of each tunnel or of each of its peers.
+/// One value of each tunnel or peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Field {
     PublicKey,
@@ -43,25 +42,25 @@ pub enum Field {
     Dump,
 }
 
-/// Which tunnels, and what of them.
-pub struct Wanted {
-    /// Whose.
+/// Which tunnels to show, and how.
+pub struct Selection {
+    /// The tunnels.
     pub which: Which,
-    /// In which form.
+    /// The form.
     pub form: Form,
 }
 
 /// Which tunnels.
 pub enum Which {
-    /// All there are.
+    /// All tunnels.
     All,
-    /// All there are, but only their names.
+    /// Only the names of all tunnels.
     Names,
-    /// The one of this name.
+    /// The tunnel with this name.
     One(String),
 }
 
-/// In which form.
+/// The output format.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Form {
     /// For people.
@@ -76,11 +75,11 @@ pub enum Form {
     CountersJson,
 }
 
-impl Wanted {
-    /// What the arguments of `linerate show` ask for.
+impl Selection {
+    /// The selection that the arguments of `linerate show` make.
     ///
     /// # Errors
-    /// The interface's name is none, or only the names are wanted but in a form that has no names.
+    /// The interface name is not valid, or names are requested in a form that has none.
     pub fn new(which: &str, field: Option<Field>, json: bool, stats: bool) -> Result<Self, Complaint> {
         let form = match field {
             Some(field) => Form::Field(field),
@@ -92,7 +91,7 @@ impl Wanted {
         let which = match which {
             "all" => Which::All,
             "interfaces" if form == Form::Human => Which::Names,
-            "interfaces" => return Err("`show interfaces` takes nothing else: it prints the names".into()),
+            "interfaces" => return Err("`show interfaces` prints only names and takes no other option".into()),
             name => {
                 let name: InterfaceName = name.parse().map_err(|error| format!("{error}"))?;
                 Which::One(name.to_string())
@@ -102,24 +101,24 @@ impl Wanted {
     }
 }
 
-/// How to print, and whose tunnels.
+/// How to print, and where the tunnels are.
 pub struct View<'a> {
-    /// Where the sockets are.
+    /// The directory of the sockets.
     pub directory: &'a Path,
     /// Lists the names of all tunnels.
     pub names: fn(&Path) -> io::Result<Vec<String>>,
     /// Seconds since 1970.
     pub now: u64,
-    /// Whether people see colours.
+    /// Whether to use colours.
     pub colour: bool,
-    /// Whether people and programs see private and preshared keys.
+    /// Whether to show private and preshared keys to people and programs.
     pub keys: bool,
-    /// Whether a daemon is asked linerated's own question about activity first; `wg` asks what the original asks.
+    /// Whether to try linerated's own `activity` request first; `wg` sends only the original's requests.
     pub activity: bool,
 }
 
 impl View<'_> {
-    /// The tunnels of this machine, printed as WG_COLOR_MODE and WG_HIDE_KEYS ask for.
+    /// The tunnels of this machine, printed as WG_COLOR_MODE and WG_HIDE_KEYS say.
     pub fn from_environment() -> Self {
         let variable = |name| std::env::var_os(name).unwrap_or_default();
         let colour = match variable("WG_COLOR_MODE") {
@@ -138,10 +137,10 @@ impl View<'_> {
     }
 }
 
-/// Prints what is wanted of the tunnels of this machine.
-pub(super) fn main(wanted: &Wanted) -> Result<ExitCode, Complaint> {
+/// Prints the selection of the tunnels of this machine.
+pub(super) fn main(selection: &Selection) -> Result<ExitCode, Complaint> {
     let view = View { activity: true, ..View::from_environment() };
-    let Shown { text, failures, any } = show(wanted, &view).map_err(|failure| match failure {
+    let Shown { text, failures, any } = show(selection, &view).map_err(|failure| match failure {
         Failure::Listing(error) => format!("Unable to list interfaces: {error}"),
         Failure::Tunnel(name, error) => inaccessible(&name, &error),
     })?;
@@ -152,58 +151,58 @@ pub(super) fn main(wanted: &Wanted) -> Result<ExitCode, Complaint> {
     Ok(if any || failures.is_empty() { printed } else { ExitCode::FAILURE })
 }
 
-/// What `show` has to say.
+/// The output of `show`.
 pub struct Shown {
     /// For standard output.
     pub text: Buffer,
-    /// Tunnels of all that did not answer, and why.
+    /// Tunnels that could not be queried, and why.
     pub failures: Vec<(String, ClientError)>,
-    /// Whether any tunnel did.
+    /// Whether any tunnel was queried.
     pub any: bool,
 }
 
-/// Why there is nothing to show.
+/// Why nothing can be shown.
 pub enum Failure {
     /// The tunnels cannot be listed.
     Listing(io::Error),
-    /// The one tunnel that was asked for did not answer.
+    /// The requested tunnel could not be queried.
     Tunnel(String, ClientError),
 }
 
-/// Asks the tunnels and writes down what they say.
+/// Queries the tunnels and writes their state.
 ///
 /// # Errors
 /// See [`Failure`].
-pub fn show(wanted: &Wanted, view: &View<'_>) -> Result<Shown, Failure> {
+pub fn show(selection: &Selection, view: &View<'_>) -> Result<Shown, Failure> {
     let mut shown = Shown { text: Buffer::new(), failures: Vec::new(), any: false };
     let mut answers = Vec::new();
-    let names = match &wanted.which {
+    let names = match &selection.which {
         Which::One(name) => vec![name.clone()],
         Which::All | Which::Names => (view.names)(view.directory).map_err(Failure::Listing)?,
     };
-    if let Which::Names = wanted.which {
+    if let Which::Names = selection.which {
         if !names.is_empty() {
             shown.text.extend(names.join(" ").as_bytes());
             shown.text.extend(b"\n");
         }
         return Ok(shown);
     }
-    let all = matches!(wanted.which, Which::All);
+    let all = matches!(selection.which, Which::All);
     let count = names.len();
     for (name, number) in names.into_iter().zip(1..) {
-        match Answer::ask(view, &name, wanted.form) {
-            Ok(answer) => answers.push(Told { name, answer, more: number < count }),
+        match Answer::ask(view, &name, selection.form) {
+            Ok(answer) => answers.push(Reply { name, answer, more: number < count }),
             Err(error) if all => shown.failures.push((name, error)),
             Err(error) => return Err(Failure::Tunnel(name, error)),
         }
     }
     shown.any = !answers.is_empty();
-    write(&mut shown.text, wanted.form, answers, all, view);
+    write(&mut shown.text, selection.form, answers, all, view);
     Ok(shown)
 }
 
-/// What one tunnel told, and whether another was asked after it.
-struct Told {
+/// What one tunnel answered, and whether another was queried after it.
+struct Reply {
     name: String,
     answer: Answer,
     more: bool,
@@ -221,13 +220,13 @@ impl Answer {
             && matches!(form, Form::Field(Field::Endpoints | Field::LatestHandshakes | Field::Transfer))
             && let TunnelClient::Daemon(daemon) = &mut tunnel
         {
-            // Who asks for these does it every second, and linerated need not tell all that it has for it.
+            // Scripts poll these every second, and linerated can answer without its whole state.
             match daemon.activity(0) {
                 Ok(Activity { peers, .. }) => return Ok(Self::State(DeviceState { peers, ..DeviceState::default() })),
                 Err(ClientError::Io(error)) if error.kind() == io::ErrorKind::TimedOut => return Err(error.into()),
                 Err(_) => {}
             }
-            // Others have closed the connection.
+            // Other daemons have closed the connection.
             tunnel = TunnelClient::open(view.directory, name)?;
         }
         match form {
@@ -237,13 +236,13 @@ impl Answer {
     }
 }
 
-fn write(text: &mut Buffer, form: Form, told: Vec<Told>, all: bool, view: &View<'_>) {
+fn write(text: &mut Buffer, form: Form, replies: Vec<Reply>, all: bool, view: &View<'_>) {
     let (mut states, mut counts) = (Vec::new(), Vec::new());
-    for Told { name, answer, more } in told {
+    for Reply { name, answer, more } in replies {
         match answer {
             Answer::State(state) if form == Form::Human => {
                 human::write(text, &name, state, view).expect("a Buffer takes every write");
-                // As wg does, also before one that then does not answer.
+                // As in wg, also before a tunnel that then fails.
                 text.extend(if more { b"\n" } else { b"" });
             }
             Answer::State(state) => states.push((name, state)),
@@ -260,7 +259,7 @@ fn write(text: &mut Buffer, form: Form, told: Vec<Told>, all: bool, view: &View<
     written.expect("a Buffer takes every write");
 }
 
-/// Why the one tunnel that was asked for does not answer, and what to do.
+/// Why the requested tunnel could not be queried, and what to do.
 pub(super) fn inaccessible(name: &str, error: &ClientError) -> Complaint {
     let errno = match error {
         ClientError::Io(error) => Errno::from_io_error(error),
@@ -268,10 +267,10 @@ pub(super) fn inaccessible(name: &str, error: &ClientError) -> Complaint {
     };
     match errno {
         Some(Errno::NODEV | Errno::PROTONOSUPPORT | Errno::OPNOTSUPP) => {
-            format!("there is no tunnel {name}. `linerate show interfaces` lists those there are.")
+            format!("there is no tunnel {name}; `linerate show interfaces` lists all tunnels")
         }
         Some(Errno::ACCESS | Errno::PERM) => {
-            format!("not allowed to ask {name}: only the user who runs it may. Try again as root (sudo).")
+            format!("permission denied for {name}: try again as root (sudo), or as the user that runs it")
         }
         _ => format!("Unable to access interface {name}: {}", reason(name, error)),
     }
@@ -281,7 +280,7 @@ fn reason(name: &str, error: &ClientError) -> String {
     match error {
         ClientError::Reply(ReplyError::Truncated) => {
             format!(
-                "the daemon of {name} hung up. It may have ended, or not know the question (only linerated has counters)."
+                "the daemon of {name} closed the connection: it may have exited, or it does not support counters (only linerated does)"
             )
         }
         ClientError::Reply(bad) => bad.to_string(),

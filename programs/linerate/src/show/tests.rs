@@ -26,7 +26,7 @@ fn people_see_what_wg_shows_them() {
 fn colours_and_keys_are_those_of_wg() {
     let place = Place::with_daemons();
     let view = View { colour: true, keys: true, ..place.view() };
-    assert_eq!(text(&Wanted::new("full", None, false, false).unwrap(), &view), recorded("full.colour"));
+    assert_eq!(text(&Selection::new("full", None, false, false).unwrap(), &view), recorded("full.colour"));
 }
 
 #[test]
@@ -34,7 +34,7 @@ fn all_tunnels_are_each_as_wg_shows_them_with_a_blank_line_between() {
     let place = Place::with_daemons();
     for (colour, recording) in [(false, "all.human"), (true, "all.colour")] {
         let view = View { colour, ..place.view() };
-        let shown = text(&Wanted::new("all", None, false, false).unwrap(), &view);
+        let shown = text(&Selection::new("all", None, false, false).unwrap(), &view);
         assert_eq!(devices(&shown), devices(&recorded(recording)));
     }
 
@@ -61,25 +61,25 @@ fn scripts_see_every_field_as_wg_prints_it() {
     for field in Field::value_variants() {
         let name = field.to_possible_value().unwrap().get_name().to_owned();
         for interface in ["bare", "full"] {
-            let wanted = Wanted::new(interface, Some(*field), false, false).unwrap();
-            assert_eq!(text(&wanted, &place.view()), recorded(&format!("{interface}.{name}")), "{interface} {name}");
+            let selection = Selection::new(interface, Some(*field), false, false).unwrap();
+            assert_eq!(text(&selection, &place.view()), recorded(&format!("{interface}.{name}")), "{interface} {name}");
         }
         // That wg named the interface only once per device in this one.
         if *field != Field::Endpoints {
-            let wanted = Wanted::new("all", Some(*field), false, false).unwrap();
+            let selection = Selection::new("all", Some(*field), false, false).unwrap();
             let lines = |text: &str| {
                 let mut lines: Vec<_> = text.lines().map(str::to_owned).collect();
                 lines.sort();
                 lines
             };
-            assert_eq!(lines(&text(&wanted, &place.view())), lines(&recorded(&format!("all.{name}"))), "all {name}");
+            assert_eq!(lines(&text(&selection, &place.view())), lines(&recorded(&format!("all.{name}"))), "all {name}");
         }
     }
 }
 
 #[test]
 fn the_names_are_on_one_line_and_no_names_are_no_line() {
-    let names = Wanted::new("interfaces", None, false, false).unwrap();
+    let names = Selection::new("interfaces", None, false, false).unwrap();
     let place = Place::with_daemons();
     let line = text(&names, &place.view());
     let mut found: Vec<_> = line.strip_suffix('\n').unwrap().split(' ').collect();
@@ -89,15 +89,16 @@ fn the_names_are_on_one_line_and_no_names_are_no_line() {
     assert_eq!(text(&names, &nobody.view()), "");
     let nowhere = View { directory: Path::new("/nonexistent/linerate"), ..nobody.view() };
     assert_eq!(text(&names, &nowhere), "");
-    assert!(Wanted::new("interfaces", Some(Field::Peers), false, false).is_err());
+    assert!(Selection::new("interfaces", Some(Field::Peers), false, false).is_err());
 }
 
 #[test]
 fn json_has_the_names_of_wg_json_and_no_secret_unless_asked_for() {
     let place = Place::with_daemons();
-    let wanted = Wanted::new("full", None, true, false).unwrap();
-    let json =
-        |keys| -> serde_json::Value { serde_json::from_str(&text(&wanted, &View { keys, ..place.view() })).unwrap() };
+    let selection = Selection::new("full", None, true, false).unwrap();
+    let json = |keys| -> serde_json::Value {
+        serde_json::from_str(&text(&selection, &View { keys, ..place.view() })).unwrap()
+    };
     let full = &json(true)["full"];
     assert_eq!(full["privateKey"], "yAnz5TF+lXXJte14tji3zlMNq+hd2rYUIgJBgB3fBmk=");
     assert_eq!(full["publicKey"], "HIgo9xNzJMWLKASShiTqIybxZ0U3wGLiUeJ1PKf8ykw=");
@@ -123,16 +124,16 @@ fn counters_are_a_table_that_says_how_many_wakeups_found_work() {
     let place = Place::new();
     let reply = "wakeups_out_work=1998\nwakeups_out_empty=2\ndiscard_no_peer=7\ndiscard_mac1=0\nerrno=0\n\n";
     place.daemon("wg0", reply);
-    let wanted = Wanted::new("wg0", None, false, true).unwrap();
+    let selection = Selection::new("wg0", None, false, true).unwrap();
     let expected = "interface: wg0\n\
         \x20 wakeups out work               1998\n\
         \x20 wakeups out empty                 2\n\
         \x20 discard no peer                   7\n\
         \x20 wakeups out that found work  99.9 %\n\
         \x20 1 reasons to discard a packet did not occur\n";
-    assert_eq!(text(&wanted, &place.view()), expected);
-    let wanted = Wanted::new("all", None, true, true).unwrap();
-    let json: serde_json::Value = serde_json::from_str(&text(&wanted, &place.view())).unwrap();
+    assert_eq!(text(&selection, &place.view()), expected);
+    let selection = Selection::new("all", None, true, true).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&text(&selection, &place.view())).unwrap();
     assert_eq!(json["wg0"]["discard_mac1"], 0);
 }
 
@@ -140,7 +141,7 @@ fn counters_are_a_table_that_says_how_many_wakeups_found_work() {
 fn a_tunnel_that_is_not_there_is_a_sentence_that_says_what_to_do() {
     let refused = |error: Errno| inaccessible("wg9", &ClientError::Io(error.into()));
     for absent in [Errno::NODEV, Errno::OPNOTSUPP, Errno::PROTONOSUPPORT] {
-        assert!(refused(absent).contains("`linerate show interfaces` lists those there are"));
+        assert!(refused(absent).contains("`linerate show interfaces` lists all tunnels"));
     }
     for forbidden in [Errno::ACCESS, Errno::PERM] {
         assert!(refused(forbidden).contains("as root (sudo)"));
@@ -152,9 +153,9 @@ fn a_socket_that_nobody_answers_on_is_no_tunnel_and_goes() {
     let place = Place::new();
     let left_over = place.0.join("wg9.sock");
     drop(UnixListener::bind(&left_over).unwrap());
-    let wanted = Wanted::new("wg9", None, false, false).unwrap();
-    assert!(show(&wanted, &place.view()).is_err());
-    assert_eq!(text(&Wanted::new("interfaces", None, false, false).unwrap(), &place.view()), "");
+    let selection = Selection::new("wg9", None, false, false).unwrap();
+    assert!(show(&selection, &place.view()).is_err());
+    assert_eq!(text(&Selection::new("interfaces", None, false, false).unwrap(), &place.view()), "");
     assert!(!left_over.exists());
 }
 
@@ -163,18 +164,18 @@ fn a_tunnel_that_does_not_answer_does_not_hide_the_others() {
     let place = Place::with_daemons();
     place.daemon("broken", "listen_port=none\nerrno=0\n\n");
     drop(UnixListener::bind(place.0.join("left-over.sock")).unwrap());
-    let shown = show(&Wanted::new("all", Some(Field::Fwmark), false, false).unwrap(), &place.view()).ok().unwrap();
+    let shown = show(&Selection::new("all", Some(Field::Fwmark), false, false).unwrap(), &place.view()).ok().unwrap();
     assert!(shown.any);
     let failures: Vec<_> = shown.failures.iter().map(|(name, error)| reason(name, error)).collect();
-    assert_eq!(failures, ["line 1 of the reply is not valid"]);
+    assert_eq!(failures, ["line 1 of the daemon's reply is not valid"]);
     assert_eq!(shown.text.iter().filter(|byte| **byte == b'\n').count(), NAMES.len());
 }
 
 #[test]
 fn counters_of_a_tunnel_that_is_not_there_are_no_matter_of_counters() {
     let place = Place::new();
-    let wanted = Wanted::new("nosuch", None, false, true).unwrap();
-    let Err(Failure::Tunnel(name, error)) = show(&wanted, &place.view()) else { panic!("there is no such tunnel") };
+    let selection = Selection::new("nosuch", None, false, true).unwrap();
+    let Err(Failure::Tunnel(name, error)) = show(&selection, &place.view()) else { panic!("there is no such tunnel") };
     assert!(!inaccessible(&name, &error).contains("counters"));
 }
 
@@ -219,7 +220,7 @@ impl Place {
     }
 
     fn human(&self, name: &str) -> String {
-        text(&Wanted::new(name, None, false, false).unwrap(), &self.view())
+        text(&Selection::new(name, None, false, false).unwrap(), &self.view())
     }
 }
 
@@ -229,8 +230,8 @@ impl Drop for Place {
     }
 }
 
-fn text(wanted: &Wanted, view: &View<'_>) -> String {
-    let Ok(shown) = show(wanted, view) else { panic!("no answer") };
+fn text(selection: &Selection, view: &View<'_>) -> String {
+    let Ok(shown) = show(selection, view) else { panic!("no answer") };
     assert!(shown.failures.is_empty());
     String::from_utf8(shown.text.to_vec()).unwrap()
 }

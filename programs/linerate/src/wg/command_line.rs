@@ -1,4 +1,4 @@
-//! The words after `wg set INTERFACE`, to a [`DeviceUpdate`].
+//! Parses the arguments of `wg set INTERFACE` into a [`DeviceUpdate`].
 
 use std::ffi::OsStr;
 
@@ -9,7 +9,7 @@ use linerate_control::wg_config::{Resolver, values};
 use super::input;
 use linerate_program::Complaint;
 
-/// Reads all of `words`. What is about the device comes before the first `peer`.
+/// Parses `words`: settings of the device come before the first `peer`.
 pub(super) fn parse(words: &[&OsStr], resolver: &mut dyn Resolver) -> Result<DeviceUpdate, Complaint> {
     let mut device = DeviceUpdate::default();
     let mut rest = words;
@@ -37,13 +37,13 @@ pub(super) fn parse(words: &[&OsStr], resolver: &mut dyn Resolver) -> Result<Dev
         }
     }
     for peer in device.peers.iter_mut().filter(|peer| peer.remove) {
-        // The rest of what is said of it is moot, and is not sent.
+        // Other settings of a removed peer are not sent.
         *peer = PeerUpdate { remove: true, ..PeerUpdate::new(peer.public_key) };
     }
     Ok(device)
 }
 
-/// Whether the word is one that stands before the first peer.
+/// Whether the word is a setting of the device.
 fn device_words(
     device: &mut DeviceUpdate,
     word: &str,
@@ -62,7 +62,7 @@ fn device_words(
     Ok(true)
 }
 
-/// Whether the word is one that stands after a peer.
+/// Whether the word is a setting of a peer.
 fn peer_words(
     peer: &mut PeerUpdate,
     word: &str,

@@ -1,4 +1,4 @@
-//! Files that hold keys, read into memory that is wiped.
+//! Reads files with secrets into memory that is wiped.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -10,15 +10,15 @@ use zeroize::Zeroizing;
 
 use linerate_program::Complaint;
 
-/// What a file holds.
+/// The content of a file.
 pub(super) struct Input {
-    /// All of it, or as much as was asked for.
+    /// All of it, up to the limit.
     pub(super) text: Buffer,
-    /// Whether it is a file that has a position; a pipe has none.
+    /// Whether the file is seekable; a pipe is not.
     pub(super) seekable: bool,
 }
 
-/// Reads the file at `path`, `limit` bytes of it at most.
+/// Reads at most `limit` bytes of the file at `path`.
 pub(super) fn read(path: &OsStr, limit: usize) -> Result<Input, Complaint> {
     let mut file = File::open(path).map_err(|error| format!("fopen: {error}"))?;
     let seekable = seek(&file, SeekFrom::Current(0)).is_ok();

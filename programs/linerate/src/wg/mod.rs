@@ -1,16 +1,15 @@
-//! `wg`, as wireguard-tools 1.0.20260223 does it: the same commands, words and exit codes, so that
-//! scripts need not know which of the two they run.
+//! `wg`, compatible with wireguard-tools 1.0.20260223: the same commands, messages and exit codes.
 //!
-//! Where it does better, that is written in docs/man/wg.8.pod. The output of `show` is
-//! [`show`](crate::show)'s; the values and the file are `linerate_control::wg_config`'s.
+//! docs/man/wg.8.pod lists the differences. [`show`](crate::show) makes the output of `wg show`;
+//! `linerate_control::wg_config` parses values and files.
 
 mod command_line;
 mod input;
+pub(crate) mod resolver;
 mod set;
 mod setconf;
 mod show;
 mod showconf;
-pub(crate) mod surroundings;
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -28,13 +27,13 @@ use crate::keys;
 use linerate_program::print;
 use linerate_program::{Complaint, complain};
 
-/// The version whose behaviour this has.
+/// The version that this is compatible with.
 const VERSION: &str = "1.0.20260223";
 
-/// What a command comes to: an exit code, or what goes to standard error before 1.
+/// An exit code, or a message for standard error, with exit code 1.
 type Outcome = Result<ExitCode, Complaint>;
 
-/// Runs `wg` on `arguments`; `program` is what it is called in messages.
+/// Runs `wg` with `arguments`; `program` is its name in messages.
 pub fn main(program: &str, arguments: &[OsString]) -> ExitCode {
     run(program, arguments).unwrap_or_else(|complaint| {
         complain(&complaint);
@@ -109,7 +108,7 @@ fn usage_of(program: &str, command: &str) -> Option<String> {
     Some(format!("Usage: {program} {name}{operands}"))
 }
 
-/// The state of `interface`; what `wg` cannot do without it is `purpose`.
+/// The state of `interface`. `purpose` begins the message if it cannot be read.
 fn get(interface: &OsStr, purpose: &str) -> Result<DeviceState, Complaint> {
     let tunnel = TunnelClient::open(Path::new(socket::DIRECTORY), &interface.to_string_lossy());
     let state = tunnel.map_err(ClientError::Io).and_then(|mut tunnel| tunnel.get());
@@ -123,7 +122,7 @@ fn modify(interface: &OsStr, update: &DeviceUpdate) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The name that a change goes to: as much of it as an interface's name can have (IFNAMSIZ).
+/// The interface to change: the name is truncated to the length of an interface name (IFNAMSIZ), as in `wg`.
 fn settable(interface: &OsStr) -> String {
     let name = interface.to_string_lossy();
     name[..name.floor_char_boundary(15)].to_owned()

@@ -2,7 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 
-use super::surroundings::System;
+use super::resolver::System;
 use super::{Outcome, command_line, modify};
 
 pub(super) fn main(interface: &OsStr, first: &OsString, rest: &[OsString]) -> Outcome {

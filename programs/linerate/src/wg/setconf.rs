@@ -5,21 +5,21 @@ use std::ffi::OsStr;
 use linerate_control::uapi::request::DeviceUpdate;
 use linerate_control::wg_config::{self, ConfigError, Mode, ValueError};
 
-use super::surroundings::System;
+use super::resolver::System;
 use super::{Outcome, get, input, modify, settable};
 use linerate_program::Complaint;
 
-/// The interface becomes what the file says.
+/// Replaces the configuration with the file.
 pub(super) fn set(interface: &OsStr, file: &OsStr) -> Outcome {
     modify(interface, &read(file, Mode::Replace)?)
 }
 
-/// What the file says is added.
+/// Adds the file to the configuration.
 pub(super) fn add(interface: &OsStr, file: &OsStr) -> Outcome {
     modify(interface, &read(file, Mode::Append)?)
 }
 
-/// As [`set`], but peers that stay keep their sessions.
+/// As [`set`], but keeps the sessions of peers that stay.
 pub(super) fn sync(interface: &OsStr, file: &OsStr) -> Outcome {
     let mut update = read(file, Mode::Replace)?;
     if !update.peers.is_empty() {
@@ -38,10 +38,10 @@ fn read(file: &OsStr, mode: Mode) -> Result<DeviceUpdate, Complaint> {
     wg_config::parse(&input.text, mode, &mut System).map_err(|bad| explain(&bad, file))
 }
 
-/// The largest file taken, in bytes: a million peers of 500.
+/// The largest file accepted, in bytes: a million peers of 500.
 const FILE_MAX: usize = 512 << 20;
 
-/// The words of `wg`, and after them where it is and what would be right.
+/// The message of `wg`, followed by the line and a hint.
 pub(crate) fn explain(bad: &ConfigError, file: &OsStr) -> Complaint {
     let conclusion = match bad {
         ConfigError::Value { reason: ValueError::Environment(_), .. } => return bad.to_string(),

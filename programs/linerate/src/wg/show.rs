@@ -1,4 +1,4 @@
-//! `wg show`: its operands and what it says when they are wrong.
+//! `wg show`: its operands, and its messages for wrong ones.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -7,11 +7,11 @@ use clap::ValueEnum;
 use linerate_control::uapi::client::ClientError;
 
 use super::{Outcome, usage_of};
-use crate::show::{Failure, Field, Form, View, Wanted, Which, show};
+use crate::show::{Failure, Field, Form, Selection, View, Which, show};
 use linerate_program::print;
 use linerate_program::{Complaint, complain};
 
-/// Shows what `arguments` ask for. A `--json` among them is ours: everything, for programs.
+/// Shows what `arguments` select. `--json` is our extension: everything, for programs.
 pub(super) fn main(program: &str, arguments: &[OsString]) -> Outcome {
     let arguments: Vec<_> = arguments.iter().map(|argument| argument.to_string_lossy()).collect();
     let (json, operands): (Vec<&str>, Vec<&str>) =
@@ -33,7 +33,7 @@ pub(super) fn main(program: &str, arguments: &[OsString]) -> Outcome {
         },
         _ => return Err(usage),
     };
-    let shown = show(&Wanted { which, form }, &View::from_environment()).map_err(|failure| refusal(&failure))?;
+    let shown = show(&Selection { which, form }, &View::from_environment()).map_err(|failure| refusal(&failure))?;
     let printed = print(&shown.text)?;
     complain_of(&shown.failures);
     Ok(if shown.any || shown.failures.is_empty() { printed } else { ExitCode::FAILURE })
@@ -43,10 +43,10 @@ fn named(which: &str) -> Which {
     if which == "all" { Which::All } else { Which::One(which.to_owned()) }
 }
 
-/// That a field is none shows only when there is an interface to show it of.
+/// As in `wg`, an unknown field is an error only if there is an interface to show.
 fn wrong_field(which: Which, field: &str, usage: &str) -> Outcome {
-    let wanted = Wanted { which, form: Form::Field(Field::Peers) };
-    let shown = show(&wanted, &View::from_environment()).map_err(|failure| refusal(&failure))?;
+    let selection = Selection { which, form: Form::Field(Field::Peers) };
+    let shown = show(&selection, &View::from_environment()).map_err(|failure| refusal(&failure))?;
     complain_of(&shown.failures);
     match (shown.any, shown.failures.is_empty()) {
         (true, _) => Err(format!("Invalid parameter: `{field}'\n{usage}")),

@@ -1,4 +1,4 @@
-//! `wg showconf`: a running interface in the form that `setconf` reads.
+//! `wg showconf`: the configuration of a running interface, in the format of `setconf`.
 
 use std::ffi::OsStr;
 use std::fmt::{self, Write as _};

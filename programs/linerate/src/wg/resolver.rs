@@ -1,4 +1,4 @@
-//! Names of hosts and services, as the system resolves them, and warnings on standard error.
+//! Resolves host and service names with the system's resolver, and prints warnings to standard error.
 
 use std::net::SocketAddr;
 use std::thread;
@@ -9,11 +9,11 @@ use linerate_control::wg_config::{Resolver, ValueError};
 use linerate_program::complain;
 use linerate_tunnel::resolver;
 
-/// The system that this process runs on.
+/// The system's resolver.
 pub(crate) struct System;
 
 impl Resolver for System {
-    /// Waits for a resolver that has no answer yet, as often as WG_ENDPOINT_RESOLUTION_RETRIES says.
+    /// Retries a failed lookup as often as WG_ENDPOINT_RESOLUTION_RETRIES says.
     fn resolve(&mut self, text: &str, host: &str, service: &str) -> Result<SocketAddr, ValueError> {
         let mut retries = retries()?;
         let mut wait = FIRST_WAIT;
@@ -46,7 +46,7 @@ impl Resolver for System {
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 const LONGEST_WAIT: Duration = Duration::from_secs(20);
 
-/// How often a lookup is repeated; `None` is for ever.
+/// How often to retry a lookup; `None` for ever.
 fn retries() -> Result<Option<u32>, ValueError> {
     const DEFAULT: u32 = 15;
     let Some(text) = std::env::var_os("WG_ENDPOINT_RESOLUTION_RETRIES") else { return Ok(Some(DEFAULT)) };

@@ -46,14 +46,14 @@ expect "files on the full disk" full "$(ls "$FILES/small")"
 
 # A place that the lab covers.
 exit_code run --only linerate --output /run/record.json 2>"$FILES/words"
-grep -q "the lab covers /run" "$FILES/words" || fail "a record below /run was not refused: $(cat "$FILES/words")"
+grep -q "the lab mounts its own /run" "$FILES/words" || fail "a record below /run was not refused: $(cat "$FILES/words")"
 
 # A machine that allows no namespaces: here one whose limit is zero.
 code=0
 unshare --user --map-root-user sh -c "echo 0 >/proc/sys/user/max_net_namespaces && exec \"$LINERATE\" lab run pair/tcp-1" \
   2>"$FILES/words" || code=$?
 expect "exit code without namespaces" 1 "$code"
-grep -q "make namespaces" "$FILES/words" || fail "nobody is told what is missing: $(cat "$FILES/words")"
+grep -q "create namespaces" "$FILES/words" || fail "nobody is told what is missing: $(cat "$FILES/words")"
 
 # Interrupted in the middle.
 before=$(pgrep -c . || true)

@@ -24,23 +24,23 @@ code=0 && wait "$pid" || code=$?
 expect "exit code" 130 "$code"
 file=$(kept)
 file=${file#./}
-grep -q "^12 measurements, about [0-9]* s. They are kept in $file " "$WORK/words" ||
+grep -q "^12 measurements, about [0-9]* s. Each is saved to $file: " "$WORK/words" ||
   fail "not said how long it takes and where it is kept: $(cat "$WORK/words")"
 grep -q "round 1 of 3, pair/tcp-1, linerate ([0-9]* s left)" "$WORK/words" || fail "not said how long is left: $(cat "$WORK/words")"
-grep -q "What was measured is in $file; the same command goes on with it" "$WORK/words" ||
+grep -q "Measurements so far are in $file; run the same command to continue" "$WORK/words" ||
   fail "not said where it is: $(cat "$WORK/words")"
 expect "files" "$file" "$(ls)"
 jq -s '[.[1:][].sample | values]' "$file" >"$WORK/first"
 before=$(($(wc -l <"$file") - 1))
 
-expect "words of a report on it" "linerate-lab: $file: the run was stopped; the same command goes on with it" \
+expect "words of a report on it" "linerate-lab: $file: an unfinished run; run the same command to continue it" \
   "$("$LINERATE" lab report "$file" 2>&1 || true)"
 
 say "another command does not touch it"
 cp "$file" given.json.unfinished
 code=0 && "$LINERATE" lab "${arguments[@]}" --seconds 0.7 --output given.json 2>"$WORK/words" || code=$?
 expect "exit code of another run for the same place" 1 "$code"
-grep -q "given.json.unfinished: it was another run. Seconds of load: 0.5, then 0.7. Choose another place" "$WORK/words" ||
+grep -q "given.json.unfinished: it was another run. Seconds of load: 0.5, then 0.7. Choose another file" "$WORK/words" ||
   fail "not said what differs: $(cat "$WORK/words")"
 expect "the run that was kept there" same "$(cmp -s "$file" given.json.unfinished && echo same || echo different)"
 rm given.json.unfinished
@@ -48,7 +48,7 @@ rm given.json.unfinished
 say "the same command goes on, if half a line was written, too"
 printf '{"scenario":"pair/pi' >>"$file"
 run >"$WORK/table" 2>"$WORK/words" || a_row_failed
-grep -q "Going on with $file: $before of 12 measurements are there" "$WORK/words" || fail "it did not go on: $(cat "$WORK/words")"
+grep -q "Continuing $file: $before of 12 measurements are done" "$WORK/words" || fail "it did not go on: $(cat "$WORK/words")"
 expect "files" "${file%.unfinished}" "$(ls)"
 mv "${file%.unfinished}" resumed.json
 median "$FILES/resumed.json" pair/tcp-1 'no tunnel' throughput >/dev/null || fail "the record does not fit its schema"

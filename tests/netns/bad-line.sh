@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # timeout: 120
-# Loss, reordering, delay and duplication at once, by the lab's relay: a file arrives whole, in both directions.
+# Loss, reordering, delay and duplication at once, by a relay: a file arrives whole, in both directions.
 source "$(dirname "$0")/lib.sh"
 need nc
-"$LINERATE" lab relay --help >/dev/null 2>&1 || skip "$LINERATE has no 'lab relay'"
+[[ -x $EXAMPLES/relay ]] || fail "there is no $EXAMPLES/relay (cargo build -p linerate-lab --example relay)"
 
 two_hosts
 host m # the relay lives in between, and each end takes it for the other
@@ -18,7 +18,7 @@ on h1 wg set wg1 peer "$(public h2)" endpoint 203.0.113.2:6000
 
 relay() { # OPTION... : a relay on m from port 6000 to h2; ends the one before
   [[ -z ${RELAY:-} ]] || { kill "$RELAY" && wait "$RELAY" 2>/dev/null || true; }
-  ip netns exec m "$LINERATE" lab relay 203.0.113.2:6000 203.0.113.18:50002 --seed 7 "$@" >>"$SCENARIO_LOGS/relay.log" 2>&1 &
+  ip netns exec m "$EXAMPLES/relay" 203.0.113.2:6000 203.0.113.18:50002 --seed 7 "$@" >>"$SCENARIO_LOGS/relay.log" 2>&1 &
   RELAY=$!
   wait_for 5 "the relay" listens_udp m 6000
 }

@@ -8,8 +8,8 @@ use serde::Serialize;
 use crate::figures::{factor, number, summary, values};
 use crate::measure::{Better, Measure};
 use crate::record::{Machine, Method, Record, Row};
+use crate::sentences::{busy, cut};
 use crate::stats::Summary;
-use crate::words::{busy, cut};
 use linerate_control::printable::printable;
 
 /// What is compared where both records have it.

@@ -20,7 +20,7 @@ use crate::usage::Usage;
 use crate::{Error, Result};
 
 /// How long a daemon may take to start, to open its port, to end.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Time between two looks at something that should happen soon.
 const LOOK_AGAIN: Duration = Duration::from_micros(200);
@@ -116,11 +116,11 @@ impl<'a> Daemon<'a> {
             rustix::process::kill_process_group(pid, rustix::process::Signal::TERM)
                 .doing(|| format!("ending {} on {interface}", self.name))?;
         }
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         while self.ended()?.is_none() {
             if Instant::now() > end {
                 let (name, words) = (&self.name, self.last_words());
-                return Err(Error::Subject(format!("{name} did not end within {PATIENCE:?} of SIGTERM{words}")));
+                return Err(Error::Subject(format!("{name} did not end within {TIMEOUT:?} of SIGTERM{words}")));
             }
             thread::sleep(LOOK_AGAIN);
         }
@@ -143,12 +143,12 @@ impl<'a> Daemon<'a> {
 
     /// Looks until `is_done`, which it must be soon. Returns the time since the start.
     fn until(&mut self, otherwise: &str, is_done: impl Fn(&Self) -> Result<bool>) -> Result<Duration> {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         while !is_done(self)? {
             self.check_alive()?;
             if Instant::now() > end {
                 let (name, words) = (&self.name, self.last_words());
-                return Err(Error::Subject(format!("{name} {otherwise} within {PATIENCE:?}{words}")));
+                return Err(Error::Subject(format!("{name} {otherwise} within {TIMEOUT:?}{words}")));
             }
             thread::sleep(LOOK_AGAIN);
         }

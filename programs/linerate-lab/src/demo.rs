@@ -14,15 +14,15 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use linerate_control::interface::InterfaceName;
 use linerate_control::uapi::response::DeviceState;
 
-use crate::enclosure::{self, Enclosure, Entry};
 use crate::error::Doing;
 use crate::hosts;
 use crate::load::tcp::{self, Load, Receiver};
 use crate::ping::{self, Probes};
 use crate::progress::Progress;
 use crate::record::Machine;
+use crate::sandbox::{self, Entry, Sandbox};
 use crate::subject::{self, KeyPair, Kind, Subject};
-use crate::topology::{Family, Site, Topology};
+use crate::topology::{Family, Testbed, Topology};
 use crate::tunnel::Tunnel;
 use crate::usage::Usage;
 use crate::{Error, Result};
@@ -45,7 +45,7 @@ const SETTLE: Duration = Duration::from_secs(20);
 /// Time at rest in which context switches are counted.
 const REST: Duration = Duration::from_secs(10);
 
-/// What the dice of a bad network start from; this network is a good one.
+/// What the random numbers of an impaired network start from; this network is a good one.
 const SEED: u64 = 0;
 
 /// What to show.
@@ -57,7 +57,7 @@ pub struct Options {
     pub keys: [KeyPair; 2],
     /// Further daemons to measure. One named `wireguard-go` replaces the one that would be looked for.
     pub subjects: Vec<Subject>,
-    /// Rounds; in each, every subject has its turn.
+    /// Rounds; in each, every subject is measured once.
     pub rounds: u32,
     /// Seconds of each throughput measurement.
     pub seconds: f64,
@@ -75,7 +75,7 @@ impl Options {
 }
 
 /// Runs the whole demonstration in a private part of the machine and prints it. Call it first thing: it
-/// runs this program again with the same arguments (see [`enclosure`]).
+/// runs this program again with the same arguments (see [`sandbox`]).
 ///
 /// The exit code is 0 when every subject was measured, 1 when one was not, 130 after Ctrl-C.
 ///
@@ -83,7 +83,7 @@ impl Options {
 ///
 /// When this machine cannot make hosts and tunnels, or our own daemon does not start.
 pub fn run(options: &Options) -> Result<ExitCode> {
-    let inside = match enclosure::enter()? {
+    let inside = match sandbox::enter()? {
         Entry::Over(code) => return Ok(ExitCode::from(code)),
         Entry::Inside(inside) => inside,
     };
@@ -107,10 +107,10 @@ pub fn run(options: &Options) -> Result<ExitCode> {
 /// # Errors
 ///
 /// As [`run`]. A subject that fails later has its reason in its row.
-pub fn measure(inside: &Enclosure, options: &Options, show: &mut dyn Write) -> Result<Report> {
+pub fn measure(inside: &Sandbox, options: &Options, show: &mut dyn Write) -> Result<Report> {
     hosts::check_tun()?;
-    let site = Site::build(inside, &Topology::Pair, SEED)?;
-    show_handshake(&site, options, show)?;
+    let testbed = Testbed::build(inside, &Topology::Pair, SEED)?;
+    show_handshake(&testbed, options, show)?;
 
     let subjects = subjects(options);
     let mut rows: Vec<Row> = subjects.iter().map(empty_row).collect();
@@ -119,8 +119,8 @@ pub fn measure(inside: &Enclosure, options: &Options, show: &mut dyn Write) -> R
     let mut progress = Progress::new(expected_seconds(&method, rows.len(), options.full));
     for round in 1..=options.rounds {
         for (subject, row) in subjects.iter().zip(&mut rows) {
-            let turn = Turn { site: &site, subject, options, method: &method, round };
-            if let Err(error) = turn.take(row, &mut progress) {
+            let slice = Slice { testbed: &testbed, subject, options, method: &method, round };
+            if let Err(error) = slice.take(row, &mut progress) {
                 // A subject that failed once is out: its rounds would no longer match those of the others.
                 row.failure.get_or_insert_with(|| format!("round {round}: {error}"));
             }
@@ -179,12 +179,12 @@ fn method(options: &Options) -> Method {
     }
 }
 
-/// Seconds that all turns should take.
+/// Seconds that all slices should take.
 fn expected_seconds(method: &Method, subjects: usize, full: bool) -> f64 {
-    let turn = 2.0 * (WARM_UP + method.seconds) + ping_seconds(method);
+    let slice = 2.0 * (WARM_UP + method.seconds) + ping_seconds(method);
     // The wire is not measured at rest.
     let rest = if full { (SETTLE + REST).as_secs_f64() * (subjects - 1) as f64 } else { 0.0 };
-    turn * subjects as f64 * f64::from(method.rounds) + rest
+    slice * subjects as f64 * f64::from(method.rounds) + rest
 }
 
 fn ping_seconds(method: &Method) -> f64 {
@@ -192,11 +192,11 @@ fn ping_seconds(method: &Method) -> f64 {
 }
 
 /// Brings our tunnel up once, shows what a user would see by `wg show`, takes it down.
-fn show_handshake(site: &Site, options: &Options, show: &mut dyn Write) -> Result<()> {
-    let tunnel = Tunnel::up(&ours(options), site, &options.keys, Family::V4)?;
-    let (interface, device) = (site.client().interface(), tunnel.device(0)?.unwrap_or_default());
+fn show_handshake(testbed: &Testbed, options: &Options, show: &mut dyn Write) -> Result<()> {
+    let tunnel = Tunnel::up(&ours(options), testbed, &options.keys, Family::V4)?;
+    let (interface, device) = (testbed.client().interface(), tunnel.device(0)?.unwrap_or_default());
     let text = describe(interface, &options.keys, &device, tunnel.first_answer.unwrap_or_default());
-    let [client, server] = [0, 1].map(|end| site.outside(end).v4);
+    let [client, server] = [0, 1].map(|end| testbed.outside(end).v4);
     writeln!(show, "Two hosts on one wire, {client} and {server}, and a tunnel between them by linerated:\n\n{text}")
         .and_then(|()| show.flush())
         .doing(|| "writing to standard output".into())?;
@@ -227,16 +227,16 @@ fn describe(interface: &InterfaceName, keys: &[KeyPair; 2], device: &DeviceState
     text
 }
 
-/// One subject's turn in one round.
-struct Turn<'a> {
-    site: &'a Site,
+/// One subject in one round.
+struct Slice<'a> {
+    testbed: &'a Testbed,
     subject: &'a Subject,
     options: &'a Options,
     method: &'a Method,
     round: u32,
 }
 
-impl Turn<'_> {
+impl Slice<'_> {
     /// Brings the subject up, measures it, takes it down. A row that has failed stays out.
     fn take(&self, row: &mut Row, progress: &mut Progress) -> Result<()> {
         if row.failure.is_some() {
@@ -246,7 +246,7 @@ impl Turn<'_> {
         let stream_seconds = WARM_UP + self.method.seconds;
 
         progress.step(&chapter, "ping", ping_seconds(self.method));
-        let tunnel = Tunnel::up(self.subject, self.site, &self.options.keys, Family::V4)?;
+        let tunnel = Tunnel::up(self.subject, self.testbed, &self.options.keys, Family::V4)?;
         let ping = self.ping(&tunnel)?;
         // Before the load: what TCP still sends after it would count.
         let idle_switches = if self.is_rest_due() {
@@ -256,9 +256,9 @@ impl Turn<'_> {
             None
         };
         progress.step(&chapter, "one TCP stream", stream_seconds);
-        let one = throughput(self.site, &tunnel, 1, self.method.seconds)?;
+        let one = throughput(self.testbed, &tunnel, 1, self.method.seconds)?;
         progress.step(&chapter, &format!("{MANY_STREAMS} TCP streams"), stream_seconds);
-        let many = throughput(self.site, &tunnel, MANY_STREAMS, self.method.seconds)?;
+        let many = throughput(self.testbed, &tunnel, MANY_STREAMS, self.method.seconds)?;
         let peak_resident = tunnel.usage()?.iter().map(|usage| usage.peak_resident).max();
         let first_answer_ms = tunnel.first_answer.map(|time| time.as_secs_f64() * 1e3);
         tunnel.down()?;
@@ -269,7 +269,7 @@ impl Turn<'_> {
     fn ping(&self, tunnel: &Tunnel<'_>) -> Result<ping::Report> {
         let to = tunnel.to(Family::V4);
         let probes = Probes { count: self.method.probes.into(), ..Probes::default() };
-        self.site.client().inside(|| ping::run(to, &probes))
+        self.testbed.client().inside(|| ping::run(to, &probes))
     }
 
     /// Half a minute at rest is spent once: what a daemon does there does not vary.
@@ -278,15 +278,15 @@ impl Turn<'_> {
     }
 }
 
-fn throughput(site: &Site, tunnel: &Tunnel<'_>, streams: u16, seconds: f64) -> Result<Throughput> {
+fn throughput(testbed: &Testbed, tunnel: &Tunnel<'_>, streams: u16, seconds: f64) -> Result<Throughput> {
     let load = Load { streams, seconds, warm_up: WARM_UP };
     let at = SocketAddr::new(tunnel.to(Family::V4), 0);
-    let receiver = site.server().inside(|| Receiver::listen(at))?;
+    let receiver = testbed.server().inside(|| Receiver::listen(at))?;
     let to = receiver.address()?;
     let before = tunnel.usage()?;
     // The socket belongs to the host it was opened in, whichever thread reads it.
     let receiving = thread::spawn(move || receiver.receive());
-    let sent = site.client().inside(|| tcp::send(to, &load));
+    let sent = testbed.client().inside(|| tcp::send(to, &load));
     let received = receiving.join().map_err(|_| Error::Subject("the load's receiver panicked".into()))?;
     // Asked first: a daemon that died explains everything else.
     let after = tunnel.usage()?;

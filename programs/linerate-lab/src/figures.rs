@@ -140,8 +140,8 @@ pub(crate) fn about_brackets(record: &Record) -> Option<String> {
     let of = |row: &Row| ratio_to_baseline(record, row, main_measure(record, &row.scenario)?)?.interval;
     let coverage = record.rows.iter().filter_map(of).map(|interval| interval.coverage).reduce(f64::max)?;
     Some(format!(
-        "Brackets hold the true ratio with {:.0} % (order statistics of the rounds' ratios), with less where rounds are \
-         missing",
+        "Brackets: {:.0} % confidence interval of the ratio (order statistics of the rounds' ratios); less than {0:.0} % where \
+         rounds are missing",
         100.0 * coverage
     ))
 }

@@ -1,8 +1,8 @@
 //! Floods of datagrams, and handshakes at full rate, against a daemon on another host.
 //!
-//! Both come from a crowd of addresses, as they do in the field: a daemon under load allows each address only
+//! Both come from thousands of spoofed addresses, as they do in the field: a daemon under load allows each address only
 //! a few handshakes per second, so a single one measures that limit and not the daemon. `initiators.rs` makes
-//! initiations with the protocol's own state machine, `crowd.rs` sends datagrams and hears the answers,
+//! initiations with the protocol's own state machine, `spoofed_sources.rs` sends datagrams and hears the answers,
 //! `handshakes.rs` brings handshakes to their end, `newcomers.rs` tries one now and then, `capture.rs` takes
 //! messages off the wire, this file sends without waiting for anything.
 //!
@@ -10,10 +10,10 @@
 //! measures is the same with both.
 
 mod capture;
-mod crowd;
 mod handshakes;
 mod initiators;
 mod newcomers;
+mod spoofed_sources;
 mod unread;
 
 use std::net::SocketAddr;
@@ -27,15 +27,15 @@ use linerate_protocol::MessageKind;
 use linerate_protocol::constants::{COOKIE_LEN, INITIATION_LEN, INITIATIONS_PER_SECOND};
 use serde::Serialize;
 
-use crate::dice::Dice;
 use crate::hosts::Host;
+use crate::rng::Rng;
 use crate::subject::KeyPair;
 use crate::{Error, Result, peers};
 pub use capture::Capture;
-use crowd::{Crowd, Part};
 pub use handshakes::{HandshakeReport, handshakes};
 use initiators::{Initiation, Initiators};
 pub use newcomers::{NewcomerReport, newcomers};
+use spoofed_sources::{Part, SpoofedSources};
 pub use unread::Unread;
 
 /// Datagrams that are handed to the kernel at once.
@@ -134,11 +134,11 @@ impl FloodReport {
 ///
 /// [`Error::Refused`] for a flood that there cannot be; otherwise why no socket could be opened.
 pub fn start(near: &Host, far: &Host, flood: &Flood<'_>) -> Result<Running> {
-    let crowd = Crowd::gather(near, far, flood.to, Part::Flood)?;
-    let torrent = Torrent { crowd, pool: Pool::fill(flood)?, rate: flood.rate };
+    let sources = SpoofedSources::set_up(near, far, flood.to, Part::Flood)?;
+    let sender = Sender { sources, pool: Pool::fill(flood)?, rate: flood.rate };
     let stop = Stop(Arc::new(AtomicBool::new(false)));
     let stopped = Arc::clone(&stop.0);
-    let thread = thread::spawn(move || torrent.send(&stopped));
+    let thread = thread::spawn(move || sender.send(&stopped));
     Ok(Running { stop, thread })
 }
 
@@ -201,7 +201,7 @@ impl From<Initiation> for Message {
 struct Pool {
     messages: Vec<Message>,
     repeats: bool,
-    /// They are sent in turns by as many.
+    /// How many senders they are sent by, one after the other.
     senders: u32,
 }
 
@@ -224,7 +224,7 @@ impl Pool {
             Content::CookieReplies => strangers(noise(&[3, 0, 0, 0], COOKIE_LEN)),
             Content::Noise => strangers(noise(&[], NOISE_LEN)),
             Content::Valid => {
-                let initiations = Initiators::new(flood.responder, flood.peers)?.begin(turns(flood)?);
+                let initiations = Initiators::new(flood.responder, flood.peers)?.begin(rounds(flood)?);
                 let messages = initiations.into_iter().map(Message::from).collect();
                 Self { messages, repeats: false, senders: flood.peers.len() as u32 }
             }
@@ -256,10 +256,10 @@ fn with_wrong_cookie(mut message: Message) -> Message {
 
 /// Messages that begin with `header` and are random otherwise, of `length` bytes.
 fn noise(header: &[u8], length: usize) -> Vec<Message> {
-    let mut dice = Dice::new(0);
+    let mut rng = Rng::new(0);
     let one = |_| {
         let mut bytes = [0; INITIATION_LEN];
-        bytes.fill_with(|| (dice.roll() * 256.0) as u8);
+        bytes.fill_with(|| (rng.next() * 256.0) as u8);
         bytes[..header.len()].copy_from_slice(header);
         Message { length: length as u8, bytes }
     };
@@ -267,7 +267,7 @@ fn noise(header: &[u8], length: usize) -> Vec<Message> {
 }
 
 /// How often every peer has to begin a handshake in a flood of valid initiations.
-fn turns(flood: &Flood<'_>) -> Result<u32> {
+fn rounds(flood: &Flood<'_>) -> Result<u32> {
     let refuse = |why: String| Err(Error::Refused(format!("a flood of valid initiations {why}")));
     let Some(rate) = flood.rate else {
         return refuse("needs a rate: they are made ahead".into());
@@ -289,13 +289,13 @@ fn turns(flood: &Flood<'_>) -> Result<u32> {
 }
 
 /// What the flood's thread works with.
-struct Torrent {
-    crowd: Crowd,
+struct Sender {
+    sources: SpoofedSources,
     pool: Pool,
     rate: Option<u32>,
 }
 
-impl Torrent {
+impl Sender {
     fn send(&self, stopped: &AtomicBool) -> Result<FloodReport> {
         let rest = self.rate.map_or(REST, |rate| Duration::from_secs(1) / rate.max(1)).clamp(REST, REST_MAX);
         let mut report = FloodReport::default();
@@ -306,7 +306,7 @@ impl Torrent {
                 thread::sleep(rest);
             } else {
                 let numbers = report.sent..report.sent + due;
-                self.crowd.send(&numbers.filter_map(|number| self.pool.message(number)).collect::<Vec<_>>())?;
+                self.sources.send(&numbers.filter_map(|number| self.pool.message(number)).collect::<Vec<_>>())?;
                 report.sent += due;
                 report.seconds = start.elapsed().as_secs_f64();
             }
@@ -316,7 +316,7 @@ impl Torrent {
     }
 
     fn hear(&self, report: &mut FloodReport) -> Result<()> {
-        while let Some(answer) = self.crowd.take()? {
+        while let Some(answer) = self.sources.take()? {
             match answer.kind {
                 MessageKind::Response => report.responses += 1,
                 MessageKind::Cookie => report.cookie_replies += 1,
@@ -407,14 +407,14 @@ mod tests {
     #[test]
     fn a_flood_of_valid_initiations_that_cannot_be_is_refused() {
         let peers = peers::fresh(2);
-        let turns = |peers, rate, seconds| turns(&flood(Content::Valid, peers, rate, seconds)).ok();
-        assert_eq!(turns(&peers, Some(100), 1.0), Some(50));
-        assert_eq!(turns(&peers, Some(101), 1.0), None);
-        assert_eq!(turns(&peers, None, 1.0), None);
-        assert_eq!(turns(&[], Some(1), 1.0), None);
-        assert_eq!(turns(&[], Some(0), 1.0), Some(0));
+        let rounds = |peers, rate, seconds| rounds(&flood(Content::Valid, peers, rate, seconds)).ok();
+        assert_eq!(rounds(&peers, Some(100), 1.0), Some(50));
+        assert_eq!(rounds(&peers, Some(101), 1.0), None);
+        assert_eq!(rounds(&peers, None, 1.0), None);
+        assert_eq!(rounds(&[], Some(1), 1.0), None);
+        assert_eq!(rounds(&[], Some(0), 1.0), Some(0));
         for seconds in [-1.0, f64::NAN, f64::INFINITY, 1e9] {
-            assert_eq!(turns(&peers, Some(100), seconds), None);
+            assert_eq!(rounds(&peers, Some(100), seconds), None);
         }
     }
 }

@@ -14,8 +14,8 @@ use std::thread::{self, JoinHandle};
 use linerate_control::interface::{InterfaceName, InvalidInterfaceName};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use crate::enclosure::Enclosure;
 use crate::error::Doing;
+use crate::sandbox::Sandbox;
 use crate::{Error, Result};
 
 /// A host: a network namespace with a name. Dropping it removes the namespace's name; the kernel removes
@@ -34,7 +34,7 @@ impl Host {
     ///
     /// [`Error::Refused`] without iproute2, or for a name that makes no interface name; otherwise what `ip`
     /// said.
-    pub fn create(_inside: &Enclosure, name: &str) -> Result<Self> {
+    pub fn create(_inside: &Sandbox, name: &str) -> Result<Self> {
         ip(&["netns", "add", name])?;
         let path = format!("/run/netns/{name}");
         let namespace = File::open(&path).doing(|| format!("opening {path}"))?;
@@ -76,7 +76,7 @@ impl Host {
         thread::spawn(move || enter(&namespace).and_then(|()| task()))
     }
 
-    /// Starts a command inside this host. Its standard input is empty: ours is the enclosure's lifeline.
+    /// Starts a command inside this host. Its standard input is empty: ours is the sandbox's lifeline.
     ///
     /// # Errors
     ///
@@ -133,7 +133,7 @@ impl Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        // The enclosure takes the name with it in any case.
+        // The sandbox takes the name with it in any case.
         let _ = ip(&["netns", "del", &self.name]);
     }
 }

@@ -10,8 +10,16 @@ use linerate_control::uapi::request::DeviceUpdate;
 
 use crate::error::Doing;
 use crate::hosts::finish;
-use crate::subject::EspSuite;
 use crate::{Error, Result};
+
+/// How ESP encrypts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EspSuite {
+    /// AES-256-GCM with a tag of 16 bytes (RFC 4106).
+    AesGcm,
+    /// ChaCha20-Poly1305 (RFC 7634), what WireGuard uses.
+    ChaCha20Poly1305,
+}
 
 /// Why this machine has no WireGuard of the kernel, if so, and how to get it.
 pub(crate) fn wireguard_obstacle() -> Option<String> {
@@ -114,7 +122,7 @@ pub(crate) fn esp_key() -> Result<String> {
 /// The arguments of `ip` for one direction of a tunnel, on either host.
 ///
 /// The key is on the command line, where every process of the machine can read it. In the lab that is no
-/// harm: the processes of the enclosure are the lab's own, and the key protects nothing but this measurement.
+/// harm: the processes of the sandbox are the lab's own, and the key protects nothing but this measurement.
 pub(crate) fn add_state(
     from: impl std::fmt::Display,
     to: impl std::fmt::Display,

@@ -5,9 +5,9 @@
 //! configuration socket in `/var/run/wireguard`), and everything known about it comes from the kernel's counters
 //! and from that socket. The demo needs iproute2 and nothing else; the lab's load is iperf3, which users trust.
 //!
-//! In the order of a measurement: [`enclosure`] makes a private part of the machine that disappears with the
+//! In the order of a measurement: [`sandbox`] makes a private part of the machine that disappears with the
 //! process, [`topology`] puts [`hosts`] into it, [`subject`] says what there is to measure and [`tunnel`] brings it
-//! up. [`scenario`] lists what is measured; [`run`] gives every subject its turns, in which [`load`], [`ping`],
+//! up. [`scenario`] lists what is measured; [`run`] measures every subject in turn: meanwhile [`load`], [`ping`],
 //! [`flood`] and [`peers`] do something and [`usage`] and [`counters`] watch. What comes out is a [`record`] of
 //! [`measure`]s with a [`verdict`] on what bounds each tunnel; [`stats`] sums up, and [`table`], [`mod@page`],
 //! [`markdown`] and [`mod@compare`] show it.
@@ -20,7 +20,6 @@ pub mod commands;
 pub mod compare;
 pub mod counters;
 pub mod demo;
-pub mod enclosure;
 pub mod flood;
 pub mod hosts;
 pub mod load;
@@ -32,6 +31,7 @@ pub mod ping;
 pub mod record;
 pub mod relay;
 pub mod run;
+pub mod sandbox;
 pub mod scenario;
 pub mod stats;
 pub mod subject;
@@ -42,13 +42,13 @@ pub mod usage;
 pub mod verdict;
 
 mod daemon;
-mod dice;
 mod error;
 mod figures;
 mod kernel;
 mod machine;
-mod moment;
 mod progress;
-mod words;
+mod rng;
+mod sentences;
+mod snapshot;
 
 pub use error::{Error, Result};

@@ -3,7 +3,7 @@
 use crate::figures::{about_brackets, cell, main_measure, ratio_cell, ratio_to_baseline, telling};
 use crate::measure::Measure;
 use crate::record::{Record, Row};
-use crate::words;
+use crate::sentences;
 
 /// Measures of a table besides the ratio: more do not fit a README's page.
 const COLUMNS: usize = 6;
@@ -12,7 +12,7 @@ const COLUMNS: usize = 6;
 #[must_use]
 pub fn write(record: &Record) -> String {
     let mut out = String::new();
-    let standings = words::standings(record);
+    let standings = sentences::standings(record);
     list(&mut out, &standings);
     for scenario in record.scenarios() {
         write_scenario(&mut out, record, scenario);
@@ -28,13 +28,13 @@ pub fn write(record: &Record) -> String {
 
 fn write_scenario(out: &mut String, record: &Record, scenario: &str) {
     out.push_str(&format!("### {}\n\n", escape(scenario)));
-    if let Some(sentence) = words::winner(record, scenario) {
+    if let Some(sentence) = sentences::winner(record, scenario) {
         out.push_str(&format!("{}\n\n", escape(&sentence)));
     }
     if let Some(main) = main_measure(record, scenario) {
         write_table(out, record, scenario, main);
     }
-    list(out, &words::remarks(record, scenario));
+    list(out, &sentences::remarks(record, scenario));
 }
 
 fn write_table(out: &mut String, record: &Record, scenario: &str, main: Measure) {
@@ -70,11 +70,11 @@ fn line(out: &mut String, cells: &[String]) {
 /// Where and how, and what the brackets mean.
 fn method(record: &Record) -> Vec<String> {
     let mut sentences = vec![
-        format!("{}; ± is half of the spread.", words::method(&record.method)),
-        format!("{}; {}.", words::machine(&record.machine), record.begun),
+        format!("{}; ± is half of the range.", sentences::method(&record.method)),
+        format!("{}; {}.", sentences::machine(&record.machine), record.begun),
     ];
     sentences.extend(about_brackets(record).map(|sentence| format!("{sentence}.")));
-    sentences.extend(words::busy(&record.machine));
+    sentences.extend(sentences::busy(&record.machine));
     sentences
 }
 
@@ -85,7 +85,7 @@ fn write_subjects(out: &mut String, record: &Record) {
         let command = if command.is_empty() { String::new() } else { format!(" ({})", code(&command)) };
         out.push_str(&format!("- {}{version}{command}\n", escape(&subject.name)));
     }
-    let missing: Vec<String> = words::missing(record).collect();
+    let missing: Vec<String> = sentences::missing(record).collect();
     list(out, &missing);
 }
 

@@ -29,13 +29,13 @@ pub struct Probes {
     /// Time from an answer to the next probe.
     pub pause: Duration,
     /// How long to wait for an answer.
-    pub patience: Duration,
+    pub timeout: Duration,
 }
 
 impl Default for Probes {
     /// A thousand probes, a millisecond apart, each waited for up to a second.
     fn default() -> Self {
-        Self { count: 1000, pause: Duration::from_millis(1), patience: Duration::from_secs(1) }
+        Self { count: 1000, pause: Duration::from_millis(1), timeout: Duration::from_secs(1) }
     }
 }
 
@@ -64,7 +64,7 @@ pub fn run(to: IpAddr, probes: &Probes) -> Result<Report> {
     let mut round_trips_ms = Vec::new();
     for number in 0..probes.count {
         // ICMP's numbers have 16 bits and begin again: an answer is long given up when its number returns.
-        if let Some(time) = prober.probe(number as u16, probes.patience)? {
+        if let Some(time) = prober.probe(number as u16, probes.timeout)? {
             round_trips_ms.push(time.as_secs_f64() * 1e3);
         }
         if number + 1 < probes.count {
@@ -104,14 +104,14 @@ impl Prober {
     }
 
     /// Sends one probe; the time until its answer, or nothing when none came.
-    fn probe(&self, number: u16, patience: Duration) -> Result<Option<Duration>> {
+    fn probe(&self, number: u16, timeout: Duration) -> Result<Option<Duration>> {
         let probing = || format!("probing {}", self.to);
         let packet = request(self.to, self.identifier, number);
         let sent = Instant::now();
         rustix::net::send(&self.socket, &packet, SendFlags::empty()).doing(probing)?;
         let mut answer = [0; 1500];
         loop {
-            let Some(left) = patience.checked_sub(sent.elapsed()) else {
+            let Some(left) = timeout.checked_sub(sent.elapsed()) else {
                 return Ok(None);
             };
             if wait(&mut [PollFd::new(&self.socket, PollFlags::IN)], left).doing(probing)? == 0 {

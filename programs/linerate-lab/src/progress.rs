@@ -4,7 +4,7 @@
 use std::io::{self, IsTerminal, Write};
 use std::time::Instant;
 
-use crate::words::duration;
+use crate::sentences::duration;
 
 pub(crate) struct Progress {
     is_terminal: bool,

@@ -28,7 +28,7 @@ pub struct Record {
     pub machine: Machine,
     /// How it was measured.
     pub method: Method,
-    /// Who was measured, in the order of their turns, missing ones included.
+    /// The subjects, in the order of measurement, missing ones included.
     pub subjects: Vec<SubjectRecord>,
     /// The name of the subject that the others are compared to.
     pub baseline: String,
@@ -60,7 +60,7 @@ pub struct Machine {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Method {
-    /// Rounds; in each, every subject had its turn in every scenario.
+    /// Rounds; in each, every subject was measured in every scenario.
     pub rounds: u32,
     /// Seconds of each throughput measurement, after the warm-up.
     pub seconds: f64,
@@ -70,7 +70,7 @@ pub struct Method {
     pub probes: u32,
     /// The tunnels' MTU.
     pub mtu: u32,
-    /// What the dice of impaired links start from.
+    /// What the random numbers of impaired links start from.
     pub seed: u64,
     /// The load generator and its version.
     pub load: String,

@@ -3,10 +3,10 @@
 //! tests that must repeat.
 //!
 //! Every client gets a socket of its own towards the address, so that the far side tells them apart and a
-//! client that moves to another port is a new client, as behind a NAT. `weather.rs` decides, this file moves
+//! client that moves to another port is a new client, as behind a NAT. `impairments.rs` decides, this file moves
 //! bytes. It does not carry the ECN and DSCP bits over.
 
-mod weather;
+mod impairments;
 
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -20,8 +20,8 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use crate::Result;
 use crate::error::Doing;
 use crate::load::wait;
-use weather::Line;
-pub use weather::{Counts, Weather};
+use impairments::Line;
+pub use impairments::{Counts, Impairments};
 
 /// Clients that are served; datagrams of more are not.
 const CLIENTS: usize = 1024;
@@ -40,8 +40,8 @@ pub struct Options {
     /// Where their datagrams go.
     pub to: SocketAddr,
     /// What happens on the way, in either direction.
-    pub weather: Weather,
-    /// What the dice start from; the same seed and the same datagrams meet the same fate.
+    pub impairments: Impairments,
+    /// What the random numbers start from; the same seed and the same datagrams meet the same fate.
     pub seed: u64,
 }
 
@@ -106,8 +106,8 @@ impl Relay {
             start: Instant::now(),
             door,
             clients: Vec::new(),
-            forth: Line::new(options.weather, options.seed),
-            back: Line::new(options.weather, !options.seed),
+            forth: Line::new(options.impairments, options.seed),
+            back: Line::new(options.impairments, !options.seed),
         })
     }
 
@@ -202,13 +202,13 @@ fn bind(at: SocketAddr) -> io::Result<UdpSocket> {
 fn received<T>(outcome: io::Result<T>) -> Result<Option<T>> {
     match outcome {
         Ok(received) => Ok(Some(received)),
-        // Nobody listens at the far side yet, or the way to it is gone: that is weather too.
-        Err(error) if is_weather(error.kind()) => Ok(None),
+        // Nobody listens at the far side yet, or the way to it is gone: that is impairments too.
+        Err(error) if is_transient(error.kind()) => Ok(None),
         Err(error) => Err(crate::Error::system("receiving datagrams", error)),
     }
 }
 
-fn is_weather(kind: io::ErrorKind) -> bool {
+fn is_transient(kind: io::ErrorKind) -> bool {
     use io::ErrorKind::{ConnectionRefused, HostUnreachable, Interrupted, NetworkUnreachable, WouldBlock};
     matches!(kind, ConnectionRefused | HostUnreachable | Interrupted | NetworkUnreachable | WouldBlock)
 }
@@ -228,7 +228,7 @@ mod tests {
         let options = Options {
             listen: "127.0.0.1:0".parse().unwrap(),
             to: far.local_addr().unwrap(),
-            weather: Weather::default(),
+            impairments: Impairments::default(),
             seed: 1,
         };
         let mut relay = Relay::open(&options).unwrap();
@@ -238,18 +238,18 @@ mod tests {
             client.connect(relay.door.local_addr().unwrap()).unwrap();
             client.send(client.local_addr().unwrap().to_string().as_bytes()).unwrap();
         }
-        let mut turn = || {
+        let mut pass = || {
             assert!(!relay.wait(&stopped).unwrap());
             relay.take_in().unwrap();
             relay.deliver();
         };
         let mut buffer = [0; 100];
-        turn();
+        pass();
         for _ in &clients {
             let (length, from) = far.recv_from(&mut buffer).unwrap();
             far.send_to(&buffer[..length], from).unwrap();
         }
-        turn();
+        pass();
         for client in &clients {
             let length = client.recv(&mut buffer).unwrap();
             assert_eq!(&buffer[..length], client.local_addr().unwrap().to_string().as_bytes());

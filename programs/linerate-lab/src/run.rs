@@ -1,20 +1,20 @@
-//! A run of the lab: rounds; in each, every scenario; in each, every subject's turn. So drift of the machine
-//! hits all alike, and one subject's failure is its own. A [`Journal`] keeps each turn as it ends.
+//! A run of the lab: rounds; in each, every scenario; in each, every subject's slice of time. So drift of the
+//! machine hits all alike, and one subject's failure is its own. A [`Journal`] keeps each slice as it ends.
 
 mod journal;
-mod turn;
+mod slice;
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::time::SystemTime;
 
-use crate::enclosure::Enclosure;
 use crate::measure::Measure;
 use crate::progress::Progress;
 use crate::record::{Machine, Method, Record, Row, SCHEMA, Sample, SubjectRecord};
+use crate::sandbox::Sandbox;
 use crate::scenario::Scenario;
 use crate::subject::{Found, KeyPair, MTU, Subject};
-use crate::topology::Site;
+use crate::topology::Testbed;
 use crate::verdict::Verdict;
 use crate::{Result, hosts, load};
 use journal::Outcome;
@@ -26,7 +26,7 @@ pub use journal::{Journal, Plan};
 pub struct Options {
     /// The scenarios, in the order of measurement.
     pub scenarios: Vec<Scenario>,
-    /// Who takes part, in the order of turns; missing ones are recorded as missing.
+    /// The subjects, in the order of measurement; missing ones are recorded as missing.
     pub subjects: Vec<Found>,
     /// The name of the subject that the others are compared to.
     pub baseline: String,
@@ -38,7 +38,7 @@ pub struct Options {
     pub seconds: f64,
     /// Probes of each latency measurement at rest.
     pub probes: u32,
-    /// What the dice of impaired links start from.
+    /// What the random numbers of impaired links start from.
     pub seed: u64,
     /// The command line, for the record.
     pub arguments: Vec<String>,
@@ -53,11 +53,11 @@ pub const WARM_UP: f64 = 0.5;
 /// # Errors
 ///
 /// When nothing at all can be measured here, because there are no tunnel interfaces.
-pub fn measure(inside: &Enclosure, options: &Options, journal: &mut Journal) -> Result<Record> {
+pub fn measure(inside: &Sandbox, options: &Options, journal: &mut Journal) -> Result<Record> {
     hosts::check_tun()?;
     let progress = Progress::new(expected_seconds(options, journal));
     let mut run = Run { inside, options, record: journal.empty_record(), verdicts: BTreeMap::new(), progress, journal };
-    for outcome in run.journal.turns.clone() {
+    for outcome in run.journal.slices.clone() {
         run.enter(outcome);
     }
     Ok(run.all())
@@ -65,7 +65,7 @@ pub fn measure(inside: &Enclosure, options: &Options, journal: &mut Journal) -> 
 
 /// A run under way.
 struct Run<'a> {
-    inside: &'a Enclosure,
+    inside: &'a Sandbox,
     options: &'a Options,
     record: Record,
     /// By row and round.
@@ -76,7 +76,7 @@ struct Run<'a> {
 
 impl Run<'_> {
     fn all(mut self) -> Record {
-        for (round, scenario, subject) in turns(self.options) {
+        for (round, scenario, subject) in slices(self.options) {
             if !self.journal.has(&scenario.name, &subject.name, round) {
                 self.row(scenario, subject, round);
             }
@@ -85,53 +85,55 @@ impl Run<'_> {
         self.judged()
     }
 
-    /// One subject's turn, unless it has failed before: its rounds would no longer match those of the others.
+    /// One subject's slice, unless it has failed before: its rounds would no longer match those of the others.
     fn row(&mut self, scenario: &Scenario, subject: &Subject, round: u32) {
         let chapter =
             format!("round {round} of {}, {}, {}", self.options.rounds, scenario.name, printable(&subject.name));
-        self.progress.step(&chapter, scenario.about, turn::expected_seconds(scenario, self.options, round));
+        self.progress.step(&chapter, scenario.about, slice::expected_seconds(scenario, self.options, round));
         if self.record.rows[self.index(&scenario.name, &subject.name)].failure.is_some() {
             return;
         }
-        // Hosts of its own: what one subject leaves on them is not the next one's, and in a round the weather is the
+        // Hosts of its own: what one subject leaves on them is not the next one's, and in a round the impairments is the
         // same for all.
         let seed = self.options.seed.wrapping_add(u64::from(round));
         let mut outcome =
             Outcome { scenario: scenario.name.clone(), subject: subject.name.clone(), round, ..Outcome::default() };
-        match Site::build(self.inside, &scenario.topology, seed) {
-            Ok(site) => self.turn(&site, scenario, subject, &mut outcome),
+        match Testbed::build(self.inside, &scenario.topology, seed) {
+            Ok(testbed) => self.measure_slice(&testbed, scenario, subject, &mut outcome),
             Err(error) => outcome.failure = Some(error.to_string()),
         }
         if let Err(error) = self.journal.keep(&outcome) {
             self.progress.clear();
             let place = self.journal.place().unwrap_or("the file".as_ref()).display();
-            let _ =
-                writeln!(io::stderr(), "{place}: {error}; if this is stopped, what is measured from here on is lost");
+            let _ = writeln!(
+                io::stderr(),
+                "{place}: {error}; measurements from here on are lost if the run is interrupted"
+            );
         }
         self.enter(outcome);
         if let Some(place) = self.journal.kept() {
-            let words = format!("What was measured is in {}; the same command goes on with it.", place.display());
+            let words = format!("Measurements so far are in {}; run the same command to continue.", place.display());
             self.inside.last_words(words);
         }
     }
 
-    fn turn(&self, site: &Site, scenario: &Scenario, subject: &Subject, outcome: &mut Outcome) {
-        let refusal = site.refuses(subject);
-        outcome.notes = refusal.iter().cloned().chain(site.notes()).collect();
+    fn measure_slice(&self, testbed: &Testbed, scenario: &Scenario, subject: &Subject, outcome: &mut Outcome) {
+        let refusal = testbed.refuses(subject);
+        outcome.notes = refusal.iter().cloned().chain(testbed.notes()).collect();
         if refusal.is_some() {
             return;
         }
-        match (turn::Turn { site, subject, scenario, options: self.options, round: outcome.round }).take() {
-            Ok(taken) => {
-                outcome.notes.extend(taken.notes);
-                outcome.sample = Some(taken.sample);
-                outcome.verdict = taken.evidence.as_ref().map(Verdict::on);
+        match (slice::Slice { testbed, subject, scenario, options: self.options, round: outcome.round }).take() {
+            Ok(result) => {
+                outcome.notes.extend(result.notes);
+                outcome.sample = Some(result.sample);
+                outcome.verdict = result.evidence.as_ref().map(Verdict::on);
             }
             Err(error) => outcome.failure = Some(format!("round {}: {error}", outcome.round)),
         }
     }
 
-    /// Puts what came of a turn into the record.
+    /// Puts the result of a slice into the record.
     fn enter(&mut self, outcome: Outcome) {
         let index = self.index(&outcome.scenario, &outcome.subject);
         let row = &mut self.record.rows[index];
@@ -160,8 +162,8 @@ impl Run<'_> {
     }
 }
 
-/// All turns, in their order.
-fn turns(options: &Options) -> impl Iterator<Item = (u32, &Scenario, &Subject)> {
+/// All slices, in their order.
+fn slices(options: &Options) -> impl Iterator<Item = (u32, &Scenario, &Subject)> {
     (1..=options.rounds).flat_map(move |round| {
         let scenarios = options.scenarios.iter().filter(move |scenario| round == 1 || !scenario.load.is_done_once());
         scenarios.flat_map(move |scenario| {
@@ -243,15 +245,15 @@ fn describe(found: &Found) -> SubjectRecord {
     }
 }
 
-/// How many turns a whole run has.
+/// How many slices a whole run has.
 #[must_use]
-pub fn turn_count(options: &Options) -> usize {
-    turns(options).count()
+pub fn slice_count(options: &Options) -> usize {
+    slices(options).count()
 }
 
-/// Seconds that the turns should take which `journal` does not have yet.
+/// Seconds that the slices should take which `journal` does not have yet.
 #[must_use]
 pub fn expected_seconds(options: &Options, journal: &Journal) -> f64 {
-    let left = turns(options).filter(|(round, scenario, subject)| !journal.has(&scenario.name, &subject.name, *round));
-    left.map(|(round, scenario, _)| turn::expected_seconds(scenario, options, round)).sum()
+    let left = slices(options).filter(|(round, scenario, subject)| !journal.has(&scenario.name, &subject.name, *round));
+    left.map(|(round, scenario, _)| slice::expected_seconds(scenario, options, round)).sum()
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::flood::Content;
 use crate::load::Traffic;
-use crate::relay::Weather;
+use crate::relay::Impairments;
 use crate::subject::{Kind, Subject};
 use crate::topology::{Family, Topology};
 
@@ -68,7 +68,7 @@ pub const MANY_STREAMS: u16 = 105;
 const ONE: Traffic = Traffic::Tcp { streams: 1, reverse: false };
 
 /// A link across a country: 20 ms there and 20 back, a little of everything.
-const COUNTRY: Weather = Weather {
+const COUNTRY: Impairments = Impairments {
     loss: 0.001,
     duplicate: 0.0,
     reorder: 0.001,
@@ -78,7 +78,7 @@ const COUNTRY: Weather = Weather {
 };
 
 /// A path that takes no datagram of a tunnel with the usual MTU in one piece.
-const NARROW: Weather = Weather {
+const NARROW: Impairments = Impairments {
     loss: 0.0,
     duplicate: 0.0,
     reorder: 0.0,
@@ -185,9 +185,9 @@ fn pair() -> Vec<Scenario> {
         one("tcp-1-ipv6", "one TCP stream over IPv6 in the tunnel", tcp(1, false)).with(Family::V4, Family::V6),
         one("tcp-1-over-ipv6", "one TCP stream, the tunnel over IPv6", tcp(1, false)).with(Family::V6, Family::V4),
         one("udp-large", "UDP datagrams of 1372 bytes, one by one", udp(LARGE, false)),
-        one("udp-large-segmented", "the same, handed to the kernel in trains", udp(LARGE, true)),
+        one("udp-large-segmented", "the same, handed to the kernel in GSO batches", udp(LARGE, true)),
         one("udp-64", "UDP datagrams of 64 bytes, one by one", udp(SMALL, false)),
-        one("udp-64-segmented", "the same, handed to the kernel in trains", udp(SMALL, true)),
+        one("udp-64-segmented", "the same, handed to the kernel in GSO batches", udp(SMALL, true)),
         one("ping", "round trips at rest", Load::Ping),
         one("ping-loaded", "round trips during one TCP stream", Load::PingUnder(ONE)),
         one("handshakes", "handshakes of fresh peers", Load::Handshakes),

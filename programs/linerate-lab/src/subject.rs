@@ -14,6 +14,7 @@ use linerate_control::keys::{PublicKey, SecretKey};
 
 use crate::commands::CommandSet;
 use crate::kernel;
+pub use crate::kernel::EspSuite;
 use crate::{Error, Result};
 
 /// The MTU of every tunnel: what wg-quick gives one over Ethernet.
@@ -36,7 +37,7 @@ const INSTALL_TAILSCALE: &str = "go install github.com/tailscale/wireguard-go@v0
     && mv ~/go/bin/wireguard-go ~/go/bin/wireguard-go-tailscale";
 
 /// How long a program may take to say its version.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A host's keys, made for one run and known to both hosts. Of no worth outside the lab.
 #[derive(Clone)]
@@ -74,15 +75,6 @@ pub enum Kind {
     Commands(CommandSet),
 }
 
-/// How ESP encrypts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EspSuite {
-    /// AES-256-GCM with a tag of 16 bytes (RFC 4106).
-    AesGcm,
-    /// ChaCha20-Poly1305 (RFC 7634), what WireGuard uses.
-    ChaCha20Poly1305,
-}
-
 /// A subject that was looked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Found {
@@ -108,7 +100,7 @@ impl Found {
     }
 }
 
-/// Everyone who can be measured, in the order of turns, then the `given` ones. A given subject replaces one of
+/// All subjects in the order of measurement, then the `given` ones. A given subject replaces one of
 /// the same name.
 #[must_use]
 pub fn catalogue(linerated: &Path, given: &[Subject]) -> Vec<Found> {
@@ -144,7 +136,7 @@ fn or_missing(found: Option<Subject>, name: &str, how: &str) -> Found {
 impl Subject {
     /// The name of our own daemon.
     pub const OURS: &str = "linerate";
-    /// The name of our own daemon without a cipher. Nobody would use it, and its turns make a run longer: it takes
+    /// The name of our own daemon without a cipher. Nobody would use it, and measuring it makes a run longer: it takes
     /// part where it is asked for.
     pub const NO_CIPHER: &str = "no cipher";
     /// The name of the subject that most know.
@@ -238,11 +230,19 @@ impl Subject {
         }
     }
 
-    /// What it says its version is: the first line of a daemon's `--version` or of a file's `version`.
+    /// Its version: the first line of a daemon's `--version`, with the distribution's package that it came in, or the
+    /// first line of a file's `version`. A distribution's may be years older than upstream's, and its speed another.
     #[must_use]
     pub fn version(&self) -> Option<String> {
         match &self.kind {
-            Kind::Daemon { command } => first_line(Command::new(program(command)?).arg("--version")),
+            Kind::Daemon { command } => {
+                let file = resolve(program(command)?)?;
+                let version = first_line(Command::new(&file).arg("--version"));
+                match (version, package(&file)) {
+                    (Some(version), Some(package)) => Some(format!("{version} ({package})")),
+                    (version, package) => version.or(package),
+                }
+            }
             Kind::Commands(commands) => first_line(Command::new("sh").arg("-c").arg(commands.version.as_ref()?)),
             Kind::KernelWireGuard => {
                 let version = fs::read_to_string("/sys/module/wireguard/version").ok()?;
@@ -316,17 +316,34 @@ fn search_path() -> impl Iterator<Item = PathBuf> {
 
 /// Whether `program` is a file, by its path or on PATH.
 fn is_program(program: &str) -> bool {
+    resolve(program).is_some()
+}
+
+/// The file of a program, by its path or on PATH.
+fn resolve(program: &str) -> Option<PathBuf> {
     if program.contains('/') {
-        return Path::new(program).is_file();
+        return Some(PathBuf::from(program)).filter(|file| file.is_file());
     }
-    !program.is_empty() && search_path().any(|place| place.join(program).is_file())
+    search_path().map(|place| place.join(program)).find(|file| !program.is_empty() && file.is_file())
+}
+
+/// The distribution's package that `file` came in and its version: `Debian wireguard-go 0.0.20220316-1`. None where
+/// there is no dpkg, or it does not know the file.
+fn package(file: &Path) -> Option<String> {
+    let owner = first_line(Command::new("dpkg-query").arg("--search").arg(file))?;
+    let name = owner.split_once(": ")?.0;
+    let version = first_line(Command::new("dpkg-query").args(["--show", "--showformat=${Version}", name]))?;
+    let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
+    let distribution = release.lines().find_map(|line| line.strip_prefix("NAME="))?.trim_matches('"');
+    let distribution = distribution.split(' ').next()?;
+    Some(format!("{distribution} {} {version}", name.split(':').next()?))
 }
 
 /// The first line with something in it that a command writes to its standard output. A command that does not
 /// end by itself is ended: a daemon that knows no `--version` may just start.
 fn first_line(command: &mut Command) -> Option<String> {
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().ok()?;
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     while child.try_wait().ok()?.is_none() {
         if Instant::now() > end {
             let _ = child.kill();

@@ -5,10 +5,10 @@ use std::fmt;
 use crate::figures::{about_brackets, cell, main_measure, ratio_cell, ratio_to_baseline, telling};
 use crate::measure::{Description, Measure};
 use crate::record::{Record, Row};
-use crate::words::{self, cut};
+use crate::sentences::{self, cut};
 use linerate_control::printable::printable;
 
-pub use crate::words::duration;
+pub use crate::sentences::duration;
 
 /// Columns of the terminal.
 const WIDTH: usize = 120;
@@ -26,7 +26,7 @@ impl fmt::Display for Table<'_> {
         for scenario in record.scenarios() {
             write_scenario(out, record, scenario)?;
         }
-        for sentence in words::standings(record).into_iter().chain(words::missing(record)) {
+        for sentence in sentences::standings(record).into_iter().chain(sentences::missing(record)) {
             write_sentence(out, "", &sentence)?;
         }
         writeln!(out)?;
@@ -41,7 +41,7 @@ fn write_scenario(out: &mut fmt::Formatter<'_>, record: &Record, scenario: &str)
     for line in lines(record, scenario, &rows) {
         writeln!(out, "{}", line.trim_end())?;
     }
-    for sentence in words::remarks(record, scenario) {
+    for sentence in sentences::remarks(record, scenario) {
         write_sentence(out, "  ", &sentence)?;
     }
     writeln!(out)
@@ -94,12 +94,15 @@ fn widest(cells: &[String]) -> usize {
 
 /// Where and how it was measured.
 fn write_foot(out: &mut fmt::Formatter<'_>, record: &Record) -> fmt::Result {
-    write_sentence(out, "", &format!("{}; ± is half of the spread.", words::method(&record.method)))?;
+    write_sentence(out, "", &format!("{}; ± is half of the range.", sentences::method(&record.method)))?;
     if let Some(sentence) = about_brackets(record) {
         write_sentence(out, "", &format!("{sentence}."))?;
     }
-    write_sentence(out, "", &format!("{}.", words::machine(&record.machine)))?;
-    words::busy(&record.machine).map_or(Ok(()), |sentence| write_sentence(out, "", &sentence))
+    if let Some(sentence) = sentences::versions(record) {
+        write_sentence(out, "", &sentence)?;
+    }
+    write_sentence(out, "", &format!("{}.", sentences::machine(&record.machine)))?;
+    sentences::busy(&record.machine).map_or(Ok(()), |sentence| write_sentence(out, "", &sentence))
 }
 
 /// A sentence in lines of at most [`WIDTH`] columns, the later ones further in.

@@ -10,10 +10,10 @@ use std::process::Command;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::enclosure::Enclosure;
 use crate::error::Doing;
 use crate::hosts::Host;
-use crate::relay::{self, Relay, Weather};
+use crate::relay::{self, Impairments, Relay};
+use crate::sandbox::Sandbox;
 use crate::subject::{Kind, LISTEN_PORT, Subject};
 use crate::{Error, Result};
 
@@ -49,7 +49,7 @@ pub enum Topology {
     },
     /// Client and server with a bad network between them: by the kernel's netem where it has that, otherwise
     /// by [`relay`], which carries UDP only.
-    Wan(Weather),
+    Wan(Impairments),
     /// Client and server on one cable whose network cards do nothing but send and receive frames: no
     /// segmentation, no merging, no checksums.
     PlainNic,
@@ -114,7 +114,7 @@ pub(crate) fn prefix_length(family: Family) -> u8 {
 
 /// The hosts of a topology, joined. They are gone when it is dropped.
 #[derive(Debug)]
-pub struct Site {
+pub struct Testbed {
     topology: Topology,
     client: Host,
     /// Between client and server: the gateway, or the bad network.
@@ -124,20 +124,20 @@ pub struct Site {
     relays: Vec<Relaying>,
 }
 
-impl Site {
-    /// Makes the hosts and joins them. `seed` is what the relay's dice start from.
+impl Testbed {
+    /// Makes the hosts and joins them. `seed` is what the relay's random numbers start from.
     ///
     /// # Errors
     ///
     /// [`Error::Refused`] when the machine lacks a tool or the kernel a feature that this topology needs;
     /// otherwise as [`Host::create`].
-    pub fn build(inside: &Enclosure, topology: &Topology, seed: u64) -> Result<Self> {
+    pub fn build(inside: &Sandbox, topology: &Topology, seed: u64) -> Result<Self> {
         let middle = match topology {
             Topology::Pair | Topology::PlainNic => None,
             Topology::Routed { .. } | Topology::Firewall { .. } => Some(Host::create(inside, "gateway")?),
             Topology::Wan(_) => Some(Host::create(inside, "wan")?),
         };
-        let mut site = Self {
+        let mut testbed = Self {
             topology: topology.clone(),
             client: Host::create(inside, "client")?,
             middle,
@@ -145,20 +145,20 @@ impl Site {
             has_ipv6: fs::exists("/proc/sys/net/ipv6").unwrap_or(false),
             relays: Vec::new(),
         };
-        site.lay_cables()?;
+        testbed.connect_hosts()?;
         match topology {
             Topology::Pair => {}
-            Topology::PlainNic => [&site.client, &site.server].into_iter().try_for_each(make_plain)?,
-            Topology::Routed { nat } => site.set_up_gateway(*nat)?,
+            Topology::PlainNic => [&testbed.client, &testbed.server].into_iter().try_for_each(make_plain)?,
+            Topology::Routed { nat } => testbed.set_up_gateway(*nat)?,
             Topology::Firewall { policies } => {
-                site.set_up_gateway(false)?;
+                testbed.set_up_gateway(false)?;
                 if *policies {
-                    site.load_policies()?;
+                    testbed.load_policies()?;
                 }
             }
-            Topology::Wan(weather) => site.set_up_weather(weather, seed)?,
+            Topology::Wan(impairments) => testbed.impair(impairments, seed)?,
         }
-        Ok(site)
+        Ok(testbed)
     }
 
     /// All hosts, in the order of the way from client to server.
@@ -278,7 +278,7 @@ impl Site {
     }
 
     /// `eth0` of the client to `eth0` of the host in the middle, `eth1` of that to `eth0` of the server.
-    fn lay_cables(&self) -> Result<()> {
+    fn connect_hosts(&self) -> Result<()> {
         let Some(middle) = &self.middle else {
             self.client.join("eth0", &self.server, "eth0")?;
             self.address(&self.client, "eth0", Network::NEAR.host(1))?;
@@ -330,31 +330,32 @@ impl Site {
         Ok(())
     }
 
-    fn set_up_weather(&mut self, weather: &Weather, seed: u64) -> Result<()> {
+    fn impair(&mut self, impairments: &Impairments, seed: u64) -> Result<()> {
         let Some(middle) = &self.middle else { return Ok(()) };
-        if let Some(mtu) = weather.mtu {
+        if let Some(mtu) = impairments.mtu {
             self.narrow(middle, mtu)?;
         }
         // The cables see to it from here: the hosts cut up what is larger, as routers do.
-        let weather = &Weather { mtu: None, ..*weather };
+        let impairments = &Impairments { mtu: None, ..*impairments };
         if has_netem(middle)? {
-            self.set_up_netem(middle, weather)
+            self.set_up_netem(middle, impairments)
         } else {
-            self.relays = start_relays(self, middle, weather, seed)?;
+            self.relays = start_relays(self, middle, impairments, seed)?;
             Ok(())
         }
     }
 
-    fn set_up_netem(&self, middle: &Host, weather: &Weather) -> Result<()> {
+    fn set_up_netem(&self, middle: &Host, impairments: &Impairments) -> Result<()> {
         middle.forward()?;
         self.route(&self.client, self.next_hop(0))?;
         self.route(&self.server, self.next_hop(1))?;
         for host in [&self.client, &self.server] {
-            // Otherwise netem would lose and delay whole trains of segments as if they were one packet.
+            // Otherwise netem would lose and delay whole GSO batches of segments as if they were one packet.
             host.ip("link set eth0 gso_max_segs 1")?;
         }
         for device in ["eth0", "eth1"] {
-            middle.run(Command::new("tc").args(["qdisc", "replace", "dev", device, "root"]).args(netem(weather)))?;
+            middle
+                .run(Command::new("tc").args(["qdisc", "replace", "dev", device, "root"]).args(netem(impairments)))?;
         }
         Ok(())
     }
@@ -493,15 +494,17 @@ fn has_netem(host: &Host) -> Result<bool> {
     }
 }
 
-/// The weather in the words of tc-netem(8).
-fn netem(weather: &Weather) -> Vec<String> {
+/// The impairments in the words of tc-netem(8).
+fn netem(impairments: &Impairments) -> Vec<String> {
     // As many packets under way as the relay takes.
     let mut words = vec!["netem".to_owned(), "limit".into(), "16384".into()];
     // To netem, reordered packets are those that are not delayed: there is no order to lose without a delay.
-    let least = if weather.reorder > 0.0 { Duration::from_millis(1) } else { Duration::ZERO };
+    let least = if impairments.reorder > 0.0 { Duration::from_millis(1) } else { Duration::ZERO };
     let microseconds = |time: Duration| format!("{}us", time.as_micros());
-    words.extend(["delay".into(), microseconds(weather.delay.max(least)), microseconds(weather.jitter)]);
-    for (name, share) in [("loss", weather.loss), ("duplicate", weather.duplicate), ("reorder", weather.reorder)] {
+    words.extend(["delay".into(), microseconds(impairments.delay.max(least)), microseconds(impairments.jitter)]);
+    for (name, share) in
+        [("loss", impairments.loss), ("duplicate", impairments.duplicate), ("reorder", impairments.reorder)]
+    {
         if share > 0.0 {
             words.extend([name.into(), format!("{}%", share * 100.0)]);
         }
@@ -517,13 +520,13 @@ struct Relaying {
 }
 
 /// One relay for each end and family: each end has a door to the other, so that either may begin.
-fn start_relays(site: &Site, middle: &Host, weather: &Weather, seed: u64) -> Result<Vec<Relaying>> {
+fn start_relays(testbed: &Testbed, middle: &Host, impairments: &Impairments, seed: u64) -> Result<Vec<Relaying>> {
     let mut relays = Vec::new();
     for end in 0..2 {
-        for &family in site.families() {
-            let listen = SocketAddr::new(site.next_hop(end).of(family), LISTEN_PORT);
-            let to = SocketAddr::new(site.outside(1 - end).of(family), LISTEN_PORT);
-            let options = relay::Options { listen, to, weather: *weather, seed };
+        for &family in testbed.families() {
+            let listen = SocketAddr::new(testbed.next_hop(end).of(family), LISTEN_PORT);
+            let to = SocketAddr::new(testbed.outside(1 - end).of(family), LISTEN_PORT);
+            let options = relay::Options { listen, to, impairments: *impairments, seed };
             relays.push(Relaying::start(middle, &options)?);
         }
     }
@@ -560,21 +563,21 @@ mod tests {
         assert_eq!(still_on(FEATURES), None);
         let stayed = FEATURES.replace("scatter-gather: off", "scatter-gather: on [fixed]");
         assert_eq!(still_on(&stayed), Some("scatter-gather"));
-        let trains = FEATURES.replace("tx-udp-segmentation: off", "tx-udp-segmentation: on");
-        assert_eq!(still_on(&trains), Some("tx-udp-segmentation"));
+        let stayed = FEATURES.replace("tx-udp-segmentation: off", "tx-udp-segmentation: on");
+        assert_eq!(still_on(&stayed), Some("tx-udp-segmentation"));
     }
 
     #[test]
-    fn the_weather_is_told_to_netem_in_its_own_words() {
-        let country = Weather {
+    fn impairments_become_netems_options() {
+        let country = Impairments {
             loss: 0.001,
             reorder: 0.25,
             delay: Duration::from_millis(20),
             jitter: Duration::from_micros(1500),
-            ..Weather::default()
+            ..Impairments::default()
         };
         assert_eq!(netem(&country).join(" "), "netem limit 16384 delay 20000us 1500us loss 0.1% reorder 25%");
-        let only_reordering = Weather { reorder: 0.5, ..Weather::default() };
+        let only_reordering = Impairments { reorder: 0.5, ..Impairments::default() };
         assert_eq!(netem(&only_reordering).join(" "), "netem limit 16384 delay 1000us 0us reorder 50%");
     }
 

@@ -1,4 +1,4 @@
-//! A tunnel between the two ends of a [`Site`], or its absence: brings a subject up, waits for its first answer,
+//! A tunnel between the two ends of a [`Testbed`], or its absence: brings a subject up, waits for its first answer,
 //! takes it down again.
 //!
 //! Whatever the subject, the addresses, the MTU and the routes are the lab's, the same for all.
@@ -20,15 +20,15 @@ use crate::hosts::Host;
 use crate::kernel;
 use crate::ping::{self, Probes};
 use crate::subject::{EspSuite, KeyPair, Kind, LISTEN_PORT, MTU, Subject};
-use crate::topology::{Addresses, Family, Network, Site, flag, prefix_length};
+use crate::topology::{Addresses, Family, Network, Testbed, flag, prefix_length};
 use crate::usage::Usage;
 use crate::{Error, Result};
 
 /// How long the first answer may take: some initiations may be lost, and some subjects take seconds to agree.
-const PATIENCE: Duration = Duration::from_secs(15);
+const TIMEOUT: Duration = Duration::from_secs(15);
 
 /// How the first answer is waited for.
-const FIRST: Probes = Probes { count: 1, pause: Duration::ZERO, patience: Duration::from_millis(200) };
+const FIRST: Probes = Probes { count: 1, pause: Duration::ZERO, timeout: Duration::from_millis(200) };
 
 /// A network's address and the length of its prefix.
 type Prefix = (IpAddr, u8);
@@ -36,13 +36,13 @@ type Prefix = (IpAddr, u8);
 /// The way from the client to the server: a tunnel, or the cable.
 #[derive(Debug)]
 pub struct Tunnel<'a> {
-    site: &'a Site,
+    testbed: &'a Testbed,
     subject: Subject,
     /// The server's addresses by this way.
     to: Addresses,
     // The order of these three is that in which they go: the daemons, what they stood on, their files.
     daemons: Vec<Daemon<'a>>,
-    laid: Vec<Laid<'a>>,
+    undo: Vec<Undo<'a>>,
     folder: Option<Folder>,
     /// From starting a daemon to an interface that takes settings, the slower end's; none where nothing starts.
     pub start_time: Option<Duration>,
@@ -54,7 +54,7 @@ impl<'a> Tunnel<'a> {
     /// The addresses of the two ends inside a tunnel.
     pub const INSIDE: [Addresses; 2] = [Network::TUNNEL.host(1), Network::TUNNEL.host(2)];
 
-    /// Brings `subject` up between the ends of `site`, its own datagrams by the family `outside`, and waits for
+    /// Brings `subject` up between the ends of `testbed`, its own datagrams by the family `outside`, and waits for
     /// its first answer. The keys are the ends'.
     ///
     /// # Errors
@@ -62,19 +62,23 @@ impl<'a> Tunnel<'a> {
     /// [`Error::Refused`] when this network is not for the subject, or the kernel lacks IPv6;
     /// [`Error::Subject`] when a daemon does not start, refuses its settings or never answers, with its own last
     /// words.
-    pub fn up(subject: &Subject, site: &'a Site, keys: &[KeyPair; 2], outside: Family) -> Result<Self> {
-        if let Some(reason) = site.refuses(subject) {
+    pub fn up(subject: &Subject, testbed: &'a Testbed, keys: &[KeyPair; 2], outside: Family) -> Result<Self> {
+        if let Some(reason) = testbed.refuses(subject) {
             return Err(Error::Refused(reason));
         }
-        if outside == Family::V6 && !site.has_ipv6() {
+        if outside == Family::V6 && !testbed.has_ipv6() {
             return Err(Error::Refused("this kernel has no IPv6".into()));
         }
         let mut tunnel = Self {
-            site,
+            testbed,
             subject: subject.clone(),
-            to: if site.behind().is_some() || subject.kind == Kind::Wire { site.servers() } else { Self::INSIDE[1] },
+            to: if testbed.behind().is_some() || subject.kind == Kind::Wire {
+                testbed.servers()
+            } else {
+                Self::INSIDE[1]
+            },
             daemons: Vec::new(),
-            laid: Vec::new(),
+            undo: Vec::new(),
             folder: None,
             start_time: None,
             first_answer: None,
@@ -137,7 +141,7 @@ impl<'a> Tunnel<'a> {
     /// When a host cannot be entered.
     pub fn socket_drops(&self) -> Result<u64> {
         let drops = |host: &Host| host.inside(|| Ok(daemon::drops_at_port(LISTEN_PORT)));
-        self.site.ends().into_iter().map(drops).sum()
+        self.testbed.ends().into_iter().map(drops).sum()
     }
 
     /// Gives that end further settings, such as more peers. The kernel's WireGuard takes additions only.
@@ -147,7 +151,7 @@ impl<'a> Tunnel<'a> {
     /// When it takes none.
     pub fn add_peers(&self, end: usize, update: &DeviceUpdate) -> Result<()> {
         match (&self.subject.kind, self.speaker(end)) {
-            (Kind::KernelWireGuard, _) => give_wireguard("addconf", self.site.ends()[end], update),
+            (Kind::KernelWireGuard, _) => give_wireguard("addconf", self.testbed.ends()[end], update),
             (_, Some(daemon)) => daemon.set(update),
             (_, None) => Err(Error::Refused(format!("{} is no WireGuard: it has no peers", self.subject.name))),
         }
@@ -160,23 +164,23 @@ impl<'a> Tunnel<'a> {
     /// [`Error::Subject`] when a daemon does not end in time or leaves its interface behind.
     pub fn down(mut self) -> Result<()> {
         self.daemons.drain(..).try_for_each(Daemon::stop)?;
-        // The last thing laid goes first: routes before the addresses that they name.
-        self.laid.drain(..).rev().try_for_each(Laid::take_up)
+        // In reverse: routes before the addresses that they name.
+        self.undo.drain(..).rev().try_for_each(Undo::run)
     }
 
     /// Where the client has no route to the server by itself.
     fn use_cable(&mut self) -> Result<()> {
-        for &family in self.site.families() {
-            if let Some(network) = self.site.behind() {
+        for &family in self.testbed.families() {
+            if let Some(network) = self.testbed.behind() {
                 let (address, length) = network.prefix(family);
-                self.lay_route(0, family, &format!("{address}/{length} via {}", self.site.next_hop(0).of(family)))?;
+                self.add_route(0, family, &format!("{address}/{length} via {}", self.testbed.next_hop(0).of(family)))?;
             }
         }
         Ok(())
     }
 
     fn start_daemons(&mut self, subject: &Subject, keys: &[KeyPair; 2], outside: Family) -> Result<()> {
-        for host in self.site.ends() {
+        for host in self.testbed.ends() {
             let line = subject.command_line(host.interface().as_str()).unwrap_or_default();
             let [program, arguments @ ..] = &line[..] else {
                 return Err(Error::Refused(format!("{} has no command", subject.name)));
@@ -202,9 +206,9 @@ impl<'a> Tunnel<'a> {
     }
 
     fn make_wireguard(&mut self, keys: &[KeyPair; 2], outside: Family) -> Result<()> {
-        for (end, host) in self.site.ends().into_iter().enumerate() {
+        for (end, host) in self.testbed.ends().into_iter().enumerate() {
             let interface = host.interface();
-            self.lay(host, &format!("link add {interface} type wireguard"), &format!("link del {interface}"))?;
+            self.apply(host, &format!("link add {interface} type wireguard"), &format!("link del {interface}"))?;
             give_wireguard("setconf", host, &self.settings(end, keys, outside))?;
             self.give_addresses(end)?;
         }
@@ -212,13 +216,13 @@ impl<'a> Tunnel<'a> {
     }
 
     fn make_esp(&mut self, suite: EspSuite, outside: Family) -> Result<()> {
-        let ends = [0, 1].map(|end| self.site.outside(end).of(outside));
+        let ends = [0, 1].map(|end| self.testbed.outside(end).of(outside));
         let keys = [kernel::esp_key()?, kernel::esp_key()?];
         for end in 0..2 {
-            let host = self.site.ends()[end];
+            let host = self.testbed.ends()[end];
             // Pushed first: what follows may fail half-way.
-            self.laid.push(Laid { host, undo: "xfrm state flush".into() });
-            self.laid.push(Laid { host, undo: "xfrm policy flush".into() });
+            self.undo.push(Undo { host, command: "xfrm state flush".into() });
+            self.undo.push(Undo { host, command: "xfrm policy flush".into() });
             for from in 0..2 {
                 let (spi, key) = (0x1000 + from as u32, &keys[from]);
                 host.ip(&kernel::add_state(ends[from], ends[1 - from], spi, suite, key))?;
@@ -239,7 +243,7 @@ impl<'a> Tunnel<'a> {
         let common = self.common_values(&folder, outside);
         self.folder = Some(folder);
         if let Some(prepare) = &commands.prepare {
-            let done = self.site.client().run(&mut shell(prepare, &common));
+            let done = self.testbed.client().run(&mut shell(prepare, &common));
             done.map_err(|error| match error {
                 Error::Command { said, .. } => {
                     let last = said.lines().last().unwrap_or_default();
@@ -253,7 +257,7 @@ impl<'a> Tunnel<'a> {
             let mut values = common.clone();
             values.extend(self.values(end, outside));
             let mut command = shell(&commands.ends[end], &values);
-            self.daemons.insert(0, Daemon::start(&self.subject.name, self.site.ends()[end], &mut command)?);
+            self.daemons.insert(0, Daemon::start(&self.subject.name, self.testbed.ends()[end], &mut command)?);
         }
         for end in 0..2 {
             let time = self.daemons[end].await_interface()?;
@@ -278,10 +282,10 @@ impl<'a> Tunnel<'a> {
     fn values(&self, end: usize, outside: Family) -> Vec<(&'static str, String)> {
         let [own, peer] = [Self::INSIDE[end], Self::INSIDE[1 - end]];
         vec![
-            ("iface", self.site.ends()[end].interface().to_string()),
+            ("iface", self.testbed.ends()[end].interface().to_string()),
             ("end", ["client", "server"][end].into()),
-            ("own_outside", self.site.outside(end).of(outside).to_string()),
-            ("peer_outside", self.site.endpoint(end, outside).ip().to_string()),
+            ("own_outside", self.testbed.outside(end).of(outside).to_string()),
+            ("peer_outside", self.testbed.endpoint(end, outside).ip().to_string()),
             ("own_inside4", own.v4.to_string()),
             ("peer_inside4", peer.v4.to_string()),
             ("own_inside6", own.v6.to_string()),
@@ -292,7 +296,7 @@ impl<'a> Tunnel<'a> {
     /// A WireGuard end's key and its peer.
     fn settings(&self, end: usize, keys: &[KeyPair; 2], outside: Family) -> DeviceUpdate {
         let mut peer = PeerUpdate::new(keys[1 - end].public);
-        peer.endpoint = Some(self.site.endpoint(end, outside));
+        peer.endpoint = Some(self.testbed.endpoint(end, outside));
         let reachable = Family::BOTH.into_iter().flat_map(|family| self.reachable(end, family));
         peer.allowed_ips = reachable.map(|(addr, cidr)| AllowedIp { add: true, addr, cidr }).collect();
         DeviceUpdate {
@@ -307,7 +311,7 @@ impl<'a> Tunnel<'a> {
     fn reachable(&self, end: usize, family: Family) -> Vec<Prefix> {
         let mut reachable = vec![single(Self::INSIDE[1 - end].of(family))];
         if end == 0 {
-            reachable.extend(self.site.behind().map(|network| network.prefix(family)));
+            reachable.extend(self.testbed.behind().map(|network| network.prefix(family)));
         }
         reachable
     }
@@ -315,7 +319,7 @@ impl<'a> Tunnel<'a> {
     /// What ESP connects at that end: each prefix on its side with each on the other.
     fn selectors(&self, end: usize) -> Vec<(Prefix, Prefix)> {
         let mut selectors = Vec::new();
-        for &family in self.site.families() {
+        for &family in self.testbed.families() {
             let others = self.reachable(end, family);
             for own in self.reachable(1 - end, family) {
                 selectors.extend(others.iter().map(|&other| (own, other)));
@@ -326,10 +330,10 @@ impl<'a> Tunnel<'a> {
 
     /// Gives the tunnel's interface at that end its addresses, MTU and routes. They go with the interface.
     fn give_addresses(&self, end: usize) -> Result<()> {
-        let host = self.site.ends()[end];
+        let host = self.testbed.ends()[end];
         let interface = host.interface();
         host.ip(&format!("link set {interface} mtu {MTU} up"))?;
-        for &family in self.site.families() {
+        for &family in self.testbed.families() {
             let (own, length) = (Self::INSIDE[end].of(family), prefix_length(family));
             let nodad = if family == Family::V6 { "nodad" } else { "" };
             host.ip(&format!("addr add {own}/{length} dev {interface} {nodad}"))?;
@@ -343,28 +347,32 @@ impl<'a> Tunnel<'a> {
     /// The same where the tunnel has no interface: the addresses are the host's own, the routes say what is sent
     /// from them, and the policies take it from there.
     fn give_addresses_without_interface(&mut self, end: usize) -> Result<()> {
-        let host = self.site.ends()[end];
-        for &family in self.site.families() {
+        let host = self.testbed.ends()[end];
+        for &family in self.testbed.families() {
             let own = Self::INSIDE[end].of(family);
             let (address, length) = single(own);
-            self.lay(host, &format!("addr add {address}/{length} dev lo"), &format!("addr del {own}/{length} dev lo"))?;
-            let neighbour = self.site.next_hop(end).of(family);
+            self.apply(
+                host,
+                &format!("addr add {address}/{length} dev lo"),
+                &format!("addr del {own}/{length} dev lo"),
+            )?;
+            let neighbour = self.testbed.next_hop(end).of(family);
             for (address, length) in self.reachable(end, family) {
-                self.lay_route(end, family, &format!("{address}/{length} via {neighbour} src {own} mtu {MTU}"))?;
+                self.add_route(end, family, &format!("{address}/{length} via {neighbour} src {own} mtu {MTU}"))?;
             }
         }
         Ok(())
     }
 
-    fn lay_route(&mut self, end: usize, family: Family, route: &str) -> Result<()> {
+    fn add_route(&mut self, end: usize, family: Family, route: &str) -> Result<()> {
         let flag = flag(family);
-        self.lay(self.site.ends()[end], &format!("{flag} route add {route}"), &format!("{flag} route del {route}"))
+        self.apply(self.testbed.ends()[end], &format!("{flag} route add {route}"), &format!("{flag} route del {route}"))
     }
 
     /// Runs `ip` with the words of `line`, and with those of `undo` when the tunnel goes.
-    fn lay(&mut self, host: &'a Host, line: &str, undo: &str) -> Result<()> {
+    fn apply(&mut self, host: &'a Host, line: &str, undo: &str) -> Result<()> {
         host.ip(line)?;
-        self.laid.push(Laid { host, undo: undo.into() });
+        self.undo.push(Undo { host, command: undo.into() });
         Ok(())
     }
 
@@ -378,11 +386,11 @@ impl<'a> Tunnel<'a> {
     fn await_answer(&mut self) -> Result<Duration> {
         let start = Instant::now();
         let to = self.to(Family::V4);
-        while self.site.client().inside(|| ping::run(to, &FIRST))?.answered == 0 {
+        while self.testbed.client().inside(|| ping::run(to, &FIRST))?.answered == 0 {
             self.daemons.iter_mut().try_for_each(Daemon::check_alive)?;
-            if start.elapsed() > PATIENCE {
+            if start.elapsed() > TIMEOUT {
                 let words: String = self.daemons.iter().map(Daemon::last_words).collect();
-                let said = format!("{} answered no ping within {PATIENCE:?}{words}", self.subject.name);
+                let said = format!("{} answered no ping within {TIMEOUT:?}{words}", self.subject.name);
                 return Err(Error::Subject(said));
             }
         }
@@ -394,7 +402,7 @@ impl<'a> Tunnel<'a> {
         for end in 0..2 {
             let Some(device) = self.device(end)? else { continue };
             if device.peers.iter().all(|peer| peer.last_handshake.is_zero()) {
-                let interface = self.site.ends()[end].interface();
+                let interface = self.testbed.ends()[end].interface();
                 return Err(Error::Subject(format!("{} tells of no handshake on {interface}", self.subject.name)));
             }
         }
@@ -403,7 +411,7 @@ impl<'a> Tunnel<'a> {
 
     /// Without its policies everything would go by the cable, unencrypted and answered all the same.
     fn check_esp(&self) -> Result<()> {
-        for host in self.site.ends() {
+        for host in self.testbed.ends() {
             let states = host.run(Command::new("ip").args(["-s", "xfrm", "state"]))?;
             if !kernel::has_carried(&states) {
                 let (subject, host) = (&self.subject.name, host.name());
@@ -416,24 +424,24 @@ impl<'a> Tunnel<'a> {
     }
 }
 
-/// Something that was set up in a host's kernel. Dropping it takes it away.
+/// A command that reverts a change of a host's kernel. Dropping it runs it.
 #[derive(Debug)]
-struct Laid<'a> {
+struct Undo<'a> {
     host: &'a Host,
-    /// What `ip` is to do then.
-    undo: String,
+    /// The arguments of `ip`; empty once they were run.
+    command: String,
 }
 
-impl Laid<'_> {
-    fn take_up(mut self) -> Result<()> {
-        self.host.ip(&std::mem::take(&mut self.undo))
+impl Undo<'_> {
+    fn run(mut self) -> Result<()> {
+        self.host.ip(&std::mem::take(&mut self.command))
     }
 }
 
-impl Drop for Laid<'_> {
+impl Drop for Undo<'_> {
     fn drop(&mut self) {
-        if !self.undo.is_empty() {
-            let _ = self.host.ip(&self.undo);
+        if !self.command.is_empty() {
+            let _ = self.host.ip(&self.command);
         }
     }
 }
@@ -444,7 +452,7 @@ struct Folder(PathBuf);
 
 impl Folder {
     fn make() -> Result<Self> {
-        // In the enclosure's own /run: one tunnel has it at a time, and nobody else sees it.
+        // In the sandbox's own /run: one tunnel has it at a time, and nobody else sees it.
         let place = Path::new("/run/lab-subject");
         fs::DirBuilder::new().mode(0o700).create(place).doing(|| format!("making {}", place.display()))?;
         Ok(Self(place.into()))

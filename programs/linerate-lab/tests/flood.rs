@@ -9,11 +9,11 @@ use std::thread;
 use std::time::Duration;
 
 use linerate_control::keys::PublicKey;
-use linerate_lab::enclosure::{self, Enclosure, Entry};
 use linerate_lab::flood::{self, Content, Flood};
 use linerate_lab::hosts::check_tun;
+use linerate_lab::sandbox::{self, Entry, Sandbox};
 use linerate_lab::subject::{KeyPair, Subject};
-use linerate_lab::topology::{Family, Site, Topology};
+use linerate_lab::topology::{Family, Testbed, Topology};
 use linerate_lab::tunnel::Tunnel;
 use linerate_lab::{Error, Result, peers};
 
@@ -32,7 +32,7 @@ fn main() -> ExitCode {
         println!("skip: there is no {daemon}");
         return ExitCode::SUCCESS;
     }
-    match enclosure::enter().and_then(|entry| run(&entry, Path::new(&daemon))) {
+    match sandbox::enter().and_then(|entry| run(&entry, Path::new(&daemon))) {
         Ok(code) => ExitCode::from(code),
         Err(Error::Refused(why)) => {
             println!("skip: {why}");
@@ -52,21 +52,21 @@ fn run(entry: &Entry, daemon: &Path) -> Result<u8> {
     }
 }
 
-fn besiege(inside: &Enclosure, daemon: &Path) -> Result<()> {
-    let site = Site::build(inside, &Topology::Pair, 1)?;
+fn besiege(inside: &Sandbox, daemon: &Path) -> Result<()> {
+    let testbed = Testbed::build(inside, &Topology::Pair, 1)?;
     let keys = peers::fresh(2).try_into().ok().expect("two pairs are two ends'");
-    let tunnel = Tunnel::up(&Subject::file("daemon", daemon), &site, &keys, Family::V4)?;
+    let tunnel = Tunnel::up(&Subject::file("daemon", daemon), &testbed, &keys, Family::V4)?;
     let known = peers::fresh(KNOWN);
     tunnel.add_peers(1, &peers::update(&known))?;
     let late = peers::fresh(LATE);
     tunnel.add_peers(1, &peers::update(&late))?;
-    let fight = Fight { site: &site, tunnel: &tunnel, flood: flood_of(&site, &known, keys[1].public) };
+    let fight = Fight { testbed: &testbed, tunnel: &tunnel, flood: flood_of(&testbed, &known, keys[1].public) };
 
     let given = peers::set_up(&tunnel, 1, tunnel.processes()[1], SILENT)?;
     println!("{given:?}");
     assert!(given.telling_seconds.is_some(), "the daemon told of all its peers");
 
-    let [near, far] = site.ends();
+    let [near, far] = testbed.ends();
     let hands = flood::handshakes(near, far, fight.flood.to, keys[1].public, &known, 5.0)?;
     println!("{hands:?}");
     assert_eq!((hands.wrong, hands.completed + hands.unanswered), (0, KNOWN as u64));
@@ -102,13 +102,13 @@ fn besiege(inside: &Enclosure, daemon: &Path) -> Result<()> {
 const SIEGE_RATE: u32 = 50 * KNOWN as u32;
 
 /// A flood at a tenth of what peers are allowed.
-fn flood_of<'a>(site: &Site, peers: &'a [KeyPair], responder: PublicKey) -> Flood<'a> {
-    let to = site.endpoint(0, Family::V4);
+fn flood_of<'a>(testbed: &Testbed, peers: &'a [KeyPair], responder: PublicKey) -> Flood<'a> {
+    let to = testbed.endpoint(0, Family::V4);
     Flood { to, responder, content: Content::Valid, captured: &[], peers, rate: Some(1000), seconds: 0.3 }
 }
 
 struct Fight<'a> {
-    site: &'a Site,
+    testbed: &'a Testbed,
     tunnel: &'a Tunnel<'a>,
     flood: Flood<'a>,
 }
@@ -116,7 +116,7 @@ struct Fight<'a> {
 impl Fight<'_> {
     /// Sends such a flood for half a second. Returns what was sent, the responses and the cookie replies.
     fn send(&self, content: Content) -> Result<(u64, u64, u64)> {
-        let [near, far] = self.site.ends();
+        let [near, far] = self.testbed.ends();
         let running = flood::start(near, far, &Flood { content, ..self.flood })?;
         thread::sleep(Duration::from_millis(500));
         let report = running.stop()?;

@@ -1,5 +1,5 @@
 //! The loads and the counters against the real thing: two hosts on one wire. It makes namespaces, so it is a
-//! program of its own that runs itself again inside an enclosure; where the machine does not let it, it says so.
+//! program of its own that runs itself again inside an sandbox; where the machine does not let it, it says so.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use linerate_lab::Error;
 use linerate_lab::counters::{Counter, Energy, KernelCounters, Machine};
-use linerate_lab::enclosure::{self, Enclosure, Entry};
 use linerate_lab::hosts::Host;
 use linerate_lab::load::{self, Arrived, Traffic};
 use linerate_lab::ping::{self, Probes};
+use linerate_lab::sandbox::{self, Entry, Sandbox};
 use linerate_lab::usage;
 
 type Check = (&'static str, fn(&Wire) -> Result<(), Error>);
@@ -20,8 +20,8 @@ type Check = (&'static str, fn(&Wire) -> Result<(), Error>);
 const CHECKS: [Check; 13] = [
     ("TCP arrives by one stream, by many, and in reverse", tcp),
     ("UDP arrives one by one", datagrams),
-    ("UDP arrives in trains", trains),
-    ("trains larger than the MTU are refused", large_trains),
+    ("UDP arrives in GSO batches", batches),
+    ("GSO batches larger than the MTU are refused", large_batches),
     ("nobody at the far end is an error", nobody),
     ("datagrams into nothing are lost, all of them", black_hole),
     ("iperf3 into nothing is an error", black_hole_for_iperf3),
@@ -34,7 +34,7 @@ const CHECKS: [Check; 13] = [
 ];
 
 fn main() -> ExitCode {
-    let inside = match enclosure::enter() {
+    let inside = match sandbox::enter() {
         Ok(Entry::Over(code)) => return ExitCode::from(code),
         Ok(Entry::Inside(inside)) => inside,
         Err(error) => {
@@ -79,7 +79,7 @@ fn datagrams(wire: &Wire) -> Result<(), Error> {
     Ok(())
 }
 
-fn trains(wire: &Wire) -> Result<(), Error> {
+fn batches(wire: &Wire) -> Result<(), Error> {
     for to in wire.far() {
         for payload in [64, 1372] {
             let before = KernelCounters::of(&wire.right)?;
@@ -93,7 +93,7 @@ fn trains(wire: &Wire) -> Result<(), Error> {
     Ok(())
 }
 
-fn large_trains(wire: &Wire) -> Result<(), Error> {
+fn large_batches(wire: &Wire) -> Result<(), Error> {
     for to in wire.far() {
         let refused = wire.load(to, Traffic::Datagrams { payload: 1473, segmented: true });
         expect("it is refused", matches!(&refused, Err(Error::Refused(why)) if why.contains("1473-byte")))?;
@@ -230,7 +230,7 @@ struct Wire {
 }
 
 impl Wire {
-    fn create(inside: &Enclosure) -> Result<Self, Error> {
+    fn create(inside: &Sandbox) -> Result<Self, Error> {
         let (left, right) = (Host::create(inside, "left")?, Host::create(inside, "right")?);
         left.join("eth0", &right, "eth0")?;
         let has_ipv6 = std::fs::exists("/proc/sys/net/ipv6").unwrap_or(false);

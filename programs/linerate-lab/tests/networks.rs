@@ -1,5 +1,5 @@
 //! Every network of the lab, with whatever subjects this machine has. It makes namespaces, so it is a program of
-//! its own that runs itself again inside an enclosure; where the machine does not let it, it says so.
+//! its own that runs itself again inside an sandbox; where the machine does not let it, it says so.
 //!
 //! The daemon is the one that the variable `LINERATED` names, or else wireguard-go.
 
@@ -11,16 +11,16 @@ use std::time::Duration;
 use linerate_control::keys::{PublicKey, SecretKey};
 use linerate_control::uapi::request::{DeviceUpdate, PeerUpdate};
 use linerate_lab::counters::KernelCounters;
-use linerate_lab::enclosure::{self, Enclosure, Entry};
 use linerate_lab::ping::{self, Probes};
-use linerate_lab::relay::Weather;
+use linerate_lab::relay::Impairments;
+use linerate_lab::sandbox::{self, Entry, Sandbox};
 use linerate_lab::subject::{EspSuite, Found, KeyPair, Kind, Subject, catalogue};
-use linerate_lab::topology::{Family, Site, Topology};
+use linerate_lab::topology::{Family, Testbed, Topology};
 use linerate_lab::tunnel::Tunnel;
 use linerate_lab::{Error, hosts};
 
-/// A check and what it needs to be told: the enclosure and, where it measures a daemon, which.
-type Check = (&'static str, fn(&Enclosure, &Subject) -> Result<(), Error>);
+/// A check and what it needs to be told: the sandbox and, where it measures a daemon, which.
+type Check = (&'static str, fn(&Sandbox, &Subject) -> Result<(), Error>);
 
 const CHECKS: [Check; 14] = [
     ("a pair carries both families inside and outside", both_families),
@@ -29,18 +29,18 @@ const CHECKS: [Check; 14] = [
     ("a gateway forwards what comes out of the tunnel", gateway),
     ("a gateway with NAT hides the client", gateway_with_nat),
     ("a firewall measures the wire alone", firewall),
-    ("the weather delays, both ways", delay),
-    ("the weather does everything at once", all_weathers),
+    ("the impairments delays, both ways", delay),
+    ("the impairments does everything at once", all_impairments),
     ("a narrow path cuts up what is larger", narrow_path),
     ("a plain network card carries a tunnel", plain_nic),
     ("the example of a subject's file works", openvpn),
-    ("it works through bad weather, too", openvpn_in_bad_weather),
+    ("it works through bad impairments, too", openvpn_with_impairments),
     ("kernel subjects carry both families", kernel_subjects),
     ("a daemon that dies says why", last_words),
 ];
 
 fn main() -> ExitCode {
-    let inside = match enclosure::enter() {
+    let inside = match sandbox::enter() {
         Ok(Entry::Over(code)) => return ExitCode::from(code),
         Ok(Entry::Inside(inside)) => inside,
         Err(error) => {
@@ -72,20 +72,20 @@ fn main() -> ExitCode {
     ExitCode::from(u8::from(failed))
 }
 
-fn both_families(inside: &Enclosure, daemon: &Subject) -> Result<(), Error> {
-    let site = Site::build(inside, &Topology::Pair, 1)?;
-    carries_both_families(&site, daemon)?;
-    carries_both_families(&site, &Subject::wire())
+fn both_families(inside: &Sandbox, daemon: &Subject) -> Result<(), Error> {
+    let testbed = Testbed::build(inside, &Topology::Pair, 1)?;
+    carries_both_families(&testbed, daemon)?;
+    carries_both_families(&testbed, &Subject::wire())
 }
 
-fn nothing_left(inside: &Enclosure, daemon: &Subject) -> Result<(), Error> {
-    let site = Site::build(inside, &Topology::Pair, 1)?;
-    let tunnel = Tunnel::up(daemon, &site, &keys(), Family::V4)?;
+fn nothing_left(inside: &Sandbox, daemon: &Subject) -> Result<(), Error> {
+    let testbed = Testbed::build(inside, &Topology::Pair, 1)?;
+    let tunnel = Tunnel::up(daemon, &testbed, &keys(), Family::V4)?;
     expect("two daemons run", tunnel.processes().len() == 2 && tunnel.usage()?.len() == 2)?;
     expect("it took time to start", tunnel.start_time.is_some() && tunnel.first_answer.is_some())?;
     let processes = tunnel.processes();
     tunnel.down()?;
-    for (host, process) in site.ends().into_iter().zip(processes) {
+    for (host, process) in testbed.ends().into_iter().zip(processes) {
         let interface = host.interface();
         expect("the interface is gone", host.ip(&format!("link show dev {interface}")).is_err())?;
         expect("the process is gone", !Path::new(&format!("/proc/{process}")).exists())?;
@@ -95,119 +95,120 @@ fn nothing_left(inside: &Enclosure, daemon: &Subject) -> Result<(), Error> {
     Ok(())
 }
 
-fn more_peers(inside: &Enclosure, daemon: &Subject) -> Result<(), Error> {
-    let site = Site::build(inside, &Topology::Pair, 1)?;
-    let tunnel = Tunnel::up(daemon, &site, &keys(), Family::V4)?;
+fn more_peers(inside: &Sandbox, daemon: &Subject) -> Result<(), Error> {
+    let testbed = Testbed::build(inside, &Topology::Pair, 1)?;
+    let tunnel = Tunnel::up(daemon, &testbed, &keys(), Family::V4)?;
     let peers = (1..=100).map(|number| PeerUpdate::new(PublicKey([number; 32]))).collect();
     tunnel.add_peers(1, &DeviceUpdate { peers, ..DeviceUpdate::default() })?;
     let count = |end| Ok::<_, Error>(tunnel.device(end)?.map_or(0, |device| device.peers.len()));
     expect("the far end has them", count(1)? == 101 && count(0)? == 1)?;
-    answers(&site, &tunnel, Family::V4)?;
+    answers(&testbed, &tunnel, Family::V4)?;
     tunnel.down()
 }
 
-fn gateway(inside: &Enclosure, daemon: &Subject) -> Result<(), Error> {
-    let site = Site::build(inside, &Topology::Routed { nat: false }, 1)?;
-    carries_both_families(&site, daemon)?;
-    carries_both_families(&site, &Subject::wire())?;
-    expect("the client's own address is seen", seen(&site, daemon)?.contains("10.0.0.1"))
+fn gateway(inside: &Sandbox, daemon: &Subject) -> Result<(), Error> {
+    let testbed = Testbed::build(inside, &Topology::Routed { nat: false }, 1)?;
+    carries_both_families(&testbed, daemon)?;
+    carries_both_families(&testbed, &Subject::wire())?;
+    expect("the client's own address is seen", seen(&testbed, daemon)?.contains("10.0.0.1"))
 }
 
-fn gateway_with_nat(inside: &Enclosure, daemon: &Subject) -> Result<(), Error> {
-    let site = Site::build(inside, &Topology::Routed { nat: true }, 1)?;
-    carries_both_families(&site, daemon)?;
-    expect("the gateway's address is seen", seen(&site, daemon)?.contains("198.51.100.1"))
+fn gateway_with_nat(inside: &Sandbox, daemon: &Subject) -> Result<(), Error> {
+    let testbed = Testbed::build(inside, &Topology::Routed { nat: true }, 1)?;
+    carries_both_families(&testbed, daemon)?;
+    expect("the gateway's address is seen", seen(&testbed, daemon)?.contains("198.51.100.1"))
 }
 
-fn firewall(inside: &Enclosure, daemon: &Subject) -> Result<(), Error> {
+fn firewall(inside: &Sandbox, daemon: &Subject) -> Result<(), Error> {
     for policies in [false, true] {
-        let site = Site::build(inside, &Topology::Firewall { policies }, 1)?;
-        carries_both_families(&site, &Subject::wire())?;
-        expect("a tunnel is refused", site.refuses(daemon).is_some())?;
-        let loaded = site.ends()[1].run(Command::new("ip").args(["xfrm", "policy", "count"]))?;
+        let testbed = Testbed::build(inside, &Topology::Firewall { policies }, 1)?;
+        carries_both_families(&testbed, &Subject::wire())?;
+        expect("a tunnel is refused", testbed.refuses(daemon).is_some())?;
+        let loaded = testbed.ends()[1].run(Command::new("ip").args(["xfrm", "policy", "count"]))?;
         let idle = loaded.replace(' ', "").contains("IN0");
         expect("the policies are as asked for", idle != policies)?;
     }
     Ok(())
 }
 
-fn delay(inside: &Enclosure, daemon: &Subject) -> Result<(), Error> {
-    let weather = Weather { delay: Duration::from_millis(20), ..Weather::default() };
-    let site = Site::build(inside, &Topology::Wan(weather), 1)?;
-    println!("  {}", site.notes().join(", "));
-    for outside in families(&site) {
+fn delay(inside: &Sandbox, daemon: &Subject) -> Result<(), Error> {
+    let impairments = Impairments { delay: Duration::from_millis(20), ..Impairments::default() };
+    let testbed = Testbed::build(inside, &Topology::Wan(impairments), 1)?;
+    println!("  {}", testbed.notes().join(", "));
+    for outside in families(&testbed) {
         for subject in [daemon, &Subject::wire()] {
-            if site.refuses(subject).is_some() {
+            if testbed.refuses(subject).is_some() {
                 continue;
             }
-            let tunnel = Tunnel::up(subject, &site, &keys(), outside)?;
-            expect("a round trip takes 40 ms", round_trip(&site, &tunnel)? >= 40.0)?;
+            let tunnel = Tunnel::up(subject, &testbed, &keys(), outside)?;
+            expect("a round trip takes 40 ms", round_trip(&testbed, &tunnel)? >= 40.0)?;
             tunnel.down()?;
         }
     }
     Ok(())
 }
 
-fn all_weathers(inside: &Enclosure, daemon: &Subject) -> Result<(), Error> {
+fn all_impairments(inside: &Sandbox, daemon: &Subject) -> Result<(), Error> {
     let time = Duration::from_millis(2);
-    let weather = Weather { loss: 0.01, duplicate: 0.01, reorder: 0.01, delay: time, jitter: time, mtu: Some(1490) };
-    let site = Site::build(inside, &Topology::Wan(weather), 1)?;
-    Tunnel::up(daemon, &site, &keys(), Family::V4)?.down()
+    let impairments =
+        Impairments { loss: 0.01, duplicate: 0.01, reorder: 0.01, delay: time, jitter: time, mtu: Some(1490) };
+    let testbed = Testbed::build(inside, &Topology::Wan(impairments), 1)?;
+    Tunnel::up(daemon, &testbed, &keys(), Family::V4)?.down()
 }
 
-fn narrow_path(inside: &Enclosure, daemon: &Subject) -> Result<(), Error> {
-    let weather = Weather { mtu: Some(1400), ..Weather::default() };
-    let site = Site::build(inside, &Topology::Wan(weather), 1)?;
-    let tunnel = Tunnel::up(daemon, &site, &keys(), Family::V4)?;
+fn narrow_path(inside: &Sandbox, daemon: &Subject) -> Result<(), Error> {
+    let impairments = Impairments { mtu: Some(1400), ..Impairments::default() };
+    let testbed = Testbed::build(inside, &Topology::Wan(impairments), 1)?;
+    let tunnel = Tunnel::up(daemon, &testbed, &keys(), Family::V4)?;
     // WireGuard makes 1388 bytes of the one and 1480 of the other.
-    let before = KernelCounters::of(site.client())?;
-    expect("a packet of 1328 bytes passes", passes(&site, &tunnel, 1328)?)?;
-    expect("in one piece", pieces(&site, &before)? == 0)?;
-    expect("a packet of 1420 bytes passes", passes(&site, &tunnel, 1420)?)?;
-    expect("in two pieces", pieces(&site, &before)? == 2)?;
+    let before = KernelCounters::of(testbed.client())?;
+    expect("a packet of 1328 bytes passes", passes(&testbed, &tunnel, 1328)?)?;
+    expect("in one piece", pieces(&testbed, &before)? == 0)?;
+    expect("a packet of 1420 bytes passes", passes(&testbed, &tunnel, 1420)?)?;
+    expect("in two pieces", pieces(&testbed, &before)? == 2)?;
     tunnel.down()
 }
 
 /// Pieces that the client's kernel cut datagrams into since `before`.
-fn pieces(site: &Site, before: &KernelCounters) -> Result<u64, Error> {
-    Ok(KernelCounters::of(site.client())?.since(before).get("IpFragCreates").copied().unwrap_or(0))
+fn pieces(testbed: &Testbed, before: &KernelCounters) -> Result<u64, Error> {
+    Ok(KernelCounters::of(testbed.client())?.since(before).get("IpFragCreates").copied().unwrap_or(0))
 }
 
-fn plain_nic(inside: &Enclosure, daemon: &Subject) -> Result<(), Error> {
-    let site = Site::build(inside, &Topology::PlainNic, 1)?;
-    carries_both_families(&site, daemon)
+fn plain_nic(inside: &Sandbox, daemon: &Subject) -> Result<(), Error> {
+    let testbed = Testbed::build(inside, &Topology::PlainNic, 1)?;
+    carries_both_families(&testbed, daemon)
 }
 
-fn openvpn(inside: &Enclosure, _: &Subject) -> Result<(), Error> {
+fn openvpn(inside: &Sandbox, _: &Subject) -> Result<(), Error> {
     let subject = example()?;
     println!("  {}", subject.version().unwrap_or_default());
     for topology in [Topology::Pair, Topology::Routed { nat: true }] {
-        let site = Site::build(inside, &topology, 1)?;
-        carries_both_families(&site, &subject)?;
+        let testbed = Testbed::build(inside, &topology, 1)?;
+        carries_both_families(&testbed, &subject)?;
     }
     expect("its folder is gone", !Path::new("/run/lab-subject").exists())
 }
 
-fn openvpn_in_bad_weather(inside: &Enclosure, _: &Subject) -> Result<(), Error> {
-    let weather = Weather { loss: 0.01, delay: Duration::from_millis(5), ..Weather::default() };
-    let site = Site::build(inside, &Topology::Wan(weather), 1)?;
-    let tunnel = Tunnel::up(&example()?, &site, &keys(), Family::V4)?;
-    expect("a round trip takes 10 ms", round_trip(&site, &tunnel)? >= 10.0)?;
+fn openvpn_with_impairments(inside: &Sandbox, _: &Subject) -> Result<(), Error> {
+    let impairments = Impairments { loss: 0.01, delay: Duration::from_millis(5), ..Impairments::default() };
+    let testbed = Testbed::build(inside, &Topology::Wan(impairments), 1)?;
+    let tunnel = Tunnel::up(&example()?, &testbed, &keys(), Family::V4)?;
+    expect("a round trip takes 10 ms", round_trip(&testbed, &tunnel)? >= 10.0)?;
     tunnel.down()
 }
 
-fn kernel_subjects(inside: &Enclosure, _: &Subject) -> Result<(), Error> {
+fn kernel_subjects(inside: &Sandbox, _: &Subject) -> Result<(), Error> {
     let kinds = [Kind::KernelWireGuard, Kind::Esp(EspSuite::AesGcm), Kind::Esp(EspSuite::ChaCha20Poly1305)];
     let mut missing = Vec::new();
     for found in catalogue(Path::new("linerated"), &[]) {
         match found {
             Found::Here(subject) if kinds.contains(&subject.kind) => {
                 println!("  {} {}", subject.name, subject.version().unwrap_or_default());
-                let wan = Topology::Wan(Weather::default());
+                let wan = Topology::Wan(Impairments::default());
                 for topology in [Topology::Pair, Topology::Routed { nat: false }, Topology::Routed { nat: true }, wan] {
-                    let site = Site::build(inside, &topology, 1)?;
-                    if site.refuses(&subject).is_none() {
-                        carries_both_families(&site, &subject)?;
+                    let testbed = Testbed::build(inside, &topology, 1)?;
+                    if testbed.refuses(&subject).is_none() {
+                        carries_both_families(&testbed, &subject)?;
                     }
                 }
             }
@@ -220,66 +221,67 @@ fn kernel_subjects(inside: &Enclosure, _: &Subject) -> Result<(), Error> {
     if missing.is_empty() { Ok(()) } else { Err(Error::Refused(missing.join("; "))) }
 }
 
-fn last_words(inside: &Enclosure, _: &Subject) -> Result<(), Error> {
-    let site = Site::build(inside, &Topology::Pair, 1)?;
+fn last_words(inside: &Sandbox, _: &Subject) -> Result<(), Error> {
+    let testbed = Testbed::build(inside, &Topology::Pair, 1)?;
     let dud = Subject::from_toml("name = 'dud'\nrun = 'echo no luck on {iface} >&2; exit 3'")?;
-    let error = Tunnel::up(&dud, &site, &keys(), Family::V4).err().map(|error| error.to_string()).unwrap_or_default();
+    let error =
+        Tunnel::up(&dud, &testbed, &keys(), Family::V4).err().map(|error| error.to_string()).unwrap_or_default();
     expect(&error, error.starts_with("dud ended by itself") && error.contains("its last words: no luck on wg-"))?;
     // And the place is free for the next.
-    Tunnel::up(&Subject::wire(), &site, &keys(), Family::V4)?.down()
+    Tunnel::up(&Subject::wire(), &testbed, &keys(), Family::V4)?.down()
 }
 
 /// Whether the server answers the client by `subject`, in both families inside and outside.
-fn carries_both_families(site: &Site, subject: &Subject) -> Result<(), Error> {
-    for outside in families(site) {
-        let tunnel = Tunnel::up(subject, site, &keys(), outside)?;
-        for inside in families(site) {
-            answers(site, &tunnel, inside)?;
+fn carries_both_families(testbed: &Testbed, subject: &Subject) -> Result<(), Error> {
+    for outside in families(testbed) {
+        let tunnel = Tunnel::up(subject, testbed, &keys(), outside)?;
+        for inside in families(testbed) {
+            answers(testbed, &tunnel, inside)?;
         }
         tunnel.down()?;
     }
     Ok(())
 }
 
-fn families(site: &Site) -> Vec<Family> {
-    if site.has_ipv6() { Family::BOTH.into() } else { vec![Family::V4] }
+fn families(testbed: &Testbed) -> Vec<Family> {
+    if testbed.has_ipv6() { Family::BOTH.into() } else { vec![Family::V4] }
 }
 
-fn answers(site: &Site, tunnel: &Tunnel<'_>, inside: Family) -> Result<(), Error> {
+fn answers(testbed: &Testbed, tunnel: &Tunnel<'_>, inside: Family) -> Result<(), Error> {
     let to = tunnel.to(inside);
     let probes = Probes { count: 3, pause: Duration::ZERO, ..Probes::default() };
-    let report = site.client().inside(|| ping::run(to, &probes))?;
+    let report = testbed.client().inside(|| ping::run(to, &probes))?;
     expect(&format!("{to} answers"), report.answered == 3)
 }
 
 /// The mean of a few round trips in milliseconds.
-fn round_trip(site: &Site, tunnel: &Tunnel<'_>) -> Result<f64, Error> {
+fn round_trip(testbed: &Testbed, tunnel: &Tunnel<'_>) -> Result<f64, Error> {
     let to = tunnel.to(Family::V4);
     let probes = Probes { count: 5, pause: Duration::ZERO, ..Probes::default() };
-    let report = site.client().inside(|| ping::run(to, &probes))?;
+    let report = testbed.client().inside(|| ping::run(to, &probes))?;
     Ok(report.latency.map_or(0.0, |latency| latency.mean_ms))
 }
 
 /// Whether an IPv4 packet of `size` bytes reaches the server.
-fn passes(site: &Site, tunnel: &Tunnel<'_>, size: usize) -> Result<bool, Error> {
+fn passes(testbed: &Testbed, tunnel: &Tunnel<'_>, size: usize) -> Result<bool, Error> {
     let failed = |error: std::io::Error| Error::Subject(error.to_string());
     let at = SocketAddr::new(tunnel.to(Family::V4), 0);
-    let receiver = site.server().inside(|| UdpSocket::bind(at).map_err(failed))?;
+    let receiver = testbed.server().inside(|| UdpSocket::bind(at).map_err(failed))?;
     receiver.set_read_timeout(Some(Duration::from_millis(500))).map_err(failed)?;
     let to = receiver.local_addr().map_err(failed)?;
-    let sender = site.client().inside(|| UdpSocket::bind("0.0.0.0:0").map_err(failed))?;
+    let sender = testbed.client().inside(|| UdpSocket::bind("0.0.0.0:0").map_err(failed))?;
     sender.send_to(&vec![0; size - 28], to).map_err(failed)?;
     Ok(receiver.recv(&mut [0; 2000]).is_ok())
 }
 
 /// The address that the server sees the client under, through a tunnel by `daemon`: that of a TCP connection.
-fn seen(site: &Site, daemon: &Subject) -> Result<String, Error> {
-    let tunnel = Tunnel::up(daemon, site, &keys(), Family::V4)?;
+fn seen(testbed: &Testbed, daemon: &Subject) -> Result<String, Error> {
+    let tunnel = Tunnel::up(daemon, testbed, &keys(), Family::V4)?;
     let failed = |error: std::io::Error| Error::Subject(error.to_string());
     let at = SocketAddr::new(tunnel.to(Family::V4), 0);
-    let listener = site.server().inside(|| TcpListener::bind(at).map_err(failed))?;
+    let listener = testbed.server().inside(|| TcpListener::bind(at).map_err(failed))?;
     let to = listener.local_addr().map_err(failed)?;
-    let _stream = site.client().inside(|| TcpStream::connect(to).map_err(failed))?;
+    let _stream = testbed.client().inside(|| TcpStream::connect(to).map_err(failed))?;
     let (_, from) = listener.accept().map_err(failed)?;
     tunnel.down()?;
     Ok(from.to_string())

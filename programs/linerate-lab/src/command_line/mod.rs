@@ -3,16 +3,12 @@
 mod run;
 
 use std::fs;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
-use linerate_lab::load::tcp::{self, Load, Receiver};
 use linerate_lab::record::Record;
-use linerate_lab::relay::{self, Weather};
 use linerate_lab::subject::Subject;
 use linerate_lab::table::Table;
 use linerate_lab::{compare, demo, markdown, page, peers};
@@ -71,14 +67,14 @@ enum Command {
         subjects: run::SubjectArguments,
     },
 
-    /// Make a page of records
+    /// Write an HTML page of records
     ///
-    /// One file without anything to load from elsewhere: send it, keep it, open it years from now.
+    /// The page is a single file that loads nothing from elsewhere.
     Report {
-        /// What `lab run` wrote
+        /// Records that `lab run` wrote
         #[arg(required = true)]
         records: Vec<PathBuf>,
-        /// Where the page goes [default: beside the first record, ending in .html]
+        /// The page's file [default: the first record's name, ending in .html]
         #[arg(long, short, value_name = "FILE")]
         output: Option<PathBuf>,
         /// Print Markdown instead, for a README
@@ -89,7 +85,7 @@ enum Command {
         table: bool,
     },
 
-    /// Compare two records: what became faster, what slower
+    /// Compare two records: what became faster or slower
     Compare {
         /// The record before
         before: PathBuf,
@@ -99,33 +95,6 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-
-    /// Receive one load and print what arrived, as JSON
-    #[command(hide = true)]
-    Receive {
-        /// Where to listen
-        at: SocketAddr,
-    },
-
-    /// Send TCP as fast as it goes and print what arrived, as JSON
-    #[command(hide = true)]
-    Send {
-        /// Where `lab receive` listens
-        to: SocketAddr,
-        /// TCP connections at once
-        #[arg(long, default_value_t = 1)]
-        streams: u16,
-        /// Seconds that count
-        #[arg(long, default_value = "5", value_parser = seconds)]
-        seconds: f64,
-        /// Seconds before them that do not
-        #[arg(long, default_value = "0.2", value_parser = seconds)]
-        warm_up: f64,
-    },
-
-    /// Be a bad network for UDP until SIGTERM or Ctrl-C, then print what was done, as JSON
-    #[command(hide = true)]
-    Relay(RelayArguments),
 
     /// Write the manual pages into a directory
     #[command(hide = true)]
@@ -148,55 +117,26 @@ struct DemoArguments {
     #[arg(long)]
     json: bool,
 
-    /// Measure at rest, too, with more probes: takes minutes
+    /// Also measure at rest, and with more probes: takes minutes
     #[arg(long)]
     full: bool,
 
-    /// How often everything is measured; the table shows medians
+    /// Rounds, in each of which everything is measured once; the table shows medians
     #[arg(long, value_name = "N", default_value_t = demo::Options::QUICK_ROUNDS,
           value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
 
-    /// How long each throughput is measured
+    /// Duration of each throughput measurement
     #[arg(long, value_name = "SECONDS", default_value_t = demo::Options::QUICK_SECONDS, value_parser = seconds)]
     seconds: f64,
 
-    /// Another daemon to measure; {iface} is replaced by the interface, or else `-f IFACE` is added
+    /// Add a daemon; {iface} is replaced by the interface's name, otherwise `-f IFACE` is appended
     #[arg(long = "subject", value_name = "NAME=COMMAND", value_parser = subject)]
     subjects: Vec<Subject>,
 
-    /// The daemon to show, if not the linerated beside this program
+    /// The linerated to show [default: the one beside this program, or else in PATH]
     #[arg(long, value_name = "FILE")]
     linerated: Option<PathBuf>,
-}
-
-#[derive(clap::Args)]
-struct RelayArguments {
-    /// Where clients send to
-    listen: SocketAddr,
-    /// Where their datagrams go
-    to: SocketAddr,
-    /// Share of datagrams lost, 0 to 1
-    #[arg(long, default_value = "0", value_parser = share)]
-    loss: f64,
-    /// Share of datagrams delivered twice, 0 to 1
-    #[arg(long, default_value = "0", value_parser = share)]
-    duplicate: f64,
-    /// Share of datagrams overtaken by later ones, 0 to 1
-    #[arg(long, default_value = "0", value_parser = share)]
-    reorder: f64,
-    /// Milliseconds under way
-    #[arg(long, default_value = "0", value_parser = milliseconds)]
-    delay: Duration,
-    /// Milliseconds by which the delay varies, up and down
-    #[arg(long, default_value = "0", value_parser = milliseconds)]
-    jitter: Duration,
-    /// Bytes of the largest IP packet that passes
-    #[arg(long)]
-    mtu: Option<u32>,
-    /// What the dice start from
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
 }
 
 /// Runs the program on this process's arguments.
@@ -208,7 +148,6 @@ pub(crate) fn main() -> ExitCode {
 }
 
 fn run(command: Command) -> Result<ExitCode, Complaint> {
-    let said = |error: linerate_lab::Error| error.to_string();
     match command {
         Command::Demo(arguments) => show(arguments),
         Command::Man { directory } => {
@@ -219,20 +158,6 @@ fn run(command: Command) -> Result<ExitCode, Complaint> {
         Command::List { subjects } => run::list(subjects),
         Command::Report { records, output, markdown, table } => report(&records, output, markdown, table),
         Command::Compare { before, after, json } => compare(&before, &after, json),
-        Command::Receive { at } => {
-            let received = Receiver::listen(at).and_then(|receiver| receiver.receive()).map_err(said)?;
-            print_json(&received)
-        }
-        Command::Send { to, streams, seconds, warm_up } => {
-            let report = tcp::send(to, &Load { streams, seconds, warm_up }).map_err(said)?;
-            print_json(&report)
-        }
-        Command::Relay(options) => {
-            let RelayArguments { listen, to, loss, duplicate, reorder, delay, jitter, mtu, seed } = options;
-            let weather = Weather { loss, duplicate, reorder, delay, jitter, mtu };
-            let report = relay::run(&relay::Options { listen, to, weather, seed }).map_err(said)?;
-            print_json(&report)
-        }
     }
 }
 
@@ -270,7 +195,7 @@ fn compare(before: &Path, after: &Path, json: bool) -> Result<ExitCode, Complain
 fn read_record(file: &Path) -> Result<Record, Complaint> {
     let text = fs::read_to_string(file).map_err(|error| format!("cannot read {}: {error}", file.display()))?;
     if file.as_os_str().as_encoded_bytes().ends_with(run::UNFINISHED.as_bytes()) {
-        return Err(format!("{}: the run was stopped; the same command goes on with it", file.display()));
+        return Err(format!("{}: an unfinished run; run the same command to continue it", file.display()));
     }
     Record::parse(&text).map_err(|error| format!("{}: {error}", file.display()))
 }
@@ -326,22 +251,6 @@ fn seconds(text: &str) -> Result<f64, Complaint> {
     Ok(seconds)
 }
 
-fn milliseconds(text: &str) -> Result<Duration, Complaint> {
-    let milliseconds: f64 = text.parse().map_err(|_| "not a number of milliseconds".to_owned())?;
-    if !(0.0..=60_000.0).contains(&milliseconds) {
-        return Err("not between 0 and 60000 milliseconds".into());
-    }
-    Ok(Duration::from_secs_f64(milliseconds / 1000.0))
-}
-
-fn share(text: &str) -> Result<f64, Complaint> {
-    let share: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
-    if !(0.0..=1.0).contains(&share) {
-        return Err("not between 0 and 1".into());
-    }
-    Ok(share)
-}
-
 /// `NAME=COMMAND`, a daemon to measure.
 fn subject(text: &str) -> Result<Subject, Complaint> {
     match text.split_once('=') {
@@ -375,9 +284,6 @@ mod tests {
     #[test]
     fn what_cannot_be_measured_is_refused() {
         assert!(seconds("0.8").is_ok() && seconds("-1").is_err() && seconds("NaN").is_err());
-        assert!(share("0.01").is_ok() && share("1.1").is_err() && share("NaN").is_err());
-        assert_eq!(milliseconds("2.5"), Ok(Duration::from_micros(2500)));
-        assert!(milliseconds("inf").is_err());
         assert!(subject("go=wireguard-go -f {iface}").is_ok());
         assert!(Arguments::try_parse_from(["linerate-lab", "demo", "--rounds", "0"]).is_err());
         assert!(subject("wireguard-go").is_err() && subject("=x").is_err() && subject("x= ").is_err());

@@ -7,9 +7,9 @@ use std::time::SystemTime;
 
 use linerate_aead::choose::{self, Choice};
 use linerate_control::printable::printable;
-use linerate_lab::enclosure::{self, Enclosure, Entry};
 use linerate_lab::peers;
 use linerate_lab::run::{self, Journal, Options, Plan};
+use linerate_lab::sandbox::{self, Entry, Sandbox};
 use linerate_lab::scenario::{self, Scenario};
 use linerate_lab::subject::{self, Found, Kind, Subject};
 use linerate_lab::table::{Table, duration};
@@ -27,28 +27,28 @@ const OFFLOADS: [&str; 5] = ["-vnet_hdr", "-tso", "-uso", "-udp_gro", "-udp_gso"
 /// Who takes part.
 #[derive(clap::Args)]
 pub(super) struct SubjectArguments {
-    /// Another daemon; {iface} is replaced by the interface, or else `-f IFACE` is added. Of a known name, it takes
-    /// that one's place
+    /// Add a daemon; {iface} is replaced by the interface's name, otherwise `-f IFACE` is appended. A known NAME
+    /// replaces that subject
     #[arg(long = "subject", value_name = "NAME=COMMAND", value_parser = super::subject)]
     subjects: Vec<Subject>,
 
-    /// Another tunnel of any kind, described in a file as those in /usr/share/doc/linerate-lab/examples
+    /// Add a tunnel of any kind, described by a file; for examples see /usr/share/doc/linerate-lab/examples
     #[arg(long = "subject-file", value_name = "FILE")]
     files: Vec<PathBuf>,
 
-    /// These alone, by name
+    /// Measure only these subjects
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     only: Vec<String>,
 
-    /// Not these, by name
+    /// Leave these subjects out
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', conflicts_with = "only")]
     without: Vec<String>,
 
-    /// The daemon of the subject `linerate`, if not the linerated beside this program
+    /// The linerated to measure [default: the one beside this program, or else in PATH]
     #[arg(long, value_name = "FILE")]
     linerated: Option<PathBuf>,
 
-    /// Also linerate without each offload of the kernel in turn, and with each cipher but the fastest
+    /// Also measure linerate without each kernel offload, one at a time, and with each slower cipher
     #[arg(long)]
     degraded: bool,
 }
@@ -56,15 +56,15 @@ pub(super) struct SubjectArguments {
 /// How long and how often.
 #[derive(clap::Args)]
 struct MethodArguments {
-    /// Fewer scenarios, less time: minutes, not an hour
+    /// Measure fewer scenarios for a shorter time: minutes instead of an hour
     #[arg(long)]
     quick: bool,
 
-    /// How often everything is measured [default: 5]
+    /// Rounds, in each of which everything is measured once [default: 5]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
 
-    /// How long each throughput is measured [default: 3, or 1 with --quick]
+    /// Duration of each throughput measurement [default: 3, or 1 with --quick]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     seconds: Option<f64>,
 
@@ -72,20 +72,20 @@ struct MethodArguments {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     probes: Option<u32>,
 
-    /// What the dice of impaired links start from
+    /// Seed of the random numbers of impaired links
     #[arg(long, default_value_t = 1)]
     seed: u64,
 
-    /// The subject that the others are compared to
+    /// The subject to compare the others with
     #[arg(long, value_name = "NAME", default_value = DEFAULT_BASELINE)]
     baseline: String,
 
-    /// Where the record goes [default: lab-DATE.json in this directory]. Until it is whole, what was measured is in
-    /// FILE.unfinished; the same command goes on with that
+    /// The record's file [default: lab-DATE.json]. During the run, measurements are saved to FILE.unfinished; the same
+    /// command continues an interrupted run
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
 
-    /// Print the record instead of the table
+    /// Print the record as JSON instead of the table
     #[arg(long)]
     json: bool,
 }
@@ -184,16 +184,14 @@ impl MethodArguments {
             Some(file) => match Journal::resume(&plan, &unfinished(file)) {
                 Ok(Some(journal)) => Ok((Some(file.clone()), journal)),
                 Ok(None) => Ok(begin(plan, file.clone())),
-                Err(error) => {
-                    Err(format!("{error} Choose another place with --output, or remove that file if it is of no use"))
-                }
+                Err(error) => Err(format!("{error} Choose another file with --output, or remove that one")),
             },
             None => {
                 for place in unfinished_here() {
                     match Journal::resume(&plan, &place) {
                         Ok(Some(journal)) => return Ok((Some(place.with_extension("")), journal)),
                         Ok(None) => {}
-                        Err(error) => complain(&format!("{error} It stays as it is.")),
+                        Err(error) => complain(&format!("{error} The file is left as it is.")),
                     }
                 }
                 let date = humantime::format_rfc3339_seconds(SystemTime::now());
@@ -224,20 +222,20 @@ fn unfinished_here() -> Vec<PathBuf> {
 
 /// What is ahead: how long it takes, and what becomes of it if it is stopped.
 fn forecast(options: &Options, journal: &Journal) -> String {
-    let (all, time) = (run::turn_count(options), duration(run::expected_seconds(options, journal)));
-    match (journal.place(), journal.turns()) {
+    let (all, time) = (run::slice_count(options), duration(run::expected_seconds(options, journal)));
+    match (journal.place(), journal.slices()) {
         (None, _) => {
             format!(
-                "{all} measurements, about {time}. If this is stopped they are lost; `--output FILE` keeps them as they come."
+                "{all} measurements, about {time}. Nothing is saved until the end; use `--output FILE` to be able to continue an interrupted run."
             )
         }
         (Some(place), 0) => format!(
-            "{all} measurements, about {time}. They are kept in {} as they come: if this is stopped, the same command goes \
-             on with them.",
+            "{all} measurements, about {time}. Each is saved to {}: after an interruption, run the same command to \
+             continue.",
             place.display()
         ),
         (Some(place), done) => format!(
-            "Going on with {}: {done} of {all} measurements are there, about {time} left. Remove the file to begin anew.",
+            "Continuing {}: {done} of {all} measurements are done, about {time} left. Remove the file to start over.",
             place.display()
         ),
     }
@@ -247,7 +245,7 @@ fn forecast(options: &Options, journal: &Journal) -> String {
 fn keep(file: &Path, json: &[u8], journal: Journal) -> Result<(), Complaint> {
     if let Err(complaint) = write_file(file, json) {
         return Err(match journal.kept() {
-            Some(place) => format!("{complaint}; what was measured is in {}", place.display()),
+            Some(place) => format!("{complaint}; the measurements are in {}", place.display()),
             None => complaint,
         });
     }
@@ -260,7 +258,7 @@ fn keep(file: &Path, json: &[u8], journal: Journal) -> Result<(), Complaint> {
 fn check_place(file: &Path) -> Result<(), Complaint> {
     let whole = std::path::absolute(file).map_err(|error| format!("cannot write {}: {error}", file.display()))?;
     if whole.starts_with("/run") || whole.starts_with("/var/run") {
-        return Err(format!("cannot write {}: the lab covers /run with a place of its own", file.display()));
+        return Err(format!("cannot write {}: the lab mounts its own /run; choose another directory", file.display()));
     }
     check_writable(file)
 }
@@ -270,12 +268,12 @@ fn where_it_is(file: &Path) -> String {
 }
 
 enum Entered {
-    Inside(Enclosure),
+    Inside(Sandbox),
     Over(ExitCode),
 }
 
 fn enter() -> Result<Entered, Complaint> {
-    match enclosure::enter().map_err(|error| error.to_string())? {
+    match sandbox::enter().map_err(|error| error.to_string())? {
         Entry::Inside(inside) => Ok(Entered::Inside(inside)),
         Entry::Over(code) => Ok(Entered::Over(ExitCode::from(code))),
     }

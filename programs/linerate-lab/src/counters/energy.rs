@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 /// Where the kernel shows its zones (Documentation/power/powercap/powercap.rst).
 const POWERCAP: &str = "/sys/class/powercap";
 
-/// The energy counters at a moment.
+/// The energy counters at one time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Energy {
     place: PathBuf,

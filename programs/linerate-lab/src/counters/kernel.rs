@@ -64,7 +64,7 @@ const TELLING: [&str; 51] = [
     "Udp6NoPorts",
 ];
 
-/// A host's counters at a moment.
+/// A host's counters at one time.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct KernelCounters(BTreeMap<String, u64>);
 

@@ -20,7 +20,7 @@ use crate::{Error, Result};
 const EVENT: &str = "raw_syscalls:sys_enter";
 
 /// How long a counter may take to attach, and to report at the end.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Time between two looks at something that should happen soon.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
@@ -141,17 +141,17 @@ impl SystemCalls {
             let pid = Pid::from_raw(self.child.id().cast_signed());
             pid.map_or(Ok(()), |pid| kill_process(pid, Signal::INT)).doing(|| format!("ending `{program}`"))?;
         }
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         while self.hear(end.saturating_duration_since(Instant::now())) {}
         self.counter.count(&self.said).ok_or_else(|| self.failed())
     }
 
     /// Waits until the counter has hold of `processes` processes.
     fn await_attached(&mut self, processes: usize) -> Result<()> {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         while !self.is_attached(processes) {
             if self.ended()?.is_some() {
-                while self.hear(PATIENCE) {}
+                while self.hear(TIMEOUT) {}
                 return Err(self.failed());
             }
             if Instant::now() > end {
@@ -176,8 +176,8 @@ impl SystemCalls {
     }
 
     /// Takes in a line of what the counter writes; false when none came in time or there is no more.
-    fn hear(&mut self, patience: Duration) -> bool {
-        let line = self.lines.recv_timeout(patience);
+    fn hear(&mut self, timeout: Duration) -> bool {
+        let line = self.lines.recv_timeout(timeout);
         line.map(|line| self.said.extend([line.as_str(), "\n"])).is_ok()
     }
 
@@ -190,7 +190,7 @@ impl SystemCalls {
     fn failed(&self) -> Error {
         let mut lines = self.said.lines().map(str::trim);
         let first = lines.find(|line| !line.is_empty() && !line.contains(" attached"));
-        let said = first.map_or_else(|| format!("it does not report within {PATIENCE:?}"), str::to_owned);
+        let said = first.map_or_else(|| format!("it does not report within {TIMEOUT:?}"), str::to_owned);
         Error::Command { command: self.counter.program().into(), said }
     }
 }

@@ -203,6 +203,7 @@ impl fmt::Display for Report {
             ratio.write(out)?;
         }
         self.write_idle(out)?;
+        self.write_versions(out)?;
         self.write_method(out)
     }
 }
@@ -265,11 +266,21 @@ impl Report {
         Ok(())
     }
 
+    /// A ratio to a subject of an unknown version would mislead.
+    fn write_versions(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(out)?;
+        for row in self.rows.iter().filter(|row| row.command.is_some()) {
+            let version = row.version.as_deref().unwrap_or("version unknown");
+            writeln!(out, "{}: {}", printable(&row.name), printable(version))?;
+        }
+        Ok(())
+    }
+
     fn write_method(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Method { rounds, seconds, probes, mtu, .. } = self.method;
         let Machine { processors, processor, kernel, busy, .. } = &self.machine;
         let medians = if rounds > 1 {
-            format!("Medians of {rounds} rounds, subjects in turn; ± is half the spread.")
+            format!("Medians of {rounds} rounds, the subjects measured in turn; ± is half of the range.")
         } else {
             "One round.".into()
         };
@@ -283,7 +294,7 @@ impl Report {
         if *busy > 0.1 {
             writeln!(
                 out,
-                "This machine was {:.0}% busy with something else: take the numbers with care.",
+                "This machine was {:.0}% busy with something else: treat the figures with caution.",
                 busy * 100.0
             )?;
         }

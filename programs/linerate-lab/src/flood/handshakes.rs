@@ -14,8 +14,8 @@ use linerate_protocol::MessageKind;
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
-use super::crowd::{Answer, Crowd, Part};
 use super::initiators::{Initiation, Initiators};
+use super::spoofed_sources::{Answer, Part, SpoofedSources};
 use crate::hosts::Host;
 use crate::subject::KeyPair;
 use crate::{Error, Result};
@@ -25,7 +25,7 @@ use crate::{Error, Result};
 const OUTSTANDING: usize = 64;
 
 /// How long a daemon may take over one; then the next peer gets its turn.
-const PATIENCE: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What came of the handshakes.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
@@ -70,7 +70,7 @@ pub fn handshakes(
 ) -> Result<HandshakeReport> {
     let time = Duration::try_from_secs_f64(seconds)
         .map_err(|_| Error::Refused(format!("handshakes cannot be counted for {seconds} seconds")))?;
-    let crowd = Crowd::gather(near, far, to, Part::Handshakes)?;
+    let sources = SpoofedSources::set_up(near, far, to, Part::Handshakes)?;
     let mut initiators = Initiators::new(responder, peers)?;
     let prepared = initiators.begin(1);
     let mut exchange = Exchange::default();
@@ -80,14 +80,14 @@ pub fn handshakes(
     while start.elapsed() < time {
         exchange.give_up(Instant::now());
         let room = OUTSTANDING - exchange.waiting.len();
-        exchange.send(&crowd, fresh.by_ref().take(room))?;
+        exchange.send(&sources, fresh.by_ref().take(room))?;
         if exchange.waiting.is_empty() {
             break;
         }
-        let mut answer = crowd.wait()?;
+        let mut answer = sources.wait()?;
         while let Some(one) = answer {
-            exchange.take(&crowd, &mut initiators, one)?;
-            answer = crowd.take()?;
+            exchange.take(&sources, &mut initiators, one)?;
+            answer = sources.take()?;
         }
     }
     exchange.report.seconds = start.elapsed().as_secs_f64();
@@ -106,7 +106,11 @@ struct Exchange {
 }
 
 impl Exchange {
-    fn send<'a>(&mut self, crowd: &Crowd, batch: impl Iterator<Item = (usize, &'a Initiation)>) -> Result<()> {
+    fn send<'a>(
+        &mut self,
+        sources: &SpoofedSources,
+        batch: impl Iterator<Item = (usize, &'a Initiation)>,
+    ) -> Result<()> {
         let now = Instant::now();
         let batch = batch.map(|(number, initiation)| {
             let index = index(initiation, SENDER);
@@ -114,17 +118,17 @@ impl Exchange {
             self.sent.push_back((now, index));
             (number as u32, &initiation[..])
         });
-        crowd.send(&batch.collect::<Vec<_>>())
+        sources.send(&batch.collect::<Vec<_>>())
     }
 
     /// Gives up on whom the daemon has left waiting.
     fn give_up(&mut self, now: Instant) {
-        while let Some((_, index)) = self.sent.pop_front_if(|(sent, _)| now.duration_since(*sent) > PATIENCE) {
+        while let Some((_, index)) = self.sent.pop_front_if(|(sent, _)| now.duration_since(*sent) > TIMEOUT) {
             self.report.unanswered += u64::from(self.waiting.remove(&index).is_some());
         }
     }
 
-    fn take(&mut self, crowd: &Crowd, initiators: &mut Initiators, answer: Answer) -> Result<()> {
+    fn take(&mut self, sources: &SpoofedSources, initiators: &mut Initiators, answer: Answer) -> Result<()> {
         let receiver = match answer.kind {
             MessageKind::Response => RESPONSE_RECEIVER,
             MessageKind::Cookie => COOKIE_RECEIVER,
@@ -141,7 +145,7 @@ impl Exchange {
             return Ok(());
         }
         let again = initiators.begin_one(number);
-        self.send(crowd, again.iter().map(|initiation| (number, initiation)))
+        self.send(sources, again.iter().map(|initiation| (number, initiation)))
     }
 
     fn check(mut self, initiators: &mut Initiators) -> HandshakeReport {

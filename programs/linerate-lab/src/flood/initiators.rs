@@ -43,11 +43,11 @@ impl Initiators {
         }
     }
 
-    /// Makes `turns` initiations of everybody, everybody once before anybody again, on all processors.
-    pub(super) fn begin(&mut self, turns: u32) -> Vec<Initiation> {
+    /// Makes `rounds` initiations of each, in each round one of all, on all processors.
+    pub(super) fn begin(&mut self, rounds: u32) -> Vec<Initiation> {
         let processors = thread::available_parallelism().map_or(1, usize::from);
         let share = self.0.len().div_ceil(processors).max(1);
-        let turn = |_| {
+        let round = |_| {
             thread::scope(|scope| {
                 let parts = self
                     .0
@@ -59,7 +59,7 @@ impl Initiators {
                 made.flat_map(|part| part.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect::<Vec<_>>()
             })
         };
-        (0..turns).flat_map(turn).collect()
+        (0..rounds).flat_map(round).collect()
     }
 
     /// Makes the next initiation of one initiator.
@@ -165,7 +165,7 @@ mod tests {
 
     const SOMEWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
 
-    /// A daemon that knows some peers, at the moment at which it was made: its clock stands.
+    /// A daemon that knows some peers; its clock stands still.
     struct Daemon(Device, Now);
 
     #[derive(Default)]
@@ -212,7 +212,7 @@ mod tests {
         }
 
         /// Has met as many strangers under load as it lets in without a cookie.
-        fn crowded(mut self, own: &KeyPair) -> Self {
+        fn under_load(mut self, own: &KeyPair) -> Self {
             let forged = forgery(own, Content::Forged);
             for stranger in 0..=NEWCOMERS_MAX as u32 {
                 let source = SocketAddr::from((Ipv4Addr::from_bits(0xc612_0000 + stranger), 7));
@@ -279,7 +279,7 @@ mod tests {
     #[test]
     fn a_cookie_of_a_daemon_under_load_opens_its_door() {
         let ([own], known) = (keys(), keys::<1>());
-        let mut daemon = Daemon::new(&own, &known).crowded(&own);
+        let mut daemon = Daemon::new(&own, &known).under_load(&own);
         let mut initiators = Initiators::new(own.public, &known).unwrap();
         let first = initiators.begin_one(0).unwrap();
         let cookie = daemon.answer(&first, std::time::Duration::ZERO, 10_000).unwrap();
@@ -293,7 +293,7 @@ mod tests {
     #[test]
     fn a_forgery_gets_a_cookie_at_most_and_one_with_a_wrong_mac1_nothing() {
         let [own] = keys();
-        let mut daemon = Daemon::new(&own, &[]).crowded(&own);
+        let mut daemon = Daemon::new(&own, &[]).under_load(&own);
         let (forged, wrong) = (forgery(&own, Content::Forged), forgery(&own, Content::WrongMac1));
         let cookie = daemon.answer(&forged, std::time::Duration::ZERO, 10_000).unwrap();
         assert_eq!(linerate_protocol::classify(&cookie), Ok(linerate_protocol::MessageKind::Cookie));

@@ -7,15 +7,15 @@ use std::time::{Duration, Instant};
 use linerate_control::keys::PublicKey;
 use linerate_protocol::MessageKind;
 
-use super::crowd::{Crowd, Part};
 use super::initiators::Initiators;
+use super::spoofed_sources::{Part, SpoofedSources};
 use crate::Result;
 use crate::hosts::Host;
 use crate::subject::KeyPair;
 
 /// How long each waits for its response. A peer repeats its initiation after 5 s, with a cookie if it was sent
 /// one: who is not answered within this has been turned away.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// In the first second of a flood all who flood are newcomers as well.
 const SETTLE: Duration = Duration::from_secs(1);
@@ -47,7 +47,7 @@ pub fn newcomers(
     peers: &[KeyPair],
     time: Duration,
 ) -> Result<NewcomerReport> {
-    let crowd = Crowd::gather(near, far, to, Part::Handshakes)?;
+    let sources = SpoofedSources::set_up(near, far, to, Part::Handshakes)?;
     let mut initiators = Initiators::new(responder, peers)?;
     let mut report = NewcomerReport::default();
     let start = Instant::now();
@@ -61,9 +61,9 @@ pub fn newcomers(
         let Some(initiation) = initiators.begin_one(number) else { continue };
         report.tried += 1;
         let sent = Instant::now();
-        crowd.send(&[(number as u32, &initiation)])?;
-        while sent.elapsed() < PATIENCE {
-            let answer = crowd.wait()?.filter(|answer| answer.kind == MessageKind::Response);
+        sources.send(&[(number as u32, &initiation)])?;
+        while sent.elapsed() < TIMEOUT {
+            let answer = sources.wait()?.filter(|answer| answer.kind == MessageKind::Response);
             let seconds = sent.elapsed().as_secs_f64();
             if answer.is_some_and(|answer| initiators.hear(number, answer.bytes())) {
                 report.seconds.push(seconds);

@@ -1,4 +1,4 @@
-//! UDP with sender GSO: the sender hands the kernel trains of datagrams, one system call each (`UDP_SEGMENT`,
+//! UDP with sender GSO: the sender hands the kernel GSO batches, one system call each (`UDP_SEGMENT`,
 //! Linux 4.18), the receiver takes them as they come (`UDP_GRO`, Linux 5.0).
 //!
 //! Every datagram carries its number, from 0 on, so loss is known exactly: of the numbers from the end of the
@@ -18,8 +18,8 @@ use crate::error::Doing;
 use crate::hosts::Host;
 use crate::{Error, Result};
 
-/// Datagrams in a train, at most: the kernel's `UDP_MAX_SEGMENTS` before Linux 6.9 (include/linux/udp.h).
-const TRAIN: usize = 64;
+/// Datagrams in a GSO batch, at most: the kernel's `UDP_MAX_SEGMENTS` before Linux 6.9 (include/linux/udp.h).
+const BATCH_MAX: usize = 64;
 
 /// Bytes of the receiver's buffer, as far as `net.core.rmem_max` grants them: enough to be off the processor for
 /// some milliseconds.
@@ -29,7 +29,7 @@ const RECEIVE_BUFFER: usize = 4 << 20;
 const QUIET: Duration = Duration::from_millis(100);
 
 /// When to stop waiting for that.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Bytes of a datagram's number.
 const NUMBER: usize = size_of::<u64>();
@@ -38,25 +38,25 @@ pub(super) fn run(from: &Host, to_host: &Host, to: IpAddr, payload: u16, window:
     let receiver = to_host.inside(|| open_receiver(to))?;
     let at = receiver.local_addr().doing(|| "asking a socket for its address".into())?;
     let sender = from.inside(|| open_sender(at, payload))?;
-    let course = Course::default();
+    let progress = Progress::default();
     // Sockets belong to the host that they were opened in, whichever thread uses them.
     let (sent, count) = thread::scope(|scope| {
-        let receiving = scope.spawn(|| receive(&receiver, payload, &course));
-        let sent = send(&sender, payload, window, &course);
-        course.is_sent.store(true, Ordering::SeqCst);
+        let receiving = scope.spawn(|| receive(&receiver, payload, &progress));
+        let sent = send(&sender, payload, window, &progress);
+        progress.is_sent.store(true, Ordering::SeqCst);
         (sent, receiving.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     });
     Ok(arrived(&sent?, &count?, payload))
 }
 
 /// How far the sender is; the receiver reads it.
-struct Course {
+struct Progress {
     /// The number of the first datagram that counts, once it is known.
     first: AtomicU64,
     is_sent: AtomicBool,
 }
 
-impl Default for Course {
+impl Default for Progress {
     fn default() -> Self {
         Self { first: AtomicU64::new(u64::MAX), is_sent: AtomicBool::new(false) }
     }
@@ -81,9 +81,9 @@ struct Count {
 }
 
 impl Count {
-    /// Takes in what one receive brought: one datagram, or a train of equal ones.
-    fn take(&mut self, train: &[u8], payload: u16, first: u64, now: Instant) {
-        let numbers = train.chunks_exact(usize::from(payload)).filter_map(|datagram| datagram.first_chunk());
+    /// Takes in what one receive brought: one datagram, or a GSO batch of equal ones.
+    fn take(&mut self, batch: &[u8], payload: u16, first: u64, now: Instant) {
+        let numbers = batch.chunks_exact(usize::from(payload)).filter_map(|datagram| datagram.first_chunk());
         let before = self.datagrams;
         for number in numbers {
             self.all += 1;
@@ -116,11 +116,11 @@ fn open_sender(to: SocketAddr, payload: u16) -> Result<UdpSocket> {
     Ok(socket)
 }
 
-/// Sends trains until the window is over.
-fn send(socket: &UdpSocket, payload: u16, window: Window, course: &Course) -> Result<Sent> {
+/// Sends GSO batches until the window is over.
+fn send(socket: &UdpSocket, payload: u16, window: Window, progress: &Progress) -> Result<Sent> {
     let payload = usize::from(payload);
-    let length = (usize::from(LARGEST_PAYLOAD) / payload).min(TRAIN);
-    let mut train = vec![0x5a; length * payload];
+    let length = (usize::from(LARGEST_PAYLOAD) / payload).min(BATCH_MAX);
+    let mut batch = vec![0x5a; length * payload];
     let (mut number, mut first) = (0_u64, None);
     let start = Instant::now() + window.warm_up;
     let end = start + window.time;
@@ -132,12 +132,12 @@ fn send(socket: &UdpSocket, payload: u16, window: Window, course: &Course) -> Re
         if first.is_none() && now >= start {
             first = Some((number, now));
             // Before any datagram that counts is sent, so before the receiver can see one.
-            course.first.store(number, Ordering::SeqCst);
+            progress.first.store(number, Ordering::SeqCst);
         }
-        for (datagram, number) in train.chunks_exact_mut(payload).zip(number..) {
+        for (datagram, number) in batch.chunks_exact_mut(payload).zip(number..) {
             datagram[..NUMBER].copy_from_slice(&number.to_be_bytes());
         }
-        match socket.send(&train) {
+        match socket.send(&batch) {
             Ok(_) => number += length as u64,
             Err(error) if is_full(&error) => {}
             Err(error) => return Err(refusal(error, payload)),
@@ -153,19 +153,19 @@ fn is_full(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::WouldBlock || error.raw_os_error() == Some(no_buffers)
 }
 
-/// Why the kernel took no train. It checks the size of the datagrams and the interface's abilities only when one
+/// Why the kernel took no GSO batch. It checks the size of the datagrams and the interface's abilities only when one
 /// is sent (`udp_send_skb` in net/ipv4/udp.c).
 fn refusal(error: io::Error, payload: usize) -> Error {
     use rustix::io::Errno;
     let is = |errno: Errno| error.raw_os_error() == Some(errno.raw_os_error());
     if is(Errno::INVAL) || is(Errno::MSGSIZE) {
         Error::Refused(format!(
-            "the kernel takes no trains of {payload}-byte datagrams on this way ({error}): each has to fit the \
+            "the kernel takes no GSO batches of {payload}-byte datagrams on this way ({error}): each has to fit the \
              interface's MTU with its headers; choose a smaller payload"
         ))
     } else if is(Errno::IO) {
         Error::Refused(format!(
-            "the kernel takes no trains of datagrams on this way ({error}): the interface does not compute checksums; \
+            "the kernel takes no GSO batches of datagrams on this way ({error}): the interface does not compute checksums; \
              measure without sender GSO"
         ))
     } else {
@@ -174,21 +174,21 @@ fn refusal(error: io::Error, payload: usize) -> Error {
 }
 
 /// Counts what arrives until everything is sent and nothing more comes.
-fn receive(socket: &UdpSocket, payload: u16, course: &Course) -> Result<Count> {
+fn receive(socket: &UdpSocket, payload: u16, progress: &Progress) -> Result<Count> {
     let mut count = Count::default();
     let mut buffer = vec![0; 1 << 16];
     let mut last_call = None;
     loop {
-        let is_sent = course.is_sent.load(Ordering::SeqCst);
+        let is_sent = progress.is_sent.load(Ordering::SeqCst);
         match socket.recv(&mut buffer) {
             Ok(length) => {
-                count.take(&buffer[..length], payload, course.first.load(Ordering::SeqCst), Instant::now());
+                count.take(&buffer[..length], payload, progress.first.load(Ordering::SeqCst), Instant::now());
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock && is_sent => break,
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
             Err(error) => return Err(Error::system("receiving datagrams", error)),
         }
-        if is_sent && last_call.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
+        if is_sent && last_call.get_or_insert_with(Instant::now).elapsed() > TIMEOUT {
             break;
         }
     }
@@ -218,7 +218,7 @@ mod tests {
         (sender, receiver)
     }
 
-    fn train(numbers: &[u64], payload: usize) -> Vec<u8> {
+    fn batch(numbers: &[u64], payload: usize) -> Vec<u8> {
         let datagram = |number: &u64| [&number.to_be_bytes()[..], &vec![0; payload - NUMBER]].concat();
         numbers.iter().flat_map(datagram).collect()
     }
@@ -227,10 +227,10 @@ mod tests {
     fn datagrams_of_the_warm_up_do_not_count() {
         let mut count = Count::default();
         let now = Instant::now();
-        count.take(&train(&[0, 1, 2], 100), 100, u64::MAX, now);
+        count.take(&batch(&[0, 1, 2], 100), 100, u64::MAX, now);
         assert_eq!((count.datagrams, count.all, count.span), (0, 3, None));
-        count.take(&train(&[2, 3, 4], 100), 100, 3, now);
-        count.take(&train(&[6], 100), 100, 3, now + QUIET);
+        count.take(&batch(&[2, 3, 4], 100), 100, 3, now);
+        count.take(&batch(&[6], 100), 100, 3, now + QUIET);
         assert_eq!((count.datagrams, count.all, count.span), (3, 7, Some((now, now + QUIET))));
     }
 
@@ -245,7 +245,7 @@ mod tests {
     #[test]
     fn a_train_arrives_as_its_datagrams() {
         let (sender, receiver) = loopback(1000);
-        sender.send(&train(&[5, 6, 7, 8], 1000)).unwrap();
+        sender.send(&batch(&[5, 6, 7, 8], 1000)).unwrap();
         let (mut count, mut buffer) = (Count::default(), vec![0; 1 << 16]);
         while count.all < 4 {
             let length = receiver.recv(&mut buffer).unwrap();
@@ -258,11 +258,11 @@ mod tests {
     fn what_is_sent_either_arrives_or_is_lost() {
         let (sender, receiver) = loopback(1000);
         let window = Window { warm_up: Duration::from_millis(5), time: Duration::from_millis(30) };
-        let course = Course::default();
+        let progress = Progress::default();
         let (sent, count) = thread::scope(|scope| {
-            let receiving = scope.spawn(|| receive(&receiver, 1000, &course));
-            let sent = send(&sender, 1000, window, &course).unwrap();
-            course.is_sent.store(true, Ordering::SeqCst);
+            let receiving = scope.spawn(|| receive(&receiver, 1000, &progress));
+            let sent = send(&sender, 1000, window, &progress).unwrap();
+            progress.is_sent.store(true, Ordering::SeqCst);
             (sent, receiving.join().unwrap().unwrap())
         });
         let arrived = arrived(&sent, &count, 1000);
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn trains_that_fit_no_packet_are_refused_in_words() {
+    fn gso_batches_that_fit_no_packet_are_refused_with_a_reason() {
         let error = refusal(io::Error::from(rustix::io::Errno::INVAL), 1400);
         assert!(matches!(&error, Error::Refused(why) if why.contains("1400-byte") && why.contains("MTU")));
         assert!(matches!(refusal(io::Error::from(rustix::io::Errno::HOSTUNREACH), 1400), Error::System { .. }));

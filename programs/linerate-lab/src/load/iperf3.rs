@@ -26,7 +26,7 @@ pub(super) const MOST_STREAMS: u16 = 128;
 const INTERVAL: &str = "0.1";
 
 /// How long the client may take beyond the load's own time, and the server to start.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long the server may take to report when the client has ended.
 const LAST_WORD: Duration = Duration::from_secs(3);
@@ -47,7 +47,7 @@ pub(super) fn run(from: &Host, to_host: &Host, to: IpAddr, traffic: &Traffic, wi
     server.await_listening(to_host, at)?;
     let duration = whole_seconds(window);
     let client = Process::start(from, &client_arguments(at, traffic, duration))?;
-    let near = client.report(duration + PATIENCE)?;
+    let near = client.report(duration + TIMEOUT)?;
     let far = server.report(LAST_WORD)?;
     match *traffic {
         Traffic::Tcp { reverse: true, .. } => arrived(&far, &near, traffic, window),
@@ -119,7 +119,7 @@ impl Process {
 
     /// Waits until this server listens, on the host that it was started in.
     fn await_listening(&self, host: &Host, at: SocketAddr) -> Result<()> {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         while !host.inside(|| Ok(has_listener(at)))? {
             // One that has ended has said why.
             if let Ok(output) = self.output.try_recv() {
@@ -128,7 +128,7 @@ impl Process {
                 return Err(failed("the server ended before its client came"));
             }
             if Instant::now() > end {
-                return Err(failed(format!("the server does not listen on {at} after {PATIENCE:?}")));
+                return Err(failed(format!("the server does not listen on {at} after {TIMEOUT:?}")));
             }
             thread::sleep(LOOK_AGAIN);
         }
@@ -136,14 +136,14 @@ impl Process {
     }
 
     /// Waits for the end and reads the report.
-    fn report(mut self, patience: Duration) -> Result<Report> {
-        let output = match self.output.recv_timeout(patience) {
+    fn report(mut self, timeout: Duration) -> Result<Report> {
+        let output = match self.output.recv_timeout(timeout) {
             Ok(output) => output.doing(|| "reading from iperf3".into())?,
             Err(RecvTimeoutError::Timeout) => {
                 return Err(failed(format!(
                     "it did not end within {} s; the way does not let its load or its own \
                      connection through",
-                    patience.as_secs()
+                    timeout.as_secs()
                 )));
             }
             Err(RecvTimeoutError::Disconnected) => return Err(failed("its output cannot be read")),

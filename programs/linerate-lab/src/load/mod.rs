@@ -1,7 +1,7 @@
 //! Loads: traffic from one host to another as fast as it goes, and what of it arrived.
 //!
 //! [`run`] is one call for every kind of [`Traffic`]: iperf3 makes TCP and plain UDP, because its figures are
-//! those that users compare, and `datagrams.rs` makes the UDP that iperf3 cannot, whole trains per system
+//! those that users compare, and `datagrams.rs` makes the UDP that iperf3 cannot, whole GSO batches per system
 //! call. [`tcp`] is a generator of our own for `linerate demo`, which needs nothing installed.
 
 use std::io;
@@ -40,7 +40,7 @@ pub enum Traffic {
     Datagrams {
         /// Bytes in each, headers not counted, 16 to 65,507.
         payload: u16,
-        /// The sender hands the kernel trains of them (`UDP_SEGMENT`, up to 64 in one call), as QUIC servers
+        /// The sender hands the kernel GSO batches of them (`UDP_SEGMENT`, up to 64 in one call), as QUIC servers
         /// do; otherwise one call sends one, by iperf3.
         segmented: bool,
     },
@@ -72,7 +72,7 @@ pub struct Arrived {
 ///
 /// # Errors
 ///
-/// [`Error::Refused`] when iperf3 is missing, for a load that cannot be, or when the kernel takes no trains of
+/// [`Error::Refused`] when iperf3 is missing, for a load that cannot be, or when the kernel takes no GSO batches of
 /// this size; otherwise why the load did not get through.
 pub fn run(from: &Host, to_host: &Host, to: IpAddr, traffic: &Traffic, warm_up: f64, seconds: f64) -> Result<Arrived> {
     traffic.check()?;

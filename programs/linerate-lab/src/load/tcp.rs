@@ -21,7 +21,7 @@ use crate::{Error, Result};
 const CHUNK: usize = 128 * 1024;
 
 /// How long either side waits for the other.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What to send.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -96,12 +96,12 @@ impl Receiver {
     ///
     /// When no sender comes within ten seconds, goes away or speaks another language.
     pub fn receive(&self) -> Result<Received> {
-        if !self.await_connection(PATIENCE)? {
+        if !self.await_connection(TIMEOUT)? {
             return Err(Error::Subject("no sender came".into()));
         }
         let talking = || "talking to the load's sender".into();
         let (mut control, _) = self.listener.accept().doing(talking)?;
-        control.set_read_timeout(Some(PATIENCE)).doing(talking)?;
+        control.set_read_timeout(Some(TIMEOUT)).doing(talking)?;
         let load: Load = read_line(&control)?;
         let streams = self.accept(load.streams)?;
         let received = count(&control, &streams, &load)?;
@@ -115,7 +115,7 @@ impl Receiver {
         let accepting = || "accepting the load's connections".into();
         let mut accepted = Vec::with_capacity(usize::from(streams));
         for _ in 0..streams {
-            if !self.await_connection(PATIENCE)? {
+            if !self.await_connection(TIMEOUT)? {
                 let count = accepted.len();
                 return Err(Error::Subject(format!("only {count} of {streams} TCP connections arrived")));
             }
@@ -126,9 +126,9 @@ impl Receiver {
         Ok(accepted)
     }
 
-    fn await_connection(&self, patience: Duration) -> Result<bool> {
+    fn await_connection(&self, timeout: Duration) -> Result<bool> {
         let mut fds = [PollFd::new(&self.listener, PollFlags::IN)];
-        let ready = wait(&mut fds, patience).doing(|| "waiting for connections".into())?;
+        let ready = wait(&mut fds, timeout).doing(|| "waiting for connections".into())?;
         Ok(ready > 0)
     }
 }
@@ -141,14 +141,14 @@ impl Receiver {
 pub fn send(to: SocketAddr, load: &Load) -> Result<Report> {
     let (warm_up, seconds) = load.times()?;
     let connecting = || format!("connecting to the load's receiver at {to}");
-    let mut control = TcpStream::connect_timeout(&to, PATIENCE).doing(connecting)?;
-    control.set_read_timeout(Some(PATIENCE)).doing(connecting)?;
+    let mut control = TcpStream::connect_timeout(&to, TIMEOUT).doing(connecting)?;
+    control.set_read_timeout(Some(TIMEOUT)).doing(connecting)?;
     let mut line = serde_json::to_vec(load).doing(connecting)?;
     line.push(b'\n');
     control.write_all(&line).doing(connecting)?;
 
     let mut streams = Vec::with_capacity(usize::from(load.streams));
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     for _ in 0..load.streams {
         // A time of nothing would be an error of its own.
         let left = end.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
@@ -157,7 +157,7 @@ pub fn send(to: SocketAddr, load: &Load) -> Result<Report> {
         streams.push(stream);
     }
     let retransmitted = retransmitted();
-    fill(&control, &streams, warm_up + seconds + PATIENCE)?;
+    fill(&control, &streams, warm_up + seconds + TIMEOUT)?;
     let received: Received = read_line(&control)?;
     Ok(Report {
         received,
@@ -201,13 +201,13 @@ fn count(control: &TcpStream, streams: &[TcpStream], load: &Load) -> Result<Rece
 }
 
 /// Writes to whichever of `streams` takes something until the receiver has spoken.
-fn fill(control: &TcpStream, streams: &[TcpStream], patience: Duration) -> Result<()> {
+fn fill(control: &TcpStream, streams: &[TcpStream], timeout: Duration) -> Result<()> {
     let sending = || "sending the load".into();
     let mut fds = watch(control, streams, PollFlags::OUT);
     let chunk = vec![0x5a; CHUNK];
-    let end = Instant::now() + patience;
+    let end = Instant::now() + timeout;
     while Instant::now() < end {
-        wait(&mut fds, patience).doing(sending)?;
+        wait(&mut fds, timeout).doing(sending)?;
         if !fds[0].revents().is_empty() {
             return Ok(());
         }

@@ -97,19 +97,19 @@ fn axis(name: &str, figures: impl Iterator<Item = Summary> + Clone) -> Axis {
 fn place(points: &[(f64, f64)], widths: &[f64], ground: Area) -> Vec<Option<Area>> {
     let around =
         |(x, y): &(f64, f64)| Area { left: x - MARKER, right: x + MARKER, top: y - MARKER, bottom: y + MARKER };
-    let mut taken: Vec<Area> = points.iter().map(around).collect();
+    let mut occupied: Vec<Area> = points.iter().map(around).collect();
     let mut places = Vec::new();
     for (point, width) in points.iter().zip(widths) {
-        let is_free = |area: &Area| area.is_inside(&ground) && !taken.iter().any(|other| other.overlaps(area));
+        let is_free = |area: &Area| area.is_inside(&ground) && !occupied.iter().any(|other| other.overlaps(area));
         let free = candidates(*point, *width, &ground).filter(is_free);
         let nearest = free.min_by(|a, b| a.distance(*point).total_cmp(&b.distance(*point)));
-        taken.extend(nearest);
+        occupied.extend(nearest);
         places.push(nearest);
     }
     places
 }
 
-/// Beside the point, above and below it, then everywhere: of places that are as near the first is taken.
+/// Beside the point, above and below it, then everywhere: of places that are as near the first is chosen.
 fn candidates((x, y): (f64, f64), width: f64, ground: &Area) -> impl Iterator<Item = Area> {
     let at = move |left: f64, top: f64| Area { left, right: left + width, top, bottom: top + LINE };
     let beside = [

@@ -1,7 +1,7 @@
 //! How a subject looks: the same colour, marker and dash in every plot of a page.
 
 use crate::record::Record;
-use crate::words::NO_TUNNEL;
+use crate::sentences::NO_TUNNEL;
 
 /// Colours of Okabe and Ito's palette that stand out on light and on dark ground (style.css names them).
 const COLOURS: usize = 6;

@@ -22,7 +22,7 @@ use crate::figures::{
 };
 use crate::measure::{Better, Measure};
 use crate::record::{Record, Row};
-use crate::words;
+use crate::sentences;
 
 const STYLE: &str = include_str!("style.css");
 
@@ -53,7 +53,7 @@ pub fn page(records: &[Record]) -> String {
 
 /// One record, from what it says to how it was made. `i` makes its addresses on the page its own.
 fn article(record: &Record, i: usize, marks: &Marks) -> String {
-    let busy = words::busy(&record.machine).map(|care| format!("<p class=\"care\">{}</p>\n", escape(&care)));
+    let busy = sentences::busy(&record.machine).map(|care| format!("<p class=\"care\">{}</p>\n", escape(&care)));
     let sections: String = record
         .scenarios()
         .into_iter()
@@ -63,7 +63,7 @@ fn article(record: &Record, i: usize, marks: &Marks) -> String {
     [
         "<article>\n".into(),
         element("h2", &format!("{}, Linux {}", record.machine.processor, record.machine.kernel)),
-        format!("<p class=\"soft\">{}. {}.</p>\n", escape(&record.begun), escape(&words::method(&record.method))),
+        format!("<p class=\"soft\">{}. {}.</p>\n", escape(&record.begun), escape(&sentences::method(&record.method))),
         busy.unwrap_or_default(),
         summary_section(record, i),
         scaling_section(record, marks),
@@ -90,14 +90,16 @@ fn summary_section(record: &Record, i: usize) -> String {
     for scenario in record.scenarios() {
         let Some(measure) = main_measure(record, scenario).filter(|measure| !seen.contains(measure)) else { continue };
         seen.push(measure);
-        firsts.extend(words::winner(record, scenario).map(|sentence| format!("{scenario}: {sentence}")));
+        firsts.extend(sentences::winner(record, scenario).map(|sentence| format!("{scenario}: {sentence}")));
     }
     let brackets = about_brackets(record).map(|brackets| format!("<p class=\"soft\">{}.</p>\n", escape(&brackets)));
+    let versions = sentences::versions(record).map(|versions| format!("<p class=\"soft\">{}</p>\n", escape(&versions)));
     [
         element("h3", "Summary"),
         list(&firsts),
-        list(&words::standings(record)),
+        list(&sentences::standings(record)),
         brackets.unwrap_or_default(),
+        versions.unwrap_or_default(),
         glance(record, i),
     ]
     .concat()
@@ -144,7 +146,7 @@ fn glance_cell(record: &Record, row: Option<&Row>, measure: Measure, best: Optio
 
 /// The tunnel with the best median.
 fn best<'a>(record: &'a Record, scenario: &'a str, measure: Measure) -> Option<&'a str> {
-    words::ranking(record, scenario, measure).first().map(|(row, _)| row.subject.as_str())
+    sentences::ranking(record, scenario, measure).first().map(|(row, _)| row.subject.as_str())
 }
 
 /// A table that scrolls in its own box where it is wider than the screen. `caption` is for those who cannot see it.
@@ -211,10 +213,10 @@ fn reading(record: &Record) -> String {
 /// Everything about one scenario.
 fn scenario_section(record: &Record, scenario: &str, id: &str, marks: &Marks) -> String {
     let mut out = format!("<section id=\"{id}\">\n{}", element("h4", scenario));
-    if let Some(sentence) = words::winner(record, scenario) {
+    if let Some(sentence) = sentences::winner(record, scenario) {
         out.push_str(&element("p", &sentence));
     }
-    let remarks = list(&words::remarks(record, scenario));
+    let remarks = list(&sentences::remarks(record, scenario));
     match main_measure(record, scenario) {
         Some(measure) => {
             let plots = plots(record, scenario, measure, marks);
@@ -267,9 +269,9 @@ fn figures_line(record: &Record, row: &Row, measures: &[Measure], main: Measure)
 /// Where and how it was measured.
 fn method_section(record: &Record) -> String {
     let items = [
-        ("Machine", words::machine(&record.machine)),
+        ("Machine", sentences::machine(&record.machine)),
         ("Busy before", format!("{:.0} % of all processors", 100.0 * record.machine.busy)),
-        ("Method", words::method(&record.method)),
+        ("Method", sentences::method(&record.method)),
         ("Baseline", record.baseline.clone()),
         ("Begun", record.begun.clone()),
         ("Lab", record.lab.clone()),
@@ -283,7 +285,7 @@ fn method_section(record: &Record) -> String {
 fn subjects_section(record: &Record) -> String {
     let mut items = String::new();
     for subject in &record.subjects {
-        let version = subject.version.as_deref().unwrap_or("no version");
+        let version = subject.version.as_deref().unwrap_or("version unknown");
         let about = match &subject.missing {
             Some(why) => format!("missing: {}", escape(why)),
             None if subject.command.is_empty() => escape(version),

@@ -1,4 +1,4 @@
-//! What is measured, kept as it comes: a line for each turn, in a file beside the one that the record will be. A run that
+//! What is measured, kept as it comes: a line for each slice, in a file beside the one that the record will be. A run that
 //! was stopped goes on from there, if it is the same run: the same plan with the same programs on the same machine.
 
 use std::collections::BTreeMap;
@@ -23,11 +23,11 @@ const FORMAT: u32 = 1;
 #[derive(Debug)]
 pub struct Journal {
     plan: Plan,
-    /// The turns that earlier runs have taken.
-    pub(super) turns: Vec<Outcome>,
+    /// The slices that earlier runs have measured.
+    pub(super) slices: Vec<Outcome>,
     /// Where it is kept; nowhere for a record that is only printed.
     place: Option<PathBuf>,
-    /// Open from the first turn on that is kept, and this run's alone.
+    /// Open from the first slice on that is kept, and this run's alone.
     file: Option<File>,
     /// Bytes of whole lines in the file.
     length: u64,
@@ -52,7 +52,7 @@ pub struct Plan {
     programs: BTreeMap<PathBuf, (u64, u128)>,
 }
 
-/// What came of one subject's turn in one scenario in one round.
+/// The result of one subject's slice: one scenario in one round.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Outcome {
@@ -125,7 +125,7 @@ impl Journal {
     /// A run from its beginning. Its file is made when there is something to keep.
     #[must_use]
     pub fn new(plan: Plan, place: Option<PathBuf>) -> Self {
-        Self { plan, turns: Vec::new(), place, file: None, length: 0, is_closed: false }
+        Self { plan, slices: Vec::new(), place, file: None, length: 0, is_closed: false }
     }
 
     /// The run that was stopped and is kept at `place`, to go on by `plan`; none if there is nothing.
@@ -157,12 +157,12 @@ impl Journal {
         if before.journal != FORMAT || !differences.is_empty() {
             return Err(refused(format!("it was another run. {}", differences.join(" "))));
         }
-        let turns = lines.map(serde_json::from_str).collect::<serde_json::Result<Vec<Outcome>>>().map_err(damaged)?;
+        let slices = lines.map(serde_json::from_str).collect::<serde_json::Result<Vec<Outcome>>>().map_err(damaged)?;
         let length = whole as u64;
         file.set_len(length).map_err(|error| refused(error.to_string()))?;
         Ok(Some(Self {
             plan: before,
-            turns,
+            slices,
             place: Some(place.to_owned()),
             file: Some(file),
             length,
@@ -170,10 +170,10 @@ impl Journal {
         }))
     }
 
-    /// How many turns were taken before.
+    /// How many slices were measured before.
     #[must_use]
-    pub fn turns(&self) -> usize {
-        self.turns.len()
+    pub fn slices(&self) -> usize {
+        self.slices.len()
     }
 
     /// Where it is kept.
@@ -182,7 +182,7 @@ impl Journal {
         self.place.as_deref()
     }
 
-    /// Where turns are kept; nowhere as long as there are none.
+    /// Where slices are kept; nowhere as long as there are none.
     #[must_use]
     pub fn kept(&self) -> Option<&Path> {
         self.place().filter(|_| self.file.is_some())
@@ -193,13 +193,13 @@ impl Journal {
         self.plan.record.clone()
     }
 
-    /// Whether that turn was taken before.
+    /// Whether that slice was measured before.
     pub(super) fn has(&self, scenario: &str, subject: &str, round: u32) -> bool {
-        let is_it = |turn: &Outcome| (&*turn.scenario, &*turn.subject, turn.round) == (scenario, subject, round);
-        self.turns.iter().any(is_it)
+        let is_it = |slice: &Outcome| (&*slice.scenario, &*slice.subject, slice.round) == (scenario, subject, round);
+        self.slices.iter().any(is_it)
     }
 
-    /// Keeps what came of a turn. After a failure nothing more is kept; what was stays.
+    /// Keeps the result of a slice. After a failure nothing more is kept; what was stays.
     pub(super) fn keep(&mut self, outcome: &Outcome) -> io::Result<()> {
         let Some(place) = self.place.clone().filter(|_| !self.is_closed) else { return Ok(()) };
         let kept = self.write(&place, outcome);
@@ -269,7 +269,7 @@ mod tests {
         fs::write(&place.0, [&text[..text.len() - 7], &"µ".as_bytes()[..1]].concat()).unwrap();
 
         let mut journal = Journal::resume(&plan(), &place.0).unwrap().unwrap();
-        assert_eq!(journal.turns, [outcome(1), outcome(2)]);
+        assert_eq!(journal.slices, [outcome(1), outcome(2)]);
         assert!(journal.has("pair/ping", "x", 2) && !journal.has("pair/ping", "x", 3));
         journal.keep(&outcome(3)).unwrap();
         drop(journal);
@@ -314,7 +314,7 @@ mod tests {
         assert!(Journal::new(plan(), Some(place.0.clone())).keep(&outcome(1)).is_err());
         journal.keep(&outcome(2)).unwrap();
         drop(journal);
-        assert_eq!(Journal::resume(&plan(), &place.0).unwrap().unwrap().turns(), 2);
+        assert_eq!(Journal::resume(&plan(), &place.0).unwrap().unwrap().slices(), 2);
     }
 
     #[test]

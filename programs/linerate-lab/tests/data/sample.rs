@@ -28,10 +28,10 @@ const SUBJECTS: [Subject; 6] = [
 /// The whole of it.
 pub fn record() -> Record {
     let mut rows = Vec::new();
-    let mut dice = Dice(7);
+    let mut rng = Rng(7);
     for (scenario, sample) in SCENARIOS {
         for subject in SUBJECTS {
-            rows.extend(row(scenario, *sample, subject, &mut dice));
+            rows.extend(row(scenario, *sample, subject, &mut rng));
         }
     }
     Record {
@@ -82,56 +82,56 @@ fn subjects() -> Vec<SubjectRecord> {
     here.chain([missing]).collect()
 }
 
-/// What a subject measures in one round: the subject, the round's dice.
-type Measured = fn(Subject, &mut Dice) -> Vec<(Measure, f64)>;
+/// What a subject measures in one round: the subject, the round's rng.
+type Measured = fn(Subject, &mut Rng) -> Vec<(Measure, f64)>;
 
 const SCENARIOS: &[(&str, Measured)] = &[
-    ("pair/tcp-1", |subject, dice| tcp(subject, 1.0, dice)),
-    ("pair/tcp-4", |subject, dice| tcp(subject, 1.25, dice)),
-    ("pair/tcp-105", |subject, dice| tcp(subject, 0.92, dice)),
+    ("pair/tcp-1", |subject, rng| tcp(subject, 1.0, rng)),
+    ("pair/tcp-4", |subject, rng| tcp(subject, 1.25, rng)),
+    ("pair/tcp-105", |subject, rng| tcp(subject, 0.92, rng)),
     ("pair/udp-64", udp),
-    ("pair/ping", |subject, dice| ping(subject, 1.0, dice)),
-    ("pair/ping-loaded", |subject, dice| ping(subject, 18.0, dice)),
-    ("pair/peers-1", |subject, dice| peers(subject, 1.0, dice)),
-    ("pair/peers-100", |subject, dice| peers(subject, 100.0, dice)),
-    ("pair/peers-10000", |subject, dice| peers(subject, 10_000.0, dice)),
-    ("pair/peers-100000", |subject, dice| peers(subject, 100_000.0, dice)),
+    ("pair/ping", |subject, rng| ping(subject, 1.0, rng)),
+    ("pair/ping-loaded", |subject, rng| ping(subject, 18.0, rng)),
+    ("pair/peers-1", |subject, rng| peers(subject, 1.0, rng)),
+    ("pair/peers-100", |subject, rng| peers(subject, 100.0, rng)),
+    ("pair/peers-10000", |subject, rng| peers(subject, 10_000.0, rng)),
+    ("pair/peers-100000", |subject, rng| peers(subject, 100_000.0, rng)),
     ("pair/start", start),
 ];
 
-fn tcp((_, gigabits, cpu, _, megabytes): Subject, factor: f64, dice: &mut Dice) -> Vec<(Measure, f64)> {
+fn tcp((_, gigabits, cpu, _, megabytes): Subject, factor: f64, rng: &mut Rng) -> Vec<(Measure, f64)> {
     let mut values = vec![
-        (Measure::Throughput, dice.about(gigabits * factor * 1e9, 0.08)),
-        (Measure::Retransmits, dice.about(40.0, 0.9).floor()),
+        (Measure::Throughput, rng.about(gigabits * factor * 1e9, 0.08)),
+        (Measure::Retransmits, rng.about(40.0, 0.9).floor()),
         (Measure::MachineUser, 0.41),
         (Measure::MachineSystem, 0.52),
         (Measure::MachineIdle, 0.07),
     ];
     if cpu > 0.0 {
-        let spent = dice.about(cpu / factor.sqrt(), 0.05);
+        let spent = rng.about(cpu / factor.sqrt(), 0.05);
         values.extend([
             (Measure::CpuPerGb, spent),
             (Measure::UserPerGb, spent * 0.6),
             (Measure::SystemPerGb, spent * 0.4),
-            (Measure::SwitchesPerGb, dice.about(9000.0 * cpu, 0.2)),
+            (Measure::SwitchesPerGb, rng.about(9000.0 * cpu, 0.2)),
         ]);
     }
     if megabytes > 0.0 {
-        values.push((Measure::PeakMemory, dice.about(megabytes * 1e6, 0.05)));
+        values.push((Measure::PeakMemory, rng.about(megabytes * 1e6, 0.05)));
     }
     values
 }
 
-fn udp((_, gigabits, cpu, ..): Subject, dice: &mut Dice) -> Vec<(Measure, f64)> {
+fn udp((_, gigabits, cpu, ..): Subject, rng: &mut Rng) -> Vec<(Measure, f64)> {
     vec![
-        (Measure::PacketRate, dice.about(gigabits * 4e4, 0.05)),
-        (Measure::Loss, dice.about(0.02 * cpu, 0.5)),
-        (Measure::CpuPerGb, dice.about(20.0 * cpu, 0.05)),
+        (Measure::PacketRate, rng.about(gigabits * 4e4, 0.05)),
+        (Measure::Loss, rng.about(0.02 * cpu, 0.5)),
+        (Measure::CpuPerGb, rng.about(20.0 * cpu, 0.05)),
     ]
 }
 
-fn ping((_, _, _, milliseconds, _): Subject, load: f64, dice: &mut Dice) -> Vec<(Measure, f64)> {
-    let median = dice.about(milliseconds * load, 0.05);
+fn ping((_, _, _, milliseconds, _): Subject, load: f64, rng: &mut Rng) -> Vec<(Measure, f64)> {
+    let median = rng.about(milliseconds * load, 0.05);
     vec![
         (Measure::Loss, 0.0),
         (Measure::LatencyMean, median * 1.1),
@@ -141,36 +141,36 @@ fn ping((_, _, _, milliseconds, _): Subject, load: f64, dice: &mut Dice) -> Vec<
     ]
 }
 
-fn peers(subject: Subject, count: f64, dice: &mut Dice) -> Vec<(Measure, f64)> {
+fn peers(subject: Subject, count: f64, rng: &mut Rng) -> Vec<(Measure, f64)> {
     let (name, gigabits, _, _, megabytes) = subject;
     if megabytes == 0.0 {
         return Vec::new();
     }
     let per_peer = if name == "linerate" { 1900.0 } else { 21_000.0 };
     vec![
-        (Measure::Throughput, dice.about(gigabits * 1e9 * (1.0 - 0.05 * count.log10()), 0.05)),
+        (Measure::Throughput, rng.about(gigabits * 1e9 * (1.0 - 0.05 * count.log10()), 0.05)),
         (Measure::PeakMemory, megabytes * 1e6 + per_peer * count),
-        (Measure::MemoryPerPeer, dice.about(per_peer, 0.02)),
-        (Measure::SetUpTime, dice.about(0.004 + count * per_peer * 1e-9, 0.1)),
+        (Measure::MemoryPerPeer, rng.about(per_peer, 0.02)),
+        (Measure::SetUpTime, rng.about(0.004 + count * per_peer * 1e-9, 0.1)),
     ]
 }
 
-fn start((name, ..): Subject, dice: &mut Dice) -> Vec<(Measure, f64)> {
+fn start((name, ..): Subject, rng: &mut Rng) -> Vec<(Measure, f64)> {
     if name == "no tunnel" {
         return Vec::new();
     }
-    vec![(Measure::StartTime, dice.about(0.012, 0.4)), (Measure::FirstAnswer, dice.about(0.005, 0.4))]
+    vec![(Measure::StartTime, rng.about(0.012, 0.4)), (Measure::FirstAnswer, rng.about(0.005, 0.4))]
 }
 
 /// A row, unless the subject has no part in the scenario.
-fn row(scenario: &str, measured: Measured, subject: Subject, dice: &mut Dice) -> Option<Row> {
+fn row(scenario: &str, measured: Measured, subject: Subject, rng: &mut Rng) -> Option<Row> {
     let name = subject.0;
     let fails = name == "boringtun" && scenario == "pair/tcp-105";
     let rounds = if fails { 1..=2 } else { 1..=ROUNDS };
     let samples: Vec<Sample> = rounds
         .map(|round| {
-            let values: BTreeMap<Measure, f64> = measured(subject, dice).into_iter().collect();
-            let round_trips_ms = values.get(&Measure::LatencyMedian).map(|median| dice.round_trips(*median, 200));
+            let values: BTreeMap<Measure, f64> = measured(subject, rng).into_iter().collect();
+            let round_trips_ms = values.get(&Measure::LatencyMedian).map(|median| rng.round_trips(*median, 200));
             Sample { round, values, round_trips_ms: round_trips_ms.unwrap_or_default(), counters: BTreeMap::new() }
         })
         .collect();
@@ -185,9 +185,9 @@ fn row(scenario: &str, measured: Measured, subject: Subject, dice: &mut Dice) ->
 }
 
 /// Numbers that look like a measurement's and are the same every time (SplitMix64).
-struct Dice(u64);
+struct Rng(u64);
 
-impl Dice {
+impl Rng {
     fn next(&mut self) -> f64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

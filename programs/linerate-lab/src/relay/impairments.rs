@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::dice::Dice;
+use crate::rng::Rng;
 
 /// How long a datagram that is to be overtaken is held back, at most. At a thousand datagrams per second
 /// and more, some others pass it.
@@ -17,7 +17,7 @@ const CAPACITY: usize = 16 * 1024;
 
 /// What a network does to datagrams. The default does nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Weather {
+pub struct Impairments {
     /// Share of datagrams lost, 0 to 1.
     pub loss: f64,
     /// Share of datagrams delivered twice, 0 to 1.
@@ -56,36 +56,36 @@ pub struct Counts {
 /// One direction of the network, with the datagrams under way.
 #[derive(Debug)]
 pub(super) struct Line<T> {
-    weather: Weather,
-    dice: Dice,
+    impairments: Impairments,
+    rng: Rng,
     counts: Counts,
     under_way: BinaryHeap<UnderWay<T>>,
 }
 
 impl<T: Clone> Line<T> {
-    pub(super) fn new(weather: Weather, seed: u64) -> Self {
-        Self { weather, dice: Dice::new(seed), counts: Counts::default(), under_way: BinaryHeap::new() }
+    pub(super) fn new(impairments: Impairments, seed: u64) -> Self {
+        Self { impairments, rng: Rng::new(seed), counts: Counts::default(), under_way: BinaryHeap::new() }
     }
 
     /// Takes in a datagram of `size` bytes, IP header included, at the time `now`.
     pub(super) fn take(&mut self, now: Duration, size: usize, datagram: T) {
         self.counts.received += 1;
-        // Every datagram rolls the same number of dice, so that its fate does not depend on that of others.
-        let [lost, twice, held, first, second] = std::array::from_fn(|_| self.dice.roll());
-        if self.weather.mtu.is_some_and(|mtu| size > mtu as usize) {
+        // Every datagram rolls the same number of rng, so that its fate does not depend on that of others.
+        let [lost, twice, held, first, second] = std::array::from_fn(|_| self.rng.next());
+        if self.impairments.mtu.is_some_and(|mtu| size > mtu as usize) {
             self.counts.too_big += 1;
             return;
         }
-        if lost < self.weather.loss {
+        if lost < self.impairments.loss {
             self.counts.lost += 1;
             return;
         }
         let mut time = self.time_under_way(first);
-        if held < self.weather.reorder {
+        if held < self.impairments.reorder {
             self.counts.reordered += 1;
             time += HOLD.mul_f64(0.2 + 0.8 * second);
         }
-        if twice < self.weather.duplicate {
+        if twice < self.impairments.duplicate {
             self.counts.duplicated += 1;
             self.send(now + self.time_under_way(second), datagram.clone());
         }
@@ -111,7 +111,7 @@ impl<T: Clone> Line<T> {
     }
 
     fn time_under_way(&self, roll: f64) -> Duration {
-        let varied = self.weather.delay.as_secs_f64() + self.weather.jitter.as_secs_f64() * (2.0 * roll - 1.0);
+        let varied = self.impairments.delay.as_secs_f64() + self.impairments.jitter.as_secs_f64() * (2.0 * roll - 1.0);
         Duration::from_secs_f64(varied.max(0.0))
     }
 
@@ -164,7 +164,7 @@ mod tests {
     proptest! {
         #[test]
         fn the_share_lost_and_doubled_is_the_one_asked_for(loss in 0.0..1.0_f64, duplicate in 0.0..1.0_f64, seed: u64) {
-            let (_, counts) = pass(Weather { loss, duplicate, ..Weather::default() }, seed);
+            let (_, counts) = pass(Impairments { loss, duplicate, ..Impairments::default() }, seed);
             prop_assert!(is_plausible(counts.lost, u64::from(DATAGRAMS), loss));
             prop_assert!(is_plausible(counts.duplicated, u64::from(DATAGRAMS) - counts.lost, duplicate));
             prop_assert_eq!(counts.delivered, counts.received - counts.lost + counts.duplicated);
@@ -173,7 +173,7 @@ mod tests {
         #[test]
         fn reordering_keeps_every_datagram_once(reorder in 0.1..0.9_f64, jitter in 0..20_u64, seed: u64) {
             let jitter = Duration::from_millis(jitter);
-            let (mut arrived, _) = pass(Weather { reorder, jitter, delay: jitter, ..Weather::default() }, seed);
+            let (mut arrived, _) = pass(Impairments { reorder, jitter, delay: jitter, ..Impairments::default() }, seed);
             let numbers = |arrived: &[(Duration, u32)]| arrived.iter().map(|(_, number)| *number).collect::<Vec<_>>();
             prop_assert!(!numbers(&arrived).is_sorted());
             arrived.sort_by_key(|(_, number)| *number);
@@ -183,7 +183,7 @@ mod tests {
         #[test]
         fn delay_alone_keeps_order_and_is_exact(delay in 0..100_000_u64, seed: u64) {
             let delay = Duration::from_micros(delay);
-            let (arrived, _) = pass(Weather { delay, ..Weather::default() }, seed);
+            let (arrived, _) = pass(Impairments { delay, ..Impairments::default() }, seed);
             let expected: Vec<_> = (0..DATAGRAMS).map(|number| (sent_at(number) + delay, number)).collect();
             prop_assert_eq!(arrived, expected);
         }
@@ -191,7 +191,7 @@ mod tests {
         #[test]
         fn jitter_stays_within_its_bounds(delay in 0..50_u64, jitter in 0..50_u64, seed: u64) {
             let (delay, jitter) = (Duration::from_millis(delay), Duration::from_millis(jitter));
-            let (arrived, _) = pass(Weather { delay, jitter, ..Weather::default() }, seed);
+            let (arrived, _) = pass(Impairments { delay, jitter, ..Impairments::default() }, seed);
             for (at, number) in arrived {
                 let under_way = at - sent_at(number);
                 prop_assert!(under_way >= delay.saturating_sub(jitter) && under_way <= delay + jitter);
@@ -199,16 +199,16 @@ mod tests {
         }
 
         #[test]
-        fn one_seed_makes_one_weather(seed: u64) {
-            let weather = Weather { loss: 0.1, duplicate: 0.1, reorder: 0.1, jitter: HOLD, ..Weather::default() };
-            prop_assert_eq!(pass(weather, seed), pass(weather, seed));
-            prop_assert_ne!(pass(weather, seed), pass(weather, seed.wrapping_add(1)));
+        fn one_seed_makes_the_same_impairments(seed: u64) {
+            let impairments = Impairments { loss: 0.1, duplicate: 0.1, reorder: 0.1, jitter: HOLD, ..Impairments::default() };
+            prop_assert_eq!(pass(impairments, seed), pass(impairments, seed));
+            prop_assert_ne!(pass(impairments, seed), pass(impairments, seed.wrapping_add(1)));
         }
     }
 
     #[test]
     fn a_datagram_larger_than_the_path_is_dropped() {
-        let mut line = Line::new(Weather { mtu: Some(1400), ..Weather::default() }, 1);
+        let mut line = Line::new(Impairments { mtu: Some(1400), ..Impairments::default() }, 1);
         line.take(Duration::ZERO, 1400, "fits");
         line.take(Duration::ZERO, 1401, "does not");
         assert_eq!(line.deliver(Duration::ZERO), Some("fits"));
@@ -218,15 +218,15 @@ mod tests {
 
     #[test]
     fn more_datagrams_than_the_capacity_are_dropped() {
-        let mut line = Line::new(Weather { delay: Duration::from_secs(1), ..Weather::default() }, 1);
+        let mut line = Line::new(Impairments { delay: Duration::from_secs(1), ..Impairments::default() }, 1);
         (0..=CAPACITY).for_each(|number| line.take(Duration::ZERO, SIZE, number));
         assert_eq!(line.counts().overflowed, 1);
         assert_eq!(line.next_due(), Some(Duration::from_secs(1)));
     }
 
-    /// Sends numbered datagrams through `weather`; which arrived when, and the counts.
-    fn pass(weather: Weather, seed: u64) -> (Vec<(Duration, u32)>, Counts) {
-        let mut line = Line::new(weather, seed);
+    /// Sends numbered datagrams through `impairments`; which arrived when, and the counts.
+    fn pass(impairments: Impairments, seed: u64) -> (Vec<(Duration, u32)>, Counts) {
+        let mut line = Line::new(impairments, seed);
         (0..DATAGRAMS).for_each(|number| line.take(sent_at(number), SIZE, number));
         let mut arrived = Vec::new();
         while let Some(due) = line.next_due() {

@@ -7,7 +7,7 @@ use linerate_control::printable::printable;
 
 use crate::figures::{factor, main_measure, quantity, ratio, ratio_to_baseline, summary};
 use crate::measure::{Better, Measure};
-use crate::record::{Machine, Method, Record, Row};
+use crate::record::{Machine, Method, Record, Row, SubjectRecord};
 use crate::stats::{Interval, Ratio};
 
 /// The bare wire: it tells what the machine can do, and competes with nobody.
@@ -166,6 +166,16 @@ pub(crate) fn missing(record: &Record) -> impl Iterator<Item = String> + '_ {
     record.subjects.iter().filter_map(move |subject| Some(missing(&subject.name, subject.missing.as_ref()?)))
 }
 
+/// The version of each subject that was measured: a ratio to one of an unknown version would mislead.
+pub(crate) fn versions(record: &Record) -> Option<String> {
+    let measured = record.subjects.iter().filter(|subject| subject.missing.is_none());
+    let known = measured.filter(|subject| !subject.command.is_empty() || subject.version.is_some());
+    let version = |subject: &SubjectRecord| subject.version.clone().unwrap_or_else(|| "version unknown".into());
+    let versions: Vec<String> =
+        known.map(|subject| format!("{}: {}", subject.name, version(subject).trim_end_matches('.'))).collect();
+    (!versions.is_empty()).then(|| format!("Versions: {}.", versions.join("; ")))
+}
+
 /// The machine: `2 x AMD EPYC 9B45, 8.2 GB of memory, Linux 6.12.0, governor unknown, no energy counter`.
 pub(crate) fn machine(machine: &Machine) -> String {
     let Machine { kernel, processor, processors, memory, governor, powercap, .. } = machine;
@@ -192,7 +202,10 @@ pub(crate) fn method(method: &Method) -> String {
 /// What a busy machine means.
 pub(crate) fn busy(machine: &Machine) -> Option<String> {
     (machine.busy > BUSY).then(|| {
-        format!("This machine was {:.0} % busy with something else: take the numbers with care.", 100.0 * machine.busy)
+        format!(
+            "This machine was {:.0} % busy with something else: treat the figures with caution.",
+            100.0 * machine.busy
+        )
     })
 }
 

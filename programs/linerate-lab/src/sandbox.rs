@@ -27,19 +27,19 @@ use crate::error::Doing;
 use crate::{Error, Result};
 
 /// Tells the second run that it is one; believed only by a process 1.
-const MARK: &str = "LINERATE_LAB_ENCLOSED";
+const MARK: &str = "LINERATE_LAB_SANDBOX";
 
 /// What an interrupted command exits with, by the shells' convention (128 + SIGINT).
 const INTERRUPTED: i32 = 130;
 
 /// Proof that this process runs inside a private part of the machine. Only [`enter`] makes one.
 #[derive(Debug)]
-pub struct Enclosure(());
+pub struct Sandbox(());
 
 /// What the second run has to say when it is interrupted.
 static LAST_WORDS: Mutex<String> = Mutex::new(String::new());
 
-impl Enclosure {
+impl Sandbox {
     /// Has these said if this run is interrupted, instead of those before.
     pub fn last_words(&self, words: String) {
         *LAST_WORDS.lock().unwrap_or_else(PoisonError::into_inner) = words;
@@ -50,7 +50,7 @@ impl Enclosure {
 #[derive(Debug)]
 pub enum Entry {
     /// The second run: go on and do the work.
-    Inside(Enclosure),
+    Inside(Sandbox),
     /// The first run, after the second one has ended and everything is gone: exit with this code.
     Over(u8),
 }
@@ -96,10 +96,10 @@ fn check_namespaces() -> Result<()> {
     }
     let said = String::from_utf8_lossy(&tried.stderr).trim().to_owned();
     Err(Error::Refused(if rustix::process::geteuid().is_root() {
-        format!("this machine lets not even root make namespaces ({said}); in a container, start it with --privileged")
+        format!("cannot create namespaces, even as root ({said}); start a container with --privileged")
     } else {
         format!(
-            "this machine forbids user namespaces to ordinary users ({said}); run this as root, or allow them with \
+            "ordinary users cannot create namespaces here ({said}); run this as root, or allow them with \
              `sysctl -w kernel.apparmor_restrict_unprivileged_userns=0` (Ubuntu) or \
              `sysctl -w kernel.unprivileged_userns_clone=1` (older Debian)"
         )
@@ -128,7 +128,7 @@ fn run_again() -> Result<u8> {
         flag.store(true, Ordering::SeqCst);
         drop(lifeline);
     });
-    let status = child.wait().doing(|| "waiting for the enclosed run".into())?;
+    let status = child.wait().doing(|| "waiting for the sandboxed run".into())?;
     if interrupted.load(Ordering::SeqCst) {
         say("Stopped; no process and no interface is left behind.");
     }
@@ -136,7 +136,7 @@ fn run_again() -> Result<u8> {
     Ok(code.and_then(|code| code.try_into().ok()).unwrap_or(1))
 }
 
-fn prepare() -> Result<Enclosure> {
+fn prepare() -> Result<Sandbox> {
     thread::Builder::new()
         .name("lifeline".into())
         .spawn(|| {
@@ -159,7 +159,7 @@ fn prepare() -> Result<Enclosure> {
         cover(var_run)?;
     }
     fs::create_dir_all(socket::DIRECTORY).doing(|| format!("making {}", socket::DIRECTORY))?;
-    Ok(Enclosure(()))
+    Ok(Sandbox(()))
 }
 
 /// Writes a line to standard error, over the progress line if there is one.
@@ -168,7 +168,7 @@ fn say(words: &str) {
     let _ = writeln!(io::stderr(), "{line}{words}");
 }
 
-/// Puts an empty file system over `place`, visible to the enclosure only.
+/// Puts an empty file system over `place`, visible to the sandbox only.
 fn cover(place: &Path) -> Result<()> {
     mount("tmpfs", place, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, c"mode=0755")
         .doing(|| format!("mounting an empty {}", place.display()))

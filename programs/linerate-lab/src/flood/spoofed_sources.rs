@@ -22,16 +22,16 @@ use crate::error::Doing;
 use crate::hosts::Host;
 use crate::{Error, Result};
 
-/// Addresses of each half of the crowd; senders beyond them share.
+/// Addresses of each half; senders beyond them share.
 const ADDRESSES: u32 = 1 << 16;
 
-/// All addresses of the crowd (RFC 2544, appendix C.2.2).
+/// All spoofed addresses (RFC 2544, appendix C.2.2).
 const PREFIX: &str = "198.18.0.0/15";
 
 /// Bytes of the queue for answers: some 5000 cookie replies, with what the kernel adds to each.
 const ANSWER_BUFFER: usize = 4 << 20;
 
-/// How long [`Crowd::wait`] waits.
+/// How long [`SpoofedSources::wait`] waits.
 const WAIT: Duration = Duration::from_millis(5);
 
 const IP_HEADER: usize = 20;
@@ -41,7 +41,7 @@ const HEADERS: usize = IP_HEADER + UDP_HEADER;
 /// Room for any handshake message and more, so that nothing that is cut is taken for one.
 const ANSWER_MAX: usize = 256;
 
-/// The halves of the crowd: what one does under load is not held against the other.
+/// The halves of the addresses: limits that a daemon applies to one do not affect the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Part {
     /// Who floods.
@@ -74,21 +74,21 @@ impl Answer {
     }
 }
 
-/// The sockets of the crowd.
-pub(super) struct Crowd {
+/// Sends from thousands of addresses, and receives what comes back to them.
+pub(super) struct SpoofedSources {
     part: Part,
     to: SocketAddrV4,
     /// Takes whole IPv4 packets.
     sending: OwnedFd,
     answers: UdpSocket,
-    /// The port of everybody in the crowd.
+    /// The source port of every sender.
     port: u16,
 }
 
-impl Crowd {
-    /// Gives the crowd's addresses to `near`, tells `far` to send there what is for them, and opens the sockets
+impl SpoofedSources {
+    /// Gives the spoofed addresses to `near`, tells `far` to send there what is for them, and opens the sockets
     /// towards the daemon on `far` at `to`. The routes stay until the hosts are gone.
-    pub(super) fn gather(near: &Host, far: &Host, to: SocketAddr, part: Part) -> Result<Self> {
+    pub(super) fn set_up(near: &Host, far: &Host, to: SocketAddr, part: Part) -> Result<Self> {
         let SocketAddr::V4(to) = to else {
             return Err(Error::Refused("floods and counted handshakes travel by IPv4 only".into()));
         };
@@ -99,7 +99,7 @@ impl Crowd {
     }
 
     fn open(to: SocketAddrV4, part: Part) -> Result<Self> {
-        let opening = || "opening sockets for a crowd of senders".into();
+        let opening = || "opening sockets for spoofed senders".into();
         let sending = socket_with(AddressFamily::INET, SocketType::RAW, SocketFlags::CLOEXEC, Some(ipproto::RAW))
             .doing(opening)?;
         connect(&sending, &to).doing(opening)?;
@@ -196,7 +196,7 @@ mod tests {
     use std::collections::HashSet;
 
     #[test]
-    fn nobody_in_the_crowd_shares_an_address_and_all_are_in_the_prefix() {
+    fn no_two_senders_share_an_address_and_all_are_in_the_prefix() {
         let both = [Part::Flood, Part::Handshakes];
         let all = both.into_iter().flat_map(|part| (0..ADDRESSES).map(move |sender| part.address(sender)));
         let addresses: HashSet<_> = all.collect();

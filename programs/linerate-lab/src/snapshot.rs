@@ -1,4 +1,4 @@
-//! The state of everything that counts, at one moment; and what passed between two of them.
+//! All counters at one time, and the difference between two such snapshots.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -6,13 +6,13 @@ use std::time::Instant;
 use crate::Result;
 use crate::counters::{Energy, KernelCounters, Machine, Shares};
 use crate::load::{Arrived, Traffic};
-use crate::topology::Site;
+use crate::topology::Testbed;
 use crate::tunnel::Tunnel;
 use crate::usage::{self, Thread, Usage};
 use crate::verdict::{self, Evidence};
 
-/// Everything that counts, at one moment.
-pub(crate) struct Moment {
+/// All counters at one time.
+pub(crate) struct Snapshot {
     at: Instant,
     machine: Machine,
     usage: Vec<Usage>,
@@ -27,7 +27,7 @@ pub(crate) struct Moment {
 }
 
 /// What passed between two moments.
-pub(crate) struct Passed {
+pub(crate) struct Delta {
     pub(crate) seconds: f64,
     pub(crate) machine: Shares,
     pub(crate) user_seconds: f64,
@@ -41,18 +41,18 @@ pub(crate) struct Passed {
     socket_drops: u64,
 }
 
-impl Moment {
+impl Snapshot {
     /// Looks at everything. The daemons first: one that has died explains everything else.
-    pub(crate) fn now(site: &Site, tunnel: &Tunnel<'_>) -> Result<Self> {
+    pub(crate) fn now(testbed: &Testbed, tunnel: &Tunnel<'_>) -> Result<Self> {
         let usage = tunnel.usage()?;
         let threads = tunnel.processes().into_iter().map(usage::threads_of).collect();
-        let hosts = site.hosts();
+        let hosts = testbed.hosts();
         let mut kernel = BTreeMap::new();
         for host in &hosts {
             kernel.insert(host.name().to_owned(), KernelCounters::of(host)?);
         }
         let mut daemons = BTreeMap::new();
-        for (end, host) in site.ends().into_iter().enumerate() {
+        for (end, host) in testbed.ends().into_iter().enumerate() {
             if let Some(counters) = tunnel.counters(end) {
                 daemons.insert(host.name().to_owned(), counters);
             }
@@ -70,7 +70,7 @@ impl Moment {
     }
 
     /// What passed since `earlier`.
-    pub(crate) fn since(&self, earlier: &Self) -> Passed {
+    pub(crate) fn since(&self, earlier: &Self) -> Delta {
         let used: Vec<Usage> = self.usage.iter().zip(&earlier.usage).map(|(now, then)| now.since(then)).collect();
         let mut counters = BTreeMap::new();
         for (host, now) in &self.kernel {
@@ -84,7 +84,7 @@ impl Moment {
             counters
                 .extend(moved.filter(|(_, count)| *count > 0).map(|(name, count)| (format!("{host}/{name}"), count)));
         }
-        Passed {
+        Delta {
             seconds: (self.at - earlier.at).as_secs_f64(),
             machine: self.machine.since(&earlier.machine),
             user_seconds: used.iter().map(|usage| usage.user_seconds).sum(),
@@ -112,7 +112,7 @@ fn packets(arrived: &Arrived) -> u64 {
     }
 }
 
-impl Passed {
+impl Delta {
     pub(crate) fn has_daemons(&self) -> bool {
         !self.threads.is_empty()
     }

@@ -1,4 +1,4 @@
-//! One subject's turn in one scenario in one round: up, load, down, and what was seen meanwhile.
+//! One subject in one scenario in one round: bring it up, load it, take it down, and what was measured meanwhile.
 
 use std::net::{IpAddr, SocketAddr};
 use std::thread;
@@ -9,14 +9,14 @@ use crate::counters::Counter;
 use crate::flood::{self, Capture, Content, Flood, FloodReport, NewcomerReport, Unread};
 use crate::load::{self, Arrived, Traffic};
 use crate::measure::Measure;
-use crate::moment::{Moment, Passed};
 use crate::peers;
 use crate::ping::{self, Probes};
 use crate::record::Sample;
 use crate::scenario::{Load, Scenario};
+use crate::snapshot::{Delta, Snapshot};
 use crate::stats::Latency;
 use crate::subject::{KeyPair, Subject};
-use crate::topology::{Site, Topology};
+use crate::topology::{Testbed, Topology};
 use crate::tunnel::Tunnel;
 use crate::verdict::Evidence;
 use crate::{Error, Result, usage};
@@ -46,110 +46,111 @@ fn flood_rate(content: Content) -> u32 {
 }
 
 /// See the module.
-pub(super) struct Turn<'a> {
-    pub(super) site: &'a Site,
+pub(super) struct Slice<'a> {
+    pub(super) testbed: &'a Testbed,
     pub(super) subject: &'a Subject,
     pub(super) scenario: &'a Scenario,
     pub(super) options: &'a Options,
     pub(super) round: u32,
 }
 
-/// What a turn leaves.
+/// What a slice leaves.
 #[derive(Default)]
-pub(super) struct Taken {
+pub(super) struct SliceResult {
     pub(super) sample: Sample,
     pub(super) evidence: Option<Evidence>,
     pub(super) notes: Vec<String>,
 }
 
-impl Turn<'_> {
+impl Slice<'_> {
     /// Brings the subject up, measures it, takes it down.
-    pub(super) fn take(&self) -> Result<Taken> {
-        let mut taken = Taken { sample: Sample { round: self.round, ..Sample::default() }, ..Taken::default() };
-        let tunnel = Tunnel::up(self.subject, self.site, &self.options.keys, self.scenario.outside)?;
+    pub(super) fn take(&self) -> Result<SliceResult> {
+        let mut result =
+            SliceResult { sample: Sample { round: self.round, ..Sample::default() }, ..SliceResult::default() };
+        let tunnel = Tunnel::up(self.subject, self.testbed, &self.options.keys, self.scenario.outside)?;
         match &self.scenario.load {
-            Load::Traffic(traffic) => self.traffic(&tunnel, traffic, &mut taken)?,
-            Load::Ping => self.ping(&tunnel, &mut taken)?,
-            Load::PingUnder(traffic) => self.ping_under(&tunnel, traffic, &mut taken)?,
-            Load::Handshakes => self.handshakes(&tunnel, &mut taken)?,
-            Load::Flood(content) => self.flood(&tunnel, *content, &mut taken)?,
-            Load::Peers(count) => self.peers(&tunnel, *count, &mut taken)?,
+            Load::Traffic(traffic) => self.traffic(&tunnel, traffic, &mut result)?,
+            Load::Ping => self.ping(&tunnel, &mut result)?,
+            Load::PingUnder(traffic) => self.ping_under(&tunnel, traffic, &mut result)?,
+            Load::Handshakes => self.handshakes(&tunnel, &mut result)?,
+            Load::Flood(content) => self.flood(&tunnel, *content, &mut result)?,
+            Load::Peers(count) => self.peers(&tunnel, *count, &mut result)?,
             Load::Start => {
-                taken.put_time(Measure::StartTime, tunnel.start_time);
-                taken.put_time(Measure::FirstAnswer, tunnel.first_answer);
+                result.put_time(Measure::StartTime, tunnel.start_time);
+                result.put_time(Measure::FirstAnswer, tunnel.first_answer);
             }
-            Load::Idle(time) => taken.put(Measure::IdleSwitchRate, at_rest(&tunnel, *time)?),
+            Load::Idle(time) => result.put(Measure::IdleSwitchRate, at_rest(&tunnel, *time)?),
         }
         let peak = tunnel.usage()?.iter().map(|usage| usage.peak_resident).max();
-        taken.put_some(Measure::PeakMemory, peak.map(|bytes| bytes as f64));
+        result.put_some(Measure::PeakMemory, peak.map(|bytes| bytes as f64));
         tunnel.down()?;
-        Ok(taken)
+        Ok(result)
     }
 
-    fn traffic(&self, tunnel: &Tunnel<'_>, traffic: &Traffic, taken: &mut Taken) -> Result<()> {
-        let (arrived, passed) = self.load(tunnel, traffic)?;
-        taken.put_traffic(&arrived, &passed);
-        taken.evidence = Some(passed.evidence(&arrived, traffic));
-        taken.sample.counters = passed.counters;
+    fn traffic(&self, tunnel: &Tunnel<'_>, traffic: &Traffic, result: &mut SliceResult) -> Result<()> {
+        let (arrived, delta) = self.load(tunnel, traffic)?;
+        result.put_traffic(&arrived, &delta);
+        result.evidence = Some(delta.evidence(&arrived, traffic));
+        result.sample.counters = delta.counters;
         if self.round == 1 && !tunnel.processes().is_empty() {
-            self.count_system_calls(tunnel, traffic, taken);
+            self.count_system_calls(tunnel, traffic, result);
         }
         Ok(())
     }
 
     /// Moves data, and says what passed meanwhile.
-    fn load(&self, tunnel: &Tunnel<'_>, traffic: &Traffic) -> Result<(Arrived, Passed)> {
-        let (client, server) = (self.site.client(), self.site.server());
-        let before = Moment::now(self.site, tunnel)?;
+    fn load(&self, tunnel: &Tunnel<'_>, traffic: &Traffic) -> Result<(Arrived, Delta)> {
+        let (client, server) = (self.testbed.client(), self.testbed.server());
+        let before = Snapshot::now(self.testbed, tunnel)?;
         let to = tunnel.to(self.scenario.inside);
         let arrived = load::run(client, server, to, traffic, WARM_UP, self.options.seconds);
         // Asked first: a daemon that died explains everything else.
-        let passed = Moment::now(self.site, tunnel)?.since(&before);
-        Ok((arrived?, passed))
+        let delta = Snapshot::now(self.testbed, tunnel)?.since(&before);
+        Ok((arrived?, delta))
     }
 
     /// Counts system calls in a load of its own, because counting may slow the daemons down. Without a way to
     /// count, the row has no such figure and says why.
-    fn count_system_calls(&self, tunnel: &Tunnel<'_>, traffic: &Traffic, taken: &mut Taken) {
+    fn count_system_calls(&self, tunnel: &Tunnel<'_>, traffic: &Traffic, result: &mut SliceResult) {
         let counted = Counter::find().and_then(|counter| {
             let calls = counter.start(&tunnel.processes())?;
-            let (client, server) = (self.site.client(), self.site.server());
+            let (client, server) = (self.testbed.client(), self.testbed.server());
             let arrived = load::run(client, server, tunnel.to(self.scenario.inside), traffic, 0.0, COUNTED);
             let count = calls.finish()?;
             Ok((count, arrived?, counter))
         });
         match counted {
             // Of a parent that lets its children work.
-            Ok((0, ..)) => taken.notes.push("system calls not counted: the daemons' own processes make none".into()),
+            Ok((0, ..)) => result.notes.push("system calls not counted: the daemons' own processes make none".into()),
             Ok((count, arrived, counter)) => {
-                taken.put(Measure::SyscallRate, count as f64 / arrived.seconds);
-                taken.put_some(Measure::SyscallsPerGb, per_gb(count as f64, &arrived));
+                result.put(Measure::SyscallRate, count as f64 / arrived.seconds);
+                result.put_some(Measure::SyscallsPerGb, per_gb(count as f64, &arrived));
                 if counter.distorts() {
-                    taken.notes.push(
+                    result.notes.push(
                         "system calls: counted by strace in a load of its own, which slows the daemons down".into(),
                     );
                 }
             }
-            Err(error) => taken.notes.push(format!("system calls not counted: {error}")),
+            Err(error) => result.notes.push(format!("system calls not counted: {error}")),
         }
     }
 
-    fn ping(&self, tunnel: &Tunnel<'_>, taken: &mut Taken) -> Result<()> {
+    fn ping(&self, tunnel: &Tunnel<'_>, result: &mut SliceResult) -> Result<()> {
         let probes = Probes { count: probes(self.scenario, self.options), ..Probes::default() };
-        let before = Moment::now(self.site, tunnel)?;
+        let before = Snapshot::now(self.testbed, tunnel)?;
         let to = tunnel.to(self.scenario.inside);
-        let report = self.site.client().inside(|| ping::run(to, &probes))?;
-        let passed = Moment::now(self.site, tunnel)?.since(&before);
-        taken.put_some(Measure::SwitchRate, passed.switch_rate());
-        taken.put_machine(&passed);
-        taken.put_pings(report);
+        let report = self.testbed.client().inside(|| ping::run(to, &probes))?;
+        let delta = Snapshot::now(self.testbed, tunnel)?.since(&before);
+        result.put_some(Measure::SwitchRate, delta.switch_rate());
+        result.put_machine(&delta);
+        result.put_pings(report);
         Ok(())
     }
 
-    fn ping_under(&self, tunnel: &Tunnel<'_>, traffic: &Traffic, taken: &mut Taken) -> Result<()> {
+    fn ping_under(&self, tunnel: &Tunnel<'_>, traffic: &Traffic, result: &mut SliceResult) -> Result<()> {
         let probes = Probes { count: 1, ..Probes::default() };
         let to = tunnel.to(self.scenario.inside);
-        let client = self.site.client();
+        let client = self.testbed.client();
         let (loaded, pinged) = thread::scope(|scope| {
             let load = scope.spawn(|| self.load(tunnel, traffic));
             thread::sleep(Duration::from_secs_f64(WARM_UP));
@@ -157,42 +158,42 @@ impl Turn<'_> {
             let pinged = client.inside(|| ping_until(end, to, &probes));
             (load.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), pinged)
         });
-        let (arrived, passed) = loaded?;
-        taken.put_traffic(&arrived, &passed);
-        taken.put_pings(pinged?);
+        let (arrived, delta) = loaded?;
+        result.put_traffic(&arrived, &delta);
+        result.put_pings(pinged?);
         Ok(())
     }
 
-    fn handshakes(&self, tunnel: &Tunnel<'_>, taken: &mut Taken) -> Result<()> {
+    fn handshakes(&self, tunnel: &Tunnel<'_>, result: &mut SliceResult) -> Result<()> {
         let fresh = peers::fresh(FRESH_PEERS);
         tunnel.add_peers(1, &peers::update(&fresh))?;
-        let to = self.site.endpoint(0, self.scenario.outside);
+        let to = self.testbed.endpoint(0, self.scenario.outside);
         let responder = self.options.keys[1].public;
-        let before = Moment::now(self.site, tunnel)?;
-        let (client, server) = (self.site.client(), self.site.server());
+        let before = Snapshot::now(self.testbed, tunnel)?;
+        let (client, server) = (self.testbed.client(), self.testbed.server());
         let report = flood::handshakes(client, server, to, responder, &fresh, self.options.seconds)?;
-        let passed = Moment::now(self.site, tunnel)?.since(&before);
-        taken.put(Measure::HandshakeRate, report.rate());
+        let delta = Snapshot::now(self.testbed, tunnel)?.since(&before);
+        result.put(Measure::HandshakeRate, report.rate());
         let completed = report.completed as f64;
-        taken.put(Measure::HandshakesPerCore, completed / (passed.user_seconds + passed.system_seconds));
-        taken.put_machine(&passed);
+        result.put(Measure::HandshakesPerCore, completed / (delta.user_seconds + delta.system_seconds));
+        result.put_machine(&delta);
         if report.cookie_replies > 0 {
-            taken.notes.push("the daemon asked for cookies".into());
+            result.notes.push("the daemon asked for cookies".into());
         }
         Ok(())
     }
 
     /// The same traffic three times: undisturbed, during such a flood of a socket that nobody reads, and during
     /// the flood of the daemon, when newcomers want to get in, too.
-    fn flood(&self, tunnel: &Tunnel<'_>, content: Content, taken: &mut Taken) -> Result<()> {
+    fn flood(&self, tunnel: &Tunnel<'_>, content: Content, result: &mut SliceResult) -> Result<()> {
         let traffic = Traffic::Tcp { streams: 1, reverse: false };
         let strangers = if content == Content::Valid { FRESH_PEERS } else { 0 };
         let peers = peers::fresh(strangers + NEWCOMERS);
         tunnel.add_peers(1, &peers::update(&peers))?;
         let (peers, newcomers) = peers.split_at(strangers);
-        let to = self.site.endpoint(0, self.scenario.outside);
+        let to = self.testbed.endpoint(0, self.scenario.outside);
         let captured = if content == Content::Replayed { self.capture(tunnel, to)? } else { Vec::new() };
-        let unread = Unread::open(self.site.server(), to.ip())?;
+        let unread = Unread::open(self.testbed.server(), to.ip())?;
         let flood = Flood {
             to,
             responder: self.options.keys[1].public,
@@ -206,24 +207,24 @@ impl Turn<'_> {
         let elsewhere = Flood { to: unread.endpoint()?, content: Content::WrongMac1, ..flood };
         let (undisturbed, _) = self.load(tunnel, &traffic)?;
         let (beside, ..) = self.load_under(tunnel, &traffic, &elsewhere, &[])?;
-        let (arrived, passed, report, newcomers) = self.load_under(tunnel, &traffic, &flood, newcomers)?;
-        taken.put_traffic(&arrived, &passed);
-        taken.put(Measure::FloodRate, report.rate());
-        taken.put(Measure::ThroughputKept, rate(&arrived) / rate(&undisturbed));
-        taken.put(Measure::KeptUnread, rate(&beside) / rate(&undisturbed));
-        taken.put(Measure::KeptByDaemon, rate(&arrived) / rate(&beside));
-        taken.put_newcomers(newcomers);
-        taken.sample.counters = passed.counters;
-        taken.notes.push("the flood's sender shares this machine's processors with the tunnel".into());
+        let (arrived, delta, report, newcomers) = self.load_under(tunnel, &traffic, &flood, newcomers)?;
+        result.put_traffic(&arrived, &delta);
+        result.put(Measure::FloodRate, report.rate());
+        result.put(Measure::ThroughputKept, rate(&arrived) / rate(&undisturbed));
+        result.put(Measure::KeptUnread, rate(&beside) / rate(&undisturbed));
+        result.put(Measure::KeptByDaemon, rate(&arrived) / rate(&beside));
+        result.put_newcomers(newcomers);
+        result.sample.counters = delta.counters;
+        result.notes.push("the flood's sender shares this machine's processors with the tunnel".into());
         Ok(())
     }
 
     /// Data messages of the client's session, as they arrive at the daemon.
     fn capture(&self, tunnel: &Tunnel<'_>, to: SocketAddr) -> Result<Vec<flood::Message>> {
-        let capture = Capture::begin(self.site.server(), to)?;
+        let capture = Capture::begin(self.testbed.server(), to)?;
         let probes = Probes { count: REPLAYED, ..Probes::default() };
         let inner = tunnel.to(self.scenario.inside);
-        self.site.client().inside(|| ping::run(inner, &probes))?;
+        self.testbed.client().inside(|| ping::run(inner, &probes))?;
         capture.end()
     }
 
@@ -234,8 +235,8 @@ impl Turn<'_> {
         traffic: &Traffic,
         flood: &Flood<'_>,
         newcomers: &[KeyPair],
-    ) -> Result<(Arrived, Passed, FloodReport, NewcomerReport)> {
-        let (client, server) = (self.site.client(), self.site.server());
+    ) -> Result<(Arrived, Delta, FloodReport, NewcomerReport)> {
+        let (client, server) = (self.testbed.client(), self.testbed.server());
         let running = flood::start(client, server, flood)?;
         let time = Duration::from_secs_f64(flood.seconds);
         let (loaded, tried) = thread::scope(|scope| {
@@ -243,22 +244,22 @@ impl Turn<'_> {
             (self.load(tunnel, traffic), tried.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
         });
         let report = running.stop()?;
-        let (arrived, passed) = loaded?;
-        Ok((arrived, passed, report, tried?))
+        let (arrived, delta) = loaded?;
+        Ok((arrived, delta, report, tried?))
     }
 
-    fn peers(&self, tunnel: &Tunnel<'_>, count: u32, taken: &mut Taken) -> Result<()> {
+    fn peers(&self, tunnel: &Tunnel<'_>, count: u32, result: &mut SliceResult) -> Result<()> {
         let Some(end) = tunnel.processes().get(1).copied() else {
             return Err(Error::Refused(format!("{} has no daemon to give peers to", self.subject.name)));
         };
         // One of them is the client, which is there already.
         let report = peers::set_up(tunnel, 1, end, count - 1)?;
         if count > 1 {
-            taken.put(Measure::SetUpTime, report.seconds);
-            taken.put(Measure::MemoryPerPeer, report.bytes_per_peer);
+            result.put(Measure::SetUpTime, report.seconds);
+            result.put(Measure::MemoryPerPeer, report.bytes_per_peer);
         }
-        let (arrived, passed) = self.load(tunnel, &Traffic::Tcp { streams: 1, reverse: false })?;
-        taken.put_traffic(&arrived, &passed);
+        let (arrived, delta) = self.load(tunnel, &Traffic::Tcp { streams: 1, reverse: false })?;
+        result.put_traffic(&arrived, &delta);
         Ok(())
     }
 }
@@ -276,7 +277,7 @@ fn ping_until(end: Instant, to: IpAddr, probes: &Probes) -> Result<ping::Report>
     Ok(all)
 }
 
-/// Seconds that a turn should take in a round.
+/// Seconds that a slice should take in a round.
 pub(super) fn expected_seconds(scenario: &Scenario, options: &Options, round: u32) -> f64 {
     // Bringing a tunnel up and down.
     const AROUND: f64 = 0.6;
@@ -305,7 +306,7 @@ fn traffic_seconds(options: &Options) -> f64 {
 /// Seconds that the network itself takes one way.
 fn delay(scenario: &Scenario) -> f64 {
     match &scenario.topology {
-        Topology::Wan(weather) => weather.delay.as_secs_f64(),
+        Topology::Wan(impairments) => impairments.delay.as_secs_f64(),
         _ => 0.0,
     }
 }
@@ -331,7 +332,7 @@ fn per_gb(amount: f64, arrived: &Arrived) -> Option<f64> {
     (arrived.all_bytes > 0).then(|| amount / (arrived.all_bytes as f64 / 1e9))
 }
 
-impl Taken {
+impl SliceResult {
     fn put(&mut self, measure: Measure, value: f64) {
         // A share of nothing is not a figure.
         if value.is_finite() {
@@ -349,29 +350,29 @@ impl Taken {
         self.put_some(measure, time.map(|time| time.as_secs_f64()));
     }
 
-    fn put_traffic(&mut self, arrived: &Arrived, passed: &Passed) {
+    fn put_traffic(&mut self, arrived: &Arrived, delta: &Delta) {
         self.put(Measure::Throughput, rate(arrived));
         self.put_some(Measure::Retransmits, arrived.retransmits.map(|count| count as f64));
         if let (Some(datagrams), Some(lost)) = (arrived.datagrams, arrived.lost) {
             self.put(Measure::PacketRate, datagrams as f64 / arrived.seconds);
             self.put(Measure::Loss, lost as f64 / (datagrams + lost) as f64);
         }
-        if passed.has_daemons() {
-            self.put_some(Measure::UserPerGb, per_gb(passed.user_seconds, arrived));
-            self.put_some(Measure::SystemPerGb, per_gb(passed.system_seconds, arrived));
-            self.put_some(Measure::CpuPerGb, per_gb(passed.user_seconds + passed.system_seconds, arrived));
-            self.put_some(Measure::SwitchesPerGb, per_gb(passed.switches as f64, arrived));
-            self.put_some(Measure::SwitchRate, passed.switch_rate());
+        if delta.has_daemons() {
+            self.put_some(Measure::UserPerGb, per_gb(delta.user_seconds, arrived));
+            self.put_some(Measure::SystemPerGb, per_gb(delta.system_seconds, arrived));
+            self.put_some(Measure::CpuPerGb, per_gb(delta.user_seconds + delta.system_seconds, arrived));
+            self.put_some(Measure::SwitchesPerGb, per_gb(delta.switches as f64, arrived));
+            self.put_some(Measure::SwitchRate, delta.switch_rate());
         }
-        self.put_some(Measure::WorkPerWakeUp, passed.work_per_wake_up());
-        self.put_some(Measure::EnergyPerGb, passed.joules.and_then(|joules| per_gb(joules, arrived)));
-        self.put_machine(passed);
+        self.put_some(Measure::WorkPerWakeUp, delta.work_per_wake_up());
+        self.put_some(Measure::EnergyPerGb, delta.joules.and_then(|joules| per_gb(joules, arrived)));
+        self.put_machine(delta);
     }
 
-    fn put_machine(&mut self, passed: &Passed) {
-        self.put(Measure::MachineUser, passed.machine.user);
-        self.put(Measure::MachineSystem, passed.machine.system);
-        self.put(Measure::MachineIdle, passed.machine.idle);
+    fn put_machine(&mut self, delta: &Delta) {
+        self.put(Measure::MachineUser, delta.machine.user);
+        self.put(Measure::MachineSystem, delta.machine.system);
+        self.put(Measure::MachineIdle, delta.machine.idle);
     }
 
     fn put_newcomers(&mut self, mut report: NewcomerReport) {

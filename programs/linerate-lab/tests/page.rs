@@ -207,7 +207,7 @@ fn the_table_is_aligned_and_fits_120_columns() {
         "gotatun is missing: not on PATH: cargo install gotatun-cli.",
         "5 s of load after 1 s of warm-up by iperf3 3.12",
         "governor performance",
-        "take the numbers with care",
+        "treat the figures with caution",
     ] {
         assert!(text.contains(said), "{said}");
     }

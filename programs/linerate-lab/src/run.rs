@@ -93,7 +93,7 @@ impl Run<'_> {
         if self.record.rows[self.index(&scenario.name, &subject.name)].failure.is_some() {
             return;
         }
-        // Hosts of its own: what one subject leaves on them is not the next one's, and in a round the impairments is the
+        // Hosts of its own: nothing that one subject leaves on them reaches the next. In a round the impairments are the
         // same for all.
         let seed = self.options.seed.wrapping_add(u64::from(round));
         let mut outcome =

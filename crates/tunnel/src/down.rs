@@ -1,10 +1,8 @@
-//! `down`: undoes what was done, by the ledger; for a tunnel without one, what its file says was done.
+//! `down`: undoes what the ledger tells of, or, where there is no ledger, what the file says.
 
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use crate::execute::transaction::{StepError, execute_best_effort};
-use crate::record::ledger::{Entry, Ledger};
 use linerate_control::client;
 use linerate_control::interface::InterfaceName;
 use linerate_control::uapi::client::DaemonClient;
@@ -13,65 +11,65 @@ use linerate_host::linux::Host;
 use linerate_host::plan::{self, Hooks};
 use linerate_host::step::{Phase, Step};
 
-use crate::execute::step_executor::Hands;
-use crate::interruption::Interruption;
-use crate::read::{Pending, Source};
-use crate::{Failed, Options, host, lock, look, save, step_failed};
-use linerate_program::complain;
+use crate::Options;
+use crate::context::Context;
+use crate::error::Error;
+use crate::execute::step_executor::StepExecutor;
+use crate::execute::transaction::{StepError, execute_best_effort};
+use crate::read::{ConfigFile, DefaultRoutes};
+use crate::record::ledger::{Entry, Ledger};
+use crate::{record, save, snapshot};
 
-/// Takes a tunnel down. `source` is its file, if that is still there.
+/// Takes a tunnel down. `file` is its file, if that is still there.
 ///
 /// # Errors
-/// There is no such tunnel, or something could not be undone: the rest is, all the same.
+/// There is no such tunnel, or some steps could not be undone; the others were.
 pub fn down(
     interface: &InterfaceName,
-    source: Option<&Source>,
+    file: Option<&ConfigFile>,
     options: &Options,
-    interruption: &Interruption,
-) -> Result<(), Failed> {
-    let entry = lock(interface, interruption)?;
+    context: Context<'_>,
+) -> Result<(), Error> {
+    let entry = record::lock(interface, context)?;
     let ledger = entry.read().unwrap_or_else(|error| {
-        complain(&format!("Warning: {error}"));
+        context.warn(error);
         None
     });
-    let mut host = host()?;
-    let (ledger, remains) = told_apart(ledger, &host, interface);
-    let hooks = hooks(ledger.as_ref(), source, options);
-    let steps = match (&ledger, source) {
+    let mut host = snapshot::open()?;
+    let (ledger, remains) = split(ledger, &host, interface);
+    let hooks = hooks(ledger.as_ref(), file, options);
+    let steps = match (&ledger, file) {
         (Some(ledger), _) => plan::undo(&ledger.possibly_applied(), &hooks),
-        (None, Some(source)) => {
-            let device = source.device(&[])?;
-            let steps = plan::down(
-                &source.wanted(&device, Pending::Counted),
-                &hooks,
-                &look(&mut host, interface)?,
-                options.compat,
-            )
-            .steps;
+        (None, Some(file)) => {
+            let wanted = file.wanted(&file.device()?, DefaultRoutes::Always);
+            let state = snapshot::read(&mut host, interface)?;
+            let steps = plan::down(&wanted, &hooks, &state, options.compat).steps;
             // Rules and a firewall outlive a daemon that has died.
-            let remains = |step: &Step| matches!(step, Step::DeleteRule(_) | Step::DeleteFirewall(_));
-            if !is_tunnel(interface) && !steps.iter().any(remains) {
-                return Err(no_tunnel(interface));
+            let outlives = |step: &Step| matches!(step, Step::DeleteRule(_) | Step::DeleteFirewall(_));
+            if !is_tunnel(interface) && !steps.iter().any(outlives) {
+                return Err(Error::NoTunnel(interface.clone()));
             }
             steps
         }
-        (None, None) if !is_tunnel(interface) => return Err(no_tunnel(interface)),
+        (None, None) if !is_tunnel(interface) => return Err(Error::NoTunnel(interface.clone())),
         (None, None) => {
-            return Err(Failed::new(format!("{interface} was not brought up by linerate, and there is no file of it")));
+            return Err(Error::State(format!(
+                "{interface} was not brought up by linerate, and there is no file of it"
+            )));
         }
     };
-    let file = ledger.as_ref().map(|ledger| ledger.file.clone()).or_else(|| Some(source?.path.clone()));
-    let mut hands = Hands::new(&mut host, interface, &file.unwrap_or_default(), interruption);
-    (hands.echo, hands.goes_on) = (options.echo, true);
-    let outcome = undo(interface, &steps, source, ledger.as_ref(), &entry, &mut hands);
-    hands.echo = false;
-    execute_best_effort(&remains, &mut hands, &mut step_failed);
+    let path = ledger.as_ref().map(|ledger| ledger.file.clone()).or_else(|| Some(file?.path.clone()));
+    let mut executor = StepExecutor::new(&mut host, interface, &path.unwrap_or_default(), context);
+    (executor.reports_steps, executor.is_rollback) = (true, true);
+    let outcome = undo(&steps, file, ledger.as_ref(), &entry, &mut executor, context);
+    executor.reports_steps = false;
+    execute_best_effort(&remains, &mut executor, &mut |step, failure| context.step_failed(step, failure));
     outcome
 }
 
-/// The ledger, if it is of the interface that is there; of one that is gone, whose name another tunnel has taken since,
-/// the steps that are to be undone beside it.
-fn told_apart(ledger: Option<Ledger>, host: &Host, interface: &InterfaceName) -> (Option<Ledger>, Vec<Step>) {
+/// The ledger, if it is that of the interface that is there. If another tunnel has taken the name since: what is left to
+/// undo of the tunnel that the ledger tells of.
+fn split(ledger: Option<Ledger>, host: &Host, interface: &InterfaceName) -> (Option<Ledger>, Vec<Step>) {
     let Some(ledger) = ledger else { return (None, Vec::new()) };
     let there = host.index(interface.as_str());
     if there.is_none() || ledger.index.is_none() || there == ledger.index {
@@ -87,38 +85,33 @@ fn told_apart(ledger: Option<Ledger>, host: &Host, interface: &InterfaceName) ->
     (None, remains.into_iter().filter(|step| !is_links(step)).collect())
 }
 
-/// The commands for the way down: those of the file as it was, since the way up ran those.
-fn hooks(ledger: Option<&Ledger>, source: Option<&Source>, options: &Options) -> Hooks {
-    match (ledger, source) {
+/// The hooks: those of the file as it was at `up`, if the ledger has them.
+fn hooks(ledger: Option<&Ledger>, file: Option<&ConfigFile>, options: &Options) -> Hooks {
+    match (ledger, file) {
         _ if !options.hooks => Hooks::default(),
         (Some(ledger), _) => ledger.hooks.clone(),
-        (None, Some(source)) => source.hooks(),
+        (None, Some(file)) => file.hooks(),
         (None, None) => Hooks::default(),
     }
 }
 
-fn no_tunnel(interface: &InterfaceName) -> Failed {
-    Failed::new(format!("`{interface}' is not a WireGuard interface"))
-}
-
-/// Whether anybody runs a tunnel of that name.
+/// Whether a tunnel of that name runs.
 fn is_tunnel(interface: &InterfaceName) -> bool {
     client::names(socket::DIRECTORY.as_ref()).is_ok_and(|names| names.iter().any(|name| name == interface.as_str()))
 }
 
-/// Waits until the daemon, whose interface is gone, has hung up, which is the last thing it does, and removes its socket
-/// if that is still there: one that was killed a moment ago answers until the kernel has closed what it had open, and
-/// leaves its socket to us.
-pub(crate) fn wait_for_end(interface: &InterfaceName, interruption: &Interruption) {
+/// Waits for the daemon, whose interface is gone, to close our connection, the last thing it does: a live one removes its
+/// socket first; a killed one leaves it to us.
+pub(crate) fn wait_for_end(interface: &InterfaceName, context: Context<'_>) {
     let directory = socket::DIRECTORY.as_ref();
     if let Ok(daemon) = DaemonClient::connect(directory, interface)
-        && let Err(error) = interruption.pause(&[daemon.as_fd()], Some(END))
+        && let Err(error) = context.interruption.pause(&[daemon.as_fd()], Some(END))
     {
-        complain(&format!("Warning: cannot wait for the daemon to end: {error}"));
+        context.warn(format_args!("cannot wait for the daemon to end: {error}"));
     }
     match socket::remove_stale(directory, interface) {
         Ok(()) | Err(OpenError::InUse(..)) => {}
-        Err(error) => complain(&error.to_string()),
+        Err(error) => context.message(error),
     }
 }
 
@@ -126,40 +119,34 @@ pub(crate) fn wait_for_end(interface: &InterfaceName, interruption: &Interruptio
 const END: Duration = Duration::from_secs(2);
 
 fn undo(
-    interface: &InterfaceName,
     steps: &[Step],
-    source: Option<&Source>,
+    file: Option<&ConfigFile>,
     ledger: Option<&Ledger>,
     entry: &Entry,
-    hands: &mut Hands<'_>,
-) -> Result<(), Failed> {
-    let mut worst = None;
-    // What the file wants saved is saved after the commands that come before everything, as wg-quick does it.
+    executor: &mut StepExecutor<'_>,
+    context: Context<'_>,
+) -> Result<(), Error> {
+    let mut first = None;
+    // SaveConfig saves after the PreDown hooks, as with wg-quick.
     let before = steps.iter().take_while(|step| matches!(step, Step::Hook { phase: Phase::PreDown, .. })).count();
     let (before, after) = steps.split_at(before);
-    let mut complain_of = |step: &Step, stumble: &StepError| {
-        step_failed(step, stumble);
-        worst.get_or_insert(stumble.exit_code);
+    let mut on_error = |step: &Step, failure: &StepError| {
+        context.step_failed(step, failure);
+        first.get_or_insert(failure.exit_code);
     };
-    execute_best_effort(before, hands, &mut complain_of);
-    if let Some(source) = source.filter(|source| source.file.save_config)
-        && let Err(failed) = save::save_locked(source, hands.host, entry, hands.echo)
+    execute_best_effort(before, executor, &mut on_error);
+    if let Some(file) = file.filter(|file| file.contents.save_config)
+        && let Err(error) = save::save_locked(file, executor.host, entry, context)
     {
-        complain(&failed.complaint);
+        context.message(error);
     }
-    let left = execute_best_effort(after, hands, &mut complain_of);
+    let left = execute_best_effort(after, executor, &mut on_error);
     match ledger.map(|ledger| ledger.with_remaining(&left)).filter(|ledger| !ledger.steps.is_empty()) {
-        // So that the next `down` can try again.
+        // The next `down` can try again.
         Some(rest) => entry.write(&rest)?,
         None => entry.remove()?,
     }
-    // Whoever keeps the tunnel goes by the ledger when the daemon hangs up.
-    wait_for_end(interface, hands.interruption);
-    match worst {
-        None => Ok(()),
-        Some(code) => {
-            let complaint = "the tunnel is down, but some steps could not be undone; see above".to_owned();
-            Err(Failed { complaint, code })
-        }
-    }
+    // After the ledger: the supervisor reads it when the daemon hangs up.
+    wait_for_end(entry.interface(), context);
+    first.map_or(Ok(()), |exit_code| Err(Error::Remains { exit_code }))
 }

@@ -1,4 +1,5 @@
-//! Ctrl-C and SIGTERM, asked for between steps and while a program is waited for, so that what was begun is undone.
+//! Signals that ask a command to end. Checked between steps and while a child process runs, so that the command can
+//! undo what it has done.
 
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -11,11 +12,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-/// The wish of the user, or of the system, that this command ends.
+/// Signals that ask this process to end.
 pub struct Interruption {
     /// Readable once a signal has come.
     signals: UnixStream,
-    /// Whether one was forgotten.
+    /// Whether a signal was cleared.
     heeded: AtomicBool,
 }
 
@@ -27,14 +28,14 @@ impl AsFd for Interruption {
 }
 
 impl Interruption {
-    /// Takes SIGINT, SIGTERM and SIGHUP over. Programs that this one starts have them as they were.
+    /// Handles SIGINT, SIGTERM and SIGHUP from now on. Child processes start with those that we were started with.
     ///
     /// # Errors
-    /// The system gives no descriptors.
+    /// No descriptors are left.
     pub fn listen() -> io::Result<Self> {
         let (signals, handler) = UnixStream::pair()?;
         signals.set_nonblocking(true)?;
-        // nohup and the like have it ignored, and want that.
+        // nohup ignores SIGHUP for us.
         let hang_up = (!ignores_hang_up()).then_some(SIGHUP);
         for signal in [SIGINT, SIGTERM].into_iter().chain(hang_up) {
             signal_hook::low_level::pipe::register(signal, handler.try_clone()?)?;
@@ -43,35 +44,35 @@ impl Interruption {
     }
 
     /// Whether a signal has come.
-    pub fn came(&self) -> bool {
+    pub(crate) fn came(&self) -> bool {
         let mut ready = [PollFd::new(&self.signals, PollFlags::IN)];
         poll(&mut ready, Some(&Timespec::default())).is_ok_and(|count| count > 0)
     }
 
-    /// Forgets the signals that have come: what is done because of them is not to be interrupted by them.
-    pub fn clear(&self) {
+    /// Clears the signals that have come, so that they do not interrupt the rollback that they cause.
+    pub(crate) fn clear(&self) {
         let mut bytes = [0; 64];
         while (&self.signals).read(&mut bytes).is_ok_and(|count| count > 0) {
             self.heeded.store(true, Ordering::Relaxed);
         }
     }
 
-    /// As [`Interruption::clear`], for signals that end a service as they should: what is done then may take its time.
-    pub fn forget(&self) {
+    /// As [`Interruption::clear`], for signals that end a service in the usual way: nobody waits impatiently.
+    pub(crate) fn forget(&self) {
         self.clear();
         self.heeded.store(false, Ordering::Relaxed);
     }
 
-    /// Whether a signal has cut a command short: whoever sent it waits for the end.
-    pub fn is_waited_for(&self) -> bool {
+    /// Whether a signal was cleared: the user wants the command to end soon.
+    pub(crate) fn is_waited_for(&self) -> bool {
         self.heeded.load(Ordering::Relaxed)
     }
 
-    /// Waits for `child`. A signal that comes meanwhile is passed on to it once.
+    /// Waits for `child`. The first signal that comes meanwhile is passed on to it.
     ///
     /// # Errors
-    /// The system does not say.
-    pub fn wait(&self, child: &mut Child) -> io::Result<ExitStatus> {
+    /// It cannot be waited for.
+    pub(crate) fn wait(&self, child: &mut Child) -> io::Result<ExitStatus> {
         let id = Pid::from_child(child);
         let ended = pidfd_open(id, PidfdFlags::empty())?;
         let mut passed_on = false;
@@ -88,26 +89,26 @@ impl Interruption {
                 return child.wait();
             }
             if !passed_on && self.came() {
-                // From a terminal it has come to the child as well; one that came to us alone has not.
+                // A terminal has sent it to the child as well, other senders have not.
                 let _ = kill_process(id, Signal::TERM);
                 passed_on = true;
             }
         }
     }
 
-    /// Waits for one of `descriptors` to be readable, for a signal, or for `patience`, if there is one, to be over.
+    /// Waits until one of `descriptors` is readable, a signal comes, or `timeout` is over.
     ///
     /// # Errors
-    /// The system does not wait.
-    pub fn pause(&self, descriptors: &[BorrowedFd<'_>], patience: Option<Duration>) -> io::Result<()> {
+    /// poll(2) fails.
+    pub(crate) fn pause(&self, descriptors: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Result<()> {
         let mut ready: Vec<PollFd<'_>> =
             descriptors.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
         ready.push(PollFd::from_borrowed_fd(self.signals.as_fd(), PollFlags::IN));
-        let timespec = |patience: Duration| Timespec {
-            tv_sec: patience.as_secs().cast_signed(),
-            tv_nsec: patience.subsec_nanos().into(),
+        let timespec = |timeout: Duration| Timespec {
+            tv_sec: timeout.as_secs().cast_signed(),
+            tv_nsec: timeout.subsec_nanos().into(),
         };
-        match poll(&mut ready, patience.map(timespec).as_ref()) {
+        match poll(&mut ready, timeout.map(timespec).as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(errno) => Err(errno.into()),
         }

@@ -1,70 +1,72 @@
-//! The file of a tunnel: where it is, what is in it, and what that means for the host and for the daemon.
+//! The first step: the file of a tunnel, where it is, what is in it, and what that asks of the host and of the daemon.
 
 use std::fs;
-use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use crate::record::ledger::Ledger;
 use ipnet::IpNet;
 use linerate_control::document::Document;
 use linerate_control::interface::InterfaceName;
 use linerate_control::tunnel_file::{
-    Diagnostic, Endpoint, ExcludeLan, KeyDirectories, Names, OnHookError, Peer, Settings, Severity, TunnelFile,
+    Diagnostic, Endpoint, ExcludeLan, KeyDirectories, Names, OnHookError, Peer, Severity, TunnelFile,
 };
 use linerate_control::uapi::request::DeviceUpdate;
-use linerate_control::uapi::response::DeviceState;
 use linerate_control::zeroizing::Buffer;
 use linerate_host::plan::Hooks;
 use linerate_host::wanted::{Dns, Wanted};
 use zeroize::Zeroizing;
 
-use crate::inaccessible;
+use crate::error::Error;
+use crate::record::ledger::{self, Ledger};
+use crate::record::ledgers;
 use crate::resolve::Named;
-use linerate_program::Complaint;
+use crate::resolver;
 
 /// Where names are looked for (man 8 wg-quick).
 const DIRECTORY: &str = "/etc/wireguard";
 
-/// A file that was read.
-pub struct Source {
-    /// Where it is, links followed.
+/// The file of a tunnel.
+pub struct ConfigFile {
+    /// Its path, links followed.
     pub path: PathBuf,
-    /// Where it is as it was called.
+    /// Its path as the user has it.
     pub called: PathBuf,
     /// The interface that it is named after.
     pub interface: InterfaceName,
     /// Its text.
     pub document: Document,
-    /// What it says.
-    pub file: TunnelFile,
-    /// What is wrong with it.
+    /// Its settings.
+    pub contents: TunnelFile,
+    /// Its errors and warnings.
     pub diagnostics: Vec<Diagnostic>,
 }
 
-/// What becomes of the default routes to a peer whose endpoint is a name without an address: the question for it would
-/// go where they lead.
+/// Whether default routes to a peer wait for its endpoint's address. Where that endpoint is a name, looking it up would
+/// take these routes, into the tunnel.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Pending {
-    /// They wait until there is one, and so do the name servers of the tunnel.
-    Held,
-    /// They are there all the same: what is taken down may have them.
-    Counted,
+pub(crate) enum DefaultRoutes {
+    /// They wait, and so do the tunnel's name servers.
+    OnceResolved,
+    /// They do not: a tunnel that is taken down may have them.
+    Always,
 }
 
-/// Where the file of `operand` is, an interface's name or a path, and which interface it is for.
+/// The interface that `operand` names for `down` and `reload`, and its file, if that can be read: a tunnel that is up is
+/// known though its file has gone.
 ///
 /// # Errors
-/// In the words of wg-quick: there is none, or its name is none of an interface.
-pub fn locate(operand: &str) -> Result<(PathBuf, InterfaceName), Complaint> {
-    let path = named(operand);
-    if !path.try_exists().map_err(|error| inaccessible(&path, &error))? {
-        return Err(format!("`{}' does not exist{}", path.display(), meant(operand)));
+/// There is neither a file nor a tunnel.
+pub fn find(operand: &str) -> Result<(InterfaceName, Option<ConfigFile>), Error> {
+    let error = match ConfigFile::open(operand) {
+        Ok(file) => return Ok((file.interface.clone(), Some(file))),
+        Err(error) => error,
+    };
+    let name = Path::new(operand).file_name().and_then(|name| name.to_str()).unwrap_or(operand);
+    let name: Option<InterfaceName> = name.strip_suffix(".conf").unwrap_or(name).parse().ok();
+    match name.filter(|name| ledger::read(ledgers(), name).is_ok_and(|ledger| ledger.is_some())) {
+        Some(interface) => Ok((interface, None)),
+        None => Err(error),
     }
-    let name = path.file_name().and_then(|name| name.to_str()?.strip_suffix(".conf")?.parse().ok());
-    let name = name.ok_or("The config file must be a valid interface name, followed by .conf")?;
-    let path = fs::canonicalize(&path).map_err(|error| inaccessible(&path, &error))?;
-    Ok((path, name))
 }
 
 /// What `wg0.conf` may have been meant for, as the end of a sentence: without a slash it names an interface.
@@ -93,67 +95,90 @@ fn credentials() -> Option<PathBuf> {
     std::env::var_os("CREDENTIALS_DIRECTORY").map(PathBuf::from)
 }
 
-/// Whether everybody may read the file, by its mode and that of its folder.
+/// Whether the modes of a file and its folder let every user read it.
 fn is_world_accessible(path: &Path) -> bool {
     let mode = |path: &Path| fs::metadata(path).map_or(0, |data| data.permissions().mode());
     mode(path) & path.parent().map_or(0, mode) & 0o007 != 0
 }
 
-impl Source {
-    /// Reads the file.
+impl ConfigFile {
+    /// Reads the file of `operand`: an interface's name, or a path.
     ///
     /// # Errors
-    /// It cannot be read. What is wrong with what it says is in [`Source::diagnostics`].
-    pub fn read(path: PathBuf, interface: InterfaceName) -> Result<Self, Complaint> {
-        let text = fs::read(&path).map(Zeroizing::new).map_err(|error| inaccessible(&path, &error))?;
+    /// There is none, it cannot be read, or its name is not that of an interface. What is wrong with its contents is in
+    /// [`ConfigFile::diagnostics`].
+    pub fn open(operand: &str) -> Result<Self, Error> {
+        let called = named(operand);
+        let file = Self::at(&called, operand)?;
+        // Its links may lead elsewhere another day.
+        Ok(Self { called: std::path::absolute(called).unwrap_or_else(|_| file.path.clone()), ..file })
+    }
+
+    /// The same file as it is now.
+    ///
+    /// # Errors
+    /// As [`ConfigFile::open`].
+    pub(crate) fn reopen(&self) -> Result<Self, Error> {
+        Ok(Self { called: self.called.clone(), ..Self::at(&self.called, "")? })
+    }
+
+    fn at(path: &Path, operand: &str) -> Result<Self, Error> {
+        if !path.try_exists().map_err(Error::inaccessible(path))? {
+            return Err(Error::NoFile { path: path.to_owned(), hint: meant(operand) });
+        }
+        let name = path.file_name().and_then(|name| name.to_str()?.strip_suffix(".conf")?.parse().ok());
+        let name = name.ok_or(Error::FileName)?;
+        Self::read(fs::canonicalize(path).map_err(Error::inaccessible(path))?, name)
+    }
+
+    /// Reads the file at `path`, which has no links, for `interface`.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub(crate) fn read(path: PathBuf, interface: InterfaceName) -> Result<Self, Error> {
+        let text = fs::read(&path).map(Zeroizing::new).map_err(Error::inaccessible(&path))?;
         Ok(Self::of(path, interface, &text))
     }
 
-    /// The same, as the user has called it: a name or a path, whose links may lead elsewhere another day.
-    pub fn called_as(mut self, operand: &str) -> Self {
-        self.called = std::path::absolute(named(operand)).unwrap_or(self.called);
-        self
-    }
-
-    /// Whether it is the file that a tunnel was brought up from: the same one, or one of the same name where that led to
-    /// another then, or one that has taken the place of one that was moved.
-    pub fn is_file_of(&self, ledger: &Ledger) -> bool {
+    /// Whether the tunnel of `ledger` was brought up from this file: from its path, from the path that the user has for it
+    /// (whose links led elsewhere then), or from one that has since been moved.
+    pub(crate) fn is_file_of(&self, ledger: &Ledger) -> bool {
         ledger.file == self.path || ledger.called.as_ref() == Some(&self.called) || !ledger.file.exists()
     }
 
-    /// The file as it was when the tunnel was brought up.
-    pub fn of(path: PathBuf, interface: InterfaceName, text: &[u8]) -> Self {
+    /// As [`ConfigFile::read`], from its text: that of the ledger's copy, say.
+    pub(crate) fn of(path: PathBuf, interface: InterfaceName, text: &[u8]) -> Self {
         let document = Document::parse(text);
-        let (file, diagnostics) = TunnelFile::read(&document, &interface, &System);
-        Self { called: path.clone(), path, interface, document, file, diagnostics }
+        let (contents, diagnostics) = TunnelFile::read(&document, &interface, &System);
+        Self { called: path.clone(), path, interface, document, contents, diagnostics }
     }
 
     /// The text, as it is in the file.
-    pub fn text(&self) -> Buffer {
+    pub(crate) fn text(&self) -> Buffer {
         self.document.to_bytes()
     }
 
-    /// What is wrong with the file, a line each; with errors, what is no error comes along.
+    /// The warnings, a line each.
     ///
     /// # Errors
-    /// There is something that the tunnel cannot do without.
-    pub fn check(&self) -> Result<Vec<String>, Complaint> {
+    /// There are errors; warnings come along.
+    pub fn check(&self) -> Result<Vec<String>, Error> {
         let lines = self.diagnostics.iter().map(|diagnostic| format!("{}:{diagnostic}", self.path.display()));
         let lines: Vec<String> = lines.collect();
         match self.diagnostics.iter().any(|diagnostic| diagnostic.severity == Severity::Error) {
-            true => Err(lines.join("\n")),
+            true => Err(Error::File(lines.join("\n"))),
             false => Ok(lines),
         }
     }
 
-    /// What the file says, with the keys that stand in files of their own.
+    /// The settings, with the keys that are in files of their own.
     ///
     /// # Errors
     /// A file that holds a key cannot be read.
-    pub fn loaded(&self) -> Result<TunnelFile, Complaint> {
-        let mut file = self.file.clone();
+    pub(crate) fn loaded(&self) -> Result<TunnelFile, Error> {
+        let mut file = self.contents.clone();
         let credentials = credentials();
-        file.load_keys(self.folders(credentials.as_deref())).map_err(|sentences| sentences.join("\n"))?;
+        file.load_keys(self.folders(credentials.as_deref())).map_err(|sentences| Error::File(sentences.join("\n")))?;
         Ok(file)
     }
 
@@ -161,106 +186,59 @@ impl Source {
         KeyDirectories { configuration: self.path.parent().unwrap_or(Path::new("/")), credentials }
     }
 
-    /// Its own path and those of the files that hold its keys, as far as everybody may read them.
+    /// The paths of this file and of its key files, as far as every user may read them.
     pub fn world_accessible(&self) -> Vec<PathBuf> {
         let credentials = credentials();
         let folders = self.folders(credentials.as_deref());
-        let of_peers = self.file.peers.iter().filter_map(|peer| peer.preshared_key_file.as_ref());
-        let key_files = self.file.private_key_file.iter().chain(of_peers).filter_map(|file| file.path(folders).ok());
+        let of_peers = self.contents.peers.iter().filter_map(|peer| peer.preshared_key_file.as_ref());
+        let key_files =
+            self.contents.private_key_file.iter().chain(of_peers).filter_map(|file| file.path(folders).ok());
         let mut paths: Vec<PathBuf> = [self.path.clone()].into_iter().chain(key_files).collect();
         paths.retain(|path| is_world_accessible(path));
         paths
     }
 
-    /// The peers whose endpoints are names.
-    pub fn names(&self) -> Vec<Named> {
-        let named = |peer: &Peer| match &peer.endpoint {
-            Some(Endpoint::Name { host, service }) => {
-                Some(Named { peer: peer.public_key, host: host.clone(), service: service.clone() })
-            }
-            _ => None,
-        };
-        self.file.peers.iter().filter_map(named).collect()
+    /// Whether default routes may have to wait for an address.
+    pub(crate) fn may_hold_routes(&self) -> bool {
+        self.contents.peers.iter().any(|peer| self.may_wait(peer))
     }
 
-    /// What a new device is told: the file's literal endpoints, and of those that are names the first address of
-    /// `resolved`, which is in the order of [`Source::names`].
-    ///
-    /// # Errors
-    /// A file that holds a key cannot be read.
-    pub fn device(&self, resolved: &[Vec<SocketAddr>]) -> Result<DeviceUpdate, Complaint> {
-        let mut settings = self.loaded()?.settings();
-        self.resolve(&mut settings, resolved);
-        Ok(settings.update)
+    /// Whether a host that was made what is `wanted` lacks default routes of the file.
+    pub(crate) fn holds_routes(&self, wanted: &Wanted) -> bool {
+        let all = self.wanted(&DeviceUpdate::default(), DefaultRoutes::Always);
+        self.may_hold_routes() && all.allowed_ips.len() != wanted.allowed_ips.len()
     }
 
-    /// Gives those peers their addresses whose endpoints are names, as far as they are known.
-    pub fn resolve(&self, settings: &mut Settings, resolved: &[Vec<SocketAddr>]) {
-        for (named, addresses) in self.names().iter().zip(resolved) {
-            let wanted = settings.unresolved.iter().any(|(peer, _)| *peer == named.peer);
-            let peer = settings.update.peers.iter_mut().rfind(|peer| peer.public_key == named.peer && !peer.remove);
-            if let (true, Some(peer), Some(address)) = (wanted, peer, addresses.first()) {
-                peer.endpoint = Some(*address);
-            }
-        }
-    }
-
-    /// As [`Source::device`], for a tunnel that runs and is about to get `update`: names stand for the addresses that its
-    /// peers then have.
-    ///
-    /// # Errors
-    /// A file that holds a key cannot be read.
-    pub fn device_beside(&self, update: &DeviceUpdate, running: &DeviceState) -> Result<DeviceUpdate, Complaint> {
-        let mut device = self.device(&[])?;
-        for peer in device.peers.iter_mut().filter(|peer| peer.endpoint.is_none()) {
-            let told = update.peers.iter().rfind(|told| told.public_key == peer.public_key);
-            let state = running.peers.iter().find(|state| state.public_key == peer.public_key);
-            peer.endpoint = told.and_then(|told| told.endpoint).or_else(|| state?.endpoint);
-        }
-        Ok(device)
-    }
-
-    /// Whether default routes may have to wait for the address of a name.
-    pub fn may_hold_back(&self) -> bool {
-        self.file.peers.iter().any(|peer| self.may_pend(peer))
-    }
-
-    /// Whether default routes of the file are held back on a host that was made what is `wanted`.
-    pub fn holds_back(&self, wanted: &Wanted) -> bool {
-        let all = self.wanted(&DeviceUpdate::default(), Pending::Counted);
-        self.may_hold_back() && all.allowed_ips.len() != wanted.allowed_ips.len()
-    }
-
-    /// Whether a peer takes everything, and where it is can only be asked for while it does not.
-    fn pends(&self, peer: &Peer, device: &DeviceUpdate) -> bool {
+    /// Whether default routes to the peer wait, as it has no address in `device`.
+    fn waits(&self, peer: &Peer, device: &DeviceUpdate) -> bool {
         let is_known =
             || device.peers.iter().any(|known| known.public_key == peer.public_key && known.endpoint.is_some());
-        self.may_pend(peer) && !is_known()
+        self.may_wait(peer) && !is_known()
     }
 
-    fn may_pend(&self, peer: &Peer) -> bool {
-        let takes_all = peer.allowed_ips.iter().any(|net| net.prefix_len() == 0);
-        matches!(peer.endpoint, Some(Endpoint::Name { .. })) && takes_all && !self.file.kill_switch
+    fn may_wait(&self, peer: &Peer) -> bool {
+        matches!(peer.endpoint, Some(Endpoint::Name { .. })) && has_default_route(peer) && !self.contents.kill_switch
     }
 
-    /// What it means that a name has no address yet, as the end of a sentence.
-    pub fn what_pends(&self, named: &Named) -> &'static str {
-        let peer = self.file.peers.iter().find(|peer| peer.public_key == named.peer);
-        match peer.is_some_and(|peer| peer.allowed_ips.iter().any(|net| net.prefix_len() == 0)) {
-            true if self.file.kill_switch => {
+    /// What the user should know of an endpoint without an address.
+    pub(crate) fn without_address(&self, named: &Named) -> String {
+        let peer = self.contents.peers.iter().find(|peer| peer.public_key == named.peer);
+        let consequence = match peer.is_some_and(has_default_route) {
+            true if self.contents.kill_switch => {
                 "KillSwitch blocks the DNS lookup of this endpoint; use an IP address or /etc/hosts"
             }
             true => "retrying in the background; until then only traffic to its own networks goes through this tunnel",
             false => "retrying in the background",
-        }
+        };
+        format!("{named}: no address yet; {consequence}")
     }
 
-    /// What is wanted of the host. Endpoints are those of `device`.
-    pub fn wanted(&self, device: &DeviceUpdate, pending: Pending) -> Wanted {
-        let file = &self.file;
-        let held: Vec<&Peer> = match pending {
-            Pending::Held => file.peers.iter().filter(|peer| self.pends(peer, device)).collect(),
-            Pending::Counted => Vec::new(),
+    /// What the file asks of the host. Endpoints are those of `device`.
+    pub(crate) fn wanted(&self, device: &DeviceUpdate, default_routes: DefaultRoutes) -> Wanted {
+        let file = &self.contents;
+        let held: Vec<&Peer> = match default_routes {
+            DefaultRoutes::OnceResolved => file.peers.iter().filter(|peer| self.waits(peer, device)).collect(),
+            DefaultRoutes::Always => Vec::new(),
         };
         let is_held = |peer: &Peer, net: &IpNet| {
             net.prefix_len() == 0 && held.iter().any(|held| held.public_key == peer.public_key)
@@ -271,7 +249,7 @@ impl Source {
         Wanted {
             interface: self.interface.to_string(),
             addresses: file.addresses.clone(),
-            // Its servers may be behind the tunnel.
+            // Name servers may be behind the tunnel.
             dns: match held.is_empty() {
                 true => Dns { servers: file.dns_servers.clone(), search: file.search_domains.clone() },
                 false => Dns::default(),
@@ -292,15 +270,19 @@ impl Source {
         }
     }
 
-    /// The commands.
-    pub fn hooks(&self) -> Hooks {
-        Hooks { commands: self.file.hooks.iter().map(|hook| (hook.phase, hook.command.clone())).collect() }
+    /// The commands of the file.
+    pub(crate) fn hooks(&self) -> Hooks {
+        Hooks { commands: self.contents.hooks.iter().map(|hook| (hook.phase, hook.command.clone())).collect() }
     }
 
-    /// Whether a command that fails is only told.
-    pub fn forgives_hooks(&self) -> bool {
-        self.file.on_hook_error == Some(OnHookError::Warn)
+    /// Whether a hook that fails is reported only.
+    pub(crate) fn tolerates_hook_errors(&self) -> bool {
+        self.contents.on_hook_error == Some(OnHookError::Warn)
     }
+}
+
+fn has_default_route(peer: &Peer) -> bool {
+    peer.allowed_ips.iter().any(|net| net.prefix_len() == 0)
 }
 
 /// The names of this system: routing tables and services.
@@ -312,7 +294,7 @@ impl Names for System {
     }
 
     fn port(&self, service: &str) -> Option<u16> {
-        crate::resolver::port(service).ok()
+        resolver::port(service).ok()
     }
 }
 

@@ -1,8 +1,6 @@
-//! `reload`: applies a changed file to a tunnel that is up, without dropping a session. Only what the file changed is
-//! changed: three-way between the file as it was, the file as it is, and what runs.
+//! `reload`: applies a changed file to a tunnel that is up, without dropping a session. It compares the file as it was, the
+//! file as it is and what runs, and changes only what the file has changed.
 
-use crate::execute::transaction::{execute, execute_best_effort};
-use crate::record::ledger::{self, Entry, Ledger};
 use linerate_control::client::TunnelClient;
 use linerate_control::interface::InterfaceName;
 use linerate_control::tunnel_file::{AllowedIpRemoval, TunnelFile, changes};
@@ -10,246 +8,237 @@ use linerate_control::uapi::client::ClientError;
 use linerate_control::uapi::request::DeviceUpdate;
 use linerate_control::uapi::response::DeviceState;
 use linerate_control::uapi::socket;
-use linerate_host::linux::Host;
 use linerate_host::plan::{self, ResumedReload, Rollback};
 use linerate_host::step::Step;
 use linerate_host::wanted::Wanted;
 
-use crate::execute::step_executor::{Hands, is_free};
-use crate::interruption::Interruption;
-use crate::read::{Pending, Source};
-use crate::resolve as names;
-use crate::supervise as keep;
-use crate::{Failed, Options, host, ledgers, lock, look, running, step_failed, warn};
-use linerate_program::complain;
+use crate::context::Context;
+use crate::error::Error;
+use crate::execute::step_executor::{StepExecutor, check_port};
+use crate::execute::transaction::{execute, execute_best_effort};
+use crate::read::{ConfigFile, DefaultRoutes};
+use crate::record::ledger::{Entry, Ledger};
+use crate::resolve::Names;
+use crate::snapshot::{self, Snapshot};
+use crate::{Options, record, running, supervise};
 
 /// What a reload did.
 pub struct Reloaded {
     /// How many peers were changed, added or removed.
     pub peers: usize,
-    /// How many steps the host took.
+    /// How many steps were taken on the host.
     pub steps: usize,
-    /// What else has changed of the device, a sentence each. They hold no key.
+    /// What else has changed of the device, a sentence each, without keys.
     pub sentences: Vec<String>,
-    /// Endpoints are names, and nobody looks them up yet.
-    pub needs_keeper: bool,
 }
 
 /// Applies the file.
 ///
 /// # Errors
-/// The tunnel is not up, has no ledger, or is another file's; or a step failed: what this reload did to the host is
-/// undone.
-pub fn reload(source: &Source, options: &Options, interruption: &Interruption) -> Result<Reloaded, Failed> {
-    let entry = lock(&source.interface, interruption)?;
+/// The tunnel is not up, has no ledger, or was brought up from another file; or a step failed: what this reload did to the
+/// host is undone.
+pub fn reload(file: &ConfigFile, options: &Options, context: Context<'_>) -> Result<Reloaded, Error> {
+    let name = &file.interface;
+    let entry = record::lock(name, context)?;
     let no_ledger = || {
-        let name = &source.interface;
-        format!(
+        Error::State(format!(
             "{name} was not brought up by linerate, so the changes of its file are unknown: take it down, then run `linerate up {name}`"
-        )
+        ))
     };
     let (mut ledger, text) = (entry.read()?.ok_or_else(no_ledger)?, entry.read_file()?.ok_or_else(no_ledger)?);
-    can_reload(&ledger, source)?;
-    let then = Source::of(ledger.file.clone(), source.interface.clone(), &text);
-    ledger.file.clone_from(&source.path);
-    ledger.called = Some(source.called.clone());
-    let text = source.text();
+    check_reloadable(&ledger, file)?;
+    let then = ConfigFile::of(ledger.file.clone(), name.clone(), &text);
+    ledger.file.clone_from(&file.path);
+    ledger.called = Some(file.called.clone());
+    let text = file.text();
     let next = entry.read_next_file()?;
     let may_be_applied = next.as_ref().is_some_and(|next| **next == *text);
     if let Some(next) = next.filter(|_| !may_be_applied) {
-        // The reload before was ended when it was about to apply another file, or had done so.
-        give_back(&Source::of(ledger.file.clone(), source.interface.clone(), &next), &then)?;
+        // An earlier reload, of another file, was killed before or after it had applied that.
+        revert(&ConfigFile::of(ledger.file.clone(), name.clone(), &next), &then)?;
     }
-    let running = state_of(source)?;
+    let running = state_of(name)?;
 
-    let resolved = names::at_hand(&source.names());
-    let then = with_running_keys(then.file, &running);
-    let mut settings = changes(&then, &source.loaded()?, &running, lists(&source.interface));
-    source.resolve(&mut settings, &resolved);
+    let names = Names::resolve(file);
+    let then = with_running_keys(then.contents, &running);
+    let mut settings = changes(&then, &file.loaded()?, &running, removal(name));
+    names.fill_in(&mut settings);
     let update = settings.update;
-    let wanted = source.wanted(&source.device_beside(&update, &running)?, Pending::Held);
-    if options.hooks && source.hooks() != ledger.hooks {
-        let name = &source.interface;
-        complain(&format!("Warning: hooks changed; `down` will still run those recorded when {name} was brought up"));
+    let wanted = file.wanted(&file.device_after(&update, &running)?, DefaultRoutes::OnceResolved);
+    if options.hooks && file.hooks() != ledger.hooks {
+        context.warn(format_args!("hooks changed; `down` will still run those recorded when {name} was brought up"));
     }
-    if source.file.user != then.user {
-        complain(&format!(
-            "Warning: User takes effect when the daemon starts: take {} down and up again",
-            source.interface
-        ));
+    if file.contents.user != then.user {
+        context.warn(format_args!("User takes effect when the daemon starts: take {name} down and up again"));
     }
     entry.write_next_file(&text)?;
-    let given_up = |failed: Failed| {
-        // Unless the reload before may have applied it. One that stays does no harm: what was not applied is given back
-        // for nothing.
+    let give_up = |error: Error| {
+        // An earlier reload may have applied it. A leftover file is harmless: reverting it is a no-op.
         if !may_be_applied {
             let _ = entry.forget_next_file();
         }
-        failed
+        error
     };
-    let change = Change::begin(&entry, ledger, wanted, interruption, options.echo).map_err(given_up)?;
-    match set(source, &update) {
-        Ok(()) => {}
-        Err(error @ ClientError::Reply(_)) => {
-            return Err(given_up(change.take_back(refused(&error, &update, &running), interruption)));
-        }
-        // Whether it was applied is not known.
-        Err(error) => return Err(change.take_back(refused(&error, &update, &running), interruption)),
+    let change = Change::begin(&entry, ledger, wanted, context, true).map_err(give_up)?;
+    if let Err(error) = set(name, &update) {
+        let is_refused = matches!(error, ClientError::Reply(_));
+        let error = change.roll_back(refused(&error, &update, &running));
+        // Otherwise the daemon may have applied it.
+        return Err(if is_refused { give_up(error) } else { error });
     }
     entry.adopt_next_file()?;
     let (ledger, steps) = change.end()?;
-    let names = source.names();
-    for (named, _) in names.iter().zip(&resolved).filter(|(_, addresses)| addresses.is_empty()) {
+    for named in names.unanswered() {
         let known = running.peers.iter().any(|peer| peer.public_key == named.peer && peer.endpoint.is_some());
         if !known {
-            complain(&format!("{named}: no address yet; {}", source.what_pends(named)));
+            context.message(file.without_address(named));
         }
     }
-    // A keeper that has given up its privileges ends when default routes are held back: it could not set name servers.
-    let is_missing = || source.holds_back(&ledger.wanted) || keep::is_missing(&source.interface);
-    let needs_keeper = !names.is_empty() && !ledger.supervised && is_missing();
-    Ok(Reloaded { peers: update.peers.len(), steps, sentences: sentences(&update, &running), needs_keeper })
+    drop(entry);
+    // A supervisor that has given up its privileges ends when default routes wait: it could not set name servers.
+    let is_missing = || file.holds_routes(&ledger.wanted) || supervise::is_missing(name);
+    if !names.is_empty() && !ledger.supervised && is_missing() {
+        supervise::start(file, context);
+    }
+    Ok(Reloaded { peers: update.peers.len(), steps, sentences: sentences(&update, &running) })
 }
 
-fn state_of(source: &Source) -> Result<DeviceState, Failed> {
-    let state = open(source).and_then(|mut tunnel| tunnel.get());
-    state.map_err(|error| format!("{} does not respond: {error}", source.interface).into())
+fn state_of(interface: &InterfaceName) -> Result<DeviceState, Error> {
+    let state = open(interface).and_then(|mut tunnel| tunnel.get());
+    state.map_err(|error| Error::State(format!("{interface} does not respond: {error}")))
 }
 
-fn set(source: &Source, update: &DeviceUpdate) -> Result<(), ClientError> {
-    open(source)?.set(update)
+fn set(interface: &InterfaceName, update: &DeviceUpdate) -> Result<(), ClientError> {
+    open(interface)?.set(update)
 }
 
-/// A conversation for one question: boringtun closes it after its reply.
-fn open(source: &Source) -> Result<TunnelClient, ClientError> {
-    Ok(TunnelClient::open(socket::DIRECTORY.as_ref(), source.interface.as_str())?)
+/// Opens a connection for one question: boringtun closes it after its reply.
+fn open(interface: &InterfaceName) -> Result<TunnelClient, ClientError> {
+    Ok(TunnelClient::open(socket::DIRECTORY.as_ref(), interface.as_str())?)
 }
 
-/// Has a device that may run with `next` run with `then`. What neither of them says stays.
-fn give_back(next: &Source, then: &Source) -> Result<(), Failed> {
-    let running = state_of(then)?;
-    let [from, to] = [next, then].map(|source| with_running_keys(source.file.clone(), &running));
+/// Has a device that may run with `next` run with `then`. What neither of them sets stays.
+fn revert(next: &ConfigFile, then: &ConfigFile) -> Result<(), Error> {
+    let running = state_of(&then.interface)?;
+    let [from, to] = [next, then].map(|file| with_running_keys(file.contents.clone(), &running));
     let update = changes(&from, &to, &running, AllowedIpRemoval::Replace).update;
-    set(then, &update).map_err(|error| refused(&error, &update, &running))
+    set(&then.interface, &update).map_err(|error| refused(&error, &update, &running))
 }
 
-/// Whether the ledger is that of a tunnel which is up, and which `source` describes.
-fn can_reload(ledger: &Ledger, source: &Source) -> Result<(), Failed> {
-    let name = &source.interface;
+/// Checks that the ledger is that of a tunnel that is up, and was brought up from `file`.
+fn check_reloadable(ledger: &Ledger, file: &ConfigFile) -> Result<(), Error> {
+    let name = &file.interface;
     if is_cut_short(ledger) {
-        return Err(Failed::new(format!(
+        return Err(Error::State(format!(
             "{name} is only partly up: an earlier up or down was interrupted; `linerate down {name}` cleans up"
         )));
     }
-    if !source.is_file_of(ledger) {
-        let (own, other) = (ledger.file.display(), source.path.display());
-        return Err(Failed::new(format!(
+    if !file.is_file_of(ledger) {
+        let (own, other) = (ledger.file.display(), file.path.display());
+        return Err(Error::State(format!(
             "{name} was brought up from {own}, and this is {other}: `linerate reload {own}` applies its own file; to change to the other, take it down and bring it up from there"
         )));
     }
     Ok(())
 }
 
-/// Whether an `up` or `down` was ended before it had done all.
+/// Whether an `up` or `down` was killed half-way.
 fn is_cut_short(ledger: &Ledger) -> bool {
     !ledger.complete && ledger.pending.is_empty()
 }
 
-/// Has the host follow endpoints that became known when the tunnel was up: default routes that waited for them, and
-/// routes that would now lead the tunnel's datagrams into itself.
+/// Changes the host after endpoints have become known: default routes that waited for them are added, and routes that
+/// would lead the tunnel's packets into itself are corrected.
 ///
 /// # Errors
 /// As [`reload`].
-pub(crate) fn follow_endpoints(interface: &InterfaceName, interruption: &Interruption) -> Result<(), Failed> {
-    let entry = lock(interface, interruption)?;
+pub(crate) fn follow_endpoints(interface: &InterfaceName, context: Context<'_>) -> Result<(), Error> {
+    let entry = record::lock(interface, context)?;
     let (Some(ledger), Some(text)) = (entry.read()?, entry.read_file()?) else { return Ok(()) };
     if is_cut_short(&ledger) {
         return Ok(());
     }
-    let source = Source::of(ledger.file.clone(), interface.clone(), &text);
+    let file = ConfigFile::of(ledger.file.clone(), interface.clone(), &text);
     let Some(running) = running(interface) else { return Ok(()) };
-    let wanted = source.wanted(&source.device_beside(&DeviceUpdate::default(), &running)?, Pending::Held);
-    Change::begin(&entry, ledger, wanted, interruption, false)?.end()?;
+    let device = file.device_after(&DeviceUpdate::default(), &running)?;
+    let wanted = file.wanted(&device, DefaultRoutes::OnceResolved);
+    Change::begin(&entry, ledger, wanted, context, false)?.end()?;
     Ok(())
 }
 
-/// A change of the host whose steps are done. Until it [ends](Change::end) or is taken back, the ledger tells of it as
-/// under way, so that a reload that is ended in the middle is done over by the next one, and undone by `down`.
+/// A change of the host whose steps are done. Until it [ends](Change::end) or is rolled back, the ledger has its steps as
+/// pending: if it is killed, the next reload starts it over, and `down` undoes it.
 struct Change<'a> {
     entry: &'a Entry,
-    host: Host,
-    echo: bool,
-    /// The ledger that tells of the change; `steps`, `wanted` and the text of the file are from before it.
+    snapshot: Snapshot,
+    context: Context<'a>,
+    reports_steps: bool,
+    /// The ledger with the pending steps; `steps`, `wanted` and the text of the file are from before the change.
     ledger: Ledger,
     /// How many steps were taken.
     count: usize,
-    /// The steps that make of what `ledger.steps` left what is wanted.
+    /// The steps that lead from what `ledger.steps` left to what is wanted.
     lasting: Vec<Step>,
     wanted: Wanted,
 }
 
 impl<'a> Change<'a> {
-    /// Makes of a host that has what `ledger` tells one that has what is `wanted`.
+    /// Makes a host on which `ledger` was done what is `wanted`: the pipeline's snapshot, plan, record and execute.
     ///
     /// # Errors
-    /// A step failed or the user has interrupted: what was done is undone.
+    /// A step failed or a signal has come: what was done is undone.
     fn begin(
         entry: &'a Entry,
         mut ledger: Ledger,
         wanted: Wanted,
-        interruption: &Interruption,
-        echo: bool,
-    ) -> Result<Self, Failed> {
-        let mut host = host()?;
-        let numbers = ledger::lock_allocation(ledgers())?;
-        let state = look(&mut host, entry.interface())?;
+        context: Context<'a>,
+        reports_steps: bool,
+    ) -> Result<Self, Error> {
+        let mut snapshot = Snapshot::for_allocation(entry.interface())?;
         let Ledger { wanted: then, steps: done, pending, compat, .. } = &ledger;
-        let ResumedReload { rollback: back, plan } = plan::resume(then, &wanted, &state, done, pending, *compat)?;
-        warn(&plan.warnings);
-        let steps: Vec<Step> = back.steps.iter().chain(&plan.steps).cloned().collect();
+        let ResumedReload { rollback, plan } = plan::resume(then, &wanted, &snapshot.state, done, pending, *compat)?;
+        plan.warnings.iter().for_each(|warning| context.warn(warning));
+        let steps: Vec<Step> = rollback.steps.iter().chain(&plan.steps).cloned().collect();
         let before = ledger.pending.len();
         ledger.pending.extend_from_slice(&steps);
         if !steps.is_empty() {
-            // The ledger first: whatever happens in between, `down` undoes what was done.
+            // Recorded first: whatever happens from here on, `down` undoes it.
             ledger.complete = false;
             entry.write(&ledger)?;
         }
-        drop(numbers);
-        let lasting = [back.not_undone, plan.steps].concat();
-        let mut change = Self { entry, host, echo, ledger, count: steps.len(), lasting, wanted };
-        let Err(failure) = execute(&steps, &mut change.hands(interruption)) else { return Ok(change) };
-        // Name servers that were being set may be there.
+        snapshot.allocation = None;
+        let lasting = [rollback.not_undone, plan.steps].concat();
+        let count = steps.len();
+        let mut change = Self { entry, snapshot, context, reports_steps, ledger, count, lasting, wanted };
+        let Err(failure) = execute(&steps, &mut change.executor()) else { return Ok(change) };
+        // A program that was setting name servers may have set them.
         let half_done = usize::from(matches!(failure.step.as_deref(), Some(Step::SetDns { .. })));
         change.ledger.pending.truncate(before + failure.done.len() + half_done);
-        let step =
-            failure.step.as_ref().map_or_else(String::new, |step| format!("{}: ", plan::messages::describe(step)));
-        let failed = Failed { complaint: format!("{step}{}", failure.error), code: failure.exit_code };
-        Err(change.take_back(failed, interruption))
+        Err(change.roll_back(failure.into()))
     }
 
-    /// Makes the host what it was before, since the change `failed`, and says why. What cannot be taken back stays in the
-    /// ledger, for `down`.
-    fn take_back(self, failed: Failed, interruption: &Interruption) -> Failed {
-        interruption.clear();
-        match self.undo(interruption) {
-            Ok(()) => failed,
-            Err(error) => Failed { complaint: format!("{}; and {}", failed.complaint, error.complaint), ..failed },
-        }
+    /// Makes the host what it was before, because of `error`, and returns that. What cannot be undone stays in the ledger,
+    /// for `down`.
+    fn roll_back(self, error: Error) -> Error {
+        self.context.interruption.clear();
+        error.and(self.undo())
     }
 
-    fn undo(mut self, interruption: &Interruption) -> Result<(), Failed> {
-        let state = look(&mut self.host, self.entry.interface())?;
+    fn undo(mut self) -> Result<(), Error> {
+        let state = snapshot::read(&mut self.snapshot.host, self.entry.interface())?;
         let pending = std::mem::take(&mut self.ledger.pending);
         let Rollback { steps, not_undone } = plan::roll_back(&pending, &self.ledger.steps, &state);
-        let left = execute_best_effort(&steps, &mut self.hands(interruption), &mut step_failed);
+        let context = self.context;
+        let mut on_error = |step: &Step, failure: &_| context.step_failed(step, failure);
+        let left = execute_best_effort(&steps, &mut self.executor(), &mut on_error);
         let is_left = |step: &Step| step.undo().is_some_and(|undo| left.contains(&undo));
         self.ledger.steps.extend(pending.into_iter().filter(is_left).chain(not_undone));
         self.ledger.complete = true;
         Ok(self.entry.write(&self.ledger)?)
     }
 
-    /// Has the ledger tell that all is done; gives it back, with the number of steps.
-    fn end(mut self) -> Result<(Ledger, usize), Failed> {
+    /// Has the ledger tell that all is done; returns it, with the number of steps.
+    fn end(mut self) -> Result<(Ledger, usize), Error> {
         self.ledger.steps.append(&mut self.lasting);
         self.ledger.pending.clear();
         (self.ledger.wanted, self.ledger.complete) = (self.wanted, true);
@@ -257,31 +246,32 @@ impl<'a> Change<'a> {
         Ok((self.ledger, self.count))
     }
 
-    fn hands<'b>(&'b mut self, interruption: &'b Interruption) -> Hands<'b> {
-        let mut hands = Hands::new(&mut self.host, self.entry.interface(), &self.ledger.file, interruption);
-        hands.echo = self.echo;
-        hands
+    fn executor(&mut self) -> StepExecutor<'_> {
+        let Self { entry, snapshot, context, ledger, .. } = self;
+        let mut executor = StepExecutor::new(&mut snapshot.host, entry.interface(), &ledger.file, *context);
+        executor.reports_steps = self.reports_steps;
+        executor
     }
 }
 
-/// Why a device did not take `update`: it takes all of a change or nothing, and may not have come to say which.
-fn refused(error: &ClientError, update: &DeviceUpdate, running: &DeviceState) -> Failed {
+/// Why a device did not take `update`, which it takes whole or not at all.
+fn refused(error: &ClientError, update: &DeviceUpdate, running: &DeviceState) -> Error {
     let reason = error.reason_of_set();
     if !matches!(error, ClientError::Reply(_)) {
-        return Failed::new(format!(
+        return Error::State(format!(
             "{reason}; the host is as it was, but the tunnel may have the change: reload again"
         ));
     }
     let port = new_port(update, running).unwrap_or(0);
-    let reason = is_free(port).map_or_else(|taken| taken.to_string(), |()| reason);
-    Failed::new(format!("{reason}; the host is as it was"))
+    let reason = check_port(port).map_or_else(|taken| taken.to_string(), |()| reason);
+    Error::State(format!("{reason}; the host is as it was"))
 }
 
 fn new_port(update: &DeviceUpdate, running: &DeviceState) -> Option<u16> {
     update.listen_port.filter(|port| *port != running.listen_port)
 }
 
-/// What an update changes of a device beside its peers.
+/// What an update changes of a device besides its peers.
 fn sentences(update: &DeviceUpdate, running: &DeviceState) -> Vec<String> {
     let is_other_key = update.private_key.is_some() && update.private_key != running.private_key;
     let key = is_other_key.then(|| "it has another private key".to_owned());
@@ -293,16 +283,16 @@ fn sentences(update: &DeviceUpdate, running: &DeviceState) -> Vec<String> {
     [key, port, mark].into_iter().flatten().collect()
 }
 
-/// Only linerated, which is known by its counters, certainly takes single prefixes away; the kernel does from Linux 6.16
-/// on, and wireguard-go since 2025.
-fn lists(interface: &InterfaceName) -> AllowedIpRemoval {
-    // A conversation of its own: other daemons end it at a question that they do not know.
+/// How allowed IPs are removed. Only linerated, which is known by its counters, certainly removes single prefixes; the
+/// kernel does from Linux 6.16 on, and wireguard-go since 2025.
+fn removal(interface: &InterfaceName) -> AllowedIpRemoval {
+    // A connection of its own: other daemons close it at a question that they do not know.
     let told =
         TunnelClient::open(socket::DIRECTORY.as_ref(), interface.as_str()).map(|mut tunnel| tunnel.stats().is_ok());
     if told.unwrap_or(false) { AllowedIpRemoval::OneByOne } else { AllowedIpRemoval::Replace }
 }
 
-/// Keys that stand in files of their own are compared with those that run: nothing else tells what the files held.
+/// The file with the running keys in place of those from key files: nothing else tells what these files held.
 fn with_running_keys(mut file: TunnelFile, running: &DeviceState) -> TunnelFile {
     if file.private_key_file.is_some() {
         file.private_key = running.private_key.clone();

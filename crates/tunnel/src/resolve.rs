@@ -1,32 +1,28 @@
-//! Endpoints that are names: asked for without making anybody wait, again and again until there is an answer.
-//!
-//! The C library asks, with whatever plug-ins nsswitch.conf names, and what they read comes from the network. So that is
-//! done by a process of its own ([`answer`]), which has no keys and no capabilities, is nobody's where it can be, and ends
-//! when its time is over.
+//! The second step: addresses for the endpoints that are names, as far as they are known within a moment, and the keys
+//! that are in files of their own. Both are what the daemon will be told.
 
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::fmt;
 use std::net::SocketAddr;
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, mpsc};
-use std::time::{Duration, Instant};
-use std::{fmt, thread};
+use std::time::Duration;
 
 use linerate_control::keys::PublicKey;
-use rustix::process::{Pid, Signal, kill_process_group};
+use linerate_control::tunnel_file::{Endpoint, Peer, Settings};
+use linerate_control::uapi::request::DeviceUpdate;
+use linerate_control::uapi::response::DeviceState;
 
-use crate::resolver::addresses;
-use linerate_privileges::give_up_as_resolver;
+use crate::error::Error;
+use crate::read::ConfigFile;
+use crate::resolver::process;
 
 /// A peer whose endpoint is a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Named {
+pub(crate) struct Named {
     /// Which peer.
-    pub peer: PublicKey,
+    pub(crate) peer: PublicKey,
     /// The host.
-    pub host: String,
+    pub(crate) host: String,
     /// The port, or the name of a service.
-    pub service: String,
+    pub(crate) service: String,
 }
 
 /// As the file has it.
@@ -36,108 +32,99 @@ impl fmt::Display for Named {
     }
 }
 
-/// How long a tunnel that comes up waits for answers. A resolver that has the name at hand answers within.
-const PATIENCE: Duration = Duration::from_millis(800);
+/// How long a command waits for answers. A resolver that has the name in its cache answers in time.
+const TIMEOUT: Duration = Duration::from_millis(800);
 
-/// The addresses of those names that are known within [`PATIENCE`], in the order of `names`; empty where there is no
-/// answer yet.
-pub fn at_hand(names: &[Named]) -> Vec<Vec<SocketAddr>> {
-    resolve(names, PATIENCE)
+/// A file whose endpoints have been looked up, and whose keys have been read.
+pub(crate) struct Resolved<'a> {
+    pub(crate) file: &'a ConfigFile,
+    /// What the daemon is told.
+    pub(crate) device: DeviceUpdate,
+    pub(crate) names: Names,
 }
 
-/// As [`at_hand`], with another patience.
-pub fn resolve(names: &[Named], patience: Duration) -> Vec<Vec<SocketAddr>> {
-    let mut found = vec![Vec::new(); names.len()];
-    if names.is_empty() {
-        return found;
+impl<'a> Resolved<'a> {
+    /// Looks the names up, and reads the keys.
+    ///
+    /// # Errors
+    /// A key file cannot be read.
+    pub(crate) fn new(file: &'a ConfigFile) -> Result<Self, Error> {
+        let names = Names::resolve(file);
+        let mut settings = file.loaded()?.settings();
+        names.fill_in(&mut settings);
+        Ok(Self { file, device: settings.update, names })
     }
-    let until = Instant::now() + patience;
-    // Without a process there is no answer, as without a resolver.
-    let Ok(mut child) = start(names) else { return found };
-    let (answers, answered) = mpsc::channel();
-    let output = child.stdout.take();
-    let reader = thread::Builder::new().name("answers".into()).spawn(move || {
-        for line in output.into_iter().flat_map(|output| BufReader::new(output).lines()) {
-            let answer = line.ok().and_then(|line| serde_json::from_str::<Answer>(&line).ok());
-            // The process ends when its time is over, and with it the last line perhaps.
-            let Some(answer) = answer else { break };
-            if answers.send(answer).is_err() {
-                break;
+}
+
+/// The names of a file with their addresses; none where there is no answer yet.
+pub(crate) struct Names(Vec<(Named, Vec<SocketAddr>)>);
+
+impl Names {
+    /// Looks up the names of `file`.
+    pub(crate) fn resolve(file: &ConfigFile) -> Self {
+        let names = file.names();
+        let found = process::look_up(&names, TIMEOUT);
+        Self(names.into_iter().zip(found).collect())
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether `endpoint` is an address of the peer's name.
+    pub(crate) fn has(&self, peer: &PublicKey, endpoint: SocketAddr) -> bool {
+        self.0.iter().any(|(named, addresses)| named.peer == *peer && addresses.contains(&endpoint))
+    }
+
+    /// The names without an address.
+    pub(crate) fn unanswered(&self) -> impl Iterator<Item = &Named> {
+        self.0.iter().filter(|(_, addresses)| addresses.is_empty()).map(|(named, _)| named)
+    }
+
+    /// Gives peers whose endpoints are names their first address.
+    pub(crate) fn fill_in(&self, settings: &mut Settings) {
+        for (named, addresses) in &self.0 {
+            let wanted = settings.unresolved.iter().any(|(peer, _)| *peer == named.peer);
+            let peer = settings.update.peers.iter_mut().rfind(|peer| peer.public_key == named.peer && !peer.remove);
+            if let (true, Some(peer), Some(address)) = (wanted, peer, addresses.first()) {
+                peer.endpoint = Some(*address);
             }
         }
-    });
-    while let Ok((index, addresses)) = answered.recv_timeout(until.saturating_duration_since(Instant::now())) {
-        if let Some(place) = found.get_mut(index) {
-            *place = addresses;
-        }
     }
-    end(&mut child);
-    drop(reader);
-    found
 }
 
-/// A host and a service.
-type Question = (String, String);
-
-/// The number of a question, and the addresses.
-type Answer = (usize, Vec<SocketAddr>);
-
-/// Starts a process that answers for `names`.
-fn start(names: &[Named]) -> io::Result<Child> {
-    let questions: Vec<Question> = names.iter().map(|named| (named.host.clone(), named.service.clone())).collect();
-    // By this name it is there though a newer version has taken its place.
-    let mut child = Command::new("/proc/self/exe")
-        .arg0("linerate")
-        .arg("resolve")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        // Ctrl-C is for the one who asks.
-        .process_group(0)
-        .spawn()?;
-    let asked = child.stdin.take().map_or(Ok(()), |mut input| input.write_all(&serde_json::to_vec(&questions)?));
-    if let Err(error) = asked {
-        end(&mut child);
-        return Err(error);
+impl ConfigFile {
+    /// The peers whose endpoints are names.
+    pub(crate) fn names(&self) -> Vec<Named> {
+        let named = |peer: &Peer| match &peer.endpoint {
+            Some(Endpoint::Name { host, service }) => {
+                Some(Named { peer: peer.public_key, host: host.clone(), service: service.clone() })
+            }
+            _ => None,
+        };
+        self.contents.peers.iter().filter_map(named).collect()
     }
-    Ok(child)
-}
 
-/// Ends the process and what its plug-ins have started: that may hold its output open.
-fn end(child: &mut Child) {
-    let _ = kill_process_group(Pid::from_child(child), Signal::KILL);
-    let _ = child.kill();
-    let _ = child.wait();
-}
+    /// What a new device is told, without looking names up.
+    ///
+    /// # Errors
+    /// A key file cannot be read.
+    pub(crate) fn device(&self) -> Result<DeviceUpdate, Error> {
+        Ok(self.loaded()?.settings().update)
+    }
 
-/// How many questions are open at once: a file may have thousands of names.
-const AT_ONCE: usize = 16;
-
-/// Answers the questions on standard input, as a process of its own. What the answers come from, plug-ins included, can
-/// do no more than this process.
-///
-/// # Errors
-/// The questions are none, or nobody reads the answers.
-pub fn answer() -> io::Result<()> {
-    give_up_as_resolver();
-    let mut text = Vec::new();
-    io::stdin().read_to_end(&mut text)?;
-    let questions: Vec<Question> = serde_json::from_slice(&text)?;
-    let count = AT_ONCE.min(questions.len());
-    let questions = Mutex::new(questions.into_iter().enumerate());
-    let next = || questions.lock().ok()?.next();
-    let work = || -> io::Result<()> {
-        while let Some((index, (host, service))) = next() {
-            let answer: Answer = (index, addresses(&host, &service));
-            let mut line = serde_json::to_vec(&answer)?;
-            line.push(b'\n');
-            io::stdout().lock().write_all(&line)?;
+    /// As [`ConfigFile::device`], for a tunnel that runs and is about to get `update`: names stand for the addresses that
+    /// its peers will have.
+    ///
+    /// # Errors
+    /// A key file cannot be read.
+    pub(crate) fn device_after(&self, update: &DeviceUpdate, running: &DeviceState) -> Result<DeviceUpdate, Error> {
+        let mut device = self.device()?;
+        for peer in device.peers.iter_mut().filter(|peer| peer.endpoint.is_none()) {
+            let told = update.peers.iter().rfind(|told| told.public_key == peer.public_key);
+            let state = running.peers.iter().find(|state| state.public_key == peer.public_key);
+            peer.endpoint = told.and_then(|told| told.endpoint).or_else(|| state?.endpoint);
         }
-        Ok(())
-    };
-    thread::scope(|scope| {
-        let threads: Vec<_> =
-            (0..count).filter_map(|_| thread::Builder::new().spawn_scoped(scope, work).ok()).collect();
-        threads.into_iter().try_for_each(|thread| thread.join().map_err(|_| io::Error::other("a look-up panicked"))?)
-    })
+        Ok(device)
+    }
 }

@@ -9,17 +9,19 @@ use linerate_control::client::{self, TunnelClient};
 use linerate_control::endpoint;
 use linerate_control::interface::InterfaceName;
 use linerate_control::keys::PublicKey;
+use linerate_control::printable::for_people;
 use linerate_control::uapi::client::ClientError;
 use linerate_control::uapi::response::{DeviceState, PeerState};
 use linerate_control::uapi::socket;
-
-use crate::record::ledger::{self, Ledger, LedgerError};
 use linerate_host::state::HostState;
 use rustix::io::Errno;
 use serde::Serialize;
 
-use crate::read::{Source, locate};
-use crate::{Failed, host, ledgers};
+use crate::error::Error;
+use crate::read::ConfigFile;
+use crate::record::ledger::{self, Ledger, LedgerError};
+use crate::record::ledgers;
+use crate::snapshot;
 
 /// The exit code of `status --check` for a tunnel that cannot be queried; 1 is for one that does not work.
 pub const CANNOT_QUERY: u8 = 2;
@@ -33,9 +35,9 @@ const SESSION: Duration = Duration::from_secs(180);
 pub struct Status {
     /// The interface.
     pub interface: String,
-    /// What runs it: a daemon, the kernel, or nobody any more.
+    /// What runs it.
     pub engine: Engine,
-    /// Why that cannot be told.
+    /// Why that is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// The file that it was brought up from.
@@ -108,25 +110,26 @@ pub struct PeerStatus {
 pub enum Health {
     /// There is a session.
     Alive,
-    /// There was one, and nothing needs it, or nobody answers.
+    /// There was one: nothing needs another, or the peer does not answer.
     Silent,
     /// There has never been one.
     Never,
 }
 
-/// The state of the tunnels: of `wanted`, or of all there are.
+/// The state of the tunnel `wanted`, or of all.
 ///
 /// # Errors
-/// There is no such tunnel, or the host cannot be looked at.
-pub fn status(wanted: Option<&str>) -> Result<Vec<Status>, Failed> {
+/// There is no such tunnel, or the host cannot be read.
+pub fn status(wanted: Option<&str>) -> Result<Vec<Status>, Error> {
     let mut names = client::names(socket::DIRECTORY.as_ref()).map_err(|error| match error.kind() {
         io::ErrorKind::PermissionDenied => not_allowed(socket::DIRECTORY),
-        _ => cannot_query(format!("cannot list tunnels: {error}")),
+        _ => Error::CannotQuery(format!("cannot list tunnels: {error}")),
     })?;
     let ledgers = ledger::interfaces(ledgers());
-    // Others than root see the daemons all the same.
+    // Users other than root see the daemons only.
     let is_hidden = matches!(&ledgers, Err(LedgerError::Io { error, .. }) if is_denied(error));
-    let ledgers = if is_hidden { Ok(Vec::new()) } else { ledgers.map_err(|error| cannot_query(error.to_string())) }?;
+    let ledgers =
+        if is_hidden { Ok(Vec::new()) } else { ledgers.map_err(|error| Error::CannotQuery(error.to_string())) }?;
     names.extend(ledgers.iter().map(InterfaceName::to_string));
     names.sort();
     names.dedup();
@@ -134,24 +137,18 @@ pub fn status(wanted: Option<&str>) -> Result<Vec<Status>, Failed> {
     match wanted {
         _ if names.is_empty() && is_hidden => return Err(not_allowed(ledger::DIRECTORY)),
         Some(wanted) if names.is_empty() => {
-            return Err(Failed::new(format!("there is no tunnel {wanted}; `linerate up {wanted}` brings it up")));
+            return Err(Error::State(format!("there is no tunnel {wanted}; `linerate up {wanted}` brings it up")));
         }
         _ => {}
     }
-    let state = host()
-        .map_err(|failed| cannot_query(failed.complaint))?
-        .state()
-        .map_err(|error| cannot_query(format!("cannot read the state of this host: {error}")))?;
+    let cannot_query = |error: Error| Error::CannotQuery(error.to_string());
+    let state = snapshot::open().and_then(|mut host| host.state().map_err(Error::Snapshot)).map_err(cannot_query)?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Ok(names.iter().map(|name| of(name, &state, now)).collect())
 }
 
-fn not_allowed(directory: &str) -> Failed {
-    cannot_query(format!("permission denied for {directory}; try again as root (sudo)"))
-}
-
-fn cannot_query(complaint: String) -> Failed {
-    Failed { complaint, code: CANNOT_QUERY }
+fn not_allowed(directory: &str) -> Error {
+    Error::CannotQuery(format!("permission denied for {directory}; try again as root (sudo)"))
 }
 
 fn of(name: &str, state: &HostState, now: Duration) -> Status {
@@ -163,9 +160,7 @@ fn of(name: &str, state: &HostState, now: Duration) -> Status {
             let reason = "permission denied; try again as root (sudo)".to_owned();
             (Engine::Unknown, DeviceState::default(), Some(reason))
         }
-        Err(error) => {
-            (Engine::Unknown, DeviceState::default(), Some(linerate_control::printable::for_people(&error.to_string())))
-        }
+        Err(error) => (Engine::Unknown, DeviceState::default(), Some(for_people(&error.to_string()))),
     };
     let filed = filed(name, ledger.as_ref());
     let link = state.link(name);
@@ -195,14 +190,14 @@ fn ask(name: &str) -> Result<(Engine, DeviceState), ClientError> {
 /// The counter of linerated that is 1 while it has no port.
 const NOT_LISTENING: &str = "not_listening";
 
-/// Whether a daemon says that it has no port. Only linerated says anything; others end a conversation at a question that
-/// they do not know, so this is one of its own.
+/// Whether a daemon says that it has no port. Only linerated does; others close the connection at an unknown question, so
+/// this uses one of its own.
 fn is_not_listening(name: &str) -> bool {
     let told = TunnelClient::open(socket::DIRECTORY.as_ref(), name).ok().and_then(|mut tunnel| tunnel.stats().ok());
     told.is_some_and(|counters| counters.iter().any(|(name, value)| name == NOT_LISTENING && *value > 0))
 }
 
-/// Whether an error says that there is no tunnel: neither a socket at which somebody answers, nor one of the kernel's.
+/// Whether an error means that there is no tunnel: no daemon listens, and the kernel has none.
 pub(crate) fn is_absence(error: &ClientError) -> bool {
     let ClientError::Io(error) = error else { return false };
     let of_kernel = [Errno::NODEV, Errno::OPNOTSUPP, Errno::PROTONOSUPPORT];
@@ -214,7 +209,7 @@ fn is_denied(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::PermissionDenied
 }
 
-/// What the file says of a peer that the tunnel does not.
+/// What the file alone has of a peer.
 #[derive(Default)]
 struct Filed {
     /// What it is called.
@@ -223,20 +218,18 @@ struct Filed {
     endpoint: Option<String>,
 }
 
-/// What the file says of the peers.
+/// What the file has of the peers.
 fn filed(name: &str, ledger: Option<&Ledger>) -> BTreeMap<PublicKey, Filed> {
     let file = match ledger {
-        Some(ledger) => name.parse().ok().map(|name| (ledger.file.clone(), name)),
-        None => locate(name).ok(),
+        Some(ledger) => name.parse().ok().and_then(|name| ConfigFile::read(ledger.file.clone(), name).ok()),
+        None => ConfigFile::open(name).ok(),
     };
-    let Some(source) = file.and_then(|(path, interface)| Source::read(path, interface).ok()) else {
-        return BTreeMap::new();
-    };
+    let Some(file) = file else { return BTreeMap::new() };
     let mut filed: BTreeMap<PublicKey, Filed> = BTreeMap::new();
-    for named in source.names() {
+    for named in file.names() {
         filed.entry(named.peer).or_default().endpoint = Some(named.to_string());
     }
-    for peer in source.file.peers {
+    for peer in file.contents.peers {
         filed.entry(peer.public_key).or_default().name = peer.name;
     }
     filed
@@ -263,23 +256,23 @@ fn peers(device: &DeviceState, filed: &BTreeMap<PublicKey, Filed>, now: Duration
         }
     };
     let mut peers: Vec<PeerStatus> = device.peers.iter().map(peer).collect();
-    // Who was heard of last comes first, as in `wg show`.
+    // As in `wg show`.
     peers.sort_by_key(|peer| peer.seconds_since_handshake.unwrap_or(u64::MAX));
     peers
 }
 
 impl Status {
-    /// Whether anybody runs the tunnel, as far as that can be told.
+    /// Whether the tunnel runs, as far as that is known.
     pub fn is_run(&self) -> bool {
         matches!(self.engine, Engine::Daemon | Engine::Kernel)
     }
 
-    /// Whether nobody could be asked.
+    /// Whether its state could not be read.
     pub fn is_unknown(&self) -> bool {
         self.engine == Engine::Unknown
     }
 
-    /// Whether the tunnel is run and can work, and every peer that has an endpoint, or is to have one, has a session.
+    /// Whether the tunnel works, and every peer that has an endpoint, or will have one, has a session.
     pub fn is_well(&self) -> bool {
         let silent = |peer: &PeerStatus| {
             (peer.endpoint.is_some() || peer.endpoint_name.is_some()) && peer.health != Health::Alive

@@ -8,9 +8,9 @@ use clap::{CommandFactory, Parser, Subcommand};
 use linerate_control::interface::InterfaceName;
 use linerate_program::{Complaint, documents, print};
 
+use crate::cli::CliError;
 use crate::show::{self, Field};
 use crate::{doctor, keys, lab, tunnels};
-use linerate_tunnel::Failed;
 
 /// The arguments of `linerate`.
 #[derive(Parser)]
@@ -282,8 +282,8 @@ fn run(arguments: Arguments) -> Result<ExitCode, Complaint> {
 }
 
 /// Only wg-quick exits with other codes of a failure than 1.
-fn without_code(outcome: Result<ExitCode, Failed>) -> Result<ExitCode, Complaint> {
-    outcome.map_err(|failed| failed.complaint)
+fn without_code(outcome: Result<ExitCode, CliError>) -> Result<ExitCode, Complaint> {
+    outcome.map_err(|error| error.message)
 }
 
 #[cfg(test)]

@@ -5,13 +5,14 @@ use std::process::ExitCode;
 use linerate_control::interface::InterfaceName;
 use linerate_control::printable::printable;
 use linerate_host::plan::messages;
+use linerate_host::step::Backend;
 use linerate_host::wanted::Compat;
-
-use crate::status::render;
-use linerate_program::print;
-use linerate_program::{Complaint, complain};
+use linerate_program::{Complaint, complain, print};
 use linerate_tunnel::status::Status;
-use linerate_tunnel::{self as tunnel, Failed, Interruption, Options, Source, status, supervise as keep};
+use linerate_tunnel::{self as tunnel, ConfigFile, Context, Options, resolver, status, supervise};
+
+use crate::cli::{CliError, Output, interruption};
+use crate::status::render;
 
 /// What the verbs for one tunnel have in common.
 #[derive(clap::Args)]
@@ -83,65 +84,34 @@ pub(super) struct StatusArguments {
     check: bool,
 }
 
-type Outcome = Result<ExitCode, Failed>;
+type Outcome = Result<ExitCode, CliError>;
 
 pub(super) fn up(arguments: &UpArguments) -> Outcome {
     let mut options = options(&arguments.tunnel, tunnel::backend(arguments.kernel)?);
     options.supervised = arguments.supervise;
     options.user.clone_from(&arguments.user);
-    let source = read(&arguments.tunnel.name)?;
-    let interruption = interruption()?;
-    tunnel::up(&source, &options, &interruption)?;
-    if arguments.supervise {
-        return supervise(&arguments.tunnel.name, source, &options, &interruption);
+    let file = read(&arguments.tunnel.name)?;
+    let interface = file.interface.clone();
+    tunnel::up(file, &options, context(&arguments.tunnel, &interruption()?))?;
+    if !arguments.supervise {
+        complain(&format!("{interface} is up; `linerate status` shows its state"));
     }
-    tunnel::leave_keeper(&source);
-    complain(&format!("{} is up; `linerate status` shows its state", source.interface));
     Ok(ExitCode::SUCCESS)
-}
-
-/// `name` is what the user calls the tunnel of `source`.
-fn supervise(name: &str, mut source: Source, options: &Options, interruption: &Interruption) -> Outcome {
-    let interface = source.interface.clone();
-    let ended = keep::supervise(&interface, interruption);
-    interruption.forget();
-    match ended {
-        Ok(true) => {}
-        // As `linerate down`, by the file as it is now: with SaveConfig the state is saved there. Without that, by the file
-        // as it was read, over which nothing is saved.
-        Ok(false) => {
-            source.file.save_config = false;
-            let now = tunnel::find(name).ok().and_then(|(_, now)| now);
-            tunnel::down(&interface, Some(now.as_ref().unwrap_or(&source)), options, interruption)?;
-        }
-        // Without a daemon that stays alive a kill switch still holds: rules and firewall stay for the next start.
-        Err(_) if source.file.kill_switch => {}
-        Err(_) => {
-            // Where the ledger cannot be used, by the file as it was read. That may have been changed since, so nothing is
-            // saved over it.
-            source.file.save_config = false;
-            tunnel::down(&interface, Some(&source), options, interruption)?;
-        }
-    }
-    ended.map(|_| ExitCode::SUCCESS)
 }
 
 pub(super) fn down(arguments: &TunnelArguments) -> Outcome {
     let options = options(arguments, tunnel::backend(false)?);
     let interruption = interruption()?;
-    let (interface, source) = tunnel::find(&arguments.name)?;
-    tunnel::down(&interface, source.as_ref(), &options, &interruption)?;
+    let (interface, file) = tunnel::find(&arguments.name)?;
+    tunnel::down(&interface, file.as_ref(), &options, context(arguments, &interruption))?;
     Ok(ExitCode::SUCCESS)
 }
 
 pub(super) fn reload(arguments: &TunnelArguments) -> Outcome {
     let options = options(arguments, tunnel::backend(false)?);
-    let source = read(&arguments.name)?;
-    let done = tunnel::reload(&source, &options, &interruption()?)?;
+    let file = read(&arguments.name)?;
+    let done = tunnel::reload(&file, &options, context(arguments, &interruption()?))?;
     let count = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
-    if done.needs_keeper {
-        tunnel::leave_keeper(&source);
-    }
     let (peers, steps) = (count(done.peers, "peer"), count(done.steps, "step"));
     let mut sentences = done.sentences;
     if (done.peers, done.steps) != (0, 0) {
@@ -149,32 +119,31 @@ pub(super) fn reload(arguments: &TunnelArguments) -> Outcome {
     } else if sentences.is_empty() {
         sentences.push("nothing has changed".to_owned());
     }
-    complain(&format!("{}: {}", source.interface, sentences.join("; ")));
+    complain(&format!("{}: {}", file.interface, sentences.join("; ")));
     Ok(ExitCode::SUCCESS)
 }
 
 pub(super) fn save(name: &str) -> Outcome {
-    tunnel::save(&read(name)?, false, &interruption()?)?;
+    tunnel::save(&read(name)?, Context { reporter: &Output::QUIET, interruption: &interruption()? })?;
     Ok(ExitCode::SUCCESS)
 }
 
 pub(super) fn plan(arguments: &PlanArguments) -> Outcome {
-    let source = read(&arguments.name)?;
+    let file = read(&arguments.name)?;
     let options = Options {
         compat: Compat::Native,
         backend: tunnel::backend(arguments.kernel)?,
         user: None,
         hooks: true,
-        echo: false,
         supervised: false,
     };
-    let plan = tunnel::planned(&source, &options, tunnel::at_hand(&source))?.plan;
+    let plan = tunnel::plan(&file, &options)?;
     if arguments.json {
         let mut text = serde_json::to_vec_pretty(&plan).map_err(|error| format!("cannot write JSON: {error}"))?;
         text.push(b'\n');
         return Ok(print(&text)?);
     }
-    let mut text = format!("To bring {} up, in this order:\n", source.interface);
+    let mut text = format!("To bring {} up, in this order:\n", file.interface);
     for (number, step) in plan.steps.iter().enumerate() {
         text.push_str(&format!("{:>4}. {}\n", number + 1, printable(&messages::describe(step))));
     }
@@ -185,10 +154,10 @@ pub(super) fn plan(arguments: &PlanArguments) -> Outcome {
 }
 
 pub(super) fn status(arguments: &StatusArguments) -> Outcome {
-    let all = match status::status(arguments.name.as_deref()) {
+    let all = match status::status(arguments.name.as_deref()).map_err(CliError::from) {
         Err(failed) if arguments.check => {
-            complain(&format!("linerate: {}", failed.complaint));
-            return Ok(ExitCode::from(failed.code));
+            complain(&format!("linerate: {}", failed.message));
+            return Ok(ExitCode::from(failed.exit_code));
         }
         all => all?,
     };
@@ -211,37 +180,29 @@ pub(super) fn status(arguments: &StatusArguments) -> Outcome {
 }
 
 pub(super) fn keep(interface: &InterfaceName) -> Outcome {
-    keep::keep(interface, &interruption()?)?;
+    supervise::in_background(interface, Context { reporter: &Output::QUIET, interruption: &interruption()? })?;
     Ok(ExitCode::SUCCESS)
 }
 
 pub(super) fn resolve() -> Result<ExitCode, Complaint> {
-    tunnel::answer_names().map_err(|error| format!("cannot look up names: {error}"))?;
+    resolver::process::answer().map_err(|error| format!("cannot look up names: {error}"))?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn options(arguments: &TunnelArguments, backend: linerate_host::step::Backend) -> Options {
-    Options {
-        compat: Compat::Native,
-        backend,
-        user: None,
-        hooks: !arguments.no_hooks,
-        echo: arguments.verbose,
-        supervised: false,
-    }
+fn options(arguments: &TunnelArguments, backend: Backend) -> Options {
+    Options { compat: Compat::Native, backend, user: None, hooks: !arguments.no_hooks, supervised: false }
 }
 
-fn interruption() -> Result<Interruption, Failed> {
-    Interruption::listen().map_err(|error| format!("cannot handle signals: {error}").into())
+fn context<'a>(arguments: &TunnelArguments, interruption: &'a tunnel::Interruption) -> Context<'a> {
+    Context { reporter: if arguments.verbose { &Output::VERBOSE } else { &Output::QUIET }, interruption }
 }
 
-/// Reads the file of `name`, and says what is not right with it.
-fn read(name: &str) -> Result<Source, Failed> {
-    let (path, interface) = tunnel::locate(name)?;
-    let source = Source::read(path, interface)?.called_as(name);
-    for path in source.world_accessible() {
+/// Reads the file of `name`, and reports its warnings.
+fn read(name: &str) -> Result<ConfigFile, CliError> {
+    let file = ConfigFile::open(name)?;
+    for path in file.world_accessible() {
         complain(&format!("Warning: everybody can read {}: chmod 600 {0}", path.display()));
     }
-    source.check()?.iter().for_each(|warning| complain(warning));
-    Ok(source)
+    file.check()?.iter().for_each(|warning| complain(warning));
+    Ok(file)
 }

@@ -10,22 +10,23 @@ use linerate_control::tunnel_file::{keys, strip};
 use linerate_control::wg_config::{self, Resolver, ValueError};
 use linerate_host::wanted::Compat;
 
+use linerate_program::{complain, print};
+use linerate_tunnel::{self as tunnel, ConfigFile, Context, Options};
+
+use crate::cli::{CliError, Output, interruption};
 use crate::wg;
-use linerate_program::complain;
-use linerate_program::print;
-use linerate_tunnel::{self as tunnel, Failed, Interruption, Options, Source};
 
 /// Runs `wg-quick` on `arguments`; `program` is what it is called in messages.
 pub fn main(program: &str, arguments: &[OsString]) -> ExitCode {
     // The name is enough: the original cuts the folders off.
     let program = program.rsplit('/').next().unwrap_or(program);
-    run(program, arguments).unwrap_or_else(|failed| {
-        complain(&format!("{program}: {}", failed.complaint));
-        ExitCode::from(failed.code)
+    run(program, arguments).unwrap_or_else(|error| {
+        complain(&format!("{program}: {}", error.message));
+        ExitCode::from(error.exit_code)
     })
 }
 
-fn run(program: &str, arguments: &[OsString]) -> Result<ExitCode, Failed> {
+fn run(program: &str, arguments: &[OsString]) -> Result<ExitCode, CliError> {
     let words: Vec<String> = arguments.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let kernel = words.iter().any(|word| word == "--kernel");
     let words: Vec<&str> = words.iter().map(String::as_str).filter(|word| *word != "--kernel").collect();
@@ -46,61 +47,57 @@ fn run(program: &str, arguments: &[OsString]) -> Result<ExitCode, Failed> {
         backend: tunnel::backend(kernel)?,
         user: None,
         hooks: true,
-        echo: true,
         supervised: false,
     };
     match verb {
         "up" => up(operand, &options),
         "down" => down(operand, &options),
-        "save" => tunnel::save(&read(operand)?, options.echo, &interruption()?).map(|()| ExitCode::SUCCESS),
+        "save" => {
+            tunnel::save(&read(operand)?, Context { reporter: &Output::VERBOSE, interruption: &interruption()? })?;
+            Ok(ExitCode::SUCCESS)
+        }
         _ => Ok(print(&stripped(&read(operand)?)?)?),
     }
 }
 
-fn up(operand: &str, options: &Options) -> Result<ExitCode, Failed> {
-    let source = read(operand)?;
-    judge(&source)?;
-    let interruption = interruption()?;
-    tunnel::up(&source, options, &interruption)?;
-    tunnel::leave_keeper(&source);
+fn up(operand: &str, options: &Options) -> Result<ExitCode, CliError> {
+    let file = read(operand)?;
+    judge(&file)?;
+    tunnel::up(file, options, Context { reporter: &Output::VERBOSE, interruption: &interruption()? })?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn down(operand: &str, options: &Options) -> Result<ExitCode, Failed> {
+fn down(operand: &str, options: &Options) -> Result<ExitCode, CliError> {
     // A tunnel that is up goes down though its file has gone.
-    let (interface, source) = match read(operand) {
-        Ok(source) => (source.interface.clone(), Some(source)),
-        Err(failed) => match tunnel::find(operand) {
+    let (interface, file) = match read(operand) {
+        Ok(file) => (file.interface.clone(), Some(file)),
+        Err(error) => match tunnel::find(operand) {
             Ok((interface, None)) => (interface, None),
-            _ => return Err(failed),
+            _ => return Err(error),
         },
     };
-    tunnel::down(&interface, source.as_ref(), options, &interruption()?)?;
+    let context = Context { reporter: &Output::VERBOSE, interruption: &interruption()? };
+    tunnel::down(&interface, file.as_ref(), options, context)?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn interruption() -> Result<Interruption, Failed> {
-    Interruption::listen().map_err(|error| Failed::from(format!("cannot handle signals: {error}")))
-}
-
-/// Reads the file of `operand` and warns if everybody may.
-fn read(operand: &str) -> Result<Source, Failed> {
-    let (path, interface) = tunnel::locate(operand)?;
-    let source = Source::read(path, interface)?.called_as(operand);
-    for path in source.world_accessible() {
+/// Reads the file of `operand`, and warns if every user may.
+fn read(operand: &str) -> Result<ConfigFile, CliError> {
+    let file = ConfigFile::open(operand)?;
+    for path in file.world_accessible() {
         complain(&format!("Warning: `{}' is world accessible", path.display()));
     }
-    // wg-quick rejects a file with a non-boolean SaveConfig for every verb.
-    strip(&source.document)?;
-    Ok(source)
+    // wg-quick rejects a non-boolean SaveConfig for every verb.
+    strip(&file.document)?;
+    Ok(file)
 }
 
-/// Checks that `wg` and `ip` would accept the file, with their error messages, before anything is changed.
-fn judge(source: &Source) -> Result<(), Failed> {
-    let text = strip(&source.document)?;
+/// Checks that `wg` and `ip` would accept the file, before anything is changed. Errors are in their words.
+fn judge(file: &ConfigFile) -> Result<(), CliError> {
+    let text = strip(&file.document)?;
     wg_config::parse(&text, wg_config::Mode::Append, &mut Unresolved)
-        .map_err(|bad| wg::explain(&bad, source.path.as_os_str()))?;
-    for warning in source.check()? {
+        .map_err(|bad| wg::explain(&bad, file.path.as_os_str()))?;
+    for warning in file.check()? {
         complain(&warning);
     }
     Ok(())
@@ -124,21 +121,21 @@ impl Resolver for Unresolved {
     }
 }
 
-/// The part of the file that `wg` reads. For a running tunnel, it includes settings that the file does not contain: scripts
-/// pass this to `wg syncconf`, which would remove them.
-fn stripped(source: &Source) -> Result<linerate_control::zeroizing::Buffer, Failed> {
-    let Some(device) = tunnel::running(&source.interface) else { return Ok(strip(&source.document)?) };
-    let mut document = source.document.clone();
+/// The part of the file that `wg` reads. For a tunnel that is up, with what it has and the file does not set: users pipe this
+/// to `wg syncconf`, which removes what it does not find.
+fn stripped(file: &ConfigFile) -> Result<linerate_control::zeroizing::Buffer, CliError> {
+    let Some(device) = tunnel::running(&file.interface) else { return Ok(strip(&file.document)?) };
+    let mut document = file.document.clone();
     let section = document.sections().iter().position(|section| section.kind() == SectionKind::Interface);
     if let Some(section) = section {
-        let file = &source.file;
-        if file.fwmark.is_none() && device.fwmark != 0 {
+        let contents = &file.contents;
+        if contents.fwmark.is_none() && device.fwmark != 0 {
             document.insert(section, &keys::FWMARK, &format!("{:#x}", device.fwmark))?;
         }
-        if file.listen_port.is_none() && device.listen_port != 0 {
+        if contents.listen_port.is_none() && device.listen_port != 0 {
             document.insert(section, &keys::LISTEN_PORT, &device.listen_port.to_string())?;
         }
-        if let (None, Some(key)) = (&file.private_key, &device.private_key) {
+        if let (None, Some(key)) = (&contents.private_key, &device.private_key) {
             document.insert(section, &keys::PRIVATE_KEY, &key.to_base64())?;
         }
     }
@@ -146,14 +143,14 @@ fn stripped(source: &Source) -> Result<linerate_control::zeroizing::Buffer, Fail
 }
 
 /// Starts this program again as root, with sudo, as the original does.
-fn become_root(program: &str, arguments: &[OsString]) -> Result<(), Failed> {
+fn become_root(program: &str, arguments: &[OsString]) -> Result<(), CliError> {
     if rustix::process::geteuid().is_root() {
         return Ok(());
     }
     let own = std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
     let prompt = format!("{program} must be run as root. Please enter the password for %u to continue: ");
     let error = Command::new("sudo").args(["-p", &prompt, "--"]).arg(own).arg("wg-quick").args(arguments).exec();
-    Err(Failed { complaint: format!("must be run as root, and sudo cannot be started: {error}"), code: 127 })
+    Err(CliError { message: format!("must be run as root, and sudo cannot be started: {error}"), exit_code: 127 })
 }
 
 fn usage(program: &str) -> String {

@@ -5,32 +5,31 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 
-use crate::record::ledger;
 use linerate_control::interface::InterfaceName;
 
 use crate::interruption::Interruption;
-use crate::ledgers;
+use crate::record::{ledger, ledgers};
 
-/// What a command sees of the tunnel, as variables: those that it sees of the original's own.
-pub struct Surroundings {
+/// The environment variables of a hook, as the original sets them.
+pub(crate) struct HookEnv {
     /// `INTERFACE`.
-    pub interface: InterfaceName,
+    pub(crate) interface: InterfaceName,
     /// `CONFIG_FILE`.
-    pub file: PathBuf,
+    pub(crate) file: PathBuf,
 }
 
-/// Tells a linerate that a hook starts who has locked the tunnel's ledger: [`ledger::signature`].
-pub const LOCKED: &str = "LINERATE_LOCKED";
+/// Tells a linerate that a hook starts who holds the lock of the tunnel's ledger: its [`ledger::signature`].
+pub(crate) const LOCKED: &str = "LINERATE_LOCKED";
 
 /// Runs `command` in the folder, with the input and output of this process, and waits for it.
 ///
 /// # Errors
 /// There is no shell, or it cannot be started.
-pub fn run(command: &str, surroundings: &Surroundings, interruption: &Interruption) -> io::Result<ExitStatus> {
+pub(crate) fn run(command: &str, hook_env: &HookEnv, interruption: &Interruption) -> io::Result<ExitStatus> {
     let mut child = shell(command)
-        .env("INTERFACE", surroundings.interface.as_str())
-        .env("CONFIG_FILE", &surroundings.file)
-        .env(LOCKED, ledger::signature(ledgers(), &surroundings.interface))
+        .env("INTERFACE", hook_env.interface.as_str())
+        .env("CONFIG_FILE", &hook_env.file)
+        .env(LOCKED, ledger::signature(ledgers(), &hook_env.interface))
         .env("LC_ALL", "C")
         .env("PATH", path())
         .spawn()
@@ -54,7 +53,7 @@ fn shell(text: &str) -> Command {
     }
 }
 
-/// The search path, our own folder first: a hook's `wg` is then ours where it is beside us.
+/// The search path, with our own folder first: `wg` in a hook is ours if it is beside us.
 fn path() -> OsString {
     let own = std::env::current_exe().ok().and_then(|program| program.parent().map(Path::to_owned));
     let rest = std::env::var_os("PATH").unwrap_or_else(|| "/usr/sbin:/usr/bin:/sbin:/bin".into());
@@ -63,7 +62,7 @@ fn path() -> OsString {
 }
 
 /// The program of that name, where a shell would find it.
-pub fn in_path(name: &str) -> Option<PathBuf> {
+pub(crate) fn in_path(name: &str) -> Option<PathBuf> {
     use rustix::fs::{Access, access};
     let path = std::env::var_os("PATH")?;
     let candidates = std::env::split_paths(&path).map(|folder| folder.join(name));

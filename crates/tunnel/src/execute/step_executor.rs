@@ -1,5 +1,5 @@
-//! Carries steps out on this host: the kernel's over netlink, and those that are a program's, a daemon's or the
-//! resolver's. Says each of them to whoever wants to read it.
+//! Carries steps out on this host: those of the kernel over netlink, those of a daemon, a hook or the name servers by
+//! running a program or asking the daemon.
 
 use std::ffi::OsStr;
 use std::io;
@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 use std::slice::from_ref;
 use std::time::Duration;
 
-use crate::execute::transaction::{Executor, StepError};
 use linerate_control::client::TunnelClient;
 use linerate_control::interface::InterfaceName;
 use linerate_control::uapi::client::ClientError;
@@ -20,63 +19,62 @@ use linerate_host::linux::dns::{self, WaitLimit};
 use linerate_host::plan::messages;
 use linerate_host::step::{Backend, Step};
 
+use super::transaction::{Executor, StepError};
 use super::{daemon, hook};
-use crate::interruption::Interruption;
-use crate::ledgers;
-use linerate_program::complain;
+use crate::context::Context;
+use crate::record::ledgers;
 
-/// Everything that steps need.
-pub struct Hands<'a> {
+/// Carries out the steps of one tunnel.
+pub(crate) struct StepExecutor<'a> {
     /// The kernel.
-    pub host: &'a mut Host,
-    /// What hooks see.
-    pub surroundings: hook::Surroundings,
-    /// The daemon, where a step starts one.
-    pub daemon: Option<PathBuf>,
-    /// The user that the daemon becomes, where one is named.
-    pub user: Option<String>,
-    /// What [`Step::Configure`] gives to the tunnel: once.
-    pub configuration: Option<DeviceUpdate>,
-    /// Whether every step is said as wg-quick says it (`[#] ip link add …`).
-    pub echo: bool,
-    /// Who may want to stop.
-    pub interruption: &'a Interruption,
-    /// A hook that fails is told and is no reason to stop (`OnHookError = warn`).
-    pub forgive_hooks: bool,
-    /// Whether one did.
-    pub hook_failed: bool,
-    /// What undoes something goes on after a signal: that ends the command that it came to, and no later one.
-    pub goes_on: bool,
+    pub(crate) host: &'a mut Host,
+    /// The environment of hooks.
+    hook_env: hook::HookEnv,
+    /// The daemon that [`Step::AddLink`] starts, if not the usual one.
+    pub(crate) daemon: Option<PathBuf>,
+    /// The user that the daemon becomes, if any.
+    pub(crate) user: Option<String>,
+    /// What [`Step::Configure`] tells the daemon, once.
+    pub(crate) configuration: Option<DeviceUpdate>,
+    /// Whether steps are reported.
+    pub(crate) reports_steps: bool,
+    /// Whether a hook that fails is reported only (`OnHookError = warn`).
+    pub(crate) tolerates_hook_errors: bool,
+    /// Whether a hook has failed.
+    pub(crate) hook_failed: bool,
+    /// During rollback a signal ends only the program that is running.
+    pub(crate) is_rollback: bool,
+    context: Context<'a>,
 }
 
-impl<'a> Hands<'a> {
-    /// Hands for `interface`, whose file is `file`: without a daemon to start and without anything to configure, silent.
-    pub fn new(host: &'a mut Host, interface: &InterfaceName, file: &Path, interruption: &'a Interruption) -> Self {
+impl<'a> StepExecutor<'a> {
+    /// An executor for `interface`, whose file is `file`. Reports no steps and configures nothing.
+    pub(crate) fn new(host: &'a mut Host, interface: &InterfaceName, file: &Path, context: Context<'a>) -> Self {
         Self {
             host,
-            surroundings: hook::Surroundings { interface: interface.clone(), file: file.to_owned() },
+            hook_env: hook::HookEnv { interface: interface.clone(), file: file.to_owned() },
             daemon: None,
             user: None,
             configuration: None,
-            echo: false,
-            interruption,
-            forgive_hooks: false,
+            reports_steps: false,
+            tolerates_hook_errors: false,
             hook_failed: false,
-            goes_on: false,
+            is_rollback: false,
+            context,
         }
     }
 }
 
-impl Executor for Hands<'_> {
+impl Executor for StepExecutor<'_> {
     fn apply(&mut self, steps: &[Step]) -> Result<(), StepError> {
-        let [step] = steps else { return self.kernels(steps) };
+        let [step] = steps else { return self.kernel_steps(steps) };
         match step {
-            step if step.is_kernel_step() => self.kernels(steps),
+            step if step.is_kernel_step() => self.kernel_steps(steps),
             Step::AddLink { interface, .. } => self.start_daemon(step, interface),
             Step::Hook { command, .. } => self.hook(step, command),
             Step::Configure { interface } => {
                 let update = self.configuration.take().unwrap_or_default();
-                is_free(update.listen_port.unwrap_or(0)).map_err(|error| stumble(error, 1))?;
+                check_port(update.listen_port.unwrap_or(0)).map_err(|error| failed(error, 1))?;
                 self.change_device(step, interface, &update)
             }
             Step::SetFwmark { interface, fwmark, .. } => {
@@ -84,40 +82,40 @@ impl Executor for Hands<'_> {
                 self.change_device(step, interface, &update)
             }
             Step::SetDns { interface, dns, manager, exclusive } => {
-                self.say(from_ref(step));
-                // Names that cannot be set are no reason to be without a tunnel.
-                match self.patiently(|patience| dns::set(manager, interface, dns, *exclusive, ledgers(), patience)) {
-                    Err(error) if error.kind() == io::ErrorKind::Interrupted => return Err(stumble(error, 130)),
-                    Err(error) => complain(&format!("Warning: the name servers are not set: {error}")),
+                self.report(from_ref(step));
+                // The tunnel works without name servers.
+                match self.with_limit(|limit| dns::set(manager, interface, dns, *exclusive, ledgers(), limit)) {
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => return Err(failed(error, 130)),
+                    Err(error) => self.context.warn(format_args!("the name servers are not set: {error}")),
                     Ok(()) => {}
                 }
                 Ok(())
             }
             Step::UnsetDns { interface, manager } => {
-                self.say(from_ref(step));
-                let unset = self.patiently(|patience| dns::unset(manager, interface, ledgers(), patience));
-                unset.map_err(|error| stumble(error, 1))
+                self.report(from_ref(step));
+                let unset = self.with_limit(|limit| dns::unset(manager, interface, ledgers(), limit));
+                unset.map_err(|error| failed(error, 1))
             }
-            _ => self.kernels(steps),
+            _ => self.kernel_steps(steps),
         }
     }
 
     fn interrupted(&self) -> bool {
-        self.interruption.came()
+        self.context.interruption.came()
     }
 }
 
-impl Hands<'_> {
-    fn say(&self, steps: &[Step]) {
-        if self.echo {
-            messages::as_commands(steps).iter().for_each(|line| complain(&format!("[#] {line}")));
+impl StepExecutor<'_> {
+    fn report(&self, steps: &[Step]) {
+        if self.reports_steps {
+            messages::as_commands(steps).iter().for_each(|command| self.context.reporter.step(command));
         }
     }
 
-    fn kernels(&mut self, steps: &[Step]) -> Result<(), StepError> {
+    fn kernel_steps(&mut self, steps: &[Step]) -> Result<(), StepError> {
         let outcome = self.host.apply(steps);
         let reached = outcome.as_ref().map_or_else(|refused| refused.index + 1, |()| steps.len());
-        self.say(&steps[..reached.min(steps.len())]);
+        self.report(&steps[..reached.min(steps.len())]);
         // `ip` ends with 2 when the kernel refuses.
         outcome.map_err(|refused| StepError { index: refused.index, error: refused.error, exit_code: 2 })
     }
@@ -125,69 +123,70 @@ impl Hands<'_> {
     fn start_daemon(&mut self, step: &Step, interface: &str) -> Result<(), StepError> {
         let daemon = match self.daemon.clone() {
             Some(daemon) => daemon,
-            None => daemon::daemon().map_err(|complaint| stumble(io::Error::other(complaint), 127))?,
+            None => daemon::find().map_err(|error| failed(io::Error::other(error), 127))?,
         };
-        if self.echo {
+        if self.reports_steps {
             let name = daemon.file_name().unwrap_or(OsStr::new("linerated"));
-            complain(&format!("[#] {} {interface}", name.display()));
+            self.context.reporter.step(&format!("{} {interface}", name.display()));
         }
         debug_assert!(matches!(step, Step::AddLink { backend: Backend::Daemon, .. }));
-        daemon::start(&daemon, self.user.as_deref(), interface, self.interruption).map_err(|error| {
+        daemon::start(&daemon, self.user.as_deref(), interface, self.context.interruption).map_err(|error| {
             let interrupted = error.kind() == io::ErrorKind::Interrupted;
-            stumble(error, if interrupted { 130 } else { 1 })
+            failed(error, if interrupted { 130 } else { 1 })
         })
     }
 
     fn hook(&mut self, step: &Step, command: &str) -> Result<(), StepError> {
-        self.say(from_ref(step));
-        let status = hook::run(command, &self.surroundings, self.interruption).map_err(|error| stumble(error, 127))?;
-        if self.goes_on {
-            self.interruption.clear();
+        self.report(from_ref(step));
+        let status =
+            hook::run(command, &self.hook_env, self.context.interruption).map_err(|error| failed(error, 127))?;
+        if self.is_rollback {
+            self.context.interruption.clear();
         }
         if status.success() {
             return Ok(());
         }
         let sentence = format!("the command `{command}` {}", daemon::how_it_ended(status));
-        if self.forgive_hooks {
-            complain(&format!("Warning: {sentence}; the tunnel stays (OnHookError = warn)"));
+        if self.tolerates_hook_errors {
+            self.context.warn(format_args!("{sentence}; the tunnel stays (OnHookError = warn)"));
             self.hook_failed = true;
             return Ok(());
         }
-        Err(stumble(io::Error::other(sentence), daemon::exit_code(status)))
+        Err(failed(io::Error::other(sentence), daemon::exit_code(status)))
     }
 
-    /// Has a program set name servers; one that hangs ends with a signal, or when somebody has waited long enough.
-    fn patiently(&self, run: impl FnOnce(&WaitLimit<'_>) -> io::Result<()>) -> io::Result<()> {
-        if self.goes_on {
-            // One that came to something else.
-            self.interruption.clear();
+    /// Has a program set name servers. One that hangs ends when a signal comes or its time is over.
+    fn with_limit(&self, run: impl FnOnce(&WaitLimit<'_>) -> io::Result<()>) -> io::Result<()> {
+        if self.is_rollback {
+            // A signal that came earlier was for another program.
+            self.context.interruption.clear();
         }
-        let limit = if self.interruption.is_waited_for() { DNS_LIMIT_INTERRUPTED } else { DNS_LIMIT };
-        let done = run(&WaitLimit { limit, stop: Some(self.interruption.as_fd()) });
-        if self.goes_on {
-            self.interruption.clear();
+        let limit = if self.context.interruption.is_waited_for() { DNS_LIMIT_INTERRUPTED } else { DNS_LIMIT };
+        let done = run(&WaitLimit { limit, stop: Some(self.context.interruption.as_fd()) });
+        if self.is_rollback {
+            self.context.interruption.clear();
         }
         done
     }
 
     fn change_device(&mut self, step: &Step, interface: &str, update: &DeviceUpdate) -> Result<(), StepError> {
-        self.say(from_ref(step));
+        self.report(from_ref(step));
         let tunnel = TunnelClient::open(socket::DIRECTORY.as_ref(), interface);
         let changed = tunnel.map_err(ClientError::Io).and_then(|mut tunnel| tunnel.set(update));
         changed.map_err(|error| {
             let reason = error.reason_of_set();
-            stumble(io::Error::other(format!("Unable to modify interface: {reason}")), 1)
+            failed(io::Error::other(format!("Unable to modify interface: {reason}")), 1)
         })
     }
 }
 
 const DNS_LIMIT: Duration = Duration::from_secs(10);
 
-/// Of what is undone after a signal.
+/// During the rollback after a signal.
 const DNS_LIMIT_INTERRUPTED: Duration = Duration::from_secs(1);
 
-/// Whether nobody has the port: the daemon opens it when the interface is up, and whom should it tell then?
-pub(crate) fn is_free(port: u16) -> io::Result<()> {
+/// Checks that no other program has the port. The daemon opens it later, when it could tell only the log.
+pub(crate) fn check_port(port: u16) -> io::Result<()> {
     let any = [IpAddr::from(Ipv6Addr::UNSPECIFIED), IpAddr::from(Ipv4Addr::UNSPECIFIED)];
     for address in any.into_iter().filter(|_| port != 0) {
         match UdpSocket::bind((address, port)) {
@@ -195,13 +194,13 @@ pub(crate) fn is_free(port: u16) -> io::Result<()> {
                 let sentence = format!("UDP port {port} is already in use; choose another ListenPort");
                 return Err(io::Error::new(error.kind(), sentence));
             }
-            // A host without IPv6, say.
+            // Other errors are those of a host without IPv6, say.
             _ => {}
         }
     }
     Ok(())
 }
 
-fn stumble(error: io::Error, exit_code: u8) -> StepError {
+fn failed(error: io::Error, exit_code: u8) -> StepError {
     StepError { index: 0, error, exit_code }
 }

@@ -1,13 +1,12 @@
-//! Carries steps out, and takes back what was done when one fails or when the user interrupts.
+//! Has an [`Executor`] carry out steps in order, and tells what was done when one fails or a signal comes.
 //!
-//! Nothing here knows what a step does: that is the [`Executor`]'s. Steps of the kernel's that follow each other are
-//! handed over together, so that they can be one conversation.
+//! Consecutive steps of the kernel are handed over together, so that they can be one netlink exchange.
 
 use std::io;
 
 use linerate_host::step::Step;
 
-/// Who carries steps out.
+/// Carries steps out.
 pub trait Executor {
     /// Carries out `steps`: one, or several that are all the kernel's ([`Step::is_kernel_step`]).
     ///
@@ -15,7 +14,7 @@ pub trait Executor {
     /// The first that failed. Those before it are done, those after it are not.
     fn apply(&mut self, steps: &[Step]) -> Result<(), StepError>;
 
-    /// Whether to stop: the user has had enough.
+    /// Whether to stop: a signal has come.
     fn interrupted(&self) -> bool;
 }
 
@@ -26,14 +25,14 @@ pub struct StepError {
     pub index: usize,
     /// Why.
     pub error: io::Error,
-    /// What a program ends with that fails for this reason, as the program would that does this step for wg-quick.
+    /// The exit code for this error: that of the program that does this step for wg-quick.
     pub exit_code: u8,
 }
 
-/// A plan that was not carried out to its end.
+/// Why steps were not carried out to the last one.
 #[derive(Debug)]
 pub struct Failure {
-    /// The step that failed; none if the user interrupted.
+    /// The step that failed; `None` after a signal.
     pub step: Option<Box<Step>>,
     /// Why it did.
     pub error: io::Error,
@@ -43,8 +42,8 @@ pub struct Failure {
     pub done: Vec<Step>,
 }
 
-/// How many steps are handed over at once, so that an interruption does not wait for 5,000 routes.
-const TOGETHER: usize = 1024;
+/// How many steps are handed over at once, so that a signal does not wait for 5,000 routes.
+const BATCH: usize = 1024;
 
 /// Carries out `steps` in their order.
 ///
@@ -62,7 +61,7 @@ pub fn execute(steps: &[Step], executor: &mut dyn Executor) -> Result<(), Failur
                 done: steps[..done].to_vec(),
             });
         }
-        let kernels = left.iter().take(TOGETHER).take_while(|step| step.is_kernel_step()).count();
+        let kernels = left.iter().take(BATCH).take_while(|step| step.is_kernel_step()).count();
         let group = &left[..kernels.max(1)];
         if let Err(StepError { index, error, exit_code }) = executor.apply(group) {
             let index = done + index.min(group.len() - 1);
@@ -78,23 +77,21 @@ pub fn execute(steps: &[Step], executor: &mut dyn Executor) -> Result<(), Failur
     Ok(())
 }
 
-/// Carries out as many of `steps` as can be: what fails is told to `complain` and given back, and the rest is done all
-/// the same.
+/// Carries out as many of `steps` as possible. Those that fail are reported to `on_error` and returned; the others go on.
 ///
-/// What is not there any more needs no taking away ([`is_gone`]), and what is there no adding ([`is_there`]): those
-/// errors are none.
+/// Removing what is gone ([`is_gone`]) and adding what is there ([`is_there`]) count as done.
 pub fn execute_best_effort(
     steps: &[Step],
     executor: &mut dyn Executor,
-    complain: &mut dyn FnMut(&Step, &StepError),
+    on_error: &mut dyn FnMut(&Step, &StepError),
 ) -> Vec<Step> {
     let is_firewall = |step: &&Step| matches!(step, Step::AddFirewall(_) | Step::DeleteFirewall(_));
     let mut failed = Vec::new();
-    // So many go one by one.
+    // How many steps to hand over one by one.
     let mut alone = 0;
     let mut left = steps;
     while !left.is_empty() {
-        let most = if alone > 0 { 1 } else { TOGETHER };
+        let most = if alone > 0 { 1 } else { BATCH };
         let kernels = left.iter().take(most).take_while(|step| step.is_kernel_step()).count();
         let group = &left[..kernels.max(1)];
         match executor.apply(group) {
@@ -103,12 +100,12 @@ pub fn execute_best_effort(
                 let index = failure.index.min(group.len() - 1);
                 let tables = group[index..].iter().take_while(is_firewall).count();
                 if tables > 1 && is_gone(&failure.error) {
-                    // They were one transaction, of which nothing is done because one of them is not there.
+                    // One missing table has failed the whole nftables transaction.
                     (alone, left) = (tables, &left[index..]);
                     continue;
                 }
                 if !is_gone(&failure.error) && !is_there(&failure.error) {
-                    complain(&group[index], &failure);
+                    on_error(&group[index], &failure);
                     failed.push(group[index].clone());
                 }
                 left = &left[index + 1..];
@@ -119,7 +116,7 @@ pub fn execute_best_effort(
     failed
 }
 
-/// Whether an error says that there is nothing to take away: ENOENT (rules, firewall), ESRCH (routes), ENODEV (links)
+/// Whether an error says that there is nothing to remove: ENOENT (rules, firewall), ESRCH (routes), ENODEV (links)
 /// or EADDRNOTAVAIL (addresses).
 pub fn is_gone(error: &io::Error) -> bool {
     use rustix::io::Errno;

@@ -5,38 +5,39 @@ use std::time::{Duration, Instant};
 
 use linerate_control::uapi::response::PeerState;
 
-/// A handshake that is older has outlived every session (REJECT_AFTER_TIME, 180 s) but for the time that a rekey is
-/// tried for; contrib/reresolve-dns of wireguard-tools looks at the same age.
+/// The age from which a handshake counts as stale. Sessions live for 180 s (REJECT_AFTER_TIME) and are renewed well before;
+/// contrib/reresolve-dns of wireguard-tools uses the same age.
 const STALE: Duration = Duration::from_secs(135);
 
 /// How long an address that was given is tried: two initiations, which come 5 s apart (REKEY_TIMEOUT).
 const TRIAL: Duration = Duration::from_secs(11);
 
-/// How often a tunnel is looked at that is well.
+/// How often a tunnel that works is looked at.
 const CALM: Duration = Duration::from_secs(30);
 
 /// What is known of a peer whose endpoint is a name.
 #[derive(Default)]
-pub(crate) struct Silence {
-    /// What the peer had been sent when it was last looked at.
+pub(crate) struct EndpointRetry {
+    /// Bytes sent to the peer, at the last look.
     sent: u64,
-    /// What had come from it.
+    /// Bytes received from it, at the last look.
     received: u64,
-    /// The addresses that were given since it was last heard of.
+    /// The addresses that it was given since it last answered.
     tried: Vec<SocketAddr>,
-    /// When the last of them was.
+    /// When it was given the last of them.
     given: Option<Instant>,
-    /// How many questions in a row had no answer.
+    /// How many lookups in a row had no answer.
     unanswered: u32,
-    /// It is being looked for.
+    /// It needs an address.
     wanting: bool,
-    /// Until when nobody is asked again.
+    /// No lookup before this time.
     rests: Option<Instant>,
 }
 
-impl Silence {
-    /// Whether the peer is sent packets and does not answer, or has no address at all. `wall` is the time since 1970.
-    pub(crate) fn asks_in_vain(&mut self, peer: &PeerState, wall: Duration, now: Instant) -> bool {
+impl EndpointRetry {
+    /// Whether a lookup is due: the peer is sent packets and does not answer, or has no address. `wall` is the time since
+    /// 1970.
+    pub(crate) fn needs_address(&mut self, peer: &PeerState, wall: Duration, now: Instant) -> bool {
         let asks = peer.tx_bytes > self.sent;
         let answers = peer.rx_bytes > self.received;
         (self.sent, self.received) = (peer.tx_bytes, peer.rx_bytes);
@@ -51,15 +52,15 @@ impl Silence {
             return false;
         }
         let on_trial = self.given.is_some_and(|given| now.duration_since(given) < TRIAL);
-        // While an address is on trial, the questions that went there still count afterwards.
+        // Packets sent while an address is on trial still count afterwards.
         self.wanting |= asks || peer.endpoint.is_none();
-        // Others wake us, too.
+        // This may be called before the pause is over.
         let rests = self.rests.is_some_and(|until| now < until);
         self.wanting && !on_trial && !rests
     }
 
-    /// The address to try next of those that the name has: one that was not tried, in their order; when all were, the
-    /// first that is not the one the peer has. None if there is nothing to change.
+    /// The address to try next: the first that was not tried; when all were, the first other than the peer's. `None` if the
+    /// peer keeps its address.
     pub(crate) fn choose(&mut self, found: &[SocketAddr], peer: &PeerState, now: Instant) -> Option<SocketAddr> {
         self.wanting = false;
         if found.is_empty() {
@@ -119,40 +120,40 @@ mod tests {
 
     #[test]
     fn a_peer_without_an_address_needs_one_though_nobody_sends() {
-        assert!(Silence::default().asks_in_vain(&peer(None, 0, 0, None), NOW, Instant::now()));
+        assert!(EndpointRetry::default().needs_address(&peer(None, 0, 0, None), NOW, Instant::now()));
     }
 
     #[test]
     fn a_peer_that_answers_keeps_its_address_whatever_the_name_says() {
-        let mut silence = Silence::default();
+        let mut retry = EndpointRetry::default();
         let start = Instant::now();
         for (age, rx) in [(10, 100), (130, 200), (500, 300)] {
-            assert!(!silence.asks_in_vain(&peer(Some("192.0.2.9:1"), 10 * rx, rx, Some(age)), NOW, start));
+            assert!(!retry.needs_address(&peer(Some("192.0.2.9:1"), 10 * rx, rx, Some(age)), NOW, start));
         }
     }
 
     #[test]
     fn a_peer_at_rest_keeps_its_address_though_its_handshake_is_old() {
-        let mut silence = Silence::default();
+        let mut retry = EndpointRetry::default();
         let start = Instant::now();
         let resting = || peer(Some("192.0.2.9:1"), 500, 500, Some(10_000));
-        silence.asks_in_vain(&resting(), NOW, start);
-        silence.given = None;
-        assert!(!silence.asks_in_vain(&resting(), NOW, start));
+        retry.needs_address(&resting(), NOW, start);
+        retry.given = None;
+        assert!(!retry.needs_address(&resting(), NOW, start));
     }
 
     #[test]
     fn a_peer_that_is_asked_in_vain_goes_through_all_addresses_of_both_families_and_begins_anew() {
-        let mut silence = Silence::default();
+        let mut retry = EndpointRetry::default();
         let found = addresses(&["192.0.2.1:1", "[2001:db8::1]:1", "192.0.2.2:1"]);
         let mut now = Instant::now();
         let (mut endpoint, mut sent, mut given) = (None, 0, Vec::new());
         for _ in 0..6 {
             sent += 148;
             let state = peer(endpoint, sent, 0, None);
-            assert!(silence.asks_in_vain(&state, NOW, now));
-            let address = silence.choose(&found, &state, now).unwrap();
-            assert!(!silence.asks_in_vain(&peer(endpoint, sent + 148, 0, None), NOW, now), "its trial is not over");
+            assert!(retry.needs_address(&state, NOW, now));
+            let address = retry.choose(&found, &state, now).unwrap();
+            assert!(!retry.needs_address(&peer(endpoint, sent + 148, 0, None), NOW, now), "its trial is not over");
             sent += 148;
             given.push(address);
             endpoint = Some(
@@ -166,26 +167,26 @@ mod tests {
 
     #[test]
     fn the_only_address_is_given_once() {
-        let mut silence = Silence::default();
+        let mut retry = EndpointRetry::default();
         let (found, now) = (addresses(&["192.0.2.1:1"]), Instant::now());
-        assert_eq!(silence.choose(&found, &peer(None, 0, 0, None), now), Some(found[0]));
-        assert_eq!(silence.choose(&found, &peer(Some("192.0.2.1:1"), 148, 0, None), now + TRIAL), None);
+        assert_eq!(retry.choose(&found, &peer(None, 0, 0, None), now), Some(found[0]));
+        assert_eq!(retry.choose(&found, &peer(Some("192.0.2.1:1"), 148, 0, None), now + TRIAL), None);
     }
 
     #[test]
     fn a_name_without_an_answer_is_asked_for_ever_and_ever_less_often() {
-        let mut silence = Silence::default();
+        let mut retry = EndpointRetry::default();
         let mut pauses = Vec::new();
         let mut now = Instant::now();
         for _ in 0..8 {
-            assert!(silence.asks_in_vain(&peer(None, 0, 0, None), NOW, now));
-            assert_eq!(silence.choose(&[], &peer(None, 0, 0, None), now), None);
+            assert!(retry.needs_address(&peer(None, 0, 0, None), NOW, now));
+            assert_eq!(retry.choose(&[], &peer(None, 0, 0, None), now), None);
             assert!(
-                !silence.asks_in_vain(&peer(None, 0, 0, None), NOW, now),
+                !retry.needs_address(&peer(None, 0, 0, None), NOW, now),
                 "nobody is asked before the pause is over"
             );
-            pauses.push(silence.pause().as_secs());
-            now += silence.pause();
+            pauses.push(retry.pause().as_secs());
+            now += retry.pause();
         }
         assert_eq!(pauses, [1, 2, 4, 8, 16, 20, 20, 20]);
     }

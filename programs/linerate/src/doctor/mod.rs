@@ -51,7 +51,7 @@ pub(super) fn main(arguments: &DoctorArguments) -> Result<ExitCode, Complaint> {
     let names = match &arguments.interface {
         _ if !arguments.security => {
             let all =
-                status(arguments.interface.as_ref().map(InterfaceName::as_str)).map_err(|failed| failed.complaint)?;
+                status(arguments.interface.as_ref().map(InterfaceName::as_str)).map_err(|error| error.to_string())?;
             let names = all.iter().map(|one| one.interface.clone()).collect();
             states = all.into_iter().map(Some).collect();
             names

@@ -1,4 +1,6 @@
-//! Names of hosts and services, as the C library resolves them.
+//! Names of hosts and services, as the C library resolves them; for commands on whole tunnels, in a [`process`] of its own.
+
+pub mod process;
 
 use std::net::SocketAddr;
 

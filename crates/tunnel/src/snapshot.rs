@@ -1,0 +1,69 @@
+//! The third step: the state of this host, as the planner has to know it.
+
+use std::fs::File;
+
+use linerate_control::interface::InterfaceName;
+use linerate_host::linux::{Host, dns};
+use linerate_host::state::HostState;
+use linerate_host::step::{MAIN, Step};
+
+use crate::error::Error;
+use crate::record::{ledger, ledgers};
+
+/// The state of this host, and the sockets by which it was read and is changed.
+pub struct Snapshot {
+    pub(crate) host: Host,
+    pub(crate) state: HostState,
+    /// Keeps other tunnels from choosing the same routing tables and marks, until the ledger tells of ours.
+    pub(crate) allocation: Option<File>,
+}
+
+impl Snapshot {
+    /// Reads the state for the tunnel `own`.
+    ///
+    /// # Errors
+    /// The kernel or a ledger cannot be read.
+    pub(crate) fn take(own: &InterfaceName) -> Result<Self, Error> {
+        let mut host = open()?;
+        let state = read(&mut host, own)?;
+        Ok(Self { host, state, allocation: None })
+    }
+
+    /// As [`Snapshot::take`], for a plan that will be recorded.
+    ///
+    /// # Errors
+    /// As [`Snapshot::take`].
+    pub(crate) fn for_allocation(own: &InterfaceName) -> Result<Self, Error> {
+        let allocation = Some(ledger::lock_allocation(ledgers())?);
+        Ok(Self { allocation, ..Self::take(own)? })
+    }
+}
+
+/// Opens the kernel's netlink sockets.
+pub(crate) fn open() -> Result<Host, Error> {
+    Host::open().map_err(Error::Netlink)
+}
+
+/// The state of this host for the tunnel `own`. What other tunnels are about to add counts as there.
+pub(crate) fn read(host: &mut Host, own: &InterfaceName) -> Result<HostState, Error> {
+    // Ledgers first: what a complete ledger tells of is on the host by then.
+    let mut to_come = Vec::new();
+    let interfaces = ledger::interfaces(ledgers()).map_err(Error::of_ledger)?;
+    for interface in interfaces.into_iter().filter(|interface| interface != own) {
+        // An unreadable ledger is reported by the commands of its own tunnel.
+        let Ok(Some(ledger)) = ledger::read(ledgers(), &interface) else { continue };
+        if !ledger.complete {
+            to_come.extend(ledger.possibly_applied());
+        }
+    }
+    let mut state = host.state().map_err(Error::Snapshot)?;
+    state.dns = dns::detect();
+    for step in to_come {
+        match step {
+            Step::AddRule(rule) if !state.rules.contains(&rule) => state.rules.push(rule),
+            Step::AddRoute(route) if route.table != MAIN && !state.routes.contains(&route) => state.routes.push(route),
+            _ => {}
+        }
+    }
+    Ok(state)
+}

@@ -1,0 +1,66 @@
+//! Between the command line and `linerate-tunnel`: output, signals, errors.
+
+use linerate_control::document::InvalidValue;
+use linerate_control::tunnel_file::StripError;
+use linerate_program::{Complaint, complain};
+use linerate_tunnel::{Error, Interruption, Reporter};
+
+/// Reports on standard error.
+pub(crate) struct Output {
+    /// Whether steps are shown, as wg-quick does (`[#] ip link add …`).
+    verbose: bool,
+}
+
+impl Output {
+    pub(crate) const QUIET: Self = Self { verbose: false };
+    pub(crate) const VERBOSE: Self = Self { verbose: true };
+}
+
+impl Reporter for Output {
+    fn step(&self, command: &str) {
+        if self.verbose {
+            complain(&format!("[#] {command}"));
+        }
+    }
+
+    fn message(&self, message: &str) {
+        complain(message);
+    }
+}
+
+/// A command that failed.
+#[derive(Debug)]
+pub(crate) struct CliError {
+    /// A sentence, without the name of the program.
+    pub(crate) message: Complaint,
+    pub(crate) exit_code: u8,
+}
+
+impl From<Error> for CliError {
+    fn from(error: Error) -> Self {
+        Self { message: error.to_string(), exit_code: error.exit_code() }
+    }
+}
+
+impl From<Complaint> for CliError {
+    fn from(message: Complaint) -> Self {
+        Self { message, exit_code: 1 }
+    }
+}
+
+impl From<StripError> for CliError {
+    fn from(error: StripError) -> Self {
+        error.to_string().into()
+    }
+}
+
+impl From<InvalidValue> for CliError {
+    fn from(error: InvalidValue) -> Self {
+        error.to_string().into()
+    }
+}
+
+/// Handles signals from now on.
+pub(crate) fn interruption() -> Result<Interruption, CliError> {
+    Interruption::listen().map_err(|error| format!("cannot handle signals: {error}").into())
+}

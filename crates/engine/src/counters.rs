@@ -12,7 +12,7 @@ pub enum EngineDiscard {
     /// From the TUN device: neither IPv4 nor IPv6, or its lengths do not agree.
     InnerMalformed,
     /// From the TUN device: its virtio header does not fit the packet.
-    SuperPacketMalformed,
+    GsoMalformed,
     /// From the TUN device: no peer is allowed the destination.
     NoPeer,
     /// From the TUN device: the peer has no endpoint.
@@ -43,7 +43,7 @@ pub enum EngineDiscard {
 
 const ENGINE: [(EngineDiscard, &str); 15] = [
     (EngineDiscard::InnerMalformed, "inner_malformed"),
-    (EngineDiscard::SuperPacketMalformed, "super_packet_malformed"),
+    (EngineDiscard::GsoMalformed, "gso_malformed"),
     (EngineDiscard::NoPeer, "no_peer"),
     (EngineDiscard::NoEndpoint, "no_endpoint"),
     (EngineDiscard::RoutingLoop, "routing_loop"),

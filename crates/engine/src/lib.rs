@@ -1,29 +1,36 @@
 //! The WireGuard engine: moves packets between a TUN device and UDP sockets.
 //!
-//! The way of a packet is the listing of two folders: `outbound/` from the TUN device to the
-//! wire, `inbound/` from the wire to the TUN device, one file per step. [`slow_path`] owns
-//! handshakes, timers and configuration. [`tables`] holds what the three share. Only
-//! [`engine`] and the workers that it starts know which thread runs which step, and [`sequencer`]
-//! keeps the packets of a source in order where several do; everything else runs single-threaded on the
-//! memory backend in a test just as well.
+//! A packet's journey is the listing of two folders, one file per step: `outbound/` from the TUN device to the wire,
+//! `inbound/` from the wire to the TUN device. [`slow_path`] owns handshakes, timers and configuration; [`tables`]
+//! and [`shared`] hold what the three share. [`engine`] starts the threads: workers, which serve the [`source`]s,
+//! and the [`control_thread`]. [`sequencer`] keeps the packets of a source in order while several workers serve it.
+//! Everything below the threads runs single-threaded on a memory backend in tests.
 //!
-//! What the engine must never do: allocate per packet that a session carries (a packet that has to
-//! wait for one is copied, within the bounds of [`staged`]); wait, but for its turn at a source that
-//! other workers serve, too, and for a moment for room in a full socket; log above debug because of
-//! something that came from the network.
+//! The engine must never
+//! - allocate for a packet that a session carries (a packet that has to wait for a session is copied, within the
+//!   bounds of [`staged`]);
+//! - block, except for the sequencer of a source that other workers serve too, and, on the slow path, briefly for
+//!   room in a full socket;
+//! - log above debug because of something that came from the network.
 
 #![forbid(unsafe_code)]
 
 pub mod backend;
 pub mod config;
+mod control_thread;
 pub mod counters;
 mod engine;
 pub mod inbound;
 mod link;
+pub mod mtu;
 pub mod outbound;
+mod rejected_merges;
+mod runtime;
 pub mod sequencer;
 pub mod shared;
 pub mod slow_path;
+pub mod slow_path_queue;
+pub mod source;
 pub mod staged;
 mod sync;
 pub mod tables;

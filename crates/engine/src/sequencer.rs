@@ -1,53 +1,52 @@
-//! Many workers at one source, and its packets leave in the order in which they came.
+//! Lets several workers serve one source while its packets leave in the order in which they came.
 //!
-//! One worker at a time enters and reads; with what it read it takes a ticket and lets the next
-//! one in. Then each works in its own cache. Two things happen in the order of the tickets: outbound
-//! packets are numbered, so that counters rise on the wire, and packets are delivered.
+//! One worker at a time holds the read lock and reads; for what it read it takes a ticket, then it releases the
+//! lock. Workers then process their batches in parallel, except for two phases that run in ticket order: outbound
+//! packets get their counters, so that counters rise on the wire, and packets are delivered.
 //!
-//! A worker alone never waits here: entering is one uncontended lock, a turn is a load, a store and a
-//! fence. The model in `crates/engine/model` runs this very file under all interleavings up to
-//! a number of preemptions.
+//! A single worker never waits here: the read lock is one uncontended lock, a phase is a load, a store and a fence.
+//! The model in `crates/engine/model` runs this very file under all interleavings up to a number of preemptions.
 
-use crate::sync::{AtomicU64, AtomicUsize, Condvar, Mutex, MutexGuard, Ordering, SPINS, fence, spin};
+use crate::sync::{AtomicU64, AtomicUsize, Condvar, Mutex, MutexGuard, Ordering, SPINS, fence, lock, spin};
 
 /// Orders the workers at one source.
 #[derive(Default)]
 pub struct Sequencer {
-    /// The number of the next ticket; whoever holds the lock may read from the source.
-    read_lock: Mutex<u64>,
+    /// The number of the next ticket. Its lock is the read lock.
+    next_ticket: Mutex<u64>,
     numbering: Phase,
     delivery: Phase,
 }
 
 impl Sequencer {
-    /// The right to read from the source, if no other worker has it now.
+    /// The right to read from the source; `None` while another worker holds it.
     pub fn try_read_lock(&self) -> Option<ReadLock<'_>> {
-        self.read_lock.try_lock().ok().map(|next| ReadLock { sequencer: self, next })
+        self.next_ticket.try_lock().ok().map(|next_ticket| ReadLock { sequencer: self, next_ticket })
     }
 
     /// Waits until no other worker reads from the source.
     pub fn wait_for_read_lock(&self) {
-        drop(lock(&self.read_lock));
+        drop(lock(&self.next_ticket));
     }
 }
 
-/// The right to read from the source, for as long as it is held.
+/// The right to read from the source, until it is dropped.
 pub struct ReadLock<'a> {
     sequencer: &'a Sequencer,
-    next: MutexGuard<'a, u64>,
+    next_ticket: MutexGuard<'a, u64>,
 }
 
 impl<'a> ReadLock<'a> {
-    /// The place in the order of whatever is read under this lock. To be taken once, and only
-    /// when something was read: who holds a ticket is waited for.
+    /// The place in the order of what was read under this lock. Take it at most once, and only after reading
+    /// something: all later tickets wait for this one.
     pub fn ticket(&mut self) -> Ticket<'a> {
-        let number = *self.next;
-        *self.next += 1;
+        let number = *self.next_ticket;
+        *self.next_ticket += 1;
         Ticket { sequencer: self.sequencer, number, numbered: false }
     }
 }
 
-/// A place in the order. When it is dropped, the next one's turn comes, whatever was done with it.
+/// A place in the order. Dropping it finishes both phases, whether or not anything was numbered or delivered.
 pub struct Ticket<'a> {
     sequencer: &'a Sequencer,
     number: u64,
@@ -55,18 +54,18 @@ pub struct Ticket<'a> {
 }
 
 impl Ticket<'_> {
-    /// Waits until all packets of earlier tickets have their numbers.
+    /// Waits until all packets of earlier tickets have their counters.
     pub fn wait_to_number(&self) {
         if !self.numbered {
             self.sequencer.numbering.wait_for(self.number);
         }
     }
 
-    /// All packets of this ticket have their numbers.
+    /// All packets of this ticket have their counters: lets the next ticket number.
     pub fn finish_numbering(&mut self) {
         self.wait_to_number();
         if !std::mem::replace(&mut self.numbered, true) {
-            self.sequencer.numbering.pass(self.number);
+            self.sequencer.numbering.finish(self.number);
         }
     }
 
@@ -80,13 +79,14 @@ impl Drop for Ticket<'_> {
     fn drop(&mut self) {
         self.finish_numbering();
         self.wait_to_deliver();
-        self.sequencer.delivery.pass(self.number);
+        self.sequencer.delivery.finish(self.number);
     }
 }
 
-/// Whose turn it is.
+/// A step that tickets take one after the other.
 #[derive(Default)]
 struct Phase {
+    /// The ticket that may take the step.
     current: AtomicU64,
     sleepers: AtomicUsize,
     mutex: Mutex<()>,
@@ -94,37 +94,33 @@ struct Phase {
 }
 
 impl Phase {
-    /// Phase are short while every worker has a core, so a waiter spins for about as long as one
-    /// takes; a worker that has lost its core may take any time, so then it sleeps.
-    fn wait_for(&self, number: u64) {
+    /// Spins for about as long as a phase takes while every worker has a core, then sleeps: a worker that lost its
+    /// core may take any time.
+    fn wait_for(&self, ticket: u64) {
         for _ in 0..SPINS {
-            if self.current.load(Ordering::Acquire) == number {
+            if self.current.load(Ordering::Acquire) == ticket {
                 return;
             }
             spin();
         }
         self.sleepers.fetch_add(1, Ordering::Relaxed);
-        // Either we see the turn that is passed now, or who passes it sees a sleeper.
+        // Pairs with the fence in `finish`: either we see the new current ticket, or `finish` sees a sleeper.
         fence(Ordering::SeqCst);
-        let mut mutex = lock(&self.mutex);
-        while self.current.load(Ordering::Acquire) != number {
-            mutex = self.condvar.wait(mutex).expect("no thread panics while it waits for its turn");
+        let mut guard = lock(&self.mutex);
+        while self.current.load(Ordering::Acquire) != ticket {
+            guard = self.condvar.wait(guard).expect("no thread panics while it waits for a phase");
         }
-        drop(mutex);
+        drop(guard);
         self.sleepers.fetch_sub(1, Ordering::Relaxed);
     }
 
-    fn pass(&self, number: u64) {
-        self.current.store(number + 1, Ordering::Release);
+    fn finish(&self, ticket: u64) {
+        self.current.store(ticket + 1, Ordering::Release);
         fence(Ordering::SeqCst);
         if self.sleepers.load(Ordering::Relaxed) > 0 {
-            // A sleeper between its look at the turn and its sleep holds the lock.
+            // A waiter between its check of `current` and its sleep holds the mutex.
             drop(lock(&self.mutex));
             self.condvar.notify_all();
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().expect("no thread panics at a sequencer")
 }

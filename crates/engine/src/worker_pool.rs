@@ -1,130 +1,123 @@
-//! Who of the workers is at work: a leader, and helpers while there is use for them.
+//! Which workers are active: one primary, and helpers while they are useful.
 //!
-//! At rest one worker watches all sources and the others are away. A worker that finds its sources
-//! hot and a core idle invites another one; a worker that finds nothing leaves, unless it is the last.
-//! The last one watches, so that a packet always finds somebody and never wakes two.
+//! At rest one worker waits on all sources and the others are parked. A worker that stays busy while a core is idle
+//! unparks another; a worker that finds nothing parks, unless it is the last active one. That one waits on the
+//! sources, so a packet always wakes exactly one worker.
 
-use crate::sync::{Condvar, Mutex, MutexGuard};
+use crate::sync::{Condvar, Mutex, MutexGuard, lock};
 
-/// Nanoseconds for which the sources have to be hot before a helper is invited: a burst shorter
-/// than that is over before a woken worker has done anything for it.
+/// Nanoseconds for which a worker has to be busy before it unparks a helper: a shorter burst is over before a woken
+/// worker has done anything for it.
 pub const SCALE_UP_DELAY_MIN: u64 = 1_000_000;
 
-/// The same where helpers turned out to be of no use: what looking for an idle core costs is
-/// lost in it.
+/// The same after helpers proved useless: the search for an idle core then costs next to nothing.
 pub const SCALE_UP_DELAY_MAX: u64 = 16 * SCALE_UP_DELAY_MIN;
 
-/// Nanoseconds after which a helper was worth its invitation.
-const WORTH: u64 = 10 * SCALE_UP_DELAY_MIN;
+/// A helper that stayed active for so many nanoseconds was worth its wake-up.
+const WORTHWHILE: u64 = 10 * SCALE_UP_DELAY_MIN;
 
 /// The workers of one engine.
 pub struct WorkerPool {
-    /// Nanoseconds for which the sources have to be hot at least.
     scale_up_delay_min: u64,
     state: Mutex<PoolState>,
-    invited: Condvar,
+    unparked: Condvar,
 }
 
 struct PoolState {
     active: usize,
-    away: usize,
-    unparks: usize,
-    /// When the last invitation was made, in nanoseconds.
-    invited: u64,
+    parked: usize,
+    /// Wake-ups that no parked worker has taken yet.
+    wakeups: usize,
+    /// Nanoseconds; when a worker was unparked last.
+    last_unpark: u64,
     scale_up_delay: u64,
-    over: bool,
+    ended: bool,
 }
 
-/// What a worker that found nothing to do does next.
+/// What a worker does next when it has found nothing to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// It is the last one: it watches the sources.
-    Watch,
-    /// It was away and is invited to work.
-    Work,
-    /// The engine has ended.
+    /// Wait on the sources: no other worker is active.
+    Wait,
+    /// Help: it was parked, and another worker unparked it.
+    Help,
+    /// End: the engine has ended.
     End,
 }
 
 impl WorkerPool {
-    /// A pool whose first worker is at work; the others begin with [`WorkerPool::rest`]. `scale_up_delay` is
-    /// [`SCALE_UP_DELAY_MIN`] but for tests.
+    /// A pool with one active worker; the others begin with [`WorkerPool::park`]. `scale_up_delay` is
+    /// [`SCALE_UP_DELAY_MIN`] except in tests.
     pub fn new(scale_up_delay: u64) -> Self {
-        let state = PoolState { active: 1, away: 0, unparks: 0, invited: 0, scale_up_delay, over: false };
-        Self { scale_up_delay_min: scale_up_delay, state: Mutex::new(state), invited: Condvar::new() }
+        let state = PoolState { active: 1, parked: 0, wakeups: 0, last_unpark: 0, scale_up_delay, ended: false };
+        Self { scale_up_delay_min: scale_up_delay, state: Mutex::new(state), unparked: Condvar::new() }
     }
 
-    /// Leaves work at `now`, in nanoseconds, and sleeps until invited, unless the worker is the last
-    /// one.
-    pub fn leave(&self, now: u64) -> Next {
-        let mut state = self.state();
-        if state.over {
+    /// Parks an active worker at `now`, in nanoseconds, until another unparks it; the last active one returns at once.
+    pub fn park_unless_last(&self, now: u64) -> Next {
+        let mut state = lock(&self.state);
+        if state.ended {
             return Next::End;
         }
         if state.active == 1 {
-            return Next::Watch;
+            return Next::Wait;
         }
         state.active -= 1;
-        // Whoever goes, there was work for one more since the last one was invited.
-        state.scale_up_delay = match now.saturating_sub(state.invited) {
-            WORTH.. => self.scale_up_delay_min,
+        // Time since the last wake-up approximates how long the extra worker was useful, whichever worker parks.
+        state.scale_up_delay = match now.saturating_sub(state.last_unpark) {
+            WORTHWHILE.. => self.scale_up_delay_min,
             _ => SCALE_UP_DELAY_MAX.min(state.scale_up_delay * 2),
         };
         self.sleep(state)
     }
 
-    /// Sleeps until invited.
-    pub fn rest(&self) -> Next {
-        self.sleep(self.state())
+    /// Parks a worker that is not active yet.
+    pub fn park(&self) -> Next {
+        self.sleep(lock(&self.state))
     }
 
     fn sleep(&self, mut state: MutexGuard<'_, PoolState>) -> Next {
-        state.away += 1;
-        while state.unparks == 0 && !state.over {
-            state = self.invited.wait(state).expect("no thread panics while it is away");
+        state.parked += 1;
+        while state.wakeups == 0 && !state.ended {
+            state = self.unparked.wait(state).expect("no thread panics while it is parked");
         }
-        state.away -= 1;
-        if state.over {
+        state.parked -= 1;
+        if state.ended {
             return Next::End;
         }
-        state.unparks -= 1;
+        state.wakeups -= 1;
         state.active += 1;
-        Next::Work
+        Next::Help
     }
 
-    /// Wakes one worker that is away, at `now`; false if all are at work or on their way.
+    /// Unparks one worker at `now`; false if all are active or waking up.
     pub fn unpark(&self, now: u64) -> bool {
-        let mut state = self.state();
-        let room = state.away > state.unparks;
-        if room {
-            state.unparks += 1;
-            state.invited = now;
-            self.invited.notify_one();
+        let mut state = lock(&self.state);
+        let available = state.parked > state.wakeups;
+        if available {
+            state.wakeups += 1;
+            state.last_unpark = now;
+            self.unparked.notify_one();
         }
-        room
+        available
     }
 
-    /// There was no core for a helper: the next one is thought of later.
+    /// No core was idle: doubles the delay before the next attempt to unpark a helper.
     pub fn back_off(&self) {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         state.scale_up_delay = SCALE_UP_DELAY_MAX.min(state.scale_up_delay * 2);
     }
 
-    /// Whether the asking worker is the only one at work, and the nanoseconds for which its sources
-    /// have to be hot.
+    /// Whether only one worker is active, and for how many nanoseconds it has to be busy before it unparks a helper.
     pub fn status(&self) -> (bool, u64) {
-        let state = self.state();
+        let state = lock(&self.state);
         (state.active == 1, state.scale_up_delay)
     }
 
-    /// Sends everybody home.
+    /// Ends all workers.
     pub fn end(&self) {
-        self.state().over = true;
-        self.invited.notify_all();
-    }
-
-    fn state(&self) -> MutexGuard<'_, PoolState> {
-        self.state.lock().expect("no thread panics while it holds the state")
+        lock(&self.state).ended = true;
+        self.unparked.notify_all();
     }
 }
 
@@ -135,18 +128,18 @@ pub struct BusyTimer {
 }
 
 impl BusyTimer {
-    /// There was work at `now`, in nanoseconds. True once it has been hot for `scale_up_delay`, and then
-    /// again after as long.
-    pub fn elapsed(&mut self, now: u64, scale_up_delay: u64) -> bool {
+    /// There was work at `now`, in nanoseconds. True once the worker has been busy for `delay`, and again after each
+    /// further `delay`.
+    pub fn elapsed(&mut self, now: u64, delay: u64) -> bool {
         let since = *self.since.get_or_insert(now);
-        let hot = now.saturating_sub(since) >= scale_up_delay;
-        if hot {
+        let elapsed = now.saturating_sub(since) >= delay;
+        if elapsed {
             self.since = Some(now);
         }
-        hot
+        elapsed
     }
 
-    /// The sources ran dry.
+    /// There was no work.
     pub fn reset(&mut self) {
         self.since = None;
     }
@@ -157,40 +150,40 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_source_is_hot_when_there_was_no_break_for_as_long_as_it_takes() {
+    fn the_busy_timer_elapses_after_a_delay_without_a_break() {
         let mut busy = BusyTimer::default();
         assert!(!busy.elapsed(5, 10));
         assert!(!busy.elapsed(14, 10));
         assert!(busy.elapsed(15, 10));
-        assert!(!busy.elapsed(24, 10), "asked for once in each span");
+        assert!(!busy.elapsed(24, 10), "once per delay");
         assert!(busy.elapsed(25, 10));
         busy.reset();
         assert!(!busy.elapsed(1000, 10));
     }
 
     #[test]
-    fn the_last_one_watches() {
+    fn the_last_active_worker_waits_on_the_sources() {
         let pool = WorkerPool::new(SCALE_UP_DELAY_MIN);
-        assert_eq!(pool.leave(0), Next::Watch);
-        assert!(!pool.unpark(0), "nobody is away");
+        assert_eq!(pool.park_unless_last(0), Next::Wait);
+        assert!(!pool.unpark(0), "nobody is parked");
         pool.end();
-        assert_eq!(pool.leave(0), Next::End);
+        assert_eq!(pool.park_unless_last(0), Next::End);
     }
 
     #[test]
-    fn followers_that_are_of_no_use_are_invited_less_often() {
+    fn the_delay_grows_while_helpers_are_useless() {
         let pool = WorkerPool::new(SCALE_UP_DELAY_MIN);
-        let lasted = |stay| {
-            pool.state().active += 1;
-            pool.state().unparks += 1;
-            pool.state().invited = 1_000;
-            assert_eq!(pool.leave(1_000 + stay), Next::Work);
-            pool.state().active = 1;
+        let delay_after = |active_for| {
+            lock(&pool.state).active += 1;
+            lock(&pool.state).wakeups += 1;
+            lock(&pool.state).last_unpark = 1_000;
+            assert_eq!(pool.park_unless_last(1_000 + active_for), Next::Help);
+            lock(&pool.state).active = 1;
             pool.status().1
         };
-        assert_eq!(lasted(0), 2 * SCALE_UP_DELAY_MIN);
-        assert_eq!(lasted(0), 4 * SCALE_UP_DELAY_MIN);
-        assert_eq!(lasted(WORTH), SCALE_UP_DELAY_MIN);
+        assert_eq!(delay_after(0), 2 * SCALE_UP_DELAY_MIN);
+        assert_eq!(delay_after(0), 4 * SCALE_UP_DELAY_MIN);
+        assert_eq!(delay_after(WORTHWHILE), SCALE_UP_DELAY_MIN);
         (0..20).for_each(|_| pool.back_off());
         assert_eq!(pool.status(), (true, SCALE_UP_DELAY_MAX));
     }

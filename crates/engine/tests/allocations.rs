@@ -1,8 +1,7 @@
-//! What the data path asks of the allocator once it has started: nothing, whatever the packets.
+//! The data path allocates nothing once it has started, whatever the packets.
 //!
-//! Counted are the steps of both ways, on this thread; not what the memory backend allocates inside
-//! them, and not the slow path. What does allocate, and is no part of the law: a packet that has to
-//! wait for a session, and a peer that is heard from another address than before.
+//! Counts the steps in both directions on this thread, without the memory backend and the slow path. Two things do
+//! allocate and are not tested: staging a packet, and a peer's change of address.
 
 mod hosts;
 
@@ -15,8 +14,7 @@ use linerate_netio::memory::{Fate, MemoryNet};
 use linerate_packet::virtio::{self, Gso};
 use linerate_packet::{checksum, gso};
 
-/// Rounds until whatever grows with use has grown, and as many again; together they end before the
-/// sessions do.
+/// Rounds after which nothing grows any more. As many follow; all end before the sessions expire.
 const ROUNDS: usize = 20;
 
 #[test]
@@ -58,8 +56,8 @@ fn the_data_path_allocates_nothing_once_it_has_started() {
     }
 }
 
-/// Super-packets and single ones of TCP and UDP, neighbours for different peers, from an address
-/// that is another's and to one that is nobody's.
+/// GSO packets and single ones of TCP and UDP, neighbours for different peers, from a foreign address and to an unknown
+/// one.
 fn send_of_every_kind(hosts: &[Host; 3], round: usize) {
     let [hub, left, right] = hosts;
     for (from, to) in [(hub, left), (left, hub), (hub, right), (right, hub)] {
@@ -100,7 +98,7 @@ fn udp_super(from: IpAddr, to: IpAddr, payload: usize, size: u16) -> (virtio::He
     (header, packet)
 }
 
-/// Lets all hosts work until none has anything to do; answers what their data paths allocated.
+/// Runs all hosts until they are idle; returns how often their data paths allocated.
 fn allocations_until_rest(hosts: &mut [Host]) -> u64 {
     let mut allocations = 0;
     for _ in 0..10_000 {
@@ -113,5 +111,5 @@ fn allocations_until_rest(hosts: &mut [Host]) -> u64 {
             return allocations;
         }
     }
-    panic!("the hosts never come to rest");
+    panic!("the hosts never become idle");
 }

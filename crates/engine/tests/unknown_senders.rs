@@ -1,7 +1,6 @@
-//! What a stranger gets of an engine: no answer, and no memory, whatever it sends and however often.
+//! A sender that is no peer gets no answer and no memory, whatever it sends and however often.
 //!
-//! Counted is what both paths allocate on this thread, the slow one included; not what the memory backend allocates
-//! inside them.
+//! Counts what the data path and the slow path allocate on this thread, without what the memory backend allocates.
 
 mod hosts;
 
@@ -14,10 +13,10 @@ use allocation_counter::AllocationInfo;
 use hosts::{Clock, Host, udp};
 use linerate_netio::memory::{Datagram, Fate, MemoryNet};
 
-/// What becomes of a true initiation by somebody who is no peer, before it arrives.
+/// Changes a valid initiation by a host that is no peer, before it arrives.
 type Forgery = fn(&mut Datagram);
 
-/// Of strangers who do not know the device's public key, each with the reason for which it is refused.
+/// Messages of senders that do not know the device's public key, each with the reason for which it is dropped.
 const FORGERIES: [(&str, Forgery); 7] = [
     ("mac1", |datagram| datagram.contents[120] ^= 1),
     ("too_short", |datagram| datagram.contents.truncate(3)),
@@ -32,7 +31,7 @@ const FORGERIES: [(&str, Forgery); 7] = [
 ];
 
 #[test]
-fn a_stranger_is_given_no_memory_and_no_answer() {
+fn an_unknown_sender_gets_no_answer_and_costs_no_memory() {
     for (reason, forge) in FORGERIES {
         for allocated in refuse(reason, forge) {
             assert_eq!(allocated.count_total, 0, "{reason}");
@@ -41,9 +40,9 @@ fn a_stranger_is_given_no_memory_and_no_answer() {
 }
 
 #[test]
-fn who_knows_the_public_key_and_is_no_peer_is_given_no_answer_and_nothing_is_kept() {
+fn a_sender_that_knows_the_public_key_but_is_no_peer_gets_no_answer_and_nothing_is_kept() {
     for allocated in refuse("unknown_peer", |_| ()) {
-        // The agreement's scratch memory.
+        // Scratch memory of the key agreement.
         assert!(allocated.count_max <= 2, "{} at once", allocated.count_max);
         assert_eq!(allocated.count_current, 0);
     }

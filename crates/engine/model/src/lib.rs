@@ -1,8 +1,7 @@
-//! The engine's [`sequencer`] and [`pool`], the very files, built of loom's locks and atomics instead
-//! of std's. The tests of this crate run them under all interleavings up to a number of preemptions.
+//! The engine's [`sequencer`] and [`worker_pool`], the very files, built on loom's locks and atomics instead of std's.
+//! The tests of this crate run them under all interleavings up to a number of preemptions.
 //!
-//! A crate of its own, because what the engine is built of would otherwise have to be chosen for the
-//! whole workspace at once.
+//! This is a crate of its own because a feature would choose between loom and std for the whole workspace at once.
 
 #![forbid(unsafe_code)]
 
@@ -11,12 +10,16 @@ pub mod sequencer;
 #[path = "../../src/worker_pool.rs"]
 pub mod worker_pool;
 
-/// What the two are built of here.
+/// The engine's module of the same name, over loom.
 mod sync {
     pub use loom::hint::spin_loop as spin;
     pub use loom::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
     pub use loom::sync::{Condvar, Mutex, MutexGuard};
 
-    /// A waiter looks once before it sleeps: that is where something can go wrong.
+    /// One check before a waiter sleeps: that is where a race would be.
     pub const SPINS: u32 = 1;
+
+    pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+        mutex.lock().expect("a thread panicked while it held the lock")
+    }
 }

@@ -1,4 +1,4 @@
-//! What holds for every interleaving of the workers.
+//! Invariants of the sequencer and the worker pool under every interleaving of the workers.
 
 use std::sync::Arc as Untracked;
 use std::sync::Mutex as Log;
@@ -9,16 +9,16 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
 
-/// Explores all interleavings with at most `preemptions` switches away from a thread that could go on: what
-/// more would find takes weeks, and hardly any fault needs more than three.
+/// Explores all interleavings with at most `preemptions` switches away from a thread that could go on. More would take
+/// weeks, and hardly any bug needs more than three.
 fn explore(preemptions: usize, check: impl Fn() + Sync + Send + 'static) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(preemptions);
     model.check(check);
 }
 
-/// A source with packets 0, 1, 2...: what was read of it, numbered and delivered, each in the order in which
-/// it happened. Std's locks, which the model does not see: the order has to come from the sequencer alone.
+/// A source with packets 0, 1, 2...: the packets read, numbered and delivered, each in the order in which it happened.
+/// The locks are std's, which loom does not see: the order has to come from the sequencer alone.
 #[derive(Default)]
 struct Flow {
     read: Log<Vec<usize>>,
@@ -26,7 +26,7 @@ struct Flow {
     delivered: Log<Vec<usize>>,
 }
 
-/// Carries one packet if nobody else is reading; true if it did.
+/// Carries one packet unless another worker is reading; true if it did.
 fn carry(sequencer: &Sequencer, flow: &Flow) -> bool {
     let Some(mut read_lock) = sequencer.try_read_lock() else { return false };
     let packet = {
@@ -47,7 +47,7 @@ fn carry(sequencer: &Sequencer, flow: &Flow) -> bool {
 
 fn assert_in_order(flow: &Flow) {
     let read = flow.read.lock().unwrap();
-    assert_eq!(*flow.numbered.lock().unwrap(), *read, "numbers rise in the order of reading");
+    assert_eq!(*flow.numbered.lock().unwrap(), *read, "packets are numbered in the order of reading");
     assert_eq!(*flow.delivered.lock().unwrap(), *read, "packets are delivered in the order of reading");
 }
 
@@ -84,51 +84,51 @@ fn three_workers_keep_the_order_of_a_source() {
 }
 
 #[test]
-fn a_ticket_that_delivers_nothing_still_passes_its_turns() {
+fn a_ticket_that_delivers_nothing_still_finishes_its_phases() {
     explore(3, || {
         let sequencer = Arc::new(Sequencer::default());
         let flow = Untracked::new(Flow::default());
-        let idler = {
+        let empty = {
             let sequencer = sequencer.clone();
             thread::spawn(move || drop(sequencer.try_read_lock().map(|mut read_lock| read_lock.ticket())))
         };
         carry(&sequencer, &flow);
-        idler.join().unwrap();
+        empty.join().unwrap();
         sequencer.wait_for_read_lock();
-        assert!(carry(&sequencer, &flow), "the read_lock is free and the turns go on");
+        assert!(carry(&sequencer, &flow), "the read lock is free and the phases go on");
         assert_in_order(&flow);
     });
 }
 
-/// Works until the engine ends; the one that is left to watch ends it. How often it watched.
-fn serve(pool: &WorkerPool, at_watch: &AtomicUsize, mut next: Next) -> usize {
-    let mut watches = 0;
+/// Works until the engine ends; the last active worker ends it. Returns how often this worker was the last.
+fn work(pool: &WorkerPool, waiting: &AtomicUsize, mut next: Next) -> usize {
+    let mut waits = 0;
     loop {
         match next {
-            Next::Work => {}
-            Next::Watch => {
-                assert_eq!(at_watch.fetch_add(1, Ordering::SeqCst), 0, "one watches, not two");
-                watches += 1;
-                at_watch.fetch_sub(1, Ordering::SeqCst);
+            Next::Help => {}
+            Next::Wait => {
+                assert_eq!(waiting.fetch_add(1, Ordering::SeqCst), 0, "one worker waits on the sources, not two");
+                waits += 1;
+                waiting.fetch_sub(1, Ordering::SeqCst);
                 pool.end();
             }
-            Next::End => return watches,
+            Next::End => return waits,
         }
-        next = pool.leave(0);
+        next = pool.park_unless_last(0);
     }
 }
 
 #[test]
-fn somebody_is_always_left_to_watch_and_everybody_goes_home() {
+fn one_worker_always_stays_active_and_all_end() {
     explore(3, || {
         let pool = Arc::new(WorkerPool::new(SCALE_UP_DELAY_MIN));
-        let at_watch = Arc::new(AtomicUsize::new(0));
+        let waiting = Arc::new(AtomicUsize::new(0));
         let helper = {
-            let (pool, at_watch) = (pool.clone(), at_watch.clone());
-            thread::spawn(move || serve(&pool, &at_watch, pool.rest()))
+            let (pool, waiting) = (pool.clone(), waiting.clone());
+            thread::spawn(move || work(&pool, &waiting, pool.park()))
         };
         pool.unpark(0);
-        let watches = serve(&pool, &at_watch, Next::Work);
-        assert!(watches + helper.join().unwrap() >= 1, "not all left while nobody watched");
+        let waits = work(&pool, &waiting, Next::Help);
+        assert!(waits + helper.join().unwrap() >= 1, "somebody waited on the sources until the end");
     });
 }

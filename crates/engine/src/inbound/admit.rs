@@ -1,30 +1,28 @@
-//! Lets an inner packet pass if it is IP, if its length is true, and if it comes from an address
-//! that its peer may use.
+//! Accepts an inner packet if it is IP, its length is right, and its source address is an allowed IP of its peer.
 
-use linerate_packet::Malformed;
 use std::sync::Arc;
 
-use linerate_packet::ip;
+use linerate_packet::{Malformed, ip};
 use linerate_protocol::DropReason;
 
 use crate::tables::{Receiver, Routes};
 
-/// What an authentic data message carried.
+/// The content of an authentic data message.
 pub struct Inner<'a> {
     /// The inner packet and its padding.
     pub plaintext: &'a mut [u8],
-    /// Whether the outer header said that a queue on the way was congested.
+    /// Whether the outer header was marked as having met congestion.
     pub congested: bool,
 }
 
-/// The length of the packet without its padding, or why it may not pass. Marks the packet when
-/// its datagram was marked (RFC 6040; kernel: receive.c, INET_ECN_decapsulate).
+/// The length of the packet without its padding, or why it is dropped. Marks the packet if its datagram was marked
+/// (RFC 6040; kernel: receive.c, INET_ECN_decapsulate).
 pub fn admit(routes: &Routes, receiver: &Receiver, inner: Inner<'_>) -> Result<usize, DropReason> {
     let packet = ip::parse(inner.plaintext).map_err(|malformed| match malformed {
         Malformed::Version => DropReason::InnerVersion,
         _ => DropReason::InnerLength,
     })?;
-    // The peer itself and not its index, which another may have been given meanwhile.
+    // Compares the peer itself: its index may have been given to another peer meanwhile.
     if !routes.peer_for(packet.source).is_some_and(|owner| Arc::ptr_eq(owner, &receiver.peer)) {
         return Err(DropReason::SourceNotAllowed);
     }

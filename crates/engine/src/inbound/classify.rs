@@ -1,27 +1,19 @@
-//! Tells data from handshake messages and from what is neither, by length and type, and drops what the handshake filter refuses.
+//! Tells data messages, handshake messages and anything else apart, by length and type, and drops handshake messages
+//! that the handshake filter refuses.
 
 use std::net::SocketAddr;
 
 use linerate_aead::TAG_LEN;
 use linerate_protocol::{Boottime, DATA_HEADER, DataHeader, DropReason, MessageKind};
 
-use super::recv_udp::ReceiveBuffer;
+use super::recv_udp::{Datagram, ReceiveBuffer};
 use crate::backend::Backend;
 use crate::shared::Shared;
+use crate::sync::lock;
 
-/// Where one datagram lies in the receive buffer.
-pub struct Datagram {
-    /// The message that brought it.
-    pub message: usize,
-    /// Its first byte.
-    pub offset: usize,
-    /// Its length.
-    pub len: usize,
-}
-
-/// A data message, as yet unauthenticated.
+/// A data message, not yet authenticated.
 pub struct DataMessage {
-    /// The session that it names.
+    /// Its receiver index.
     pub receiver: u32,
     /// Its counter.
     pub counter: u64,
@@ -31,7 +23,7 @@ pub struct DataMessage {
     pub len: usize,
 }
 
-/// The data message in `datagram`. A handshake message goes to the slow path, the rest nowhere.
+/// The data message in a datagram. A handshake message goes to the slow path; anything else is dropped.
 pub fn classify<B: Backend>(
     shared: &Shared<B>,
     received: &ReceiveBuffer,
@@ -64,12 +56,10 @@ pub fn classify<B: Backend>(
     }
 }
 
-/// Most of a flood ends here, so that few are named even in a log that is to have everything.
+/// Counts a refused handshake message. Most of a flood ends here, so even a debug log names only a few.
 fn refuse<B: Backend>(shared: &Shared<B>, source: SocketAddr, reason: DropReason, now: Boottime) {
     shared.counters.discard_protocol(reason);
-    if tracing::enabled!(tracing::Level::DEBUG)
-        && shared.refused.lock().expect("no thread panics while it counts").take(now)
-    {
+    if tracing::enabled!(tracing::Level::DEBUG) && lock(&shared.filter_log).take(now) {
         tracing::debug!("handshake message from {source} dropped: {}", reason.name());
     }
 }

@@ -1,6 +1,6 @@
-//! Puts consecutive segments of a flow together again, so that the host's stack sees few large
-//! packets. Only what carries a correct checksum is merged; a packet that was damaged before it
-//! entered the tunnel is delivered as it is, for its receiver to refuse.
+//! Merges consecutive segments of a flow, so that the host's stack sees few large packets. Only segments with a correct
+//! checksum are merged; a packet that was damaged before it entered the tunnel is delivered unchanged, for its receiver
+//! to drop.
 
 use linerate_packet::gro::{Caps, Group, Merger, PacketRange};
 
@@ -25,7 +25,7 @@ impl Delivery {
         self.packets.is_empty()
     }
 
-    /// How many more packets it takes before it has to be written.
+    /// How many more packets fit before it has to be written.
     pub fn room(&self) -> usize {
         PACKETS_MAX - self.packets.len()
     }
@@ -35,17 +35,17 @@ impl Delivery {
         self.packets.push(PacketRange { offset, len });
     }
 
-    /// Decides what goes together.
+    /// Plans which packets are merged.
     pub fn merge(&mut self, buf: &mut [u8], caps: Caps) {
         self.merger.plan(buf, &self.packets, caps);
     }
 
-    /// What is to be written, each in one call, in order.
+    /// The groups to write, each in one call, in order.
     pub fn groups(&self) -> impl Iterator<Item = Group<'_>> {
         self.merger.groups()
     }
 
-    /// Forgets everything; the memory stays.
+    /// Removes everything; the memory is kept.
     pub fn clear(&mut self) {
         self.packets.clear();
     }

@@ -1,9 +1,8 @@
 //! From the wire to the TUN device, one file per step: [`recv_udp`], [`classify`], [`open`],
 //! [`replay`], [`admit`], [`merge`], [`write_tun`].
 //!
-//! One worker carries a batch through all of them; nothing is handed over on the way. Handshake
-//! messages alone leave the way at [`classify`], for the slow path. Where several workers serve a
-//! socket, [`crate::sequencer`] has their batches written in order.
+//! One worker carries a batch through all of them, without a handover; only handshake messages go from [`classify`]
+//! to the slow path. Where several workers serve a socket, [`crate::sequencer`] keeps their batches in order.
 
 mod admit;
 mod classify;
@@ -21,44 +20,43 @@ use linerate_packet::ip;
 use linerate_protocol::{Boottime, DATA_HEADER};
 
 use crate::backend::Backend;
-use crate::outbound::Step;
 use crate::sequencer::{Sequencer, Ticket};
 use crate::shared::Shared;
+use crate::source::Step;
 use crate::tables::Receiver;
 use admit::Inner;
-use classify::{DataMessage, Datagram};
+use classify::DataMessage;
 use merge::Delivery;
 use open::OpenBatch;
-use recv_udp::ReceiveBuffer;
-pub use write_tun::RejectedMerges;
+use recv_udp::{Datagram, ReceiveBuffer};
 
-/// One socket's side of the engine.
+/// A worker's memory for the inbound path.
 pub struct Inbound<B: Backend> {
     shared: Arc<Shared<B>>,
     received: ReceiveBuffer,
-    run: OpenBatch,
+    batch: OpenBatch,
     delivery: Delivery,
-    /// The TUN device's queue to deliver by.
+    /// The TUN device's queue to write to.
     queue: usize,
 }
 
 impl<B: Backend> Inbound<B> {
-    /// Sets up the memory of the inbound path: all that it will ever use.
+    /// Allocates all memory that the inbound path will ever use.
     pub fn new(shared: Arc<Shared<B>>) -> Self {
         Self {
             shared,
             received: ReceiveBuffer::default(),
-            run: OpenBatch::default(),
+            batch: OpenBatch::default(),
             delivery: Delivery::default(),
             queue: 0,
         }
     }
 
-    /// Delivers what lies ready in the socket, at most one receive call's worth, in the order that
-    /// the socket's `sequencer` gives, by the TUN device's queue `queue`.
+    /// Delivers what one receive call gets from the socket, to the TUN device's queue `queue`, in the order that the
+    /// socket's `sequencer` gives.
     ///
     /// # Errors
-    /// What the socket said, but for "nothing there".
+    /// The socket's, except `WouldBlock`.
     pub fn step(&mut self, socket: &B::Socket, queue: usize, sequencer: &Sequencer) -> io::Result<Step> {
         let Some(mut read_lock) = sequencer.try_read_lock() else { return Ok(Step::Locked) };
         self.queue = queue;
@@ -77,49 +75,48 @@ impl<B: Backend> Inbound<B> {
                 }
             }
         }
-        self.finish_run(&ticket, now);
+        self.finish_batch(&ticket, now);
         self.deliver(&ticket, now);
         Ok(Step::Progress)
     }
 
-    /// Adds a data message to the run of its session, after the run before it has been worked
-    /// off if that is another's.
+    /// Adds a data message to the batch of its session; finishes the batch before it if that is of another session.
     fn gather(&mut self, datagram: Datagram, data: DataMessage, ticket: &Ticket<'_>, now: Boottime) {
-        if !self.run.takes(data.receiver) {
-            self.finish_run(ticket, now);
+        if !self.batch.takes(data.receiver) {
+            self.finish_batch(ticket, now);
         }
-        self.run.push(data, datagram.message);
+        self.batch.push(data, datagram.message);
     }
 
-    /// Opens the gathered run and passes what it held to the delivery.
-    fn finish_run(&mut self, ticket: &Ticket<'_>, now: Boottime) {
-        let Some(receiver) = self.run.receiver(&self.shared) else { return };
+    /// Opens the gathered batch and passes its packets to the delivery.
+    fn finish_batch(&mut self, ticket: &Ticket<'_>, now: Boottime) {
+        let Some(receiver) = self.batch.receiver(&self.shared) else { return };
         let buf = self.received.bytes_mut();
-        self.run.open(&self.shared, &receiver, buf, now);
-        let news = self.run.drop_replayed(&self.shared, &receiver);
-        // A packet that was overtaken, on the way or by another worker, says where its sender was, and not
-        // where it is.
-        if let Some(newest) = self.run.newest_message().filter(|_| news) {
+        self.batch.open(&self.shared, &receiver, buf, now);
+        let is_newest = self.batch.drop_replayed(&self.shared, &receiver);
+        // A packet that was overtaken, on the way or by another worker, may come from an address that its sender has
+        // left.
+        if let Some(newest) = self.batch.newest_message().filter(|_| is_newest) {
             let from = self.received.meta(newest);
             receiver.peer.heard_from(from.source, from.local, self.shared.routing_epoch());
         }
-        if !self.run.is_empty() {
-            self.run.stamp(&self.shared, &receiver, now);
+        if !self.batch.is_empty() {
+            self.batch.stamp(&self.shared, &receiver, now);
             self.admit(&receiver, ticket, now);
         }
-        self.run.clear();
+        self.batch.clear();
     }
 
-    /// Keeps the inner packets that may be delivered, and counts them with the keepalives as
+    /// Adds the inner packets that may be delivered to the delivery; counts their bytes, and the keepalives', as
     /// received.
     fn admit(&mut self, receiver: &Receiver, ticket: &Ticket<'_>, now: Boottime) {
-        if self.delivery.room() < self.run.len() {
+        if self.delivery.room() < self.batch.len() {
             self.deliver(ticket, now);
         }
         let routes = self.shared.tables.routes();
         let mut bytes = 0;
-        for place in 0..self.run.len() {
-            let (slot, message) = self.run.packet(place);
+        for place in 0..self.batch.len() {
+            let (slot, message) = self.batch.packet(place);
             if slot.len == 0 {
                 bytes += DATA_HEADER + TAG_LEN;
                 continue;
@@ -138,11 +135,11 @@ impl<B: Backend> Inbound<B> {
         receiver.peer.count_rx(bytes);
     }
 
-    /// Writes what was admitted to the TUN device, when its turn has come.
+    /// Writes the delivery to the TUN device once the earlier tickets are delivered.
     fn deliver(&mut self, ticket: &Ticket<'_>, now: Boottime) {
         if !self.delivery.is_empty() {
             let buf = self.received.bytes_mut();
-            self.delivery.merge(buf, write_tun::takes(&self.shared, now));
+            self.delivery.merge(buf, write_tun::caps(&self.shared, now));
             ticket.wait_to_deliver();
             write_tun::write(&self.shared, self.queue, buf, &self.delivery, now);
             self.delivery.clear();

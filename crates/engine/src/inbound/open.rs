@@ -1,4 +1,4 @@
-//! Opens consecutive data messages of one session in one call.
+//! Opens consecutive data messages of one session together.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::backend::Backend;
 use crate::shared::Shared;
 use crate::tables::Receiver;
 
-/// Consecutive data messages that name one session; each with the message that brought it.
+/// Consecutive data messages with one receiver index, each with the place of the received message that carried it.
 pub struct OpenBatch {
     index: u32,
     slots: Vec<Slot>,
@@ -25,19 +25,19 @@ impl Default for OpenBatch {
 }
 
 impl OpenBatch {
-    /// Whether a message that names `index` belongs to this run.
+    /// Whether a data message with receiver index `index` belongs to the batch.
     pub fn takes(&self, index: u32) -> bool {
         self.slots.is_empty() || self.index == index && self.slots.len() < BATCH_MAX
     }
 
-    /// Adds a message.
+    /// Adds a data message.
     pub fn push(&mut self, data: DataMessage, message: usize) {
         self.index = data.receiver;
         self.slots.push(Slot { offset: data.offset, len: data.len, counter: data.counter });
         self.messages.push(message);
     }
 
-    /// What the run's index leads to; if there is none, its packets are counted and dropped.
+    /// The session with the receiver index; if there is none, the packets are dropped and counted.
     pub fn receiver<B: Backend>(&mut self, shared: &Shared<B>) -> Option<Arc<Receiver>> {
         if self.slots.is_empty() {
             return None;
@@ -50,7 +50,7 @@ impl OpenBatch {
         receiver
     }
 
-    /// Opens the run in place. What stays in it is authentic.
+    /// Opens the messages in place, and keeps those that are authentic.
     pub fn open<B: Backend>(&mut self, shared: &Shared<B>, receiver: &Receiver, buf: &mut [u8], now: Boottime) {
         let session = &receiver.session;
         self.keep(shared, |_, slot| session.may_open(now, slot.counter));
@@ -58,12 +58,12 @@ impl OpenBatch {
         self.keep(shared, |place, _| authentic.authentic(place).then_some(()).ok_or(DropReason::Undecryptable));
     }
 
-    /// Passes on what the run's datagram means for timers and keys.
+    /// Updates the peer's timers, and the session if this confirms it.
     pub fn stamp<B: Backend>(&self, shared: &Shared<B>, receiver: &Receiver, now: Boottime) {
         let Receiver { session, peer, .. } = receiver;
         if session.confirm() {
-            // At once, so that the answer to this very packet is sealed with keys that its sender
-            // has; the slow path, which may know better by now, has the last word.
+            // At once, so that the answer to this very packet is sealed with keys that the peer has. The slow path may
+            // know of a newer session and decides in the end.
             peer.set_sending(Some(session.clone()));
             shared.slow_path_queue.confirm(session);
         }
@@ -74,36 +74,36 @@ impl OpenBatch {
         }
     }
 
-    /// How many packets the run has.
+    /// The number of packets.
     pub fn len(&self) -> usize {
         self.slots.len()
     }
 
-    /// A packet and the message that brought it.
+    /// A packet, and the place of the received message that carried it.
     pub fn packet(&self, place: usize) -> (Slot, usize) {
         (self.slots[place], self.messages[place])
     }
 
-    /// Whether nothing is left of it.
+    /// Whether there are no packets.
     pub fn is_empty(&self) -> bool {
         self.slots.is_empty()
     }
 
-    /// The message that brought the packet which was sent last.
+    /// The place of the received message that carried the packet with the highest counter.
     pub fn newest_message(&self) -> Option<usize> {
         let newest = self.slots.iter().zip(&self.messages).max_by_key(|(slot, _)| slot.counter);
         newest.map(|(_, message)| *message)
     }
 
-    /// Keeps the packets that `judge` does not refuse, in order, and counts the others.
+    /// Keeps the packets that `check` accepts, in order, and counts the others.
     pub fn keep<B: Backend>(
         &mut self,
         shared: &Shared<B>,
-        mut judge: impl FnMut(usize, &Slot) -> Result<(), DropReason>,
+        mut check: impl FnMut(usize, &Slot) -> Result<(), DropReason>,
     ) {
         let mut kept = 0;
         for place in 0..self.slots.len() {
-            match judge(place, &self.slots[place]) {
+            match check(place, &self.slots[place]) {
                 Ok(()) => {
                     self.slots[kept] = self.slots[place];
                     self.messages[kept] = self.messages[place];
@@ -116,7 +116,7 @@ impl OpenBatch {
         self.messages.truncate(kept);
     }
 
-    /// Forgets everything; the memory stays.
+    /// Removes everything; the memory is kept.
     pub fn clear(&mut self) {
         self.slots.clear();
         self.messages.clear();

@@ -1,29 +1,36 @@
-//! Receives a few messages in one call; each is a datagram, or a train of equal-sized ones that
-//! the kernel put together.
+//! Receives a few messages in one call; each is a datagram, or a GRO batch of equal-sized ones.
 
 use std::io;
 
 use linerate_netio::udp::{Received, Socket};
 
-use super::classify::Datagram;
-
 /// The largest message that a socket hands over.
 const MESSAGE_MAX: usize = 65_536;
 
-/// Trains in one call: what one delivery holds, so that workers who share a socket open and merge in
-/// their own time. Up to eight made no difference to one worker.
-const TRAINS: usize = 2;
+/// GRO batches received in one call: as many as one delivery holds, so that workers that share a socket open and merge
+/// in parallel. Up to eight made no difference to a single worker.
+const GRO_BATCHES: usize = 2;
 
-/// Messages in one call while they are small and many.
+/// Messages received in one call while they are small and many.
 const SINGLES: usize = 32;
 
-/// Below this mean size messages count as small.
+/// Messages below this mean size count as small.
 const SMALL: usize = 4_096;
 
-// Address space; memory is only taken by what the kernel has written to.
+// Address space; memory is used only where the kernel has written.
 const _: () = assert!(SINGLES * MESSAGE_MAX <= 2 << 20);
 
-/// What one call received.
+/// Where one datagram lies in the receive buffer.
+pub struct Datagram {
+    /// The message that brought it.
+    pub message: usize,
+    /// Its first byte.
+    pub offset: usize,
+    /// Its length.
+    pub len: usize,
+}
+
+/// The messages that one call received.
 pub struct ReceiveBuffer {
     buf: Box<[u8]>,
     meta: [Received; SINGLES],
@@ -36,13 +43,13 @@ impl Default for ReceiveBuffer {
         Self {
             buf: vec![0; SINGLES * MESSAGE_MAX].into_boxed_slice(),
             meta: [Received::default(); SINGLES],
-            wanted: TRAINS,
+            wanted: GRO_BATCHES,
         }
     }
 }
 
 impl ReceiveBuffer {
-    /// Receives what is there; returns the number of messages.
+    /// Receives what is ready; returns the number of messages.
     pub fn receive(&mut self, socket: &impl Socket) -> io::Result<usize> {
         let room = &mut self.buf[..self.wanted * MESSAGE_MAX];
         let messages = match socket.recv(room, &mut self.meta[..self.wanted]) {
@@ -52,11 +59,11 @@ impl ReceiveBuffer {
         };
         let bytes: usize = self.meta[..messages].iter().map(|meta| meta.len).sum();
         let small = messages == self.wanted && bytes < messages * SMALL;
-        self.wanted = if small { SINGLES } else { TRAINS };
+        self.wanted = if small { SINGLES } else { GRO_BATCHES };
         Ok(messages)
     }
 
-    /// The datagrams of a message; of an empty message an empty one, so that it is counted.
+    /// The datagrams of a message. An empty message has one, empty, so that it is counted.
     pub fn datagrams(&self, message: usize) -> impl Iterator<Item = Datagram> + use<> {
         let Received { len, segment, .. } = self.meta[message];
         let base = message * MESSAGE_MAX;
@@ -67,7 +74,7 @@ impl ReceiveBuffer {
         })
     }
 
-    /// Where a message came from, and how.
+    /// Where a message came from, and its ECN bits.
     pub fn meta(&self, message: usize) -> &Received {
         &self.meta[message]
     }
@@ -77,7 +84,7 @@ impl ReceiveBuffer {
         &self.buf[datagram.offset..][..datagram.len]
     }
 
-    /// All bytes that were received, to be opened in place.
+    /// The whole buffer, to open messages in place.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         &mut self.buf
     }

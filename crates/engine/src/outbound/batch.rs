@@ -1,5 +1,5 @@
-//! What is gathered before it is sealed and sent: datagrams back to back in one buffer, so that
-//! equal-sized neighbours for one peer are a train as they lie.
+//! The datagrams that are sealed and sent together: back to back in one buffer, so that equal-sized neighbours for
+//! one peer form a GSO batch without a copy.
 
 use std::sync::Arc;
 
@@ -13,27 +13,28 @@ use crate::tables::Peer;
 /// Bytes that a datagram has around its inner packet.
 pub const OVERHEAD: usize = DATA_HEADER + TAG_LEN;
 
-/// A batch this large is sent before more is read: about one full train.
+/// A batch this large is sent before more is read: about one full GSO batch.
 const FULL: usize = GSO_BATCH_MAX - 8_192;
 
-/// The batch before it is full, and one more super-packet with the overhead of its segments.
+/// Room for an almost full batch and one more GSO packet with the overhead of its segments.
 const BUFFER: usize = 2 * 65_536 + BATCH_MAX * OVERHEAD;
 
-// One batch stays in the second-level cache of one core together with what was read.
+// A batch and the packet that was read last fit in the second-level cache of a core.
 const _: () = assert!(BUFFER <= 160 * 1024);
 
 /// Consecutive datagrams of one session.
 pub struct SessionRun {
     pub peer: Arc<Peer>,
     pub session: Arc<Session>,
-    /// The run's slots are those from the end of the run before to this one.
+    /// The end of the run's slots, which begin at the end of the run before.
     pub end: usize,
-    /// Whether one of them carries an inner packet; otherwise they are keepalives.
+    /// Whether one of them carries an inner packet; otherwise all are keepalives.
     pub data: bool,
-    /// Whether the session had counters left, so that the run may be sealed and sent.
+    /// Whether its counters are reserved, so that it may be sealed and sent.
     pub numbered: bool,
 }
 
+/// A batch.
 pub struct Batch {
     pub buf: Box<[u8]>,
     pub slots: Vec<Slot>,
@@ -65,7 +66,7 @@ impl Batch {
         self.used >= FULL || self.slots.len() == BATCH_MAX
     }
 
-    /// Whether it will be once a packet or super-packet of `len` bytes is in it.
+    /// Whether it would be full with a packet or GSO packet of `len` bytes.
     pub fn is_full_with(&self, len: usize) -> bool {
         self.used + len >= FULL
     }
@@ -75,12 +76,12 @@ impl Batch {
         self.slots.len() < BATCH_MAX && self.used + len + OVERHEAD <= self.buf.len()
     }
 
-    /// Whether the next packet of `session` would belong to the last run.
+    /// Whether the last run is of this session.
     pub fn continues(&self, session: &Arc<Session>) -> bool {
         self.runs.last().is_some_and(|run| Arc::ptr_eq(&run.session, session))
     }
 
-    /// Adds a packet of `len` bytes and gives its plaintext to fill in.
+    /// Adds a packet of `len` bytes; returns the room for its plaintext.
     pub fn add(&mut self, peer: &Arc<Peer>, session: &Arc<Session>, len: usize, ecn: u8, data: bool) -> &mut [u8] {
         let offset = self.used + DATA_HEADER;
         self.used = offset + len + TAG_LEN;
@@ -102,7 +103,7 @@ impl Batch {
         &mut self.buf[offset..offset + len]
     }
 
-    /// Forgets everything; the memory stays.
+    /// Removes everything; the memory is kept.
     pub fn clear(&mut self) {
         self.slots.clear();
         self.ecn.clear();

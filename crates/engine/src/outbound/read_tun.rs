@@ -1,4 +1,4 @@
-//! Reads one packet or super-packet from the TUN device.
+//! Reads one packet or GSO packet from the TUN device.
 
 use std::io;
 
@@ -16,20 +16,20 @@ const EINVAL: i32 = 22;
 /// The largest IP packet.
 const PACKET_MAX: usize = 65_535;
 
-/// Room for one packet or super-packet behind its virtio header.
-pub struct Packet {
+/// One packet or GSO packet behind its virtio header.
+pub struct TunPacket {
     buf: Box<[u8]>,
     len: usize,
 }
 
-impl Default for Packet {
+impl Default for TunPacket {
     fn default() -> Self {
         Self { buf: vec![0; virtio::LEN + PACKET_MAX].into_boxed_slice(), len: 0 }
     }
 }
 
-impl Packet {
-    /// Reads the next one from a queue; false if there is none.
+impl TunPacket {
+    /// Reads the next packet of a queue; false if there is none.
     ///
     /// # Errors
     /// When the device is gone.
@@ -42,9 +42,9 @@ impl Packet {
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // One packet that the kernel could not describe or copy; it is gone from the queue.
+                // The kernel could not describe or copy this packet; it is gone from the queue.
                 Err(error) if matches!(error.raw_os_error(), Some(EINVAL | EFAULT | ENOMEM)) => {
-                    shared.counters.discard(EngineDiscard::SuperPacketMalformed);
+                    shared.counters.discard(EngineDiscard::GsoMalformed);
                     self.len = 0;
                     return Ok(true);
                 }
@@ -53,22 +53,22 @@ impl Packet {
         }
     }
 
-    /// Bytes of what was read, its virtio header included.
+    /// Bytes read, the virtio header included.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether the last packet has been seen to.
+    /// Whether there is no packet.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The last packet has been seen to.
+    /// Forgets the packet.
     pub fn clear(&mut self) {
         self.len = 0;
     }
 
-    /// The virtio header and the packet; none if the header has a type that nobody offered.
+    /// The virtio header and the packet; `None` if the header has a type that we did not offer.
     pub fn parts(&self) -> Option<(virtio::Header, &[u8])> {
         let (header, packet) = self.buf[..self.len].split_first_chunk()?;
         Some((virtio::Header::decode(header).ok()?, packet))

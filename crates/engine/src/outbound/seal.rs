@@ -1,4 +1,4 @@
-//! Gives every packet of a batch its counter, then its header, and seals them, a run at a time.
+//! Gives each packet of a batch its counter and header, and seals the batch, one run at a time.
 
 use linerate_aead::Slot;
 use linerate_protocol::Boottime;
@@ -8,6 +8,7 @@ use super::batch::{Batch, SessionRun, datagram};
 use crate::backend::Backend;
 use crate::counters::EngineDiscard;
 use crate::shared::Shared;
+use crate::sync::lock;
 
 /// Reserves the counters of every run.
 pub fn number<B: Backend>(shared: &Shared<B>, batch: &mut Batch) {
@@ -26,7 +27,7 @@ pub fn number<B: Backend>(shared: &Shared<B>, batch: &mut Batch) {
     }
 }
 
-/// Gives every packet its header, seals every run that has its numbers, and stamps its peer.
+/// Writes the headers, seals every run that has its counters, and stamps its peer.
 pub fn seal<B: Backend>(shared: &Shared<B>, batch: &mut Batch, now: Boottime) {
     let Batch { buf, slots, runs, .. } = batch;
     let mut start = 0;
@@ -45,10 +46,10 @@ pub fn seal<B: Backend>(shared: &Shared<B>, batch: &mut Batch, now: Boottime) {
     }
 }
 
-/// The session has no counters left, or was stopped because the private key changed: its packets
-/// wait for the next one (kernel: send.c, wg_packet_send_staged_packets).
+/// The session has no counters left, or the private key changed: its packets wait for the next session (kernel:
+/// send.c, wg_packet_send_staged_packets).
 fn stage_again<B: Backend>(shared: &Shared<B>, run: &SessionRun, buf: &[u8], slots: &[Slot]) {
-    let mut staged = run.peer.staged.lock().expect("no thread panics while it stages");
+    let mut staged = lock(&run.peer.staged);
     for slot in slots.iter().filter(|slot| slot.len > 0) {
         let packet = &buf[slot.offset..][..slot.len];
         let dropped = staged.push(packet.len(), &shared.staged, |copy| copy.copy_from_slice(packet));

@@ -1,22 +1,22 @@
-//! What can happen to a few hosts and the network between them.
+//! The events of a history.
 
 use crate::rng::Rng;
 
-/// Chances are in percent.
+/// What the network does to datagrams. Probabilities are in percent.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Weather {
+pub struct Impairments {
     pub loss: u64,
     pub duplication: u64,
     pub corruption: u64,
-    /// Datagrams that take up to five minutes.
+    /// Datagrams that are up to five minutes late.
     pub late: u64,
-    /// Milliseconds that all datagrams take.
+    /// Milliseconds for each datagram.
     pub delay: u64,
-    /// Up to so many more, so that they overtake each other.
-    pub wobble: u64,
+    /// Up to this many milliseconds more, so that datagrams overtake each other.
+    pub jitter: u64,
 }
 
-/// Hosts are numbered: 0 is the peer of all others, which know nobody else.
+/// Hosts are numbered. Host 0 is the hub: the only peer of each other host.
 #[derive(Clone, Copy, Debug)]
 pub enum Event {
     Send {
@@ -26,8 +26,8 @@ pub enum Event {
     Pause {
         millis: u64,
     },
-    Weather(Weather),
-    /// Killed and started again: nothing but the configuration is left.
+    Impairments(Impairments),
+    /// The process is killed and started again with the same configuration.
     Restart {
         host: usize,
     },
@@ -39,17 +39,17 @@ pub enum Event {
         host: usize,
         secs: u64,
     },
-    /// The time of day is set forward, or back.
+    /// The wall clock is set forward or back.
     SetClock {
         host: usize,
         secs: i64,
     },
-    /// The host is at another address.
+    /// The host gets another address.
     Move {
         host: usize,
         place: u8,
     },
-    /// `told`: the peers learn it at once.
+    /// `told`: the peers are reconfigured at once.
     NewKey {
         host: usize,
         told: bool,
@@ -74,17 +74,17 @@ pub enum Event {
         peer: usize,
         secs: u16,
     },
-    /// `again`: and is added again at once.
+    /// `again`: it is added again at once.
     RemovePeer {
         host: usize,
         peer: usize,
         again: bool,
     },
-    /// Somebody sends old datagrams again.
+    /// An attacker replays old datagrams.
     Replay {
         datagrams: u64,
     },
-    /// Somebody sends nonsense, altered copies, and initiations that were answered before.
+    /// An attacker sends garbage, altered copies, and initiations that were answered before.
     Forge {
         datagrams: u64,
     },
@@ -96,7 +96,7 @@ pub enum Ending {
     AtOnce,
     /// Traffic goes on for longer than keys live.
     Talk,
-    /// Nobody has anything to say, for longer than keys are kept.
+    /// No traffic for longer than keys are kept.
     Silence,
 }
 
@@ -129,7 +129,7 @@ impl Event {
         match rng.below(100) {
             0..30 => Self::Send { from: host, packets: rng.pick(&[1, 1, 2, 5, 20]) },
             30..55 => Self::Pause { millis: pause(rng) },
-            55..63 => Self::Weather(weather(rng)),
+            55..63 => Self::Impairments(impairments(rng)),
             63..66 => Self::Restart { host },
             66..68 => Self::Bounce { host },
             68..70 => Self::Suspend { host, secs: rng.pick(&[1, 30, 200, 3600]) },
@@ -158,14 +158,14 @@ fn pause(rng: &mut Rng) -> u64 {
     }
 }
 
-fn weather(rng: &mut Rng) -> Weather {
-    Weather {
+fn impairments(rng: &mut Rng) -> Impairments {
+    Impairments {
         loss: rng.pick(&[0, 0, 10, 50, 100]),
         duplication: rng.pick(&[0, 20]),
         corruption: rng.pick(&[0, 0, 20]),
         late: rng.pick(&[0, 0, 20]),
         delay: rng.pick(&[0, 0, 20, 500]),
-        wobble: rng.pick(&[0, 0, 30, 1000, 6000]),
+        jitter: rng.pick(&[0, 0, 30, 1000, 6000]),
     }
 }
 

@@ -1,4 +1,4 @@
-//! The allowed IPs as a list that is searched from end to end.
+//! A reference implementation of allowed IPs: a list with linear search.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -8,7 +8,7 @@ use linerate_protocol::Prefix;
 pub struct Table(Vec<(u32, u8, usize)>);
 
 impl Table {
-    /// A prefix that was another's becomes `peer`'s.
+    /// Gives the prefix to `peer`, and takes it from its owner.
     pub fn allow(&mut self, (addr, len): ([u8; 4], u8), peer: usize) {
         let net = masked(u32::from_be_bytes(addr), len);
         self.0.retain(|&(other, other_len, _)| (other, other_len) != (net, len));

@@ -1,4 +1,4 @@
-//! The network, and what anybody on it may see of a host that keeps the protocol's rules.
+//! The network, and the protocol's invariants that can be checked by watching it.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::SocketAddr;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use linerate_netio::memory::Datagram;
 
-use crate::event::Weather;
+use crate::event::Impairments;
 use crate::rng::Rng;
 
 const SECOND: u64 = 1_000_000_000;
@@ -18,20 +18,20 @@ const RESPONSE: u8 = 2;
 const COOKIE: u8 = 3;
 const DATA: u8 = 4;
 
-/// A datagram on its way.
+/// A datagram in flight.
 #[derive(Clone, Debug)]
-pub struct Parcel {
+pub struct InFlight {
     pub datagram: Datagram,
     pub sent: u64,
     intact: bool,
 }
 
-impl Parcel {
+impl InFlight {
     fn kind(&self) -> u8 {
         self.datagram.contents.first().copied().unwrap_or(0)
     }
 
-    /// Whether no key can be left that opens it.
+    /// Whether every key that opens it has expired.
     pub fn is_stale_data(&self, now: u64) -> bool {
         self.kind() == DATA && now >= self.sent + REJECT_AFTER_TIME
     }
@@ -39,31 +39,31 @@ impl Parcel {
 
 pub struct Wire {
     pub now: u64,
-    pub weather: Weather,
+    pub impairments: Impairments,
     /// Where each host is.
     pub addresses: Vec<SocketAddr>,
     /// How many datagrams the hosts sent.
     pub emitted: u64,
-    held: BTreeMap<(u64, u64), Parcel>,
-    record: Vec<Parcel>,
+    held: BTreeMap<(u64, u64), InFlight>,
+    record: Vec<InFlight>,
     serial: u64,
     rng: Rng,
-    laws: Laws,
+    invariants: Invariants,
 }
 
 impl Wire {
     pub fn new(seed: u64, addresses: Vec<SocketAddr>) -> Self {
-        let laws = Laws { spoke: vec![None; addresses.len()], ..Laws::default() };
+        let invariants = Invariants { spoke: vec![None; addresses.len()], ..Invariants::default() };
         Self {
             now: 0,
-            weather: Weather::default(),
+            impairments: Impairments::default(),
             addresses,
             emitted: 0,
             held: BTreeMap::new(),
             record: Vec::new(),
             serial: 0,
             rng: Rng::new(!seed),
-            laws,
+            invariants,
         }
     }
 
@@ -71,30 +71,30 @@ impl Wire {
     pub fn post(&mut self, datagram: Datagram) {
         self.emitted += 1;
         let host = self.addresses.iter().position(|address| *address == datagram.source);
-        self.laws.emitted(self.now, host.expect("only hosts send"), self.addresses.len(), &datagram.contents);
-        let parcel = Parcel { datagram, sent: self.now, intact: true };
-        self.record.push(parcel.clone());
-        if self.rng.chance(self.weather.loss) {
+        self.invariants.emitted(self.now, host.expect("only hosts send"), self.addresses.len(), &datagram.contents);
+        let in_flight = InFlight { datagram, sent: self.now, intact: true };
+        self.record.push(in_flight.clone());
+        if self.rng.chance(self.impairments.loss) {
             return;
         }
-        if self.rng.chance(self.weather.duplication) {
-            self.forward(parcel.clone());
+        if self.rng.chance(self.impairments.duplication) {
+            self.forward(in_flight.clone());
         }
-        self.forward(parcel);
+        self.forward(in_flight);
     }
 
-    fn forward(&mut self, mut parcel: Parcel) {
-        if self.rng.chance(self.weather.corruption) {
-            self.damage(&mut parcel);
+    fn forward(&mut self, mut in_flight: InFlight) {
+        if self.rng.chance(self.impairments.corruption) {
+            self.damage(&mut in_flight);
         }
-        let wobble = if self.rng.chance(self.weather.late) { 300_000 } else { self.weather.wobble };
-        let millis = self.weather.delay + self.rng.below(wobble + 1);
-        self.hold(self.now + millis * 1_000_000, parcel);
+        let jitter = if self.rng.chance(self.impairments.late) { 300_000 } else { self.impairments.jitter };
+        let millis = self.impairments.delay + self.rng.below(jitter + 1);
+        self.hold(self.now + millis * 1_000_000, in_flight);
     }
 
-    fn damage(&mut self, parcel: &mut Parcel) {
-        parcel.intact = false;
-        let contents = &mut parcel.datagram.contents;
+    fn damage(&mut self, in_flight: &mut InFlight) {
+        in_flight.intact = false;
+        let contents = &mut in_flight.datagram.contents;
         let at = self.rng.below(contents.len() as u64) as usize;
         if self.rng.chance(20) {
             contents.truncate(at);
@@ -103,9 +103,9 @@ impl Wire {
         }
     }
 
-    fn hold(&mut self, until: u64, parcel: Parcel) {
+    fn hold(&mut self, until: u64, in_flight: InFlight) {
         self.serial += 1;
-        self.held.insert((until, self.serial), parcel);
+        self.held.insert((until, self.serial), in_flight);
     }
 
     /// When the next datagram arrives.
@@ -113,25 +113,25 @@ impl Wire {
         self.held.first_key_value().map(|((due, _), _)| *due)
     }
 
-    /// What arrives now, in order.
-    pub fn arrivals(&mut self) -> Vec<Parcel> {
+    /// The datagrams that arrive now, in order.
+    pub fn arrivals(&mut self) -> Vec<InFlight> {
         let later = self.held.split_off(&(self.now + 1, 0));
         let arriving: Vec<_> = std::mem::replace(&mut self.held, later).into_values().collect();
-        for parcel in arriving.iter().filter(|parcel| parcel.intact) {
-            self.laws.arrived(self.now, &parcel.datagram.contents);
+        for in_flight in arriving.iter().filter(|in_flight| in_flight.intact) {
+            self.invariants.arrived(self.now, &in_flight.datagram.contents);
         }
         arriving
     }
 
-    /// The sky clears, and what is on the way arrives.
-    pub fn clear_up(&mut self, latency: Duration) {
-        self.weather = Weather { delay: latency.as_millis() as u64, ..Weather::default() };
-        for (_, parcel) in std::mem::take(&mut self.held) {
-            self.hold(self.now, parcel);
+    /// Ends the impairments; what is in flight arrives at once.
+    pub fn end_impairments(&mut self, latency: Duration) {
+        self.impairments = Impairments { delay: latency.as_millis() as u64, ..Impairments::default() };
+        for (_, in_flight) in std::mem::take(&mut self.held) {
+            self.hold(self.now, in_flight);
         }
     }
 
-    /// Old datagrams come again, from where they came from.
+    /// Delivers old datagrams again, from their original source.
     pub fn replay(&mut self, datagrams: u64) {
         for _ in 0..datagrams.min(self.record.len() as u64) {
             let old = self.rng.below(self.record.len() as u64) as usize;
@@ -139,24 +139,24 @@ impl Wire {
         }
     }
 
-    /// Datagrams that nobody may take for true come from `attacker`.
+    /// Sends forged datagrams from `attacker`.
     pub fn forge(&mut self, attacker: SocketAddr, datagrams: u64) {
         for _ in 0..datagrams {
             let datagram = match self.rng.below(4) {
-                0 => Some(self.nonsense()),
+                0 => Some(self.garbage()),
                 1 => self.altered(),
                 2 => self.answered(),
                 _ => self.reflected(),
             };
             if let Some(datagram) = datagram {
-                let parcel =
-                    Parcel { datagram: Datagram { source: attacker, ..datagram }, sent: self.now, intact: false };
-                self.hold(self.now, parcel);
+                let in_flight =
+                    InFlight { datagram: Datagram { source: attacker, ..datagram }, sent: self.now, intact: false };
+                self.hold(self.now, in_flight);
             }
         }
     }
 
-    fn nonsense(&mut self) -> Datagram {
+    fn garbage(&mut self) -> Datagram {
         let to = self.rng.pick(&self.addresses);
         let (kind, len) =
             self.rng.pick(&[(1, 148), (2, 92), (3, 64), (4, 32), (4, 1400), (4, 31), (1, 147), (0, 0), (9, 40)]);
@@ -168,70 +168,70 @@ impl Wire {
     }
 
     fn altered(&mut self) -> Option<Datagram> {
-        let mut parcel = self.any_recorded()?;
-        // The second MAC counts only under load.
-        let unproved = if parcel.kind() == DATA { 0 } else { 16 };
-        let contents = &mut parcel.datagram.contents;
+        let mut in_flight = self.any_recorded()?;
+        // The second MAC is checked only under load, so altering it need not be noticed.
+        let unproved = if in_flight.kind() == DATA { 0 } else { 16 };
+        let contents = &mut in_flight.datagram.contents;
         let at = self.rng.below((contents.len() - unproved) as u64) as usize;
         contents[at] ^= 1 << self.rng.below(8);
-        Some(parcel.datagram)
+        Some(in_flight.datagram)
     }
 
-    /// An initiation that its addressee has answered, and still remembers.
+    /// An initiation that its receiver has answered since it started.
     fn answered(&mut self) -> Option<Datagram> {
-        let mut answered = self.record.iter().filter(|parcel| {
-            let to = self.addresses.iter().position(|address| *address == parcel.datagram.to);
-            let index = || word(&parcel.datagram.contents, 4);
-            parcel.kind() == INITIATION && to.is_some_and(|to| self.laws.answers.contains_key(&(to, index())))
+        let mut answered = self.record.iter().filter(|in_flight| {
+            let to = self.addresses.iter().position(|address| *address == in_flight.datagram.to);
+            let index = || word(&in_flight.datagram.contents, 4);
+            in_flight.kind() == INITIATION && to.is_some_and(|to| self.invariants.answers.contains_key(&(to, index())))
         });
-        answered.next_back().map(|parcel| parcel.datagram.clone())
+        answered.next_back().map(|in_flight| in_flight.datagram.clone())
     }
 
-    /// A host's own datagram.
+    /// A host's own datagram, sent back to it.
     fn reflected(&mut self) -> Option<Datagram> {
-        let parcel = self.any_recorded()?;
-        Some(Datagram { to: parcel.datagram.source, ..parcel.datagram })
+        let in_flight = self.any_recorded()?;
+        Some(Datagram { to: in_flight.datagram.source, ..in_flight.datagram })
     }
 
-    fn any_recorded(&mut self) -> Option<Parcel> {
+    fn any_recorded(&mut self) -> Option<InFlight> {
         let len = self.record.len() as u64;
         (len > 0).then(|| self.record[self.rng.below(len) as usize].clone())
     }
 
-    /// The host has no session any more that it may seal with, and may start a handshake at once.
+    /// The host has lost its sessions, and may start a handshake at once.
     pub fn starts_anew(&mut self, host: usize) {
-        self.laws.spoke[host] = None;
+        self.invariants.spoke[host] = None;
         self.stops_sealing(host);
     }
 
-    /// What the host had made before now seals nothing more.
+    /// The host must not use its present sessions for sealing any more.
     pub fn stops_sealing(&mut self, host: usize) {
-        self.laws.sessions.retain(|(owner, _), _| *owner != host);
+        self.invariants.sessions.retain(|(owner, _), _| *owner != host);
     }
 
-    /// The host forgot which initiations it had answered.
+    /// The host has forgotten which initiations it had answered.
     pub fn forgets_answers(&mut self, host: usize) {
-        self.laws.answers.retain(|(owner, _), _| *owner != host);
+        self.invariants.answers.retain(|(owner, _), _| *owner != host);
     }
 
-    /// Every receiver index that was ever agreed on.
+    /// Every receiver index that a handshake has agreed on.
     pub fn indices(&self) -> impl Iterator<Item = u32> + '_ {
-        self.laws.indices.iter().copied()
+        self.invariants.indices.iter().copied()
     }
 }
 
-/// What the wire has seen, as far as it is needed to judge what comes.
+/// What was seen on the wire, as far as the invariants need it.
 #[derive(Default)]
-struct Laws {
-    /// The distinct initiations of each sender index.
+struct Invariants {
+    /// The distinct initiations by sender index.
     initiations: HashMap<u32, HashSet<Vec<u8>>>,
-    /// How many initiations of an index each host answered.
+    /// How many initiations with a sender index each host has answered.
     answers: HashMap<(usize, u32), usize>,
-    /// When a host sent a handshake message last.
+    /// When each host last sent a handshake message.
     spoke: Vec<Option<u64>>,
-    /// What each host may seal with, by its peer's index.
+    /// The sessions that each host may seal with, by the peer's receiver index.
     sessions: HashMap<(usize, u32), Sealing>,
-    /// Sessions that proved to be alive: data that names them arrived.
+    /// Receiver indices for which data has arrived.
     heard: HashSet<u32>,
     indices: HashSet<u32>,
 }
@@ -239,24 +239,24 @@ struct Laws {
 struct Sealing {
     born: u64,
     next_counter: u64,
-    /// Our own index, if nothing may be sealed before data for it has come.
+    /// Our own index, if sealing has to wait for data with it.
     unconfirmed: Option<u32>,
 }
 
-impl Laws {
+impl Invariants {
     fn emitted(&mut self, now: u64, host: usize, hosts: usize, message: &[u8]) {
         match message[0] {
             INITIATION => self.initiation(now, host, hosts, message),
             RESPONSE => self.response(now, host, hosts, message),
             DATA => self.data(now, host, message),
-            // A host that slept finds more initiations waiting than it can answer.
+            // After a suspend, a host may find more initiations waiting than it answers without cookies.
             COOKIE => {}
             kind => panic!("host {host} sent a message of type {kind}"),
         }
     }
 
     fn initiation(&mut self, now: u64, host: usize, hosts: usize, message: &[u8]) {
-        // Only a host with one peer: the wire cannot tell whom an initiation is for.
+        // Only hosts with one peer: the receiver of an initiation cannot be told by watching.
         if let Some(last) = self.spoke[host].filter(|_| host > 0 || hosts == 2) {
             assert!(now >= last + REKEY_TIMEOUT, "host {host} starts handshakes less than 5 s apart");
         }
@@ -293,7 +293,7 @@ impl Laws {
     fn arrived(&mut self, now: u64, message: &[u8]) {
         match message[0] {
             RESPONSE => {
-                // Its addressee makes the session now.
+                // Its receiver establishes the session now.
                 let own = word(message, 4);
                 let unused = |session: &&mut Sealing| session.next_counter == 0 && session.unconfirmed.is_none();
                 let made = self.sessions.iter_mut().filter(|((_, index), _)| *index == own);

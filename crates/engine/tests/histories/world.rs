@@ -1,4 +1,4 @@
-//! Whole engines, what they were told, and what may come of it.
+//! Runs a history with real engines and checks what they deliver.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,7 +14,7 @@ use crate::event::{Ending, Event, History};
 use crate::hosts::{Clock, Host, PORT, udp};
 use crate::rng::Rng;
 use crate::table::{Table, prefix};
-use crate::wire::{Parcel, Wire};
+use crate::wire::{InFlight, Wire};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -23,37 +23,37 @@ const SECOND: Duration = Duration::from_secs(1);
 /// and jitter for initiations that cross.
 const RECOVERED_WITHIN: u32 = 26;
 
-/// What a datagram takes once all is well.
+/// The latency once the impairments have ended.
 const LATENCY: Duration = Duration::from_millis(10);
 
-/// Seconds that are enough to call it so; a key that nobody could renew in time may still end.
+/// Consecutive seconds that count as recovered; a key that could not be renewed in time may still expire after them.
 const HEARD_FOR: u32 = 3;
 
-/// Traffic both ways renews a key that is 120 s old; the hosts speak every second.
+/// Traffic both ways renews a key after 120 s; the hosts send every second.
 const RENEWED_WITHIN: Duration = Duration::from_secs(123);
 
 /// Keys are kept for 540 s; an unanswered handshake lasts for 20 tries of up to 5 1/3 s before.
 const SILENCE: Duration = Duration::from_secs(540 + 107 + 180);
 
-/// Most packets that wait for one peer.
+/// The most packets that are staged for one peer.
 const STAGED_MAX: usize = 128;
 
 /// Sessions of one peer: the next, the current and the previous.
 const SESSIONS_MAX: usize = 3;
 
-/// A place where no event moves a host.
+/// A place to which no event moves a host.
 const FRESH_PLACE: u8 = 100;
 
-/// What somebody on the network sends leaves from here; no host was ever here.
+/// The attacker's address, which no host ever has.
 const ATTACKER: ([u8; 4], u16) = ([203, 0, 113, 66], 666);
 
 pub struct World {
     now: u64,
     rng: Rng,
     wire: Arc<Mutex<Wire>>,
-    /// Sends what arrives; the wire says where it came from.
+    /// Delivers datagrams; their source address is set from `arriving`.
     carrier: MemorySocket,
-    arriving: Arc<Mutex<Option<Parcel>>>,
+    arriving: Arc<Mutex<Option<InFlight>>>,
     net: MemoryNet,
     ends: Vec<End>,
     sent: Vec<Packet>,
@@ -62,20 +62,20 @@ pub struct World {
     asleep: Option<usize>,
 }
 
-/// A host, and what its administrator knows.
+/// A host and its configuration.
 struct End {
     host: Host,
     clock: Clock,
     secret: [u8; 32],
     peers: Vec<Known>,
     table: Table,
-    /// The latest time of day that it ever had.
+    /// The latest wall-clock time that it ever had.
     latest: Duration,
-    /// The latest that a host had which was started again since: its stamps may be ahead of the clock.
+    /// The latest wall-clock time before its last restart: peers have seen timestamps up to this.
     forgotten: Duration,
 }
 
-/// What one host was told of another.
+/// One host's configuration of a peer.
 #[derive(Clone)]
 struct Known {
     who: usize,
@@ -90,7 +90,7 @@ struct Known {
 struct Packet {
     bytes: Vec<u8>,
     from: usize,
-    /// Whose the destination was at that time.
+    /// The owner of the destination when it was sent.
     to: Option<usize>,
     arrived: bool,
 }
@@ -98,23 +98,23 @@ struct Packet {
 /// Runs a history to its end.
 ///
 /// # Panics
-/// When a promise is broken.
-pub fn live(history: &History) {
+/// When a guarantee is broken.
+pub fn run(history: &History) {
     let mut world = World::new(history);
     for event in &history.events {
         world.happen(*event);
         world.settle();
         world.check_bounds();
     }
-    world.make_peace();
+    world.end_impairments();
     world.recover();
     match history.ending {
         Ending::AtOnce => {}
         Ending::Talk => {
             world.talk();
-            world.be_followed();
+            world.move_spokes();
         }
-        Ending::Silence => world.be_silent(),
+        Ending::Silence => world.stay_silent(),
     }
     world.check_bounds();
 }
@@ -124,7 +124,7 @@ fn inner(host: usize) -> [u8; 4] {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Whoever panicked while holding it has ended the history already.
+    // A panic while it was held has ended the history already.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -137,15 +137,15 @@ impl World {
         let mut wire = Wire::new(history.seed, hosts.iter().map(|host| host.outer).collect());
         wire.now = clocks[0].boot().0;
         let wire = Arc::new(Mutex::new(wire));
-        let arriving = Arc::new(Mutex::new(None::<Parcel>));
-        let (sky, brought) = (wire.clone(), arriving.clone());
+        let arriving = Arc::new(Mutex::new(None::<InFlight>));
+        let (network, brought) = (wire.clone(), arriving.clone());
         net.set_fate(move |datagram| match lock(&brought).take() {
-            Some(parcel) => {
-                *datagram = parcel.datagram;
+            Some(in_flight) => {
+                *datagram = in_flight.datagram;
                 Fate::Deliver
             }
             None => {
-                lock(&sky).post(datagram.clone());
+                lock(&network).post(datagram.clone());
                 Fate::Lose
             }
         });
@@ -186,7 +186,7 @@ impl World {
         match event {
             Event::Send { from, packets } => (0..packets).for_each(|_| self.send_any(from)),
             Event::Pause { millis } => self.pass(Duration::from_millis(millis)),
-            Event::Weather(weather) => self.wire().weather = weather,
+            Event::Impairments(impairments) => self.wire().impairments = impairments,
             Event::Restart { host } => self.restart(host),
             Event::Bounce { host } => self.bounce(host),
             Event::Suspend { host, secs } => self.suspend(host, secs),
@@ -211,7 +211,7 @@ impl World {
 
 /// Packets.
 impl World {
-    /// From an address that may be the sender's or not, to one that may be known or not.
+    /// Sends a packet, sometimes from a foreign address or to an unknown one.
     fn send_any(&mut self, from: usize) {
         let peer = self.rng.pick(&peers_of(from, self.ends.len()).collect::<Vec<_>>());
         let other = [10, 0, 1, 1 + self.rng.below(4) as u8];
@@ -220,7 +220,7 @@ impl World {
         self.send(from, source, destination);
     }
 
-    /// Gives the host's tunnel a packet; its number in the order of all packets.
+    /// Gives the host's tunnel a packet; returns its number.
     fn send(&mut self, from: usize, source: [u8; 4], destination: [u8; 4]) -> usize {
         let number = self.sent.len();
         let len = if self.rng.chance(90) { self.rng.below(64) } else { self.rng.below(1360) };
@@ -229,28 +229,28 @@ impl World {
         self.ends[from].host.send(&bytes);
         let to = self.ends[from].table.owner(destination);
         self.sent.push(Packet { bytes, from, to, arrived: false });
-        // It is routed now, before anything is changed.
+        // Routed now, before the configuration changes.
         self.settle();
         number
     }
 
-    /// Takes what came out of the host's tunnel.
+    /// Checks what came out of the host's tunnel.
     fn collect(&mut self, host: usize) {
         while let Some((header, packet)) = self.ends[host].host.receive() {
             let split = gso::Split::new(&header, &packet).expect("the engine writes what can be split");
             for segment in 0..split.count() {
                 let mut packet = vec![0; split.len(segment)];
                 split.write(segment, &mut packet);
-                self.judge(host, &packet);
+                self.check_delivered(host, &packet);
             }
         }
     }
 
-    /// Whether this host may be given this packet now.
-    fn judge(&mut self, host: usize, packet: &[u8]) {
+    /// Checks one delivered packet.
+    fn check_delivered(&mut self, host: usize, packet: &[u8]) {
         const ICMP: u8 = 1;
         if packet[9] == ICMP {
-            // The engine's own answer to a packet that went nowhere.
+            // The engine's own ICMP error.
             return;
         }
         let number = packet.get(28..32).map(|number| u32::from_be_bytes(number.try_into().unwrap()) as usize);
@@ -296,7 +296,7 @@ impl World {
         self.wire().now = to;
     }
 
-    /// Lets everything that can happen now happen.
+    /// Runs until nothing more happens without time passing.
     fn settle(&mut self) {
         for _ in 0..10_000 {
             let arrived = self.arrivals();
@@ -304,7 +304,7 @@ impl World {
                 return;
             }
         }
-        panic!("the hosts never come to rest");
+        panic!("the hosts never become idle");
     }
 
     fn work(&mut self) -> bool {
@@ -318,29 +318,30 @@ impl World {
     }
 
     fn arrivals(&mut self) -> bool {
-        let parcels = self.wire().arrivals();
-        let (stale, fresh): (Vec<_>, Vec<_>) = parcels.into_iter().partition(|parcel| parcel.is_stale_data(self.now));
+        let datagrams = self.wire().arrivals();
+        let (stale, fresh): (Vec<_>, Vec<_>) =
+            datagrams.into_iter().partition(|in_flight| in_flight.is_stale_data(self.now));
         let any = !fresh.is_empty() || !stale.is_empty();
-        fresh.into_iter().for_each(|parcel| self.bring(parcel));
+        fresh.into_iter().for_each(|in_flight| self.bring(in_flight));
         if !stale.is_empty() {
             while self.work() {}
             let before = self.delivered;
-            stale.into_iter().for_each(|parcel| self.bring(parcel));
+            stale.into_iter().for_each(|in_flight| self.bring(in_flight));
             while self.work() {}
             assert_eq!(self.delivered, before, "what was on its way for 180 s is delivered");
         }
         any
     }
 
-    fn bring(&mut self, parcel: Parcel) {
-        let (to, contents) = (parcel.datagram.to, parcel.datagram.contents.clone());
-        *lock(&self.arriving) = Some(parcel);
+    fn bring(&mut self, in_flight: InFlight) {
+        let (to, contents) = (in_flight.datagram.to, in_flight.datagram.contents.clone());
+        *lock(&self.arriving) = Some(in_flight);
         let transmit = Transmit { to, from: None, tos: 0, segment: None, contents: &contents };
         self.carrier.send(&[transmit]).expect("the memory network takes everything");
     }
 }
 
-/// What befalls a host.
+/// Events of a host.
 impl World {
     fn restart(&mut self, host: usize) {
         self.wire().starts_anew(host);
@@ -356,7 +357,7 @@ impl World {
     fn bounce(&mut self, host: usize) {
         self.wire().starts_anew(host);
         self.ends[host].host.slow.down();
-        // The memory backend opens its sockets at home.
+        // The memory backend opens its sockets at the original address.
         self.wire().addresses[host] = self.ends[host].host.outer;
         self.ends[host].host.slow.up().expect("the port was free before");
     }
@@ -388,7 +389,7 @@ impl World {
 
 /// Configuration.
 impl World {
-    /// Tells a new host all that its administrator knows.
+    /// Configures a new host.
     fn configure(&mut self, host: usize) {
         let secret = StaticSecret::new(&self.ends[host].secret);
         self.ends[host].host.slow.set(Update { private_key: Some(secret), ..Update::default() }).unwrap();
@@ -406,7 +407,7 @@ impl World {
         self.ends[host].peers.iter_mut().find(|known| known.who == peer).expect("the event names a peer")
     }
 
-    /// Makes the host's peer what the administrator knows.
+    /// Applies the configuration of a peer.
     fn tell(&mut self, host: usize, peer: usize, endpoint: bool) {
         let known = self.known(host, peer).clone();
         let update = PeerUpdate {
@@ -448,7 +449,7 @@ impl World {
         }
     }
 
-    /// Another key is another peer.
+    /// Replaces the peer, because another key is another peer.
     fn learn_key(&mut self, host: usize, peer: usize) {
         let key = self.public_key(peer);
         if self.known(host, peer).key != key {
@@ -508,12 +509,12 @@ impl World {
     }
 }
 
-/// What holds at last.
+/// Recovery.
 impl World {
-    /// The network does no more harm, and the administrators agree.
-    fn make_peace(&mut self) {
-        self.wire().clear_up(LATENCY);
-        // What comes late says where its sender was, and is no disturbance of the peace.
+    /// Ends the impairments and makes the configurations agree.
+    fn end_impairments(&mut self) {
+        self.wire().end_impairments(LATENCY);
+        // Late datagrams arrive first: they may set endpoints to addresses that hosts have left.
         self.settle();
         for spoke in 1..self.ends.len() {
             let psk = self.known(0, spoke).psk;
@@ -525,11 +526,11 @@ impl World {
         }
         self.settle();
         for spoke in 1..self.ends.len() {
-            self.mend_clock(spoke);
+            self.correct_clock(spoke);
         }
     }
 
-    /// Has the host know what is true of its peer, whose endpoint may be given or must be found out.
+    /// Corrects the configuration of a peer, with its endpoint or leaving that to roaming.
     fn agree(&mut self, host: usize, peer: usize, endpoint: bool) {
         self.learn_key(host, peer);
         let returns = !self.known(host, peer).present;
@@ -539,9 +540,9 @@ impl World {
         self.tell(host, peer, endpoint || returns);
     }
 
-    /// A host that was started again with a clock behind its old stamps is refused until the clock has
-    /// passed them, unless its peer calls.
-    fn mend_clock(&mut self, spoke: usize) {
+    /// Sets the clock of a host that restarted with a clock behind its old timestamps: its initiations would be refused
+    /// until then, unless its peer starts the handshake.
+    fn correct_clock(&mut self, spoke: usize) {
         let behind = |end: &End| end.clock.wall() <= end.forgotten + 2 * SECOND;
         let found = self.peer_state(0, spoke).endpoint == Some(self.wire().addresses[spoke]);
         if behind(&self.ends[spoke]) && (behind(&self.ends[0]) || !found) {
@@ -557,7 +558,7 @@ impl World {
         peers.into_iter().find(|state| state.public_key == key).expect("the host knows its peer")
     }
 
-    /// Both ends of every link have something to say, each second, and before long they are heard for good.
+    /// All hosts send every second, until all are heard.
     fn recover(&mut self) {
         let mut heard = 0;
         for second in 1.. {
@@ -571,18 +572,18 @@ impl World {
         }
         for spoke in 1..self.ends.len() {
             let found = self.peer_state(0, spoke).endpoint;
-            assert_eq!(found, Some(self.wire().addresses[spoke]), "the hub does not know where its peer is");
+            assert_eq!(found, Some(self.wire().addresses[spoke]), "the hub has the wrong endpoint");
         }
     }
 
-    /// Everybody speaks, and a second passes; who was not heard by whom.
+    /// All send and a second passes; returns the pairs of which the second did not hear the first.
     fn speak(&mut self) -> Vec<(usize, usize)> {
         let said = self.say();
         self.pass(SECOND);
         self.unheard(&said)
     }
 
-    /// Everybody sends a packet each way; their numbers.
+    /// All send a packet to each peer; returns their numbers.
     fn say(&mut self) -> Vec<usize> {
         let ways: Vec<_> = (1..self.ends.len()).flat_map(|spoke| [(0, spoke), (spoke, 0)]).collect();
         ways.into_iter().map(|(from, to)| self.send(from, inner(from), inner(to))).collect()
@@ -596,12 +597,12 @@ impl World {
     fn talk(&mut self) {
         (0..RECOVERED_WITHIN).for_each(|_| drop(self.speak()));
         for second in 0..270 {
-            // The second packet leaves while the handshake that the first may have started is under way.
+            // The second packet is sent during the handshake that the first may have started.
             let before = self.say();
             self.pass(LATENCY / 2);
             assert_eq!(self.speak(), [], "a packet is lost in a good network");
             assert_eq!(self.unheard(&before), [], "a packet is lost in a good network");
-            // By now they are all of this talk, and of clocks that nobody sets any more.
+            // By now all handshakes are younger than the last change of a clock.
             for host in (0..self.ends.len()).filter(|_| second > RENEWED_WITHIN.as_secs()) {
                 let now = self.ends[host].clock.wall();
                 for peer in peers_of(host, self.ends.len()) {
@@ -612,8 +613,8 @@ impl World {
         }
     }
 
-    /// One packet says where its sender is now.
-    fn be_followed(&mut self) {
+    /// One packet is enough for the hub to learn the new address of its sender.
+    fn move_spokes(&mut self) {
         for spoke in 1..self.ends.len() {
             self.move_to(spoke, FRESH_PLACE);
             self.send(spoke, inner(spoke), inner(0));
@@ -624,7 +625,7 @@ impl World {
         assert_eq!(self.speak(), [], "not heard at another address");
     }
 
-    fn be_silent(&mut self) {
+    fn stay_silent(&mut self) {
         for host in 0..self.ends.len() {
             peers_of(host, self.ends.len()).for_each(|peer| self.set_keepalive(host, peer, 0));
         }
@@ -649,7 +650,7 @@ impl World {
             let sessions = self.sessions(host);
             assert!(sessions <= SESSIONS_MAX * peers, "host {host} has {sessions} sessions with {peers} peers");
             for state in self.ends[host].host.slow.get().peers {
-                assert_ne!(state.endpoint, Some(ATTACKER.into()), "host {host} takes somebody else for its peer");
+                assert_ne!(state.endpoint, Some(ATTACKER.into()), "host {host} took the attacker for its peer");
             }
             let routes = self.ends[host].host.shared.tables.routes();
             for peer in (0..=peers as u32).filter_map(|id| routes.peer(PeerId(id))) {
@@ -670,5 +671,5 @@ fn standard_table(host: usize, hosts: usize) -> Table {
 }
 
 fn new_host(net: &MemoryNet, clock: &Clock, seed: u8, rng: &mut Rng) -> Host {
-    Host::with_random(net, clock, seed, rng.number() | 1)
+    Host::with_random(net, clock, seed, rng.number())
 }

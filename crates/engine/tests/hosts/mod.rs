@@ -1,5 +1,4 @@
-//! Hosts without a kernel: whole engines on the memory backend, in one thread, with a clock that
-//! the test turns.
+//! Hosts without a kernel: whole engines on the memory backend, in one thread, with a simulated clock.
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
@@ -13,10 +12,11 @@ use std::time::Duration;
 use linerate_engine::backend::{Backend, Sockets};
 use linerate_engine::config::{PeerUpdate, Update};
 use linerate_engine::inbound::Inbound;
-use linerate_engine::outbound::{Outbound, Step};
+use linerate_engine::outbound::Outbound;
 use linerate_engine::sequencer::Sequencer;
 use linerate_engine::shared::Shared;
 use linerate_engine::slow_path::SlowPath;
+use linerate_engine::source::Step;
 use linerate_netio::memory::{MemoryNet, MemorySocket, MemoryTun};
 use linerate_netio::tun::{Tun, TunOffloads};
 use linerate_netio::udp::{PacketInfo, Received, Socket, Transmit, UdpOffloads};
@@ -27,10 +27,10 @@ use linerate_protocol::{Boottime, Now, Prefix, PublicKey, StaticSecret};
 pub const PORT: u16 = 51820;
 const QUEUE: usize = 4096;
 
-/// The one IPv6 address that every host says it has.
+/// The only IPv6 address of every host.
 pub const OWN_V6: IpAddr = IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1));
 
-/// The time of a test; hosts may share one.
+/// A simulated clock, which hosts may share.
 #[derive(Clone)]
 pub struct Clock {
     boot: Arc<AtomicU64>,
@@ -55,12 +55,12 @@ impl Clock {
         Duration::from_nanos(self.wall.load(Ordering::Relaxed))
     }
 
-    /// Somebody sets the time of day.
+    /// Sets the wall clock.
     pub fn set_wall(&self, wall: Duration) {
         self.wall.store(wall.as_nanos() as u64, Ordering::Relaxed);
     }
 
-    /// All hosts sleep.
+    /// Suspends the hosts.
     pub fn suspend(&self, by: Duration) {
         self.advance(by);
         self.suspended.fetch_add(by.as_nanos() as u64, Ordering::Relaxed);
@@ -71,11 +71,10 @@ impl Clock {
     }
 }
 
-/// A door of the memory backend. What it allocates is the network's, and not counted as the
-/// engine's.
-pub struct Door<T>(pub T);
+/// A device or socket of the memory backend whose allocations are not counted as the engine's.
+pub struct Uncounted<T>(pub T);
 
-impl Tun for Door<MemoryTun> {
+impl Tun for Uncounted<MemoryTun> {
     fn queues(&self) -> usize {
         self.0.queues()
     }
@@ -93,7 +92,7 @@ impl Tun for Door<MemoryTun> {
     }
 }
 
-impl Socket for Door<MemorySocket> {
+impl Socket for Uncounted<MemorySocket> {
     fn offloads(&self) -> UdpOffloads {
         self.0.offloads()
     }
@@ -118,35 +117,35 @@ fn uncounted<T>(work: impl FnOnce() -> T) -> T {
 }
 
 pub struct Memory {
-    tun: Door<MemoryTun>,
+    tun: Uncounted<MemoryTun>,
     net: MemoryNet,
     address: IpAddr,
     clock: Clock,
-    random: Mutex<u64>,
-    /// How often the engine asked about a source address, or for all of the host's.
+    random: Mutex<fastrand::Rng>,
+    /// How often the engine queried source addresses.
     pub asked: AtomicU64,
     /// The interfaces by which a peer with a link-local address may be reached.
     pub interfaces: Mutex<BTreeMap<u32, String>>,
 }
 
 impl Backend for Memory {
-    type Tun = Door<MemoryTun>;
-    type Socket = Door<MemorySocket>;
+    type Tun = Uncounted<MemoryTun>;
+    type Socket = Uncounted<MemorySocket>;
 
-    fn tun(&self) -> &Door<MemoryTun> {
+    fn tun(&self) -> &Uncounted<MemoryTun> {
         &self.tun
     }
 
-    fn bind(&self, port: u16, _mark: u32) -> io::Result<Sockets<Door<MemorySocket>>> {
+    fn bind(&self, port: u16, _mark: u32) -> io::Result<Sockets<Uncounted<MemorySocket>>> {
         let port = if port == 0 { PORT } else { port };
-        let socket = Door(self.net.socket(SocketAddr::new(self.address, port))?);
+        let socket = Uncounted(self.net.socket(SocketAddr::new(self.address, port))?);
         Ok(match self.address {
             IpAddr::V4(_) => Sockets { v4: vec![socket], v6: Vec::new(), port },
             IpAddr::V6(_) => Sockets { v4: Vec::new(), v6: vec![socket], port },
         })
     }
 
-    fn set_mark(&self, _: &Sockets<Door<MemorySocket>>, _: u32) -> io::Result<()> {
+    fn set_mark(&self, _: &Sockets<Uncounted<MemorySocket>>, _: u32) -> io::Result<()> {
         Ok(())
     }
 
@@ -162,18 +161,10 @@ impl Backend for Memory {
         Duration::from_nanos(self.clock.suspended.load(Ordering::Relaxed))
     }
 
-    /// The test turns the clock.
     fn rest(&self, _: Duration) {}
 
-    /// xorshift64*: unpredictable enough for a test, the same in every run.
     fn fill(&self, bytes: &mut [u8]) {
-        let mut state = self.random.lock().unwrap();
-        for byte in bytes {
-            *state ^= *state >> 12;
-            *state ^= *state << 25;
-            *state ^= *state >> 27;
-            *byte = (state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 56) as u8;
-        }
+        self.random.lock().unwrap().fill(bytes);
     }
 
     fn source_addr_is_valid(&self, _: IpAddr, from: PacketInfo, _: u32) -> Option<bool> {
@@ -211,18 +202,18 @@ pub struct Host {
 impl Host {
     /// A host whose link is up, with a key and no peers; `seed` also makes its addresses.
     pub fn new(net: &MemoryNet, clock: &Clock, seed: u8) -> Self {
-        Self::with_random(net, clock, seed, 0x9e37_79b9 + u64::from(seed))
+        Self::with_random(net, clock, seed, u64::from(seed))
     }
 
-    /// The same with other randomness: what a host that starts again must not repeat. Not zero.
+    /// The same with other randomness: what a host that starts again must not repeat.
     pub fn with_random(net: &MemoryNet, clock: &Clock, seed: u8, random: u64) -> Self {
         let address = IpAddr::from([192, 0, 2, seed]);
         let backend = Memory {
-            tun: Door(MemoryTun::new(QUEUE)),
+            tun: Uncounted(MemoryTun::new(QUEUE)),
             net: net.clone(),
             address,
             clock: clock.clone(),
-            random: Mutex::new(random),
+            random: Mutex::new(fastrand::Rng::with_seed(random)),
             asked: AtomicU64::new(0),
             interfaces: Mutex::default(),
         };

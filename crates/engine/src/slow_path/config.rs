@@ -1,0 +1,210 @@
+//! Reads and changes the configuration. Long requests are carried out in slices, between which handshakes and timers
+//! have their turn.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use linerate_protocol::{AddPeerError, PeerId, Prefix, constants};
+
+use super::SlowPath;
+use super::effects::BackendRng;
+use crate::backend::Backend;
+use crate::config::{ConfigError, PeerState, PeerUpdate, State, Update};
+use crate::counters::EngineDiscard;
+use crate::sync::lock;
+use crate::tables::{Peer, Routes};
+
+/// Changes of peers and prefixes in a slice: some 50 microseconds.
+const CHANGES_PER_SLICE: usize = 64;
+
+/// Peers, or prefixes, that are read in a slice: below a millisecond.
+const ENTRIES_PER_SLICE: usize = 256;
+
+impl<B: Backend> SlowPath<B> {
+    /// The state of the device.
+    pub fn get(&mut self) -> State {
+        let ids: Vec<PeerId> = self.device.peers().collect();
+        let mut peers = Vec::with_capacity(ids.len());
+        for id in ids {
+            peers.extend(self.get_peer(id));
+            self.count_done(1, ENTRIES_PER_SLICE);
+        }
+        let sockets = self.shared.sockets.load();
+        State {
+            private_key: self.device.private_key().cloned(),
+            listen_port: sockets.as_ref().map_or(self.listen_port, |sockets| sockets.port),
+            fwmark: self.shared.mark.load(Ordering::Relaxed),
+            peers,
+        }
+    }
+
+    fn get_peer(&mut self, id: PeerId) -> Option<PeerState> {
+        let peer = self.shared.tables.routes().peer(id).cloned()?;
+        let (rx_bytes, tx_bytes) = peer.transfer();
+        Some(PeerState {
+            public_key: peer.key,
+            preshared_key: self.device.preshared_key(id).clone(),
+            endpoint: peer.endpoint().as_ref().map(|endpoint| endpoint.addr),
+            last_handshake: peer.last_handshake(),
+            rx_bytes,
+            tx_bytes,
+            persistent_keepalive: self.device.persistent_keepalive(id),
+            allowed_ips: self.allowed_ips(id),
+        })
+    }
+
+    fn allowed_ips(&mut self, id: PeerId) -> Vec<Prefix> {
+        let mut all: Vec<_> = self.shared.tables.routes().allowed.prefixes(id).take(ENTRIES_PER_SLICE).collect();
+        let mut read = 0;
+        loop {
+            let more = all.len() - read;
+            read = all.len();
+            self.count_done(more, ENTRIES_PER_SLICE);
+            if more < ENTRIES_PER_SLICE {
+                return all;
+            }
+            let last = all[read - 1];
+            all.extend(self.shared.tables.routes().allowed.prefixes_after(last, id).take(ENTRIES_PER_SLICE));
+        }
+    }
+
+    /// Counts the work of a long request; after each `slice` of it, handshakes and timers have their turn.
+    fn count_done(&mut self, count: usize, slice: usize) {
+        self.done += count;
+        if self.done >= slice {
+            self.done = 0;
+            self.process_events();
+        }
+    }
+
+    /// Changes the device: first everything that can fail, then the rest.
+    ///
+    /// # Errors
+    /// Why nothing was changed.
+    pub fn set(&mut self, update: Update) -> Result<(), ConfigError> {
+        self.check_peer_count(&update)?;
+        // First, so that a caller of `Shared::activity` during the change reads the whole state again after it.
+        self.shared.configured.fetch_add(1, Ordering::SeqCst);
+        self.set_port_and_mark(update.listen_port, update.fwmark)?;
+        if let Some(key) = update.private_key {
+            let now = self.shared.backend.now();
+            let removed =
+                self.device.set_private_key(now, &mut BackendRng(&self.shared.backend), key, &mut self.effects);
+            removed.into_iter().for_each(|id| self.forget(id));
+        }
+        if update.replace_peers {
+            let all: Vec<_> = self.device.peers().collect();
+            for id in all {
+                self.remove(id);
+                self.count_done(1, CHANGES_PER_SLICE);
+            }
+        }
+        for peer in update.peers {
+            self.set_peer(peer);
+            self.count_done(1, CHANGES_PER_SLICE);
+        }
+        Ok(())
+    }
+
+    fn check_peer_count(&self, update: &Update) -> Result<(), ConfigError> {
+        let present = if update.replace_peers { 0 } else { self.device.peers().len() };
+        let more = update.peers.iter().filter(|peer| !peer.remove && !peer.update_only).count();
+        if present + more <= constants::PEERS_MAX {
+            return Ok(());
+        }
+        let known = |peer: &&PeerUpdate| self.device.peer(&peer.public_key).is_some();
+        let known = if update.replace_peers { 0 } else { update.peers.iter().filter(known).count() };
+        (present + more - known <= constants::PEERS_MAX).then_some(()).ok_or(ConfigError::TooManyPeers)
+    }
+
+    fn set_peer(&mut self, update: PeerUpdate) {
+        let known = self.device.peer(&update.public_key);
+        if update.remove {
+            return known.into_iter().for_each(|id| self.remove(id));
+        }
+        let Some(id) = known.or_else(|| if update.update_only { None } else { self.add(&update) }) else {
+            return;
+        };
+        if let Some(key) = update.preshared_key {
+            self.device.set_preshared_key(id, key);
+        }
+        self.set_allowed_ips(id, update.replace_allowed_ips, &update.allowed_ips);
+        let now = self.shared.backend.now();
+        let rng = &mut BackendRng(&self.shared.backend);
+        if let Some(addr) = update.endpoint {
+            let peer = self.shared.tables.routes().peer(id).cloned();
+            peer.expect("a peer of the device is in the tables").set_endpoint(addr, self.shared.routing_epoch());
+            self.zones.learn(&self.shared.backend, addr);
+            self.device.endpoint_set(now, rng, id, &mut self.effects);
+        }
+        if let Some(seconds) = update.persistent_keepalive {
+            self.device.set_persistent_keepalive(now, rng, id, seconds, &mut self.effects);
+        }
+    }
+
+    fn add(&mut self, update: &PeerUpdate) -> Option<PeerId> {
+        let activity = Arc::default();
+        match self.device.add_peer(update.public_key, Arc::clone(&activity)) {
+            Ok(id) => {
+                let peer = Peer::new(id, update.public_key, self.added, activity);
+                self.added += 1;
+                let peer = Arc::new(peer);
+                self.shared.tables.change(|routes| routes.add(peer.clone()));
+                Some(id)
+            }
+            // A peer with our own key is ignored (kernel: netlink.c, set_peer).
+            Err(AddPeerError::OwnKey | AddPeerError::TooMany) => None,
+            Err(AddPeerError::Exists(id)) => Some(id),
+        }
+    }
+
+    fn remove(&mut self, id: PeerId) {
+        self.device.remove_peer(id, &mut self.effects);
+        self.forget(id);
+    }
+
+    /// Removes a peer from the tables that the protocol has removed.
+    fn forget(&mut self, id: PeerId) {
+        self.change_repeatedly(|routes| routes.allowed.remove_first(id));
+        if let Some(peer) = self.shared.tables.change(|routes| routes.remove(id)) {
+            peer.set_sending(None);
+            let dropped = lock(&peer.staged).close(&self.shared.staged);
+            self.shared.counters.discard_many(EngineDiscard::StagedAbandoned, dropped as u64);
+        }
+    }
+
+    /// Changes a peer's allowed IPs. Prefixes that it keeps stay its own throughout: new ones are added first, stale
+    /// ones are removed last.
+    fn set_allowed_ips(&mut self, id: PeerId, replace: bool, changes: &[(bool, Prefix)]) {
+        if replace {
+            self.shared.tables.change(|routes| routes.allowed.begin_replacing(id));
+        }
+        for part in changes.chunks(CHANGES_PER_SLICE) {
+            self.shared.tables.change(|routes| {
+                for &(add, prefix) in part {
+                    if add {
+                        routes.allowed.insert(prefix, id);
+                    } else {
+                        routes.allowed.remove(prefix, id);
+                    }
+                }
+            });
+            self.count_done(part.len(), CHANGES_PER_SLICE);
+        }
+        if replace {
+            self.change_repeatedly(|routes| routes.allowed.remove_stale(id));
+        }
+    }
+
+    /// Repeats a change, in slices, until it returns false.
+    fn change_repeatedly(&mut self, mut change: impl FnMut(&mut Routes) -> bool) {
+        loop {
+            let made =
+                self.shared.tables.change(|routes| (0..CHANGES_PER_SLICE).take_while(|_| change(routes)).count());
+            self.count_done(made, CHANGES_PER_SLICE);
+            if made < CHANGES_PER_SLICE {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Carries out what the protocol decides.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use linerate_protocol::{Boottime, Effects, Entropy, PeerId, Session};
+
+use super::source_addrs::SourceAddrCache;
+use crate::backend::Backend;
+use crate::counters::EngineDiscard;
+use crate::outbound::Sender;
+use crate::shared::Shared;
+use crate::slow_path_queue::PendingHandshake;
+use crate::sync::lock;
+use crate::tables::Peer;
+
+/// The backend's randomness, as the protocol asks for it.
+pub struct BackendRng<'a, B>(pub &'a B);
+
+impl<B: Backend> Entropy for BackendRng<'_, B> {
+    fn fill(&mut self, bytes: &mut [u8]) {
+        self.0.fill(bytes);
+    }
+}
+
+/// Carries out the protocol's effects on tables and sockets.
+pub struct EffectHandler<B: Backend> {
+    shared: Arc<Shared<B>>,
+    sender: Sender<B>,
+    /// The handshake message that is being processed.
+    pub origin: Option<PendingHandshake>,
+    source_addrs: SourceAddrCache,
+}
+
+impl<B: Backend> EffectHandler<B> {
+    /// A handler that is not processing a handshake message.
+    pub fn new(shared: Arc<Shared<B>>) -> Self {
+        Self { sender: Sender::new(shared.clone()), shared, origin: None, source_addrs: SourceAddrCache::default() }
+    }
+
+    /// Checks the peer's source address if routes or addresses have changed since the last check.
+    pub fn check_source(&mut self, peer: &Peer) {
+        if let Some(endpoint) = peer.endpoint().as_ref() {
+            let epoch = self.shared.routing_epoch();
+            let is_valid = |from| self.source_addrs.is_valid(&self.shared, epoch, endpoint.addr.ip(), from);
+            if !endpoint.check_source(epoch, is_valid) {
+                self.shared.source_check_failed.store(true, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn peer(&self, id: PeerId) -> Option<Arc<Peer>> {
+        self.shared.tables.routes().peer(id).cloned()
+    }
+
+    /// The peer, with its source address checked, to send to.
+    fn addressee(&mut self, id: PeerId) -> Option<Arc<Peer>> {
+        let peer = self.peer(id)?;
+        self.check_source(&peer);
+        Some(peer)
+    }
+
+    fn now(&self) -> Boottime {
+        self.shared.backend.boottime()
+    }
+
+    fn origin(&self) -> Option<(SocketAddr, Option<IpAddr>)> {
+        self.origin.as_ref().map(|handshake| (handshake.source, handshake.local.map(|local| local.addr)))
+    }
+}
+
+impl<B: Backend> Effects for EffectHandler<B> {
+    fn send(&mut self, peer: PeerId, message: &[u8]) {
+        if let Some(peer) = self.addressee(peer) {
+            self.sender.send_message(&peer, message, self.now());
+        }
+    }
+
+    fn reply(&mut self, message: &[u8]) {
+        if let Some((to, from)) = self.origin() {
+            self.sender.reply(message, to, from);
+        }
+    }
+
+    fn roam(&mut self, peer: PeerId) {
+        if let (Some(peer), Some(handshake)) = (self.peer(peer), self.origin) {
+            peer.heard_from(handshake.source, handshake.local, self.shared.routing_epoch());
+            peer.count_rx(handshake.message().len());
+        }
+    }
+
+    fn session_added(&mut self, session: &Arc<Session>) {
+        if let Some(peer) = self.peer(session.peer) {
+            self.shared.tables.add_receiver(session, peer);
+        }
+    }
+
+    fn session_removed(&mut self, session: &Arc<Session>) {
+        self.shared.tables.remove_receiver(session);
+    }
+
+    fn sending(&mut self, peer: PeerId, session: Option<&Arc<Session>>) {
+        if let Some(peer) = self.peer(peer) {
+            peer.set_sending(session.cloned());
+        }
+    }
+
+    fn send_keepalive(&mut self, peer: PeerId) {
+        if let Some(peer) = self.addressee(peer) {
+            self.sender.send_keepalive(&peer, self.now());
+        }
+    }
+
+    fn send_staged(&mut self, peer: PeerId) {
+        if let Some(peer) = self.addressee(peer) {
+            self.sender.send_staged(&peer, self.now());
+        }
+    }
+
+    fn drop_staged(&mut self, peer: PeerId) {
+        if let Some(peer) = self.peer(peer) {
+            let dropped = lock(&peer.staged).clear(&self.shared.staged);
+            self.shared.counters.discard_many(EngineDiscard::StagedAbandoned, dropped as u64);
+        }
+    }
+
+    fn forget_source(&mut self, peer: PeerId) {
+        if let Some(peer) = self.peer(peer)
+            && let Some(endpoint) = peer.endpoint().as_ref()
+        {
+            endpoint.forget_source();
+        }
+    }
+
+    fn handshake_done(&mut self, peer: PeerId, wall: Duration) {
+        if let Some(peer) = self.peer(peer) {
+            peer.set_last_handshake(wall);
+            tracing::debug!("handshake with peer {:?} complete", peer.key);
+        }
+    }
+
+    fn has_endpoint(&self, peer: PeerId) -> bool {
+        self.peer(peer).is_some_and(|peer| peer.endpoint().is_some())
+    }
+}

@@ -1,0 +1,169 @@
+//! A peer, as the data path knows it.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use arc_swap::{ArcSwapOption, Guard};
+use linerate_netio::udp::PacketInfo;
+use linerate_protocol::{Activity, PeerId, PublicKey, Session};
+
+use super::Endpoint;
+use crate::staged::Staged;
+
+/// A peer.
+pub struct Peer {
+    /// The protocol's index of it.
+    pub id: PeerId,
+    /// Its public key.
+    pub key: PublicKey,
+    /// Peers are listed in this order.
+    pub serial: u64,
+    /// Stamps of what was sent and received, for the slow path's timers.
+    pub activity: Arc<Activity>,
+    /// Packets that wait for a session or an endpoint.
+    pub staged: Mutex<Staged>,
+    sending: ArcSwapOption<Session>,
+    endpoint: ArcSwapOption<Endpoint>,
+    rx_bytes: AtomicU64,
+    tx_bytes: AtomicU64,
+    /// Nanoseconds since the Unix epoch.
+    last_handshake: AtomicU64,
+    wakeup_queued: AtomicBool,
+    source_check_queued: AtomicBool,
+}
+
+impl Peer {
+    /// A peer without session, endpoint or traffic.
+    pub fn new(id: PeerId, key: PublicKey, serial: u64, activity: Arc<Activity>) -> Self {
+        Self {
+            id,
+            key,
+            serial,
+            activity,
+            staged: Mutex::default(),
+            sending: ArcSwapOption::empty(),
+            endpoint: ArcSwapOption::empty(),
+            rx_bytes: AtomicU64::new(0),
+            tx_bytes: AtomicU64::new(0),
+            last_handshake: AtomicU64::new(0),
+            wakeup_queued: AtomicBool::new(false),
+            source_check_queued: AtomicBool::new(false),
+        }
+    }
+
+    /// The session to seal with; without one, packets are staged.
+    pub fn sending(&self) -> Guard<Option<Arc<Session>>> {
+        self.sending.load()
+    }
+
+    /// Replaces the session to seal with.
+    pub fn set_sending(&self, session: Option<Arc<Session>>) {
+        self.sending.store(session);
+    }
+
+    /// The current endpoint.
+    pub fn endpoint(&self) -> Guard<Option<Arc<Endpoint>>> {
+        self.endpoint.load()
+    }
+
+    /// Sets the endpoint that a user configured.
+    pub fn set_endpoint(&self, addr: SocketAddr, routing_epoch: u64) {
+        self.endpoint.store(Some(Arc::new(Endpoint::new(addr, None, routing_epoch))));
+    }
+
+    /// An authentic packet came from `addr` to our address `source`: that is the endpoint from here on (paper section
+    /// 2.1). Allocates only if the endpoint changes.
+    pub fn heard_from(&self, addr: SocketAddr, source: Option<PacketInfo>, routing_epoch: u64) {
+        let known = self.endpoint.load();
+        let new = match known.as_ref() {
+            Some(endpoint) if endpoint.is(addr, source) => return,
+            Some(endpoint) => endpoint.replaced_by(addr, source, routing_epoch),
+            None => Endpoint::new(addr, source, routing_epoch),
+        };
+        self.endpoint.store(Some(Arc::new(new)));
+    }
+
+    /// The interface that had the index `from` has the index `to`: an endpoint in that zone follows. False if the
+    /// endpoint is not in that zone.
+    pub fn move_zone(&self, from: u32, to: u32, routing_epoch: u64) -> bool {
+        let known = self.endpoint.load();
+        let Some(SocketAddr::V6(mut addr)) = known.as_ref().map(|endpoint| endpoint.addr) else { return false };
+        if addr.scope_id() != from {
+            return false;
+        }
+        addr.set_scope_id(to);
+        // If an authentic packet has set another endpoint meanwhile, that one is newer.
+        self.endpoint.compare_and_swap(&known, Some(Arc::new(Endpoint::new(addr.into(), None, routing_epoch))));
+        true
+    }
+
+    /// Adds to the bytes received.
+    pub fn count_rx(&self, bytes: usize) {
+        self.rx_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Adds to the bytes sent.
+    pub fn count_tx(&self, bytes: usize) {
+        self.tx_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Bytes received and sent.
+    pub fn transfer(&self) -> (u64, u64) {
+        (self.rx_bytes.load(Ordering::Relaxed), self.tx_bytes.load(Ordering::Relaxed))
+    }
+
+    /// Records a completed handshake at `wall`, the time since the Unix epoch.
+    pub fn set_last_handshake(&self, wall: Duration) {
+        self.last_handshake.store(wall.as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    /// The time of the last completed handshake, since the Unix epoch.
+    pub fn last_handshake(&self) -> Duration {
+        Duration::from_nanos(self.last_handshake.load(Ordering::Relaxed))
+    }
+
+    /// Claims the peer's one place in the queue of wake-ups; false if it is taken.
+    pub(crate) fn claim_wakeup(&self) -> bool {
+        // SeqCst: pairs with `release_wakeup`. The slow path releases before it reads the stamps, so it sees a stamp
+        // that was stored before a failed claim.
+        !self.wakeup_queued.swap(true, Ordering::SeqCst)
+    }
+
+    /// Call before reading the stamps: the next wake-up may be queued.
+    pub(crate) fn release_wakeup(&self) {
+        self.wakeup_queued.store(false, Ordering::SeqCst);
+    }
+
+    /// Claims the peer's one place in the queue of source checks; false if it is taken.
+    pub(crate) fn claim_source_check(&self) -> bool {
+        !self.source_check_queued.swap(true, Ordering::SeqCst)
+    }
+
+    /// Call before checking the source address: the next check may be queued.
+    pub(crate) fn release_source_check(&self) {
+        self.source_check_queued.store(false, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use linerate_protocol::StaticSecret;
+
+    #[test]
+    fn traffic_to_an_invalid_source_address_does_not_revalidate_it() {
+        let source = PacketInfo { addr: "192.0.2.1".parse().unwrap(), ifindex: 3 };
+        let peer = Peer::new(PeerId(0), StaticSecret::new(&[1; 32]).unwrap().public_key(), 0, Arc::default());
+        let hear = || peer.heard_from("192.0.2.2:1".parse().unwrap(), Some(source), 1);
+        let source_addr = || peer.endpoint().as_ref().unwrap().source_addr();
+        hear();
+        peer.endpoint().as_ref().unwrap().check_source(2, |_| Some(false));
+        hear();
+        assert_eq!(source_addr(), None);
+        peer.endpoint().as_ref().unwrap().forget_source();
+        hear();
+        assert_eq!(source_addr(), Some(source.addr), "forgotten, and learnt again");
+    }
+}

@@ -1,13 +1,12 @@
-//! One table: every pass of the engine over a packet, in the order in which the packet meets them,
-//! outbound between `read` and `sendmsg`, inbound between `recvmsg` and `write`.
+//! Measures every pass of the engine over a packet, in order: outbound between `read` and `sendmsg`, inbound between
+//! `recvmsg` and `write`.
 //!
-//! `cargo bench -p linerate-engine --bench passes` prints it; `-- --trains 8` receives so many
-//! trains in one call. `docs/data-path.md` sets the figures beside what the kernel does.
+//! `cargo bench -p linerate-engine --bench passes` prints the table; `-- --gso-batches 8` receives that many GSO batches
+//! in one call. `docs/data-path.md` compares the figures with the kernel's work.
 //!
-//! A turn carries packets all the way, and each pass finds them where the one before left them, so
-//! that a pass pays for the caches as it does in the engine; the network is a copy, which is not
-//! measured. The buffers are as large as the engine's and lie as far apart. Figures are medians of
-//! many turns, and a pass over small packets holds up to a tenth of the clock's own cost.
+//! A round carries packets all the way, and each pass finds them where the one before left them, so that caches cost what
+//! they cost in the engine; the network is a copy, which is not measured. The buffers have the engine's sizes and
+//! distances. Figures are medians of many rounds; up to a tenth of a pass over small packets is the clock's own cost.
 
 use std::env;
 use std::hint::black_box;
@@ -23,27 +22,27 @@ use linerate_packet::virtio::{self, Gso, Header};
 use linerate_packet::{TCP, UDP, ip};
 use linerate_protocol::{AllowedIps, DATA_HEADER, DataHeader, MessageKind, PeerId, Prefix, ReplayWindow, classify};
 
-/// As in the engine: bytes from one message to the next in the receive buffer.
+/// Bytes from one message to the next in the receive buffer, as in the engine.
 const MESSAGE_MAX: usize = 65_536;
 
-/// As in the engine: what is gathered before it is sealed.
+/// Bytes of a batch, as in the engine.
 const BATCH: usize = 2 * 65_536 + BATCH_MAX * (DATA_HEADER + TAG_LEN);
 
 /// Bytes of payload in a TCP segment that fills a packet of 1420 bytes.
 const PAYLOAD: usize = 1368;
 
-const TURNS: usize = 401;
+const ROUNDS: usize = 401;
 const SOURCE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 const DESTINATION: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 const CAPS: Caps = Caps { tcp4: true, tcp6: true, udp: true };
 
-/// A pass, and how often it reads and writes each byte of the packets (0: headers alone).
+/// A pass, and how often it reads and writes each byte of the packets (0: only headers).
 struct Pass(&'static str, u8, u8);
 
 const OUTBOUND: [Pass; 4] = [
     Pass("route: the peer by address", 0, 0),
-    // Once to copy, once more to sum; to encrypt, and once more for the tag. Each second time the
-    // bytes are in the nearest cache.
+    // Reads once to copy and once to sum; once to encrypt and once for the tag. The second time the bytes are in the
+    // nearest cache.
     Pass("split: copy, then sum", 2, 1),
     Pass("head: counters and headers", 0, 0),
     Pass("seal, in place", 2, 1),
@@ -61,20 +60,20 @@ const INBOUND: [Pass; 6] = [
 fn main() {
     let args: Vec<String> = env::args().collect();
     let value = |flag: &str| args.get(args.iter().position(|arg| arg == flag)? + 1);
-    let trains = value("--trains").and_then(|trains| trains.parse().ok()).unwrap_or(2);
-    println!("AEAD: {}; {trains} trains in a receive call", choose::current().name());
-    for load in [Load::tcp_stream(), Load::small_datagrams()] {
-        let mut tunnel = Tunnel::new(trains);
-        let mut turns = [const { Vec::new() }; OUTBOUND.len() + INBOUND.len()];
-        // The first turn only warms up.
-        for turn in 0..=TURNS {
+    let gso_batches = value("--gso-batches").and_then(|count| count.parse().ok()).unwrap_or(2);
+    println!("AEAD: {}; {gso_batches} GSO batches in a receive call", choose::current().name());
+    for load in [Workload::tcp_stream(), Workload::small_datagrams()] {
+        let mut tunnel = Tunnel::new(gso_batches);
+        let mut rounds = [const { Vec::new() }; OUTBOUND.len() + INBOUND.len()];
+        // The first round only warms up.
+        for round in 0..=ROUNDS {
             let times = tunnel.carry(&load);
-            if turn > 0 {
-                turns.iter_mut().zip(times).for_each(|(turns, time)| turns.push(time));
+            if round > 0 {
+                rounds.iter_mut().zip(times).for_each(|(rounds, time)| rounds.push(time));
             }
         }
         let packets = tunnel.opened.len() as f64;
-        let ns = turns.map(|times| median(times).as_nanos() as f64 / packets);
+        let ns = rounds.map(|times| median(times).as_nanos() as f64 / packets);
         let (outbound, inbound) = ns.split_at(OUTBOUND.len());
         print_table(&format!("outbound, {}", load.name), load.packet_len, &OUTBOUND, outbound);
         print_table(&format!("inbound, {}", load.name), load.packet_len, &INBOUND, inbound);
@@ -93,17 +92,17 @@ fn print_table(title: &str, packet_len: usize, passes: &[Pass], ns: &[f64]) {
     println!("{:44} {:>5} {:>6} {all:>9.1} {:>7.1}", "all", "", "", all * per_kb);
 }
 
-/// What the parts of split and merge cost alone, on text in the second-level cache.
+/// The cost of the parts of split and merge alone, on data in the second-level cache.
 fn print_parts() {
     let text = vec![0x5a; MESSAGE_MAX];
     let mut room = vec![0; MESSAGE_MAX];
     let mut each = |part: &dyn Fn(&[u8], &mut [u8])| {
-        let mut turn = || {
+        let mut round = || {
             for (text, room) in text.chunks(PAYLOAD).zip(room.chunks_mut(PAYLOAD)) {
                 part(black_box(text), black_box(room));
             }
         };
-        let times = (0..TURNS).map(|_| timed(&mut turn)).collect();
+        let times = (0..ROUNDS).map(|_| timed(&mut round)).collect();
         median(times).as_nanos() as f64
     };
     let copy = each(&|text, room| room.copy_from_slice(text));
@@ -116,41 +115,41 @@ fn print_parts() {
     }
 }
 
-/// What is carried in one turn: what the TUN device's reads give for one train.
-struct Load {
+/// What the TUN device's reads give for one GSO batch.
+struct Workload {
     name: &'static str,
     /// Bytes of an inner packet.
     packet_len: usize,
     reads: Vec<(Header, Vec<u8>)>,
 }
 
-impl Load {
-    /// A TCP stream: super-packets of one train each.
+impl Workload {
+    /// A TCP stream: GSO packets of one GSO batch each.
     fn tcp_stream() -> Self {
         let mut transport = [0; 32];
-        // Sequence numbers that no segment wraps, eight words of header (timestamps), ACK.
+        // Sequence numbers that do not wrap, eight words of header (timestamps), ACK.
         transport[12..14].copy_from_slice(&[0x80, 0x10]);
         transport[20..24].copy_from_slice(&[1, 1, 8, 10]);
         let packet = packet(TCP, &transport, 45 * PAYLOAD, 16);
-        let header = Header { gso: Gso::TcpV4, gso_size: PAYLOAD as u16, csum_offset: 16, ..owing() };
-        Self { name: "TCP, 45 packets of 1420 bytes a train", packet_len: 1420, reads: vec![(header, packet)] }
+        let header = Header { gso: Gso::TcpV4, gso_size: PAYLOAD as u16, csum_offset: 16, ..needs_checksum() };
+        Self { name: "TCP, 45 packets of 1420 bytes a GSO batch", packet_len: 1420, reads: vec![(header, packet)] }
     }
 
     /// Datagrams that come one by one.
     fn small_datagrams() -> Self {
         let transport = [0x12, 0x34, 0x56, 0x78, 0, 72, 0, 0];
         let packet = packet(UDP, &transport, 64, 6);
-        let header = Header { csum_offset: 6, ..owing() };
-        Self { name: "UDP, 64 packets of 92 bytes a train", packet_len: 92, reads: vec![(header, packet); 64] }
+        let header = Header { csum_offset: 6, ..needs_checksum() };
+        Self { name: "UDP, 64 packets of 92 bytes a GSO batch", packet_len: 92, reads: vec![(header, packet); 64] }
     }
 }
 
-/// A virtio header as the host's stack writes it for IPv4: the checksum is still owed.
-fn owing() -> Header {
+/// A virtio header as the host's stack writes it for IPv4, with the checksum left to the device.
+fn needs_checksum() -> Header {
     Header { flags: virtio::NEEDS_CSUM, csum_start: 20, ..Header::default() }
 }
 
-/// An IPv4 packet whose transport checksum is still owed.
+/// An IPv4 packet whose transport checksum is left to the device.
 fn packet(protocol: u8, transport: &[u8], payload: usize, checksum_at: usize) -> Vec<u8> {
     let total = 20 + transport.len() + payload;
     let mut packet = vec![0x45, 0, (total >> 8) as u8, total as u8, 0, 7, 0x40, 0, 64, protocol, 0, 0];
@@ -165,27 +164,27 @@ fn packet(protocol: u8, transport: &[u8], payload: usize, checksum_at: usize) ->
     packet
 }
 
-/// Both ends of a tunnel, and what they keep from turn to turn.
+/// Both ends of a tunnel, and their state between rounds.
 struct Tunnel {
-    trains: usize,
+    gso_batches: usize,
     sealing: Key,
     opening: Key,
     allowed: AllowedIps,
     window: ReplayWindow,
     merger: Box<Merger>,
     counter: u64,
-    /// What is sealed, and what lies in it.
+    /// The batch to seal, and its slots.
     batch: Vec<u8>,
     slots: Vec<Slot>,
-    /// What was received: bytes, and where the datagrams begin and end.
-    arrivals: Vec<u8>,
+    /// The receive buffer, and offset and length of each datagram.
+    received: Vec<u8>,
     datagrams: Vec<(usize, usize)>,
     opened: Vec<Slot>,
     packets: Vec<PacketRange>,
 }
 
 impl Tunnel {
-    fn new(trains: usize) -> Self {
+    fn new(gso_batches: usize) -> Self {
         let key = b"for measuring only, never to use";
         let mut allowed = AllowedIps::new();
         for (i, addr) in [SOURCE, DESTINATION].into_iter().enumerate() {
@@ -193,7 +192,7 @@ impl Tunnel {
             allowed.insert(prefix, PeerId(i as u32));
         }
         Self {
-            trains,
+            gso_batches,
             sealing: Key::new(key),
             opening: Key::new(key),
             allowed,
@@ -202,21 +201,21 @@ impl Tunnel {
             counter: 0,
             batch: vec![0; BATCH],
             slots: Vec::new(),
-            arrivals: vec![0; trains * MESSAGE_MAX],
+            received: vec![0; gso_batches * MESSAGE_MAX],
             datagrams: Vec::new(),
             opened: Vec::new(),
             packets: Vec::new(),
         }
     }
 
-    /// Carries a receive call's trains from one end to the other; answers what each pass took.
-    fn carry(&mut self, load: &Load) -> [Duration; OUTBOUND.len() + INBOUND.len()] {
+    /// Carries the GSO batches of one receive call from end to end; returns the time of each pass.
+    fn carry(&mut self, load: &Workload) -> [Duration; OUTBOUND.len() + INBOUND.len()] {
         self.datagrams.clear();
         let mut outbound = [Duration::ZERO; OUTBOUND.len()];
-        for train in 0..self.trains {
+        for place in 0..self.gso_batches {
             let times = self.send(load);
             outbound.iter_mut().zip(times).for_each(|(all, time)| *all += time);
-            self.cross(train);
+            self.cross(place);
         }
         let inbound = self.receive();
         let mut all = [outbound[0]; OUTBOUND.len() + INBOUND.len()];
@@ -225,7 +224,7 @@ impl Tunnel {
         all
     }
 
-    fn send(&mut self, load: &Load) -> [Duration; OUTBOUND.len()] {
+    fn send(&mut self, load: &Workload) -> [Duration; OUTBOUND.len()] {
         let Self { allowed, batch, slots, counter, sealing, .. } = self;
         slots.clear();
         let route = timed(|| {
@@ -261,11 +260,11 @@ impl Tunnel {
         [route, split, head, seal]
     }
 
-    /// The network: what was sent lies in the receive buffer.
-    fn cross(&mut self, train: usize) {
-        let base = train * MESSAGE_MAX;
+    /// The network: copies what was sent to the receive buffer.
+    fn cross(&mut self, place: usize) {
+        let base = place * MESSAGE_MAX;
         let end = self.slots.last().map_or(0, |slot| slot.offset + slot.len + TAG_LEN);
-        self.arrivals[base..base + end].copy_from_slice(&self.batch[..end]);
+        self.received[base..base + end].copy_from_slice(&self.batch[..end]);
         let whole = |slot: &Slot| (base + slot.offset - DATA_HEADER, slot.len + DATA_HEADER + TAG_LEN);
         self.datagrams.extend(self.slots.iter().map(whole));
     }
@@ -275,7 +274,7 @@ impl Tunnel {
         let mut times = [Duration::ZERO; INBOUND.len()];
         times[0] = timed(|| {
             for &(offset, len) in &self.datagrams {
-                let datagram = &self.arrivals[offset..offset + len];
+                let datagram = &self.received[offset..offset + len];
                 assert!(matches!(classify(datagram), Ok(MessageKind::Data)));
                 let counter = DataHeader::decode(datagram).counter;
                 let slot = Slot { offset: offset + DATA_HEADER, len: len - DATA_HEADER - TAG_LEN, counter };
@@ -290,26 +289,26 @@ impl Tunnel {
     }
 
     fn receive_run(&mut self, first: usize) -> [Duration; INBOUND.len() - 1] {
-        let Self { opened, arrivals, opening, window, allowed, packets, merger, .. } = self;
+        let Self { opened, received, opening, window, allowed, packets, merger, .. } = self;
         let run = &opened[first..opened.len().min(first + BATCH_MAX)];
         packets.clear();
-        let open = timed(|| assert_eq!(opening.open(arrivals, run).count(), run.len()));
+        let open = timed(|| assert_eq!(opening.open(received, run).count(), run.len()));
         let replay = timed(|| assert!(run.iter().all(|slot| window.admit(slot.counter))));
         let admit = timed(|| {
             for slot in run {
-                let inner = ip::parse(&arrivals[slot.offset..][..slot.len]).expect("the packet is well-formed");
+                let inner = ip::parse(&received[slot.offset..][..slot.len]).expect("the packet is well-formed");
                 assert_eq!(allowed.lookup(inner.source), Some(PeerId(0)));
                 packets.push(PacketRange { offset: slot.offset, len: inner.total_len });
             }
         });
-        let merge = timed(|| merger.plan(arrivals, packets, CAPS));
+        let merge = timed(|| merger.plan(received, packets, CAPS));
         let gather = timed(|| {
             for group in merger.groups() {
                 let mut pieces = [IoSlice::new(&[]); 1 + BATCH_MAX];
                 pieces[0] = IoSlice::new(&group.header);
-                pieces[1] = IoSlice::new(&arrivals[group.first.clone()]);
+                pieces[1] = IoSlice::new(&received[group.first.clone()]);
                 for (piece, payload) in pieces[2..].iter_mut().zip(group.payloads()) {
-                    *piece = IoSlice::new(&arrivals[payload]);
+                    *piece = IoSlice::new(&received[payload]);
                 }
                 black_box(&pieces);
             }

@@ -1,6 +1,6 @@
-//! What the engine needs of the world: a TUN device, sockets, time and randomness.
+//! The engine's interface to the system: a TUN device, sockets, clocks and randomness.
 //!
-//! [`KernelBackend`] is the real one. Tests bring their own, with a clock that they turn by hand.
+//! [`KernelBackend`] is the real one. Tests have one in memory, with a simulated clock.
 
 use std::collections::HashSet;
 use std::io;
@@ -22,8 +22,8 @@ pub struct Sockets<S> {
 }
 
 impl<S> Sockets<S> {
-    /// The socket by which packets of the TUN device's queue `queue` leave for `to`; none where the
-    /// host has not that family.
+    /// The socket that sends packets of the TUN device's queue `queue` to `to`; `None` if the host does not have that
+    /// address family.
     pub fn towards(&self, to: SocketAddr, queue: usize) -> Option<&S> {
         let family = match to {
             SocketAddr::V4(_) => &self.v4,
@@ -33,24 +33,24 @@ impl<S> Sockets<S> {
     }
 }
 
-/// The engine's doors to the world.
+/// What the engine needs of the system.
 pub trait Backend: Send + Sync + 'static {
-    /// The device that inner packets come from and go to.
+    /// The TUN device.
     type Tun: tun::Tun;
-    /// What outer datagrams come from and go to.
+    /// A UDP socket.
     type Socket: udp::Socket;
 
     /// The TUN device.
     fn tun(&self) -> &Self::Tun;
 
-    /// Binds sockets of both families to `port` (0: one that is free) with `mark` as their
-    /// firewall mark. One family alone may be missing.
+    /// Binds sockets of both families to `port` (0 picks a free one) with the firewall mark `mark`. One of the families
+    /// may be missing.
     fn bind(&self, port: u16, mark: u32) -> io::Result<Sockets<Self::Socket>>;
 
     /// Changes the firewall mark of bound sockets.
     fn set_mark(&self, sockets: &Sockets<Self::Socket>, mark: u32) -> io::Result<()>;
 
-    /// The time since boot, suspend included, and the wall clock's.
+    /// The time since boot, including suspends, and the wall-clock time.
     fn now(&self) -> Now;
 
     /// The time since boot alone; called once per batch.
@@ -59,29 +59,29 @@ pub trait Backend: Send + Sync + 'static {
     /// How long the machine has been suspended since boot, to a fraction of a second.
     fn suspended(&self) -> Duration;
 
-    /// Lets time pass on the calling thread.
-    fn rest(&self, time: Duration);
+    /// Sleeps.
+    fn sleep(&self, time: Duration);
 
-    /// Fills `bytes` with unpredictable ones.
+    /// Fills `bytes` with random ones.
     fn fill(&self, bytes: &mut [u8]);
 
-    /// Whether a datagram to `to`, an IPv4 address, may still leave from the address that the peer wrote to: the
-    /// address is the host's own, and the route to `to` leads out where the peer's packet came in.
-    /// None if that cannot be found out now. For the slow path only: the kernel is asked.
+    /// Whether datagrams to `to`, an IPv4 address, may still be sent from the address that the peer wrote to: it belongs
+    /// to the host, and the route to `to` uses the interface that the peer's packet came in by. `None` if that cannot be
+    /// found out now. For the slow path only: it queries the kernel.
     fn source_addr_is_valid(&self, to: IpAddr, from: udp::PacketInfo, mark: u32) -> Option<bool>;
 
-    /// The name of the interface with this index, where the sockets are; none if there is none, or that cannot be found
-    /// out now. For the slow path only.
+    /// The name of the interface with this index, in the namespace of the sockets; `None` if there is none, or that
+    /// cannot be found out now. For the slow path only.
     fn interface_name(&self, ifindex: u32) -> Option<String>;
 
-    /// The index of the interface of this name, as [`Backend::interface_name`].
+    /// The index of the interface with this name; see [`Backend::interface_name`].
     fn interface_index(&self, name: &str) -> Option<u32>;
 
-    /// The host's own IPv6 addresses; none if they cannot be found out now. For the slow path only: the kernel is asked.
+    /// The host's IPv6 addresses; `None` if they cannot be listed now. For the slow path only: it queries the kernel.
     fn own_v6(&self) -> Option<HashSet<IpAddr>>;
 }
 
-/// The kernel of this host.
+/// The host's kernel.
 pub struct KernelBackend {
     tun: tun::TunDevice,
     sockets: usize,
@@ -89,8 +89,7 @@ pub struct KernelBackend {
 }
 
 impl KernelBackend {
-    /// Takes the TUN device that the engine is to serve; each address family is to have up to
-    /// `sockets` sockets, with these of the kernel's offloads.
+    /// A backend with this TUN device and up to `sockets` sockets for each address family.
     pub fn new(tun: tun::TunDevice, sockets: usize, udp_offloads: udp::UdpOffloads) -> Self {
         Self { tun, sockets, udp_offloads }
     }
@@ -108,7 +107,7 @@ impl Backend for KernelBackend {
         let pair = udp::bind_pair(port, mark, self.sockets, self.udp_offloads)?;
         let sockets = Sockets { v4: pair.v4, v6: pair.v6, port: pair.port };
         if [&sockets.v4, &sockets.v6].into_iter().any(|family| (1..self.sockets).contains(&family.len())) {
-            tracing::info!("port {}: the system does not give it several sockets; going on with one", sockets.port);
+            tracing::info!("port {}: the system does not allow several sockets; using one", sockets.port);
         }
         Ok(sockets)
     }
@@ -130,7 +129,7 @@ impl Backend for KernelBackend {
         clock::suspended()
     }
 
-    fn rest(&self, time: Duration) {
+    fn sleep(&self, time: Duration) {
         thread::sleep(time);
     }
 
@@ -141,7 +140,7 @@ impl Backend for KernelBackend {
     fn source_addr_is_valid(&self, to: IpAddr, from: udp::PacketInfo, mark: u32) -> Option<bool> {
         match link::egress(to, from.addr, mark) {
             Err(error) if link::is_unanswered(&error) => None,
-            // There is no route, or the address is not ours.
+            // No route, or the address is not ours.
             egress => Some(egress.is_ok_and(|ifindex| ifindex == from.ifindex)),
         }
     }
@@ -168,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_queue_has_a_socket_of_each_family_that_there_is() {
+    fn every_queue_has_a_socket_of_each_family_of_the_host() {
         let sockets = Sockets { v4: vec!["first", "second"], v6: vec![], port: 51820 };
         let (v4, v6) = ("192.0.2.1:1".parse().unwrap(), "[2001:db8::1]:1".parse().unwrap());
         let chosen: Vec<_> = (0..4).map(|queue| *sockets.towards(v4, queue).unwrap()).collect();

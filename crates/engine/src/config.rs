@@ -9,43 +9,43 @@ use linerate_protocol::{PresharedKey, PublicKey, StaticSecret};
 
 use crate::tables::Peer;
 
-/// A change of the device: what is `None` stays as it is. Applied whole or not at all.
+/// A change of the device; `None` leaves a value unchanged. Applied entirely or not at all.
 #[derive(Default)]
 pub struct Update {
     /// The private key; `Some(None)` removes it.
     pub private_key: Option<Option<StaticSecret>>,
-    /// The UDP port to listen on; 0 takes a free one.
+    /// The UDP port to listen on; 0 picks a free one.
     pub listen_port: Option<u16>,
     /// The firewall mark of outer datagrams; 0 is none.
     pub fwmark: Option<u32>,
     /// Remove all peers first.
     pub replace_peers: bool,
-    /// Changes of peers, in order.
+    /// Changes of peers, applied in order.
     pub peers: Vec<PeerUpdate>,
 }
 
 /// A change of one peer.
 pub struct PeerUpdate {
-    /// Who it is.
+    /// The public key.
     pub public_key: PublicKey,
-    /// Remove it; the other fields are not looked at.
+    /// Remove it; the other fields are ignored.
     pub remove: bool,
     /// Do nothing if there is no such peer.
     pub update_only: bool,
     /// All zero removes the key.
     pub preshared_key: Option<PresharedKey>,
-    /// Where to send to.
+    /// The endpoint.
     pub endpoint: Option<SocketAddr>,
     /// Seconds; 0 is off.
     pub persistent_keepalive: Option<u16>,
     /// Remove all allowed IPs first.
     pub replace_allowed_ips: bool,
-    /// Allowed IPs to add (`true`) or to remove, in order.
+    /// Allowed IPs to add (`true`) or to remove, applied in order.
     pub allowed_ips: Vec<(bool, Prefix)>,
 }
 
 impl PeerUpdate {
-    /// The change that adds a peer or leaves it as it is.
+    /// The change that adds a peer, or leaves an existing one unchanged.
     pub fn new(public_key: PublicKey) -> Self {
         Self {
             public_key,
@@ -60,11 +60,11 @@ impl PeerUpdate {
     }
 }
 
-/// The device as it is.
+/// The state of the device.
 pub struct State {
     /// The private key, if there is one.
     pub private_key: Option<StaticSecret>,
-    /// The port that is listened on, or that will be once the link is up.
+    /// The port that the device listens on, or will once the link is up.
     pub listen_port: u16,
     /// The firewall mark; 0 is none.
     pub fwmark: u32,
@@ -72,13 +72,13 @@ pub struct State {
     pub peers: Vec<PeerState>,
 }
 
-/// One peer as it is.
+/// The state of one peer.
 pub struct PeerState {
-    /// Who it is.
+    /// The public key.
     pub public_key: PublicKey,
     /// All zero when there is none.
     pub preshared_key: PresharedKey,
-    /// Where it was last heard from, or was configured to be.
+    /// The address that it was last heard from, or that was configured.
     pub endpoint: Option<SocketAddr>,
     /// Time since the Unix epoch of the last completed handshake; zero before the first.
     pub last_handshake: Duration,
@@ -92,17 +92,18 @@ pub struct PeerState {
     pub allowed_ips: Vec<Prefix>,
 }
 
-/// What happened with the peers that were active since a moment.
+/// The traffic of the peers that were active since a given time.
 pub struct Activity {
-    /// The moment to ask with next time.
+    /// The time to ask with next.
     pub now: Boottime,
-    /// How often the device was configured, or an endpoint followed its interface to another index: whoever knew another number has to ask for its state.
+    /// Grows with every configuration of the device, and when an endpoint follows its interface to another index. If
+    /// it differs from the last answer, read the whole state.
     pub configured: u64,
     /// The peers, in the order in which they were added.
     pub peers: Vec<PeerActivity>,
 }
 
-/// What happened with one peer; see [`PeerState`].
+/// The traffic of one peer; see [`PeerState`].
 #[expect(missing_docs, reason = "they are those of the state")]
 pub struct PeerActivity {
     pub public_key: PublicKey,
@@ -120,10 +121,10 @@ impl PeerActivity {
     }
 }
 
-/// Why a change was refused. Nothing has been changed.
+/// Why a change was refused; nothing was changed.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// The port cannot be had.
+    /// The port cannot be bound.
     #[error("UDP port {port} cannot be used: {error}")]
     Port {
         /// The port that was asked for.

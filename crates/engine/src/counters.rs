@@ -1,27 +1,26 @@
-//! Counts of what happened: every packet that was dropped under its reason's name, and every
-//! wake-up of a thread by whether it found work.
+//! Counts dropped packets by reason, and wake-ups of threads by whether they found work.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use linerate_protocol::DropReason;
 
-/// Why the engine dropped a packet, next to the protocol's own reasons.
+/// Why the engine dropped a packet; the protocol has reasons of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum EngineDiscard {
-    /// From the TUN device: neither IPv4 nor IPv6, or its lengths do not agree.
+    /// From the TUN device: neither IPv4 nor IPv6, or inconsistent lengths.
     InnerMalformed,
     /// From the TUN device: its virtio header does not fit the packet.
     GsoMalformed,
-    /// From the TUN device: no peer is allowed the destination.
+    /// From the TUN device: no peer has the destination among its allowed IPs.
     NoPeer,
     /// From the TUN device: the peer has no endpoint.
     NoEndpoint,
     /// From the TUN device: our own datagram, routed back into the tunnel it came from.
     RoutingLoop,
-    /// Waiting for a session: there was no room left, so the oldest went.
+    /// Staged: the queue was full, so the oldest packet was dropped.
     StagedOverflow,
-    /// Waiting for a session: the handshake was given up or the device went down.
+    /// Staged: the handshake failed or the device went down.
     StagedAbandoned,
     /// To the wire: no socket of the endpoint's address family.
     NoSocket,
@@ -29,13 +28,13 @@ pub enum EngineDiscard {
     SendBusy,
     /// To the wire: a firewall of this host refused it.
     SendDenied,
-    /// To the wire: no route, or the network said that nobody is there.
+    /// To the wire: no route, or an ICMP error said unreachable.
     SendUnreachable,
-    /// To the wire: larger than the system sends at all.
+    /// To the wire: larger than the system can send.
     SendTooBig,
     /// To the wire: another error.
     SendFailed,
-    /// From the wire: handshakes arrived faster than they are worked off.
+    /// From the wire: handshake messages arrived faster than they are processed.
     BacklogFull,
     /// To the TUN device: it refused the packet, as it does while the link is down.
     TunRefused,
@@ -59,7 +58,7 @@ const ENGINE: [(EngineDiscard, &str); 15] = [
     (EngineDiscard::TunRefused, "tun_refused"),
 ];
 
-/// The name under which a daemon tells that it has no port.
+/// The counter that is 1 while the link is up and the port cannot be bound.
 pub const NOT_LISTENING: &str = "not_listening";
 
 /// Wake-ups of one kind.
@@ -70,14 +69,14 @@ pub struct Wakeups {
 }
 
 impl Wakeups {
-    /// Counts a return from waiting, by whether there was work.
+    /// Counts a wake-up, by whether there was work.
     pub fn count(&self, found_work: bool) {
         let counter = if found_work { &self.work } else { &self.empty };
         counter.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-/// All counters of one engine. They only grow; what is a yes or no is 1 or 0.
+/// All counters of one engine. They only grow, except flags, which are 0 or 1.
 pub struct Counters {
     engine: [AtomicU64; ENGINE.len()],
     protocol: [AtomicU64; DropReason::ALL.len()],
@@ -85,13 +84,13 @@ pub struct Counters {
     pub outbound: Wakeups,
     /// Wake-ups of a worker by a socket.
     pub inbound: Wakeups,
-    /// Wake-ups of a worker by another one that asked for help.
+    /// Wake-ups of a helper by another worker.
     pub helpers: Wakeups,
-    /// Wake-ups of the thread that owns handshakes and timers.
+    /// Wake-ups of the control thread.
     pub slow_path: Wakeups,
-    /// Sends whose segmentation the system refused and which went out one by one.
+    /// GSO batches that the system refused and that were sent as single datagrams.
     pub segmentation_refused: AtomicU64,
-    /// Whether the link is up and the port cannot be had.
+    /// Whether the link is up and the port cannot be bound.
     pub not_listening: AtomicBool,
 }
 
@@ -169,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_reason_is_listed_once_and_counted_under_its_own_name() {
+    fn every_reason_is_listed_once_under_its_own_name() {
         for (place, (reason, name)) in ENGINE.iter().enumerate() {
             assert_eq!(place, *reason as usize, "{name} stands at its own index");
         }

@@ -1,16 +1,16 @@
 //! Packets that wait for a session or an endpoint.
 //!
-//! Bounded twice: 128 packets a peer, the oldest dropped first and before a batch is added, so
-//! that a batch is not split (kernel: device.c, MAX_STAGED_PACKETS), and [`BYTES_MAX`] over all
-//! peers, so that ten thousand peers that nobody answers for do not fill the memory.
+//! Bounded twice: 128 packets per peer, of which the oldest are dropped before a batch is added, so that a batch is not
+//! split (kernel: device.c, MAX_STAGED_PACKETS), and [`BYTES_MAX`] over all peers, so that ten thousand peers that do
+//! not answer cannot fill the memory.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The most packets that wait for one peer.
+/// The most packets that are staged for one peer.
 pub const PACKETS_MAX: usize = 128;
 
-/// The most bytes that wait for all peers of one device together.
+/// The most bytes that are staged for all peers of a device together.
 pub const BYTES_MAX: usize = 4 << 20;
 
 /// The bytes that all of a device's staged packets take.
@@ -31,34 +31,34 @@ impl Budget {
     }
 }
 
-/// One peer's waiting packets, oldest first.
+/// One peer's staged packets, oldest first.
 #[derive(Default)]
 pub struct Staged {
     packets: VecDeque<Box<[u8]>>,
-    /// The peer was removed: nothing is taken any more, since nobody would give it back.
+    /// The peer was removed: accepts nothing, since nobody would return it to the budget.
     closed: bool,
 }
 
 impl Staged {
-    /// How many packets wait.
+    /// The number of packets.
     pub fn len(&self) -> usize {
         self.packets.len()
     }
 
-    /// Whether nothing waits.
+    /// Whether there are no packets.
     pub fn is_empty(&self) -> bool {
         self.packets.is_empty()
     }
 
-    /// Makes room for a batch of `packets`; returns how many old ones were dropped for it.
+    /// Makes room for a batch of `packets`; returns how many old ones were dropped.
     pub fn make_room(&mut self, packets: usize, budget: &Budget) -> usize {
         let over = (self.packets.len() + packets).saturating_sub(PACKETS_MAX).min(self.packets.len());
         (0..over).for_each(|_| self.drop_oldest(budget));
         over
     }
 
-    /// Adds a packet of `len` bytes that `write` fills in; returns how many packets were
-    /// dropped to stay within the bounds (the new one among them when nothing else helps).
+    /// Adds a packet of `len` bytes that `write` fills in; returns how many packets were dropped to stay within the
+    /// bounds, including the new one if nothing else helps.
     pub fn push(&mut self, len: usize, budget: &Budget, write: impl FnOnce(&mut [u8])) -> usize {
         if self.closed {
             return 1;
@@ -77,7 +77,7 @@ impl Staged {
         dropped
     }
 
-    /// Takes the oldest packet.
+    /// Removes the oldest packet.
     pub fn pop(&mut self, budget: &Budget) -> Option<Box<[u8]>> {
         let packet = self.packets.pop_front()?;
         budget.give_back(packet.len());
@@ -87,14 +87,14 @@ impl Staged {
         Some(packet)
     }
 
-    /// Drops everything; returns how many packets that were.
+    /// Drops all packets; returns how many.
     pub fn clear(&mut self, budget: &Budget) -> usize {
         let packets = self.packets.len();
         (0..packets).for_each(|_| self.drop_oldest(budget));
         packets
     }
 
-    /// Drops everything, and from here on what comes; returns how many packets were dropped.
+    /// Drops all packets, and all later ones; returns how many were dropped now.
     pub fn close(&mut self, budget: &Budget) -> usize {
         self.closed = true;
         self.clear(budget)
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_goes_first_when_a_peer_has_its_number() {
+    fn the_oldest_packet_is_dropped_when_a_peer_reaches_its_limit() {
         let (mut staged, budget) = (Staged::default(), Budget::default());
         for byte in 0..PACKETS_MAX {
             assert_eq!(push(&mut staged, &budget, byte as u8, 10), 0);
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn all_peers_together_stay_within_the_budget_and_give_it_back() {
+    fn all_peers_together_stay_within_the_budget_and_return_it() {
         let budget = Budget::default();
         let mut first = Staged::default();
         for _ in 0..64 {
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_removed_peers_late_packets_take_nothing() {
+    fn late_packets_of_a_removed_peer_use_no_budget() {
         let (mut staged, budget) = (Staged::default(), Budget::default());
         push(&mut staged, &budget, 1, 1000);
         assert_eq!(staged.close(&budget), 1);

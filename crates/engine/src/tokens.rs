@@ -1,15 +1,15 @@
-//! What packets cause may happen so often and no oftener: answers to senders, lines in a log.
+//! A token bucket for what packets cause: ICMP errors, log lines.
 
 use linerate_protocol::Boottime;
 
-/// How many of something may go, by all workers together.
+/// A token bucket that all workers share.
 #[derive(Debug)]
 pub struct Tokens {
     left: u32,
     filled: Boottime,
 }
 
-/// Tokens a second, and the most at once.
+/// Tokens per second, and the largest burst.
 const RATE: u32 = 100;
 const FILL: u64 = 1_000_000_000 / RATE as u64;
 
@@ -20,7 +20,7 @@ impl Default for Tokens {
 }
 
 impl Tokens {
-    /// Takes one, if there is one.
+    /// Takes a token, if there is one.
     pub fn take(&mut self, now: Boottime) -> bool {
         let earned = now.0.saturating_sub(self.filled.0) / FILL;
         if earned > 0 {
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn they_come_in_a_burst_and_then_at_their_rate() {
+    fn tokens_come_in_a_burst_and_then_at_their_rate() {
         let mut tokens = Tokens::default();
         let start = Boottime(77 * FILL);
         let burst = (0..1000).filter(|_| tokens.take(start)).count();

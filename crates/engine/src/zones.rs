@@ -1,30 +1,29 @@
-//! The zones of link-local endpoints (RFC 4007): interfaces by which such peers are reached.
+//! The zones of link-local endpoints (RFC 4007): the interfaces by which such peers are reached.
 //!
-//! An endpoint has its zone as the kernel's socket address has it, by the interface's index. An interface that is
-//! deleted and made anew, such as a modem's that is plugged in again, comes back under its name and with another index.
-//! People mean the name: so this remembers the name of each zone for as long as its interface is away. One that is only
-//! renamed keeps its index, and its peers. The kernel is asked, by the slow path alone; neighbour:
-//! [`crate::slow_path`].
+//! An endpoint names its zone by the interface's index, as socket addresses do. An interface that is deleted and created
+//! again, such as that of a modem that is unplugged and plugged in, comes back with the same name and another index. Users
+//! mean the name, so this remembers the name of each zone while its interface does not exist. An interface that is only
+//! renamed keeps its index, and its peers. Queries the kernel, on the slow path only. Neighbour: [`crate::slow_path`].
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use crate::backend::Backend;
 
-/// Zones that are remembered before those whose interfaces are away are forgotten.
-const MOST: usize = 256;
+/// The most zones; beyond, those whose interfaces do not exist are forgotten.
+const ZONES_MAX: usize = 256;
 
-/// The names of zones by their index.
+/// The names of zones by index.
 #[derive(Default)]
 pub(crate) struct Zones(BTreeMap<u32, String>);
 
-/// An interface that came back.
+/// An interface that came back with another index.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Moved {
     pub(crate) name: String,
-    /// The index that it had.
+    /// Its old index.
     pub(crate) from: u32,
-    /// The index that it has.
+    /// Its new index.
     pub(crate) to: u32,
 }
 
@@ -36,7 +35,7 @@ impl Zones {
         if index == 0 || self.0.contains_key(&index) {
             return;
         }
-        if self.0.len() >= MOST {
+        if self.0.len() >= ZONES_MAX {
             self.0.retain(|&index, _| backend.interface_name(index).is_some());
         }
         if let Some(name) = backend.interface_name(index) {
@@ -44,7 +43,7 @@ impl Zones {
         }
     }
 
-    /// Looks at all zones, when interfaces have changed: which are interfaces that have another index by now.
+    /// The interfaces that have another index, after interfaces have changed.
     pub(crate) fn follow<B: Backend>(&mut self, backend: &B) -> Vec<Moved> {
         let mut moved = Vec::new();
         for (&index, name) in &mut self.0 {

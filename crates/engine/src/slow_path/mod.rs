@@ -80,7 +80,7 @@ impl<B: Backend> SlowPath<B> {
     pub fn process(&mut self) -> bool {
         // Sleeps before processing, not after: the caller goes on with a fresh view.
         if std::mem::take(&mut self.throttle_next) {
-            self.shared.backend.rest(BATCH_DELAY);
+            self.shared.backend.sleep(BATCH_DELAY);
         }
         self.process_events()
     }

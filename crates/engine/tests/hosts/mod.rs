@@ -161,7 +161,7 @@ impl Backend for Memory {
         Duration::from_nanos(self.clock.suspended.load(Ordering::Relaxed))
     }
 
-    fn rest(&self, _: Duration) {}
+    fn sleep(&self, _: Duration) {}
 
     fn fill(&self, bytes: &mut [u8]) {
         self.random.lock().unwrap().fill(bytes);

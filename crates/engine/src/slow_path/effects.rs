@@ -101,7 +101,7 @@ impl<B: Backend> Effects for EffectHandler<B> {
         self.shared.tables.remove_receiver(session);
     }
 
-    fn sending(&mut self, peer: PeerId, session: Option<&Arc<Session>>) {
+    fn set_sending_session(&mut self, peer: PeerId, session: Option<&Arc<Session>>) {
         if let Some(peer) = self.peer(peer) {
             peer.set_sending(session.cloned());
         }

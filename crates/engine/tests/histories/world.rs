@@ -18,9 +18,8 @@ use crate::wire::{InFlight, Wire};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Once nothing disturbs them any more, hosts that both have something to say hear each other within this
-/// time: 15 s and jitter until silence is wakeup_queued, 5 s between handshake messages, and a retry after 5 s
-/// and jitter for initiations that cross.
+/// Seconds within which hosts that both send hear each other once the impairments end: 15 s and jitter until silence is
+/// noticed, 5 s between handshake messages, and a retry after 5 s and jitter for initiations that cross.
 const RECOVERED_WITHIN: u32 = 26;
 
 /// The latency once the impairments have ended.

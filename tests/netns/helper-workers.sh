@@ -17,7 +17,7 @@ sockets() { on "$1" ss -Hlun "sport = :$2" | wc -l; } # HOST PORT : of both fami
 export LINERATE_HELPERS=always
 two_hosts
 tunnel v4
-# Less than the machine can carry: whatever is out of order then was put out of order, not lost.
+# Below capacity, so that anything out of order was reordered, not lost.
 before=$(joined h1 wg1)
 iperf h1 h2 10.9.0.2 -b 1G -t 4
 expect "TCP segments out of order on h2" 0 "$(unordered h2)"
@@ -35,7 +35,7 @@ iperf h1 h2 10.9.0.2 -P 8 -b 60M -t 4 --bidir
 expect "TCP segments of many flows out of order on h2" 0 "$(unordered h2)"
 expect "TCP segments of many flows out of order on h1" 0 "$(unordered h1)"
 
-# Another peer, on IPv6, while the first one has much to do.
+# Another peer, on IPv6, while the first one is busy.
 host h3
 cable h1 f1 h3 e3
 address h1 f1 2001:db8:3::1/64
@@ -53,7 +53,7 @@ wait "$beside" || fail "a ping of the other peer: $(cat "$WORK/beside")"
 grep -q ' 0% packet loss' "$WORK/beside" || fail "pings of the other peer were lost: $(grep loss "$WORK/beside")"
 iperf h3 h1 10.9.0.1 -b 500M -t 2
 
-# Queues and sockets are of this daemon alone.
+# Queues and sockets belong to this daemon alone.
 expect "queues of wg1" 2 "$(queues h1 wg1)"
 expect "sockets on port 50001" 4 "$(sockets h1 50001)"
 for helpers in useful always; do

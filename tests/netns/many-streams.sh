@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # heavy: streams as fast as the machine
 # timeout: 60
-# 105 TCP streams at once: they all move, the daemon's memory stays bounded, and others still get their answers.
+# 105 TCP streams at once: all make progress, the daemon's memory stays bounded, and pings are answered.
 source "$(dirname "$0")/lib.sh"
 need iperf3
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Both families go through the tunnel, over both families, whichever end speaks first.
+# IPv4 and IPv6 through the tunnel, over IPv4 and IPv6, started from either end.
 source "$(dirname "$0")/lib.sh"
 
 two_hosts

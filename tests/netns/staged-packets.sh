@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # timeout: 60
-# What is sent before there is a session waits for it: 128 packets, and when there are more the oldest give way.
+# Packets sent before there is a session are staged: up to 128, then the oldest are dropped.
 source "$(dirname "$0")/lib.sh"
 need nc
 
 two_hosts
 tunnel v4
-# The very first packet arrives, each time.
+# The first packet arrives, every time.
 for _ in {1..5}; do
   pings h1 10.9.0.2 -c 1 -W 2
   sleep 0.1 # initiations of one peer within 20 ms are dropped as a flood
@@ -24,10 +24,10 @@ unblock h2
 arrived() { (($(wc -l <"$WORK/arrived") >= 1)); }
 wait_for 12 "the retry of the handshake and the staged packets" arrived
 sleep 0.5
-expect "packets that waited" 128 "$(wc -l <"$WORK/arrived")"
+expect "staged packets" 128 "$(wc -l <"$WORK/arrived")"
 expect "they are the newest ones, in order" "$(seq 73 200 | sha256sum)" "$(sha256sum <"$WORK/arrived")"
 
-# Removing a peer, or giving up on it, forgets what waited; a new endpoint gets it at once.
+# Removing a peer, or giving up its handshake, drops the staged packets; a new endpoint gets them at once.
 forget h1 wg1
 on h1 wg set wg1 peer "$(public h2)" endpoint 192.0.2.99:50002
 ip netns exec h1 ping -n -q -c 1 -W 10 10.9.0.2 >"$WORK/patient" 2>&1 &

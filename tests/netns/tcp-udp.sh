@@ -19,7 +19,7 @@ for outside in v4 v6; do
   done
 done
 
-# What arrives is what was sent, and not only as much as was sent.
+# The data arrives unchanged, not just the right number of bytes.
 head -c 20000000 /dev/urandom >"$WORK/file"
 send_file h1 h2 10.9.0.2 "$WORK/file"
 send_file h2 h1 fd09::1 "$WORK/file"

@@ -5,10 +5,11 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::time::Duration;
 
+use linerate_netlink::{Message, Reply};
 use netlink_packet_core::Emitable;
 
 use super::bytes::Bytes;
-use super::reply::{self, Reply};
+use super::reply;
 use super::request;
 use crate::keys::{PublicKey, SecretKey};
 use crate::uapi::request::{AllowedIp, DeviceUpdate, PeerUpdate};
@@ -65,7 +66,8 @@ fn payloads(datagram: &[u8], sequence: u32) -> Vec<Vec<u8>> {
     let mut payloads = Vec::new();
     let mut before = datagram.as_ptr_range();
     before.end = before.start;
-    let _ = Reply::to(sequence).take(datagram, |payload| {
+    let _ = Reply::to(sequence).take(datagram, |message| {
+        let payload = message.payload;
         let place = payload.as_ptr_range();
         assert!(before.end.addr() + HEADER <= place.start.addr() && place.end <= datagram.as_ptr_range().end);
         before = place;
@@ -91,7 +93,10 @@ fn one_by_one(payload: &[u8]) -> Option<DeviceState> {
 fn get(datagrams: &[Vec<u8>], sequence: u32) -> (Option<DeviceState>, Option<io::Result<()>>) {
     let (mut state, mut valid) = (DeviceState::default(), true);
     let mut reply = Reply::to(sequence);
-    let mut take = |datagram: &Vec<u8>| reply.take(datagram, |told| valid &= reply::device(told, &mut state).is_some());
+    let mut take = |datagram: &Vec<u8>| {
+        let read = |message: &Message<'_>| valid &= reply::device(message.payload, &mut state).is_some();
+        reply.take(datagram, read).map(|end| end.map_err(|refused| refused.error))
+    };
     let end = datagrams.iter().find_map(&mut take);
     (valid.then_some(state), end)
 }

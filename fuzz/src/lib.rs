@@ -28,7 +28,7 @@ pub mod simulation;
 pub mod linux {
     mod firewall;
     mod links;
-    mod message;
+    mod prefix;
     mod routes;
     mod rules;
     mod socket;

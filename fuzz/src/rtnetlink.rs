@@ -3,9 +3,10 @@
 
 use std::net::IpAddr;
 
+use linerate_netlink::{HEADER, Message, Reply, attributes, octets};
+
 use super::bytes::Bytes;
 use super::link::{Change, change, output, route_mtu, usable_address};
-use super::netlink::{Answer, attributes, take_message};
 
 pub fn check(input: &[u8]) {
     any_datagram(input);
@@ -23,11 +24,12 @@ pub fn check(input: &[u8]) {
         });
     }
     let mut datagram = list(&said, errno, interrupted);
-    let mut answer = Answer::default();
-    let end = answer.take(&datagram).expect("there is a last message").map_err(|error| error.raw_os_error());
+    let mut replies = Vec::new();
+    let end = Reply::to(0).take(&datagram, |message| replies.push((message.kind, message.payload.to_vec())));
+    let end = end.expect("there is a last message").map_err(|refused| refused.error.raw_os_error());
     let refused = if errno != 0 { Some(errno) } else { interrupted.then_some(EINTR) };
     assert_eq!(end, refused.map_or(Ok(()), |errno| Err(Some(errno))));
-    assert!(answer.replies.iter().map(|reply| (reply.kind, &reply.payload)).eq(said.iter().map(|(k, p)| (*k, p))));
+    assert_eq!(replies, said);
 
     for edit in damage.chunks_exact(3) {
         let place = usize::from(u16::from_le_bytes([edit[0], edit[1]])) % datagram.len();
@@ -38,18 +40,20 @@ pub fn check(input: &[u8]) {
 
 /// Any datagram.
 fn any_datagram(datagram: &[u8]) {
-    let (said, end) = messages(datagram);
+    let (all, end) = messages(datagram);
     for cut in [datagram.len() / 2, datagram.len().saturating_sub(1)] {
-        assert!(said.starts_with(&messages(&datagram[..cut]).0), "what is cut off is missing");
+        let short = messages(&datagram[..cut]).0;
+        assert!(short.iter().map(parts).eq(all.iter().take(short.len()).map(parts)), "what is cut off is missing");
     }
-    let last = said.iter().position(|(kind, _)| matches!(*kind, ERROR | DONE));
-    let mut answer = Answer::default();
-    let ended = answer.take(datagram).is_some();
+    let ours: Vec<_> = all.iter().filter(|message| message.sequence == 0).collect();
+    let last = ours.iter().position(|message| matches!(message.kind, ERROR | DONE));
+    let mut replies = Vec::new();
+    let ended = Reply::to(0).take(datagram, |message| replies.push((message.kind, message.payload.to_vec()))).is_some();
     assert_eq!(ended, last.is_some() || end < datagram.len(), "it goes on only if nothing is missing");
-    let told = said[..last.unwrap_or(said.len())].iter().filter(|(kind, _)| *kind != NOOP);
-    assert!(told.map(|(kind, payload)| (*kind, *payload)).eq(answer.replies.iter().map(|r| (r.kind, &r.payload[..]))));
+    let told = ours[..last.unwrap_or(ours.len())].iter().filter(|message| message.kind >= NEWLINK);
+    assert!(told.map(|message| parts(message)).eq(replies.iter().map(|(kind, payload)| (*kind, &payload[..]))));
 
-    for (kind, payload) in said {
+    for Message { kind, payload, .. } in all {
         any_attributes(payload);
         any_change(kind, payload);
         any_address(payload);
@@ -57,19 +61,22 @@ fn any_datagram(datagram: &[u8]) {
     }
 }
 
+fn parts<'a>(message: &Message<'a>) -> (u16, &'a [u8]) {
+    (message.kind, message.payload)
+}
+
 /// The consecutive messages of a datagram, and where parsing ends.
-fn messages(datagram: &[u8]) -> (Vec<(u16, &[u8])>, usize) {
-    let mut rest = datagram;
-    let mut said = Vec::new();
-    let mut end = 0;
-    while let Some(message) = take_message(&mut rest) {
+fn messages(datagram: &[u8]) -> (Vec<Message<'_>>, usize) {
+    let mut rest = linerate_netlink::messages(datagram);
+    let (mut all, mut end) = (Vec::new(), 0);
+    while let Some(message) = rest.next() {
         let length = HEADER + message.payload.len();
         assert_eq!(message.payload, &datagram[end + HEADER..end + length]);
         end = (end + length.next_multiple_of(4)).min(datagram.len());
-        assert_eq!(rest.len(), datagram.len() - end, "the next message follows");
-        said.push((message.kind, message.payload));
+        assert_eq!(rest.rest().len(), datagram.len() - end, "the next message follows");
+        all.push(message);
     }
-    (said, end)
+    (all, end)
 }
 
 fn any_attributes(part: &[u8]) {
@@ -209,7 +216,7 @@ fn list(said: &[(u16, Vec<u8>)], errno: i32, interrupted: bool) -> Vec<u8> {
 }
 
 fn changed(kind: u16, payload: &[u8]) -> Option<Change> {
-    change(&take_message(&mut &message(kind, 0, payload)[..]).expect("it is one"))
+    change(&Message { kind, flags: 0, sequence: 0, payload })
 }
 
 fn message(kind: u16, flags: u16, payload: &[u8]) -> Vec<u8> {
@@ -244,15 +251,6 @@ fn family(address: IpAddr) -> u8 {
     if address.is_ipv4() { 2 } else { 10 }
 }
 
-fn octets(address: IpAddr) -> Vec<u8> {
-    match address {
-        IpAddr::V4(address) => address.octets().to_vec(),
-        IpAddr::V6(address) => address.octets().to_vec(),
-    }
-}
-
-const HEADER: usize = 16;
-const NOOP: u16 = 1;
 const ERROR: u16 = 2;
 const DONE: u16 = 3;
 const EINTR: i32 = 4;

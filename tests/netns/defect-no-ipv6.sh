@@ -21,7 +21,7 @@ for allowed in 10.9.0.2/32,203.0.113.0/24,fd09::2/128 0.0.0.0/0,::/0; do
     no_ipv6
     remember
     good $who up wg1
-    said "$who" "Warning: IPv6 is switched off .*fd09::1/64"
+    said "$who" "Warning: IPv6 is disabled .*fd09::1/64"
     pings h1 10.9.0.2
     pings h1 203.0.113.7
     good linerate reload wg1

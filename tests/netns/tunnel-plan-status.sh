@@ -19,7 +19,7 @@ sysctls() { at h1 sysctl -a -r '^net\.(ipv4|ipv6)\.(conf|ip_forward)' 2>/dev/nul
 sysctls >"$WORK/sysctls"
 good linerate plan wg1
 said "the conflict" "Warning: 192.168.77.0/24 .*lan1"
-said "the kill switch" "nothing leaves but through wg1"
+said "the kill switch" "only traffic through wg1 may leave"
 said "the name servers" "192.0.2.53"
 said "the command" "PreUp: touch"
 as_before "plan"
@@ -30,7 +30,7 @@ diff <(sysctls) "$WORK/sysctls" || fail "plan has changed a variable of the kern
 [[ ! -e /run/linerate/wg1.json ]] || fail "plan has left a ledger"
 steps=$(fact '.steps | length')
 expect_at_least "steps" 10 "$steps"
-expect "the conflict" "192.168.77.0/24 lan1" "$(fact '.warnings[0] | .wanted.to + " " + .rival.device')"
+expect "the conflict" "192.168.77.0/24 lan1" "$(fact '.warnings[0] | .wanted.to + " " + .existing.device')"
 good linerate up wg1
 expect "steps that up has done" "$steps" "$(jq '.steps | length' /run/linerate/wg1.json)"
 diff <(jq .steps "$WORK/json") <(jq .steps /run/linerate/wg1.json) || fail "up has done something else than was planned"

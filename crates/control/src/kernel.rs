@@ -12,6 +12,7 @@ mod request;
 use std::io;
 use std::os::fd::OwnedFd;
 
+use linerate_netlink::{DUMP_ATTEMPTS, RECEIVE_BUFFER, Reply};
 use netlink_packet_core::{
     NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload, NetlinkSerializable,
 };
@@ -26,7 +27,6 @@ use rustix::net::{
 };
 use zeroize::Zeroizing;
 
-use self::reply::Reply;
 use crate::uapi::request::DeviceUpdate;
 use crate::uapi::response::DeviceState;
 
@@ -35,12 +35,6 @@ const WIREGUARD: &str = "wireguard";
 
 /// The longest name of an interface: IFNAMSIZ (linux/if.h) without its NUL.
 const NAME_MAX: usize = 15;
-
-/// Bytes of one receive. The kernel fills at most 32 KiB at a time.
-const RECEIVE: usize = 64 << 10;
-
-/// How often to read a state that changes while it is read.
-const DUMP_ATTEMPTS: u32 = 10;
 
 /// A client of the kernel module for one of its tunnels.
 pub struct KernelClient {
@@ -202,14 +196,14 @@ impl Socket {
         send(&self.fd, &bytes, SendFlags::empty())?;
 
         let mut reply = Reply::to(self.sequence);
-        let mut received = Zeroizing::new(vec![0; RECEIVE]);
+        let mut received = Zeroizing::new(vec![0; RECEIVE_BUFFER]);
         loop {
             let (length, whole) = recv(&self.fd, received.as_mut_slice(), RecvFlags::TRUNC)?;
             if whole > length {
                 return Err(Errno::NOBUFS.into());
             }
-            if let Some(end) = reply.take(&received[..length], &mut read) {
-                return end;
+            if let Some(end) = reply.take(&received[..length], |message| read(message.payload)) {
+                return end.map_err(|refused| refused.error);
             }
         }
     }

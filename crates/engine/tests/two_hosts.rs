@@ -232,7 +232,7 @@ fn a_handshake_message_waits_for_room_once() {
 fn a_socket_without_gso_is_never_given_a_gso_batch() {
     let net = MemoryNet::new(1000);
     let (mut one, mut two) = pair(&net, &Clock::new());
-    net.reset_gso_batches();
+    net.disable_gso();
     let (header, packet) = tcp_super(one.inner, two.inner, 40 * 1368, 1368);
     one.send_super(&header, &packet);
     settle(&mut [&mut one, &mut two]);

@@ -1,11 +1,11 @@
-//! What the host needs for a tunnel: its link, addresses, routes, rules, firewall and DNS.
+//! What a tunnel needs on the host: link, addresses, routes, rules, firewall and DNS.
 //!
-//! [`plan`] is pure: what is [`wanted`], and the [`state`] of the host, become [`step`]s, each with what undoes it.
+//! [`plan`] is pure: from what is [`wanted`] and the [`state`] of the host it makes [`step`]s, each with its inverse.
 //! [`linux`] talks to the kernel. Plans are executed, recorded and undone by `linerate-tunnel`.
 
 #![forbid(unsafe_code)]
 
-#[cfg(target_os = "linux")]
+pub mod file;
 pub mod linux;
 pub mod plan;
 pub mod state;

@@ -1,4 +1,4 @@
-//! The state of a host, as far as a tunnel has to do with it.
+//! The state of a host, as far as it matters to a tunnel.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::step::{Family, Route, Rule};
 
-/// What the planner knows of the host. Recorded as JSON it is a test case.
+/// What the planner knows about the host. As JSON it is a test case.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostState {
     /// The links, in the kernel's order.
@@ -16,11 +16,11 @@ pub struct HostState {
     pub routes: Vec<Route>,
     /// The rules of both families.
     pub rules: Vec<Rule>,
-    /// Families that the kernel has switched off (`ipv6.disable=1`, `disable_ipv6` for all or for new links).
+    /// Address families that are disabled (`ipv6.disable=1`, `disable_ipv6` for all or for new links).
     pub without: Vec<Family>,
-    /// The values of the variables that a plan may set, by their name with dots; those that cannot be read are absent.
+    /// The sysctls that a plan may set, by their dotted name; unreadable ones are absent.
     pub sysctls: BTreeMap<String, String>,
-    /// Who manages name servers here.
+    /// The service that manages name servers.
     pub dns: DnsManager,
     /// The kernel has nf_tables.
     pub nftables: bool,
@@ -37,15 +37,15 @@ pub struct Link {
     pub index: u32,
     /// Bytes.
     pub mtu: u32,
-    /// It is set up.
+    /// It is up.
     pub up: bool,
-    /// It is a tunnel of the kernel's module.
+    /// It is a tunnel of the kernel module.
     pub wireguard: bool,
     /// Its addresses with their prefixes, host bits kept.
     pub addresses: Vec<IpNet>,
 }
 
-/// Who manages name servers on this host.
+/// The service that manages name servers on this host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DnsManager {
@@ -53,10 +53,10 @@ pub enum DnsManager {
     Resolved,
     /// A `resolvconf` (openresolv's or Debian's) that collects servers of links.
     Resolvconf {
-        /// What the name of the interface gets in front, so that its servers come first (`tun.`, or nothing).
+        /// The prefix of the record's name that puts its servers first (`tun.`, or nothing).
         prefix: String,
     },
-    /// Nobody: /etc/resolv.conf is a file, which is kept and written anew.
+    /// None: we edit /etc/resolv.conf.
     #[default]
     File,
 }

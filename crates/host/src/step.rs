@@ -1,4 +1,4 @@
-//! Steps: one change of the host each, and what takes it back.
+//! Steps: one change of the host each, with its inverse.
 
 use std::net::IpAddr;
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::wanted::Dns;
 
-/// Version of the Internet Protocol, for what exists once for each.
+/// The version of the Internet Protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Family {
@@ -33,17 +33,17 @@ impl Family {
 /// A route in a table.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Route {
-    /// What it is for, without host bits.
+    /// The destination, without host bits.
     pub to: IpNet,
-    /// The interface, if it is not a route that refuses.
+    /// The interface; none for an unreachable route.
     pub device: Option<String>,
     /// The next hop.
     pub via: Option<IpAddr>,
     /// The table: 254 is main.
     pub table: u32,
-    /// Lower is preferred. IPv6 routes have 1024 where none is said.
+    /// Lower is preferred. The default for IPv6 is 1024.
     pub metric: u32,
-    /// Who made it (rtnetlink.h, `RTPROT_*`): 2 is the kernel, 3 boot, 4 static, 16 a DHCP client.
+    /// What added it (rtnetlink.h, `RTPROT_*`): 2 is the kernel, 3 boot, 4 static, 16 a DHCP client.
     pub protocol: u8,
     /// Its scope (rtnetlink.h, `RT_SCOPE_*`): 0 is universe, 253 link.
     pub scope: u8,
@@ -51,8 +51,8 @@ pub struct Route {
     pub source: Option<IpAddr>,
     /// The MTU it sets, 0 for none.
     pub mtu: u32,
-    /// The next hop is reached over the interface although none of its networks has it (rtnetlink.h,
-    /// `RTNH_F_ONLINK`), as at hosters that give out single addresses.
+    /// The next hop is on the link although it is in none of its networks (rtnetlink.h, `RTNH_F_ONLINK`), as at hosting
+    /// providers that assign single addresses.
     #[serde(default)]
     pub onlink: bool,
 }
@@ -67,21 +67,21 @@ pub struct Rule {
     pub family: Family,
     /// Lower comes first.
     pub priority: u32,
-    /// It holds for what does not match.
+    /// Inverts the match.
     pub not: bool,
     /// Matches this mark.
     pub fwmark: Option<u32>,
     /// Matches destinations.
     pub to: Option<IpNet>,
-    /// The table it leads to.
+    /// The table that it selects.
     pub table: u32,
-    /// Routes of prefixes this long or shorter do not count.
+    /// Ignores routes with a prefix of this length or shorter.
     pub suppress_prefixlength: Option<u32>,
-    /// Who made it (rtnetlink.h, `RTPROT_*`), 0 where nobody says.
+    /// What added it (rtnetlink.h, `RTPROT_*`), 0 if unknown.
     pub protocol: u8,
 }
 
-/// What the packet filter is told for a tunnel; each is one table.
+/// One firewall table of a tunnel.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Firewall {
     /// The table.
@@ -90,18 +90,18 @@ pub struct Firewall {
     pub family: FirewallFamily,
     /// The interface.
     pub interface: String,
-    /// Addresses of the interface: what comes to them by other ways is dropped.
+    /// Addresses of the interface: packets to them that arrive on other links are dropped.
     pub addresses: Vec<IpAddr>,
-    /// The mark that answers to the tunnel's datagrams keep, for reverse path filters.
+    /// The mark that replies to the tunnel's packets get, for reverse path filters.
     pub fwmark: Option<u32>,
-    /// Nothing leaves but through the tunnel, with this mark, to these prefixes, and what a host needs to stay on its
-    /// network (`lo`, DHCP, neighbour discovery).
+    /// Kill switch: only packets through the tunnel, with this mark or to these prefixes may leave, and what a host needs
+    /// to stay on its network (`lo`, DHCP, neighbour discovery).
     pub kill_switch: Option<Vec<IpNet>>,
 }
 
 impl Firewall {
-    /// The table as `nft list tables` has it: its family and its name.
-    pub fn listed(&self) -> String {
+    /// The table as in `nft list tables`: its family and its name.
+    pub fn nft_name(&self) -> String {
         let family = match self.family {
             FirewallFamily::Ip => "ip",
             FirewallFamily::Ip6 => "ip6",
@@ -129,7 +129,7 @@ pub enum FirewallFamily {
 pub enum Backend {
     /// A daemon in user space.
     Daemon,
-    /// The kernel's own module.
+    /// The kernel module.
     Kernel,
 }
 
@@ -137,31 +137,31 @@ pub enum Backend {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "step")]
 pub enum Step {
-    /// Makes the interface.
+    /// Creates the interface.
     AddLink {
         /// Its name.
         interface: String,
         /// What runs it.
         backend: Backend,
     },
-    /// Deletes the interface and all that the kernel hangs on it: addresses and routes.
+    /// Deletes the interface with its addresses and routes.
     DeleteLink {
         /// Its name.
         interface: String,
     },
-    /// Runs a command of the file's with the shell.
+    /// Runs a command from the file with the shell.
     Hook {
         /// When.
         phase: Phase,
         /// The command, `%i` replaced.
         command: String,
     },
-    /// Gives the keys, the port and the peers to whatever runs the tunnel. They stay out of plans and ledgers.
+    /// Sets the keys, the port and the peers. Plans and ledgers do not contain them.
     Configure {
         /// The interface.
         interface: String,
     },
-    /// Sets the mark of the tunnel's own datagrams.
+    /// Sets the firewall mark of the tunnel's own packets.
     SetFwmark {
         /// The interface.
         interface: String,
@@ -177,7 +177,7 @@ pub enum Step {
         /// The address and its prefix.
         address: IpNet,
     },
-    /// Takes an address away.
+    /// Removes an address.
     DeleteAddress {
         /// The interface.
         interface: String,
@@ -193,7 +193,7 @@ pub enum Step {
         /// What it was, 0 if the interface is new.
         before: u32,
     },
-    /// Sets the interface up.
+    /// Brings the interface up.
     LinkUp {
         /// The interface.
         interface: String,
@@ -204,43 +204,43 @@ pub enum Step {
         interface: String,
         /// The servers and domains.
         dns: Dns,
-        /// By whom: see [`crate::state::DnsManager`].
+        /// The service that manages them.
         manager: crate::state::DnsManager,
-        /// All questions go to them, those of other interfaces' domains too.
+        /// All queries go to them, also those in the domains of other interfaces.
         exclusive: bool,
     },
-    /// Takes the name servers back.
+    /// Removes the name servers.
     UnsetDns {
         /// The interface.
         interface: String,
-        /// By whom.
+        /// The service that manages them.
         manager: crate::state::DnsManager,
     },
     /// Adds a route.
     AddRoute(Route),
-    /// Takes a route away.
+    /// Removes a route.
     DeleteRoute(Route),
     /// Adds a rule.
     AddRule(Rule),
-    /// Takes a rule away.
+    /// Removes a rule.
     DeleteRule(Rule),
-    /// Sets a variable of the kernel's.
+    /// Sets a sysctl.
     SetSysctl {
-        /// Its name with dots, as `sysctl` has it.
+        /// Its dotted name, as in `sysctl`.
         name: String,
         /// The value.
         value: String,
         /// What it was.
         before: String,
     },
-    /// Makes a firewall table.
+    /// Creates a firewall table.
     AddFirewall(Firewall),
     /// Deletes a firewall table.
     DeleteFirewall(Firewall),
 }
 
 impl Step {
-    /// Whether the kernel does it, over netlink or /proc/sys: steps that can be handed over together.
+    /// Whether the kernel does it, over netlink or /proc/sys: such steps can be applied together.
     pub fn is_kernel_step(&self) -> bool {
         match self {
             Self::AddLink { backend, .. } => *backend == Backend::Kernel,
@@ -253,7 +253,7 @@ impl Step {
         }
     }
 
-    /// The step that takes this one back; none for what needs no taking back (a hook, or what goes with the link).
+    /// The inverse of this step; none if it needs none (a hook, or what is deleted with the link).
     pub fn undo(&self) -> Option<Self> {
         Some(match self.clone() {
             Self::AddLink { interface, .. } => Self::DeleteLink { interface },

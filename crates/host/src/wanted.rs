@@ -1,4 +1,4 @@
-//! What is wanted of the host: the part of a tunnel's file that is not the daemon's or the module's.
+//! What a tunnel's file asks of the host: everything that the daemon or the kernel module does not do.
 
 use std::net::SocketAddr;
 
@@ -15,32 +15,32 @@ pub struct Wanted {
     pub addresses: Vec<IpNet>,
     /// What `DNS` names.
     pub dns: Dns,
-    /// The MTU, if the file says one; else it follows from the paths to the endpoints.
+    /// The MTU, if the file sets one; otherwise it follows from the paths to the endpoints.
     pub mtu: Option<u32>,
     /// Where routes go.
     pub table: Table,
-    /// The mark of the tunnel's own datagrams, if the file says one.
+    /// The firewall mark of the tunnel's own packets, if the file sets one.
     pub fwmark: Option<u32>,
     /// The allowed IPs of all peers, without their host bits, in the order of the file.
     pub allowed_ips: Vec<IpNet>,
     /// The endpoints of the peers, as far as they are known.
     pub endpoints: Vec<SocketAddr>,
-    /// What is done about a route that exists already.
+    /// What to do about a route that exists already.
     pub route_conflict: RouteConflict,
-    /// Nothing leaves the host but through the tunnel (`KillSwitch`).
+    /// Only traffic through the tunnel may leave the host (`KillSwitch`).
     pub kill_switch: bool,
-    /// What stays outside of the tunnel although allowed IPs contain it (`ExcludedIPs`).
+    /// Prefixes that stay outside the tunnel although allowed IPs contain them (`ExcludedIPs`).
     pub excluded: Vec<IpNet>,
-    /// The networks that the host is on stay outside of the tunnel (`ExcludeLAN`).
+    /// The networks of the host's links stay outside the tunnel (`ExcludeLAN`).
     pub exclude_lan: bool,
 }
 
-/// Name servers and the domains that are theirs.
+/// Name servers and search domains.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Dns {
     /// Addresses of servers.
     pub servers: Vec<NameServer>,
-    /// Search domains; one that begins with `~` only routes questions.
+    /// Search domains; one that starts with `~` only routes queries.
     pub search: Vec<String>,
 }
 
@@ -51,12 +51,11 @@ impl Dns {
     }
 }
 
-/// Who has the tunnel brought up: what a tunnel leaves in places that others look at has other names.
+/// Whose conventions a tunnel follows where others can see them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Compat {
-    /// `wg-quick`: rules at the priorities that the kernel would choose, a firewall table `wg-quick-IFACE` for each
-    /// family, all as the original leaves them.
+    /// `wg-quick`: rules at the priorities that the kernel chooses, a firewall table `wg-quick-IFACE` for each family.
     WgQuick,
     /// `linerate`: priorities of our own, and a table `linerate-IFACE`.
     #[serde(rename = "linerate")]

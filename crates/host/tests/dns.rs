@@ -19,7 +19,7 @@ const RESOLV_CONF: &str = "/etc/resolv.conf";
 const LAN: &str = "nameserver 192.168.1.1\nsearch lan\n";
 
 #[test]
-fn a_host_without_managers_has_its_file_changed_and_restored() {
+fn without_a_manager_the_file_is_changed_and_restored() {
     in_a_host(|| {
         assert_eq!(detect(), DnsManager::File);
         fs::set_permissions(RESOLV_CONF, Permissions::from_mode(0o640)).unwrap();
@@ -49,7 +49,7 @@ fn a_symlink_is_followed_and_stays() {
 }
 
 #[test]
-fn a_link_in_the_place_of_the_new_file_is_not_followed() {
+fn a_symlink_in_the_place_of_the_temporary_file_is_not_followed() {
     in_a_host(|| {
         fs::write("/run/other", "mine").unwrap();
         symlink("/run/other", "/etc/.resolv.conf.linerate").unwrap();
@@ -61,7 +61,7 @@ fn a_link_in_the_place_of_the_new_file_is_not_followed() {
 }
 
 #[test]
-fn a_link_of_another_user_is_not_followed() {
+fn a_symlink_of_another_user_is_not_followed() {
     in_a_host(|| {
         fs::create_dir("/run/theirs").unwrap();
         fs::write("/run/other", "mine").unwrap();
@@ -74,14 +74,17 @@ fn a_link_of_another_user_is_not_followed() {
         fs::write("/run/other", "mine").unwrap();
         lchown("/run/theirs/resolv.conf", Some(7), Some(7)).unwrap();
         let error = set(&DnsManager::File, "lo", &corp(), true, run()).unwrap_err().to_string();
-        assert_eq!(error, "cannot change /etc/resolv.conf: /etc/../run/theirs/resolv.conf is a link of user 7");
+        assert_eq!(
+            error,
+            "cannot change /etc/resolv.conf: /etc/../run/theirs/resolv.conf is a symbolic link owned by user 7"
+        );
         assert_eq!(text("/run/other"), "mine");
         remove_stale(run()).unwrap();
     });
 }
 
 #[test]
-fn a_file_that_is_mounted_is_written_where_it_is() {
+fn a_mounted_file_is_written_in_place() {
     in_a_host(|| {
         fs::write("/run/outside", LAN).unwrap();
         shell("mount --bind /run/outside /etc/resolv.conf");
@@ -95,7 +98,7 @@ fn a_file_that_is_mounted_is_written_where_it_is() {
 }
 
 #[test]
-fn a_file_that_cannot_be_written_is_a_sentence() {
+fn a_file_that_cannot_be_written_is_an_error_in_one_sentence() {
     in_a_host(|| {
         shell("mount -o remount,ro /etc");
         let error = set(&DnsManager::File, "lo", &corp(), true, run()).unwrap_err().to_string();
@@ -117,7 +120,7 @@ fn a_host_without_the_file_gets_one() {
 }
 
 #[test]
-fn what_an_earlier_boot_left_is_mended() {
+fn entries_of_an_earlier_boot_are_removed() {
     in_a_host(|| {
         set(&DnsManager::File, "lo", &corp(), true, run()).unwrap();
         remove_stale(run()).unwrap();
@@ -149,7 +152,7 @@ fn tunnels_that_come_up_together_all_have_their_servers() {
 }
 
 #[test]
-fn systemd_resolved_is_told_of_a_tunnel_for_everything() {
+fn systemd_resolved_gets_the_servers_of_a_full_tunnel() {
     in_a_host(|| {
         resolved_runs();
         assert_eq!(detect(), DnsManager::Resolved);
@@ -164,7 +167,7 @@ fn systemd_resolved_is_told_of_a_tunnel_for_everything() {
 }
 
 #[test]
-fn systemd_resolved_is_told_of_domains_alone_and_of_servers_alone() {
+fn systemd_resolved_gets_domains_alone_and_servers_alone() {
     in_a_host(|| {
         resolved_runs();
         set(&DnsManager::Resolved, "lo", &Dns { servers: vec![], ..corp() }, true, run()).unwrap();
@@ -180,7 +183,7 @@ fn systemd_resolved_is_told_of_domains_alone_and_of_servers_alone() {
 }
 
 #[test]
-fn systemd_resolved_is_told_again_while_it_does_not_know_the_link() {
+fn systemd_resolved_is_asked_again_while_it_does_not_know_the_link() {
     in_a_host(|| {
         let knows_it_the_third_time = "echo \"$*\" >>/run/told\n\
                                        [ $(wc -l </run/told) -gt 2 ] || { echo 'Link 5 not known' >&2; exit 1; }";
@@ -199,7 +202,7 @@ fn a_link_that_is_gone_needs_no_revert() {
 }
 
 #[test]
-fn what_a_program_complains_of_is_in_the_warning() {
+fn the_stderr_of_a_program_is_in_the_warning() {
     in_a_host(|| {
         program("resolvectl", "echo 'Link lo is loopback device.' >&2; exit 1");
         let error = set(&DnsManager::Resolved, "lo", &corp(), true, run()).unwrap_err().to_string();
@@ -207,12 +210,12 @@ fn what_a_program_complains_of_is_in_the_warning() {
         assert_eq!(error, expected);
         fs::remove_file("/run/bin/resolvectl").unwrap();
         let error = set(&DnsManager::Resolved, "lo", &corp(), true, run()).unwrap_err().to_string();
-        assert_eq!(error, "there is no program `resolvectl` in PATH");
+        assert_eq!(error, "`resolvectl` is not in PATH");
     });
 }
 
 #[test]
-fn resolvectl_counts_only_where_the_file_leads_to_it() {
+fn resolvectl_is_used_only_if_the_file_leads_to_it() {
     in_a_host(|| {
         recorder("resolvectl");
         assert_eq!(detect(), DnsManager::File);
@@ -228,7 +231,7 @@ fn resolvectl_counts_only_where_the_file_leads_to_it() {
 }
 
 #[test]
-fn a_resolvconf_is_told_as_wg_quick_does() {
+fn a_resolvconf_is_run_as_by_wg_quick() {
     in_a_host(|| {
         recorder("resolvconf");
         let manager = DnsManager::Resolvconf { prefix: String::new() };
@@ -248,7 +251,7 @@ fn a_resolvconf_is_told_as_wg_quick_does() {
 }
 
 #[test]
-fn debians_resolvconf_gets_the_first_plain_prefix_of_its_order() {
+fn debian_resolvconf_gets_the_first_literal_prefix_of_its_order() {
     in_a_host(|| {
         recorder("resolvconf");
         fs::create_dir("/etc/resolvconf").unwrap();

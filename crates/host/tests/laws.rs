@@ -82,7 +82,7 @@ proptest! {
     }
 
     #[test]
-    fn a_reload_leaves_what_a_fresh_up_leaves(
+    fn a_reload_equals_a_fresh_up(
         host in hosts(),
         then in tunnels("wg0"),
         now in tunnels("wg0"),
@@ -108,7 +108,7 @@ proptest! {
     }
 
     #[test]
-    fn a_reload_that_ends_anywhere_is_taken_back(
+    fn a_reload_interrupted_anywhere_is_rolled_back(
         host in hosts(),
         then in tunnels("wg0"),
         now in tunnels("wg0"),
@@ -131,7 +131,7 @@ proptest! {
     }
 
     #[test]
-    fn down_takes_back_a_reload_that_ended_anywhere(
+    fn down_undoes_a_reload_interrupted_anywhere(
         host in hosts(),
         then in tunnels("wg0"),
         now in tunnels("wg0"),
@@ -149,7 +149,7 @@ proptest! {
     }
 
     #[test]
-    fn down_takes_back_a_reload_after_a_reload_that_both_ended_anywhere(
+    fn down_undoes_two_reloads_interrupted_anywhere(
         host in hosts(),
         then in tunnels("wg0"),
         now in tunnels("wg0"),
@@ -171,7 +171,7 @@ proptest! {
     }
 
     #[test]
-    fn a_reload_after_one_that_ended_anywhere_leaves_what_a_fresh_up_leaves(
+    fn a_reload_after_an_interrupted_one_equals_a_fresh_up(
         host in hosts(),
         then in tunnels("wg0"),
         now in tunnels("wg0"),
@@ -205,7 +205,7 @@ proptest! {
     }
 
     #[test]
-    fn no_route_of_others_is_deleted_unless_it_is_to_be_replaced(
+    fn no_foreign_route_is_deleted_unless_it_is_to_be_replaced(
         host in hosts(),
         then in tunnels("wg0"),
         now in tunnels("wg0"),
@@ -226,7 +226,7 @@ proptest! {
     }
 
     #[test]
-    fn the_datagrams_of_a_tunnel_never_go_into_it(host in hosts(), wanted in tunnels("wg0"), compat in compats()) {
+    fn the_packets_of_a_tunnel_never_go_into_it(host in hosts(), wanted in tunnels("wg0"), compat in compats()) {
         let wanted = Wanted { table: Table::Auto, ..wanted };
         let host = without_policies(host);
         let Some(plan) = planned(&wanted, &host, compat) else { return Ok(()) };
@@ -243,7 +243,7 @@ proptest! {
     }
 
     #[test]
-    fn two_full_tunnels_do_not_take_each_others_datagrams(host in hosts(), one in tunnels("wg0"), other in tunnels("wg1")) {
+    fn two_full_tunnels_do_not_route_each_others_packets(host in hosts(), one in tunnels("wg0"), other in tunnels("wg1")) {
         let host = HostState { without: Vec::new(), ..without_policies(host) };
         let full = |wanted| Wanted {
             table: Table::Auto,
@@ -271,7 +271,7 @@ proptest! {
     }
 
     #[test]
-    fn the_longest_prefix_wins_over_the_tunnel_and_the_host_together(
+    fn the_longest_prefix_wins_across_the_tunnel_and_the_host(
         host in hosts(),
         wanted in tunnels("wg0"),
         compat in compats(),
@@ -304,7 +304,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_excluded_goes_where_it_would_go_without_the_tunnel(
+    fn excluded_prefixes_are_routed_as_without_the_tunnel(
         host in hosts(),
         wanted in tunnels("wg0"),
         compat in compats(),
@@ -324,7 +324,7 @@ proptest! {
     }
 
     #[test]
-    fn every_plan_has_words_and_survives_json(host in hosts(), wanted in tunnels("wg0"), compat in compats()) {
+    fn every_plan_has_messages_and_survives_json(host in hosts(), wanted in tunnels("wg0"), compat in compats()) {
         let Some(plan) = planned(&wanted, &host, compat) else { return Ok(()) };
         let lines = linerate_host::plan::messages::as_commands(&plan.steps);
         prop_assert!(lines.len() < plan.steps.len() || plan.steps.is_empty());

@@ -24,7 +24,7 @@ use serde_json::Value;
 const LINK: &str = "wg0";
 
 #[test]
-fn what_each_step_does_is_undone_by_its_undo() {
+fn every_step_is_undone_by_its_inverse() {
     in_namespaces(|| {
         set_up_link();
         run("ip address add 192.0.2.1/24 dev wg0");
@@ -121,7 +121,7 @@ fn steps_leave_what_iproute2_leaves() {
 }
 
 #[test]
-fn the_state_is_what_ip_says() {
+fn the_state_equals_what_ip_prints() {
     in_namespaces(|| {
         set_up_link();
         for command in "
@@ -159,7 +159,7 @@ fn the_state_is_what_ip_says() {
 }
 
 #[test]
-fn who_may_not_change_the_host_may_read_it() {
+fn the_state_can_be_read_without_the_permission_to_change_it() {
     in_namespaces(|| {
         if std::env::var_os(POWERLESS).is_some() {
             let mut host = Host::open().unwrap();
@@ -176,7 +176,7 @@ fn who_may_not_change_the_host_may_read_it() {
         // Itself once more, as root without what makes root mighty.
         let again = command("setpriv --bounding-set=-all --inh-caps=-all")
             .arg(std::env::current_exe().unwrap())
-            .args(["--exact", "who_may_not_change_the_host_may_read_it", "--nocapture"])
+            .args(["--exact", "the_state_can_be_read_without_the_permission_to_change_it", "--nocapture"])
             .env(POWERLESS, "1")
             .status();
         assert!(again.unwrap().success());
@@ -186,7 +186,7 @@ fn who_may_not_change_the_host_may_read_it() {
 const POWERLESS: &str = "LINERATE_HOST_TEST_POWERLESS";
 
 #[test]
-fn a_family_that_is_switched_off_is_told() {
+fn a_disabled_address_family_is_reported() {
     in_namespaces(|| {
         let mut host = Host::open().unwrap();
         for variable in ["all", "default"] {
@@ -204,7 +204,7 @@ fn a_family_that_is_switched_off_is_told() {
 }
 
 #[test]
-fn five_thousand_routes_come_and_go() {
+fn five_thousand_routes_are_added_and_deleted() {
     in_namespaces(|| {
         set_up_link();
         let mut host = Host::open().unwrap();
@@ -229,7 +229,7 @@ fn five_thousand_routes_come_and_go() {
 }
 
 #[test]
-fn a_refusal_in_the_middle_of_a_batch_leaves_what_was_before_it() {
+fn a_refusal_in_the_middle_of_a_batch_keeps_only_the_steps_before_it() {
     in_namespaces(|| {
         set_up_link();
         run("ip address add 192.0.2.1/24 dev wg0");
@@ -238,8 +238,8 @@ fn a_refusal_in_the_middle_of_a_batch_leaves_what_was_before_it() {
         for refused in [0, 1, 60, 126, 127, 128, 129, 300, 599] {
             let before = observed(&mut host);
             let mut steps: Vec<Step> = many_routes(600).map(Step::AddRoute).collect();
-            let rival = "10.0.0.0/8".parse().unwrap();
-            steps.insert(0, Step::AddRoute(Route { to: rival, ..route("10.0.0.0/8", MAIN) }));
+            let conflicting = "10.0.0.0/8".parse().unwrap();
+            steps.insert(0, Step::AddRoute(Route { to: conflicting, ..route("10.0.0.0/8", MAIN) }));
             steps[refused + 1] = steps[0].clone();
             steps.insert(refused + 2, Step::AddRule(rule(Family::V4, 100)));
             steps.insert(refused + 3, Step::AddAddress { interface: LINK.into(), address: net("10.1.1.1/32") });
@@ -260,7 +260,7 @@ fn a_refusal_in_the_middle_of_a_batch_leaves_what_was_before_it() {
 }
 
 #[test]
-fn a_deletion_after_a_refusal_is_taken_back() {
+fn a_deletion_after_a_refusal_is_rolled_back() {
     in_namespaces(|| {
         set_up_link();
         let mut host = Host::open().unwrap();
@@ -275,7 +275,7 @@ fn a_deletion_after_a_refusal_is_taken_back() {
 }
 
 #[test]
-fn an_address_goes_alone() {
+fn deleting_an_address_keeps_the_others() {
     in_namespaces(|| {
         set_up_link();
         let mut host = Host::open().unwrap();
@@ -297,7 +297,7 @@ fn an_address_goes_alone() {
 }
 
 #[test]
-fn a_step_about_what_is_not_there_is_refused_with_its_errno() {
+fn a_step_about_a_missing_object_is_refused_with_its_errno() {
     in_namespaces(|| {
         set_up_link();
         let mut host = Host::open().unwrap();
@@ -332,7 +332,7 @@ fn a_step_about_what_is_not_there_is_refused_with_its_errno() {
 }
 
 #[test]
-fn steps_of_others_are_refused() {
+fn steps_that_are_not_the_kernels_are_refused() {
     in_namespaces(|| {
         let mut host = Host::open().unwrap();
         for step in [
@@ -348,7 +348,7 @@ fn steps_of_others_are_refused() {
 }
 
 #[test]
-fn a_kernel_without_the_module_says_so() {
+fn a_kernel_without_the_module_refuses_the_link() {
     in_namespaces(|| {
         let add = Step::AddLink { interface: LINK.into(), backend: Backend::Kernel };
         let mut host = Host::open().unwrap();
@@ -361,7 +361,7 @@ fn a_kernel_without_the_module_says_so() {
             }
             Err(refused) => {
                 assert_eq!(refused.error.raw_os_error(), Some(Errno::OPNOTSUPP.raw_os_error()));
-                assert_eq!(refused.said.as_deref(), Some("Unknown device type"));
+                assert_eq!(refused.explanation.as_deref(), Some("Unknown device type"));
                 assert!(refused.to_string().ends_with(": Unknown device type"), "{refused}");
             }
         }
@@ -369,9 +369,9 @@ fn a_kernel_without_the_module_says_so() {
 }
 
 #[test]
-fn firewall_tables_are_those_of_the_original() {
+fn firewall_tables_equal_those_of_wg_quick() {
     if let Some(reason) = missing(&["wg-quick", "wireguard-go", "wg"]) {
-        return skipped("firewall_tables_are_those_of_the_original", &reason);
+        return skipped("firewall_tables_equal_those_of_wg_quick", &reason);
     }
     in_namespaces(|| {
         run("mount -t tmpfs tmpfs /run");
@@ -405,7 +405,7 @@ fn firewall_tables_are_those_of_the_original() {
 }
 
 #[test]
-fn the_kill_switch_is_the_one_that_nft_would_make() {
+fn the_kill_switch_equals_the_rules_that_nft_makes() {
     in_namespaces(|| {
         let prefixes =
             ["192.168.0.0/16", "192.0.2.4/30", "203.0.113.5/32", "fe80::/10", "2001:db8::/29", "fd00::9/128"];
@@ -473,7 +473,7 @@ table inet linerate-wg0 {
 "#;
 
 #[test]
-fn the_kill_switch_lets_out_what_it_lists() {
+fn the_kill_switch_accepts_what_it_lists() {
     in_namespaces(|| {
         set_up_link();
         run("ip link set lo up");
@@ -511,7 +511,7 @@ fn the_kill_switch_lets_out_what_it_lists() {
 }
 
 #[test]
-fn a_firewall_transaction_is_done_whole_or_not_at_all() {
+fn a_firewall_transaction_is_all_or_nothing() {
     in_namespaces(|| {
         let mut host = Host::open().unwrap();
         let [old, new, absent] = ["old", "new", "absent"].map(|name| firewall(FirewallFamily::Inet, name, None));
@@ -549,7 +549,7 @@ impl Executor for Hands<'_> {
 }
 
 #[test]
-fn a_table_that_is_gone_keeps_no_other_from_being_taken_away() {
+fn a_missing_table_does_not_keep_others_from_being_deleted() {
     in_namespaces(|| {
         let mut host = Host::open().unwrap();
         let [one, other, absent] = ["one", "other", "absent"].map(|name| firewall(FirewallFamily::Inet, name, None));
@@ -566,7 +566,7 @@ fn a_table_that_is_gone_keeps_no_other_from_being_taken_away() {
 }
 
 #[test]
-fn a_table_takes_the_place_of_what_has_its_name() {
+fn a_table_replaces_one_of_the_same_name() {
     in_namespaces(|| {
         let mut host = Host::open().unwrap();
         let switch = |prefix: &str| firewall(FirewallFamily::Inet, "linerate-wg0", Some(vec![prefix.parse().unwrap()]));

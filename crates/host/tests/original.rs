@@ -23,7 +23,7 @@ struct Recorded {
 }
 
 #[test]
-fn up_leaves_the_host_as_the_original_does() {
+fn up_leaves_the_host_as_wg_quick_does() {
     for (name, case) in recorded() {
         let mut host = case.before.clone();
         for step in plan_up(&case) {
@@ -34,7 +34,7 @@ fn up_leaves_the_host_as_the_original_does() {
 }
 
 #[test]
-fn down_leaves_the_host_as_the_original_does() {
+fn down_leaves_the_host_as_wg_quick_does() {
     for (name, case) in recorded() {
         let plans =
             [down(&case.wanted, &case.hooks, &case.after, Compat::WgQuick).steps, undo(&plan_up(&case), &case.hooks)];
@@ -49,7 +49,7 @@ fn down_leaves_the_host_as_the_original_does() {
 }
 
 #[test]
-fn what_is_echoed_is_what_the_original_echoes() {
+fn the_printed_commands_are_those_of_wg_quick() {
     for (name, case) in recorded() {
         assert_eq!(messages::as_commands(&plan_up(&case)), of_later_version(&case), "{name}");
         let without_ledger = down(&case.wanted, &case.hooks, &case.after, Compat::WgQuick).steps;

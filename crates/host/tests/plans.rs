@@ -6,22 +6,22 @@ use linerate_host::step::{Backend, Family, FirewallFamily, MAIN, Phase, Route, R
 use linerate_host::wanted::{Compat, Dns, RouteConflict, Table, Wanted};
 
 #[test]
-fn a_route_that_exists_stays_and_the_tunnel_comes_up_without_it() {
+fn an_existing_route_stays_and_the_tunnel_comes_up_without_it() {
     let wanted = tunnel(&["10.0.0.2/32"], &["192.168.1.0/24", "10.9.0.0/16"], &[]);
     let plan = planned(&wanted, &home());
     assert_eq!(
         sentences(&plan),
-        ["192.168.1.0/24 stays on wlan0: hosts of that network are not reached through the tunnel"]
+        ["192.168.1.0/24 stays on wlan0: hosts in that network are not reachable through the tunnel"]
     );
     assert_eq!(routes(&plan), ["ip -4 route add 10.9.0.0/16 dev wg0"]);
 }
 
 #[test]
-fn each_policy_for_a_route_that_exists_does_what_it_is_called() {
+fn each_policy_for_existing_routes_does_what_its_name_says() {
     let with = |route_conflict| Wanted { route_conflict, ..tunnel(&[], &["192.168.1.0/24"], &[]) };
     let plan = planned(&with(RouteConflict::Metric), &home());
     assert_eq!(routes(&plan), ["ip -4 route add 192.168.1.0/24 dev wg0 metric 1"]);
-    assert!(sentences(&plan)[0].ends_with("while that route is there, as its metric is 0 and wg0's 1"));
+    assert!(sentences(&plan)[0].ends_with("while that route exists (its metric is 0, that of wg0 is 1)"));
 
     let plan = planned(&with(RouteConflict::Replace), &home());
     assert_eq!(
@@ -38,7 +38,7 @@ fn each_policy_for_a_route_that_exists_does_what_it_is_called() {
 }
 
 #[test]
-fn a_rival_of_ipv6_that_is_used_first_is_named() {
+fn a_conflicting_ipv6_route_that_is_preferred_is_named() {
     let mut host = home();
     execute(&mut host, &[Step::AddAddress { interface: "wlan0".to_owned(), address: net("2001:db8:1::5/64") }]);
     let plan = planned(&tunnel(&[], &["2001:db8:1::/64"], &[]), &host);
@@ -47,7 +47,7 @@ fn a_rival_of_ipv6_that_is_used_first_is_named() {
 }
 
 #[test]
-fn of_two_full_tunnels_one_that_goes_leaves_the_rules_of_the_other() {
+fn removing_one_of_two_full_tunnels_keeps_the_rules_of_the_other() {
     for (compat, has_ledger) in [(Compat::WgQuick, false), (Compat::WgQuick, true), (Compat::Native, false)] {
         let mut host = home();
         let one = tunnel(&["10.0.0.2/32"], &["0.0.0.0/0"], &[]);
@@ -104,17 +104,17 @@ fn rules_and_tables_that_look_alike_are_left_alone() {
 }
 
 #[test]
-fn a_family_that_is_switched_off_is_left_out_with_one_sentence() {
+fn a_disabled_address_family_is_skipped_with_one_warning() {
     let host = HostState { without: vec![Family::V6], ..home() };
     let plan = planned(&tunnel(&["10.0.0.2/32", "fd00::2/64"], &["0.0.0.0/0", "::/0"], &[]), &host);
     assert_eq!(
         sentences(&plan),
-        ["IPv6 is switched off on this host: wg0 gets no address fd00::2/64 and no route to ::/0"]
+        ["IPv6 is disabled on this host: wg0 gets no address fd00::2/64 and no route to ::/0"]
     );
     assert!(rules(&plan).iter().all(|rule| rule.family == Family::V4));
 
     let narrow = Wanted { mtu: Some(1200), ..tunnel(&["fd00::2/64"], &["::/0"], &[]) };
-    assert!(sentences(&planned(&narrow, &home()))[0].starts_with("an MTU of 1200 is too small for IPv6"));
+    assert!(sentences(&planned(&narrow, &home()))[0].starts_with("MTU 1200 is too small for IPv6"));
 }
 
 #[test]
@@ -137,7 +137,7 @@ fn an_endpoint_within_an_allowed_ip_is_kept_out_of_its_own_tunnel() {
     assert!(firewalls(&plan).iter().all(|step| matches!(step, Step::AddFirewall(table) if table.addresses.is_empty())));
 
     let inside = tunnel(&["10.0.0.2/24"], &["10.0.0.0/24"], &["10.0.0.1:51820"]);
-    assert!(sentences(&planned(&inside, &home()))[0].starts_with("the endpoint 10.0.0.1:51820 lies in 10.0.0.0/24"));
+    assert!(sentences(&planned(&inside, &home()))[0].starts_with("the endpoint 10.0.0.1:51820 is in 10.0.0.0/24"));
 }
 
 #[test]
@@ -161,28 +161,28 @@ fn a_kill_switch_is_a_table_of_both_families_and_needs_nf_tables() {
 }
 
 #[test]
-fn what_is_excluded_has_rules_before_those_of_the_tunnel() {
+fn excluded_prefixes_have_rules_before_those_of_the_tunnel() {
     let wanted = Wanted {
         excluded: vec![net("10.9.1.0/24"), net("172.16.0.0/12")],
         ..tunnel(&["10.0.0.2/32"], &["10.9.0.0/16", "172.16.5.0/24"], &[])
     };
     let plan = up(&wanted, &Hooks::default(), Backend::Daemon, &home(), Compat::Native).expect("it comes up");
-    assert_eq!(sentences(&plan), ["there is no route to 172.16.5.0/24: it is excluded from the tunnel"]);
+    assert_eq!(sentences(&plan), ["no route to 172.16.5.0/24: it is excluded from the tunnel"]);
     let said: Vec<_> =
         by_priority(rules(&plan)).into_iter().map(|rule| messages::describe(&Step::AddRule(rule))).collect();
     assert_eq!(
         said,
         [
-            "rule 17999 (IPv4): what has the mark 11820 looks into table main",
-            "rule 19997 (IPv4): what goes to 10.9.1.0/24 looks into table main",
-            "rule 19998 (IPv4): looks into table main for prefixes longer than /16",
-            "rule 19999 (IPv4): what has not the mark 11820 looks into table 11820",
+            "rule 17999 (IPv4): packets with mark 11820 use table main",
+            "rule 19997 (IPv4): packets to 10.9.1.0/24 use table main",
+            "rule 19998 (IPv4): packets use table main for prefixes longer than /16",
+            "rule 19999 (IPv4): packets without mark 11820 use table 11820",
         ]
     );
 }
 
 #[test]
-fn the_smallest_path_to_an_endpoint_gives_the_mtu() {
+fn the_narrowest_path_to_an_endpoint_sets_the_mtu() {
     let mut host = home();
     let narrow = Route { mtu: 1300, ..route("203.0.113.0/24", "wlan0", MAIN) };
     execute(&mut host, &[Step::AddRoute(narrow)]);
@@ -199,7 +199,7 @@ fn the_smallest_path_to_an_endpoint_gives_the_mtu() {
 }
 
 #[test]
-fn search_domains_alone_are_set_and_questions_for_others_go_elsewhere() {
+fn search_domains_alone_are_set_and_other_queries_go_elsewhere() {
     let dns = |servers: &[&str], search: &[&str]| Dns {
         servers: servers.iter().map(|text| text.parse().expect("it is an address")).collect(),
         search: search.iter().map(|text| (*text).to_owned()).collect(),
@@ -269,7 +269,7 @@ fn a_reload_keeps_the_mark_that_was_chosen() {
 }
 
 #[test]
-fn name_servers_that_were_set_again_are_taken_back_once() {
+fn name_servers_that_were_set_twice_are_removed_once() {
     let dns = |server: &str| Dns { servers: vec![server.parse().expect("it is an address")], search: Vec::new() };
     let then = Wanted { dns: dns("10.0.0.1"), ..tunnel(&[], &[], &[]) };
     let now = Wanted { dns: dns("10.0.0.9"), ..then.clone() };
@@ -287,7 +287,7 @@ fn name_servers_that_were_set_again_are_taken_back_once() {
 }
 
 #[test]
-fn what_was_run_decides_which_hooks_take_it_back() {
+fn the_hooks_that_ran_decide_which_hooks_undo_them() {
     let command = |phase| (phase, format!("{phase:?}"));
     let hooks =
         Hooks { commands: [Phase::PreUp, Phase::PostUp, Phase::PreDown, Phase::PostDown].map(command).to_vec() };
@@ -300,7 +300,7 @@ fn what_was_run_decides_which_hooks_take_it_back() {
 }
 
 #[test]
-fn twenty_thousand_routes_are_planned_and_one_step_takes_them_back() {
+fn twenty_thousand_routes_are_planned_and_undone_by_one_step() {
     let allowed: Vec<String> =
         (0..20_000).map(|n| format!("10.{}.{}.{}/32", n / 65_536, n / 256 % 256, n % 256)).collect();
     let allowed: Vec<&str> = allowed.iter().map(String::as_str).collect();
@@ -328,7 +328,7 @@ fn an_interface_that_exists_is_not_taken_over() {
 }
 
 #[test]
-fn a_table_of_the_files_own_has_routes_and_no_rules() {
+fn a_table_given_in_the_file_gets_routes_and_no_rules() {
     let wanted = Wanted {
         table: Table::Number(7),
         ..tunnel(&["10.0.0.2/24"], &["0.0.0.0/0", "10.0.0.0/24", "198.51.100.0/24"], &["198.51.100.1:1"])

@@ -15,7 +15,7 @@ use rustix::time::{
 const NANOSECONDS: u64 = 1_000_000_000;
 
 /// The time since boot in nanoseconds, and the wall clock's as time since the Unix epoch (zero
-/// when the clock stands before it).
+/// if the clock is before it).
 pub fn now() -> (u64, Duration) {
     let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     (boottime(), wall)
@@ -29,8 +29,8 @@ pub fn boottime() -> u64 {
     time.tv_sec as u64 * NANOSECONDS + time.tv_nsec as u64
 }
 
-/// How long the machine has been suspended since boot, all times together; less if this thread is
-/// kept waiting between its look at one clock and at the other, never more.
+/// How long the machine has been suspended since boot, in total. Less if this thread is delayed between reading the two
+/// clocks, never more.
 pub fn suspended() -> Duration {
     let all = boottime();
     let awake = clock_gettime(ClockId::Monotonic);
@@ -60,33 +60,33 @@ impl Timer {
         Ok(())
     }
 
-    /// Takes back a firing, so that the descriptor is no longer readable.
+    /// Clears an expiration: the descriptor is no longer readable.
     pub fn drain(&self) {
-        // WouldBlock means that it did not fire, which is the state asked for.
+        // WouldBlock means that it had not fired.
         let _ = rustix::io::read(&self.fd, &mut [0u8; 8]);
     }
 }
 
-/// Readable once the wall clock has leapt, which it does when the machine wakes from a suspend: a timer of the boot clock
-/// ends none of a wait before its own time.
+/// Readable once the wall clock has been set, which also happens when the machine resumes from suspend. A timer on the boot
+/// clock does not fire on resume unless its time has passed.
 pub struct ClockChange {
     fd: OwnedFd,
 }
 
 impl ClockChange {
-    /// Begins to watch.
+    /// Starts to watch.
     pub fn new() -> io::Result<Self> {
         let fd = timerfd_create(TimerfdClockId::Realtime, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
-        // It never fires. The kernel makes it readable when the clock is set, and a resume sets it (fs/timerfd.c,
-        // timerfd_resume); it stays watched after that.
+        // The timer never expires. The kernel makes it readable when the clock is set, and a resume sets it (fs/timerfd.c,
+        // timerfd_resume); it keeps watching after that.
         let value = Itimerspec { it_interval: timespec(0), it_value: timespec(u64::MAX) };
         timerfd_settime(&fd, TimerfdTimerFlags::ABSTIME | TimerfdTimerFlags::CANCEL_ON_SET, &value)?;
         Ok(Self { fd })
     }
 
-    /// Takes note, so that the descriptor is no longer readable until the clock leaps again.
+    /// Clears the event: the descriptor is not readable until the clock is set again.
     pub fn drain(&self) {
-        // ECANCELED when it leapt, WouldBlock when not.
+        // ECANCELED if the clock was set, WouldBlock if not.
         let _ = rustix::io::read(&self.fd, &mut [0u8; 8]);
     }
 }
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timer_set_in_the_past_fires_at_once_and_drain_takes_it_back() {
+    fn a_timer_set_in_the_past_fires_at_once_and_drain_clears_it() {
         let timer = Timer::new().unwrap();
         timer.set(Some(0)).unwrap();
         assert_eq!(wait(&[timer.as_fd()]).unwrap(), 1);
@@ -150,11 +150,11 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_readable_while_the_wall_clock_goes_on() {
-        let (leap, timer) = (ClockChange::new().unwrap(), Timer::new().unwrap());
+    fn nothing_is_readable_unless_the_wall_clock_is_set() {
+        let (change, timer) = (ClockChange::new().unwrap(), Timer::new().unwrap());
         timer.set(Some(boottime() + 1_000_000)).unwrap();
-        assert_eq!(wait(&[leap.as_fd(), timer.as_fd()]).unwrap(), 0b10);
-        leap.drain();
+        assert_eq!(wait(&[change.as_fd(), timer.as_fd()]).unwrap(), 0b10);
+        change.drain();
     }
 
     #[test]

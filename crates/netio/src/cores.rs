@@ -1,4 +1,4 @@
-//! Whether the machine has a core to spare.
+//! Whether the machine has an idle core.
 
 use std::fs::File;
 use std::io;
@@ -7,37 +7,36 @@ use std::thread;
 
 use rustix::thread::sched_getaffinity;
 
-/// The machine's load at one moment, as seen by a thread that is running.
+/// The load of the machine, as seen by a running thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CpuLoad {
-    /// Fewer threads want to run on this machine than there are cores which this process may run on.
+    /// Fewer threads are runnable on this machine than there are cores that this process may use.
     Spare,
-    /// As many threads as there are such cores, or it cannot be told.
+    /// As many threads as such cores, or unknown.
     Full,
-    /// More threads than that.
+    /// More threads than such cores.
     Overloaded,
 }
 
 /// The cores that this process may use.
 #[derive(Clone)]
 pub struct Cores {
-    /// Those that the scheduler allows: what the machine's load is compared with.
+    /// Those that the scheduler allows; the load is compared with this number.
     allowed: usize,
-    /// How many of them the control group's quota pays for.
+    /// How many of them the quota of the control group allows to be busy.
     count: usize,
     source: LoadSource,
 }
 
 #[derive(Clone)]
 enum LoadSource {
-    /// `/proc/loadavg`, open: it may not be there to be opened later.
+    /// `/proc/loadavg`, opened early: it may be inaccessible later.
     Proc(Arc<File>),
     Always(CpuLoad),
 }
 
 impl Cores {
-    /// Those of this process. Where `/proc` cannot be read, the load
-    /// is always [`CpuLoad::Full`].
+    /// The cores of this process. If `/proc` cannot be read, the load is always [`CpuLoad::Full`].
     pub fn new() -> Self {
         let source = File::open("/proc/loadavg")
             .map_or(LoadSource::Always(CpuLoad::Full), |file| LoadSource::Proc(Arc::new(file)));
@@ -46,8 +45,7 @@ impl Cores {
         Self { allowed, count, source }
     }
 
-    /// For tests of what happens with many cores, on a machine with few: `count` cores, of which one
-    /// is always to spare.
+    /// For tests of many cores on a machine with few: `count` cores, one of them always idle.
     pub fn simulated(count: usize) -> Self {
         Self { allowed: count, count, source: LoadSource::Always(CpuLoad::Spare) }
     }
@@ -57,7 +55,7 @@ impl Cores {
         self.count
     }
 
-    /// How busy they are now. One system call of some two microseconds.
+    /// How busy they are. One system call of about two microseconds.
     pub fn load(&self) -> CpuLoad {
         match &self.source {
             LoadSource::Always(load) => *load,
@@ -67,7 +65,7 @@ impl Cores {
 
     fn judge(&self, running: usize) -> CpuLoad {
         match running {
-            // The asking thread runs, so a zero is no answer (some sandboxes give it).
+            // This thread runs, so zero is wrong (some sandboxes report it).
             0 => CpuLoad::Full,
             running if running < self.allowed => CpuLoad::Spare,
             running if running == self.allowed => CpuLoad::Full,
@@ -106,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_core_is_to_spare_when_fewer_threads_run_than_there_are_cores() {
+    fn a_core_is_spare_when_fewer_threads_run_than_there_are_cores() {
         let cores = Cores { allowed: 4, count: 2, source: LoadSource::Always(CpuLoad::Full) };
         assert_eq!(cores.judge(0), CpuLoad::Full);
         assert_eq!(cores.judge(3), CpuLoad::Spare);

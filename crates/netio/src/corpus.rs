@@ -1,6 +1,6 @@
-//! Replays the corpus of the fuzz target `rtnetlink` (docs/fuzzing.md): what it reads is no one's business but this crate's.
+//! Replays the corpus of the fuzz target `rtnetlink` (docs/fuzzing.md): the functions under test are private to this crate.
 
-use super::{link, netlink};
+use super::link;
 
 #[path = "../../../fuzz/src/bytes.rs"]
 mod bytes;

@@ -1,15 +1,12 @@
-//! The doors to the kernel: TUN, UDP, netlink, clocks.
+//! The system call layer of the data path: TUN, UDP, netlink, clocks.
 //!
-//! Whatever the project asks of the operating system on the data path and around it is asked
-//! here: [`tun`] and [`udp`] move packets, [`link`] reads and changes interfaces and watches the
-//! routing, [`wait`] sleeps until something is there, [`clock`] and [`random`] feed the protocol,
-//! [`namespace`] follows a device to another namespace, [`process`] serves the daemon, [`memory`]
-//! stands in for all of it in tests.
+//! [`tun`] and [`udp`] move packets, [`link`] reads and changes interfaces and watches the routing, [`wait`] waits for
+//! descriptors, [`clock`] and [`random`] serve the protocol, [`namespace`] follows a device to another network
+//! namespace, [`process`] serves the daemon, [`memory`] replaces all of it in tests.
 //!
-//! Nothing here knows WireGuard, keeps a thread, or logs. Receiving, sending, reading and writing
-//! packets never allocate and never block. Raw system calls live in the private module `sys`
-//! alone, each behind a safe function. Neighbours: `engine` moves packets through these doors,
-//! programs open them.
+//! Nothing here knows WireGuard, has a thread, or logs. Receiving, sending, reading and writing packets never allocate
+//! and never block. Raw system calls are in the private module `sys`, each behind a safe function. `engine` moves
+//! packets through this crate; `linerated` opens the devices and sockets.
 #![deny(unsafe_code)]
 
 #[cfg(feature = "attempts")]
@@ -27,6 +24,7 @@ pub mod namespace;
 mod netlink;
 pub mod process;
 pub mod random;
+mod send_buffer;
 #[allow(unsafe_code)]
 mod sys;
 pub mod tun;

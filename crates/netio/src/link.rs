@@ -1,22 +1,26 @@
 //! Interfaces, addresses and routes, by netlink (rtnetlink(7)).
 //!
-//! Everything is keyed by the interface's index, because its name may change under us. For the slow
-//! path only: each question opens a socket, allocates, and waits for the kernel's answer.
+//! Interfaces are identified by index, because their name may change. For the slow path only: each request opens a
+//! socket, allocates, and waits for the kernel's reply.
 
 use std::collections::HashSet;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use super::netlink::{self, BUFFER, Message, Request, Socket, address, attributes, octets, u16_at, u32_at};
+use linerate_netlink::{
+    AF_INET, AF_INET6, Attributes, Message, RECEIVE_BUFFER, address_of, attribute, attributes, messages, u16_at, u32_at,
+};
 
-/// Whether an error says that there is no such interface, and not that the question could not be asked.
+use super::netlink::{NetlinkSocket, ask, list};
+
+/// Whether an error means that the interface does not exist, rather than that the request failed.
 pub fn is_gone(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::ENODEV)
 }
 
-/// Whether an error says nothing of what was asked: there was no descriptor or no memory for the question, or the list
-/// changed faster than it could be read.
+/// Whether an error says nothing about the question: there was no descriptor or no memory, or the list changed faster
+/// than it could be read.
 pub fn is_unanswered(error: &io::Error) -> bool {
     let errno = error.raw_os_error();
     matches!(errno, Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM | libc::EINTR))
@@ -36,8 +40,7 @@ pub fn set_mtu(ifindex: u32, mtu: u32) -> io::Result<()> {
     set(ifindex, IFLA_MTU, mtu)
 }
 
-/// Limits how many segments the super-packets that an interface hands out may have, so that each
-/// fits in one train.
+/// Limits the number of segments of the GSO packets that an interface hands out, so that each fits in one GSO batch.
 pub fn set_gso_max_segments(ifindex: u32, segments: u32) -> io::Result<()> {
     set(ifindex, IFLA_GSO_MAX_SEGS, segments)
 }
@@ -62,10 +65,7 @@ pub fn is_up(ifindex: u32) -> io::Result<bool> {
 ///
 /// ENODEV when there is none.
 pub fn index_of(name: &str) -> io::Result<u32> {
-    let request = Request::new(RTM_GETLINK, &ifinfomsg(0))
-        .attribute(IFLA_IFNAME, &[name.as_bytes(), &[0]].concat())
-        .attribute(IFLA_EXT_MASK, &RTEXT_FILTER_SKIP_STATS.to_ne_bytes());
-    Ok(described(request)?.ifindex)
+    Ok(described(0, Attributes::default().with_text(IFLA_IFNAME, name))?.ifindex)
 }
 
 /// The name of an interface.
@@ -81,27 +81,25 @@ pub fn name_of(ifindex: u32) -> io::Result<String> {
 pub fn holds_address(address: IpAddr) -> io::Result<bool> {
     match address {
         IpAddr::V4(_) => {
-            let request = Request::new(RTM_GETROUTE, &rtmsg(address, 32)).attribute(RTA_DST, &octets(address));
-            match request.ask() {
-                Ok(route) => Ok(route.payload.get(7) == Some(&RTN_LOCAL)),
+            match ask(RTM_GETROUTE, &rtmsg(address, 32), Attributes::default().with_address(RTA_DST, address)) {
+                Ok(route) => Ok(route.get(7) == Some(&RTN_LOCAL)),
                 Err(error) if is_no_route(&error) => Ok(false),
                 Err(error) => Err(error),
             }
         }
-        // A route would not tell an address that still waits for its duplicate detection.
+        // A route lookup would also accept an address that is still in duplicate address detection.
         IpAddr::V6(_) => Ok(addresses_v6()?.contains(&address)),
     }
 }
 
 /// The IPv6 addresses of this host that datagrams may be sent from.
 pub fn addresses_v6() -> io::Result<HashSet<IpAddr>> {
-    let list = Request::new(RTM_GETADDR, &ifaddrmsg(AF_INET6)).list()?;
-    Ok(list.iter().filter_map(|reply| usable_address(&reply.payload)).collect())
+    let list = list(RTM_GETADDR, &ifaddrmsg(AF_INET6), Attributes::default())?;
+    Ok(list.iter().filter_map(|(_, payload)| usable_address(payload)).collect())
 }
 
-/// The interface that the kernel would send by to `to`, from the address `from` (unspecified: any)
-/// and with the firewall mark `mark` (0: none). A link-local `to` has no scope here, so that the
-/// answer for one is the kernel's guess.
+/// The interface that the kernel would use to send to `to`, from the address `from` (unspecified: any) with the firewall
+/// mark `mark` (0: none). A link-local `to` has no scope here; the kernel guesses.
 ///
 /// # Errors
 ///
@@ -112,24 +110,20 @@ pub fn egress(to: IpAddr, from: IpAddr, mark: u32) -> io::Result<u32> {
     }
     let full = if to.is_ipv4() { 32 } else { 128 };
     let mut fixed = rtmsg(to, full);
-    let mut sources = Vec::new();
+    let mut attributes = Attributes::default().with_address(RTA_DST, to);
     if !from.is_unspecified() {
-        // The kernel checks an IPv4 source by itself, an IPv6 one it takes as it is.
+        // The kernel checks an IPv4 source itself and accepts any IPv6 source.
         if from.is_ipv6() && !holds_address(from)? {
             return Err(io::Error::from_raw_os_error(libc::EADDRNOTAVAIL));
         }
         fixed[2] = full;
-        sources = octets(from);
-    }
-    let mut request = Request::new(RTM_GETROUTE, &fixed).attribute(RTA_DST, &octets(to));
-    if !sources.is_empty() {
-        request = request.attribute(RTA_SRC, &sources);
+        attributes = attributes.with_address(RTA_SRC, from);
     }
     if mark != 0 {
-        request = request.attribute(RTA_MARK, &mark.to_ne_bytes());
+        attributes = attributes.with_u32(RTA_MARK, mark);
     }
-    let route = request.ask()?;
-    output(&route.payload).ok_or_else(|| io::Error::from_raw_os_error(libc::ENETUNREACH))
+    let route = ask(RTM_GETROUTE, &fixed, attributes)?;
+    output(&route).ok_or_else(|| io::Error::from_raw_os_error(libc::ENETUNREACH))
 }
 
 /// The routes over an interface that have an MTU of their own, of every table and both families:
@@ -137,20 +131,20 @@ pub fn egress(to: IpAddr, from: IpAddr, mark: u32) -> io::Result<u32> {
 pub fn route_mtus(ifindex: u32) -> io::Result<Vec<(IpAddr, u8, u32)>> {
     let mut found = Vec::new();
     for any in [IpAddr::V4([0; 4].into()), IpAddr::V6([0; 16].into())] {
-        // A router has a million others.
-        let over = Request::new(RTM_GETROUTE, &rtmsg(any, 0)).attribute(RTA_OIF, &ifindex.to_ne_bytes());
-        let routes = match over.list() {
-            // A kernel without the family answers with another's routes or with none of it.
+        // Filtered by the kernel: a router may have a million routes over other interfaces.
+        let over = Attributes::default().with_u32(RTA_OIF, ifindex);
+        let routes = match list(RTM_GETROUTE, &rtmsg(any, 0), over) {
+            // A kernel without the family refuses, or sends the routes of another family.
             Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => continue,
             routes => routes?,
         };
-        let routes = routes.iter().filter(|reply| reply.kind == RTM_NEWROUTE);
-        found.extend(routes.filter_map(|reply| route_mtu(&reply.payload, any, ifindex)));
+        let routes = routes.iter().filter(|(kind, _)| *kind == RTM_NEWROUTE);
+        found.extend(routes.filter_map(|(_, payload)| route_mtu(payload, any, ifindex)));
     }
     Ok(found)
 }
 
-/// A change to the host's network.
+/// A change of the host's network.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// An interface is new or was changed.
@@ -179,25 +173,25 @@ pub enum Change {
     Lost,
 }
 
-/// Hears of changes to links, addresses, routes and rules, of both families, from when it was made.
-/// Its descriptor is readable when there are any.
+/// Receives changes of links, addresses, routes and rules of both families, from its creation on. Its descriptor is
+/// readable when there are any.
 pub struct Monitor {
-    socket: Socket,
+    socket: NetlinkSocket,
     buf: Vec<u8>,
-    /// What of `buf` is still to be looked at.
+    /// The part of `buf` that has not been read yet.
     unread: std::ops::Range<usize>,
 }
 
 impl Monitor {
-    /// Begins to listen.
+    /// Starts to listen.
     pub fn new() -> io::Result<Self> {
         // RTNLGRP_LINK, IPV4_IFADDR, IPV4_ROUTE, IPV4_RULE, IPV6_IFADDR, IPV6_ROUTE, IPV6_RULE.
         let groups = [1, 5, 7, 8, 9, 11, 19].iter().fold(0, |mask, group| mask | 1 << (group - 1));
-        let socket = Socket::open(groups, false)?;
-        Ok(Self { socket, buf: vec![0; BUFFER], unread: 0..0 })
+        let socket = NetlinkSocket::open(groups, false)?;
+        Ok(Self { socket, buf: vec![0; RECEIVE_BUFFER], unread: 0..0 })
     }
 
-    /// The next change; `None` when there is none yet. Not an iterator: more may come after `None`.
+    /// The next change; `None` when there is none yet. Not an iterator: more may follow `None`.
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Option<Change> {
         loop {
@@ -217,9 +211,8 @@ impl Monitor {
         }
     }
 
-    /// Throws away what waits. Once messages were lost, the kernel goes on losing them without
-    /// another word until the queue was empty once (netlink_overrun, NETLINK_S_CONGESTED): what
-    /// is read again before that could miss a change.
+    /// Discards queued messages. After an overrun the kernel silently drops further messages until the queue has been empty
+    /// (netlink_overrun, NETLINK_S_CONGESTED): a state that is read before then could miss a change.
     fn empty_queue(&mut self) {
         loop {
             match self.socket.receive(&mut self.buf) {
@@ -232,10 +225,9 @@ impl Monitor {
 
     /// Takes the next buffered message: `Some(None)` for one that is no change.
     fn take_buffered(&mut self) -> Option<Option<Change>> {
-        let mut rest = &self.buf[self.unread.clone()];
-        let message = netlink::take_message(&mut rest);
-        let change = message.map(|message| change(&message));
-        self.unread.start = self.unread.end - if change.is_some() { rest.len() } else { 0 };
+        let mut messages = messages(&self.buf[self.unread.clone()]);
+        let change = messages.next().map(|message| change(&message));
+        self.unread.start = self.unread.end - if change.is_some() { messages.rest().len() } else { 0 };
         change
     }
 }
@@ -246,7 +238,7 @@ impl AsFd for Monitor {
     }
 }
 
-/// What is asked of a link.
+/// What a request for a link returns.
 struct Description {
     ifindex: u32,
     up: bool,
@@ -255,19 +247,17 @@ struct Description {
 }
 
 fn by_index(ifindex: u32) -> io::Result<Description> {
-    let mask = RTEXT_FILTER_SKIP_STATS.to_ne_bytes();
-    described(Request::new(RTM_GETLINK, &ifinfomsg(ifindex)).attribute(IFLA_EXT_MASK, &mask))
+    described(ifindex, Attributes::default())
 }
 
-fn described(request: Request) -> io::Result<Description> {
-    let reply = request.ask()?;
-    describe(&reply.payload).ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV))
+fn described(ifindex: u32, attributes: Attributes) -> io::Result<Description> {
+    let attributes = attributes.with_u32(IFLA_EXT_MASK, RTEXT_FILTER_SKIP_STATS);
+    describe(&ask(RTM_GETLINK, &ifinfomsg(ifindex), attributes)?)
+        .ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV))
 }
 
 fn set(ifindex: u32, attribute: u16, value: u32) -> io::Result<()> {
-    let request = Request::new(RTM_NEWLINK, &ifinfomsg(ifindex));
-    request.attribute(attribute, &value.to_ne_bytes()).ask()?;
-    Ok(())
+    ask(RTM_NEWLINK, &ifinfomsg(ifindex), Attributes::default().with_u32(attribute, value)).map(drop)
 }
 
 fn describe(payload: &[u8]) -> Option<Description> {
@@ -290,15 +280,15 @@ fn describe(payload: &[u8]) -> Option<Description> {
 pub(super) fn change(message: &Message<'_>) -> Option<Change> {
     let payload = message.payload;
     match message.kind {
-        // A message of the family AF_BRIDGE is about a port of a bridge: its RTM_DELLINK means
-        // that the interface left the bridge.
+        // A message with family AF_BRIDGE is about a bridge port: its RTM_DELLINK means that the interface left the
+        // bridge.
         RTM_NEWLINK | RTM_DELLINK if payload.first() != Some(&AF_UNSPEC) => None,
         RTM_NEWLINK => {
             let Description { ifindex, up, mtu, name } = describe(payload)?;
             Some(Change::Link { ifindex, up, mtu, name })
         }
         RTM_DELLINK => Some(Change::LinkGone { ifindex: u32_at(payload, 4)? }),
-        // A cached clone of a route is no change of the routing.
+        // A cached clone of a route is not a change.
         RTM_NEWROUTE | RTM_DELROUTE if u32_at(payload, 8)? & RTM_F_CLONED != 0 => None,
         RTM_NEWROUTE | RTM_DELROUTE => Some(Change::Routing { ifindex: output(payload) }),
         RTM_NEWADDR | RTM_DELADDR => Some(Change::Routing { ifindex: u32_at(payload, 4) }),
@@ -307,28 +297,24 @@ pub(super) fn change(message: &Message<'_>) -> Option<Change> {
     }
 }
 
-/// The interface that the route of a message goes over, if it is one.
+/// The outgoing interface of a route message, if there is exactly one.
 pub(super) fn output(payload: &[u8]) -> Option<u32> {
-    let oif = attributes(payload.get(RTMSG..)?).find(|(kind, _)| *kind == RTA_OIF);
-    oif.and_then(|(_, data)| u32_at(data, 0))
+    u32_at(attribute(payload.get(RTMSG..)?, RTA_OIF)?, 0)
 }
 
-/// The address that a message of RTM_GETADDR is about, if datagrams may be sent from it.
+/// The address in a reply to RTM_GETADDR, if datagrams may be sent from it.
 pub(super) fn usable_address(payload: &[u8]) -> Option<IpAddr> {
     let part = payload.get(IFADDRMSG..)?;
-    let flags = attributes(part)
-        .find(|(kind, _)| *kind == IFA_FLAGS)
-        .map_or(payload.get(2).copied().map(u32::from), |(_, data)| u32_at(data, 0))?;
+    let flags = attribute(part, IFA_FLAGS).map_or(payload.get(2).copied().map(u32::from), |value| u32_at(value, 0))?;
     if flags & IFA_F_TENTATIVE != 0 && flags & IFA_F_OPTIMISTIC == 0 {
         return None;
     }
     // With a peer's address (point to point) IFA_LOCAL is ours and IFA_ADDRESS the peer's.
-    let find = |wanted| attributes(part).find(|(kind, _)| *kind == wanted);
-    find(IFA_LOCAL).or_else(|| find(IFA_ADDRESS)).and_then(|(_, data)| address(data))
+    attribute(part, IFA_LOCAL).or_else(|| attribute(part, IFA_ADDRESS)).and_then(address_of)
 }
 
-/// The destination, prefix length and MTU of a message of RTM_GETROUTE, if the route has an MTU and
-/// goes over `ifindex`. `any` is the family's address of a default route.
+/// The destination, prefix length and MTU in a reply to RTM_GETROUTE, if the route has an MTU and uses `ifindex`. `any` is
+/// the destination of a default route of the family.
 pub(super) fn route_mtu(payload: &[u8], any: IpAddr, ifindex: u32) -> Option<(IpAddr, u8, u32)> {
     let family = if any.is_ipv4() { AF_INET } else { AF_INET6 };
     if payload.first() != Some(&family) || u32_at(payload, 8)? & RTM_F_CLONED != 0 {
@@ -337,13 +323,10 @@ pub(super) fn route_mtu(payload: &[u8], any: IpAddr, ifindex: u32) -> Option<(Ip
     let (mut destination, mut mtu, mut over) = (any, None, false);
     for (kind, data) in attributes(payload.get(RTMSG..)?) {
         match kind {
-            RTA_DST => destination = address(data).filter(|to| to.is_ipv4() == any.is_ipv4())?,
+            RTA_DST => destination = address_of(data).filter(|to| to.is_ipv4() == any.is_ipv4())?,
             RTA_OIF => over |= u32_at(data, 0) == Some(ifindex),
             RTA_MULTIPATH => over |= goes_over(data, ifindex),
-            RTA_METRICS => {
-                let metric = attributes(data).find(|(metric, _)| *metric == RTAX_MTU);
-                mtu = metric.and_then(|(_, data)| u32_at(data, 0));
-            }
+            RTA_METRICS => mtu = attribute(data, RTAX_MTU).and_then(|value| u32_at(value, 0)),
             _ => {}
         }
     }
@@ -351,7 +334,7 @@ pub(super) fn route_mtu(payload: &[u8], any: IpAddr, ifindex: u32) -> Option<(Ip
     (over && payload[1] <= longest).then_some((destination, payload[1], mtu?))
 }
 
-/// Whether one of the hops of RTA_MULTIPATH goes over `ifindex`.
+/// Whether one of the next hops of RTA_MULTIPATH uses `ifindex`.
 fn goes_over(mut hops: &[u8], ifindex: u32) -> bool {
     while let (Some(len), Some(hop)) = (u16_at(hops, 0), u32_at(hops, 4)) {
         if hop == ifindex {
@@ -365,7 +348,7 @@ fn goes_over(mut hops: &[u8], ifindex: u32) -> bool {
 
 fn is_no_route(error: &io::Error) -> bool {
     let errno = error.raw_os_error();
-    // The last two are what a prohibit and a blackhole route answer.
+    // The last two are the errors of prohibit and blackhole routes.
     matches!(errno, Some(libc::ENETUNREACH | libc::EHOSTUNREACH | libc::EACCES | libc::EINVAL))
 }
 
@@ -388,8 +371,6 @@ fn rtmsg(destination: IpAddr, prefix: u8) -> [u8; RTMSG] {
 
 // include/uapi/linux/{rtnetlink,if_link,if_addr}.h
 const AF_UNSPEC: u8 = 0;
-const AF_INET: u8 = libc::AF_INET as u8;
-const AF_INET6: u8 = libc::AF_INET6 as u8;
 const RTM_NEWLINK: u16 = 16;
 const RTM_DELLINK: u16 = 17;
 const RTM_GETLINK: u16 = 18;
@@ -442,7 +423,7 @@ mod tests {
             bytes.extend(&payload);
             let len = bytes.len() as u32;
             bytes[..4].copy_from_slice(&len.to_ne_bytes());
-            for message in netlink::tests::messages(&bytes) {
+            for message in messages(&bytes) {
                 let _ = change(&message);
             }
             let _ = usable_address(&payload);
@@ -454,15 +435,14 @@ mod tests {
     }
 
     #[test]
-    fn a_route_whose_destination_cannot_be_has_no_mtu() {
+    fn a_route_with_an_impossible_destination_is_skipped() {
         let any = IpAddr::from([0; 4]);
         let route = |bits, to: IpAddr| {
-            let mtu = [&8u16.to_ne_bytes()[..], &RTAX_MTU.to_ne_bytes(), &1400u32.to_ne_bytes()].concat();
-            let request = Request::new(RTM_NEWROUTE, &rtmsg(any, bits))
-                .attribute(RTA_DST, &octets(to))
-                .attribute(RTA_OIF, &7u32.to_ne_bytes())
-                .attribute(RTA_METRICS, &mtu);
-            route_mtu(request.payload(), any, 7)
+            let attributes = Attributes::default()
+                .with_address(RTA_DST, to)
+                .with_u32(RTA_OIF, 7)
+                .with_nest(RTA_METRICS, Attributes::default().with_u32(RTAX_MTU, 1400));
+            route_mtu(&[&rtmsg(any, bits)[..], attributes.bytes()].concat(), any, 7)
         };
         assert_eq!(route(24, [192, 0, 2, 0].into()), Some(([192, 0, 2, 0].into(), 24, 1400)));
         assert_eq!(route(33, [192, 0, 2, 0].into()), None);
@@ -470,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn every_hop_of_a_multipath_route_is_looked_at() {
+    fn every_hop_of_a_multipath_route_is_checked() {
         let mut hops = Vec::new();
         for ifindex in [3u32, 4, 5] {
             hops.extend([8, 0, 0, 0]);

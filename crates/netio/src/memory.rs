@@ -1,9 +1,8 @@
-//! The doors without a kernel, for tests: a TUN device and sockets made of bounded queues.
+//! The memory backend for tests: a TUN device and sockets made of bounded queues, without a kernel.
 //!
-//! Deterministic and without threads: what is empty says WouldBlock, what is full drops or says so
-//! as the kernel does. [`MemoryNet`] joins sockets by address, takes trains apart and, as UDP_GRO
-//! does, hands equal-sized neighbours over as one message; its [`Fate`] function loses, repeats and
-//! delays datagrams as a test wishes.
+//! Deterministic and without threads. An empty queue returns WouldBlock; a full one drops or returns an error, as the
+//! kernel does. [`MemoryNet`] connects sockets by address, splits GSO batches and, like UDP_GRO, delivers equal-sized
+//! neighbours as one message; its [`Fate`] function loses, duplicates and delays datagrams for a test.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, IoSlice};
@@ -14,14 +13,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::tun::{HEADER, Tun, TunOffloads};
 use crate::udp::{GSO_BATCH_MAX, PacketInfo, Received, SEGMENTS_MAX, Socket, Transmit, UdpOffloads};
 
-/// Where a virtio header says whether the packet is a merged one (virtio_net.h, `gso_type`).
+/// Where a virtio header says whether it is a GSO packet (virtio_net.h, `gso_type`).
 const GSO_TYPE: usize = 1;
 
-/// A TUN device of one queue whose other side is the test. Every packet stands behind its virtio header.
+/// A TUN device with one queue; the test is its other side. Every packet has a virtio header.
 pub struct MemoryTun {
     capacity: usize,
     queues: Mutex<TunQueues>,
-    /// How many more merged packets are refused.
+    /// How many more GRO packets are refused.
     refusals: AtomicUsize,
 }
 
@@ -37,13 +36,13 @@ impl MemoryTun {
         Self { capacity, queues: Mutex::default(), refusals: AtomicUsize::new(0) }
     }
 
-    /// Refuses the next `packets` merged packets that the engine writes, with EINVAL.
+    /// Refuses the next `packets` GRO packets that the engine writes, with EINVAL.
     pub fn refuse_merged(&self, packets: usize) {
         self.refusals.store(packets, Ordering::Relaxed);
     }
 
-    /// Gives the engine a packet to read, virtio header first. False, and the packet is dropped,
-    /// when the queue is full: so does the kernel.
+    /// Queues a packet, virtio header first, for the engine to read. Returns false and drops it when the queue is full, as the
+    /// kernel does.
     pub fn push(&self, packet: &[u8]) -> bool {
         let queue = &mut lock(&self.queues).inward;
         let room = queue.len() < self.capacity;
@@ -95,7 +94,7 @@ impl Tun for MemoryTun {
     }
 }
 
-/// One datagram on its way through a [`MemoryNet`].
+/// A datagram in a [`MemoryNet`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Datagram {
     /// Who sent it.
@@ -108,7 +107,7 @@ pub struct Datagram {
     pub contents: Vec<u8>,
 }
 
-/// What becomes of a datagram.
+/// What happens to a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// It arrives.
@@ -123,7 +122,7 @@ pub enum Fate {
 
 type Decide = Box<dyn FnMut(&mut Datagram) -> Fate + Send>;
 
-/// A network that joins sockets by address.
+/// A network that connects sockets by address.
 #[derive(Clone)]
 pub struct MemoryNet {
     shared: Arc<Mutex<Wires>>,
@@ -137,14 +136,14 @@ struct Wires {
     segment_max: usize,
     segment_errno: i32,
     gso: bool,
-    trains: u64,
+    gso_batches: u64,
     cut_off: Option<SocketAddr>,
     full: Option<SocketAddr>,
     waits: u64,
 }
 
 impl MemoryNet {
-    /// A network in which each socket holds up to `capacity` datagrams that were not received.
+    /// A network in which each socket queues up to `capacity` datagrams.
     pub fn new(capacity: usize) -> Self {
         let wires = Wires {
             capacity,
@@ -154,7 +153,7 @@ impl MemoryNet {
             segment_max: usize::MAX,
             segment_errno: libc::EMSGSIZE,
             gso: true,
-            trains: 0,
+            gso_batches: 0,
             cut_off: None,
             full: None,
             waits: 0,
@@ -172,44 +171,44 @@ impl MemoryNet {
         Ok(MemorySocket { net: self.clone(), address: Mutex::new(address) })
     }
 
-    /// Has `decide` say what becomes of each datagram, which it may also change.
+    /// Lets `decide` choose the fate of each datagram, which it may also change.
     pub fn set_fate(&self, decide: impl FnMut(&mut Datagram) -> Fate + Send + 'static) {
         lock(&self.shared).decide = Some(Box::new(decide));
     }
 
-    /// Refuses trains whose datagrams are longer than `bytes`, as the kernel does for a route with
-    /// a narrow MTU (EMSGSIZE); 0 refuses every train. Single datagrams still pass.
+    /// Refuses GSO batches with datagrams longer than `bytes`, as the kernel does for a route with a small MTU (EMSGSIZE); 0
+    /// refuses every GSO batch. Single datagrams still pass.
     pub fn refuse_segments_above(&self, bytes: usize) {
         lock(&self.shared).segment_max = bytes;
     }
 
-    /// Answers EINVAL where trains are refused, as Linux does before 6.14.
+    /// Refuses GSO batches with EINVAL, as Linux does before 6.14.
     pub fn refuse_segments_with_einval(&self) {
         lock(&self.shared).segment_errno = libc::EINVAL;
     }
 
-    /// How many trains were sent.
+    /// How many GSO batches were sent.
     pub fn gso_batches(&self) -> u64 {
-        lock(&self.shared).trains
+        lock(&self.shared).gso_batches
     }
 
-    /// Has no route to `address` any more: what is sent there is refused with ENETUNREACH.
+    /// Removes the route to `address`: sends to it fail with ENETUNREACH.
     pub fn cut_off(&self, address: SocketAddr) {
         lock(&self.shared).cut_off = Some(address);
     }
 
-    /// Has no room in the send buffer of the socket at `address` any more, or in none.
+    /// Fills the send buffer of the socket at `address`; `None` empties it again.
     pub fn fill(&self, address: Option<SocketAddr>) {
         lock(&self.shared).full = address;
     }
 
-    /// How often somebody waited for room.
+    /// How often a sender waited for room.
     pub fn waits(&self) -> u64 {
         lock(&self.shared).waits
     }
 
-    /// Is a kernel without UDP_SEGMENT from here on: its sockets say so, and refuse every train.
-    pub fn reset_gso_batches(&self) {
+    /// From now on behaves like a kernel without UDP_SEGMENT: the sockets report it and refuse every GSO batch.
+    pub fn disable_gso(&self) {
         self.refuse_segments_above(0);
         lock(&self.shared).gso = false;
     }
@@ -241,7 +240,7 @@ impl Wires {
                 self.deliver(datagram.clone());
                 self.deliver(datagram);
             }
-            // One more, because this datagram's own passing is counted below.
+            // One more, because this datagram itself is counted below.
             Fate::Delay(later) => self.delayed.push((later + 1, datagram)),
         }
         self.delayed.iter_mut().for_each(|(left, _)| *left -= 1);
@@ -250,7 +249,7 @@ impl Wires {
         }
     }
 
-    /// Puts a datagram into the inbox it is for; drops it when there is none or it is full.
+    /// Queues a datagram at its destination; drops it if there is none or its queue is full.
     fn deliver(&mut self, datagram: Datagram) {
         if let Some(inbox) = self.inboxes.get_mut(&datagram.to)
             && inbox.len() < self.capacity
@@ -309,7 +308,7 @@ impl MemorySocket {
                 return errno(libc::EINVAL);
             }
             Some(size) => {
-                wires.trains += 1;
+                wires.gso_batches += 1;
                 size
             }
             None => whole,
@@ -426,12 +425,12 @@ mod tests {
         }
 
         #[test]
-        fn a_train_arrives_as_its_datagrams(len in 1usize..2000, segment in 32u16..1500) {
+        fn a_gso_batch_arrives_as_its_datagrams(len in 1usize..2000, segment in 32u16..1500) {
             let (left, right) = pair();
-            let train: Vec<u8> = (0..len).map(|i| i as u8).collect();
-            left.send(&[transmit(&right, Some(segment), &train)]).unwrap();
+            let gso_batch: Vec<u8> = (0..len).map(|i| i as u8).collect();
+            left.send(&[transmit(&right, Some(segment), &gso_batch)]).unwrap();
             let sent: Vec<Vec<u8>> =
-                train.chunks(usize::from(segment)).map(<[u8]>::to_vec).collect();
+                gso_batch.chunks(usize::from(segment)).map(<[u8]>::to_vec).collect();
             prop_assert_eq!(receive_all(&right, 1), sent);
         }
     }
@@ -464,14 +463,14 @@ mod tests {
     fn refused_segments_are_an_error_of_the_first_and_a_short_count_after() {
         let (left, right) = pair();
         left.net.refuse_segments_above(20);
-        let train = transmit(&right, Some(21), &[0; 50]);
-        let error = left.send(&[train]).unwrap_err();
+        let gso_batch = transmit(&right, Some(21), &[0; 50]);
+        let error = left.send(&[gso_batch]).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::EMSGSIZE));
-        assert_eq!(left.send(&[transmit(&right, None, &[0; 50]), train]).unwrap(), 1);
+        assert_eq!(left.send(&[transmit(&right, None, &[0; 50]), gso_batch]).unwrap(), 1);
     }
 
     #[test]
-    fn fates_are_met() {
+    fn each_fate_takes_effect() {
         let (left, right) = pair();
         let mut fates = [Fate::Delay(2), Fate::Lose, Fate::Twice, Fate::Deliver].into_iter();
         left.net.set_fate(move |_| fates.next().unwrap_or(Fate::Delay(100)));
@@ -484,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn a_moved_socket_hears_at_its_new_address_only() {
+    fn a_moved_socket_receives_at_its_new_address_only() {
         let (left, right) = pair();
         let old = transmit(&right, None, &[1]);
         right.move_to("192.0.2.3:3".parse().unwrap()).unwrap();
@@ -495,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_socket_drops_what_comes() {
+    fn a_full_socket_drops_datagrams() {
         let net = MemoryNet::new(2);
         let left = net.socket("192.0.2.1:1".parse().unwrap()).unwrap();
         let right = net.socket("192.0.2.2:2".parse().unwrap()).unwrap();

@@ -1,5 +1,5 @@
-//! A network namespace that is not this thread's own: the one that a TUN device has moved to, while
-//! the outer sockets stay where they were opened.
+//! A network namespace other than this thread's: the one that a TUN device was moved to, while the outer sockets stay
+//! where they were opened.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,8 +15,8 @@ impl NetworkNamespace {
         Self(fd)
     }
 
-    /// Does `work` inside the namespace, on a thread that ends with it. What it opens stays in the
-    /// namespace and works from outside.
+    /// Runs `work` inside the namespace, on a temporary thread. Sockets that it opens belong to the namespace and can be
+    /// used from outside.
     ///
     /// # Errors
     ///
@@ -24,11 +24,11 @@ impl NetworkNamespace {
     pub fn inside<T: Send>(&self, work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
         let enter = || move_into_link_name_space(self.0.as_fd(), Some(LinkNameSpaceType::Network));
         thread::scope(|scope| {
-            let visitor = thread::Builder::new().name("visit".into()).spawn_scoped(scope, || {
+            let worker = thread::Builder::new().name("visit".into()).spawn_scoped(scope, || {
                 enter()?;
                 work()
             })?;
-            visitor.join().map_err(|_| io::Error::other("the visitor of a namespace panicked"))?
+            worker.join().map_err(|_| io::Error::other("a thread in another network namespace panicked"))?
         })
     }
 }

@@ -1,13 +1,13 @@
-//! What a daemon needs of its process and std does not offer: signals on a descriptor, descriptors by
-//! the number they were inherited under, and an answer to system calls that a filter traps.
+//! What a daemon needs from its process beyond std: signals on a descriptor, inherited descriptors by number, and a
+//! handler for system calls that a seccomp filter traps.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 
 use crate::sys::{heap, inherited, option, signal, trap};
 
-/// Takes the descriptor `number` that this process was started with (`WG_TUN_FD`, `WG_UAPI_FD`),
-/// once; it will not pass to processes that this one starts.
+/// Takes the descriptor `number` that this process inherited (`WG_TUN_FD`, `WG_UAPI_FD`), once. Child processes do not
+/// inherit it.
 ///
 /// # Errors
 ///
@@ -18,7 +18,7 @@ pub fn take_inherited(number: RawFd) -> io::Result<OwnedFd> {
     inherited::take(number)
 }
 
-/// A request from outside to end.
+/// A signal that asks the process to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
     /// SIGINT, Ctrl-C.
@@ -27,20 +27,19 @@ pub enum Signal {
     Terminate,
 }
 
-/// SIGINT and SIGTERM, taken from a descriptor rather than by interruption.
+/// SIGINT and SIGTERM, read from a descriptor.
 pub struct Signals {
     fd: OwnedFd,
 }
 
 impl Signals {
-    /// Takes both signals over. To be called before any thread is started: a thread that exists
-    /// already would still be interrupted, and the process ended, by them. Processes that this
-    /// one starts inherit the signals blocked.
+    /// Blocks both signals and opens the descriptor. Call it before any thread is started: in an existing thread they would
+    /// still end the process. Child processes inherit the blocked signals.
     pub fn new() -> io::Result<Self> {
         Ok(Self { fd: signal::open(&[libc::SIGINT, libc::SIGTERM])? })
     }
 
-    /// The next signal that came; `None` when there is none yet.
+    /// The next signal; `None` when there is none yet.
     pub fn take(&self) -> Option<Signal> {
         let mut record = [0u8; signal::RECORD];
         let count = rustix::io::read(&self.fd, &mut record).ok()?;
@@ -59,8 +58,8 @@ impl AsFd for Signals {
     }
 }
 
-/// The process at the other end of a connected unix socket: to a client the one that listened
-/// (SO_PEERCRED, unix(7)). `None` where it cannot be seen from our process namespace.
+/// The process at the other end of a connected unix socket; for a client, the one that listened (SO_PEERCRED, unix(7)).
+/// `None` if our process namespace does not contain it.
 ///
 /// # Errors
 ///
@@ -70,34 +69,32 @@ pub fn peer(socket: BorrowedFd<'_>) -> io::Result<Option<u32>> {
     Ok(u32::try_from(pid).ok().filter(|pid| *pid > 0))
 }
 
-/// Has all threads allocate from one heap, so that the C library opens no file later (glibc looks into /proc when
-/// another heap shrinks). To be called before any thread is started.
+/// Makes all threads allocate from one heap, so that the C library opens no file later (glibc reads /proc when another heap
+/// shrinks). Call it before any thread is started.
 pub fn share_heap() {
     heap::share();
 }
 
-/// Has every system call that a seccomp filter traps (SECCOMP_RET_TRAP) fail with EPERM, in all
-/// threads, and counts them: see [`trapped_calls`]. A call that is trapped while its thread blocks
-/// SIGSYS ends the process.
+/// Makes every system call that a seccomp filter traps (SECCOMP_RET_TRAP) fail with EPERM, in all threads, and counts it:
+/// see [`trapped_calls`]. A trapped call in a thread that blocks SIGSYS ends the process.
 ///
 /// # Errors
 ///
-/// None that is known: a kernel without SIGSYS has no filters either.
+/// None known: a kernel without SIGSYS has no filters either.
 pub fn refuse_trapped_calls() -> io::Result<()> {
     trap::answer()
 }
 
-/// How many system calls were trapped and refused, and which came last.
+/// How many system calls were trapped and refused, and the last one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TrappedCalls {
     /// How many.
     pub count: u64,
-    /// The number of the last one, as this processor's kernel counts them; of no meaning while
-    /// there is none.
+    /// The number of the last one, for this architecture; meaningless while `count` is 0.
     pub last: u64,
 }
 
-/// The system calls of this process that were trapped since it started.
+/// The system calls that were trapped since this process started.
 pub fn trapped_calls() -> TrappedCalls {
     let (count, last) = trap::trapped();
     TrappedCalls { count, last }

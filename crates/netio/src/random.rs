@@ -1,10 +1,10 @@
-//! Randomness from the kernel. Neighbours: `protocol` takes it as an argument.
+//! Randomness from the kernel; `protocol` takes it as an argument.
 
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 
-/// Fills `bytes` with unpredictable ones; waits, early in boot, until the kernel's generator is
-/// ready (protocol: keys and indices must never come from a generator without entropy).
+/// Fills `bytes` with random ones. Early in boot it waits until the kernel's generator is ready: keys and indices must never
+/// come from a generator without entropy.
 ///
 /// # Panics
 ///

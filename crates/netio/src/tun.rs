@@ -1,9 +1,8 @@
-//! The TUN device: where inner packets come from and go to.
+//! The TUN device, which reads and writes inner packets.
 //!
-//! Every packet, in both directions, stands behind its virtio header of [`HEADER`] bytes
-//! (`struct virtio_net_hdr`), which says how a super-packet is to be split and which checksum is
-//! still owed. Where the device has no such header, a zeroed one is put on or taken off here, so
-//! that the engine knows one shape. Nothing here looks into a packet: that is for `packet`.
+//! Every packet, in both directions, follows a virtio header of [`HEADER`] bytes (`struct virtio_net_hdr`), which says how
+//! to split a GSO packet and which checksum is missing. If the device has no such header, a zeroed one is added or removed
+//! here, so that the engine sees one format. Nothing here looks into packets; `packet` does.
 
 use std::fmt;
 use std::io::{self, IoSlice};
@@ -16,87 +15,83 @@ use crate::sys::interface::{NAME_MAX, PATH, TunFile};
 /// The length in bytes of the virtio header before each packet.
 pub const HEADER: usize = 10;
 
-/// The most pieces that a packet may be written in.
+/// The most slices that one packet may be written from.
 pub const PIECES_MAX: usize = 128;
 
-/// The most queues that a device is made with.
+/// The most queues of a device.
 pub const QUEUES_MAX: usize = 4;
 
-/// TUNSETIFF: IP packets, without the TUN driver's own header.
+/// TUNSETIFF: IP packets, without the header of the TUN driver.
 const PLAIN: u16 = (libc::IFF_TUN | libc::IFF_NO_PI) as u16;
 
-/// TUNSETIFF: each packet behind a virtio header.
+/// TUNSETIFF: each packet has a virtio header.
 const HEADED: u16 = libc::IFF_VNET_HDR as u16;
 
 /// TUNSETIFF: a device of several queues, or another queue of one.
 const SEVERAL: u16 = libc::IFF_MULTI_QUEUE as u16;
 
-/// TUNSETIFF: only if there is no interface of that name. Without it, asking for several queues
-/// would join a device of several queues that another process made.
+/// TUNSETIFF: only if no interface has that name. Without it, a request for several queues would join a multi-queue device
+/// of another process.
 const NEW: u16 = libc::IFF_TUN_EXCL as u16;
 
-/// A source and sink of inner packets, with one or several queues that are read and written
-/// independently.
+/// Reads and writes inner packets, over one or more independent queues.
 pub trait Tun: Send + Sync {
     /// How many queues there are, at least one; they are numbered from 0.
     fn queues(&self) -> usize;
 
-    /// Reads one packet or super-packet from a queue, behind its virtio header; answers the length
+    /// Reads one packet or GSO packet with its virtio header from a queue; returns the length
     /// of both. WouldBlock when there is none.
     fn read(&self, queue: usize, buf: &mut [u8]) -> io::Result<usize>;
 
-    /// Writes one packet or super-packet, given in pieces of which the first begins with its
-    /// virtio header; answers the length of all. What is written to one queue arrives in order, and
-    /// the other direction of a flow is read from the queue that it was written to last
+    /// Writes one packet or GRO packet from slices, the first of which starts with its virtio header; returns the total
+    /// length. One queue keeps order, and the other direction of a flow is read from the queue that it was last written to
     /// (drivers/net/tun.c, tun_flow_update).
     fn write(&self, queue: usize, pieces: &[IoSlice<'_>]) -> io::Result<usize>;
 
-    /// What the device takes and gives beyond plain packets.
+    /// The offloads of the device.
     fn offloads(&self) -> TunOffloads;
 }
 
-/// What a device takes off the engine's hands.
+/// The offloads of a TUN device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TunOffloads {
-    /// Packets come and go behind a virtio header. Without it only whole packets with complete
-    /// checksums may be written.
+    /// Packets have a virtio header. Without it, only single packets with complete checksums may be written.
     pub vnet_hdr: bool,
-    /// TCP super-packets come.
+    /// TCP GSO packets may be read.
     pub tso: bool,
-    /// UDP super-packets come (Linux 6.2).
+    /// UDP GSO packets may be read (Linux 6.2).
     pub uso: bool,
 }
 
 impl TunOffloads {
-    /// Everything that is known here.
+    /// All offloads.
     pub const ALL: Self = Self { vnet_hdr: true, tso: true, uso: true };
 }
 
-/// A TUN interface of the kernel. It goes away with the device, unless it is persistent.
+/// A TUN interface of the kernel. It is deleted with this value, unless it is persistent.
 pub struct TunDevice {
-    /// A file for each queue.
+    /// One file per queue.
     queues: Vec<TunFile>,
     ifindex: u32,
     offloads: TunOffloads,
 }
 
 impl TunDevice {
-    /// Makes the interface `name` with up to `queues` queues, at most [`QUEUES_MAX`] and as many as the
-    /// kernel grants; or attaches to a persistent TUN interface of that name, with one. A device that
-    /// another process holds is never shared. Of `wanted` it has what this kernel knows.
+    /// Creates the interface `name` with up to `queues` queues, at most [`QUEUES_MAX`] and as many as the
+    /// kernel allows; or attaches to a persistent TUN interface of that name, with one. A device in use by
+    /// another process is never shared. It has those of the offloads `wanted` that this kernel supports.
     pub fn create(name: &str, queues: usize, wanted: TunOffloads) -> Result<Self, TunError> {
         check_name(name)?;
         let file = TunFile::open().map_err(refuse_open)?;
         let plain = if wanted.vnet_hdr { PLAIN | HEADED } else { PLAIN };
-        // Whatever is wrong with several queues, the attempt with one says what stands in the way.
+        // If this fails for another reason than the number of queues, the attempt with one queue reports it.
         if queues > 1 && file.attach(name, plain | SEVERAL | NEW).is_ok() {
             let mut device = Self::attached(file, wanted)?;
             device.add_queues(queues);
             return Ok(device);
         }
         let attached = match file.attach(name, plain) {
-            // EINVAL is both "flag not known" and "that is another kind of device"; the second
-            // fails again.
+            // EINVAL means "unknown flag" or "another kind of device"; the latter fails again.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => file.attach(name, PLAIN),
             attached => attached,
         };
@@ -105,11 +100,11 @@ impl TunDevice {
     }
 
     /// Takes over the TUN interface behind a descriptor that was opened elsewhere (`WG_TUN_FD`)
-    /// and makes it non-blocking. Of `wanted` it has what this kernel knows; whether there is a
-    /// virtio header was decided where it was opened, and has to be what is wanted.
+    /// and makes it non-blocking. It has those of `wanted` that this kernel supports; whether there is a
+    /// virtio header was decided by whoever opened it, and must match `wanted`.
     ///
-    /// It must have been made with IFF_NO_PI. That cannot be checked: where TUNGETIFF would tell,
-    /// it tells whether a socket filter is attached (IFF_NOFILTER is the same bit).
+    /// It must have been created with IFF_NO_PI. That cannot be checked: TUNGETIFF reports in the same bit whether a socket
+    /// filter is attached (IFF_NOFILTER).
     pub fn from_fd(fd: OwnedFd, wanted: TunOffloads) -> Result<Self, TunError> {
         let not_tun = |_| TunError::Handed("it is not an open TUN device");
         let file = TunFile::verify(fd).map_err(not_tun)?;
@@ -126,7 +121,7 @@ impl TunDevice {
         Ok(self.queues[0].interface()?.0)
     }
 
-    /// The network namespace that the interface is in, which need not be the one it was made in.
+    /// The network namespace of the interface, which may have been moved since it was created.
     ///
     /// # Errors
     ///
@@ -135,12 +130,12 @@ impl TunDevice {
         Ok(NetworkNamespace::new(self.queues[0].namespace()?))
     }
 
-    /// The interface's index, which stays for as long as it lives, renamed or not.
+    /// The interface's index, which never changes, even if it is renamed.
     pub fn ifindex(&self) -> u32 {
         self.ifindex
     }
 
-    /// What to wait for: readable when the queue may have a packet.
+    /// The descriptor to wait for: readable when the queue may have a packet.
     pub fn queue_fd(&self, queue: usize) -> BorrowedFd<'_> {
         self.queues[queue].as_fd()
     }
@@ -154,7 +149,7 @@ impl TunDevice {
         if !has(libc::IFF_TUN) {
             return Err(TunError::Handed("its interface carries Ethernet frames (tap), not packets"));
         }
-        // A descriptor handed over may come with the longer header that has num_buffers.
+        // An inherited descriptor may use the longer header with num_buffers.
         let vnet_hdr = has(libc::IFF_VNET_HDR);
         if vnet_hdr && !wanted.vnet_hdr {
             return Err(TunError::Handed("its packets come behind virtio headers, which are switched off"));
@@ -167,8 +162,8 @@ impl TunDevice {
         Ok(Self { queues: vec![file], ifindex, offloads: TunOffloads { vnet_hdr, tso, uso } })
     }
 
-    /// Attaches to our own device until it has `queues` queues, or as many as there can be. The
-    /// header's length and the offloads are the device's, whichever queue they were set by (tun.c).
+    /// Adds queues until there are `queues`, or as many as possible. The header length and the offloads apply to the whole
+    /// device, whichever queue set them (tun.c).
     fn add_queues(&mut self, queues: usize) {
         while self.queues.len() < queues.min(QUEUES_MAX) {
             let Ok(file) = self.another_queue() else { return };
@@ -180,7 +175,7 @@ impl TunDevice {
         let file = TunFile::open()?;
         let headed = if self.offloads.vnet_hdr { HEADED } else { 0 };
         file.attach(&self.name()?, PLAIN | headed | SEVERAL)?;
-        // Had ours been renamed meanwhile, the name could be another device's, or a new one's.
+        // If ours was renamed meanwhile, the name may belong to another or a new device.
         let (name, _) = file.interface()?;
         if link::index_of(&name)? != self.ifindex {
             return Err(io::ErrorKind::NotFound.into());
@@ -221,25 +216,25 @@ impl Tun for TunDevice {
     }
 }
 
-/// Why there is no TUN device, in one sentence that says what to do.
+/// Why there is no TUN device, in one sentence with what to do.
 #[derive(Debug)]
 pub enum TunError {
-    /// The kernel would not take this name.
+    /// The kernel does not accept this name.
     Name(String),
-    /// The TUN driver is not there.
+    /// There is no TUN driver.
     NoDriver,
-    /// The TUN driver may not be opened.
+    /// No permission to open the TUN driver.
     NotOpened,
-    /// The interface of this name may not be made.
+    /// No permission to create this interface.
     NotPermitted(String),
-    /// The interface of this name is held by another process.
+    /// This interface is in use by another process.
     Busy(String),
-    /// The interface of this name exists and cannot be attached to: it is of another kind or has
-    /// several queues, perhaps because another process holds it.
+    /// This interface exists and cannot be attached to: it is of another kind or has several queues, perhaps because another
+    /// process uses it.
     Exists(String),
-    /// The descriptor that was handed over will not do, for this reason.
+    /// The inherited descriptor is not usable, for this reason.
     Handed(&'static str),
-    /// This step failed in a way that has no known remedy.
+    /// This step failed for an unexpected reason.
     Failed(&'static str, io::Error),
 }
 

@@ -1,7 +1,7 @@
-//! Sleeping until a descriptor is ready, and waking a sleeper from another thread.
+//! Waits until a descriptor is ready, and wakes a waiting thread from another one.
 //!
-//! There is no timeout: at rest nothing wakes. What must happen at a time has a
-//! [`Timer`](crate::clock::Timer) among the descriptors.
+//! There is no timeout: an idle daemon never wakes up. For a deadline, a [`Timer`](crate::clock::Timer) is among the
+//! descriptors.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -9,15 +9,15 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
 
-/// The most descriptors that one [`wait`] takes: one for each bit of its answer.
+/// The most descriptors for one [`wait`]: one for each bit of its result.
 pub const DESCRIPTORS_MAX: usize = 64;
 
-/// Sleeps until at least one of `fds` is readable, closed by its other end or in error; the answer
-/// has bit `i` set for each such `fds[i]`.
+/// Waits until at least one of `fds` is readable, closed by its other end or in error. Bit `i` of the result is set for
+/// each such `fds[i]`.
 ///
 /// # Errors
 ///
-/// InvalidInput for no descriptors (the sleep would never end) or more than [`DESCRIPTORS_MAX`].
+/// InvalidInput for no descriptors (the wait would never end) or more than [`DESCRIPTORS_MAX`].
 pub fn wait(fds: &[BorrowedFd<'_>]) -> io::Result<u64> {
     if fds.is_empty() || fds.len() > DESCRIPTORS_MAX {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -49,13 +49,13 @@ impl Event {
         Ok(Self { fd: eventfd(0, flags)? })
     }
 
-    /// Raises the flag; it stays up until [`drain`](Self::drain).
+    /// Raises the flag until [`drain`](Self::drain).
     pub fn signal(&self) {
-        // WouldBlock means that the counter is full, so that the flag is up as asked.
+        // WouldBlock means that the counter is full: the flag is raised.
         let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
     }
 
-    /// Lowers the flag; says whether it was up.
+    /// Lowers the flag; returns whether it was raised.
     pub fn drain(&self) -> bool {
         rustix::io::read(&self.fd, &mut [0u8; 8]).is_ok()
     }
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wait_names_the_events_that_were_signalled_and_no_others() {
+    fn wait_returns_the_signalled_events_and_no_others() {
         let events: Vec<Event> = (0..DESCRIPTORS_MAX).map(|_| Event::new().unwrap()).collect();
         for i in [0, 5, 63] {
             events[i].signal();
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signal_from_another_thread_wakes_the_sleeper() {
+    fn a_signal_from_another_thread_ends_the_wait() {
         let event = Event::new().unwrap();
         std::thread::scope(|scope| {
             scope.spawn(|| event.signal());

@@ -24,36 +24,36 @@ use in_namespace::{in_namespace, run, succeeds, sysctl};
 // -- UDP
 
 #[test]
-fn a_train_arrives_with_the_bytes_and_the_segment_size_it_left_with() {
+fn a_gso_batch_arrives_with_its_bytes_and_segment_size() {
     in_namespace(|| {
         for family in BOTH {
             let (left, right) = sockets(family);
             let (left_offloads, to) = (left.offloads(), local(family, &right));
             assert!(left_offloads.gso && left_offloads.gro, "this kernel offers both");
             for (len, segment) in [(45 * 1452, 1452), (44 * 1452 + 1, 1452), (64 * 100, 100)] {
-                let train: Vec<u8> = (0..len).map(|i| (i % 251) as u8).collect();
-                let message = Transmit { segment: Some(segment), ..plain(to, &train) };
+                let gso_batch: Vec<u8> = (0..len).map(|i| (i % 251) as u8).collect();
+                let message = Transmit { segment: Some(segment), ..plain(to, &gso_batch) };
                 assert_eq!(left.send(&[message]).unwrap(), 1);
                 let (received, bytes) = receive(&right);
                 assert_eq!((received.len, received.segment), (len, usize::from(segment)));
                 assert_eq!(received.source, local(family, &left));
-                assert!(bytes == train, "{family:?}: the bytes differ");
+                assert!(bytes == gso_batch, "{family:?}: the bytes differ");
             }
         }
     });
 }
 
 #[test]
-fn a_socket_has_no_more_than_is_wanted() {
+fn a_socket_has_only_the_offloads_that_are_wanted() {
     in_namespace(|| {
         let bound = |wanted| UdpSocket::bind(Family::V4, 0, 0, wanted).unwrap();
         let apart = bound(UdpOffloads { gro: false, ..UdpOffloads::ALL });
         let together = bound(UdpOffloads { gso: false, ..UdpOffloads::ALL });
         assert_eq!(apart.offloads(), UdpOffloads { gro: false, gso: true });
         assert_eq!(together.offloads(), UdpOffloads { gro: true, gso: false });
-        let train = [7; 3 * 1000];
+        let gso_batch = [7; 3 * 1000];
         for (to, lens) in [(&apart, &[1000, 1000, 1000][..]), (&together, &[3000])] {
-            let message = Transmit { segment: Some(1000), ..plain(local(Family::V4, to), &train) };
+            let message = Transmit { segment: Some(1000), ..plain(local(Family::V4, to), &gso_batch) };
             assert_eq!(apart.send(&[message]).unwrap(), 1);
             let received: Vec<usize> = lens.iter().map(|_| receive(to).0.len).collect();
             assert_eq!(received, lens);
@@ -62,15 +62,15 @@ fn a_socket_has_no_more_than_is_wanted() {
 }
 
 #[test]
-fn trains_and_single_datagrams_in_one_batch_keep_their_order() {
+fn gso_batches_and_single_datagrams_keep_their_order() {
     in_namespace(|| {
         for family in BOTH {
             let (left, right) = sockets(family);
             let to = local(family, &right);
-            let train = [7; 5 * 1000];
+            let gso_batch = [7; 5 * 1000];
             let batch = [
                 plain(to, &[1; 100]),
-                Transmit { segment: Some(1000), ..plain(to, &train) },
+                Transmit { segment: Some(1000), ..plain(to, &gso_batch) },
                 plain(to, &[]),
                 plain(to, &[2; 1300]),
             ];
@@ -81,14 +81,14 @@ fn trains_and_single_datagrams_in_one_batch_keep_their_order() {
             assert_eq!(right.recv(&mut buf, &mut meta).unwrap(), 4);
             let seen: Vec<(usize, usize)> = meta[..4].iter().map(|meta| (meta.len, meta.segment)).collect();
             assert_eq!(seen, [(100, 100), (5000, 1000), (0, 0), (1300, 1300)]);
-            assert_eq!(buf[1 << 16..][..5000], train);
+            assert_eq!(buf[1 << 16..][..5000], gso_batch);
             assert_eq!(buf[3 << 16..][..1300], [2; 1300]);
         }
     });
 }
 
 #[test]
-fn a_batch_larger_than_a_system_call_takes_goes_whole_and_comes_in_parts() {
+fn a_batch_larger_than_one_system_call_is_sent_completely() {
     in_namespace(|| {
         let (left, right) = sockets(Family::V4);
         let contents: Vec<[u8; 2]> = (0..300u16).map(u16::to_be_bytes).collect();
@@ -141,7 +141,7 @@ fn an_empty_socket_says_would_block() {
 }
 
 #[test]
-fn the_traffic_class_octet_is_carried_both_ways() {
+fn the_traffic_class_is_sent_and_received() {
     in_namespace(|| {
         for family in BOTH {
             let (left, right) = sockets(family);
@@ -161,7 +161,7 @@ fn the_traffic_class_octet_is_carried_both_ways() {
 }
 
 #[test]
-fn a_datagram_leaves_from_the_address_asked_for_and_tells_the_one_it_came_to() {
+fn a_datagram_has_the_requested_source_and_reports_its_destination() {
     in_namespace(|| {
         add_address("192.0.2.1/24", "lo");
         add_address("192.0.2.2/24", "lo");
@@ -232,21 +232,21 @@ fn datagrams_larger_than_the_mtu_are_fragmented_and_too_large_segments_refused()
         for family in BOTH {
             let (left, right) = sockets(family);
             let to = local(family, &right);
-            let train = [3; 4 * 1400];
-            for len in [1400, train.len()] {
-                left.send(&[plain(to, &train[..len])]).unwrap();
+            let gso_batch = [3; 4 * 1400];
+            for len in [1400, gso_batch.len()] {
+                left.send(&[plain(to, &gso_batch[..len])]).unwrap();
                 assert_eq!(receive(&right).0.len, len, "{family:?}");
             }
             refuses_segments_above_1280("link", family, &left, to);
             let segment = segment_for_1280(family);
-            left.send(&[Transmit { segment, ..plain(to, &train) }]).unwrap();
+            left.send(&[Transmit { segment, ..plain(to, &gso_batch) }]).unwrap();
             assert_eq!(receive(&right).0.segment, usize::from(segment.unwrap()));
         }
     });
 }
 
 #[test]
-fn a_route_narrower_than_its_link_gets_fragments_and_refuses_too_large_segments() {
+fn a_route_with_a_small_mtu_fragments_and_refuses_too_large_segments() {
     in_namespace(|| {
         let tun = TunDevice::create("narrow0", 1, TunOffloads::ALL).unwrap();
         run("ip link set narrow0 up");
@@ -285,13 +285,13 @@ fn segment_for_1280(family: Family) -> Option<u16> {
 }
 
 #[test]
-fn a_train_of_more_segments_than_the_kernel_takes_is_refused_as_such() {
+fn a_gso_batch_with_too_many_segments_is_refused_as_such() {
     in_namespace(|| {
         let (left, right) = sockets(Family::V4);
-        let train = [0; SEGMENTS_MAX * 2 + 1];
+        let gso_batch = [0; SEGMENTS_MAX * 2 + 1];
         let to = local(Family::V4, &right);
-        let error = left.send(&[Transmit { segment: Some(1), ..plain(to, &train) }]).unwrap_err();
-        report(&format!("{} segments: {error}", train.len()));
+        let error = left.send(&[Transmit { segment: Some(1), ..plain(to, &gso_batch) }]).unwrap_err();
+        report(&format!("{} segments: {error}", gso_batch.len()));
         assert_eq!(udp::send_error(&error, true, false), SendError::SegmentationRefused);
     });
 }
@@ -327,7 +327,7 @@ fn a_pair_has_one_port_that_nobody_else_can_bind() {
 }
 
 #[test]
-fn a_group_has_its_port_as_alone_as_one_socket() {
+fn a_group_shares_its_port_with_nobody_else() {
     in_namespace(|| {
         let group = bind_pair(0, 0, 3, UdpOffloads::ALL).unwrap();
         assert_eq!((group.v4.len(), group.v6.len()), (3, 3), "this kernel steers");
@@ -346,7 +346,7 @@ fn a_group_has_its_port_as_alone_as_one_socket() {
 }
 
 #[test]
-fn data_messages_come_to_the_socket_of_their_receiver_and_all_else_to_the_first() {
+fn data_messages_reach_the_socket_of_their_receiver_and_others_the_first() {
     in_namespace(|| {
         for sockets in [2, 3, 4] {
             let pair = bind_pair(0, 0, sockets, UdpOffloads::ALL).unwrap();
@@ -357,9 +357,13 @@ fn data_messages_come_to_the_socket_of_their_receiver_and_all_else_to_the_first(
                     let place = receiver as usize % sockets;
                     left.send(&[plain(to, &message(4, receiver, 148))]).unwrap();
                     assert_eq!(came_to(group), [(place, 148)], "{family:?}, {receiver:#x} of {sockets}");
-                    let train = message(4, receiver, 1000).repeat(10);
-                    left.send(&[Transmit { segment: Some(1000), ..plain(to, &train) }]).unwrap();
-                    assert_eq!(came_to(group), [(place, 10_000)], "{family:?}, {receiver:#x} of {sockets}, a train");
+                    let gso_batch = message(4, receiver, 1000).repeat(10);
+                    left.send(&[Transmit { segment: Some(1000), ..plain(to, &gso_batch) }]).unwrap();
+                    assert_eq!(
+                        came_to(group),
+                        [(place, 10_000)],
+                        "{family:?}, {receiver:#x} of {sockets}, a gso_batch"
+                    );
                     for kind in [1, 2, 3, 5] {
                         left.send(&[plain(to, &message(kind, receiver, 148))]).unwrap();
                         assert_eq!(came_to(group), [(0, 148)], "{family:?}, type {kind}, {receiver:#x} of {sockets}");
@@ -375,7 +379,7 @@ fn data_messages_come_to_the_socket_of_their_receiver_and_all_else_to_the_first(
 }
 
 #[test]
-fn who_joins_a_group_gets_nothing() {
+fn a_socket_that_joins_a_group_receives_nothing() {
     in_namespace(|| {
         let group = bind_pair(0, 0, 2, UdpOffloads::ALL).unwrap().v4;
         let (left, _) = sockets(Family::V4);
@@ -477,7 +481,7 @@ fn the_mark_chooses_the_route() {
 // -- TUN
 
 #[test]
-fn a_device_has_every_offload_that_this_kernel_knows() {
+fn a_device_has_every_offload_of_this_kernel() {
     in_namespace(|| {
         let tun = TunDevice::create("offload0", 1, TunOffloads::ALL).unwrap();
         report(&format!("{:?}", tun.offloads()));
@@ -493,7 +497,7 @@ fn a_device_has_every_offload_that_this_kernel_knows() {
 }
 
 #[test]
-fn a_device_has_no_more_than_is_wanted() {
+fn a_device_has_only_the_offloads_that_are_wanted() {
     in_namespace(|| {
         let known = TunDevice::create("known0", 1, TunOffloads::ALL).unwrap().offloads();
         for (name, wanted, granted) in [
@@ -534,7 +538,7 @@ fn a_packet_read_and_written_back_in_pieces_reaches_the_one_who_sent_it() {
 }
 
 #[test]
-fn a_train_into_the_device_is_one_super_packet_and_back_out_is_a_train_again() {
+fn a_gso_batch_into_the_device_is_one_gso_packet_and_leaves_as_a_gso_batch() {
     in_namespace(|| {
         let tun = device("uso0");
         run("ip address add 10.9.0.1/24 dev uso0");
@@ -542,26 +546,26 @@ fn a_train_into_the_device_is_one_super_packet_and_back_out_is_a_train_again() {
             return report("no USO on this kernel");
         }
         let socket = UdpSocket::bind(Family::V4, 5000, 0, UdpOffloads::ALL).unwrap();
-        let train: Vec<u8> = (0..20 * 1200 + 5).map(|i| (i % 253) as u8).collect();
+        let gso_batch: Vec<u8> = (0..20 * 1200 + 5).map(|i| (i % 253) as u8).collect();
         let to = "10.9.0.2:5000".parse().unwrap();
-        socket.send(&[Transmit { segment: Some(1200), ..plain(to, &train) }]).unwrap();
+        socket.send(&[Transmit { segment: Some(1200), ..plain(to, &gso_batch) }]).unwrap();
         let mut packet = read_packet(&tun);
-        assert_eq!(packet.len(), HEADER + 28 + train.len());
+        assert_eq!(packet.len(), HEADER + 28 + gso_batch.len());
         assert_eq!(packet[1], VIRTIO_UDP_L4);
         assert_eq!(u16::from_ne_bytes([packet[4], packet[5]]), 1200);
         swap_addresses(&mut packet);
         tun.write(0, &[IoSlice::new(&packet)]).unwrap();
         let (received, bytes) = receive(&socket);
-        assert_eq!((received.len, received.segment), (train.len(), 1200));
+        assert_eq!((received.len, received.segment), (gso_batch.len(), 1200));
         assert_eq!(received.source, to);
-        assert!(bytes == train);
+        assert!(bytes == gso_batch);
     });
 }
 
 /// A packet with its two addresses swapped is a packet from the other side, its checksums
 /// unchanged: so a TCP connection to an address behind the device reaches a listener before it.
 #[test]
-fn a_tcp_stream_into_the_device_comes_as_super_packets_of_no_more_segments_than_asked() {
+fn a_tcp_stream_arrives_as_gso_packets_within_the_segment_limit() {
     in_namespace(|| {
         let tun = device("tso0");
         link::set_mtu(tun.ifindex(), 1420).unwrap();
@@ -580,8 +584,8 @@ fn a_tcp_stream_into_the_device_comes_as_super_packets_of_no_more_segments_than_
             stop.signal();
         });
         let (largest, most) = (largest.into_inner(), most.into_inner());
-        report(&format!("largest super-packet: {largest} bytes, {most} segments"));
-        assert!(most > 1, "no super-packet came");
+        report(&format!("largest GSO packet: {largest} bytes, {most} segments"));
+        assert!(most > 1, "no GSO packet was read");
         assert!(most <= 45, "{most} segments");
     });
 }
@@ -628,7 +632,7 @@ fn a_name_that_is_taken_is_refused_with_the_reason() {
 }
 
 #[test]
-fn the_answers_to_a_flow_come_by_the_queue_that_it_is_written_to() {
+fn the_replies_of_a_flow_use_the_queue_that_it_is_written_to() {
     in_namespace(|| {
         let tun = device_of(4, "many0");
         assert_eq!(tun.queues(), 4, "this kernel has several queues");
@@ -666,7 +670,7 @@ fn kernel_queues(name: &str) -> usize {
 }
 
 #[test]
-fn every_queue_of_a_deleted_device_is_gone_and_wakes_who_waits() {
+fn every_queue_of_a_deleted_device_fails_and_wakes_its_waiter() {
     in_namespace(|| {
         let tun = device_of(3, "gone0");
         run("ip link set gone0 down");
@@ -697,7 +701,7 @@ fn a_persistent_device_is_attached_to_and_outlives_us() {
 }
 
 #[test]
-fn a_renamed_device_knows_its_name_and_a_deleted_one_that_it_is_gone() {
+fn a_renamed_device_knows_its_name_and_a_deleted_one_fails() {
     in_namespace(|| {
         let tun = device("before0");
         run("ip link set before0 down");
@@ -713,7 +717,7 @@ fn a_renamed_device_knows_its_name_and_a_deleted_one_that_it_is_gone() {
 }
 
 #[test]
-fn a_deleted_device_wakes_the_one_who_waits_on_it() {
+fn a_deleted_device_wakes_its_waiter() {
     in_namespace(|| {
         let tun = device("gone0");
         drain(&tun);
@@ -729,7 +733,7 @@ fn a_deleted_device_wakes_the_one_who_waits_on_it() {
 // -- links, routes, process
 
 #[test]
-fn the_monitor_hears_of_links_addresses_routes_and_rules() {
+fn the_monitor_reports_links_addresses_routes_and_rules() {
     in_namespace(|| {
         let mut monitor = Monitor::new().unwrap();
         assert_eq!(monitor.next(), None);
@@ -763,7 +767,7 @@ fn the_monitor_hears_of_links_addresses_routes_and_rules() {
 }
 
 #[test]
-fn leaving_a_bridge_is_not_the_end_of_a_link() {
+fn leaving_a_bridge_does_not_end_a_link() {
     in_namespace(|| {
         run("ip link add port0 type veth peer name peer0");
         if !succeeds("ip link add bridge0 type bridge") {
@@ -779,7 +783,7 @@ fn leaving_a_bridge_is_not_the_end_of_a_link() {
 }
 
 #[test]
-fn a_monitor_that_was_not_read_says_that_changes_are_lost() {
+fn a_monitor_that_was_not_read_reports_lost_changes() {
     in_namespace(|| {
         let mut monitor = Monitor::new().unwrap();
         add_link("busy0");
@@ -849,7 +853,7 @@ fn routes_with_an_mtu_are_found_in_every_table() {
 }
 
 #[test]
-fn the_egress_follows_the_routes_and_only_from_addresses_of_ours() {
+fn the_egress_follows_the_routes_from_our_own_addresses_only() {
     in_namespace(|| {
         for (name, net) in [("one0", 1), ("two0", 2)] {
             add_link(name);

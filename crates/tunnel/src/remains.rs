@@ -77,7 +77,7 @@ impl Remains {
 /// The firewall table that a step makes or deletes.
 fn table(step: &Step) -> Option<String> {
     match step {
-        Step::AddFirewall(firewall) | Step::DeleteFirewall(firewall) => Some(firewall.listed()),
+        Step::AddFirewall(firewall) | Step::DeleteFirewall(firewall) => Some(firewall.nft_name()),
         _ => None,
     }
 }

@@ -1,10 +1,9 @@
 //! `save`: writes the state of the tunnel into its file. Comments, names, order and everything else that only the file has
 //! stay. Refuses a file that the tunnel was not brought up from, which would lose what the tunnel lacks.
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io;
 use std::net::IpAddr;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use linerate_control::client::TunnelClient;
@@ -12,6 +11,7 @@ use linerate_control::document::Document;
 use linerate_control::tunnel_file::{self, RunningTunnel};
 use linerate_control::uapi::response::DeviceState;
 use linerate_control::uapi::socket;
+use linerate_host::file;
 use linerate_host::linux::Host;
 use linerate_host::state::Link;
 use linerate_host::step::{Family, Step};
@@ -142,18 +142,7 @@ fn last<'a, T>(steps: &'a [Step], says: impl Fn(&'a Step) -> Option<Option<T>>) 
 /// Replaces the file, whole or not at all. Its owner stays, and is the only one who can read it: it holds keys.
 fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
     let before = std::fs::metadata(path)?;
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".tmp");
-    let new = path.with_file_name(name);
-    let write = || {
-        // A leftover may be readable for others.
-        let _ = std::fs::remove_file(&new);
-        let mut file = OpenOptions::new().create_new(true).write(true).mode(0o600).open(&new)?;
-        file.write_all(text)?;
-        std::os::unix::fs::fchown(&file, Some(before.uid()), Some(before.gid()))?;
-        file.sync_all()?;
-        std::fs::rename(&new, path)?;
-        File::open(path.parent().unwrap_or(Path::new("/")))?.sync_all()
-    };
-    write().inspect_err(|_| drop(std::fs::remove_file(&new)))
+    let mut temporary = path.file_name().unwrap_or_default().to_owned();
+    temporary.push(".tmp");
+    file::replace(path, temporary, text, 0o600, Some((before.uid(), before.gid())))
 }

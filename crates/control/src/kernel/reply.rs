@@ -5,67 +5,13 @@
 //! skipped; a wrong length or an impossible value is an error, never a panic. `request` builds the requests, `kernel` has
 //! the socket.
 
-use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::time::Duration;
 
-use netlink_packet_core::{NLM_F_DUMP_INTR, NLMSG_DONE, NLMSG_ERROR, NetlinkBuffer, NlasIterator};
-use rustix::io::Errno;
+use linerate_netlink::{address_of, attribute, strict_attributes};
 
 use crate::keys::{PublicKey, SecretKey};
 use crate::uapi::response::{DeviceState, PeerState};
-
-/// The reply to one request, as far as it was received.
-pub(super) struct Reply {
-    sequence: u32,
-    /// Whether the state did not change during the reply.
-    consistent: bool,
-}
-
-impl Reply {
-    /// The reply to the request with that sequence number; nothing was received yet.
-    pub(super) fn to(sequence: u32) -> Self {
-        Self { sequence, consistent: true }
-    }
-
-    /// Passes the payload of each message of a datagram to `read`. Returns the result once the last message was received:
-    /// the kernel's error, EINTR if the state changed during the reply, EPROTO if the length of a message is wrong.
-    pub(super) fn take(&mut self, mut datagram: &[u8], mut read: impl FnMut(&[u8])) -> Option<io::Result<()>> {
-        while !datagram.is_empty() {
-            let Ok(message) = NetlinkBuffer::new_checked(datagram) else { return Some(Err(Errno::PROTO.into())) };
-            self.consistent &= message.flags() & NLM_F_DUMP_INTR == 0;
-            if message.sequence_number() == self.sequence {
-                if let Some(end) = end(&message) {
-                    return Some(end.and(if self.consistent { Ok(()) } else { Err(Errno::INTR.into()) }));
-                }
-                if message.message_type() >= NLMSG_MIN_TYPE {
-                    read(message.payload());
-                }
-            }
-            let length = message.length() as usize;
-            datagram = datagram.get(length.next_multiple_of(4)..).unwrap_or_default();
-        }
-        None
-    }
-}
-
-/// Lower types are netlink's own.
-const NLMSG_MIN_TYPE: u16 = 0x10;
-
-/// The result, if this is the last message of a reply: both kinds begin with zero or a negative errno, and the end of a
-/// dump may be empty.
-///
-/// Parsed in place, because an error repeats the whole request with its keys.
-fn end(message: &NetlinkBuffer<&[u8]>) -> Option<io::Result<()>> {
-    let payload = message.payload();
-    let code = match (message.message_type(), payload.first_chunk()) {
-        (NLMSG_ERROR | NLMSG_DONE, Some(code)) => i32::from_ne_bytes(*code),
-        (NLMSG_DONE, None) if payload.is_empty() => 0,
-        (NLMSG_ERROR | NLMSG_DONE, None) => return Some(Err(Errno::PROTO.into())),
-        _ => return None,
-    };
-    Some(if code < 0 { Err(io::Error::from_raw_os_error(code.saturating_neg())) } else { Ok(()) })
-}
 
 /// `struct genlmsghdr`, before the attributes.
 const GENLMSGHDR: usize = 4;
@@ -73,7 +19,7 @@ const CTRL_ATTR_FAMILY_ID: u16 = 1;
 
 /// The number of the family in `CTRL_CMD_NEWFAMILY`.
 pub(super) fn family(payload: &[u8]) -> Option<u16> {
-    value_of(payload.get(GENLMSGHDR..)?, CTRL_ATTR_FAMILY_ID)?.try_into().ok().map(u16::from_ne_bytes)
+    attribute(payload.get(GENLMSGHDR..)?, CTRL_ATTR_FAMILY_ID)?.try_into().ok().map(u16::from_ne_bytes)
 }
 
 /// The kind of link that tunnels are.
@@ -87,8 +33,8 @@ const IFLA_INFO_KIND: u16 = 1;
 /// The name of the link in `RTM_NEWLINK`, if it is a tunnel.
 pub(super) fn tunnel(payload: &[u8]) -> Option<String> {
     let attributes = payload.get(IFINFOMSG..)?;
-    let kind = value_of(value_of(attributes, IFLA_LINKINFO)?, IFLA_INFO_KIND)?;
-    let name = value_of(attributes, IFLA_IFNAME).filter(|_| without_nul(kind) == WIREGUARD)?;
+    let kind = attribute(attribute(attributes, IFLA_LINKINFO)?, IFLA_INFO_KIND)?;
+    let name = attribute(attributes, IFLA_IFNAME).filter(|_| without_nul(kind) == WIREGUARD)?;
     String::from_utf8(without_nul(name).to_vec()).ok()
 }
 
@@ -104,13 +50,13 @@ const WGDEVICE_A_PEERS: u16 = 8;
 
 /// Adds the content of one message of `WG_CMD_GET_DEVICE`; `None` if it is not valid.
 pub(super) fn device(payload: &[u8], state: &mut DeviceState) -> Option<()> {
-    for attribute in attributes(payload.get(GENLMSGHDR..)?) {
-        let (kind, value) = attribute?;
+    for found in strict_attributes(payload.get(GENLMSGHDR..)?) {
+        let (kind, value) = found?;
         match kind {
             WGDEVICE_A_PRIVATE_KEY => state.private_key = secret(value)?,
             WGDEVICE_A_LISTEN_PORT => state.listen_port = u16::from_ne_bytes(value.try_into().ok()?),
             WGDEVICE_A_FWMARK => state.fwmark = u32::from_ne_bytes(value.try_into().ok()?),
-            WGDEVICE_A_PEERS => attributes(value).try_for_each(|attribute| peer(attribute?.1, state))?,
+            WGDEVICE_A_PEERS => strict_attributes(value).try_for_each(|found| peer(found?.1, state))?,
             _ => {}
         }
     }
@@ -128,14 +74,14 @@ const WGPEER_A_TX_BYTES: u16 = 8;
 const WGPEER_A_ALLOWEDIPS: u16 = 9;
 
 fn peer(payload: &[u8], state: &mut DeviceState) -> Option<()> {
-    let public_key = PublicKey(value_of(payload, WGPEER_A_PUBLIC_KEY)?.try_into().ok()?);
+    let public_key = PublicKey(attribute(payload, WGPEER_A_PUBLIC_KEY)?.try_into().ok()?);
     // A peer with many allowed IPs continues in the next message.
     if state.peers.last().is_none_or(|last| last.public_key != public_key) {
         state.peers.push(PeerState::new(public_key));
     }
     let peer = state.peers.last_mut()?;
-    for attribute in attributes(payload) {
-        let (kind, value) = attribute?;
+    for found in strict_attributes(payload) {
+        let (kind, value) = found?;
         match kind {
             WGPEER_A_PRESHARED_KEY => peer.preshared_key = secret(value)?,
             WGPEER_A_ENDPOINT => peer.endpoint = Some(endpoint(value)?),
@@ -146,8 +92,8 @@ fn peer(payload: &[u8], state: &mut DeviceState) -> Option<()> {
             WGPEER_A_RX_BYTES => peer.rx_bytes = u64::from_ne_bytes(value.try_into().ok()?),
             WGPEER_A_TX_BYTES => peer.tx_bytes = u64::from_ne_bytes(value.try_into().ok()?),
             WGPEER_A_ALLOWEDIPS => {
-                for attribute in attributes(value) {
-                    peer.allowed_ips.push(allowed_ip(attribute?.1)?);
+                for found in strict_attributes(value) {
+                    peer.allowed_ips.push(allowed_ip(found?.1)?);
                 }
             }
             _ => {}
@@ -193,10 +139,10 @@ const WGALLOWEDIP_A_CIDR_MASK: u16 = 3;
 
 fn allowed_ip(payload: &[u8]) -> Option<(IpAddr, u8)> {
     let (mut addr, mut cidr) = (None, None);
-    for attribute in attributes(payload) {
-        let (kind, value) = attribute?;
+    for found in strict_attributes(payload) {
+        let (kind, value) = found?;
         match kind {
-            WGALLOWEDIP_A_IPADDR => addr = Some(address(value)?),
+            WGALLOWEDIP_A_IPADDR => addr = Some(address_of(value)?),
             WGALLOWEDIP_A_CIDR_MASK => cidr = Some(u8::from_ne_bytes(value.try_into().ok()?)),
             _ => {}
         }
@@ -205,65 +151,17 @@ fn allowed_ip(payload: &[u8]) -> Option<(IpAddr, u8)> {
     Some((addr?, cidr.filter(|&cidr| cidr <= longest)?))
 }
 
-/// An IPv4 or IPv6 address, depending on the length.
-fn address(value: &[u8]) -> Option<IpAddr> {
-    let v4 = <[u8; 4]>::try_from(value).map(IpAddr::from);
-    v4.or_else(|_| <[u8; 16]>::try_from(value).map(IpAddr::from)).ok()
-}
-
-/// The value of the attribute `kind`.
-fn value_of(bytes: &[u8], kind: u16) -> Option<&[u8]> {
-    let mut attributes = attributes(bytes).map_while(|attribute| attribute);
-    attributes.find(|(found, _)| *found == kind).map(|(_, value)| value)
-}
-
-/// Bytes before the value of an attribute.
-const ATTRIBUTE_HEADER: usize = 4;
-
-/// Type and value of each attribute; `None`, and then no more, for one with a wrong length.
-fn attributes(bytes: &[u8]) -> impl Iterator<Item = Option<(u16, &[u8])>> {
-    NlasIterator::new(bytes).map(|attribute| {
-        let attribute = attribute.ok()?;
-        let (kind, length) = (attribute.kind(), usize::from(attribute.length()));
-        Some((kind, attribute.into_inner().get(ATTRIBUTE_HEADER..length)?))
-    })
-}
-
 #[cfg(test)]
 mod tests {
-    use netlink_packet_core::{Emitable, NetlinkHeader};
+    use linerate_netlink::Attributes;
     use proptest::prelude::*;
 
     use super::*;
 
     #[test]
-    fn both_kinds_of_last_message_may_carry_an_error() {
-        let error = |kind, code: i32| end_of(kind, &code.to_ne_bytes()).unwrap().unwrap_err().raw_os_error();
-        for kind in [NLMSG_ERROR, NLMSG_DONE] {
-            assert_eq!(error(kind, -Errno::NODEV.raw_os_error()), Some(Errno::NODEV.raw_os_error()));
-            assert_eq!(error(kind, i32::MIN), Some(i32::MAX));
-            assert!(end_of(kind, &[0; 4]).unwrap().is_ok());
-            assert!(end_of(kind, &[0; 3]).unwrap().is_err());
-        }
-        assert!(end_of(NLMSG_DONE, &[]).unwrap().is_ok());
-        assert!(end_of(NLMSG_ERROR, &[]).unwrap().is_err());
-        assert!(end_of(NLMSG_MIN_TYPE, &[0xff; 4]).is_none());
-    }
-
-    fn end_of(kind: u16, payload: &[u8]) -> Option<io::Result<()>> {
-        let header = NetlinkHeader::default().buffer_len();
-        let mut bytes = vec![0; header];
-        bytes.extend(payload);
-        let mut message = NetlinkBuffer::new(&mut bytes[..]);
-        message.set_length((header + payload.len()).try_into().unwrap());
-        message.set_message_type(kind);
-        Reply::to(0).take(&bytes, |_| ())
-    }
-
-    #[test]
     fn the_family_number_is_found_among_unknown_attributes() {
-        let number = attribute(CTRL_ATTR_FAMILY_ID, &0x1234u16.to_ne_bytes());
-        let payload = [vec![0; GENLMSGHDR], attribute(99, &[1; 4]), number, attribute(98, &[2; 4])].concat();
+        let number = put(CTRL_ATTR_FAMILY_ID, &0x1234u16.to_ne_bytes());
+        let payload = [vec![0; GENLMSGHDR], put(99, &[1; 4]), number, put(98, &[2; 4])].concat();
         assert_eq!(family(&payload), Some(0x1234));
         for length in 0..GENLMSGHDR + 8 + 6 {
             assert_eq!(family(&payload[..length]), None, "of {length} bytes");
@@ -272,9 +170,9 @@ mod tests {
 
     #[test]
     fn an_impossible_prefix_is_rejected() {
-        let [v4, v6] = [&[192, 0, 2, 0][..], &[0xfd; 16]].map(|address| attribute(WGALLOWEDIP_A_IPADDR, address));
+        let [v4, v6] = [&[192, 0, 2, 0][..], &[0xfd; 16]].map(|address| put(WGALLOWEDIP_A_IPADDR, address));
         let read = |address: &[u8], length: &[u8]| {
-            allowed_ip(&[address, &attribute(WGALLOWEDIP_A_CIDR_MASK, length)].concat()).map(|(_, length)| length)
+            allowed_ip(&[address, &put(WGALLOWEDIP_A_CIDR_MASK, length)].concat()).map(|(_, length)| length)
         };
         assert_eq!([read(&v4, &[32]), read(&v6, &[128])], [Some(32), Some(128)]);
         assert_eq!([read(&v4, &[33]), read(&v6, &[129])], [None, None]);
@@ -307,10 +205,7 @@ mod tests {
         }
     }
 
-    fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
-        let length = u16::try_from(ATTRIBUTE_HEADER + value.len()).unwrap();
-        let mut bytes = [&length.to_ne_bytes()[..], &kind.to_ne_bytes(), value].concat();
-        bytes.resize(bytes.len().next_multiple_of(4), 0);
-        bytes
+    fn put(kind: u16, value: &[u8]) -> Vec<u8> {
+        Attributes::default().with(kind, value).bytes().to_vec()
     }
 }

@@ -1,6 +1,6 @@
-//! Replays the corpus of the fuzz target `netlink` (docs/fuzzing.md): what it reads is no one's business but this folder's.
+//! Replays the corpus of the fuzz target `netlink` (docs/fuzzing.md): the functions under test are private to this module.
 
-use super::{firewall, links, message, routes, rules};
+use super::{firewall, links, routes, rules};
 
 #[path = "../../../../fuzz/src/netlink.rs"]
 mod netlink;

@@ -1,10 +1,10 @@
-//! Name servers of tunnels, told to whoever manages name servers on this host: systemd-resolved, a `resolvconf`, or
-//! nobody but /etc/resolv.conf. What goes wrong here is a warning for who asked: a tunnel works without its names.
+//! Sets name servers with what manages them on this host: systemd-resolved, a `resolvconf`, or the file /etc/resolv.conf.
+//! An error here is a warning for the caller: the tunnel works without its name servers.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::BorrowedFd;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::wanted::Dns;
 mod program;
 pub mod resolv_conf;
 
-/// Who manages name servers on this host.
+/// What manages name servers on this host.
 pub fn detect() -> DnsManager {
     if program::find("resolvectl").is_some() && resolved_manages_the_file() {
         return DnsManager::Resolved;
@@ -28,20 +28,20 @@ pub fn detect() -> DnsManager {
     }
 }
 
-/// How long a program may take that sets name servers.
+/// Limits how long a program that sets name servers may run.
 #[derive(Clone, Copy)]
 pub struct WaitLimit<'a> {
-    /// It is ended after that.
+    /// It is killed after this time.
     pub limit: Duration,
-    /// It is ended when this is readable.
+    /// It is stopped when this descriptor is readable.
     pub stop: Option<BorrowedFd<'a>>,
 }
 
-/// Sets the name servers of an interface, in place of those it may have. `exclusive` sends all questions to them.
-/// What a file needs to be taken back is kept in `run`, a directory that does not outlive this boot.
+/// Sets the name servers of an interface, replacing those that it has. `exclusive` sends all queries to them. The previous
+/// /etc/resolv.conf is kept in `run`, a directory that is emptied at boot.
 ///
 /// # Errors
-/// A sentence about what refused: nothing but names is affected. Interrupted if a program was.
+/// One sentence about what failed; only name resolution is affected. Interrupted if a program was.
 pub fn set(
     manager: &DnsManager,
     interface: &str,
@@ -57,7 +57,7 @@ pub fn set(
     }
 }
 
-/// Takes the name servers of an interface back, and is content if they are gone.
+/// Removes the name servers of an interface, if they are set.
 ///
 /// # Errors
 /// As [`set`].
@@ -72,13 +72,13 @@ pub fn unset(manager: &DnsManager, interface: &str, run: &Path, wait: &WaitLimit
     }
 }
 
-/// Takes out of /etc/resolv.conf what tunnels left there that an earlier boot had: the host would wait for servers
-/// that only the tunnel reaches, and so could not find the tunnel's endpoint. To be called before names are looked up.
+/// Removes from /etc/resolv.conf what tunnels of an earlier boot left there: those servers are reachable only through the
+/// tunnel, so its endpoint could not be resolved. Call it before names are resolved.
 ///
 /// # Errors
-/// A sentence about what refused.
+/// One sentence about what failed.
 pub fn remove_stale(run: &Path) -> io::Result<()> {
-    // A host whose file is not ours to change is left as it is, down to /run.
+    // If the file is not ours to change, nothing is touched, /run included.
     let Ok(file) = file() else { return Ok(()) };
     if read(&file).is_ok_and(|text| resolv_conf::interfaces(&text).is_empty()) {
         return Ok(());
@@ -88,8 +88,8 @@ pub fn remove_stale(run: &Path) -> io::Result<()> {
 
 const RESOLV_CONF: &str = "/etc/resolv.conf";
 
-/// Whether /etc/resolv.conf leads to systemd-resolved, by one of the ways that man 8 systemd-resolved.service names,
-/// and it has run since the host was started.
+/// Whether /etc/resolv.conf leads to systemd-resolved (the ways are in systemd-resolved.service(8)), and it has run since
+/// boot.
 fn resolved_manages_the_file() -> bool {
     let state = Path::new("/run/systemd/resolve");
     let target = fs::canonicalize(RESOLV_CONF).unwrap_or_default();
@@ -97,14 +97,14 @@ fn resolved_manages_the_file() -> bool {
     state.is_dir() && (is_linked || names_the_stub(&fs::read(RESOLV_CONF).unwrap_or_default()))
 }
 
-/// Whether all its servers are systemd-resolved's own addresses.
+/// Whether all servers are addresses of systemd-resolved.
 fn names_the_stub(text: &[u8]) -> bool {
     let text = String::from_utf8_lossy(text);
     let mut servers = text.lines().filter_map(|line| line.strip_prefix("nameserver")).map(str::trim).peekable();
     servers.peek().is_some() && servers.all(|server| matches!(server, "127.0.0.53" | "127.0.0.54"))
 }
 
-/// systemd brings a `resolvconf` that is `resolvectl` under another name.
+/// systemd has a `resolvconf` that is a link to `resolvectl`.
 fn is_resolveds(resolvconf: &Path) -> bool {
     let target = fs::canonicalize(resolvconf).unwrap_or_default();
     target.file_name().is_some_and(|name| name == "resolvectl" || name == "systemd-resolve")
@@ -126,7 +126,7 @@ fn prefix(resolvconf: &Path) -> Option<String> {
 fn set_resolved(interface: &str, dns: &Dns, exclusive: bool, wait: &WaitLimit<'_>) -> io::Result<()> {
     let has_servers = !dns.servers.is_empty();
     let servers: Vec<String> = dns.servers.iter().map(ToString::to_string).collect();
-    // Without servers it would send all questions to nobody.
+    // Without servers all queries would be lost.
     let all = (exclusive && has_servers).then_some("~.");
     let domains: Vec<&str> = all.into_iter().chain(dns.search.iter().map(String::as_str)).collect();
     let is_default = has_servers && (domains.is_empty() || domains.contains(&"~."));
@@ -135,8 +135,7 @@ fn set_resolved(interface: &str, dns: &Dns, exclusive: bool, wait: &WaitLimit<'_
     resolvectl("default-route", interface, [if is_default { "yes" } else { "no" }], wait)
 }
 
-/// Tells systemd-resolved, for as long as it does not know the link yet: the kernel tells it of new links in its own
-/// time.
+/// Runs resolvectl; again, while systemd-resolved does not know the link yet: it learns of new links asynchronously.
 fn resolvectl<'a>(
     verb: &'a str,
     interface: &'a str,
@@ -146,7 +145,7 @@ fn resolvectl<'a>(
     let mut arguments = vec![verb, interface];
     arguments.extend(values);
     if arguments.len() == 2 {
-        // An empty list is one empty value (man 1 resolvectl).
+        // An empty list is one empty value (resolvectl(1)).
         arguments.push("");
     }
     for _ in 0..LINK_TRIES {
@@ -162,7 +161,7 @@ const LINK_TRIES: u32 = 20;
 const LINK_PAUSE: Duration = Duration::from_millis(20);
 
 fn unset_resolved(interface: &str, wait: &WaitLimit<'_>) -> io::Result<()> {
-    // It forgets what a link had when the link goes.
+    // It forgets the servers of a link with the link.
     if !Path::new("/sys/class/net").join(interface).exists() {
         return Ok(());
     }
@@ -171,7 +170,7 @@ fn unset_resolved(interface: &str, wait: &WaitLimit<'_>) -> io::Result<()> {
 
 fn set_resolvconf(record: &str, dns: &Dns, exclusive: bool, wait: &WaitLimit<'_>) -> io::Result<()> {
     let mut lines: String = dns.servers.iter().map(|server| format!("nameserver {server}\n")).collect();
-    // It has no domains that only route questions.
+    // It has no routing-only domains.
     let search: Vec<&str> = dns.search.iter().map(String::as_str).filter(|domain| !domain.starts_with('~')).collect();
     if !search.is_empty() {
         lines += &format!("search {}\n", search.join(" "));
@@ -180,7 +179,7 @@ fn set_resolvconf(record: &str, dns: &Dns, exclusive: bool, wait: &WaitLimit<'_>
         return Ok(());
     }
     let mut arguments = vec!["-a", record, "-m", "0"];
-    // Without servers it would leave nobody to ask.
+    // Without servers there would be none to query.
     if exclusive && !dns.servers.is_empty() {
         arguments.push("-x");
     }
@@ -188,8 +187,8 @@ fn set_resolvconf(record: &str, dns: &Dns, exclusive: bool, wait: &WaitLimit<'_>
 }
 
 fn run_program(name: &str, arguments: &[&str], input: &[u8], wait: &WaitLimit<'_>) -> io::Result<()> {
-    let program = program::find(name)
-        .ok_or_else(|| io::Error::new(ErrorKind::NotFound, format!("there is no program `{name}` in PATH")))?;
+    let program =
+        program::find(name).ok_or_else(|| io::Error::new(ErrorKind::NotFound, format!("`{name}` is not in PATH")))?;
     program::run(&program, arguments, input, wait)
 }
 
@@ -213,13 +212,13 @@ fn unset_file(interface: &str, run: &Path) -> io::Result<()> {
     forget(run, interface)
 }
 
-/// The text as it was before the tunnel: for people who look for it. As it is gone when the host starts anew, it also
-/// tells the tunnels of this boot from those of an earlier one.
+/// The text from before the tunnel, for people who look for it. It is gone after a boot, so it also distinguishes tunnels of
+/// this boot from those of an earlier one.
 fn backup(run: &Path, interface: &str) -> PathBuf {
     folder(run).join(format!("resolv.conf.{interface}"))
 }
 
-/// What is kept here has a folder of its own: beside it are files of interfaces, which may have any name.
+/// A directory of its own: the files next to it are named after interfaces, which may have any name.
 fn folder(run: &Path) -> PathBuf {
     run.join("dns")
 }
@@ -231,25 +230,25 @@ fn forget(run: &Path, interface: &str) -> io::Result<()> {
     }
 }
 
-/// Changes /etc/resolv.conf, and takes out of it what an earlier boot left there.
+/// Changes /etc/resolv.conf, and removes what an earlier boot left there.
 fn edit(run: &Path, change: impl FnOnce(&[u8]) -> io::Result<Vec<u8>>) -> io::Result<()> {
     let edit = || {
         fs::create_dir_all(folder(run))?;
-        // Tunnels that come up together take turns, until the file is closed.
-        let turn = File::create(folder(run).join("lock"))?;
-        turn.lock()?;
+        // Serializes tunnels that come up at the same time, until the file is closed.
+        let lock = File::create(folder(run).join("lock"))?;
+        lock.lock()?;
         let file = file()?;
         let text = read(&file)?;
         let left_behind = resolv_conf::interfaces(&text).into_iter().filter(|there| !backup(run, there).exists());
-        let mended = left_behind.fold(text.clone(), |text, interface| resolv_conf::without(&text, &interface));
-        let changed = change(&mended)?;
+        let cleaned = left_behind.fold(text.clone(), |text, interface| resolv_conf::without(&text, &interface));
+        let changed = change(&cleaned)?;
         if changed == text { Ok(()) } else { write(&file, &changed) }
     };
     edit().map_err(|error: io::Error| io::Error::new(error.kind(), format!("cannot change {RESOLV_CONF}: {error}")))
 }
 
-/// The file that /etc/resolv.conf leads to, there or not. A link that another user may have made, in a folder of
-/// systemd-resolved's say, is not followed: we would write wherever that user wants.
+/// The file that /etc/resolv.conf leads to, whether or not it exists. A symbolic link of another user, as in a directory of
+/// systemd-resolved, is not followed: that user could make us write anywhere.
 fn file() -> io::Result<PathBuf> {
     let mut path = PathBuf::from(RESOLV_CONF);
     for _ in 0..LINKS {
@@ -259,7 +258,11 @@ fn file() -> io::Result<PathBuf> {
             _ => return Ok(path),
         };
         if link.uid() != 0 && link.uid() != rustix::process::geteuid().as_raw() {
-            return Err(io::Error::other(format!("{} is a link of user {}", path.display(), link.uid())));
+            return Err(io::Error::other(format!(
+                "{} is a symbolic link owned by user {}",
+                path.display(),
+                link.uid()
+            )));
         }
         let target = fs::read_link(&path)?;
         path = path.parent().unwrap_or(Path::new("/")).join(target);
@@ -267,10 +270,10 @@ fn file() -> io::Result<PathBuf> {
     Err(rustix::io::Errno::LOOP.into())
 }
 
-/// As many links the kernel follows (path_resolution(7)).
+/// The kernel follows as many links (path_resolution(7)).
 const LINKS: usize = 40;
 
-/// A host without the file has no name servers yet.
+/// Without the file, the host has no name servers yet.
 fn read(file: &Path) -> io::Result<Vec<u8>> {
     match fs::read(file) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
@@ -278,8 +281,7 @@ fn read(file: &Path) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Writes the file. Nobody sees a half of it where another can take its place; a
-/// container has it mounted, often into a directory that cannot be written, and there it is written as it is.
+/// Replaces the file atomically. In a container it may be a mount in a read-only directory; then it is written in place.
 fn write(file: &Path, text: &[u8]) -> io::Result<()> {
     match replace(file, text) {
         Err(error) if is_mounted_or_absent(&error) => {
@@ -293,24 +295,14 @@ fn write(file: &Path, text: &[u8]) -> io::Result<()> {
 
 const NO_LINK: i32 = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
 
-/// Not so a full disk: who cuts the file then has lost it.
+/// A full disk is not among these: truncating the file would lose it.
 fn is_mounted_or_absent(error: &io::Error) -> bool {
     use ErrorKind::{CrossesDevices, NotFound, PermissionDenied, ReadOnlyFilesystem, ResourceBusy};
     matches!(error.kind(), CrossesDevices | NotFound | PermissionDenied | ReadOnlyFilesystem | ResourceBusy)
 }
 
 fn replace(file: &Path, text: &[u8]) -> io::Result<()> {
-    let there = fs::symlink_metadata(file)?;
-    let new = file.with_file_name(".resolv.conf.linerate");
-    let replace = || {
-        // One that was left there may be a link to elsewhere.
-        let _ = fs::remove_file(&new);
-        let mut writer = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
-        writer.set_permissions(there.permissions())?;
-        fchown(&writer, Some(there.uid()), Some(there.gid()))?;
-        writer.write_all(text)?;
-        writer.sync_all()?;
-        fs::rename(&new, file)
-    };
-    replace().inspect_err(|_| drop(fs::remove_file(&new)))
+    let before = fs::symlink_metadata(file)?;
+    let (mode, owner) = (before.permissions().mode(), (before.uid(), before.gid()));
+    crate::file::replace(file, ".resolv.conf.linerate", text, mode & 0o7777, Some(owner))
 }

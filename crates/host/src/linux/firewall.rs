@@ -1,8 +1,7 @@
 //! Tables of nf_tables (include/uapi/linux/netfilter/nf_tables.h, nfnetlink.h; net/netfilter/nf_tables_api.c).
 //!
-//! One transaction makes or deletes any number of tables: all of it holds from one moment on, or nothing does. Rules
-//! are written as `nft` compiles them (`nft --debug=netlink`), so that `nft list ruleset` shows them as one would
-//! write them.
+//! One transaction creates or deletes any number of tables, all or none. Rules are encoded as `nft` compiles them
+//! (`nft --debug=netlink`), so that `nft list ruleset` can print them.
 
 use std::net::IpAddr;
 
@@ -10,11 +9,12 @@ use ipnet::IpNet;
 use rustix::io::Errno;
 
 use super::links::NAME_MAX;
-use super::message::{
-    Attributes, Frame, Message, NLM_F_APPEND, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, attribute, text_of,
-};
-use super::socket::{Refused, Socket};
+use super::socket::NetlinkSocket;
 use crate::step::{Firewall, FirewallFamily, Step};
+use linerate_netlink::Refused;
+use linerate_netlink::{
+    Attributes, Message, NLM_F_APPEND, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, Request, attribute, text_of,
+};
 
 const NFNL_MSG_BATCH_BEGIN: u16 = 0x10;
 const NFNL_MSG_BATCH_END: u16 = 0x11;
@@ -40,11 +40,11 @@ const NFTA_RULE_EXPRESSIONS: u16 = 4;
 /// The longest name of a table: NFT_NAME_MAXLEN without its NUL.
 const TABLE_MAX: usize = 255;
 
-/// Makes and deletes the tables of `steps` ([`Step::AddFirewall`], [`Step::DeleteFirewall`]), all or none.
+/// Creates and deletes the tables of `steps` ([`Step::AddFirewall`], [`Step::DeleteFirewall`]), all or none.
 ///
 /// # Errors
-/// ENOENT for a table that is to be deleted and is not there. One that is made takes the place of what has its name.
-pub(super) fn change(socket: &mut Socket, steps: &[Step]) -> Result<(), Refused> {
+/// ENOENT for a table to delete that does not exist. A new table replaces one of the same name.
+pub(super) fn change(socket: &mut NetlinkSocket, steps: &[Step]) -> Result<(), Refused> {
     let mut changes = Vec::new();
     for step in steps {
         match step {
@@ -53,28 +53,28 @@ pub(super) fn change(socket: &mut Socket, steps: &[Step]) -> Result<(), Refused>
             _ => return Err(Errno::INVAL.into()),
         }
     }
-    // One answer tells of the success of all, so that a long transaction does not fill the receive buffer. Refusals
-    // come unasked, that of the whole as an answer to its beginning (net/netfilter/nfnetlink.c, `nfnetlink_rcv_batch`).
+    // Only the last change is acknowledged, so that a long transaction does not fill the receive buffer. Refusals are
+    // always sent, that of the whole transaction as the reply to its first message (net/netfilter/nfnetlink.c, `nfnetlink_rcv_batch`).
     let Some(last) = changes.pop() else { return Ok(()) };
     let accepted = changes.len() + 1;
-    let mut requests = vec![Message::new(NFNL_MSG_BATCH_BEGIN, 0, &BATCH, Attributes::default())];
+    let mut requests = vec![Request::new(NFNL_MSG_BATCH_BEGIN, 0, &BATCH, Attributes::default())];
     requests.extend(changes);
     requests.push(last.acknowledged());
-    requests.push(Message::new(NFNL_MSG_BATCH_END, 0, &BATCH, Attributes::default()));
+    requests.push(Request::new(NFNL_MSG_BATCH_END, 0, &BATCH, Attributes::default()));
     let answers = socket.ask(&mut requests)?;
     let complete = answers.get(accepted).is_some_and(Option::is_some);
     answers.into_iter().flatten().collect::<Result<(), Refused>>()?;
     if complete { Ok(()) } else { Err(Errno::NOBUFS.into()) }
 }
 
-/// Asks for all tables.
-pub(super) fn list() -> Message {
-    Message::new(NFT_MSG_GETTABLE, NLM_F_DUMP, &[0; NFGENMSG], Attributes::default())
+/// Requests all tables.
+pub(super) fn list() -> Request {
+    Request::new(NFT_MSG_GETTABLE, NLM_F_DUMP, &[0; NFGENMSG], Attributes::default())
 }
 
-/// The table that a message of the list tells of: its family and its name, as [`Firewall::listed`].
-pub(super) fn read(frame: &Frame<'_>) -> Option<String> {
-    let (head, body) = frame.payload.split_at_checked(NFGENMSG).filter(|_| frame.kind == NFT_MSG_NEWTABLE)?;
+/// The table in a message of the list: its family and name, as [`Firewall::nft_name`].
+pub(super) fn read(message: &Message<'_>) -> Option<String> {
+    let (head, body) = message.payload.split_at_checked(NFGENMSG).filter(|_| message.kind == NFT_MSG_NEWTABLE)?;
     let name = attribute(body, NFTA_TABLE_NAME).and_then(text_of)?;
     let (family, _) = FAMILIES.into_iter().find(|(_, number)| *number == head[0])?;
     Some(format!("{family} {name}"))
@@ -84,7 +84,7 @@ pub(super) fn read(frame: &Frame<'_>) -> Option<String> {
 const FAMILIES: [(&str, u8); 6] = [("inet", 1), ("ip", 2), ("arp", 3), ("netdev", 5), ("bridge", 7), ("ip6", 10)];
 
 /// All that makes the table of a tunnel. As `wg-quick` has it, in the order in which it has it; then the kill switch.
-fn additions(firewall: &Firewall) -> Result<Vec<Message>, Refused> {
+fn additions(firewall: &Firewall) -> Result<Vec<Request>, Refused> {
     let table = Table::of(firewall)?;
     let interface = &padded(&firewall.interface)?;
     // Names of a tunnel's tables are the tunnel's: what is there was left by one that did not get to its end. Deleting
@@ -106,7 +106,7 @@ fn additions(firewall: &Firewall) -> Result<Vec<Message>, Refused> {
         let rule = table.destination(rule, &IpNet::from(*address)).source_is_not_local().verdict(DROP);
         made.push(table.rule("preraw", rule));
     }
-    // Answers to the tunnel's datagrams bear its mark, so that the reverse path filter takes them for its own.
+    // Replies to the tunnel's packets get its mark, so that the reverse path filter looks up the same route.
     if let Some(mark) = firewall.fwmark {
         let rule = Rule::default().protocol(UDP).mark(mark).meta(META_MARK).set_ct_mark();
         made.push(table.rule("postmangle", rule));
@@ -120,13 +120,13 @@ fn additions(firewall: &Firewall) -> Result<Vec<Message>, Refused> {
     Ok(made)
 }
 
-/// Nothing is sent or forwarded but what the rules let pass; the last one counts what they did not.
+/// The kill switch: drops everything that the rules do not accept; the last rule counts it.
 fn kill_switch(
     table: &Table<'_>,
     interface: &[u8],
     mark: Option<u32>,
     prefixes: &[IpNet],
-) -> Result<Vec<Message>, Refused> {
+) -> Result<Vec<Request>, Refused> {
     let mut made = vec![table.chain("output", LOCAL_OUT, FILTER, DROP), table.chain("forward", FORWARD, FILTER, DROP)];
     let mut accept = |chain, rule: Rule| made.push(table.rule(chain, rule.verdict(ACCEPT)));
 
@@ -135,7 +135,7 @@ fn kill_switch(
     if let Some(mark) = mark {
         accept("output", Rule::default().mark(mark));
     }
-    // What comes out of the tunnel may go on.
+    // Packets from the tunnel may be forwarded.
     accept("forward", Rule::default().name_is(META_IIFNAME, interface));
     accept("forward", Rule::default().name_is(META_OIFNAME, interface));
     for prefix in prefixes.iter().filter(|prefix| table.holds(&prefix.addr())) {
@@ -157,7 +157,7 @@ fn kill_switch(
     Ok(made)
 }
 
-/// A table, which each of its messages names.
+/// A table, named in each of its messages.
 struct Table<'a> {
     name: &'a str,
     family: FirewallFamily,
@@ -171,7 +171,7 @@ impl<'a> Table<'a> {
         Ok(Self { name: &firewall.table, family: firewall.family })
     }
 
-    /// Whether packets of this address's family come to it.
+    /// Whether it sees packets of this address family.
     fn holds(&self, address: &IpAddr) -> bool {
         match self.family {
             FirewallFamily::Ip => address.is_ipv4(),
@@ -180,12 +180,12 @@ impl<'a> Table<'a> {
         }
     }
 
-    fn message(&self, kind: u16, flags: u16) -> Message {
-        Message::new(kind, flags, &self.nfgenmsg(), Attributes::default().with_text(NFTA_TABLE_NAME, self.name))
+    fn message(&self, kind: u16, flags: u16) -> Request {
+        Request::new(kind, flags, &self.nfgenmsg(), Attributes::default().with_text(NFTA_TABLE_NAME, self.name))
     }
 
-    /// A chain at a hook, and what becomes of packets that no rule decides about.
-    fn chain(&self, name: &str, hook: u32, priority: i32, policy: u32) -> Message {
+    /// A base chain at a hook, with the policy for packets that no rule decides.
+    fn chain(&self, name: &str, hook: u32, priority: i32, policy: u32) -> Request {
         let hook = Attributes::default()
             .with(NFTA_HOOK_HOOKNUM, &hook.to_be_bytes())
             .with(NFTA_HOOK_PRIORITY, &priority.to_be_bytes());
@@ -195,23 +195,23 @@ impl<'a> Table<'a> {
             .with_nest(NFTA_CHAIN_HOOK, hook)
             .with(NFTA_CHAIN_POLICY, &policy.to_be_bytes())
             .with_text(NFTA_CHAIN_TYPE, "filter");
-        Message::new(NFT_MSG_NEWCHAIN, NLM_F_CREATE, &self.nfgenmsg(), attributes)
+        Request::new(NFT_MSG_NEWCHAIN, NLM_F_CREATE, &self.nfgenmsg(), attributes)
     }
 
-    fn rule(&self, chain: &str, rule: Rule) -> Message {
+    fn rule(&self, chain: &str, rule: Rule) -> Request {
         let attributes = Attributes::default()
             .with_text(NFTA_RULE_TABLE, self.name)
             .with_text(NFTA_RULE_CHAIN, chain)
             .with_nest(NFTA_RULE_EXPRESSIONS, rule.0);
-        Message::new(NFT_MSG_NEWRULE, NLM_F_CREATE | NLM_F_APPEND, &self.nfgenmsg(), attributes)
+        Request::new(NFT_MSG_NEWRULE, NLM_F_CREATE | NLM_F_APPEND, &self.nfgenmsg(), attributes)
     }
 
-    /// Goes on for packets of one version of the Internet Protocol; a table of that version has no others.
+    /// Continues for packets of one version of IP; a table of that version sees no others.
     fn only(&self, rule: Rule, version: u8) -> Rule {
         if self.family == FirewallFamily::Inet { rule.meta(META_NFPROTO).equals(&[version]) } else { rule }
     }
 
-    /// Goes on for packets to a prefix.
+    /// Continues for packets to a prefix.
     fn destination(&self, rule: Rule, to: &IpNet) -> Rule {
         match to {
             IpNet::V4(to) => {
@@ -274,8 +274,8 @@ const META_OIFNAME: u32 = 7;
 const META_NFPROTO: u32 = 15;
 const META_L4PROTO: u32 = 16;
 
-/// A rule: expressions that are evaluated one after the other until one does not hold. A value goes from one to the
-/// next in a register.
+/// A rule: expressions that are evaluated in order until one does not match. A register passes a value from one to the
+/// next.
 #[derive(Default)]
 struct Rule(Attributes);
 
@@ -297,27 +297,27 @@ const FIB_OF_SOURCE: u32 = 1;
 const RTN_LOCAL: u32 = 2;
 
 impl Rule {
-    /// Goes on if the interface has this name.
+    /// Continues if the interface has this name.
     fn name_is(self, key: u32, name: &[u8]) -> Self {
         self.meta(key).equals(name)
     }
 
-    /// Goes on unless the interface has this name.
+    /// Continues unless the interface has this name.
     fn name_differs(self, key: u32, name: &[u8]) -> Self {
         self.meta(key).compare(DIFFERENT, name)
     }
 
-    /// Goes on for packets with this mark.
+    /// Continues for packets with this mark.
     fn mark(self, mark: u32) -> Self {
         self.meta(META_MARK).equals(&mark.to_ne_bytes())
     }
 
-    /// Goes on for packets of a protocol above IP.
+    /// Continues for packets of a protocol above IP.
     fn protocol(self, protocol: u8) -> Self {
         self.meta(META_L4PROTO).equals(&[protocol])
     }
 
-    /// Goes on for datagrams from one port to another.
+    /// Continues for datagrams from one port to another.
     fn ports(self, [from, to]: [u16; 2]) -> Self {
         self.payload(TRANSPORT_HEADER, 0, 2)
             .equals(&from.to_be_bytes())
@@ -325,73 +325,73 @@ impl Rule {
             .equals(&to.to_be_bytes())
     }
 
-    /// Goes on for one type of ICMP message.
+    /// Continues for one type of ICMP message.
     fn icmp_type(self, kind: u8) -> Self {
         self.payload(TRANSPORT_HEADER, 0, 1).equals(&[kind])
     }
 
-    /// Goes on if the bits of `mask` at `offset` of the IP header are those of `value`.
+    /// Continues if the bits of `mask` at `offset` of the IP header are those of `value`.
     fn bits(self, offset: u32, value: &[u8], mask: &[u8]) -> Self {
         let length = u32::try_from(value.len()).expect("an address is short");
         let loaded = self.payload(NETWORK_HEADER, offset, length);
         if mask.iter().all(|byte| *byte == 0xff) { loaded.equals(value) } else { loaded.mask(mask).equals(value) }
     }
 
-    /// Goes on unless the packet's source is one of this host's addresses.
+    /// Continues unless the packet's source is one of this host's addresses.
     fn source_is_not_local(self) -> Self {
         // NFTA_FIB_DREG, _RESULT, _FLAGS
-        let fib = words(&[(1, REGISTER), (2, FIB_ADDRESS_TYPE), (3, FIB_OF_SOURCE)]);
+        let fib = numbers(&[(1, REGISTER), (2, FIB_ADDRESS_TYPE), (3, FIB_OF_SOURCE)]);
         self.expression("fib", fib).compare(DIFFERENT, &RTN_LOCAL.to_ne_bytes())
     }
 
-    /// Loads something about the packet.
+    /// Loads metadata of the packet.
     fn meta(self, key: u32) -> Self {
         // NFTA_META_DREG, _KEY
-        self.expression("meta", words(&[(1, REGISTER), (2, key)]))
+        self.expression("meta", numbers(&[(1, REGISTER), (2, key)]))
     }
 
-    /// Sets the packet's mark to what was loaded.
+    /// Sets the packet's mark to the loaded value.
     fn set_mark(self) -> Self {
         // NFTA_META_KEY, _SREG
-        self.expression("meta", words(&[(2, META_MARK), (3, REGISTER)]))
+        self.expression("meta", numbers(&[(2, META_MARK), (3, REGISTER)]))
     }
 
     /// Loads the mark of the connection.
     fn ct_mark(self) -> Self {
         // NFTA_CT_DREG, _KEY
-        self.expression("ct", words(&[(1, REGISTER), (2, CT_MARK)]))
+        self.expression("ct", numbers(&[(1, REGISTER), (2, CT_MARK)]))
     }
 
-    /// Sets the mark of the connection to what was loaded.
+    /// Sets the mark of the connection to the loaded value.
     fn set_ct_mark(self) -> Self {
         // NFTA_CT_KEY, _SREG
-        self.expression("ct", words(&[(2, CT_MARK), (4, REGISTER)]))
+        self.expression("ct", numbers(&[(2, CT_MARK), (4, REGISTER)]))
     }
 
     /// Loads bytes of the packet.
     fn payload(self, base: u32, offset: u32, length: u32) -> Self {
         // NFTA_PAYLOAD_DREG, _BASE, _OFFSET, _LEN
-        self.expression("payload", words(&[(1, REGISTER), (2, base), (3, offset), (4, length)]))
+        self.expression("payload", numbers(&[(1, REGISTER), (2, base), (3, offset), (4, length)]))
     }
 
-    /// Keeps bits of what was loaded.
+    /// Masks the loaded value.
     fn mask(self, mask: &[u8]) -> Self {
         let length = u32::try_from(mask.len()).expect("an address is short");
         // NFTA_BITWISE_SREG, _DREG, _LEN, _MASK, _XOR
-        let bitwise = words(&[(1, REGISTER), (2, REGISTER), (3, length)])
+        let bitwise = numbers(&[(1, REGISTER), (2, REGISTER), (3, length)])
             .with_nest(4, value(mask))
             .with_nest(5, value(&vec![0; mask.len()]));
         self.expression("bitwise", bitwise)
     }
 
-    /// Goes on if what was loaded is this.
+    /// Continues if the loaded value equals this.
     fn equals(self, expected: &[u8]) -> Self {
         self.compare(EQUAL, expected)
     }
 
     fn compare(self, operator: u32, expected: &[u8]) -> Self {
         // NFTA_CMP_SREG, _OP, _DATA
-        self.expression("cmp", words(&[(1, REGISTER), (2, operator)]).with_nest(3, value(expected)))
+        self.expression("cmp", numbers(&[(1, REGISTER), (2, operator)]).with_nest(3, value(expected)))
     }
 
     /// Counts the packet.
@@ -404,7 +404,7 @@ impl Rule {
         let verdict = Attributes::default().with(NFTA_VERDICT_CODE, &code.to_be_bytes());
         let data = Attributes::default().with_nest(NFTA_DATA_VERDICT, verdict);
         // NFTA_IMMEDIATE_DREG, _DATA
-        self.expression("immediate", words(&[(1, REGISTER_OF_VERDICT)]).with_nest(2, data))
+        self.expression("immediate", numbers(&[(1, REGISTER_OF_VERDICT)]).with_nest(2, data))
     }
 
     fn expression(self, name: &str, data: Attributes) -> Self {
@@ -414,7 +414,7 @@ impl Rule {
 }
 
 /// Numbers as attributes, in network byte order.
-fn words(numbers: &[(u16, u32)]) -> Attributes {
+fn numbers(numbers: &[(u16, u32)]) -> Attributes {
     numbers.iter().fold(Attributes::default(), |all, (kind, number)| all.with(*kind, &number.to_be_bytes()))
 }
 
@@ -422,7 +422,7 @@ fn value(bytes: &[u8]) -> Attributes {
     Attributes::default().with(NFTA_DATA_VALUE, bytes)
 }
 
-/// The name of an interface as it is compared.
+/// The name of an interface as the kernel compares it.
 fn padded(interface: &str) -> Result<Vec<u8>, Refused> {
     if interface.len() > NAME_MAX {
         return Err(Errno::NAMETOOLONG.into());

@@ -1,15 +1,17 @@
-//! The Linux host: its state read and its steps carried out, over netlink.
+//! The Linux host: reads its state and applies steps, over netlink.
 //!
-//! No program is run and nothing is decided here: what is to be done, and in which order, is the plan's. Routes,
-//! addresses and rules go to the kernel many in one send (`socket`), firewall tables in one transaction
+//! Except for name servers ([`dns`]), no program is run. The plan decides what is done, and in which order. Routes,
+//! addresses and rules are sent to the kernel in batches (`socket`), firewall tables in one transaction
 //! (`firewall`).
 
 #[cfg(test)]
 mod corpus;
 pub mod dns;
 mod firewall;
+#[cfg(test)]
+mod hostile;
 mod links;
-mod message;
+mod prefix;
 mod routes;
 mod rules;
 mod socket;
@@ -23,8 +25,9 @@ use ipnet::IpNet;
 use rustix::io::Errno;
 use rustix::net::netdevice::name_to_index;
 
-use self::message::{Frame, Message};
-use self::socket::{Refused, Socket};
+use linerate_netlink::{Message, Refused, Request};
+
+use self::socket::NetlinkSocket;
 use crate::state::HostState;
 use crate::step::{Backend, Step};
 
@@ -32,41 +35,41 @@ use crate::step::{Backend, Step};
 const NETLINK_ROUTE: isize = 0;
 const NETLINK_NETFILTER: isize = 12;
 
-/// An open conversation with the kernel about links, addresses, routes, rules and the firewall.
+/// The connection to the kernel for links, addresses, routes, rules and the firewall.
 pub struct Host {
-    routing: Socket,
-    /// None where the kernel has no netfilter.
-    filter: Option<Socket>,
+    routing: NetlinkSocket,
+    /// None if the kernel has no netfilter.
+    filter: Option<NetlinkSocket>,
 }
 
-/// A step that was refused: the ones before it are done, those after it are not.
+/// A step that was refused: those before it are done, those after it are not.
 ///
-/// Consecutive steps of the firewall are one: none of them is done then, and the index is that of the first.
+/// Consecutive firewall steps are one transaction: none of them is done then, and the index is that of the first.
 #[derive(Debug, thiserror::Error)]
-#[error("{error}{}", said.as_deref().map(|said| format!(": {said}")).unwrap_or_default())]
+#[error("{error}{}", explanation.as_deref().map(|text| format!(": {text}")).unwrap_or_default())]
 pub struct ApplyError {
     /// Which of the steps, from 0.
     pub index: usize,
-    /// Why; with the errno ([`io::Error::raw_os_error`]) where it was the kernel that refused it.
+    /// Why, with the errno ([`io::Error::raw_os_error`]) if the kernel refused it.
     pub error: io::Error,
-    /// What the kernel said besides (`NETLINK_EXT_ACK`), and which later steps could not be taken back.
-    pub said: Option<String>,
+    /// The kernel's explanation (`NETLINK_EXT_ACK`), and how many later steps could not be rolled back.
+    pub explanation: Option<String>,
 }
 
 impl Host {
     /// Opens the sockets that it needs.
     ///
     /// # Errors
-    /// The kernel gives none.
+    /// They cannot be opened.
     pub fn open() -> io::Result<Self> {
-        let filter = match Socket::open(NETLINK_NETFILTER) {
+        let filter = match NetlinkSocket::open(NETLINK_NETFILTER) {
             Err(error) if Errno::from_io_error(&error) == Some(Errno::PROTONOSUPPORT) => None,
             opened => Some(opened?),
         };
-        Ok(Self { routing: Socket::open(NETLINK_ROUTE)?, filter })
+        Ok(Self { routing: NetlinkSocket::open(NETLINK_ROUTE)?, filter })
     }
 
-    /// The index of the interface, if there is one of that name.
+    /// The index of the interface, if it exists.
     pub fn index(&self, interface: &str) -> Option<u32> {
         name_to_index(&self.routing, interface).ok()
     }
@@ -74,35 +77,35 @@ impl Host {
     /// Reads the state of this host's network namespace.
     ///
     /// # Errors
-    /// The kernel does not tell.
+    /// The kernel refuses a request.
     pub fn state(&mut self) -> io::Result<HostState> {
         state::read(&mut self.routing, self.filter.as_mut())
     }
 
-    /// Carries out steps of links, addresses, routes, rules, sysctls and the firewall, many in one batch. Others
+    /// Applies steps for links, addresses, routes, rules, sysctls and the firewall, in batches. Other steps
     /// ([`Step::Hook`], [`Step::Configure`], [`Step::SetFwmark`], [`Step::SetDns`], [`Step::UnsetDns`], and
-    /// [`Step::AddLink`] for a daemon) are not the kernel's to do, and an error.
+    /// [`Step::AddLink`] for a daemon) are not kernel steps, and an error.
     ///
     /// # Errors
-    /// The first step that was refused. The errno is that of the kernel: EEXIST for what is there already; ENODEV,
-    /// ESRCH, EADDRNOTAVAIL or ENOENT for what is not (interfaces, routes, addresses, rules and tables in this order);
-    /// EOPNOTSUPP for a link of a module that the kernel does not have.
+    /// The first step that was refused, with the kernel's errno: EEXIST if it exists already; ENODEV (interfaces), ESRCH
+    /// (routes), EADDRNOTAVAIL (addresses) or ENOENT (rules and tables) if it does not exist; EOPNOTSUPP for a link whose
+    /// module the kernel does not have.
     pub fn apply(&mut self, steps: &[Step]) -> Result<(), ApplyError> {
         let mut done = 0;
         while done < steps.len() {
             let rest = &steps[done..];
             let together = together(rest, self.routing.batch());
-            self.execute(&rest[..together]).map_err(|(index, Refused { error, said })| ApplyError {
+            self.execute(&rest[..together]).map_err(|(index, Refused { error, explanation })| ApplyError {
                 index: done + index,
                 error,
-                said,
+                explanation,
             })?;
             done += together;
         }
         Ok(())
     }
 
-    /// Carries out steps that go [`together`].
+    /// Applies steps that go [`together`].
     fn execute(&mut self, steps: &[Step]) -> Result<(), (usize, Refused)> {
         match &steps[0] {
             Step::SetSysctl { name, value, .. } => sysctl::set(name, value).map_err(|error| (0, error.into())),
@@ -115,8 +118,8 @@ impl Host {
         }
     }
 
-    /// Sends steps of links, addresses, routes and rules in one go. The kernel goes on after it has refused one, so
-    /// that what it has done since is taken back.
+    /// Sends steps for links, addresses, routes and rules at once. The kernel continues after a refusal; what it does after
+    /// that is rolled back.
     fn send(&mut self, steps: &[Step]) -> Result<(), (usize, Refused)> {
         let mut indices = HashMap::new();
         let mut requests = Vec::with_capacity(steps.len());
@@ -143,13 +146,14 @@ impl Host {
         let Some((index, mut refused)) = refusal else { return impossible.map_or(Ok(()), Err) };
         let stuck = self.roll_back(&later, &mut indices);
         if stuck > 0 {
-            let words = format!("{stuck} later steps are done all the same and could not be taken back");
-            refused.said = Some(refused.said.map_or_else(|| words.clone(), |said| format!("{said}; {words}")));
+            let note = format!("{stuck} later steps were applied and could not be rolled back");
+            refused.explanation =
+                Some(refused.explanation.map_or_else(|| note.clone(), |said| format!("{said}; {note}")));
         }
         Err((index, refused))
     }
 
-    /// Takes steps back, the last one first, as far as it goes; answers how many stay.
+    /// Rolls steps back, last first, as far as possible; returns how many remain.
     fn roll_back(&mut self, steps: &[&Step], indices: &mut HashMap<String, u32>) -> usize {
         let undo = steps.iter().rev().filter_map(|step| step.undo());
         let requests: Result<Vec<_>, _> = undo.map(|step| self.request(&step, indices)).collect();
@@ -157,8 +161,8 @@ impl Host {
         answers.map_or(steps.len(), |answers| answers.iter().filter(|answer| answer.is_err()).count())
     }
 
-    /// Deletes an address. With the first IPv4 address of a network the kernel takes the others of that network, too
-    /// (net/ipv4/devinet.c, `__inet_del_ifa`, unless `promote_secondaries` is set): those are given back.
+    /// Deletes an address. With the first IPv4 address of a network the kernel deletes the others of that network
+    /// (net/ipv4/devinet.c, `__inet_del_ifa`, unless `promote_secondaries` is set): those are added again.
     fn delete_address(&mut self, interface: &str, step: &Step) -> Result<(), (usize, Refused)> {
         let before = self.addresses(interface).map_err(|refused| (0, refused))?;
         self.send(std::slice::from_ref(step))?;
@@ -172,27 +176,27 @@ impl Host {
     /// The addresses of an interface.
     fn addresses(&mut self, interface: &str) -> Result<Vec<IpNet>, Refused> {
         let own = name_to_index(&self.routing, interface)?;
-        let read = |frame: &Frame<'_>| links::read_address(frame).filter(|(index, _)| *index == own);
+        let read = |message: &Message<'_>| links::read_address(message).filter(|(index, _)| *index == own);
         let addresses = self.routing.list(links::list_addresses(), read)?;
         Ok(addresses.into_iter().map(|(_, address)| address).collect())
     }
 
-    /// Sends requests, and gives the answer to each.
-    fn ask(&mut self, requests: &mut [Message]) -> Result<Vec<Result<(), Refused>>, Refused> {
+    /// Sends requests and returns the result of each.
+    fn ask(&mut self, requests: &mut [Request]) -> Result<Vec<Result<(), Refused>>, Refused> {
         if requests.is_empty() {
             return Ok(Vec::new());
         }
-        // Only a kernel without memory loses answers. What is not known to be done is not taken back: it may be
-        // somebody else's.
+        // Replies are lost only if the kernel is out of memory. A step whose result is unknown is not rolled back: what it
+        // was to add may belong to somebody else.
         let lost = || {
-            let said = "the kernel's answer was lost, so that this step and some after it may be done";
-            Err(Refused { error: Errno::NOBUFS.into(), said: Some(said.to_owned()) })
+            let said = "the kernel's reply was lost: this step and some after it may have been applied";
+            Err(Refused { error: Errno::NOBUFS.into(), explanation: Some(said.to_owned()) })
         };
         Ok(self.routing.ask(requests)?.into_iter().map(|answer| answer.unwrap_or_else(lost)).collect())
     }
 
-    /// The request that carries a step out.
-    fn request(&self, step: &Step, indices: &mut HashMap<String, u32>) -> Result<Message, Refused> {
+    /// The request for a step.
+    fn request(&self, step: &Step, indices: &mut HashMap<String, u32>) -> Result<Request, Refused> {
         let mut index = |interface: &str| -> Result<u32, Refused> {
             if let Some(index) = indices.get(interface) {
                 return Ok(*index);
@@ -213,19 +217,19 @@ impl Host {
             Step::AddRule(rule) => rules::add(rule),
             Step::DeleteRule(rule) => rules::delete(rule),
             _ => {
-                let error = io::Error::new(io::ErrorKind::Unsupported, "this step is not the kernel's to carry out");
+                let error = io::Error::new(io::ErrorKind::Unsupported, "this is not a kernel step");
                 return Err(error.into());
             }
         })
     }
 }
 
-/// How many steps, from the first, go to the kernel at once: those of one firewall transaction, or up to `batch` of
-/// which each can be taken back without a trace.
+/// How many steps, from the first, are sent to the kernel at once: those of one firewall transaction, or up to `batch`
+/// steps that can each be rolled back completely.
 fn together(steps: &[Step], batch: usize) -> usize {
     let run = |goes: fn(&Step) -> bool| steps.iter().take_while(|step| goes(step)).count();
     match run(|step| matches!(step, Step::AddFirewall(_) | Step::DeleteFirewall(_))) {
-        // With an address, routes and other addresses go, too: deleting one is not taken back by adding it.
+        // Deleting an address also deletes routes and other addresses: adding it again does not restore those.
         0 => run(|step| {
             matches!(step, Step::AddAddress { .. } | Step::AddRoute(_) | Step::DeleteRoute(_))
                 || matches!(step, Step::AddRule(_) | Step::DeleteRule(_))

@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use super::message::{
-    Attributes, Frame, Message, NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, address_of, attribute, family_of,
-    prefix_of, u32_at, u32_of,
-};
+use super::prefix::{family_of, prefix_of};
 use crate::step::Route;
+use linerate_netlink::{
+    Attributes, Message, NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, Request, address_of, attribute, u32_at,
+    u32_of,
+};
 
 const RTM_NEWROUTE: u16 = 24;
 const RTM_DELROUTE: u16 = 25;
@@ -30,22 +31,22 @@ const RTN_UNICAST: u8 = 1;
 const RTN_BLACKHOLE: u8 = 6;
 const RTN_UNREACHABLE: u8 = 7;
 const RTN_THROW: u8 = 9;
-/// An entry of the cache, no route.
+/// A cache entry, not a route.
 const RTM_F_CLONED: u32 = 0x200;
 const RTNH_F_ONLINK: u32 = 4;
 
-/// `ip route add`: a route without a device refuses as `unreachable` does.
-pub(super) fn add(route: &Route, index: Option<u32>) -> Message {
+/// `ip route add`; a route without a device is `unreachable`.
+pub(super) fn add(route: &Route, index: Option<u32>) -> Request {
     let kind = if index.is_none() && route.via.is_none() { RTN_UNREACHABLE } else { RTN_UNICAST };
     message(RTM_NEWROUTE, NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL, kind, route, index)
 }
 
-/// `ip route delete`: exactly this one, whatever kind it is of.
-pub(super) fn delete(route: &Route, index: Option<u32>) -> Message {
+/// `ip route delete`, for exactly this route, whatever its type.
+pub(super) fn delete(route: &Route, index: Option<u32>) -> Request {
     message(RTM_DELROUTE, NLM_F_ACK, RTN_UNSPEC, route, index)
 }
 
-fn message(request: u16, flags: u16, kind: u8, route: &Route, index: Option<u32>) -> Message {
+fn message(request: u16, flags: u16, kind: u8, route: &Route, index: Option<u32>) -> Request {
     let mut attributes = Attributes::default().with_u32(RTA_TABLE, route.table);
     if route.to.prefix_len() > 0 {
         attributes = attributes.with_address(RTA_DST, route.to.network());
@@ -69,34 +70,33 @@ fn message(request: u16, flags: u16, kind: u8, route: &Route, index: Option<u32>
     if route.mtu != 0 {
         attributes = attributes.with_nest(RTA_METRICS, Attributes::default().with_u32(RTAX_MTU, route.mtu));
     }
-    // Tables beyond a byte are in RTA_TABLE alone, which the kernel prefers anyway.
+    // Table numbers above 255 are only in RTA_TABLE, which the kernel prefers.
     let table = u8::try_from(route.table).unwrap_or(0);
     let (family, length) = (family_of(route.to.addr()), route.to.prefix_len());
     let mut rtmsg = vec![family, length, 0, 0, table, route.protocol, route.scope, kind];
     rtmsg.extend(if route.onlink { RTNH_F_ONLINK } else { 0 }.to_ne_bytes());
-    Message::new(request, flags, &rtmsg, attributes)
+    Request::new(request, flags, &rtmsg, attributes)
 }
 
-/// Asks for all routes of both families.
-pub(super) fn list() -> Message {
-    Message::new(RTM_GETROUTE, NLM_F_DUMP, &[0; RTMSG], Attributes::default())
+/// Requests all routes of both families.
+pub(super) fn list() -> Request {
+    Request::new(RTM_GETROUTE, NLM_F_DUMP, &[0; RTMSG], Attributes::default())
 }
 
-/// The route that a message of the list tells of, unless it is in the table `local`, or of a link that has gone.
-///
-/// Of a route with several next hops it is the first one.
-pub(super) fn read(frame: &Frame<'_>, names: &HashMap<u32, String>) -> Option<Route> {
-    let body = frame.payload.get(RTMSG..).filter(|_| frame.kind == RTM_NEWROUTE)?;
-    let &[family, length, _, _, table, protocol, scope, kind] = frame.payload.first_chunk()?;
+/// The route in a message of the list, unless it is in the table `local` or its link is gone. Of several next hops, the
+/// first is taken.
+pub(super) fn read(message: &Message<'_>, names: &HashMap<u32, String>) -> Option<Route> {
+    let body = message.payload.get(RTMSG..).filter(|_| message.kind == RTM_NEWROUTE)?;
+    let &[family, length, _, _, table, protocol, scope, kind] = message.payload.first_chunk()?;
     let number = |kind| attribute(body, kind).and_then(u32_of);
     let table = number(RTA_TABLE).unwrap_or(u32::from(table));
-    let flags = u32_at(frame.payload, 8)?;
+    let flags = u32_at(message.payload, 8)?;
     if table == RT_TABLE_LOCAL || flags & RTM_F_CLONED != 0 {
         return None;
     }
     let hop = Hop::of(body, flags);
     let device = match (kind, hop.index) {
-        // IPv6 hangs them on `lo`.
+        // For IPv6 they are on `lo`.
         (RTN_BLACKHOLE..=RTN_THROW, _) | (_, None) => None,
         (_, Some(index)) => Some(names.get(&index)?.clone()),
     };
@@ -115,7 +115,7 @@ pub(super) fn read(frame: &Frame<'_>, names: &HashMap<u32, String>) -> Option<Ro
     })
 }
 
-/// Where a route leads to.
+/// The next hop of a route.
 struct Hop {
     index: Option<u32>,
     via: Option<IpAddr>,
@@ -136,7 +136,7 @@ impl Hop {
     }
 }
 
-/// The next hop's address, which for an IPv4 route may be of IPv6 (`struct rtvia`: family, address).
+/// The address of the next hop, which for an IPv4 route may be an IPv6 address (`struct rtvia`: family, address).
 fn via(body: &[u8]) -> Option<IpAddr> {
     let gateway = attribute(body, RTA_GATEWAY).and_then(address_of);
     gateway.or_else(|| address_of(attribute(body, RTA_VIA)?.get(2..)?))
@@ -160,7 +160,7 @@ mod tests {
     use ipnet::IpNet;
     use proptest::prelude::*;
 
-    use super::super::message::tests::{odd_attributes, told};
+    use super::super::hostile::{hostile_attributes, read_back};
     use super::*;
 
     prop_compose! {
@@ -188,16 +188,16 @@ mod tests {
         fn a_route_is_read_as_it_is_added(route in routes()) {
             let index = route.device.as_ref().map(|_| 5);
             let names = HashMap::from([(5, "wg0".to_owned())]);
-            told(add(&route, index), |frame| assert_eq!(read(frame, &names), Some(route.clone())));
-            told(add(&route, index.map(|_| 6)), |frame| assert_eq!(read(frame, &names).is_some(), index.is_none()));
-            told(add(&Route { table: RT_TABLE_LOCAL, ..route.clone() }, index), |frame| assert_eq!(read(frame, &names), None));
+            read_back(add(&route, index), |message| assert_eq!(read(message, &names), Some(route.clone())));
+            read_back(add(&route, index.map(|_| 6)), |message| assert_eq!(read(message, &names).is_some(), index.is_none()));
+            read_back(add(&Route { table: RT_TABLE_LOCAL, ..route.clone() }, index), |message| assert_eq!(read(message, &names), None));
         }
 
         #[test]
-        fn nothing_that_is_told_makes_it_panic(fixed in prop::collection::vec(any::<u8>(), 0..=RTMSG), odd in odd_attributes()) {
+        fn no_message_makes_it_panic(fixed in prop::collection::vec(any::<u8>(), 0..=RTMSG), odd in hostile_attributes()) {
             let names = HashMap::from([(0, "wg0".to_owned())]);
             let payload = [fixed, odd].concat();
-            let _ = read(&Frame { kind: RTM_NEWROUTE, flags: 0, sequence: 0, payload: &payload }, &names);
+            let _ = read(&Message { kind: RTM_NEWROUTE, flags: 0, sequence: 0, payload: &payload }, &names);
         }
     }
 }

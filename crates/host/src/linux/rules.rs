@@ -1,10 +1,11 @@
 //! Rules of policy routing (include/uapi/linux/fib_rules.h; net/core/fib_rules.c).
 
-use super::message::{
-    AF_INET, AF_INET6, Attributes, Frame, Message, NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, attribute,
-    prefix_of, u32_at, u32_of,
-};
+use super::prefix::prefix_of;
 use crate::step::{Family, Rule};
+use linerate_netlink::{
+    AF_INET, AF_INET6, Attributes, Message, NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, Request, attribute,
+    u32_at, u32_of,
+};
 
 const RTM_NEWRULE: u16 = 32;
 const RTM_DELRULE: u16 = 33;
@@ -19,26 +20,26 @@ const FRA_PROTOCOL: u16 = 21;
 
 const FR_ACT_TO_TBL: u8 = 1;
 const FIB_RULE_INVERT: u32 = 2;
-/// What the kernel says for "does not suppress".
+/// The kernel's value for "does not suppress".
 const NO_LIMIT: u32 = u32::MAX;
 
 /// `ip rule add`.
-pub(super) fn add(rule: &Rule) -> Message {
+pub(super) fn add(rule: &Rule) -> Request {
     message(RTM_NEWRULE, NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL, rule)
 }
 
-/// `ip rule delete`, with everything that tells this rule from others.
-pub(super) fn delete(rule: &Rule) -> Message {
+/// `ip rule delete`, with everything that identifies this rule.
+pub(super) fn delete(rule: &Rule) -> Request {
     message(RTM_DELRULE, NLM_F_ACK, rule)
 }
 
-fn message(kind: u16, flags: u16, rule: &Rule) -> Message {
+fn message(kind: u16, flags: u16, rule: &Rule) -> Request {
     let mut attributes = Attributes::default()
         .with_u32(FRA_PRIORITY, rule.priority)
         .with_u32(FRA_TABLE, rule.table)
         .with(FRA_PROTOCOL, &[rule.protocol]);
     if let Some(mark) = rule.fwmark {
-        // Without FRA_FWMASK all bits count.
+        // Without FRA_FWMASK all bits are compared.
         attributes = attributes.with_u32(FRA_FWMARK, mark);
     }
     if let Some(to) = rule.to {
@@ -52,32 +53,32 @@ fn message(kind: u16, flags: u16, rule: &Rule) -> Message {
         Family::V6 => AF_INET6,
     };
     let length = rule.to.map_or(0, |to| to.prefix_len());
-    // Tables beyond a byte are in FRA_TABLE alone.
+    // Table numbers above 255 are only in FRA_TABLE.
     let table = u8::try_from(rule.table).unwrap_or(0);
     let mut fixed = vec![family, length, 0, 0, table, 0, 0, FR_ACT_TO_TBL];
     fixed.extend(if rule.not { FIB_RULE_INVERT } else { 0 }.to_ne_bytes());
-    Message::new(kind, flags, &fixed, attributes)
+    Request::new(kind, flags, &fixed, attributes)
 }
 
-/// Asks for all rules of both families.
-pub(super) fn list() -> Message {
-    Message::new(RTM_GETRULE, NLM_F_DUMP, &[0; FIB_RULE_HDR], Attributes::default())
+/// Requests all rules of both families.
+pub(super) fn list() -> Request {
+    Request::new(RTM_GETRULE, NLM_F_DUMP, &[0; FIB_RULE_HDR], Attributes::default())
 }
 
-/// The rule that a message of the list tells of. What it matches besides (sources, interfaces, users, ...) is left out.
-pub(super) fn read(frame: &Frame<'_>) -> Option<Rule> {
-    let body = frame.payload.get(FIB_RULE_HDR..).filter(|_| frame.kind == RTM_NEWRULE)?;
-    let &[family, length, _, _, table, _, _, _] = frame.payload.first_chunk()?;
+/// The rule in a message of the list, without other selectors (sources, interfaces, users, ...).
+pub(super) fn read(message: &Message<'_>) -> Option<Rule> {
+    let body = message.payload.get(FIB_RULE_HDR..).filter(|_| message.kind == RTM_NEWRULE)?;
+    let &[family, length, _, _, table, _, _, _] = message.payload.first_chunk()?;
     let number = |kind| attribute(body, kind).and_then(u32_of);
     Some(Rule {
         family: match family {
             AF_INET => Family::V4,
             AF_INET6 => Family::V6,
-            // Those of multicast routing.
+            // Multicast routing has rules too.
             _ => return None,
         },
         priority: number(FRA_PRIORITY).unwrap_or(0),
-        not: u32_at(frame.payload, 8)? & FIB_RULE_INVERT != 0,
+        not: u32_at(message.payload, 8)? & FIB_RULE_INVERT != 0,
         fwmark: number(FRA_FWMARK),
         to: attribute(body, FRA_DST).and_then(|address| prefix_of(family, Some(address), length)),
         table: number(FRA_TABLE).unwrap_or(u32::from(table)),
@@ -86,7 +87,7 @@ pub(super) fn read(frame: &Frame<'_>) -> Option<Rule> {
     })
 }
 
-/// `struct fib_rule_hdr`: family, lengths of destination and source, TOS, table, two of nothing, action, flags.
+/// `struct fib_rule_hdr`: family, lengths of destination and source, TOS, table, two reserved, action, flags.
 const FIB_RULE_HDR: usize = 12;
 
 #[cfg(test)]
@@ -94,7 +95,7 @@ mod tests {
     use ipnet::IpNet;
     use proptest::prelude::*;
 
-    use super::super::message::tests::{odd_attributes, told};
+    use super::super::hostile::{hostile_attributes, read_back};
     use super::*;
 
     prop_compose! {
@@ -114,13 +115,13 @@ mod tests {
     proptest! {
         #[test]
         fn a_rule_is_read_as_it_is_added(rule in rules()) {
-            told(add(&rule), |frame| assert_eq!(read(frame), Some(rule.clone())));
+            read_back(add(&rule), |message| assert_eq!(read(message), Some(rule.clone())));
         }
 
         #[test]
-        fn nothing_that_is_told_makes_it_panic(fixed in prop::collection::vec(any::<u8>(), 0..=FIB_RULE_HDR), odd in odd_attributes()) {
+        fn no_message_makes_it_panic(fixed in prop::collection::vec(any::<u8>(), 0..=FIB_RULE_HDR), odd in hostile_attributes()) {
             let payload = [fixed, odd].concat();
-            let _ = read(&Frame { kind: RTM_NEWRULE, flags: 0, sequence: 0, payload: &payload });
+            let _ = read(&Message { kind: RTM_NEWRULE, flags: 0, sequence: 0, payload: &payload });
         }
     }
 }

@@ -1,26 +1,28 @@
-//! The state of the host, read.
+//! Reads the state of the host.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 
 use rustix::io::Errno;
 
-use super::socket::{Refused, Socket};
+use super::socket::NetlinkSocket;
 use super::{firewall, links, routes, rules, sysctl};
 use crate::state::{HostState, Link};
 use crate::step::Family;
+use linerate_netlink::Refused;
 
-/// The variables that a plan may set.
+/// The sysctls that a plan may set.
 const SYSCTLS: [&str; 1] = ["net.ipv4.conf.all.src_valid_mark"];
 
-/// Reads all of it but who manages name servers.
+/// Reads all of it except what manages name servers.
 ///
 /// # Errors
-/// The kernel does not tell.
-pub(super) fn read(routing: &mut Socket, filter: Option<&mut Socket>) -> io::Result<HostState> {
+/// The kernel refuses a request.
+pub(super) fn read(routing: &mut NetlinkSocket, filter: Option<&mut NetlinkSocket>) -> io::Result<HostState> {
     let links = read_links(routing).map_err(|refused| refused.error)?;
     let names: HashMap<u32, String> = links.iter().map(|link| (link.index, link.name.clone())).collect();
-    let routes = routing.list(routes::list(), |frame| routes::read(frame, &names)).map_err(|refused| refused.error)?;
+    let routes =
+        routing.list(routes::list(), |message| routes::read(message, &names)).map_err(|refused| refused.error)?;
     let rules = routing.list(rules::list(), rules::read).map_err(|refused| refused.error)?;
     let tables = read_tables(filter)?;
     Ok(HostState {
@@ -35,7 +37,7 @@ pub(super) fn read(routing: &mut Socket, filter: Option<&mut Socket>) -> io::Res
     })
 }
 
-fn read_links(routing: &mut Socket) -> Result<Vec<Link>, Refused> {
+fn read_links(routing: &mut NetlinkSocket) -> Result<Vec<Link>, Refused> {
     let mut links = routing.list(links::list(), links::read)?;
     let mut addresses: HashMap<u32, Vec<_>> = HashMap::new();
     for (index, address) in routing.list(links::list_addresses(), links::read_address)? {
@@ -48,21 +50,21 @@ fn read_links(routing: &mut Socket) -> Result<Vec<Link>, Refused> {
 }
 
 /// The firewall tables; none if the kernel has no nf_tables.
-fn read_tables(filter: Option<&mut Socket>) -> io::Result<Option<Vec<String>>> {
+fn read_tables(filter: Option<&mut NetlinkSocket>) -> io::Result<Option<Vec<String>>> {
     let Some(filter) = filter else { return Ok(None) };
     match filter.list(firewall::list(), firewall::read) {
         Ok(tables) => Ok(Some(tables)),
         Err(refused) => match Errno::from_io_error(&refused.error) {
-            // What nfnetlink says of a subsystem that it cannot load (net/netfilter/nfnetlink.c, `nfnetlink_rcv_msg`).
+            // The error of nfnetlink for a subsystem that it cannot load (net/netfilter/nfnetlink.c, `nfnetlink_rcv_msg`).
             Some(Errno::INVAL | Errno::OPNOTSUPP) => Ok(None),
-            // Who may not ask may plan all the same.
+            // A plan is possible without the permission to read them.
             Some(Errno::PERM) => Ok(Some(Vec::new())),
             _ => Err(refused.error),
         },
     }
 }
 
-/// IPv6 is not there at all (`ipv6.disable=1`), or links have none (Documentation/networking/ip-sysctl.rst).
+/// IPv6 is absent (`ipv6.disable=1`) or disabled on links (Documentation/networking/ip-sysctl.rst).
 fn ipv6_is_off() -> bool {
     let off = |name| match sysctl::get(name) {
         Ok(value) => value == "1",

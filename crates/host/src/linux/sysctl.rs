@@ -1,27 +1,27 @@
-//! Variables of the kernel, as files of /proc/sys (man 8 sysctl).
+//! Sysctls, as files in /proc/sys (man 8 sysctl).
 
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// The value of a variable.
+/// The value of a sysctl.
 ///
 /// # Errors
-/// There is none of that name, or it cannot be read.
+/// It does not exist or cannot be read.
 pub(super) fn get(name: &str) -> io::Result<String> {
     Ok(fs::read_to_string(path(name)?)?.trim_end().to_owned())
 }
 
-/// Sets a variable.
+/// Sets a sysctl.
 ///
 /// # Errors
-/// There is none of that name, or it cannot be set: in a container /proc/sys may be read-only (EROFS).
+/// It does not exist or cannot be set: in a container /proc/sys may be read-only (EROFS).
 pub(super) fn set(name: &str, value: &str) -> io::Result<()> {
-    // Not created: what is not there has no meaning to the kernel.
+    // Never created: the kernel has no sysctl of that name then.
     fs::OpenOptions::new().write(true).open(path(name)?)?.write_all(value.as_bytes())
 }
 
-/// The file of a variable. A name of an interface that has a dot cannot be part of it.
+/// The file of a sysctl. The name must not contain an interface name with a dot.
 fn path(name: &str) -> io::Result<PathBuf> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
     if name.split('.').any(|part| part.is_empty() || !part.bytes().all(plain)) {

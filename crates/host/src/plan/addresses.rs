@@ -1,4 +1,4 @@
-//! The addresses of the interface, the networks that the kernel makes of them, and families that are switched off.
+//! The addresses of the interface, the routes that the kernel adds for them, and address families that are disabled.
 
 use ipnet::IpNet;
 
@@ -7,29 +7,28 @@ use crate::state::HostState;
 use crate::step::{Family, Step};
 use crate::wanted::{Table, Wanted};
 
-/// The smallest MTU with which the kernel speaks IPv6 on a link (RFC 8200, section 5; net/ipv6/addrconf.c takes all
-/// addresses from a link that has less).
+/// The smallest MTU for IPv6 (RFC 8200, section 5; net/ipv6/addrconf.c removes all addresses from a link with less).
 const IPV6_MIN_MTU: u32 = 1280;
 
-/// The families that the tunnel has to do without, and why.
+/// The address families that the tunnel cannot use, and why.
 pub(super) fn without(state: &HostState, mtu: u32) -> Vec<(Family, String)> {
     let mut without = Vec::new();
     for &family in &state.without {
-        without.push((family, format!("{} is switched off on this host", family_name(family))));
+        without.push((family, format!("{} is disabled on this host", family_name(family))));
     }
     if mtu < IPV6_MIN_MTU && !state.without.contains(&Family::V6) {
-        without.push((Family::V6, format!("an MTU of {mtu} is too small for IPv6, which needs {IPV6_MIN_MTU}")));
+        without.push((Family::V6, format!("MTU {mtu} is too small for IPv6, which needs {IPV6_MIN_MTU}")));
     }
     without
 }
 
-/// Whether nothing of this family can be set.
+/// Whether the family of `net` cannot be used.
 pub(super) fn is_without(without: &[(Family, String)], net: &IpNet) -> bool {
     without.iter().any(|(family, _)| *family == Family::of_net(net))
 }
 
-/// Adds the addresses, and says what of the file is left out for want of a family. Returns the networks to which the
-/// kernel will have routes for them.
+/// Adds the addresses, with a warning for what a disabled family leaves out. Returns the networks that the kernel adds
+/// routes for.
 pub(super) fn plan(wanted: &Wanted, without: &[(Family, String)], plan: &mut Plan) -> Vec<IpNet> {
     for (family, why) in without {
         warn_of_family(wanted, *family, why, plan);
@@ -39,9 +38,9 @@ pub(super) fn plan(wanted: &Wanted, without: &[(Family, String)], plan: &mut Pla
         if is_without(without, address) || added.contains(address) {
             continue;
         }
-        // An IPv6 address is there once, whatever its prefix (ipv6_add_addr in net/ipv6/addrconf.c).
+        // An IPv6 address exists once, whatever its prefix (ipv6_add_addr in net/ipv6/addrconf.c).
         if let Some(first) = added.iter().find(|first| first.addr() == address.addr() && address.addr().is_ipv6()) {
-            plan.warn(format!("the address {address} is left out: {first} is the same with another prefix"));
+            plan.warn(format!("the address {address} is ignored: {first} is the same address with another prefix"));
             continue;
         }
         added.push(*address);
@@ -51,8 +50,8 @@ pub(super) fn plan(wanted: &Wanted, without: &[(Family, String)], plan: &mut Pla
     added.iter().filter_map(connected).collect()
 }
 
-/// The networks to which the kernel itself makes routes for the addresses of a link: for IPv4 those shorter than /32
-/// outside of 0.0.0.0/8 (fib_add_ifaddr in net/ipv4/fib_frontend.c), for IPv6 all (net/ipv6/addrconf.c).
+/// The network that the kernel adds a route for when a link gets this address: for IPv4 prefixes shorter than /32 outside
+/// 0.0.0.0/8 (fib_add_ifaddr in net/ipv4/fib_frontend.c), for IPv6 all (net/ipv6/addrconf.c).
 pub(super) fn connected(address: &IpNet) -> Option<IpNet> {
     let network = address.trunc();
     match network {

@@ -1,4 +1,4 @@
-//! Taking a tunnel away: what was done by what a ledger tells, or, where there is none, by what file and host tell.
+//! Removing a tunnel: by its ledger or, without one, by the file and the state of the host.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,8 +10,8 @@ use crate::state::HostState;
 use crate::step::{Family, Firewall, FirewallFamily, Phase, Route, Rule, Step};
 use crate::wanted::{Compat, Wanted};
 
-/// The plan that takes away an interface that has no ledger: the original brought it up, or /run was wiped. Rules go
-/// if they are exactly those that the file leads to: same table, same mark, side by side.
+/// The plan that removes an interface without a ledger: wg-quick brought it up, or /run was wiped. Rules are removed if
+/// they are exactly those of the file: same table, same mark, side by side.
 pub fn down(wanted: &Wanted, hooks: &Hooks, state: &HostState, compat: Compat) -> Plan {
     let interface = &wanted.interface;
     let mut steps: Vec<Step> = hooks.of(Phase::PreDown).collect();
@@ -25,15 +25,14 @@ pub fn down(wanted: &Wanted, hooks: &Hooks, state: &HostState, compat: Compat) -
     Plan { steps, warnings: Vec::new() }
 }
 
-/// The steps that take back what was done, by a ledger or by as much of a plan as was carried out. With the interface
-/// go its addresses and routes; where `done` did not make the interface, they are taken away one by one. The order is
-/// wg-quick's: rules, interface, the routes that had to give way for it, name servers, firewall. Variables of the
-/// kernel stay as they are: other tunnels live by them too.
+/// The steps that undo `done`: those of a ledger, or the part of a plan that was executed. Deleting the interface removes
+/// its addresses and routes; if `done` did not create the interface, they are removed one by one. The order is that of
+/// wg-quick: rules, interface, routes that were replaced, name servers, firewall. Sysctls stay: other tunnels need them.
 ///
-/// A step that is refused may be tried again after the others: an address that is to go may have brought a route in
-/// the place of one that is to come back.
+/// A step that is refused may succeed after the others: an address to be removed may have added a route in the place of
+/// one to be restored.
 ///
-/// `hooks` are those to run: all of the file for a tunnel that was up, [`Hooks::undoing`] for one that did not get up.
+/// `hooks` are the commands to run: all of the file for a tunnel that was up, [`Hooks::undoing`] for one that did not get up.
 pub fn undo(done: &[Step], hooks: &Hooks) -> Vec<Step> {
     let made: Vec<&str> = done.iter().filter_map(made_link).collect();
     let mut undone: Vec<Step> = if made.is_empty() {
@@ -51,29 +50,29 @@ pub fn undo(done: &[Step], hooks: &Hooks) -> Vec<Step> {
     steps
 }
 
-/// What is left of steps when those are gone that others took back, or did again (name servers that changed).
+/// The steps without pairs that cancel each other, and without those that were done again (name servers that changed).
 pub fn cancel_inverses(done: &[Step]) -> Vec<Step> {
-    let mut net: Vec<Option<&Step>> = Vec::new();
-    let mut taken_back_by: HashMap<Step, usize> = HashMap::new();
+    let mut left: Vec<Option<&Step>> = Vec::new();
+    let mut canceled_by: HashMap<Step, usize> = HashMap::new();
     for step in done {
-        if let Some(earlier) = taken_back_by.remove(step) {
-            net[earlier] = None;
+        if let Some(earlier) = canceled_by.remove(step) {
+            left[earlier] = None;
             continue;
         }
-        let replaced = step.undo().and_then(|undo| taken_back_by.insert(undo, net.len()));
-        replaced.into_iter().for_each(|earlier| net[earlier] = None);
-        net.push(Some(step));
+        let replaced = step.undo().and_then(|undo| canceled_by.insert(undo, left.len()));
+        replaced.into_iter().for_each(|earlier| left[earlier] = None);
+        left.push(Some(step));
     }
-    net.into_iter().flatten().cloned().collect()
+    left.into_iter().flatten().cloned().collect()
 }
 
-/// The steps whose effect may be there when some of `pending` were done after all of `done`: what they were to take
-/// back counts as there. To take away what is not there does no harm.
+/// The steps whose effect may exist if some of `pending` were done after all of `done`. What `pending` was to remove
+/// counts as existing: removing what does not exist is harmless.
 pub fn possibly_applied(done: &[Step], pending: &[Step]) -> Vec<Step> {
     let mut perhaps = done.to_vec();
     let mut taken_back: HashSet<Step> = cancel_inverses(done).iter().filter_map(Step::undo).collect();
     for step in pending {
-        // A reload after one that was ended takes back what that one may have done.
+        // A reload after an interrupted one undoes what that one may have done.
         if !taken_back.contains(step) {
             taken_back.extend(step.undo());
             perhaps.push(step.clone());
@@ -82,8 +81,8 @@ pub fn possibly_applied(done: &[Step], pending: &[Step]) -> Vec<Step> {
     perhaps
 }
 
-/// The rules that lead to the tunnel's own table, in the order in which the original deletes them: those that the
-/// routes in it need, or, if the interface is gone, the default routes of the file.
+/// The rules that select the tunnel's own table, in the order in which wg-quick deletes them: those that the routes in it
+/// need or, if the interface is gone, the default routes of the file.
 pub(super) fn rules_there(wanted: &Wanted, state: &HostState, compat: Compat) -> Vec<Rule> {
     let Some(numbers) = numbers_there(wanted, state, compat) else { return Vec::new() };
     let is_own = |route: &&Route| is_on(route, wanted) && route.table == numbers.mark;
@@ -97,10 +96,10 @@ pub(super) fn rules_there(wanted: &Wanted, state: &HostState, compat: Compat) ->
     wanted.filter_map(|rule| state.rules.iter().find(|other| is_same(other, &rule)).cloned()).collect()
 }
 
-/// The numbers by which a tunnel goes that is up: its mark is the table of a route on the interface that exactly the
-/// rule of a tunnel leads to, or the file's, if nobody has routes there.
+/// The numbers that a running tunnel uses. Its mark is the table of a route on the interface that a rule of the form of a
+/// tunnel's selects, or the mark in the file, if that table has no routes.
 pub(super) fn numbers_there(wanted: &Wanted, state: &HostState, compat: Compat) -> Option<Numbers> {
-    // The newest one, if somebody left one that is like it.
+    // The newest rule, if an older tunnel left one like it.
     let last = |mark: u32, family: Family| {
         let ours = state.rules.iter().filter(|rule| rule.family == family && leads_to_own_table(rule, mark));
         ours.map(|rule| rule.priority).min()
@@ -122,12 +121,12 @@ fn leads_to_own_table(rule: &Rule, mark: u32) -> bool {
     rule.not && rule.fwmark == Some(mark) && rule.table == mark && is_last
 }
 
-/// Who made a rule is not always known, so that it does not count.
+/// Compares rules without their protocol, which is not always known.
 fn is_same(there: &Rule, wanted: &Rule) -> bool {
     Rule { protocol: wanted.protocol, ..there.clone() } == *wanted
 }
 
-/// The tables of the firewall that have the tunnel's name.
+/// The firewall tables with the tunnel's name.
 fn firewalls_there(wanted: &Wanted, state: &HostState) -> Vec<Firewall> {
     let of_family = |(compat, family)| Firewall {
         table: firewall::table_name(&wanted.interface, compat),
@@ -140,7 +139,7 @@ fn firewalls_there(wanted: &Wanted, state: &HostState) -> Vec<Firewall> {
     let families = [FirewallFamily::Ip, FirewallFamily::Ip6, FirewallFamily::Inet];
     let named =
         [Compat::WgQuick, Compat::Native].into_iter().flat_map(|compat| families.map(|family| (compat, family)));
-    named.map(of_family).filter(|firewall| state.firewall_tables.contains(&firewall.listed())).collect()
+    named.map(of_family).filter(|firewall| state.firewall_tables.contains(&firewall.nft_name())).collect()
 }
 
 fn is_on(route: &Route, wanted: &Wanted) -> bool {
@@ -169,7 +168,7 @@ fn goes_with_link(step: &Step, made: &[&str]) -> bool {
 
 fn place_in_undo(step: &Step) -> (u8, u8, u32) {
     match step {
-        // The rule that leads to the table first, then those that were looked at before it, as the original has it.
+        // The rule that selects the table first, then those before it, as in wg-quick.
         Step::DeleteRule(rule) => (0, rule.family as u8, u32::MAX - rule.priority),
         Step::AddRule(_) => (1, 0, 0),
         Step::DeleteLink { .. } => (2, 0, 0),

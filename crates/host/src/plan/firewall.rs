@@ -1,7 +1,7 @@
-//! What the packet filter is told: what the tables are to hold. Their rules are written by who carries the plan out.
+//! What the firewall tables of a tunnel contain. `linux` writes their rules.
 //!
-//! A tunnel whose datagrams are told apart by their mark needs the answers marked too, or reverse path filters drop
-//! them. A full tunnel also has what comes to its addresses by other links dropped, which that filter would have done.
+//! Where the tunnel's packets carry a mark, replies must be marked too, or reverse path filters drop them. A full tunnel
+//! also drops packets to its addresses that arrive on other links, as that filter would have done.
 
 use std::net::IpAddr;
 
@@ -16,8 +16,8 @@ pub(super) fn table_name(interface: &str, compat: Compat) -> String {
     }
 }
 
-/// The table of one family, as the original has it. Only a full tunnel guards addresses: where other routes lead to
-/// the host too, they may be reached by them.
+/// The table of one family, as wg-quick has it. Only a full tunnel protects its addresses: otherwise they may be
+/// reachable over other routes.
 pub(super) fn of_family(wanted: &Wanted, family: Family, mark: u32, is_full: bool) -> Firewall {
     Firewall {
         table: table_name(&wanted.interface, Compat::WgQuick),
@@ -32,7 +32,7 @@ pub(super) fn of_family(wanted: &Wanted, family: Family, mark: u32, is_full: boo
     }
 }
 
-/// The one table for both families: `full` are those with a full tunnel.
+/// One table for both families; `full` are those with a full tunnel.
 pub(super) fn of_both(
     wanted: &Wanted,
     full: &[Family],

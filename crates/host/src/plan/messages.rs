@@ -1,4 +1,4 @@
-//! Steps in words: as wg-quick(8) echoes what it runs, and for people.
+//! Steps as text: as the commands that wg-quick(8) prints, and for people.
 
 use crate::state::DnsManager;
 use crate::step::{Family, Route, Rule, Step};
@@ -27,7 +27,7 @@ pub fn as_commands(steps: &[Step]) -> Vec<String> {
     lines
 }
 
-/// What a step does, for people, as part of a list.
+/// What a step does, for people, as an item of a list.
 pub fn describe(step: &Step) -> String {
     match step {
         Step::AddLink { interface, backend: crate::step::Backend::Daemon } => {
@@ -37,34 +37,34 @@ pub fn describe(step: &Step) -> String {
         Step::DeleteLink { interface } => format!("interface {interface} deleted, with its addresses and routes"),
         Step::Hook { phase, command } => format!("{phase:?}: {command}"),
         Step::Configure { interface } => format!("keys and peers of {interface}"),
-        Step::SetFwmark { interface, fwmark: 0, .. } => format!("no mark on {interface}'s own datagrams"),
-        Step::SetFwmark { interface, fwmark, .. } => format!("mark {fwmark} on {interface}'s own datagrams"),
+        Step::SetFwmark { interface, fwmark: 0, .. } => format!("no firewall mark on {interface}'s own packets"),
+        Step::SetFwmark { interface, fwmark, .. } => format!("firewall mark {fwmark} on {interface}'s own packets"),
         Step::AddAddress { interface, address } => format!("address {address} on {interface}"),
-        Step::DeleteAddress { interface, address } => format!("address {address} taken from {interface}"),
+        Step::DeleteAddress { interface, address } => format!("address {address} removed from {interface}"),
         Step::SetMtu { interface, mtu, .. } => format!("MTU {mtu} on {interface}"),
         Step::LinkUp { interface } => format!("{interface} up"),
         Step::SetDns { interface, dns, exclusive, .. } => {
-            let of_these = if *exclusive { "for all questions" } else { "for questions of its domains" };
+            let queries = if *exclusive { "for all queries" } else { "for queries in its domains" };
             let servers: Vec<String> = dns.servers.iter().map(ToString::to_string).collect();
             match (servers.is_empty(), dns.search.is_empty()) {
-                (true, _) => format!("search domains {} with {interface}", dns.search.join(", ")),
-                (false, true) => format!("name servers {} {of_these}, with {interface}", servers.join(", ")),
+                (true, _) => format!("search domains {} on {interface}", dns.search.join(", ")),
+                (false, true) => format!("name servers {} on {interface} {queries}", servers.join(", ")),
                 (false, false) => {
                     let domains = dns.search.join(", ");
-                    format!("name servers {} {of_these}, domains {domains}, with {interface}", servers.join(", "))
+                    format!("name servers {} on {interface} {queries}, search domains {domains}", servers.join(", "))
                 }
             }
         }
-        Step::UnsetDns { interface, .. } => format!("name servers of {interface} taken back"),
+        Step::UnsetDns { interface, .. } => format!("name servers of {interface} removed"),
         Step::AddRoute(route) => format!("route {}", route_sentence(route)),
-        Step::DeleteRoute(route) => format!("route {} taken away", route_sentence(route)),
+        Step::DeleteRoute(route) => format!("route {} removed", route_sentence(route)),
         Step::AddRule(rule) => format!("rule {}", rule_sentence(rule)),
-        Step::DeleteRule(rule) => format!("rule {} taken away", rule_sentence(rule)),
+        Step::DeleteRule(rule) => format!("rule {} removed", rule_sentence(rule)),
         Step::SetSysctl { name, value, .. } => format!("{name} = {value}"),
         Step::AddFirewall(firewall) if firewall.kill_switch.is_some() => {
-            format!("firewall table {}: nothing leaves but through {}", firewall.table, firewall.interface)
+            format!("firewall table {}: only traffic through {} may leave", firewall.table, firewall.interface)
         }
-        Step::AddFirewall(firewall) => format!("firewall table {} that guards {}", firewall.table, firewall.interface),
+        Step::AddFirewall(firewall) => format!("firewall table {} protecting {}", firewall.table, firewall.interface),
         Step::DeleteFirewall(firewall) => format!("firewall table {} deleted", firewall.table),
     }
 }
@@ -103,13 +103,13 @@ fn line(step: &Step) -> String {
             DnsManager::Resolved => format!("resolvectl revert {interface}"),
             DnsManager::File => format!("edit /etc/resolv.conf without {interface}"),
         },
-        Step::AddRoute(route) => format!("ip {} route add {}", flag(Family::of_net(&route.to)), route_words(route)),
+        Step::AddRoute(route) => format!("ip {} route add {}", flag(Family::of_net(&route.to)), route_arguments(route)),
         Step::DeleteRoute(route) => {
-            format!("ip {} route delete {}", flag(Family::of_net(&route.to)), route_words(route))
+            format!("ip {} route delete {}", flag(Family::of_net(&route.to)), route_arguments(route))
         }
-        Step::AddRule(rule) => format!("ip {} rule add {}", flag(rule.family), rule_words(rule)),
+        Step::AddRule(rule) => format!("ip {} rule add {}", flag(rule.family), rule_arguments(rule)),
         Step::DeleteRule(rule) if rule.not => format!("ip {} rule delete table {}", flag(rule.family), rule.table),
-        Step::DeleteRule(rule) => format!("ip {} rule delete {}", flag(rule.family), rule_words(rule)),
+        Step::DeleteRule(rule) => format!("ip {} rule delete {}", flag(rule.family), rule_arguments(rule)),
         Step::SetSysctl { name, value, .. } => format!("sysctl -q {name}={value}"),
         Step::AddFirewall(_) | Step::DeleteFirewall(_) => "nft -f /dev/fd/63".to_owned(),
     }
@@ -122,8 +122,8 @@ fn flag(family: Family) -> &'static str {
     }
 }
 
-/// A route as `ip route` takes it; what `ip` would choose itself is left out.
-fn route_words(route: &Route) -> String {
+/// A route as `ip route` takes it, without what `ip` chooses itself.
+fn route_arguments(route: &Route) -> String {
     let mut words = route.to.to_string();
     if let Some(via) = route.via {
         words += &format!(" via {via}");
@@ -141,8 +141,8 @@ fn route_words(route: &Route) -> String {
     words
 }
 
-/// A rule as `ip rule` takes it; the priority is left out, as wg-quick leaves it to the kernel.
-fn rule_words(rule: &Rule) -> String {
+/// A rule as `ip rule` takes it, without the priority, which wg-quick leaves to the kernel.
+fn rule_arguments(rule: &Rule) -> String {
     let mut words = Vec::new();
     if rule.not {
         words.push("not".to_owned());
@@ -161,9 +161,9 @@ fn table(number: u32) -> String {
 fn route_sentence(route: &Route) -> String {
     let mut sentence = route.to.to_string();
     match (&route.device, route.via) {
-        (Some(device), Some(via)) => sentence += &format!(" to {device} by {via}"),
+        (Some(device), Some(via)) => sentence += &format!(" to {device} via {via}"),
         (Some(device), None) => sentence += &format!(" to {device}"),
-        (None, _) => sentence += " that refuses",
+        (None, _) => sentence += " unreachable",
     }
     if route.table != crate::step::MAIN {
         sentence += &format!(" in table {}", route.table);
@@ -174,14 +174,16 @@ fn route_sentence(route: &Route) -> String {
 fn rule_sentence(rule: &Rule) -> String {
     let mut sentence = format!("{} ({}): ", rule.priority, super::family_name(rule.family));
     if let Some(to) = rule.to {
-        sentence += &format!("what goes to {to} ");
+        sentence += &format!("packets to {to} ");
+    } else {
+        sentence += "packets ";
     }
     match (rule.not, rule.fwmark) {
-        (true, Some(mark)) => sentence += &format!("what has not the mark {mark} "),
-        (false, Some(mark)) => sentence += &format!("what has the mark {mark} "),
+        (true, Some(mark)) => sentence += &format!("without mark {mark} "),
+        (false, Some(mark)) => sentence += &format!("with mark {mark} "),
         _ => {}
     }
-    sentence += &format!("looks into table {}", table(rule.table));
+    sentence += &format!("use table {}", table(rule.table));
     if let Some(length) = rule.suppress_prefixlength {
         sentence += &format!(" for prefixes longer than /{length}");
     }

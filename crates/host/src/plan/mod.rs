@@ -1,8 +1,8 @@
-//! Plans: what is [`Wanted`] and what is there ([`HostState`]) become steps. Pure: nothing here looks at the host.
+//! Plans: the steps from the state of the host ([`HostState`]) to what is [`Wanted`]. Pure: nothing here reads the host.
 //!
 //! The order of a plan is that of wg-quick(8): the interface, `PreUp`, keys and peers, addresses, MTU, name servers,
-//! then routes with the rules and the firewall that they need, `PostUp`. The subjects have a file each; [`messages`] says
-//! steps in the words of `ip` and to people, and [`model`] does them to a host in memory.
+//! then routes with the rules and the firewall that they need, `PostUp`. Each subject has a file; [`messages`] describes
+//! steps, as commands and to people, and [`model`] applies them to a host in memory.
 
 mod addresses;
 mod conflicts;
@@ -25,29 +25,29 @@ use crate::wanted::{Compat, RouteConflict, Wanted};
 pub use down::{cancel_inverses, down, possibly_applied, undo};
 pub use reload::{ResumedReload, Rollback, reload, resume, roll_back};
 
-/// Steps in the order in which they are to be done, and what a person should know of them.
+/// Steps in order, and warnings about them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     /// The steps.
     pub steps: Vec<Step>,
-    /// What is not as the file has it, and why.
+    /// Where the plan differs from the file, and why.
     pub warnings: Vec<Warning>,
 }
 
-/// Something that goes another way than the file says, while the tunnel works all the same.
+/// A difference from the file that does not stop the tunnel from working.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "warning")]
 pub enum Warning {
     /// A route exists already.
     RouteExists {
-        /// The one that was wanted.
+        /// The route that was wanted.
         wanted: Route,
-        /// The one that is there.
-        rival: Route,
-        /// What was made of it, in a sentence that says what it means for the user.
+        /// The route that exists.
+        existing: Route,
+        /// What happens, in a sentence for the user.
         outcome: String,
     },
-    /// Anything else, in a sentence.
+    /// Anything else.
     Other {
         /// The sentence.
         sentence: String,
@@ -76,9 +76,8 @@ pub struct Hooks {
 }
 
 impl Hooks {
-    /// The commands that take back what those of `done` did, for a tunnel that did not come up: `PostDown` where a
-    /// `PreUp` or `PostUp` was run, `PreDown` where a `PostUp` was. A command that was run and failed belongs in
-    /// `done`, as it may have done half of its work.
+    /// The commands that undo those of `done`, for a tunnel that did not come up: `PostDown` if a `PreUp` or `PostUp` was
+    /// run, `PreDown` if a `PostUp` was. A command that failed belongs in `done`, as it may have done half of its work.
     pub fn undoing(&self, done: &[Step]) -> Self {
         let was_run = |wanted| done.iter().any(|step| matches!(step, Step::Hook { phase, .. } if *phase == wanted));
         let belongs = |phase: &Phase| match phase {
@@ -98,7 +97,7 @@ impl Hooks {
 /// The plan that brings a tunnel up.
 ///
 /// # Errors
-/// The interface exists already, or a policy says that it is not to come up like this.
+/// The interface exists already, or a policy of the file forbids it.
 pub fn up(
     wanted: &Wanted,
     hooks: &Hooks,
@@ -121,8 +120,7 @@ pub fn up(
     Ok(Plan { steps: all, warnings })
 }
 
-/// What a tunnel has the host do once its interface is there: all steps of [`up`] from the addresses to the firewall.
-/// [`reload()`] derives from it what is the tunnel's.
+/// All steps of [`up`] from the addresses to the firewall. [`reload()`] derives from them what belongs to the tunnel.
 fn effects(
     wanted: &Wanted,
     state: &HostState,
@@ -141,7 +139,7 @@ fn effects(
     Ok(plan)
 }
 
-/// The [`effects`] of a tunnel that is up: a policy that would refuse it did not when it came up.
+/// The [`effects`] of a tunnel that is up: the policy did not refuse it when it came up.
 fn effects_of_up(
     wanted: &Wanted,
     state: &HostState,
@@ -159,7 +157,7 @@ impl Plan {
     }
 }
 
-/// What people call a family.
+/// The name of a family, for people.
 fn family_name(family: Family) -> &'static str {
     match family {
         Family::V4 => "IPv4",

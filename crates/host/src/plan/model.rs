@@ -1,8 +1,8 @@
-//! A host in memory: what the Linux kernel does with a step. Pure; plans are tried on it before they are made, and
-//! the laws of plans are tested on it.
+//! A host in memory: what the Linux kernel does with a step. Pure; reloads are planned on it, and the tests of plans use
+//! it.
 //!
-//! It knows links, addresses with the routes that come and go with them, routes, rules, variables and the names of
-//! firewall tables. It does not know marks, keys, hooks and name servers: such steps do nothing here.
+//! It models links, addresses with the routes that the kernel adds for them, routes, rules, sysctls and the names of
+//! firewall tables. It does not model marks, keys, hooks and name servers: such steps do nothing here.
 
 use ipnet::IpNet;
 
@@ -10,31 +10,31 @@ use super::addresses::connected;
 use crate::state::{HostState, Link};
 use crate::step::{Backend, Family, MAIN, Route, Rule, Step};
 
-/// What the kernel says to a step that it does not do, in its words.
+/// The kernel's error for a step, as it words it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct Refused(pub &'static str);
+pub struct StepRefused(pub &'static str);
 
-const EXISTS: Refused = Refused("File exists");
-const NO_DEVICE: Refused = Refused("Cannot find device");
-const NO_ADDRESS: Refused = Refused("Cannot assign requested address");
-const NO_ROUTE: Refused = Refused("No such process");
-const NO_ENTRY: Refused = Refused("No such file or directory");
-const NOT_SUPPORTED: Refused = Refused("Operation not supported");
-const DOWN: Refused = Refused("Network is down");
+const EXISTS: StepRefused = StepRefused("File exists");
+const NO_DEVICE: StepRefused = StepRefused("Cannot find device");
+const NO_ADDRESS: StepRefused = StepRefused("Cannot assign requested address");
+const NO_ROUTE: StepRefused = StepRefused("No such process");
+const NO_ENTRY: StepRefused = StepRefused("No such file or directory");
+const NOT_SUPPORTED: StepRefused = StepRefused("Operation not supported");
+const DOWN: StepRefused = StepRefused("Network is down");
 
-/// The routes of the kernel's own (rtnetlink.h, `RTPROT_KERNEL`) are of scope link for IPv4 (`RT_SCOPE_LINK`), and
+/// Routes that the kernel adds (rtnetlink.h, `RTPROT_KERNEL`) have scope link for IPv4 (`RT_SCOPE_LINK`), and
 /// have the metric of addrconf for IPv6 (include/net/ip6_route.h, `IP6_RT_PRIO_ADDRCONF`).
 pub(super) const PROTOCOL_KERNEL: u8 = 2;
 const SCOPE_LINK: u8 = 253;
 const ADDRCONF_METRIC: u32 = 256;
 
 impl HostState {
-    /// Does a step.
+    /// Applies a step.
     ///
     /// # Errors
     /// The kernel would refuse it; nothing has changed.
-    pub fn apply(&mut self, step: &Step) -> Result<(), Refused> {
+    pub fn apply(&mut self, step: &Step) -> Result<(), StepRefused> {
         match step {
             Step::AddLink { interface, backend } => self.add_link(interface, *backend),
             Step::DeleteLink { interface } => {
@@ -47,7 +47,7 @@ impl HostState {
             Step::AddRoute(route) => self.add_route(route),
             Step::DeleteRoute(route) => remove(&mut self.routes, |other| other == route, NO_ROUTE),
             Step::AddRule(rule) => self.add_rule(rule),
-            // A rule of nobody's goes whoever made it (`rule_find` in net/core/fib_rules.c).
+            // A rule without a protocol matches any (`rule_find` in net/core/fib_rules.c).
             Step::DeleteRule(rule) => {
                 let is_it = |other: &Rule| {
                     other == rule || (rule.protocol == 0 && Rule { protocol: 0, ..other.clone() } == *rule)
@@ -59,20 +59,20 @@ impl HostState {
             }
             Step::AddFirewall(_) if !self.nftables => Err(NOT_SUPPORTED),
             Step::AddFirewall(firewall) => {
-                // It takes the place of what has its name.
-                self.firewall_tables.retain(|table| *table != firewall.listed());
-                self.firewall_tables.push(firewall.listed());
+                // It replaces a table of the same name.
+                self.firewall_tables.retain(|table| *table != firewall.nft_name());
+                self.firewall_tables.push(firewall.nft_name());
                 Ok(())
             }
             Step::DeleteFirewall(firewall) => {
-                remove(&mut self.firewall_tables, |table| *table == firewall.listed(), NO_ENTRY)
+                remove(&mut self.firewall_tables, |table| *table == firewall.nft_name(), NO_ENTRY)
             }
             Step::Configure { interface } | Step::SetFwmark { interface, .. } => self.link_mut(interface).map(|_| ()),
             Step::Hook { .. } | Step::SetDns { .. } | Step::UnsetDns { .. } => Ok(()),
         }
     }
 
-    fn add_link(&mut self, interface: &str, backend: Backend) -> Result<(), Refused> {
+    fn add_link(&mut self, interface: &str, backend: Backend) -> Result<(), StepRefused> {
         if self.link(interface).is_some() {
             return Err(EXISTS);
         }
@@ -89,7 +89,7 @@ impl HostState {
         Ok(())
     }
 
-    fn set_up(&mut self, interface: &str) -> Result<(), Refused> {
+    fn set_up(&mut self, interface: &str) -> Result<(), StepRefused> {
         let link = self.link_mut(interface)?;
         if !std::mem::replace(&mut link.up, true) {
             for address in link.addresses.clone() {
@@ -99,12 +99,12 @@ impl HostState {
         Ok(())
     }
 
-    /// IPv4 has an address once with each mask (`__inet_insert_ifa` in net/ipv4/devinet.c), IPv6 once
+    /// An IPv4 address may exist once with each mask (`__inet_insert_ifa` in net/ipv4/devinet.c), IPv6 once
     /// (`ipv6_add_addr` in net/ipv6/addrconf.c).
-    fn add_address(&mut self, interface: &str, address: &IpNet) -> Result<(), Refused> {
+    fn add_address(&mut self, interface: &str, address: &IpNet) -> Result<(), StepRefused> {
         let family = Family::of_net(address);
         if self.without.contains(&family) {
-            return Err(Refused("Permission denied"));
+            return Err(StepRefused("Permission denied"));
         }
         let link = self.link_mut(interface)?;
         let is_same = |other: &IpNet| match family {
@@ -121,9 +121,9 @@ impl HostState {
         Ok(())
     }
 
-    /// With the first IPv4 address of a network go the others of that network, and with the last one all IPv4 routes
-    /// of the link (`__inet_del_ifa`, and `fib_inetaddr_event` in net/ipv4/fib_frontend.c).
-    fn delete_address(&mut self, interface: &str, address: &IpNet) -> Result<(), Refused> {
+    /// Deleting the first IPv4 address of a network deletes the others of that network; deleting the last one, all IPv4
+    /// routes of the link (`__inet_del_ifa`, and `fib_inetaddr_event` in net/ipv4/fib_frontend.c).
+    fn delete_address(&mut self, interface: &str, address: &IpNet) -> Result<(), StepRefused> {
         let link = self.link_mut(interface)?;
         let position = link.addresses.iter().position(|other| other == address).ok_or(NO_ADDRESS)?;
         let is_first = !link.addresses[..position].iter().any(|other| other.trunc() == address.trunc());
@@ -166,7 +166,7 @@ impl HostState {
         }
     }
 
-    fn add_route(&mut self, route: &Route) -> Result<(), Refused> {
+    fn add_route(&mut self, route: &Route) -> Result<(), StepRefused> {
         if self.without.contains(&Family::of_net(&route.to)) {
             return Err(NOT_SUPPORTED);
         }
@@ -185,7 +185,7 @@ impl HostState {
         Ok(())
     }
 
-    fn add_rule(&mut self, rule: &Rule) -> Result<(), Refused> {
+    fn add_rule(&mut self, rule: &Rule) -> Result<(), StepRefused> {
         if self.without.contains(&rule.family) {
             return Err(NOT_SUPPORTED);
         }
@@ -197,20 +197,20 @@ impl HostState {
         Ok(())
     }
 
-    fn link_mut(&mut self, name: &str) -> Result<&mut Link, Refused> {
+    fn link_mut(&mut self, name: &str) -> Result<&mut Link, StepRefused> {
         self.links.iter_mut().find(|link| link.name == name).ok_or(NO_DEVICE)
     }
 }
 
-/// Takes a link away, with its addresses and routes.
+/// Removes a link with its addresses and routes.
 pub(super) fn forget_link(state: &mut HostState, interface: &str) {
     state.links.retain(|link| link.name != interface);
     state.routes.retain(|route| route.device.as_deref() != Some(interface));
 }
 
-fn remove<T>(from: &mut Vec<T>, is_it: impl Fn(&T) -> bool, refused: Refused) -> Result<(), Refused> {
+fn remove<T>(from: &mut Vec<T>, is_it: impl Fn(&T) -> bool, refused: StepRefused) -> Result<(), StepRefused> {
     let position = from.iter().position(is_it).ok_or(refused)?;
-    // Orders do not count, and thousands of routes may go.
+    // The order does not matter, and there may be thousands of routes.
     from.swap_remove(position);
     Ok(())
 }

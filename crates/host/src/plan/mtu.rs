@@ -1,5 +1,4 @@
-//! The MTU of the interface, where the file says none: what the narrowest path to an endpoint carries, less what a
-//! tunnel adds.
+//! The MTU of the interface if the file sets none: that of the narrowest path to an endpoint, less the overhead.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -10,34 +9,24 @@ use crate::state::HostState;
 use crate::step::{Family, MAIN, Route, Step};
 use crate::wanted::Wanted;
 
-/// What a tunnel adds to a packet at most: the headers of IPv6 (40), UDP (8) and of a data message (16), and its tag
-/// (16).
+/// What a tunnel adds to a packet at most: the headers of IPv6 (40), UDP (8) and a data message (16), and its tag (16).
 const OVERHEAD: u32 = 80;
 
-/// What is taken where no path is known: Ethernet's.
+/// The MTU of Ethernet, if no path is known.
 const ETHERNET: u32 = 1500;
 
-/// Bytes for the interface on Linux.
+/// The MTU of the interface: the file's, or, as in wg-quick since 2021, the smallest MTU of the paths to the endpoints,
+/// else that of the IPv4 default route, else Ethernet's, less [`OVERHEAD`]. The MTU of a path is that of its route, or of
+/// its link if the route has none.
 pub(super) fn of(wanted: &Wanted, state: &HostState) -> u32 {
-    narrowest(wanted, |address| path_mtu(state, address), || default_mtu(state))
-}
-
-/// Bytes for the interface: the file's, or, as wg-quick since 2021 has it, the smallest MTU of the paths to the
-/// endpoints, else that of IPv4's default route, else Ethernet's, less [`OVERHEAD`]. The MTU of a path is that of its
-/// route, or of its link where the route has none.
-pub(super) fn narrowest(
-    wanted: &Wanted,
-    of_path: impl Fn(&IpAddr) -> Option<u32>,
-    of_default: impl Fn() -> Option<u32>,
-) -> u32 {
     if let Some(mtu) = wanted.mtu {
         return mtu;
     }
-    // An address with a zone cannot be asked for without it, and the original leaves it out.
+    // An address with a zone cannot be looked up without it; wg-quick skips it too.
     let has_zone = |endpoint: &&SocketAddr| matches!(endpoint, SocketAddr::V6(v6) if v6.scope_id() != 0);
     let endpoints = wanted.endpoints.iter().filter(|endpoint| !has_zone(endpoint));
-    let to_endpoints = endpoints.filter_map(|endpoint| of_path(&endpoint.ip())).min();
-    let narrowest = to_endpoints.or_else(of_default).filter(|mtu| *mtu > 0).unwrap_or(ETHERNET);
+    let to_endpoints = endpoints.filter_map(|endpoint| path_mtu(state, &endpoint.ip())).min();
+    let narrowest = to_endpoints.or_else(|| default_mtu(state)).filter(|mtu| *mtu > 0).unwrap_or(ETHERNET);
     narrowest.saturating_sub(OVERHEAD)
 }
 
@@ -53,7 +42,7 @@ fn path_mtu(state: &HostState, address: &IpAddr) -> Option<u32> {
     route_mtu(state, path(state, address)?)
 }
 
-/// Of several default routes, that which `ip route show default` puts first: of the main table, with the lowest metric.
+/// The MTU of the first default route in `ip route show default`: in the main table, with the lowest metric.
 fn default_mtu(state: &HostState) -> Option<u32> {
     let mut defaults: Vec<&Route> = state.routes.iter().collect();
     defaults
@@ -62,8 +51,8 @@ fn default_mtu(state: &HostState) -> Option<u32> {
     route_mtu(state, defaults.first()?)
 }
 
-/// What a route carries.
-pub(super) fn route_mtu(state: &HostState, route: &Route) -> Option<u32> {
+/// The MTU of a route.
+fn route_mtu(state: &HostState, route: &Route) -> Option<u32> {
     if route.mtu > 0 {
         return Some(route.mtu);
     }
@@ -75,9 +64,9 @@ fn is_local(state: &HostState, address: &IpAddr) -> bool {
     address.is_loopback() || addresses.any(|net| net.addr() == *address)
 }
 
-/// The route that a datagram without a mark takes: the rules in their order, and in a table the longest prefix with
-/// the lowest metric (fib_rules_lookup in net/core/fib_rules.c).
-pub(super) fn path<'a>(state: &'a HostState, address: &IpAddr) -> Option<&'a Route> {
+/// The route of a packet without a mark: the rules in order, and in each table the longest prefix with the lowest metric
+/// (fib_rules_lookup in net/core/fib_rules.c).
+fn path<'a>(state: &'a HostState, address: &IpAddr) -> Option<&'a Route> {
     let family = Family::of(address);
     let mut rules: Vec<_> = state.rules.iter().filter(|rule| rule.family == family).collect();
     rules.sort_by_key(|rule| rule.priority);
@@ -96,8 +85,8 @@ pub(super) fn path<'a>(state: &'a HostState, address: &IpAddr) -> Option<&'a Rou
     None
 }
 
-/// The route of a table for an address.
-pub(super) fn longest<'a>(state: &'a HostState, table: u32, address: &IpAddr) -> Option<&'a Route> {
+/// The route in a table for an address.
+fn longest<'a>(state: &'a HostState, table: u32, address: &IpAddr) -> Option<&'a Route> {
     let host = IpNet::from(*address);
     let routes = state.routes.iter().filter(|route| route.table == table && route.to.contains(&host));
     routes.min_by_key(|route| (u8::MAX - route.to.prefix_len(), route.metric))

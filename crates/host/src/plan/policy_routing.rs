@@ -1,18 +1,18 @@
-//! The routes that cannot be in the main table, because the tunnel's own datagrams, or what is excluded, would take
-//! them: they are in a table of the tunnel's own, which rules lead to.
+//! Policy routing: a routing table of the tunnel's own, and the rules that select it.
 //!
-//! Such are a default route (a full tunnel), a route that contains an endpoint, and one that contains an excluded
-//! prefix. The datagrams carry a mark and what has the mark does not look into the table, so that they take the way
-//! that they would take without the tunnel, wherever the endpoint roams to and whatever network the host moves to; a
-//! host route to the endpoint would be wrong after either. Whether a route is such follows from the file alone.
+//! A default route (a full tunnel), a route that contains an endpoint and one that contains an excluded prefix cannot
+//! be in the main table, because the tunnel's own packets would follow them. Those packets carry a firewall mark, and
+//! marked packets skip the tunnel's table. So they are routed as they would be without the tunnel, wherever the
+//! endpoint roams and whichever network the host joins; a host route to the endpoint would be wrong after either.
+//! Which routes need this follows from the file alone.
 //!
-//! The rules keep the law of routing that the longest prefix wins, over the main table and the tunnel's together. For
-//! each length L of the tunnel's prefixes, the longest first, there are two: main's routes longer than L, then the
-//! tunnel's that are at least as long as L, for what has no mark. A full tunnel is the case L = 0, and its two rules
-//! are those of wg-quick(8). Excluded prefixes come before all of them, and lead to the main table.
+//! The longest prefix wins across the main table and the tunnel's, as in a single table. For each prefix length L in the
+//! tunnel's table, longest first, there are two rules: the main table for routes longer than L, then the tunnel's table
+//! for routes of at least L, for packets without the mark. A full tunnel is the case L = 0; its two rules are those of
+//! wg-quick(8). Rules for excluded prefixes come first and select the main table.
 //!
-//! Two full tunnels of wg-quick's take each other's datagrams, as either's rule sees the other's mark as none of its
-//! own. `linerate` therefore leads what has the mark to the main table before the rules of any tunnel.
+//! With wg-quick, two full tunnels route each other's packets, because each rule only knows its own mark. So `linerate`
+//! sends marked packets to the main table before the rules of any tunnel.
 
 use ipnet::IpNet;
 
@@ -20,39 +20,39 @@ use crate::state::HostState;
 use crate::step::{Family, MAIN, Rule};
 use crate::wanted::{Compat, Wanted};
 
-/// Who made a rule (rtnetlink.h, `RTPROT_UNSPEC`): `ip rule` does not say, and neither do we.
+/// The protocol of a rule (rtnetlink.h, `RTPROT_UNSPEC`): `ip rule` sets none, nor do we.
 const PROTOCOL: u8 = 0;
 
-/// Where wg-quick begins to look for a table, which is the mark too: the usual port.
+/// The first table that wg-quick tries, which is the mark too: the usual port.
 const FIRST_TABLE_WG_QUICK: u32 = 51_820;
 
-/// Where `linerate` begins: far from wg-quick's, and without the bits 0x4000 and 0x8000, in which Kubernetes marks
-/// what is to be masqueraded or dropped, and those of 0xff0000, which are Tailscale's.
+/// The first table that `linerate` tries: far from wg-quick's, without the mark bits of Kubernetes (0x4000 masquerade,
+/// 0x8000 drop) and of Tailscale (0xff0000).
 const FIRST_TABLE: u32 = 11_820;
 
-/// The priorities among which `linerate` has its rules: after those of VRFs (1000) and of Tailscale (5210 to 5270),
-/// before 32766 (main) and those that `ip rule` puts just before it.
+/// The priorities of `linerate`'s rules: after VRFs (1000) and Tailscale (5210 to 5270), before 32766 (main) and the rules
+/// that `ip rule` puts just before it.
 const PRIORITIES: std::ops::RangeInclusive<u32> = 18_000..=19_999;
 
-/// Where `linerate` has one rule of each tunnel before those of all: what has its mark looks into the main table.
-/// Two full tunnels would else take each other's datagrams, round and round.
+/// The priority of the rule that sends a tunnel's marked packets to the main table, before the rules of all tunnels.
+/// Otherwise two full tunnels would route each other's packets in a loop.
 const DIRECT_PRIORITY: u32 = *PRIORITIES.start() - 1;
 
-/// The numbers that a tunnel goes by.
+/// The numbers that a tunnel uses.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Numbers {
-    /// The mark of its datagrams, and its table.
+    /// The firewall mark of its packets, and its table.
     pub mark: u32,
-    /// The priority of its last rule for IPv4; the others come before.
+    /// The priority of its last IPv4 rule; the others come before it.
     pub last_v4: u32,
     /// The same for IPv6.
     pub last_v6: u32,
-    /// The priority of the rule that leads its datagrams to the main table, whoever else has rules.
+    /// The priority of the rule that sends its own packets to the main table.
     pub direct: Option<u32>,
 }
 
 impl Numbers {
-    /// The ones that a new tunnel takes.
+    /// Free numbers for a new tunnel.
     pub(super) fn free(wanted: &Wanted, state: &HostState, compat: Compat) -> Self {
         let last = |family| match compat {
             Compat::WgQuick => kernel_priority(state, family),
@@ -79,13 +79,13 @@ pub(super) fn direct_priority(compat: Compat) -> Option<u32> {
     (compat == Compat::Native).then_some(DIRECT_PRIORITY)
 }
 
-/// The mark that the file gives; 0 is none.
+/// The mark in the file; 0 means none.
 pub(super) fn mark_of(wanted: &Wanted) -> Option<u32> {
     wanted.fwmark.filter(|mark| *mark != 0)
 }
 
-/// The rules of a family in the order in which they are added, the last to be looked at first. `own` are the prefixes
-/// in the tunnel's table.
+/// The rules of a family in the order in which they are added, lowest precedence first. `own` are the prefixes in the
+/// tunnel's table.
 pub(super) fn rules(family: Family, own: &[IpNet], excluded: &[IpNet], numbers: &Numbers) -> Vec<Rule> {
     let own: Vec<IpNet> = own.iter().copied().filter(|net| Family::of_net(net) == family).collect();
     let mut lengths: Vec<u8> = own.iter().map(IpNet::prefix_len).collect();
@@ -131,8 +131,8 @@ fn to_main(family: Family, to: Option<IpNet>, suppress_prefixlength: Option<u32>
     Rule { family, priority: 0, not: false, fwmark: None, to, table: MAIN, suppress_prefixlength, protocol: PROTOCOL }
 }
 
-/// The priority that the kernel gives a rule that comes without: one less than the second rule has, as the first is
-/// that of the table `local` (fib_default_rule_pref in net/core/fib_rules.c).
+/// The priority that the kernel gives a rule without one: one less than that of the second rule, as the first is for the
+/// table `local` (fib_default_rule_pref in net/core/fib_rules.c).
 fn kernel_priority(state: &HostState, family: Family) -> u32 {
     let mut priorities: Vec<u32> = priorities(state, family).collect();
     priorities.sort_unstable();

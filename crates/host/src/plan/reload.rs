@@ -1,9 +1,8 @@
-//! A changed file: what the file changed is changed on the host, and nothing else.
+//! Reload: applies what changed in the file, and nothing else.
 //!
-//! Three states are compared: what the file said (`then`) and says (`now`) would both do to this host without the
-//! tunnel, and what the host is. A step that both would take is left alone, whatever the host has there: it was
-//! changed by hand, or the host has moved. The others are tried on the [`model`] first, so that a step
-//! whose work is done already, or undone already, is left out.
+//! Two plans are compared, for the old file (`then`) and the new one (`now`), both on this host without the tunnel. A
+//! step that is in both is left alone, whatever the host has there: it was changed by hand, or the host has moved. The
+//! others are applied to the [`model`] first, so that a step that is already done, or undone, is left out.
 
 use std::collections::HashSet;
 
@@ -15,12 +14,12 @@ use crate::state::HostState;
 use crate::step::{Family, Firewall, Route, Rule, Step};
 use crate::wanted::{Compat, Wanted};
 
-/// The plan that makes the host of a tunnel that `then` brought up what `now` would have made of it. `done` is what
-/// its ledger tells, all that was done since the interface was made; it may be empty, and then file and host tell.
-/// Keys and peers are not the host's.
+/// The plan that turns the host of a tunnel that `then` brought up into what `now` would have made of it. `done` are the
+/// steps in its ledger since the interface was created; without a ledger it is empty, and the file and the host decide.
+/// Keys and peers are not part of it.
 ///
 /// # Errors
-/// The interface is not there, or a policy of `now` refuses.
+/// The interface does not exist, or a policy of `now` forbids it.
 pub fn reload(
     then: &Wanted,
     now: &Wanted,
@@ -42,20 +41,20 @@ pub fn reload(
     let Difference { gone, new } = Difference::of(&was.steps, &is);
 
     let mut simulation = HostSimulation::on(state);
-    // What was replaced comes back before an address brings a route like it, which would be in its way.
-    let undone: Vec<Step> = gone.iter().rev().filter(|step| is_way(step)).filter_map(Step::undo).collect();
+    // Replaced routes are restored before an address adds a route like them, which would conflict.
+    let undone: Vec<Step> = gone.iter().rev().filter(|step| is_routing(step)).filter_map(Step::undo).collect();
     simulation.take_all(exchanges(&undone));
     simulation.try_all(new.iter().filter(|step| is_address(step)));
     let mtu_now = mtu::of(now, &bare);
     if mtu_now != mtu::of(then, &bare) {
         simulation.take(Step::SetMtu { interface: interface.clone(), mtu: mtu_now, before: link.mtu });
     }
-    // While there are rules that go by it there is a mark: the tunnel's datagrams would else go into it.
+    // There is a mark for as long as rules use it: otherwise the tunnel's own packets would go into the tunnel.
     let (mark_then, mark_now) = (mark_in(then, &was.steps), mark_in(now, &is));
     if mark_now != 0 {
         simulation.set_mark(interface, mark_then, mark_now);
     }
-    simulation.try_all(new.iter().filter(|step| is_way(step)));
+    simulation.try_all(new.iter().filter(|step| is_routing(step)));
     simulation.take_all(undone.into_iter().filter(|step| !matches!(step, Step::SetSysctl { .. })));
     if mark_now == 0 {
         simulation.set_mark(interface, mark_then, mark_now);
@@ -75,8 +74,8 @@ pub fn reload(
     Ok(Plan { steps: simulation.steps, warnings })
 }
 
-/// As [`reload()`], for a host on which a reload was ended in the middle: of its steps, `pending`, some were done, and
-/// nobody knows how many. They are taken back, and the plan is for the host after that.
+/// As [`reload()`], for a host on which a reload was interrupted: an unknown part of its steps, `pending`, was done. They
+/// are rolled back, and the plan is for the host after that.
 ///
 /// # Errors
 /// As [`reload()`].
@@ -92,12 +91,12 @@ pub fn resume(
     let not_undone = simulation.roll_back(pending, done);
     let plan = reload(then, now, &simulation.host, done, compat)?;
     let mut back = simulation.steps;
-    // A table takes the place of what has its name, and nothing passes in between.
+    // A table atomically replaces one of the same name.
     back.retain(|step| !matches!(step, Step::DeleteFirewall(table) if makes(&plan.steps, table)));
     Ok(ResumedReload { rollback: Rollback { steps: back, not_undone }, plan })
 }
 
-/// The plan of a reload, with what is to be taken back of one before it.
+/// The plan of a reload, with the rollback of an interrupted one before it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResumedReload {
     /// What takes back the steps that were under way; to be done first.
@@ -106,17 +105,17 @@ pub struct ResumedReload {
     pub plan: Plan,
 }
 
-/// What takes steps back.
+/// Steps that roll back others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rollback {
-    /// The steps that do.
+    /// The steps to execute.
     pub steps: Vec<Step>,
-    /// The steps that stay done: a route of others' cannot come back while one of the kernel's is in its place. Whoever
-    /// takes the tunnel away has to know of them.
+    /// Steps that cannot be rolled back now: a route of somebody else cannot be restored while the kernel has one in its
+    /// place. They must stay in the ledger for `down`.
     pub not_undone: Vec<Step>,
 }
 
-/// What takes back as much of `pending` as this host has, so that it is as `done` had left it.
+/// Rolls back as much of `pending` as this host has, so that it is as `done` left it.
 pub fn roll_back(pending: &[Step], done: &[Step], state: &HostState) -> Rollback {
     let mut simulation = HostSimulation::on(state);
     let not_undone = simulation.roll_back(pending, done);
@@ -124,17 +123,17 @@ pub fn roll_back(pending: &[Step], done: &[Step], state: &HostState) -> Rollback
 }
 
 fn makes(steps: &[Step], table: &Firewall) -> bool {
-    steps.iter().any(|step| matches!(step, Step::AddFirewall(made) if made.listed() == table.listed()))
+    steps.iter().any(|step| matches!(step, Step::AddFirewall(made) if made.nft_name() == table.nft_name()))
 }
 
-/// The host as it would be without the tunnel.
+/// The host without the tunnel.
 fn without_tunnel(then: &Wanted, state: &HostState, done: &[Step], compat: Compat) -> HostState {
     let taken_away = match done {
         [] => down(then, &Hooks::default(), state, compat).steps,
         done => down::undo(done, &Hooks::default()),
     };
     let mut bare = state.clone();
-    // What is not there any more cannot be taken away, and need not.
+    // What is already gone need not be removed.
     for step in &taken_away {
         let _ = bare.apply(step);
     }
@@ -142,7 +141,7 @@ fn without_tunnel(then: &Wanted, state: &HostState, done: &[Step], compat: Compa
     bare
 }
 
-/// The numbers that the tunnel has, as far as it has some; a mark of the file's own goes before.
+/// The numbers that the tunnel already uses; a mark in the file takes precedence.
 fn numbers(
     then: &Wanted,
     now: &Wanted,
@@ -173,7 +172,7 @@ fn numbers(
     [kept(then, true), kept(now, mark_of(then).is_none())]
 }
 
-/// What only one of two plans has, in its order.
+/// The steps that only one of two plans has, in order.
 struct Difference {
     gone: Vec<Step>,
     new: Vec<Step>,
@@ -189,11 +188,11 @@ impl Difference {
     }
 }
 
-/// A plan in the making, and the host as it is after it.
+/// The steps planned so far, and the host after them.
 struct HostSimulation {
     host: HostState,
     steps: Vec<Step>,
-    /// What was in the way of something that is still to go.
+    /// Steps that conflict with something that is still to be removed.
     refused: Vec<Step>,
 }
 
@@ -202,7 +201,7 @@ impl HostSimulation {
         Self { host: state.clone(), steps: Vec::new(), refused: Vec::new() }
     }
 
-    /// Takes a step into the plan, unless the host would refuse it.
+    /// Adds a step to the plan, unless the host would refuse it.
     fn take(&mut self, step: Step) -> bool {
         let is_done = self.host.apply(&step).is_ok();
         if is_done {
@@ -230,23 +229,23 @@ impl HostSimulation {
         self.take_all(refused);
     }
 
-    /// Takes back those of `pending` that were done; `done` was before them. Gives those that cannot be.
+    /// Rolls back those of `pending` that were done after `done`. Returns those that cannot be rolled back.
     fn roll_back(&mut self, pending: &[Step], done: &[Step]) -> Vec<Step> {
         let servers = cancel_inverses(done).into_iter().rfind(|step| matches!(step, Step::SetDns { .. }));
         for (index, step) in pending.iter().enumerate().rev() {
-            // What was added before it was taken away does not come back.
+            // What was added before it was removed is not restored.
             self.refused.retain(|refused| refused != step);
             match step {
-                // Other tunnels live by it too.
+                // Other tunnels need it too.
                 Step::SetSysctl { .. } => {}
-                // Its undoing does not tell what was set.
+                // Its inverse does not say what was set.
                 Step::SetDns { .. } | Step::UnsetDns { .. } => self.take_all(servers.clone().or_else(|| step.undo())),
                 Step::AddAddress { interface, address } if self.has_address(interface, address) => {
                     self.delete_address(interface, address, &[]);
                 }
-                // What had its name comes back in its place.
+                // The table that it replaced is restored in its place.
                 Step::AddFirewall(table) if takes_away(&pending[..index], table) => {}
-                // What is to come back may wait for an address to go that brought a route like it.
+                // A conflicting route may disappear only with a later address.
                 Step::DeleteAddress { .. } | Step::DeleteRoute(_) | Step::DeleteRule(_) => {
                     self.try_all(step.undo().iter());
                 }
@@ -258,7 +257,7 @@ impl HostSimulation {
             Step::AddRoute(route) | Step::DeleteRoute(route) => Some((step, route)),
             _ => None,
         });
-        // Whether a route was there is what its first step tells.
+        // The first step about a route says whether it existed.
         let mut seen = HashSet::new();
         let first = routes.filter(|(_, route)| seen.insert(*route));
         let is_lost =
@@ -276,9 +275,9 @@ impl HostSimulation {
         self.host.link(interface).is_some_and(|link| link.addresses.contains(address))
     }
 
-    /// Takes an address away, and nothing else with it. Whether the kernel takes the other addresses of a network with
-    /// the first one depends on a variable (`promote_secondaries`), and with the last IPv4 address it takes all IPv4
-    /// routes of the link: both go before, and come back.
+    /// Deletes an address and nothing else. With the first address of a network the kernel deletes the others, depending on
+    /// a sysctl (`promote_secondaries`), and with the last IPv4 address all IPv4 routes of the link: both are removed before
+    /// and added again after.
     fn delete_address(&mut self, interface: &str, address: &IpNet, gone: &[Step]) {
         let is_v4 = |net: &IpNet| Family::of_net(net) == Family::V4;
         let mut others = self.host.link(interface).map(|link| link.addresses.clone()).unwrap_or_default();
@@ -303,7 +302,7 @@ impl HostSimulation {
     }
 }
 
-/// The mark that the tunnel's datagrams have after these steps.
+/// The mark of the tunnel's packets after these steps.
 fn mark_in(wanted: &Wanted, steps: &[Step]) -> u32 {
     let set = steps.iter().find_map(|step| match step {
         Step::SetFwmark { fwmark, .. } => Some(*fwmark),
@@ -334,12 +333,12 @@ fn rule_of(step: Step) -> Option<Rule> {
     }
 }
 
-/// Steps that say which way traffic goes.
-fn is_way(step: &Step) -> bool {
+/// Steps that decide how traffic is routed.
+fn is_routing(step: &Step) -> bool {
     matches!(step, Step::AddRoute(_) | Step::DeleteRoute(_) | Step::AddRule(_) | Step::SetSysctl { .. })
 }
 
-/// The steps that bring routes back, and those that make room for them.
+/// The steps that restore routes, and those that make room for them.
 fn exchanges(undone: &[Step]) -> Vec<Step> {
     let back = undone.iter().filter_map(|step| match step {
         Step::AddRoute(route) => Some((route.to, route.table)),
@@ -355,7 +354,7 @@ fn exchanges(undone: &[Step]) -> Vec<Step> {
 }
 
 fn takes_away(steps: &[Step], table: &Firewall) -> bool {
-    steps.iter().any(|step| matches!(step, Step::DeleteFirewall(gone) if gone.listed() == table.listed()))
+    steps.iter().any(|step| matches!(step, Step::DeleteFirewall(gone) if gone.nft_name() == table.nft_name()))
 }
 
 fn is_firewall(step: &Step) -> bool {

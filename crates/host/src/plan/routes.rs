@@ -1,5 +1,5 @@
-//! Routes to the allowed IPs, what becomes of those that exist already, and with them the mark, the rules, the
-//! variable and the firewall that a table of the tunnel's own needs ([`super::policy_routing`]).
+//! Routes to the allowed IPs, and the mark, rules, sysctl and firewall that a routing table of the tunnel's own needs
+//! ([`super::policy_routing`]).
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
@@ -13,31 +13,31 @@ use crate::state::HostState;
 use crate::step::{Family, MAIN, Route, Step};
 use crate::wanted::{Compat, Table, Wanted};
 
-/// With it the reverse path filter of IPv4 sees the mark of a packet (Documentation/networking/ip-sysctl.rst).
+/// Makes the IPv4 reverse path filter consider packet marks (Documentation/networking/ip-sysctl.rst).
 pub(super) const SRC_VALID_MARK: &str = "net.ipv4.conf.all.src_valid_mark";
 
-/// Who makes routes with `ip route` (rtnetlink.h, `RTPROT_BOOT`); ours look alike.
+/// The protocol of routes added with `ip route` (rtnetlink.h, `RTPROT_BOOT`); ours use the same.
 const PROTOCOL: u8 = 3;
 
-/// What IPv6 routes have where no metric is said (include/net/ip6_route.h, `IP6_RT_PRIO_USER`).
+/// The default metric of IPv6 routes (include/net/ip6_route.h, `IP6_RT_PRIO_USER`).
 const IPV6_METRIC: u32 = 1024;
 
-/// Routes between hosts of a link (rtnetlink.h, `RT_SCOPE_LINK`). Those of IPv6 have no scope, but are the kernel's or
-/// of router advertisements (`RTPROT_RA`).
+/// The scope of routes to hosts on a link (rtnetlink.h, `RT_SCOPE_LINK`). IPv6 routes have no scope; the kernel or router
+/// advertisements (`RTPROT_RA`) add them.
 const SCOPE_LINK: u8 = 253;
 const PROTOCOL_RA: u8 = 9;
 
-/// A route as it is to be made.
+/// A route to add.
 pub(super) struct Placed {
     route: Route,
     /// ConflictingRoutes that give way first.
     replaced: Vec<Route>,
-    /// It is in the tunnel's own table.
+    /// It goes into the tunnel's own table.
     own: bool,
 }
 
 impl Placed {
-    /// Where each of the allowed IPs gets its route. `connected` are the networks of the interface itself.
+    /// The table and route for each allowed IP. `connected` are the networks of the interface itself.
     pub(super) fn all(
         wanted: &Wanted,
         state: &HostState,
@@ -52,33 +52,35 @@ impl Placed {
         if wanted.table == Table::Auto {
             warn_of_own_networks(wanted, connected, plan);
         } else if !wanted.excluded.is_empty() && wanted.table != Table::Off {
-            plan.warn("ExcludedIPs is left out: it needs rules of the tunnel's own, and Table is a number".to_owned());
+            plan.warn(
+                "ExcludedIPs is ignored: it needs policy routing, which a Table with a number does not use".to_owned(),
+            );
         }
 
-        let rivals = ConflictingRoutes::of(wanted, state);
+        let conflicts = ConflictingRoutes::of(wanted, state);
         let kept_out = containing(&prefixes, wanted);
         let mut placed = Vec::new();
         for to in prefixes {
             let is_connected = connected.iter().any(|net| net.contains(&to));
             let (table, is_default) = match wanted.table {
                 Table::Off => continue,
-                // The kernel makes that very route with the address; IPv6's has another metric.
+                // The kernel adds this route with the address; for IPv6 it has another metric.
                 Table::Number(MAIN) if connected.contains(&to) && to.addr().is_ipv4() => continue,
                 Table::Number(table) => (table, false),
                 Table::Auto if excluded.iter().any(|net| net.contains(&to)) => {
-                    plan.warn(format!("there is no route to {to}: it is excluded from the tunnel"));
+                    plan.warn(format!("no route to {to}: it is excluded from the tunnel"));
                     continue;
                 }
                 Table::Auto if to.prefix_len() == 0 => (numbers.mark, true),
                 Table::Auto if is_connected => continue,
                 Table::Auto => (MAIN, false),
             };
-            let mut resolved = rivals.resolve(wanted, route(wanted, to, table), plan)?;
-            let is_moved = wanted.table == Table::Auto && kept_out.contains(&to) && !resolved.is_beaten;
+            let mut resolved = conflicts.resolve(wanted, route(wanted, to, table), plan)?;
+            let is_moved = wanted.table == Table::Auto && kept_out.contains(&to) && !resolved.is_shadowed;
             if is_moved && table == MAIN {
-                // A mark of the file's may be that of a table which others use.
+                // Others may use the table with the number of the file's mark.
                 let Resolved { replaced, .. } = resolved;
-                resolved = rivals.resolve(wanted, route(wanted, to, numbers.mark), plan)?;
+                resolved = conflicts.resolve(wanted, route(wanted, to, numbers.mark), plan)?;
                 resolved.replaced.splice(0..0, replaced);
             }
             let Resolved { replaced, route, .. } = resolved;
@@ -88,8 +90,8 @@ impl Placed {
     }
 }
 
-/// Adds the routes, each family's rules before its first route in the tunnel's own table: between a rule and its
-/// route traffic goes on as before, and none leaves by a way that nobody asked for.
+/// Adds the routes. The rules of each family come before its first route in the tunnel's own table: between the two,
+/// traffic flows as before, and no packet leaks.
 pub(super) fn plan(
     wanted: &Wanted,
     state: &HostState,
@@ -110,7 +112,7 @@ pub(super) fn plan(
         let (family, to) = (Family::of_net(&route.to), route.to);
         if is_own && firsts.contains(&Some(&to)) {
             mark(wanted, numbers, plan);
-            // Two tunnels to which the file gives the same mark have a rule in common.
+            // Two tunnels whose files set the same mark share a rule.
             let mut rules = policy_routing::rules(family, &own, &excluded, numbers);
             rules.retain(|rule| !state.rules.contains(rule));
             plan.steps.extend(rules.into_iter().map(Step::AddRule));
@@ -118,7 +120,7 @@ pub(super) fn plan(
         plan.steps.extend(replaced.into_iter().map(Step::DeleteRoute));
         plan.steps.push(Step::AddRoute(route));
         if is_own && lasts.contains(&Some(&to)) {
-            see_marks(family, state, plan);
+            consider_marks(family, state, plan);
             if compat == Compat::WgQuick && state.nftables {
                 let table = firewall::of_family(wanted, family, numbers.mark, full.contains(&family));
                 plan.steps.push(Step::AddFirewall(table));
@@ -133,7 +135,7 @@ pub(super) fn plan(
     Ok(())
 }
 
-/// Has the tunnel's datagrams marked, once; a mark of the file's is set with the keys and peers.
+/// Sets the firewall mark, once. A mark from the file is set with the keys and peers.
 fn mark(wanted: &Wanted, numbers: &Numbers, plan: &mut Plan) {
     let step = Step::SetFwmark { interface: wanted.interface.clone(), fwmark: numbers.mark, before: 0 };
     if policy_routing::mark_of(wanted).is_none() && !plan.steps.contains(&step) {
@@ -141,7 +143,7 @@ fn mark(wanted: &Wanted, numbers: &Numbers, plan: &mut Plan) {
     }
 }
 
-/// The allowed IPs in the order of wg-quick: the longest prefix first, those of one length by their text, backwards.
+/// The allowed IPs in the order of wg-quick: longest prefix first, those of one length by their text in reverse.
 pub(super) fn sorted(wanted: &Wanted) -> Vec<IpNet> {
     let mut prefixes: Vec<IpNet> = wanted.allowed_ips.iter().map(IpNet::trunc).collect();
     prefixes.sort_by_cached_key(|net| Reverse((net.prefix_len(), net.to_string())));
@@ -149,7 +151,7 @@ pub(super) fn sorted(wanted: &Wanted) -> Vec<IpNet> {
     prefixes
 }
 
-/// What stays outside of the tunnel: the file's, and the networks of the host's links if it says so.
+/// Prefixes that stay outside the tunnel: those in the file and, with `ExcludeLAN`, the networks of the host's links.
 pub(super) fn excluded(wanted: &Wanted, state: &HostState) -> Vec<IpNet> {
     let mut excluded: Vec<IpNet> = Vec::new();
     let of_links = state.routes.iter().filter(|route| wanted.exclude_lan && is_of_link(wanted, route));
@@ -172,8 +174,8 @@ fn is_of_link(wanted: &Wanted, route: &Route) -> bool {
     is_direct && is_elsewhere && is_link
 }
 
-/// Those of the prefixes, sorted by length, that contain an endpoint or an excluded prefix. Both may be thousands, so
-/// that each endpoint is looked up with every length that occurs.
+/// The prefixes (sorted by length) that contain an endpoint or an excluded prefix. There may be thousands of both, so
+/// each endpoint is looked up with every prefix length in use.
 fn containing(prefixes: &[IpNet], wanted: &Wanted) -> HashSet<IpNet> {
     let mut lengths: Vec<u8> = prefixes.iter().map(IpNet::prefix_len).collect();
     lengths.dedup();
@@ -207,18 +209,18 @@ fn route(wanted: &Wanted, to: IpNet, table: u32) -> Route {
     }
 }
 
-/// The kernel's routes for the addresses are in the main table, where no mark is looked at.
+/// The kernel's routes for the addresses are in the main table, where marks do not matter.
 fn warn_of_own_networks(wanted: &Wanted, connected: &[IpNet], plan: &mut Plan) {
     let interface = &wanted.interface;
     for net in connected {
         for endpoint in wanted.endpoints.iter().filter(|endpoint| net.contains(&endpoint.ip())) {
             plan.warn(format!(
-                "the endpoint {endpoint} lies in {net}, the network of {interface} itself: its datagrams would go \
-                 into their own tunnel. Give {interface} an Address with a longer prefix"
+                "the endpoint {endpoint} is in {net}, the network of {interface} itself: packets to it would loop into \
+                 the tunnel. Give {interface} an Address with a longer prefix"
             ));
         }
         for inside in wanted.excluded.iter().filter(|excluded| net.contains(*excluded)) {
-            plan.warn(format!("{inside} is not excluded: it lies in {net}, the network of {interface} itself"));
+            plan.warn(format!("{inside} is not excluded: it is in {net}, the network of {interface} itself"));
         }
     }
 }
@@ -228,22 +230,22 @@ fn check_firewall(wanted: &Wanted, state: &HostState, has_own_table: bool, plan:
         return Ok(());
     }
     if wanted.kill_switch {
-        let sentence = "KillSwitch needs nf_tables, which this kernel does not have: load the module nf_tables, or take \
-                        KillSwitch out of the file";
+        let sentence = "KillSwitch needs nf_tables, which this kernel does not have: load the module nf_tables, or remove \
+                        KillSwitch from the file";
         return Err(PlanError(sentence.to_owned()));
     }
     if has_own_table {
         plan.warn(format!(
-            "this kernel has no nf_tables: nothing keeps other links from the addresses of {}, and a strict reverse \
-             path filter (net.ipv4.conf.*.rp_filter = 1) drops the answers to its datagrams",
+            "this kernel has no nf_tables: the addresses of {} are reachable over other links, and a strict reverse path \
+             filter (net.ipv4.conf.*.rp_filter = 1) drops replies to the tunnel's packets",
             wanted.interface
         ));
     }
     Ok(())
 }
 
-/// Has the reverse path filter of IPv4 see marks. The variable is never set back: other tunnels live by it too.
-fn see_marks(family: Family, state: &HostState, plan: &mut Plan) {
+/// Makes the IPv4 reverse path filter consider marks. The sysctl is never reset: other tunnels need it too.
+fn consider_marks(family: Family, state: &HostState, plan: &mut Plan) {
     if family == Family::V6 {
         return;
     }
@@ -254,6 +256,6 @@ fn see_marks(family: Family, state: &HostState, plan: &mut Plan) {
             value: "1".to_owned(),
             before: before.to_owned(),
         }),
-        None => plan.warn(format!("{SRC_VALID_MARK} cannot be read here, so that it stays as it is")),
+        None => plan.warn(format!("{SRC_VALID_MARK} cannot be read and is left unchanged")),
     }
 }

@@ -34,7 +34,7 @@ impl Address {
         Self { bytes: [0; V6_LEN], len: V6_LEN }
     }
 
-    /// The address that a datagram is to go to.
+    /// The destination of a datagram.
     pub(super) fn new(to: SocketAddr) -> Self {
         let mut bytes = [0; V6_LEN];
         bytes[2..4].copy_from_slice(&to.port().to_be_bytes());
@@ -64,8 +64,8 @@ impl Address {
         self.len as libc::socklen_t
     }
 
-    /// The address that the kernel wrote, `written` bytes long by its account; `None` when it is
-    /// neither IPv4 nor IPv6 or not whole.
+    /// The address that the kernel wrote, `written` bytes according to it; `None` if it is neither IPv4 nor IPv6 or
+    /// incomplete.
     pub(super) fn read(&self, written: libc::socklen_t) -> Option<SocketAddr> {
         let written = usize::try_from(written).ok()?;
         decode(self.bytes.get(..written)?)

@@ -1,14 +1,15 @@
-//! System calls that a confined daemon must be refused, for the test that tries them all. Not in ordinary builds.
+//! System calls that a confined daemon must not be able to make, for the test that tries them all. Not in ordinary
+//! builds.
 //!
-//! Each is made so that it does no harm where nothing refuses it: with descriptors, flags or addresses that the kernel
-//! rejects, or to an effect that ends with the process.
+//! Each is harmless if it is not refused: it has descriptors, flags or addresses that the kernel rejects, or an effect that
+//! ends with the process.
 
 use std::ffi::CStr;
 use std::io;
 
 use super::checked;
 
-/// A call by the name of what it would do, with its number and arguments.
+/// What the call would do, its number and arguments.
 type Attempt = (&'static str, libc::c_long, [libc::c_long; 6]);
 
 /// Every attempt, in no particular order.
@@ -58,7 +59,7 @@ const ATTEMPTS_AT: &[(&str, libc::c_long, &CStr, libc::c_int)] = &[
     ("read /etc/shadow", libc::SYS_openat, c"/etc/shadow", libc::O_RDONLY),
     ("open the TUN driver", libc::SYS_openat, c"/dev/net/tun", libc::O_RDWR),
     ("open memory", libc::SYS_openat, c"/proc/self/mem", libc::O_RDWR),
-    // With O_EXCL on a directory, which is there.
+    // With O_EXCL on a directory that exists.
     ("make a file", libc::SYS_openat, c"/tmp", libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL),
     ("make a directory", libc::SYS_mkdirat, c"/tmp", 0),
     ("run a program", libc::SYS_execveat, c"/nonexistent/program", 0),
@@ -73,12 +74,12 @@ const fn of(first: libc::c_int, second: libc::c_int, third: libc::c_int) -> [lib
     [first as libc::c_long, second as libc::c_long, third as libc::c_long, 0, 0, 0]
 }
 
-/// What can be attempted.
+/// The names of all attempts.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     ATTEMPTS.iter().map(|attempt| attempt.0).chain(ATTEMPTS_AT.iter().map(|attempt| attempt.0))
 }
 
-/// Attempts what is called `name`.
+/// Makes the attempt `name`.
 pub(crate) fn attempt(name: &str) -> io::Result<()> {
     let plain = ATTEMPTS.iter().find(|attempt| attempt.0 == name).map(|attempt| (attempt.1, attempt.2));
     let at = ATTEMPTS_AT.iter().find(|attempt| attempt.0 == name);

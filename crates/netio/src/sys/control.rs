@@ -1,8 +1,7 @@
-//! Control messages (cmsg(3)): what travels beside a datagram, built and read as bytes.
+//! Control messages (cmsg(3)) of datagrams, built and read as bytes.
 //!
-//! SendControl: the source address, TOS and segment size. RecvControl: the local address, TOS and the
-//! GRO segment size. A control buffer that lies yields fewer entries, never a panic and never a
-//! byte from outside of it.
+//! [`SendControl`]: source address, TOS and segment size. [`RecvControl`]: local address, TOS and GRO segment size. A
+//! control buffer with wrong lengths yields fewer entries, never a panic and never a byte from outside it.
 
 use std::mem::{align_of, offset_of, size_of};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -26,12 +25,12 @@ const _: () = {
     assert!(align_of::<libc::cmsghdr>() <= 8);
 };
 
-/// What the largest set of outgoing entries takes: IPv6 source, traffic class, segment size.
+/// The size of the largest set of entries to send: IPv6 source, traffic class, segment size.
 const SEND_ROOM: usize = space(20) + space(4) + space(2);
-/// What the largest set of incoming entries takes: IPv6 destination, traffic class, segment size.
+/// The size of the largest set of received entries: IPv6 destination, traffic class, segment size.
 const RECV_ROOM: usize = space(20) + space(4) + space(4);
 
-/// The control buffer of a datagram on its way out.
+/// The control buffer of a datagram to send.
 #[repr(C, align(8))]
 pub(super) struct SendControl {
     bytes: [u8; SEND_ROOM],
@@ -39,7 +38,7 @@ pub(super) struct SendControl {
 }
 
 impl SendControl {
-    /// The entries that `message` asks for; none for a plain one.
+    /// The entries that `message` needs; none for a plain one.
     pub(super) fn new(message: &Transmit<'_>) -> Self {
         let mut control = Self { bytes: [0; SEND_ROOM], len: 0 };
         match message.from {
@@ -86,7 +85,7 @@ impl SendControl {
     }
 }
 
-/// The control buffer for a datagram on its way in.
+/// The control buffer for a datagram to receive.
 #[repr(C, align(8))]
 pub(super) struct RecvControl {
     bytes: [u8; RECV_ROOM],
@@ -105,16 +104,16 @@ impl RecvControl {
         RECV_ROOM
     }
 
-    /// What the kernel wrote, `written` bytes long by its account.
+    /// Reads what the kernel wrote, `written` bytes according to it.
     pub(super) fn read(&self, written: usize) -> ControlData {
         ControlData::read(&self.bytes[..written.min(RECV_ROOM)])
     }
 }
 
-/// What the control messages of a received datagram say.
+/// The content of the control messages of a received datagram.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ControlData {
-    /// Where it came to.
+    /// Where it was received.
     pub(super) local: Option<PacketInfo>,
     /// Its TOS or traffic class octet.
     pub(super) tos: u8,
@@ -165,8 +164,8 @@ impl<'a> Iterator for Entries<'a> {
     }
 }
 
-/// The specific destination is what a reply must come from; it differs from the address in the
-/// header for a broadcast, and is zero where the kernel did not work it out.
+/// A reply must come from the specific destination. It differs from the address in the header for a broadcast, and is zero
+/// if the kernel did not determine it.
 fn local_v4(info: &[u8]) -> Option<PacketInfo> {
     let ifindex = u32::from_ne_bytes(*info.first_chunk()?);
     let specific: [u8; 4] = *info.get(4..)?.first_chunk()?;
@@ -207,9 +206,9 @@ mod tests {
             ControlData::read(&bytes);
         }
 
-        /// Bytes at random rarely have a length that passes; this one lies by little.
+        /// Random bytes rarely have a length that passes; these are wrong by little.
         #[test]
-        fn lying_lengths_never_reach_past_the_buffer(
+        fn wrong_lengths_never_reach_past_the_buffer(
             lens in prop::collection::vec(0usize..80, 1..6),
             cut in 0usize..200,
         ) {
@@ -256,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_lengths_end_the_reading() {
+    fn impossible_lengths_end_the_reading() {
         for len in [0, 1, HEADER - 1, usize::MAX, usize::MAX - 7, 1 << 32] {
             let mut bytes = [0xff; 64];
             bytes[..WORD].copy_from_slice(&len.to_ne_bytes());
@@ -265,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_with_too_little_data_say_nothing() {
+    fn entries_with_too_little_data_are_ignored() {
         for (level, kind) in [
             (libc::IPPROTO_IP, libc::IP_PKTINFO),
             (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO),

@@ -1,4 +1,4 @@
-//! Descriptors that the process was started with.
+//! Descriptors that the process inherited.
 
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
@@ -6,12 +6,12 @@ use std::sync::{Mutex, PoisonError};
 
 use super::checked;
 
-/// Only one taker at a time may test and set the mark that a descriptor was taken.
+/// Only one thread at a time may test and set the flag that marks a descriptor as taken.
 static TAKING: Mutex<()> = Mutex::new(());
 
 /// Takes the descriptor `number` that came through exec, once.
 pub(crate) fn take(number: RawFd) -> io::Result<OwnedFd> {
-    // Standard input, output and error are std's.
+    // Standard input, output and error belong to std.
     if number <= libc::STDERR_FILENO {
         return Err(io::ErrorKind::InvalidInput.into());
     }

@@ -1,7 +1,7 @@
 //! The ioctls of /dev/net/tun.
 //!
-//! Request numbers mean different things to different drivers, so that every call takes a
-//! [`TunFile`], which is known to be the TUN driver's.
+//! Request numbers mean different things to different drivers, so every call takes a [`TunFile`], which is known to be a
+//! file of the TUN driver.
 
 use std::ffi::CStr;
 use std::io;
@@ -12,10 +12,10 @@ use rustix::fs::{FileType, Mode, OFlags, fstat, major, minor, open};
 
 use super::checked;
 
-/// Where the TUN driver is found.
+/// The path of the TUN driver.
 #[cfg(not(target_os = "android"))]
 pub(crate) const PATH: &str = "/dev/net/tun";
-/// Where the TUN driver is found.
+/// The path of the TUN driver.
 #[cfg(target_os = "android")]
 pub(crate) const PATH: &str = "/dev/tun";
 
@@ -44,13 +44,13 @@ struct InterfaceRequest {
 const _: () = assert!(size_of::<InterfaceRequest>() == 40 && size_of::<InterfaceRequest>() >= size_of::<libc::ifreq>());
 
 impl TunFile {
-    /// Opens the TUN driver, without an interface yet; never blocks on reading.
+    /// Opens the TUN driver, without an interface yet. Reads never block.
     pub(crate) fn open() -> io::Result<Self> {
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK;
         Ok(Self(open(PATH, flags, Mode::empty())?))
     }
 
-    /// Takes a descriptor that somebody else opened; hands it back unless it is the TUN driver's.
+    /// Takes an inherited descriptor; returns it unless it is a file of the TUN driver.
     pub(crate) fn verify(fd: OwnedFd) -> Result<Self, OwnedFd> {
         match fstat(&fd) {
             Ok(stat)
@@ -63,8 +63,8 @@ impl TunFile {
         }
     }
 
-    /// TUNSETIFF: attaches to the interface `name`, made if it is not there. `name` is at most
-    /// [`NAME_MAX`] bytes; what is beyond is cut off.
+    /// TUNSETIFF: attaches to the interface `name`, which is created if it does not exist. Bytes of `name` beyond [`NAME_MAX`]
+    /// are cut off.
     pub(crate) fn attach(&self, name: &str, flags: u16) -> io::Result<()> {
         let mut request = InterfaceRequest { name: [0; libc::IFNAMSIZ], flags, unused: [0; 22] };
         let len = name.len().min(NAME_MAX);
@@ -80,7 +80,7 @@ impl TunFile {
         Ok((name.to_string_lossy().into_owned(), request.flags))
     }
 
-    /// TUNSETOFFLOAD: which TUN_F_ offloads reads may come with.
+    /// TUNSETOFFLOAD: the TUN_F_ offloads that reads may use.
     pub(crate) fn set_offload(&self, offloads: u32) -> io::Result<()> {
         // SAFETY: TUNSETOFFLOAD on the TUN driver takes its argument by value.
         checked(unsafe { libc::ioctl(self.0.as_raw_fd(), libc::TUNSETOFFLOAD as _, libc::c_ulong::from(offloads)) })?;

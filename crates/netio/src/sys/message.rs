@@ -1,6 +1,6 @@
 //! sendmsg, sendmmsg, recvmsg and recvmmsg of datagrams with their control messages.
 //!
-//! All headers lie on the stack, in arrays of which only the part in use is written. Never blocks.
+//! All headers are on the stack, in arrays of which only the used part is initialized. Never blocks.
 //! Tests against the kernel: tests/kernel.rs.
 
 use std::io;
@@ -35,11 +35,11 @@ pub(crate) fn send_one(fd: BorrowedFd<'_>, message: &Transmit<'_>) -> io::Result
     Ok(())
 }
 
-/// Sends the first [`SEND_MAX`] messages of `batch` in order; answers how many went.
+/// Sends the first [`SEND_MAX`] messages of `batch` in order; returns how many were sent.
 ///
 /// # Errors
 ///
-/// Of the first message; one of a later message ends the count before it.
+/// Those of the first message. An error of a later message shortens the count.
 pub(crate) fn send_many(fd: BorrowedFd<'_>, batch: &[Transmit<'_>]) -> io::Result<usize> {
     let mut messages = [const { MaybeUninit::<SendMsg>::uninit() }; SEND_MAX];
     let mut headers = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; SEND_MAX];
@@ -68,7 +68,7 @@ pub(crate) fn receive_one(fd: BorrowedFd<'_>, buf: &mut [u8]) -> io::Result<Rece
 }
 
 /// Receives up to [`RECEIVE_MAX`] messages, one into each `stride` bytes of `buf`, and describes
-/// them in `meta`; answers how many there were.
+/// them in `meta`; returns how many there were.
 ///
 /// # Panics
 ///
@@ -111,7 +111,7 @@ pub(crate) fn receive_many(
 const FLAGS_OUT: libc::c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
 const FLAGS_IN: libc::c_int = libc::MSG_DONTWAIT;
 
-/// What the header of an outgoing message points to.
+/// What the header of a message to send points to.
 struct SendMsg {
     address: Address,
     control: SendControl,
@@ -143,7 +143,7 @@ impl SendMsg {
     }
 }
 
-/// What the header of an incoming message points to.
+/// What the header of a received message points to.
 struct RecvMsg {
     address: Address,
     control: RecvControl,
@@ -170,9 +170,8 @@ impl RecvMsg {
         header
     }
 
-    /// What came, once the kernel has filled `header` and what it points to. A message that was
-    /// cut off, or came with its control messages cut off, or from no internet address, reads as
-    /// empty.
+    /// The received message, once the kernel has filled `header` and what it points to. It reads as empty if it or its
+    /// control messages were truncated, or if the source is not an IP address.
     fn read(&self, header: &libc::msghdr, len: usize) -> Received {
         let Some(source) = self.address.read(header.msg_namelen) else {
             return Received::default();

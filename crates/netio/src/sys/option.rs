@@ -1,5 +1,4 @@
-//! The socket options that are an int and that rustix does not have; and the process at the other end of a unix
-//! socket.
+//! Socket options with an int value that rustix does not have; and the process at the other end of a unix socket.
 
 use std::io;
 use std::mem::size_of;
@@ -15,17 +14,17 @@ pub(crate) struct IntOption {
 }
 
 impl IntOption {
-    /// Whether IPv4 datagrams come with the address they were sent to.
+    /// Whether IPv4 datagrams are received with their destination address.
     pub(crate) const PKTINFO_V4: Self = Self::new(libc::IPPROTO_IP, libc::IP_PKTINFO);
-    /// Whether IPv6 datagrams come with the address they were sent to.
+    /// Whether IPv6 datagrams are received with their destination address.
     pub(crate) const PKTINFO_V6: Self = Self::new(libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO);
-    /// Whether datagrams of one flow may come as one message.
+    /// Whether datagrams of one flow may be received as one message.
     pub(crate) const GRO: Self = Self::new(libc::SOL_UDP, libc::UDP_GRO);
-    /// The segment size of messages that do not bring their own.
+    /// The segment size of messages without one of their own.
     pub(crate) const SEGMENT: Self = Self::new(libc::SOL_UDP, libc::UDP_SEGMENT);
-    /// Whether the kernel looks at all of a netlink request.
+    /// Whether the kernel checks all of a netlink request.
     pub(crate) const STRICT_CHECK: Self = Self::new(libc::SOL_NETLINK, libc::NETLINK_GET_STRICT_CHK);
-    /// The firewall mark of what is sent.
+    /// The firewall mark of sent datagrams.
     pub(crate) const MARK: Self = Self::new(libc::SOL_SOCKET, libc::SO_MARK);
 
     const fn new(level: libc::c_int, name: libc::c_int) -> Self {
@@ -60,8 +59,8 @@ impl IntOption {
     }
 }
 
-/// The process at the other end of a connected unix socket; 0 for one that our process namespace does not show, which
-/// rustix's numbers of processes cannot be.
+/// The process at the other end of a connected unix socket; 0 if our process namespace does not contain it, which rustix's
+/// type for process ids cannot express.
 pub(crate) fn peer(fd: BorrowedFd<'_>) -> io::Result<libc::pid_t> {
     let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;

@@ -1,4 +1,4 @@
-//! Signals taken from a descriptor.
+//! Signals read from a descriptor.
 
 use std::io;
 use std::mem::{MaybeUninit, size_of};
@@ -7,13 +7,12 @@ use std::ptr;
 
 use super::checked;
 
-/// The length in bytes of what is read from the descriptor for each signal, which begins with the
-/// signal's number as a u32 (signalfd(2)).
+/// The length in bytes of the record for each signal, which starts with the signal's number as a u32 (signalfd(2)).
 pub(crate) const RECORD: usize = size_of::<libc::signalfd_siginfo>();
 const _: () = assert!(RECORD == 128);
 
-/// Blocks `signals` in the calling thread, and in threads it starts from then on, and opens a
-/// non-blocking descriptor that they are read from.
+/// Blocks `signals` in the calling thread and in threads that it starts later, and opens a non-blocking descriptor to read
+/// them from.
 pub(crate) fn open(signals: &[libc::c_int]) -> io::Result<OwnedFd> {
     let set = set(signals)?;
     // SAFETY: `set` was initialised; a null old set is allowed.

@@ -1,4 +1,4 @@
-//! Which socket of a SO_REUSEPORT group a datagram comes to: a classic BPF program of the group.
+//! A classic BPF program that selects the socket of a SO_REUSEPORT group for a datagram.
 
 use std::io;
 use std::mem::size_of;
@@ -9,12 +9,11 @@ use super::checked;
 /// The type of a WireGuard data message, its first byte (paper section 5.4.6).
 const DATA: u32 = 4;
 
-/// Where its receiver index lies, in bytes.
+/// The offset of its receiver index, in bytes.
 const RECEIVER: u32 = 4;
 
-/// Has a data message come to the socket of the group whose number is the message's receiver index
-/// modulo `sockets`, and everything else to the first. Sockets are numbered in the order in which
-/// they were bound.
+/// Delivers a data message to the socket number "receiver index modulo `sockets`" of the group, and everything else to the
+/// first. Sockets are numbered in the order in which they were bound.
 ///
 /// # Errors
 ///
@@ -36,9 +35,8 @@ pub(crate) fn steer_by_receiver(fd: BorrowedFd<'_>, sockets: u32) -> io::Result<
     Ok(())
 }
 
-/// The program. It sees a datagram from its first byte on (net/core/sock_reuseport.c,
-/// run_bpf_filter); a load beyond its end answers 0. Loads are in network byte order, the index is
-/// little-endian: any four bytes do, since all are random.
+/// The program. It sees a datagram from its first byte on (net/core/sock_reuseport.c, run_bpf_filter); a load beyond the end
+/// yields 0. Loads use network byte order and the index is little-endian, which does not matter: all bytes are random.
 fn by_receiver(sockets: u32) -> [libc::sock_filter; 6] {
     use libc::{BPF_A, BPF_ABS, BPF_ALU, BPF_B, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_MOD, BPF_RET, BPF_W};
     let step = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };

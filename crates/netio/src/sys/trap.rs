@@ -1,7 +1,7 @@
 //! System calls that a seccomp filter traps: each fails with EPERM and is counted.
 //!
-//! The kernel has not carried out the call when the signal comes (SECCOMP_RET_TRAP, seccomp(2)); what is left to do
-//! is to answer in its place. It is a signal's handler: it allocates nothing, takes no lock and calls nothing.
+//! The kernel has not executed the call when it raises the signal (SECCOMP_RET_TRAP, seccomp(2)); the handler sets the
+//! result. As a signal handler it does not allocate, lock or call anything.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -18,7 +18,7 @@ static LAST: AtomicU64 = AtomicU64::new(0);
 /// The si_code of a SIGSYS that a filter causes (asm-generic/siginfo.h).
 const SYS_SECCOMP: libc::c_int = 1;
 
-/// Has trapped calls of all threads answered from here on.
+/// Installs the handler, for all threads.
 pub(crate) fn answer() -> io::Result<()> {
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: all zeros are a sigaction: no handler, no flags, an empty set of signals.
@@ -40,7 +40,7 @@ pub(crate) fn trapped() -> (u64, u64) {
 extern "C" fn refuse(_signal: libc::c_int, about: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: with SA_SIGINFO the kernel passes a siginfo_t that lives until the handler returns.
     let code = unsafe { (*about).si_code };
-    // Who sends a SIGSYS by hand has interrupted something whose registers are its own.
+    // A SIGSYS sent by a process interrupts code whose registers must not be changed.
     if code != SYS_SECCOMP {
         return;
     }
@@ -51,22 +51,22 @@ extern "C" fn refuse(_signal: libc::c_int, about: *mut libc::siginfo_t, context:
     COUNT.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Puts `answer` where the call's answer is looked for, and says which call it was: the kernel has rolled the
-/// registers back to what they were at the call (kernel/seccomp.c, syscall_rollback).
+/// Sets the result of the call and returns its number: the kernel has restored the registers to those at the call
+/// (kernel/seccomp.c, syscall_rollback).
 #[cfg(target_arch = "x86_64")]
 fn answer_with(registers: &mut libc::mcontext_t, answer: i64) -> u64 {
     let rax = &mut registers.gregs[libc::REG_RAX as usize];
     std::mem::replace(rax, answer).cast_unsigned()
 }
 
-/// As for x86-64; the number is in another register than the answer.
+/// As for x86-64; the number is in another register than the result.
 #[cfg(target_arch = "aarch64")]
 fn answer_with(registers: &mut libc::mcontext_t, answer: i64) -> u64 {
     registers.regs[0] = answer.cast_unsigned();
     registers.regs[8]
 }
 
-/// No filter is made for other processors, so that nothing is trapped.
+/// There is no filter for other architectures: nothing is trapped.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 fn answer_with(_registers: &mut libc::mcontext_t, _answer: i64) -> u64 {
     0

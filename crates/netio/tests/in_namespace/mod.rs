@@ -1,7 +1,7 @@
-//! A network namespace of its own for each test that touches the kernel.
+//! Runs each test that touches the kernel in a network namespace of its own.
 //!
-//! The test runs itself again inside it, and it ends with the test; nothing outside is touched.
-//! Without root, `ip`, `unshare` or /dev/net/tun the test says on stderr that it was skipped.
+//! The test process starts itself again inside the namespace, which ends with the test; nothing outside is touched.
+//! Without root, `ip`, `unshare` or /dev/net/tun the test is skipped, with a message on stderr.
 
 use std::any::type_name;
 use std::io::{self, Write};
@@ -21,7 +21,7 @@ pub fn in_namespace<F: FnOnce()>(body: F) {
     let path = type_name::<F>().trim_end_matches("::{{closure}}");
     let (_, name) = path.split_once("::").expect("a crate's name comes first");
     if let Some(reason) = obstacle() {
-        // Not by eprintln, whose output the harness keeps to itself for a test that passes.
+        // Not eprintln: the harness captures its output for a test that passes.
         writeln!(io::stderr(), "skipped: {name}: {reason}").expect("stderr takes a line");
         return;
     }

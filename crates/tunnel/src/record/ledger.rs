@@ -16,6 +16,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
+use linerate_host::file;
 use linerate_host::plan::{Hooks, possibly_applied};
 use linerate_host::step::{Backend, Step};
 use linerate_host::wanted::{Compat, Wanted};
@@ -246,14 +247,8 @@ impl Entry {
     }
 
     fn replace(&self, extension: &str, text: &[u8]) -> Result<(), LedgerError> {
-        let (path, new) = (self.path(extension), self.path("new"));
-        let write = || {
-            let mut file = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&new)?;
-            file.write_all(text)?;
-            fs::rename(&new, &path)
-        };
-        // Nothing is left of it where there was no room for all.
-        write().inspect_err(|_| drop(fs::remove_file(&new))).map_err(at(&path))
+        let path = self.path(extension);
+        file::replace(&path, format!("{}.new", self.interface), text, 0o600, None).map_err(at(&path))
     }
 
     fn path(&self, extension: &str) -> PathBuf {

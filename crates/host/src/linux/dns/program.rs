@@ -1,4 +1,4 @@
-//! Other people's programs: found, run, and not waited for longer than they deserve.
+//! Finds and runs other programs, with a time limit.
 
 use std::env;
 use std::fs::File;
@@ -16,7 +16,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
 use super::WaitLimit;
 
-/// The program of that name: in PATH, or where the system keeps such programs if PATH leaves that out.
+/// The program of that name, in PATH or in the system directories.
 pub fn find(name: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let system = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"].map(PathBuf::from);
@@ -30,8 +30,8 @@ fn is_executable(program: &Path) -> bool {
 /// Runs a program to its end with `input` on its stdin.
 ///
 /// # Errors
-/// It cannot be started, fails, or takes longer than `wait` has and is killed; in one sentence with what it said on
-/// stderr. Interrupted if that is why it was ended.
+/// It cannot be started, fails, or exceeds the limit and is killed; in one sentence with its stderr. Interrupted if it was
+/// stopped.
 pub fn run(program: &Path, arguments: &[&str], input: &[u8], wait: &WaitLimit<'_>) -> io::Result<()> {
     let said = |what: String| {
         let program = program.file_name().unwrap_or(program.as_os_str()).display();
@@ -48,21 +48,20 @@ pub fn run(program: &Path, arguments: &[&str], input: &[u8], wait: &WaitLimit<'_
     let status = match wait_for(&mut child, wait).map_err(cannot)? {
         End::Itself(status) if status.success() => return Ok(()),
         End::Itself(status) => status.code().map_or_else(|| status.to_string(), |code| format!("ended with {code}")),
-        End::TooLate => format!("took longer than {} s and was ended", wait.limit.as_secs()),
+        End::TooLate => format!("took longer than {} s and was killed", wait.limit.as_secs()),
         End::Interrupted => return Err(io::Error::new(io::ErrorKind::Interrupted, "interrupted")),
     };
-    let mut words = Vec::new();
+    let mut text = Vec::new();
     stderr.rewind()?;
-    stderr.take(STDERR_LIMIT).read_to_end(&mut words)?;
-    let words = String::from_utf8_lossy(&words);
-    let words = words.split_whitespace().collect::<Vec<_>>().join(" ");
-    Err(said(if words.is_empty() { status } else { format!("{status}: {words}") }))
+    stderr.take(STDERR_LIMIT).read_to_end(&mut text)?;
+    let text = String::from_utf8_lossy(&text);
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    Err(said(if text.is_empty() { status } else { format!("{status}: {text}") }))
 }
 
 const STDERR_LIMIT: u64 = 4096;
 
-/// A file in memory. A pipe would stay open for as long as what the program leaves behind lives, and one of the two
-/// ends would need somebody to serve it.
+/// A file in memory. A pipe would stay open as long as a child of the program, and would need a thread to serve it.
 fn scratch() -> io::Result<File> {
     Ok(rustix::fs::memfd_create("linerate-program", MemfdFlags::CLOEXEC)?.into())
 }
@@ -70,16 +69,16 @@ fn scratch() -> io::Result<File> {
 /// How a program ended.
 enum End {
     Itself(ExitStatus),
-    /// It was killed, with all that it started.
+    /// It was killed, with its children.
     TooLate,
-    /// It was asked to end, with all that it started, and killed if it did not.
+    /// It was asked to end, with its children, and killed if it did not.
     Interrupted,
 }
 
 fn wait_for(child: &mut Child, wait: &WaitLimit<'_>) -> io::Result<End> {
     let group = Pid::from_child(child);
     let end = ended(group, wait);
-    // It stays, if only as a zombie, until it is waited for: so the group is still its own.
+    // It exists, at least as a zombie, until it is waited for: the process group is still its own.
     if !matches!(end, Ok(None)) {
         let _ = kill_process_group(group, Signal::KILL);
     }
@@ -87,7 +86,7 @@ fn wait_for(child: &mut Child, wait: &WaitLimit<'_>) -> io::Result<End> {
     Ok(end?.unwrap_or(End::Itself(status)))
 }
 
-/// Waits until the program has ended, which is none, or has to be.
+/// Waits until the program has ended (none) or must be ended.
 fn ended(program: Pid, wait: &WaitLimit<'_>) -> io::Result<Option<End>> {
     let pidfd = pidfd_open(program, PidfdFlags::empty())?;
     let stop: Vec<BorrowedFd<'_>> = wait.stop.into_iter().collect();
@@ -102,10 +101,10 @@ fn ended(program: Pid, wait: &WaitLimit<'_>) -> io::Result<Option<End>> {
     }
 }
 
-/// How long a program has to clean up when it is interrupted.
+/// How long an interrupted program has to clean up.
 const GRACE: Duration = Duration::from_millis(300);
 
-/// Which is readable first, `first` being 0; none within `limit`.
+/// The index of the first readable descriptor, `first` being 0; none within `limit`.
 fn readable(first: BorrowedFd<'_>, others: &[BorrowedFd<'_>], limit: Duration) -> io::Result<Option<usize>> {
     let until = Instant::now() + limit;
     loop {
@@ -126,19 +125,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_program_says_before_it_fails_is_in_the_error() {
+    fn an_error_contains_the_stderr_of_the_program() {
         let error = shell("read line; echo \"no $line\" >&2; exit 3", b"such link\n", MINUTE).unwrap_err().to_string();
         assert!(error.starts_with("`sh -c ") && error.ends_with("ended with 3: no such link"), "{error}");
     }
 
     #[test]
-    fn a_program_that_hangs_is_killed_with_what_it_started() {
+    fn a_program_that_hangs_is_killed_with_its_children() {
         let error = shell("sleep 1000 & sleep 1000", b"", Duration::ZERO).unwrap_err().to_string();
-        assert!(error.contains("took longer than 0 s and was ended"), "{error}");
+        assert!(error.contains("took longer than 0 s and was killed"), "{error}");
     }
 
     #[test]
-    fn a_program_that_hangs_ends_when_the_user_wants_to_stop() {
+    fn a_program_that_hangs_ends_when_the_user_interrupts() {
         let (stop, mut user) = io::pipe().unwrap();
         user.write_all(b"x").unwrap();
         let wait = WaitLimit { limit: MINUTE, stop: Some(stop.as_fd()) };
@@ -149,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_does_not_read_does_no_harm() {
+    fn a_program_that_does_not_read_its_stdin_is_harmless() {
         shell("exit 0", &[b'x'; 1 << 20], MINUTE).unwrap();
     }
 

@@ -1,9 +1,8 @@
 //! The text of resolv.conf with and without the name servers of tunnels. Pure: files are read and written in [`super`].
 //!
-//! Each tunnel is one comment line, which says all there is to know of it. What follows from these lines stands behind
-//! them between two markers, and what of the rest must not count for as long as they are there is hidden behind a
-//! comment. So tunnels come and go in any order, others may edit the rest in between, and what is left in the end is
-//! the text as it was.
+//! Each tunnel is one comment line with its whole record. The lines that these records produce follow between two markers,
+//! and other lines that must not apply meanwhile are commented out. So tunnels can be added and removed in any order,
+//! others may edit the rest in between, and in the end the text is as it was.
 //!
 //! ```text
 //! #linerate tunnel {"interface":"wg0","dns":{"servers":["10.0.0.1"],"search":["corp.example"]},"exclusive":true}
@@ -19,10 +18,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::wanted::Dns;
 
-/// The text with the name servers of `interface` before all others, in place of what it had of that interface.
+/// The text with the name servers of `interface` before all others, replacing those that it had of this interface.
 ///
-/// `exclusive` hides the servers and domains of everyone else: resolvers ask the others too if they are in sight, glibc
-/// when the first does not answer, musl at once.
+/// `exclusive` comments out all other servers and domains: resolvers would query them too, glibc when the first server does
+/// not respond, musl at once.
 pub fn with(text: &[u8], interface: &str, dns: &Dns, exclusive: bool) -> Vec<u8> {
     let mut conf = ResolvConf::parse(text);
     conf.tunnels.retain(|tunnel| tunnel.interface != interface);
@@ -33,7 +32,7 @@ pub fn with(text: &[u8], interface: &str, dns: &Dns, exclusive: bool) -> Vec<u8>
     conf.render()
 }
 
-/// The text without the name servers of `interface`, as it is if it has none.
+/// The text without the name servers of `interface`; unchanged if it has none.
 pub fn without(text: &[u8], interface: &str) -> Vec<u8> {
     let mut conf = ResolvConf::parse(text);
     if conf.tunnels.iter().all(|tunnel| tunnel.interface != interface) {
@@ -43,7 +42,7 @@ pub fn without(text: &[u8], interface: &str) -> Vec<u8> {
     conf.render()
 }
 
-/// The interfaces whose name servers the text has, the last that came first.
+/// The interfaces whose name servers are in the text, newest first.
 pub fn interfaces(text: &[u8]) -> Vec<String> {
     ResolvConf::parse(text).tunnels.into_iter().map(|tunnel| tunnel.interface).collect()
 }
@@ -56,7 +55,7 @@ const HIDES: &[u8] = b"#linerate hides ";
 
 struct ResolvConf<'a> {
     tunnels: Vec<Tunnel>,
-    /// The lines of everyone else with their ends, none of them hidden.
+    /// All other lines with their line ends, none commented out.
     others: Vec<&'a [u8]>,
 }
 
@@ -72,7 +71,7 @@ impl<'a> ResolvConf<'a> {
         let lines: Vec<&[u8]> = text.split_inclusive(|&byte| byte == b'\n').collect();
         let tunnels: Vec<Tunnel> = lines.iter().filter_map(|line| Tunnel::parse(line)).collect();
         if tunnels.is_empty() {
-            // What looks like ours is not: there is nothing that it could follow from.
+            // Without a record, nothing here is ours.
             return Self { tunnels, others: lines };
         }
         let mut others = Vec::new();
@@ -80,11 +79,11 @@ impl<'a> ResolvConf<'a> {
         while let Some((&line, after)) = rest.split_first() {
             rest = after;
             if is(line, BEGIN) {
-                // Without its end it has lost more than that: what is left is someone's.
+                // The end marker is missing: somebody edited the block, so the rest is theirs.
                 let end = rest.iter().position(|line| is(line, END));
                 rest = end.map_or(rest, |end| &rest[end + 1..]);
             } else if Tunnel::parse(line).is_none() {
-                // A tunnel is never hidden by us, and must not appear when the last of the others goes.
+                // We never comment out a record; one that is must not take effect when the last other one is removed.
                 let hidden = line.strip_prefix(HIDES).filter(|line| Tunnel::parse(line).is_none());
                 others.push(hidden.unwrap_or(line));
             }
@@ -97,10 +96,10 @@ impl<'a> ResolvConf<'a> {
             return self.others.concat();
         }
         let mut text: Vec<u8> = self.tunnels.iter().flat_map(Tunnel::render).collect();
-        let (counting, exclusive) = self.counting();
-        let search = self.search(counting, exclusive);
+        let (active, exclusive) = self.active();
+        let search = self.search(active, exclusive);
         text.extend(BEGIN);
-        for server in counting.iter().flat_map(|tunnel| &tunnel.dns.servers) {
+        for server in active.iter().flat_map(|tunnel| &tunnel.dns.servers) {
             text.extend(format!("nameserver {server}\n").bytes());
         }
         if !search.is_empty() {
@@ -110,7 +109,7 @@ impl<'a> ResolvConf<'a> {
         for line in &self.others {
             let hidden = match keyword(line) {
                 b"nameserver" => exclusive,
-                // The last of these lines is the one that resolvers go by.
+                // Resolvers use the last of these lines.
                 b"search" | b"domain" => exclusive || !search.is_empty(),
                 _ => line.starts_with(OURS),
             };
@@ -120,16 +119,16 @@ impl<'a> ResolvConf<'a> {
         text
     }
 
-    /// The tunnels that are asked, and whether nobody else is: those up to the first that wants to be alone.
-    fn counting(&self) -> (&[Tunnel], bool) {
-        // Without a server it would leave nobody to ask.
+    /// The tunnels whose servers are queried, up to the first exclusive one, and whether no other server is.
+    fn active(&self) -> (&[Tunnel], bool) {
+        // Without a server it cannot be exclusive.
         match self.tunnels.iter().position(|tunnel| tunnel.exclusive && !tunnel.dns.servers.is_empty()) {
             Some(last) => (&self.tunnels[..=last], true),
             None => (&self.tunnels, false),
         }
     }
 
-    /// The search domains of `tunnels` and, if there are any and nobody is `exclusive`, those that were there.
+    /// The search domains of `tunnels` and, if there are any and none is `exclusive`, the existing ones.
     fn search<'s>(&'s self, tunnels: &'s [Tunnel], exclusive: bool) -> Vec<&'s [u8]> {
         let ours: Vec<&[u8]> = tunnels.iter().flat_map(Tunnel::search).map(str::as_bytes).collect();
         let theirs = self.others.iter().rfind(|line| matches!(keyword(line), b"search" | b"domain"));
@@ -154,8 +153,7 @@ impl Tunnel {
         [TUNNEL, record.as_slice(), b"\n"].concat()
     }
 
-    /// Its search domains. Domains that only route questions have no place in this file, nor what would be a line of
-    /// its own.
+    /// Its search domains, without routing-only domains and without anything that could start a new line.
     fn search(&self) -> impl Iterator<Item = &str> {
         let is_plain = |domain: &&str| {
             !domain.is_empty()
@@ -166,12 +164,12 @@ impl Tunnel {
     }
 }
 
-/// Whether a line is that marker, whatever ends it.
+/// Whether a line is that marker, with any line end.
 fn is(line: &[u8], marker: &[u8]) -> bool {
     line.trim_ascii_end() == marker.trim_ascii_end()
 }
 
-/// The first word: some resolvers allow for blanks before it.
+/// The first word; some resolvers allow blanks before it.
 fn keyword(line: &[u8]) -> &[u8] {
     words(line).next().unwrap_or_default()
 }

@@ -5,9 +5,13 @@
 #   wg-quick    ours under that name
 #   linerate    ours with its own verbs
 #
-# h1 is the host whose files these are; h2 runs the other end, wg2. /etc/wireguard is a folder of the scenario's own,
-# and so are /etc/resolv.conf and /etc/hosts.
+# h1 is the host whose files these are; h2 runs the other end, wg2. /etc is the scenario's own copy, with an empty
+# /etc/wireguard, an empty /etc/resolv.conf and a short /etc/hosts.
 
+# The files that programs write beside /etc/resolv.conf must not meet those of other scenarios.
+mkdir "$WORK/host-etc"
+cp -a /etc/. "$WORK/host-etc" 2>/dev/null || true # an ordinary user cannot read all of it
+mount --bind "$WORK/host-etc" /etc
 mount -t tmpfs -o mode=0700 tmpfs /etc/wireguard 2>/dev/null || skip "there is no /etc/wireguard to put a tmpfs on"
 # The original turns to a daemon only where the kernel has no WireGuard. This hides the kernel's, where there is one.
 # (`ip netns exec` would mount a new /sys, so everything on h1 is run with nsenter.)

@@ -30,11 +30,14 @@ pub fn replace(
         file.set_permissions(fs::Permissions::from_mode(mode))?;
         file.write_all(text)?;
         file.sync_all()?;
-        fs::rename(&new, path)?;
-        // The rename is on the disk only when its directory is.
-        File::open(path.parent().unwrap_or(Path::new("/")))?.sync_all()
+        fs::rename(&new, path)
     };
-    write().inspect_err(|_| drop(fs::remove_file(&new)))
+    write().inspect_err(|_| drop(fs::remove_file(&new)))?;
+    // The rename is on the disk only when its directory is. Where that cannot be forced, the file is replaced all the same.
+    if let Ok(directory) = File::open(path.parent().unwrap_or(Path::new("/"))) {
+        let _ = directory.sync_all();
+    }
+    Ok(())
 }
 
 #[cfg(test)]

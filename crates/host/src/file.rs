@@ -24,10 +24,11 @@ pub fn replace(
         // A leftover may be readable by others, or a link to somewhere else.
         let _ = fs::remove_file(&new);
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+        // While the file is ours: to change the mode of another user's takes CAP_FOWNER.
+        file.set_permissions(fs::Permissions::from_mode(mode))?;
         if let Some((user, group)) = owner {
             fchown(&file, Some(user), Some(group))?;
         }
-        file.set_permissions(fs::Permissions::from_mode(mode))?;
         file.write_all(text)?;
         file.sync_all()?;
         fs::rename(&new, path)

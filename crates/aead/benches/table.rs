@@ -43,7 +43,7 @@ struct Contender {
 
 type Seal = dyn Fn(&mut [u8], &[Slot]);
 
-/// Rerounds the number of authentic packets.
+/// Returns the number of authentic packets.
 type Open = dyn Fn(&mut [u8], &[Slot]) -> usize;
 
 fn main() {

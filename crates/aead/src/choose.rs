@@ -8,19 +8,34 @@ use std::env;
 use std::fmt;
 use std::sync::OnceLock;
 
-/// The environment variable that overrides the choice: `portable`, `library`, `avx2` or `avx512`,
+/// The environment variable that overrides the choice: `portable`, `library`, `avx2`, `avx512f` or `avx512`,
 /// and `none` in builds with the feature `no-cipher`.
 pub const VARIABLE: &str = "LINERATE_AEAD";
 
-/// Proof that this CPU has AVX2.
+/// Proof that this CPU has AVX2 and BMI2.
 #[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy)]
 pub(crate) struct HaveAvx2(());
 
-/// Proof that this CPU has AVX-512 F, BW, VL, IFMA and VBMI2.
+/// Proof that this CPU has AVX-512 F, BW and VL, and BMI2.
 #[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy)]
-pub(crate) struct HaveAvx512(());
+pub(crate) struct HaveAvx512F(());
+
+/// Proof that this CPU has AVX-512 IFMA and VBMI2, too.
+#[cfg(target_arch = "x86_64")]
+#[derive(Clone, Copy)]
+pub(crate) struct HaveAvx512(pub(crate) HaveAvx512F);
+
+/// Proof that this CPU has BMI2.
+#[cfg(target_arch = "x86_64")]
+pub(crate) trait HaveBmi2 {}
+
+#[cfg(target_arch = "x86_64")]
+impl HaveBmi2 for HaveAvx2 {}
+
+#[cfg(target_arch = "x86_64")]
+impl HaveBmi2 for HaveAvx512F {}
 
 /// An implementation that this CPU can run.
 #[derive(Clone, Copy)]
@@ -32,6 +47,8 @@ pub(crate) enum Implementation {
     Library,
     #[cfg(target_arch = "x86_64")]
     Avx2(HaveAvx2),
+    #[cfg(target_arch = "x86_64")]
+    Avx512F(HaveAvx512F),
     #[cfg(target_arch = "x86_64")]
     Avx512(HaveAvx512),
     #[cfg(feature = "no-cipher")]
@@ -48,7 +65,11 @@ impl Choice {
     /// Everything that this CPU can run and that protects packets, slowest first.
     pub fn available() -> impl Iterator<Item = Self> {
         #[cfg(target_arch = "x86_64")]
-        let kernels = [HaveAvx2::detect().map(Implementation::Avx2), HaveAvx512::detect().map(Implementation::Avx512)];
+        let kernels = [
+            HaveAvx2::detect().map(Implementation::Avx2),
+            HaveAvx512F::detect().map(Implementation::Avx512F),
+            HaveAvx512::detect().map(Implementation::Avx512),
+        ];
         #[cfg(not(target_arch = "x86_64"))]
         let kernels: [Option<Implementation>; 0] = [];
         [Implementation::Portable, Implementation::Library].into_iter().chain(kernels.into_iter().flatten()).map(Self)
@@ -78,6 +99,8 @@ impl Choice {
             Implementation::Library => "library",
             #[cfg(target_arch = "x86_64")]
             Implementation::Avx2(_) => "avx2",
+            #[cfg(target_arch = "x86_64")]
+            Implementation::Avx512F(_) => "avx512f",
             #[cfg(target_arch = "x86_64")]
             Implementation::Avx512(_) => "avx512",
             #[cfg(feature = "no-cipher")]
@@ -135,19 +158,26 @@ impl std::error::Error for UnavailableError {}
 #[cfg(target_arch = "x86_64")]
 impl HaveAvx2 {
     fn detect() -> Option<Self> {
-        is_x86_feature_detected!("avx2").then_some(Self(()))
+        (is_x86_feature_detected!("avx2") && is_x86_feature_detected!("bmi2")).then_some(Self(()))
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+impl HaveAvx512F {
+    fn detect() -> Option<Self> {
+        let all = is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512vl")
+            && is_x86_feature_detected!("bmi2");
+        all.then_some(Self(()))
     }
 }
 
 #[cfg(target_arch = "x86_64")]
 impl HaveAvx512 {
     fn detect() -> Option<Self> {
-        let all = is_x86_feature_detected!("avx512f")
-            && is_x86_feature_detected!("avx512bw")
-            && is_x86_feature_detected!("avx512vl")
-            && is_x86_feature_detected!("avx512ifma")
-            && is_x86_feature_detected!("avx512vbmi2");
-        all.then_some(Self(()))
+        let all = is_x86_feature_detected!("avx512ifma") && is_x86_feature_detected!("avx512vbmi2");
+        HaveAvx512F::detect().filter(|_| all).map(Self)
     }
 }
 

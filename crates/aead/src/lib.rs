@@ -9,22 +9,23 @@
 //!
 //! # Implementations
 //!
-//! [`choose`] picks one implementation at start. `avx512` and `avx2` are vector kernels of this crate:
-//! `batch` cuts a batch into passes over the blocks of all its packets, `small_batch` computes the
-//! blocks of a small batch at once, `arch` has the instructions. `library` is aws-lc-rs, one packet at a
-//! time: for other CPUs (arm64 among them), and for batches that suit neither `batch` nor `small_batch`
-//! (too many blocks for the one, fewer packets than `VectorKernel::MIN_PACKETS` for the other).
-//! [`portable`] is the reference that all others must equal.
+//! [`choose`] picks one implementation at start. `avx2`, `avx512f` and `avx512` are vector kernels of this crate:
+//! `passes` cuts a batch into passes over the blocks of all its packets; `interleaved` authenticates with the scalar
+//! units while the vector units encrypt (`avx2`, `avx512f`), `side_by_side` afterwards with vectors (`avx512`, which
+//! has IFMA); `small_batch` computes the blocks of a small batch at once; `arch` has the instructions. `library` is
+//! aws-lc-rs, one packet at a time: for other CPUs (arm64 among them), and for batches for which it is as fast as the
+//! kernel: too many blocks for `small_batch` in too few packets (`VectorKernel::MIN_PACKETS`), or long texts
+//! (`VectorKernel::MAX_TEXT`). [`portable`] is the reference that all others must equal.
 //!
 //! The feature `no-cipher`, off by default, adds `none`, which protects nothing: it measures what
 //! everything except the cryptography costs. It is used only if named explicitly.
 //!
 //! # Secrets
 //!
-//! No branch and no address depends on a key, a text or a tag; comparing tags is the only step that makes
-//! a secret public. Keys, one-time keys and keystream are wiped. So are, once per batch (about 17
-//! cycles), the vector registers and the stack to which kernels spill.
-//! Kernels never decrypt a packet whose tag is wrong: its bytes are zeros afterwards.
+//! No branch and no address depends on a key, a text or a tag; comparing tags is the only step that makes a secret
+//! public. Keys, one-time keys and keystream are wiped. So are, once per batch, the vector registers and the stack to
+//! which kernels spill. (General registers may keep the last packet's tag in progress, whose key is used up.) Kernels
+//! never decrypt a packet whose tag is wrong: its bytes are zeros afterwards.
 //!
 //! # Speed and its bounds
 //!
@@ -34,9 +35,9 @@
 //! | CPU | kernel | 1420 bytes, seal and open | 64 bytes, seal and open |
 //! |---|---|---|---|
 //! | Emerald Rapids | AVX-512 | 2.1 to 2.3, 2.0 to 2.2 | 3.1, 2.9 |
-//! | Emerald Rapids | AVX2 | 1.05, 1.0 | 1.45, 1.45 |
+//! | Emerald Rapids | AVX-512F, as without IFMA | 1.27, 1.19 | 2.7, 2.8 |
+//! | Emerald Rapids | AVX2 | 1.08, 1.02 | 2.1, 2.2 |
 //! | Zen 5, earlier code | AVX-512 | 3.06, 3.25 | 3.6 to 4.6 |
-//! | Zen 5, earlier code | AVX2 | 1.22 to 1.29 | 1.75 to 2.3 |
 //!
 //! The Zen 5 was measured before the AVX-512 kernel interleaved multiplications with shuffles. Cycles are
 //! computed from times and the clock rate, measured with a loop of dependent instructions, as neither
@@ -66,17 +67,25 @@
 //! In the best case it would be about 2.5 times as fast as the best library at 1420 bytes. Prefetching the
 //! texts did not help: a packet takes as long in a batch of 16 as in one of 128.
 //!
-//! **AVX2 on Emerald Rapids.** Three 256-bit vector operations per cycle, of which two multiplications or
-//! shifts. 2048 bytes of ChaCha20 take 2220 cycles where their operations need 1800, whether both sets of
-//! eight blocks advance together or one after the other; folding 256 bytes of four packets takes 127
-//! cycles where 93 are needed. In all that is 1.9 cycles per byte; the libraries' AVX2 code takes 2.0.
+//! **AVX2 on Emerald Rapids.** Three 256-bit vector operations per cycle, of which two shifts or shuffles. 512 bytes of
+//! ChaCha20 take 152 ns alone. 480 bytes of scalar Poly1305 take 83 to 150 ns alone, depending on how many packets
+//! are folded side by side, and 56 to 67 ns between the half rounds: they are not free, because `mulx` uses two of
+//! the three ports that vectors use. A pass of 512 bytes takes 230 to 240 ns here, of which 25 go into laying it out
+//! and applying it. ring interleaves in the same way within one packet and takes 222 ns per 512 bytes of a long
+//! packet, so that only what it does once per packet can be saved: 2.1 to 2.2 times as fast at 64 bytes, 1.3 at 512,
+//! 1.02 to 1.08 at 1420, 0.95 at 9000, where the library seals. Two packets' chains in turn were slower (855 ns for
+//! 1420 bytes instead of 700), as was the compiler's code instead of assembly (920), which passes `h` through the
+//! stack.
+//!
+//! **AVX-512F on Emerald Rapids.** A pass is 1024 bytes in about 400 ns, where ChaCha20 takes 170: the chain of one
+//! packet's multiplications bounds it.
 //!
 //! **AVX-512 on Zen 5** (about 4.1 GHz; the earlier code). Four vector operations per cycle, two of
 //! them multiplications or rotations: at best 528 cycles for 2048 bytes of ChaCha20 (measured 660)
 //! and 36 for 512 bytes of Poly1305 (62); keys and tags of eight packets 510, applying 55; 0.63
 //! cycles per byte in all, where the best cases add up to 0.37. The rest seems to be limited look-ahead: in
 //! a loop of their own the same operations run near their best case when they are finely interleaved, and a
-//! third slower in clusters. AVX2 takes 1.7 cycles per byte.
+//! third slower in clusters.
 //!
 //! **Small batches.** Up to eight blocks, including those for the keys, are computed at once, with one row
 //! of several blocks' states in each vector. Latency bounds it: 240 cycles for four blocks with AVX-512
@@ -93,25 +102,29 @@
 //! | two, AVX2 | 1.8 | 1.5 to 1.65 | 1.4 | 1.2 | aws-lc-rs | aws-lc-rs |
 //!
 //! A packet of 64 bytes takes 131 ns with AVX-512 and 200 with ring; in a batch of four each takes 70 to
-//! 76 ns. Beyond eight blocks `batch` would take 1.3 to 1.8 times as long as ring for one packet, and 0.8 to
+//! 76 ns. Beyond eight blocks `side_by_side` would take 1.3 to 1.8 times as long as ring for one packet, and 0.8 to
 //! 0.9 times for two of 1420 bytes.
 //!
 //! While other work runs on the machine, the kernels slow down more than the libraries: in the worst runs, at
-//! 1420 bytes on the Zen 5, the ratio was 2.6 with AVX-512 and 0.84 with AVX2.
+//! 1420 bytes on the Zen 5, the ratio was 2.6 with AVX-512.
 
 #![deny(unsafe_code)]
 
 #[allow(unsafe_code)]
 mod arch;
-#[cfg(target_arch = "x86_64")]
-mod batch;
 pub mod choose;
+#[cfg(target_arch = "x86_64")]
+mod interleaved;
 mod library;
 #[cfg(feature = "no-cipher")]
 mod no_cipher;
 #[cfg(target_arch = "x86_64")]
+mod passes;
+#[cfg(target_arch = "x86_64")]
 mod poly1305;
 pub mod portable;
+#[cfg(target_arch = "x86_64")]
+mod side_by_side;
 #[cfg(target_arch = "x86_64")]
 mod small_batch;
 #[cfg(target_arch = "x86_64")]
@@ -135,7 +148,7 @@ pub const BATCH_MAX: usize = 128;
 /// Bytes of a ChaCha20 block.
 const BLOCK_LEN: usize = 64;
 
-/// The position of one packet in a batch's buffer, and the counter of its nonce.
+/// The position of one packet in a batch's buffer, and the counter of its nonce. The slots of a batch do not overlap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot {
     /// First byte of the plaintext or ciphertext.
@@ -205,9 +218,11 @@ impl Key {
             Implementation::Portable => portable::seal_batch(&self.bytes.0, buf, batch),
             Implementation::Library => self.library.seal(buf, batch),
             #[cfg(target_arch = "x86_64")]
-            Implementation::Avx2(token) => self.seal_by(token, buf, batch),
+            Implementation::Avx2(token) => self.seal_by(token, buf, batch, interleaved::seal),
             #[cfg(target_arch = "x86_64")]
-            Implementation::Avx512(token) => self.seal_by(token, buf, batch),
+            Implementation::Avx512F(token) => self.seal_by(token, buf, batch, interleaved::seal),
+            #[cfg(target_arch = "x86_64")]
+            Implementation::Avx512(token) => self.seal_by(token, buf, batch, side_by_side::seal),
             #[cfg(feature = "no-cipher")]
             Implementation::None => no_cipher::seal(buf, batch),
         }
@@ -224,9 +239,11 @@ impl Key {
             Implementation::Portable => portable::open_batch(&self.bytes.0, buf, batch),
             Implementation::Library => self.library.open(buf, batch),
             #[cfg(target_arch = "x86_64")]
-            Implementation::Avx2(token) => self.open_by(token, buf, batch),
+            Implementation::Avx2(token) => self.open_by(token, buf, batch, interleaved::open),
             #[cfg(target_arch = "x86_64")]
-            Implementation::Avx512(token) => self.open_by(token, buf, batch),
+            Implementation::Avx512F(token) => self.open_by(token, buf, batch, interleaved::open),
+            #[cfg(target_arch = "x86_64")]
+            Implementation::Avx512(token) => self.open_by(token, buf, batch, side_by_side::open),
             #[cfg(feature = "no-cipher")]
             Implementation::None => no_cipher::open(batch),
         }
@@ -235,25 +252,45 @@ impl Key {
 
 #[cfg(target_arch = "x86_64")]
 impl Key {
-    fn seal_by<K: VectorKernel>(&self, kernel: K, buf: &mut [u8], batch: &[Slot]) {
+    /// Seals a batch with what is fastest for its size; `many` is for many blocks of many packets.
+    fn seal_by<K: VectorKernel>(
+        &self,
+        kernel: K,
+        buf: &mut [u8],
+        batch: &[Slot],
+        many: impl FnOnce(K, &KeyWords, &mut [u8], &[Slot]),
+    ) {
         if small_batch::fits::<K>(batch) {
             small_batch::seal(kernel, &self.words, buf, batch);
-        } else if batch.len() < K::MIN_PACKETS {
+        } else if few_or_long::<K>(batch) {
             self.library.seal(buf, batch);
         } else {
-            batch::seal(kernel, &self.words, buf, batch);
+            many(kernel, &self.words, buf, batch);
         }
     }
 
-    fn open_by<K: VectorKernel>(&self, kernel: K, buf: &mut [u8], batch: &[Slot]) -> AuthMask {
+    /// Opens a batch, as `seal_by` seals it.
+    fn open_by<K: VectorKernel>(
+        &self,
+        kernel: K,
+        buf: &mut [u8],
+        batch: &[Slot],
+        many: impl FnOnce(K, &KeyWords, &mut [u8], &[Slot]) -> AuthMask,
+    ) -> AuthMask {
         if small_batch::fits::<K>(batch) {
             small_batch::open(kernel, &self.words, buf, batch)
-        } else if batch.len() < K::MIN_PACKETS {
+        } else if few_or_long::<K>(batch) {
             self.library.open(buf, batch)
         } else {
-            batch::open(kernel, &self.words, buf, batch)
+            many(kernel, &self.words, buf, batch)
         }
     }
+}
+
+/// Whether the library is at least as fast for a batch as the kernel.
+#[cfg(target_arch = "x86_64")]
+fn few_or_long<K: VectorKernel>(batch: &[Slot]) -> bool {
+    batch.len() < K::MIN_PACKETS || batch.iter().any(|slot| slot.len > K::MAX_TEXT)
 }
 
 fn check(buf: &[u8], batch: &[Slot]) {
@@ -270,6 +307,17 @@ fn nonce(counter: u64) -> [u8; 12] {
     bytes
 }
 
+/// Whether a packet's tag is this one; wipes the packet if not.
+fn is_authentic(tag: &[u8; TAG_LEN], buf: &mut [u8], slot: &Slot) -> bool {
+    let (text, received) = text_and_tag(buf, slot);
+    let authentic = tags_equal(tag, received);
+    if !authentic {
+        text.fill(0);
+        received.fill(0);
+    }
+    authentic
+}
+
 /// Compares in constant time. Only the result becomes public.
 fn tags_equal(tag: &[u8; TAG_LEN], received: &[u8; TAG_LEN]) -> bool {
     let difference = core::hint::black_box(u128::from_le_bytes(*tag) ^ u128::from_le_bytes(*received));
@@ -281,4 +329,20 @@ fn tags_equal(tag: &[u8; TAG_LEN], received: &[u8; TAG_LEN]) -> bool {
 fn text_and_tag<'a>(buf: &'a mut [u8], slot: &Slot) -> (&'a mut [u8], &'a mut [u8; TAG_LEN]) {
     let sealed = &mut buf[slot.offset..][..slot.len + TAG_LEN];
     sealed.split_last_chunk_mut().expect("a sealed packet ends with its tag")
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use super::*;
+    use crate::choose::{HaveAvx2, HaveAvx512, HaveAvx512F};
+
+    #[test]
+    fn few_packets_and_long_texts_go_to_the_library() {
+        let packets = |count, len| vec![Slot { offset: 0, len, counter: 0 }; count];
+        assert!(!few_or_long::<HaveAvx2>(&packets(8, 2048)));
+        assert!(few_or_long::<HaveAvx2>(&packets(7, 2048)) && few_or_long::<HaveAvx2>(&packets(8, 2049)));
+        for few_or_long in [few_or_long::<HaveAvx512F>, few_or_long::<HaveAvx512>] {
+            assert!(few_or_long(&packets(2, 100)) && !few_or_long(&packets(3, 65_535)));
+        }
+    }
 }

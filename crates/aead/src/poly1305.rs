@@ -1,9 +1,9 @@
-//! Poly1305 (RFC 8439 section 2.5) of one text at a time, for batches too small to fill vectors with blocks of
-//! several packets.
+//! Poly1305 (RFC 8439 section 2.5) of one text at a time, with the scalar units: for batches too small to fill vectors
+//! with blocks of several packets, and for kernels that use the vector units for ChaCha20 alone.
 //!
 //! A number is two 64-bit words and a few bits above them, which takes few multiplications and carries: each
 //! block depends on those of the block before. No sum overflows, but all wrap explicitly, because a build
-//! with overflow checks would branch on secrets. `crate::small_batch` wipes what this leaves on the stack;
+//! with overflow checks would branch on secrets. Callers wipe what this leaves on the stack;
 //! `crate::portable::poly1305` is the reference.
 
 use crate::TAG_LEN;
@@ -11,58 +11,52 @@ use crate::vector_kernel::OneTimeKey;
 
 /// The tag of a packet without associated data (section 2.8): over its text, padded with zeros to whole
 /// blocks, and the lengths.
+#[inline(never)]
 pub(crate) fn tag(key: &OneTimeKey, text: &[u8]) -> [u8; TAG_LEN] {
-    let [r, s] = [0, 16].map(|at| u128::from_le_bytes(*key[at..].first_chunk().expect("two halves of 32 bytes")));
-    let r = Factor::clamped(r);
-    let mut h = Number { low: 0, high: 0 };
+    let mut poly = Poly1305::new(key);
     let (whole, rest) = text.as_chunks();
     for block in whole {
-        h = h.plus_block(u128::from_le_bytes(*block)).times(&r);
+        poly.fold(u128::from_le_bytes(*block));
     }
     if !rest.is_empty() {
         let mut block = [0; 16];
         block[..rest.len()].copy_from_slice(rest);
-        h = h.plus_block(u128::from_le_bytes(block)).times(&r);
+        poly.fold(u128::from_le_bytes(block));
     }
     // The lengths: no associated data, and the text.
-    h = h.plus_block((text.len() as u128) << 64).times(&r);
-    h.reduced().wrapping_add(s).to_le_bytes()
+    poly.fold((text.len() as u128) << 64);
+    poly.tag()
 }
 
-/// A factor of a multiplication.
-struct Factor {
-    low: u64,
-    high: u64,
-    /// The high word's weight in products that reach 2^128. As 2^130 = 5 and its lowest two bits are clear,
-    /// that is a quarter of it times five.
-    wrapped: u64,
+/// A tag in progress: `h` modulo 2^130 - 5, not fully reduced. The layout is known to `arch`.
+#[repr(C)]
+pub(crate) struct Poly1305 {
+    /// The lower 128 bits of h.
+    pub(crate) low: u128,
+    /// What is added at the end.
+    s: u128,
+    /// The bits of h from 128 on: at most 4 between blocks.
+    pub(crate) high: u64,
+    pub(crate) r: Factor,
 }
 
-impl Factor {
-    /// Clears the bits that section 2.5 says, including the lowest two of the high word.
-    fn clamped(r: u128) -> Self {
-        let r = r & 0x0fff_fffc_0fff_fffc_0fff_fffc_0fff_ffff;
-        let high = (r >> 64) as u64;
-        Self { low: r as u64, high, wrapped: high.wrapping_add(high >> 2) }
+impl Poly1305 {
+    /// No packet's.
+    pub(crate) const EMPTY: Self = Self { low: 0, s: 0, high: 0, r: Factor { low: 0, high: 0, wrapped: 0 } };
+
+    #[inline]
+    pub(crate) fn new(key: &OneTimeKey) -> Self {
+        let [r, s] = [0, 16].map(|at| u128::from_le_bytes(*key[at..].first_chunk().expect("two halves of 32 bytes")));
+        Self { low: 0, s, high: 0, r: Factor::clamped(r) }
     }
-}
 
-/// A number modulo 2^130 - 5, not fully reduced: `high` is at most 4 between blocks.
-#[derive(Clone, Copy)]
-struct Number {
-    low: u128,
-    high: u64,
-}
-
-impl Number {
-    fn plus_block(self, block: u128) -> Self {
+    /// `h = (h + block + 2^128) r`. Both words of `r` are below 2^60 and `high` is at most 6, so no sum overflows.
+    #[inline(always)]
+    pub(crate) fn fold(&mut self, block: u128) {
         let (low, carry) = self.low.overflowing_add(block);
-        Self { low, high: self.high.wrapping_add(1).wrapping_add(u64::from(carry)) }
-    }
-
-    /// Both words of `r` are below 2^60 and `high` is at most 6, so no sum overflows.
-    fn times(self, r: &Factor) -> Self {
-        let (a, b, c) = (self.low as u64, (self.low >> 64) as u64, self.high);
+        let (a, b) = (low as u64, (low >> 64) as u64);
+        let c = self.high.wrapping_add(1).wrapping_add(u64::from(carry));
+        let r = &self.r;
         let first = product(a, r.low).wrapping_add(product(b, r.wrapped));
         let second = product(a, r.high)
             .wrapping_add(product(b, r.low))
@@ -72,17 +66,37 @@ impl Number {
         // Bits above 2^130 wrap around, multiplied by five.
         let around = (third >> 2).wrapping_add(third & !3);
         let (low, carry) = (second << 64 | u128::from(first as u64)).overflowing_add(u128::from(around));
-        Self { low, high: (third & 3).wrapping_add(u64::from(carry)) }
+        (self.low, self.high) = (low, (third & 3).wrapping_add(u64::from(carry)));
     }
 
-    /// Its lower 128 bits after full reduction.
-    fn reduced(self) -> u128 {
+    /// The tag of what was folded.
+    #[inline]
+    pub(crate) fn tag(&self) -> [u8; TAG_LEN] {
         // h + 5 reaches bit 130 exactly if h >= 2^130 - 5; its lower bits are then the result. `high` is 4 only if
         // `low` wrapped, so h is below twice the modulus.
         let (less, carry) = self.low.overflowing_add(5);
         let reaches = self.high.wrapping_add(u64::from(carry)) >> 2;
         let take = 0u128.wrapping_sub(u128::from(reaches));
-        (self.low & !take) | (less & take)
+        ((self.low & !take) | (less & take)).wrapping_add(self.s).to_le_bytes()
+    }
+}
+
+/// A factor of a multiplication.
+#[repr(C)]
+pub(crate) struct Factor {
+    pub(crate) low: u64,
+    pub(crate) high: u64,
+    /// The high word's weight in products that reach 2^128. As 2^130 = 5 and its lowest two bits are clear,
+    /// that is a quarter of it times five.
+    pub(crate) wrapped: u64,
+}
+
+impl Factor {
+    /// Clears the bits that section 2.5 says, including the lowest two of the high word.
+    fn clamped(r: u128) -> Self {
+        let r = r & 0x0fff_fffc_0fff_fffc_0fff_fffc_0fff_ffff;
+        let high = (r >> 64) as u64;
+        Self { low: r as u64, high, wrapped: high.wrapping_add(high >> 2) }
     }
 }
 

@@ -1,13 +1,13 @@
 //! Batches of few blocks: a packet or two of interactive traffic, acknowledgements, keepalives.
 //!
-//! One call of a kernel computes all blocks of the batch, including those for the one-time keys, in little
-//! more time than a single block takes; then each packet is authenticated by itself. `crate::batch` would
-//! need longer to lay out its passes than these packets take in all.
+//! One call of a kernel computes all blocks of the batch, including those for the one-time keys, in little more time
+//! than a single block takes; then each packet is authenticated by itself. Laying out passes would take longer than
+//! these packets take in all.
 
 use core::hint::black_box;
 
 use crate::vector_kernel::{KeyWords, OneTimeKey, SMALL_BLOCKS, SmallKeystream, VectorKernel, blocks_of, packets};
-use crate::{AuthMask, BLOCK_LEN, Slot, poly1305, tags_equal, text_and_tag};
+use crate::{AuthMask, BLOCK_LEN, Slot, is_authentic, poly1305, text_and_tag};
 
 /// Whether to handle a batch here. Two or more packets gain from it whenever their blocks fit.
 pub(crate) fn fits<K: VectorKernel>(batch: &[Slot]) -> bool {
@@ -22,7 +22,8 @@ fn blocks(batch: &[Slot]) -> usize {
 
 /// See [`crate::Key::seal`]; the slots have been checked, and take at most [`SMALL_BLOCKS`] blocks.
 pub(crate) fn seal<K: VectorKernel>(kernel: K, key: &KeyWords, buf: &mut [u8], batch: &[Slot]) {
-    let small = SmallBatch::new(kernel, key, batch);
+    let mut small = SmallBatch { kernel, blocks: [[0; BLOCK_LEN]; SMALL_BLOCKS] };
+    small.compute(key, batch);
     for (first, slot) in packets(batch) {
         let (text, tag) = text_and_tag(buf, slot);
         kernel.apply(text, small.keystream(first));
@@ -32,16 +33,14 @@ pub(crate) fn seal<K: VectorKernel>(kernel: K, key: &KeyWords, buf: &mut [u8], b
 
 /// See [`crate::Key::open`]; the slots have been checked, and take at most [`SMALL_BLOCKS`] blocks.
 pub(crate) fn open<K: VectorKernel>(kernel: K, key: &KeyWords, buf: &mut [u8], batch: &[Slot]) -> AuthMask {
-    let small = SmallBatch::new(kernel, key, batch);
+    let mut small = SmallBatch { kernel, blocks: [[0; BLOCK_LEN]; SMALL_BLOCKS] };
+    small.compute(key, batch);
     let mut authentic = AuthMask::default();
     for (i, (first, slot)) in packets(batch).enumerate() {
-        let (text, received) = text_and_tag(buf, slot);
-        if tags_equal(&poly1305::tag(small.one_time_key(first), text), received) {
+        let tag = poly1305::tag(small.one_time_key(first), text_and_tag(buf, slot).0);
+        if is_authentic(&tag, buf, slot) {
             authentic.set(i);
-            kernel.apply(text, small.keystream(first));
-        } else {
-            text.fill(0);
-            received.fill(0);
+            kernel.apply(text_and_tag(buf, slot).0, small.keystream(first));
         }
     }
     authentic
@@ -54,10 +53,9 @@ struct SmallBatch<K: VectorKernel> {
 }
 
 impl<K: VectorKernel> SmallBatch<K> {
-    fn new(kernel: K, key: &KeyWords, batch: &[Slot]) -> Self {
-        let mut small = Self { kernel, blocks: [[0; BLOCK_LEN]; SMALL_BLOCKS] };
-        kernel.keystream_small(key, batch, blocks(batch), &mut small.blocks);
-        small
+    /// In place, so that no other copy of the keystream is left behind.
+    fn compute(&mut self, key: &KeyWords, batch: &[Slot]) {
+        self.kernel.keystream_small(key, batch, blocks(batch), &mut self.blocks);
     }
 
     /// The one-time key of the packet whose first block is `first`.
@@ -101,6 +99,7 @@ mod tests {
         for choice in Choice::available() {
             match choice.0 {
                 Implementation::Avx2(kernel) => alone(kernel, choice),
+                Implementation::Avx512F(kernel) => alone(kernel, choice),
                 Implementation::Avx512(kernel) => alone(kernel, choice),
                 _ => {}
             }
@@ -138,6 +137,7 @@ mod tests {
                 let batch = Vec::from_iter(slots.map(|((&len, offset), counter)| Slot { offset, len, counter }));
                 match choice.0 {
                     Implementation::Avx2(kernel) => together(kernel, &batch),
+                    Implementation::Avx512F(kernel) => together(kernel, &batch),
                     Implementation::Avx512(kernel) => together(kernel, &batch),
                     _ => {}
                 }
@@ -159,6 +159,7 @@ mod tests {
         for choice in Choice::available() {
             let fits = match choice.0 {
                 Implementation::Avx2(_) => fits::<crate::choose::HaveAvx2>,
+                Implementation::Avx512F(_) => fits::<crate::choose::HaveAvx512F>,
                 Implementation::Avx512(_) => fits::<crate::choose::HaveAvx512>,
                 _ => continue,
             };
@@ -166,7 +167,8 @@ mod tests {
         }
     }
 
-    /// Seals and opens, and compares with the portable code: only the packets change, and one with a wrong tag is wiped.
+    /// Seals and opens, and compares with the portable code: only the packets change, and one with a wrong tag is
+    /// wiped.
     fn same_as_portable(batch: &[Slot], seal: impl Fn(&mut [u8]), open: impl Fn(&mut [u8]) -> AuthMask) {
         let end = batch.iter().map(|slot| slot.offset + slot.len + TAG_LEN).max().unwrap_or(0);
         let plain = Vec::from_iter((0..end + 20).map(|at| (at * 31 + at / 255) as u8));

@@ -1,15 +1,10 @@
-//! What an instruction set implements ([`VectorKernel`]), and the types that it shares with its callers,
-//! `crate::batch` and `crate::small_batch`.
+//! What an instruction set implements ([`VectorKernel`] and one of [`SideBySideKernel`], [`InterleavedKernel`]), and
+//! the types that it shares with its callers, `crate::small_batch`, `crate::side_by_side` and `crate::interleaved`.
 
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
-use crate::{BLOCK_LEN, KEY_LEN, Slot, TAG_LEN};
-
-/// Blocks of keystream that a kernel computes in one call at most.
-pub(crate) const PASS: usize = 32;
-
-/// Packets whose tags are computed in one call.
-pub(crate) const SIDE_BY_SIDE: usize = 8;
+use crate::poly1305::Poly1305;
+use crate::{BLOCK_LEN, KEY_LEN, Slot, TAG_LEN, side_by_side};
 
 /// Blocks of a small batch at most, including those for its one-time keys.
 pub(crate) const SMALL_BLOCKS: usize = 8;
@@ -33,13 +28,17 @@ pub(crate) type OneTimeKey = [u8; 32];
 
 /// What differs between the blocks of a pass: the last four words of their states, of which the second is zero.
 #[repr(align(64))]
-pub(crate) struct Blocks {
-    pub(crate) counter: [u32; PASS],
-    pub(crate) nonce_low: [u32; PASS],
-    pub(crate) nonce_high: [u32; PASS],
+pub(crate) struct Blocks<const LANES: usize> {
+    pub(crate) counter: [u32; LANES],
+    pub(crate) nonce_low: [u32; LANES],
+    pub(crate) nonce_high: [u32; LANES],
 }
 
-impl Blocks {
+impl<const LANES: usize> Blocks<LANES> {
+    pub(crate) fn new() -> Self {
+        Self { counter: [0; LANES], nonce_low: [0; LANES], nonce_high: [0; LANES] }
+    }
+
     /// Assigns `count` blocks of one packet, from `block` on, to the blocks of the pass from `lane` on.
     #[inline]
     pub(crate) fn assign(&mut self, lane: usize, count: usize, nonce: u64, block: u32) {
@@ -53,23 +52,23 @@ impl Blocks {
 
 /// The keystream of a pass.
 #[repr(align(64))]
-pub(crate) struct Keystream(pub(crate) [[u8; BLOCK_LEN]; PASS]);
+pub(crate) struct Keystream<const LANES: usize>(pub(crate) [[u8; BLOCK_LEN]; LANES]);
 
 /// The keystream of a small batch.
 pub(crate) type SmallKeystream = [[u8; BLOCK_LEN]; SMALL_BLOCKS];
 
 /// Implemented by the token that proves that this CPU has the instruction set.
 pub(crate) trait VectorKernel: Copy {
-    /// The smallest batch for which the kernel is faster than the library, as measured: fewer packets leave too
-    /// many lanes idle.
+    /// The smallest batch for which the kernel is faster than the library, as measured.
     const MIN_PACKETS: usize;
+
+    /// The longest text for which the kernel is faster than the library, as measured, in bytes. A batch with a longer
+    /// one goes to the library.
+    const MAX_TEXT: usize;
 
     /// The most blocks of a packet that is alone in its batch, including the one for its key, for which
     /// [`crate::small_batch`] is faster than the library, as measured with `benches/table.rs`.
     const MAX_SINGLE_PACKET_BLOCKS: usize;
-
-    /// Writes the first `count` (1..=PASS) blocks of keystream; may write those after them, too.
-    fn keystream(self, key: &KeyWords, blocks: &Blocks, count: usize, out: &mut Keystream);
 
     /// Writes the keystream of a batch of `count` (0..=SMALL_BLOCKS) blocks, in the order of [`packets`], in less time
     /// than a pass takes; may write the blocks after them, too.
@@ -80,15 +79,45 @@ pub(crate) trait VectorKernel: Copy {
 
     /// `text ^= keystream`; the keystream is at least as long.
     fn apply(self, text: &mut [u8], keystream: &[u8]);
+}
+
+/// A kernel that computes Poly1305 with the vector units, as ChaCha20: one after the other. For `crate::side_by_side`.
+pub(crate) trait SideBySideKernel: VectorKernel {
+    /// Writes the first `count` (1..=LANES) blocks of keystream; may write those after them, too.
+    fn keystream(
+        self,
+        key: &KeyWords,
+        blocks: &Blocks<{ side_by_side::LANES }>,
+        count: usize,
+        out: &mut Keystream<{ side_by_side::LANES }>,
+    );
 
     /// The Poly1305 tags of packets without associated data. Only the first `count` are needed; the texts after them
     /// repeat one of those.
     fn tags(
         self,
-        keys: &[OneTimeKey; SIDE_BY_SIDE],
-        texts: [&[u8]; SIDE_BY_SIDE],
+        keys: &[OneTimeKey; side_by_side::PACKETS],
+        texts: [&[u8]; side_by_side::PACKETS],
         count: usize,
-    ) -> [[u8; TAG_LEN]; SIDE_BY_SIDE];
+    ) -> [[u8; TAG_LEN]; side_by_side::PACKETS];
+}
+
+/// A kernel that leaves Poly1305 to the scalar units. For `crate::interleaved`.
+pub(crate) trait InterleavedKernel<const LANES: usize>: VectorKernel {
+    /// Writes a pass of keystream, and does some of the work after each half round.
+    fn keystream(self, key: &KeyWords, blocks: &Blocks<LANES>, out: &mut Keystream<LANES>, work: impl ScalarWork);
+
+    /// Folds a block into a tag, as [`Poly1305::fold`].
+    fn fold(self, poly: &mut Poly1305, block: &[u8; 16]);
+
+    /// Folds two blocks, in less time than one after the other.
+    fn fold_two(self, poly: &mut Poly1305, blocks: &[[u8; 16]; 2]);
+}
+
+/// Work for the scalar units, to be done between vector instructions.
+pub(crate) trait ScalarWork {
+    /// Does a little of it. Must be inlined: a call would save and restore all vectors.
+    fn some(&mut self);
 }
 
 /// The packets of a small batch, each with the index of its first block: that block yields its one-time key, the blocks
@@ -105,4 +134,31 @@ pub(crate) fn packets(batch: &[Slot]) -> impl Iterator<Item = (usize, &Slot)> {
 /// Blocks of a packet, including the one for its one-time key.
 pub(crate) fn blocks_of(slot: &Slot) -> usize {
     1 + slot.len.div_ceil(BLOCK_LEN)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::choose::{Choice, Implementation};
+
+    proptest! {
+        #[test]
+        fn every_kernel_applies_its_keystream_to_the_text_and_to_nothing_else(
+            len in 0..300usize, keystream in prop::collection::vec(any::<u8>(), 300),
+        ) {
+            for choice in Choice::available() {
+                let mut buf = vec![0x55; len + 10];
+                match choice.0 {
+                    Implementation::Avx2(kernel) => kernel.apply(&mut buf[..len], &keystream),
+                    Implementation::Avx512F(kernel) => kernel.apply(&mut buf[..len], &keystream),
+                    Implementation::Avx512(kernel) => kernel.apply(&mut buf[..len], &keystream),
+                    _ => continue,
+                }
+                prop_assert!(buf.iter().zip(&keystream).take(len).all(|(byte, key)| byte ^ key == 0x55));
+                prop_assert_eq!(&buf[len..], [0x55; 10]);
+            }
+        }
+    }
 }

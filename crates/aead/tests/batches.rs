@@ -38,8 +38,10 @@ fn seal_elsewhere(key: &[u8; 32], buf: &mut [u8], slots: &[Slot]) {
     }
 }
 
+/// Kernels that leave long texts to the library do so for the whole batch, so most batches have none.
 fn lengths() -> impl Strategy<Value = Vec<usize>> {
-    prop::collection::vec(prop_oneof![0usize..200, Just(1420), 0usize..2100], 1..BATCH_MAX)
+    prop_oneof![3 => Just(2048), 1 => Just(2100usize)]
+        .prop_flat_map(|most| prop::collection::vec(prop_oneof![0usize..200, Just(1420), 0..=most], 1..BATCH_MAX))
 }
 
 proptest! {

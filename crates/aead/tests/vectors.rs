@@ -11,9 +11,9 @@
 //! - Other ChaCha20-Poly1305 vectors provide keys, texts and forgeries.
 //!
 //! Not covered through batches: the steps after the last sum of a vector with associated data, because a batch adds
-//! its own block of lengths there. That is the edge of the final reduction, which a property test in `src/batch.rs`
-//! covers; Poly1305 of the kernels is tested there, too, with the vectors of ChaCha20-Poly1305 without associated
-//! data.
+//! its own block of lengths there. That is the edge of the final reduction, which a property test in
+//! `src/side_by_side.rs` and `src/poly1305.rs` covers; Poly1305 of the kernels is tested in `src/side_by_side.rs` and
+//! `src/interleaved.rs`, too, with the vectors of ChaCha20-Poly1305 without associated data.
 
 use linerate_aead::choose::Choice;
 use linerate_aead::portable::{self, chacha20::ChaCha20, poly1305::Poly1305};
@@ -203,7 +203,7 @@ fn forged_bits(key: &[u8; 32], nonce: &[u8; 12], vector: &aead::Test) -> [u8; TA
     core::array::from_fn(|i| right[i] ^ vector.tag[i])
 }
 
-/// Packets of a batch: twice as many as the widest kernel has lanes, and one more.
+/// Packets of a batch: twice as many as a kernel authenticates side by side, and one more.
 const COPIES: usize = 17;
 
 /// Every implementation seals the packet at every place of a batch to `sealed`, and opens it again.

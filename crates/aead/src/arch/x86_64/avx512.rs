@@ -1,70 +1,55 @@
-//! The AVX-512 kernel: 32 blocks of ChaCha20 a pass, Poly1305 of eight packets side by side.
+//! The AVX-512F kernel: sixteen blocks of ChaCha20 side by side, and room for scalar work between their half rounds.
 //!
-//! **ChaCha20.** Register `i` of a set of sixteen holds word `i` of sixteen blocks, so a quarter round needs no
-//! shuffle and, with `vprold`, no spare register: two sets fill the register file exactly, and eight
-//! independent quarter rounds hide each other's latency.
+//! Register `i` of a set of sixteen holds word `i` of sixteen blocks, so a quarter round needs no shuffle and, with
+//! `vprold`, no spare register. Two sets fill the register file exactly, and eight independent quarter rounds hide each
+//! other's latency: so `avx512_ifma`, which has no scalar work, computes them.
 //!
 //! For small batches each vector holds a row of four blocks' states: fewer independent operations, but fewer
 //! instructions, each dependent on the one before.
 //!
-//! **Poly1305.** Lane `i` of every vector belongs to packet `i`. A number is three limbs of 44, 44
-//! and 42 bits, multiplied with `vpmadd52`. Four blocks are folded at a time,
-//! `h = (h + m0) r^4 + m1 r^3 + m2 r^2 + m3 r`, so that one carry serves 64 bytes of each packet and three
-//! quarters of the products do not depend on `h`. Packets are aligned at their ends: a shorter one begins
-//! with blocks of zeros, which leave `h = 0` unchanged.
-//!
-//! Control flow depends on public lengths only. `crate::batch` decides which blocks and packets share a call;
-//! `crate::choose` creates the token.
+//! Control flow depends on public lengths only. `crate::interleaved` and `crate::side_by_side` decide which blocks
+//! share a call; `crate::choose` creates the token.
 
 use core::arch::asm;
 use core::arch::x86_64::*;
 
-use crate::choose::HaveAvx512;
+use super::scalar_poly1305;
+use crate::choose::HaveAvx512F;
+use crate::interleaved::HALF_ROUNDS;
+use crate::poly1305::Poly1305;
 use crate::portable::chacha20::SIGMA;
+use crate::side_by_side;
 use crate::vector_kernel::{
-    Blocks, KeyWords, Keystream, OneTimeKey, PASS, SIDE_BY_SIDE, SMALL_BLOCKS, SmallKeystream, VectorKernel, packets,
+    self, InterleavedKernel, KeyWords, SMALL_BLOCKS, ScalarWork, SmallKeystream, VectorKernel, packets,
 };
-use crate::{BLOCK_LEN, Slot, TAG_LEN};
+use crate::{BLOCK_LEN, Slot};
 
 /// Vectors of 64 bytes in a pass: one per block.
 const LANES: usize = 16;
 
-impl VectorKernel for HaveAvx512 {
-    // Two packets of 256 to 320 bytes take as long as with ring; only longer ones would gain.
+impl VectorKernel for HaveAvx512F {
+    // Two packets of 256 to 1420 bytes take as long as with ring.
     const MIN_PACKETS: usize = 3;
+
+    const MAX_TEXT: usize = usize::MAX;
 
     // 448 bytes of text take 0.75 to 0.83 times as long as with ring.
     const MAX_SINGLE_PACKET_BLOCKS: usize = SMALL_BLOCKS;
 
-    fn keystream(self, key: &KeyWords, blocks: &Blocks, count: usize, out: &mut Keystream) {
-        // SAFETY: the token exists only if CPUID and XCR0 say that AVX-512 F, BW, VL, IFMA and VBMI2 may be used
-        // (`choose::HaveAvx512::detect`).
-        unsafe { keystream(key, blocks, count, out) }
-    }
-
     fn apply(self, text: &mut [u8], keystream: &[u8]) {
-        // SAFETY: as in `keystream`.
+        // SAFETY: the token exists only if CPUID and XCR0 say that AVX-512 F, BW and VL, and BMI2 may be used
+        // (`choose::HaveAvx512F::detect`).
         unsafe { apply(text, keystream) }
     }
 
-    fn tags(
-        self,
-        keys: &[OneTimeKey; SIDE_BY_SIDE],
-        texts: [&[u8]; SIDE_BY_SIDE],
-        _count: usize,
-    ) -> [[u8; TAG_LEN]; SIDE_BY_SIDE] {
-        // SAFETY: as in `keystream`.
-        unsafe { tags(keys, texts) }
-    }
-
     fn keystream_small(self, key: &KeyWords, batch: &[Slot], count: usize, out: &mut SmallKeystream) {
-        // SAFETY: as in `keystream`.
+        // SAFETY: as in `apply`.
         unsafe { if count > 4 { rounds_by_row::<2>(key, batch, out) } else { rounds_by_row::<1>(key, batch, out) } }
     }
 
     fn clear_registers(self) {
-        // SAFETY: the token proves that AVX-512 may be used; every written register is declared as clobbered. (`vzeroall`
-        // clears only the first sixteen.)
+        // SAFETY: the token proves that AVX-512 may be used; every written register is declared as clobbered.
+        // (`vzeroall` clears only the first sixteen.)
         unsafe {
             asm!(
                 "vzeroall",
@@ -91,8 +76,36 @@ impl VectorKernel for HaveAvx512 {
     }
 }
 
+impl InterleavedKernel<LANES> for HaveAvx512F {
+    #[inline]
+    fn keystream(
+        self,
+        key: &KeyWords,
+        blocks: &vector_kernel::Blocks<LANES>,
+        out: &mut vector_kernel::Keystream<LANES>,
+        work: impl ScalarWork,
+    ) {
+        // SAFETY: as in `apply`.
+        unsafe { rounds_with_work(key, blocks, out, work) }
+    }
+
+    #[inline(always)]
+    fn fold(self, poly: &mut Poly1305, block: &[u8; 16]) {
+        scalar_poly1305::fold(self, poly, block);
+    }
+
+    #[inline(always)]
+    fn fold_two(self, poly: &mut Poly1305, blocks: &[[u8; 16]; 2]) {
+        scalar_poly1305::fold_two(self, poly, blocks);
+    }
+}
+
+/// What a pass of two sets takes and yields.
+pub(super) type Blocks = vector_kernel::Blocks<{ side_by_side::LANES }>;
+pub(super) type Keystream = vector_kernel::Keystream<{ side_by_side::LANES }>;
+
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-fn keystream(key: &KeyWords, blocks: &Blocks, count: usize, out: &mut Keystream) {
+pub(super) fn keystream(key: &KeyWords, blocks: &Blocks, count: usize, out: &mut Keystream) {
     if count > LANES { rounds::<2>(key, blocks, out) } else { rounds::<1>(key, blocks, out) }
 }
 
@@ -124,6 +137,30 @@ macro_rules! quarter_rounds {
     };
 }
 
+/// The block function on sixteen blocks, with other work between.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi2")]
+fn rounds_with_work(
+    key: &KeyWords,
+    blocks: &vector_kernel::Blocks<LANES>,
+    out: &mut vector_kernel::Keystream<LANES>,
+    mut work: impl ScalarWork,
+) {
+    let mut x = [initial(key, blocks, 0)];
+    for _ in 0..HALF_ROUNDS / 2 {
+        quarter_rounds!(x, [4, 5, 6, 7], [8, 9, 10, 11], [12, 13, 14, 15]);
+        work.some();
+        quarter_rounds!(x, [5, 6, 7, 4], [10, 11, 8, 9], [15, 12, 13, 14]);
+        work.some();
+    }
+    let [mut x] = x;
+    for (word, start) in x.iter_mut().zip(initial(key, blocks, 0)) {
+        *word = _mm512_add_epi32(*word, start);
+    }
+    for (row, out) in transpose_words(&x).into_iter().zip(&mut out.0) {
+        store(out, row);
+    }
+}
+
 /// The block function on `SETS` times sixteen blocks.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 fn rounds<const SETS: usize>(key: &KeyWords, blocks: &Blocks, out: &mut Keystream) {
@@ -149,7 +186,7 @@ fn rounds<const SETS: usize>(key: &KeyWords, blocks: &Blocks, out: &mut Keystrea
 /// The state before the first round: word `i` of sixteen blocks in vector `i`.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-fn initial(key: &KeyWords, blocks: &Blocks, set: usize) -> [__m512i; 16] {
+fn initial<const ALL: usize>(key: &KeyWords, blocks: &vector_kernel::Blocks<ALL>, set: usize) -> [__m512i; 16] {
     let mut x = [_mm512_setzero_si512(); 16];
     for i in 0..4 {
         x[i] = _mm512_set1_epi32(SIGMA[i] as i32);
@@ -282,373 +319,10 @@ fn apply(text: &mut [u8], keystream: &[u8]) {
     }
 }
 
-/// A number modulo 2^130 - 5 in each lane: 44, 44 and 42 bits, not fully carried.
-type Number = [__m512i; 3];
-
-/// A factor, with the limbs that wrap around 2^132 premultiplied by 20.
-#[derive(Clone, Copy)]
-struct Factor {
-    limbs: Number,
-    wrapped: [__m512i; 2],
-}
-
-/// Sums of products: the low and the high 52 bits, by weight.
-struct Products {
-    low: Number,
-    high: Number,
-}
-
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn all(value: u64) -> __m512i {
+pub(super) fn all(value: u64) -> __m512i {
     _mm512_set1_epi64(value as i64)
-}
-
-const LIMB_44: u64 = (1 << 44) - 1;
-const LIMB_42: u64 = (1 << 42) - 1;
-
-/// Bit 128 of a block, in its top limb.
-const TOP_BIT: u64 = 1 << 40;
-
-/// Splits two halves of 16 bytes into limbs.
-#[inline]
-#[target_feature(enable = "avx512f,avx512vbmi2")]
-fn split(low: __m512i, high: __m512i) -> Number {
-    let middle = _mm512_shrdi_epi64::<44>(low, high);
-    [_mm512_and_si512(low, all(LIMB_44)), _mm512_and_si512(middle, all(LIMB_44)), _mm512_srli_epi64::<24>(high)]
-}
-
-#[inline]
-#[target_feature(enable = "avx512f,avx512ifma")]
-fn factor(limbs: Number) -> Factor {
-    let [_, mut s1, mut s2] = limbs;
-    for s in [&mut s1, &mut s2] {
-        *s = _mm512_madd52lo_epu64(all(0), *s, all(20));
-    }
-    Factor { limbs, wrapped: [s1, s2] }
-}
-
-impl Products {
-    #[inline]
-    #[target_feature(enable = "avx512f")]
-    fn none() -> Self {
-        Self { low: [_mm512_setzero_si512(); 3], high: [_mm512_setzero_si512(); 3] }
-    }
-
-    /// Adds `x * by`. Up to four products fit: each adds less than 3 * 2^52 to a sum.
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512ifma")]
-    fn add(&mut self, x: Number, by: &Factor) {
-        let [r0, r1, r2] = by.limbs;
-        let [s1, s2] = by.wrapped;
-        let [x0, x1, x2] = x;
-        self.add_limb(x1, [s2, r0, r1]);
-        self.add_limb(x2, [s1, s2, r0]);
-        self.add_limb(x0, [r0, r1, r2]);
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512ifma")]
-    fn add_limb(&mut self, x: __m512i, by: Number) {
-        self.low[0] = _mm512_madd52lo_epu64(self.low[0], x, by[0]);
-        self.low[1] = _mm512_madd52lo_epu64(self.low[1], x, by[1]);
-        self.low[2] = _mm512_madd52lo_epu64(self.low[2], x, by[2]);
-        self.high[0] = _mm512_madd52hi_epu64(self.high[0], x, by[0]);
-        self.high[1] = _mm512_madd52hi_epu64(self.high[1], x, by[1]);
-        self.high[2] = _mm512_madd52hi_epu64(self.high[2], x, by[2]);
-    }
-
-    /// Carries the sums into limbs. The high halves weigh 2^52, which is 2^8 of the next limb (2^10 above the top
-    /// limb); the carry out of the top limb is added to the lowest times five, as 2^130 = 5.
-    #[inline]
-    #[target_feature(enable = "avx512f")]
-    fn carried(self) -> Number {
-        let [a, b, c] = self.low;
-        let carry = _mm512_add_epi64(_mm512_srli_epi64::<44>(a), _mm512_slli_epi64::<8>(self.high[0]));
-        let a = _mm512_and_si512(a, all(LIMB_44));
-        let b = _mm512_add_epi64(b, carry);
-        let carry = _mm512_add_epi64(_mm512_srli_epi64::<44>(b), _mm512_slli_epi64::<8>(self.high[1]));
-        let b = _mm512_and_si512(b, all(LIMB_44));
-        let c = _mm512_add_epi64(c, carry);
-        let carry = _mm512_add_epi64(_mm512_srli_epi64::<42>(c), _mm512_slli_epi64::<10>(self.high[2]));
-        let c = _mm512_and_si512(c, all(LIMB_42));
-        let a = _mm512_add_epi64(a, _mm512_add_epi64(carry, _mm512_slli_epi64::<2>(carry)));
-        let b = _mm512_add_epi64(b, _mm512_srli_epi64::<44>(a));
-        [_mm512_and_si512(a, all(LIMB_44)), b, c]
-    }
-}
-
-#[inline]
-#[target_feature(enable = "avx512f,avx512ifma")]
-fn multiply(x: Number, by: &Factor) -> Number {
-    let mut products = Products::none();
-    products.add(x, by);
-    products.carried()
-}
-
-/// The powers of one r per lane, in the order in which blocks need them: `[r^4, r^3, r^2, r]`.
-#[inline]
-#[target_feature(enable = "avx512f,avx512ifma")]
-fn powers(r: Number) -> [Factor; 4] {
-    let one = factor(r);
-    let square = multiply(r, &one);
-    let two = factor(square);
-    [factor(multiply(square, &two)), factor(multiply(square, &one)), two, one]
-}
-
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512ifma,avx512vbmi2")]
-fn tags(keys: &[OneTimeKey; SIDE_BY_SIDE], texts: [&[u8]; SIDE_BY_SIDE]) -> [[u8; TAG_LEN]; SIDE_BY_SIDE] {
-    let mut rows = [all(0); SIDE_BY_SIDE];
-    for (row, key) in rows.iter_mut().zip(keys) {
-        *row = load_part(key);
-    }
-    let [[r_low, r_high], [s_low, s_high], ..] = blocks_of(transposed(rows));
-    let r_low = _mm512_and_si512(r_low, all(0x0fff_fffc_0fff_ffff));
-    let r_high = _mm512_and_si512(r_high, all(0x0fff_fffc_0fff_fffc));
-    let powers = powers(split(r_low, r_high));
-
-    let lens = texts.map(<[u8]>::len);
-    let (mut shortest, mut longest) = (lens[0], lens[0]);
-    for len in lens {
-        (shortest, longest) = (shortest.min(len), longest.max(len));
-    }
-    let chunks = blocks(longest).div_ceil(4);
-    let whole = blocks(shortest) / 4;
-    // The chunks that are four complete blocks of text in every packet.
-    let mut bodies = [&[] as &[[u8; 64]]; SIDE_BY_SIDE];
-    for (body, text) in bodies.iter_mut().zip(texts) {
-        *body = text.get(start(text.len(), whole) as usize..).unwrap_or_default().as_chunks().0;
-    }
-    let mut lengths = [0; SIDE_BY_SIDE];
-    for (length, len) in lengths.iter_mut().zip(lens) {
-        *length = len as u64;
-    }
-    let lens = load_lanes(&lengths);
-    let blocks = _mm512_add_epi64(_mm512_srli_epi64::<4>(_mm512_add_epi64(lens, all(15))), all(1));
-
-    let mut top_bits = [all(TOP_BIT); 4];
-    let mut x = transposed(edge(&texts, chunks));
-    top_bits_of(blocks, chunks, &mut top_bits);
-    let mut h = [all(0); 3];
-    for from_end in (1..=chunks).rev() {
-        let mut next = [all(0); SIDE_BY_SIDE];
-        if from_end == 1 {
-            // The last block: the lengths, of no associated data and of the text.
-            x[LAST_HALF] = lens;
-        } else if from_end > 2 && from_end <= whole + 1 {
-            for (row, body) in next.iter_mut().zip(bodies) {
-                *row = load(&body[whole + 1 - from_end]);
-            }
-        } else {
-            next = edge(&texts, from_end - 1);
-        }
-        h = fold(h, &powers, x, &top_bits, &mut next);
-        if from_end > whole {
-            top_bits_of(blocks, from_end - 1, &mut top_bits);
-        }
-        x = next;
-    }
-    finish(h, s_low, s_high)
-}
-
-/// Number of blocks to authenticate: those of the text, padded with zeros, and the lengths.
-#[inline]
-fn blocks(len: usize) -> usize {
-    len.div_ceil(16) + 1
-}
-
-/// The offset in the text of the 64-byte chunk that begins `4 * from_end` blocks before the packet's end; it may be
-/// negative.
-#[inline]
-fn start(len: usize, from_end: usize) -> isize {
-    16 * (blocks(len) as isize - 4 * from_end as isize)
-}
-
-/// The chunks that begin `4 * from_end` blocks before the ends of the packets, without the lengths; zeros before the
-/// beginning of a packet.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw")]
-fn edge(texts: &[&[u8]; SIDE_BY_SIDE], from_end: usize) -> [__m512i; SIDE_BY_SIDE] {
-    let mut rows = [all(0); SIDE_BY_SIDE];
-    let mut chunk = MaskedChunk::new(texts[0].len(), start(texts[0].len(), from_end));
-    for (row, text) in rows.iter_mut().zip(texts) {
-        // Adjacent packets mostly have the same length.
-        if text.len() != chunk.len {
-            chunk = MaskedChunk::new(text.len(), start(text.len(), from_end));
-        }
-        *row = load_chunk(text, &chunk);
-    }
-    rows
-}
-
-/// Bit 128 of the blocks in such chunks; zero before the beginning of a packet.
-#[inline]
-#[target_feature(enable = "avx512f")]
-fn top_bits_of(blocks: __m512i, from_end: usize, top_bits: &mut [__m512i; 4]) {
-    for (at, top_bits) in top_bits.iter_mut().enumerate() {
-        let there = _mm512_cmpge_epu64_mask(blocks, all((4 * from_end).wrapping_sub(at) as u64));
-        *top_bits = _mm512_maskz_set1_epi64(there, TOP_BIT as i64);
-    }
-}
-
-/// Folds a transposed chunk of each packet into `h`, and transposes the next chunk meanwhile.
-///
-/// Many CPUs assign an instruction to a port when it enters the queue, long before it runs: they are fast only if
-/// instructions for a single port, like shuffles, are finely interleaved with those for several.
-#[inline]
-#[target_feature(enable = "avx512f,avx512ifma,avx512vbmi2")]
-fn fold(
-    h: Number,
-    powers: &[Factor; 4],
-    chunk: [__m512i; SIDE_BY_SIDE],
-    top_bits: &[__m512i; 4],
-    next: &mut [__m512i; SIDE_BY_SIDE],
-) -> Number {
-    let [first, second, third, fourth] = blocks_of(chunk);
-    let mut products = Products::none();
-    add_and_exchange::<0>(&mut products, block(fourth, top_bits[3]), &powers[3], next);
-    add_and_exchange::<1>(&mut products, block(third, top_bits[2]), &powers[2], next);
-    add_and_exchange::<2>(&mut products, block(second, top_bits[1]), &powers[1], next);
-    let [a, b, c] = block(first, top_bits[0]);
-    let first = [_mm512_add_epi64(a, h[0]), _mm512_add_epi64(b, h[1]), _mm512_add_epi64(c, h[2])];
-    add_and_exchange::<3>(&mut products, first, &powers[0], next);
-    products.carried()
-}
-
-#[inline]
-#[target_feature(enable = "avx512f,avx512vbmi2")]
-fn block([low, high]: [__m512i; 2], top_bit: __m512i) -> Number {
-    let [a, b, c] = split(low, high);
-    [a, b, _mm512_or_si512(c, top_bit)]
-}
-
-/// Adds `x * by`, and does a quarter of a transposition.
-#[inline]
-#[target_feature(enable = "avx512f,avx512ifma")]
-fn add_and_exchange<const QUARTER: usize>(
-    products: &mut Products,
-    x: Number,
-    by: &Factor,
-    next: &mut [__m512i; SIDE_BY_SIDE],
-) {
-    let [r0, r1, r2] = by.limbs;
-    let [s1, s2] = by.wrapped;
-    products.add_limb(x[1], [s2, r0, r1]);
-    exchange::<QUARTER, 0>(next);
-    keep_order::<QUARTER, 0>(next, products);
-    products.add_limb(x[2], [s1, s2, r0]);
-    exchange::<QUARTER, 1>(next);
-    keep_order::<QUARTER, 1>(next, products);
-    products.add_limb(x[0], [r0, r1, r2]);
-    exchange::<QUARTER, 2>(next);
-    keep_order::<QUARTER, 2>(next, products);
-}
-
-/// The steps of a transposition, in quarters: the two vectors that exchange halves.
-const EXCHANGES: [[(usize, usize); 3]; 4] =
-    [[(0, 1), (2, 3), (4, 5)], [(6, 7), (0, 2), (1, 3)], [(4, 6), (5, 7), (0, 4)], [(1, 5), (2, 6), (3, 7)]];
-
-/// One step of transposing 64 bytes of packet `i` in vector `i` to half a block of eight packets in each vector.
-#[inline]
-#[target_feature(enable = "avx512f")]
-fn exchange<const QUARTER: usize, const STEP: usize>(x: &mut [__m512i; SIDE_BY_SIDE]) {
-    let (i, j) = const { EXCHANGES[QUARTER][STEP] };
-    (x[i], x[j]) = match j - i {
-        1 => (_mm512_unpacklo_epi64(x[i], x[j]), _mm512_unpackhi_epi64(x[i], x[j])),
-        2 => (_mm512_shuffle_i64x2::<0x44>(x[i], x[j]), _mm512_shuffle_i64x2::<0xee>(x[i], x[j])),
-        _ => (_mm512_shuffle_i64x2::<0x88>(x[i], x[j]), _mm512_shuffle_i64x2::<0xdd>(x[i], x[j])),
-    };
-}
-
-/// Keeps the compiler from moving this exchange before the preceding products or after the following ones; it would
-/// cluster the exchanges.
-#[inline]
-#[target_feature(enable = "avx512f")]
-fn keep_order<const QUARTER: usize, const STEP: usize>(x: &mut [__m512i; SIDE_BY_SIDE], products: &mut Products) {
-    let (i, j) = const { EXCHANGES[QUARTER][STEP] };
-    let (mut u, mut v) = (x[i], x[j]);
-    let Products { low: [a, b, c], high: [d, e, f] } = products;
-    // SAFETY: an assembler comment, which emits no instruction.
-    unsafe {
-        asm!(
-            "/* {} {} {} {} {} {} {} {} */",
-            inout(zmm_reg) *a, inout(zmm_reg) *b, inout(zmm_reg) *c,
-            inout(zmm_reg) *d, inout(zmm_reg) *e, inout(zmm_reg) *f,
-            inout(zmm_reg) u, inout(zmm_reg) v,
-            options(nomem, nostack, preserves_flags),
-        );
-    }
-    (x[i], x[j]) = (u, v);
-}
-
-/// A complete transposition. (The compiler would not inline a loop.)
-#[inline]
-#[target_feature(enable = "avx512f")]
-fn transposed(mut x: [__m512i; SIDE_BY_SIDE]) -> [__m512i; SIDE_BY_SIDE] {
-    macro_rules! quarters {
-        ($($quarter:literal)*) => {$(
-            exchange::<$quarter, 0>(&mut x);
-            exchange::<$quarter, 1>(&mut x);
-            exchange::<$quarter, 2>(&mut x);
-        )*};
-    }
-    quarters!(0 1 2 3);
-    x
-}
-
-/// The vector with the second half of the last block after the exchanges.
-const LAST_HALF: usize = 7;
-
-/// The halves of the four blocks, which the exchanges leave in another order.
-#[inline]
-#[target_feature(enable = "avx512f")]
-fn blocks_of(x: [__m512i; SIDE_BY_SIDE]) -> [[__m512i; 2]; 4] {
-    [[x[0], x[1]], [x[4], x[5]], [x[2], x[3]], [x[6], x[7]]]
-}
-
-/// Reduces `h` fully, adds `s` and returns the tags.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-fn finish(h: Number, s_low: __m512i, s_high: __m512i) -> [[u8; TAG_LEN]; SIDE_BY_SIDE] {
-    let [mut a, mut b, mut c] = h;
-    for _ in 0..2 {
-        c = _mm512_add_epi64(c, _mm512_srli_epi64::<44>(b));
-        b = _mm512_and_si512(b, all(LIMB_44));
-        let carry = _mm512_srli_epi64::<42>(c);
-        c = _mm512_and_si512(c, all(LIMB_42));
-        a = _mm512_add_epi64(a, _mm512_add_epi64(carry, _mm512_slli_epi64::<2>(carry)));
-        b = _mm512_add_epi64(b, _mm512_srli_epi64::<44>(a));
-        a = _mm512_and_si512(a, all(LIMB_44));
-    }
-    c = _mm512_add_epi64(c, _mm512_srli_epi64::<44>(b));
-    b = _mm512_and_si512(b, all(LIMB_44));
-
-    // Selects h - (2^130 - 5) where it is not negative, which is where h + 5 reaches bit 130.
-    let low = _mm512_add_epi64(a, all(5));
-    let middle = _mm512_add_epi64(b, _mm512_srli_epi64::<44>(low));
-    let high = _mm512_add_epi64(c, _mm512_srli_epi64::<44>(middle));
-    let reaches = _mm512_test_epi64_mask(high, all(1 << 42));
-    let a = _mm512_mask_and_epi64(a, reaches, low, all(LIMB_44));
-    let b = _mm512_mask_and_epi64(b, reaches, middle, all(LIMB_44));
-    let c = _mm512_mask_and_epi64(c, reaches, high, all(LIMB_42));
-
-    let low = _mm512_or_si512(a, _mm512_slli_epi64::<44>(b));
-    let high = _mm512_or_si512(_mm512_srli_epi64::<20>(b), _mm512_slli_epi64::<24>(c));
-    let low = _mm512_add_epi64(low, s_low);
-    let overflow = _mm512_cmplt_epu64_mask(low, s_low);
-    let high = _mm512_add_epi64(high, s_high);
-    let high = _mm512_mask_add_epi64(high, overflow, high, all(1));
-
-    // Packets 0, 2, 4, 6 are in the even half, 1, 3, 5, 7 in the odd one.
-    let mut tags = [[0; TAG_LEN]; SIDE_BY_SIDE];
-    for (odd, half) in [_mm512_unpacklo_epi64(low, high), _mm512_unpackhi_epi64(low, high)].into_iter().enumerate() {
-        let mut bytes = [0; 64];
-        store(&mut bytes, half);
-        for (i, tag) in bytes.as_chunks::<TAG_LEN>().0.iter().enumerate() {
-            tags[2 * i + odd] = *tag;
-        }
-    }
-    tags
 }
 
 /// A row of a state, four times.
@@ -668,35 +342,28 @@ fn load_words(words: &[u32; LANES]) -> __m512i {
 
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn load_lanes(lanes: &[u64; SIDE_BY_SIDE]) -> __m512i {
-    // SAFETY: the array is 64 readable bytes; the load needs no alignment.
-    unsafe { _mm512_loadu_si512(lanes.as_ptr().cast()) }
-}
-
-#[inline]
-#[target_feature(enable = "avx512f")]
-fn load(bytes: &[u8; 64]) -> __m512i {
+pub(super) fn load(bytes: &[u8; 64]) -> __m512i {
     // SAFETY: the array is 64 readable bytes; the load needs no alignment.
     unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) }
 }
 
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn store(bytes: &mut [u8; 64], x: __m512i) {
+pub(super) fn store(bytes: &mut [u8; 64], x: __m512i) {
     // SAFETY: the array is 64 writable bytes; the store needs no alignment.
     unsafe { _mm512_storeu_si512(bytes.as_mut_ptr().cast(), x) }
 }
 
 /// 64 bytes that overlap a slice of `len` bytes, or are outside of it.
-struct MaskedChunk {
-    len: usize,
+pub(super) struct MaskedChunk {
+    pub(super) len: usize,
     at: isize,
     inside: __mmask64,
 }
 
 impl MaskedChunk {
     #[inline]
-    fn new(len: usize, at: isize) -> Self {
+    pub(super) fn new(len: usize, at: isize) -> Self {
         let start = (-at).clamp(0, 64) as u32;
         let end = (len as isize - at).clamp(0, 64) as u32;
         Self { len, at, inside: u64::MAX.unbounded_shl(start) & !u64::MAX.unbounded_shl(end) }
@@ -706,7 +373,7 @@ impl MaskedChunk {
 /// The bytes of the slice in the chunk, and zeros outside of the slice.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
-fn load_chunk(bytes: &[u8], chunk: &MaskedChunk) -> __m512i {
+pub(super) fn load_chunk(bytes: &[u8], chunk: &MaskedChunk) -> __m512i {
     assert!(bytes.len() == chunk.len, "a chunk is computed for the length of its slice");
     // SAFETY: the mask selects only bytes of the slice, and a masked load accesses no others, so the pointer may be
     // outside of it.
@@ -716,7 +383,7 @@ fn load_chunk(bytes: &[u8], chunk: &MaskedChunk) -> __m512i {
 /// Loads up to 64 bytes, followed by zeros.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
-fn load_part(bytes: &[u8]) -> __m512i {
+pub(super) fn load_part(bytes: &[u8]) -> __m512i {
     load_chunk(bytes, &MaskedChunk::new(bytes.len(), 0))
 }
 
@@ -730,4 +397,4 @@ fn store_part(bytes: &mut [u8], x: __m512i) {
     unsafe { _mm512_mask_storeu_epi8(bytes.as_mut_ptr().cast(), mask, x) }
 }
 
-const _: () = assert!(PASS == 2 * LANES && SIDE_BY_SIDE == 8);
+const _: () = assert!(side_by_side::LANES == 2 * LANES);

@@ -18,21 +18,21 @@ pub fn check(input: &[u8]) {
         let address = address_of(input.array());
         let longest = if address.is_ipv4() { 33 } else { 129 };
         let prefix = Prefix::new(address, input.below(longest) as u8).expect("it is no longer than its address");
-        let place = naive.iter().position(|(has, _)| *has == prefix);
+        let index = naive.iter().position(|(has, _)| *has == prefix);
         match what % 8 {
             0 => {
                 while table.remove_first(peer) {}
                 naive.retain(|(_, owner)| *owner != peer);
             }
             1 | 2 => {
-                let is_its = place.is_some_and(|place| naive[place].1 == peer);
-                assert_eq!(table.remove(prefix, peer), is_its);
-                if is_its {
+                let owns = index.is_some_and(|index| naive[index].1 == peer);
+                assert_eq!(table.remove(prefix, peer), owns);
+                if owns {
                     naive.retain(|(has, _)| *has != prefix);
                 }
             }
             _ => {
-                let before = place.map(|place| naive.remove(place).1);
+                let before = index.map(|index| naive.remove(index).1);
                 assert_eq!(table.insert(prefix, peer), before);
                 naive.push((prefix, peer));
             }
@@ -44,7 +44,7 @@ pub fn check(input: &[u8]) {
     }
     for peer in (0..PEERS).map(PeerId) {
         let of_peer = naive.iter().filter(|(_, owner)| *owner == peer).map(|(prefix, _)| *prefix);
-        assert!(table.prefixes(peer).eq(of_peer), "its prefixes, in the order in which it got them");
+        assert!(table.prefixes(peer).eq(of_peer), "the prefixes of a peer are in the order in which they were added");
     }
 }
 

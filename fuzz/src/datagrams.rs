@@ -1,8 +1,8 @@
 //! Two devices on a network whose deliveries an attacker controls: nothing is accepted that the peer did not seal,
-//! nothing twice, nobody moves a peer, and on a good network both recover.
+//! nothing twice, no peer is moved, and on a good network both recover.
 //!
-//! An input is a sequence of events, of a few bytes each. The attacker knows the public keys, so its messages can have a
-//! valid first MAC.
+//! An input is a sequence of events, of a few bytes each. The attacker knows the public keys, so its messages can have
+//! a valid first MAC.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -27,18 +27,18 @@ pub fn check(input: &[u8]) {
         if input.is_empty() {
             break;
         }
-        happen(&mut net, &mut sent, number, &mut input);
+        apply_event(&mut net, &mut sent, number, &mut input);
     }
     for (from, to) in [(0, 1), (1, 0)] {
         let mut received = net.nodes[to].data_received();
-        assert!(received.iter().all(|packet| sent[from].contains(&packet.to_vec())), "only what the peer has sent");
+        assert!(received.iter().all(|packet| sent[from].contains(&packet.to_vec())), "only packets that the peer sent");
         received.sort_unstable();
         assert!(received.windows(2).all(|pair| pair[0] != pair[1]), "nothing arrives twice");
     }
-    is_well_again(&mut net);
+    assert_recovers(&mut net);
 }
 
-fn happen(net: &mut Net, sent: &mut [Vec<Vec<u8>>; 2], number: u8, input: &mut Bytes<'_>) {
+fn apply_event(net: &mut Net, sent: &mut [Vec<Vec<u8>>; 2], number: u8, input: &mut Bytes<'_>) {
     let (what, argument) = (input.byte(), input.short());
     let at = usize::from(what >> 7);
     match what % 8 {
@@ -89,13 +89,13 @@ fn is_refused(net: &mut Net, at: usize, what: u8, message: &[u8], is_free: bool)
     let taken = net.deliver(at, source(what), message).is_ok();
     assert!(!taken || is_free, "{:?} is taken", classify(message));
     if !taken {
-        assert_eq!(net.nodes[at].host.endpoints, endpoints, "nobody moves a peer");
-        assert_eq!(net.nodes[at].host.sessions.len(), sessions, "nobody makes a session");
+        assert_eq!(net.nodes[at].host.endpoints, endpoints, "no peer is moved");
+        assert_eq!(net.nodes[at].host.sessions.len(), sessions, "no session is made");
     }
 }
 
 /// Both have a session within the time that the protocol takes, after any events.
-fn is_well_again(net: &mut Net) {
+fn assert_recovers(net: &mut Net) {
     net.link = Link::GOOD;
     for at in [0, 1] {
         net.nodes[at].backlog = 0;
@@ -113,8 +113,8 @@ fn is_well_again(net: &mut Net) {
 fn sent_by(net: &Net, node: usize, which: u16) -> Option<Vec<u8>> {
     let sent = &net.nodes[node].host.sent;
     // The latest ones matter most.
-    let place = usize::from(which).checked_rem(sent.len())?;
-    Some(sent[sent.len() - 1 - place].bytes.clone())
+    let index = usize::from(which).checked_rem(sent.len())?;
+    Some(sent[sent.len() - 1 - index].bytes.clone())
 }
 
 fn source(what: u8) -> SocketAddr {

@@ -25,13 +25,13 @@ pub fn check(input: &[u8]) {
     let mut datagrams = telling.datagrams(&tunnel);
     let (state, end) = get(&datagrams, SEQUENCE);
     assert_eq!(end.map(errno), Some(telling.errno));
-    assert!(state.as_ref() == Some(&tunnel), "what is told is what is");
+    assert!(state.as_ref() == Some(&tunnel), "the state that is read equals the tunnel");
     as_text(tunnel);
 
     for edit in damage.chunks_exact(3) {
-        let place = usize::from(u16::from_le_bytes([edit[0], edit[1]]));
-        let datagram = datagrams.iter_mut().find(|datagram| place < datagram.len());
-        datagram.into_iter().for_each(|datagram| datagram[place] = edit[2]);
+        let offset = usize::from(u16::from_le_bytes([edit[0], edit[1]]));
+        let datagram = datagrams.iter_mut().find(|datagram| offset < datagram.len());
+        datagram.into_iter().for_each(|datagram| datagram[offset] = edit[2]);
     }
     datagrams.iter().for_each(|datagram| any_reply(datagram));
 }
@@ -42,12 +42,12 @@ fn any_reply(datagram: &[u8]) {
     let sequence = datagram.get(8..12).map_or(0, |number| u32::from_ne_bytes(number.try_into().expect("four bytes")));
     let payloads = payloads(datagram, sequence);
     for cut in [datagram.len() / 2, datagram.len().saturating_sub(1)] {
-        assert!(payloads.starts_with(&self::payloads(&datagram[..cut], sequence)), "what is cut off is missing");
+        assert!(payloads.starts_with(&self::payloads(&datagram[..cut], sequence)), "only cut-off messages are missing");
     }
     for payload in &payloads {
         let mut state = DeviceState::default();
         let whole = reply::device(payload, &mut state).map(|()| state);
-        assert!(whole == one_by_one(payload), "attributes mean alone what they mean together");
+        assert!(whole == one_by_one(payload), "attributes are independent");
         let name = reply::tunnel(payload);
         assert!(name.is_none_or(|name| name.len() < payload.len()));
         let _ = reply::family(payload);
@@ -55,7 +55,7 @@ fn any_reply(datagram: &[u8]) {
     if let (Some(state), _) = get(&[datagram.to_vec()], sequence) {
         // A peer takes at least a nest and a key, an allowed IP a nest, an address and a length.
         let allowed_ips: usize = state.peers.iter().map(|peer| peer.allowed_ips.len()).sum();
-        assert!(state.peers.len() * 40 + allowed_ips * 17 <= datagram.len(), "nothing is made of nothing");
+        assert!(state.peers.len() * 40 + allowed_ips * 17 <= datagram.len(), "no item is shorter than its encoding");
         as_change(&state);
         as_text(state);
     }
@@ -68,9 +68,9 @@ fn payloads(datagram: &[u8], sequence: u32) -> Vec<Vec<u8>> {
     before.end = before.start;
     let _ = Reply::to(sequence).take(datagram, |message| {
         let payload = message.payload;
-        let place = payload.as_ptr_range();
-        assert!(before.end.addr() + HEADER <= place.start.addr() && place.end <= datagram.as_ptr_range().end);
-        before = place;
+        let range = payload.as_ptr_range();
+        assert!(before.end.addr() + HEADER <= range.start.addr() && range.end <= datagram.as_ptr_range().end);
+        before = range;
         payloads.push(payload.to_vec());
     });
     payloads
@@ -111,7 +111,7 @@ fn as_text(mut state: DeviceState) {
             _ => SocketAddr::new(endpoint.ip().to_canonical(), endpoint.port()),
         };
     }
-    assert!(parse(&state.render()) == Ok(state), "a daemon could have said it");
+    assert!(parse(&state.render()) == Ok(state), "the UAPI can carry it");
 }
 
 /// A request that creates a state parses as the state, except for what no request can carry.
@@ -135,23 +135,23 @@ fn as_change(state: &DeviceState) {
         assert!(attributes.iter().all(|attribute| attribute.buffer_len() <= usize::from(u16::MAX)));
         let mut payload = vec![0; 4 + attributes.as_slice().buffer_len()];
         attributes.as_slice().emit(&mut payload[4..]);
-        reply::device(&payload, &mut again).expect("what is said can be");
+        reply::device(&payload, &mut again).expect("a request is a valid reply");
     }
     for (peer, was) in again.peers.iter_mut().zip(&state.peers) {
         (peer.last_handshake, peer.rx_bytes, peer.tx_bytes) = (was.last_handshake, was.rx_bytes, was.tx_bytes);
     }
-    assert!(again == *state, "a change says what was read");
+    assert!(again == *state, "the change recreates the state");
 }
 
-/// The kind of a link says whether it is a tunnel.
+/// Only a link of the right kind is a tunnel.
 fn link(bytes: &mut Bytes<'_>) {
     let kind = *bytes.pick(&["wireguard", "wireguard2", "wire", "tun", ""]);
     let count = bytes.below(16);
     let name: Vec<u8> = bytes.take(count).iter().map(|&byte| byte.max(1)).collect();
     let info = put(1 | NESTED, &[kind.as_bytes(), &[0]].concat());
     let attributes = [put(3, &[&name[..], &[0]].concat()), put(4, &[0; 4]), put(18 | NESTED, &info)].concat();
-    let told = reply::tunnel(&[vec![0; 16], attributes].concat());
-    assert_eq!(told, String::from_utf8(name).ok().filter(|_| kind == "wireguard"));
+    let name_read = reply::tunnel(&[vec![0; 16], attributes].concat());
+    assert_eq!(name_read, String::from_utf8(name).ok().filter(|_| kind == "wireguard"));
 }
 
 fn tunnel(bytes: &mut Bytes<'_>) -> DeviceState {
@@ -268,19 +268,19 @@ impl<'a> Telling<'a> {
     }
 
     fn peers(&self, tunnel: &DeviceState, next: &mut (usize, Option<usize>), room: usize) -> Vec<u8> {
-        let mut told = Vec::new();
+        let mut encoded = Vec::new();
         while let Some(peer) = tunnel.peers.get(next.0) {
             let mut facts = put(1, &peer.public_key.0);
             if next.1.is_none() {
                 facts.extend(self.facts(peer));
             }
             // The nests of all peers, of this peer, and of its allowed IPs.
-            let mut left = match room.checked_sub(told.len() + facts.len() + 12) {
+            let mut left = match room.checked_sub(encoded.len() + facts.len() + 12) {
                 Some(left) => left,
                 None => break,
             };
             let mut allowed_ips = Vec::new();
-            let untold = &peer.allowed_ips[next.1.unwrap_or(0)..];
+            let left_over = &peer.allowed_ips[next.1.unwrap_or(0)..];
             let fits = |ip: &&(IpAddr, u8)| {
                 let bytes = self.allowed_ip(ip);
                 let fits = bytes.len() <= left;
@@ -290,18 +290,18 @@ impl<'a> Telling<'a> {
                 }
                 fits
             };
-            let count = untold.iter().take_while(fits).count();
-            if !untold.is_empty() {
+            let count = left_over.iter().take_while(fits).count();
+            if !left_over.is_empty() {
                 facts.extend(put(9 | NESTED, &allowed_ips));
             }
-            told.extend(put(NESTED, &facts));
-            if count < untold.len() {
+            encoded.extend(put(NESTED, &facts));
+            if count < left_over.len() {
                 next.1 = Some(next.1.unwrap_or(0) + count);
                 break;
             }
             *next = (next.0 + 1, None);
         }
-        told
+        encoded
     }
 
     fn facts(&self, peer: &PeerState) -> Vec<u8> {

@@ -7,7 +7,7 @@ pub fn check(input: &[u8]) {
     match Record::parse(text) {
         Ok(record) => {
             let again = serde_json::to_string(&record).expect("a record is JSON");
-            assert_eq!(Record::parse(&again).ok().as_ref(), Some(&record), "what is written is what was read");
+            assert_eq!(Record::parse(&again).ok().as_ref(), Some(&record), "writing and reading round-trip");
             for name in record.scenarios() {
                 assert!(record.scenario(name).next().is_some());
             }

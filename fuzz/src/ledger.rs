@@ -2,13 +2,13 @@
 
 use linerate_host::plan::{down, messages, reload, undo};
 use linerate_host::state::HostState;
-use linerate_tunnel::record::ledger::Ledger;
+use linerate_tunnel::ledger::Ledger;
 
 pub fn check(input: &[u8]) {
     let Ok(ledger) = serde_json::from_slice::<Ledger>(input) else { return };
     let text = serde_json::to_vec_pretty(&ledger).expect("a ledger is JSON");
     let again = serde_json::from_slice::<Ledger>(&text);
-    assert_eq!(again.ok().as_ref(), Some(&ledger), "what is written is what was read");
+    assert_eq!(again.ok().as_ref(), Some(&ledger), "writing and reading round-trip");
 
     assert!(ledger.steps.iter().all(|step| !messages::describe(step).is_empty()));
     let _ = messages::as_commands(&ledger.steps);

@@ -1,7 +1,8 @@
-//! The properties of the fuzz targets, one file each: what has to hold for any bytes. The targets of `src/bin` check them
-//! with inputs from libFuzzer, the tests `corpus` of the crates with the inputs found so far.
+//! The properties of the fuzz targets, one file each: what has to hold for any bytes. The targets of `src/bin` check
+//! them with inputs from libFuzzer, the tests `corpus` of the crates with the inputs found so far.
 
 pub mod allowed_ips;
+pub mod batches;
 pub mod bytes;
 pub mod checksum;
 pub mod datagrams;
@@ -26,8 +27,8 @@ pub mod simulation;
 #[path = "../../crates/host/src/linux"]
 #[allow(dead_code, reason = "only the parsers are fuzzed")]
 pub mod linux {
-    mod firewall;
     mod links;
+    mod nftables;
     mod prefix;
     mod routes;
     mod rules;

@@ -23,21 +23,21 @@ pub fn check(input: &[u8]) {
         packets.push(arrive(&mut flows, &mut input));
     }
 
-    let (mut buf, mut places) = (vec![0xee; 5], Vec::new());
+    let (mut buf, mut ranges) = (vec![0xee; 5], Vec::new());
     for packet in &packets {
-        places.push(PacketRange { offset: buf.len(), len: packet.len() });
+        ranges.push(PacketRange { offset: buf.len(), len: packet.len() });
         buf.extend_from_slice(packet);
         buf.extend_from_slice(&[0xee; 32]);
     }
     let mut merger = Merger::new();
-    merger.plan(&mut buf, &places, caps);
+    merger.plan(&mut buf, &ranges, caps);
 
     let mut order = Vec::new();
     for group in merger.groups() {
-        let holds = |at: usize| move |place: &PacketRange| (place.offset..place.offset + place.len).contains(&at);
-        let index = |at: usize| places.iter().position(holds(at)).expect("a piece is of a packet");
+        let holds = |at: usize| move |range: &PacketRange| (range.offset..range.offset + range.len).contains(&at);
+        let index = |at: usize| ranges.iter().position(holds(at)).expect("every piece belongs to a packet");
         let mut bytes = buf[group.first.clone()].to_vec();
-        let first = places.iter().position(|place| place.offset == group.first.start);
+        let first = ranges.iter().position(|range| range.offset == group.first.start);
         let mut members = vec![first.expect("a write begins with a packet")];
         for payload in group.payloads() {
             members.push(index(payload.start));
@@ -48,7 +48,7 @@ pub fn check(input: &[u8]) {
         match members_of[..] {
             [alone] => assert_eq!((group.header, &bytes[..]), ([0; virtio::LEN], alone)),
             _ => {
-                comes_out_again(&group.header, &bytes, &members_of);
+                assert_restored_by_split(&group.header, &bytes, &members_of);
                 may_be_merged(&members_of, caps);
             }
         }
@@ -90,7 +90,7 @@ impl Flow {
             transport.extend((8 + payload as u16).to_be_bytes());
             transport.extend([0, 0]);
         }
-        transport.extend((0..payload).map(|place| (place as u32).wrapping_mul(self.sequence | 1) as u8));
+        transport.extend((0..payload).map(|index| (index as u32).wrapping_mul(self.sequence | 1) as u8));
         let length = transport.len() as u16;
         let mut packet = Vec::new();
         if self.v6 {
@@ -111,14 +111,14 @@ impl Flow {
 
 /// The next packet of a flow, and its defects.
 fn arrive(flows: &mut [Flow; 4], input: &mut Bytes<'_>) -> Vec<u8> {
-    let [which, size_low, size_high, kind, place, change, odd] = input.array();
+    let [which, size_low, size_high, kind, offset, change, odd] = input.array();
     let flow = &mut flows[usize::from(which % 4)];
     let size = usize::from(u16::from_le_bytes([size_low, size_high])) % 1400;
     let flags = [0x10, 0x18, 0x50, 0x90, 0x11, 0x12, 0x30, 0x14][usize::from(kind & 7)];
     let mut packet = flow.packet(flags, kind >> 3 & 3, size);
     let headers = packet.len() - size;
     // A header with a defect and nevertheless valid checksums.
-    packet[usize::from(place) % headers] ^= change;
+    packet[usize::from(offset) % headers] ^= change;
     sum(&mut packet, flow);
     // A corrupted byte.
     if odd & 1 == 1 {
@@ -165,9 +165,9 @@ fn flow_of(packet: &[u8]) -> Option<Vec<u8>> {
     Some([addresses, &[ip.protocol], ports].concat())
 }
 
-fn comes_out_again(header: &[u8; virtio::LEN], bytes: &[u8], members: &[&[u8]]) {
+fn assert_restored_by_split(header: &[u8; virtio::LEN], bytes: &[u8], members: &[&[u8]]) {
     let header = Header::decode(header).expect("it is ours");
-    let split = Split::new(&header, bytes).expect("what is merged can be split");
+    let split = Split::new(&header, bytes).expect("a GRO packet can be split");
     assert_eq!(split.count(), members.len());
     for (i, member) in members.iter().enumerate() {
         let mut packet = vec![0; split.len(i)];
@@ -205,12 +205,12 @@ fn may_be_merged(members: &[&[u8]], caps: Caps) {
     for (i, member) in members.iter().enumerate() {
         let is_last = i + 1 == members.len();
         let payload = member.len() - headers;
-        assert!(payload == size || (is_last && (1..size).contains(&payload)), "only the last one is shorter");
+        assert!(payload == size || (is_last && (1..size).contains(&payload)), "only the last segment is shorter");
         assert_eq!(add(fold(&member[at..]), pseudo_header(member, protocol, member.len() - at)), 0xffff);
         if v6 {
             assert_eq!((&member[..4], &member[6..40]), (&first[..4], &first[6..40]));
         } else {
-            assert_eq!((member[0], fold(&member[..20])), (0x45, 0xffff), "no options, and a right checksum");
+            assert_eq!((member[0], fold(&member[..20])), (0x45, 0xffff), "no options, and a correct checksum");
             assert_eq!((&member[..2], &member[6..10], &member[12..20]), (&first[..2], &first[6..10], &first[12..20]));
             assert!(member[6] & 0xbf == 0 && member[7] == 0, "no fragments");
             let is_fixed = first[6] & 0x40 != 0 && distance(1) == 0;

@@ -20,7 +20,7 @@ pub fn check(input: &[u8]) {
     let header = input.array::<{ virtio::LEN }>();
     let length = usize::from(input.short());
     let mut packet = input.0.to_vec();
-    packet.extend((packet.len()..length).map(|place| (place * 7) as u8));
+    packet.extend((packet.len()..length).map(|index| (index * 7) as u8));
     is_answered(&packet);
     let Ok(header) = Header::decode(&header) else { return };
     assert_eq!(Header::decode(&header.encode()), Ok(header));
@@ -31,7 +31,7 @@ pub fn check(input: &[u8]) {
     assert_eq!(split.len(0), split.len(0));
     match header.gso {
         Gso::None if header.needs_checksum() => is_completed(&header, whole, &only(&split)),
-        Gso::None => assert_eq!(only(&split), whole, "what is complete stays as it is"),
+        Gso::None => assert_eq!(only(&split), whole, "a complete packet is unchanged"),
         _ => is_cut(&header, &ip, whole, &split),
     }
 }
@@ -44,7 +44,7 @@ fn only(split: &Split<'_>) -> Vec<u8> {
 fn written(split: &Split<'_>, i: usize) -> Vec<u8> {
     let mut segment = vec![0xaa; split.len(i) + 3];
     let length = split.write(i, &mut segment);
-    assert_eq!((length, &segment[length..]), (split.len(i), &[0xaa; 3][..]), "nothing is written behind the segment");
+    assert_eq!((length, &segment[length..]), (split.len(i), &[0xaa; 3][..]), "nothing is written after the segment");
     segment.truncate(length);
     segment
 }
@@ -59,7 +59,7 @@ fn is_completed(header: &Header, whole: &[u8], packet: &[u8]) {
         let pseudo = fold(&whole[field..field + 2]);
         assert!(is_zero(add(fold(&packet[start..]), pseudo)));
     }
-    assert!(offset != 6 || packet[field..field + 2] != [0, 0], "zero is no checksum of UDP (RFC 768)");
+    assert!(offset != 6 || packet[field..field + 2] != [0, 0], "a UDP checksum is never zero (RFC 768)");
 }
 
 fn is_cut(header: &Header, ip: &Ip, whole: &[u8], split: &Split<'_>) {
@@ -95,14 +95,14 @@ fn is_right_transport(header: &Header, ip: &Ip, whole: &[u8], segment: &[u8], [i
         false => return,
     };
     let pseudo = if header.needs_checksum() {
-        let (told, length) = (fold(&whole[at + field..][..2]), (whole.len() - at) as u16);
-        add(add(told, !length), (segment.len() - at) as u16)
+        let (partial, length) = (fold(&whole[at + field..][..2]), (whole.len() - at) as u16);
+        add(add(partial, !length), (segment.len() - at) as u16)
     } else {
         pseudo_header(segment, protocol, segment.len() - at)
     };
     let (whole, segment) = (&whole[at..], &segment[at..]);
-    assert!(is_zero(add(fold(segment), pseudo)), "the checksum is right");
-    assert_eq!(segment[..4], whole[..4], "the ports stay");
+    assert!(is_zero(add(fold(segment), pseudo)), "the checksum is correct");
+    assert_eq!(segment[..4], whole[..4], "the ports are unchanged");
     if protocol == UDP {
         assert_eq!(segment[4..6], (segment.len() as u16).to_be_bytes());
         assert_ne!(segment[6..8], [0, 0]);

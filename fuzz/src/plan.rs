@@ -6,17 +6,17 @@ use std::net::SocketAddr;
 
 use ipnet::IpNet;
 use linerate_host::plan::{Hooks, Plan, down, messages, reload, undo, up};
+use linerate_host::spec::{Compat, Dns, HostSpec, RouteConflict, Table};
 use linerate_host::state::HostState;
-use linerate_host::step::{Backend, Family, MAIN, Route, Rule, Step};
-use linerate_host::wanted::{Compat, Dns, RouteConflict, Table, Wanted};
+use linerate_host::step::{AddressFamily, Implementation, MAIN, Route, Rule, Step};
 
 use crate::bytes::Bytes;
 
 pub fn check(input: &[u8]) {
     let mut input = Bytes(input);
     let compat = *input.pick(&[Compat::WgQuick, Compat::Native]);
-    let (host, wanted) = (host(&mut input), tunnel(&mut input));
-    let Ok(plan) = up(&wanted, &Hooks::default(), Backend::Daemon, &host, compat) else { return };
+    let (host, spec) = (host(&mut input), tunnel(&mut input));
+    let Ok(plan) = up(&spec, &Hooks::default(), Implementation::Daemon, &host, compat) else { return };
     assert!(plan.steps.iter().all(|step| !messages::describe(step).is_empty()));
 
     let mut there = host.clone();
@@ -26,16 +26,16 @@ pub fn check(input: &[u8]) {
         assert_eq!(comparable(&after), comparable(&host), "after {done} steps of {:?}", plan.steps);
         execute(&mut there, plan.steps.get(done..=done).unwrap_or_default());
     }
-    assert_eq!(reload(&wanted, &wanted, &there, &plan.steps, compat), Ok(Plan::default()), "nothing has changed");
-    if wanted.route_conflict != RouteConflict::Replace {
+    assert_eq!(reload(&spec, &spec, &there, &plan.steps, compat), Ok(Plan::default()), "nothing has changed");
+    if spec.route_conflict != RouteConflict::Replace {
         let mut after = there.clone();
-        let steps = down(&wanted, &Hooks::default(), &after, compat).steps;
+        let steps = down(&spec, &Hooks::default(), &after, compat).steps;
         execute(&mut after, &steps);
         assert_eq!(comparable(&after), comparable(&host), "without a ledger, by {steps:?}");
     }
 
     let now = tunnel(&mut input);
-    let Ok(changes) = reload(&wanted, &now, &there, &plan.steps, compat) else { return };
+    let Ok(changes) = reload(&spec, &now, &there, &plan.steps, compat) else { return };
     execute(&mut there, &changes.steps);
     let all = [plan.steps, changes.steps].concat();
     execute(&mut there, &undo(&all, &Hooks::default()));
@@ -82,14 +82,14 @@ const PREFIXES: [&str; 14] = [
 const INTERFACE_ADDRESSES: [&str; 7] =
     ["10.0.0.2/24", "10.0.0.3/24", "10.0.0.2/32", "10.9.0.2/16", "fd00::2/64", "fd00::2/128", "fd00:7::2/128"];
 
-fn tunnel(input: &mut Bytes<'_>) -> Wanted {
+fn tunnel(input: &mut Bytes<'_>) -> HostSpec {
     let policies = [RouteConflict::Skip, RouteConflict::Metric, RouteConflict::Replace, RouteConflict::Fail];
     let kill_switch = input.flag();
     let excluded = nets(input, &PREFIXES, 2);
     let endpoints = (0..input.below(3)).map(|_| SocketAddr::new(parsed(input.pick::<&str>(&ADDRESSES)), 51820));
     let endpoints = endpoints.collect();
     let servers = if input.flag() { vec![parsed("10.0.0.1")] } else { Vec::new() };
-    Wanted {
+    HostSpec {
         interface: "wg0".to_owned(),
         addresses: nets(input, &INTERFACE_ADDRESSES, 3),
         dns: Dns { servers, search: Vec::new() },
@@ -107,12 +107,12 @@ fn tunnel(input: &mut Bytes<'_>) -> Wanted {
 
 fn host(input: &mut Bytes<'_>) -> HostState {
     let mut host = HostState { nftables: true, ..HostState::default() };
-    host.without = if input.below(6) == 5 { vec![Family::V6] } else { Vec::new() };
+    host.disabled_families = if input.below(6) == 5 { vec![AddressFamily::V6] } else { Vec::new() };
     host.sysctls.insert("net.ipv4.conf.all.src_valid_mark".to_owned(), u8::from(input.flag()).to_string());
     // Leaves out impossible states.
     for (device, address) in [("eth0", "192.168.1.5/24"), ("eth1", "10.9.1.5/24"), ("eth0", "2001:db8:1::5/64")] {
         let interface = device.to_owned();
-        let _ = host.apply(&Step::AddLink { interface: interface.clone(), backend: Backend::Daemon });
+        let _ = host.apply(&Step::AddLink { interface: interface.clone(), implementation: Implementation::Daemon });
         let _ = host.apply(&Step::LinkUp { interface: interface.clone() });
         let _ = host.apply(&Step::AddAddress { interface, address: parsed(address) });
     }
@@ -125,7 +125,7 @@ fn host(input: &mut Bytes<'_>) -> HostState {
     host.rules = standard_rules();
     for _ in 0..input.below(3) {
         let rule = foreign_rule(input);
-        if !host.without.contains(&rule.family) && !host.rules.contains(&rule) {
+        if !host.disabled_families.contains(&rule.family) && !host.rules.contains(&rule) {
             host.rules.push(rule);
         }
     }
@@ -135,7 +135,8 @@ fn host(input: &mut Bytes<'_>) -> HostState {
 fn foreign_rule(input: &mut Bytes<'_>) -> Rule {
     let tables = [(51820, None), (518_201, Some(518_201)), (5182, Some(51820)), (MAIN, None), (151_820, Some(1))];
     let (table, fwmark) = *input.pick(&tables);
-    let (family, suppressed) = (*input.pick(&[Family::V4, Family::V6]), *input.pick(&[None, Some(0), Some(8)]));
+    let (family, suppressed) =
+        (*input.pick(&[AddressFamily::V4, AddressFamily::V6]), *input.pick(&[None, Some(0), Some(8)]));
     let not = input.flag() && fwmark.is_some();
     let priority = 90 + input.below(30) as u32;
     Rule { family, priority, not, fwmark, to: None, table, suppress_prefixlength: suppressed, protocol: 0 }
@@ -153,12 +154,16 @@ fn standard_rules() -> Vec<Rule> {
         protocol: 2,
     };
     let of_family = |family| [rule(family, 0, 255), rule(family, 32_766, MAIN)];
-    [Family::V4, Family::V6].into_iter().flat_map(of_family).chain([rule(Family::V4, 32_767, 253)]).collect()
+    [AddressFamily::V4, AddressFamily::V6]
+        .into_iter()
+        .flat_map(of_family)
+        .chain([rule(AddressFamily::V4, 32_767, 253)])
+        .collect()
 }
 
 fn foreign_route(to: &str, table: u32, metric: u32) -> Route {
     let to: IpNet = parsed(to);
-    let is_v4 = Family::of_net(&to) == Family::V4;
+    let is_v4 = AddressFamily::of_net(&to) == AddressFamily::V4;
     Route {
         to,
         device: Some("eth0".to_owned()),

@@ -1,7 +1,7 @@
 //! Checks the property of a fuzz target with every input of its corpus.
 //!
-//! A corpus is an ar(5) archive: a magic line, then for each file a header of 60 bytes with the length at offset 48, and
-//! the file, padded to an even length. `fuzz/run` packs and unpacks it with binutils' `ar`.
+//! A corpus is an ar(5) archive: a magic line, then for each file a header of 60 bytes with the length at offset 48,
+//! and the file, padded to an even length. `fuzz/run` packs and unpacks it with binutils' `ar`.
 
 use std::fs;
 use std::path::Path;

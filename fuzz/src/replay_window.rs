@@ -1,4 +1,4 @@
-//! A replay window equals the set of all admitted counters, as far back as it reaches.
+//! A replay window equals the set of all accepted counters, as far back as it reaches.
 
 use std::collections::BTreeSet;
 
@@ -27,7 +27,7 @@ pub fn check(input: &[u8]) {
         let is_too_old = greatest.is_some_and(|greatest| counter.saturating_add(REPLAY_USABLE) < greatest);
         let expected = counter < REJECT_AFTER_MESSAGES && !is_too_old && !seen.contains(&counter);
         assert_eq!(window.is_newest(counter), greatest.is_none_or(|greatest| counter > greatest));
-        assert_eq!(window.admit(counter), expected, "{counter} after {greatest:?}");
+        assert_eq!(window.accept(counter), expected, "{counter} after {greatest:?}");
         if expected {
             seen.insert(counter);
         }

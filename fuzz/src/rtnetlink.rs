@@ -1,12 +1,12 @@
-//! Links, addresses and routes from the kernel parse correctly; any bytes parse as an answer or a notification in order,
-//! up to the first wrong length, and round-trip.
+//! Links, addresses and routes from the kernel parse correctly; any bytes parse as an answer or a notification in
+//! order, up to the first wrong length, and round-trip.
 
 use std::net::IpAddr;
 
 use linerate_netlink::{HEADER, Message, Reply, attributes, octets};
 
 use super::bytes::Bytes;
-use super::link::{Change, change, output, route_mtu, usable_address};
+use super::link::{LinkEvent, egress_ifindex, link_event, route_mtu, usable_address};
 
 pub fn check(input: &[u8]) {
     any_datagram(input);
@@ -15,25 +15,25 @@ pub fn check(input: &[u8]) {
     let (errno, interrupted) = (*bytes.pick(&[0, 0, 19, 95]), bytes.flag());
     let count = bytes.below(9);
     let more = bytes.take(count);
-    let mut said = Vec::new();
+    let mut sent = Vec::new();
     for _ in 0..bytes.below(6) {
-        said.push(match bytes.below(3) {
+        sent.push(match bytes.below(3) {
             0 => link(&mut bytes, more),
             1 => address(&mut bytes, more),
             _ => route(&mut bytes, more),
         });
     }
-    let mut datagram = list(&said, errno, interrupted);
+    let mut datagram = list(&sent, errno, interrupted);
     let mut replies = Vec::new();
     let end = Reply::to(0).take(&datagram, |message| replies.push((message.kind, message.payload.to_vec())));
     let end = end.expect("there is a last message").map_err(|refused| refused.error.raw_os_error());
     let refused = if errno != 0 { Some(errno) } else { interrupted.then_some(EINTR) };
     assert_eq!(end, refused.map_or(Ok(()), |errno| Err(Some(errno))));
-    assert_eq!(replies, said);
+    assert_eq!(replies, sent);
 
     for edit in damage.chunks_exact(3) {
-        let place = usize::from(u16::from_le_bytes([edit[0], edit[1]])) % datagram.len();
-        datagram[place] = edit[2];
+        let offset = usize::from(u16::from_le_bytes([edit[0], edit[1]])) % datagram.len();
+        datagram[offset] = edit[2];
     }
     any_datagram(&datagram);
 }
@@ -43,15 +43,18 @@ fn any_datagram(datagram: &[u8]) {
     let (all, end) = messages(datagram);
     for cut in [datagram.len() / 2, datagram.len().saturating_sub(1)] {
         let short = messages(&datagram[..cut]).0;
-        assert!(short.iter().map(parts).eq(all.iter().take(short.len()).map(parts)), "what is cut off is missing");
+        assert!(
+            short.iter().map(parts).eq(all.iter().take(short.len()).map(parts)),
+            "only cut-off messages are missing"
+        );
     }
     let ours: Vec<_> = all.iter().filter(|message| message.sequence == 0).collect();
     let last = ours.iter().position(|message| matches!(message.kind, ERROR | DONE));
     let mut replies = Vec::new();
     let ended = Reply::to(0).take(datagram, |message| replies.push((message.kind, message.payload.to_vec()))).is_some();
-    assert_eq!(ended, last.is_some() || end < datagram.len(), "it goes on only if nothing is missing");
-    let told = ours[..last.unwrap_or(ours.len())].iter().filter(|message| message.kind >= NEWLINK);
-    assert!(told.map(|message| parts(message)).eq(replies.iter().map(|(kind, payload)| (*kind, &payload[..]))));
+    assert_eq!(ended, last.is_some() || end < datagram.len(), "reading goes on only while nothing is missing");
+    let reported = ours[..last.unwrap_or(ours.len())].iter().filter(|message| message.kind >= NEWLINK);
+    assert!(reported.map(|message| parts(message)).eq(replies.iter().map(|(kind, payload)| (*kind, &payload[..]))));
 
     for Message { kind, payload, .. } in all {
         any_attributes(payload);
@@ -91,16 +94,16 @@ fn any_attributes(part: &[u8]) {
 fn any_change(kind: u16, payload: &[u8]) {
     let Some(found) = changed(kind, payload) else { return };
     let (kind, again) = match &found {
-        Change::Link { ifindex, up, mtu, name } => {
+        LinkEvent::Link { ifindex, up, mtu, name } => {
             let named = put(IFLA_IFNAME, &[name.as_bytes(), &[0]].concat());
             (NEWLINK, [header(0, *ifindex, u32::from(*up)), named, put(IFLA_MTU, &mtu.to_ne_bytes())].concat())
         }
-        Change::LinkGone { ifindex } => (DELLINK, header(0, *ifindex, 0)),
-        Change::Routing { ifindex } => {
+        LinkEvent::LinkGone { ifindex } => (DELLINK, header(0, *ifindex, 0)),
+        LinkEvent::Routing { ifindex } => {
             let over = ifindex.map(|ifindex| put(RTA_OIF, &ifindex.to_ne_bytes())).unwrap_or_default();
             (NEWROUTE, [vec![0; 12], over].concat())
         }
-        Change::Lost => panic!("no message says that messages are lost"),
+        LinkEvent::Lost => panic!("no message reports a loss"),
     };
     assert_eq!(changed(kind, &again), Some(found));
 }
@@ -113,7 +116,7 @@ fn any_address(payload: &[u8]) {
 }
 
 fn any_route(payload: &[u8]) {
-    let ifindex = output(payload).unwrap_or(7);
+    let ifindex = egress_ifindex(payload).unwrap_or(7);
     for any in [IpAddr::from([0; 4]), IpAddr::from([0; 16])] {
         let Some((to, bits, mtu)) = route_mtu(payload, any, ifindex) else { continue };
         assert_eq!(to.is_ipv4(), any.is_ipv4());
@@ -136,31 +139,32 @@ fn link(bytes: &mut Bytes<'_>, more: &[u8]) -> (u16, Vec<u8>) {
         put(IFLA_MTU, &mtu.to_ne_bytes()),
         put(18 | NESTED, &put(1, b"tun\0")),
     ];
-    let said = [header(if bridge { 7 } else { 0 }, ifindex, u32::from(up) | flags), attributes.concat()].concat();
-    let news = if gone { Change::LinkGone { ifindex } } else { Change::Link { ifindex, up, mtu, name } };
+    let payload = [header(if bridge { 7 } else { 0 }, ifindex, u32::from(up) | flags), attributes.concat()].concat();
+    let news = if gone { LinkEvent::LinkGone { ifindex } } else { LinkEvent::Link { ifindex, up, mtu, name } };
     let kind = if gone { DELLINK } else { NEWLINK };
-    assert_eq!(changed(kind, &said), Some(news).filter(|_| !bridge));
-    (kind, said)
+    assert_eq!(changed(kind, &payload), Some(news).filter(|_| !bridge));
+    (kind, payload)
 }
 
-/// An address as inet_fill_ifaddr and inet6_fill_ifaddr write it: usable as a source once duplicate address detection is done.
+/// An address as inet_fill_ifaddr and inet6_fill_ifaddr write it: usable as a source once duplicate address detection
+/// is done.
 fn address(bytes: &mut Bytes<'_>, more: &[u8]) -> (u16, Vec<u8>) {
     let (ifindex, flags) = (u32::from(bytes.byte()), bytes.byte());
     let [own, peer] = [(); 2].map(|()| ip(bytes));
     let (with_peer, v4) = (bytes.flag(), own.is_ipv4());
-    let mut said = vec![family(own), 24, flags, 0];
-    said.extend(ifindex.to_ne_bytes());
-    said.extend(put(29, more));
-    said.extend(put(IFA_ADDRESS, &octets(if with_peer { peer } else { own })));
+    let mut payload = vec![family(own), 24, flags, 0];
+    payload.extend(ifindex.to_ne_bytes());
+    payload.extend(put(29, more));
+    payload.extend(put(IFA_ADDRESS, &octets(if with_peer { peer } else { own })));
     if with_peer || v4 {
-        said.extend(put(IFA_LOCAL, &octets(own)));
+        payload.extend(put(IFA_LOCAL, &octets(own)));
     }
     // The flags in the header have eight bits.
-    said.extend(put(IFA_FLAGS, &(u32::from(flags) | 0x300).to_ne_bytes()));
+    payload.extend(put(IFA_FLAGS, &(u32::from(flags) | 0x300).to_ne_bytes()));
     let usable = flags & TENTATIVE == 0 || flags & OPTIMISTIC != 0;
-    assert_eq!(usable_address(&said), Some(own).filter(|_| usable));
-    assert_eq!(changed(NEWADDR, &said), Some(Change::Routing { ifindex: Some(ifindex) }));
-    (NEWADDR, said)
+    assert_eq!(usable_address(&payload), Some(own).filter(|_| usable));
+    assert_eq!(changed(NEWADDR, &payload), Some(LinkEvent::Routing { ifindex: Some(ifindex) }));
+    (NEWADDR, payload)
 }
 
 /// A route as fib_dump_info and rt6_fill_node write it: its MTU applies to the interface of each next hop.
@@ -169,30 +173,30 @@ fn route(bytes: &mut Bytes<'_>, more: &[u8]) -> (u16, Vec<u8>) {
     let bits = if bytes.flag() { (bytes.below(octets(to).len() * 8) + 1) as u8 } else { 0 };
     let (cloned, mtu) = (bytes.below(4) == 1, bytes.flag().then(|| u32::from(bytes.short())));
     let hops: Vec<u32> = (0..=bytes.below(4)).map(|_| u32::from(bytes.byte())).collect();
-    let mut said = rtmsg(to, bits, if cloned { CLONED } else { 0 });
+    let mut payload = rtmsg(to, bits, if cloned { CLONED } else { 0 });
     if bits > 0 {
-        said.extend(put(RTA_DST, &octets(to)));
+        payload.extend(put(RTA_DST, &octets(to)));
     }
-    said.extend(put(29, more));
+    payload.extend(put(29, more));
     let mut metrics = put(8, &[1; 4]);
     metrics.extend(mtu.map(|mtu| put(RTAX_MTU, &mtu.to_ne_bytes())).unwrap_or_default());
-    said.extend(put(RTA_METRICS, &metrics));
-    said.extend(match hops[..] {
+    payload.extend(put(RTA_METRICS, &metrics));
+    payload.extend(match hops[..] {
         [only] => put(RTA_OIF, &only.to_ne_bytes()),
         _ => put(RTA_MULTIPATH, &hops.iter().flat_map(|hop| nexthop(*hop, more)).collect::<Vec<_>>()),
     });
     let over = Some(hops[0]).filter(|_| hops.len() == 1);
-    assert_eq!(output(&said), over);
-    assert_eq!(changed(NEWROUTE, &said), Some(Change::Routing { ifindex: over }).filter(|_| !cloned));
+    assert_eq!(egress_ifindex(&payload), over);
+    assert_eq!(changed(NEWROUTE, &payload), Some(LinkEvent::Routing { ifindex: over }).filter(|_| !cloned));
     let any = if to.is_ipv4() { IpAddr::from([0; 4]) } else { IpAddr::from([0; 16]) };
     let other = if to.is_ipv4() { IpAddr::from([0; 16]) } else { IpAddr::from([0; 4]) };
     for ifindex in [hops[0], hops[hops.len() - 1], u32::from(bytes.byte())] {
         let destination = if bits > 0 { to } else { any };
         let expected = mtu.filter(|_| !cloned && hops.contains(&ifindex)).map(|mtu| (destination, bits, mtu));
-        assert_eq!(route_mtu(&said, any, ifindex), expected);
-        assert_eq!(route_mtu(&said, other, ifindex), None);
+        assert_eq!(route_mtu(&payload, any, ifindex), expected);
+        assert_eq!(route_mtu(&payload, other, ifindex), None);
     }
-    (NEWROUTE, said)
+    (NEWROUTE, payload)
 }
 
 /// `struct rtnexthop`, some with a gateway and unknown attributes.
@@ -208,15 +212,15 @@ fn ip(bytes: &mut Bytes<'_>) -> IpAddr {
 }
 
 /// A list and its end in one datagram.
-fn list(said: &[(u16, Vec<u8>)], errno: i32, interrupted: bool) -> Vec<u8> {
+fn list(replies: &[(u16, Vec<u8>)], errno: i32, interrupted: bool) -> Vec<u8> {
     let flags = if interrupted { 0x12 } else { 2 };
-    let mut datagram: Vec<u8> = said.iter().flat_map(|(kind, payload)| message(*kind, flags, payload)).collect();
+    let mut datagram: Vec<u8> = replies.iter().flat_map(|(kind, payload)| message(*kind, flags, payload)).collect();
     datagram.extend(message(DONE, flags, &(-errno).to_ne_bytes()));
     datagram
 }
 
-fn changed(kind: u16, payload: &[u8]) -> Option<Change> {
-    change(&Message { kind, flags: 0, sequence: 0, payload })
+fn changed(kind: u16, payload: &[u8]) -> Option<LinkEvent> {
+    link_event(&Message { kind, flags: 0, sequence: 0, payload })
 }
 
 fn message(kind: u16, flags: u16, payload: &[u8]) -> Vec<u8> {

@@ -1,5 +1,5 @@
-//! Any bytes as a tunnel file: diagnostics have correct positions, an unchanged file plans no change, `strip` outputs what
-//! `wg` reads, and a saved file describes what runs.
+//! Any bytes as a tunnel file: diagnostics have correct positions, an unchanged file plans no change, `strip` outputs
+//! what `wg` reads, and a saved file describes what runs.
 //!
 //! An input is a sequence of changes to the running tunnel, of a few bytes each, a zero byte, and the file.
 
@@ -21,7 +21,7 @@ use crate::bytes::Bytes;
 
 pub fn check(input: &[u8]) {
     let end = input.iter().position(|&byte| byte == 0).unwrap_or(input.len());
-    let (happens, bytes) = (&input[..end], input.get(end + 1..).unwrap_or_default());
+    let (edits, bytes) = (&input[..end], input.get(end + 1..).unwrap_or_default());
     let document = Document::parse(bytes);
     let interface: InterfaceName = "wg0".parse().expect("it is a name");
     let (file, diagnostics) = TunnelFile::read(&document, &interface, &NoNames);
@@ -45,21 +45,21 @@ pub fn check(input: &[u8]) {
     let mut saved = document.clone();
     bring_back(&mut saved, &interface, &file, &device);
     if is_right {
-        assert_eq!(saved.to_bytes()[..], *bytes, "a tunnel that is as its file says leaves it alone");
+        assert_eq!(saved.to_bytes()[..], *bytes, "a tunnel that equals its file leaves the file unchanged");
     }
-    let mut happens = Bytes(happens);
-    while !happens.is_empty() {
-        happen(&mut device, &mut happens);
+    let mut edits = Bytes(edits);
+    while !edits.is_empty() {
+        change(&mut device, &mut edits);
     }
     bring_back(&mut saved, &interface, &file, &device);
     let text = saved.to_bytes();
     if is_right {
-        let (says, diagnostics) = TunnelFile::read(&Document::parse(&text), &interface, &NoNames);
+        let (saved_file, diagnostics) = TunnelFile::read(&Document::parse(&text), &interface, &NoNames);
         assert!(diagnostics.iter().all(|diagnostic| diagnostic.severity == Severity::Warning), "{diagnostics:?}");
-        says_what_runs(&says, &device);
+        assert_describes(&saved_file, &device);
     }
     bring_back(&mut saved, &interface, &file, &device);
-    assert_eq!(saved.to_bytes()[..], text[..], "once saved there is nothing to save");
+    assert_eq!(saved.to_bytes()[..], text[..], "saving again changes nothing");
 }
 
 /// The device described by the file; names are not resolved.
@@ -84,8 +84,8 @@ fn running(file: &TunnelFile) -> DeviceState {
 }
 
 /// Changes the running tunnel.
-fn happen(device: &mut DeviceState, happens: &mut Bytes<'_>) {
-    let (what, which) = (happens.byte(), happens.byte());
+fn change(device: &mut DeviceState, edits: &mut Bytes<'_>) {
+    let (what, which) = (edits.byte(), edits.byte());
     let net = (IpAddr::from([10, which, 0, 0]), 16 + which % 17);
     let net = IpNet::new(net.0, net.1).map_or(net, |net| (net.trunc().addr(), net.prefix_len()));
     let endpoint = SocketAddr::from(([192, 0, 2, which], 51820));
@@ -128,20 +128,21 @@ fn bring_back(document: &mut Document, interface: &InterfaceName, file: &TunnelF
     save(document, &runtime).expect("the values of a device can be written");
 }
 
-fn says_what_runs(file: &TunnelFile, device: &DeviceState) {
-    let says = running(file);
+fn assert_describes(file: &TunnelFile, device: &DeviceState) {
+    let saved_file = running(file);
     if file.private_key_file.is_none() && file.hooks.is_empty() {
-        assert!(says.private_key == device.private_key);
+        assert!(saved_file.private_key == device.private_key);
     }
     // A device without a socket has no port to restore.
-    assert!(says.listen_port == device.listen_port || device.listen_port == 0);
-    assert_eq!(says.fwmark, device.fwmark);
-    assert_eq!(says.peers.len(), device.peers.len());
+    assert!(saved_file.listen_port == device.listen_port || device.listen_port == 0);
+    assert_eq!(saved_file.fwmark, device.fwmark);
+    assert_eq!(saved_file.peers.len(), device.peers.len());
     for peer in &device.peers {
-        let said = says.peers.iter().find(|said| said.public_key == peer.public_key).expect("every peer is there");
-        assert_eq!(said.persistent_keepalive, peer.persistent_keepalive);
-        assert_eq!(nets(&said.allowed_ips), nets(&peer.allowed_ips));
-        assert!(said.endpoint == peer.endpoint || peer.endpoint.is_none());
+        let saved_peer =
+            saved_file.peers.iter().find(|saved| saved.public_key == peer.public_key).expect("every peer is saved");
+        assert_eq!(saved_peer.persistent_keepalive, peer.persistent_keepalive);
+        assert_eq!(nets(&saved_peer.allowed_ips), nets(&peer.allowed_ips));
+        assert!(saved_peer.endpoint == peer.endpoint || peer.endpoint.is_none());
     }
 }
 

@@ -6,7 +6,7 @@ pub fn check(input: &[u8]) {
     let whole = frame(input, &mut 0);
     let mut seen = 0;
     let by_bytes = (0..=input.len()).map(|end| frame(&input[..end], &mut seen)).find(|frame| *frame != Frame::Partial);
-    assert_eq!(by_bytes.unwrap_or(Frame::Partial), whole, "byte by byte, and at once");
+    assert_eq!(by_bytes.unwrap_or(Frame::Partial), whole, "framing byte by byte equals framing at once");
     let request = match whole {
         Frame::Whole(length) => &input[..length],
         _ => input,
@@ -15,7 +15,7 @@ pub fn check(input: &[u8]) {
         Ok(Request::Set(update)) => {
             let text = update.render();
             assert_eq!(frame(&text, &mut 0), Frame::Whole(text.len()));
-            assert!(parse(&text) == Ok(Request::Set(update)), "what is rendered is what was read");
+            assert!(parse(&text) == Ok(Request::Set(update)), "rendering and parsing round-trip");
         }
         Ok(Request::Get | Request::Stats | Request::Activity(_)) => assert!(matches!(whole, Frame::Whole(_))),
         Err(refusal) => {

@@ -1,14 +1,15 @@
-//! Any bytes as a file for `wg`: white space does not matter, and an accepted file is an update that the UAPI can carry.
+//! Any bytes as a file for `wg`: white space does not matter, and an accepted file is an update that the UAPI can
+//! carry.
 
 use std::net::SocketAddr;
 
 use linerate_control::uapi::request::{self, DeviceUpdate, Request};
-use linerate_control::wg_config::{ConfigError, Mode, Resolver, ValueError, parse};
+use linerate_control::wg_config::{Mode, ParseError, Resolver, ValueError, parse};
 
 pub fn check(input: &[u8]) {
     for mode in [Mode::Replace, Mode::Append] {
         let read = parsed(input, mode);
-        assert!(parsed(&spaced(input), mode) == read, "white space does not count");
+        assert!(parsed(&spaced(input), mode) == read, "white space does not matter");
         match read {
             Ok(update) => assert!(request::parse(&update.render()) == Ok(Request::Set(update))),
             Err(wrong) => {
@@ -20,7 +21,7 @@ pub fn check(input: &[u8]) {
     }
 }
 
-fn parsed(text: &[u8], mode: Mode) -> Result<DeviceUpdate, ConfigError> {
+fn parsed(text: &[u8], mode: Mode) -> Result<DeviceUpdate, ParseError> {
     parse(text, mode, &mut Numeric)
 }
 

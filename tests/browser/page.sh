@@ -16,7 +16,7 @@ if [[ -z ${LAB_PAGE:-} ]]; then
   "$LINERATE" lab report "$record" --output "$page"
 fi
 
-# What the page's own elements say, once they are laid out; told to the page around it.
+# What the page's own elements say, once they are laid out; sent to the page around it.
 examine=$(
   cat <<'SCRIPT'
 <script>

@@ -1,7 +1,7 @@
 # A host on which a case takes place (quick.sh), in namespaces of its own: `bash host.sh SCRIPT`. It has a cable, eth0,
 # with addresses, default routes and a narrower way to 203.0.113.0/24. The script is written in these words:
 #
-#   quick ARGUMENT...       runs wg-quick: its output, its complaints and its exit code go into the transcript
+#   quick ARGUMENT...       runs wg-quick: its output, its messages and its exit code go into the transcript
 #   as_nobody ARGUMENT...   the same as an ordinary user, with the programs of this folder and a shell
 #   see COMMAND             writes what a command says into the transcript
 #   saved                   writes what the file says into the transcript, the lines of each section in any order
@@ -61,9 +61,10 @@ saved() {
   {
     sed -E -n 's/^Address *= *//p' /etc/wireguard/wg0.conf | tr -s ', ' '\n' | sed '/^$/d; s/^/0 Address = /'
     grep -E '^(MTU|DNS|Table|SaveConfig|(Pre|Post)(Up|Down)) *=' /etc/wireguard/wg0.conf | sed 's/^/0 /'
-    "$PLACE/reference/bin/wg-quick" strip wg0 | awk '/^\[/ { section++ } /=/ { print section, $0 }'
+    "$PLACE/reference/bin/wg-quick" strip wg0 | sections
   } | sort >>"$transcript"
 }
+sections() { awk '/^\[/ { section++ } /=/ { print section, $0 }'; } # each line with the number of its section
 host() {
   {
     ip -j address show

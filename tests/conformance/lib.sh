@@ -14,7 +14,7 @@
 # and what lasts for all cases that follow:
 #
 #   devices NAME...            these have a daemon, and no other has
-#   state NAME <<TEXT          what the daemon of NAME tells; `errno=0` is added
+#   state NAME <<TEXT          what the daemon of NAME reports; `errno=0` is added
 #   answer NAME TEXT           what it says to a set (TEXT is for printf)
 
 PLACE=/run/conformance
@@ -50,7 +50,7 @@ devices() {
   read -r _ <"$PLACE/ready"
 }
 hex() { printf '%s' "$1" | base64 -d | od -An -tx1 -v | tr -d ' \n'; } # KEY in base64
-# A socket that nobody answers on any more.
+# A socket without a process behind it.
 dead() { # NAME
   rm -f "/run/wireguard/$1.sock" "$PLACE/dead"
   mkfifo "$PLACE/dead"
@@ -100,7 +100,7 @@ same() { # TITLE ARGUMENT...
   local title=$PROGRAM/$1 try second
   shift
   chosen "$title" || { VARIABLES=() && unset INPUT BEFORE AFTER && return; }
-  # Ages in seconds are told, so that a difference counts only within one second.
+  # Ages are reported in seconds, so that a difference counts only within one second.
   for try in {1..20}; do
     second=$EPOCHSECONDS
     perform reference "$@"

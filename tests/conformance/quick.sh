@@ -3,7 +3,7 @@
 #
 # A case is a script in bash that takes place twice, once with the reference's wg-quick and once with ours, each time on
 # a host of its own (host.sh): the same links, routes and files, /etc/wireguard/wg0.conf among them. Compared are the
-# transcript of what it does (`quick`, `see`), what the daemon and resolvconf were told, and what became of the host
+# transcript of what it does (`quick`, `see`), what the daemon and resolvconf were given, and what became of the host
 # (`host`).
 #
 #   same TITLE [SCRIPT]          they do the same; without SCRIPT: up, and down again
@@ -42,7 +42,7 @@ END
 fi
 ln -s "$LINERATE" "$PLACE/ours/bin/wg-quick"
 ln -s "$LINERATE" "$PLACE/ours/bin/wg"
-# A daemon that makes the interface, and talks until that goes.
+# A daemon that makes the interface, and answers until that is deleted.
 cat >"$PLACE/mockd" <<END
 #!/bin/bash
 ip tuntap add dev "\$1" mode tun || exit
@@ -56,7 +56,7 @@ rm "\$SEEN/ready"
   kill \$!
 ) >/dev/null 2>&1 </dev/null &
 END
-# A resolvconf that writes down what it is told, and can tell it.
+# A resolvconf that records its input, and can list it.
 cat >"$PLACE/resolvconf" <<'END'
 #!/bin/bash
 [[ $1 == -l ]] || echo "resolvconf $*" >>"$SEEN/dns"
@@ -187,7 +187,7 @@ perform() { # reference|ours SCRIPT
   rm -f "$seen"/{heard,*.asked,dns.*,out,err}
 }
 
-# The kernel notices in its own time whether somebody holds an interface, and whether an address of IPv6 is another's; it
+# The kernel detects late whether an interface is held, and whether another host has an IPv6 address; it
 # makes the routes of the table `local` for every address itself; and each daemon has its TUN as it likes.
 as_far_as_it_is_theirs() { # FOLDER
   [[ -e $1/host ]] || return 0

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# timeout: 400
+# timeout: 800
 # A tunnel with the Linux kernel's own module, in an emulated machine; exact counters, congestion marks, our wg, and a rekey.
 source "$(dirname "$0")/lib.sh"
 

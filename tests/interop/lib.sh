@@ -93,7 +93,7 @@ interop() {
     for psk in "" "preshared-key $WORK/shared.psk"; do
       for first in ours theirs; do
         say "IP$outside outside, $([[ $psk ]] && echo with || echo without) a preshared key, $first speaks first"
-        # Only who speaks first knows where the other is.
+        # Only the end that sends first knows the other's address.
         # shellcheck disable=SC2086
         if [[ $first == ours ]]; then
           start_theirs $psk

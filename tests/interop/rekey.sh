@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # timeout: 240
-# Sessions with every daemon are replaced after two minutes, whoever began them, and no packet is lost over it.
+# Sessions with every daemon are replaced after two minutes, whichever end initiated them, without losing a packet.
 source "$(dirname "$0")/lib.sh"
 
 two_hosts

@@ -1,27 +1,27 @@
 #!/usr/bin/env bash
 # heavy: the lab measures
 # timeout: 300
-# What cannot be measured says why in its row, the others go on, nothing is left behind, and the exit code tells.
+# The row of a subject that cannot be measured says why, the others go on, nothing is left behind, and the exit code is 1.
 source "$(dirname "$0")/lib.sh"
 
 run() { lab run pair/tcp-1 --rounds 1 --seconds 0.5 "$@"; }
 exit_code() { local code=0 && "$@" || code=$? && echo "$code" >"$FILES/code"; }
 
-# A daemon that ends at once, one that does nothing, and one that nobody hears.
+# A daemon that ends at once, one that does nothing, and one whose datagrams are dropped.
 printf '#!/bin/sh\nexec sleep 60\n' >"$FILES/mute"
-cat >"$FILES/deaf" <<END
+cat >"$FILES/unreachable" <<END
 #!/bin/sh
-nft "add table inet deaf; add chain inet deaf in { type filter hook input priority 0; }; add rule inet deaf in udp dport 51820 drop"
+nft "add table inet unreachable; add chain inet unreachable in { type filter hook input priority 0; }; add rule inet unreachable in udp dport 51820 drop"
 exec $TUNNEL_DAEMON -f "\$1"
 END
 # And one that leaves its daemon behind when it is ended itself: the next one must not find it there.
 printf '#!/bin/sh\n%s -f "$1"\n' "$TUNNEL_DAEMON" >"$FILES/parent"
-chmod +x "$FILES/deaf" "$FILES/mute" "$FILES/parent"
-exit_code run --subject "dead=false" --subject "mute=$FILES/mute {iface}" --subject "deaf=$FILES/deaf {iface}" \
-  --subject "parent=$FILES/parent {iface}" --only dead,mute,deaf,parent,linerate --output "$FILES/record.json" >"$FILES/table"
+chmod +x "$FILES/unreachable" "$FILES/mute" "$FILES/parent"
+exit_code run --subject "dead=false" --subject "mute=$FILES/mute {iface}" --subject "unreachable=$FILES/unreachable {iface}" \
+  --subject "parent=$FILES/parent {iface}" --only dead,mute,unreachable,parent,linerate --output "$FILES/record.json" >"$FILES/table"
 cat "$FILES/table"
 expect "exit code with rows that failed" 1 "$(cat "$FILES/code")"
-for name in dead mute deaf; do grep -q "$name was not measured: round 1: " "$FILES/table" || fail "$name has no reason"; done
+for name in dead mute unreachable; do grep -q "$name was not measured: round 1: " "$FILES/table" || fail "$name has no reason"; done
 for name in linerate parent; do
   expect_at_least "throughput of $name, which works" 1 "$(median "$FILES/record.json" pair/tcp-1 $name throughput)"
 done

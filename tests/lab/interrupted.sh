@@ -58,7 +58,7 @@ expect "samples of the first part in the record" "$(jq length "$WORK/first")" \
 say "the record has the shape of one whose run was not stopped"
 run --output whole.json >"$WORK/table" 2>"$WORK/words" || a_row_failed
 jq -n --slurpfile whole whole.json --slurpfile resumed resumed.json '
-  def shape: [(.verdict | type), .notes, (.samples[] | [.round, (.values | keys), (.round_trips_ms | length > 0)])];
+  def shape: [(.bottleneck | type), .notes, (.samples[] | [.round, (.values | keys), (.round_trips_ms | length > 0)])];
   ([$whole[0], $resumed[0]] | map([keys, [.rows[] | [keys, .scenario, .subject]]]) | .[0] == .[1]),
   ([$whole[0].rows, $resumed[0].rows] | transpose[] | select(all(.failure == null)) | map(shape) | .[0] == .[1])' >"$WORK/same"
 cat "$WORK/same"

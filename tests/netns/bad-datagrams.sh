@@ -8,7 +8,7 @@ two_hosts
 LOG_LEVEL=info
 tunnel v4
 pings h1 10.9.0.2
-host x # a stranger
+host x # has no key
 cable x e3 h1 g1
 address x e3 203.0.113.9/24
 address h1 g1 203.0.113.1/24
@@ -19,7 +19,7 @@ say "malformed"
 message_type() { printf '%b\0\0\0' "\\x$(printf %02x "$1")"; } # the first four bytes of a message
 ip netns exec x perl -MSocket -e 'socket(S, PF_INET, SOCK_DGRAM, 0); send(S, "", 0, sockaddr_in(50001, inet_aton("203.0.113.1")))' && empty=1 || say "no perl: nothing empty is sent"
 for size in 1 2 3; do head -c $size /dev/zero | at_h1; done
-too_short() { printf 'stats=1\n\n' | uapi wg1 | awk -F= '$1 == "discard_too_short" { print $2 }'; }
+too_short() { printf 'stats=1\n\n' | uapi wg1 | awk -F= '$1 == "drop_too_short" { print $2 }'; }
 all_counted() { (($(too_short) == 3 + ${empty:-0})); }
 wait_for 5 "each of them to be counted" all_counted
 for type in 0 1 2 3 4 5 255; do
@@ -32,7 +32,7 @@ for _ in {1..20}; do head -c 148 /dev/urandom | at_h1; done
 pings h1 10.9.0.2
 expect "endpoint of h2" 192.0.2.2:50002 "$(endpoint h1 wg1)"
 
-say "a real one, replayed by a stranger: as it is, shortened, lengthened, altered"
+say "a real one, replayed by another host: as it is, shortened, lengthened, altered"
 ip netns exec h1 tcpdump -i e1 -c 1 -w "$WORK/capture" -U 'udp dst port 50001 and ip src 192.0.2.2' >/dev/null 2>"$WORK/tcpdump" &
 capture=$!
 wait_for 5 "tcpdump" grep -q listening "$WORK/tcpdump"
@@ -52,7 +52,7 @@ expect "ICMP messages delivered by replays" 0 $(($(delivered) - icmp))
 expect "endpoint of h2 after the replays" 192.0.2.2:50002 "$(endpoint h1 wg1)"
 pings h1 10.9.0.2
 
-say "a real initiation, replayed by a stranger: no answer, no new session"
+say "a real initiation, replayed by another host: no answer, no new session"
 ip netns exec h1 tcpdump -i e1 -c 1 -w "$WORK/capture" -U 'udp dst port 50001 and udp[4:2] = 156' >/dev/null 2>"$WORK/tcpdump" &
 capture=$!
 wait_for 5 "tcpdump" grep -q listening "$WORK/tcpdump"
@@ -82,6 +82,6 @@ if [[ -x $LINERATE && $(basename "$TUNNEL_DAEMON") == linerated ]]; then
   say "each under its own name"
   on h1 "$LINERATE" show wg1 --stats | tee "$WORK/stats"
   for reason in "too short" "unknown type" "bad length" mac1 undecryptable replayed "unknown index" "counter replayed"; do
-    grep -qE "discard $reason +[1-9]" "$WORK/stats" || fail "linerate show wg1 --stats does not count '$reason'"
+    grep -qE "drop $reason +[1-9]" "$WORK/stats" || fail "linerate show wg1 --stats does not count '$reason'"
   done
 fi

@@ -2,7 +2,7 @@
 # heavy: 130,000 allowed IPs and 100,000 peers
 # timeout: 300
 # Packets pass while a large change is made: 130,000 allowed IPs of their own peer, then 100,000 other peers, then both go.
-# It tells how long the slowest answer took, beside wireguard-go's: ROUNDS=5 tells medians of five turns of each.
+# It reports how long the slowest answer took, beside wireguard-go's; with ROUNDS=5 the medians of five turns of each.
 source "$(dirname "$0")/lib.sh"
 
 ROUNDS=${ROUNDS:-1}

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # timeout: 60
-# Both ends speak first at the same moment: their initiations cross, and both get through without a retry.
+# Both ends initiate at the same moment: their initiations cross, and both get through without a retry.
 source "$(dirname "$0")/lib.sh"
 
 two_hosts

@@ -81,7 +81,7 @@ for who in wg-quick linerate; do
     [[ $(cat "$WORK/status") != 0 ]] || fail "$who: expected a status other than 0"
     is_gone wg1
     as_before "$who after SIG$signal"
-    # As in the original, no command runs on the way back of wg-quick.
+    # As in the original, no command runs when wg-quick's up is undone.
     left=$([[ -e $WORK/effect ]] && echo yes || echo no)
     expect "$who: the effect of PreUp is left" $([[ $who == wg-quick ]] && echo yes || echo no) "$left"
     rm -f "$WORK/effect"

@@ -36,13 +36,12 @@ say "the client that waited has its answer"
 after_fault 2 "out of descriptors"
 
 say "the link goes down and up meanwhile: that is seen, at the latest when there are descriptors again"
-closed() { ! listens_udp h1 50001; }
 for left in 0 1; do
   starve wg1 $left
   ip -n h1 link set wg1 down
   at_ease wg1 10 "a link that went down, with $left descriptors left" sleep 1
   relieve wg1
-  wait_for 5 "the port to be closed as the link is down" closed
+  wait_for 5 "the port to be closed as the link is down" port_closed h1 50001
   starve wg1 $left
   ip -n h1 link set wg1 up
   at_ease wg1 10 "a link that came up, with $left descriptors left" sleep 1

@@ -36,8 +36,7 @@ nsenter --net=/run/netns/h1 "$LINERATE" up --supervise wg1 >>"$SCENARIO_LOGS/sup
 supervisor=$!
 wait_for 10 "wg1 to answer" answers h1 wg1
 wait_for 5 "traffic" on h1 ping -n -q -c 1 -W 1 10.9.0.2
-complete() { grep -q '"complete": true' /run/linerate/wg1.json; }
-wait_for 5 "up to be done" complete
+wait_for 5 "up to be done" ledger_complete wg1
 head -c 4096 /dev/zero >/run/linerate/other
 pkill -KILL -f "linerated wg1\$"
 warned() { grep -q "wg1.json: No space left on device" "$SCENARIO_LOGS/supervise.log"; }

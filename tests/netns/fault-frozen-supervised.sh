@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # timeout: 240
-# A frozen daemon is not taken for a dead one: no second one is started, its keeper stays, and both carry on when it thaws.
+# A frozen daemon is not taken for a dead one: no second one is started, its supervisor stays, and both carry on when it resumes.
 source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/tunnel-files.bash"
 
@@ -8,10 +8,8 @@ hosts_with_files
 tunnel_file wg1 10.9.0.2/32
 ENDPOINT=unknown.example.com:50002 tunnel_file wg3 10.8.0.2/32
 sed -i 's/^Address.*/Address = 10.8.0.1\/24/' /etc/wireguard/wg3.conf
-daemon_of() { pgrep -f "linerated $1\$"; } # IFACE
-keeper_of() { pgrep -f "keep $1\$"; }
 said() { grep -c "$1" "$SCENARIO_LOGS/supervise.log" || true; }
-# Any change in that folder has those who look after a tunnel look at it.
+# Any change in that directory wakes the supervisors.
 stir() { touch "$WORK/stir" && mv "$WORK/stir" /run/linerate/; }
 
 remember
@@ -19,8 +17,8 @@ at h1 "$LINERATE" up --supervise wg1 >"$SCENARIO_LOGS/supervise.log" 2>&1 &
 service=$!
 wait_for 20 "wg1 to carry packets" on h1 ping -n -q -c 1 -W 1 10.9.0.2 # it answers before its routes are there
 good linerate up wg3
-wait_for 5 "the keeper of wg3" keeper_of wg3
-supervisor=$(pgrep -f "up --supervise wg1\$") keeper=$(keeper_of wg3)
+wait_for 5 "the background supervisor of wg3" supervisor_of wg3
+supervisor=$(pgrep -o -f "up --supervise wg1\$") background=$(supervisor_of wg3)
 daemons=("$(daemon_of wg1)" "$(daemon_of wg3)")
 sleep 1 # until both wait again
 
@@ -31,12 +29,12 @@ sleep 25
 expect "daemons of wg1 and wg3 meanwhile" "${daemons[*]}" "$(daemon_of wg1) $(daemon_of wg3)"
 expect "deaths that were seen" 0 "$(said 'the daemon has exited')"
 expect "times that it was told" 1 "$(said 'state of the tunnel unknown')"
-expect "the keeper of wg3" "$keeper" "$(keeper_of wg3)"
+expect "the background supervisor of wg3" "$background" "$(supervisor_of wg3)"
 kill -CONT "${daemons[@]}"
 pings h1 10.9.0.2
 wait_for 30 "the supervisor to have an answer" eval "((\$(said 'the daemon responds again') == 1))"
 
-say "the keeper still looks names up"
+say "the background supervisor still looks names up"
 echo "192.0.2.2 unknown.example.com" >>"$WORK/etc/hosts"
 wait_for 45 "the address" eval '[[ $(endpoint h1 wg3) == 192.0.2.2:50002 ]]'
 good linerate down wg3

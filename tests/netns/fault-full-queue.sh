@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # heavy: a flood
-# A flood into the tunnel meets a full queue below it: what is lost is counted or the kernel's, and nobody spins or stops.
+# A flood into the tunnel meets a full queue below it: every lost packet is counted, by us or by the kernel, and no thread spins or stops.
 source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/faults.bash"
 need nc tc
@@ -15,10 +15,10 @@ full() { # WHAT SURE QDISC... : floods h1's cable, if SURE until the socket has 
   local what=$1 sure=$2 busy=0 before
   shift 2
   on h1 tc qdisc replace dev e1 root "$@" 2>/dev/null || skip "this kernel has no $1"
-  before=$(stat_of wg1 discard_send_busy)
+  before=$(stat_of wg1 drop_send_busy)
   until
     flood
-    busy=$(($(stat_of wg1 discard_send_busy) - before))
+    busy=$(($(stat_of wg1 drop_send_busy) - before))
     ((busy || !sure))
   do :; done
   say "$what: $(on h1 tc -s qdisc show dev e1 | tr -s '\n ' ' ')"

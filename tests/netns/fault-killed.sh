@@ -16,12 +16,11 @@ wait_for 5 "traffic" carries
 before_fault
 on h2 wg showconf wg2 >"$WORK/wg2.conf"
 
-daemon_of() { pgrep -f "linerated wg1\$"; }
 supervised() { # another daemon than the killed one, which answers
-  [[ -n $(daemon_of) && $(daemon_of) != "$killed" ]] && answers h1 wg1
+  [[ -n $(daemon_of wg1) && $(daemon_of wg1) != "$killed" ]] && answers h1 wg1
 }
 end_wg1() { # COMMAND...
-  killed=$(daemon_of)
+  killed=$(daemon_of wg1)
   "$@"
   wait_for 10 "the supervisor to start another daemon" supervised
 }
@@ -29,7 +28,7 @@ no_wg2() { ! ip -n h2 link show wg2 >/dev/null 2>&1; }
 end_wg2() {
   kill -KILL "${PID[wg2]}"
   wait_for 5 "the interface of the killed daemon to go" no_wg2
-  # This removes the dead socket. Later it could remove the new one: wg does so when nobody answered a moment before.
+  # This removes the dead socket. Later it could remove the new one: wg removes a socket that did not answer a moment before.
   expect_failure "wg show of a killed daemon" on h2 wg show wg2
   daemon h2 wg2
   on h2 wg setconf wg2 "$WORK/wg2.conf"

@@ -9,18 +9,17 @@ tunnel_file wg1 10.9.0.2/32,fd09::2/128 "ListenPort = 50001"
 LOG_LEVEL=info nsenter --net=/run/netns/h1 "$LINERATE" up --supervise wg1 >>"$SCENARIO_LOGS/supervise.log" 2>&1 &
 wait_for 10 "wg1 to answer" answers h1 wg1
 wait_for 5 "traffic" on h1 ping -n -q -c 1 -W 1 10.9.0.2
-daemon_of() { pgrep -f "linerated wg1\$"; }
 # Any 43 base64 digits whose last one ends in zero bits are a public key: 42 of them are 63/2 random bytes.
 head -c $((60000 * 63 / 2)) /dev/urandom | base64 -w 42 |
   awk '{ printf "[Peer]\nPublicKey = %sA=\nAllowedIPs = 10.%d.%d.%d/32\n", $0, 100 + int(NR / 65536), int(NR / 256) % 256, NR % 256 }' >"$WORK/peers.conf"
 
 another() { # DAEMON : another one runs, and answers
-  [[ -n $(daemon_of) && $(daemon_of) != "$1" ]] && answers h1 wg1
+  [[ -n $(daemon_of wg1) && $(daemon_of wg1) != "$1" ]] && answers h1 wg1
 }
 starved() { # WHAT LIMIT... : after more was asked of the daemon than LIMIT lets it have
   local what=$1 daemon deaths
   shift
-  daemon=$(daemon_of)
+  daemon=$(daemon_of wg1)
   deaths=$(grep -c "the daemon has exited; restarting it" "$SCENARIO_LOGS/supervise.log" || true)
   on h1 wg showconf wg1 >"$WORK/wg1.conf"
   "$@" "$daemon"

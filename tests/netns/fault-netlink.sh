@@ -17,7 +17,7 @@ flood() { # each route is one message when it comes and one when it goes
   for i in {0..9}; do for j in {0..199}; do echo "route add 198.18.$i.$j/32 dev e1"; done; done | ip -n h1 -batch -
   ip -n h1 route flush root 198.18.0.0/16
 }
-# Messages that the busiest listener of h1 has lost, and nobody listens there but the daemon.
+# Messages that the busiest listener of h1 has lost; the daemon is the only one there.
 lost() { on h1 awk 'NR > 1 && $9 > n { n = $9 } END { print n + 0 }' /proc/net/netlink; }
 beside_a_flood() { # COMMAND...
   local before
@@ -37,8 +37,7 @@ expect "endpoint of h1 on h2" 192.0.2.1:50001 "$(endpoint h2 wg2)"
 address h1 e1 192.0.2.11/24
 
 beside_a_flood ip -n h1 link set wg1 down
-closed() { ! listens_udp h1 50001; }
-wait_for 5 "the port to be closed as the link is down" closed
+wait_for 5 "the port to be closed as the link is down" port_closed h1 50001
 beside_a_flood ip -n h1 link set wg1 mtu 1300 up
 wait_for 5 "the port to be open as the link is up" listens_udp h1 50001
 address h1 wg1 fd09::1/64 # the kernel drops IPv6 addresses with the link

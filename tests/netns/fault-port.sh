@@ -8,9 +8,8 @@ LOG_LEVEL=info # as in the service
 two_hosts
 tunnel v4
 before_fault
-closed() { ! listens_udp h1 50001; }
 ip -n h1 link set wg1 down
-wait_for 5 "the port to be free" closed
+wait_for 5 "the port to be free" port_closed h1 50001
 ip netns exec h1 nc -u -l 0.0.0.0 50001 >/dev/null </dev/null &
 other=$!
 wait_for 5 "another program on port 50001" listens_udp h1 50001
@@ -23,7 +22,7 @@ status_says "its UDP port is in use by another program" || fail "status says: $(
 expect_failure "status --check without a port" on h1 "$LINERATE" status wg1 --check
 at_ease wg1 10 "without a port" no_ping h1 10.9.0.2
 expect_failure "the same port, while it is taken" on h1 wg set wg1 listen-port 50001
-expect "what the log says, once" "ERROR UDP port 50001 cannot be used: Address already in use (os error 98)" "$(grep -o "ERROR .*50001[^.]*" "$SCENARIO_LOGS/wg1.log")"
+expect "what the log says, once" "ERROR cannot listen on UDP port 50001: Address already in use (os error 98); retrying every second" "$(grep -o "ERROR .*50001.*" "$SCENARIO_LOGS/wg1.log")"
 
 say "another port"
 on h1 wg set wg1 listen-port 50011

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The UAPI socket goes: deleted, or its folder with it, it ends the daemon, as is told; moved away it only hides it.
+# The UAPI socket disappears: if it is deleted, alone or with its folder, the daemon ends and says so; if it is moved, the daemon stays.
 source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/faults.bash"
 need nc

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # timeout: 60
-# The way to the peer changes, is barred or goes away, under load: the tunnel carries on as soon as there is one again.
+# The route to the peer changes, is blocked or disappears, under load: the tunnel carries on as soon as there is one again.
 source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/faults.bash"
 need iperf3
@@ -52,19 +52,19 @@ barred() { # WHAT COUNTER BAR... -- UNBAR...
 
 barred "the peer's host says that nobody listens" none rule h2 in udp dport 50002 reject -- unblock h2
 barred "a router says that there is no such host" none rule r in udp dport 50002 reject with icmp type host-unreachable -- unblock r
-barred "the host is unreachable" discard_send_unreachable ip -n h1 route add unreachable 198.51.100.2 -- ip -n h1 route del unreachable 198.51.100.2
-barred "no route" discard_send_unreachable ip -n h1 route del default -- ip -n h1 route add default via 192.0.2.254
-barred "the way is prohibited" discard_send_denied ip -n h1 route add prohibit 198.51.100.2 -- ip -n h1 route del prohibit 198.51.100.2
-barred "a black hole" discard_send_failed ip -n h1 route add blackhole 198.51.100.2 -- ip -n h1 route del blackhole 198.51.100.2
+barred "the host is unreachable" drop_send_unreachable ip -n h1 route add unreachable 198.51.100.2 -- ip -n h1 route del unreachable 198.51.100.2
+barred "no route" drop_send_unreachable ip -n h1 route del default -- ip -n h1 route add default via 192.0.2.254
+barred "the way is prohibited" drop_send_denied ip -n h1 route add prohibit 198.51.100.2 -- ip -n h1 route del prohibit 198.51.100.2
+barred "a black hole" drop_send_failed ip -n h1 route add blackhole 198.51.100.2 -- ip -n h1 route del blackhole 198.51.100.2
 firewall() { # VERDICT
   on h1 nft "add table inet bar; add chain inet bar out { type filter hook output priority 0; }; add rule inet bar out udp dport 50002 $1"
 }
 no_firewall() { on h1 nft delete table inet bar; }
-barred "a firewall drops" discard_send_denied firewall drop -- no_firewall
-barred "a firewall rejects" discard_send_denied firewall reject -- no_firewall
+barred "a firewall drops" drop_send_denied firewall drop -- no_firewall
+barred "a firewall rejects" drop_send_denied firewall reject -- no_firewall
 cable_down() { ip -n h1 link set e1 down; }
 cable_up() { ip -n h1 link set e1 up && ip -n h1 route replace default via 192.0.2.254 src 192.0.2.1; }
-barred "the interface is down" discard_send_unreachable cable_down -- cable_up
+barred "the interface is down" drop_send_unreachable cable_down -- cable_up
 cable_out() { ip -n h1 link delete e1; }
 cable_in() {
   cable h1 e1 r r1
@@ -72,5 +72,5 @@ cable_in() {
   address r r1 192.0.2.254/24
   ip -n h1 route add default via 192.0.2.254
 }
-barred "the interface is deleted, and another takes its place" discard_send_unreachable cable_out -- cable_in
+barred "the interface is deleted, and another takes its place" drop_send_unreachable cable_out -- cable_in
 expect_at_most "lines in the log of wg1" 3 "$(wc -l <"$SCENARIO_LOGS/wg1.log")"

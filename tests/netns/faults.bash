@@ -1,5 +1,5 @@
 # Words for the scenarios about faults (docs/faults.md), sourced after lib.sh: what ran before a fault runs after it.
-# They speak of wg1 on h1 and wg2 on h2, as `tunnel` makes them.
+# They act on wg1 on h1 and wg2 on h2, as `tunnel` makes them.
 
 # What `linerate show` says of both ends, but for what traffic changes.
 shown() {

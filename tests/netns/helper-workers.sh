@@ -56,7 +56,7 @@ iperf h3 h1 10.9.0.1 -b 500M -t 2
 # Queues and sockets belong to this daemon alone.
 expect "queues of wg1" 2 "$(queues h1 wg1)"
 expect "sockets on port 50001" 4 "$(sockets h1 50001)"
-for helpers in useful always; do
+for helpers in on-demand always; do
   if LINERATE_HELPERS=$helpers on h1 timeout 5 "$TUNNEL_DAEMON" -f wg1 >"$WORK/second" 2>&1; then fail "a second daemon started for wg1"; fi
   grep -q "interface wg1 exists" "$WORK/second" || fail "a second daemon for wg1 said: $(cat "$WORK/second")"
   LINERATE_HELPERS=$helpers daemon h1 "wg-$helpers"

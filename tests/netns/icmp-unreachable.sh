@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Who sends into the tunnel what cannot be delivered is told so at once, by ICMP.
+# A packet into the tunnel that cannot be delivered is answered at once, by ICMP.
 source "$(dirname "$0")/lib.sh"
 
 two_hosts

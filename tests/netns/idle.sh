@@ -10,7 +10,7 @@ pings h1 10.9.0.2
 sleep 17
 before=$(wakeups "${PID[wg1]}") before2=$(wakeups "${PID[wg2]}") ticks=$(cpu_ticks "${PID[wg1]}")
 sleep 10
-# Reading /proc wakes nobody; `wg show` would.
+# Reading /proc does not wake the daemon; `wg show` would.
 expect "context switches of all threads in 10 seconds, on h1" 0 $(($(wakeups "${PID[wg1]}") - before))
 expect "context switches of all threads in 10 seconds, on h2" 0 $(($(wakeups "${PID[wg2]}") - before2))
 expect "CPU time in 10 seconds, in 1/100 s" 0 $(($(cpu_ticks "${PID[wg1]}") - ticks))

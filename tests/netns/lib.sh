@@ -25,8 +25,10 @@ export LC_ALL=C
 
 REPO=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 SCENARIO=$(basename "$(cd "$(dirname "$0")" && pwd)")/$(basename "$0" .sh)
-export PROGRAMS=${PROGRAMS:-${CARGO_TARGET_DIR:-$REPO/target}/debug}
-export EXAMPLES=${EXAMPLES:-${CARGO_TARGET_DIR:-$REPO/target}/debug/examples}
+# Absolute, as scenarios change directory.
+PROGRAMS=$(realpath -m -- "${PROGRAMS:-${CARGO_TARGET_DIR:-$REPO/target}/debug}")
+EXAMPLES=$(realpath -m -- "${EXAMPLES:-${CARGO_TARGET_DIR:-$REPO/target}/debug/examples}")
+export PROGRAMS EXAMPLES
 export TUNNEL_DAEMON=${TUNNEL_DAEMON:-$PROGRAMS/linerated}
 export LINERATE=${LINERATE:-$PROGRAMS/linerate}
 export SCENARIO_LOGS=${SCENARIO_LOGS:-$REPO/target/scenarios/$SCENARIO}
@@ -87,7 +89,7 @@ wait_for() { # SECONDS WHAT COMMAND... : polls until COMMAND succeeds
   local until=$((${EPOCHREALTIME/./} + $1 * 1000000)) what=$2
   shift 2
   until "$@" >/dev/null 2>&1; do
-    ((${EPOCHREALTIME/./} < until)) || fail "waited in vain for: $what"
+    ((${EPOCHREALTIME/./} < until)) || fail "timed out waiting for: $what"
     sleep 0.05
   done
 }
@@ -166,6 +168,7 @@ key() { # NAME... : a private key each, in the file $WORK/NAME.key
 }
 preshared() { (umask 077 && wg genpsk >"$WORK/$1.psk"); } # NAME : in the file $WORK/NAME.psk
 public() { wg pubkey <"$WORK/$1.key"; } # NAME
+hex() { base64 -d | od -An -v -tx1 | tr -d ' \n'; } # the key on standard input, in hexadecimal
 
 answers() { on "$1" wg show "$2" >/dev/null 2>&1; } # HOST IFACE
 
@@ -270,6 +273,7 @@ no_ping() { # HOST ADDRESS [PING OPTION...] : none may come back
 
 listens() { [[ -n $(on "$1" ss -Hltn "sport = :$2") ]]; } # HOST PORT (TCP)
 listens_udp() { [[ -n $(on "$1" ss -Hlun "sport = :$2") ]]; }
+port_closed() { ! listens_udp "$@"; }
 
 # One iperf3 run from CLIENT to ADDRESS on SERVER; leaves the receiver's Mbit/s in $RATE.
 # (A subshell could not end the scenario, so the answer is a variable and not standard output.)

@@ -38,7 +38,7 @@ wait $!
 wait_for 10 "the tunnel to work again" on h1 ping -n -q -c 1 -W 1 10.9.0.2
 pings h2 10.9.0.1
 
-# Up with a persistent keepalive: the peer hears of it without any other traffic.
+# Up with a persistent keepalive: the peer learns of it without any other traffic.
 link_down h1 wg1
 on h1 wg set wg1 peer "$(public h2)" persistent-keepalive 10
 count h1 out spoke udp sport 50001

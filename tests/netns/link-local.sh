@@ -19,7 +19,7 @@ plug() {
 }
 index() { on "$1" cat "/sys/class/net/$2/ifindex"; } # HOST DEVICE
 host h1 h2
-# So that the two ends have different indices for the cable, and the index of none is that of another there.
+# So that the two ends have different indices for the cable, and neither index exists at the other end.
 ip -n h1 link add x1 type veth peer name x2
 plug
 tunnel none
@@ -55,7 +55,7 @@ shows "$(on h1 "$LINERATE" status wg1)" "linerate status"
 shows "$(on h1 "$LINERATE" status wg1 --json)" "linerate status --json"
 diff <(on h1 wg showconf wg1) <(on h1 "$LINERATE" wg showconf wg1) || fail "showconf differs from the original's"
 
-# What is sent before the daemon has heard of the change leaves from the address that is gone.
+# What is sent before the daemon has noticed the change leaves from the removed address.
 heard() { wait_for 20 "an answer to $1" on "$1" ping -n -q -c 1 -W 1 "$2"; } # HOST ADDRESS
 say "the peer moves, to another port and to another address"
 on h2 wg set wg2 listen-port 50003

@@ -20,7 +20,7 @@ pings h2 fd09::1
 
 # Its link is watched there: down closes the port, up opens it, the MTU is known, deleting it ends the daemon.
 link_down inside wg1
-wait_for 5 "the port to be closed" bash -c '! ip netns exec h1 ss -Hlun "sport = :50001" | grep -q .'
+wait_for 5 "the port to be closed" port_closed h1 50001
 link_up inside wg1
 wait_for 5 "the port to be open again" listens_udp h1 50001
 ip -n inside link set wg1 mtu 1300

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A daemon of root's and one of nobody's have only what docs/privileges.md lists, and carry on with that.
+# A daemon that runs as root and one that runs as nobody have only what docs/privileges.md lists, and work with that.
 source "$(dirname "$0")/lib.sh"
 need setpriv
 
@@ -60,7 +60,7 @@ for _ in {1..20}; do
   move inside wg1 h1 10.9.0.1/24
 done
 for end in 1 2; do
-  # The end that was moved speaks first: it has lost its sessions, and the other one does not know.
+  # The end that was moved sends first: it has lost its sessions, and the other end does not know.
   move h$end wg$end inside 10.9.0.$end/24
   pings inside 10.9.0.$((3 - end))
   move inside wg$end h$end 10.9.0.$end/24
@@ -86,10 +86,10 @@ stop_daemon wg1
 stop_daemon wg2
 expect "sockets left" "" "$(ls /run/wireguard)"
 
-say "whom nobody knows is refused, and a filter that is off is said"
+say "an unknown user is refused, and the log says when the filter is off"
 expect_failure "a user that is not there" on h1 "$TUNNEL_DAEMON" -f --user nobody-of-that-name wg1
 LINERATE_SECCOMP=off daemon h1 wg1
-grep -q 'LINERATE_SECCOMP has no system call refused' "$SCENARIO_LOGS/wg1.log" || fail "the log does not say that there is no filter"
+grep -q 'LINERATE_SECCOMP: no system call is refused' "$SCENARIO_LOGS/wg1.log" || fail "the log does not say that there is no filter"
 expect "the filter of a daemon with LINERATE_SECCOMP=off" 0 "$(status wg1 Seccomp)"
 expect_failure "doctor --security that has found something" on h1 "$LINERATE" doctor --security wg1
 { on h1 "$LINERATE" doctor --security wg1 || true; } | grep -q 'system calls .*fix: ' || fail "doctor does not say that there is no filter"
@@ -101,7 +101,7 @@ for iface in wg1 wg2; do
     expect "$set of $iface without the filter" "net_bind_service net_admin ipc_lock " "$(names "$(status $iface $set)")"
   done
 done
-grep -q "an interface that is moved to another namespace is not followed" "$SCENARIO_LOGS/wg1.log" || fail "the log does not say what is missing"
+grep -q "an interface moved to another namespace is not followed" "$SCENARIO_LOGS/wg1.log" || fail "the log does not say what is missing"
 wire v4
 pings h1 10.9.0.2
 for end in "h1 wg1" "h2 wg2"; do

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # timeout: 260
-# Sessions are replaced after two minutes, without losing a packet, and are silent and forgotten when nobody speaks.
+# Sessions are replaced after two minutes, without losing a packet, and end silently without traffic.
 source "$(dirname "$0")/lib.sh"
 
 two_hosts
@@ -25,7 +25,7 @@ quiet=$(counted h1 anything)
 sleep 30
 expect "datagrams in 30 seconds of silence" 0 $(($(counted h1 anything) - quiet))
 
-# The other end speaks after the silence; the session is young enough, so no handshake is needed.
+# The other end sends after the silence; the session is young enough, so no handshake is needed.
 before=$(handshake_time h2 wg2)
 pings h2 10.9.0.1
 expect "time of the last handshake" "$before" "$(handshake_time h2 wg2)"

@@ -18,7 +18,7 @@ pings h1 10.9.0.2
 good linerate status wg1
 good linerate show wg1
 good linerate reload wg1
-daemon=$(pgrep -f "linerated wg1\$") keeper=$(pgrep -f "up --supervise wg1\$")
+daemon=$(pgrep -f "linerated wg1\$") supervisor=$(pgrep -o -f "up --supervise wg1\$")
 
 expect_at_least "files that say what was done" 1 "$(find /run/linerate -type f | wc -l)"
 expect "files in /run/linerate that others may use" "" "$(find /run/linerate -type f -not -perm 600)"
@@ -27,9 +27,9 @@ expect "the socket" 700 "$(stat -c %a /run/wireguard/wg1.sock)"
 expect "the folder of sockets" 755 "$(stat -c %a /run/wireguard)"
 
 for file in h1.key shared.psk; do
-  for place in "$WORK/up.log" "$WORK/said" /proc/{$daemon,$keeper}/{cmdline,environ}; do
+  for place in "$WORK/up.log" "$WORK/said" /proc/{$daemon,$supervisor}/{cmdline,environ}; do
     ! grep -qaF "$(cat "$WORK/$file")" "$place" || fail "$file is in $place"
-    ! grep -qaF "$(base64 -d "$WORK/$file" | od -An -v -tx1 | tr -d ' \n')" "$place" || fail "$file is in $place, in hexadecimal"
+    ! grep -qaF "$(hex <"$WORK/$file")" "$place" || fail "$file is in $place, in hexadecimal"
   done
 done
 expect_at_least "lines of the log at level debug" 3 "$(wc -l <"$WORK/up.log")"
@@ -37,9 +37,9 @@ expect_at_least "lines of the log at level debug" 3 "$(wc -l <"$WORK/up.log")"
 expect "how large a core of the daemon may be, softly and hard" "0 0" "$(awk '/^Max core file size/ { print $5, $6 }' "/proc/$daemon/limits")"
 
 if [[ $(cat /proc/sys/kernel/core_pattern) == [/\|]* ]]; then
-  note "cores go elsewhere here: that of the keeper was not looked for"
+  note "cores go elsewhere here: that of the supervisor was not looked for"
 else
-  kill -ABRT "$keeper"
-  wait_for 5 "the keeper to end" eval "[[ ! -d /proc/$keeper ]]"
-  expect "cores of the keeper" "" "$(find "$WORK/cores" -type f)"
+  kill -ABRT "$supervisor"
+  wait_for 5 "the supervisor to end" eval "[[ ! -d /proc/$supervisor ]]"
+  expect "cores of the supervisor" "" "$(find "$WORK/cores" -type f)"
 fi

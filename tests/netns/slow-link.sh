@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Uploads that fill a link of 100 Mbit/s keep a ping waiting for a twentieth of a second, and a download beside them goes on.
+# Uploads that fill a link of 100 Mbit/s keep the shortest ping below 60 ms, and do not stop a download.
 # timeout: 90
 source "$(dirname "$0")/lib.sh"
 need tc iperf3 jq

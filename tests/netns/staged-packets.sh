@@ -13,7 +13,7 @@ for _ in {1..5}; do
   forget h1 wg1
 done
 
-# The other end cannot be reached at first. 200 numbered packets, then the way opens.
+# The other end cannot be reached at first. 200 numbered packets, then it can.
 forget h1 wg1
 block h2 in udp dport 50002
 ip netns exec h2 nc -u -l 10.9.0.2 7000 >"$WORK/arrived" </dev/null &

@@ -51,7 +51,7 @@ for family in v4 v6; do
   ip -n h1 route add $there via $via dev f1
   wait_for 10 "the tunnel to work over the other device" on h1 ping -n -q -c 1 -W 1 10.9.0.2
   pings h1 10.9.0.2
-  # IPv4: an address of a device that is no longer on the way is given up. IPv6: it may be kept (the kernel's
+  # IPv4: an address of a device that is no longer on the route is given up. IPv6: it may be kept (the kernel's
   # module does), so only that it works is asked for.
   [[ $family == v6 ]] || expect "endpoint of h1 on h2" "$third:50001" "$(endpoint h2 wg2)"
   ip -n h1 route del $there via $via dev f1

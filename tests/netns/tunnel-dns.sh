@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Name servers on a host that nobody manages: set in /etc/resolv.conf, restored, edits of others kept; else a warning.
+# Name servers on a host without a resolver service: set in /etc/resolv.conf, restored, edits by others kept; else a warning.
 source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/tunnel-files.bash"
 ! type -P resolvconf resolvectl >/dev/null || skip "there is a program that manages name servers"

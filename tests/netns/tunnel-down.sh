@@ -7,8 +7,6 @@ source "$(dirname "$0")/tunnel-files.bash"
 hosts_with_files
 ip -n h1 route add default via 192.0.2.2
 echo "nameserver 192.0.2.54" >"$WORK/etc/resolv.conf"
-daemon_of() { pgrep -f "linerated $1\$"; } # IFACE
-no_daemon() { ! daemon_of "$1"; }
 
 down_after() { # WHO WHAT COMMAND...
   good "$1" up wg1

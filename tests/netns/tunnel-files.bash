@@ -39,6 +39,11 @@ has_original() { type -P wg-quick >/dev/null && type -P "$ENGINE" >/dev/null; }
 has_original && cp "$(type -P wg-quick)" "$WORK/bin/wg-quick" # it puts its own folder first in PATH
 
 at() { nsenter --net="/run/netns/$1" "${@:2}"; } # HOST COMMAND... : with the /sys of this scenario
+daemon_of() { pgrep -f "linerated $1\$"; } # IFACE
+no_daemon() { ! daemon_of "$1"; }
+# The one in the background. The oldest, since a child has the same command line before exec.
+supervisor_of() { pgrep -o -f "linerate supervise $1\$"; } # IFACE
+ledger_complete() { grep -q '"complete": true' "/run/linerate/$1.json"; } # IFACE : `up` is done
 
 # The command that is WHO's for a verb, run on h1: its words are in $WORK/said, its status in $STATUS.
 turn() { # WHO VERB NAME [OPTION...]
@@ -104,7 +109,7 @@ state() {
   ip -n h1 -6 rule show
   on h1 nft -s list ruleset
   cat /etc/resolv.conf
-  find /run/linerate /run/wireguard -not -name '*lock' -not -name '*.keeper' -not -name numbers -type f,s -not -name wg2.sock -not -name wg4.sock 2>/dev/null | sort || true
+  find /run/linerate /run/wireguard -not -name '*lock' -not -name '*.supervisor' -not -name numbers -type f,s -not -name wg2.sock -not -name wg4.sock 2>/dev/null | sort || true
 }
 remember() { state >"$WORK/before"; }
 as_before() { # WHEN

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # timeout: 180
-# Full tunnels of both families: everything goes through, but the tunnel's own datagrams and what is nearer do not.
+# Full tunnels of both families: everything goes through, except the tunnel's own datagrams and more specific routes.
 source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/tunnel-files.bash"
 

@@ -19,8 +19,6 @@ count h2 in echoes6 iifname e2 icmpv6 type echo-request
 count h2 in datagrams iifname e2 udp dport 7777
 count h2 in connections iifname e2 meta l4proto tcp
 count h2 in dhcp iifname e2 udp sport 68 udp dport 67
-daemon_of() { pgrep -f "linerated $1\$"; }
-no_daemon() { ! daemon_of "$1"; }
 leaks() { echo "$(counted h2 echoes) $(counted h2 echoes6) $(counted h2 datagrams) $(counted h2 connections)"; }
 unanswered() { # HOST ADDRESS [PING OPTION...] : a ping in the background that must not be answered
   on "$1" ping -n -q -c 1 -W 1 "${@:3}" "$2" >/dev/null 2>&1 &

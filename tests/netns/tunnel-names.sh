@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # timeout: 100
-# Endpoints that are names: `up` waits for nobody; they are found later, in both families, again when silent, no roam undone.
+# Endpoints that are names: `up` does not wait; they are looked up later, in both families, and again when the peer is silent; roaming is respected.
 source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/tunnel-files.bash"
 
@@ -29,8 +29,7 @@ CONF
 file wg1 h2 unknown.example.com:50002 10.9.0.2
 file wg3 h4 both.example.com:50004 10.8.0.2
 file wg5 h6 moves.example.com:50006 10.7.0.2
-keeper_of() { pgrep -f "keep $1\$"; } # IFACE
-no_keeper() { ! keeper_of "$1"; }
+no_supervisor() { ! supervisor_of "$1"; }
 connected() { on h1 ping -n -q -c 1 -W 1 "$1"; } # ADDRESS
 remember
 
@@ -42,7 +41,7 @@ said "up" "unknown.example.com:50002: no address yet"
 note "up with a name that is unknown: $took ms"
 expect_at_most "milliseconds for up with a name that is unknown" 5000 $took
 expect "its endpoint" "(none)" "$(endpoint h1 wg1)"
-wait_for 5 "its keeper" keeper_of wg1
+wait_for 5 "its supervisor" supervisor_of wg1
 
 say "a name whose first addresses do not answer, one of them of the other family; and one that is another's now"
 printf '%s\n' "127.0.0.1 localhost" "2001:db8::99 both.example.com" "192.0.2.99 moves.example.com" >"$hosts"
@@ -78,18 +77,18 @@ good linerate reload wg1
 expect "the endpoint of the one that had moved" 192.0.2.2:50012 "$(endpoint h1 wg1)"
 pings h1 10.9.0.2
 
-say "the keepers end with their tunnels"
+say "the supervisors end with their tunnels"
 pkill -x ping
 for name in wg1 wg3 wg5; do
-  keeper_of $name >/dev/null || fail "there is no keeper of $name"
+  supervisor_of $name >/dev/null || fail "there is no supervisor of $name"
   good linerate down $name
   is_gone $name
-  wait_for 5 "the keeper of $name to end" no_keeper $name
+  wait_for 5 "the supervisor of $name to end" no_supervisor $name
 done
 as_before "down"
 good wg-quick up wg1
-wait_for 5 "the keeper of wg-quick's" keeper_of wg1
+wait_for 5 "the supervisor of wg-quick's" supervisor_of wg1
 ip -n h1 link delete wg1
-wait_for 5 "the keeper to end with its interface" no_keeper wg1
+wait_for 5 "the supervisor to end with its interface" no_supervisor wg1
 good wg-quick down wg1
 as_before "down"

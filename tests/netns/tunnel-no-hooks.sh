@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# `--no-hooks`: of the commands of a file none is run, neither on the way up nor on the way down.
+# `--no-hooks`: none of a file's commands is run, neither by up nor by down.
 source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/tunnel-files.bash"
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What the original wg-quick brought up, ours takes down, and the other way round; what is left of either is in nobody's way.
+# What the original wg-quick brought up, ours takes down, and the other way round; what either leaves does not disturb the other.
 source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/tunnel-files.bash"
 has_original || skip "wg-quick and wireguard-go are not both installed"

@@ -61,7 +61,7 @@ bad linerate status wg1
 said "status of what is down" "wg1"
 good linerate up wg1
 json status wg1
-expect "the engine" daemon "$(fact '.[0].engine')"
+expect "the implementation" daemon "$(fact '.[0].implementation')"
 expect "health before a handshake" never "$(fact '.[0].peers[] | select(.endpoint) | .health')"
 bad linerate status wg1 --check
 pings h1 10.9.0.2
@@ -92,7 +92,7 @@ for arguments in "" wg1 --check "wg1 --check"; do
   grep -q "not running" "$WORK/said" && fail "a tunnel at work is called dead"
 done
 as_nobody --json
-expect "the engine" unknown "$(jq -r '.[] | select(.interface == "wg1").engine' "$WORK/said")"
+expect "the implementation" unknown "$(jq -r '.[] | select(.interface == "wg1").implementation' "$WORK/said")"
 chmod 700 /run/wireguard
 as_nobody
 expect "status of who may not see the sockets" 1 "$STATUS"
@@ -120,7 +120,7 @@ wait_for 5 "the interface to go" no_link wg1
 bad linerate status wg1 --check
 said "a tunnel that is not running" "^wg1: not running"
 json status # named, it would be a failure
-expect "the engine" gone "$(fact '.[] | select(.interface == "wg1") | .engine')"
+expect "the implementation" gone "$(fact '.[] | select(.interface == "wg1") | .implementation')"
 good linerate down wg1
 is_gone wg1
 tunnel_file wg1 10.9.0.2/32 "PostUp = exit 3" "#! OnHookError = warn"

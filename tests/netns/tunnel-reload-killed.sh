@@ -78,7 +78,7 @@ split
 good linerate up wg1
 full
 number=0
-until grep -q '"step"' <(sed -n '/"under_way"/,$p' /run/linerate/wg1.json); do killed_at sendto,sendmsg,sendmmsg $((++number)); done
+until grep -q '"step"' <(sed -n '/"pending"/,$p' /run/linerate/wg1.json); do killed_at sendto,sendmsg,sendmmsg $((++number)); done
 expect "rules of tunnels" "" "$({ ip -n h1 -4 rule && ip -n h1 -6 rule; } | grep fwmark || true)"
 tunnel_file wg3 198.51.100.0/24,0.0.0.0/0 "ListenPort = 50003"
 sed -i 's/^Address = .*/Address = 10.9.3.1\/24/' /etc/wireguard/wg3.conf
@@ -94,17 +94,16 @@ as_before "down of both"
 say "the daemon dies after a reload that was killed when all was done, and its supervisor starts it again"
 split
 at h1 "$LINERATE" up --supervise wg1 >>"$SCENARIO_LOGS/supervise.log" 2>&1 &
-complete() { grep -q '"complete": true' /run/linerate/wg1.json; }
-wait_for 10 "wg1 to be up" complete
+wait_for 10 "wg1 to be up" ledger_complete wg1
 full
 killed_at rename,renameat,renameat2 3
 expect "how the reload ended" 137 "$STATUS"
-expect_failure "the ledger is complete" complete
+expect_failure "the ledger is complete" ledger_complete wg1
 dead=$(pgrep -f "linerated wg1\$")
 kill -KILL "$dead"
 # What it gave the device is given back by the next reload: its text is kept for that.
 of_host() { grep -v -e '^ListenPort' -e '^AllowedIPs' -e '/wg1.next$'; }
-revived() { [[ $(pgrep -f "linerated wg1\$") != "$dead" ]] && complete && diff <(as_it_is | of_host) <(of_host <"$WORK/split"); }
+revived() { [[ $(pgrep -f "linerated wg1\$") != "$dead" ]] && ledger_complete wg1 && diff <(as_it_is | of_host) <(of_host <"$WORK/split"); }
 wait_for 10 "the host as an up of 'split' leaves it" revived
 good linerate reload wg1
 as_file full "a reload after that"

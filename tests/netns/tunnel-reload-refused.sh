@@ -49,7 +49,7 @@ said "the mark" "it marks its datagrams with 0x2a$"
 expect "the mark" 0x2a "$(on h1 wg show wg1 fwmark)"
 file 50012 10.9.0.1/24 "FwMark = off"
 good linerate reload wg1
-said "no mark" "its datagrams have no mark any more$"
+said "no mark" "it no longer marks its datagrams$"
 cp "$WORK/h1.key" "$WORK/first.key"
 key h1
 on h2 wg set wg2 peer "$(public h1)" allowed-ips 10.9.0.1/32,fd09::1/128

@@ -76,7 +76,7 @@ ip -n h1 route add 198.18.7.0/24 dev wg1
 ip -n h1 addr add 10.66.0.1/32 dev wg1
 port=$(on h1 wg show wg1 listen-port)
 
-# From the addresses that stay: IPv6 would prefer the newest, and replies to one that has gone are lost.
+# From the addresses that stay: IPv6 would prefer the newest, and replies to a removed one are lost.
 { on h1 ping -n -D -i 0.01 -W 3 -I 10.9.0.1 10.9.0.2 >"$WORK/steady4" 2>&1 || true; } &
 { on h1 ping -n -D -i 0.01 -W 3 -I fd09::1 fd09::2 >"$WORK/steady6" 2>&1 || true; } &
 

@@ -5,7 +5,6 @@ source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/tunnel-files.bash"
 
 hosts_with_files
-daemon_of() { pgrep -f "linerated $1\$"; }
 by_hand() { # as somebody does who only knows of the daemon
   at h1 "$TUNNEL_DAEMON" wg1
   wait_for 5 "the daemon that was started by hand" answers h1 wg1

@@ -9,11 +9,10 @@ ip -n h1 route add default via 192.0.2.2
 key h3
 address h2 lo 203.0.113.7/32
 tunnel_file wg1 0.0.0.0/0,::/0 "#! KillSwitch = true" "#! ExcludedIPs = 192.168.77.0/24" "PostUp = echo up >>$WORK/runs" "PostDown = echo down >>$WORK/runs"
-daemon_of() { pgrep -f "linerated $1\$"; }
 
-# The service manager: it writes down what it is told.
+# The service manager: it records its notifications.
 nc -lkuU "$WORK/notify" >"$WORK/notified" 2>/dev/null </dev/null &
-wait_for 5 "the service manager" test -S "$WORK/notify"
+wait_for 30 "the service manager" test -S "$WORK/notify"
 told() { grep -qa "$1" "$WORK/notified"; }
 supervise() { # [FILE FOR WHAT IT SAYS]
   local said=${1:-$SCENARIO_LOGS/supervise.log}
@@ -25,7 +24,7 @@ supervise() { # [FILE FOR WHAT IT SAYS]
     echo "$STATUS" >"$WORK/ended"
   } &
   wait_for 10 "READY=1" told READY=1
-  SUPERVISOR=$(pgrep -f "up --supervise wg1")
+  SUPERVISOR=$(pgrep -o -f "up --supervise wg1")
 }
 has_ended() { [[ -s $WORK/ended ]]; }
 ended_with() { # STATUS WHAT
@@ -61,7 +60,7 @@ death() { # WHICH
 death 1
 death 2
 
-# What was set while it ran is there after a restart as well; the supervisor looks at it now and then.
+# What was set while it ran is there after a restart as well; the supervisor reads it now and then.
 on h1 wg set wg1 peer "$(public h3)" allowed-ips 10.9.0.3/32 persistent-keepalive 7
 on h1 wg set wg1 listen-port 50011
 pings h1 10.9.0.2

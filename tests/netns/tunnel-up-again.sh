@@ -6,7 +6,6 @@ source "$(dirname "$0")/tunnel-files.bash"
 hosts_with_files
 ip -n h1 route add default via 192.0.2.2
 echo "nameserver 192.0.2.54" >"$WORK/etc/resolv.conf"
-daemon_of() { pgrep -f "linerated $1\$"; }
 for who in wg-quick linerate; do
   for end in kill_daemon "ip -n h1 link delete wg1" "kill_up $who"; do
     # The LAN is replaced, so that the old tunnel's undoing has something to put back.

@@ -60,6 +60,6 @@ kill -KILL "$first"
 another() { local now && now=$(pgrep -f "linerated.* wg1\$" | tail -n 1) && [[ $now != "$first" ]] && carries; }
 wait_for 25 "a working tunnel of another daemon" another
 expect "the user of the daemon that was started again" nobody "$(owner)"
-kill -TERM "$(pgrep -f "^$LINERATE up --supervise")"
+kill -TERM "$(pgrep -o -f "^$LINERATE up --supervise")"
 wait $job || true
 is_gone wg1

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # timeout: 60
-# Many clients of the UAPI socket at once, some of which stall: nobody waits for them, data least of all.
+# Many clients of the UAPI socket at once, some of which stall: neither other clients nor packets wait for them.
 source "$(dirname "$0")/lib.sh"
 need nc
 

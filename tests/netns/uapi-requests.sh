@@ -6,7 +6,6 @@ need nc
 two_hosts
 tunnel v4
 pings h1 10.9.0.2
-hex() { base64 -d | od -An -v -tx1 | tr -d ' \n'; }
 h2=$(public h2 | hex)
 new=$(wg genkey | wg pubkey | hex)
 state() { on h1 wg showconf wg1 | sha256sum; }

@@ -3,7 +3,7 @@
 # timeout: 180
 source "$(dirname "$0")/lib.sh"
 need od perl
-# A peer that tells its keys.
+# A peer that reveals its keys.
 KNOWN_KEYS=${KNOWN_KEYS:-$EXAMPLES/known-keys}
 [[ -x $KNOWN_KEYS ]] || fail "there is no $KNOWN_KEYS (cargo build -p linerate-protocol --example known-keys)"
 
@@ -25,27 +25,26 @@ memory() {
     dd if="/proc/${PID[wg1]}/mem" bs=1M iflag=skip_bytes,count_bytes skip=$from count=$((to - from)) status=none 2>/dev/null || true
   done <"/proc/${PID[wg1]}/maps"
 }
-hex() { base64 -d "$WORK/$1" | od -An -v -tx1 | tr -d ' \n'; } # FILE : a key as bytes
-ascii() { printf %s "$1" | od -An -v -tx1 | tr -d ' \n'; }      # TEXT : as bytes
+ascii() { printf %s "$1" | od -An -v -tx1 | tr -d ' \n'; } # TEXT : as bytes
 times() { perl -0777 -ne 'BEGIN { $key = pack "H*", shift } print scalar(() = /\Q$key/g)' "$1" "$WORK/memory"; } # BYTES
 look() { memory >"$WORK/memory"; }
 nowhere() { # FILE WHAT
-  expect "$2: its bytes in memory" 0 "$(times "$(hex "$1")")"
-  expect "$2: its hexadecimal digits in memory" 0 "$(times "$(ascii "$(hex "$1")")")"
+  expect "$2: its bytes in memory" 0 "$(times "$(hex <"$WORK/$1")")"
+  expect "$2: its hexadecimal digits in memory" 0 "$(times "$(ascii "$(hex <"$WORK/$1")")")"
 }
 
 look
 (($(wc -c <"$WORK/memory") > 1000000)) || skip "the memory of another process cannot be read here"
-expect_at_least "the private key in use" 1 "$(times "$(hex h1.key)")"
-expect_at_least "the preshared key in use" 1 "$(times "$(hex shared.psk)")"
-expect "the private key as it was sent" 0 "$(times "$(ascii "$(hex h1.key)")")"
-expect "the preshared key as it was sent" 0 "$(times "$(ascii "$(hex shared.psk)")")"
+expect_at_least "the private key in use" 1 "$(times "$(hex <"$WORK/h1.key")")"
+expect_at_least "the preshared key in use" 1 "$(times "$(hex <"$WORK/shared.psk")")"
+expect "the private key as it was sent" 0 "$(times "$(ascii "$(hex <"$WORK/h1.key")")")"
+expect "the preshared key as it was sent" 0 "$(times "$(ascii "$(hex <"$WORK/shared.psk")")")"
 
 say "another private key"
 on h1 wg set wg1 private-key "$WORK/other.key"
 look
 nowhere h1.key "the private key of before"
-expect_at_least "the private key in use" 1 "$(times "$(hex other.key)")"
+expect_at_least "the private key in use" 1 "$(times "$(hex <"$WORK/other.key")")"
 
 say "a peer that is removed"
 on h1 wg set wg1 peer "$(public h2)" remove
@@ -55,7 +54,7 @@ nowhere shared.psk "its preshared key"
 say "after the keys were shown"
 on h1 wg show wg1 private-key >/dev/null
 look
-expect "the private key as it was shown" 0 "$(times "$(ascii "$(hex other.key)")")"
+expect "the private key as it was shown" 0 "$(times "$(ascii "$(hex <"$WORK/other.key")")")"
 
 say "sessions that end with the link"
 stop_daemon wg2
@@ -73,7 +72,7 @@ session() { # initiate|respond : what h2's end of it does
   else
     on h1 wg set wg1 peer "$(public h2)" endpoint 192.0.2.2:50002
   fi
-  on h2 "$KNOWN_KEYS" "$(hex h2.key)" "$(public other | base64 -d | od -An -v -tx1 | tr -d ' \n')" 50002 "$role" "${arguments[@]}" \
+  on h2 "$KNOWN_KEYS" "$(hex <"$WORK/h2.key")" "$(public other | hex)" 50002 "$role" "${arguments[@]}" \
     >"$WORK/known" 2>&1 &
   local known=$!
   if [[ $role == respond ]]; then

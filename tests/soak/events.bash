@@ -13,7 +13,7 @@ PAUSE_MIN=12 PAUSE_MORE=30 # seconds between two events
 KILL_OURS_EVERY=480        # seconds
 LEFT_ALONE=2100            # seconds at the end in which ours are not killed, as long as a verdict takes and a bit more
 
-# A keeper looks every ten seconds where the peers are, so without pauses ours has to be killed before anything moves.
+# A supervisor reads every ten seconds where the peers are, so without pauses ours has to be killed before anything moves.
 shuffle() { # leaves the events in ORDER (not in a subshell, which would not move RANDOM on)
   local i j other
   ORDER=("${EVENTS[@]}")
@@ -182,11 +182,11 @@ event_kill_theirs() { # after 2 s
 
 event_kill_ours() { # after 5 s
   LIMIT=5
-  DETAIL="wg2, whose keeper starts it again"
+  DETAIL="wg2, whose supervisor restarts it"
   local before=${DAEMON[wg2]}
   KILLED_OURS=$(now_ms)
   kill -KILL "$before"
   another() { [[ $(daemon_of wg2) != "$before" && -n $(daemon_of wg2) ]]; }
-  wait_for 10 "the keeper to start another daemon for wg2" another
+  wait_for 10 "the supervisor to start another daemon for wg2" another
   DAEMON[wg2]=$(daemon_of wg2)
 }

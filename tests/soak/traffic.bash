@@ -1,4 +1,4 @@
-# What goes through the tunnels all the time: streams of a bounded rate, small datagrams, pings and short connections,
+# The constant traffic of the tunnels: streams of a bounded rate, small datagrams, pings and short connections,
 # in both directions, over IPv4 and IPv6. It ends with the sandbox.
 
 LASTING=() # what must not end
@@ -51,7 +51,7 @@ burst() { # ADDRESS
 
 # Small datagrams and then large ones, while the daemon stands still: a place of a receive buffer becomes resident when
 # the kernel first writes to it, and a call asks for many messages only where the one before found small ones. They are
-# data of a session that nobody has.
+# data of a session that does not exist.
 fill_places() { # HOST ADDRESS INTERFACE
   [[ -z $ONCE ]] || return 0
   local size round

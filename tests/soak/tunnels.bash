@@ -28,7 +28,7 @@ hosts() {
   host h1 h2 h3 x
   cable h1 e1 h2 e2
   cable h1 f1 h3 f3
-  cable h1 g1 x e4 # a stranger
+  cable h1 g1 x e4 # sends garbage, has no key
   local name
   for name in h1 h2 h3; do
     # An interface that was down has its IPv6 addresses again, and a second address stays when the first goes.
@@ -81,8 +81,7 @@ peer_section() { # KEY ENDPOINT ALLOWED-IPS [PSK]
   [[ -z $PSK || -z ${4:-} ]] || printf 'PresharedKey = %s\n' "$(cat "$WORK/$4.psk")"
 }
 
-declare -A DAEMON=() # PID of our daemon of an interface; the keeper's is PID[IFACE]
-daemon_of() { pgrep -f "linerated $1\$"; } # IFACE
+declare -A DAEMON=() # PID of our daemon of an interface; the supervisor's is PID[IFACE]
 supervise() { # HOST IFACE
   at "$1" "$LINERATE" up --supervise "$2" >>"$SCENARIO_LOGS/$2.log" 2>&1 &
   PID[$2]=$!
@@ -102,7 +101,7 @@ host_of() { # IFACE
 
 theirs_up() {
   daemon h3 wg4 wireguard-go -f
-  # All at once: a handshake that begins before the preshared key is there is in vain.
+  # All at once: a handshake that begins before the preshared key is there fails.
   on h3 wg set wg4 listen-port "${PORT[wg4]}" private-key "$WORK/${KEY[wg4]}.key" \
     peer "$(public h1b)" preshared-key "$(psk_file)" allowed-ips 10.8.0.1/32,fd08::1/128 \
     endpoint "[${AT[f1]}]:${PORT[wg3]}" persistent-keepalive "$KEEPALIVE"

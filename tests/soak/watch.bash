@@ -38,7 +38,7 @@ sample() {
   for iface in wg1 wg2 wg3; do
     pid=$(daemon_of $iface) && through=$(through $iface) && errors=$(errors $iface) || continue
     row "$when" $iface "$pid" "$through" "$errors"
-    row "$when" "keeper of $iface" "${PID[$iface]}" "0 0 -" ""
+    row "$when" "supervisor of $iface" "${PID[$iface]}" "0 0 -" ""
   done
 }
 row() { # WHEN PROCESS PID "RECEIVED SENT HANDSHAKE" ERRORS
@@ -60,7 +60,7 @@ through() { # IFACE
 }
 errors() { # IFACE : the counters of errors that are not zero
   printf 'stats=1\n\n' | timeout 5 nc -NU "/run/wireguard/$1.sock" | awk -F= '
-    (/^discard_/ || /^segmentation_refused/) && $2 > 0 { sub("discard_", "", $1); printf "%s%s=%s", n++ ? " " : "", $1, $2 }'
+    (/^drop_/ || /^segmentation_refused/) && $2 > 0 { sub("drop_", "", $1); printf "%s%s=%s", n++ ? " " : "", $1, $2 }'
 }
 
 # One event: what happens, then how long until all ways through both tunnels answer.
@@ -92,7 +92,7 @@ progress() { # TEXT : on a terminal, until the next
   [[ ! -t 1 ]] || printf '\r\033[K... %s of %s:00, %s; wg1 holds %s KB' "$(clock)" "$MINUTES" "$1" "$(rss_kb "${DAEMON[wg1]}")"
 }
 
-# Did everything answer at the end, and did nothing end that nobody ended?
+# Whether everything answers at the end, and no process ended that was not killed.
 the_end() {
   local iface pid verdict=ok ended=
   sleep $((PERIOD + 1)) # the last event has a sample after it
@@ -100,7 +100,7 @@ the_end() {
   at_the_end "every way answers" "" $verdict
   for iface in wg1 wg2 wg3; do
     [[ $(daemon_of $iface) == "${DAEMON[$iface]}" ]] || ended+=" the daemon of $iface"
-    [[ -d /proc/${PID[$iface]} ]] || ended+=" the keeper of $iface"
+    [[ -d /proc/${PID[$iface]} ]] || ended+=" the supervisor of $iface"
   done
   alive wg4 || ended+=" wireguard-go"
   for pid in "$SAMPLER" "${LASTING[@]}"; do [[ -d /proc/$pid ]] || ended+=" a part of the soak"; done

@@ -25,10 +25,10 @@ impl TunnelClient {
     ///
     /// # Errors
     /// The daemon's socket is not accessible, or there is none and the kernel has no module.
-    pub fn open(directory: &Path, name: &str) -> io::Result<Self> {
+    pub fn open(directory: &Path, name: &str) -> Result<Self, ClientError> {
         match daemon(directory, name) {
-            Some(client) => client.map(Self::Daemon),
-            None => KernelClient::open(name).map(Self::Kernel),
+            Some(client) => Ok(Self::Daemon(client?)),
+            None => Ok(Self::Kernel(KernelClient::open(name)?)),
         }
     }
 
@@ -82,7 +82,7 @@ impl TunnelClient {
 ///
 /// # Errors
 /// The kernel's links or the directory cannot be listed.
-pub fn names(directory: &Path) -> io::Result<Vec<String>> {
+pub fn names(directory: &Path) -> Result<Vec<String>, ClientError> {
     let mut names = kernel::interfaces()?;
     names.extend(daemon_names(directory)?);
     Ok(names)
@@ -92,7 +92,7 @@ pub fn names(directory: &Path) -> io::Result<Vec<String>> {
 ///
 /// # Errors
 /// The directory cannot be listed.
-pub fn daemon_names(directory: &Path) -> io::Result<Vec<String>> {
+pub fn daemon_names(directory: &Path) -> Result<Vec<String>, ClientError> {
     let names = socket::interfaces(directory)?.into_iter().map(|name| name.to_string());
     Ok(names.filter(|name| daemon(directory, name).is_some()).collect())
 }

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with};
 
-use crate::uapi::decimal;
+use crate::number::decimal;
 
 /// Parses an endpoint. Its zone may also be an interface index.
 pub(crate) fn parse(value: &[u8]) -> Option<SocketAddr> {

@@ -1,18 +1,16 @@
 //! Tunnels of the kernel module, over generic netlink (include/uapi/linux/wireguard.h).
 //!
-//! This module has the socket; `request` builds the messages, with netlink-packet-wireguard's types, and `reply` parses
-//! what the kernel returns. Those types hold keys in plain arrays, so every message is wiped after use, as are the buffers.
-//! Needs CAP_NET_ADMIN, except for the list of names.
+//! This module has the socket; `request` builds the messages, with netlink-packet-wireguard's types, and `reply`
+//! parses what the kernel returns. Those types hold keys in plain arrays, so every message is wiped after use, as are
+//! the buffers. Needs CAP_NET_ADMIN, except for the list of names.
 
 #[cfg(test)]
 mod corpus;
 mod reply;
 mod request;
 
-use std::io;
-use std::os::fd::OwnedFd;
-
-use linerate_netlink::{DUMP_ATTEMPTS, RECEIVE_BUFFER, Reply};
+use linerate_netlink::rtnetlink::{IFINFOMSG, RTM_GETLINK};
+use linerate_netlink::{DUMP_ATTEMPTS, NetlinkError, RECEIVE_BUFFER, Reply};
 use netlink_packet_core::{
     NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload, NetlinkSerializable,
 };
@@ -20,11 +18,9 @@ use netlink_packet_generic::GenlMessage;
 use netlink_packet_generic::ctrl::nlas::GenlCtrlAttrs;
 use netlink_packet_generic::ctrl::{GenlCtrl, GenlCtrlCmd};
 use netlink_packet_wireguard::{WireguardAttribute, WireguardCmd, WireguardMessage};
+use netlink_sys::protocols::{NETLINK_GENERIC, NETLINK_ROUTE};
 use rustix::io::Errno;
-use rustix::net::netlink::{GENERIC, SocketAddrNetlink};
-use rustix::net::{
-    AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, send, socket_with,
-};
+use rustix::net::{RecvFlags, SendFlags, recv, send};
 use zeroize::Zeroizing;
 
 use crate::uapi::request::DeviceUpdate;
@@ -48,17 +44,17 @@ impl KernelClient {
     ///
     /// # Errors
     /// EPROTONOSUPPORT if there is no module, ENAMETOOLONG if no interface can have that name.
-    pub fn open(name: &str) -> io::Result<Self> {
+    pub fn open(name: &str) -> Result<Self, NetlinkError> {
         if name.len() > NAME_MAX {
             return Err(Errno::NAMETOOLONG.into());
         }
-        let mut socket = Socket::open(Some(GENERIC))?;
+        let mut socket = Socket::open(NETLINK_GENERIC)?;
         let query = GenlCtrl { cmd: GenlCtrlCmd::GetFamily, nlas: vec![GenlCtrlAttrs::FamilyName(WIREGUARD.into())] };
         let mut family = None;
         let result =
             socket.request(GenlMessage::from_payload(query), 0, |payload| family = family.or(reply::family(payload)));
         match result {
-            Err(error) if Errno::from_io_error(&error) == Some(Errno::NOENT) => Err(Errno::PROTONOSUPPORT.into()),
+            Err(error) if is(&error, Errno::NOENT) => Err(Errno::PROTONOSUPPORT.into()),
             Err(error) => Err(error),
             Ok(()) => Ok(Self { socket, family: family.ok_or(Errno::PROTONOSUPPORT)?, name: name.to_owned() }),
         }
@@ -68,7 +64,7 @@ impl KernelClient {
     ///
     /// # Errors
     /// ENODEV without such an interface, EOPNOTSUPP if it is not a tunnel, EPERM without the privilege.
-    pub fn get(&mut self) -> io::Result<DeviceState> {
+    pub fn get(&mut self) -> Result<DeviceState, NetlinkError> {
         let mut attempt = 1;
         loop {
             let mut state = DeviceState::default();
@@ -77,9 +73,7 @@ impl KernelClient {
             let result =
                 self.socket.request(query, NLM_F_DUMP, |payload| valid &= reply::device(payload, &mut state).is_some());
             match result {
-                Err(error) if Errno::from_io_error(&error) == Some(Errno::INTR) && attempt < DUMP_ATTEMPTS => {
-                    attempt += 1;
-                }
+                Err(error) if is(&error, Errno::INTR) && attempt < DUMP_ATTEMPTS => attempt += 1,
                 Err(error) => return Err(error),
                 Ok(()) if valid => return Ok(state),
                 Ok(()) => return Err(Errno::PROTO.into()),
@@ -92,7 +86,7 @@ impl KernelClient {
     /// # Errors
     /// As [`KernelClient::get`], and EINVAL for what the module does not support, such as removing a single allowed IP
     /// before Linux 6.16.
-    pub fn set(&mut self, update: &DeviceUpdate) -> io::Result<()> {
+    pub fn set(&mut self, update: &DeviceUpdate) -> Result<(), NetlinkError> {
         let mut result = Ok(());
         for attributes in request::messages(update) {
             let mut change = self.message(WireguardCmd::SetDevice, attributes);
@@ -117,21 +111,21 @@ impl KernelClient {
 ///
 /// # Errors
 /// The links cannot be listed.
-pub fn interfaces() -> io::Result<Vec<String>> {
+pub fn interfaces() -> Result<Vec<String>, NetlinkError> {
     let mut names = Vec::new();
     // A list that changed while it was read is good enough: it may change right afterwards, too.
-    match Socket::open(None)?.request(AllLinks, NLM_F_DUMP, |payload| names.extend(reply::tunnel(payload))) {
-        Err(error) if Errno::from_io_error(&error) != Some(Errno::INTR) => Err(error),
+    match Socket::open(NETLINK_ROUTE)?.request(AllLinks, NLM_F_DUMP, |payload| names.extend(reply::tunnel(payload))) {
+        Err(error) if !is(&error, Errno::INTR) => Err(error),
         _ => Ok(names),
     }
 }
 
+fn is(error: &NetlinkError, errno: Errno) -> bool {
+    Errno::from_io_error(&error.error) == Some(errno)
+}
+
 /// `RTM_GETLINK` for all links.
 struct AllLinks;
-
-// linux/rtnetlink.h
-const RTM_GETLINK: u16 = 18;
-const IFINFOMSG: usize = 16;
 
 impl NetlinkSerializable for AllLinks {
     fn message_type(&self) -> u16 {
@@ -165,23 +159,26 @@ impl Message for GenlMessage<WireguardMessage> {
 
 /// A blocking netlink socket with one request at a time.
 struct Socket {
-    fd: OwnedFd,
+    socket: netlink_sys::Socket,
     sequence: u32,
 }
 
 impl Socket {
-    /// For generic netlink, or without a protocol for links: NETLINK_ROUTE is 0.
-    fn open(protocol: Option<Protocol>) -> io::Result<Self> {
-        let fd = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, protocol)?;
-        bind(&fd, &SocketAddrNetlink::new(0, 0))?;
-        Ok(Self { fd, sequence: 0 })
+    /// Opens a socket of a protocol (linux/netlink.h, `NETLINK_*`).
+    fn open(protocol: isize) -> Result<Self, NetlinkError> {
+        let mut socket = netlink_sys::Socket::new(protocol)?;
+        socket.bind_auto()?;
+        // Linux 4.12 and 4.2. Without them there are no explanations, and refusals repeat the request.
+        let _ = socket.set_ext_ack(true);
+        let _ = socket.set_cap_ack(true);
+        Ok(Self { socket, sequence: 0 })
     }
 
     /// Sends `message` and passes the payload of each message of the reply to `read`, up to the last one.
     ///
     /// # Errors
-    /// The kernel's error, or EINTR if the state changed during the reply.
-    fn request<M: Message>(&mut self, message: M, flags: u16, mut read: impl FnMut(&[u8])) -> io::Result<()> {
+    /// The kernel's error with its explanation, or EINTR if the state changed during the reply.
+    fn request<M: Message>(&mut self, message: M, flags: u16, mut read: impl FnMut(&[u8])) -> Result<(), NetlinkError> {
         self.sequence += 1;
         let mut header = NetlinkHeader::default();
         header.sequence_number = self.sequence;
@@ -193,18 +190,34 @@ impl Socket {
         if let NetlinkPayload::InnerMessage(message) = &mut message.payload {
             message.wipe();
         }
-        send(&self.fd, &bytes, SendFlags::empty())?;
+        send(&self.socket, &bytes, SendFlags::empty())?;
 
         let mut reply = Reply::to(self.sequence);
         let mut received = Zeroizing::new(vec![0; RECEIVE_BUFFER]);
         loop {
-            let (length, whole) = recv(&self.fd, received.as_mut_slice(), RecvFlags::TRUNC)?;
+            let (length, whole) = recv(&self.socket, received.as_mut_slice(), RecvFlags::TRUNC)?;
             if whole > length {
                 return Err(Errno::NOBUFS.into());
             }
             if let Some(end) = reply.take(&received[..length], |message| read(message.payload)) {
-                return end.map_err(|refused| refused.error);
+                return end;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_has_the_errno_and_the_explanation_of_the_kernel() {
+        // The kernel allows 15 bytes (GENL_NAMSIZ), and says so only in its extended ACK.
+        let name = GenlCtrlAttrs::FamilyName("a-name-that-no-family-has".into());
+        let query = GenlCtrl { cmd: GenlCtrlCmd::GetFamily, nlas: vec![name] };
+        let mut socket = Socket::open(NETLINK_GENERIC).unwrap();
+        let refused = socket.request(GenlMessage::from_payload(query), 0, |_| ()).unwrap_err();
+        assert!(refused.error.raw_os_error().is_some());
+        assert!(refused.explanation.as_ref().is_some_and(|text| refused.to_string().ends_with(text)), "{refused:?}");
     }
 }

@@ -9,11 +9,11 @@ use subtle::ConstantTimeEq;
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
 /// Bytes of a key.
-pub const LENGTH: usize = 32;
+const LENGTH: usize = 32;
 /// Characters of a key in base64, padding included.
 pub const BASE64_LENGTH: usize = 44;
 /// Digits of a key in hexadecimal.
-pub const HEX_LENGTH: usize = 64;
+const HEX_LENGTH: usize = 64;
 
 /// A Curve25519 public key.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -116,7 +116,7 @@ impl Drop for SecretKey {
 impl ZeroizeOnDrop for SecretKey {}
 
 /// `key` in base64.
-pub fn encode_base64(key: &[u8; LENGTH]) -> Zeroizing<[u8; BASE64_LENGTH]> {
+fn encode_base64(key: &[u8; LENGTH]) -> Zeroizing<[u8; BASE64_LENGTH]> {
     let mut text = Zeroizing::new([b'='; BASE64_LENGTH]);
     for (bytes, quad) in key.chunks(3).zip(text.chunks_exact_mut(4)) {
         let mut padded = Zeroizing::new([0u8; 3]);
@@ -132,7 +132,7 @@ pub fn encode_base64(key: &[u8; LENGTH]) -> Zeroizing<[u8; BASE64_LENGTH]> {
 }
 
 /// Decodes base64: 43 characters of the standard alphabet and one `=`, unused bits zero.
-pub fn decode_base64(text: &[u8]) -> Option<Zeroizing<[u8; LENGTH]>> {
+fn decode_base64(text: &[u8]) -> Option<Zeroizing<[u8; LENGTH]>> {
     let text: &[u8; BASE64_LENGTH] = text.try_into().ok()?;
     let mut key = Zeroizing::new([0u8; LENGTH]);
     // Collects the sign bit of invalid characters, so that all characters take the same time.
@@ -160,7 +160,7 @@ pub fn decode_base64(text: &[u8]) -> Option<Zeroizing<[u8; LENGTH]>> {
 }
 
 /// `key` in lower-case hexadecimal.
-pub fn encode_hex(key: &[u8; LENGTH]) -> Zeroizing<[u8; HEX_LENGTH]> {
+fn encode_hex(key: &[u8; LENGTH]) -> Zeroizing<[u8; HEX_LENGTH]> {
     let mut text = Zeroizing::new([0u8; HEX_LENGTH]);
     for (&byte, pair) in key.iter().zip(text.chunks_exact_mut(2)) {
         pair[0] = hex_digit(byte >> 4);
@@ -170,7 +170,7 @@ pub fn encode_hex(key: &[u8; LENGTH]) -> Zeroizing<[u8; HEX_LENGTH]> {
 }
 
 /// Decodes 64 hexadecimal digits, upper or lower case.
-pub fn decode_hex(text: &[u8]) -> Option<Zeroizing<[u8; LENGTH]>> {
+fn decode_hex(text: &[u8]) -> Option<Zeroizing<[u8; LENGTH]>> {
     let text: &[u8; HEX_LENGTH] = text.try_into().ok()?;
     let mut key = Zeroizing::new([0u8; LENGTH]);
     let mut invalid = 0i16;

@@ -6,12 +6,14 @@
 
 #![forbid(unsafe_code)]
 
+pub mod atomic_file;
 pub mod client;
 pub mod document;
 pub mod endpoint;
 pub mod interface;
 pub mod kernel;
 pub mod keys;
+mod number;
 pub mod printable;
 pub mod tunnel_file;
 pub mod uapi;

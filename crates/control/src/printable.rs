@@ -26,8 +26,8 @@ fn is_control(c: char) -> bool {
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// A complaint as a terminal may have it: [`printable`], line by line, and without the numbers that std adds to errors of
-/// the system.
+/// A message for a terminal: [`printable`] line by line, without the error numbers that std adds to errors of the
+/// system.
 pub fn for_people(text: &str) -> String {
     let parts = text.split_inclusive(['\n', '\t']);
     let mut shown = String::with_capacity(text.len());
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_complaint_keeps_its_lines_and_no_other_control_character() {
+    fn a_message_keeps_its_lines_and_no_other_control_character() {
         assert_eq!(for_people("a\tb\n\x1b[31mred\n"), "a\tb\n\\u{1b}[31mred\n");
     }
 

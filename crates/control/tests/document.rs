@@ -1,7 +1,7 @@
-//! Laws of the lossless document, over files like those that people and scripts write.
+//! Properties of the lossless document, over files like those that people and scripts write.
 
-use linerate_control::document::{Document, Key, Section, SectionKind};
-use linerate_control::tunnel_file::keys;
+use linerate_control::document::{Document, Section, SectionKind, Setting};
+use linerate_control::tunnel_file::settings;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -20,7 +20,7 @@ fn a_new_line_looks_like_its_neighbours() {
     for (before, after) in cases {
         let mut document = Document::parse(before.as_bytes());
         let section = document.sections().len() - 1;
-        document.set(section, &keys::ENDPOINT, "v").unwrap();
+        document.set(section, &settings::ENDPOINT, "v").unwrap();
         assert_eq!(text(&document), after, "{before:?}");
     }
 }
@@ -91,7 +91,7 @@ fn names_are_read_in_the_formats_of_other_tools() {
 #[test]
 fn a_name_stays_with_its_peer_when_the_line_below_is_removed() {
     let mut document = Document::parse(b"[Peer]\nPublicKey = x\n# Name = y\nEndpoint = z\n[Peer]\nPublicKey = z\n");
-    document.unset(1, &keys::ENDPOINT);
+    document.unset(1, &settings::ENDPOINT);
     let left = "[Peer]\nPublicKey = x\n# Name = y\n\n[Peer]\nPublicKey = z\n";
     assert_eq!(text(&document), left);
     let names = |document: &Document| document.sections().iter().map(Section::name).collect::<Vec<_>>();
@@ -112,11 +112,11 @@ proptest! {
 
     #[test]
     fn an_edit_changes_one_line_and_can_be_read_back(
-        file in file(), section in any::<prop::sample::Index>(), key in key(), value in "[a-z0-9=/:.,+-]{1,12}"
+        file in file(), section in any::<prop::sample::Index>(), setting in setting(), value in "[a-z0-9=/:.,+-]{1,12}"
     ) {
         let mut document = Document::parse(&file);
         let section = section.index(document.sections().len());
-        document.set(section, &key, &value).unwrap();
+        document.set(section, &setting, &value).unwrap();
         let edited = document.to_bytes();
         let (old, new) = (lines(&file), lines(&edited));
         let same = old.iter().zip(&new).take_while(|(old, new)| old == new).count();
@@ -125,19 +125,19 @@ proptest! {
         prop_assert_eq!(old.get(same + rest..).unwrap_or_default(), new.get(same + 1..).unwrap_or_default());
         // A reader of the bytes sees the same sections, and the value.
         let document = Document::parse(&edited);
-        let entry = document.sections()[section].entries().rfind(|entry| entry.is(&key)).unwrap();
-        let read = if key.whole_line { entry.whole_value() } else { entry.value() };
+        let entry = document.sections()[section].entries().rfind(|entry| entry.is(&setting)).unwrap();
+        let read = if setting.whole_line { entry.whole_value() } else { entry.value() };
         prop_assert_eq!(read, value.as_bytes());
     }
 
     #[test]
-    fn a_value_that_would_be_read_differently_is_rejected(value in "[ a\n#\0\t]{0,4}", key in key()) {
+    fn a_value_that_would_be_read_differently_is_rejected(value in "[ a\n#\0\t]{0,4}", setting in setting()) {
         let mut document = Document::parse(b"[Peer]\n");
-        match document.set(1, &key, &value) {
+        match document.set(1, &setting, &value) {
             Ok(()) => {
                 let document = Document::parse(&document.to_bytes());
                 let entry = document.sections()[1].entries().next().unwrap();
-                prop_assert_eq!(if key.whole_line { entry.whole_value() } else { entry.value() }, value.as_bytes());
+                prop_assert_eq!(if setting.whole_line { entry.whole_value() } else { entry.value() }, value.as_bytes());
             }
             Err(_) => prop_assert_eq!(text(&document), "[Peer]\n"),
         }
@@ -150,41 +150,41 @@ proptest! {
             return Ok(());
         }
         let section = 1 + section.index(document.sections().len() - 1);
-        let mut expected = said(&document);
+        let mut expected = content(&document);
         expected.remove(section);
         document.remove_section(section);
-        prop_assert_eq!(said(&document), expected.clone());
+        prop_assert_eq!(content(&document), expected.clone());
         // The same holds for the bytes, and no line is new.
         let left = document.to_bytes();
-        prop_assert_eq!(said(&Document::parse(&left)), expected);
+        prop_assert_eq!(content(&Document::parse(&left)), expected);
         let mut old = lines(&file).into_iter();
         prop_assert!(lines(&left).iter().all(|line| old.any(|old| old == *line)));
     }
 
     #[test]
-    fn unsetting_a_key_removes_only_its_lines(
-        file in file(), section in any::<prop::sample::Index>(), key in key()
+    fn unsetting_a_setting_removes_only_its_lines(
+        file in file(), section in any::<prop::sample::Index>(), setting in setting()
     ) {
         let mut document = Document::parse(&file);
         let section = section.index(document.sections().len());
-        let said = said(&document);
-        document.unset(section, &key);
-        prop_assert!(document.sections()[section].entries().all(|entry| !entry.is(&key)));
+        let content = content(&document);
+        document.unset(section, &setting);
+        prop_assert!(document.sections()[section].entries().all(|entry| !entry.is(&setting)));
         let count = |document: &Document| document.sections().iter().flat_map(|section| section.entries()).count();
-        let gone = said[section].1.iter().filter(|(name, marked, _)| {
-            *marked == key.marked && name.eq_ignore_ascii_case(key.name)
+        let gone = content[section].1.iter().filter(|(name, marked, _)| {
+            *marked == setting.marked && name.eq_ignore_ascii_case(setting.name)
         });
-        prop_assert_eq!(count(&document) + gone.count(), said.iter().map(|(_, said)| said.len()).sum::<usize>());
+        prop_assert_eq!(count(&document) + gone.count(), content.iter().map(|(_, content)| content.len()).sum::<usize>());
     }
 }
 
-type Said = (Option<String>, Vec<(String, bool, Vec<u8>)>);
+type SectionContent = (Option<String>, Vec<(String, bool, Vec<u8>)>);
 
-/// The names of all sections, and their keys with their values.
-fn said(document: &Document) -> Vec<Said> {
+/// The names of all sections, and their settings with their values.
+fn content(document: &Document) -> Vec<SectionContent> {
     let sections = document.sections().iter();
     let entries = sections.map(|section| {
-        let entries = section.entries().map(|entry| (entry.key(), entry.marked, entry.whole_value().to_vec()));
+        let entries = section.entries().map(|entry| (entry.name(), entry.marked, entry.whole_value().to_vec()));
         (section.name().filter(|_| section.kind() != SectionKind::Start), entries.collect())
     });
     entries.collect()
@@ -201,8 +201,8 @@ fn text(document: &Document) -> String {
     String::from_utf8(document.to_bytes().to_vec()).unwrap()
 }
 
-fn key() -> impl Strategy<Value = Key> {
-    select(keys::all().collect::<Vec<Key>>())
+fn setting() -> impl Strategy<Value = Setting> {
+    select(settings::all().collect::<Vec<Setting>>())
 }
 
 /// Files of valid, nearly valid and meaningless lines.

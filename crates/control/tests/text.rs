@@ -1,5 +1,5 @@
 //! The text of the UAPI: recorded messages of the real `wg` (1.0.20210914) and wireguard-go (0.0.20220316), in
-//! `recorded/`, and laws over all messages.
+//! `recorded/`, and properties of all messages.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;

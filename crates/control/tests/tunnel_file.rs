@@ -1,4 +1,4 @@
-//! The tunnel file: reading, diagnostics, and laws of saving and reloading.
+//! The tunnel file: reading, diagnostics, and properties of saving and reloading.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -10,7 +10,7 @@ use linerate_control::interface::InterfaceName;
 use linerate_control::keys::{PublicKey, SecretKey};
 use linerate_control::tunnel_file::{
     AllowedIpRemoval, Diagnostic, Endpoint, ExcludeLan, KeyDirectories, KeyFile, NameServer, Names, NoNames,
-    OnHookError, Phase, RouteConflict, RunningTunnel, Severity, Table, TunnelFile, changes, save, strip,
+    OnHookError, Phase, RouteConflict, RunningTunnel, Severity, Table, TunnelFile, changes, save, settings, strip,
 };
 use linerate_control::uapi::request::{AllowedIp, DeviceUpdate};
 use linerate_control::uapi::response::{DeviceState, PeerState};
@@ -43,7 +43,19 @@ const FILES: [(&[u8], Option<&[u8]>); 15] = [
 ];
 
 #[test]
-fn every_key_is_read() {
+fn the_manual_page_has_every_setting_with_its_default() {
+    let page = include_str!("../../../docs/man/linerate.conf.5.pod");
+    for setting in settings::all() {
+        let name = format!("B<{}{}>", if setting.marked { "#! " } else { "" }, setting.name);
+        let item = page.split("=item ").find(|item| item.lines().next().is_some_and(|title| title.contains(&name)));
+        let item = item.unwrap_or_else(|| panic!("{name} is missing"));
+        let item = item.split("=back").next().unwrap_or_default();
+        assert!(item.contains("Default: ") || item.contains("Required."), "{name} has no default");
+    }
+}
+
+#[test]
+fn every_setting_is_read() {
     let (file, diagnostics) = read(include_bytes!("files/ours.conf"));
     assert_eq!(diagnostics, []);
     assert_eq!(file.addresses, nets(&["10.0.0.1/24", "fd00::1/64"]));
@@ -78,7 +90,7 @@ fn all_diagnostics_of_a_file_are_reported_with_line_and_column() {
     );
     let expected = "\
 1:1: PrivateKey is outside of any section (put it below [Interface])
-3:1: unknown key Adress (did you mean Address?)
+3:1: unknown setting Adress (did you mean Address?)
 4:13: `/33` is not a prefix length (IPv4 takes 0 to 32)
 5:1: PublicKey does not belong in [Interface] (move it to [Peer])
 6:1: warning: MTU has no value (add one or remove the line)
@@ -93,10 +105,10 @@ fn all_diagnostics_of_a_file_are_reported_with_line_and_column() {
 13:1: KillSwitch is unknown to wg and wg-quick (write it as `#! KillSwitch = …`)
 14:20: `ask` is not a value of RouteConflict (use skip, metric, replace or fail)
 15:4: warning: MTU after `#!` is only a comment (remove `#!` to set it)
-16:4: unknown key KilSwitch (did you mean KillSwitch?)
+16:4: unknown setting KilSwitch (did you mean KillSwitch?)
 17:14: the value of PrivateKey is not a key: it has 3 characters (a key is 44 base64 characters and ends in `=`)
 18:7: warning: `1.2.3` is not the address of a name server and is ignored (for example 192.0.2.53 or 2001:db8::53)
-19:1: this line is neither a comment nor a key with a value (write KEY = VALUE)
+19:1: this line is neither a comment nor a setting (write NAME = VALUE)
 22:25: this list has an empty entry (remove the comma)
 22:27: warning: 10.0.0.1/24 has host bits set (it is read as 10.0.0.0/24)
 22:40: `x` is not an IP address (for example 10.0.0.1/24 or fd00::1/64)
@@ -303,7 +315,7 @@ fn strip_prints_what_the_original_prints() {
 }
 
 #[test]
-fn wg_accepts_a_stripped_file_with_all_our_keys() {
+fn wg_accepts_a_stripped_file_with_all_our_settings() {
     let stripped = strip(&Document::parse(include_bytes!("files/ours.conf"))).unwrap();
     let update = wg_config::parse(&stripped, Mode::Replace, &mut Numeric).ok().unwrap();
     assert_eq!((update.listen_port, update.peers.len()), (Some(51820), 1));
@@ -398,7 +410,7 @@ fn a_save_writes_only_what_changed_at_run_time() {
     let added = format!("[Peer]\nPublicKey = {OTHER}\nAllowedIPs = 10.0.0.3/32\n");
     let edited = format!("{}{added}", text(2, "10.0.0.2/32"));
     let mut device = DeviceState { listen_port: 1, ..DeviceState::default() };
-    apply(&then.settings().update, &mut device);
+    apply(&then.initial_changes().update, &mut device);
     let mut runtime = RunningTunnel {
         interface: &interface,
         device: &device,
@@ -427,7 +439,7 @@ fn a_save_does_not_return_a_prefix_to_the_first_of_two_peers_that_list_it() {
     let text = format!("[Interface]\n{}", twice.concat());
     let (file, _) = read(text.as_bytes());
     let mut device = DeviceState::default();
-    apply(&file.settings().update, &mut device);
+    apply(&file.initial_changes().update, &mut device);
     // Something that is to be saved: its sections become one.
     device.peers.last_mut().unwrap().persistent_keepalive = 25;
     let mut document = Document::parse(text.as_bytes());
@@ -471,7 +483,7 @@ proptest! {
         prop_assert!(diagnostics.is_sorted_by_key(places));
         let _ = strip(&document);
         let mut device = DeviceState::default();
-        apply(&file.settings().update, &mut device);
+        apply(&file.initial_changes().update, &mut device);
         prop_assert!(is_nothing(&changes(&file, &file, &device, AllowedIpRemoval::Replace).update));
         save_state(&mut document, &device, &[]);
     }
@@ -564,7 +576,7 @@ proptest! {
         let (saved, diagnostics) = TunnelFile::read(&document, &wg0(), &NoNames);
         prop_assert_eq!(diagnostics, []);
         let mut running = DeviceState::default();
-        apply(&saved.settings().update, &mut running);
+        apply(&saved.initial_changes().update, &mut running);
         // A file that says no port gets none, and a name stays until the peer is somewhere.
         running.listen_port = state.listen_port;
         let bytes = document.to_bytes();

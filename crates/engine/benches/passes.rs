@@ -1,11 +1,11 @@
 //! Measures every pass of the engine over a packet, in order: outbound between `read` and `sendmsg`, inbound between
 //! `recvmsg` and `write`.
 //!
-//! `cargo bench -p linerate-engine --bench passes` prints the table; `-- --gso-batches 8` receives that many GSO batches
-//! in one call. `docs/data-path.md` compares the figures with the kernel's work.
+//! `cargo bench -p linerate-engine --bench passes` prints the table; `-- --gso-batches 8` receives that many GSO
+//! batches in one call. `docs/data-path.md` compares the figures with the kernel's work.
 //!
-//! A round carries packets all the way, and each pass finds them where the one before left them, so that caches cost what
-//! they cost in the engine; the network is a copy, which is not measured. The buffers have the engine's sizes and
+//! A round carries packets all the way, and each pass finds them where the one before left them, so that caches cost
+//! what they cost in the engine; the network is a copy, which is not measured. The buffers have the engine's sizes and
 //! distances. Figures are medians of many rounds; up to a tenth of a pass over small packets is the clock's own cost.
 
 use std::env;
@@ -52,7 +52,7 @@ const INBOUND: [Pass; 6] = [
     Pass("classify", 0, 0),
     Pass("open, in place", 2, 1),
     Pass("replay", 0, 0),
-    Pass("admit", 0, 0),
+    Pass("check source IP", 0, 0),
     Pass("merge: verify checksums", 1, 0),
     Pass("gather for writev", 0, 0),
 ];
@@ -212,10 +212,10 @@ impl Tunnel {
     fn carry(&mut self, load: &Workload) -> [Duration; OUTBOUND.len() + INBOUND.len()] {
         self.datagrams.clear();
         let mut outbound = [Duration::ZERO; OUTBOUND.len()];
-        for place in 0..self.gso_batches {
+        for index in 0..self.gso_batches {
             let times = self.send(load);
             outbound.iter_mut().zip(times).for_each(|(all, time)| *all += time);
-            self.cross(place);
+            self.cross(index);
         }
         let inbound = self.receive();
         let mut all = [outbound[0]; OUTBOUND.len() + INBOUND.len()];
@@ -261,8 +261,8 @@ impl Tunnel {
     }
 
     /// The network: copies what was sent to the receive buffer.
-    fn cross(&mut self, place: usize) {
-        let base = place * MESSAGE_MAX;
+    fn cross(&mut self, index: usize) {
+        let base = index * MESSAGE_MAX;
         let end = self.slots.last().map_or(0, |slot| slot.offset + slot.len + TAG_LEN);
         self.received[base..base + end].copy_from_slice(&self.batch[..end]);
         let whole = |slot: &Slot| (base + slot.offset - DATA_HEADER, slot.len + DATA_HEADER + TAG_LEN);
@@ -293,8 +293,8 @@ impl Tunnel {
         let run = &opened[first..opened.len().min(first + BATCH_MAX)];
         packets.clear();
         let open = timed(|| assert_eq!(opening.open(received, run).count(), run.len()));
-        let replay = timed(|| assert!(run.iter().all(|slot| window.admit(slot.counter))));
-        let admit = timed(|| {
+        let replay = timed(|| assert!(run.iter().all(|slot| window.accept(slot.counter))));
+        let check_source_ip = timed(|| {
             for slot in run {
                 let inner = ip::parse(&received[slot.offset..][..slot.len]).expect("the packet is well-formed");
                 assert_eq!(allowed.lookup(inner.source), Some(PeerId(0)));
@@ -313,7 +313,7 @@ impl Tunnel {
                 black_box(&pieces);
             }
         });
-        [open, replay, admit, merge, gather]
+        [open, replay, check_source_ip, merge, gather]
     }
 }
 

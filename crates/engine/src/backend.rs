@@ -4,36 +4,15 @@
 
 use std::collections::HashSet;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::thread;
 use std::time::Duration;
 
-use linerate_netio::{clock, link, random, tun, udp};
+use linerate_netio::udp::{self, BoundSockets};
+use linerate_netio::{clock, link, random, tun};
 use linerate_protocol::{Boottime, Now};
 
-/// Sockets for each address family that the host has, on one port.
-pub struct Sockets<S> {
-    /// The IPv4 sockets; none where the host has no IPv4.
-    pub v4: Vec<S>,
-    /// The IPv6 sockets; none where the host has no IPv6.
-    pub v6: Vec<S>,
-    /// The port that all are bound to, in host byte order.
-    pub port: u16,
-}
-
-impl<S> Sockets<S> {
-    /// The socket that sends packets of the TUN device's queue `queue` to `to`; `None` if the host does not have that
-    /// address family.
-    pub fn towards(&self, to: SocketAddr, queue: usize) -> Option<&S> {
-        let family = match to {
-            SocketAddr::V4(_) => &self.v4,
-            SocketAddr::V6(_) => &self.v6,
-        };
-        family.get(queue % family.len().max(1))
-    }
-}
-
-/// What the engine needs of the system.
+/// The system interface of the engine.
 pub trait Backend: Send + Sync + 'static {
     /// The TUN device.
     type Tun: tun::Tun;
@@ -45,10 +24,10 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Binds sockets of both families to `port` (0 picks a free one) with the firewall mark `mark`. One of the families
     /// may be missing.
-    fn bind(&self, port: u16, mark: u32) -> io::Result<Sockets<Self::Socket>>;
+    fn bind(&self, port: u16, mark: u32) -> io::Result<BoundSockets<Self::Socket>>;
 
     /// Changes the firewall mark of bound sockets.
-    fn set_mark(&self, sockets: &Sockets<Self::Socket>, mark: u32) -> io::Result<()>;
+    fn set_mark(&self, sockets: &BoundSockets<Self::Socket>, mark: u32) -> io::Result<()>;
 
     /// The time since boot, including suspends, and the wall-clock time.
     fn now(&self) -> Now;
@@ -59,15 +38,15 @@ pub trait Backend: Send + Sync + 'static {
     /// How long the machine has been suspended since boot, to a fraction of a second.
     fn suspended(&self) -> Duration;
 
-    /// Sleeps.
+    /// Suspends the calling thread.
     fn sleep(&self, time: Duration);
 
     /// Fills `bytes` with random ones.
     fn fill(&self, bytes: &mut [u8]);
 
-    /// Whether datagrams to `to`, an IPv4 address, may still be sent from the address that the peer wrote to: it belongs
-    /// to the host, and the route to `to` uses the interface that the peer's packet came in by. `None` if that cannot be
-    /// found out now. For the slow path only: it queries the kernel.
+    /// Whether datagrams to `to`, an IPv4 address, may still be sent from the address that the peer wrote to: it
+    /// belongs to the host, and the route to `to` uses the interface that the peer's packet came in by. `None` if that
+    /// cannot be found out now. For the slow path only: it queries the kernel.
     fn source_addr_is_valid(&self, to: IpAddr, from: udp::PacketInfo, mark: u32) -> Option<bool>;
 
     /// The name of the interface with this index, in the namespace of the sockets; `None` if there is none, or that
@@ -78,7 +57,7 @@ pub trait Backend: Send + Sync + 'static {
     fn interface_index(&self, name: &str) -> Option<u32>;
 
     /// The host's IPv6 addresses; `None` if they cannot be listed now. For the slow path only: it queries the kernel.
-    fn own_v6(&self) -> Option<HashSet<IpAddr>>;
+    fn ipv6_addresses(&self) -> Option<HashSet<IpAddr>>;
 }
 
 /// The host's kernel.
@@ -103,16 +82,15 @@ impl Backend for KernelBackend {
         &self.tun
     }
 
-    fn bind(&self, port: u16, mark: u32) -> io::Result<Sockets<udp::UdpSocket>> {
-        let pair = udp::bind_pair(port, mark, self.sockets, self.udp_offloads)?;
-        let sockets = Sockets { v4: pair.v4, v6: pair.v6, port: pair.port };
+    fn bind(&self, port: u16, mark: u32) -> io::Result<BoundSockets<udp::UdpSocket>> {
+        let sockets = udp::bind_all(port, mark, self.sockets, self.udp_offloads)?;
         if [&sockets.v4, &sockets.v6].into_iter().any(|family| (1..self.sockets).contains(&family.len())) {
             tracing::info!("port {}: the system does not allow several sockets; using one", sockets.port);
         }
         Ok(sockets)
     }
 
-    fn set_mark(&self, sockets: &Sockets<udp::UdpSocket>, mark: u32) -> io::Result<()> {
+    fn set_mark(&self, sockets: &BoundSockets<udp::UdpSocket>, mark: u32) -> io::Result<()> {
         sockets.v4.iter().chain(&sockets.v6).try_for_each(|socket| socket.set_mark(mark))
     }
 
@@ -139,15 +117,15 @@ impl Backend for KernelBackend {
 
     fn source_addr_is_valid(&self, to: IpAddr, from: udp::PacketInfo, mark: u32) -> Option<bool> {
         match link::egress(to, from.addr, mark) {
-            Err(error) if link::is_unanswered(&error) => None,
+            Err(error) if link::is_transient(&error) => None,
             // No route, or the address is not ours.
             egress => Some(egress.is_ok_and(|ifindex| ifindex == from.ifindex)),
         }
     }
 
-    fn own_v6(&self) -> Option<HashSet<IpAddr>> {
+    fn ipv6_addresses(&self) -> Option<HashSet<IpAddr>> {
         match link::addresses_v6() {
-            Err(error) if link::is_unanswered(&error) => None,
+            Err(error) if link::is_transient(&error) => None,
             // A kernel without IPv6 has none.
             addresses => Some(addresses.unwrap_or_default()),
         }
@@ -159,19 +137,5 @@ impl Backend for KernelBackend {
 
     fn interface_index(&self, name: &str) -> Option<u32> {
         link::index_of(name).ok()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_queue_has_a_socket_of_each_family_of_the_host() {
-        let sockets = Sockets { v4: vec!["first", "second"], v6: vec![], port: 51820 };
-        let (v4, v6) = ("192.0.2.1:1".parse().unwrap(), "[2001:db8::1]:1".parse().unwrap());
-        let chosen: Vec<_> = (0..4).map(|queue| *sockets.towards(v4, queue).unwrap()).collect();
-        assert_eq!(chosen, ["first", "second", "first", "second"]);
-        assert!((0..4).all(|queue| sockets.towards(v6, queue).is_none()));
     }
 }

@@ -5,15 +5,15 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use linerate_protocol::{Boottime, Prefix};
-use linerate_protocol::{PresharedKey, PublicKey, StaticSecret};
+use linerate_protocol::{PresharedKey, PrivateKey, PublicKey};
 
 use crate::tables::Peer;
 
 /// A change of the device; `None` leaves a value unchanged. Applied entirely or not at all.
 #[derive(Default)]
-pub struct Update {
+pub struct DeviceUpdate {
     /// The private key; `Some(None)` removes it.
-    pub private_key: Option<Option<StaticSecret>>,
+    pub private_key: Option<Option<PrivateKey>>,
     /// The UDP port to listen on; 0 picks a free one.
     pub listen_port: Option<u16>,
     /// The firewall mark of outer datagrams; 0 is none.
@@ -61,9 +61,9 @@ impl PeerUpdate {
 }
 
 /// The state of the device.
-pub struct State {
+pub struct DeviceState {
     /// The private key, if there is one.
-    pub private_key: Option<StaticSecret>,
+    pub private_key: Option<PrivateKey>,
     /// The port that the device listens on, or will once the link is up.
     pub listen_port: u16,
     /// The firewall mark; 0 is none.
@@ -78,7 +78,7 @@ pub struct PeerState {
     pub public_key: PublicKey,
     /// All zero when there is none.
     pub preshared_key: PresharedKey,
-    /// The address that it was last heard from, or that was configured.
+    /// The sender of its last authentic packet, or the configured address.
     pub endpoint: Option<SocketAddr>,
     /// Time since the Unix epoch of the last completed handshake; zero before the first.
     pub last_handshake: Duration,
@@ -93,8 +93,8 @@ pub struct PeerState {
 }
 
 /// The traffic of the peers that were active since a given time.
-pub struct Activity {
-    /// The time to ask with next.
+pub struct ActivityReport {
+    /// The `since` of the next call.
     pub now: Boottime,
     /// Grows with every configuration of the device, and when an endpoint follows its interface to another index. If
     /// it differs from the last answer, read the whole state.
@@ -125,15 +125,15 @@ impl PeerActivity {
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The port cannot be bound.
-    #[error("UDP port {port} cannot be used: {error}")]
+    #[error("cannot listen on UDP port {port}: {error}")]
     Port {
-        /// The port that was asked for.
+        /// The requested port.
         port: u16,
-        /// What the system said.
+        /// The error of the system.
         error: std::io::Error,
     },
     /// The firewall mark cannot be set.
-    #[error("the firewall mark cannot be set: {0}; it needs CAP_NET_ADMIN")]
+    #[error("cannot set the firewall mark: {0}; it needs CAP_NET_ADMIN")]
     Mark(std::io::Error),
     /// There would be more peers than indices for them.
     #[error("a device has at most {} peers", linerate_protocol::constants::PEERS_MAX)]

@@ -13,7 +13,7 @@ use linerate_netio::udp;
 use linerate_protocol::Boottime;
 
 use crate::backend::{Backend, KernelBackend};
-use crate::config::{ConfigError, State, Update};
+use crate::config::{ConfigError, DeviceState, DeviceUpdate};
 use crate::link::Link;
 use crate::outbound::OVERHEAD;
 use crate::runtime::{self, Runtime};
@@ -23,15 +23,15 @@ use crate::slow_path::SlowPath;
 /// The time after which reading the link and opening the sockets are retried.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// What a [`crate::Handle`] asks for.
+/// A request of a [`crate::Handle`].
 pub enum Command {
-    Get(mpsc::SyncSender<State>),
-    Set(Box<Update>, mpsc::SyncSender<Result<(), ConfigError>>),
+    Get(mpsc::SyncSender<DeviceState>),
+    Set(Box<DeviceUpdate>, mpsc::SyncSender<Result<(), ConfigError>>),
 }
 
 /// The owner of the slow path and of the link.
 pub struct ControlThread {
-    slow: SlowPath<KernelBackend>,
+    slow_path: SlowPath<KernelBackend>,
     shared: Arc<Shared<KernelBackend>>,
     runtime: Arc<Runtime>,
     commands: mpsc::Receiver<Command>,
@@ -62,7 +62,7 @@ impl ControlThread {
     ) -> io::Result<Self> {
         let unavailable = |error: &io::Error| tracing::debug!("suspends are noticed late: {error}");
         Ok(Self {
-            slow: SlowPath::new(shared.clone()),
+            slow_path: SlowPath::new(shared.clone()),
             shared,
             runtime,
             commands,
@@ -84,16 +84,16 @@ impl ControlThread {
         self.read_link();
         let mut woken = false;
         while !self.runtime.is_ending() {
-            let found = self.slow.process()
+            let found = self.slow_path.process()
                 | self.handle_command()
                 | self.handle_netlink()
                 | self.retry()
                 | self.runtime.is_ending();
-            if self.shared.source_check_failed.swap(false, Ordering::Relaxed) {
+            if self.shared.source_addr_check_failed.swap(false, Ordering::Relaxed) {
                 self.retry_soon();
             }
             if std::mem::take(&mut woken) {
-                self.shared.counters.slow_path.count(found);
+                self.shared.counters.control.count(found);
             }
             if found {
                 continue;
@@ -109,34 +109,34 @@ impl ControlThread {
             self.clock_change.iter().for_each(ClockChange::drain);
             woken = true;
         }
-        self.slow.down();
+        self.slow_path.down();
     }
 
     fn deadline(&self) -> Option<Boottime> {
-        [self.slow.deadline(), self.retry_at].into_iter().flatten().min()
+        [self.slow_path.deadline(), self.retry_at].into_iter().flatten().min()
     }
 
-    /// Carries out one command; handshakes, timers and netlink have their turn before the next.
+    /// Carries out one command; handshakes, timers and netlink are processed in between.
     fn handle_command(&mut self) -> bool {
         let Ok(command) = self.commands.try_recv() else { return false };
         // A failed reply means that the caller is gone.
         let _ = match command {
             Command::Get(reply) => {
                 // Sessions confirmed since the last pass, but before the caller asked.
-                self.slow.process_confirmations();
-                reply.send(self.slow.get()).is_ok()
+                self.slow_path.process_confirmations();
+                reply.send(self.slow_path.get()).is_ok()
             }
             Command::Set(update, reply) => reply.send(self.set(*update)).is_ok(),
         };
         true
     }
 
-    fn set(&mut self, update: Update) -> Result<(), ConfigError> {
+    fn set(&mut self, update: DeviceUpdate) -> Result<(), ConfigError> {
         if let Some(port) = update.listen_port.filter(|_| self.bind_error.is_some()) {
             // The link is up and waits for a port: refuse one that is in use, too.
-            self.slow.try_port(port, update.fwmark)?;
+            self.slow_path.try_port(port, update.fwmark)?;
         }
-        self.slow.set(update)?;
+        self.slow_path.set(update)?;
         if self.bind_error.is_some() {
             self.bring_up();
         }
@@ -151,14 +151,14 @@ impl ControlThread {
             return true;
         }
         if events.routing {
-            self.slow.routing_changed();
+            self.slow_path.routing_changed();
         }
         if events.other_interfaces {
-            self.slow.interfaces_changed();
+            self.slow_path.interfaces_changed();
         }
         if events.down {
             // Sessions end when the link goes down, even if it is up again by now.
-            self.slow.down();
+            self.slow_path.down();
         }
         let now = self.shared.backend.boottime();
         match () {
@@ -184,7 +184,7 @@ impl ControlThread {
         if due {
             self.retry_at = None;
             // For source addresses that could not be checked.
-            self.slow.routing_changed();
+            self.slow_path.routing_changed();
             self.read_link();
         }
         due
@@ -200,7 +200,7 @@ impl ControlThread {
         if self.link_error.take().is_some() {
             tracing::info!("the state of the interface can be read again");
         }
-        self.slow.set_mtu(mtu, self.link.route_mtus());
+        self.slow_path.set_mtu(mtu, self.link.route_mtus());
         if self.gso_mtu.replace(mtu) != Some(mtu) {
             // A GSO packet of full segments then makes exactly one GSO batch; a larger one would take two.
             let datagram = mtu as usize + OVERHEAD;
@@ -211,7 +211,7 @@ impl ControlThread {
         } else {
             self.bind_error = None;
             self.update_not_listening();
-            self.slow.down();
+            self.slow_path.down();
         }
     }
 
@@ -239,9 +239,9 @@ impl ControlThread {
 
     /// Opens the sockets; logs, once, why they cannot be opened, and schedules a retry.
     fn bring_up(&mut self) {
-        let bind_error = self.slow.up().err().map(|error| error.to_string());
+        let bind_error = self.slow_path.up().err().map(|error| error.to_string());
         if let Some(error) = bind_error.as_ref().filter(|_| bind_error != self.bind_error) {
-            tracing::error!("{error}. The tunnel does not listen until it is free; retrying every second.");
+            tracing::error!("{error}; retrying every second");
         }
         if bind_error.is_some() {
             self.retry_at = Some(self.shared.backend.boottime().after(RETRY_AFTER));

@@ -7,7 +7,7 @@ use linerate_protocol::DropReason;
 /// Why the engine dropped a packet; the protocol has reasons of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
-pub enum EngineDiscard {
+pub enum EngineDropReason {
     /// From the TUN device: neither IPv4 nor IPv6, or inconsistent lengths.
     InnerMalformed,
     /// From the TUN device: its virtio header does not fit the packet.
@@ -40,22 +40,22 @@ pub enum EngineDiscard {
     TunRefused,
 }
 
-const ENGINE: [(EngineDiscard, &str); 15] = [
-    (EngineDiscard::InnerMalformed, "inner_malformed"),
-    (EngineDiscard::GsoMalformed, "gso_malformed"),
-    (EngineDiscard::NoPeer, "no_peer"),
-    (EngineDiscard::NoEndpoint, "no_endpoint"),
-    (EngineDiscard::RoutingLoop, "routing_loop"),
-    (EngineDiscard::StagedOverflow, "staged_overflow"),
-    (EngineDiscard::StagedAbandoned, "staged_abandoned"),
-    (EngineDiscard::NoSocket, "no_socket"),
-    (EngineDiscard::SendBusy, "send_busy"),
-    (EngineDiscard::SendDenied, "send_denied"),
-    (EngineDiscard::SendUnreachable, "send_unreachable"),
-    (EngineDiscard::SendTooBig, "send_too_big"),
-    (EngineDiscard::SendFailed, "send_failed"),
-    (EngineDiscard::BacklogFull, "backlog_full"),
-    (EngineDiscard::TunRefused, "tun_refused"),
+const ENGINE: [(EngineDropReason, &str); 15] = [
+    (EngineDropReason::InnerMalformed, "inner_malformed"),
+    (EngineDropReason::GsoMalformed, "gso_malformed"),
+    (EngineDropReason::NoPeer, "no_peer"),
+    (EngineDropReason::NoEndpoint, "no_endpoint"),
+    (EngineDropReason::RoutingLoop, "routing_loop"),
+    (EngineDropReason::StagedOverflow, "staged_overflow"),
+    (EngineDropReason::StagedAbandoned, "staged_abandoned"),
+    (EngineDropReason::NoSocket, "no_socket"),
+    (EngineDropReason::SendBusy, "send_busy"),
+    (EngineDropReason::SendDenied, "send_denied"),
+    (EngineDropReason::SendUnreachable, "send_unreachable"),
+    (EngineDropReason::SendTooBig, "send_too_big"),
+    (EngineDropReason::SendFailed, "send_failed"),
+    (EngineDropReason::BacklogFull, "backlog_full"),
+    (EngineDropReason::TunRefused, "tun_refused"),
 ];
 
 /// The counter that is 1 while the link is up and the port cannot be bound.
@@ -87,7 +87,7 @@ pub struct Counters {
     /// Wake-ups of a helper by another worker.
     pub helpers: Wakeups,
     /// Wake-ups of the control thread.
-    pub slow_path: Wakeups,
+    pub control: Wakeups,
     /// GSO batches that the system refused and that were sent as single datagrams.
     pub segmentation_refused: AtomicU64,
     /// Whether the link is up and the port cannot be bound.
@@ -102,7 +102,7 @@ impl Default for Counters {
             outbound: Wakeups::default(),
             inbound: Wakeups::default(),
             helpers: Wakeups::default(),
-            slow_path: Wakeups::default(),
+            control: Wakeups::default(),
             segmentation_refused: AtomicU64::new(0),
             not_listening: AtomicBool::new(false),
         }
@@ -111,28 +111,18 @@ impl Default for Counters {
 
 impl Counters {
     /// Counts one packet dropped for one of the engine's reasons.
-    pub fn discard(&self, reason: EngineDiscard) {
-        self.discard_many(reason, 1);
+    pub fn count_drop(&self, reason: EngineDropReason) {
+        self.count_drops(reason, 1);
     }
 
     /// Counts several.
-    pub fn discard_many(&self, reason: EngineDiscard, packets: u64) {
+    pub fn count_drops(&self, reason: EngineDropReason, packets: u64) {
         self.engine[reason as usize].fetch_add(packets, Ordering::Relaxed);
     }
 
     /// Counts one packet dropped for one of the protocol's reasons.
-    pub fn discard_protocol(&self, reason: DropReason) {
+    pub fn count_protocol_drop(&self, reason: DropReason) {
         self.protocol[reason.index()].fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// How many packets were dropped for one of the engine's reasons.
-    pub fn discarded(&self, reason: EngineDiscard) -> u64 {
-        self.engine[reason as usize].load(Ordering::Relaxed)
-    }
-
-    /// How many packets were dropped for one of the protocol's reasons.
-    pub fn discarded_protocol(&self, reason: DropReason) -> u64 {
-        self.protocol[reason.index()].load(Ordering::Relaxed)
     }
 
     /// Every counter by name, in a fixed order.
@@ -142,7 +132,7 @@ impl Counters {
             ("outbound", &self.outbound),
             ("inbound", &self.inbound),
             ("helpers", &self.helpers),
-            ("slow_path", &self.slow_path),
+            ("control", &self.control),
         ];
         let wakeups = wakers.into_iter().flat_map(|(name, wakeups)| {
             [
@@ -154,11 +144,10 @@ impl Counters {
             ("segmentation_refused".to_owned(), load(&self.segmentation_refused)),
             (NOT_LISTENING.to_owned(), u64::from(self.not_listening.load(Ordering::Relaxed))),
         ];
-        let engine =
-            ENGINE.iter().map(|(reason, name)| (format!("discard_{name}"), load(&self.engine[*reason as usize])));
+        let engine = ENGINE.iter().map(|(reason, name)| (format!("drop_{name}"), load(&self.engine[*reason as usize])));
         let protocol = DropReason::ALL
             .iter()
-            .map(|reason| (format!("discard_{}", reason.name()), load(&self.protocol[reason.index()])));
+            .map(|reason| (format!("drop_{}", reason.name()), load(&self.protocol[reason.index()])));
         wakeups.chain(refused).chain(engine).chain(protocol).collect()
     }
 }
@@ -169,19 +158,19 @@ mod tests {
 
     #[test]
     fn every_reason_is_listed_once_under_its_own_name() {
-        for (place, (reason, name)) in ENGINE.iter().enumerate() {
-            assert_eq!(place, *reason as usize, "{name} stands at its own index");
+        for (index, (reason, name)) in ENGINE.iter().enumerate() {
+            assert_eq!(index, *reason as usize, "{name} is at its own index");
         }
         let counters = Counters::default();
-        counters.discard_many(EngineDiscard::NoPeer, 3);
-        counters.discard_protocol(DropReason::ALL[0]);
+        counters.count_drops(EngineDropReason::NoPeer, 3);
+        counters.count_protocol_drop(DropReason::ALL[0]);
         let list = counters.list();
         let value = |name: &str| list.iter().find(|(n, _)| n == name).map(|(_, v)| *v);
-        assert_eq!(value("discard_no_peer"), Some(3));
-        assert_eq!(value(&format!("discard_{}", DropReason::ALL[0].name())), Some(1));
+        assert_eq!(value("drop_no_peer"), Some(3));
+        assert_eq!(value(&format!("drop_{}", DropReason::ALL[0].name())), Some(1));
         let mut names: Vec<_> = list.iter().map(|(name, _)| name).collect();
         names.sort();
         names.dedup();
-        assert_eq!(names.len(), list.len(), "no name stands for two counters");
+        assert_eq!(names.len(), list.len(), "two counters have the same name");
     }
 }

@@ -3,7 +3,7 @@
 //! | thread | waits for | runs |
 //! |---|---|---|
 //! | `worker` | the primary for the TUN device's queues and the sockets, parked helpers to be unparked | [`crate::worker`]: [`crate::outbound`] and [`crate::inbound`] |
-//! | `slow` | the slow path's queue, the timer, netlink, commands | [`crate::control_thread`]: [`crate::slow_path`] |
+//! | `control` | the slow path's queue, the timer, netlink, commands | [`crate::control_thread`], with [`crate::slow_path`] |
 //!
 //! Each runs until there is nothing to do and then waits without a time-out: under load nothing polls, at rest
 //! nothing wakes.
@@ -20,12 +20,12 @@ use linerate_netio::udp;
 use linerate_protocol::Boottime;
 
 use crate::backend::KernelBackend;
-use crate::config::{Activity, ConfigError, State, Update};
+use crate::config::{ActivityReport, ConfigError, DeviceState, DeviceUpdate};
 use crate::control_thread::{Command, ControlThread};
 use crate::link::Link;
 use crate::runtime::Runtime;
+use crate::rx_queue::RxQueue;
 use crate::shared::Shared;
-use crate::source::Source;
 use crate::worker::Worker;
 use crate::worker_pool::{self, Next, WorkerPool};
 
@@ -33,20 +33,20 @@ use crate::worker_pool::{self, Next, WorkerPool};
 const ENCAPSULATION: u32 = 80;
 
 /// The MTU that an interface starts with: Ethernet's, less the encapsulation (kernel: device.c).
-pub const MTU_DEFAULT: u32 = 1500 - ENCAPSULATION;
+const MTU_DEFAULT: u32 = 1500 - ENCAPSULATION;
 
-/// The most workers: more would only wait at the sequencers (docs/perf/many-cores.md).
+/// The most workers: more would only wait at the sequencers (docs/decisions/0014).
 const WORKERS_MAX: usize = 8;
 
 /// Why an engine could not start, or ended.
 #[derive(Debug, thiserror::Error)]
-pub enum Failure {
+pub enum EngineError {
     /// The interface could not be prepared.
     #[error("cannot prepare the interface {name}: {error}")]
     Interface {
         /// Its name.
         name: String,
-        /// What the system said.
+        /// The error of the system.
         error: io::Error,
     },
     /// The system has no threads, descriptors or memory left.
@@ -71,7 +71,7 @@ pub struct Options {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Helpers {
     /// When it has been busy for a while and a core is idle.
-    WhenUseful,
+    OnDemand,
     /// At every batch, as if there were four cores: to test that packets stay in order.
     Always,
 }
@@ -80,14 +80,14 @@ impl Helpers {
     /// Nanoseconds for which a worker has to be busy before it unparks a helper.
     fn scale_up_delay(self) -> u64 {
         match self {
-            Helpers::WhenUseful => worker_pool::SCALE_UP_DELAY_MIN,
+            Helpers::OnDemand => worker_pool::SCALE_UP_DELAY_MIN,
             Helpers::Always => 0,
         }
     }
 
     fn cores(self) -> Cores {
         match self {
-            Helpers::WhenUseful => Cores::new(),
+            Helpers::OnDemand => Cores::new(),
             Helpers::Always => Cores::simulated(4),
         }
     }
@@ -95,7 +95,7 @@ impl Helpers {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { mtu: Some(MTU_DEFAULT), helpers: Helpers::WhenUseful, udp_offloads: udp::UdpOffloads::ALL }
+        Self { mtu: Some(MTU_DEFAULT), helpers: Helpers::OnDemand, udp_offloads: udp::UdpOffloads::ALL }
     }
 }
 
@@ -121,14 +121,14 @@ impl Engine {
     ///
     /// # Errors
     /// When the interface cannot be prepared or the system has no descriptors or memory left.
-    pub fn prepare(tun: tun::TunDevice, options: &Options) -> Result<Prepared, Failure> {
+    pub fn prepare(tun: tun::TunDevice, options: &Options) -> Result<Prepared, EngineError> {
         let name = tun.name().unwrap_or_default();
-        let link = Link::new(&tun, options.mtu).map_err(|error| Failure::Interface { name, error })?;
+        let link = Link::new(&tun, options.mtu).map_err(|error| EngineError::Interface { name, error })?;
         let (queues, sockets) = (tun.queues(), options.queues());
         tracing::debug!("{queues} queues, up to {sockets} sockets for each address family");
         let shared = Arc::new(Shared::new(KernelBackend::new(tun, sockets, options.udp_offloads), MTU_DEFAULT)?);
         let pool = WorkerPool::new(options.helpers.scale_up_delay());
-        let runtime = Arc::new(Runtime::new(pool, Source::all(queues, sockets))?);
+        let runtime = Arc::new(Runtime::new(pool, RxQueue::all(queues, sockets))?);
         let (commands, receiver) = mpsc::channel();
         let control = ControlThread::new(shared.clone(), runtime.clone(), link, receiver)?;
         let engine = Self { handle: Handle { shared, commands }, runtime, threads: Vec::new() };
@@ -136,12 +136,12 @@ impl Engine {
     }
 
     fn start_threads(&mut self, control: ControlThread, cores: &Cores) -> io::Result<()> {
-        for place in 0..cores.count().clamp(1, WORKERS_MAX) {
+        for index in 0..cores.count().clamp(1, WORKERS_MAX) {
             let worker = Worker::new(self.handle.shared.clone(), self.runtime.clone(), cores.clone());
             let runtime = self.runtime.clone();
-            self.spawn("worker", move || worker.run(if place == 0 { Next::Wait } else { runtime.pool.park() }))?;
+            self.spawn("worker", move || worker.run(if index == 0 { Next::Wait } else { runtime.pool.park() }))?;
         }
-        self.spawn("slow", || control.run())
+        self.spawn("control", || control.run())
     }
 
     fn spawn(&mut self, name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
@@ -180,7 +180,7 @@ impl Prepared {
     ///
     /// # Errors
     /// When the system has no threads left.
-    pub fn start(self) -> Result<Engine, Failure> {
+    pub fn start(self) -> Result<Engine, EngineError> {
         let Self { mut engine, control, cores } = self;
         match engine.start_threads(control, &cores) {
             Ok(()) => Ok(engine),
@@ -201,7 +201,7 @@ pub struct Handle {
 
 impl Handle {
     /// The state of the device; `None` when the engine has ended.
-    pub fn get(&self) -> Option<State> {
+    pub fn get(&self) -> Option<DeviceState> {
         let (reply, answer) = mpsc::sync_channel(1);
         self.command(Command::Get(reply));
         answer.recv().ok()
@@ -211,14 +211,14 @@ impl Handle {
     ///
     /// # Errors
     /// Why nothing was changed.
-    pub fn set(&self, update: Update) -> Result<(), ConfigError> {
+    pub fn set(&self, update: DeviceUpdate) -> Result<(), ConfigError> {
         let (reply, answer) = mpsc::sync_channel(1);
         self.command(Command::Set(Box::new(update), reply));
         answer.recv().unwrap_or(Err(ConfigError::Ended))
     }
 
-    /// The traffic of the peers that were active since `since`. Does not involve the slow path's thread.
-    pub fn activity(&self, since: Boottime) -> Activity {
+    /// The traffic of the peers that were active since `since`. Does not involve the control thread.
+    pub fn activity(&self, since: Boottime) -> ActivityReport {
         self.shared.activity(since)
     }
 

@@ -2,12 +2,12 @@
 //!
 //! The device may be moved to another network namespace, as into a container, while the sockets stay where they are;
 //! then there are two monitors, one for the link there and one for the routes that outer datagrams take here.
-//! Asks the kernel; decides nothing. Neighbour: [`crate::control_thread`].
+//! Queries the kernel; decides nothing. Neighbour: [`crate::control_thread`].
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use linerate_netio::link::{self, Change, Monitor};
+use linerate_netio::link::{self, LinkEvent, Monitor};
 use linerate_netio::namespace::NetworkNamespace;
 use linerate_netio::tun;
 use linerate_protocol::Prefix;
@@ -18,7 +18,8 @@ use crate::mtu::RouteMtu;
 /// of 500 is less than one burst of small datagrams.
 const QUEUE_LEN: u32 = 1000;
 
-/// Changes that are read in one go: where a host's routes flap they never end, and other work has to have its turn.
+/// The most changes that are read in one pass; other work is done in between: flapping routes produce an endless
+/// stream.
 const CHANGES_PER_PASS: usize = 256;
 
 /// The link of one device.
@@ -36,7 +37,7 @@ struct RemoteNamespace {
 
 /// What has changed since the last read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LinkEvents {
+pub struct LinkChanges {
     /// The link, or a route over it.
     pub link: bool,
     /// The link went down; it may be up again by now.
@@ -75,43 +76,43 @@ impl Link {
     }
 
     /// Reads what has changed, or the first part of it; `None` if nothing has.
-    pub fn events(&mut self, tun: &tun::TunDevice) -> Option<LinkEvents> {
+    pub fn events(&mut self, tun: &tun::TunDevice) -> Option<LinkChanges> {
         let (mut events, mut left) = (None, false);
         let ifindex = self.ifindex;
         let is_remote = self.remote.is_some();
         for _ in 0..CHANGES_PER_PASS {
             let Some(change) = self.here.next() else { break };
-            let events = events.get_or_insert_with(LinkEvents::default);
+            let events = events.get_or_insert_with(LinkChanges::default);
             match change {
-                Change::Link { ifindex: at, up, .. } if !is_remote && at == ifindex => {
+                LinkEvent::Link { ifindex: at, up, .. } if !is_remote && at == ifindex => {
                     (events.link, events.down) = (true, events.down || !up);
                 }
-                Change::LinkGone { ifindex: at } if !is_remote && at == ifindex => left = true,
-                Change::Link { .. } | Change::LinkGone { .. } => {
+                LinkEvent::LinkGone { ifindex: at } if !is_remote && at == ifindex => left = true,
+                LinkEvent::Link { .. } | LinkEvent::LinkGone { .. } => {
                     (events.routing, events.other_interfaces) = (true, true);
                 }
                 // A route of the outer datagrams, and perhaps one over the device.
-                Change::Routing { ifindex: Some(at) } if is_remote || at != ifindex => events.routing = true,
-                Change::Routing { ifindex: Some(_) } => (events.link, events.routing) = (true, true),
-                Change::Routing { ifindex: None } => (events.maybe_link, events.routing) = (true, true),
-                Change::Lost => {
+                LinkEvent::Routing { ifindex: Some(at) } if is_remote || at != ifindex => events.routing = true,
+                LinkEvent::Routing { ifindex: Some(_) } => (events.link, events.routing) = (true, true),
+                LinkEvent::Routing { ifindex: None } => (events.maybe_link, events.routing) = (true, true),
+                LinkEvent::Lost => {
                     (events.maybe_link, events.routing, events.other_interfaces) = (true, true, true);
                 }
             }
         }
         for _ in 0..CHANGES_PER_PASS {
             let Some(change) = self.remote.as_mut().and_then(|remote| remote.monitor.next()) else { break };
-            let events = events.get_or_insert_with(LinkEvents::default);
+            let events = events.get_or_insert_with(LinkChanges::default);
             match change {
-                Change::LinkGone { ifindex: at } if at == ifindex => left = true,
-                Change::Link { ifindex: at, .. } | Change::Routing { ifindex: Some(at) } if at != ifindex => {}
-                Change::Link { up, .. } => (events.link, events.down) = (true, events.down || !up),
-                Change::Routing { ifindex: None } | Change::Lost => events.maybe_link = true,
+                LinkEvent::LinkGone { ifindex: at } if at == ifindex => left = true,
+                LinkEvent::Link { ifindex: at, .. } | LinkEvent::Routing { ifindex: Some(at) } if at != ifindex => {}
+                LinkEvent::Link { up, .. } => (events.link, events.down) = (true, events.down || !up),
+                LinkEvent::Routing { ifindex: None } | LinkEvent::Lost => events.maybe_link = true,
                 _ => events.link = true,
             }
         }
         if left {
-            let events = events.get_or_insert_with(LinkEvents::default);
+            let events = events.get_or_insert_with(LinkChanges::default);
             // If it cannot be followed now, reading the link fails too and is retried.
             events.deleted = matches!(self.follow(tun), Ok(false));
             events.link = true;
@@ -157,10 +158,10 @@ impl Link {
         Ok(true)
     }
 
-    fn in_namespace<T: Send>(&self, ask: impl FnOnce(u32) -> io::Result<T> + Send) -> io::Result<T> {
+    fn in_namespace<T: Send>(&self, query: impl FnOnce(u32) -> io::Result<T> + Send) -> io::Result<T> {
         match &self.remote {
-            None => ask(self.ifindex),
-            Some(remote) => remote.network.inside(|| ask(self.ifindex)),
+            None => query(self.ifindex),
+            Some(remote) => remote.network.inside(|| query(self.ifindex)),
         }
     }
 }

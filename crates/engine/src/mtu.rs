@@ -42,7 +42,7 @@ impl Mtu {
     }
 
     /// The MTU of the route to `destination`: padding does not exceed it (kernel: send.c, calculate_skb_padding).
-    pub fn towards(&self, destination: IpAddr) -> usize {
+    pub fn for_destination(&self, destination: IpAddr) -> usize {
         let link = self.link.load(Ordering::Relaxed) as usize;
         if !self.has_routes.load(Ordering::Relaxed) {
             return link;

@@ -1,4 +1,4 @@
-//! What the threads of one engine need besides its state: the pool, the sources, and the way to end.
+//! What the threads of one engine need besides its state: the pool, the receive queues, and the way to end.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -9,9 +9,9 @@ use std::time::Duration;
 use linerate_netio::wait::{self, Event};
 
 use crate::backend::KernelBackend;
+use crate::rx_queue::RxQueue;
 use crate::sequencer::Sequencer;
 use crate::shared::Shared;
-use crate::source::Source;
 use crate::worker_pool::WorkerPool;
 
 /// The pause after the kernel had no memory to let a thread wait.
@@ -22,8 +22,8 @@ pub struct Runtime {
     /// Which workers are active.
     pub pool: WorkerPool,
     /// Where packets come from.
-    pub sources: Vec<Source>,
-    /// One for each source.
+    pub rx_queues: Vec<RxQueue>,
+    /// One for each receive queue.
     pub sequencers: Vec<Sequencer>,
     ending: AtomicBool,
     ended: Event,
@@ -31,9 +31,9 @@ pub struct Runtime {
 
 impl Runtime {
     /// A runtime in which no thread runs yet.
-    pub fn new(pool: WorkerPool, sources: Vec<Source>) -> io::Result<Self> {
-        let sequencers = sources.iter().map(|_| Sequencer::default()).collect();
-        Ok(Self { pool, sources, sequencers, ending: AtomicBool::new(false), ended: Event::new()? })
+    pub fn new(pool: WorkerPool, rx_queues: Vec<RxQueue>) -> io::Result<Self> {
+        let sequencers = rx_queues.iter().map(|_| Sequencer::default()).collect();
+        Ok(Self { pool, rx_queues, sequencers, ending: AtomicBool::new(false), ended: Event::new()? })
     }
 
     /// Tells all threads to end.

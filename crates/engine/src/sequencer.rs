@@ -1,4 +1,4 @@
-//! Lets several workers serve one source while its packets leave in the order in which they came.
+//! Lets several workers serve one receive queue while its packets leave in the order in which they came.
 //!
 //! One worker at a time holds the read lock and reads; for what it read it takes a ticket, then it releases the
 //! lock. Workers then process their batches in parallel, except for two phases that run in ticket order: outbound
@@ -9,84 +9,85 @@
 
 use crate::sync::{AtomicU64, AtomicUsize, Condvar, Mutex, MutexGuard, Ordering, SPINS, fence, lock, spin};
 
-/// Orders the workers at one source.
+/// Orders the workers at one receive queue.
 #[derive(Default)]
 pub struct Sequencer {
     /// The number of the next ticket. Its lock is the read lock.
     next_ticket: Mutex<u64>,
-    numbering: Phase,
-    delivery: Phase,
+    counter_phase: Phase,
+    delivery_phase: Phase,
 }
 
 impl Sequencer {
-    /// The right to read from the source; `None` while another worker holds it.
+    /// The right to read from the receive queue; `None` while another worker holds it.
     pub fn try_read_lock(&self) -> Option<ReadLock<'_>> {
         self.next_ticket.try_lock().ok().map(|next_ticket| ReadLock { sequencer: self, next_ticket })
     }
 
-    /// Waits until no other worker reads from the source.
+    /// Waits until no other worker reads from the receive queue.
     pub fn wait_for_read_lock(&self) {
         drop(lock(&self.next_ticket));
     }
 }
 
-/// The right to read from the source, until it is dropped.
+/// The right to read from the receive queue, until it is dropped.
 pub struct ReadLock<'a> {
     sequencer: &'a Sequencer,
     next_ticket: MutexGuard<'a, u64>,
 }
 
 impl<'a> ReadLock<'a> {
-    /// The place in the order of what was read under this lock. Take it at most once, and only after reading
-    /// something: all later tickets wait for this one.
+    /// Issues the ticket for the packets read under this lock. Call it at most once, and only after reading something:
+    /// all later tickets wait for this one.
     pub fn ticket(&mut self) -> Ticket<'a> {
         let number = *self.next_ticket;
         *self.next_ticket += 1;
-        Ticket { sequencer: self.sequencer, number, numbered: false }
+        Ticket { sequencer: self.sequencer, number, counter_phase_finished: false }
     }
 }
 
-/// A place in the order. Dropping it finishes both phases, whether or not anything was numbered or delivered.
+/// A position in the delivery order. Dropping it finishes both phases, whether or not a packet got a counter or was
+/// delivered.
 pub struct Ticket<'a> {
     sequencer: &'a Sequencer,
     number: u64,
-    numbered: bool,
+    counter_phase_finished: bool,
 }
 
 impl Ticket<'_> {
     /// Waits until all packets of earlier tickets have their counters.
-    pub fn wait_to_number(&self) {
-        if !self.numbered {
-            self.sequencer.numbering.wait_for(self.number);
+    pub fn wait_for_counter_phase(&self) {
+        if !self.counter_phase_finished {
+            self.sequencer.counter_phase.wait_for(self.number);
         }
     }
 
-    /// All packets of this ticket have their counters: lets the next ticket number.
-    pub fn finish_numbering(&mut self) {
-        self.wait_to_number();
-        if !std::mem::replace(&mut self.numbered, true) {
-            self.sequencer.numbering.finish(self.number);
+    /// All packets of this ticket have their counters: the next ticket may reserve its own.
+    pub fn finish_counter_phase(&mut self) {
+        self.wait_for_counter_phase();
+        if !std::mem::replace(&mut self.counter_phase_finished, true) {
+            self.sequencer.counter_phase.finish(self.number);
         }
     }
 
     /// Waits until all packets of earlier tickets are delivered.
-    pub fn wait_to_deliver(&self) {
-        self.sequencer.delivery.wait_for(self.number);
+    pub fn wait_for_delivery_phase(&self) {
+        self.sequencer.delivery_phase.wait_for(self.number);
     }
 }
 
 impl Drop for Ticket<'_> {
     fn drop(&mut self) {
-        self.finish_numbering();
-        self.wait_to_deliver();
-        self.sequencer.delivery.finish(self.number);
+        self.finish_counter_phase();
+        self.wait_for_delivery_phase();
+        self.sequencer.delivery_phase.finish(self.number);
     }
 }
 
-/// A step that tickets take one after the other.
+/// A phase that tickets run one after the other.
 #[derive(Default)]
 struct Phase {
-    /// The ticket that may take the step.
+    /// The ticket whose turn it is.
     current: AtomicU64,
     sleepers: AtomicUsize,
     mutex: Mutex<()>,

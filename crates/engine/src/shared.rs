@@ -5,20 +5,21 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
+use linerate_netio::udp::BoundSockets;
 use linerate_netio::wait::Event;
 use linerate_protocol::{Boottime, HandshakeFilter, Wake};
 
-use crate::backend::{Backend, Sockets};
-use crate::config::{Activity, PeerActivity};
+use crate::backend::Backend;
+use crate::config::{ActivityReport, PeerActivity};
 use crate::counters::Counters;
 use crate::mtu::Mtu;
-use crate::rejected_merges::RejectedMerges;
+use crate::rejected_gro::RejectedGro;
 use crate::slow_path_queue::SlowPathQueue;
 use crate::staged::Budget;
 use crate::tables::{Peer, Tables};
 use crate::tokens::Tokens;
 
-/// A batch is stamped with the time of its start, so its traffic may be counted this much later. Activity is
+/// Traffic is recorded with the time at which its batch began, so it may be counted this much later. Activity is
 /// reported again for as long.
 const ACTIVITY_OVERLAP: Duration = Duration::from_secs(1);
 
@@ -30,7 +31,7 @@ pub struct Shared<B: Backend> {
     /// The TUN device, sockets, clocks and randomness.
     pub backend: B,
     /// The sockets, while the link is up.
-    pub sockets: ArcSwapOption<Sockets<B::Socket>>,
+    pub sockets: ArcSwapOption<BoundSockets<B::Socket>>,
     /// Signalled when the sockets were replaced.
     pub sockets_changed: Event,
     /// Peers, allowed IPs, sessions.
@@ -47,8 +48,8 @@ pub struct Shared<B: Backend> {
     pub mtu: Mtu,
     /// Grows whenever a route or an address of the host changes.
     pub routing_epoch: AtomicU64,
-    /// A source check failed temporarily; retry after the next epoch bump.
-    pub source_check_failed: AtomicBool,
+    /// A source-address check failed temporarily; retry after the next epoch bump.
+    pub source_addr_check_failed: AtomicBool,
     /// Grows with every configuration of the device, and when an endpoint follows its interface to another index.
     pub configured: AtomicU64,
     /// The firewall mark of outer datagrams.
@@ -57,8 +58,8 @@ pub struct Shared<B: Backend> {
     pub icmp_errors: Mutex<Tokens>,
     /// Limits the log lines about handshake messages that the filter dropped.
     pub filter_log: Mutex<Tokens>,
-    /// The kinds of merged packets that the TUN device rejected.
-    pub rejected_merges: RejectedMerges,
+    /// The kinds of GRO packets that the TUN device rejected.
+    pub rejected_gro: RejectedGro,
 }
 
 impl<B: Backend> Shared<B> {
@@ -78,16 +79,16 @@ impl<B: Backend> Shared<B> {
             handshake_filter: Arc::default(),
             mtu: Mtu::new(mtu),
             routing_epoch: AtomicU64::new(0),
-            source_check_failed: AtomicBool::new(false),
+            source_addr_check_failed: AtomicBool::new(false),
             configured: AtomicU64::new(0),
             mark: AtomicU32::new(0),
             icmp_errors: Mutex::default(),
             filter_log: Mutex::default(),
-            rejected_merges: RejectedMerges::default(),
+            rejected_gro: RejectedGro::default(),
         })
     }
 
-    /// Wakes the slow path for the peer if its stamps say so.
+    /// Wakes the slow path for the peer if its timestamps need that.
     pub fn wake(&self, peer: &Arc<Peer>, wake: Wake) {
         if wake == Wake::SlowPath {
             self.slow_path_queue.wake(peer);
@@ -96,18 +97,18 @@ impl<B: Backend> Shared<B> {
 
     /// The traffic of the peers that were active since `since`. Reads only the tables, so any thread may call it; a
     /// change of the tables may have to wait for it, briefly.
-    pub fn activity(&self, since: Boottime) -> Activity {
+    pub fn activity(&self, since: Boottime) -> ActivityReport {
         let (now, configured) = (self.backend.boottime(), self.configured.load(Ordering::SeqCst));
         let since = since.0.saturating_sub(ACTIVITY_OVERLAP.as_nanos() as u64);
         let (mut peers, mut at) = (Vec::new(), 0);
         loop {
             let routes = self.tables.routes();
             let Some(part) = routes.peers(at..at + PEERS_PER_LOCK) else { break };
-            peers.extend(part.filter(|peer| peer.activity.last().0 >= since).cloned());
+            peers.extend(part.filter(|peer| peer.traffic.last().0 >= since).cloned());
             at += PEERS_PER_LOCK;
         }
         peers.sort_by_key(|peer| peer.serial);
-        Activity { now, configured, peers: peers.iter().map(|peer| PeerActivity::of(peer)).collect() }
+        ActivityReport { now, configured, peers: peers.iter().map(|peer| PeerActivity::of(peer)).collect() }
     }
 
     /// The count of changes of the host's routes and addresses.

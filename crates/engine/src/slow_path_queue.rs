@@ -1,5 +1,5 @@
-//! What the data path hands to the slow path. Bounded: one wake-up and one source check per peer, one confirmation
-//! per session, [`HANDSHAKE_BACKLOG`] handshake messages.
+//! Work queued by the data path for the slow path. Bounded: one wake-up and one source-address check per peer, one
+//! confirmation per session, [`HANDSHAKE_BACKLOG`] handshake messages.
 
 use std::collections::VecDeque;
 use std::io;
@@ -12,7 +12,7 @@ use linerate_netio::wait::Event;
 use linerate_protocol::Session;
 use linerate_protocol::constants::{HANDSHAKE_BACKLOG, INITIATION_LEN};
 
-use crate::counters::{Counters, EngineDiscard};
+use crate::counters::{Counters, EngineDropReason};
 use crate::sync::lock;
 use crate::tables::Peer;
 
@@ -42,7 +42,7 @@ pub struct SlowPathQueue {
     /// The event is signalled, and the slow path has not begun a pass since.
     signalled: AtomicBool,
     woken: Mutex<VecDeque<Arc<Peer>>>,
-    source_checks: Mutex<VecDeque<Arc<Peer>>>,
+    source_addr_checks: Mutex<VecDeque<Arc<Peer>>>,
     confirmed: Mutex<Vec<Arc<Session>>>,
     backlog: Mutex<VecDeque<PendingHandshake>>,
 }
@@ -57,7 +57,7 @@ impl SlowPathQueue {
             event: Event::new()?,
             signalled: AtomicBool::new(false),
             woken: Mutex::default(),
-            source_checks: Mutex::default(),
+            source_addr_checks: Mutex::default(),
             confirmed: Mutex::default(),
             backlog: Mutex::new(VecDeque::with_capacity(HANDSHAKE_BACKLOG)),
         })
@@ -68,14 +68,15 @@ impl SlowPathQueue {
         &self.event
     }
 
-    /// The slow path begins a pass: what is queued from here on signals again.
+    /// Begins a pass of the slow path: what is queued from here on signals again.
     pub fn begin_pass(&self) {
         self.event.drain();
         // A swap, not a store: it synchronises with the signaller whose swap it follows.
         self.signalled.swap(false, Ordering::SeqCst);
     }
 
-    /// The peer whose activity has waited longest: first in, first out, so a busy peer does not starve the others.
+    /// The peer that has waited longest for a timer update: first in, first out, so a busy peer does not starve the
+    /// others.
     pub fn next_woken(&self) -> Option<Arc<Peer>> {
         let peer = lock(&self.woken).pop_front()?;
         peer.release_wakeup();
@@ -83,9 +84,9 @@ impl SlowPathQueue {
     }
 
     /// The peer that has waited longest for a check of its source address.
-    pub fn next_source_check(&self) -> Option<Arc<Peer>> {
-        let peer = lock(&self.source_checks).pop_front()?;
-        peer.release_source_check();
+    pub fn next_source_addr_check(&self) -> Option<Arc<Peer>> {
+        let peer = lock(&self.source_addr_checks).pop_front()?;
+        peer.release_source_addr_check();
         Some(peer)
     }
 
@@ -104,7 +105,7 @@ impl SlowPathQueue {
         waiting
     }
 
-    /// The peer's stamps say that its timers have to be updated.
+    /// Queues the peer for a timer update.
     pub fn wake(&self, peer: &Arc<Peer>) {
         if peer.claim_wakeup() {
             lock(&self.woken).push_back(peer.clone());
@@ -112,17 +113,17 @@ impl SlowPathQueue {
         }
     }
 
-    /// The peer sent its first authentic packet on a session that it initiated.
+    /// Queues a session that its initiator has confirmed, with its first authentic packet.
     pub fn confirm(&self, session: &Arc<Session>) {
         lock(&self.confirmed).push(session.clone());
         self.signal();
     }
 
-    /// The peer's source address may have become invalid. After a change of routes this holds for all active peers,
-    /// so the checks have a queue of their own, and nothing waits for them.
-    pub fn request_source_check(&self, peer: &Arc<Peer>) {
-        if peer.claim_source_check() {
-            lock(&self.source_checks).push_back(peer.clone());
+    /// Queues a source-address check: the address may have become invalid. After a change of routes all active peers
+    /// need one, so the checks have a queue of their own, and nothing waits for them.
+    pub fn request_source_addr_check(&self, peer: &Arc<Peer>) {
+        if peer.claim_source_addr_check() {
+            lock(&self.source_addr_checks).push_back(peer.clone());
             self.signal();
         }
     }
@@ -131,7 +132,7 @@ impl SlowPathQueue {
     pub fn push_handshake(&self, message: &[u8], source: SocketAddr, local: Option<PacketInfo>, counters: &Counters) {
         let mut backlog = lock(&self.backlog);
         if backlog.len() == HANDSHAKE_BACKLOG {
-            return counters.discard(EngineDiscard::BacklogFull);
+            return counters.count_drop(EngineDropReason::BacklogFull);
         }
         let mut handshake = PendingHandshake { source, local, len: message.len() as u8, bytes: [0; INITIATION_LEN] };
         handshake.bytes[..message.len()].copy_from_slice(message);

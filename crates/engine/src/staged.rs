@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 pub const PACKETS_MAX: usize = 128;
 
 /// The most bytes that are staged for all peers of a device together.
-pub const BYTES_MAX: usize = 4 << 20;
+const BYTES_MAX: usize = 4 << 20;
 
 /// The bytes that all of a device's staged packets take.
 #[derive(Default)]
@@ -35,7 +35,7 @@ impl Budget {
 #[derive(Default)]
 pub struct Staged {
     packets: VecDeque<Box<[u8]>>,
-    /// The peer was removed: accepts nothing, since nobody would return it to the budget.
+    /// The peer was removed: accepts nothing, since nothing would return it to the budget.
     closed: bool,
 }
 

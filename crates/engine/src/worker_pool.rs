@@ -1,8 +1,8 @@
 //! Which workers are active: one primary, and helpers while they are useful.
 //!
-//! At rest one worker waits on all sources and the others are parked. A worker that stays busy while a core is idle
-//! unparks another; a worker that finds nothing parks, unless it is the last active one. That one waits on the
-//! sources, so a packet always wakes exactly one worker.
+//! At rest one worker waits on all receive queues and the others are parked. A worker that stays busy while a core is
+//! idle unparks another; a worker that finds nothing parks, unless it is the last active one. That one waits on the
+//! receive queues, so a packet always wakes exactly one worker.
 
 use crate::sync::{Condvar, Mutex, MutexGuard, lock};
 
@@ -11,10 +11,10 @@ use crate::sync::{Condvar, Mutex, MutexGuard, lock};
 pub const SCALE_UP_DELAY_MIN: u64 = 1_000_000;
 
 /// The same after helpers proved useless: the search for an idle core then costs next to nothing.
-pub const SCALE_UP_DELAY_MAX: u64 = 16 * SCALE_UP_DELAY_MIN;
+const SCALE_UP_DELAY_MAX: u64 = 16 * SCALE_UP_DELAY_MIN;
 
 /// A helper that stayed active for so many nanoseconds was worth its wake-up.
-const WORTHWHILE: u64 = 10 * SCALE_UP_DELAY_MIN;
+const USEFUL_MIN: u64 = 10 * SCALE_UP_DELAY_MIN;
 
 /// The workers of one engine.
 pub struct WorkerPool {
@@ -34,10 +34,19 @@ struct PoolState {
     ended: bool,
 }
 
+/// When the next helper is unparked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ScaleUpState {
+    /// Only one worker is active.
+    pub only_one_active: bool,
+    /// For how many nanoseconds that worker has to be busy before it unparks a helper.
+    pub delay: u64,
+}
+
 /// What a worker does next when it has found nothing to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Wait on the sources: no other worker is active.
+    /// Wait on the receive queues: no other worker is active.
     Wait,
     /// Help: it was parked, and another worker unparked it.
     Help,
@@ -65,7 +74,7 @@ impl WorkerPool {
         state.active -= 1;
         // Time since the last wake-up approximates how long the extra worker was useful, whichever worker parks.
         state.scale_up_delay = match now.saturating_sub(state.last_unpark) {
-            WORTHWHILE.. => self.scale_up_delay_min,
+            USEFUL_MIN.. => self.scale_up_delay_min,
             _ => SCALE_UP_DELAY_MAX.min(state.scale_up_delay * 2),
         };
         self.sleep(state)
@@ -108,10 +117,10 @@ impl WorkerPool {
         state.scale_up_delay = SCALE_UP_DELAY_MAX.min(state.scale_up_delay * 2);
     }
 
-    /// Whether only one worker is active, and for how many nanoseconds it has to be busy before it unparks a helper.
-    pub fn status(&self) -> (bool, u64) {
+    /// Whether only one worker is active, and the delay before the next helper is unparked.
+    pub fn scale_up_state(&self) -> ScaleUpState {
         let state = lock(&self.state);
-        (state.active == 1, state.scale_up_delay)
+        ScaleUpState { only_one_active: state.active == 1, delay: state.scale_up_delay }
     }
 
     /// Ends all workers.
@@ -162,10 +171,10 @@ mod tests {
     }
 
     #[test]
-    fn the_last_active_worker_waits_on_the_sources() {
+    fn the_last_active_worker_waits_on_the_receive_queues() {
         let pool = WorkerPool::new(SCALE_UP_DELAY_MIN);
         assert_eq!(pool.park_unless_last(0), Next::Wait);
-        assert!(!pool.unpark(0), "nobody is parked");
+        assert!(!pool.unpark(0), "no worker is parked");
         pool.end();
         assert_eq!(pool.park_unless_last(0), Next::End);
     }
@@ -179,12 +188,12 @@ mod tests {
             lock(&pool.state).last_unpark = 1_000;
             assert_eq!(pool.park_unless_last(1_000 + active_for), Next::Help);
             lock(&pool.state).active = 1;
-            pool.status().1
+            pool.scale_up_state().delay
         };
         assert_eq!(delay_after(0), 2 * SCALE_UP_DELAY_MIN);
         assert_eq!(delay_after(0), 4 * SCALE_UP_DELAY_MIN);
-        assert_eq!(delay_after(WORTHWHILE), SCALE_UP_DELAY_MIN);
+        assert_eq!(delay_after(USEFUL_MIN), SCALE_UP_DELAY_MIN);
         (0..20).for_each(|_| pool.back_off());
-        assert_eq!(pool.status(), (true, SCALE_UP_DELAY_MAX));
+        assert_eq!(pool.scale_up_state(), ScaleUpState { only_one_active: true, delay: SCALE_UP_DELAY_MAX });
     }
 }

@@ -1,9 +1,10 @@
 //! The zones of link-local endpoints (RFC 4007): the interfaces by which such peers are reached.
 //!
-//! An endpoint names its zone by the interface's index, as socket addresses do. An interface that is deleted and created
-//! again, such as that of a modem that is unplugged and plugged in, comes back with the same name and another index. Users
-//! mean the name, so this remembers the name of each zone while its interface does not exist. An interface that is only
-//! renamed keeps its index, and its peers. Queries the kernel, on the slow path only. Neighbour: [`crate::slow_path`].
+//! An endpoint names its zone by the interface's index, as socket addresses do. An interface that is deleted and
+//! created again, such as that of a modem that is unplugged and plugged in, comes back with the same name and another
+//! index. Users mean the name, so this remembers the name of each zone while its interface does not exist. An interface
+//! that is only renamed keeps its index, and its peers. Queries the kernel, on the slow path only. Neighbour:
+//! [`crate::slow_path`].
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

@@ -8,7 +8,7 @@ mod hosts;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use hosts::{Clock, Host, tcp_super, udp};
+use hosts::{Clock, Host, tcp_gso, udp};
 use linerate_engine::config::PeerUpdate;
 use linerate_netio::memory::{Fate, MemoryNet};
 use linerate_packet::virtio::{self, Gso};
@@ -23,11 +23,11 @@ fn the_data_path_allocates_nothing_once_it_has_started() {
     let mut hub = Host::new(&net, &clock, 1);
     let (mut left, mut right) = (Host::new(&net, &clock, 2), Host::new(&net, &clock, 3));
     for spoke in [&mut left, &mut right] {
-        hub.knows(spoke);
+        hub.add_peer(spoke);
         hub.set_peer(PeerUpdate { persistent_keepalive: Some(1), ..PeerUpdate::new(spoke.public_key) });
-        spoke.knows(&hub);
+        spoke.add_peer(&hub);
     }
-    // Of the data messages some come twice and some are damaged, each time in another place.
+    // Of the data messages some come twice and some are damaged, each time at another offset.
     let mut datagrams = 0;
     net.set_fate(move |datagram| {
         let is_data = datagram.contents[0] == 4;
@@ -35,8 +35,8 @@ fn the_data_path_allocates_nothing_once_it_has_started() {
         match datagrams % 97 {
             13 if is_data => Fate::Twice,
             45 if is_data => {
-                let place = datagrams as usize % datagram.contents.len();
-                datagram.contents[place] ^= 1;
+                let offset = datagrams as usize % datagram.contents.len();
+                datagram.contents[offset] ^= 1;
                 Fate::Deliver
             }
             _ => Fate::Deliver,
@@ -52,7 +52,7 @@ fn the_data_path_allocates_nothing_once_it_has_started() {
         assert!(round < ROUNDS || allocations == 0, "round {round} allocated {allocations} times");
     }
     for reason in ["undecryptable", "counter_replayed", "source_not_allowed", "no_peer"] {
-        assert!(hosts[0].discards(reason) > 0, "no packet was dropped as {reason}");
+        assert!(hosts[0].drops(reason) > 0, "no packet was dropped as {reason}");
     }
 }
 
@@ -61,11 +61,11 @@ fn the_data_path_allocates_nothing_once_it_has_started() {
 fn send_of_every_kind(hosts: &[Host; 3], round: usize) {
     let [hub, left, right] = hosts;
     for (from, to) in [(hub, left), (left, hub), (hub, right), (right, hub)] {
-        let (header, packet) = tcp_super(from.inner, to.inner, 45 * 1368, 1368);
-        from.send_super(&header, &packet);
-        let (header, packet) = udp_super(from.inner, to.inner, 40 * 1200 + round, 1200);
-        from.send_super(&header, &packet);
-        from.send(&udp(from.inner, IpAddr::from([10, 9, 9, 9]), b"to nobody"));
+        let (header, packet) = tcp_gso(from.inner, to.inner, 45 * 1368, 1368);
+        from.send_gso(&header, &packet);
+        let (header, packet) = udp_gso(from.inner, to.inner, 40 * 1200 + round, 1200);
+        from.send_gso(&header, &packet);
+        from.send(&udp(from.inner, IpAddr::from([10, 9, 9, 9]), b"no route"));
         from.send(&udp(IpAddr::from([10, 0, 0, 77]), to.inner, b"from another"));
     }
     for i in 0..300 {
@@ -73,7 +73,7 @@ fn send_of_every_kind(hosts: &[Host; 3], round: usize) {
             from.send(&udp(from.inner, to.inner, &vec![i as u8; 64 + i % 3]));
         }
     }
-    let (header, packet) = tcp_super(hub.inner, right.inner, 9 * 1368, 1368);
+    let (header, packet) = tcp_gso(hub.inner, right.inner, 9 * 1368, 1368);
     let split = gso::Split::new(&header, &packet).unwrap();
     for i in 0..split.count() {
         let mut segment = vec![0; split.len(i)];
@@ -82,7 +82,7 @@ fn send_of_every_kind(hosts: &[Host; 3], round: usize) {
     }
 }
 
-fn udp_super(from: IpAddr, to: IpAddr, payload: usize, size: u16) -> (virtio::Header, Vec<u8>) {
+fn udp_gso(from: IpAddr, to: IpAddr, payload: usize, size: u16) -> (virtio::Header, Vec<u8>) {
     let mut packet = udp(from, to, &vec![7; payload]);
     let pseudo = checksum::pseudo_header(&packet[12..20], 17, packet.len() - 20).fold();
     packet[26..28].copy_from_slice(&pseudo.to_be_bytes());
@@ -105,7 +105,7 @@ fn allocations_until_rest(hosts: &mut [Host]) -> u64 {
         let mut worked = false;
         for host in hosts.iter_mut() {
             allocations += allocation_counter::measure(|| worked |= host.carry()).count_total;
-            worked |= host.slow.process();
+            worked |= host.slow_path.process();
         }
         if !worked {
             return allocations;

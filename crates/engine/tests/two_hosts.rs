@@ -8,16 +8,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use hosts::{Clock, Host, OWN_V6, PORT, checksum, pair, settle, tcp_super, udp};
-use linerate_engine::config::{ConfigError, PeerUpdate, Update};
+use hosts::{Clock, Host, OWN_V6, PORT, checksum, pair, settle, tcp_gso, udp};
+use linerate_engine::config::{ConfigError, DeviceUpdate, PeerUpdate};
+use linerate_engine::rx_queue::PollOutcome;
 use linerate_engine::sequencer::Sequencer;
-use linerate_engine::source::Step;
 use linerate_engine::tables::Peer;
 use linerate_netio::memory::{Fate, MemoryNet};
 use linerate_netio::udp::PacketInfo;
 use linerate_packet::gso;
 use linerate_packet::virtio::{self, Gso};
-use linerate_protocol::{Boottime, PeerId, Prefix, PublicKey, StaticSecret};
+use linerate_protocol::{Boottime, PeerId, Prefix, PrivateKey, PublicKey};
 use proptest::prelude::*;
 
 fn received(host: &Host) -> Vec<Vec<u8>> {
@@ -48,10 +48,10 @@ fn the_oldest_of_too_many_waiting_packets_are_dropped_and_counted() {
     let sent: Vec<_> = (0..200).map(|i| udp(one.inner, two.inner, &[i])).collect();
     sent.iter().for_each(|packet| one.send(packet));
     // All are read before the slow path has a chance to start the handshake.
-    while one.outbound.step(0, &Sequencer::default()).unwrap() == Step::Progress {}
+    while one.outbound.poll(0, &Sequencer::default()).unwrap() == PollOutcome::Progress {}
     settle(&mut [&mut one, &mut two]);
     assert_eq!(received(&two), sent[72..]);
-    assert_eq!(one.discards("staged_overflow"), 72);
+    assert_eq!(one.drops("staged_overflow"), 72);
 }
 
 /// The IPv4 packet with another identification.
@@ -79,8 +79,8 @@ fn a_gso_packet_is_sent_as_one_gso_batch_and_delivered_as_one_gro_packet() {
     one.send(&udp(one.inner, two.inner, b"hello"));
     settle(&mut [&mut one, &mut two]);
     received(&two);
-    let (header, packet) = tcp_super(one.inner, two.inner, 45 * 1368, 1368);
-    one.send_super(&header, &packet);
+    let (header, packet) = tcp_gso(one.inner, two.inner, 45 * 1368, 1368);
+    one.send_gso(&header, &packet);
     settle(&mut [&mut one, &mut two]);
     let (merged, bytes) = two.receive().unwrap();
     assert_eq!((merged.gso, merged.gso_size), (Gso::TcpV4, 1368));
@@ -89,38 +89,38 @@ fn a_gso_packet_is_sent_as_one_gso_batch_and_delivered_as_one_gro_packet() {
 }
 
 #[test]
-fn packets_of_a_kind_that_the_device_rejects_merged_are_written_one_by_one_for_a_minute() {
+fn gro_packets_of_a_kind_that_the_device_rejects_are_written_as_single_packets_for_a_minute() {
     let clock = Clock::new();
     let (mut one, mut two) = pair(&MemoryNet::new(1000), &clock);
     one.send(&udp(one.inner, two.inner, b"hello"));
     settle(&mut [&mut one, &mut two]);
     received(&two);
-    let tcp = tcp_super(one.inner, two.inner, 4 * 1000, 1000);
+    let tcp = tcp_gso(one.inner, two.inner, 4 * 1000, 1000);
     let datagrams: Vec<_> = (0..4).map(|i| identified(udp(one.inner, two.inner, &[i; 1000]), i)).collect();
     let merged = [split(&tcp.0, &tcp.1)];
     let apart: Vec<_> = merged[0].iter().map(|packet| vec![packet.clone()]).collect();
     let mut send_tcp = |two: &mut Host| {
-        one.send_super(&tcp.0, &tcp.1);
+        one.send_gso(&tcp.0, &tcp.1);
         settle(&mut [&mut one, &mut *two]);
         writes(two)
     };
-    two.refuse_merged(1);
+    two.refuse_gro(1);
     assert!(send_tcp(&mut two) == apart, "nothing is lost");
     assert!(send_tcp(&mut two) == apart, "this kind is not merged");
     clock.advance(Duration::from_secs(60));
     assert!(send_tcp(&mut two) == merged, "it is merged again");
-    two.refuse_merged(1);
+    two.refuse_gro(1);
     send_tcp(&mut two);
     datagrams.iter().for_each(|packet| one.send(packet));
     settle(&mut [&mut one, &mut two]);
     assert!(writes(&two) == [datagrams], "other kinds are merged all the while");
-    assert_eq!(two.discards("tun_refused"), 0);
+    assert_eq!(two.drops("tun_refused"), 0);
 }
 
 #[test]
 fn a_damaged_checksum_is_neither_repaired_nor_refused() {
     let (mut one, mut two) = pair(&MemoryNet::new(1000), &Clock::new());
-    let (header, packet) = tcp_super(one.inner, two.inner, 4 * 1368, 1368);
+    let (header, packet) = tcp_gso(one.inner, two.inner, 4 * 1368, 1368);
     let mut segments = split(&header, &packet);
     segments[2][36] ^= 1;
     segments.iter().for_each(|segment| one.send(segment));
@@ -133,9 +133,9 @@ fn a_path_that_refuses_gso_gets_every_datagram_one_by_one() {
     let net = MemoryNet::new(1000);
     let (mut one, mut two) = pair(&net, &Clock::new());
     net.refuse_segments_above(1300);
-    let (header, packet) = tcp_super(one.inner, two.inner, 40 * 1368, 1368);
+    let (header, packet) = tcp_gso(one.inner, two.inner, 40 * 1368, 1368);
     for _ in 0..2 {
-        one.send_super(&header, &packet);
+        one.send_gso(&header, &packet);
         settle(&mut [&mut one, &mut two]);
         assert_eq!(received(&two), split(&header, &packet));
     }
@@ -152,10 +152,10 @@ fn a_vanished_source_address_does_not_disable_gso() {
     // The kernel answers EINVAL to the address that is gone, segmented or not.
     let moved = "192.0.2.77:51820".parse().unwrap();
     one.shared.sockets.load().as_ref().unwrap().v4[0].0.move_to(moved).unwrap();
-    let (header, packet) = tcp_super(one.inner, two.inner, 40 * 1368, 1368);
+    let (header, packet) = tcp_gso(one.inner, two.inner, 40 * 1368, 1368);
     for batch in 1..=2 {
         let before = net.gso_batches();
-        one.send_super(&header, &packet);
+        one.send_gso(&header, &packet);
         settle(&mut [&mut one, &mut two]);
         assert!(received(&two) == split(&header, &packet));
         assert_eq!(net.gso_batches() - before, 1, "batch {batch} is one GSO batch");
@@ -172,8 +172,8 @@ fn a_path_that_refuses_gso_with_einval_keeps_its_source_address() {
     received(&two);
     net.refuse_segments_above(1300);
     net.refuse_segments_with_einval();
-    let (header, packet) = tcp_super(one.inner, two.inner, 40 * 1368, 1368);
-    one.send_super(&header, &packet);
+    let (header, packet) = tcp_gso(one.inner, two.inner, 40 * 1368, 1368);
+    one.send_gso(&header, &packet);
     while one.carry() {}
     let peer = one.shared.tables.routes().peer_for(two.inner).unwrap().clone();
     assert_eq!(peer.endpoint().as_ref().unwrap().source_addr(), Some(one.outer.ip()));
@@ -188,10 +188,10 @@ fn a_destination_without_a_route_is_counted_as_one_whatever_the_source() {
     let (mut one, mut two) = pair(&net, &Clock::new());
     one.send(&udp(one.inner, two.inner, b"hello"));
     settle(&mut [&mut one, &mut two]);
-    net.cut_off(two.outer);
+    net.remove_route(two.outer);
     one.send(&udp(one.inner, two.inner, b"hello"));
     while one.carry() {}
-    assert_eq!((one.discards("send_unreachable"), one.discards("send_failed")), (1, 0));
+    assert_eq!((one.drops("send_unreachable"), one.drops("send_failed")), (1, 0));
 }
 
 #[test]
@@ -202,18 +202,18 @@ fn a_full_socket_drops_and_does_not_delay_what_arrives() {
     settle(&mut [&mut one, &mut two]);
     received(&two);
     net.fill(Some(one.outer));
-    let (header, packet) = tcp_super(one.inner, two.inner, 40 * 1368, 1368);
+    let (header, packet) = tcp_gso(one.inner, two.inner, 40 * 1368, 1368);
     let answers: Vec<_> = (0..10).map(|i| udp(two.inner, one.inner, &[i; 100])).collect();
     for answer in &answers {
-        one.send_super(&header, &packet);
+        one.send_gso(&header, &packet);
         two.send(answer);
         while one.carry() | two.carry() {}
     }
     assert!(received(&one) == answers);
     assert!(received(&two).is_empty());
-    assert_eq!((net.waits(), one.discards("send_busy")), (0, 400));
+    assert_eq!((net.waits(), one.drops("send_busy")), (0, 400));
     net.fill(None);
-    one.send_super(&header, &packet);
+    one.send_gso(&header, &packet);
     settle(&mut [&mut one, &mut two]);
     assert!(received(&two) == split(&header, &packet), "there is room again");
 }
@@ -225,7 +225,7 @@ fn a_handshake_message_waits_for_room_once() {
     net.fill(Some(one.outer));
     one.send(&udp(one.inner, two.inner, b"hello"));
     settle(&mut [&mut one]);
-    assert_eq!((net.waits(), one.discards("send_busy")), (1, 1));
+    assert_eq!((net.waits(), one.drops("send_busy")), (1, 1));
 }
 
 #[test]
@@ -233,8 +233,8 @@ fn a_socket_without_gso_is_never_given_a_gso_batch() {
     let net = MemoryNet::new(1000);
     let (mut one, mut two) = pair(&net, &Clock::new());
     net.disable_gso();
-    let (header, packet) = tcp_super(one.inner, two.inner, 40 * 1368, 1368);
-    one.send_super(&header, &packet);
+    let (header, packet) = tcp_gso(one.inner, two.inner, 40 * 1368, 1368);
+    one.send_gso(&header, &packet);
     settle(&mut [&mut one, &mut two]);
     assert_eq!(received(&two), split(&header, &packet));
     assert_eq!(counter(&one, "segmentation_refused"), 0);
@@ -246,21 +246,22 @@ fn packets_for_many_peers_in_turn_arrive_in_order_and_count_for_the_right_peer()
     let mut one = Host::new(&net, &clock, 1);
     let mut others: Vec<Host> = (2..10).map(|seed| Host::new(&net, &clock, seed)).collect();
     for other in &mut others {
-        one.knows(other);
-        other.knows(&one);
+        one.add_peer(other);
+        other.add_peer(&one);
         one.send(&udp(one.inner, other.inner, b"hello."));
         settle(&mut [&mut one, &mut *other]);
         assert_eq!(received(other).len(), 1);
     }
-    // Peers get one, two or three packets of a size in a row: datagrams and GSO batches, of which the longest are refused.
+    // Peers get one, two or three packets of a size in a row: datagrams and GSO batches, of which the longest are
+    // refused.
     net.refuse_segments_above(600);
     let packet = |to: &Host, turn: usize, i: usize| udp(one.inner, to.inner, &vec![(turn + i) as u8; 100 * turn]);
     let mut sent = vec![Vec::new(); others.len()];
     for turn in 1..9 {
-        for (place, other) in others.iter().enumerate() {
-            for i in 0..=place % 3 {
-                sent[place].push(packet(other, turn, i));
-                one.send(sent[place].last().unwrap());
+        for (index, other) in others.iter().enumerate() {
+            for i in 0..=index % 3 {
+                sent[index].push(packet(other, turn, i));
+                one.send(sent[index].last().unwrap());
             }
         }
     }
@@ -268,9 +269,9 @@ fn packets_for_many_peers_in_turn_arrive_in_order_and_count_for_the_right_peer()
     settle(&mut hosts);
     for (other, sent) in others.iter_mut().zip(&sent) {
         assert_eq!(received(other), *sent);
-        let here = one.slow.get();
+        let here = one.slow_path.get();
         let peer = here.peers.iter().find(|peer| peer.public_key == other.public_key).unwrap();
-        assert_eq!(peer.tx_bytes, other.slow.get().peers[0].rx_bytes);
+        assert_eq!(peer.tx_bytes, other.slow_path.get().peers[0].rx_bytes);
     }
 }
 
@@ -282,20 +283,21 @@ fn a_packet_from_an_address_that_is_not_its_peers_is_dropped() {
     one.send(&udp(own, two.inner, b"mine"));
     settle(&mut [&mut one, &mut two]);
     assert_eq!(received(&two), [udp(own, two.inner, b"mine")]);
-    assert_eq!(two.discards("source_not_allowed"), 1);
+    assert_eq!(two.drops("source_not_allowed"), 1);
 }
 
-/// A host with that many peers, each heard from `from(n)` at our address `to`, and how often it asked about sources.
-fn host_heard(peers: u32, from: impl Fn(u32) -> IpAddr, to: IpAddr) -> (Host, impl Fn(&Host) -> u64) {
+/// A host with that many peers, whose packets came from `from(n)` to our address `to`, and its count of source-address
+/// queries.
+fn host_with_peers(peers: u32, from: impl Fn(u32) -> IpAddr, to: IpAddr) -> (Host, impl Fn(&Host) -> u64) {
     let mut host = Host::new(&MemoryNet::new(1000), &Clock::new(), 1);
     let key = |i: u32| PublicKey(std::array::from_fn(|at| i.to_le_bytes()[at % 4] ^ at as u8));
     let updates = (0..peers).map(|n| PeerUpdate::new(key(n))).collect();
-    host.slow.set(Update { peers: updates, ..Update::default() }).unwrap();
+    host.slow_path.set(DeviceUpdate { peers: updates, ..DeviceUpdate::default() }).unwrap();
     let here = Some(PacketInfo { addr: to, ifindex: 1 });
     for (n, peer) in (0..).zip(all_peers(&host)) {
-        peer.heard_from(SocketAddr::new(from(n), 1000 + n as u16), here, host.shared.routing_epoch());
+        peer.set_roaming_endpoint(SocketAddr::new(from(n), 1000 + n as u16), here, host.shared.routing_epoch());
     }
-    (host, |host: &Host| host.shared.backend.asked.load(Ordering::Relaxed))
+    (host, |host: &Host| host.shared.backend.queries.load(Ordering::Relaxed))
 }
 
 fn all_peers(host: &Host) -> Vec<Arc<Peer>> {
@@ -303,31 +305,31 @@ fn all_peers(host: &Host) -> Vec<Arc<Peer>> {
     (0..).map_while(|id| routes.peer(PeerId(id)).cloned()).collect()
 }
 
-/// Requests the source checks of all peers, as sending to them does after a change of routes.
+/// Requests the source-address checks of all peers, as sending to them does after a change of routes.
 fn send_to_all(host: &mut Host) {
     all_peers(host)
         .iter()
         .filter(|peer| needs_check(host, peer))
-        .for_each(|peer| host.shared.slow_path_queue.request_source_check(peer));
-    while host.slow.process() {}
+        .for_each(|peer| host.shared.slow_path_queue.request_source_addr_check(peer));
+    while host.slow_path.process() {}
     assert!(!all_peers(host).iter().any(|peer| needs_check(host, peer)));
 }
 
 fn needs_check(host: &Host, peer: &Peer) -> bool {
-    peer.endpoint().as_ref().unwrap().needs_source_check(host.shared.routing_epoch())
+    peer.endpoint().as_ref().unwrap().needs_source_addr_check(host.shared.routing_epoch())
 }
 
 #[test]
 fn a_change_of_routes_costs_one_query_for_all_ipv6_peers() {
     let v6 = |n: u32| IpAddr::from([0x2001, 0xdb8, 1, 0, 0, 0, 0, n as u16]);
     for (to, holds) in [(OWN_V6, true), (v6(0), false)] {
-        let (mut host, asked) = host_heard(1000, v6, to);
+        let (mut host, queries) = host_with_peers(1000, v6, to);
         send_to_all(&mut host);
-        assert_eq!(asked(&host), 0);
+        assert_eq!(queries(&host), 0);
         for changes in 1..=5 {
-            host.slow.routing_changed();
+            host.slow_path.routing_changed();
             send_to_all(&mut host);
-            assert_eq!(asked(&host), changes);
+            assert_eq!(queries(&host), changes);
             assert!(
                 all_peers(&host).iter().all(|peer| peer.endpoint().as_ref().unwrap().source_addr().is_some() == holds)
             );
@@ -337,80 +339,80 @@ fn a_change_of_routes_costs_one_query_for_all_ipv6_peers() {
 
 #[test]
 fn a_change_of_routes_costs_one_query_for_all_peers_behind_one_address() {
-    let (mut host, asked) = host_heard(1000, |_| [198, 51, 100, 1].into(), [192, 0, 2, 1].into());
+    let (mut host, queries) = host_with_peers(1000, |_| [198, 51, 100, 1].into(), [192, 0, 2, 1].into());
     for changes in 1..=5 {
-        host.slow.routing_changed();
+        host.slow_path.routing_changed();
         send_to_all(&mut host);
-        assert_eq!(asked(&host), changes);
+        assert_eq!(queries(&host), changes);
     }
-    host.slow.set(Update { fwmark: Some(7), ..Update::default() }).unwrap();
-    host.slow.routing_changed();
+    host.slow_path.set(DeviceUpdate { fwmark: Some(7), ..DeviceUpdate::default() }).unwrap();
+    host.slow_path.routing_changed();
     send_to_all(&mut host);
-    assert_eq!(asked(&host), 5, "another mark has all sources forgotten");
+    assert_eq!(queries(&host), 5, "another mark clears all source addresses");
 }
 
 #[test]
 fn many_changes_of_routes_at_once_cost_one_query_per_peer() {
-    let (mut host, asked) = host_heard(1000, |n| [10, 1, (n >> 8) as u8, n as u8].into(), [192, 0, 2, 1].into());
+    let (mut host, queries) = host_with_peers(1000, |n| [10, 1, (n >> 8) as u8, n as u8].into(), [192, 0, 2, 1].into());
     for _ in 0..5 {
-        host.slow.routing_changed();
-        all_peers(&host).iter().for_each(|peer| host.shared.slow_path_queue.request_source_check(peer));
+        host.slow_path.routing_changed();
+        all_peers(&host).iter().for_each(|peer| host.shared.slow_path_queue.request_source_addr_check(peer));
     }
     send_to_all(&mut host);
-    assert_eq!(asked(&host), 1000);
+    assert_eq!(queries(&host), 1000);
 }
 
 #[test]
-fn a_handshake_does_not_wait_for_source_checks() {
+fn a_handshake_does_not_wait_for_source_address_checks() {
     let flapped = |host: &mut Host| {
         let peers = (0..1000).map(|i: u32| PublicKey(std::array::from_fn(|at| i.to_le_bytes()[at % 4] ^ at as u8)));
         let peers = peers.map(PeerUpdate::new).collect();
-        host.slow.set(Update { peers, ..Update::default() }).unwrap();
+        host.slow_path.set(DeviceUpdate { peers, ..DeviceUpdate::default() }).unwrap();
         let here = Some(PacketInfo { addr: host.outer.ip(), ifindex: 1 });
         for (n, peer) in (0..).zip(all_peers(host)).skip(1) {
-            peer.heard_from(SocketAddr::new([10, 1, (n >> 8) as u8, n as u8].into(), 1), here, 0);
+            peer.set_roaming_endpoint(SocketAddr::new([10, 1, (n >> 8) as u8, n as u8].into(), 1), here, 0);
         }
-        host.slow.routing_changed();
-        all_peers(host).iter().for_each(|peer| host.shared.slow_path_queue.request_source_check(peer));
+        host.slow_path.routing_changed();
+        all_peers(host).iter().for_each(|peer| host.shared.slow_path_queue.request_source_addr_check(peer));
     };
     assert!(answered_in(flapped, |host, _| {
-        host.slow.process();
-        assert!(host.shared.backend.asked.load(Ordering::Relaxed) <= 32, "few at once");
+        host.slow_path.process();
+        assert!(host.shared.backend.queries.load(Ordering::Relaxed) <= 32, "few at once");
     }));
 }
 
 #[test]
-fn no_packet_waits_for_a_source_check() {
+fn no_packet_waits_for_a_source_address_check() {
     let (mut one, mut two) = pair(&MemoryNet::new(1000), &Clock::new());
     two.send(&udp(two.inner, one.inner, b"from here"));
     settle(&mut [&mut one, &mut two]);
-    let asked = |host: &Host| host.shared.backend.asked.load(Ordering::Relaxed);
-    one.slow.routing_changed();
+    let queries = |host: &Host| host.shared.backend.queries.load(Ordering::Relaxed);
+    one.slow_path.routing_changed();
     one.send(&udp(one.inner, two.inner, b"first"));
-    assert_eq!((one.carry(), asked(&one)), (true, 0), "the packet has left");
+    assert_eq!((one.carry(), queries(&one)), (true, 0), "the packet has left");
     settle(&mut [&mut one, &mut two]);
-    assert_eq!(asked(&one), 1, "the slow path asks instead");
+    assert_eq!(queries(&one), 1, "the slow path queries instead");
     one.send(&udp(one.inner, two.inner, b"second"));
     settle(&mut [&mut one, &mut two]);
-    assert_eq!((received(&two).len(), asked(&one)), (2, 1), "and it asks once");
+    assert_eq!((received(&two).len(), queries(&one)), (2, 1), "and it queries once");
 }
 
 #[test]
 fn a_packet_without_a_peer_is_answered_with_an_icmp_error() {
     let (mut one, mut two) = pair(&MemoryNet::new(1000), &Clock::new());
-    one.send(&udp(one.inner, IpAddr::from([10, 9, 9, 9]), b"to nobody"));
+    one.send(&udp(one.inner, IpAddr::from([10, 9, 9, 9]), b"no route"));
     settle(&mut [&mut one, &mut two]);
-    assert_eq!(one.discards("no_peer"), 1);
+    assert_eq!(one.drops("no_peer"), 1);
     let (_, answer) = one.receive().unwrap();
     assert_eq!((answer[9], answer[20], answer[21]), (1, 3, 1), "ICMP host unreachable");
 }
 
 #[test]
-fn packets_without_a_peer_do_not_prolong_a_step() {
+fn packets_without_a_peer_do_not_prolong_a_poll() {
     let mut host = Host::new(&MemoryNet::new(10), &Clock::new(), 1);
-    (0..1000).for_each(|_| host.send(&udp(host.inner, IpAddr::from([10, 9, 9, 9]), b"to nobody")));
-    host.outbound.step(0, &Sequencer::default()).unwrap();
-    assert_eq!(host.discards("no_peer"), linerate_aead::BATCH_MAX as u64);
+    (0..1000).for_each(|_| host.send(&udp(host.inner, IpAddr::from([10, 9, 9, 9]), b"no route")));
+    host.outbound.poll(0, &Sequencer::default()).unwrap();
+    assert_eq!(host.drops("no_peer"), linerate_aead::BATCH_MAX as u64);
 }
 
 #[test]
@@ -420,7 +422,7 @@ fn only_sent_and_accepted_packets_count_as_transfer() {
     one.send(&udp(one.inner, two.inner, &[0; 68]));
     settle(&mut [&mut one, &mut two]);
     let transfer = |host: &mut Host| {
-        let peer = &host.slow.get().peers[0];
+        let peer = &host.slow_path.get().peers[0];
         (peer.tx_bytes, peer.rx_bytes)
     };
     // Initiation, then a packet of 96 bytes in a message of 128; and the response.
@@ -439,7 +441,7 @@ fn a_replayed_gso_batch_is_delivered_once() {
     sent.iter().for_each(|packet| one.send(packet));
     settle(&mut [&mut one, &mut two]);
     assert_eq!(received(&two), sent);
-    assert_eq!(two.discards("counter_replayed"), 50);
+    assert_eq!(two.drops("counter_replayed"), 50);
 }
 
 #[test]
@@ -481,7 +483,7 @@ fn the_endpoint_follows_a_peer_that_moves() {
     sockets.v4[0].0.move_to("198.51.100.7:4500".parse().unwrap()).unwrap();
     one.send(&udp(one.inner, two.inner, b"from afar"));
     settle(&mut [&mut one, &mut two]);
-    let state = two.slow.get();
+    let state = two.slow_path.get();
     assert_eq!(state.peers[0].endpoint, Some("198.51.100.7:4500".parse().unwrap()));
     two.send(&udp(two.inner, one.inner, b"welcome"));
     settle(&mut [&mut one, &mut two]);
@@ -505,7 +507,7 @@ fn an_overtaken_packet_does_not_move_the_endpoint_back() {
     net.release();
     settle(&mut [&mut one, &mut two]);
     assert_eq!(received(&two).len(), 3, "late is not lost");
-    assert_eq!(two.slow.get().peers[0].endpoint, Some("198.51.100.7:4500".parse().unwrap()));
+    assert_eq!(two.slow_path.get().peers[0].endpoint, Some("198.51.100.7:4500".parse().unwrap()));
 }
 
 #[test]
@@ -514,15 +516,15 @@ fn only_endpoints_in_the_zone_of_an_interface_follow_it_to_another_index() {
     let interfaces = |host: &mut Host, there: &[(u32, &str)]| {
         let there = there.iter().map(|&(index, name)| (index, name.to_owned())).collect();
         *host.shared.backend.interfaces.lock().unwrap() = there;
-        host.slow.interfaces_changed();
+        host.slow_path.interfaces_changed();
     };
     let endpoints = |host: &mut Host| {
-        let peers = host.slow.get().peers;
+        let peers = host.slow_path.get().peers;
         peers.iter().map(|peer| peer.endpoint.unwrap().to_string()).collect::<Vec<_>>()
     };
     interfaces(&mut host, &[(2, "eth0"), (3, "eth1")]);
     for (seed, endpoint) in [(2, "[fe80::1%2]:1"), (3, "[fe80::1%3]:1"), (4, "[fe80::1%9]:1"), (5, "192.0.2.1:1")] {
-        let public_key = StaticSecret::new(&[seed; 32]).unwrap().public_key();
+        let public_key = PrivateKey::new(&[seed; 32]).unwrap().public_key();
         host.set_peer(PeerUpdate { endpoint: Some(endpoint.parse().unwrap()), ..PeerUpdate::new(public_key) });
     }
     let with = |first: &'static str| [first, "[fe80::1%3]:1", "[fe80::1%9]:1", "192.0.2.1:1"];
@@ -545,27 +547,27 @@ fn a_session_from_before_a_new_private_key_does_not_seal_once_it_is_confirmed() 
     two.send(&udp(two.inner, one.inner, b"the first of the session"));
     for _ in 0..3 {
         two.carry();
-        two.slow.process();
+        two.slow_path.process();
         one.carry();
-        if one.slow.process() {
+        if one.slow_path.process() {
             break;
         }
     }
     // `one` has answered, and does not know yet whether the response arrived.
-    let secret = StaticSecret::new(&[77; 32]).unwrap();
-    one.slow.set(Update { private_key: Some(Some(secret)), ..Update::default() }).unwrap();
+    let secret = PrivateKey::new(&[77; 32]).unwrap();
+    one.slow_path.set(DeviceUpdate { private_key: Some(Some(secret)), ..DeviceUpdate::default() }).unwrap();
     // More than a batch holds.
     let packet = udp(one.inner, two.inner, &[7; 1392]);
     (0..120).for_each(|_| one.send(&packet));
-    while one.outbound.step(0, &Sequencer::default()).unwrap() == Step::Progress {}
+    while one.outbound.poll(0, &Sequencer::default()).unwrap() == PollOutcome::Progress {}
     two.carry();
-    two.slow.process();
+    two.slow_path.process();
     two.carry();
     one.carry();
     assert_eq!(received(&one).len(), 1, "what the session opens is still good");
     one.send(&packet);
-    while one.outbound.step(0, &Sequencer::default()).unwrap() == Step::Progress {}
-    assert_eq!(one.discards("staged_overflow"), 0, "they wait for the next session");
+    while one.outbound.poll(0, &Sequencer::default()).unwrap() == PollOutcome::Progress {}
+    assert_eq!(one.drops("staged_overflow"), 0, "they wait for the next session");
     assert_eq!(received(&two).len(), 0);
 }
 
@@ -574,9 +576,10 @@ fn a_port_in_use_changes_nothing() {
     let net = MemoryNet::new(1000);
     let (mut one, mut two) = pair(&net, &Clock::new());
     let _other = net.socket((one.outer.ip(), 7777).into()).unwrap();
-    let refused = one.slow.set(Update { listen_port: Some(7777), replace_peers: true, ..Update::default() });
+    let refused =
+        one.slow_path.set(DeviceUpdate { listen_port: Some(7777), replace_peers: true, ..DeviceUpdate::default() });
     assert!(matches!(refused, Err(ConfigError::Port { port: 7777, .. })));
-    let state = one.slow.get();
+    let state = one.slow_path.get();
     assert_eq!((state.listen_port, state.peers.len()), (PORT, 1));
     one.send(&udp(one.inner, two.inner, b"still here"));
     settle(&mut [&mut one, &mut two]);
@@ -593,8 +596,8 @@ fn packets_of_a_removed_peer_are_dropped() {
     one.send(&udp(one.inner, two.inner, b"are you there?"));
     settle(&mut [&mut one, &mut two]);
     assert!(received(&two).is_empty());
-    assert_eq!(two.discards("unknown_index"), 1);
-    assert!(two.slow.get().peers.is_empty());
+    assert_eq!(two.drops("unknown_index"), 1);
+    assert!(two.slow_path.get().peers.is_empty());
 }
 
 #[test]
@@ -607,7 +610,7 @@ fn an_idle_pair_has_no_deadline_after_its_keepalives() {
         clock.advance(Duration::from_secs(1));
         settle(&mut [&mut one, &mut two]);
     }
-    assert_eq!((one.slow.deadline(), two.slow.deadline()), (None, None));
+    assert_eq!((one.slow_path.deadline(), two.slow_path.deadline()), (None, None));
 }
 
 #[test]
@@ -617,7 +620,7 @@ fn a_suspend_wipes_the_keys_and_the_next_packet_makes_new_ones() {
     one.send(&udp(one.inner, two.inner, b"before"));
     settle(&mut [&mut one, &mut two]);
     received(&two);
-    let before = two.slow.get().peers[0].last_handshake;
+    let before = two.slow_path.get().peers[0].last_handshake;
     let peer = one.shared.tables.routes().peer_for(two.inner).unwrap().clone();
     let old = peer.sending().as_ref().map(|session| session.local).unwrap();
     clock.suspend(Duration::from_secs(20));
@@ -626,7 +629,7 @@ fn a_suspend_wipes_the_keys_and_the_next_packet_makes_new_ones() {
     one.send(&udp(one.inner, two.inner, b"after"));
     settle(&mut [&mut one, &mut two]);
     assert_eq!(received(&two), [udp(one.inner, two.inner, b"after")]);
-    assert!(two.slow.get().peers[0].last_handshake > before);
+    assert!(two.slow_path.get().peers[0].last_handshake > before);
 }
 
 #[test]
@@ -649,14 +652,14 @@ fn ten_thousand_peers_keep_their_prefixes() {
     let prefix = |i: u32| Prefix::new(IpAddr::from((0x0a00_0000 + i).to_be_bytes()), 32).unwrap();
     let peers =
         (0..10_000).map(|i| PeerUpdate { allowed_ips: vec![(true, prefix(i))], ..PeerUpdate::new(key(i)) }).collect();
-    host.slow.set(Update { peers, ..Update::default() }).unwrap();
-    let state = host.slow.get();
+    host.slow_path.set(DeviceUpdate { peers, ..DeviceUpdate::default() }).unwrap();
+    let state = host.slow_path.get();
     assert_eq!(state.peers.len(), 10_000);
     for (i, peer) in (0..).zip(&state.peers) {
         assert_eq!((peer.public_key, &peer.allowed_ips[..]), (key(i), &[prefix(i)][..]));
     }
-    host.slow.set(Update { replace_peers: true, ..Update::default() }).unwrap();
-    assert!(host.slow.get().peers.is_empty());
+    host.slow_path.set(DeviceUpdate { replace_peers: true, ..DeviceUpdate::default() }).unwrap();
+    assert!(host.slow_path.get().peers.is_empty());
     assert!(host.shared.tables.routes().peer_for(IpAddr::from([10, 0, 0, 1])).is_none());
 }
 
@@ -666,12 +669,12 @@ fn answered_in(before: impl FnOnce(&mut Host), command: impl FnOnce(&mut Host, P
     before(&mut one);
     two.send(&udp(two.inner, one.inner, b"hello"));
     two.carry();
-    two.slow.process();
+    two.slow_path.process();
     // The initiation is in the queue of the slow path.
     one.carry();
     command(&mut one, two.public_key);
     two.carry();
-    two.slow.process();
+    two.slow_path.process();
     two.shared.tables.routes().peer_for(one.inner).unwrap().sending().is_some()
 }
 
@@ -680,30 +683,30 @@ fn activity_lists_the_peers_active_since_in_order_without_the_slow_path() {
     let (net, clock) = (MemoryNet::new(1000), Clock::new());
     let (mut one, mut two) = pair(&net, &clock);
     let mut third = Host::new(&net, &clock, 3);
-    one.knows(&third);
-    third.knows(&one);
-    // The last of the list has the first place in the tables.
+    one.add_peer(&third);
+    third.add_peer(&one);
+    // The last of the list has the lowest index in the tables.
     one.set_peer(PeerUpdate { remove: true, ..PeerUpdate::new(two.public_key) });
-    one.knows(&two);
-    let told = |host: &Host, since| {
+    one.add_peer(&two);
+    let active_since = |host: &Host, since| {
         let activity = host.shared.activity(since);
         (activity.now, activity.peers.iter().map(|peer| peer.public_key).collect::<Vec<_>>())
     };
     clock.advance(Duration::from_secs(10));
-    let (now, all) = told(&one, Boottime(0));
+    let (now, all) = active_since(&one, Boottime(0));
     assert_eq!(all, [third.public_key, two.public_key]);
     clock.advance(Duration::from_secs(10));
-    let (now, idle) = told(&one, now);
+    let (now, idle) = active_since(&one, now);
     assert!(idle.is_empty());
     two.send(&udp(two.inner, one.inner, b"hello"));
     settle(&mut [&mut one, &mut two, &mut third]);
-    assert_eq!(told(&one, now).1, [two.public_key]);
-    let (activity, state) = (one.shared.activity(now), one.slow.get());
+    assert_eq!(active_since(&one, now).1, [two.public_key]);
+    let (activity, state) = (one.shared.activity(now), one.slow_path.get());
     let (active, peer) = (&activity.peers[0], &state.peers[1]);
     assert_eq!((active.rx_bytes, active.tx_bytes), (peer.rx_bytes, peer.tx_bytes));
     assert_eq!((active.endpoint, active.last_handshake), (peer.endpoint, peer.last_handshake));
     assert!(active.rx_bytes > 0 && active.endpoint == Some(two.outer) && !active.last_handshake.is_zero());
-    // A change of what is not told here shows.
+    // A change of what is not reported here shows.
     one.set_peer(PeerUpdate { allowed_ips: many_prefixes(1), ..PeerUpdate::new(third.public_key) });
     assert_ne!(one.shared.activity(now).configured, activity.configured);
 }
@@ -726,14 +729,14 @@ fn a_handshake_does_not_wait_for_a_long_change() {
         |_| (),
         |host, _| {
             let peers = (0..64).map(|i| PeerUpdate::new(some_key(i))).collect();
-            host.slow.set(Update { peers, ..Update::default() }).unwrap();
+            host.slow_path.set(DeviceUpdate { peers, ..DeviceUpdate::default() }).unwrap();
         }
     ));
 }
 
 #[test]
 fn a_handshake_does_not_wait_for_the_removal_of_many_prefixes() {
-    let key = StaticSecret::new(&[9; 32]).unwrap().public_key();
+    let key = PrivateKey::new(&[9; 32]).unwrap().public_key();
     for remove in [true, false] {
         let before =
             |host: &mut Host| host.set_peer(PeerUpdate { allowed_ips: many_prefixes(64), ..PeerUpdate::new(key) });
@@ -748,12 +751,12 @@ fn a_handshake_does_not_wait_for_the_removal_of_many_prefixes() {
 #[test]
 fn a_handshake_does_not_wait_for_a_long_answer() {
     let some_key = |i: u32| PublicKey(std::array::from_fn(|at| i.to_le_bytes()[at % 4] ^ at as u8));
-    let get = |host: &mut Host, _| drop(host.slow.get());
-    assert!(!answered_in(|_| (), get), "little is told before");
+    let get = |host: &mut Host, _| drop(host.slow_path.get());
+    assert!(!answered_in(|_| (), get), "a short answer is over before");
     assert!(answered_in(
         |host| {
             let peers = (0..255).map(|i| PeerUpdate::new(some_key(i))).collect();
-            host.slow.set(Update { peers, ..Update::default() }).unwrap();
+            host.slow_path.set(DeviceUpdate { peers, ..DeviceUpdate::default() }).unwrap();
         },
         get,
     ));
@@ -761,8 +764,8 @@ fn a_handshake_does_not_wait_for_a_long_answer() {
     assert!(answered_in(
         |host| host.set_peer(PeerUpdate { allowed_ips: prefixes.clone(), ..PeerUpdate::new(some_key(0)) }),
         |host, _| {
-            let told = host.slow.get().peers.swap_remove(1).allowed_ips;
-            assert!(told.into_iter().eq(prefixes.iter().map(|(_, prefix)| *prefix)));
+            let reported = host.slow_path.get().peers.swap_remove(1).allowed_ips;
+            assert!(reported.into_iter().eq(prefixes.iter().map(|(_, prefix)| *prefix)));
         },
     ));
 }
@@ -779,15 +782,15 @@ impl Drop for SetOnDrop<'_> {
 #[test]
 fn prefixes_that_a_peer_keeps_stay_its_own_while_its_allowed_ips_are_replaced() {
     let mut host = Host::new(&MemoryNet::new(10), &Clock::new(), 1);
-    let key = StaticSecret::new(&[9; 32]).unwrap().public_key();
+    let key = PrivateKey::new(&[9; 32]).unwrap().public_key();
     let all = many_prefixes(1000);
     let set = |host: &mut Host, allowed_ips: &[(bool, Prefix)]| {
         let allowed_ips = allowed_ips.to_vec();
         host.set_peer(PeerUpdate { replace_allowed_ips: true, allowed_ips, ..PeerUpdate::new(key) });
-        host.slow.get().peers[0].allowed_ips.clone()
+        host.slow_path.get().peers[0].allowed_ips.clone()
     };
-    let told = |given: &[(bool, Prefix)]| given.iter().map(|(_, prefix)| *prefix).collect::<Vec<_>>();
-    assert_eq!(set(&mut host, &all), told(&all));
+    let prefixes = |given: &[(bool, Prefix)]| given.iter().map(|(_, prefix)| *prefix).collect::<Vec<_>>();
+    assert_eq!(set(&mut host, &all), prefixes(&all));
     // Look-ups of a prefix that is kept, throughout.
     let (kept, over) = (all[700].1.addr(), AtomicBool::new(false));
     let shared = host.shared.clone();
@@ -800,7 +803,7 @@ fn prefixes_that_a_peer_keeps_stay_its_own_while_its_allowed_ips_are_replaced() 
         let _over = SetOnDrop(&over);
         for from in 0..50 {
             let given: Vec<_> = all[500 + from..900].iter().rev().copied().collect();
-            assert_eq!(set(&mut host, &given), told(&given), "in the order in which they were given");
+            assert_eq!(set(&mut host, &given), prefixes(&given), "in the order in which they were given");
         }
     });
     assert!(set(&mut host, &[]).is_empty());

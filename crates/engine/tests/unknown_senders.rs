@@ -48,23 +48,23 @@ fn a_sender_that_knows_the_public_key_but_is_no_peer_gets_no_answer_and_nothing_
     }
 }
 
-/// Has a stranger send forged initiations; answers what the host allocated for each but the first, at which it makes
-/// what is made once.
+/// Sends forged initiations to a host; returns what it allocated for each but the first, which also allocates what is
+/// kept for all.
 fn refuse(reason: &str, forge: Forgery) -> Vec<AllocationInfo> {
     let (net, clock) = (MemoryNet::new(4096), Clock::new());
-    let (mut host, mut stranger) = (Host::new(&net, &clock, 1), Host::new(&net, &clock, 2));
-    stranger.knows(&host);
+    let (mut host, mut sender) = (Host::new(&net, &clock, 1), Host::new(&net, &clock, 2));
+    sender.add_peer(&host);
     let answers = Arc::new(AtomicUsize::new(0));
     net.set_fate(fate(host.outer, forge, Arc::clone(&answers)));
     let attempts = (0..10).map(|_| {
         // It may try again.
         clock.advance(Duration::from_secs(6));
-        stranger.send(&udp(stranger.inner, host.inner, b"let me in"));
-        while stranger.carry() | stranger.slow.process() {}
-        allocation_counter::measure(|| while host.carry() | host.slow.process() {})
+        sender.send(&udp(sender.inner, host.inner, b"let me in"));
+        while sender.carry() | sender.slow_path.process() {}
+        allocation_counter::measure(|| while host.carry() | host.slow_path.process() {})
     });
     let allocated = attempts.skip(1).collect();
-    assert!(host.discards(reason) >= 10, "{reason}: refused {} times", host.discards(reason));
+    assert!(host.drops(reason) >= 10, "{reason}: refused {} times", host.drops(reason));
     assert_eq!(answers.load(Ordering::Relaxed), 0, "{reason}: answers");
     allocated
 }

@@ -1,13 +1,14 @@
 //! What a tunnel needs on the host: link, addresses, routes, rules, firewall and DNS.
 //!
-//! [`plan`] is pure: from what is [`wanted`] and the [`state`] of the host it makes [`step`]s, each with its inverse.
-//! [`linux`] talks to the kernel. Plans are executed, recorded and undone by `linerate-tunnel`.
+//! [`plan`] is pure: from the [`spec`] of a tunnel and the [`state`] of the host it makes [`step`]s, each with its
+//! inverse. [`linux`] talks to the kernel. A [`transaction`] executes steps in order, as far as they go. Plans are
+//! recorded, executed and undone by `linerate-tunnel`.
 
 #![forbid(unsafe_code)]
 
-pub mod file;
 pub mod linux;
 pub mod plan;
+pub mod spec;
 pub mod state;
 pub mod step;
-pub mod wanted;
+pub mod transaction;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-use crate::step::{Family, Route, Rule};
+use crate::step::{AddressFamily, DnsManager, Route, Rule};
 
 /// What the planner knows about the host. As JSON it is a test case.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,7 +17,7 @@ pub struct HostState {
     /// The rules of both families.
     pub rules: Vec<Rule>,
     /// Address families that are disabled (`ipv6.disable=1`, `disable_ipv6` for all or for new links).
-    pub without: Vec<Family>,
+    pub disabled_families: Vec<AddressFamily>,
     /// The sysctls that a plan may set, by their dotted name; unreadable ones are absent.
     pub sysctls: BTreeMap<String, String>,
     /// The service that manages name servers.
@@ -43,22 +43,6 @@ pub struct Link {
     pub wireguard: bool,
     /// Its addresses with their prefixes, host bits kept.
     pub addresses: Vec<IpNet>,
-}
-
-/// The service that manages name servers on this host.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum DnsManager {
-    /// systemd-resolved, which keeps servers for each link (`resolvectl`).
-    Resolved,
-    /// A `resolvconf` (openresolv's or Debian's) that collects servers of links.
-    Resolvconf {
-        /// The prefix of the record's name that puts its servers first (`tun.`, or nothing).
-        prefix: String,
-    },
-    /// None: we edit /etc/resolv.conf.
-    #[default]
-    File,
 }
 
 impl HostState {

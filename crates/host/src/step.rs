@@ -6,19 +6,19 @@ use ipnet::IpNet;
 pub use linerate_control::tunnel_file::Phase;
 use serde::{Deserialize, Serialize};
 
-use crate::wanted::Dns;
+use crate::spec::Dns;
 
-/// The version of the Internet Protocol.
+/// An address family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Family {
+pub enum AddressFamily {
     /// IPv4.
     V4,
     /// IPv6.
     V6,
 }
 
-impl Family {
+impl AddressFamily {
     /// The family of an address.
     pub fn of(address: &IpAddr) -> Self {
         if address.is_ipv4() { Self::V4 } else { Self::V6 }
@@ -64,7 +64,7 @@ pub const MAIN: u32 = 254;
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Rule {
     /// IPv4 and IPv6 have rules of their own.
-    pub family: Family,
+    pub family: AddressFamily,
     /// Lower comes first.
     pub priority: u32,
     /// Inverts the match.
@@ -94,8 +94,8 @@ pub struct Firewall {
     pub addresses: Vec<IpAddr>,
     /// The mark that replies to the tunnel's packets get, for reverse path filters.
     pub fwmark: Option<u32>,
-    /// Kill switch: only packets through the tunnel, with this mark or to these prefixes may leave, and what a host needs
-    /// to stay on its network (`lo`, DHCP, neighbour discovery).
+    /// Kill switch: only packets through the tunnel, with this mark or to these prefixes may leave, and what a host
+    /// needs to stay on its network (`lo`, DHCP, neighbour discovery).
     pub kill_switch: Option<Vec<IpNet>>,
 }
 
@@ -123,10 +123,26 @@ pub enum FirewallFamily {
     Inet,
 }
 
-/// What runs the tunnel.
+/// The service that manages name servers on this host.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DnsManager {
+    /// systemd-resolved, which keeps servers for each link (`resolvectl`).
+    Resolved,
+    /// A `resolvconf` (openresolv's or Debian's) that collects servers of links.
+    Resolvconf {
+        /// The prefix of the record's name that puts its servers first (`tun.`, or nothing).
+        prefix: String,
+    },
+    /// None: we edit /etc/resolv.conf.
+    #[default]
+    File,
+}
+
+/// The implementation that runs the tunnel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Backend {
+pub enum Implementation {
     /// A daemon in user space.
     Daemon,
     /// The kernel module.
@@ -141,8 +157,8 @@ pub enum Step {
     AddLink {
         /// Its name.
         interface: String,
-        /// What runs it.
-        backend: Backend,
+        /// Its implementation.
+        implementation: Implementation,
     },
     /// Deletes the interface with its addresses and routes.
     DeleteLink {
@@ -151,7 +167,7 @@ pub enum Step {
     },
     /// Runs a command from the file with the shell.
     Hook {
-        /// When.
+        /// Its phase.
         phase: Phase,
         /// The command, `%i` replaced.
         command: String,
@@ -167,7 +183,7 @@ pub enum Step {
         interface: String,
         /// The mark, 0 for none.
         fwmark: u32,
-        /// What it was.
+        /// The previous mark.
         before: u32,
     },
     /// Adds an address.
@@ -190,7 +206,7 @@ pub enum Step {
         interface: String,
         /// Bytes.
         mtu: u32,
-        /// What it was, 0 if the interface is new.
+        /// The previous MTU, 0 if the interface is new.
         before: u32,
     },
     /// Brings the interface up.
@@ -205,7 +221,7 @@ pub enum Step {
         /// The servers and domains.
         dns: Dns,
         /// The service that manages them.
-        manager: crate::state::DnsManager,
+        manager: DnsManager,
         /// All queries go to them, also those in the domains of other interfaces.
         exclusive: bool,
     },
@@ -214,7 +230,7 @@ pub enum Step {
         /// The interface.
         interface: String,
         /// The service that manages them.
-        manager: crate::state::DnsManager,
+        manager: DnsManager,
     },
     /// Adds a route.
     AddRoute(Route),
@@ -230,7 +246,7 @@ pub enum Step {
         name: String,
         /// The value.
         value: String,
-        /// What it was.
+        /// The previous value.
         before: String,
     },
     /// Creates a firewall table.
@@ -243,7 +259,7 @@ impl Step {
     /// Whether the kernel does it, over netlink or /proc/sys: such steps can be applied together.
     pub fn is_kernel_step(&self) -> bool {
         match self {
-            Self::AddLink { backend, .. } => *backend == Backend::Kernel,
+            Self::AddLink { implementation, .. } => *implementation == Implementation::Kernel,
             Self::Hook { .. }
             | Self::Configure { .. }
             | Self::SetFwmark { .. }
@@ -253,7 +269,7 @@ impl Step {
         }
     }
 
-    /// The inverse of this step; none if it needs none (a hook, or what is deleted with the link).
+    /// The inverse of this step; `None` for hooks and for objects that are deleted with the link.
     pub fn undo(&self) -> Option<Self> {
         Some(match self.clone() {
             Self::AddLink { interface, .. } => Self::DeleteLink { interface },

@@ -12,8 +12,8 @@ use std::thread;
 use std::time::Duration;
 
 use linerate_host::linux::dns::{self, WaitLimit, detect, remove_stale};
-use linerate_host::state::DnsManager;
-use linerate_host::wanted::Dns;
+use linerate_host::spec::Dns;
+use linerate_host::step::DnsManager;
 
 const RESOLV_CONF: &str = "/etc/resolv.conf";
 const LAN: &str = "nameserver 192.168.1.1\nsearch lan\n";

@@ -4,21 +4,24 @@
 //! machine's and leaves nothing behind. The whole is ended after a minute.
 #![cfg(target_os = "linux")]
 
-use std::any::type_name;
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::net::{IpAddr, UdpSocket};
-use std::process::{Command, Output};
+use std::process::Output;
 use std::time::Instant;
 
 use ipnet::IpNet;
-use linerate_host::linux::Host;
+use linerate_host::linux::{ApplyError, Host};
 use linerate_host::state::{HostState, Link};
-use linerate_host::step::{Backend, Family, Firewall, FirewallFamily, MAIN, Phase, Route, Rule, Step};
-use linerate_tunnel::execute::transaction::{Executor, StepError, execute_best_effort};
+use linerate_host::step::{AddressFamily, Firewall, FirewallFamily, Implementation, MAIN, Phase, Route, Rule, Step};
+use linerate_host::transaction::{Executor, StepError, execute_best_effort};
 use rustix::io::Errno;
 use serde_json::Value;
+
+#[path = "../../../tests/in_namespaces.rs"]
+mod in_namespaces;
+use in_namespaces::{command, in_namespaces, missing, skipped};
 
 /// The tunnel's interface.
 const LINK: &str = "wg0";
@@ -65,11 +68,11 @@ fn steps_leave_what_iproute2_leaves() {
             Step::AddRoute(route("::/0", 51820)),
             Step::AddRoute(Route { via: Some(ip("fd00::9")), ..route("fd22::/16", MAIN) }),
             Step::AddRoute(Route { device: None, ..route("fd25::/16", MAIN) }),
-            Step::AddRule(rule(Family::V4, 32765)),
-            Step::AddRule(suppressing(Family::V4, 32764)),
-            Step::AddRule(Rule { to: Some(net("10.30.0.0/16")), ..suppressing(Family::V4, 500) }),
-            Step::AddRule(rule(Family::V6, 32765)),
-            Step::AddRule(suppressing(Family::V6, 32764)),
+            Step::AddRule(rule(AddressFamily::V4, 32765)),
+            Step::AddRule(suppressing(AddressFamily::V4, 32764)),
+            Step::AddRule(Rule { to: Some(net("10.30.0.0/16")), ..suppressing(AddressFamily::V4, 500) }),
+            Step::AddRule(rule(AddressFamily::V6, 32765)),
+            Step::AddRule(suppressing(AddressFamily::V6, 32764)),
         ];
         add_link();
         Host::open().unwrap().apply(&steps).unwrap();
@@ -153,7 +156,7 @@ fn the_state_equals_what_ip_prints() {
         let (read, said) = (state.routes, routes_by_ip());
         assert!(said.len() >= 11, "{said:?}");
         assert_eq!(read, said);
-        assert_eq!((state.without, state.nftables, state.firewall_tables), (vec![], true, vec![]));
+        assert_eq!((state.disabled_families, state.nftables, state.firewall_tables), (vec![], true, vec![]));
         assert_eq!(state.sysctls[SRC_VALID_MARK], "0");
     });
 }
@@ -165,7 +168,7 @@ fn the_state_can_be_read_without_the_permission_to_change_it() {
             let mut host = Host::open().unwrap();
             let state = host.state().unwrap();
             assert_eq!(state.links, links_by_ip());
-            let refused = host.apply(&[Step::AddRule(rule(Family::V4, 9))]).unwrap_err();
+            let refused = host.apply(&[Step::AddRule(rule(AddressFamily::V4, 9))]).unwrap_err();
             assert_eq!(refused.error.raw_os_error(), Some(Errno::PERM.raw_os_error()));
             let table = firewall(FirewallFamily::Inet, "linerate-wg0", None);
             let refused = host.apply(&[Step::AddFirewall(table)]).unwrap_err();
@@ -196,9 +199,9 @@ fn a_disabled_address_family_is_reported() {
                 before: before.into(),
             };
             host.apply(&[step("1", "0")]).unwrap();
-            assert_eq!(host.state().unwrap().without, [Family::V6], "{variable}");
+            assert_eq!(host.state().unwrap().disabled_families, [AddressFamily::V6], "{variable}");
             host.apply(&[step("0", "1")]).unwrap();
-            assert_eq!(host.state().unwrap().without, []);
+            assert_eq!(host.state().unwrap().disabled_families, []);
         }
     });
 }
@@ -241,7 +244,7 @@ fn a_refusal_in_the_middle_of_a_batch_keeps_only_the_steps_before_it() {
             let conflicting = "10.0.0.0/8".parse().unwrap();
             steps.insert(0, Step::AddRoute(Route { to: conflicting, ..route("10.0.0.0/8", MAIN) }));
             steps[refused + 1] = steps[0].clone();
-            steps.insert(refused + 2, Step::AddRule(rule(Family::V4, 100)));
+            steps.insert(refused + 2, Step::AddRule(rule(AddressFamily::V4, 100)));
             steps.insert(refused + 3, Step::AddAddress { interface: LINK.into(), address: net("10.1.1.1/32") });
             let error = host.apply(&steps).unwrap_err();
             assert_eq!(error.index, refused + 1, "{error}");
@@ -265,7 +268,7 @@ fn a_deletion_after_a_refusal_is_rolled_back() {
         set_up_link();
         let mut host = Host::open().unwrap();
         let kept = Step::AddRoute(Route { metric: 5, mtu: 1280, ..route("10.5.0.0/16", 77) });
-        let rule = Step::AddRule(rule(Family::V6, 99));
+        let rule = Step::AddRule(rule(AddressFamily::V6, 99));
         host.apply(&[kept.clone(), rule.clone()]).unwrap();
         let before = observed(&mut host);
         let error = host.apply(&[kept.clone(), kept.undo().unwrap(), rule.undo().unwrap()]).unwrap_err();
@@ -321,11 +324,11 @@ fn a_step_about_a_missing_object_is_refused_with_its_errno() {
             Step::DeleteAddress { interface: LINK.into(), address: net("10.6.6.6/32") },
             &mut host,
         );
-        gone(Errno::NOENT, Step::DeleteRule(rule(Family::V4, 9)), &mut host);
+        gone(Errno::NOENT, Step::DeleteRule(rule(AddressFamily::V4, 9)), &mut host);
         gone(Errno::NOENT, Step::DeleteFirewall(table.clone()), &mut host);
         gone(Errno::NAMETOOLONG, Step::AddFirewall(Firewall { table: "t".repeat(70_000), ..table }), &mut host);
         let interface = "w".repeat(70_000);
-        gone(Errno::NAMETOOLONG, Step::AddLink { interface, backend: Backend::Kernel }, &mut host);
+        gone(Errno::NAMETOOLONG, Step::AddLink { interface, implementation: Implementation::Kernel }, &mut host);
         let sysctl = |name: &str| Step::SetSysctl { name: name.into(), value: "1".into(), before: "0".into() };
         gone(Errno::NOENT, sysctl("net.ipv4.no_such_thing"), &mut host);
     });
@@ -338,7 +341,7 @@ fn steps_that_are_not_the_kernels_are_refused() {
         for step in [
             Step::Hook { phase: Phase::PreUp, command: "true".into() },
             Step::Configure { interface: LINK.into() },
-            Step::AddLink { interface: LINK.into(), backend: Backend::Daemon },
+            Step::AddLink { interface: LINK.into(), implementation: Implementation::Daemon },
             Step::SetFwmark { interface: LINK.into(), fwmark: 1, before: 0 },
         ] {
             let refused = host.apply(&[step]).unwrap_err();
@@ -350,7 +353,7 @@ fn steps_that_are_not_the_kernels_are_refused() {
 #[test]
 fn a_kernel_without_the_module_refuses_the_link() {
     in_namespaces(|| {
-        let add = Step::AddLink { interface: LINK.into(), backend: Backend::Kernel };
+        let add = Step::AddLink { interface: LINK.into(), implementation: Implementation::Kernel };
         let mut host = Host::open().unwrap();
         match host.apply(std::slice::from_ref(&add)) {
             Ok(()) => {
@@ -527,7 +530,7 @@ fn a_firewall_transaction_is_all_or_nothing() {
         ];
         for steps in refused {
             let mut steps = steps;
-            steps.insert(0, Step::AddRule(rule(Family::V4, 7)));
+            steps.insert(0, Step::AddRule(rule(AddressFamily::V4, 7)));
             let error = host.apply(&steps).unwrap_err();
             assert_eq!(error.index, 1, "{error}");
             assert_eq!(ruleset(), before);
@@ -540,7 +543,12 @@ struct Hands<'a>(&'a mut Host);
 
 impl Executor for Hands<'_> {
     fn apply(&mut self, steps: &[Step]) -> Result<(), StepError> {
-        self.0.apply(steps).map_err(|refused| StepError { index: refused.index, error: refused.error, exit_code: 2 })
+        self.0.apply(steps).map_err(|ApplyError { index, error, explanation }| StepError {
+            index,
+            error,
+            explanation,
+            exit_code: 2,
+        })
     }
 
     fn interrupted(&self) -> bool {
@@ -604,11 +612,11 @@ fn every_step() -> Vec<Step> {
         Step::AddRoute(route("fd20::/16", MAIN)),
         Step::AddRoute(Route { via: Some(ip("2001:db8::9")), metric: 9, ..route("::/0", 51820) }),
         Step::AddRoute(Route { device: None, ..route("fd20::/16", MAIN) }),
-        Step::AddRule(rule(Family::V4, 32765)),
-        Step::AddRule(rule(Family::V6, 32765)),
-        Step::AddRule(suppressing(Family::V4, 32764)),
-        Step::AddRule(suppressing(Family::V6, 32764)),
-        Step::AddRule(Rule { to: Some(net("fd30::/16")), protocol: 99, ..suppressing(Family::V6, 500) }),
+        Step::AddRule(rule(AddressFamily::V4, 32765)),
+        Step::AddRule(rule(AddressFamily::V6, 32765)),
+        Step::AddRule(suppressing(AddressFamily::V4, 32764)),
+        Step::AddRule(suppressing(AddressFamily::V6, 32764)),
+        Step::AddRule(Rule { to: Some(net("fd30::/16")), protocol: 99, ..suppressing(AddressFamily::V6, 500) }),
         Step::SetSysctl { name: SRC_VALID_MARK.into(), value: "1".into(), before: "0".into() },
         table(FirewallFamily::Ip),
         table(FirewallFamily::Ip6),
@@ -638,12 +646,12 @@ fn many_routes(count: u32) -> impl Iterator<Item = Route> {
     })
 }
 
-fn rule(family: Family, priority: u32) -> Rule {
+fn rule(family: AddressFamily, priority: u32) -> Rule {
     let fwmark = Some(51820);
     Rule { family, priority, not: true, fwmark, to: None, table: 51820, suppress_prefixlength: None, protocol: 0 }
 }
 
-fn suppressing(family: Family, priority: u32) -> Rule {
+fn suppressing(family: AddressFamily, priority: u32) -> Rule {
     Rule { not: false, fwmark: None, table: MAIN, suppress_prefixlength: Some(0), ..rule(family, priority) }
 }
 
@@ -777,7 +785,7 @@ fn rules_by_ip() -> Vec<Rule> {
         };
         said.as_array().unwrap().iter().map(rule).collect::<Vec<_>>()
     };
-    [of(Family::V4, "-4"), of(Family::V6, "-6")].concat()
+    [of(AddressFamily::V4, "-4"), of(AddressFamily::V6, "-6")].concat()
 }
 
 fn routes_by_ip() -> Vec<Route> {
@@ -786,10 +794,10 @@ fn routes_by_ip() -> Vec<Route> {
         let routes = said.as_array().unwrap().iter().map(|said| route_by_ip(family, said));
         routes.filter(|route| route.table != 255).collect::<Vec<_>>()
     };
-    [of(Family::V4, "-4"), of(Family::V6, "-6")].concat()
+    [of(AddressFamily::V4, "-4"), of(AddressFamily::V6, "-6")].concat()
 }
 
-fn route_by_ip(family: Family, said: &Value) -> Route {
+fn route_by_ip(family: AddressFamily, said: &Value) -> Route {
     let hop = said.pointer("/nexthops/0").unwrap_or(said);
     let refuses = ["6", "7", "8", "9"].contains(&said["type"].as_str().unwrap_or("1"));
     let via = hop.get("gateway").or_else(|| hop.pointer("/via/host"));
@@ -808,10 +816,10 @@ fn route_by_ip(family: Family, said: &Value) -> Route {
 }
 
 /// A prefix as `ip` writes it: `default`, with its length, or with all bits.
-fn prefix(family: Family, said: &str, length: Option<u64>) -> IpNet {
+fn prefix(family: AddressFamily, said: &str, length: Option<u64>) -> IpNet {
     match (said, family, length) {
-        ("default", Family::V4, _) => net("0.0.0.0/0"),
-        ("default", Family::V6, _) => net("::/0"),
+        ("default", AddressFamily::V4, _) => net("0.0.0.0/0"),
+        ("default", AddressFamily::V6, _) => net("::/0"),
         (address, _, Some(length)) => IpNet::new(ip(address), length.try_into().unwrap()).unwrap(),
         (text, ..) if text.contains('/') => net(text),
         (address, ..) => ip(address).into(),
@@ -849,64 +857,4 @@ fn run(words: &str) -> Output {
     let output = command(words).output().unwrap_or_else(|error| panic!("{words}: {error}"));
     assert!(output.status.success(), "{words}: {}", String::from_utf8_lossy(&output.stderr));
     output
-}
-
-const INSIDE: &str = "LINERATE_HOST_TEST_INSIDE";
-
-/// A minute at most; whatever was started inside ends with the first process there.
-const ENTER: &str = "timeout --signal=KILL 60 unshare --net --mount --pid --fork --kill-child --mount-proc --";
-
-/// Runs `body`, a closure written in the test's own function, in fresh namespaces, as the first process there.
-fn in_namespaces<F: FnOnce()>(body: F) {
-    if std::env::var_os(INSIDE).is_some() {
-        return body();
-    }
-    // The closure's type is named crate::test::{{closure}}.
-    let path = type_name::<F>().trim_end_matches("::{{closure}}");
-    let (_, name) = path.split_once("::").expect("a crate's name comes first");
-    if let Some(reason) = obstacle() {
-        return skipped(name, &reason);
-    }
-    let output = command(ENTER)
-        .arg(std::env::current_exe().unwrap())
-        .args(["--exact", name, "--nocapture"])
-        .env(INSIDE, "1")
-        .output()
-        .unwrap();
-    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    eprint!("{err}");
-    assert!(output.status.success() && out.contains("1 passed"), "inside the namespaces: {out}");
-}
-
-fn skipped(name: &str, reason: &str) {
-    // Not by eprintln, whose output the harness keeps to itself for a test that passes.
-    writeln!(io::stderr(), "skipped: {name}: {reason}").expect("stderr takes a line");
-}
-
-fn obstacle() -> Option<String> {
-    if !rustix::process::geteuid().is_root() {
-        return Some("not root".to_owned());
-    }
-    if let Some(reason) = missing(&["ip", "nft"]) {
-        return Some(reason);
-    }
-    let enter = format!("{ENTER} test -c /dev/net/tun");
-    let entered = command(&enter).output().is_ok_and(|output| output.status.success());
-    (!entered).then(|| format!("no namespaces, or no TUN devices: `{enter}` fails"))
-}
-
-/// The first of these programs that is not installed, as a reason.
-fn missing(programs: &[&str]) -> Option<String> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let installed = |program: &&&str| std::env::split_paths(&path).any(|directory| directory.join(program).exists());
-    let program = programs.iter().find(|program| !installed(program))?;
-    Some(format!("no {program} to compare with"))
-}
-
-/// A command of words without spaces.
-fn command(words: &str) -> Command {
-    let mut words = words.split_whitespace();
-    let mut command = Command::new(words.next().expect("a command"));
-    command.args(words);
-    command
 }

@@ -1,14 +1,14 @@
 //! Plans for Linux by example: what wg-quick fails at, what it does not have, and what is said of it.
 
-use linerate_host::plan::{Hooks, Plan, PlanError, down, messages, reload, undo, up};
+use linerate_host::plan::{Hooks, Plan, PlanError, down, messages, reload, resume, undo, up};
+use linerate_host::spec::{Compat, Dns, HostSpec, RouteConflict, Table};
 use linerate_host::state::HostState;
-use linerate_host::step::{Backend, Family, FirewallFamily, MAIN, Phase, Route, Rule, Step};
-use linerate_host::wanted::{Compat, Dns, RouteConflict, Table, Wanted};
+use linerate_host::step::{AddressFamily, FirewallFamily, Implementation, MAIN, Phase, Route, Rule, Step};
 
 #[test]
 fn an_existing_route_stays_and_the_tunnel_comes_up_without_it() {
-    let wanted = tunnel(&["10.0.0.2/32"], &["192.168.1.0/24", "10.9.0.0/16"], &[]);
-    let plan = planned(&wanted, &home());
+    let spec = tunnel(&["10.0.0.2/32"], &["192.168.1.0/24", "10.9.0.0/16"], &[]);
+    let plan = planned(&spec, &home());
     assert_eq!(
         sentences(&plan),
         ["192.168.1.0/24 stays on wlan0: hosts in that network are not reachable through the tunnel"]
@@ -18,7 +18,7 @@ fn an_existing_route_stays_and_the_tunnel_comes_up_without_it() {
 
 #[test]
 fn each_policy_for_existing_routes_does_what_its_name_says() {
-    let with = |route_conflict| Wanted { route_conflict, ..tunnel(&[], &["192.168.1.0/24"], &[]) };
+    let with = |route_conflict| HostSpec { route_conflict, ..tunnel(&[], &["192.168.1.0/24"], &[]) };
     let plan = planned(&with(RouteConflict::Metric), &home());
     assert_eq!(routes(&plan), ["ip -4 route add 192.168.1.0/24 dev wg0 metric 1"]);
     assert!(sentences(&plan)[0].ends_with("while that route exists (its metric is 0, that of wg0 is 1)"));
@@ -33,7 +33,7 @@ fn each_policy_for_existing_routes_does_what_its_name_says() {
         "ip -4 route add 192.168.1.0/24 dev wlan0"
     );
 
-    let refused = up(&with(RouteConflict::Fail), &Hooks::default(), Backend::Daemon, &home(), Compat::Native);
+    let refused = up(&with(RouteConflict::Fail), &Hooks::default(), Implementation::Daemon, &home(), Compat::Native);
     assert!(refused.is_err_and(|PlanError(sentence)| sentence.contains("on wlan0")));
 }
 
@@ -51,10 +51,10 @@ fn removing_one_of_two_full_tunnels_keeps_the_rules_of_the_other() {
     for (compat, has_ledger) in [(Compat::WgQuick, false), (Compat::WgQuick, true), (Compat::Native, false)] {
         let mut host = home();
         let one = tunnel(&["10.0.0.2/32"], &["0.0.0.0/0"], &[]);
-        let other = Wanted { interface: "wg1".to_owned(), ..one.clone() };
-        let first = up(&one, &Hooks::default(), Backend::Daemon, &host, compat).expect("it comes up");
+        let other = HostSpec { interface: "wg1".to_owned(), ..one.clone() };
+        let first = up(&one, &Hooks::default(), Implementation::Daemon, &host, compat).expect("it comes up");
         execute(&mut host, &first.steps);
-        let second = up(&other, &Hooks::default(), Backend::Daemon, &host, compat).expect("it comes up");
+        let second = up(&other, &Hooks::default(), Implementation::Daemon, &host, compat).expect("it comes up");
         execute(&mut host, &second.steps);
         assert_ne!(marks(&first), marks(&second));
         let steps = if has_ledger {
@@ -72,13 +72,13 @@ fn removing_one_of_two_full_tunnels_keeps_the_rules_of_the_other() {
 fn two_tunnels_with_the_same_mark_in_their_files_come_up() {
     let mut host = home();
     for (interface, allowed) in [("wg0", "0.0.0.0/0"), ("wg1", "128.0.0.0/1")] {
-        let wanted = Wanted {
+        let spec = HostSpec {
             interface: interface.to_owned(),
             fwmark: Some(7777),
             excluded: vec![net("203.0.113.0/24")],
             ..tunnel(&[], &[allowed], &[])
         };
-        let plan = up(&wanted, &Hooks::default(), Backend::Daemon, &host, Compat::Native).expect("it comes up");
+        let plan = up(&spec, &Hooks::default(), Implementation::Daemon, &host, Compat::Native).expect("it comes up");
         execute(&mut host, &plan.steps);
     }
 }
@@ -86,34 +86,34 @@ fn two_tunnels_with_the_same_mark_in_their_files_come_up() {
 #[test]
 fn rules_and_tables_that_look_alike_are_left_alone() {
     let mut host = home();
-    let wanted = Wanted { fwmark: Some(5182), ..tunnel(&["10.0.0.2/32"], &["0.0.0.0/0"], &[]) };
+    let spec = HostSpec { fwmark: Some(5182), ..tunnel(&["10.0.0.2/32"], &["0.0.0.0/0"], &[]) };
     let lookalikes = [rule(Some(51820), 51820), rule(Some(5182), 51820), rule(None, 5182), rule(Some(518), 5182)];
     for (priority, rule) in (100..).zip(lookalikes) {
         execute(&mut host, &[Step::AddRule(Rule { priority, ..rule })]);
     }
     let mut before = host.clone();
-    let plan = planned(&wanted, &host);
+    let plan = planned(&spec, &host);
     execute(&mut host, &plan.steps);
     // One that came later is before ours, and is still not ours.
     let later = Step::AddRule(Rule { priority: 50, ..rule(Some(518), 5182) });
     execute(&mut host, std::slice::from_ref(&later));
     execute(&mut before, &[later]);
-    let taken_away = down(&wanted, &Hooks::default(), &host, Compat::WgQuick).steps;
+    let taken_away = down(&spec, &Hooks::default(), &host, Compat::WgQuick).steps;
     execute(&mut host, &taken_away);
     assert_eq!(by_priority(host.rules), by_priority(before.rules));
 }
 
 #[test]
 fn a_disabled_address_family_is_skipped_with_one_warning() {
-    let host = HostState { without: vec![Family::V6], ..home() };
+    let host = HostState { disabled_families: vec![AddressFamily::V6], ..home() };
     let plan = planned(&tunnel(&["10.0.0.2/32", "fd00::2/64"], &["0.0.0.0/0", "::/0"], &[]), &host);
     assert_eq!(
         sentences(&plan),
         ["IPv6 is disabled on this host: wg0 gets no address fd00::2/64 and no route to ::/0"]
     );
-    assert!(rules(&plan).iter().all(|rule| rule.family == Family::V4));
+    assert!(rules(&plan).iter().all(|rule| rule.family == AddressFamily::V4));
 
-    let narrow = Wanted { mtu: Some(1200), ..tunnel(&["fd00::2/64"], &["::/0"], &[]) };
+    let narrow = HostSpec { mtu: Some(1200), ..tunnel(&["fd00::2/64"], &["::/0"], &[]) };
     assert!(sentences(&planned(&narrow, &home()))[0].starts_with("MTU 1200 is too small for IPv6"));
 }
 
@@ -142,31 +142,31 @@ fn an_endpoint_within_an_allowed_ip_is_kept_out_of_its_own_tunnel() {
 
 #[test]
 fn a_kill_switch_is_a_table_of_both_families_and_needs_nf_tables() {
-    let wanted = Wanted {
+    let spec = HostSpec {
         kill_switch: true,
         exclude_lan: true,
         excluded: vec![net("203.0.113.0/24")],
         ..tunnel(&["10.0.0.2/32"], &["10.9.0.0/16"], &[])
     };
     for compat in [Compat::WgQuick, Compat::Native] {
-        let plan = up(&wanted, &Hooks::default(), Backend::Daemon, &home(), compat).expect("it comes up");
+        let plan = up(&spec, &Hooks::default(), Implementation::Daemon, &home(), compat).expect("it comes up");
         let [Step::AddFirewall(table)] = firewalls(&plan)[..] else { panic!("one table in {:?}", plan.steps) };
         assert_eq!(table.family, FirewallFamily::Inet);
         assert_eq!(table.kill_switch, Some(vec![net("203.0.113.0/24"), net("192.168.1.0/24")]));
         assert_eq!(table.fwmark, marks(&plan).first().copied());
     }
     let bare = HostState { nftables: false, ..home() };
-    let refused = up(&wanted, &Hooks::default(), Backend::Daemon, &bare, Compat::WgQuick);
+    let refused = up(&spec, &Hooks::default(), Implementation::Daemon, &bare, Compat::WgQuick);
     assert!(refused.is_err_and(|PlanError(sentence)| sentence.contains("nf_tables")));
 }
 
 #[test]
 fn excluded_prefixes_have_rules_before_those_of_the_tunnel() {
-    let wanted = Wanted {
+    let spec = HostSpec {
         excluded: vec![net("10.9.1.0/24"), net("172.16.0.0/12")],
         ..tunnel(&["10.0.0.2/32"], &["10.9.0.0/16", "172.16.5.0/24"], &[])
     };
-    let plan = up(&wanted, &Hooks::default(), Backend::Daemon, &home(), Compat::Native).expect("it comes up");
+    let plan = up(&spec, &Hooks::default(), Implementation::Daemon, &home(), Compat::Native).expect("it comes up");
     assert_eq!(sentences(&plan), ["no route to 172.16.5.0/24: it is excluded from the tunnel"]);
     let said: Vec<_> =
         by_priority(rules(&plan)).into_iter().map(|rule| messages::describe(&Step::AddRule(rule))).collect();
@@ -205,8 +205,8 @@ fn search_domains_alone_are_set_and_other_queries_go_elsewhere() {
         search: search.iter().map(|text| (*text).to_owned()).collect(),
     };
     let is_exclusive = |dns: Dns, allowed: &[&str], compat| {
-        let wanted = Wanted { dns, ..tunnel(&[], allowed, &[]) };
-        let plan = up(&wanted, &Hooks::default(), Backend::Daemon, &home(), compat).expect("it comes up");
+        let spec = HostSpec { dns, ..tunnel(&[], allowed, &[]) };
+        let plan = up(&spec, &Hooks::default(), Implementation::Daemon, &home(), compat).expect("it comes up");
         plan.steps.iter().find_map(|step| match step {
             Step::SetDns { exclusive, .. } => Some(*exclusive),
             _ => None,
@@ -222,7 +222,7 @@ fn search_domains_alone_are_set_and_other_queries_go_elsewhere() {
 #[test]
 fn a_reload_leaves_alone_what_was_changed_by_hand() {
     let then = tunnel(&["10.0.0.2/24"], &["10.8.0.0/16", "10.9.0.0/16"], &[]);
-    let now = Wanted { allowed_ips: vec![net("10.8.0.0/16"), net("10.7.0.0/16")], ..then.clone() };
+    let now = HostSpec { allowed_ips: vec![net("10.8.0.0/16"), net("10.7.0.0/16")], ..then.clone() };
     let mut host = home();
     let done = planned(&then, &host).steps;
     execute(&mut host, &done);
@@ -246,9 +246,9 @@ fn a_reload_leaves_alone_what_was_changed_by_hand() {
 #[test]
 fn a_reload_keeps_the_mark_that_was_chosen() {
     let then = tunnel(&["10.0.0.2/24"], &["0.0.0.0/0"], &[]);
-    let now = Wanted { allowed_ips: vec![net("0.0.0.0/0"), net("::/0")], ..then.clone() };
+    let now = HostSpec { allowed_ips: vec![net("0.0.0.0/0"), net("::/0")], ..then.clone() };
     let mut host = home();
-    let other = Wanted { interface: "wg1".to_owned(), ..then.clone() };
+    let other = HostSpec { interface: "wg1".to_owned(), ..then.clone() };
     let first = planned(&other, &host).steps;
     execute(&mut host, &first);
     let done = planned(&then, &host).steps;
@@ -269,10 +269,44 @@ fn a_reload_keeps_the_mark_that_was_chosen() {
 }
 
 #[test]
+fn a_route_that_an_interrupted_reload_replaced_returns_when_its_place_is_cleared() {
+    let foreign = route("10.0.0.0/24", "wlan0", MAIN);
+    let then = tunnel(&["10.0.0.3/24"], &[], &[]);
+    let replacing = HostSpec { route_conflict: RouteConflict::Replace, ..tunnel(&[], &["10.0.0.0/24"], &[]) };
+    let empty = tunnel(&[], &[], &[]);
+    let mut host = home();
+    execute(&mut host, &[Step::AddRoute(foreign.clone())]);
+    let done = planned(&then, &host).steps;
+    execute(&mut host, &done);
+    let pending = reload(&then, &replacing, &host, &done, Compat::WgQuick).expect("it is up").steps;
+    execute(&mut host, &pending[..2]);
+    assert_eq!(
+        messages::as_commands(&pending[..2]),
+        ["ip -4 route delete 10.0.0.0/24 dev wlan0", "ip -4 address delete 10.0.0.3/24 dev wg0"]
+    );
+
+    // Both in one reload, and first back to the file as it was, whose address takes the route's place.
+    for files in [&[&empty][..], &[&then, &empty]] {
+        let (mut host, mut done, mut pending) = (host.clone(), done.clone(), pending.clone());
+        let mut before = &then;
+        for file in files {
+            let next = resume(before, file, &host, &done, &pending, Compat::WgQuick).expect("it is up");
+            execute(&mut host, &[next.rollback.steps, next.plan.steps.clone()].concat());
+            done.extend([next.rollback.not_undone, next.plan.steps].concat());
+            pending.clear();
+            before = file;
+        }
+        assert!(host.routes.contains(&foreign), "after {done:?}");
+        execute(&mut host, &undo(&done, &Hooks::default()));
+        assert!(host.routes.contains(&foreign), "after {done:?}");
+    }
+}
+
+#[test]
 fn name_servers_that_were_set_twice_are_removed_once() {
     let dns = |server: &str| Dns { servers: vec![server.parse().expect("it is an address")], search: Vec::new() };
-    let then = Wanted { dns: dns("10.0.0.1"), ..tunnel(&[], &[], &[]) };
-    let now = Wanted { dns: dns("10.0.0.9"), ..then.clone() };
+    let then = HostSpec { dns: dns("10.0.0.1"), ..tunnel(&[], &[], &[]) };
+    let now = HostSpec { dns: dns("10.0.0.9"), ..then.clone() };
     let mut host = home();
     let mut done = planned(&then, &host).steps;
     execute(&mut host, &done);
@@ -281,7 +315,7 @@ fn name_servers_that_were_set_twice_are_removed_once() {
     let undone = ["ip link delete dev wg0", "edit /etc/resolv.conf without wg0"];
     assert_eq!(messages::as_commands(&undo(&done, &Hooks::default())), undone);
 
-    let without = Wanted { dns: Dns::default(), ..now.clone() };
+    let without = HostSpec { dns: Dns::default(), ..now.clone() };
     done.extend(reload(&now, &without, &host, &done, Compat::WgQuick).expect("it is up").steps);
     assert_eq!(messages::as_commands(&undo(&done, &Hooks::default())), ["ip link delete dev wg0"]);
 }
@@ -291,7 +325,8 @@ fn the_hooks_that_ran_decide_which_hooks_undo_them() {
     let command = |phase| (phase, format!("{phase:?}"));
     let hooks =
         Hooks { commands: [Phase::PreUp, Phase::PostUp, Phase::PreDown, Phase::PostDown].map(command).to_vec() };
-    let plan = up(&tunnel(&[], &[], &[]), &hooks, Backend::Daemon, &home(), Compat::WgQuick).expect("it comes up");
+    let plan =
+        up(&tunnel(&[], &[], &[]), &hooks, Implementation::Daemon, &home(), Compat::WgQuick).expect("it comes up");
     let commands = |done: &[Step]| messages::as_commands(&undo(done, &hooks.undoing(done)));
     assert_eq!(commands(&plan.steps), ["PreDown", "ip link delete dev wg0", "PostDown"]);
     assert_eq!(commands(&plan.steps[..2]), ["ip link delete dev wg0", "PostDown"]);
@@ -304,7 +339,7 @@ fn twenty_thousand_routes_are_planned_and_undone_by_one_step() {
     let allowed: Vec<String> =
         (0..20_000).map(|n| format!("10.{}.{}.{}/32", n / 65_536, n / 256 % 256, n % 256)).collect();
     let allowed: Vec<&str> = allowed.iter().map(String::as_str).collect();
-    let wanted = tunnel(&["10.255.0.2/32"], &allowed, &["198.51.100.1:1", "203.0.113.1:1"]);
+    let spec = tunnel(&["10.255.0.2/32"], &allowed, &["198.51.100.1:1", "203.0.113.1:1"]);
     let mut host = home();
     for n in 0..20_000 {
         host.routes.push(Route {
@@ -313,15 +348,15 @@ fn twenty_thousand_routes_are_planned_and_undone_by_one_step() {
         });
     }
     // Pairs of routes are nowhere compared with each other, which would be 400 million comparisons each time.
-    let plan = planned(&wanted, &host);
+    let plan = planned(&spec, &host);
     assert_eq!(plan.steps.len(), 20_005);
     assert_eq!(undo(&plan.steps, &Hooks::default()).len(), 1);
 }
 
 #[test]
 fn an_interface_that_exists_is_not_taken_over() {
-    let exists = Wanted { interface: "wlan0".to_owned(), ..tunnel(&[], &[], &[]) };
-    let refused = up(&exists, &Hooks::default(), Backend::Daemon, &home(), Compat::WgQuick);
+    let exists = HostSpec { interface: "wlan0".to_owned(), ..tunnel(&[], &[], &[]) };
+    let refused = up(&exists, &Hooks::default(), Implementation::Daemon, &home(), Compat::WgQuick);
     assert_eq!(refused, Err(PlanError("`wlan0' already exists".to_owned())));
     let refused = reload(&tunnel(&[], &[], &[]), &exists, &HostState::default(), &[], Compat::WgQuick);
     assert!(refused.is_err());
@@ -329,11 +364,11 @@ fn an_interface_that_exists_is_not_taken_over() {
 
 #[test]
 fn a_table_given_in_the_file_gets_routes_and_no_rules() {
-    let wanted = Wanted {
+    let spec = HostSpec {
         table: Table::Number(7),
         ..tunnel(&["10.0.0.2/24"], &["0.0.0.0/0", "10.0.0.0/24", "198.51.100.0/24"], &["198.51.100.1:1"])
     };
-    let plan = planned(&wanted, &home());
+    let plan = planned(&spec, &home());
     assert_eq!(
         routes(&plan),
         [
@@ -351,7 +386,7 @@ fn home() -> HostState {
     let of_family = |family| rules.map(|(priority, table)| Rule { family, priority, ..rule(None, table) });
     let mut host = HostState {
         nftables: true,
-        rules: [Family::V4, Family::V6].into_iter().flat_map(of_family).collect(),
+        rules: [AddressFamily::V4, AddressFamily::V6].into_iter().flat_map(of_family).collect(),
         ..HostState::default()
     };
     host.sysctls.insert("net.ipv4.conf.all.src_valid_mark".to_owned(), "0".to_owned());
@@ -360,7 +395,7 @@ fn home() -> HostState {
     execute(
         &mut host,
         &[
-            Step::AddLink { interface: wlan0(), backend: Backend::Daemon },
+            Step::AddLink { interface: wlan0(), implementation: Implementation::Daemon },
             Step::SetMtu { interface: wlan0(), mtu: 1500, before: 0 },
             Step::LinkUp { interface: wlan0() },
             Step::AddAddress { interface: wlan0(), address: net("192.168.1.23/24") },
@@ -370,18 +405,18 @@ fn home() -> HostState {
     host
 }
 
-fn tunnel(addresses: &[&str], allowed_ips: &[&str], endpoints: &[&str]) -> Wanted {
-    Wanted {
+fn tunnel(addresses: &[&str], allowed_ips: &[&str], endpoints: &[&str]) -> HostSpec {
+    HostSpec {
         interface: "wg0".to_owned(),
         addresses: addresses.iter().copied().map(net).collect(),
         allowed_ips: allowed_ips.iter().copied().map(net).collect(),
         endpoints: endpoints.iter().map(|text| text.parse().expect("it is an endpoint")).collect(),
-        ..Wanted::default()
+        ..HostSpec::default()
     }
 }
 
-fn planned(wanted: &Wanted, host: &HostState) -> Plan {
-    up(wanted, &Hooks::default(), Backend::Daemon, host, Compat::WgQuick).expect("it comes up")
+fn planned(spec: &HostSpec, host: &HostState) -> Plan {
+    up(spec, &Hooks::default(), Implementation::Daemon, host, Compat::WgQuick).expect("it comes up")
 }
 
 fn execute(host: &mut HostState, steps: &[Step]) {
@@ -411,7 +446,7 @@ fn route(to: &str, device: &str, table: u32) -> Route {
 
 fn rule(not_marked: Option<u32>, table: u32) -> Rule {
     Rule {
-        family: Family::V4,
+        family: AddressFamily::V4,
         priority: 0,
         not: not_marked.is_some(),
         fwmark: not_marked,

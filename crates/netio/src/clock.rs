@@ -67,8 +67,8 @@ impl Timer {
     }
 }
 
-/// Readable once the wall clock has been set, which also happens when the machine resumes from suspend. A timer on the boot
-/// clock does not fire on resume unless its time has passed.
+/// Readable once the wall clock has been set, which also happens when the machine resumes from suspend. A timer on
+/// the boot clock does not fire on resume unless its time has passed.
 pub struct ClockChange {
     fd: OwnedFd,
 }
@@ -77,8 +77,8 @@ impl ClockChange {
     /// Starts to watch.
     pub fn new() -> io::Result<Self> {
         let fd = timerfd_create(TimerfdClockId::Realtime, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
-        // The timer never expires. The kernel makes it readable when the clock is set, and a resume sets it (fs/timerfd.c,
-        // timerfd_resume); it keeps watching after that.
+        // The timer never expires. The kernel makes it readable when the clock is set, and a resume sets it
+        // (fs/timerfd.c, timerfd_resume); it keeps watching after that.
         let value = Itimerspec { it_interval: timespec(0), it_value: timespec(u64::MAX) };
         timerfd_settime(&fd, TimerfdTimerFlags::ABSTIME | TimerfdTimerFlags::CANCEL_ON_SET, &value)?;
         Ok(Self { fd })

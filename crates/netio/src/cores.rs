@@ -59,11 +59,11 @@ impl Cores {
     pub fn load(&self) -> CpuLoad {
         match &self.source {
             LoadSource::Always(load) => *load,
-            LoadSource::Proc(file) => read(file).map_or(CpuLoad::Full, |running| self.judge(running)),
+            LoadSource::Proc(file) => read(file).map_or(CpuLoad::Full, |running| self.classify(running)),
         }
     }
 
-    fn judge(&self, running: usize) -> CpuLoad {
+    fn classify(&self, running: usize) -> CpuLoad {
         match running {
             // This thread runs, so zero is wrong (some sandboxes report it).
             0 => CpuLoad::Full,
@@ -84,10 +84,10 @@ impl Default for Cores {
 fn read(file: &File) -> io::Result<usize> {
     let mut text = [0u8; 64];
     let len = rustix::io::pread(file, &mut text, 0)?;
-    std::str::from_utf8(&text[..len]).ok().and_then(running).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    std::str::from_utf8(&text[..len]).ok().and_then(runnable_threads).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-fn running(text: &str) -> Option<usize> {
+fn runnable_threads(text: &str) -> Option<usize> {
     text.split(' ').nth(3)?.split_once('/')?.0.parse().ok()
 }
 
@@ -97,18 +97,18 @@ mod tests {
 
     #[test]
     fn the_fourth_field_says_how_many_threads_can_run() {
-        assert_eq!(running("0.20 0.18 0.12 3/80 11206\n"), Some(3));
-        assert_eq!(running("0.20 0.18 0.12"), None);
-        assert_eq!(running(""), None);
+        assert_eq!(runnable_threads("0.20 0.18 0.12 3/80 11206\n"), Some(3));
+        assert_eq!(runnable_threads("0.20 0.18 0.12"), None);
+        assert_eq!(runnable_threads(""), None);
         assert!(read(&File::open("/proc/loadavg").unwrap()).unwrap() >= 1, "this thread runs");
     }
 
     #[test]
     fn a_core_is_spare_when_fewer_threads_run_than_there_are_cores() {
         let cores = Cores { allowed: 4, count: 2, source: LoadSource::Always(CpuLoad::Full) };
-        assert_eq!(cores.judge(0), CpuLoad::Full);
-        assert_eq!(cores.judge(3), CpuLoad::Spare);
-        assert_eq!(cores.judge(4), CpuLoad::Full);
-        assert_eq!(cores.judge(5), CpuLoad::Overloaded);
+        assert_eq!(cores.classify(0), CpuLoad::Full);
+        assert_eq!(cores.classify(3), CpuLoad::Spare);
+        assert_eq!(cores.classify(4), CpuLoad::Full);
+        assert_eq!(cores.classify(5), CpuLoad::Overloaded);
     }
 }

@@ -1,4 +1,5 @@
-//! Replays the corpus of the fuzz target `rtnetlink` (docs/fuzzing.md): the functions under test are private to this crate.
+//! Replays the corpus of the fuzz target `rtnetlink` (docs/fuzzing.md): the functions under test are private to this
+//! crate.
 
 use super::link;
 

@@ -2,23 +2,25 @@
 //!
 //! [`tun`] and [`udp`] move packets, [`link`] reads and changes interfaces and watches the routing, [`wait`] waits for
 //! descriptors, [`clock`] and [`random`] serve the protocol, [`namespace`] follows a device to another network
-//! namespace, [`process`] serves the daemon, [`memory`] replaces all of it in tests.
+//! namespace, [`process`] serves the daemon, `memory` replaces all of it in tests.
 //!
 //! Nothing here knows WireGuard, has a thread, or logs. Receiving, sending, reading and writing packets never allocate
 //! and never block. Raw system calls are in the private module `sys`, each behind a safe function. `engine` moves
 //! packets through this crate; `linerated` opens the devices and sockets.
 #![deny(unsafe_code)]
 
-#[cfg(feature = "attempts")]
-pub mod attempts;
 pub mod clock;
 pub mod cores;
 #[cfg(test)]
 mod corpus;
+mod datagram;
+#[cfg(feature = "forbidden-calls")]
+pub mod forbidden_calls;
 #[cfg(test)]
 #[path = "../tests/in_namespace/mod.rs"]
 mod in_namespace;
 pub mod link;
+#[cfg(any(test, feature = "memory"))]
 pub mod memory;
 pub mod namespace;
 mod netlink;

@@ -8,20 +8,21 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
+use linerate_netlink::rtnetlink::*;
 use linerate_netlink::{
-    AF_INET, AF_INET6, Attributes, Message, RECEIVE_BUFFER, address_of, attribute, attributes, messages, u16_at, u32_at,
+    AF_INET, AF_INET6, AF_UNSPEC, Attributes, Message, RECEIVE_BUFFER, address_of, attribute, attributes, messages,
+    u16_at, u32_at,
 };
 
-use super::netlink::{NetlinkSocket, ask, list};
+use super::netlink::{NetlinkSocket, dump, request};
 
 /// Whether an error means that the interface does not exist, rather than that the request failed.
 pub fn is_gone(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::ENODEV)
 }
 
-/// Whether an error says nothing about the question: there was no descriptor or no memory, or the list changed faster
-/// than it could be read.
-pub fn is_unanswered(error: &io::Error) -> bool {
+/// Whether an error is temporary: no descriptor was free, no memory, or the list changed faster than it could be read.
+pub fn is_transient(error: &io::Error) -> bool {
     let errno = error.raw_os_error();
     matches!(errno, Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM | libc::EINTR))
 }
@@ -78,10 +79,10 @@ pub fn name_of(ifindex: u32) -> io::Result<String> {
 }
 
 /// Whether `address` is one of this host's, so that datagrams may be sent from it.
-pub fn holds_address(address: IpAddr) -> io::Result<bool> {
+pub fn is_local_address(address: IpAddr) -> io::Result<bool> {
     match address {
         IpAddr::V4(_) => {
-            match ask(RTM_GETROUTE, &rtmsg(address, 32), Attributes::default().with_address(RTA_DST, address)) {
+            match request(RTM_GETROUTE, &rtmsg(address, 32), Attributes::default().with_address(RTA_DST, address)) {
                 Ok(route) => Ok(route.get(7) == Some(&RTN_LOCAL)),
                 Err(error) if is_no_route(&error) => Ok(false),
                 Err(error) => Err(error),
@@ -94,12 +95,12 @@ pub fn holds_address(address: IpAddr) -> io::Result<bool> {
 
 /// The IPv6 addresses of this host that datagrams may be sent from.
 pub fn addresses_v6() -> io::Result<HashSet<IpAddr>> {
-    let list = list(RTM_GETADDR, &ifaddrmsg(AF_INET6), Attributes::default())?;
+    let list = dump(RTM_GETADDR, &ifaddrmsg(AF_INET6), Attributes::default())?;
     Ok(list.iter().filter_map(|(_, payload)| usable_address(payload)).collect())
 }
 
-/// The interface that the kernel would use to send to `to`, from the address `from` (unspecified: any) with the firewall
-/// mark `mark` (0: none). A link-local `to` has no scope here; the kernel guesses.
+/// The interface that the kernel would use to send to `to`, from the address `from` (unspecified: any) with the
+/// firewall mark `mark` (0: none). A link-local `to` has no scope here; the kernel guesses.
 ///
 /// # Errors
 ///
@@ -113,7 +114,7 @@ pub fn egress(to: IpAddr, from: IpAddr, mark: u32) -> io::Result<u32> {
     let mut attributes = Attributes::default().with_address(RTA_DST, to);
     if !from.is_unspecified() {
         // The kernel checks an IPv4 source itself and accepts any IPv6 source.
-        if from.is_ipv6() && !holds_address(from)? {
+        if from.is_ipv6() && !is_local_address(from)? {
             return Err(io::Error::from_raw_os_error(libc::EADDRNOTAVAIL));
         }
         fixed[2] = full;
@@ -122,8 +123,8 @@ pub fn egress(to: IpAddr, from: IpAddr, mark: u32) -> io::Result<u32> {
     if mark != 0 {
         attributes = attributes.with_u32(RTA_MARK, mark);
     }
-    let route = ask(RTM_GETROUTE, &fixed, attributes)?;
-    output(&route).ok_or_else(|| io::Error::from_raw_os_error(libc::ENETUNREACH))
+    let route = request(RTM_GETROUTE, &fixed, attributes)?;
+    egress_ifindex(&route).ok_or_else(|| io::Error::from_raw_os_error(libc::ENETUNREACH))
 }
 
 /// The routes over an interface that have an MTU of their own, of every table and both families:
@@ -133,7 +134,7 @@ pub fn route_mtus(ifindex: u32) -> io::Result<Vec<(IpAddr, u8, u32)>> {
     for any in [IpAddr::V4([0; 4].into()), IpAddr::V6([0; 16].into())] {
         // Filtered by the kernel: a router may have a million routes over other interfaces.
         let over = Attributes::default().with_u32(RTA_OIF, ifindex);
-        let routes = match list(RTM_GETROUTE, &rtmsg(any, 0), over) {
+        let routes = match dump(RTM_GETROUTE, &rtmsg(any, 0), over) {
             // A kernel without the family refuses, or sends the routes of another family.
             Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => continue,
             routes => routes?,
@@ -144,9 +145,9 @@ pub fn route_mtus(ifindex: u32) -> io::Result<Vec<(IpAddr, u8, u32)>> {
     Ok(found)
 }
 
-/// A change of the host's network.
+/// An event of the host's network.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum LinkEvent {
     /// An interface is new or was changed.
     Link {
         /// Its index.
@@ -191,13 +192,13 @@ impl Monitor {
         Ok(Self { socket, buf: vec![0; RECEIVE_BUFFER], unread: 0..0 })
     }
 
-    /// The next change; `None` when there is none yet. Not an iterator: more may follow `None`.
+    /// The next event; `None` when there is none yet. Not an iterator: more may follow `None`.
     #[allow(clippy::should_implement_trait)]
-    pub fn next(&mut self) -> Option<Change> {
+    pub fn next(&mut self) -> Option<LinkEvent> {
         loop {
-            while let Some(change) = self.take_buffered() {
-                if let Some(change) = change {
-                    return Some(change);
+            while let Some(event) = self.take_buffered() {
+                if let Some(event) = event {
+                    return Some(event);
                 }
             }
             match self.socket.receive(&mut self.buf) {
@@ -205,14 +206,14 @@ impl Monitor {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return None,
                 Err(_) => {
                     self.empty_queue();
-                    return Some(Change::Lost);
+                    return Some(LinkEvent::Lost);
                 }
             }
         }
     }
 
-    /// Discards queued messages. After an overrun the kernel silently drops further messages until the queue has been empty
-    /// (netlink_overrun, NETLINK_S_CONGESTED): a state that is read before then could miss a change.
+    /// Discards queued messages. After an overrun the kernel silently drops further messages until the queue has been
+    /// empty (netlink_overrun, NETLINK_S_CONGESTED): a state that is read before then could miss a change.
     fn empty_queue(&mut self) {
         loop {
             match self.socket.receive(&mut self.buf) {
@@ -223,12 +224,12 @@ impl Monitor {
         }
     }
 
-    /// Takes the next buffered message: `Some(None)` for one that is no change.
-    fn take_buffered(&mut self) -> Option<Option<Change>> {
+    /// Takes the next buffered message: `Some(None)` for one that is no event.
+    fn take_buffered(&mut self) -> Option<Option<LinkEvent>> {
         let mut messages = messages(&self.buf[self.unread.clone()]);
-        let change = messages.next().map(|message| change(&message));
-        self.unread.start = self.unread.end - if change.is_some() { messages.rest().len() } else { 0 };
-        change
+        let event = messages.next().map(|message| link_event(&message));
+        self.unread.start = self.unread.end - if event.is_some() { messages.rest().len() } else { 0 };
+        event
     }
 }
 
@@ -252,12 +253,12 @@ fn by_index(ifindex: u32) -> io::Result<Description> {
 
 fn described(ifindex: u32, attributes: Attributes) -> io::Result<Description> {
     let attributes = attributes.with_u32(IFLA_EXT_MASK, RTEXT_FILTER_SKIP_STATS);
-    describe(&ask(RTM_GETLINK, &ifinfomsg(ifindex), attributes)?)
+    describe(&request(RTM_GETLINK, &ifinfomsg(ifindex), attributes)?)
         .ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV))
 }
 
 fn set(ifindex: u32, attribute: u16, value: u32) -> io::Result<()> {
-    ask(RTM_NEWLINK, &ifinfomsg(ifindex), Attributes::default().with_u32(attribute, value)).map(drop)
+    request(RTM_NEWLINK, &ifinfomsg(ifindex), Attributes::default().with_u32(attribute, value)).map(drop)
 }
 
 fn describe(payload: &[u8]) -> Option<Description> {
@@ -277,7 +278,7 @@ fn describe(payload: &[u8]) -> Option<Description> {
     Some(description)
 }
 
-pub(super) fn change(message: &Message<'_>) -> Option<Change> {
+pub(super) fn link_event(message: &Message<'_>) -> Option<LinkEvent> {
     let payload = message.payload;
     match message.kind {
         // A message with family AF_BRIDGE is about a bridge port: its RTM_DELLINK means that the interface left the
@@ -285,20 +286,20 @@ pub(super) fn change(message: &Message<'_>) -> Option<Change> {
         RTM_NEWLINK | RTM_DELLINK if payload.first() != Some(&AF_UNSPEC) => None,
         RTM_NEWLINK => {
             let Description { ifindex, up, mtu, name } = describe(payload)?;
-            Some(Change::Link { ifindex, up, mtu, name })
+            Some(LinkEvent::Link { ifindex, up, mtu, name })
         }
-        RTM_DELLINK => Some(Change::LinkGone { ifindex: u32_at(payload, 4)? }),
+        RTM_DELLINK => Some(LinkEvent::LinkGone { ifindex: u32_at(payload, 4)? }),
         // A cached clone of a route is not a change.
         RTM_NEWROUTE | RTM_DELROUTE if u32_at(payload, 8)? & RTM_F_CLONED != 0 => None,
-        RTM_NEWROUTE | RTM_DELROUTE => Some(Change::Routing { ifindex: output(payload) }),
-        RTM_NEWADDR | RTM_DELADDR => Some(Change::Routing { ifindex: u32_at(payload, 4) }),
-        RTM_NEWRULE | RTM_DELRULE => Some(Change::Routing { ifindex: None }),
+        RTM_NEWROUTE | RTM_DELROUTE => Some(LinkEvent::Routing { ifindex: egress_ifindex(payload) }),
+        RTM_NEWADDR | RTM_DELADDR => Some(LinkEvent::Routing { ifindex: u32_at(payload, 4) }),
+        RTM_NEWRULE | RTM_DELRULE => Some(LinkEvent::Routing { ifindex: None }),
         _ => None,
     }
 }
 
 /// The outgoing interface of a route message, if there is exactly one.
-pub(super) fn output(payload: &[u8]) -> Option<u32> {
+pub(super) fn egress_ifindex(payload: &[u8]) -> Option<u32> {
     u32_at(attribute(payload.get(RTMSG..)?, RTA_OIF)?, 0)
 }
 
@@ -313,8 +314,8 @@ pub(super) fn usable_address(payload: &[u8]) -> Option<IpAddr> {
     attribute(part, IFA_LOCAL).or_else(|| attribute(part, IFA_ADDRESS)).and_then(address_of)
 }
 
-/// The destination, prefix length and MTU in a reply to RTM_GETROUTE, if the route has an MTU and uses `ifindex`. `any` is
-/// the destination of a default route of the family.
+/// The destination, prefix length and MTU in a reply to RTM_GETROUTE, if the route has an MTU and uses `ifindex`.
+/// `any` is the destination of a default route of the family.
 pub(super) fn route_mtu(payload: &[u8], any: IpAddr, ifindex: u32) -> Option<(IpAddr, u8, u32)> {
     let family = if any.is_ipv4() { AF_INET } else { AF_INET6 };
     if payload.first() != Some(&family) || u32_at(payload, 8)? & RTM_F_CLONED != 0 {
@@ -325,7 +326,7 @@ pub(super) fn route_mtu(payload: &[u8], any: IpAddr, ifindex: u32) -> Option<(Ip
         match kind {
             RTA_DST => destination = address_of(data).filter(|to| to.is_ipv4() == any.is_ipv4())?,
             RTA_OIF => over |= u32_at(data, 0) == Some(ifindex),
-            RTA_MULTIPATH => over |= goes_over(data, ifindex),
+            RTA_MULTIPATH => over |= has_next_hop_via(data, ifindex),
             RTA_METRICS => mtu = attribute(data, RTAX_MTU).and_then(|value| u32_at(value, 0)),
             _ => {}
         }
@@ -335,7 +336,7 @@ pub(super) fn route_mtu(payload: &[u8], any: IpAddr, ifindex: u32) -> Option<(Ip
 }
 
 /// Whether one of the next hops of RTA_MULTIPATH uses `ifindex`.
-fn goes_over(mut hops: &[u8], ifindex: u32) -> bool {
+fn has_next_hop_via(mut hops: &[u8], ifindex: u32) -> bool {
     while let (Some(len), Some(hop)) = (u16_at(hops, 0), u32_at(hops, 4)) {
         if hop == ifindex {
             return true;
@@ -369,44 +370,6 @@ fn rtmsg(destination: IpAddr, prefix: u8) -> [u8; RTMSG] {
     fixed
 }
 
-// include/uapi/linux/{rtnetlink,if_link,if_addr}.h
-const AF_UNSPEC: u8 = 0;
-const RTM_NEWLINK: u16 = 16;
-const RTM_DELLINK: u16 = 17;
-const RTM_GETLINK: u16 = 18;
-const RTM_NEWADDR: u16 = 20;
-const RTM_DELADDR: u16 = 21;
-const RTM_GETADDR: u16 = 22;
-const RTM_NEWROUTE: u16 = 24;
-const RTM_DELROUTE: u16 = 25;
-const RTM_GETROUTE: u16 = 26;
-const RTM_NEWRULE: u16 = 32;
-const RTM_DELRULE: u16 = 33;
-const IFINFOMSG: usize = 16;
-const IFF_UP: u32 = 1;
-const IFLA_IFNAME: u16 = 3;
-const IFLA_MTU: u16 = 4;
-const IFLA_TXQLEN: u16 = 13;
-const IFLA_EXT_MASK: u16 = 29;
-const IFLA_GSO_MAX_SEGS: u16 = 40;
-const RTEXT_FILTER_SKIP_STATS: u32 = 8;
-const IFADDRMSG: usize = 8;
-const IFA_ADDRESS: u16 = 1;
-const IFA_LOCAL: u16 = 2;
-const IFA_FLAGS: u16 = 8;
-const IFA_F_OPTIMISTIC: u32 = 0x04;
-const IFA_F_TENTATIVE: u32 = 0x40;
-const RTMSG: usize = 12;
-const RTM_F_CLONED: u32 = 0x200;
-const RTN_LOCAL: u8 = 2;
-const RTA_DST: u16 = 1;
-const RTA_SRC: u16 = 2;
-const RTA_OIF: u16 = 4;
-const RTA_METRICS: u16 = 8;
-const RTA_MULTIPATH: u16 = 9;
-const RTA_MARK: u16 = 16;
-const RTAX_MTU: u16 = 2;
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -424,10 +387,10 @@ mod tests {
             let len = bytes.len() as u32;
             bytes[..4].copy_from_slice(&len.to_ne_bytes());
             for message in messages(&bytes) {
-                let _ = change(&message);
+                let _ = link_event(&message);
             }
             let _ = usable_address(&payload);
-            let _ = goes_over(&payload, 1);
+            let _ = has_next_hop_via(&payload, 1);
             for any in [IpAddr::V4([0; 4].into()), IpAddr::V6([0; 16].into())] {
                 let _ = route_mtu(&payload, any, 1);
             }
@@ -456,8 +419,8 @@ mod tests {
             hops.extend([8, 0, 0, 0]);
             hops.extend(ifindex.to_ne_bytes());
         }
-        assert!(goes_over(&hops, 5));
-        assert!(!goes_over(&hops, 6));
-        assert!(!goes_over(&[0; 7], 0));
+        assert!(has_next_hop_via(&hops, 5));
+        assert!(!has_next_hop_via(&hops, 6));
+        assert!(!has_next_hop_via(&[0; 7], 0));
     }
 }

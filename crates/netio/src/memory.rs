@@ -37,12 +37,12 @@ impl MemoryTun {
     }
 
     /// Refuses the next `packets` GRO packets that the engine writes, with EINVAL.
-    pub fn refuse_merged(&self, packets: usize) {
+    pub fn refuse_gro(&self, packets: usize) {
         self.refusals.store(packets, Ordering::Relaxed);
     }
 
-    /// Queues a packet, virtio header first, for the engine to read. Returns false and drops it when the queue is full, as the
-    /// kernel does.
+    /// Queues a packet, virtio header first, for the engine to read. Returns false and drops it when the queue is
+    /// full, as the kernel does.
     pub fn push(&self, packet: &[u8]) -> bool {
         let queue = &mut lock(&self.queues).inward;
         let room = queue.len() < self.capacity;
@@ -137,7 +137,7 @@ struct Wires {
     segment_errno: i32,
     gso: bool,
     gso_batches: u64,
-    cut_off: Option<SocketAddr>,
+    unreachable: Option<SocketAddr>,
     full: Option<SocketAddr>,
     waits: u64,
 }
@@ -154,7 +154,7 @@ impl MemoryNet {
             segment_errno: libc::EMSGSIZE,
             gso: true,
             gso_batches: 0,
-            cut_off: None,
+            unreachable: None,
             full: None,
             waits: 0,
         };
@@ -176,8 +176,8 @@ impl MemoryNet {
         lock(&self.shared).decide = Some(Box::new(decide));
     }
 
-    /// Refuses GSO batches with datagrams longer than `bytes`, as the kernel does for a route with a small MTU (EMSGSIZE); 0
-    /// refuses every GSO batch. Single datagrams still pass.
+    /// Refuses GSO batches with datagrams longer than `bytes`, as the kernel does for a route with a small MTU
+    /// (EMSGSIZE); 0 refuses every GSO batch. Single datagrams still pass.
     pub fn refuse_segments_above(&self, bytes: usize) {
         lock(&self.shared).segment_max = bytes;
     }
@@ -193,8 +193,8 @@ impl MemoryNet {
     }
 
     /// Removes the route to `address`: sends to it fail with ENETUNREACH.
-    pub fn cut_off(&self, address: SocketAddr) {
-        lock(&self.shared).cut_off = Some(address);
+    pub fn remove_route(&self, address: SocketAddr) {
+        lock(&self.shared).unreachable = Some(address);
     }
 
     /// Fills the send buffer of the socket at `address`; `None` empties it again.
@@ -231,7 +231,7 @@ impl Wires {
         Ok(())
     }
 
-    fn carry(&mut self, mut datagram: Datagram) {
+    fn transmit(&mut self, mut datagram: Datagram) {
         let fate = self.decide.as_mut().map_or(Fate::Deliver, |decide| decide(&mut datagram));
         match fate {
             Fate::Deliver => self.deliver(datagram),
@@ -285,7 +285,7 @@ impl MemorySocket {
     }
 
     /// Sends one message.
-    fn carry(&self, wires: &mut Wires, message: &Transmit<'_>) -> io::Result<()> {
+    fn transmit(&self, wires: &mut Wires, message: &Transmit<'_>) -> io::Result<()> {
         let source = self.address();
         let errno = |number| Err(io::Error::from_raw_os_error(number));
         if message.contents.len() > GSO_BATCH_MAX {
@@ -294,7 +294,7 @@ impl MemorySocket {
         if wires.full == Some(source) {
             return Err(io::ErrorKind::WouldBlock.into());
         }
-        if wires.cut_off == Some(message.to) {
+        if wires.unreachable == Some(message.to) {
             return errno(libc::ENETUNREACH);
         }
         if message.from.is_some_and(|from| from != source.ip()) {
@@ -316,10 +316,10 @@ impl MemorySocket {
         let datagram =
             |contents: &[u8]| Datagram { source, to: message.to, tos: message.tos, contents: contents.to_vec() };
         if message.contents.is_empty() {
-            wires.carry(datagram(&[]));
+            wires.transmit(datagram(&[]));
         }
         for contents in message.contents.chunks(size) {
-            wires.carry(datagram(contents));
+            wires.transmit(datagram(contents));
         }
         Ok(())
     }
@@ -332,7 +332,7 @@ impl Socket for MemorySocket {
         let local: IpAddr = self.address().ip();
         let wires = &mut *lock(&self.net.shared);
         let address = *lock(&self.address);
-        let inbox = wires.inboxes.get_mut(&address).expect("a socket's inbox lives as it does");
+        let inbox = wires.inboxes.get_mut(&address).expect("every socket has a receive queue");
         let mut count = 0;
         for (part, meta) in buf.chunks_exact_mut(stride).zip(meta) {
             let Some(received) = merge(inbox, part) else { break };
@@ -345,7 +345,7 @@ impl Socket for MemorySocket {
     fn send(&self, batch: &[Transmit<'_>]) -> io::Result<usize> {
         let wires = &mut *lock(&self.net.shared);
         for (sent, message) in batch.iter().enumerate() {
-            match self.carry(wires, message) {
+            match self.transmit(wires, message) {
                 Err(error) if sent == 0 => return Err(error),
                 Err(_) => return Ok(sent),
                 Ok(()) => {}
@@ -354,7 +354,7 @@ impl Socket for MemorySocket {
         Ok(batch.len())
     }
 
-    /// Time stands still here: there is room after it or there is none.
+    /// The simulated clock does not advance, so waiting changes nothing.
     fn wait_for_room(&self) {
         lock(&self.net.shared).waits += 1;
     }
@@ -378,19 +378,19 @@ fn merge(inbox: &mut VecDeque<Datagram>, part: &mut [u8]) -> Option<Received> {
     let Datagram { source, to, tos, contents } = first;
     let segment = contents.len();
     let described = |len| Received { len, segment: segment.min(len), source, local: None, tos };
-    let Some(place) = part.get_mut(..segment) else {
+    let Some(room) = part.get_mut(..segment) else {
         return Some(described(0));
     };
-    place.copy_from_slice(&contents);
+    room.copy_from_slice(&contents);
     let (mut len, mut last, mut segments) = (segment, segment, 1);
     while segments < SEGMENTS_MAX
         && last == segment
         && let Some(next) = inbox.front()
         && (next.source, next.to, next.tos) == (source, to, tos)
         && (1..=segment).contains(&next.contents.len())
-        && let Some(place) = part.get_mut(len..len + next.contents.len())
+        && let Some(room) = part.get_mut(len..len + next.contents.len())
     {
-        place.copy_from_slice(&next.contents);
+        room.copy_from_slice(&next.contents);
         last = next.contents.len();
         len += last;
         segments += 1;
@@ -399,8 +399,8 @@ fn merge(inbox: &mut VecDeque<Datagram>, part: &mut [u8]) -> Option<Received> {
     Some(described(len))
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A test that panicked while holding it has failed already.
+/// Locks a mutex, also a poisoned one: the test whose thread panicked has failed already.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

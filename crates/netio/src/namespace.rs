@@ -15,8 +15,8 @@ impl NetworkNamespace {
         Self(fd)
     }
 
-    /// Runs `work` inside the namespace, on a temporary thread. Sockets that it opens belong to the namespace and can be
-    /// used from outside.
+    /// Runs `work` inside the namespace, on a temporary thread. Sockets that it opens belong to the namespace and can
+    /// be used from outside.
     ///
     /// # Errors
     ///

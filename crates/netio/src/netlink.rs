@@ -3,7 +3,9 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use linerate_netlink::{Attributes, DUMP_ATTEMPTS, NLM_F_ACK, NLM_F_DUMP, RECEIVE_BUFFER, Refused, Reply, Request};
+use linerate_netlink::{
+    Attributes, DUMP_ATTEMPTS, NLM_F_ACK, NLM_F_DUMP, NetlinkError, RECEIVE_BUFFER, Reply, Request,
+};
 use rustix::io::Errno;
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recvfrom, send, socket_with};
@@ -58,14 +60,14 @@ impl AsFd for NetlinkSocket {
 pub(crate) type Received = (u16, Vec<u8>);
 
 /// Sends a request and returns the payload of the reply. A request that changes something has none: it is empty.
-pub(crate) fn ask(kind: u16, fixed: &[u8], attributes: Attributes) -> io::Result<Vec<u8>> {
+pub(crate) fn request(kind: u16, fixed: &[u8], attributes: Attributes) -> io::Result<Vec<u8>> {
     let mut replies = transact(Request::new(kind, NLM_F_ACK, fixed, attributes), &open()?)?;
     Ok(replies.pop().map(|(_, payload)| payload).unwrap_or_default())
 }
 
 /// Requests a list; again, if it changed while it was read. Kernels before 4.20 send everything, whatever the
 /// attributes ask for.
-pub(crate) fn list(kind: u16, fixed: &[u8], attributes: Attributes) -> io::Result<Vec<Received>> {
+pub(crate) fn dump(kind: u16, fixed: &[u8], attributes: Attributes) -> io::Result<Vec<Received>> {
     let request = Request::new(kind, NLM_F_DUMP, fixed, attributes);
     let mut attempt = 1;
     loop {
@@ -85,14 +87,14 @@ fn open() -> io::Result<NetlinkSocket> {
 
 fn transact(mut request: Request, socket: &NetlinkSocket) -> io::Result<Vec<Received>> {
     const SEQUENCE: u32 = 1;
-    send(&socket.fd, request.numbered(SEQUENCE), SendFlags::empty())?;
+    send(&socket.fd, request.with_sequence(SEQUENCE), SendFlags::empty())?;
     let (mut reply, mut replies) = (Reply::to(SEQUENCE), Vec::new());
     let mut buf = vec![0; RECEIVE_BUFFER];
     loop {
         let len = socket.receive(&mut buf)?;
         let end = reply.take(&buf[..len], |message| replies.push((message.kind, message.payload.to_vec())));
         if let Some(end) = end {
-            return end.map(|()| replies).map_err(|Refused { error, .. }| error);
+            return end.map(|()| replies).map_err(|NetlinkError { error, .. }| error);
         }
     }
 }

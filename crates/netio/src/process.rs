@@ -33,8 +33,8 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Blocks both signals and opens the descriptor. Call it before any thread is started: in an existing thread they would
-    /// still end the process. Child processes inherit the blocked signals.
+    /// Blocks both signals and opens the descriptor. Call it before any thread is started: in an existing thread they
+    /// would still end the process. Child processes inherit the blocked signals.
     pub fn new() -> io::Result<Self> {
         Ok(Self { fd: signal::open(&[libc::SIGINT, libc::SIGTERM])? })
     }
@@ -58,8 +58,8 @@ impl AsFd for Signals {
     }
 }
 
-/// The process at the other end of a connected unix socket; for a client, the one that listened (SO_PEERCRED, unix(7)).
-/// `None` if our process namespace does not contain it.
+/// The process at the other end of a connected unix socket; for a client, the process that called listen(2)
+/// (SO_PEERCRED, unix(7)). `None` if our process namespace does not contain it.
 ///
 /// # Errors
 ///
@@ -69,20 +69,20 @@ pub fn peer(socket: BorrowedFd<'_>) -> io::Result<Option<u32>> {
     Ok(u32::try_from(pid).ok().filter(|pid| *pid > 0))
 }
 
-/// Makes all threads allocate from one heap, so that the C library opens no file later (glibc reads /proc when another heap
-/// shrinks). Call it before any thread is started.
+/// Makes all threads allocate from one heap, so that the C library opens no file later (glibc reads /proc when
+/// another heap shrinks). Call it before any thread is started.
 pub fn share_heap() {
     heap::share();
 }
 
-/// Makes every system call that a seccomp filter traps (SECCOMP_RET_TRAP) fail with EPERM, in all threads, and counts it:
-/// see [`trapped_calls`]. A trapped call in a thread that blocks SIGSYS ends the process.
+/// Makes every system call that a seccomp filter traps (SECCOMP_RET_TRAP) fail with EPERM, in all threads, and counts
+/// it: see [`trapped_calls`]. A trapped call in a thread that blocks SIGSYS ends the process.
 ///
 /// # Errors
 ///
-/// None known: a kernel without SIGSYS has no filters either.
+/// sigaction(2) failed.
 pub fn refuse_trapped_calls() -> io::Result<()> {
-    trap::answer()
+    trap::install_handler()
 }
 
 /// How many system calls were trapped and refused, and the last one.

@@ -1,23 +1,13 @@
 //! Randomness from the kernel; `protocol` takes it as an argument.
 
-use rustix::io::Errno;
-use rustix::rand::{GetRandomFlags, getrandom};
-
-/// Fills `bytes` with random ones. Early in boot it waits until the kernel's generator is ready: keys and indices must never
-/// come from a generator without entropy.
+/// Fills `bytes` with random ones. Early in boot it waits until the kernel's generator is ready: keys and indices
+/// must never come from a generator without entropy.
 ///
 /// # Panics
 ///
-/// When the kernel has no getrandom(2), that is before Linux 3.17.
+/// The kernel has neither getrandom(2), which Linux has since 3.17, nor /dev/urandom.
 pub fn fill(bytes: &mut [u8]) {
-    let mut filled = 0;
-    while filled < bytes.len() {
-        match getrandom(&mut bytes[filled..], GetRandomFlags::empty()) {
-            Ok(count) => filled += count,
-            Err(Errno::INTR) => {}
-            Err(error) => panic!("getrandom(2), which Linux has since 3.17, failed: {error}"),
-        }
-    }
+    getrandom::fill(bytes).unwrap_or_else(|error| panic!("the kernel gives no random bytes: {error}"));
 }
 
 #[cfg(test)]

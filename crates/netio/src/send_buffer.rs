@@ -3,7 +3,11 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::udp::SOCKET_BUFFER;
+/// The receive buffer that we request, and the largest send buffer, in bytes. At 10 Gbit/s it holds 13 ms: the longest
+/// that a thread on a busy machine should be kept from its socket. Half of it cost 105 TCP streams over one tunnel a
+/// tenth of their throughput in retransmissions; twice as much gained nothing. It is kernel memory, used only while
+/// datagrams wait; the kernel doubles it for its own bookkeeping (socket(7)).
+pub(crate) const SOCKET_BUFFER: usize = 16 << 20;
 
 /// The initial and minimum size in bytes, for all sockets of a family together. Doubled by the kernel, it holds what a
 /// link of 100 Mbit/s sends in 42 ms, which everything behind it has to wait for.
@@ -18,9 +22,8 @@ const QUEUE_TIME: Duration = Duration::from_millis(50);
 /// If the buffer was last full longer ago than this, the path may have been idle: a low rate then means nothing.
 const BUSY_TIME: Duration = Duration::from_millis(200);
 
-/// Measures how much a socket sends between two times at which its send buffer was full: that is what the path can take,
-/// whatever was offered in between.
-pub(crate) struct SendBuffer {
+/// Estimates what the path can take from the bytes sent between two moments at which the buffer was full.
+pub(crate) struct SendBufferTuner {
     /// How many sockets share the path, each with a part of the queue.
     sockets: usize,
     /// Bytes since `since`.
@@ -32,14 +35,14 @@ pub(crate) struct SendBuffer {
 }
 
 // Relaxed throughout: concurrent senders are counted slightly earlier or later.
-impl SendBuffer {
+impl SendBufferTuner {
     pub(crate) fn shared_by(sockets: usize) -> Self {
-        let size = AtomicUsize::new(Self::least(sockets));
+        let size = AtomicUsize::new(Self::minimum(sockets));
         Self { sockets, sent: AtomicU64::new(0), since: AtomicU64::new(0), size }
     }
 
     /// The minimum size for each of `sockets` sockets.
-    pub(crate) fn least(sockets: usize) -> usize {
+    pub(crate) fn minimum(sockets: usize) -> usize {
         (SEND_BUFFER_MIN / sockets).max(SEND_BUFFER_SHARE_MIN)
     }
 
@@ -49,7 +52,7 @@ impl SendBuffer {
     }
 
     /// The buffer is full at `now`, in nanoseconds. Returns the size that it should have, if it should change.
-    pub(crate) fn full_at(&self, now: u64) -> Option<usize> {
+    pub(crate) fn on_full(&self, now: u64) -> Option<usize> {
         let span = QUEUE_TIME.as_nanos() as u64;
         let time = now.saturating_sub(self.since.load(Ordering::Relaxed));
         if time < span {
@@ -69,7 +72,7 @@ impl SendBuffer {
             return None;
         }
         // A power of two, rounded down, so that it never holds more than the queue time.
-        let wanted = (1 << takes.max(1).ilog2()).clamp(Self::least(self.sockets), SOCKET_BUFFER);
+        let wanted = (1 << takes.max(1).ilog2()).clamp(Self::minimum(self.sockets), SOCKET_BUFFER);
         self.size.store(wanted, Ordering::Relaxed);
         (wanted != size).then_some(wanted)
     }
@@ -81,11 +84,11 @@ mod tests {
 
     /// The size at `rate` bytes a second if the buffer is full every `pause` milliseconds.
     fn grows_to(rate: u64, pause: u64) -> usize {
-        let buffer = SendBuffer::shared_by(1);
+        let buffer = SendBufferTuner::shared_by(1);
         let mut size = SEND_BUFFER_MIN;
         for round in 1..1000 {
             buffer.sent(rate * pause / 1000);
-            size = buffer.full_at(round * pause * 1_000_000).unwrap_or(size);
+            size = buffer.on_full(round * pause * 1_000_000).unwrap_or(size);
         }
         size
     }
@@ -108,19 +111,19 @@ mod tests {
 
     #[test]
     fn a_send_buffer_that_was_full_once_says_nothing_about_the_path() {
-        let buffer = SendBuffer::shared_by(1);
+        let buffer = SendBufferTuner::shared_by(1);
         buffer.sent(1 << 40);
-        assert_eq!(buffer.full_at(1 << 40), None);
+        assert_eq!(buffer.on_full(1 << 40), None);
     }
 
     #[test]
     fn a_send_buffer_follows_the_speed_of_the_path_and_ignores_pauses() {
-        let buffer = SendBuffer::shared_by(1);
+        let buffer = SendBufferTuner::shared_by(1);
         let (mut now, mut size) = (1, SEND_BUFFER_MIN);
         let mut fill = |megabits: u64, milliseconds: u64| {
             now += milliseconds * 1_000_000;
             buffer.sent(megabits * 125 * milliseconds);
-            size = buffer.full_at(now).unwrap_or(size);
+            size = buffer.on_full(now).unwrap_or(size);
             size
         };
         assert_eq!([fill(1000, 60), fill(1000, 60)], [SEND_BUFFER_MIN, 2 << 20]);
@@ -132,12 +135,12 @@ mod tests {
     #[test]
     fn sockets_that_share_a_path_share_its_queue() {
         for sockets in 1..=4 {
-            let buffer = SendBuffer::shared_by(sockets);
+            let buffer = SendBufferTuner::shared_by(sockets);
             assert!(buffer.size.load(Ordering::Relaxed) * sockets <= SEND_BUFFER_MIN);
             for round in 1..10 {
                 // Most of the time one of them sends.
                 buffer.sent(1_000_000_000 / 20);
-                buffer.full_at(round * 50_000_000);
+                buffer.on_full(round * 50_000_000);
             }
             let held = 2 * buffer.size.load(Ordering::Relaxed) * sockets;
             assert!(held <= 1_000_000_000 / 20, "{held} for {sockets} sockets");

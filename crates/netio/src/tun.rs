@@ -1,8 +1,8 @@
 //! The TUN device, which reads and writes inner packets.
 //!
-//! Every packet, in both directions, follows a virtio header of [`HEADER`] bytes (`struct virtio_net_hdr`), which says how
-//! to split a GSO packet and which checksum is missing. If the device has no such header, a zeroed one is added or removed
-//! here, so that the engine sees one format. Nothing here looks into packets; `packet` does.
+//! Every packet, in both directions, follows a virtio header of [`HEADER`] bytes (`struct virtio_net_hdr`), which
+//! says how to split a GSO packet and which checksum is missing. If the device has no such header, a zeroed one is
+//! added or removed here, so that the engine sees one format. Nothing here looks into packets; `packet` does.
 
 use std::fmt;
 use std::io::{self, IoSlice};
@@ -22,17 +22,17 @@ pub const PIECES_MAX: usize = 128;
 pub const QUEUES_MAX: usize = 4;
 
 /// TUNSETIFF: IP packets, without the header of the TUN driver.
-const PLAIN: u16 = (libc::IFF_TUN | libc::IFF_NO_PI) as u16;
+const BASE_FLAGS: u16 = (libc::IFF_TUN | libc::IFF_NO_PI) as u16;
 
 /// TUNSETIFF: each packet has a virtio header.
-const HEADED: u16 = libc::IFF_VNET_HDR as u16;
+const VNET_HDR: u16 = libc::IFF_VNET_HDR as u16;
 
 /// TUNSETIFF: a device of several queues, or another queue of one.
-const SEVERAL: u16 = libc::IFF_MULTI_QUEUE as u16;
+const MULTI_QUEUE: u16 = libc::IFF_MULTI_QUEUE as u16;
 
-/// TUNSETIFF: only if no interface has that name. Without it, a request for several queues would join a multi-queue device
-/// of another process.
-const NEW: u16 = libc::IFF_TUN_EXCL as u16;
+/// TUNSETIFF: only if no interface has that name. Without it, a request for several queues would join a multi-queue
+/// device of another process.
+const EXCLUSIVE: u16 = libc::IFF_TUN_EXCL as u16;
 
 /// Reads and writes inner packets, over one or more independent queues.
 pub trait Tun: Send + Sync {
@@ -43,9 +43,9 @@ pub trait Tun: Send + Sync {
     /// of both. WouldBlock when there is none.
     fn read(&self, queue: usize, buf: &mut [u8]) -> io::Result<usize>;
 
-    /// Writes one packet or GRO packet from slices, the first of which starts with its virtio header; returns the total
-    /// length. One queue keeps order, and the other direction of a flow is read from the queue that it was last written to
-    /// (drivers/net/tun.c, tun_flow_update).
+    /// Writes one packet or GRO packet from slices, the first of which starts with its virtio header; returns the
+    /// total length. One queue keeps order, and the other direction of a flow is read from the queue that it was last
+    /// written to (drivers/net/tun.c, tun_flow_update).
     fn write(&self, queue: usize, pieces: &[IoSlice<'_>]) -> io::Result<usize>;
 
     /// The offloads of the device.
@@ -83,16 +83,16 @@ impl TunDevice {
     pub fn create(name: &str, queues: usize, wanted: TunOffloads) -> Result<Self, TunError> {
         check_name(name)?;
         let file = TunFile::open().map_err(refuse_open)?;
-        let plain = if wanted.vnet_hdr { PLAIN | HEADED } else { PLAIN };
+        let flags = if wanted.vnet_hdr { BASE_FLAGS | VNET_HDR } else { BASE_FLAGS };
         // If this fails for another reason than the number of queues, the attempt with one queue reports it.
-        if queues > 1 && file.attach(name, plain | SEVERAL | NEW).is_ok() {
+        if queues > 1 && file.attach(name, flags | MULTI_QUEUE | EXCLUSIVE).is_ok() {
             let mut device = Self::attached(file, wanted)?;
             device.add_queues(queues);
             return Ok(device);
         }
-        let attached = match file.attach(name, plain) {
+        let attached = match file.attach(name, flags) {
             // EINVAL means "unknown flag" or "another kind of device"; the latter fails again.
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => file.attach(name, PLAIN),
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => file.attach(name, BASE_FLAGS),
             attached => attached,
         };
         attached.map_err(|error| refuse_attach(name, error))?;
@@ -103,10 +103,10 @@ impl TunDevice {
     /// and makes it non-blocking. It has those of `wanted` that this kernel supports; whether there is a
     /// virtio header was decided by whoever opened it, and must match `wanted`.
     ///
-    /// It must have been created with IFF_NO_PI. That cannot be checked: TUNGETIFF reports in the same bit whether a socket
-    /// filter is attached (IFF_NOFILTER).
+    /// It must have been created with IFF_NO_PI. That cannot be checked: TUNGETIFF reports in the same bit whether a
+    /// socket filter is attached (IFF_NOFILTER).
     pub fn from_fd(fd: OwnedFd, wanted: TunOffloads) -> Result<Self, TunError> {
-        let not_tun = |_| TunError::Handed("it is not an open TUN device");
+        let not_tun = |_| TunError::Inherited("it is not an open TUN device");
         let file = TunFile::verify(fd).map_err(not_tun)?;
         rustix::io::ioctl_fionbio(&file, true).map_err(|error| failed("FIONBIO", error.into()))?;
         Self::attached(file, wanted)
@@ -142,17 +142,19 @@ impl TunDevice {
 
     fn attached(file: TunFile, wanted: TunOffloads) -> Result<Self, TunError> {
         let (name, flags) = file.interface().map_err(|error| match error.raw_os_error() {
-            Some(libc::EBADFD) => TunError::Handed("it is not attached to an interface"),
+            Some(libc::EBADFD) => TunError::Inherited("it is not attached to an interface"),
             _ => failed("TUNGETIFF", error),
         })?;
         let has = |flag: libc::c_int| i32::from(flags) & flag != 0;
         if !has(libc::IFF_TUN) {
-            return Err(TunError::Handed("its interface carries Ethernet frames (tap), not packets"));
+            return Err(TunError::Inherited("its interface carries Ethernet frames (tap), not packets"));
         }
         // An inherited descriptor may use the longer header with num_buffers.
         let vnet_hdr = has(libc::IFF_VNET_HDR);
         if vnet_hdr && !wanted.vnet_hdr {
-            return Err(TunError::Handed("its packets come behind virtio headers, which are switched off"));
+            return Err(TunError::Inherited(
+                "its packets have virtio headers, but LINERATE_OFFLOADS disables vnet_hdr",
+            ));
         }
         if vnet_hdr {
             file.set_header_len(HEADER as i32).map_err(|error| failed("TUNSETVNETHDRSZ", error))?;
@@ -162,8 +164,8 @@ impl TunDevice {
         Ok(Self { queues: vec![file], ifindex, offloads: TunOffloads { vnet_hdr, tso, uso } })
     }
 
-    /// Adds queues until there are `queues`, or as many as possible. The header length and the offloads apply to the whole
-    /// device, whichever queue set them (tun.c).
+    /// Adds queues until there are `queues`, or as many as possible. The header length and the offloads apply to the
+    /// whole device, whichever queue set them (tun.c).
     fn add_queues(&mut self, queues: usize) {
         while self.queues.len() < queues.min(QUEUES_MAX) {
             let Ok(file) = self.another_queue() else { return };
@@ -173,8 +175,8 @@ impl TunDevice {
 
     fn another_queue(&self) -> io::Result<TunFile> {
         let file = TunFile::open()?;
-        let headed = if self.offloads.vnet_hdr { HEADED } else { 0 };
-        file.attach(&self.name()?, PLAIN | headed | SEVERAL)?;
+        let vnet_hdr = if self.offloads.vnet_hdr { VNET_HDR } else { 0 };
+        file.attach(&self.name()?, BASE_FLAGS | vnet_hdr | MULTI_QUEUE)?;
         // If ours was renamed meanwhile, the name may belong to another or a new device.
         let (name, _) = file.interface()?;
         if link::index_of(&name)? != self.ifindex {
@@ -229,11 +231,11 @@ pub enum TunError {
     NotPermitted(String),
     /// This interface is in use by another process.
     Busy(String),
-    /// This interface exists and cannot be attached to: it is of another kind or has several queues, perhaps because another
-    /// process uses it.
+    /// This interface exists and cannot be attached to: it is of another kind or has several queues, perhaps because
+    /// another process uses it.
     Exists(String),
     /// The inherited descriptor is not usable, for this reason.
-    Handed(&'static str),
+    Inherited(&'static str),
     /// This step failed for an unexpected reason.
     Failed(&'static str, io::Error),
 }
@@ -247,26 +249,25 @@ impl fmt::Display for TunError {
                  spaces, '/', ':' or '%'"
             ),
             Self::NoDriver => {
-                write!(f, "{PATH} is not there: run `modprobe tun`, or in a container pass --device {PATH}")
+                write!(f, "{PATH} does not exist: run `modprobe tun`, or in a container pass --device {PATH}")
             }
             Self::NotOpened => {
-                write!(f, "{PATH} may not be opened: run as root, or in a container pass --device {PATH}")
+                write!(f, "cannot open {PATH}: permission denied; run as root, or in a container pass --device {PATH}")
             }
             Self::NotPermitted(name) => {
-                write!(f, "interface {name} may not be made: run as root or grant CAP_NET_ADMIN")
+                write!(f, "cannot create interface {name}: permission denied; run as root or grant CAP_NET_ADMIN")
             }
             Self::Busy(name) => {
-                write!(f, "interface {name} is held by another process: end that one or choose another name")
+                write!(f, "interface {name} is in use by another process: stop that process or choose another name")
             }
             Self::Exists(name) => write!(
                 f,
-                "interface {name} exists and is not a single-queue TUN device, or is held by another \
+                "interface {name} exists and is not a single-queue TUN device, or is in use by another \
                  process: choose another name or delete it with `ip link delete {name}`"
             ),
-            Self::Handed(reason) => write!(
+            Self::Inherited(reason) => write!(
                 f,
-                "the descriptor handed over will not do, because {reason}: pass one from \
-                 TUNSETIFF with IFF_TUN and IFF_NO_PI"
+                "the inherited descriptor is not usable: {reason}: pass one from TUNSETIFF with IFF_TUN and IFF_NO_PI"
             ),
             Self::Failed(step, error) => write!(f, "the TUN device failed at {step}: {error}"),
         }
@@ -285,7 +286,7 @@ impl std::error::Error for TunError {
 impl From<TunError> for io::Error {
     fn from(refusal: TunError) -> Self {
         let kind = match &refusal {
-            TunError::Name(_) | TunError::Handed(_) => io::ErrorKind::InvalidInput,
+            TunError::Name(_) | TunError::Inherited(_) => io::ErrorKind::InvalidInput,
             TunError::NoDriver => io::ErrorKind::NotFound,
             TunError::NotOpened | TunError::NotPermitted(_) => io::ErrorKind::PermissionDenied,
             TunError::Busy(_) => io::ErrorKind::ResourceBusy,
@@ -325,20 +326,20 @@ fn failed(step: &'static str, error: io::Error) -> TunError {
     TunError::Failed(step, error)
 }
 
-/// Asks for every offload that is wanted, then for ever fewer; answers whether (TSO, USO) were
+/// Requests every offload that is wanted, then ever fewer; returns whether (TSO, USO) were
 /// granted. A kernel refuses a set that has a bit it does not know.
 fn enable_offloads(file: &TunFile, wanted: TunOffloads) -> (bool, bool) {
     let tso = libc::TUN_F_TSO4 | libc::TUN_F_TSO6;
     let ecn = tso | libc::TUN_F_TSO_ECN;
     let uso = libc::TUN_F_USO4 | libc::TUN_F_USO6;
     let sets = [(ecn | uso, (true, true)), (ecn, (true, false)), (tso, (true, false)), (uso, (false, true))];
-    for (set, answer) in sets {
-        let is_wanted = (wanted.tso || !answer.0) && (wanted.uso || !answer.1);
+    for (set, granted) in sets {
+        let is_wanted = (wanted.tso || !granted.0) && (wanted.uso || !granted.1);
         if is_wanted && file.set_offload(libc::TUN_F_CSUM | set).is_ok() {
-            return answer;
+            return granted;
         }
     }
-    // A device handed over may have some set; where even none is refused there is no more to do.
+    // An inherited device may have some set; if clearing all flags fails, give up.
     let _ = file.set_offload(0);
     (false, false)
 }
@@ -353,8 +354,8 @@ fn without_header<'s, 'p>(
     stripped.copy_from_slice(pieces);
     let first = stripped.first_mut().ok_or_else(unfit)?;
     let header = first.first_chunk::<HEADER>().ok_or_else(unfit)?;
-    // The first two bytes are the flags and the segmentation type: a debt that a device without
-    // the header cannot take over.
+    // The first two bytes are the flags and the segmentation type: pending checksum or segmentation work, which a
+    // device without the header cannot do.
     if header[..2] != [0, 0] {
         return Err(unfit());
     }
@@ -420,7 +421,7 @@ mod tests {
     fn a_refusal_is_one_sentence_and_keeps_its_kind_as_an_error() {
         let error = io::Error::from(TunError::Busy("wg0".to_owned()));
         assert_eq!(error.kind(), io::ErrorKind::ResourceBusy);
-        assert!(error.to_string().starts_with("interface wg0 is held by another process"));
+        assert!(error.to_string().starts_with("interface wg0 is in use by another process"));
         assert!(TunError::NoDriver.to_string().contains("modprobe tun"));
     }
 
@@ -459,12 +460,12 @@ mod tests {
             let tap = opened_elsewhere("tap0", libc::IFF_TAP | libc::IFF_NO_PI);
             let header = opened_elsewhere("header0", libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_VNET_HDR);
             let bare = TunDevice::from_fd(header, TunOffloads { vnet_hdr: false, ..TunOffloads::ALL }).err();
-            assert!(matches!(bare, Some(TunError::Handed(_))), "with headers that are not wanted: {bare:?}");
+            assert!(matches!(bare, Some(TunError::Inherited(_))), "with headers that are not wanted: {bare:?}");
             for (what, fd) in
                 [("another driver's", null), ("without an interface", unattached), ("of Ethernet frames", tap)]
             {
                 let refusal = TunDevice::from_fd(fd, TunOffloads::ALL).err();
-                assert!(matches!(refusal, Some(TunError::Handed(_))), "{what}: {refusal:?}");
+                assert!(matches!(refusal, Some(TunError::Inherited(_))), "{what}: {refusal:?}");
             }
         });
     }

@@ -1,9 +1,9 @@
 //! UDP sockets, which send and receive outer datagrams.
 //!
 //! A GSO batch (equal-sized datagrams contiguous in memory, the last possibly shorter) is sent with one call
-//! (UDP_SEGMENT) and may be received as one message (UDP_GRO). Nothing here looks into datagrams, retries, or waits; the
-//! engine decides what an error means for a peer, with [`send_error`]. How large the send buffer is, `send_buffer`
-//! decides.
+//! (UDP_SEGMENT) and may be received as one message (UDP_GRO). Nothing here looks into datagrams, retries, or waits;
+//! the engine decides what an error means for a peer, with [`send_error()`]. `send_buffer` decides how large the send
+//! buffer is.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -14,33 +14,24 @@ use rustix::net::sockopt::{
     self, Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery, set_ip_mtu_discover, set_ip_recvtos, set_ipv6_mtu_discover,
     set_ipv6_recvtclass, set_ipv6_v6only,
 };
-use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, getsockname, socket_with};
+use rustix::net::{SocketFlags, SocketType, bind, getsockname, socket_with};
 use rustix::system::uname;
 
 use crate::clock;
-use crate::send_buffer::{SEND_BUFFER_MIN, SendBuffer};
+pub use crate::datagram::{GSO_BATCH_MAX, PacketInfo, Received, SEGMENTS_MAX, Transmit};
+use crate::send_buffer::{SEND_BUFFER_MIN, SOCKET_BUFFER, SendBufferTuner};
 use crate::sys::message::{RECEIVE_MAX, SEND_MAX, receive_many, receive_one, send_many, send_one};
 use crate::sys::option::IntOption;
-use crate::sys::steering::steer_by_receiver;
 
-/// The most datagrams in a GSO batch (UDP_MAX_SEGMENTS; 128 from Linux 6.10).
-pub const SEGMENTS_MAX: usize = 64;
+mod bind;
+mod send_error;
 
-/// The most bytes in a GSO batch: the payload of an IPv4 packet of 65,535 bytes.
-pub const GSO_BATCH_MAX: usize = 65507;
-
-/// The receive buffer that we request, in bytes. At 10 Gbit/s it holds 13 ms: the longest that a thread on a busy machine
-/// should be kept from its socket. Half of it cost 105 TCP streams over one tunnel a tenth of their throughput in
-/// retransmissions; twice as much gained nothing. It is kernel memory, used only while datagrams wait; the kernel
-/// doubles it for its own bookkeeping (socket(7)).
-pub const SOCKET_BUFFER: usize = 16 << 20;
+pub use self::bind::{BoundSockets, bind_all};
+pub use self::send_error::{SendError, send_error};
 
 /// How long a sender of a handshake message waits for room. Linux reports room only when the buffer is half empty
 /// (sock_writeable), so this mostly elapses, and a few datagrams are sent meanwhile.
-pub const ROOM_TIMEOUT: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
-
-/// How often to look for a port that is free in both families (as the kernel module, socket.c).
-const PORT_ATTEMPTS: u32 = 100;
+const ROOM_TIMEOUT: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
 /// Sends and receives outer datagrams.
 pub trait Socket: Send + Sync {
@@ -55,65 +46,16 @@ pub trait Socket: Send + Sync {
     /// short count, sending the rest returns the error. WouldBlock when there is no room.
     fn send(&self, batch: &[Transmit<'_>]) -> io::Result<usize>;
 
-    /// Waits until there may be room for a send, at most [`ROOM_TIMEOUT`].
+    /// Waits until there may be room for a send, at most a millisecond.
     fn wait_for_room(&self);
 
     /// The offloads of the socket.
     fn offloads(&self) -> UdpOffloads;
 }
 
-/// Where a datagram was received: the source for a reply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct PacketInfo {
-    /// Our address.
-    pub addr: IpAddr,
-    /// The index of the interface that received it.
-    pub ifindex: u32,
-}
-
-/// What was received: one datagram, or several of one flow in one message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Received {
-    /// The length in bytes of all of it; 0 for an empty datagram and for one that was cut off, both
-    /// of which are to be discarded.
-    pub len: usize,
-    /// The length in bytes of each datagram in it, of which the last may be shorter; `len` when
-    /// there is one.
-    pub segment: usize,
-    /// The sender.
-    pub source: SocketAddr,
-    /// Which of our addresses it was sent to, and the interface that received it.
-    pub local: Option<PacketInfo>,
-    /// The TOS (IPv4) or traffic class (IPv6) octet: DSCP and, in the low two bits, ECN.
-    pub tos: u8,
-}
-
-impl Default for Received {
-    fn default() -> Self {
-        let source = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
-        Self { len: 0, segment: 0, source, local: None, tos: 0 }
-    }
-}
-
-/// What to send: one datagram or one GSO batch.
-#[derive(Clone, Copy, Debug)]
-pub struct Transmit<'a> {
-    /// The destination, of the socket's family.
-    pub to: SocketAddr,
-    /// The source address; the kernel chooses for `None`. Routing always chooses the interface.
-    pub from: Option<IpAddr>,
-    /// The TOS (IPv4) or traffic class (IPv6) octet.
-    pub tos: u8,
-    /// The length in bytes of each datagram in a GSO batch. Never for a single datagram: some kernels
-    /// refuse that (firezone 8932).
-    pub segment: Option<u16>,
-    /// The bytes: at most [`GSO_BATCH_MAX`], in a GSO batch at most [`SEGMENTS_MAX`] datagrams.
-    pub contents: &'a [u8],
-}
-
 /// An address family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Family {
+pub enum AddressFamily {
     /// IPv4.
     V4,
     /// IPv6.
@@ -138,9 +80,9 @@ impl UdpOffloads {
 /// A UDP socket of the kernel, bound to all addresses of one family.
 pub struct UdpSocket {
     fd: OwnedFd,
-    family: Family,
+    family: AddressFamily,
     offloads: UdpOffloads,
-    send_buffer: SendBuffer,
+    send_buffer: SendBufferTuner,
 }
 
 impl UdpSocket {
@@ -152,15 +94,15 @@ impl UdpSocket {
     ///
     /// Those of socket(2) and bind(2): EADDRINUSE; EAFNOSUPPORT or EADDRNOTAVAIL for a family that
     /// the host does not have; EPERM for a mark without CAP_NET_ADMIN.
-    pub fn bind(family: Family, port: u16, mark: u32, wanted: UdpOffloads) -> io::Result<Self> {
+    pub fn bind(family: AddressFamily, port: u16, mark: u32, wanted: UdpOffloads) -> io::Result<Self> {
         Self::open(family, mark, wanted)?.bound(port)
     }
 
     /// A socket that is not bound yet.
-    fn open(family: Family, mark: u32, wanted: UdpOffloads) -> io::Result<Self> {
+    fn open(family: AddressFamily, mark: u32, wanted: UdpOffloads) -> io::Result<Self> {
         let domain = match family {
-            Family::V4 => AddressFamily::INET,
-            Family::V6 => AddressFamily::INET6,
+            AddressFamily::V4 => rustix::net::AddressFamily::INET,
+            AddressFamily::V6 => rustix::net::AddressFamily::INET6,
         };
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let fd = socket_with(domain, SocketType::DGRAM, flags, None)?;
@@ -168,27 +110,27 @@ impl UdpSocket {
             IntOption::MARK.set(fd.as_fd(), mark.cast_signed())?;
         }
         match family {
-            Family::V4 => prepare_v4(&fd)?,
-            Family::V6 => prepare_v6(&fd)?,
+            AddressFamily::V4 => prepare_v4(&fd)?,
+            AddressFamily::V6 => prepare_v6(&fd)?,
         }
         enlarge_buffers(&fd);
         let offloads = UdpOffloads {
             gro: wanted.gro && gro_works() && IntOption::GRO.set(fd.as_fd(), 1).is_ok(),
             gso: wanted.gso && IntOption::SEGMENT.get(fd.as_fd()).is_ok(),
         };
-        Ok(Self { fd, family, offloads, send_buffer: SendBuffer::shared_by(1) })
+        Ok(Self { fd, family, offloads, send_buffer: SendBufferTuner::shared_by(1) })
     }
 
     /// It is one of `sockets` that send over the same path.
     fn share_path(&mut self, sockets: usize) {
-        self.send_buffer = SendBuffer::shared_by(sockets);
-        set_send_buffer(&self.fd, SendBuffer::least(sockets));
+        self.send_buffer = SendBufferTuner::shared_by(sockets);
+        set_send_buffer(&self.fd, SendBufferTuner::minimum(sockets));
     }
 
     fn bound(self, port: u16) -> io::Result<Self> {
         let any: IpAddr = match self.family {
-            Family::V4 => Ipv4Addr::UNSPECIFIED.into(),
-            Family::V6 => Ipv6Addr::UNSPECIFIED.into(),
+            AddressFamily::V4 => Ipv4Addr::UNSPECIFIED.into(),
+            AddressFamily::V6 => Ipv6Addr::UNSPECIFIED.into(),
         };
         bind(&self.fd, &SocketAddr::new(any, port))?;
         Ok(self)
@@ -220,7 +162,7 @@ impl UdpSocket {
     }
 
     /// Its address family.
-    pub fn family(&self) -> Family {
+    pub fn family(&self) -> AddressFamily {
         self.family
     }
 
@@ -261,7 +203,7 @@ impl Socket for UdpSocket {
             }
             Err(error) => {
                 if error.kind() == io::ErrorKind::WouldBlock
-                    && let Some(bytes) = self.send_buffer.full_at(clock::boottime())
+                    && let Some(bytes) = self.send_buffer.on_full(clock::boottime())
                 {
                     set_send_buffer(&self.fd, bytes);
                 }
@@ -283,101 +225,6 @@ impl Socket for UdpSocket {
 impl AsFd for UdpSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
-    }
-}
-
-/// Sockets for each address family that the host has, on one port.
-pub struct Pair {
-    /// The IPv4 sockets; none where the host has no IPv4.
-    pub v4: Vec<UdpSocket>,
-    /// The IPv6 sockets; none where the host has no IPv6.
-    pub v6: Vec<UdpSocket>,
-    /// The port that all are bound to, in host byte order.
-    pub port: u16,
-}
-
-/// Binds up to `sockets` sockets of each family to `port`, or for 0 to one that is free for both
-/// families, with `mark` as their firewall mark and those of `wanted` that this kernel
-/// supports. One family may be missing.
-///
-/// A WireGuard data message is delivered to the socket number "receiver index (read in network order) modulo the number
-/// of sockets", so that one session uses one socket; everything else is delivered to the first. If the kernel cannot do
-/// that, each family has one socket.
-///
-/// # Errors
-///
-/// EADDRINUSE when another program has the port in either family; the errors of
-/// [`UdpSocket::bind`] otherwise.
-pub fn bind_pair(port: u16, mark: u32, sockets: usize, wanted: UdpOffloads) -> io::Result<Pair> {
-    let mut attempt = 1;
-    let (v4, v6, port) = loop {
-        match bind_both(port, mark, wanted) {
-            // The kernel chose a port that is free for IPv4 but in use for IPv6.
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse && port == 0 && attempt < PORT_ATTEMPTS => {
-                attempt += 1;
-            }
-            bound => break bound?,
-        }
-    };
-    let grown = |alone: Option<UdpSocket>| alone.map_or_else(Vec::new, |alone| grow(alone, port, mark, sockets));
-    Ok(Pair { v4: grown(v4), v6: grown(v6), port })
-}
-
-/// What a failed send means.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SendError {
-    /// The route cannot take this GSO batch: send its datagrams one by one. The segment
-    /// size exceeds the route's MTU, or the link cannot compute checksums.
-    SegmentationRefused,
-    /// The source address may no longer be ours, or not usable for this destination: retry once without it.
-    /// If that fails too, the second error says what is wrong.
-    SourceGone,
-    /// A queue is full: retry shortly, then drop.
-    Busy,
-    /// A firewall refused it, possibly only this datagram: drop it, continue with the next.
-    Denied,
-    /// There is no route to the destination, or an ICMP error for an earlier datagram was waiting on
-    /// the socket, in which case a second try goes through: retry once, then drop. (Linux keeps
-    /// ICMP errors from a socket that is not connected, as ours are; other systems do not.)
-    Unreachable,
-    /// The datagram is too large to be sent at all: drop it.
-    TooBig,
-    /// Anything else: drop, count, and report the error itself.
-    Other,
-}
-
-/// Classifies a failed send by its error and by whether the first message had a segment size or a source address. EINVAL
-/// may mean either: a retry without the source tells them apart, and keeps the GSO batch.
-pub fn send_error(error: &io::Error, had_segment: bool, had_source: bool) -> SendError {
-    let Some(errno) = error.raw_os_error() else {
-        return match error.kind() {
-            io::ErrorKind::WouldBlock => SendError::Busy,
-            _ => SendError::Other,
-        };
-    };
-    match errno {
-        // For an IPv4 source that is not ours the kernel returns EINVAL, or on Linux 6.18
-        // ENETUNREACH, as without a route: a retry without the source tells them apart.
-        libc::EINVAL | libc::ENETUNREACH | libc::EADDRNOTAVAIL | libc::ENODEV if had_source => SendError::SourceGone,
-        // EIO: no checksum offload on the way out, or a transform. EINVAL until Linux 6.13 and
-        // EMSGSIZE from 6.14 (235174b): the segment size exceeds the route's MTU.
-        libc::EIO | libc::EINVAL | libc::EMSGSIZE if had_segment => SendError::SegmentationRefused,
-        libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM => SendError::Busy,
-        libc::EPERM | libc::EACCES => SendError::Denied,
-        libc::EMSGSIZE => SendError::TooBig,
-        libc::ECONNREFUSED
-        | libc::EHOSTUNREACH
-        | libc::EHOSTDOWN
-        | libc::ENETUNREACH
-        | libc::ENETDOWN
-        | libc::ENONET
-        | libc::ENOPROTOOPT
-        | libc::EOPNOTSUPP
-        | libc::EPROTO
-        | libc::EADDRNOTAVAIL
-        | libc::EAFNOSUPPORT
-        | libc::ENODEV => SendError::Unreachable,
-        _ => SendError::Other,
     }
 }
 
@@ -426,94 +273,9 @@ fn version(release: &str) -> Option<(u32, u32)> {
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
-/// One socket for each family of the host, and their port.
-fn bind_both(port: u16, mark: u32, wanted: UdpOffloads) -> io::Result<(Option<UdpSocket>, Option<UdpSocket>, u16)> {
-    let v4 = set_absent_apart(UdpSocket::bind(Family::V4, port, mark, wanted))?;
-    let port = match &v4 {
-        Ok(v4) => v4.local_port()?,
-        Err(_) => port,
-    };
-    let v6 = set_absent_apart(UdpSocket::bind(Family::V6, port, mark, wanted))?;
-    let port = match &v6 {
-        Ok(v6) => v6.local_port()?,
-        Err(_) => port,
-    };
-    match (v4, v6) {
-        (Err(_), Err(absent)) => Err(absent),
-        (v4, v6) => Ok((v4.ok(), v6.ok(), port)),
-    }
-}
-
-/// Turns a bound socket into a group of `sockets` sockets, or leaves it as it is.
-///
-/// It was bound without SO_REUSEPORT, so nobody else has the port; binding a group from the start could
-/// join an existing group of the same user. A socket of the same user that joins ours later receives
-/// nothing: the steering only selects our sockets.
-fn grow(alone: UdpSocket, port: u16, mark: u32, sockets: usize) -> Vec<UdpSocket> {
-    let mut group = vec![alone];
-    if sockets > 1 && join(&mut group, port, mark, sockets).is_err() {
-        group.truncate(1);
-        // Even if this fails, it is the only socket on the port.
-        let _ = sockopt::set_socket_reuseport(&group[0].fd, false);
-    }
-    let sockets = group.len();
-    group.iter_mut().for_each(|socket| socket.share_path(sockets));
-    group
-}
-
-fn join(group: &mut Vec<UdpSocket>, port: u16, mark: u32, sockets: usize) -> io::Result<()> {
-    let family = group[0].family;
-    sockopt::set_socket_reuseport(&group[0].fd, true)?;
-    while group.len() < sockets {
-        let another = UdpSocket::open(family, mark, group[0].offloads)?;
-        sockopt::set_socket_reuseport(&another.fd, true)?;
-        group.push(another.bound(port)?);
-    }
-    steer_by_receiver(group[0].fd.as_fd(), sockets as u32)
-}
-
-/// Separates "the host does not have this family" from the errors that fail a bind.
-fn set_absent_apart(bound: io::Result<UdpSocket>) -> io::Result<io::Result<UdpSocket>> {
-    match bound {
-        Err(error) => match error.raw_os_error() {
-            Some(libc::EAFNOSUPPORT | libc::EADDRNOTAVAIL) => Ok(Err(error)),
-            _ => Err(error),
-        },
-        bound => Ok(bound),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_send_error_is_classified_by_segment_size_and_source() {
-        use SendError::*;
-        for (errno, had_segment, had_source, meaning) in [
-            (libc::EIO, true, false, SegmentationRefused),
-            (libc::EINVAL, true, true, SourceGone),
-            (libc::EINVAL, true, false, SegmentationRefused),
-            (libc::EIO, true, true, SegmentationRefused),
-            (libc::EMSGSIZE, true, false, SegmentationRefused),
-            (libc::EIO, false, false, Other),
-            (libc::EINVAL, false, true, SourceGone),
-            (libc::EADDRNOTAVAIL, true, true, SourceGone),
-            (libc::EADDRNOTAVAIL, false, false, Unreachable),
-            (libc::EINVAL, false, false, Other),
-            (libc::EMSGSIZE, false, true, TooBig),
-            (libc::EAGAIN, true, true, Busy),
-            (libc::ENOBUFS, false, false, Busy),
-            (libc::EPERM, true, true, Denied),
-            (libc::ECONNREFUSED, true, true, Unreachable),
-            (libc::EHOSTUNREACH, false, false, Unreachable),
-            (libc::ENETUNREACH, false, true, SourceGone),
-            (libc::ENETUNREACH, true, false, Unreachable),
-        ] {
-            let error = io::Error::from_raw_os_error(errno);
-            assert_eq!(send_error(&error, had_segment, had_source), meaning, "{error}");
-        }
-    }
 
     #[test]
     fn kernel_releases_are_read() {

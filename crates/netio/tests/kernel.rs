@@ -1,6 +1,6 @@
-//! The doors against the kernel of this machine.
+//! The system call layer against this machine's kernel.
 //!
-//! Each test runs inside a network namespace of its own (see [`namespace`]).
+//! Each test runs inside a network namespace of its own (see [`in_namespace`]).
 
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
@@ -8,18 +8,18 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use linerate_netio::clock::{Timer, boottime};
-use linerate_netio::link::{self, Change, Monitor};
+use linerate_netio::link::{self, LinkEvent, Monitor};
 use linerate_netio::tun::{HEADER, Tun, TunDevice, TunError, TunOffloads};
 use linerate_netio::udp::{
-    self, Family, Received, SEGMENTS_MAX, SendError, Socket, Transmit, UdpOffloads, UdpSocket, bind_pair,
+    self, AddressFamily, Received, SEGMENTS_MAX, SendError, Socket, Transmit, UdpOffloads, UdpSocket, bind_all,
 };
 use linerate_netio::wait::{Event, wait};
 use rustix::net::sockopt::set_socket_reuseport;
-use rustix::net::{AddressFamily, SocketType, bind, socket};
+use rustix::net::{SocketType, bind, socket};
 
 mod in_namespace;
 
-use in_namespace::{in_namespace, run, succeeds, sysctl};
+use in_namespace::{in_namespace, output, run, sysctl};
 
 // -- UDP
 
@@ -46,14 +46,14 @@ fn a_gso_batch_arrives_with_its_bytes_and_segment_size() {
 #[test]
 fn a_socket_has_only_the_offloads_that_are_wanted() {
     in_namespace(|| {
-        let bound = |wanted| UdpSocket::bind(Family::V4, 0, 0, wanted).unwrap();
+        let bound = |wanted| UdpSocket::bind(AddressFamily::V4, 0, 0, wanted).unwrap();
         let apart = bound(UdpOffloads { gro: false, ..UdpOffloads::ALL });
         let together = bound(UdpOffloads { gso: false, ..UdpOffloads::ALL });
         assert_eq!(apart.offloads(), UdpOffloads { gro: false, gso: true });
         assert_eq!(together.offloads(), UdpOffloads { gro: true, gso: false });
         let gso_batch = [7; 3 * 1000];
         for (to, lens) in [(&apart, &[1000, 1000, 1000][..]), (&together, &[3000])] {
-            let message = Transmit { segment: Some(1000), ..plain(local(Family::V4, to), &gso_batch) };
+            let message = Transmit { segment: Some(1000), ..plain(local(AddressFamily::V4, to), &gso_batch) };
             assert_eq!(apart.send(&[message]).unwrap(), 1);
             let received: Vec<usize> = lens.iter().map(|_| receive(to).0.len).collect();
             assert_eq!(received, lens);
@@ -90,9 +90,9 @@ fn gso_batches_and_single_datagrams_keep_their_order() {
 #[test]
 fn a_batch_larger_than_one_system_call_is_sent_completely() {
     in_namespace(|| {
-        let (left, right) = sockets(Family::V4);
+        let (left, right) = sockets(AddressFamily::V4);
         let contents: Vec<[u8; 2]> = (0..300u16).map(u16::to_be_bytes).collect();
-        let to = local(Family::V4, &right);
+        let to = local(AddressFamily::V4, &right);
         let batch: Vec<Transmit<'_>> = contents.iter().map(|bytes| plain(to, bytes)).collect();
         assert_eq!(left.send(&batch).unwrap(), 300);
         let mut seen = 0u16;
@@ -111,14 +111,14 @@ fn a_batch_larger_than_one_system_call_is_sent_completely() {
 #[test]
 fn a_datagram_longer_than_its_stride_reads_as_empty_and_leaves_its_neighbour_alone() {
     in_namespace(|| {
-        let (left, right) = sockets(Family::V4);
-        let to = local(Family::V4, &right);
+        let (left, right) = sockets(AddressFamily::V4);
+        let to = local(AddressFamily::V4, &right);
         assert_eq!(left.send(&[plain(to, &[7; 100]), plain(to, &[9; 40])]).unwrap(), 2);
         let mut buf = [0; 150];
         let mut meta = [Received::default(); 3];
         assert_eq!(right.recv(&mut buf, &mut meta).unwrap(), 2);
         assert_eq!((meta[0].len, meta[1].len), (0, 40));
-        assert_eq!(meta[0].source, local(Family::V4, &left));
+        assert_eq!(meta[0].source, local(AddressFamily::V4, &left));
         assert_eq!(buf[50..90], [9; 40]);
         assert_eq!(buf[90..], [0; 60]);
 
@@ -131,7 +131,7 @@ fn a_datagram_longer_than_its_stride_reads_as_empty_and_leaves_its_neighbour_alo
 #[test]
 fn an_empty_socket_says_would_block() {
     in_namespace(|| {
-        let (_, right) = sockets(Family::V6);
+        let (_, right) = sockets(AddressFamily::V6);
         for room in [1, 4] {
             let mut meta = vec![Received::default(); room];
             let error = right.recv(&mut [0; 64], &mut meta).unwrap_err();
@@ -168,7 +168,7 @@ fn a_datagram_has_the_requested_source_and_reports_its_destination() {
         add_address("2001:db8::1/64", "lo");
         add_address("2001:db8::2/64", "lo");
         for (family, first, second) in
-            [(Family::V4, "192.0.2.1", "192.0.2.2"), (Family::V6, "2001:db8::1", "2001:db8::2")]
+            [(AddressFamily::V4, "192.0.2.1", "192.0.2.2"), (AddressFamily::V6, "2001:db8::1", "2001:db8::2")]
         {
             let (first, second): (IpAddr, IpAddr) = (ip(first), ip(second));
             let (left, right) = sockets(family);
@@ -187,7 +187,7 @@ fn a_datagram_has_the_requested_source_and_reports_its_destination() {
 #[test]
 fn a_source_that_is_not_ours_is_reported_as_gone() {
     in_namespace(|| {
-        for (family, stranger) in [(Family::V4, "192.0.2.9"), (Family::V6, "2001:db8::9")] {
+        for (family, stranger) in [(AddressFamily::V4, "192.0.2.9"), (AddressFamily::V6, "2001:db8::9")] {
             let (left, right) = sockets(family);
             let from = Some(ip(stranger));
             let error = left.send(&[Transmit { from, ..plain(local(family, &right), b"x") }]).unwrap_err();
@@ -200,7 +200,7 @@ fn a_source_that_is_not_ours_is_reported_as_gone() {
 #[test]
 fn a_destination_without_a_route_is_reported_as_unreachable() {
     in_namespace(|| {
-        for (family, to) in [(Family::V4, "192.0.2.9:9"), (Family::V6, "[2001:db8::9]:9")] {
+        for (family, to) in [(AddressFamily::V4, "192.0.2.9:9"), (AddressFamily::V6, "[2001:db8::9]:9")] {
             let (left, _) = sockets(family);
             let error = left.send(&[plain(to.parse().unwrap(), b"x")]).unwrap_err();
             report(&format!("{family:?} no route: {error}"));
@@ -254,7 +254,7 @@ fn a_route_with_a_small_mtu_fragments_and_refuses_too_large_segments() {
         add_address("2001:db8::1/64", "narrow0");
         run("ip route add 10.10.0.0/24 dev narrow0 mtu 1280");
         run("ip -6 route add 2001:db8:1::/64 dev narrow0 mtu 1280");
-        for (family, to) in [(Family::V4, "10.10.0.1:9"), (Family::V6, "[2001:db8:1::1]:9")] {
+        for (family, to) in [(AddressFamily::V4, "10.10.0.1:9"), (AddressFamily::V6, "[2001:db8:1::1]:9")] {
             let (left, _) = sockets(family);
             let to = to.parse().unwrap();
             left.send(&[plain(to, &[3; 1400])]).unwrap();
@@ -262,8 +262,8 @@ fn a_route_with_a_small_mtu_fragments_and_refuses_too_large_segments() {
             for fragment in &fragments {
                 assert!(fragment.len() <= HEADER + 1280);
                 match family {
-                    Family::V4 => assert_ne!(fragment[HEADER + 6..HEADER + 8], [0, 0]),
-                    Family::V6 => assert_eq!(fragment[HEADER + 6], IPV6_FRAGMENT),
+                    AddressFamily::V4 => assert_ne!(fragment[HEADER + 6..HEADER + 8], [0, 0]),
+                    AddressFamily::V6 => assert_eq!(fragment[HEADER + 6], IPV6_FRAGMENT),
                 }
             }
             refuses_segments_above_1280("route", family, &left, to);
@@ -273,23 +273,23 @@ fn a_route_with_a_small_mtu_fragments_and_refuses_too_large_segments() {
     });
 }
 
-fn refuses_segments_above_1280(what: &str, family: Family, left: &UdpSocket, to: SocketAddr) {
+fn refuses_segments_above_1280(what: &str, family: AddressFamily, left: &UdpSocket, to: SocketAddr) {
     let segment = segment_for_1280(family).map(|fits| fits + 1);
     let error = left.send(&[Transmit { segment, ..plain(to, &[3; 4000]) }]).unwrap_err();
     report(&format!("{what} MTU 1280, {family:?}, UDP_SEGMENT one too large: {error}"));
     assert_eq!(udp::send_error(&error, true, false), SendError::SegmentationRefused);
 }
 
-fn segment_for_1280(family: Family) -> Option<u16> {
-    Some(if family == Family::V4 { 1280 - 28 } else { 1280 - 48 })
+fn segment_for_1280(family: AddressFamily) -> Option<u16> {
+    Some(if family == AddressFamily::V4 { 1280 - 28 } else { 1280 - 48 })
 }
 
 #[test]
 fn a_gso_batch_with_too_many_segments_is_refused_as_such() {
     in_namespace(|| {
-        let (left, right) = sockets(Family::V4);
+        let (left, right) = sockets(AddressFamily::V4);
         let gso_batch = [0; SEGMENTS_MAX * 2 + 1];
-        let to = local(Family::V4, &right);
+        let to = local(AddressFamily::V4, &right);
         let error = left.send(&[Transmit { segment: Some(1), ..plain(to, &gso_batch) }]).unwrap_err();
         report(&format!("{} segments: {error}", gso_batch.len()));
         assert_eq!(udp::send_error(&error, true, false), SendError::SegmentationRefused);
@@ -301,7 +301,7 @@ fn outer_ipv4_datagrams_go_without_df() {
     in_namespace(|| {
         let tun = device("df0");
         run("ip address add 10.9.0.1/24 dev df0");
-        let (left, _) = sockets(Family::V4);
+        let (left, _) = sockets(AddressFamily::V4);
         left.send(&[plain("10.9.0.2:9".parse().unwrap(), b"x")]).unwrap();
         let packet = read_packet(&tun);
         assert_eq!(packet[HEADER + 6] & 0x40, 0);
@@ -309,15 +309,15 @@ fn outer_ipv4_datagrams_go_without_df() {
 }
 
 #[test]
-fn a_pair_has_one_port_that_nobody_else_can_bind() {
+fn bound_sockets_have_one_port_that_nobody_else_can_bind() {
     in_namespace(|| {
-        let pair = bind_pair(0, 0, 1, UdpOffloads::ALL).unwrap();
+        let pair = bind_all(0, 0, 1, UdpOffloads::ALL).unwrap();
         assert_ne!(pair.port, 0);
         for sockets in [&pair.v4, &pair.v6] {
             assert_eq!(sockets.len(), 1);
             assert_eq!(sockets[0].local_port().unwrap(), pair.port);
         }
-        let taken = bind_pair(pair.port, 0, 1, UdpOffloads::ALL).err().unwrap();
+        let taken = bind_all(pair.port, 0, 1, UdpOffloads::ALL).err().unwrap();
         assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
         for family in BOTH {
             let taken = UdpSocket::bind(family, pair.port, 0, UdpOffloads::ALL).err().unwrap();
@@ -329,19 +329,19 @@ fn a_pair_has_one_port_that_nobody_else_can_bind() {
 #[test]
 fn a_group_shares_its_port_with_nobody_else() {
     in_namespace(|| {
-        let group = bind_pair(0, 0, 3, UdpOffloads::ALL).unwrap();
+        let group = bind_all(0, 0, 3, UdpOffloads::ALL).unwrap();
         assert_eq!((group.v4.len(), group.v6.len()), (3, 3), "this kernel steers");
         for socket in group.v4.iter().chain(&group.v6) {
             assert_eq!(socket.local_port().unwrap(), group.port);
         }
         for sockets in [1, 3] {
-            let taken = bind_pair(group.port, 0, sockets, UdpOffloads::ALL).err().unwrap();
+            let taken = bind_all(group.port, 0, sockets, UdpOffloads::ALL).err().unwrap();
             assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
         }
         let port = group.port;
         drop(group);
-        let _alone = UdpSocket::bind(Family::V4, port, 0, UdpOffloads::ALL).unwrap();
-        assert_eq!(bind_pair(port, 0, 3, UdpOffloads::ALL).err().unwrap().kind(), io::ErrorKind::AddrInUse);
+        let _alone = UdpSocket::bind(AddressFamily::V4, port, 0, UdpOffloads::ALL).unwrap();
+        assert_eq!(bind_all(port, 0, 3, UdpOffloads::ALL).err().unwrap().kind(), io::ErrorKind::AddrInUse);
     });
 }
 
@@ -349,8 +349,8 @@ fn a_group_shares_its_port_with_nobody_else() {
 fn data_messages_reach_the_socket_of_their_receiver_and_others_the_first() {
     in_namespace(|| {
         for sockets in [2, 3, 4] {
-            let pair = bind_pair(0, 0, sockets, UdpOffloads::ALL).unwrap();
-            for (family, group) in [(Family::V4, &pair.v4), (Family::V6, &pair.v6)] {
+            let pair = bind_all(0, 0, sockets, UdpOffloads::ALL).unwrap();
+            for (family, group) in [(AddressFamily::V4, &pair.v4), (AddressFamily::V6, &pair.v6)] {
                 let (left, _) = self::sockets(family);
                 let to = local(family, &group[0]);
                 for receiver in [0, 1, 2, 3, 4, 5, 0x8000_0000, 0xdead_beef, u32::MAX] {
@@ -381,10 +381,10 @@ fn data_messages_reach_the_socket_of_their_receiver_and_others_the_first() {
 #[test]
 fn a_socket_that_joins_a_group_receives_nothing() {
     in_namespace(|| {
-        let group = bind_pair(0, 0, 2, UdpOffloads::ALL).unwrap().v4;
-        let (left, _) = sockets(Family::V4);
-        let to = local(Family::V4, &group[0]);
-        let intruder = socket(AddressFamily::INET, SocketType::DGRAM, None).unwrap();
+        let group = bind_all(0, 0, 2, UdpOffloads::ALL).unwrap().v4;
+        let (left, _) = sockets(AddressFamily::V4);
+        let to = local(AddressFamily::V4, &group[0]);
+        let intruder = socket(rustix::net::AddressFamily::INET, SocketType::DGRAM, None).unwrap();
         set_socket_reuseport(&intruder, true).unwrap();
         bind(&intruder, &SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), to.port())).unwrap();
         for receiver in 0..20 {
@@ -418,9 +418,9 @@ fn a_free_port_is_looked_for_until_it_is_free_in_both_families() {
     in_namespace(|| {
         sysctl("net/ipv4/ip_local_port_range", "50000 50003");
         let _taken: Vec<UdpSocket> =
-            (50000..50003).map(|port| UdpSocket::bind(Family::V6, port, 0, UdpOffloads::ALL).unwrap()).collect();
+            (50000..50003).map(|port| UdpSocket::bind(AddressFamily::V6, port, 0, UdpOffloads::ALL).unwrap()).collect();
         for _ in 0..10 {
-            assert_eq!(bind_pair(0, 0, 1, UdpOffloads::ALL).unwrap().port, 50003);
+            assert_eq!(bind_all(0, 0, 1, UdpOffloads::ALL).unwrap().port, 50003);
         }
     });
 }
@@ -430,10 +430,10 @@ fn a_port_taken_in_one_family_only_is_in_use() {
     in_namespace(|| {
         for family in BOTH {
             let taken = UdpSocket::bind(family, 51820, 0, UdpOffloads::ALL).unwrap();
-            let error = bind_pair(51820, 0, 1, UdpOffloads::ALL).err().unwrap();
+            let error = bind_all(51820, 0, 1, UdpOffloads::ALL).err().unwrap();
             assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
             drop(taken);
-            assert!(bind_pair(51820, 0, 1, UdpOffloads::ALL).is_ok());
+            assert!(bind_all(51820, 0, 1, UdpOffloads::ALL).is_ok());
         }
     });
 }
@@ -442,10 +442,10 @@ fn a_port_taken_in_one_family_only_is_in_use() {
 fn ipv4_works_where_ipv6_is_disabled() {
     in_namespace(|| {
         sysctl("net/ipv6/conf/all/disable_ipv6", "1");
-        let pair = bind_pair(0, 0, 1, UdpOffloads::ALL).unwrap();
+        let pair = bind_all(0, 0, 1, UdpOffloads::ALL).unwrap();
         report(&format!("IPv6 disabled by sysctl: v6 socket bound: {}", !pair.v6.is_empty()));
         let v4 = &pair.v4[0];
-        v4.send(&[plain(local(Family::V4, v4), b"x")]).unwrap();
+        v4.send(&[plain(local(AddressFamily::V4, v4), b"x")]).unwrap();
         assert_eq!(receive(v4).1, b"x");
         if let Some(v6) = pair.v6.first() {
             let error = v6.send(&[plain("[2001:db8::9]:9".parse().unwrap(), b"x")]).unwrap_err();
@@ -465,7 +465,7 @@ fn the_mark_chooses_the_route() {
         run("ip route add default dev marked0 table 7");
         run("ip rule add fwmark 51820 table 7");
         let to = "198.51.100.1:9".parse().unwrap();
-        let socket = UdpSocket::bind(Family::V4, 0, 51820, UdpOffloads::ALL).unwrap();
+        let socket = UdpSocket::bind(AddressFamily::V4, 0, 51820, UdpOffloads::ALL).unwrap();
         socket.send(&[plain(to, b"one")]).unwrap();
         assert!(read_packet(&marked).ends_with(b"one"));
         socket.set_mark(0).unwrap();
@@ -515,7 +515,7 @@ fn a_device_has_only_the_offloads_that_are_wanted() {
 }
 
 #[test]
-fn a_packet_read_and_written_back_in_pieces_reaches_the_one_who_sent_it() {
+fn a_packet_read_and_written_back_in_pieces_is_delivered_back_to_the_sender() {
     in_namespace(|| {
         let tun = device("echo0");
         run("ip address add 10.9.0.1/24 dev echo0");
@@ -545,7 +545,7 @@ fn a_gso_batch_into_the_device_is_one_gso_packet_and_leaves_as_a_gso_batch() {
         if !tun.offloads().uso {
             return report("no USO on this kernel");
         }
-        let socket = UdpSocket::bind(Family::V4, 5000, 0, UdpOffloads::ALL).unwrap();
+        let socket = UdpSocket::bind(AddressFamily::V4, 5000, 0, UdpOffloads::ALL).unwrap();
         let gso_batch: Vec<u8> = (0..20 * 1200 + 5).map(|i| (i % 253) as u8).collect();
         let to = "10.9.0.2:5000".parse().unwrap();
         socket.send(&[Transmit { segment: Some(1200), ..plain(to, &gso_batch) }]).unwrap();
@@ -739,14 +739,14 @@ fn the_monitor_reports_links_addresses_routes_and_rules() {
         assert_eq!(monitor.next(), None);
         run("ip link add watched0 type veth peer name peer0");
         let ifindex = link::index_of("watched0").unwrap();
-        let state = |up, mtu, name: &str| Change::Link { ifindex, up, mtu, name: name.to_owned() };
-        hears(&mut monitor, &state(false, 1500, "watched0"));
+        let state = |up, mtu, name: &str| LinkEvent::Link { ifindex, up, mtu, name: name.to_owned() };
+        assert_event(&mut monitor, &state(false, 1500, "watched0"));
         run("ip link set watched0 mtu 1380");
-        hears(&mut monitor, &state(false, 1380, "watched0"));
+        assert_event(&mut monitor, &state(false, 1380, "watched0"));
         run("ip link set watched0 name renamed0");
-        hears(&mut monitor, &state(false, 1380, "renamed0"));
+        assert_event(&mut monitor, &state(false, 1380, "renamed0"));
         run("ip link set renamed0 up");
-        hears(&mut monitor, &state(true, 1380, "renamed0"));
+        assert_event(&mut monitor, &state(true, 1380, "renamed0"));
         for change in [
             "ip address add 192.0.2.1/24 dev renamed0",
             "ip address add 2001:db8::1/64 dev renamed0 nodad",
@@ -757,12 +757,12 @@ fn the_monitor_reports_links_addresses_routes_and_rules() {
         ] {
             run(change);
             let about = (!change.contains(" rule ")).then_some(ifindex);
-            hears(&mut monitor, &Change::Routing { ifindex: about });
+            assert_event(&mut monitor, &LinkEvent::Routing { ifindex: about });
         }
         run("ip link set renamed0 down");
-        hears(&mut monitor, &state(false, 1380, "renamed0"));
+        assert_event(&mut monitor, &state(false, 1380, "renamed0"));
         run("ip link delete renamed0");
-        hears(&mut monitor, &Change::LinkGone { ifindex });
+        assert_event(&mut monitor, &LinkEvent::LinkGone { ifindex });
     });
 }
 
@@ -770,15 +770,15 @@ fn the_monitor_reports_links_addresses_routes_and_rules() {
 fn leaving_a_bridge_does_not_end_a_link() {
     in_namespace(|| {
         run("ip link add port0 type veth peer name peer0");
-        if !succeeds("ip link add bridge0 type bridge") {
+        if !output("ip link add bridge0 type bridge").status.success() {
             return report("no bridges on this kernel");
         }
         run("ip link set port0 master bridge0");
         let mut monitor = Monitor::new().unwrap();
         run("ip link set port0 nomaster");
         run("ip link set port0 mtu 1300");
-        let changes = heard_until(&mut monitor, |change| matches!(change, Change::Link { mtu: 1300, .. }));
-        assert!(!changes.iter().any(|change| matches!(change, Change::LinkGone { .. })));
+        let changes = events_until(&mut monitor, |change| matches!(change, LinkEvent::Link { mtu: 1300, .. }));
+        assert!(!changes.iter().any(|change| matches!(change, LinkEvent::LinkGone { .. })));
     });
 }
 
@@ -793,9 +793,9 @@ fn a_monitor_that_was_not_read_reports_lost_changes() {
         std::fs::write(&path, routes).unwrap();
         run(&format!("ip -batch {}", path.display()));
         std::fs::remove_file(path).unwrap();
-        hears(&mut monitor, &Change::Lost);
+        assert_event(&mut monitor, &LinkEvent::Lost);
         run("ip link set busy0 mtu 1400");
-        heard_until(&mut monitor, |change| matches!(change, Change::Link { mtu: 1400, .. }));
+        events_until(&mut monitor, |change| matches!(change, LinkEvent::Link { mtu: 1400, .. }));
     });
 }
 
@@ -890,17 +890,17 @@ fn the_egress_follows_the_routes_from_our_own_addresses_only() {
             ("2001:db8::9", false),
             ("::1", true),
         ] {
-            assert_eq!(link::holds_address(ip(address)).unwrap(), ours, "{address}");
+            assert_eq!(link::is_local_address(ip(address)).unwrap(), ours, "{address}");
         }
         run("ip address delete 192.0.2.1/32 dev one0");
-        assert!(!link::holds_address(ip("192.0.2.1")).unwrap());
+        assert!(!link::is_local_address(ip("192.0.2.1")).unwrap());
         assert!(link::egress(ip("198.51.100.1"), ip("192.0.2.1"), 0).is_err());
     });
 }
 
 // -- helpers
 
-const BOTH: [Family; 2] = [Family::V4, Family::V6];
+const BOTH: [AddressFamily; 2] = [AddressFamily::V4, AddressFamily::V6];
 
 /// The gso_type of `struct virtio_net_hdr` (include/uapi/linux/virtio_net.h).
 const VIRTIO_TCPV4: u8 = 1;
@@ -913,15 +913,15 @@ fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-fn sockets(family: Family) -> (UdpSocket, UdpSocket) {
+fn sockets(family: AddressFamily) -> (UdpSocket, UdpSocket) {
     let bound = || UdpSocket::bind(family, 0, 0, UdpOffloads::ALL).unwrap();
     (bound(), bound())
 }
 
-fn local(family: Family, socket: &UdpSocket) -> SocketAddr {
+fn local(family: AddressFamily, socket: &UdpSocket) -> SocketAddr {
     let loopback = match family {
-        Family::V4 => Ipv4Addr::LOCALHOST.into(),
-        Family::V6 => Ipv6Addr::LOCALHOST.into(),
+        AddressFamily::V4 => Ipv4Addr::LOCALHOST.into(),
+        AddressFamily::V6 => Ipv6Addr::LOCALHOST.into(),
     };
     SocketAddr::new(loopback, socket.local_port().unwrap())
 }
@@ -955,7 +955,7 @@ fn add_address(address: &str, name: &str) {
     run(&format!("ip address add {address} dev {name} {nodad}"));
     let local = format!("local {alone} ");
     while !run(&format!("ip {family} route show table local")).contains(&local) {
-        hears(&mut monitor, &Change::Routing { ifindex: Some(link::index_of(name).unwrap()) });
+        assert_event(&mut monitor, &LinkEvent::Routing { ifindex: Some(link::index_of(name).unwrap()) });
     }
 }
 
@@ -972,18 +972,18 @@ fn device_of(queues: usize, name: &str) -> TunDevice {
 }
 
 fn read_packet(tun: &TunDevice) -> Vec<u8> {
-    read_outer(tun, Family::V4)
+    read_outer(tun, AddressFamily::V4)
 }
 
 /// The next packet of that family which is not the kernel's own multicast.
-fn read_outer(tun: &TunDevice, family: Family) -> Vec<u8> {
+fn read_outer(tun: &TunDevice, family: AddressFamily) -> Vec<u8> {
     let mut buf = vec![0; 1 << 17];
     loop {
         wait(&[tun.queue_fd(0)]).unwrap();
         let len = tun.read(0, &mut buf).unwrap();
         let wanted = match family {
-            Family::V4 => buf[HEADER] >> 4 == 4 && buf[HEADER + 16] < 224,
-            Family::V6 => buf[HEADER] >> 4 == 6 && buf[HEADER + 24] != 0xff,
+            AddressFamily::V4 => buf[HEADER] >> 4 == 4 && buf[HEADER + 16] < 224,
+            AddressFamily::V6 => buf[HEADER] >> 4 == 6 && buf[HEADER + 24] != 0xff,
         };
         if wanted {
             buf.truncate(len);
@@ -1002,8 +1002,8 @@ fn swap_addresses(packet: &mut [u8]) {
     source.swap_with_slice(destination);
 }
 
-/// What the monitor hears up to and including the change that is waited for.
-fn heard_until(monitor: &mut Monitor, wanted: impl Fn(&Change) -> bool) -> Vec<Change> {
+/// The monitor's events up to and including the expected one.
+fn events_until(monitor: &mut Monitor, wanted: impl Fn(&LinkEvent) -> bool) -> Vec<LinkEvent> {
     let deadline = Timer::new().unwrap();
     deadline.set(Some(boottime() + 10_000_000_000)).unwrap();
     let mut changes = Vec::new();
@@ -1016,12 +1016,12 @@ fn heard_until(monitor: &mut Monitor, wanted: impl Fn(&Change) -> bool) -> Vec<C
             }
         }
         let ready = wait(&[monitor.as_fd(), deadline.as_fd()]).unwrap();
-        assert!(ready & 2 == 0, "not heard within 10 s; last of {}: {:?}", changes.len(), changes.last());
+        assert!(ready & 2 == 0, "no such event within 10 s; last of {}: {:?}", changes.len(), changes.last());
     }
 }
 
-fn hears(monitor: &mut Monitor, wanted: &Change) {
-    heard_until(monitor, |change| change == wanted);
+fn assert_event(monitor: &mut Monitor, wanted: &LinkEvent) {
+    events_until(monitor, |change| change == wanted);
 }
 
 /// Prints a fact about this kernel that a reader of the tests may want to know.

@@ -12,12 +12,13 @@
 mod message;
 mod reply;
 mod request;
+pub mod rtnetlink;
 
 pub use message::{
     AttributeIter, Message, MessageIter, address_of, attribute, attributes, messages, strict_attributes, text_of,
     u16_at, u32_at, u32_of,
 };
-pub use reply::{Refused, Reply};
+pub use reply::{NetlinkError, Reply};
 pub use request::{Attributes, Request, octets};
 
 /// Length of `struct nlmsghdr`: length, type, flags, sequence number, port.
@@ -38,6 +39,8 @@ pub const NLM_F_CREATE: u16 = 0x400;
 /// Add the object at the end of its list.
 pub const NLM_F_APPEND: u16 = 0x800;
 
+/// `AF_UNSPEC` as the first byte of a request or reply.
+pub const AF_UNSPEC: u8 = 0;
 /// `AF_INET` as the first byte of a request or reply.
 pub const AF_INET: u8 = 2;
 /// `AF_INET6` likewise.

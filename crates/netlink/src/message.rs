@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn a_message_with_a_wrong_length_ends_the_reading() {
         let mut one = Request::new(16, 0, &[1; 4], Attributes::default());
-        let mut two = [one.numbered(1).to_vec(), one.numbered(2).to_vec()].concat();
+        let mut two = [one.with_sequence(1).to_vec(), one.with_sequence(2).to_vec()].concat();
         let sequences = |bytes: &[u8]| messages(bytes).map(|message| message.sequence).collect::<Vec<_>>();
         assert_eq!(sequences(&two), [1, 2]);
         assert_eq!(sequences(&two[..two.len() - 1]), [1]);

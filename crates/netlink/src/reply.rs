@@ -1,6 +1,6 @@
 //! The reply to one request, which may be many messages in many datagrams.
 
-use std::io;
+use std::{fmt, io};
 
 use rustix::io::Errno;
 
@@ -15,18 +15,39 @@ const NLM_F_CAPPED: u16 = 0x100;
 const NLM_F_ACK_TLVS: u16 = 0x200;
 const NLMSGERR_ATTR_MSG: u16 = 1;
 
-/// How the kernel refused a request.
+/// Why a request failed: the errno and, from the kernel, its explanation.
 #[derive(Debug)]
-pub struct Refused {
+pub struct NetlinkError {
     /// The errno.
     pub error: io::Error,
     /// The kernel's explanation, if it has one (`NETLINK_EXT_ACK`).
     pub explanation: Option<String>,
 }
 
-impl<E: Into<io::Error>> From<E> for Refused {
+impl fmt::Display for NetlinkError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)?;
+        self.explanation.as_ref().map_or(Ok(()), |text| write!(f, ": {text}"))
+    }
+}
+
+impl std::error::Error for NetlinkError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.error)
+    }
+}
+
+impl<E: Into<io::Error>> From<E> for NetlinkError {
     fn from(error: E) -> Self {
         Self { error: error.into(), explanation: None }
+    }
+}
+
+impl NetlinkError {
+    /// The error with the explanation in its message. With one its errno is that of the source.
+    #[must_use]
+    pub fn into_io_error(self) -> io::Error {
+        if self.explanation.is_some() { io::Error::new(self.error.kind(), self) } else { self.error }
     }
 }
 
@@ -46,7 +67,7 @@ impl Reply {
     /// Gives each message of a datagram to `read`. Returns the result once the reply is complete: the kernel's errno;
     /// EINTR if a list changed while it was sent; EPROTO if a message has a wrong length, so that the end cannot be
     /// found.
-    pub fn take(&mut self, datagram: &[u8], mut read: impl FnMut(&Message<'_>)) -> Option<Result<(), Refused>> {
+    pub fn take(&mut self, datagram: &[u8], mut read: impl FnMut(&Message<'_>)) -> Option<Result<(), NetlinkError>> {
         let mut messages = messages(datagram);
         for message in messages.by_ref().filter(|message| message.sequence == self.sequence) {
             self.interrupted |= message.flags & NLM_F_DUMP_INTR != 0;
@@ -66,7 +87,7 @@ impl Message<'_> {
     /// (net/netlink/af_netlink.c, `netlink_ack` and `netlink_dump_done`), and the end of a list may be empty.
     ///
     /// Read in place, because a refusal may repeat the whole request, with its keys.
-    pub fn result(&self) -> Option<Result<(), Refused>> {
+    pub fn result(&self) -> Option<Result<(), NetlinkError>> {
         let code = match (self.kind, u32_at(self.payload, 0)) {
             (NLMSG_ERROR | NLMSG_DONE, Some(code)) => code.cast_signed(),
             (NLMSG_DONE, None) if self.payload.is_empty() => 0,
@@ -77,7 +98,7 @@ impl Message<'_> {
             return Some(Ok(()));
         }
         let error = io::Error::from_raw_os_error(code.saturating_neg());
-        Some(Err(Refused { error, explanation: explanation(self) }))
+        Some(Err(NetlinkError { error, explanation: explanation(self) }))
     }
 }
 
@@ -185,6 +206,6 @@ mod tests {
     }
 
     fn request(kind: u16, flags: u16, sequence: u32, payload: &[u8]) -> Vec<u8> {
-        Request::new(kind, flags, payload, Attributes::default()).numbered(sequence).to_vec()
+        Request::new(kind, flags, payload, Attributes::default()).with_sequence(sequence).to_vec()
     }
 }

@@ -32,7 +32,7 @@ impl Request {
     }
 
     /// Its bytes, with the sequence number that the reply will carry.
-    pub fn numbered(&mut self, sequence: u32) -> &[u8] {
+    pub fn with_sequence(&mut self, sequence: u32) -> &[u8] {
         self.0[8..12].copy_from_slice(&sequence.to_ne_bytes());
         &self.0
     }

@@ -9,13 +9,16 @@
 //! passed on alone and unchanged, for the receiving host to drop. Only packets about to be merged are
 //! summed.
 
+mod candidate;
+
 use core::ops::Range;
 
-use crate::checksum::{self, Sum};
-use crate::gso::{PSH, TCP_CHECKSUM, TCP_FLAGS, TCP_HEADER, UDP_CHECKSUM, UDP_HEADER};
-use crate::ip::{self, DONT_FRAGMENT, Ip, V4_HEADER, V6_HEADER, Version, be16, be32, put16};
+use crate::TCP;
+use crate::checksum;
+use crate::gso::{PSH, TCP_CHECKSUM, TCP_FLAGS, UDP_CHECKSUM};
+use crate::ip::{self, DONT_FRAGMENT, V4_HEADER, V6_HEADER, Version, be16, be32, put16};
 use crate::virtio::{self, Gso, Header};
-use crate::{TCP, UDP};
+use candidate::{Candidate, Flow, FlowMatch};
 
 /// Packets of one batch at most. One receive with `UDP_GRO` returns at most 64 datagrams on most
 /// kernels and 128 since 6.9 (`UDP_MAX_SEGMENTS`).
@@ -30,9 +33,6 @@ const UDP_SEGMENTS: usize = 64;
 
 /// The greatest IPv4 total length, also used for IPv6.
 const MAX_TOTAL_LEN: usize = 65_535;
-
-const ACK: u8 = 0x10;
-const ECE: u8 = 0x40;
 
 /// The position of a packet in the batch's buffer, cut to its IP total length.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -137,48 +137,14 @@ struct OpenFlow {
     plan: u8,
 }
 
-/// Fingerprints of a flow. Flows with equal fingerprints merge less, but never wrongly, because the header bytes
-/// decide.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Flow {
-    /// Of the two addresses.
-    hosts: u32,
-    /// Of addresses, protocol and ports.
-    ports: u32,
-}
-
-/// The flows that a packet may belong to.
-enum FlowMatch {
-    /// It belongs to this flow.
-    Flow(Flow),
-    /// It is written alone, and may belong to any flow between these hosts: a fragment, or extension headers.
-    Hosts(u32),
-    /// It belongs to no flow that can be merged.
-    Unmergeable,
-}
-
 /// What to do with a merge candidate.
-enum Admission {
+enum MergeDecision {
     /// Add it to this group.
     Join(u8),
     /// Start a group with it.
     New,
     /// Write it alone: its checksum is wrong.
     Alone,
-}
-
-/// A packet that may be merged, as its headers describe it.
-#[derive(Clone, Copy)]
-struct Candidate {
-    flow: Flow,
-    version: Version,
-    protocol: u8,
-    /// Offset of the transport header.
-    transport: usize,
-    /// Offset of the payload.
-    headers: usize,
-    /// Bytes of payload, at least one.
-    payload: usize,
 }
 
 impl Merger {
@@ -225,8 +191,8 @@ impl Merger {
     /// Adds one packet to its flow's group or to a new group.
     fn add(&mut self, buf: &[u8], packet: PacketRange, index: u8, caps: Caps) {
         match ip::parse(packet.of(buf)) {
-            Ok(ip) => match classify(packet.of(buf), &ip) {
-                FlowMatch::Flow(flow) => match candidate(packet.of(buf), &ip, flow, caps) {
+            Ok(ip) => match FlowMatch::of(packet.of(buf), &ip) {
+                FlowMatch::Flow(flow) => match Candidate::new(packet.of(buf), &ip, flow, caps) {
                     Some(candidate) => return self.add_candidate(buf, packet, index, &candidate),
                     None => self.open.close(flow),
                 },
@@ -240,16 +206,16 @@ impl Merger {
     }
 
     fn add_candidate(&mut self, buf: &[u8], packet: PacketRange, index: u8, candidate: &Candidate) {
-        match self.admit(buf, packet, candidate) {
-            Admission::Join(plan) => self.join(buf, packet, index, candidate, plan),
-            Admission::New => {
+        match self.decide(buf, packet, candidate) {
+            MergeDecision::Join(plan) => self.join(buf, packet, index, candidate, plan),
+            MergeDecision::New => {
                 self.open.close(candidate.flow);
                 let plan = self.start(Plan::first(buf, packet, index, candidate));
-                if !pushes(packet.of(buf), candidate) {
+                if !candidate.pushes(packet.of(buf)) {
                     self.open.add(candidate.flow, plan);
                 }
             }
-            Admission::Alone => {
+            MergeDecision::Alone => {
                 self.open.close(candidate.flow);
                 self.start(Plan::alone(packet, index));
             }
@@ -258,21 +224,21 @@ impl Merger {
 
     /// Checks headers first and sums only a packet that would join; the first one to join has the group's first
     /// packet summed, too.
-    fn admit(&mut self, buf: &[u8], packet: PacketRange, candidate: &Candidate) -> Admission {
+    fn decide(&mut self, buf: &[u8], packet: PacketRange, candidate: &Candidate) -> MergeDecision {
         let Some(index) = self.open.find(candidate.flow) else {
-            return Admission::New;
+            return MergeDecision::New;
         };
         let plan = &mut self.plans[usize::from(index)];
         if !plan.continues(buf, packet, candidate) {
-            return Admission::New;
+            return MergeDecision::New;
         }
         if !plan.verified {
-            plan.verified = verifies(plan.first_packet().of(buf), candidate);
+            plan.verified = candidate.verifies(plan.first_packet().of(buf));
         }
         if !plan.verified {
-            return Admission::New;
+            return MergeDecision::New;
         }
-        if verifies(packet.of(buf), candidate) { Admission::Join(index) } else { Admission::Alone }
+        if candidate.verifies(packet.of(buf)) { MergeDecision::Join(index) } else { MergeDecision::Alone }
     }
 
     fn join(&mut self, buf: &[u8], packet: PacketRange, index: u8, candidate: &Candidate, plan: u8) {
@@ -284,7 +250,7 @@ impl Merger {
         plan.packets += 1;
         plan.bytes += candidate.payload;
         plan.next_sequence = plan.next_sequence.wrapping_add(candidate.payload as u32);
-        plan.push = pushes(packet.of(buf), candidate);
+        plan.push = candidate.pushes(packet.of(buf));
         if plan.push || candidate.payload < plan.size {
             self.open.close(candidate.flow);
         }
@@ -474,8 +440,7 @@ impl Segment {
 }
 
 impl Open {
-    const EMPTY: Open =
-        Open { entries: [OpenFlow { flow: Flow { hosts: 0, ports: 0 }, plan: 0 }; OPEN_FLOWS], count: 0 };
+    const EMPTY: Open = Open { entries: [OpenFlow { flow: Flow::EMPTY, plan: 0 }; OPEN_FLOWS], count: 0 };
 
     fn find(&self, flow: Flow) -> Option<u8> {
         let entries = &self.entries[..self.count];
@@ -513,70 +478,6 @@ impl Open {
     }
 }
 
-/// Determines the flow of a packet.
-fn classify(packet: &[u8], ip: &Ip) -> FlowMatch {
-    let hosts = fingerprint(ip::addresses(packet, ip.version), 0);
-    let extended = ip.version == Version::V6 && ip::is_extension(ip.protocol);
-    if ip.fragment || extended || ip.total_len != packet.len() {
-        return FlowMatch::Hosts(hosts);
-    }
-    if !matches!(ip.protocol, TCP | UDP) {
-        return FlowMatch::Unmergeable;
-    }
-    let Some(ports) = packet[ip.transport..].first_chunk::<4>() else {
-        return FlowMatch::Hosts(hosts);
-    };
-    FlowMatch::Flow(Flow { hosts, ports: fingerprint(ports, hosts ^ u32::from(ip.protocol)) })
-}
-
-/// The packet as a merge candidate; `None` if it has to be written alone.
-#[inline]
-fn candidate(packet: &[u8], ip: &Ip, flow: Flow, caps: Caps) -> Option<Candidate> {
-    let taken = match (ip.protocol, ip.version) {
-        (TCP, Version::V4) => caps.tcp4,
-        (TCP, Version::V6) => caps.tcp6,
-        _ => caps.udp,
-    };
-    // DF is the only bit of the IPv4 fragment field that a mergeable packet may have set.
-    let plain = ip.version == Version::V6 || (ip.transport == V4_HEADER && be16(packet, 6) & !DONT_FRAGMENT == 0);
-    if !taken || !plain {
-        return None;
-    }
-    let transport = &packet[ip.transport..];
-    let header = match ip.protocol {
-        TCP => tcp_header(transport)?,
-        _ => udp_header(transport)?,
-    };
-    let payload = transport.len() - header;
-    (payload > 0).then_some(Candidate {
-        flow,
-        version: ip.version,
-        protocol: ip.protocol,
-        transport: ip.transport,
-        headers: ip.transport + header,
-        payload,
-    })
-}
-
-/// Bytes of the header of a TCP segment whose flags allow merging: ACK, and PSH or ECE.
-fn tcp_header(transport: &[u8]) -> Option<usize> {
-    if transport.len() < TCP_HEADER {
-        return None;
-    }
-    let len = usize::from(transport[12] >> 4) * 4;
-    let flags = transport[TCP_FLAGS] & !(PSH | ECE);
-    (len >= TCP_HEADER && len <= transport.len() && flags == ACK).then_some(len)
-}
-
-/// Bytes of the header of a UDP datagram that fills its packet and has a checksum.
-fn udp_header(transport: &[u8]) -> Option<usize> {
-    if transport.len() < UDP_HEADER {
-        return None;
-    }
-    let whole = usize::from(be16(transport, 4)) == transport.len();
-    (whole && be16(transport, UDP_CHECKSUM) != 0).then_some(UDP_HEADER)
-}
-
 /// Whether two packets agree in every IP header field that a split copies from the first: all except lengths,
 /// identification and header checksum.
 fn same_network(first: &[u8], other: &[u8], version: Version) -> bool {
@@ -584,34 +485,4 @@ fn same_network(first: &[u8], other: &[u8], version: Version) -> bool {
         Version::V4 => first[..2] == other[..2] && first[6..10] == other[6..10] && first[12..20] == other[12..20],
         Version::V6 => first[..4] == other[..4] && first[6..40] == other[6..40],
     }
-}
-
-/// Whether this TCP segment ends its group.
-fn pushes(packet: &[u8], candidate: &Candidate) -> bool {
-    candidate.protocol == TCP && packet[candidate.transport + TCP_FLAGS] & PSH != 0
-}
-
-/// Whether the checksums of `packet` are valid and in the form in which a split computes them: TCP and IPv4 write
-/// zero as zero, not as all ones.
-fn verifies(packet: &[u8], candidate: &Candidate) -> bool {
-    let (network, transport) = packet.split_at(candidate.transport);
-    if candidate.version == Version::V4 {
-        let sum = checksum::sum(network, Sum::ZERO).fold();
-        if sum != 0xffff || be16(network, 10) == 0xffff {
-            return false;
-        }
-    }
-    if candidate.protocol == TCP && be16(transport, TCP_CHECKSUM) == 0xffff {
-        return false;
-    }
-    let addresses = ip::addresses(packet, candidate.version);
-    let pseudo = checksum::pseudo_header(addresses, candidate.protocol, transport.len());
-    checksum::sum(transport, pseudo).fold() == 0xffff
-}
-
-/// Mixes bytes, a multiple of four, into 32 bits.
-#[inline]
-fn fingerprint(bytes: &[u8], seed: u32) -> u32 {
-    let (words, _) = bytes.as_chunks::<4>();
-    words.iter().fold(seed, |mixed, word| (mixed.rotate_left(5) ^ u32::from_ne_bytes(*word)).wrapping_mul(0x9e37_79b1))
 }

@@ -1,4 +1,4 @@
-//! Which capabilities the daemon keeps (capabilities(7)), and that it gains no other.
+//! Which capabilities a process keeps (capabilities(7)), and that it cannot gain others.
 
 use rustix::io::Errno;
 use rustix::thread::{
@@ -6,51 +6,53 @@ use rustix::thread::{
     remove_capability_from_bounding_set, set_capabilities, set_capabilities_secure_bits, set_no_new_privs,
 };
 
-/// To be in other network namespaces (setns), where the interface may have been moved: the kernel asks for
-/// CAP_SYS_ADMIN. Everything else that it opens is closed by the filter.
-const VISIT: CapabilitySet = CapabilitySet::SYS_ADMIN;
+/// To enter the network namespace (setns) that the interface was moved to: the kernel requires CAP_SYS_ADMIN. The
+/// filter blocks everything else that it permits.
+const NETNS: CapabilitySet = CapabilitySet::SYS_ADMIN;
 
-/// The interface's MTU and queue, its namespace, the sockets' mark and their buffers beyond the limit; ports below
-/// 1024; locked memory that is allocated later; other namespaces.
+/// NET_ADMIN: the interface's MTU, queues and namespace; the mark of the sockets and buffers beyond the limit.
+/// NET_BIND_SERVICE: ports below 1024. IPC_LOCK: locking memory that is allocated later.
 const NEEDED: CapabilitySet =
-    CapabilitySet::NET_ADMIN.union(CapabilitySet::NET_BIND_SERVICE).union(CapabilitySet::IPC_LOCK).union(VISIT);
+    CapabilitySet::NET_ADMIN.union(CapabilitySet::NET_BIND_SERVICE).union(CapabilitySet::IPC_LOCK).union(NETNS);
 
-/// To remove the socket from a directory of somebody else's.
-const REMOVE: CapabilitySet = CapabilitySet::DAC_OVERRIDE;
+/// To remove the socket from a directory of another user.
+const REMOVE_SOCKET: CapabilitySet = CapabilitySet::DAC_OVERRIDE;
 
-/// What is kept only behind the filter of system calls: Landlock alone leaves CAP_DAC_OVERRIDE others' unix sockets.
-pub(super) const FILTERED: CapabilitySet = VISIT.union(REMOVE);
+/// Kept only if the filter of system calls is in force. Landlock alone does not stop CAP_DAC_OVERRIDE from connecting
+/// to other users' Unix sockets.
+pub(super) const REQUIRES_FILTER: CapabilitySet = NETNS.union(REMOVE_SOCKET);
 
-/// The most that a daemon keeps.
-pub const MOST: CapabilitySet = NEEDED.union(REMOVE);
+/// The capabilities that a daemon keeps at most.
+pub const DAEMON_MAX: CapabilitySet = NEEDED.union(REMOVE_SOCKET);
 
-/// What the keeper of a tunnel needs: to ask the kernel's module, to change routes, rules and the firewall, and to go on
-/// locking the memory that it allocates. Everything else that it opens is root's.
-pub const KEEPER: CapabilitySet = CapabilitySet::NET_ADMIN.union(CapabilitySet::IPC_LOCK);
+/// The capabilities that a confined supervisor keeps: to query the kernel module, to change routes, rules and the
+/// firewall, and to lock memory that is allocated later. The files and sockets that it opens belong to root, as it
+/// does.
+pub const SUPERVISOR_MAX: CapabilitySet = CapabilitySet::NET_ADMIN.union(CapabilitySet::IPC_LOCK);
 
-/// What is needed: with `removing`, to remove the socket from a directory that is not the daemon's own, too.
-pub(super) fn needed(removing: bool) -> CapabilitySet {
-    if removing { MOST } else { NEEDED }
+/// The capabilities that a daemon needs; with `removes_socket`, also to remove it from a directory of another user.
+pub(super) fn of_daemon(removes_socket: bool) -> CapabilitySet {
+    if removes_socket { DAEMON_MAX } else { NEEDED }
 }
 
-/// Has nothing that this thread or its children execute gain a capability beyond `kept`: the others are taken out of
-/// the bounding set, user 0 has none by itself, and no_new_privs is set.
-pub(super) fn bound(kept: CapabilitySet) -> Result<(), String> {
+/// Limits the capabilities that executed programs can gain to `kept`: clears the rest of the bounding set, and sets
+/// SECBIT_NOROOT and no_new_privs.
+pub(super) fn limit_bounding_set(kept: CapabilitySet) -> Result<(), String> {
     set_no_new_privs(true).map_err(|error| format!("PR_SET_NO_NEW_PRIVS: {error}"))?;
     clear_ambient_capability_set().map_err(|error| format!("PR_CAP_AMBIENT: {error}"))?;
-    let lacking = |error| match error {
+    let explain = |error| match error {
         Errno::PERM => "grant CAP_SETPCAP for it".to_owned(),
         error => format!("PR_CAPBSET_DROP: {error}"),
     };
     for number in 0..u64::BITS {
-        let one = CapabilitySet::from_bits_retain(1 << number);
-        if kept.contains(one) {
+        let capability = CapabilitySet::from_bits_retain(1 << number);
+        if kept.contains(capability) {
             continue;
         }
-        match remove_capability_from_bounding_set(one) {
+        match remove_capability_from_bounding_set(capability) {
             // Beyond the last capability that this kernel knows.
             Err(Errno::INVAL) => break,
-            removed => removed.map_err(lacking)?,
+            removed => removed.map_err(explain)?,
         }
     }
     let locked = CapabilitiesSecureBits::NO_ROOT
@@ -59,11 +61,11 @@ pub(super) fn bound(kept: CapabilitySet) -> Result<(), String> {
         | CapabilitiesSecureBits::NO_SETUID_FIXUP_LOCKED
         | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE
         | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE_LOCKED;
-    set_capabilities_secure_bits(locked).map_err(lacking)
+    set_capabilities_secure_bits(locked).map_err(explain)
 }
 
-/// Gives up all capabilities but those of `kept` that this thread has.
-pub(super) fn keep(kept: CapabilitySet) -> Result<(), String> {
+/// Drops all capabilities that are not in `kept`.
+pub(super) fn retain(kept: CapabilitySet) -> Result<(), String> {
     let set = || {
         let kept = capabilities(None)?.permitted.intersection(kept);
         set_capabilities(None, CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() })

@@ -1,15 +1,16 @@
-//! What the daemon may do once it is set up: as little as it needs. docs/privileges.md lists it.
+//! What each process of a tunnel gives up after setup, so that it keeps only what it needs. docs/privileges.md has the
+//! list.
 //!
-//! [`give_up`] runs on the main thread after everything was opened and before there is another thread, which
-//! inherits all of it. In this order: memory is locked, the file system closed ([`paths`]), the user changed
-//! ([`user`]), capabilities given up ([`capabilities`]), memory closed to other processes, system calls filtered
-//! ([`filter`]). Nothing of it may be needed to run: what a kernel or a container does not offer is said in the log
-//! at INFO, and the daemon starts all the same. Only a user that was asked for and cannot be had ends it.
+//! [`confine_daemon`] runs on the main thread after everything is opened and before another thread starts, which then
+//! inherits all of it. In this order: lock memory, restrict the file system ([`paths`]), switch the user ([`user`]),
+//! drop capabilities ([`capabilities`]), deny access to our memory, filter system calls ([`filter`]). None of it is
+//! needed to run: what a kernel or container does not offer is logged at INFO, and the daemon starts anyway. Only a
+//! requested user that is not available is an error.
 //!
-//! Under another user the daemon cannot remove its socket, whose directory is root's. It keeps CAP_DAC_OVERRIDE for
-//! that, and only where Landlock and the filter leave nothing of it but removing files in that directory; elsewhere the
-//! socket's file stays, and the next daemon replaces it. A second process of root's, waiting to remove it, would have to hand
-//! on signals and exit codes, and would be the one that service managers see.
+//! Under another user the daemon cannot remove its socket, whose directory belongs to root. It keeps CAP_DAC_OVERRIDE
+//! for that, but only if Landlock and the filter limit it to removing files in that directory. Otherwise the socket
+//! file stays, and the next daemon replaces it. The alternative, a second process as root that waits to remove it,
+//! would have to forward signals and exit codes, and would be the one that service managers see.
 
 #![forbid(unsafe_code)]
 
@@ -23,103 +24,109 @@ use std::fmt;
 use std::path::Path;
 
 use linerate_netio::process::{share_heap, trapped_calls};
+use rustix::thread::CapabilitySet;
 
-pub use capabilities::{KEEPER, MOST};
+pub use capabilities::{DAEMON_MAX, SUPERVISOR_MAX};
 use filter::Filter;
 pub use memory::lock as lock_memory;
-use rustix::thread::CapabilitySet;
 use user::User;
 
-/// What is wanted.
-pub struct Wanted<'a> {
-    /// Whose process it is to be; none leaves it whose it is.
+/// The requested confinement of a daemon.
+pub struct Confinement<'a> {
+    /// User to switch to; `None` keeps the current one.
     pub user: Option<&'a User>,
-    /// What becomes of system calls that the daemon has no use for.
+    /// What happens on a system call that the daemon does not need.
     pub filter: Filter,
-    /// The directory that files may be removed from.
-    pub sockets: &'a Path,
+    /// The directory of the socket, the only one from which files may be removed.
+    pub socket_directory: &'a Path,
 }
 
-/// What is in force, as far as /proc does not tell it.
+/// Confinement in force that /proc does not show.
 pub struct InForce {
-    /// The version of Landlock that confines the process to the directory; 0 for none.
+    /// The Landlock ABI version, or 0.
     landlock: u64,
-    /// Whether other processes of the same user are kept from its memory.
-    closed: bool,
-    /// Whether the filter refuses anything.
+    /// Whether other processes of the same user cannot read our memory.
+    memory_closed: bool,
+    /// Whether the filter refuses system calls.
     filtered: bool,
-    /// What was wanted and is not in force, a clause each.
+    /// Protections that could not be applied, as message fragments.
     pub missing: Vec<String>,
 }
 
-/// Gives up everything that a daemon does not need that is set up.
+/// Drops every privilege that a running daemon does not need.
 ///
 /// # Errors
-/// It cannot become the user.
-pub fn give_up(wanted: &Wanted<'_>) -> Result<InForce, String> {
+/// It cannot switch to the user.
+pub fn confine_daemon(requested: &Confinement<'_>) -> Result<InForce, String> {
     let mut missing = Vec::new();
     share_heap();
     note(&mut missing, "memory may be swapped out", memory::lock());
-    let landlock = note(&mut missing, "files are not confined", paths::confine(wanted.sockets)).unwrap_or(0);
-    let needed = capabilities::needed(wanted.user.is_some() && landlock > 0);
-    note(&mut missing, "capabilities can be regained", capabilities::bound(needed));
-    if let Some(user) = wanted.user {
-        user.become_it()?;
-        if landlock == 0 {
-            missing.push("the socket's file stays when the daemon ends (another user may not remove it)".into());
+    let landlock = note(&mut missing, "files are not confined", paths::removal_only(requested.socket_directory));
+    let landlock = landlock.unwrap_or(0);
+    let removes_socket = requested.user.is_some() && landlock > 0;
+    let capabilities = capabilities::of_daemon(removes_socket);
+    note(&mut missing, "capabilities can be regained", capabilities::limit_bounding_set(capabilities));
+    if let Some(user) = requested.user {
+        user.switch()?;
+        if !removes_socket {
+            missing.push(format!(
+                "the socket file is not removed on exit: as user {} that requires Landlock",
+                user.name()
+            ));
         }
     }
-    note(&mut missing, "capabilities are kept", capabilities::keep(needed));
-    let closed = note(&mut missing, "the same user's processes can read its memory", memory::close()).is_some();
-    let refuses = note(&mut missing, "system calls are not filtered", wanted.filter.install());
-    if refuses != Some(true) {
-        // They open much more than that, and the filter was to see to the rest.
-        missing.push("an interface that is moved to another namespace is not followed (that takes the filter)".into());
-        if wanted.user.is_some() && landlock > 0 {
-            missing.push("the socket's file stays when the daemon ends (to remove it takes the filter, too)".into());
+    note(&mut missing, "capabilities are kept", capabilities::retain(capabilities));
+    let memory_closed = memory::deny_tracing();
+    let memory_closed = note(&mut missing, "processes of the same user can read its memory", memory_closed).is_some();
+    let filtered = note(&mut missing, "system calls are not filtered", requested.filter.install()) == Some(true);
+    if !filtered {
+        missing.push("an interface moved to another namespace is not followed: requires the seccomp filter".into());
+        if removes_socket {
+            missing.push("the socket file is not removed on exit: requires the seccomp filter".into());
         }
-        let rest = capabilities::keep(needed.difference(capabilities::FILTERED));
-        note(&mut missing, "capabilities that the filter was to bound are kept all the same", rest);
+        let rest = capabilities::retain(capabilities.difference(capabilities::REQUIRES_FILTER));
+        note(&mut missing, "cannot drop the capabilities that only the seccomp filter would have limited", rest);
     }
-    Ok(InForce { landlock, closed, filtered: refuses == Some(true), missing })
+    Ok(InForce { landlock, memory_closed, filtered, missing })
 }
 
-/// Gives up what the keeper of a tunnel does not need that has nothing to do but to talk to its daemon and to change
-/// routes. Not for one that starts programs: they could do no more than itself.
-pub fn give_up_as_keeper() {
-    // What cannot be given up is seen by `linerate doctor --security`.
-    let _ = capabilities::bound(KEEPER);
-    let _ = capabilities::keep(KEEPER);
+/// Drops all privileges except those needed to query the daemon and change routes. Not for a supervisor that starts
+/// programs, which would inherit the restrictions.
+pub fn confine_supervisor() {
+    // `linerate doctor --security` shows what could not be dropped.
+    let _ = capabilities::limit_bounding_set(SUPERVISOR_MAX);
+    let _ = capabilities::retain(SUPERVISOR_MAX);
 }
 
-/// Gives up all that looking up names does not take, which is sockets and reading files: the answers come from the network,
-/// and plug-ins of the C library read them. Answers the version of Landlock that sees to the files; 0 for none.
+/// Drops everything that name resolution does not need: only sockets and reading files remain. The answers come from
+/// the network, and plug-ins of the C library parse them. Returns the Landlock ABI version in force, or 0.
 ///
-/// For a process of one thread. A keeper that has given up its own right to become another user starts it as root.
-pub fn give_up_as_resolver() -> u64 {
-    let _ = capabilities::bound(CapabilitySet::empty());
-    let _ = user::become_nobody();
-    let _ = capabilities::keep(CapabilitySet::empty());
+/// Call it while single-threaded. A confined supervisor can no longer change the user of its children, so the resolver
+/// that it starts stays root.
+pub fn confine_resolver() -> u64 {
+    let _ = capabilities::limit_bounding_set(CapabilitySet::empty());
+    let _ = user::switch_to_nobody();
+    let _ = capabilities::retain(CapabilitySet::empty());
     paths::read_only().unwrap_or(0)
 }
 
-/// The value of what was done; or else a clause with the reason.
-fn note<T>(missing: &mut Vec<String>, clause: &str, done: Result<T, String>) -> Option<T> {
-    done.map_err(|reason| missing.push(format!("{clause} ({reason})"))).ok()
+/// The value, or `None` after adding `clause` with the reason to `missing`.
+fn note<T>(missing: &mut Vec<String>, clause: &str, result: Result<T, String>) -> Option<T> {
+    result.map_err(|reason| missing.push(format!("{clause} ({reason})"))).ok()
 }
 
 impl InForce {
-    /// What /proc does not tell, by name, beside the engine's counters.
+    /// Counters to show beside the engine's.
     pub fn counters(&self) -> Vec<(String, u64)> {
         let trapped = trapped_calls();
         let mut counters = vec![
-            (LANDLOCK.to_owned(), self.landlock),
-            (CLOSED.to_owned(), self.closed.into()),
-            (FILTERED.to_owned(), self.filtered.into()),
-            (REFUSED.to_owned(), trapped.count),
+            (LANDLOCK_VERSION.to_owned(), self.landlock),
+            (MEMORY_CLOSED.to_owned(), self.memory_closed.into()),
+            (CALLS_FILTERED.to_owned(), self.filtered.into()),
+            (CALLS_REFUSED.to_owned(), trapped.count),
         ];
         if trapped.count > 0 {
-            counters.push((LAST_REFUSED.to_owned(), trapped.last));
+            counters.push((LAST_CALL_REFUSED.to_owned(), trapped.last));
         }
         counters
     }
@@ -127,19 +134,19 @@ impl InForce {
 
 impl fmt::Display for InForce {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let landlock = if self.landlock > 0 { format!("version {}", self.landlock) } else { "none".into() };
-        let filter = if self.filtered { "refuses" } else { "refuses nothing" };
-        write!(f, "Landlock {landlock}; the filter of system calls {filter}")
+        let landlock = if self.landlock > 0 { format!("ABI {}", self.landlock) } else { "none".into() };
+        let filter = if self.filtered { "refuses system calls" } else { "refuses nothing" };
+        write!(f, "Landlock: {landlock}; the seccomp filter {filter}")
     }
 }
 
-/// The counter that is the version of Landlock in force, 0 for none.
-pub const LANDLOCK: &str = "landlock_version";
-/// The counter that is 1 if other processes of the same user are kept from its memory.
-pub const CLOSED: &str = "memory_closed";
-/// The counter that is 1 if system calls are refused.
-pub const FILTERED: &str = "system_calls_filtered";
-/// The counter of refused system calls.
-pub const REFUSED: &str = "system_calls_refused";
-/// The counter that is the number of the last refused system call.
-pub const LAST_REFUSED: &str = "system_calls_refused_last";
+/// Counter: the Landlock ABI version in force, or 0.
+pub const LANDLOCK_VERSION: &str = "landlock_version";
+/// Counter: 1 if other processes of the same user cannot read its memory.
+pub const MEMORY_CLOSED: &str = "memory_closed";
+/// Counter: 1 if the filter refuses system calls.
+pub const CALLS_FILTERED: &str = "system_calls_filtered";
+/// Counter: refused system calls.
+pub const CALLS_REFUSED: &str = "system_calls_refused";
+/// Counter: the number of the last refused system call.
+pub const LAST_CALL_REFUSED: &str = "system_calls_refused_last";

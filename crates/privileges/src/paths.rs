@@ -1,7 +1,7 @@
-//! The file system, closed but for one thing: removing the socket. By Landlock (landlock(7)).
+//! Landlock rules (landlock(7)): the only file operation left is removing the socket.
 //!
-//! What is open stays open. Nothing can be opened, made, run or renamed; where the kernel knows how (Linux 6.7 and
-//! 6.12), TCP, abstract sockets of others and signals to others are closed as well.
+//! Open files stay open. Opening, creating, executing and renaming files is denied; on Linux 6.7 and 6.12 also TCP,
+//! the abstract sockets of other processes, and signals to them.
 
 use std::path::Path;
 
@@ -10,28 +10,27 @@ use landlock::{
     RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
 };
 
-/// The newest version of Landlock whose rules are asked for; older kernels enforce those they know.
+/// The newest Landlock ABI whose rules are requested; older kernels enforce those that they know.
 const NEWEST: ABI = ABI::V6;
 
-/// Leaves this thread, and those it starts, nothing of the file system but removing files from `directory`. Answers
-/// the kernel's version of Landlock. Sets no_new_privs, which Landlock asks for.
-pub(super) fn confine(directory: &Path) -> Result<u64, String> {
+/// Restricts this thread and its future threads to removing files from `directory`. Returns the kernel's Landlock ABI
+/// version. Sets no_new_privs, which Landlock requires.
+pub(super) fn removal_only(directory: &Path) -> Result<u64, String> {
     let directory = PathFd::new(directory).map_err(|error| error.to_string())?;
-    version(restrict(directory).map_err(|error| error.to_string())?)
+    let restrict = || {
+        Ruleset::default()
+            .handle_access(AccessFs::from_all(NEWEST))?
+            .handle_access(AccessNet::from_all(NEWEST))?
+            .scope(Scope::from_all(NEWEST))?
+            .create()?
+            .add_rule(PathBeneath::new(directory, AccessFs::RemoveFile))?
+            .restrict_self()
+    };
+    abi_version(restrict().map_err(|error: RulesetError| error.to_string())?)
 }
 
-fn restrict(directory: PathFd) -> Result<RestrictionStatus, RulesetError> {
-    Ruleset::default()
-        .handle_access(AccessFs::from_all(NEWEST))?
-        .handle_access(AccessNet::from_all(NEWEST))?
-        .scope(Scope::from_all(NEWEST))?
-        .create()?
-        .add_rule(PathBeneath::new(directory, AccessFs::RemoveFile))?
-        .restrict_self()
-}
-
-/// Leaves this thread, and those it starts, of the file system only what it can read, and no signals to other processes.
-/// Sockets stay open to it.
+/// Restricts this thread and its future threads to reading files, and denies signals to other processes. Sockets are
+/// not restricted.
 pub(super) fn read_only() -> Result<u64, String> {
     let restrict = || {
         Ruleset::default()
@@ -40,11 +39,11 @@ pub(super) fn read_only() -> Result<u64, String> {
             .create()?
             .restrict_self()
     };
-    version(restrict().map_err(|error: RulesetError| error.to_string())?)
+    abi_version(restrict().map_err(|error: RulesetError| error.to_string())?)
 }
 
-/// The kernel's version of Landlock, if that is in force.
-fn version(status: RestrictionStatus) -> Result<u64, String> {
+/// The kernel's Landlock ABI version, if the rules are in force.
+fn abi_version(status: RestrictionStatus) -> Result<u64, String> {
     match status.landlock {
         LandlockStatus::Available { effective_abi, kernel_abi } if status.ruleset != RulesetStatus::NotEnforced => {
             Ok(kernel_abi.unwrap_or(effective_abi as i32).unsigned_abs().into())

@@ -5,8 +5,8 @@ use std::fs;
 use rustix::process::{Gid, Uid};
 use rustix::thread::{set_keep_capabilities, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
-/// Where users are looked up: those of the system stand here (passwd(5)), and directory services are for people.
-const USERS: &str = "/etc/passwd";
+/// Where users are looked up (passwd(5)). Directory services have no system users.
+const PASSWD: &str = "/etc/passwd";
 
 /// A user of this system.
 #[derive(Debug, PartialEq, Eq)]
@@ -20,39 +20,46 @@ impl User {
     /// The user called `name`.
     ///
     /// # Errors
-    /// There is none, or /etc/passwd cannot be read.
+    /// There is no such user, or /etc/passwd cannot be read.
     pub fn find(name: &str) -> Result<Self, String> {
-        let users = fs::read_to_string(USERS).map_err(|error| format!("cannot look up {name} in {USERS}: {error}"))?;
+        let users =
+            fs::read_to_string(PASSWD).map_err(|error| format!("cannot look up {name} in {PASSWD}: {error}"))?;
         Self::among(&users, name).ok_or_else(|| {
-            format!("--user {name}: {USERS} has no such user; make one with `useradd --system {name}`, or take nobody")
+            format!("--user {name}: {PASSWD} has no such user; make one with `useradd --system {name}`, or use nobody")
         })
     }
 
     fn among(users: &str, name: &str) -> Option<Self> {
         let fields = users.lines().map(|line| line.split(':').collect::<Vec<_>>());
         let entry = fields.into_iter().find(|fields| fields[0] == name && !name.is_empty())?;
-        // The largest number means "as it is" to setresuid(2).
+        // To setresuid(2) the largest number means "unchanged".
         let number = |at: usize| entry.get(at)?.parse().ok().filter(|number| *number != u32::MAX);
         Some(Self { name: name.to_owned(), uid: number(2)?, gid: number(3)? })
     }
 
-    /// Makes the calling thread this user's, in the user's own group and no other. Capabilities stay permitted.
-    /// For a process of one thread: others would stay whose they are.
-    pub(super) fn become_it(&self) -> Result<(), String> {
+    /// The user's name.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Switches the calling thread to this user and its primary group, without supplementary groups. Capabilities stay
+    /// permitted. Call it while single-threaded: other threads would keep their user.
+    pub(super) fn switch(&self) -> Result<(), String> {
         let (uid, gid) = (Uid::from_raw(self.uid), Gid::from_raw(self.gid));
         set_keep_capabilities(true)
             .and_then(|()| set_thread_groups(&[]))
             .and_then(|()| set_thread_res_gid(gid, gid, gid))
             .and_then(|()| set_thread_res_uid(uid, uid, uid))
-            .map_err(|error| format!("cannot become the user {}: {error}; start as root, or without --user", self.name))
+            .map_err(|error| format!("cannot switch to user {}: {error}; start as root, or without --user", self.name))
     }
 }
 
-/// Makes the calling thread nobody's (the kernel's overflow user, 65534), without any group or capability.
+/// Switches the calling thread to nobody (65534, the kernel's overflow user), without supplementary groups or
+/// capabilities.
 ///
 /// # Errors
-/// It may not, without CAP_SETUID and CAP_SETGID.
-pub(super) fn become_nobody() -> rustix::io::Result<()> {
+/// EPERM without CAP_SETUID and CAP_SETGID.
+pub(super) fn switch_to_nobody() -> rustix::io::Result<()> {
     let (uid, gid) = (Uid::from_raw(65534), Gid::from_raw(65534));
     set_thread_groups(&[])?;
     set_thread_res_gid(gid, gid, gid)?;
@@ -63,19 +70,19 @@ pub(super) fn become_nobody() -> rustix::io::Result<()> {
 mod tests {
     use super::*;
 
-    const SOME: &str = "root:x:0:0:root:/root:/bin/bash\nnobody:x:65534:65533::/:/bin/false\nshort:x\nbad:x:-1:0:::\nkept:x:4294967295:4294967295:::\n";
+    const PASSWD_LINES: &str = "root:x:0:0:root:/root:/bin/bash\nnobody:x:65534:65533::/:/bin/false\nshort:x\nbad:x:-1:0:::\nkept:x:4294967295:4294967295:::\n";
 
     #[test]
     fn a_user_is_found_by_the_whole_name() {
         let nobody = User { name: "nobody".into(), uid: 65534, gid: 65533 };
-        assert_eq!(User::among(SOME, "nobody"), Some(nobody));
+        assert_eq!(User::among(PASSWD_LINES, "nobody"), Some(nobody));
         for none in ["", "nobod", "nobody:x", "x", "short", "bad", "kept"] {
-            assert_eq!(User::among(SOME, none), None, "{none:?}");
+            assert_eq!(User::among(PASSWD_LINES, none), None, "{none:?}");
         }
     }
 
     #[test]
-    fn a_user_that_is_not_there_is_refused_with_what_to_do() {
+    fn an_unknown_user_is_refused_with_a_hint() {
         let refused = User::find("nobody-of-that-name").unwrap_err();
         assert!(refused.contains("useradd"), "{refused}");
     }

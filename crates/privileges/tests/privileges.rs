@@ -1,7 +1,8 @@
-//! What the daemon can do no more once it has given up its privileges, tried from inside.
+//! Tries, from inside a confined process, what it must not be able to do.
 //!
-//! A program of its own, because privileges are a thread's and the test harness has several. It starts itself again
-//! for each case; that child gives up what the daemon does, by the same function, and then tries. Needs root.
+//! Without the test harness, because privileges belong to a thread and the harness has several. The program starts
+//! itself again for each case; the child confines itself with the function that the daemon uses, and then tries.
+//! Needs root.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead};
@@ -13,10 +14,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::thread;
 
-use linerate_netio::attempts;
+use linerate_netio::forbidden_calls;
 use linerate_privileges::filter::Filter;
 use linerate_privileges::user::User;
-use linerate_privileges::{Wanted, give_up, give_up_as_resolver};
+use linerate_privileges::{Confinement, confine_daemon, confine_resolver};
 use rustix::net::ipproto::ICMP;
 use rustix::net::{AddressFamily, SocketType};
 use rustix::process::{Pid, Signal, getppid, getuid, kill_process, test_kill_process};
@@ -28,13 +29,13 @@ const CASE: &str = "LINERATE_PRIVILEGES_CASE";
 /// In a child: the directory that the socket is in.
 const SOCKETS: &str = "LINERATE_PRIVILEGES_SOCKETS";
 
-/// Has a child make every attempt.
+/// Tells a child to make every attempt.
 const ALL: &str = "all";
 
-/// Has a child give up what a process does that looks names up.
+/// Tells a child to confine itself as the resolver does.
 const RESOLVER: &str = "resolver";
 
-/// What a child says that cannot try.
+/// Printed by a child that cannot run the case.
 const UNKNOWN: &str = "no Landlock";
 
 const EPERM: i32 = 1;
@@ -47,43 +48,43 @@ fn main() {
         return child(&case);
     }
     if !getuid().is_root() {
-        return println!("skip: what a daemon gives up: giving up privileges takes root");
+        return println!("skipped: confinement of a daemon: needs root");
     }
-    for (name, law) in LAWS {
-        match law() {
+    for (name, check) in CHECKS {
+        match check() {
             Outcome::Holds => println!("ok: {name}"),
-            Outcome::Unknown(why) => println!("skip: {name}: {why}"),
+            Outcome::Unknown(why) => println!("skipped: {name}: {why}"),
         }
     }
 }
 
-/// What became of a law that was not broken, which ends the program.
+/// Result of a check that did not fail (a failure aborts).
 enum Outcome {
     Holds,
-    /// It could not be tried.
+    /// The case could not be run.
     Unknown(&'static str),
 }
 
 const NO_LANDLOCK: Outcome = Outcome::Unknown("this kernel has no Landlock");
 
-type Law = fn() -> Outcome;
+type Check = fn() -> Outcome;
 
-const LAWS: [(&str, Law); 8] = [
-    ("an attempt that nothing refuses fails for another reason or succeeds", attempts_need_refusing),
+const CHECKS: [(&str, Check); 8] = [
+    ("unconfined, each attempt succeeds or fails for another reason", unconfined_attempts_are_not_refused),
     ("every attempt is refused and counted", every_attempt_is_refused_and_counted),
-    ("every attempt ends the process if that is asked for", every_attempt_kills),
-    ("files, programs, TCP and other processes are closed without a filter, too", layers_stand_alone),
+    ("with `kill`, every attempt ends the process", every_attempt_kills),
+    ("without the filter, files, programs, TCP and other processes are still refused", other_layers_still_refuse),
     ("another user cannot become root again", user_is_final),
-    ("what the daemon does goes on working", work_goes_on),
-    ("the resolver changes, runs and signals nothing", resolvers_change_nothing),
-    ("a panic, which aborts in release builds, ends the process as that", aborts_end_as_aborts),
+    ("the daemon's own operations still work", operations_still_work),
+    ("the resolver cannot write, execute or signal", resolver_is_read_only),
+    ("a panic ends the process with SIGABRT", aborts_end_with_sigabrt),
 ];
 
-fn attempts_need_refusing() -> Outcome {
-    // Some are refused to root as well, where a container or another module of the kernel says so.
+fn unconfined_attempts_are_not_refused() -> Outcome {
+    // Only those that containers and other security modules do not refuse.
     let sure = ["read /etc/passwd", "open memory", "make a TCP socket", "make executable memory", "connect a socket"];
     for name in sure {
-        let answer = attempts::attempt(name).map_err(|error| error.raw_os_error());
+        let answer = forbidden_calls::make(name).map_err(|error| error.raw_os_error());
         assert!(!matches!(answer, Err(Some(EPERM | EACCES))), "{name}: {answer:?}");
     }
     Outcome::Holds
@@ -91,65 +92,65 @@ fn attempts_need_refusing() -> Outcome {
 
 fn every_attempt_is_refused_and_counted() -> Outcome {
     for user in ["", "nobody"] {
-        let (status, said) = run("refuse", user, ALL);
-        assert!(status.success(), "{said:?}");
-        let (count, answers) = said.split_last().unwrap();
+        let (status, lines) = run("refuse", user, ALL);
+        assert!(status.success(), "{lines:?}");
+        let (count, answers) = lines.split_last().unwrap();
         let refused = [Some(EPERM), Some(EACCES)].map(|errno| format!("{errno:?}"));
-        for (answer, name) in answers.iter().zip(attempts::names()) {
+        for (answer, name) in answers.iter().zip(forbidden_calls::names()) {
             let (tried, errno) = answer.split_once(": ").unwrap();
             assert_eq!(tried, name);
             assert!(refused.iter().any(|known| known == errno), "{answer}");
         }
-        assert_eq!(answers.len(), attempts::names().count());
+        assert_eq!(answers.len(), forbidden_calls::names().count());
         assert_eq!(count, &format!("refused {}", answers.len()));
     }
     Outcome::Holds
 }
 
 fn every_attempt_kills() -> Outcome {
-    for name in attempts::names() {
-        let (status, said) = run("kill", "", name);
-        assert_eq!(status.signal(), Some(SIGSYS), "{name}: {status} {said:?}");
+    for name in forbidden_calls::names() {
+        let (status, lines) = run("kill", "", name);
+        assert_eq!(status.signal(), Some(SIGSYS), "{name}: {status} {lines:?}");
     }
     Outcome::Holds
 }
 
-fn layers_stand_alone() -> Outcome {
-    let (status, said) = run("off", "", "layers");
-    assert!(status.success(), "{said:?}");
-    if said == [UNKNOWN] { NO_LANDLOCK } else { Outcome::Holds }
+fn other_layers_still_refuse() -> Outcome {
+    let (status, lines) = run("off", "", "layers");
+    assert!(status.success(), "{lines:?}");
+    if lines == [UNKNOWN] { NO_LANDLOCK } else { Outcome::Holds }
 }
 
 fn user_is_final() -> Outcome {
-    let (status, said) = run("off", "nobody", "user");
-    assert!(status.success(), "{said:?}");
+    let (status, lines) = run("off", "nobody", "user");
+    assert!(status.success(), "{lines:?}");
     Outcome::Holds
 }
 
-fn work_goes_on() -> Outcome {
+fn operations_still_work() -> Outcome {
     for user in ["", "nobody"] {
-        let (status, said) = run("kill", user, "work");
-        assert!(status.success(), "{status} {said:?}");
-        if said == [UNKNOWN] {
+        let (status, lines) = run("kill", user, "work");
+        assert!(status.success(), "{status} {lines:?}");
+        if lines == [UNKNOWN] {
             return NO_LANDLOCK;
         }
     }
     Outcome::Holds
 }
 
-fn resolvers_change_nothing() -> Outcome {
-    let (status, said) = run("off", "", RESOLVER);
-    assert!(status.success(), "{status} {said:?}");
-    if said == [UNKNOWN] { NO_LANDLOCK } else { Outcome::Holds }
+fn resolver_is_read_only() -> Outcome {
+    let (status, lines) = run("off", "", RESOLVER);
+    assert!(status.success(), "{status} {lines:?}");
+    if lines == [UNKNOWN] { NO_LANDLOCK } else { Outcome::Holds }
 }
 
-fn aborts_end_as_aborts() -> Outcome {
-    let (status, said) = run("kill", "", "abort");
-    assert_eq!(status.signal(), Some(SIGABRT), "{status} {said:?}");
+fn aborts_end_with_sigabrt() -> Outcome {
+    let (status, lines) = run("kill", "", "abort");
+    assert_eq!(status.signal(), Some(SIGABRT), "{status} {lines:?}");
     Outcome::Holds
 }
 
-/// Runs a child, and answers how it ended and the lines that it wrote.
+/// Runs a child; returns its status and the lines that it printed.
 fn run(filter: &str, user: &str, what: &str) -> (ExitStatus, Vec<String>) {
     let sockets = Directory::new();
     let output = Command::new(std::env::current_exe().unwrap())
@@ -170,44 +171,44 @@ fn child(case: &str) {
     };
     let sockets = PathBuf::from(std::env::var_os(SOCKETS).unwrap());
     let user = (!user.is_empty()).then(|| User::find(user).unwrap());
-    let surroundings = Surroundings::new(&sockets);
+    let environment = Environment::new(&sockets);
     if what == RESOLVER {
-        return match give_up_as_resolver() {
+        return match confine_resolver() {
             0 => println!("{UNKNOWN}"),
             _ => {
-                user_is_no_root();
-                surroundings.are_read_only();
+                user_is_not_root();
+                environment.are_read_only();
             }
         };
     }
-    let in_force = give_up(&Wanted { user: user.as_ref(), filter, sockets: &sockets }).unwrap();
+    let in_force = confine_daemon(&Confinement { user: user.as_ref(), filter, socket_directory: &sockets }).unwrap();
     let counter = |name| in_force.counters().into_iter().find(|(known, _)| known == name).unwrap().1;
     let has_landlock = counter("landlock_version") > 0;
     match what {
         ALL => {
-            for name in attempts::names() {
-                let answer = attempts::attempt(name).map_err(|error| error.raw_os_error());
+            for name in forbidden_calls::names() {
+                let answer = forbidden_calls::make(name).map_err(|error| error.raw_os_error());
                 println!("{name}: {:?}", answer.err().flatten());
             }
             println!("refused {}", counter("system_calls_refused"));
         }
         "layers" | "work" if !has_landlock => println!("{UNKNOWN}"),
-        "layers" => surroundings.are_closed(),
-        "user" => user_is_no_root(),
-        "work" => surroundings.serve(),
+        "layers" => environment.are_closed(),
+        "user" => user_is_not_root(),
+        "work" => environment.serve(),
         "abort" => std::process::abort(),
-        name => drop(attempts::attempt(name)),
+        name => drop(forbidden_calls::make(name)),
     }
 }
 
-/// What is there before privileges are given up.
-struct Surroundings {
+/// What exists before the process confines itself.
+struct Environment {
     sockets: PathBuf,
     listener: UnixListener,
     network: File,
 }
 
-impl Surroundings {
+impl Environment {
     fn new(sockets: &Path) -> Self {
         let listener = UnixListener::bind(sockets.join("wg0.sock")).unwrap();
         fs::write(sockets.join("wg0.name"), "").unwrap();
@@ -228,7 +229,7 @@ impl Surroundings {
         let init = Pid::from_raw(1).unwrap();
         refused("kill another process", kill_process(init, Signal::CONT).map_err(io::Error::from));
         let another = SocketAddr::from_abstract_name("linerate-privileges-test").unwrap();
-        // Nobody listens there; whether that is found out is another matter than in the file system.
+        // Nobody listens there, so it fails with or without the restriction; the errno differs by kernel.
         assert!(UnixStream::connect_addr(&another).is_err());
     }
 
@@ -244,12 +245,12 @@ impl Surroundings {
         );
         refused("become another user", set_thread_uid(rustix::process::Uid::from_raw(1)).map_err(io::Error::from));
         fs::read("/etc/passwd").unwrap();
-        // A daemon tells its keys to root alone.
-        refused("ask a daemon", UnixStream::connect(self.sockets.join("wg0.sock")));
+        // A daemon reveals its keys to root only.
+        refused("connect to a daemon", UnixStream::connect(self.sockets.join("wg0.sock")));
         UdpSocket::bind("127.0.0.1:0").unwrap();
     }
 
-    /// What a daemon does: threads, sockets, a visit to a network namespace, clients, and the removal of its file.
+    /// Does what a daemon does: threads, entering a network namespace, sockets, clients, and removing its socket file.
     fn serve(&self) {
         thread::scope(|scope| {
             let visitor = scope.spawn(|| {
@@ -268,7 +269,7 @@ impl Surroundings {
     }
 }
 
-fn user_is_no_root() {
+fn user_is_not_root() {
     assert!(!getuid().is_root());
     refused("become root", set_thread_uid(rustix::process::Uid::ROOT).map_err(io::Error::from));
 }
@@ -278,7 +279,7 @@ fn refused<T>(what: &str, done: io::Result<T>) {
     assert!(matches!(error.raw_os_error(), Some(EPERM | EACCES)), "{what}: {error}");
 }
 
-/// An empty directory of root's, removed with what is in it.
+/// An empty directory that belongs to root; removed with its content.
 struct Directory(PathBuf);
 
 impl Directory {

@@ -14,6 +14,7 @@ use std::hint::black_box;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
+use fastrand::Rng;
 use linerate_protocol::{AllowedIps, PeerId, Prefix};
 
 const SIZES: [usize; 5] = [1, 100, 10_000, 100_000, 1_000_000];
@@ -31,23 +32,23 @@ const CHANGES: usize = 20_000;
 /// How prefixes are drawn.
 struct Draw {
     name: &'static str,
-    draw: fn(&mut Random) -> Prefix,
+    draw: fn(&mut Rng) -> Prefix,
 }
 
 impl Draw {
     /// The same prefixes in every run.
     fn prefixes(&self) -> impl Iterator<Item = Prefix> {
-        let mut random = Random::default();
+        let mut random = Rng::with_seed(1);
         std::iter::repeat_with(move || (self.draw)(&mut random))
     }
 }
 
 const KINDS: [Draw; 5] = [
-    Draw { name: "10.0.0.0/8, /32", draw: |random| v4(10 << 24 | random.below(1 << 21) as u32, 32) },
-    Draw { name: "IPv4, /32", draw: |random| v4(random.next() as u32, 32) },
-    Draw { name: "IPv4, /16-/32", draw: |random| v4(random.next() as u32, 16 + random.below(17)) },
-    Draw { name: "fd00::/64, /128", draw: |random| v6(0xfd00 << 112 | u128::from(random.next()), 128) },
-    Draw { name: "IPv6, /48-/64", draw: |random| v6(registered(random), 48 + random.below(17)) },
+    Draw { name: "10.0.0.0/8, /32", draw: |random| v4(10 << 24 | random.u64(..1 << 21) as u32, 32) },
+    Draw { name: "IPv4, /32", draw: |random| v4(random.u32(..), 32) },
+    Draw { name: "IPv4, /16-/32", draw: |random| v4(random.u32(..), 16 + random.u64(..17)) },
+    Draw { name: "fd00::/64, /128", draw: |random| v6(0xfd00 << 112 | u128::from(random.u64(..)), 128) },
+    Draw { name: "IPv6, /48-/64", draw: |random| v6(registered(random), 48 + random.u64(..17)) },
 ];
 
 fn main() {
@@ -81,8 +82,8 @@ fn fill(kind: &Draw, size: usize) -> (AllowedIps, usize) {
 
 fn print_row(kind: &Draw, size: usize, mut table: AllowedIps, bytes: usize) {
     let prefixes: Vec<Prefix> = kind.prefixes().take(size).collect();
-    let random = &mut Random::default();
-    let cold: Vec<IpAddr> = (0..LOOKUPS).map(|_| host(prefixes[random.below(size as u64) as usize], random)).collect();
+    let random = &mut Rng::with_seed(1);
+    let cold: Vec<IpAddr> = (0..LOOKUPS).map(|_| host(prefixes[random.u64(..size as u64) as usize], random)).collect();
     let hot: Vec<IpAddr> = cold[..HOT].repeat(LOOKUPS / HOT);
     let per_lookup = |work: &dyn Fn()| median(|| timed(work)).as_nanos() as f64 / LOOKUPS as f64;
     let hot = per_lookup(&|| independent(&table, &hot));
@@ -151,14 +152,14 @@ fn v6(bits: u128, cidr: u64) -> Prefix {
 }
 
 /// An address of one of 4096 providers with a /32 each.
-fn registered(random: &mut Random) -> u128 {
-    let provider = 0x2a00_0000 | random.below(4096) << 8;
-    u128::from(provider) << 96 | u128::from(random.next()) << 32
+fn registered(random: &mut Rng) -> u128 {
+    let provider = 0x2a00_0000 | random.u64(..4096) << 8;
+    u128::from(provider) << 96 | u128::from(random.u64(..)) << 32
 }
 
 /// Any address of the prefix.
-fn host(prefix: Prefix, random: &mut Random) -> IpAddr {
-    let any = u128::from(random.next()) << 64 | u128::from(random.next());
+fn host(prefix: Prefix, random: &mut Rng) -> IpAddr {
+    let any = u128::from(random.u64(..)) << 64 | u128::from(random.u64(..));
     match prefix.addr() {
         IpAddr::V4(ip) => {
             let host = u32::MAX.checked_shr(prefix.cidr().into()).unwrap_or(0);
@@ -176,27 +177,4 @@ fn resident() -> usize {
     const PAGE: usize = 4096;
     let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
     statm.split(' ').nth(1).and_then(|pages| pages.parse().ok()).unwrap_or(0) * PAGE
-}
-
-/// xorshift64*.
-struct Random(u64);
-
-impl Default for Random {
-    fn default() -> Self {
-        Self(0x2545_f491_4f6c_dd1d)
-    }
-}
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    /// A number less than `end`.
-    fn below(&mut self, end: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(end)) >> 64) as u64
-    }
 }

@@ -23,7 +23,7 @@ use blake2::{Blake2s256, Blake2sMac, Digest};
 type Failure = Box<dyn Error>;
 type Key = [u8; 32];
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 const INDEX: [u8; 4] = *b"keys";
 
 fn main() -> Result<(), Failure> {
@@ -34,7 +34,7 @@ fn main() -> Result<(), Failure> {
     let own = PrivateKey::from_private_key(&X25519, &bytes(private)?)?;
     let ends = SessionIndices { own, peer: bytes(peer)? };
     let socket = UdpSocket::bind(("0.0.0.0", port.parse()?))?;
-    socket.set_read_timeout(Some(PATIENCE))?;
+    socket.set_read_timeout(Some(TIMEOUT))?;
     let (sealing, opening) = match (&role[..], rest) {
         ("initiate", [address]) => ends.initiate(&socket, address.parse()?)?,
         ("respond", []) => ends.respond(&socket)?,

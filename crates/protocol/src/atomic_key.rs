@@ -6,8 +6,8 @@ use zeroize::Zeroizing;
 
 use crate::messages::field;
 
-/// 32 bytes, wiped on drop. A load that races a store may return a mixture of two keys, which decides one message wrongly
-/// at most.
+/// 32 bytes, wiped on drop. A load that races a store may return a mixture of two keys; at worst, one message is
+/// misclassified.
 #[derive(Default)]
 pub(crate) struct AtomicKey([AtomicU64; 4]);
 
@@ -60,10 +60,10 @@ mod tests {
         // In the middle of an allocation: the allocator may overwrite its ends after it is freed.
         let key = Box::new(([0u8; 64], AtomicKey::default(), [0u8; 64]));
         key.1.store(&bytes);
-        let place = (&raw const key.1).addr() as u64;
+        let addr = (&raw const key.1).addr() as u64;
         let words_left = || {
             let mut there = [0; 32];
-            memory.read_exact_at(&mut there, place).unwrap();
+            memory.read_exact_at(&mut there, addr).unwrap();
             there.chunks_exact(8).filter(|word| bytes.chunks_exact(8).any(|part| part == *word)).count()
         };
         assert_eq!(words_left(), 4, "the key is there");

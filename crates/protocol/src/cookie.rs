@@ -43,7 +43,7 @@ pub(crate) struct CookieChecker {
     /// The key of cookies.
     secret: AtomicKey,
     /// When it was drawn; zero: never.
-    born: AtomicU64,
+    created_at: AtomicU64,
 }
 
 impl CookieChecker {
@@ -84,14 +84,14 @@ impl CookieChecker {
     }
 
     fn is_fresh(&self, now: Boottime) -> bool {
-        let born = self.born.load(Ordering::Relaxed);
-        born != 0 && now.since(Boottime(born)) < COOKIE_SECRET_TIME
+        let created_at = self.created_at.load(Ordering::Relaxed);
+        created_at != 0 && now.since(Boottime(created_at)) < COOKIE_SECRET_TIME
     }
 
     fn draw_secret(&self, now: Boottime, rng: &mut dyn Entropy) {
         let drawn: Zeroizing<[u8; 32]> = Zeroizing::new(draw(rng));
         self.secret.store(&drawn);
-        self.born.store(now.0.max(1), Ordering::Relaxed);
+        self.created_at.store(now.0.max(1), Ordering::Relaxed);
     }
 
     /// The cookie of an address *and port*, so that hosts behind one NAT address have different ones.

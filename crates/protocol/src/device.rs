@@ -10,16 +10,16 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::constants::PEERS_MAX;
-use crate::effects::Context;
+use crate::effects::CallContext;
 use crate::handshake_filter::HandshakeFilter;
 use crate::indices::Indices;
 use crate::keyring::Evicted;
 use crate::load_state::LoadState;
 use crate::noise::Identity;
-use crate::peer::{Attempt, Peer, StaticStatic};
+use crate::peer::{HandshakeAction, Peer, StaticStatic};
 use crate::ratelimit::RateLimiter;
 use crate::tai64n::TimestampGenerator;
-use crate::{Activity, Boottime, Effects, Entropy, Now, PeerId, PresharedKey, PublicKey, StaticSecret};
+use crate::{Boottime, Effects, Entropy, Now, PeerId, PresharedKey, PrivateKey, PublicKey, TrafficTimestamps};
 
 /// Why a peer was not added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +64,7 @@ impl Device {
         Self::with_filter(Arc::default())
     }
 
-    /// Creates a device whose data path pre-filters handshakes with `filter`.
+    /// A device whose data path pre-filters handshakes with `filter`.
     pub fn with_filter(filter: Arc<HandshakeFilter>) -> Self {
         Self {
             identity: None,
@@ -91,7 +91,7 @@ impl Device {
         &mut self,
         now: Now,
         rng: &mut dyn Entropy,
-        key: Option<StaticSecret>,
+        key: Option<PrivateKey>,
         effects: &mut dyn Effects,
     ) -> Option<PeerId> {
         if self.private_key() == key.as_ref() {
@@ -112,9 +112,9 @@ impl Device {
                 effects.set_sending_session(id, None);
             }
             // A running handshake starts over with the new key.
-            peer.attempt = peer.handshaking().then_some((now.boot, Attempt::First));
+            peer.handshake_timer = peer.handshaking().then_some((now.boot, HandshakeAction::SendFirst));
             self.drop_initiator(id);
-            self.update_timers(&mut Context { now, rng, effects }, id);
+            self.update_timers(&mut CallContext { now, rng, effects }, id);
         }
         own
     }
@@ -125,12 +125,12 @@ impl Device {
     }
 
     /// Our private key.
-    pub fn private_key(&self) -> Option<&StaticSecret> {
+    pub fn private_key(&self) -> Option<&PrivateKey> {
         self.identity.as_ref().map(|identity| &identity.secret)
     }
 
     /// Adds a peer without preshared key and persistent keepalive.
-    pub fn add_peer(&mut self, key: PublicKey, activity: Arc<Activity>) -> Result<PeerId, AddPeerError> {
+    pub fn add_peer(&mut self, key: PublicKey, traffic: Arc<TrafficTimestamps>) -> Result<PeerId, AddPeerError> {
         if self.public_key() == Some(&key) {
             return Err(AddPeerError::OwnKey);
         }
@@ -147,7 +147,7 @@ impl Device {
                 PeerId(u32::try_from(self.peers.len() - 1).expect("there are at most 2^20 peers"))
             }
         };
-        self.peers[id.0 as usize] = Some(Box::new(Peer::new(key, self.next_serial, activity)));
+        self.peers[id.0 as usize] = Some(Box::new(Peer::new(key, self.next_serial, traffic)));
         self.by_key.insert(key, id);
         self.by_serial.insert(self.next_serial, id);
         self.next_serial += 1;
@@ -215,18 +215,18 @@ impl Device {
         let Some(peer) = self.get_mut(id) else { return };
         let switched_on = peer.persistent_keepalive == 0 && secs > 0;
         peer.persistent_keepalive = secs;
-        let cx = &mut Context { now, rng, effects };
+        let cx = &mut CallContext { now, rng, effects };
         if switched_on && up {
-            peer.activity.touch(now.boot);
+            peer.traffic.touch(now.boot);
             return self.keepalive_soon(cx, id);
         }
         self.update_timers(cx, id);
     }
 
-    /// The peer was given an endpoint: sends what waited for one.
+    /// Sends what waited for an endpoint: the peer has got one.
     pub fn endpoint_set(&mut self, now: Now, rng: &mut dyn Entropy, id: PeerId, effects: &mut dyn Effects) {
         let Some(peer) = self.get(id).filter(|_| self.up) else { return };
-        let cx = &mut Context { now, rng, effects };
+        let cx = &mut CallContext { now, rng, effects };
         cx.effects.send_staged(id);
         if peer.persistent_keepalive > 0 && !peer.may_seal(now.boot) {
             return self.keepalive_soon(cx, id);
@@ -248,11 +248,11 @@ impl Device {
             return;
         }
         self.up = true;
-        let cx = &mut Context { now, rng, effects };
+        let cx = &mut CallContext { now, rng, effects };
         for id in self.ids() {
             cx.effects.send_staged(id);
             if let Some(peer) = self.get(id).filter(|peer| peer.persistent_keepalive > 0) {
-                peer.activity.touch(now.boot);
+                peer.traffic.touch(now.boot);
                 self.keepalive_soon(cx, id);
             } else {
                 self.update_timers(cx, id);
@@ -268,16 +268,16 @@ impl Device {
             effects.drop_staged(id);
             self.forget_keys(id, effects);
             let Some(peer) = self.get_mut(id) else { continue };
-            peer.attempt = None;
+            peer.handshake_timer = None;
             peer.attempts = 0;
             peer.handshake_sent = None;
-            peer.activity.reset();
+            peer.traffic.reset();
             self.schedule(id, None);
         }
     }
 
-    /// The machine was suspended. Its memory may have been read meanwhile, so the keys are wiped; the next
-    /// packet starts a handshake.
+    /// Wipes all keys after a suspend, during which the memory may have been read; the next packet starts a
+    /// handshake.
     pub fn resumed(&mut self, now: Now, effects: &mut dyn Effects) {
         for id in self.ids() {
             self.forget_keys(id, effects);
@@ -316,7 +316,7 @@ impl Device {
             effects.set_sending_session(id, None);
         }
         let evicted = peer.keyring.clear();
-        self.retire(evicted, effects);
+        self.release_evicted(evicted, effects);
     }
 
     /// Wipes the initiation that waits for its response.
@@ -327,7 +327,7 @@ impl Device {
     }
 
     /// Releases the indices of evicted sessions.
-    pub(crate) fn retire(&mut self, evicted: Evicted, effects: &mut dyn Effects) {
+    pub(crate) fn release_evicted(&mut self, evicted: Evicted, effects: &mut dyn Effects) {
         for session in evicted.into_iter().flatten() {
             self.indices.release(session.local);
             effects.session_removed(&session);

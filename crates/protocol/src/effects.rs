@@ -1,11 +1,11 @@
-//! What a call of the [`Device`](crate::Device) gets from its caller: time, randomness, and the effects that it may cause.
+//! What the caller of the [`Device`](crate::Device) provides: time, randomness, and the effects that it may cause.
 
 use alloc::sync::Arc;
 use core::time::Duration;
 
 use crate::{Entropy, Now, PeerId, Session};
 
-/// What the protocol has the engine do.
+/// The effects of the protocol, which the engine carries out.
 pub trait Effects {
     /// Sends an initiation or response to the peer's current endpoint, marked AF41. Without an
     /// endpoint it is dropped.
@@ -21,7 +21,7 @@ pub trait Effects {
     /// Outbound packets are sealed with this session from now on; `None`: they are staged.
     fn set_sending_session(&mut self, peer: PeerId, session: Option<&Arc<Session>>);
     /// Sends the staged packets, or one empty packet if there are none. The data path reports them
-    /// through [`Activity::sent`](crate::Activity::sent), as always.
+    /// through [`TrafficTimestamps::sent`](crate::TrafficTimestamps::sent), as always.
     fn send_keepalive(&mut self, peer: PeerId);
     /// Sends the staged packets, if there are any. If they cannot be sealed, the data path requests a
     /// handshake, as always.
@@ -29,7 +29,7 @@ pub trait Effects {
     /// Drops the staged packets: the peer does not answer, or the device goes down.
     fn drop_staged(&mut self, peer: PeerId);
     /// Clears the cached source address, which may be the reason why the peer does not answer.
-    fn forget_source(&mut self, peer: PeerId);
+    fn forget_source_addr(&mut self, peer: PeerId);
     /// A handshake completed, at this time of the wall clock.
     fn handshake_done(&mut self, peer: PeerId, wall: Duration);
     /// Whether the peer has an endpoint. Without one no handshake starts.
@@ -37,7 +37,7 @@ pub trait Effects {
 }
 
 /// The arguments of one call.
-pub(crate) struct Context<'a> {
+pub(crate) struct CallContext<'a> {
     pub(crate) now: Now,
     pub(crate) rng: &'a mut dyn Entropy,
     pub(crate) effects: &'a mut dyn Effects,

@@ -10,11 +10,11 @@ use core::net::SocketAddr;
 use core::time::Duration;
 
 use crate::constants::{INITIATION_SPACING, REKEY_TIMEOUT, REKEY_TIMEOUT_JITTER, WIPE_TIME};
-use crate::effects::Context;
-use crate::load_state::Verdict;
+use crate::effects::CallContext;
+use crate::load_state::AdmissionDecision;
 use crate::messages::{self, CookieReply, Initiation, Response, cookie_reply, field, response};
 use crate::noise::{self, Remote, TransportKeys};
-use crate::peer::{Attempt, Peer};
+use crate::peer::{HandshakeAction, Peer};
 use crate::scrub::scrubbed;
 use crate::session::SessionIndices;
 use crate::{
@@ -42,17 +42,17 @@ impl Device {
         if !self.up {
             return Err(DropReason::Down);
         }
-        let cx = &mut Context { now, rng, effects };
+        let cx = &mut CallContext { now, rng, effects };
         let peer = match kind {
             MessageKind::Data => return Err(DropReason::WrongKind),
             MessageKind::Cookie => return self.take_cookie(now.boot, exact(datagram)?),
             MessageKind::Initiation => {
-                self.admit(cx, source, backlog, datagram)?;
+                self.check_mac_and_load(cx, source, backlog, datagram)?;
                 let message = exact(datagram)?;
                 scrubbed(|| self.respond(cx, message))
             }
             MessageKind::Response => {
-                self.admit(cx, source, backlog, datagram)?;
+                self.check_mac_and_load(cx, source, backlog, datagram)?;
                 let message = exact(datagram)?;
                 scrubbed(|| self.complete(cx, message))
             }
@@ -71,17 +71,17 @@ impl Device {
         let id = session.peer;
         let Some(peer) = self.get_mut(id) else { return };
         let Some(evicted) = peer.keyring.confirm(session) else {
-            // A newer session has replaced it. The data path may have begun to seal with the old one.
+            // A newer session has replaced it. The data path may have begun to seal with the replaced session.
             return self.publish_current(now.boot, id, effects);
         };
         // Our own initiation may have crossed the peer's. Its response is still accepted, because the peer
         // has made a session of it, but the initiation is not repeated.
-        peer.attempt = match peer.attempt {
-            Some((at, Attempt::Retry)) => Some((at, Attempt::Settle)),
+        peer.handshake_timer = match peer.handshake_timer {
+            Some((at, HandshakeAction::Retry)) => Some((at, HandshakeAction::Abandon)),
             _ => None,
         };
         self.publish_current(now.boot, id, effects);
-        self.retire(evicted, effects);
+        self.release_evicted(evicted, effects);
         self.handshake_done(now, id, effects);
         effects.send_staged(id);
         // The timers have changed; expire() works out the new deadline.
@@ -89,9 +89,9 @@ impl Device {
     }
 
     /// Checks the first MAC, and under load cookie and rate (paper section 5.3).
-    fn admit(
+    fn check_mac_and_load(
         &mut self,
-        cx: &mut Context<'_>,
+        cx: &mut CallContext<'_>,
         source: SocketAddr,
         backlog: usize,
         message: &[u8],
@@ -112,25 +112,25 @@ impl Device {
             self.load.note_rate_exceeded(now, cx.rng, source.ip());
             return Err(DropReason::RateLimited);
         }
-        let verdict = match classify(message)? {
-            // Only someone who saw our initiation knows its index.
-            MessageKind::Response if self.awaits(exact(message)?) => self.load.judge_response(now, cx.rng),
+        let decision = match classify(message)? {
+            // The receiver index is random: only who received or observed our initiation knows it.
+            MessageKind::Response if self.awaits(exact(message)?) => self.load.decide_response(now, cx.rng),
             MessageKind::Response => return Err(DropReason::UnknownIndex),
-            _ => self.load.judge_initiation(now, cx.rng, source.ip()),
+            _ => self.load.decide_initiation(now, cx.rng, source.ip()),
         };
-        match verdict {
-            Verdict::Admit => return Ok(()),
-            Verdict::Cookie => {
+        match decision {
+            AdmissionDecision::Admit => return Ok(()),
+            AdmissionDecision::Cookie => {
                 let reply = self.filter.cookies.reply(now, cx.rng, &identity.cookie_key, source, message);
                 cx.effects.reply(&reply);
             }
-            Verdict::Drop => {}
+            AdmissionDecision::Drop => {}
         }
         Err(DropReason::UnderLoad)
     }
 
     /// Consumes an initiation and sends the response.
-    fn respond(&mut self, cx: &mut Context<'_>, message: &Initiation) -> Result<PeerId, DropReason> {
+    fn respond(&mut self, cx: &mut CallContext<'_>, message: &Initiation) -> Result<PeerId, DropReason> {
         let now = cx.now.boot;
         let identity = self.identity.as_ref().ok_or(DropReason::NoPrivateKey)?;
         let unverified = noise::open_static(identity, message)?;
@@ -159,14 +159,14 @@ impl Device {
         peer.cookie_maker.sign(now, &noise::mac1_key(&peer.public), &mut response);
         // The response counts towards the limit of one handshake message per 5 s.
         peer.handshake_sent = Some(now);
-        peer.activity.note_received(now);
-        peer.activity.note_sent(now);
+        peer.traffic.note_received(now);
+        peer.traffic.note_sent(now);
         let session = peer.new_session(cx, SessionIndices { peer: id, local, remote, initiator: false }, &keys);
         let evicted = peer.keyring.install_responded(Arc::clone(&session));
 
         cx.effects.roam(id);
         cx.effects.session_added(&session);
-        self.retire(evicted, cx.effects);
+        self.release_evicted(evicted, cx.effects);
         cx.effects.send(id, &response);
         Ok(id)
     }
@@ -179,7 +179,7 @@ impl Device {
     }
 
     /// Consumes the response to our initiation and confirms the session.
-    fn complete(&mut self, cx: &mut Context<'_>, message: &Response) -> Result<PeerId, DropReason> {
+    fn complete(&mut self, cx: &mut CallContext<'_>, message: &Response) -> Result<PeerId, DropReason> {
         let now = cx.now.boot;
         let identity = self.identity.as_ref().ok_or(DropReason::NoPrivateKey)?;
         let local = u32::from_le_bytes(field(message, response::RECEIVER));
@@ -191,8 +191,8 @@ impl Device {
 
         // From now on the index names the session.
         peer.initiator = None;
-        peer.attempt = None;
-        peer.activity.note_received(now);
+        peer.handshake_timer = None;
+        peer.traffic.note_received(now);
         let remote = messages::sender(message);
         let session = peer.new_session(cx, SessionIndices { peer: id, local, remote, initiator: true }, &keys);
         let evicted = peer.keyring.install_initiated(Arc::clone(&session), now);
@@ -200,14 +200,15 @@ impl Device {
         cx.effects.roam(id);
         cx.effects.session_added(&session);
         self.publish_current(now, id, cx.effects);
-        self.retire(evicted, cx.effects);
+        self.release_evicted(evicted, cx.effects);
         self.handshake_done(cx.now, id, cx.effects);
-        // The responder may not send before it hears from us.
+        // The responder may not send before it receives a packet of this session.
         cx.effects.send_keepalive(id);
         Ok(id)
     }
 
-    /// Takes the cookie of a peer under load. The reply does not authenticate its source address, so the endpoint stays.
+    /// Takes the cookie of a peer under load. The reply does not authenticate its source address, so the endpoint
+    /// stays.
     fn take_cookie(&mut self, now: Boottime, reply: &CookieReply) -> Result<(), DropReason> {
         let index = u32::from_le_bytes(field(reply, cookie_reply::RECEIVER));
         let id = self.indices.owner(index).ok_or(DropReason::UnknownIndex)?;
@@ -238,7 +239,7 @@ impl Device {
     }
 
     /// Starts a handshake, unless one is running. Resets the count of retries either way.
-    pub(crate) fn start(&mut self, cx: &mut Context<'_>, id: PeerId) {
+    pub(crate) fn start(&mut self, cx: &mut CallContext<'_>, id: PeerId) {
         let Some(peer) = self.get_mut(id) else { return };
         peer.attempts = 0;
         if !peer.handshaking() {
@@ -247,25 +248,25 @@ impl Device {
     }
 
     /// Sends an initiation, or arms the timer for when one may be sent.
-    pub(crate) fn initiate(&mut self, cx: &mut Context<'_>, id: PeerId) {
+    pub(crate) fn initiate(&mut self, cx: &mut CallContext<'_>, id: PeerId) {
         let now = cx.now.boot;
         let can_initiate = self.can_initiate(id, cx.effects);
         let Some(peer) = self.get_mut(id) else { return };
         if !can_initiate {
-            peer.attempt = None;
+            peer.handshake_timer = None;
             return;
         }
         if let Some(sent) = peer.handshake_sent
             && now < sent.after(REKEY_TIMEOUT)
         {
-            peer.attempt = Some((sent.after(REKEY_TIMEOUT), Attempt::First));
+            peer.handshake_timer = Some((sent.after(REKEY_TIMEOUT), HandshakeAction::SendFirst));
             return;
         }
         self.drop_initiator(id);
         scrubbed(|| self.send_initiation(cx, id));
     }
 
-    fn send_initiation(&mut self, cx: &mut Context<'_>, id: PeerId) {
+    fn send_initiation(&mut self, cx: &mut CallContext<'_>, id: PeerId) {
         let now = cx.now.boot;
         let Some(identity) = self.identity.as_ref() else { return };
         let Some(peer) = self.peers[id.0 as usize].as_deref_mut() else { return };
@@ -281,16 +282,16 @@ impl Device {
         };
         peer.cookie_maker.sign(now, &noise::mac1_key(&public), &mut message);
         peer.initiator = Some(Box::new(initiator));
-        peer.attempt = Some((now.after(REKEY_TIMEOUT + jitter(cx.rng)), Attempt::Retry));
-        peer.activity.note_sent(now);
+        peer.handshake_timer = Some((now.after(REKEY_TIMEOUT + jitter(cx.rng)), HandshakeAction::Retry));
+        peer.traffic.note_sent(now);
         cx.effects.send(id, &message);
     }
 }
 
 impl Peer {
-    fn new_session(&mut self, cx: &mut Context<'_>, ends: SessionIndices, keys: &TransportKeys) -> Arc<Session> {
+    fn new_session(&mut self, cx: &mut CallContext<'_>, ends: SessionIndices, keys: &TransportKeys) -> Arc<Session> {
         self.wipe_at = Some(cx.now.boot.after(WIPE_TIME));
-        self.silence_jitter = jitter(cx.rng);
+        self.new_handshake_jitter = jitter(cx.rng);
         Arc::new(Session::new(ends, cx.now.boot, keys))
     }
 }
@@ -311,12 +312,12 @@ mod tests {
     extern crate std;
 
     use super::*;
-    use crate::constants::{COOKIE_LEN, NEWCOMERS_MAX, WASTED_MAX};
+    use crate::constants::{COOKIE_LEN, UNSEEN_SOURCES_MAX, WASTED_MAX};
     use crate::cookie::CookieMaker;
     use crate::noise::{Identity, mac1_key};
     use crate::tai64n::Timestamp;
     use crate::test_rng::TestRng;
-    use crate::{Activity, PublicKey, StaticSecret};
+    use crate::{PrivateKey, PublicKey, TrafficTimestamps};
 
     const NOW: Now = Now { boot: Boottime::from_secs(1000), wall: Duration::from_secs(1_000_000) };
     const BUSY: usize = crate::constants::UNDER_LOAD_BACKLOG;
@@ -353,9 +354,9 @@ mod tests {
     }
 
     #[test]
-    fn a_newcomer_is_answered_during_a_flood() {
+    fn an_unseen_sender_is_answered_during_a_flood() {
         let mut responder = Responder::new();
-        let (answer, cost) = responder.handle(1, BUSY, &genuine());
+        let (answer, cost) = responder.handle(1, BUSY, &valid_initiation());
         assert_eq!((answer, cost.agreements, cost.replies, cost.sent), (Ok(()), 4, 0, 1));
     }
 
@@ -363,21 +364,21 @@ mod tests {
     fn useless_key_agreements_count_as_load_with_an_empty_backlog() {
         let mut responder = Responder::new();
         for _ in 0..=WASTED_MAX {
-            assert_eq!(responder.handle(1, 0, &noise_initiation()).0, Err(DropReason::Undecryptable));
+            assert_eq!(responder.handle(1, 0, &random_initiation()).0, Err(DropReason::Undecryptable));
         }
         // The address is new once, then known.
-        assert_eq!(responder.handle(1, 0, &noise_initiation()).0, Err(DropReason::Undecryptable));
-        assert_eq!(responder.handle(1, 0, &noise_initiation()).0, Err(DropReason::UnderLoad));
+        assert_eq!(responder.handle(1, 0, &random_initiation()).0, Err(DropReason::Undecryptable));
+        assert_eq!(responder.handle(1, 0, &random_initiation()).0, Err(DropReason::UnderLoad));
     }
 
     #[test]
     fn a_forged_initiation_costs_one_key_agreement_for_any_claimed_sender() {
         let mut responder = Responder::new();
         let one = Cost { agreements: 1, ..NOTHING };
-        assert_eq!(responder.handle(1, 0, &noise_initiation()), (Err(DropReason::Undecryptable), one));
-        assert_eq!(responder.handle(1, 0, &claiming(stranger().public)), (Err(DropReason::UnknownPeer), one));
+        assert_eq!(responder.handle(1, 0, &random_initiation()), (Err(DropReason::Undecryptable), one));
+        assert_eq!(responder.handle(1, 0, &forged_as(unknown_peer().public)), (Err(DropReason::UnknownPeer), one));
         // The agreement of the static keys is computed once and kept.
-        let forged = claiming(friend().public);
+        let forged = forged_as(known_peer().public);
         assert_eq!(
             responder.handle(1, 0, &forged),
             (Err(DropReason::Undecryptable), Cost { agreements: 2, ..NOTHING })
@@ -385,7 +386,7 @@ mod tests {
         for _ in 0..3 {
             assert_eq!(responder.handle(1, 0, &forged), (Err(DropReason::Undecryptable), one));
         }
-        let (answer, cost) = responder.handle(1, 0, &genuine());
+        let (answer, cost) = responder.handle(1, 0, &valid_initiation());
         assert_eq!((answer, cost.agreements, cost.sent), (Ok(()), 3, 1));
     }
 
@@ -407,18 +408,18 @@ mod tests {
         // Keys are kept inverted, so that the search does not find the test's own copies.
         let inverted = |key: [u8; 32]| key.map(|byte| !byte);
         let common = std::thread::spawn(move || {
-            let common = device().static_static(&friend().public);
+            let common = device().static_static(&known_peer().public);
             inverted(*common.expect("of high order"))
         });
         let common = common.join().expect("both keys are of high order");
-        let message = genuine();
+        let message = valid_initiation();
         let stack = std::thread::spawn(move || {
             let mut responder = Responder::new();
             assert_eq!(responder.handle(1, 0, &message).0, Ok(()));
             let keys = noise::last_split();
             (keys, own_stack())
         });
-        let ([first, second], stack) = stack.join().expect("the initiation is genuine");
+        let ([first, second], stack) = stack.join().expect("the initiation is valid");
         assert!(stack.len() > 100_000, "this is a stack");
         for (name, key) in [("static-static", common), ("sealing", second), ("opening", first)] {
             let key = inverted(key);
@@ -446,15 +447,15 @@ mod tests {
     }
 
     fn identity(seed: u8) -> Identity {
-        Identity::new(StaticSecret::new(&[seed; 32]).expect("not zero"))
+        Identity::new(PrivateKey::new(&[seed; 32]).expect("not zero"))
     }
     fn device() -> Identity {
         identity(1)
     }
-    fn friend() -> Identity {
+    fn known_peer() -> Identity {
         identity(2)
     }
-    fn stranger() -> Identity {
+    fn unknown_peer() -> Identity {
         identity(3)
     }
 
@@ -468,24 +469,24 @@ mod tests {
         CookieMaker::default().sign(NOW.boot, &mac1_key(&to), &mut message);
         message
     }
-    fn genuine() -> Initiation {
-        initiation(&friend())
+    fn valid_initiation() -> Initiation {
+        initiation(&known_peer())
     }
-    /// Forged by a stranger who knows the public keys of device and peer.
-    fn claiming(public: PublicKey) -> Initiation {
-        let mut liar = stranger();
-        liar.public = public;
-        initiation(&liar)
+    /// Forged by a sender who knows the public keys of device and peer.
+    fn forged_as(public: PublicKey) -> Initiation {
+        let mut forger = unknown_peer();
+        forger.public = public;
+        initiation(&forger)
     }
-    /// Forged by a stranger who knows only the device's public key.
-    fn noise_initiation() -> Initiation {
-        let mut message = genuine();
+    /// Forged by a sender who knows only the device's public key.
+    fn random_initiation() -> Initiation {
+        let mut message = valid_initiation();
         message[40..116].fill(0x5a);
         CookieMaker::default().sign(NOW.boot, &mac1_key(&device().public), &mut message);
         message
     }
     fn messages() -> [Initiation; 4] {
-        [genuine(), claiming(friend().public), claiming(stranger().public), noise_initiation()]
+        [valid_initiation(), forged_as(known_peer().public), forged_as(unknown_peer().public), random_initiation()]
     }
 
     /// The device with its one peer.
@@ -497,20 +498,20 @@ mod tests {
     impl Responder {
         fn new() -> Self {
             let (mut device, mut rng) = (Device::new(), TestRng::default());
-            let secret = StaticSecret::new(&[1; 32]);
+            let secret = PrivateKey::new(&[1; 32]);
             device.set_private_key(NOW, &mut rng, secret, &mut Seen::default());
-            device.add_peer(friend().public, Arc::new(Activity::new())).expect("there is room");
+            device.add_peer(known_peer().public, Arc::new(TrafficTimestamps::new())).expect("there is room");
             device.up(NOW, &mut rng, &mut Seen::default());
             Self { device, rng }
         }
 
-        /// Under load; its newcomer quota is used up and its cookie secret is drawn.
+        /// Under load; its quota of unseen sources is used up and its cookie secret is drawn.
         fn loaded() -> Self {
             let mut responder = Self::new();
-            for stranger in 0..=NEWCOMERS_MAX as u32 {
-                let source = SocketAddr::from(((0xc612_0000 + stranger).to_be_bytes(), 51820));
+            for number in 0..=UNSEEN_SOURCES_MAX as u32 {
+                let source = SocketAddr::from(((0xc612_0000 + number).to_be_bytes(), 51820));
                 let (device, rng) = (&mut responder.device, &mut responder.rng);
-                let _ = device.handle(NOW, rng, source, BUSY, &noise_initiation(), &mut Seen::default());
+                let _ = device.handle(NOW, rng, source, BUSY, &random_initiation(), &mut Seen::default());
             }
             responder
         }
@@ -549,7 +550,7 @@ mod tests {
         fn session_removed(&mut self, _: &Arc<Session>) {}
         fn set_sending_session(&mut self, _: PeerId, _: Option<&Arc<Session>>) {}
         fn drop_staged(&mut self, _: PeerId) {}
-        fn forget_source(&mut self, _: PeerId) {}
+        fn forget_source_addr(&mut self, _: PeerId) {}
         fn handshake_done(&mut self, _: PeerId, _: Duration) {}
         fn has_endpoint(&self, _: PeerId) -> bool {
             true

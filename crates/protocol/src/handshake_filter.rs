@@ -1,9 +1,9 @@
-//! Refuses handshake messages before they reach the [`Device`](crate::Device). Data-path threads ask it, so that most of
-//! a flood costs them little more than receiving it, and costs the slow path nothing.
+//! Refuses handshake messages before they reach the [`Device`](crate::Device). Data-path threads run it, so that most
+//! of a flood costs them little more than receiving it, and costs the slow path nothing.
 //!
 //! Except under load ([`SourceBloom`]) it refuses only what the device would refuse, and it keeps nothing of what it
-//! sees. Everything is atomic: a thread that asks while the device changes may see a mixture of old and new state,
-//! which decides one message wrongly at most.
+//! sees. Everything is atomic: a thread that checks while the device changes may see a mixture of old and new state; at
+//! worst, one message is misclassified.
 
 use alloc::boxed::Box;
 use core::net::SocketAddr;

@@ -13,7 +13,7 @@ impl HashKey {
         Self([u64::from_le_bytes(draw(rng)), u64::from_le_bytes(draw(rng))])
     }
 
-    /// The 32-bit hash of a [`network`].
+    /// The 32-bit hash of a [`source_prefix`].
     pub(crate) fn hash(&self, v6: bool, address: u64) -> usize {
         // Multiply-mix with secret constants: cheap, and unpredictable enough to an outsider who never sees a result.
         let mixed = u128::from(address ^ self.0[0]) * u128::from(self.0[1] | 1) + u128::from(v6);
@@ -21,8 +21,8 @@ impl HashKey {
     }
 }
 
-/// What counts as one source: an IPv4 address or an IPv6 /64. Returns whether it is IPv6, and its bits.
-pub(crate) fn network(address: IpAddr) -> (bool, u64) {
+/// The prefix that counts as one source: an IPv4 address or an IPv6 /64. Returns whether it is IPv6, and its bits.
+pub(crate) fn source_prefix(address: IpAddr) -> (bool, u64) {
     match address {
         IpAddr::V4(ip) => (false, u64::from(ip.to_bits())),
         IpAddr::V6(ip) => (true, (ip.to_bits() >> 64) as u64),

@@ -30,10 +30,11 @@ impl Keyring {
 
     /// Adds a session that we started: the response has confirmed it, so it becomes current.
     ///
-    /// A pending `next` becomes `previous` and evicts the old current: the peer started it and may already seal with it.
+    /// A pending `next` becomes `previous` and evicts the old current: the peer started it and may already seal with
+    /// it.
     ///
-    /// The old `previous` is kept until it expires. After crossing initiations it is as young as the current session, and
-    /// the peer seals with it until it learns of the new one. Otherwise it has expired by then.
+    /// The old `previous` is kept until it expires. After crossing initiations it is as young as the current session,
+    /// and the peer seals with it until it learns of the new one. Otherwise it has expired by then.
     pub(crate) fn install_initiated(&mut self, session: Arc<Session>, now: Boottime) -> Evicted {
         let old = self.current.replace(session);
         match self.next.take() {
@@ -51,13 +52,14 @@ impl Keyring {
 
     /// Adds a session that the peer started: it waits for the first packet, which confirms it.
     ///
-    /// `previous` is kept until then. After crossing initiations each end seals with the session that it started, which is
-    /// the other's `previous`: packets that the peer sends before it has our response would be lost.
+    /// `previous` is kept until then. After crossing initiations each end seals with the session that it started, which
+    /// is the other's `previous`: packets that the peer sends before it has our response would be lost.
     pub(crate) fn install_responded(&mut self, session: Arc<Session>) -> Evicted {
         [self.next.replace(session), self.older.take(), None]
     }
 
-    /// Makes `session` current if it waits for confirmation; otherwise `None`. Called when it received an authentic packet.
+    /// Makes `session` current if it waits for confirmation; otherwise `None`. Called when it received an authentic
+    /// packet.
     pub(crate) fn confirm(&mut self, session: &Arc<Session>) -> Option<Evicted> {
         let next = self.next.take_if(|next| Arc::ptr_eq(next, session))?;
         let old = self.current.replace(next);

@@ -1,12 +1,12 @@
 //! The configured keys: public, private, preshared.
 //!
-//! Secrets are wiped on drop and have no `Debug`. They are on the heap, so that a move copies a pointer and not the key,
-//! which nothing would wipe. `control` converts them from and to text.
+//! Secrets are wiped on drop and have no `Debug`. They are on the heap, so that a move copies a pointer and not the
+//! key, which nothing would wipe. `control` converts them from and to text.
 
 use alloc::boxed::Box;
 use core::fmt;
 
-use aws_lc_rs::agreement::{PrivateKey, X25519};
+use aws_lc_rs::agreement::{PrivateKey as AgreementKey, X25519};
 use subtle::ConstantTimeEq;
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
@@ -22,9 +22,9 @@ impl fmt::Debug for PublicKey {
             let mut bits = [0; 4];
             bits[1..=group.len()].copy_from_slice(group);
             let bits = u32::from_be_bytes(bits);
-            for place in 0..4 {
-                let letter = ALPHABET[(bits >> (18 - 6 * place) & 63) as usize];
-                write!(f, "{}", if place <= group.len() { letter as char } else { '=' })?;
+            for index in 0..4 {
+                let letter = ALPHABET[(bits >> (18 - 6 * index) & 63) as usize];
+                write!(f, "{}", if index <= group.len() { letter as char } else { '=' })?;
             }
         }
         Ok(())
@@ -33,9 +33,9 @@ impl fmt::Debug for PublicKey {
 
 /// A Curve25519 private key, clamped.
 #[derive(Clone)]
-pub struct StaticSecret(Box<[u8; 32]>);
+pub struct PrivateKey(Box<[u8; 32]>);
 
-impl StaticSecret {
+impl PrivateKey {
     /// Takes 32 bytes and clamps them (paper section 5.4). All zero means "no key": `None`.
     /// The caller wipes its own copy.
     pub fn new(bytes: &[u8; 32]) -> Option<Self> {
@@ -59,27 +59,27 @@ impl StaticSecret {
     }
 
     /// The key in the form that the library takes.
-    pub(crate) fn agreement(&self) -> PrivateKey {
+    pub(crate) fn agreement(&self) -> AgreementKey {
         private_from(&self.0)
     }
 }
 
-impl PartialEq for StaticSecret {
+impl PartialEq for PrivateKey {
     /// In constant time.
     fn eq(&self, other: &Self) -> bool {
         self.0.ct_eq(&*other.0).into()
     }
 }
 
-impl Eq for StaticSecret {}
+impl Eq for PrivateKey {}
 
-impl Drop for StaticSecret {
+impl Drop for PrivateKey {
     fn drop(&mut self) {
         self.0.zeroize();
     }
 }
 
-impl ZeroizeOnDrop for StaticSecret {}
+impl ZeroizeOnDrop for PrivateKey {}
 
 /// A symmetric key mixed into a peer's handshakes; all zero means none (paper section 5.2).
 #[derive(Clone, Default)]
@@ -120,11 +120,11 @@ fn on_heap(bytes: &[u8; 32]) -> Box<[u8; 32]> {
 }
 
 /// The library clamps the bytes itself.
-pub(crate) fn private_from(bytes: &[u8; 32]) -> PrivateKey {
-    PrivateKey::from_private_key(&X25519, bytes).expect("every 32 bytes are an X25519 private key")
+pub(crate) fn private_from(bytes: &[u8; 32]) -> AgreementKey {
+    AgreementKey::from_private_key(&X25519, bytes).expect("every 32 bytes are an X25519 private key")
 }
 
-pub(crate) fn public_of(private: &PrivateKey) -> PublicKey {
+pub(crate) fn public_of(private: &AgreementKey) -> PublicKey {
     let public = private.compute_public_key().expect("every X25519 private key has a public key");
     PublicKey(public.as_ref().try_into().expect("an X25519 public key has 32 bytes"))
 }
@@ -153,13 +153,13 @@ mod tests {
             0x85, 0x20, 0xf0, 0x09, 0x89, 0x30, 0xa7, 0x54, 0x74, 0x8b, 0x7d, 0xdc, 0xb4, 0x3e, 0xf7, 0x5a, 0x0d, 0xbf,
             0x3a, 0x0d, 0x26, 0x38, 0x1a, 0xf4, 0xeb, 0xa4, 0xa9, 0x8e, 0xaa, 0x9b, 0x4e, 0x6a,
         ];
-        assert_eq!(StaticSecret::new(&secret).unwrap().public_key(), PublicKey(public));
+        assert_eq!(PrivateKey::new(&secret).unwrap().public_key(), PublicKey(public));
     }
 
     #[test]
     fn a_private_key_is_clamped_and_zero_means_none() {
-        assert!(StaticSecret::new(&[0; 32]).is_none());
-        let clamped = StaticSecret::new(&[0xff; 32]).unwrap();
+        assert!(PrivateKey::new(&[0; 32]).is_none());
+        let clamped = PrivateKey::new(&[0xff; 32]).unwrap();
         assert_eq!((clamped.as_bytes()[0], clamped.as_bytes()[31]), (0xf8, 0x7f));
         assert!(!PresharedKey::default().is_set());
         assert!(PresharedKey::new(&[1; 32]).is_set());

@@ -7,7 +7,7 @@
 //!
 //! One slow-path thread owns the [`Device`]: handshakes, cookies, timers, configuration. Any number
 //! of data-path threads share the [`HandshakeFilter`], `Arc<Session>` (seal, open) and
-//! `Arc<Activity>` (timestamps that arm the timers), which are atomics only.
+//! `Arc<TrafficTimestamps>` (which arm the timers): atomics only.
 //!
 //! Neighbours: `aead` seals and opens the transport packets, `engine` drives everything here.
 //! Rules cite the WireGuard paper ("section 5.4.2"); where the paper is silent, we do what the Linux
@@ -18,7 +18,6 @@
 
 extern crate alloc;
 
-mod activity;
 mod allowed_ips;
 mod atomic_key;
 pub mod constants;
@@ -46,19 +45,20 @@ mod tai64n;
 mod test_rng;
 mod time;
 mod timers;
+mod traffic_timestamps;
 
-pub use activity::{Activity, Wake};
 pub use allowed_ips::{AllowedIps, Prefix};
 pub use device::{AddPeerError, Device};
 pub use drop_reason::DropReason;
 pub use effects::Effects;
 pub use handshake_filter::HandshakeFilter;
-pub use keys::{PresharedKey, PublicKey, StaticSecret};
+pub use keys::{PresharedKey, PrivateKey, PublicKey};
 pub use messages::{DATA_HEADER, DataHeader, MessageKind, classify};
 pub use peer::PeerId;
 pub use replay::ReplayWindow;
 pub use session::Session;
 pub use time::{Boottime, Now};
+pub use traffic_timestamps::{TrafficTimestamps, Wake};
 
 /// A source of unpredictable bytes: the operating system's, or a test's seeded one.
 pub trait Entropy {

@@ -1,4 +1,4 @@
-//! Whether the device is under load, and what becomes of handshake messages without a valid cookie then (paper
+//! Whether the device is under load, and how handshake messages without a valid cookie are handled then (paper
 //! section 5.3).
 //!
 //! Under load, an address that was not seen recently is admitted without a cookie, a few hundred of them per second, so
@@ -11,14 +11,14 @@
 use alloc::sync::Arc;
 use core::net::IpAddr;
 
-use crate::constants::{COOKIE_REPLIES_MAX, NEWCOMERS_MAX, UNDER_LOAD_BACKLOG, UNDER_LOAD_HOLD, WASTED_MAX};
+use crate::constants::{COOKIE_REPLIES_MAX, UNDER_LOAD_BACKLOG, UNDER_LOAD_HOLD, UNSEEN_SOURCES_MAX, WASTED_MAX};
 use crate::handshake_filter::HandshakeFilter;
 use crate::keyed_hash::HashKey;
 use crate::{Boottime, Entropy};
 
 /// What to do with a message without a valid cookie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum AdmissionDecision {
     /// Handle it as if there were no load.
     Admit,
     /// Drop it and send a cookie for the next attempt.
@@ -32,20 +32,20 @@ pub(crate) enum Verdict {
 pub(crate) struct LoadState {
     filter: Arc<HandshakeFilter>,
     /// Addresses that may still be admitted in the running period.
-    newcomers_left: usize,
+    unseen_left: usize,
     /// Responses to our initiations that may still be admitted.
     responses_left: usize,
     /// Cookies that may still be sent.
     cookies_left: usize,
-    /// Key agreements computed in vain since `wasted_since`.
+    /// Wasted key agreements since `wasted_since`.
     wasted: u32,
     wasted_since: Boottime,
-    /// What the filter had refused at the last sign of load.
+    /// The filter's count of refusals when load was last detected.
     refused: u32,
 }
 
 impl LoadState {
-    /// Not under load; `filter` is the one that data-path threads ask.
+    /// Not under load; `filter` is that of the data-path threads.
     pub(crate) fn with_filter(filter: Arc<HandshakeFilter>) -> Self {
         Self { filter, ..Self::default() }
     }
@@ -60,8 +60,8 @@ impl LoadState {
         self.filter.sources.is_loaded(now)
     }
 
-    /// Counts a message that was refused only after a key agreement. More than a few per second are a flood, even if the
-    /// slow path could keep up: it takes CPU time from the packets.
+    /// Counts a message that was refused only after a key agreement. More than a few per second are a flood, even if
+    /// the slow path could keep up: it takes CPU time from the packets.
     pub(crate) fn note_wasted(&mut self, now: Boottime) {
         if now.since(self.wasted_since) >= UNDER_LOAD_HOLD {
             (self.wasted_since, self.wasted) = (now, 0);
@@ -73,24 +73,29 @@ impl LoadState {
     }
 
     /// Decides about an initiation from `source` with a valid first MAC and without a valid cookie.
-    pub(crate) fn judge_initiation(&mut self, now: Boottime, rng: &mut dyn Entropy, source: IpAddr) -> Verdict {
+    pub(crate) fn decide_initiation(
+        &mut self,
+        now: Boottime,
+        rng: &mut dyn Entropy,
+        source: IpAddr,
+    ) -> AdmissionDecision {
         self.rotate_period(now, rng);
         let seen_before = self.filter.sources.was_seen_before(now, source);
         let is_first = self.filter.sources.running().add_seen(source);
         match (is_first, seen_before) {
-            (true, false) if take(&mut self.newcomers_left) => Verdict::Admit,
-            // The filter did not know it in this period. Genuine peers retry after 5 s, so an address seen in two
+            (true, false) if take(&mut self.unseen_left) => AdmissionDecision::Admit,
+            // The filter did not know it in this period. Real peers retry after 5 s, so an address seen in two
             // consecutive periods floods.
-            (true, true) if self.filter.sources.running().refuses_repeat() => Verdict::Drop,
+            (true, true) if self.filter.sources.running().refuses_repeat() => AdmissionDecision::Drop,
             _ => self.cookie_or_drop(),
         }
     }
 
-    /// Decides about a response with a valid first MAC and without a valid cookie, to an initiation of ours that waits for
-    /// one: our own handshakes do not fail because others flood.
-    pub(crate) fn judge_response(&mut self, now: Boottime, rng: &mut dyn Entropy) -> Verdict {
+    /// Decides about a response with a valid first MAC and without a valid cookie, to an initiation of ours that waits
+    /// for one: our own handshakes do not fail because others flood.
+    pub(crate) fn decide_response(&mut self, now: Boottime, rng: &mut dyn Entropy) -> AdmissionDecision {
         self.rotate_period(now, rng);
-        if take(&mut self.responses_left) { Verdict::Admit } else { self.cookie_or_drop() }
+        if take(&mut self.responses_left) { AdmissionDecision::Admit } else { self.cookie_or_drop() }
     }
 
     /// `source` has a valid cookie and has exceeded its handshake rate.
@@ -99,8 +104,8 @@ impl LoadState {
         self.filter.sources.running().add_rate_exceeded(source);
     }
 
-    fn cookie_or_drop(&mut self) -> Verdict {
-        if take(&mut self.cookies_left) { Verdict::Cookie } else { Verdict::Drop }
+    fn cookie_or_drop(&mut self) -> AdmissionDecision {
+        if take(&mut self.cookies_left) { AdmissionDecision::Cookie } else { AdmissionDecision::Drop }
     }
 
     fn set_loaded(&mut self, now: Boottime) {
@@ -114,8 +119,8 @@ impl LoadState {
             return;
         }
         self.filter.sources.rotate(now, HashKey::draw(rng));
-        self.newcomers_left = NEWCOMERS_MAX;
-        self.responses_left = NEWCOMERS_MAX;
+        self.unseen_left = UNSEEN_SOURCES_MAX;
+        self.responses_left = UNSEEN_SOURCES_MAX;
         self.cookies_left = COOKIE_REPLIES_MAX;
     }
 }
@@ -144,12 +149,12 @@ mod tests {
         IpAddr::V4(Ipv4Addr::from_bits(address))
     }
 
-    /// Under load for the next second, with the newcomer quota used up.
+    /// Under load for the next second, with the quota of unseen sources used up.
     fn loaded(now: Boottime, rng: &mut TestRng) -> LoadState {
         let mut load = LoadState::default();
         assert!(load.is_under_load(now, UNDER_LOAD_BACKLOG));
-        load.judge_initiation(now, rng, v4(0xffff_ffff));
-        load.newcomers_left = 0;
+        load.decide_initiation(now, rng, v4(0xffff_ffff));
+        load.unseen_left = 0;
         load
     }
 
@@ -191,8 +196,8 @@ mod tests {
         for second in 0..3 {
             let now = START.after(Duration::from_secs(second));
             assert!(load.is_under_load(now, UNDER_LOAD_BACKLOG));
-            assert!(!refuses(&load, now, v4(1)), "it was not met yet");
-            load.judge_initiation(now, rng, v4(1));
+            assert!(!refuses(&load, now, v4(1)), "not seen yet");
+            load.decide_initiation(now, rng, v4(1));
             use_up(&load, now, v4(1));
             let later = now.after(Duration::from_millis(999));
             let refused = (0..12_800).filter(|_| refuses(&load, later, v4(1))).count();
@@ -201,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn forging_an_address_does_not_keep_its_owner_from_a_cookie() {
+    fn a_forged_address_does_not_prevent_its_owner_from_getting_a_cookie() {
         // A session whose renewal begins after 120 s lasts for another 60, which is twelve attempts.
         for (rate, most) in [(300, 1), (1_000, 1), (10_000, 2), (50_000, 12), (200_000_u32, 40)] {
             let rng = &mut TestRng::new(1);
@@ -210,12 +215,12 @@ mod tests {
                 // The owner tries every five seconds, at varying times within a second.
                 let now = START.after(Duration::from_secs(5 * attempt));
                 assert!(load.is_under_load(now, UNDER_LOAD_BACKLOG));
-                load.judge_initiation(now, rng, v4(1));
+                load.decide_initiation(now, rng, v4(1));
                 let before = rate / 1000 * (*attempt as u32 * 617 % 1000);
                 for _ in 0..before {
                     refuses(&load, now, v4(1));
                 }
-                !refuses(&load, now, v4(1)) && load.judge_initiation(now, rng, v4(1)) == Verdict::Cookie
+                !refuses(&load, now, v4(1)) && load.decide_initiation(now, rng, v4(1)) == AdmissionDecision::Cookie
             });
             assert!(tries.is_some_and(|tries| tries <= most), "{rate} a second: {tries:?}");
         }
@@ -248,7 +253,7 @@ mod tests {
         let mut known = |ip: &str| {
             let ip = ip.parse().unwrap();
             let known = load.filter.sources.running().has_seen(ip);
-            load.judge_initiation(START, rng, ip);
+            load.decide_initiation(START, rng, ip);
             known
         };
         assert!(!known("2001:db8::1") && known("2001:db8:0:0:ffff::") && !known("2001:db8:0:1::"));
@@ -259,7 +264,7 @@ mod tests {
         let rng = &mut TestRng::new(1);
         let mut load = loaded(START, rng);
         let later = |ms| START.after(Duration::from_millis(ms));
-        load.judge_initiation(START, rng, v4(1));
+        load.decide_initiation(START, rng, v4(1));
         use_up(&load, START, v4(1));
         let refused = (0..=2 * WASTED_MAX).filter(|_| refuses(&load, later(500), v4(1))).count();
         assert!(refused > WASTED_MAX as usize);
@@ -272,28 +277,29 @@ mod tests {
     fn unknown_addresses_pass_and_without_load_all_pass() {
         let rng = &mut TestRng::new(1);
         let mut load = loaded(START, rng);
-        load.judge_initiation(START, rng, v4(1));
+        load.decide_initiation(START, rng, v4(1));
         use_up(&load, START, v4(1));
-        assert!(!refuses(&load, START, v4(1)), "one in so many");
+        assert!(!refuses(&load, START, v4(1)), "sampled");
         assert!(refuses(&load, START, v4(1)));
         assert!(!refuses(&load, START, v4(2)));
         assert!(!refuses(&load, START.after(UNDER_LOAD_HOLD), v4(1)));
     }
 
     #[test]
-    fn a_newcomer_is_admitted_beside_ten_thousand_flooding_addresses() {
+    fn an_unseen_address_is_admitted_beside_ten_thousand_flooding_ones() {
         let rng = &mut TestRng::new(1);
         let mut load = LoadState::default();
         let flood = |load: &mut LoadState, now, rng: &mut TestRng| {
-            (0..10_000).filter(|&i| load.judge_initiation(now, rng, v4(i)) == Verdict::Admit).count()
+            (0..10_000).filter(|&i| load.decide_initiation(now, rng, v4(i)) == AdmissionDecision::Admit).count()
         };
-        assert_eq!(flood(&mut load, START, rng), NEWCOMERS_MAX, "at first no address is known");
+        assert_eq!(flood(&mut load, START, rng), UNSEEN_SOURCES_MAX, "no address has been seen");
         for second in 1..5 {
             let now = START.after(Duration::from_secs(second));
             let admitted = flood(&mut load, now, rng);
-            assert!(admitted < NEWCOMERS_MAX, "who floods is known: {admitted}");
-            let newcomers = (0..100).map(|i| (1 << 24) + second as u32 * 100 + i);
-            let admitted = newcomers.filter(|&ip| load.judge_initiation(now, rng, v4(ip)) == Verdict::Admit).count();
+            assert!(admitted < UNSEEN_SOURCES_MAX, "flooding addresses are known: {admitted}");
+            let unseen = (0..100).map(|i| (1 << 24) + second as u32 * 100 + i);
+            let admitted =
+                unseen.filter(|&ip| load.decide_initiation(now, rng, v4(ip)) == AdmissionDecision::Admit).count();
             assert!(admitted > 80, "{admitted} of 100");
         }
     }
@@ -310,7 +316,7 @@ mod tests {
                 assert!(load.is_under_load(now, UNDER_LOAD_BACKLOG));
                 let source = v4(message as u32 % 10_000);
                 let passes = !refuses(&load, now, source);
-                cookies += usize::from(passes && load.judge_initiation(now, rng, source) == Verdict::Cookie);
+                cookies += usize::from(passes && load.decide_initiation(now, rng, source) == AdmissionDecision::Cookie);
             }
             let firsts = if second == 0 { 10_000 } else { 0 };
             let again = FREE_QUOTA as usize + 200_000 / SAMPLE_RATE as usize;
@@ -327,13 +333,13 @@ mod tests {
             let addresses = (0..500_000).map(|i| v4(second as u32 * 500_000 + i));
             let (mut admitted, mut cookies) = (0, 0);
             for address in addresses {
-                match load.judge_initiation(now, rng, address) {
-                    Verdict::Admit => admitted += 1,
-                    Verdict::Cookie => cookies += 1,
-                    Verdict::Drop => {}
+                match load.decide_initiation(now, rng, address) {
+                    AdmissionDecision::Admit => admitted += 1,
+                    AdmissionDecision::Cookie => cookies += 1,
+                    AdmissionDecision::Drop => {}
                 }
             }
-            assert_eq!((admitted, cookies), (NEWCOMERS_MAX, COOKIE_REPLIES_MAX));
+            assert_eq!((admitted, cookies), (UNSEEN_SOURCES_MAX, COOKIE_REPLIES_MAX));
         }
     }
 
@@ -344,7 +350,7 @@ mod tests {
         filter.set_mac1_key(Some(&[3; 32]));
         let mut load = LoadState::with_filter(Arc::clone(&filter));
         assert!(load.is_under_load(START, UNDER_LOAD_BACKLOG));
-        load.judge_initiation(START, rng, SOMEWHERE.ip());
+        load.decide_initiation(START, rng, SOMEWHERE.ip());
         let mut maker = cookie::CookieMaker::default();
         let mut message = [7; INITIATION_LEN];
         maker.sign(START, &[3; 32], &mut message);
@@ -353,21 +359,21 @@ mod tests {
         maker.accept(START, &[5; 32], &reply).unwrap();
         let mut signed = message;
         maker.sign(START, &[3; 32], &mut signed);
-        let mut noise = signed;
-        noise[INITIATION_LEN - 1] ^= 1;
+        let mut wrong_mac = signed;
+        wrong_mac[INITIATION_LEN - 1] ^= 1;
 
         let check = |now, source, message: &[u8]| filter.check(now, source, MessageKind::Initiation, message);
         let passing = |message: &[u8]| (0..12_800).filter(|_| check(START, SOMEWHERE, message).is_ok()).count();
         assert!(passing(&message) < 10_000);
         assert_eq!(passing(&message), 100, "one in 128");
-        assert_eq!(passing(&noise), 100);
+        assert_eq!(passing(&wrong_mac), 100);
         assert_eq!(passing(&signed), 12_800);
         let elsewhere = SocketAddr::new(SOMEWHERE.ip(), 8);
         let other_port = (0..12_800).filter(|_| check(START, elsewhere, &signed).is_ok()).count();
         assert_eq!(other_port, 100, "a cookie is for one port");
         let late = START.after(COOKIE_SECRET_TIME);
         load.is_under_load(late, UNDER_LOAD_BACKLOG);
-        load.judge_initiation(late, rng, SOMEWHERE.ip());
+        load.decide_initiation(late, rng, SOMEWHERE.ip());
         let check = |now, source, message: &[u8]| filter.check(now, source, MessageKind::Initiation, message);
         let passing = (0..12_800).filter(|_| check(late, SOMEWHERE, &signed).is_ok()).count();
         assert!(passing < 10_000, "the cookie is too old: {passing}");

@@ -4,7 +4,7 @@
 //! cookies or time, which `handshake` adds. Every intermediate secret is wiped on drop.
 
 use aws_lc_rs::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
-use aws_lc_rs::agreement::{PrivateKey, UnparsedPublicKey, X25519, agree};
+use aws_lc_rs::agreement::{PrivateKey as AgreementKey, UnparsedPublicKey, X25519, agree};
 use blake2::{Blake2s256, Digest};
 use linerate_aead::TAG_LEN;
 use subtle::ConstantTimeEq;
@@ -14,24 +14,24 @@ use crate::constants::{CONSTRUCTION, IDENTIFIER, LABEL_COOKIE, LABEL_MAC1};
 use crate::keys::{private_from, public_of};
 use crate::messages::{self, Initiation, Response, field, initiation, response};
 use crate::tai64n::Timestamp;
-use crate::{DropReason, Entropy, PresharedKey, PublicKey, StaticSecret};
+use crate::{DropReason, Entropy, PresharedKey, PrivateKey, PublicKey};
 
 /// A secret of 32 bytes, wiped on drop.
 pub(crate) type Secret = Zeroizing<[u8; 32]>;
 
 /// The device's private key, and what handshakes derive from it.
 pub(crate) struct Identity {
-    pub(crate) secret: StaticSecret,
+    pub(crate) secret: PrivateKey,
     pub(crate) public: PublicKey,
     /// Key of the first MAC of messages to us.
     pub(crate) mac1_key: [u8; 32],
     /// Key that seals our cookies.
     pub(crate) cookie_key: [u8; 32],
-    agreement: PrivateKey,
+    agreement: AgreementKey,
 }
 
 impl Identity {
-    pub(crate) fn new(secret: StaticSecret) -> Self {
+    pub(crate) fn new(secret: PrivateKey) -> Self {
         let agreement = secret.agreement();
         let public = public_of(&agreement);
         Self { mac1_key: mac1_key(&public), cookie_key: cookie_key(&public), secret, public, agreement }
@@ -64,7 +64,7 @@ pub(crate) struct TransportKeys {
 pub(crate) struct Initiator {
     /// Our index in it.
     pub(crate) index: u32,
-    ephemeral: PrivateKey,
+    ephemeral: AgreementKey,
     noise: SymmetricState,
 }
 
@@ -292,7 +292,7 @@ fn derive<const N: usize>(chain: &[u8; 32], input: &[u8]) -> [Secret; N] {
     outputs
 }
 
-fn generate(rng: &mut dyn Entropy) -> (PrivateKey, PublicKey) {
+fn generate(rng: &mut dyn Entropy) -> (AgreementKey, PublicKey) {
     let mut secret = Secret::default();
     rng.fill(&mut *secret);
     let private = private_from(&secret);
@@ -301,7 +301,7 @@ fn generate(rng: &mut dyn Entropy) -> (PrivateKey, PublicKey) {
 }
 
 /// X25519; `None` if the result is zero (paper section 5.4: a public key of low order).
-fn diffie_hellman(private: &PrivateKey, public: &[u8; 32]) -> Option<Secret> {
+fn diffie_hellman(private: &AgreementKey, public: &[u8; 32]) -> Option<Secret> {
     #[cfg(test)]
     tests::AGREEMENTS.set(tests::AGREEMENTS.get() + 1);
     let shared = agree(private, UnparsedPublicKey::new(&X25519, public), (), |shared| {
@@ -356,7 +356,7 @@ mod tests {
     }
 
     fn identity(seed: u64) -> Identity {
-        Identity::new(StaticSecret::new(&draw(&mut TestRng::new(seed))).unwrap())
+        Identity::new(PrivateKey::new(&draw(&mut TestRng::new(seed))).unwrap())
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::cookie::CookieMaker;
 use crate::keyring::Keyring;
 use crate::noise::{Identity, Initiator, Secret};
 use crate::tai64n::Timestamp;
-use crate::{Activity, Boottime, PresharedKey, PublicKey};
+use crate::{Boottime, PresharedKey, PublicKey, TrafficTimestamps};
 
 /// A peer's number in its device: small, and reused after the peer is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -22,7 +22,7 @@ pub(crate) struct Peer {
     pub(crate) persistent_keepalive: u16,
     /// Peers are listed in this order.
     pub(crate) serial: u64,
-    pub(crate) activity: Arc<Activity>,
+    pub(crate) traffic: Arc<TrafficTimestamps>,
     pub(crate) static_static: StaticStatic,
 
     pub(crate) keyring: Keyring,
@@ -39,27 +39,27 @@ pub(crate) struct Peer {
     /// When we last sent an initiation or a response.
     pub(crate) handshake_sent: Option<Boottime>,
 
-    /// What the handshake timer is armed for.
-    pub(crate) attempt: Option<(Boottime, Attempt)>,
+    /// When the handshake timer fires, and what happens then.
+    pub(crate) handshake_timer: Option<(Boottime, HandshakeAction)>,
     /// Retries of the current handshake.
     pub(crate) attempts: u8,
     pub(crate) wipe_at: Option<Boottime>,
-    /// Jitter of the timer that starts a handshake when the peer is silent.
-    pub(crate) silence_jitter: Duration,
+    /// Jitter of the timer that starts a new handshake when the peer does not answer.
+    pub(crate) new_handshake_jitter: Duration,
     /// The peer's entry in the device's timers.
     pub(crate) armed: Option<Boottime>,
 }
 
 /// What happens when the handshake timer fires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Attempt {
+pub(crate) enum HandshakeAction {
     /// Send the first initiation, which the limit of one per 5 s delayed.
-    First,
+    SendFirst,
     /// No response came: send another initiation, or give up.
     Retry,
     /// Drop the initiation: the peer's own has made a session meanwhile, so ours is not repeated, and the time for
     /// its response is over.
-    Settle,
+    Abandon,
 }
 
 /// The Diffie-Hellman result of both static keys, computed on first use: configuring 10,000 peers must
@@ -72,13 +72,13 @@ pub(crate) enum StaticStatic {
 }
 
 impl Peer {
-    pub(crate) fn new(public: PublicKey, serial: u64, activity: Arc<Activity>) -> Self {
+    pub(crate) fn new(public: PublicKey, serial: u64, traffic: Arc<TrafficTimestamps>) -> Self {
         Self {
             public,
             psk: PresharedKey::default(),
             persistent_keepalive: 0,
             serial,
-            activity,
+            traffic,
             static_static: StaticStatic::Unknown,
             keyring: Keyring::default(),
             initiator: None,
@@ -87,10 +87,10 @@ impl Peer {
             timestamp_seen: Timestamp::default(),
             initiation_seen: None,
             handshake_sent: None,
-            attempt: None,
+            handshake_timer: None,
             attempts: 0,
             wipe_at: None,
-            silence_jitter: Duration::ZERO,
+            new_handshake_jitter: Duration::ZERO,
             armed: None,
         }
     }
@@ -111,7 +111,7 @@ impl Peer {
 
     /// Whether an initiation was sent or is about to be.
     pub(crate) fn handshaking(&self) -> bool {
-        matches!(self.attempt, Some((_, Attempt::First | Attempt::Retry)))
+        matches!(self.handshake_timer, Some((_, HandshakeAction::SendFirst | HandshakeAction::Retry)))
     }
 
     /// Whether a packet could be sealed.
@@ -128,16 +128,16 @@ impl Peer {
     /// When a persistent keepalive is due, if it is on.
     pub(crate) fn persistent_due(&self) -> Option<Boottime> {
         let interval = Duration::from_secs(self.persistent_keepalive.into());
-        (!interval.is_zero()).then(|| self.activity.last().after(interval))
+        (!interval.is_zero()).then(|| self.traffic.last().after(interval))
     }
 
     /// When the first of the peer's timers is due.
     pub(crate) fn deadline(&self) -> Option<Boottime> {
         [
-            self.attempt.map(|(at, _)| at),
+            self.handshake_timer.map(|(at, _)| at),
             self.wipe_at,
-            self.activity.keepalive_due(),
-            self.activity.silence_due(self.silence_jitter),
+            self.traffic.keepalive_due(),
+            self.traffic.new_handshake_due(self.new_handshake_jitter),
             self.persistent_due(),
         ]
         .into_iter()
@@ -146,7 +146,7 @@ impl Peer {
     }
 }
 
-const _: () = assert!(size_of::<Peer>() + size_of::<Initiator>() + size_of::<Activity>() <= 700);
+const _: () = assert!(size_of::<Peer>() + size_of::<Initiator>() + size_of::<TrafficTimestamps>() <= 700);
 
 #[cfg(test)]
 mod tests {
@@ -157,8 +157,8 @@ mod tests {
 
     #[test]
     fn an_idle_peer_takes_less_than_700_bytes() {
-        let sizes = [size_of::<Peer>(), size_of::<Initiator>(), size_of::<Activity>(), size_of::<Session>()];
-        std::println!("peer, initiation, activity, session: {sizes:?} bytes");
+        let sizes = [size_of::<Peer>(), size_of::<Initiator>(), size_of::<TrafficTimestamps>(), size_of::<Session>()];
+        std::println!("peer, initiation, timestamps, session: {sizes:?} bytes");
         assert!(sizes[..3].iter().sum::<usize>() < 700);
     }
 }

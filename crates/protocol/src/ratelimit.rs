@@ -10,7 +10,7 @@ use core::net::IpAddr;
 use core::time::Duration;
 
 use crate::constants::{RATELIMIT_BUCKETS, RATELIMIT_BURST, RATELIMIT_PER_SECOND};
-use crate::keyed_hash::{HashKey, network};
+use crate::keyed_hash::{HashKey, source_prefix};
 use crate::{Boottime, Entropy};
 
 /// Buckets in a set.
@@ -51,7 +51,7 @@ impl RateLimiter {
             buckets: vec![Bucket::default(); RATELIMIT_BUCKETS].into_boxed_slice(),
             key: HashKey::draw(rng),
         });
-        let (v6, address) = network(address);
+        let (v6, address) = source_prefix(address);
         let set = table.set(v6, address);
         let known = set.iter().position(|b| b.address == address && b.v6 == v6);
         let Some(way) = known.or_else(|| set.iter().position(|b| b.full_at <= now)) else { return false };

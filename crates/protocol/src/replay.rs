@@ -1,6 +1,6 @@
 //! Replay protection: which counters of a session were seen (paper section 5.4.6; algorithm of RFC 6479).
 //!
-//! A ring of bits of fixed size, without keys or time. The engine asks it only after the tag was verified,
+//! A ring of bits of fixed size, without keys or time. The engine consults it only after the tag was verified,
 //! under the session's lock.
 
 use crate::constants::{REJECT_AFTER_MESSAGES, REPLAY_BITS, REPLAY_USABLE};
@@ -10,7 +10,7 @@ const WORDS: usize = (REPLAY_BITS / 64) as usize;
 /// A sliding window of 8192 bits, of which the 8128 below the greatest counter are usable.
 #[derive(Clone, Debug)]
 pub struct ReplayWindow {
-    /// One more than the greatest admitted counter; zero: none yet.
+    /// One more than the greatest accepted counter; zero: none yet.
     next: u64,
     seen: [u64; WORDS],
 }
@@ -22,14 +22,14 @@ impl Default for ReplayWindow {
 }
 
 impl ReplayWindow {
-    /// Whether `counter` is greater than all admitted ones.
+    /// Whether `counter` is greater than all accepted ones.
     pub fn is_newest(&self, counter: u64) -> bool {
         counter >= self.next
     }
 
-    /// Admits `counter` once: false if it was admitted before, is older than the window, or is
+    /// Accepts `counter` once: false if it was accepted before, is older than the window, or is
     /// beyond what a session may use.
-    pub fn admit(&mut self, counter: u64) -> bool {
+    pub fn accept(&mut self, counter: u64) -> bool {
         if counter >= REJECT_AFTER_MESSAGES {
             return false;
         }
@@ -60,7 +60,7 @@ mod tests {
     use alloc::collections::BTreeSet;
     use proptest::prelude::*;
 
-    /// The model: all counters ever admitted, and the greatest.
+    /// The model: all counters ever accepted, and the greatest.
     #[derive(Default)]
     struct Naive {
         greatest: Option<u64>,
@@ -68,7 +68,7 @@ mod tests {
     }
 
     impl Naive {
-        fn admit(&mut self, counter: u64) -> bool {
+        fn accept(&mut self, counter: u64) -> bool {
             if counter >= REJECT_AFTER_MESSAGES || self.greatest.is_some_and(|g| counter + REPLAY_USABLE < g) {
                 return false;
             }
@@ -98,30 +98,30 @@ mod tests {
             let mut greatest = start;
             for step in steps {
                 let counter = greatest.saturating_add_signed(step);
-                prop_assert_eq!(window.admit(counter), naive.admit(counter), "counter {}", counter);
+                prop_assert_eq!(window.accept(counter), naive.accept(counter), "counter {}", counter);
                 greatest = naive.greatest.unwrap_or(start);
             }
         }
     }
 
     #[test]
-    fn the_oldest_usable_counter_is_admitted_and_older_ones_are_not() {
+    fn the_oldest_usable_counter_is_accepted_and_older_ones_are_not() {
         let mut window = ReplayWindow::default();
-        assert!(window.admit(20_000));
-        assert!(window.admit(20_000 - REPLAY_USABLE));
-        assert!(!window.admit(20_000 - REPLAY_USABLE));
-        assert!(!window.admit(20_000 - REPLAY_USABLE - 1));
+        assert!(window.accept(20_000));
+        assert!(window.accept(20_000 - REPLAY_USABLE));
+        assert!(!window.accept(20_000 - REPLAY_USABLE));
+        assert!(!window.accept(20_000 - REPLAY_USABLE - 1));
     }
 
     #[test]
-    fn zero_is_admitted_once_and_the_limit_never() {
+    fn zero_is_accepted_once_and_the_limit_never() {
         let mut window = ReplayWindow::default();
-        assert!(window.admit(0));
-        assert!(!window.admit(0));
+        assert!(window.accept(0));
+        assert!(!window.accept(0));
         for counter in [REJECT_AFTER_MESSAGES, u64::MAX] {
-            assert!(!window.admit(counter));
+            assert!(!window.accept(counter));
         }
-        assert!(window.admit(REJECT_AFTER_MESSAGES - 1));
-        assert!(!window.admit(0));
+        assert!(window.accept(REJECT_AFTER_MESSAGES - 1));
+        assert!(!window.accept(0));
     }
 }

@@ -8,8 +8,8 @@ use core::hint::black_box;
 /// More than the frames of a handshake take, including the library's X25519.
 const DEPTH: usize = 32 << 10;
 
-/// Runs `work`, which handles secrets, then overwrites the stack that it used. Takes half a microsecond; a key agreement
-/// takes tens.
+/// Runs `work`, which handles secrets, then overwrites the stack that it used. Takes half a microsecond; a key
+/// agreement takes tens.
 pub(crate) fn scrubbed<T>(work: impl FnOnce() -> T) -> T {
     let result = in_own_frame(work);
     scrub_stack();

@@ -22,7 +22,7 @@ pub struct Session {
     /// The peer's index, the receiver in our messages.
     pub remote: u32,
     /// When the keys were made.
-    pub born: Boottime,
+    pub created_at: Boottime,
     /// Whether we sent the initiation.
     pub initiator: bool,
     /// Seals packets to the peer.
@@ -44,12 +44,12 @@ pub(crate) struct SessionIndices {
 }
 
 impl Session {
-    pub(crate) fn new(indices: SessionIndices, born: Boottime, keys: &TransportKeys) -> Self {
+    pub(crate) fn new(indices: SessionIndices, created_at: Boottime, keys: &TransportKeys) -> Self {
         Self {
             peer: indices.peer,
             local: indices.local,
             remote: indices.remote,
-            born,
+            created_at,
             initiator: indices.initiator,
             sealing: Key::new(&keys.sealing),
             opening: Key::new(&keys.opening),
@@ -74,7 +74,7 @@ impl Session {
 
     /// Whether the session is too old to seal or open with.
     pub fn expired(&self, now: Boottime) -> bool {
-        now.since(self.born) >= REJECT_AFTER_TIME
+        now.since(self.created_at) >= REJECT_AFTER_TIME
     }
 
     /// Whether a packet with this counter may be opened at all. The replay window is checked separately,
@@ -93,14 +93,14 @@ impl Session {
     /// 120 s old, or either side's counter has passed 2^60 (paper section 6.2).
     pub fn needs_rekey_on_send(&self, now: Boottime) -> bool {
         self.counter.load(Ordering::Relaxed) > REKEY_AFTER_MESSAGES
-            || self.initiator && now.since(self.born) >= REKEY_AFTER_TIME
+            || self.initiator && now.since(self.created_at) >= REKEY_AFTER_TIME
     }
 
     /// Whether receiving with this session should start a new handshake: the initiator's key is
     /// 165 s old (paper section 6.2). True once per session.
     pub fn needs_rekey_on_receive(&self, now: Boottime) -> bool {
         self.initiator
-            && now.since(self.born) >= REKEY_ON_RECEIVE_TIME
+            && now.since(self.created_at) >= REKEY_ON_RECEIVE_TIME
             && !self.rekeyed_on_receive.load(Ordering::Relaxed)
             && !self.rekeyed_on_receive.swap(true, Ordering::Relaxed)
     }
@@ -135,15 +135,15 @@ mod tests {
     use core::time::Duration;
     use proptest::prelude::*;
 
-    const BORN: Boottime = Boottime::from_secs(50);
+    const CREATED_AT: Boottime = Boottime::from_secs(50);
 
     fn session(initiator: bool) -> Session {
         let indices = SessionIndices { peer: PeerId(1), local: 2, remote: 3, initiator };
-        Session::new(indices, BORN, &TransportKeys { sealing: [1; 32], opening: [2; 32] })
+        Session::new(indices, CREATED_AT, &TransportKeys { sealing: [1; 32], opening: [2; 32] })
     }
 
     fn age(secs: u64) -> Boottime {
-        BORN.after(Duration::from_secs(secs))
+        CREATED_AT.after(Duration::from_secs(secs))
     }
 
     proptest! {
@@ -175,12 +175,12 @@ mod tests {
         let memory = std::fs::File::open("/proc/self/mem").unwrap();
         let (sealing, opening) = (core::array::from_fn(|i| 100 + i as u8), core::array::from_fn(|i| 200 + i as u8));
         let indices = SessionIndices { peer: PeerId(1), local: 2, remote: 3, initiator: true };
-        let session = Arc::new(Session::new(indices, BORN, &TransportKeys { sealing, opening }));
-        let place = Arc::as_ptr(&session).addr() as u64;
+        let session = Arc::new(Session::new(indices, CREATED_AT, &TransportKeys { sealing, opening }));
+        let addr = Arc::as_ptr(&session).addr() as u64;
         // Word by word, because the allocator or the memory's next user may have overwritten some of it.
         let words_left = || {
             let mut bytes = [0; size_of::<Session>()];
-            memory.read_exact_at(&mut bytes, place).unwrap();
+            memory.read_exact_at(&mut bytes, addr).unwrap();
             let keys = [sealing, opening];
             let words = keys.iter().flat_map(|key| key.chunks_exact(8));
             words.filter(|word| bytes.windows(8).any(|window| window == *word)).count()
@@ -196,7 +196,7 @@ mod tests {
         assert_eq!(session.reserve(u64::MAX), None);
         assert_eq!(session.reserve(REJECT_AFTER_MESSAGES), Some(0));
         assert_eq!(session.reserve(1), None);
-        assert!(!session.may_seal(BORN));
+        assert!(!session.may_seal(CREATED_AT));
     }
 
     #[test]
@@ -204,8 +204,8 @@ mod tests {
         let session = session(true);
         session.stop_sealing();
         assert_eq!(session.reserve(1), None);
-        assert!(!session.may_seal(BORN));
-        assert_eq!(session.may_open(BORN, 0), Ok(()));
+        assert!(!session.may_seal(CREATED_AT));
+        assert_eq!(session.may_open(CREATED_AT, 0), Ok(()));
     }
 
     #[test]

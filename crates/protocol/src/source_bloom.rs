@@ -2,7 +2,7 @@
 //!
 //! A Bloom filter with one hash: one bit per address, in a table of fixed size. Data-path threads test it for every
 //! initiation, so everything is atomic; the slow path adds addresses and rotates the periods. A test that races a
-//! rotation may see a mixture of two periods, which decides one message wrongly at most.
+//! rotation may see a mixture of two periods; at worst, one message is misclassified.
 
 use alloc::boxed::Box;
 use core::net::IpAddr;
@@ -11,13 +11,13 @@ use core::time::Duration;
 
 use crate::Boottime;
 use crate::constants::{LOAD_PERIOD, UNDER_LOAD_HOLD};
-use crate::keyed_hash::{HashKey, network};
+use crate::keyed_hash::{HashKey, source_prefix};
 
 /// Bits of one set: with 10,000 addresses in it, one in 26 others is a false positive.
 const BITS: usize = 1 << 18;
 
-/// How long after its start a period still tells which addresses were seen recently.
-const REMEMBERED: Duration = LOAD_PERIOD.saturating_mul(3);
+/// How long after its start a period still shows which addresses were seen recently.
+const MEMORY_TIME: Duration = LOAD_PERIOD.saturating_mul(3);
 
 /// Repeated messages admitted per period before any is refused. The owner of an address that an attacker forges 10,000
 /// times a second gets a cookie at four of five attempts, and makes a dozen attempts before its session ends.
@@ -58,14 +58,14 @@ impl SourceBloom {
         self.is_loaded(now) && running.is_younger(now, LOAD_PERIOD) && running.has(&running.seen, source)
     }
 
-    /// Whether to refuse a message without a cookie from an address that the bloom [contains](Self::contains): yes, but
-    /// for the free quota and the sample.
+    /// Whether to refuse a repeated message, one without a cookie from an address that the bloom
+    /// [contains](Self::contains): all but the free quota and one in [`SAMPLE_RATE`].
     pub(crate) fn refuses_repeat(&self) -> bool {
         self.count_refused(self.acquire_running().refuses_repeat())
     }
 
-    /// Whether to refuse every message from `source`: the device is under load, and the address exceeded its rate in this
-    /// period, with a valid cookie. A replayed message must not fill the slow path's backlog.
+    /// Whether to refuse every message from `source`: the device is under load, and the address exceeded its rate in
+    /// this period, with a valid cookie. A replayed message must not fill the slow path's backlog.
     pub(crate) fn refuses_rate_exceeded(&self, now: Boottime, source: IpAddr) -> bool {
         let running = self.acquire_running();
         let exceeded =
@@ -108,7 +108,7 @@ impl SourceBloom {
     /// Whether `source` was seen in the previous period, and that is recent.
     pub(crate) fn was_seen_before(&self, now: Boottime, source: IpAddr) -> bool {
         let previous = self.previous();
-        previous.is_younger(now, REMEMBERED) && previous.has(&previous.seen, source)
+        previous.is_younger(now, MEMORY_TIME) && previous.has(&previous.seen, source)
     }
 
     /// Starts the next period.
@@ -171,7 +171,7 @@ impl Period {
     /// The word of an address, and its bit in the word.
     fn position(&self, source: IpAddr) -> (usize, u64) {
         let key = HashKey([self.key[0].load(Ordering::Relaxed), self.key[1].load(Ordering::Relaxed)]);
-        let (v6, address) = network(source);
+        let (v6, address) = source_prefix(source);
         let position = key.hash(v6, address) % BITS;
         (position / 64, 1 << (position % 64))
     }

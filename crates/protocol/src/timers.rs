@@ -1,22 +1,22 @@
-//! Timers: retries, keepalives, silence, wiping (paper section 6).
+//! Timers: retries, keepalives, new handshakes with a silent peer, wiping (paper section 6).
 //!
 //! Each peer has one entry among the device's timers, for its earliest deadline; nothing polls. Most
-//! deadlines come from the peer's `Activity` timestamps, which move without notice: a timer that fires
+//! deadlines come from the peer's `TrafficTimestamps`, which move without notice: a timer that fires
 //! too early is armed again.
 
 use crate::constants::{MAX_TIMER_HANDSHAKES, WIPE_TIME};
-use crate::effects::Context;
+use crate::effects::CallContext;
 use crate::handshake::jitter;
-use crate::peer::Attempt;
+use crate::peer::HandshakeAction;
 use crate::{Boottime, Device, Effects, Entropy, Now, PeerId};
 
 /// Peers that one call of `expire` handles at most, so that messages are handled in between.
 const EXPIRE_BATCH: usize = 64;
 
 impl Device {
-    /// Updates a peer's timers after its `Activity` returned `Wake::SlowPath`.
+    /// Updates a peer's timers after its [`TrafficTimestamps`](crate::TrafficTimestamps) returned `Wake::SlowPath`.
     pub fn woken(&mut self, now: Now, rng: &mut dyn Entropy, peer: PeerId, effects: &mut dyn Effects) {
-        self.update_timers(&mut Context { now, rng, effects }, peer);
+        self.update_timers(&mut CallContext { now, rng, effects }, peer);
     }
 
     /// When [`Device::expire`] has work next.
@@ -27,7 +27,7 @@ impl Device {
     /// Runs what is due for a bounded number of peers. Call again while [`Device::deadline`] is not after
     /// `now`.
     pub fn expire(&mut self, now: Now, rng: &mut dyn Entropy, effects: &mut dyn Effects) {
-        let cx = &mut Context { now, rng, effects };
+        let cx = &mut CallContext { now, rng, effects };
         for _ in 0..EXPIRE_BATCH {
             let Some(&(at, id)) = self.timers.first() else { return };
             if at > now.boot {
@@ -38,7 +38,7 @@ impl Device {
     }
 
     /// Starts a requested handshake, runs what is due, and arms the timer for the rest.
-    pub(crate) fn update_timers(&mut self, cx: &mut Context<'_>, id: PeerId) {
+    pub(crate) fn update_timers(&mut self, cx: &mut CallContext<'_>, id: PeerId) {
         if !self.up {
             return self.schedule(id, None);
         }
@@ -47,9 +47,10 @@ impl Device {
             self.run_due(cx, id);
             let Some(peer) = self.get(id) else { return };
             let deadline = peer.deadline();
-            peer.activity.publish(deadline.unwrap_or(Boottime::NEVER), peer.handshaking());
+            peer.traffic.publish(deadline.unwrap_or(Boottime::NEVER), peer.handshaking());
             self.schedule(id, deadline);
-            // The data path may have written a timestamp or a request before it saw what we published (see `activity`).
+            // The data path may have written a timestamp or a request before it saw what we published (see
+            // `traffic_timestamps`).
             if !self.has_request(cx, id) && !self.deadline_is_earlier(id, deadline) {
                 return;
             }
@@ -72,7 +73,7 @@ impl Device {
 
     /// Sends the staged packets or an empty one. Without a usable session it starts a handshake, which sends
     /// them when it completes.
-    pub(crate) fn keepalive(&mut self, cx: &mut Context<'_>, id: PeerId) {
+    pub(crate) fn keepalive(&mut self, cx: &mut CallContext<'_>, id: PeerId) {
         if self.get(id).is_some_and(|peer| peer.may_seal(cx.now.boot)) {
             cx.effects.send_keepalive(id);
         } else {
@@ -80,9 +81,9 @@ impl Device {
         }
     }
 
-    /// Like [`Device::keepalive`], but leaves a handshake to [`Device::expire`]: configuring a device, or bringing it up, may
-    /// concern 100,000 peers, and no message would be answered until all initiations were sent.
-    pub(crate) fn keepalive_soon(&mut self, cx: &mut Context<'_>, id: PeerId) {
+    /// Like [`Device::keepalive`], but leaves a handshake to [`Device::expire`]: configuring a device, or bringing it
+    /// up, may concern 100,000 peers, and no message would be answered until all initiations were sent.
+    pub(crate) fn keepalive_soon(&mut self, cx: &mut CallContext<'_>, id: PeerId) {
         let now = cx.now.boot;
         let Some(peer) = self.get_mut(id) else { return };
         if peer.may_seal(now) {
@@ -91,18 +92,18 @@ impl Device {
         }
         peer.attempts = 0;
         if !peer.handshaking() {
-            peer.attempt = Some((now, Attempt::First));
+            peer.handshake_timer = Some((now, HandshakeAction::SendFirst));
         }
         let deadline = peer.deadline();
         self.schedule(id, deadline);
     }
 
-    fn run_request(&mut self, cx: &mut Context<'_>, id: PeerId) {
+    fn run_request(&mut self, cx: &mut CallContext<'_>, id: PeerId) {
         if !self.has_request(cx, id) {
             return;
         }
         let Some(peer) = self.get_mut(id) else { return };
-        peer.activity.take_request();
+        peer.traffic.take_request();
         if peer.needs_handshake(cx.now.boot) {
             self.start(cx, id);
         }
@@ -110,8 +111,8 @@ impl Device {
 
     /// Whether a handshake is requested, none is running, and one can be started. A request that cannot be
     /// served stays pending, so that further packets to that peer do not wake the slow path again.
-    fn has_request(&mut self, cx: &Context<'_>, id: PeerId) -> bool {
-        let requested = self.get(id).is_some_and(|peer| peer.activity.requested() && !peer.handshaking());
+    fn has_request(&mut self, cx: &CallContext<'_>, id: PeerId) -> bool {
+        let requested = self.get(id).is_some_and(|peer| peer.traffic.requested() && !peer.handshaking());
         requested && self.can_initiate(id, cx.effects)
     }
 
@@ -120,79 +121,78 @@ impl Device {
         deadline.is_some_and(|deadline| armed.is_none_or(|armed| deadline < armed))
     }
 
-    fn run_due(&mut self, cx: &mut Context<'_>, id: PeerId) {
+    fn run_due(&mut self, cx: &mut CallContext<'_>, id: PeerId) {
         let now = cx.now.boot;
         let Some(peer) = self.get_mut(id) else { return };
         if peer.wipe_at.is_some_and(|at| at <= now) {
             self.forget_keys(id, cx.effects);
         }
-        self.run_attempt(cx, id);
+        self.run_handshake_timer(cx, id);
         self.run_keepalive(cx, id);
-        self.run_silence(cx, id);
+        self.run_new_handshake(cx, id);
         self.run_persistent_keepalive(cx, id);
     }
 
-    /// The handshake timer.
-    fn run_attempt(&mut self, cx: &mut Context<'_>, id: PeerId) {
+    fn run_handshake_timer(&mut self, cx: &mut CallContext<'_>, id: PeerId) {
         let Some(peer) = self.get_mut(id) else { return };
-        let Some((_, attempt)) = peer.attempt.take_if(|(at, _)| *at <= cx.now.boot) else { return };
-        match attempt {
-            Attempt::Settle => self.drop_initiator(id),
-            Attempt::First => {
-                peer.activity.take_request();
+        let Some((_, timer)) = peer.handshake_timer.take_if(|(at, _)| *at <= cx.now.boot) else { return };
+        match timer {
+            HandshakeAction::Abandon => self.drop_initiator(id),
+            HandshakeAction::SendFirst => {
+                peer.traffic.take_request();
                 self.initiate(cx, id);
             }
-            Attempt::Retry => self.retry(cx, id),
+            HandshakeAction::Retry => self.retry(cx, id),
         }
     }
 
-    fn retry(&mut self, cx: &mut Context<'_>, id: PeerId) {
+    fn retry(&mut self, cx: &mut CallContext<'_>, id: PeerId) {
         let now = cx.now.boot;
         let Some(peer) = self.get_mut(id) else { return };
-        if peer.activity.take_request() {
+        if peer.traffic.take_request() {
             peer.attempts = 0;
         }
         if peer.attempts > MAX_TIMER_HANDSHAKES {
             peer.wipe_at.get_or_insert(now.after(WIPE_TIME));
-            peer.activity.drop_keepalive();
+            peer.traffic.drop_keepalive();
             return cx.effects.drop_staged(id);
         }
         peer.attempts += 1;
-        cx.effects.forget_source(id);
+        cx.effects.forget_source_addr(id);
         self.initiate(cx, id);
     }
 
     /// Data was received and nothing sent for 10 s.
-    fn run_keepalive(&mut self, cx: &mut Context<'_>, id: PeerId) {
+    fn run_keepalive(&mut self, cx: &mut CallContext<'_>, id: PeerId) {
         let now = cx.now.boot;
-        if !self.get(id).is_some_and(|peer| peer.activity.take_keepalive(now)) {
+        if !self.get(id).is_some_and(|peer| peer.traffic.take_keepalive(now)) {
             return;
         }
         self.keepalive(cx, id);
         if let Some(peer) = self.get(id) {
-            peer.activity.repeat_keepalive(now);
+            peer.traffic.repeat_keepalive(now);
         }
     }
 
     /// Data was sent and nothing received for 15 s.
-    fn run_silence(&mut self, cx: &mut Context<'_>, id: PeerId) {
+    fn run_new_handshake(&mut self, cx: &mut CallContext<'_>, id: PeerId) {
         let now = cx.now.boot;
         let Some(peer) = self.get_mut(id) else { return };
-        if !peer.activity.take_silence(now, peer.silence_jitter) {
+        if !peer.traffic.take_new_handshake(now, peer.new_handshake_jitter) {
             return;
         }
-        peer.silence_jitter = jitter(cx.rng);
-        cx.effects.forget_source(id);
+        peer.new_handshake_jitter = jitter(cx.rng);
+        cx.effects.forget_source_addr(id);
         self.start(cx, id);
     }
 
-    fn run_persistent_keepalive(&mut self, cx: &mut Context<'_>, id: PeerId) {
+    fn run_persistent_keepalive(&mut self, cx: &mut CallContext<'_>, id: PeerId) {
         let now = cx.now.boot;
         let Some(peer) = self.get(id).filter(|peer| peer.persistent_due().is_some_and(|at| at <= now)) else {
             return;
         };
         // Sending updates this, too; but if nothing can be sent, the next attempt still has to wait.
-        peer.activity.touch(now);
+        peer.traffic.touch(now);
         self.keepalive(cx, id);
     }
 }

@@ -1,14 +1,14 @@
-//! What a call has of its caller: whom to tell, and whether to stop.
+//! Progress reporting and cancellation for a call.
 
 use std::fmt::Display;
 
 use linerate_host::plan::messages;
 use linerate_host::step::Step;
+use linerate_host::transaction::StepError;
 
-use crate::execute::transaction::StepError;
 use crate::interruption::Interruption;
 
-/// Hears what a call does while it works.
+/// Receives the progress of a call.
 pub trait Reporter {
     /// A step is taken; `command` would do the same by hand.
     fn step(&self, command: &str);
@@ -17,12 +17,12 @@ pub trait Reporter {
     fn message(&self, message: &str);
 }
 
-/// What a call has of its caller.
+/// Progress reporting and cancellation for a call.
 #[derive(Clone, Copy)]
 pub struct Context<'a> {
-    /// Hears what is done.
+    /// Receives progress.
     pub reporter: &'a dyn Reporter,
-    /// Asked between steps, and while a program runs.
+    /// Checked between steps, and while a program runs.
     pub interruption: &'a Interruption,
 }
 
@@ -35,8 +35,8 @@ impl Context<'_> {
         self.reporter.message(&format!("Warning: {warning}"));
     }
 
-    /// Says which step failed while the others went on.
+    /// Reports a step that failed while the others went on.
     pub(crate) fn step_failed(&self, step: &Step, failure: &StepError) {
-        self.message(format_args!("{}: {}", messages::describe(step), failure.error));
+        self.message(format_args!("{}: {}", messages::describe(step), failure));
     }
 }

@@ -1,24 +1,20 @@
-//! `down`: undoes what the ledger tells of, or, where there is no ledger, what the file says.
-
-use std::os::fd::AsFd;
-use std::time::Duration;
+//! `down`: undoes the steps of the ledger, or, without a ledger, what the file describes.
 
 use linerate_control::client;
 use linerate_control::interface::InterfaceName;
-use linerate_control::uapi::client::DaemonClient;
-use linerate_control::uapi::socket::{self, OpenError};
+use linerate_control::uapi::socket;
 use linerate_host::linux::Host;
 use linerate_host::plan::{self, Hooks};
 use linerate_host::step::{Phase, Step};
+use linerate_host::transaction::{StepError, execute_best_effort};
 
 use crate::Options;
 use crate::context::Context;
 use crate::error::Error;
 use crate::execute::step_executor::StepExecutor;
-use crate::execute::transaction::{StepError, execute_best_effort};
+use crate::ledger::{Ledger, LockedLedger};
 use crate::read::{ConfigFile, DefaultRoutes};
-use crate::record::ledger::{Entry, Ledger};
-use crate::{record, save, snapshot};
+use crate::{daemon, lock, save, snapshot};
 
 /// Takes a tunnel down. `file` is its file, if that is still there.
 ///
@@ -30,13 +26,13 @@ pub fn down(
     options: &Options,
     context: Context<'_>,
 ) -> Result<(), Error> {
-    let entry = record::lock(interface, context)?;
-    let ledger = entry.read().unwrap_or_else(|error| {
+    let locked = lock::lock(interface, context)?;
+    let ledger = locked.read().unwrap_or_else(|error| {
         context.warn(error);
         None
     });
     let mut host = snapshot::open()?;
-    let (ledger, remains) = split(ledger, &host, interface);
+    let (ledger, leftovers) = split(ledger, &host, interface);
     let hooks = hooks(ledger.as_ref(), file, options);
     let steps = match (&ledger, file) {
         (Some(ledger), _) => plan::undo(&ledger.possibly_applied(), &hooks),
@@ -53,39 +49,37 @@ pub fn down(
         }
         (None, None) if !is_tunnel(interface) => return Err(Error::NoTunnel(interface.clone())),
         (None, None) => {
-            return Err(Error::State(format!(
-                "{interface} was not brought up by linerate, and there is no file of it"
-            )));
+            return Err(Error::State(format!("{interface} was not brought up by linerate, and it has no file")));
         }
     };
     let path = ledger.as_ref().map(|ledger| ledger.file.clone()).or_else(|| Some(file?.path.clone()));
     let mut executor = StepExecutor::new(&mut host, interface, &path.unwrap_or_default(), context);
     (executor.reports_steps, executor.is_rollback) = (true, true);
-    let outcome = undo(&steps, file, ledger.as_ref(), &entry, &mut executor, context);
+    let outcome = undo(&steps, file, ledger.as_ref(), &locked, &mut executor, context);
     executor.reports_steps = false;
-    execute_best_effort(&remains, &mut executor, &mut |step, failure| context.step_failed(step, failure));
+    execute_best_effort(&leftovers, &mut executor, &mut |step, failure| context.step_failed(step, failure));
     outcome
 }
 
-/// The ledger, if it is that of the interface that is there. If another tunnel has taken the name since: what is left to
-/// undo of the tunnel that the ledger tells of.
+/// Returns the ledger if it belongs to the current interface. If another tunnel has taken the name since, returns the
+/// steps that remain to be undone for the recorded one.
 fn split(ledger: Option<Ledger>, host: &Host, interface: &InterfaceName) -> (Option<Ledger>, Vec<Step>) {
     let Some(ledger) = ledger else { return (None, Vec::new()) };
-    let there = host.index(interface.as_str());
-    if there.is_none() || ledger.index.is_none() || there == ledger.index {
+    let current = host.index(interface.as_str());
+    if current.is_none() || ledger.index.is_none() || current == ledger.index {
         return (Some(ledger), Vec::new());
     }
-    let is_links = |step: &Step| {
+    let belongs_to_link = |step: &Step| {
         matches!(
             step,
             Step::DeleteLink { .. } | Step::DeleteAddress { .. } | Step::SetMtu { .. } | Step::SetFwmark { .. }
         )
     };
-    let remains = plan::undo(&ledger.possibly_applied(), &Hooks::default());
-    (None, remains.into_iter().filter(|step| !is_links(step)).collect())
+    let leftovers = plan::undo(&ledger.possibly_applied(), &Hooks::default());
+    (None, leftovers.into_iter().filter(|step| !belongs_to_link(step)).collect())
 }
 
-/// The hooks: those of the file as it was at `up`, if the ledger has them.
+/// The hooks to run: those recorded at `up`, if there is a ledger.
 fn hooks(ledger: Option<&Ledger>, file: Option<&ConfigFile>, options: &Options) -> Hooks {
     match (ledger, file) {
         _ if !options.hooks => Hooks::default(),
@@ -100,29 +94,11 @@ fn is_tunnel(interface: &InterfaceName) -> bool {
     client::names(socket::DIRECTORY.as_ref()).is_ok_and(|names| names.iter().any(|name| name == interface.as_str()))
 }
 
-/// Waits for the daemon, whose interface is gone, to close our connection, the last thing it does: a live one removes its
-/// socket first; a killed one leaves it to us.
-pub(crate) fn wait_for_end(interface: &InterfaceName, context: Context<'_>) {
-    let directory = socket::DIRECTORY.as_ref();
-    if let Ok(daemon) = DaemonClient::connect(directory, interface)
-        && let Err(error) = context.interruption.pause(&[daemon.as_fd()], Some(END))
-    {
-        context.warn(format_args!("cannot wait for the daemon to end: {error}"));
-    }
-    match socket::remove_stale(directory, interface) {
-        Ok(()) | Err(OpenError::InUse(..)) => {}
-        Err(error) => context.message(error),
-    }
-}
-
-/// How long a daemon may take to see that its interface is gone, on a busy machine.
-const END: Duration = Duration::from_secs(2);
-
 fn undo(
     steps: &[Step],
     file: Option<&ConfigFile>,
     ledger: Option<&Ledger>,
-    entry: &Entry,
+    locked: &LockedLedger,
     executor: &mut StepExecutor<'_>,
     context: Context<'_>,
 ) -> Result<(), Error> {
@@ -136,17 +112,17 @@ fn undo(
     };
     execute_best_effort(before, executor, &mut on_error);
     if let Some(file) = file.filter(|file| file.contents.save_config)
-        && let Err(error) = save::save_locked(file, executor.host, entry, context)
+        && let Err(error) = save::save_locked(file, executor.host, locked, context)
     {
         context.message(error);
     }
     let left = execute_best_effort(after, executor, &mut on_error);
     match ledger.map(|ledger| ledger.with_remaining(&left)).filter(|ledger| !ledger.steps.is_empty()) {
         // The next `down` can try again.
-        Some(rest) => entry.write(&rest)?,
-        None => entry.remove()?,
+        Some(rest) => locked.write(&rest)?,
+        None => locked.remove()?,
     }
-    // After the ledger: the supervisor reads it when the daemon hangs up.
-    wait_for_end(entry.interface(), context);
-    first.map_or(Ok(()), |exit_code| Err(Error::Remains { exit_code }))
+    // After the ledger: the supervisor reads it when the daemon closes the connection.
+    daemon::wait_for_exit(locked.interface(), context);
+    first.map_or(Ok(()), |exit_code| Err(Error::Incomplete { exit_code }))
 }

@@ -7,12 +7,15 @@ use linerate_control::interface::InterfaceName;
 use linerate_host::plan::{PlanError, messages};
 use linerate_host::step::Step;
 
-use crate::record::ledger::LedgerError;
+use crate::ledger::LedgerError;
+
+/// The exit code of a tunnel whose state cannot be queried; 1 is for one that does not work.
+pub const CANNOT_QUERY: u8 = 2;
 
 /// Why a call failed. Displayed, it is a sentence for the user, without the name of a program.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A file or folder cannot be used.
+    /// A file or directory cannot be used.
     #[error("`{}': {error}{}", path.display(), root_hint(error))]
     Inaccessible {
         /// Which.
@@ -43,10 +46,10 @@ pub enum Error {
     /// The state of the host cannot be read.
     #[error("cannot read the state of this host: {0}")]
     Snapshot(io::Error),
-    /// The tunnel must not come up like this.
+    /// The planner refuses to bring the tunnel up.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// A step failed, or what follows the last one. The host is as it was.
+    /// A step failed, or recording the last one. The host is as it was.
     #[error("{}{error}", step.as_ref().map_or_else(String::new, |step| format!("{}: ", messages::describe(step))))]
     Step {
         /// Which.
@@ -56,10 +59,10 @@ pub enum Error {
         /// See [`Error::exit_code`].
         exit_code: u8,
     },
-    /// A signal has come.
+    /// Interrupted by a signal.
     #[error("interrupted")]
     Interrupted,
-    /// The tunnel's own hook has called.
+    /// Called from one of the tunnel's own hooks.
     #[error("this command cannot be run from the PreUp, PostUp, PreDown or PostDown of {0} itself")]
     OwnHook(InterfaceName),
     /// There is no such tunnel.
@@ -76,33 +79,33 @@ pub enum Error {
     NoDaemon(String),
     /// The tunnel is down, but some steps could not be undone.
     #[error("the tunnel is down, but some steps could not be undone; see above")]
-    Remains {
+    Incomplete {
         /// See [`Error::exit_code`].
         exit_code: u8,
     },
-    /// Something of the system failed: what, and why.
+    /// A system call failed: what it was for, and why.
     #[error("{0}: {1}")]
     System(String, io::Error),
-    /// An error, and one of what was done because of it.
+    /// An error, and a second one during its rollback.
     #[error("{0}; and {1}")]
     Twice(Box<Error>, Box<Error>),
 }
 
 impl Error {
-    /// What a program ends with: as wg-quick does, the status of the command that failed.
+    /// The exit code of a program: as with wg-quick, that of the command that failed.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Step { exit_code, .. } | Self::Remains { exit_code } => *exit_code,
+            Self::Step { exit_code, .. } | Self::Incomplete { exit_code } => *exit_code,
             Self::Interrupted => 130,
             Self::NoDaemon(_) => 127,
-            Self::CannotQuery(_) => crate::status::CANNOT_QUERY,
+            Self::CannotQuery(_) => CANNOT_QUERY,
             Self::Twice(first, _) => first.exit_code(),
             _ => 1,
         }
     }
 
-    /// A ledger that cannot be used; without root's rights, with that hint.
+    /// A ledger that cannot be used, with a hint to run as root where that would help.
     pub(crate) fn of_ledger(error: LedgerError) -> Self {
         match error {
             LedgerError::Io { path, error } => Self::Inaccessible { path, error },
@@ -118,7 +121,7 @@ impl Error {
         move |error| Self::System(what.to_owned(), error)
     }
 
-    /// This error, and `second` of what was done because of it.
+    /// This error, and that of its rollback if there is one.
     pub(crate) fn and(self, second: Result<(), Self>) -> Self {
         match second {
             Ok(()) => self,

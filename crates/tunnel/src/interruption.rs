@@ -17,7 +17,7 @@ pub struct Interruption {
     /// Readable once a signal has come.
     signals: UnixStream,
     /// Whether a signal was cleared.
-    heeded: AtomicBool,
+    cleared: AtomicBool,
 }
 
 /// Readable once a signal has come.
@@ -28,19 +28,19 @@ impl AsFd for Interruption {
 }
 
 impl Interruption {
-    /// Handles SIGINT, SIGTERM and SIGHUP from now on. Child processes start with those that we were started with.
+    /// Handles SIGINT, SIGTERM and SIGHUP from now on. Child processes inherit the original signal dispositions.
     ///
     /// # Errors
     /// No descriptors are left.
     pub fn listen() -> io::Result<Self> {
         let (signals, handler) = UnixStream::pair()?;
         signals.set_nonblocking(true)?;
-        // nohup ignores SIGHUP for us.
+        // nohup(1) starts us with SIGHUP ignored.
         let hang_up = (!ignores_hang_up()).then_some(SIGHUP);
         for signal in [SIGINT, SIGTERM].into_iter().chain(hang_up) {
             signal_hook::low_level::pipe::register(signal, handler.try_clone()?)?;
         }
-        Ok(Self { signals, heeded: AtomicBool::new(false) })
+        Ok(Self { signals, cleared: AtomicBool::new(false) })
     }
 
     /// Whether a signal has come.
@@ -53,32 +53,33 @@ impl Interruption {
     pub(crate) fn clear(&self) {
         let mut bytes = [0; 64];
         while (&self.signals).read(&mut bytes).is_ok_and(|count| count > 0) {
-            self.heeded.store(true, Ordering::Relaxed);
+            self.cleared.store(true, Ordering::Relaxed);
         }
     }
 
-    /// As [`Interruption::clear`], for signals that end a service in the usual way: nobody waits impatiently.
+    /// As [`Interruption::clear`], for signals that end a service in the usual way: no user is waiting, so later steps
+    /// need not hurry.
     pub(crate) fn forget(&self) {
         self.clear();
-        self.heeded.store(false, Ordering::Relaxed);
+        self.cleared.store(false, Ordering::Relaxed);
     }
 
     /// Whether a signal was cleared: the user wants the command to end soon.
-    pub(crate) fn is_waited_for(&self) -> bool {
-        self.heeded.load(Ordering::Relaxed)
+    pub(crate) fn user_is_waiting(&self) -> bool {
+        self.cleared.load(Ordering::Relaxed)
     }
 
-    /// Waits for `child`. The first signal that comes meanwhile is passed on to it.
+    /// Waits for `child`, and forwards to it the first signal that comes meanwhile.
     ///
     /// # Errors
     /// It cannot be waited for.
     pub(crate) fn wait(&self, child: &mut Child) -> io::Result<ExitStatus> {
         let id = Pid::from_child(child);
         let ended = pidfd_open(id, PidfdFlags::empty())?;
-        let mut passed_on = false;
+        let mut forwarded = false;
         loop {
             let mut ready = vec![PollFd::new(&ended, PollFlags::IN)];
-            if !passed_on {
+            if !forwarded {
                 ready.push(PollFd::new(&self.signals, PollFlags::IN));
             }
             match poll(&mut ready, None) {
@@ -88,10 +89,10 @@ impl Interruption {
             if ready[0].revents().contains(PollFlags::IN) {
                 return child.wait();
             }
-            if !passed_on && self.came() {
-                // A terminal has sent it to the child as well, other senders have not.
+            if !forwarded && self.came() {
+                // A terminal has sent it to the child, too; other senders have not.
                 let _ = kill_process(id, Signal::TERM);
-                passed_on = true;
+                forwarded = true;
             }
         }
     }

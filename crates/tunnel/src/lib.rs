@@ -8,36 +8,41 @@
 //! | [`resolve`] | `Resolved` | with the addresses of its endpoints, and its keys |
 //! | [`snapshot`] | `Snapshot` | the state of this host |
 //! | [`plan`](mod@plan) | `Planned` | the steps to take |
-//! | [`record`] | `Recorded` | they are in the ledger, on disk |
-//! | [`execute`] | `Done` | they are taken, or undone where one fails |
-//! | [`supervise`] | | the daemon is watched, and endpoints are looked up again |
+//! | [`record`] | `Recorded` | the same, in the [`ledger`] on disk |
+//! | [`execute`] | `Done` | the steps are executed, or rolled back if one fails |
+//! | [`supervise`] | | restarts the daemon, and resolves endpoints again |
 //!
-//! [`down`](down()), [`reload`](reload()) and [`save`](save()) go by the ledger. `linerate` and `wg-quick` differ in
-//! [`Compat`](linerate_host::wanted::Compat): in what they leave on the host, and under which names.
+//! [`down`](down()), [`reload`](reload()) and [`save`](save()) use the ledger. `linerate` and `wg-quick` differ in
+//! [`Compat`](linerate_host::spec::Compat): in what they leave on the host, and under which names.
 //!
-//! Nothing here prints, ends the process or knows a command line. A [`Context`] says whom to tell, and whether a signal has
-//! come. The program that this library is in answers two commands, which start it again: `resolve`
-//! ([`resolver::process::answer`]) and `keep IFACE` ([`supervise::in_background`]).
+//! Nothing here prints, ends the process or knows a command line. A [`Context`] takes messages, and says whether a
+//! signal has come. Two processes are started as commands of the program that this library is in: `resolve`
+//! ([`resolver::process::answer`]) and `supervise IFACE` ([`supervise::in_background`]).
 //!
 //! These environment variables are read where they are needed: WG_QUICK_BACKEND, WG_QUICK_USERSPACE_IMPLEMENTATION,
 //! LINERATE_USER, LINERATE_LOCKED, CREDENTIALS_DIRECTORY, LOG_LEVEL, NOTIFY_SOCKET and PATH.
 
 #![forbid(unsafe_code)]
 
+mod background;
 mod context;
+mod daemon;
 mod down;
 mod error;
-pub mod execute;
+mod execute;
 mod interruption;
+pub mod ledger;
+mod lock;
 mod plan;
+mod program;
 mod read;
-pub mod record;
+mod record;
 mod reload;
-mod remains;
 mod resolve;
 pub mod resolver;
 mod save;
 mod snapshot;
+mod stale_kill_switches;
 pub mod status;
 pub mod supervise;
 mod up;
@@ -48,13 +53,13 @@ use linerate_control::client::TunnelClient;
 use linerate_control::interface::InterfaceName;
 use linerate_control::uapi::response::DeviceState;
 use linerate_control::uapi::socket;
-use linerate_host::step::Backend;
-use linerate_host::wanted::Compat;
+use linerate_host::spec::Compat;
+use linerate_host::step::Implementation;
 
 pub use context::{Context, Reporter};
+pub use daemon::implementation;
 pub use down::down;
-pub use error::Error;
-pub use execute::daemon::backend;
+pub use error::{CANNOT_QUERY, Error};
 pub use interruption::Interruption;
 pub use read::{ConfigFile, find};
 pub use reload::{Reloaded, reload};
@@ -63,10 +68,10 @@ pub use up::{plan, up};
 
 /// How a call is carried out.
 pub struct Options {
-    /// Whose names are used on the host.
+    /// Whose conventions are used on the host.
     pub compat: Compat,
     /// What runs a tunnel that is brought up.
-    pub backend: Backend,
+    pub implementation: Implementation,
     /// The user that the daemon becomes, if not that of the environment or the file.
     pub user: Option<String>,
     /// Whether hooks are run.
@@ -82,7 +87,7 @@ pub fn running(interface: &InterfaceName) -> Option<DeviceState> {
 
 /// Whether the ledger's copy of the tunnel's file holds keys; `None` if there is no copy.
 pub fn copy_has_keys(interface: &InterfaceName) -> Option<bool> {
-    let text = record::ledger::read_file(record::ledgers(), interface).ok().flatten()?;
+    let text = ledger::read_file(ledger::directory(), interface).ok().flatten()?;
     let file = ConfigFile::of(PathBuf::new(), interface.clone(), &text).contents;
     Some(file.private_key.is_some() || file.peers.iter().any(|peer| peer.preshared_key.is_some()))
 }

@@ -1,8 +1,8 @@
-//! The fourth step: what to do on this host. `linerate_host::plan` decides; nothing is changed.
+//! The fourth step: plans the changes of this host, with `linerate_host::plan`. Changes nothing.
 
 use linerate_host::plan::{self, Hooks, Plan};
-use linerate_host::step::{Backend, Step};
-use linerate_host::wanted::{Compat, Wanted};
+use linerate_host::spec::{Compat, HostSpec};
+use linerate_host::step::{Implementation, Step};
 
 use crate::Options;
 use crate::error::Error;
@@ -10,15 +10,15 @@ use crate::read::DefaultRoutes;
 use crate::resolve::Resolved;
 use crate::snapshot::Snapshot;
 
-/// What `up` does on this host.
+/// The plan of `up` for this host.
 pub struct Planned<'a> {
     /// The steps, and warnings.
     pub plan: Plan,
     pub(crate) resolved: Resolved<'a>,
     pub(crate) snapshot: Snapshot,
-    pub(crate) wanted: Wanted,
+    pub(crate) wanted: HostSpec,
     pub(crate) hooks: Hooks,
-    pub(crate) backend: Backend,
+    pub(crate) implementation: Implementation,
     pub(crate) compat: Compat,
 }
 
@@ -26,19 +26,19 @@ impl<'a> Planned<'a> {
     /// Plans to bring up what was `resolved`.
     ///
     /// # Errors
-    /// The tunnel must not come up like this.
+    /// The planner refuses to bring the tunnel up.
     pub(crate) fn new(mut resolved: Resolved<'a>, snapshot: Snapshot, options: &Options) -> Result<Self, Error> {
         let file = resolved.file;
-        let Options { backend, compat, .. } = *options;
+        let Options { implementation, compat, .. } = *options;
         let hooks = if options.hooks { file.hooks() } else { Hooks::default() };
         let wanted = file.wanted(&resolved.device, DefaultRoutes::OnceResolved);
-        let plan = plan::up(&wanted, &hooks, backend, &snapshot.state, compat)?;
+        let plan = plan::up(&wanted, &hooks, implementation, &snapshot.state, compat)?;
         if file.contents.kill_switch || compat == Compat::Native {
-            // The first handshake may begin before SetFwmark, and a kill switch left by a dead tunnel would drop it. In
-            // wg-quick's order the daemon gets its mark later, as its users may see.
+            // Set the mark first: a handshake before SetFwmark would be dropped by a leftover kill switch. In wg-quick
+            // mode without a kill switch the order is visible in the output, so it stays.
             let mark = |step: &Step| if let Step::SetFwmark { fwmark, .. } = step { Some(*fwmark) } else { None };
             resolved.device.fwmark = resolved.device.fwmark.or_else(|| plan.steps.iter().find_map(mark));
         }
-        Ok(Self { plan, resolved, snapshot, wanted, hooks, backend, compat })
+        Ok(Self { plan, resolved, snapshot, wanted, hooks, implementation, compat })
     }
 }

@@ -13,23 +13,21 @@ use linerate_control::tunnel_file::{
 use linerate_control::uapi::request::DeviceUpdate;
 use linerate_control::zeroizing::Buffer;
 use linerate_host::plan::Hooks;
-use linerate_host::wanted::{Dns, Wanted};
+use linerate_host::spec::{Dns, HostSpec};
 use zeroize::Zeroizing;
 
 use crate::error::Error;
-use crate::record::ledger::{self, Ledger};
-use crate::record::ledgers;
-use crate::resolve::Named;
-use crate::resolver;
+use crate::ledger::{self, Ledger};
+use crate::resolver::{self, NamedEndpoint};
 
-/// Where names are looked for (man 8 wg-quick).
+/// The directory of files that are named by their interface (wg-quick(8)).
 const DIRECTORY: &str = "/etc/wireguard";
 
 /// The file of a tunnel.
 pub struct ConfigFile {
     /// Its path, links followed.
     pub path: PathBuf,
-    /// Its path as the user has it.
+    /// Its path as the user gave it.
     pub called: PathBuf,
     /// The interface that it is named after.
     pub interface: InterfaceName,
@@ -41,18 +39,18 @@ pub struct ConfigFile {
     pub diagnostics: Vec<Diagnostic>,
 }
 
-/// Whether default routes to a peer wait for its endpoint's address. Where that endpoint is a name, looking it up would
-/// take these routes, into the tunnel.
+/// Whether default routes are deferred until the endpoint is resolved. Otherwise the DNS lookup itself would go into
+/// the tunnel.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DefaultRoutes {
-    /// They wait, and so do the tunnel's name servers.
+    /// Deferred, like the tunnel's name servers.
     OnceResolved,
-    /// They do not: a tunnel that is taken down may have them.
+    /// Not deferred: a tunnel that is taken down may have them.
     Always,
 }
 
-/// The interface that `operand` names for `down` and `reload`, and its file, if that can be read: a tunnel that is up is
-/// known though its file has gone.
+/// The interface that `operand` names for `down`, and its file if that can be read: a running tunnel is found even if
+/// its file was deleted.
 ///
 /// # Errors
 /// There is neither a file nor a tunnel.
@@ -63,13 +61,13 @@ pub fn find(operand: &str) -> Result<(InterfaceName, Option<ConfigFile>), Error>
     };
     let name = Path::new(operand).file_name().and_then(|name| name.to_str()).unwrap_or(operand);
     let name: Option<InterfaceName> = name.strip_suffix(".conf").unwrap_or(name).parse().ok();
-    match name.filter(|name| ledger::read(ledgers(), name).is_ok_and(|ledger| ledger.is_some())) {
+    match name.filter(|name| ledger::read(ledger::directory(), name).is_ok_and(|ledger| ledger.is_some())) {
         Some(interface) => Ok((interface, None)),
         None => Err(error),
     }
 }
 
-/// What `wg0.conf` may have been meant for, as the end of a sentence: without a slash it names an interface.
+/// What the user may have meant by `wg0.conf`, as the end of a sentence: without a slash it names an interface.
 fn meant(operand: &str) -> String {
     let Some(name) = operand.strip_suffix(".conf").filter(|_| operand.parse::<InterfaceName>().is_ok()) else {
         return String::new();
@@ -79,7 +77,9 @@ fn meant(operand: &str) -> String {
     } else if named(name).exists() {
         format!("; did you mean `{name}'?")
     } else {
-        String::new()
+        format!(
+            "; for {DIRECTORY}/{operand} use `{name}', for another file give its path, such as `/path/to/{operand}'"
+        )
     }
 }
 
@@ -90,7 +90,7 @@ fn named(operand: &str) -> PathBuf {
     }
 }
 
-/// Where systemd puts what a service is given.
+/// Where systemd puts the credentials of a service (systemd.exec(5)).
 fn credentials() -> Option<PathBuf> {
     std::env::var_os("CREDENTIALS_DIRECTORY").map(PathBuf::from)
 }
@@ -110,7 +110,7 @@ impl ConfigFile {
     pub fn open(operand: &str) -> Result<Self, Error> {
         let called = named(operand);
         let file = Self::at(&called, operand)?;
-        // Its links may lead elsewhere another day.
+        // Symbolic links may change later.
         Ok(Self { called: std::path::absolute(called).unwrap_or_else(|_| file.path.clone()), ..file })
     }
 
@@ -140,8 +140,8 @@ impl ConfigFile {
         Ok(Self::of(path, interface, &text))
     }
 
-    /// Whether the tunnel of `ledger` was brought up from this file: from its path, from the path that the user has for it
-    /// (whose links led elsewhere then), or from one that has since been moved.
+    /// Whether the tunnel of `ledger` was brought up from this file: from the same path, from the same path as the user
+    /// gave it (its links may have changed), or from a file that has since been moved.
     pub(crate) fn is_file_of(&self, ledger: &Ledger) -> bool {
         ledger.file == self.path || ledger.called.as_ref() == Some(&self.called) || !ledger.file.exists()
     }
@@ -198,30 +198,30 @@ impl ConfigFile {
         paths
     }
 
-    /// Whether default routes may have to wait for an address.
-    pub(crate) fn may_hold_routes(&self) -> bool {
-        self.contents.peers.iter().any(|peer| self.may_wait(peer))
+    /// Whether default routes may have to be deferred.
+    pub(crate) fn may_defer_routes(&self) -> bool {
+        self.contents.peers.iter().any(|peer| self.may_defer_routes_to(peer))
     }
 
-    /// Whether a host that was made what is `wanted` lacks default routes of the file.
-    pub(crate) fn holds_routes(&self, wanted: &Wanted) -> bool {
+    /// Whether `wanted` lacks default routes of the file because they are deferred.
+    pub(crate) fn has_deferred_routes(&self, wanted: &HostSpec) -> bool {
         let all = self.wanted(&DeviceUpdate::default(), DefaultRoutes::Always);
-        self.may_hold_routes() && all.allowed_ips.len() != wanted.allowed_ips.len()
+        self.may_defer_routes() && all.allowed_ips.len() != wanted.allowed_ips.len()
     }
 
-    /// Whether default routes to the peer wait, as it has no address in `device`.
-    fn waits(&self, peer: &Peer, device: &DeviceUpdate) -> bool {
+    /// Whether default routes to the peer are deferred, because it has no endpoint in `device`.
+    fn defers_routes_to(&self, peer: &Peer, device: &DeviceUpdate) -> bool {
         let is_known =
             || device.peers.iter().any(|known| known.public_key == peer.public_key && known.endpoint.is_some());
-        self.may_wait(peer) && !is_known()
+        self.may_defer_routes_to(peer) && !is_known()
     }
 
-    fn may_wait(&self, peer: &Peer) -> bool {
+    fn may_defer_routes_to(&self, peer: &Peer) -> bool {
         matches!(peer.endpoint, Some(Endpoint::Name { .. })) && has_default_route(peer) && !self.contents.kill_switch
     }
 
-    /// What the user should know of an endpoint without an address.
-    pub(crate) fn without_address(&self, named: &Named) -> String {
+    /// The message about an endpoint without an address.
+    pub(crate) fn without_address(&self, named: &NamedEndpoint) -> String {
         let peer = self.contents.peers.iter().find(|peer| peer.public_key == named.peer);
         let consequence = match peer.is_some_and(has_default_route) {
             true if self.contents.kill_switch => {
@@ -234,23 +234,25 @@ impl ConfigFile {
     }
 
     /// What the file asks of the host. Endpoints are those of `device`.
-    pub(crate) fn wanted(&self, device: &DeviceUpdate, default_routes: DefaultRoutes) -> Wanted {
+    pub(crate) fn wanted(&self, device: &DeviceUpdate, default_routes: DefaultRoutes) -> HostSpec {
         let file = &self.contents;
-        let held: Vec<&Peer> = match default_routes {
-            DefaultRoutes::OnceResolved => file.peers.iter().filter(|peer| self.waits(peer, device)).collect(),
+        let deferred: Vec<&Peer> = match default_routes {
+            DefaultRoutes::OnceResolved => {
+                file.peers.iter().filter(|peer| self.defers_routes_to(peer, device)).collect()
+            }
             DefaultRoutes::Always => Vec::new(),
         };
-        let is_held = |peer: &Peer, net: &IpNet| {
-            net.prefix_len() == 0 && held.iter().any(|held| held.public_key == peer.public_key)
+        let is_deferred = |peer: &Peer, net: &IpNet| {
+            net.prefix_len() == 0 && deferred.iter().any(|deferred| deferred.public_key == peer.public_key)
         };
         let allowed_ips = |peer: &Peer| -> Vec<IpNet> {
-            peer.allowed_ips.iter().copied().filter(|net| !is_held(peer, net)).collect()
+            peer.allowed_ips.iter().copied().filter(|net| !is_deferred(peer, net)).collect()
         };
-        Wanted {
+        HostSpec {
             interface: self.interface.to_string(),
             addresses: file.addresses.clone(),
             // Name servers may be behind the tunnel.
-            dns: match held.is_empty() {
+            dns: match deferred.is_empty() {
                 true => Dns { servers: file.dns_servers.clone(), search: file.search_domains.clone() },
                 false => Dns::default(),
             },
@@ -275,7 +277,7 @@ impl ConfigFile {
         Hooks { commands: self.contents.hooks.iter().map(|hook| (hook.phase, hook.command.clone())).collect() }
     }
 
-    /// Whether a hook that fails is reported only.
+    /// Whether a failing hook is only reported.
     pub(crate) fn tolerates_hook_errors(&self) -> bool {
         self.contents.on_hook_error == Some(OnHookError::Warn)
     }
@@ -298,7 +300,7 @@ impl Names for System {
     }
 }
 
-/// Where iproute2 has the names of tables.
+/// The names of routing tables (ip-route(8)).
 const RT_TABLES: [&str; 2] = ["/etc/iproute2/rt_tables", "/usr/share/iproute2/rt_tables"];
 
 /// The number that a line `NUMBER NAME` gives to `name`.

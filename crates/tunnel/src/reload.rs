@@ -1,5 +1,5 @@
-//! `reload`: applies a changed file to a tunnel that is up, without dropping a session. It compares the file as it was, the
-//! file as it is and what runs, and changes only what the file has changed.
+//! `reload`: applies a changed file to a running tunnel without dropping a session. Compares the old file, the new file
+//! and the running state, and changes only what differs between the files.
 
 use linerate_control::client::TunnelClient;
 use linerate_control::interface::InterfaceName;
@@ -9,18 +9,18 @@ use linerate_control::uapi::request::DeviceUpdate;
 use linerate_control::uapi::response::DeviceState;
 use linerate_control::uapi::socket;
 use linerate_host::plan::{self, ResumedReload, Rollback};
+use linerate_host::spec::HostSpec;
 use linerate_host::step::Step;
-use linerate_host::wanted::Wanted;
+use linerate_host::transaction::{execute, execute_best_effort};
 
 use crate::context::Context;
 use crate::error::Error;
 use crate::execute::step_executor::{StepExecutor, check_port};
-use crate::execute::transaction::{execute, execute_best_effort};
+use crate::ledger::{Ledger, LockedLedger};
 use crate::read::{ConfigFile, DefaultRoutes};
-use crate::record::ledger::{Entry, Ledger};
-use crate::resolve::Names;
+use crate::resolve::NamedEndpoints;
 use crate::snapshot::{self, Snapshot};
-use crate::{Options, record, running, supervise};
+use crate::{Options, background, lock, running};
 
 /// What a reload did.
 pub struct Reloaded {
@@ -28,79 +28,79 @@ pub struct Reloaded {
     pub peers: usize,
     /// How many steps were taken on the host.
     pub steps: usize,
-    /// What else has changed of the device, a sentence each, without keys.
-    pub sentences: Vec<String>,
+    /// What else was changed on the device, as messages without keys.
+    pub messages: Vec<String>,
 }
 
 /// Applies the file.
 ///
 /// # Errors
-/// The tunnel is not up, has no ledger, or was brought up from another file; or a step failed: what this reload did to the
-/// host is undone.
+/// The tunnel is not up, has no ledger, or was brought up from another file; or a step failed: what this reload did to
+/// the host is undone.
 pub fn reload(file: &ConfigFile, options: &Options, context: Context<'_>) -> Result<Reloaded, Error> {
     let name = &file.interface;
-    let entry = record::lock(name, context)?;
+    let locked = lock::lock(name, context)?;
     let no_ledger = || {
         Error::State(format!(
             "{name} was not brought up by linerate, so the changes of its file are unknown: take it down, then run `linerate up {name}`"
         ))
     };
-    let (mut ledger, text) = (entry.read()?.ok_or_else(no_ledger)?, entry.read_file()?.ok_or_else(no_ledger)?);
+    let (mut ledger, text) = (locked.read()?.ok_or_else(no_ledger)?, locked.read_file()?.ok_or_else(no_ledger)?);
     check_reloadable(&ledger, file)?;
-    let then = ConfigFile::of(ledger.file.clone(), name.clone(), &text);
+    let old = ConfigFile::of(ledger.file.clone(), name.clone(), &text);
     ledger.file.clone_from(&file.path);
     ledger.called = Some(file.called.clone());
     let text = file.text();
-    let next = entry.read_next_file()?;
+    let next = locked.read_next_file()?;
     let may_be_applied = next.as_ref().is_some_and(|next| **next == *text);
     if let Some(next) = next.filter(|_| !may_be_applied) {
-        // An earlier reload, of another file, was killed before or after it had applied that.
-        revert(&ConfigFile::of(ledger.file.clone(), name.clone(), &next), &then)?;
+        // An earlier reload of another file was killed, before or after it applied that file.
+        revert(&ConfigFile::of(ledger.file.clone(), name.clone(), &next), &old)?;
     }
     let running = state_of(name)?;
 
-    let names = Names::resolve(file);
-    let then = with_running_keys(then.contents, &running);
-    let mut settings = changes(&then, &file.loaded()?, &running, removal(name));
+    let names = NamedEndpoints::resolve(file);
+    let old = with_running_keys(old.contents, &running);
+    let mut settings = changes(&old, &file.loaded()?, &running, removal(name));
     names.fill_in(&mut settings);
     let update = settings.update;
     let wanted = file.wanted(&file.device_after(&update, &running)?, DefaultRoutes::OnceResolved);
     if options.hooks && file.hooks() != ledger.hooks {
         context.warn(format_args!("hooks changed; `down` will still run those recorded when {name} was brought up"));
     }
-    if file.contents.user != then.user {
+    if file.contents.user != old.user {
         context.warn(format_args!("User takes effect when the daemon starts: take {name} down and up again"));
     }
-    entry.write_next_file(&text)?;
+    locked.write_next_file(&text)?;
     let give_up = |error: Error| {
         // An earlier reload may have applied it. A leftover file is harmless: reverting it is a no-op.
         if !may_be_applied {
-            let _ = entry.forget_next_file();
+            let _ = locked.forget_next_file();
         }
         error
     };
-    let change = Change::begin(&entry, ledger, wanted, context, true).map_err(give_up)?;
+    let pending = PendingReload::begin(&locked, ledger, wanted, context, true).map_err(give_up)?;
     if let Err(error) = set(name, &update) {
         let is_refused = matches!(error, ClientError::Reply(_));
-        let error = change.roll_back(refused(&error, &update, &running));
+        let error = pending.roll_back(refused(&error, &update, &running));
         // Otherwise the daemon may have applied it.
         return Err(if is_refused { give_up(error) } else { error });
     }
-    entry.adopt_next_file()?;
-    let (ledger, steps) = change.end()?;
+    locked.adopt_next_file()?;
+    let (ledger, steps) = pending.finish()?;
     for named in names.unanswered() {
-        let known = running.peers.iter().any(|peer| peer.public_key == named.peer && peer.endpoint.is_some());
-        if !known {
+        let is_known = running.peers.iter().any(|peer| peer.public_key == named.peer && peer.endpoint.is_some());
+        if !is_known {
             context.message(file.without_address(named));
         }
     }
-    drop(entry);
-    // A supervisor that has given up its privileges ends when default routes wait: it could not set name servers.
-    let is_missing = || file.holds_routes(&ledger.wanted) || supervise::is_missing(name);
+    drop(locked);
+    // A confined supervisor exits when default routes are deferred: it could not set name servers.
+    let is_missing = || file.has_deferred_routes(&ledger.wanted) || background::is_missing(name);
     if !names.is_empty() && !ledger.supervised && is_missing() {
-        supervise::start(file, context);
+        background::start(file, context);
     }
-    Ok(Reloaded { peers: update.peers.len(), steps, sentences: sentences(&update, &running) })
+    Ok(Reloaded { peers: update.peers.len(), steps, messages: messages(&update, &running) })
 }
 
 fn state_of(interface: &InterfaceName) -> Result<DeviceState, Error> {
@@ -112,23 +112,24 @@ fn set(interface: &InterfaceName, update: &DeviceUpdate) -> Result<(), ClientErr
     open(interface)?.set(update)
 }
 
-/// Opens a connection for one question: boringtun closes it after its reply.
+/// Opens a connection for one request: boringtun closes it after its reply.
 fn open(interface: &InterfaceName) -> Result<TunnelClient, ClientError> {
-    Ok(TunnelClient::open(socket::DIRECTORY.as_ref(), interface.as_str())?)
+    TunnelClient::open(socket::DIRECTORY.as_ref(), interface.as_str())
 }
 
-/// Has a device that may run with `next` run with `then`. What neither of them sets stays.
-fn revert(next: &ConfigFile, then: &ConfigFile) -> Result<(), Error> {
-    let running = state_of(&then.interface)?;
-    let [from, to] = [next, then].map(|file| with_running_keys(file.contents.clone(), &running));
+/// Reverts a device from the configuration `next` to `old`, unless it has `old` already. A setting that is in neither
+/// file is left alone.
+fn revert(next: &ConfigFile, old: &ConfigFile) -> Result<(), Error> {
+    let running = state_of(&old.interface)?;
+    let [from, to] = [next, old].map(|file| with_running_keys(file.contents.clone(), &running));
     let update = changes(&from, &to, &running, AllowedIpRemoval::Replace).update;
-    set(&then.interface, &update).map_err(|error| refused(&error, &update, &running))
+    set(&old.interface, &update).map_err(|error| refused(&error, &update, &running))
 }
 
 /// Checks that the ledger is that of a tunnel that is up, and was brought up from `file`.
 fn check_reloadable(ledger: &Ledger, file: &ConfigFile) -> Result<(), Error> {
     let name = &file.interface;
-    if is_cut_short(ledger) {
+    if is_interrupted(ledger) {
         return Err(Error::State(format!(
             "{name} is only partly up: an earlier up or down was interrupted; `linerate down {name}` cleans up"
         )));
@@ -142,90 +143,91 @@ fn check_reloadable(ledger: &Ledger, file: &ConfigFile) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether an `up` or `down` was killed half-way.
-fn is_cut_short(ledger: &Ledger) -> bool {
+/// Whether an `up` or `down` was killed.
+fn is_interrupted(ledger: &Ledger) -> bool {
     !ledger.complete && ledger.pending.is_empty()
 }
 
-/// Changes the host after endpoints have become known: default routes that waited for them are added, and routes that
-/// would lead the tunnel's packets into itself are corrected.
+/// Changes the host after endpoints have been resolved: adds default routes that were deferred, and corrects routes
+/// that would lead the tunnel's packets into itself.
 ///
 /// # Errors
 /// As [`reload`].
 pub(crate) fn follow_endpoints(interface: &InterfaceName, context: Context<'_>) -> Result<(), Error> {
-    let entry = record::lock(interface, context)?;
-    let (Some(ledger), Some(text)) = (entry.read()?, entry.read_file()?) else { return Ok(()) };
-    if is_cut_short(&ledger) {
+    let locked = lock::lock(interface, context)?;
+    let (Some(ledger), Some(text)) = (locked.read()?, locked.read_file()?) else { return Ok(()) };
+    if is_interrupted(&ledger) {
         return Ok(());
     }
     let file = ConfigFile::of(ledger.file.clone(), interface.clone(), &text);
     let Some(running) = running(interface) else { return Ok(()) };
     let device = file.device_after(&DeviceUpdate::default(), &running)?;
     let wanted = file.wanted(&device, DefaultRoutes::OnceResolved);
-    Change::begin(&entry, ledger, wanted, context, false)?.end()?;
+    PendingReload::begin(&locked, ledger, wanted, context, false)?.finish()?;
     Ok(())
 }
 
-/// A change of the host whose steps are done. Until it [ends](Change::end) or is rolled back, the ledger has its steps as
-/// pending: if it is killed, the next reload starts it over, and `down` undoes it.
-struct Change<'a> {
-    entry: &'a Entry,
+/// A reload whose steps on the host are done. Until it is [finished](PendingReload::finish) or rolled back, the ledger
+/// has them as pending: if it is killed, the next reload starts over, and `down` undoes it.
+struct PendingReload<'a> {
+    locked: &'a LockedLedger,
     snapshot: Snapshot,
     context: Context<'a>,
     reports_steps: bool,
-    /// The ledger with the pending steps; `steps`, `wanted` and the text of the file are from before the change.
+    /// The ledger with the pending steps; `steps`, `wanted` and the copy of the file are from before the reload.
     ledger: Ledger,
-    /// How many steps were taken.
+    /// How many steps were executed.
     count: usize,
-    /// The steps that lead from what `ledger.steps` left to what is wanted.
-    lasting: Vec<Step>,
-    wanted: Wanted,
+    /// The steps from the recorded state to the desired one.
+    new_steps: Vec<Step>,
+    wanted: HostSpec,
 }
 
-impl<'a> Change<'a> {
-    /// Makes a host on which `ledger` was done what is `wanted`: the pipeline's snapshot, plan, record and execute.
+impl<'a> PendingReload<'a> {
+    /// Changes a host with the steps of `ledger` to the state `wanted`: the pipeline's snapshot, plan, record and
+    /// execute.
     ///
     /// # Errors
     /// A step failed or a signal has come: what was done is undone.
     fn begin(
-        entry: &'a Entry,
+        locked: &'a LockedLedger,
         mut ledger: Ledger,
-        wanted: Wanted,
+        wanted: HostSpec,
         context: Context<'a>,
         reports_steps: bool,
     ) -> Result<Self, Error> {
-        let mut snapshot = Snapshot::for_allocation(entry.interface())?;
-        let Ledger { wanted: then, steps: done, pending, compat, .. } = &ledger;
-        let ResumedReload { rollback, plan } = plan::resume(then, &wanted, &snapshot.state, done, pending, *compat)?;
+        let mut snapshot = Snapshot::for_allocation(locked.interface())?;
+        let Ledger { wanted: old, steps: done, pending, compat, .. } = &ledger;
+        let ResumedReload { rollback, plan } = plan::resume(old, &wanted, &snapshot.state, done, pending, *compat)?;
         plan.warnings.iter().for_each(|warning| context.warn(warning));
         let steps: Vec<Step> = rollback.steps.iter().chain(&plan.steps).cloned().collect();
         let before = ledger.pending.len();
         ledger.pending.extend_from_slice(&steps);
         if !steps.is_empty() {
-            // Recorded first: whatever happens from here on, `down` undoes it.
+            // Recorded first, so that `down` can undo it whatever happens.
             ledger.complete = false;
-            entry.write(&ledger)?;
+            locked.write(&ledger)?;
         }
         snapshot.allocation = None;
-        let lasting = [rollback.not_undone, plan.steps].concat();
+        let new_steps = [rollback.not_undone, plan.steps].concat();
         let count = steps.len();
-        let mut change = Self { entry, snapshot, context, reports_steps, ledger, count, lasting, wanted };
-        let Err(failure) = execute(&steps, &mut change.executor()) else { return Ok(change) };
-        // A program that was setting name servers may have set them.
+        let mut reload = Self { locked, snapshot, context, reports_steps, ledger, count, new_steps, wanted };
+        let Err(failure) = execute(&steps, &mut reload.executor()) else { return Ok(reload) };
+        // A program that sets name servers may have set them before it failed.
         let half_done = usize::from(matches!(failure.step.as_deref(), Some(Step::SetDns { .. })));
-        change.ledger.pending.truncate(before + failure.done.len() + half_done);
-        Err(change.roll_back(failure.into()))
+        reload.ledger.pending.truncate(before + failure.done.len() + half_done);
+        Err(reload.roll_back(failure.into()))
     }
 
-    /// Makes the host what it was before, because of `error`, and returns that. What cannot be undone stays in the ledger,
-    /// for `down`.
+    /// Rolls the host back because of `error`, and returns that. Steps that cannot be undone stay in the ledger for
+    /// `down`.
     fn roll_back(self, error: Error) -> Error {
         self.context.interruption.clear();
         error.and(self.undo())
     }
 
     fn undo(mut self) -> Result<(), Error> {
-        let state = snapshot::read(&mut self.snapshot.host, self.entry.interface())?;
+        let state = snapshot::read(&mut self.snapshot.host, self.locked.interface())?;
         let pending = std::mem::take(&mut self.ledger.pending);
         let Rollback { steps, not_undone } = plan::roll_back(&pending, &self.ledger.steps, &state);
         let context = self.context;
@@ -234,27 +236,27 @@ impl<'a> Change<'a> {
         let is_left = |step: &Step| step.undo().is_some_and(|undo| left.contains(&undo));
         self.ledger.steps.extend(pending.into_iter().filter(is_left).chain(not_undone));
         self.ledger.complete = true;
-        Ok(self.entry.write(&self.ledger)?)
+        Ok(self.locked.write(&self.ledger)?)
     }
 
-    /// Has the ledger tell that all is done; returns it, with the number of steps.
-    fn end(mut self) -> Result<(Ledger, usize), Error> {
-        self.ledger.steps.append(&mut self.lasting);
+    /// Records that all steps are done; returns the ledger and the number of steps.
+    fn finish(mut self) -> Result<(Ledger, usize), Error> {
+        self.ledger.steps.append(&mut self.new_steps);
         self.ledger.pending.clear();
         (self.ledger.wanted, self.ledger.complete) = (self.wanted, true);
-        self.entry.write(&self.ledger)?;
+        self.locked.write(&self.ledger)?;
         Ok((self.ledger, self.count))
     }
 
     fn executor(&mut self) -> StepExecutor<'_> {
-        let Self { entry, snapshot, context, ledger, .. } = self;
-        let mut executor = StepExecutor::new(&mut snapshot.host, entry.interface(), &ledger.file, *context);
+        let Self { locked, snapshot, context, ledger, .. } = self;
+        let mut executor = StepExecutor::new(&mut snapshot.host, locked.interface(), &ledger.file, *context);
         executor.reports_steps = self.reports_steps;
         executor
     }
 }
 
-/// Why a device did not take `update`, which it takes whole or not at all.
+/// Why a device did not take `update`. A daemon applies it completely or not at all.
 fn refused(error: &ClientError, update: &DeviceUpdate, running: &DeviceState) -> Error {
     let reason = error.reason_of_set();
     if !matches!(error, ClientError::Reply(_)) {
@@ -263,7 +265,7 @@ fn refused(error: &ClientError, update: &DeviceUpdate, running: &DeviceState) ->
         ));
     }
     let port = new_port(update, running).unwrap_or(0);
-    let reason = check_port(port).map_or_else(|taken| taken.to_string(), |()| reason);
+    let reason = check_port(port).map_or_else(|in_use| in_use.to_string(), |()| reason);
     Error::State(format!("{reason}; the host is as it was"))
 }
 
@@ -271,28 +273,28 @@ fn new_port(update: &DeviceUpdate, running: &DeviceState) -> Option<u16> {
     update.listen_port.filter(|port| *port != running.listen_port)
 }
 
-/// What an update changes of a device besides its peers.
-fn sentences(update: &DeviceUpdate, running: &DeviceState) -> Vec<String> {
+/// Describes what an update changes on a device besides its peers.
+fn messages(update: &DeviceUpdate, running: &DeviceState) -> Vec<String> {
     let is_other_key = update.private_key.is_some() && update.private_key != running.private_key;
     let key = is_other_key.then(|| "it has another private key".to_owned());
     let port = new_port(update, running).map(|port| format!("it listens on port {port}"));
     let mark = update.fwmark.filter(|mark| *mark != running.fwmark).map(|mark| match mark {
-        0 => "its datagrams have no mark any more".to_owned(),
+        0 => "it no longer marks its datagrams".to_owned(),
         mark => format!("it marks its datagrams with {mark:#x}"),
     });
     [key, port, mark].into_iter().flatten().collect()
 }
 
-/// How allowed IPs are removed. Only linerated, which is known by its counters, certainly removes single prefixes; the
-/// kernel does from Linux 6.16 on, and wireguard-go since 2025.
+/// How to remove allowed IPs. Only linerated, which is recognized by its counters, is known to remove single prefixes;
+/// the kernel does from Linux 6.16 on, wireguard-go since 2025.
 fn removal(interface: &InterfaceName) -> AllowedIpRemoval {
-    // A connection of its own: other daemons close it at a question that they do not know.
-    let told =
+    // A separate connection: other daemons close it after an unknown request.
+    let counters =
         TunnelClient::open(socket::DIRECTORY.as_ref(), interface.as_str()).map(|mut tunnel| tunnel.stats().is_ok());
-    if told.unwrap_or(false) { AllowedIpRemoval::OneByOne } else { AllowedIpRemoval::Replace }
+    if counters.unwrap_or(false) { AllowedIpRemoval::OneByOne } else { AllowedIpRemoval::Replace }
 }
 
-/// The file with the running keys in place of those from key files: nothing else tells what these files held.
+/// The file with the running keys in place of those from key files, whose previous contents are not known.
 fn with_running_keys(mut file: TunnelFile, running: &DeviceState) -> TunnelFile {
     if file.private_key_file.is_some() {
         file.private_key = running.private_key.clone();

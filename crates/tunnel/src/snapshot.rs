@@ -1,4 +1,4 @@
-//! The third step: the state of this host, as the planner has to know it.
+//! The third step: reads the state of this host for the planner.
 
 use std::fs::File;
 
@@ -8,13 +8,13 @@ use linerate_host::state::HostState;
 use linerate_host::step::{MAIN, Step};
 
 use crate::error::Error;
-use crate::record::{ledger, ledgers};
+use crate::ledger;
 
-/// The state of this host, and the sockets by which it was read and is changed.
+/// The state of this host, and the sockets by which it is read and changed.
 pub struct Snapshot {
     pub(crate) host: Host,
     pub(crate) state: HostState,
-    /// Keeps other tunnels from choosing the same routing tables and marks, until the ledger tells of ours.
+    /// Keeps other tunnels from choosing the same routing tables and marks until the ledger records ours.
     pub(crate) allocation: Option<File>,
 }
 
@@ -34,7 +34,7 @@ impl Snapshot {
     /// # Errors
     /// As [`Snapshot::take`].
     pub(crate) fn for_allocation(own: &InterfaceName) -> Result<Self, Error> {
-        let allocation = Some(ledger::lock_allocation(ledgers())?);
+        let allocation = Some(ledger::lock_allocation(ledger::directory())?);
         Ok(Self { allocation, ..Self::take(own)? })
     }
 }
@@ -44,21 +44,21 @@ pub(crate) fn open() -> Result<Host, Error> {
     Host::open().map_err(Error::Netlink)
 }
 
-/// The state of this host for the tunnel `own`. What other tunnels are about to add counts as there.
+/// The state of this host for the tunnel `own`, including what other tunnels are about to add.
 pub(crate) fn read(host: &mut Host, own: &InterfaceName) -> Result<HostState, Error> {
-    // Ledgers first: what a complete ledger tells of is on the host by then.
-    let mut to_come = Vec::new();
-    let interfaces = ledger::interfaces(ledgers()).map_err(Error::of_ledger)?;
+    // Ledgers first: the steps of a complete ledger are on the host by then.
+    let mut upcoming = Vec::new();
+    let interfaces = ledger::interfaces(ledger::directory()).map_err(Error::of_ledger)?;
     for interface in interfaces.into_iter().filter(|interface| interface != own) {
         // An unreadable ledger is reported by the commands of its own tunnel.
-        let Ok(Some(ledger)) = ledger::read(ledgers(), &interface) else { continue };
+        let Ok(Some(ledger)) = ledger::read(ledger::directory(), &interface) else { continue };
         if !ledger.complete {
-            to_come.extend(ledger.possibly_applied());
+            upcoming.extend(ledger.possibly_applied());
         }
     }
     let mut state = host.state().map_err(Error::Snapshot)?;
     state.dns = dns::detect();
-    for step in to_come {
+    for step in upcoming {
         match step {
             Step::AddRule(rule) if !state.rules.contains(&rule) => state.rules.push(rule),
             Step::AddRoute(route) if route.table != MAIN && !state.routes.contains(&route) => state.routes.push(route),

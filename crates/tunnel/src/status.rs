@@ -1,4 +1,4 @@
-//! `status`: the tunnels of this host with the names of their peers, and whether they work.
+//! `status`: the tunnels of this host, the names of their peers, and whether they work.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,32 +12,28 @@ use linerate_control::keys::PublicKey;
 use linerate_control::printable::for_people;
 use linerate_control::uapi::client::ClientError;
 use linerate_control::uapi::response::{DeviceState, PeerState};
-use linerate_control::uapi::socket;
+use linerate_control::uapi::{NOT_LISTENING, socket};
 use linerate_host::state::HostState;
 use rustix::io::Errno;
 use serde::Serialize;
 
 use crate::error::Error;
+use crate::ledger::{self, Ledger, LedgerError};
 use crate::read::ConfigFile;
-use crate::record::ledger::{self, Ledger, LedgerError};
-use crate::record::ledgers;
 use crate::snapshot;
-
-/// The exit code of `status --check` for a tunnel that cannot be queried; 1 is for one that does not work.
-pub const CANNOT_QUERY: u8 = 2;
 
 /// After this long without a handshake no session is left (REJECT_AFTER_TIME).
 const SESSION: Duration = Duration::from_secs(180);
 
-/// The state of a tunnel, as JSON has it.
+/// The state of a tunnel, as in the output of `--json`.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Status {
     /// The interface.
     pub interface: String,
     /// What runs it.
-    pub engine: Engine,
-    /// Why that is unknown.
+    pub implementation: Implementation,
+    /// Why the implementation is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// The file that it was brought up from.
@@ -49,36 +45,35 @@ pub struct Status {
     pub mtu: u32,
     /// The addresses of the interface.
     pub addresses: Vec<IpNet>,
-    /// A command of the file failed when the tunnel was brought up.
+    /// A hook failed when the tunnel was brought up.
     pub hook_failed: bool,
     /// The interface is set down.
     pub link_down: bool,
     /// It has peers and no private key.
     pub no_private_key: bool,
     /// The interface is up, and its port is in use by another program.
-    #[serde(rename = "deaf")]
     pub not_listening: bool,
-    /// The peers, the one heard of last first.
+    /// The peers, the most recent handshake first.
     pub peers: Vec<PeerStatus>,
 }
 
-/// What runs a tunnel.
+/// What runs a tunnel, if it runs.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Engine {
+pub enum Implementation {
     /// A daemon.
     Daemon,
     /// The kernel's module.
     Kernel,
-    /// Nothing: the daemon has died.
+    /// None: the daemon has died.
     Gone,
-    /// It could not be asked.
+    /// The tunnel cannot be queried.
     Unknown,
 }
 
+/// A peer of a tunnel.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-/// A peer of a tunnel.
 pub struct PeerStatus {
     /// Its name in the file.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -91,7 +86,7 @@ pub struct PeerStatus {
     /// The endpoint as the file has it, where that is a name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub endpoint_name: Option<String>,
-    /// Whether it answers.
+    /// Whether it has a session.
     pub health: Health,
     /// How long ago the last handshake was.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -104,15 +99,15 @@ pub struct PeerStatus {
     pub allowed_ips: Vec<String>,
 }
 
-/// Whether a peer answers.
+/// Whether a peer has a session.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Health {
-    /// There is a session.
+    /// It has a session.
     Alive,
-    /// There was one: nothing needs another, or the peer does not answer.
+    /// Its session has expired: there is no traffic, or the peer does not answer.
     Silent,
-    /// There has never been one.
+    /// It has never had a session.
     Never,
 }
 
@@ -121,11 +116,11 @@ pub enum Health {
 /// # Errors
 /// There is no such tunnel, or the host cannot be read.
 pub fn status(wanted: Option<&str>) -> Result<Vec<Status>, Error> {
-    let mut names = client::names(socket::DIRECTORY.as_ref()).map_err(|error| match error.kind() {
-        io::ErrorKind::PermissionDenied => not_allowed(socket::DIRECTORY),
+    let mut names = client::names(socket::DIRECTORY.as_ref()).map_err(|error| match error.as_io() {
+        Some(error) if is_denied(error) => not_allowed(socket::DIRECTORY),
         _ => Error::CannotQuery(format!("cannot list tunnels: {error}")),
     })?;
-    let ledgers = ledger::interfaces(ledgers());
+    let ledgers = ledger::interfaces(ledger::directory());
     // Users other than root see the daemons only.
     let is_hidden = matches!(&ledgers, Err(LedgerError::Io { error, .. }) if is_denied(error));
     let ledgers =
@@ -137,7 +132,12 @@ pub fn status(wanted: Option<&str>) -> Result<Vec<Status>, Error> {
     match wanted {
         _ if names.is_empty() && is_hidden => return Err(not_allowed(ledger::DIRECTORY)),
         Some(wanted) if names.is_empty() => {
-            return Err(Error::State(format!("there is no tunnel {wanted}; `linerate up {wanted}` brings it up")));
+            let name = wanted.strip_suffix(".conf").and_then(|path| path.rsplit('/').next());
+            let hint = match name {
+                Some(name) => format!("to show a tunnel, give the name of its interface: {name}"),
+                None => format!("`linerate up {wanted}` brings it up"),
+            };
+            return Err(Error::State(format!("there is no tunnel {wanted}; {hint}")));
         }
         _ => {}
     }
@@ -152,21 +152,21 @@ fn not_allowed(directory: &str) -> Error {
 }
 
 fn of(name: &str, state: &HostState, now: Duration) -> Status {
-    let ledger = name.parse().ok().and_then(|name| ledger::read(ledgers(), &name).ok().flatten());
-    let (engine, device, reason) = match ask(name) {
-        Ok((engine, device)) => (engine, device, None),
-        Err(error) if is_absence(&error) => (Engine::Gone, DeviceState::default(), None),
-        Err(ClientError::Io(error)) if is_denied(&error) => {
+    let ledger = name.parse().ok().and_then(|name| ledger::read(ledger::directory(), &name).ok().flatten());
+    let (implementation, device, reason) = match ask(name) {
+        Ok((implementation, device)) => (implementation, device, None),
+        Err(error) if is_absence(&error) => (Implementation::Gone, DeviceState::default(), None),
+        Err(error) if error.as_io().is_some_and(is_denied) => {
             let reason = "permission denied; try again as root (sudo)".to_owned();
-            (Engine::Unknown, DeviceState::default(), Some(reason))
+            (Implementation::Unknown, DeviceState::default(), Some(reason))
         }
-        Err(error) => (Engine::Unknown, DeviceState::default(), Some(for_people(&error.to_string()))),
+        Err(error) => (Implementation::Unknown, DeviceState::default(), Some(for_people(&error.to_string()))),
     };
-    let filed = filed(name, ledger.as_ref());
+    let file_only = file_only(name, ledger.as_ref());
     let link = state.link(name);
     Status {
         interface: name.to_owned(),
-        engine,
+        implementation,
         reason,
         file: ledger.as_ref().map(|ledger| ledger.file.display().to_string()),
         listen_port: device.listen_port,
@@ -175,31 +175,29 @@ fn of(name: &str, state: &HostState, now: Duration) -> Status {
         hook_failed: ledger.is_some_and(|ledger| ledger.hook_failed),
         link_down: link.is_some_and(|link| !link.up),
         no_private_key: device.private_key.is_none() && !device.peers.is_empty(),
-        not_listening: engine == Engine::Daemon && is_not_listening(name),
-        peers: peers(&device, &filed, now),
+        not_listening: implementation == Implementation::Daemon && is_not_listening(name),
+        peers: peers(&device, &file_only, now),
     }
 }
 
 /// The state of a tunnel, and what runs it.
-fn ask(name: &str) -> Result<(Engine, DeviceState), ClientError> {
+fn ask(name: &str) -> Result<(Implementation, DeviceState), ClientError> {
     let mut tunnel = TunnelClient::open(socket::DIRECTORY.as_ref(), name)?;
-    let engine = if matches!(tunnel, TunnelClient::Kernel(_)) { Engine::Kernel } else { Engine::Daemon };
-    Ok((engine, tunnel.get()?))
+    let implementation =
+        if matches!(tunnel, TunnelClient::Kernel(_)) { Implementation::Kernel } else { Implementation::Daemon };
+    Ok((implementation, tunnel.get()?))
 }
 
-/// The counter of linerated that is 1 while it has no port.
-const NOT_LISTENING: &str = "not_listening";
-
-/// Whether a daemon says that it has no port. Only linerated does; others close the connection at an unknown question, so
-/// this uses one of its own.
+/// Whether a daemon reports that it has no port. Only linerated does. Others close the connection after an unknown
+/// request, so this uses a separate one.
 fn is_not_listening(name: &str) -> bool {
-    let told = TunnelClient::open(socket::DIRECTORY.as_ref(), name).ok().and_then(|mut tunnel| tunnel.stats().ok());
-    told.is_some_and(|counters| counters.iter().any(|(name, value)| name == NOT_LISTENING && *value > 0))
+    let counters = TunnelClient::open(socket::DIRECTORY.as_ref(), name).ok().and_then(|mut tunnel| tunnel.stats().ok());
+    counters.is_some_and(|counters| counters.iter().any(|(name, value)| name == NOT_LISTENING && *value > 0))
 }
 
-/// Whether an error means that there is no tunnel: no daemon listens, and the kernel has none.
+/// Whether an error means that there is no tunnel: no daemon listens, and the kernel module has none.
 pub(crate) fn is_absence(error: &ClientError) -> bool {
-    let ClientError::Io(error) = error else { return false };
+    let Some(error) = error.as_io() else { return false };
     let of_kernel = [Errno::NODEV, Errno::OPNOTSUPP, Errno::PROTONOSUPPORT];
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
         || Errno::from_io_error(error).is_some_and(|errno| of_kernel.contains(&errno))
@@ -209,41 +207,41 @@ fn is_denied(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::PermissionDenied
 }
 
-/// What the file alone has of a peer.
+/// The settings of a peer that only the file has.
 #[derive(Default)]
-struct Filed {
-    /// What it is called.
+struct FileOnly {
+    /// The peer's name.
     name: Option<String>,
     /// Its endpoint, where that is a name.
     endpoint: Option<String>,
 }
 
-/// What the file has of the peers.
-fn filed(name: &str, ledger: Option<&Ledger>) -> BTreeMap<PublicKey, Filed> {
+/// The settings of peers that only the file has.
+fn file_only(name: &str, ledger: Option<&Ledger>) -> BTreeMap<PublicKey, FileOnly> {
     let file = match ledger {
         Some(ledger) => name.parse().ok().and_then(|name| ConfigFile::read(ledger.file.clone(), name).ok()),
         None => ConfigFile::open(name).ok(),
     };
     let Some(file) = file else { return BTreeMap::new() };
-    let mut filed: BTreeMap<PublicKey, Filed> = BTreeMap::new();
-    for named in file.names() {
-        filed.entry(named.peer).or_default().endpoint = Some(named.to_string());
+    let mut file_only: BTreeMap<PublicKey, FileOnly> = BTreeMap::new();
+    for named in file.named_endpoints() {
+        file_only.entry(named.peer).or_default().endpoint = Some(named.to_string());
     }
     for peer in file.contents.peers {
-        filed.entry(peer.public_key).or_default().name = peer.name;
+        file_only.entry(peer.public_key).or_default().name = peer.name;
     }
-    filed
+    file_only
 }
 
-fn peers(device: &DeviceState, filed: &BTreeMap<PublicKey, Filed>, now: Duration) -> Vec<PeerStatus> {
+fn peers(device: &DeviceState, file_only: &BTreeMap<PublicKey, FileOnly>, now: Duration) -> Vec<PeerStatus> {
     let peer = |peer: &PeerState| {
         let age = (!peer.last_handshake.is_zero()).then(|| now.saturating_sub(peer.last_handshake));
-        let filed = filed.get(&peer.public_key);
+        let file_only = file_only.get(&peer.public_key);
         PeerStatus {
-            name: filed.and_then(|filed| filed.name.clone()),
+            name: file_only.and_then(|file_only| file_only.name.clone()),
             public_key: peer.public_key.to_string(),
             endpoint: peer.endpoint.as_ref().map(endpoint::text),
-            endpoint_name: filed.and_then(|filed| filed.endpoint.clone()),
+            endpoint_name: file_only.and_then(|file_only| file_only.endpoint.clone()),
             health: match age {
                 None => Health::Never,
                 Some(age) if age < SESSION => Health::Alive,
@@ -262,26 +260,26 @@ fn peers(device: &DeviceState, filed: &BTreeMap<PublicKey, Filed>, now: Duration
 }
 
 impl Status {
-    /// Whether the tunnel runs, as far as that is known.
-    pub fn is_run(&self) -> bool {
-        matches!(self.engine, Engine::Daemon | Engine::Kernel)
+    /// Whether the tunnel is known to run.
+    pub fn is_running(&self) -> bool {
+        matches!(self.implementation, Implementation::Daemon | Implementation::Kernel)
     }
 
     /// Whether its state could not be read.
     pub fn is_unknown(&self) -> bool {
-        self.engine == Engine::Unknown
+        self.implementation == Implementation::Unknown
     }
 
     /// Whether the tunnel works, and every peer that has an endpoint, or will have one, has a session.
-    pub fn is_well(&self) -> bool {
+    pub fn is_healthy(&self) -> bool {
         let silent = |peer: &PeerStatus| {
             (peer.endpoint.is_some() || peer.endpoint_name.is_some()) && peer.health != Health::Alive
         };
-        self.is_run() && !self.has_trouble() && !self.peers.iter().any(silent)
+        self.is_running() && !self.has_problem() && !self.peers.iter().any(silent)
     }
 
-    /// Whether something is wrong with the tunnel itself, peers aside.
-    pub fn has_trouble(&self) -> bool {
+    /// Whether there is a problem with the tunnel itself rather than with a peer.
+    fn has_problem(&self) -> bool {
         self.link_down || self.no_private_key || self.not_listening || self.hook_failed
     }
 }
@@ -301,14 +299,14 @@ mod tests {
         }
     }
 
-    fn example(engine: Engine, states: Vec<PeerState>) -> Status {
+    fn example(implementation: Implementation, states: Vec<PeerState>) -> Status {
         let device = DeviceState { listen_port: 51820, peers: states, ..DeviceState::default() };
-        let laptop = Filed { name: Some("laptop".into()), endpoint: None };
-        let phone = Filed { name: Some("phone".into()), endpoint: Some("phone.example:51820".into()) };
-        let filed = BTreeMap::from([(PublicKey([1; 32]), laptop), (PublicKey([3; 32]), phone)]);
+        let laptop = FileOnly { name: Some("laptop".into()), endpoint: None };
+        let phone = FileOnly { name: Some("phone".into()), endpoint: Some("phone.example:51820".into()) };
+        let file_only = BTreeMap::from([(PublicKey([1; 32]), laptop), (PublicKey([3; 32]), phone)]);
         Status {
             interface: "wg0".into(),
-            engine,
+            implementation,
             reason: None,
             file: None,
             listen_port: 51820,
@@ -318,22 +316,22 @@ mod tests {
             link_down: false,
             no_private_key: false,
             not_listening: false,
-            peers: peers(&device, &filed, Duration::from_secs(10_000)),
+            peers: peers(&device, &file_only, Duration::from_secs(10_000)),
         }
     }
 
     #[test]
-    fn a_tunnel_is_well_while_every_peer_with_an_endpoint_has_a_session() {
-        let well = |engine, states| example(engine, states).is_well();
-        assert!(well(Engine::Daemon, vec![peer(1, Some(179), true), peer(2, None, false)]));
-        assert!(!well(Engine::Daemon, vec![peer(1, Some(180), true)]));
-        assert!(!well(Engine::Daemon, vec![peer(1, None, true)]));
-        assert!(!well(Engine::Gone, vec![]));
-        assert!(!well(Engine::Unknown, vec![]));
+    fn a_tunnel_is_healthy_while_every_peer_with_an_endpoint_has_a_session() {
+        let is_healthy = |implementation, states| example(implementation, states).is_healthy();
+        assert!(is_healthy(Implementation::Daemon, vec![peer(1, Some(179), true), peer(2, None, false)]));
+        assert!(!is_healthy(Implementation::Daemon, vec![peer(1, Some(180), true)]));
+        assert!(!is_healthy(Implementation::Daemon, vec![peer(1, None, true)]));
+        assert!(!is_healthy(Implementation::Gone, vec![]));
+        assert!(!is_healthy(Implementation::Unknown, vec![]));
     }
 
     #[test]
-    fn only_who_is_absent_is_gone() {
+    fn only_a_missing_daemon_counts_as_gone() {
         let io = |errno: Errno| ClientError::Io(errno.into());
         for errno in [Errno::NOENT, Errno::CONNREFUSED, Errno::NODEV, Errno::OPNOTSUPP, Errno::PROTONOSUPPORT] {
             assert!(is_absence(&io(errno)), "{errno}");
@@ -341,10 +339,5 @@ mod tests {
         for errno in [Errno::ACCESS, Errno::PERM, Errno::MFILE, Errno::TIMEDOUT, Errno::CONNRESET] {
             assert!(!is_absence(&io(errno)), "{errno}");
         }
-    }
-
-    #[test]
-    fn the_counter_of_a_port_has_the_name_that_the_daemon_gives_it() {
-        assert_eq!(NOT_LISTENING, linerate_engine::counters::NOT_LISTENING);
     }
 }

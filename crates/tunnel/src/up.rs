@@ -1,4 +1,4 @@
-//! `up`: the pipeline. The tunnel is there at its end, or the host is as it was.
+//! `up`: the pipeline. In the end the tunnel is up, or the host is as it was.
 
 use linerate_host::linux::dns;
 use linerate_host::plan::Plan;
@@ -8,34 +8,34 @@ use crate::error::Error;
 use crate::execute::execute;
 use crate::plan::Planned;
 use crate::read::ConfigFile;
-use crate::record::{self, Recorded, ledgers};
-use crate::remains::Remains;
+use crate::record::Recorded;
 use crate::resolve::Resolved;
 use crate::snapshot::Snapshot;
-use crate::{Options, supervise};
+use crate::stale_kill_switches::StaleKillSwitches;
+use crate::{Options, background, ledger, lock, supervise};
 
 /// Brings the tunnel of `file` up. Endpoints whose names have no address yet are resolved in the background.
 ///
-/// With [`Options::supervised`] it stays, looks after the tunnel, and takes it down at the end.
+/// With [`Options::supervised`] it stays, supervises the tunnel, and takes it down at the end.
 ///
 /// # Errors
 /// A step failed, or a signal has come: the host is as it was. Or the tunnel did not stay up.
 pub fn up(file: ConfigFile, options: &Options, context: Context<'_>) -> Result<(), Error> {
-    let entry = record::lock(&file.interface, context)?;
-    let remains = Remains::clear(&entry, &file.interface, context)?;
-    // Name servers of a dead tunnel: endpoints would be looked up where only that tunnel leads.
-    dns::remove_stale(ledgers()).unwrap_or_else(|error| context.warn(error));
+    let locked = lock::lock(&file.interface, context)?;
+    let stale = StaleKillSwitches::clean_up(&locked, &file.interface, context)?;
+    // A dead tunnel's name servers may be reachable only through that tunnel.
+    dns::remove_stale(ledger::directory()).unwrap_or_else(|error| context.warn(error));
     let resolved = Resolved::new(&file)?;
     let snapshot = Snapshot::for_allocation(&file.interface)?;
     let planned = Planned::new(resolved, snapshot, options)?;
     planned.plan.warnings.iter().for_each(|warning| context.warn(warning));
-    let recorded = Recorded::write(planned, entry, remains, options)?;
+    let recorded = Recorded::write(planned, locked, stale, options)?;
     let done = execute(recorded, context)?;
     done.names.unanswered().for_each(|named| context.message(file.without_address(named)));
     match options.supervised {
         true => supervise::run(file, options, context),
         false => {
-            supervise::start(&file, context);
+            background::start(&file, context);
             Ok(())
         }
     }
@@ -44,7 +44,7 @@ pub fn up(file: ConfigFile, options: &Options, context: Context<'_>) -> Result<(
 /// What [`up`] would do on this host. Changes nothing.
 ///
 /// # Errors
-/// The host cannot be read, or the tunnel must not come up like this.
+/// The host cannot be read, or the planner refuses to bring the tunnel up.
 pub fn plan(file: &ConfigFile, options: &Options) -> Result<Plan, Error> {
     Ok(Planned::new(Resolved::new(file)?, Snapshot::take(&file.interface)?, options)?.plan)
 }

@@ -11,7 +11,7 @@ complete -c wg-quick -f
 complete -c wg-quick -n __fish_use_subcommand -a up -d 'Bring a tunnel up'
 complete -c wg-quick -n __fish_use_subcommand -a down -d 'Take a tunnel down'
 complete -c wg-quick -n __fish_use_subcommand -a save -d 'Save the running state to the file'
-complete -c wg-quick -n __fish_use_subcommand -a strip -d 'Print the file without the keys of wg-quick'
+complete -c wg-quick -n __fish_use_subcommand -a strip -d 'Print the file without the settings of wg-quick'
 complete -c wg-quick -n __fish_use_subcommand -a help -d 'Print help'
 complete -c wg-quick -n '__fish_seen_subcommand_from up strip' -a '(__wg_quick_files)'
 complete -c wg-quick -n '__fish_seen_subcommand_from down save' -a '(wg show interfaces 2>/dev/null | string split " ")'

@@ -1,4 +1,5 @@
-//! An impaired network for UDP, for scenarios on kernels without netem: loses, duplicates, reorders and delays datagrams.
+//! An impaired network for UDP, for scenarios on kernels without netem: loses, duplicates, reorders and delays
+//! datagrams.
 
 use std::net::SocketAddr;
 use std::time::Duration;

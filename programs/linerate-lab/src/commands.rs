@@ -10,7 +10,7 @@ use toml::Spanned;
 pub struct CommandSet {
     /// Programs that must be on PATH.
     pub needs: Vec<String>,
-    /// The line that gets them.
+    /// The command that installs them.
     pub get: Option<String>,
     /// Writes the version to its standard output.
     pub version: Option<String>,
@@ -115,7 +115,7 @@ fn is_name(text: &str) -> bool {
         && text.chars().all(|each| each.is_ascii_lowercase() || each.is_ascii_digit() || each == '_')
 }
 
-/// The place of a byte in `text`, in the words of editors.
+/// The line and column of a byte in `text`.
 fn position(text: &str, place: usize) -> String {
     let before = text.get(..place).unwrap_or(text);
     let line = before.matches('\n').count() + 1;

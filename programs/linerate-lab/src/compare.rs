@@ -13,15 +13,11 @@ use crate::stats::Summary;
 use linerate_control::printable::printable;
 
 /// What is compared where both records have it.
-const COMPARED: [Measure; 13] = [
+const COMPARED: [Measure; 9] = [
     Measure::Throughput,
     Measure::PacketRate,
     Measure::LatencyMean,
     Measure::LatencyP99,
-    Measure::HandshakeRate,
-    Measure::HandshakesPerCore,
-    Measure::ThroughputKept,
-    Measure::KeptByDaemon,
     Measure::SetUpTime,
     Measure::IdleSwitchRate,
     Measure::StartTime,
@@ -29,7 +25,7 @@ const COMPARED: [Measure; 13] = [
     Measure::PeakMemory,
 ];
 
-/// Ranges that lie apart are called a difference if equal subjects would show that at most so often.
+/// The significance level: how often ranges of equal subjects may lie apart by chance.
 const CHANCE: f64 = 0.1;
 
 /// Two records side by side.
@@ -66,7 +62,7 @@ pub struct Change {
     pub ratio: Option<f64>,
     /// Whether a sample of one lies within the range of the other's.
     pub overlap: bool,
-    /// What follows.
+    /// The conclusion.
     pub finding: Finding,
 }
 
@@ -134,8 +130,8 @@ impl Change {
     }
 }
 
-/// How often two equal subjects with so many rounds show ranges that lie apart: two of the C(n + m, n) orders of
-/// the rounds, which are all as likely (the permutation test; E. S. Edgington, Randomization Tests).
+/// The probability that two equal subjects with `n` and `m` rounds show ranges that lie apart: two of the C(n + m, n)
+/// orders of the rounds, which are equally likely (the permutation test; E. S. Edgington, Randomization Tests).
 fn chance(n: usize, m: usize) -> f64 {
     let orders: f64 = (1..=n).map(|i| (m + i) as f64 / i as f64).product();
     2.0 / orders

@@ -1,7 +1,7 @@
 //! Counters from outside the daemons: the machine's processor time ([`Machine`]), what a host's kernel says of
 //! its packets ([`KernelCounters`]), energy ([`Energy`]) and system calls ([`SystemCalls`]).
 //!
-//! Each is read at two moments and tells the difference; system calls are counted in between. What a daemon
+//! Each is read twice, and the difference counts; system calls are counted in between. What a daemon
 //! uses by itself is in [`usage`](crate::usage).
 
 mod energy;

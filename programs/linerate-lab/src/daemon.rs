@@ -22,8 +22,8 @@ use crate::{Error, Result};
 /// How long a daemon may take to start, to open its port, to end.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Time between two looks at something that should happen soon.
-const LOOK_AGAIN: Duration = Duration::from_micros(200);
+/// Between two polls of something that should happen soon.
+const POLL_INTERVAL: Duration = Duration::from_micros(200);
 
 /// A running daemon and the host it runs on.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ pub(crate) struct Daemon<'a> {
 }
 
 impl<'a> Daemon<'a> {
-    /// Starts `command` on `host`. What it writes is kept for the day it fails.
+    /// Starts `command` on `host`. Its output is kept for error messages.
     pub(crate) fn start(name: &str, host: &'a Host, command: &mut Command) -> Result<Self> {
         let log = PathBuf::from(format!("/run/{}.log", host.interface()));
         let output = || File::options().create(true).append(true).open(&log).map(Stdio::from);
@@ -63,7 +63,7 @@ impl<'a> Daemon<'a> {
     /// What it has used so far.
     pub(crate) fn usage(&self) -> Result<Usage> {
         Usage::of(self.pid()).map_err(|_| {
-            let (name, interface, words) = (&self.name, self.interface(), self.last_words());
+            let (name, interface, words) = (&self.name, self.interface(), self.last_stderr_line());
             Error::Subject(format!("{name} died on {interface}{words}"))
         })
     }
@@ -78,20 +78,20 @@ impl<'a> Daemon<'a> {
         self.until("made no interface", |daemon| Ok(daemon.has_interface()))
     }
 
-    /// Waits until somebody on its host listens on the UDP `port`.
+    /// Waits until a socket on its host is bound to the UDP `port`.
     pub(crate) fn await_port(&mut self, port: u16) -> Result<Duration> {
         self.until(&format!("does not listen on UDP port {port}"), |daemon| {
             daemon.host.inside(|| Ok(has_udp_port(port)))
         })
     }
 
-    /// What it says about its interface.
+    /// What it reports about its interface.
     pub(crate) fn device(&self) -> Result<DeviceState> {
         let state = self.connect().map_err(ClientError::from).and_then(|mut client| client.get());
         state.map_err(|error| self.said_wrong("tells nothing", &error))
     }
 
-    /// What it counts itself; nothing from daemons other than linerated.
+    /// Its own counters; nothing from daemons other than linerated.
     pub(crate) fn counters(&self) -> Option<Vec<(String, u64)>> {
         self.connect().ok()?.stats().ok()
     }
@@ -105,7 +105,7 @@ impl<'a> Daemon<'a> {
     /// Fails when it has ended by itself.
     pub(crate) fn check_alive(&mut self) -> Result<()> {
         let Some(status) = self.ended()? else { return Ok(()) };
-        let (name, interface, words) = (&self.name, self.interface(), self.last_words());
+        let (name, interface, words) = (&self.name, self.interface(), self.last_stderr_line());
         Err(Error::Subject(format!("{name} ended by itself on {interface} ({status}){words}")))
     }
 
@@ -119,38 +119,38 @@ impl<'a> Daemon<'a> {
         let end = Instant::now() + TIMEOUT;
         while self.ended()?.is_none() {
             if Instant::now() > end {
-                let (name, words) = (&self.name, self.last_words());
+                let (name, words) = (&self.name, self.last_stderr_line());
                 return Err(Error::Subject(format!("{name} did not end within {TIMEOUT:?} of SIGTERM{words}")));
             }
-            thread::sleep(LOOK_AGAIN);
+            thread::sleep(POLL_INTERVAL);
         }
         // A parent may be gone before its children are.
         while self.has_interface() {
             if Instant::now() > end {
                 return Err(Error::Subject(format!("{} ended and left {interface} behind", self.name)));
             }
-            thread::sleep(LOOK_AGAIN);
+            thread::sleep(POLL_INTERVAL);
         }
         Ok(())
     }
 
     /// The last line that it wrote, as the end of a sentence.
-    pub(crate) fn last_words(&self) -> String {
+    pub(crate) fn last_stderr_line(&self) -> String {
         let log = fs::read_to_string(&self.log).unwrap_or_default();
         let last = log.lines().map(str::trim).rfind(|line| !line.is_empty());
-        last.map(|line| format!("; its last words: {line}")).unwrap_or_default()
+        last.map(|line| format!("; the last line of its log: {line}")).unwrap_or_default()
     }
 
-    /// Looks until `is_done`, which it must be soon. Returns the time since the start.
+    /// Polls until `is_done`, for at most [`TIMEOUT`]. Returns the time since the start.
     fn until(&mut self, otherwise: &str, is_done: impl Fn(&Self) -> Result<bool>) -> Result<Duration> {
         let end = Instant::now() + TIMEOUT;
         while !is_done(self)? {
             self.check_alive()?;
             if Instant::now() > end {
-                let (name, words) = (&self.name, self.last_words());
+                let (name, words) = (&self.name, self.last_stderr_line());
                 return Err(Error::Subject(format!("{name} {otherwise} within {TIMEOUT:?}{words}")));
             }
-            thread::sleep(LOOK_AGAIN);
+            thread::sleep(POLL_INTERVAL);
         }
         Ok(self.started.elapsed())
     }
@@ -164,7 +164,7 @@ impl<'a> Daemon<'a> {
     }
 
     fn said_wrong(&self, what: &str, error: &ClientError) -> Error {
-        let (name, interface, words) = (&self.name, self.interface(), self.last_words());
+        let (name, interface, words) = (&self.name, self.interface(), self.last_stderr_line());
         Error::Subject(format!("{name} {what} on {interface}: {error}{words}"))
     }
 

@@ -20,9 +20,9 @@ use crate::load::tcp::{self, Load, Receiver};
 use crate::ping::{self, Probes};
 use crate::progress::Progress;
 use crate::record::Machine;
-use crate::sandbox::{self, Entry, Sandbox};
+use crate::sandbox::{self, Process, Sandbox};
 use crate::subject::{self, KeyPair, Kind, Subject};
-use crate::topology::{Family, Testbed, Topology};
+use crate::topology::{AddressFamily, Testbed, Topology};
 use crate::tunnel::Tunnel;
 use crate::usage::Usage;
 use crate::{Error, Result};
@@ -84,8 +84,8 @@ impl Options {
 /// When this machine cannot make hosts and tunnels, or our own daemon does not start.
 pub fn run(options: &Options) -> Result<ExitCode> {
     let inside = match sandbox::enter()? {
-        Entry::Over(code) => return Ok(ExitCode::from(code)),
-        Entry::Inside(inside) => inside,
+        Process::Parent(code) => return Ok(ExitCode::from(code)),
+        Process::Child(inside) => inside,
     };
     let writing = || "writing to standard output".into();
     let mut out = io::stdout();
@@ -121,7 +121,7 @@ pub fn measure(inside: &Sandbox, options: &Options, show: &mut dyn Write) -> Res
         for (subject, row) in subjects.iter().zip(&mut rows) {
             let slice = Slice { testbed: &testbed, subject, options, method: &method, round };
             if let Err(error) = slice.take(row, &mut progress) {
-                // A subject that failed once is out: its rounds would no longer match those of the others.
+                // A subject that failed once is skipped: its rounds would no longer match those of the others.
                 row.failure.get_or_insert_with(|| format!("round {round}: {error}"));
             }
         }
@@ -193,7 +193,7 @@ fn ping_seconds(method: &Method) -> f64 {
 
 /// Brings our tunnel up once, shows what a user would see by `wg show`, takes it down.
 fn show_handshake(testbed: &Testbed, options: &Options, show: &mut dyn Write) -> Result<()> {
-    let tunnel = Tunnel::up(&ours(options), testbed, &options.keys, Family::V4)?;
+    let tunnel = Tunnel::up(&ours(options), testbed, &options.keys, AddressFamily::V4)?;
     let (interface, device) = (testbed.client().interface(), tunnel.device(0)?.unwrap_or_default());
     let text = describe(interface, &options.keys, &device, tunnel.first_answer.unwrap_or_default());
     let [client, server] = [0, 1].map(|end| testbed.outside(end).v4);
@@ -246,7 +246,7 @@ impl Slice<'_> {
         let stream_seconds = WARM_UP + self.method.seconds;
 
         progress.step(&chapter, "ping", ping_seconds(self.method));
-        let tunnel = Tunnel::up(self.subject, self.testbed, &self.options.keys, Family::V4)?;
+        let tunnel = Tunnel::up(self.subject, self.testbed, &self.options.keys, AddressFamily::V4)?;
         let ping = self.ping(&tunnel)?;
         // Before the load: what TCP still sends after it would count.
         let idle_switches = if self.is_rest_due() {
@@ -267,12 +267,12 @@ impl Slice<'_> {
     }
 
     fn ping(&self, tunnel: &Tunnel<'_>) -> Result<ping::Report> {
-        let to = tunnel.to(Family::V4);
+        let to = tunnel.to(AddressFamily::V4);
         let probes = Probes { count: self.method.probes.into(), ..Probes::default() };
         self.testbed.client().inside(|| ping::run(to, &probes))
     }
 
-    /// Half a minute at rest is spent once: what a daemon does there does not vary.
+    /// The half minute at rest is measured in one round only, because it does not vary.
     fn is_rest_due(&self) -> bool {
         self.options.full && self.round == 1 && self.subject.kind != Kind::Wire
     }
@@ -280,7 +280,7 @@ impl Slice<'_> {
 
 fn throughput(testbed: &Testbed, tunnel: &Tunnel<'_>, streams: u16, seconds: f64) -> Result<Throughput> {
     let load = Load { streams, seconds, warm_up: WARM_UP };
-    let at = SocketAddr::new(tunnel.to(Family::V4), 0);
+    let at = SocketAddr::new(tunnel.to(AddressFamily::V4), 0);
     let receiver = testbed.server().inside(|| Receiver::listen(at))?;
     let to = receiver.address()?;
     let before = tunnel.usage()?;
@@ -288,7 +288,7 @@ fn throughput(testbed: &Testbed, tunnel: &Tunnel<'_>, streams: u16, seconds: f64
     let receiving = thread::spawn(move || receiver.receive());
     let sent = testbed.client().inside(|| tcp::send(to, &load));
     let received = receiving.join().map_err(|_| Error::Subject("the load's receiver panicked".into()))?;
-    // Asked first: a daemon that died explains everything else.
+    // Checked first: a daemon that died explains every other error.
     let after = tunnel.usage()?;
     let (load, _) = (sent?, received?);
 

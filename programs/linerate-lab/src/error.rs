@@ -39,7 +39,12 @@ impl Error {
 }
 
 /// Names what was being done when a system call failed.
-pub(crate) trait Doing<T> {
+pub trait Doing<T> {
+    /// Turns the error into [`Error::System`] with these words.
+    ///
+    /// # Errors
+    ///
+    /// That of the system call.
     fn doing(self, what: impl FnOnce() -> String) -> Result<T>;
 }
 

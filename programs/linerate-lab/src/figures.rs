@@ -4,30 +4,20 @@ use crate::measure::{Description, Measure};
 use crate::record::{Record, Row};
 use crate::stats::{Interval, Ratio, Summary};
 
-/// What a scenario can be about, the first that it has counts.
-const MAIN: [Measure; 8] = [
-    Measure::ThroughputKept,
+/// The main measure of a scenario is the first of these that it has.
+const MAIN: [Measure; 6] = [
     Measure::LatencyMean,
     Measure::Throughput,
     Measure::PacketRate,
-    Measure::HandshakeRate,
     Measure::SetUpTime,
     Measure::IdleSwitchRate,
     Measure::StartTime,
 ];
 
-/// What tables show where there is no room for everything: the telling ones first.
-const TELLING: [Measure; 25] = [
+/// What tables show where there is not room for everything, the most useful first.
+const TELLING: [Measure; 17] = [
     Measure::Throughput,
     Measure::PacketRate,
-    Measure::HandshakeRate,
-    Measure::HandshakesPerCore,
-    Measure::ThroughputKept,
-    Measure::KeptByDaemon,
-    Measure::KeptUnread,
-    Measure::NewcomersAnswered,
-    Measure::NewcomerTime,
-    Measure::FloodRate,
     Measure::Loss,
     Measure::LatencyMean,
     Measure::LatencyP99,
@@ -45,7 +35,7 @@ const TELLING: [Measure; 25] = [
     Measure::LatencyMax,
 ];
 
-/// What a scenario is about; nothing where nothing was measured.
+/// The main measure of a scenario; nothing where nothing was measured.
 pub(crate) fn main_measure(record: &Record, scenario: &str) -> Option<Measure> {
     MAIN.into_iter().chain(TELLING).chain(Measure::ALL).find(|measure| has(record, scenario, *measure))
 }
@@ -55,7 +45,7 @@ pub(crate) fn measures(record: &Record, scenario: &str) -> Vec<Measure> {
     Measure::ALL.into_iter().filter(|measure| has(record, scenario, *measure)).collect()
 }
 
-/// The part of it that tells most: what the scenario is about, then the others, the more telling ones first.
+/// Its measures, the main one first, then by how useful they are.
 pub(crate) fn telling(record: &Record, scenario: &str) -> Vec<Measure> {
     let Some(main) = main_measure(record, scenario) else { return Vec::new() };
     let others = TELLING.into_iter().filter(|measure| *measure != main && has(record, scenario, *measure));
@@ -115,7 +105,7 @@ pub(crate) fn cell(row: &Row, measure: Measure) -> Option<String> {
     Some(format!("{median} ±{}", number((most - least) / 2.0, measure)))
 }
 
-/// A factor with as many digits as it deserves: `0.034`, `0.60`, `2.31`, `12.3`, `310`.
+/// A factor with two or three significant digits: `0.034`, `0.60`, `2.31`, `12.3`, `310`.
 pub(crate) fn factor(value: f64) -> String {
     let decimals = match value.abs() {
         size if size >= 99.95 => 0,

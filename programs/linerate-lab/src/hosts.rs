@@ -118,7 +118,7 @@ impl Host {
         other.ip(&format!("link set {others_device} up"))
     }
 
-    /// Makes a router of this host, for both families.
+    /// Turns forwarding on, for both families.
     ///
     /// # Errors
     ///
@@ -133,7 +133,7 @@ impl Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        // The sandbox takes the name with it in any case.
+        // Otherwise the sandbox removes the name when it ends.
         let _ = ip(&["netns", "del", &self.name]);
     }
 }
@@ -211,7 +211,7 @@ pub(crate) fn finish(command: &mut Command) -> Result<String> {
     })
 }
 
-/// The package that brings `program`, by the names of Debian and its kin.
+/// The package that has `program`, on Debian and its derivatives.
 fn package(program: &str) -> &str {
     match program {
         "ip" | "tc" => "iproute2",

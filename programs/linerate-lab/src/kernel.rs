@@ -1,5 +1,5 @@
-//! Tunnels that the kernel itself makes: its WireGuard, and IPsec ESP with keys given by hand. What it takes
-//! to have them, and the words of ip(8) and wg(8) that set them up.
+//! Tunnels that the kernel itself makes: its WireGuard, and IPsec ESP with manual keys. What they require,
+//! and the arguments of ip(8) and wg(8) that set them up.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -21,7 +21,7 @@ pub enum EspSuite {
     ChaCha20Poly1305,
 }
 
-/// Why this machine has no WireGuard of the kernel, if so, and how to get it.
+/// Why this machine has no WireGuard in the kernel, and how to get it; `None` if it has.
 pub(crate) fn wireguard_obstacle() -> Option<String> {
     if let Err(error) = try_apart("ip link add wg-probe type wireguard") {
         return Some(match error {
@@ -34,7 +34,7 @@ pub(crate) fn wireguard_obstacle() -> Option<String> {
     finish(Command::new("wg").arg("--version")).err().map(|error| error.to_string())
 }
 
-/// Why this machine has no ESP with `suite`, if so, and how to get it.
+/// Why this machine has no ESP with `suite`, and how to get it; `None` if it has.
 pub(crate) fn esp_obstacle(suite: EspSuite) -> Option<String> {
     let key = "00".repeat(KEY_LENGTH);
     let probe = format!("ip {}", add_state("192.0.2.1", "192.0.2.2", 0x1000, suite, &key));

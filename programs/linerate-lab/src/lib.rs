@@ -7,20 +7,20 @@
 //!
 //! In the order of a measurement: [`sandbox`] makes a private part of the machine that disappears with the
 //! process, [`topology`] puts [`hosts`] into it, [`subject`] says what there is to measure and [`tunnel`] brings it
-//! up. [`scenario`] lists what is measured; [`run`] measures every subject in turn: meanwhile [`load`], [`ping`],
-//! [`flood`] and [`peers`] do something and [`usage`] and [`counters`] watch. What comes out is a [`record`] of
-//! [`measure`]s with a [`verdict`] on what bounds each tunnel; [`stats`] sums up, and [`table`], [`mod@page`],
+//! up. [`scenario`] lists what is measured; [`run`] measures every subject in turn: meanwhile [`load`], [`ping`]
+//! and [`peers`] do something and [`usage`] and [`counters`] watch. What comes out is a [`record`] of
+//! [`measure`]s with the [`bottleneck`] of each tunnel; [`stats`] sums up, and [`table`], [`mod@page`],
 //! [`markdown`] and [`mod@compare`] show it.
 //!
 //! [`demo`] is a small measurement in one call. [`relay`] is a bad network: loss, reorder, delay.
 
 #![forbid(unsafe_code)]
 
+pub mod bottleneck;
 pub mod commands;
 pub mod compare;
 pub mod counters;
 pub mod demo;
-pub mod flood;
 pub mod hosts;
 pub mod load;
 pub mod markdown;
@@ -39,7 +39,6 @@ pub mod table;
 pub mod topology;
 pub mod tunnel;
 pub mod usage;
-pub mod verdict;
 
 mod daemon;
 mod error;
@@ -47,8 +46,7 @@ mod figures;
 mod kernel;
 mod machine;
 mod progress;
-mod rng;
 mod sentences;
 mod snapshot;
 
-pub use error::{Error, Result};
+pub use error::{Doing, Error, Result};

@@ -1,4 +1,4 @@
-//! Where a measurement is made: this machine in a few words, and how busy others keep it.
+//! A short description of this machine, and how busy other processes keep it.
 
 use std::time::Duration;
 use std::{fs, thread};
@@ -7,11 +7,11 @@ use crate::Result;
 use crate::counters::{Energy, Machine as Times};
 use crate::record::Machine;
 
-/// How long others are watched before the first measurement.
+/// For how long the load of other processes is measured beforehand.
 const WATCHED: Duration = Duration::from_millis(300);
 
 impl Machine {
-    /// This machine as it is now. Takes a third of a second, in which whoever is busy is somebody else.
+    /// This machine as it is now. Takes a third of a second, to measure what other processes use.
     ///
     /// # Errors
     ///

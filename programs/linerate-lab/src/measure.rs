@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 pub enum Measure {
     /// Payload that arrived: TCP's, or that of UDP datagrams.
     Throughput,
-    /// TCP segments that the sender's host sent again.
+    /// TCP segments that the sender's host retransmitted.
     Retransmits,
     /// Share of UDP datagrams, or of latency probes, that did not arrive.
     Loss,
@@ -50,24 +50,7 @@ pub enum Measure {
     IdleSwitchRate,
     /// Energy of the whole package per 10^9 bytes of payload.
     EnergyPerGb,
-    /// Handshakes completed with fresh peers.
-    HandshakeRate,
-    /// Handshakes completed with fresh peers per processor second of the daemon that answers them.
-    HandshakesPerCore,
-    /// Datagrams of a flood sent at the daemon under test.
-    FloodRate,
-    /// Throughput during a flood as a share of that without it, in the same round.
-    ThroughputKept,
-    /// The same while the flood goes to a socket that nobody reads: what is left by its sender and the kernel,
-    /// which share the machine with the tunnel.
-    KeptUnread,
-    /// The former as a share of the latter: what is left by the daemon that the flood is meant for.
-    KeptByDaemon,
-    /// Share of the peers new to a flooded daemon that it answers within 2 s, before they try again.
-    NewcomersAnswered,
-    /// How long those wait for the response.
-    NewcomerTime,
-    /// Time to hand all peers to the daemon.
+    /// Time to configure all peers in the daemon.
     SetUpTime,
     /// Memory per peer, resident, of the daemon that has them all.
     MemoryPerPeer,
@@ -97,7 +80,7 @@ pub struct Description {
     pub unit: &'static str,
     /// What a recorded value is multiplied by to be in that unit.
     pub scale: f64,
-    /// Decimals that mean something.
+    /// Significant decimals.
     pub decimals: usize,
     /// Which way is better.
     pub better: Better,
@@ -105,7 +88,7 @@ pub struct Description {
 
 impl Measure {
     /// All quantities, in the order of tables.
-    pub const ALL: [Self; 34] = [
+    pub const ALL: [Self; 26] = [
         Self::Throughput,
         Self::Retransmits,
         Self::Loss,
@@ -128,14 +111,6 @@ impl Measure {
         Self::PeakMemory,
         Self::IdleSwitchRate,
         Self::EnergyPerGb,
-        Self::HandshakeRate,
-        Self::HandshakesPerCore,
-        Self::FloodRate,
-        Self::ThroughputKept,
-        Self::KeptUnread,
-        Self::KeptByDaemon,
-        Self::NewcomersAnswered,
-        Self::NewcomerTime,
         Self::SetUpTime,
         Self::MemoryPerPeer,
         Self::StartTime,
@@ -170,14 +145,6 @@ impl Measure {
             Self::PeakMemory => ("memory", "MB", 1e-6, 1, Less),
             Self::IdleSwitchRate => ("wake-ups at rest", "1/s", 1.0, 2, Less),
             Self::EnergyPerGb => ("energy", "J/GB", 1.0, 1, Less),
-            Self::HandshakeRate => ("handshakes", "1/s", 1.0, 0, More),
-            Self::HandshakesPerCore => ("handshakes", "1/core s", 1.0, 0, More),
-            Self::FloodRate => ("flood", "1000/s", 1e-3, 1, Neither),
-            Self::ThroughputKept => ("kept", "%", 100.0, 1, More),
-            Self::KeptUnread => ("kept unread", "%", 100.0, 1, Neither),
-            Self::KeptByDaemon => ("kept by daemon", "%", 100.0, 1, More),
-            Self::NewcomersAnswered => ("newcomers answered", "%", 100.0, 0, More),
-            Self::NewcomerTime => ("newcomer", "ms", 1e3, 2, Less),
             Self::SetUpTime => ("set-up", "ms", 1e3, 1, Less),
             Self::MemoryPerPeer => ("memory/peer", "B", 1.0, 0, Less),
             Self::StartTime => ("start", "ms", 1e3, 1, Less),

@@ -5,9 +5,7 @@ use std::time::Instant;
 
 use linerate_control::keys::{PublicKey, SecretKey};
 use linerate_control::uapi::request::{AllowedIp, DeviceUpdate, PeerUpdate, REQUEST_MAX};
-use linerate_protocol::StaticSecret;
-use rustix::io::Errno;
-use rustix::rand::{GetRandomFlags, getrandom};
+use linerate_protocol::PrivateKey;
 use serde::Serialize;
 
 use crate::subject::KeyPair;
@@ -32,7 +30,7 @@ const PEER_LENGTH: usize =
 const _: () = assert!(REQUEST_PEERS * PEER_LENGTH < REQUEST_MAX);
 const _: () = assert!(PEERS_MAX <= 1 << 22);
 
-/// Makes key pairs of peers that are to speak.
+/// Makes key pairs of peers that send.
 #[must_use]
 pub fn fresh(count: usize) -> Vec<KeyPair> {
     std::iter::repeat_with(key_pair).take(count).collect()
@@ -43,7 +41,7 @@ fn key_pair() -> KeyPair {
     random(&mut bytes);
     // Not all zero, which is no key: as everywhere a key is clamped (RFC 7748, section 5).
     bytes[31] |= 64;
-    let secret = StaticSecret::new(&bytes).expect("a key with a bit set is not all zero");
+    let secret = PrivateKey::new(&bytes).expect("a key with a bit set is not all zero");
     let private = SecretKey::from_bytes(secret.as_bytes());
     KeyPair { private, public: PublicKey(secret.public_key().0) }
 }
@@ -54,13 +52,13 @@ pub fn key_pairs() -> [KeyPair; 2] {
     std::array::from_fn(|_| key_pair())
 }
 
-/// Gives a daemon these peers, each with addresses of its own in the tunnel.
+/// A request that gives a daemon these peers, each with addresses of its own in the tunnel.
 #[must_use]
 pub fn update(peers: &[KeyPair]) -> DeviceUpdate {
     addition(peers.iter().map(|pair| pair.public).enumerate())
 }
 
-/// What it took to give a daemon its peers.
+/// The cost of giving a daemon its peers.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct PeersReport {
     /// Peers that were given.
@@ -73,13 +71,13 @@ pub struct PeersReport {
     pub resident_after: u64,
     /// Bytes of resident memory that each costs.
     pub bytes_per_peer: f64,
-    /// Seconds in which the daemon told of them all afterwards; none where it tells nothing.
-    pub telling_seconds: Option<f64>,
+    /// Seconds that the daemon took to list them all afterwards; none where it has no list.
+    pub listing_seconds: Option<f64>,
 }
 
-/// Gives `count` silent peers to that end of the tunnel, whose daemon is the process `pid`, and checks that it
-/// has them afterwards, where it tells. The interface is up, so a daemon does for them all that it ever does
-/// before they speak.
+/// Gives `count` peers that never send to that end of the tunnel, whose daemon is the process `pid`, and checks that
+/// it lists them afterwards, if it can. The interface is up, so the daemon has done for them all that it does before
+/// their first packet.
 ///
 /// # Errors
 ///
@@ -106,23 +104,23 @@ pub fn set_up(tunnel: &Tunnel<'_>, end: usize, pid: u32, count: u32) -> Result<P
         resident_before: before.resident,
         resident_after: after.resident,
         bytes_per_peer: after.resident.saturating_sub(before.resident) as f64 / f64::from(count.max(1)),
-        telling_seconds: had.map(|had| check(tunnel, end, had, count)).transpose()?,
+        listing_seconds: had.map(|had| check(tunnel, end, had, count)).transpose()?,
     })
 }
 
-/// Checks that the daemon has the peers that it had and was given, and says how long it took to tell.
+/// Checks that the daemon lists the peers that it had and was given. Returns the seconds that the list took.
 fn check(tunnel: &Tunnel<'_>, end: usize, had: usize, given: u32) -> Result<f64> {
     let start = Instant::now();
     let has = tunnel.device(end)?.map_or(0, |state| state.peers.len());
     if has != had + given as usize {
-        let said = format!("the daemon tells of {has} peers after it had {had} and took {given} more");
+        let said = format!("the daemon lists {has} peers after it had {had} and took {given} more");
         return Err(Error::Subject(said));
     }
     Ok(start.elapsed().as_secs_f64())
 }
 
-/// Public keys without private ones, for peers that never speak. Every 32 bytes are somebody's public key, and a
-/// daemon computes with it as with any other; making 100,000 pairs would take seconds.
+/// Public keys without private ones, for peers that never send. Any 32 bytes are a public key; making 100,000 pairs
+/// would take seconds.
 fn public_keys(count: u32) -> Vec<PublicKey> {
     let make = |_| {
         let mut bytes = [0; 32];
@@ -132,7 +130,7 @@ fn public_keys(count: u32) -> Vec<PublicKey> {
     (0..count).map(make).collect()
 }
 
-/// What gives a daemon these peers, in as few requests as daemons take.
+/// The requests that give a daemon these peers, as few as it takes.
 fn additions(keys: &[PublicKey]) -> Vec<DeviceUpdate> {
     let numbered: Vec<_> = keys.iter().copied().enumerate().collect();
     numbered.chunks(REQUEST_PEERS).map(|part| addition(part.iter().copied())).collect()
@@ -153,15 +151,12 @@ fn peer(number: usize, key: PublicKey) -> PeerUpdate {
 }
 
 /// Fills `bytes` from the kernel's generator.
-pub(crate) fn random(bytes: &mut [u8]) {
-    let mut filled = 0;
-    while filled < bytes.len() {
-        match getrandom(&mut bytes[filled..], GetRandomFlags::empty()) {
-            Ok(count) => filled += count,
-            Err(Errno::INTR) => {}
-            Err(error) => panic!("getrandom(2), which Linux has since 3.17, failed: {error}"),
-        }
-    }
+///
+/// # Panics
+///
+/// The kernel has none.
+pub fn random(bytes: &mut [u8]) {
+    getrandom::fill(bytes).unwrap_or_else(|error| panic!("the kernel gives no random bytes: {error}"));
 }
 
 #[cfg(test)]
@@ -183,7 +178,7 @@ mod tests {
         let pairs = fresh(3);
         assert_eq!(pairs.len(), 3);
         for pair in pairs {
-            assert_eq!(StaticSecret::new(pair.private.as_bytes()).unwrap().public_key().0, pair.public.0);
+            assert_eq!(PrivateKey::new(pair.private.as_bytes()).unwrap().public_key().0, pair.public.0);
         }
     }
 

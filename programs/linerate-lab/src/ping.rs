@@ -1,8 +1,8 @@
 //! Round trips by ICMP echo: the other host's kernel answers, so no process of ours is in the way.
 //!
-//! The packets are those of ping(8): 56 bytes of payload, one probe after the other, the next one sent
-//! only when the last was answered or given up. It needs a raw socket, which root has, as has whoever is
-//! root in a host of the lab.
+//! The packets are those of ping(8): 56 bytes of payload, one probe after the other, the next one sent only when the
+//! last was answered or given up. It needs a raw socket: root may open one, also a user who is root only in the lab's
+//! hosts.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
@@ -63,7 +63,7 @@ pub fn run(to: IpAddr, probes: &Probes) -> Result<Report> {
     let prober = Prober::open(to)?;
     let mut round_trips_ms = Vec::new();
     for number in 0..probes.count {
-        // ICMP's numbers have 16 bits and begin again: an answer is long given up when its number returns.
+        // ICMP's sequence numbers wrap at 16 bits; by then the answer to the same number is long given up.
         if let Some(time) = prober.probe(number as u16, probes.timeout)? {
             round_trips_ms.push(time.as_secs_f64() * 1e3);
         }

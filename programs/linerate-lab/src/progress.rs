@@ -1,5 +1,5 @@
-//! Says on standard error what is being done and how long all of it will still take: one line that is
-//! overwritten on a terminal, a line per subject and round elsewhere.
+//! Reports progress and the remaining time on standard error: one line that is overwritten on a terminal, a line per
+//! subject and round elsewhere.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::Instant;

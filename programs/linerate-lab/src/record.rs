@@ -1,16 +1,16 @@
-//! What a run of the lab leaves behind: where, how and what was measured, with every sample. The JSON form
-//! is the product's: pages, tables and comparisons are made from it, on any machine, at any time.
+//! The result of a run: where, how and what was measured, with every sample. Pages, tables and comparisons are made
+//! from its JSON form, on any machine, at any time.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::bottleneck::Bottleneck;
 use crate::measure::Measure;
-use crate::verdict::Verdict;
 
 /// Raised when a field of the record changes its meaning.
-pub const SCHEMA: u32 = 2;
+pub const SCHEMA: u32 = 3;
 
 /// A whole run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -86,7 +86,7 @@ pub struct SubjectRecord {
     pub command: Vec<String>,
     /// What it says its version is.
     pub version: Option<String>,
-    /// Why it is not here and the line that gets it; such a subject has no rows.
+    /// Why it is missing and how to get it; such a subject has no rows.
     pub missing: Option<String>,
 }
 
@@ -105,7 +105,7 @@ pub struct Row {
     /// What one has to know to read it: `delay and loss by the lab's relay, this kernel has no netem`.
     pub notes: Vec<String>,
     /// What the counters say about its bottleneck.
-    pub verdict: Option<Verdict>,
+    pub bottleneck: Option<Bottleneck>,
 }
 
 /// One subject in one scenario in one round.
@@ -155,7 +155,7 @@ impl Record {
         self.rows.iter().find(|row| row.scenario == scenario && row.subject == subject)
     }
 
-    /// Whether there is something and no row of it failed or was left out.
+    /// Whether there are rows, and none failed or was left out.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         !self.rows.is_empty() && self.rows.iter().all(|row| row.failure.is_none() && !row.samples.is_empty())

@@ -1,6 +1,5 @@
-//! A bad network in a box: relays UDP datagrams between clients and one address, and on the way loses,
-//! doubles, delays and reorders them, or drops those that are too big. For kernels without netem, and for
-//! tests that must repeat.
+//! A simulated bad network: relays UDP datagrams between clients and one address, and loses, duplicates, delays and
+//! reorders them, or drops those that are too big. For kernels without netem, and for repeatable tests.
 //!
 //! Every client gets a socket of its own towards the address, so that the far side tells them apart and a
 //! client that moves to another port is a new client, as behind a NAT. `impairments.rs` decides, this file moves
@@ -26,8 +25,8 @@ pub use impairments::{Counts, Impairments};
 /// Clients that are served; datagrams of more are not.
 const CLIENTS: usize = 1024;
 
-/// Datagrams read from one socket before the others get their turn.
-const TURN: usize = 64;
+/// Datagrams read from one socket before the next is polled.
+const BATCH: usize = 64;
 
 /// Bytes of a socket's buffers, as far as the kernel grants them.
 const SOCKET_BUFFER: usize = 4 << 20;
@@ -41,7 +40,7 @@ pub struct Options {
     pub to: SocketAddr,
     /// What happens on the way, in either direction.
     pub impairments: Impairments,
-    /// What the random numbers start from; the same seed and the same datagrams meet the same fate.
+    /// What the random numbers start from; the same seed gives the same datagrams the same fate.
     pub seed: u64,
 }
 
@@ -56,7 +55,7 @@ pub struct Report {
     pub clients: usize,
 }
 
-/// Relays until SIGTERM or SIGINT. Says on standard error where it listens as soon as it does.
+/// Relays until SIGTERM or SIGINT. Prints its address to standard error as soon as it listens.
 ///
 /// # Errors
 ///
@@ -68,12 +67,12 @@ pub fn run(options: &Options) -> Result<Report> {
         signal_hook::low_level::pipe::register(signal, stop).doing(|| "preparing to be stopped".into())?;
     }
     let relay = Relay::open(options)?;
-    let at = relay.door.local_addr().unwrap_or(options.listen);
+    let at = relay.listener.local_addr().unwrap_or(options.listen);
     let _ = writeln!(io::stderr(), "relaying from {at} to {}", options.to);
     relay.serve(&stopped)
 }
 
-/// A datagram and the place of its client in the list.
+/// A datagram and the index of its client.
 type Datagram = (usize, Vec<u8>);
 
 /// A relay that listens.
@@ -81,7 +80,7 @@ pub struct Relay {
     options: Options,
     start: Instant,
     /// Where clients send to.
-    door: UdpSocket,
+    listener: UdpSocket,
     clients: Vec<Client>,
     forth: Line<Datagram>,
     back: Line<Datagram>,
@@ -100,11 +99,11 @@ impl Relay {
     ///
     /// When the address is not there or the port is in use.
     pub fn open(options: &Options) -> Result<Self> {
-        let door = bind(options.listen).doing(|| format!("listening on {}", options.listen))?;
+        let listener = bind(options.listen).doing(|| format!("listening on {}", options.listen))?;
         Ok(Self {
             options: *options,
             start: Instant::now(),
-            door,
+            listener,
             clients: Vec::new(),
             forth: Line::new(options.impairments, options.seed),
             back: Line::new(options.impairments, !options.seed),
@@ -127,7 +126,7 @@ impl Relay {
 
     /// Waits until there is something to do. True when it is to stop.
     fn wait(&self, stopped: &UnixStream) -> Result<bool> {
-        let sockets = std::iter::once(&self.door).chain(self.clients.iter().map(|client| &client.socket));
+        let sockets = std::iter::once(&self.listener).chain(self.clients.iter().map(|client| &client.socket));
         let mut fds = vec![PollFd::new(stopped, PollFlags::IN)];
         fds.extend(sockets.map(|socket| PollFd::new(socket, PollFlags::IN)));
         let due = [self.forth.next_due(), self.back.next_due()].into_iter().flatten().min();
@@ -138,8 +137,8 @@ impl Relay {
 
     fn take_in(&mut self) -> Result<()> {
         let mut buffer = vec![0; 1 << 16];
-        for _ in 0..TURN {
-            let Some((length, from)) = received(self.door.recv_from(&mut buffer))? else {
+        for _ in 0..BATCH {
+            let Some((length, from)) = received(self.listener.recv_from(&mut buffer))? else {
                 break;
             };
             let Some(client) = self.client(from)? else {
@@ -149,7 +148,7 @@ impl Relay {
             self.forth.take(self.start.elapsed(), size, (client, buffer[..length].to_vec()));
         }
         for (number, client) in self.clients.iter().enumerate() {
-            for _ in 0..TURN {
+            for _ in 0..BATCH {
                 let Some(length) = received(client.socket.recv(&mut buffer))? else {
                     break;
                 };
@@ -166,11 +165,11 @@ impl Relay {
             let _ = self.clients[client].socket.send(&datagram);
         }
         while let Some((client, datagram)) = self.back.deliver(self.start.elapsed()) {
-            let _ = self.door.send_to(&datagram, self.clients[client].address);
+            let _ = self.listener.send_to(&datagram, self.clients[client].address);
         }
     }
 
-    /// The place of the client at `address`, a new one if need be; nothing when there are too many.
+    /// The index of the client at `address`, which is added if it is new; nothing when there are too many.
     fn client(&mut self, address: SocketAddr) -> Result<Option<usize>> {
         if let Some(known) = self.clients.iter().position(|client| client.address == address) {
             return Ok(Some(known));
@@ -202,7 +201,7 @@ fn bind(at: SocketAddr) -> io::Result<UdpSocket> {
 fn received<T>(outcome: io::Result<T>) -> Result<Option<T>> {
     match outcome {
         Ok(received) => Ok(Some(received)),
-        // Nobody listens at the far side yet, or the way to it is gone: that is impairments too.
+        // The far side does not listen yet, or there is no route to it: losses like any other.
         Err(error) if is_transient(error.kind()) => Ok(None),
         Err(error) => Err(crate::Error::system("receiving datagrams", error)),
     }
@@ -235,7 +234,7 @@ mod tests {
         let (_keep, stopped) = UnixStream::pair().unwrap();
         let clients = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
         for client in &clients {
-            client.connect(relay.door.local_addr().unwrap()).unwrap();
+            client.connect(relay.listener.local_addr().unwrap()).unwrap();
             client.send(client.local_addr().unwrap().to_string().as_bytes()).unwrap();
         }
         let mut pass = || {

@@ -1,5 +1,6 @@
-//! A run of the lab: rounds; in each, every scenario; in each, every subject's slice of time. So drift of the
-//! machine hits all alike, and one subject's failure is its own. A [`Journal`] keeps each slice as it ends.
+//! A run of the lab: rounds; in each, every scenario; in each, every subject's slice of time. So drift of the machine
+//! affects all subjects alike, and the failure of one does not affect the others. A [`Journal`] keeps each slice as
+//! it ends.
 
 mod journal;
 mod slice;
@@ -8,6 +9,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::time::SystemTime;
 
+use crate::bottleneck::Bottleneck;
 use crate::measure::Measure;
 use crate::progress::Progress;
 use crate::record::{Machine, Method, Record, Row, SCHEMA, Sample, SubjectRecord};
@@ -15,7 +17,6 @@ use crate::sandbox::Sandbox;
 use crate::scenario::Scenario;
 use crate::subject::{Found, KeyPair, MTU, Subject};
 use crate::topology::Testbed;
-use crate::verdict::Verdict;
 use crate::{Result, hosts, load};
 use journal::Outcome;
 use linerate_control::printable::printable;
@@ -56,7 +57,8 @@ pub const WARM_UP: f64 = 0.5;
 pub fn measure(inside: &Sandbox, options: &Options, journal: &mut Journal) -> Result<Record> {
     hosts::check_tun()?;
     let progress = Progress::new(expected_seconds(options, journal));
-    let mut run = Run { inside, options, record: journal.empty_record(), verdicts: BTreeMap::new(), progress, journal };
+    let mut run =
+        Run { inside, options, record: journal.empty_record(), bottlenecks: BTreeMap::new(), progress, journal };
     for outcome in run.journal.slices.clone() {
         run.enter(outcome);
     }
@@ -69,7 +71,7 @@ struct Run<'a> {
     options: &'a Options,
     record: Record,
     /// By row and round.
-    verdicts: BTreeMap<(usize, u32), Verdict>,
+    bottlenecks: BTreeMap<(usize, u32), Bottleneck>,
     progress: Progress,
     journal: &'a mut Journal,
 }
@@ -93,8 +95,8 @@ impl Run<'_> {
         if self.record.rows[self.index(&scenario.name, &subject.name)].failure.is_some() {
             return;
         }
-        // Hosts of its own: nothing that one subject leaves on them reaches the next. In a round the impairments are the
-        // same for all.
+        // Hosts of its own: nothing that one subject leaves on them reaches the next. In a round the impairments are
+        // the same for all.
         let seed = self.options.seed.wrapping_add(u64::from(round));
         let mut outcome =
             Outcome { scenario: scenario.name.clone(), subject: subject.name.clone(), round, ..Outcome::default() };
@@ -112,8 +114,8 @@ impl Run<'_> {
         }
         self.enter(outcome);
         if let Some(place) = self.journal.kept() {
-            let words = format!("Measurements so far are in {}; run the same command to continue.", place.display());
-            self.inside.last_words(words);
+            let message = format!("Measurements so far are in {}; run the same command to continue.", place.display());
+            self.inside.set_interrupt_message(message);
         }
     }
 
@@ -127,7 +129,7 @@ impl Run<'_> {
             Ok(result) => {
                 outcome.notes.extend(result.notes);
                 outcome.sample = Some(result.sample);
-                outcome.verdict = result.evidence.as_ref().map(Verdict::on);
+                outcome.bottleneck = result.evidence.as_ref().map(Bottleneck::find);
             }
             Err(error) => outcome.failure = Some(format!("round {}: {error}", outcome.round)),
         }
@@ -144,19 +146,19 @@ impl Run<'_> {
         }
         row.samples.extend(outcome.sample);
         row.failure = outcome.failure.or(row.failure.take());
-        self.verdicts.extend(outcome.verdict.map(|verdict| ((index, outcome.round), verdict)));
+        self.bottlenecks.extend(outcome.bottleneck.map(|bottleneck| ((index, outcome.round), bottleneck)));
     }
 
-    /// Where the row of a subject in a scenario stands.
+    /// The index of a subject's row in a scenario.
     fn index(&self, scenario: &str, subject: &str) -> usize {
         let place = self.record.rows.iter().position(|row| row.scenario == scenario && row.subject == subject);
         place.expect("every scenario has a row for each of its participants")
     }
 
-    /// The record, with a verdict for each row of traffic: that of the round in the middle.
+    /// The record, with a bottleneck for each row of traffic: that of the round with the median throughput.
     fn judged(mut self) -> Record {
         for (index, row) in self.record.rows.iter_mut().enumerate() {
-            row.verdict = round_in_the_middle(row).and_then(|round| self.verdicts.remove(&(index, round)));
+            row.bottleneck = median_round(row).and_then(|round| self.bottlenecks.remove(&(index, round)));
         }
         self.record
     }
@@ -173,7 +175,7 @@ fn slices(options: &Options) -> impl Iterator<Item = (u32, &Scenario, &Subject)>
 }
 
 /// The round with the median throughput, the lower one of two.
-fn round_in_the_middle(row: &Row) -> Option<u32> {
+fn median_round(row: &Row) -> Option<u32> {
     let throughput = |sample: &Sample| sample.values.get(&Measure::Throughput).copied();
     let mut rounds: Vec<(f64, u32)> =
         row.samples.iter().filter_map(|sample| Some((throughput(sample)?, sample.round))).collect();
@@ -182,7 +184,7 @@ fn round_in_the_middle(row: &Row) -> Option<u32> {
     Some(rounds[middle].1)
 }
 
-/// Who is here and has a part in this scenario.
+/// The subjects that are installed and take part in this scenario.
 fn participants<'a>(options: &'a Options, scenario: &'a Scenario) -> impl Iterator<Item = &'a Subject> {
     let here = options.subjects.iter().filter_map(|found| match found {
         Found::Here(subject) => Some(subject),
@@ -191,7 +193,7 @@ fn participants<'a>(options: &'a Options, scenario: &'a Scenario) -> impl Iterat
     here.filter(|subject| scenario.has_part_for(subject))
 }
 
-/// The subjects in the order of this round, each time another one first, so that nobody always follows the same.
+/// The subjects in the order of this round: another one is first each time, so that none always follows the same one.
 fn in_turn<'a>(subjects: impl Iterator<Item = &'a Subject>, round: u32) -> Vec<&'a Subject> {
     let mut subjects: Vec<&Subject> = subjects.collect();
     let places = subjects.len().max(1);
@@ -207,7 +209,7 @@ fn empty_record(options: &Options) -> Result<Record> {
             samples: Vec::new(),
             failure: None,
             notes: Vec::new(),
-            verdict: None,
+            bottleneck: None,
         })
     });
     Ok(Record {

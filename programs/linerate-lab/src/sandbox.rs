@@ -1,13 +1,12 @@
 //! A private part of the machine: namespaces for processes, mounts and network that disappear with the
 //! process that made them.
 //!
-//! The program runs itself again under `unshare`. The second run is process 1 of its own process
-//! namespace, so when it ends, for whatever reason, the kernel ends every daemon in it and takes down
-//! its interfaces, namespaces and files: nothing has to be cleaned up by hand and nothing can be left
-//! behind. Its standard input is the lifeline, a pipe held by the first run: when that one is
-//! interrupted, terminated or killed, the pipe closes and the second run ends.
+//! The program runs itself again under `unshare`. The child is process 1 of its own process namespace, so when it
+//! ends, for whatever reason, the kernel ends every daemon in it and takes down its interfaces, namespaces and files:
+//! nothing has to be cleaned up by hand and nothing can be left behind. Its standard input is the lifeline, a pipe held
+//! by the parent: when that is interrupted, terminated or killed, the pipe closes and the child ends.
 //!
-//! Nothing outside is touched: the second run has no interface of the real network.
+//! Nothing outside is touched: the child has no interface of the real network.
 
 use std::fs;
 use std::io::{self, IsTerminal, Read, Write};
@@ -15,7 +14,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use linerate_control::uapi::socket;
@@ -26,7 +25,7 @@ use signal_hook::iterator::Signals;
 use crate::error::Doing;
 use crate::{Error, Result};
 
-/// Tells the second run that it is one; believed only by a process 1.
+/// Tells the child that it is one; believed only by a process 1.
 const MARK: &str = "LINERATE_LAB_SANDBOX";
 
 /// What an interrupted command exits with, by the shells' convention (128 + SIGINT).
@@ -36,27 +35,32 @@ const INTERRUPTED: i32 = 130;
 #[derive(Debug)]
 pub struct Sandbox(());
 
-/// What the second run has to say when it is interrupted.
-static LAST_WORDS: Mutex<String> = Mutex::new(String::new());
+/// What the child prints when it is interrupted.
+static INTERRUPT_MESSAGE: Mutex<String> = Mutex::new(String::new());
+
+fn interrupt_message() -> MutexGuard<'static, String> {
+    // A message that a panic interrupted is still a message.
+    INTERRUPT_MESSAGE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 impl Sandbox {
-    /// Has these said if this run is interrupted, instead of those before.
-    pub fn last_words(&self, words: String) {
-        *LAST_WORDS.lock().unwrap_or_else(PoisonError::into_inner) = words;
+    /// Sets what is printed if this run is interrupted.
+    pub fn set_interrupt_message(&self, message: String) {
+        *interrupt_message() = message;
     }
 }
 
-/// Which of the two runs this process is.
+/// Which of the two processes this is.
 #[derive(Debug)]
-pub enum Entry {
-    /// The second run: go on and do the work.
-    Inside(Sandbox),
-    /// The first run, after the second one has ended and everything is gone: exit with this code.
-    Over(u8),
+pub enum Process {
+    /// The one inside the sandbox: go on and do the work.
+    Child(Sandbox),
+    /// The one that started it, after it has ended and everything is gone: exit with this code.
+    Parent(u8),
 }
 
 /// Runs this same command line again inside private namespaces and waits for it, or, when this already
-/// is that run, prepares the place.
+/// is the child, prepares the place.
 ///
 /// Call it before any thread is started and before anything is printed. As root it needs no more; any
 /// other user gets a user namespace in which it is root.
@@ -65,15 +69,15 @@ pub enum Entry {
 ///
 /// [`Error::Refused`] when the machine has no `unshare` or forbids namespaces to this user, with what to
 /// do about it.
-pub fn enter() -> Result<Entry> {
+pub fn enter() -> Result<Process> {
     if std::env::var_os(MARK).is_some() && std::process::id() == 1 {
-        return prepare().map(Entry::Inside);
+        return prepare().map(Process::Child);
     }
     check_namespaces()?;
-    run_again().map(Entry::Over)
+    run_again().map(Process::Parent)
 }
 
-/// `unshare` with the namespaces that this user needs. `--kill-child` ties the second run to it.
+/// `unshare` with the namespaces that this user needs. `--kill-child` ends the child with it.
 fn unshare() -> Command {
     let mut command = Command::new("unshare");
     if !rustix::process::geteuid().is_root() {
@@ -115,8 +119,8 @@ fn run_again() -> Result<u8> {
         .args(std::env::args_os().skip(1))
         .env(MARK, "1")
         .stdin(Stdio::piped())
-        // Its own process group: Ctrl-C reaches this run only, which then lets go of the lifeline. The
-        // daemons inside would otherwise die first, each with its own complaint.
+        // Its own process group: Ctrl-C reaches the parent only, which then closes the lifeline. Otherwise the
+        // daemons inside would die first, each with an error message of its own.
         .process_group(0)
         .spawn()
         .doing(|| "starting `unshare`".into())?;
@@ -130,7 +134,7 @@ fn run_again() -> Result<u8> {
     });
     let status = child.wait().doing(|| "waiting for the sandboxed run".into())?;
     if interrupted.load(Ordering::SeqCst) {
-        say("Stopped; no process and no interface is left behind.");
+        print_line("Stopped; no process and no interface is left behind.");
     }
     let code = status.code().or(status.signal().map(|signal| 128 + signal));
     Ok(code.and_then(|code| code.try_into().ok()).unwrap_or(1))
@@ -142,9 +146,9 @@ fn prepare() -> Result<Sandbox> {
         .spawn(|| {
             let mut rest = [0; 64];
             while matches!(io::stdin().read(&mut rest), Ok(1..)) {}
-            let words = LAST_WORDS.lock().unwrap_or_else(PoisonError::into_inner);
-            if !words.is_empty() {
-                say(&words);
+            let message = interrupt_message();
+            if !message.is_empty() {
+                print_line(&message);
             }
             std::process::exit(INTERRUPTED);
         })
@@ -163,9 +167,9 @@ fn prepare() -> Result<Sandbox> {
 }
 
 /// Writes a line to standard error, over the progress line if there is one.
-fn say(words: &str) {
+fn print_line(text: &str) {
     let line = if io::stderr().is_terminal() { "\r\x1b[K" } else { "" };
-    let _ = writeln!(io::stderr(), "{line}{words}");
+    let _ = writeln!(io::stderr(), "{line}{text}");
 }
 
 /// Puts an empty file system over `place`, visible to the sandbox only.

@@ -3,25 +3,24 @@
 
 use std::time::Duration;
 
-use crate::flood::Content;
 use crate::load::Traffic;
 use crate::relay::Impairments;
 use crate::subject::{Kind, Subject};
-use crate::topology::{Family, Topology};
+use crate::topology::{AddressFamily, Topology};
 
 /// One measurement that every subject takes.
 #[derive(Debug, Clone)]
 pub struct Scenario {
     /// `pair/tcp-1`.
     pub name: String,
-    /// What it answers, in a line.
+    /// What it measures, in a line.
     pub about: &'static str,
     /// The hosts.
     pub topology: Topology,
     /// What the tunnel's own datagrams travel by.
-    pub outside: Family,
+    pub outside: AddressFamily,
     /// What the load travels by.
-    pub inside: Family,
+    pub inside: AddressFamily,
     /// What is done.
     pub load: Load,
 }
@@ -35,10 +34,6 @@ pub enum Load {
     Ping,
     /// Probes during traffic.
     PingUnder(Traffic),
-    /// Handshakes of fresh peers, as fast as they complete.
-    Handshakes,
-    /// One TCP stream without a flood of datagrams, with one that nobody reads, and with one for the daemon.
-    Flood(Content),
     /// That many peers in one daemon, and one TCP stream to one of them.
     Peers(u32),
     /// From nothing to the first answer.
@@ -57,7 +52,7 @@ impl Load {
 
 /// What a datagram of a large packet carries through a tunnel of MTU 1420 over either family: the size that
 /// field measurements use.
-pub const LARGE: u16 = 1372;
+const LARGE: u16 = 1372;
 
 /// As small as a datagram that does something gets.
 pub const SMALL: u16 = 64;
@@ -121,8 +116,8 @@ pub fn select(patterns: &[String], quick: bool) -> Result<Vec<Scenario>, String>
 }
 
 impl Scenario {
-    /// Whether this scenario asks a subject of this kind anything: the bare wire has no handshakes and no start,
-    /// and in a firewall's network there is no tunnel.
+    /// Whether this scenario applies to a subject of this kind: the bare wire has no start, and there is no tunnel in
+    /// a firewall's network.
     #[must_use]
     pub fn has_part_for(&self, subject: &Subject) -> bool {
         let is_wire = subject.kind == Kind::Wire;
@@ -132,10 +127,10 @@ impl Scenario {
         match self.load {
             Load::Traffic(_) | Load::Ping | Load::PingUnder(_) => true,
             Load::Start => !is_wire,
-            // Whose wake-ups are nobody's cannot be counted.
+            // The wake-ups of the kernel's tunnels are in no process that could be counted.
             Load::Idle(_) => matches!(subject.kind, Kind::Daemon { .. } | Kind::Commands(_)),
-            // These take peers through the configuration socket of a daemon.
-            Load::Handshakes | Load::Flood(_) | Load::Peers(_) => matches!(subject.kind, Kind::Daemon { .. }),
+            // They are added through the configuration socket of a daemon.
+            Load::Peers(_) => matches!(subject.kind, Kind::Daemon { .. }),
         }
     }
 
@@ -149,13 +144,13 @@ impl Scenario {
             name: format!("{network}/{load}"),
             about,
             topology: topology.clone(),
-            outside: Family::V4,
-            inside: Family::V4,
+            outside: AddressFamily::V4,
+            inside: AddressFamily::V4,
             load: what,
         }
     }
 
-    fn with(mut self, outside: Family, inside: Family) -> Self {
+    fn with(mut self, outside: AddressFamily, inside: AddressFamily) -> Self {
         (self.outside, self.inside) = (outside, inside);
         self
     }
@@ -175,34 +170,22 @@ fn pair() -> Vec<Scenario> {
     let one = |load: &str, about, what| Scenario::new("pair", &Topology::Pair, load, about, what);
     let tcp = |streams, reverse| Load::Traffic(Traffic::Tcp { streams, reverse });
     let udp = |payload, segmented| Load::Traffic(Traffic::Datagrams { payload, segmented });
-    let flood = |content, about, what| one(&format!("flood-{content}"), about, Load::Flood(what));
     vec![
         one("tcp-1", "one TCP stream", tcp(1, false)),
         one("tcp-1-reverse", "one TCP stream, from the server", tcp(1, true)),
         one("tcp-4", "four TCP streams", tcp(4, false)),
         one("tcp-105", "105 TCP streams", tcp(MANY_STREAMS, false)),
         one("tcp-105-reverse", "105 TCP streams, from the server", tcp(MANY_STREAMS, true)),
-        one("tcp-1-ipv6", "one TCP stream over IPv6 in the tunnel", tcp(1, false)).with(Family::V4, Family::V6),
-        one("tcp-1-over-ipv6", "one TCP stream, the tunnel over IPv6", tcp(1, false)).with(Family::V6, Family::V4),
+        one("tcp-1-ipv6", "one TCP stream over IPv6 in the tunnel", tcp(1, false))
+            .with(AddressFamily::V4, AddressFamily::V6),
+        one("tcp-1-over-ipv6", "one TCP stream, the tunnel over IPv6", tcp(1, false))
+            .with(AddressFamily::V6, AddressFamily::V4),
         one("udp-large", "UDP datagrams of 1372 bytes, one by one", udp(LARGE, false)),
         one("udp-large-segmented", "the same, handed to the kernel in GSO batches", udp(LARGE, true)),
         one("udp-64", "UDP datagrams of 64 bytes, one by one", udp(SMALL, false)),
         one("udp-64-segmented", "the same, handed to the kernel in GSO batches", udp(SMALL, true)),
         one("ping", "round trips at rest", Load::Ping),
         one("ping-loaded", "round trips during one TCP stream", Load::PingUnder(ONE)),
-        one("handshakes", "handshakes of fresh peers", Load::Handshakes),
-        flood("valid", "one TCP stream during a flood of valid initiations", Content::Valid),
-        flood("forged", "one TCP stream during a flood of forged ones", Content::Forged),
-        flood("garbage", "one TCP stream during a flood of initiations with a wrong MAC", Content::WrongMac1),
-        flood(
-            "wrong-cookie",
-            "one TCP stream during a flood of forged initiations with a wrong cookie",
-            Content::WrongCookie,
-        ),
-        flood("replayed", "one TCP stream during a flood of replayed data messages", Content::Replayed),
-        flood("unknown", "one TCP stream during a flood of data messages of no session", Content::UnknownSession),
-        flood("cookies", "one TCP stream during a flood of cookie replies", Content::CookieReplies),
-        flood("noise", "one TCP stream during a flood of 64 random bytes each", Content::Noise),
         one("peers-1", "one TCP stream to the only peer", Load::Peers(1)),
         one("peers-100", "one TCP stream to one of 100 peers", Load::Peers(100)),
         one("peers-10000", "one TCP stream to one of 10,000 peers", Load::Peers(10_000)),
@@ -225,9 +208,9 @@ fn both_families(network: &str, about: &'static str, topology: &Topology) -> Vec
     let one = |load, streams| Scenario::new(network, topology, load, about, tcp(streams));
     vec![
         one("tcp-1", 1),
-        one("tcp-1-ipv6", 1).with(Family::V4, Family::V6),
+        one("tcp-1-ipv6", 1).with(AddressFamily::V4, AddressFamily::V6),
         one("tcp-4", 4),
-        one("tcp-4-ipv6", 4).with(Family::V4, Family::V6),
+        one("tcp-4-ipv6", 4).with(AddressFamily::V4, AddressFamily::V6),
     ]
 }
 

@@ -10,10 +10,10 @@ use crate::measure::{Better, Measure};
 use crate::record::{Machine, Method, Record, Row, SubjectRecord};
 use crate::stats::{Interval, Ratio};
 
-/// The bare wire: it tells what the machine can do, and competes with nobody.
+/// The bare wire: it shows what the machine can do, and is not ranked.
 pub(crate) const NO_TUNNEL: &str = "no tunnel";
 
-/// A machine that others use more than this makes figures doubtful.
+/// Above this load by other processes, figures are doubtful.
 const BUSY: f64 = 0.1;
 
 /// Who was best in a scenario, by how much and at what cost; nothing where no tunnel was measured.
@@ -64,8 +64,6 @@ fn leads(measure: Measure) -> &'static str {
         Measure::Throughput => "carries most",
         Measure::PacketRate => "delivers most datagrams",
         Measure::LatencyMean => "answers soonest",
-        Measure::HandshakeRate => "completes most handshakes",
-        Measure::ThroughputKept => "keeps most of its throughput",
         Measure::SetUpTime => "has its peers soonest",
         Measure::IdleSwitchRate => "wakes up least at rest",
         Measure::StartTime => "starts soonest",
@@ -128,13 +126,13 @@ fn standing(record: &Record, subject: &str) -> Option<String> {
     (all > 0).then(|| format!("{subject} against {base} in {all} scenario{plural}: {places}."))
 }
 
-/// What one has to know to read a scenario's rows: failures, notes and verdicts, as sentences.
+/// What a reader of a scenario's rows has to know: failures, notes and bottlenecks, as sentences.
 pub(crate) fn remarks(record: &Record, scenario: &str) -> Vec<String> {
     let rows = || record.scenario(scenario);
     let mut remarks: Vec<String> = rows().filter_map(failure).collect();
     remarks.extend(rows().filter_map(|row| {
-        let verdict = row.verdict.as_ref()?;
-        Some(format!("{}: {} ({}).", row.subject, verdict.says, verdict.because))
+        let bottleneck = row.bottleneck.as_ref()?;
+        Some(format!("{}: {} ({}).", row.subject, bottleneck.says, bottleneck.because))
     }));
     let mut notes: Vec<&String> = Vec::new();
     for note in rows().flat_map(|row| &row.notes) {

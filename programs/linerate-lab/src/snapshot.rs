@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use crate::Result;
+use crate::bottleneck::{self, Evidence};
 use crate::counters::{Energy, KernelCounters, Machine, Shares};
 use crate::load::{Arrived, Traffic};
 use crate::topology::Testbed;
 use crate::tunnel::Tunnel;
 use crate::usage::{self, Thread, Usage};
-use crate::verdict::{self, Evidence};
 
 /// All counters at one time.
 pub(crate) struct Snapshot {
@@ -42,7 +42,7 @@ pub(crate) struct Delta {
 }
 
 impl Snapshot {
-    /// Looks at everything. The daemons first: one that has died explains everything else.
+    /// Reads all counters. The daemons' first: one that has died explains every other error.
     pub(crate) fn now(testbed: &Testbed, tunnel: &Tunnel<'_>) -> Result<Self> {
         let usage = tunnel.usage()?;
         let threads = tunnel.processes().into_iter().map(usage::threads_of).collect();
@@ -101,7 +101,7 @@ impl Snapshot {
 /// Bytes of payload in a full TCP segment through a tunnel of the lab's MTU.
 const SEGMENT: u64 = 1368;
 
-/// The tunnel's packets with payload from the first to the last, about.
+/// Roughly how many packets with payload the tunnel carried.
 fn packets(arrived: &Arrived) -> u64 {
     match arrived.datagrams.zip(arrived.lost) {
         // Counted in the measured part only.
@@ -137,16 +137,16 @@ impl Delta {
         active.min(self.seconds)
     }
 
-    /// What a verdict can be based on.
+    /// What the bottleneck is found from.
     pub(crate) fn evidence(&self, arrived: &Arrived, traffic: &Traffic) -> Evidence {
         let ends = match traffic {
-            Traffic::Tcp { reverse: true, .. } => [verdict::RECEIVING, verdict::SENDING],
-            _ => [verdict::SENDING, verdict::RECEIVING],
+            Traffic::Tcp { reverse: true, .. } => [bottleneck::RECEIVING, bottleneck::SENDING],
+            _ => [bottleneck::SENDING, bottleneck::RECEIVING],
         };
         let active = self.active_seconds(arrived);
         let threads = self.threads.iter().zip(ends).flat_map(|(threads, of)| {
             let share =
-                |thread: &Thread| verdict::Thread { of, name: thread.name.clone(), share: thread.seconds / active };
+                |thread: &Thread| bottleneck::Thread { of, name: thread.name.clone(), share: thread.seconds / active };
             threads.iter().map(share).collect::<Vec<_>>()
         });
         Evidence {
@@ -158,12 +158,12 @@ impl Delta {
             daemons: (self.user_seconds + self.system_seconds) / active,
             packets: packets(arrived),
             socket_drops: self.socket_drops,
-            // Of the ends only: a host in between cuts up what is cut up already.
+            // Of the ends only: a host in between may fragment the same packets again.
             fragmented: ["client/IpFragOKs", "server/IpFragOKs", "client/Ip6FragOKs", "server/Ip6FragOKs"]
                 .iter()
                 .filter_map(|name| self.counters.get(*name))
                 .sum(),
-            sent_again: arrived.retransmits.unwrap_or(0) as f64 / (arrived.bytes / SEGMENT).max(1) as f64,
+            retransmitted: arrived.retransmits.unwrap_or(0) as f64 / (arrived.bytes / SEGMENT).max(1) as f64,
         }
     }
 }

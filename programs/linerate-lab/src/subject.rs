@@ -1,7 +1,7 @@
 //! The subjects of measurement: who they are, where they are found, and how to get those that are missing.
 //!
 //! A daemon follows wireguard-go's conventions: `COMMAND -f IFACE` stays in the foreground, answers on
-//! `/var/run/wireguard/IFACE.sock`, and ends on SIGTERM, taking its interface along. Whoever does otherwise is
+//! `/var/run/wireguard/IFACE.sock`, and ends on SIGTERM, taking its interface along. Any other program is
 //! described by a file ([`commands`](crate::commands)). `tunnel.rs` brings them up.
 
 use std::fs;
@@ -36,10 +36,10 @@ const TAILSCALE: &str = "wireguard-go-tailscale";
 const INSTALL_TAILSCALE: &str = "go install github.com/tailscale/wireguard-go@v0.0.0-20260928213032-417aef361226 \
     && mv ~/go/bin/wireguard-go ~/go/bin/wireguard-go-tailscale";
 
-/// How long a program may take to say its version.
+/// How long a program may take to print its version.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A host's keys, made for one run and known to both hosts. Of no worth outside the lab.
+/// A host's keys, made for one run and worthless outside the lab.
 #[derive(Clone)]
 pub struct KeyPair {
     /// The private key.
@@ -136,10 +136,10 @@ fn or_missing(found: Option<Subject>, name: &str, how: &str) -> Found {
 impl Subject {
     /// The name of our own daemon.
     pub const OURS: &str = "linerate";
-    /// The name of our own daemon without a cipher. Nobody would use it, and measuring it makes a run longer: it takes
-    /// part where it is asked for.
+    /// The name of our own daemon without a cipher. It takes part only if it is named: it is of no use as a tunnel, and
+    /// makes a run longer.
     pub const NO_CIPHER: &str = "no cipher";
-    /// The name of the subject that most know.
+    /// The name of wireguard-go.
     pub const WIREGUARD_GO: &str = "wireguard-go";
 
     /// No tunnel.
@@ -187,8 +187,7 @@ impl Subject {
 
     /// Tailscale's fork of wireguard-go on PATH or in `~/go/bin`. Both call themselves wireguard-go, so it is known
     /// by another name.
-    #[must_use]
-    pub fn tailscale() -> Option<Self> {
+    fn tailscale() -> Option<Self> {
         installed(TAILSCALE).map(|file| Self::file(TAILSCALE, &file))
     }
 

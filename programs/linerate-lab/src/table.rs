@@ -34,7 +34,7 @@ impl fmt::Display for Table<'_> {
     }
 }
 
-/// A line per subject, the most telling measures that fit, then what one has to know.
+/// A line per subject with the most useful measures that fit, then the notes.
 fn write_scenario(out: &mut fmt::Formatter<'_>, record: &Record, scenario: &str) -> fmt::Result {
     writeln!(out, "{}", printable(scenario))?;
     let rows: Vec<&Row> = record.scenario(scenario).filter(|row| !row.samples.is_empty()).collect();

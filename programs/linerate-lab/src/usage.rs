@@ -15,7 +15,7 @@ use crate::{Error, Result};
 pub struct Usage {
     /// Processor seconds in user space.
     pub user_seconds: f64,
-    /// Processor seconds in the kernel on the process's account. What softirqs do for it is not in here.
+    /// Processor seconds in the kernel, without softirqs.
     pub system_seconds: f64,
     /// Memory resident at present, in bytes.
     pub resident: u64,
@@ -50,7 +50,7 @@ impl Usage {
             ..Self::default()
         };
         for thread in threads(&place) {
-            // A thread that has just ended leaves no file, and its switches are lost to everyone.
+            // The switches of a thread that has just ended are lost.
             let Ok(status) = fs::read_to_string(thread.join("status")) else {
                 continue;
             };

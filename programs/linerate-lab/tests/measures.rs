@@ -12,7 +12,7 @@ use linerate_lab::counters::{Counter, Energy, KernelCounters, Machine};
 use linerate_lab::hosts::Host;
 use linerate_lab::load::{self, Arrived, Traffic};
 use linerate_lab::ping::{self, Probes};
-use linerate_lab::sandbox::{self, Entry, Sandbox};
+use linerate_lab::sandbox::{self, Process, Sandbox};
 use linerate_lab::usage;
 
 type Check = (&'static str, fn(&Wire) -> Result<(), Error>);
@@ -35,10 +35,10 @@ const CHECKS: [Check; 13] = [
 
 fn main() -> ExitCode {
     let inside = match sandbox::enter() {
-        Ok(Entry::Over(code)) => return ExitCode::from(code),
-        Ok(Entry::Inside(inside)) => inside,
+        Ok(Process::Parent(code)) => return ExitCode::from(code),
+        Ok(Process::Child(inside)) => inside,
         Err(error) => {
-            println!("skip: {error}");
+            println!("skipped: {error}");
             return ExitCode::SUCCESS;
         }
     };
@@ -47,7 +47,7 @@ fn main() -> ExitCode {
         match Wire::create(&inside).and_then(|wire| check(&wire)) {
             Ok(()) => println!("ok: {name}"),
             // What the machine lacks is no fault of the lab's.
-            Err(Error::Refused(reason)) => println!("skip: {name}: {reason}"),
+            Err(Error::Refused(reason)) => println!("skipped: {name}: {reason}"),
             Err(error) => {
                 println!("FAILED: {name}: {error}");
                 failed = true;

@@ -13,9 +13,9 @@ use linerate_control::uapi::request::{DeviceUpdate, PeerUpdate};
 use linerate_lab::counters::KernelCounters;
 use linerate_lab::ping::{self, Probes};
 use linerate_lab::relay::Impairments;
-use linerate_lab::sandbox::{self, Entry, Sandbox};
+use linerate_lab::sandbox::{self, Process, Sandbox};
 use linerate_lab::subject::{EspSuite, Found, KeyPair, Kind, Subject, catalogue};
-use linerate_lab::topology::{Family, Testbed, Topology};
+use linerate_lab::topology::{AddressFamily, Testbed, Topology};
 use linerate_lab::tunnel::Tunnel;
 use linerate_lab::{Error, hosts};
 
@@ -36,25 +36,25 @@ const CHECKS: [Check; 14] = [
     ("the example of a subject's file works", openvpn),
     ("it works through impairments, too", openvpn_with_impairments),
     ("kernel subjects carry both families", kernel_subjects),
-    ("a daemon that dies says why", last_words),
+    ("a daemon that dies says why", last_stderr_line),
 ];
 
 fn main() -> ExitCode {
     let inside = match sandbox::enter() {
-        Ok(Entry::Over(code)) => return ExitCode::from(code),
-        Ok(Entry::Inside(inside)) => inside,
+        Ok(Process::Parent(code)) => return ExitCode::from(code),
+        Ok(Process::Child(inside)) => inside,
         Err(error) => {
-            println!("skip: {error}");
+            println!("skipped: {error}");
             return ExitCode::SUCCESS;
         }
     };
     if let Err(error) = hosts::check_tun() {
-        println!("skip: {error}");
+        println!("skipped: {error}");
         return ExitCode::SUCCESS;
     }
     let given = std::env::var_os("LINERATED").map(|file| Subject::file("linerate", Path::new(&file)));
     let Some(daemon) = given.or_else(Subject::wireguard_go) else {
-        println!("skip: there is no wireguard-go, and LINERATED names no daemon");
+        println!("skipped: there is no wireguard-go, and LINERATED names no daemon");
         return ExitCode::SUCCESS;
     };
     let mut failed = false;
@@ -62,7 +62,7 @@ fn main() -> ExitCode {
         match check(&inside, &daemon) {
             Ok(()) => println!("ok: {name}"),
             // What the machine lacks is no fault of the lab's.
-            Err(Error::Refused(reason)) => println!("skip: {name}: {reason}"),
+            Err(Error::Refused(reason)) => println!("skipped: {name}: {reason}"),
             Err(error) => {
                 println!("FAILED: {name}: {error}");
                 failed = true;
@@ -80,7 +80,7 @@ fn both_families(inside: &Sandbox, daemon: &Subject) -> Result<(), Error> {
 
 fn nothing_left(inside: &Sandbox, daemon: &Subject) -> Result<(), Error> {
     let testbed = Testbed::build(inside, &Topology::Pair, 1)?;
-    let tunnel = Tunnel::up(daemon, &testbed, &keys(), Family::V4)?;
+    let tunnel = Tunnel::up(daemon, &testbed, &keys(), AddressFamily::V4)?;
     expect("two daemons run", tunnel.processes().len() == 2 && tunnel.usage()?.len() == 2)?;
     expect("it took time to start", tunnel.start_time.is_some() && tunnel.first_answer.is_some())?;
     let processes = tunnel.processes();
@@ -97,12 +97,12 @@ fn nothing_left(inside: &Sandbox, daemon: &Subject) -> Result<(), Error> {
 
 fn more_peers(inside: &Sandbox, daemon: &Subject) -> Result<(), Error> {
     let testbed = Testbed::build(inside, &Topology::Pair, 1)?;
-    let tunnel = Tunnel::up(daemon, &testbed, &keys(), Family::V4)?;
+    let tunnel = Tunnel::up(daemon, &testbed, &keys(), AddressFamily::V4)?;
     let peers = (1..=100).map(|number| PeerUpdate::new(PublicKey([number; 32]))).collect();
     tunnel.add_peers(1, &DeviceUpdate { peers, ..DeviceUpdate::default() })?;
     let count = |end| Ok::<_, Error>(tunnel.device(end)?.map_or(0, |device| device.peers.len()));
     expect("the far end has them", count(1)? == 101 && count(0)? == 1)?;
-    answers(&testbed, &tunnel, Family::V4)?;
+    answers(&testbed, &tunnel, AddressFamily::V4)?;
     tunnel.down()
 }
 
@@ -153,13 +153,13 @@ fn all_impairments(inside: &Sandbox, daemon: &Subject) -> Result<(), Error> {
     let impairments =
         Impairments { loss: 0.01, duplicate: 0.01, reorder: 0.01, delay: time, jitter: time, mtu: Some(1490) };
     let testbed = Testbed::build(inside, &Topology::Wan(impairments), 1)?;
-    Tunnel::up(daemon, &testbed, &keys(), Family::V4)?.down()
+    Tunnel::up(daemon, &testbed, &keys(), AddressFamily::V4)?.down()
 }
 
 fn narrow_path(inside: &Sandbox, daemon: &Subject) -> Result<(), Error> {
     let impairments = Impairments { mtu: Some(1400), ..Impairments::default() };
     let testbed = Testbed::build(inside, &Topology::Wan(impairments), 1)?;
-    let tunnel = Tunnel::up(daemon, &testbed, &keys(), Family::V4)?;
+    let tunnel = Tunnel::up(daemon, &testbed, &keys(), AddressFamily::V4)?;
     // WireGuard makes 1388 bytes of the one and 1480 of the other.
     let before = KernelCounters::of(testbed.client())?;
     expect("a packet of 1328 bytes passes", passes(&testbed, &tunnel, 1328)?)?;
@@ -192,7 +192,7 @@ fn openvpn(inside: &Sandbox, _: &Subject) -> Result<(), Error> {
 fn openvpn_with_impairments(inside: &Sandbox, _: &Subject) -> Result<(), Error> {
     let impairments = Impairments { loss: 0.01, delay: Duration::from_millis(5), ..Impairments::default() };
     let testbed = Testbed::build(inside, &Topology::Wan(impairments), 1)?;
-    let tunnel = Tunnel::up(&example()?, &testbed, &keys(), Family::V4)?;
+    let tunnel = Tunnel::up(&example()?, &testbed, &keys(), AddressFamily::V4)?;
     expect("a round trip takes 10 ms", round_trip(&testbed, &tunnel)? >= 10.0)?;
     tunnel.down()
 }
@@ -221,14 +221,17 @@ fn kernel_subjects(inside: &Sandbox, _: &Subject) -> Result<(), Error> {
     if missing.is_empty() { Ok(()) } else { Err(Error::Refused(missing.join("; "))) }
 }
 
-fn last_words(inside: &Sandbox, _: &Subject) -> Result<(), Error> {
+fn last_stderr_line(inside: &Sandbox, _: &Subject) -> Result<(), Error> {
     let testbed = Testbed::build(inside, &Topology::Pair, 1)?;
     let dud = Subject::from_toml("name = 'dud'\nrun = 'echo no luck on {iface} >&2; exit 3'")?;
     let error =
-        Tunnel::up(&dud, &testbed, &keys(), Family::V4).err().map(|error| error.to_string()).unwrap_or_default();
-    expect(&error, error.starts_with("dud ended by itself") && error.contains("its last words: no luck on wg-"))?;
+        Tunnel::up(&dud, &testbed, &keys(), AddressFamily::V4).err().map(|error| error.to_string()).unwrap_or_default();
+    expect(
+        &error,
+        error.starts_with("dud ended by itself") && error.contains("the last line of its log: no luck on wg-"),
+    )?;
     // And the place is free for the next.
-    Tunnel::up(&Subject::wire(), &testbed, &keys(), Family::V4)?.down()
+    Tunnel::up(&Subject::wire(), &testbed, &keys(), AddressFamily::V4)?.down()
 }
 
 /// Whether the server answers the client by `subject`, in both families inside and outside.
@@ -243,11 +246,11 @@ fn carries_both_families(testbed: &Testbed, subject: &Subject) -> Result<(), Err
     Ok(())
 }
 
-fn families(testbed: &Testbed) -> Vec<Family> {
-    if testbed.has_ipv6() { Family::BOTH.into() } else { vec![Family::V4] }
+fn families(testbed: &Testbed) -> Vec<AddressFamily> {
+    if testbed.has_ipv6() { AddressFamily::BOTH.into() } else { vec![AddressFamily::V4] }
 }
 
-fn answers(testbed: &Testbed, tunnel: &Tunnel<'_>, inside: Family) -> Result<(), Error> {
+fn answers(testbed: &Testbed, tunnel: &Tunnel<'_>, inside: AddressFamily) -> Result<(), Error> {
     let to = tunnel.to(inside);
     let probes = Probes { count: 3, pause: Duration::ZERO, ..Probes::default() };
     let report = testbed.client().inside(|| ping::run(to, &probes))?;
@@ -256,7 +259,7 @@ fn answers(testbed: &Testbed, tunnel: &Tunnel<'_>, inside: Family) -> Result<(),
 
 /// The mean of a few round trips in milliseconds.
 fn round_trip(testbed: &Testbed, tunnel: &Tunnel<'_>) -> Result<f64, Error> {
-    let to = tunnel.to(Family::V4);
+    let to = tunnel.to(AddressFamily::V4);
     let probes = Probes { count: 5, pause: Duration::ZERO, ..Probes::default() };
     let report = testbed.client().inside(|| ping::run(to, &probes))?;
     Ok(report.latency.map_or(0.0, |latency| latency.mean_ms))
@@ -265,7 +268,7 @@ fn round_trip(testbed: &Testbed, tunnel: &Tunnel<'_>) -> Result<f64, Error> {
 /// Whether an IPv4 packet of `size` bytes reaches the server.
 fn passes(testbed: &Testbed, tunnel: &Tunnel<'_>, size: usize) -> Result<bool, Error> {
     let failed = |error: std::io::Error| Error::Subject(error.to_string());
-    let at = SocketAddr::new(tunnel.to(Family::V4), 0);
+    let at = SocketAddr::new(tunnel.to(AddressFamily::V4), 0);
     let receiver = testbed.server().inside(|| UdpSocket::bind(at).map_err(failed))?;
     receiver.set_read_timeout(Some(Duration::from_millis(500))).map_err(failed)?;
     let to = receiver.local_addr().map_err(failed)?;
@@ -276,9 +279,9 @@ fn passes(testbed: &Testbed, tunnel: &Tunnel<'_>, size: usize) -> Result<bool, E
 
 /// The address that the server sees the client under, through a tunnel by `daemon`: that of a TCP connection.
 fn seen(testbed: &Testbed, daemon: &Subject) -> Result<String, Error> {
-    let tunnel = Tunnel::up(daemon, testbed, &keys(), Family::V4)?;
+    let tunnel = Tunnel::up(daemon, testbed, &keys(), AddressFamily::V4)?;
     let failed = |error: std::io::Error| Error::Subject(error.to_string());
-    let at = SocketAddr::new(tunnel.to(Family::V4), 0);
+    let at = SocketAddr::new(tunnel.to(AddressFamily::V4), 0);
     let listener = testbed.server().inside(|| TcpListener::bind(at).map_err(failed))?;
     let to = listener.local_addr().map_err(failed)?;
     let _stream = testbed.client().inside(|| TcpStream::connect(to).map_err(failed))?;

@@ -1,8 +1,8 @@
 //! Between the command line and `linerate-tunnel`: output, signals, errors.
 
+use linerate_cli::eprint_line;
 use linerate_control::document::InvalidValue;
 use linerate_control::tunnel_file::StripError;
-use linerate_program::{Complaint, complain};
 use linerate_tunnel::{Error, Interruption, Reporter};
 
 /// Reports on standard error.
@@ -19,12 +19,12 @@ impl Output {
 impl Reporter for Output {
     fn step(&self, command: &str) {
         if self.verbose {
-            complain(&format!("[#] {command}"));
+            eprint_line(&format!("[#] {command}"));
         }
     }
 
     fn message(&self, message: &str) {
-        complain(message);
+        eprint_line(message);
     }
 }
 
@@ -32,7 +32,7 @@ impl Reporter for Output {
 #[derive(Debug)]
 pub(crate) struct CliError {
     /// A sentence, without the name of the program.
-    pub(crate) message: Complaint,
+    pub(crate) message: String,
     pub(crate) exit_code: u8,
 }
 
@@ -42,8 +42,8 @@ impl From<Error> for CliError {
     }
 }
 
-impl From<Complaint> for CliError {
-    fn from(message: Complaint) -> Self {
+impl From<String> for CliError {
+    fn from(message: String) -> Self {
         Self { message, exit_code: 1 }
     }
 }

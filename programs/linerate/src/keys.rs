@@ -6,26 +6,25 @@ use std::process::ExitCode;
 use linerate_control::keys::{BASE64_LENGTH, PublicKey, SecretKey};
 use linerate_control::wg_config::values;
 use linerate_netio::random;
-use linerate_protocol::StaticSecret;
+use linerate_protocol::PrivateKey;
 use rustix::fs::{FileType, Mode, fstat};
 use zeroize::Zeroizing;
 
-use linerate_program::print;
-use linerate_program::{Complaint, complain};
+use linerate_cli::{eprint_line, print};
 
-pub(crate) fn genkey() -> Result<ExitCode, Complaint> {
+pub(crate) fn genkey() -> Result<ExitCode, String> {
     print_secret(private_key().as_bytes())
 }
 
-pub(crate) fn genpsk() -> Result<ExitCode, Complaint> {
+pub(crate) fn genpsk() -> Result<ExitCode, String> {
     let mut key = Zeroizing::new([0; 32]);
     random::fill(&mut *key);
     print_secret(&key)
 }
 
-pub(crate) fn pubkey() -> Result<ExitCode, Complaint> {
+pub(crate) fn pubkey() -> Result<ExitCode, String> {
     let mut text = Zeroizing::new(Vec::with_capacity(1 << 16));
-    // More than this cannot be a key and white space that anyone meant.
+    // Anything longer is not a key.
     let mut input = std::io::stdin().lock().take(1 << 16);
     input.read_to_end(&mut text).map_err(|error| format!("cannot read standard input: {error}"))?;
     let public = public_key(&read_key(&text)?);
@@ -33,7 +32,7 @@ pub(crate) fn pubkey() -> Result<ExitCode, Complaint> {
 }
 
 /// A new private key, clamped.
-pub(super) fn private_key() -> StaticSecret {
+pub(super) fn private_key() -> PrivateKey {
     let mut bytes = Zeroizing::new([0; 32]);
     random::fill(&mut *bytes);
     clamped(&bytes)
@@ -44,27 +43,27 @@ pub(super) fn public_key(secret: &SecretKey) -> PublicKey {
     PublicKey(clamped(secret.as_bytes()).public_key().0)
 }
 
-fn clamped(bytes: &[u8; 32]) -> StaticSecret {
+fn clamped(bytes: &[u8; 32]) -> PrivateKey {
     let mut bytes = Zeroizing::new(*bytes);
     bytes[31] |= 64;
-    StaticSecret::new(&bytes).expect("a key with a bit set is not all zero")
+    PrivateKey::new(&bytes).expect("a key with a bit set is not all zero")
 }
 
-/// The key that is all of `text`, but for white space and NULs after it.
-fn read_key(text: &[u8]) -> Result<SecretKey, Complaint> {
-    let wrong = || "Key is not the correct length or format".to_owned();
-    let (key, rest) = text.split_at_checked(BASE64_LENGTH).ok_or_else(wrong)?;
+/// The key that `text` consists of, apart from trailing white space and NULs.
+fn read_key(text: &[u8]) -> Result<SecretKey, String> {
+    let invalid = || "Key is not the correct length or format".to_owned();
+    let (key, rest) = text.split_at_checked(BASE64_LENGTH).ok_or_else(invalid)?;
     let is_blank = |byte: &u8| values::is_space(*byte) || *byte == 0;
     if !rest.iter().all(is_blank) {
         return Err("Trailing characters found after key".into());
     }
-    SecretKey::from_base64(key).ok_or_else(wrong)
+    SecretKey::from_base64(key).ok_or_else(invalid)
 }
 
-fn print_secret(key: &[u8; 32]) -> Result<ExitCode, Complaint> {
+fn print_secret(key: &[u8; 32]) -> Result<ExitCode, String> {
     if is_world_accessible_file() {
-        complain("Warning: writing to world accessible file.");
-        complain("Consider setting the umask to 077 and trying again.");
+        eprint_line("Warning: writing to world accessible file.");
+        eprint_line("Consider setting the umask to 077 and trying again.");
     }
     let text = SecretKey::from_bytes(key).to_base64();
     let mut line = Zeroizing::new(Vec::with_capacity(BASE64_LENGTH + 1));

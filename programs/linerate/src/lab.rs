@@ -6,13 +6,11 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
-use linerate_program::Complaint;
-
 /// The program that measures.
 const PROGRAM: &str = "linerate-lab";
 
 /// Replaces this process by linerate-lab: the one beside this program, or else the one in PATH.
-pub(super) fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<ExitCode, Complaint> {
+pub(super) fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<ExitCode, String> {
     let beside = std::env::current_exe().map(|program| program.with_file_name(PROGRAM)).ok();
     let program = beside.filter(|file| file.is_file()).unwrap_or_else(|| PathBuf::from(PROGRAM));
     let error = Command::new(&program).args(arguments).exec();

@@ -1,7 +1,7 @@
 //! `linerate`, the tool ([`tool`]). Called `wg` or `wg-quick`, it is that ([`wg`], [`wg_quick`]).
 //!
 //! Arguments are defined once, with clap; help, man pages and shell completions are made from that. Only `wg` has the
-//! words of the original. This program parses, calls and prints; what does something lives in the crates. `wg-quick`
+//! words of the original. This program parses, calls and prints; the work is done in the crates. `wg-quick`
 //! exits with the code of what failed, as the original; everything else with 0 or 1.
 
 #![forbid(unsafe_code)]

@@ -1,15 +1,15 @@
-//! `status` for people: a line for each tunnel, and a table of its peers.
+//! `status` for people: for each tunnel a line, and a table of its peers.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use ipnet::IpNet;
 use linerate_control::printable::printable;
-use linerate_tunnel::status::{Engine, Health, PeerStatus, Status};
+use linerate_tunnel::status::{Health, Implementation, PeerStatus, Status};
 
 use crate::show::human::amount;
 
-/// The tunnels for people: a line each, and a table of its peers.
+/// The tunnels for people: for each a line, and a table of its peers.
 pub(crate) fn render(all: &[Status]) -> String {
     let mut text = String::new();
     for (index, status) in all.iter().enumerate() {
@@ -24,23 +24,23 @@ pub(crate) fn render(all: &[Status]) -> String {
 }
 
 fn headline(status: &Status) -> String {
-    let engine = match status.engine {
-        Engine::Daemon => "run by a daemon",
-        Engine::Kernel => "run by the kernel",
-        Engine::Unknown => {
+    let runs = match status.implementation {
+        Implementation::Daemon => "run by a daemon",
+        Implementation::Kernel => "run by the kernel",
+        Implementation::Unknown => {
             let reason = status.reason.as_deref().unwrap_or("the daemon does not respond");
             return format!("{}: state unknown: {reason}", status.interface);
         }
-        Engine::Gone => {
+        Implementation::Gone => {
             return format!("{}: not running (its daemon has died); `linerate down {0}` cleans up", status.interface);
         }
     };
     let alive = status.peers.iter().filter(|peer| peer.health == Health::Alive).count();
     let addresses: Vec<String> = status.addresses.iter().map(IpNet::to_string).collect();
     let addresses = if addresses.is_empty() { "no address".to_owned() } else { addresses.join(", ") };
-    let troubles: String = troubles(status).iter().map(|trouble| format!("; {trouble}")).collect();
+    let problems: String = problems(status).iter().map(|problem| format!("; {problem}")).collect();
     format!(
-        "{}: {engine}, {addresses}, port {}, MTU {}, {alive} of {} peers connected{troubles}",
+        "{}: {runs}, {addresses}, port {}, MTU {}, {alive} of {} peers connected{problems}",
         status.interface,
         status.listen_port,
         status.mtu,
@@ -111,7 +111,7 @@ fn table(text: &mut String, rows: &[[String; 6]]) {
 
 /// The checks of doctor: a name, the state, and the fix if the state is bad.
 pub(crate) fn findings(status: &Status) -> Vec<(&'static str, String, Option<Cow<'static, str>>)> {
-    if !status.is_run() {
+    if !status.is_running() {
         return vec![("daemon", "has died".to_owned(), Some("run `linerate down`, then `linerate up`".into()))];
     }
     let of = |name, is_wrong: bool, [right, wrong]: [&str; 2], advice: &'static str| {
@@ -133,15 +133,15 @@ pub(crate) fn findings(status: &Status) -> Vec<(&'static str, String, Option<Cow
     ]
 }
 
-/// What is wrong with the tunnel itself, each as the end of a sentence.
-fn troubles(status: &Status) -> Vec<&'static str> {
+/// Problems of the tunnel itself, each as the end of a sentence.
+fn problems(status: &Status) -> Vec<&'static str> {
     let all = [
         (status.link_down, "the interface is down"),
         (status.no_private_key, "it has no private key"),
         (status.not_listening, "its UDP port is in use by another program: it cannot receive"),
         (status.hook_failed, "a hook failed"),
     ];
-    all.into_iter().filter(|(applies, _)| *applies).map(|(_, trouble)| trouble).collect()
+    all.into_iter().filter(|(applies, _)| *applies).map(|(_, problem)| problem).collect()
 }
 
 #[cfg(test)]
@@ -165,7 +165,7 @@ mod tests {
     fn example(peers: Vec<PeerStatus>) -> Status {
         Status {
             interface: "wg0".into(),
-            engine: Engine::Daemon,
+            implementation: Implementation::Daemon,
             reason: None,
             file: None,
             listen_port: 51820,
@@ -220,7 +220,7 @@ mod tests {
             assert!(headline(&status).ends_with(end), "{}", headline(&status));
         }
         let reason = Some("permission denied; try again as root (sudo)".to_owned());
-        let line = headline(&Status { reason, engine: Engine::Unknown, ..example(vec![]) });
+        let line = headline(&Status { reason, implementation: Implementation::Unknown, ..example(vec![]) });
         assert_eq!(line, "wg0: state unknown: permission denied; try again as root (sudo)");
     }
 }

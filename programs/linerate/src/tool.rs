@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
+use linerate_cli::{documents, print};
 use linerate_control::interface::InterfaceName;
-use linerate_program::{Complaint, documents, print};
 
 use crate::cli::CliError;
 use crate::show::{self, Field};
@@ -22,10 +22,6 @@ use crate::{doctor, keys, lab, tunnels};
         `linerate up` starts the daemon linerated, which runs the tunnel. It has the same control socket as other \
         WireGuard daemons, so `wg` and `wg-quick` work with it.",
     after_long_help = "EXAMPLES\n\
-        \x20 Try it on this machine alone:\n\
-        \x20   linerate demo\n\n\
-        \x20 Compare the WireGuard implementations on this machine:\n\
-        \x20   linerate lab run --quick\n\n\
         \x20 Generate a key pair that only you can read:\n\
         \x20   umask 077\n\
         \x20   linerate genkey > private.key\n\
@@ -34,7 +30,11 @@ use crate::{doctor, keys, lab, tunnels};
         \x20   sudo linerate up wg0\n\
         \x20   sudo linerate status\n\
         \x20   sudo linerate reload wg0\n\
-        \x20   sudo linerate down wg0"
+        \x20   sudo linerate down wg0\n\n\
+        \x20 Try it on this machine alone (package linerate-lab):\n\
+        \x20   linerate demo\n\n\
+        \x20 Compare the WireGuard implementations on this machine (package linerate-lab):\n\
+        \x20   linerate lab run --quick"
 )]
 pub struct Arguments {
     #[command(subcommand)]
@@ -43,9 +43,9 @@ pub struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Run a tunnel on this machine and show how fast it is
+    /// Run a tunnel on this machine and show how fast it is (package linerate-lab)
     ///
-    /// Runs `linerate-lab demo`, from the package linerate-lab.
+    /// Runs `linerate-lab demo`.
     #[command(disable_help_flag = true)]
     Demo {
         /// The options of `linerate-lab demo`
@@ -130,8 +130,8 @@ enum Command {
 
     /// Bring a tunnel up
     ///
-    /// Either the tunnel comes up, or the host is left as it was. An existing route or a host name that does not resolve
-    /// yet does not prevent it.
+    /// Either the tunnel comes up, or the host is left as it was. An existing route or a host name that does not
+    /// resolve yet does not prevent it.
     #[command(after_long_help = "EXAMPLES\n\
         \x20 linerate plan wg0            what it would do, and conflicts\n\
         \x20 linerate up wg0              /etc/wireguard/wg0.conf\n\
@@ -146,7 +146,7 @@ enum Command {
 
     /// Apply a changed file to a running tunnel without dropping sessions
     ///
-    /// Compares the file with its last applied version and changes only the difference: peers, addresses, routes,
+    /// Compares the file with its last applied version and applies only the difference: peers, addresses, routes,
     /// name servers, MTU. Changes made by hand, and settings that the file does not contain, stay.
     Reload(tunnels::TunnelArguments),
 
@@ -183,7 +183,7 @@ enum Command {
 
     /// Supervise a tunnel in the background (started by `up`)
     #[command(hide = true)]
-    Keep {
+    Supervise {
         /// Interface to supervise
         interface: InterfaceName,
     },
@@ -209,9 +209,9 @@ enum Command {
         shell: clap_complete::Shell,
     },
 
-    /// Measure and compare the WireGuard implementations on this machine
+    /// Measure and compare the WireGuard implementations on this machine (package linerate-lab)
     ///
-    /// Runs `linerate-lab`, from the package of that name. `linerate lab help` lists its commands.
+    /// Runs `linerate-lab`. `linerate lab help` lists its commands.
     #[command(disable_help_flag = true)]
     Lab {
         /// The command of linerate-lab and its arguments
@@ -242,12 +242,12 @@ struct ShowArguments {
 /// Runs the tool on this process's arguments.
 pub fn main() -> ExitCode {
     match Arguments::try_parse() {
-        Ok(arguments) => linerate_program::exit("linerate", run(arguments)),
-        Err(error) => linerate_program::refuse_arguments(&error),
+        Ok(arguments) => linerate_cli::exit("linerate", run(arguments)),
+        Err(error) => linerate_cli::refuse_arguments(&error),
     }
 }
 
-fn run(arguments: Arguments) -> Result<ExitCode, Complaint> {
+fn run(arguments: Arguments) -> Result<ExitCode, String> {
     let Some(command) = arguments.command else {
         let help = Arguments::command().render_long_help();
         return print(help.to_string().as_bytes());
@@ -270,7 +270,7 @@ fn run(arguments: Arguments) -> Result<ExitCode, Complaint> {
         Command::Plan(arguments) => without_code(tunnels::plan(&arguments)),
         Command::Status(arguments) => without_code(tunnels::status(&arguments)),
         Command::Doctor(arguments) => doctor::main(&arguments),
-        Command::Keep { interface } => without_code(tunnels::keep(&interface)),
+        Command::Supervise { interface } => without_code(tunnels::supervise(&interface)),
         Command::Resolve => tunnels::resolve(),
         Command::Version => print(concat!("linerate ", env!("CARGO_PKG_VERSION"), "\n").as_bytes()),
         Command::Man { directory } => {
@@ -281,8 +281,8 @@ fn run(arguments: Arguments) -> Result<ExitCode, Complaint> {
     }
 }
 
-/// Only wg-quick exits with other codes of a failure than 1.
-fn without_code(outcome: Result<ExitCode, CliError>) -> Result<ExitCode, Complaint> {
+/// Drops the exit code: only wg-quick exits with other codes than 1 after an error.
+fn without_code(outcome: Result<ExitCode, CliError>) -> Result<ExitCode, String> {
     outcome.map_err(|error| error.message)
 }
 

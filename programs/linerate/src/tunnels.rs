@@ -1,20 +1,20 @@
-//! The verbs for whole tunnels: `up`, `down`, `reload`, `save`, `plan`, `status`.
+//! The commands for whole tunnels: `up`, `down`, `reload`, `save`, `plan`, `status`.
 
 use std::process::ExitCode;
 
+use linerate_cli::{eprint_line, print};
 use linerate_control::interface::InterfaceName;
 use linerate_control::printable::printable;
 use linerate_host::plan::messages;
-use linerate_host::step::Backend;
-use linerate_host::wanted::Compat;
-use linerate_program::{Complaint, complain, print};
+use linerate_host::spec::Compat;
+use linerate_host::step::Implementation;
 use linerate_tunnel::status::Status;
 use linerate_tunnel::{self as tunnel, ConfigFile, Context, Options, resolver, status, supervise};
 
 use crate::cli::{CliError, Output, interruption};
 use crate::status::render;
 
-/// What the verbs for one tunnel have in common.
+/// The arguments that the commands for one tunnel have in common.
 #[derive(clap::Args)]
 pub(super) struct TunnelArguments {
     /// Interface with the file /etc/wireguard/NAME.conf, or the path of another file NAME.conf
@@ -41,8 +41,8 @@ pub(super) struct UpArguments {
 
     /// Run linerated as this user once the tunnel is set up
     ///
-    /// The default is LINERATE_USER in the environment, then `#! User = NAME` in the file, then root. Hooks always run as
-    /// root.
+    /// The default is LINERATE_USER in the environment, then `#! User = NAME` in the file, then root. Hooks always run
+    /// as root.
     #[arg(long, value_name = "NAME", conflicts_with = "kernel")]
     user: Option<String>,
 
@@ -87,20 +87,20 @@ pub(super) struct StatusArguments {
 type Outcome = Result<ExitCode, CliError>;
 
 pub(super) fn up(arguments: &UpArguments) -> Outcome {
-    let mut options = options(&arguments.tunnel, tunnel::backend(arguments.kernel)?);
+    let mut options = options(&arguments.tunnel, tunnel::implementation(arguments.kernel)?);
     options.supervised = arguments.supervise;
     options.user.clone_from(&arguments.user);
     let file = read(&arguments.tunnel.name)?;
     let interface = file.interface.clone();
     tunnel::up(file, &options, context(&arguments.tunnel, &interruption()?))?;
     if !arguments.supervise {
-        complain(&format!("{interface} is up; `linerate status` shows its state"));
+        eprint_line(&format!("{interface} is up; `linerate status` shows its state"));
     }
     Ok(ExitCode::SUCCESS)
 }
 
 pub(super) fn down(arguments: &TunnelArguments) -> Outcome {
-    let options = options(arguments, tunnel::backend(false)?);
+    let options = options(arguments, tunnel::implementation(false)?);
     let interruption = interruption()?;
     let (interface, file) = tunnel::find(&arguments.name)?;
     tunnel::down(&interface, file.as_ref(), &options, context(arguments, &interruption))?;
@@ -108,18 +108,18 @@ pub(super) fn down(arguments: &TunnelArguments) -> Outcome {
 }
 
 pub(super) fn reload(arguments: &TunnelArguments) -> Outcome {
-    let options = options(arguments, tunnel::backend(false)?);
+    let options = options(arguments, tunnel::implementation(false)?);
     let file = read(&arguments.name)?;
     let done = tunnel::reload(&file, &options, context(arguments, &interruption()?))?;
     let count = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
     let (peers, steps) = (count(done.peers, "peer"), count(done.steps, "step"));
-    let mut sentences = done.sentences;
+    let mut messages = done.messages;
     if (done.peers, done.steps) != (0, 0) {
-        sentences.insert(0, format!("{peers} changed, {steps} taken on the host"));
-    } else if sentences.is_empty() {
-        sentences.push("nothing has changed".to_owned());
+        messages.insert(0, format!("{peers} changed, {steps} taken on the host"));
+    } else if messages.is_empty() {
+        messages.push("nothing has changed".to_owned());
     }
-    complain(&format!("{}: {}", file.interface, sentences.join("; ")));
+    eprint_line(&format!("{}: {}", file.interface, messages.join("; ")));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -132,7 +132,7 @@ pub(super) fn plan(arguments: &PlanArguments) -> Outcome {
     let file = read(&arguments.name)?;
     let options = Options {
         compat: Compat::Native,
-        backend: tunnel::backend(arguments.kernel)?,
+        implementation: tunnel::implementation(arguments.kernel)?,
         user: None,
         hooks: true,
         supervised: false,
@@ -156,7 +156,7 @@ pub(super) fn plan(arguments: &PlanArguments) -> Outcome {
 pub(super) fn status(arguments: &StatusArguments) -> Outcome {
     let all = match status::status(arguments.name.as_deref()).map_err(CliError::from) {
         Err(failed) if arguments.check => {
-            complain(&format!("linerate: {}", failed.message));
+            eprint_line(&format!("linerate: {}", failed.message));
             return Ok(ExitCode::from(failed.exit_code));
         }
         all => all?,
@@ -166,31 +166,31 @@ pub(super) fn status(arguments: &StatusArguments) -> Outcome {
         text.push(b'\n');
         print(&text)?;
     } else if all.is_empty() {
-        complain("there are no tunnels; `linerate up NAME` brings one up");
+        eprint_line("there are no tunnels; `linerate up NAME` brings one up");
     } else {
         print(render(&all).as_bytes())?;
     }
     let unknown = all.iter().any(Status::is_unknown);
     if unknown && arguments.check {
-        return Ok(ExitCode::from(status::CANNOT_QUERY));
+        return Ok(ExitCode::from(tunnel::CANNOT_QUERY));
     }
-    let not_running = arguments.name.is_some() && !all.iter().all(Status::is_run);
-    let failed = unknown || not_running || (arguments.check && !all.iter().all(Status::is_well));
+    let not_running = arguments.name.is_some() && !all.iter().all(Status::is_running);
+    let failed = unknown || not_running || (arguments.check && !all.iter().all(Status::is_healthy));
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-pub(super) fn keep(interface: &InterfaceName) -> Outcome {
+pub(super) fn supervise(interface: &InterfaceName) -> Outcome {
     supervise::in_background(interface, Context { reporter: &Output::QUIET, interruption: &interruption()? })?;
     Ok(ExitCode::SUCCESS)
 }
 
-pub(super) fn resolve() -> Result<ExitCode, Complaint> {
+pub(super) fn resolve() -> Result<ExitCode, String> {
     resolver::process::answer().map_err(|error| format!("cannot look up names: {error}"))?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn options(arguments: &TunnelArguments, backend: Backend) -> Options {
-    Options { compat: Compat::Native, backend, user: None, hooks: !arguments.no_hooks, supervised: false }
+fn options(arguments: &TunnelArguments, implementation: Implementation) -> Options {
+    Options { compat: Compat::Native, implementation, user: None, hooks: !arguments.no_hooks, supervised: false }
 }
 
 fn context<'a>(arguments: &TunnelArguments, interruption: &'a tunnel::Interruption) -> Context<'a> {
@@ -201,8 +201,8 @@ fn context<'a>(arguments: &TunnelArguments, interruption: &'a tunnel::Interrupti
 fn read(name: &str) -> Result<ConfigFile, CliError> {
     let file = ConfigFile::open(name)?;
     for path in file.world_accessible() {
-        complain(&format!("Warning: everybody can read {}: chmod 600 {0}", path.display()));
+        eprint_line(&format!("Warning: every user can read {}; run chmod 600 {0}", path.display()));
     }
-    file.check()?.iter().for_each(|warning| complain(warning));
+    file.check()?.iter().for_each(|warning| eprint_line(warning));
     Ok(file)
 }

@@ -1,16 +1,16 @@
-//! `wg-quick`, as wireguard-tools 1.0.20260223 does it: the same files, verbs, echo and exit codes, with linerated as
-//! the engine. Where it does better, that is written in docs/wg-quick.md.
+//! `wg-quick`, compatible with wireguard-tools 1.0.20260223: the same files, verbs, output and exit codes, but tunnels
+//! run in linerated. docs/wg-quick.md lists the differences.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 
 use linerate_control::document::SectionKind;
-use linerate_control::tunnel_file::{keys, strip};
+use linerate_control::tunnel_file::{settings, strip};
 use linerate_control::wg_config::{self, Resolver, ValueError};
-use linerate_host::wanted::Compat;
+use linerate_host::spec::Compat;
 
-use linerate_program::{complain, print};
+use linerate_cli::{eprint_line, print};
 use linerate_tunnel::{self as tunnel, ConfigFile, Context, Options};
 
 use crate::cli::{CliError, Output, interruption};
@@ -18,10 +18,10 @@ use crate::wg;
 
 /// Runs `wg-quick` on `arguments`; `program` is what it is called in messages.
 pub fn main(program: &str, arguments: &[OsString]) -> ExitCode {
-    // The name is enough: the original cuts the folders off.
+    // Only its name: the original removes the directory, too.
     let program = program.rsplit('/').next().unwrap_or(program);
     run(program, arguments).unwrap_or_else(|error| {
-        complain(&format!("{program}: {}", error.message));
+        eprint_line(&format!("{program}: {}", error.message));
         ExitCode::from(error.exit_code)
     })
 }
@@ -32,19 +32,19 @@ fn run(program: &str, arguments: &[OsString]) -> Result<ExitCode, CliError> {
     let words: Vec<&str> = words.iter().map(String::as_str).filter(|word| *word != "--kernel").collect();
     let (verb, operand) = match words[..] {
         ["--help" | "-h" | "help"] => {
-            complain(&usage(program));
+            eprint_line(&usage(program));
             return Ok(ExitCode::SUCCESS);
         }
         [verb @ ("up" | "down" | "save" | "strip"), operand] => (verb, operand),
         _ => {
-            complain(&usage(program));
+            eprint_line(&usage(program));
             return Ok(ExitCode::FAILURE);
         }
     };
     become_root(program, arguments)?;
     let options = Options {
         compat: Compat::WgQuick,
-        backend: tunnel::backend(kernel)?,
+        implementation: tunnel::implementation(kernel)?,
         user: None,
         hooks: true,
         supervised: false,
@@ -62,13 +62,13 @@ fn run(program: &str, arguments: &[OsString]) -> Result<ExitCode, CliError> {
 
 fn up(operand: &str, options: &Options) -> Result<ExitCode, CliError> {
     let file = read(operand)?;
-    judge(&file)?;
+    check(&file)?;
     tunnel::up(file, options, Context { reporter: &Output::VERBOSE, interruption: &interruption()? })?;
     Ok(ExitCode::SUCCESS)
 }
 
 fn down(operand: &str, options: &Options) -> Result<ExitCode, CliError> {
-    // A tunnel that is up goes down though its file has gone.
+    // A running tunnel goes down even if its file was deleted.
     let (interface, file) = match read(operand) {
         Ok(file) => (file.interface.clone(), Some(file)),
         Err(error) => match tunnel::find(operand) {
@@ -81,24 +81,24 @@ fn down(operand: &str, options: &Options) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Reads the file of `operand`, and warns if every user may.
+/// Reads the file of `operand`, and warns if every user can read it.
 fn read(operand: &str) -> Result<ConfigFile, CliError> {
     let file = ConfigFile::open(operand)?;
     for path in file.world_accessible() {
-        complain(&format!("Warning: `{}' is world accessible", path.display()));
+        eprint_line(&format!("Warning: `{}' is world accessible", path.display()));
     }
     // wg-quick rejects a non-boolean SaveConfig for every verb.
     strip(&file.document)?;
     Ok(file)
 }
 
-/// Checks that `wg` and `ip` would accept the file, before anything is changed. Errors are in their words.
-fn judge(file: &ConfigFile) -> Result<(), CliError> {
+/// Checks that `wg` and `ip` would accept the file before anything is changed. Errors are in their words.
+fn check(file: &ConfigFile) -> Result<(), CliError> {
     let text = strip(&file.document)?;
     wg_config::parse(&text, wg_config::Mode::Append, &mut Unresolved)
-        .map_err(|bad| wg::explain(&bad, file.path.as_os_str()))?;
+        .map_err(|error| wg::explain(&error, file.path.as_os_str()))?;
     for warning in file.check()? {
-        complain(&warning);
+        eprint_line(&warning);
     }
     Ok(())
 }
@@ -117,12 +117,12 @@ impl Resolver for Unresolved {
     }
 
     fn warn(&mut self, warning: &str) {
-        complain(warning);
+        eprint_line(warning);
     }
 }
 
-/// The part of the file that `wg` reads. For a tunnel that is up, with what it has and the file does not set: users pipe this
-/// to `wg syncconf`, which removes what it does not find.
+/// The part of the file that `wg` reads. For a running tunnel, adds its settings that the file does not have: users
+/// pipe this to `wg syncconf`, which removes what is missing.
 fn stripped(file: &ConfigFile) -> Result<linerate_control::zeroizing::Buffer, CliError> {
     let Some(device) = tunnel::running(&file.interface) else { return Ok(strip(&file.document)?) };
     let mut document = file.document.clone();
@@ -130,19 +130,19 @@ fn stripped(file: &ConfigFile) -> Result<linerate_control::zeroizing::Buffer, Cl
     if let Some(section) = section {
         let contents = &file.contents;
         if contents.fwmark.is_none() && device.fwmark != 0 {
-            document.insert(section, &keys::FWMARK, &format!("{:#x}", device.fwmark))?;
+            document.insert(section, &settings::FWMARK, &format!("{:#x}", device.fwmark))?;
         }
         if contents.listen_port.is_none() && device.listen_port != 0 {
-            document.insert(section, &keys::LISTEN_PORT, &device.listen_port.to_string())?;
+            document.insert(section, &settings::LISTEN_PORT, &device.listen_port.to_string())?;
         }
         if let (None, Some(key)) = (&contents.private_key, &device.private_key) {
-            document.insert(section, &keys::PRIVATE_KEY, &key.to_base64())?;
+            document.insert(section, &settings::PRIVATE_KEY, &key.to_base64())?;
         }
     }
     Ok(strip(&document)?)
 }
 
-/// Starts this program again as root, with sudo, as the original does.
+/// Executes this program again as root with sudo, as the original does.
 fn become_root(program: &str, arguments: &[OsString]) -> Result<(), CliError> {
     if rustix::process::geteuid().is_root() {
         return Ok(());

@@ -10,7 +10,7 @@ use std::process::{Command, Output, Stdio};
 const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
 
 #[test]
-fn a_pair_of_keys_is_made_by_genkey_and_pubkey() {
+fn genkey_and_pubkey_make_a_pair_of_keys() {
     let private = run(&["genkey"], "");
     assert!(private.status.success() && private.stderr.is_empty());
     let public = run(&["pubkey"], &stdout(&private));
@@ -21,7 +21,7 @@ fn a_pair_of_keys_is_made_by_genkey_and_pubkey() {
 }
 
 #[test]
-fn a_bad_private_key_is_refused_in_wgs_words() {
+fn a_bad_private_key_is_refused_in_the_words_of_wg() {
     let refused = run(&["pubkey"], "not a key\n");
     assert_eq!(refused.status.code(), Some(1));
     assert_eq!(stderr(&refused), "linerate: Key is not the correct length or format\n");
@@ -53,9 +53,9 @@ fn a_key_that_could_not_be_written_is_a_failure() {
 }
 
 #[test]
-fn help_and_version_go_to_standard_output_and_are_no_failure() {
+fn help_and_version_go_to_standard_output_and_succeed() {
     let asked: [(&[&str], &str); 7] = [
-        (&[], "linerate demo"),
+        (&[], "linerate genkey"),
         (&["--help"], "linerate demo"),
         (&["help"], "EXAMPLES"),
         (&["help", "show"], "WG_HIDE_KEYS"),
@@ -72,7 +72,7 @@ fn help_and_version_go_to_standard_output_and_are_no_failure() {
 }
 
 #[test]
-fn a_wrong_command_line_is_exit_code_1_and_a_word_on_standard_error() {
+fn a_wrong_command_line_exits_with_1_and_a_message_on_standard_error() {
     let wrong: [&[&str]; 5] = [
         (&["frobnicate"]),
         (&["genkey", "x"]),
@@ -122,7 +122,7 @@ fn completions_are_made_for_every_shell() {
 }
 
 #[test]
-fn manual_pages_are_written_where_one_says() {
+fn manual_pages_are_written_to_the_given_directory() {
     let directory = std::env::temp_dir().join(format!("linerate-manual-{}", std::process::id()));
     let missing = run(&["man", directory.to_str().unwrap()], "");
     assert_eq!(missing.status.code(), Some(1), "the directory has to exist");

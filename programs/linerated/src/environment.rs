@@ -1,4 +1,4 @@
-//! The environment variables, all read and checked before anything is done.
+//! The environment variables; all are read and checked before anything else happens.
 
 use std::ffi::OsString;
 use std::os::fd::RawFd;
@@ -11,12 +11,11 @@ use tracing::level_filters::LevelFilter;
 
 use super::log::Lossy;
 use linerate_privileges::filter::Filter;
-use linerate_program::Complaint;
 
 /// The variable that switches offloads off.
 pub(crate) const OFFLOADS: &str = "LINERATE_OFFLOADS";
 
-/// What the environment asks for.
+/// The settings in the environment.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Environment {
     /// Stay in the foreground.
@@ -27,16 +26,15 @@ pub(super) struct Environment {
     pub(super) uapi: Option<RawFd>,
     /// When more than one worker carries packets.
     pub(super) helpers: Helpers,
-    /// What of the kernel's offloads may be used.
+    /// The offloads to use.
     pub(super) offloads: Offloads,
-    /// What becomes of system calls that the daemon has no use for.
+    /// What happens on a system call that the daemon does not need.
     pub(super) filter: Filter,
-    /// How much to log, if that was said.
+    /// The log level, if it is set.
     log: Option<LevelFilter>,
 }
 
-/// What of the kernel's offloads may be used: all that it has, less what [`OFFLOADS`] switches
-/// off, as if the kernel did not know it.
+/// The offloads to use: those that the kernel has, without those that [`OFFLOADS`] disables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Offloads {
     /// The device's.
@@ -47,11 +45,11 @@ pub(crate) struct Offloads {
 
 impl Environment {
     /// Reads this process's environment.
-    pub(super) fn read() -> Result<Self, Complaint> {
+    pub(super) fn read() -> Result<Self, String> {
         Self::parse(|name| std::env::var_os(name))
     }
 
-    fn parse(variable: impl Fn(&str) -> Option<OsString>) -> Result<Self, Complaint> {
+    fn parse(variable: impl Fn(&str) -> Option<OsString>) -> Result<Self, String> {
         let text = |name: &str| {
             let value = variable(name).filter(|value| !value.is_empty());
             value.map(|value| value.to_string_lossy().into_owned())
@@ -67,23 +65,22 @@ impl Environment {
             foreground: text("WG_PROCESS_FOREGROUND").as_deref() == Some("1"),
             tun: number("WG_TUN_FD")?,
             uapi: number("WG_UAPI_FD")?,
-            helpers: text("LINERATE_HELPERS").map_or(Ok(Helpers::WhenUseful), |word| helpers(&word))?,
+            helpers: text("LINERATE_HELPERS").map_or(Ok(Helpers::OnDemand), |word| helpers(&word))?,
             offloads: text(OFFLOADS).map_or(Ok(Offloads::ALL), |words| Offloads::without(&words))?,
             filter: text("LINERATE_SECCOMP").map_or(Ok(Filter::default()), |word| filter(&word))?,
             log: text("LOG_LEVEL").map(|level| log_level(&level)).transpose()?,
         })
     }
 
-    /// Whether the log goes on after the program that started us has gone: as with wireguard-go, only
-    /// if a level was asked for.
+    /// Whether the daemon logs in the background: as wireguard-go, only if a level is set.
     pub(super) fn logs_in_background(&self) -> bool {
         self.log.is_some_and(|level| level != LevelFilter::OFF)
     }
 
-    /// Sends everything that is logged, one plain line each, to standard error.
+    /// Starts logging to standard error, one plain line for each event.
     pub(super) fn start_log(&self) {
-        // A supervisor or the terminal knows the time. A log that cannot be written must neither end the
-        // tunnel, as std's panic on a closed standard error would, nor hold it up.
+        // Whoever reads the log adds the time. A log that cannot be written must neither end the tunnel, as std's
+        // panic on a closed standard error would, nor delay it.
         tracing_subscriber::fmt()
             .with_max_level(self.log.unwrap_or(LevelFilter::INFO))
             .with_writer(Mutex::new(Lossy))
@@ -96,13 +93,13 @@ impl Environment {
 }
 
 impl Offloads {
-    /// What `LINERATE_OFFLOADS` may switch off.
-    pub(crate) const WORDS: [&str; 5] = ["-vnet_hdr", "-tso", "-uso", "-udp_gro", "-udp_gso"];
+    /// The values in `LINERATE_OFFLOADS`.
+    pub(crate) const NAMES: [&str; 5] = ["-vnet_hdr", "-tso", "-uso", "-udp_gro", "-udp_gso"];
 
     const ALL: Self = Self { tun: tun::TunOffloads::ALL, udp: UdpOffloads::ALL };
 
-    /// All but those named in `words`, apart by commas.
-    fn without(words: &str) -> Result<Self, Complaint> {
+    /// All except those in the comma-separated list.
+    fn without(words: &str) -> Result<Self, String> {
         let Self { mut tun, mut udp } = Self::ALL;
         for word in words.split(',') {
             let offload = match word {
@@ -114,7 +111,7 @@ impl Offloads {
                 _ => {
                     return Err(format!(
                         "{OFFLOADS}={words} is not a list of {}, any of them, separated by commas: {word:?} is not among them",
-                        Self::WORDS.join(", ")
+                        Self::NAMES.join(", ")
                     ));
                 }
             };
@@ -124,7 +121,7 @@ impl Offloads {
     }
 }
 
-fn log_level(level: &str) -> Result<LevelFilter, Complaint> {
+fn log_level(level: &str) -> Result<LevelFilter, String> {
     match level {
         "silent" => Ok(LevelFilter::OFF),
         "error" => Ok(LevelFilter::ERROR),
@@ -135,18 +132,18 @@ fn log_level(level: &str) -> Result<LevelFilter, Complaint> {
     }
 }
 
-fn helpers(word: &str) -> Result<Helpers, Complaint> {
+fn helpers(word: &str) -> Result<Helpers, String> {
     match word {
-        "useful" => Ok(Helpers::WhenUseful),
+        "on-demand" => Ok(Helpers::OnDemand),
         "always" => Ok(Helpers::Always),
-        _ => Err(format!("LINERATE_HELPERS={word} is not useful or always")),
+        _ => Err(format!("LINERATE_HELPERS={word} is not on-demand or always")),
     }
 }
 
-fn filter(word: &str) -> Result<Filter, Complaint> {
-    let known = Filter::WORDS.iter().find(|(known, _)| *known == word);
+fn filter(word: &str) -> Result<Filter, String> {
+    let known = Filter::MODES.iter().find(|(known, _)| *known == word);
     known.map(|(_, filter)| *filter).ok_or_else(|| {
-        let words = Filter::WORDS.map(|(word, _)| word).join(", ");
+        let words = Filter::MODES.map(|(word, _)| word).join(", ");
         format!("LINERATE_SECCOMP={word} is not one of {words}")
     })
 }
@@ -155,17 +152,17 @@ fn filter(word: &str) -> Result<Filter, Complaint> {
 mod tests {
     use super::*;
 
-    fn parse(variables: &[(&str, &str)]) -> Result<Environment, Complaint> {
+    fn parse(variables: &[(&str, &str)]) -> Result<Environment, String> {
         Environment::parse(|name| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into()))
     }
 
     #[test]
-    fn an_empty_environment_asks_for_nothing() {
+    fn an_empty_environment_has_the_defaults() {
         let nothing = Environment {
             foreground: false,
             tun: None,
             uapi: None,
-            helpers: Helpers::WhenUseful,
+            helpers: Helpers::OnDemand,
             offloads: Offloads::ALL,
             filter: Filter::Refuse,
             log: None,
@@ -201,7 +198,7 @@ mod tests {
     #[test]
     fn offloads_are_switched_off_by_name_alone_or_together() {
         let parsed = |words| parse(&[("LINERATE_OFFLOADS", words)]).unwrap().offloads;
-        assert!(Offloads::WORDS.iter().all(|word| parsed(word) != Offloads::ALL));
+        assert!(Offloads::NAMES.iter().all(|word| parsed(word) != Offloads::ALL));
         let Offloads { tun, udp } = Offloads::ALL;
         assert_eq!(parsed("-vnet_hdr"), Offloads { tun: tun::TunOffloads { vnet_hdr: false, ..tun }, udp });
         assert_eq!(parsed("-udp_gro"), Offloads { tun, udp: UdpOffloads { gro: false, ..udp } });
@@ -213,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn an_offload_that_nobody_knows_is_refused_with_those_that_are_known() {
+    fn an_unknown_offload_is_refused_with_a_list_of_the_known_ones() {
         for words in ["-lro", "udp_gro", "-tso,", "-tso -uso"] {
             let refused = parse(&[("LINERATE_OFFLOADS", words)]).unwrap_err();
             assert!(refused.starts_with(&format!("LINERATE_OFFLOADS={words} is not a list of -vnet_hdr")), "{refused}");
@@ -221,14 +218,14 @@ mod tests {
     }
 
     #[test]
-    fn a_log_in_the_background_has_to_be_asked_for() {
+    fn a_log_in_the_background_needs_a_level() {
         assert!(!parse(&[]).unwrap().logs_in_background());
         assert!(!parse(&[("LOG_LEVEL", "silent")]).unwrap().logs_in_background());
         assert!(parse(&[("LOG_LEVEL", "error")]).unwrap().logs_in_background());
     }
 
     #[test]
-    fn what_cannot_be_understood_is_refused_by_name() {
+    fn an_invalid_value_is_refused_with_its_name() {
         let bad = [
             ("WG_TUN_FD", "x"),
             ("WG_TUN_FD", "-1"),

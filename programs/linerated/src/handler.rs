@@ -1,4 +1,4 @@
-//! Between the UAPI and the engine: the same ideas in either's types.
+//! Converts between the types of the UAPI and those of the engine.
 
 use linerate_control::keys::{PublicKey, SecretKey};
 use linerate_control::uapi::request::{DeviceUpdate, PeerUpdate};
@@ -6,7 +6,7 @@ use linerate_control::uapi::response::{Activity, DeviceState, PeerState};
 use linerate_control::uapi::server::Handler;
 use linerate_control::uapi::{RequestError, errno};
 use linerate_engine::{Handle, config};
-use linerate_protocol::{Boottime, Prefix, PresharedKey, StaticSecret};
+use linerate_protocol::{Boottime, Prefix, PresharedKey, PrivateKey};
 
 use linerate_privileges::InForce;
 
@@ -24,15 +24,15 @@ impl EngineHandler {
 
 impl Handler for EngineHandler {
     fn get(&mut self) -> Result<DeviceState, i32> {
-        self.engine.get().map(|state| told(&state)).ok_or(errno::EIO)
+        self.engine.get().map(|state| to_device_state(&state)).ok_or(errno::EIO)
     }
 
     fn set(&mut self, update: DeviceUpdate) -> Result<(), i32> {
-        self.engine.set(asked(&update)).map_err(|refusal| {
-            tracing::info!("a change was refused: {refusal}");
-            match refusal {
+        self.engine.set(to_device_update(&update)).map_err(|error| {
+            tracing::info!("a change was refused: {error}");
+            match error {
                 config::ConfigError::Port { error, .. } | config::ConfigError::Mark(error) => {
-                    // The number of another program's port, of missing permission, of no descriptors left.
+                    // EADDRINUSE, EACCES or EMFILE, for example.
                     error.raw_os_error().unwrap_or(errno::EADDRINUSE)
                 }
                 config::ConfigError::TooManyPeers => errno::UNKNOWN,
@@ -48,8 +48,8 @@ impl Handler for EngineHandler {
     }
 
     fn activity(&mut self, since: u64) -> Activity {
-        let config::Activity { now, configured, peers } = self.engine.activity(Boottime(since));
-        Activity { now: now.0, configured, peers: peers.iter().map(told_of_activity).collect() }
+        let config::ActivityReport { now, configured, peers } = self.engine.activity(Boottime(since));
+        Activity { now: now.0, configured, peers: peers.iter().map(to_activity_state).collect() }
     }
 
     fn rejected(&mut self, error: &RequestError) {
@@ -57,17 +57,17 @@ impl Handler for EngineHandler {
     }
 }
 
-fn asked(update: &DeviceUpdate) -> config::Update {
-    config::Update {
-        private_key: update.private_key.as_ref().map(|key| StaticSecret::new(key.as_bytes())),
+fn to_device_update(update: &DeviceUpdate) -> config::DeviceUpdate {
+    config::DeviceUpdate {
+        private_key: update.private_key.as_ref().map(|key| PrivateKey::new(key.as_bytes())),
         listen_port: update.listen_port,
         fwmark: update.fwmark,
         replace_peers: update.replace_peers,
-        peers: update.peers.iter().map(asked_of_peer).collect(),
+        peers: update.peers.iter().map(to_peer_update).collect(),
     }
 }
 
-fn asked_of_peer(update: &PeerUpdate) -> config::PeerUpdate {
+fn to_peer_update(update: &PeerUpdate) -> config::PeerUpdate {
     let prefix = |addr, cidr| Prefix::new(addr, cidr).expect("the parser bounds the length by the address's");
     config::PeerUpdate {
         public_key: linerate_protocol::PublicKey(update.public_key.0),
@@ -81,16 +81,16 @@ fn asked_of_peer(update: &PeerUpdate) -> config::PeerUpdate {
     }
 }
 
-fn told(state: &config::State) -> DeviceState {
+fn to_device_state(state: &config::DeviceState) -> DeviceState {
     DeviceState {
         private_key: state.private_key.as_ref().map(|key| SecretKey::from_bytes(key.as_bytes())),
         listen_port: state.listen_port,
         fwmark: state.fwmark,
-        peers: state.peers.iter().map(told_of_peer).collect(),
+        peers: state.peers.iter().map(to_peer_state).collect(),
     }
 }
 
-fn told_of_peer(state: &config::PeerState) -> PeerState {
+fn to_peer_state(state: &config::PeerState) -> PeerState {
     let preshared_key = Some(SecretKey::from_bytes(state.preshared_key.as_bytes()));
     PeerState {
         public_key: PublicKey(state.public_key.0),
@@ -104,12 +104,20 @@ fn told_of_peer(state: &config::PeerState) -> PeerState {
     }
 }
 
-fn told_of_activity(activity: &config::PeerActivity) -> PeerState {
+fn to_activity_state(activity: &config::PeerActivity) -> PeerState {
     PeerState {
         endpoint: activity.endpoint,
         last_handshake: activity.last_handshake,
         tx_bytes: activity.tx_bytes,
         rx_bytes: activity.rx_bytes,
         ..PeerState::new(PublicKey(activity.public_key.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_counter_that_status_reads_has_the_engines_name() {
+        assert_eq!(linerate_control::uapi::NOT_LISTENING, linerate_engine::counters::NOT_LISTENING);
     }
 }

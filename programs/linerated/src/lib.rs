@@ -18,6 +18,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 use clap_complete::Shell;
 use linerate_aead::choose;
+use linerate_cli::documents;
 use linerate_control::interface::InterfaceName;
 use linerate_control::uapi::server::{Server, StopReason};
 use linerate_control::uapi::socket::{self, Listener};
@@ -26,8 +27,7 @@ use linerate_netio::process::{Signals, take_inherited};
 use linerate_netio::tun::{self, Tun};
 use linerate_privileges::filter::Filter;
 use linerate_privileges::user::User;
-use linerate_privileges::{InForce, Wanted};
-use linerate_program::{Complaint, documents};
+use linerate_privileges::{Confinement, InForce};
 use rustix::process::{Resource, Rlimit, setrlimit};
 
 use background::Ready;
@@ -64,9 +64,9 @@ use handler::EngineHandler;
         ENVIRONMENT\n\
         \x20 LOG_LEVEL               silent, error, info (the default) or debug. In the background\n\
         \x20                         there is no log unless this is set.\n\
-        \x20 LINERATE_AEAD           cipher implementation: avx512, avx2, library or portable (default:\n\
-        \x20                         the fastest that this CPU supports)\n\
-        \x20 LINERATE_HELPERS        useful (the default) starts more workers under load, on idle cores;\n\
+        \x20 LINERATE_AEAD           cipher implementation: avx512, avx512f, avx2, library or\n\
+        \x20                         portable (default: the fastest that this CPU supports)\n\
+        \x20 LINERATE_HELPERS        on-demand (the default) starts more workers under load, on idle cores;\n\
         \x20                         always starts them for every batch, as on four cores, for tests\n\
         \x20 LINERATE_OFFLOADS       comma-separated kernel offloads to disable, for measuring and debugging:\n\
         \x20                         -vnet_hdr, -tso, -uso (the interface's), -udp_gro, -udp_gso (the\n\
@@ -113,12 +113,12 @@ pub struct Arguments {
 /// Runs the daemon on this process's arguments and environment.
 pub fn main() -> ExitCode {
     match Arguments::try_parse() {
-        Ok(arguments) => linerate_program::exit("linerated", run(&arguments)),
-        Err(error) => linerate_program::refuse_arguments(&error),
+        Ok(arguments) => linerate_cli::exit("linerated", run(&arguments)),
+        Err(error) => linerate_cli::refuse_arguments(&error),
     }
 }
 
-fn run(arguments: &Arguments) -> Result<ExitCode, Complaint> {
+fn run(arguments: &Arguments) -> Result<ExitCode, String> {
     let interface = match arguments {
         Arguments { man: Some(directory), .. } => {
             return documents::write_pages(Arguments::command(), "8", directory).map(|()| ExitCode::SUCCESS);
@@ -138,23 +138,23 @@ fn run(arguments: &Arguments) -> Result<ExitCode, Complaint> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs the tunnel until it is to end.
+/// Runs the tunnel until something stops it.
 fn serve(
     interface: &InterfaceName,
     user: Option<&User>,
     environment: &Environment,
     ready: Option<Ready>,
-) -> Result<(), Complaint> {
+) -> Result<(), String> {
     // A core file would hold the keys.
     let none = Rlimit { current: Some(0), maximum: Some(0) };
     setrlimit(Resource::Core, none).map_err(|error| format!("cannot turn core dumps off: {error}"))?;
     // Before there is any thread that a signal could end.
-    let signals = Signals::new().map_err(|error| format!("cannot take signals: {error}"))?;
+    let signals = Signals::new().map_err(|error| format!("cannot handle signals: {error}"))?;
     environment.start_log();
-    let aead = choose::from_environment().map_err(|refusal| refusal.to_string())?;
+    let aead = choose::from_environment().map_err(|error| error.to_string())?;
     tracing::debug!("{interface}: packets are sealed by {}", aead.name());
     if let Some(warning) = aead.warning() {
-        // Not by the log, which can be told to be silent.
+        // Not to the log, which may be silent.
         let _ = writeln!(io::stderr(), "linerated: {interface}: {warning}");
     }
 
@@ -162,24 +162,24 @@ fn serve(
         Options { helpers: environment.helpers, udp_offloads: environment.offloads.udp, ..Options::default() };
     let tun = open_tun(interface, environment, options.queues())?;
     tracing::debug!("{interface}: the interface has {:?}", tun.offloads());
-    let name = tun.name().map_err(|error| format!("cannot find out the interface's name: {error}"))?;
-    // A descriptor handed over has a name of its own.
+    let name = tun.name().map_err(|error| format!("cannot read the name of the interface: {error}"))?;
+    // An inherited device may have another name.
     let interface: InterfaceName = name.parse().map_err(|error| format!("{error}"))?;
     let listener = open_listener(&interface, environment)?;
     let failed = |failure| format!("{interface}: {failure}");
     let engine = Engine::prepare(tun, &options).map_err(failed)?;
-    // Who met a dead daemon's socket of this name may delete ours a moment later (wg's ipc-uapi-unix.h): as long as
-    // nobody was told that we are ready, that is nobody's wish.
+    // A `wg` that found a dead daemon's socket may delete ours a moment later, taking it for stale (wg's
+    // ipc-uapi-unix.h). Before we report that we are ready nobody can mean to stop us, so recreate it.
     let is_kept = listener.is_in_place() || environment.uapi.is_some();
     let listener = if is_kept { listener } else { open_listener(&interface, environment)? };
     let mut server = Server::new(listener);
     if !server.watches_its_file() {
         tracing::info!("{interface}: deleting the socket will not end this daemon: inotify has no watches left");
     }
-    let in_force = give_up_privileges(&interface, user, environment.filter)?;
+    let in_force = confine(&interface, user, environment.filter)?;
     let engine = engine.start().map_err(failed)?;
     if let Some(ready) = ready {
-        ready.tell()?;
+        ready.notify()?;
     }
     tracing::info!("{interface} is ready");
 
@@ -194,23 +194,23 @@ fn serve(
     }
     engine.stop();
     drop(handler);
-    // Clients are hung up on last: whoever waits for that may kill this process, which has wiped its keys by then.
+    // Close connections last: a client that waits for that may kill this process, which has wiped its keys by then.
     drop(server);
     ended.map(drop).map_err(|error| format!("{interface}: cannot wait for clients: {error}"))
 }
 
-fn open_tun(interface: &InterfaceName, environment: &Environment, queues: usize) -> Result<tun::TunDevice, Complaint> {
+fn open_tun(interface: &InterfaceName, environment: &Environment, queues: usize) -> Result<tun::TunDevice, String> {
     let offloads = environment.offloads.tun;
     match environment.tun {
-        None => tun::TunDevice::create(interface.as_str(), queues, offloads).map_err(|refusal| refusal.to_string()),
+        None => tun::TunDevice::create(interface.as_str(), queues, offloads).map_err(|error| error.to_string()),
         Some(number) => {
             let fd = take_inherited(number).map_err(|error| not_inherited("WG_TUN_FD", number, &error))?;
-            tun::TunDevice::from_fd(fd, offloads).map_err(|refusal| format!("WG_TUN_FD={number}: {refusal}"))
+            tun::TunDevice::from_fd(fd, offloads).map_err(|error| format!("WG_TUN_FD={number}: {error}"))
         }
     }
 }
 
-fn open_listener(interface: &InterfaceName, environment: &Environment) -> Result<Listener, Complaint> {
+fn open_listener(interface: &InterfaceName, environment: &Environment) -> Result<Listener, String> {
     let directory = Path::new(socket::DIRECTORY);
     match environment.uapi {
         None => Listener::open(directory, interface).map_err(|error| error.to_string()),
@@ -221,13 +221,13 @@ fn open_listener(interface: &InterfaceName, environment: &Environment) -> Result
     }
 }
 
-/// Gives up what is not needed from here on, and says what could not be.
-fn give_up_privileges(interface: &InterfaceName, user: Option<&User>, filter: Filter) -> Result<InForce, Complaint> {
+/// Drops the privileges that are not needed from here on, and logs what could not be dropped.
+fn confine(interface: &InterfaceName, user: Option<&User>, filter: Filter) -> Result<InForce, String> {
     if matches!(filter, Filter::Log | Filter::Off) {
-        tracing::info!("{interface}: LINERATE_SECCOMP has no system call refused, which is for hunting faults only");
+        tracing::info!("{interface}: LINERATE_SECCOMP: no system call is refused; for debugging only");
     }
-    let wanted = Wanted { user, filter, sockets: Path::new(socket::DIRECTORY) };
-    let in_force = linerate_privileges::give_up(&wanted).map_err(|complaint| format!("{interface}: {complaint}"))?;
+    let requested = Confinement { user, filter, socket_directory: Path::new(socket::DIRECTORY) };
+    let in_force = linerate_privileges::confine_daemon(&requested).map_err(|error| format!("{interface}: {error}"))?;
     if !in_force.missing.is_empty() {
         tracing::info!("{interface}: this system does not offer all protection: {}", in_force.missing.join("; "));
     }
@@ -235,8 +235,8 @@ fn give_up_privileges(interface: &InterfaceName, user: Option<&User>, filter: Fi
     Ok(in_force)
 }
 
-fn not_inherited(variable: &str, number: i32, error: &std::io::Error) -> Complaint {
-    format!("{variable}={number} is not a descriptor that this process was given: {error}")
+fn not_inherited(variable: &str, number: i32, error: &std::io::Error) -> String {
+    format!("{variable}={number} is not an inherited descriptor of this process: {error}")
 }
 
 fn signal_name(signals: &Signals) -> &'static str {

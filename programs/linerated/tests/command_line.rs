@@ -38,7 +38,7 @@ fn the_daemon_refuses_an_environment_it_does_not_understand_before_it_does_anyth
 fn the_daemon_takes_only_descriptors_that_it_was_given() {
     let said = linerated().args(["-f", "linerate-test"]).env("WG_TUN_FD", "999").output().unwrap();
     assert_eq!(said.status.code(), Some(1));
-    let expected = "linerated: WG_TUN_FD=999 is not a descriptor that this process was given";
+    let expected = "linerated: WG_TUN_FD=999 is not an inherited descriptor of this process";
     assert!(stderr(&said).starts_with(expected), "{}", stderr(&said));
 }
 

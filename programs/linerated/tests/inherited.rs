@@ -1,12 +1,9 @@
 //! The daemon with descriptors that it is handed: WG_TUN_FD and WG_UAPI_FD, from exec to SIGTERM.
 //!
-//! Each test runs itself again in network, mount and process namespaces of its own, with an empty
-//! /var/run, so that it meets no other tunnel and leaves nothing behind. What waits is a blocking
-//! read or wait; the whole is ended after a minute.
+//! Each test runs in namespaces of its own. What waits is a blocking read or wait; the whole is ended after a minute.
 
-use std::any::type_name;
 use std::fs::{self, DirBuilder};
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -18,6 +15,10 @@ use linerate_netio::link;
 use linerate_netio::tun::{TunDevice, TunOffloads};
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+
+#[path = "../../../tests/in_namespaces.rs"]
+mod in_namespaces;
+use in_namespaces::{in_namespaces, missing, skipped};
 
 const LINERATED: &str = env!("CARGO_BIN_EXE_linerated");
 
@@ -101,8 +102,8 @@ fn a_daemon_in_the_background_has_the_descriptors_too_and_answers_when_its_start
 
 #[test]
 fn a_tap_device_handed_over_is_refused() {
-    if Command::new("perl").arg("-v").output().is_err() {
-        return skipped("a_tap_device_handed_over_is_refused", "no perl");
+    if let Some(reason) = missing(&["perl"]) {
+        return skipped("a_tap_device_handed_over_is_refused", &reason);
     }
     in_namespaces(|| {
         // Perl because only `netio` may make the unsafe call, and it makes no tap devices.
@@ -230,60 +231,4 @@ fn assert_nothing_left(interface: &str) {
 
 fn socket_of(interface: &str) -> PathBuf {
     socket::path(Path::new(socket::DIRECTORY), &interface.parse().unwrap())
-}
-
-const INSIDE: &str = "LINERATE_CLI_TEST_INSIDE";
-
-/// A minute at most; whatever was started inside ends with the first process there.
-const ENTER: &str = "timeout --signal=KILL 60 unshare --net --mount --pid --fork --kill-child --mount-proc --";
-
-const EMPTY_RUN: &str = "mount -t tmpfs tmpfs /var/run";
-
-/// Runs `body`, a closure written in the test's own function, in fresh namespaces, as the first
-/// process there.
-fn in_namespaces<F: FnOnce()>(body: F) {
-    if std::env::var_os(INSIDE).is_some() {
-        assert!(command(EMPTY_RUN).status().unwrap().success());
-        return body();
-    }
-    // The closure's type is named crate::test::{{closure}}.
-    let path = type_name::<F>().trim_end_matches("::{{closure}}");
-    let (_, name) = path.split_once("::").expect("a crate's name comes first");
-    if let Some(reason) = obstacle() {
-        return skipped(name, &reason);
-    }
-    let output = command(ENTER)
-        .arg(std::env::current_exe().unwrap())
-        .args(["--exact", name, "--nocapture"])
-        .env(INSIDE, "1")
-        .output()
-        .unwrap();
-    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    eprint!("{err}");
-    assert!(output.status.success() && out.contains("1 passed"), "inside the namespaces: {out}");
-}
-
-fn skipped(name: &str, reason: &str) {
-    // Not by eprintln, whose output the harness keeps to itself for a test that passes.
-    writeln!(io::stderr(), "skipped: {name}: {reason}").expect("stderr takes a line");
-}
-
-fn obstacle() -> Option<String> {
-    if !rustix::process::geteuid().is_root() {
-        return Some("not root".to_owned());
-    }
-    if !Path::new("/dev/net/tun").exists() {
-        return Some("no /dev/net/tun".to_owned());
-    }
-    let enter = format!("{ENTER} {EMPTY_RUN}");
-    let entered = command(&enter).output().is_ok_and(|output| output.status.success());
-    (!entered).then(|| format!("no namespaces: `{enter}` fails"))
-}
-
-/// A command of words without spaces.
-fn command(words: &str) -> Command {
-    let mut words = words.split_whitespace();
-    let mut command = Command::new(words.next().expect("a command"));
-    command.args(words);
-    command
 }

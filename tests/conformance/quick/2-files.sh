@@ -26,7 +26,7 @@ stripped "keys of wg-quick before any section" "MTU = 5\nListenPort = 5\n[Interf
 stripped "a second interface section" "[Interface]\nAddress = 10.0.0.1\n${P}[Interface]\nMTU = 1400\nListenPort = 5\n"
 stripped "keys without a value" "[Interface]\nAddress =\nAddress\nMTU=\nDNS = \nListenPort = 5\n"
 stripped "equals signs in values" "[Interface]\nPostUp = a=b == c\nPrivateKey = $KEY\n"
-stripped "unknown keys stay" "[Interface]\nJc = 4\nColour = blue\n$P"
+stripped "unknown settings stay" "[Interface]\nJc = 4\nColour = blue\n$P"
 stripped "keys that begin like others" "[Interface]\nAddresses = 10.0.0.1\nMTUs = 5\nPostUpX = a\n"
 stripped "backslashes" "[Interface]\nPostUp = echo a\\\\\\\\\nListenPort = \\\\5\n# c:\\\\temp\n"
 stripped "a byte-order mark" "\xef\xbb\xbf[Interface]\nAddress = 10.0.0.1\n"
@@ -82,7 +82,7 @@ bad() { # TITLE TEXT
   printf "$2" | file wg0.conf
   alike "bad: $1" 'quick up wg0; host'
 }
-bad "an unknown key" "[Interface]\nColour = blue\n$P"
+bad "an unknown setting" "[Interface]\nColour = blue\n$P"
 bad "an unknown section" "[Interface]\n${P}[Other]\nA = b\n"
 bad "a peer's key in the interface" "[Interface]\nAllowedIPs = 10.0.0.0/8\n$P"
 bad "an interface's key in a peer" "[Interface]\n${P}ListenPort = 5\n"

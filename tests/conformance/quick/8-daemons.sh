@@ -1,7 +1,12 @@
-# Daemons at work: wireguard-go with the reference and linerated with ours make the same tunnel.
+# Daemons at work: wireguard-go with the reference and linerated with ours make the same tunnel. wireguard-go lists its
+# peers in any order, so lines are sorted, and those of a file have their peer's key and not the number of its section.
 
 DAEMONS='[[ $WHO == reference ]] && ENGINE=wireguard-go || ENGINE=$LINERATED
-  state() { "$PLACE/reference/bin/wg" show wg0 dump | cut -f 1-4,8 | sort >>"$transcript"; }'
+  state() { "$PLACE/reference/bin/wg" show wg0 dump | cut -f 1-4,8 | sort >>"$transcript"; }
+  sections() {
+    awk "function flush() { for (i in lines) print key, lines[i]; delete lines; key = 0 }
+      /^\\[/ { flush() } /=/ { lines[NR] = \$0 } /^PublicKey/ { key = \$3 } END { flush() }"
+  }'
 real() { # TITLE [SCRIPT]
   if ! type -P wireguard-go >/dev/null || [[ ! -x $LINERATED ]]; then
     skipped=$((skipped + 1)) && echo "skip quick/daemons: $1 - no wireguard-go, or no linerated"

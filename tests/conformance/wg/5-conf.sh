@@ -64,11 +64,11 @@ bad() { # TITLE PLACE TEXT
   judge "$title"
 }
 bad "a key that is none" "2: here" '[Interface]\nColour = red\n'
-bad "a key of wg-quick" "2: Address is a key of wg-quick: \`wg-quick strip\` prints the file without those" '[Interface]\naddress = 10.0.0.1/24\n'
+bad "a setting of wg-quick" "2: Address is a setting of wg-quick: \`wg-quick strip\` prints the file without those" '[Interface]\naddress = 10.0.0.1/24\n'
 bad "a slip of the pen" "4: did you mean AllowedIPs?" "[Peer]\nPublicKey = $P\n\nAllowedIP = 10.0.0.1/24\n"
 bad "a key in the wrong section" "2: ListenPort does not belong in this section" "[Peer]\nListenPort = 5\n"
 bad "a key before any section" "1: FwMark does not belong in this section" 'FwMark = 1\n'
-bad "a key without a value" "3: AllowedIPs needs a value" "[Peer]\nPublicKey=$P\nAllowedIPs =\n"
+bad "a setting without a value" "3: AllowedIPs needs a value" "[Peer]\nPublicKey=$P\nAllowedIPs =\n"
 bad "a section that is none" "1: here" '[Interfaces]\n'
 bad "another kind of comment" "1: here" '; comment\n'
 bad "a mark of byte order" "1: here" '\xef\xbb\xbf[Interface]\n'

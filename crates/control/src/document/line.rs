@@ -1,4 +1,4 @@
-//! One line of a configuration file: what kind of line it is, and where its key and value are.
+//! One line of a configuration file: its kind, and where the name and value of its setting are.
 
 use std::ops::Range;
 
@@ -19,9 +19,9 @@ pub enum SectionKind {
     Other,
 }
 
-/// A key of the file.
+/// A setting of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Key {
+pub struct Setting {
     /// Its name as documented.
     pub name: &'static str,
     /// The section that it belongs in.
@@ -32,29 +32,29 @@ pub struct Key {
     pub whole_line: bool,
 }
 
-/// A line with a key.
+/// A line that sets something: `NAME = VALUE`.
 pub struct Entry<'a> {
     /// The index of the line in its section, for edits.
     pub index: usize,
     /// The line begins with `#!`.
     pub marked: bool,
     line: &'a [u8],
-    key: Range<usize>,
+    name: Range<usize>,
     value: Range<usize>,
-    /// The value for a key whose value may contain `#`.
+    /// The value of a setting whose value may contain `#`.
     whole: Range<usize>,
 }
 
 impl Entry<'_> {
-    /// The key as spelled, without white space.
-    pub fn key(&self) -> String {
-        let kept = self.line[self.key.clone()].iter().copied().filter(|&byte| !is_space(byte));
+    /// The name of the setting as spelled, without white space.
+    pub fn name(&self) -> String {
+        let kept = self.line[self.name.clone()].iter().copied().filter(|&byte| !is_space(byte));
         String::from_utf8_lossy(&kept.collect::<Vec<u8>>()).into_owned()
     }
 
-    /// Whether this is `key`, with `#!` if it needs that.
-    pub fn is(&self, key: &Key) -> bool {
-        self.marked == key.marked && self.key().eq_ignore_ascii_case(key.name)
+    /// Whether it sets `setting`, with `#!` if that is needed.
+    pub fn is(&self, setting: &Setting) -> bool {
+        self.marked == setting.marked && self.name().eq_ignore_ascii_case(setting.name)
     }
 
     /// The value without the comment and the white space around it.
@@ -67,9 +67,9 @@ impl Entry<'_> {
         &self.line[self.whole.clone()]
     }
 
-    /// The column of the key: characters, from 1.
-    pub fn key_column(&self) -> usize {
-        self.column(self.key.start)
+    /// The column of the name: characters, from 1.
+    pub fn name_column(&self) -> usize {
+        self.column(self.name.start)
     }
 
     /// The column `offset` bytes into the value: characters, from 1.
@@ -82,11 +82,11 @@ impl Entry<'_> {
         1 + self.line.iter().take(offset).filter(|&&byte| !continues(byte)).count()
     }
 
-    /// The white space before the key (or its `#!`), before `=` and after it.
+    /// The white space before the name (or its `#!`), before `=` and after it.
     pub(super) fn spaces(&self) -> [&[u8]; 3] {
         let indent = self.line.iter().take_while(|&&byte| is_space(byte)).count();
-        let equals = self.key.end + self.line[self.key.end..].iter().take_while(|&&byte| byte != b'=').count();
-        let before = &self.line[self.key.end..equals];
+        let equals = self.name.end + self.line[self.name.end..].iter().take_while(|&&byte| byte != b'=').count();
+        let before = &self.line[self.name.end..equals];
         let after = if self.value.is_empty() { before } else { &self.line[equals + 1..self.value.start] };
         [&self.line[..indent], before, after]
     }
@@ -135,8 +135,8 @@ impl Line {
         if line[all.start] == b'#' {
             let comment = &line[all.start + 1..all.end];
             let marked = comment.starts_with(b"!").then(|| entry(line, all.start + 2, true)).flatten();
-            // Only a word before `=` is a key: `#!/bin/sh` is a comment.
-            let is_word = |entry: &Entry<'_>| line[entry.key.clone()].iter().all(u8::is_ascii_alphanumeric);
+            // Only a word before `=` names a setting: `#!/bin/sh` is a comment.
+            let is_word = |entry: &Entry<'_>| line[entry.name.clone()].iter().all(u8::is_ascii_alphanumeric);
             return marked.filter(is_word).map_or(LineKind::Comment(comment), LineKind::Entry);
         }
         if line[all.start] == b'[' {
@@ -145,7 +145,7 @@ impl Line {
         entry(line, 0, false).map_or(LineKind::Unknown, LineKind::Entry)
     }
 
-    /// Its key and value, if it has a key; `index` is its own in the section.
+    /// The setting in it, if there is one; `index` is that of the line in its section.
     pub(super) fn entry(&self, index: usize) -> Option<Entry<'_>> {
         match self.kind() {
             LineKind::Entry(entry) => Some(Entry { index, ..entry }),
@@ -153,12 +153,12 @@ impl Line {
         }
     }
 
-    /// The line with another value for its `key`, if it has a key.
-    pub(super) fn with_value(&self, key: &Key, value: &str) -> Option<Self> {
+    /// The line with another value for its `setting`, if it has one.
+    pub(super) fn with_value(&self, setting: &Setting, value: &str) -> Option<Self> {
         let entry = self.entry(0)?;
-        let old = if key.whole_line { entry.whole } else { entry.value };
-        // `Key =` gets the same space after `=` as before.
-        let space = old.is_empty() && entry.key.end + 1 < old.start;
+        let old = if setting.whole_line { entry.whole } else { entry.value };
+        // `NAME =` gets the same space after `=` as before.
+        let space = old.is_empty() && entry.name.end + 1 < old.start;
         let (before, after) = (&self.0[..old.start], &self.0[old.end..]);
         Some(Self::new(&[before, if space { b" " } else { b"" }, value.as_bytes(), after]))
     }
@@ -180,14 +180,14 @@ impl Line {
     }
 }
 
-/// The key and value in `line` from `start`, if a `=` has a key before it.
+/// The setting in `line` from `start`, if a `=` has a name before it.
 fn entry(line: &[u8], start: usize, marked: bool) -> Option<Entry<'_>> {
     let end = comment_start(line, start);
     let equals = start + line.get(start..end)?.iter().position(|&byte| byte == b'=')?;
-    let key = trim(line, start..equals);
+    let name = trim(line, start..equals);
     let value = trim(line, equals + 1..end);
     let whole = trim(line, equals + 1..line.len());
-    (!key.is_empty()).then_some(Entry { index: 0, marked, line, key, value, whole })
+    (!name.is_empty()).then_some(Entry { index: 0, marked, line, name, value, whole })
 }
 
 /// `range` without the white space at its ends; empty at its start if there is nothing else.

@@ -1,13 +1,13 @@
 //! A configuration file that can be edited without loss: lines that are not edited stay byte for byte.
 //!
-//! Any bytes are a valid document; [`crate::tunnel_file`] interprets them. Sections and keys are found as `wg` finds them
-//! (man 8 wg, CONFIGURATION FILE FORMAT): white space and case are ignored, and `#` begins a comment. A comment that
-//! begins with `#!` and has the form of a line with a key is such a line: its key is one that only linerate knows.
-//! Nothing here opens a file. Lines may hold secrets: they are wiped, and have no `Debug`.
+//! Any bytes are a valid document; [`crate::tunnel_file`] interprets them. Sections and settings are found as `wg`
+//! finds them (man 8 wg, CONFIGURATION FILE FORMAT): white space and case are ignored, and `#` begins a comment. A
+//! comment that begins with `#!` and has the form of a setting is one that only linerate knows. Nothing here opens a
+//! file. Lines may hold secrets: they are wiped, and have no `Debug`.
 
 mod line;
 
-pub use self::line::{Entry, Key, SectionKind};
+pub use self::line::{Entry, SectionKind, Setting};
 use self::line::{Line, LineKind, is_space};
 use crate::zeroizing::Buffer;
 
@@ -67,8 +67,8 @@ impl Document {
         self.byte_order_mark
     }
 
-    /// All sections; the first holds the lines before any header. Edits take the index of a section here and of a line in
-    /// its section, and panic if there is none.
+    /// All sections; the first holds the lines before any header. Edits take the index of a section here and of a
+    /// line in its section, and panic if there is none.
     pub fn sections(&self) -> &[Section] {
         &self.sections
     }
@@ -79,53 +79,59 @@ impl Document {
         Self { byte_order_mark: false, sections: vec![start, self.sections[section].clone()] }
     }
 
-    /// Sets the value of `key`: in the last line that has it, else in a new line.
+    /// Sets the value of `setting`: in the last line that has it, else in a new line.
     ///
     /// # Errors
     /// See [`InvalidValue`].
-    pub fn set(&mut self, section: usize, key: &Key, value: &str) -> Result<(), InvalidValue> {
-        let last = self.sections[section].entries().rfind(|entry| entry.is(key)).map(|entry| entry.index);
+    pub fn set(&mut self, section: usize, setting: &Setting, value: &str) -> Result<(), InvalidValue> {
+        let last = self.sections[section].entries().rfind(|entry| entry.is(setting)).map(|entry| entry.index);
         match last {
-            Some(index) => self.replace(section, index, key, value),
-            None => self.insert(section, key, value),
+            Some(index) => self.replace(section, index, setting, value),
+            None => self.insert(section, setting, value),
         }
     }
 
-    /// Replaces the value in the line `index` of a section, which has `key`. The rest of the line stays; a line without a
-    /// key is not changed.
+    /// Replaces the value in the line `index` of a section, which has `setting`. The rest of the line stays; a line
+    /// without a setting is not changed.
     ///
     /// # Errors
     /// See [`InvalidValue`].
-    pub fn replace(&mut self, section: usize, index: usize, key: &Key, value: &str) -> Result<(), InvalidValue> {
-        check(key, value)?;
+    pub fn replace(
+        &mut self,
+        section: usize,
+        index: usize,
+        setting: &Setting,
+        value: &str,
+    ) -> Result<(), InvalidValue> {
+        check(setting, value)?;
         let line = &mut self.sections[section].lines[index];
-        if let Some(edited) = line.with_value(key, value) {
+        if let Some(edited) = line.with_value(setting, value) {
             *line = edited;
         }
         Ok(())
     }
 
-    /// Adds a line with `key`: below the last line that has it, else below the last entry of the section. It copies the
-    /// white space of the nearest entry.
+    /// Adds a line with `setting`: below the last line that has it, else below the last entry of the section. It
+    /// copies the white space of the nearest entry.
     ///
     /// # Errors
     /// See [`InvalidValue`].
-    pub fn insert(&mut self, section: usize, key: &Key, value: &str) -> Result<(), InvalidValue> {
-        check(key, value)?;
+    pub fn insert(&mut self, section: usize, setting: &Setting, value: &str) -> Result<(), InvalidValue> {
+        check(setting, value)?;
         let entries = || self.sections[section].entries();
-        let same = entries().rfind(|entry| entry.is(key));
+        let same = entries().rfind(|entry| entry.is(setting));
         let after = same.or_else(|| entries().next_back()).map_or(self.sections[section].header, |entry| entry.index);
         let neighbour = self.sections[..=section].iter().rev().find_map(|section| section.entries().next_back());
         let [indent, before, behind] = neighbour.as_ref().map_or([&b""[..], b" ", b" "], Entry::spaces);
-        let mark: &[u8] = if key.marked { b"#! " } else { b"" };
-        let parts = [indent, mark, key.name.as_bytes(), before, b"=", behind, value.as_bytes()];
+        let mark: &[u8] = if setting.marked { b"#! " } else { b"" };
+        let parts = [indent, mark, setting.name.as_bytes(), before, b"=", behind, value.as_bytes()];
         let line = Line::new(&parts);
         self.sections[section].insert_below(after, line);
         Ok(())
     }
 
-    /// Removes the line `index` of a section. If only comments are left above the next header, an empty line is added, so
-    /// that they stay in this section.
+    /// Removes the line `index` of a section. If only comments are left above the next header, an empty line is
+    /// added, so that they stay in this section.
     pub fn remove(&mut self, section: usize, index: usize) {
         let is_last = section + 1 == self.sections.len();
         let section = &mut self.sections[section];
@@ -139,9 +145,9 @@ impl Document {
         }
     }
 
-    /// Removes all lines with `key` from a section.
-    pub fn unset(&mut self, section: usize, key: &Key) {
-        let entries = self.sections[section].entries().filter(|entry| entry.is(key));
+    /// Removes all lines with `setting` from a section.
+    pub fn unset(&mut self, section: usize, setting: &Setting) {
+        let entries = self.sections[section].entries().filter(|entry| entry.is(setting));
         let indices: Vec<usize> = entries.map(|entry| entry.index).collect();
         indices.into_iter().rev().for_each(|index| self.remove(section, index));
     }
@@ -157,8 +163,8 @@ impl Document {
         interface.unwrap_or_else(|| self.add_section(1, SectionKind::Interface, b"[Interface]"))
     }
 
-    /// Removes a section with its comments: those directly above its header, in it, and directly below. A comment after an
-    /// empty line stays.
+    /// Removes a section with its comments: those directly above its header, in it, and directly below. A comment
+    /// after an empty line stays.
     pub fn remove_section(&mut self, section: usize) {
         if section == 0 {
             return;
@@ -234,7 +240,7 @@ impl Section {
         self.lines.iter().map(Line::bytes)
     }
 
-    /// Its lines with a key.
+    /// Its lines with a setting.
     pub fn entries(&self) -> impl DoubleEndedIterator<Item = Entry<'_>> {
         self.lines.iter().enumerate().filter_map(|(index, line)| line.entry(index))
     }
@@ -284,9 +290,9 @@ impl Section {
     }
 }
 
-fn check(key: &Key, value: &str) -> Result<(), InvalidValue> {
+fn check(setting: &Setting, value: &str) -> Result<(), InvalidValue> {
     let bytes = value.as_bytes();
-    let bad = |&byte: &u8| matches!(byte, b'\n' | 0) || (byte == b'#' && !key.whole_line);
+    let bad = |&byte: &u8| matches!(byte, b'\n' | 0) || (byte == b'#' && !setting.whole_line);
     let space_around = bytes.first().zip(bytes.last()).is_none_or(|(&first, &last)| is_space(first) || is_space(last));
     if space_around || bytes.iter().any(bad) { Err(InvalidValue) } else { Ok(()) }
 }

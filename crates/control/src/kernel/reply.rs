@@ -1,13 +1,14 @@
 //! Parses the kernel's replies (include/uapi/linux/{netlink,genetlink,wireguard,if_link}.h).
 //!
-//! netlink-packet-wireguard's parser is not used: it leaves copies of keys behind in lists that grow, rejects a message
-//! for an attribute that nobody needs, and panics on an allowed IP with an empty length. Here unknown attributes are
-//! skipped; a wrong length or an impossible value is an error, never a panic. `request` builds the requests, `kernel` has
-//! the socket.
+//! netlink-packet-wireguard's parser is not used: it leaves copies of keys behind in lists that grow, rejects a
+//! message for an attribute that nobody needs, and panics on an allowed IP with an empty length. Here unknown
+//! attributes are skipped; a wrong length or an impossible value is an error, never a panic. `request` builds the
+//! requests, `kernel` has the socket.
 
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::time::Duration;
 
+use linerate_netlink::rtnetlink::{IFINFOMSG, IFLA_IFNAME, IFLA_INFO_KIND, IFLA_LINKINFO};
 use linerate_netlink::{address_of, attribute, strict_attributes};
 
 use crate::keys::{PublicKey, SecretKey};
@@ -24,11 +25,6 @@ pub(super) fn family(payload: &[u8]) -> Option<u16> {
 
 /// The kind of link that tunnels are.
 const WIREGUARD: &[u8] = b"wireguard";
-
-const IFINFOMSG: usize = 16;
-const IFLA_IFNAME: u16 = 3;
-const IFLA_LINKINFO: u16 = 18;
-const IFLA_INFO_KIND: u16 = 1;
 
 /// The name of the link in `RTM_NEWLINK`, if it is a tunnel.
 pub(super) fn tunnel(payload: &[u8]) -> Option<String> {

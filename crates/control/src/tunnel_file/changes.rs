@@ -1,4 +1,4 @@
-//! The device settings of a tunnel file: all of them at first, only the changes later.
+//! What to change on the device of a tunnel: everything that its file sets at first, only the differences later.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,9 +9,9 @@ use crate::keys::{PublicKey, SecretKey};
 use crate::uapi::request::{AllowedIp, DeviceUpdate, PeerUpdate};
 use crate::uapi::response::{DeviceState, PeerState};
 
-/// What to send to a device, and what to resolve before the rest can be sent.
+/// Changes of a device, and what to resolve before the rest can be sent.
 #[derive(Default, PartialEq, Eq)]
-pub struct Settings {
+pub struct DeviceChanges {
     /// The part that can be sent at once.
     pub update: DeviceUpdate,
     /// Peers whose endpoint is a name.
@@ -28,26 +28,32 @@ pub enum AllowedIpRemoval {
 }
 
 impl TunnelFile {
-    /// What to send to a new device. What the file does not set is left alone, because a hook may have set it.
-    pub fn settings(&self) -> Settings {
-        let mut settings = Settings::default();
-        settings.update.private_key = self.private_key.clone();
-        settings.update.listen_port = self.listen_port;
-        settings.update.fwmark = self.fwmark;
-        self.peers.iter().for_each(|peer| settings.whole(peer, false));
-        settings
+    /// The changes that configure a new device. What the file does not set is left alone, because a hook may have set
+    /// it.
+    pub fn initial_changes(&self) -> DeviceChanges {
+        let mut changes = DeviceChanges::default();
+        changes.update.private_key = self.private_key.clone();
+        changes.update.listen_port = self.listen_port;
+        changes.update.fwmark = self.fwmark;
+        self.peers.iter().for_each(|peer| changes.set_peer(peer, false));
+        changes
     }
 }
 
-/// The changes that take a device from the file `previous` to the file `now`. What did not change in the file is left alone,
-/// so settings made by other means and roamed endpoints stay.
+/// The changes that take a device from the file `previous` to the file `now`. What did not change in the file is left
+/// alone, so settings made by other means and roamed endpoints stay.
 ///
 /// Secrets from key files are compared as loaded.
-pub fn changes(previous: &TunnelFile, now: &TunnelFile, running: &DeviceState, lists: AllowedIpRemoval) -> Settings {
-    let mut settings = Settings::default();
-    settings.update.private_key = now.private_key.clone().filter(|_| now.private_key != previous.private_key);
-    settings.update.listen_port = now.listen_port.filter(|_| now.listen_port != previous.listen_port);
-    settings.update.fwmark = now.fwmark.filter(|_| now.fwmark != previous.fwmark);
+pub fn changes(
+    previous: &TunnelFile,
+    now: &TunnelFile,
+    running: &DeviceState,
+    lists: AllowedIpRemoval,
+) -> DeviceChanges {
+    let mut changes = DeviceChanges::default();
+    changes.update.private_key = now.private_key.clone().filter(|_| now.private_key != previous.private_key);
+    changes.update.listen_port = now.listen_port.filter(|_| now.listen_port != previous.listen_port);
+    changes.update.fwmark = now.fwmark.filter(|_| now.fwmark != previous.fwmark);
 
     let before: HashMap<PublicKey, &Peer> = previous.peers.iter().map(|peer| (peer.public_key, peer)).collect();
     let after: HashSet<PublicKey> = now.peers.iter().map(|peer| peer.public_key).collect();
@@ -55,18 +61,18 @@ pub fn changes(previous: &TunnelFile, now: &TunnelFile, running: &DeviceState, l
     // Removals come first, so that no prefix has two owners.
     let gone = previous.peers.iter().map(|peer| peer.public_key);
     let gone = gone.filter(|key| !after.contains(key) && present.contains_key(key));
-    settings.update.peers.extend(gone.map(|key| PeerUpdate { remove: true, ..PeerUpdate::new(key) }));
+    changes.update.peers.extend(gone.map(|key| PeerUpdate { remove: true, ..PeerUpdate::new(key) }));
 
-    let had: HashSet<(PublicKey, IpNet)> = owned(previous);
-    let has: HashSet<IpNet> = now.peers.iter().flat_map(|peer| peer.allowed_ips.iter().copied()).collect();
+    let owned_before: HashSet<(PublicKey, IpNet)> = owned(previous);
+    let prefixes: HashSet<IpNet> = now.peers.iter().flat_map(|peer| peer.allowed_ips.iter().copied()).collect();
     for peer in &now.peers {
         match (before.get(&peer.public_key), present.get(&peer.public_key)) {
             (Some(old), _) if same(old, peer) => {}
-            (Some(old), Some(state)) => settings.changed(old, peer, state, lists, &had, &has),
-            (_, state) => settings.whole(peer, state.is_some()),
+            (Some(old), Some(state)) => changes.update_peer(old, peer, state, lists, &owned_before, &prefixes),
+            (_, state) => changes.set_peer(peer, state.is_some()),
         }
     }
-    settings
+    changes
 }
 
 fn owned(file: &TunnelFile) -> HashSet<(PublicKey, IpNet)> {
@@ -82,26 +88,27 @@ fn same(previous: &Peer, now: &Peer) -> bool {
         && list(previous) == list(now)
 }
 
-impl Settings {
-    /// All that the file says of a peer; what it does not say is cleared if the peer is there already.
-    fn whole(&mut self, peer: &Peer, present: bool) {
+impl DeviceChanges {
+    /// Sets everything that the file has for a peer, and clears the rest if the device has the peer already.
+    fn set_peer(&mut self, peer: &Peer, present: bool) {
         let mut update = PeerUpdate::new(peer.public_key);
         update.preshared_key = peer.preshared_key.clone().or(present.then_some(SecretKey::ZERO));
         update.persistent_keepalive = peer.persistent_keepalive.or(present.then_some(0));
         update.replace_allowed_ips = true;
-        update.allowed_ips = peer.allowed_ips.iter().map(|net| line(true, *net)).collect();
-        self.reach(peer, &mut update);
+        update.allowed_ips = peer.allowed_ips.iter().map(|net| allowed_ip(true, *net)).collect();
+        self.set_endpoint(peer, &mut update);
         self.update.peers.push(update);
     }
 
-    fn changed(
+    /// Sends only what differs between two versions of a peer.
+    fn update_peer(
         &mut self,
         previous: &Peer,
         now: &Peer,
         running: &PeerState,
         lists: AllowedIpRemoval,
-        had: &HashSet<(PublicKey, IpNet)>,
-        has: &HashSet<IpNet>,
+        owned_before: &HashSet<(PublicKey, IpNet)>,
+        prefixes: &HashSet<IpNet>,
     ) {
         let mut update = PeerUpdate { update_only: true, ..PeerUpdate::new(now.public_key) };
         if previous.preshared_key != now.preshared_key {
@@ -111,29 +118,29 @@ impl Settings {
             update.persistent_keepalive = Some(now.persistent_keepalive.unwrap_or(0));
         }
         if previous.endpoint != now.endpoint {
-            self.reach(now, &mut update);
+            self.set_endpoint(now, &mut update);
         }
         let kept: HashSet<IpNet> = now.allowed_ips.iter().copied().collect();
         let lost: Vec<IpNet> = previous.allowed_ips.iter().copied().filter(|net| !kept.contains(net)).collect();
         // Adding a prefix to another peer removes it here, without a gap in which no peer has it.
-        let taken: Vec<IpNet> = lost.iter().copied().filter(|net| !has.contains(net)).collect();
-        let added = now.allowed_ips.iter().filter(|net| !had.contains(&(now.public_key, **net))).copied();
+        let taken: Vec<IpNet> = lost.iter().copied().filter(|net| !prefixes.contains(net)).collect();
+        let added = now.allowed_ips.iter().filter(|net| !owned_before.contains(&(now.public_key, **net))).copied();
         if lists == AllowedIpRemoval::OneByOne || taken.is_empty() {
-            update.allowed_ips.extend(taken.into_iter().map(|net| line(false, net)));
+            update.allowed_ips.extend(taken.into_iter().map(|net| allowed_ip(false, net)));
         } else {
             update.replace_allowed_ips = true;
             let lost: HashSet<IpNet> = lost.into_iter().collect();
             let state = running.allowed_ips.iter().filter_map(|&(address, length)| IpNet::new(address, length).ok());
-            let stays = |net: &IpNet| !lost.contains(net) && (kept.contains(net) || !has.contains(net));
-            update.allowed_ips.extend(state.filter(stays).map(|net| line(true, net)));
+            let stays = |net: &IpNet| !lost.contains(net) && (kept.contains(net) || !prefixes.contains(net));
+            update.allowed_ips.extend(state.filter(stays).map(|net| allowed_ip(true, net)));
         }
-        update.allowed_ips.extend(added.map(|net| line(true, net)));
+        update.allowed_ips.extend(added.map(|net| allowed_ip(true, net)));
         if update != (PeerUpdate { update_only: true, ..PeerUpdate::new(now.public_key) }) {
             self.update.peers.push(update);
         }
     }
 
-    fn reach(&mut self, peer: &Peer, update: &mut PeerUpdate) {
+    fn set_endpoint(&mut self, peer: &Peer, update: &mut PeerUpdate) {
         match &peer.endpoint {
             Some(Endpoint::Address(address)) => update.endpoint = Some(*address),
             Some(name) => self.unresolved.push((peer.public_key, name.clone())),
@@ -142,6 +149,6 @@ impl Settings {
     }
 }
 
-fn line(add: bool, net: IpNet) -> AllowedIp {
+fn allowed_ip(add: bool, net: IpNet) -> AllowedIp {
     AllowedIp { add, addr: net.addr(), cidr: net.prefix_len() }
 }

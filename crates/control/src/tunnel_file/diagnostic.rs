@@ -3,8 +3,8 @@
 use std::fmt;
 use std::path::Path;
 
-/// An error or warning about the file. It never contains the value of a secret, an unreadable line, or a value that may be
-/// a misplaced secret.
+/// An error or warning about the file. It never contains the value of a secret, an unreadable line, or a value that
+/// may be a misplaced secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
     /// Whether the tunnel can still come up.

@@ -1,17 +1,17 @@
-//! The tunnel file: the keys of `wg` and wg-quick (man 8 wg, man 8 wg-quick), and those of linerate, which the other two
-//! read as comments. docs/man/linerate.conf.5.pod describes all of them.
+//! The tunnel file: the settings of `wg` and wg-quick (man 8 wg, man 8 wg-quick), and those of linerate, which the
+//! other two read as comments. docs/man/linerate.conf.5.pod describes all of them.
 //!
-//! [`TunnelFile::read`] turns a [`Document`] into typed fields and diagnostics. [`strip()`] makes the file that wg-quick
-//! passes to `wg`, [`save()`] merges the running tunnel into the file, and [`changes()`] compares a new file with a
-//! running tunnel. Nothing here resolves a host name, and only [`KeyFile::read`] opens a file.
+//! [`TunnelFile::read`] turns a [`Document`] into typed fields and diagnostics. [`strip()`] makes the file that
+//! wg-quick passes to `wg`, [`save()`] merges the running tunnel into the file, and [`changes()`] compares a new file
+//! with a running tunnel. Nothing here resolves a host name, and only [`KeyFile::read`] opens a file.
 
 mod changes;
 mod diagnostic;
 mod key_file;
-pub mod keys;
 mod name_server;
 mod read;
 mod save;
+pub mod settings;
 mod strip;
 mod values;
 
@@ -21,7 +21,7 @@ use std::net::SocketAddr;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-pub use changes::{AllowedIpRemoval, Settings, changes};
+pub use changes::{AllowedIpRemoval, DeviceChanges, changes};
 pub use diagnostic::{Diagnostic, Severity};
 pub use key_file::{KeyDirectories, KeyFile};
 pub use name_server::{InvalidNameServer, NameServer};
@@ -242,7 +242,8 @@ impl TunnelFile {
         }
     }
 
-    /// Reads the file of `interface`. The diagnostics are in the order of its lines; invalid values are not in the result.
+    /// Reads the file of `interface`. The diagnostics are in the order of its lines; invalid values are not in the
+    /// result.
     pub fn read(document: &Document, interface: &InterfaceName, names: &dyn Names) -> (Self, Vec<Diagnostic>) {
         read::read(document, interface, names)
     }
@@ -280,7 +281,7 @@ impl TunnelFile {
 }
 
 impl Peer {
-    /// A peer with only a key.
+    /// A peer with only its public key.
     pub fn new(public_key: PublicKey) -> Self {
         Self {
             name: None,

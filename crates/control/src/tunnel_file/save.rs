@@ -1,8 +1,8 @@
 //! Saves the running tunnel to its file, and changes only lines whose values differ.
 //!
-//! Where the original's `save` writes a new file, this merges: comments, names, host names, search domains and the order
-//! of lines stay. Values that were chosen automatically (a random port, the mark of a full tunnel, a link-local address)
-//! are not written unless the file sets them.
+//! Where the original's `save` writes a new file, this merges: comments, names, host names, search domains and the
+//! order of lines stay. Values that were chosen automatically (a random port, the mark of a full tunnel, a link-local
+//! address) are not written unless the file sets them.
 
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
@@ -10,8 +10,8 @@ use std::net::SocketAddr;
 use ipnet::IpNet;
 
 use super::values::{address, compact, items, looks_like_server, prefix};
-use super::{Endpoint, NameServer, NoNames, Peer, TunnelFile, keys};
-use crate::document::{Document, InvalidValue, Key, SectionKind};
+use super::{Endpoint, NameServer, NoNames, Peer, TunnelFile, settings};
+use crate::document::{Document, InvalidValue, SectionKind, Setting};
 use crate::endpoint;
 use crate::interface::InterfaceName;
 use crate::keys::PublicKey;
@@ -35,8 +35,8 @@ pub struct RunningTunnel<'a> {
     pub chosen_port: Option<u16>,
     /// The mark that was chosen because the file sets none.
     pub chosen_fwmark: Option<u32>,
-    /// The file as last applied, by `up` or `reload`. Values that have not changed at run time since then are not saved;
-    /// without it, the file is assumed unchanged.
+    /// The file as last applied, by `up` or `reload`. Values that have not changed at run time since then are not
+    /// saved; without it, the file is assumed unchanged.
     pub previous: Option<&'a TunnelFile>,
     /// Whether the name of a peer in the file was resolved to this address.
     pub is_resolved_address: &'a dyn Fn(&PublicKey, SocketAddr) -> bool,
@@ -68,7 +68,7 @@ fn save_interface(document: &mut Document, file: &TunnelFile, runtime: &RunningT
         || (file.private_key.is_none() && file.hooks.iter().any(|hook| hook.command.contains("private-key")));
     if !from_elsewhere && file.private_key != device.private_key {
         let key = device.private_key.as_ref().map(|key| key.to_base64());
-        put_interface(document, &keys::PRIVATE_KEY, key.as_ref().map(|key| &***key))?;
+        put_interface(document, &settings::PRIVATE_KEY, key.as_ref().map(|key| &***key))?;
     }
     let chosen = match file.listen_port {
         // 0 means a random port.
@@ -79,19 +79,19 @@ fn save_interface(document: &mut Document, file: &TunnelFile, runtime: &RunningT
     let unchanged =
         device.listen_port == 0 || previous.is_some_and(|previous| previous.listen_port == Some(device.listen_port));
     if !chosen && !unchanged {
-        put_interface(document, &keys::LISTEN_PORT, Some(&device.listen_port.to_string()))?;
+        put_interface(document, &settings::LISTEN_PORT, Some(&device.listen_port.to_string()))?;
     }
     let chosen = file.fwmark.is_none() && runtime.chosen_fwmark == Some(device.fwmark);
     let unchanged =
         previous.is_some_and(|previous| previous.fwmark.is_some() && previous.fwmark == Some(device.fwmark));
     if !chosen && !unchanged && file.fwmark.unwrap_or(0) != device.fwmark {
         let mark = Some(format!("{:#x}", device.fwmark)).filter(|_| device.fwmark != 0);
-        put_interface(document, &keys::FWMARK, mark.as_deref())?;
+        put_interface(document, &settings::FWMARK, mark.as_deref())?;
     }
     if file.mtu.is_some_and(|mtu| mtu != runtime.mtu)
         && previous.is_none_or(|previous| previous.mtu != Some(runtime.mtu))
     {
-        put_interface(document, &keys::MTU, Some(&runtime.mtu.to_string()))?;
+        put_interface(document, &settings::MTU, Some(&runtime.mtu.to_string()))?;
     }
     save_addresses(document, file, runtime)?;
     save_dns(document, file, runtime)
@@ -110,11 +110,11 @@ fn save_addresses(document: &mut Document, file: &TunnelFile, runtime: &RunningT
         return Ok(());
     }
     let interfaces = sections(document, SectionKind::Interface);
-    retain_items(document, &interfaces, &keys::ADDRESS, |item| {
+    retain_items(document, &interfaces, &settings::ADDRESS, |item| {
         address(item).ok().is_some_and(|net| unseen(&net) || missing.remove(&net))
     })?;
     let new = wanted.iter().filter(|net| missing.contains(net)).map(IpNet::to_string);
-    append(document, &interfaces, &keys::ADDRESS, new.collect())
+    append(document, &interfaces, &settings::ADDRESS, new.collect())
 }
 
 fn save_dns(document: &mut Document, file: &TunnelFile, runtime: &RunningTunnel<'_>) -> Result<(), InvalidValue> {
@@ -127,11 +127,11 @@ fn save_dns(document: &mut Document, file: &TunnelFile, runtime: &RunningTunnel<
         return Ok(());
     }
     let interfaces = sections(document, SectionKind::Interface);
-    retain_items(document, &interfaces, &keys::DNS, |word| {
+    retain_items(document, &interfaces, &settings::DNS, |word| {
         !looks_like_server(word) || word.parse().is_ok_and(|server| missing.remove(&server))
     })?;
     let new = servers.iter().filter(|server| missing.contains(server)).map(NameServer::to_string);
-    append(document, &interfaces, &keys::DNS, new.collect())
+    append(document, &interfaces, &settings::DNS, new.collect())
 }
 
 fn save_peers(document: &mut Document, file: &TunnelFile, runtime: &RunningTunnel<'_>) -> Result<(), InvalidValue> {
@@ -171,7 +171,7 @@ fn save_peers(document: &mut Document, file: &TunnelFile, runtime: &RunningTunne
     let new = runtime.device.peers.iter().filter(|peer| !in_file.contains_key(&peer.public_key));
     for state in new.filter(|peer| in_previous(&peer.public_key).is_none()) {
         let section = document.add_peer();
-        document.insert(section, &keys::PUBLIC_KEY, &state.public_key.to_string())?;
+        document.insert(section, &settings::PUBLIC_KEY, &state.public_key.to_string())?;
         save_peer(document, section, &Peer::new(state.public_key), state, runtime)?;
     }
     Ok(())
@@ -182,7 +182,7 @@ fn by_key<T>(list: &[T], key: fn(&T) -> PublicKey) -> HashMap<PublicKey, &T> {
 }
 
 fn public_key(document: &Document, section: usize) -> Option<PublicKey> {
-    let entry = document.sections()[section].entries().rfind(|entry| entry.is(&keys::PUBLIC_KEY))?;
+    let entry = document.sections()[section].entries().rfind(|entry| entry.is(&settings::PUBLIC_KEY))?;
     PublicKey::from_base64(compact(std::str::from_utf8(entry.value()).ok()?).as_bytes())
 }
 
@@ -221,23 +221,23 @@ fn save_peer(
     let here = file.peers.first().unwrap_or(peer);
     if here.preshared_key_file.is_none() && here.preshared_key != state.preshared_key {
         let key = state.preshared_key.as_ref().map(|key| key.to_base64());
-        put(document, &[section], section, &keys::PRESHARED_KEY, key.as_ref().map(|key| &***key))?;
+        put(document, &[section], section, &settings::PRESHARED_KEY, key.as_ref().map(|key| &***key))?;
     }
     let wanted = prefixes(state);
     let mut missing: HashSet<IpNet> = wanted.iter().copied().collect();
     if here.allowed_ips.iter().copied().collect::<HashSet<IpNet>>() != missing {
-        retain_items(document, &[section], &keys::ALLOWED_IPS, |item| {
+        retain_items(document, &[section], &settings::ALLOWED_IPS, |item| {
             prefix(item).is_ok_and(|net| missing.remove(&net.trunc()))
         })?;
         let new = wanted.iter().filter(|net| missing.contains(net)).map(IpNet::to_string);
-        append(document, &[section], &keys::ALLOWED_IPS, new.collect())?;
+        append(document, &[section], &settings::ALLOWED_IPS, new.collect())?;
     }
     if let Some(running) = state.endpoint.filter(|_| !leads_to(here, state, runtime)) {
-        put(document, &[section], section, &keys::ENDPOINT, Some(&endpoint::text(&running)))?;
+        put(document, &[section], section, &settings::ENDPOINT, Some(&endpoint::text(&running)))?;
     }
     if here.persistent_keepalive.unwrap_or(0) != state.persistent_keepalive {
         let seconds = Some(state.persistent_keepalive.to_string()).filter(|_| state.persistent_keepalive != 0);
-        put(document, &[section], section, &keys::PERSISTENT_KEEPALIVE, seconds.as_deref())?;
+        put(document, &[section], section, &settings::PERSISTENT_KEEPALIVE, seconds.as_deref())?;
     }
     Ok(())
 }
@@ -247,32 +247,32 @@ fn sections(document: &Document, kind: SectionKind) -> Vec<usize> {
     all.filter(|(_, section)| section.kind() == kind).map(|(index, _)| index).collect()
 }
 
-fn put_interface(document: &mut Document, key: &Key, value: Option<&str>) -> Result<(), InvalidValue> {
+fn put_interface(document: &mut Document, setting: &Setting, value: Option<&str>) -> Result<(), InvalidValue> {
     let home = document.interface();
     let interfaces = sections(document, SectionKind::Interface);
-    put(document, &interfaces, home, key, value)
+    put(document, &interfaces, home, setting, value)
 }
 
-/// Sets a key where it was last set, else in the section `home`; without a value, removes it from all sections.
+/// Sets a setting where it was last set, else in the section `home`; without a value, removes it from all sections.
 fn put(
     document: &mut Document,
     sections: &[usize],
     home: usize,
-    key: &Key,
+    setting: &Setting,
     value: Option<&str>,
 ) -> Result<(), InvalidValue> {
     let Some(value) = value else {
-        sections.iter().for_each(|&section| document.unset(section, key));
+        sections.iter().for_each(|&section| document.unset(section, setting));
         return Ok(());
     };
-    let section = last_with(document, sections, key).map_or(home, |(section, _)| section);
-    document.set(section, key, value)
+    let section = last_with(document, sections, setting).map_or(home, |(section, _)| section);
+    document.set(section, setting, value)
 }
 
-/// The last of `sections` that has the key, and its last line with it.
-fn last_with(document: &Document, sections: &[usize], key: &Key) -> Option<(usize, usize)> {
+/// The last of `sections` that has the setting, and its last line with it.
+fn last_with(document: &Document, sections: &[usize], setting: &Setting) -> Option<(usize, usize)> {
     sections.iter().rev().find_map(|&section| {
-        let entry = document.sections()[section].entries().rfind(|entry| entry.is(key))?;
+        let entry = document.sections()[section].entries().rfind(|entry| entry.is(setting))?;
         Some((section, entry.index))
     })
 }
@@ -281,20 +281,20 @@ fn last_with(document: &Document, sections: &[usize], key: &Key) -> Option<(usiz
 fn retain_items(
     document: &mut Document,
     sections: &[usize],
-    key: &Key,
+    setting: &Setting,
     mut keep: impl FnMut(&str) -> bool,
 ) -> Result<(), InvalidValue> {
     for &section in sections {
-        let entries = document.sections()[section].entries().filter(|entry| entry.is(key));
+        let entries = document.sections()[section].entries().filter(|entry| entry.is(setting));
         let lines = entries.map(|entry| (entry.index, String::from_utf8_lossy(entry.value()).into_owned()));
         let mut emptied = Vec::new();
         for (index, value) in lines.collect::<Vec<_>>() {
-            let all: Vec<&str> = list(&value, key).collect();
+            let all: Vec<&str> = list(&value, setting).collect();
             let kept: Vec<&str> = all.iter().copied().filter(|item| keep(&compact(item))).collect();
             if kept.is_empty() && !all.is_empty() {
                 emptied.push(index);
             } else if kept.len() < all.len() {
-                document.replace(section, index, key, &kept.join(separator(&value)))?;
+                document.replace(section, index, setting, &kept.join(separator(&value)))?;
             }
         }
         emptied.into_iter().rev().for_each(|index| document.remove(section, index));
@@ -302,35 +302,40 @@ fn retain_items(
     Ok(())
 }
 
-/// Adds items to the last line of a list. Addresses and name servers get a line each, as the original writes them, unless
-/// the file lists several in one line.
-fn append(document: &mut Document, sections: &[usize], key: &Key, new: Vec<String>) -> Result<(), InvalidValue> {
+/// Adds items to the last line of a list. Addresses and name servers get a line each, as the original writes them,
+/// unless the file lists several in one line.
+fn append(
+    document: &mut Document,
+    sections: &[usize],
+    setting: &Setting,
+    new: Vec<String>,
+) -> Result<(), InvalidValue> {
     if new.is_empty() {
         return Ok(());
     }
-    let last = last_with(document, sections, key);
+    let last = last_with(document, sections, setting);
     let entry = last.and_then(|(section, index)| {
         let entry = document.sections()[section].entries().find(|entry| entry.index == index)?;
         Some(String::from_utf8_lossy(entry.value()).into_owned())
     });
     let value = entry.unwrap_or_default();
-    let is_list = *key == keys::ALLOWED_IPS || list(&value, key).nth(1).is_some();
+    let is_list = *setting == settings::ALLOWED_IPS || list(&value, setting).nth(1).is_some();
     let (section, index) = match last {
         Some(place) if is_list => place,
         _ => {
             let home = last.map(|(section, _)| section).or_else(|| sections.first().copied());
             let home = home.unwrap_or_else(|| document.interface());
             let lines = if is_list { vec![new.join(", ")] } else { new };
-            return lines.iter().try_for_each(|line| document.insert(home, key, line));
+            return lines.iter().try_for_each(|line| document.insert(home, setting, line));
         }
     };
     let separator = separator(&value);
-    let items = list(&value, key).map(str::to_owned).chain(new);
-    document.replace(section, index, key, &items.collect::<Vec<_>>().join(separator))
+    let items = list(&value, setting).map(str::to_owned).chain(new);
+    document.replace(section, index, setting, &items.collect::<Vec<_>>().join(separator))
 }
 
-fn list<'a>(value: &'a str, key: &Key) -> impl Iterator<Item = &'a str> + use<'a> {
-    let items = items(value, *key != keys::ALLOWED_IPS);
+fn list<'a>(value: &'a str, setting: &Setting) -> impl Iterator<Item = &'a str> + use<'a> {
+    let items = items(value, *setting != settings::ALLOWED_IPS);
     items.map(|(_, item)| item.trim()).filter(|item| !item.is_empty())
 }
 

@@ -1,12 +1,12 @@
-//! `wg-quick strip`: the file without the keys of wg-quick.
+//! `wg-quick strip`: the file without the settings of wg-quick.
 //!
 //! The output equals the original's byte for byte, so lines are read as the original does and not as
-//! [`crate::document`] does: bash's `read` drops spaces, tabs and NULs, a key ends at `=` or `#`, and `[Interface]`
+//! [`crate::document`] does: bash's `read` drops spaces, tabs and NULs, a name ends at `=` or `#`, and `[Interface]`
 //! contains no space.
 
-use super::keys;
+use super::settings;
 use super::values::may_have_key;
-use crate::document::{Document, Key};
+use crate::document::{Document, Setting};
 use crate::wg_config::values::is_space;
 use crate::zeroizing::Buffer;
 
@@ -15,7 +15,8 @@ use crate::zeroizing::Buffer;
 #[error("`{0}' is neither true nor false")]
 pub struct StripError(pub String);
 
-/// The file as `wg-quick strip` prints it: comments stay, and an empty line ends it. It contains the secrets of the file.
+/// The file as `wg-quick strip` prints it: comments stay, and an empty line ends it. It contains the secrets of the
+/// file.
 ///
 /// # Errors
 /// See [`StripError`].
@@ -30,13 +31,13 @@ pub fn strip(document: &Document) -> Result<Buffer, StripError> {
         if lines.peek().is_none() && line.is_empty() {
             break;
         }
-        let (key, value) = key_and_value(&line);
-        if key.starts_with(b"[") {
-            in_interface = key.eq_ignore_ascii_case(b"[Interface]");
+        let (name, value) = name_and_value(&line);
+        if name.starts_with(b"[") {
+            in_interface = name.eq_ignore_ascii_case(b"[Interface]");
         }
-        let is = |known: &Key| key.eq_ignore_ascii_case(known.name.as_bytes());
-        if in_interface && keys::OF_WG_QUICK.iter().any(is) {
-            if is(&keys::SAVE_CONFIG) && !is_bool(value) {
+        let is = |known: &Setting| name.eq_ignore_ascii_case(known.name.as_bytes());
+        if in_interface && settings::OF_WG_QUICK.iter().any(is) {
+            if is(&settings::SAVE_CONFIG) && !is_bool(value) {
                 let value = String::from_utf8_lossy(value);
                 return Err(StripError(if may_have_key(&value) { "...".to_owned() } else { value.into_owned() }));
             }
@@ -62,11 +63,11 @@ fn as_bash_reads(line: &[u8]) -> Buffer {
 }
 
 /// Without a `=`, both are the whole line.
-fn key_and_value(line: &[u8]) -> (&[u8], &[u8]) {
+fn name_and_value(line: &[u8]) -> (&[u8], &[u8]) {
     let line = line.split(|&byte| byte == b'#').next().unwrap_or_default();
     let equals = line.iter().position(|&byte| byte == b'=');
-    let (key, value) = equals.map_or((line, line), |equals| (&line[..equals], &line[equals + 1..]));
-    (trim(key), trim(value))
+    let (name, value) = equals.map_or((line, line), |equals| (&line[..equals], &line[equals + 1..]));
+    (trim(name), trim(value))
 }
 
 fn trim(text: &[u8]) -> &[u8] {

@@ -6,10 +6,10 @@ use ipnet::IpNet;
 use zeroize::Zeroizing;
 
 use super::{Endpoint, KeyFile, NameServer, Names, Table};
-use crate::document::Key;
+use crate::document::Setting;
 use crate::endpoint;
 use crate::keys::{BASE64_LENGTH, PublicKey, SecretKey};
-use crate::uapi::decimal;
+use crate::number::decimal;
 use crate::wg_config::values::{fwmark, host_and_service, is_space, persistent_keepalive};
 
 /// What is wrong with a value and how to fix it. No `Debug`: a value may contain a secret.
@@ -35,8 +35,8 @@ pub(super) fn may_have_key(text: &str) -> bool {
     text.as_bytes().split(|byte| !is_digit(byte)).any(|run| run.len() >= RUN)
 }
 
-/// An address and its prefix length, host bits kept; without a length, the full one. IPv4 also takes a netmask after the
-/// slash, as `ip address add` does.
+/// An address and its prefix length, host bits kept; without a length, the full one. IPv4 also takes a netmask after
+/// the slash, as `ip address add` does.
 pub(super) fn address(text: &str) -> Result<IpNet, InvalidValue> {
     if text.is_empty() {
         return Err(invalid("this list has an empty entry", "remove the comma"));
@@ -93,17 +93,17 @@ pub(super) fn peer_endpoint(text: &str) -> Result<Endpoint, InvalidValue> {
 }
 
 /// A private or preshared key. An invalid value is not quoted: it may be most of a secret.
-pub(super) fn secret_key(key: &Key, text: &str) -> Result<SecretKey, InvalidValue> {
-    SecretKey::from_base64(compact(text).as_bytes()).ok_or_else(|| not_a_key(key, text))
+pub(super) fn secret_key(setting: &Setting, text: &str) -> Result<SecretKey, InvalidValue> {
+    SecretKey::from_base64(compact(text).as_bytes()).ok_or_else(|| not_a_key(setting, text))
 }
 
 /// A public key. An invalid value is not quoted: it may be a misplaced secret.
-pub(super) fn public_key(key: &Key, text: &str) -> Result<PublicKey, InvalidValue> {
-    PublicKey::from_base64(compact(text).as_bytes()).ok_or_else(|| not_a_key(key, text))
+pub(super) fn public_key(setting: &Setting, text: &str) -> Result<PublicKey, InvalidValue> {
+    PublicKey::from_base64(compact(text).as_bytes()).ok_or_else(|| not_a_key(setting, text))
 }
 
-fn not_a_key(key: &Key, text: &str) -> InvalidValue {
-    let mut message = format!("the value of {} is not a key", key.name);
+fn not_a_key(setting: &Setting, text: &str) -> InvalidValue {
+    let mut message = format!("the value of {} is not a key", setting.name);
     let length = compact(text).chars().count();
     if length != BASE64_LENGTH {
         message += &format!(": it has {length} characters");
@@ -180,8 +180,8 @@ pub(super) fn user(text: &str) -> Result<String, InvalidValue> {
     }
 }
 
-/// One of the words that a key accepts, in upper or lower case.
-pub(super) fn one_of<T: Copy>(key: &Key, text: &str, words: &[(&str, T)]) -> Result<T, InvalidValue> {
+/// One of the words that a setting accepts, in upper or lower case.
+pub(super) fn one_of<T: Copy>(setting: &Setting, text: &str, words: &[(&str, T)]) -> Result<T, InvalidValue> {
     if let Some((_, found)) = words.iter().find(|(word, _)| word.eq_ignore_ascii_case(text)) {
         return Ok(*found);
     }
@@ -189,7 +189,7 @@ pub(super) fn one_of<T: Copy>(key: &Key, text: &str, words: &[(&str, T)]) -> Res
     let message = match known[..] {
         // wg-quick's own message, so that a web search finds it.
         ["true", "false"] if !may_have_key(text) => format!("`{text}' is neither true nor false"),
-        _ => format!("{} is not a value of {}", quoted(text), key.name),
+        _ => format!("{} is not a value of {}", quoted(text), setting.name),
     };
     let (last, others) = known.split_last().map_or(("", &known[..]), |(last, others)| (*last, others));
     Err(invalid(message, format!("use {} or {last}", others.join(", "))))

@@ -1,7 +1,7 @@
 //! The UAPI client: sends requests to a running daemon, ours or another implementation's.
 //!
-//! Blocking, with a timeout of ten seconds without a byte. Never removes a socket file: the next daemon replaces a stale
-//! one.
+//! Blocking, with a timeout of ten seconds without a byte. Never removes a socket file: the next daemon replaces a
+//! stale one.
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -9,6 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
+use linerate_netlink::NetlinkError;
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
@@ -34,14 +35,26 @@ pub enum ClientError {
     /// The daemon refused, or does not speak the protocol.
     #[error("{0}")]
     Reply(#[from] ReplyError),
+    /// The kernel refused, or querying it failed.
+    #[error("{0}")]
+    Kernel(#[from] NetlinkError),
 }
 
 impl ClientError {
+    /// The error of the operating system, if it is one.
+    #[must_use]
+    pub fn as_io(&self) -> Option<&io::Error> {
+        match self {
+            Self::Io(error) | Self::Kernel(NetlinkError { error, .. }) => Some(error),
+            Self::Reply(_) => None,
+        }
+    }
+
     /// Why a `get` failed, in the words of `wg`: the error number as it is.
     #[must_use]
     pub fn reason_of_get(&self) -> String {
         match self {
-            Self::Io(error) => error.to_string(),
+            Self::Io(_) | Self::Kernel(_) => self.to_string(),
             Self::Reply(ReplyError::Refused(number @ 1..)) => message_of(*number),
             Self::Reply(_) => Errno::PROTO.to_string(),
         }
@@ -51,7 +64,7 @@ impl ClientError {
     #[must_use]
     pub fn reason_of_set(&self) -> String {
         match self {
-            Self::Io(error) => error.to_string(),
+            Self::Io(_) | Self::Kernel(_) => self.to_string(),
             Self::Reply(ReplyError::Refused(number)) => message_of(number.saturating_neg()),
             Self::Reply(_) => Errno::PROTO.to_string(),
         }
@@ -119,8 +132,8 @@ impl DaemonClient {
         Ok(response::parse_stats(&reply)?)
     }
 
-    /// The peers that were active since a time from an earlier reply, or all peers for 0. Only linerated has them; other
-    /// daemons close the connection.
+    /// The peers that were active since a time from an earlier reply, or all peers for 0. Only linerated has them;
+    /// other daemons close the connection.
     ///
     /// # Errors
     /// See [`ClientError`].

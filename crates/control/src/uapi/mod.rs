@@ -1,14 +1,18 @@
 //! WireGuard's user-space API: `key=value` lines over a unix stream socket.
 //!
-//! The format is that of <https://www.wireguard.com/xplatform/>; where that page says nothing, ours is wireguard-go's.
-//! [`request`] and [`response`] are the text, [`socket`] the socket file, [`server`] and [`client`] the two ends. Nothing
-//! here knows what a request does.
+//! The format is that of <https://www.wireguard.com/xplatform/>; where that page says nothing, ours is
+//! wireguard-go's. [`request`] and [`response`] are the text, [`socket`] the socket file, [`server`] and [`client`]
+//! the two ends. Nothing here knows what a request does.
 
 pub mod client;
 pub mod request;
 pub mod response;
 pub mod server;
 pub mod socket;
+
+use std::net::IpAddr;
+
+use crate::number::decimal;
 
 /// The error numbers in `errno=` lines (include/uapi/asm-generic/errno.h).
 ///
@@ -26,6 +30,10 @@ pub mod errno {
     pub const EADDRINUSE: i32 = 98;
 }
 
+/// The counter of linerated (`stats`) that is 1 while the interface is up and the UDP port is in use by another
+/// program.
+pub const NOT_LISTENING: &str = "not_listening";
+
 /// Why a request was rejected: a number for the client, and a message without secrets for the log.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
@@ -36,22 +44,10 @@ pub struct RequestError {
     pub message: String,
 }
 
-/// Parses a decimal number of at most `limit`; leading zeros are allowed, as in strconv.ParseUint(_, 10, _).
-pub(crate) fn decimal(digits: &[u8], limit: u64) -> Option<u64> {
-    if digits.is_empty() {
-        return None;
-    }
-    digits.iter().try_fold(0u64, |value, &digit| {
-        let digit = digit.is_ascii_digit().then(|| u64::from(digit - b'0'))?;
-        let value = value.checked_mul(10)?.checked_add(digit)?;
-        (value <= limit).then_some(value)
-    })
-}
-
 /// Parses `IP/CIDR`; the length is mandatory, host bits are kept.
-fn prefix(text: &[u8]) -> Option<(std::net::IpAddr, u8)> {
+fn prefix(text: &[u8]) -> Option<(IpAddr, u8)> {
     let (address, length) = std::str::from_utf8(text).ok()?.rsplit_once('/')?;
-    let address: std::net::IpAddr = address.parse().ok()?;
+    let address: IpAddr = address.parse().ok()?;
     let longest = if address.is_ipv4() { 32 } else { 128 };
     if length.len() > 1 && length.starts_with('0') {
         return None;

@@ -1,15 +1,16 @@
 //! The text of a request: parses bytes into a valid [`Request`], and writes a [`DeviceUpdate`] as text.
 //!
-//! A request is validated as a whole before it has any effect: one invalid line rejects all of it. Nothing here resolves
-//! a name or queries the kernel, except for the interface index of a link-local endpoint.
+//! A request is validated as a whole before it has any effect: one invalid line rejects all of it. Nothing here
+//! resolves a name or queries the kernel, except for the interface index of a link-local endpoint.
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr};
 
 use crate::endpoint;
 use crate::keys::{PublicKey, SecretKey};
+use crate::number::decimal;
 use crate::printable::printable;
-use crate::uapi::{RequestError, decimal, errno, lines, prefix};
+use crate::uapi::{RequestError, errno, lines, prefix};
 use crate::zeroizing::Buffer;
 
 /// The largest request in bytes. 130,000 IPv6 allowed IPs of full length are 8 MB.
@@ -169,8 +170,8 @@ pub enum Frame {
     TooLong,
 }
 
-/// Finds the end of the first request in `bytes`. `searched` starts at 0 and is kept between calls for the same request,
-/// so that no whole line is searched twice.
+/// Finds the end of the first request in `bytes`. `searched` starts at 0 and is kept between calls for the same
+/// request, so that no whole line is searched twice.
 pub fn frame(bytes: &[u8], searched: &mut usize) -> Frame {
     let Some(end) = bytes.iter().take(OPERATION_MAX).position(|&byte| byte == b'\n') else {
         return if bytes.len() < OPERATION_MAX { Frame::Partial } else { Frame::Unknown };

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use crate::endpoint;
 use crate::keys::{PublicKey, SecretKey};
-use crate::uapi::{decimal, lines, prefix};
+use crate::number::decimal;
+use crate::uapi::{lines, prefix};
 use crate::zeroizing::Buffer;
 
 /// The state of a device, as `get` returns it.

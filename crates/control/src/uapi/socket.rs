@@ -142,7 +142,8 @@ impl Listener {
     }
 
     /// The socket, to pass to another process; the file stays.
-    pub fn into_socket(mut self) -> io::Result<OwnedFd> {
+    #[cfg(test)]
+    pub(super) fn into_socket(mut self) -> io::Result<OwnedFd> {
         let socket = self.socket.try_clone()?;
         // Dropping `self` leaves a file alone that it does not recognize.
         self.file = (0, 0);
@@ -166,7 +167,8 @@ impl FileWatch {
     pub(super) fn new(listener: &Listener) -> rustix::io::Result<Self> {
         use inotify::{CreateFlags, WatchFlags};
         let watch = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
-        // Deleting the name of a socket in use changes its link count (ATTRIB); DELETE_SELF comes only when it is closed.
+        // Deleting the name of a socket in use changes its link count (ATTRIB); DELETE_SELF comes only when it is
+        // closed.
         let events = WatchFlags::ATTRIB | WatchFlags::DELETE_SELF | WatchFlags::MOVE_SELF;
         inotify::add_watch(&watch, &listener.path, events)?;
         Ok(Self(watch))

@@ -1,7 +1,8 @@
 //! The configuration file of `wg setconf`, `addconf` and `syncconf`: parses it into a [`DeviceUpdate`].
 //!
-//! Accepts what wireguard-tools accepts, with the same error messages (man 8 wg, CONFIGURATION FILE FORMAT). Nothing here
-//! opens a file or resolves a name: a [`Resolver`] does. [`values`] parses the values, also for the command line of
+//! Accepts what wireguard-tools accepts, with the same error messages (man 8 wg, CONFIGURATION FILE FORMAT). Nothing
+//! here opens a file or resolves a name: a [`Resolver`] does. [`values`] parses the values, also for the command line
+//! of
 //! `wg set`.
 
 mod sync;
@@ -52,7 +53,7 @@ impl fmt::Display for ValueError {
 
 /// Why a file is invalid. No `Debug`, as for [`ValueError`].
 #[derive(Clone, PartialEq, Eq)]
-pub enum ConfigError {
+pub enum ParseError {
     /// A line is unknown, or not allowed in its section.
     Line {
         /// The number of the line, from 1.
@@ -71,7 +72,7 @@ pub enum ConfigError {
     MissingPublicKey,
 }
 
-impl fmt::Display for ConfigError {
+impl fmt::Display for ParseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Line { text, .. } => write!(f, "Line unrecognized: `{text}'"),
@@ -94,7 +95,7 @@ pub enum Mode {
 ///
 /// # Errors
 /// The first error.
-pub fn parse(text: &[u8], mode: Mode, resolver: &mut dyn Resolver) -> Result<DeviceUpdate, ConfigError> {
+pub fn parse(text: &[u8], mode: Mode, resolver: &mut dyn Resolver) -> Result<DeviceUpdate, ParseError> {
     let mut file = File { device: start(mode), peers: Vec::new(), section: Section::None };
     for (line, number) in text.split(|&byte| byte == b'\n').zip(1..) {
         let line = compact(line);
@@ -148,7 +149,7 @@ enum Section {
 }
 
 impl File {
-    fn line(&mut self, text: &str, line: usize, resolver: &mut dyn Resolver) -> Result<(), ConfigError> {
+    fn line(&mut self, text: &str, line: usize, resolver: &mut dyn Resolver) -> Result<(), ParseError> {
         if text.eq_ignore_ascii_case("[Interface]") {
             self.section = Section::Interface;
             return Ok(());
@@ -159,39 +160,39 @@ impl File {
             self.peers.push(PeerSection { has_public_key: false, update });
             return Ok(());
         }
-        let unrecognized = || ConfigError::Line { line, text: text.to_owned() };
-        // wg does not recognize a key without a value.
-        let (key, value) = text.split_once('=').filter(|(_, value)| !value.is_empty()).ok_or_else(unrecognized)?;
-        let key = key.to_ascii_lowercase();
+        let unrecognized = || ParseError::Line { line, text: text.to_owned() };
+        // wg does not recognize a setting without a value.
+        let (name, value) = text.split_once('=').filter(|(_, value)| !value.is_empty()).ok_or_else(unrecognized)?;
+        let name = name.to_ascii_lowercase();
         let known = match (self.section, self.peers.last_mut()) {
-            (Section::Interface, _) => device_line(&mut self.device, &key, value, resolver),
-            (Section::Peer, Some(peer)) => peer_line(peer, &key, value, resolver),
+            (Section::Interface, _) => device_line(&mut self.device, &name, value, resolver),
+            (Section::Peer, Some(peer)) => peer_line(peer, &name, value, resolver),
             _ => return Err(unrecognized()),
         };
         match known {
             Ok(true) => Ok(()),
             Ok(false) => Err(unrecognized()),
-            Err(reason) => Err(ConfigError::Value { line, reason }),
+            Err(reason) => Err(ParseError::Value { line, reason }),
         }
     }
 
-    fn finish(mut self) -> Result<DeviceUpdate, ConfigError> {
+    fn finish(mut self) -> Result<DeviceUpdate, ParseError> {
         if self.peers.iter().any(|peer| !peer.has_public_key) {
-            return Err(ConfigError::MissingPublicKey);
+            return Err(ParseError::MissingPublicKey);
         }
         self.device.peers = self.peers.into_iter().map(|peer| peer.update).collect();
         Ok(self.device)
     }
 }
 
-/// Whether the key belongs in `[Interface]`.
+/// Whether the setting belongs in `[Interface]`.
 fn device_line(
     device: &mut DeviceUpdate,
-    key: &str,
+    name: &str,
     value: &str,
     resolver: &mut dyn Resolver,
 ) -> Result<bool, ValueError> {
-    match key {
+    match name {
         "listenport" => device.listen_port = Some(values::listen_port(value, resolver)?),
         "fwmark" => device.fwmark = Some(values::fwmark(value)?),
         "privatekey" => device.private_key = Some(values::secret_key(value)?),
@@ -200,10 +201,10 @@ fn device_line(
     Ok(true)
 }
 
-/// Whether the key belongs in `[Peer]`.
-fn peer_line(peer: &mut PeerSection, key: &str, value: &str, resolver: &mut dyn Resolver) -> Result<bool, ValueError> {
+/// Whether the setting belongs in `[Peer]`.
+fn peer_line(peer: &mut PeerSection, name: &str, value: &str, resolver: &mut dyn Resolver) -> Result<bool, ValueError> {
     let PeerSection { has_public_key, update } = peer;
-    match key {
+    match name {
         "publickey" => {
             update.public_key = values::public_key(value)?;
             *has_public_key = true;
@@ -217,7 +218,7 @@ fn peer_line(peer: &mut PeerSection, key: &str, value: &str, resolver: &mut dyn 
     Ok(true)
 }
 
-impl ConfigError {
+impl ParseError {
     /// The number of the invalid line, if there is one.
     pub fn line(&self) -> Option<usize> {
         match self {
@@ -229,24 +230,24 @@ impl ConfigError {
     /// How to fix it, if that is clear.
     pub fn hint(&self) -> Option<String> {
         let Self::Line { text, .. } = self else { return None };
-        let (key, value) = text.split_once('=').unwrap_or((text, ""));
-        let is = |known: &&str| known.eq_ignore_ascii_case(key);
-        if let Some(key) = QUICK_KEYS.into_iter().find(is) {
-            return Some(format!("{key} is a key of wg-quick: `wg-quick strip` prints the file without those"));
+        let (name, value) = text.split_once('=').unwrap_or((text, ""));
+        let is = |known: &&str| known.eq_ignore_ascii_case(name);
+        if let Some(name) = WG_QUICK_SETTINGS.into_iter().find(is) {
+            return Some(format!("{name} is a setting of wg-quick: `wg-quick strip` prints the file without those"));
         }
-        match KEYS.into_iter().find(is) {
-            Some(key) if value.is_empty() => Some(format!("{key} needs a value")),
-            Some(key) => Some(format!("{key} does not belong in this section")),
+        match SETTINGS.into_iter().find(is) {
+            Some(name) if value.is_empty() => Some(format!("{name} needs a value")),
+            Some(name) => Some(format!("{name} does not belong in this section")),
             None => {
-                let meant = KEYS.into_iter().find(|known| is_typo_of(key, known))?;
+                let meant = SETTINGS.into_iter().find(|known| is_typo_of(name, known))?;
                 Some(format!("did you mean {meant}?"))
             }
         }
     }
 }
 
-/// The keys of `wg`.
-const KEYS: [&str; 8] = [
+/// The settings of `wg`.
+const SETTINGS: [&str; 8] = [
     "PrivateKey",
     "ListenPort",
     "FwMark",
@@ -257,8 +258,8 @@ const KEYS: [&str; 8] = [
     "PersistentKeepalive",
 ];
 
-/// The keys of wg-quick alone (man 8 wg-quick).
-const QUICK_KEYS: [&str; 9] =
+/// The settings of wg-quick alone (man 8 wg-quick).
+const WG_QUICK_SETTINGS: [&str; 9] =
     ["Address", "DNS", "MTU", "Table", "PreUp", "PostUp", "PreDown", "PostDown", "SaveConfig"];
 
 /// Whether `written` differs from `meant` by one added, missing or wrong character.

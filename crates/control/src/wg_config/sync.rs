@@ -6,8 +6,8 @@ use crate::keys::{PublicKey, SecretKey};
 use crate::uapi::request::{DeviceUpdate, PeerUpdate};
 use crate::uapi::response::DeviceState;
 
-/// Turns `file`, which replaces all peers, into a change of `running` with the same result that keeps the sessions of the
-/// peers that stay. Removals come first, so that no prefix has two owners.
+/// Turns `file`, which replaces all peers, into a change of `running` with the same result that keeps the sessions of
+/// the peers that stay. Removals come first, so that no prefix has two owners.
 ///
 /// If either has no peers, there is nothing to keep and `file` is not changed.
 pub fn synchronize(file: &mut DeviceUpdate, running: &DeviceState) {

@@ -15,7 +15,7 @@ fn an_invalid_line_is_reported_with_its_number_and_a_hint() {
         (
             "[Interface]\nADDRESS=1\n",
             2,
-            Some("Address is a key of wg-quick: `wg-quick strip` prints the file without those"),
+            Some("Address is a setting of wg-quick: `wg-quick strip` prints the file without those"),
         ),
         ("[Peer]\n\nAllowedIp=10.0.0.0/8\n", 3, Some("did you mean AllowedIPs?")),
         ("[Peer]\nEndpoimt=x:1\n", 2, Some("did you mean Endpoint?")),

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use super::{Resolver, ValueError};
 use crate::keys::{BASE64_LENGTH, PublicKey, SecretKey};
-use crate::uapi::decimal;
+use crate::number::decimal;
 use crate::uapi::request::{AllowedIp, PeerUpdate};
 
 /// White space of the C locale.

@@ -17,12 +17,12 @@ fn explore(preemptions: usize, check: impl Fn() + Sync + Send + 'static) {
     model.check(check);
 }
 
-/// A source with packets 0, 1, 2...: the packets read, numbered and delivered, each in the order in which it happened.
-/// The locks are std's, which loom does not see: the order has to come from the sequencer alone.
+/// The packets 0, 1, 2... of a receive queue: which were read, got a counter and were delivered, each in the order of
+/// the event. The locks are std's, which loom does not see: the order has to come from the sequencer alone.
 #[derive(Default)]
 struct Flow {
     read: Log<Vec<usize>>,
-    numbered: Log<Vec<usize>>,
+    given_counters: Log<Vec<usize>>,
     delivered: Log<Vec<usize>>,
 }
 
@@ -37,22 +37,22 @@ fn carry(sequencer: &Sequencer, flow: &Flow) -> bool {
     };
     let mut ticket = read_lock.ticket();
     drop(read_lock);
-    ticket.wait_to_number();
-    flow.numbered.lock().unwrap().push(packet);
-    ticket.finish_numbering();
-    ticket.wait_to_deliver();
+    ticket.wait_for_counter_phase();
+    flow.given_counters.lock().unwrap().push(packet);
+    ticket.finish_counter_phase();
+    ticket.wait_for_delivery_phase();
     flow.delivered.lock().unwrap().push(packet);
     true
 }
 
 fn assert_in_order(flow: &Flow) {
     let read = flow.read.lock().unwrap();
-    assert_eq!(*flow.numbered.lock().unwrap(), *read, "packets are numbered in the order of reading");
+    assert_eq!(*flow.given_counters.lock().unwrap(), *read, "packets get their counters in the order of reading");
     assert_eq!(*flow.delivered.lock().unwrap(), *read, "packets are delivered in the order of reading");
 }
 
 #[test]
-fn two_workers_keep_the_order_of_a_source() {
+fn two_workers_keep_the_order_of_a_receive_queue() {
     explore(3, || {
         let sequencer = Arc::new(Sequencer::default());
         let flow = Untracked::new(Flow::default());
@@ -67,7 +67,7 @@ fn two_workers_keep_the_order_of_a_source() {
 }
 
 #[test]
-fn three_workers_keep_the_order_of_a_source() {
+fn three_workers_keep_the_order_of_a_receive_queue() {
     explore(2, || {
         let sequencer = Arc::new(Sequencer::default());
         let flow = Untracked::new(Flow::default());
@@ -107,7 +107,11 @@ fn work(pool: &WorkerPool, waiting: &AtomicUsize, mut next: Next) -> usize {
         match next {
             Next::Help => {}
             Next::Wait => {
-                assert_eq!(waiting.fetch_add(1, Ordering::SeqCst), 0, "one worker waits on the sources, not two");
+                assert_eq!(
+                    waiting.fetch_add(1, Ordering::SeqCst),
+                    0,
+                    "one worker waits on the receive queues, not two"
+                );
                 waits += 1;
                 waiting.fetch_sub(1, Ordering::SeqCst);
                 pool.end();
@@ -129,6 +133,6 @@ fn one_worker_always_stays_active_and_all_end() {
         };
         pool.unpark(0);
         let waits = work(&pool, &waiting, Next::Help);
-        assert!(waits + helper.join().unwrap() >= 1, "somebody waited on the sources until the end");
+        assert!(waits + helper.join().unwrap() >= 1, "a worker waited on the receive queues until the end");
     });
 }

@@ -50,7 +50,7 @@ pub fn classify<B: Backend>(
             None
         }
         Err(reason) => {
-            shared.counters.discard_protocol(reason);
+            shared.counters.count_protocol_drop(reason);
             None
         }
     }
@@ -58,7 +58,7 @@ pub fn classify<B: Backend>(
 
 /// Counts a refused handshake message. Most of a flood ends here, so even a debug log names only a few.
 fn refuse<B: Backend>(shared: &Shared<B>, source: SocketAddr, reason: DropReason, now: Boottime) {
-    shared.counters.discard_protocol(reason);
+    shared.counters.count_protocol_drop(reason);
     if tracing::enabled!(tracing::Level::DEBUG) && lock(&shared.filter_log).take(now) {
         tracing::debug!("handshake message from {source} dropped: {}", reason.name());
     }

@@ -30,7 +30,7 @@ impl Delivery {
         PACKETS_MAX - self.packets.len()
     }
 
-    /// Adds a packet, by its place in the receive buffer.
+    /// Adds a packet, by its offset in the receive buffer.
     pub fn push(&mut self, offset: usize, len: usize) {
         self.packets.push(PacketRange { offset, len });
     }

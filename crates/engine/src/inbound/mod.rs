@@ -1,10 +1,10 @@
 //! From the wire to the TUN device, one file per step: [`recv_udp`], [`classify`], [`open`],
-//! [`replay`], [`admit`], [`merge`], [`write_tun`].
+//! [`replay`], [`check_source_ip`], [`merge`], [`write_tun`].
 //!
 //! One worker carries a batch through all of them, without a handover; only handshake messages go from [`classify`]
 //! to the slow path. Where several workers serve a socket, [`crate::sequencer`] keeps their batches in order.
 
-mod admit;
+mod check_source_ip;
 mod classify;
 mod merge;
 mod open;
@@ -20,11 +20,11 @@ use linerate_packet::ip;
 use linerate_protocol::{Boottime, DATA_HEADER};
 
 use crate::backend::Backend;
+use crate::rx_queue::PollOutcome;
 use crate::sequencer::{Sequencer, Ticket};
 use crate::shared::Shared;
-use crate::source::Step;
 use crate::tables::Receiver;
-use admit::Inner;
+use check_source_ip::Inner;
 use classify::DataMessage;
 use merge::Delivery;
 use open::OpenBatch;
@@ -52,17 +52,17 @@ impl<B: Backend> Inbound<B> {
         }
     }
 
-    /// Delivers what one receive call gets from the socket, to the TUN device's queue `queue`, in the order that the
+    /// Delivers the packets of one receive call on the socket, to the TUN device's queue `queue`, in the order that the
     /// socket's `sequencer` gives.
     ///
     /// # Errors
     /// The socket's, except `WouldBlock`.
-    pub fn step(&mut self, socket: &B::Socket, queue: usize, sequencer: &Sequencer) -> io::Result<Step> {
-        let Some(mut read_lock) = sequencer.try_read_lock() else { return Ok(Step::Locked) };
+    pub fn poll(&mut self, socket: &B::Socket, queue: usize, sequencer: &Sequencer) -> io::Result<PollOutcome> {
+        let Some(mut read_lock) = sequencer.try_read_lock() else { return Ok(PollOutcome::Locked) };
         self.queue = queue;
         let messages = self.received.receive(socket)?;
         if messages == 0 {
-            return Ok(Step::Idle);
+            return Ok(PollOutcome::Idle);
         }
         let ticket = read_lock.ticket();
         drop(read_lock);
@@ -77,7 +77,7 @@ impl<B: Backend> Inbound<B> {
         }
         self.finish_batch(&ticket, now);
         self.deliver(&ticket, now);
-        Ok(Step::Progress)
+        Ok(PollOutcome::Progress)
     }
 
     /// Adds a data message to the batch of its session; finishes the batch before it if that is of another session.
@@ -94,29 +94,28 @@ impl<B: Backend> Inbound<B> {
         let buf = self.received.bytes_mut();
         self.batch.open(&self.shared, &receiver, buf, now);
         let is_newest = self.batch.drop_replayed(&self.shared, &receiver);
-        // A packet that was overtaken, on the way or by another worker, may come from an address that its sender has
-        // left.
+        // Roam only on the newest counter: an older packet may carry the peer's former address.
         if let Some(newest) = self.batch.newest_message().filter(|_| is_newest) {
             let from = self.received.meta(newest);
-            receiver.peer.heard_from(from.source, from.local, self.shared.routing_epoch());
+            receiver.peer.set_roaming_endpoint(from.source, from.local, self.shared.routing_epoch());
         }
         if !self.batch.is_empty() {
-            self.batch.stamp(&self.shared, &receiver, now);
-            self.admit(&receiver, ticket, now);
+            self.batch.record_traffic(&self.shared, &receiver, now);
+            self.check_source_ips(&receiver, ticket, now);
         }
         self.batch.clear();
     }
 
     /// Adds the inner packets that may be delivered to the delivery; counts their bytes, and the keepalives', as
     /// received.
-    fn admit(&mut self, receiver: &Receiver, ticket: &Ticket<'_>, now: Boottime) {
+    fn check_source_ips(&mut self, receiver: &Receiver, ticket: &Ticket<'_>, now: Boottime) {
         if self.delivery.room() < self.batch.len() {
             self.deliver(ticket, now);
         }
         let routes = self.shared.tables.routes();
         let mut bytes = 0;
-        for place in 0..self.batch.len() {
-            let (slot, message) = self.batch.packet(place);
+        for index in 0..self.batch.len() {
+            let (slot, message) = self.batch.packet(index);
             if slot.len == 0 {
                 bytes += DATA_HEADER + TAG_LEN;
                 continue;
@@ -124,12 +123,12 @@ impl<B: Backend> Inbound<B> {
             let congested = self.received.meta(message).tos & ip::CE == ip::CE;
             let plaintext = &mut self.received.bytes_mut()[slot.offset..][..slot.len];
             let inner = Inner { plaintext, congested };
-            match admit::admit(&routes, receiver, inner) {
+            match check_source_ip::check_source_ip(&routes, receiver, inner) {
                 Ok(len) => {
                     bytes += slot.len + DATA_HEADER + TAG_LEN;
                     self.delivery.push(slot.offset, len);
                 }
-                Err(reason) => self.shared.counters.discard_protocol(reason),
+                Err(reason) => self.shared.counters.count_protocol_drop(reason),
             }
         }
         receiver.peer.count_rx(bytes);
@@ -140,7 +139,7 @@ impl<B: Backend> Inbound<B> {
         if !self.delivery.is_empty() {
             let buf = self.received.bytes_mut();
             self.delivery.merge(buf, write_tun::caps(&self.shared, now));
-            ticket.wait_to_deliver();
+            ticket.wait_for_delivery_phase();
             write_tun::write(&self.shared, self.queue, buf, &self.delivery, now);
             self.delivery.clear();
         }

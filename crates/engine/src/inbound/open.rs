@@ -11,7 +11,7 @@ use crate::backend::Backend;
 use crate::shared::Shared;
 use crate::tables::Receiver;
 
-/// Consecutive data messages with one receiver index, each with the place of the received message that carried it.
+/// Consecutive data messages with one receiver index, each with the index of the received message that carried it.
 pub struct OpenBatch {
     index: u32,
     slots: Vec<Slot>,
@@ -44,7 +44,7 @@ impl OpenBatch {
         }
         let receiver = shared.tables.receiver(self.index);
         if receiver.is_none() {
-            self.slots.iter().for_each(|_| shared.counters.discard_protocol(DropReason::UnknownIndex));
+            self.slots.iter().for_each(|_| shared.counters.count_protocol_drop(DropReason::UnknownIndex));
             self.clear();
         }
         receiver
@@ -55,11 +55,11 @@ impl OpenBatch {
         let session = &receiver.session;
         self.keep(shared, |_, slot| session.may_open(now, slot.counter));
         let authentic = session.opening.open(buf, &self.slots);
-        self.keep(shared, |place, _| authentic.authentic(place).then_some(()).ok_or(DropReason::Undecryptable));
+        self.keep(shared, |index, _| authentic.authentic(index).then_some(()).ok_or(DropReason::Undecryptable));
     }
 
     /// Updates the peer's timers, and the session if this confirms it.
-    pub fn stamp<B: Backend>(&self, shared: &Shared<B>, receiver: &Receiver, now: Boottime) {
+    pub fn record_traffic<B: Backend>(&self, shared: &Shared<B>, receiver: &Receiver, now: Boottime) {
         let Receiver { session, peer, .. } = receiver;
         if session.confirm() {
             // At once, so that the answer to this very packet is sealed with keys that the peer has. The slow path may
@@ -68,9 +68,9 @@ impl OpenBatch {
             shared.slow_path_queue.confirm(session);
         }
         let data = self.slots.iter().any(|slot| slot.len > 0);
-        shared.wake(peer, peer.activity.received(now, data));
+        shared.wake(peer, peer.traffic.received(now, data));
         if session.needs_rekey_on_receive(now) {
-            shared.wake(peer, peer.activity.request_handshake());
+            shared.wake(peer, peer.traffic.request_handshake());
         }
     }
 
@@ -79,9 +79,9 @@ impl OpenBatch {
         self.slots.len()
     }
 
-    /// A packet, and the place of the received message that carried it.
-    pub fn packet(&self, place: usize) -> (Slot, usize) {
-        (self.slots[place], self.messages[place])
+    /// A packet, and the index of the received message that carried it.
+    pub fn packet(&self, index: usize) -> (Slot, usize) {
+        (self.slots[index], self.messages[index])
     }
 
     /// Whether there are no packets.
@@ -89,7 +89,7 @@ impl OpenBatch {
         self.slots.is_empty()
     }
 
-    /// The place of the received message that carried the packet with the highest counter.
+    /// The index of the received message that carried the packet with the highest counter.
     pub fn newest_message(&self) -> Option<usize> {
         let newest = self.slots.iter().zip(&self.messages).max_by_key(|(slot, _)| slot.counter);
         newest.map(|(_, message)| *message)
@@ -102,14 +102,14 @@ impl OpenBatch {
         mut check: impl FnMut(usize, &Slot) -> Result<(), DropReason>,
     ) {
         let mut kept = 0;
-        for place in 0..self.slots.len() {
-            match check(place, &self.slots[place]) {
+        for index in 0..self.slots.len() {
+            match check(index, &self.slots[index]) {
                 Ok(()) => {
-                    self.slots[kept] = self.slots[place];
-                    self.messages[kept] = self.messages[place];
+                    self.slots[kept] = self.slots[index];
+                    self.messages[kept] = self.messages[index];
                     kept += 1;
                 }
-                Err(reason) => shared.counters.discard_protocol(reason),
+                Err(reason) => shared.counters.count_protocol_drop(reason),
             }
         }
         self.slots.truncate(kept);

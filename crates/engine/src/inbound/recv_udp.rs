@@ -34,7 +34,7 @@ pub struct Datagram {
 pub struct ReceiveBuffer {
     buf: Box<[u8]>,
     meta: [Received; SINGLES],
-    /// How many messages the next call asks for.
+    /// The most messages of the next call.
     wanted: usize,
 }
 

@@ -16,7 +16,7 @@ impl OpenBatch {
         let mut is_newest = false;
         self.keep(shared, |_, slot| {
             is_newest |= window.is_newest(slot.counter);
-            window.admit(slot.counter).then_some(()).ok_or(DropReason::CounterReplayed)
+            window.accept(slot.counter).then_some(()).ok_or(DropReason::CounterReplayed)
         });
         is_newest
     }

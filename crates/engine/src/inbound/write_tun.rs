@@ -9,17 +9,17 @@ use linerate_protocol::Boottime;
 
 use super::merge::Delivery;
 use crate::backend::Backend;
-use crate::counters::EngineDiscard;
+use crate::counters::EngineDropReason;
 use crate::shared::Shared;
 
 /// The most pieces of a group: its virtio header, its first packet and the payloads of the others.
 const PIECES_MAX: usize = 1 + linerate_aead::BATCH_MAX;
 
-/// What the device takes as one packet.
+/// The kinds of GRO packets that the device takes.
 pub fn caps<B: Backend>(shared: &Shared<B>, now: Boottime) -> Caps {
     let offloads = shared.backend.tun().offloads();
     let offered = Caps { tcp4: offloads.tso, tcp6: offloads.tso, udp: offloads.uso };
-    shared.rejected_merges.limit(offered, now)
+    shared.rejected_gro.limit(offered, now)
 }
 
 /// Writes every group to a queue.
@@ -29,15 +29,15 @@ pub fn write<B: Backend>(shared: &Shared<B>, queue: usize, buf: &[u8], delivery:
             Ok(()) => {}
             Err(error) if group.packets > 1 && error.raw_os_error() == Some(EINVAL) => {
                 let header = virtio::Header::decode(&group.header).expect("the merger writes types that it knows");
-                shared.rejected_merges.reject(header.gso, &error, now);
+                shared.rejected_gro.reject(header.gso, &error, now);
                 write_separately(shared, queue, buf, &group, &header);
             }
-            Err(_) => shared.counters.discard_many(EngineDiscard::TunRefused, group.packets as u64),
+            Err(_) => shared.counters.count_drops(EngineDropReason::TunRefused, group.packets as u64),
         }
     }
 }
 
-/// What kernels answer that reject merged packets although they offered to take them.
+/// The error of kernels that reject GRO packets although they offered to take them.
 const EINVAL: i32 = 22;
 
 fn write_group<B: Backend>(shared: &Shared<B>, queue: usize, buf: &[u8], group: &Group<'_>) -> io::Result<()> {
@@ -68,7 +68,7 @@ fn write_separately<B: Backend>(
         let mut packet = vec![0; split.len(segment)];
         split.write(segment, &mut packet);
         if shared.backend.tun().write(queue, &[IoSlice::new(&plain), IoSlice::new(&packet)]).is_err() {
-            shared.counters.discard(EngineDiscard::TunRefused);
+            shared.counters.count_drop(EngineDropReason::TunRefused);
         }
     }
 }

@@ -31,7 +31,7 @@ pub struct SessionRun {
     /// Whether one of them carries an inner packet; otherwise all are keepalives.
     pub data: bool,
     /// Whether its counters are reserved, so that it may be sealed and sent.
-    pub numbered: bool,
+    pub has_counters: bool,
 }
 
 /// A batch.
@@ -97,7 +97,7 @@ impl Batch {
                 session: session.clone(),
                 end: self.slots.len(),
                 data,
-                numbered: false,
+                has_counters: false,
             }),
         }
         &mut self.buf[offset..offset + len]

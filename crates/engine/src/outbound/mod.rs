@@ -23,10 +23,10 @@ use linerate_packet::ip;
 use linerate_protocol::Boottime;
 
 use crate::backend::Backend;
-use crate::counters::EngineDiscard;
+use crate::counters::EngineDropReason;
+use crate::rx_queue::PollOutcome;
 use crate::sequencer::{Sequencer, Ticket};
 use crate::shared::Shared;
-use crate::source::Step;
 pub use batch::OVERHEAD;
 use read_tun::TunPacket;
 pub use sender::Sender;
@@ -51,10 +51,10 @@ impl<B: Backend> Outbound<B> {
     ///
     /// # Errors
     /// When the device is gone.
-    pub fn step(&mut self, queue: usize, sequencer: &Sequencer) -> io::Result<Step> {
-        let Some(mut read_lock) = sequencer.try_read_lock() else { return Ok(Step::Locked) };
+    pub fn poll(&mut self, queue: usize, sequencer: &Sequencer) -> io::Result<PollOutcome> {
+        let Some(mut read_lock) = sequencer.try_read_lock() else { return Ok(PollOutcome::Locked) };
         if !self.packet.read(&self.sender.shared, queue)? {
-            return Ok(Step::Idle);
+            return Ok(PollOutcome::Idle);
         }
         self.sender.queue = queue;
         let now = self.sender.shared.backend.boottime();
@@ -73,7 +73,7 @@ impl<B: Backend> Outbound<B> {
         drop(read_lock);
         self.process(&ticket, now);
         self.sender.finish(ticket, now);
-        Ok(Step::Progress)
+        Ok(PollOutcome::Progress)
     }
 
     /// Adds the packet that was read, if there is one, to the batch; without a session it is staged.
@@ -83,20 +83,20 @@ impl<B: Backend> Outbound<B> {
         }
         let shared = &self.sender.shared;
         let Some((header, packet)) = self.packet.parts() else {
-            return shared.counters.discard(EngineDiscard::GsoMalformed);
+            return shared.counters.count_drop(EngineDropReason::GsoMalformed);
         };
         let Ok(inner) = ip::parse(packet) else {
-            return shared.counters.discard(EngineDiscard::InnerMalformed);
+            return shared.counters.count_drop(EngineDropReason::InnerMalformed);
         };
         let peer = match route::peer_for(shared, &inner, packet) {
             Ok(peer) => peer,
             Err(reason) => {
-                shared.counters.discard(reason);
+                shared.counters.count_drop(reason);
                 return self.unreachable.reply(shared, self.sender.queue, reason, packet, now);
             }
         };
-        let Ok(split) = Split::new(&header, packet, &inner, shared.mtu.towards(inner.destination)) else {
-            return shared.counters.discard(EngineDiscard::GsoMalformed);
+        let Ok(split) = Split::new(&header, packet, &inner, shared.mtu.for_destination(inner.destination)) else {
+            return shared.counters.count_drop(EngineDropReason::GsoMalformed);
         };
         let sending = peer.sending();
         match sending.as_ref().filter(|session| session.may_seal(now)) {

@@ -6,7 +6,7 @@ use linerate_netio::tun::Tun;
 use linerate_packet::virtio;
 
 use crate::backend::Backend;
-use crate::counters::EngineDiscard;
+use crate::counters::EngineDropReason;
 use crate::shared::Shared;
 
 const ENOMEM: i32 = 12;
@@ -44,7 +44,7 @@ impl TunPacket {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 // The kernel could not describe or copy this packet; it is gone from the queue.
                 Err(error) if matches!(error.raw_os_error(), Some(EINVAL | EFAULT | ENOMEM)) => {
-                    shared.counters.discard(EngineDiscard::GsoMalformed);
+                    shared.counters.count_drop(EngineDropReason::GsoMalformed);
                     self.len = 0;
                     return Ok(true);
                 }

@@ -7,16 +7,16 @@ use linerate_packet::UDP;
 use linerate_packet::ip::Ip;
 
 use crate::backend::Backend;
-use crate::counters::EngineDiscard;
+use crate::counters::EngineDropReason;
 use crate::shared::Shared;
 use crate::tables::Peer;
 
 /// The peer whose allowed IPs contain the destination.
-pub fn peer_for<B: Backend>(shared: &Shared<B>, inner: &Ip, packet: &[u8]) -> Result<Arc<Peer>, EngineDiscard> {
-    let peer = shared.tables.routes().peer_for(inner.destination).cloned().ok_or(EngineDiscard::NoPeer)?;
-    let addr = peer.endpoint().as_ref().ok_or(EngineDiscard::NoEndpoint)?.addr;
+pub fn peer_for<B: Backend>(shared: &Shared<B>, inner: &Ip, packet: &[u8]) -> Result<Arc<Peer>, EngineDropReason> {
+    let peer = shared.tables.routes().peer_for(inner.destination).cloned().ok_or(EngineDropReason::NoPeer)?;
+    let addr = peer.endpoint().as_ref().ok_or(EngineDropReason::NoEndpoint)?.addr;
     if inner.protocol == UDP && inner.destination == addr.ip() && is_ours(shared, inner, packet, addr) {
-        return Err(EngineDiscard::RoutingLoop);
+        return Err(EngineDropReason::RoutingLoop);
     }
     Ok(peer)
 }

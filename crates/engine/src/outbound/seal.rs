@@ -6,12 +6,12 @@ use linerate_protocol::DataHeader;
 
 use super::batch::{Batch, SessionRun, datagram};
 use crate::backend::Backend;
-use crate::counters::EngineDiscard;
+use crate::counters::EngineDropReason;
 use crate::shared::Shared;
 use crate::sync::lock;
 
 /// Reserves the counters of every run.
-pub fn number<B: Backend>(shared: &Shared<B>, batch: &mut Batch) {
+pub fn reserve_counters<B: Backend>(shared: &Shared<B>, batch: &mut Batch) {
     let Batch { buf, slots, runs, .. } = batch;
     let mut start = 0;
     for run in runs {
@@ -19,22 +19,22 @@ pub fn number<B: Backend>(shared: &Shared<B>, batch: &mut Batch) {
         start = run.end;
         let Some(first) = run.session.reserve(slots.len() as u64) else {
             stage_again(shared, run, buf, slots);
-            shared.wake(&run.peer, run.peer.activity.request_handshake());
+            shared.wake(&run.peer, run.peer.traffic.request_handshake());
             continue;
         };
         slots.iter_mut().zip(first..).for_each(|(slot, counter)| slot.counter = counter);
-        run.numbered = true;
+        run.has_counters = true;
     }
 }
 
-/// Writes the headers, seals every run that has its counters, and stamps its peer.
+/// Writes the headers, seals every run that has its counters, and records its traffic.
 pub fn seal<B: Backend>(shared: &Shared<B>, batch: &mut Batch, now: Boottime) {
     let Batch { buf, slots, runs, .. } = batch;
     let mut start = 0;
     for run in runs {
         let slots = &slots[start..run.end];
         start = run.end;
-        if !run.numbered {
+        if !run.has_counters {
             continue;
         }
         for slot in slots {
@@ -42,7 +42,7 @@ pub fn seal<B: Backend>(shared: &Shared<B>, batch: &mut Batch, now: Boottime) {
             header.encode(&mut buf[datagram(slot)]);
         }
         run.session.sealing.seal(buf, slots);
-        stamp(shared, run, now);
+        record_traffic(shared, run, now);
     }
 }
 
@@ -53,14 +53,14 @@ fn stage_again<B: Backend>(shared: &Shared<B>, run: &SessionRun, buf: &[u8], slo
     for slot in slots.iter().filter(|slot| slot.len > 0) {
         let packet = &buf[slot.offset..][..slot.len];
         let dropped = staged.push(packet.len(), &shared.staged, |copy| copy.copy_from_slice(packet));
-        shared.counters.discard_many(EngineDiscard::StagedOverflow, dropped as u64);
+        shared.counters.count_drops(EngineDropReason::StagedOverflow, dropped as u64);
     }
 }
 
-fn stamp<B: Backend>(shared: &Shared<B>, run: &SessionRun, now: Boottime) {
-    let activity = &run.peer.activity;
-    shared.wake(&run.peer, activity.sent(now, run.data));
+fn record_traffic<B: Backend>(shared: &Shared<B>, run: &SessionRun, now: Boottime) {
+    let traffic = &run.peer.traffic;
+    shared.wake(&run.peer, traffic.sent(now, run.data));
     if run.session.needs_rekey_on_send(now) {
-        shared.wake(&run.peer, activity.request_handshake());
+        shared.wake(&run.peer, traffic.request_handshake());
     }
 }

@@ -8,7 +8,7 @@ use linerate_netio::udp::{SendError, Socket, Transmit, send_error};
 use linerate_protocol::Boottime;
 
 use crate::backend::Backend;
-use crate::counters::EngineDiscard;
+use crate::counters::EngineDropReason;
 use crate::shared::Shared;
 use crate::tables::{Endpoint, Peer};
 
@@ -17,10 +17,10 @@ const MESSAGES_MAX: usize = 32;
 
 /// What to do when a socket's buffer is full.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum OnBusy {
-    /// Drop, as any full queue does: workers wait for nothing.
+pub enum OnFullBuffer {
+    /// Drop, as any full queue does: workers never wait for room.
     Drop,
-    /// Wait once, briefly: the slow path sends little, and others wait for what it starts.
+    /// Wait once, briefly: handshake messages are few and sessions depend on them.
     WaitOnce,
 }
 
@@ -29,7 +29,7 @@ pub struct SendBatch<'a, B: Backend> {
     shared: &'a Shared<B>,
     now: Boottime,
     socket: Option<&'a B::Socket>,
-    on_busy: OnBusy,
+    on_full_buffer: OnFullBuffer,
     messages: [Transmit<'a>; MESSAGES_MAX],
     peers: [Option<&'a Peer>; MESSAGES_MAX],
     len: usize,
@@ -37,14 +37,14 @@ pub struct SendBatch<'a, B: Backend> {
 
 impl<'a, B: Backend> SendBatch<'a, B> {
     /// An empty batch.
-    pub fn new(shared: &'a Shared<B>, on_busy: OnBusy, now: Boottime) -> Self {
+    pub fn new(shared: &'a Shared<B>, on_full_buffer: OnFullBuffer, now: Boottime) -> Self {
         let nowhere = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
         let empty = Transmit { to: nowhere, from: None, tos: 0, segment: None, contents: &[] };
         Self {
             shared,
             now,
             socket: None,
-            on_busy,
+            on_full_buffer,
             messages: [empty; MESSAGES_MAX],
             peers: [None; MESSAGES_MAX],
             len: 0,
@@ -90,8 +90,8 @@ impl<'a, B: Backend> SendBatch<'a, B> {
         let sent = send(socket, messages).or_else(|(error, kind)| match kind {
             // An ICMP error about an earlier datagram; the message was not tried.
             SendError::Unreachable => send(socket, &messages[..1]),
-            SendError::Busy if self.on_busy == OnBusy::WaitOnce => {
-                self.on_busy = OnBusy::Drop;
+            SendError::Busy if self.on_full_buffer == OnFullBuffer::WaitOnce => {
+                self.on_full_buffer = OnFullBuffer::Drop;
                 socket.wait_for_room();
                 send(socket, messages)
             }
@@ -99,7 +99,7 @@ impl<'a, B: Backend> SendBatch<'a, B> {
                 let sent = send(socket, &[Transmit { from: None, ..*first }]);
                 // If it is the segments that are refused, the source address is not at fault.
                 if !matches!(sent, Err((_, SendError::SegmentationRefused))) {
-                    peers[0].into_iter().for_each(|peer| with_endpoint(peer, first, Endpoint::forget_source));
+                    peers[0].into_iter().for_each(|peer| with_endpoint(peer, first, Endpoint::forget_source_addr));
                 }
                 sent
             }
@@ -123,7 +123,7 @@ impl<'a, B: Backend> SendBatch<'a, B> {
 
     /// Sends the datagrams of a GSO batch one by one, several per system call.
     fn send_datagrams(&self, socket: &'a B::Socket, peer: &'a Peer, gso_batch: &Transmit<'a>) {
-        let mut sends = SendBatch::new(self.shared, self.on_busy, self.now);
+        let mut sends = SendBatch::new(self.shared, self.on_full_buffer, self.now);
         let size = gso_batch.segment.map_or(gso_batch.contents.len(), usize::from);
         for contents in gso_batch.contents.chunks(size) {
             sends.push(socket, peer, Transmit { segment: None, contents, ..*gso_batch });
@@ -158,12 +158,12 @@ fn send<S: Socket>(socket: &S, messages: &[Transmit<'_>]) -> Result<usize, (io::
 fn count_failure<B: Backend>(shared: &Shared<B>, error: &io::Error, kind: SendError, message: &Transmit<'_>) {
     let datagrams = message.segment.map_or(1, |size| message.contents.len().div_ceil(size.into()));
     let reason = match kind {
-        SendError::Busy => EngineDiscard::SendBusy,
-        SendError::Denied => EngineDiscard::SendDenied,
-        SendError::Unreachable => EngineDiscard::SendUnreachable,
-        SendError::TooBig => EngineDiscard::SendTooBig,
-        _ => EngineDiscard::SendFailed,
+        SendError::Busy => EngineDropReason::SendBusy,
+        SendError::Denied => EngineDropReason::SendDenied,
+        SendError::Unreachable => EngineDropReason::SendUnreachable,
+        SendError::TooBig => EngineDropReason::SendTooBig,
+        _ => EngineDropReason::SendFailed,
     };
-    shared.counters.discard_many(reason, datagrams as u64);
+    shared.counters.count_drops(reason, datagrams as u64);
     tracing::debug!("{datagrams} datagrams to {} not sent: {error}", message.to);
 }

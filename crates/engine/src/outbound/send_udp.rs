@@ -6,13 +6,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use linerate_aead::Slot;
-use linerate_netio::udp::{GSO_BATCH_MAX, SEGMENTS_MAX, Socket, Transmit};
+use linerate_netio::udp::{BoundSockets, GSO_BATCH_MAX, SEGMENTS_MAX, Socket, Transmit};
 use linerate_protocol::Boottime;
 
 use super::batch::{Batch, datagram};
-use super::send_batch::{OnBusy, SendBatch, send_single};
-use crate::backend::{Backend, Sockets};
-use crate::counters::EngineDiscard;
+use super::send_batch::{OnFullBuffer, SendBatch, send_single};
+use crate::backend::Backend;
+use crate::counters::EngineDropReason;
 use crate::shared::Shared;
 use crate::tables::Peer;
 
@@ -24,19 +24,19 @@ const NO_QUEUE: usize = 0;
 
 /// Sends every run of the batch that has its counters, by the sockets of the TUN device's queue `queue`. Runs of
 /// different peers share system calls.
-pub fn send<B: Backend>(shared: &Shared<B>, batch: &Batch, queue: usize, on_busy: OnBusy, now: Boottime) {
+pub fn send<B: Backend>(shared: &Shared<B>, batch: &Batch, queue: usize, on_full_buffer: OnFullBuffer, now: Boottime) {
     let sockets = shared.sockets.load();
-    let mut sends = SendBatch::new(shared, on_busy, now);
+    let mut sends = SendBatch::new(shared, on_full_buffer, now);
     let mut start = 0;
     for run in &batch.runs {
         let slots = start..run.end;
         start = run.end;
-        if !run.numbered {
+        if !run.has_counters {
             continue;
         }
         match SendTarget::new(shared, sockets.as_deref(), queue, &run.peer, now) {
             Ok(target) => push_run(&mut sends, &target, batch, slots),
-            Err(reason) => shared.counters.discard_many(reason, slots.len() as u64),
+            Err(reason) => shared.counters.count_drops(reason, slots.len() as u64),
         }
     }
     sends.send();
@@ -47,19 +47,19 @@ pub fn message<B: Backend>(shared: &Shared<B>, peer: &Arc<Peer>, message: &[u8],
     let sockets = shared.sockets.load();
     match SendTarget::new(shared, sockets.as_deref(), NO_QUEUE, peer, now) {
         Ok(target) => {
-            let mut sends = SendBatch::new(shared, OnBusy::WaitOnce, now);
+            let mut sends = SendBatch::new(shared, OnFullBuffer::WaitOnce, now);
             sends.push(target.socket, peer, target.transmit(message, HANDSHAKE_TOS, None));
             sends.send();
         }
-        Err(reason) => shared.counters.discard(reason),
+        Err(reason) => shared.counters.count_drop(reason),
     }
 }
 
 /// Sends one message to an address that belongs to no peer, from the address that the sender wrote to.
 pub fn reply<B: Backend>(shared: &Shared<B>, message: &[u8], to: SocketAddr, from: Option<IpAddr>) {
     let sockets = shared.sockets.load();
-    let Some(socket) = sockets.as_deref().and_then(|sockets| sockets.towards(to, NO_QUEUE)) else {
-        return shared.counters.discard(EngineDiscard::NoSocket);
+    let Some(socket) = sockets.as_deref().and_then(|sockets| sockets.socket_for(to, NO_QUEUE)) else {
+        return shared.counters.count_drop(EngineDropReason::NoSocket);
     };
     send_single(shared, socket, &Transmit { to, from, tos: 0, segment: None, contents: message });
 }
@@ -76,18 +76,19 @@ struct SendTarget<'a, S> {
 impl<'a, S: Socket> SendTarget<'a, S> {
     fn new<B: Backend<Socket = S>>(
         shared: &Shared<B>,
-        sockets: Option<&'a Sockets<S>>,
+        sockets: Option<&'a BoundSockets<S>>,
         queue: usize,
         peer: &'a Arc<Peer>,
         now: Boottime,
-    ) -> Result<Self, EngineDiscard> {
+    ) -> Result<Self, EngineDropReason> {
         let endpoint = peer.endpoint();
-        let endpoint = endpoint.as_deref().ok_or(EngineDiscard::NoEndpoint)?;
+        let endpoint = endpoint.as_deref().ok_or(EngineDropReason::NoEndpoint)?;
         let to = endpoint.addr;
-        let socket = sockets.and_then(|sockets| sockets.towards(to, queue)).ok_or(EngineDiscard::NoSocket)?;
-        if endpoint.needs_source_check(shared.routing_epoch()) {
-            // The slow path asks the kernel; until it has, datagrams keep their source address, and none waits.
-            shared.slow_path_queue.request_source_check(peer);
+        let socket = sockets.and_then(|sockets| sockets.socket_for(to, queue)).ok_or(EngineDropReason::NoSocket)?;
+        if endpoint.needs_source_addr_check(shared.routing_epoch()) {
+            // The slow path queries the kernel; until it has the answer, datagrams keep their source address and none
+            // waits.
+            shared.slow_path_queue.request_source_addr_check(peer);
         }
         let takes_gso = socket.offloads().gso && endpoint.takes_gso(now);
         Ok(Self { socket, peer, to, from: endpoint.source_addr(), takes_gso })

@@ -7,17 +7,17 @@ use linerate_packet::{ip, virtio};
 use linerate_protocol::{Boottime, Session};
 
 use super::batch::Batch;
-use super::send_batch::OnBusy;
+use super::send_batch::OnFullBuffer;
 use super::split::Split;
 use super::{seal, send_udp};
 use crate::backend::Backend;
-use crate::counters::EngineDiscard;
+use crate::counters::EngineDropReason;
 use crate::sequencer::Ticket;
 use crate::shared::Shared;
 use crate::sync::lock;
 use crate::tables::Peer;
 
-/// A batch and its way out. Each worker has one, and the slow path, for staged packets and keepalives.
+/// A send batch and its buffers. Each worker has one; the slow path has one for staged packets and keepalives.
 pub struct Sender<B: Backend> {
     pub(super) shared: Arc<Shared<B>>,
     pub(super) batch: Batch,
@@ -52,10 +52,10 @@ impl<B: Backend> Sender<B> {
         }
     }
 
-    /// Keeps all segments of `split` until the peer has a session, and asks for one.
+    /// Keeps all segments of `split` until the peer has a session, and requests one.
     pub(super) fn stage(&mut self, peer: &Arc<Peer>, split: &Split<'_>, ticket: &Ticket<'_>, now: Boottime) {
         // Workers with earlier tickets stage first.
-        ticket.wait_to_number();
+        ticket.wait_for_counter_phase();
         let budget = &self.shared.staged;
         let mut staged = lock(&peer.staged);
         let mut dropped = staged.make_room(split.count(), budget);
@@ -63,11 +63,11 @@ impl<B: Backend> Sender<B> {
             dropped += staged.push(split.len(segment), budget, |packet| split.write(segment, packet));
         }
         drop(staged);
-        self.shared.counters.discard_many(EngineDiscard::StagedOverflow, dropped as u64);
+        self.shared.counters.count_drops(EngineDropReason::StagedOverflow, dropped as u64);
         // A session may have been established meanwhile. The slow path sets the session before it looks for staged
         // packets, we stage before we look for a session: at least one of us sees both.
         if !self.send_staged_under(peer, Some(ticket), now) {
-            self.shared.wake(peer, peer.activity.request_handshake());
+            self.shared.wake(peer, peer.traffic.request_handshake());
         }
     }
 
@@ -81,14 +81,14 @@ impl<B: Backend> Sender<B> {
         let waiting = lock(&peer.staged).len();
         if let Some(ticket) = ticket.filter(|_| waiting > 0) {
             // Packets that workers with earlier tickets staged go before ours.
-            ticket.wait_to_number();
+            ticket.wait_for_counter_phase();
         }
         // Limited, because packets are staged again if the session ends meanwhile.
         for _ in 0..waiting {
             let packet = lock(&peer.staged).pop(&self.shared.staged);
             let Some(packet) = packet else { break };
             let Ok(inner) = ip::parse(&packet) else { continue };
-            let mtu = self.shared.mtu.towards(inner.destination);
+            let mtu = self.shared.mtu.for_destination(inner.destination);
             let Ok(split) = Split::new(&virtio::Header::default(), &packet, &inner, mtu) else { continue };
             if !self.batch.has_room(split.padded_len(0)) {
                 self.flush(ticket, now);
@@ -123,7 +123,7 @@ impl<B: Backend> Sender<B> {
             self.batch.add(peer, session, 0, 0, false);
             self.flush(None, now);
         } else {
-            self.shared.wake(peer, peer.activity.request_handshake());
+            self.shared.wake(peer, peer.traffic.request_handshake());
         }
     }
 
@@ -132,42 +132,42 @@ impl<B: Backend> Sender<B> {
         send_udp::message(&self.shared, peer, message, now);
     }
 
-    /// Answers a handshake message to where it came from, from the address that it was sent to.
+    /// Replies to a handshake message: to its sender, from the address that it was sent to.
     pub fn reply(&self, message: &[u8], to: SocketAddr, from: Option<IpAddr>) {
         send_udp::reply(&self.shared, message, to, from);
     }
 
-    /// Seals and sends what was gathered; more may follow under the same ticket. The slow path has no ticket: its
-    /// packets have no place in the order of a source.
+    /// Seals and sends the gathered packets; more may follow under the same ticket. The slow path has no ticket: its
+    /// packets are not ordered with those of any receive queue.
     fn flush(&mut self, ticket: Option<&Ticket<'_>>, now: Boottime) {
         if self.batch.is_empty() {
             return;
         }
         if let Some(ticket) = ticket {
-            ticket.wait_to_number();
+            ticket.wait_for_counter_phase();
         }
-        seal::number(&self.shared, &mut self.batch);
+        seal::reserve_counters(&self.shared, &mut self.batch);
         self.seal_and_send(ticket, now);
     }
 
     /// Seals and sends the last of what was read under `ticket`.
     pub(super) fn finish(&mut self, mut ticket: Ticket<'_>, now: Boottime) {
-        ticket.wait_to_number();
-        seal::number(&self.shared, &mut self.batch);
-        ticket.finish_numbering();
+        ticket.wait_for_counter_phase();
+        seal::reserve_counters(&self.shared, &mut self.batch);
+        ticket.finish_counter_phase();
         self.seal_and_send(Some(&ticket), now);
     }
 
     fn seal_and_send(&mut self, ticket: Option<&Ticket<'_>>, now: Boottime) {
         seal::seal(&self.shared, &mut self.batch, now);
-        let on_busy = match ticket {
+        let on_full_buffer = match ticket {
             Some(ticket) => {
-                ticket.wait_to_deliver();
-                OnBusy::Drop
+                ticket.wait_for_delivery_phase();
+                OnFullBuffer::Drop
             }
-            None => OnBusy::WaitOnce,
+            None => OnFullBuffer::WaitOnce,
         };
-        send_udp::send(&self.shared, &self.batch, self.queue, on_busy, now);
+        send_udp::send(&self.shared, &self.batch, self.queue, on_full_buffer, now);
         self.batch.clear();
     }
 }

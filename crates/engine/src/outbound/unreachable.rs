@@ -8,7 +8,7 @@ use linerate_packet::{icmp, virtio};
 use linerate_protocol::Boottime;
 
 use crate::backend::Backend;
-use crate::counters::EngineDiscard;
+use crate::counters::EngineDropReason;
 use crate::shared::Shared;
 use crate::sync::lock;
 
@@ -30,11 +30,11 @@ impl Unreachable {
         &mut self,
         shared: &Shared<B>,
         queue: usize,
-        reason: EngineDiscard,
+        reason: EngineDropReason,
         packet: &[u8],
         now: Boottime,
     ) {
-        let is_unreachable = matches!(reason, EngineDiscard::NoPeer | EngineDiscard::NoEndpoint);
+        let is_unreachable = matches!(reason, EngineDropReason::NoPeer | EngineDropReason::NoEndpoint);
         if !is_unreachable || !lock(&shared.icmp_errors).take(now) {
             return;
         }
@@ -42,7 +42,7 @@ impl Unreachable {
         let header = virtio::Header::default().encode();
         let pieces = [IoSlice::new(&header), IoSlice::new(&self.buf[..len])];
         if shared.backend.tun().write(queue, &pieces).is_err() {
-            shared.counters.discard(EngineDiscard::TunRefused);
+            shared.counters.count_drop(EngineDropReason::TunRefused);
         }
     }
 }

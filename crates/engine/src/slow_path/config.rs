@@ -1,5 +1,5 @@
-//! Reads and changes the configuration. Long requests are carried out in slices, between which handshakes and timers
-//! have their turn.
+//! Reads and changes the configuration. Long requests are carried out in slices; handshakes and timers are processed in
+//! between.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,8 +9,8 @@ use linerate_protocol::{AddPeerError, PeerId, Prefix, constants};
 use super::SlowPath;
 use super::effects::BackendRng;
 use crate::backend::Backend;
-use crate::config::{ConfigError, PeerState, PeerUpdate, State, Update};
-use crate::counters::EngineDiscard;
+use crate::config::{ConfigError, DeviceState, DeviceUpdate, PeerState, PeerUpdate};
+use crate::counters::EngineDropReason;
 use crate::sync::lock;
 use crate::tables::{Peer, Routes};
 
@@ -22,7 +22,7 @@ const ENTRIES_PER_SLICE: usize = 256;
 
 impl<B: Backend> SlowPath<B> {
     /// The state of the device.
-    pub fn get(&mut self) -> State {
+    pub fn get(&mut self) -> DeviceState {
         let ids: Vec<PeerId> = self.device.peers().collect();
         let mut peers = Vec::with_capacity(ids.len());
         for id in ids {
@@ -30,7 +30,7 @@ impl<B: Backend> SlowPath<B> {
             self.count_done(1, ENTRIES_PER_SLICE);
         }
         let sockets = self.shared.sockets.load();
-        State {
+        DeviceState {
             private_key: self.device.private_key().cloned(),
             listen_port: sockets.as_ref().map_or(self.listen_port, |sockets| sockets.port),
             fwmark: self.shared.mark.load(Ordering::Relaxed),
@@ -68,7 +68,7 @@ impl<B: Backend> SlowPath<B> {
         }
     }
 
-    /// Counts the work of a long request; after each `slice` of it, handshakes and timers have their turn.
+    /// Counts the work of a long request; after each `slice` of it, processes handshakes and timers.
     fn count_done(&mut self, count: usize, slice: usize) {
         self.done += count;
         if self.done >= slice {
@@ -81,7 +81,7 @@ impl<B: Backend> SlowPath<B> {
     ///
     /// # Errors
     /// Why nothing was changed.
-    pub fn set(&mut self, update: Update) -> Result<(), ConfigError> {
+    pub fn set(&mut self, update: DeviceUpdate) -> Result<(), ConfigError> {
         self.check_peer_count(&update)?;
         // First, so that a caller of `Shared::activity` during the change reads the whole state again after it.
         self.shared.configured.fetch_add(1, Ordering::SeqCst);
@@ -106,7 +106,7 @@ impl<B: Backend> SlowPath<B> {
         Ok(())
     }
 
-    fn check_peer_count(&self, update: &Update) -> Result<(), ConfigError> {
+    fn check_peer_count(&self, update: &DeviceUpdate) -> Result<(), ConfigError> {
         let present = if update.replace_peers { 0 } else { self.device.peers().len() };
         let more = update.peers.iter().filter(|peer| !peer.remove && !peer.update_only).count();
         if present + more <= constants::PEERS_MAX {
@@ -143,10 +143,10 @@ impl<B: Backend> SlowPath<B> {
     }
 
     fn add(&mut self, update: &PeerUpdate) -> Option<PeerId> {
-        let activity = Arc::default();
-        match self.device.add_peer(update.public_key, Arc::clone(&activity)) {
+        let traffic = Arc::default();
+        match self.device.add_peer(update.public_key, Arc::clone(&traffic)) {
             Ok(id) => {
-                let peer = Peer::new(id, update.public_key, self.added, activity);
+                let peer = Peer::new(id, update.public_key, self.added, traffic);
                 self.added += 1;
                 let peer = Arc::new(peer);
                 self.shared.tables.change(|routes| routes.add(peer.clone()));
@@ -169,7 +169,7 @@ impl<B: Backend> SlowPath<B> {
         if let Some(peer) = self.shared.tables.change(|routes| routes.remove(id)) {
             peer.set_sending(None);
             let dropped = lock(&peer.staged).close(&self.shared.staged);
-            self.shared.counters.discard_many(EngineDiscard::StagedAbandoned, dropped as u64);
+            self.shared.counters.count_drops(EngineDropReason::StagedAbandoned, dropped as u64);
         }
     }
 

@@ -1,4 +1,4 @@
-//! Carries out what the protocol decides.
+//! Carries out the protocol's decisions.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -9,14 +9,14 @@ use linerate_protocol::{Boottime, Effects, Entropy, PeerId, Session};
 
 use super::source_addrs::SourceAddrCache;
 use crate::backend::Backend;
-use crate::counters::EngineDiscard;
+use crate::counters::EngineDropReason;
 use crate::outbound::Sender;
 use crate::shared::Shared;
 use crate::slow_path_queue::PendingHandshake;
 use crate::sync::lock;
 use crate::tables::Peer;
 
-/// The backend's randomness, as the protocol asks for it.
+/// The backend's randomness as the protocol's source of entropy.
 pub struct BackendRng<'a, B>(pub &'a B);
 
 impl<B: Backend> Entropy for BackendRng<'_, B> {
@@ -41,12 +41,12 @@ impl<B: Backend> EffectHandler<B> {
     }
 
     /// Checks the peer's source address if routes or addresses have changed since the last check.
-    pub fn check_source(&mut self, peer: &Peer) {
+    pub fn check_source_addr(&mut self, peer: &Peer) {
         if let Some(endpoint) = peer.endpoint().as_ref() {
             let epoch = self.shared.routing_epoch();
             let is_valid = |from| self.source_addrs.is_valid(&self.shared, epoch, endpoint.addr.ip(), from);
-            if !endpoint.check_source(epoch, is_valid) {
-                self.shared.source_check_failed.store(true, Ordering::Relaxed);
+            if !endpoint.check_source_addr(epoch, is_valid) {
+                self.shared.source_addr_check_failed.store(true, Ordering::Relaxed);
             }
         }
     }
@@ -55,10 +55,10 @@ impl<B: Backend> EffectHandler<B> {
         self.shared.tables.routes().peer(id).cloned()
     }
 
-    /// The peer, with its source address checked, to send to.
+    /// The peer to send to, with its source address checked.
     fn addressee(&mut self, id: PeerId) -> Option<Arc<Peer>> {
         let peer = self.peer(id)?;
-        self.check_source(&peer);
+        self.check_source_addr(&peer);
         Some(peer)
     }
 
@@ -86,7 +86,7 @@ impl<B: Backend> Effects for EffectHandler<B> {
 
     fn roam(&mut self, peer: PeerId) {
         if let (Some(peer), Some(handshake)) = (self.peer(peer), self.origin) {
-            peer.heard_from(handshake.source, handshake.local, self.shared.routing_epoch());
+            peer.set_roaming_endpoint(handshake.source, handshake.local, self.shared.routing_epoch());
             peer.count_rx(handshake.message().len());
         }
     }
@@ -122,15 +122,15 @@ impl<B: Backend> Effects for EffectHandler<B> {
     fn drop_staged(&mut self, peer: PeerId) {
         if let Some(peer) = self.peer(peer) {
             let dropped = lock(&peer.staged).clear(&self.shared.staged);
-            self.shared.counters.discard_many(EngineDiscard::StagedAbandoned, dropped as u64);
+            self.shared.counters.count_drops(EngineDropReason::StagedAbandoned, dropped as u64);
         }
     }
 
-    fn forget_source(&mut self, peer: PeerId) {
+    fn forget_source_addr(&mut self, peer: PeerId) {
         if let Some(peer) = self.peer(peer)
             && let Some(endpoint) = peer.endpoint().as_ref()
         {
-            endpoint.forget_source();
+            endpoint.forget_source_addr();
         }
     }
 

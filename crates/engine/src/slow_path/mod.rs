@@ -1,8 +1,8 @@
 //! Handshakes, timers and configuration: everything that happens per peer rather than per packet.
 //!
 //! One thread owns it all, so it needs no locks against itself. It publishes sessions, peers and endpoints through
-//! [`crate::tables`]; the data path answers with stamps and through [`crate::slow_path_queue`]. A flood of handshakes
-//! can fill that queue and keep this thread busy, but never the data path.
+//! [`crate::tables`]; the data path reports back by timestamps and through [`crate::slow_path_queue`]. A flood of
+//! handshakes can fill that queue and keep this thread busy, but never the data path.
 
 mod config;
 mod effects;
@@ -22,14 +22,14 @@ use crate::slow_path_queue::PendingHandshake;
 use crate::zones::Zones;
 use effects::{BackendRng, EffectHandler};
 
-/// Handshake messages, and peers, that one pass processes before the others have their turn.
+/// The most handshake messages, and peers, that one pass processes; other events come in between.
 const EVENTS_PER_PASS: usize = 32;
 
 /// How long handshake messages accumulate after a useless batch. At 200,000 a second that is 200 of them, far from
 /// [`linerate_protocol::constants::HANDSHAKE_BACKLOG`]; a handshake or a timer may be this late.
 const BATCH_DELAY: Duration = Duration::from_millis(1);
 
-/// A shorter suspend cannot be told from the jitter of two clocks.
+/// A shorter suspend is indistinguishable from the jitter of two clocks.
 const SUSPEND_MIN: Duration = Duration::from_millis(100);
 
 /// The owner of the protocol's state.
@@ -41,7 +41,7 @@ pub struct SlowPath<B: Backend> {
     handshakes: Vec<PendingHandshake>,
     /// How many peers were ever added.
     added: u64,
-    /// The work of a long request since handshakes and timers last had their turn.
+    /// The work of a long request since handshakes and timers were last processed.
     done: usize,
     /// The last batch was useless; sleep 1 ms so that more messages accumulate.
     throttle_next: bool,
@@ -99,7 +99,7 @@ impl<B: Backend> SlowPath<B> {
             }
         }
         found |= self.process_handshakes();
-        // Last: packets keep their source address until it is checked, so nobody waits for this.
+        // Last: packets keep their source address until it is checked, so nothing waits for this.
         found |= self.check_source_addrs();
         found | self.expire()
     }
@@ -108,9 +108,9 @@ impl<B: Backend> SlowPath<B> {
     fn check_source_addrs(&mut self) -> bool {
         let mut found = false;
         for _ in 0..EVENTS_PER_PASS {
-            let Some(peer) = self.shared.slow_path_queue.next_source_check() else { break };
+            let Some(peer) = self.shared.slow_path_queue.next_source_addr_check() else { break };
             found = true;
-            self.effects.check_source(&peer);
+            self.effects.check_source_addr(&peer);
         }
         found
     }
@@ -121,9 +121,9 @@ impl<B: Backend> SlowPath<B> {
         let mut handshakes = std::mem::take(&mut self.handshakes);
         let waiting = self.shared.slow_path_queue.take_handshakes(&mut handshakes);
         let now = self.shared.backend.now();
-        let numbered = handshakes.iter().enumerate();
+        let indexed = handshakes.iter().enumerate();
         let dropped =
-            numbered.filter(|(place, handshake)| !self.process_handshake(now, handshake, waiting - place)).count();
+            indexed.filter(|(index, handshake)| !self.process_handshake(now, handshake, waiting - index)).count();
         handshakes.clear();
         self.handshakes = handshakes;
         self.throttle_next = dropped > 0 && dropped == waiting;
@@ -143,7 +143,7 @@ impl<B: Backend> SlowPath<B> {
         );
         self.effects.origin = None;
         if let Err(reason) = result {
-            self.shared.counters.discard_protocol(reason);
+            self.shared.counters.count_protocol_drop(reason);
             tracing::debug!("handshake message from {} dropped: {}", handshake.source, reason.name());
         } else {
             self.zones.learn(&self.shared.backend, handshake.source);

@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use linerate_netio::udp::BoundSockets;
+
 use super::SlowPath;
 use super::effects::BackendRng;
-use crate::backend::{Backend, Sockets};
+use crate::backend::Backend;
 use crate::config::ConfigError;
 
 impl<B: Backend> SlowPath<B> {
@@ -43,7 +45,7 @@ impl<B: Backend> SlowPath<B> {
 
     pub(super) fn set_port_and_mark(&mut self, port: Option<u16>, mark: Option<u32>) -> Result<(), ConfigError> {
         let wanted_mark = mark.unwrap_or_else(|| self.shared.mark.load(Ordering::Relaxed));
-        // Released before they are replaced: `replace_sockets` waits until nobody holds the old ones.
+        // Released before they are replaced: `replace_sockets` waits until no thread holds the old ones.
         let current = self.shared.sockets.load().as_ref().map(|sockets| sockets.port);
         let moves_to = port.filter(|port| current.is_some_and(|current| *port == 0 || *port != current));
         if let Some(port) = moves_to {
@@ -56,17 +58,17 @@ impl<B: Backend> SlowPath<B> {
         self.listen_port = port.unwrap_or(self.listen_port);
         if port.is_some() || mark.is_some() {
             // As in the kernel module (socket.c, wg_socket_reinit; netlink.c, set_device).
-            self.forget_sources();
+            self.forget_source_addrs();
         }
         Ok(())
     }
 
-    fn bind(&self, port: u16, mark: u32) -> Result<Sockets<B::Socket>, ConfigError> {
+    fn bind(&self, port: u16, mark: u32) -> Result<BoundSockets<B::Socket>, ConfigError> {
         self.shared.backend.bind(port, mark).map_err(|error| ConfigError::Port { port, error })
     }
 
     /// Replaces the sockets and waits, briefly, until no worker uses the old ones: then their port is free.
-    fn replace_sockets(&mut self, sockets: Option<Sockets<B::Socket>>) {
+    fn replace_sockets(&mut self, sockets: Option<BoundSockets<B::Socket>>) {
         let old = self.shared.sockets.swap(sockets.map(Arc::new));
         self.shared.sockets_changed.signal();
         let Some(old) = old.map(|old| Arc::downgrade(&old)) else { return };
@@ -78,11 +80,11 @@ impl<B: Backend> SlowPath<B> {
         }
     }
 
-    fn forget_sources(&self) {
+    fn forget_source_addrs(&self) {
         let routes = self.shared.tables.routes();
         for peer in self.device.peers().filter_map(|id| routes.peer(id)) {
             if let Some(endpoint) = peer.endpoint().as_ref() {
-                endpoint.forget_source();
+                endpoint.forget_source_addr();
             }
         }
     }

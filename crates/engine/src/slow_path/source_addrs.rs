@@ -1,5 +1,5 @@
-//! What the kernel said about source addresses, until routes, addresses or the firewall mark change. After such a
-//! change every active peer asks, and each question costs a system call or a list of all addresses.
+//! Caches source-address checks until routes, addresses or the mark change. Without the cache each active peer would
+//! then cost a system call or a dump of all addresses.
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
@@ -10,10 +10,10 @@ use linerate_netio::udp::PacketInfo;
 use crate::backend::Backend;
 use crate::shared::Shared;
 
-/// Answers that are kept: 400 KB.
-const ANSWERS_MAX: usize = 4096;
+/// The most results that are cached: 400 KB.
+const CACHE_MAX: usize = 4096;
 
-/// The kernel's answers since the last change.
+/// The results since the last change.
 #[derive(Default)]
 pub struct SourceAddrCache {
     epoch: u64,
@@ -41,14 +41,14 @@ impl SourceAddrCache {
             *self = Self { epoch, mark, ..Self::default() };
         }
         if to.is_ipv6() {
-            let own = self.v6.get_or_insert_with(|| shared.backend.own_v6()).as_ref()?;
+            let own = self.v6.get_or_insert_with(|| shared.backend.ipv6_addresses()).as_ref()?;
             return Some(own.contains(&from.addr));
         }
         if let Some(known) = self.v4.get(&(to, from)) {
             return Some(*known);
         }
         let valid = shared.backend.source_addr_is_valid(to, from, mark)?;
-        if self.v4.len() < ANSWERS_MAX {
+        if self.v4.len() < CACHE_MAX {
             self.v4.insert((to, from), valid);
         }
         Some(valid)

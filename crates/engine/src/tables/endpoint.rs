@@ -1,4 +1,4 @@
-//! Where a peer is, and what sending to it has shown.
+//! A peer's endpoint, and what the path to it supports (source address, GSO).
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,35 +9,35 @@ use linerate_protocol::Boottime;
 /// Nanoseconds for which a destination that refused GSO batches gets single datagrams.
 const NO_GSO_FOR: u64 = 60_000_000_000;
 
-/// A peer's endpoint, as the data path sends to it. Immutable except for what sending to it shows.
+/// A peer's endpoint, as the data path sends to it. Immutable except for what the path is found to support.
 pub struct Endpoint {
     /// The peer's address and port.
     pub addr: SocketAddr,
     /// The address of ours that the peer's last packet was sent to: answers leave from it.
-    source: Option<PacketInfo>,
-    source_forgotten: AtomicBool,
-    /// The routing epoch of the last check of `source`, and its result.
-    source_epoch: AtomicU64,
-    source_valid: AtomicBool,
+    local: Option<PacketInfo>,
+    source_addr_forgotten: AtomicBool,
+    /// The routing epoch of the last check of `local`, and its result.
+    source_addr_epoch: AtomicU64,
+    source_addr_valid: AtomicBool,
     no_gso_until: AtomicU64,
 }
 
 impl Endpoint {
-    /// An endpoint that was configured, or learnt from a packet to our address `source`.
-    pub fn new(addr: SocketAddr, source: Option<PacketInfo>, routing_epoch: u64) -> Self {
+    /// An endpoint that was configured, or learnt from a packet to our address `local`.
+    pub fn new(addr: SocketAddr, local: Option<PacketInfo>, routing_epoch: u64) -> Self {
         Self {
             addr,
-            source,
-            source_forgotten: AtomicBool::new(false),
-            source_epoch: AtomicU64::new(routing_epoch),
-            source_valid: AtomicBool::new(true),
+            local,
+            source_addr_forgotten: AtomicBool::new(false),
+            source_addr_epoch: AtomicU64::new(routing_epoch),
+            source_addr_valid: AtomicBool::new(true),
             no_gso_until: AtomicU64::new(0),
         }
     }
 
     /// The same peer's next endpoint: keeps what was learnt about the path if the address is the same.
-    pub(super) fn replaced_by(&self, addr: SocketAddr, source: Option<PacketInfo>, routing_epoch: u64) -> Self {
-        let new = Self::new(addr, source, routing_epoch);
+    pub(super) fn successor(&self, addr: SocketAddr, local: Option<PacketInfo>, routing_epoch: u64) -> Self {
+        let new = Self::new(addr, local, routing_epoch);
         if self.addr == addr {
             new.no_gso_until.store(self.no_gso_until.load(Ordering::Relaxed), Ordering::Relaxed);
         }
@@ -46,36 +46,36 @@ impl Endpoint {
 
     /// The address to send from; `None` leaves the choice to the kernel.
     pub fn source_addr(&self) -> Option<IpAddr> {
-        let source = self.source()?;
-        self.source_valid.load(Ordering::Relaxed).then_some(source.addr)
+        let local = self.local()?;
+        self.source_addr_valid.load(Ordering::Relaxed).then_some(local.addr)
     }
 
     /// Whether routes or addresses have changed since the source address was checked.
-    pub fn needs_source_check(&self, routing_epoch: u64) -> bool {
-        self.source().is_some() && self.source_epoch.load(Ordering::Relaxed) != routing_epoch
+    pub fn needs_source_addr_check(&self, routing_epoch: u64) -> bool {
+        self.local().is_some() && self.source_addr_epoch.load(Ordering::Relaxed) != routing_epoch
     }
 
     /// Checks the source address once for each routing epoch; `is_valid` answers `None` if it cannot tell. Traffic to
     /// an invalid address does not revalidate it; a later routing change may. False if the check failed: the address
     /// keeps its state, and the caller should check again in another epoch.
-    pub fn check_source(&self, routing_epoch: u64, is_valid: impl FnOnce(PacketInfo) -> Option<bool>) -> bool {
-        let Some(source) = self.source() else { return true };
-        if self.source_epoch.swap(routing_epoch, Ordering::Relaxed) == routing_epoch {
+    pub fn check_source_addr(&self, routing_epoch: u64, is_valid: impl FnOnce(PacketInfo) -> Option<bool>) -> bool {
+        let Some(local) = self.local() else { return true };
+        if self.source_addr_epoch.swap(routing_epoch, Ordering::Relaxed) == routing_epoch {
             return true;
         }
-        let valid = is_valid(source);
+        let valid = is_valid(local);
         if let Some(valid) = valid {
-            self.source_valid.store(valid, Ordering::Relaxed);
+            self.source_addr_valid.store(valid, Ordering::Relaxed);
         }
         valid.is_some()
     }
 
-    /// Leaves the choice of the source address to the kernel until the peer is heard from again.
-    pub fn forget_source(&self) {
-        self.source_forgotten.store(true, Ordering::Relaxed);
+    /// Leaves the choice of the source address to the kernel until the peer's next authentic packet.
+    pub fn forget_source_addr(&self) {
+        self.source_addr_forgotten.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it takes GSO batches.
+    /// Whether the path takes GSO batches.
     pub fn takes_gso(&self, now: Boottime) -> bool {
         self.no_gso_until.load(Ordering::Relaxed) <= now.0
     }
@@ -85,12 +85,12 @@ impl Endpoint {
         self.no_gso_until.store(now.0 + NO_GSO_FOR, Ordering::Relaxed);
     }
 
-    fn source(&self) -> Option<PacketInfo> {
-        self.source.filter(|_| !self.source_forgotten.load(Ordering::Relaxed))
+    fn local(&self) -> Option<PacketInfo> {
+        self.local.filter(|_| !self.source_addr_forgotten.load(Ordering::Relaxed))
     }
 
-    pub(super) fn is(&self, addr: SocketAddr, source: Option<PacketInfo>) -> bool {
-        self.addr == addr && self.source == source && !self.source_forgotten.load(Ordering::Relaxed)
+    pub(super) fn is(&self, addr: SocketAddr, local: Option<PacketInfo>) -> bool {
+        self.addr == addr && self.local == local && !self.source_addr_forgotten.load(Ordering::Relaxed)
     }
 }
 
@@ -98,42 +98,42 @@ impl Endpoint {
 mod tests {
     use super::*;
 
-    fn source() -> PacketInfo {
+    fn local() -> PacketInfo {
         PacketInfo { addr: "192.0.2.1".parse().unwrap(), ifindex: 3 }
     }
 
-    fn endpoint(source: Option<PacketInfo>) -> Endpoint {
-        Endpoint::new("192.0.2.2:1".parse().unwrap(), source, 1)
+    fn endpoint(local: Option<PacketInfo>) -> Endpoint {
+        Endpoint::new("192.0.2.2:1".parse().unwrap(), local, 1)
     }
 
     #[test]
     fn the_source_address_is_checked_once_per_change_of_routing() {
-        let (source, endpoint) = (source(), endpoint(Some(source())));
-        endpoint.check_source(1, |_| panic!("nothing changed"));
-        assert!(endpoint.needs_source_check(2));
-        assert!(endpoint.check_source(2, |local| Some(local.ifindex == 3)));
-        assert!(!endpoint.needs_source_check(2));
-        endpoint.check_source(2, |_| panic!("already checked"));
-        assert_eq!(endpoint.source_addr(), Some(source.addr));
-        endpoint.check_source(3, |_| Some(false));
+        let (local, endpoint) = (local(), endpoint(Some(local())));
+        endpoint.check_source_addr(1, |_| panic!("nothing changed"));
+        assert!(endpoint.needs_source_addr_check(2));
+        assert!(endpoint.check_source_addr(2, |local| Some(local.ifindex == 3)));
+        assert!(!endpoint.needs_source_addr_check(2));
+        endpoint.check_source_addr(2, |_| panic!("already checked"));
+        assert_eq!(endpoint.source_addr(), Some(local.addr));
+        endpoint.check_source_addr(3, |_| Some(false));
         assert_eq!(endpoint.source_addr(), None);
-        endpoint.check_source(4, |_| Some(true));
-        assert_eq!(endpoint.source_addr(), Some(source.addr));
-        endpoint.forget_source();
-        endpoint.check_source(5, |_| panic!("it is forgotten"));
+        endpoint.check_source_addr(4, |_| Some(true));
+        assert_eq!(endpoint.source_addr(), Some(local.addr));
+        endpoint.forget_source_addr();
+        endpoint.check_source_addr(5, |_| panic!("it is forgotten"));
         assert_eq!(endpoint.source_addr(), None);
     }
 
     #[test]
     fn a_failed_check_leaves_the_source_address_as_it_was() {
-        let (source, endpoint) = (source(), endpoint(Some(source())));
+        let (local, endpoint) = (local(), endpoint(Some(local())));
         for (epoch, valid) in [(2, true), (4, false)] {
-            assert!(endpoint.check_source(epoch, |_| Some(valid)));
-            assert!(!endpoint.check_source(epoch + 1, |_| None));
+            assert!(endpoint.check_source_addr(epoch, |_| Some(valid)));
+            assert!(!endpoint.check_source_addr(epoch + 1, |_| None));
             assert_eq!(endpoint.source_addr().is_some(), valid);
         }
-        assert!(endpoint.check_source(6, |_| Some(true)), "it is checked again");
-        assert_eq!(endpoint.source_addr(), Some(source.addr));
+        assert!(endpoint.check_source_addr(6, |_| Some(true)), "it is checked again");
+        assert_eq!(endpoint.source_addr(), Some(local.addr));
     }
 
     #[test]

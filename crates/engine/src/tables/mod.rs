@@ -94,11 +94,11 @@ impl Routes {
 
     /// Adds a peer under its index.
     pub fn add(&mut self, peer: Arc<Peer>) {
-        let place = peer.id.0 as usize;
-        if place >= self.peers.len() {
-            self.peers.resize(place + 1, None);
+        let index = peer.id.0 as usize;
+        if index >= self.peers.len() {
+            self.peers.resize(index + 1, None);
         }
-        self.peers[place] = Some(peer);
+        self.peers[index] = Some(peer);
     }
 
     /// Removes a peer, whose allowed IPs were removed before.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use arc_swap::{ArcSwapOption, Guard};
 use linerate_netio::udp::PacketInfo;
-use linerate_protocol::{Activity, PeerId, PublicKey, Session};
+use linerate_protocol::{PeerId, PublicKey, Session, TrafficTimestamps};
 
 use super::Endpoint;
 use crate::staged::Staged;
@@ -20,8 +20,8 @@ pub struct Peer {
     pub key: PublicKey,
     /// Peers are listed in this order.
     pub serial: u64,
-    /// Stamps of what was sent and received, for the slow path's timers.
-    pub activity: Arc<Activity>,
+    /// When packets were sent and received, for the slow path's timers.
+    pub traffic: Arc<TrafficTimestamps>,
     /// Packets that wait for a session or an endpoint.
     pub staged: Mutex<Staged>,
     sending: ArcSwapOption<Session>,
@@ -31,17 +31,17 @@ pub struct Peer {
     /// Nanoseconds since the Unix epoch.
     last_handshake: AtomicU64,
     wakeup_queued: AtomicBool,
-    source_check_queued: AtomicBool,
+    source_addr_check_queued: AtomicBool,
 }
 
 impl Peer {
     /// A peer without session, endpoint or traffic.
-    pub fn new(id: PeerId, key: PublicKey, serial: u64, activity: Arc<Activity>) -> Self {
+    pub fn new(id: PeerId, key: PublicKey, serial: u64, traffic: Arc<TrafficTimestamps>) -> Self {
         Self {
             id,
             key,
             serial,
-            activity,
+            traffic,
             staged: Mutex::default(),
             sending: ArcSwapOption::empty(),
             endpoint: ArcSwapOption::empty(),
@@ -49,7 +49,7 @@ impl Peer {
             tx_bytes: AtomicU64::new(0),
             last_handshake: AtomicU64::new(0),
             wakeup_queued: AtomicBool::new(false),
-            source_check_queued: AtomicBool::new(false),
+            source_addr_check_queued: AtomicBool::new(false),
         }
     }
 
@@ -73,20 +73,20 @@ impl Peer {
         self.endpoint.store(Some(Arc::new(Endpoint::new(addr, None, routing_epoch))));
     }
 
-    /// An authentic packet came from `addr` to our address `source`: that is the endpoint from here on (paper section
-    /// 2.1). Allocates only if the endpoint changes.
-    pub fn heard_from(&self, addr: SocketAddr, source: Option<PacketInfo>, routing_epoch: u64) {
+    /// Sets the endpoint to the sender `addr` of an authentic packet to our address `local` (paper section 2.1).
+    /// Allocates only if the endpoint changes.
+    pub fn set_roaming_endpoint(&self, addr: SocketAddr, local: Option<PacketInfo>, routing_epoch: u64) {
         let known = self.endpoint.load();
         let new = match known.as_ref() {
-            Some(endpoint) if endpoint.is(addr, source) => return,
-            Some(endpoint) => endpoint.replaced_by(addr, source, routing_epoch),
-            None => Endpoint::new(addr, source, routing_epoch),
+            Some(endpoint) if endpoint.is(addr, local) => return,
+            Some(endpoint) => endpoint.successor(addr, local, routing_epoch),
+            None => Endpoint::new(addr, local, routing_epoch),
         };
         self.endpoint.store(Some(Arc::new(new)));
     }
 
-    /// The interface that had the index `from` has the index `to`: an endpoint in that zone follows. False if the
-    /// endpoint is not in that zone.
+    /// Moves the endpoint from the zone `from` to the zone `to`, after its interface got another index. False if it is
+    /// not in that zone.
     pub fn move_zone(&self, from: u32, to: u32, routing_epoch: u64) -> bool {
         let known = self.endpoint.load();
         let Some(SocketAddr::V6(mut addr)) = known.as_ref().map(|endpoint| endpoint.addr) else { return false };
@@ -124,46 +124,46 @@ impl Peer {
         Duration::from_nanos(self.last_handshake.load(Ordering::Relaxed))
     }
 
-    /// Claims the peer's one place in the queue of wake-ups; false if it is taken.
+    /// Claims the peer's one slot in the queue of wake-ups; false if it is taken.
     pub(crate) fn claim_wakeup(&self) -> bool {
-        // SeqCst: pairs with `release_wakeup`. The slow path releases before it reads the stamps, so it sees a stamp
+        // SeqCst: pairs with `release_wakeup`. The slow path releases before it reads the timestamps, so it sees one
         // that was stored before a failed claim.
         !self.wakeup_queued.swap(true, Ordering::SeqCst)
     }
 
-    /// Call before reading the stamps: the next wake-up may be queued.
+    /// Call before reading the timestamps: the next wake-up may be queued.
     pub(crate) fn release_wakeup(&self) {
         self.wakeup_queued.store(false, Ordering::SeqCst);
     }
 
-    /// Claims the peer's one place in the queue of source checks; false if it is taken.
-    pub(crate) fn claim_source_check(&self) -> bool {
-        !self.source_check_queued.swap(true, Ordering::SeqCst)
+    /// Claims the peer's one slot in the queue of source-address checks; false if it is taken.
+    pub(crate) fn claim_source_addr_check(&self) -> bool {
+        !self.source_addr_check_queued.swap(true, Ordering::SeqCst)
     }
 
     /// Call before checking the source address: the next check may be queued.
-    pub(crate) fn release_source_check(&self) {
-        self.source_check_queued.store(false, Ordering::SeqCst);
+    pub(crate) fn release_source_addr_check(&self) {
+        self.source_addr_check_queued.store(false, Ordering::SeqCst);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use linerate_protocol::StaticSecret;
+    use linerate_protocol::PrivateKey;
 
     #[test]
     fn traffic_to_an_invalid_source_address_does_not_revalidate_it() {
-        let source = PacketInfo { addr: "192.0.2.1".parse().unwrap(), ifindex: 3 };
-        let peer = Peer::new(PeerId(0), StaticSecret::new(&[1; 32]).unwrap().public_key(), 0, Arc::default());
-        let hear = || peer.heard_from("192.0.2.2:1".parse().unwrap(), Some(source), 1);
+        let local = PacketInfo { addr: "192.0.2.1".parse().unwrap(), ifindex: 3 };
+        let peer = Peer::new(PeerId(0), PrivateKey::new(&[1; 32]).unwrap().public_key(), 0, Arc::default());
+        let receive = || peer.set_roaming_endpoint("192.0.2.2:1".parse().unwrap(), Some(local), 1);
         let source_addr = || peer.endpoint().as_ref().unwrap().source_addr();
-        hear();
-        peer.endpoint().as_ref().unwrap().check_source(2, |_| Some(false));
-        hear();
+        receive();
+        peer.endpoint().as_ref().unwrap().check_source_addr(2, |_| Some(false));
+        receive();
         assert_eq!(source_addr(), None);
-        peer.endpoint().as_ref().unwrap().forget_source();
-        hear();
-        assert_eq!(source_addr(), Some(source.addr), "forgotten, and learnt again");
+        peer.endpoint().as_ref().unwrap().forget_source_addr();
+        receive();
+        assert_eq!(source_addr(), Some(local.addr), "forgotten, and learnt again");
     }
 }

@@ -9,20 +9,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use linerate_engine::backend::{Backend, Sockets};
-use linerate_engine::config::{PeerUpdate, Update};
+use linerate_engine::backend::Backend;
+use linerate_engine::config::{DeviceUpdate, PeerUpdate};
 use linerate_engine::inbound::Inbound;
 use linerate_engine::outbound::Outbound;
+use linerate_engine::rx_queue::PollOutcome;
 use linerate_engine::sequencer::Sequencer;
 use linerate_engine::shared::Shared;
 use linerate_engine::slow_path::SlowPath;
-use linerate_engine::source::Step;
 use linerate_netio::memory::{MemoryNet, MemorySocket, MemoryTun};
 use linerate_netio::tun::{Tun, TunOffloads};
-use linerate_netio::udp::{PacketInfo, Received, Socket, Transmit, UdpOffloads};
+use linerate_netio::udp::{BoundSockets, PacketInfo, Received, Socket, Transmit, UdpOffloads};
 use linerate_packet::checksum as sums;
 use linerate_packet::virtio::{self, Gso};
-use linerate_protocol::{Boottime, Now, Prefix, PublicKey, StaticSecret};
+use linerate_protocol::{Boottime, Now, Prefix, PrivateKey, PublicKey};
 
 pub const PORT: u16 = 51820;
 const QUEUE: usize = 4096;
@@ -123,7 +123,7 @@ pub struct Memory {
     clock: Clock,
     random: Mutex<fastrand::Rng>,
     /// How often the engine queried source addresses.
-    pub asked: AtomicU64,
+    pub queries: AtomicU64,
     /// The interfaces by which a peer with a link-local address may be reached.
     pub interfaces: Mutex<BTreeMap<u32, String>>,
 }
@@ -136,16 +136,16 @@ impl Backend for Memory {
         &self.tun
     }
 
-    fn bind(&self, port: u16, _mark: u32) -> io::Result<Sockets<Uncounted<MemorySocket>>> {
+    fn bind(&self, port: u16, _mark: u32) -> io::Result<BoundSockets<Uncounted<MemorySocket>>> {
         let port = if port == 0 { PORT } else { port };
         let socket = Uncounted(self.net.socket(SocketAddr::new(self.address, port))?);
         Ok(match self.address {
-            IpAddr::V4(_) => Sockets { v4: vec![socket], v6: Vec::new(), port },
-            IpAddr::V6(_) => Sockets { v4: Vec::new(), v6: vec![socket], port },
+            IpAddr::V4(_) => BoundSockets { v4: vec![socket], v6: Vec::new(), port },
+            IpAddr::V6(_) => BoundSockets { v4: Vec::new(), v6: vec![socket], port },
         })
     }
 
-    fn set_mark(&self, _: &Sockets<Uncounted<MemorySocket>>, _: u32) -> io::Result<()> {
+    fn set_mark(&self, _: &BoundSockets<Uncounted<MemorySocket>>, _: u32) -> io::Result<()> {
         Ok(())
     }
 
@@ -168,7 +168,7 @@ impl Backend for Memory {
     }
 
     fn source_addr_is_valid(&self, _: IpAddr, from: PacketInfo, _: u32) -> Option<bool> {
-        self.asked.fetch_add(1, Ordering::Relaxed);
+        self.queries.fetch_add(1, Ordering::Relaxed);
         Some(from.addr == self.address)
     }
 
@@ -180,8 +180,8 @@ impl Backend for Memory {
         self.interfaces.lock().unwrap().iter().find(|(_, other)| *other == name).map(|(&ifindex, _)| ifindex)
     }
 
-    fn own_v6(&self) -> Option<HashSet<IpAddr>> {
-        self.asked.fetch_add(1, Ordering::Relaxed);
+    fn ipv6_addresses(&self) -> Option<HashSet<IpAddr>> {
+        self.queries.fetch_add(1, Ordering::Relaxed);
         Some(HashSet::from([OWN_V6]))
     }
 }
@@ -189,7 +189,7 @@ impl Backend for Memory {
 /// A host with a tunnel.
 pub struct Host {
     pub shared: Arc<Shared<Memory>>,
-    pub slow: SlowPath<Memory>,
+    pub slow_path: SlowPath<Memory>,
     pub outbound: Outbound<Memory>,
     pub inbound: Inbound<Memory>,
     pub public_key: PublicKey,
@@ -214,14 +214,14 @@ impl Host {
             address,
             clock: clock.clone(),
             random: Mutex::new(fastrand::Rng::with_seed(random)),
-            asked: AtomicU64::new(0),
+            queries: AtomicU64::new(0),
             interfaces: Mutex::default(),
         };
         let shared = Arc::new(Shared::new(backend, 1420).unwrap());
-        let secret = StaticSecret::new(&[seed; 32]).unwrap();
+        let secret = PrivateKey::new(&[seed; 32]).unwrap();
         let public_key = secret.public_key();
         let mut host = Self {
-            slow: SlowPath::new(shared.clone()),
+            slow_path: SlowPath::new(shared.clone()),
             outbound: Outbound::new(shared.clone()),
             inbound: Inbound::new(shared.clone()),
             shared,
@@ -229,13 +229,13 @@ impl Host {
             inner: IpAddr::from([10, 0, 0, seed]),
             outer: SocketAddr::new(address, PORT),
         };
-        host.slow.up().unwrap();
-        host.slow.set(Update { private_key: Some(Some(secret)), ..Update::default() }).unwrap();
+        host.slow_path.up().unwrap();
+        host.slow_path.set(DeviceUpdate { private_key: Some(Some(secret)), ..DeviceUpdate::default() }).unwrap();
         host
     }
 
     /// Makes `other` a peer that may use its inner address, and is found at its outer one.
-    pub fn knows(&mut self, other: &Host) {
+    pub fn add_peer(&mut self, other: &Host) {
         let allowed = Prefix::new(other.inner, 32).unwrap();
         let peer = PeerUpdate {
             endpoint: Some(other.outer),
@@ -246,25 +246,25 @@ impl Host {
     }
 
     pub fn set_peer(&mut self, peer: PeerUpdate) {
-        self.slow.set(Update { peers: vec![peer], ..Update::default() }).unwrap();
+        self.slow_path.set(DeviceUpdate { peers: vec![peer], ..DeviceUpdate::default() }).unwrap();
     }
 
     /// Gives the host's tunnel a packet to send.
     pub fn send(&self, packet: &[u8]) {
-        self.send_super(&virtio::Header::default(), packet);
+        self.send_gso(&virtio::Header::default(), packet);
     }
 
-    /// Gives the host's tunnel a super-packet to send.
-    pub fn send_super(&self, header: &virtio::Header, packet: &[u8]) {
+    /// Gives the host's tunnel a GSO packet to send.
+    pub fn send_gso(&self, header: &virtio::Header, packet: &[u8]) {
         assert!(
             self.shared.backend.tun().0.push(&[&header.encode()[..], packet].concat()),
             "the test's queue has room"
         );
     }
 
-    /// Has the host's device refuse the next `packets` merged packets.
-    pub fn refuse_merged(&self, packets: usize) {
-        self.shared.backend.tun.0.refuse_merged(packets);
+    /// Makes the host's device refuse the next `packets` GRO packets.
+    pub fn refuse_gro(&self, packets: usize) {
+        self.shared.backend.tun.0.refuse_gro(packets);
     }
 
     /// Takes the next packet that the host's tunnel received, with its virtio header.
@@ -275,8 +275,8 @@ impl Host {
     }
 
     /// How often a packet was dropped for the reason of this name.
-    pub fn discards(&self, reason: &str) -> u64 {
-        let name = format!("discard_{reason}");
+    pub fn drops(&self, reason: &str) -> u64 {
+        let name = format!("drop_{reason}");
         let list = self.shared.counters.list();
         list.iter().find(|(counter, _)| *counter == name).expect("there is such a counter").1
     }
@@ -285,13 +285,14 @@ impl Host {
     pub fn carry(&mut self) -> bool {
         let sockets = self.shared.sockets.load();
         let socket = sockets.as_ref().and_then(|sockets| sockets.v4.first());
-        let received =
-            socket.is_some_and(|socket| self.inbound.step(socket, 0, &Sequencer::default()).unwrap() == Step::Progress);
-        received | (self.outbound.step(0, &Sequencer::default()).unwrap() == Step::Progress)
+        let received = socket.is_some_and(|socket| {
+            self.inbound.poll(socket, 0, &Sequencer::default()).unwrap() == PollOutcome::Progress
+        });
+        received | (self.outbound.poll(0, &Sequencer::default()).unwrap() == PollOutcome::Progress)
     }
 
     fn work(&mut self) -> bool {
-        self.carry() | self.slow.process()
+        self.carry() | self.slow_path.process()
     }
 }
 
@@ -308,8 +309,8 @@ pub fn settle(hosts: &mut [&mut Host]) {
 /// Two hosts that know each other.
 pub fn pair(net: &MemoryNet, clock: &Clock) -> (Host, Host) {
     let (mut one, mut two) = (Host::new(net, clock, 1), Host::new(net, clock, 2));
-    one.knows(&two);
-    two.knows(&one);
+    one.add_peer(&two);
+    two.add_peer(&one);
     (one, two)
 }
 
@@ -330,8 +331,8 @@ pub fn udp(from: IpAddr, to: IpAddr, payload: &[u8]) -> Vec<u8> {
     [packet, transport].concat()
 }
 
-/// A TCP super-packet over IPv4 and the virtio header that a kernel puts before it.
-pub fn tcp_super(from: IpAddr, to: IpAddr, payload: usize, mss: u16) -> (virtio::Header, Vec<u8>) {
+/// A TCP GSO packet over IPv4 and the virtio header that a kernel puts before it.
+pub fn tcp_gso(from: IpAddr, to: IpAddr, payload: usize, mss: u16) -> (virtio::Header, Vec<u8>) {
     let (IpAddr::V4(from), IpAddr::V4(to)) = (from, to) else { panic!("IPv4 only") };
     let total = 40 + payload;
     let mut packet = vec![0x45, 0, (total >> 8) as u8, total as u8, 0, 7, 0x40, 0, 64, 6, 0, 0];

@@ -1,6 +1,7 @@
-//! Replays the corpus of the fuzz target `netlink` (docs/fuzzing.md): the functions under test are private to this module.
+//! Replays the corpus of the fuzz target `netlink` (docs/fuzzing.md): the functions under test are private to this
+//! module.
 
-use super::{firewall, links, routes, rules};
+use super::{links, nftables, routes, rules};
 
 #[path = "../../../../fuzz/src/netlink.rs"]
 mod netlink;

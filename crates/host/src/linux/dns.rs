@@ -1,5 +1,5 @@
-//! Sets name servers with what manages them on this host: systemd-resolved, a `resolvconf`, or the file /etc/resolv.conf.
-//! An error here is a warning for the caller: the tunnel works without its name servers.
+//! Sets name servers with what manages them on this host: systemd-resolved, a `resolvconf`, or the file
+//! /etc/resolv.conf. An error here is a warning for the caller: the tunnel works without its name servers.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -9,8 +9,10 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use crate::state::DnsManager;
-use crate::wanted::Dns;
+use linerate_control::atomic_file;
+
+use crate::spec::Dns;
+use crate::step::DnsManager;
 
 mod program;
 pub mod resolv_conf;
@@ -37,8 +39,8 @@ pub struct WaitLimit<'a> {
     pub stop: Option<BorrowedFd<'a>>,
 }
 
-/// Sets the name servers of an interface, replacing those that it has. `exclusive` sends all queries to them. The previous
-/// /etc/resolv.conf is kept in `run`, a directory that is emptied at boot.
+/// Sets the name servers of an interface, replacing those that it has. `exclusive` sends all queries to them. The
+/// previous /etc/resolv.conf is kept in `run`, a directory that is emptied at boot.
 ///
 /// # Errors
 /// One sentence about what failed; only name resolution is affected. Interrupted if a program was.
@@ -72,8 +74,8 @@ pub fn unset(manager: &DnsManager, interface: &str, run: &Path, wait: &WaitLimit
     }
 }
 
-/// Removes from /etc/resolv.conf what tunnels of an earlier boot left there: those servers are reachable only through the
-/// tunnel, so its endpoint could not be resolved. Call it before names are resolved.
+/// Removes from /etc/resolv.conf what tunnels of an earlier boot left there: those servers are reachable only through
+/// the tunnel, so its endpoint could not be resolved. Call it before names are resolved.
 ///
 /// # Errors
 /// One sentence about what failed.
@@ -88,8 +90,8 @@ pub fn remove_stale(run: &Path) -> io::Result<()> {
 
 const RESOLV_CONF: &str = "/etc/resolv.conf";
 
-/// Whether /etc/resolv.conf leads to systemd-resolved (the ways are in systemd-resolved.service(8)), and it has run since
-/// boot.
+/// Whether /etc/resolv.conf leads to systemd-resolved (the ways are in systemd-resolved.service(8)), and it has run
+/// since boot.
 fn resolved_manages_the_file() -> bool {
     let state = Path::new("/run/systemd/resolve");
     let target = fs::canonicalize(RESOLV_CONF).unwrap_or_default();
@@ -110,8 +112,8 @@ fn is_resolveds(resolvconf: &Path) -> bool {
     target.file_name().is_some_and(|name| name == "resolvectl" || name == "systemd-resolve")
 }
 
-/// What Debian's resolvconf wants in front of an interface so that it comes early: the first line of its order that is
-/// a plain name and a star. A symlink is another implementation, which keeps no such order.
+/// The record-name prefix that Debian's resolvconf ranks first: the first literal `NAME*` line of interface-order. A
+/// symbolic link is another implementation, which keeps no such order.
 fn prefix(resolvconf: &Path) -> Option<String> {
     if resolvconf.is_symlink() {
         return None;
@@ -170,7 +172,7 @@ fn unset_resolved(interface: &str, wait: &WaitLimit<'_>) -> io::Result<()> {
 
 fn set_resolvconf(record: &str, dns: &Dns, exclusive: bool, wait: &WaitLimit<'_>) -> io::Result<()> {
     let mut lines: String = dns.servers.iter().map(|server| format!("nameserver {server}\n")).collect();
-    // It has no routing-only domains.
+    // resolvconf does not support routing-only domains.
     let search: Vec<&str> = dns.search.iter().map(String::as_str).filter(|domain| !domain.starts_with('~')).collect();
     if !search.is_empty() {
         lines += &format!("search {}\n", search.join(" "));
@@ -179,7 +181,7 @@ fn set_resolvconf(record: &str, dns: &Dns, exclusive: bool, wait: &WaitLimit<'_>
         return Ok(());
     }
     let mut arguments = vec!["-a", record, "-m", "0"];
-    // Without servers there would be none to query.
+    // Exclusive mode without servers would leave no resolver.
     if exclusive && !dns.servers.is_empty() {
         arguments.push("-x");
     }
@@ -199,7 +201,7 @@ fn set_file(interface: &str, dns: &Dns, exclusive: bool, run: &Path) -> io::Resu
         if is_new {
             fs::write(backup(run, interface), text)?;
         }
-        Ok(resolv_conf::with(text, interface, dns, exclusive))
+        Ok(resolv_conf::add(text, interface, dns, exclusive))
     });
     if result.is_err() && is_new {
         forget(run, interface)?;
@@ -208,12 +210,12 @@ fn set_file(interface: &str, dns: &Dns, exclusive: bool, run: &Path) -> io::Resu
 }
 
 fn unset_file(interface: &str, run: &Path) -> io::Result<()> {
-    edit(run, |text| Ok(resolv_conf::without(text, interface)))?;
+    edit(run, |text| Ok(resolv_conf::remove(text, interface)))?;
     forget(run, interface)
 }
 
-/// The text from before the tunnel, for people who look for it. It is gone after a boot, so it also distinguishes tunnels of
-/// this boot from those of an earlier one.
+/// The text from before the tunnel, for people who look for it. It is gone after a boot, so it also distinguishes
+/// tunnels of this boot from those of an earlier one.
 fn backup(run: &Path, interface: &str) -> PathBuf {
     folder(run).join(format!("resolv.conf.{interface}"))
 }
@@ -240,15 +242,15 @@ fn edit(run: &Path, change: impl FnOnce(&[u8]) -> io::Result<Vec<u8>>) -> io::Re
         let file = file()?;
         let text = read(&file)?;
         let left_behind = resolv_conf::interfaces(&text).into_iter().filter(|there| !backup(run, there).exists());
-        let cleaned = left_behind.fold(text.clone(), |text, interface| resolv_conf::without(&text, &interface));
+        let cleaned = left_behind.fold(text.clone(), |text, interface| resolv_conf::remove(&text, &interface));
         let changed = change(&cleaned)?;
         if changed == text { Ok(()) } else { write(&file, &changed) }
     };
     edit().map_err(|error: io::Error| io::Error::new(error.kind(), format!("cannot change {RESOLV_CONF}: {error}")))
 }
 
-/// The file that /etc/resolv.conf leads to, whether or not it exists. A symbolic link of another user, as in a directory of
-/// systemd-resolved, is not followed: that user could make us write anywhere.
+/// The file that /etc/resolv.conf leads to, whether or not it exists. A symbolic link of another user, as in a
+/// directory of systemd-resolved, is not followed: that user could make us write anywhere.
 fn file() -> io::Result<PathBuf> {
     let mut path = PathBuf::from(RESOLV_CONF);
     for _ in 0..LINKS {
@@ -281,7 +283,8 @@ fn read(file: &Path) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Replaces the file atomically. In a container it may be a mount in a read-only directory; then it is written in place.
+/// Replaces the file atomically. In a container it may be a mount in a read-only directory; then it is written in
+/// place.
 fn write(file: &Path, text: &[u8]) -> io::Result<()> {
     match replace(file, text) {
         Err(error) if is_mounted_or_absent(&error) => {
@@ -304,5 +307,5 @@ fn is_mounted_or_absent(error: &io::Error) -> bool {
 fn replace(file: &Path, text: &[u8]) -> io::Result<()> {
     let before = fs::symlink_metadata(file)?;
     let (mode, owner) = (before.permissions().mode(), (before.uid(), before.gid()));
-    crate::file::replace(file, ".resolv.conf.linerate", text, mode & 0o7777, Some(owner))
+    atomic_file::replace(file, ".resolv.conf.linerate", text, Some(mode & 0o7777), Some(owner))
 }

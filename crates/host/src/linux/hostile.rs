@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 /// Reads a request as if the kernel had sent it.
 pub(super) fn read_back(mut request: Request, read: impl FnOnce(&Message<'_>)) {
-    read(&messages(request.numbered(7)).next().expect("a request is a message"));
+    read(&messages(request.with_sequence(7)).next().expect("a request is a message"));
 }
 
 /// Attributes that no kernel sends: known types, any values, and some wrong lengths.

@@ -10,31 +10,11 @@ use rustix::io::Errno;
 
 use super::prefix::{family_of, prefix_of};
 use crate::state::Link;
+use linerate_netlink::rtnetlink::*;
 use linerate_netlink::{
     Attributes, Message, NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, Request, attribute, attributes, text_of,
     u32_at, u32_of,
 };
-
-const RTM_NEWLINK: u16 = 16;
-const RTM_DELLINK: u16 = 17;
-const RTM_GETLINK: u16 = 18;
-const RTM_NEWADDR: u16 = 20;
-const RTM_DELADDR: u16 = 21;
-const RTM_GETADDR: u16 = 22;
-
-const IFLA_IFNAME: u16 = 3;
-const IFLA_MTU: u16 = 4;
-const IFLA_LINKINFO: u16 = 18;
-const IFLA_EXT_MASK: u16 = 29;
-const IFLA_INFO_KIND: u16 = 1;
-/// Leaves out the statistics, which are most of a link's attributes.
-const RTEXT_FILTER_SKIP_STATS: u32 = 8;
-const IFF_UP: u32 = 1;
-
-const IFA_ADDRESS: u16 = 1;
-const IFA_LOCAL: u16 = 2;
-const RT_SCOPE_UNIVERSE: u8 = 0;
-const RT_SCOPE_HOST: u8 = 254;
 
 /// The longest name of an interface: IFNAMSIZ (linux/if.h) without its NUL.
 pub(super) const NAME_MAX: usize = 15;
@@ -128,11 +108,6 @@ pub(super) fn read_address(message: &Message<'_>) -> Option<(u32, IpNet)> {
     let own = own.or_else(|| attributes(body).find(|(kind, _)| *kind == IFA_ADDRESS));
     Some((u32_at(message.payload, 4)?, prefix_of(family, Some(own?.1), length)?))
 }
-
-/// `struct ifinfomsg`: family, type, index, flags, mask of flags.
-const IFINFOMSG: usize = 16;
-/// `struct ifaddrmsg`: family, prefix length, flags, scope, index.
-const IFADDRMSG: usize = 8;
 
 fn ifinfomsg(index: u32, flags: u32) -> [u8; IFINFOMSG] {
     let mut bytes = [0; IFINFOMSG];

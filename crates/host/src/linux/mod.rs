@@ -11,6 +11,7 @@ mod firewall;
 #[cfg(test)]
 mod hostile;
 mod links;
+mod nftables;
 mod prefix;
 mod routes;
 mod rules;
@@ -25,11 +26,11 @@ use ipnet::IpNet;
 use rustix::io::Errno;
 use rustix::net::netdevice::name_to_index;
 
-use linerate_netlink::{Message, Refused, Request};
+use linerate_netlink::{Message, NetlinkError, Request};
 
 use self::socket::NetlinkSocket;
 use crate::state::HostState;
-use crate::step::{Backend, Step};
+use crate::step::{Implementation, Step};
 
 // linux/netlink.h
 const NETLINK_ROUTE: isize = 0;
@@ -87,26 +88,26 @@ impl Host {
     /// [`Step::AddLink`] for a daemon) are not kernel steps, and an error.
     ///
     /// # Errors
-    /// The first step that was refused, with the kernel's errno: EEXIST if it exists already; ENODEV (interfaces), ESRCH
-    /// (routes), EADDRNOTAVAIL (addresses) or ENOENT (rules and tables) if it does not exist; EOPNOTSUPP for a link whose
-    /// module the kernel does not have.
+    /// The first step that was refused, with the kernel's errno: EEXIST if it exists already; ENODEV (interfaces),
+    /// ESRCH (routes), EADDRNOTAVAIL (addresses) or ENOENT (rules and tables) if it does not exist; EOPNOTSUPP for a
+    /// link whose module the kernel does not have.
     pub fn apply(&mut self, steps: &[Step]) -> Result<(), ApplyError> {
         let mut done = 0;
         while done < steps.len() {
             let rest = &steps[done..];
-            let together = together(rest, self.routing.batch());
-            self.execute(&rest[..together]).map_err(|(index, Refused { error, explanation })| ApplyError {
+            let batch_len = batch_len(rest, self.routing.batch());
+            self.execute(&rest[..batch_len]).map_err(|(index, NetlinkError { error, explanation })| ApplyError {
                 index: done + index,
                 error,
                 explanation,
             })?;
-            done += together;
+            done += batch_len;
         }
         Ok(())
     }
 
-    /// Applies steps that go [`together`].
-    fn execute(&mut self, steps: &[Step]) -> Result<(), (usize, Refused)> {
+    /// Applies steps that are sent at once ([`batch_len`]).
+    fn execute(&mut self, steps: &[Step]) -> Result<(), (usize, NetlinkError)> {
         match &steps[0] {
             Step::SetSysctl { name, value, .. } => sysctl::set(name, value).map_err(|error| (0, error.into())),
             Step::AddFirewall(_) | Step::DeleteFirewall(_) => match &mut self.filter {
@@ -118,9 +119,9 @@ impl Host {
         }
     }
 
-    /// Sends steps for links, addresses, routes and rules at once. The kernel continues after a refusal; what it does after
-    /// that is rolled back.
-    fn send(&mut self, steps: &[Step]) -> Result<(), (usize, Refused)> {
+    /// Sends steps for links, addresses, routes and rules at once. The kernel continues after a refusal; what it does
+    /// after that is rolled back.
+    fn send(&mut self, steps: &[Step]) -> Result<(), (usize, NetlinkError)> {
         let mut indices = HashMap::new();
         let mut requests = Vec::with_capacity(steps.len());
         let mut impossible = None;
@@ -135,7 +136,7 @@ impl Host {
         }
         let mut refusal = None;
         let mut later = Vec::new();
-        let answers = self.ask(&mut requests).map_err(|refused| (0, refused))?;
+        let answers = self.submit(&mut requests).map_err(|refused| (0, refused))?;
         for (index, (step, answer)) in steps.iter().zip(answers).enumerate() {
             match (answer, &refusal) {
                 (Err(refused), None) => refusal = Some((index, refused)),
@@ -144,9 +145,9 @@ impl Host {
             }
         }
         let Some((index, mut refused)) = refusal else { return impossible.map_or(Ok(()), Err) };
-        let stuck = self.roll_back(&later, &mut indices);
-        if stuck > 0 {
-            let note = format!("{stuck} later steps were applied and could not be rolled back");
+        let not_rolled_back = self.roll_back(&later, &mut indices);
+        if not_rolled_back > 0 {
+            let note = format!("{not_rolled_back} later steps were applied and could not be rolled back");
             refused.explanation =
                 Some(refused.explanation.map_or_else(|| note.clone(), |said| format!("{said}; {note}")));
         }
@@ -157,13 +158,13 @@ impl Host {
     fn roll_back(&mut self, steps: &[&Step], indices: &mut HashMap<String, u32>) -> usize {
         let undo = steps.iter().rev().filter_map(|step| step.undo());
         let requests: Result<Vec<_>, _> = undo.map(|step| self.request(&step, indices)).collect();
-        let answers = requests.and_then(|mut requests| self.ask(&mut requests));
+        let answers = requests.and_then(|mut requests| self.submit(&mut requests));
         answers.map_or(steps.len(), |answers| answers.iter().filter(|answer| answer.is_err()).count())
     }
 
     /// Deletes an address. With the first IPv4 address of a network the kernel deletes the others of that network
     /// (net/ipv4/devinet.c, `__inet_del_ifa`, unless `promote_secondaries` is set): those are added again.
-    fn delete_address(&mut self, interface: &str, step: &Step) -> Result<(), (usize, Refused)> {
+    fn delete_address(&mut self, interface: &str, step: &Step) -> Result<(), (usize, NetlinkError)> {
         let before = self.addresses(interface).map_err(|refused| (0, refused))?;
         self.send(std::slice::from_ref(step))?;
         let after = self.addresses(interface).map_err(|refused| (0, refused))?;
@@ -174,7 +175,7 @@ impl Host {
     }
 
     /// The addresses of an interface.
-    fn addresses(&mut self, interface: &str) -> Result<Vec<IpNet>, Refused> {
+    fn addresses(&mut self, interface: &str) -> Result<Vec<IpNet>, NetlinkError> {
         let own = name_to_index(&self.routing, interface)?;
         let read = |message: &Message<'_>| links::read_address(message).filter(|(index, _)| *index == own);
         let addresses = self.routing.list(links::list_addresses(), read)?;
@@ -182,22 +183,22 @@ impl Host {
     }
 
     /// Sends requests and returns the result of each.
-    fn ask(&mut self, requests: &mut [Request]) -> Result<Vec<Result<(), Refused>>, Refused> {
+    fn submit(&mut self, requests: &mut [Request]) -> Result<Vec<Result<(), NetlinkError>>, NetlinkError> {
         if requests.is_empty() {
             return Ok(Vec::new());
         }
-        // Replies are lost only if the kernel is out of memory. A step whose result is unknown is not rolled back: what it
-        // was to add may belong to somebody else.
+        // Replies are lost only if the kernel is out of memory. A step whose result is unknown is not rolled back: the
+        // object may be someone else's.
         let lost = || {
             let said = "the kernel's reply was lost: this step and some after it may have been applied";
-            Err(Refused { error: Errno::NOBUFS.into(), explanation: Some(said.to_owned()) })
+            Err(NetlinkError { error: Errno::NOBUFS.into(), explanation: Some(said.to_owned()) })
         };
-        Ok(self.routing.ask(requests)?.into_iter().map(|answer| answer.unwrap_or_else(lost)).collect())
+        Ok(self.routing.submit(requests)?.into_iter().map(|answer| answer.unwrap_or_else(lost)).collect())
     }
 
     /// The request for a step.
-    fn request(&self, step: &Step, indices: &mut HashMap<String, u32>) -> Result<Request, Refused> {
-        let mut index = |interface: &str| -> Result<u32, Refused> {
+    fn request(&self, step: &Step, indices: &mut HashMap<String, u32>) -> Result<Request, NetlinkError> {
+        let mut index = |interface: &str| -> Result<u32, NetlinkError> {
             if let Some(index) = indices.get(interface) {
                 return Ok(*index);
             }
@@ -206,7 +207,7 @@ impl Host {
             Ok(index)
         };
         Ok(match step {
-            Step::AddLink { interface, backend: Backend::Kernel } => links::add(interface)?,
+            Step::AddLink { interface, implementation: Implementation::Kernel } => links::add(interface)?,
             Step::DeleteLink { interface } => links::delete(index(interface)?),
             Step::SetMtu { interface, mtu, .. } => links::set_mtu(index(interface)?, *mtu),
             Step::LinkUp { interface } => links::set_up(index(interface)?),
@@ -226,7 +227,7 @@ impl Host {
 
 /// How many steps, from the first, are sent to the kernel at once: those of one firewall transaction, or up to `batch`
 /// steps that can each be rolled back completely.
-fn together(steps: &[Step], batch: usize) -> usize {
+fn batch_len(steps: &[Step], batch: usize) -> usize {
     let run = |goes: fn(&Step) -> bool| steps.iter().take_while(|step| goes(step)).count();
     match run(|step| matches!(step, Step::AddFirewall(_) | Step::DeleteFirewall(_))) {
         // Deleting an address also deletes routes and other addresses: adding it again does not restore those.

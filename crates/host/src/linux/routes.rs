@@ -5,35 +5,11 @@ use std::net::IpAddr;
 
 use super::prefix::{family_of, prefix_of};
 use crate::step::Route;
+use linerate_netlink::rtnetlink::*;
 use linerate_netlink::{
     Attributes, Message, NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, Request, address_of, attribute, u32_at,
     u32_of,
 };
-
-const RTM_NEWROUTE: u16 = 24;
-const RTM_DELROUTE: u16 = 25;
-const RTM_GETROUTE: u16 = 26;
-
-const RTA_DST: u16 = 1;
-const RTA_OIF: u16 = 4;
-const RTA_GATEWAY: u16 = 5;
-const RTA_PRIORITY: u16 = 6;
-const RTA_PREFSRC: u16 = 7;
-const RTA_METRICS: u16 = 8;
-const RTA_MULTIPATH: u16 = 9;
-const RTA_TABLE: u16 = 15;
-const RTA_VIA: u16 = 18;
-const RTAX_MTU: u16 = 2;
-
-const RT_TABLE_LOCAL: u32 = 255;
-const RTN_UNSPEC: u8 = 0;
-const RTN_UNICAST: u8 = 1;
-const RTN_BLACKHOLE: u8 = 6;
-const RTN_UNREACHABLE: u8 = 7;
-const RTN_THROW: u8 = 9;
-/// A cache entry, not a route.
-const RTM_F_CLONED: u32 = 0x200;
-const RTNH_F_ONLINK: u32 = 4;
 
 /// `ip route add`; a route without a device is `unreachable`.
 pub(super) fn add(route: &Route, index: Option<u32>) -> Request {
@@ -149,11 +125,6 @@ fn rtvia(address: IpAddr) -> Vec<u8> {
         IpAddr::V6(address) => [&family[..], &address.octets()].concat(),
     }
 }
-
-/// `struct rtmsg`: family, lengths of destination and source, TOS, table, protocol, scope, type, flags.
-const RTMSG: usize = 12;
-/// `struct rtnexthop`.
-const RTNEXTHOP: usize = 8;
 
 #[cfg(test)]
 mod tests {

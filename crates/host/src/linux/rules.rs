@@ -1,25 +1,13 @@
 //! Rules of policy routing (include/uapi/linux/fib_rules.h; net/core/fib_rules.c).
 
 use super::prefix::prefix_of;
-use crate::step::{Family, Rule};
+use crate::step::{AddressFamily, Rule};
+use linerate_netlink::rtnetlink::*;
 use linerate_netlink::{
     AF_INET, AF_INET6, Attributes, Message, NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, Request, attribute,
     u32_at, u32_of,
 };
 
-const RTM_NEWRULE: u16 = 32;
-const RTM_DELRULE: u16 = 33;
-const RTM_GETRULE: u16 = 34;
-
-const FRA_DST: u16 = 1;
-const FRA_PRIORITY: u16 = 6;
-const FRA_FWMARK: u16 = 10;
-const FRA_SUPPRESS_PREFIXLEN: u16 = 14;
-const FRA_TABLE: u16 = 15;
-const FRA_PROTOCOL: u16 = 21;
-
-const FR_ACT_TO_TBL: u8 = 1;
-const FIB_RULE_INVERT: u32 = 2;
 /// The kernel's value for "does not suppress".
 const NO_LIMIT: u32 = u32::MAX;
 
@@ -49,8 +37,8 @@ fn message(kind: u16, flags: u16, rule: &Rule) -> Request {
         attributes = attributes.with_u32(FRA_SUPPRESS_PREFIXLEN, length);
     }
     let family = match rule.family {
-        Family::V4 => AF_INET,
-        Family::V6 => AF_INET6,
+        AddressFamily::V4 => AF_INET,
+        AddressFamily::V6 => AF_INET6,
     };
     let length = rule.to.map_or(0, |to| to.prefix_len());
     // Table numbers above 255 are only in FRA_TABLE.
@@ -72,8 +60,8 @@ pub(super) fn read(message: &Message<'_>) -> Option<Rule> {
     let number = |kind| attribute(body, kind).and_then(u32_of);
     Some(Rule {
         family: match family {
-            AF_INET => Family::V4,
-            AF_INET6 => Family::V6,
+            AF_INET => AddressFamily::V4,
+            AF_INET6 => AddressFamily::V6,
             // Multicast routing has rules too.
             _ => return None,
         },
@@ -86,9 +74,6 @@ pub(super) fn read(message: &Message<'_>) -> Option<Rule> {
         protocol: attribute(body, FRA_PROTOCOL).and_then(|value| value.first().copied()).unwrap_or(0),
     })
 }
-
-/// `struct fib_rule_hdr`: family, lengths of destination and source, TOS, table, two reserved, action, flags.
-const FIB_RULE_HDR: usize = 12;
 
 #[cfg(test)]
 mod tests {
@@ -107,7 +92,7 @@ mod tests {
                 let address = if v4 { (bits as u32).to_be_bytes().into() } else { bits.to_be_bytes().into() };
                 IpNet::new(address, length).unwrap().trunc()
             });
-            let family = if v4 { Family::V4 } else { Family::V6 };
+            let family = if v4 { AddressFamily::V4 } else { AddressFamily::V6 };
             Rule { family, priority, not, fwmark, to, table, suppress_prefixlength: suppress, protocol }
         }
     }

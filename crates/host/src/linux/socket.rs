@@ -10,12 +10,12 @@ use std::os::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send, sockopt};
 
-use linerate_netlink::{DUMP_ATTEMPTS, Message, RECEIVE_BUFFER, Refused, Reply, Request, messages};
+use linerate_netlink::{DUMP_ATTEMPTS, Message, NetlinkError, RECEIVE_BUFFER, Reply, Request, messages};
 
 /// The most requests in one send; more would not be faster.
 const BATCH: usize = 128;
-/// The most bytes of the receive buffer that one reply takes, even a refusal with an explanation (`struct sk_buff` and its
-/// data, rounded up).
+/// The most bytes of the receive buffer that one reply takes, even a refusal with an explanation (`struct sk_buff`
+/// and its data, rounded up).
 const REPLY: usize = 1536;
 /// The default size of the receive and send buffers (`net.core.rmem_default`; net/core/sock.c, `SK_RMEM_MAX`).
 const BUFFER: usize = 212_992;
@@ -61,7 +61,7 @@ impl NetlinkSocket {
     ///
     /// # Errors
     /// None of them was sent.
-    pub(super) fn ask(&mut self, requests: &mut [Request]) -> io::Result<Vec<Option<Result<(), Refused>>>> {
+    pub(super) fn submit(&mut self, requests: &mut [Request]) -> io::Result<Vec<Option<Result<(), NetlinkError>>>> {
         let first = self.send(requests)?;
         let mut answers: Vec<_> = requests.iter().map(|_| None).collect();
         loop {
@@ -92,13 +92,13 @@ impl NetlinkSocket {
         &mut self,
         mut request: Request,
         mut read: impl FnMut(&Message<'_>) -> Option<T>,
-    ) -> Result<Vec<T>, Refused> {
+    ) -> Result<Vec<T>, NetlinkError> {
         let mut attempt = 1;
         loop {
             let sequence = self.send(std::slice::from_mut(&mut request))?;
             let mut items = Vec::new();
             match self.read_list(sequence, |message| items.extend(read(message))) {
-                Err(Refused { error, .. }) if Errno::from_io_error(&error) == Some(Errno::INTR) => {
+                Err(NetlinkError { error, .. }) if Errno::from_io_error(&error) == Some(Errno::INTR) => {
                     if attempt == DUMP_ATTEMPTS {
                         return Ok(items);
                     }
@@ -109,7 +109,7 @@ impl NetlinkSocket {
         }
     }
 
-    fn read_list(&mut self, sequence: u32, mut read: impl FnMut(&Message<'_>)) -> Result<(), Refused> {
+    fn read_list(&mut self, sequence: u32, mut read: impl FnMut(&Message<'_>)) -> Result<(), NetlinkError> {
         let mut reply = Reply::to(sequence);
         loop {
             let length = match self.receive() {
@@ -130,7 +130,7 @@ impl NetlinkSocket {
         self.sequence = first + count;
         let mut bytes = Vec::new();
         for (request, sequence) in requests.iter_mut().zip(first..) {
-            bytes.extend(request.numbered(sequence));
+            bytes.extend(request.with_sequence(sequence));
         }
         if bytes.len() > BUFFER / 2 {
             // If that is refused, the send fails with EMSGSIZE.
@@ -156,7 +156,7 @@ mod tests {
     fn the_answers_to_a_whole_batch_fit_into_the_buffer() {
         let mut socket = NetlinkSocket::open(0).unwrap();
         for _ in 0..3 {
-            let answers = socket.ask(&mut no_ops(BATCH)).unwrap();
+            let answers = socket.submit(&mut no_ops(BATCH)).unwrap();
             assert_eq!(answers.len(), BATCH);
             assert!(answers.iter().all(|answer| matches!(answer, Some(Ok(())))), "{answers:?}");
         }
@@ -167,10 +167,10 @@ mod tests {
         let mut socket = NetlinkSocket::open(0).unwrap();
         // The kernel makes it the least that it allows (net/core/sock.c, `SOCK_MIN_RCVBUF`).
         sockopt::set_socket_recv_buffer_size(&socket, 1).unwrap();
-        let answers = socket.ask(&mut no_ops(BATCH)).unwrap();
+        let answers = socket.submit(&mut no_ops(BATCH)).unwrap();
         assert!(matches!(answers[0], Some(Ok(()))));
         assert!(answers[BATCH - 1].is_none());
-        assert!(matches!(socket.ask(&mut no_ops(1)).unwrap()[..], [Some(Ok(()))]));
+        assert!(matches!(socket.submit(&mut no_ops(1)).unwrap()[..], [Some(Ok(()))]));
     }
 
     #[test]
@@ -180,7 +180,7 @@ mod tests {
         let unknown = Request::new(0x7ff2, NLM_F_DUMP, &[0; 4], Attributes::default());
         let refused = socket.list(unknown, |_| Some(())).unwrap_err();
         assert_eq!(refused.error.raw_os_error(), Some(Errno::OPNOTSUPP.raw_os_error()));
-        assert!(matches!(socket.ask(&mut no_ops(1)).unwrap()[..], [Some(Ok(()))]));
+        assert!(matches!(socket.submit(&mut no_ops(1)).unwrap()[..], [Some(Ok(()))]));
     }
 
     /// Requests that the kernel answers and does nothing about (`netlink_rcv_skb`).

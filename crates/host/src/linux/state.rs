@@ -6,10 +6,10 @@ use std::io;
 use rustix::io::Errno;
 
 use super::socket::NetlinkSocket;
-use super::{firewall, links, routes, rules, sysctl};
+use super::{links, nftables, routes, rules, sysctl};
 use crate::state::{HostState, Link};
-use crate::step::Family;
-use linerate_netlink::Refused;
+use crate::step::AddressFamily;
+use linerate_netlink::NetlinkError;
 
 /// The sysctls that a plan may set.
 const SYSCTLS: [&str; 1] = ["net.ipv4.conf.all.src_valid_mark"];
@@ -19,17 +19,17 @@ const SYSCTLS: [&str; 1] = ["net.ipv4.conf.all.src_valid_mark"];
 /// # Errors
 /// The kernel refuses a request.
 pub(super) fn read(routing: &mut NetlinkSocket, filter: Option<&mut NetlinkSocket>) -> io::Result<HostState> {
-    let links = read_links(routing).map_err(|refused| refused.error)?;
+    let links = read_links(routing).map_err(NetlinkError::into_io_error)?;
     let names: HashMap<u32, String> = links.iter().map(|link| (link.index, link.name.clone())).collect();
     let routes =
-        routing.list(routes::list(), |message| routes::read(message, &names)).map_err(|refused| refused.error)?;
-    let rules = routing.list(rules::list(), rules::read).map_err(|refused| refused.error)?;
+        routing.list(routes::list(), |message| routes::read(message, &names)).map_err(NetlinkError::into_io_error)?;
+    let rules = routing.list(rules::list(), rules::read).map_err(NetlinkError::into_io_error)?;
     let tables = read_tables(filter)?;
     Ok(HostState {
         links,
         routes,
         rules,
-        without: if ipv6_is_off() { vec![Family::V6] } else { vec![] },
+        disabled_families: if ipv6_is_off() { vec![AddressFamily::V6] } else { vec![] },
         sysctls: read_sysctls(),
         nftables: tables.is_some(),
         firewall_tables: tables.unwrap_or_default(),
@@ -37,7 +37,7 @@ pub(super) fn read(routing: &mut NetlinkSocket, filter: Option<&mut NetlinkSocke
     })
 }
 
-fn read_links(routing: &mut NetlinkSocket) -> Result<Vec<Link>, Refused> {
+fn read_links(routing: &mut NetlinkSocket) -> Result<Vec<Link>, NetlinkError> {
     let mut links = routing.list(links::list(), links::read)?;
     let mut addresses: HashMap<u32, Vec<_>> = HashMap::new();
     for (index, address) in routing.list(links::list_addresses(), links::read_address)? {
@@ -52,14 +52,15 @@ fn read_links(routing: &mut NetlinkSocket) -> Result<Vec<Link>, Refused> {
 /// The firewall tables; none if the kernel has no nf_tables.
 fn read_tables(filter: Option<&mut NetlinkSocket>) -> io::Result<Option<Vec<String>>> {
     let Some(filter) = filter else { return Ok(None) };
-    match filter.list(firewall::list(), firewall::read) {
+    match filter.list(nftables::list(), nftables::read) {
         Ok(tables) => Ok(Some(tables)),
         Err(refused) => match Errno::from_io_error(&refused.error) {
-            // The error of nfnetlink for a subsystem that it cannot load (net/netfilter/nfnetlink.c, `nfnetlink_rcv_msg`).
+            // The error of nfnetlink for a subsystem that it cannot load (net/netfilter/nfnetlink.c,
+            // `nfnetlink_rcv_msg`).
             Some(Errno::INVAL | Errno::OPNOTSUPP) => Ok(None),
             // A plan is possible without the permission to read them.
             Some(Errno::PERM) => Ok(Some(Vec::new())),
-            _ => Err(refused.error),
+            _ => Err(refused.into_io_error()),
         },
     }
 }

@@ -3,39 +3,39 @@
 use ipnet::IpNet;
 
 use super::{Plan, family_name};
+use crate::spec::{HostSpec, Table};
 use crate::state::HostState;
-use crate::step::{Family, Step};
-use crate::wanted::{Table, Wanted};
+use crate::step::{AddressFamily, Step};
 
 /// The smallest MTU for IPv6 (RFC 8200, section 5; net/ipv6/addrconf.c removes all addresses from a link with less).
 const IPV6_MIN_MTU: u32 = 1280;
 
 /// The address families that the tunnel cannot use, and why.
-pub(super) fn without(state: &HostState, mtu: u32) -> Vec<(Family, String)> {
-    let mut without = Vec::new();
-    for &family in &state.without {
-        without.push((family, format!("{} is disabled on this host", family_name(family))));
+pub(super) fn disabled_families(state: &HostState, mtu: u32) -> Vec<(AddressFamily, String)> {
+    let mut disabled = Vec::new();
+    for &family in &state.disabled_families {
+        disabled.push((family, format!("{} is disabled on this host", family_name(family))));
     }
-    if mtu < IPV6_MIN_MTU && !state.without.contains(&Family::V6) {
-        without.push((Family::V6, format!("MTU {mtu} is too small for IPv6, which needs {IPV6_MIN_MTU}")));
+    if mtu < IPV6_MIN_MTU && !state.disabled_families.contains(&AddressFamily::V6) {
+        disabled.push((AddressFamily::V6, format!("MTU {mtu} is too small for IPv6, which needs {IPV6_MIN_MTU}")));
     }
-    without
+    disabled
 }
 
 /// Whether the family of `net` cannot be used.
-pub(super) fn is_without(without: &[(Family, String)], net: &IpNet) -> bool {
-    without.iter().any(|(family, _)| *family == Family::of_net(net))
+pub(super) fn is_disabled(disabled: &[(AddressFamily, String)], net: &IpNet) -> bool {
+    disabled.iter().any(|(family, _)| *family == AddressFamily::of_net(net))
 }
 
 /// Adds the addresses, with a warning for what a disabled family leaves out. Returns the networks that the kernel adds
 /// routes for.
-pub(super) fn plan(wanted: &Wanted, without: &[(Family, String)], plan: &mut Plan) -> Vec<IpNet> {
-    for (family, why) in without {
-        warn_of_family(wanted, *family, why, plan);
+pub(super) fn plan(spec: &HostSpec, disabled: &[(AddressFamily, String)], plan: &mut Plan) -> Vec<IpNet> {
+    for (family, why) in disabled {
+        warn_of_family(spec, *family, why, plan);
     }
     let mut added: Vec<IpNet> = Vec::new();
-    for address in &wanted.addresses {
-        if is_without(without, address) || added.contains(address) {
+    for address in &spec.addresses {
+        if is_disabled(disabled, address) || added.contains(address) {
             continue;
         }
         // An IPv6 address exists once, whatever its prefix (ipv6_add_addr in net/ipv6/addrconf.c).
@@ -45,13 +45,13 @@ pub(super) fn plan(wanted: &Wanted, without: &[(Family, String)], plan: &mut Pla
         }
         added.push(*address);
     }
-    let steps = added.iter().map(|address| Step::AddAddress { interface: wanted.interface.clone(), address: *address });
+    let steps = added.iter().map(|address| Step::AddAddress { interface: spec.interface.clone(), address: *address });
     plan.steps.extend(steps);
     added.iter().filter_map(connected).collect()
 }
 
-/// The network that the kernel adds a route for when a link gets this address: for IPv4 prefixes shorter than /32 outside
-/// 0.0.0.0/8 (fib_add_ifaddr in net/ipv4/fib_frontend.c), for IPv6 all (net/ipv6/addrconf.c).
+/// The network that the kernel adds a route for when a link gets this address: for IPv4 prefixes shorter than /32
+/// outside 0.0.0.0/8 (fib_add_ifaddr in net/ipv4/fib_frontend.c), for IPv6 all (net/ipv6/addrconf.c).
 pub(super) fn connected(address: &IpNet) -> Option<IpNet> {
     let network = address.trunc();
     match network {
@@ -60,17 +60,17 @@ pub(super) fn connected(address: &IpNet) -> Option<IpNet> {
     }
 }
 
-fn warn_of_family(wanted: &Wanted, family: Family, why: &str, plan: &mut Plan) {
+fn warn_of_family(spec: &HostSpec, family: AddressFamily, why: &str, plan: &mut Plan) {
     let of_family = |nets: &[IpNet]| -> Vec<String> {
-        nets.iter().filter(|net| Family::of_net(net) == family).map(ToString::to_string).collect()
+        nets.iter().filter(|net| AddressFamily::of_net(net) == family).map(ToString::to_string).collect()
     };
-    let addresses = of_family(&wanted.addresses);
-    let routes = if wanted.table == Table::Off { Vec::new() } else { of_family(&wanted.allowed_ips) };
+    let addresses = of_family(&spec.addresses);
+    let routes = if spec.table == Table::Off { Vec::new() } else { of_family(&spec.allowed_ips) };
     let missing = match (addresses.is_empty(), routes.is_empty()) {
         (true, true) => return,
         (false, true) => format!("no address {}", addresses.join(", ")),
         (true, false) => format!("no route to {}", routes.join(", ")),
         (false, false) => format!("no address {} and no route to {}", addresses.join(", "), routes.join(", ")),
     };
-    plan.warn(format!("{why}: {} gets {missing}", wanted.interface));
+    plan.warn(format!("{why}: {} gets {missing}", spec.interface));
 }

@@ -4,30 +4,31 @@ use std::collections::{HashMap, HashSet};
 
 use ipnet::IpNet;
 
-use super::policy_routing::Numbers;
+use super::policy_routing::RoutingIds;
 use super::{Hooks, Plan, dns, firewall, policy_routing, routes};
+use crate::spec::{Compat, HostSpec};
 use crate::state::HostState;
-use crate::step::{Family, Firewall, FirewallFamily, Phase, Route, Rule, Step};
-use crate::wanted::{Compat, Wanted};
+use crate::step::{AddressFamily, Firewall, FirewallFamily, Phase, Route, Rule, Step};
 
 /// The plan that removes an interface without a ledger: wg-quick brought it up, or /run was wiped. Rules are removed if
 /// they are exactly those of the file: same table, same mark, side by side.
-pub fn down(wanted: &Wanted, hooks: &Hooks, state: &HostState, compat: Compat) -> Plan {
-    let interface = &wanted.interface;
+pub fn down(spec: &HostSpec, hooks: &Hooks, state: &HostState, compat: Compat) -> Plan {
+    let interface = &spec.interface;
     let mut steps: Vec<Step> = hooks.of(Phase::PreDown).collect();
-    steps.extend(rules_there(wanted, state, compat).into_iter().map(Step::DeleteRule));
+    steps.extend(rules_there(spec, state, compat).into_iter().map(Step::DeleteRule));
     if state.link(interface).is_some() {
         steps.push(Step::DeleteLink { interface: interface.clone() });
     }
-    steps.extend(dns::unset(interface, &wanted.dns, state));
-    steps.extend(firewalls_there(wanted, state).into_iter().map(Step::DeleteFirewall));
+    steps.extend(dns::unset(interface, &spec.dns, state));
+    steps.extend(firewalls_there(spec, state).into_iter().map(Step::DeleteFirewall));
     steps.extend(hooks.of(Phase::PostDown));
     Plan { steps, warnings: Vec::new() }
 }
 
-/// The steps that undo `done`: those of a ledger, or the part of a plan that was executed. Deleting the interface removes
-/// its addresses and routes; if `done` did not create the interface, they are removed one by one. The order is that of
-/// wg-quick: rules, interface, routes that were replaced, name servers, firewall. Sysctls stay: other tunnels need them.
+/// The steps that undo `done`: those of a ledger, or the part of a plan that was executed. Deleting the interface
+/// removes its addresses and routes; if `done` did not create the interface, they are removed one by one. The order
+/// is that of wg-quick: rules, interface, routes that were replaced, name servers, firewall. Sysctls stay: other
+/// tunnels need them.
 ///
 /// A step that is refused may succeed after the others: an address to be removed may have added a route in the place of
 /// one to be restored.
@@ -81,37 +82,38 @@ pub fn possibly_applied(done: &[Step], pending: &[Step]) -> Vec<Step> {
     perhaps
 }
 
-/// The rules that select the tunnel's own table, in the order in which wg-quick deletes them: those that the routes in it
-/// need or, if the interface is gone, the default routes of the file.
-pub(super) fn rules_there(wanted: &Wanted, state: &HostState, compat: Compat) -> Vec<Rule> {
-    let Some(numbers) = numbers_there(wanted, state, compat) else { return Vec::new() };
-    let is_own = |route: &&Route| is_on(route, wanted) && route.table == numbers.mark;
+/// The rules that select the tunnel's own table, in the order in which wg-quick deletes them: those that the routes
+/// in it need or, if the interface is gone, the default routes of the file.
+pub(super) fn rules_there(spec: &HostSpec, state: &HostState, compat: Compat) -> Vec<Rule> {
+    let Some(ids) = ids_there(spec, state, compat) else { return Vec::new() };
+    let is_own = |route: &&Route| is_on(route, spec) && route.table == ids.mark;
     let mut own: Vec<IpNet> = state.routes.iter().filter(is_own).map(|route| route.to).collect();
     if own.is_empty() {
-        own.extend(wanted.allowed_ips.iter().filter(|net| net.prefix_len() == 0));
+        own.extend(spec.allowed_ips.iter().filter(|net| net.prefix_len() == 0));
     }
-    let excluded = routes::excluded(wanted, state);
-    let of_family = |family| policy_routing::rules(family, &own, &excluded, &numbers);
-    let wanted = [Family::V4, Family::V6].into_iter().flat_map(of_family);
-    wanted.filter_map(|rule| state.rules.iter().find(|other| is_same(other, &rule)).cloned()).collect()
+    let excluded = routes::excluded(spec, state);
+    let of_family = |family| policy_routing::rules(family, &own, &excluded, &ids);
+    let rules = [AddressFamily::V4, AddressFamily::V6].into_iter().flat_map(of_family);
+    rules.filter_map(|rule| state.rules.iter().find(|other| is_same(other, &rule)).cloned()).collect()
 }
 
-/// The numbers that a running tunnel uses. Its mark is the table of a route on the interface that a rule of the form of a
-/// tunnel's selects, or the mark in the file, if that table has no routes.
-pub(super) fn numbers_there(wanted: &Wanted, state: &HostState, compat: Compat) -> Option<Numbers> {
+/// The numbers that a running tunnel uses. The mark equals the table number: that of a table which holds routes over
+/// the interface and which a tunnel-style rule selects; otherwise the mark in the file, if nobody has routes in that
+/// table.
+pub(super) fn ids_there(spec: &HostSpec, state: &HostState, compat: Compat) -> Option<RoutingIds> {
     // The newest rule, if an older tunnel left one like it.
-    let last = |mark: u32, family: Family| {
+    let last = |mark: u32, family: AddressFamily| {
         let ours = state.rules.iter().filter(|rule| rule.family == family && leads_to_own_table(rule, mark));
         ours.map(|rule| rule.priority).min()
     };
-    let is_mark = |mark: &u32| last(*mark, Family::V4).is_some() || last(*mark, Family::V6).is_some();
-    let of_routes = state.routes.iter().filter(|route| is_on(route, wanted)).map(|route| route.table).find(is_mark);
+    let is_mark = |mark: &u32| last(*mark, AddressFamily::V4).is_some() || last(*mark, AddressFamily::V6).is_some();
+    let of_routes = state.routes.iter().filter(|route| is_on(route, spec)).map(|route| route.table).find(is_mark);
     let is_of_others = |mark: &u32| state.routes.iter().any(|route| route.table == *mark);
-    let mark = of_routes.or_else(|| policy_routing::mark_of(wanted).filter(|mark| !is_of_others(mark)))?;
-    Some(Numbers {
+    let mark = of_routes.or_else(|| policy_routing::mark_of(spec).filter(|mark| !is_of_others(mark)))?;
+    Some(RoutingIds {
         mark,
-        last_v4: last(mark, Family::V4).unwrap_or(0),
-        last_v6: last(mark, Family::V6).unwrap_or(0),
+        last_v4: last(mark, AddressFamily::V4).unwrap_or(0),
+        last_v6: last(mark, AddressFamily::V6).unwrap_or(0),
         direct: policy_routing::direct_priority(compat),
     })
 }
@@ -122,16 +124,16 @@ fn leads_to_own_table(rule: &Rule, mark: u32) -> bool {
 }
 
 /// Compares rules without their protocol, which is not always known.
-fn is_same(there: &Rule, wanted: &Rule) -> bool {
-    Rule { protocol: wanted.protocol, ..there.clone() } == *wanted
+fn is_same(there: &Rule, planned: &Rule) -> bool {
+    Rule { protocol: planned.protocol, ..there.clone() } == *planned
 }
 
 /// The firewall tables with the tunnel's name.
-fn firewalls_there(wanted: &Wanted, state: &HostState) -> Vec<Firewall> {
+fn firewalls_there(spec: &HostSpec, state: &HostState) -> Vec<Firewall> {
     let of_family = |(compat, family)| Firewall {
-        table: firewall::table_name(&wanted.interface, compat),
+        table: firewall::table_name(&spec.interface, compat),
         family,
-        interface: wanted.interface.clone(),
+        interface: spec.interface.clone(),
         addresses: Vec::new(),
         fwmark: None,
         kill_switch: None,
@@ -142,8 +144,8 @@ fn firewalls_there(wanted: &Wanted, state: &HostState) -> Vec<Firewall> {
     named.map(of_family).filter(|firewall| state.firewall_tables.contains(&firewall.nft_name())).collect()
 }
 
-fn is_on(route: &Route, wanted: &Wanted) -> bool {
-    route.device.as_deref() == Some(&wanted.interface)
+fn is_on(route: &Route, spec: &HostSpec) -> bool {
+    route.device.as_deref() == Some(&spec.interface)
 }
 
 fn made_link(step: &Step) -> Option<&str> {

@@ -1,12 +1,12 @@
 //! What the firewall tables of a tunnel contain. `linux` writes their rules.
 //!
-//! Where the tunnel's packets carry a mark, replies must be marked too, or reverse path filters drop them. A full tunnel
-//! also drops packets to its addresses that arrive on other links, as that filter would have done.
+//! Where the tunnel's packets carry a mark, replies must be marked too, or reverse path filters drop them. A full
+//! tunnel also drops packets to its addresses that arrive on other links, as that filter would have done.
 
 use std::net::IpAddr;
 
-use crate::step::{Family, Firewall, FirewallFamily};
-use crate::wanted::{Compat, Wanted};
+use crate::spec::{Compat, HostSpec};
+use crate::step::{AddressFamily, Firewall, FirewallFamily};
 
 /// The name of the tables of an interface.
 pub(super) fn table_name(interface: &str, compat: Compat) -> String {
@@ -18,15 +18,15 @@ pub(super) fn table_name(interface: &str, compat: Compat) -> String {
 
 /// The table of one family, as wg-quick has it. Only a full tunnel protects its addresses: otherwise they may be
 /// reachable over other routes.
-pub(super) fn of_family(wanted: &Wanted, family: Family, mark: u32, is_full: bool) -> Firewall {
+pub(super) fn of_family(spec: &HostSpec, family: AddressFamily, mark: u32, is_full: bool) -> Firewall {
     Firewall {
-        table: table_name(&wanted.interface, Compat::WgQuick),
+        table: table_name(&spec.interface, Compat::WgQuick),
         family: match family {
-            Family::V4 => FirewallFamily::Ip,
-            Family::V6 => FirewallFamily::Ip6,
+            AddressFamily::V4 => FirewallFamily::Ip,
+            AddressFamily::V6 => FirewallFamily::Ip6,
         },
-        interface: wanted.interface.clone(),
-        addresses: if is_full { addresses_of(wanted, &[family]) } else { Vec::new() },
+        interface: spec.interface.clone(),
+        addresses: if is_full { addresses_of(spec, &[family]) } else { Vec::new() },
         fwmark: Some(mark),
         kill_switch: None,
     }
@@ -34,26 +34,26 @@ pub(super) fn of_family(wanted: &Wanted, family: Family, mark: u32, is_full: boo
 
 /// One table for both families; `full` are those with a full tunnel.
 pub(super) fn of_both(
-    wanted: &Wanted,
-    full: &[Family],
+    spec: &HostSpec,
+    full: &[AddressFamily],
     mark: u32,
     compat: Compat,
     excluded: &[ipnet::IpNet],
 ) -> Firewall {
     Firewall {
-        table: table_name(&wanted.interface, compat),
+        table: table_name(&spec.interface, compat),
         family: FirewallFamily::Inet,
-        interface: wanted.interface.clone(),
-        addresses: addresses_of(wanted, full),
+        interface: spec.interface.clone(),
+        addresses: addresses_of(spec, full),
         fwmark: Some(mark),
-        kill_switch: wanted.kill_switch.then(|| excluded.to_vec()),
+        kill_switch: spec.kill_switch.then(|| excluded.to_vec()),
     }
 }
 
-fn addresses_of(wanted: &Wanted, families: &[Family]) -> Vec<IpAddr> {
+fn addresses_of(spec: &HostSpec, families: &[AddressFamily]) -> Vec<IpAddr> {
     let mut addresses = Vec::new();
-    for net in &wanted.addresses {
-        if families.contains(&Family::of_net(net)) && !addresses.contains(&net.addr()) {
+    for net in &spec.addresses {
+        if families.contains(&AddressFamily::of_net(net)) && !addresses.contains(&net.addr()) {
             addresses.push(net.addr());
         }
     }

@@ -1,7 +1,6 @@
 //! Steps as text: as the commands that wg-quick(8) prints, and for people.
 
-use crate::state::DnsManager;
-use crate::step::{Family, Route, Rule, Step};
+use crate::step::{AddressFamily, DnsManager, Implementation, Route, Rule, Step};
 
 /// The commands that wg-quick echoes for these steps, each without its `[#] `. Steps that it takes with one command
 /// (the MTU with the interface up, the tables of the firewall that go) are one line, if they are given together.
@@ -30,7 +29,7 @@ pub fn as_commands(steps: &[Step]) -> Vec<String> {
 /// What a step does, for people, as an item of a list.
 pub fn describe(step: &Step) -> String {
     match step {
-        Step::AddLink { interface, backend: crate::step::Backend::Daemon } => {
+        Step::AddLink { interface, implementation: Implementation::Daemon } => {
             format!("interface {interface}, run by linerated")
         }
         Step::AddLink { interface, .. } => format!("interface {interface}, run by the kernel"),
@@ -71,7 +70,7 @@ pub fn describe(step: &Step) -> String {
 
 fn line(step: &Step) -> String {
     match step {
-        Step::AddLink { interface, backend: crate::step::Backend::Kernel } => {
+        Step::AddLink { interface, implementation: Implementation::Kernel } => {
             format!("ip link add dev {interface} type wireguard")
         }
         Step::AddLink { interface, .. } => format!("linerated {interface}"),
@@ -80,10 +79,10 @@ fn line(step: &Step) -> String {
         Step::Configure { interface } => format!("wg addconf {interface} /dev/fd/63"),
         Step::SetFwmark { interface, fwmark, .. } => format!("wg set {interface} fwmark {fwmark}"),
         Step::AddAddress { interface, address } => {
-            format!("ip {} address add {address} dev {interface}", flag(Family::of_net(address)))
+            format!("ip {} address add {address} dev {interface}", flag(AddressFamily::of_net(address)))
         }
         Step::DeleteAddress { interface, address } => {
-            format!("ip {} address delete {address} dev {interface}", flag(Family::of_net(address)))
+            format!("ip {} address delete {address} dev {interface}", flag(AddressFamily::of_net(address)))
         }
         Step::SetMtu { interface, mtu, .. } => format!("ip link set mtu {mtu} dev {interface}"),
         Step::LinkUp { interface } => format!("ip link set up dev {interface}"),
@@ -103,9 +102,11 @@ fn line(step: &Step) -> String {
             DnsManager::Resolved => format!("resolvectl revert {interface}"),
             DnsManager::File => format!("edit /etc/resolv.conf without {interface}"),
         },
-        Step::AddRoute(route) => format!("ip {} route add {}", flag(Family::of_net(&route.to)), route_arguments(route)),
+        Step::AddRoute(route) => {
+            format!("ip {} route add {}", flag(AddressFamily::of_net(&route.to)), route_arguments(route))
+        }
         Step::DeleteRoute(route) => {
-            format!("ip {} route delete {}", flag(Family::of_net(&route.to)), route_arguments(route))
+            format!("ip {} route delete {}", flag(AddressFamily::of_net(&route.to)), route_arguments(route))
         }
         Step::AddRule(rule) => format!("ip {} rule add {}", flag(rule.family), rule_arguments(rule)),
         Step::DeleteRule(rule) if rule.not => format!("ip {} rule delete table {}", flag(rule.family), rule.table),
@@ -115,10 +116,10 @@ fn line(step: &Step) -> String {
     }
 }
 
-fn flag(family: Family) -> &'static str {
+fn flag(family: AddressFamily) -> &'static str {
     match family {
-        Family::V4 => "-4",
-        Family::V6 => "-6",
+        AddressFamily::V4 => "-4",
+        AddressFamily::V6 => "-6",
     }
 }
 
@@ -134,7 +135,7 @@ fn route_arguments(route: &Route) -> String {
     if route.table != crate::step::MAIN {
         words += &format!(" table {}", route.table);
     }
-    let usual = if Family::of_net(&route.to) == Family::V4 { 0 } else { 1024 };
+    let usual = if AddressFamily::of_net(&route.to) == AddressFamily::V4 { 0 } else { 1024 };
     if route.metric != usual {
         words += &format!(" metric {}", route.metric);
     }

@@ -1,8 +1,8 @@
-//! Plans: the steps from the state of the host ([`HostState`]) to what is [`Wanted`]. Pure: nothing here reads the host.
+//! Plans: the steps from the state of the host ([`HostState`]) to a [`HostSpec`]. Pure: nothing here reads the host.
 //!
 //! The order of a plan is that of wg-quick(8): the interface, `PreUp`, keys and peers, addresses, MTU, name servers,
-//! then routes with the rules and the firewall that they need, `PostUp`. Each subject has a file; [`messages`] describes
-//! steps, as commands and to people, and [`model`] applies them to a host in memory.
+//! then routes with the rules and the firewall that they need, `PostUp`. Each subject has a file; [`messages`]
+//! describes steps, as commands and to people, and [`model`] applies them to a host in memory.
 
 mod addresses;
 mod conflicts;
@@ -18,9 +18,9 @@ mod routes;
 
 use serde::{Deserialize, Serialize};
 
+use crate::spec::{Compat, HostSpec, RouteConflict};
 use crate::state::HostState;
-use crate::step::{Backend, Family, Phase, Route, Step};
-use crate::wanted::{Compat, RouteConflict, Wanted};
+use crate::step::{AddressFamily, Implementation, Phase, Route, Step};
 
 pub use down::{cancel_inverses, down, possibly_applied, undo};
 pub use reload::{ResumedReload, Rollback, reload, resume, roll_back};
@@ -76,8 +76,9 @@ pub struct Hooks {
 }
 
 impl Hooks {
-    /// The commands that undo those of `done`, for a tunnel that did not come up: `PostDown` if a `PreUp` or `PostUp` was
-    /// run, `PreDown` if a `PostUp` was. A command that failed belongs in `done`, as it may have done half of its work.
+    /// The commands that undo those of `done`, for a tunnel that did not come up: `PostDown` if a `PreUp` or `PostUp`
+    /// was run, `PreDown` if a `PostUp` was. A command that failed belongs in `done`, as it may have done half of its
+    /// work.
     pub fn undoing(&self, done: &[Step]) -> Self {
         let was_run = |wanted| done.iter().any(|step| matches!(step, Step::Hook { phase, .. } if *phase == wanted));
         let belongs = |phase: &Phase| match phase {
@@ -99,20 +100,20 @@ impl Hooks {
 /// # Errors
 /// The interface exists already, or a policy of the file forbids it.
 pub fn up(
-    wanted: &Wanted,
+    spec: &HostSpec,
     hooks: &Hooks,
-    backend: Backend,
+    implementation: Implementation,
     state: &HostState,
     compat: Compat,
 ) -> Result<Plan, PlanError> {
-    let interface = &wanted.interface;
+    let interface = &spec.interface;
     if state.link(interface).is_some() {
         return Err(PlanError(format!("`{interface}' already exists")));
     }
-    let numbers = policy_routing::Numbers::free(wanted, state, compat);
-    let Plan { steps, warnings } = effects(wanted, state, compat, &numbers)?;
+    let ids = policy_routing::RoutingIds::free(spec, state, compat);
+    let Plan { steps, warnings } = effects(spec, state, compat, &ids)?;
 
-    let mut all = vec![Step::AddLink { interface: interface.clone(), backend }];
+    let mut all = vec![Step::AddLink { interface: interface.clone(), implementation }];
     all.extend(hooks.of(Phase::PreUp));
     all.push(Step::Configure { interface: interface.clone() });
     all.extend(steps);
@@ -122,33 +123,33 @@ pub fn up(
 
 /// All steps of [`up`] from the addresses to the firewall. [`reload()`] derives from them what belongs to the tunnel.
 fn effects(
-    wanted: &Wanted,
+    spec: &HostSpec,
     state: &HostState,
     compat: Compat,
-    numbers: &policy_routing::Numbers,
+    ids: &policy_routing::RoutingIds,
 ) -> Result<Plan, PlanError> {
     let mut plan = Plan::default();
-    let mtu = mtu::of(wanted, state);
-    let without = addresses::without(state, mtu);
-    let connected = addresses::plan(wanted, &without, &mut plan);
-    mtu::plan(wanted, mtu, &mut plan);
-    plan.steps.push(Step::LinkUp { interface: wanted.interface.clone() });
-    dns::plan(wanted, state, compat, &mut plan);
-    let placed = routes::Placed::all(wanted, state, &without, &connected, numbers, &mut plan)?;
-    routes::plan(wanted, state, compat, numbers, placed, &mut plan)?;
+    let mtu = mtu::of(spec, state);
+    let disabled = addresses::disabled_families(state, mtu);
+    let connected = addresses::plan(spec, &disabled, &mut plan);
+    mtu::plan(spec, mtu, &mut plan);
+    plan.steps.push(Step::LinkUp { interface: spec.interface.clone() });
+    dns::plan(spec, state, compat, &mut plan);
+    let placed = routes::PlannedRoute::all(spec, state, &disabled, &connected, ids, &mut plan)?;
+    routes::plan(spec, state, compat, ids, placed, &mut plan)?;
     Ok(plan)
 }
 
 /// The [`effects`] of a tunnel that is up: the policy did not refuse it when it came up.
 fn effects_of_up(
-    wanted: &Wanted,
+    spec: &HostSpec,
     state: &HostState,
     compat: Compat,
-    numbers: &policy_routing::Numbers,
+    ids: &policy_routing::RoutingIds,
 ) -> Result<Plan, PlanError> {
-    let fails = wanted.route_conflict == RouteConflict::Fail;
-    let route_conflict = if fails { RouteConflict::Skip } else { wanted.route_conflict };
-    effects(&Wanted { route_conflict, ..wanted.clone() }, state, compat, numbers)
+    let fails = spec.route_conflict == RouteConflict::Fail;
+    let route_conflict = if fails { RouteConflict::Skip } else { spec.route_conflict };
+    effects(&HostSpec { route_conflict, ..spec.clone() }, state, compat, ids)
 }
 
 impl Plan {
@@ -158,9 +159,9 @@ impl Plan {
 }
 
 /// The name of a family, for people.
-fn family_name(family: Family) -> &'static str {
+fn family_name(family: AddressFamily) -> &'static str {
     match family {
-        Family::V4 => "IPv4",
-        Family::V6 => "IPv6",
+        AddressFamily::V4 => "IPv4",
+        AddressFamily::V6 => "IPv6",
     }
 }

@@ -1,14 +1,16 @@
-//! A host in memory: what the Linux kernel does with a step. Pure; reloads are planned on it, and the tests of plans use
-//! it.
+//! A host in memory: what the Linux kernel does with a step. Pure; reloads are planned on it, and the tests of plans
+//! use it.
 //!
 //! It models links, addresses with the routes that the kernel adds for them, routes, rules, sysctls and the names of
 //! firewall tables. It does not model marks, keys, hooks and name servers: such steps do nothing here.
+
+use std::net::IpAddr;
 
 use ipnet::IpNet;
 
 use super::addresses::connected;
 use crate::state::{HostState, Link};
-use crate::step::{Backend, Family, MAIN, Route, Rule, Step};
+use crate::step::{AddressFamily, Implementation, MAIN, Route, Rule, Step};
 
 /// The kernel's error for a step, as it words it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -21,6 +23,7 @@ const NO_ADDRESS: StepRefused = StepRefused("Cannot assign requested address");
 const NO_ROUTE: StepRefused = StepRefused("No such process");
 const NO_ENTRY: StepRefused = StepRefused("No such file or directory");
 const NOT_SUPPORTED: StepRefused = StepRefused("Operation not supported");
+const NO_SOURCE: StepRefused = StepRefused("Invalid argument");
 const DOWN: StepRefused = StepRefused("Network is down");
 
 /// Routes that the kernel adds (rtnetlink.h, `RTPROT_KERNEL`) have scope link for IPv4 (`RT_SCOPE_LINK`), and
@@ -36,7 +39,7 @@ impl HostState {
     /// The kernel would refuse it; nothing has changed.
     pub fn apply(&mut self, step: &Step) -> Result<(), StepRefused> {
         match step {
-            Step::AddLink { interface, backend } => self.add_link(interface, *backend),
+            Step::AddLink { interface, implementation } => self.add_link(interface, *implementation),
             Step::DeleteLink { interface } => {
                 self.link(interface).is_some().then(|| forget_link(self, interface)).ok_or(NO_DEVICE)
             }
@@ -72,12 +75,12 @@ impl HostState {
         }
     }
 
-    fn add_link(&mut self, interface: &str, backend: Backend) -> Result<(), StepRefused> {
+    fn add_link(&mut self, interface: &str, implementation: Implementation) -> Result<(), StepRefused> {
         if self.link(interface).is_some() {
             return Err(EXISTS);
         }
         let index = self.links.iter().map(|link| link.index).max().unwrap_or(0) + 1;
-        let wireguard = backend == Backend::Kernel;
+        let wireguard = implementation == Implementation::Kernel;
         self.links.push(Link {
             name: interface.to_owned(),
             index,
@@ -102,14 +105,14 @@ impl HostState {
     /// An IPv4 address may exist once with each mask (`__inet_insert_ifa` in net/ipv4/devinet.c), IPv6 once
     /// (`ipv6_add_addr` in net/ipv6/addrconf.c).
     fn add_address(&mut self, interface: &str, address: &IpNet) -> Result<(), StepRefused> {
-        let family = Family::of_net(address);
-        if self.without.contains(&family) {
+        let family = AddressFamily::of_net(address);
+        if self.disabled_families.contains(&family) {
             return Err(StepRefused("Permission denied"));
         }
         let link = self.link_mut(interface)?;
         let is_same = |other: &IpNet| match family {
-            Family::V4 => other == address,
-            Family::V6 => other.addr() == address.addr(),
+            AddressFamily::V4 => other == address,
+            AddressFamily::V6 => other.addr() == address.addr(),
         };
         if link.addresses.iter().any(is_same) {
             return Err(EXISTS);
@@ -128,16 +131,16 @@ impl HostState {
         let position = link.addresses.iter().position(|other| other == address).ok_or(NO_ADDRESS)?;
         let is_first = !link.addresses[..position].iter().any(|other| other.trunc() == address.trunc());
         link.addresses.remove(position);
-        let is_v4 = Family::of_net(address) == Family::V4;
+        let is_v4 = AddressFamily::of_net(address) == AddressFamily::V4;
         let is_elsewhere = link.addresses.iter().any(|other| other.addr() == address.addr());
         if is_v4 && is_first {
             link.addresses.retain(|other| other.trunc() != address.trunc());
         }
         let is_left = link.addresses.iter().any(|other| other.trunc() == address.trunc());
-        let no_v4_left = !link.addresses.iter().any(|other| Family::of_net(other) == Family::V4);
+        let no_v4_left = !link.addresses.iter().any(|other| AddressFamily::of_net(other) == AddressFamily::V4);
         let is_gone = |route: &Route| {
             let is_connected = route.protocol == PROTOCOL_KERNEL && Some(route.to) == connected(address);
-            let is_flushed = is_v4 && no_v4_left && Family::of_net(&route.to) == Family::V4;
+            let is_flushed = is_v4 && no_v4_left && AddressFamily::of_net(&route.to) == AddressFamily::V4;
             let is_from_it = is_v4 && !is_elsewhere && route.source == Some(address.addr());
             route.device.as_deref() == Some(interface) && ((is_connected && !is_left) || is_flushed || is_from_it)
         };
@@ -147,7 +150,7 @@ impl HostState {
 
     fn add_connected(&mut self, interface: &str, address: &IpNet) {
         let Some(to) = connected(address) else { return };
-        let is_v4 = Family::of_net(address) == Family::V4;
+        let is_v4 = AddressFamily::of_net(address) == AddressFamily::V4;
         let route = Route {
             to,
             device: Some(interface.to_owned()),
@@ -167,7 +170,7 @@ impl HostState {
     }
 
     fn add_route(&mut self, route: &Route) -> Result<(), StepRefused> {
-        if self.without.contains(&Family::of_net(&route.to)) {
+        if self.disabled_families.contains(&AddressFamily::of_net(&route.to)) {
             return Err(NOT_SUPPORTED);
         }
         if let Some(device) = &route.device {
@@ -175,6 +178,12 @@ impl HostState {
             if !link.up {
                 return Err(DOWN);
             }
+        }
+        // A preferred source must be an address of the host.
+        let is_ours =
+            |source: IpAddr| self.links.iter().flat_map(|link| &link.addresses).any(|address| address.addr() == source);
+        if route.source.is_some_and(|source| !is_ours(source)) {
+            return Err(NO_SOURCE);
         }
         let is_same =
             |other: &Route| other.to == route.to && other.table == route.table && other.metric == route.metric;
@@ -186,7 +195,7 @@ impl HostState {
     }
 
     fn add_rule(&mut self, rule: &Rule) -> Result<(), StepRefused> {
-        if self.without.contains(&rule.family) {
+        if self.disabled_families.contains(&rule.family) {
             return Err(NOT_SUPPORTED);
         }
         let is_same = |other: &Rule| Rule { protocol: other.protocol, ..rule.clone() } == *other;
@@ -213,4 +222,31 @@ fn remove<T>(from: &mut Vec<T>, is_it: impl Fn(&T) -> bool, refused: StepRefused
     // The order does not matter, and there may be thousands of routes.
     from.swap_remove(position);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_route_prefers_only_a_source_address_that_the_host_has() {
+        let (address, net) = ("192.0.2.7/24".parse().unwrap(), "10.0.0.0/8".parse().unwrap());
+        let link =
+            Link { name: "e0".into(), index: 2, mtu: 1500, up: true, wireguard: false, addresses: vec![address] };
+        let mut host = HostState { links: vec![link], ..HostState::default() };
+        let from = |source: &str| Route {
+            to: net,
+            device: Some("e0".into()),
+            via: None,
+            table: MAIN,
+            metric: 0,
+            protocol: 4,
+            scope: 253,
+            source: Some(source.parse().unwrap()),
+            mtu: 0,
+            onlink: false,
+        };
+        assert_eq!(host.add_route(&from("192.0.2.8")), Err(NO_SOURCE));
+        assert_eq!(host.add_route(&from("192.0.2.7")), Ok(()));
+    }
 }

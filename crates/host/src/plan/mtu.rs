@@ -5,9 +5,9 @@ use std::net::{IpAddr, SocketAddr};
 use ipnet::IpNet;
 
 use super::Plan;
+use crate::spec::HostSpec;
 use crate::state::HostState;
-use crate::step::{Family, MAIN, Route, Step};
-use crate::wanted::Wanted;
+use crate::step::{AddressFamily, MAIN, Route, Step};
 
 /// What a tunnel adds to a packet at most: the headers of IPv6 (40), UDP (8) and a data message (16), and its tag (16).
 const OVERHEAD: u32 = 80;
@@ -15,24 +15,24 @@ const OVERHEAD: u32 = 80;
 /// The MTU of Ethernet, if no path is known.
 const ETHERNET: u32 = 1500;
 
-/// The MTU of the interface: the file's, or, as in wg-quick since 2021, the smallest MTU of the paths to the endpoints,
-/// else that of the IPv4 default route, else Ethernet's, less [`OVERHEAD`]. The MTU of a path is that of its route, or of
-/// its link if the route has none.
-pub(super) fn of(wanted: &Wanted, state: &HostState) -> u32 {
-    if let Some(mtu) = wanted.mtu {
+/// The MTU of the interface: the file's, or, as in wg-quick since 2021, the smallest MTU of the paths to the
+/// endpoints, else that of the IPv4 default route, else Ethernet's, less [`OVERHEAD`]. The MTU of a path is that of
+/// its route, or of its link if the route has none.
+pub(super) fn of(spec: &HostSpec, state: &HostState) -> u32 {
+    if let Some(mtu) = spec.mtu {
         return mtu;
     }
     // An address with a zone cannot be looked up without it; wg-quick skips it too.
     let has_zone = |endpoint: &&SocketAddr| matches!(endpoint, SocketAddr::V6(v6) if v6.scope_id() != 0);
-    let endpoints = wanted.endpoints.iter().filter(|endpoint| !has_zone(endpoint));
+    let endpoints = spec.endpoints.iter().filter(|endpoint| !has_zone(endpoint));
     let to_endpoints = endpoints.filter_map(|endpoint| path_mtu(state, &endpoint.ip())).min();
     let narrowest = to_endpoints.or_else(|| default_mtu(state)).filter(|mtu| *mtu > 0).unwrap_or(ETHERNET);
     narrowest.saturating_sub(OVERHEAD)
 }
 
 /// Sets it.
-pub(super) fn plan(wanted: &Wanted, mtu: u32, plan: &mut Plan) {
-    plan.steps.push(Step::SetMtu { interface: wanted.interface.clone(), mtu, before: 0 });
+pub(super) fn plan(spec: &HostSpec, mtu: u32, plan: &mut Plan) {
+    plan.steps.push(Step::SetMtu { interface: spec.interface.clone(), mtu, before: 0 });
 }
 
 fn path_mtu(state: &HostState, address: &IpAddr) -> Option<u32> {
@@ -45,8 +45,9 @@ fn path_mtu(state: &HostState, address: &IpAddr) -> Option<u32> {
 /// The MTU of the first default route in `ip route show default`: in the main table, with the lowest metric.
 fn default_mtu(state: &HostState) -> Option<u32> {
     let mut defaults: Vec<&Route> = state.routes.iter().collect();
-    defaults
-        .retain(|route| route.table == MAIN && route.to.prefix_len() == 0 && Family::of_net(&route.to) == Family::V4);
+    defaults.retain(|route| {
+        route.table == MAIN && route.to.prefix_len() == 0 && AddressFamily::of_net(&route.to) == AddressFamily::V4
+    });
     defaults.sort_by_key(|route| route.metric);
     route_mtu(state, defaults.first()?)
 }
@@ -64,10 +65,10 @@ fn is_local(state: &HostState, address: &IpAddr) -> bool {
     address.is_loopback() || addresses.any(|net| net.addr() == *address)
 }
 
-/// The route of a packet without a mark: the rules in order, and in each table the longest prefix with the lowest metric
-/// (fib_rules_lookup in net/core/fib_rules.c).
+/// The route of a packet without a mark: the rules in order, and in each table the longest prefix with the lowest
+/// metric (fib_rules_lookup in net/core/fib_rules.c).
 fn path<'a>(state: &'a HostState, address: &IpAddr) -> Option<&'a Route> {
-    let family = Family::of(address);
+    let family = AddressFamily::of(address);
     let mut rules: Vec<_> = state.rules.iter().filter(|rule| rule.family == family).collect();
     rules.sort_by_key(|rule| rule.priority);
     for rule in rules {

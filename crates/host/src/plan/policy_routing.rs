@@ -6,19 +6,19 @@
 //! endpoint roams and whichever network the host joins; a host route to the endpoint would be wrong after either.
 //! Which routes need this follows from the file alone.
 //!
-//! The longest prefix wins across the main table and the tunnel's, as in a single table. For each prefix length L in the
-//! tunnel's table, longest first, there are two rules: the main table for routes longer than L, then the tunnel's table
-//! for routes of at least L, for packets without the mark. A full tunnel is the case L = 0; its two rules are those of
-//! wg-quick(8). Rules for excluded prefixes come first and select the main table.
+//! The longest prefix wins across the main table and the tunnel's, as in a single table. For each prefix length L in
+//! the tunnel's table, longest first, there are two rules: the main table for routes longer than L, then the tunnel's
+//! table for routes of at least L, for packets without the mark. A full tunnel is the case L = 0; its two rules are
+//! those of wg-quick(8). Rules for excluded prefixes come first and select the main table.
 //!
 //! With wg-quick, two full tunnels route each other's packets, because each rule only knows its own mark. So `linerate`
 //! sends marked packets to the main table before the rules of any tunnel.
 
 use ipnet::IpNet;
 
+use crate::spec::{Compat, HostSpec};
 use crate::state::HostState;
-use crate::step::{Family, MAIN, Rule};
-use crate::wanted::{Compat, Wanted};
+use crate::step::{AddressFamily, MAIN, Rule};
 
 /// The protocol of a rule (rtnetlink.h, `RTPROT_UNSPEC`): `ip rule` sets none, nor do we.
 const PROTOCOL: u8 = 0;
@@ -30,8 +30,8 @@ const FIRST_TABLE_WG_QUICK: u32 = 51_820;
 /// 0x8000 drop) and of Tailscale (0xff0000).
 const FIRST_TABLE: u32 = 11_820;
 
-/// The priorities of `linerate`'s rules: after VRFs (1000) and Tailscale (5210 to 5270), before 32766 (main) and the rules
-/// that `ip rule` puts just before it.
+/// The priorities of `linerate`'s rules: after VRFs (1000) and Tailscale (5210 to 5270), before 32766 (main) and the
+/// rules that `ip rule` puts just before it.
 const PRIORITIES: std::ops::RangeInclusive<u32> = 18_000..=19_999;
 
 /// The priority of the rule that sends a tunnel's marked packets to the main table, before the rules of all tunnels.
@@ -40,7 +40,7 @@ const DIRECT_PRIORITY: u32 = *PRIORITIES.start() - 1;
 
 /// The numbers that a tunnel uses.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Numbers {
+pub(super) struct RoutingIds {
     /// The firewall mark of its packets, and its table.
     pub mark: u32,
     /// The priority of its last IPv4 rule; the others come before it.
@@ -51,25 +51,25 @@ pub(super) struct Numbers {
     pub direct: Option<u32>,
 }
 
-impl Numbers {
+impl RoutingIds {
     /// Free numbers for a new tunnel.
-    pub(super) fn free(wanted: &Wanted, state: &HostState, compat: Compat) -> Self {
+    pub(super) fn free(spec: &HostSpec, state: &HostState, compat: Compat) -> Self {
         let last = |family| match compat {
             Compat::WgQuick => kernel_priority(state, family),
             Compat::Native => own_priority(state, family),
         };
         Self {
-            mark: mark_of(wanted).unwrap_or_else(|| free_table(state, compat)),
-            last_v4: last(Family::V4),
-            last_v6: last(Family::V6),
+            mark: mark_of(spec).unwrap_or_else(|| free_table(state, compat)),
+            last_v4: last(AddressFamily::V4),
+            last_v6: last(AddressFamily::V6),
             direct: direct_priority(compat),
         }
     }
 
-    fn last(&self, family: Family) -> u32 {
+    fn last(&self, family: AddressFamily) -> u32 {
         match family {
-            Family::V4 => self.last_v4,
-            Family::V6 => self.last_v6,
+            AddressFamily::V4 => self.last_v4,
+            AddressFamily::V6 => self.last_v6,
         }
     }
 }
@@ -80,22 +80,21 @@ pub(super) fn direct_priority(compat: Compat) -> Option<u32> {
 }
 
 /// The mark in the file; 0 means none.
-pub(super) fn mark_of(wanted: &Wanted) -> Option<u32> {
-    wanted.fwmark.filter(|mark| *mark != 0)
+pub(super) fn mark_of(spec: &HostSpec) -> Option<u32> {
+    spec.fwmark.filter(|mark| *mark != 0)
 }
 
 /// The rules of a family in the order in which they are added, lowest precedence first. `own` are the prefixes in the
 /// tunnel's table.
-pub(super) fn rules(family: Family, own: &[IpNet], excluded: &[IpNet], numbers: &Numbers) -> Vec<Rule> {
-    let own: Vec<IpNet> = own.iter().copied().filter(|net| Family::of_net(net) == family).collect();
+pub(super) fn rules(family: AddressFamily, own: &[IpNet], excluded: &[IpNet], ids: &RoutingIds) -> Vec<Rule> {
+    let own: Vec<IpNet> = own.iter().copied().filter(|net| AddressFamily::of_net(net) == family).collect();
     let mut lengths: Vec<u8> = own.iter().map(IpNet::prefix_len).collect();
     lengths.sort_unstable();
     lengths.dedup();
     let Some(&shortest) = lengths.first() else { return Vec::new() };
 
-    let mut priority = numbers.last(family);
-    let direct =
-        numbers.direct.map(|priority| Rule { priority, fwmark: Some(numbers.mark), ..to_main(family, None, None) });
+    let mut priority = ids.last(family);
+    let direct = ids.direct.map(|priority| Rule { priority, fwmark: Some(ids.mark), ..to_main(family, None, None) });
     let mut rules: Vec<Rule> = direct.into_iter().collect();
     let mut add = |rule: Rule, priority: &mut u32| {
         rules.push(Rule { priority: *priority, ..rule });
@@ -104,7 +103,7 @@ pub(super) fn rules(family: Family, own: &[IpNet], excluded: &[IpNet], numbers: 
     let longer_than = |length: u8| Some(u32::from(length));
     for length in lengths {
         let at_least = if length == shortest { None } else { longer_than(length - 1) };
-        add(to_own_table(family, numbers.mark, at_least), &mut priority);
+        add(to_own_table(family, ids.mark, at_least), &mut priority);
         if length < own[0].max_prefix_len() {
             add(to_main(family, None, longer_than(length)), &mut priority);
         }
@@ -114,7 +113,7 @@ pub(super) fn rules(family: Family, own: &[IpNet], excluded: &[IpNet], numbers: 
     rules
 }
 
-fn to_own_table(family: Family, mark: u32, suppress_prefixlength: Option<u32>) -> Rule {
+fn to_own_table(family: AddressFamily, mark: u32, suppress_prefixlength: Option<u32>) -> Rule {
     Rule {
         family,
         priority: 0,
@@ -127,28 +126,28 @@ fn to_own_table(family: Family, mark: u32, suppress_prefixlength: Option<u32>) -
     }
 }
 
-fn to_main(family: Family, to: Option<IpNet>, suppress_prefixlength: Option<u32>) -> Rule {
+fn to_main(family: AddressFamily, to: Option<IpNet>, suppress_prefixlength: Option<u32>) -> Rule {
     Rule { family, priority: 0, not: false, fwmark: None, to, table: MAIN, suppress_prefixlength, protocol: PROTOCOL }
 }
 
-/// The priority that the kernel gives a rule without one: one less than that of the second rule, as the first is for the
-/// table `local` (fib_default_rule_pref in net/core/fib_rules.c).
-fn kernel_priority(state: &HostState, family: Family) -> u32 {
+/// The priority that the kernel gives a rule without one: one less than that of the second rule, as the first is for
+/// the table `local` (fib_default_rule_pref in net/core/fib_rules.c).
+fn kernel_priority(state: &HostState, family: AddressFamily) -> u32 {
     let mut priorities: Vec<u32> = priorities(state, family).collect();
     priorities.sort_unstable();
     priorities.get(1).map_or(0, |second| second.saturating_sub(1))
 }
 
-fn own_priority(state: &HostState, family: Family) -> u32 {
+fn own_priority(state: &HostState, family: AddressFamily) -> u32 {
     let taken = priorities(state, family).filter(|priority| PRIORITIES.contains(priority)).min();
     taken.map_or(*PRIORITIES.end(), |lowest| lowest.saturating_sub(1))
 }
 
-fn priorities(state: &HostState, family: Family) -> impl Iterator<Item = u32> + '_ {
+fn priorities(state: &HostState, family: AddressFamily) -> impl Iterator<Item = u32> + '_ {
     state.rules.iter().filter(move |rule| rule.family == family).map(|rule| rule.priority)
 }
 
-/// The first table from which nobody has routes; `linerate` also leaves those alone that rules speak of.
+/// The first table without routes; in native mode also without rules that reference it.
 fn free_table(state: &HostState, compat: Compat) -> u32 {
     let has_routes = |table: u32| state.routes.iter().any(|route| route.table == table);
     let has_rules = |table: u32| state.rules.iter().any(|rule| rule.table == table || rule.fwmark == Some(table));

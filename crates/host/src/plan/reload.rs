@@ -1,87 +1,88 @@
 //! Reload: applies what changed in the file, and nothing else.
 //!
-//! Two plans are compared, for the old file (`then`) and the new one (`now`), both on this host without the tunnel. A
-//! step that is in both is left alone, whatever the host has there: it was changed by hand, or the host has moved. The
-//! others are applied to the [`model`] first, so that a step that is already done, or undone, is left out.
+//! Two plans are compared, for the old file (`old`) and the new one (`new`), both on this host without the tunnel.
+//! Steps in both plans are skipped, even if the host differs: a user or a network change did that. The others are
+//! applied to the [`model`] first, so that a step that is already done, or undone, is left out.
 
 use std::collections::HashSet;
 
 use ipnet::IpNet;
 
-use super::policy_routing::{Numbers, mark_of};
+use super::policy_routing::{RoutingIds, mark_of};
 use super::{Hooks, Plan, PlanError, cancel_inverses, dns, down, effects, effects_of_up, model, mtu};
+use crate::spec::{Compat, HostSpec};
 use crate::state::HostState;
-use crate::step::{Family, Firewall, Route, Rule, Step};
-use crate::wanted::{Compat, Wanted};
+use crate::step::{AddressFamily, Firewall, Route, Rule, Step};
 
-/// The plan that turns the host of a tunnel that `then` brought up into what `now` would have made of it. `done` are the
+/// The plan that turns the host of a tunnel that `old` brought up into what `new` would have made of it. `done` are the
 /// steps in its ledger since the interface was created; without a ledger it is empty, and the file and the host decide.
 /// Keys and peers are not part of it.
 ///
 /// # Errors
-/// The interface does not exist, or a policy of `now` forbids it.
+/// The interface does not exist, or a policy of `new` forbids it.
 pub fn reload(
-    then: &Wanted,
-    now: &Wanted,
+    old: &HostSpec,
+    new: &HostSpec,
     state: &HostState,
     done: &[Step],
     compat: Compat,
 ) -> Result<Plan, PlanError> {
-    let interface = &now.interface;
+    let interface = &new.interface;
     let Some(link) = state.link(interface) else {
         return Err(PlanError(format!("`{interface}' is not up: bring it up first")));
     };
-    if then == now {
+    if old == new {
         return Ok(Plan::default());
     }
-    let bare = without_tunnel(then, state, done, compat);
-    let [numbers_then, numbers_now] = numbers(then, now, state, &bare, done, compat);
-    let was = effects_of_up(then, &bare, compat, &numbers_then)?;
-    let Plan { steps: is, warnings: warned } = effects(now, &bare, compat, &numbers_now)?;
-    let Difference { gone, new } = Difference::of(&was.steps, &is);
+    let bare = without_tunnel(old, state, done, compat);
+    let [old_ids, new_ids] = ids(old, new, state, &bare, done, compat);
+    let before = effects_of_up(old, &bare, compat, &old_ids)?;
+    let after = effects(new, &bare, compat, &new_ids)?;
+    let Difference { removed, added } =
+        Difference::of(&[not_restored(done, &before.steps), before.steps.clone()].concat(), &after.steps);
 
     let mut simulation = HostSimulation::on(state);
     // Replaced routes are restored before an address adds a route like them, which would conflict.
-    let undone: Vec<Step> = gone.iter().rev().filter(|step| is_routing(step)).filter_map(Step::undo).collect();
+    let undone: Vec<Step> = removed.iter().rev().filter(|step| is_routing(step)).filter_map(Step::undo).collect();
     simulation.take_all(exchanges(&undone));
-    simulation.try_all(new.iter().filter(|step| is_address(step)));
-    let mtu_now = mtu::of(now, &bare);
-    if mtu_now != mtu::of(then, &bare) {
-        simulation.take(Step::SetMtu { interface: interface.clone(), mtu: mtu_now, before: link.mtu });
+    simulation.try_all(added.iter().filter(|step| is_address(step)));
+    let new_mtu = mtu::of(new, &bare);
+    if new_mtu != mtu::of(old, &bare) {
+        simulation.take(Step::SetMtu { interface: interface.clone(), mtu: new_mtu, before: link.mtu });
     }
     // There is a mark for as long as rules use it: otherwise the tunnel's own packets would go into the tunnel.
-    let (mark_then, mark_now) = (mark_in(then, &was.steps), mark_in(now, &is));
-    if mark_now != 0 {
-        simulation.set_mark(interface, mark_then, mark_now);
+    let (old_mark, new_mark) = (mark_in(old, &before.steps), mark_in(new, &after.steps));
+    if new_mark != 0 {
+        simulation.set_mark(interface, old_mark, new_mark);
     }
-    simulation.try_all(new.iter().filter(|step| is_routing(step)));
-    simulation.take_all(undone.into_iter().filter(|step| !matches!(step, Step::SetSysctl { .. })));
-    if mark_now == 0 {
-        simulation.set_mark(interface, mark_then, mark_now);
+    simulation.try_all(added.iter().filter(|step| is_routing(step)));
+    simulation.try_all(undone.iter().filter(|step| !matches!(step, Step::SetSysctl { .. })));
+    if new_mark == 0 {
+        simulation.set_mark(interface, old_mark, new_mark);
     }
-    for address in gone.iter().filter_map(address_of) {
-        simulation.delete_address(interface, &address, &gone);
+    for address in removed.iter().filter_map(address_of) {
+        simulation.delete_address(interface, &address, &removed);
     }
     simulation.try_refused_again();
-    simulation.take_all(gone.iter().filter(|step| is_firewall(step)).filter_map(Step::undo));
-    simulation.take_all(new.iter().filter(|step| is_firewall(step)).cloned());
-    if dns_in(&was.steps) != dns_in(&is) {
-        let unset = dns::unset(interface, &then.dns, state);
-        simulation.take_all(dns_in(&is).cloned().or(unset));
+    simulation.take_all(removed.iter().filter(|step| is_firewall(step)).filter_map(Step::undo));
+    simulation.take_all(added.iter().filter(|step| is_firewall(step)).cloned());
+    if dns_in(&before.steps) != dns_in(&after.steps) {
+        let unset = dns::unset(interface, &old.dns, state);
+        simulation.take_all(dns_in(&after.steps).cloned().or(unset));
     }
-    let mut warnings = warned;
-    warnings.retain(|warning| !was.warnings.contains(warning));
+    let mut warnings = after.warnings;
+    warnings.retain(|warning| !before.warnings.contains(warning));
     Ok(Plan { steps: simulation.steps, warnings })
 }
 
-/// As [`reload()`], for a host on which a reload was interrupted: an unknown part of its steps, `pending`, was done. They
-/// are rolled back, and the plan is for the host after that.
+/// As [`reload()`], for a host on which a reload was interrupted: an unknown part of its steps, `pending`, was done.
+/// They are rolled back, and the plan is for the host after that.
 ///
 /// # Errors
 /// As [`reload()`].
 pub fn resume(
-    then: &Wanted,
-    now: &Wanted,
+    old: &HostSpec,
+    new: &HostSpec,
     state: &HostState,
     done: &[Step],
     pending: &[Step],
@@ -89,17 +90,17 @@ pub fn resume(
 ) -> Result<ResumedReload, PlanError> {
     let mut simulation = HostSimulation::on(state);
     let not_undone = simulation.roll_back(pending, done);
-    let plan = reload(then, now, &simulation.host, done, compat)?;
+    let plan = reload(old, new, &simulation.host, &[done, &not_undone].concat(), compat)?;
     let mut back = simulation.steps;
     // A table atomically replaces one of the same name.
-    back.retain(|step| !matches!(step, Step::DeleteFirewall(table) if makes(&plan.steps, table)));
+    back.retain(|step| !matches!(step, Step::DeleteFirewall(table) if creates_table(&plan.steps, table)));
     Ok(ResumedReload { rollback: Rollback { steps: back, not_undone }, plan })
 }
 
 /// The plan of a reload, with the rollback of an interrupted one before it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResumedReload {
-    /// What takes back the steps that were under way; to be done first.
+    /// Rollback of the interrupted reload; execute it first.
     pub rollback: Rollback,
     /// The plan of this reload.
     pub plan: Plan,
@@ -110,8 +111,8 @@ pub struct ResumedReload {
 pub struct Rollback {
     /// The steps to execute.
     pub steps: Vec<Step>,
-    /// Steps that cannot be rolled back now: a route of somebody else cannot be restored while the kernel has one in its
-    /// place. They must stay in the ledger for `down`.
+    /// Steps that cannot be rolled back now: a route of somebody else cannot be restored while the kernel has one in
+    /// its place. They must stay in the ledger: the reload that clears the place restores it, or else `down`.
     pub not_undone: Vec<Step>,
 }
 
@@ -122,14 +123,23 @@ pub fn roll_back(pending: &[Step], done: &[Step], state: &HostState) -> Rollback
     Rollback { steps: simulation.steps, not_undone }
 }
 
-fn makes(steps: &[Step], table: &Firewall) -> bool {
+fn creates_table(steps: &[Step], table: &Firewall) -> bool {
     steps.iter().any(|step| matches!(step, Step::AddFirewall(made) if made.nft_name() == table.nft_name()))
 }
 
+/// Removals of foreign routes that are not among the steps `before`: an earlier reload could not restore these
+/// routes, as it was interrupted or their device was gone.
+fn not_restored(done: &[Step], before: &[Step]) -> Vec<Step> {
+    let before: HashSet<&Step> = before.iter().collect();
+    let mut removals = cancel_inverses(done);
+    removals.retain(|step| matches!(step, Step::DeleteRoute(_)) && !before.contains(step));
+    removals
+}
+
 /// The host without the tunnel.
-fn without_tunnel(then: &Wanted, state: &HostState, done: &[Step], compat: Compat) -> HostState {
+fn without_tunnel(old: &HostSpec, state: &HostState, done: &[Step], compat: Compat) -> HostState {
     let taken_away = match done {
-        [] => down(then, &Hooks::default(), state, compat).steps,
+        [] => down(old, &Hooks::default(), state, compat).steps,
         done => down::undo(done, &Hooks::default()),
     };
     let mut bare = state.clone();
@@ -137,21 +147,21 @@ fn without_tunnel(then: &Wanted, state: &HostState, done: &[Step], compat: Compa
     for step in &taken_away {
         let _ = bare.apply(step);
     }
-    model::forget_link(&mut bare, &then.interface);
+    model::forget_link(&mut bare, &old.interface);
     bare
 }
 
 /// The numbers that the tunnel already uses; a mark in the file takes precedence.
-fn numbers(
-    then: &Wanted,
-    now: &Wanted,
+fn ids(
+    old: &HostSpec,
+    new: &HostSpec,
     state: &HostState,
     bare: &HostState,
     done: &[Step],
     compat: Compat,
-) -> [Numbers; 2] {
+) -> [RoutingIds; 2] {
     let rules: Vec<Rule> = match done {
-        [] => down::rules_there(then, state, compat),
+        [] => down::rules_there(old, state, compat),
         done => down::cancel_inverses(done).into_iter().filter_map(rule_of).collect(),
     };
     let set_mark = done.iter().rev().find_map(|step| match step {
@@ -160,31 +170,31 @@ fn numbers(
     });
     let kept_mark = rules.iter().find_map(|rule| rule.fwmark).or(set_mark);
     let last = |family| rules.iter().filter(|rule| rule.family == family).map(|rule| rule.priority).max();
-    let kept = |wanted: &Wanted, may_keep_mark: bool| {
-        let free = Numbers::free(wanted, bare, compat);
-        Numbers {
-            mark: mark_of(wanted).or(kept_mark.filter(|_| may_keep_mark)).unwrap_or(free.mark),
-            last_v4: last(Family::V4).unwrap_or(free.last_v4),
-            last_v6: last(Family::V6).unwrap_or(free.last_v6),
+    let kept = |spec: &HostSpec, may_keep_mark: bool| {
+        let free = RoutingIds::free(spec, bare, compat);
+        RoutingIds {
+            mark: mark_of(spec).or(kept_mark.filter(|_| may_keep_mark)).unwrap_or(free.mark),
+            last_v4: last(AddressFamily::V4).unwrap_or(free.last_v4),
+            last_v6: last(AddressFamily::V6).unwrap_or(free.last_v6),
             direct: free.direct,
         }
     };
-    [kept(then, true), kept(now, mark_of(then).is_none())]
+    [kept(old, true), kept(new, mark_of(old).is_none())]
 }
 
 /// The steps that only one of two plans has, in order.
 struct Difference {
-    gone: Vec<Step>,
-    new: Vec<Step>,
+    removed: Vec<Step>,
+    added: Vec<Step>,
 }
 
 impl Difference {
-    fn of(was: &[Step], is: &[Step]) -> Self {
+    fn of(before: &[Step], after: &[Step]) -> Self {
         let only_in = |these: &[Step], those: &[Step]| -> Vec<Step> {
             let those: HashSet<&Step> = those.iter().collect();
             these.iter().filter(|step| !those.contains(step)).cloned().collect()
         };
-        Self { gone: only_in(was, is), new: only_in(is, was) }
+        Self { removed: only_in(before, after), added: only_in(after, before) }
     }
 }
 
@@ -244,7 +254,7 @@ impl HostSimulation {
                     self.delete_address(interface, address, &[]);
                 }
                 // The table that it replaced is restored in its place.
-                Step::AddFirewall(table) if takes_away(&pending[..index], table) => {}
+                Step::AddFirewall(table) if deletes_table(&pending[..index], table) => {}
                 // A conflicting route may disappear only with a later address.
                 Step::DeleteAddress { .. } | Step::DeleteRoute(_) | Step::DeleteRule(_) => {
                     self.try_all(step.undo().iter());
@@ -275,11 +285,11 @@ impl HostSimulation {
         self.host.link(interface).is_some_and(|link| link.addresses.contains(address))
     }
 
-    /// Deletes an address and nothing else. With the first address of a network the kernel deletes the others, depending on
-    /// a sysctl (`promote_secondaries`), and with the last IPv4 address all IPv4 routes of the link: both are removed before
-    /// and added again after.
-    fn delete_address(&mut self, interface: &str, address: &IpNet, gone: &[Step]) {
-        let is_v4 = |net: &IpNet| Family::of_net(net) == Family::V4;
+    /// Deletes an address and nothing else. With the first address of a network the kernel deletes the others,
+    /// depending on a sysctl (`promote_secondaries`), and with the last IPv4 address all IPv4 routes of the link:
+    /// both are removed before and added again after.
+    fn delete_address(&mut self, interface: &str, address: &IpNet, removed: &[Step]) {
+        let is_v4 = |net: &IpNet| AddressFamily::of_net(net) == AddressFamily::V4;
         let mut others = self.host.link(interface).map(|link| link.addresses.clone()).unwrap_or_default();
         others.retain(|other| is_v4(address) && is_v4(other));
         let is_of_network = |other: &IpNet| other.trunc() == address.trunc();
@@ -297,18 +307,18 @@ impl HostSimulation {
             others.iter().map(|other| Step::AddAddress { interface: interface(), address: *other }).collect();
         self.take_all(routes.iter().chain(&addresses).filter_map(Step::undo));
         self.take(Step::DeleteAddress { interface: interface(), address: *address });
-        addresses.retain(|other| !gone.contains(other));
+        addresses.retain(|other| !removed.contains(other));
         self.take_all(addresses.into_iter().chain(routes));
     }
 }
 
 /// The mark of the tunnel's packets after these steps.
-fn mark_in(wanted: &Wanted, steps: &[Step]) -> u32 {
+fn mark_in(spec: &HostSpec, steps: &[Step]) -> u32 {
     let set = steps.iter().find_map(|step| match step {
         Step::SetFwmark { fwmark, .. } => Some(*fwmark),
         _ => None,
     });
-    mark_of(wanted).or(set).unwrap_or(0)
+    mark_of(spec).or(set).unwrap_or(0)
 }
 
 fn dns_in(steps: &[Step]) -> Option<&Step> {
@@ -353,8 +363,8 @@ fn exchanges(undone: &[Step]) -> Vec<Step> {
     undone.iter().filter(is_exchange).cloned().collect()
 }
 
-fn takes_away(steps: &[Step], table: &Firewall) -> bool {
-    steps.iter().any(|step| matches!(step, Step::DeleteFirewall(gone) if gone.nft_name() == table.nft_name()))
+fn deletes_table(steps: &[Step], table: &Firewall) -> bool {
+    steps.iter().any(|step| matches!(step, Step::DeleteFirewall(removed) if removed.nft_name() == table.nft_name()))
 }
 
 fn is_firewall(step: &Step) -> bool {

@@ -6,12 +6,12 @@ use std::collections::HashSet;
 
 use ipnet::IpNet;
 
-use super::conflicts::{ConflictingRoutes, Resolved};
-use super::policy_routing::{self, Numbers};
+use super::conflicts::{ConflictOutcome, ConflictingRoutes};
+use super::policy_routing::{self, RoutingIds};
 use super::{Plan, PlanError, addresses, firewall, model};
+use crate::spec::{Compat, HostSpec, Table};
 use crate::state::HostState;
-use crate::step::{Family, MAIN, Route, Step};
-use crate::wanted::{Compat, Table, Wanted};
+use crate::step::{AddressFamily, MAIN, Route, Step};
 
 /// Makes the IPv4 reverse path filter consider packet marks (Documentation/networking/ip-sysctl.rst).
 pub(super) const SRC_VALID_MARK: &str = "net.ipv4.conf.all.src_valid_mark";
@@ -22,47 +22,47 @@ const PROTOCOL: u8 = 3;
 /// The default metric of IPv6 routes (include/net/ip6_route.h, `IP6_RT_PRIO_USER`).
 const IPV6_METRIC: u32 = 1024;
 
-/// The scope of routes to hosts on a link (rtnetlink.h, `RT_SCOPE_LINK`). IPv6 routes have no scope; the kernel or router
-/// advertisements (`RTPROT_RA`) add them.
+/// The scope of routes to hosts on a link (rtnetlink.h, `RT_SCOPE_LINK`). IPv6 routes have no scope; the kernel or
+/// router advertisements (`RTPROT_RA`) add them.
 const SCOPE_LINK: u8 = 253;
 const PROTOCOL_RA: u8 = 9;
 
 /// A route to add.
-pub(super) struct Placed {
+pub(super) struct PlannedRoute {
     route: Route,
-    /// ConflictingRoutes that give way first.
+    /// Existing routes that are removed first.
     replaced: Vec<Route>,
     /// It goes into the tunnel's own table.
     own: bool,
 }
 
-impl Placed {
+impl PlannedRoute {
     /// The table and route for each allowed IP. `connected` are the networks of the interface itself.
     pub(super) fn all(
-        wanted: &Wanted,
+        spec: &HostSpec,
         state: &HostState,
-        without: &[(Family, String)],
+        disabled: &[(AddressFamily, String)],
         connected: &[IpNet],
-        numbers: &Numbers,
+        ids: &RoutingIds,
         plan: &mut Plan,
     ) -> Result<Vec<Self>, PlanError> {
-        let excluded = excluded(wanted, state);
-        let mut prefixes = sorted(wanted);
-        prefixes.retain(|net| !addresses::is_without(without, net));
-        if wanted.table == Table::Auto {
-            warn_of_own_networks(wanted, connected, plan);
-        } else if !wanted.excluded.is_empty() && wanted.table != Table::Off {
+        let excluded = excluded(spec, state);
+        let mut prefixes = sorted(spec);
+        prefixes.retain(|net| !addresses::is_disabled(disabled, net));
+        if spec.table == Table::Auto {
+            warn_of_own_networks(spec, connected, plan);
+        } else if !spec.excluded.is_empty() && spec.table != Table::Off {
             plan.warn(
                 "ExcludedIPs is ignored: it needs policy routing, which a Table with a number does not use".to_owned(),
             );
         }
 
-        let conflicts = ConflictingRoutes::of(wanted, state);
-        let kept_out = containing(&prefixes, wanted);
+        let conflicts = ConflictingRoutes::of(spec, state);
+        let kept_out = containing(&prefixes, spec);
         let mut placed = Vec::new();
         for to in prefixes {
             let is_connected = connected.iter().any(|net| net.contains(&to));
-            let (table, is_default) = match wanted.table {
+            let (table, is_default) = match spec.table {
                 Table::Off => continue,
                 // The kernel adds this route with the address; for IPv6 it has another metric.
                 Table::Number(MAIN) if connected.contains(&to) && to.addr().is_ipv4() => continue,
@@ -71,20 +71,20 @@ impl Placed {
                     plan.warn(format!("no route to {to}: it is excluded from the tunnel"));
                     continue;
                 }
-                Table::Auto if to.prefix_len() == 0 => (numbers.mark, true),
+                Table::Auto if to.prefix_len() == 0 => (ids.mark, true),
                 Table::Auto if is_connected => continue,
                 Table::Auto => (MAIN, false),
             };
-            let mut resolved = conflicts.resolve(wanted, route(wanted, to, table), plan)?;
-            let is_moved = wanted.table == Table::Auto && kept_out.contains(&to) && !resolved.is_shadowed;
+            let mut resolved = conflicts.resolve(spec, route(spec, to, table), plan)?;
+            let is_moved = spec.table == Table::Auto && kept_out.contains(&to) && !resolved.is_shadowed;
             if is_moved && table == MAIN {
                 // Others may use the table with the number of the file's mark.
-                let Resolved { replaced, .. } = resolved;
-                resolved = conflicts.resolve(wanted, route(wanted, to, numbers.mark), plan)?;
+                let ConflictOutcome { replaced, .. } = resolved;
+                resolved = conflicts.resolve(spec, route(spec, to, ids.mark), plan)?;
                 resolved.replaced.splice(0..0, replaced);
             }
-            let Resolved { replaced, route, .. } = resolved;
-            placed.extend(route.map(|route| Placed { route, replaced, own: is_default || is_moved }));
+            let ConflictOutcome { replaced, route, .. } = resolved;
+            placed.extend(route.map(|route| PlannedRoute { route, replaced, own: is_default || is_moved }));
         }
         Ok(placed)
     }
@@ -93,27 +93,27 @@ impl Placed {
 /// Adds the routes. The rules of each family come before its first route in the tunnel's own table: between the two,
 /// traffic flows as before, and no packet leaks.
 pub(super) fn plan(
-    wanted: &Wanted,
+    spec: &HostSpec,
     state: &HostState,
     compat: Compat,
-    numbers: &Numbers,
-    placed: Vec<Placed>,
+    ids: &RoutingIds,
+    placed: Vec<PlannedRoute>,
     plan: &mut Plan,
 ) -> Result<(), PlanError> {
-    let excluded = excluded(wanted, state);
+    let excluded = excluded(spec, state);
     let own: Vec<IpNet> = placed.iter().filter(|placed| placed.own).map(|placed| placed.route.to).collect();
-    let of_family = |family| own.iter().filter(move |net| Family::of_net(net) == family);
-    let firsts = [Family::V4, Family::V6].map(|family| of_family(family).next());
-    let lasts = [Family::V4, Family::V6].map(|family| of_family(family).next_back());
-    let full: Vec<Family> = own.iter().filter(|net| net.prefix_len() == 0).map(Family::of_net).collect();
-    check_firewall(wanted, state, !own.is_empty(), plan)?;
+    let of_family = |family| own.iter().filter(move |net| AddressFamily::of_net(net) == family);
+    let firsts = [AddressFamily::V4, AddressFamily::V6].map(|family| of_family(family).next());
+    let lasts = [AddressFamily::V4, AddressFamily::V6].map(|family| of_family(family).next_back());
+    let full: Vec<AddressFamily> = own.iter().filter(|net| net.prefix_len() == 0).map(AddressFamily::of_net).collect();
+    check_firewall(spec, state, !own.is_empty(), plan)?;
 
-    for Placed { route, replaced, own: is_own } in placed {
-        let (family, to) = (Family::of_net(&route.to), route.to);
+    for PlannedRoute { route, replaced, own: is_own } in placed {
+        let (family, to) = (AddressFamily::of_net(&route.to), route.to);
         if is_own && firsts.contains(&Some(&to)) {
-            mark(wanted, numbers, plan);
+            mark(spec, ids, plan);
             // Two tunnels whose files set the same mark share a rule.
-            let mut rules = policy_routing::rules(family, &own, &excluded, numbers);
+            let mut rules = policy_routing::rules(family, &own, &excluded, ids);
             rules.retain(|rule| !state.rules.contains(rule));
             plan.steps.extend(rules.into_iter().map(Step::AddRule));
         }
@@ -122,40 +122,40 @@ pub(super) fn plan(
         if is_own && lasts.contains(&Some(&to)) {
             consider_marks(family, state, plan);
             if compat == Compat::WgQuick && state.nftables {
-                let table = firewall::of_family(wanted, family, numbers.mark, full.contains(&family));
+                let table = firewall::of_family(spec, family, ids.mark, full.contains(&family));
                 plan.steps.push(Step::AddFirewall(table));
             }
         }
     }
-    if wanted.kill_switch || (compat == Compat::Native && !own.is_empty() && state.nftables) {
-        mark(wanted, numbers, plan);
+    if spec.kill_switch || (compat == Compat::Native && !own.is_empty() && state.nftables) {
+        mark(spec, ids, plan);
         let guarded = if compat == Compat::Native { full } else { Vec::new() };
-        plan.steps.push(Step::AddFirewall(firewall::of_both(wanted, &guarded, numbers.mark, compat, &excluded)));
+        plan.steps.push(Step::AddFirewall(firewall::of_both(spec, &guarded, ids.mark, compat, &excluded)));
     }
     Ok(())
 }
 
 /// Sets the firewall mark, once. A mark from the file is set with the keys and peers.
-fn mark(wanted: &Wanted, numbers: &Numbers, plan: &mut Plan) {
-    let step = Step::SetFwmark { interface: wanted.interface.clone(), fwmark: numbers.mark, before: 0 };
-    if policy_routing::mark_of(wanted).is_none() && !plan.steps.contains(&step) {
+fn mark(spec: &HostSpec, ids: &RoutingIds, plan: &mut Plan) {
+    let step = Step::SetFwmark { interface: spec.interface.clone(), fwmark: ids.mark, before: 0 };
+    if policy_routing::mark_of(spec).is_none() && !plan.steps.contains(&step) {
         plan.steps.push(step);
     }
 }
 
 /// The allowed IPs in the order of wg-quick: longest prefix first, those of one length by their text in reverse.
-pub(super) fn sorted(wanted: &Wanted) -> Vec<IpNet> {
-    let mut prefixes: Vec<IpNet> = wanted.allowed_ips.iter().map(IpNet::trunc).collect();
+pub(super) fn sorted(spec: &HostSpec) -> Vec<IpNet> {
+    let mut prefixes: Vec<IpNet> = spec.allowed_ips.iter().map(IpNet::trunc).collect();
     prefixes.sort_by_cached_key(|net| Reverse((net.prefix_len(), net.to_string())));
     prefixes.dedup();
     prefixes
 }
 
 /// Prefixes that stay outside the tunnel: those in the file and, with `ExcludeLAN`, the networks of the host's links.
-pub(super) fn excluded(wanted: &Wanted, state: &HostState) -> Vec<IpNet> {
+pub(super) fn excluded(spec: &HostSpec, state: &HostState) -> Vec<IpNet> {
     let mut excluded: Vec<IpNet> = Vec::new();
-    let of_links = state.routes.iter().filter(|route| wanted.exclude_lan && is_of_link(wanted, route));
-    for net in wanted.excluded.iter().map(IpNet::trunc).chain(of_links.map(|route| route.to)) {
+    let of_links = state.routes.iter().filter(|route| spec.exclude_lan && is_of_link(spec, route));
+    for net in spec.excluded.iter().map(IpNet::trunc).chain(of_links.map(|route| route.to)) {
         if !excluded.contains(&net) {
             excluded.push(net);
         }
@@ -163,24 +163,24 @@ pub(super) fn excluded(wanted: &Wanted, state: &HostState) -> Vec<IpNet> {
     excluded
 }
 
-fn is_of_link(wanted: &Wanted, route: &Route) -> bool {
+fn is_of_link(spec: &HostSpec, route: &Route) -> bool {
     let device = route.device.as_deref();
     let is_direct = route.table == MAIN && route.via.is_none() && route.to.prefix_len() > 0;
-    let is_elsewhere = device.is_some_and(|device| device != wanted.interface && device != "lo");
-    let is_link = match Family::of_net(&route.to) {
-        Family::V4 => route.scope == SCOPE_LINK,
-        Family::V6 => [model::PROTOCOL_KERNEL, PROTOCOL_RA].contains(&route.protocol),
+    let is_elsewhere = device.is_some_and(|device| device != spec.interface && device != "lo");
+    let is_link = match AddressFamily::of_net(&route.to) {
+        AddressFamily::V4 => route.scope == SCOPE_LINK,
+        AddressFamily::V6 => [model::PROTOCOL_KERNEL, PROTOCOL_RA].contains(&route.protocol),
     };
     is_direct && is_elsewhere && is_link
 }
 
 /// The prefixes (sorted by length) that contain an endpoint or an excluded prefix. There may be thousands of both, so
 /// each endpoint is looked up with every prefix length in use.
-fn containing(prefixes: &[IpNet], wanted: &Wanted) -> HashSet<IpNet> {
+fn containing(prefixes: &[IpNet], spec: &HostSpec) -> HashSet<IpNet> {
     let mut lengths: Vec<u8> = prefixes.iter().map(IpNet::prefix_len).collect();
     lengths.dedup();
-    let endpoints = wanted.endpoints.iter().map(|endpoint| IpNet::from(endpoint.ip()));
-    let inside: Vec<IpNet> = endpoints.chain(wanted.excluded.iter().copied()).collect();
+    let endpoints = spec.endpoints.iter().map(|endpoint| IpNet::from(endpoint.ip()));
+    let inside: Vec<IpNet> = endpoints.chain(spec.excluded.iter().copied()).collect();
     let of_length = |net: &IpNet, length: u8| {
         let is_longer = length <= net.prefix_len();
         is_longer.then(|| IpNet::new(net.addr(), length).ok()).flatten().map(|net| net.trunc())
@@ -190,14 +190,14 @@ fn containing(prefixes: &[IpNet], wanted: &Wanted) -> HashSet<IpNet> {
     around.filter(|net| prefixes.contains(net)).collect()
 }
 
-fn route(wanted: &Wanted, to: IpNet, table: u32) -> Route {
-    let (metric, scope) = match Family::of_net(&to) {
-        Family::V4 => (0, SCOPE_LINK),
-        Family::V6 => (IPV6_METRIC, 0),
+fn route(spec: &HostSpec, to: IpNet, table: u32) -> Route {
+    let (metric, scope) = match AddressFamily::of_net(&to) {
+        AddressFamily::V4 => (0, SCOPE_LINK),
+        AddressFamily::V6 => (IPV6_METRIC, 0),
     };
     Route {
         to,
-        device: Some(wanted.interface.clone()),
+        device: Some(spec.interface.clone()),
         via: None,
         table,
         metric,
@@ -210,26 +210,26 @@ fn route(wanted: &Wanted, to: IpNet, table: u32) -> Route {
 }
 
 /// The kernel's routes for the addresses are in the main table, where marks do not matter.
-fn warn_of_own_networks(wanted: &Wanted, connected: &[IpNet], plan: &mut Plan) {
-    let interface = &wanted.interface;
+fn warn_of_own_networks(spec: &HostSpec, connected: &[IpNet], plan: &mut Plan) {
+    let interface = &spec.interface;
     for net in connected {
-        for endpoint in wanted.endpoints.iter().filter(|endpoint| net.contains(&endpoint.ip())) {
+        for endpoint in spec.endpoints.iter().filter(|endpoint| net.contains(&endpoint.ip())) {
             plan.warn(format!(
                 "the endpoint {endpoint} is in {net}, the network of {interface} itself: packets to it would loop into \
                  the tunnel. Give {interface} an Address with a longer prefix"
             ));
         }
-        for inside in wanted.excluded.iter().filter(|excluded| net.contains(*excluded)) {
+        for inside in spec.excluded.iter().filter(|excluded| net.contains(*excluded)) {
             plan.warn(format!("{inside} is not excluded: it is in {net}, the network of {interface} itself"));
         }
     }
 }
 
-fn check_firewall(wanted: &Wanted, state: &HostState, has_own_table: bool, plan: &mut Plan) -> Result<(), PlanError> {
+fn check_firewall(spec: &HostSpec, state: &HostState, has_own_table: bool, plan: &mut Plan) -> Result<(), PlanError> {
     if state.nftables {
         return Ok(());
     }
-    if wanted.kill_switch {
+    if spec.kill_switch {
         let sentence = "KillSwitch needs nf_tables, which this kernel does not have: load the module nf_tables, or remove \
                         KillSwitch from the file";
         return Err(PlanError(sentence.to_owned()));
@@ -238,15 +238,15 @@ fn check_firewall(wanted: &Wanted, state: &HostState, has_own_table: bool, plan:
         plan.warn(format!(
             "this kernel has no nf_tables: the addresses of {} are reachable over other links, and a strict reverse path \
              filter (net.ipv4.conf.*.rp_filter = 1) drops replies to the tunnel's packets",
-            wanted.interface
+            spec.interface
         ));
     }
     Ok(())
 }
 
 /// Makes the IPv4 reverse path filter consider marks. The sysctl is never reset: other tunnels need it too.
-fn consider_marks(family: Family, state: &HostState, plan: &mut Plan) {
-    if family == Family::V6 {
+fn consider_marks(family: AddressFamily, state: &HostState, plan: &mut Plan) {
+    if family == AddressFamily::V6 {
         return;
     }
     match state.sysctls.get(SRC_VALID_MARK).map(String::as_str) {

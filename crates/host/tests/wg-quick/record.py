@@ -92,7 +92,7 @@ def state():
     kept = [route for route in routes() if route["to"] != "fe80::/64"]
     mark = run("sysctl -n net.ipv4.conf.all.src_valid_mark").stdout.strip()
     tables = [line.removeprefix("table ") for line in run("nft list tables").stdout.splitlines()]
-    return {"links": links, "routes": kept, "rules": rules(), "without": [],
+    return {"links": links, "routes": kept, "rules": rules(), "disabled_families": [],
             "sysctls": {"net.ipv4.conf.all.src_valid_mark": mark}, "dns": {"resolvconf": {"prefix": ""}},
             "nftables": True, "firewall_tables": tables}
 
@@ -124,7 +124,7 @@ def record(name):
     up = run("wg-quick up /run/case/wg0.conf", env=env).stderr
     after = state()
     down = run("wg-quick down /run/case/wg0.conf", env=env).stderr
-    recorded = {"wanted": wanted(interface, peers), "hooks": {"commands": hooks(interface)}, "before": fresh,
+    recorded = {"spec": spec(interface, peers), "hooks": {"commands": hooks(interface)}, "before": fresh,
                 "after": after, "down": state(), "echo_up": echo(up), "echo_down": echo(down)}
     json.dump(recorded, sys.stdout, indent=1)
 
@@ -137,7 +137,7 @@ def split(lines):
     return [item.strip() for line in lines for item in line.split(",")]
 
 
-def wanted(interface, peers):
+def spec(interface, peers):
     dns = split(values(interface, "DNS"))
     is_server = lambda text: ":" in text or text.replace(".", "").isdigit()
     one = lambda key: (values(interface, key) or [None])[0]

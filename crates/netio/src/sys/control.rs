@@ -6,7 +6,7 @@
 use std::mem::{align_of, offset_of, size_of};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::udp::{PacketInfo, Transmit};
+use crate::datagram::{PacketInfo, Transmit};
 
 const WORD: usize = size_of::<usize>();
 const HEADER: usize = align(size_of::<libc::cmsghdr>());
@@ -164,8 +164,8 @@ impl<'a> Iterator for Entries<'a> {
     }
 }
 
-/// A reply must come from the specific destination. It differs from the address in the header for a broadcast, and is zero
-/// if the kernel did not determine it.
+/// A reply must come from the specific destination. It differs from the address in the header for a broadcast, and is
+/// zero if the kernel did not determine it.
 fn local_v4(info: &[u8]) -> Option<PacketInfo> {
     let ifindex = u32::from_ne_bytes(*info.first_chunk()?);
     let specific: [u8; 4] = *info.get(4..)?.first_chunk()?;

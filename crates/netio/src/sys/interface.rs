@@ -1,7 +1,7 @@
 //! The ioctls of /dev/net/tun.
 //!
-//! Request numbers mean different things to different drivers, so every call takes a [`TunFile`], which is known to be a
-//! file of the TUN driver.
+//! Request numbers mean different things to different drivers, so every call takes a [`TunFile`], which is known to
+//! be a file of the TUN driver.
 
 use std::ffi::CStr;
 use std::io;
@@ -63,8 +63,8 @@ impl TunFile {
         }
     }
 
-    /// TUNSETIFF: attaches to the interface `name`, which is created if it does not exist. Bytes of `name` beyond [`NAME_MAX`]
-    /// are cut off.
+    /// TUNSETIFF: attaches to the interface `name`, which is created if it does not exist. Bytes of `name` beyond
+    /// [`NAME_MAX`] are cut off.
     pub(crate) fn attach(&self, name: &str, flags: u16) -> io::Result<()> {
         let mut request = InterfaceRequest { name: [0; libc::IFNAMSIZ], flags, unused: [0; 22] };
         let len = name.len().min(NAME_MAX);

@@ -11,7 +11,7 @@ use std::ptr;
 use super::address::Address;
 use super::control::{RecvControl, SendControl};
 use super::{checked, counted};
-use crate::udp::{Received, Transmit};
+use crate::datagram::{Received, Transmit};
 
 /// The most messages that one [`send_many`] takes.
 pub(crate) const SEND_MAX: usize = 128;

@@ -1,13 +1,13 @@
 //! Raw system calls that neither std nor rustix has, each behind a safe function.
 //!
 //! One file per kind of call. Layouts that the kernel reads are built and parsed as plain bytes in [`address`] and
-//! [`control`], without unsafe, so that hostile bytes can be tested; [`message`], [`option`], [`steering`], [`interface`], [`signal`], [`trap`], [`heap`] and [`inherited`] hold the
-//! calls themselves. The modules above decide what to do.
+//! [`control`], without unsafe, so that hostile bytes can be tested. Policy is in the modules above; these only make
+//! the calls.
 
 mod address;
-#[cfg(feature = "attempts")]
-pub(crate) mod attempt;
 mod control;
+#[cfg(feature = "forbidden-calls")]
+pub(crate) mod forbidden_calls;
 pub(crate) mod heap;
 pub(crate) mod inherited;
 pub(crate) mod interface;

@@ -59,8 +59,8 @@ impl IntOption {
     }
 }
 
-/// The process at the other end of a connected unix socket; 0 if our process namespace does not contain it, which rustix's
-/// type for process ids cannot express.
+/// The process at the other end of a connected unix socket; 0 if our process namespace does not contain it, which
+/// rustix's type for process ids cannot express.
 pub(crate) fn peer(fd: BorrowedFd<'_>) -> io::Result<libc::pid_t> {
     let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;

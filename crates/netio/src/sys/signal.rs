@@ -11,8 +11,8 @@ use super::checked;
 pub(crate) const RECORD: usize = size_of::<libc::signalfd_siginfo>();
 const _: () = assert!(RECORD == 128);
 
-/// Blocks `signals` in the calling thread and in threads that it starts later, and opens a non-blocking descriptor to read
-/// them from.
+/// Blocks `signals` in the calling thread and in threads that it starts later, and opens a non-blocking descriptor to
+/// read them from.
 pub(crate) fn open(signals: &[libc::c_int]) -> io::Result<OwnedFd> {
     let set = set(signals)?;
     // SAFETY: `set` was initialised; a null old set is allowed.

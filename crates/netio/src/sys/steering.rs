@@ -12,8 +12,8 @@ const DATA: u32 = 4;
 /// The offset of its receiver index, in bytes.
 const RECEIVER: u32 = 4;
 
-/// Delivers a data message to the socket number "receiver index modulo `sockets`" of the group, and everything else to the
-/// first. Sockets are numbered in the order in which they were bound.
+/// Delivers a data message to the socket number "receiver index modulo `sockets`" of the group, and everything else
+/// to the first. Sockets are numbered in the order in which they were bound.
 ///
 /// # Errors
 ///
@@ -35,8 +35,9 @@ pub(crate) fn steer_by_receiver(fd: BorrowedFd<'_>, sockets: u32) -> io::Result<
     Ok(())
 }
 
-/// The program. It sees a datagram from its first byte on (net/core/sock_reuseport.c, run_bpf_filter); a load beyond the end
-/// yields 0. Loads use network byte order and the index is little-endian, which does not matter: all bytes are random.
+/// The program. It sees a datagram from its first byte on (net/core/sock_reuseport.c, run_bpf_filter); a load beyond
+/// the end yields 0. Loads use network byte order and the index is little-endian, which does not matter: all bytes
+/// are random.
 fn by_receiver(sockets: u32) -> [libc::sock_filter; 6] {
     use libc::{BPF_A, BPF_ABS, BPF_ALU, BPF_B, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_MOD, BPF_RET, BPF_W};
     let step = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };

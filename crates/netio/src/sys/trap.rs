@@ -19,7 +19,7 @@ static LAST: AtomicU64 = AtomicU64::new(0);
 const SYS_SECCOMP: libc::c_int = 1;
 
 /// Installs the handler, for all threads.
-pub(crate) fn answer() -> io::Result<()> {
+pub(crate) fn install_handler() -> io::Result<()> {
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: all zeros are a sigaction: no handler, no flags, an empty set of signals.
     let action = unsafe { action.assume_init_mut() };
@@ -47,27 +47,27 @@ extern "C" fn refuse(_signal: libc::c_int, about: *mut libc::siginfo_t, context:
     // SAFETY: with SA_SIGINFO the third argument is the interrupted thread's ucontext_t, which nobody else touches
     // until the handler returns.
     let context = unsafe { &mut *context.cast::<libc::ucontext_t>() };
-    LAST.store(answer_with(&mut context.uc_mcontext, -i64::from(libc::EPERM)), Ordering::Relaxed);
+    LAST.store(set_result(&mut context.uc_mcontext, -i64::from(libc::EPERM)), Ordering::Relaxed);
     COUNT.fetch_add(1, Ordering::Relaxed);
 }
 
 /// Sets the result of the call and returns its number: the kernel has restored the registers to those at the call
 /// (kernel/seccomp.c, syscall_rollback).
 #[cfg(target_arch = "x86_64")]
-fn answer_with(registers: &mut libc::mcontext_t, answer: i64) -> u64 {
+fn set_result(registers: &mut libc::mcontext_t, result: i64) -> u64 {
     let rax = &mut registers.gregs[libc::REG_RAX as usize];
-    std::mem::replace(rax, answer).cast_unsigned()
+    std::mem::replace(rax, result).cast_unsigned()
 }
 
 /// As for x86-64; the number is in another register than the result.
 #[cfg(target_arch = "aarch64")]
-fn answer_with(registers: &mut libc::mcontext_t, answer: i64) -> u64 {
-    registers.regs[0] = answer.cast_unsigned();
+fn set_result(registers: &mut libc::mcontext_t, result: i64) -> u64 {
+    registers.regs[0] = result.cast_unsigned();
     registers.regs[8]
 }
 
 /// There is no filter for other architectures: nothing is trapped.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-fn answer_with(_registers: &mut libc::mcontext_t, _answer: i64) -> u64 {
+fn set_result(_registers: &mut libc::mcontext_t, _result: i64) -> u64 {
     0
 }

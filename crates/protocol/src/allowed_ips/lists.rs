@@ -80,7 +80,7 @@ impl Lists {
     }
 
     /// Moves an entry to the end of a peer's list, which may be its own.
-    pub fn give(&mut self, at: u32, peer: PeerId) {
+    pub fn reassign(&mut self, at: u32, peer: PeerId) {
         self.unlink(at);
         self.entries[at].peer = peer;
         self.link(at);

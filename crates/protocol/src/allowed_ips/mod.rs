@@ -1,20 +1,21 @@
 //! Which peer owns an inner address (paper section 2: cryptokey routing).
 //!
-//! [`family`], one each for IPv4 and IPv6, finds the longest prefix; [`lists`] keep the prefixes of each peer
+//! [`prefix_table`], one each for IPv4 and IPv6, finds the longest prefix; [`lists`] keep the prefixes of each peer
 //! in the order in which they were added. Both change in place and incrementally, so that a change among a
 //! million prefixes takes as long as among ten. The engine owns the only table; `Device` does not use it.
 
 mod arena;
-mod family;
 mod lists;
 mod nodes;
 mod owners;
+mod prefix_table;
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::PeerId;
-use family::{Bits, Family};
 use lists::Lists;
+use nodes::Bits;
+use prefix_table::PrefixTable;
 
 /// No entry, block or peer.
 const NONE: u32 = u32::MAX;
@@ -56,8 +57,8 @@ impl Prefix {
 /// Which peer owns which prefixes.
 #[derive(Default)]
 pub struct AllowedIps {
-    v4: Family<u32>,
-    v6: Family<u128>,
+    v4: PrefixTable<u32>,
+    v6: PrefixTable<u128>,
     lists: Lists,
 }
 
@@ -70,15 +71,15 @@ impl AllowedIps {
     /// Assigns a prefix to a peer and returns its previous owner. The prefix goes to the end of the peer's list.
     pub fn insert(&mut self, prefix: Prefix, peer: PeerId) -> Option<PeerId> {
         let owner = match prefix.addr {
-            IpAddr::V4(ip) => self.v4.place(ip.to_bits(), prefix.cidr),
-            IpAddr::V6(ip) => self.v6.place(ip.to_bits(), prefix.cidr),
+            IpAddr::V4(ip) => self.v4.entry(ip.to_bits(), prefix.cidr),
+            IpAddr::V6(ip) => self.v6.entry(ip.to_bits(), prefix.cidr),
         };
         let previous = core::mem::replace(&mut owner.peer, peer.0);
         if previous == NONE {
             owner.entry = self.lists.push(prefix, peer);
             return None;
         }
-        self.lists.give(owner.entry, peer);
+        self.lists.reassign(owner.entry, peer);
         Some(PeerId(previous))
     }
 
@@ -222,9 +223,9 @@ mod tests {
                         let before = naive.prefixes(peer);
                         naive.0.retain(|&(_, owner)| owner != peer);
                         table.begin_replacing(peer);
-                        for (place, (add, p)) in changes.into_iter().enumerate() {
+                        for (index, (add, p)) in changes.into_iter().enumerate() {
                             // Often one that is in the table.
-                            let p = before.get(usize::from(p.cidr())).copied().filter(|_| place % 2 == 0).unwrap_or(p);
+                            let p = before.get(usize::from(p.cidr())).copied().filter(|_| index % 2 == 0).unwrap_or(p);
                             if add {
                                 table.insert(p, peer);
                                 naive.insert(p, peer);
@@ -246,9 +247,9 @@ mod tests {
                 for peer in 0..4 {
                     let all = naive.prefixes(PeerId(peer));
                     prop_assert_eq!(&table.prefixes(PeerId(peer)).collect::<Vec<_>>(), &all);
-                    for (place, p) in all.iter().enumerate() {
+                    for (index, p) in all.iter().enumerate() {
                         let rest: Vec<_> = table.prefixes_after(*p, PeerId(peer)).collect();
-                        prop_assert_eq!(&rest, &all[place + 1..]);
+                        prop_assert_eq!(&rest, &all[index + 1..]);
                     }
                 }
             }

@@ -10,14 +10,61 @@ use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::family::Bits;
 use super::owners::Owner;
 
 /// Mean number of nodes per shard.
 const SHARD_MEAN: usize = 512;
 
-/// Nodes per line.
-const LINE: usize = 4;
+/// Nodes per bucket, which is one or two cache lines.
+const BUCKET_NODES: usize = 4;
+
+/// An address as a number.
+pub trait Bits: Copy + Eq + Default {
+    /// The first `cidr` bits of the address.
+    fn masked(self, cidr: u8) -> Self;
+    /// The first `cidr` bits of the address followed by a one, which is unique per prefix. `cidr` is less than the
+    /// width.
+    fn key(self, cidr: u8) -> Self;
+    /// The four bits after the first `cidr`, padded with zeros.
+    fn four(self, cidr: u8) -> u32;
+    /// A hash in which every bit depends on all bits of the address.
+    fn hash(self) -> u64;
+}
+
+macro_rules! bits {
+    ($int:ty, |$bits:ident| $hash:expr) => {
+        impl Bits for $int {
+            fn masked(self, cidr: u8) -> Self {
+                let host = Self::MAX.checked_shr(cidr.into()).unwrap_or(0);
+                self & !host
+            }
+
+            fn key(self, cidr: u8) -> Self {
+                let end = 1 << (Self::BITS - 1 - u32::from(cidr));
+                (self | end) & Self::wrapping_neg(end)
+            }
+
+            fn four(self, cidr: u8) -> u32 {
+                (self << cidr >> (Self::BITS - 4)) as u32
+            }
+
+            fn hash(self) -> u64 {
+                let $bits = self;
+                $hash
+            }
+        }
+    };
+}
+
+bits!(u32, |bits| mix(bits.into()));
+bits!(u128, |bits| mix(bits as u64 ^ mix((bits >> 64) as u64)));
+
+fn mix(bits: u64) -> u64 {
+    // The fraction of the golden ratio (Knuth, The Art of Computer Programming 3, section 6.4).
+    const RATIO: u64 = 0x9e37_79b9_7f4a_7c15;
+    let bits = bits.wrapping_mul(RATIO);
+    (bits ^ bits >> 32).wrapping_mul(RATIO)
+}
 
 /// Up to five prefix lengths below one point of the address space.
 #[derive(Clone, Copy)]
@@ -26,13 +73,13 @@ pub struct Node<B> {
     key: B,
     /// The prefixes that have an owner, by position.
     pub prefixes: u32,
-    /// The owner of the only prefix, or the block of owners.
-    pub held: Owner,
+    /// The owner of the only prefix, or the block of the owners of several.
+    pub owners: Owner,
 }
 
 impl<B: Bits> Node<B> {
     fn new(key: B) -> Self {
-        Self { key, prefixes: 0, held: Owner::NOBODY }
+        Self { key, prefixes: 0, owners: Owner::NOBODY }
     }
 
     fn is_vacant(&self) -> bool {
@@ -55,11 +102,11 @@ impl<B> Default for Nodes<B> {
 impl<B: Bits> Nodes<B> {
     /// The node with this key.
     pub fn get(&self, key: B) -> Option<&Node<B>> {
-        // One line is enough for most tunnels: it needs no hash, and its few branches are predictable.
+        // One bucket is enough for most tunnels: it needs no hash, and its few branches are predictable.
         if let [shard] = &self.shards[..]
-            && let [line] = &shard.lines[..]
+            && let [bucket] = &shard.buckets[..]
         {
-            return line.0.iter().find(|node| node.key == key);
+            return bucket.0.iter().find(|node| node.key == key);
         }
         let hash = key.hash();
         self.shards.get(shard_of(hash, self.shards.len()))?.get(key, hash)
@@ -115,34 +162,34 @@ fn shard_of(hash: u64, shards: usize) -> usize {
     if at < shards { at } else { at - round / 2 }
 }
 
-/// A hash table with linear probing, line by line.
+/// A hash table with linear probing, bucket by bucket.
 struct Shard<B> {
     /// Never all full, so that every search ends.
-    lines: Box<[Line<B>]>,
+    buckets: Box<[Bucket<B>]>,
     taken: usize,
 }
 
 /// Nodes that are fetched together; used ones come first.
 #[derive(Clone)]
 #[repr(align(64))]
-struct Line<B>([Node<B>; LINE]);
+struct Bucket<B>([Node<B>; BUCKET_NODES]);
 
-const _: () = assert!(size_of::<Line<u32>>() == 64 && size_of::<Line<u128>>() == 128);
+const _: () = assert!(size_of::<Bucket<u32>>() == 64 && size_of::<Bucket<u128>>() == 128);
 
-impl<B: Bits> Line<B> {
-    /// The place of the node with this key, without a branch per comparison, which would be unpredictable.
+impl<B: Bits> Bucket<B> {
+    /// The slot of the node with this key, without a branch per comparison, which would be unpredictable.
     fn find(&self, key: B) -> Option<usize> {
-        let mut at = LINE;
-        for (place, node) in self.0.iter().enumerate() {
+        let mut at = BUCKET_NODES;
+        for (slot, node) in self.0.iter().enumerate() {
             if node.key == key {
-                at = place;
+                at = slot;
             }
         }
-        (at < LINE).then_some(at)
+        (at < BUCKET_NODES).then_some(at)
     }
 
     fn is_full(&self) -> bool {
-        !self.0[LINE - 1].is_vacant()
+        !self.0[BUCKET_NODES - 1].is_vacant()
     }
 
     fn nodes(&self) -> impl Iterator<Item = &Node<B>> {
@@ -152,62 +199,62 @@ impl<B: Bits> Line<B> {
 
 impl<B: Bits> Shard<B> {
     fn with_room(nodes: usize) -> Self {
-        let line = Line([Node::new(B::default()); LINE]);
-        Self { lines: vec![line; (nodes * 12 / 5).div_ceil(LINE).max(1)].into_boxed_slice(), taken: 0 }
+        let bucket = Bucket([Node::new(B::default()); BUCKET_NODES]);
+        Self { buckets: vec![bucket; (nodes * 12 / 5).div_ceil(BUCKET_NODES).max(1)].into_boxed_slice(), taken: 0 }
     }
 
     fn nodes(&self) -> impl Iterator<Item = &Node<B>> {
-        self.lines.iter().flat_map(Line::nodes)
+        self.buckets.iter().flat_map(Bucket::nodes)
     }
 
     fn get(&self, key: B, hash: u64) -> Option<&Node<B>> {
-        let (at, place) = self.find(key, hash)?;
-        Some(&self.lines[at].0[place])
+        let (at, slot) = self.find(key, hash)?;
+        Some(&self.buckets[at].0[slot])
     }
 
     fn get_mut(&mut self, key: B, hash: u64) -> Option<&mut Node<B>> {
-        let (at, place) = self.find(key, hash)?;
-        Some(&mut self.lines[at].0[place])
+        let (at, slot) = self.find(key, hash)?;
+        Some(&mut self.buckets[at].0[slot])
     }
 
-    /// The line and the place of the node with this key.
+    /// The bucket and the slot of the node with this key.
     fn find(&self, key: B, hash: u64) -> Option<(usize, usize)> {
-        let mut at = self.home(hash);
+        let mut at = self.first_bucket(hash);
         loop {
-            let line = &self.lines[at];
-            if let Some(place) = line.find(key) {
-                return Some((at, place));
+            let bucket = &self.buckets[at];
+            if let Some(slot) = bucket.find(key) {
+                return Some((at, slot));
             }
-            if !line.is_full() {
+            if !bucket.is_full() {
                 return None;
             }
             at = self.next(at);
         }
     }
 
-    /// The first line to probe.
-    fn home(&self, hash: u64) -> usize {
-        (((hash >> 32) * self.lines.len() as u64) >> 32) as usize
+    /// The first bucket to probe.
+    fn first_bucket(&self, hash: u64) -> usize {
+        (((hash >> 32) * self.buckets.len() as u64) >> 32) as usize
     }
 
     fn next(&self, at: usize) -> usize {
-        if at + 1 == self.lines.len() { 0 } else { at + 1 }
+        if at + 1 == self.buckets.len() { 0 } else { at + 1 }
     }
 
     fn add(&mut self, node: Node<B>) {
-        if (self.taken + 1) * 8 > self.lines.len() * LINE * 5 {
+        if (self.taken + 1) * 8 > self.buckets.len() * BUCKET_NODES * 5 {
             self.rebuild();
         }
         self.put(node);
     }
 
     fn put(&mut self, node: Node<B>) {
-        let mut at = self.home(node.key.hash());
-        while self.lines[at].is_full() {
+        let mut at = self.first_bucket(node.key.hash());
+        while self.buckets[at].is_full() {
             at = self.next(at);
         }
-        let vacant = self.lines[at].nodes().count();
-        self.lines[at].0[vacant] = node;
+        let vacant = self.buckets[at].nodes().count();
+        self.buckets[at].0[vacant] = node;
         self.taken += 1;
     }
 
@@ -219,42 +266,42 @@ impl<B: Bits> Shard<B> {
     }
 
     fn remove(&mut self, key: B, hash: u64) -> bool {
-        let Some((mut at, place)) = self.find(key, hash) else { return false };
-        let mut was_full = self.lines[at].is_full();
-        self.take(at, place);
-        // Nodes that overflowed from a full line may now fit into it.
+        let Some((mut at, slot)) = self.find(key, hash) else { return false };
+        let mut was_full = self.buckets[at].is_full();
+        self.take(at, slot);
+        // Nodes that overflowed from a full bucket may now fit into it.
         while was_full {
             at = self.next(at);
-            was_full = self.lines[at].is_full();
-            for place in (0..LINE).rev() {
-                let node = self.lines[at].0[place];
-                if !node.is_vacant() && self.home(node.key.hash()) != at {
-                    self.take(at, place);
+            was_full = self.buckets[at].is_full();
+            for slot in (0..BUCKET_NODES).rev() {
+                let node = self.buckets[at].0[slot];
+                if !node.is_vacant() && self.first_bucket(node.key.hash()) != at {
+                    self.take(at, slot);
                     self.put(node);
                 }
             }
         }
-        if self.taken * 8 < self.lines.len() * LINE && self.lines.len() > 1 {
+        if self.taken * 8 < self.buckets.len() * BUCKET_NODES && self.buckets.len() > 1 {
             self.rebuild();
         }
         true
     }
 
-    /// Frees a place.
-    fn take(&mut self, at: usize, place: usize) {
-        let line = &mut self.lines[at];
-        let last = line.nodes().count() - 1;
-        line.0[place] = line.0[last];
-        line.0[last] = Node::new(B::default());
+    /// Frees a slot.
+    fn take(&mut self, at: usize, slot: usize) {
+        let bucket = &mut self.buckets[at];
+        let last = bucket.nodes().count() - 1;
+        bucket.0[slot] = bucket.0[last];
+        bucket.0[last] = Node::new(B::default());
         self.taken -= 1;
     }
 }
 
 #[cfg(test)]
 impl<B: Bits> Nodes<B> {
-    /// Number of nodes, and of places for them.
-    pub fn places(&self) -> (usize, usize) {
-        (self.len, self.shards.iter().map(|shard| shard.lines.len() * LINE).sum())
+    /// Number of nodes, and of slots for them.
+    pub fn slots(&self) -> (usize, usize) {
+        (self.len, self.shards.iter().map(|shard| shard.buckets.len() * BUCKET_NODES).sum())
     }
 }
 
@@ -276,7 +323,7 @@ mod tests {
         assert!((1..20_000).all(|key| nodes.get(key).is_some() == (key % 3 == 0)));
         (1..20_000).for_each(|key| nodes.remove(key));
         let shards = nodes.shards.len();
-        assert_eq!(nodes.places(), (0, shards * LINE));
+        assert_eq!(nodes.slots(), (0, shards * BUCKET_NODES));
     }
 
     #[test]

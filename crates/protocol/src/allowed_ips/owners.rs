@@ -40,56 +40,56 @@ impl Default for Size {
 
 impl Blocks {
     /// The owner with this rank among the `count` owners of a node.
-    pub fn get(&self, held: Owner, count: usize, rank: usize) -> Owner {
+    pub fn get(&self, slot: Owner, count: usize, rank: usize) -> Owner {
         if count == 1 {
-            return held;
+            return slot;
         }
-        self.sizes[size_of_block(count)].owners[held.peer + rank as u32]
+        self.sizes[size_of_block(count)].owners[slot.peer + rank as u32]
     }
 
     /// The same owner, mutable.
-    pub fn get_mut<'a>(&'a mut self, held: &'a mut Owner, count: usize, rank: usize) -> &'a mut Owner {
+    pub fn get_mut<'a>(&'a mut self, slot: &'a mut Owner, count: usize, rank: usize) -> &'a mut Owner {
         if count == 1 {
-            return held;
+            return slot;
         }
-        &mut self.sizes[size_of_block(count)].owners[held.peer + rank as u32]
+        &mut self.sizes[size_of_block(count)].owners[slot.peer + rank as u32]
     }
 
     /// Inserts an owner at this rank and returns the node's new value.
-    pub fn insert(&mut self, held: Owner, count: usize, rank: usize) -> Owner {
-        let mut owners = self.take(held, count);
+    pub fn insert(&mut self, slot: Owner, count: usize, rank: usize) -> Owner {
+        let mut owners = self.take(slot, count);
         owners.copy_within(rank..count, rank + 1);
         owners[rank] = Owner::NOBODY;
-        self.keep(&owners[..count + 1])
+        self.store(&owners[..count + 1])
     }
 
     /// Removes the owner at this rank and returns the node's new value.
-    pub fn remove(&mut self, held: Owner, count: usize, rank: usize) -> Owner {
-        let mut owners = self.take(held, count);
+    pub fn remove(&mut self, slot: Owner, count: usize, rank: usize) -> Owner {
+        let mut owners = self.take(slot, count);
         owners.copy_within(rank + 1..count, rank);
-        self.keep(&owners[..count - 1])
+        self.store(&owners[..count - 1])
     }
 
-    fn take(&mut self, held: Owner, count: usize) -> [Owner; MAX_PREFIXES] {
+    fn take(&mut self, slot: Owner, count: usize) -> [Owner; MAX_PREFIXES] {
         let mut owners = [Owner::NOBODY; MAX_PREFIXES];
         if count <= 1 {
-            owners[0] = held;
+            owners[0] = slot;
             return owners;
         }
         let size = &mut self.sizes[size_of_block(count)];
-        owners[..count].copy_from_slice(&size.owners.run(held.peer, count.next_power_of_two())[..count]);
-        size.owners[held.peer].entry = core::mem::replace(&mut size.vacant, held.peer);
+        owners[..count].copy_from_slice(&size.owners.run(slot.peer, count.next_power_of_two())[..count]);
+        size.owners[slot.peer].entry = core::mem::replace(&mut size.vacant, slot.peer);
         owners
     }
 
-    fn keep(&mut self, owners: &[Owner]) -> Owner {
+    fn store(&mut self, owners: &[Owner]) -> Owner {
         let len = owners.len().next_power_of_two();
         if len == 1 {
             return owners.first().copied().unwrap_or(Owner::NOBODY);
         }
         let size = &mut self.sizes[size_of_block(len)];
         let block = match size.vacant {
-            NONE => size.make(len),
+            NONE => size.allocate(len),
             block => {
                 size.vacant = size.owners[block].entry;
                 block
@@ -101,14 +101,14 @@ impl Blocks {
 }
 
 impl Size {
-    fn make(&mut self, len: usize) -> u32 {
+    fn allocate(&mut self, len: usize) -> u32 {
         let first = self.owners.push(Owner::NOBODY);
         (1..len).for_each(|_| _ = self.owners.push(Owner::NOBODY));
         first
     }
 }
 
-/// The place in [`Blocks::sizes`] of the blocks for `count` owners, at least two.
+/// The index in [`Blocks::sizes`] of the blocks for `count` owners, at least two.
 fn size_of_block(count: usize) -> usize {
     count.next_power_of_two().ilog2() as usize - 1
 }

@@ -19,7 +19,7 @@ fn crossing_initiations_both_complete_within_one_round_trip() {
     net.run_for(Duration::from_secs(9));
     for node in &net.nodes {
         assert_eq!((node.count(MessageKind::Initiation), node.count(MessageKind::Response)), (1, 1));
-        assert_eq!(node.host.discards, []);
+        assert_eq!(node.host.drops, []);
     }
 }
 

@@ -19,7 +19,7 @@ fn both_ends_derive_the_same_keys_within_one_round_trip() {
     assert_eq!(net.nodes[0].data_received(), [b"hello yourself"]);
     assert!(can_open(&net, 0, 1) && can_open(&net, 1, 0));
     for node in &net.nodes {
-        assert_eq!(node.host.discards, []);
+        assert_eq!(node.host.drops, []);
         assert_eq!(node.host.handshakes.len(), 1);
     }
 }
@@ -68,7 +68,7 @@ fn equal_preshared_keys_agree_and_unequal_ones_do_not() {
         net.send(0, b"secret");
         net.run_for(MS(100));
         assert_eq!(net.nodes[1].data_received().len(), usize::from(works));
-        assert_eq!(net.nodes[0].host.discards.contains(&DropReason::Undecryptable), !works);
+        assert_eq!(net.nodes[0].host.drops.contains(&DropReason::Undecryptable), !works);
     }
 }
 
@@ -92,7 +92,7 @@ fn an_unknown_peer_is_refused() {
     net.introduce(0, 1);
     net.send(0, b"who am I?");
     net.run_for(MS(100));
-    assert_eq!(net.nodes[1].host.discards, [DropReason::UnknownPeer]);
+    assert_eq!(net.nodes[1].host.drops, [DropReason::UnknownPeer]);
     assert!(net.nodes[1].host.sent.is_empty());
 }
 
@@ -149,7 +149,7 @@ fn a_late_response_to_an_abandoned_initiation_is_refused() {
     net.initiate(0);
     net.run_for(Duration::from_secs(7));
     // The retry has replaced the initiation that this response answers.
-    assert_eq!(net.nodes[0].host.discards, [DropReason::UnknownIndex]);
+    assert_eq!(net.nodes[0].host.drops, [DropReason::UnknownIndex]);
 }
 
 #[test]
@@ -191,7 +191,7 @@ fn a_wall_clock_that_steps_back_does_not_stop_handshakes() {
     net.send(0, b"what day is it?");
     net.run_for(MS(100));
     assert_eq!(net.nodes[1].data_received(), [b"what day is it?"]);
-    assert_eq!(net.nodes[1].host.discards, []);
+    assert_eq!(net.nodes[1].host.drops, []);
 }
 
 #[test]
@@ -203,16 +203,16 @@ fn the_endpoint_follows_handshakes_and_data_but_not_cookies() {
     net.run_for(MS(100));
     assert_eq!(net.nodes[1].host.endpoints[&peer], net.nodes[0].addr);
 
-    net.exhaust_newcomers(1);
+    net.exhaust_unseen_sources(1);
     net.nodes[0].addr = "10.8.8.8:1234".parse().unwrap();
     net.run_for(Duration::from_secs(200));
     net.initiate(0);
-    let liar = "10.6.6.6:666".parse().unwrap();
+    let forger = "10.6.6.6:666".parse().unwrap();
     net.run_for(MS(21));
     let cookie = net.nodes[1].host.sent.last().unwrap().clone();
     assert_eq!(cookie.kind, MessageKind::Cookie);
     let before = net.nodes[0].host.endpoints.clone();
-    assert_eq!(net.deliver(0, liar, &cookie.bytes), Ok(()));
+    assert_eq!(net.deliver(0, forger, &cookie.bytes), Ok(()));
     assert_eq!(net.nodes[0].host.endpoints, before);
 }
 

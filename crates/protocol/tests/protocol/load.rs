@@ -9,11 +9,11 @@ use crate::simulation::{Link, Net, can_open};
 #[test]
 fn a_device_under_load_asks_for_a_cookie_and_then_answers() {
     let mut net = Net::pair(1);
-    net.exhaust_newcomers(1);
+    net.exhaust_unseen_sources(1);
     net.send(0, b"hello");
     net.run_for(Duration::from_secs(4));
     assert_eq!((net.nodes[1].count(MessageKind::Cookie), net.nodes[1].count(MessageKind::Response)), (1, 0));
-    assert_eq!(net.nodes[1].host.discards, [DropReason::UnderLoad]);
+    assert_eq!(net.nodes[1].host.drops, [DropReason::UnderLoad]);
     // The retry carries the cookie.
     net.run_for(Duration::from_secs(2));
     assert_eq!((net.nodes[1].count(MessageKind::Cookie), net.nodes[1].count(MessageKind::Response)), (1, 1));
@@ -33,7 +33,7 @@ fn a_peer_not_seen_recently_is_answered_at_once_under_load() {
 #[test]
 fn an_initiator_under_load_accepts_the_response_it_waits_for() {
     let mut net = Net::pair(10);
-    net.exhaust_newcomers(0);
+    net.exhaust_unseen_sources(0);
     net.send(0, b"hello");
     net.run_for(Duration::from_secs(1));
     assert_eq!(net.nodes[0].count(MessageKind::Cookie), 0);
@@ -43,8 +43,8 @@ fn an_initiator_under_load_accepts_the_response_it_waits_for() {
 #[test]
 fn both_ends_under_load_still_find_each_other() {
     let mut net = Net::pair(2);
-    net.exhaust_newcomers(0);
-    net.exhaust_newcomers(1);
+    net.exhaust_unseen_sources(0);
+    net.exhaust_unseen_sources(1);
     net.send(0, b"hello");
     // The first attempt gets the responder's cookie, the second the initiator's, the third succeeds.
     net.run_for(Duration::from_secs(17));
@@ -55,7 +55,7 @@ fn both_ends_under_load_still_find_each_other() {
 #[test]
 fn load_is_held_for_one_second() {
     let mut net = Net::pair(3);
-    net.exhaust_newcomers(1);
+    net.exhaust_unseen_sources(1);
     net.initiate(0);
     net.run_for(Duration::from_millis(21));
     net.nodes[1].backlog = 511;
@@ -71,16 +71,16 @@ fn load_is_held_for_one_second() {
 #[test]
 fn a_cookie_is_for_one_address_and_port() {
     let mut net = Net::pair(14);
-    net.exhaust_newcomers(1);
+    net.exhaust_unseen_sources(1);
     net.initiate(0);
     net.run_for(Duration::from_secs(1));
     net.link = Link::DEAD;
     net.run_for(Duration::from_secs(5));
     let signed = net.nodes[0].host.sent.last().unwrap().bytes.clone();
     assert_ne!(signed[132..], [0; 16]);
-    let mut stranger = net.nodes[0].addr;
-    stranger.set_port(51821);
-    assert_eq!(net.deliver(1, stranger, &signed), Err(DropReason::UnderLoad));
+    let mut other_port = net.nodes[0].addr;
+    other_port.set_port(51821);
+    assert_eq!(net.deliver(1, other_port, &signed), Err(DropReason::UnderLoad));
     let from = net.nodes[0].addr;
     assert_eq!(net.deliver(1, from, &signed), Ok(()));
 }
@@ -88,7 +88,7 @@ fn a_cookie_is_for_one_address_and_port() {
 #[test]
 fn a_cookie_is_used_for_less_than_115_s() {
     let mut net = Net::pair(5);
-    net.exhaust_newcomers(1);
+    net.exhaust_unseen_sources(1);
     net.initiate(0);
     net.run_for(Duration::from_millis(50));
     let received = net.now.boot;
@@ -103,7 +103,7 @@ fn a_cookie_is_used_for_less_than_115_s() {
 #[test]
 fn the_cookie_secret_changes_after_120_s() {
     let mut net = Net::pair(6);
-    net.exhaust_newcomers(1);
+    net.exhaust_unseen_sources(1);
     net.initiate(0);
     net.run_for(Duration::from_secs(1));
     net.link = Link::DEAD;
@@ -117,7 +117,7 @@ fn the_cookie_secret_changes_after_120_s() {
 #[test]
 fn unsolicited_cookies_are_refused() {
     let mut net = Net::pair(7);
-    net.exhaust_newcomers(1);
+    net.exhaust_unseen_sources(1);
     net.initiate(0);
     net.run_for(Duration::from_millis(50));
     let cookie = net.nodes[1].host.sent[0].bytes.clone();
@@ -139,7 +139,7 @@ fn unsolicited_cookies_are_refused() {
 #[test]
 fn an_address_with_a_cookie_is_still_limited() {
     let mut net = Net::pair(8);
-    net.exhaust_newcomers(1);
+    net.exhaust_unseen_sources(1);
     net.initiate(0);
     net.run_for(Duration::from_secs(1));
     net.link = Link::DEAD;

@@ -20,7 +20,7 @@ enum Step {
     Restart(usize),
     Suspend(usize),
     Backlog(usize, usize),
-    ExhaustNewcomers(usize),
+    ExhaustUnseenSources(usize),
     WallClock(i32),
 }
 
@@ -45,8 +45,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0usize..2).prop_map(Step::Restart),
         1 => (0usize..2).prop_map(Step::Suspend),
         1 => (0usize..2, prop_oneof![4 => Just(0), 3 => Just(600)]).prop_map(|(node, backlog)| Step::Backlog(node, backlog)),
-        // Seldom, because exhausting the newcomers in every period is slow.
-        1 => proptest::bool::weighted(0.1).prop_map(|exhaust| if exhaust { Step::ExhaustNewcomers(1) } else { Step::Backlog(1, 0) }),
+        // Seldom, because exhausting the quota in every period is slow.
+        1 => proptest::bool::weighted(0.1).prop_map(|exhaust| if exhaust { Step::ExhaustUnseenSources(1) } else { Step::Backlog(1, 0) }),
         1 => (-100_000i32..100_000).prop_map(Step::WallClock),
     ]
 }
@@ -70,7 +70,7 @@ fn run_steps(seed: u64, steps: &[Step]) -> (Net, u32) {
             }),
             Step::Suspend(node) => net.call(node, |node, now, _| node.device.resumed(now, &mut node.host)),
             Step::Backlog(node, backlog) => net.nodes[node].backlog = backlog,
-            Step::ExhaustNewcomers(node) => net.exhaust_newcomers(node),
+            Step::ExhaustUnseenSources(node) => net.exhaust_unseen_sources(node),
             Step::WallClock(secs) => {
                 let step = Duration::from_secs(secs.unsigned_abs().into());
                 net.now.wall = if secs < 0 { net.now.wall - step } else { net.now.wall + step };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use linerate_protocol::{Activity, AddPeerError, DropReason, MessageKind, PublicKey};
+use linerate_protocol::{AddPeerError, DropReason, MessageKind, PublicKey, TrafficTimestamps};
 
 use crate::simulation::{Net, can_open, public, secret};
 
@@ -15,9 +15,9 @@ fn set_key(net: &mut Net, at: usize, seed: u64) -> Option<linerate_protocol::Pee
 fn a_peer_with_our_own_key_is_refused() {
     let mut net = Net::new(1, 1);
     let device = &mut net.nodes[0].device;
-    assert_eq!(device.add_peer(public(0), Arc::new(Activity::new())), Err(AddPeerError::OwnKey));
-    let peer = device.add_peer(public(1), Arc::new(Activity::new())).unwrap();
-    assert_eq!(device.add_peer(public(1), Arc::new(Activity::new())), Err(AddPeerError::Exists(peer)));
+    assert_eq!(device.add_peer(public(0), Arc::new(TrafficTimestamps::new())), Err(AddPeerError::OwnKey));
+    let peer = device.add_peer(public(1), Arc::new(TrafficTimestamps::new())).unwrap();
+    assert_eq!(device.add_peer(public(1), Arc::new(TrafficTimestamps::new())), Err(AddPeerError::Exists(peer)));
     // The device is given the key of its peer.
     assert_eq!(set_key(&mut net, 0, 1), Some(peer));
     let device = &net.nodes[0].device;
@@ -115,7 +115,7 @@ fn down_forgets_everything_and_up_starts_anew() {
     net.send(1, b"into the void");
     net.run_for(Duration::from_secs(20));
     assert_eq!(net.nodes[0].host.sent.len(), before);
-    assert!(net.nodes[0].host.discards.contains(&DropReason::Down));
+    assert!(net.nodes[0].host.drops.contains(&DropReason::Down));
 
     net.call(0, |node, now, rng| node.device.up(now, rng, &mut node.host));
     assert_eq!(net.nodes[0].host.sent.len(), before + 1, "the persistent keepalive starts a handshake");

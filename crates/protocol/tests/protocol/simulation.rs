@@ -14,36 +14,29 @@ use blake2::digest::{FixedOutput, KeyInit, Update};
 use blake2::{Blake2s256, Blake2sMac, Digest};
 use linerate_aead::{Slot, TAG_LEN};
 use linerate_protocol::constants::{
-    INITIATION_LEN, LOAD_PERIOD, NEWCOMERS_MAX, REJECT_AFTER_MESSAGES, UNDER_LOAD_BACKLOG,
+    INITIATION_LEN, LOAD_PERIOD, REJECT_AFTER_MESSAGES, UNDER_LOAD_BACKLOG, UNSEEN_SOURCES_MAX,
 };
 use linerate_protocol::{
-    Activity, Boottime, DATA_HEADER, DataHeader, Device, DropReason, Effects, Entropy, HandshakeFilter, MessageKind,
-    Now, PeerId, PresharedKey, PublicKey, ReplayWindow, Session, StaticSecret, Wake, classify,
+    Boottime, DATA_HEADER, DataHeader, Device, DropReason, Effects, Entropy, HandshakeFilter, MessageKind, Now, PeerId,
+    PresharedKey, PrivateKey, PublicKey, ReplayWindow, Session, TrafficTimestamps, Wake, classify,
 };
 
-/// A seeded random generator (SplitMix64).
-pub struct Seeded(pub u64);
+/// A random generator with the same numbers in every run of a seed.
+pub struct Seeded(fastrand::Rng);
 
 impl Seeded {
-    pub fn number(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
+    pub fn new(seed: u64) -> Self {
+        Self(fastrand::Rng::with_seed(seed))
     }
 
     fn below(&mut self, limit: u64) -> u64 {
-        if limit == 0 { 0 } else { self.number() % limit }
+        if limit == 0 { 0 } else { self.0.u64(..limit) }
     }
 }
 
 impl Entropy for Seeded {
     fn fill(&mut self, bytes: &mut [u8]) {
-        for chunk in bytes.chunks_mut(8) {
-            let number = self.number().to_le_bytes();
-            chunk.copy_from_slice(&number[..chunk.len()]);
-        }
+        self.0.fill(bytes);
     }
 }
 
@@ -77,7 +70,7 @@ pub struct Sent {
 pub struct Host {
     now: Boottime,
     pub endpoints: BTreeMap<PeerId, SocketAddr>,
-    pub activities: BTreeMap<PeerId, Arc<Activity>>,
+    pub traffic: BTreeMap<PeerId, Arc<TrafficTimestamps>>,
     /// Sessions by our index, each with its replay window.
     pub sessions: BTreeMap<u32, (Arc<Session>, ReplayWindow)>,
     pub sending: BTreeMap<PeerId, Arc<Session>>,
@@ -91,7 +84,7 @@ pub struct Host {
     pub sent: Vec<Sent>,
     /// Inner packets received, including empty ones.
     pub received: Vec<(Boottime, PeerId, Vec<u8>)>,
-    pub discards: Vec<DropReason>,
+    pub drops: Vec<DropReason>,
     pub handshakes: Vec<(PeerId, Duration)>,
     pub wakes: usize,
     pub forgotten_sources: usize,
@@ -156,7 +149,7 @@ impl Effects for Host {
                 data |= !packet.is_empty();
             } else {
                 self.staged.entry(peer).or_default().push_front(packet);
-                let wake = self.activity(peer).request_handshake();
+                let wake = self.traffic(peer).request_handshake();
                 self.wake(peer, wake);
                 break;
             }
@@ -164,10 +157,10 @@ impl Effects for Host {
         if !any {
             return;
         }
-        let wake = self.activity(peer).sent(self.now, data);
+        let wake = self.traffic(peer).sent(self.now, data);
         self.wake(peer, wake);
         if self.sending.get(&peer).is_some_and(|session| session.needs_rekey_on_send(self.now)) {
-            let wake = self.activity(peer).request_handshake();
+            let wake = self.traffic(peer).request_handshake();
             self.wake(peer, wake);
         }
     }
@@ -176,7 +169,7 @@ impl Effects for Host {
         self.abandoned += self.staged.remove(&peer).map_or(0, |staged| staged.len());
     }
 
-    fn forget_source(&mut self, _peer: PeerId) {
+    fn forget_source_addr(&mut self, _peer: PeerId) {
         self.forgotten_sources += 1;
     }
 
@@ -190,8 +183,8 @@ impl Effects for Host {
 }
 
 impl Host {
-    pub fn activity(&self, peer: PeerId) -> Arc<Activity> {
-        Arc::clone(&self.activities[&peer])
+    pub fn traffic(&self, peer: PeerId) -> Arc<TrafficTimestamps> {
+        Arc::clone(&self.traffic[&peer])
     }
 
     fn wake(&mut self, peer: PeerId, wake: Wake) {
@@ -230,17 +223,17 @@ impl Host {
         if !authentic.authentic(0) {
             return Err(DropReason::Undecryptable);
         }
-        if !window.admit(counter) {
+        if !window.accept(counter) {
             return Err(DropReason::CounterReplayed);
         }
         let session = Arc::clone(session);
         let peer = session.peer;
         self.endpoints.insert(peer, source);
         let packet = datagram[DATA_HEADER..][..len].to_vec();
-        let wake = self.activity(peer).received(self.now, !packet.is_empty());
+        let wake = self.traffic(peer).received(self.now, !packet.is_empty());
         self.wake(peer, wake);
         if session.needs_rekey_on_receive(self.now) {
-            let wake = self.activity(peer).request_handshake();
+            let wake = self.traffic(peer).request_handshake();
             self.wake(peer, wake);
         }
         self.received.push((self.now, peer, packet));
@@ -254,9 +247,9 @@ pub struct Node {
     filter: Arc<HandshakeFilter>,
     pub host: Host,
     pub addr: SocketAddr,
-    /// The backlog that the device is told.
+    /// The backlog that is reported to the device.
     pub backlog: usize,
-    /// When the newcomer quota was last used up, if the node is set to have it used up in every period.
+    /// When the quota of unseen sources was last used up, if the node is set to have it used up in every period.
     exhausted: Option<Boottime>,
 }
 
@@ -276,22 +269,22 @@ impl Node {
         self.times(kind).len()
     }
 
-    /// Uses up the newcomer quota of the period with messages from unknown addresses, if that is not done yet.
-    fn exhaust_newcomers(&mut self, now: Now, rng: &mut Seeded) {
+    /// Uses up the quota of unseen sources of the period with messages from unknown addresses, if that is not done yet.
+    fn exhaust_unseen_sources(&mut self, now: Now, rng: &mut Seeded) {
         let Some(last) =
             self.exhausted.filter(|last| self.backlog >= UNDER_LOAD_BACKLOG && now.boot.since(*last) >= LOAD_PERIOD)
         else {
             return;
         };
         self.exhausted = Some(now.boot);
-        let mut noise = [1; INITIATION_LEN];
-        noise[1..4].fill(0);
-        noise[INITIATION_LEN - 16..].fill(0);
-        sign(&mut noise, self.device.public_key().expect("a node has a key"));
-        for stranger in 0..=NEWCOMERS_MAX as u64 {
-            let ip = Ipv4Addr::from_bits(0xc612_0000 | (last.0.wrapping_add(stranger) & 0xffff) as u32);
+        let mut message = [1; INITIATION_LEN];
+        message[1..4].fill(0);
+        message[INITIATION_LEN - 16..].fill(0);
+        sign(&mut message, self.device.public_key().expect("a node has a key"));
+        for number in 0..=UNSEEN_SOURCES_MAX as u64 {
+            let ip = Ipv4Addr::from_bits(0xc612_0000 | (last.0.wrapping_add(number) & 0xffff) as u32);
             let mut host = Host { source: Some(SocketAddr::from((ip, 7))), ..Host::default() };
-            let refused = self.device.handle(now, rng, SocketAddr::from((ip, 7)), self.backlog, &noise, &mut host);
+            let refused = self.device.handle(now, rng, SocketAddr::from((ip, 7)), self.backlog, &message, &mut host);
             assert!(refused.is_err());
         }
     }
@@ -325,10 +318,10 @@ pub fn sign(message: &mut [u8], to: &PublicKey) {
 /// The wall clock at the start of the simulation.
 pub const WALL: Duration = Duration::from_secs(1_700_000_000);
 
-pub fn secret(seed: u64) -> StaticSecret {
+pub fn secret(seed: u64) -> PrivateKey {
     let mut bytes = [0; 32];
-    Seeded(seed ^ 0x5eed).fill(&mut bytes);
-    StaticSecret::new(&bytes).expect("a seeded key is not zero")
+    Seeded::new(seed ^ 0x5eed).fill(&mut bytes);
+    PrivateKey::new(&bytes).expect("a seeded key is not zero")
 }
 
 pub fn public(seed: u64) -> PublicKey {
@@ -340,7 +333,7 @@ impl Net {
     pub fn new(seed: u64, count: usize) -> Self {
         let mut net = Self {
             now: Now { boot: Boottime::from_secs(1000), wall: WALL },
-            rng: Seeded(seed),
+            rng: Seeded::new(seed),
             nodes: Vec::new(),
             link: Link::GOOD,
             in_flight: BTreeMap::new(),
@@ -392,10 +385,10 @@ impl Net {
     }
 
     pub fn add_peer(&mut self, at: usize, key: PublicKey) -> PeerId {
-        let activity = Arc::new(Activity::new());
+        let traffic = Arc::new(TrafficTimestamps::new());
         let node = &mut self.nodes[at];
-        let peer = node.device.add_peer(key, Arc::clone(&activity)).expect("the peer is new");
-        node.host.activities.insert(peer, activity);
+        let peer = node.device.add_peer(key, Arc::clone(&traffic)).expect("the peer is new");
+        node.host.traffic.insert(peer, traffic);
         peer
     }
 
@@ -425,7 +418,7 @@ impl Net {
     pub fn initiate(&mut self, from: usize) {
         let peer = self.nodes[from].peer();
         self.call(from, |node, _, _| {
-            let wake = node.host.activity(peer).request_handshake();
+            let wake = node.host.traffic(peer).request_handshake();
             node.host.wake(peer, wake);
         });
     }
@@ -465,8 +458,8 @@ impl Net {
         }
     }
 
-    /// Puts a node under load, with its newcomer quota used up in every period.
-    pub fn exhaust_newcomers(&mut self, at: usize) {
+    /// Puts a node under load, with its quota of unseen sources used up in every period.
+    pub fn exhaust_unseen_sources(&mut self, at: usize) {
         self.nodes[at].backlog = UNDER_LOAD_BACKLOG;
         self.nodes[at].exhausted = Some(Boottime::default());
     }
@@ -478,7 +471,7 @@ impl Net {
             let confirmed = match classify(bytes)? {
                 MessageKind::Data => node.host.open(source, bytes.to_vec())?,
                 kind => {
-                    node.exhaust_newcomers(now, rng);
+                    node.exhaust_unseen_sources(now, rng);
                     let passes = node.filter.check(now.boot, source, kind, bytes);
                     let handled = node.device.handle(now, rng, source, node.backlog, bytes, &mut node.host);
                     // Load aside, the filter refuses only what the device would refuse.
@@ -493,7 +486,7 @@ impl Net {
             Ok(())
         });
         if let Err(reason) = result {
-            self.nodes[at].host.discards.push(reason);
+            self.nodes[at].host.drops.push(reason);
         }
         self.check();
         result

@@ -23,7 +23,7 @@ fn assert_jittered(start: Boottime, time: Boottime, delay: Duration) {
 fn an_unanswered_initiation_is_repeated_every_5_s_and_given_up_after_20() {
     let mut net = Net::pair(1);
     net.link = Link::DEAD;
-    net.send(0, b"nobody home");
+    net.send(0, b"unanswered");
     net.run_for(secs(300));
     let times = net.nodes[0].times(MessageKind::Initiation);
     assert_eq!(times.len(), 20);
@@ -43,9 +43,9 @@ fn an_unanswered_initiation_is_repeated_every_5_s_and_given_up_after_20() {
 fn a_new_packet_after_giving_up_starts_from_zero() {
     let mut net = Net::pair(2);
     net.link = Link::DEAD;
-    net.send(0, b"nobody home");
+    net.send(0, b"unanswered");
     net.run_for(secs(300));
-    net.send(0, b"still nobody?");
+    net.send(0, b"still unanswered");
     assert_eq!(net.nodes[0].count(MessageKind::Initiation), 21);
     net.run_for(secs(300));
     assert_eq!(net.nodes[0].count(MessageKind::Initiation), 40);
@@ -81,11 +81,11 @@ fn an_unreachable_peer_wakes_the_slow_path_once() {
 fn recovery_follows_as_soon_as_the_link_does() {
     let mut net = Net::pair(5);
     net.link = Link::DEAD;
-    net.send(0, b"patience");
+    net.send(0, b"payload");
     net.run_for(secs(42));
     net.link = Link::GOOD;
     net.run_for(secs(6));
-    assert_eq!(net.nodes[1].data_received(), [b"patience"]);
+    assert_eq!(net.nodes[1].data_received(), [b"payload"]);
 }
 
 #[test]
@@ -170,7 +170,7 @@ fn only_the_initiator_renews_the_key_at_120_s() {
     for at in 0..2 {
         // All but the last ones, which are in flight.
         assert!(net.nodes[at].data_received().len() >= 2400 - 1);
-        assert_eq!(net.nodes[at].host.discards, []);
+        assert_eq!(net.nodes[at].host.drops, []);
     }
 }
 
@@ -186,7 +186,7 @@ fn packets_sent_during_a_rekey_start_no_second_handshake() {
 #[test]
 fn an_initiator_that_only_receives_renews_the_key_at_165_s_once() {
     let mut net = Net::connected(13);
-    let born = net.nodes[0].host.sending[&net.nodes[0].peer()].born;
+    let created_at = net.nodes[0].host.sending[&net.nodes[0].peer()].created_at;
     // Its passive keepalives would count as sending, so they are lost before they are sent: the data is too
     // infrequent for another one to be due.
     let mut asked = Vec::new();
@@ -199,7 +199,7 @@ fn an_initiator_that_only_receives_renews_the_key_at_165_s_once() {
         net.run_for(SECOND);
     }
     assert_eq!(asked.len(), 1);
-    assert!(asked[0].since(born) >= secs(165) && asked[0].since(born) <= secs(166));
+    assert!(asked[0].since(created_at) >= secs(165) && asked[0].since(created_at) <= secs(166));
 }
 
 #[test]
@@ -208,7 +208,7 @@ fn a_one_way_flow_is_rekeyed_before_its_session_expires() {
         let mut net = Net::connected(14);
         net.run_with_traffic(secs(1000), Duration::from_millis(250), &[sender], b"one way");
         assert!(net.nodes[1 - sender].data_received().len() >= 4000 - 1);
-        assert_eq!(net.nodes[1 - sender].host.discards, []);
+        assert_eq!(net.nodes[1 - sender].host.drops, []);
         let handshakes = net.nodes[0].host.handshakes.len();
         assert!((7..=9).contains(&handshakes), "{handshakes} handshakes in 1000 s");
     }
@@ -218,8 +218,8 @@ fn a_one_way_flow_is_rekeyed_before_its_session_expires() {
 fn a_session_of_180_s_neither_seals_nor_opens() {
     let mut net = Net::connected(15);
     let session = net.nodes[0].host.sending[&net.nodes[0].peer()].clone();
-    assert!(!session.expired(session.born.after(secs(180) - Duration::from_nanos(1))));
-    assert!(session.expired(session.born.after(secs(180))));
+    assert!(!session.expired(session.created_at.after(secs(180) - Duration::from_nanos(1))));
+    assert!(session.expired(session.created_at.after(secs(180))));
     net.run_for(secs(181));
     net.send(0, b"late");
     assert_eq!(net.nodes[0].count(MessageKind::Initiation), 2);

@@ -1,4 +1,4 @@
-//! The commands of a file (`PreUp` and the others), run by a shell as wg-quick runs them.
+//! The hooks of a file (`PreUp` and the others), run by a shell as wg-quick runs them.
 
 use std::ffi::OsString;
 use std::io;
@@ -8,9 +8,10 @@ use std::process::{Command, ExitStatus};
 use linerate_control::interface::InterfaceName;
 
 use crate::interruption::Interruption;
-use crate::record::{ledger, ledgers};
+use crate::ledger;
+use crate::program::in_path;
 
-/// The environment variables of a hook, as the original sets them.
+/// The environment variables of a hook, as wg-quick sets them.
 pub(crate) struct HookEnv {
     /// `INTERFACE`.
     pub(crate) interface: InterfaceName,
@@ -18,10 +19,7 @@ pub(crate) struct HookEnv {
     pub(crate) file: PathBuf,
 }
 
-/// Tells a linerate that a hook starts who holds the lock of the tunnel's ledger: its [`ledger::signature`].
-pub(crate) const LOCKED: &str = "LINERATE_LOCKED";
-
-/// Runs `command` in the folder, with the input and output of this process, and waits for it.
+/// Runs `command` with the working directory, input and output of this process, and waits for it.
 ///
 /// # Errors
 /// There is no shell, or it cannot be started.
@@ -29,7 +27,7 @@ pub(crate) fn run(command: &str, hook_env: &HookEnv, interruption: &Interruption
     let mut child = shell(command)
         .env("INTERFACE", hook_env.interface.as_str())
         .env("CONFIG_FILE", &hook_env.file)
-        .env(LOCKED, ledger::signature(ledgers(), &hook_env.interface))
+        .env(ledger::LOCKED, ledger::signature(ledger::directory(), &hook_env.interface))
         .env("LC_ALL", "C")
         .env("PATH", path())
         .spawn()
@@ -37,7 +35,7 @@ pub(crate) fn run(command: &str, hook_env: &HookEnv, interruption: &Interruption
     interruption.wait(&mut child)
 }
 
-/// bash with the options under which the original evaluates commands; where there is none, the system's shell.
+/// bash with the options that wg-quick uses; without bash, the system's shell.
 fn shell(text: &str) -> Command {
     match in_path("bash") {
         Some(bash) => {
@@ -53,18 +51,10 @@ fn shell(text: &str) -> Command {
     }
 }
 
-/// The search path, with our own folder first: `wg` in a hook is ours if it is beside us.
+/// The search path with the directory of this program first, so that `wg` in a hook is the one beside it.
 fn path() -> OsString {
     let own = std::env::current_exe().ok().and_then(|program| program.parent().map(Path::to_owned));
     let rest = std::env::var_os("PATH").unwrap_or_else(|| "/usr/sbin:/usr/bin:/sbin:/bin".into());
     let folders = own.into_iter().chain(std::env::split_paths(&rest));
     std::env::join_paths(folders).unwrap_or(rest)
-}
-
-/// The program of that name, where a shell would find it.
-pub(crate) fn in_path(name: &str) -> Option<PathBuf> {
-    use rustix::fs::{Access, access};
-    let path = std::env::var_os("PATH")?;
-    let candidates = std::env::split_paths(&path).map(|folder| folder.join(name));
-    candidates.into_iter().find(|file| file.is_file() && access(file, Access::EXEC_OK).is_ok())
 }

@@ -1,38 +1,35 @@
-//! The sixth step: what was recorded is done, by a [`transaction`] whose steps the [`step_executor`] carries out. If one
-//! fails, or a signal comes, exactly what was done is undone.
+//! The sixth step: executes the recorded plan. On failure or a signal, rolls back exactly the completed steps.
 
-pub(crate) mod daemon;
 pub(crate) mod hook;
 pub(crate) mod step_executor;
-pub mod transaction;
 
 use std::io;
 
 use linerate_host::plan::{self, Hooks};
+use linerate_host::spec::Compat;
 use linerate_host::step::Step;
-use linerate_host::wanted::Compat;
+use linerate_host::transaction::{self, TransactionError, execute_best_effort};
 
 use crate::context::Context;
-use crate::down::wait_for_end;
+use crate::daemon;
 use crate::error::Error;
+use crate::ledger::Ledger;
 use crate::record::Recorded;
-use crate::record::ledger::Ledger;
-use crate::resolve::{Names, Resolved};
+use crate::resolve::{NamedEndpoints, Resolved};
 use step_executor::StepExecutor;
-use transaction::{Failure, execute_best_effort};
 
 /// A tunnel that is up.
 pub(crate) struct Done {
-    /// The endpoints that are names, with the addresses that are in use.
-    pub(crate) names: Names,
+    /// The endpoints that are names, with their addresses.
+    pub(crate) names: NamedEndpoints,
 }
 
-/// Does what was recorded.
+/// Executes the recorded plan.
 ///
 /// # Errors
 /// A step failed, or a signal has come: the host is as it was.
 pub(crate) fn execute(recorded: Recorded<'_>, context: Context<'_>) -> Result<Done, Error> {
-    let Recorded { planned, ledger, entry, remains } = recorded;
+    let Recorded { planned, ledger, locked, stale } = recorded;
     let Resolved { file, device, names } = planned.resolved;
     let (plan, mut host) = (planned.plan, planned.snapshot.host);
     let mut executor = StepExecutor::new(&mut host, &file.interface, &file.path, context);
@@ -41,7 +38,7 @@ pub(crate) fn execute(recorded: Recorded<'_>, context: Context<'_>) -> Result<Do
     executor.configuration = Some(device);
     executor.reports_steps = true;
     executor.tolerates_hook_errors = file.tolerates_hook_errors();
-    let steps = remains.replaced_by(&plan.steps);
+    let steps = stale.replaced_by(&plan.steps);
     let done = transaction::execute(&steps, &mut executor).and_then(|()| {
         let complete = Ledger {
             index: executor.host.index(file.interface.as_str()),
@@ -50,37 +47,38 @@ pub(crate) fn execute(recorded: Recorded<'_>, context: Context<'_>) -> Result<Do
             hook_failed: executor.hook_failed,
             ..ledger.clone()
         };
-        let failed = |error| Failure { step: None, error: io::Error::other(error), exit_code: 1, done: steps.clone() };
-        entry.write(&complete).map_err(failed)
+        let failed =
+            |error| TransactionError { step: None, error: io::Error::other(error), exit_code: 1, done: steps.clone() };
+        locked.write(&complete).map_err(failed)
     });
     let Err(failure) = done else { return Ok(Done { names }) };
 
     // Roll back.
     context.interruption.clear();
-    // A daemon that failed may have left its interface, and a hook or a program for name servers half of its work.
+    // A daemon that failed may have left its interface; a hook or a program for name servers may have been half done.
     let leaves = |step: &Step| matches!(step, Step::AddLink { .. } | Step::Hook { .. } | Step::SetDns { .. });
     // Without AddLink, a daemon of this name is another tunnel's.
     let is_ours = failure.done.iter().any(|step| matches!(step, Step::AddLink { .. }));
     let half_done = failure.step.as_deref().filter(|step| leaves(step)).cloned();
     let applied: Vec<Step> = failure.done.iter().cloned().chain(half_done).collect();
     let error = Error::from(failure);
-    let undo = remains.restored_by(plan::undo(&applied, &hooks_after_failure(&ledger, &applied)));
+    let undo = stale.restored_by(plan::undo(&applied, &hooks_after_failure(&ledger, &applied)));
     (executor.tolerates_hook_errors, executor.is_rollback) = (true, true);
     let left = execute_best_effort(&undo, &mut executor, &mut |step, failure| context.step_failed(step, failure));
     if is_ours {
-        wait_for_end(&file.interface, context);
+        daemon::wait_for_exit(&file.interface, context);
     }
     let recorded = match left.is_empty() {
-        true => remains.record(&entry),
+        true => stale.record(&locked),
         false => {
-            let left: Vec<Step> = remains.kill_switches().iter().filter_map(Step::undo).chain(left).collect();
-            entry.write(&ledger.with_remaining(&left))
+            let left: Vec<Step> = stale.kill_switches().iter().filter_map(Step::undo).chain(left).collect();
+            locked.write(&ledger.with_remaining(&left))
         }
     };
     Err(error.and(recorded.map_err(Error::from)))
 }
 
-/// The hooks that a failed `up` runs after it has done `done`: wg-quick runs none (its `del_if`).
+/// The hooks that a failed `up` runs after the steps `done`: wg-quick runs none (its `del_if`).
 fn hooks_after_failure(ledger: &Ledger, done: &[Step]) -> Hooks {
     match ledger.compat {
         Compat::WgQuick => Hooks::default(),
@@ -88,8 +86,8 @@ fn hooks_after_failure(ledger: &Ledger, done: &[Step]) -> Hooks {
     }
 }
 
-impl From<Failure> for Error {
-    fn from(Failure { step, error, exit_code, .. }: Failure) -> Self {
+impl From<TransactionError> for Error {
+    fn from(TransactionError { step, error, exit_code, .. }: TransactionError) -> Self {
         let interrupted = error.kind() == io::ErrorKind::Interrupted;
         Self::Step { step: step.filter(|_| !interrupted), error, exit_code }
     }

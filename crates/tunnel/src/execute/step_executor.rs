@@ -1,5 +1,5 @@
-//! Carries steps out on this host: those of the kernel over netlink, those of a daemon, a hook or the name servers by
-//! running a program or asking the daemon.
+//! Executes steps on this host: kernel steps over netlink, a daemon's over its socket, hooks and name servers by
+//! running programs.
 
 use std::ffi::OsStr;
 use std::io;
@@ -11,20 +11,20 @@ use std::time::Duration;
 
 use linerate_control::client::TunnelClient;
 use linerate_control::interface::InterfaceName;
-use linerate_control::uapi::client::ClientError;
 use linerate_control::uapi::request::DeviceUpdate;
 use linerate_control::uapi::socket;
-use linerate_host::linux::Host;
 use linerate_host::linux::dns::{self, WaitLimit};
+use linerate_host::linux::{ApplyError, Host};
 use linerate_host::plan::messages;
-use linerate_host::step::{Backend, Step};
+use linerate_host::step::{Implementation, Step};
+use linerate_host::transaction::{Executor, StepError};
 
-use super::transaction::{Executor, StepError};
-use super::{daemon, hook};
+use super::hook;
 use crate::context::Context;
-use crate::record::ledgers;
+use crate::program::{exit_code, how_it_ended};
+use crate::{daemon, ledger};
 
-/// Carries out the steps of one tunnel.
+/// Executes the steps of one tunnel.
 pub(crate) struct StepExecutor<'a> {
     /// The kernel.
     pub(crate) host: &'a mut Host,
@@ -34,11 +34,11 @@ pub(crate) struct StepExecutor<'a> {
     pub(crate) daemon: Option<PathBuf>,
     /// The user that the daemon becomes, if any.
     pub(crate) user: Option<String>,
-    /// What [`Step::Configure`] tells the daemon, once.
+    /// The configuration for [`Step::Configure`], used once.
     pub(crate) configuration: Option<DeviceUpdate>,
     /// Whether steps are reported.
     pub(crate) reports_steps: bool,
-    /// Whether a hook that fails is reported only (`OnHookError = warn`).
+    /// Whether a failing hook is only reported (`OnHookError = warn`).
     pub(crate) tolerates_hook_errors: bool,
     /// Whether a hook has failed.
     pub(crate) hook_failed: bool,
@@ -83,8 +83,9 @@ impl Executor for StepExecutor<'_> {
             }
             Step::SetDns { interface, dns, manager, exclusive } => {
                 self.report(from_ref(step));
-                // The tunnel works without name servers.
-                match self.with_limit(|limit| dns::set(manager, interface, dns, *exclusive, ledgers(), limit)) {
+                // The tunnel works without them.
+                match self.with_limit(|limit| dns::set(manager, interface, dns, *exclusive, ledger::directory(), limit))
+                {
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => return Err(failed(error, 130)),
                     Err(error) => self.context.warn(format_args!("the name servers are not set: {error}")),
                     Ok(()) => {}
@@ -93,7 +94,7 @@ impl Executor for StepExecutor<'_> {
             }
             Step::UnsetDns { interface, manager } => {
                 self.report(from_ref(step));
-                let unset = self.with_limit(|limit| dns::unset(manager, interface, ledgers(), limit));
+                let unset = self.with_limit(|limit| dns::unset(manager, interface, ledger::directory(), limit));
                 unset.map_err(|error| failed(error, 1))
             }
             _ => self.kernel_steps(steps),
@@ -117,7 +118,12 @@ impl StepExecutor<'_> {
         let reached = outcome.as_ref().map_or_else(|refused| refused.index + 1, |()| steps.len());
         self.report(&steps[..reached.min(steps.len())]);
         // `ip` ends with 2 when the kernel refuses.
-        outcome.map_err(|refused| StepError { index: refused.index, error: refused.error, exit_code: 2 })
+        outcome.map_err(|ApplyError { index, error, explanation }| StepError {
+            index,
+            error,
+            explanation,
+            exit_code: 2,
+        })
     }
 
     fn start_daemon(&mut self, step: &Step, interface: &str) -> Result<(), StepError> {
@@ -129,7 +135,7 @@ impl StepExecutor<'_> {
             let name = daemon.file_name().unwrap_or(OsStr::new("linerated"));
             self.context.reporter.step(&format!("{} {interface}", name.display()));
         }
-        debug_assert!(matches!(step, Step::AddLink { backend: Backend::Daemon, .. }));
+        debug_assert!(matches!(step, Step::AddLink { implementation: Implementation::Daemon, .. }));
         daemon::start(&daemon, self.user.as_deref(), interface, self.context.interruption).map_err(|error| {
             let interrupted = error.kind() == io::ErrorKind::Interrupted;
             failed(error, if interrupted { 130 } else { 1 })
@@ -146,22 +152,22 @@ impl StepExecutor<'_> {
         if status.success() {
             return Ok(());
         }
-        let sentence = format!("the command `{command}` {}", daemon::how_it_ended(status));
+        let message = format!("the command `{command}` {}", how_it_ended(status));
         if self.tolerates_hook_errors {
-            self.context.warn(format_args!("{sentence}; the tunnel stays (OnHookError = warn)"));
+            self.context.warn(format_args!("{message}; the tunnel stays (OnHookError = warn)"));
             self.hook_failed = true;
             return Ok(());
         }
-        Err(failed(io::Error::other(sentence), daemon::exit_code(status)))
+        Err(failed(io::Error::other(message), exit_code(status)))
     }
 
-    /// Has a program set name servers. One that hangs ends when a signal comes or its time is over.
+    /// Runs a program that sets name servers, which a signal or a time limit stops if it hangs.
     fn with_limit(&self, run: impl FnOnce(&WaitLimit<'_>) -> io::Result<()>) -> io::Result<()> {
         if self.is_rollback {
-            // A signal that came earlier was for another program.
+            // An earlier signal was for another program.
             self.context.interruption.clear();
         }
-        let limit = if self.context.interruption.is_waited_for() { DNS_LIMIT_INTERRUPTED } else { DNS_LIMIT };
+        let limit = if self.context.interruption.user_is_waiting() { DNS_LIMIT_INTERRUPTED } else { DNS_LIMIT };
         let done = run(&WaitLimit { limit, stop: Some(self.context.interruption.as_fd()) });
         if self.is_rollback {
             self.context.interruption.clear();
@@ -172,7 +178,7 @@ impl StepExecutor<'_> {
     fn change_device(&mut self, step: &Step, interface: &str, update: &DeviceUpdate) -> Result<(), StepError> {
         self.report(from_ref(step));
         let tunnel = TunnelClient::open(socket::DIRECTORY.as_ref(), interface);
-        let changed = tunnel.map_err(ClientError::Io).and_then(|mut tunnel| tunnel.set(update));
+        let changed = tunnel.and_then(|mut tunnel| tunnel.set(update));
         changed.map_err(|error| {
             let reason = error.reason_of_set();
             failed(io::Error::other(format!("Unable to modify interface: {reason}")), 1)
@@ -185,16 +191,16 @@ const DNS_LIMIT: Duration = Duration::from_secs(10);
 /// During the rollback after a signal.
 const DNS_LIMIT_INTERRUPTED: Duration = Duration::from_secs(1);
 
-/// Checks that no other program has the port. The daemon opens it later, when it could tell only the log.
+/// Checks that the port is free. The daemon opens it later, and could report an error only in the log.
 pub(crate) fn check_port(port: u16) -> io::Result<()> {
     let any = [IpAddr::from(Ipv6Addr::UNSPECIFIED), IpAddr::from(Ipv4Addr::UNSPECIFIED)];
     for address in any.into_iter().filter(|_| port != 0) {
         match UdpSocket::bind((address, port)) {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-                let sentence = format!("UDP port {port} is already in use; choose another ListenPort");
-                return Err(io::Error::new(error.kind(), sentence));
+                let message = format!("UDP port {port} is already in use; choose another ListenPort");
+                return Err(io::Error::new(error.kind(), message));
             }
-            // Other errors are those of a host without IPv6, say.
+            // Other errors: the host may have no IPv6.
             _ => {}
         }
     }
@@ -202,5 +208,5 @@ pub(crate) fn check_port(port: u16) -> io::Result<()> {
 }
 
 fn failed(error: io::Error, exit_code: u8) -> StepError {
-    StepError { index: 0, error, exit_code }
+    StepError { index: 0, error, explanation: None, exit_code }
 }

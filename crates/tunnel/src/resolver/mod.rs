@@ -1,12 +1,32 @@
-//! Names of hosts and services, as the C library resolves them; for commands on whole tunnels, in a [`process`] of its own.
+//! Resolves names of hosts and services with the C library; for commands on whole tunnels, in a [`process`] of its own.
 
 pub mod process;
 
+use std::fmt;
 use std::net::SocketAddr;
 
 use dns_lookup::{AddrInfoHints, LookupError, LookupErrorKind, SockType, getaddrinfo};
+use linerate_control::keys::PublicKey;
 
-/// All addresses of `host` with the port of `service`, asked for once; none if there is no answer.
+/// An endpoint that is a name, not an address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NamedEndpoint {
+    /// The peer that has it.
+    pub(crate) peer: PublicKey,
+    /// The host.
+    pub(crate) host: String,
+    /// The port, or a service's name.
+    pub(crate) service: String,
+}
+
+/// As the file has it.
+impl fmt::Display for NamedEndpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.host, self.service)
+    }
+}
+
+/// All addresses of `host` with the port of `service`, without a retry; none if there is no answer.
 pub fn addresses(host: &str, service: &str) -> Vec<SocketAddr> {
     let found = getaddrinfo(Some(host), Some(service), Some(datagrams()));
     let mut addresses: Vec<SocketAddr> =
@@ -32,7 +52,7 @@ fn datagrams() -> AddrInfoHints {
 /// The port of `service`.
 ///
 /// # Errors
-/// Why there is none, as [`message`] has it.
+/// Why there is none, in the words of [`message`].
 pub fn port(service: &str) -> Result<u16, String> {
     match first_address(None, service) {
         Ok(Some(address)) => Ok(address.port()),
@@ -41,14 +61,13 @@ pub fn port(service: &str) -> Result<u16, String> {
     }
 }
 
-/// Whether asking again would not help. A port that is neither a number nor a service's name is found out without any
-/// resolver.
+/// Whether a retry cannot succeed. An unknown service is a final error, too: no resolver is involved.
 pub fn is_final(error: &LookupError) -> bool {
     use LookupErrorKind::{Fail, NoData, NoName, Service};
     matches!(error.kind(), NoName | NoData | Fail | Service)
 }
 
-/// What gai_strerror or strerror says, without what dns-lookup says before it.
+/// The message of gai_strerror(3) or strerror(3), without the prefix of dns-lookup.
 pub fn message(error: LookupError) -> String {
     let text = std::io::Error::from(error).to_string();
     text.strip_prefix("failed to lookup address information: ").unwrap_or(&text).to_owned()

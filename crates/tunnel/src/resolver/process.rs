@@ -1,8 +1,8 @@
-//! The process that looks names up: `PROGRAM resolve`, where PROGRAM is the one that this library is in.
+//! The process that resolves names: `PROGRAM resolve`, where PROGRAM is the one that this library is in.
 //!
-//! The C library looks names up with whatever plug-ins nsswitch.conf names, and these read what comes from the network. So
-//! a process of its own does it ([`answer`]), without keys and capabilities, as nobody where possible, and is killed when
-//! its time is over.
+//! The C library resolves names with the plug-ins of nsswitch.conf, which parse data from the network. So a process of
+//! its own does it ([`answer`]), without keys and capabilities, as nobody where possible. It is killed after a time
+//! limit.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
@@ -12,20 +12,19 @@ use std::sync::{Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use linerate_privileges::give_up_as_resolver;
+use linerate_privileges::confine_resolver;
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use super::addresses;
-use crate::resolve::Named;
+use super::{NamedEndpoint, addresses};
 
-/// The addresses of `names`, in their order, as far as they are known within `timeout`.
-pub(crate) fn look_up(names: &[Named], timeout: Duration) -> Vec<Vec<SocketAddr>> {
+/// The addresses of `names`, in the same order; none for a name without an answer within `timeout`.
+pub(crate) fn look_up(names: &[NamedEndpoint], timeout: Duration) -> Vec<Vec<SocketAddr>> {
     let mut found = vec![Vec::new(); names.len()];
     if names.is_empty() {
         return found;
     }
     let until = Instant::now() + timeout;
-    // No process is as good as no resolver: no answer.
+    // If the process cannot be started, every lookup counts as unanswered.
     let Ok(mut child) = start(names) else { return found };
     let (answers, answered) = mpsc::channel();
     let output = child.stdout.take();
@@ -40,8 +39,8 @@ pub(crate) fn look_up(names: &[Named], timeout: Duration) -> Vec<Vec<SocketAddr>
         }
     });
     while let Ok((index, addresses)) = answered.recv_timeout(until.saturating_duration_since(Instant::now())) {
-        if let Some(place) = found.get_mut(index) {
-            *place = addresses;
+        if let Some(slot) = found.get_mut(index) {
+            *slot = addresses;
         }
     }
     end(&mut child);
@@ -55,8 +54,8 @@ type Question = (String, String);
 /// The number of a question, and the addresses.
 type Answer = (usize, Vec<SocketAddr>);
 
-/// Starts the process, and writes it `names`.
-fn start(names: &[Named]) -> io::Result<Child> {
+/// Starts the process, and writes `names` to it.
+fn start(names: &[NamedEndpoint]) -> io::Result<Child> {
     let questions: Vec<Question> = names.iter().map(|named| (named.host.clone(), named.service.clone())).collect();
     // Also finds the running program after an update has replaced its file.
     let mut child = Command::new("/proc/self/exe")
@@ -65,7 +64,7 @@ fn start(names: &[Named]) -> io::Result<Child> {
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
-        // Ctrl-C is for us, who kill it.
+        // On Ctrl-C we kill it ourselves.
         .process_group(0)
         .spawn()?;
     let asked = child.stdin.take().map_or(Ok(()), |mut input| input.write_all(&serde_json::to_vec(&questions)?));
@@ -76,27 +75,27 @@ fn start(names: &[Named]) -> io::Result<Child> {
     Ok(child)
 }
 
-/// Kills the process and what its plug-ins have started, which may hold its output open.
+/// Kills the process and the children of its plug-ins, which may hold its output open.
 fn end(child: &mut Child) {
     let _ = kill_process_group(Pid::from_child(child), Signal::KILL);
     let _ = child.kill();
     let _ = child.wait();
 }
 
-/// How many names are looked up at once: a file may have thousands.
-const AT_ONCE: usize = 16;
+/// How many names are resolved in parallel: a file may have thousands.
+const PARALLEL_MAX: usize = 16;
 
-/// Reads questions from standard input and writes the answers to standard output: what the command `resolve` does. Gives
-/// up the privileges of the process first.
+/// The command `resolve`: gives up the privileges of the process, then reads questions from standard input and writes
+/// the answers to standard output.
 ///
 /// # Errors
 /// Standard input has no questions, or the answers cannot be written.
 pub fn answer() -> io::Result<()> {
-    give_up_as_resolver();
+    confine_resolver();
     let mut text = Vec::new();
     io::stdin().read_to_end(&mut text)?;
     let questions: Vec<Question> = serde_json::from_slice(&text)?;
-    let count = AT_ONCE.min(questions.len());
+    let count = PARALLEL_MAX.min(questions.len());
     let questions = Mutex::new(questions.into_iter().enumerate());
     let next = || questions.lock().ok()?.next();
     let work = || -> io::Result<()> {

@@ -5,40 +5,40 @@ use std::time::{Duration, Instant};
 
 use linerate_control::uapi::response::PeerState;
 
-/// The age from which a handshake counts as stale. Sessions live for 180 s (REJECT_AFTER_TIME) and are renewed well before;
-/// contrib/reresolve-dns of wireguard-tools uses the same age.
+/// The age from which a handshake counts as stale. Sessions live for 180 s (REJECT_AFTER_TIME) and are renewed well
+/// before; contrib/reresolve-dns of wireguard-tools uses the same age.
 const STALE: Duration = Duration::from_secs(135);
 
-/// How long an address that was given is tried: two initiations, which come 5 s apart (REKEY_TIMEOUT).
-const TRIAL: Duration = Duration::from_secs(11);
+/// How long a new address is tried: two initiations, which come 5 s apart (REKEY_TIMEOUT).
+const ADDRESS_TRIAL_TIME: Duration = Duration::from_secs(11);
 
-/// How often a tunnel that works is looked at.
-const CALM: Duration = Duration::from_secs(30);
+/// How often a tunnel that works is polled.
+const POLL_INTERVAL: Duration = Duration::from_secs(30);
 
-/// What is known of a peer whose endpoint is a name.
+/// The attempts to reach a peer whose endpoint is a name.
 #[derive(Default)]
 pub(crate) struct EndpointRetry {
-    /// Bytes sent to the peer, at the last look.
+    /// Bytes sent to the peer, at the last poll.
     sent: u64,
-    /// Bytes received from it, at the last look.
+    /// Bytes received from it, at the last poll.
     received: u64,
-    /// The addresses that it was given since it last answered.
+    /// The addresses tried since it last answered.
     tried: Vec<SocketAddr>,
     /// When it was given the last of them.
     given: Option<Instant>,
     /// How many lookups in a row had no answer.
     unanswered: u32,
-    /// It needs an address.
-    wanting: bool,
+    /// It needs another address.
+    needs_address: bool,
     /// No lookup before this time.
-    rests: Option<Instant>,
+    not_before: Option<Instant>,
 }
 
 impl EndpointRetry {
-    /// Whether a lookup is due: the peer is sent packets and does not answer, or has no address. `wall` is the time since
-    /// 1970.
+    /// Whether a lookup is due: packets are sent to the peer and it does not answer, or it has no address. `wall` is
+    /// the time since 1970.
     pub(crate) fn needs_address(&mut self, peer: &PeerState, wall: Duration, now: Instant) -> bool {
-        let asks = peer.tx_bytes > self.sent;
+        let sends = peer.tx_bytes > self.sent;
         let answers = peer.rx_bytes > self.received;
         (self.sent, self.received) = (peer.tx_bytes, peer.rx_bytes);
         if self.given.is_none() && peer.last_handshake.is_zero() && peer.endpoint.is_some() {
@@ -47,29 +47,29 @@ impl EndpointRetry {
         }
         let fresh = wall.saturating_sub(peer.last_handshake) < STALE;
         if fresh || answers {
-            (self.tried, self.given, self.unanswered, self.rests) = (Vec::new(), None, 0, None);
-            self.wanting = false;
+            (self.tried, self.given, self.unanswered, self.not_before) = (Vec::new(), None, 0, None);
+            self.needs_address = false;
             return false;
         }
-        let on_trial = self.given.is_some_and(|given| now.duration_since(given) < TRIAL);
+        let on_trial = self.given.is_some_and(|given| now.duration_since(given) < ADDRESS_TRIAL_TIME);
         // Packets sent while an address is on trial still count afterwards.
-        self.wanting |= asks || peer.endpoint.is_none();
+        self.needs_address |= sends || peer.endpoint.is_none();
         // This may be called before the pause is over.
-        let rests = self.rests.is_some_and(|until| now < until);
-        self.wanting && !on_trial && !rests
+        let is_backing_off = self.not_before.is_some_and(|until| now < until);
+        self.needs_address && !on_trial && !is_backing_off
     }
 
-    /// The address to try next: the first that was not tried; when all were, the first other than the peer's. `None` if the
-    /// peer keeps its address.
+    /// The address to try next: the first that was not tried; when all were, the first other than the peer's. `None` if
+    /// the peer keeps its address.
     pub(crate) fn choose(&mut self, found: &[SocketAddr], peer: &PeerState, now: Instant) -> Option<SocketAddr> {
-        self.wanting = false;
+        self.needs_address = false;
         if found.is_empty() {
             self.unanswered += 1;
-            self.rests = Some(now + self.pause());
-            self.wanting = peer.endpoint.is_none();
+            self.not_before = Some(now + self.pause());
+            self.needs_address = peer.endpoint.is_none();
             return None;
         }
-        (self.unanswered, self.rests) = (0, None);
+        (self.unanswered, self.not_before) = (0, None);
         if let Some(current) = peer.endpoint
             && !self.tried.contains(&current)
         {
@@ -86,13 +86,13 @@ impl EndpointRetry {
         Some(address)
     }
 
-    /// How long the peer need not be looked at.
+    /// How long until the peer has to be polled again.
     pub(crate) fn pause(&self) -> Duration {
         match (self.given, self.unanswered) {
-            // Nobody knows the name yet: at boot, say. 1, 2, 4, … seconds, at most 20, for ever.
+            // No answer yet, for example at boot: exponential backoff, 1 s up to 20 s, for ever.
             (_, 1..) => Duration::from_secs(1 << (self.unanswered - 1).min(5)).min(Duration::from_secs(20)),
-            (Some(_), 0) => TRIAL,
-            (None, 0) => CALM,
+            (Some(_), 0) => ADDRESS_TRIAL_TIME,
+            (None, 0) => POLL_INTERVAL,
         }
     }
 }
@@ -119,12 +119,12 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_without_an_address_needs_one_though_nobody_sends() {
+    fn a_peer_without_an_address_needs_one_even_without_traffic() {
         assert!(EndpointRetry::default().needs_address(&peer(None, 0, 0, None), NOW, Instant::now()));
     }
 
     #[test]
-    fn a_peer_that_answers_keeps_its_address_whatever_the_name_says() {
+    fn a_peer_that_answers_keeps_its_address_whatever_the_name_resolves_to() {
         let mut retry = EndpointRetry::default();
         let start = Instant::now();
         for (age, rx) in [(10, 100), (130, 200), (500, 300)] {
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_at_rest_keeps_its_address_though_its_handshake_is_old() {
+    fn an_idle_peer_keeps_its_address_even_after_an_old_handshake() {
         let mut retry = EndpointRetry::default();
         let start = Instant::now();
         let resting = || peer(Some("192.0.2.9:1"), 500, 500, Some(10_000));
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_is_asked_in_vain_goes_through_all_addresses_of_both_families_and_begins_anew() {
+    fn an_unresponsive_peer_cycles_through_all_addresses() {
         let mut retry = EndpointRetry::default();
         let found = addresses(&["192.0.2.1:1", "[2001:db8::1]:1", "192.0.2.2:1"]);
         let mut now = Instant::now();
@@ -159,32 +159,29 @@ mod tests {
             endpoint = Some(
                 ["192.0.2.1:1", "[2001:db8::1]:1", "192.0.2.2:1"][found.iter().position(|a| *a == address).unwrap()],
             );
-            now += TRIAL;
+            now += ADDRESS_TRIAL_TIME;
         }
         assert_eq!(given[..3], found[..]);
         assert!(found.iter().all(|address| given[3..].contains(address)), "{given:?}");
     }
 
     #[test]
-    fn the_only_address_is_given_once() {
+    fn an_only_address_is_given_once() {
         let mut retry = EndpointRetry::default();
         let (found, now) = (addresses(&["192.0.2.1:1"]), Instant::now());
         assert_eq!(retry.choose(&found, &peer(None, 0, 0, None), now), Some(found[0]));
-        assert_eq!(retry.choose(&found, &peer(Some("192.0.2.1:1"), 148, 0, None), now + TRIAL), None);
+        assert_eq!(retry.choose(&found, &peer(Some("192.0.2.1:1"), 148, 0, None), now + ADDRESS_TRIAL_TIME), None);
     }
 
     #[test]
-    fn a_name_without_an_answer_is_asked_for_ever_and_ever_less_often() {
+    fn failed_lookups_are_retried_for_ever_and_ever_less_often() {
         let mut retry = EndpointRetry::default();
         let mut pauses = Vec::new();
         let mut now = Instant::now();
         for _ in 0..8 {
             assert!(retry.needs_address(&peer(None, 0, 0, None), NOW, now));
             assert_eq!(retry.choose(&[], &peer(None, 0, 0, None), now), None);
-            assert!(
-                !retry.needs_address(&peer(None, 0, 0, None), NOW, now),
-                "nobody is asked before the pause is over"
-            );
+            assert!(!retry.needs_address(&peer(None, 0, 0, None), NOW, now), "no lookup before the pause is over");
             pauses.push(retry.pause().as_secs());
             now += retry.pause();
         }

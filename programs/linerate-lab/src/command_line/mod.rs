@@ -2,17 +2,19 @@
 
 mod run;
 
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
+use linerate_cli::{documents, exit, print, refuse_arguments};
+use linerate_control::atomic_file;
 use linerate_lab::record::Record;
 use linerate_lab::subject::Subject;
 use linerate_lab::table::Table;
 use linerate_lab::{compare, demo, markdown, page, peers};
-use linerate_program::{Complaint, documents, exit, print, refuse_arguments};
 use serde::Serialize;
 
 /// The arguments of `linerate-lab`.
@@ -147,7 +149,7 @@ pub(crate) fn main() -> ExitCode {
     }
 }
 
-fn run(command: Command) -> Result<ExitCode, Complaint> {
+fn run(command: Command) -> Result<ExitCode, String> {
     match command {
         Command::Demo(arguments) => show(arguments),
         Command::Man { directory } => {
@@ -161,7 +163,7 @@ fn run(command: Command) -> Result<ExitCode, Complaint> {
     }
 }
 
-fn show(arguments: DemoArguments) -> Result<ExitCode, Complaint> {
+fn show(arguments: DemoArguments) -> Result<ExitCode, String> {
     let DemoArguments { json, full, rounds, seconds, subjects, linerated } = arguments;
     let linerated = linerated.map_or_else(linerated_beside_us, Ok)?;
     let options = demo::Options { linerated, keys: peers::key_pairs(), subjects, rounds, seconds, full, json };
@@ -169,13 +171,8 @@ fn show(arguments: DemoArguments) -> Result<ExitCode, Complaint> {
 }
 
 /// Makes a page, Markdown or a table of records.
-fn report(
-    files: &[PathBuf],
-    output: Option<PathBuf>,
-    as_markdown: bool,
-    as_table: bool,
-) -> Result<ExitCode, Complaint> {
-    let records = files.iter().map(|file| read_record(file)).collect::<Result<Vec<Record>, Complaint>>()?;
+fn report(files: &[PathBuf], output: Option<PathBuf>, as_markdown: bool, as_table: bool) -> Result<ExitCode, String> {
+    let records = files.iter().map(|file| read_record(file)).collect::<Result<Vec<Record>, String>>()?;
     if as_markdown {
         return print(records.iter().map(markdown::write).collect::<String>().as_bytes());
     }
@@ -187,12 +184,12 @@ fn report(
     print(format!("{}\n", file.display()).as_bytes())
 }
 
-fn compare(before: &Path, after: &Path, json: bool) -> Result<ExitCode, Complaint> {
+fn compare(before: &Path, after: &Path, json: bool) -> Result<ExitCode, String> {
     let comparison = compare::compare(&read_record(before)?, &read_record(after)?);
     if json { print_json(&comparison) } else { print(comparison.to_string().as_bytes()) }
 }
 
-fn read_record(file: &Path) -> Result<Record, Complaint> {
+fn read_record(file: &Path) -> Result<Record, String> {
     let text = fs::read_to_string(file).map_err(|error| format!("cannot read {}: {error}", file.display()))?;
     if file.as_os_str().as_encoded_bytes().ends_with(run::UNFINISHED.as_bytes()) {
         return Err(format!("{}: an unfinished run; run the same command to continue it", file.display()));
@@ -201,31 +198,28 @@ fn read_record(file: &Path) -> Result<Record, Complaint> {
 }
 
 /// Writes a file whole or not at all, so that a full disk leaves what was there.
-fn write_file(file: &Path, bytes: &[u8]) -> Result<(), Complaint> {
-    let half = half_of(file);
-    fs::write(&half, bytes).and_then(|()| fs::rename(&half, file)).map_err(|error| {
-        let _ = fs::remove_file(&half);
-        format!("cannot write {}: {error}", file.display())
-    })
+fn write_file(file: &Path, bytes: &[u8]) -> Result<(), String> {
+    let written = atomic_file::replace(file, partial_name(file), bytes, None, None);
+    written.map_err(|error| format!("cannot write {}: {error}", file.display()))
 }
 
-/// Whether [`write_file`] will find a place, as far as one can tell beforehand.
-fn check_writable(file: &Path) -> Result<(), Complaint> {
-    let half = half_of(file);
-    fs::write(&half, b"")
-        .and_then(|()| fs::remove_file(&half))
+/// Whether [`write_file`] will succeed, as far as one can tell beforehand.
+fn check_writable(file: &Path) -> Result<(), String> {
+    let partial = file.with_file_name(partial_name(file));
+    fs::write(&partial, b"")
+        .and_then(|()| fs::remove_file(&partial))
         .map_err(|error| format!("cannot write {}: {error}", file.display()))
 }
 
-/// Where a file is until it is whole.
-fn half_of(file: &Path) -> PathBuf {
-    let mut name = file.as_os_str().to_owned();
+/// The name of a file until it is whole.
+fn partial_name(file: &Path) -> OsString {
+    let mut name = file.file_name().unwrap_or_default().to_owned();
     name.push(".part");
-    name.into()
+    name
 }
 
 /// The daemon beside this program, or else in PATH.
-fn linerated_beside_us() -> Result<PathBuf, Complaint> {
+fn linerated_beside_us() -> Result<PathBuf, String> {
     let ours = std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = ours.parent().map(Path::to_owned).into_iter().chain(std::env::split_paths(&path));
@@ -236,14 +230,14 @@ fn linerated_beside_us() -> Result<PathBuf, Complaint> {
     })
 }
 
-fn print_json(value: &impl Serialize) -> Result<ExitCode, Complaint> {
+fn print_json(value: &impl Serialize) -> Result<ExitCode, String> {
     let mut text = serde_json::to_vec(value).map_err(|error| error.to_string())?;
     text.push(b'\n');
     print(&text)
 }
 
 /// A time in seconds, with decimals, that a measurement can take.
-fn seconds(text: &str) -> Result<f64, Complaint> {
+fn seconds(text: &str) -> Result<f64, String> {
     let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
     if !(0.0..=86_400.0).contains(&seconds) {
         return Err("not between 0 and 86400 seconds".into());
@@ -252,7 +246,7 @@ fn seconds(text: &str) -> Result<f64, Complaint> {
 }
 
 /// `NAME=COMMAND`, a daemon to measure.
-fn subject(text: &str) -> Result<Subject, Complaint> {
+fn subject(text: &str) -> Result<Subject, String> {
     match text.split_once('=') {
         Some((name, command)) if !name.is_empty() && !command.trim().is_empty() => Ok(Subject::daemon(name, command)),
         _ => Err("not NAME=COMMAND".into()),

@@ -9,13 +9,13 @@ use linerate_aead::choose::{self, Choice};
 use linerate_control::printable::printable;
 use linerate_lab::peers;
 use linerate_lab::run::{self, Journal, Options, Plan};
-use linerate_lab::sandbox::{self, Entry, Sandbox};
+use linerate_lab::sandbox::{self, Process};
 use linerate_lab::scenario::{self, Scenario};
 use linerate_lab::subject::{self, Found, Kind, Subject};
 use linerate_lab::table::{Table, duration};
 
 use super::{check_writable, linerated_beside_us, seconds, write_file};
-use linerate_program::{Complaint, complain, print};
+use linerate_cli::{eprint_line, print};
 
 /// What the others are compared to unless one says otherwise; without it there are no ratios.
 const DEFAULT_BASELINE: &str = "wireguard-go";
@@ -24,7 +24,7 @@ const DEFAULT_BASELINE: &str = "wireguard-go";
 const OFFLOADS_VARIABLE: &str = "LINERATE_OFFLOADS";
 const OFFLOADS: [&str; 5] = ["-vnet_hdr", "-tso", "-uso", "-udp_gro", "-udp_gso"];
 
-/// Who takes part.
+/// Which subjects are measured.
 #[derive(clap::Args)]
 pub(super) struct SubjectArguments {
     /// Add a daemon; {iface} is replaced by the interface's name, otherwise `-f IFACE` is appended. A known NAME
@@ -101,16 +101,16 @@ pub(super) struct RunArguments {
     subjects: SubjectArguments,
 }
 
-pub(super) fn run(arguments: RunArguments) -> Result<ExitCode, Complaint> {
+pub(super) fn run(arguments: RunArguments) -> Result<ExitCode, String> {
     let scenarios = scenario::select(&arguments.scenarios, arguments.method.quick)
         .map_err(|pattern| format!("no scenario is called `{pattern}`; `linerate lab list` shows them"))?;
     measure(scenarios, &arguments.method, arguments.subjects)
 }
 
 /// Lists what `lab run` would measure and with whom.
-pub(super) fn list(arguments: SubjectArguments) -> Result<ExitCode, Complaint> {
-    // Looking for the kernel's own tunnels makes one, so it is done where nobody sees it.
-    let Entered::Inside(_) = enter()? else { return Ok(ExitCode::SUCCESS) };
+pub(super) fn list(arguments: SubjectArguments) -> Result<ExitCode, String> {
+    // The search for the kernel's own tunnels makes one, so it runs in the sandbox.
+    let Process::Child(_) = enter()? else { return Ok(ExitCode::SUCCESS) };
     let subjects = arguments.find()?;
     let mut text = String::from("Scenarios\n");
     let all = scenario::catalogue();
@@ -133,14 +133,10 @@ pub(super) fn list(arguments: SubjectArguments) -> Result<ExitCode, Complaint> {
 }
 
 /// Measures, keeps the record, shows it.
-fn measure(
-    scenarios: Vec<Scenario>,
-    method: &MethodArguments,
-    subjects: SubjectArguments,
-) -> Result<ExitCode, Complaint> {
+fn measure(scenarios: Vec<Scenario>, method: &MethodArguments, subjects: SubjectArguments) -> Result<ExitCode, String> {
     let inside = match enter()? {
-        Entered::Inside(inside) => inside,
-        Entered::Over(code) => return Ok(code),
+        Process::Child(inside) => inside,
+        Process::Parent(code) => return Ok(ExitCode::from(code)),
     };
     let subjects = subjects.taking_part(&method.baseline)?;
     if !subjects.iter().any(|found| found.name() == method.baseline) && method.baseline != DEFAULT_BASELINE {
@@ -158,10 +154,10 @@ fn measure(
         arguments: std::env::args().skip(1).collect(),
     };
     let (file, mut journal) = method.journal(&options)?;
-    complain(&forecast(&options, &journal));
+    eprint_line(&forecast(&options, &journal));
     let record = run::measure(&inside, &options, &mut journal).map_err(|error| error.to_string())?;
     let json = serde_json::to_vec(&record).map_err(|error| error.to_string())?;
-    // Neither a full disk nor a broken pipe may cost what was measured: the other one still has it.
+    // A full disk or a broken pipe must not lose what was measured: the other one still gets it.
     let kept = file.map_or(Ok(()), |file| keep(&file, &json, journal));
     let shown = if method.json { print(&json) } else { print(Table(&record).to_string().as_bytes()) };
     kept?;
@@ -174,7 +170,7 @@ pub(super) const UNFINISHED: &str = ".unfinished";
 
 impl MethodArguments {
     /// Where the record goes, and the run: one that was stopped, if it was the same, or a new one.
-    fn journal(&self, options: &Options) -> Result<(Option<PathBuf>, Journal), Complaint> {
+    fn journal(&self, options: &Options) -> Result<(Option<PathBuf>, Journal), String> {
         // Before the measurement, not after an hour of it.
         self.output.as_deref().map(check_place).transpose()?;
         let plan = Plan::new(options).map_err(|error| error.to_string())?;
@@ -191,7 +187,7 @@ impl MethodArguments {
                     match Journal::resume(&plan, &place) {
                         Ok(Some(journal)) => return Ok((Some(place.with_extension("")), journal)),
                         Ok(None) => {}
-                        Err(error) => complain(&format!("{error} The file is left as it is.")),
+                        Err(error) => eprint_line(&format!("{error} The file is left as it is.")),
                     }
                 }
                 let date = humantime::format_rfc3339_seconds(SystemTime::now());
@@ -242,11 +238,11 @@ fn forecast(options: &Options, journal: &Journal) -> String {
 }
 
 /// Writes the record, and forgets the unfinished one then.
-fn keep(file: &Path, json: &[u8], journal: Journal) -> Result<(), Complaint> {
-    if let Err(complaint) = write_file(file, json) {
+fn keep(file: &Path, json: &[u8], journal: Journal) -> Result<(), String> {
+    if let Err(error) = write_file(file, json) {
         return Err(match journal.kept() {
-            Some(place) => format!("{complaint}; the measurements are in {}", place.display()),
-            None => complaint,
+            Some(place) => format!("{error}; the measurements are in {}", place.display()),
+            None => error,
         });
     }
     let _ = writeln!(io::stderr(), "{}", where_it_is(file));
@@ -255,7 +251,7 @@ fn keep(file: &Path, json: &[u8], journal: Journal) -> Result<(), Complaint> {
 }
 
 /// Whether a record can be kept there, as far as one can tell beforehand.
-fn check_place(file: &Path) -> Result<(), Complaint> {
+fn check_place(file: &Path) -> Result<(), String> {
     let whole = std::path::absolute(file).map_err(|error| format!("cannot write {}: {error}", file.display()))?;
     if whole.starts_with("/run") || whole.starts_with("/var/run") {
         return Err(format!("cannot write {}: the lab mounts its own /run; choose another directory", file.display()));
@@ -267,21 +263,13 @@ fn where_it_is(file: &Path) -> String {
     format!("The record is {0}; `linerate lab report {0}` makes a page of it.", file.display())
 }
 
-enum Entered {
-    Inside(Sandbox),
-    Over(ExitCode),
-}
-
-fn enter() -> Result<Entered, Complaint> {
-    match sandbox::enter().map_err(|error| error.to_string())? {
-        Entry::Inside(inside) => Ok(Entered::Inside(inside)),
-        Entry::Over(code) => Ok(Entered::Over(ExitCode::from(code))),
-    }
+fn enter() -> Result<Process, String> {
+    sandbox::enter().map_err(|error| error.to_string())
 }
 
 impl SubjectArguments {
-    /// Those who are measured.
-    fn taking_part(self, baseline: &str) -> Result<Vec<Found>, Complaint> {
+    /// The subjects that are measured.
+    fn taking_part(self, baseline: &str) -> Result<Vec<Found>, String> {
         let no_cipher = baseline == Subject::NO_CIPHER || self.names(Subject::NO_CIPHER);
         let mut found = self.find()?;
         found.retain(|found| no_cipher || found.name() != Subject::NO_CIPHER);
@@ -293,8 +281,8 @@ impl SubjectArguments {
         self.only.iter().any(|only| only == name) || self.subjects.iter().any(|given| given.name == name)
     }
 
-    /// Everyone that the arguments do not rule out.
-    fn find(self) -> Result<Vec<Found>, Complaint> {
+    /// All subjects that the arguments do not exclude.
+    fn find(self) -> Result<Vec<Found>, String> {
         let linerated = self.linerated.map_or_else(linerated_beside_us, Ok)?;
         let mut given = if self.degraded { degraded(&linerated) } else { Vec::new() };
         given.extend(self.subjects);
@@ -306,8 +294,8 @@ impl SubjectArguments {
         if let Some(missing) = found.iter().find_map(|found| missing_one(found, &self.only)) {
             return Err(missing);
         }
-        if let Some(stranger) = self.only.iter().chain(&self.without).find(|name| !known.contains(name)) {
-            return Err(format!("no subject is called `{stranger}`; there are {}", known.join(", ")));
+        if let Some(unknown) = self.only.iter().chain(&self.without).find(|name| !known.contains(name)) {
+            return Err(format!("no subject is called `{unknown}`; there are {}", known.join(", ")));
         }
         found.retain(|found| {
             let name = found.name().to_owned();
@@ -331,15 +319,15 @@ fn degraded(linerated: &Path) -> Vec<Subject> {
     variables.map(subject).collect()
 }
 
-/// Why somebody who was asked for by name is not here.
-fn missing_one(found: &Found, only: &[String]) -> Option<Complaint> {
+/// Why a subject that was named is missing.
+fn missing_one(found: &Found, only: &[String]) -> Option<String> {
     match found {
         Found::Missing { name, how } if only.contains(name) => Some(format!("{name} is missing: {how}")),
         _ => None,
     }
 }
 
-fn from_file(file: &Path) -> Result<Subject, Complaint> {
+fn from_file(file: &Path) -> Result<Subject, String> {
     let text = std::fs::read_to_string(file).map_err(|error| format!("cannot read {}: {error}", file.display()))?;
     Subject::from_toml(&text).map_err(|error| format!("{}: {error}", file.display()))
 }

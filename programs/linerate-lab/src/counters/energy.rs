@@ -21,7 +21,7 @@ pub struct Energy {
 struct Zone {
     folder: String,
     microjoules: u64,
-    /// Where the counter begins again.
+    /// The value at which the counter wraps.
     range: u64,
 }
 
@@ -57,8 +57,8 @@ impl Energy {
         Self::read(&self.place).filter(|now| now.name == self.name)
     }
 
-    /// Joules used since `earlier`, at most one round of each counter before. That is the whole packages' energy,
-    /// whoever used it.
+    /// Joules used since `earlier`, before any counter wraps a second time. That is the whole packages' energy,
+    /// whichever process used it.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> f64 {
         let used = self.zones.iter().zip(&earlier.zones).map(|(now, before)| now.since(before));

@@ -1,5 +1,5 @@
-//! What a host's kernel counted: packets lost, repaired, cut up, refused. From `/proc/net/snmp`, `netstat`, `snmp6`
-//! and `dev`, which every network namespace has of its own.
+//! What a host's kernel counted: packets lost, retransmitted, fragmented, refused. From `/proc/net/snmp`, `netstat`,
+//! `snmp6` and `dev`, which every network namespace has of its own.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -113,7 +113,7 @@ fn pairs_of_lines(table: &str) -> impl Iterator<Item = (String, u64)> + '_ {
         let (group, names) = names.split_once(':').unwrap_or_default();
         let (_, numbers) = numbers.split_once(':').unwrap_or_default();
         let counters = names.split_whitespace().zip(numbers.split_whitespace());
-        // TCP's MaxConn is -1; whatever is no count is no counter.
+        // TCP's MaxConn is -1: not a counter.
         counters.filter_map(move |(name, number)| Some((format!("{group}{name}"), number.parse().ok()?)))
     })
 }

@@ -25,12 +25,12 @@ struct Times {
 pub struct Shares {
     /// In user space, guests of this machine included.
     pub user: f64,
-    /// In the kernel, with hard and soft interrupts, and what a hypervisor gave to others ("steal"): all that
-    /// neither user space nor idleness got.
+    /// In the kernel, including interrupts and what a hypervisor gave to others ("steal"): all that is neither user
+    /// space nor idle.
     pub system: f64,
     /// At rest, waiting for disks included.
     pub idle: f64,
-    /// What the busiest processor had of its own time at rest.
+    /// The idle share of the busiest processor.
     pub least_idle: f64,
 }
 

@@ -1,6 +1,6 @@
 //! How many system calls processes make, all their threads together, counted by perf or else by strace.
 //!
-//! perf counts a tracepoint and disturbs nobody; it needs tracefs and the right to use it. strace stops the
+//! perf counts a tracepoint and disturbs no process; it needs tracefs and the right to use it. strace stops the
 //! process at every call, which makes it many times slower: calls per byte remain about right, calls per second
 //! do not.
 
@@ -22,8 +22,8 @@ const EVENT: &str = "raw_syscalls:sys_enter";
 /// How long a counter may take to attach, and to report at the end.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Time between two looks at something that should happen soon.
-const LOOK_AGAIN: Duration = Duration::from_millis(2);
+/// Between two polls of something that should happen soon.
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// A program that counts system calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -134,7 +134,7 @@ impl SystemCalls {
     ///
     /// # Errors
     ///
-    /// When the counter does not report, with its own words.
+    /// When the counter does not report, with its own message.
     pub fn finish(mut self) -> Result<u64> {
         let program = self.counter.program();
         if self.ended()?.is_none() {
@@ -142,41 +142,47 @@ impl SystemCalls {
             pid.map_or(Ok(()), |pid| kill_process(pid, Signal::INT)).doing(|| format!("ending `{program}`"))?;
         }
         let end = Instant::now() + TIMEOUT;
-        while self.hear(end.saturating_duration_since(Instant::now())) {}
+        while self.read_line(end.saturating_duration_since(Instant::now())) {}
         self.counter.count(&self.said).ok_or_else(|| self.failed())
     }
 
-    /// Waits until the counter has hold of `processes` processes.
+    /// Waits until the counter is attached to `processes` processes.
     fn await_attached(&mut self, processes: usize) -> Result<()> {
         let end = Instant::now() + TIMEOUT;
         while !self.is_attached(processes) {
             if self.ended()?.is_some() {
-                while self.hear(TIMEOUT) {}
+                while self.read_line(TIMEOUT) {}
                 return Err(self.failed());
             }
             if Instant::now() > end {
                 return Err(self.failed());
             }
-            self.hear(LOOK_AGAIN);
+            self.read_line(POLL_INTERVAL);
         }
         Ok(())
     }
 
     fn is_attached(&self, processes: usize) -> bool {
         match self.counter {
-            // It says nothing, but it opens its events as the last thing before it waits.
+            // It prints nothing, but opens an event for each process, enables them, and then sleeps until it is ended.
             Counter::Perf => {
-                let files = fs::read_dir(format!("/proc/{}/fd", self.child.id()));
-                let mut targets =
-                    files.into_iter().flatten().flatten().filter_map(|file| fs::read_link(file.path()).ok());
-                targets.any(|target| target.to_string_lossy().contains("[perf_event]"))
+                let files = fs::read_dir(format!("/proc/{}/fd", self.child.id())).into_iter().flatten().flatten();
+                let targets = files.filter_map(|file| fs::read_link(file.path()).ok());
+                let events = targets.filter(|target| target.to_string_lossy().contains("[perf_event]")).count();
+                events >= processes && self.sleeps()
             }
             Counter::Strace => self.said.lines().filter(|line| line.contains(" attached")).count() >= processes,
         }
     }
 
-    /// Takes in a line of what the counter writes; false when none came in time or there is no more.
-    fn hear(&mut self, timeout: Duration) -> bool {
+    /// Whether the counter's program is in an interruptible sleep (proc_pid_stat(5)).
+    fn sleeps(&self) -> bool {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap_or_default();
+        stat.rsplit_once(") ").is_some_and(|(_, fields)| fields.starts_with('S'))
+    }
+
+    /// Reads a line of the counter's output; false when none came in time or there is no more.
+    fn read_line(&mut self, timeout: Duration) -> bool {
         let line = self.lines.recv_timeout(timeout);
         line.map(|line| self.said.extend([line.as_str(), "\n"])).is_ok()
     }
@@ -197,7 +203,7 @@ impl SystemCalls {
 
 impl Drop for SystemCalls {
     fn drop(&mut self) {
-        // Both do nothing to one that has been waited for.
+        // Both do nothing to a child that has been waited for.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -25,7 +25,7 @@ const BATCH_MAX: usize = 64;
 /// some milliseconds.
 const RECEIVE_BUFFER: usize = 4 << 20;
 
-/// The end of what is under way: nothing has come for so long after the last was sent.
+/// Without a datagram for so long after the last was sent, none is under way any more.
 const QUIET: Duration = Duration::from_millis(100);
 
 /// When to stop waiting for that.
@@ -111,7 +111,7 @@ fn open_sender(to: SocketAddr, payload: u16) -> Result<UdpSocket> {
     let socket = UdpSocket::bind(any).doing(opening)?;
     socket.connect(to).doing(opening)?;
     setsockopt(&socket, sockopt::UdpGsoSegment, &i32::from(payload)).doing(opening)?;
-    // So that a way that takes nothing any more cannot hold the sender for ever.
+    // So that a path that takes nothing any more cannot block the sender for ever.
     socket.set_write_timeout(Some(QUIET)).doing(opening)?;
     Ok(socket)
 }
@@ -147,7 +147,7 @@ fn send(socket: &UdpSocket, payload: u16, window: Window, progress: &Progress) -
     Ok(Sent { datagrams: number - first, time: begin.elapsed() })
 }
 
-/// Whether the way takes nothing just now: a queue is full.
+/// Whether a queue on the path is full at the moment.
 fn is_full(error: &io::Error) -> bool {
     let no_buffers = rustix::io::Errno::NOBUFS.raw_os_error();
     error.kind() == io::ErrorKind::WouldBlock || error.raw_os_error() == Some(no_buffers)

@@ -64,6 +64,14 @@ pub struct Arrived {
     pub lost: Option<u64>,
 }
 
+impl Arrived {
+    /// Bits per second.
+    #[must_use]
+    pub fn rate(&self) -> f64 {
+        self.bytes as f64 * 8.0 / self.seconds
+    }
+}
+
 /// Sends `traffic` from one host to another's address `to` and tells what arrived there in `seconds`, which begin
 /// `warm_up` seconds after the start.
 ///

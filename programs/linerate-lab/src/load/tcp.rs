@@ -1,7 +1,7 @@
 //! Bulk TCP: a sender and a receiver, so that nothing has to be installed to measure throughput.
 //!
 //! One thread on either side, as many connections as asked for. The receiver keeps the time and counts
-//! only what arrives after the warm-up; its word is what is reported. Sender and receiver agree over a
+//! only what arrives after the warm-up; its figures are reported. Sender and receiver agree over a
 //! control connection, the first one to the port: the sender writes the [`Load`] as one line of JSON, the
 //! receiver answers with a line of [`Received`] when the time is over.
 
@@ -85,7 +85,7 @@ impl Receiver {
     ///
     /// # Errors
     ///
-    /// When the socket does not know its own address, which no kernel has been seen to do.
+    /// When the socket's own address cannot be read.
     pub fn address(&self) -> Result<SocketAddr> {
         self.listener.local_addr().doing(|| "asking a socket for its address".into())
     }
@@ -94,7 +94,7 @@ impl Receiver {
     ///
     /// # Errors
     ///
-    /// When no sender comes within ten seconds, goes away or speaks another language.
+    /// When no sender comes within ten seconds, or it disconnects or sends something else.
     pub fn receive(&self) -> Result<Received> {
         if !self.await_connection(TIMEOUT)? {
             return Err(Error::Subject("no sender came".into()));
@@ -200,7 +200,7 @@ fn count(control: &TcpStream, streams: &[TcpStream], load: &Load) -> Result<Rece
     Ok(Received { bytes, seconds: (Instant::now() - start).as_secs_f64(), all_bytes })
 }
 
-/// Writes to whichever of `streams` takes something until the receiver has spoken.
+/// Writes to whichever of `streams` takes something until the receiver has answered.
 fn fill(control: &TcpStream, streams: &[TcpStream], timeout: Duration) -> Result<()> {
     let sending = || "sending the load".into();
     let mut fds = watch(control, streams, PollFlags::OUT);
@@ -218,7 +218,7 @@ fn fill(control: &TcpStream, streams: &[TcpStream], timeout: Duration) -> Result
             match stream.write(&chunk) {
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                // The receiver hangs up when the time is over; its last word is on the control
+                // The receiver hangs up when the time is over; its result is on the control
                 // connection, or its absence is the error.
                 Err(_) => return Ok(()),
             }
@@ -234,7 +234,7 @@ fn watch<'a>(control: &'a TcpStream, streams: &'a [TcpStream], flags: PollFlags)
 
 fn read_line<T: for<'a> Deserialize<'a>>(control: &TcpStream) -> Result<T> {
     let mut line = String::new();
-    // A line of ours is far shorter; whoever else speaks to this port is cut off.
+    // A line of ours is far shorter; any other client of this port is cut off.
     BufReader::new(control.take(4096)).read_line(&mut line).doing(|| "talking to the load's other end".into())?;
     serde_json::from_str(&line).map_err(|_| {
         Error::Subject(if line.is_empty() {

@@ -1,4 +1,4 @@
-//! Text from a record inside a page: whatever it holds, it stays text.
+//! Text from a record inside a page, escaped.
 
 /// `text` for HTML and SVG, in elements and in quoted attributes.
 pub(super) fn escape(text: &str) -> String {

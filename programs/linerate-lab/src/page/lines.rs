@@ -11,7 +11,7 @@ pub(super) struct Line<'a> {
     pub(super) mark: Mark,
     /// Pairs of values from left to right.
     pub(super) points: Vec<(f64, f64)>,
-    /// Those of them that get a marker, with what it says to who points at it.
+    /// Those of them that get a marker, with its tooltip.
     pub(super) marked: Vec<((f64, f64), String)>,
     /// Ranges above and below a point: where, from, to.
     pub(super) ranges: Vec<(f64, f64, f64)>,
@@ -27,7 +27,7 @@ const NAMES: f64 = 132.0;
 const TO_MARKER: f64 = 20.0;
 const TO_NAME: f64 = TO_MARKER + 9.0;
 
-/// Draws `lines`; `label` says what they are to those who cannot see them.
+/// Draws `lines`; `label` describes them to screen readers.
 pub(super) fn draw(across: &Axis, up: &Axis, lines: &[Line], label: &str) -> String {
     let height = HEIGHT.max(LINE * lines.len() as f64);
     let names = lines.iter().map(|line| width(line.name)).fold(0.0, f64::max).min(NAMES);

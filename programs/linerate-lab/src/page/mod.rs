@@ -1,7 +1,7 @@
 //! Records as one HTML page: who was ahead, plots, every figure, how it was measured. The page holds all that it
 //! needs; it fetches nothing and runs no script.
 //!
-//! [`svg`] is the ground of the plots [`bars`], [`latency`], [`cost`] and [`scaling`]; [`marks`] gives a subject the
+//! [`svg`] is the base of the plots [`bars`], [`latency`], [`cost`] and [`scaling`]; [`marks`] gives a subject the
 //! same look in all of them.
 
 mod axis;
@@ -51,7 +51,7 @@ pub fn page(records: &[Record]) -> String {
     )
 }
 
-/// One record, from what it says to how it was made. `i` makes its addresses on the page its own.
+/// One record, from what it says to how it was made. `i` makes its anchors unique on the page.
 fn article(record: &Record, i: usize, marks: &Marks) -> String {
     let busy = sentences::busy(&record.machine).map(|care| format!("<p class=\"care\">{}</p>\n", escape(&care)));
     let sections: String = record
@@ -78,7 +78,7 @@ fn article(record: &Record, i: usize, marks: &Marks) -> String {
     .concat()
 }
 
-/// The address of a scenario's section on the page.
+/// The anchor of a scenario's section.
 fn address(record: usize, scenario: usize) -> String {
     format!("r{}s{}", record + 1, scenario + 1)
 }
@@ -149,7 +149,7 @@ fn best<'a>(record: &'a Record, scenario: &'a str, measure: Measure) -> Option<&
     sentences::ranking(record, scenario, measure).first().map(|(row, _)| row.subject.as_str())
 }
 
-/// A table that scrolls in its own box where it is wider than the screen. `caption` is for those who cannot see it.
+/// A table that scrolls in its own box where it is wider than the screen. `caption` is for screen readers.
 fn table(caption: &str, heads: &str, lines: &str) -> String {
     let caption = escape(caption);
     format!(
@@ -161,11 +161,11 @@ fn table(caption: &str, heads: &str, lines: &str) -> String {
 /// Over streams and over peers, where the record has such scenarios.
 fn scaling_section(record: &Record, marks: &Marks) -> String {
     let mut out = String::new();
-    for family in scaling::families(record) {
-        let figures: String = family
+    for series in scaling::series(record) {
+        let figures: String = series
             .measures(record)
             .map(|measure| {
-                let plot = family.draw(record, measure, marks);
+                let plot = series.draw(record, measure, marks);
                 figure(
                     measure.description().name,
                     &format!("{}. Medians and ranges of the rounds.", better(measure)),
@@ -174,7 +174,7 @@ fn scaling_section(record: &Record, marks: &Marks) -> String {
             })
             .collect();
         if !figures.is_empty() {
-            out.push_str(&element("h4", &format!("{}-…", family.name)));
+            out.push_str(&element("h4", &format!("{}-…", series.name)));
             out.push_str(&format!("<div class=\"plots\">\n{figures}</div>\n"));
         }
     }
@@ -241,7 +241,7 @@ fn plots(record: &Record, scenario: &str, measure: Measure, marks: &Marks) -> St
     figures
 }
 
-/// All that was measured, folded away.
+/// All that was measured, in a closed `<details>`.
 fn all_figures(record: &Record, scenario: &str, main: Measure) -> String {
     let measures = measures(record, scenario);
     let head = |measure: &Measure| {

@@ -10,44 +10,38 @@ use crate::figures::{quantity, summary};
 use crate::measure::Measure;
 use crate::record::Record;
 
-/// What is drawn where at least two members of a family have it.
-const DRAWN: [Measure; 6] = [
-    Measure::Throughput,
-    Measure::CpuPerGb,
-    Measure::HandshakeRate,
-    Measure::SetUpTime,
-    Measure::PeakMemory,
-    Measure::MemoryPerPeer,
-];
+/// What is drawn where at least two scenarios of a series have it.
+const DRAWN: [Measure; 5] =
+    [Measure::Throughput, Measure::CpuPerGb, Measure::SetUpTime, Measure::PeakMemory, Measure::MemoryPerPeer];
 
 /// Scenarios that differ in a number only.
 #[derive(Debug)]
-pub(super) struct Family<'a> {
+pub(super) struct ScenarioSeries<'a> {
     /// What they share: `pair/tcp`.
     pub(super) name: &'a str,
     /// Their numbers with their names.
     members: BTreeMap<u32, &'a str>,
 }
 
-/// The families of a record that have two members at least, in the order of their first.
-pub(super) fn families(record: &Record) -> Vec<Family<'_>> {
-    let mut families: Vec<Family> = Vec::new();
+/// The series of a record, those of at least two scenarios, in the order of their first.
+pub(super) fn series(record: &Record) -> Vec<ScenarioSeries<'_>> {
+    let mut all: Vec<ScenarioSeries> = Vec::new();
     for scenario in record.scenarios() {
         let Some((name, number)) = scenario.rsplit_once('-') else { continue };
         let Some(number) = number.parse().ok().filter(|number| *number > 0) else { continue };
-        match families.iter_mut().find(|family| family.name == name) {
-            Some(family) => family.members.insert(number, scenario),
+        match all.iter_mut().find(|series| series.name == name) {
+            Some(series) => series.members.insert(number, scenario),
             None => {
-                families.push(Family { name, members: BTreeMap::from([(number, scenario)]) });
+                all.push(ScenarioSeries { name, members: BTreeMap::from([(number, scenario)]) });
                 None
             }
         };
     }
-    families.retain(|family| family.members.len() > 1);
-    families
+    all.retain(|series| series.members.len() > 1);
+    all
 }
 
-impl Family<'_> {
+impl ScenarioSeries<'_> {
     /// What its members were measured in.
     pub(super) fn measures<'a>(&'a self, record: &'a Record) -> impl Iterator<Item = Measure> + 'a {
         DRAWN.into_iter().filter(|measure| {

@@ -1,4 +1,4 @@
-//! The ground of every plot: a small SVG of a fixed width, made to be shown at about its own size, beside others
+//! The base of every plot: a small SVG of a fixed width, made to be shown at about its own size, beside others
 //! on a wide screen and alone on a phone.
 
 use super::axis::Axis;
@@ -55,14 +55,14 @@ impl Svg {
         self.body.push_str(&format!("<polyline class=\"{}\"{dash} points=\"{}\"/>\n", mark.class, points.join(" ")));
     }
 
-    /// A marker that says `title` to who points at it.
+    /// A marker with `title` as its tooltip.
     pub(super) fn marker(&mut self, mark: Mark, at: (f64, f64), title: &str) {
         let (outline, class) = (mark.outline(at.0, at.1, 4.0), mark.class);
         let title = escape(title);
         self.body.push_str(&format!("<path class=\"{class}\" d=\"{outline}\"><title>{title}</title></path>\n"));
     }
 
-    /// A subject's name, cut to `width`; the whole of it shows to who points at it.
+    /// A subject's name, cut to `width`, with the whole name as its tooltip.
     pub(super) fn name(&mut self, anchor: Anchor, at: (f64, f64), name: &str, width: f64) {
         let title = format!("<title>{}</title>", escape(name));
         self.write("name", anchor, at, &format!("{}{title}", escape(&fit(name, width))));
@@ -82,7 +82,7 @@ impl Svg {
         self.body.push_str(&format!("<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\"{anchor}>{escaped}</text>\n"));
     }
 
-    /// The drawing, `height` high, with a `label` for those who cannot see it.
+    /// The drawing, `height` high, with `label` for screen readers.
     pub(super) fn finish(self, height: f64, label: &str) -> String {
         let (label, body) = (escape(label), self.body);
         format!("<svg viewBox=\"0 0 {WIDTH} {height:.0}\" role=\"img\" aria-label=\"{label}\">\n{body}</svg>\n")

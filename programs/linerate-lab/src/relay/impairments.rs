@@ -6,10 +6,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::rng::Rng;
-
-/// How long a datagram that is to be overtaken is held back, at most. At a thousand datagrams per second
-/// and more, some others pass it.
+/// How long a datagram is held back at most so that others overtake it, which happens from a thousand datagrams per
+/// second on.
 const HOLD: Duration = Duration::from_millis(5);
 
 /// Datagrams under way in one direction. With 64 KB each this is at most 1 GB, at 1500 bytes 25 MB.
@@ -29,7 +27,7 @@ pub struct Impairments {
     /// By how much the time under way varies, up and down. Order is lost where it exceeds the distance
     /// between two datagrams.
     pub jitter: Duration,
-    /// The largest IP packet that passes, in bytes, headers included; larger ones are dropped unheard, as by a
+    /// The largest IP packet that passes, in bytes, headers included; larger ones are dropped silently, as by a
     /// router whose ICMP is filtered.
     pub mtu: Option<u32>,
 }
@@ -57,21 +55,26 @@ pub struct Counts {
 #[derive(Debug)]
 pub(super) struct Line<T> {
     impairments: Impairments,
-    rng: Rng,
+    rng: fastrand::Rng,
     counts: Counts,
     under_way: BinaryHeap<UnderWay<T>>,
 }
 
 impl<T: Clone> Line<T> {
     pub(super) fn new(impairments: Impairments, seed: u64) -> Self {
-        Self { impairments, rng: Rng::new(seed), counts: Counts::default(), under_way: BinaryHeap::new() }
+        Self {
+            impairments,
+            rng: fastrand::Rng::with_seed(seed),
+            counts: Counts::default(),
+            under_way: BinaryHeap::new(),
+        }
     }
 
     /// Takes in a datagram of `size` bytes, IP header included, at the time `now`.
     pub(super) fn take(&mut self, now: Duration, size: usize, datagram: T) {
         self.counts.received += 1;
-        // Every datagram rolls the same number of rng, so that its fate does not depend on that of others.
-        let [lost, twice, held, first, second] = std::array::from_fn(|_| self.rng.next());
+        // Every datagram draws the same number of random numbers, so its fate does not depend on that of others.
+        let [lost, twice, held, first, second] = std::array::from_fn(|_| self.rng.f64());
         if self.impairments.mtu.is_some_and(|mtu| size > mtu as usize) {
             self.counts.too_big += 1;
             return;

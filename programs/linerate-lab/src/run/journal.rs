@@ -1,5 +1,6 @@
-//! What is measured, kept as it comes: a line for each slice, in a file beside the one that the record will be. A run that
-//! was stopped goes on from there, if it is the same run: the same plan with the same programs on the same machine.
+//! What is measured, kept as it comes: a line for each slice, in a file beside the one that the record will be. A run
+//! that was stopped goes on from there, if it is the same run: the same plan with the same programs on the same
+//! machine.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, Metadata, TryLockError};
@@ -10,14 +11,14 @@ use std::time::UNIX_EPOCH;
 use serde::{Deserialize, Serialize};
 
 use super::{Options, empty_record};
+use crate::bottleneck::Bottleneck;
 use crate::compare;
 use crate::record::{Record, Sample};
 use crate::subject::Found;
-use crate::verdict::Verdict;
 use crate::{Error, Result};
 
 /// Raised when a line of the file changes its meaning.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// A run that is under way or was stopped.
 #[derive(Debug)]
@@ -47,8 +48,8 @@ pub struct Plan {
     scenarios: Vec<String>,
     /// How it brings each subject up.
     subjects: Vec<String>,
-    /// The size and time of the files of the lab and of the subjects' commands: a program that was built anew may say the
-    /// same version.
+    /// The size and time of the files of the lab and of the subjects' commands: a program that was built anew may say
+    /// the same version.
     programs: BTreeMap<PathBuf, (u64, u128)>,
 }
 
@@ -60,7 +61,7 @@ pub(super) struct Outcome {
     pub(super) subject: String,
     pub(super) round: u32,
     pub(super) sample: Option<Sample>,
-    pub(super) verdict: Option<Verdict>,
+    pub(super) bottleneck: Option<Bottleneck>,
     pub(super) failure: Option<String>,
     pub(super) notes: Vec<String>,
 }
@@ -132,8 +133,8 @@ impl Journal {
     ///
     /// # Errors
     ///
-    /// [`Error::Refused`] when it cannot go on: it is under way elsewhere, cannot be read, or was another run, with what
-    /// differs.
+    /// [`Error::Refused`] when it cannot go on: it is under way elsewhere, cannot be read, or was another run, with
+    /// what differs.
     pub fn resume(plan: &Plan, place: &Path) -> Result<Option<Self>> {
         let refused = |why: String| Error::Refused(format!("{}: {}.", place.display(), why.trim_end_matches('.')));
         let file = match File::options().read(true).append(true).open(place) {
@@ -374,7 +375,7 @@ mod tests {
             samples: Vec::new(),
             failure: None,
             notes: Vec::new(),
-            verdict: None,
+            bottleneck: None,
         };
         let record = Record {
             schema: SCHEMA,

@@ -1,12 +1,12 @@
 //! One subject in one scenario in one round: bring it up, load it, take it down, and what was measured meanwhile.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::{Options, WARM_UP};
+use crate::bottleneck::Evidence;
 use crate::counters::Counter;
-use crate::flood::{self, Capture, Content, Flood, FloodReport, NewcomerReport, Unread};
 use crate::load::{self, Arrived, Traffic};
 use crate::measure::Measure;
 use crate::peers;
@@ -15,10 +15,9 @@ use crate::record::Sample;
 use crate::scenario::{Load, Scenario};
 use crate::snapshot::{Delta, Snapshot};
 use crate::stats::Latency;
-use crate::subject::{KeyPair, Subject};
+use crate::subject::Subject;
 use crate::topology::{Testbed, Topology};
 use crate::tunnel::Tunnel;
-use crate::verdict::Evidence;
 use crate::{Error, Result, usage};
 
 /// A daemon is at rest only when its timers have run out: WireGuard answers received data by a keepalive
@@ -31,21 +30,7 @@ const PAUSE_UNDER_LOAD: Duration = Duration::from_millis(5);
 /// Seconds in which system calls are counted.
 const COUNTED: f64 = 1.0;
 
-/// Peers that shake hands at once in the scenario that counts handshakes, and that a flood comes from.
-const FRESH_PEERS: usize = 10_000;
-
-/// Peers new to the daemon that want to get in during a flood.
-const NEWCOMERS: usize = 50;
-
-/// Probes that are captured to be replayed.
-const REPLAYED: u32 = 64;
-
-/// Datagrams per second of a flood. Valid initiations are made beforehand, each with two X25519, so they are fewer.
-fn flood_rate(content: Content) -> u32 {
-    if content == Content::Valid { 50_000 } else { 200_000 }
-}
-
-/// See the module.
+/// One subject in one scenario in one round.
 pub(super) struct Slice<'a> {
     pub(super) testbed: &'a Testbed,
     pub(super) subject: &'a Subject,
@@ -72,8 +57,6 @@ impl Slice<'_> {
             Load::Traffic(traffic) => self.traffic(&tunnel, traffic, &mut result)?,
             Load::Ping => self.ping(&tunnel, &mut result)?,
             Load::PingUnder(traffic) => self.ping_under(&tunnel, traffic, &mut result)?,
-            Load::Handshakes => self.handshakes(&tunnel, &mut result)?,
-            Load::Flood(content) => self.flood(&tunnel, *content, &mut result)?,
             Load::Peers(count) => self.peers(&tunnel, *count, &mut result)?,
             Load::Start => {
                 result.put_time(Measure::StartTime, tunnel.start_time);
@@ -104,7 +87,7 @@ impl Slice<'_> {
         let before = Snapshot::now(self.testbed, tunnel)?;
         let to = tunnel.to(self.scenario.inside);
         let arrived = load::run(client, server, to, traffic, WARM_UP, self.options.seconds);
-        // Asked first: a daemon that died explains everything else.
+        // Checked first: a daemon that died explains every other error.
         let delta = Snapshot::now(self.testbed, tunnel)?.since(&before);
         Ok((arrived?, delta))
     }
@@ -120,7 +103,7 @@ impl Slice<'_> {
             Ok((count, arrived?, counter))
         });
         match counted {
-            // Of a parent that lets its children work.
+            // A parent whose children do the work.
             Ok((0, ..)) => result.notes.push("system calls not counted: the daemons' own processes make none".into()),
             Ok((count, arrived, counter)) => {
                 result.put(Measure::SyscallRate, count as f64 / arrived.seconds);
@@ -164,90 +147,6 @@ impl Slice<'_> {
         Ok(())
     }
 
-    fn handshakes(&self, tunnel: &Tunnel<'_>, result: &mut SliceResult) -> Result<()> {
-        let fresh = peers::fresh(FRESH_PEERS);
-        tunnel.add_peers(1, &peers::update(&fresh))?;
-        let to = self.testbed.endpoint(0, self.scenario.outside);
-        let responder = self.options.keys[1].public;
-        let before = Snapshot::now(self.testbed, tunnel)?;
-        let (client, server) = (self.testbed.client(), self.testbed.server());
-        let report = flood::handshakes(client, server, to, responder, &fresh, self.options.seconds)?;
-        let delta = Snapshot::now(self.testbed, tunnel)?.since(&before);
-        result.put(Measure::HandshakeRate, report.rate());
-        let completed = report.completed as f64;
-        result.put(Measure::HandshakesPerCore, completed / (delta.user_seconds + delta.system_seconds));
-        result.put_machine(&delta);
-        if report.cookie_replies > 0 {
-            result.notes.push("the daemon asked for cookies".into());
-        }
-        Ok(())
-    }
-
-    /// The same traffic three times: undisturbed, during such a flood of a socket that nobody reads, and during
-    /// the flood of the daemon, when newcomers want to get in, too.
-    fn flood(&self, tunnel: &Tunnel<'_>, content: Content, result: &mut SliceResult) -> Result<()> {
-        let traffic = Traffic::Tcp { streams: 1, reverse: false };
-        let strangers = if content == Content::Valid { FRESH_PEERS } else { 0 };
-        let peers = peers::fresh(strangers + NEWCOMERS);
-        tunnel.add_peers(1, &peers::update(&peers))?;
-        let (peers, newcomers) = peers.split_at(strangers);
-        let to = self.testbed.endpoint(0, self.scenario.outside);
-        let captured = if content == Content::Replayed { self.capture(tunnel, to)? } else { Vec::new() };
-        let unread = Unread::open(self.testbed.server(), to.ip())?;
-        let flood = Flood {
-            to,
-            responder: self.options.keys[1].public,
-            content,
-            captured: &captured,
-            peers,
-            rate: Some(flood_rate(content)),
-            seconds: traffic_seconds(self.options),
-        };
-        // What is not read costs the same whatever is in it.
-        let elsewhere = Flood { to: unread.endpoint()?, content: Content::WrongMac1, ..flood };
-        let (undisturbed, _) = self.load(tunnel, &traffic)?;
-        let (beside, ..) = self.load_under(tunnel, &traffic, &elsewhere, &[])?;
-        let (arrived, delta, report, newcomers) = self.load_under(tunnel, &traffic, &flood, newcomers)?;
-        result.put_traffic(&arrived, &delta);
-        result.put(Measure::FloodRate, report.rate());
-        result.put(Measure::ThroughputKept, rate(&arrived) / rate(&undisturbed));
-        result.put(Measure::KeptUnread, rate(&beside) / rate(&undisturbed));
-        result.put(Measure::KeptByDaemon, rate(&arrived) / rate(&beside));
-        result.put_newcomers(newcomers);
-        result.sample.counters = delta.counters;
-        result.notes.push("the flood's sender shares this machine's processors with the tunnel".into());
-        Ok(())
-    }
-
-    /// Data messages of the client's session, as they arrive at the daemon.
-    fn capture(&self, tunnel: &Tunnel<'_>, to: SocketAddr) -> Result<Vec<flood::Message>> {
-        let capture = Capture::begin(self.testbed.server(), to)?;
-        let probes = Probes { count: REPLAYED, ..Probes::default() };
-        let inner = tunnel.to(self.scenario.inside);
-        self.testbed.client().inside(|| ping::run(inner, &probes))?;
-        capture.end()
-    }
-
-    /// The traffic during a flood, and what became of the newcomers who tried meanwhile.
-    fn load_under(
-        &self,
-        tunnel: &Tunnel<'_>,
-        traffic: &Traffic,
-        flood: &Flood<'_>,
-        newcomers: &[KeyPair],
-    ) -> Result<(Arrived, Delta, FloodReport, NewcomerReport)> {
-        let (client, server) = (self.testbed.client(), self.testbed.server());
-        let running = flood::start(client, server, flood)?;
-        let time = Duration::from_secs_f64(flood.seconds);
-        let (loaded, tried) = thread::scope(|scope| {
-            let tried = scope.spawn(|| flood::newcomers(client, server, flood.to, flood.responder, newcomers, time));
-            (self.load(tunnel, traffic), tried.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-        });
-        let report = running.stop()?;
-        let (arrived, delta) = loaded?;
-        Ok((arrived, delta, report, tried?))
-    }
-
     fn peers(&self, tunnel: &Tunnel<'_>, count: u32, result: &mut SliceResult) -> Result<()> {
         let Some(end) = tunnel.processes().get(1).copied() else {
             return Err(Error::Refused(format!("{} has no daemon to give peers to", self.subject.name)));
@@ -264,7 +163,7 @@ impl Slice<'_> {
     }
 }
 
-/// Probes one after the other for as long as there is traffic, so that none tells of the rest behind it.
+/// Probes one after the other for as long as there is traffic, so that none queues behind another.
 fn ping_until(end: Instant, to: IpAddr, probes: &Probes) -> Result<ping::Report> {
     let mut all = ping::Report { sent: 0, answered: 0, latency: None, round_trips_ms: Vec::new() };
     while Instant::now() < end {
@@ -289,9 +188,6 @@ pub(super) fn expected_seconds(scenario: &Scenario, options: &Options, round: u3
             Load::Traffic(_) if round == 1 => traffic + COUNTING,
             Load::Traffic(_) | Load::PingUnder(_) => traffic,
             Load::Ping => f64::from(probes(scenario, options)) * (1.3e-3 + 2.0 * delay(scenario)),
-            Load::Handshakes => options.seconds,
-            Load::Flood(Content::Valid) => 3.0 * traffic + 5e-5 * f64::from(flood_rate(Content::Valid)) * traffic,
-            Load::Flood(_) => 3.0 * traffic,
             Load::Peers(count) => traffic + f64::from(count) * 3e-5,
             Load::Start => 0.0,
             Load::Idle(time) => (SETTLE + time).as_secs_f64(),
@@ -322,11 +218,6 @@ fn at_rest(tunnel: &Tunnel<'_>, time: Duration) -> Result<f64> {
     usage::switch_rate(&tunnel.processes(), time)
 }
 
-/// Bits per second.
-fn rate(arrived: &Arrived) -> f64 {
-    arrived.bytes as f64 * 8.0 / arrived.seconds
-}
-
 /// An amount per 10^9 bytes of payload; nothing when nothing arrived.
 fn per_gb(amount: f64, arrived: &Arrived) -> Option<f64> {
     (arrived.all_bytes > 0).then(|| amount / (arrived.all_bytes as f64 / 1e9))
@@ -334,7 +225,7 @@ fn per_gb(amount: f64, arrived: &Arrived) -> Option<f64> {
 
 impl SliceResult {
     fn put(&mut self, measure: Measure, value: f64) {
-        // A share of nothing is not a figure.
+        // A quotient by zero is not a figure.
         if value.is_finite() {
             self.sample.values.insert(measure, value);
         }
@@ -351,7 +242,7 @@ impl SliceResult {
     }
 
     fn put_traffic(&mut self, arrived: &Arrived, delta: &Delta) {
-        self.put(Measure::Throughput, rate(arrived));
+        self.put(Measure::Throughput, arrived.rate());
         self.put_some(Measure::Retransmits, arrived.retransmits.map(|count| count as f64));
         if let (Some(datagrams), Some(lost)) = (arrived.datagrams, arrived.lost) {
             self.put(Measure::PacketRate, datagrams as f64 / arrived.seconds);
@@ -373,12 +264,6 @@ impl SliceResult {
         self.put(Measure::MachineUser, delta.machine.user);
         self.put(Measure::MachineSystem, delta.machine.system);
         self.put(Measure::MachineIdle, delta.machine.idle);
-    }
-
-    fn put_newcomers(&mut self, mut report: NewcomerReport) {
-        self.put(Measure::NewcomersAnswered, report.seconds.len() as f64 / f64::from(report.tried));
-        report.seconds.sort_by(f64::total_cmp);
-        self.put_some(Measure::NewcomerTime, report.seconds.get(report.seconds.len() / 2).copied());
     }
 
     fn put_pings(&mut self, report: ping::Report) {

@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 
+use linerate_lab::bottleneck::Bottleneck;
 use linerate_lab::measure::Measure;
 use linerate_lab::record::{Machine, Method, Record, Row, SCHEMA, Sample, SubjectRecord};
-use linerate_lab::verdict::Verdict;
 
 pub const ROUNDS: u32 = 5;
 
@@ -28,7 +28,7 @@ const SUBJECTS: [Subject; 6] = [
 /// The whole of it.
 pub fn record() -> Record {
     let mut rows = Vec::new();
-    let mut rng = Rng(7);
+    let mut rng = Rng(fastrand::Rng::with_seed(7));
     for (scenario, sample) in SCENARIOS {
         for subject in SUBJECTS {
             rows.extend(row(scenario, *sample, subject, &mut rng));
@@ -174,34 +174,27 @@ fn row(scenario: &str, measured: Measured, subject: Subject, rng: &mut Rng) -> O
             Sample { round, values, round_trips_ms: round_trips_ms.unwrap_or_default(), counters: BTreeMap::new() }
         })
         .collect();
-    let verdict = (name == "wireguard-go" && scenario.contains("tcp")).then(|| Verdict {
+    let bottleneck = (name == "wireguard-go" && scenario.contains("tcp")).then(|| Bottleneck {
         says: "bound by the receiving daemon: one thread uses a whole core".into(),
         because: "thread wg-right-udp used 0.97 of a core".into(),
     });
     let notes = if scenario.ends_with("loaded") { vec!["one TCP stream at the same time".into()] } else { Vec::new() };
     let failure = fails.then(|| "boringtun-cli ended during round 3: signal 11".into());
     let has_part = samples.iter().any(|sample| !sample.values.is_empty());
-    has_part.then(|| Row { scenario: scenario.into(), subject: name.into(), samples, failure, notes, verdict })
+    has_part.then(|| Row { scenario: scenario.into(), subject: name.into(), samples, failure, notes, bottleneck })
 }
 
-/// Numbers that look like a measurement's and are the same every time (SplitMix64).
-struct Rng(u64);
+/// Numbers that look like a measurement's and are the same every time.
+struct Rng(fastrand::Rng);
 
 impl Rng {
-    fn next(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((mixed ^ (mixed >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
-    }
-
     /// `value`, off by at most `share` of it.
     fn about(&mut self, value: f64, share: f64) -> f64 {
-        value * (1.0 + share * (2.0 * self.next() - 1.0))
+        value * (1.0 + share * (2.0 * self.0.f64() - 1.0))
     }
 
     /// Round trips with the long tail that they have.
     fn round_trips(&mut self, median: f64, count: usize) -> Vec<f64> {
-        (0..count).map(|_| median * (0.85 + 0.1 / (1.0 - 0.998 * self.next()).powf(0.7))).collect()
+        (0..count).map(|_| median * (0.85 + 0.1 / (1.0 - 0.998 * self.0.f64()).powf(0.7))).collect()
     }
 }

@@ -1,10 +1,10 @@
 //! `linerate doctor`: checks whether tunnels work and how far their daemons and supervisors are confined, and suggests
 //! fixes. With `--security`, checks the confinement only.
 //!
-//! Reads /proc, and the counters of linerated for what is not there. Changes nothing.
+//! Reads /proc, and linerated's counters for what /proc does not show. Changes nothing.
 
-mod keeper;
 mod process;
+mod supervisor;
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -23,9 +23,10 @@ use serde::Serialize;
 
 use crate::show;
 use crate::status::findings;
-use linerate_privileges::{CLOSED, FILTERED, LANDLOCK, LAST_REFUSED, MOST, REFUSED};
-use linerate_program::print;
-use linerate_program::{Complaint, complain};
+use linerate_cli::{eprint_line, print};
+use linerate_privileges::{
+    CALLS_FILTERED, CALLS_REFUSED, DAEMON_MAX, LANDLOCK_VERSION, LAST_CALL_REFUSED, MEMORY_CLOSED,
+};
 use linerate_tunnel::status::{Status, status};
 use process::Process;
 
@@ -45,7 +46,7 @@ pub(super) struct DoctorArguments {
 }
 
 /// Runs the checks and prints the results. Exits with 1 if a check fails or cannot be done.
-pub(super) fn main(arguments: &DoctorArguments) -> Result<ExitCode, Complaint> {
+pub(super) fn main(arguments: &DoctorArguments) -> Result<ExitCode, String> {
     let directory = Path::new(socket::DIRECTORY);
     let mut states: Vec<Option<Status>> = Vec::new();
     let names = match &arguments.interface {
@@ -64,14 +65,14 @@ pub(super) fn main(arguments: &DoctorArguments) -> Result<ExitCode, Complaint> {
     for (name, state) in names.iter().zip(&states) {
         match examine(directory, name, state.as_ref()) {
             Ok(mut one) => {
-                one.items.extend(keeper::copy(name));
+                one.items.extend(supervisor::copy(name));
                 examined.push(one);
-                examined.extend(keeper::examine(name));
+                examined.extend(supervisor::examine(name));
             }
-            Err(complaint) if arguments.interface.is_some() => return Err(complaint),
-            Err(complaint) => {
+            Err(error) if arguments.interface.is_some() => return Err(error),
+            Err(error) => {
                 failed = true;
-                complain(&format!("linerate: {complaint}"));
+                eprint_line(&format!("linerate: {error}"));
             }
         }
     }
@@ -81,21 +82,21 @@ pub(super) fn main(arguments: &DoctorArguments) -> Result<ExitCode, Complaint> {
         print(&text)?;
     } else {
         if names.is_empty() {
-            complain("there are no tunnels; `linerate up NAME` brings one up");
+            eprint_line("there are no tunnels; `linerate up NAME` brings one up");
         }
         let texts: Vec<String> = examined.iter().map(Examined::render).collect();
         print(texts.join("\n").as_bytes())?;
     }
-    let is_right = |one: &Examined| one.items.iter().all(|item| item.good);
-    let all_right = !failed && examined.iter().all(is_right);
-    Ok(if all_right { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let passed = |one: &Examined| one.items.iter().all(|item| item.good);
+    let all_passed = !failed && examined.iter().all(passed);
+    Ok(if all_passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The results for one tunnel, its keeper or its supervisor.
+/// The results for one tunnel or its supervisor.
 #[derive(Serialize)]
 struct Examined {
     interface: String,
-    /// `keeper` or `supervisor`, if this is about that process.
+    /// `background supervisor` or `service supervisor`, if this is about that process.
     #[serde(skip_serializing_if = "Option::is_none")]
     role: Option<&'static str>,
     /// The daemon's process and program; none for the kernel's.
@@ -110,25 +111,25 @@ struct Examined {
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct Item {
     name: &'static str,
-    /// What was found.
+    /// The state that was found.
     state: String,
-    /// Whether that is as it should be.
+    /// Whether the check passed.
     good: bool,
-    /// How to fix it.
+    /// The fix, if it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     advice: Option<Cow<'static, str>>,
 }
 
 /// Checks the tunnel `name`, including its `state` if given.
-fn examine(directory: &Path, name: &str, state: Option<&Status>) -> Result<Examined, Complaint> {
+fn examine(directory: &Path, name: &str, state: Option<&Status>) -> Result<Examined, String> {
     let found = state.filter(|state| !state.is_unknown()).map_or_else(Vec::new, findings);
     let found = found.into_iter().map(|(name, state, advice)| Item { name, state, good: advice.is_none(), advice });
     let mut health: Vec<Item> = found.collect();
-    if state.is_some_and(|state| !state.is_run() && !state.is_unknown()) {
+    if state.is_some_and(|state| !state.is_running() && !state.is_unknown()) {
         return Ok(Examined::without_process(name, health));
     }
     let inaccessible = |error: ClientError| show::inaccessible(name, &error);
-    let mut tunnel = TunnelClient::open(directory, name).map_err(|error| inaccessible(error.into()))?;
+    let mut tunnel = TunnelClient::open(directory, name).map_err(inaccessible)?;
     let Some(socket) = tunnel.closed() else {
         tunnel.get().map_err(inaccessible)?;
         return Ok(Examined::without_process(name, health));
@@ -166,7 +167,7 @@ fn items(process: &Process, counters: &Counters) -> Vec<Item> {
         item("new privileges", process.no_new_privs, PRIVILEGES, of(counters, NO_NEW_PRIVS)),
         system_calls(process, counters),
         files(counters),
-        told("own memory", CLOSED, own_memory, of(counters, OWN_MEMORY), counters),
+        from_counter("own memory", MEMORY_CLOSED, own_memory, of(counters, OWN_MEMORY), counters),
         item("core files", !process.core_files, ["none", "enabled; they would contain keys"], of(counters, CORE_FILES)),
         item("swap", process.locked > 0, ["memory is locked", "keys can be swapped out"], of(counters, SWAP)),
     ]
@@ -174,7 +175,7 @@ fn items(process: &Process, counters: &Counters) -> Vec<Item> {
 
 const PRIVILEGES: [&str; 2] = ["none can be gained", "can be gained"];
 
-/// The fix: for linerated, and for another daemon.
+/// The fix, for linerated and for another daemon.
 type Advice = [&'static str; 2];
 
 const USER: Advice = ["set `#! User = NAME` in the tunnel's file", "set User= in its unit, if it can run without root"];
@@ -189,7 +190,7 @@ const OWN_MEMORY: Advice = ["run nothing else as its user"; 2];
 const CORE_FILES: Advice = ["set LimitCORE=0 in its unit"; 2];
 const SWAP: Advice = ["grant CAP_IPC_LOCK, set LimitMEMLOCK=infinity, or encrypt the swap", "encrypt the swap"];
 
-/// The advice for this daemon: only linerated has counters.
+/// The fix for this daemon: only linerated has counters.
 fn of(counters: &Counters, [ours, other]: Advice) -> &'static str {
     if counters.is_empty() { other } else { ours }
 }
@@ -200,7 +201,13 @@ fn item(name: &'static str, good: bool, [yes, no]: [&str; 2], advice: &'static s
 }
 
 /// As [`item`], from a counter that only linerated has.
-fn told(name: &'static str, counter: &str, words: [&str; 2], advice: &'static str, counters: &Counters) -> Item {
+fn from_counter(
+    name: &'static str,
+    counter: &str,
+    words: [&str; 2],
+    advice: &'static str,
+    counters: &Counters,
+) -> Item {
     match count(counters, counter) {
         Some(value) => item(name, value > 0, words, advice),
         None => Item { name, state: "unknown".into(), good: false, advice: Some(advice.into()) },
@@ -210,13 +217,13 @@ fn told(name: &'static str, counter: &str, words: [&str; 2], advice: &'static st
 /// Without capabilities, root can only open root's own files, which Landlock denies.
 fn user(process: &Process, counters: &Counters) -> Item {
     let name = if process.uid == 0 { "root".to_owned() } else { format!("user {}", process.uid) };
-    let good = process.uid != 0 || count(counters, LANDLOCK) > Some(0);
+    let good = process.uid != 0 || count(counters, LANDLOCK_VERSION) > Some(0);
     item("user", good, [&name, &name], of(counters, USER))
 }
 
 fn capabilities(name: &'static str, set: CapabilitySet, counters: &Counters) -> Item {
     let state = capability_names(set);
-    item(name, MOST.contains(set), [&state, &state], of(counters, CAPABILITIES))
+    item(name, DAEMON_MAX.contains(set), [&state, &state], of(counters, CAPABILITIES))
 }
 
 fn capability_names(set: CapabilitySet) -> String {
@@ -232,9 +239,9 @@ fn capability_names(set: CapabilitySet) -> String {
 const FEW: usize = 6;
 
 fn system_calls(process: &Process, counters: &Counters) -> Item {
-    let logged_only = count(counters, FILTERED) == Some(0);
+    let logged_only = count(counters, CALLS_FILTERED) == Some(0);
     let mut filtered = "filtered".to_owned();
-    match (count(counters, REFUSED), count(counters, LAST_REFUSED)) {
+    match (count(counters, CALLS_REFUSED), count(counters, LAST_CALL_REFUSED)) {
         (Some(refused), Some(last)) => {
             let _ = write!(filtered, "; {refused} refused, number {last} last");
         }
@@ -245,8 +252,9 @@ fn system_calls(process: &Process, counters: &Counters) -> Item {
 }
 
 fn files(counters: &Counters) -> Item {
-    let confined = count(counters, LANDLOCK).map_or(String::new(), |version| format!("closed (Landlock {version})"));
-    told("files", LANDLOCK, [&confined, "open"], of(counters, FILES), counters)
+    let confined =
+        count(counters, LANDLOCK_VERSION).map_or(String::new(), |version| format!("closed (Landlock {version})"));
+    from_counter("files", LANDLOCK_VERSION, [&confined, "open"], of(counters, FILES), counters)
 }
 
 fn count(counters: &Counters, name: &str) -> Option<u64> {
@@ -259,7 +267,7 @@ impl Examined {
         Self { interface: interface.to_owned(), role: None, process: None, program: None, items }
     }
 
-    /// An aligned table below a line that says whose it is.
+    /// An aligned table below a headline.
     fn render(&self) -> String {
         let mut text = match (self.process, &self.program) {
             (Some(process), Some(program)) => {
@@ -296,8 +304,10 @@ mod tests {
         }
     }
 
-    fn told_by_linerated() -> Vec<(String, u64)> {
-        [(LANDLOCK, 7), (CLOSED, 1), (FILTERED, 1), (REFUSED, 0)].map(|(name, count)| (name.to_owned(), count)).into()
+    fn linerateds_counters() -> Vec<(String, u64)> {
+        [(LANDLOCK_VERSION, 7), (MEMORY_CLOSED, 1), (CALLS_FILTERED, 1), (CALLS_REFUSED, 0)]
+            .map(|(name, count)| (name.to_owned(), count))
+            .into()
     }
 
     fn weak(items: &[Item]) -> Vec<&str> {
@@ -306,7 +316,7 @@ mod tests {
 
     #[test]
     fn a_confined_daemon_passes_without_advice() {
-        let items = items(&confined(), &told_by_linerated());
+        let items = items(&confined(), &linerateds_counters());
         assert_eq!(weak(&items), Vec::<&str>::new());
         assert!(items.iter().all(|item| item.advice.is_none()));
     }
@@ -323,14 +333,16 @@ mod tests {
             (Process { locked: 0, ..confined() }, "swap"),
         ];
         for (process, name) in lacking {
-            let items = items(&process, &told_by_linerated());
+            let items = items(&process, &linerateds_counters());
             assert_eq!(weak(&items), [name]);
             assert!(items.iter().all(|item| item.advice.is_some() != item.good));
         }
-        for (counter, names) in
-            [(LANDLOCK, &["user", "files"][..]), (CLOSED, &["own memory"]), (FILTERED, &["system calls"])]
-        {
-            let mut counters = told_by_linerated();
+        for (counter, names) in [
+            (LANDLOCK_VERSION, &["user", "files"][..]),
+            (MEMORY_CLOSED, &["own memory"]),
+            (CALLS_FILTERED, &["system calls"]),
+        ] {
+            let mut counters = linerateds_counters();
             counters.iter_mut().filter(|(name, _)| name == counter).for_each(|(_, count)| *count = 0);
             assert_eq!(weak(&items(&confined(), &counters)), names);
         }
@@ -338,9 +350,9 @@ mod tests {
 
     #[test]
     fn a_refused_system_call_is_reported_with_its_number() {
-        let mut counters = told_by_linerated();
-        counters.retain(|(name, _)| name != REFUSED);
-        counters.extend([(REFUSED.to_owned(), 3), (LAST_REFUSED.to_owned(), 59)]);
+        let mut counters = linerateds_counters();
+        counters.retain(|(name, _)| name != CALLS_REFUSED);
+        counters.extend([(CALLS_REFUSED.to_owned(), 3), (LAST_CALL_REFUSED.to_owned(), 59)]);
         assert_eq!(system_calls(&confined(), &counters).state, "filtered; 3 refused, number 59 last");
     }
 
@@ -357,7 +369,7 @@ mod tests {
 
     #[test]
     fn the_table_is_aligned() {
-        let items = items(&Process { locked: 0, ..confined() }, &told_by_linerated());
+        let items = items(&Process { locked: 0, ..confined() }, &linerateds_counters());
         let examined = Examined {
             interface: "wg0".into(),
             role: None,

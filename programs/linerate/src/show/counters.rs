@@ -30,7 +30,7 @@ pub(super) fn write_json(text: &mut Buffer, all: Vec<(String, Counters)>) -> fmt
 }
 
 fn table(text: &mut Buffer, counters: &Counters) -> fmt::Result {
-    let is_silent = |(name, count): &&(String, u64)| *count == 0 && name.starts_with("discard_");
+    let is_silent = |(name, count): &&(String, u64)| *count == 0 && name.starts_with("drop_");
     let silent = counters.iter().filter(is_silent).count();
     let mut rows: Vec<(String, String)> = counters
         .iter()
@@ -44,7 +44,7 @@ fn table(text: &mut Buffer, counters: &Counters) -> fmt::Result {
         writeln!(text, "  {name:name_width$}  {value:>value_width$}")?;
     }
     if silent > 0 {
-        writeln!(text, "  {silent} reasons to discard a packet did not occur")?;
+        writeln!(text, "  drop reasons that did not occur: {silent}")?;
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! `show`: the state of running tunnels, in the exact format of `wg show`, which uses this module, too.
 //!
-//! Never changes anything. [`human`] is for people, [`fields`] for scripts, [`json`] for programs; [`counters`] are those of
-//! linerated.
+//! Never changes anything. [`human`] is for people, [`fields`] for scripts, [`json`] for programs; [`counters`] shows
+//! those of linerated.
 
 mod counters;
 mod fields;
@@ -22,8 +22,7 @@ use linerate_control::zeroizing::Buffer;
 use rustix::io::Errno;
 
 use crate::keys;
-use linerate_program::print;
-use linerate_program::{Complaint, complain};
+use linerate_cli::{eprint_line, print};
 
 /// One value of each tunnel or peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -76,11 +75,11 @@ pub enum Form {
 }
 
 impl Selection {
-    /// The selection that the arguments of `linerate show` make.
+    /// The selection by the arguments of `linerate show`.
     ///
     /// # Errors
     /// The interface name is not valid, or names are requested in a form that has none.
-    pub fn new(which: &str, field: Option<Field>, json: bool, stats: bool) -> Result<Self, Complaint> {
+    pub fn new(which: &str, field: Option<Field>, json: bool, stats: bool) -> Result<Self, String> {
         let form = match field {
             Some(field) => Form::Field(field),
             None if stats && json => Form::CountersJson,
@@ -106,7 +105,7 @@ pub struct View<'a> {
     /// The directory of the sockets.
     pub directory: &'a Path,
     /// Lists the names of all tunnels.
-    pub names: fn(&Path) -> io::Result<Vec<String>>,
+    pub names: fn(&Path) -> Result<Vec<String>, ClientError>,
     /// Seconds since 1970.
     pub now: u64,
     /// Whether to use colours.
@@ -118,7 +117,7 @@ pub struct View<'a> {
 }
 
 impl View<'_> {
-    /// The tunnels of this machine, printed as WG_COLOR_MODE and WG_HIDE_KEYS say.
+    /// The tunnels of this machine, with WG_COLOR_MODE and WG_HIDE_KEYS applied.
     pub fn from_environment() -> Self {
         let variable = |name| std::env::var_os(name).unwrap_or_default();
         let colour = match variable("WG_COLOR_MODE") {
@@ -138,14 +137,14 @@ impl View<'_> {
 }
 
 /// Prints the selection of the tunnels of this machine.
-pub(super) fn main(selection: &Selection) -> Result<ExitCode, Complaint> {
+pub(super) fn main(selection: &Selection) -> Result<ExitCode, String> {
     let view = View { activity: true, ..View::from_environment() };
-    let Shown { text, failures, any } = show(selection, &view).map_err(|failure| match failure {
-        Failure::Listing(error) => format!("Unable to list interfaces: {error}"),
-        Failure::Tunnel(name, error) => inaccessible(&name, &error),
+    let Shown { text, failures, any } = show(selection, &view).map_err(|error| match error {
+        ShowError::Listing(error) => format!("Unable to list interfaces: {error}"),
+        ShowError::Tunnel(name, error) => inaccessible(&name, &error),
     })?;
     for (name, error) in &failures {
-        complain(&format!("Unable to access interface {name}: {}", reason(name, error)));
+        eprint_line(&format!("Unable to access interface {name}: {}", reason(name, error)));
     }
     let printed = print(&text)?;
     Ok(if any || failures.is_empty() { printed } else { ExitCode::FAILURE })
@@ -162,9 +161,9 @@ pub struct Shown {
 }
 
 /// Why nothing can be shown.
-pub enum Failure {
+pub enum ShowError {
     /// The tunnels cannot be listed.
-    Listing(io::Error),
+    Listing(ClientError),
     /// The requested tunnel could not be queried.
     Tunnel(String, ClientError),
 }
@@ -172,13 +171,13 @@ pub enum Failure {
 /// Queries the tunnels and writes their state.
 ///
 /// # Errors
-/// See [`Failure`].
-pub fn show(selection: &Selection, view: &View<'_>) -> Result<Shown, Failure> {
+/// See [`ShowError`].
+pub fn show(selection: &Selection, view: &View<'_>) -> Result<Shown, ShowError> {
     let mut shown = Shown { text: Buffer::new(), failures: Vec::new(), any: false };
-    let mut answers = Vec::new();
+    let mut replies = Vec::new();
     let names = match &selection.which {
         Which::One(name) => vec![name.clone()],
-        Which::All | Which::Names => (view.names)(view.directory).map_err(Failure::Listing)?,
+        Which::All | Which::Names => (view.names)(view.directory).map_err(ShowError::Listing)?,
     };
     if let Which::Names = selection.which {
         if !names.is_empty() {
@@ -191,17 +190,17 @@ pub fn show(selection: &Selection, view: &View<'_>) -> Result<Shown, Failure> {
     let count = names.len();
     for (name, number) in names.into_iter().zip(1..) {
         match Answer::ask(view, &name, selection.form) {
-            Ok(answer) => answers.push(Reply { name, answer, more: number < count }),
+            Ok(answer) => replies.push(Reply { name, answer, more: number < count }),
             Err(error) if all => shown.failures.push((name, error)),
-            Err(error) => return Err(Failure::Tunnel(name, error)),
+            Err(error) => return Err(ShowError::Tunnel(name, error)),
         }
     }
-    shown.any = !answers.is_empty();
-    write(&mut shown.text, selection.form, answers, all, view);
+    shown.any = !replies.is_empty();
+    write(&mut shown.text, selection.form, replies, all, view);
     Ok(shown)
 }
 
-/// What one tunnel answered, and whether another was queried after it.
+/// The answer of one tunnel, and whether another was queried after it.
 struct Reply {
     name: String,
     answer: Answer,
@@ -260,12 +259,8 @@ fn write(text: &mut Buffer, form: Form, replies: Vec<Reply>, all: bool, view: &V
 }
 
 /// Why the requested tunnel could not be queried, and what to do.
-pub(super) fn inaccessible(name: &str, error: &ClientError) -> Complaint {
-    let errno = match error {
-        ClientError::Io(error) => Errno::from_io_error(error),
-        ClientError::Reply(_) => None,
-    };
-    match errno {
+pub(super) fn inaccessible(name: &str, error: &ClientError) -> String {
+    match error.as_io().and_then(Errno::from_io_error) {
         Some(Errno::NODEV | Errno::PROTONOSUPPORT | Errno::OPNOTSUPP) => {
             format!("there is no tunnel {name}; `linerate show interfaces` lists all tunnels")
         }
@@ -283,8 +278,7 @@ fn reason(name: &str, error: &ClientError) -> String {
                 "the daemon of {name} closed the connection: it may have exited, or it does not support counters (only linerated does)"
             )
         }
-        ClientError::Reply(bad) => bad.to_string(),
-        ClientError::Io(error) => error.to_string(),
+        error => error.to_string(),
     }
 }
 

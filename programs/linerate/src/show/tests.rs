@@ -122,23 +122,23 @@ fn json_has_the_names_of_wg_json_and_no_secret_unless_asked_for() {
 #[test]
 fn counters_are_a_table_that_says_how_many_wakeups_found_work() {
     let place = Place::new();
-    let reply = "wakeups_out_work=1998\nwakeups_out_empty=2\ndiscard_no_peer=7\ndiscard_mac1=0\nerrno=0\n\n";
+    let reply = "wakeups_control_work=1998\nwakeups_control_empty=2\ndrop_no_peer=7\ndrop_mac1=0\nerrno=0\n\n";
     place.daemon("wg0", reply);
     let selection = Selection::new("wg0", None, false, true).unwrap();
     let expected = "interface: wg0\n\
-        \x20 wakeups out work               1998\n\
-        \x20 wakeups out empty                 2\n\
-        \x20 discard no peer                   7\n\
-        \x20 wakeups out that found work  99.9 %\n\
-        \x20 1 reasons to discard a packet did not occur\n";
+        \x20 wakeups control work               1998\n\
+        \x20 wakeups control empty                 2\n\
+        \x20 drop no peer                          7\n\
+        \x20 wakeups control that found work  99.9 %\n\
+        \x20 drop reasons that did not occur: 1\n";
     assert_eq!(text(&selection, &place.view()), expected);
     let selection = Selection::new("all", None, true, true).unwrap();
     let json: serde_json::Value = serde_json::from_str(&text(&selection, &place.view())).unwrap();
-    assert_eq!(json["wg0"]["discard_mac1"], 0);
+    assert_eq!(json["wg0"]["drop_mac1"], 0);
 }
 
 #[test]
-fn a_tunnel_that_is_not_there_is_a_sentence_that_says_what_to_do() {
+fn the_error_for_a_missing_tunnel_says_what_to_do() {
     let refused = |error: Errno| inaccessible("wg9", &ClientError::Io(error.into()));
     for absent in [Errno::NODEV, Errno::OPNOTSUPP, Errno::PROTONOSUPPORT] {
         assert!(refused(absent).contains("`linerate show interfaces` lists all tunnels"));
@@ -175,7 +175,9 @@ fn a_tunnel_that_does_not_answer_does_not_hide_the_others() {
 fn counters_of_a_tunnel_that_is_not_there_are_no_matter_of_counters() {
     let place = Place::new();
     let selection = Selection::new("nosuch", None, false, true).unwrap();
-    let Err(Failure::Tunnel(name, error)) = show(&selection, &place.view()) else { panic!("there is no such tunnel") };
+    let Err(ShowError::Tunnel(name, error)) = show(&selection, &place.view()) else {
+        panic!("there is no such tunnel")
+    };
     assert!(!inaccessible(&name, &error).contains("counters"));
 }
 

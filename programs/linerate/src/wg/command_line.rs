@@ -7,10 +7,9 @@ use linerate_control::uapi::request::{DeviceUpdate, PeerUpdate};
 use linerate_control::wg_config::{Resolver, values};
 
 use super::input;
-use linerate_program::Complaint;
 
 /// Parses `words`: settings of the device come before the first `peer`.
-pub(super) fn parse(words: &[&OsStr], resolver: &mut dyn Resolver) -> Result<DeviceUpdate, Complaint> {
+pub(super) fn parse(words: &[&OsStr], resolver: &mut dyn Resolver) -> Result<DeviceUpdate, String> {
     let mut device = DeviceUpdate::default();
     let mut rest = words;
     while let [word, after @ ..] = rest {
@@ -49,7 +48,7 @@ fn device_words(
     word: &str,
     value: &OsStr,
     resolver: &mut dyn Resolver,
-) -> Result<bool, Complaint> {
+) -> Result<bool, String> {
     let text = value.to_string_lossy();
     match word {
         "listen-port" => {
@@ -63,12 +62,7 @@ fn device_words(
 }
 
 /// Whether the word is a setting of a peer.
-fn peer_words(
-    peer: &mut PeerUpdate,
-    word: &str,
-    value: &OsStr,
-    resolver: &mut dyn Resolver,
-) -> Result<bool, Complaint> {
+fn peer_words(peer: &mut PeerUpdate, word: &str, value: &OsStr, resolver: &mut dyn Resolver) -> Result<bool, String> {
     let text = value.to_string_lossy();
     match word {
         "endpoint" => peer.endpoint = Some(values::endpoint(&text, resolver).map_err(|bad| bad.to_string())?),
@@ -86,13 +80,13 @@ fn peer_words(
     Ok(true)
 }
 
-/// More than this cannot be a key and white space that anyone meant.
+/// Anything longer is not a key.
 const KEY_FILE_MAX: usize = 64 << 10;
 
-fn key_file(path: &OsStr) -> Result<SecretKey, Complaint> {
+fn key_file(path: &OsStr) -> Result<SecretKey, String> {
     let input = input::read(path, KEY_FILE_MAX)?;
     if input.text.is_empty() && !input.seekable {
-        // Nothing from a pipe is a command that failed, not the wish to take the key away.
+        // An empty pipe is the output of a command that failed, not a request to remove the key.
         return Err("Invalid length key in key file".into());
     }
     values::key_file(&input.text).map_err(|bad| bad.to_string())

@@ -8,8 +8,6 @@ use linerate_control::zeroizing::Buffer;
 use rustix::fs::{SeekFrom, seek};
 use zeroize::Zeroizing;
 
-use linerate_program::Complaint;
-
 /// The content of a file.
 pub(super) struct Input {
     /// All of it, up to the limit.
@@ -19,7 +17,7 @@ pub(super) struct Input {
 }
 
 /// Reads at most `limit` bytes of the file at `path`.
-pub(super) fn read(path: &OsStr, limit: usize) -> Result<Input, Complaint> {
+pub(super) fn read(path: &OsStr, limit: usize) -> Result<Input, String> {
     let mut file = File::open(path).map_err(|error| format!("fopen: {error}"))?;
     let seekable = seek(&file, SeekFrom::Current(0)).is_ok();
     let mut text = Buffer::new();

@@ -16,7 +16,6 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use linerate_control::client::TunnelClient;
-use linerate_control::uapi::client::ClientError;
 use linerate_control::uapi::request::DeviceUpdate;
 use linerate_control::uapi::response::DeviceState;
 use linerate_control::uapi::socket;
@@ -24,19 +23,18 @@ use linerate_control::uapi::socket;
 pub(crate) use setconf::explain;
 
 use crate::keys;
-use linerate_program::print;
-use linerate_program::{Complaint, complain};
+use linerate_cli::{eprint_line, print};
 
 /// The version that this is compatible with.
 const VERSION: &str = "1.0.20260223";
 
 /// An exit code, or a message for standard error, with exit code 1.
-type Outcome = Result<ExitCode, Complaint>;
+type Outcome = Result<ExitCode, String>;
 
 /// Runs `wg` with `arguments`; `program` is its name in messages.
 pub fn main(program: &str, arguments: &[OsString]) -> ExitCode {
-    run(program, arguments).unwrap_or_else(|complaint| {
-        complain(&complaint);
+    run(program, arguments).unwrap_or_else(|error| {
+        eprint_line(&error);
         ExitCode::FAILURE
     })
 }
@@ -57,9 +55,9 @@ fn run(program: &str, arguments: &[OsString]) -> Outcome {
         ("setconf", [interface, file]) => setconf::set(interface, file),
         ("addconf", [interface, file]) => setconf::add(interface, file),
         ("syncconf", [interface, file]) => setconf::sync(interface, file),
-        ("genkey", []) => keys::genkey().map_err(|complaint| format!("{program}: {complaint}")),
-        ("genpsk", []) => keys::genpsk().map_err(|complaint| format!("{program}: {complaint}")),
-        ("pubkey", []) => keys::pubkey().map_err(|complaint| format!("{program}: {complaint}")),
+        ("genkey", []) => keys::genkey().map_err(|error| format!("{program}: {error}")),
+        ("genpsk", []) => keys::genpsk().map_err(|error| format!("{program}: {error}")),
+        ("pubkey", []) => keys::pubkey().map_err(|error| format!("{program}: {error}")),
         _ => Err(usage_of(program, &command)
             .unwrap_or_else(|| format!("Invalid subcommand: `{command}'\n{}", usage(program)))),
     }
@@ -109,15 +107,15 @@ fn usage_of(program: &str, command: &str) -> Option<String> {
 }
 
 /// The state of `interface`. `purpose` begins the message if it cannot be read.
-fn get(interface: &OsStr, purpose: &str) -> Result<DeviceState, Complaint> {
+fn get(interface: &OsStr, purpose: &str) -> Result<DeviceState, String> {
     let tunnel = TunnelClient::open(Path::new(socket::DIRECTORY), &interface.to_string_lossy());
-    let state = tunnel.map_err(ClientError::Io).and_then(|mut tunnel| tunnel.get());
+    let state = tunnel.and_then(|mut tunnel| tunnel.get());
     state.map_err(|error| format!("{purpose}: {}", error.reason_of_get()))
 }
 
 fn modify(interface: &OsStr, update: &DeviceUpdate) -> Outcome {
     let tunnel = TunnelClient::open(Path::new(socket::DIRECTORY), &settable(interface));
-    let done = tunnel.map_err(ClientError::Io).and_then(|mut tunnel| tunnel.set(update));
+    let done = tunnel.and_then(|mut tunnel| tunnel.set(update));
     done.map_err(|error| format!("Unable to modify interface: {}", error.reason_of_set()))?;
     Ok(ExitCode::SUCCESS)
 }

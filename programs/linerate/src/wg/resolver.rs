@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use linerate_control::wg_config::{Resolver, ValueError};
 
-use linerate_program::complain;
+use linerate_cli::eprint_line;
 use linerate_tunnel::resolver;
 
 /// The system's resolver.
@@ -27,7 +27,7 @@ impl Resolver for System {
                 return Err(ValueError::Value(format!("{}: `{text}'", resolver::message(error))));
             }
             let seconds = wait.as_secs_f64();
-            complain(&format!("{}: `{text}'. Trying again in {seconds:.2} seconds...", resolver::message(error)));
+            eprint_line(&format!("{}: `{text}'. Trying again in {seconds:.2} seconds...", resolver::message(error)));
             thread::sleep(wait);
             wait = (wait * 6 / 5).min(LONGEST_WAIT);
             retries = retries.map(|left| left - 1);
@@ -39,7 +39,7 @@ impl Resolver for System {
     }
 
     fn warn(&mut self, warning: &str) {
-        complain(warning);
+        eprint_line(warning);
     }
 }
 

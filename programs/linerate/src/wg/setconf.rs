@@ -3,11 +3,10 @@
 use std::ffi::OsStr;
 
 use linerate_control::uapi::request::DeviceUpdate;
-use linerate_control::wg_config::{self, ConfigError, Mode, ValueError};
+use linerate_control::wg_config::{self, Mode, ParseError, ValueError};
 
 use super::resolver::System;
 use super::{Outcome, get, input, modify, settable};
-use linerate_program::Complaint;
 
 /// Replaces the configuration with the file.
 pub(super) fn set(interface: &OsStr, file: &OsStr) -> Outcome {
@@ -30,7 +29,7 @@ pub(super) fn sync(interface: &OsStr, file: &OsStr) -> Outcome {
     modify(interface, &update)
 }
 
-fn read(file: &OsStr, mode: Mode) -> Result<DeviceUpdate, Complaint> {
+fn read(file: &OsStr, mode: Mode) -> Result<DeviceUpdate, String> {
     let input = input::read(file, FILE_MAX)?;
     if input.text.len() >= FILE_MAX {
         return Err(format!("{} is too large: the limit is {} MiB", file.display(), FILE_MAX >> 20));
@@ -42,11 +41,11 @@ fn read(file: &OsStr, mode: Mode) -> Result<DeviceUpdate, Complaint> {
 const FILE_MAX: usize = 512 << 20;
 
 /// The message of `wg`, followed by the line and a hint.
-pub(crate) fn explain(bad: &ConfigError, file: &OsStr) -> Complaint {
+pub(crate) fn explain(bad: &ParseError, file: &OsStr) -> String {
     let conclusion = match bad {
-        ConfigError::Value { reason: ValueError::Environment(_), .. } => return bad.to_string(),
-        ConfigError::MissingPublicKey => "Invalid configuration",
-        ConfigError::Line { .. } | ConfigError::Value { .. } => "Configuration parsing error",
+        ParseError::Value { reason: ValueError::Environment(_), .. } => return bad.to_string(),
+        ParseError::MissingPublicKey => "Invalid configuration",
+        ParseError::Line { .. } | ParseError::Value { .. } => "Configuration parsing error",
     };
     let place = match (bad.line(), bad.hint()) {
         (Some(line), Some(hint)) => format!("\n{}:{line}: {hint}", file.display()),

@@ -7,11 +7,10 @@ use clap::ValueEnum;
 use linerate_control::uapi::client::ClientError;
 
 use super::{Outcome, usage_of};
-use crate::show::{Failure, Field, Form, Selection, View, Which, show};
-use linerate_program::print;
-use linerate_program::{Complaint, complain};
+use crate::show::{Field, Form, Selection, ShowError, View, Which, show};
+use linerate_cli::{eprint_line, print};
 
-/// Shows what `arguments` select. `--json` is our extension: everything, for programs.
+/// Shows the tunnels that `arguments` select. `--json` is our extension: everything, for programs.
 pub(super) fn main(program: &str, arguments: &[OsString]) -> Outcome {
     let arguments: Vec<_> = arguments.iter().map(|argument| argument.to_string_lossy()).collect();
     let (json, operands): (Vec<&str>, Vec<&str>) =
@@ -21,7 +20,7 @@ pub(super) fn main(program: &str, arguments: &[OsString]) -> Outcome {
     let (which, form) = match operands[..] {
         [] => (Which::All, form),
         ["-h" | "--help" | "help"] => {
-            complain(&usage);
+            eprint_line(&usage);
             return Ok(ExitCode::SUCCESS);
         }
         ["interfaces"] if json.is_empty() => (Which::Names, form),
@@ -33,9 +32,9 @@ pub(super) fn main(program: &str, arguments: &[OsString]) -> Outcome {
         },
         _ => return Err(usage),
     };
-    let shown = show(&Selection { which, form }, &View::from_environment()).map_err(|failure| refusal(&failure))?;
+    let shown = show(&Selection { which, form }, &View::from_environment()).map_err(|error| message(&error))?;
     let printed = print(&shown.text)?;
-    complain_of(&shown.failures);
+    eprint_failures(&shown.failures);
     Ok(if shown.any || shown.failures.is_empty() { printed } else { ExitCode::FAILURE })
 }
 
@@ -46,8 +45,8 @@ fn named(which: &str) -> Which {
 /// As in `wg`, an unknown field is an error only if there is an interface to show.
 fn wrong_field(which: Which, field: &str, usage: &str) -> Outcome {
     let selection = Selection { which, form: Form::Field(Field::Peers) };
-    let shown = show(&selection, &View::from_environment()).map_err(|failure| refusal(&failure))?;
-    complain_of(&shown.failures);
+    let shown = show(&selection, &View::from_environment()).map_err(|error| message(&error))?;
+    eprint_failures(&shown.failures);
     match (shown.any, shown.failures.is_empty()) {
         (true, _) => Err(format!("Invalid parameter: `{field}'\n{usage}")),
         (false, true) => Ok(ExitCode::SUCCESS),
@@ -55,15 +54,15 @@ fn wrong_field(which: Which, field: &str, usage: &str) -> Outcome {
     }
 }
 
-fn refusal(failure: &Failure) -> Complaint {
-    match failure {
-        Failure::Listing(error) => format!("Unable to list interfaces: {error}"),
-        Failure::Tunnel(_, error) => format!("Unable to access interface: {}", error.reason_of_get()),
+fn message(error: &ShowError) -> String {
+    match error {
+        ShowError::Listing(error) => format!("Unable to list interfaces: {error}"),
+        ShowError::Tunnel(_, error) => format!("Unable to access interface: {}", error.reason_of_get()),
     }
 }
 
-fn complain_of(failures: &[(String, ClientError)]) {
+fn eprint_failures(failures: &[(String, ClientError)]) {
     for (name, error) in failures {
-        complain(&format!("Unable to access interface {name}: {}", error.reason_of_get()));
+        eprint_line(&format!("Unable to access interface {name}: {}", error.reason_of_get()));
     }
 }

@@ -8,7 +8,7 @@ use linerate_control::uapi::response::{DeviceState, PeerState};
 use linerate_control::zeroizing::Buffer;
 
 use super::{Outcome, get};
-use linerate_program::print;
+use linerate_cli::print;
 
 pub(super) fn main(interface: &OsStr) -> Outcome {
     let state = get(interface, "Unable to access interface")?;

@@ -1,11 +1,11 @@
-//! The keys of `[Interface]`.
+//! The settings of `[Interface]`.
 
 use ipnet::IpNet;
 
 use super::{Diagnostics, Located, Reader};
-use crate::document::Key;
+use crate::document::Setting;
 use crate::tunnel_file::values::{self, InvalidValue, items};
-use crate::tunnel_file::{ExcludeLan, Hook, OnHookError, Phase, RouteConflict, keys};
+use crate::tunnel_file::{ExcludeLan, Hook, OnHookError, Phase, RouteConflict, settings};
 
 const YES_OR_NO: [(&str, bool); 2] = [("true", true), ("false", false)];
 
@@ -22,47 +22,49 @@ const EXCLUDES: [(&str, ExcludeLan); 3] =
 const HOOK_ERRORS: [(&str, OnHookError); 2] = [("warn", OnHookError::Warn), ("abort", OnHookError::Abort)];
 
 impl Reader<'_> {
-    pub(super) fn interface_entry(&mut self, key: &Key, at: &Located<'_>, value: &str) {
+    pub(super) fn interface_entry(&mut self, setting: &Setting, at: &Located<'_>, value: &str) {
         let Self { file, diagnostics, names, .. } = self;
         let span = at.value();
-        match *key {
-            keys::PRIVATE_KEY => {
-                diagnostics.store(span, values::secret_key(key, value).map(Some), &mut file.private_key)
+        match *setting {
+            settings::PRIVATE_KEY => {
+                diagnostics.store(span, values::secret_key(setting, value).map(Some), &mut file.private_key)
             }
-            keys::PRIVATE_KEY_FILE => {
+            settings::PRIVATE_KEY_FILE => {
                 diagnostics.store(span, values::key_file(value).map(Some), &mut file.private_key_file);
-                self.key_file = Some(at.key());
+                self.key_file = Some(at.name());
             }
-            keys::LISTEN_PORT => {
+            settings::LISTEN_PORT => {
                 diagnostics.store(span, values::listen_port(value, *names).map(Some), &mut file.listen_port);
             }
-            keys::FWMARK => diagnostics.store(span, values::mark(value).map(Some), &mut file.fwmark),
-            keys::ADDRESS => file.addresses.extend(list(at, value, values::address, diagnostics)),
-            keys::DNS => self.dns(at, value),
-            keys::MTU => diagnostics.store(span, values::mtu(value).map(Some), &mut file.mtu),
-            keys::TABLE => diagnostics.store(span, values::table(value, *names), &mut file.table),
-            keys::PRE_UP => self.hook(Phase::PreUp, value),
-            keys::POST_UP => self.hook(Phase::PostUp, value),
-            keys::PRE_DOWN => self.hook(Phase::PreDown, value),
-            keys::POST_DOWN => self.hook(Phase::PostDown, value),
-            keys::SAVE_CONFIG => {
-                diagnostics.store(span, values::one_of(key, value, &YES_OR_NO), &mut file.save_config);
+            settings::FWMARK => diagnostics.store(span, values::mark(value).map(Some), &mut file.fwmark),
+            settings::ADDRESS => file.addresses.extend(list(at, value, values::address, diagnostics)),
+            settings::DNS => self.dns(at, value),
+            settings::MTU => diagnostics.store(span, values::mtu(value).map(Some), &mut file.mtu),
+            settings::TABLE => diagnostics.store(span, values::table(value, *names), &mut file.table),
+            settings::PRE_UP => self.hook(Phase::PreUp, value),
+            settings::POST_UP => self.hook(Phase::PostUp, value),
+            settings::PRE_DOWN => self.hook(Phase::PreDown, value),
+            settings::POST_DOWN => self.hook(Phase::PostDown, value),
+            settings::SAVE_CONFIG => {
+                diagnostics.store(span, values::one_of(setting, value, &YES_OR_NO), &mut file.save_config);
             }
-            keys::ROUTE_CONFLICT => {
-                diagnostics.store(span, values::one_of(key, value, &CONFLICTS), &mut file.route_conflict);
+            settings::ROUTE_CONFLICT => {
+                diagnostics.store(span, values::one_of(setting, value, &CONFLICTS), &mut file.route_conflict);
             }
-            keys::KILL_SWITCH => {
-                diagnostics.store(span, values::one_of(key, value, &YES_OR_NO), &mut file.kill_switch);
+            settings::KILL_SWITCH => {
+                diagnostics.store(span, values::one_of(setting, value, &YES_OR_NO), &mut file.kill_switch);
             }
-            keys::EXCLUDED_IPS => {
+            settings::EXCLUDED_IPS => {
                 file.excluded_ips.extend(list(at, value, values::prefix, diagnostics).iter().map(IpNet::trunc));
             }
-            keys::EXCLUDE_LAN => diagnostics.store(span, values::one_of(key, value, &EXCLUDES), &mut file.exclude_lan),
-            keys::ON_HOOK_ERROR => {
-                let found = values::one_of(key, value, &HOOK_ERRORS);
+            settings::EXCLUDE_LAN => {
+                diagnostics.store(span, values::one_of(setting, value, &EXCLUDES), &mut file.exclude_lan)
+            }
+            settings::ON_HOOK_ERROR => {
+                let found = values::one_of(setting, value, &HOOK_ERRORS);
                 diagnostics.store(span, found.map(Some), &mut file.on_hook_error);
             }
-            keys::USER => diagnostics.store(span, values::user(value).map(Some), &mut file.user),
+            settings::USER => diagnostics.store(span, values::user(value).map(Some), &mut file.user),
             _ => {}
         }
     }

@@ -1,14 +1,14 @@
 //! Reads a tunnel file: turns lines into fields and collects all diagnostics.
 //!
-//! This module checks which keys are where; [`interface`] and [`peer`] read their values.
+//! This module checks which settings are where; [`interface`] and [`peer`] read their values.
 
 mod interface;
 mod peer;
 
 use self::peer::{Draft, Peers};
 use super::values::InvalidValue;
-use super::{Diagnostic, Names, Severity, TunnelFile, keys};
-use crate::document::{Document, Entry, Key, Section, SectionKind};
+use super::{Diagnostic, Names, Severity, TunnelFile, settings};
+use crate::document::{Document, Entry, Section, SectionKind, Setting};
 use crate::interface::InterfaceName;
 use crate::wg_config::is_typo_of;
 
@@ -58,8 +58,8 @@ struct Located<'a> {
 }
 
 impl Located<'_> {
-    fn key(&self) -> Span {
-        Span { line: self.line, column: self.entry.key_column() }
+    fn name(&self) -> Span {
+        Span { line: self.line, column: self.entry.name_column() }
     }
 
     fn value(&self) -> Span {
@@ -80,7 +80,7 @@ impl Reader<'_> {
         }
         for index in section.unknown_lines() {
             let span = Span { line: first_line + index, column: 1 };
-            self.diagnostics.error(span, "this line is neither a comment nor a key with a value", "write KEY = VALUE");
+            self.diagnostics.error(span, "this line is neither a comment nor a setting", "write NAME = VALUE");
         }
         for (line, _) in (first_line..).zip(section.lines()).filter(|(_, text)| text.contains(&0)) {
             let span = Span { line, column: 1 };
@@ -91,36 +91,36 @@ impl Reader<'_> {
         for entry in section.entries() {
             let line = first_line + entry.index;
             let entry = Located { entry, line };
-            let Some(key) = self.key(&entry, section.kind()) else { continue };
-            if !keys::may_repeat(&key) && seen.contains(&key.name) {
-                self.diagnostics.warn(entry.key(), format!("{} is set twice", key.name), "the last one counts");
+            let Some(setting) = self.setting(&entry, section.kind()) else { continue };
+            if !settings::may_repeat(&setting) && seen.contains(&setting.name) {
+                self.diagnostics.warn(entry.name(), format!("{} is set twice", setting.name), "the last one counts");
             }
-            seen.push(key.name);
-            self.entry(&key, &entry, &mut draft);
+            seen.push(setting.name);
+            self.entry(&setting, &entry, &mut draft);
         }
         if section.kind() == SectionKind::Peer {
             self.peers.add(draft, header, &mut self.diagnostics);
         }
     }
 
-    /// The key of an entry, if it is allowed there.
-    fn key(&mut self, at: &Located<'_>, section: SectionKind) -> Option<Key> {
-        let name = at.entry.key();
-        let known = keys::all().find(|known| known.name.eq_ignore_ascii_case(&name));
-        let Some(key) = known else {
+    /// The setting of an entry, if it is allowed there.
+    fn setting(&mut self, at: &Located<'_>, section: SectionKind) -> Option<Setting> {
+        let name = at.entry.name();
+        let known = settings::all().find(|known| known.name.eq_ignore_ascii_case(&name));
+        let Some(setting) = known else {
             if section != SectionKind::Other {
                 self.unknown(at, &name);
             }
             return None;
         };
-        let name = key.name;
-        let span = at.key();
+        let name = setting.name;
+        let span = at.name();
         match section {
-            _ if at.entry.marked && !key.marked => {
+            _ if at.entry.marked && !setting.marked => {
                 self.diagnostics.warn(span, format!("{name} after `#!` is only a comment"), "remove `#!` to set it");
             }
             SectionKind::Start => {
-                let header = header(key.section);
+                let header = header(setting.section);
                 self.diagnostics.error(
                     span,
                     format!("{name} is outside of any section"),
@@ -128,19 +128,19 @@ impl Reader<'_> {
                 );
             }
             SectionKind::Other => {}
-            _ if section != key.section => {
-                let (here, there) = (header(section), header(key.section));
+            _ if section != setting.section => {
+                let (here, there) = (header(section), header(setting.section));
                 self.diagnostics.error(
                     span,
                     format!("{name} does not belong in {here}"),
                     format!("move it to {there}"),
                 );
             }
-            _ if key.marked && !at.entry.marked => {
+            _ if setting.marked && !at.entry.marked => {
                 let message = format!("{name} is unknown to wg and wg-quick");
                 self.diagnostics.error(span, message, format!("write it as `#! {name} = …`"));
             }
-            _ => return Some(key),
+            _ => return Some(setting),
         }
         None
     }
@@ -148,48 +148,48 @@ impl Reader<'_> {
     fn unknown(&mut self, at: &Located<'_>, name: &str) {
         // Anything that does not look like a name may be a misplaced secret.
         let is_name = name.len() <= 30 && name.bytes().all(|byte| byte.is_ascii_alphanumeric());
-        let message = if is_name { format!("unknown key {name}") } else { "unknown key".into() };
-        let meant = keys::all().find(|known| known.marked == at.entry.marked && is_typo_of(name, known.name));
+        let message = if is_name { format!("unknown setting {name}") } else { "unknown setting".into() };
+        let meant = settings::all().find(|known| known.marked == at.entry.marked && is_typo_of(name, known.name));
         match meant {
             _ if at.entry.marked && meant.is_none() => {
-                self.diagnostics.warn(at.key(), message, "the line is ignored as a comment")
+                self.diagnostics.warn(at.name(), message, "the line is ignored as a comment")
             }
-            Some(meant) => self.diagnostics.error(at.key(), message, format!("did you mean {}?", meant.name)),
-            None => self.diagnostics.add(Severity::Error, at.key(), message, None),
+            Some(meant) => self.diagnostics.error(at.name(), message, format!("did you mean {}?", meant.name)),
+            None => self.diagnostics.add(Severity::Error, at.name(), message, None),
         }
     }
 
-    fn entry(&mut self, key: &Key, at: &Located<'_>, draft: &mut Draft) {
-        let bytes = if key.whole_line { at.entry.whole_value() } else { at.entry.value() };
+    fn entry(&mut self, setting: &Setting, at: &Located<'_>, draft: &mut Draft) {
+        let bytes = if setting.whole_line { at.entry.whole_value() } else { at.entry.value() };
         if bytes.is_empty() {
-            self.empty(key, at);
+            self.empty(setting, at);
             return;
         }
         let Ok(value) = std::str::from_utf8(bytes) else {
             self.diagnostics.error(
                 at.value(),
-                format!("the value of {} is not UTF-8", key.name),
+                format!("the value of {} is not UTF-8", setting.name),
                 "save the file as UTF-8",
             );
             return;
         };
-        if key.section == SectionKind::Peer {
-            draft.entry(key, at, value, &mut self.diagnostics);
+        if setting.section == SectionKind::Peer {
+            draft.entry(setting, at, value, &mut self.diagnostics);
         } else {
-            self.interface_entry(key, at, value);
+            self.interface_entry(setting, at, value);
         }
     }
 
-    fn empty(&mut self, key: &Key, at: &Located<'_>) {
-        let message = format!("{} has no value", key.name);
+    fn empty(&mut self, setting: &Setting, at: &Located<'_>) {
+        let message = format!("{} has no value", setting.name);
         let hint = "add one or remove the line";
-        // wg-quick accepts its own keys without a value, except this one.
-        let severity = if keys::OF_WG_QUICK.contains(key) && *key != keys::SAVE_CONFIG {
+        // wg-quick accepts its own settings without a value, except this one.
+        let severity = if settings::OF_WG_QUICK.contains(setting) && *setting != settings::SAVE_CONFIG {
             Severity::Warning
         } else {
             Severity::Error
         };
-        self.diagnostics.add(severity, at.key(), message, Some(hint.into()));
+        self.diagnostics.add(severity, at.name(), message, Some(hint.into()));
     }
 
     fn finish(mut self) -> (TunnelFile, Vec<Diagnostic>) {

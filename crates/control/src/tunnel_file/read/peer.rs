@@ -1,14 +1,14 @@
-//! The keys of `[Peer]`, and how sections with the same peer or prefix are merged.
+//! The settings of `[Peer]`, and how sections with the same peer or prefix are merged.
 
 use std::collections::HashMap;
 
 use ipnet::IpNet;
 
 use super::{Diagnostics, Located, Span};
-use crate::document::Key;
+use crate::document::Setting;
 use crate::keys::{PublicKey, SecretKey};
 use crate::tunnel_file::values::{self, compact, items};
-use crate::tunnel_file::{Endpoint, KeyFile, Peer, keys};
+use crate::tunnel_file::{Endpoint, KeyFile, Peer, settings};
 use crate::wg_config::values::is_space;
 
 /// A `[Peer]` section while it is read.
@@ -17,7 +17,7 @@ pub(super) struct Draft {
     /// None if it is missing or not valid.
     public_key: Option<PublicKey>,
     /// Whether `PublicKey` is set at all.
-    has_key: bool,
+    has_public_key: bool,
     name: Option<String>,
     preshared_key: Option<SecretKey>,
     preshared_key_file: Option<KeyFile>,
@@ -47,25 +47,25 @@ impl Draft {
         Self { name, ..Self::default() }
     }
 
-    pub(super) fn entry(&mut self, key: &Key, at: &Located<'_>, value: &str, diagnostics: &mut Diagnostics) {
+    pub(super) fn entry(&mut self, setting: &Setting, at: &Located<'_>, value: &str, diagnostics: &mut Diagnostics) {
         let span = at.value();
-        match *key {
-            keys::PUBLIC_KEY => {
-                self.has_key = true;
-                diagnostics.store(span, values::public_key(key, value).map(Some), &mut self.public_key);
+        match *setting {
+            settings::PUBLIC_KEY => {
+                self.has_public_key = true;
+                diagnostics.store(span, values::public_key(setting, value).map(Some), &mut self.public_key);
             }
-            keys::PRESHARED_KEY => {
-                diagnostics.store(span, values::secret_key(key, value).map(Some), &mut self.preshared_key);
+            settings::PRESHARED_KEY => {
+                diagnostics.store(span, values::secret_key(setting, value).map(Some), &mut self.preshared_key);
             }
-            keys::PRESHARED_KEY_FILE => {
+            settings::PRESHARED_KEY_FILE => {
                 diagnostics.store(span, values::key_file(value).map(Some), &mut self.preshared_key_file);
-                self.key_file = Some(at.key());
+                self.key_file = Some(at.name());
             }
-            keys::ENDPOINT => diagnostics.store(span, values::peer_endpoint(value).map(Some), &mut self.endpoint),
-            keys::PERSISTENT_KEEPALIVE => {
+            settings::ENDPOINT => diagnostics.store(span, values::peer_endpoint(value).map(Some), &mut self.endpoint),
+            settings::PERSISTENT_KEEPALIVE => {
                 diagnostics.store(span, values::interval(value).map(Some), &mut self.persistent_keepalive);
             }
-            keys::ALLOWED_IPS => self.allowed_ips(at, value, diagnostics),
+            settings::ALLOWED_IPS => self.allowed_ips(at, value, diagnostics),
             _ => {}
         }
     }
@@ -96,7 +96,7 @@ impl Peers {
             diagnostics.error(span, "PresharedKey and PresharedKeyFile are both set", "keep one of them");
         }
         let Some(public_key) = draft.public_key else {
-            if !draft.has_key {
+            if !draft.has_public_key {
                 diagnostics.error(header, "this peer has no PublicKey", "add `PublicKey = …`");
             }
             return;

@@ -23,7 +23,7 @@ const READ_SLICE: usize = 4 * CHUNK;
 /// Bytes written to one connection before the next is served.
 const WRITE_SLICE: usize = 4 * READ_SLICE;
 
-/// The connection is to be closed: it is done, broken, or the client does not speak the protocol.
+/// Close the connection: it is finished or broken, or the client does not speak the protocol.
 pub(super) struct Close;
 
 pub(super) struct Connection {
@@ -33,13 +33,13 @@ pub(super) struct Connection {
     searched: usize,
     output: Buffer,
     written: usize,
-    /// The client will send no more.
+    /// The client has closed its side.
     input_ended: bool,
     /// Close once `output` is written.
     closing: bool,
     /// `input` may hold a whole request that is not answered yet.
     pub(super) may_have_request: bool,
-    /// Reading on or answering has to wait until others hold less memory.
+    /// Reading or answering has to wait until other connections hold less memory.
     pub(super) waits_for_memory: bool,
     /// When a byte was last read or written.
     pub(super) last_progress: Instant,
@@ -75,8 +75,8 @@ impl Connection {
         self.output.is_empty() && !self.waits_for_memory
     }
 
-    /// What to poll it for.
-    pub(super) fn wanted(&self) -> PollFlags {
+    /// The events to poll for.
+    pub(super) fn poll_flags(&self) -> PollFlags {
         if !self.output.is_empty() {
             PollFlags::OUT
         } else if self.input_ended || self.waits_for_memory {

@@ -2,8 +2,8 @@
 //!
 //! Connections are non-blocking and served in turn: a client that reads slowly, sends half a request or never stops
 //! asking does not delay the others. The number of connections and the memory they hold are bounded. An idle server
-//! waits without a timeout, so it never wakes up. It only finds where a request ends: [`request::parse`] reads the whole
-//! request, and the [`Handler`] answers it on this thread, one at a time.
+//! waits without a timeout, so it never wakes up. It only finds where a request ends: [`request::parse`] reads the
+//! whole request, and the [`Handler`] answers it on this thread, one at a time.
 
 mod connection;
 
@@ -86,7 +86,7 @@ impl Server {
         Self { listener, watch, connections: Vec::new(), accept_at: None, chunk, limits: LIMITS }
     }
 
-    /// Whether it will notice that the socket's file is deleted.
+    /// Whether it notices when the socket's file is deleted.
     pub fn watches_its_file(&self) -> bool {
         self.watch.is_some()
     }
@@ -110,8 +110,10 @@ impl Server {
     /// Waits once and handles every event.
     fn step(&mut self, handler: &mut impl Handler, stop: &[BorrowedFd<'_>]) -> io::Result<Option<StopReason>> {
         let events = match self.wait(stop) {
-            // The limit of descriptors was lowered below what is polled (poll(2), RLIMIT_NOFILE).
-            Err(error) if Errno::from_io_error(&error) == Some(Errno::INVAL) && self.close_longest_still(|_| true) => {
+            // RLIMIT_NOFILE was lowered below the number of polled descriptors (poll(2)).
+            Err(error)
+                if Errno::from_io_error(&error) == Some(Errno::INVAL) && self.close_longest_inactive(|_| true) =>
+            {
                 return Ok(None);
             }
             Err(error) if Errno::from_io_error(&error) == Some(Errno::NOMEM) => {
@@ -139,9 +141,9 @@ impl Server {
         let input = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
         fds.extend(stop.iter().copied().map(input));
         let paused = self.accept_at.is_some_and(|at| at > Instant::now());
-        let wanted = if paused { PollFlags::empty() } else { PollFlags::IN };
-        fds.push(PollFd::new(&self.listener.socket, wanted));
-        fds.extend(self.connections.iter().map(|connection| PollFd::new(&connection.stream, connection.wanted())));
+        let flags = if paused { PollFlags::empty() } else { PollFlags::IN };
+        fds.push(PollFd::new(&self.listener.socket, flags));
+        fds.extend(self.connections.iter().map(|connection| PollFd::new(&connection.stream, connection.poll_flags())));
         fds.extend(self.watch.as_ref().map(|watch| input(watch.as_fd())));
 
         let timeout = self.timeout(paused);
@@ -183,7 +185,7 @@ impl Server {
         let blockers = self.connections.iter().filter(|connection| starved && self.is_blocker(connection));
         let stalled = blockers.map(|connection| connection.last_progress + self.limits.stall_timeout).min();
         let next = accept.into_iter().chain(stalled).min()?;
-        // One millisecond more, so that the time has come when the wait is over.
+        // Round up, so that the deadline has passed when poll returns.
         Some(next.saturating_duration_since(Instant::now()) + Duration::from_millis(1))
     }
 
@@ -202,7 +204,7 @@ impl Server {
                         continue;
                     }
                     if self.connections.len() >= self.limits.connections {
-                        self.close_longest_still(|_| true);
+                        self.close_longest_inactive(|_| true);
                     }
                     self.connections.push(Connection::new(stream));
                 }
@@ -211,7 +213,7 @@ impl Server {
                     Some(Errno::AGAIN) => return,
                     // Out of descriptors or memory, and the listener stays readable.
                     _ => {
-                        if !self.close_longest_still(Connection::is_idle) {
+                        if !self.close_longest_inactive(Connection::is_idle) {
                             self.accept_at = Some(Instant::now() + RETRY_DELAY);
                             return;
                         }
@@ -221,8 +223,9 @@ impl Server {
         }
     }
 
-    /// Closes the connection without progress for longest, an idle one if there is one. Says whether it closed any.
-    fn close_longest_still(&mut self, may_close: impl Fn(&Connection) -> bool) -> bool {
+    /// Closes the connection that has made no progress for longest, preferably an idle one. Returns whether there was
+    /// one.
+    fn close_longest_inactive(&mut self, may_close: impl Fn(&Connection) -> bool) -> bool {
         let candidates = self.connections.iter().enumerate().filter(|(_, connection)| may_close(connection));
         let longest = candidates.min_by_key(|(_, connection)| (!connection.is_idle(), connection.last_progress));
         let longest = longest.map(|(index, _)| index);
@@ -256,15 +259,16 @@ impl Server {
         }
     }
 
-    /// Whether `connection` holds memory that others wait for. If every one that holds memory waits itself, each counts.
+    /// Whether `connection` holds memory that others wait for. If all that hold memory wait themselves, each is a
+    /// blocker.
     fn is_blocker(&self, connection: &Connection) -> bool {
         let holds = |connection: &Connection| connection.held() > RESERVED_BYTES;
         let all_wait = || self.connections.iter().all(|other| !holds(other) || other.waits_for_memory);
         holds(connection) && (!connection.waits_for_memory || all_wait())
     }
 
-    /// Closes the blocker without progress for longest, once it has stalled for too long. Only one at a time: its
-    /// memory may be enough for the others.
+    /// Closes the blocker that has made no progress for longest, once it exceeds the stall timeout. Only one at a
+    /// time: its memory may be enough for the others.
     fn close_stalled_blocker(&mut self) {
         let blockers = self.connections.iter().enumerate().filter(|(_, connection)| self.is_blocker(connection));
         let longest = blockers.min_by_key(|(_, connection)| connection.last_progress);
@@ -276,7 +280,7 @@ impl Server {
     }
 }
 
-/// What polling reported.
+/// The events of one poll(2).
 #[derive(Default)]
 struct Events {
     stop: Option<usize>,

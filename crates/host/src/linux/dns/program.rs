@@ -30,8 +30,8 @@ fn is_executable(program: &Path) -> bool {
 /// Runs a program to its end with `input` on its stdin.
 ///
 /// # Errors
-/// It cannot be started, fails, or exceeds the limit and is killed; in one sentence with its stderr. Interrupted if it was
-/// stopped.
+/// It cannot be started, fails, or exceeds the limit and is killed; in one sentence with its stderr. Interrupted if
+/// it was stopped.
 pub fn run(program: &Path, arguments: &[&str], input: &[u8], wait: &WaitLimit<'_>) -> io::Result<()> {
     let said = |what: String| {
         let program = program.file_name().unwrap_or(program.as_os_str()).display();
@@ -46,9 +46,9 @@ pub fn run(program: &Path, arguments: &[&str], input: &[u8], wait: &WaitLimit<'_
     let cannot = |error: io::Error| said(format!("cannot be run: {error}"));
     let mut child = command.spawn().map_err(cannot)?;
     let status = match wait_for(&mut child, wait).map_err(cannot)? {
-        End::Itself(status) if status.success() => return Ok(()),
-        End::Itself(status) => status.code().map_or_else(|| status.to_string(), |code| format!("ended with {code}")),
-        End::TooLate => format!("took longer than {} s and was killed", wait.limit.as_secs()),
+        End::Exited(status) if status.success() => return Ok(()),
+        End::Exited(status) => status.code().map_or_else(|| status.to_string(), |code| format!("ended with {code}")),
+        End::TimedOut => format!("took longer than {} s and was killed", wait.limit.as_secs()),
         End::Interrupted => return Err(io::Error::new(io::ErrorKind::Interrupted, "interrupted")),
     };
     let mut text = Vec::new();
@@ -68,9 +68,9 @@ fn scratch() -> io::Result<File> {
 
 /// How a program ended.
 enum End {
-    Itself(ExitStatus),
-    /// It was killed, with its children.
-    TooLate,
+    Exited(ExitStatus),
+    /// It ran too long and was killed, with its children.
+    TimedOut,
     /// It was asked to end, with its children, and killed if it did not.
     Interrupted,
 }
@@ -83,10 +83,10 @@ fn wait_for(child: &mut Child, wait: &WaitLimit<'_>) -> io::Result<End> {
         let _ = kill_process_group(group, Signal::KILL);
     }
     let status = child.wait()?;
-    Ok(end?.unwrap_or(End::Itself(status)))
+    Ok(end?.unwrap_or(End::Exited(status)))
 }
 
-/// Waits until the program has ended (none) or must be ended.
+/// Returns `None` if the program exited, else why it must be killed.
 fn ended(program: Pid, wait: &WaitLimit<'_>) -> io::Result<Option<End>> {
     let pidfd = pidfd_open(program, PidfdFlags::empty())?;
     let stop: Vec<BorrowedFd<'_>> = wait.stop.into_iter().collect();
@@ -97,7 +97,7 @@ fn ended(program: Pid, wait: &WaitLimit<'_>) -> io::Result<Option<End>> {
             readable(pidfd.as_fd(), &[], GRACE)?;
             Ok(Some(End::Interrupted))
         }
-        None => Ok(Some(End::TooLate)),
+        None => Ok(Some(End::TimedOut)),
     }
 }
 

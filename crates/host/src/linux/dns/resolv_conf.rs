@@ -1,8 +1,8 @@
 //! The text of resolv.conf with and without the name servers of tunnels. Pure: files are read and written in [`super`].
 //!
-//! Each tunnel is one comment line with its whole record. The lines that these records produce follow between two markers,
-//! and other lines that must not apply meanwhile are commented out. So tunnels can be added and removed in any order,
-//! others may edit the rest in between, and in the end the text is as it was.
+//! Each tunnel is one comment line with its whole record. The lines that these records produce follow between two
+//! markers, and other lines that must not apply meanwhile are commented out. So tunnels can be added and removed in
+//! any order, others may edit the rest in between, and in the end the text is as it was.
 //!
 //! ```text
 //! #linerate tunnel {"interface":"wg0","dns":{"servers":["10.0.0.1"],"search":["corp.example"]},"exclusive":true}
@@ -16,13 +16,13 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::wanted::Dns;
+use crate::spec::Dns;
 
 /// The text with the name servers of `interface` before all others, replacing those that it had of this interface.
 ///
 /// `exclusive` comments out all other servers and domains: resolvers would query them too, glibc when the first server does
 /// not respond, musl at once.
-pub fn with(text: &[u8], interface: &str, dns: &Dns, exclusive: bool) -> Vec<u8> {
+pub fn add(text: &[u8], interface: &str, dns: &Dns, exclusive: bool) -> Vec<u8> {
     let mut conf = ResolvConf::parse(text);
     conf.tunnels.retain(|tunnel| tunnel.interface != interface);
     let tunnel = Tunnel { interface: interface.into(), dns: dns.clone(), exclusive };
@@ -33,7 +33,7 @@ pub fn with(text: &[u8], interface: &str, dns: &Dns, exclusive: bool) -> Vec<u8>
 }
 
 /// The text without the name servers of `interface`; unchanged if it has none.
-pub fn without(text: &[u8], interface: &str) -> Vec<u8> {
+pub fn remove(text: &[u8], interface: &str) -> Vec<u8> {
     let mut conf = ResolvConf::parse(text);
     if conf.tunnels.iter().all(|tunnel| tunnel.interface != interface) {
         return text.to_vec();
@@ -188,13 +188,13 @@ mod tests {
 
     #[test]
     fn an_exclusive_tunnel_hides_the_servers_and_domains_of_others() {
-        let text = with(LAN, "wg0", &dns(&["10.0.0.1"], &["corp.example"]), true);
+        let text = add(LAN, "wg0", &dns(&["10.0.0.1"], &["corp.example"]), true);
         assert_eq!(seen(&text), "nameserver 10.0.0.1\nsearch corp.example\noptions edns0\n");
     }
 
     #[test]
     fn a_tunnel_that_is_not_exclusive_comes_first_and_adds_its_domains() {
-        let text = with(LAN, "wg0", &dns(&["10.0.0.1"], &["corp.example", "lan"]), false);
+        let text = add(LAN, "wg0", &dns(&["10.0.0.1"], &["corp.example", "lan"]), false);
         assert_eq!(
             seen(&text),
             "nameserver 10.0.0.1\nsearch corp.example lan\nnameserver 192.168.1.1\noptions edns0\n"
@@ -203,88 +203,88 @@ mod tests {
 
     #[test]
     fn domains_without_servers_leave_the_servers_alone() {
-        let text = with(LAN, "wg0", &dns(&[], &["corp.example"]), true);
+        let text = add(LAN, "wg0", &dns(&[], &["corp.example"]), true);
         assert_eq!(seen(&text), "search corp.example lan\nnameserver 192.168.1.1\noptions edns0\n");
     }
 
     #[test]
     fn domains_that_only_route_questions_are_left_out() {
-        assert_eq!(with(LAN, "wg0", &dns(&[], &["~corp.example"]), false), LAN);
-        let text = with(LAN, "wg0", &dns(&["10.0.0.1"], &["~corp.example"]), false);
+        assert_eq!(add(LAN, "wg0", &dns(&[], &["~corp.example"]), false), LAN);
+        let text = add(LAN, "wg0", &dns(&["10.0.0.1"], &["~corp.example"]), false);
         assert_eq!(seen(&text), "nameserver 10.0.0.1\nnameserver 192.168.1.1\nsearch lan\noptions edns0\n");
     }
 
     #[test]
     fn an_exclusive_tunnel_hides_the_one_before_it_which_is_back_when_it_goes() {
-        let first = with(LAN, "wg0", &dns(&["10.0.0.1"], &[]), true);
-        let second = with(&first, "wg1", &dns(&["10.1.0.1"], &[]), true);
+        let first = add(LAN, "wg0", &dns(&["10.0.0.1"], &[]), true);
+        let second = add(&first, "wg1", &dns(&["10.1.0.1"], &[]), true);
         assert_eq!(seen(&second), "nameserver 10.1.0.1\noptions edns0\n");
-        assert_eq!(without(&second, "wg1"), first);
+        assert_eq!(remove(&second, "wg1"), first);
         assert_eq!(interfaces(&second), ["wg1", "wg0"]);
     }
 
     #[test]
     fn edits_by_others_in_between_survive() {
-        let text = with(LAN, "wg0", &dns(&["10.0.0.1"], &[]), true);
+        let text = add(LAN, "wg0", &dns(&["10.0.0.1"], &[]), true);
         let edited = [b"# in front\n", text.as_slice(), b"nameserver 9.9.9.9\n"].concat();
-        assert_eq!(without(&edited, "wg0"), [b"# in front\n", LAN, b"nameserver 9.9.9.9\n"].concat());
+        assert_eq!(remove(&edited, "wg0"), [b"# in front\n", LAN, b"nameserver 9.9.9.9\n"].concat());
     }
 
     #[test]
     fn a_file_written_anew_by_others_stays_theirs() {
-        assert_eq!(without(b"nameserver 9.9.9.9\n", "wg0"), b"nameserver 9.9.9.9\n");
+        assert_eq!(remove(b"nameserver 9.9.9.9\n", "wg0"), b"nameserver 9.9.9.9\n");
     }
 
     #[test]
-    fn a_lost_end_costs_nobody_his_lines() {
-        let text = with(b"options edns0\n", "wg0", &dns(&["10.0.0.1"], &[]), false);
+    fn a_missing_end_marker_keeps_all_other_lines() {
+        let text = add(b"options edns0\n", "wg0", &dns(&["10.0.0.1"], &[]), false);
         let cut: Vec<u8> =
             text.split_inclusive(|&byte| byte == b'\n').filter(|line| !is(line, END)).flatten().copied().collect();
-        assert_eq!(without(&cut, "wg0"), b"nameserver 10.0.0.1\noptions edns0\n");
+        assert_eq!(remove(&cut, "wg0"), b"nameserver 10.0.0.1\noptions edns0\n");
     }
 
     #[test]
-    fn a_tunnel_behind_the_mark_of_what_is_hidden_stays_there() {
-        let tunnel = with(b"", "wg0", &dns(&["10.0.0.1"], &[]), true);
+    fn a_commented_out_record_does_not_become_a_tunnel() {
+        let tunnel = add(b"", "wg0", &dns(&["10.0.0.1"], &[]), true);
         let tunnel = tunnel.split_inclusive(|&byte| byte == b'\n').next().unwrap();
-        let text = [with(b"", "wg1", &dns(&["10.1.0.1"], &[]), true).as_slice(), HIDES, tunnel].concat();
-        assert_eq!(interfaces(&without(&text, "wg1")), [""; 0]);
+        let text = [add(b"", "wg1", &dns(&["10.1.0.1"], &[]), true).as_slice(), HIDES, tunnel].concat();
+        assert_eq!(interfaces(&remove(&text, "wg1")), [""; 0]);
     }
 
     #[test]
-    fn a_domain_cannot_bring_a_line_of_its_own() {
-        let text = with(b"", "wg0", &dns(&["10.0.0.1"], &["a\nnameserver 6.6.6.6", "b"]), false);
+    fn a_search_domain_cannot_inject_a_line() {
+        let text = add(b"", "wg0", &dns(&["10.0.0.1"], &["a\nnameserver 6.6.6.6", "b"]), false);
         assert_eq!(seen(&text), "nameserver 10.0.0.1\nsearch b\n");
     }
 
     proptest! {
         #[test]
-        fn without_takes_back_what_with_did(text in texts(), dns in dnses(), exclusive: bool) {
-            let there = with(&text, "wg0", &dns, exclusive);
-            prop_assert_eq!(without(&there, "wg0"), written_anew(&without(&text, "wg0")));
+        fn removing_reverts_adding(text in texts(), dns in dnses(), exclusive: bool) {
+            let there = add(&text, "wg0", &dns, exclusive);
+            prop_assert_eq!(remove(&there, "wg0"), written_anew(&remove(&text, "wg0")));
             if interfaces(&text).is_empty() {
-                prop_assert_eq!(without(&there, "wg0"), text);
+                prop_assert_eq!(remove(&there, "wg0"), text);
             }
         }
 
         #[test]
-        fn tunnels_go_in_any_order(text in texts(), one in dnses(), two in dnses(), first: bool, second: bool) {
-            let text = written_anew(&without(&without(&text, "wg0"), "wg1"));
-            let only_one = with(&text, "wg0", &one, first);
-            let both = with(&only_one, "wg1", &two, second);
-            prop_assert_eq!(without(&both, "wg0"), with(&text, "wg1", &two, second));
-            prop_assert_eq!(without(&both, "wg1"), only_one);
+        fn tunnels_are_removed_in_any_order(text in texts(), one in dnses(), two in dnses(), first: bool, second: bool) {
+            let text = written_anew(&remove(&remove(&text, "wg0"), "wg1"));
+            let only_one = add(&text, "wg0", &one, first);
+            let both = add(&only_one, "wg1", &two, second);
+            prop_assert_eq!(remove(&both, "wg0"), add(&text, "wg1", &two, second));
+            prop_assert_eq!(remove(&both, "wg1"), only_one);
         }
 
         #[test]
         fn setting_twice_is_setting_once(text in texts(), dns in dnses(), exclusive: bool) {
-            let once = with(&text, "wg0", &dns, exclusive);
-            prop_assert_eq!(with(&once, "wg0", &dns, exclusive), once);
+            let once = add(&text, "wg0", &dns, exclusive);
+            prop_assert_eq!(add(&once, "wg0", &dns, exclusive), once);
         }
 
         #[test]
         fn the_first_servers_are_ours(text in texts(), dns in dnses(), exclusive: bool) {
-            let there = with(&text, "wg0", &dns, exclusive);
+            let there = add(&text, "wg0", &dns, exclusive);
             let seen = seen(&there);
             let servers = seen.lines().filter_map(|line| line.strip_prefix("nameserver "));
             let ours: Vec<String> = dns.servers.iter().map(ToString::to_string).collect();
@@ -334,8 +334,8 @@ mod tests {
                     .concat()
             ),
             Just(TUNNEL.to_vec()),
-            Just(with(b"", "wg0", &dns(&["10.0.0.1"], &["a"]), true)),
-            Just(with(b"", "wg9", &dns(&["10.0.0.9"], &[]), false)),
+            Just(add(b"", "wg0", &dns(&["10.0.0.1"], &["a"]), true)),
+            Just(add(b"", "wg9", &dns(&["10.0.0.9"], &[]), false)),
         ];
         proptest::collection::vec(piece, 0..12).prop_map(|pieces| pieces.concat())
     }

@@ -1,0 +1,140 @@
+//! Manual pages and shell completions, made from the definition of the arguments.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::Command;
+use clap_complete::Shell;
+use clap_mangen::Man;
+use clap_mangen::roff::{Roff, bold, roman};
+
+use crate::print;
+
+/// Writes the manual page of `command`, and one for each of its commands, into `directory`.
+///
+/// # Errors
+/// A page cannot be written.
+pub fn write_pages(command: Command, section: &str, directory: &Path) -> Result<(), String> {
+    let written = pages(command.disable_help_subcommand(true), section, directory);
+    written.map_err(|error| format!("cannot write to {}: {error}", directory.display()))
+}
+
+/// Prints the completions of `command` for `shell`.
+///
+/// # Errors
+/// They cannot be written.
+pub fn print_completions(mut command: Command, shell: Shell) -> Result<ExitCode, String> {
+    let name = command.get_name().to_owned();
+    let mut text = Vec::new();
+    clap_complete::generate(shell, &mut command, name, &mut text);
+    print(&text)
+}
+
+/// Checks that the arguments of `command` do not contradict each other and that each has its help.
+///
+/// # Panics
+/// They do, or one has none.
+pub fn assert_documented(command: Command) {
+    fn check(command: &Command) {
+        assert!(command.get_about().is_some(), "{}", command.get_name());
+        for argument in command.get_arguments() {
+            assert!(argument.get_help().is_some(), "{} {}", command.get_name(), argument.get_id());
+        }
+        command.get_subcommands().for_each(check);
+    }
+    command.clone().debug_assert();
+    check(&command);
+}
+
+/// The page of `command` and those of its commands.
+fn pages(mut command: Command, section: &str, directory: &Path) -> io::Result<()> {
+    // Gives its commands their full names.
+    command.build();
+    for command in command.get_subcommands().filter(|command| !command.is_hide_set()) {
+        pages(command.clone(), section, directory)?;
+    }
+    let page = Man::new(command.clone()).section(section);
+    let mut file = File::create(directory.join(page.get_filename()))?;
+    render(&page, &command, &mut file)
+}
+
+/// As [`Man::render`], which would put everything after the options under one heading EXTRA: here it is split into
+/// [`sections`].
+fn render(page: &Man, command: &Command, to: &mut dyn Write) -> io::Result<()> {
+    page.render_title(to)?;
+    page.render_name_section(to)?;
+    page.render_synopsis_section(to)?;
+    page.render_description_section(to)?;
+    page.render_options_section(to)?;
+    if command.get_subcommands().any(|command| !command.is_hide_set()) {
+        page.render_subcommands_section(to)?;
+    }
+    if let Some(text) = command.get_after_long_help() {
+        sections(&text.to_string()).to_writer(to)?;
+    }
+    if command.get_version().is_some() {
+        page.render_version_section(to)?;
+    }
+    Ok(())
+}
+
+/// The sections after the options in a help text. A line in capitals is a heading; any other line without indentation
+/// is prose. Two columns, the first indented by [`INDENT`] and followed by two spaces or more, are a term and its
+/// explanation. All other indented lines are kept as they are.
+fn sections(help: &str) -> Roff {
+    let mut roff = Roff::new();
+    let mut kept = false;
+    let mut explained = false;
+    for line in help.lines() {
+        let text = line.trim_start();
+        let indent = line.len() - text.len();
+        let columns = text.split_once("  ").filter(|_| indent == INDENT);
+        let continues = explained && indent > INDENT;
+        explained = columns.is_some() || continues;
+        let keeps = indent > 0 && !explained;
+        if kept && !keeps {
+            roff.control("EE", []);
+            kept = false;
+        }
+        if let Some((term, explanation)) = columns {
+            roff.control("TP", []).text([bold(term)]).text([roman(explanation.trim_start())]);
+        } else if continues {
+            roff.text([roman(text)]);
+        } else if keeps {
+            if !kept {
+                roff.control("EX", []);
+                kept = true;
+            }
+            roff.text([roman(line.strip_prefix("  ").unwrap_or(text))]);
+        } else if text.is_empty() {
+            roff.control("PP", []);
+        } else if text.chars().any(char::is_lowercase) {
+            roff.text([roman(text)]);
+        } else {
+            roff.control("SH", [text]);
+        }
+    }
+    if kept {
+        roff.control("EE", []);
+    }
+    roff
+}
+
+/// How far the lines under a heading are indented.
+const INDENT: usize = 2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headings_in_the_help_become_sections_and_examples_keep_their_layout() {
+        let help = "EXAMPLES\n  By hand:\n    ip link  # all\n\nProse goes\non.\n\n\
+            ENVIRONMENT\n  LOG_LEVEL  how much,\n             or none\n  A  1";
+        let page = ".SH EXAMPLES\n.EX\nBy hand:\n  ip link  # all\n.EE\n.PP\nProse goes\non.\n.PP\n\
+            .SH ENVIRONMENT\n.TP\n\\fBLOG_LEVEL\\fR\nhow much,\nor none\n.TP\n\\fBA\\fR\n1\n";
+        assert!(sections(help).render().ends_with(page), "{}", sections(help).render());
+    }
+}

@@ -1,0 +1,93 @@
+//! The settings of a tunnel file: those of `wg` (man 8 wg), of wg-quick (man 8 wg-quick), and of linerate, after `#!`.
+
+use crate::document::{SectionKind, Setting};
+
+const fn interface(name: &'static str) -> Setting {
+    Setting { name, section: SectionKind::Interface, marked: false, whole_line: false }
+}
+
+const fn peer(name: &'static str) -> Setting {
+    Setting { section: SectionKind::Peer, ..interface(name) }
+}
+
+const fn hook(name: &'static str) -> Setting {
+    Setting { whole_line: true, ..interface(name) }
+}
+
+const fn ours(setting: Setting) -> Setting {
+    Setting { marked: true, ..setting }
+}
+
+/// The private key: the first of `wg`'s settings.
+pub const PRIVATE_KEY: Setting = interface("PrivateKey");
+/// The UDP port.
+pub const LISTEN_PORT: Setting = interface("ListenPort");
+/// The mark on outgoing datagrams.
+pub const FWMARK: Setting = interface("FwMark");
+/// The identity of the peer.
+pub const PUBLIC_KEY: Setting = peer("PublicKey");
+/// An additional secret shared with the peer.
+pub const PRESHARED_KEY: Setting = peer("PresharedKey");
+/// The prefixes routed to the peer.
+pub const ALLOWED_IPS: Setting = peer("AllowedIPs");
+/// The address of the peer.
+pub const ENDPOINT: Setting = peer("Endpoint");
+/// Seconds between keepalives.
+pub const PERSISTENT_KEEPALIVE: Setting = peer("PersistentKeepalive");
+
+/// Addresses of the interface: the first of wg-quick's settings.
+pub const ADDRESS: Setting = interface("Address");
+/// Name servers and search domains.
+pub const DNS: Setting = interface("DNS");
+/// The MTU.
+pub const MTU: Setting = interface("MTU");
+/// The routing table.
+pub const TABLE: Setting = interface("Table");
+/// A hook before the interface is configured.
+pub const PRE_UP: Setting = hook("PreUp");
+/// A hook after the tunnel is up.
+pub const POST_UP: Setting = hook("PostUp");
+/// A hook before the tunnel goes down.
+pub const PRE_DOWN: Setting = hook("PreDown");
+/// A hook after the tunnel is down.
+pub const POST_DOWN: Setting = hook("PostDown");
+/// Whether to save the file when the tunnel goes down.
+pub const SAVE_CONFIG: Setting = interface("SaveConfig");
+
+/// What to do when a route exists already: the first of ours.
+pub const ROUTE_CONFLICT: Setting = ours(interface("RouteConflict"));
+/// Whether to block all traffic outside of the tunnel.
+pub const KILL_SWITCH: Setting = ours(interface("KillSwitch"));
+/// The prefixes that bypass the tunnel.
+pub const EXCLUDED_IPS: Setting = ours(interface("ExcludedIPs"));
+/// Whether the host's own networks bypass the tunnel.
+pub const EXCLUDE_LAN: Setting = ours(interface("ExcludeLAN"));
+/// The file with the private key.
+pub const PRIVATE_KEY_FILE: Setting = ours(interface("PrivateKeyFile"));
+/// What to do when a hook fails.
+pub const ON_HOOK_ERROR: Setting = ours(interface("OnHookError"));
+/// The user that the daemon runs as.
+pub const USER: Setting = ours(interface("User"));
+/// The file with the preshared key.
+pub const PRESHARED_KEY_FILE: Setting = ours(peer("PresharedKeyFile"));
+
+/// The settings of `wg`, which must have a value.
+const OF_WG: [Setting; 8] =
+    [PRIVATE_KEY, LISTEN_PORT, FWMARK, PUBLIC_KEY, PRESHARED_KEY, ALLOWED_IPS, ENDPOINT, PERSISTENT_KEEPALIVE];
+
+/// The settings of wg-quick, all in `[Interface]`.
+pub const OF_WG_QUICK: [Setting; 9] = [ADDRESS, DNS, MTU, TABLE, PRE_UP, POST_UP, PRE_DOWN, POST_DOWN, SAVE_CONFIG];
+
+/// Our settings.
+const OURS: [Setting; 8] =
+    [ROUTE_CONFLICT, KILL_SWITCH, EXCLUDED_IPS, EXCLUDE_LAN, PRIVATE_KEY_FILE, ON_HOOK_ERROR, USER, PRESHARED_KEY_FILE];
+
+/// Every setting.
+pub fn all() -> impl Iterator<Item = Setting> {
+    OF_WG.into_iter().chain(OF_WG_QUICK).chain(OURS)
+}
+
+/// Whether all lines with the setting count, not only the last.
+pub(super) fn may_repeat(setting: &Setting) -> bool {
+    setting.whole_line || [ADDRESS, DNS, ALLOWED_IPS, EXCLUDED_IPS].contains(setting)
+}

@@ -1,0 +1,130 @@
+//! The receive queues, which workers poll: the queues of the TUN device, the IPv4 sockets, the IPv6 sockets.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use linerate_netio::tun::{self, QUEUES_MAX};
+use linerate_netio::udp::{BoundSockets, UdpSocket};
+
+/// While others have packets, a receive queue found empty is probed once in so many passes, and once in
+/// [`PROBE_INTERVAL_MAX`] when it was found empty again: a probe is a system call, a pass takes some 50 microseconds.
+const PROBE_INTERVAL: usize = 4;
+const PROBE_INTERVAL_MAX: usize = 8;
+
+// Receive queues of different numbers are probed in different passes, so no pass makes more than three probes.
+const _: () = assert!(QUEUES_MAX <= PROBE_INTERVAL);
+
+/// The most receive queues of one engine.
+pub const RX_QUEUES_MAX: usize = 3 * QUEUES_MAX;
+
+/// The result of polling a receive queue once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PollOutcome {
+    /// Packets were processed; there may be more.
+    Progress,
+    /// The receive queue was empty.
+    Idle,
+    /// Another worker is reading from the receive queue.
+    Locked,
+}
+
+/// A receive queue; those of each kind are numbered from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RxQueue {
+    /// A queue of the TUN device.
+    Tun(usize),
+    /// An IPv4 socket.
+    V4(usize),
+    /// An IPv6 socket.
+    V6(usize),
+}
+
+impl RxQueue {
+    /// All receive queues of an engine, in the order of a pass. Those of the TUN device come first, so their index is
+    /// their number.
+    pub fn all(queues: usize, sockets: usize) -> Vec<RxQueue> {
+        let tun = (0..queues).map(RxQueue::Tun);
+        tun.chain((0..sockets).map(RxQueue::V4)).chain((0..sockets).map(RxQueue::V6)).collect()
+    }
+
+    /// The number of the TUN queue or socket.
+    pub fn number(self) -> usize {
+        let (RxQueue::Tun(number) | RxQueue::V4(number) | RxQueue::V6(number)) = self;
+        number
+    }
+
+    /// Whether this pass polls the receive queue after it was found empty `misses` times in a row.
+    pub fn is_due(self, pass: usize, misses: u8) -> bool {
+        let interval = match misses {
+            0 => return true,
+            1 => PROBE_INTERVAL,
+            _ => PROBE_INTERVAL_MAX,
+        };
+        let number = self.number();
+        pass > number && (pass - number).is_multiple_of(interval)
+    }
+
+    /// The socket; `None` for a queue of the TUN device, and while there is no such socket.
+    pub fn socket(self, sockets: Option<&BoundSockets<UdpSocket>>) -> Option<&UdpSocket> {
+        match self {
+            RxQueue::Tun(_) => None,
+            RxQueue::V4(number) => sockets?.v4.get(number),
+            RxQueue::V6(number) => sockets?.v6.get(number),
+        }
+    }
+
+    /// The descriptor to wait for; `None` while there is no such socket.
+    pub fn fd<'a>(
+        self,
+        tun: &'a tun::TunDevice,
+        sockets: Option<&'a BoundSockets<UdpSocket>>,
+    ) -> Option<BorrowedFd<'a>> {
+        match self {
+            RxQueue::Tun(queue) => Some(tun.queue_fd(queue)),
+            RxQueue::V4(_) | RxQueue::V6(_) => self.socket(sockets).map(UdpSocket::as_fd),
+        }
+    }
+}
+
+/// A worker's view of one receive queue.
+#[derive(Clone, Copy, Default)]
+pub struct RxQueueState {
+    /// How many times in a row it was found empty.
+    pub misses: u8,
+    /// It woke the worker, which has not polled it since.
+    pub woke: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_receive_queue_is_probed_once_per_interval_and_few_share_a_pass() {
+        let rx_queues = RxQueue::all(QUEUES_MAX, QUEUES_MAX);
+        assert_eq!(rx_queues.len(), RX_QUEUES_MAX);
+        for rx_queue in &rx_queues {
+            assert!(rx_queue.is_due(1, 0), "{rx_queue:?} had packets");
+            for (misses, interval) in [(1, PROBE_INTERVAL), (2, PROBE_INTERVAL_MAX), (u8::MAX, PROBE_INTERVAL_MAX)] {
+                assert!(
+                    (0..PROBE_INTERVAL).all(|pass| !rx_queue.is_due(pass, misses)),
+                    "{rx_queue:?} is not probed first"
+                );
+                for start in 2 * interval..4 * interval {
+                    let due = (start..start + interval).filter(|&pass| rx_queue.is_due(pass, misses)).count();
+                    assert_eq!(due, 1, "{rx_queue:?} from pass {start} on, after {misses} misses");
+                }
+            }
+        }
+        for pass in 0..4 * PROBE_INTERVAL {
+            assert!(rx_queues.iter().filter(|rx_queue| rx_queue.is_due(pass, 1)).count() <= 3, "pass {pass}");
+        }
+    }
+
+    #[test]
+    fn the_index_of_a_tun_queue_is_its_number() {
+        for queues in 1..=QUEUES_MAX {
+            let rx_queues = RxQueue::all(queues, 2);
+            assert!((0..queues).all(|queue| rx_queues[queue] == RxQueue::Tun(queue)));
+        }
+    }
+}

@@ -1,0 +1,344 @@
+//! Messages of nf_tables (include/uapi/linux/netfilter/nf_tables.h, nfnetlink.h; net/netfilter/nf_tables_api.c).
+//!
+//! Rules are encoded as `nft` compiles them (`nft --debug=netlink`), so that `nft list ruleset` can print them.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use linerate_netlink::rtnetlink::RTN_LOCAL;
+use linerate_netlink::{
+    Attributes, Message, NLM_F_APPEND, NLM_F_CREATE, NLM_F_DUMP, NetlinkError, Request, attribute, text_of,
+};
+use rustix::io::Errno;
+
+use super::links::NAME_MAX;
+use super::socket::NetlinkSocket;
+use crate::step::{Firewall, FirewallFamily};
+
+const NFNL_MSG_BATCH_BEGIN: u16 = 0x10;
+const NFNL_MSG_BATCH_END: u16 = 0x11;
+const NFNL_SUBSYS_NFTABLES: u16 = 10;
+const NFT_MSG_NEWTABLE: u16 = NFNL_SUBSYS_NFTABLES << 8;
+const NFT_MSG_GETTABLE: u16 = NFNL_SUBSYS_NFTABLES << 8 | 1;
+const NFT_MSG_DELTABLE: u16 = NFNL_SUBSYS_NFTABLES << 8 | 2;
+const NFT_MSG_NEWCHAIN: u16 = NFNL_SUBSYS_NFTABLES << 8 | 3;
+const NFT_MSG_NEWRULE: u16 = NFNL_SUBSYS_NFTABLES << 8 | 6;
+
+const NFTA_TABLE_NAME: u16 = 1;
+const NFTA_CHAIN_TABLE: u16 = 1;
+const NFTA_CHAIN_NAME: u16 = 3;
+const NFTA_CHAIN_HOOK: u16 = 4;
+const NFTA_CHAIN_POLICY: u16 = 5;
+const NFTA_CHAIN_TYPE: u16 = 7;
+const NFTA_HOOK_HOOKNUM: u16 = 1;
+const NFTA_HOOK_PRIORITY: u16 = 2;
+const NFTA_RULE_TABLE: u16 = 1;
+const NFTA_RULE_CHAIN: u16 = 2;
+const NFTA_RULE_EXPRESSIONS: u16 = 4;
+
+/// The longest name of a table: NFT_NAME_MAXLEN without its NUL.
+const TABLE_MAX: usize = 255;
+
+/// Sends `changes` as one transaction: all or none.
+pub(super) fn transact(socket: &mut NetlinkSocket, mut changes: Vec<Request>) -> Result<(), NetlinkError> {
+    // Only the last change is acknowledged, so that a long transaction does not fill the receive buffer. Refusals are
+    // always sent, that of the whole transaction as the reply to its first message (net/netfilter/nfnetlink.c,
+    // `nfnetlink_rcv_batch`).
+    let Some(last) = changes.pop() else { return Ok(()) };
+    let accepted = changes.len() + 1;
+    let mut requests = vec![Request::new(NFNL_MSG_BATCH_BEGIN, 0, &BATCH, Attributes::default())];
+    requests.extend(changes);
+    requests.push(last.acknowledged());
+    requests.push(Request::new(NFNL_MSG_BATCH_END, 0, &BATCH, Attributes::default()));
+    let answers = socket.submit(&mut requests)?;
+    let complete = answers.get(accepted).is_some_and(Option::is_some);
+    answers.into_iter().flatten().collect::<Result<(), NetlinkError>>()?;
+    if complete { Ok(()) } else { Err(Errno::NOBUFS.into()) }
+}
+
+/// Requests all tables.
+pub(super) fn list() -> Request {
+    Request::new(NFT_MSG_GETTABLE, NLM_F_DUMP, &[0; NFGENMSG], Attributes::default())
+}
+
+/// The table in a message of the list: its family and name, as [`Firewall::nft_name`].
+pub(super) fn read(message: &Message<'_>) -> Option<String> {
+    let (head, body) = message.payload.split_at_checked(NFGENMSG).filter(|_| message.kind == NFT_MSG_NEWTABLE)?;
+    let name = attribute(body, NFTA_TABLE_NAME).and_then(text_of)?;
+    let (family, _) = FAMILIES.into_iter().find(|(_, number)| *number == head[0])?;
+    Some(format!("{family} {name}"))
+}
+
+/// The kinds of tables as `nft` calls them, and their numbers (include/uapi/linux/netfilter.h).
+const FAMILIES: [(&str, u8); 6] = [("inet", 1), ("ip", 2), ("arp", 3), ("netdev", 5), ("bridge", 7), ("ip6", 10)];
+
+/// A table, named in each of its messages.
+pub(super) struct Table<'a> {
+    name: &'a str,
+    family: FirewallFamily,
+}
+
+impl<'a> Table<'a> {
+    pub(super) fn of(firewall: &'a Firewall) -> Result<Self, NetlinkError> {
+        if firewall.table.len() > TABLE_MAX {
+            return Err(Errno::NAMETOOLONG.into());
+        }
+        Ok(Self { name: &firewall.table, family: firewall.family })
+    }
+
+    /// Whether it sees packets of this address family.
+    pub(super) fn holds(&self, address: &IpAddr) -> bool {
+        match self.family {
+            FirewallFamily::Ip => address.is_ipv4(),
+            FirewallFamily::Ip6 => address.is_ipv6(),
+            FirewallFamily::Inet => true,
+        }
+    }
+
+    /// Creates it; with NLM_F_EXCL in `flags` only if it does not exist.
+    pub(super) fn created(&self, flags: u16) -> Request {
+        self.message(NFT_MSG_NEWTABLE, NLM_F_CREATE | flags)
+    }
+
+    /// Deletes it.
+    pub(super) fn deleted(&self) -> Request {
+        self.message(NFT_MSG_DELTABLE, 0)
+    }
+
+    fn message(&self, kind: u16, flags: u16) -> Request {
+        Request::new(kind, flags, &self.nfgenmsg(), Attributes::default().with_text(NFTA_TABLE_NAME, self.name))
+    }
+
+    /// A base chain at a hook, with the policy for packets that no rule decides.
+    pub(super) fn chain(&self, name: &str, hook: u32, priority: i32, policy: u32) -> Request {
+        let hook = Attributes::default()
+            .with(NFTA_HOOK_HOOKNUM, &hook.to_be_bytes())
+            .with(NFTA_HOOK_PRIORITY, &priority.to_be_bytes());
+        let attributes = Attributes::default()
+            .with_text(NFTA_CHAIN_TABLE, self.name)
+            .with_text(NFTA_CHAIN_NAME, name)
+            .with_nest(NFTA_CHAIN_HOOK, hook)
+            .with(NFTA_CHAIN_POLICY, &policy.to_be_bytes())
+            .with_text(NFTA_CHAIN_TYPE, "filter");
+        Request::new(NFT_MSG_NEWCHAIN, NLM_F_CREATE, &self.nfgenmsg(), attributes)
+    }
+
+    pub(super) fn rule(&self, chain: &str, rule: Rule) -> Request {
+        let attributes = Attributes::default()
+            .with_text(NFTA_RULE_TABLE, self.name)
+            .with_text(NFTA_RULE_CHAIN, chain)
+            .with_nest(NFTA_RULE_EXPRESSIONS, rule.0);
+        Request::new(NFT_MSG_NEWRULE, NLM_F_CREATE | NLM_F_APPEND, &self.nfgenmsg(), attributes)
+    }
+
+    /// Continues for packets of one version of IP; a table of that version sees no others.
+    pub(super) fn only(&self, rule: Rule, version: u8) -> Rule {
+        if self.family == FirewallFamily::Inet { rule.meta(META_NFPROTO).equals(&[version]) } else { rule }
+    }
+
+    /// Continues for packets to a prefix.
+    pub(super) fn destination(&self, rule: Rule, to: &IpNet) -> Rule {
+        match to {
+            IpNet::V4(to) => {
+                let rule = self.only(rule, NFPROTO_IPV4);
+                rule.bits(IPV4_DESTINATION, &to.network().octets(), &to.netmask().octets())
+            }
+            IpNet::V6(to) => {
+                let rule = self.only(rule, NFPROTO_IPV6);
+                rule.bits(IPV6_DESTINATION, &to.network().octets(), &to.netmask().octets())
+            }
+        }
+    }
+
+    /// `struct nfgenmsg`: family, version, resource.
+    fn nfgenmsg(&self) -> [u8; NFGENMSG] {
+        let family = match self.family {
+            FirewallFamily::Inet => NFPROTO_INET,
+            FirewallFamily::Ip => NFPROTO_IPV4,
+            FirewallFamily::Ip6 => NFPROTO_IPV6,
+        };
+        [family, 0, 0, 0]
+    }
+}
+
+const NFGENMSG: usize = 4;
+/// The `struct nfgenmsg` of a transaction: its resource is the subsystem, in network byte order.
+const BATCH: [u8; NFGENMSG] = [0, 0, 0, NFNL_SUBSYS_NFTABLES as u8];
+
+// linux/netfilter.h
+const NFPROTO_INET: u8 = 1;
+pub(super) const NFPROTO_IPV4: u8 = 2;
+pub(super) const NFPROTO_IPV6: u8 = 10;
+pub(super) const PRE_ROUTING: u32 = 0;
+pub(super) const FORWARD: u32 = 2;
+pub(super) const LOCAL_OUT: u32 = 3;
+pub(super) const POST_ROUTING: u32 = 4;
+pub(super) const DROP: u32 = 0;
+pub(super) const ACCEPT: u32 = 1;
+
+/// Where the destination is in the header.
+const IPV4_DESTINATION: u32 = 16;
+const IPV6_DESTINATION: u32 = 24;
+
+pub(super) const META_MARK: u32 = 3;
+pub(super) const META_IIFNAME: u32 = 6;
+pub(super) const META_OIFNAME: u32 = 7;
+const META_NFPROTO: u32 = 15;
+const META_L4PROTO: u32 = 16;
+
+/// A rule: expressions that are evaluated in order until one does not match. A register passes a value from one to the
+/// next.
+#[derive(Default)]
+pub(super) struct Rule(Attributes);
+
+const NFTA_LIST_ELEM: u16 = 1;
+const NFTA_EXPR_NAME: u16 = 1;
+const NFTA_EXPR_DATA: u16 = 2;
+const NFTA_DATA_VALUE: u16 = 1;
+const NFTA_DATA_VERDICT: u16 = 2;
+const NFTA_VERDICT_CODE: u16 = 1;
+const REGISTER_OF_VERDICT: u32 = 0;
+const REGISTER: u32 = 1;
+const EQUAL: u32 = 0;
+const NOT_EQUAL: u32 = 1;
+const NETWORK_HEADER: u32 = 1;
+const TRANSPORT_HEADER: u32 = 2;
+const CT_MARK: u32 = 3;
+const FIB_ADDRESS_TYPE: u32 = 3;
+const FIB_OF_SOURCE: u32 = 1;
+
+impl Rule {
+    /// Continues if the interface has this name.
+    pub(super) fn name_is(self, key: u32, name: &[u8]) -> Self {
+        self.meta(key).equals(name)
+    }
+
+    /// Continues unless the interface has this name.
+    pub(super) fn name_is_not(self, key: u32, name: &[u8]) -> Self {
+        self.meta(key).compare(NOT_EQUAL, name)
+    }
+
+    /// Continues for packets with this mark.
+    pub(super) fn mark(self, mark: u32) -> Self {
+        self.meta(META_MARK).equals(&mark.to_ne_bytes())
+    }
+
+    /// Continues for packets of a protocol above IP.
+    pub(super) fn protocol(self, protocol: u8) -> Self {
+        self.meta(META_L4PROTO).equals(&[protocol])
+    }
+
+    /// Continues for datagrams from one port to another.
+    pub(super) fn ports(self, [from, to]: [u16; 2]) -> Self {
+        self.payload(TRANSPORT_HEADER, 0, 2)
+            .equals(&from.to_be_bytes())
+            .payload(TRANSPORT_HEADER, 2, 2)
+            .equals(&to.to_be_bytes())
+    }
+
+    /// Continues for one type of ICMP message.
+    pub(super) fn icmp_type(self, kind: u8) -> Self {
+        self.payload(TRANSPORT_HEADER, 0, 1).equals(&[kind])
+    }
+
+    /// Continues if the bits of `mask` at `offset` of the IP header are those of `value`.
+    pub(super) fn bits(self, offset: u32, value: &[u8], mask: &[u8]) -> Self {
+        let length = u32::try_from(value.len()).expect("an address is short");
+        let loaded = self.payload(NETWORK_HEADER, offset, length);
+        if mask.iter().all(|byte| *byte == 0xff) { loaded.equals(value) } else { loaded.mask(mask).equals(value) }
+    }
+
+    /// Continues unless the packet's source is one of this host's addresses.
+    pub(super) fn source_is_not_local(self) -> Self {
+        // NFTA_FIB_DREG, _RESULT, _FLAGS
+        let fib = numbers(&[(1, REGISTER), (2, FIB_ADDRESS_TYPE), (3, FIB_OF_SOURCE)]);
+        self.expression("fib", fib).compare(NOT_EQUAL, &u32::from(RTN_LOCAL).to_ne_bytes())
+    }
+
+    /// Loads metadata of the packet.
+    pub(super) fn meta(self, key: u32) -> Self {
+        // NFTA_META_DREG, _KEY
+        self.expression("meta", numbers(&[(1, REGISTER), (2, key)]))
+    }
+
+    /// Sets the packet's mark to the loaded value.
+    pub(super) fn set_mark(self) -> Self {
+        // NFTA_META_KEY, _SREG
+        self.expression("meta", numbers(&[(2, META_MARK), (3, REGISTER)]))
+    }
+
+    /// Loads the mark of the connection.
+    pub(super) fn ct_mark(self) -> Self {
+        // NFTA_CT_DREG, _KEY
+        self.expression("ct", numbers(&[(1, REGISTER), (2, CT_MARK)]))
+    }
+
+    /// Sets the mark of the connection to the loaded value.
+    pub(super) fn set_ct_mark(self) -> Self {
+        // NFTA_CT_KEY, _SREG
+        self.expression("ct", numbers(&[(2, CT_MARK), (4, REGISTER)]))
+    }
+
+    /// Loads bytes of the packet.
+    fn payload(self, base: u32, offset: u32, length: u32) -> Self {
+        // NFTA_PAYLOAD_DREG, _BASE, _OFFSET, _LEN
+        self.expression("payload", numbers(&[(1, REGISTER), (2, base), (3, offset), (4, length)]))
+    }
+
+    /// Masks the loaded value.
+    fn mask(self, mask: &[u8]) -> Self {
+        let length = u32::try_from(mask.len()).expect("an address is short");
+        // NFTA_BITWISE_SREG, _DREG, _LEN, _MASK, _XOR
+        let bitwise = numbers(&[(1, REGISTER), (2, REGISTER), (3, length)])
+            .with_nest(4, value(mask))
+            .with_nest(5, value(&vec![0; mask.len()]));
+        self.expression("bitwise", bitwise)
+    }
+
+    /// Continues if the loaded value equals this.
+    pub(super) fn equals(self, expected: &[u8]) -> Self {
+        self.compare(EQUAL, expected)
+    }
+
+    fn compare(self, operator: u32, expected: &[u8]) -> Self {
+        // NFTA_CMP_SREG, _OP, _DATA
+        self.expression("cmp", numbers(&[(1, REGISTER), (2, operator)]).with_nest(3, value(expected)))
+    }
+
+    /// Counts the packet.
+    pub(super) fn counter(self) -> Self {
+        self.expression("counter", Attributes::default())
+    }
+
+    /// Decides about the packet.
+    pub(super) fn verdict(self, code: u32) -> Self {
+        let verdict = Attributes::default().with(NFTA_VERDICT_CODE, &code.to_be_bytes());
+        let data = Attributes::default().with_nest(NFTA_DATA_VERDICT, verdict);
+        // NFTA_IMMEDIATE_DREG, _DATA
+        self.expression("immediate", numbers(&[(1, REGISTER_OF_VERDICT)]).with_nest(2, data))
+    }
+
+    fn expression(self, name: &str, data: Attributes) -> Self {
+        let expression = Attributes::default().with_text(NFTA_EXPR_NAME, name).with_nest(NFTA_EXPR_DATA, data);
+        Self(self.0.with_nest(NFTA_LIST_ELEM, expression))
+    }
+}
+
+/// Numbers as attributes, in network byte order.
+fn numbers(numbers: &[(u16, u32)]) -> Attributes {
+    numbers.iter().fold(Attributes::default(), |all, (kind, number)| all.with(*kind, &number.to_be_bytes()))
+}
+
+fn value(bytes: &[u8]) -> Attributes {
+    Attributes::default().with(NFTA_DATA_VALUE, bytes)
+}
+
+/// The name of an interface as the kernel compares it.
+pub(super) fn padded(interface: &str) -> Result<Vec<u8>, NetlinkError> {
+    if interface.len() > NAME_MAX {
+        return Err(Errno::NAMETOOLONG.into());
+    }
+    let mut name = interface.as_bytes().to_vec();
+    name.resize(NAME_MAX + 1, 0);
+    Ok(name)
+}

@@ -1,0 +1,63 @@
+//! What a tunnel's file asks of the host: everything that the daemon or the kernel module does not do.
+
+use std::net::SocketAddr;
+
+use ipnet::IpNet;
+pub use linerate_control::tunnel_file::{NameServer, RouteConflict, Table};
+use serde::{Deserialize, Serialize};
+
+/// What a tunnel needs on the host.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostSpec {
+    /// The interface.
+    pub interface: String,
+    /// Addresses of the interface with their prefix, in the order of the file, host bits kept.
+    pub addresses: Vec<IpNet>,
+    /// What `DNS` names.
+    pub dns: Dns,
+    /// The MTU, if the file sets one; otherwise it follows from the paths to the endpoints.
+    pub mtu: Option<u32>,
+    /// Where routes go.
+    pub table: Table,
+    /// The firewall mark of the tunnel's own packets, if the file sets one.
+    pub fwmark: Option<u32>,
+    /// The allowed IPs of all peers, without their host bits, in the order of the file.
+    pub allowed_ips: Vec<IpNet>,
+    /// The endpoints of the peers, as far as they are known.
+    pub endpoints: Vec<SocketAddr>,
+    /// What to do about a route that exists already.
+    pub route_conflict: RouteConflict,
+    /// Only traffic through the tunnel may leave the host (`KillSwitch`).
+    pub kill_switch: bool,
+    /// Prefixes that stay outside the tunnel although allowed IPs contain them (`ExcludedIPs`).
+    pub excluded: Vec<IpNet>,
+    /// The networks of the host's links stay outside the tunnel (`ExcludeLAN`).
+    pub exclude_lan: bool,
+}
+
+/// Name servers and search domains.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Dns {
+    /// Addresses of servers.
+    pub servers: Vec<NameServer>,
+    /// Search domains; one that starts with `~` only routes queries.
+    pub search: Vec<String>,
+}
+
+impl Dns {
+    /// Whether there is nothing to set.
+    pub fn is_empty(&self) -> bool {
+        self.servers.is_empty() && self.search.is_empty()
+    }
+}
+
+/// Naming and numbering conventions for objects that are visible on the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Compat {
+    /// `wg-quick`: rules at the priorities that the kernel chooses, a firewall table `wg-quick-IFACE` for each family.
+    WgQuick,
+    /// `linerate`: priorities of our own, and a table `linerate-IFACE`.
+    #[serde(rename = "linerate")]
+    Native,
+}

@@ -1,0 +1,592 @@
+//! Properties of plans, on random hosts and tunnels, with the host in memory.
+
+use std::net::{IpAddr, SocketAddr};
+
+use ipnet::IpNet;
+use linerate_host::plan::{Hooks, Plan, down, possibly_applied, reload, resume, roll_back, undo, up};
+use linerate_host::spec::{Compat, Dns, HostSpec, RouteConflict, Table};
+use linerate_host::state::HostState;
+use linerate_host::step::{AddressFamily, Implementation, MAIN, Route, Rule, Step};
+use proptest::prelude::*;
+use proptest::sample::{select, subsequence};
+
+const SRC_VALID_MARK: &str = "net.ipv4.conf.all.src_valid_mark";
+
+proptest! {
+    #![proptest_config(ProptestConfig { max_global_rejects: 1_000_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn undoing_what_was_done_restores_the_host(host in hosts(), spec in tunnels("wg0"), compat in compats()) {
+        let Some(plan) = planned(&spec, &host, compat) else { return Ok(()) };
+        for done in 0..=plan.steps.len() {
+            let mut after = host.clone();
+            execute(&mut after, &plan.steps[..done])?;
+            execute(&mut after, &undo(&plan.steps[..done], &Hooks::default()))?;
+            prop_assert_eq!(comparable(&after), comparable(&host), "after {} steps of {:?}", done, &plan.steps);
+        }
+    }
+
+    #[test]
+    fn down_without_a_ledger_removes_all_that_up_added(host in hosts(), spec in tunnels("wg0"), compat in compats()) {
+        prop_assume!(spec.route_conflict != RouteConflict::Replace);
+        let Some(plan) = planned(&spec, &host, compat) else { return Ok(()) };
+        let mut after = host.clone();
+        execute(&mut after, &plan.steps)?;
+        let steps = down(&spec, &Hooks::default(), &after, compat).steps;
+        execute(&mut after, &steps)?;
+        prop_assert_eq!(comparable(&after), comparable(&host));
+    }
+
+    #[test]
+    fn two_tunnels_leave_each_other_alone(
+        host in hosts(),
+        one in tunnels("wg0"),
+        other in tunnels("wg1"),
+        compats in (compats(), compats()),
+        has_ledger: bool,
+    ) {
+        let keeps = |spec: &HostSpec| spec.route_conflict != RouteConflict::Replace;
+        prop_assume!(keeps(&one) && keeps(&other));
+        // Without a ledger two tunnels with the same mark cannot be told apart.
+        let other = HostSpec { fwmark: other.fwmark.filter(|_| has_ledger), ..other };
+        let Some(first) = planned(&one, &host, compats.0) else { return Ok(()) };
+        let mut both = host.clone();
+        execute(&mut both, &first.steps)?;
+        let Some(second) = planned(&other, &both, compats.1) else { return Ok(()) };
+        execute(&mut both, &second.steps)?;
+
+        let mut left = both.clone();
+        let steps = if has_ledger {
+            undo(&first.steps, &Hooks::default())
+        } else {
+            down(&one, &Hooks::default(), &left, compats.0).steps
+        };
+        execute(&mut left, &steps)?;
+        for step in &second.steps {
+            match step {
+                Step::AddRule(rule) => prop_assert!(left.rules.contains(rule), "{:?} is gone with the other", rule),
+                Step::AddRoute(route) => prop_assert!(left.routes.contains(route), "{:?} is gone with the other", route),
+                _ => {}
+            }
+        }
+        execute(&mut left, &undo(&second.steps, &Hooks::default()))?;
+        prop_assert_eq!(comparable(&left), comparable(&host));
+    }
+
+    #[test]
+    fn reloading_the_same_file_does_nothing(host in hosts(), spec in tunnels("wg0"), compat in compats(), hosts in hosts()) {
+        let Some(plan) = planned(&spec, &host, compat) else { return Ok(()) };
+        let mut elsewhere = hosts;
+        execute(&mut elsewhere, &plan.steps[..1])?;
+        prop_assert_eq!(reload(&spec, &spec, &elsewhere, &plan.steps, compat), Ok(Plan::default()));
+    }
+
+    #[test]
+    fn a_reload_equals_a_fresh_up(
+        host in hosts(),
+        then in tunnels("wg0"),
+        now in tunnels("wg0"),
+        compat in compats(),
+        has_ledger: bool,
+    ) {
+        prop_assume!(has_ledger || then.route_conflict != RouteConflict::Replace);
+        let (Some(was), Some(is)) = (planned(&then, &host, compat), planned(&now, &host, compat)) else { return Ok(()) };
+        let mut fresh = host.clone();
+        execute(&mut fresh, &is.steps)?;
+
+        let mut reloaded = host.clone();
+        execute(&mut reloaded, &was.steps)?;
+        let done: &[Step] = if has_ledger { &was.steps } else { &[] };
+        let plan = reload(&then, &now, &reloaded, done, compat).expect("what comes up can be reloaded");
+        execute(&mut reloaded, &plan.steps)?;
+        prop_assert_eq!(comparable(&reloaded), comparable(&fresh), "by {:?}", &plan.steps);
+        prop_assert_eq!(mark_after(&then, &[&was.steps, &plan.steps]), mark_after(&now, &[&is.steps]));
+
+        let all: Vec<Step> = was.steps.iter().chain(&plan.steps).cloned().collect();
+        execute(&mut reloaded, &undo(&all, &Hooks::default()))?;
+        prop_assert_eq!(comparable(&reloaded), comparable(&host), "undone {:?}", all);
+    }
+
+    #[test]
+    fn a_reload_interrupted_anywhere_is_rolled_back(
+        host in hosts(),
+        then in tunnels("wg0"),
+        now in tunnels("wg0"),
+        compat in compats(),
+        at in 0.0..=1.0,
+    ) {
+        let Some(Broken { was, up, plan, half }) = broken(&host, &then, &now, compat, at)? else { return Ok(()) };
+        let mut after = half;
+        let back = roll_back(&plan.steps, &was.steps, &after);
+        execute(&mut after, &back.steps)?;
+        // A route of others' does not come back beside one of the kernel's, as it may have been before.
+        let mut up = up;
+        execute(&mut up, &back.not_undone)?;
+        prop_assert!(back.not_undone.is_empty() || now.route_conflict == RouteConflict::Replace);
+        prop_assert_eq!(comparable(&after), comparable(&up), "{} of {:?}", at, &plan.steps);
+
+        let all = [was.steps, back.not_undone].concat();
+        execute(&mut after, &undo(&all, &Hooks::default()))?;
+        prop_assert_eq!(comparable(&after), comparable(&host), "undone {:?}", all);
+    }
+
+    #[test]
+    fn down_undoes_a_reload_interrupted_anywhere(
+        host in hosts(),
+        then in tunnels("wg0"),
+        now in tunnels("wg0"),
+        compat in compats(),
+        at in 0.0..=1.0,
+    ) {
+        let Some(Broken { was, plan, half, .. }) = broken(&host, &then, &now, compat, at)? else { return Ok(()) };
+        let mut after = half;
+        let steps = undo(&possibly_applied(&was.steps, &plan.steps), &Hooks::default());
+        for step in &steps {
+            // What is gone, or back, already.
+            let _ = after.apply(step);
+        }
+        prop_assert_eq!(comparable(&after), comparable(&host), "{} of {:?}", at, &plan.steps);
+    }
+
+    #[test]
+    fn down_undoes_two_reloads_interrupted_anywhere(
+        host in hosts(),
+        then in tunnels("wg0"),
+        now in tunnels("wg0"),
+        compat in compats(),
+        at in 0.0..=1.0,
+        at_again in 0.0..=1.0,
+    ) {
+        let Some(Broken { was, plan, half, .. }) = broken(&host, &then, &now, compat, at)? else { return Ok(()) };
+        let Ok(again) = resume(&then, &then, &half, &was.steps, &plan.steps, compat) else { return Ok(()) };
+        let steps = [again.rollback.steps, again.plan.steps].concat();
+        let mut after = half;
+        execute(&mut after, &steps[..(at_again * steps.len() as f64) as usize])?;
+        let pending = [plan.steps, steps].concat();
+        for step in &undo(&possibly_applied(&was.steps, &pending), &Hooks::default()) {
+            // What is gone, or back, already.
+            let _ = after.apply(step);
+        }
+        prop_assert_eq!(comparable(&after), comparable(&host), "{} and {} of {:?}", at, at_again, pending);
+    }
+
+    #[test]
+    fn a_reload_after_an_interrupted_one_equals_a_fresh_up(
+        host in hosts(),
+        then in tunnels("wg0"),
+        now in tunnels("wg0"),
+        another in tunnels("wg0"),
+        compat in compats(),
+        at in 0.0..=1.0,
+        at_again in 0.0..=1.0,
+        is_changed: bool,
+    ) {
+        let Some(Broken { was, plan, half, .. }) = broken(&host, &then, &now, compat, at)? else { return Ok(()) };
+        let next = if is_changed { &another } else { &now };
+        let Some(is) = planned(next, &host, compat) else { return Ok(()) };
+        let mut fresh = host.clone();
+        execute(&mut fresh, &is.steps)?;
+
+        // The second one may end in the middle, too.
+        let mut after = half;
+        let mut pending = plan.steps;
+        let again = resume(&then, next, &after, &was.steps, &pending, compat).expect("what comes up can be reloaded");
+        let again = [again.rollback.steps, again.plan.steps].concat();
+        execute(&mut after, &again[..part(&again, at_again)])?;
+        pending.extend(again);
+        let last = resume(&then, next, &after, &was.steps, &pending, compat).expect("what comes up can be reloaded");
+        execute(&mut after, &last.rollback.steps)?;
+        execute(&mut after, &last.plan.steps)?;
+        prop_assert_eq!(comparable(&after), comparable(&fresh), "{} and {} of {:?}, then {:?}", at, at_again, pending, last);
+
+        let all = [was.steps, last.rollback.not_undone, last.plan.steps].concat();
+        execute(&mut after, &undo(&all, &Hooks::default()))?;
+        prop_assert_eq!(comparable(&after), comparable(&host), "undone {:?}", all);
+    }
+
+    #[test]
+    fn no_foreign_route_is_deleted_unless_it_is_to_be_replaced(
+        host in hosts(),
+        then in tunnels("wg0"),
+        now in tunnels("wg0"),
+        compat in compats(),
+    ) {
+        let replaces = |spec: &HostSpec| spec.route_conflict == RouteConflict::Replace;
+        prop_assume!(!replaces(&then) && !replaces(&now));
+        let Some(was) = planned(&then, &host, compat) else { return Ok(()) };
+        let mut up = host.clone();
+        execute(&mut up, &was.steps)?;
+        let reloaded = reload(&then, &now, &up, &was.steps, compat).map(|plan| plan.steps).unwrap_or_default();
+        let downed = down(&then, &Hooks::default(), &up, compat).steps;
+        for step in was.steps.iter().chain(&reloaded).chain(&downed) {
+            if let Step::DeleteRoute(route) = step {
+                prop_assert_eq!(route.device.as_deref(), Some("wg0"));
+            }
+        }
+    }
+
+    #[test]
+    fn the_packets_of_a_tunnel_never_go_into_it(host in hosts(), spec in tunnels("wg0"), compat in compats()) {
+        let spec = HostSpec { table: Table::Auto, ..spec };
+        let host = without_policies(host);
+        let Some(plan) = planned(&spec, &host, compat) else { return Ok(()) };
+        let mut after = host.clone();
+        execute(&mut after, &plan.steps)?;
+        let mark = mark_after(&spec, &[&plan.steps]);
+        let own_networks: Vec<IpNet> = spec.addresses.iter().map(IpNet::trunc).collect();
+        for endpoint in spec.endpoints.iter().map(SocketAddr::ip) {
+            if !own_networks.iter().any(|net| net.contains(&endpoint)) {
+                let device = lookup(&after, &endpoint, mark).and_then(|route| route.device);
+                prop_assert_ne!(device.as_deref(), Some("wg0"), "{} with {:?}", endpoint, &plan.steps);
+            }
+        }
+    }
+
+    #[test]
+    fn two_full_tunnels_do_not_route_each_others_packets(host in hosts(), one in tunnels("wg0"), other in tunnels("wg1")) {
+        let host = HostState { disabled_families: Vec::new(), ..without_policies(host) };
+        let full = |spec| HostSpec {
+            table: Table::Auto,
+            fwmark: None,
+            mtu: Some(1400),
+            allowed_ips: vec!["0.0.0.0/0".parse().expect("it is a prefix"), "::/0".parse().expect("it is a prefix")],
+            addresses: Vec::new(),
+            excluded: Vec::new(),
+            ..spec
+        };
+        let (one, other) = (full(one), full(other));
+        let Some(first) = planned(&one, &host, Compat::Native) else { return Ok(()) };
+        let mut both = host.clone();
+        execute(&mut both, &first.steps)?;
+        let Some(second) = planned(&other, &both, Compat::Native) else { return Ok(()) };
+        execute(&mut both, &second.steps)?;
+        for (spec, steps) in [(&one, &first.steps), (&other, &second.steps)] {
+            for endpoint in spec.endpoints.iter().map(SocketAddr::ip) {
+                let direct = lookup(&host, &endpoint, 0);
+                if direct.is_some() {
+                    prop_assert_eq!(lookup(&both, &endpoint, mark_after(spec, &[steps])), direct, "{}", endpoint);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_longest_prefix_wins_across_the_tunnel_and_the_host(
+        host in hosts(),
+        spec in tunnels("wg0"),
+        compat in compats(),
+        to in select(ADDRESSES.to_vec()),
+    ) {
+        let spec = HostSpec { table: Table::Auto, route_conflict: RouteConflict::Skip, ..spec };
+        let to: IpAddr = to.parse().expect("it is an address");
+        let host = without_policies(host);
+        prop_assume!(!host.disabled_families.contains(&AddressFamily::of(&to)));
+        let Some(plan) = planned(&spec, &host, compat) else { return Ok(()) };
+        let mut after = host.clone();
+        execute(&mut after, &plan.steps)?;
+
+        let addresses = plan.steps.iter().filter_map(|step| match step {
+            Step::AddAddress { address, .. } => Some(*address),
+            _ => None,
+        });
+        let taken = spec.allowed_ips.iter().copied().chain(addresses).map(|net| net.trunc());
+        let ours = taken.filter(|net| net.contains(&to)).map(|net| net.prefix_len()).max();
+        let before = lookup(&host, &to, 0);
+        let theirs = before.as_ref().map(|route| route.to.prefix_len());
+        let device = lookup(&after, &to, 0).and_then(|route| route.device);
+        let is_excluded = spec.excluded.iter().any(|net| net.contains(&to));
+        let is_on_lan = host.routes.iter().any(|route| spec.exclude_lan && route.via.is_none() && route.to.contains(&to));
+        if is_excluded || is_on_lan || ours == theirs || spec.mtu.is_some_and(|mtu| mtu < 1280) {
+            return Ok(());
+        }
+        let expected = if ours > theirs { Some("wg0".to_owned()) } else { before.and_then(|route| route.device) };
+        prop_assert_eq!(device, expected, "{} with {:?}", to, &plan.steps);
+    }
+
+    #[test]
+    fn excluded_prefixes_are_routed_as_without_the_tunnel(
+        host in hosts(),
+        spec in tunnels("wg0"),
+        compat in compats(),
+        to in select(ADDRESSES.to_vec()),
+    ) {
+        let to: IpAddr = to.parse().expect("it is an address");
+        let spec = HostSpec { table: Table::Auto, route_conflict: RouteConflict::Skip, ..spec };
+        prop_assume!(spec.excluded.iter().any(|net| net.contains(&to)));
+        prop_assume!(!spec.addresses.iter().any(|net| net.trunc().contains(&to)));
+        let host = without_policies(host);
+        let before = lookup(&host, &to, 0);
+        prop_assume!(before.is_some());
+        let Some(plan) = planned(&spec, &host, compat) else { return Ok(()) };
+        let mut after = host.clone();
+        execute(&mut after, &plan.steps)?;
+        prop_assert_eq!(lookup(&after, &to, 0), before, "{} with {:?}", to, &plan.steps);
+    }
+
+    #[test]
+    fn every_plan_has_messages_and_survives_json(host in hosts(), spec in tunnels("wg0"), compat in compats()) {
+        let Some(plan) = planned(&spec, &host, compat) else { return Ok(()) };
+        let lines = linerate_host::plan::messages::as_commands(&plan.steps);
+        prop_assert!(lines.len() < plan.steps.len() || plan.steps.is_empty());
+        let json = serde_json::to_string(&plan).expect("a plan is JSON");
+        prop_assert_eq!(&serde_json::from_str::<Plan>(&json).expect("it reads back"), &plan);
+        prop_assert!(plan.steps.iter().map(linerate_host::plan::messages::describe).all(|sentence| !sentence.is_empty()));
+    }
+}
+
+/// A reload that has ended after a part of its steps.
+struct Broken {
+    was: Plan,
+    /// The host before it.
+    up: HostState,
+    plan: Plan,
+    /// The host as it has left it.
+    half: HostState,
+}
+
+fn broken(
+    host: &HostState,
+    then: &HostSpec,
+    now: &HostSpec,
+    compat: Compat,
+    at: f64,
+) -> Result<Option<Broken>, TestCaseError> {
+    let Some(was) = planned(then, host, compat) else { return Ok(None) };
+    let mut up = host.clone();
+    execute(&mut up, &was.steps)?;
+    let Ok(plan) = reload(then, now, &up, &was.steps, compat) else { return Ok(None) };
+    let mut half = up.clone();
+    execute(&mut half, &plan.steps[..part(&plan.steps, at)])?;
+    Ok(Some(Broken { was, up, plan, half }))
+}
+
+/// How many steps a part of them is: 0.0 for none, 1.0 for all.
+fn part(steps: &[Step], at: f64) -> usize {
+    (steps.len() as f64 * at) as usize
+}
+
+fn planned(spec: &HostSpec, host: &HostState, compat: Compat) -> Option<Plan> {
+    up(spec, &Hooks::default(), Implementation::Daemon, host, compat).ok()
+}
+
+fn execute(host: &mut HostState, steps: &[Step]) -> Result<(), TestCaseError> {
+    for step in steps {
+        let done = host.apply(step);
+        prop_assert!(done.is_ok(), "{:?}: {:?} of {:?}", done, step, steps);
+    }
+    Ok(())
+}
+
+/// A host that routes by its main table alone, where it is plain which way a packet is to take.
+fn without_policies(mut host: HostState) -> HostState {
+    host.rules = standard_rules();
+    host.routes.retain(|route| route.table == MAIN);
+    host
+}
+
+/// Orders do not count, nor does the variable that stays as it is.
+fn comparable(host: &HostState) -> HostState {
+    let mut host = host.clone();
+    host.sysctls.clear();
+    host.routes.sort_by_key(|route| format!("{route:?}"));
+    host.rules.sort_by_key(|rule| format!("{rule:?}"));
+    host.links.iter_mut().for_each(|link| link.addresses.sort());
+    host.firewall_tables.sort();
+    // Which address of a network came first is the order again.
+    host.routes.iter_mut().filter(|route| route.protocol == 2).for_each(|route| route.source = None);
+    host
+}
+
+fn mark_after(spec: &HostSpec, plans: &[&[Step]]) -> u32 {
+    let steps = plans.iter().flat_map(|steps| *steps);
+    let mut set = steps.filter_map(|step| match step {
+        Step::SetFwmark { fwmark, .. } => Some(*fwmark),
+        _ => None,
+    });
+    set.next_back().or(spec.fwmark).unwrap_or(0)
+}
+
+/// The route that a packet takes: rules by priority, in each table the longest prefix with the lowest metric.
+fn lookup(host: &HostState, to: &IpAddr, mark: u32) -> Option<Route> {
+    let mut rules: Vec<&Rule> = host.rules.iter().filter(|rule| rule.family == AddressFamily::of(to)).collect();
+    rules.sort_by_key(|rule| rule.priority);
+    rules.into_iter().find_map(|rule| {
+        let has_mark = rule.fwmark.is_none_or(|wanted| wanted == mark);
+        let matches = has_mark && rule.to.is_none_or(|net| net.contains(to));
+        let routes = host.routes.iter().filter(|route| route.table == rule.table && route.to.contains(to));
+        let best = routes.max_by_key(|route| (route.to.prefix_len(), std::cmp::Reverse(route.metric)))?;
+        let is_suppressed = rule.suppress_prefixlength.is_some_and(|len| u32::from(best.to.prefix_len()) <= len);
+        (matches != rule.not && !is_suppressed).then(|| best.clone())
+    })
+}
+
+// What follows makes hosts and tunnels of few addresses and prefixes, so that they meet.
+
+const ADDRESSES: &[&str] = &[
+    "198.51.100.1",
+    "192.168.1.7",
+    "192.168.9.9",
+    "10.0.0.1",
+    "10.9.0.1",
+    "10.9.1.1",
+    "2001:db8:1::7",
+    "fd00::1",
+    "fd00:9::1",
+];
+
+const PREFIXES: &[&str] = &[
+    "0.0.0.0/0",
+    "128.0.0.0/1",
+    "192.168.0.0/16",
+    "192.168.1.0/24",
+    "192.168.1.7/32",
+    "198.51.100.0/24",
+    "198.51.100.1/32",
+    "10.0.0.0/8",
+    "10.0.0.0/24",
+    "10.9.0.0/16",
+    "10.9.1.0/24",
+    "::/0",
+    "2001:db8::/32",
+    "2001:db8:1::/64",
+    "fd00::/16",
+    "fd00::/64",
+    "fd00:9::/64",
+    "fd00:9::1/128",
+];
+
+const INTERFACE_ADDRESSES: &[&str] = &[
+    "10.0.0.2/24",
+    "10.0.0.3/24",
+    "10.0.0.2/32",
+    "10.9.0.2/16",
+    "10.7.0.2/32",
+    "fd00::2/64",
+    "fd00::2/128",
+    "fd00:7::2/128",
+];
+
+fn compats() -> impl Strategy<Value = Compat> {
+    select(vec![Compat::WgQuick, Compat::Native])
+}
+
+fn nets(of: &'static [&'static str], at_most: usize) -> impl Strategy<Value = Vec<IpNet>> {
+    let parsed = |texts: Vec<&str>| texts.into_iter().map(|text| text.parse().expect("it is a prefix")).collect();
+    subsequence(of.to_vec(), 0..=at_most).prop_shuffle().prop_map(parsed)
+}
+
+fn tunnels(interface: &'static str) -> impl Strategy<Value = HostSpec> {
+    let policies = vec![RouteConflict::Skip, RouteConflict::Metric, RouteConflict::Replace, RouteConflict::Fail];
+    let tables = prop_oneof![8 => Just(Table::Auto), 1 => Just(Table::Off), 2 => Just(Table::Number(123))];
+    let endpoints = subsequence(ADDRESSES.to_vec(), 0..=2).prop_map(|texts| {
+        texts
+            .into_iter()
+            .map(|text| SocketAddr::new(text.parse().expect("it is an address"), 51820))
+            .collect::<Vec<_>>()
+    });
+    let of_host = (nets(INTERFACE_ADDRESSES, 3), nets(PREFIXES, 5), endpoints, nets(PREFIXES, 2));
+    let of_file = (tables, select(policies), select(vec![None, None, Some(5182), Some(51820)]));
+    let rest = (any::<bool>(), any::<bool>(), select(vec![None, None, Some(1400), Some(1200)]), any::<bool>());
+    (of_host, of_file, rest).prop_map(move |(of_host, of_file, rest)| {
+        let (addresses, allowed_ips, endpoints, excluded) = of_host;
+        let (table, route_conflict, fwmark) = of_file;
+        let (kill_switch, exclude_lan, mtu, has_dns) = rest;
+        let servers = if has_dns { vec!["10.0.0.1".parse().expect("it is an address")] } else { Vec::new() };
+        HostSpec {
+            interface: interface.to_owned(),
+            addresses,
+            dns: Dns { servers, search: Vec::new() },
+            mtu,
+            table,
+            fwmark,
+            allowed_ips,
+            endpoints,
+            route_conflict,
+            kill_switch,
+            excluded: if kill_switch { Vec::new() } else { excluded },
+            exclude_lan,
+        }
+    })
+}
+
+fn hosts() -> impl Strategy<Value = HostState> {
+    let foreign_routes = proptest::collection::vec(
+        (select(PREFIXES.to_vec()), select(vec![MAIN, 51820, 5182, 11820, 123]), 0..3u32),
+        0..4,
+    );
+    let foreign_rules = proptest::collection::vec(foreign_rules(), 0..3);
+    let disabled = prop_oneof![6 => Just(vec![]), 1 => Just(vec![AddressFamily::V6])];
+    (foreign_routes, foreign_rules, disabled, any::<bool>()).prop_map(|(routes, rules, disabled, is_valid)| {
+        let mut host =
+            HostState { nftables: true, disabled_families: disabled, rules: standard_rules(), ..HostState::default() };
+        host.sysctls.insert(SRC_VALID_MARK.to_owned(), u8::from(is_valid).to_string());
+        for (device, address) in [("eth0", "192.168.1.5/24"), ("eth1", "10.9.1.5/24"), ("eth0", "2001:db8:1::5/64")] {
+            let interface = device.to_owned();
+            let _ = host.apply(&Step::AddLink { interface: interface.clone(), implementation: Implementation::Daemon });
+            let _ = host.apply(&Step::LinkUp { interface: interface.clone() });
+            let address = address.parse().expect("it is a prefix");
+            let _ = host.apply(&Step::AddAddress { interface, address });
+        }
+        for (to, table, metric) in [("0.0.0.0/0", MAIN, 100), ("::/0", MAIN, 1024)].into_iter().chain(routes) {
+            let _ = host.apply(&Step::AddRoute(foreign_route(to, table, metric)));
+        }
+        host.rules.extend(rules.into_iter().filter(|rule| !host.disabled_families.contains(&rule.family)));
+        host
+    })
+}
+
+/// What others may have: rules of other tunnels, and such as look like ours to who compares parts of words.
+fn foreign_rules() -> impl Strategy<Value = Rule> {
+    let tables = vec![(51820, None), (518_201, Some(518_201)), (5182, Some(51820)), (MAIN, None), (151_820, Some(1))];
+    let families = select(vec![AddressFamily::V4, AddressFamily::V6]);
+    let suppressed = select(vec![None, Some(0), Some(8)]);
+    (families, select(tables), 90..120u32, any::<bool>(), suppressed).prop_map(
+        |(family, (table, fwmark), priority, not, suppress_prefixlength)| Rule {
+            family,
+            priority,
+            not: not && fwmark.is_some(),
+            fwmark,
+            to: None,
+            table,
+            suppress_prefixlength,
+            protocol: 0,
+        },
+    )
+}
+
+fn standard_rules() -> Vec<Rule> {
+    let rule = |family, priority, table| Rule {
+        family,
+        priority,
+        not: false,
+        fwmark: None,
+        to: None,
+        table,
+        suppress_prefixlength: None,
+        protocol: 2,
+    };
+    let of_family = |family| [rule(family, 0, 255), rule(family, 32_766, MAIN)];
+    [AddressFamily::V4, AddressFamily::V6]
+        .into_iter()
+        .flat_map(of_family)
+        .chain([rule(AddressFamily::V4, 32_767, 253)])
+        .collect()
+}
+
+fn foreign_route(to: &str, table: u32, metric: u32) -> Route {
+    let to: IpNet = to.parse().expect("it is a prefix");
+    let is_v4 = AddressFamily::of_net(&to) == AddressFamily::V4;
+    let gateway = if is_v4 { "192.168.1.1" } else { "2001:db8:1::1" };
+    Route {
+        to,
+        device: Some("eth0".to_owned()),
+        via: Some(gateway.parse().expect("it is an address")),
+        table,
+        metric: if is_v4 { metric } else { 1023 + metric },
+        protocol: 3,
+        scope: 0,
+        source: None,
+        mtu: 0,
+        onlink: false,
+    }
+}

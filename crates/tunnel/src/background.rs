@@ -1,0 +1,62 @@
+//! The supervisor of a tunnel as a process in the background, and the lock by which there is only one.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use linerate_control::interface::InterfaceName;
+
+use crate::context::Context;
+use crate::error::Error;
+use crate::ledger;
+use crate::read::ConfigFile;
+
+/// Starts the supervisor of the tunnel of `file` in the background, if there are names to look up.
+pub(crate) fn start(file: &ConfigFile, context: Context<'_>) {
+    if file.named_endpoints().is_empty() {
+        return;
+    }
+    spawn(&file.interface).unwrap_or_else(|error| {
+        context.warn(format_args!("endpoint names will not be resolved again: {error}"));
+    });
+}
+
+fn spawn(interface: &InterfaceName) -> io::Result<()> {
+    let program = std::env::current_exe()?;
+    let log = if std::env::var_os("LOG_LEVEL").is_some() { Stdio::inherit() } else { Stdio::null() };
+    Command::new(program)
+        .arg0("linerate")
+        .args(["supervise", interface.as_str()])
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(log)
+        .process_group(0)
+        .spawn()
+        .map(drop)
+}
+
+/// Takes the supervisor's lock; `None` if another supervisor holds it. That of a tunnel that was taken down may still
+/// be resolving a name, and ends after that.
+pub(crate) fn lock(interface: &InterfaceName, context: Context<'_>) -> Result<Option<File>, Error> {
+    let started = Instant::now();
+    while started.elapsed() < TAKEOVER_TIMEOUT && !context.interruption.came() {
+        if let Some(lock) = ledger::lock_supervisor(ledger::directory(), interface)? {
+            return Ok(Some(lock));
+        }
+        context.interruption.pause(&[], Some(PAUSE)).map_err(Error::system("cannot wait"))?;
+    }
+    Ok(None)
+}
+
+/// How long the supervisor of a tunnel that was taken down may take to end.
+const TAKEOVER_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// Whether `interface` has no supervisor; false if the lock cannot be checked.
+pub(crate) fn is_missing(interface: &InterfaceName) -> bool {
+    ledger::lock_supervisor(ledger::directory(), interface).is_ok_and(|lock| lock.is_some())
+}
+
+const PAUSE: Duration = Duration::from_millis(20);

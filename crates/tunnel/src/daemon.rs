@@ -1,0 +1,93 @@
+//! The daemon of a tunnel: which program it is, how it is started, and its end.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use linerate_control::interface::InterfaceName;
+use linerate_control::uapi::client::DaemonClient;
+use linerate_control::uapi::socket::{self, OpenError};
+use linerate_host::step::Implementation;
+
+use crate::context::Context;
+use crate::error::Error;
+use crate::interruption::Interruption;
+use crate::program::{how_it_ended, in_path};
+
+/// The implementation: the kernel's module if `kernel`, else what the environment asks for (`WG_QUICK_BACKEND`).
+///
+/// # Errors
+/// The variable names no implementation.
+pub fn implementation(kernel: bool) -> Result<Implementation, Error> {
+    let variable = std::env::var_os("WG_QUICK_BACKEND");
+    match variable.as_ref().map(|value| value.to_string_lossy()) {
+        _ if kernel => Ok(Implementation::Kernel),
+        None => Ok(Implementation::Daemon),
+        Some(value) => match &*value {
+            "" | "user" => Ok(Implementation::Daemon),
+            "kernel" => Ok(Implementation::Kernel),
+            other => Err(Error::State(format!("WG_QUICK_BACKEND is `{other}'; use `user' (linerated) or `kernel'"))),
+        },
+    }
+}
+
+/// The daemon to start: `WG_QUICK_USERSPACE_IMPLEMENTATION`, else the linerated beside this program or in the path.
+///
+/// # Errors
+/// There is none.
+pub(crate) fn find() -> Result<PathBuf, Error> {
+    if let Some(name) = std::env::var_os("WG_QUICK_USERSPACE_IMPLEMENTATION").filter(|name| !name.is_empty()) {
+        let name = PathBuf::from(name);
+        if name.components().count() > 1 {
+            return Ok(name);
+        }
+        let missing = || format!("WG_QUICK_USERSPACE_IMPLEMENTATION is {}: no such program", name.display());
+        return in_path(&name.to_string_lossy()).ok_or_else(|| Error::NoDaemon(missing()));
+    }
+    let beside = std::env::current_exe().ok().and_then(|own| Some(own.parent()?.join("linerated")));
+    let found = beside.filter(|daemon| daemon.is_file()).or_else(|| in_path("linerated"));
+    found.ok_or_else(|| Error::NoDaemon("linerated was not found beside this program or in PATH".to_owned()))
+}
+
+/// The user that the daemon becomes: `option`, else that of the environment (`LINERATE_USER`), else that of the file.
+pub(crate) fn user(option: Option<&str>, file: Option<&str>) -> Option<String> {
+    let variable = std::env::var("LINERATE_USER").ok().filter(|name| !name.is_empty());
+    option.map(str::to_owned).or(variable).or_else(|| file.map(str::to_owned))
+}
+
+/// Starts `daemon` for `interface` in the background, as `user` if there is one; returns when it answers.
+///
+/// # Errors
+/// It cannot be started, or it failed and wrote the reason to standard error.
+pub(crate) fn start(daemon: &Path, user: Option<&str>, interface: &str, interruption: &Interruption) -> io::Result<()> {
+    let failed = |error: io::Error| io::Error::new(error.kind(), format!("cannot start {}: {error}", daemon.display()));
+    let user = user.map(|user| format!("--user={user}"));
+    let mut child = Command::new(daemon).args(user).arg(interface).spawn().map_err(failed)?;
+    let status = interruption.wait(&mut child)?;
+    match status.success() {
+        true => Ok(()),
+        // The signal was passed on to it.
+        false if interruption.came() => Err(io::Error::new(io::ErrorKind::Interrupted, "interrupted")),
+        false => Err(io::Error::other(format!("{} {}", daemon.display(), how_it_ended(status)))),
+    }
+}
+
+/// Waits for the daemon, whose interface is gone, to close our connection, the last thing it does: a live one removes
+/// its socket first; a killed one leaves it to us.
+pub(crate) fn wait_for_exit(interface: &InterfaceName, context: Context<'_>) {
+    let directory = socket::DIRECTORY.as_ref();
+    if let Ok(daemon) = DaemonClient::connect(directory, interface)
+        && let Err(error) = context.interruption.pause(&[daemon.as_fd()], Some(EXIT_TIMEOUT))
+    {
+        context.warn(format_args!("cannot wait for the daemon to exit: {error}"));
+    }
+    match socket::remove_stale(directory, interface) {
+        Ok(()) | Err(OpenError::InUse(..)) => {}
+        Err(error) => context.message(error),
+    }
+}
+
+/// How long a daemon may take to notice that its interface is gone, on a busy machine.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(2);

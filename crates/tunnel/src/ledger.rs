@@ -1,0 +1,492 @@
+//! The undo log of a tunnel: what `up` did to the host, so that `down` can undo it whatever has become of the file.
+//!
+//! All ledgers are in one directory, readable by root alone, on a file system that a boot empties. The files
+//! of an interface:
+//!
+//! | file | content |
+//! |---|---|
+//! | IFACE.json | the ledger, without keys |
+//! | IFACE.conf | the tunnel's file as it was last applied, which `reload` compares with; it may hold keys |
+//! | IFACE.next | the file that a reload is applying |
+//! | IFACE.new | any of these while it is written |
+//! | IFACE.lock | the lock of the command at work, signed by it |
+//! | IFACE.supervisor | the lock of the supervisor |
+
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use linerate_control::atomic_file;
+use linerate_control::interface::InterfaceName;
+use linerate_control::zeroizing::Buffer;
+use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
+
+use linerate_host::plan::{Hooks, possibly_applied};
+use linerate_host::spec::{Compat, HostSpec};
+use linerate_host::step::{Implementation, Step};
+
+/// Where ledgers are.
+pub const DIRECTORY: &str = "/run/linerate";
+
+/// [`DIRECTORY`], as a path.
+pub(crate) fn directory() -> &'static Path {
+    Path::new(DIRECTORY)
+}
+
+/// Tells a linerate that a hook starts who holds the lock of the tunnel's ledger: its [`signature`].
+pub(crate) const LOCKED: &str = "LINERATE_LOCKED";
+
+/// What was done for a tunnel.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ledger {
+    /// Format version; other versions are rejected.
+    pub version: u32,
+    /// When the tunnel was brought up, in nanoseconds since 1970: distinguishes tunnels of the same name.
+    pub since: u128,
+    /// The index of the interface, once it exists: an interface of the same name with another index belongs to another
+    /// tunnel.
+    pub index: Option<u32>,
+    /// A service supervises the tunnel and restarts its daemon.
+    pub supervised: bool,
+    /// Whose conventions the tunnel follows.
+    pub compat: Compat,
+    /// What runs it.
+    pub implementation: Implementation,
+    /// The daemon's program, unless the kernel runs the tunnel.
+    pub daemon: Option<PathBuf>,
+    /// The user that the daemon becomes, where one is named.
+    #[serde(default)]
+    pub user: Option<String>,
+    /// The file it was brought up from, with all links followed.
+    pub file: PathBuf,
+    /// Its path as the user gave it: symbolic links may change later.
+    #[serde(default)]
+    pub called: Option<PathBuf>,
+    /// What was wanted of the host.
+    pub wanted: HostSpec,
+    /// The commands of the file.
+    pub hooks: Hooks,
+    /// The steps that were done, or were going to be when [`Ledger::complete`] is false: the host or the program may
+    /// have stopped anywhere between.
+    pub steps: Vec<Step>,
+    /// Whether all of them were done, and none is [pending](Ledger::pending).
+    pub complete: bool,
+    /// The steps of a reload that has not finished: which of them were done is not known. [`Ledger::wanted`] and
+    /// the text of the file are those from before it.
+    #[serde(default)]
+    pub pending: Vec<Step>,
+    /// A hook failed, and the tunnel stayed because the file says so.
+    #[serde(default)]
+    pub hook_failed: bool,
+}
+
+impl Ledger {
+    /// All steps that may have been done ([`possibly_applied`]).
+    pub fn possibly_applied(&self) -> Vec<Step> {
+        possibly_applied(&self.steps, &self.pending)
+    }
+
+    /// The ledger with only those steps that `left`, which was to undo them, did not undo. Commands are not run again.
+    pub fn with_remaining(&self, left: &[Step]) -> Self {
+        let is_left = |step: &&Step| {
+            let undo = match step {
+                // Its inverse does not say what was set.
+                Step::SetDns { interface, manager, .. } => {
+                    Some(Step::UnsetDns { interface: interface.clone(), manager: manager.clone() })
+                }
+                step => step.undo(),
+            };
+            undo.is_some_and(|undo| left.contains(&undo))
+        };
+        let steps = self.possibly_applied().iter().filter(is_left).cloned().collect();
+        Self { steps, pending: Vec::new(), hooks: Hooks::default(), complete: false, ..self.clone() }
+    }
+}
+
+/// The format version that this program writes and reads.
+pub const VERSION: u32 = 2;
+
+/// The ledger of one interface, locked: two commands for one interface come one after the other.
+pub struct LockedLedger {
+    directory: PathBuf,
+    interface: InterfaceName,
+    _lock: Option<File>,
+}
+
+/// Why there is no ledger to read.
+#[derive(Debug, thiserror::Error)]
+pub enum LedgerError {
+    /// The directory or a file in it cannot be used.
+    #[error("{}: {error}", path.display())]
+    Io {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// The ledger has another format version.
+    #[error("cannot read ledger {}: {why}. If you remove it, `linerate down` uses the tunnel's file",
+            path.display())]
+    Format {
+        /// Which.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+    /// Another command holds the lock of this interface.
+    #[error("another command is using {interface}")]
+    Busy {
+        /// The interface.
+        interface: InterfaceName,
+    },
+}
+
+impl LockedLedger {
+    /// The ledger of an interface whose lock the command holds that runs us as a hook.
+    pub fn inherited(directory: &Path, interface: &InterfaceName) -> Self {
+        Self { directory: directory.to_owned(), interface: interface.clone(), _lock: None }
+    }
+
+    /// Locks the ledger of `interface`, if no other command has.
+    ///
+    /// # Errors
+    /// The directory cannot be made, or another command holds the lock.
+    pub fn open(directory: &Path, interface: &InterfaceName) -> Result<Self, LedgerError> {
+        let lock = try_lock(directory, &format!("{interface}.lock"))?;
+        let lock = lock.ok_or_else(|| LedgerError::Busy { interface: interface.clone() })?;
+        sign(&lock);
+        let locked = Self { directory: directory.to_owned(), interface: interface.clone(), _lock: Some(lock) };
+        // What a command was writing when it was killed.
+        locked.forget("new")?;
+        Ok(locked)
+    }
+
+    /// The interface.
+    pub fn interface(&self) -> &InterfaceName {
+        &self.interface
+    }
+
+    /// The ledger, if the tunnel was brought up with one.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn read(&self) -> Result<Option<Ledger>, LedgerError> {
+        read(&self.directory, &self.interface)
+    }
+
+    /// Puts `ledger` in the place of what is there, whole or not at all.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn write(&self, ledger: &Ledger) -> Result<(), LedgerError> {
+        let text = serde_json::to_vec_pretty(ledger).map_err(io::Error::from).map_err(at(&self.path("json")))?;
+        self.replace("json", &text)
+    }
+
+    /// The text of the file as it was when the tunnel was brought up or last reloaded.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn read_file(&self) -> Result<Option<Buffer>, LedgerError> {
+        read_file(&self.directory, &self.interface)
+    }
+
+    /// Keeps the text of the file.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn write_file(&self, text: &[u8]) -> Result<(), LedgerError> {
+        self.replace("conf", text)
+    }
+
+    /// The text of the file that a reload was applying when it was killed, if one was.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn read_next_file(&self) -> Result<Option<Buffer>, LedgerError> {
+        read_text(&self.path("next"))
+    }
+
+    /// Keeps the text of a file that is about to be applied.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn write_next_file(&self, text: &[u8]) -> Result<(), LedgerError> {
+        self.replace("next", text)
+    }
+
+    /// Has the text that was about to be applied take the place of the one before.
+    ///
+    /// # Errors
+    /// It cannot be renamed.
+    pub fn adopt_next_file(&self) -> Result<(), LedgerError> {
+        let (next, path) = (self.path("next"), self.path("conf"));
+        fs::rename(&next, &path).map_err(at(&path))
+    }
+
+    /// Forgets the text that was about to be applied.
+    ///
+    /// # Errors
+    /// It is there and cannot be removed.
+    pub fn forget_next_file(&self) -> Result<(), LedgerError> {
+        self.forget("next")
+    }
+
+    /// Forgets the tunnel. Keeps the lock file: waiting processes have it open.
+    ///
+    /// # Errors
+    /// A file is there and cannot be removed.
+    pub fn remove(&self) -> Result<(), LedgerError> {
+        self.forget("json")?;
+        self.forget("next")?;
+        self.forget("conf")
+    }
+
+    fn forget(&self, extension: &str) -> Result<(), LedgerError> {
+        let path = self.path(extension);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(at(&path)(error)),
+            _ => Ok(()),
+        }
+    }
+
+    fn replace(&self, extension: &str, text: &[u8]) -> Result<(), LedgerError> {
+        let path = self.path(extension);
+        atomic_file::replace(&path, format!("{}.new", self.interface), text, Some(0o600), None).map_err(at(&path))
+    }
+
+    fn path(&self, extension: &str) -> PathBuf {
+        self.directory.join(format!("{}.{extension}", self.interface))
+    }
+}
+
+/// Signs a lock that was just taken: this process, and which of its locks.
+fn sign(mut lock: &File) {
+    static TAKEN: AtomicU64 = AtomicU64::new(0);
+    // The time distinguishes it from other processes with the same PID.
+    let now = clock_gettime(ClockId::Boottime);
+    let taken = TAKEN.fetch_add(1, Ordering::Relaxed);
+    let signature = format!("{}.{taken}.{}.{}", std::process::id(), now.tv_sec, now.tv_nsec);
+    // Without space the signature is empty, and so is what hooks are given: they still match.
+    let _ = lock.set_len(0).and_then(|()| lock.write_all(signature.as_bytes()));
+}
+
+/// The signature of whoever locked the ledger of `interface` last. A command that holds the lock hands it to its hooks:
+/// while the lock is taken and has that signature, they run on behalf of its holder.
+pub fn signature(directory: &Path, interface: &InterfaceName) -> String {
+    fs::read_to_string(directory.join(format!("{interface}.lock"))).unwrap_or_default()
+}
+
+/// Serializes the allocation of routing tables and marks, from reading the host's state until the ledger records them.
+/// Waits for the lock.
+///
+/// # Errors
+/// The directory or the file cannot be made.
+pub fn lock_allocation(directory: &Path) -> Result<File, LedgerError> {
+    // No interface has a lock of this name: the names of theirs have an extension.
+    let (path, lock) = open_lock(directory, "numbers")?;
+    lock.lock().map_err(at(&path))?;
+    Ok(lock)
+}
+
+/// The lock that the supervisor of `interface` holds while it runs; `None` if another supervisor holds it.
+///
+/// # Errors
+/// The directory or the file cannot be made, or cannot be locked.
+pub fn lock_supervisor(directory: &Path, interface: &InterfaceName) -> Result<Option<File>, LedgerError> {
+    try_lock(directory, &supervisor_lock(interface))
+}
+
+/// The name of the file that [`lock_supervisor`] locks.
+pub fn supervisor_lock(interface: &InterfaceName) -> String {
+    format!("{interface}.supervisor")
+}
+
+/// Locks a file in `directory`; `None` if another process holds the lock.
+fn try_lock(directory: &Path, name: &str) -> Result<Option<File>, LedgerError> {
+    let (path, lock) = open_lock(directory, name)?;
+    match lock.try_lock() {
+        Ok(()) => Ok(Some(lock)),
+        Err(TryLockError::WouldBlock) => Ok(None),
+        Err(TryLockError::Error(error)) => Err(at(&path)(error)),
+    }
+}
+
+/// Opens a lock file, and makes it and `directory` if they do not exist.
+fn open_lock(directory: &Path, name: &str) -> Result<(PathBuf, File), LedgerError> {
+    DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(at(directory))?;
+    let path = directory.join(name);
+    let mut options = OpenOptions::new();
+    let lock = options.create(true).write(true).truncate(false).mode(0o600).open(&path).map_err(at(&path))?;
+    Ok((path, lock))
+}
+
+/// The ledger of `interface`, without a lock.
+///
+/// # Errors
+/// It cannot be read.
+pub fn read(directory: &Path, interface: &InterfaceName) -> Result<Option<Ledger>, LedgerError> {
+    let path = directory.join(format!("{interface}.json"));
+    let text = match fs::read(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(at(&path)(error)),
+    };
+    let format = |why: String| LedgerError::Format { path: path.clone(), why };
+    #[derive(Deserialize)]
+    struct Versioned {
+        version: u32,
+    }
+    // First, because another version has other fields.
+    let Versioned { version } = serde_json::from_slice(&text).map_err(|error| format(error.to_string()))?;
+    if version != VERSION {
+        return Err(format(format!("its version is {version}")));
+    }
+    serde_json::from_slice(&text).map(Some).map_err(|error| format(error.to_string()))
+}
+
+/// The text of the file of `interface`, as [`LockedLedger::read_file`], without waiting for a command that is at work.
+///
+/// # Errors
+/// It cannot be read.
+pub fn read_file(directory: &Path, interface: &InterfaceName) -> Result<Option<Buffer>, LedgerError> {
+    read_text(&directory.join(format!("{interface}.conf")))
+}
+
+fn read_text(path: &Path) -> Result<Option<Buffer>, LedgerError> {
+    match fs::read(path) {
+        Ok(bytes) => {
+            let bytes = zeroize::Zeroizing::new(bytes);
+            let mut text = Buffer::with_capacity(bytes.len());
+            text.extend(&bytes);
+            Ok(Some(text))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(at(path)(error)),
+    }
+}
+
+/// The interfaces that have a ledger, sorted.
+///
+/// # Errors
+/// The directory cannot be listed.
+pub fn interfaces(directory: &Path) -> Result<Vec<InterfaceName>, LedgerError> {
+    let entries = match fs::read_dir(directory) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(at(directory)(error)),
+    };
+    let mut names = Vec::new();
+    for entry in entries {
+        let name = entry.map_err(at(directory))?.file_name();
+        names.extend(name.to_str().and_then(|name| name.strip_suffix(".json")?.parse().ok()));
+    }
+    names.sort();
+    Ok(names)
+}
+
+fn at(path: &Path) -> impl Fn(io::Error) -> LedgerError {
+    move |error| LedgerError::Io { path: path.to_owned(), error }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn ledger() -> Ledger {
+        Ledger {
+            version: VERSION,
+            since: 1 << 70,
+            index: Some(7),
+            supervised: false,
+            compat: Compat::Native,
+            implementation: Implementation::Daemon,
+            daemon: Some("/usr/bin/linerated".into()),
+            file: "/etc/wireguard/wg0.conf".into(),
+            called: None,
+            wanted: HostSpec { interface: "wg0".into(), ..HostSpec::default() },
+            hooks: Hooks::default(),
+            steps: vec![Step::LinkUp { interface: "wg0".into() }],
+            complete: true,
+            pending: Vec::new(),
+            user: Some("nobody".into()),
+            hook_failed: false,
+        }
+    }
+
+    #[test]
+    fn a_ledger_is_read_as_written_and_is_gone_after_removal() {
+        let folder = tempfile::tempdir().unwrap();
+        let name: InterfaceName = "wg0".parse().unwrap();
+        let locked = LockedLedger::open(&folder.path().join("linerate"), &name).unwrap();
+        assert_eq!(locked.read().unwrap(), None);
+        locked.write(&ledger()).unwrap();
+        locked.write_file(b"[Interface]\n").unwrap();
+        assert_eq!(locked.read().unwrap(), Some(ledger()));
+        assert_eq!(&locked.read_file().unwrap().unwrap()[..], b"[Interface]\n");
+        assert!(locked.read_next_file().unwrap().is_none());
+        locked.write_next_file(b"[Peer]\n").unwrap();
+        assert_eq!(&locked.read_next_file().unwrap().unwrap()[..], b"[Peer]\n");
+        assert_eq!(&locked.read_file().unwrap().unwrap()[..], b"[Interface]\n");
+        locked.adopt_next_file().unwrap();
+        assert!(locked.read_next_file().unwrap().is_none());
+        assert_eq!(&locked.read_file().unwrap().unwrap()[..], b"[Peer]\n");
+        locked.write_next_file(b"[Peer]\n").unwrap();
+        assert_eq!(interfaces(&folder.path().join("linerate")).unwrap(), [name]);
+        for file in ["wg0.json", "wg0.conf", "wg0.next", "wg0.lock"] {
+            let mode = fs::metadata(folder.path().join("linerate").join(file)).unwrap().permissions().mode();
+            assert_eq!(mode & 0o077, 0, "{file}");
+        }
+        locked.remove().unwrap();
+        assert_eq!(locked.read().unwrap(), None);
+        assert!(locked.read_file().unwrap().is_none());
+        assert!(locked.read_next_file().unwrap().is_none());
+    }
+
+    #[test]
+    fn an_interface_is_locked_once_and_others_are_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let open = |name: &str| LockedLedger::open(folder.path(), &name.parse().unwrap());
+        let held = open("wg0").unwrap();
+        assert!(matches!(open("wg0"), Err(LedgerError::Busy { .. })));
+        open("wg1").unwrap();
+        drop(held);
+        open("wg0").unwrap();
+    }
+
+    #[test]
+    fn each_holder_of_a_lock_signs_it_with_a_name_of_its_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let interface = "wg0".parse().unwrap();
+        let signature = || signature(folder.path(), &interface);
+        assert_eq!(signature(), "");
+        let first = LockedLedger::open(folder.path(), &interface).unwrap();
+        let signed = signature();
+        assert_ne!(signed, "");
+        assert!(matches!(LockedLedger::open(folder.path(), &interface), Err(LedgerError::Busy { .. })));
+        assert_eq!(signature(), signed, "a failed attempt does not sign");
+        drop(first);
+        let _second = LockedLedger::open(folder.path(), &interface).unwrap();
+        assert_ne!(signature(), signed);
+    }
+
+    #[test]
+    fn a_ledger_of_another_format_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let name: InterfaceName = "wg0".parse().unwrap();
+        let mut other = ledger();
+        other.version = VERSION + 1;
+        LockedLedger::open(folder.path(), &name).unwrap().write(&other).unwrap();
+        assert!(matches!(read(folder.path(), &name), Err(LedgerError::Format { .. })));
+        // Its fields may be others, too.
+        for (text, why) in [("{", ""), ("{\"version\": 1, \"manner\": \"native\"}", "its version is 1")] {
+            fs::write(folder.path().join("wg0.json"), text).unwrap();
+            let error = read(folder.path(), &name).unwrap_err();
+            assert!(matches!(error, LedgerError::Format { .. }) && error.to_string().contains(why), "{error}");
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Restarts a daemon that has died, and restores the tunnel as it last was.
+
+use std::time::{Duration, Instant};
+
+use linerate_control::uapi::request::{AllowedIp, DeviceUpdate, PeerUpdate};
+use linerate_control::uapi::response::{DeviceState, PeerState};
+use linerate_host::plan;
+use linerate_host::step::Step;
+use linerate_host::transaction::{execute_best_effort, is_there};
+
+use super::{PAUSE, Supervisor};
+use crate::error::Error;
+use crate::execute::step_executor::{StepExecutor, check_port};
+use crate::lock;
+use crate::read::ConfigFile;
+use crate::snapshot::{self, Snapshot};
+
+/// Limits how often the daemon is restarted. Holds the times of its recent deaths.
+#[derive(Default)]
+pub(super) struct RestartLimit(Vec<Instant>);
+
+impl RestartLimit {
+    const MOST: usize = 5;
+    const WITHIN: Duration = Duration::from_secs(30);
+
+    fn count(&mut self) -> Result<(), Error> {
+        let now = Instant::now();
+        self.0.retain(|death| now.duration_since(*death) < Self::WITHIN);
+        self.0.push(now);
+        if self.0.len() > Self::MOST {
+            let seconds = Self::WITHIN.as_secs();
+            return Err(Error::State(format!("the daemon died {} times within {seconds} seconds", self.0.len())));
+        }
+        Ok(())
+    }
+}
+
+impl Supervisor<'_> {
+    /// Restarts the daemon and restores everything that was lost with it. Rules and firewall have stayed; hooks are not
+    /// run again. Returns false, and does nothing, if the interface still exists and with it the daemon: its socket may
+    /// have been moved away.
+    pub(super) fn restart_daemon(
+        &mut self,
+        last: Option<&DeviceState>,
+        limit: &mut RestartLimit,
+    ) -> Result<bool, Error> {
+        (self.tunnel, self.closes_connections) = (None, false);
+        let context = self.context;
+        let locked = lock::lock(self.interface, context)?;
+        // Without a ledger, the tunnel has been taken down.
+        let Some(mut ledger) = locked.read()? else { return Ok(true) };
+        let text = locked.read_file()?;
+        let from_file = || match &text {
+            Some(text) => ConfigFile::of(ledger.file.clone(), self.interface.clone(), text).device(),
+            None => Err(Error::State("the copy of the file is gone".to_owned())),
+        };
+        let configuration = match last {
+            // boringtun, for example, does not report its private key.
+            Some(device) if device.private_key.is_none() && !self.reports_key => {
+                DeviceUpdate { private_key: from_file()?.private_key, ..restored(device) }
+            }
+            Some(device) => restored(device),
+            None => from_file()?,
+        };
+        let Snapshot { mut host, mut state, .. } = Snapshot::take(self.interface)?;
+        // The kernel removes the interface and the sockets of the dead process after a moment.
+        let port = configuration.listen_port.unwrap_or(0);
+        for _ in 0..LINK_GONE_ATTEMPTS {
+            if state.link(self.interface.as_str()).is_none() && check_port(port).is_ok() {
+                break;
+            }
+            context.interruption.pause(&[], Some(PAUSE)).map_err(Error::system("cannot wait"))?;
+            state = snapshot::read(&mut host, self.interface)?;
+        }
+        if state.link(self.interface.as_str()).is_some() {
+            return Ok(false);
+        }
+        limit.count()?;
+        context.message(format_args!("{}: the daemon has exited; restarting it", self.interface));
+        // The last state has the mark, which may have been changed; without a state it is the planned one.
+        let is_lost = |step: &Step| match step {
+            Step::Hook { .. } | Step::SetSysctl { .. } => false,
+            Step::SetFwmark { .. } => last.is_none(),
+            _ => true,
+        };
+        let steps: Vec<Step> = plan::cancel_inverses(&ledger.steps).into_iter().filter(is_lost).collect();
+        let mut executor = StepExecutor::new(&mut host, self.interface, &ledger.file, context);
+        (executor.daemon, executor.configuration) = (ledger.daemon.clone(), Some(configuration));
+        executor.user = ledger.user.clone();
+        executor.tolerates_hook_errors = true;
+        execute_best_effort(&steps, &mut executor, &mut |step, failure| {
+            if !is_there(&failure.error) {
+                context.step_failed(step, failure);
+            }
+        });
+        if !ledger.pending.is_empty() {
+            // A reload was killed. Its changes to the old interface are gone, except for the mark.
+            let state = snapshot::read(executor.host, self.interface)?;
+            let back = plan::roll_back(&std::mem::take(&mut ledger.pending), &ledger.steps, &state);
+            execute_best_effort(&back.steps, &mut executor, &mut |step, failure| context.step_failed(step, failure));
+            ledger.steps.extend(back.not_undone);
+            ledger.complete = true;
+        }
+        ledger.index = executor.host.index(self.interface.as_str());
+        // The tunnel runs, which matters more than its ledger: without one, `down` uses the file.
+        if let Err(error) = locked.write(&ledger) {
+            context.warn(format_args!("{}: {error}", self.interface));
+        }
+        self.unknown = None;
+        Ok(true)
+    }
+}
+
+/// How often the end of the old interface is checked, with a [`PAUSE`] in between.
+const LINK_GONE_ATTEMPTS: u32 = 100;
+
+/// The update that gives a new device the state of `device`.
+fn restored(device: &DeviceState) -> DeviceUpdate {
+    let peer = |peer: &PeerState| PeerUpdate {
+        preshared_key: peer.preshared_key.clone(),
+        endpoint: peer.endpoint,
+        persistent_keepalive: Some(peer.persistent_keepalive),
+        replace_allowed_ips: true,
+        allowed_ips: peer.allowed_ips.iter().map(|&(addr, cidr)| AllowedIp { add: true, addr, cidr }).collect(),
+        ..PeerUpdate::new(peer.public_key)
+    };
+    DeviceUpdate {
+        private_key: device.private_key.clone(),
+        listen_port: Some(device.listen_port),
+        fwmark: Some(device.fwmark),
+        replace_peers: true,
+        peers: device.peers.iter().map(peer).collect(),
+    }
+}

@@ -18,7 +18,7 @@ pings h1 10.9.0.2
 good linerate status wg1
 good linerate show wg1
 good linerate reload wg1
-daemon=$(pgrep -f "linerated wg1\$") supervisor=$(pgrep -o -f "up --supervise wg1\$")
+daemon=$(daemon_of wg1) supervisor=$(pgrep -o -f "up --supervise wg1\$")
 
 expect_at_least "files that say what was done" 1 "$(find /run/linerate -type f | wc -l)"
 expect "files in /run/linerate that others may use" "" "$(find /run/linerate -type f -not -perm 600)"

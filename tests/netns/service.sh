@@ -77,9 +77,8 @@ ran() { # WHAT COMMANDS : since the last time
   expect "$1: commands that were run" "$2" "$(xargs <"$WORK/runs")"
   : >"$WORK/runs"
 }
-daemon_of_h1() { pgrep -f "linerated wg1\$"; }
 works() { on h1 ping -n -q -c 1 -w 1 10.9.0.2; }
-works_anew() { [[ -n $(daemon_of_h1) && $(daemon_of_h1) != "$daemon" ]] && works; }
+works_anew() { [[ -n $(daemon_of wg1) && $(daemon_of wg1) != "$daemon" ]] && works; }
 # Forgets the starts so far, of which systemd allows five within a minute. Without the unit in memory there are none.
 start_afresh() { service reset-failed linerate@wg1 2>/dev/null || true; }
 stops() { # UNIT
@@ -100,11 +99,11 @@ wait_for 20 "a working tunnel" works
 pings h1 10.9.0.2
 pings h2 10.9.0.1
 ran start up
-daemon=$(daemon_of_h1)
+daemon=$(daemon_of wg1)
 echo "PersistentKeepalive = 25" >>/etc/wireguard/wg1.conf
 service reload linerate@wg1
 expect "keepalive after the reload" 25 "$(on h1 wg show wg1 persistent-keepalive | cut -f 2)"
-expect "the daemon after the reload" "$daemon" "$(daemon_of_h1)"
+expect "the daemon after the reload" "$daemon" "$(daemon_of wg1)"
 
 say "the daemon dies: the service starts another"
 kill -KILL "$daemon"
@@ -113,7 +112,7 @@ expect "times that systemd started the service again" 0 "$(property linerate@wg1
 ran "another daemon" ""
 
 say "the supervisor dies: systemd ends the daemon, too, and starts the service again; the kill switch holds"
-daemon=$(daemon_of_h1)
+daemon=$(daemon_of wg1)
 kill -KILL "$(pgrep -o -f 'up --supervise wg1')"
 restarted() { [[ $(property linerate@wg1 ActiveState),$(property linerate@wg1 NRestarts) == active,1 ]]; }
 wait_for 20 "systemd to start the service again" restarted

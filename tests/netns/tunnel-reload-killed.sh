@@ -99,11 +99,11 @@ full
 killed_at rename,renameat,renameat2 3
 expect "how the reload ended" 137 "$STATUS"
 expect_failure "the ledger is complete" ledger_complete wg1
-dead=$(pgrep -f "linerated wg1\$")
+dead=$(daemon_of wg1)
 kill -KILL "$dead"
 # What it gave the device is given back by the next reload: its text is kept for that.
 of_host() { grep -v -e '^ListenPort' -e '^AllowedIPs' -e '/wg1.next$'; }
-revived() { [[ $(pgrep -f "linerated wg1\$") != "$dead" ]] && ledger_complete wg1 && diff <(as_it_is | of_host) <(of_host <"$WORK/split"); }
+revived() { [[ $(daemon_of wg1) != "$dead" ]] && ledger_complete wg1 && diff <(as_it_is | of_host) <(of_host <"$WORK/split"); }
 wait_for 10 "the host as an up of 'split' leaves it" revived
 good linerate reload wg1
 as_file full "a reload after that"

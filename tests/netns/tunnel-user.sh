@@ -10,11 +10,7 @@ setpriv --reuid nobody true 2>/dev/null || skip "no right to become nobody (run 
 hosts_with_files
 ! grep 'does not offer all protection' "$SCENARIO_LOGS/wg2.log" || skip "this kernel or container does not offer all protection"
 own_file /proc/swaps <<<"Filename Type Size Used Priority" # one in use is weak, and not what this is about
-owner() { # : the user of the daemon of wg1
-  local pid
-  pid=$(pgrep -f "linerated.* wg1\$|linerated wg1\$" | tail -n 1)
-  ps -o user= -p "$pid"
-}
+owner() { ps -o user= -p "$(daemon_of wg1)"; } # : the user of the daemon of wg1
 for who in wg-quick linerate; do
   tunnel_file wg1 10.9.0.2/32 "#! User = nobody" "PostUp = id -un >$WORK/as"
   remember
@@ -55,9 +51,9 @@ at h1 "$LINERATE" up --supervise wg1 >"$WORK/supervisor" 2>&1 &
 job=$!
 carries() { on h1 ping -n -q -c 1 -W 1 10.9.0.2; }
 wait_for 20 "wg1 to carry packets" carries # it is there before its routes are
-first=$(pgrep -f "linerated.* wg1\$" | tail -n 1)
+first=$(daemon_of wg1)
 kill -KILL "$first"
-another() { local now && now=$(pgrep -f "linerated.* wg1\$" | tail -n 1) && [[ $now != "$first" ]] && carries; }
+another() { local now && now=$(daemon_of wg1) && [[ $now != "$first" ]] && carries; }
 wait_for 25 "a working tunnel of another daemon" another
 expect "the user of the daemon that was started again" nobody "$(owner)"
 kill -TERM "$(pgrep -o -f "^$LINERATE up --supervise")"

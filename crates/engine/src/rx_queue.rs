@@ -21,10 +21,20 @@ pub const RX_QUEUES_MAX: usize = 3 * QUEUES_MAX;
 pub enum PollOutcome {
     /// Packets were processed; there may be more.
     Progress,
+    /// Packets were processed, and more are unlikely: the receive queue was found empty, or was always empty after
+    /// one packet.
+    Drained,
     /// The receive queue was empty.
     Idle,
     /// Another worker is reading from the receive queue.
     Locked,
+}
+
+impl PollOutcome {
+    /// Whether packets were processed.
+    pub fn is_progress(self) -> bool {
+        matches!(self, PollOutcome::Progress | PollOutcome::Drained)
+    }
 }
 
 /// A receive queue; those of each kind are numbered from 0.
@@ -64,7 +74,7 @@ impl RxQueue {
     }
 
     /// The socket; `None` for a queue of the TUN device, and while there is no such socket.
-    pub fn socket(self, sockets: Option<&BoundSockets<UdpSocket>>) -> Option<&UdpSocket> {
+    pub fn socket<S>(self, sockets: Option<&BoundSockets<S>>) -> Option<&S> {
         match self {
             RxQueue::Tun(_) => None,
             RxQueue::V4(number) => sockets?.v4.get(number),
@@ -92,6 +102,22 @@ pub struct RxQueueState {
     pub misses: u8,
     /// It woke the worker, which has not polled it since.
     pub woke: bool,
+    /// It was not asked whether it is empty: its last batch or the last reply seemed to be all.
+    pub unasked: bool,
+    /// It is polled for the reply to what was delivered.
+    pub reply: bool,
+}
+
+impl RxQueueState {
+    /// The state after a poll that was not refused.
+    pub fn after(self, outcome: PollOutcome) -> Self {
+        let misses = match outcome {
+            PollOutcome::Progress | PollOutcome::Locked => 0,
+            PollOutcome::Drained => 1,
+            PollOutcome::Idle => self.misses.saturating_add(1),
+        };
+        Self { misses, unasked: outcome == PollOutcome::Drained, woke: false, reply: false }
+    }
 }
 
 #[cfg(test)]

@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use hosts::{Clock, Host, OWN_V6, PORT, checksum, pair, settle, tcp_gso, udp};
 use linerate_engine::config::{ConfigError, DeviceUpdate, PeerUpdate};
-use linerate_engine::rx_queue::PollOutcome;
 use linerate_engine::sequencer::Sequencer;
 use linerate_engine::tables::Peer;
 use linerate_netio::memory::{Fate, MemoryNet};
@@ -48,7 +47,7 @@ fn the_oldest_of_too_many_waiting_packets_are_dropped_and_counted() {
     let sent: Vec<_> = (0..200).map(|i| udp(one.inner, two.inner, &[i])).collect();
     sent.iter().for_each(|packet| one.send(packet));
     // All are read before the slow path has a chance to start the handshake.
-    while one.outbound.poll(0, &Sequencer::default()).unwrap() == PollOutcome::Progress {}
+    while one.outbound.poll(0, &Sequencer::default()).unwrap().is_progress() {}
     settle(&mut [&mut one, &mut two]);
     assert_eq!(received(&two), sent[72..]);
     assert_eq!(one.drops("staged_overflow"), 72);
@@ -559,14 +558,14 @@ fn a_session_from_before_a_new_private_key_does_not_seal_once_it_is_confirmed() 
     // More than a batch holds.
     let packet = udp(one.inner, two.inner, &[7; 1392]);
     (0..120).for_each(|_| one.send(&packet));
-    while one.outbound.poll(0, &Sequencer::default()).unwrap() == PollOutcome::Progress {}
+    while one.outbound.poll(0, &Sequencer::default()).unwrap().is_progress() {}
     two.carry();
     two.slow_path.process();
     two.carry();
     one.carry();
     assert_eq!(received(&one).len(), 1, "what the session opens is still good");
     one.send(&packet);
-    while one.outbound.poll(0, &Sequencer::default()).unwrap() == PollOutcome::Progress {}
+    while one.outbound.poll(0, &Sequencer::default()).unwrap().is_progress() {}
     assert_eq!(one.drops("staged_overflow"), 0, "they wait for the next session");
     assert_eq!(received(&two).len(), 0);
 }

@@ -52,6 +52,11 @@ impl MemoryTun {
         room
     }
 
+    /// Whether a read would find a packet, as poll(2) says.
+    pub fn is_readable(&self) -> bool {
+        !lock(&self.queues).inward.is_empty()
+    }
+
     /// Takes the oldest packet that the engine wrote, virtio header first.
     pub fn take(&self) -> Option<Vec<u8>> {
         lock(&self.queues).outward.pop_front()
@@ -269,6 +274,11 @@ impl MemorySocket {
     /// The address it is at.
     pub fn address(&self) -> SocketAddr {
         *lock(&self.address)
+    }
+
+    /// Whether a receive call would find a datagram, as poll(2) says.
+    pub fn is_readable(&self) -> bool {
+        lock(&self.net.shared).inboxes.get(&self.address()).is_some_and(|inbox| !inbox.is_empty())
     }
 
     /// Moves to another address, as a roaming host does; what was not received is lost.

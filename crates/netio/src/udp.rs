@@ -37,7 +37,8 @@ const ROOM_TIMEOUT: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 pub trait Socket: Send + Sync {
     /// Receives up to `meta.len()` messages; message i lies at `buf[i * stride..][..meta[i].len]`
     /// with stride = `buf.len() / meta.len()`. Returns how many there were, at least one;
-    /// WouldBlock when there is none. May leave messages for the next call even if there was room.
+    /// WouldBlock when there is none. Fewer than there was room for means that no more were ready, or that an error
+    /// is: the next call returns it.
     ///
     /// A message that did not fit in its stride is reported with `len` 0.
     fn recv(&self, buf: &mut [u8], meta: &mut [Received]) -> io::Result<usize>;

@@ -60,7 +60,7 @@ impl<B: Backend> Inbound<B> {
     pub fn poll(&mut self, socket: &B::Socket, queue: usize, sequencer: &Sequencer) -> io::Result<PollOutcome> {
         let Some(mut read_lock) = sequencer.try_read_lock() else { return Ok(PollOutcome::Locked) };
         self.queue = queue;
-        let messages = self.received.receive(socket)?;
+        let (messages, outcome) = self.received.receive(socket)?;
         if messages == 0 {
             return Ok(PollOutcome::Idle);
         }
@@ -77,7 +77,7 @@ impl<B: Backend> Inbound<B> {
         }
         self.finish_batch(&ticket, now);
         self.deliver(&ticket, now);
-        Ok(PollOutcome::Progress)
+        Ok(outcome)
     }
 
     /// Adds a data message to the batch of its session; finishes the batch before it if that is of another session.

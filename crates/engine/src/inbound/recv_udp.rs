@@ -4,6 +4,8 @@ use std::io;
 
 use linerate_netio::udp::{Received, Socket};
 
+use crate::rx_queue::PollOutcome;
+
 /// The largest message that a socket hands over.
 const MESSAGE_MAX: usize = 65_536;
 
@@ -49,18 +51,23 @@ impl Default for ReceiveBuffer {
 }
 
 impl ReceiveBuffer {
-    /// Receives what is ready; returns the number of messages.
-    pub fn receive(&mut self, socket: &impl Socket) -> io::Result<usize> {
-        let room = &mut self.buf[..self.wanted * MESSAGE_MAX];
-        let messages = match socket.recv(room, &mut self.meta[..self.wanted]) {
+    /// Receives what is ready; returns the number of messages and whether there may be more.
+    pub fn receive(&mut self, socket: &impl Socket) -> io::Result<(usize, PollOutcome)> {
+        let wanted = self.wanted;
+        let room = &mut self.buf[..wanted * MESSAGE_MAX];
+        let messages = match socket.recv(room, &mut self.meta[..wanted]) {
             Ok(messages) => messages,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(0),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok((0, PollOutcome::Idle)),
             Err(error) => return Err(error),
         };
         let bytes: usize = self.meta[..messages].iter().map(|meta| meta.len).sum();
-        let small = messages == self.wanted && bytes < messages * SMALL;
-        self.wanted = if small { SINGLES } else { GRO_BATCHES };
-        Ok(messages)
+        self.wanted = match bytes < messages * SMALL {
+            true if messages == wanted => SINGLES,
+            // As many again leave room, so the next call shows whether there are more.
+            true => (2 * messages).clamp(GRO_BATCHES, SINGLES),
+            false => GRO_BATCHES,
+        };
+        Ok((messages, if messages < wanted { PollOutcome::Drained } else { PollOutcome::Progress }))
     }
 
     /// The datagrams of a message. An empty message has one, empty, so that it is counted.

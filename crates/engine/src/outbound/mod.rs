@@ -24,6 +24,7 @@ use linerate_protocol::Boottime;
 
 use crate::backend::Backend;
 use crate::counters::EngineDropReason;
+use crate::forecast::Forecast;
 use crate::rx_queue::PollOutcome;
 use crate::sequencer::{Sequencer, Ticket};
 use crate::shared::Shared;
@@ -38,12 +39,24 @@ pub struct Outbound<B: Backend> {
     sender: Sender<B>,
     packet: TunPacket,
     unreachable: Unreachable,
+    /// Whether a packet that does not fill the batch is followed by another.
+    followers: Forecast,
 }
 
 impl<B: Backend> Outbound<B> {
     /// Allocates all memory that the outbound path will ever use.
     pub fn new(shared: Arc<Shared<B>>) -> Self {
-        Self { sender: Sender::new(shared), packet: TunPacket::default(), unreachable: Unreachable::default() }
+        Self {
+            sender: Sender::new(shared),
+            packet: TunPacket::default(),
+            unreachable: Unreachable::default(),
+            followers: Forecast::default(),
+        }
+    }
+
+    /// The forecast was wrong: a packet was not the only one.
+    pub fn expect_followers(&mut self) {
+        self.followers.record(true);
     }
 
     /// Sends what is ready in the TUN device's queue `queue`, at most about one batch, in the order that its
@@ -59,21 +72,34 @@ impl<B: Backend> Outbound<B> {
         self.sender.queue = queue;
         let now = self.sender.shared.backend.boottime();
         let ticket = read_lock.ticket();
+        let mut outcome = PollOutcome::Progress;
         // Reads are limited, too: a packet that is dropped or staged does not fill the batch.
         let mut reads = 1;
         while !self.sender.batch.is_full_with(self.packet.len()) {
-            self.process(&ticket, now);
-            reads += 1;
-            if reads > BATCH_MAX || self.sender.batch.is_full() || !self.packet.read(&self.sender.shared, queue)? {
-                self.packet.clear();
+            if reads == 1 && !self.followers.is_worth_a_read() {
+                outcome = PollOutcome::Drained;
                 break;
             }
+            self.process(&ticket, now);
+            self.packet.clear();
+            if reads == BATCH_MAX || self.sender.batch.is_full() {
+                break;
+            }
+            let found = self.packet.read(&self.sender.shared, queue)?;
+            if reads == 1 {
+                self.followers.record(found);
+            }
+            if !found {
+                outcome = PollOutcome::Drained;
+                break;
+            }
+            reads += 1;
         }
         // The last packet, usually a whole GSO packet, is split while another worker reads.
         drop(read_lock);
         self.process(&ticket, now);
         self.sender.finish(ticket, now);
-        Ok(PollOutcome::Progress)
+        Ok(outcome)
     }
 
     /// Adds the packet that was read, if there is one, to the batch; without a session it is staged.

@@ -13,7 +13,6 @@ use linerate_engine::backend::Backend;
 use linerate_engine::config::{DeviceUpdate, PeerUpdate};
 use linerate_engine::inbound::Inbound;
 use linerate_engine::outbound::Outbound;
-use linerate_engine::rx_queue::PollOutcome;
 use linerate_engine::sequencer::Sequencer;
 use linerate_engine::shared::Shared;
 use linerate_engine::slow_path::SlowPath;
@@ -71,8 +70,27 @@ impl Clock {
     }
 }
 
-/// A device or socket of the memory backend whose allocations are not counted as the engine's.
-pub struct Uncounted<T>(pub T);
+/// A device or socket of the memory backend: its allocations are not counted as the engine's, the engine's calls are.
+pub struct Uncounted<T>(pub T, pub Calls);
+
+/// How often the engine called a device or socket; each would be a system call.
+#[derive(Default)]
+pub struct Calls {
+    /// Reads or receive calls.
+    pub reads: AtomicU64,
+    /// Writes or sends.
+    pub writes: AtomicU64,
+}
+
+impl Calls {
+    fn read(&self) {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn write(&self) {
+        self.writes.fetch_add(1, Ordering::Relaxed);
+    }
+}
 
 impl Tun for Uncounted<MemoryTun> {
     fn queues(&self) -> usize {
@@ -80,10 +98,12 @@ impl Tun for Uncounted<MemoryTun> {
     }
 
     fn read(&self, queue: usize, buf: &mut [u8]) -> io::Result<usize> {
+        self.1.read();
         uncounted(|| self.0.read(queue, buf))
     }
 
     fn write(&self, queue: usize, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.1.write();
         uncounted(|| self.0.write(queue, pieces))
     }
 
@@ -98,10 +118,12 @@ impl Socket for Uncounted<MemorySocket> {
     }
 
     fn recv(&self, buf: &mut [u8], meta: &mut [Received]) -> io::Result<usize> {
+        self.1.read();
         uncounted(|| self.0.recv(buf, meta))
     }
 
     fn send(&self, batch: &[Transmit<'_>]) -> io::Result<usize> {
+        self.1.write();
         uncounted(|| self.0.send(batch))
     }
 
@@ -138,7 +160,7 @@ impl Backend for Memory {
 
     fn bind(&self, port: u16, _mark: u32) -> io::Result<BoundSockets<Uncounted<MemorySocket>>> {
         let port = if port == 0 { PORT } else { port };
-        let socket = Uncounted(self.net.socket(SocketAddr::new(self.address, port))?);
+        let socket = Uncounted(self.net.socket(SocketAddr::new(self.address, port))?, Calls::default());
         Ok(match self.address {
             IpAddr::V4(_) => BoundSockets { v4: vec![socket], v6: Vec::new(), port },
             IpAddr::V6(_) => BoundSockets { v4: Vec::new(), v6: vec![socket], port },
@@ -209,7 +231,7 @@ impl Host {
     pub fn with_random(net: &MemoryNet, clock: &Clock, seed: u8, random: u64) -> Self {
         let address = IpAddr::from([192, 0, 2, seed]);
         let backend = Memory {
-            tun: Uncounted(MemoryTun::new(QUEUE)),
+            tun: Uncounted(MemoryTun::new(QUEUE), Calls::default()),
             net: net.clone(),
             address,
             clock: clock.clone(),
@@ -285,10 +307,11 @@ impl Host {
     pub fn carry(&mut self) -> bool {
         let sockets = self.shared.sockets.load();
         let socket = sockets.as_ref().and_then(|sockets| sockets.v4.first());
-        let received = socket.is_some_and(|socket| {
-            self.inbound.poll(socket, 0, &Sequencer::default()).unwrap() == PollOutcome::Progress
-        });
-        received | (self.outbound.poll(0, &Sequencer::default()).unwrap() == PollOutcome::Progress)
+        let received =
+            socket.is_some_and(|socket| self.inbound.poll(socket, 0, &Sequencer::default()).unwrap().is_progress());
+        // No time passes between the packets of a test, so they are read together.
+        self.outbound.expect_followers();
+        received | self.outbound.poll(0, &Sequencer::default()).unwrap().is_progress()
     }
 
     fn work(&mut self) -> bool {

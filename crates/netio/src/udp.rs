@@ -6,7 +6,7 @@
 //! buffer is.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -14,7 +14,7 @@ use rustix::net::sockopt::{
     self, Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery, set_ip_mtu_discover, set_ip_recvtos, set_ipv6_mtu_discover,
     set_ipv6_recvtclass, set_ipv6_v6only,
 };
-use rustix::net::{SocketFlags, SocketType, bind, getsockname, socket_with};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, getsockname, socket_with};
 use rustix::system::uname;
 
 use crate::clock;
@@ -54,15 +54,6 @@ pub trait Socket: Send + Sync {
     fn offloads(&self) -> UdpOffloads;
 }
 
-/// An address family.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AddressFamily {
-    /// IPv4.
-    V4,
-    /// IPv6.
-    V6,
-}
-
 /// The offloads of a socket: those that are wanted and that the kernel supports.
 /// UDP_SEGMENT may still be refused for a destination: see [`SendError::SegmentationRefused`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,45 +72,44 @@ impl UdpOffloads {
 /// A UDP socket of the kernel, bound to all addresses of one family.
 pub struct UdpSocket {
     fd: OwnedFd,
-    family: AddressFamily,
     offloads: UdpOffloads,
     send_buffer: SendBufferTuner,
 }
 
 impl UdpSocket {
-    /// Binds to `port` (0: a free one) and sends with the firewall mark `mark` (0: none). It has those of the offloads
-    /// `wanted` that this kernel supports. The port is never shared: no
+    /// Binds to `local`, an unspecified address with a port (0: a free one), and sends with the firewall mark `mark`
+    /// (0: none). It has those of the offloads `wanted` that this kernel supports. The port is never shared: no
     /// SO_REUSEADDR, no SO_REUSEPORT.
     ///
     /// # Errors
     ///
     /// Those of socket(2) and bind(2): EADDRINUSE; EAFNOSUPPORT or EADDRNOTAVAIL for a family that
     /// the host does not have; EPERM for a mark without CAP_NET_ADMIN.
-    pub fn bind(family: AddressFamily, port: u16, mark: u32, wanted: UdpOffloads) -> io::Result<Self> {
-        Self::open(family, mark, wanted)?.bound(port)
+    pub fn bind(local: SocketAddr, mark: u32, wanted: UdpOffloads) -> io::Result<Self> {
+        let socket = Self::open(local, mark, wanted)?;
+        bind(&socket.fd, &local)?;
+        Ok(socket)
     }
 
-    /// A socket that is not bound yet.
-    fn open(family: AddressFamily, mark: u32, wanted: UdpOffloads) -> io::Result<Self> {
-        let domain = match family {
-            AddressFamily::V4 => rustix::net::AddressFamily::INET,
-            AddressFamily::V6 => rustix::net::AddressFamily::INET6,
-        };
+    /// A socket of the family of `local`, not bound yet.
+    fn open(local: SocketAddr, mark: u32, wanted: UdpOffloads) -> io::Result<Self> {
+        let domain = if local.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let fd = socket_with(domain, SocketType::DGRAM, flags, None)?;
         if mark != 0 {
             IntOption::MARK.set(fd.as_fd(), mark.cast_signed())?;
         }
-        match family {
-            AddressFamily::V4 => prepare_v4(&fd)?,
-            AddressFamily::V6 => prepare_v6(&fd)?,
+        if local.is_ipv4() {
+            prepare_v4(&fd)?
+        } else {
+            prepare_v6(&fd)?
         }
         enlarge_buffers(&fd);
         let offloads = UdpOffloads {
             gro: wanted.gro && gro_works() && IntOption::GRO.set(fd.as_fd(), 1).is_ok(),
             gso: wanted.gso && IntOption::SEGMENT.get(fd.as_fd()).is_ok(),
         };
-        Ok(Self { fd, family, offloads, send_buffer: SendBufferTuner::shared_by(1) })
+        Ok(Self { fd, offloads, send_buffer: SendBufferTuner::shared_by(1) })
     }
 
     /// It is one of `sockets` that send over the same path.
@@ -128,19 +118,9 @@ impl UdpSocket {
         set_send_buffer(&self.fd, SendBufferTuner::minimum(sockets));
     }
 
-    fn bound(self, port: u16) -> io::Result<Self> {
-        let any: IpAddr = match self.family {
-            AddressFamily::V4 => Ipv4Addr::UNSPECIFIED.into(),
-            AddressFamily::V6 => Ipv6Addr::UNSPECIFIED.into(),
-        };
-        bind(&self.fd, &SocketAddr::new(any, port))?;
-        Ok(self)
-    }
-
-    /// The port it is bound to, in host byte order.
-    pub fn local_port(&self) -> io::Result<u16> {
-        let local = SocketAddr::try_from(getsockname(&self.fd)?)?;
-        Ok(local.port())
+    /// The address and the port that it is bound to.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        Ok(SocketAddr::try_from(getsockname(&self.fd)?)?)
     }
 
     fn send_some(&self, batch: &[Transmit<'_>]) -> io::Result<usize> {
@@ -160,11 +140,6 @@ impl UdpSocket {
             }
         }
         Ok(sent)
-    }
-
-    /// Its address family.
-    pub fn family(&self) -> AddressFamily {
-        self.family
     }
 
     /// Sets the firewall mark of sent datagrams; 0 for none.

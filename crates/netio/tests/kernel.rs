@@ -11,7 +11,7 @@ use linerate_netio::clock::{Timer, boottime};
 use linerate_netio::link::{self, LinkEvent, Monitor};
 use linerate_netio::tun::{HEADER, Tun, TunDevice, TunError, TunOffloads};
 use linerate_netio::udp::{
-    self, AddressFamily, Received, SEGMENTS_MAX, SendError, Socket, Transmit, UdpOffloads, UdpSocket, bind_all,
+    self, Received, SEGMENTS_MAX, SendError, Socket, Transmit, UdpOffloads, UdpSocket, bind_all,
 };
 use linerate_netio::wait::{Event, wait};
 use rustix::net::sockopt::set_socket_reuseport;
@@ -28,7 +28,7 @@ fn a_gso_batch_arrives_with_its_bytes_and_segment_size() {
     in_namespace(|| {
         for family in BOTH {
             let (left, right) = sockets(family);
-            let (left_offloads, to) = (left.offloads(), local(family, &right));
+            let (left_offloads, to) = (left.offloads(), local(&right));
             assert!(left_offloads.gso && left_offloads.gro, "this kernel offers both");
             for (len, segment) in [(45 * 1452, 1452), (44 * 1452 + 1, 1452), (64 * 100, 100)] {
                 let gso_batch: Vec<u8> = (0..len).map(|i| (i % 251) as u8).collect();
@@ -36,7 +36,7 @@ fn a_gso_batch_arrives_with_its_bytes_and_segment_size() {
                 assert_eq!(left.send(&[message]).unwrap(), 1);
                 let (received, bytes) = receive(&right);
                 assert_eq!((received.len, received.segment), (len, usize::from(segment)));
-                assert_eq!(received.source, local(family, &left));
+                assert_eq!(received.source, local(&left));
                 assert!(bytes == gso_batch, "{family:?}: the bytes differ");
             }
         }
@@ -46,14 +46,14 @@ fn a_gso_batch_arrives_with_its_bytes_and_segment_size() {
 #[test]
 fn a_socket_has_only_the_offloads_that_are_wanted() {
     in_namespace(|| {
-        let bound = |wanted| UdpSocket::bind(AddressFamily::V4, 0, 0, wanted).unwrap();
+        let bound = |wanted| UdpSocket::bind(SocketAddr::new(V4, 0), 0, wanted).unwrap();
         let apart = bound(UdpOffloads { gro: false, ..UdpOffloads::ALL });
         let together = bound(UdpOffloads { gso: false, ..UdpOffloads::ALL });
         assert_eq!(apart.offloads(), UdpOffloads { gro: false, gso: true });
         assert_eq!(together.offloads(), UdpOffloads { gro: true, gso: false });
         let gso_batch = [7; 3 * 1000];
         for (to, lens) in [(&apart, &[1000, 1000, 1000][..]), (&together, &[3000])] {
-            let message = Transmit { segment: Some(1000), ..plain(local(AddressFamily::V4, to), &gso_batch) };
+            let message = Transmit { segment: Some(1000), ..plain(local(to), &gso_batch) };
             assert_eq!(apart.send(&[message]).unwrap(), 1);
             let received: Vec<usize> = lens.iter().map(|_| receive(to).0.len).collect();
             assert_eq!(received, lens);
@@ -66,7 +66,7 @@ fn gso_batches_and_single_datagrams_keep_their_order() {
     in_namespace(|| {
         for family in BOTH {
             let (left, right) = sockets(family);
-            let to = local(family, &right);
+            let to = local(&right);
             let gso_batch = [7; 5 * 1000];
             let batch = [
                 plain(to, &[1; 100]),
@@ -90,9 +90,9 @@ fn gso_batches_and_single_datagrams_keep_their_order() {
 #[test]
 fn a_batch_larger_than_one_system_call_is_sent_completely() {
     in_namespace(|| {
-        let (left, right) = sockets(AddressFamily::V4);
+        let (left, right) = sockets(V4);
         let contents: Vec<[u8; 2]> = (0..300u16).map(u16::to_be_bytes).collect();
-        let to = local(AddressFamily::V4, &right);
+        let to = local(&right);
         let batch: Vec<Transmit<'_>> = contents.iter().map(|bytes| plain(to, bytes)).collect();
         assert_eq!(left.send(&batch).unwrap(), 300);
         let mut seen = 0u16;
@@ -111,14 +111,14 @@ fn a_batch_larger_than_one_system_call_is_sent_completely() {
 #[test]
 fn a_datagram_longer_than_its_stride_reads_as_empty_and_leaves_its_neighbour_alone() {
     in_namespace(|| {
-        let (left, right) = sockets(AddressFamily::V4);
-        let to = local(AddressFamily::V4, &right);
+        let (left, right) = sockets(V4);
+        let to = local(&right);
         assert_eq!(left.send(&[plain(to, &[7; 100]), plain(to, &[9; 40])]).unwrap(), 2);
         let mut buf = [0; 150];
         let mut meta = [Received::default(); 3];
         assert_eq!(right.recv(&mut buf, &mut meta).unwrap(), 2);
         assert_eq!((meta[0].len, meta[1].len), (0, 40));
-        assert_eq!(meta[0].source, local(AddressFamily::V4, &left));
+        assert_eq!(meta[0].source, local(&left));
         assert_eq!(buf[50..90], [9; 40]);
         assert_eq!(buf[90..], [0; 60]);
 
@@ -131,7 +131,7 @@ fn a_datagram_longer_than_its_stride_reads_as_empty_and_leaves_its_neighbour_alo
 #[test]
 fn an_empty_socket_says_would_block() {
     in_namespace(|| {
-        let (_, right) = sockets(AddressFamily::V6);
+        let (_, right) = sockets(V6);
         for room in [1, 4] {
             let mut meta = vec![Received::default(); room];
             let error = right.recv(&mut [0; 64], &mut meta).unwrap_err();
@@ -147,7 +147,7 @@ fn the_traffic_class_is_sent_and_received() {
             let (left, right) = sockets(family);
             // None, AF41 as on handshakes, ECT(0), CE, and all of it.
             for tos in [0, 0x88, 0x02, 0x03, 0xff] {
-                let message = Transmit { tos, ..plain(local(family, &right), b"there") };
+                let message = Transmit { tos, ..plain(local(&right), b"there") };
                 left.send(&[message]).unwrap();
                 let (received, _) = receive(&right);
                 assert_eq!(received.tos, tos, "{family:?}");
@@ -167,12 +167,10 @@ fn a_datagram_has_the_requested_source_and_reports_its_destination() {
         add_address("192.0.2.2/24", "lo");
         add_address("2001:db8::1/64", "lo");
         add_address("2001:db8::2/64", "lo");
-        for (family, first, second) in
-            [(AddressFamily::V4, "192.0.2.1", "192.0.2.2"), (AddressFamily::V6, "2001:db8::1", "2001:db8::2")]
-        {
+        for (family, first, second) in [(V4, "192.0.2.1", "192.0.2.2"), (V6, "2001:db8::1", "2001:db8::2")] {
             let (first, second): (IpAddr, IpAddr) = (ip(first), ip(second));
             let (left, right) = sockets(family);
-            let to = SocketAddr::new(second, right.local_port().unwrap());
+            let to = SocketAddr::new(second, right.local_addr().unwrap().port());
             for from in [first, second] {
                 left.send(&[Transmit { from: Some(from), ..plain(to, b"x") }]).unwrap();
                 let (received, _) = receive(&right);
@@ -187,10 +185,10 @@ fn a_datagram_has_the_requested_source_and_reports_its_destination() {
 #[test]
 fn a_source_that_is_not_ours_is_reported_as_gone() {
     in_namespace(|| {
-        for (family, stranger) in [(AddressFamily::V4, "192.0.2.9"), (AddressFamily::V6, "2001:db8::9")] {
+        for (family, stranger) in [(V4, "192.0.2.9"), (V6, "2001:db8::9")] {
             let (left, right) = sockets(family);
             let from = Some(ip(stranger));
-            let error = left.send(&[Transmit { from, ..plain(local(family, &right), b"x") }]).unwrap_err();
+            let error = left.send(&[Transmit { from, ..plain(local(&right), b"x") }]).unwrap_err();
             report(&format!("{family:?} source not ours: {error}"));
             assert_eq!(udp::send_error(&error, false, true), SendError::SourceGone);
         }
@@ -200,7 +198,7 @@ fn a_source_that_is_not_ours_is_reported_as_gone() {
 #[test]
 fn a_destination_without_a_route_is_reported_as_unreachable() {
     in_namespace(|| {
-        for (family, to) in [(AddressFamily::V4, "192.0.2.9:9"), (AddressFamily::V6, "[2001:db8::9]:9")] {
+        for (family, to) in [(V4, "192.0.2.9:9"), (V6, "[2001:db8::9]:9")] {
             let (left, _) = sockets(family);
             let error = left.send(&[plain(to.parse().unwrap(), b"x")]).unwrap_err();
             report(&format!("{family:?} no route: {error}"));
@@ -214,7 +212,7 @@ fn a_closed_port_at_the_other_end_does_not_fail_later_sends() {
     in_namespace(|| {
         for family in BOTH {
             let (left, right) = sockets(family);
-            let to = local(family, &right);
+            let to = local(&right);
             drop(right);
             for _ in 0..3 {
                 assert_eq!(left.send(&[plain(to, b"x")]).unwrap(), 1);
@@ -231,7 +229,7 @@ fn datagrams_larger_than_the_mtu_are_fragmented_and_too_large_segments_refused()
         run("ip link set lo mtu 1280");
         for family in BOTH {
             let (left, right) = sockets(family);
-            let to = local(family, &right);
+            let to = local(&right);
             let gso_batch = [3; 4 * 1400];
             for len in [1400, gso_batch.len()] {
                 left.send(&[plain(to, &gso_batch[..len])]).unwrap();
@@ -254,16 +252,17 @@ fn a_route_with_a_small_mtu_fragments_and_refuses_too_large_segments() {
         add_address("2001:db8::1/64", "narrow0");
         run("ip route add 10.10.0.0/24 dev narrow0 mtu 1280");
         run("ip -6 route add 2001:db8:1::/64 dev narrow0 mtu 1280");
-        for (family, to) in [(AddressFamily::V4, "10.10.0.1:9"), (AddressFamily::V6, "[2001:db8:1::1]:9")] {
+        for (family, to) in [(V4, "10.10.0.1:9"), (V6, "[2001:db8:1::1]:9")] {
             let (left, _) = sockets(family);
             let to = to.parse().unwrap();
             left.send(&[plain(to, &[3; 1400])]).unwrap();
             let fragments = [read_outer(&tun, family), read_outer(&tun, family)];
             for fragment in &fragments {
                 assert!(fragment.len() <= HEADER + 1280);
-                match family {
-                    AddressFamily::V4 => assert_ne!(fragment[HEADER + 6..HEADER + 8], [0, 0]),
-                    AddressFamily::V6 => assert_eq!(fragment[HEADER + 6], IPV6_FRAGMENT),
+                if family == V4 {
+                    assert_ne!(fragment[HEADER + 6..HEADER + 8], [0, 0]);
+                } else {
+                    assert_eq!(fragment[HEADER + 6], IPV6_FRAGMENT);
                 }
             }
             refuses_segments_above_1280("route", family, &left, to);
@@ -273,23 +272,23 @@ fn a_route_with_a_small_mtu_fragments_and_refuses_too_large_segments() {
     });
 }
 
-fn refuses_segments_above_1280(what: &str, family: AddressFamily, left: &UdpSocket, to: SocketAddr) {
+fn refuses_segments_above_1280(what: &str, family: IpAddr, left: &UdpSocket, to: SocketAddr) {
     let segment = segment_for_1280(family).map(|fits| fits + 1);
     let error = left.send(&[Transmit { segment, ..plain(to, &[3; 4000]) }]).unwrap_err();
     report(&format!("{what} MTU 1280, {family:?}, UDP_SEGMENT one too large: {error}"));
     assert_eq!(udp::send_error(&error, true, false), SendError::SegmentationRefused);
 }
 
-fn segment_for_1280(family: AddressFamily) -> Option<u16> {
-    Some(if family == AddressFamily::V4 { 1280 - 28 } else { 1280 - 48 })
+fn segment_for_1280(family: IpAddr) -> Option<u16> {
+    Some(if family == V4 { 1280 - 28 } else { 1280 - 48 })
 }
 
 #[test]
 fn a_gso_batch_with_too_many_segments_is_refused_as_such() {
     in_namespace(|| {
-        let (left, right) = sockets(AddressFamily::V4);
+        let (left, right) = sockets(V4);
         let gso_batch = [0; SEGMENTS_MAX * 2 + 1];
-        let to = local(AddressFamily::V4, &right);
+        let to = local(&right);
         let error = left.send(&[Transmit { segment: Some(1), ..plain(to, &gso_batch) }]).unwrap_err();
         report(&format!("{} segments: {error}", gso_batch.len()));
         assert_eq!(udp::send_error(&error, true, false), SendError::SegmentationRefused);
@@ -301,7 +300,7 @@ fn outer_ipv4_datagrams_go_without_df() {
     in_namespace(|| {
         let tun = device("df0");
         run("ip address add 10.9.0.1/24 dev df0");
-        let (left, _) = sockets(AddressFamily::V4);
+        let (left, _) = sockets(V4);
         left.send(&[plain("10.9.0.2:9".parse().unwrap(), b"x")]).unwrap();
         let packet = read_packet(&tun);
         assert_eq!(packet[HEADER + 6] & 0x40, 0);
@@ -315,12 +314,12 @@ fn bound_sockets_have_one_port_that_nobody_else_can_bind() {
         assert_ne!(pair.port, 0);
         for sockets in [&pair.v4, &pair.v6] {
             assert_eq!(sockets.len(), 1);
-            assert_eq!(sockets[0].local_port().unwrap(), pair.port);
+            assert_eq!(sockets[0].local_addr().unwrap().port(), pair.port);
         }
         let taken = bind_all(pair.port, 0, 1, UdpOffloads::ALL).err().unwrap();
         assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
         for family in BOTH {
-            let taken = UdpSocket::bind(family, pair.port, 0, UdpOffloads::ALL).err().unwrap();
+            let taken = UdpSocket::bind(SocketAddr::new(family, pair.port), 0, UdpOffloads::ALL).err().unwrap();
             assert_eq!(taken.raw_os_error(), Some(libc::EADDRINUSE));
         }
     });
@@ -332,7 +331,7 @@ fn a_group_shares_its_port_with_nobody_else() {
         let group = bind_all(0, 0, 3, UdpOffloads::ALL).unwrap();
         assert_eq!((group.v4.len(), group.v6.len()), (3, 3), "this kernel steers");
         for socket in group.v4.iter().chain(&group.v6) {
-            assert_eq!(socket.local_port().unwrap(), group.port);
+            assert_eq!(socket.local_addr().unwrap().port(), group.port);
         }
         for sockets in [1, 3] {
             let taken = bind_all(group.port, 0, sockets, UdpOffloads::ALL).err().unwrap();
@@ -340,7 +339,7 @@ fn a_group_shares_its_port_with_nobody_else() {
         }
         let port = group.port;
         drop(group);
-        let _alone = UdpSocket::bind(AddressFamily::V4, port, 0, UdpOffloads::ALL).unwrap();
+        let _alone = UdpSocket::bind(SocketAddr::new(V4, port), 0, UdpOffloads::ALL).unwrap();
         assert_eq!(bind_all(port, 0, 3, UdpOffloads::ALL).err().unwrap().kind(), io::ErrorKind::AddrInUse);
     });
 }
@@ -350,9 +349,9 @@ fn data_messages_reach_the_socket_of_their_receiver_and_others_the_first() {
     in_namespace(|| {
         for sockets in [2, 3, 4] {
             let pair = bind_all(0, 0, sockets, UdpOffloads::ALL).unwrap();
-            for (family, group) in [(AddressFamily::V4, &pair.v4), (AddressFamily::V6, &pair.v6)] {
+            for (family, group) in [(V4, &pair.v4), (V6, &pair.v6)] {
                 let (left, _) = self::sockets(family);
-                let to = local(family, &group[0]);
+                let to = local(&group[0]);
                 for receiver in [0, 1, 2, 3, 4, 5, 0x8000_0000, 0xdead_beef, u32::MAX] {
                     let place = receiver as usize % sockets;
                     left.send(&[plain(to, &message(4, receiver, 148))]).unwrap();
@@ -382,8 +381,8 @@ fn data_messages_reach_the_socket_of_their_receiver_and_others_the_first() {
 fn a_socket_that_joins_a_group_receives_nothing() {
     in_namespace(|| {
         let group = bind_all(0, 0, 2, UdpOffloads::ALL).unwrap().v4;
-        let (left, _) = sockets(AddressFamily::V4);
-        let to = local(AddressFamily::V4, &group[0]);
+        let (left, _) = sockets(V4);
+        let to = local(&group[0]);
         let intruder = socket(rustix::net::AddressFamily::INET, SocketType::DGRAM, None).unwrap();
         set_socket_reuseport(&intruder, true).unwrap();
         bind(&intruder, &SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), to.port())).unwrap();
@@ -417,8 +416,9 @@ fn came_to(group: &[UdpSocket]) -> Vec<(usize, usize)> {
 fn a_free_port_is_looked_for_until_it_is_free_in_both_families() {
     in_namespace(|| {
         sysctl("net/ipv4/ip_local_port_range", "50000 50003");
-        let _taken: Vec<UdpSocket> =
-            (50000..50003).map(|port| UdpSocket::bind(AddressFamily::V6, port, 0, UdpOffloads::ALL).unwrap()).collect();
+        let _taken: Vec<UdpSocket> = (50000..50003)
+            .map(|port| UdpSocket::bind(SocketAddr::new(V6, port), 0, UdpOffloads::ALL).unwrap())
+            .collect();
         for _ in 0..10 {
             assert_eq!(bind_all(0, 0, 1, UdpOffloads::ALL).unwrap().port, 50003);
         }
@@ -429,7 +429,7 @@ fn a_free_port_is_looked_for_until_it_is_free_in_both_families() {
 fn a_port_taken_in_one_family_only_is_in_use() {
     in_namespace(|| {
         for family in BOTH {
-            let taken = UdpSocket::bind(family, 51820, 0, UdpOffloads::ALL).unwrap();
+            let taken = UdpSocket::bind(SocketAddr::new(family, 51820), 0, UdpOffloads::ALL).unwrap();
             let error = bind_all(51820, 0, 1, UdpOffloads::ALL).err().unwrap();
             assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
             drop(taken);
@@ -445,7 +445,7 @@ fn ipv4_works_where_ipv6_is_disabled() {
         let pair = bind_all(0, 0, 1, UdpOffloads::ALL).unwrap();
         report(&format!("IPv6 disabled by sysctl: v6 socket bound: {}", !pair.v6.is_empty()));
         let v4 = &pair.v4[0];
-        v4.send(&[plain(local(AddressFamily::V4, v4), b"x")]).unwrap();
+        v4.send(&[plain(local(v4), b"x")]).unwrap();
         assert_eq!(receive(v4).1, b"x");
         if let Some(v6) = pair.v6.first() {
             let error = v6.send(&[plain("[2001:db8::9]:9".parse().unwrap(), b"x")]).unwrap_err();
@@ -465,7 +465,7 @@ fn the_mark_chooses_the_route() {
         run("ip route add default dev marked0 table 7");
         run("ip rule add fwmark 51820 table 7");
         let to = "198.51.100.1:9".parse().unwrap();
-        let socket = UdpSocket::bind(AddressFamily::V4, 0, 51820, UdpOffloads::ALL).unwrap();
+        let socket = UdpSocket::bind(SocketAddr::new(V4, 0), 51820, UdpOffloads::ALL).unwrap();
         socket.send(&[plain(to, b"one")]).unwrap();
         assert!(read_packet(&marked).ends_with(b"one"));
         socket.set_mark(0).unwrap();
@@ -545,7 +545,7 @@ fn a_gso_batch_into_the_device_is_one_gso_packet_and_leaves_as_a_gso_batch() {
         if !tun.offloads().uso {
             return report("no USO on this kernel");
         }
-        let socket = UdpSocket::bind(AddressFamily::V4, 5000, 0, UdpOffloads::ALL).unwrap();
+        let socket = UdpSocket::bind(SocketAddr::new(V4, 5000), 0, UdpOffloads::ALL).unwrap();
         let gso_batch: Vec<u8> = (0..20 * 1200 + 5).map(|i| (i % 253) as u8).collect();
         let to = "10.9.0.2:5000".parse().unwrap();
         socket.send(&[Transmit { segment: Some(1200), ..plain(to, &gso_batch) }]).unwrap();
@@ -900,7 +900,10 @@ fn the_egress_follows_the_routes_from_our_own_addresses_only() {
 
 // -- helpers
 
-const BOTH: [AddressFamily; 2] = [AddressFamily::V4, AddressFamily::V6];
+// The unspecified addresses stand for their families.
+const V4: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+const V6: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
+const BOTH: [IpAddr; 2] = [V4, V6];
 
 /// The gso_type of `struct virtio_net_hdr` (include/uapi/linux/virtio_net.h).
 const VIRTIO_TCPV4: u8 = 1;
@@ -913,17 +916,15 @@ fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-fn sockets(family: AddressFamily) -> (UdpSocket, UdpSocket) {
-    let bound = || UdpSocket::bind(family, 0, 0, UdpOffloads::ALL).unwrap();
+fn sockets(family: IpAddr) -> (UdpSocket, UdpSocket) {
+    let bound = || UdpSocket::bind(SocketAddr::new(family, 0), 0, UdpOffloads::ALL).unwrap();
     (bound(), bound())
 }
 
-fn local(family: AddressFamily, socket: &UdpSocket) -> SocketAddr {
-    let loopback = match family {
-        AddressFamily::V4 => Ipv4Addr::LOCALHOST.into(),
-        AddressFamily::V6 => Ipv6Addr::LOCALHOST.into(),
-    };
-    SocketAddr::new(loopback, socket.local_port().unwrap())
+fn local(socket: &UdpSocket) -> SocketAddr {
+    let mut local = socket.local_addr().unwrap();
+    local.set_ip(if local.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() });
+    local
 }
 
 fn plain(to: SocketAddr, contents: &[u8]) -> Transmit<'_> {
@@ -972,20 +973,17 @@ fn device_of(queues: usize, name: &str) -> TunDevice {
 }
 
 fn read_packet(tun: &TunDevice) -> Vec<u8> {
-    read_outer(tun, AddressFamily::V4)
+    read_outer(tun, V4)
 }
 
 /// The next packet of that family which is not the kernel's own multicast.
-fn read_outer(tun: &TunDevice, family: AddressFamily) -> Vec<u8> {
+fn read_outer(tun: &TunDevice, family: IpAddr) -> Vec<u8> {
     let mut buf = vec![0; 1 << 17];
     loop {
         wait(&[tun.queue_fd(0)]).unwrap();
         let len = tun.read(0, &mut buf).unwrap();
-        let wanted = match family {
-            AddressFamily::V4 => buf[HEADER] >> 4 == 4 && buf[HEADER + 16] < 224,
-            AddressFamily::V6 => buf[HEADER] >> 4 == 6 && buf[HEADER + 24] != 0xff,
-        };
-        if wanted {
+        let unicast = if family == V4 { (4, buf[HEADER + 16] < 224) } else { (6, buf[HEADER + 24] != 0xff) };
+        if unicast == (buf[HEADER] >> 4, true) {
             buf.truncate(len);
             return buf;
         }

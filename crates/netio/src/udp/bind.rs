@@ -1,12 +1,12 @@
 //! Binds the sockets of both address families to one port.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsFd;
 
-use rustix::net::sockopt;
+use rustix::net::{bind, sockopt};
 
-use super::{AddressFamily, UdpOffloads, UdpSocket};
+use super::{UdpOffloads, UdpSocket};
 use crate::sys::steering::steer_by_receiver;
 
 /// How often to look for a port that is free in both families (as the kernel module, socket.c).
@@ -57,22 +57,22 @@ pub fn bind_all(port: u16, mark: u32, sockets: usize, wanted: UdpOffloads) -> io
             bound => break bound?,
         }
     };
-    let group = |first: Option<UdpSocket>| {
-        first.map_or_else(Vec::new, |first| form_reuseport_group(first, port, mark, sockets))
-    };
+    let group =
+        |first: Option<UdpSocket>| first.map_or_else(Vec::new, |first| form_reuseport_group(first, mark, sockets));
     Ok(BoundSockets { v4: group(v4), v6: group(v6), port })
 }
 
 /// One socket for each family of the host, and their port.
 fn bind_both(port: u16, mark: u32, wanted: UdpOffloads) -> io::Result<(Option<UdpSocket>, Option<UdpSocket>, u16)> {
-    let v4 = separate_missing_family(UdpSocket::bind(AddressFamily::V4, port, mark, wanted))?;
+    let bound = |local: SocketAddr| separate_missing_family(UdpSocket::bind(local, mark, wanted));
+    let v4 = bound((Ipv4Addr::UNSPECIFIED, port).into())?;
     let port = match &v4 {
-        Ok(v4) => v4.local_port()?,
+        Ok(v4) => v4.local_addr()?.port(),
         Err(_) => port,
     };
-    let v6 = separate_missing_family(UdpSocket::bind(AddressFamily::V6, port, mark, wanted))?;
+    let v6 = bound((Ipv6Addr::UNSPECIFIED, port).into())?;
     let port = match &v6 {
-        Ok(v6) => v6.local_port()?,
+        Ok(v6) => v6.local_addr()?.port(),
         Err(_) => port,
     };
     match (v4, v6) {
@@ -86,9 +86,9 @@ fn bind_both(port: u16, mark: u32, wanted: UdpOffloads) -> io::Result<(Option<Ud
 /// It was bound without SO_REUSEPORT, so nobody else has the port; binding a group from the start could
 /// join an existing group of the same user. A socket of the same user that joins ours later receives
 /// nothing: the steering only selects our sockets.
-fn form_reuseport_group(first: UdpSocket, port: u16, mark: u32, sockets: usize) -> Vec<UdpSocket> {
+fn form_reuseport_group(first: UdpSocket, mark: u32, sockets: usize) -> Vec<UdpSocket> {
     let mut group = vec![first];
-    if sockets > 1 && join(&mut group, port, mark, sockets).is_err() {
+    if sockets > 1 && join(&mut group, mark, sockets).is_err() {
         group.truncate(1);
         // Even if this fails, it is the only socket on the port.
         let _ = sockopt::set_socket_reuseport(&group[0].fd, false);
@@ -98,13 +98,14 @@ fn form_reuseport_group(first: UdpSocket, port: u16, mark: u32, sockets: usize) 
     group
 }
 
-fn join(group: &mut Vec<UdpSocket>, port: u16, mark: u32, sockets: usize) -> io::Result<()> {
-    let family = group[0].family;
+fn join(group: &mut Vec<UdpSocket>, mark: u32, sockets: usize) -> io::Result<()> {
+    let local = group[0].local_addr()?;
     sockopt::set_socket_reuseport(&group[0].fd, true)?;
     while group.len() < sockets {
-        let another = UdpSocket::open(family, mark, group[0].offloads)?;
+        let another = UdpSocket::open(local, mark, group[0].offloads)?;
         sockopt::set_socket_reuseport(&another.fd, true)?;
-        group.push(another.bound(port)?);
+        bind(&another.fd, &local)?;
+        group.push(another);
     }
     steer_by_receiver(group[0].fd.as_fd(), sockets as u32)
 }

@@ -11,7 +11,7 @@ use crate::tables::Peer;
 
 /// A change of the device; `None` leaves a value unchanged. Applied entirely or not at all.
 #[derive(Default)]
-pub struct DeviceUpdate {
+pub struct DeviceChange {
     /// The private key; `Some(None)` removes it.
     pub private_key: Option<Option<PrivateKey>>,
     /// The UDP port to listen on; 0 picks a free one.
@@ -21,11 +21,11 @@ pub struct DeviceUpdate {
     /// Remove all peers first.
     pub replace_peers: bool,
     /// Changes of peers, applied in order.
-    pub peers: Vec<PeerUpdate>,
+    pub peers: Vec<PeerChange>,
 }
 
 /// A change of one peer.
-pub struct PeerUpdate {
+pub struct PeerChange {
     /// The public key.
     pub public_key: PublicKey,
     /// Remove it; the other fields are ignored.
@@ -44,7 +44,7 @@ pub struct PeerUpdate {
     pub allowed_ips: Vec<(bool, Prefix)>,
 }
 
-impl PeerUpdate {
+impl PeerChange {
     /// The change that adds a peer, or leaves an existing one unchanged.
     pub fn new(public_key: PublicKey) -> Self {
         Self {
@@ -61,7 +61,7 @@ impl PeerUpdate {
 }
 
 /// The state of the device.
-pub struct DeviceState {
+pub struct DeviceReport {
     /// The private key, if there is one.
     pub private_key: Option<PrivateKey>,
     /// The port that the device listens on, or will once the link is up.
@@ -69,11 +69,11 @@ pub struct DeviceState {
     /// The firewall mark; 0 is none.
     pub fwmark: u32,
     /// The peers, in the order in which they were added.
-    pub peers: Vec<PeerState>,
+    pub peers: Vec<PeerReport>,
 }
 
 /// The state of one peer.
-pub struct PeerState {
+pub struct PeerReport {
     /// The public key.
     pub public_key: PublicKey,
     /// All zero when there is none.
@@ -103,7 +103,7 @@ pub struct ActivityReport {
     pub peers: Vec<PeerActivity>,
 }
 
-/// The traffic of one peer; see [`PeerState`].
+/// The traffic of one peer; see [`PeerReport`].
 #[expect(missing_docs, reason = "they are those of the state")]
 pub struct PeerActivity {
     pub public_key: PublicKey,

@@ -13,7 +13,7 @@ use linerate_netio::udp;
 use linerate_protocol::Boottime;
 
 use crate::backend::{Backend, KernelBackend};
-use crate::config::{ConfigError, DeviceState, DeviceUpdate};
+use crate::config::{ConfigError, DeviceChange, DeviceReport};
 use crate::link::Link;
 use crate::outbound::OVERHEAD;
 use crate::runtime::{self, Runtime};
@@ -25,8 +25,8 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// A request of a [`crate::Handle`].
 pub enum Command {
-    Get(mpsc::SyncSender<DeviceState>),
-    Set(Box<DeviceUpdate>, mpsc::SyncSender<Result<(), ConfigError>>),
+    Get(mpsc::SyncSender<DeviceReport>),
+    Set(Box<DeviceChange>, mpsc::SyncSender<Result<(), ConfigError>>),
 }
 
 /// The owner of the slow path and of the link.
@@ -126,17 +126,17 @@ impl ControlThread {
                 self.slow_path.process_confirmations();
                 reply.send(self.slow_path.get()).is_ok()
             }
-            Command::Set(update, reply) => reply.send(self.set(*update)).is_ok(),
+            Command::Set(change, reply) => reply.send(self.set(*change)).is_ok(),
         };
         true
     }
 
-    fn set(&mut self, update: DeviceUpdate) -> Result<(), ConfigError> {
-        if let Some(port) = update.listen_port.filter(|_| self.bind_error.is_some()) {
+    fn set(&mut self, change: DeviceChange) -> Result<(), ConfigError> {
+        if let Some(port) = change.listen_port.filter(|_| self.bind_error.is_some()) {
             // The link is up and waits for a port: refuse one that is in use, too.
-            self.slow_path.try_port(port, update.fwmark)?;
+            self.slow_path.try_port(port, change.fwmark)?;
         }
-        self.slow_path.set(update)?;
+        self.slow_path.set(change)?;
         if self.bind_error.is_some() {
             self.bring_up();
         }

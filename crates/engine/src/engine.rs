@@ -20,7 +20,7 @@ use linerate_netio::udp;
 use linerate_protocol::Boottime;
 
 use crate::backend::KernelBackend;
-use crate::config::{ActivityReport, ConfigError, DeviceState, DeviceUpdate};
+use crate::config::{ActivityReport, ConfigError, DeviceChange, DeviceReport};
 use crate::control_thread::{Command, ControlThread};
 use crate::link::Link;
 use crate::runtime::Runtime;
@@ -201,7 +201,7 @@ pub struct Handle {
 
 impl Handle {
     /// The state of the device; `None` when the engine has ended.
-    pub fn get(&self) -> Option<DeviceState> {
+    pub fn get(&self) -> Option<DeviceReport> {
         let (reply, answer) = mpsc::sync_channel(1);
         self.command(Command::Get(reply));
         answer.recv().ok()
@@ -211,9 +211,9 @@ impl Handle {
     ///
     /// # Errors
     /// Why nothing was changed.
-    pub fn set(&self, update: DeviceUpdate) -> Result<(), ConfigError> {
+    pub fn set(&self, change: DeviceChange) -> Result<(), ConfigError> {
         let (reply, answer) = mpsc::sync_channel(1);
-        self.command(Command::Set(Box::new(update), reply));
+        self.command(Command::Set(Box::new(change), reply));
         answer.recv().unwrap_or(Err(ConfigError::Ended))
     }
 

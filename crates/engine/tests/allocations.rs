@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use hosts::{Clock, Host, tcp_gso, udp};
-use linerate_engine::config::PeerUpdate;
+use linerate_engine::config::PeerChange;
 use linerate_netio::memory::{Fate, MemoryNet};
 use linerate_packet::virtio::{self, Gso};
 use linerate_packet::{checksum, gso};
@@ -24,7 +24,7 @@ fn the_data_path_allocates_nothing_once_it_has_started() {
     let (mut left, mut right) = (Host::new(&net, &clock, 2), Host::new(&net, &clock, 3));
     for spoke in [&mut left, &mut right] {
         hub.add_peer(spoke);
-        hub.set_peer(PeerUpdate { persistent_keepalive: Some(1), ..PeerUpdate::new(spoke.public_key) });
+        hub.set_peer(PeerChange { persistent_keepalive: Some(1), ..PeerChange::new(spoke.public_key) });
         spoke.add_peer(&hub);
     }
     // Of the data messages some come twice and some are damaged, each time at another offset.

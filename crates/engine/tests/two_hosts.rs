@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use hosts::{Clock, Host, OWN_V6, PORT, checksum, pair, settle, tcp_gso, udp};
-use linerate_engine::config::{ConfigError, DeviceUpdate, PeerUpdate};
+use linerate_engine::config::{ConfigError, DeviceChange, PeerChange};
 use linerate_engine::sequencer::Sequencer;
 use linerate_engine::tables::Peer;
 use linerate_netio::memory::{Fate, MemoryNet};
@@ -290,8 +290,8 @@ fn a_packet_from_an_address_that_is_not_its_peers_is_dropped() {
 fn host_with_peers(peers: u32, from: impl Fn(u32) -> IpAddr, to: IpAddr) -> (Host, impl Fn(&Host) -> u64) {
     let mut host = Host::new(&MemoryNet::new(1000), &Clock::new(), 1);
     let key = |i: u32| PublicKey(std::array::from_fn(|at| i.to_le_bytes()[at % 4] ^ at as u8));
-    let updates = (0..peers).map(|n| PeerUpdate::new(key(n))).collect();
-    host.slow_path.set(DeviceUpdate { peers: updates, ..DeviceUpdate::default() }).unwrap();
+    let changes = (0..peers).map(|n| PeerChange::new(key(n))).collect();
+    host.slow_path.set(DeviceChange { peers: changes, ..DeviceChange::default() }).unwrap();
     let here = Some(PacketInfo { addr: to, ifindex: 1 });
     for (n, peer) in (0..).zip(all_peers(&host)) {
         peer.set_roaming_endpoint(SocketAddr::new(from(n), 1000 + n as u16), here, host.shared.routing_epoch());
@@ -344,7 +344,7 @@ fn a_change_of_routes_costs_one_query_for_all_peers_behind_one_address() {
         send_to_all(&mut host);
         assert_eq!(queries(&host), changes);
     }
-    host.slow_path.set(DeviceUpdate { fwmark: Some(7), ..DeviceUpdate::default() }).unwrap();
+    host.slow_path.set(DeviceChange { fwmark: Some(7), ..DeviceChange::default() }).unwrap();
     host.slow_path.routing_changed();
     send_to_all(&mut host);
     assert_eq!(queries(&host), 5, "another mark clears all source addresses");
@@ -365,8 +365,8 @@ fn many_changes_of_routes_at_once_cost_one_query_per_peer() {
 fn a_handshake_does_not_wait_for_source_address_checks() {
     let flapped = |host: &mut Host| {
         let peers = (0..1000).map(|i: u32| PublicKey(std::array::from_fn(|at| i.to_le_bytes()[at % 4] ^ at as u8)));
-        let peers = peers.map(PeerUpdate::new).collect();
-        host.slow_path.set(DeviceUpdate { peers, ..DeviceUpdate::default() }).unwrap();
+        let peers = peers.map(PeerChange::new).collect();
+        host.slow_path.set(DeviceChange { peers, ..DeviceChange::default() }).unwrap();
         let here = Some(PacketInfo { addr: host.outer.ip(), ifindex: 1 });
         for (n, peer) in (0..).zip(all_peers(host)).skip(1) {
             peer.set_roaming_endpoint(SocketAddr::new([10, 1, (n >> 8) as u8, n as u8].into(), 1), here, 0);
@@ -524,7 +524,7 @@ fn only_endpoints_in_the_zone_of_an_interface_follow_it_to_another_index() {
     interfaces(&mut host, &[(2, "eth0"), (3, "eth1")]);
     for (seed, endpoint) in [(2, "[fe80::1%2]:1"), (3, "[fe80::1%3]:1"), (4, "[fe80::1%9]:1"), (5, "192.0.2.1:1")] {
         let public_key = PrivateKey::new(&[seed; 32]).unwrap().public_key();
-        host.set_peer(PeerUpdate { endpoint: Some(endpoint.parse().unwrap()), ..PeerUpdate::new(public_key) });
+        host.set_peer(PeerChange { endpoint: Some(endpoint.parse().unwrap()), ..PeerChange::new(public_key) });
     }
     let with = |first: &'static str| [first, "[fe80::1%3]:1", "[fe80::1%9]:1", "192.0.2.1:1"];
     interfaces(&mut host, &[(3, "eth1")]);
@@ -554,7 +554,7 @@ fn a_session_from_before_a_new_private_key_does_not_seal_once_it_is_confirmed() 
     }
     // `one` has answered, and does not know yet whether the response arrived.
     let secret = PrivateKey::new(&[77; 32]).unwrap();
-    one.slow_path.set(DeviceUpdate { private_key: Some(Some(secret)), ..DeviceUpdate::default() }).unwrap();
+    one.slow_path.set(DeviceChange { private_key: Some(Some(secret)), ..DeviceChange::default() }).unwrap();
     // More than a batch holds.
     let packet = udp(one.inner, two.inner, &[7; 1392]);
     (0..120).for_each(|_| one.send(&packet));
@@ -576,7 +576,7 @@ fn a_port_in_use_changes_nothing() {
     let (mut one, mut two) = pair(&net, &Clock::new());
     let _other = net.socket((one.outer.ip(), 7777).into()).unwrap();
     let refused =
-        one.slow_path.set(DeviceUpdate { listen_port: Some(7777), replace_peers: true, ..DeviceUpdate::default() });
+        one.slow_path.set(DeviceChange { listen_port: Some(7777), replace_peers: true, ..DeviceChange::default() });
     assert!(matches!(refused, Err(ConfigError::Port { port: 7777, .. })));
     let state = one.slow_path.get();
     assert_eq!((state.listen_port, state.peers.len()), (PORT, 1));
@@ -591,7 +591,7 @@ fn packets_of_a_removed_peer_are_dropped() {
     one.send(&udp(one.inner, two.inner, b"hello"));
     settle(&mut [&mut one, &mut two]);
     received(&two);
-    two.set_peer(PeerUpdate { remove: true, ..PeerUpdate::new(one.public_key) });
+    two.set_peer(PeerChange { remove: true, ..PeerChange::new(one.public_key) });
     one.send(&udp(one.inner, two.inner, b"are you there?"));
     settle(&mut [&mut one, &mut two]);
     assert!(received(&two).is_empty());
@@ -650,14 +650,14 @@ fn ten_thousand_peers_keep_their_prefixes() {
     let key = |i: u32| PublicKey(std::array::from_fn(|at| i.to_le_bytes()[at % 4] ^ at as u8));
     let prefix = |i: u32| Prefix::new(IpAddr::from((0x0a00_0000 + i).to_be_bytes()), 32).unwrap();
     let peers =
-        (0..10_000).map(|i| PeerUpdate { allowed_ips: vec![(true, prefix(i))], ..PeerUpdate::new(key(i)) }).collect();
-    host.slow_path.set(DeviceUpdate { peers, ..DeviceUpdate::default() }).unwrap();
+        (0..10_000).map(|i| PeerChange { allowed_ips: vec![(true, prefix(i))], ..PeerChange::new(key(i)) }).collect();
+    host.slow_path.set(DeviceChange { peers, ..DeviceChange::default() }).unwrap();
     let state = host.slow_path.get();
     assert_eq!(state.peers.len(), 10_000);
     for (i, peer) in (0..).zip(&state.peers) {
         assert_eq!((peer.public_key, &peer.allowed_ips[..]), (key(i), &[prefix(i)][..]));
     }
-    host.slow_path.set(DeviceUpdate { replace_peers: true, ..DeviceUpdate::default() }).unwrap();
+    host.slow_path.set(DeviceChange { replace_peers: true, ..DeviceChange::default() }).unwrap();
     assert!(host.slow_path.get().peers.is_empty());
     assert!(host.shared.tables.routes().peer_for(IpAddr::from([10, 0, 0, 1])).is_none());
 }
@@ -685,7 +685,7 @@ fn activity_lists_the_peers_active_since_in_order_without_the_slow_path() {
     one.add_peer(&third);
     third.add_peer(&one);
     // The last of the list has the lowest index in the tables.
-    one.set_peer(PeerUpdate { remove: true, ..PeerUpdate::new(two.public_key) });
+    one.set_peer(PeerChange { remove: true, ..PeerChange::new(two.public_key) });
     one.add_peer(&two);
     let active_since = |host: &Host, since| {
         let activity = host.shared.activity(since);
@@ -706,7 +706,7 @@ fn activity_lists_the_peers_active_since_in_order_without_the_slow_path() {
     assert_eq!((active.endpoint, active.last_handshake), (peer.endpoint, peer.last_handshake));
     assert!(active.rx_bytes > 0 && active.endpoint == Some(two.outer) && !active.last_handshake.is_zero());
     // A change of what is not reported here shows.
-    one.set_peer(PeerUpdate { allowed_ips: many_prefixes(1), ..PeerUpdate::new(third.public_key) });
+    one.set_peer(PeerChange { allowed_ips: many_prefixes(1), ..PeerChange::new(third.public_key) });
     assert_ne!(one.shared.activity(now).configured, activity.configured);
 }
 
@@ -717,18 +717,18 @@ fn many_prefixes(count: u32) -> Vec<(bool, Prefix)> {
 #[test]
 fn a_handshake_does_not_wait_for_a_long_change() {
     let some_key = |i: u32| PublicKey(std::array::from_fn(|at| i.to_le_bytes()[at % 4] ^ at as u8));
-    assert!(!answered_in(|_| (), |host, two| host.set_peer(PeerUpdate::new(two))), "a short one is over before");
+    assert!(!answered_in(|_| (), |host, two| host.set_peer(PeerChange::new(two))), "a short one is over before");
     assert!(answered_in(
         |_| (),
         |host, two| {
-            host.set_peer(PeerUpdate { allowed_ips: many_prefixes(64), ..PeerUpdate::new(two) });
+            host.set_peer(PeerChange { allowed_ips: many_prefixes(64), ..PeerChange::new(two) });
         }
     ));
     assert!(answered_in(
         |_| (),
         |host, _| {
-            let peers = (0..64).map(|i| PeerUpdate::new(some_key(i))).collect();
-            host.slow_path.set(DeviceUpdate { peers, ..DeviceUpdate::default() }).unwrap();
+            let peers = (0..64).map(|i| PeerChange::new(some_key(i))).collect();
+            host.slow_path.set(DeviceChange { peers, ..DeviceChange::default() }).unwrap();
         }
     ));
 }
@@ -738,9 +738,9 @@ fn a_handshake_does_not_wait_for_the_removal_of_many_prefixes() {
     let key = PrivateKey::new(&[9; 32]).unwrap().public_key();
     for remove in [true, false] {
         let before =
-            |host: &mut Host| host.set_peer(PeerUpdate { allowed_ips: many_prefixes(64), ..PeerUpdate::new(key) });
+            |host: &mut Host| host.set_peer(PeerChange { allowed_ips: many_prefixes(64), ..PeerChange::new(key) });
         let command = |host: &mut Host, _| {
-            host.set_peer(PeerUpdate { remove, replace_allowed_ips: true, ..PeerUpdate::new(key) });
+            host.set_peer(PeerChange { remove, replace_allowed_ips: true, ..PeerChange::new(key) });
             assert!(host.shared.tables.routes().peer_for([11, 0, 0, 0].into()).is_none());
         };
         assert!(answered_in(before, command));
@@ -754,14 +754,14 @@ fn a_handshake_does_not_wait_for_a_long_answer() {
     assert!(!answered_in(|_| (), get), "a short answer is over before");
     assert!(answered_in(
         |host| {
-            let peers = (0..255).map(|i| PeerUpdate::new(some_key(i))).collect();
-            host.slow_path.set(DeviceUpdate { peers, ..DeviceUpdate::default() }).unwrap();
+            let peers = (0..255).map(|i| PeerChange::new(some_key(i))).collect();
+            host.slow_path.set(DeviceChange { peers, ..DeviceChange::default() }).unwrap();
         },
         get,
     ));
     let prefixes = many_prefixes(257);
     assert!(answered_in(
-        |host| host.set_peer(PeerUpdate { allowed_ips: prefixes.clone(), ..PeerUpdate::new(some_key(0)) }),
+        |host| host.set_peer(PeerChange { allowed_ips: prefixes.clone(), ..PeerChange::new(some_key(0)) }),
         |host, _| {
             let reported = host.slow_path.get().peers.swap_remove(1).allowed_ips;
             assert!(reported.into_iter().eq(prefixes.iter().map(|(_, prefix)| *prefix)));
@@ -785,7 +785,7 @@ fn prefixes_that_a_peer_keeps_stay_its_own_while_its_allowed_ips_are_replaced() 
     let all = many_prefixes(1000);
     let set = |host: &mut Host, allowed_ips: &[(bool, Prefix)]| {
         let allowed_ips = allowed_ips.to_vec();
-        host.set_peer(PeerUpdate { replace_allowed_ips: true, allowed_ips, ..PeerUpdate::new(key) });
+        host.set_peer(PeerChange { replace_allowed_ips: true, allowed_ips, ..PeerChange::new(key) });
         host.slow_path.get().peers[0].allowed_ips.clone()
     };
     let prefixes = |given: &[(bool, Prefix)]| given.iter().map(|(_, prefix)| *prefix).collect::<Vec<_>>();

@@ -5,7 +5,10 @@ use linerate_control::uapi::request::{DeviceUpdate, PeerUpdate};
 use linerate_control::uapi::response::{Activity, DeviceState, PeerState};
 use linerate_control::uapi::server::Handler;
 use linerate_control::uapi::{RequestError, errno};
-use linerate_engine::{Handle, config};
+use linerate_engine::Handle;
+use linerate_engine::config::{
+    ActivityReport, ConfigError, DeviceChange, DeviceReport, PeerActivity, PeerChange, PeerReport,
+};
 use linerate_protocol::{Boottime, Prefix, PresharedKey, PrivateKey};
 
 use linerate_privileges::InForce;
@@ -24,19 +27,19 @@ impl EngineHandler {
 
 impl Handler for EngineHandler {
     fn get(&mut self) -> Result<DeviceState, i32> {
-        self.engine.get().map(|state| to_device_state(&state)).ok_or(errno::EIO)
+        self.engine.get().map(|report| to_device_state(&report)).ok_or(errno::EIO)
     }
 
     fn set(&mut self, update: DeviceUpdate) -> Result<(), i32> {
-        self.engine.set(to_device_update(&update)).map_err(|error| {
+        self.engine.set(to_device_change(&update)).map_err(|error| {
             tracing::info!("a change was refused: {error}");
             match error {
-                config::ConfigError::Port { error, .. } | config::ConfigError::Mark(error) => {
+                ConfigError::Port { error, .. } | ConfigError::Mark(error) => {
                     // EADDRINUSE, EACCES or EMFILE, for example.
                     error.raw_os_error().unwrap_or(errno::EADDRINUSE)
                 }
-                config::ConfigError::TooManyPeers => errno::UNKNOWN,
-                config::ConfigError::Ended => errno::EIO,
+                ConfigError::TooManyPeers => errno::UNKNOWN,
+                ConfigError::Ended => errno::EIO,
             }
         })
     }
@@ -48,7 +51,7 @@ impl Handler for EngineHandler {
     }
 
     fn activity(&mut self, since: u64) -> Activity {
-        let config::ActivityReport { now, configured, peers } = self.engine.activity(Boottime(since));
+        let ActivityReport { now, configured, peers } = self.engine.activity(Boottime(since));
         Activity { now: now.0, configured, peers: peers.iter().map(to_activity_state).collect() }
     }
 
@@ -57,19 +60,19 @@ impl Handler for EngineHandler {
     }
 }
 
-fn to_device_update(update: &DeviceUpdate) -> config::DeviceUpdate {
-    config::DeviceUpdate {
+fn to_device_change(update: &DeviceUpdate) -> DeviceChange {
+    DeviceChange {
         private_key: update.private_key.as_ref().map(|key| PrivateKey::new(key.as_bytes())),
         listen_port: update.listen_port,
         fwmark: update.fwmark,
         replace_peers: update.replace_peers,
-        peers: update.peers.iter().map(to_peer_update).collect(),
+        peers: update.peers.iter().map(to_peer_change).collect(),
     }
 }
 
-fn to_peer_update(update: &PeerUpdate) -> config::PeerUpdate {
+fn to_peer_change(update: &PeerUpdate) -> PeerChange {
     let prefix = |addr, cidr| Prefix::new(addr, cidr).expect("the parser bounds the length by the address's");
-    config::PeerUpdate {
+    PeerChange {
         public_key: linerate_protocol::PublicKey(update.public_key.0),
         remove: update.remove,
         update_only: update.update_only,
@@ -81,30 +84,30 @@ fn to_peer_update(update: &PeerUpdate) -> config::PeerUpdate {
     }
 }
 
-fn to_device_state(state: &config::DeviceState) -> DeviceState {
+fn to_device_state(report: &DeviceReport) -> DeviceState {
     DeviceState {
-        private_key: state.private_key.as_ref().map(|key| SecretKey::from_bytes(key.as_bytes())),
-        listen_port: state.listen_port,
-        fwmark: state.fwmark,
-        peers: state.peers.iter().map(to_peer_state).collect(),
+        private_key: report.private_key.as_ref().map(|key| SecretKey::from_bytes(key.as_bytes())),
+        listen_port: report.listen_port,
+        fwmark: report.fwmark,
+        peers: report.peers.iter().map(to_peer_state).collect(),
     }
 }
 
-fn to_peer_state(state: &config::PeerState) -> PeerState {
-    let preshared_key = Some(SecretKey::from_bytes(state.preshared_key.as_bytes()));
+fn to_peer_state(report: &PeerReport) -> PeerState {
+    let preshared_key = Some(SecretKey::from_bytes(report.preshared_key.as_bytes()));
     PeerState {
-        public_key: PublicKey(state.public_key.0),
+        public_key: PublicKey(report.public_key.0),
         preshared_key: preshared_key.filter(|key| !key.is_zero()),
-        endpoint: state.endpoint,
-        last_handshake: state.last_handshake,
-        tx_bytes: state.tx_bytes,
-        rx_bytes: state.rx_bytes,
-        persistent_keepalive: state.persistent_keepalive,
-        allowed_ips: state.allowed_ips.iter().map(|prefix| (prefix.addr(), prefix.cidr())).collect(),
+        endpoint: report.endpoint,
+        last_handshake: report.last_handshake,
+        tx_bytes: report.tx_bytes,
+        rx_bytes: report.rx_bytes,
+        persistent_keepalive: report.persistent_keepalive,
+        allowed_ips: report.allowed_ips.iter().map(|prefix| (prefix.addr(), prefix.cidr())).collect(),
     }
 }
 
-fn to_activity_state(activity: &config::PeerActivity) -> PeerState {
+fn to_activity_state(activity: &PeerActivity) -> PeerState {
     PeerState {
         endpoint: activity.endpoint,
         last_handshake: activity.last_handshake,

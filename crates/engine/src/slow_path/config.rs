@@ -9,7 +9,7 @@ use linerate_protocol::{AddPeerError, PeerId, Prefix, constants};
 use super::SlowPath;
 use super::effects::BackendRng;
 use crate::backend::Backend;
-use crate::config::{ConfigError, DeviceState, DeviceUpdate, PeerState, PeerUpdate};
+use crate::config::{ConfigError, DeviceChange, DeviceReport, PeerChange, PeerReport};
 use crate::counters::EngineDropReason;
 use crate::sync::lock;
 use crate::tables::{Peer, Routes};
@@ -22,7 +22,7 @@ const ENTRIES_PER_SLICE: usize = 256;
 
 impl<B: Backend> SlowPath<B> {
     /// The state of the device.
-    pub fn get(&mut self) -> DeviceState {
+    pub fn get(&mut self) -> DeviceReport {
         let ids: Vec<PeerId> = self.device.peers().collect();
         let mut peers = Vec::with_capacity(ids.len());
         for id in ids {
@@ -30,7 +30,7 @@ impl<B: Backend> SlowPath<B> {
             self.count_done(1, ENTRIES_PER_SLICE);
         }
         let sockets = self.shared.sockets.load();
-        DeviceState {
+        DeviceReport {
             private_key: self.device.private_key().cloned(),
             listen_port: sockets.as_ref().map_or(self.listen_port, |sockets| sockets.port),
             fwmark: self.shared.mark.load(Ordering::Relaxed),
@@ -38,10 +38,10 @@ impl<B: Backend> SlowPath<B> {
         }
     }
 
-    fn get_peer(&mut self, id: PeerId) -> Option<PeerState> {
+    fn get_peer(&mut self, id: PeerId) -> Option<PeerReport> {
         let peer = self.shared.tables.routes().peer(id).cloned()?;
         let (rx_bytes, tx_bytes) = peer.transfer();
-        Some(PeerState {
+        Some(PeerReport {
             public_key: peer.key,
             preshared_key: self.device.preshared_key(id).clone(),
             endpoint: peer.endpoint().as_ref().map(|endpoint| endpoint.addr),
@@ -81,72 +81,72 @@ impl<B: Backend> SlowPath<B> {
     ///
     /// # Errors
     /// Why nothing was changed.
-    pub fn set(&mut self, update: DeviceUpdate) -> Result<(), ConfigError> {
-        self.check_peer_count(&update)?;
+    pub fn set(&mut self, change: DeviceChange) -> Result<(), ConfigError> {
+        self.check_peer_count(&change)?;
         // First, so that a caller of `Shared::activity` during the change reads the whole state again after it.
         self.shared.configured.fetch_add(1, Ordering::SeqCst);
-        self.set_port_and_mark(update.listen_port, update.fwmark)?;
-        if let Some(key) = update.private_key {
+        self.set_port_and_mark(change.listen_port, change.fwmark)?;
+        if let Some(key) = change.private_key {
             let now = self.shared.backend.now();
             let removed =
                 self.device.set_private_key(now, &mut BackendRng(&self.shared.backend), key, &mut self.effects);
             removed.into_iter().for_each(|id| self.forget(id));
         }
-        if update.replace_peers {
+        if change.replace_peers {
             let all: Vec<_> = self.device.peers().collect();
             for id in all {
                 self.remove(id);
                 self.count_done(1, CHANGES_PER_SLICE);
             }
         }
-        for peer in update.peers {
+        for peer in change.peers {
             self.set_peer(peer);
             self.count_done(1, CHANGES_PER_SLICE);
         }
         Ok(())
     }
 
-    fn check_peer_count(&self, update: &DeviceUpdate) -> Result<(), ConfigError> {
-        let present = if update.replace_peers { 0 } else { self.device.peers().len() };
-        let more = update.peers.iter().filter(|peer| !peer.remove && !peer.update_only).count();
+    fn check_peer_count(&self, change: &DeviceChange) -> Result<(), ConfigError> {
+        let present = if change.replace_peers { 0 } else { self.device.peers().len() };
+        let more = change.peers.iter().filter(|peer| !peer.remove && !peer.update_only).count();
         if present + more <= constants::PEERS_MAX {
             return Ok(());
         }
-        let known = |peer: &&PeerUpdate| self.device.peer(&peer.public_key).is_some();
-        let known = if update.replace_peers { 0 } else { update.peers.iter().filter(known).count() };
+        let known = |peer: &&PeerChange| self.device.peer(&peer.public_key).is_some();
+        let known = if change.replace_peers { 0 } else { change.peers.iter().filter(known).count() };
         (present + more - known <= constants::PEERS_MAX).then_some(()).ok_or(ConfigError::TooManyPeers)
     }
 
-    fn set_peer(&mut self, update: PeerUpdate) {
-        let known = self.device.peer(&update.public_key);
-        if update.remove {
+    fn set_peer(&mut self, change: PeerChange) {
+        let known = self.device.peer(&change.public_key);
+        if change.remove {
             return known.into_iter().for_each(|id| self.remove(id));
         }
-        let Some(id) = known.or_else(|| if update.update_only { None } else { self.add(&update) }) else {
+        let Some(id) = known.or_else(|| if change.update_only { None } else { self.add(&change) }) else {
             return;
         };
-        if let Some(key) = update.preshared_key {
+        if let Some(key) = change.preshared_key {
             self.device.set_preshared_key(id, key);
         }
-        self.set_allowed_ips(id, update.replace_allowed_ips, &update.allowed_ips);
+        self.set_allowed_ips(id, change.replace_allowed_ips, &change.allowed_ips);
         let now = self.shared.backend.now();
         let rng = &mut BackendRng(&self.shared.backend);
-        if let Some(addr) = update.endpoint {
+        if let Some(addr) = change.endpoint {
             let peer = self.shared.tables.routes().peer(id).cloned();
             peer.expect("a peer of the device is in the tables").set_endpoint(addr, self.shared.routing_epoch());
             self.zones.learn(&self.shared.backend, addr);
             self.device.endpoint_set(now, rng, id, &mut self.effects);
         }
-        if let Some(seconds) = update.persistent_keepalive {
+        if let Some(seconds) = change.persistent_keepalive {
             self.device.set_persistent_keepalive(now, rng, id, seconds, &mut self.effects);
         }
     }
 
-    fn add(&mut self, update: &PeerUpdate) -> Option<PeerId> {
+    fn add(&mut self, change: &PeerChange) -> Option<PeerId> {
         let traffic = Arc::default();
-        match self.device.add_peer(update.public_key, Arc::clone(&traffic)) {
+        match self.device.add_peer(change.public_key, Arc::clone(&traffic)) {
             Ok(id) => {
-                let peer = Peer::new(id, update.public_key, self.added, traffic);
+                let peer = Peer::new(id, change.public_key, self.added, traffic);
                 self.added += 1;
                 let peer = Arc::new(peer);
                 self.shared.tables.change(|routes| routes.add(peer.clone()));

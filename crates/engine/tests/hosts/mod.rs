@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use linerate_engine::backend::Backend;
-use linerate_engine::config::{DeviceUpdate, PeerUpdate};
+use linerate_engine::config::{DeviceChange, PeerChange};
 use linerate_engine::inbound::Inbound;
 use linerate_engine::outbound::Outbound;
 use linerate_engine::sequencer::Sequencer;
@@ -252,23 +252,23 @@ impl Host {
             outer: SocketAddr::new(address, PORT),
         };
         host.slow_path.up().unwrap();
-        host.slow_path.set(DeviceUpdate { private_key: Some(Some(secret)), ..DeviceUpdate::default() }).unwrap();
+        host.slow_path.set(DeviceChange { private_key: Some(Some(secret)), ..DeviceChange::default() }).unwrap();
         host
     }
 
     /// Makes `other` a peer that may use its inner address, and is found at its outer one.
     pub fn add_peer(&mut self, other: &Host) {
         let allowed = Prefix::new(other.inner, 32).unwrap();
-        let peer = PeerUpdate {
+        let peer = PeerChange {
             endpoint: Some(other.outer),
             allowed_ips: vec![(true, allowed)],
-            ..PeerUpdate::new(other.public_key)
+            ..PeerChange::new(other.public_key)
         };
         self.set_peer(peer);
     }
 
-    pub fn set_peer(&mut self, peer: PeerUpdate) {
-        self.slow_path.set(DeviceUpdate { peers: vec![peer], ..DeviceUpdate::default() }).unwrap();
+    pub fn set_peer(&mut self, peer: PeerChange) {
+        self.slow_path.set(DeviceChange { peers: vec![peer], ..DeviceChange::default() }).unwrap();
     }
 
     /// Gives the host's tunnel a packet to send.

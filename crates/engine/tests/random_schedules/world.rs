@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use linerate_engine::config::{DeviceUpdate, PeerState, PeerUpdate};
+use linerate_engine::config::{DeviceChange, PeerChange, PeerReport};
 use linerate_netio::memory::{Fate, MemoryNet, MemorySocket, lock};
 use linerate_netio::udp::{Socket, Transmit};
 use linerate_packet::gso;
@@ -389,7 +389,7 @@ impl World {
         self.ends[host]
             .host
             .slow_path
-            .set(DeviceUpdate { private_key: Some(secret), ..DeviceUpdate::default() })
+            .set(DeviceChange { private_key: Some(secret), ..DeviceChange::default() })
             .unwrap();
         self.ends[host].host.public_key = self.public_key(host);
         for known in self.ends[host].peers.clone().into_iter().filter(|known| known.present) {
@@ -408,21 +408,21 @@ impl World {
     /// Applies the configuration of a peer.
     fn configure_peer(&mut self, host: usize, peer: usize, endpoint: bool) {
         let known = self.known(host, peer).clone();
-        let update = PeerUpdate {
+        let change = PeerChange {
             preshared_key: Some(PresharedKey::new(&known.psk)),
             endpoint: endpoint.then_some(known.endpoint),
             persistent_keepalive: Some(known.keepalive),
             replace_allowed_ips: true,
             allowed_ips: self.ends[host].table.of(peer),
-            ..PeerUpdate::new(known.key)
+            ..PeerChange::new(known.key)
         };
-        self.ends[host].host.set_peer(update);
+        self.ends[host].host.set_peer(change);
     }
 
     fn remove_peer(&mut self, host: usize, peer: usize) {
         let key = self.known(host, peer).key;
         self.known(host, peer).present = false;
-        self.ends[host].host.set_peer(PeerUpdate { remove: true, ..PeerUpdate::new(key) });
+        self.ends[host].host.set_peer(PeerChange { remove: true, ..PeerChange::new(key) });
         self.ends[host].table.forget(peer);
         self.wire().forget_answers(host);
         if host > 0 || self.ends.len() == 2 {
@@ -444,7 +444,7 @@ impl World {
         self.ends[host]
             .host
             .slow_path
-            .set(DeviceUpdate { private_key: Some(secret), ..DeviceUpdate::default() })
+            .set(DeviceChange { private_key: Some(secret), ..DeviceChange::default() })
             .unwrap();
         if sync_peers {
             peers_of(host, self.ends.len()).for_each(|peer| self.learn_key(peer, host));
@@ -479,7 +479,7 @@ impl World {
         if self.known(host, peer).present {
             let preshared_key = Some(PresharedKey::new(&psk));
             let key = self.known(host, peer).key;
-            self.ends[host].host.set_peer(PeerUpdate { preshared_key, ..PeerUpdate::new(key) });
+            self.ends[host].host.set_peer(PeerChange { preshared_key, ..PeerChange::new(key) });
         }
     }
 
@@ -488,7 +488,7 @@ impl World {
         if self.known(host, peer).present {
             let key = self.known(host, peer).key;
             let persistent_keepalive = Some(secs);
-            self.ends[host].host.set_peer(PeerUpdate { persistent_keepalive, ..PeerUpdate::new(key) });
+            self.ends[host].host.set_peer(PeerChange { persistent_keepalive, ..PeerChange::new(key) });
         }
     }
 
@@ -497,7 +497,7 @@ impl World {
             self.ends[host].table.allow(net, peer);
             let key = self.known(host, peer).key;
             let allowed_ips = vec![(true, prefix(net))];
-            self.ends[host].host.set_peer(PeerUpdate { allowed_ips, ..PeerUpdate::new(key) });
+            self.ends[host].host.set_peer(PeerChange { allowed_ips, ..PeerChange::new(key) });
         }
     }
 
@@ -506,7 +506,7 @@ impl World {
             self.ends[host].table.forbid(net, peer);
             let key = self.known(host, peer).key;
             let allowed_ips = vec![(false, prefix(net))];
-            self.ends[host].host.set_peer(PeerUpdate { allowed_ips, ..PeerUpdate::new(key) });
+            self.ends[host].host.set_peer(PeerChange { allowed_ips, ..PeerChange::new(key) });
         }
     }
 }
@@ -554,7 +554,7 @@ impl World {
         }
     }
 
-    fn peer_state(&mut self, host: usize, peer: usize) -> PeerState {
+    fn peer_state(&mut self, host: usize, peer: usize) -> PeerReport {
         let key = self.known(host, peer).key;
         let peers = self.ends[host].host.slow_path.get().peers;
         peers.into_iter().find(|state| state.public_key == key).expect("the host knows its peer")

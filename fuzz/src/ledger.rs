@@ -23,6 +23,6 @@ pub fn check(input: &[u8]) {
     for step in undo(&ledger.steps, &ledger.hooks) {
         let _ = host.apply(&step);
     }
-    let _ = down(&ledger.wanted, &ledger.hooks, &host, ledger.compat);
-    let _ = reload(&ledger.wanted, &ledger.wanted, &host, &ledger.steps, ledger.compat);
+    let _ = down(&ledger.spec, &ledger.hooks, &host, ledger.compat);
+    let _ = reload(&ledger.spec, &ledger.spec, &host, &ledger.steps, ledger.compat);
 }

@@ -8,7 +8,7 @@ hosts_with_files
 tunnel_file wg1 10.9.0.2/32
 ENDPOINT=unknown.example.com:50002 tunnel_file wg3 10.8.0.2/32
 sed -i 's/^Address.*/Address = 10.8.0.1\/24/' /etc/wireguard/wg3.conf
-said() { grep -c "$1" "$SCENARIO_LOGS/supervise.log" || true; }
+logged() { grep -c "$1" "$SCENARIO_LOGS/supervise.log" || true; }
 # Any change in that directory wakes the supervisors.
 stir() { touch "$WORK/stir" && mv "$WORK/stir" /run/linerate/; }
 
@@ -27,12 +27,12 @@ kill -STOP "${daemons[@]}"
 stir
 sleep 25
 expect "daemons of wg1 and wg3 meanwhile" "${daemons[*]}" "$(daemon_of wg1) $(daemon_of wg3)"
-expect "deaths that were seen" 0 "$(said 'the daemon has exited')"
-expect "times that it was told" 1 "$(said 'state of the tunnel unknown')"
+expect "deaths that were seen" 0 "$(logged 'the daemon has exited')"
+expect "times that it was told" 1 "$(logged 'state of the tunnel unknown')"
 expect "the background supervisor of wg3" "$background" "$(supervisor_of wg3)"
 kill -CONT "${daemons[@]}"
 pings h1 10.9.0.2
-wait_for 30 "the supervisor to have an answer" eval "((\$(said 'the daemon responds again') == 1))"
+wait_for 30 "the supervisor to have an answer" eval "((\$(logged 'the daemon responds again') == 1))"
 
 say "the background supervisor still looks names up"
 echo "192.0.2.2 unknown.example.com" >>"$WORK/etc/hosts"

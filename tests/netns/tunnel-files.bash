@@ -114,7 +114,7 @@ state() {
   ip -n h1 -6 rule show
   on h1 nft -s list ruleset
   cat /etc/resolv.conf
-  find /run/linerate /run/wireguard -not -name '*lock' -not -name '*.supervisor' -not -name numbers -type f,s -not -name wg2.sock -not -name wg4.sock 2>/dev/null | sort || true
+  find /run/linerate /run/wireguard -not -name '*lock' -not -name '*.supervisor' -not -name routing-ids -type f,s -not -name wg2.sock -not -name wg4.sock 2>/dev/null | sort || true
 }
 remember() { state >"$WORK/before"; }
 as_before() { # WHEN

@@ -37,9 +37,9 @@ pub fn down(
     let steps = match (&ledger, file) {
         (Some(ledger), _) => plan::undo(&ledger.possibly_applied(), &hooks),
         (None, Some(file)) => {
-            let wanted = file.wanted(&file.device()?, DefaultRoutes::Always);
+            let spec = file.host_spec(&file.device()?, DefaultRoutes::Always);
             let state = snapshot::read(&mut host, interface)?;
-            let steps = plan::down(&wanted, &hooks, &state, options.compat).steps;
+            let steps = plan::down(&spec, &hooks, &state, options.compat).steps;
             // Rules and a firewall outlive a daemon that has died.
             let outlives = |step: &Step| matches!(step, Step::DeleteRule(_) | Step::DeleteFirewall(_));
             if !is_tunnel(interface) && !steps.iter().any(outlives) {

@@ -65,8 +65,8 @@ pub struct Ledger {
     /// Its path as the user gave it: symbolic links may change later.
     #[serde(default)]
     pub called: Option<PathBuf>,
-    /// What was wanted of the host.
-    pub wanted: HostSpec,
+    /// What the file asks of the host.
+    pub spec: HostSpec,
     /// The commands of the file.
     pub hooks: Hooks,
     /// The steps that were done, or were going to be when [`Ledger::complete`] is false: the host or the program may
@@ -74,7 +74,7 @@ pub struct Ledger {
     pub steps: Vec<Step>,
     /// Whether all of them were done, and none is [pending](Ledger::pending).
     pub complete: bool,
-    /// The steps of a reload that has not finished: which of them were done is not known. [`Ledger::wanted`] and
+    /// The steps of a reload that has not finished: which of them were done is not known. [`Ledger::spec`] and
     /// the text of the file are those from before it.
     #[serde(default)]
     pub pending: Vec<Step>,
@@ -107,7 +107,7 @@ impl Ledger {
 }
 
 /// The format version that this program writes and reads.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// The ledger of one interface, locked: two commands for one interface come one after the other.
 pub struct LockedLedger {
@@ -280,14 +280,14 @@ pub fn signature(directory: &Path, interface: &InterfaceName) -> String {
     fs::read_to_string(directory.join(format!("{interface}.lock"))).unwrap_or_default()
 }
 
-/// Serializes the allocation of routing tables and marks, from reading the host's state until the ledger records them.
+/// Serializes the allocation of routing ids (tables, marks, priorities), from reading the host's state until the ledger records them.
 /// Waits for the lock.
 ///
 /// # Errors
 /// The directory or the file cannot be made.
 pub fn lock_allocation(directory: &Path) -> Result<File, LedgerError> {
     // No interface has a lock of this name: the names of theirs have an extension.
-    let (path, lock) = open_lock(directory, "numbers")?;
+    let (path, lock) = open_lock(directory, "routing-ids")?;
     lock.lock().map_err(at(&path))?;
     Ok(lock)
 }
@@ -408,7 +408,7 @@ mod tests {
             daemon: Some("/usr/bin/linerated".into()),
             file: "/etc/wireguard/wg0.conf".into(),
             called: None,
-            wanted: HostSpec { interface: "wg0".into(), ..HostSpec::default() },
+            spec: HostSpec { interface: "wg0".into(), ..HostSpec::default() },
             hooks: Hooks::default(),
             steps: vec![Step::LinkUp { interface: "wg0".into() }],
             complete: true,

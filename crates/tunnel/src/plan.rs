@@ -16,7 +16,7 @@ pub struct Planned<'a> {
     pub plan: Plan,
     pub(crate) resolved: Resolved<'a>,
     pub(crate) snapshot: Snapshot,
-    pub(crate) wanted: HostSpec,
+    pub(crate) spec: HostSpec,
     pub(crate) hooks: Hooks,
     pub(crate) implementation: Implementation,
     pub(crate) compat: Compat,
@@ -31,14 +31,14 @@ impl<'a> Planned<'a> {
         let file = resolved.file;
         let Options { implementation, compat, .. } = *options;
         let hooks = if options.hooks { file.hooks() } else { Hooks::default() };
-        let wanted = file.wanted(&resolved.device, DefaultRoutes::OnceResolved);
-        let plan = plan::up(&wanted, &hooks, implementation, &snapshot.state, compat)?;
+        let spec = file.host_spec(&resolved.device, DefaultRoutes::OnceResolved);
+        let plan = plan::up(&spec, &hooks, implementation, &snapshot.state, compat)?;
         if file.contents.kill_switch || compat == Compat::Native {
             // Set the mark first: a handshake before SetFwmark would be dropped by a leftover kill switch. In wg-quick
             // mode without a kill switch the order is visible in the output, so it stays.
             let mark = |step: &Step| if let Step::SetFwmark { fwmark, .. } = step { Some(*fwmark) } else { None };
             resolved.device.fwmark = resolved.device.fwmark.or_else(|| plan.steps.iter().find_map(mark));
         }
-        Ok(Self { plan, resolved, snapshot, wanted, hooks, implementation, compat })
+        Ok(Self { plan, resolved, snapshot, spec, hooks, implementation, compat })
     }
 }

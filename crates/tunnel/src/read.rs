@@ -203,10 +203,10 @@ impl ConfigFile {
         self.contents.peers.iter().any(|peer| self.may_defer_routes_to(peer))
     }
 
-    /// Whether `wanted` lacks default routes of the file because they are deferred.
-    pub(crate) fn has_deferred_routes(&self, wanted: &HostSpec) -> bool {
-        let all = self.wanted(&DeviceUpdate::default(), DefaultRoutes::Always);
-        self.may_defer_routes() && all.allowed_ips.len() != wanted.allowed_ips.len()
+    /// Whether `spec` lacks default routes of the file because they are deferred.
+    pub(crate) fn has_deferred_routes(&self, spec: &HostSpec) -> bool {
+        let all = self.host_spec(&DeviceUpdate::default(), DefaultRoutes::Always);
+        self.may_defer_routes() && all.allowed_ips.len() != spec.allowed_ips.len()
     }
 
     /// Whether default routes to the peer are deferred, because it has no endpoint in `device`.
@@ -234,7 +234,7 @@ impl ConfigFile {
     }
 
     /// What the file asks of the host. Endpoints are those of `device`.
-    pub(crate) fn wanted(&self, device: &DeviceUpdate, default_routes: DefaultRoutes) -> HostSpec {
+    pub(crate) fn host_spec(&self, device: &DeviceUpdate, default_routes: DefaultRoutes) -> HostSpec {
         let file = &self.contents;
         let deferred: Vec<&Peer> = match default_routes {
             DefaultRoutes::OnceResolved => {

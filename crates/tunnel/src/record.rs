@@ -45,7 +45,7 @@ impl<'a> Recorded<'a> {
             user: daemon::user(options.user.as_deref(), file.contents.user.as_deref()),
             file: file.path.clone(),
             called: Some(file.called.clone()),
-            wanted: planned.wanted.clone(),
+            spec: planned.spec.clone(),
             hooks: planned.hooks.clone(),
             steps: stale.kill_switches().iter().chain(&planned.plan.steps).cloned().collect(),
             complete: false,

@@ -64,7 +64,7 @@ pub fn reload(file: &ConfigFile, options: &Options, context: Context<'_>) -> Res
     let mut settings = changes(&old, &file.loaded()?, &running, removal(name));
     names.fill_in(&mut settings);
     let update = settings.update;
-    let wanted = file.wanted(&file.device_after(&update, &running)?, DefaultRoutes::OnceResolved);
+    let spec = file.host_spec(&file.device_after(&update, &running)?, DefaultRoutes::OnceResolved);
     if options.hooks && file.hooks() != ledger.hooks {
         context.warn(format_args!("hooks changed; `down` will still run those recorded when {name} was brought up"));
     }
@@ -79,7 +79,7 @@ pub fn reload(file: &ConfigFile, options: &Options, context: Context<'_>) -> Res
         }
         error
     };
-    let pending = PendingReload::begin(&locked, ledger, wanted, context, true).map_err(give_up)?;
+    let pending = PendingReload::begin(&locked, ledger, spec, context, true).map_err(give_up)?;
     if let Err(error) = set(name, &update) {
         let is_refused = matches!(error, ClientError::Reply(_));
         let error = pending.roll_back(refused(&error, &update, &running));
@@ -96,7 +96,7 @@ pub fn reload(file: &ConfigFile, options: &Options, context: Context<'_>) -> Res
     }
     drop(locked);
     // A confined supervisor exits when default routes are deferred: it could not set name servers.
-    let is_missing = || file.has_deferred_routes(&ledger.wanted) || background::is_missing(name);
+    let is_missing = || file.has_deferred_routes(&ledger.spec) || background::is_missing(name);
     if !names.is_empty() && !ledger.supervised && is_missing() {
         background::start(file, context);
     }
@@ -162,8 +162,8 @@ pub(crate) fn follow_endpoints(interface: &InterfaceName, context: Context<'_>) 
     let file = ConfigFile::of(ledger.file.clone(), interface.clone(), &text);
     let Some(running) = running(interface) else { return Ok(()) };
     let device = file.device_after(&DeviceUpdate::default(), &running)?;
-    let wanted = file.wanted(&device, DefaultRoutes::OnceResolved);
-    PendingReload::begin(&locked, ledger, wanted, context, false)?.finish()?;
+    let spec = file.host_spec(&device, DefaultRoutes::OnceResolved);
+    PendingReload::begin(&locked, ledger, spec, context, false)?.finish()?;
     Ok(())
 }
 
@@ -174,17 +174,17 @@ struct PendingReload<'a> {
     snapshot: Snapshot,
     context: Context<'a>,
     reports_steps: bool,
-    /// The ledger with the pending steps; `steps`, `wanted` and the copy of the file are from before the reload.
+    /// The ledger with the pending steps; `steps`, `spec` and the copy of the file are from before the reload.
     ledger: Ledger,
     /// How many steps were executed.
     count: usize,
     /// The steps from the recorded state to the desired one.
     new_steps: Vec<Step>,
-    wanted: HostSpec,
+    spec: HostSpec,
 }
 
 impl<'a> PendingReload<'a> {
-    /// Changes a host with the steps of `ledger` to the state `wanted`: the pipeline's snapshot, plan, record and
+    /// Changes a host with the steps of `ledger` to the state `spec`: the pipeline's snapshot, plan, record and
     /// execute.
     ///
     /// # Errors
@@ -192,13 +192,13 @@ impl<'a> PendingReload<'a> {
     fn begin(
         locked: &'a LockedLedger,
         mut ledger: Ledger,
-        wanted: HostSpec,
+        spec: HostSpec,
         context: Context<'a>,
         reports_steps: bool,
     ) -> Result<Self, Error> {
         let mut snapshot = Snapshot::for_allocation(locked.interface())?;
-        let Ledger { wanted: old, steps: done, pending, compat, .. } = &ledger;
-        let ResumedReload { rollback, plan } = plan::resume(old, &wanted, &snapshot.state, done, pending, *compat)?;
+        let Ledger { spec: old, steps: done, pending, compat, .. } = &ledger;
+        let ResumedReload { rollback, plan } = plan::resume(old, &spec, &snapshot.state, done, pending, *compat)?;
         plan.warnings.iter().for_each(|warning| context.warn(warning));
         let steps: Vec<Step> = rollback.steps.iter().chain(&plan.steps).cloned().collect();
         let before = ledger.pending.len();
@@ -211,7 +211,7 @@ impl<'a> PendingReload<'a> {
         snapshot.allocation = None;
         let new_steps = [rollback.not_undone, plan.steps].concat();
         let count = steps.len();
-        let mut reload = Self { locked, snapshot, context, reports_steps, ledger, count, new_steps, wanted };
+        let mut reload = Self { locked, snapshot, context, reports_steps, ledger, count, new_steps, spec };
         let Err(failure) = execute(&steps, &mut reload.executor()) else { return Ok(reload) };
         // A program that sets name servers may have set them before it failed.
         let half_done = usize::from(matches!(failure.step.as_deref(), Some(Step::SetDns { .. })));
@@ -243,7 +243,7 @@ impl<'a> PendingReload<'a> {
     fn finish(mut self) -> Result<(Ledger, usize), Error> {
         self.ledger.steps.append(&mut self.new_steps);
         self.ledger.pending.clear();
-        (self.ledger.wanted, self.ledger.complete) = (self.wanted, true);
+        (self.ledger.spec, self.ledger.complete) = (self.spec, true);
         self.locked.write(&self.ledger)?;
         Ok((self.ledger, self.count))
     }

@@ -32,7 +32,7 @@ pub struct Status {
     /// The interface.
     pub interface: String,
     /// What runs it.
-    pub implementation: Implementation,
+    pub implementation: RunBy,
     /// Why the implementation is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -57,10 +57,10 @@ pub struct Status {
     pub peers: Vec<PeerStatus>,
 }
 
-/// What runs a tunnel, if it runs.
+/// What runs a tunnel, as far as that is known.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Implementation {
+pub enum RunBy {
     /// A daemon.
     Daemon,
     /// The kernel's module.
@@ -111,11 +111,11 @@ pub enum Health {
     Never,
 }
 
-/// The state of the tunnel `wanted`, or of all.
+/// The state of the tunnel of `interface`, or of all tunnels.
 ///
 /// # Errors
 /// There is no such tunnel, or the host cannot be read.
-pub fn status(wanted: Option<&str>) -> Result<Vec<Status>, Error> {
+pub fn status(interface: Option<&str>) -> Result<Vec<Status>, Error> {
     let mut names = client::names(socket::DIRECTORY.as_ref()).map_err(|error| match error.as_io() {
         Some(error) if is_denied(error) => not_allowed(socket::DIRECTORY),
         _ => Error::CannotQuery(format!("cannot list tunnels: {error}")),
@@ -128,16 +128,16 @@ pub fn status(wanted: Option<&str>) -> Result<Vec<Status>, Error> {
     names.extend(ledgers.iter().map(InterfaceName::to_string));
     names.sort();
     names.dedup();
-    names.retain(|name| wanted.is_none_or(|wanted| name == wanted));
-    match wanted {
+    names.retain(|name| interface.is_none_or(|interface| name == interface));
+    match interface {
         _ if names.is_empty() && is_hidden => return Err(not_allowed(ledger::DIRECTORY)),
-        Some(wanted) if names.is_empty() => {
-            let name = wanted.strip_suffix(".conf").and_then(|path| path.rsplit('/').next());
+        Some(argument) if names.is_empty() => {
+            let name = argument.strip_suffix(".conf").and_then(|path| path.rsplit('/').next());
             let hint = match name {
-                Some(name) => format!("to show a tunnel, give the name of its interface: {name}"),
-                None => format!("`linerate up {wanted}` brings it up"),
+                Some(name) => format!("this command takes the name of an interface, such as {name}, not of a file"),
+                None => format!("`linerate up {argument}` brings it up"),
             };
-            return Err(Error::State(format!("there is no tunnel {wanted}; {hint}")));
+            return Err(Error::State(format!("there is no tunnel {argument}; {hint}")));
         }
         _ => {}
     }
@@ -155,12 +155,12 @@ fn of(name: &str, state: &HostState, now: Duration) -> Status {
     let ledger = name.parse().ok().and_then(|name| ledger::read(ledger::directory(), &name).ok().flatten());
     let (implementation, device, reason) = match ask(name) {
         Ok((implementation, device)) => (implementation, device, None),
-        Err(error) if is_absence(&error) => (Implementation::Gone, DeviceState::default(), None),
+        Err(error) if is_absence(&error) => (RunBy::Gone, DeviceState::default(), None),
         Err(error) if error.as_io().is_some_and(is_denied) => {
             let reason = "permission denied; try again as root (sudo)".to_owned();
-            (Implementation::Unknown, DeviceState::default(), Some(reason))
+            (RunBy::Unknown, DeviceState::default(), Some(reason))
         }
-        Err(error) => (Implementation::Unknown, DeviceState::default(), Some(for_people(&error.to_string()))),
+        Err(error) => (RunBy::Unknown, DeviceState::default(), Some(for_people(&error.to_string()))),
     };
     let file_only = file_only(name, ledger.as_ref());
     let link = state.link(name);
@@ -175,16 +175,15 @@ fn of(name: &str, state: &HostState, now: Duration) -> Status {
         hook_failed: ledger.is_some_and(|ledger| ledger.hook_failed),
         link_down: link.is_some_and(|link| !link.up),
         no_private_key: device.private_key.is_none() && !device.peers.is_empty(),
-        not_listening: implementation == Implementation::Daemon && is_not_listening(name),
+        not_listening: implementation == RunBy::Daemon && is_not_listening(name),
         peers: peers(&device, &file_only, now),
     }
 }
 
 /// The state of a tunnel, and what runs it.
-fn ask(name: &str) -> Result<(Implementation, DeviceState), ClientError> {
+fn ask(name: &str) -> Result<(RunBy, DeviceState), ClientError> {
     let mut tunnel = TunnelClient::open(socket::DIRECTORY.as_ref(), name)?;
-    let implementation =
-        if matches!(tunnel, TunnelClient::Kernel(_)) { Implementation::Kernel } else { Implementation::Daemon };
+    let implementation = if matches!(tunnel, TunnelClient::Kernel(_)) { RunBy::Kernel } else { RunBy::Daemon };
     Ok((implementation, tunnel.get()?))
 }
 
@@ -262,12 +261,12 @@ fn peers(device: &DeviceState, file_only: &BTreeMap<PublicKey, FileOnly>, now: D
 impl Status {
     /// Whether the tunnel is known to run.
     pub fn is_running(&self) -> bool {
-        matches!(self.implementation, Implementation::Daemon | Implementation::Kernel)
+        matches!(self.implementation, RunBy::Daemon | RunBy::Kernel)
     }
 
     /// Whether its state could not be read.
     pub fn is_unknown(&self) -> bool {
-        self.implementation == Implementation::Unknown
+        self.implementation == RunBy::Unknown
     }
 
     /// Whether the tunnel works, and every peer that has an endpoint, or will have one, has a session.
@@ -299,7 +298,7 @@ mod tests {
         }
     }
 
-    fn example(implementation: Implementation, states: Vec<PeerState>) -> Status {
+    fn example(implementation: RunBy, states: Vec<PeerState>) -> Status {
         let device = DeviceState { listen_port: 51820, peers: states, ..DeviceState::default() };
         let laptop = FileOnly { name: Some("laptop".into()), endpoint: None };
         let phone = FileOnly { name: Some("phone".into()), endpoint: Some("phone.example:51820".into()) };
@@ -323,11 +322,11 @@ mod tests {
     #[test]
     fn a_tunnel_is_healthy_while_every_peer_with_an_endpoint_has_a_session() {
         let is_healthy = |implementation, states| example(implementation, states).is_healthy();
-        assert!(is_healthy(Implementation::Daemon, vec![peer(1, Some(179), true), peer(2, None, false)]));
-        assert!(!is_healthy(Implementation::Daemon, vec![peer(1, Some(180), true)]));
-        assert!(!is_healthy(Implementation::Daemon, vec![peer(1, None, true)]));
-        assert!(!is_healthy(Implementation::Gone, vec![]));
-        assert!(!is_healthy(Implementation::Unknown, vec![]));
+        assert!(is_healthy(RunBy::Daemon, vec![peer(1, Some(179), true), peer(2, None, false)]));
+        assert!(!is_healthy(RunBy::Daemon, vec![peer(1, Some(180), true)]));
+        assert!(!is_healthy(RunBy::Daemon, vec![peer(1, None, true)]));
+        assert!(!is_healthy(RunBy::Gone, vec![]));
+        assert!(!is_healthy(RunBy::Unknown, vec![]));
     }
 
     #[test]

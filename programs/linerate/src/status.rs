@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use ipnet::IpNet;
 use linerate_control::printable::printable;
-use linerate_tunnel::status::{Health, Implementation, PeerStatus, Status};
+use linerate_tunnel::status::{Health, PeerStatus, RunBy, Status};
 
 use crate::show::human::amount;
 
@@ -25,13 +25,13 @@ pub(crate) fn render(all: &[Status]) -> String {
 
 fn headline(status: &Status) -> String {
     let runs = match status.implementation {
-        Implementation::Daemon => "run by a daemon",
-        Implementation::Kernel => "run by the kernel",
-        Implementation::Unknown => {
+        RunBy::Daemon => "run by a daemon",
+        RunBy::Kernel => "run by the kernel",
+        RunBy::Unknown => {
             let reason = status.reason.as_deref().unwrap_or("the daemon does not respond");
             return format!("{}: state unknown: {reason}", status.interface);
         }
-        Implementation::Gone => {
+        RunBy::Gone => {
             return format!("{}: not running (its daemon has died); `linerate down {0}` cleans up", status.interface);
         }
     };
@@ -165,7 +165,7 @@ mod tests {
     fn example(peers: Vec<PeerStatus>) -> Status {
         Status {
             interface: "wg0".into(),
-            implementation: Implementation::Daemon,
+            implementation: RunBy::Daemon,
             reason: None,
             file: None,
             listen_port: 51820,
@@ -220,7 +220,7 @@ mod tests {
             assert!(headline(&status).ends_with(end), "{}", headline(&status));
         }
         let reason = Some("permission denied; try again as root (sudo)".to_owned());
-        let line = headline(&Status { reason, implementation: Implementation::Unknown, ..example(vec![]) });
+        let line = headline(&Status { reason, implementation: RunBy::Unknown, ..example(vec![]) });
         assert_eq!(line, "wg0: state unknown: permission denied; try again as root (sudo)");
     }
 }

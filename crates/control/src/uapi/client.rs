@@ -50,7 +50,7 @@ impl ClientError {
         }
     }
 
-    /// Why a `get` failed, in the words of `wg`: the error number as it is.
+    /// The message of `wg` about a failed `get`, which takes the error number of the daemon as it is.
     #[must_use]
     pub fn reason_of_get(&self) -> String {
         match self {
@@ -60,7 +60,7 @@ impl ClientError {
         }
     }
 
-    /// Why a `set` failed, in the words of `wg`: the error number negated.
+    /// The message of `wg` about a failed `set`, which negates the error number of the daemon.
     #[must_use]
     pub fn reason_of_set(&self) -> String {
         match self {

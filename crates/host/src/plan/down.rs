@@ -97,7 +97,7 @@ pub(super) fn rules_there(spec: &HostSpec, state: &HostState, compat: Compat) ->
     rules.filter_map(|rule| state.rules.iter().find(|other| is_same(other, &rule)).cloned()).collect()
 }
 
-/// The numbers that a running tunnel uses. The mark equals the table number: that of a table which holds routes over
+/// The routing ids of a running tunnel. The mark equals the number of its table: one which holds routes over
 /// the interface and which a tunnel-style rule selects; otherwise the mark in the file, if nobody has routes in that
 /// table.
 pub(super) fn ids_there(spec: &HostSpec, state: &HostState, compat: Compat) -> Option<RoutingIds> {

@@ -38,10 +38,10 @@ const PRIORITIES: std::ops::RangeInclusive<u32> = 18_000..=19_999;
 /// Otherwise two full tunnels would route each other's packets in a loop.
 const DIRECT_PRIORITY: u32 = *PRIORITIES.start() - 1;
 
-/// The numbers that a tunnel uses.
+/// The firewall mark, the table and the rule priorities that a tunnel uses.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RoutingIds {
-    /// The firewall mark of its packets, and its table.
+    /// The firewall mark of its packets, which is also the number of its table.
     pub mark: u32,
     /// The priority of its last IPv4 rule; the others come before it.
     pub last_v4: u32,
@@ -52,7 +52,7 @@ pub(super) struct RoutingIds {
 }
 
 impl RoutingIds {
-    /// Free numbers for a new tunnel.
+    /// Free ones, for a new tunnel.
     pub(super) fn free(spec: &HostSpec, state: &HostState, compat: Compat) -> Self {
         let last = |family| match compat {
             Compat::WgQuick => kernel_priority(state, family),

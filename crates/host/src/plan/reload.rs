@@ -151,7 +151,7 @@ fn without_tunnel(old: &HostSpec, state: &HostState, done: &[Step], compat: Comp
     bare
 }
 
-/// The numbers that the tunnel already uses; a mark in the file takes precedence.
+/// The routing ids that the tunnel already uses; a mark in the file takes precedence.
 fn ids(
     old: &HostSpec,
     new: &HostSpec,

@@ -37,7 +37,7 @@ pub(crate) struct EndpointRetry {
 impl EndpointRetry {
     /// Whether a lookup is due: packets are sent to the peer and it does not answer, or it has no address. `wall` is
     /// the time since 1970.
-    pub(crate) fn needs_address(&mut self, peer: &PeerState, wall: Duration, now: Instant) -> bool {
+    pub(crate) fn is_lookup_due(&mut self, peer: &PeerState, wall: Duration, now: Instant) -> bool {
         let sends = peer.tx_bytes > self.sent;
         let answers = peer.rx_bytes > self.received;
         (self.sent, self.received) = (peer.tx_bytes, peer.rx_bytes);
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn a_peer_without_an_address_needs_one_even_without_traffic() {
-        assert!(EndpointRetry::default().needs_address(&peer(None, 0, 0, None), NOW, Instant::now()));
+        assert!(EndpointRetry::default().is_lookup_due(&peer(None, 0, 0, None), NOW, Instant::now()));
     }
 
     #[test]
@@ -128,7 +128,7 @@ mod tests {
         let mut retry = EndpointRetry::default();
         let start = Instant::now();
         for (age, rx) in [(10, 100), (130, 200), (500, 300)] {
-            assert!(!retry.needs_address(&peer(Some("192.0.2.9:1"), 10 * rx, rx, Some(age)), NOW, start));
+            assert!(!retry.is_lookup_due(&peer(Some("192.0.2.9:1"), 10 * rx, rx, Some(age)), NOW, start));
         }
     }
 
@@ -137,9 +137,9 @@ mod tests {
         let mut retry = EndpointRetry::default();
         let start = Instant::now();
         let resting = || peer(Some("192.0.2.9:1"), 500, 500, Some(10_000));
-        retry.needs_address(&resting(), NOW, start);
+        retry.is_lookup_due(&resting(), NOW, start);
         retry.given = None;
-        assert!(!retry.needs_address(&resting(), NOW, start));
+        assert!(!retry.is_lookup_due(&resting(), NOW, start));
     }
 
     #[test]
@@ -151,9 +151,9 @@ mod tests {
         for _ in 0..6 {
             sent += 148;
             let state = peer(endpoint, sent, 0, None);
-            assert!(retry.needs_address(&state, NOW, now));
+            assert!(retry.is_lookup_due(&state, NOW, now));
             let address = retry.choose(&found, &state, now).unwrap();
-            assert!(!retry.needs_address(&peer(endpoint, sent + 148, 0, None), NOW, now), "its trial is not over");
+            assert!(!retry.is_lookup_due(&peer(endpoint, sent + 148, 0, None), NOW, now), "its trial is not over");
             sent += 148;
             given.push(address);
             endpoint = Some(
@@ -179,9 +179,9 @@ mod tests {
         let mut pauses = Vec::new();
         let mut now = Instant::now();
         for _ in 0..8 {
-            assert!(retry.needs_address(&peer(None, 0, 0, None), NOW, now));
+            assert!(retry.is_lookup_due(&peer(None, 0, 0, None), NOW, now));
             assert_eq!(retry.choose(&[], &peer(None, 0, 0, None), now), None);
-            assert!(!retry.needs_address(&peer(None, 0, 0, None), NOW, now), "no lookup before the pause is over");
+            assert!(!retry.is_lookup_due(&peer(None, 0, 0, None), NOW, now), "no lookup before the pause is over");
             pauses.push(retry.pause().as_secs());
             now += retry.pause();
         }

@@ -19,7 +19,7 @@ impl Supervisor<'_> {
         let peer = |named: &NamedEndpoint| device.peers.iter().find(|peer| peer.public_key == named.peer);
         let mut in_need = Vec::new();
         for (index, (named, retry)) in self.retries.iter_mut().enumerate() {
-            if peer(named).is_some_and(|peer| retry.needs_address(peer, wall, now)) {
+            if peer(named).is_some_and(|peer| retry.is_lookup_due(peer, wall, now)) {
                 in_need.push(index);
             }
         }
@@ -63,7 +63,7 @@ impl Supervisor<'_> {
         let Ok(Some(text)) = ledger::read_file(ledger::directory(), self.interface) else { return false };
         let file = ConfigFile::of(self.file.clone(), self.interface.clone(), &text);
         let device = file.device_after(&DeviceUpdate::default(), device);
-        device.is_ok_and(|device| file.wanted(&device, DefaultRoutes::OnceResolved).allowed_ips.len() != routed)
+        device.is_ok_and(|device| file.host_spec(&device, DefaultRoutes::OnceResolved).allowed_ips.len() != routed)
     }
 
     /// Takes over the names of the file, which a reload may have changed. Keeps the attempts for those that stay.

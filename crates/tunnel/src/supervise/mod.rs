@@ -254,8 +254,8 @@ impl<'a> Supervisor<'a> {
         self.since = Some(ledger.since);
         self.file = ledger.file;
         let file = ConfigFile::of(self.file.clone(), self.interface.clone(), &text.unwrap_or_default());
-        self.routed = file.may_defer_routes().then_some(ledger.wanted.allowed_ips.len());
-        self.has_deferred_routes = file.has_deferred_routes(&ledger.wanted);
+        self.routed = file.may_defer_routes().then_some(ledger.spec.allowed_ips.len());
+        self.has_deferred_routes = file.has_deferred_routes(&ledger.spec);
         self.follow(file.named_endpoints());
         Ok(true)
     }

@@ -15,7 +15,8 @@ const ENTER: &str = "timeout --signal=KILL 60 unshare --net --mount --pid --fork
 /// Hides the tunnels of the machine.
 const EMPTY_RUN: &str = "mount -t tmpfs tmpfs /var/run";
 
-/// Runs `body`, a closure written in the test's own function, as the first process of fresh namespaces.
+/// Runs `body`, a closure written in the test's own function, as the first process of fresh namespaces. PATH begins with
+/// /run/bin, which is not there unless the test makes it.
 pub fn in_namespaces<F: FnOnce()>(body: F) {
     if std::env::var_os(INSIDE).is_some() {
         // A test may start itself once more in there.
@@ -36,6 +37,7 @@ pub fn in_namespaces<F: FnOnce()>(body: F) {
         .arg(std::env::current_exe().unwrap())
         .args(["--exact", name, "--nocapture"])
         .env(INSIDE, "1")
+        .env("PATH", format!("/run/bin:{}", std::env::var("PATH").unwrap_or_default()))
         .output()
         .unwrap();
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));

@@ -1,10 +1,9 @@
-//! Name servers on hosts of every kind: each test has a mount namespace, an /etc, a /run and a PATH of its own, where
-//! the programs that manage name servers are scripts that write down what they are told.
+//! Name servers on hosts of every kind: each test has namespaces, an /etc and a /run of its own, where the programs that
+//! manage name servers are scripts that write down what they are told.
 #![cfg(target_os = "linux")]
 
-use std::any::type_name;
 use std::fs::{self, Permissions};
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::fs::{PermissionsExt, lchown, symlink};
 use std::path::Path;
 use std::process::Command;
@@ -15,12 +14,17 @@ use linerate_host::linux::dns::{self, WaitLimit, detect, remove_stale};
 use linerate_host::spec::Dns;
 use linerate_host::step::DnsManager;
 
+#[path = "../../../tests/in_namespaces.rs"]
+mod in_namespaces;
+use in_namespaces::in_namespaces;
+
 const RESOLV_CONF: &str = "/etc/resolv.conf";
 const LAN: &str = "nameserver 192.168.1.1\nsearch lan\n";
 
 #[test]
 fn without_a_manager_the_file_is_changed_and_restored() {
-    in_a_host(|| {
+    in_namespaces(|| {
+        lone_host();
         assert_eq!(detect(), DnsManager::File);
         fs::set_permissions(RESOLV_CONF, Permissions::from_mode(0o640)).unwrap();
         set(&DnsManager::File, "lo", &corp(), true, run()).unwrap();
@@ -37,7 +41,8 @@ fn without_a_manager_the_file_is_changed_and_restored() {
 
 #[test]
 fn a_symlink_is_followed_and_stays() {
-    in_a_host(|| {
+    in_namespaces(|| {
+        lone_host();
         fs::write("/run/resolv.conf", LAN).unwrap();
         fs::remove_file(RESOLV_CONF).unwrap();
         symlink("/run/resolv.conf", RESOLV_CONF).unwrap();
@@ -50,7 +55,8 @@ fn a_symlink_is_followed_and_stays() {
 
 #[test]
 fn a_symlink_in_the_place_of_the_temporary_file_is_not_followed() {
-    in_a_host(|| {
+    in_namespaces(|| {
+        lone_host();
         fs::write("/run/other", "mine").unwrap();
         symlink("/run/other", "/etc/.resolv.conf.linerate").unwrap();
         set(&DnsManager::File, "lo", &corp(), true, run()).unwrap();
@@ -62,7 +68,8 @@ fn a_symlink_in_the_place_of_the_temporary_file_is_not_followed() {
 
 #[test]
 fn a_symlink_of_another_user_is_not_followed() {
-    in_a_host(|| {
+    in_namespaces(|| {
+        lone_host();
         fs::create_dir("/run/theirs").unwrap();
         fs::write("/run/other", "mine").unwrap();
         symlink("/run/other", "/run/theirs/resolv.conf").unwrap();
@@ -85,7 +92,8 @@ fn a_symlink_of_another_user_is_not_followed() {
 
 #[test]
 fn a_mounted_file_is_written_in_place() {
-    in_a_host(|| {
+    in_namespaces(|| {
+        lone_host();
         fs::write("/run/outside", LAN).unwrap();
         shell("mount --bind /run/outside /etc/resolv.conf");
         set(&DnsManager::File, "lo", &corp(), true, run()).unwrap();
@@ -99,7 +107,8 @@ fn a_mounted_file_is_written_in_place() {
 
 #[test]
 fn a_file_that_cannot_be_written_is_an_error_in_one_sentence() {
-    in_a_host(|| {
+    in_namespaces(|| {
+        lone_host();
         shell("mount -o remount,ro /etc");
         let error = set(&DnsManager::File, "lo", &corp(), true, run()).unwrap_err().to_string();
         assert_eq!(error, "cannot change /etc/resolv.conf: Read-only file system (os error 30)");
@@ -110,7 +119,8 @@ fn a_file_that_cannot_be_written_is_an_error_in_one_sentence() {
 
 #[test]
 fn a_host_without_the_file_gets_one() {
-    in_a_host(|| {
+    in_namespaces(|| {
+        lone_host();
         fs::remove_file(RESOLV_CONF).unwrap();
         set(&DnsManager::File, "lo", &corp(), true, run()).unwrap();
         assert!(has_ours(RESOLV_CONF));
@@ -121,7 +131,8 @@ fn a_host_without_the_file_gets_one() {
 
 #[test]
 fn entries_of_an_earlier_boot_are_removed() {
-    in_a_host(|| {
+    in_namespaces(|| {
+        lone_host();
         set(&DnsManager::File, "lo", &corp(), true, run()).unwrap();
         remove_stale(run()).unwrap();
         assert!(has_ours(RESOLV_CONF), "a tunnel of this boot keeps its servers");
@@ -136,7 +147,8 @@ fn entries_of_an_earlier_boot_are_removed() {
 
 #[test]
 fn tunnels_that_come_up_together_all_have_their_servers() {
-    in_a_host(|| {
+    in_namespaces(|| {
+        lone_host();
         let tunnels = ["wg0", "wg1", "wg2", "wg3"];
         thread::scope(|threads| {
             for name in tunnels {
@@ -153,7 +165,8 @@ fn tunnels_that_come_up_together_all_have_their_servers() {
 
 #[test]
 fn systemd_resolved_gets_the_servers_of_a_full_tunnel() {
-    in_a_host(|| {
+    in_namespaces(|| {
+        lone_host();
         resolved_runs();
         assert_eq!(detect(), DnsManager::Resolved);
         set(&DnsManager::Resolved, "lo", &corp(), true, run()).unwrap();
@@ -168,7 +181,8 @@ fn systemd_resolved_gets_the_servers_of_a_full_tunnel() {
 
 #[test]
 fn systemd_resolved_gets_domains_alone_and_servers_alone() {
-    in_a_host(|| {
+    in_namespaces(|| {
+        lone_host();
         resolved_runs();
         set(&DnsManager::Resolved, "lo", &Dns { servers: vec![], ..corp() }, true, run()).unwrap();
         set(&DnsManager::Resolved, "lo", &Dns { search: vec![], ..corp() }, false, run()).unwrap();
@@ -184,7 +198,8 @@ fn systemd_resolved_gets_domains_alone_and_servers_alone() {
 
 #[test]
 fn systemd_resolved_is_asked_again_while_it_does_not_know_the_link() {
-    in_a_host(|| {
+    in_namespaces(|| {
+        lone_host();
         let knows_it_the_third_time = "echo \"$*\" >>/run/told\n\
                                        [ $(wc -l </run/told) -gt 2 ] || { echo 'Link 5 not known' >&2; exit 1; }";
         program("resolvectl", knows_it_the_third_time);
@@ -195,7 +210,8 @@ fn systemd_resolved_is_asked_again_while_it_does_not_know_the_link() {
 
 #[test]
 fn a_link_that_is_gone_needs_no_revert() {
-    in_a_host(|| {
+    in_namespaces(|| {
+        lone_host();
         unset(&DnsManager::Resolved, "gone", run()).unwrap();
         assert_eq!(told(), "");
     });
@@ -203,7 +219,8 @@ fn a_link_that_is_gone_needs_no_revert() {
 
 #[test]
 fn the_stderr_of_a_program_is_in_the_warning() {
-    in_a_host(|| {
+    in_namespaces(|| {
+        lone_host();
         program("resolvectl", "echo 'Link lo is loopback device.' >&2; exit 1");
         let error = set(&DnsManager::Resolved, "lo", &corp(), true, run()).unwrap_err().to_string();
         let expected = "`resolvectl dns lo 10.0.0.1 fd00::1` ended with 1: Link lo is loopback device.";
@@ -216,7 +233,8 @@ fn the_stderr_of_a_program_is_in_the_warning() {
 
 #[test]
 fn resolvectl_is_used_only_if_the_file_leads_to_it() {
-    in_a_host(|| {
+    in_namespaces(|| {
+        lone_host();
         recorder("resolvectl");
         assert_eq!(detect(), DnsManager::File);
         resolved_runs();
@@ -232,7 +250,8 @@ fn resolvectl_is_used_only_if_the_file_leads_to_it() {
 
 #[test]
 fn a_resolvconf_is_run_as_by_wg_quick() {
-    in_a_host(|| {
+    in_namespaces(|| {
+        lone_host();
         recorder("resolvconf");
         let manager = DnsManager::Resolvconf { prefix: String::new() };
         assert_eq!(detect(), manager);
@@ -252,7 +271,8 @@ fn a_resolvconf_is_run_as_by_wg_quick() {
 
 #[test]
 fn debian_resolvconf_gets_the_first_literal_prefix_of_its_order() {
-    in_a_host(|| {
+    in_namespaces(|| {
+        lone_host();
         recorder("resolvconf");
         fs::create_dir("/etc/resolvconf").unwrap();
         let order = "# order\nlo\nlo.@(dnsmasq|unbound)\n@(br|eth)*\ntun*\ntap*\n";
@@ -314,38 +334,13 @@ fn shell(script: &str) {
     assert!(Command::new("sh").args(["-c", script]).status().unwrap().success(), "{script}");
 }
 
-const INSIDE: &str = "LINERATE_HOST_TEST_INSIDE";
-
-/// Runs `body`, a closure written in the test's own function, on a host of its own: /etc has a resolv.conf and nothing
-/// else, /run is empty, and PATH begins with /run/bin.
-fn in_a_host<F: FnOnce()>(body: F) {
-    if std::env::var_os(INSIDE).is_some() {
-        // What this machine has in /usr/sbin, where resolvconf is, does not count.
-        shell(
-            "for place in /run /etc /usr/sbin; do mount -t tmpfs -o mode=0755 tmpfs $place || exit; done; mkdir /run/bin",
-        );
-        fs::write(RESOLV_CONF, LAN).unwrap();
-        return body();
-    }
-    // The closure's type is named crate::test::{{closure}}.
-    let path = type_name::<F>().trim_end_matches("::{{closure}}");
-    let (_, name) = path.split_once("::").expect("a crate's name comes first");
-    if !Command::new("unshare").args(["--mount", "true"]).output().is_ok_and(|output| output.status.success()) {
-        // Not by eprintln, whose output the harness keeps to itself for a test that passes.
-        writeln!(io::stderr(), "skipped: {name}: no right to create mount namespaces").expect("stderr takes a line");
-        return;
-    }
-    let output = Command::new("timeout")
-        .args(["60", "unshare", "--mount", "--"])
-        .arg(std::env::current_exe().unwrap())
-        .args(["--exact", name, "--nocapture"])
-        .env(INSIDE, "1")
-        .env("PATH", format!("/run/bin:{}", std::env::var("PATH").unwrap()))
-        .output()
-        .unwrap();
-    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    eprint!("{err}");
-    assert!(output.status.success() && out.contains("1 passed"), "inside the namespace: {out}");
+/// Makes this a host whose /etc has a resolv.conf and nothing else, and whose /run is empty.
+fn lone_host() {
+    // What this machine has in /usr/sbin, where resolvconf is, does not count.
+    shell(
+        "for place in /run /etc /usr/sbin; do mount -t tmpfs -o mode=0755 tmpfs $place || exit; done; mkdir /run/bin",
+    );
+    fs::write(RESOLV_CONF, LAN).unwrap();
 }
 
 fn set(manager: &DnsManager, interface: &str, dns: &Dns, exclusive: bool, run: &Path) -> io::Result<()> {

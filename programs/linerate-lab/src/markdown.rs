@@ -64,7 +64,8 @@ fn cells(record: &Record, row: &Row, measures: &[Measure], main: Measure) -> Vec
 }
 
 fn line(out: &mut String, cells: &[String]) {
-    out.push_str(&format!("| {} |\n", cells.join(" | ")));
+    let cell = |cell: &String| if cell.is_empty() { " |".into() } else { format!(" {cell} |") };
+    out.push_str(&format!("|{}\n", cells.iter().map(cell).collect::<String>()));
 }
 
 /// Where and how, and what the brackets mean.

@@ -40,7 +40,8 @@ pub struct Record {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Machine {
-    /// The kernel's release.
+    /// The kernel's release, with what its distribution or its owner added: `6.12.43+deb12-amd64`. Reports show the
+    /// version alone.
     pub kernel: String,
     /// The processor's name.
     pub processor: String,

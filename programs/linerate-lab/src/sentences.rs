@@ -25,8 +25,7 @@ pub(crate) fn winner(record: &Record, scenario: &str) -> Option<String> {
     let Some(((second, next), _)) = rest.split_first() else {
         return Some(format!("{}: {figure}, the only tunnel measured.", first.subject));
     };
-    let lead = ratio(first, second, measure);
-    if lead.is_some_and(|lead| lead.can_tell() && lead.clear().is_none()) {
+    if is_tie(first, second, measure) {
         let next = quantity(*next, measure);
         return Some(format!(
             "No clear difference between {} and {}: {figure} and {next}{}.",
@@ -38,7 +37,11 @@ pub(crate) fn winner(record: &Record, scenario: &str) -> Option<String> {
     let baseline = rest.iter().map(|(row, _)| *row).find(|row| row.subject == record.baseline);
     let other = baseline.unwrap_or(second);
     let times = ratio(first, other, measure).map(|ratio| format!(", {}", times(&ratio, &other.subject)));
-    let doubt = if lead.is_some_and(|lead| lead.can_tell()) { "" } else { "; too few rounds to be sure" };
+    let doubt = if ratio(first, second, measure).is_some_and(|lead| lead.can_tell()) {
+        ""
+    } else {
+        "; too few rounds to be sure"
+    };
     Some(format!(
         "{} {}: {figure}{}{}{doubt}.",
         first.subject,
@@ -46,6 +49,18 @@ pub(crate) fn winner(record: &Record, scenario: &str) -> Option<String> {
         times.unwrap_or_default(),
         cost(first, other)
     ))
+}
+
+/// Whether there are rounds enough, and they show no clear difference.
+fn is_tie(first: &Row, other: &Row, measure: Measure) -> bool {
+    ratio(first, other, measure).is_some_and(|ratio| ratio.can_tell() && ratio.clear().is_none())
+}
+
+/// The tunnel with the best median, and all that tie with it.
+pub(crate) fn leaders<'a>(record: &'a Record, scenario: &'a str, measure: Measure) -> Vec<&'a str> {
+    let ranking = ranking(record, scenario, measure);
+    let leads = |row: &Row| row.subject == ranking[0].0.subject || is_tie(ranking[0].0, row, measure);
+    ranking.iter().filter(|(row, _)| leads(row)).map(|(row, _)| row.subject.as_str()).collect()
 }
 
 /// The tunnels that were measured in a scenario with their medians as shown, best first.
@@ -174,15 +189,23 @@ pub(crate) fn versions(record: &Record) -> Option<String> {
     (!versions.is_empty()).then(|| format!("Versions: {}.", versions.join("; ")))
 }
 
-/// The machine: `2 x AMD EPYC 9B45, 8.2 GB of memory, Linux 6.12.0, governor unknown, no energy counter`.
+/// The kernel's version: `6.12.43` of the release `6.12.43+deb12-amd64`.
+pub(crate) fn kernel(machine: &Machine) -> &str {
+    let release = &machine.kernel;
+    let end = release.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(release.len());
+    if end > 0 { &release[..end] } else { release }
+}
+
+/// The machine: `2 processors (AMD EPYC 9B45), 8.2 GB of memory, Linux 6.12.0, no frequency governor, no energy counter`.
 pub(crate) fn machine(machine: &Machine) -> String {
-    let Machine { kernel, processor, processors, memory, governor, powercap, .. } = machine;
+    let Machine { processor, processors, memory, governor, powercap, .. } = machine;
     let governor = governor.as_ref().map_or("no frequency governor".into(), |governor| format!("governor {governor}"));
     let energy = powercap.as_ref().map_or("no energy counter".into(), |zone| format!("energy by {zone}"));
     let plural = if *processors == 1 { "" } else { "s" };
     format!(
-        "{processors} processor{plural} ({processor}), {:.1} GB of memory, Linux {kernel}, {governor}, {energy}",
-        *memory as f64 / 1e9
+        "{processors} processor{plural} ({processor}), {:.1} GB of memory, Linux {}, {governor}, {energy}",
+        *memory as f64 / 1e9,
+        kernel(machine)
     )
 }
 

@@ -82,6 +82,23 @@ fn two_rounds_name_a_winner_with_doubt() {
 }
 
 #[test]
+fn all_that_tie_with_the_best_tunnel_are_in_bold() {
+    let mut record = record();
+    let bold = |record: &Record| {
+        let page = page(std::slice::from_ref(record));
+        page.split("<tr>")
+            .filter(|line| line.contains(">pair/tcp-1</a>"))
+            .map(|line| line.matches("\"best\"").count())
+            .sum::<usize>()
+    };
+    assert_eq!(bold(&record), 1);
+    let best = record.row("pair/tcp-1", "linerate").unwrap().samples.clone();
+    record.rows.iter_mut().find(|row| row.scenario == "pair/tcp-1" && row.subject == "boringtun").unwrap().samples =
+        best;
+    assert_eq!(bold(&record), 2);
+}
+
+#[test]
 fn a_page_holds_all_that_it_needs() {
     let page = page(&[record()]);
     for fetched in ["http:", "https:", "//", "src=", "@import", "url(", "<script"] {
@@ -208,7 +225,7 @@ fn the_table_is_aligned_and_fits_120_columns() {
         "Note: one TCP stream at the same time.",
         "gotatun is missing: not on PATH: cargo install gotatun-cli.",
         "5 s of load after 1 s of warm-up by iperf3 3.12",
-        "governor performance",
+        "Linux 6.12.43, governor performance",
         "treat the figures with caution",
     ] {
         assert!(text.contains(said), "{said}");

@@ -23,10 +23,9 @@ use serde::Serialize;
     name = "linerate-lab",
     bin_name = "linerate lab",
     version,
-    about = "Measure every WireGuard of this machine: which is faster, and what bounds them.",
-    long_about = "Measure every WireGuard of this machine: which is faster, and what bounds them.\n\n\
-        Runs every WireGuard that this machine has through the same loads, in turns, and keeps a record with every \
-        sample. `linerate lab run --quick` takes some minutes, `linerate demo` half a minute."
+    about = "Measure the WireGuard implementations on this machine: which is faster, and what limits each.",
+    long_about = "Measure the WireGuard implementations on this machine: which is faster, and what limits each.\n\n\
+        Puts the same loads on each in turn, and keeps all samples in a record. `linerate lab run --quick` takes some minutes, `linerate demo` half a minute."
 )]
 struct Arguments {
     #[command(subcommand)]
@@ -48,12 +47,13 @@ enum Command {
         \x20 linerate demo --subject 'boringtun=boringtun-cli --foreground {iface}'")]
     Demo(DemoArguments),
 
-    /// Measure every WireGuard on this machine, side by side
+    /// Measure the WireGuard implementations on this machine side by side
     ///
-    /// Makes hosts (network namespaces) on this machine, brings each subject up between them in turn, moves data,
-    /// and prints a table; writes a record that `lab report` makes a page of. Subjects take turns round by round, so
-    /// that a machine that slows down slows all of them; the figures are medians, the ratios are taken within
-    /// rounds. Touches nothing of the real network and leaves nothing behind but the record.
+    /// Makes hosts (network namespaces) on this machine and brings up each subject between them in turn: a WireGuard
+    /// implementation, or another tunnel. Moves data, prints a table, and writes a record; `lab report` makes a page of
+    /// it. All subjects are measured in each round, so that a machine that slows down slows all of them. Figures are
+    /// medians of the rounds; ratios are taken within a round. Touches nothing of the real network and leaves nothing
+    /// behind but the record.
     ///
     /// The exit code is 0 when every row was measured, 1 when one was not: its reason is in the table.
     #[command(after_long_help = "EXAMPLES\n\
@@ -63,13 +63,13 @@ enum Command {
         \x20 linerate lab run --subject-file openvpn.toml --only linerate,openvpn")]
     Run(run::RunArguments),
 
-    /// List the scenarios, and the subjects that are here or missing
+    /// List the scenarios, and the subjects, installed or missing
     List {
         #[command(flatten)]
         subjects: run::SubjectArguments,
     },
 
-    /// Write an HTML page of records
+    /// Write records as an HTML page
     ///
     /// The page is a single file that loads nothing from elsewhere.
     Report {
@@ -119,11 +119,11 @@ struct DemoArguments {
     #[arg(long)]
     json: bool,
 
-    /// Also measure at rest, and with more probes: takes minutes
+    /// Also measure at rest, with more probes, and boringtun if it is installed: takes minutes
     #[arg(long)]
     full: bool,
 
-    /// Rounds, in each of which everything is measured once; the table shows medians
+    /// How often everything is measured; the table shows medians
     #[arg(long, value_name = "N", default_value_t = demo::Options::QUICK_ROUNDS,
           value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,

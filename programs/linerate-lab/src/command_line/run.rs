@@ -60,7 +60,7 @@ struct MethodArguments {
     #[arg(long)]
     quick: bool,
 
-    /// Rounds, in each of which everything is measured once [default: 5]
+    /// How often everything is measured [default: 5]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
 
@@ -72,7 +72,7 @@ struct MethodArguments {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     probes: Option<u32>,
 
-    /// Seed of the random numbers of impaired links
+    /// Seed of the random delays and losses of impaired links
     #[arg(long, default_value_t = 1)]
     seed: u64,
 

@@ -62,7 +62,7 @@ fn article(record: &Record, i: usize, marks: &Marks) -> String {
         .collect();
     [
         "<article>\n".into(),
-        element("h2", &format!("{}, Linux {}", record.machine.processor, record.machine.kernel)),
+        element("h2", &format!("{}, Linux {}", record.machine.processor, sentences::kernel(&record.machine))),
         format!("<p class=\"soft\">{}. {}.</p>\n", escape(&record.begun), escape(&sentences::method(&record.method))),
         busy.unwrap_or_default(),
         summary_section(record, i),
@@ -117,9 +117,9 @@ fn glance(record: &Record, i: usize) -> String {
     let mut lines = String::new();
     for (j, scenario) in record.scenarios().into_iter().enumerate() {
         let Some(measure) = main_measure(record, scenario) else { continue };
-        let best = best(record, scenario, measure);
+        let leaders = sentences::leaders(record, scenario, measure);
         let cells: String =
-            subjects.iter().map(|name| glance_cell(record, record.row(scenario, name), measure, best)).collect();
+            subjects.iter().map(|name| glance_cell(record, record.row(scenario, name), measure, &leaders)).collect();
         let description = measure.description();
         lines.push_str(&format!(
             "<tr><th scope=\"row\"><a href=\"#{}\">{}</a><small>{}, {}</small></th>{cells}</tr>\n",
@@ -129,24 +129,22 @@ fn glance(record: &Record, i: usize) -> String {
             description.unit
         ));
     }
-    let caption = format!("Medians, and how many times the figure of {}; the best tunnel's in bold", record.baseline);
+    let caption = format!(
+        "Medians, and how many times the figure of {}; in bold the best tunnel, and all that are not clearly different from it",
+        record.baseline
+    );
     let table = table(&caption, &format!("<th scope=\"col\">Scenario</th>{heads}"), &lines);
     format!("<p class=\"soft\">{}:</p>\n{table}", escape(&caption))
 }
 
-fn glance_cell(record: &Record, row: Option<&Row>, measure: Measure, best: Option<&str>) -> String {
+fn glance_cell(record: &Record, row: Option<&Row>, measure: Measure, leaders: &[&str]) -> String {
     let Some((row, summary)) = row.and_then(|row| Some((row, summary(row, measure)?))) else {
         return "<td>-</td>".into();
     };
-    let class = if best == Some(&row.subject) { " class=\"best\"" } else { "" };
+    let class = if leaders.contains(&row.subject.as_str()) { " class=\"best\"" } else { "" };
     let ratio =
         ratio_to_baseline(record, row, measure).map(|ratio| format!("<small>{}×</small>", factor(ratio.median)));
     format!("<td{class}>{}{}</td>", number(summary.median, measure), ratio.unwrap_or_default())
-}
-
-/// The tunnel with the best median.
-fn best<'a>(record: &'a Record, scenario: &'a str, measure: Measure) -> Option<&'a str> {
-    sentences::ranking(record, scenario, measure).first().map(|(row, _)| row.subject.as_str())
 }
 
 /// A table that scrolls in its own box where it is wider than the screen. `caption` is for screen readers.

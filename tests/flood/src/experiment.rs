@@ -1,6 +1,5 @@
 //! A tunnel on two hosts, flooded for one round.
 
-use std::fmt;
 use std::net::SocketAddr;
 use std::thread;
 use std::time::Duration;
@@ -14,7 +13,7 @@ use linerate_lab::topology::{AddressFamily, Testbed, Topology};
 use linerate_lab::tunnel::Tunnel;
 use linerate_lab::{Result, peers};
 
-use crate::{Capture, Content, Flood, FloodReport, HandshakeReport, NewPeersReport, Unread};
+use crate::{Capture, Content, Flood, FloodReport, NewPeersReport, Unread};
 
 /// Peers that flood with valid initiations, and that shake hands where handshakes are counted.
 const FRESH_PEERS: usize = 10_000;
@@ -101,7 +100,8 @@ impl Experiment<'_> {
             let before = used()?;
             let [near, far] = pair.testbed.ends();
             let report = crate::handshakes(near, far, pair.to(), pair.keys[1].public, &fresh, self.seconds)?;
-            Ok(Handshakes { report, daemon_seconds: used()? - before })
+            let per_core_second = report.completed as f64 / (used()? - before);
+            Ok(Handshakes { per_second: report.rate(), per_core_second, cookie_replies: report.cookie_replies })
         })
     }
 
@@ -177,18 +177,10 @@ impl Pair<'_> {
 
 /// How fast a daemon completes handshakes.
 pub struct Handshakes {
-    report: HandshakeReport,
-    /// Processor seconds of both ends' daemons.
-    daemon_seconds: f64,
-}
-
-impl fmt::Display for Handshakes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let completed = self.report.completed as f64;
-        write!(f, "{:.0}/s, {:.0} per core second", self.report.rate(), completed / self.daemon_seconds)?;
-        if self.report.cookie_replies > 0 {
-            write!(f, "; {} cookies", self.report.cookie_replies)?;
-        }
-        Ok(())
-    }
+    /// Handshakes that were completed in a second.
+    pub per_second: f64,
+    /// The same in a second of processor time, of both ends' daemons.
+    pub per_core_second: f64,
+    /// How often the daemon asked for a cookie.
+    pub cookie_replies: u64,
 }

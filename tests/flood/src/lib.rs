@@ -77,7 +77,7 @@ pub enum Content {
     Forged,
     /// Initiations that take a hash: the first MAC is wrong, as it is without the daemon's public key.
     WrongMac1,
-    /// Initiations that take two hashes to check for a cookie: forged ones with noise for the second MAC.
+    /// Initiations that take two hashes to check for a cookie: forged ones with a wrong second MAC.
     WrongCookie,
     /// Data messages that take a decryption: a peer's own, captured and sent again.
     Replayed,

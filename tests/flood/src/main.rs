@@ -7,30 +7,41 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use linerate_flood::Content;
-use linerate_flood::experiment::{COLUMNS, Experiment, Figures};
+use linerate_flood::experiment::{COLUMNS, Experiment, Figures, Handshakes};
 use linerate_lab::sandbox::{self, Process, Sandbox};
 use linerate_lab::stats::Summary;
 use linerate_lab::subject::Subject;
 use linerate_lab::{Result, hosts};
 
-/// Floods a daemon from 10,000 addresses, and counts its handshakes
+/// Measures what floods of datagrams cost a WireGuard daemon
 ///
-/// Prints a row for each flood: medians of all rounds, ± half of their range. "kept" is one TCP stream's throughput
-/// as a share of that without a flood, "unread" the same while the flood goes to a socket that nobody reads, "daemon"
-/// the quotient of the two. "new" are the peers that the daemon answers at their first initiation, "after" how long
-/// that takes.
+/// Makes two hosts with a tunnel between them, floods one end's daemon from 10,000 spoofed addresses, and meanwhile sends
+/// a TCP stream through the tunnel and lets new peers begin handshakes. Prints a row for each flood: medians of the
+/// rounds, ± half of their range.
+///
+///   1000/s     thousands of the flood's datagrams sent in a second
+///   Gbit/s     throughput of the stream during the flood
+///   kept %     the same, relative to the stream without a flood
+///   unread %   what the stream keeps when the flood goes to a socket that no process reads: no daemon can keep more
+///   daemon %   kept, relative to unread: the daemon's own part
+///   new %      new peers that were answered at their first initiation
+///   after ms   how soon they were
+///   memory MB  peak of the daemon
+///
+/// Example: linerate-flood --daemon target/release/linerated --rounds 7 forged noise
 #[derive(Parser)]
-#[command(version)]
+#[command(version, verbatim_doc_comment)]
 struct Arguments {
-    /// Which floods; all, and the handshakes, without
+    /// Which to measure [default: all]
     #[arg(value_name = "FLOOD")]
     floods: Vec<Case>,
-    /// The daemon's program, which takes `-f IFACE`
+    /// The program of the daemon, which is started as `FILE -f IFACE`
     #[arg(long, value_name = "FILE")]
     daemon: PathBuf,
+    /// How often to measure each, with hosts made anew
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
-    /// Of each measurement
+    /// How long each measurement takes; a round of a flood has three
     #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=1000))]
     seconds: u32,
 }
@@ -39,21 +50,21 @@ struct Arguments {
 enum Case {
     /// Valid initiations
     Valid,
-    /// Initiations of an unknown key
+    /// Initiations of a key that the daemon does not know
     Forged,
     /// Initiations with a wrong first MAC
     Garbage,
     /// Forged initiations with a wrong second MAC
     WrongCookie,
-    /// Replayed data messages
+    /// Data messages of a peer, sent again
     Replayed,
     /// Data messages of no session
     Unknown,
-    /// Cookie replies
+    /// Cookie replies that the daemon did not ask for
     Cookies,
     /// 64 random bytes each
     Noise,
-    /// No flood: handshakes of fresh peers, as fast as they complete
+    /// No flood: how many handshakes with fresh peers the daemon completes
     Handshakes,
 }
 
@@ -103,32 +114,37 @@ fn measure(inside: &Sandbox, arguments: &Arguments) -> Result<()> {
     let mut header = format!("{:<12}", "flood");
     COLUMNS.iter().for_each(|name| header += &format!("  {name:>12}"));
     println!("{header}");
+    let experiment = Experiment { inside, subject: &subject, seconds: f64::from(arguments.seconds) };
     for case in cases {
-        let mut rounds = Vec::new();
-        for _ in 0..arguments.rounds {
-            let experiment = Experiment { inside, subject: &subject, seconds: f64::from(arguments.seconds) };
-            match case.content() {
-                Some(content) => rounds.push(experiment.flood(content)?),
-                None => println!("{:<12}  {}", case.name(), experiment.handshakes()?),
+        let line = match case.content() {
+            Some(content) => {
+                let rounds =
+                    (0..arguments.rounds).map(|_| experiment.flood(content)).collect::<Result<Vec<Figures>>>()?;
+                let column = |column| cell(rounds.iter().map(|round| round[column]), 2);
+                (0..COLUMNS.len()).map(|i| format!("  {:>12}", column(i))).collect()
             }
-        }
-        if !rounds.is_empty() {
-            println!("{:<12}{}", case.name(), row(&rounds));
-        }
+            None => {
+                let rounds =
+                    (0..arguments.rounds).map(|_| experiment.handshakes()).collect::<Result<Vec<Handshakes>>>()?;
+                format!(
+                    "  {} /s, {} per core second, {} cookies",
+                    cell(rounds.iter().map(|round| round.per_second), 0),
+                    cell(rounds.iter().map(|round| round.per_core_second), 0),
+                    cell(rounds.iter().map(|round| round.cookie_replies as f64), 0)
+                )
+            }
+        };
+        println!("{:<12}{line}", case.name());
     }
     Ok(())
 }
 
-/// A cell for each column; `-` where no round has a figure.
-fn row(rounds: &[Figures]) -> String {
-    let cells = (0..COLUMNS.len()).map(|column| {
-        let figures = rounds.iter().map(|round| round[column]).filter(|figure| figure.is_finite());
-        let cell = match Summary::of(figures) {
-            None => "-".into(),
-            Some(one) if rounds.len() == 1 => format!("{:.2}", one.median),
-            Some(many) => format!("{:.2} ±{:.2}", many.median, many.spread()),
-        };
-        format!("  {cell:>12}")
-    });
-    cells.collect()
+/// The median of the rounds, ± half of their range; `-` where no round has a figure.
+fn cell(rounds: impl Iterator<Item = f64>, decimals: usize) -> String {
+    let rounds: Vec<f64> = rounds.filter(|figure| figure.is_finite()).collect();
+    match Summary::of(rounds.iter().copied()) {
+        None => "-".into(),
+        Some(Summary { median, .. }) if rounds.len() == 1 => format!("{median:.decimals$}"),
+        Some(Summary { median, least, most }) => format!("{median:.decimals$} ±{:.decimals$}", (most - least) / 2.0),
+    }
 }

@@ -19,7 +19,7 @@ use crate::{doctor, keys, lab, tunnels};
     version,
     about = "Bring up, inspect and measure WireGuard tunnels in user space.",
     long_about = "Bring up, inspect and measure WireGuard tunnels in user space.\n\n\
-        `linerate up` starts the daemon linerated, which runs the tunnel. It has the same control socket as other \
+        `linerate up` starts the daemon linerated, which runs the tunnel. The daemon has the control socket of other \
         WireGuard daemons, so `wg` and `wg-quick` work with it.",
     after_long_help = "EXAMPLES\n\
         \x20 Generate a key pair that only you can read:\n\
@@ -130,8 +130,8 @@ enum Command {
 
     /// Bring a tunnel up
     ///
-    /// Either the tunnel comes up, or the host is left as it was. An existing route or a host name that does not
-    /// resolve yet does not prevent it.
+    /// Either the tunnel comes up, or the host is left as it was. It also comes up when a route exists already or a
+    /// host name does not resolve yet.
     #[command(after_long_help = "EXAMPLES\n\
         \x20 linerate plan wg0            what it would do, and conflicts\n\
         \x20 linerate up wg0              /etc/wireguard/wg0.conf\n\
@@ -230,7 +230,7 @@ struct ShowArguments {
     #[arg(conflicts_with_all = ["json", "stats"])]
     field: Option<Field>,
 
-    /// Print as JSON, with the names of wg-json
+    /// Print as JSON, with the keys of wg-json (contrib/json of wireguard-tools)
     #[arg(long)]
     json: bool,
 

@@ -15,8 +15,8 @@ const ENTER: &str = "timeout --signal=KILL 60 unshare --net --mount --pid --fork
 /// Hides the tunnels of the machine.
 const EMPTY_RUN: &str = "mount -t tmpfs tmpfs /var/run";
 
-/// Runs `body`, a closure written in the test's own function, as the first process of fresh namespaces. PATH begins with
-/// /run/bin, which is not there unless the test makes it.
+/// Runs `body`, a closure written in the test's own function, as the first process of fresh namespaces. PATH begins
+/// with /run/bin, which is not there unless the test makes it.
 pub fn in_namespaces<F: FnOnce()>(body: F) {
     if std::env::var_os(INSIDE).is_some() {
         // A test may start itself once more in there.

@@ -1,5 +1,5 @@
-//! Name servers on hosts of every kind: each test has namespaces, an /etc and a /run of its own, where the programs that
-//! manage name servers are scripts that write down what they are told.
+//! Name servers on hosts of every kind: each test has namespaces, an /etc and a /run of its own, where the programs
+//! that manage name servers are scripts that write down what they are told.
 #![cfg(target_os = "linux")]
 
 use std::fs::{self, Permissions};

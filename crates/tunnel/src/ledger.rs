@@ -280,8 +280,8 @@ pub fn signature(directory: &Path, interface: &InterfaceName) -> String {
     fs::read_to_string(directory.join(format!("{interface}.lock"))).unwrap_or_default()
 }
 
-/// Serializes the allocation of routing ids (tables, marks, priorities), from reading the host's state until the ledger records them.
-/// Waits for the lock.
+/// Serializes the allocation of routing ids (tables, marks, priorities), from reading the host's state until the ledger
+/// records them. Waits for the lock.
 ///
 /// # Errors
 /// The directory or the file cannot be made.

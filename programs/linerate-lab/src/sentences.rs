@@ -196,7 +196,7 @@ pub(crate) fn kernel(machine: &Machine) -> &str {
     if end > 0 { &release[..end] } else { release }
 }
 
-/// The machine: `2 processors (AMD EPYC 9B45), 8.2 GB of memory, Linux 6.12.0, no frequency governor, no energy counter`.
+/// The machine: `2 processors (AMD EPYC 9B45), 8.2 GB of memory, Linux 6.12.0, governor performance, no energy counter`.
 pub(crate) fn machine(machine: &Machine) -> String {
     let Machine { processor, processors, memory, governor, powercap, .. } = machine;
     let governor = governor.as_ref().map_or("no frequency governor".into(), |governor| format!("governor {governor}"));

@@ -15,9 +15,9 @@ use linerate_lab::{Result, hosts};
 
 /// Measures what floods of datagrams cost a WireGuard daemon
 ///
-/// Makes two hosts with a tunnel between them, floods one end's daemon from 10,000 spoofed addresses, and meanwhile sends
-/// a TCP stream through the tunnel and lets new peers begin handshakes. Prints a row for each flood: medians of the
-/// rounds, ± half of their range.
+/// Makes two hosts with a tunnel between them, floods one end's daemon from 10,000 spoofed addresses, and meanwhile
+/// sends a TCP stream through the tunnel and lets new peers begin handshakes. Prints a row for each flood: medians of
+/// the rounds, ± half of their range.
 ///
 ///   1000/s     thousands of the flood's datagrams sent in a second
 ///   Gbit/s     throughput of the stream during the flood

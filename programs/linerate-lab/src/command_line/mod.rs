@@ -25,7 +25,8 @@ use serde::Serialize;
     version,
     about = "Measure the WireGuard implementations on this machine: which is faster, and what limits each.",
     long_about = "Measure the WireGuard implementations on this machine: which is faster, and what limits each.\n\n\
-        Puts the same loads on each in turn, and keeps all samples in a record. `linerate lab run --quick` takes some minutes, `linerate demo` half a minute."
+        Puts the same loads on each in turn, and keeps all samples in a record. `linerate lab run --quick` takes some \
+        minutes, `linerate demo` half a minute."
 )]
 struct Arguments {
     #[command(subcommand)]

@@ -130,7 +130,7 @@ fn glance(record: &Record, i: usize) -> String {
         ));
     }
     let caption = format!(
-        "Medians, and how many times the figure of {}; in bold the best tunnel, and all that are not clearly different from it",
+        "Medians, and how many times the figure of {}; in bold the best tunnel and those not clearly different from it",
         record.baseline
     );
     let table = table(&caption, &format!("<th scope=\"col\">Scenario</th>{heads}"), &lines);

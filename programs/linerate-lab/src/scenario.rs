@@ -83,7 +83,7 @@ const NARROW: Impairments = Impairments {
 };
 
 /// The scenarios of `--quick`.
-const QUICK: [&str; 5] = ["pair/tcp-1", "pair/tcp-105", "pair/udp-large", "pair/ping", "pair/start"];
+const QUICK: [&str; 6] = ["pair/tcp-1", "pair/tcp-105", "pair/udp-large", "pair/udp-imix", "pair/ping", "pair/start"];
 
 /// All scenarios, in the order in which they are measured.
 #[must_use]
@@ -184,6 +184,11 @@ fn pair() -> Vec<Scenario> {
         one("udp-large-segmented", "the same, handed to the kernel in GSO batches", udp(LARGE, true)),
         one("udp-64", "UDP datagrams of 64 bytes, one by one", udp(SMALL, false)),
         one("udp-64-segmented", "the same, handed to the kernel in GSO batches", udp(SMALL, true)),
+        one(
+            "udp-imix",
+            "UDP datagrams of 12, 548 and 1392 bytes (IMIX, 7:4:1), one by one",
+            Load::Traffic(Traffic::Mix),
+        ),
         one("ping", "round trips at rest", Load::Ping),
         one("ping-loaded", "round trips during one TCP stream", Load::PingUnder(ONE)),
         one("peers-1", "one TCP stream to the only peer", Load::Peers(1)),

@@ -10,17 +10,18 @@ use std::time::Duration;
 use linerate_lab::Error;
 use linerate_lab::counters::{Counter, Energy, KernelCounters, Machine};
 use linerate_lab::hosts::Host;
-use linerate_lab::load::{self, Arrived, Traffic};
+use linerate_lab::load::{self, Arrived, IMIX, Traffic};
 use linerate_lab::ping::{self, Probes};
 use linerate_lab::sandbox::{self, Process, Sandbox};
 use linerate_lab::usage;
 
 type Check = (&'static str, fn(&Wire) -> Result<(), Error>);
 
-const CHECKS: [Check; 13] = [
+const CHECKS: [Check; 14] = [
     ("TCP arrives by one stream, by many, and in reverse", tcp),
     ("UDP arrives one by one", datagrams),
     ("UDP arrives in GSO batches", batches),
+    ("a mix of sizes arrives", mix),
     ("GSO batches larger than the MTU are refused", large_batches),
     ("nobody at the far end is an error", nobody),
     ("datagrams into nothing are lost, all of them", black_hole),
@@ -89,6 +90,17 @@ fn batches(wire: &Wire) -> Result<(), Error> {
             expect("datagrams arrived", arrived.datagrams > Some(0))?;
             expect("whole datagrams arrived", arrived.all_bytes % u64::from(payload) == 0)?;
         }
+    }
+    Ok(())
+}
+
+fn mix(wire: &Wire) -> Result<(), Error> {
+    for to in wire.far() {
+        let arrived = wire.load(to, Traffic::Mix)?;
+        let datagrams = arrived.datagrams.unwrap_or(0);
+        expect("datagrams arrived", datagrams > 0)?;
+        let (small, large) = (u64::from(IMIX[0]), u64::from(IMIX[6]));
+        expect("they have different sizes", (small * datagrams..large * datagrams).contains(&arrived.bytes))?;
     }
     Ok(())
 }

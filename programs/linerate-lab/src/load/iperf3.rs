@@ -75,6 +75,7 @@ fn client_arguments(to: SocketAddr, traffic: &Traffic, duration: Duration) -> Ve
             format!("--parallel {streams}{}", if reverse { " --reverse" } else { "" })
         }
         Traffic::Datagrams { payload, .. } => format!("--udp --bitrate 0 --length {payload}"),
+        Traffic::Mix => unreachable!("iperf3 sends datagrams of one size"),
     };
     [words(&line), words(&load)].concat()
 }
@@ -283,6 +284,7 @@ fn arrived(sender: &Report, receiver: &Report, traffic: &Traffic, window: Window
             arrived.datagrams = Some(bytes / u64::from(payload));
             arrived.lost = Some(if bytes == 0 { nothing_came() } else { lost.max(0).unsigned_abs() });
         }
+        Traffic::Mix => unreachable!("iperf3 sends datagrams of one size"),
     }
     Ok(arrived)
 }

@@ -1,8 +1,8 @@
 //! Loads: traffic from one host to another as fast as it goes, and what of it arrived.
 //!
 //! [`run`] is one call for every kind of [`Traffic`]: iperf3 makes TCP and plain UDP, because its figures are
-//! those that users compare, and `datagrams.rs` makes the UDP that iperf3 cannot, whole GSO batches per system
-//! call. [`tcp`] is a generator of our own for `linerate demo`, which needs nothing installed.
+//! those that users compare, and `datagrams.rs` makes the UDP that iperf3 cannot: whole GSO batches per system
+//! call, and a mix of sizes. [`tcp`] is a generator of our own for `linerate demo`, which needs nothing installed.
 
 use std::io;
 use std::net::IpAddr;
@@ -12,6 +12,7 @@ use rustix::event::{PollFd, Timespec, poll};
 
 use crate::hosts::Host;
 use crate::{Error, Result};
+use datagrams::Sizes;
 
 pub mod tcp;
 
@@ -25,6 +26,19 @@ const LARGEST_PAYLOAD: u16 = 65_507;
 
 /// The least that a datagram of a load carries: what iperf3 numbers its datagrams with, and more than we need.
 const SMALLEST_PAYLOAD: u16 = 16;
+
+/// The payloads of one turn of the simple IMIX: seven, four and one datagrams that make IPv4 packets of 40, 576 and
+/// 1500 bytes, the last of them as long as the tunnel's MTU allows in one piece (the size `z` of RFC 6985), 1420. The
+/// order spreads each size evenly.
+pub const IMIX: [u16; 12] = {
+    const S: u16 = 40 - HEADERS;
+    const M: u16 = 576 - HEADERS;
+    const L: u16 = 1420 - HEADERS;
+    [S, M, S, S, M, S, L, S, M, S, S, M]
+};
+
+/// Bytes of the headers of IPv4 and UDP.
+const HEADERS: u16 = 28;
 
 /// What to send, as fast as it goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,6 +58,8 @@ pub enum Traffic {
         /// do; otherwise one call sends one, by iperf3.
         segmented: bool,
     },
+    /// UDP from a single sender, a call for each datagram, of the sizes of [`IMIX`] in turn.
+    Mix,
 }
 
 /// What of a load arrived.
@@ -86,7 +102,10 @@ pub fn run(from: &Host, to_host: &Host, to: IpAddr, traffic: &Traffic, warm_up: 
     traffic.check()?;
     let window = Window { warm_up: lasting(warm_up)?, time: lasting(seconds)? };
     match *traffic {
-        Traffic::Datagrams { payload, segmented: true } => datagrams::run(from, to_host, to, payload, window),
+        Traffic::Datagrams { payload, segmented: true } => {
+            datagrams::run(from, to_host, to, Sizes::Batches(payload), window)
+        }
+        Traffic::Mix => datagrams::run(from, to_host, to, Sizes::InTurn(&IMIX), window),
         Traffic::Tcp { .. } | Traffic::Datagrams { .. } => iperf3::run(from, to_host, to, traffic, window),
     }
 }
@@ -104,7 +123,7 @@ impl Traffic {
     fn check(&self) -> Result<()> {
         let why = match *self {
             Self::Tcp { streams: 1..=iperf3::MOST_STREAMS, .. } => return Ok(()),
-            Self::Datagrams { payload: SMALLEST_PAYLOAD..=LARGEST_PAYLOAD, .. } => return Ok(()),
+            Self::Datagrams { payload: SMALLEST_PAYLOAD..=LARGEST_PAYLOAD, .. } | Self::Mix => return Ok(()),
             Self::Tcp { streams, .. } => {
                 format!("a load cannot have {streams} TCP streams; iperf3 takes 1 to {}", iperf3::MOST_STREAMS)
             }

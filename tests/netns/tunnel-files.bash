@@ -98,7 +98,7 @@ kill_up() { # WHO
   { started_turn "$1" up wg1 >"$WORK/said" 2>&1 || true; } &
   wait_for 10 "PostUp to run" test -e "$WORK/runs"
   pkill -KILL -f "^$LINERATE.* up wg1"
-  pkill -x sleep
+  wait_for 5 "the command of PostUp to end" pkill -x sleep # the shell may not have started it yet
   wait $!
   kill_daemon
   rm "$WORK/runs"

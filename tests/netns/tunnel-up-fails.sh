@@ -94,7 +94,7 @@ for when in PreUp PostUp; do
     turn=$!
     wait_for 10 "$when to run" eval "[[ -e $WORK/runs ]]"
     pkill -KILL -f "^$LINERATE.* up wg1"
-    pkill -x sleep
+    wait_for 5 "the command of $when to end" pkill -x sleep # the shell may not have started it yet
     wait $turn
     rm "$WORK/runs"
     good $who down wg1

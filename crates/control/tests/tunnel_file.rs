@@ -67,6 +67,7 @@ fn every_setting_is_read() {
     assert_eq!(file.route_conflict, RouteConflict::Metric);
     assert_eq!(file.excluded_ips, nets(&["192.168.0.0/16", "10.9.0.0/16"]));
     assert_eq!((file.exclude_lan, file.on_hook_error), (ExcludeLan::Auto, Some(OnHookError::Warn)));
+    assert_eq!(file.spin, Some(200));
     let [peer] = &file.peers[..] else { panic!("one peer") };
     assert_eq!(peer.name.as_deref(), Some("Router"));
     assert_eq!(peer.preshared_key_file, Some(KeyFile::Credential("router.psk".into())));
@@ -153,7 +154,8 @@ fn no_diagnostic_contains_a_key() {
 fn no_diagnostic_contains_a_key_that_is_misplaced() {
     let (secret, hex) = (&KEY[..40], "c8".repeat(32));
     let of_interface = ["Address", "ListenPort", "FwMark", "MTU", "Table", "SaveConfig", "DNS"];
-    let ours = ["RouteConflict", "KillSwitch", "ExcludedIPs", "ExcludeLAN", "OnHookError", "PrivateKeyFile", "User"];
+    let ours =
+        ["RouteConflict", "KillSwitch", "ExcludedIPs", "ExcludeLAN", "OnHookError", "PrivateKeyFile", "User", "Spin"];
     let of_peer = ["Endpoint", "AllowedIPs", "PersistentKeepalive"];
     let lines = of_interface.map(|key| format!("[Interface]\n{key} = ")).into_iter();
     let lines = lines.chain(ours.map(|key| format!("[Interface]\n#! {key} = ")));

@@ -13,6 +13,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use linerate_netio::cores::Cores;
 use linerate_netio::tun::{self, Tun};
@@ -65,6 +66,8 @@ pub struct Options {
     pub helpers: Helpers,
     /// The kernel offloads that the sockets may use. The TUN device has its own.
     pub udp_offloads: udp::UdpOffloads,
+    /// For how long at most a worker looks for packets before it sleeps; zero: it sleeps at once.
+    pub spin: Duration,
 }
 
 /// When helpers join the primary worker.
@@ -95,7 +98,12 @@ impl Helpers {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { mtu: Some(MTU_DEFAULT), helpers: Helpers::OnDemand, udp_offloads: udp::UdpOffloads::ALL }
+        Self {
+            mtu: Some(MTU_DEFAULT),
+            helpers: Helpers::OnDemand,
+            udp_offloads: udp::UdpOffloads::ALL,
+            spin: Duration::ZERO,
+        }
     }
 }
 
@@ -132,12 +140,12 @@ impl Engine {
         let (commands, receiver) = mpsc::channel();
         let control = ControlThread::new(shared.clone(), runtime.clone(), link, receiver)?;
         let engine = Self { handle: Handle { shared, commands }, runtime, threads: Vec::new() };
-        Ok(Prepared { engine, control, cores: options.helpers.cores() })
+        Ok(Prepared { engine, control, cores: options.helpers.cores(), spin: options.spin })
     }
 
-    fn start_threads(&mut self, control: ControlThread, cores: &Cores) -> io::Result<()> {
+    fn start_threads(&mut self, control: ControlThread, cores: &Cores, spin: Duration) -> io::Result<()> {
         for index in 0..cores.count().clamp(1, WORKERS_MAX) {
-            let worker = Worker::new(self.handle.shared.clone(), self.runtime.clone(), cores.clone());
+            let worker = Worker::new(self.handle.shared.clone(), self.runtime.clone(), cores.clone(), spin);
             let runtime = self.runtime.clone();
             self.spawn("worker", move || worker.run(if index == 0 { Next::Wait } else { runtime.pool.park() }))?;
         }
@@ -173,6 +181,7 @@ pub struct Prepared {
     engine: Engine,
     control: ControlThread,
     cores: Cores,
+    spin: Duration,
 }
 
 impl Prepared {
@@ -181,8 +190,8 @@ impl Prepared {
     /// # Errors
     /// When the system has no threads left.
     pub fn start(self) -> Result<Engine, EngineError> {
-        let Self { mut engine, control, cores } = self;
-        match engine.start_threads(control, &cores) {
+        let Self { mut engine, control, cores, spin } = self;
+        match engine.start_threads(control, &cores, spin) {
             Ok(()) => Ok(engine),
             Err(error) => {
                 engine.stop();

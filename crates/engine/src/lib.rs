@@ -33,6 +33,7 @@ pub mod sequencer;
 pub mod shared;
 pub mod slow_path;
 pub mod slow_path_queue;
+mod spin;
 pub mod staged;
 mod sync;
 pub mod tables;

@@ -4,21 +4,27 @@
 //! same worker then picks up the reply, without another wake-up. [`crate::worker_pool`] decides how many workers are
 //! active.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 use linerate_netio::cores::{Cores, CpuLoad};
+use linerate_netio::wait;
 
 use crate::backend::{Backend, KernelBackend};
 use crate::poller::{PassOutcome, Poller};
 use crate::runtime::{self, Runtime};
 use crate::rx_queue::{RX_QUEUES_MAX, RxQueue};
 use crate::shared::Shared;
+use crate::spin::SpinWindow;
 use crate::worker_pool::{BusyTimer, Next, SCALE_UP_DELAY_MIN, ScaleUpState};
 
 /// A wait shorter than so many nanoseconds is no break: packets were there already, or arrived before a core could
 /// have done anything else.
 const BREAK_MIN: u64 = 10_000;
+
+/// A worker that looks for packets asks once in so many nanoseconds whether another thread needs the core.
+const LOAD_INTERVAL: u64 = 50_000;
 
 /// One thread's memory and view of the receive queues.
 pub struct Worker {
@@ -27,19 +33,21 @@ pub struct Worker {
     cores: Cores,
     poller: Poller<KernelBackend>,
     busy: BusyTimer,
+    spin: SpinWindow,
     /// Another worker unparked this one, and it has not polled a receive queue since.
     unparked: bool,
 }
 
 impl Worker {
-    /// Allocates all memory that the worker will ever use.
-    pub fn new(shared: Arc<Shared<KernelBackend>>, runtime: Arc<Runtime>, cores: Cores) -> Self {
+    /// Allocates all memory that the worker will ever use. Before it sleeps it looks for packets for up to `spin`.
+    pub fn new(shared: Arc<Shared<KernelBackend>>, runtime: Arc<Runtime>, cores: Cores, spin: Duration) -> Self {
         Self {
             poller: Poller::new(shared.clone(), runtime.rx_queues.clone()),
             shared,
             runtime,
             cores,
             busy: BusyTimer::default(),
+            spin: SpinWindow::new(spin),
             unparked: false,
         }
     }
@@ -70,16 +78,40 @@ impl Worker {
             fds[index] = fd.unwrap_or(changed);
             existing |= u64::from(fd.is_some()) << index;
         }
-        let ready = runtime::wait(&fds[..=rx_queues.len()]);
+        let fds = &fds[..=rx_queues.len()];
+        let ready = self.look(fds, began).unwrap_or_else(|| runtime::wait(fds));
         if ready & 1 << rx_queues.len() != 0 {
             // Drained before the sockets are read again: a later change wakes us again.
             self.shared.sockets_changed.drain();
         }
-        let at_once = self.now().saturating_sub(began) < BREAK_MIN;
+        let waited = self.now().saturating_sub(began);
+        self.spin.record(waited);
+        let at_once = waited < BREAK_MIN;
         self.poller.woken_by(ready & existing, at_once);
         if !at_once {
             self.busy.reset();
         }
+    }
+
+    /// Looks for packets from `began` on for as long as the window is open, while a core is idle; the descriptors that
+    /// are ready, as [`wait::wait`] returns them, `None` if it is time to sleep.
+    fn look(&self, fds: &[BorrowedFd<'_>], began: u64) -> Option<u64> {
+        let until = began + self.spin.nanos();
+        let (mut now, mut ask_at) = (began, began);
+        while now < until {
+            if now >= ask_at {
+                if self.cores.load() != CpuLoad::Spare {
+                    return None;
+                }
+                ask_at = now + LOAD_INTERVAL;
+            }
+            match wait::ready(fds) {
+                Ok(0) => std::hint::spin_loop(),
+                ready => return ready.ok(),
+            }
+            now = self.now();
+        }
+        None
     }
 
     /// Another worker unparked this one: every receive queue may have packets.

@@ -1,12 +1,12 @@
 //! Waits until a descriptor is ready, and wakes a waiting thread from another one.
 //!
-//! There is no timeout: an idle daemon never wakes up. For a deadline, a [`Timer`](crate::clock::Timer) is among the
+//! A wait has no timeout: an idle daemon never wakes up. For a deadline, a [`Timer`](crate::clock::Timer) is among the
 //! descriptors.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 
 /// The most descriptors for one [`wait`]: one for each bit of its result.
@@ -19,6 +19,19 @@ pub const DESCRIPTORS_MAX: usize = 64;
 ///
 /// InvalidInput for no descriptors (the wait would never end) or more than [`DESCRIPTORS_MAX`].
 pub fn wait(fds: &[BorrowedFd<'_>]) -> io::Result<u64> {
+    poll_all(fds, None)
+}
+
+/// The same without waiting: 0 if none is ready.
+///
+/// # Errors
+///
+/// As [`wait`].
+pub fn ready(fds: &[BorrowedFd<'_>]) -> io::Result<u64> {
+    poll_all(fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))
+}
+
+fn poll_all(fds: &[BorrowedFd<'_>], timeout: Option<&Timespec>) -> io::Result<u64> {
     if fds.is_empty() || fds.len() > DESCRIPTORS_MAX {
         return Err(io::ErrorKind::InvalidInput.into());
     }
@@ -27,7 +40,7 @@ pub fn wait(fds: &[BorrowedFd<'_>]) -> io::Result<u64> {
         std::array::from_fn(|i| PollFd::from_borrowed_fd(fds[i.min(last)], PollFlags::IN));
     let set = &mut set[..fds.len()];
     loop {
-        match poll(set, None) {
+        match poll(set, timeout) {
             Ok(_) => break,
             Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
@@ -79,6 +92,14 @@ mod tests {
         }
         let fds: Vec<BorrowedFd<'_>> = events.iter().map(Event::as_fd).collect();
         assert_eq!(wait(&fds).unwrap(), 1 | 1 << 5 | 1 << 63);
+    }
+
+    #[test]
+    fn ready_returns_at_once_whether_or_not_an_event_is_signalled() {
+        let event = Event::new().unwrap();
+        assert_eq!(ready(&[event.as_fd()]).unwrap(), 0);
+        event.signal();
+        assert_eq!(ready(&[event.as_fd()]).unwrap(), 1);
     }
 
     #[test]

@@ -14,6 +14,7 @@ use linerate_host::step::Implementation;
 use crate::context::Context;
 use crate::error::Error;
 use crate::interruption::Interruption;
+use crate::ledger::Ledger;
 use crate::program::{how_it_ended, in_path};
 
 /// The implementation: the kernel's module if `kernel`, else what the environment asks for (`WG_QUICK_BACKEND`).
@@ -57,14 +58,46 @@ pub(crate) fn user(option: Option<&str>, file: Option<&str>) -> Option<String> {
     option.map(str::to_owned).or(variable).or_else(|| file.map(str::to_owned))
 }
 
-/// Starts `daemon` for `interface` in the background, as `user` if there is one; returns when it answers.
+/// For how many microseconds it looks for packets before it sleeps: that of the environment (`LINERATE_SPIN`), else that
+/// of the file.
+pub(crate) fn spin(file: Option<u16>) -> Option<String> {
+    let variable = std::env::var(SPIN).ok().filter(|text| !text.is_empty());
+    variable.or_else(|| file.map(|microseconds| microseconds.to_string()))
+}
+
+/// The variable by which a daemon learns it.
+const SPIN: &str = "LINERATE_SPIN";
+
+/// How to start a daemon.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct StartOptions {
+    /// The user that it becomes, if any.
+    pub(crate) user: Option<String>,
+    /// What [`spin`] gives.
+    pub(crate) spin: Option<String>,
+}
+
+impl StartOptions {
+    /// Those of a tunnel, when it is brought up and when its daemon is started again.
+    pub(crate) fn of(ledger: &Ledger) -> Self {
+        Self { user: ledger.user.clone(), spin: ledger.spin.clone() }
+    }
+}
+
+/// Starts `daemon` for `interface` in the background; returns when it answers.
 ///
 /// # Errors
 /// It cannot be started, or it failed and wrote the reason to standard error.
-pub(crate) fn start(daemon: &Path, user: Option<&str>, interface: &str, interruption: &Interruption) -> io::Result<()> {
+pub(crate) fn start(
+    daemon: &Path,
+    options: &StartOptions,
+    interface: &str,
+    interruption: &Interruption,
+) -> io::Result<()> {
     let failed = |error: io::Error| io::Error::new(error.kind(), format!("cannot start {}: {error}", daemon.display()));
-    let user = user.map(|user| format!("--user={user}"));
-    let mut child = Command::new(daemon).args(user).arg(interface).spawn().map_err(failed)?;
+    let user = options.user.as_ref().map(|user| format!("--user={user}"));
+    let spin = options.spin.as_ref().map(|spin| (SPIN, spin));
+    let mut child = Command::new(daemon).args(user).arg(interface).envs(spin).spawn().map_err(failed)?;
     let status = interruption.wait(&mut child)?;
     match status.success() {
         true => Ok(()),

@@ -60,6 +60,9 @@ pub struct Ledger {
     /// The user that the daemon becomes, where one is named.
     #[serde(default)]
     pub user: Option<String>,
+    /// For how many microseconds the daemon looks for packets before it sleeps, where that is set.
+    #[serde(default)]
+    pub spin: Option<String>,
     /// The file it was brought up from, with all links followed.
     pub file: PathBuf,
     /// Its path as the user gave it: symbolic links may change later.
@@ -414,6 +417,7 @@ mod tests {
             complete: true,
             pending: Vec::new(),
             user: Some("nobody".into()),
+            spin: Some("200".into()),
             hook_failed: false,
         }
     }

@@ -43,6 +43,7 @@ impl<'a> Recorded<'a> {
                 Implementation::Kernel => None,
             },
             user: daemon::user(options.user.as_deref(), file.contents.user.as_deref()),
+            spin: daemon::spin(file.contents.spin),
             file: file.path.clone(),
             called: Some(file.called.clone()),
             spec: planned.spec.clone(),

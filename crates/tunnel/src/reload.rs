@@ -68,8 +68,10 @@ pub fn reload(file: &ConfigFile, options: &Options, context: Context<'_>) -> Res
     if options.hooks && file.hooks() != ledger.hooks {
         context.warn(format_args!("hooks changed; `down` will still run those recorded when {name} was brought up"));
     }
-    if file.contents.user != old.user {
-        context.warn(format_args!("User takes effect when the daemon starts: take {name} down and up again"));
+    for (setting, changed) in [("User", file.contents.user != old.user), ("Spin", file.contents.spin != old.spin)] {
+        if changed {
+            context.warn(format_args!("{setting} takes effect when the daemon starts: take {name} down and up again"));
+        }
     }
     locked.write_next_file(&text)?;
     let give_up = |error: Error| {

@@ -120,7 +120,8 @@ enum Command {
         \x20 WG_QUICK_BACKEND   where to run tunnels: kernel for the kernel module, or user for linerated (the default)\n\
         \x20 WG_QUICK_USERSPACE_IMPLEMENTATION\n\
         \x20                    daemon to start (default: the linerated beside this program)\n\
-        \x20 LINERATE_USER      user to run linerated as once the tunnel is set up"
+        \x20 LINERATE_USER      user to run linerated as once the tunnel is set up\n\
+        \x20 LINERATE_SPIN      how long linerated looks for packets before it sleeps, see linerated(8)"
     )]
     WgQuick {
         /// The command and its file

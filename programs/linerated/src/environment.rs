@@ -3,7 +3,9 @@
 use std::ffi::OsString;
 use std::os::fd::RawFd;
 use std::sync::Mutex;
+use std::time::Duration;
 
+use linerate_control::tunnel_file::SPIN_MAX;
 use linerate_engine::Helpers;
 use linerate_netio::tun;
 use linerate_netio::udp::UdpOffloads;
@@ -28,6 +30,8 @@ pub(super) struct Environment {
     pub(super) helpers: Helpers,
     /// The offloads to use.
     pub(super) offloads: Offloads,
+    /// For how long at most a worker looks for packets before it sleeps.
+    pub(super) spin: Duration,
     /// What happens on a system call that the daemon does not need.
     pub(super) filter: Filter,
     /// The log level, if it is set.
@@ -67,6 +71,7 @@ impl Environment {
             uapi: number("WG_UAPI_FD")?,
             helpers: text("LINERATE_HELPERS").map_or(Ok(Helpers::OnDemand), |word| helpers(&word))?,
             offloads: text(OFFLOADS).map_or(Ok(Offloads::ALL), |words| Offloads::without(&words))?,
+            spin: text("LINERATE_SPIN").map_or(Ok(Duration::ZERO), |text| spin(&text))?,
             filter: text("LINERATE_SECCOMP").map_or(Ok(Filter::default()), |word| filter(&word))?,
             log: text("LOG_LEVEL").map(|level| log_level(&level)).transpose()?,
         })
@@ -121,6 +126,13 @@ impl Offloads {
     }
 }
 
+fn spin(text: &str) -> Result<Duration, String> {
+    match text.parse() {
+        Ok(microseconds @ 0..=SPIN_MAX) => Ok(Duration::from_micros(microseconds.into())),
+        _ => Err(format!("LINERATE_SPIN={text} is not a number of microseconds, 0 to {SPIN_MAX}")),
+    }
+}
+
 fn log_level(level: &str) -> Result<LevelFilter, String> {
     match level {
         "silent" => Ok(LevelFilter::OFF),
@@ -164,6 +176,7 @@ mod tests {
             uapi: None,
             helpers: Helpers::OnDemand,
             offloads: Offloads::ALL,
+            spin: Duration::ZERO,
             filter: Filter::Refuse,
             log: None,
         };
@@ -179,6 +192,7 @@ mod tests {
             ("WG_TUN_FD", "3"),
             ("WG_UAPI_FD", "4"),
             ("LINERATE_HELPERS", "always"),
+            ("LINERATE_SPIN", "200"),
             ("LINERATE_SECCOMP", "kill"),
             ("LOG_LEVEL", "verbose"),
         ]);
@@ -188,6 +202,7 @@ mod tests {
             uapi: Some(4),
             helpers: Helpers::Always,
             offloads: Offloads::ALL,
+            spin: Duration::from_micros(200),
             filter: Filter::Kill,
             log: Some(LevelFilter::DEBUG),
         };
@@ -231,6 +246,8 @@ mod tests {
             ("WG_TUN_FD", "-1"),
             ("WG_UAPI_FD", "3 "),
             ("LINERATE_HELPERS", "4"),
+            ("LINERATE_SPIN", "1001"),
+            ("LINERATE_SPIN", "50us"),
             ("LINERATE_SECCOMP", "on"),
             ("LOG_LEVEL", "loud"),
         ];

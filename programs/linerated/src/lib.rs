@@ -75,6 +75,9 @@ use handler::EngineHandler;
         \x20                         default) fails and counts it (`linerate show IFACE --stats`), kill\n\
         \x20                         ends the daemon; log (to the kernel's log) and off allow it, for\n\
         \x20                         debugging only\n\
+        \x20 LINERATE_SPIN           for how many microseconds at most, up to 1000, it looks for packets\n\
+        \x20                         before it sleeps, while packets come within that time and a core is\n\
+        \x20                         idle: faster answers for processor time (default: 0, never)\n\
         \x20 WG_PROCESS_FOREGROUND   1 is the same as -f\n\
         \x20 WG_TUN_FD               the number of an inherited descriptor of a TUN interface to use\n\
         \x20 WG_UAPI_FD              the number of an inherited descriptor of the listening socket\n\n\
@@ -158,8 +161,12 @@ fn serve(
         let _ = writeln!(io::stderr(), "linerated: {interface}: {warning}");
     }
 
-    let options =
-        Options { helpers: environment.helpers, udp_offloads: environment.offloads.udp, ..Options::default() };
+    let options = Options {
+        helpers: environment.helpers,
+        udp_offloads: environment.offloads.udp,
+        spin: environment.spin,
+        ..Options::default()
+    };
     let tun = open_tun(interface, environment, options.queues())?;
     tracing::debug!("{interface}: the interface has {:?}", tun.offloads());
     let name = tun.name().map_err(|error| format!("cannot read the name of the interface: {error}"))?;

@@ -33,6 +33,9 @@ use crate::endpoint;
 use crate::interface::InterfaceName;
 use crate::keys::{PublicKey, SecretKey};
 
+/// The most microseconds of `Spin`: longer waits are not worth a core.
+pub const SPIN_MAX: u16 = 1000;
+
 /// The content of a tunnel file. It holds secrets, so it has no `Debug`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct TunnelFile {
@@ -72,6 +75,8 @@ pub struct TunnelFile {
     pub on_hook_error: Option<OnHookError>,
     /// `User`, which the daemon runs as; none if it is not set.
     pub user: Option<String>,
+    /// `Spin`, in microseconds; none if it is not set.
+    pub spin: Option<u16>,
     /// The peers, in the order of their first sections.
     pub peers: Vec<Peer>,
 }
@@ -238,6 +243,7 @@ impl TunnelFile {
             exclude_lan: ExcludeLan::Never,
             on_hook_error: None,
             user: None,
+            spin: None,
             peers: Vec::new(),
         }
     }

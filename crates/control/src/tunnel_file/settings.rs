@@ -68,6 +68,8 @@ pub const PRIVATE_KEY_FILE: Setting = ours(interface("PrivateKeyFile"));
 pub const ON_HOOK_ERROR: Setting = ours(interface("OnHookError"));
 /// The user that the daemon runs as.
 pub const USER: Setting = ours(interface("User"));
+/// For how many microseconds at most the daemon looks for packets before it sleeps.
+pub const SPIN: Setting = ours(interface("Spin"));
 /// The file with the preshared key.
 pub const PRESHARED_KEY_FILE: Setting = ours(peer("PresharedKeyFile"));
 
@@ -79,8 +81,17 @@ const OF_WG: [Setting; 8] =
 pub const OF_WG_QUICK: [Setting; 9] = [ADDRESS, DNS, MTU, TABLE, PRE_UP, POST_UP, PRE_DOWN, POST_DOWN, SAVE_CONFIG];
 
 /// Our settings.
-const OURS: [Setting; 8] =
-    [ROUTE_CONFLICT, KILL_SWITCH, EXCLUDED_IPS, EXCLUDE_LAN, PRIVATE_KEY_FILE, ON_HOOK_ERROR, USER, PRESHARED_KEY_FILE];
+const OURS: [Setting; 9] = [
+    ROUTE_CONFLICT,
+    KILL_SWITCH,
+    EXCLUDED_IPS,
+    EXCLUDE_LAN,
+    PRIVATE_KEY_FILE,
+    ON_HOOK_ERROR,
+    USER,
+    SPIN,
+    PRESHARED_KEY_FILE,
+];
 
 /// Every setting.
 pub fn all() -> impl Iterator<Item = Setting> {

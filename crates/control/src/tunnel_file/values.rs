@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use zeroize::Zeroizing;
 
-use super::{Endpoint, KeyFile, NameServer, Names, Table};
+use super::{Endpoint, KeyFile, NameServer, Names, SPIN_MAX, Table};
 use crate::document::Setting;
 use crate::endpoint;
 use crate::keys::{BASE64_LENGTH, PublicKey, SecretKey};
@@ -178,6 +178,15 @@ pub(super) fn user(text: &str) -> Result<String, InvalidValue> {
         true => Ok(text.to_owned()),
         false => Err(invalid(format!("{} is not a user name", quoted(text)), "for example nobody, from /etc/passwd")),
     }
+}
+
+/// Microseconds for which the daemon looks for packets.
+pub(super) fn spin(text: &str) -> Result<u16, InvalidValue> {
+    let number = decimal(text.as_bytes(), SPIN_MAX.into()).map(|number| number as u16);
+    number.ok_or_else(|| {
+        let message = format!("{} is not a number of microseconds, 0 to {SPIN_MAX}", quoted(text));
+        invalid(message, "for example 200; 0 turns it off")
+    })
 }
 
 /// One of the words that a setting accepts, in upper or lower case.

@@ -11,7 +11,7 @@ use linerate_host::step::Step;
 use linerate_host::transaction::{self, TransactionError, execute_best_effort};
 
 use crate::context::Context;
-use crate::daemon;
+use crate::daemon::{self, StartOptions};
 use crate::error::Error;
 use crate::ledger::Ledger;
 use crate::record::Recorded;
@@ -34,7 +34,7 @@ pub(crate) fn execute(recorded: Recorded<'_>, context: Context<'_>) -> Result<Do
     let (plan, mut host) = (planned.plan, planned.snapshot.host);
     let mut executor = StepExecutor::new(&mut host, &file.interface, &file.path, context);
     executor.daemon = ledger.daemon.clone();
-    executor.user = ledger.user.clone();
+    executor.start_options = StartOptions::of(&ledger);
     executor.configuration = Some(device);
     executor.reports_steps = true;
     executor.tolerates_hook_errors = file.tolerates_hook_errors();

@@ -21,8 +21,9 @@ use linerate_host::transaction::{Executor, StepError};
 
 use super::hook;
 use crate::context::Context;
+use crate::daemon::{self, StartOptions};
+use crate::ledger;
 use crate::program::{exit_code, how_it_ended};
-use crate::{daemon, ledger};
 
 /// Executes the steps of one tunnel.
 pub(crate) struct StepExecutor<'a> {
@@ -32,8 +33,8 @@ pub(crate) struct StepExecutor<'a> {
     hook_env: hook::HookEnv,
     /// The daemon that [`Step::AddLink`] starts, if not the usual one.
     pub(crate) daemon: Option<PathBuf>,
-    /// The user that the daemon becomes, if any.
-    pub(crate) user: Option<String>,
+    /// How the daemon is started.
+    pub(crate) start_options: StartOptions,
     /// The configuration for [`Step::Configure`], used once.
     pub(crate) configuration: Option<DeviceUpdate>,
     /// Whether steps are reported.
@@ -54,7 +55,7 @@ impl<'a> StepExecutor<'a> {
             host,
             hook_env: hook::HookEnv { interface: interface.clone(), file: file.to_owned() },
             daemon: None,
-            user: None,
+            start_options: StartOptions::default(),
             configuration: None,
             reports_steps: false,
             tolerates_hook_errors: false,
@@ -136,7 +137,7 @@ impl StepExecutor<'_> {
             self.context.reporter.step(&format!("{} {interface}", name.display()));
         }
         debug_assert!(matches!(step, Step::AddLink { implementation: Implementation::Daemon, .. }));
-        daemon::start(&daemon, self.user.as_deref(), interface, self.context.interruption).map_err(|error| {
+        daemon::start(&daemon, &self.start_options, interface, self.context.interruption).map_err(|error| {
             let interrupted = error.kind() == io::ErrorKind::Interrupted;
             failed(error, if interrupted { 130 } else { 1 })
         })

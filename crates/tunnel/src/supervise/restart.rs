@@ -9,6 +9,7 @@ use linerate_host::step::Step;
 use linerate_host::transaction::{execute_best_effort, is_there};
 
 use super::{PAUSE, Supervisor};
+use crate::daemon::StartOptions;
 use crate::error::Error;
 use crate::execute::step_executor::{StepExecutor, check_port};
 use crate::lock;
@@ -86,7 +87,7 @@ impl Supervisor<'_> {
         let steps: Vec<Step> = plan::cancel_inverses(&ledger.steps).into_iter().filter(is_lost).collect();
         let mut executor = StepExecutor::new(&mut host, self.interface, &ledger.file, context);
         (executor.daemon, executor.configuration) = (ledger.daemon.clone(), Some(configuration));
-        executor.user = ledger.user.clone();
+        executor.start_options = StartOptions::of(&ledger);
         executor.tolerates_hook_errors = true;
         execute_best_effort(&steps, &mut executor, &mut |step, failure| {
             if !is_there(&failure.error) {

@@ -65,6 +65,7 @@ impl Reader<'_> {
                 diagnostics.store(span, found.map(Some), &mut file.on_hook_error);
             }
             settings::USER => diagnostics.store(span, values::user(value).map(Some), &mut file.user),
+            settings::SPIN => diagnostics.store(span, values::spin(value).map(Some), &mut file.spin),
             _ => {}
         }
     }

@@ -1,6 +1,7 @@
 //! A tunnel comes up on any host, and undoing the steps restores the host.
 //!
-//! An input is the host and the tunnel, with few distinct addresses and prefixes, so that they conflict.
+//! An input is the host and the tunnel, with few distinct addresses and prefixes, so that they conflict. The tests
+//! `properties` of the crate take theirs from here, too.
 
 use std::net::SocketAddr;
 
@@ -49,7 +50,7 @@ fn execute(host: &mut HostState, steps: &[Step]) {
 }
 
 /// Ignores order, the unchanged variable, and which address of a network came first.
-fn comparable(host: &HostState) -> HostState {
+pub fn comparable(host: &HostState) -> HostState {
     let mut host = host.clone();
     host.sysctls.clear();
     host.routes.iter_mut().filter(|route| route.protocol == 2).for_each(|route| route.source = None);
@@ -60,13 +61,25 @@ fn comparable(host: &HostState) -> HostState {
     host
 }
 
-const ADDRESSES: [&str; 6] = ["198.51.100.1", "192.168.1.7", "10.0.0.1", "10.9.1.1", "2001:db8:1::7", "fd00::1"];
+pub const ADDRESSES: [&str; 9] = [
+    "198.51.100.1",
+    "192.168.1.7",
+    "192.168.9.9",
+    "10.0.0.1",
+    "10.9.0.1",
+    "10.9.1.1",
+    "2001:db8:1::7",
+    "fd00::1",
+    "fd00:9::1",
+];
 
-const PREFIXES: [&str; 14] = [
+const PREFIXES: [&str; 18] = [
     "0.0.0.0/0",
     "128.0.0.0/1",
     "192.168.0.0/16",
     "192.168.1.0/24",
+    "192.168.1.7/32",
+    "198.51.100.0/24",
     "198.51.100.1/32",
     "10.0.0.0/8",
     "10.0.0.0/24",
@@ -75,14 +88,24 @@ const PREFIXES: [&str; 14] = [
     "::/0",
     "2001:db8::/32",
     "2001:db8:1::/64",
+    "fd00::/16",
     "fd00::/64",
+    "fd00:9::/64",
     "fd00:9::1/128",
 ];
 
-const INTERFACE_ADDRESSES: [&str; 7] =
-    ["10.0.0.2/24", "10.0.0.3/24", "10.0.0.2/32", "10.9.0.2/16", "fd00::2/64", "fd00::2/128", "fd00:7::2/128"];
+const INTERFACE_ADDRESSES: [&str; 8] = [
+    "10.0.0.2/24",
+    "10.0.0.3/24",
+    "10.0.0.2/32",
+    "10.9.0.2/16",
+    "10.7.0.2/32",
+    "fd00::2/64",
+    "fd00::2/128",
+    "fd00:7::2/128",
+];
 
-fn tunnel(input: &mut Bytes<'_>) -> HostSpec {
+pub fn tunnel(input: &mut Bytes<'_>) -> HostSpec {
     let policies = [RouteConflict::Skip, RouteConflict::Metric, RouteConflict::Replace, RouteConflict::Fail];
     let kill_switch = input.flag();
     let excluded = nets(input, &PREFIXES, 2);
@@ -93,9 +116,9 @@ fn tunnel(input: &mut Bytes<'_>) -> HostSpec {
         interface: "wg0".to_owned(),
         addresses: nets(input, &INTERFACE_ADDRESSES, 3),
         dns: Dns { servers, search: Vec::new() },
-        mtu: *input.pick(&[None, Some(1400), Some(1200)]),
-        table: *input.pick(&[Table::Auto, Table::Auto, Table::Off, Table::Number(123)]),
-        fwmark: *input.pick(&[None, Some(5182), Some(51820)]),
+        mtu: *input.pick(&[None, None, Some(1400), Some(1200)]),
+        table: *input.pick(&[Table::Auto, Table::Auto, Table::Auto, Table::Auto, Table::Off, Table::Number(123)]),
+        fwmark: *input.pick(&[None, None, Some(5182), Some(51820)]),
         allowed_ips: nets(input, &PREFIXES, 5),
         endpoints,
         route_conflict: *input.pick(&policies),
@@ -105,7 +128,7 @@ fn tunnel(input: &mut Bytes<'_>) -> HostSpec {
     }
 }
 
-fn host(input: &mut Bytes<'_>) -> HostState {
+pub fn host(input: &mut Bytes<'_>) -> HostState {
     let mut host = HostState { nftables: true, ..HostState::default() };
     host.disabled_families = if input.below(6) == 5 { vec![AddressFamily::V6] } else { Vec::new() };
     host.sysctls.insert("net.ipv4.conf.all.src_valid_mark".to_owned(), u8::from(input.flag()).to_string());
@@ -119,7 +142,8 @@ fn host(input: &mut Bytes<'_>) -> HostState {
     let _ = host.apply(&Step::AddRoute(foreign_route("0.0.0.0/0", MAIN, 100)));
     let _ = host.apply(&Step::AddRoute(foreign_route("::/0", MAIN, 1024)));
     for _ in 0..input.below(4) {
-        let (to, table, metric) = (input.pick(&PREFIXES), *input.pick(&[MAIN, 51820, 5182, 123]), input.below(3));
+        let (to, table, metric) =
+            (input.pick(&PREFIXES), *input.pick(&[MAIN, 51820, 5182, 11820, 123]), input.below(3));
         let _ = host.apply(&Step::AddRoute(foreign_route(to, table, metric as u32)));
     }
     host.rules = standard_rules();
@@ -132,6 +156,7 @@ fn host(input: &mut Bytes<'_>) -> HostState {
     host
 }
 
+/// Rules of other tunnels, and some whose numbers only look like ours.
 fn foreign_rule(input: &mut Bytes<'_>) -> Rule {
     let tables = [(51820, None), (518_201, Some(518_201)), (5182, Some(51820)), (MAIN, None), (151_820, Some(1))];
     let (table, fwmark) = *input.pick(&tables);
@@ -142,7 +167,7 @@ fn foreign_rule(input: &mut Bytes<'_>) -> Rule {
     Rule { family, priority, not, fwmark, to: None, table, suppress_prefixlength: suppressed, protocol: 0 }
 }
 
-fn standard_rules() -> Vec<Rule> {
+pub fn standard_rules() -> Vec<Rule> {
     let rule = |family, priority, table| Rule {
         family,
         priority,

@@ -4,13 +4,19 @@ use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
 use linerate_host::plan::{Hooks, Plan, down, possibly_applied, reload, resume, roll_back, undo, up};
-use linerate_host::spec::{Compat, Dns, HostSpec, RouteConflict, Table};
+use linerate_host::spec::{Compat, HostSpec, RouteConflict, Table};
 use linerate_host::state::HostState;
 use linerate_host::step::{AddressFamily, Implementation, MAIN, Route, Rule, Step};
 use proptest::prelude::*;
-use proptest::sample::{select, subsequence};
+use proptest::sample::select;
 
-const SRC_VALID_MARK: &str = "net.ipv4.conf.all.src_valid_mark";
+#[path = "../../../fuzz/src/bytes.rs"]
+mod bytes;
+#[path = "../../../fuzz/src/plan.rs"]
+#[allow(dead_code, reason = "what the fuzz target checks is not used here")]
+mod plan;
+use bytes::Bytes;
+use plan::{ADDRESSES, comparable, standard_rules};
 
 proptest! {
     #![proptest_config(ProptestConfig { max_global_rejects: 1_000_000, failure_persistence: None, ..ProptestConfig::default() })]
@@ -384,19 +390,6 @@ fn without_policies(mut host: HostState) -> HostState {
     host
 }
 
-/// Orders do not count, nor does the variable that stays as it is.
-fn comparable(host: &HostState) -> HostState {
-    let mut host = host.clone();
-    host.sysctls.clear();
-    host.routes.sort_by_key(|route| format!("{route:?}"));
-    host.rules.sort_by_key(|rule| format!("{rule:?}"));
-    host.links.iter_mut().for_each(|link| link.addresses.sort());
-    host.firewall_tables.sort();
-    // Which address of a network came first is the order again.
-    host.routes.iter_mut().filter(|route| route.protocol == 2).for_each(|route| route.source = None);
-    host
-}
-
 fn mark_after(spec: &HostSpec, plans: &[&[Step]]) -> u32 {
     let steps = plans.iter().flat_map(|steps| *steps);
     let mut set = steps.filter_map(|step| match step {
@@ -420,173 +413,17 @@ fn lookup(host: &HostState, to: &IpAddr, mark: u32) -> Option<Route> {
     })
 }
 
-// What follows makes hosts and tunnels of few addresses and prefixes, so that they meet.
-
-const ADDRESSES: &[&str] = &[
-    "198.51.100.1",
-    "192.168.1.7",
-    "192.168.9.9",
-    "10.0.0.1",
-    "10.9.0.1",
-    "10.9.1.1",
-    "2001:db8:1::7",
-    "fd00::1",
-    "fd00:9::1",
-];
-
-const PREFIXES: &[&str] = &[
-    "0.0.0.0/0",
-    "128.0.0.0/1",
-    "192.168.0.0/16",
-    "192.168.1.0/24",
-    "192.168.1.7/32",
-    "198.51.100.0/24",
-    "198.51.100.1/32",
-    "10.0.0.0/8",
-    "10.0.0.0/24",
-    "10.9.0.0/16",
-    "10.9.1.0/24",
-    "::/0",
-    "2001:db8::/32",
-    "2001:db8:1::/64",
-    "fd00::/16",
-    "fd00::/64",
-    "fd00:9::/64",
-    "fd00:9::1/128",
-];
-
-const INTERFACE_ADDRESSES: &[&str] = &[
-    "10.0.0.2/24",
-    "10.0.0.3/24",
-    "10.0.0.2/32",
-    "10.9.0.2/16",
-    "10.7.0.2/32",
-    "fd00::2/64",
-    "fd00::2/128",
-    "fd00:7::2/128",
-];
-
 fn compats() -> impl Strategy<Value = Compat> {
     select(vec![Compat::WgQuick, Compat::Native])
 }
 
-fn nets(of: &'static [&'static str], at_most: usize) -> impl Strategy<Value = Vec<IpNet>> {
-    let parsed = |texts: Vec<&str>| texts.into_iter().map(|text| text.parse().expect("it is a prefix")).collect();
-    subsequence(of.to_vec(), 0..=at_most).prop_shuffle().prop_map(parsed)
-}
+// 32 bytes decide everything that the generators ask for.
 
 fn tunnels(interface: &'static str) -> impl Strategy<Value = HostSpec> {
-    let policies = vec![RouteConflict::Skip, RouteConflict::Metric, RouteConflict::Replace, RouteConflict::Fail];
-    let tables = prop_oneof![8 => Just(Table::Auto), 1 => Just(Table::Off), 2 => Just(Table::Number(123))];
-    let endpoints = subsequence(ADDRESSES.to_vec(), 0..=2).prop_map(|texts| {
-        texts
-            .into_iter()
-            .map(|text| SocketAddr::new(text.parse().expect("it is an address"), 51820))
-            .collect::<Vec<_>>()
-    });
-    let of_host = (nets(INTERFACE_ADDRESSES, 3), nets(PREFIXES, 5), endpoints, nets(PREFIXES, 2));
-    let of_file = (tables, select(policies), select(vec![None, None, Some(5182), Some(51820)]));
-    let rest = (any::<bool>(), any::<bool>(), select(vec![None, None, Some(1400), Some(1200)]), any::<bool>());
-    (of_host, of_file, rest).prop_map(move |(of_host, of_file, rest)| {
-        let (addresses, allowed_ips, endpoints, excluded) = of_host;
-        let (table, route_conflict, fwmark) = of_file;
-        let (kill_switch, exclude_lan, mtu, has_dns) = rest;
-        let servers = if has_dns { vec!["10.0.0.1".parse().expect("it is an address")] } else { Vec::new() };
-        HostSpec {
-            interface: interface.to_owned(),
-            addresses,
-            dns: Dns { servers, search: Vec::new() },
-            mtu,
-            table,
-            fwmark,
-            allowed_ips,
-            endpoints,
-            route_conflict,
-            kill_switch,
-            excluded: if kill_switch { Vec::new() } else { excluded },
-            exclude_lan,
-        }
-    })
+    let tunnel = |bytes: [u8; 32]| plan::tunnel(&mut Bytes(&bytes));
+    any::<[u8; 32]>().prop_map(move |bytes| HostSpec { interface: interface.to_owned(), ..tunnel(bytes) })
 }
 
 fn hosts() -> impl Strategy<Value = HostState> {
-    let foreign_routes = proptest::collection::vec(
-        (select(PREFIXES.to_vec()), select(vec![MAIN, 51820, 5182, 11820, 123]), 0..3u32),
-        0..4,
-    );
-    let foreign_rules = proptest::collection::vec(foreign_rules(), 0..3);
-    let disabled = prop_oneof![6 => Just(vec![]), 1 => Just(vec![AddressFamily::V6])];
-    (foreign_routes, foreign_rules, disabled, any::<bool>()).prop_map(|(routes, rules, disabled, is_valid)| {
-        let mut host =
-            HostState { nftables: true, disabled_families: disabled, rules: standard_rules(), ..HostState::default() };
-        host.sysctls.insert(SRC_VALID_MARK.to_owned(), u8::from(is_valid).to_string());
-        for (device, address) in [("eth0", "192.168.1.5/24"), ("eth1", "10.9.1.5/24"), ("eth0", "2001:db8:1::5/64")] {
-            let interface = device.to_owned();
-            let _ = host.apply(&Step::AddLink { interface: interface.clone(), implementation: Implementation::Daemon });
-            let _ = host.apply(&Step::LinkUp { interface: interface.clone() });
-            let address = address.parse().expect("it is a prefix");
-            let _ = host.apply(&Step::AddAddress { interface, address });
-        }
-        for (to, table, metric) in [("0.0.0.0/0", MAIN, 100), ("::/0", MAIN, 1024)].into_iter().chain(routes) {
-            let _ = host.apply(&Step::AddRoute(foreign_route(to, table, metric)));
-        }
-        host.rules.extend(rules.into_iter().filter(|rule| !host.disabled_families.contains(&rule.family)));
-        host
-    })
-}
-
-/// What others may have: rules of other tunnels, and such as look like ours to who compares parts of words.
-fn foreign_rules() -> impl Strategy<Value = Rule> {
-    let tables = vec![(51820, None), (518_201, Some(518_201)), (5182, Some(51820)), (MAIN, None), (151_820, Some(1))];
-    let families = select(vec![AddressFamily::V4, AddressFamily::V6]);
-    let suppressed = select(vec![None, Some(0), Some(8)]);
-    (families, select(tables), 90..120u32, any::<bool>(), suppressed).prop_map(
-        |(family, (table, fwmark), priority, not, suppress_prefixlength)| Rule {
-            family,
-            priority,
-            not: not && fwmark.is_some(),
-            fwmark,
-            to: None,
-            table,
-            suppress_prefixlength,
-            protocol: 0,
-        },
-    )
-}
-
-fn standard_rules() -> Vec<Rule> {
-    let rule = |family, priority, table| Rule {
-        family,
-        priority,
-        not: false,
-        fwmark: None,
-        to: None,
-        table,
-        suppress_prefixlength: None,
-        protocol: 2,
-    };
-    let of_family = |family| [rule(family, 0, 255), rule(family, 32_766, MAIN)];
-    [AddressFamily::V4, AddressFamily::V6]
-        .into_iter()
-        .flat_map(of_family)
-        .chain([rule(AddressFamily::V4, 32_767, 253)])
-        .collect()
-}
-
-fn foreign_route(to: &str, table: u32, metric: u32) -> Route {
-    let to: IpNet = to.parse().expect("it is a prefix");
-    let is_v4 = AddressFamily::of_net(&to) == AddressFamily::V4;
-    let gateway = if is_v4 { "192.168.1.1" } else { "2001:db8:1::1" };
-    Route {
-        to,
-        device: Some("eth0".to_owned()),
-        via: Some(gateway.parse().expect("it is an address")),
-        table,
-        metric: if is_v4 { metric } else { 1023 + metric },
-        protocol: 3,
-        scope: 0,
-        source: None,
-        mtu: 0,
-        onlink: false,
-    }
+    any::<[u8; 32]>().prop_map(|bytes| plan::host(&mut Bytes(&bytes)))
 }

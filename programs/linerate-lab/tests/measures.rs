@@ -1,5 +1,4 @@
-//! The loads and the counters against the real thing: two hosts on one wire. It makes namespaces, so it is a
-//! program of its own that runs itself again inside an sandbox; where the machine does not let it, it says so.
+//! The loads and the counters against the real thing: two hosts on one wire.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -12,8 +11,10 @@ use linerate_lab::counters::{Counter, Energy, KernelCounters, Machine};
 use linerate_lab::hosts::Host;
 use linerate_lab::load::{self, Arrived, IMIX, Traffic};
 use linerate_lab::ping::{self, Probes};
-use linerate_lab::sandbox::{self, Process, Sandbox};
+use linerate_lab::sandbox::Sandbox;
 use linerate_lab::usage;
+
+mod checks;
 
 type Check = (&'static str, fn(&Wire) -> Result<(), Error>);
 
@@ -35,27 +36,7 @@ const CHECKS: [Check; 14] = [
 ];
 
 fn main() -> ExitCode {
-    let inside = match sandbox::enter() {
-        Ok(Process::Parent(code)) => return ExitCode::from(code),
-        Ok(Process::Child(inside)) => inside,
-        Err(error) => {
-            println!("skipped: {error}");
-            return ExitCode::SUCCESS;
-        }
-    };
-    let mut failed = false;
-    for (name, check) in CHECKS {
-        match Wire::create(&inside).and_then(|wire| check(&wire)) {
-            Ok(()) => println!("ok: {name}"),
-            // What the machine lacks is no fault of the lab's.
-            Err(Error::Refused(reason)) => println!("skipped: {name}: {reason}"),
-            Err(error) => {
-                println!("FAILED: {name}: {error}");
-                failed = true;
-            }
-        }
-    }
-    ExitCode::from(u8::from(failed))
+    checks::run(&CHECKS, |inside, check| Wire::create(inside).and_then(|wire| check(&wire)))
 }
 
 fn tcp(wire: &Wire) -> Result<(), Error> {

@@ -1,5 +1,4 @@
-//! Every network of the lab, with whatever subjects this machine has. It makes namespaces, so it is a program of
-//! its own that runs itself again inside an sandbox; where the machine does not let it, it says so.
+//! Every network of the lab, with whatever subjects this machine has.
 //!
 //! The daemon is the one that the variable `LINERATED` names, or else wireguard-go.
 
@@ -13,11 +12,13 @@ use linerate_control::uapi::request::{DeviceUpdate, PeerUpdate};
 use linerate_lab::counters::KernelCounters;
 use linerate_lab::ping::{self, Probes};
 use linerate_lab::relay::Impairments;
-use linerate_lab::sandbox::{self, Process, Sandbox};
+use linerate_lab::sandbox::Sandbox;
 use linerate_lab::subject::{EspSuite, Found, KeyPair, Kind, Subject, catalogue};
 use linerate_lab::topology::{AddressFamily, Testbed, Topology};
 use linerate_lab::tunnel::Tunnel;
 use linerate_lab::{Error, hosts};
+
+mod checks;
 
 /// A check and what it needs to be told: the sandbox and, where it measures a daemon, which.
 type Check = (&'static str, fn(&Sandbox, &Subject) -> Result<(), Error>);
@@ -40,36 +41,12 @@ const CHECKS: [Check; 14] = [
 ];
 
 fn main() -> ExitCode {
-    let inside = match sandbox::enter() {
-        Ok(Process::Parent(code)) => return ExitCode::from(code),
-        Ok(Process::Child(inside)) => inside,
-        Err(error) => {
-            println!("skipped: {error}");
-            return ExitCode::SUCCESS;
-        }
-    };
-    if let Err(error) = hosts::check_tun() {
-        println!("skipped: {error}");
-        return ExitCode::SUCCESS;
-    }
     let given = std::env::var_os("LINERATED").map(|file| Subject::file("linerate", Path::new(&file)));
     let Some(daemon) = given.or_else(Subject::wireguard_go) else {
         println!("skipped: there is no wireguard-go, and LINERATED names no daemon");
         return ExitCode::SUCCESS;
     };
-    let mut failed = false;
-    for (name, check) in CHECKS {
-        match check(&inside, &daemon) {
-            Ok(()) => println!("ok: {name}"),
-            // What the machine lacks is no fault of the lab's.
-            Err(Error::Refused(reason)) => println!("skipped: {name}: {reason}"),
-            Err(error) => {
-                println!("FAILED: {name}: {error}");
-                failed = true;
-            }
-        }
-    }
-    ExitCode::from(u8::from(failed))
+    checks::run(&CHECKS, |inside, check| hosts::check_tun().and_then(|()| check(inside, &daemon)))
 }
 
 fn both_families(inside: &Sandbox, daemon: &Subject) -> Result<(), Error> {

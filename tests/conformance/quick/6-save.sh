@@ -73,21 +73,7 @@ code 0
 $ wg-quick save wg0
 err: [#] wg showconf wg0
 code 0
-# The way home
-[Interface]
-PrivateKey = $KEY # mine
-ListenPort = 99
-Address = 10.0.0.2/24,fd00::2/64
-DNS = 10.0.0.1, example.org
-PreUp = true # before
-PostUp = true
-
-### The gateway
-[Peer]
-# Name = gateway
-PublicKey = $PEER
-AllowedIPs = 10.9.0.0/16
-Endpoint = gateway.invalid:51820
+$(sed s/77/99/ "$PLACE/lossless")
 END
 tunnel 10.9.0.0/16 "ListenPort = 77"
 ours "save: a file that was changed meanwhile" 'quick up wg0; sed -i s/10.9/10.8/ /etc/wireguard/wg0.conf; wg set wg0 listen-port 99; quick save wg0; saved' <<END

@@ -99,7 +99,7 @@ impl Initiator {
         self.device.up(now, &mut Kernel, outbox);
         let _ = self.traffic.request_handshake();
         self.device.woken(now, &mut Kernel, self.responder, outbox);
-        outbox.initiation
+        outbox.0.take()?.try_into().ok()
     }
 
     fn handle_answer(&mut self, answer: &[u8]) -> bool {
@@ -110,22 +110,23 @@ impl Initiator {
     }
 }
 
-/// Takes the initiation; there is nothing else behind an initiator.
+/// Takes the last message; there is nothing else behind a device here.
 #[derive(Default)]
-struct Outbox {
-    initiation: Option<Initiation>,
-}
+struct Outbox(Option<Vec<u8>>);
 
 impl Effects for Outbox {
     fn send(&mut self, _: PeerId, message: &[u8]) {
-        self.initiation = message.try_into().ok();
+        self.0 = Some(message.into());
     }
 
     fn has_endpoint(&self, _: PeerId) -> bool {
         true
     }
 
-    fn reply(&mut self, _: &[u8]) {}
+    fn reply(&mut self, message: &[u8]) {
+        self.0 = Some(message.into());
+    }
+
     fn roam(&mut self, _: PeerId) {}
     fn session_added(&mut self, _: &Arc<Session>) {}
     fn session_removed(&mut self, _: &Arc<Session>) {}
@@ -167,41 +168,14 @@ mod tests {
     /// A daemon that knows some peers; its clock stands still.
     struct Daemon(Device, Now);
 
-    #[derive(Default)]
-    struct Answers(Vec<Vec<u8>>);
-
-    impl Effects for Answers {
-        fn send(&mut self, _: PeerId, message: &[u8]) {
-            self.0.push(message.into());
-        }
-
-        fn reply(&mut self, message: &[u8]) {
-            self.0.push(message.into());
-        }
-
-        fn has_endpoint(&self, _: PeerId) -> bool {
-            false
-        }
-
-        fn roam(&mut self, _: PeerId) {}
-        fn session_added(&mut self, _: &Arc<Session>) {}
-        fn session_removed(&mut self, _: &Arc<Session>) {}
-        fn set_sending_session(&mut self, _: PeerId, _: Option<&Arc<Session>>) {}
-        fn send_keepalive(&mut self, _: PeerId) {}
-        fn send_staged(&mut self, _: PeerId) {}
-        fn drop_staged(&mut self, _: PeerId) {}
-        fn forget_source_addr(&mut self, _: PeerId) {}
-        fn handshake_done(&mut self, _: PeerId, _: std::time::Duration) {}
-    }
-
     impl Daemon {
         fn new(own: &KeyPair, peers: &[KeyPair]) -> Self {
-            let (mut device, answers) = (Device::new(), &mut Answers::default());
-            device.set_private_key(now(), &mut Kernel, PrivateKey::new(own.private.as_bytes()), answers);
+            let (mut device, outbox) = (Device::new(), &mut Outbox::default());
+            device.set_private_key(now(), &mut Kernel, PrivateKey::new(own.private.as_bytes()), outbox);
             for peer in peers {
                 device.add_peer(ProtocolKey(peer.public.0), Arc::default()).unwrap();
             }
-            device.up(now(), &mut Kernel, answers);
+            device.up(now(), &mut Kernel, outbox);
             Self(device, now())
         }
 
@@ -228,10 +202,10 @@ mod tests {
             later: std::time::Duration,
             backlog: usize,
         ) -> Option<Vec<u8>> {
-            let mut answers = Answers::default();
+            let mut outbox = Outbox::default();
             let now = Now { boot: self.1.boot.after(later), ..self.1 };
-            let _ = self.0.handle(now, &mut Kernel, source, backlog, message, &mut answers);
-            answers.0.pop()
+            let _ = self.0.handle(now, &mut Kernel, source, backlog, message, &mut outbox);
+            outbox.0
         }
     }
 

@@ -188,8 +188,8 @@ impl World {
             Event::Move { host, place } => self.move_to(host, place),
             Event::NewKey { host, sync_peers } => self.new_key(host, sync_peers),
             Event::NewPresharedKey { host, peer, sync_peers } => self.new_preshared_key(host, peer, sync_peers),
-            Event::Allow { host, peer, prefix } => self.allow(host, peer, prefix),
-            Event::Forbid { host, peer, prefix } => self.forbid(host, peer, prefix),
+            Event::Allow { host, peer, prefix } => self.set_allowed_ip(host, peer, prefix, true),
+            Event::Forbid { host, peer, prefix } => self.set_allowed_ip(host, peer, prefix, false),
             Event::Keepalive { host, peer, secs } => self.set_keepalive(host, peer, secs),
             Event::RemovePeer { host, peer, again } => {
                 self.remove_peer(host, peer);
@@ -492,20 +492,17 @@ impl World {
         }
     }
 
-    fn allow(&mut self, host: usize, peer: usize, net: ([u8; 4], u8)) {
+    /// Adds an allowed IP, or removes it.
+    fn set_allowed_ip(&mut self, host: usize, peer: usize, net: ([u8; 4], u8), add: bool) {
         if self.known(host, peer).present {
-            self.ends[host].table.allow(net, peer);
+            let table = &mut self.ends[host].table;
+            if add {
+                table.allow(net, peer)
+            } else {
+                table.forbid(net, peer)
+            }
             let key = self.known(host, peer).key;
-            let allowed_ips = vec![(true, prefix(net))];
-            self.ends[host].host.set_peer(PeerChange { allowed_ips, ..PeerChange::new(key) });
-        }
-    }
-
-    fn forbid(&mut self, host: usize, peer: usize, net: ([u8; 4], u8)) {
-        if self.known(host, peer).present {
-            self.ends[host].table.forbid(net, peer);
-            let key = self.known(host, peer).key;
-            let allowed_ips = vec![(false, prefix(net))];
+            let allowed_ips = vec![(add, prefix(net))];
             self.ends[host].host.set_peer(PeerChange { allowed_ips, ..PeerChange::new(key) });
         }
     }

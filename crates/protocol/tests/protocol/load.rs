@@ -70,13 +70,7 @@ fn load_is_held_for_one_second() {
 
 #[test]
 fn a_cookie_is_for_one_address_and_port() {
-    let mut net = Net::pair(14);
-    net.exhaust_unseen_sources(1);
-    net.initiate(0);
-    net.run_for(Duration::from_secs(1));
-    net.link = Link::DEAD;
-    net.run_for(Duration::from_secs(5));
-    let signed = net.nodes[0].host.sent.last().unwrap().bytes.clone();
+    let (mut net, signed) = initiation_with_a_cookie(14);
     assert_ne!(signed[132..], [0; 16]);
     let mut other_port = net.nodes[0].addr;
     other_port.set_port(51821);
@@ -102,13 +96,7 @@ fn a_cookie_is_used_for_less_than_115_s() {
 
 #[test]
 fn the_cookie_secret_changes_after_120_s() {
-    let mut net = Net::pair(6);
-    net.exhaust_unseen_sources(1);
-    net.initiate(0);
-    net.run_for(Duration::from_secs(1));
-    net.link = Link::DEAD;
-    net.run_for(Duration::from_secs(5));
-    let signed = net.nodes[0].host.sent.last().unwrap().bytes.clone();
+    let (mut net, signed) = initiation_with_a_cookie(6);
     let from = net.nodes[0].addr;
     net.run_for(Duration::from_secs(120));
     assert_eq!(net.deliver(1, from, &signed), Err(DropReason::UnderLoad));
@@ -138,13 +126,7 @@ fn unsolicited_cookies_are_refused() {
 
 #[test]
 fn an_address_with_a_cookie_is_still_limited() {
-    let mut net = Net::pair(8);
-    net.exhaust_unseen_sources(1);
-    net.initiate(0);
-    net.run_for(Duration::from_secs(1));
-    net.link = Link::DEAD;
-    net.run_for(Duration::from_secs(5));
-    let signed = net.nodes[0].host.sent.last().unwrap().bytes.clone();
+    let (mut net, signed) = initiation_with_a_cookie(8);
     let from = net.nodes[0].addr;
     assert_eq!(net.deliver(1, from, &signed), Ok(()));
     for _ in 0..4 {
@@ -153,4 +135,16 @@ fn an_address_with_a_cookie_is_still_limited() {
     assert_eq!(net.deliver(1, from, &signed), Err(DropReason::RateLimited));
     net.run_for(Duration::from_millis(50));
     assert_eq!(net.deliver(1, from, &signed), Err(DropReason::Replayed));
+}
+
+/// Under load the second node has sent the first one a cookie; with it, that has made another initiation, which was lost.
+fn initiation_with_a_cookie(seed: u64) -> (Net, Vec<u8>) {
+    let mut net = Net::pair(seed);
+    net.exhaust_unseen_sources(1);
+    net.initiate(0);
+    net.run_for(Duration::from_secs(1));
+    net.link = Link::DEAD;
+    net.run_for(Duration::from_secs(5));
+    let signed = net.nodes[0].host.sent.last().unwrap().bytes.clone();
+    (net, signed)
 }

@@ -169,7 +169,7 @@ pub(crate) fn circumstances(a: &Record, b: &Record) -> Vec<String> {
     differ("Memory", gigabytes(*memory), gigabytes(b.machine.memory));
     differ("Governor", unknown(governor), unknown(&b.machine.governor));
     differ("Energy counter", unknown(powercap), unknown(&b.machine.powercap));
-    let Method { rounds, seconds, warm_up, probes, mtu, seed, load } = &a.method;
+    let Method { rounds, seconds, warm_up, probes, mtu, seed, load, congestion } = &a.method;
     differ("Rounds", rounds.to_string(), b.method.rounds.to_string());
     differ("Seconds of load", seconds.to_string(), b.method.seconds.to_string());
     differ("Seconds of warm-up", warm_up.to_string(), b.method.warm_up.to_string());
@@ -177,6 +177,7 @@ pub(crate) fn circumstances(a: &Record, b: &Record) -> Vec<String> {
     differ("Tunnel MTU", mtu.to_string(), b.method.mtu.to_string());
     differ("Seed", seed.to_string(), b.method.seed.to_string());
     differ("Load generator", load.clone(), b.method.load.clone());
+    differ("Congestion control", unknown(congestion), unknown(&b.method.congestion));
     differ("Version of the lab", a.lab.clone(), b.lab.clone());
     for subject in &a.subjects {
         if let Some(other) = b.subjects.iter().find(|other| other.name == subject.name) {

@@ -118,6 +118,15 @@ impl Host {
         other.ip(&format!("link set {others_device} up"))
     }
 
+    /// Lets TCP on this host use this congestion control.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel does not take it.
+    pub fn use_congestion_control(&self, name: &str) -> Result<()> {
+        self.inside(|| set(CONGESTION_CONTROL, name))
+    }
+
     /// Turns forwarding on, for both families.
     ///
     /// # Errors
@@ -136,6 +145,40 @@ impl Drop for Host {
         // Otherwise the sandbox removes the name when it ends.
         let _ = ip(&["netns", "del", &self.name]);
     }
+}
+
+/// The congestion control of new sockets, on the calling thread's host.
+const CONGESTION_CONTROL: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
+
+/// The congestion control that hosts begin with: that of the machine.
+#[must_use]
+pub fn congestion_control() -> Option<String> {
+    let name = fs::read_to_string(CONGESTION_CONTROL).ok()?.trim().to_owned();
+    (!name.is_empty()).then_some(name)
+}
+
+/// Checks that hosts can use a congestion control: other namespaces than the machine's may use those only that are
+/// allowed to all users (net/ipv4/tcp_cong.c, tcp_set_default_congestion_control).
+///
+/// # Errors
+///
+/// [`Error::Refused`] that says how to allow it.
+pub fn check_congestion_control(name: &str) -> Result<()> {
+    let read = |what: &str| fs::read_to_string(format!("/proc/sys/net/ipv4/tcp_{what}_congestion_control"));
+    let (available, allowed) = (read("available").unwrap_or_default(), read("allowed").unwrap_or_default());
+    let has = |list: &str| list.split_whitespace().any(|other| other == name);
+    if has(&allowed) {
+        return Ok(());
+    }
+    let allowed = allowed.trim();
+    Err(Error::Refused(if has(&available) {
+        format!(
+            "`{name}` is allowed to root only; allow it with `sysctl -w \
+             net.ipv4.tcp_allowed_congestion_control='{allowed} {name}'`"
+        )
+    } else {
+        format!("no congestion control is called `{name}` here; there are {}", available.trim().replace(' ', ", "))
+    }))
 }
 
 /// Checks that a tunnel interface can be made here.

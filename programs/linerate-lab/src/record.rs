@@ -75,6 +75,10 @@ pub struct Method {
     pub seed: u64,
     /// The load generator and its version.
     pub load: String,
+    /// The congestion control of the TCP streams; none in records from before it was recorded, and where the kernel does
+    /// not say.
+    #[serde(default)]
+    pub congestion: Option<String>,
 }
 
 /// One subject.

@@ -41,6 +41,8 @@ pub struct Options {
     pub probes: u32,
     /// What the random numbers of impaired links start from.
     pub seed: u64,
+    /// The congestion control of the TCP streams; none: the machine's.
+    pub congestion: Option<String>,
     /// The command line, for the record.
     pub arguments: Vec<String>,
 }
@@ -100,7 +102,12 @@ impl Run<'_> {
         let seed = self.options.seed.wrapping_add(u64::from(round));
         let mut outcome =
             Outcome { scenario: scenario.name.clone(), subject: subject.name.clone(), round, ..Outcome::default() };
-        match Testbed::build(self.inside, &scenario.topology, seed) {
+        let congestion = self.options.congestion.as_deref();
+        let built = Testbed::build(self.inside, &scenario.topology, seed).and_then(|testbed| {
+            congestion.map_or(Ok(()), |name| testbed.use_congestion_control(name))?;
+            Ok(testbed)
+        });
+        match built {
             Ok(testbed) => self.measure_slice(&testbed, scenario, subject, &mut outcome),
             Err(error) => outcome.failure = Some(error.to_string()),
         }
@@ -226,6 +233,7 @@ fn empty_record(options: &Options) -> Result<Record> {
             mtu: MTU,
             seed: options.seed,
             load: load::version().unwrap_or_else(|error| error.to_string()),
+            congestion: options.congestion.clone().or_else(hosts::congestion_control),
         },
         subjects: options.subjects.iter().map(describe).collect(),
         baseline: options.baseline.clone(),

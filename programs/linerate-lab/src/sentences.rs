@@ -211,12 +211,13 @@ pub(crate) fn machine(machine: &Machine) -> String {
 
 /// How it was measured.
 pub(crate) fn method(method: &Method) -> String {
-    let Method { rounds, seconds, warm_up, probes, mtu, seed, load } = method;
+    let Method { rounds, seconds, warm_up, probes, mtu, seed, load, congestion } = method;
     let rounds =
         if *rounds == 1 { "One round".into() } else { format!("Medians of {rounds} rounds, subjects in turn") };
+    let congestion = congestion.as_ref().map_or(String::new(), |name| format!(", TCP with {name}"));
     format!(
-        "{rounds}; {seconds} s of load after {warm_up} s of warm-up by {load}; {probes} probes at rest; tunnel MTU {mtu}; \
-         seed {seed}"
+        "{rounds}; {seconds} s of load after {warm_up} s of warm-up by {load}{congestion}; {probes} probes at rest; \
+         tunnel MTU {mtu}; seed {seed}"
     )
 }
 

@@ -92,6 +92,15 @@ impl Testbed {
         Ok(testbed)
     }
 
+    /// Lets the TCP streams between client and server use this congestion control.
+    ///
+    /// # Errors
+    ///
+    /// As [`Host::use_congestion_control`].
+    pub fn use_congestion_control(&self, name: &str) -> Result<()> {
+        [&self.client, &self.server].into_iter().try_for_each(|host| host.use_congestion_control(name))
+    }
+
     /// All hosts, in the order of the way from client to server.
     #[must_use]
     pub fn hosts(&self) -> Vec<&Host> {

@@ -7,6 +7,7 @@ use std::time::SystemTime;
 
 use linerate_aead::choose::{self, Choice};
 use linerate_control::printable::printable;
+use linerate_lab::hosts;
 use linerate_lab::peers;
 use linerate_lab::run::{self, Journal, Options, Plan};
 use linerate_lab::sandbox::{self, Process};
@@ -71,6 +72,10 @@ struct MethodArguments {
     /// Latency probes at rest [default: 10000, or 1000 with --quick]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     probes: Option<u32>,
+
+    /// Congestion control of the TCP streams [default: the machine's, which the record names]
+    #[arg(long, value_name = "NAME")]
+    congestion: Option<String>,
 
     /// Seed of the random delays and losses of impaired links
     #[arg(long, default_value_t = 1)]
@@ -138,6 +143,9 @@ fn measure(scenarios: Vec<Scenario>, method: &MethodArguments, subjects: Subject
         Process::Child(inside) => inside,
         Process::Parent(code) => return Ok(ExitCode::from(code)),
     };
+    if let Some(name) = &method.congestion {
+        hosts::check_congestion_control(name).map_err(|error| error.to_string())?;
+    }
     let subjects = subjects.taking_part(&method.baseline)?;
     if !subjects.iter().any(|found| found.name() == method.baseline) && method.baseline != DEFAULT_BASELINE {
         return Err(format!("no subject is called `{}`, so nothing can be compared to it", method.baseline));
@@ -151,6 +159,7 @@ fn measure(scenarios: Vec<Scenario>, method: &MethodArguments, subjects: Subject
         seconds: method.seconds.unwrap_or(if method.quick { 1.0 } else { 3.0 }),
         probes: method.probes.unwrap_or(if method.quick { 1000 } else { 10_000 }),
         seed: method.seed,
+        congestion: method.congestion.clone(),
         arguments: std::env::args().skip(1).collect(),
     };
     let (file, mut journal) = method.journal(&options)?;

@@ -367,8 +367,16 @@ mod tests {
             powercap: None,
             busy: 0.0,
         };
-        let method =
-            Method { rounds: 3, seconds: 3.0, warm_up: 0.5, probes: 10, mtu: 1420, seed: 1, load: "iperf 3".into() };
+        let method = Method {
+            rounds: 3,
+            seconds: 3.0,
+            warm_up: 0.5,
+            probes: 10,
+            mtu: 1420,
+            seed: 1,
+            load: "iperf 3".into(),
+            congestion: None,
+        };
         let row = Row {
             scenario: "pair/ping".into(),
             subject: "x".into(),

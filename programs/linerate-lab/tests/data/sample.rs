@@ -55,6 +55,7 @@ pub fn record() -> Record {
             probes: 1000,
             mtu: 1420,
             seed: 1,
+            congestion: Some("cubic".into()),
             load: "iperf3 3.12".into(),
         },
         subjects: subjects(),

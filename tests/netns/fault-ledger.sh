@@ -62,6 +62,7 @@ good linerate up wg1
 background() { pgrep "$@" -f "linerate supervise wg1\$"; }
 wait_for 5 "its supervisor" background
 kill -KILL "$(background -o)"
+wait_for 5 "it to end" eval '! background' # it holds its lock until then
 wait_for 5 "traffic" on h1 ping -n -q -c 1 -W 1 10.9.0.2
 pings h1 10.9.0.2
 supervises() { ! flock -n /run/linerate/wg1.supervisor true; } # once it is there, it is another moment until it works

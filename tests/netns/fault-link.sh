@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# timeout: 150
 # The interface under load: down and up, without carrier, with a smaller MTU, deleted.
 source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/faults.bash"

@@ -37,11 +37,13 @@ stream() { # [IPERF3 OPTION...]
   flows
 }
 arrived() { counted h2 stream; }
-# Waits until the stream has moved on from where it is, and says how long that took in $TOOK.
+# Waits until the stream has moved on from where it is, and says how long that took in $TOOK. Where the receiver has lost
+# its session, the sender notices after 15 s without an answer (KEEPALIVE_TIMEOUT and REKEY_TIMEOUT), and TCP, which has
+# backed off meanwhile, sends again up to 15 s after that.
 flows() {
   local begun there
   begun=$(now_ms) there=$(arrived)
-  wait_for 20 "the stream to flow" eval "((\$(arrived) >= $there + 50))"
+  wait_for 40 "the stream to flow" eval "((\$(arrived) >= $there + 50))"
   TOOK=$(($(now_ms) - begun))
 }
 end_stream() {

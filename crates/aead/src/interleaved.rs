@@ -4,6 +4,9 @@
 //! when opening that of packets that will be decrypted later. The two work on different execution units, so that
 //! Poly1305 takes little time of its own.
 //!
+//! The chain of one packet's multiplications may take longer than a pass. A kernel that says so folds neighbours of the
+//! same length, as those of a flow mostly are, in pairs.
+//!
 //! Control flow depends on lengths, counts and authentication results, which are public, never on keys or text. Nothing
 //! here is unsafe.
 
@@ -27,6 +30,7 @@ const fn pairs<const LANES: usize>() -> usize {
 /// Packets that are completed in a pass at most. Each takes two runs.
 const COMPLETED: usize = 12;
 const RUNS: usize = 2 * COMPLETED;
+const _: () = assert!(RUNS <= u32::BITS as usize);
 
 /// See [`crate::Key::seal`]; the slots have been checked.
 pub(crate) fn seal<K: InterleavedKernel<LANES>, const LANES: usize>(
@@ -109,7 +113,8 @@ impl<'a, K: InterleavedKernel<LANES>, const LANES: usize> BatchState<'a, K, LANE
         if blocks == 0 {
             return false;
         }
-        let runs = self.folding.runs(&self.passes, buf, ready);
+        let mut runs = Runs::none();
+        self.folding.advance::<K, LANES>(&self.passes, buf, ready, &mut runs);
         let folds = Folds::new(self.kernel, &runs, &mut self.macs);
         self.kernel.keystream(self.key, &self.blocks, &mut self.keystream, folds);
         for (mac, block) in self.macs[keyed..][..keys].iter_mut().zip(&self.keystream.0) {
@@ -120,9 +125,10 @@ impl<'a, K: InterleavedKernel<LANES>, const LANES: usize> BatchState<'a, K, LANE
 
     /// Folds text without a pass; all packets have their keys and their text is ready.
     fn fold(&mut self, buf: &[u8]) {
-        let runs = self.folding.runs(&self.passes, buf, (self.passes.keyed(), 0));
+        let mut runs = Runs::none();
+        self.folding.advance::<K, LANES>(&self.passes, buf, (self.passes.keyed(), 0), &mut runs);
         let mut folds = Folds::new(self.kernel, &runs, &mut self.macs);
-        while folds.next() {}
+        while folds.next() > 0 {}
     }
 
     /// Checks the tag of a packet and wipes it if it is not authentic.
@@ -160,7 +166,8 @@ impl<K: InterleavedKernel<LANES>, const LANES: usize> Drop for BatchState<'_, K,
 
 /// How far Poly1305 has come.
 struct Folding {
-    /// The first packet that is not folded completely, and how many whole blocks of its text are.
+    /// The first packet that is not folded completely, and how many whole blocks of its text are. If it is folded
+    /// together with the next packet, as many of that one's are.
     place: usize,
     folded: usize,
     /// The last blocks of the packets that a pass completes: the rest of the text, padded with zeros, and the lengths.
@@ -168,21 +175,43 @@ struct Folding {
 }
 
 impl Folding {
-    /// The next blocks to fold of the text that is ready; at least one if there is one.
-    fn runs<'t, const LANES: usize>(
+    /// Adds the next blocks to fold of the text that is ready; at least one if there is one. (Returning them would copy
+    /// all runs.)
+    #[inline(always)]
+    fn advance<'t, K: InterleavedKernel<LANES>, const LANES: usize>(
         &'t mut self,
         passes: &Passes<LANES>,
         buf: &'t [u8],
         ready: (usize, usize),
-    ) -> Runs<'t> {
-        let mut runs = Runs { runs: from_fn(|_| Run { place: 0, blocks: &[] }), count: 0 };
+        runs: &mut Runs<'t>,
+    ) {
         let mut room = HALF_ROUNDS * pairs::<LANES>();
-        for tail in &mut self.tails {
+        let mut tails = self.tails.iter_mut();
+        while let Some(tail) = tails.next() {
             let complete = self.place < ready.0;
             if !complete && ready.1 == 0 {
                 break;
             }
             let slot = passes.slot(self.place);
+            if K::PAIRS && has_partner(passes, self.place) {
+                let Some(other) = tails.next().filter(|_| self.place + 1 < ready.0) else { break };
+                let pair = [slot, passes.slot(self.place + 1)];
+                let texts = pair.map(|slot| buf[slot.offset..][..slot.len].as_chunks());
+                let left = texts.map(|(whole, _)| &whole[self.folded..]);
+                let count = left[0].len().min(room);
+                runs.add_pair(self.place, left.map(|blocks| &blocks[..count]));
+                self.folded += count;
+                room -= count;
+                if count < left[0].len() || room < 2 {
+                    break;
+                }
+                let [(_, first), (_, second)] = texts;
+                let last = [last_blocks(tail, first, slot.len), last_blocks(other, second, slot.len)];
+                runs.add_pair(self.place, last);
+                room -= last[0].len();
+                (self.place, self.folded) = (self.place + 2, 0);
+                continue;
+            }
             let text = &buf[slot.offset..][..slot.len];
             let (whole, rest) = if complete { text } else { &text[..ready.1] }.as_chunks();
             let blocks = &whole[self.folded..];
@@ -193,16 +222,26 @@ impl Folding {
             if !complete || self.folded < whole.len() || room == 0 {
                 break;
             }
-            tail[0] = [0; 16];
-            tail[0][..rest.len()].copy_from_slice(rest);
-            tail[1] = ((slot.len as u128) << 64).to_le_bytes();
-            let blocks = if rest.is_empty() { &tail[1..] } else { &tail[..] };
-            runs.add(self.place, blocks);
+            runs.add(self.place, last_blocks(tail, rest, slot.len));
             room -= 1;
             (self.place, self.folded) = (self.place + 1, 0);
         }
-        runs
     }
+}
+
+/// Whether the packet at a place is folded together with the next one: if that has the same length. In a batch of equal
+/// packets the first one may be left over, because others are encrypted while it is folded alone.
+fn has_partner<const LANES: usize>(passes: &Passes<LANES>, place: usize) -> bool {
+    (passes.batch().len() - place).is_multiple_of(2) && passes.slot(place).len == passes.slot(place + 1).len
+}
+
+/// The blocks after the whole ones of a text of `len` bytes: the rest of it, and the lengths.
+#[inline]
+fn last_blocks<'t>(tail: &'t mut [[u8; 16]; 2], rest: &[u8], len: usize) -> &'t [[u8; 16]] {
+    tail[0] = [0; 16];
+    tail[0][..rest.len()].copy_from_slice(rest);
+    tail[1] = ((len as u128) << 64).to_le_bytes();
+    if rest.is_empty() { &tail[1..] } else { &tail[..] }
 }
 
 /// Overwrites the stack that the kernel used for what does not fit into registers.
@@ -223,12 +262,24 @@ struct Run<'t> {
 struct Runs<'t> {
     runs: [Run<'t>; RUNS],
     count: usize,
+    /// Bit `i` is set if run `i` is folded together with the next one, which has as many blocks of the next packet.
+    paired: u32,
 }
 
 impl<'t> Runs<'t> {
+    fn none() -> Self {
+        Self { runs: from_fn(|_| Run { place: 0, blocks: &[] }), count: 0, paired: 0 }
+    }
+
     fn add(&mut self, place: usize, blocks: &'t [[u8; 16]]) {
         self.runs[self.count] = Run { place, blocks };
         self.count += 1;
+    }
+
+    fn add_pair(&mut self, place: usize, [first, second]: [&'t [[u8; 16]]; 2]) {
+        self.paired |= 1 << self.count;
+        self.add(place, first);
+        self.add(place + 1, second);
     }
 }
 
@@ -236,22 +287,46 @@ impl<'t> Runs<'t> {
 struct Folds<'r, 't, K, const LANES: usize> {
     kernel: K,
     runs: slice::Iter<'r, Run<'t>>,
+    paired: u32,
     place: usize,
     blocks: &'t [[u8; 16]],
+    /// As many of the next packet, if it is folded together with this one.
+    partner: &'t [[u8; 16]],
     macs: &'r mut [Poly1305; BATCH_MAX],
 }
 
 impl<'r, 't, K: InterleavedKernel<LANES>, const LANES: usize> Folds<'r, 't, K, LANES> {
     fn new(kernel: K, runs: &'r Runs<'t>, macs: &'r mut [Poly1305; BATCH_MAX]) -> Self {
-        Self { kernel, runs: runs.runs[..runs.count].iter(), place: 0, blocks: &[], macs }
+        let left = runs.runs[..runs.count].iter();
+        Self { kernel, runs: left, paired: runs.paired, place: 0, blocks: &[], partner: &[], macs }
     }
 
-    /// Folds the next two blocks, or the last one of a run. `false` if none is left.
+    /// Folds the next two blocks of a packet or of each of two, or the last one of a run. Returns for how many pairs of
+    /// blocks that counts; 0 if none is left.
     #[inline(always)]
-    fn next(&mut self) -> bool {
+    fn next(&mut self) -> usize {
         while self.blocks.is_empty() {
-            let Some(run) = self.runs.next() else { return false };
+            let Some(run) = self.runs.next() else { return 0 };
             (self.place, self.blocks) = (run.place, run.blocks);
+            if K::PAIRS {
+                if self.paired & 1 == 1 {
+                    self.partner = self.runs.next().map_or(&[], |run| run.blocks);
+                    self.paired >>= 1;
+                }
+                self.paired >>= 1;
+            }
+        }
+        if K::PAIRS && !self.partner.is_empty() {
+            let macs = self.macs[self.place..].first_chunk_mut().expect("a pair is in the batch");
+            let both = (self.blocks.split_first_chunk(), self.partner.split_first_chunk());
+            if let (Some((a, blocks)), Some((b, partner))) = both {
+                self.kernel.fold_two_of_each(macs, [a, b]);
+                (self.blocks, self.partner) = (blocks, partner);
+                return 2;
+            }
+            self.kernel.fold_each(macs, [&self.blocks[0], &self.partner[0]]);
+            (self.blocks, self.partner) = (&[], &[]);
+            return 1;
         }
         let mac = &mut self.macs[self.place];
         if let Some((two, rest)) = self.blocks.split_first_chunk() {
@@ -261,15 +336,19 @@ impl<'r, 't, K: InterleavedKernel<LANES>, const LANES: usize> Folds<'r, 't, K, L
             self.kernel.fold(mac, &self.blocks[0]);
             self.blocks = &[];
         }
-        true
+        1
     }
 }
 
 impl<K: InterleavedKernel<LANES>, const LANES: usize> ScalarWork for Folds<'_, '_, K, LANES> {
     #[inline(always)]
     fn some(&mut self) {
-        for _ in 0..pairs::<LANES>() {
-            self.next();
+        let mut folded = 0;
+        while folded < pairs::<LANES>() {
+            match self.next() {
+                0 => break,
+                more => folded += more,
+            }
         }
     }
 }
@@ -309,7 +388,7 @@ mod tests {
         /// Batches of any size and mix of lengths, also those that [`crate::Key`] leaves to the library.
         #[test]
         fn batches_equal_the_portable_code(
-            key: [u8; 32], lens in prop::collection::vec(length(), 0..20), forged: prop::sample::Index,
+            key: [u8; 32], lens in lengths(), forged: prop::sample::Index,
         ) {
             let mut end = 0;
             let batch = Vec::from_iter(lens.iter().zip(7..).map(|(&len, counter)| {
@@ -321,7 +400,7 @@ mod tests {
         }
 
         #[test]
-        fn folding_one_and_two_blocks_equals_the_compiled_code(
+        fn folding_one_and_two_blocks_of_one_and_two_packets_equals_the_compiled_code(
             h in edge(), high in 0..=4u64, r in edge(), blocks in [edge(), edge()],
         ) {
             for_each_kernel!(check_folds(h, high, r, blocks));
@@ -397,6 +476,20 @@ mod tests {
         }
         kernel.fold_two(&mut two, &bytes);
         assert_eq!((two.low, two.high), (compiled.low, compiled.high));
+
+        // Beside another packet, whose h and blocks are others.
+        let mut other = Poly1305::new(&[0x5a; 32]);
+        let (mut beside, mut together) = ([start(), Poly1305::new(&[0x5a; 32])], [Poly1305::new(&[0x5a; 32]), start()]);
+        let turned = [bytes[1], bytes[0]];
+        for (bytes, turned) in bytes.iter().zip(&turned) {
+            other.fold(u128::from_le_bytes(*turned));
+            kernel.fold_each(&mut beside, [bytes, turned]);
+        }
+        kernel.fold_two_of_each(&mut together, [&turned, &bytes]);
+        for [this, that] in [[&beside[0], &beside[1]], [&together[1], &together[0]]] {
+            assert_eq!((this.low, this.high), (compiled.low, compiled.high));
+            assert_eq!((that.low, that.high), (other.low, other.high));
+        }
     }
 
     /// Their nonces do not begin with four zero bytes, so the portable code derives the one-time keys; most of
@@ -424,19 +517,29 @@ mod tests {
         valid: bool,
     ) {
         let start = || Poly1305::new(key.first_chunk().expect("half a block"));
-        let (mut one_by_one, mut by_two) = (start(), start());
+        let (mut one_by_one, mut by_two, mut side_by_side) = (start(), start(), [start(), start()]);
         for block in blocks {
             kernel.fold(&mut one_by_one, block);
         }
         let (pairs, rest) = blocks.as_chunks();
         for pair in pairs {
             kernel.fold_two(&mut by_two, pair);
+            kernel.fold_two_of_each(&mut side_by_side, [pair; 2]);
         }
         for block in rest {
             kernel.fold(&mut by_two, block);
+            kernel.fold_each(&mut side_by_side, [block; 2]);
         }
-        assert_eq!(one_by_one.tag()[..] == *tag, valid);
-        assert_eq!(by_two.tag()[..] == *tag, valid);
+        let [first, second] = side_by_side;
+        for mac in [one_by_one, by_two, first, second] {
+            assert_eq!(mac.tag()[..] == *tag, valid);
+        }
+    }
+
+    /// Different ones, and runs of equal ones, whose packets are folded in pairs.
+    fn lengths() -> impl Strategy<Value = Vec<usize>> {
+        prop::collection::vec((length(), prop_oneof![Just(1), 1..6usize]), 0..10)
+            .prop_map(|runs| runs.into_iter().flat_map(|(len, count)| vec![len; count]).collect())
     }
 
     /// Mostly of a few passes, some of many.

@@ -59,12 +59,9 @@ pub(crate) type SmallKeystream = [[u8; BLOCK_LEN]; SMALL_BLOCKS];
 
 /// Implemented by the token that proves that this CPU has the instruction set.
 pub(crate) trait VectorKernel: Copy {
-    /// The smallest batch for which the kernel is faster than the library, as measured.
-    const MIN_PACKETS: usize;
-
-    /// The longest text for which the kernel is faster than the library, as measured, in bytes. A batch with a longer
-    /// one goes to the library.
-    const MAX_TEXT: usize;
+    /// The smallest batch for which the kernel is faster than the library, as measured with `benches/table.rs`, if its
+    /// longest text has so many bytes.
+    fn min_packets(longest: usize) -> usize;
 
     /// The most blocks of a packet that is alone in its batch, including the one for its key, for which
     /// [`crate::small_batch`] is faster than the library, as measured with `benches/table.rs`.
@@ -104,6 +101,9 @@ pub(crate) trait SideBySideKernel: VectorKernel {
 
 /// A kernel that leaves Poly1305 to the scalar units. For `crate::interleaved`.
 pub(crate) trait InterleavedKernel<const LANES: usize>: VectorKernel {
+    /// Whether it takes less time to fold two packets side by side, as measured.
+    const PAIRS: bool;
+
     /// Writes a pass of keystream, and does some of the work after each half round.
     fn keystream(self, key: &KeyWords, blocks: &Blocks<LANES>, out: &mut Keystream<LANES>, work: impl ScalarWork);
 
@@ -112,6 +112,12 @@ pub(crate) trait InterleavedKernel<const LANES: usize>: VectorKernel {
 
     /// Folds two blocks, in less time than one after the other.
     fn fold_two(self, poly: &mut Poly1305, blocks: &[[u8; 16]; 2]);
+
+    /// Folds a block of each of two packets.
+    fn fold_each(self, polys: &mut [Poly1305; 2], blocks: [&[u8; 16]; 2]);
+
+    /// Folds two blocks of each of two packets, in less time than those of one and then those of the other.
+    fn fold_two_of_each(self, polys: &mut [Poly1305; 2], blocks: [&[[u8; 16]; 2]; 2]);
 }
 
 /// Work for the scalar units, to be done between vector instructions.

@@ -28,13 +28,13 @@ use crate::{BLOCK_LEN, Slot};
 const LANES: usize = 16;
 
 impl VectorKernel for HaveAvx512F {
-    // Two packets of 256 to 1420 bytes take as long as with ring.
-    const MIN_PACKETS: usize = 3;
-
-    const MAX_TEXT: usize = usize::MAX;
-
     // 448 bytes of text take 0.75 to 0.83 times as long as with ring.
     const MAX_SINGLE_PACKET_BLOCKS: usize = SMALL_BLOCKS;
+
+    // Two packets of 256 to 9000 bytes take 0.67 to 0.94 times as long as with ring.
+    fn min_packets(_longest: usize) -> usize {
+        2
+    }
 
     fn apply(self, text: &mut [u8], keystream: &[u8]) {
         // SAFETY: the token exists only if CPUID and XCR0 say that AVX-512 F, BW and VL, and BMI2 may be used
@@ -77,6 +77,9 @@ impl VectorKernel for HaveAvx512F {
 }
 
 impl InterleavedKernel<LANES> for HaveAvx512F {
+    // 1420 bytes one by one take 1.26 times as long.
+    const PAIRS: bool = true;
+
     #[inline]
     fn keystream(
         self,
@@ -97,6 +100,16 @@ impl InterleavedKernel<LANES> for HaveAvx512F {
     #[inline(always)]
     fn fold_two(self, poly: &mut Poly1305, blocks: &[[u8; 16]; 2]) {
         scalar_poly1305::fold_two(self, poly, blocks);
+    }
+
+    #[inline(always)]
+    fn fold_each(self, polys: &mut [Poly1305; 2], blocks: [&[u8; 16]; 2]) {
+        scalar_poly1305::fold_each(self, polys, blocks);
+    }
+
+    #[inline(always)]
+    fn fold_two_of_each(self, polys: &mut [Poly1305; 2], blocks: [&[[u8; 16]; 2]; 2]) {
+        scalar_poly1305::fold_two_of_each(self, polys, blocks);
     }
 }
 

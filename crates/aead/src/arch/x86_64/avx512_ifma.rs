@@ -16,15 +16,15 @@ use super::avx512::{self, Blocks, Keystream, MaskedChunk, all, load, load_chunk,
 use crate::choose::{HaveAvx512, HaveAvx512F};
 use crate::side_by_side::PACKETS;
 use crate::vector_kernel::{KeyWords, OneTimeKey, SideBySideKernel, SmallKeystream, VectorKernel};
-use crate::{Slot, TAG_LEN};
+use crate::{FEW, Slot, TAG_LEN};
 
 impl VectorKernel for HaveAvx512 {
-    // Two packets of 256 to 320 bytes take as long as with ring; only longer ones would gain.
-    const MIN_PACKETS: usize = 3;
-
-    const MAX_TEXT: usize = usize::MAX;
-
     const MAX_SINGLE_PACKET_BLOCKS: usize = HaveAvx512F::MAX_SINGLE_PACKET_BLOCKS;
+
+    // `interleaved` has the others.
+    fn min_packets(_longest: usize) -> usize {
+        FEW + 1
+    }
 
     fn apply(self, text: &mut [u8], keystream: &[u8]) {
         self.0.apply(text, keystream);

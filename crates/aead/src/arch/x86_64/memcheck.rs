@@ -1,18 +1,22 @@
 //! Runs the code under valgrind's memcheck with every secret marked as undefined, like ctgrind: memcheck then
 //! reports each branch and each address that depends on a secret. Tests only.
 //!
-//! Valgrind has no AVX-512, so it checks the portable code, AVX2 and `crate::side_by_side` with portable code in
-//! place of a kernel. The AVX-512 kernels themselves were checked by reading only.
+//! Valgrind has no AVX-512, so it checks the portable code, AVX2, also with packets in pairs, and `crate::side_by_side`
+//! with portable code in place of a kernel. The AVX-512 kernels themselves were checked by reading only.
 
 use core::arch::asm;
 use std::env;
 use std::io::{self, Write};
 use std::process::Command;
 
-use crate::choose::Choice;
+use crate::choose::{Choice, HaveAvx2, Implementation};
+use crate::poly1305::Poly1305;
 use crate::portable::chacha20::ChaCha20;
-use crate::vector_kernel::{Blocks, KeyWords, Keystream, OneTimeKey, SideBySideKernel, SmallKeystream, VectorKernel};
-use crate::{Key, Slot, TAG_LEN, poly1305, side_by_side};
+use crate::vector_kernel::{
+    Blocks, InterleavedKernel, KeyWords, Keystream, OneTimeKey, ScalarWork, SideBySideKernel, SmallKeystream,
+    VectorKernel,
+};
+use crate::{Key, Slot, TAG_LEN, interleaved, poly1305, side_by_side};
 
 /// `VG_USERREQ__RUNNING_ON_VALGRIND` of valgrind.h.
 const RUNNING: u64 = 0x1001;
@@ -56,10 +60,12 @@ pub(crate) fn published(number: u128) -> u128 {
 /// Seals and opens with secret keys and texts, on every path: one packet, few and many, short and long, of equal and of
 /// different lengths, and an altered one.
 fn seal_and_open_secrets() {
-    let ragged = [0, 1, 15, 16, 17, 64, 65, 100, 256, 700, 1420, 1420, 1420, 1420, 33];
+    let ragged = [0, 1, 15, 16, 17, 64, 65, 100, 256, 700, 1420, 1420, 1420, 1420, 33, 33];
     for choice in Choice::available().filter(|choice| choice.name() != "library") {
         // Without the batches that kernels leave to the library.
-        for lens in [&ragged[..], &[1420; 9], &[64; 45], &[0], &[50], &[64], &[64, 17], &[64, 33, 0], &[190, 192]] {
+        for lens in
+            [&ragged[..], &[1420; 17], &[700; 9], &[64; 45], &[0], &[50], &[64], &[64, 17], &[64, 33, 0], &[190, 192]]
+        {
             let (slots, len) = lay_out(lens);
             let (mut key, mut buf) = ([7; 32], vec![9; len]);
             undefine(&mut key);
@@ -91,14 +97,91 @@ fn seal_and_open_secrets_side_by_side() {
     println!("memcheck has seen side by side");
 }
 
+/// Seals and opens secrets with packets in pairs, which `crate::interleaved` forms for AVX-512F only.
+fn seal_and_open_secrets_in_pairs() {
+    let Some(kernel) = Choice::available().find_map(|choice| match choice.0 {
+        Implementation::Avx2(token) => Some(InPairs(token)),
+        _ => None,
+    }) else {
+        return;
+    };
+    for lens in [&[0, 0, 16, 16, 700, 700, 64, 64, 33, 100][..], &[100; 17], &[1420; 3]] {
+        let (slots, len) = lay_out(lens);
+        let (mut key, mut buf) = ([7; 32], vec![9; len]);
+        undefine(&mut key);
+        undefine(&mut buf);
+        let key = KeyWords::new(&key);
+        interleaved::seal(kernel, &key, &mut buf, &slots);
+        define(&mut buf);
+        buf[0] ^= 1;
+        assert_eq!(interleaved::open(kernel, &key, &mut buf, &slots).count(), slots.len() - 1);
+    }
+    println!("memcheck has seen pairs");
+}
+
+/// The AVX2 kernel with [`InterleavedKernel::PAIRS`].
+#[derive(Clone, Copy)]
+struct InPairs(HaveAvx2);
+
+impl VectorKernel for InPairs {
+    const MAX_SINGLE_PACKET_BLOCKS: usize = HaveAvx2::MAX_SINGLE_PACKET_BLOCKS;
+
+    fn min_packets(longest: usize) -> usize {
+        HaveAvx2::min_packets(longest)
+    }
+
+    fn keystream_small(self, key: &KeyWords, batch: &[Slot], count: usize, out: &mut SmallKeystream) {
+        self.0.keystream_small(key, batch, count, out);
+    }
+
+    fn clear_registers(self) {
+        self.0.clear_registers();
+    }
+
+    fn apply(self, text: &mut [u8], keystream: &[u8]) {
+        self.0.apply(text, keystream);
+    }
+}
+
+impl InterleavedKernel<8> for InPairs {
+    const PAIRS: bool = true;
+
+    #[inline(always)]
+    fn keystream(self, key: &KeyWords, blocks: &Blocks<8>, out: &mut Keystream<8>, work: impl ScalarWork) {
+        InterleavedKernel::keystream(self.0, key, blocks, out, work);
+    }
+
+    #[inline(always)]
+    fn fold(self, poly: &mut Poly1305, block: &[u8; 16]) {
+        self.0.fold(poly, block);
+    }
+
+    #[inline(always)]
+    fn fold_two(self, poly: &mut Poly1305, blocks: &[[u8; 16]; 2]) {
+        self.0.fold_two(poly, blocks);
+    }
+
+    #[inline(always)]
+    fn fold_each(self, polys: &mut [Poly1305; 2], blocks: [&[u8; 16]; 2]) {
+        self.0.fold_each(polys, blocks);
+    }
+
+    #[inline(always)]
+    fn fold_two_of_each(self, polys: &mut [Poly1305; 2], blocks: [&[[u8; 16]; 2]; 2]) {
+        self.0.fold_two_of_each(polys, blocks);
+    }
+}
+
 /// A kernel that needs no instructions of its own.
 #[derive(Clone, Copy)]
 struct PortableKernel;
 
 impl VectorKernel for PortableKernel {
-    const MIN_PACKETS: usize = 1;
-    const MAX_TEXT: usize = usize::MAX;
     const MAX_SINGLE_PACKET_BLOCKS: usize = 0;
+
+    fn min_packets(_longest: usize) -> usize {
+        1
+    }
 
     fn keystream_small(self, _: &KeyWords, _: &[Slot], _: usize, _: &mut SmallKeystream) {
         unreachable!("only `side_by_side` has this kernel");
@@ -187,6 +270,7 @@ fn task() -> Option<String> {
 fn no_branch_and_no_address_depends_on_a_secret() {
     if task().is_some() {
         seal_and_open_secrets();
+        seal_and_open_secrets_in_pairs();
         return seal_and_open_secrets_side_by_side();
     }
     let Some((passed, said)) = under_valgrind("no_branch_and_no_address_depends_on_a_secret", "seal and open") else {
@@ -194,6 +278,7 @@ fn no_branch_and_no_address_depends_on_a_secret() {
     };
     assert!(passed && said.contains("memcheck has seen portable"), "{said}");
     assert!(said.contains("memcheck has seen side by side"), "{said}");
+    assert_eq!(said.contains("memcheck has seen pairs"), said.contains("memcheck has seen avx2"), "{said}");
     for choice in Choice::available().filter(|choice| choice.name() != "library") {
         if !said.contains(&format!("memcheck has seen {choice:?}")) {
             println!("skipped: valgrind cannot run {choice:?}");

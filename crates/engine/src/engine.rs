@@ -27,6 +27,7 @@ use crate::link::Link;
 use crate::runtime::Runtime;
 use crate::rx_queue::RxQueue;
 use crate::shared::Shared;
+use crate::sync::WORKERS_MAX;
 use crate::worker::Worker;
 use crate::worker_pool::{self, Next, WorkerPool};
 
@@ -35,9 +36,6 @@ const ENCAPSULATION: u32 = 80;
 
 /// The MTU that an interface starts with: Ethernet's, less the encapsulation (kernel: device.c).
 const MTU_DEFAULT: u32 = 1500 - ENCAPSULATION;
-
-/// The most workers: more would only wait at the sequencers (docs/decisions/0014).
-const WORKERS_MAX: usize = 8;
 
 /// Why an engine could not start, or ended.
 #[derive(Debug, thiserror::Error)]

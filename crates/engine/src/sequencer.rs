@@ -7,7 +7,7 @@
 //! A single worker never waits here: the read lock is one uncontended lock, a phase is a load, a store and a fence.
 //! The model in `crates/engine/model` runs this very file under all interleavings up to a number of preemptions.
 
-use crate::sync::{AtomicU64, AtomicUsize, Condvar, Mutex, MutexGuard, Ordering, SPINS, fence, lock, spin};
+use crate::sync::{AtomicU64, Futex, Mutex, MutexGuard, Ordering, WORKERS_MAX, fence, sleep_on, spin_lock, spin_until};
 
 /// Orders the workers at one receive queue.
 #[derive(Default)]
@@ -26,7 +26,7 @@ impl Sequencer {
 
     /// Waits until no other worker reads from the receive queue.
     pub fn wait_for_read_lock(&self) {
-        drop(lock(&self.next_ticket));
+        drop(spin_lock(&self.next_ticket));
     }
 }
 
@@ -89,39 +89,45 @@ impl Drop for Ticket<'_> {
 struct Phase {
     /// The ticket whose turn it is.
     current: AtomicU64,
-    sleepers: AtomicUsize,
-    mutex: Mutex<()>,
-    condvar: Condvar,
+    /// Where the holder of a ticket sleeps, by the ticket's number, so that a phase that ends wakes the next one alone.
+    /// The word is the ticket's while its holder sleeps. A worker holds one ticket at a time, so no two share a place.
+    sleepers: [Futex; WORKERS_MAX],
 }
+
+/// The word of a place where nobody sleeps.
+const NOBODY: u32 = 0;
 
 impl Phase {
     /// Spins for about as long as a phase takes while every worker has a core, then sleeps: a worker that lost its
     /// core may take any time.
     fn wait_for(&self, ticket: u64) {
-        for _ in 0..SPINS {
-            if self.current.load(Ordering::Acquire) == ticket {
-                return;
-            }
-            spin();
+        if spin_until(|| self.current.load(Ordering::Acquire) == ticket) {
+            return;
         }
-        self.sleepers.fetch_add(1, Ordering::Relaxed);
-        // Pairs with the fence in `finish`: either we see the new current ticket, or `finish` sees a sleeper.
+        let (place, word) = self.sleeper(ticket);
+        place.store(word, Ordering::Relaxed);
+        // Pairs with the fence in `finish`: either we see the new current ticket, or `finish` sees that we sleep.
         fence(Ordering::SeqCst);
-        let mut guard = lock(&self.mutex);
         while self.current.load(Ordering::Acquire) != ticket {
-            guard = self.condvar.wait(guard).expect("no thread panics while it waits for a phase");
+            sleep_on(place, word);
         }
-        drop(guard);
-        self.sleepers.fetch_sub(1, Ordering::Relaxed);
+        place.store(NOBODY, Ordering::Relaxed);
     }
 
     fn finish(&self, ticket: u64) {
-        self.current.store(ticket + 1, Ordering::Release);
+        let next = ticket + 1;
+        self.current.store(next, Ordering::Release);
         fence(Ordering::SeqCst);
-        if self.sleepers.load(Ordering::Relaxed) > 0 {
-            // A waiter between its check of `current` and its sleep holds the mutex.
-            drop(lock(&self.mutex));
-            self.condvar.notify_all();
+        let (place, word) = self.sleeper(next);
+        // Changed before waking: who is between its last look and its sleep does not fall asleep.
+        if place.load(Ordering::Relaxed) == word && place.change(word, NOBODY, Ordering::Relaxed) {
+            place.wake();
         }
+    }
+
+    /// The place of a ticket and its word. A late change by `finish` does not match the next ticket at this place,
+    /// because its word is another one.
+    fn sleeper(&self, ticket: u64) -> (&Futex, u32) {
+        (&self.sleepers[ticket as usize % WORKERS_MAX], ticket as u32 | 1 << 31)
     }
 }

@@ -1,13 +1,15 @@
-//! Waits until a descriptor is ready, and wakes a waiting thread from another one.
+//! Waits until a descriptor is ready or a word changes, and wakes a waiting thread from another one.
 //!
 //! A wait has no timeout: an idle daemon never wakes up. For a deadline, a [`Timer`](crate::clock::Timer) is among the
 //! descriptors.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
+use rustix::thread::futex;
 
 /// The most descriptors for one [`wait`]: one for each bit of its result.
 pub const DESCRIPTORS_MAX: usize = 64;
@@ -80,9 +82,58 @@ impl AsFd for Event {
     }
 }
 
+/// A word that a thread can sleep on until another thread changes it (futex(2)).
+#[derive(Default)]
+pub struct Futex(AtomicU32);
+
+impl Futex {
+    /// The word.
+    pub fn load(&self, order: Ordering) -> u32 {
+        self.0.load(order)
+    }
+
+    /// Changes the word, without waking anybody.
+    pub fn store(&self, value: u32, order: Ordering) {
+        self.0.store(value, order);
+    }
+
+    /// Changes the word from `old` to `new`; false if it was not `old`.
+    pub fn change(&self, old: u32, new: u32, order: Ordering) -> bool {
+        self.0.compare_exchange(old, new, order, Ordering::Relaxed).is_ok()
+    }
+
+    /// Sleeps until another thread calls [`Futex::wake`]; returns at once if the word is not `value`. May return
+    /// without a reason.
+    pub fn sleep_on(&self, value: u32) {
+        // An error says that the word is another one, or that a signal came.
+        let _ = futex::wait(&self.0, futex::Flags::PRIVATE, value, None);
+    }
+
+    /// Wakes one thread that sleeps on the word.
+    pub fn wake(&self) {
+        let _ = futex::wake(&self.0, futex::Flags::PRIVATE, 1);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_thread_sleeps_on_a_word_until_it_changes() {
+        let futex = Futex::default();
+        futex.sleep_on(1);
+        futex.store(1, Ordering::Relaxed);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                assert!(futex.change(1, 2, Ordering::Relaxed) && !futex.change(1, 3, Ordering::Relaxed));
+                futex.wake();
+            });
+            while futex.load(Ordering::Relaxed) == 1 {
+                futex.sleep_on(1);
+            }
+        });
+    }
 
     #[test]
     fn wait_returns_the_signalled_events_and_no_others() {

@@ -29,6 +29,7 @@ pub mod poller;
 mod rejected_gro;
 mod runtime;
 pub mod rx_queue;
+mod scaling;
 pub mod sequencer;
 pub mod shared;
 pub mod slow_path;

@@ -1,7 +1,8 @@
 //! The primitives under [`crate::sequencer`] and [`crate::worker_pool`]. Their loom model
 //! (`crates/engine/model`) has a module of the same name over loom's.
 
-pub use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::cell::Cell;
+pub use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 pub use std::sync::{Condvar, Mutex, MutexGuard};
 
 use linerate_netio::clock;
@@ -16,6 +17,10 @@ const SPIN_MAX: u64 = 20_000;
 /// How often a waiter looks before it reads the clock. A pause is 40 nanoseconds on Intel since Skylake, and a few
 /// elsewhere.
 const LOOKS: u32 = 16;
+
+thread_local! {
+    static SLEPT: Cell<u64> = const { Cell::new(0) };
+}
 
 /// Locks a mutex. The engine's only way to lock one: a panic aborts the daemon, so no mutex is ever poisoned.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -34,7 +39,7 @@ pub fn spin_lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     if spin_until(attempt) {
         return locked.expect("the last attempt locked it");
     }
-    lock(mutex)
+    timed(|| lock(mutex))
 }
 
 /// Spins until `done`; false if that takes longer than [`SPIN_MAX`].
@@ -54,7 +59,24 @@ pub fn spin_until(mut done: impl FnMut() -> bool) -> bool {
     }
 }
 
+/// Lets a little time pass without giving up the core: less than a microsecond.
+pub fn pause() {
+    (0..LOOKS).for_each(|_| std::hint::spin_loop());
+}
+
 /// [`Futex::sleep_on`].
 pub fn sleep_on(futex: &Futex, value: u32) {
-    futex.sleep_on(value);
+    timed(|| futex.sleep_on(value));
+}
+
+/// For how many nanoseconds this thread has slept in this module.
+pub fn slept() -> u64 {
+    SLEPT.get()
+}
+
+fn timed<T>(sleep: impl FnOnce() -> T) -> T {
+    let began = clock::boottime();
+    let slept = sleep();
+    SLEPT.set(SLEPT.get() + clock::boottime().saturating_sub(began));
+    slept
 }

@@ -1,7 +1,7 @@
 //! A worker: carries packets from whichever receive queue has some, all the way.
 //!
 //! It processes batch after batch until all receive queues are empty. A delivered packet is often answered at once; the
-//! same worker then picks up the reply, without another wake-up. [`crate::worker_pool`] decides how many workers are
+//! same worker then picks up the reply, without another wake-up. [`crate::scaling`] decides how many workers are
 //! active.
 
 use std::os::fd::{AsFd, BorrowedFd};
@@ -9,15 +9,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use linerate_netio::cores::{Cores, CpuLoad};
-use linerate_netio::wait;
+use linerate_netio::{clock, wait};
 
 use crate::backend::{Backend, KernelBackend};
 use crate::poller::{PassOutcome, Poller};
 use crate::runtime::{self, Runtime};
 use crate::rx_queue::{RX_QUEUES_MAX, RxQueue};
+use crate::scaling::{self, Moment, TimeUse, Workers};
 use crate::shared::Shared;
 use crate::spin::SpinWindow;
-use crate::worker_pool::{BusyTimer, Next, SCALE_UP_DELAY_MIN, ScaleUpState};
+use crate::sync;
+use crate::worker_pool::{BusyTimer, Next, SCALE_UP_DELAY_MIN};
 
 /// A wait shorter than so many nanoseconds is no break: packets were there already, or arrived before a core could
 /// have done anything else.
@@ -34,6 +36,13 @@ pub struct Worker {
     poller: Poller<KernelBackend>,
     busy: BusyTimer,
     spin: SpinWindow,
+    /// When the next look at whether this worker should leave its core is due.
+    check: BusyTimer,
+    time_use: TimeUse,
+    /// The first and the last moment, in nanoseconds, at which all receive queues were empty.
+    idle: Option<(u64, u64)>,
+    /// Nanoseconds of waits that were no breaks.
+    waited: u64,
     /// Another worker unparked this one, and it has not polled a receive queue since.
     unparked: bool,
 }
@@ -48,6 +57,10 @@ impl Worker {
             cores,
             busy: BusyTimer::default(),
             spin: SpinWindow::new(spin),
+            check: BusyTimer::default(),
+            time_use: TimeUse::default(),
+            idle: None,
+            waited: 0,
             unparked: false,
         }
     }
@@ -88,8 +101,10 @@ impl Worker {
         self.spin.record(waited);
         let at_once = waited < BREAK_MIN;
         self.poller.woken_by(ready & existing, at_once);
-        if !at_once {
-            self.busy.reset();
+        if at_once {
+            self.waited += waited;
+        } else {
+            self.start_over();
         }
     }
 
@@ -117,8 +132,16 @@ impl Worker {
     /// Another worker unparked this one: every receive queue may have packets.
     fn start_helping(&mut self) {
         self.poller.expect_packets();
-        self.busy.reset();
+        self.start_over();
         self.unparked = true;
+    }
+
+    /// There was a break: what was measured before it says nothing about what comes.
+    fn start_over(&mut self) {
+        self.busy.reset();
+        self.check.reset();
+        self.time_use.reset();
+        self.idle = None;
     }
 
     /// Carries packets until all receive queues are empty, or until other threads need the core more.
@@ -137,30 +160,53 @@ impl Worker {
                 PassOutcome::Progress => {}
                 PassOutcome::Locked(index) => self.runtime.sequencers[index].wait_for_read_lock(),
                 // The last active worker waits for the receive queues, which tells as much.
-                PassOutcome::Idle if self.runtime.pool.scale_up_state().only_one_active => return,
+                PassOutcome::Idle if self.runtime.pool.active() == 1 => return,
                 PassOutcome::Idle if self.poller.ask_again() => {}
+                PassOutcome::Idle if self.should_look_again() => sync::pause(),
                 PassOutcome::Idle => return,
             }
         }
     }
 
-    /// Once per delay of uninterrupted work: unparks a helper if a core is idle; true if this worker should park
-    /// because more threads want to run than there are cores.
+    /// There was work: once per delay of uninterrupted work, unparks a helper if that one would get a core. True if
+    /// this worker should leave its core to others.
     fn should_park(&mut self) -> bool {
-        let ScaleUpState { only_one_active, delay } = self.runtime.pool.scale_up_state();
-        let delay = if only_one_active { delay } else { SCALE_UP_DELAY_MIN };
-        if !self.busy.elapsed(self.now(), delay) {
-            return false;
+        let now = self.now();
+        if let Some((first, last)) = self.idle.take() {
+            self.time_use.add_idle(last - first);
         }
-        match self.cores.load() {
-            CpuLoad::Spare => {
-                self.runtime.pool.unpark(self.now());
+        self.measure(now);
+        let (pool, workers, shares) = (&self.runtime.pool, self.workers(), self.time_use.shares());
+        if self.busy.elapsed(now, pool.scale_up_delay()) && pool.claim_attempt(now) {
+            if scaling::should_unpark(self.cores.load(), workers, shares) {
+                pool.unpark(now);
+            } else {
+                pool.back_off();
             }
-            CpuLoad::Full | CpuLoad::Overloaded if only_one_active => self.runtime.pool.back_off(),
-            CpuLoad::Full => {}
-            CpuLoad::Overloaded => return true,
         }
-        false
+        self.check.elapsed(now, SCALE_UP_DELAY_MIN) && scaling::should_leave(|| self.cores.load(), workers, shares)
+    }
+
+    /// There was no work: true if this worker is one of several and should not park yet.
+    fn should_look_again(&mut self) -> bool {
+        let now = self.now();
+        self.busy.reset();
+        self.measure(now);
+        let (first, _) = self.idle.unwrap_or((now, now));
+        self.idle = Some((first, now));
+        scaling::should_look_again(now - first, || self.cores.load(), self.workers(), self.time_use.shares())
+    }
+
+    /// Measures how this worker spends its time.
+    fn measure(&mut self, now: u64) {
+        if self.time_use.is_due(now) {
+            let (cpu, slept) = (clock::thread_cpu_time(), sync::slept() + self.waited);
+            self.time_use.conclude(Moment { now, cpu, slept });
+        }
+    }
+
+    fn workers(&self) -> Workers {
+        Workers { active: self.runtime.pool.active(), share: self.cores.share() }
     }
 
     fn now(&self) -> u64 {

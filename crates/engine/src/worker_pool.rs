@@ -1,16 +1,16 @@
 //! Which workers are active: one primary, and helpers while they are useful.
 //!
-//! At rest one worker waits on all receive queues and the others are parked. A worker that stays busy while a core is
-//! idle unparks another; a worker that finds nothing parks, unless it is the last active one. That one waits on the
-//! receive queues, so a packet always wakes exactly one worker.
+//! At rest one worker waits on all receive queues and the others are parked. A worker that stays busy unparks another
+//! if that one would get a core; a worker that finds nothing parks, unless it is the last active one. That one waits on
+//! the receive queues, so a packet always wakes exactly one worker. [`crate::scaling`] says when.
 
-use crate::sync::{Condvar, Mutex, MutexGuard, lock};
+use crate::sync::{AtomicU64, AtomicUsize, Condvar, Mutex, MutexGuard, Ordering, lock};
 
 /// Nanoseconds for which a worker has to be busy before it unparks a helper: a shorter burst is over before a woken
 /// worker has done anything for it.
 pub const SCALE_UP_DELAY_MIN: u64 = 1_000_000;
 
-/// The same after helpers proved useless: the search for an idle core then costs next to nothing.
+/// The same after helpers proved useless: the search for a core then costs next to nothing.
 const SCALE_UP_DELAY_MAX: u64 = 16 * SCALE_UP_DELAY_MIN;
 
 /// A helper that stayed active for so many nanoseconds was worth its wake-up.
@@ -21,6 +21,16 @@ pub struct WorkerPool {
     scale_up_delay_min: u64,
     state: Mutex<PoolState>,
     unparked: Condvar,
+    hints: Hints,
+}
+
+/// What workers read in every pass, without the lock. All of it may be a moment old.
+struct Hints {
+    active: AtomicUsize,
+    /// For how many nanoseconds a worker has to be busy before it unparks a helper. Changed under the lock.
+    scale_up_delay: AtomicU64,
+    /// When the next attempt to unpark a helper is due, in nanoseconds.
+    next_attempt: AtomicU64,
 }
 
 struct PoolState {
@@ -30,17 +40,7 @@ struct PoolState {
     wakeups: usize,
     /// Nanoseconds; when a worker was unparked last.
     last_unpark: u64,
-    scale_up_delay: u64,
     ended: bool,
-}
-
-/// When the next helper is unparked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ScaleUpState {
-    /// Only one worker is active.
-    pub only_one_active: bool,
-    /// For how many nanoseconds that worker has to be busy before it unparks a helper.
-    pub delay: u64,
 }
 
 /// What a worker does next when it has found nothing to do.
@@ -58,8 +58,13 @@ impl WorkerPool {
     /// A pool with one active worker; the others begin with [`WorkerPool::park`]. `scale_up_delay` is
     /// [`SCALE_UP_DELAY_MIN`] except in tests.
     pub fn new(scale_up_delay: u64) -> Self {
-        let state = PoolState { active: 1, parked: 0, wakeups: 0, last_unpark: 0, scale_up_delay, ended: false };
-        Self { scale_up_delay_min: scale_up_delay, state: Mutex::new(state), unparked: Condvar::new() }
+        let state = PoolState { active: 1, parked: 0, wakeups: 0, last_unpark: 0, ended: false };
+        let hints = Hints {
+            active: AtomicUsize::new(1),
+            scale_up_delay: AtomicU64::new(scale_up_delay),
+            next_attempt: AtomicU64::new(0),
+        };
+        Self { scale_up_delay_min: scale_up_delay, state: Mutex::new(state), unparked: Condvar::new(), hints }
     }
 
     /// Parks an active worker at `now`, in nanoseconds, until another unparks it; the last active one returns at once.
@@ -71,12 +76,12 @@ impl WorkerPool {
         if state.active == 1 {
             return Next::Wait;
         }
-        state.active -= 1;
+        self.set_active(&mut state, |active| active - 1);
         // Time since the last wake-up approximates how long the extra worker was useful, whichever worker parks.
-        state.scale_up_delay = match now.saturating_sub(state.last_unpark) {
-            USEFUL_MIN.. => self.scale_up_delay_min,
-            _ => SCALE_UP_DELAY_MAX.min(state.scale_up_delay * 2),
-        };
+        match now.saturating_sub(state.last_unpark) {
+            USEFUL_MIN.. => self.hints.scale_up_delay.store(self.scale_up_delay_min, Ordering::Relaxed),
+            _ => self.double_delay(&state),
+        }
         self.sleep(state)
     }
 
@@ -95,8 +100,21 @@ impl WorkerPool {
             return Next::End;
         }
         state.wakeups -= 1;
-        state.active += 1;
+        self.set_active(&mut state, |active| active + 1);
         Next::Help
+    }
+
+    fn set_active(&self, state: &mut PoolState, change: impl Fn(usize) -> usize) {
+        state.active = change(state.active);
+        self.hints.active.store(state.active, Ordering::Relaxed);
+    }
+
+    /// Once per delay, for one of the workers: it may try to unpark a helper.
+    pub fn claim_attempt(&self, now: u64) -> bool {
+        let due = self.hints.next_attempt.load(Ordering::Relaxed);
+        let next = now.saturating_add(self.scale_up_delay());
+        // Relaxed: it protects nothing.
+        now >= due && self.hints.next_attempt.compare_exchange(due, next, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
     /// Unparks one worker at `now`; false if all are active or waking up.
@@ -111,16 +129,24 @@ impl WorkerPool {
         available
     }
 
-    /// No core was idle: doubles the delay before the next attempt to unpark a helper.
+    /// There was no core for a helper: doubles the delay before the next attempt to unpark one.
     pub fn back_off(&self) {
-        let mut state = lock(&self.state);
-        state.scale_up_delay = SCALE_UP_DELAY_MAX.min(state.scale_up_delay * 2);
+        self.double_delay(&lock(&self.state));
     }
 
-    /// Whether only one worker is active, and the delay before the next helper is unparked.
-    pub fn scale_up_state(&self) -> ScaleUpState {
-        let state = lock(&self.state);
-        ScaleUpState { only_one_active: state.active == 1, delay: state.scale_up_delay }
+    fn double_delay(&self, _state: &PoolState) {
+        let delay = SCALE_UP_DELAY_MAX.min(self.scale_up_delay() * 2);
+        self.hints.scale_up_delay.store(delay, Ordering::Relaxed);
+    }
+
+    /// For how many nanoseconds a worker has to be busy before it unparks a helper.
+    pub fn scale_up_delay(&self) -> u64 {
+        self.hints.scale_up_delay.load(Ordering::Relaxed)
+    }
+
+    /// How many workers are active.
+    pub fn active(&self) -> usize {
+        self.hints.active.load(Ordering::Relaxed)
     }
 
     /// Ends all workers.
@@ -188,12 +214,24 @@ mod tests {
             lock(&pool.state).last_unpark = 1_000;
             assert_eq!(pool.park_unless_last(1_000 + active_for), Next::Help);
             lock(&pool.state).active = 1;
-            pool.scale_up_state().delay
+            pool.scale_up_delay()
         };
         assert_eq!(delay_after(0), 2 * SCALE_UP_DELAY_MIN);
         assert_eq!(delay_after(0), 4 * SCALE_UP_DELAY_MIN);
         assert_eq!(delay_after(USEFUL_MIN), SCALE_UP_DELAY_MIN);
         (0..20).for_each(|_| pool.back_off());
-        assert_eq!(pool.scale_up_state(), ScaleUpState { only_one_active: true, delay: SCALE_UP_DELAY_MAX });
+        assert_eq!(pool.scale_up_delay(), SCALE_UP_DELAY_MAX);
+    }
+
+    #[test]
+    fn one_attempt_per_delay_is_claimed_whoever_is_busy() {
+        let pool = WorkerPool::new(SCALE_UP_DELAY_MIN);
+        let start = 5 * SCALE_UP_DELAY_MIN;
+        assert!(pool.claim_attempt(start));
+        assert!(!pool.claim_attempt(start + SCALE_UP_DELAY_MIN - 1));
+        pool.back_off();
+        assert!(pool.claim_attempt(start + SCALE_UP_DELAY_MIN), "the delay that was in force");
+        assert!(!pool.claim_attempt(start + 3 * SCALE_UP_DELAY_MIN - 1));
+        assert!(pool.claim_attempt(start + 3 * SCALE_UP_DELAY_MIN));
     }
 }

@@ -24,18 +24,25 @@ pub fn now() -> (u64, Duration) {
 /// The time since boot in nanoseconds, suspend included. Read from the vDSO, without a system
 /// call.
 pub fn boottime() -> u64 {
-    let time = clock_gettime(ClockId::Boottime);
-    // The kernel keeps tv_nsec below a second and a boot clock never negative.
-    time.tv_sec as u64 * NANOSECONDS + time.tv_nsec as u64
+    nanoseconds(ClockId::Boottime)
+}
+
+/// For how many nanoseconds the calling thread has had a core. A system call.
+pub fn thread_cpu_time() -> u64 {
+    nanoseconds(ClockId::ThreadCPUTime)
 }
 
 /// How long the machine has been suspended since boot, in total. Less if this thread is delayed between reading the two
 /// clocks, never more.
 pub fn suspended() -> Duration {
     let all = boottime();
-    let awake = clock_gettime(ClockId::Monotonic);
-    let awake = awake.tv_sec as u64 * NANOSECONDS + awake.tv_nsec as u64;
-    Duration::from_nanos(all.saturating_sub(awake))
+    Duration::from_nanos(all.saturating_sub(nanoseconds(ClockId::Monotonic)))
+}
+
+fn nanoseconds(clock: ClockId) -> u64 {
+    let time = clock_gettime(clock);
+    // The kernel keeps tv_nsec below a second and these clocks never negative.
+    time.tv_sec as u64 * NANOSECONDS + time.tv_nsec as u64
 }
 
 /// Wakes a [`wait`](crate::wait::wait) at a time since boot, even when the machine slept past it.
@@ -117,6 +124,17 @@ mod tests {
     fn the_boot_clock_never_runs_backwards() {
         let times: Vec<u64> = (0..1000).map(|_| boottime()).collect();
         assert!(times.is_sorted());
+    }
+
+    #[test]
+    fn a_thread_has_a_core_for_no_longer_than_it_exists() {
+        let lived = std::thread::spawn(|| {
+            let began = boottime();
+            let cpu = thread_cpu_time();
+            (thread_cpu_time() - cpu, boottime() - began)
+        });
+        let (cpu, lived) = lived.join().unwrap();
+        assert!(cpu <= lived);
     }
 
     #[test]

@@ -55,6 +55,12 @@ impl Cores {
         self.count
     }
 
+    /// How many of them this process keeps busy while other threads want them, too: half, because the other half makes
+    /// the packets that it carries, or takes them.
+    pub fn share(&self) -> usize {
+        (self.count / 2).max(1)
+    }
+
     /// How busy they are. One system call of about two microseconds.
     pub fn load(&self) -> CpuLoad {
         match &self.source {

@@ -14,7 +14,7 @@ pub mod worker_pool;
 mod sync {
     use loom::hint::spin_loop;
     use loom::sync::atomic::AtomicU32;
-    pub use loom::sync::atomic::{AtomicU64, Ordering, fence};
+    pub use loom::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
     pub use loom::sync::{Condvar, Mutex, MutexGuard};
 
     /// As many as a test has; few, because loom tracks every word that one may sleep on.

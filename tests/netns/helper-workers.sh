@@ -66,7 +66,7 @@ for helpers in on-demand always; do
   expect_failure "the port of another tunnel for wg1" on h1 wg set wg1 listen-port 50009
   cores=4
   [[ $helpers == always ]] || cores=$(nproc)
-  n=$((cores < 4 ? 1 : cores > 8 ? 4 : cores / 2))
+  n=$((cores < 4 ? 1 : cores > 32 ? 16 : cores / 2))
   expect "queues of wg-$helpers" $n "$(queues h1 "wg-$helpers")"
   expect "sockets of wg-$helpers" $((2 * n)) "$(sockets h1 50009)"
   stop_daemon "wg-$helpers"

@@ -29,6 +29,8 @@ pub struct Poller<B: Backend> {
     outbound: Outbound<B>,
     inbound: Inbound<B>,
     rx_queues: Vec<RxQueue>,
+    /// Receive queues of each kind.
+    queues: usize,
     /// One for each receive queue, in their order.
     states: Vec<RxQueueState>,
     /// For each queue of the TUN device, whether what is delivered to it is answered at once.
@@ -55,6 +57,7 @@ impl<B: Backend> Poller<B> {
             inbound: Inbound::new(shared.clone()),
             shared,
             states: vec![RxQueueState::default(); rx_queues.len()],
+            queues: rx_queues.iter().map(|rx_queue| rx_queue.number() + 1).max().unwrap_or(1),
             rx_queues,
             replies: Default::default(),
             passes: 0,
@@ -99,7 +102,7 @@ impl<B: Backend> Poller<B> {
         let mut result = PassOutcome::Idle;
         for (index, sequencer) in sequencers.iter().enumerate() {
             let (rx_queue, state) = (self.rx_queues[index], self.states[index]);
-            if !rx_queue.is_due(self.passes, state.misses) {
+            if !rx_queue.is_due(self.queues, self.passes, state.misses) {
                 continue;
             }
             let outcome = self.poll(rx_queue, sequencer)?;

@@ -4,17 +4,20 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use linerate_netio::tun::{self, QUEUES_MAX};
 use linerate_netio::udp::{BoundSockets, UdpSocket};
+use linerate_netio::wait::DESCRIPTORS_MAX;
 
 /// While others have packets, a receive queue found empty is probed once in so many passes, and once in
 /// [`PROBE_INTERVAL_MAX`] when it was found empty again: a probe is a system call, a pass takes some 50 microseconds.
+/// Where there are more queues than that, once in as many passes: queues of different numbers are probed in different
+/// passes, so no pass makes more than three probes.
 const PROBE_INTERVAL: usize = 4;
 const PROBE_INTERVAL_MAX: usize = 8;
 
-// Receive queues of different numbers are probed in different passes, so no pass makes more than three probes.
-const _: () = assert!(QUEUES_MAX <= PROBE_INTERVAL);
-
 /// The most receive queues of one engine.
 pub const RX_QUEUES_MAX: usize = 3 * QUEUES_MAX;
+
+// One more descriptor says that the sockets were replaced.
+const _: () = assert!(RX_QUEUES_MAX < DESCRIPTORS_MAX);
 
 /// The result of polling a receive queue once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,12 +65,13 @@ impl RxQueue {
         number
     }
 
-    /// Whether this pass polls the receive queue after it was found empty `misses` times in a row.
-    pub fn is_due(self, pass: usize, misses: u8) -> bool {
+    /// Whether this pass polls the receive queue, one of `queues` of its kind, after it was found empty `misses` times
+    /// in a row.
+    pub fn is_due(self, queues: usize, pass: usize, misses: u8) -> bool {
         let interval = match misses {
             0 => return true,
-            1 => PROBE_INTERVAL,
-            _ => PROBE_INTERVAL_MAX,
+            1 => PROBE_INTERVAL.max(queues),
+            _ => PROBE_INTERVAL_MAX.max(queues),
         };
         let number = self.number();
         pass > number && (pass - number).is_multiple_of(interval)
@@ -126,24 +130,29 @@ mod tests {
 
     #[test]
     fn an_empty_receive_queue_is_probed_once_per_interval_and_few_share_a_pass() {
-        let rx_queues = RxQueue::all(QUEUES_MAX, QUEUES_MAX);
-        assert_eq!(rx_queues.len(), RX_QUEUES_MAX);
-        for rx_queue in &rx_queues {
-            assert!(rx_queue.is_due(1, 0), "{rx_queue:?} had packets");
-            for (misses, interval) in [(1, PROBE_INTERVAL), (2, PROBE_INTERVAL_MAX), (u8::MAX, PROBE_INTERVAL_MAX)] {
-                assert!(
-                    (0..PROBE_INTERVAL).all(|pass| !rx_queue.is_due(pass, misses)),
-                    "{rx_queue:?} is not probed first"
-                );
-                for start in 2 * interval..4 * interval {
-                    let due = (start..start + interval).filter(|&pass| rx_queue.is_due(pass, misses)).count();
-                    assert_eq!(due, 1, "{rx_queue:?} from pass {start} on, after {misses} misses");
+        for queues in 1..=QUEUES_MAX {
+            let rx_queues = RxQueue::all(queues, queues);
+            let intervals = [(1, PROBE_INTERVAL), (2, PROBE_INTERVAL_MAX), (u8::MAX, PROBE_INTERVAL_MAX)];
+            for rx_queue in &rx_queues {
+                assert!(rx_queue.is_due(queues, 1, 0), "{rx_queue:?} had packets");
+                for (misses, interval) in intervals.map(|(misses, interval)| (misses, interval.max(queues))) {
+                    assert!(
+                        (0..=rx_queue.number()).all(|pass| !rx_queue.is_due(queues, pass, misses)),
+                        "{rx_queue:?} is not probed first"
+                    );
+                    for start in 2 * interval..4 * interval {
+                        let passes = start..start + interval;
+                        let due = passes.filter(|&pass| rx_queue.is_due(queues, pass, misses)).count();
+                        assert_eq!(due, 1, "{rx_queue:?} of {queues} from pass {start} on, after {misses} misses");
+                    }
                 }
             }
+            for pass in 0..4 * QUEUES_MAX {
+                let due = rx_queues.iter().filter(|rx_queue| rx_queue.is_due(queues, pass, 1)).count();
+                assert!(due <= 3, "pass {pass} of {queues} queues");
+            }
         }
-        for pass in 0..4 * PROBE_INTERVAL {
-            assert!(rx_queues.iter().filter(|rx_queue| rx_queue.is_due(pass, 1)).count() <= 3, "pass {pass}");
-        }
+        assert_eq!(RxQueue::all(QUEUES_MAX, QUEUES_MAX).len(), RX_QUEUES_MAX);
     }
 
     #[test]

@@ -18,8 +18,8 @@ pub const HEADER: usize = 10;
 /// The most slices that one packet may be written from.
 pub const PIECES_MAX: usize = 128;
 
-/// The most queues of a device.
-pub const QUEUES_MAX: usize = 4;
+/// The most queues of a device: one for every two of 32 workers.
+pub const QUEUES_MAX: usize = 16;
 
 /// TUNSETIFF: IP packets, without the header of the TUN driver.
 const BASE_FLAGS: u16 = (libc::IFF_TUN | libc::IFF_NO_PI) as u16;

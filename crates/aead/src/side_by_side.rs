@@ -21,10 +21,27 @@ pub(crate) const LANES: usize = 32;
 /// Packets whose tags are computed in one call.
 pub(crate) const PACKETS: usize = 8;
 
+/// Batches of at most so many packets get by with less memory, which has to be initialised.
+const FEW: usize = 16;
+
 /// See [`crate::Key::seal`]; the slots have been checked.
 pub(crate) fn seal<K: SideBySideKernel>(kernel: K, key: &KeyWords, buf: &mut [u8], batch: &[Slot]) {
+    if batch.len() <= FEW {
+        seal_with(kernel, key, buf, batch, &mut [[0; 32]; FEW]);
+    } else {
+        seal_with(kernel, key, buf, batch, &mut [[0; 32]; BATCH_MAX]);
+    }
+}
+
+fn seal_with<K: SideBySideKernel>(
+    kernel: K,
+    key: &KeyWords,
+    buf: &mut [u8],
+    batch: &[Slot],
+    one_time_keys: &mut [OneTimeKey],
+) {
     let mut order = [0; BATCH_MAX];
-    let mut state = BatchState::new(kernel, key, batch, by_length(batch, &mut order));
+    let mut state = BatchState::new(kernel, key, batch, by_length(batch, &mut order), one_time_keys);
     let mut tagged = 0;
     while tagged < batch.len() {
         state.next_pass();
@@ -43,8 +60,22 @@ pub(crate) fn seal<K: SideBySideKernel>(kernel: K, key: &KeyWords, buf: &mut [u8
 
 /// See [`crate::Key::open`]; the slots have been checked.
 pub(crate) fn open<K: SideBySideKernel>(kernel: K, key: &KeyWords, buf: &mut [u8], batch: &[Slot]) -> AuthMask {
+    if batch.len() <= FEW {
+        open_with(kernel, key, buf, batch, &mut [[0; 32]; FEW])
+    } else {
+        open_with(kernel, key, buf, batch, &mut [[0; 32]; BATCH_MAX])
+    }
+}
+
+fn open_with<K: SideBySideKernel>(
+    kernel: K,
+    key: &KeyWords,
+    buf: &mut [u8],
+    batch: &[Slot],
+    one_time_keys: &mut [OneTimeKey],
+) -> AuthMask {
     let mut order = [0; BATCH_MAX];
-    let mut state = BatchState::new(kernel, key, batch, by_length(batch, &mut order));
+    let mut state = BatchState::new(kernel, key, batch, by_length(batch, &mut order), one_time_keys);
     let mut authentic = AuthMask::default();
     let mut verified = 0;
     while state.next_pass() {
@@ -94,18 +125,25 @@ struct BatchState<'a, K: SideBySideKernel> {
     kernel: K,
     key: &'a KeyWords,
     passes: Passes<'a, LANES>,
-    one_time_keys: [OneTimeKey; BATCH_MAX],
+    /// At least as many as packets, and whole groups.
+    one_time_keys: &'a mut [OneTimeKey],
     blocks: Blocks<LANES>,
     keystream: Keystream<LANES>,
 }
 
 impl<'a, K: SideBySideKernel> BatchState<'a, K> {
-    fn new(kernel: K, key: &'a KeyWords, batch: &'a [Slot], order: &'a [u8]) -> Self {
+    fn new(
+        kernel: K,
+        key: &'a KeyWords,
+        batch: &'a [Slot],
+        order: &'a [u8],
+        one_time_keys: &'a mut [OneTimeKey],
+    ) -> Self {
         Self {
             kernel,
             key,
             passes: Passes::new(batch, order),
-            one_time_keys: [[0; 32]; BATCH_MAX],
+            one_time_keys,
             blocks: Blocks::new(),
             keystream: Keystream([[0; BLOCK_LEN]; LANES]),
         }

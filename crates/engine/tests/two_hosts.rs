@@ -275,6 +275,50 @@ fn packets_for_many_peers_in_turn_arrive_in_order_and_count_for_the_right_peer()
 }
 
 #[test]
+fn what_goes_nowhere_does_not_change_the_way_of_its_neighbours() {
+    let (mut one, mut two) = pair(&MemoryNet::new(1000), &Clock::new());
+    one.send(&udp(one.inner, two.inner, b"hello"));
+    settle(&mut [&mut one, &mut two]);
+    received(&two);
+    let nowhere = udp(one.inner, IpAddr::from([10, 9, 9, 9]), b"no route");
+    let sent: Vec<_> = (0..6).map(|i| udp(one.inner, two.inner, &[i; 64])).collect();
+    let cut_off = &sent[0][..40];
+    for packet in [&sent[0], &nowhere, &sent[1], cut_off, &sent[2], &[][..], &sent[3], &nowhere, &nowhere, &sent[4]] {
+        one.send(packet);
+    }
+    one.send_gso(&virtio::Header { gso: Gso::TcpV6, ..virtio::Header::default() }, &sent[0]);
+    one.send(&sent[5]);
+    settle(&mut [&mut one, &mut two]);
+    assert_eq!(received(&two), sent);
+    assert_eq!(["no_peer", "inner_malformed", "gso_malformed"].map(|reason| one.drops(reason)), [3, 2, 1]);
+}
+
+#[test]
+fn an_allowed_ip_that_moves_to_another_peer_moves_with_the_next_batch() {
+    let net = MemoryNet::new(1000);
+    let (mut one, mut two) = pair(&net, &Clock::new());
+    let mut three = Host::new(&net, &Clock::new(), 3);
+    one.add_peer(&three);
+    three.add_peer(&one);
+    for other in [&mut two, &mut three] {
+        one.send(&udp(one.inner, other.inner, b"hello"));
+        settle(&mut [&mut one, other]);
+        received(other);
+    }
+    let (two_inner, key_of_three) = (two.inner, three.public_key);
+    let packet = udp(one.inner, two.inner, b"to whom?");
+    let mut arrive = |one: &mut Host| {
+        one.send(&packet);
+        settle(&mut [one, &mut two, &mut three]);
+        (received(&two).len(), received(&three).len())
+    };
+    assert_eq!(arrive(&mut one), (1, 0));
+    let moved = vec![(true, Prefix::new(two_inner, 32).unwrap())];
+    one.set_peer(PeerChange { allowed_ips: moved, ..PeerChange::new(key_of_three) });
+    assert_eq!(arrive(&mut one), (0, 1));
+}
+
+#[test]
 fn a_packet_from_an_address_that_is_not_its_peers_is_dropped() {
     let (mut one, mut two) = pair(&MemoryNet::new(1000), &Clock::new());
     let (own, foreign) = (one.inner, IpAddr::from([10, 0, 0, 77]));

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use linerate_aead::{BATCH_MAX, Slot, TAG_LEN};
-use linerate_netio::udp::GSO_BATCH_MAX;
 use linerate_protocol::DATA_HEADER;
 use linerate_protocol::Session;
 
@@ -12,9 +11,6 @@ use crate::tables::Peer;
 
 /// Bytes that a datagram has around its inner packet.
 pub const OVERHEAD: usize = DATA_HEADER + TAG_LEN;
-
-/// A batch this large is sent before more is read: about one full GSO batch.
-const FULL: usize = GSO_BATCH_MAX - 8_192;
 
 /// Room for an almost full batch and one more GSO packet with the overhead of its segments.
 const BUFFER: usize = 2 * 65_536 + BATCH_MAX * OVERHEAD;
@@ -59,16 +55,6 @@ impl Default for Batch {
 impl Batch {
     pub fn is_empty(&self) -> bool {
         self.slots.is_empty()
-    }
-
-    /// Whether it is time to send before reading more.
-    pub fn is_full(&self) -> bool {
-        self.used >= FULL || self.slots.len() == BATCH_MAX
-    }
-
-    /// Whether it would be full with a packet or GSO packet of `len` bytes.
-    pub fn is_full_with(&self, len: usize) -> bool {
-        self.used + len >= FULL
     }
 
     /// Whether a packet of `len` bytes, padding included, fits.

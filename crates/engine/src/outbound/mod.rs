@@ -16,6 +16,7 @@ mod split;
 mod unreachable;
 
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
 use linerate_aead::BATCH_MAX;
@@ -29,7 +30,8 @@ use crate::rx_queue::PollOutcome;
 use crate::sequencer::{Sequencer, Ticket};
 use crate::shared::Shared;
 pub use batch::OVERHEAD;
-use read_tun::TunPacket;
+use read_tun::TunPackets;
+use route::{NextHop, RouteRun};
 pub use sender::Sender;
 use split::Split;
 use unreachable::Unreachable;
@@ -37,7 +39,8 @@ use unreachable::Unreachable;
 /// A worker's memory for the outbound path.
 pub struct Outbound<B: Backend> {
     sender: Sender<B>,
-    packet: TunPacket,
+    packets: TunPackets,
+    runs: Vec<RouteRun>,
     unreachable: Unreachable,
     /// Whether a packet that does not fill the batch is followed by another.
     followers: Forecast,
@@ -48,7 +51,8 @@ impl<B: Backend> Outbound<B> {
     pub fn new(shared: Arc<Shared<B>>) -> Self {
         Self {
             sender: Sender::new(shared),
-            packet: TunPacket::default(),
+            packets: TunPackets::default(),
+            runs: Vec::with_capacity(BATCH_MAX),
             unreachable: Unreachable::default(),
             followers: Forecast::default(),
         }
@@ -66,68 +70,82 @@ impl<B: Backend> Outbound<B> {
     /// When the device is gone.
     pub fn poll(&mut self, queue: usize, sequencer: &Sequencer) -> io::Result<PollOutcome> {
         let Some(mut read_lock) = sequencer.try_read_lock() else { return Ok(PollOutcome::Locked) };
-        if !self.packet.read(&self.sender.shared, queue)? {
-            return Ok(PollOutcome::Idle);
+        let outcome = self.packets.read(&self.sender.shared, queue, &mut self.followers)?;
+        if outcome == PollOutcome::Idle {
+            return Ok(outcome);
         }
+        let ticket = read_lock.ticket();
+        // All the rest is done while another worker reads.
+        drop(read_lock);
         self.sender.queue = queue;
         let now = self.sender.shared.backend.boottime();
-        let ticket = read_lock.ticket();
-        let mut outcome = PollOutcome::Progress;
-        // Reads are limited, too: a packet that is dropped or staged does not fill the batch.
-        let mut reads = 1;
-        while !self.sender.batch.is_full_with(self.packet.len()) {
-            if reads == 1 && !self.followers.is_worth_a_read() {
-                outcome = PollOutcome::Drained;
-                break;
+        let Self { sender, packets, runs, unreachable, .. } = self;
+        route::find_runs(&sender.shared, packets, runs);
+        let mut start = 0;
+        for run in runs.iter() {
+            let indices = start..run.end;
+            start = run.end;
+            match &run.to {
+                Ok(to) => gather(sender, to, packets, indices, &ticket, now),
+                Err(reason) => refuse(sender, unreachable, *reason, packets, indices, now),
             }
-            self.process(&ticket, now);
-            self.packet.clear();
-            if reads == BATCH_MAX || self.sender.batch.is_full() {
-                break;
-            }
-            let found = self.packet.read(&self.sender.shared, queue)?;
-            if reads == 1 {
-                self.followers.record(found);
-            }
-            if !found {
-                outcome = PollOutcome::Drained;
-                break;
-            }
-            reads += 1;
         }
-        // The last packet, usually a whole GSO packet, is split while another worker reads.
-        drop(read_lock);
-        self.process(&ticket, now);
-        self.sender.finish(ticket, now);
+        runs.clear();
+        sender.finish(ticket, now);
         Ok(outcome)
     }
+}
 
-    /// Adds the packet that was read, if there is one, to the batch; without a session it is staged.
-    fn process(&mut self, ticket: &Ticket<'_>, now: Boottime) {
-        if self.packet.is_empty() {
-            return;
-        }
-        let shared = &self.sender.shared;
-        let Some((header, packet)) = self.packet.parts() else {
-            return shared.counters.count_drop(EngineDropReason::GsoMalformed);
-        };
+/// Adds the packets of a run to the batch; without a session they are staged.
+fn gather<B: Backend>(
+    sender: &mut Sender<B>,
+    to: &NextHop,
+    packets: &TunPackets,
+    indices: Range<usize>,
+    ticket: &Ticket<'_>,
+    now: Boottime,
+) {
+    let sending = to.peer.sending();
+    let session = sending.as_ref().filter(|session| session.may_seal(now));
+    for index in indices {
+        let (header, packet) = packets.get(index);
+        let shared = &sender.shared;
         let Ok(inner) = ip::parse(packet) else {
-            return shared.counters.count_drop(EngineDropReason::InnerMalformed);
+            shared.counters.count_drop(EngineDropReason::InnerMalformed);
+            continue;
         };
-        let peer = match route::peer_for(shared, &inner, packet) {
-            Ok(peer) => peer,
-            Err(reason) => {
-                shared.counters.count_drop(reason);
-                return self.unreachable.reply(shared, self.sender.queue, reason, packet, now);
-            }
-        };
-        let Ok(split) = Split::new(&header, packet, &inner, shared.mtu.for_destination(inner.destination)) else {
-            return shared.counters.count_drop(EngineDropReason::GsoMalformed);
-        };
-        let sending = peer.sending();
-        match sending.as_ref().filter(|session| session.may_seal(now)) {
-            Some(session) => self.sender.push(&peer, session, &split, ticket, now),
-            None => self.sender.stage(&peer, &split, ticket, now),
+        if to.is_loop_for(shared, &inner, packet) {
+            shared.counters.count_drop(EngineDropReason::RoutingLoop);
+            continue;
         }
+        let Ok(split) = Split::new(header, packet, &inner, shared.mtu.for_destination(inner.destination)) else {
+            shared.counters.count_drop(EngineDropReason::GsoMalformed);
+            continue;
+        };
+        match session {
+            Some(session) => sender.push(&to.peer, session, &split, ticket, now),
+            None => sender.stage(&to.peer, &split, ticket, now),
+        }
+    }
+}
+
+/// Drops the packets of a run that goes nowhere, and tells their senders.
+fn refuse<B: Backend>(
+    sender: &Sender<B>,
+    unreachable: &mut Unreachable,
+    reason: EngineDropReason,
+    packets: &TunPackets,
+    indices: Range<usize>,
+    now: Boottime,
+) {
+    let shared = &sender.shared;
+    for index in indices {
+        let (_, packet) = packets.get(index);
+        if ip::parse(packet).is_err() {
+            shared.counters.count_drop(EngineDropReason::InnerMalformed);
+            continue;
+        }
+        shared.counters.count_drop(reason);
+        unreachable.reply(shared, sender.queue, reason, packet, now);
     }
 }

@@ -110,7 +110,8 @@ host() { # NAME... : a network namespace each
     ip -n "$name" link set lo up
     # A new namespace inherits some settings from the machine; the scenarios start from the same ones.
     on "$name" sysctl -qw net.ipv4.conf.{all,default}.rp_filter=0 net.ipv4.ip_forward=0
-    on "$name" sysctl -qw net.ipv6.conf.{all,default}.accept_dad=0 2>/dev/null || true
+    # The kernel looks for no routers: in a tunnel those packets have no peer, and wake a daemon that is at rest.
+    on "$name" sysctl -qw net.ipv6.conf.{all,default}.{accept_dad,router_solicitations}=0 2>/dev/null || true
   done
 }
 

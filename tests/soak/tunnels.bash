@@ -33,8 +33,6 @@ hosts() {
   for name in h1 h2 h3; do
     # An interface that was down has its IPv6 addresses again, and a second address stays when the first goes.
     on $name sysctl -qw net.ipv6.conf.all.keep_addr_on_down=1 net.ipv4.conf.{all,default}.promote_secondaries=1
-    # The kernel looks for no routers in a tunnel: those packets have no peer.
-    on $name sysctl -qw net.ipv6.conf.default.router_solicitations=0
   done
   address h1 e1 "${AT[e1]}/24" && address h2 e2 "${AT[e2]}/24"
   address h1 f1 "${AT[f1]}/64" && address h3 f3 "${AT[f3]}/64"

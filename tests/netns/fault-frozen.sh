@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# timeout: 90
+# timeout: 150
 # A daemon frozen under load for longer than the other waits for an answer, then both: they carry on, and so does TCP.
 source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/faults.bash"

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# timeout: 150
 # An end that is killed or ended under load: configured again, by a supervisor or by hand, it carries on within 2 s.
 source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/tunnel-files.bash"

@@ -21,9 +21,9 @@ for damage in cut empty nonsense of_another_version; do
     bad linerate $verb wg1
     said "$verb, the ledger $damage" "$unreadable"
   done
+  pings h1 10.9.0.2
   good linerate status wg1
   said "status, the ledger $damage" "1 of 1 peers connected"
-  pings h1 10.9.0.2
   pings h2 10.9.0.1
   good linerate down wg1
   said "down, the ledger $damage" "$unreadable"

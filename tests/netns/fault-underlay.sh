@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# timeout: 60
+# timeout: 150
 # The route to the peer changes, is blocked or disappears, under load: the tunnel carries on as soon as there is one again.
 source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/faults.bash"

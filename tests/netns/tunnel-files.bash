@@ -39,11 +39,12 @@ has_original() { type -P wg-quick >/dev/null && type -P "$ENGINE" >/dev/null; }
 has_original && cp "$(type -P wg-quick)" "$WORK/bin/wg-quick" # it puts its own folder first in PATH
 
 at() { nsenter --net="/run/netns/$1" "${@:2}"; } # HOST COMMAND... : with the /sys of this scenario
-# The daemon of an interface that is ready. It leads a session then; the process that started it, which has the same
-# command line and ends a moment later, does not.
+# The daemon of an interface that is ready, the latest if one before it is about to end. It leads a session then; the
+# process that started it, which has the same command line and ends a moment later, does not.
 daemon_of() { # IFACE
-  ps -e -o pid=,sid=,args= | awk -v iface="$1" '
-    $1 == $2 && $3 ~ /(^|\/)linerated$/ && $NF == iface { print $1; found = 1 } END { exit !found }'
+  ps -eww --sort=start_time -o pid=,sid=,args= | awk -v iface="$1" '
+    $1 == $2 && $3 ~ /(^|\/)linerated$/ && $NF == iface { pid = $1 }
+    END { if (!pid) exit 1; print pid }'
 }
 no_daemon() { ! daemon_of "$1"; }
 # The one in the background. The oldest, since a child has the same command line before exec.

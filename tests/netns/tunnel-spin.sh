@@ -20,6 +20,7 @@ expect "context switches of all threads in 5 seconds" 0 $(($(wakeups "$daemon") 
 expect "CPU time in 5 seconds, in 1/100 s" 0 $(($(cpu_ticks "$daemon") - ticks))
 pings h1 10.9.0.2
 good linerate down wg1
+is_gone wg1
 
 LINERATE_SPIN=50 good linerate up wg1
 expect "microseconds, by the environment and not the file" 50 "$(spin)"

@@ -24,7 +24,7 @@
 //!
 //! No branch and no address depends on a key, a text or a tag; comparing tags is the only step that makes a secret
 //! public. Keys, one-time keys and keystream are wiped. So are, once per batch, the vector registers and the stack to
-//! which kernels spill. (General registers may keep the last packet's tag in progress, whose key is used up.) Kernels
+//! which kernels spill. (General registers may keep the last two packets' tags in progress, whose keys are used up.) Kernels
 //! never decrypt a packet whose tag is wrong: its bytes are zeros afterwards.
 //!
 //! # Speed and its bounds

@@ -71,7 +71,7 @@ pub struct Options {
 /// When helpers join the primary worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Helpers {
-    /// When it has been busy for a while and a core is idle.
+    /// When it has been busy for a while and another would get a core.
     OnDemand,
     /// At every batch, as if there were four cores: to test that packets stay in order.
     Always,

@@ -24,6 +24,9 @@ const WAITING_LITTLE: u64 = 25;
 /// From so many percent on a worker has less than a third of a core, and others wait for what it holds.
 const WAITING_LONG: u64 = 67;
 
+/// A worker that slept for other workers for so many percent of its time is one of too many at its receive queue.
+const ASLEEP_LONG: u64 = 50;
+
 /// A worker that found nothing for so many percent of its time is not needed.
 const IDLE_LONG: u64 = 50;
 
@@ -36,6 +39,8 @@ pub struct Moment {
     pub cpu: u64,
     /// For how long it has slept in order to wait for another worker.
     pub slept: u64,
+    /// For how long it has slept for packets that were there at once.
+    pub waited: u64,
 }
 
 /// How a worker spent its time, in percent.
@@ -43,6 +48,8 @@ pub struct Moment {
 pub struct TimeShares {
     /// Ready to run, without a core.
     pub waiting: u64,
+    /// Asleep, until another worker had done its part.
+    pub asleep: u64,
     /// Looking for packets that were not there.
     pub idle: u64,
 }
@@ -66,9 +73,11 @@ impl TimeUse {
     pub fn conclude(&mut self, at: Moment) {
         if let Some(began) = self.began.replace(at) {
             let percent = |time: u64| (time * 100).checked_div(at.now.saturating_sub(began.now)).unwrap_or(0);
-            let spent = (at.cpu - began.cpu) + (at.slept - began.slept);
+            let slept = at.slept - began.slept;
+            let spent = (at.cpu - began.cpu) + slept + (at.waited - began.waited);
             let waiting = at.now.saturating_sub(began.now + spent);
-            self.shares = Some(TimeShares { waiting: percent(waiting), idle: percent(self.idle) });
+            self.shares =
+                Some(TimeShares { waiting: percent(waiting), asleep: percent(slept), idle: percent(self.idle) });
         }
         self.idle = 0;
         self.due = Some(at.now + MEASURE_FOR);
@@ -99,10 +108,11 @@ pub struct Workers {
     pub share: usize,
 }
 
-/// Whether another worker would get a core.
+/// Whether another worker would get a core, and find something to do there.
 pub fn should_unpark(load: CpuLoad, workers: Workers, shares: Option<TimeShares>) -> bool {
     let has_cores = || shares.is_some_and(|shares| shares.waiting <= WAITING_LITTLE);
-    load == CpuLoad::Spare || workers.active < workers.share && has_cores()
+    let are_enough = shares.is_some_and(|shares| shares.asleep >= ASLEEP_LONG);
+    !are_enough && (load == CpuLoad::Spare || workers.active < workers.share && has_cores())
 }
 
 /// Whether a worker of several leaves its core to others. `load` is only asked for where it matters.
@@ -129,7 +139,7 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     fn waiting(waiting: u64) -> Option<TimeShares> {
-        Some(TimeShares { waiting, idle: 0 })
+        Some(TimeShares { waiting, asleep: 0, idle: 0 })
     }
 
     fn workers(active: usize, share: usize) -> Workers {
@@ -142,14 +152,14 @@ mod tests {
         assert!(!time_use.is_due(7 * MS));
         assert!(!time_use.is_due(8 * MS - 1));
         assert!(time_use.is_due(8 * MS));
-        time_use.conclude(Moment { now: 8 * MS, cpu: 3 * MS, slept: MS });
+        time_use.conclude(Moment { now: 8 * MS, cpu: 3 * MS, slept: MS, waited: MS });
         assert_eq!(time_use.shares(), None);
         time_use.add_idle(MS);
         assert!(!time_use.is_due(12 * MS - 1) && time_use.is_due(12 * MS));
-        time_use.conclude(Moment { now: 18 * MS, cpu: 8 * MS, slept: 3 * MS });
-        assert_eq!(time_use.shares(), Some(TimeShares { waiting: 30, idle: 10 }));
-        time_use.conclude(Moment { now: 20 * MS, cpu: 10 * MS, slept: 3 * MS });
-        assert_eq!(time_use.shares(), Some(TimeShares { waiting: 0, idle: 0 }));
+        time_use.conclude(Moment { now: 18 * MS, cpu: 7 * MS, slept: 3 * MS, waited: 2 * MS });
+        assert_eq!(time_use.shares(), Some(TimeShares { waiting: 30, asleep: 20, idle: 10 }));
+        time_use.conclude(Moment { now: 20 * MS, cpu: 9 * MS, slept: 3 * MS, waited: 2 * MS });
+        assert_eq!(time_use.shares(), waiting(0));
         time_use.reset();
         assert_eq!(time_use.shares(), None);
     }
@@ -157,14 +167,17 @@ mod tests {
     #[test]
     fn clocks_that_do_not_agree_are_no_waiting() {
         let mut time_use = TimeUse::default();
-        time_use.conclude(Moment { now: 5, cpu: 0, slept: 0 });
-        time_use.conclude(Moment { now: 5, cpu: 1, slept: 0 });
+        time_use.conclude(Moment { now: 5, cpu: 0, slept: 0, waited: 0 });
+        time_use.conclude(Moment { now: 5, cpu: 1, slept: 0, waited: 0 });
         assert_eq!(time_use.shares(), waiting(0));
     }
 
     #[test]
-    fn an_idle_core_is_always_worth_another_worker() {
+    fn an_idle_core_is_worth_another_worker_unless_those_there_are_sleep_for_each_other() {
+        let asleep = |asleep| Some(TimeShares { waiting: 0, asleep, idle: 0 });
         assert!(should_unpark(CpuLoad::Spare, workers(5, 2), None));
+        assert!(should_unpark(CpuLoad::Spare, workers(5, 2), asleep(40)));
+        assert!(!should_unpark(CpuLoad::Spare, workers(12, 16), asleep(50)), "their receive queue is the limit");
     }
 
     #[test]
@@ -192,7 +205,7 @@ mod tests {
     #[test]
     fn a_worker_of_several_looks_again_for_a_while_if_it_was_of_use() {
         let full = || CpuLoad::Full;
-        let idle = |idle| Some(TimeShares { waiting: 0, idle });
+        let idle = |idle| Some(TimeShares { waiting: 0, asleep: 0, idle });
         assert!(should_look_again(0, full, workers(2, 1), None));
         assert!(should_look_again(LOOK_MAX - 1, full, workers(2, 1), idle(25)), "a load of a core and a half");
         assert!(!should_look_again(LOOK_MAX, full, workers(2, 1), None));

@@ -200,8 +200,8 @@ impl Worker {
     /// Measures how this worker spends its time.
     fn measure(&mut self, now: u64) {
         if self.time_use.is_due(now) {
-            let (cpu, slept) = (clock::thread_cpu_time(), sync::slept() + self.waited);
-            self.time_use.conclude(Moment { now, cpu, slept });
+            let (cpu, slept) = (clock::thread_cpu_time(), sync::slept());
+            self.time_use.conclude(Moment { now, cpu, slept, waited: self.waited });
         }
     }
 

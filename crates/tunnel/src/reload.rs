@@ -70,7 +70,7 @@ pub fn reload(file: &ConfigFile, options: &Options, context: Context<'_>) -> Res
     }
     for (setting, changed) in [("User", file.contents.user != old.user), ("Spin", file.contents.spin != old.spin)] {
         if changed {
-            context.warn(format_args!("{setting} takes effect when the daemon starts: take {name} down and up again"));
+            context.warn(format_args!("{setting} takes effect at the next `up`: take {name} down and up again"));
         }
     }
     locked.write_next_file(&text)?;

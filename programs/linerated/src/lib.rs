@@ -66,7 +66,7 @@ use handler::EngineHandler;
         \x20                         there is no log unless this is set.\n\
         \x20 LINERATE_AEAD           cipher implementation: avx512, avx512f, avx2, library or\n\
         \x20                         portable (default: the fastest that this CPU supports)\n\
-        \x20 LINERATE_HELPERS        on-demand (the default) starts more workers under load, on idle cores;\n\
+        \x20 LINERATE_HELPERS        on-demand (the default) starts more workers under load, while there are cores;\n\
         \x20                         always starts them for every batch, as if on four cores, for tests\n\
         \x20 LINERATE_OFFLOADS       comma-separated kernel offloads to disable, for measuring and debugging:\n\
         \x20                         -vnet_hdr, -tso, -uso (the interface's), -udp_gro, -udp_gso (the\n\

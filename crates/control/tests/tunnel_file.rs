@@ -68,6 +68,7 @@ fn every_setting_is_read() {
     assert_eq!(file.excluded_ips, nets(&["192.168.0.0/16", "10.9.0.0/16"]));
     assert_eq!((file.exclude_lan, file.on_hook_error), (ExcludeLan::Auto, Some(OnHookError::Warn)));
     assert_eq!(file.spin, Some(200));
+    assert_eq!(file.public_endpoint.as_ref().unwrap().with_port(51820), "vpn.example.com:443");
     let [peer] = &file.peers[..] else { panic!("one peer") };
     assert_eq!(peer.name.as_deref(), Some("Router"));
     assert_eq!(peer.preshared_key_file, Some(KeyFile::Credential("router.psk".into())));

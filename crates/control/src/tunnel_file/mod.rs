@@ -9,6 +9,7 @@ mod changes;
 mod diagnostic;
 mod key_file;
 mod name_server;
+mod public_endpoint;
 mod read;
 mod save;
 pub mod settings;
@@ -25,6 +26,7 @@ pub use changes::{AllowedIpRemoval, DeviceChanges, changes};
 pub use diagnostic::{Diagnostic, Severity};
 pub use key_file::{KeyDirectories, KeyFile};
 pub use name_server::{InvalidNameServer, NameServer};
+pub use public_endpoint::{InvalidPublicEndpoint, PublicEndpoint};
 pub use save::{RunningTunnel, save};
 pub use strip::{StripError, strip};
 
@@ -77,6 +79,8 @@ pub struct TunnelFile {
     pub user: Option<String>,
     /// `Spin`, in microseconds; none if it is not set.
     pub spin: Option<u16>,
+    /// `PublicEndpoint`; a file with it is that of a server.
+    pub public_endpoint: Option<PublicEndpoint>,
     /// The peers, in the order of their first sections.
     pub peers: Vec<Peer>,
 }
@@ -244,6 +248,7 @@ impl TunnelFile {
             on_hook_error: None,
             user: None,
             spin: None,
+            public_endpoint: None,
             peers: Vec::new(),
         }
     }

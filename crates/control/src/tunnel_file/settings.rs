@@ -70,6 +70,8 @@ pub const ON_HOOK_ERROR: Setting = ours(interface("OnHookError"));
 pub const USER: Setting = ours(interface("User"));
 /// For how many microseconds at most the daemon looks for packets before it sleeps.
 pub const SPIN: Setting = ours(interface("Spin"));
+/// Where clients reach the server.
+pub const PUBLIC_ENDPOINT: Setting = ours(interface("PublicEndpoint"));
 /// The file with the preshared key.
 pub const PRESHARED_KEY_FILE: Setting = ours(peer("PresharedKeyFile"));
 
@@ -81,7 +83,7 @@ const OF_WG: [Setting; 8] =
 pub const OF_WG_QUICK: [Setting; 9] = [ADDRESS, DNS, MTU, TABLE, PRE_UP, POST_UP, PRE_DOWN, POST_DOWN, SAVE_CONFIG];
 
 /// Our settings.
-const OURS: [Setting; 9] = [
+const OURS: [Setting; 10] = [
     ROUTE_CONFLICT,
     KILL_SWITCH,
     EXCLUDED_IPS,
@@ -90,6 +92,7 @@ const OURS: [Setting; 9] = [
     ON_HOOK_ERROR,
     USER,
     SPIN,
+    PUBLIC_ENDPOINT,
     PRESHARED_KEY_FILE,
 ];
 

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use zeroize::Zeroizing;
 
-use super::{Endpoint, KeyFile, NameServer, Names, SPIN_MAX, Table};
+use super::{Endpoint, KeyFile, NameServer, Names, PublicEndpoint, SPIN_MAX, Table};
 use crate::document::Setting;
 use crate::endpoint;
 use crate::keys::{BASE64_LENGTH, PublicKey, SecretKey};
@@ -178,6 +178,12 @@ pub(super) fn user(text: &str) -> Result<String, InvalidValue> {
         true => Ok(text.to_owned()),
         false => Err(invalid(format!("{} is not a user name", quoted(text)), "for example nobody, from /etc/passwd")),
     }
+}
+
+/// Where clients reach the server.
+pub(super) fn public_endpoint(text: &str) -> Result<PublicEndpoint, InvalidValue> {
+    let hint = "for example vpn.example.com, 192.0.2.1:51820 or [2001:db8::1]:51820";
+    text.parse().map_err(|_| invalid(format!("{} is not a public endpoint", quoted(text)), hint))
 }
 
 /// Microseconds for which the daemon looks for packets.

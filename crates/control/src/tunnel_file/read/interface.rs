@@ -66,6 +66,9 @@ impl Reader<'_> {
             }
             settings::USER => diagnostics.store(span, values::user(value).map(Some), &mut file.user),
             settings::SPIN => diagnostics.store(span, values::spin(value).map(Some), &mut file.spin),
+            settings::PUBLIC_ENDPOINT => {
+                diagnostics.store(span, values::public_endpoint(value).map(Some), &mut file.public_endpoint);
+            }
             _ => {}
         }
     }

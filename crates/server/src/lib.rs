@@ -4,3 +4,5 @@
 //! The tunnel's file is the only truth. Nothing here opens a file, reads the clock or makes random numbers: the file's
 //! content, the time and random bytes are arguments.
 #![forbid(unsafe_code)]
+
+pub mod init;

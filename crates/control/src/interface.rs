@@ -3,13 +3,16 @@
 use std::fmt;
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
+
 use crate::printable::printable;
 
 /// The longest name in bytes: IFNAMSIZ (linux/if.h) without its final NUL.
 const LONGEST: usize = 15;
 
 /// An interface name that the kernel accepts and that is safe as a file name.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct InterfaceName(String);
 
 /// The text is not an interface name.
@@ -36,6 +39,20 @@ impl FromStr for InterfaceName {
             return Err(InvalidInterfaceName(printable(text).into_owned()));
         }
         Ok(Self(text.to_owned()))
+    }
+}
+
+impl TryFrom<String> for InterfaceName {
+    type Error = InvalidInterfaceName;
+
+    fn try_from(text: String) -> Result<Self, InvalidInterfaceName> {
+        text.parse()
+    }
+}
+
+impl From<InterfaceName> for String {
+    fn from(name: InterfaceName) -> Self {
+        name.0
     }
 }
 

@@ -9,8 +9,9 @@ use linerate_control::document::Document;
 use linerate_control::interface::InterfaceName;
 use linerate_control::keys::{PublicKey, SecretKey};
 use linerate_control::tunnel_file::{
-    AllowedIpRemoval, Diagnostic, Endpoint, ExcludeLan, KeyDirectories, KeyFile, NameServer, Names, NoNames,
-    OnHookError, Phase, RouteConflict, RunningTunnel, Severity, Table, TunnelFile, changes, save, settings, strip,
+    AllowedIpRemoval, Diagnostic, Endpoint, ExcludeLan, Gateway, Inbound, KeyDirectories, KeyFile, Masquerade,
+    NameServer, Names, NoNames, OnHookError, Phase, RouteConflict, RunningTunnel, Severity, Table, TunnelFile, changes,
+    save, settings, strip,
 };
 use linerate_control::uapi::request::{AllowedIp, DeviceUpdate};
 use linerate_control::uapi::response::{DeviceState, PeerState};
@@ -69,12 +70,59 @@ fn every_setting_is_read() {
     assert_eq!((file.exclude_lan, file.on_hook_error), (ExcludeLan::Auto, Some(OnHookError::Warn)));
     assert_eq!(file.spin, Some(200));
     assert_eq!(file.public_endpoint.as_ref().unwrap().with_port(51820), "vpn.example.com:443");
+    assert_eq!(file.gateway, Gateway::Interfaces(vec!["eth0".parse().unwrap(), "eth1.7".parse().unwrap()]));
+    assert_eq!((file.masquerade, file.inbound), (Masquerade { ipv4: true, ipv6: false }, Inbound::All));
+    assert!(file.client_isolation);
     let [peer] = &file.peers[..] else { panic!("one peer") };
     assert_eq!(peer.name.as_deref(), Some("Router"));
     assert_eq!(peer.preshared_key_file, Some(KeyFile::Credential("router.psk".into())));
     assert_eq!(peer.endpoint, Some(Endpoint::Address("192.0.2.1:51820".parse().unwrap())));
     assert_eq!((peer.allowed_ips.len(), peer.persistent_keepalive), (2, Some(25)));
+    assert_eq!(peer.destinations, nets(&["10.1.0.0/16", "fd01::/32", "192.0.2.7/32"]));
     assert!(file.is_full_tunnel());
+}
+
+#[test]
+fn a_gateway_is_auto_or_a_list_of_other_interfaces() {
+    let list = |names: &[&str]| Gateway::Interfaces(names.iter().map(|name| name.parse().unwrap()).collect());
+    for (value, expected) in [
+        ("AUTO", Gateway::Auto),
+        ("off", Gateway::Off),
+        ("eth0", list(&["eth0"])),
+        ("eth0,br-lan, eth0", list(&["eth0", "br-lan"])),
+    ] {
+        let (file, diagnostics) = read(format!("[Interface]\n#! Gateway = {value}\n").as_bytes());
+        assert_eq!((diagnostics, file.gateway), (vec![], expected), "{value}");
+    }
+    for (value, said) in [
+        ("auto, eth0", "2:14: auto stands alone (use auto, off, or interfaces such as eth0, separated by commas)"),
+        ("eth0, wg0", "2:14: wg0 cannot be its own gateway"),
+        ("lo", "2:14: lo cannot be its own gateway"),
+        ("eth0/1", "2:14: `eth0/1` is not an interface"),
+        (",", "2:14: this list has no interface"),
+    ] {
+        let (file, diagnostics) = read(format!("[Interface]\n#! Gateway = {value}\n").as_bytes());
+        assert!(file.gateway == Gateway::Off && diagnostics.len() == 1, "{value}");
+        assert!(diagnostics[0].to_string().starts_with(said), "{value}: {}", diagnostics[0]);
+    }
+}
+
+#[test]
+fn masquerade_is_a_list_of_families() {
+    for (value, families) in [
+        ("ipv4", Some((true, false))),
+        ("IPv6", Some((false, true))),
+        ("ipv4, ipv6", Some((true, true))),
+        ("both", Some((true, true))),
+        ("off", Some((false, false))),
+        ("off, ipv4", None),
+        ("yes", None),
+    ] {
+        let (file, diagnostics) = read(format!("[Interface]\n#! Masquerade = {value}\n").as_bytes());
+        assert_eq!(diagnostics.is_empty(), families.is_some(), "{value}");
+        let (ipv4, ipv6) = families.unwrap_or_default();
+        assert_eq!(file.masquerade, Masquerade { ipv4, ipv6 }, "{value}");
+    }
 }
 
 #[test]
@@ -155,9 +203,21 @@ fn no_diagnostic_contains_a_key() {
 fn no_diagnostic_contains_a_key_that_is_misplaced() {
     let (secret, hex) = (&KEY[..40], "c8".repeat(32));
     let of_interface = ["Address", "ListenPort", "FwMark", "MTU", "Table", "SaveConfig", "DNS"];
-    let ours =
-        ["RouteConflict", "KillSwitch", "ExcludedIPs", "ExcludeLAN", "OnHookError", "PrivateKeyFile", "User", "Spin"];
-    let of_peer = ["Endpoint", "AllowedIPs", "PersistentKeepalive"];
+    let ours = [
+        "RouteConflict",
+        "KillSwitch",
+        "ExcludedIPs",
+        "ExcludeLAN",
+        "OnHookError",
+        "PrivateKeyFile",
+        "User",
+        "Spin",
+        "Gateway",
+        "Masquerade",
+        "ClientIsolation",
+        "Inbound",
+    ];
+    let of_peer = ["Endpoint", "AllowedIPs", "PersistentKeepalive", "#! Destinations"];
     let lines = of_interface.map(|key| format!("[Interface]\n{key} = ")).into_iter();
     let lines = lines.chain(ours.map(|key| format!("[Interface]\n#! {key} = ")));
     let lines = lines.chain(of_peer.map(|key| format!("[Peer]\nPublicKey = {OTHER}\n{key} = ")));

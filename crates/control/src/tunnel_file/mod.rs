@@ -7,6 +7,7 @@
 
 mod changes;
 mod diagnostic;
+mod gateway;
 mod key_file;
 mod name_server;
 mod public_endpoint;
@@ -24,6 +25,7 @@ use serde::{Deserialize, Serialize};
 
 pub use changes::{AllowedIpRemoval, DeviceChanges, changes};
 pub use diagnostic::{Diagnostic, Severity};
+pub use gateway::{Gateway, Inbound, Masquerade};
 pub use key_file::{KeyDirectories, KeyFile};
 pub use name_server::{InvalidNameServer, NameServer};
 pub use public_endpoint::{InvalidPublicEndpoint, PublicEndpoint};
@@ -81,6 +83,14 @@ pub struct TunnelFile {
     pub spin: Option<u16>,
     /// `PublicEndpoint`; a file with it is that of a server.
     pub public_endpoint: Option<PublicEndpoint>,
+    /// `Gateway`.
+    pub gateway: Gateway,
+    /// `Masquerade`.
+    pub masquerade: Masquerade,
+    /// `ClientIsolation`.
+    pub client_isolation: bool,
+    /// `Inbound`.
+    pub inbound: Inbound,
     /// The peers, in the order of their first sections.
     pub peers: Vec<Peer>,
 }
@@ -103,6 +113,8 @@ pub struct Peer {
     pub allowed_ips: Vec<IpNet>,
     /// `PersistentKeepalive` in seconds; 0 is off.
     pub persistent_keepalive: Option<u16>,
+    /// `Destinations`, without host bits; all if there are none.
+    pub destinations: Vec<IpNet>,
     /// The line of its header, from 1.
     pub line: usize,
 }
@@ -249,6 +261,10 @@ impl TunnelFile {
             user: None,
             spin: None,
             public_endpoint: None,
+            gateway: Gateway::Off,
+            masquerade: Masquerade::default(),
+            client_isolation: false,
+            inbound: Inbound::Replies,
             peers: Vec::new(),
         }
     }
@@ -302,6 +318,7 @@ impl Peer {
             endpoint: None,
             allowed_ips: Vec::new(),
             persistent_keepalive: None,
+            destinations: Vec::new(),
             line: 0,
         }
     }

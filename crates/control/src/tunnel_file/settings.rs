@@ -72,8 +72,18 @@ pub const USER: Setting = ours(interface("User"));
 pub const SPIN: Setting = ours(interface("Spin"));
 /// Where clients reach the server.
 pub const PUBLIC_ENDPOINT: Setting = ours(interface("PublicEndpoint"));
+/// The interfaces to which the tunnel's packets are forwarded.
+pub const GATEWAY: Setting = ours(interface("Gateway"));
+/// The families whose source addresses the gateway translates.
+pub const MASQUERADE: Setting = ours(interface("Masquerade"));
+/// Whether nothing is forwarded from client to client.
+pub const CLIENT_ISOLATION: Setting = ours(interface("ClientIsolation"));
+/// Whether new connections may come from the gateway's interfaces.
+pub const INBOUND: Setting = ours(interface("Inbound"));
 /// The file with the preshared key.
 pub const PRESHARED_KEY_FILE: Setting = ours(peer("PresharedKeyFile"));
+/// The only prefixes that a peer's packets are forwarded to.
+pub const DESTINATIONS: Setting = ours(peer("Destinations"));
 
 /// The settings of `wg`, which must have a value.
 const OF_WG: [Setting; 8] =
@@ -83,7 +93,7 @@ const OF_WG: [Setting; 8] =
 pub const OF_WG_QUICK: [Setting; 9] = [ADDRESS, DNS, MTU, TABLE, PRE_UP, POST_UP, PRE_DOWN, POST_DOWN, SAVE_CONFIG];
 
 /// Our settings.
-const OURS: [Setting; 10] = [
+const OURS: &[Setting] = &[
     ROUTE_CONFLICT,
     KILL_SWITCH,
     EXCLUDED_IPS,
@@ -93,15 +103,20 @@ const OURS: [Setting; 10] = [
     USER,
     SPIN,
     PUBLIC_ENDPOINT,
+    GATEWAY,
+    MASQUERADE,
+    CLIENT_ISOLATION,
+    INBOUND,
     PRESHARED_KEY_FILE,
+    DESTINATIONS,
 ];
 
 /// Every setting.
 pub fn all() -> impl Iterator<Item = Setting> {
-    OF_WG.into_iter().chain(OF_WG_QUICK).chain(OURS)
+    OF_WG.into_iter().chain(OF_WG_QUICK).chain(OURS.iter().copied())
 }
 
 /// Whether all lines with the setting count, not only the last.
 pub(super) fn may_repeat(setting: &Setting) -> bool {
-    setting.whole_line || [ADDRESS, DNS, ALLOWED_IPS, EXCLUDED_IPS].contains(setting)
+    setting.whole_line || [ADDRESS, DNS, ALLOWED_IPS, EXCLUDED_IPS, DESTINATIONS].contains(setting)
 }

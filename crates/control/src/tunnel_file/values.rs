@@ -5,9 +5,10 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use zeroize::Zeroizing;
 
-use super::{Endpoint, KeyFile, NameServer, Names, PublicEndpoint, SPIN_MAX, Table};
+use super::{Endpoint, Gateway, KeyFile, Masquerade, NameServer, Names, PublicEndpoint, SPIN_MAX, Table};
 use crate::document::Setting;
 use crate::endpoint;
+use crate::interface::InterfaceName;
 use crate::keys::{BASE64_LENGTH, PublicKey, SecretKey};
 use crate::number::decimal;
 use crate::wg_config::values::{fwmark, host_and_service, is_space, persistent_keepalive};
@@ -193,6 +194,53 @@ pub(super) fn spin(text: &str) -> Result<u16, InvalidValue> {
         let message = format!("{} is not a number of microseconds, 0 to {SPIN_MAX}", quoted(text));
         invalid(message, "for example 200; 0 turns it off")
     })
+}
+
+/// `auto`, `off`, or interfaces other than the tunnel's own, each once.
+pub(super) fn gateway(text: &str, own: &InterfaceName) -> Result<Gateway, InvalidValue> {
+    if text.eq_ignore_ascii_case("auto") {
+        return Ok(Gateway::Auto);
+    }
+    if text.eq_ignore_ascii_case("off") {
+        return Ok(Gateway::Off);
+    }
+    let mut names: Vec<InterfaceName> = Vec::new();
+    for (_, word) in items(text, true).filter(|(_, word)| !word.is_empty()) {
+        let hint = "use auto, off, or interfaces such as eth0, separated by commas";
+        let name = word.parse::<InterfaceName>().ok().filter(|_| !may_have_key(word));
+        let name = name.ok_or_else(|| invalid(format!("{} is not an interface", quoted(word)), hint))?;
+        if ["auto", "off"].iter().any(|alone| word.eq_ignore_ascii_case(alone)) {
+            return Err(invalid(format!("{word} stands alone"), hint));
+        }
+        if ["lo", own.as_str()].contains(&word) {
+            return Err(invalid(format!("{word} cannot be its own gateway"), hint));
+        }
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    match names.is_empty() {
+        true => Err(invalid("this list has no interface", "use auto, off, or interfaces such as eth0")),
+        false => Ok(Gateway::Interfaces(names)),
+    }
+}
+
+/// The families whose addresses are translated.
+pub(super) fn masquerade(text: &str) -> Result<Masquerade, InvalidValue> {
+    let mut families = Masquerade::default();
+    for (_, word) in items(text, true).filter(|(_, word)| !word.is_empty()) {
+        match &*word.to_ascii_lowercase() {
+            "ipv4" => families.ipv4 = true,
+            "ipv6" => families.ipv6 = true,
+            "both" => families = Masquerade { ipv4: true, ipv6: true },
+            "off" if compact(text).len() == word.len() => {}
+            _ => {
+                let message = format!("{} is not a value of Masquerade", quoted(word));
+                return Err(invalid(message, "use ipv4, ipv6, both or off"));
+            }
+        }
+    }
+    Ok(families)
 }
 
 /// One of the words that a setting accepts, in upper or lower case.

@@ -5,7 +5,7 @@ use ipnet::IpNet;
 use super::{Diagnostics, Located, Reader};
 use crate::document::Setting;
 use crate::tunnel_file::values::{self, InvalidValue, items};
-use crate::tunnel_file::{ExcludeLan, Hook, OnHookError, Phase, RouteConflict, settings};
+use crate::tunnel_file::{ExcludeLan, Hook, Inbound, OnHookError, Phase, RouteConflict, settings};
 
 const YES_OR_NO: [(&str, bool); 2] = [("true", true), ("false", false)];
 
@@ -20,6 +20,8 @@ const EXCLUDES: [(&str, ExcludeLan); 3] =
     [("true", ExcludeLan::Always), ("false", ExcludeLan::Never), ("auto", ExcludeLan::Auto)];
 
 const HOOK_ERRORS: [(&str, OnHookError); 2] = [("warn", OnHookError::Warn), ("abort", OnHookError::Abort)];
+
+const INBOUND: [(&str, Inbound); 2] = [("replies", Inbound::Replies), ("all", Inbound::All)];
 
 impl Reader<'_> {
     pub(super) fn interface_entry(&mut self, setting: &Setting, at: &Located<'_>, value: &str) {
@@ -69,6 +71,16 @@ impl Reader<'_> {
             settings::PUBLIC_ENDPOINT => {
                 diagnostics.store(span, values::public_endpoint(value).map(Some), &mut file.public_endpoint);
             }
+            settings::GATEWAY => {
+                diagnostics.store(span, values::gateway(value, &file.interface), &mut file.gateway);
+            }
+            settings::MASQUERADE => diagnostics.store(span, values::masquerade(value), &mut file.masquerade),
+            settings::CLIENT_ISOLATION => {
+                diagnostics.store(span, values::one_of(setting, value, &YES_OR_NO), &mut file.client_isolation);
+            }
+            settings::INBOUND => {
+                diagnostics.store(span, values::one_of(setting, value, &INBOUND), &mut file.inbound);
+            }
             _ => {}
         }
     }
@@ -94,7 +106,7 @@ impl Reader<'_> {
 }
 
 /// The prefixes of a list, separated by commas or white space.
-fn list(
+pub(super) fn list(
     at: &Located<'_>,
     value: &str,
     read: fn(&str) -> Result<IpNet, InvalidValue>,

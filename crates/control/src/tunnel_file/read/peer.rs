@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use ipnet::IpNet;
 
+use super::interface::list;
 use super::{Diagnostics, Located, Span};
 use crate::document::Setting;
 use crate::keys::{PublicKey, SecretKey};
@@ -29,6 +30,7 @@ pub(super) struct Draft {
     changes_list: bool,
     /// Prefixes to add (true) or remove.
     allowed_ips: Vec<(bool, IpNet, Span)>,
+    destinations: Vec<IpNet>,
 }
 
 /// The peers so far.
@@ -66,6 +68,9 @@ impl Draft {
                 diagnostics.store(span, values::interval(value).map(Some), &mut self.persistent_keepalive);
             }
             settings::ALLOWED_IPS => self.allowed_ips(at, value, diagnostics),
+            settings::DESTINATIONS => {
+                self.destinations.extend(list(at, value, values::prefix, diagnostics).iter().map(IpNet::trunc));
+            }
             _ => {}
         }
     }
@@ -108,6 +113,9 @@ impl Peers {
         peer.preshared_key_file = draft.preshared_key_file.or(peer.preshared_key_file.take());
         peer.endpoint = draft.endpoint.or(peer.endpoint.take());
         peer.persistent_keepalive = draft.persistent_keepalive.or(peer.persistent_keepalive);
+        if !draft.destinations.is_empty() {
+            peer.destinations = draft.destinations;
+        }
         if !draft.changes_list {
             for net in peer.allowed_ips.drain(..) {
                 self.owners.remove(&net);

@@ -1,0 +1,273 @@
+//! What a gateway needs: a firewall table, and the sysctls that have the kernel forward.
+//!
+//! Forwarding is switched on for the interfaces between which packets pass, not for the whole host: IPv4 asks the
+//! interface on which a packet comes (`ip_route_input_slow` in net/ipv4/route.c), IPv6 does since Linux 6.17
+//! (`force_forwarding`). Older kernels forward IPv6 everywhere or nowhere, and then ignore router advertisements
+//! unless `accept_ra` is 2. The table comes before forwarding: at no time does more pass than it allows.
+
+use std::net::IpAddr;
+
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use linerate_control::interface::InterfaceName;
+
+use super::{Plan, PlanError, addresses};
+use crate::spec::{AddressRange, Forwarding, Gateway, HostSpec, Restriction};
+use crate::state::HostState;
+use crate::step::{AddressFamily, GatewayTable, MAIN, OpenGateway, Step};
+
+/// Replaces `Gateway = auto` by the interfaces of the host's default routes.
+pub fn resolve(spec: &mut HostSpec, state: &HostState) {
+    if spec.forwarding.gateway == Gateway::Auto {
+        let devices = uplinks(&spec.interface, state);
+        let names = devices.iter().filter_map(|device| device.parse::<InterfaceName>().ok());
+        spec.forwarding.gateway = Gateway::Interfaces(names.collect());
+    }
+}
+
+/// The restrictions of peers, from the prefixes of all peers with what `Destinations` says for each. An address belongs
+/// to the peer with the longest prefix that contains it, as for packets.
+pub fn restrictions<'a>(peers: impl IntoIterator<Item = (&'a [IpNet], &'a [IpNet])>) -> Vec<Restriction> {
+    let peers: Vec<(&[IpNet], &[IpNet])> = peers.into_iter().collect();
+    if peers.iter().all(|(_, destinations)| destinations.is_empty()) {
+        return Vec::new();
+    }
+    let mut restrictions: Vec<Restriction> = peers
+        .iter()
+        .map(|(_, destinations)| Restriction {
+            sources: Vec::new(),
+            destinations: IpNet::aggregate(&destinations.to_vec()),
+        })
+        .collect();
+    let mut prefixes: Vec<(IpNet, usize)> = Vec::new();
+    for (peer, (allowed, _)) in peers.iter().enumerate() {
+        prefixes.extend(allowed.iter().map(|net| (*net, peer)));
+    }
+    prefixes.sort_by_key(|(net, _)| (net.addr(), net.prefix_len()));
+    let (v4, v6): (Vec<_>, Vec<_>) = prefixes.into_iter().partition(|(net, _)| net.addr().is_ipv4());
+    for (range, peer) in owned_ranges(&v4).into_iter().chain(owned_ranges(&v6)) {
+        restrictions[peer].sources.push(range);
+    }
+    restrictions.retain(|restriction| !restriction.sources.is_empty() && !restriction.destinations.is_empty());
+    restrictions
+}
+
+/// Which addresses belong to whom: prefixes of one family, sorted, with their owners, as ranges that do not overlap.
+fn owned_ranges(prefixes: &[(IpNet, usize)]) -> Vec<(AddressRange, usize)> {
+    let mut ranges = Vec::new();
+    let mut open: Vec<(u128, usize)> = Vec::new();
+    let mut next = 0;
+    let is_v4 = prefixes.first().is_some_and(|(net, _)| net.addr().is_ipv4());
+    let mut emit = |first: u128, last: u128, owner: usize| {
+        if first <= last {
+            ranges.push((AddressRange { first: address(first, is_v4), last: address(last, is_v4) }, owner));
+        }
+    };
+    for (net, owner) in prefixes {
+        let (first, last) = (number(net.network()), number(net.broadcast()));
+        // Prefixes nest or are disjoint: those that end before this one begins are complete.
+        while let Some((end, of)) = open.pop_if(|(end, _)| *end < first) {
+            emit(next, end, of);
+            next = next.max(end.saturating_add(1));
+        }
+        if let Some((_, of)) = open.last().filter(|_| next < first) {
+            emit(next, first - 1, *of);
+        }
+        next = next.max(first);
+        open.push((last, *owner));
+    }
+    while let Some((end, of)) = open.pop() {
+        if next <= end {
+            emit(next, end, of);
+            // The last address of all has no successor; nothing is open beyond it.
+            next = end.saturating_add(1);
+        }
+    }
+    ranges
+}
+
+fn number(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(address) => u128::from(address.to_bits()),
+        IpAddr::V6(address) => address.to_bits(),
+    }
+}
+
+fn address(number: u128, is_v4: bool) -> IpAddr {
+    match u32::try_from(number) {
+        Ok(number) if is_v4 => IpAddr::V4(number.into()),
+        _ => IpAddr::V6(number.into()),
+    }
+}
+
+/// The table and the sysctls.
+///
+/// # Errors
+/// The kernel has no nf_tables, and the file asks for what needs it.
+pub(super) fn plan(
+    spec: &HostSpec,
+    state: &HostState,
+    mtu: u32,
+    disabled: &[(AddressFamily, String)],
+    plan: &mut Plan,
+) -> Result<(), PlanError> {
+    let Forwarding { gateway, isolated, restrictions, .. } = &spec.forwarding;
+    let devices = devices(spec, state);
+    if *gateway == Gateway::Off && !isolated && restrictions.is_empty() {
+        if spec.forwarding.masquerade != Default::default() {
+            plan.warn("Masquerade has no effect without Gateway".to_owned());
+        }
+        return Ok(());
+    }
+    if !state.nftables {
+        return Err(PlanError(
+            "Gateway, ClientIsolation and Destinations need nf_tables, which this kernel lacks".to_owned(),
+        ));
+    }
+    let open = devices.as_ref().map(|devices| OpenGateway {
+        devices: devices.clone(),
+        inbound: spec.forwarding.inbound,
+        masqueraded: masqueraded(spec, disabled),
+        mtu,
+    });
+    plan.steps.push(Step::AddGateway(GatewayTable {
+        interface: spec.interface.clone(),
+        gateway: open,
+        isolated: *isolated,
+        restrictions: restrictions.clone(),
+    }));
+    if let Some(devices) = devices {
+        warn_of_devices(spec, state, &devices, plan);
+        sysctls(spec, state, &devices, disabled, plan);
+    }
+    Ok(())
+}
+
+/// The table without rules, to delete it by its name.
+pub(super) fn bare_table(interface: &str) -> GatewayTable {
+    let interface = interface.to_owned();
+    GatewayTable { interface, gateway: None, isolated: false, restrictions: Vec::new() }
+}
+
+/// The interfaces of the gateway, sorted; none if there is no gateway.
+fn devices(spec: &HostSpec, state: &HostState) -> Option<Vec<String>> {
+    let mut devices = match &spec.forwarding.gateway {
+        Gateway::Off => return None,
+        Gateway::Auto => uplinks(&spec.interface, state),
+        Gateway::Interfaces(names) => names.iter().map(ToString::to_string).collect(),
+    };
+    devices.sort();
+    devices.dedup();
+    Some(devices)
+}
+
+/// The interfaces of the default routes, except the tunnel's own.
+fn uplinks(own: &str, state: &HostState) -> Vec<String> {
+    let defaults = state.routes.iter().filter(|route| route.table == MAIN && route.to.prefix_len() == 0);
+    let mut devices: Vec<String> = defaults.filter_map(|route| route.device.clone()).collect();
+    devices.retain(|device| device != own && device != "lo");
+    devices.sort();
+    devices.dedup();
+    devices
+}
+
+fn warn_of_devices(spec: &HostSpec, state: &HostState, devices: &[String], plan: &mut Plan) {
+    let interface = &spec.interface;
+    if devices.is_empty() {
+        plan.warn(format!(
+            "Gateway = auto: this host has no default route, so nothing is forwarded; once it has one, run `linerate reload {interface}`"
+        ));
+    }
+    for device in devices.iter().filter(|device| state.link(device).is_none()) {
+        plan.warn(format!(
+            "Gateway: there is no interface {device}; packets from it are forwarded only if {interface} comes up after it"
+        ));
+    }
+}
+
+/// The networks whose addresses are translated: those that peers send from. A default route is not one of them: what
+/// passes between other interfaces of the host is not ours to translate.
+fn masqueraded(spec: &HostSpec, disabled: &[(AddressFamily, String)]) -> Vec<IpNet> {
+    let families = spec.forwarding.masquerade;
+    let wanted = |net: &IpNet| match net {
+        IpNet::V4(_) => families.ipv4,
+        IpNet::V6(_) => families.ipv6,
+    };
+    let networks = spec.addresses.iter().chain(&spec.allowed_ips).map(IpNet::trunc);
+    let mut networks: Vec<IpNet> = networks.filter(|net| net.prefix_len() > 0 && wanted(net)).collect();
+    networks.retain(|net| !addresses::is_disabled(disabled, net));
+    networks = IpNet::aggregate(&networks);
+    networks.sort();
+    networks
+}
+
+fn sysctls(
+    spec: &HostSpec,
+    state: &HostState,
+    devices: &[String],
+    disabled: &[(AddressFamily, String)],
+    plan: &mut Plan,
+) {
+    let has = |family| {
+        let mut nets = spec.addresses.iter().chain(&spec.allowed_ips);
+        !disabled.iter().any(|(off, _)| *off == family) && nets.any(|net| AddressFamily::of_net(net) == family)
+    };
+    let mut hold = |name: String, value: &str| plan.steps.extend(held(spec, state, name, value));
+    let present = devices.iter().filter(|device| state.link(device).is_some());
+    let ends: Vec<&String> = std::iter::once(&spec.interface).chain(present).collect();
+    if has(AddressFamily::V4) {
+        ends.iter().for_each(|end| hold(sysctl_name("ipv4", end, "forwarding"), "1"));
+    }
+    let everywhere = "net.ipv6.conf.all.forwarding";
+    if !has(AddressFamily::V6) {
+        return;
+    }
+    let is_held = state.held_sysctls.contains_key(everywhere);
+    if state.sysctls.get(everywhere).is_some_and(|value| value == "1") && !is_held {
+        return;
+    }
+    if state.sysctls.contains_key("net.ipv6.conf.default.force_forwarding") {
+        ends.iter().for_each(|end| hold(sysctl_name("ipv6", end, "force_forwarding"), "1"));
+        return;
+    }
+    let mut listening = uplinks(&spec.interface, state);
+    listening.extend(devices.iter().cloned());
+    listening.sort();
+    listening.dedup();
+    for device in listening {
+        let name = sysctl_name("ipv6", &device, "accept_ra");
+        if ["1", "2"].iter().any(|value| state.sysctls.get(&name).is_some_and(|set| set == value)) {
+            hold(name, "2");
+        }
+    }
+    hold(everywhere.to_owned(), "1");
+}
+
+/// The step that holds a sysctl. One that is set already, and not by a tunnel, needs none.
+fn held(spec: &HostSpec, state: &HostState, name: String, value: &str) -> Option<Step> {
+    // A link that does not exist yet takes over the default.
+    let default = || {
+        let (family, rest) = name.strip_prefix("net.")?.split_once(".conf.")?;
+        let (_, variable) = rest.split_once('.')?;
+        state.sysctls.get(&sysctl_name(family, "default", variable))
+    };
+    let current = match is_sysctl_of(&name, &spec.interface) {
+        true => default(),
+        false => state.sysctls.get(&name),
+    };
+    let before = match state.held_sysctls.get(&name) {
+        Some(held) if current.is_some_and(|current| current == value) => held.before.clone(),
+        _ => current.filter(|current| *current != value)?.clone(),
+    };
+    Some(Step::HoldSysctl { interface: spec.interface.clone(), name, value: value.to_owned(), before })
+}
+
+/// The dotted name of a sysctl of an interface, as `sysctl` takes it: a dot in the interface's name is a slash.
+pub(super) fn sysctl_name(family: &str, interface: &str, variable: &str) -> String {
+    format!("net.{family}.conf.{}.{variable}", interface.replace('.', "/"))
+}
+
+/// Whether the sysctl is one of this interface, with which it comes and goes.
+pub fn is_sysctl_of(name: &str, interface: &str) -> bool {
+    let mut parts = name.split('.').skip(3);
+    parts.next() == Some(&*interface.replace('.', "/")) && name.contains(".conf.")
+}

@@ -1,6 +1,7 @@
 //! What a user configures and sees: the changes that [`crate::Handle::set`] takes and the state
 //! that [`crate::Handle::get`] gives.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -18,6 +19,8 @@ pub struct DeviceChange {
     pub listen_port: Option<u16>,
     /// The firewall mark of outer datagrams; 0 is none.
     pub fwmark: Option<u32>,
+    /// From now on it is this time since the Unix epoch or later, whatever the clock says: for what expires.
+    pub earliest_time: Option<Duration>,
     /// Remove all peers first.
     pub replace_peers: bool,
     /// Changes of peers, applied in order.
@@ -42,6 +45,21 @@ pub struct PeerChange {
     pub replace_allowed_ips: bool,
     /// Allowed IPs to add (`true`) or to remove, applied in order.
     pub allowed_ips: Vec<(bool, Prefix)>,
+    /// Its limits; `None` leaves them unchanged.
+    pub limits: Option<LimitChange>,
+}
+
+/// A change of a peer's limits; `None` leaves one unchanged, `Some(None)` removes it.
+#[derive(Clone, Copy, Default)]
+pub struct LimitChange {
+    /// When the peer expires, since the Unix epoch.
+    pub expires: Option<Option<Duration>>,
+    /// How many bytes it may send and receive, counted as [`PeerReport::rx_bytes`] and [`PeerReport::tx_bytes`] are.
+    pub quota: Option<Option<u64>>,
+    /// How many of them it has used.
+    pub used: Option<u64>,
+    /// The peer whose place it takes once it has confirmed a session.
+    pub replaces: Option<Option<PublicKey>>,
 }
 
 impl PeerChange {
@@ -56,6 +74,7 @@ impl PeerChange {
             persistent_keepalive: None,
             replace_allowed_ips: false,
             allowed_ips: Vec::new(),
+            limits: None,
         }
     }
 }
@@ -90,6 +109,68 @@ pub struct PeerReport {
     pub persistent_keepalive: u16,
     /// Its allowed IPs.
     pub allowed_ips: Vec<Prefix>,
+    /// Its limits.
+    pub limits: LimitReport,
+}
+
+/// The limits of one peer; see [`LimitChange`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "they are those of the change")]
+pub struct LimitReport {
+    pub expires: Option<Duration>,
+    pub quota: Option<u64>,
+    /// Zero without any limit.
+    pub used: u64,
+    /// Why it is not let in.
+    pub suspended: Option<Suspension>,
+    pub replaces: Option<PublicKey>,
+}
+
+/// Why a peer is not let in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Suspension {
+    /// Its time is over.
+    Expired,
+    /// Its bytes are used up.
+    QuotaReached,
+}
+
+impl fmt::Display for Suspension {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Expired => "it has expired",
+            Self::QuotaReached => "its quota is reached",
+        })
+    }
+}
+
+/// What must survive a restart.
+pub struct UsageReport {
+    /// The time since the Unix epoch that limits go by, which never goes back.
+    pub time: Duration,
+    /// The peers with limits.
+    pub peers: Vec<PeerUsage>,
+    /// The peers that have taken the place of others since the last report.
+    pub replaced: Vec<Replacement>,
+}
+
+/// What one peer has used.
+pub struct PeerUsage {
+    /// The public key.
+    pub public_key: PublicKey,
+    /// The bytes of its quota, or of what would be its quota.
+    pub used: u64,
+    /// Why it is not let in.
+    pub suspended: Option<Suspension>,
+}
+
+/// A peer has taken the place of another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Replacement {
+    /// The public key that is gone.
+    pub old: PublicKey,
+    /// Its successor.
+    pub new: PublicKey,
 }
 
 /// The traffic of the peers that were active since a given time.

@@ -13,7 +13,7 @@ use linerate_netio::udp;
 use linerate_protocol::Boottime;
 
 use crate::backend::{Backend, KernelBackend};
-use crate::config::{ConfigError, DeviceChange, DeviceReport};
+use crate::config::{ConfigError, DeviceChange, DeviceReport, UsageReport};
 use crate::link::Link;
 use crate::outbound::OVERHEAD;
 use crate::runtime::{self, Runtime};
@@ -27,6 +27,7 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 pub enum Command {
     Get(mpsc::SyncSender<DeviceReport>),
     Set(Box<DeviceChange>, mpsc::SyncSender<Result<(), ConfigError>>),
+    Usage(mpsc::SyncSender<UsageReport>),
 }
 
 /// The owner of the slow path and of the link.
@@ -127,6 +128,7 @@ impl ControlThread {
                 reply.send(self.slow_path.get()).is_ok()
             }
             Command::Set(change, reply) => reply.send(self.set(*change)).is_ok(),
+            Command::Usage(reply) => reply.send(self.slow_path.usage()).is_ok(),
         };
         true
     }

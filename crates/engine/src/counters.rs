@@ -16,6 +16,8 @@ pub enum EngineDropReason {
     NoPeer,
     /// From the TUN device: the peer has no endpoint.
     NoEndpoint,
+    /// From the TUN device: the peer has expired, or its quota is reached.
+    Suspended,
     /// From the TUN device: our own datagram, routed back into the tunnel it came from.
     RoutingLoop,
     /// Staged: the queue was full, so the oldest packet was dropped.
@@ -40,11 +42,12 @@ pub enum EngineDropReason {
     TunRefused,
 }
 
-const ENGINE: [(EngineDropReason, &str); 15] = [
+const ENGINE: [(EngineDropReason, &str); 16] = [
     (EngineDropReason::InnerMalformed, "inner_malformed"),
     (EngineDropReason::GsoMalformed, "gso_malformed"),
     (EngineDropReason::NoPeer, "no_peer"),
     (EngineDropReason::NoEndpoint, "no_endpoint"),
+    (EngineDropReason::Suspended, "suspended"),
     (EngineDropReason::RoutingLoop, "routing_loop"),
     (EngineDropReason::StagedOverflow, "staged_overflow"),
     (EngineDropReason::StagedAbandoned, "staged_abandoned"),

@@ -9,7 +9,7 @@
 //! nothing wakes.
 
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
@@ -21,7 +21,7 @@ use linerate_netio::udp;
 use linerate_protocol::Boottime;
 
 use crate::backend::KernelBackend;
-use crate::config::{ActivityReport, ConfigError, DeviceChange, DeviceReport};
+use crate::config::{ActivityReport, ConfigError, DeviceChange, DeviceReport, UsageReport};
 use crate::control_thread::{Command, ControlThread};
 use crate::link::Link;
 use crate::runtime::Runtime;
@@ -222,6 +222,21 @@ impl Handle {
         let (reply, answer) = mpsc::sync_channel(1);
         self.command(Command::Set(Box::new(change), reply));
         answer.recv().unwrap_or(Err(ConfigError::Ended))
+    }
+
+    /// What peers with limits have used; `None` when the engine has ended. It is to be read, and kept, whenever
+    /// [`Handle::usage_changed`] is readable.
+    pub fn usage(&self) -> Option<UsageReport> {
+        self.shared.usage_changed.drain();
+        let (reply, answer) = mpsc::sync_channel(1);
+        self.command(Command::Usage(reply));
+        answer.recv().ok()
+    }
+
+    /// Readable when a peer was suspended, let in again or replaced, and within a minute of traffic of peers with
+    /// limits.
+    pub fn usage_changed(&self) -> BorrowedFd<'_> {
+        self.shared.usage_changed.as_fd()
     }
 
     /// The traffic of the peers that were active since `since`. Does not involve the control thread.

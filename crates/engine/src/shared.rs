@@ -40,6 +40,8 @@ pub struct Shared<B: Backend> {
     pub counters: Counters,
     /// The bytes of all staged packets.
     pub staged: Budget,
+    /// What peers with limits have used is to be read again ([`crate::Handle::usage`]).
+    pub usage_changed: Event,
     /// From the data path to the slow path.
     pub slow_path_queue: SlowPathQueue,
     /// Drops handshake messages before they are queued.
@@ -75,6 +77,7 @@ impl<B: Backend> Shared<B> {
             tables: Tables::default(),
             counters: Counters::default(),
             staged: Budget::default(),
+            usage_changed: Event::new()?,
             slow_path_queue: SlowPathQueue::new()?,
             handshake_filter: Arc::default(),
             mtu: Mtu::new(mtu),
@@ -91,6 +94,20 @@ impl<B: Backend> Shared<B> {
     /// Wakes the slow path for the peer if its timestamps need that.
     pub fn wake(&self, peer: &Arc<Peer>, wake: Wake) {
         if wake == Wake::SlowPath {
+            self.slow_path_queue.wake(peer);
+        }
+    }
+
+    /// Counts bytes received from the peer, and wakes the slow path if they reach its limit.
+    pub fn count_rx(&self, peer: &Arc<Peer>, bytes: usize) {
+        if peer.count_rx(bytes) {
+            self.slow_path_queue.wake(peer);
+        }
+    }
+
+    /// The same for bytes sent to it.
+    pub fn count_tx(&self, peer: &Arc<Peer>, bytes: usize) {
+        if peer.count_tx(bytes) {
             self.slow_path_queue.wake(peer);
         }
     }

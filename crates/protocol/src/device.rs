@@ -223,6 +223,25 @@ impl Device {
         self.update_timers(cx, id);
     }
 
+    /// Suspends a peer: what it has, except its configuration, is dropped, and its handshakes are refused.
+    pub fn suspend(&mut self, id: PeerId, effects: &mut dyn Effects) {
+        let Some(peer) = self.get_mut(id) else { return };
+        peer.suspended = true;
+        self.silence(id, effects);
+    }
+
+    /// Ends a suspension: the peer is as one that was just added.
+    pub fn resume(&mut self, now: Now, rng: &mut dyn Entropy, id: PeerId, effects: &mut dyn Effects) {
+        let up = self.up;
+        let Some(peer) = self.get_mut(id) else { return };
+        peer.suspended = false;
+        // Workers may have reported traffic, or staged packets, after the suspension began.
+        self.silence(id, effects);
+        let Some(peer) = self.get_mut(id).filter(|peer| up && peer.persistent_keepalive > 0) else { return };
+        peer.traffic.touch(now.boot);
+        self.keepalive_soon(&mut CallContext { now, rng, effects }, id);
+    }
+
     /// Sends what waited for an endpoint: the peer has got one.
     pub fn endpoint_set(&mut self, now: Now, rng: &mut dyn Entropy, id: PeerId, effects: &mut dyn Effects) {
         let Some(peer) = self.get(id).filter(|_| self.up) else { return };
@@ -265,14 +284,10 @@ impl Device {
     pub fn down(&mut self, effects: &mut dyn Effects) {
         self.up = false;
         for id in self.ids() {
-            effects.drop_staged(id);
-            self.forget_keys(id, effects);
-            let Some(peer) = self.get_mut(id) else { continue };
-            peer.handshake_timer = None;
-            peer.attempts = 0;
-            peer.handshake_sent = None;
-            peer.traffic.reset();
-            self.schedule(id, None);
+            self.silence(id, effects);
+            if let Some(peer) = self.get_mut(id) {
+                peer.handshake_sent = None;
+            }
         }
     }
 
@@ -305,6 +320,17 @@ impl Device {
     /// A copy, because the caller may change the peers.
     fn ids(&self) -> Vec<PeerId> {
         self.peers().collect()
+    }
+
+    /// Drops a peer's staged packets, handshakes, sessions and timers.
+    fn silence(&mut self, id: PeerId, effects: &mut dyn Effects) {
+        effects.drop_staged(id);
+        self.forget_keys(id, effects);
+        let Some(peer) = self.get_mut(id) else { return };
+        peer.handshake_timer = None;
+        peer.attempts = 0;
+        peer.traffic.reset();
+        self.schedule(id, None);
     }
 
     /// Wipes a peer's handshake and sessions.

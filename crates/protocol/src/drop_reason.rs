@@ -54,6 +54,8 @@ drop_reasons! {
     LowOrder => "low_order",
     /// No peer has the initiation's static key.
     UnknownPeer => "unknown_peer",
+    /// The initiation is of a suspended peer.
+    Suspended => "suspended_initiation",
     /// The initiation's timestamp is not greater than the peer's latest.
     Replayed => "replayed",
     /// The peer starts more than 50 handshakes per second.
@@ -81,7 +83,10 @@ drop_reasons! {
 impl DropReason {
     /// Whether a handshake message is dropped for this reason only after a key agreement, the most expensive step.
     pub(crate) const fn follows_diffie_hellman(self) -> bool {
-        matches!(self, Self::Undecryptable | Self::LowOrder | Self::UnknownPeer | Self::Replayed | Self::Flood)
+        matches!(
+            self,
+            Self::Undecryptable | Self::LowOrder | Self::UnknownPeer | Self::Suspended | Self::Replayed | Self::Flood
+        )
     }
 
     /// The reason's index in [`DropReason::ALL`].

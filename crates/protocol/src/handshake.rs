@@ -136,6 +136,9 @@ impl Device {
         let unverified = noise::open_static(identity, message)?;
         let id = self.peer(&unverified.sender).ok_or(DropReason::UnknownPeer)?;
         let peer = self.peers[id.0 as usize].as_deref_mut().ok_or(DropReason::UnknownPeer)?;
+        if peer.suspended {
+            return Err(DropReason::Suspended);
+        }
         let static_static = peer.static_static(identity).ok_or(DropReason::LowOrder)?;
         let (verified, timestamp) = unverified.open_timestamp(static_static, message)?;
         if timestamp <= peer.timestamp_seen {
@@ -235,7 +238,7 @@ impl Device {
     pub(crate) fn can_initiate(&mut self, id: PeerId, effects: &dyn Effects) -> bool {
         let Some(identity) = self.identity.as_ref().filter(|_| self.up) else { return false };
         let Some(peer) = self.peers.get_mut(id.0 as usize).and_then(Option::as_deref_mut) else { return false };
-        effects.has_endpoint(id) && scrubbed(|| peer.static_static(identity).is_some())
+        !peer.suspended && effects.has_endpoint(id) && scrubbed(|| peer.static_static(identity).is_some())
     }
 
     /// Starts a handshake, unless one is running. Resets the count of retries either way.

@@ -20,6 +20,8 @@ pub(crate) struct Peer {
     pub(crate) psk: PresharedKey,
     /// Seconds between persistent keepalives; zero: off.
     pub(crate) persistent_keepalive: u16,
+    /// Nothing is sent to it, and its handshakes are refused ([`Device::suspend`](crate::Device::suspend)).
+    pub(crate) suspended: bool,
     /// Peers are listed in this order.
     pub(crate) serial: u64,
     pub(crate) traffic: Arc<TrafficTimestamps>,
@@ -77,6 +79,7 @@ impl Peer {
             public,
             psk: PresharedKey::default(),
             persistent_keepalive: 0,
+            suspended: false,
             serial,
             traffic,
             static_static: StaticStatic::Unknown,

@@ -39,7 +39,7 @@ impl Device {
 
     /// Starts a requested handshake, runs what is due, and arms the timer for the rest.
     pub(crate) fn update_timers(&mut self, cx: &mut CallContext<'_>, id: PeerId) {
-        if !self.up {
+        if !self.up || self.get(id).is_some_and(|peer| peer.suspended) {
             return self.schedule(id, None);
         }
         loop {
@@ -85,7 +85,7 @@ impl Device {
     /// up, may concern 100,000 peers, and no message would be answered until all initiations were sent.
     pub(crate) fn keepalive_soon(&mut self, cx: &mut CallContext<'_>, id: PeerId) {
         let now = cx.now.boot;
-        let Some(peer) = self.get_mut(id) else { return };
+        let Some(peer) = self.get_mut(id).filter(|peer| !peer.suspended) else { return };
         if peer.may_seal(now) {
             cx.effects.send_keepalive(id);
             return self.update_timers(cx, id);

@@ -131,7 +131,7 @@ impl<B: Backend> Inbound<B> {
                 Err(reason) => self.shared.counters.count_protocol_drop(reason),
             }
         }
-        receiver.peer.count_rx(bytes);
+        self.shared.count_rx(&receiver.peer, bytes);
     }
 
     /// Writes the delivery to the TUN device once the earlier tickets are delivered.

@@ -46,6 +46,9 @@ pub fn find_runs<B: Backend>(shared: &Shared<B>, packets: &TunPackets, runs: &mu
 fn next_hop(routes: &Routes, destination: Option<IpAddr>) -> Result<NextHop, EngineDropReason> {
     let destination = destination.ok_or(EngineDropReason::InnerMalformed)?;
     let peer = routes.peer_for(destination).cloned().ok_or(EngineDropReason::NoPeer)?;
+    if peer.is_suspended() {
+        return Err(EngineDropReason::Suspended);
+    }
     let endpoint = peer.endpoint().as_ref().ok_or(EngineDropReason::NoEndpoint)?.addr;
     Ok(NextHop { peer, endpoint })
 }

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use linerate_netio::udp::{SendError, Socket, Transmit, send_error};
@@ -31,7 +32,7 @@ pub struct SendBatch<'a, B: Backend> {
     socket: Option<&'a B::Socket>,
     on_full_buffer: OnFullBuffer,
     messages: [Transmit<'a>; MESSAGES_MAX],
-    peers: [Option<&'a Peer>; MESSAGES_MAX],
+    peers: [Option<&'a Arc<Peer>>; MESSAGES_MAX],
     len: usize,
 }
 
@@ -52,7 +53,7 @@ impl<'a, B: Backend> SendBatch<'a, B> {
     }
 
     /// Adds a message. Sends those before it first if the batch is full or they go by another socket.
-    pub fn push(&mut self, socket: &'a B::Socket, peer: &'a Peer, message: Transmit<'a>) {
+    pub fn push(&mut self, socket: &'a B::Socket, peer: &'a Arc<Peer>, message: Transmit<'a>) {
         if self.len == MESSAGES_MAX || self.socket.is_some_and(|other| !std::ptr::eq(other, socket)) {
             self.send();
         }
@@ -107,7 +108,7 @@ impl<'a, B: Backend> SendBatch<'a, B> {
         })?;
         let sent = sent.max(1);
         for (message, peer) in messages.iter().zip(peers.iter().flatten()).take(sent) {
-            peer.count_tx(message.contents.len());
+            self.shared.count_tx(peer, message.contents.len());
         }
         *done += sent;
         Ok(())
@@ -122,7 +123,7 @@ impl<'a, B: Backend> SendBatch<'a, B> {
     }
 
     /// Sends the datagrams of a GSO batch one by one, several per system call.
-    fn send_datagrams(&self, socket: &'a B::Socket, peer: &'a Peer, gso_batch: &Transmit<'a>) {
+    fn send_datagrams(&self, socket: &'a B::Socket, peer: &'a Arc<Peer>, gso_batch: &Transmit<'a>) {
         let mut sends = SendBatch::new(self.shared, self.on_full_buffer, self.now);
         let size = gso_batch.segment.map_or(gso_batch.contents.len(), usize::from);
         for contents in gso_batch.contents.chunks(size) {

@@ -67,7 +67,7 @@ pub fn reply<B: Backend>(shared: &Shared<B>, message: &[u8], to: SocketAddr, fro
 /// How to reach a peer, as of now.
 struct SendTarget<'a, S> {
     socket: &'a S,
-    peer: &'a Peer,
+    peer: &'a Arc<Peer>,
     to: SocketAddr,
     from: Option<IpAddr>,
     takes_gso: bool,

@@ -34,7 +34,8 @@ impl Unreachable {
         packet: &[u8],
         now: Boottime,
     ) {
-        let is_unreachable = matches!(reason, EngineDropReason::NoPeer | EngineDropReason::NoEndpoint);
+        let is_unreachable =
+            matches!(reason, EngineDropReason::NoPeer | EngineDropReason::NoEndpoint | EngineDropReason::Suspended);
         if !is_unreachable || !lock(&shared.icmp_errors).take(now) {
             return;
         }

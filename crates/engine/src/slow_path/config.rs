@@ -50,10 +50,11 @@ impl<B: Backend> SlowPath<B> {
             tx_bytes,
             persistent_keepalive: self.device.persistent_keepalive(id),
             allowed_ips: self.allowed_ips(id),
+            limits: self.limits_of(&peer),
         })
     }
 
-    fn allowed_ips(&mut self, id: PeerId) -> Vec<Prefix> {
+    pub(super) fn allowed_ips(&mut self, id: PeerId) -> Vec<Prefix> {
         let mut all: Vec<_> = self.shared.tables.routes().allowed.prefixes(id).take(ENTRIES_PER_SLICE).collect();
         let mut read = 0;
         loop {
@@ -92,6 +93,9 @@ impl<B: Backend> SlowPath<B> {
                 self.device.set_private_key(now, &mut BackendRng(&self.shared.backend), key, &mut self.effects);
             removed.into_iter().for_each(|id| self.forget(id));
         }
+        if let Some(time) = change.earliest_time {
+            self.set_earliest_time(time);
+        }
         if change.replace_peers {
             let all: Vec<_> = self.device.peers().collect();
             for id in all {
@@ -128,6 +132,10 @@ impl<B: Backend> SlowPath<B> {
         if let Some(key) = change.preshared_key {
             self.device.set_preshared_key(id, key);
         }
+        // First, so that a peer that may not be let in never is.
+        if let Some(limits) = change.limits {
+            self.set_limits(id, &limits);
+        }
         self.set_allowed_ips(id, change.replace_allowed_ips, &change.allowed_ips);
         let now = self.shared.backend.now();
         let rng = &mut BackendRng(&self.shared.backend);
@@ -158,13 +166,14 @@ impl<B: Backend> SlowPath<B> {
         }
     }
 
-    fn remove(&mut self, id: PeerId) {
+    pub(super) fn remove(&mut self, id: PeerId) {
         self.device.remove_peer(id, &mut self.effects);
         self.forget(id);
     }
 
     /// Removes a peer from the tables that the protocol has removed.
     fn forget(&mut self, id: PeerId) {
+        self.forget_limits(id);
         self.change_repeatedly(|routes| routes.allowed.remove_first(id));
         if let Some(peer) = self.shared.tables.change(|routes| routes.remove(id)) {
             peer.set_sending(None);
@@ -175,7 +184,7 @@ impl<B: Backend> SlowPath<B> {
 
     /// Changes a peer's allowed IPs. Prefixes that it keeps stay its own throughout: new ones are added first, stale
     /// ones are removed last.
-    fn set_allowed_ips(&mut self, id: PeerId, replace: bool, changes: &[(bool, Prefix)]) {
+    pub(super) fn set_allowed_ips(&mut self, id: PeerId, replace: bool, changes: &[(bool, Prefix)]) {
         if replace {
             self.shared.tables.change(|routes| routes.allowed.begin_replacing(id));
         }

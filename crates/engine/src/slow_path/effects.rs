@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use linerate_protocol::{Boottime, Effects, Entropy, PeerId, Session};
 
+use super::limits::Replacements;
 use super::source_addrs::SourceAddrCache;
 use crate::backend::Backend;
 use crate::counters::EngineDropReason;
@@ -32,12 +33,20 @@ pub struct EffectHandler<B: Backend> {
     /// The handshake message that is being processed.
     pub origin: Option<PendingHandshake>,
     source_addrs: SourceAddrCache,
+    /// Peers that take the place of others.
+    pub replacements: Replacements,
 }
 
 impl<B: Backend> EffectHandler<B> {
     /// A handler that is not processing a handshake message.
     pub fn new(shared: Arc<Shared<B>>) -> Self {
-        Self { sender: Sender::new(shared.clone()), shared, origin: None, source_addrs: SourceAddrCache::default() }
+        Self {
+            sender: Sender::new(shared.clone()),
+            shared,
+            origin: None,
+            source_addrs: SourceAddrCache::default(),
+            replacements: Replacements::default(),
+        }
     }
 
     /// Checks the peer's source address if routes or addresses have changed since the last check.
@@ -87,7 +96,7 @@ impl<B: Backend> Effects for EffectHandler<B> {
     fn roam(&mut self, peer: PeerId) {
         if let (Some(peer), Some(handshake)) = (self.peer(peer), self.origin) {
             peer.set_roaming_endpoint(handshake.source, handshake.local, self.shared.routing_epoch());
-            peer.count_rx(handshake.message().len());
+            self.shared.count_rx(&peer, handshake.message().len());
         }
     }
 
@@ -135,6 +144,7 @@ impl<B: Backend> Effects for EffectHandler<B> {
     }
 
     fn handshake_done(&mut self, peer: PeerId, wall: Duration) {
+        self.replacements.handshake_done(peer);
         if let Some(peer) = self.peer(peer) {
             peer.set_last_handshake(wall);
             tracing::debug!("handshake with peer {:?} complete", peer.key);

@@ -6,6 +6,7 @@
 
 mod config;
 mod effects;
+mod limits;
 mod sockets;
 mod source_addrs;
 
@@ -21,6 +22,7 @@ use crate::shared::Shared;
 use crate::slow_path_queue::PendingHandshake;
 use crate::zones::Zones;
 use effects::{BackendRng, EffectHandler};
+use limits::Limits;
 
 /// The most handshake messages, and peers, that one pass processes; other events come in between.
 const EVENTS_PER_PASS: usize = 32;
@@ -37,6 +39,7 @@ pub struct SlowPath<B: Backend> {
     shared: Arc<Shared<B>>,
     device: Device,
     effects: EffectHandler<B>,
+    limits: Limits,
     /// Handshake messages that are being processed; the memory is kept.
     handshakes: Vec<PendingHandshake>,
     /// How many peers were ever added.
@@ -59,6 +62,7 @@ impl<B: Backend> SlowPath<B> {
         Self {
             device: Device::with_filter(shared.handshake_filter.clone()),
             effects: EffectHandler::new(shared.clone()),
+            limits: Limits::default(),
             handshakes: Vec::with_capacity(EVENTS_PER_PASS),
             added: 0,
             done: 0,
@@ -72,7 +76,7 @@ impl<B: Backend> SlowPath<B> {
 
     /// When [`SlowPath::process`] has to be called even if nothing happens until then.
     pub fn deadline(&self) -> Option<Boottime> {
-        self.device.deadline()
+        [self.device.deadline(), self.limits_deadline()].into_iter().flatten().min()
     }
 
     /// Processes what the data path has queued and the timers that are due; true if there was anything, in which case
@@ -82,7 +86,7 @@ impl<B: Backend> SlowPath<B> {
         if std::mem::take(&mut self.throttle_next) {
             self.shared.backend.sleep(BATCH_DELAY);
         }
-        self.process_events()
+        self.process_events() | self.finish_replacements()
     }
 
     /// The same without a sleep, also in the middle of a long request. Adds and removes no peers and no allowed IPs.
@@ -95,9 +99,12 @@ impl<B: Backend> SlowPath<B> {
             let now = self.shared.backend.now();
             // A removed peer may still be queued, and its index may belong to another peer.
             if self.device.peer(&peer.key) == Some(peer.id) {
+                self.enforce(&peer);
                 self.device.woken(now, &mut BackendRng(&self.shared.backend), peer.id, &mut self.effects);
+                self.note_traffic();
             }
         }
+        found |= self.process_limits();
         found |= self.process_handshakes();
         // Last: packets keep their source address until it is checked, so nothing waits for this.
         found |= self.check_source_addrs();
@@ -169,6 +176,7 @@ impl<B: Backend> SlowPath<B> {
         let due = self.device.deadline().is_some_and(|deadline| deadline <= now.boot);
         if due {
             self.device.expire(now, &mut BackendRng(&self.shared.backend), &mut self.effects);
+            self.note_traffic();
         }
         due
     }

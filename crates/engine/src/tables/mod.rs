@@ -17,7 +17,7 @@ use linerate_protocol::{AllowedIps, PeerId, ReplayWindow, Session};
 
 pub use endpoint::Endpoint;
 use left_right::LeftRight;
-pub use peer::Peer;
+pub use peer::{NO_LIMIT, Peer};
 use receivers::Receivers;
 
 const UNPOISONED: &str = "no thread panics while it holds the tables";

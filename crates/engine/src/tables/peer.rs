@@ -12,6 +12,9 @@ use linerate_protocol::{PeerId, PublicKey, Session, TrafficTimestamps};
 use super::Endpoint;
 use crate::staged::Staged;
 
+/// The byte limit of a peer that has none.
+pub const NO_LIMIT: u64 = u64::MAX;
+
 /// A peer.
 pub struct Peer {
     /// The protocol's index of it.
@@ -28,6 +31,10 @@ pub struct Peer {
     endpoint: ArcSwapOption<Endpoint>,
     rx_bytes: AtomicU64,
     tx_bytes: AtomicU64,
+    /// The sum of both at which the slow path is to look at the peer.
+    byte_limit: AtomicU64,
+    /// Nothing is sent to it: see `slow_path::limits`.
+    suspended: AtomicBool,
     /// Nanoseconds since the Unix epoch.
     last_handshake: AtomicU64,
     wakeup_queued: AtomicBool,
@@ -47,6 +54,8 @@ impl Peer {
             endpoint: ArcSwapOption::empty(),
             rx_bytes: AtomicU64::new(0),
             tx_bytes: AtomicU64::new(0),
+            byte_limit: AtomicU64::new(NO_LIMIT),
+            suspended: AtomicBool::new(false),
             last_handshake: AtomicU64::new(0),
             wakeup_queued: AtomicBool::new(false),
             source_addr_check_queued: AtomicBool::new(false),
@@ -99,14 +108,46 @@ impl Peer {
         true
     }
 
-    /// Adds to the bytes received.
-    pub fn count_rx(&self, bytes: usize) {
+    /// Adds to the bytes received; true if the limit is reached.
+    #[must_use]
+    pub fn count_rx(&self, bytes: usize) -> bool {
         self.rx_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.has_reached_limit()
     }
 
-    /// Adds to the bytes sent.
-    pub fn count_tx(&self, bytes: usize) {
+    /// Adds to the bytes sent; true if the limit is reached.
+    #[must_use]
+    pub fn count_tx(&self, bytes: usize) -> bool {
         self.tx_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.has_reached_limit()
+    }
+
+    /// Whether the bytes received and sent have reached the limit. If both directions count at once, both may miss
+    /// what the other adds, and the next packet tells.
+    fn has_reached_limit(&self) -> bool {
+        let limit = self.byte_limit.load(Ordering::Relaxed);
+        limit != NO_LIMIT && self.total_bytes() >= limit
+    }
+
+    /// Sets the sum of both directions at which counting returns true, or [`NO_LIMIT`].
+    pub fn set_byte_limit(&self, bytes: u64) {
+        self.byte_limit.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes received and sent together.
+    pub fn total_bytes(&self) -> u64 {
+        let (rx, tx) = self.transfer();
+        rx.saturating_add(tx)
+    }
+
+    /// Whether nothing is sent to it.
+    pub fn is_suspended(&self) -> bool {
+        self.suspended.load(Ordering::Relaxed)
+    }
+
+    /// Begins or ends that.
+    pub fn set_suspended(&self, suspended: bool) {
+        self.suspended.store(suspended, Ordering::Relaxed);
     }
 
     /// Bytes received and sent.

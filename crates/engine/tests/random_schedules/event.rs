@@ -74,6 +74,13 @@ pub enum Event {
         peer: usize,
         secs: u16,
     },
+    /// `expires` is in seconds from now, `quota` in bytes.
+    Limit {
+        host: usize,
+        peer: usize,
+        expires: Option<u64>,
+        quota: Option<u64>,
+    },
     /// `again`: it is added again at once.
     RemovePeer {
         host: usize,
@@ -129,7 +136,13 @@ impl Event {
         match rng.below(100) {
             0..30 => Self::Send { from: host, packets: rng.pick(&[1, 1, 2, 5, 20]) },
             30..55 => Self::Pause { millis: pause(rng) },
-            55..63 => Self::Impairments(impairments(rng)),
+            55..60 => Self::Impairments(impairments(rng)),
+            60..63 => Self::Limit {
+                host,
+                peer,
+                expires: rng.pick(&[None, None, Some(0), Some(1), Some(20), Some(200)]),
+                quota: rng.pick(&[None, None, Some(0), Some(1000), Some(5000)]),
+            },
             63..66 => Self::Restart { host },
             66..68 => Self::Bounce { host },
             68..70 => Self::Suspend { host, secs: rng.pick(&[1, 30, 200, 3600]) },

@@ -4,7 +4,8 @@
 //! and tables changed; an attacker replays and forges. Throughout: no packet is delivered twice, altered, to the wrong
 //! peer or from an address that is not its sender's; nothing is sealed with an expired or unconfirmed key, or twice
 //! with one counter; no initiation is answered twice, no handshake is started within 5 s of another; no endpoint
-//! becomes the attacker's. Once all is well again, packets get through again within the protocol's own times.
+//! becomes the attacker's; with a peer that is suspended not a byte is exchanged, whatever happens to the clock, until its
+//! limits are changed. Once all is well again, packets get through again within the protocol's own times.
 //!
 //! A schedule depends only on its seed. Every run tries the same ones, so that a failure is due to the change under
 //! test; `RANDOM_SCHEDULES_SEED` is the first seed (that of a schedule that failed, or `random`), `RANDOM_SCHEDULES`

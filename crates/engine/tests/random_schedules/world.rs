@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use linerate_engine::config::{DeviceChange, PeerChange, PeerReport};
+use linerate_engine::config::{DeviceChange, LimitChange, PeerChange, PeerReport};
 use linerate_netio::memory::{Fate, MemoryNet, MemorySocket, lock};
 use linerate_netio::udp::{Socket, Transmit};
 use linerate_packet::gso;
@@ -83,6 +83,8 @@ struct Known {
     psk: [u8; 32],
     keepalive: u16,
     endpoint: SocketAddr,
+    /// It is suspended, and these are the bytes received and sent.
+    suspended: Option<(u64, u64)>,
 }
 
 /// A packet that was given to a tunnel.
@@ -152,6 +154,7 @@ impl World {
                 psk: [0; 32],
                 keepalive: 0,
                 endpoint: public[who].1,
+                suspended: None,
             });
             End {
                 secret: [index as u8 + 1; 32],
@@ -191,6 +194,10 @@ impl World {
             Event::Allow { host, peer, prefix } => self.set_allowed_ip(host, peer, prefix, true),
             Event::Forbid { host, peer, prefix } => self.set_allowed_ip(host, peer, prefix, false),
             Event::Keepalive { host, peer, secs } => self.set_keepalive(host, peer, secs),
+            Event::Limit { host, peer, expires, quota } => {
+                let expires = expires.map(|secs| self.ends[host].clock.wall() + Duration::from_secs(secs));
+                self.set_limits(host, peer, expires, quota);
+            }
             Event::RemovePeer { host, peer, again } => {
                 self.remove_peer(host, peer);
                 if again {
@@ -392,6 +399,7 @@ impl World {
             .set(DeviceChange { private_key: Some(secret), ..DeviceChange::default() })
             .unwrap();
         self.ends[host].host.public_key = self.public_key(host);
+        self.ends[host].peers.iter_mut().for_each(|known| known.suspended = None);
         for known in self.ends[host].peers.clone().into_iter().filter(|known| known.present) {
             self.configure_peer(host, known.who, true);
         }
@@ -422,6 +430,7 @@ impl World {
     fn remove_peer(&mut self, host: usize, peer: usize) {
         let key = self.known(host, peer).key;
         self.known(host, peer).present = false;
+        self.known(host, peer).suspended = None;
         self.ends[host].host.set_peer(PeerChange { remove: true, ..PeerChange::new(key) });
         self.ends[host].table.forget(peer);
         self.wire().forget_answers(host);
@@ -492,6 +501,27 @@ impl World {
         }
     }
 
+    fn set_limits(&mut self, host: usize, peer: usize, expires: Option<Duration>, quota: Option<u64>) {
+        if self.known(host, peer).present {
+            self.known(host, peer).suspended = None;
+            let key = self.known(host, peer).key;
+            let limits = Some(LimitChange { expires: Some(expires), quota: Some(quota), ..LimitChange::default() });
+            self.ends[host].host.set_peer(PeerChange { limits, ..PeerChange::new(key) });
+        }
+    }
+
+    /// Not a byte is exchanged with a suspended peer.
+    fn check_suspended(&mut self, host: usize, state: &PeerReport) {
+        let Some(known) = self.ends[host].peers.iter_mut().find(|known| known.key == state.public_key) else { return };
+        let transfer = state.limits.suspended.map(|_| (state.rx_bytes, state.tx_bytes));
+        let before = std::mem::replace(&mut known.suspended, transfer);
+        assert!(
+            before.is_none() || before == transfer,
+            "host {host}: {before:?}, then {transfer:?} of {:?}",
+            known.who
+        );
+    }
+
     /// Adds an allowed IP, or removes it.
     fn set_allowed_ip(&mut self, host: usize, peer: usize, net: ([u8; 4], u8), add: bool) {
         if self.known(host, peer).present {
@@ -520,6 +550,8 @@ impl World {
             self.known(spoke, 0).psk = psk;
             let hub = self.wire().addresses[0];
             self.known(spoke, 0).endpoint = hub;
+            self.set_limits(0, spoke, None, None);
+            self.set_limits(spoke, 0, None, None);
             self.agree(0, spoke, false);
             self.agree(spoke, 0, true);
         }
@@ -650,6 +682,7 @@ impl World {
             assert!(sessions <= SESSIONS_MAX * peers, "host {host} has {sessions} sessions with {peers} peers");
             for state in self.ends[host].host.slow_path.get().peers {
                 assert_ne!(state.endpoint, Some(ATTACKER.into()), "host {host} took the attacker for its peer");
+                self.check_suspended(host, &state);
             }
             let routes = self.ends[host].host.shared.tables.routes();
             for peer in (0..=peers as u32).filter_map(|id| routes.peer(PeerId(id))) {

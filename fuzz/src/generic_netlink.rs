@@ -187,6 +187,7 @@ fn peer(number: usize, bytes: &mut Bytes<'_>) -> PeerState {
         rx_bytes,
         persistent_keepalive,
         allowed_ips,
+        ..PeerState::new(PublicKey(public_key))
     }
 }
 

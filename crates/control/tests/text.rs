@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use linerate_control::keys::{PublicKey, SecretKey};
+use linerate_control::uapi::limits::{LimitState, LimitUpdate, Suspension};
 use linerate_control::uapi::request::{
     AllowedIp, DeviceUpdate, Frame, LINE_MAX, PeerUpdate, REQUEST_MAX, Request, frame, parse,
 };
@@ -306,8 +307,15 @@ proptest! {
 }
 
 type DeviceParts<P> = (Option<[u8; 32]>, Option<u16>, Option<u32>, bool, Vec<P>);
-type PeerParts =
-    ([u8; 32], (bool, bool, bool), Option<[u8; 32]>, Option<SocketAddr>, Option<u16>, Vec<(bool, IpAddr, u8)>);
+type PeerParts = (
+    [u8; 32],
+    (bool, bool, bool),
+    Option<[u8; 32]>,
+    Option<SocketAddr>,
+    Option<u16>,
+    Vec<(bool, IpAddr, u8)>,
+    Option<LimitParts>,
+);
 
 fn update_parts() -> impl Strategy<Value = DeviceParts<PeerParts>> {
     let peer = (
@@ -317,30 +325,43 @@ fn update_parts() -> impl Strategy<Value = DeviceParts<PeerParts>> {
         of(endpoint()),
         any::<Option<u16>>(),
         vec((any::<bool>(), any::<IpAddr>(), 0u8..=128), 0..6),
+        of(limit_parts()),
     );
     (any::<Option<[u8; 32]>>(), any::<Option<u16>>(), any::<Option<u32>>(), any::<bool>(), vec(peer, 0..5))
 }
 
 fn update((key, listen_port, fwmark, replace_peers, peers): DeviceParts<PeerParts>) -> DeviceUpdate {
     let peers =
-        peers.into_iter().map(|(key, (remove, update_only, replace), psk, endpoint, keepalive, ips)| PeerUpdate {
-            public_key: PublicKey(key),
-            remove,
-            update_only,
-            preshared_key: psk.map(|key| SecretKey::from_bytes(&key)),
-            endpoint,
-            persistent_keepalive: keepalive,
-            replace_allowed_ips: replace,
-            allowed_ips: ips
-                .into_iter()
-                .map(|(add, addr, cidr)| AllowedIp { add, addr, cidr: fitting(addr, cidr) })
-                .collect(),
+        peers.into_iter().map(|(key, (remove, update_only, replace), psk, endpoint, keepalive, ips, limits)| {
+            PeerUpdate {
+                public_key: PublicKey(key),
+                remove,
+                update_only,
+                preshared_key: psk.map(|key| SecretKey::from_bytes(&key)),
+                endpoint,
+                persistent_keepalive: keepalive,
+                replace_allowed_ips: replace,
+                allowed_ips: ips
+                    .into_iter()
+                    .map(|(add, addr, cidr)| AllowedIp { add, addr, cidr: fitting(addr, cidr) })
+                    .collect(),
+                limits: limits.map(limit_update).unwrap_or_default(),
+            }
         });
     let private_key = key.map(|key| SecretKey::from_bytes(&key));
     DeviceUpdate { private_key, listen_port, fwmark, replace_peers, peers: peers.collect() }
 }
 
-type PeerStateParts = ([u8; 32], Option<[u8; 32]>, Option<SocketAddr>, (u64, u32), (u64, u64), u16, Vec<(IpAddr, u8)>);
+type PeerStateParts = (
+    [u8; 32],
+    Option<[u8; 32]>,
+    Option<SocketAddr>,
+    (u64, u32),
+    (u64, u64),
+    u16,
+    Vec<(IpAddr, u8)>,
+    Option<LimitParts>,
+);
 
 fn state_parts() -> impl Strategy<Value = (Option<[u8; 32]>, u16, u32, Vec<PeerStateParts>)> {
     let peer = (
@@ -351,6 +372,7 @@ fn state_parts() -> impl Strategy<Value = (Option<[u8; 32]>, u16, u32, Vec<PeerS
         any::<(u64, u64)>(),
         any::<u16>(),
         vec((any::<IpAddr>(), 0u8..=128), 0..6),
+        of(limit_parts()),
     );
     (any::<Option<[u8; 32]>>(), any::<u16>(), any::<u32>(), vec(peer, 0..5))
 }
@@ -359,17 +381,47 @@ fn state((key, listen_port, fwmark, peers): (Option<[u8; 32]>, u16, u32, Vec<Pee
     // In a state, the all-zero key means no key.
     let secret = |key: Option<[u8; 32]>| key.filter(|key| key != &[0; 32]).map(|key| SecretKey::from_bytes(&key));
     let peers =
-        peers.into_iter().map(|(key, psk, endpoint, (sec, nsec), (tx_bytes, rx_bytes), keepalive, ips)| PeerState {
-            public_key: PublicKey(key),
-            preshared_key: secret(psk),
-            endpoint,
-            last_handshake: Duration::new(sec, nsec),
-            tx_bytes,
-            rx_bytes,
-            persistent_keepalive: keepalive,
-            allowed_ips: ips.into_iter().map(|(addr, cidr)| (addr, fitting(addr, cidr))).collect(),
+        peers.into_iter().map(|(key, psk, endpoint, (sec, nsec), (tx_bytes, rx_bytes), keepalive, ips, limits)| {
+            PeerState {
+                public_key: PublicKey(key),
+                preshared_key: secret(psk),
+                endpoint,
+                last_handshake: Duration::new(sec, nsec),
+                tx_bytes,
+                rx_bytes,
+                persistent_keepalive: keepalive,
+                allowed_ips: ips.into_iter().map(|(addr, cidr)| (addr, fitting(addr, cidr))).collect(),
+                limits: limits.map(limit_state).unwrap_or_default(),
+            }
         });
     DeviceState { private_key: secret(key), listen_port, fwmark, peers: peers.collect() }
+}
+
+type LimitParts = (u64, u64, u8, u64, u8, [u8; 32]);
+
+fn limit_parts() -> impl Strategy<Value = LimitParts> {
+    (0..253_402_300_800u64, any::<u64>(), 0..32u8, any::<u64>(), 0..3u8, any::<[u8; 32]>())
+}
+
+fn limit_update((expires, quota, day, _, which, key): LimitParts) -> LimitUpdate {
+    LimitUpdate {
+        expires: Some(Duration::from_secs(expires)),
+        quota: Some(quota),
+        quota_day: Some(day).filter(|_| which > 0),
+        replaces: Some(PublicKey(key)).filter(|_| which > 1),
+    }
+}
+
+/// In a state, zero means none.
+fn limit_state((expires, quota, day, used, which, key): LimitParts) -> LimitState {
+    LimitState {
+        expires: Some(Duration::from_secs(expires)).filter(|expires| !expires.is_zero()),
+        quota: Some(quota).filter(|quota| *quota > 0),
+        quota_day: Some(day).filter(|day| *day > 0),
+        used,
+        suspended: [None, Some(Suspension::Expired), Some(Suspension::Quota)][usize::from(which)],
+        replaces: Some(PublicKey(key)).filter(|key| key.0 != [0; 32]),
+    }
 }
 
 /// As sockets return them: never IPv4-mapped, no flow label.
@@ -408,4 +460,50 @@ fn error_number(request: &str) -> i32 {
 
 fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap()
+}
+
+#[test]
+fn limits_are_lines_of_their_own() {
+    let key = "07".repeat(32);
+    let lines = format!("expires=1800000000\nquota=50000000000\nquota_day=31\nreplaces={key}\n");
+    let request = format!("set=1\npublic_key={key}\n{lines}\n");
+    let limits = LimitUpdate {
+        expires: Some(Duration::from_secs(1_800_000_000)),
+        quota: Some(50_000_000_000),
+        quota_day: Some(31),
+        replaces: Some(PublicKey([7; 32])),
+    };
+    let update = set(request.as_bytes());
+    assert_eq!(update.peers[0].limits, limits);
+    assert_eq!(text(&update.render()), request);
+    let none = set(format!("set=1\npublic_key={key}\n{}", text(&render_limits(LimitUpdate::NONE))).as_bytes());
+    assert_eq!(none.peers[0].limits, LimitUpdate::NONE);
+}
+
+fn render_limits(limits: LimitUpdate) -> Vec<u8> {
+    let peer = PeerUpdate { limits, ..PeerUpdate::new(PublicKey([7; 32])) };
+    let request = DeviceUpdate { peers: vec![peer], ..DeviceUpdate::default() }.render();
+    let start = text(&request).find("expires").unwrap();
+    request[start..].to_vec()
+}
+
+#[test]
+fn limits_out_of_range_are_refused() {
+    let key = "07".repeat(32);
+    let bad = [
+        "expires=253402300800",
+        "expires=-1",
+        "expires=",
+        "quota=18446744073709551616",
+        "quota=1G",
+        "quota_day=32",
+        "quota_day=1.5",
+        "replaces=07",
+        "quota_used=1",
+        "suspended=quota",
+    ];
+    for line in bad {
+        let refused = parse(format!("set=1\npublic_key={key}\n{line}\n\n").as_bytes()).err().unwrap();
+        assert_eq!(refused.errno, -linerate_control::uapi::errno::EINVAL, "{line}");
+    }
 }

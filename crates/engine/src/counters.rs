@@ -64,6 +64,9 @@ const ENGINE: [(EngineDropReason, &str); 16] = [
 /// The counter that is 1 while the link is up and the port cannot be bound.
 pub const NOT_LISTENING: &str = "not_listening";
 
+/// The counter of the peers that are suspended now.
+pub const PEERS_SUSPENDED: &str = "peers_suspended";
+
 /// Wake-ups of one kind.
 #[derive(Default)]
 pub struct Wakeups {
@@ -79,7 +82,7 @@ impl Wakeups {
     }
 }
 
-/// All counters of one engine. They only grow, except flags, which are 0 or 1.
+/// All counters of one engine. They only grow, except flags, which are 0 or 1, and the suspended peers.
 pub struct Counters {
     engine: [AtomicU64; ENGINE.len()],
     protocol: [AtomicU64; DropReason::ALL.len()],
@@ -95,6 +98,8 @@ pub struct Counters {
     pub segmentation_refused: AtomicU64,
     /// Whether the link is up and the port cannot be bound.
     pub not_listening: AtomicBool,
+    /// The peers that are suspended now.
+    pub peers_suspended: AtomicU64,
 }
 
 impl Default for Counters {
@@ -108,6 +113,7 @@ impl Default for Counters {
             control: Wakeups::default(),
             segmentation_refused: AtomicU64::new(0),
             not_listening: AtomicBool::new(false),
+            peers_suspended: AtomicU64::new(0),
         }
     }
 }
@@ -146,6 +152,7 @@ impl Counters {
         let refused = [
             ("segmentation_refused".to_owned(), load(&self.segmentation_refused)),
             (NOT_LISTENING.to_owned(), u64::from(self.not_listening.load(Ordering::Relaxed))),
+            (PEERS_SUSPENDED.to_owned(), load(&self.peers_suspended)),
         ];
         let engine = ENGINE.iter().map(|(reason, name)| (format!("drop_{name}"), load(&self.engine[*reason as usize])));
         let protocol = DropReason::ALL

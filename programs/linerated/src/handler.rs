@@ -1,13 +1,15 @@
 //! Converts between the types of the UAPI and those of the engine.
 
 use linerate_control::keys::{PublicKey, SecretKey};
+use linerate_control::uapi::limits::{LimitState, LimitUpdate, Suspension};
 use linerate_control::uapi::request::{DeviceUpdate, PeerUpdate};
 use linerate_control::uapi::response::{Activity, DeviceState, PeerState};
 use linerate_control::uapi::server::Handler;
 use linerate_control::uapi::{RequestError, errno};
 use linerate_engine::Handle;
 use linerate_engine::config::{
-    ActivityReport, ConfigError, DeviceChange, DeviceReport, PeerActivity, PeerChange, PeerReport,
+    self as engine, ActivityReport, ConfigError, DeviceChange, DeviceReport, LimitChange, LimitReport, PeerActivity,
+    PeerChange, PeerReport,
 };
 use linerate_protocol::{Boottime, Prefix, PresharedKey, PrivateKey};
 
@@ -67,6 +69,7 @@ fn to_device_change(update: &DeviceUpdate) -> DeviceChange {
         fwmark: update.fwmark,
         replace_peers: update.replace_peers,
         peers: update.peers.iter().map(to_peer_change).collect(),
+        ..DeviceChange::default()
     }
 }
 
@@ -81,6 +84,7 @@ fn to_peer_change(update: &PeerUpdate) -> PeerChange {
         persistent_keepalive: update.persistent_keepalive,
         replace_allowed_ips: update.replace_allowed_ips,
         allowed_ips: update.allowed_ips.iter().map(|ip| (ip.add, prefix(ip.addr, ip.cidr))).collect(),
+        limits: to_limit_change(&update.limits),
     }
 }
 
@@ -104,6 +108,33 @@ fn to_peer_state(report: &PeerReport) -> PeerState {
         rx_bytes: report.rx_bytes,
         persistent_keepalive: report.persistent_keepalive,
         allowed_ips: report.allowed_ips.iter().map(|prefix| (prefix.addr(), prefix.cidr())).collect(),
+        limits: to_limit_state(&report.limits),
+    }
+}
+
+/// Zero means none in an update.
+fn to_limit_change(update: &LimitUpdate) -> Option<LimitChange> {
+    let LimitUpdate { expires, quota, replaces, .. } = *update;
+    let change = LimitChange {
+        expires: expires.map(|expires| Some(expires).filter(|expires| !expires.is_zero())),
+        quota: quota.map(|quota| Some(quota).filter(|quota| *quota > 0)),
+        used: None,
+        replaces: replaces.map(|key| Some(linerate_protocol::PublicKey(key.0)).filter(|key| key.0 != [0; 32])),
+    };
+    (*update != LimitUpdate::default()).then_some(change)
+}
+
+fn to_limit_state(report: &LimitReport) -> LimitState {
+    LimitState {
+        expires: report.expires,
+        quota: report.quota,
+        quota_day: None,
+        used: report.used,
+        suspended: report.suspended.map(|suspension| match suspension {
+            engine::Suspension::Expired => Suspension::Expired,
+            engine::Suspension::QuotaReached => Suspension::Quota,
+        }),
+        replaces: report.replaces.map(|key| PublicKey(key.0)),
     }
 }
 
@@ -122,5 +153,6 @@ mod tests {
     #[test]
     fn the_counter_that_status_reads_has_the_engines_name() {
         assert_eq!(linerate_control::uapi::NOT_LISTENING, linerate_engine::counters::NOT_LISTENING);
+        assert_eq!(linerate_control::uapi::PEERS_SUSPENDED, linerate_engine::counters::PEERS_SUSPENDED);
     }
 }

@@ -5,6 +5,7 @@
 //! the two ends. Nothing here knows what a request does.
 
 pub mod client;
+pub mod limits;
 pub mod request;
 pub mod response;
 pub mod server;
@@ -33,6 +34,10 @@ pub mod errno {
 /// The counter of linerated (`stats`) that is 1 while the interface is up and the UDP port is in use by another
 /// program.
 pub const NOT_LISTENING: &str = "not_listening";
+
+/// The counter of linerated that tells how many peers are not let in now. A daemon that has it knows the lines of
+/// [`limits`].
+pub const PEERS_SUSPENDED: &str = "peers_suspended";
 
 /// Why a request was rejected: a number for the client, and a message without secrets for the log.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -10,6 +10,7 @@ use crate::endpoint;
 use crate::keys::{PublicKey, SecretKey};
 use crate::number::decimal;
 use crate::printable::printable;
+use crate::uapi::limits::LimitUpdate;
 use crate::uapi::{RequestError, errno, lines, prefix};
 use crate::zeroizing::Buffer;
 
@@ -70,6 +71,8 @@ pub struct PeerUpdate {
     pub replace_allowed_ips: bool,
     /// Allowed IPs in the order of the request.
     pub allowed_ips: Vec<AllowedIp>,
+    /// Its limits. Only linerated knows them: other daemons reject the request.
+    pub limits: LimitUpdate,
 }
 
 /// One `allowed_ip` line.
@@ -95,6 +98,7 @@ impl PeerUpdate {
             persistent_keepalive: None,
             replace_allowed_ips: false,
             allowed_ips: Vec::new(),
+            limits: LimitUpdate::default(),
         }
     }
 }
@@ -153,7 +157,7 @@ impl PeerUpdate {
             let sign = if *add { "" } else { "-" };
             writeln!(text, "allowed_ip={sign}{addr}/{cidr}")?;
         }
-        Ok(())
+        self.limits.write(text)
     }
 }
 
@@ -264,7 +268,7 @@ fn parse_set(text: &[u8]) -> Result<DeviceUpdate, RequestError> {
 }
 
 /// Why a line is invalid.
-enum LineError {
+pub(super) enum LineError {
     UnknownKey,
     /// The value must be this.
     Expected(&'static str),
@@ -318,7 +322,7 @@ fn peer_line(peer: &mut PeerUpdate, key: &[u8], value: &[u8]) -> Result<(), Line
         }
         b"protocol_version" if value == b"1" => {}
         b"protocol_version" => return Err(LineError::Expected("1")),
-        _ => return Err(LineError::UnknownKey),
+        _ => return peer.limits.line(key, value)?.then_some(()).ok_or(LineError::UnknownKey),
     }
     Ok(())
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use crate::endpoint;
 use crate::keys::{PublicKey, SecretKey};
 use crate::number::decimal;
+use crate::uapi::limits::LimitState;
 use crate::uapi::{lines, prefix};
 use crate::zeroizing::Buffer;
 
@@ -45,6 +46,8 @@ pub struct PeerState {
     pub persistent_keepalive: u16,
     /// The allowed IPs, host bits zero.
     pub allowed_ips: Vec<(IpAddr, u8)>,
+    /// Its limits; only linerated has them.
+    pub limits: LimitState,
 }
 
 impl PeerState {
@@ -59,6 +62,7 @@ impl PeerState {
             rx_bytes: 0,
             persistent_keepalive: 0,
             allowed_ips: Vec::new(),
+            limits: LimitState::default(),
         }
     }
 }
@@ -89,7 +93,7 @@ pub enum ReplyError {
 }
 
 // The longest text of a peer without its allowed IPs, and of one allowed IP, so that a reply is allocated once.
-const PEER_TEXT: usize = 512;
+const PEER_TEXT: usize = 800;
 const ALLOWED_IP_TEXT: usize = 56;
 
 impl DeviceState {
@@ -131,7 +135,7 @@ impl PeerState {
         for (addr, cidr) in &self.allowed_ips {
             writeln!(text, "allowed_ip={addr}/{cidr}")?;
         }
-        Ok(())
+        self.limits.write(text)
     }
 
     fn write_activity(&self, text: &mut Buffer) -> std::fmt::Result {
@@ -177,7 +181,7 @@ pub fn parse_activity(reply: &[u8]) -> Result<Activity, ReplyError> {
         }
         // Not part of this reply.
         Some(_) if matches!(key, b"preshared_key" | b"persistent_keepalive_interval" | b"allowed_ip") => None,
-        Some(peer) => peer_line(peer, key, value),
+        Some(peer) => peer_line(peer, key, value).filter(|()| peer.limits == LimitState::default()),
         None => {
             match key {
                 b"now" => (activity.now, known.0) = (decimal(value, u64::MAX)?, true),
@@ -291,7 +295,7 @@ fn peer_line(peer: &mut PeerState, key: &[u8], value: &[u8]) -> Option<()> {
             peer.persistent_keepalive = decimal(value, u16::MAX.into())?.try_into().ok()?;
         }
         b"allowed_ip" => peer.allowed_ips.push(prefix(value)?),
-        _ => {}
+        _ => return peer.limits.line(key, value),
     }
     Some(())
 }

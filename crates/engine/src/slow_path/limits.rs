@@ -138,7 +138,9 @@ impl<B: Backend> SlowPath<B> {
     /// Forgets the limits of a peer that is removed.
     pub(super) fn forget_limits(&mut self, id: PeerId) {
         self.effects.replacements.set(id, None);
-        if let Some(armed) = self.limits.peers.remove(&id).and_then(|limit| limit.armed) {
+        let Some(limit) = self.limits.peers.remove(&id) else { return };
+        self.count_suspended(limit.suspended, None);
+        if let Some(armed) = limit.armed {
             self.limits.expiries.remove(&(armed, id));
         }
     }
@@ -200,6 +202,15 @@ impl<B: Backend> SlowPath<B> {
         }
     }
 
+    fn count_suspended(&self, before: Option<Suspension>, now: Option<Suspension>) {
+        let count = &self.shared.counters.peers_suspended;
+        match (before, now) {
+            (None, Some(_)) => count.fetch_add(1, Ordering::Relaxed),
+            (Some(_), None) => count.fetch_sub(1, Ordering::Relaxed),
+            _ => return,
+        };
+    }
+
     /// Lets a peer in or not, as its limits say.
     pub(super) fn enforce(&mut self, peer: &Peer) {
         let Some(limit) = self.limits.peers.get_mut(&peer.id) else { return };
@@ -216,6 +227,7 @@ impl<B: Backend> SlowPath<B> {
         if before == reason {
             return;
         }
+        self.count_suspended(before, reason);
         peer.set_suspended(reason.is_some());
         match reason {
             Some(reason) => {

@@ -5,4 +5,5 @@
 //! content, the time and random bytes are arguments.
 #![forbid(unsafe_code)]
 
+pub mod import;
 pub mod init;

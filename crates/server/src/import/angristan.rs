@@ -1,0 +1,28 @@
+//! angristan/wireguard-install: `params`, and a file of wg-quick with `### Client NAME` above each peer.
+
+use super::shell::Assignments;
+use super::value::Import;
+use super::{Error, Input, Kind, text};
+
+pub(super) fn read(input: &Input) -> Result<Import, Error> {
+    let Some(params) = input.named("params").next() else {
+        let import = input.server_conf(None)?.into_import(Kind::Angristan)?;
+        return Ok(import);
+    };
+    let params = Assignments::read(params)?;
+    let interface = params.require("SERVER_WG_NIC")?.0;
+    let mut import = input.server_conf(Some(interface))?.into_import(Kind::Angristan)?;
+    let port = match params.get("SERVER_PORT") {
+        Some((port, place)) => Some(text::number(port, &place)?),
+        None => None,
+    };
+    let (host, place) = params.require("SERVER_PUB_IP")?;
+    import.set_endpoint(host, port, &place)?;
+    import.client_dns =
+        ["CLIENT_DNS_1", "CLIENT_DNS_2"].iter().filter_map(|name| Some(params.get(name)?.0.to_owned())).collect();
+    import.client_dns.dedup();
+    if let Some((list, place)) = params.get("ALLOWED_IPS") {
+        import.client_allowed_ips = text::nets(list, &place)?;
+    }
+    Ok(import)
+}

@@ -1,0 +1,426 @@
+//! Recognises commands that do what a gateway of ours does by itself: NAT, forwarding, opening the port, segment sizes.
+//!
+//! Whatever is not understood word for word is kept as it is. Nothing is run or expanded.
+
+use ipnet::IpNet;
+
+/// A rule that settings of ours replace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// Source addresses of the tunnel become those of the host.
+    Masquerade {
+        /// In IPv6.
+        ipv6: bool,
+        /// On packets that leave through this interface only.
+        out: Option<String>,
+    },
+    /// Packets of the tunnel may be forwarded.
+    Forward,
+    /// Packets to the tunnel's port, or from the tunnel, may reach the host.
+    OpenPort,
+    /// The kernel forwards at all.
+    Forwarding,
+    /// TCP segments fit into the tunnel.
+    SegmentSize,
+}
+
+/// What the rules are about.
+pub struct Scene<'a> {
+    /// The tunnel's interface.
+    pub interface: &'a str,
+    /// Its networks.
+    pub networks: &'a [IpNet],
+    /// Its port.
+    pub port: Option<u16>,
+    /// Rules that open the port stay, because the host drops what no rule accepts.
+    pub keep_open_port: bool,
+}
+
+/// A command, sorted.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Sorted {
+    /// What is replaced.
+    pub replaced: Vec<Rule>,
+    /// What is left of the command.
+    pub kept: Option<String>,
+}
+
+/// Sorts the parts of a command between `;` and `&&`.
+pub fn sort(command: &str, scene: &Scene<'_>) -> Sorted {
+    let Some(parts) = parts(command) else {
+        return Sorted { replaced: Vec::new(), kept: Some(command.trim().to_owned()) };
+    };
+    let (mut replaced, mut kept) = (Vec::new(), String::new());
+    for part in parts {
+        match rule(&part.words, scene).filter(|rule| *rule != Rule::OpenPort || !scene.keep_open_port) {
+            Some(rule) => replaced.push(rule),
+            None => {
+                if !kept.is_empty() {
+                    kept.push_str(part.joined_by);
+                }
+                kept.push_str(part.text);
+            }
+        }
+    }
+    Sorted { replaced, kept: Some(kept).filter(|kept| !kept.is_empty()) }
+}
+
+/// A rule in the output of `iptables-save -t nat` or a file of it, without the program: `-A POSTROUTING …`.
+pub fn saved_masquerade(line: &str, ipv6: bool, scene: &Scene<'_>) -> bool {
+    let Some(parts) = parts(line) else { return false };
+    let [part] = &parts[..] else { return false };
+    let words = part.words.iter().map(String::as_str);
+    let rule = firewall_rule(["-t", "nat"].into_iter().chain(words), ipv6, scene);
+    matches!(rule, Some(Rule::Masquerade { .. }))
+}
+
+/// A simple command.
+struct Part<'a> {
+    text: &'a str,
+    words: Vec<String>,
+    /// What stands between it and the one before.
+    joined_by: &'static str,
+}
+
+/// The simple commands of a line; none if there is anything in it that a shell would expand, or more than `;` and `&&`.
+fn parts(line: &str) -> Option<Vec<Part<'_>>> {
+    let mut parts = Vec::new();
+    let mut joined_by = "";
+    let mut start = 0;
+    let mut words: Vec<String> = Vec::new();
+    let mut word: Option<String> = None;
+    let mut quote = None;
+    let mut chars = line.char_indices().peekable();
+    let mut end = |words: &mut Vec<String>, joined_by: &'static str, start: usize, at: usize| {
+        let words = std::mem::take(words);
+        if !words.is_empty() {
+            parts.push(Part { text: line[start..at].trim(), words, joined_by });
+        }
+    };
+    while let Some((at, c)) = chars.next() {
+        match (quote, c) {
+            (Some(open), _) if c == open => quote = None,
+            (Some('"'), '$' | '`' | '\\') => return None,
+            (Some(_), _) => word.get_or_insert_default().push(c),
+            (None, '\'' | '"') => {
+                quote = Some(c);
+                word.get_or_insert_default();
+            }
+            (None, ' ' | '\t') => words.extend(word.take()),
+            (None, ';' | '&') => {
+                words.extend(word.take());
+                let doubled = chars.peek().is_some_and(|(_, next)| *next == c);
+                if doubled != (c == '&') {
+                    return None;
+                }
+                end(&mut words, joined_by, start, at);
+                if doubled {
+                    chars.next();
+                }
+                joined_by = if doubled { " && " } else { "; " };
+                start = at + if doubled { 2 } else { 1 };
+            }
+            (None, '>') => {
+                words.extend(word.take());
+                words.push(">".to_owned());
+            }
+            (
+                None,
+                '$' | '`' | '\\' | '|' | '<' | '(' | ')' | '{' | '}' | '#' | '*' | '?' | '[' | '~' | '\n' | '\r',
+            ) => return None,
+            (None, _) => word.get_or_insert_default().push(c),
+        }
+    }
+    if quote.is_some() {
+        return None;
+    }
+    words.extend(word);
+    end(&mut words, joined_by, start, line.len());
+    Some(parts)
+}
+
+fn rule(words: &[String], scene: &Scene<'_>) -> Option<Rule> {
+    let mut words = words.iter().map(String::as_str);
+    let program = words.next()?;
+    let program = program.rsplit('/').next()?;
+    match program {
+        "iptables" | "iptables-nft" | "iptables-legacy" => firewall_rule(words, false, scene),
+        "ip6tables" | "ip6tables-nft" | "ip6tables-legacy" => firewall_rule(words, true, scene),
+        "sysctl" => {
+            let all: Vec<&str> = words.filter(|word| !matches!(*word, "-w" | "-q" | "-e" | "-qw" | "-wq")).collect();
+            let forwards = |word: &&str| {
+                let (name, value) = word.split_once('=').unwrap_or((word, ""));
+                is_forwarding(&name.replace('/', ".")) && value == "1"
+            };
+            (!all.is_empty() && all.iter().all(forwards)).then_some(Rule::Forwarding)
+        }
+        "echo" => {
+            let all: Vec<&str> = words.collect();
+            let ["1", ">", path] = all[..] else { return None };
+            let name = path.strip_prefix("/proc/sys/")?.replace('/', ".");
+            is_forwarding(&name).then_some(Rule::Forwarding)
+        }
+        "firewall-cmd" => {
+            let mut all = words.filter(|word| !matches!(*word, "-q" | "--quiet"));
+            let word = all.next()?;
+            let rich = ["--add-rich-rule=", "--remove-rich-rule="].iter().find_map(|start| word.strip_prefix(start))?;
+            if all.next().is_some() {
+                return None;
+            }
+            let words: Vec<&str> = rich.split_whitespace().collect();
+            let ["rule", family, "source", source, "masquerade"] = words[..] else { return None };
+            let source: IpNet = source.strip_prefix("address=")?.trim_matches('"').parse().ok()?;
+            let ipv6 = family.strip_prefix("family=")?.trim_matches('"') == "ipv6";
+            scene.has(&source).then_some(Rule::Masquerade { ipv6, out: None })
+        }
+        _ => None,
+    }
+}
+
+fn is_forwarding(name: &str) -> bool {
+    ["net.ipv4.ip_forward", "net.ipv4.conf.all.forwarding", "net.ipv6.conf.all.forwarding"].contains(&name)
+}
+
+impl Scene<'_> {
+    /// Whether a prefix is about the tunnel's networks.
+    fn has(&self, prefix: &IpNet) -> bool {
+        self.networks.iter().any(|net| net.contains(&prefix.trunc()) || prefix.trunc().contains(&net.trunc()))
+    }
+}
+
+/// What a rule of iptables matches; each of these at most once.
+#[derive(Default)]
+struct Matches<'a> {
+    table: Option<&'a str>,
+    chain: Option<&'a str>,
+    target: Option<&'a str>,
+    input: Option<&'a str>,
+    output: Option<&'a str>,
+    source: Option<&'a str>,
+    destination: Option<&'a str>,
+    not_destination: bool,
+    protocol: Option<&'a str>,
+    port: Option<&'a str>,
+    state: Option<&'a str>,
+    segment_size: bool,
+}
+
+/// Reads the arguments of iptables; anything that is not known here, or twice, makes it a rule to keep.
+fn firewall_rule<'a>(words: impl IntoIterator<Item = &'a str>, ipv6: bool, scene: &Scene<'_>) -> Option<Rule> {
+    let mut words = words.into_iter().peekable();
+    let mut found = Matches::default();
+    let mut negated = false;
+    let set = |place: &mut Option<&'a str>, value: Option<&'a str>| {
+        let fresh = place.is_none();
+        *place = value;
+        (fresh && value.is_some()).then_some(())
+    };
+    while let Some(word) = words.next() {
+        if negated && !matches!(word, "-d" | "--destination") {
+            return None;
+        }
+        match word {
+            "!" => {
+                negated = true;
+                continue;
+            }
+            "-w" | "--wait" => {
+                words.next_if(|next| next.bytes().all(|byte| byte.is_ascii_digit()));
+            }
+            "-t" | "--table" => set(&mut found.table, words.next())?,
+            "-A" | "--append" | "-D" | "--delete" | "-I" | "--insert" => {
+                set(&mut found.chain, words.next())?;
+                words.next_if(|next| next.bytes().all(|byte| byte.is_ascii_digit()));
+            }
+            "-j" | "--jump" => set(&mut found.target, words.next())?,
+            "-i" | "--in-interface" => set(&mut found.input, words.next())?,
+            "-o" | "--out-interface" => set(&mut found.output, words.next())?,
+            "-s" | "--source" => set(&mut found.source, words.next())?,
+            "-d" | "--destination" => {
+                set(&mut found.destination, words.next())?;
+                found.not_destination = std::mem::take(&mut negated);
+            }
+            "-p" | "--protocol" => set(&mut found.protocol, words.next())?,
+            "--dport" | "--destination-port" => set(&mut found.port, words.next())?,
+            "--state" | "--ctstate" => set(&mut found.state, words.next())?,
+            "-m" | "--match" => {
+                let known = ["udp", "tcp", "state", "conntrack", "comment"];
+                known.contains(&words.next()?).then_some(())?;
+            }
+            "--comment" => drop(words.next()?),
+            "--tcp-flags" => {
+                (words.next()? == "SYN,RST" && words.next()? == "SYN").then_some(())?;
+            }
+            "--clamp-mss-to-pmtu" => found.segment_size = true,
+            "--set-mss" => {
+                words.next()?.parse::<u16>().ok()?;
+                found.segment_size = true;
+            }
+            _ => return None,
+        }
+    }
+    (!negated).then_some(())?;
+    found.rule(ipv6, scene)
+}
+
+impl Matches<'_> {
+    fn rule(&self, ipv6: bool, scene: &Scene<'_>) -> Option<Rule> {
+        // `wg+` is any interface that begins with wg.
+        let is_tunnel = |name: Option<&str>| {
+            name.is_some_and(|name| match name.strip_suffix('+') {
+                Some(start) => !start.is_empty() && scene.interface.starts_with(start),
+                None => [scene.interface, "%i"].contains(&name),
+            })
+        };
+        let is_about = |text: Option<&str>| text.is_none_or(|text| text.parse().is_ok_and(|net| scene.has(&net)));
+        let unlimited = self.protocol.is_none() && self.port.is_none() && !self.segment_size;
+        match (self.table.unwrap_or("filter"), self.chain?, self.target?) {
+            ("nat", "POSTROUTING", "MASQUERADE") => {
+                let to_anywhere = self.destination.is_none() || (self.not_destination && is_about(self.destination));
+                let outwards = !is_tunnel(self.output) && self.input.is_none();
+                let ours = self.state.is_none() && unlimited && to_anywhere && outwards && is_about(self.source);
+                // Without a source and an interface it would masquerade everything that the host forwards.
+                let out = self.output.map(str::to_owned).filter(|name| !name.ends_with('+'));
+                (ours && (self.source.is_some() || self.output.is_some())).then_some(Rule::Masquerade { ipv6, out })
+            }
+            ("filter", "FORWARD", "ACCEPT") => {
+                let replies = |state: &str| {
+                    let mut states: Vec<&str> = state.split(',').collect();
+                    states.sort_unstable();
+                    states == ["ESTABLISHED", "RELATED"]
+                };
+                let of_tunnel = is_tunnel(self.input) || is_tunnel(self.output);
+                let of_networks = [self.source, self.destination].iter().flatten().any(|net| is_about(Some(net)));
+                let only_replies = self.state.is_some_and(replies);
+                let known_state = self.state.is_none() || only_replies;
+                let about = is_about(self.source) && is_about(self.destination) && !self.not_destination;
+                (unlimited && known_state && about && (of_tunnel || of_networks || only_replies))
+                    .then_some(Rule::Forward)
+            }
+            ("filter", "INPUT", "ACCEPT") => {
+                let to_port =
+                    self.protocol == Some("udp") && self.port.is_some_and(|port| port.parse().ok() == scene.port);
+                let from_tunnel = is_tunnel(self.input) && self.protocol.is_none() && self.port.is_none();
+                let plain = self.source.is_none() && self.destination.is_none() && self.state.is_none();
+                (plain && (to_port || from_tunnel)).then_some(Rule::OpenPort)
+            }
+            ("mangle" | "filter", "FORWARD" | "POSTROUTING", "TCPMSS") => {
+                let plain = self.protocol == Some("tcp") && self.port.is_none() && self.state.is_none();
+                let of_tunnel = is_tunnel(self.input) || is_tunnel(self.output) || self.source.is_some();
+                (plain && self.segment_size && of_tunnel && is_about(self.source)).then_some(Rule::SegmentSize)
+            }
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn sorted(command: &str) -> Sorted {
+        let networks = ["10.66.66.0/24".parse().unwrap(), "fd42:42:42::/64".parse().unwrap()];
+        sort(command, &Scene { interface: "wg0", networks: &networks, port: Some(51820), keep_open_port: false })
+    }
+
+    fn masquerade(ipv6: bool, out: &str) -> Rule {
+        Rule::Masquerade { ipv6, out: Some(out).filter(|out| !out.is_empty()).map(str::to_owned) }
+    }
+
+    #[test]
+    fn the_rules_of_the_tools_are_replaced() {
+        let replaced = [
+            ("iptables -t nat -A POSTROUTING -o eth0 -j MASQUERADE", masquerade(false, "eth0")),
+            ("ip6tables -t nat -D POSTROUTING -o eth0 -j MASQUERADE", masquerade(true, "eth0")),
+            (
+                "/usr/sbin/iptables -w 5 -t nat -A POSTROUTING -s 10.66.66.0/24 ! -d 10.66.66.0/24 -j MASQUERADE",
+                masquerade(false, ""),
+            ),
+            (
+                "iptables -t nat -I POSTROUTING 1 -s 10.66.66.1/24 -o ens3 -j MASQUERADE -m comment --comment nat-rule",
+                masquerade(false, "ens3"),
+            ),
+            (
+                "firewall-cmd --add-rich-rule='rule family=ipv4 source address=10.66.66.0/24 masquerade'",
+                masquerade(false, ""),
+            ),
+            ("iptables -A FORWARD -i %i -j ACCEPT", Rule::Forward),
+            ("iptables -I FORWARD -i eth0 -o wg0 -j ACCEPT", Rule::Forward),
+            ("iptables -A FORWARD -o wg+ -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT", Rule::Forward),
+            ("iptables -I FORWARD -m state --state RELATED,ESTABLISHED -j ACCEPT", Rule::Forward),
+            ("iptables -A INPUT -p udp -m udp --dport 51820 -j ACCEPT", Rule::OpenPort),
+            ("iptables -I INPUT 1 -i wg0 -j ACCEPT", Rule::OpenPort),
+            ("sysctl -w net.ipv4.ip_forward=1", Rule::Forwarding),
+            ("sysctl -q net/ipv6/conf/all/forwarding=1", Rule::Forwarding),
+            ("echo 1 > /proc/sys/net/ipv4/ip_forward", Rule::Forwarding),
+            (
+                "iptables -t mangle -A FORWARD -o wg0 -p tcp --tcp-flags SYN,RST SYN -j TCPMSS --clamp-mss-to-pmtu",
+                Rule::SegmentSize,
+            ),
+        ];
+        for (command, rule) in replaced {
+            assert_eq!(sorted(command), Sorted { replaced: vec![rule], kept: None }, "{command}");
+        }
+    }
+
+    #[test]
+    fn everything_else_is_kept_as_it_is() {
+        let kept = [
+            "iptables -t nat -A PREROUTING -i eth0 -p tcp --dport 8080 -j DNAT --to-destination 10.66.66.2",
+            "iptables -t nat -A POSTROUTING -o wg0 -j MASQUERADE",
+            "iptables -t nat -A POSTROUTING -s 192.168.5.0/24 -o eth0 -j MASQUERADE",
+            "iptables -t nat -A POSTROUTING ! -s 10.66.66.0/24 -o eth0 -j MASQUERADE",
+            "iptables -t nat -A POSTROUTING -s 10.66.66.0/24 -d 192.168.5.0/24 -j MASQUERADE",
+            "iptables -t nat -A POSTROUTING -j MASQUERADE",
+            "iptables -t nat -A POSTROUTING -o eth0 -j SNAT --to-source 192.0.2.1",
+            "iptables -A FORWARD -i wg0 -d 192.168.5.0/24 -j DROP",
+            "iptables -A FORWARD -i wg0 -p tcp --dport 22 -j ACCEPT",
+            "iptables -A FORWARD -i eth1 -j ACCEPT",
+            "iptables -A INPUT -p udp --dport 53 -j ACCEPT",
+            "iptables -t nat -A POSTROUTING -o $(ip route show default | awk '{print $5}') -j MASQUERADE",
+            "iptables -A FORWARD -i wg0 -j ACCEPT || true",
+            "iptables -A FORWARD -i wg0 -j ACCEPT & reboot",
+            "iptables -A FORWARD -i wg0 -j ACCEPT -m",
+            "iptables -A FORWARD -i wg0 -i wg0 -j ACCEPT",
+            "iptables -A FORWARD -i wg0 -j ACCEPT > /etc/passwd",
+            "echo 1 > /proc/sys/net/ipv4/ip_forward /etc/passwd",
+            "sysctl -w net.ipv4.ip_forward=0",
+            "sysctl -w",
+            "ufw route allow in on wg0 out on eth0",
+            "systemctl restart 'unbalanced",
+            "wg set wg0 peer x",
+        ];
+        for command in kept {
+            assert_eq!(sorted(command), Sorted { replaced: Vec::new(), kept: Some(command.to_owned()) });
+        }
+    }
+
+    #[test]
+    fn a_line_keeps_only_its_other_commands() {
+        let rest = |command: &str| sorted(command).kept;
+        let forward = "iptables -A FORWARD -i wg0 -j ACCEPT";
+        assert_eq!(rest(&format!("{forward}; echo up; {forward};")).as_deref(), Some("echo up"));
+        assert_eq!(rest(&format!("one && {forward} && two 'a; b'")).as_deref(), Some("one && two 'a; b'"));
+        assert_eq!(rest(&format!("one; {forward}; two && three")).as_deref(), Some("one; two && three"));
+        assert_eq!(rest(&format!(" {forward}; {forward}; ")), None);
+        assert_eq!(rest(""), None);
+    }
+
+    #[test]
+    fn the_rule_that_opens_the_port_stays_where_the_host_is_closed() {
+        let command = "iptables -I INPUT -p udp --dport 51820 -j ACCEPT";
+        let scene = Scene { interface: "wg0", networks: &[], port: Some(51820), keep_open_port: true };
+        assert_eq!(sort(command, &scene), Sorted { replaced: Vec::new(), kept: Some(command.to_owned()) });
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_is_lost_of_a_line_that_is_not_understood(command in "[a-z$'\"`;&|<>() -]{0,60}") {
+            let Sorted { replaced, kept } = sorted(&command);
+            prop_assert_eq!(replaced, Vec::new());
+            let essence = |text: &str| text.chars().filter(|c| !"; &".contains(*c)).collect::<String>();
+            prop_assert_eq!(essence(&kept.unwrap_or_default()), essence(&command));
+        }
+    }
+}

@@ -1,0 +1,344 @@
+//! Import: turns what another tool has left into a server with its clients.
+//!
+//! The input is a set of files that the caller has read, and of database tables that it has printed as JSON. Nothing
+//! here opens a file or runs a command, and nothing is sourced: shell files are parsed. [`recognise`] tells the kind of
+//! the input, [`read`] makes an [`Import`] of it, [`Import::to_bytes`] makes the tunnel's file. Keys and addresses stay
+//! as they are, so the clients' files stay valid. The old tool's NAT and forwarding are recognised ([`hooks`]) and
+//! become settings of ours; [`leftovers`] finds what of it remains on the host.
+
+mod angristan;
+mod conf;
+pub mod hooks;
+mod hwdsl2;
+mod ini;
+pub mod leftovers;
+mod names;
+mod network_manager;
+mod networkd;
+mod pivpn;
+mod shell;
+mod text;
+mod value;
+mod wg_easy_14;
+mod wg_easy_15;
+mod wg_quick;
+mod wgdashboard;
+mod wireguard_ui;
+mod write;
+
+use std::fmt;
+use std::str::FromStr;
+
+use linerate_control::keys::{PublicKey, SecretKey};
+use linerate_control::zeroizing::Buffer;
+
+pub use value::{Client, Import, Remark, Remarks};
+pub use write::Options;
+
+use self::conf::Conf;
+
+/// A file that the caller has read.
+pub struct InputFile {
+    /// Its path, for messages and because tools tell their files by name.
+    pub path: String,
+    /// Its content, which may hold secrets.
+    pub bytes: Buffer,
+}
+
+/// A table of an SQLite database.
+pub struct InputTable {
+    /// The path of the database.
+    pub database: String,
+    /// Its name.
+    pub name: String,
+    /// Its rows as `sqlite3 -json` prints them: an array of objects, or nothing if there is no row.
+    pub rows: Buffer,
+}
+
+/// What is to be imported.
+#[derive(Default)]
+pub struct Input {
+    /// The files, in the order in which they were named.
+    pub files: Vec<InputFile>,
+    /// The tables of the databases among them.
+    pub tables: Vec<InputTable>,
+}
+
+/// What the caller knows and an old tool's files may not.
+pub struct Context<'a> {
+    /// Makes the public key of a private one.
+    pub public_key: &'a dyn Fn(&SecretKey) -> PublicKey,
+    /// Whether packets to the host itself are dropped unless a rule accepts them: then rules that open the port stay.
+    pub input_is_closed: bool,
+}
+
+/// The tool that the input is from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// angristan/wireguard-install.
+    Angristan,
+    /// hwdsl2/wireguard-install, and Nyr's, which it is made from.
+    Hwdsl2,
+    /// PiVPN.
+    Pivpn,
+    /// wg-easy up to 14.
+    WgEasy14,
+    /// wg-easy from 15.
+    WgEasy15,
+    /// ngoduykhanh/wireguard-ui.
+    WireguardUi,
+    /// WGDashboard.
+    WgDashboard,
+    /// A file of wg-quick.
+    WgQuick,
+    /// systemd-networkd.
+    Networkd,
+    /// NetworkManager.
+    NetworkManager,
+}
+
+/// Why something cannot be imported: where, what, and what to do. It never contains a secret.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub struct Error {
+    /// The file and the line or field, if it is about one.
+    pub place: Option<String>,
+    /// What is wrong.
+    pub message: String,
+}
+
+impl Error {
+    fn new(message: impl Into<String>) -> Self {
+        Self { place: None, message: message.into() }
+    }
+
+    fn at(place: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { place: Some(place.into()), message: message.into() }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.place.as_ref().map_or(Ok(()), |place| write!(f, "{place}: "))?;
+        f.write_str(&self.message)
+    }
+}
+
+impl Kind {
+    /// Every kind.
+    pub const ALL: [Self; 10] = [
+        Self::Angristan,
+        Self::Hwdsl2,
+        Self::Pivpn,
+        Self::WgEasy14,
+        Self::WgEasy15,
+        Self::WireguardUi,
+        Self::WgDashboard,
+        Self::WgQuick,
+        Self::Networkd,
+        Self::NetworkManager,
+    ];
+
+    /// The word for it on the command line.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Angristan => "angristan",
+            Self::Hwdsl2 => "hwdsl2",
+            Self::Pivpn => "pivpn",
+            Self::WgEasy14 => "wg-easy-14",
+            Self::WgEasy15 => "wg-easy-15",
+            Self::WireguardUi => "wireguard-ui",
+            Self::WgDashboard => "wgdashboard",
+            Self::WgQuick => "wg-quick",
+            Self::Networkd => "networkd",
+            Self::NetworkManager => "networkmanager",
+        }
+    }
+
+    /// What it is, in a sentence.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Angristan => "angristan/wireguard-install",
+            Self::Hwdsl2 => "hwdsl2/wireguard-install",
+            Self::Pivpn => "PiVPN",
+            Self::WgEasy14 => "wg-easy 14",
+            Self::WgEasy15 => "wg-easy 15",
+            Self::WireguardUi => "wireguard-ui",
+            Self::WgDashboard => "WGDashboard",
+            Self::WgQuick => "wg-quick",
+            Self::Networkd => "systemd-networkd",
+            Self::NetworkManager => "NetworkManager",
+        }
+    }
+
+    /// Whether the tool runs in a container, where its hooks and interfaces are not those of the host.
+    pub fn is_in_container(self) -> bool {
+        matches!(self, Self::WgEasy14 | Self::WgEasy15)
+    }
+}
+
+impl FromStr for Kind {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let kind = Self::ALL.into_iter().find(|kind| kind.as_str() == text);
+        kind.ok_or_else(|| Error::new(format!("the kinds are {}", Self::ALL.map(Self::as_str).join(", "))))
+    }
+}
+
+/// The first bytes of an SQLite database (sqlite.org/fileformat2.html).
+pub const SQLITE_MAGIC: &[u8] = b"SQLite format 3\0";
+
+/// Whether a table of a database is of use: the others are not asked for, because they may be large or hold passwords.
+pub fn is_wanted_table(name: &str) -> bool {
+    let of_wg_easy = ["clients_table", "interfaces_table", "user_configs_table", "hooks_table"];
+    let unwanted = ["_table", "_transfer", "_history_endpoint", "_deleted"];
+    let prefixes = ["Dashboard", "sqlite_", "__", "PeerShareLinks", "JobLog"];
+    of_wg_easy.contains(&name)
+        || !(unwanted.iter().any(|end| name.ends_with(end)) || prefixes.iter().any(|start| name.starts_with(start)))
+}
+
+/// Whether a file found in a folder may belong to one of the tools, by its name.
+pub fn is_wanted_file(name: &str) -> bool {
+    let ends = [
+        ".conf",
+        ".json",
+        ".db",
+        ".db-wal",
+        ".ini",
+        ".env",
+        ".netdev",
+        ".network",
+        ".nmconnection",
+        ".key",
+        "_priv",
+        "_pub",
+        "_psk",
+    ];
+    ["params", "clients.txt"].contains(&name) || ends.iter().any(|end| name.ends_with(end))
+}
+
+/// Which tool the input is from.
+///
+/// # Errors
+/// None that is known.
+pub fn recognise(input: &Input) -> Result<Kind, Error> {
+    let named = |name: &str| input.named(name).next().is_some();
+    let ending = |end: &str| input.files.iter().any(|file| file.path.ends_with(end));
+    let table = |name: &str| input.tables.iter().any(|table| table.name == name);
+    let line = |starts: &[&str]| {
+        let mut confs = input.files.iter().filter(|file| file.path.ends_with(".conf"));
+        confs.any(|file| {
+            text::lines(&file.bytes).any(|(_, line)| starts.iter().any(|start| line.starts_with(start.as_bytes())))
+        })
+    };
+    let kinds = [
+        (named("wg-dashboard.ini"), Kind::WgDashboard),
+        (table("clients_table") && table("interfaces_table"), Kind::WgEasy15),
+        (wg_easy_14::is_its(input), Kind::WgEasy14),
+        (ending("server/keypair.json") || ending("server/interfaces.json"), Kind::WireguardUi),
+        (ending(".netdev"), Kind::Networkd),
+        (ending(".nmconnection"), Kind::NetworkManager),
+        (named("setupVars.conf") || named("clients.txt") || line(&["### begin ", "#[disabled] "]), Kind::Pivpn),
+        (named("params") || line(&["### Client "]), Kind::Angristan),
+        (line(&["# ENDPOINT ", "# BEGIN_PEER "]), Kind::Hwdsl2),
+        (line(&["[Interface]"]), Kind::WgQuick),
+    ];
+    let found = kinds.iter().find(|(is, _)| *is).map(|(_, kind)| *kind);
+    found.ok_or_else(|| {
+        Error::new(
+            "this is not from a tool that is known: name the folder or the files that it keeps its clients in, \
+             see `linerate server import --help`",
+        )
+    })
+}
+
+/// Reads the input as that of `kind`.
+///
+/// # Errors
+/// What is missing or wrong, with its place.
+pub fn read(kind: Kind, input: &Input, context: &Context<'_>) -> Result<Import, Error> {
+    refuse_amnezia(input)?;
+    let mut import = match kind {
+        Kind::Angristan => angristan::read(input),
+        Kind::Hwdsl2 => hwdsl2::read(input),
+        Kind::Pivpn => pivpn::read(input),
+        Kind::WgEasy14 => wg_easy_14::read(input),
+        Kind::WgEasy15 => wg_easy_15::read(input),
+        Kind::WireguardUi => wireguard_ui::read(input),
+        Kind::WgDashboard => wgdashboard::read(input),
+        Kind::WgQuick => wg_quick::read(input),
+        Kind::Networkd => networkd::read(input),
+        Kind::NetworkManager => network_manager::read(input),
+    }?;
+    import.take_client_files(input, context);
+    import.replace_hooks(context);
+    import.settle_names();
+    import.check(context)?;
+    import.say_what_was_taken();
+    Ok(import)
+}
+
+/// AmneziaWG is another protocol: its servers cannot be reached by WireGuard clients, nor the reverse.
+fn refuse_amnezia(input: &Input) -> Result<(), Error> {
+    const OWN: [&str; 16] =
+        ["jc", "jmin", "jmax", "s1", "s2", "s3", "s4", "h1", "h2", "h3", "h4", "i1", "i2", "i3", "i4", "i5"];
+    for file in input.files.iter().filter(|file| file.path.ends_with(".conf")) {
+        for (number, line) in text::lines(&file.bytes) {
+            let name = line.split(|&byte| byte == b'=').next().unwrap_or_default().trim_ascii().to_ascii_lowercase();
+            if line.contains(&b'=') && OWN.iter().any(|own| own.as_bytes() == name) {
+                return Err(Error::at(
+                    format!("{}:{number}", file.path),
+                    "this is a setting of AmneziaWG, which is another protocol: its clients cannot talk to WireGuard; \
+                     turn it off in the old tool and give the clients new files first",
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Input {
+    /// The files with this name, in any folder.
+    fn named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a InputFile> {
+        self.files.iter().filter(move |file| file.name() == name)
+    }
+
+    /// The rows of a table, if it is there.
+    fn table(&self, name: &str) -> Option<&InputTable> {
+        self.tables.iter().find(|table| table.name == name)
+    }
+
+    /// The only file that is a server's: it has several peers, or one without an endpoint.
+    fn server_conf(&self, wanted: Option<&str>) -> Result<Conf, Error> {
+        let mut servers = Vec::new();
+        for file in self.files.iter().filter(|file| file.path.ends_with(".conf")) {
+            if wanted.is_some_and(|wanted| file.stem() != wanted) || !conf::is_tunnel(&file.bytes) {
+                continue;
+            }
+            let conf = Conf::read(file)?;
+            if !conf.is_clients() {
+                servers.push(conf);
+            }
+        }
+        let paths = servers.iter().map(|conf| conf.path.clone()).collect::<Vec<_>>().join(", ");
+        let mut servers = servers.into_iter();
+        match (servers.next(), servers.next(), wanted) {
+            (Some(only), None, _) => Ok(only),
+            (None, _, Some(wanted)) => Err(Error::new(format!("{wanted}.conf is missing: name its path, too"))),
+            (None, ..) => Err(Error::new("no file of a server is among these: name the path of its wg0.conf")),
+            _ => Err(Error::new(format!("several servers are among these ({paths}): import one at a time"))),
+        }
+    }
+}
+
+impl InputFile {
+    /// The last part of its path.
+    fn name(&self) -> &str {
+        self.path.rsplit('/').next().unwrap_or_default()
+    }
+
+    /// Its name without what follows the last dot.
+    fn stem(&self) -> &str {
+        self.name().rsplit_once('.').map_or(self.name(), |(stem, _)| stem)
+    }
+}

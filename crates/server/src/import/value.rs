@@ -1,0 +1,442 @@
+//! What every kind is turned into: a server, its clients, and for each of them what was taken, changed and dropped.
+
+use std::collections::HashMap;
+use std::time::SystemTime;
+
+use ipnet::IpNet;
+use linerate_control::keys::{PublicKey, SecretKey};
+use linerate_control::tunnel_file::{Phase, PublicEndpoint};
+
+use super::conf::Conf;
+use super::hooks::{self, Rule};
+use super::{Context, Error, Input, Kind, names, text};
+
+/// A server as another tool has left it. It holds secrets, so it has no `Debug`.
+pub struct Import {
+    /// The tool.
+    pub kind: Kind,
+    /// The interface's name there.
+    pub interface: String,
+    /// Its private key.
+    pub private_key: SecretKey,
+    /// Its addresses, host bits kept.
+    pub addresses: Vec<IpNet>,
+    /// The UDP port.
+    pub listen_port: Option<u16>,
+    /// The MTU.
+    pub mtu: Option<u32>,
+    /// `Table` and `FwMark` as they were, if they were set.
+    pub other: Vec<(&'static str, String)>,
+    /// The commands that are kept.
+    pub hooks: Vec<(Phase, String)>,
+    /// Where clients reach it.
+    pub endpoint: Option<PublicEndpoint>,
+    /// Whether the host forwards for the tunnel, and through which interfaces if not those of its default routes.
+    pub gateway: Option<Vec<String>>,
+    /// Whether the clients' addresses are masqueraded: IPv4, IPv6.
+    pub masquerade: [bool; 2],
+    /// Whether new connections may come into the tunnel.
+    pub inbound: bool,
+    /// What client files have unless they say otherwise.
+    pub client_dns: Vec<String>,
+    /// Their prefixes.
+    pub client_allowed_ips: Vec<IpNet>,
+    /// Their MTU.
+    pub client_mtu: Option<u32>,
+    /// Their interval of keepalives; 0 is off.
+    pub client_keepalive: Option<u16>,
+    /// The clients.
+    pub clients: Vec<Client>,
+    /// What was done with the server's settings.
+    pub remarks: Remarks,
+}
+
+/// A client, or a peer of another kind.
+pub struct Client {
+    /// Its name in our file.
+    pub name: String,
+    /// Its name in the old tool; may be empty.
+    pub old_name: String,
+    /// Its public key.
+    pub public_key: PublicKey,
+    /// Its private key, if the old tool had it.
+    pub private_key: Option<SecretKey>,
+    /// The preshared key.
+    pub preshared_key: Option<SecretKey>,
+    /// What it may send from: its addresses, and the networks behind it.
+    pub allowed_ips: Vec<IpNet>,
+    /// Where to reach it.
+    pub endpoint: Option<String>,
+    /// The server's interval of keepalives to it.
+    pub keepalive: Option<u16>,
+    /// What its file routes into the tunnel, if that is not the server's default.
+    pub client_allowed_ips: Option<Vec<IpNet>>,
+    /// Whether it may connect.
+    pub enabled: bool,
+    /// When it was made, if that is known.
+    pub created: Option<SystemTime>,
+    /// When it expires.
+    pub expires: Option<SystemTime>,
+    /// How many bytes it may use in all.
+    pub quota: Option<u64>,
+    /// The only prefixes that it may reach.
+    pub destinations: Vec<IpNet>,
+    /// Free text.
+    pub note: Option<String>,
+    /// A peer that is no client: another site, whose section stays as it is.
+    pub is_site: bool,
+    /// What was done with its settings.
+    pub remarks: Remarks,
+}
+
+/// What became of a setting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Remark {
+    /// It is as it was.
+    Taken,
+    /// It is something else now.
+    Changed,
+    /// It is not in our file.
+    Dropped,
+}
+
+/// Sentences about what became of settings.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Remarks(Vec<(Remark, String)>);
+
+impl Remarks {
+    pub(super) fn taken(&mut self, what: impl Into<String>) {
+        self.add(Remark::Taken, what);
+    }
+
+    pub(super) fn changed(&mut self, what: impl Into<String>) {
+        self.add(Remark::Changed, what);
+    }
+
+    pub(super) fn dropped(&mut self, what: impl Into<String>) {
+        self.add(Remark::Dropped, what);
+    }
+
+    fn add(&mut self, remark: Remark, what: impl Into<String>) {
+        let what = what.into();
+        if !self.0.iter().any(|(_, other)| *other == what) {
+            self.0.push((remark, what));
+        }
+    }
+
+    /// The sentences of one kind.
+    pub fn of(&self, remark: Remark) -> impl Iterator<Item = &str> {
+        self.0.iter().filter(move |(other, _)| *other == remark).map(|(_, what)| &**what)
+    }
+}
+
+impl Client {
+    pub(super) fn new(name: &str, public_key: PublicKey) -> Self {
+        Self {
+            name: String::new(),
+            old_name: name.trim().to_owned(),
+            public_key,
+            private_key: None,
+            preshared_key: None,
+            allowed_ips: Vec::new(),
+            endpoint: None,
+            keepalive: None,
+            client_allowed_ips: None,
+            enabled: true,
+            created: None,
+            expires: None,
+            quota: None,
+            destinations: Vec::new(),
+            note: None,
+            is_site: false,
+            remarks: Remarks::default(),
+        }
+    }
+
+    /// Whether there are networks behind it, beside its own addresses.
+    fn has_networks(&self) -> bool {
+        self.allowed_ips.iter().any(|net| net.prefix_len() < net.max_prefix_len())
+    }
+
+    /// Adds to its note.
+    pub(super) fn add_note(&mut self, text: &str) {
+        let line = text::one_line(text);
+        if line.is_empty() {
+            return;
+        }
+        if line != text.trim() {
+            self.remarks.changed("its note is one line without `#`");
+        }
+        self.note = Some(match self.note.take() {
+            Some(note) => format!("{note}; {line}"),
+            None => line,
+        });
+    }
+}
+
+impl Import {
+    /// A server of which nothing else is known.
+    pub(super) fn new(kind: Kind, interface: &str, private_key: SecretKey) -> Self {
+        Self {
+            kind,
+            interface: interface.to_owned(),
+            private_key,
+            addresses: Vec::new(),
+            listen_port: None,
+            mtu: None,
+            other: Vec::new(),
+            hooks: Vec::new(),
+            endpoint: None,
+            gateway: None,
+            masquerade: [false; 2],
+            inbound: false,
+            client_dns: Vec::new(),
+            client_allowed_ips: Vec::new(),
+            client_mtu: None,
+            client_keepalive: None,
+            clients: Vec::new(),
+            remarks: Remarks::default(),
+        }
+    }
+
+    /// Where clients reach the server; `port` if it differs from the one that it listens on.
+    pub(super) fn set_endpoint(&mut self, host: &str, port: Option<u16>, place: &str) -> Result<(), Error> {
+        let host = host.trim().trim_start_matches('[').trim_end_matches(']');
+        let bracketed = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
+        let text = match port.filter(|&port| Some(port) != self.listen_port) {
+            Some(port) => format!("{bracketed}:{port}"),
+            None => bracketed,
+        };
+        let endpoint = text.parse().map_err(|error| Error::at(place, format!("{error}")))?;
+        self.endpoint = Some(endpoint);
+        Ok(())
+    }
+
+    /// Takes from the clients' own files what the server's files do not say: names, private keys, and the defaults.
+    pub(super) fn take_client_files(&mut self, input: &Input, context: &Context<'_>) {
+        let own = (context.public_key)(&self.private_key);
+        let mut at = HashMap::new();
+        for (index, client) in self.clients.iter().enumerate() {
+            at.insert(client.public_key, index);
+        }
+        let mut lists: HashMap<Vec<IpNet>, usize> = HashMap::new();
+        let mut own_lists = HashMap::new();
+        for file in
+            input.files.iter().filter(|file| file.path.ends_with(".conf") && super::conf::is_tunnel(&file.bytes))
+        {
+            let Ok(conf) = Conf::read(file) else { continue };
+            let Some(private_key) = conf.file.private_key.clone().filter(|_| conf.is_clients()) else { continue };
+            let Some(peer) = conf.file.peers.first() else { continue };
+            let Some(&index) = at.get(&(context.public_key)(&private_key)) else {
+                self.remarks.dropped(format!("{} belongs to no client of this server", conf.path));
+                continue;
+            };
+            let client = &mut self.clients[index];
+            if peer.public_key != own {
+                client
+                    .remarks
+                    .changed(format!("{} has another server's key: it did not work before either", conf.path));
+                continue;
+            }
+            client.is_site = false;
+            client.private_key.get_or_insert(private_key);
+            if client.old_name.is_empty() {
+                file.stem().clone_into(&mut client.old_name);
+            }
+            *lists.entry(peer.allowed_ips.clone()).or_default() += 1;
+            own_lists.insert(index, peer.allowed_ips.clone());
+            if self.client_dns.is_empty() {
+                self.client_dns = conf.dns();
+            }
+            self.client_mtu = self.client_mtu.or(conf.file.mtu);
+            self.client_keepalive = self.client_keepalive.or(peer.persistent_keepalive);
+            if self.endpoint.is_none()
+                && let Some((host, port)) = conf.endpoint()
+            {
+                // What is not a public endpoint is left for the user to say.
+                let _ = self.set_endpoint(&host, port, &conf.path);
+            }
+        }
+        if self.client_allowed_ips.is_empty() {
+            // The list that most have; of several, the shortest, so that the choice does not depend on a hash.
+            let most = lists.into_iter().max_by_key(|(list, count)| (*count, std::cmp::Reverse(list.clone())));
+            self.client_allowed_ips = most.map(|(list, _)| list).unwrap_or_default();
+        }
+        for (index, list) in own_lists {
+            let client = &mut self.clients[index];
+            if client.client_allowed_ips.is_none() && !same(&list, &self.client_allowed_ips) {
+                client.client_allowed_ips = Some(list);
+            }
+        }
+    }
+
+    /// Replaces the old tool's NAT and forwarding by settings of ours; commands that do something else stay.
+    pub(super) fn replace_hooks(&mut self, context: &Context<'_>) {
+        let pool: Vec<IpNet> = self.addresses.iter().map(IpNet::trunc).collect();
+        let scene = hooks::Scene {
+            interface: &self.interface,
+            networks: &pool,
+            port: self.listen_port,
+            keep_open_port: context.input_is_closed && !self.kind.is_in_container(),
+        };
+        let mut outs: Vec<String> = Vec::new();
+        let mut into_tunnel = self.clients.iter().any(Client::has_networks);
+        let mut opens_port = false;
+        let mut forwards = false;
+        for (phase, command) in std::mem::take(&mut self.hooks) {
+            let sorted = hooks::sort(&command, &scene);
+            for rule in &sorted.replaced {
+                match rule {
+                    Rule::Masquerade { ipv6, out } => {
+                        self.masquerade[usize::from(*ipv6)] = true;
+                        outs.extend(out.clone().filter(|out| !outs.contains(out)));
+                        forwards = true;
+                    }
+                    Rule::Forward => forwards = true,
+                    Rule::OpenPort => opens_port = true,
+                    Rule::Forwarding | Rule::SegmentSize => {}
+                }
+            }
+            if let Some(rest) = sorted.kept {
+                into_tunnel |= rest.contains("DNAT");
+                self.remarks.taken(format!("{phase:?} = {rest}"));
+                self.hooks.push((phase, rest));
+            }
+        }
+        if self.kind.is_in_container() {
+            outs.clear();
+        }
+        if forwards {
+            self.gateway.get_or_insert_default().extend(outs);
+        }
+        let Some(gateway) = &self.gateway else {
+            self.remarks.changed(
+                "nothing in these files forwards for the clients: write `#! Gateway = auto` and `#! Masquerade = both` \
+                 into the file if they are to reach more than this host",
+            );
+            return;
+        };
+        let has = |ipv6: bool| pool.iter().any(|net| matches!(net, IpNet::V6(_)) == ipv6);
+        for ipv6 in [false, true] {
+            if self.masquerade[usize::from(ipv6)] && !has(ipv6) {
+                self.masquerade[usize::from(ipv6)] = false;
+            }
+        }
+        self.inbound = into_tunnel;
+        let through = if gateway.is_empty() { "auto".to_owned() } else { gateway.join(", ") };
+        let masquerade = self.masquerade_text().map_or(String::new(), |text| format!(", Masquerade = {text}"));
+        let inbound = if into_tunnel { ", Inbound = all" } else { "" };
+        self.remarks.changed(format!("its NAT and forwarding are now Gateway = {through}{masquerade}{inbound}"));
+        if !into_tunnel {
+            self.remarks.changed(
+                "new connections from outside into the tunnel are no longer forwarded, only replies \
+                 (`#! Inbound = all` allows them)",
+            );
+        }
+        if opens_port {
+            self.remarks.changed(
+                "the rule that opened the port is now the gateway's own; `linerate up` names a firewall that closes it",
+            );
+        }
+    }
+
+    /// `Masquerade` as the file says it.
+    pub(super) fn masquerade_text(&self) -> Option<&'static str> {
+        match self.masquerade {
+            [true, true] => Some("both"),
+            [true, false] => Some("ipv4"),
+            [false, true] => Some("ipv6"),
+            [false, false] => None,
+        }
+    }
+
+    /// Gives each client a name that is valid and unique.
+    pub(super) fn settle_names(&mut self) {
+        let mut taken = names::Taken::default();
+        // Names that are valid already come first: nobody else may get them.
+        for client in &mut self.clients {
+            if names::is_valid(&client.old_name) && taken.insert(&client.old_name) {
+                client.name = client.old_name.clone();
+            }
+        }
+        for client in self.clients.iter_mut().filter(|client| client.name.is_empty()) {
+            client.name = taken.made_from(&client.old_name);
+            if client.is_site && client.old_name.is_empty() {
+                continue;
+            }
+            let name = &client.name;
+            if client.old_name.is_empty() {
+                client.remarks.changed(format!("it had no name: it is `{name}`"));
+            } else {
+                client.remarks.changed(format!(
+                    "its name is `{name}`: 15 letters, digits, `-`, `_` or `.` at most, and no two alike"
+                ));
+                let old = client.old_name.clone();
+                client.add_note(&old);
+            }
+        }
+    }
+
+    /// What no tool's file could have, or only a broken one.
+    pub(super) fn check(&mut self, context: &Context<'_>) -> Result<(), Error> {
+        if self.addresses.is_empty() {
+            return Err(Error::new("the server has no address in these files"));
+        }
+        let own = (context.public_key)(&self.private_key);
+        let mut keys = HashMap::new();
+        let mut addresses: HashMap<IpNet, String> = HashMap::new();
+        for client in &self.clients {
+            let title = &client.name;
+            if client.public_key == own {
+                return Err(Error::new(format!("`{title}` has the server's own public key")));
+            }
+            if let Some(other) = keys.insert(client.public_key, title.clone()) {
+                return Err(Error::new(format!(
+                    "`{other}` and `{title}` have the same public key: remove one of them"
+                )));
+            }
+            if client.private_key.as_ref().is_some_and(|key| (context.public_key)(key) != client.public_key) {
+                return Err(Error::new(format!("the private and the public key of `{title}` do not belong together")));
+            }
+            for net in &client.allowed_ips {
+                if let Some(other) = addresses.insert(net.trunc(), title.clone()).filter(|other| other != title) {
+                    return Err(Error::new(format!(
+                        "`{other}` and `{title}` both have {net}: give one of them another"
+                    )));
+                }
+            }
+        }
+        for client in &mut self.clients {
+            if client.allowed_ips.is_empty() {
+                client.remarks.changed("it has no address: it can neither send nor receive");
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Import {
+    /// Says of each client what is as it was, and sorts them by their addresses.
+    pub(super) fn say_what_was_taken(&mut self) {
+        self.clients.sort_by_key(|client| client.allowed_ips.first().copied());
+        for client in &mut self.clients {
+            let mut what = vec!["its key"];
+            if client.preshared_key.is_some() {
+                what.push("its preshared key");
+            }
+            if client.expires.is_some() {
+                what.push("its expiry");
+            }
+            if !client.enabled {
+                what.push("that it is disabled");
+            }
+            let nets = client.allowed_ips.iter().map(ToString::to_string).collect::<Vec<_>>();
+            client.remarks.taken([what.join(", "), nets.join(", ")].join(", ").trim_end_matches(", ").to_owned());
+        }
+    }
+}
+
+/// Whether two lists have the same prefixes.
+pub(super) fn same(one: &[IpNet], other: &[IpNet]) -> bool {
+    one.iter().all(|net| other.contains(net)) && other.iter().all(|net| one.contains(net))
+}

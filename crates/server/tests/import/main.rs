@@ -1,0 +1,248 @@
+//! Imports the samples of `tests/data/import`, one folder for each kind, and compares file and report with what is
+//! expected. `UPDATE_EXPECTED=1 cargo test -p linerate-server` writes what is expected anew: read the difference.
+
+mod samples;
+
+use std::collections::HashSet;
+use std::fmt::Write as _;
+use std::fs;
+use std::time::{Duration, UNIX_EPOCH};
+
+use linerate_control::document::Document;
+use linerate_control::interface::InterfaceName;
+use linerate_control::tunnel_file::{NoNames, TunnelFile};
+use linerate_server::import::{self, Import, Input, Kind, Options, Remark, leftovers};
+use proptest::prelude::*;
+
+use samples::{Sample, context, public_key};
+
+fn options() -> Options {
+    Options { now: UNIX_EPOCH + Duration::from_secs(1_800_000_000), keep_keys: false }
+}
+
+fn imported(kind: Kind, input: &Input) -> Import {
+    let mut import = import::read(kind, input, &context()).unwrap_or_else(|error| panic!("{}: {error}", kind.as_str()));
+    if import.endpoint.is_none() {
+        import.endpoint = Some("vpn.example.com".parse().unwrap());
+    }
+    import
+}
+
+fn file(import: &Import, options: &Options) -> String {
+    let interface: InterfaceName = import.interface.parse().unwrap();
+    String::from_utf8(import.to_bytes(&interface, options).unwrap().to_vec()).unwrap()
+}
+
+fn report(import: &Import, leftovers: &[leftovers::Leftover]) -> String {
+    let mut text = String::new();
+    let remarks = [(Remark::Taken, "taken"), (Remark::Changed, "changed"), (Remark::Dropped, "dropped")];
+    let mut all = |title: &str, remarks_of: &import::Remarks| {
+        let _ = writeln!(text, "{title}");
+        for (remark, word) in remarks {
+            for sentence in remarks_of.of(remark) {
+                let _ = writeln!(text, "  {word}: {sentence}");
+            }
+        }
+    };
+    all("the server", &import.remarks);
+    for client in &import.clients {
+        all(&client.name, &client.remarks);
+    }
+    for leftover in leftovers {
+        let _ = writeln!(text, "remains{}: {}", if leftover.is_nat { " (NAT)" } else { "" }, leftover.what);
+        for command in &leftover.commands {
+            let _ = writeln!(text, "  {command}");
+        }
+    }
+    text
+}
+
+fn compare(path: &std::path::Path, seen: &str) {
+    if std::env::var_os("UPDATE_EXPECTED").is_some() {
+        fs::write(path, seen).unwrap();
+    }
+    let expected = fs::read_to_string(path).unwrap_or_default();
+    assert_eq!(seen, expected, "{}", path.display());
+}
+
+#[test]
+fn each_sample_is_recognised_and_becomes_the_expected_file_and_report() {
+    for sample in Sample::all() {
+        assert_eq!(import::recognise(&sample.input).ok(), Some(sample.kind), "{}", sample.folder.display());
+        let import = imported(sample.kind, &sample.input);
+        let host = sample.host();
+        let host: Vec<(&str, &[u8])> = host.iter().map(|(path, bytes)| (&**path, &**bytes)).collect();
+        let leftovers = leftovers::find(&import, &sample.input, &host, false);
+        compare(&sample.folder.join("expected.conf"), &file(&import, &options()));
+        compare(&sample.folder.join("expected.txt"), &report(&import, &leftovers));
+    }
+}
+
+#[test]
+fn the_old_files_of_clients_fit_the_new_file_of_the_server() {
+    for sample in Sample::all() {
+        let import = imported(sample.kind, &sample.input);
+        let interface: InterfaceName = "wg0".parse().unwrap();
+        let text = file(&import, &options()).replace("#~ ", "");
+        let (server, _) = TunnelFile::read(&Document::parse(text.as_bytes()), &interface, &NoNames);
+        let own = public_key(server.private_key.as_ref().unwrap());
+        let clients = sample.clients();
+        assert!(clients.len() >= 2, "{}", sample.folder.display());
+        for (path, bytes) in clients {
+            let (client, _) = TunnelFile::read(&Document::parse(&bytes), &interface, &NoNames);
+            let Some(key) = &client.private_key else { continue };
+            let peer = server.peers.iter().find(|peer| peer.public_key == public_key(key));
+            let peer = peer.unwrap_or_else(|| panic!("{path}: no peer has its key"));
+            assert_eq!(client.peers[0].public_key, own, "{path}");
+            assert!(client.peers[0].preshared_key == peer.preshared_key, "{path}: another preshared key");
+            for address in &client.addresses {
+                let host = ipnet::IpNet::from(address.addr());
+                assert!(peer.allowed_ips.contains(&host), "{path}: {host}");
+            }
+        }
+    }
+}
+
+#[test]
+fn keys_of_clients_are_kept_only_if_asked_for() {
+    for sample in Sample::all() {
+        let import = imported(sample.kind, &sample.input);
+        let keys = import.clients.iter().filter_map(|client| client.private_key.as_ref());
+        let keys: Vec<String> = keys.map(|key| key.to_base64().to_string()).collect();
+        assert!(!keys.is_empty(), "{}", sample.folder.display());
+        let (without, with) = (file(&import, &options()), file(&import, &Options { keep_keys: true, ..options() }));
+        assert!(keys.iter().all(|key| !without.contains(key) && with.contains(key)));
+    }
+}
+
+#[test]
+fn no_report_has_a_secret() {
+    for sample in Sample::all() {
+        let import = imported(sample.kind, &sample.input);
+        let text = report(&import, &leftovers::find(&import, &sample.input, &[], true));
+        let secrets = import.clients.iter().flat_map(|client| [&client.private_key, &client.preshared_key]);
+        for secret in secrets.flatten().chain([&import.private_key]) {
+            assert!(!text.contains(&**secret.to_base64()), "{}", sample.folder.display());
+        }
+    }
+}
+
+fn edited(kind: &str, name: &str, edit: impl Fn(&str) -> String) -> (Kind, Input) {
+    let mut sample = Sample::of(kind);
+    let file = sample.input.files.iter_mut().find(|file| file.path.ends_with(name)).unwrap();
+    let text = edit(std::str::from_utf8(&file.bytes).unwrap());
+    file.bytes = samples::buffer(text.as_bytes());
+    (sample.kind, sample.input)
+}
+
+fn refusal((kind, input): (Kind, Input)) -> String {
+    match import::read(kind, &input, &context()) {
+        Ok(_) => panic!("it was imported"),
+        Err(error) => error.to_string(),
+    }
+}
+
+#[test]
+fn amneziawg_and_other_databases_and_protocols_are_refused_with_words() {
+    let refused =
+        refusal(edited("wg-easy-15", "wg0.conf", |text| text.replace("Table = auto", "Table = auto\nJc = 7")));
+    assert!(refused.contains("AmneziaWG") && refused.contains("wg0.conf:11:"), "{refused}");
+    let refused = refusal(edited("wgdashboard", ".ini", |text| text.replace("type = sqlite", "type = postgresql")));
+    assert!(refused.contains("postgresql") && refused.contains("wg-dashboard.ini:"), "{refused}");
+    let refused = refusal(edited("pivpn", "setupVars.conf", |text| text.replace("VPN=wireguard", "VPN=openvpn")));
+    assert!(refused.contains("OpenVPN"), "{refused}");
+    let refused = refusal(edited("networkmanager", ".nmconnection", |text| {
+        text.replace("preshared-key-flags=0", "preshared-key-flags=1").replace("preshared-key=", "x=")
+    }));
+    assert!(refused.contains("keyring"), "{refused}");
+    let refused = refusal(edited("networkd", ".netdev", |text| {
+        text.replace("PrivateKeyFile=", "PrivateKey=@network.wireguard.private.wg0\n#")
+    }));
+    assert!(refused.contains("credential"), "{refused}");
+}
+
+#[test]
+fn a_broken_file_is_refused_with_its_place_and_without_its_secrets() {
+    let refused = refusal(edited("angristan", "wg0.conf", |text| {
+        text.replace("AllowedIPs = 10.66.66.3/32", "AllowedIPs = 10.66.66.3/33")
+    }));
+    assert!(refused.contains("wg0.conf:28:"), "{refused}");
+    let refused =
+        refusal(edited("angristan", "params", |text| text.replace("SERVER_PUB_IP=", "SERVER_PUB_IP=$(reboot)")));
+    assert!(refused.contains("params:1: ") && refused.contains("shell"), "{refused}");
+    let refused = refusal(edited("wg-easy-14", "wg0.json", |text| text.replace("\"publicKey\"", "\"publikey\"")));
+    assert!(refused.contains("wg0.json:"), "{refused}");
+    let refused =
+        refusal(edited("wg-easy-14", "wg0.json", |text| text.replacen("\"privateKey\": \"", "\"privateKey\": \"x", 1)));
+    assert!(refused.contains("wg0.json:3:") && !refused.contains("MECiz7"), "{refused}");
+    let refused = refusal(edited("wireguard-ui", "keypair.json", |_| String::new()));
+    assert!(refused.contains("keypair.json:") && refused.contains("whole"), "{refused}");
+}
+
+#[test]
+fn no_value_can_add_a_line_to_the_file() {
+    let attack = |text: &str| text.replace("\"1.1.1.1\"", "\"1.1.1.1\\nPostUp = reboot\"");
+    let (kind, input) = edited("wireguard-ui", "global_settings.json", attack);
+    let import = imported(kind, &input);
+    assert!(import.to_bytes(&"wg0".parse().unwrap(), &options()).is_err());
+    // Names and notes become one line.
+    let attack = |text: &str| {
+        text.replace("\"name\": \"", "\"name\": \"x\\n[Peer]\\n")
+            .replace("\"additional_notes\": \"", "\"additional_notes\": \"#\\n[Peer]\\n")
+    };
+    let mut sample = Sample::of("wireguard-ui");
+    for client in
+        sample.input.files.iter_mut().filter(|file| file.path.contains("/clients/") && file.path.ends_with(".json"))
+    {
+        client.bytes = samples::buffer(attack(std::str::from_utf8(&client.bytes).unwrap()).as_bytes());
+    }
+    let import = imported(sample.kind, &sample.input);
+    assert_eq!(
+        file(&import, &options()).lines().filter(|line| line.ends_with("[Peer]") && !line.contains("Note")).count(),
+        3
+    );
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    /// Truncated, with a byte changed, or with a part repeated: each sample is imported or refused, and what is
+    /// written can be read.
+    #[test]
+    fn a_damaged_sample_is_imported_or_refused(
+        which in 0usize..10,
+        part in any::<prop::sample::Index>(),
+        at in any::<prop::sample::Index>(),
+        change in 0..4,
+        byte: u8,
+    ) {
+        let mut sample = Sample::all().swap_remove(which);
+        let input = &mut sample.input;
+        let (files, tables) = (input.files.len(), input.tables.len());
+        let part = part.index(files + tables);
+        let bytes = if part < files { &mut input.files[part].bytes } else { &mut input.tables[part - files].rows };
+        let mut damaged = bytes.to_vec();
+        let at = at.index(damaged.len());
+        match change {
+            0 => damaged.truncate(at),
+            1 => damaged[at] = byte,
+            2 => damaged.insert(at, byte),
+            _ => damaged.extend_from_within(at..),
+        }
+        *bytes = samples::buffer(&damaged);
+        let seen = import::recognise(input).ok();
+        for kind in [Some(sample.kind), seen].into_iter().flatten() {
+            match import::read(kind, input, &context()) {
+                Ok(import) => {
+                    let names = import.clients.iter().map(|client| client.name.to_lowercase());
+                    let names: HashSet<_> = names.collect();
+                    prop_assert_eq!(names.len(), import.clients.len());
+                    if let Ok(bytes) = import.to_bytes(&"wg0".parse().unwrap(), &options()) {
+                        prop_assert!(std::str::from_utf8(&bytes).is_ok());
+                    }
+                }
+                Err(error) => prop_assert!(!error.to_string().is_empty()),
+            }
+        }
+    }
+}

@@ -17,6 +17,7 @@ pub mod resolv_conf;
 pub mod tunnel_file;
 pub mod uapi_reply;
 pub mod uapi_request;
+pub mod usage;
 pub mod wg_config;
 
 #[path = "../../crates/protocol/tests/protocol/simulation.rs"]

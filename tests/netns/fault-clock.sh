@@ -2,30 +2,9 @@
 # The wall clock set back an hour: a running end carries on; one that restarts is refused until its clock is right again.
 source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/faults.bash"
-need cc
+source "$(dirname "$0")/late-clock.bash"
 
-# The machine's clock stays as it is: h1's daemon asks the wall clock of this library, which reads how late it is.
-cat >"$WORK/late.c" <<'C'
-#define _GNU_SOURCE
-#include <fcntl.h>
-#include <stdlib.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
-static int file = -1;
-/* Before the daemon gives up the right to open files. */
-__attribute__((constructor)) static void begin(void) { file = open(getenv("LATE"), O_RDONLY | O_CLOEXEC); }
-int clock_gettime(clockid_t clock, struct timespec *time) {
-  int result = syscall(SYS_clock_gettime, clock, time);
-  char seconds[32] = "";
-  if (clock == CLOCK_REALTIME && pread(file, seconds, sizeof seconds - 1, 0) > 0) time->tv_sec -= atol(seconds);
-  return result;
-}
-C
-cc -shared -fPIC -o "$WORK/late.so" "$WORK/late.c" || skip "cc cannot make a library"
-late() { echo "$1" >"$WORK/late"; } # SECONDS
 export LINERATE_SECCOMP=off # the library reads its file inside the daemon
-by_late_clock=(env LATE="$WORK/late" LD_PRELOAD="$WORK/late.so")
 
 two_hosts
 key h1 h2

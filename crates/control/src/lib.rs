@@ -17,5 +17,6 @@ mod number;
 pub mod printable;
 pub mod tunnel_file;
 pub mod uapi;
+pub mod usage;
 pub mod wg_config;
 pub mod zeroizing;

@@ -12,6 +12,8 @@ mod tunnel_file;
 mod uapi_reply;
 #[path = "../../../fuzz/src/uapi_request.rs"]
 mod uapi_request;
+#[path = "../../../fuzz/src/usage.rs"]
+mod usage;
 #[path = "../../../fuzz/src/wg_config.rs"]
 mod wg_config;
 
@@ -33,6 +35,11 @@ fn uapi_reply_holds() {
 #[test]
 fn uapi_request_holds() {
     replay::corpus("uapi_request", uapi_request::check);
+}
+
+#[test]
+fn usage_holds() {
+    replay::corpus("usage", usage::check);
 }
 
 #[test]

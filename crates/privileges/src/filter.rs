@@ -192,6 +192,9 @@ const UNCONDITIONAL: &[i64] = &[
     libc::SYS_sendto,
     // the machine's load from /proc
     libc::SYS_pread64,
+    // what peers have used, into files that were opened before
+    libc::SYS_pwrite64,
+    libc::SYS_fdatasync,
     // poll and futex
     #[cfg(target_arch = "x86_64")]
     libc::SYS_poll,

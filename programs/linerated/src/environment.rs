@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::os::fd::RawFd;
+use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -32,6 +33,8 @@ pub(super) struct Environment {
     pub(super) offloads: Offloads,
     /// For how long at most a worker looks for packets before it sleeps.
     pub(super) spin: Duration,
+    /// Where to keep what peers with limits have used.
+    pub(super) usage: Option<PathBuf>,
     /// What happens on a system call that the daemon does not need.
     pub(super) filter: Filter,
     /// The log level, if it is set.
@@ -72,6 +75,7 @@ impl Environment {
             helpers: text("LINERATE_HELPERS").map_or(Ok(Helpers::OnDemand), |word| helpers(&word))?,
             offloads: text(OFFLOADS).map_or(Ok(Offloads::ALL), |words| Offloads::without(&words))?,
             spin: text("LINERATE_SPIN").map_or(Ok(Duration::ZERO), |text| spin(&text))?,
+            usage: variable("LINERATE_USAGE").filter(|value| !value.is_empty()).map(PathBuf::from),
             filter: text("LINERATE_SECCOMP").map_or(Ok(Filter::default()), |word| filter(&word))?,
             log: text("LOG_LEVEL").map(|level| log_level(&level)).transpose()?,
         })
@@ -177,6 +181,7 @@ mod tests {
             helpers: Helpers::OnDemand,
             offloads: Offloads::ALL,
             spin: Duration::ZERO,
+            usage: None,
             filter: Filter::Refuse,
             log: None,
         };
@@ -194,6 +199,7 @@ mod tests {
             ("LINERATE_HELPERS", "always"),
             ("LINERATE_SPIN", "200"),
             ("LINERATE_SECCOMP", "kill"),
+            ("LINERATE_USAGE", "/var/lib/linerate"),
             ("LOG_LEVEL", "verbose"),
         ]);
         let expected = Environment {
@@ -203,6 +209,7 @@ mod tests {
             helpers: Helpers::Always,
             offloads: Offloads::ALL,
             spin: Duration::from_micros(200),
+            usage: Some("/var/lib/linerate".into()),
             filter: Filter::Kill,
             log: Some(LevelFilter::DEBUG),
         };

@@ -15,25 +15,32 @@ use linerate_protocol::{Boottime, Prefix, PresharedKey, PrivateKey};
 
 use linerate_privileges::InForce;
 
+use super::usage::UsageKeeper;
+
 /// Answers UAPI requests from a running engine.
 pub(super) struct EngineHandler {
     engine: Handle,
     in_force: InForce,
+    pub(super) usage: UsageKeeper,
 }
 
 impl EngineHandler {
-    pub(super) fn new(engine: Handle, in_force: InForce) -> Self {
-        Self { engine, in_force }
+    pub(super) fn new(engine: Handle, in_force: InForce, usage: UsageKeeper) -> Self {
+        Self { engine, in_force, usage }
     }
 }
 
 impl Handler for EngineHandler {
     fn get(&mut self) -> Result<DeviceState, i32> {
-        self.engine.get().map(|report| to_device_state(&report)).ok_or(errno::EIO)
+        let mut state = self.engine.get().map(|report| to_device_state(&report)).ok_or(errno::EIO)?;
+        state.peers.iter_mut().for_each(|peer| peer.limits.quota_day = self.usage.day(peer.public_key));
+        Ok(state)
     }
 
     fn set(&mut self, update: DeviceUpdate) -> Result<(), i32> {
-        self.engine.set(to_device_change(&update)).map_err(|error| {
+        let mut change = to_device_change(&update);
+        self.usage.complete(&update, &mut change);
+        self.engine.set(change).map_err(|error| {
             tracing::info!("a change was refused: {error}");
             match error {
                 ConfigError::Port { error, .. } | ConfigError::Mark(error) => {

@@ -9,11 +9,13 @@ mod background;
 mod environment;
 mod handler;
 mod log;
+mod usage;
 
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::rc::Rc;
 
 use clap::{CommandFactory, Parser};
 use clap_complete::Shell;
@@ -23,6 +25,7 @@ use linerate_control::interface::InterfaceName;
 use linerate_control::uapi::server::{Server, StopReason};
 use linerate_control::uapi::socket::{self, Listener};
 use linerate_engine::{Engine, Options};
+use linerate_netio::clock::{ClockChange, Timer};
 use linerate_netio::process::{Signals, take_inherited};
 use linerate_netio::tun::{self, Tun};
 use linerate_privileges::filter::Filter;
@@ -33,6 +36,8 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 use background::Ready;
 use environment::Environment;
 use handler::EngineHandler;
+use jiff::tz::TimeZone;
+use usage::{UsageFiles, UsageKeeper};
 
 /// The arguments of `linerated`.
 #[derive(Parser)]
@@ -78,12 +83,16 @@ use handler::EngineHandler;
         \x20 LINERATE_SPIN           for how many microseconds at most, up to 1000, it looks for packets\n\
         \x20                         before it sleeps, while packets come within that time and a core is\n\
         \x20                         idle: faster answers for processor time (default: 0, never)\n\
+        \x20 LINERATE_USAGE          a directory: what peers with limits have used is kept there when\n\
+        \x20                         linerated ends, and counts on when it starts again (default: none;\n\
+        \x20                         `linerate up` sets /var/lib/linerate for a file with limits)\n\
         \x20 WG_PROCESS_FOREGROUND   1 is the same as -f\n\
         \x20 WG_TUN_FD               the number of an inherited descriptor of a TUN interface to use\n\
         \x20 WG_UAPI_FD              the number of an inherited descriptor of the listening socket\n\n\
         FILES\n\
         \x20 /dev/net/tun                              to create the interface\n\
         \x20 /var/run/wireguard/IFACE.sock             control socket; deleting it stops the daemon\n\
+        \x20 /var/lib/linerate/IFACE.usage-a, -b       what peers with limits have used\n\
         \x20 /usr/share/doc/linerate/privileges.md.gz  privileges of the daemon after setup\n\
         \x20 /usr/share/doc/linerate/faults.md.gz      behaviour under faults\n\n\
         SEE ALSO\n\
@@ -183,6 +192,10 @@ fn serve(
     if !server.watches_its_file() {
         tracing::info!("{interface}: deleting the socket will not end this daemon: inotify has no watches left");
     }
+    let files = open_usage(&interface, environment);
+    let zone = TimeZone::system();
+    let timer = Rc::new(Timer::new().map_err(|error| format!("cannot make a timer: {error}"))?);
+    let clock_change = ClockChange::new().ok();
     let in_force = confine(&interface, user, environment.filter)?;
     let engine = engine.start().map_err(failed)?;
     if let Some(ready) = ready {
@@ -190,9 +203,21 @@ fn serve(
     }
     tracing::info!("{interface} is ready");
 
-    let mut handler = EngineHandler::new(engine.handle(), in_force);
-    let stop = [signals.as_fd(), engine.ended()];
-    let ended = server.run(&mut handler, &stop);
+    let handle = engine.handle();
+    let usage = UsageKeeper::new(handle.clone(), files, zone, timer.clone());
+    let mut handler = EngineHandler::new(engine.handle(), in_force, usage);
+    let mut stop = vec![signals.as_fd(), engine.ended(), handle.usage_changed(), timer.as_fd()];
+    stop.extend(clock_change.as_ref().map(AsFd::as_fd));
+    let ended = loop {
+        match server.run(&mut handler, &stop) {
+            Ok(StopReason::Requested(2..)) => {
+                clock_change.iter().for_each(ClockChange::drain);
+                handler.usage.refresh();
+            }
+            ended => break ended,
+        }
+    };
+    handler.usage.refresh();
     match &ended {
         Ok(StopReason::Requested(0)) => tracing::info!("{interface}: ended by {}", signal_name(&signals)),
         Ok(StopReason::Requested(_)) => tracing::info!("{interface}: the interface was deleted"),
@@ -226,6 +251,16 @@ fn open_listener(interface: &InterfaceName, environment: &Environment) -> Result
             Listener::inherit(fd, directory, interface).map_err(|error| format!("WG_UAPI_FD={number}: {error}"))
         }
     }
+}
+
+/// Opens the files for what peers have used of their quotas, if it is to be kept.
+fn open_usage(interface: &InterfaceName, environment: &Environment) -> Option<UsageFiles> {
+    let directory = environment.usage.as_deref()?;
+    let failed = |error: &io::Error| {
+        let directory = directory.display();
+        tracing::warn!("{interface}: what peers use of their quotas is not kept: cannot open {directory}: {error}");
+    };
+    UsageFiles::open(directory, interface).inspect_err(failed).ok()
 }
 
 /// Drops the privileges that are not needed from here on, and logs what could not be dropped.

@@ -73,9 +73,7 @@
 //! the three ports that vectors use. A pass of 512 bytes takes 230 to 240 ns here, of which 25 go into laying it out
 //! and applying it. ring interleaves in the same way within one packet and takes 222 ns per 512 bytes of a long
 //! packet, so that only what it does once per packet can be saved: 2.1 to 2.2 times as fast at 64 bytes, 1.3 at 512,
-//! 1.02 to 1.08 at 1420, 0.95 at 9000, where the library seals. Two packets' chains in turn were slower (855 ns for
-//! 1420 bytes instead of 700), as was the compiler's code instead of assembly (920), which passes `h` through the
-//! stack.
+//! 1.02 to 1.08 at 1420, 0.95 at 9000, where the library seals. docs/decisions/0039 has what was tried and slower.
 //!
 //! **AVX-512F on Emerald Rapids.** ChaCha20 of a pass of 1024 bytes takes 640 to 670 cycles alone (the best case is
 //! 560), Poly1305 16 to 17 cycles per block in the chain of one packet, and 10 in two chains: its instructions then

@@ -19,8 +19,8 @@ use crate::{doctor, keys, lab, tunnels};
     version,
     about = "Bring up, inspect and measure WireGuard tunnels in user space.",
     long_about = "Bring up, inspect and measure WireGuard tunnels in user space.\n\n\
-        `linerate up` starts the daemon linerated, which runs the tunnel. The daemon has the control socket of other \
-        WireGuard daemons, so `wg` and `wg-quick` work with it.",
+        `linerate up` starts the daemon linerated, which runs the tunnel. Its control socket is where \
+        other WireGuard daemons have theirs and speaks the same protocol, so `wg` and `wg-quick` work with it.",
     after_long_help = "EXAMPLES\n\
         \x20 Generate a key pair that only you can read:\n\
         \x20   umask 077\n\
@@ -231,7 +231,7 @@ struct ShowArguments {
     #[arg(conflicts_with_all = ["json", "stats"])]
     field: Option<Field>,
 
-    /// Print as JSON, with the keys of wg-json (contrib/json of wireguard-tools)
+    /// Print as JSON, with the fields of wg-json (contrib/json of wireguard-tools)
     #[arg(long)]
     json: bool,
 

@@ -95,9 +95,7 @@ pub(crate) fn start(
     interruption: &Interruption,
 ) -> io::Result<()> {
     let failed = |error: io::Error| io::Error::new(error.kind(), format!("cannot start {}: {error}", daemon.display()));
-    let user = options.user.as_ref().map(|user| format!("--user={user}"));
-    let spin = options.spin.as_ref().map(|spin| (SPIN, spin));
-    let mut child = Command::new(daemon).args(user).arg(interface).envs(spin).spawn().map_err(failed)?;
+    let mut child = command(daemon, options, interface).spawn().map_err(failed)?;
     let status = interruption.wait(&mut child)?;
     match status.success() {
         true => Ok(()),
@@ -105,6 +103,17 @@ pub(crate) fn start(
         false if interruption.came() => Err(io::Error::new(io::ErrorKind::Interrupted, "interrupted")),
         false => Err(io::Error::other(format!("{} {}", daemon.display(), how_it_ended(status)))),
     }
+}
+
+fn command(daemon: &Path, options: &StartOptions, interface: &str) -> Command {
+    let mut command = Command::new(daemon);
+    command.args(options.user.as_ref().map(|user| format!("--user={user}"))).arg(interface);
+    // What a supervisor inherited is not for the tunnel that it starts again: the ledger says what is.
+    match &options.spin {
+        Some(spin) => command.env(SPIN, spin),
+        None => command.env_remove(SPIN),
+    };
+    command
 }
 
 /// Waits for the daemon, whose interface is gone, to close our connection, the last thing it does: a live one removes
@@ -124,3 +133,21 @@ pub(crate) fn wait_for_exit(interface: &InterfaceName, context: Context<'_>) {
 
 /// How long a daemon may take to notice that its interface is gone, on a busy machine.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_daemon_is_started_with_the_tunnels_options_and_none_of_the_environment() {
+        let spin = |spin: Option<&str>| {
+            let options = StartOptions { user: Some("nobody".to_owned()), spin: spin.map(str::to_owned) };
+            let command = command("/bin/linerated".as_ref(), &options, "wg0");
+            assert!(command.get_args().eq(["--user=nobody", "wg0"]));
+            let set = command.get_envs().find(|(name, _)| *name == SPIN);
+            set.map(|(_, value)| value.map(|value| value.to_str().unwrap().to_owned()))
+        };
+        assert_eq!(spin(Some("200")), Some(Some("200".to_owned())));
+        assert_eq!(spin(None), Some(None), "removed");
+    }
+}

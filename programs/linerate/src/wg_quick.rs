@@ -166,6 +166,7 @@ fn usage(program: &str) -> String {
         \x20 - SaveConfig: `true' saves the running state to the file when the tunnel goes down.\n\n\
         \x20 --kernel, or WG_QUICK_BACKEND=kernel, runs the tunnel in the kernel (default: in linerated).\n\
         \x20 LINERATE_USER=NAME, or `#! User = NAME' in the file, runs linerated as that user.\n\
+        \x20 LINERATE_SPIN=N, or `#! Spin = N' in the file: it looks for packets for N microseconds before it sleeps.\n\
         \x20 `linerate --help' lists more commands; linerate.conf(5) describes the file."
     )
 }

@@ -35,7 +35,8 @@ pub struct Poller<B: Backend> {
     states: Vec<RxQueueState>,
     /// For each queue of the TUN device, whether what is delivered to it is answered at once.
     replies: [Forecast; QUEUES_MAX],
-    passes: usize,
+    /// Batches since the last wait; a pass that found none counts as one.
+    batches: usize,
 }
 
 /// What one pass found.
@@ -60,7 +61,7 @@ impl<B: Backend> Poller<B> {
             queues: rx_queues.iter().map(|rx_queue| rx_queue.number() + 1).max().unwrap_or(1),
             rx_queues,
             replies: Default::default(),
-            passes: 0,
+            batches: 0,
         }
     }
 
@@ -79,7 +80,7 @@ impl<B: Backend> Poller<B> {
             }
             *state = RxQueueState { misses: u8::from(!woke), woke, ..RxQueueState::default() };
         }
-        self.passes = 0;
+        self.batches = 0;
     }
 
     /// Every receive queue may have packets.
@@ -98,14 +99,15 @@ impl<B: Backend> Poller<B> {
     /// # Errors
     /// When the TUN device is gone.
     pub fn pass(&mut self, sequencers: &[Sequencer]) -> io::Result<PassOutcome> {
-        self.passes += 1;
+        let mut batches = 0;
         let mut result = PassOutcome::Idle;
         for (index, sequencer) in sequencers.iter().enumerate() {
             let (rx_queue, state) = (self.rx_queues[index], self.states[index]);
-            if !rx_queue.is_due(self.queues, self.passes, state.misses) {
+            if !rx_queue.is_due(self.queues, state.polled..self.batches, state.misses) {
                 continue;
             }
-            let outcome = self.poll(rx_queue, sequencer)?;
+            self.states[index].polled = self.batches;
+            let outcome = self.poll(rx_queue, sequencer, state.woke || state.reply)?;
             if outcome == PollOutcome::Locked {
                 if result == PassOutcome::Idle {
                     result = PassOutcome::Locked(index);
@@ -118,14 +120,16 @@ impl<B: Backend> Poller<B> {
             if state.reply {
                 self.replies[rx_queue.number()].record(outcome.is_progress());
             }
-            self.states[index] = state.after(outcome);
+            self.states[index] = self.states[index].after(outcome);
             if outcome.is_progress() {
                 result = PassOutcome::Progress;
+                batches += 1;
                 if !matches!(rx_queue, RxQueue::Tun(_)) {
                     self.expect_reply(rx_queue);
                 }
             }
         }
+        self.batches += batches.max(1);
         Ok(result)
     }
 
@@ -145,10 +149,10 @@ impl<B: Backend> Poller<B> {
         rx_queue.number() % self.shared.backend.tun().queues()
     }
 
-    fn poll(&mut self, rx_queue: RxQueue, sequencer: &Sequencer) -> io::Result<PollOutcome> {
+    fn poll(&mut self, rx_queue: RxQueue, sequencer: &Sequencer, at_rest: bool) -> io::Result<PollOutcome> {
         let queue = self.tun_queue_for(rx_queue);
         if matches!(rx_queue, RxQueue::Tun(_)) {
-            return self.outbound.poll(queue, sequencer);
+            return self.outbound.poll(queue, sequencer, at_rest);
         }
         let sockets = self.shared.sockets.load_full();
         let Some(socket) = rx_queue.socket(sockets.as_deref()) else { return Ok(PollOutcome::Idle) };

@@ -1,15 +1,17 @@
 //! The receive queues, which workers poll: the queues of the TUN device, the IPv4 sockets, the IPv6 sockets.
 
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use linerate_netio::tun::{self, QUEUES_MAX};
 use linerate_netio::udp::{BoundSockets, UdpSocket};
 use linerate_netio::wait::DESCRIPTORS_MAX;
 
-/// While others have packets, a receive queue found empty is probed once in so many passes, and once in
-/// [`PROBE_INTERVAL_MAX`] when it was found empty again: a probe is a system call, a pass takes some 50 microseconds.
-/// Where there are more queues than that, once in as many passes: queues of different numbers are probed in different
-/// passes, so no pass makes more than three probes.
+/// While others have packets, a receive queue found empty is probed once in so many batches, and once in
+/// [`PROBE_INTERVAL_MAX`] when it was found empty again: a probe is a system call, a batch takes some 50 microseconds.
+/// Where there are more queues than that, once in as many batches: queues of different numbers are probed after
+/// different batches, so there are at most three probes to a batch. Batches and not passes, because a pass through many
+/// busy queues takes milliseconds.
 const PROBE_INTERVAL: usize = 4;
 const PROBE_INTERVAL_MAX: usize = 8;
 
@@ -65,16 +67,17 @@ impl RxQueue {
         number
     }
 
-    /// Whether this pass polls the receive queue, one of `queues` of its kind, after it was found empty `misses` times
-    /// in a row.
-    pub fn is_due(self, queues: usize, pass: usize, misses: u8) -> bool {
+    /// Whether to poll the receive queue, one of `queues` of its kind, that was found empty `misses` times in a row:
+    /// `since` are the batches from its last poll on, counted as all its worker's are.
+    pub fn is_due(self, queues: usize, since: Range<usize>, misses: u8) -> bool {
         let interval = match misses {
             0 => return true,
             1 => PROBE_INTERVAL.max(queues),
             _ => PROBE_INTERVAL_MAX.max(queues),
         };
-        let number = self.number();
-        pass > number && (pass - number).is_multiple_of(interval)
+        // Each interval has one batch from which on the queue is due.
+        let intervals = |batches: usize| batches.saturating_sub(self.number()) / interval;
+        intervals(since.end) > intervals(since.start)
     }
 
     /// The socket; `None` for a queue of the TUN device, and while there is no such socket.
@@ -110,6 +113,8 @@ pub struct RxQueueState {
     pub unasked: bool,
     /// It is polled for the reply to what was delivered.
     pub reply: bool,
+    /// The number of the worker's batches at the last poll.
+    pub polled: usize,
 }
 
 impl RxQueueState {
@@ -120,7 +125,7 @@ impl RxQueueState {
             PollOutcome::Drained => 1,
             PollOutcome::Idle => self.misses.saturating_add(1),
         };
-        Self { misses, unasked: outcome == PollOutcome::Drained, woke: false, reply: false }
+        Self { misses, unasked: outcome == PollOutcome::Drained, woke: false, reply: false, ..self }
     }
 }
 
@@ -134,25 +139,33 @@ mod tests {
             let rx_queues = RxQueue::all(queues, queues);
             let intervals = [(1, PROBE_INTERVAL), (2, PROBE_INTERVAL_MAX), (u8::MAX, PROBE_INTERVAL_MAX)];
             for rx_queue in &rx_queues {
-                assert!(rx_queue.is_due(queues, 1, 0), "{rx_queue:?} had packets");
+                assert!(rx_queue.is_due(queues, 0..0, 0), "{rx_queue:?} had packets");
                 for (misses, interval) in intervals.map(|(misses, interval)| (misses, interval.max(queues))) {
-                    assert!(
-                        (0..=rx_queue.number()).all(|pass| !rx_queue.is_due(queues, pass, misses)),
-                        "{rx_queue:?} is not probed first"
-                    );
+                    assert!(!rx_queue.is_due(queues, 0..rx_queue.number(), misses), "{rx_queue:?} is not probed first");
                     for start in 2 * interval..4 * interval {
-                        let passes = start..start + interval;
-                        let due = passes.filter(|&pass| rx_queue.is_due(queues, pass, misses)).count();
-                        assert_eq!(due, 1, "{rx_queue:?} of {queues} from pass {start} on, after {misses} misses");
+                        let batches = start..start + interval;
+                        let due = batches.filter(|&batch| rx_queue.is_due(queues, batch - 1..batch, misses)).count();
+                        assert_eq!(due, 1, "{rx_queue:?} of {queues} from batch {start} on, after {misses} misses");
                     }
                 }
             }
-            for pass in 0..4 * QUEUES_MAX {
-                let due = rx_queues.iter().filter(|rx_queue| rx_queue.is_due(queues, pass, 1)).count();
-                assert!(due <= 3, "pass {pass} of {queues} queues");
+            for batch in 1..4 * QUEUES_MAX {
+                let due = rx_queues.iter().filter(|rx_queue| rx_queue.is_due(queues, batch - 1..batch, 1)).count();
+                assert!(due <= 3, "batch {batch} of {queues} queues");
             }
         }
         assert_eq!(RxQueue::all(QUEUES_MAX, QUEUES_MAX).len(), RX_QUEUES_MAX);
+    }
+
+    #[test]
+    fn many_busy_receive_queues_do_not_keep_a_worker_from_an_empty_one() {
+        let queues = QUEUES_MAX;
+        for rx_queue in RxQueue::all(queues, queues) {
+            // All others have packets in every pass.
+            let per_pass = RX_QUEUES_MAX - 1;
+            let passes = (0..).find(|pass| rx_queue.is_due(queues, 0..pass * per_pass, u8::MAX));
+            assert_eq!(passes, Some(1), "{rx_queue:?}");
+        }
     }
 
     #[test]

@@ -180,6 +180,23 @@ fn small_packets_that_come_together_leave_together_and_are_received_together() {
 }
 
 #[test]
+fn a_busy_queue_is_read_until_it_is_empty_whatever_the_forecast() {
+    let mut hosts = counted_pair();
+    let calls = counted(&mut hosts, |[one, two]| {
+        for _ in 0..3 {
+            one.host.send(&udp(one.host.inner, two.host.inner, b"a lone packet"));
+            while one.wake() | two.wake() {}
+        }
+        let (header, packet) = tcp_gso(one.host.inner, two.host.inner, 45 * 1368, 1368);
+        one.host.send_gso(&header, &packet);
+        (0..2).for_each(|_| one.host.send(&udp(one.host.inner, two.host.inner, b"behind a full batch")));
+        while one.wake() | two.wake() {}
+    });
+    // One for each of the lone packets, and one send more for those behind the full batch.
+    assert_eq!((calls[0].waits, calls[0].sends), (4 * ROUNDS, 5 * ROUNDS), "{:?}", calls[0]);
+}
+
+#[test]
 fn what_a_forecast_left_out_ends_the_next_wait() {
     let [mut one, mut two] = counted_pair();
     let send = |one: &Counted, two: &Counted, packets| {

@@ -47,7 +47,7 @@ fn the_oldest_of_too_many_waiting_packets_are_dropped_and_counted() {
     let sent: Vec<_> = (0..200).map(|i| udp(one.inner, two.inner, &[i])).collect();
     sent.iter().for_each(|packet| one.send(packet));
     // All are read before the slow path has a chance to start the handshake.
-    while one.outbound.poll(0, &Sequencer::default()).unwrap().is_progress() {}
+    while one.outbound.poll(0, &Sequencer::default(), true).unwrap().is_progress() {}
     settle(&mut [&mut one, &mut two]);
     assert_eq!(received(&two), sent[72..]);
     assert_eq!(one.drops("staged_overflow"), 72);
@@ -454,7 +454,7 @@ fn a_packet_without_a_peer_is_answered_with_an_icmp_error() {
 fn packets_without_a_peer_do_not_prolong_a_poll() {
     let mut host = Host::new(&MemoryNet::new(10), &Clock::new(), 1);
     (0..1000).for_each(|_| host.send(&udp(host.inner, IpAddr::from([10, 9, 9, 9]), b"no route")));
-    host.outbound.poll(0, &Sequencer::default()).unwrap();
+    host.outbound.poll(0, &Sequencer::default(), true).unwrap();
     assert_eq!(host.drops("no_peer"), linerate_aead::BATCH_MAX as u64);
 }
 
@@ -602,14 +602,14 @@ fn a_session_from_before_a_new_private_key_does_not_seal_once_it_is_confirmed() 
     // More than a batch holds.
     let packet = udp(one.inner, two.inner, &[7; 1392]);
     (0..120).for_each(|_| one.send(&packet));
-    while one.outbound.poll(0, &Sequencer::default()).unwrap().is_progress() {}
+    while one.outbound.poll(0, &Sequencer::default(), true).unwrap().is_progress() {}
     two.carry();
     two.slow_path.process();
     two.carry();
     one.carry();
     assert_eq!(received(&one).len(), 1, "what the session opens is still good");
     one.send(&packet);
-    while one.outbound.poll(0, &Sequencer::default()).unwrap().is_progress() {}
+    while one.outbound.poll(0, &Sequencer::default(), true).unwrap().is_progress() {}
     assert_eq!(one.drops("staged_overflow"), 0, "they wait for the next session");
     assert_eq!(received(&two).len(), 0);
 }

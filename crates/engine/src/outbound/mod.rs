@@ -64,13 +64,14 @@ impl<B: Backend> Outbound<B> {
     }
 
     /// Sends what is ready in the TUN device's queue `queue`, at most about one batch, in the order that its
-    /// `sequencer` gives.
+    /// `sequencer` gives. `at_rest`: the queue was empty a moment ago, so that a lone packet is to be expected.
     ///
     /// # Errors
     /// When the device is gone.
-    pub fn poll(&mut self, queue: usize, sequencer: &Sequencer) -> io::Result<PollOutcome> {
+    pub fn poll(&mut self, queue: usize, sequencer: &Sequencer, at_rest: bool) -> io::Result<PollOutcome> {
         let Some(mut read_lock) = sequencer.try_read_lock() else { return Ok(PollOutcome::Locked) };
-        let outcome = self.packets.read(&self.sender.shared, queue, &mut self.followers)?;
+        let followers = at_rest.then_some(&mut self.followers);
+        let outcome = self.packets.read(&self.sender.shared, queue, followers)?;
         if outcome == PollOutcome::Idle {
             return Ok(outcome);
         }

@@ -44,7 +44,8 @@ impl Default for TunPackets {
 
 impl TunPackets {
     /// Reads the packets that are ready in a queue, at most about one batch, in place of those before. `followers` is
-    /// the forecast of whether a packet that does not fill the batch is followed by another.
+    /// the forecast of whether a packet that does not fill the batch is followed by another; without it, the queue is
+    /// asked.
     ///
     /// # Errors
     /// When the device is gone.
@@ -52,18 +53,19 @@ impl TunPackets {
         &mut self,
         shared: &Shared<B>,
         queue: usize,
-        followers: &mut Forecast,
+        mut followers: Option<&mut Forecast>,
     ) -> io::Result<PollOutcome> {
         self.packets.clear();
         let (mut start, mut segments) = (0, 0);
         // Reads are limited, too: a packet that is dropped does not fill the batch.
         for reads in 0..BATCH_MAX {
-            if reads == 1 && !followers.is_worth_a_read() {
+            let mut followers = followers.as_deref_mut().filter(|_| reads == 1);
+            if followers.as_mut().is_some_and(|followers| !followers.is_worth_a_read()) {
                 return Ok(PollOutcome::Drained);
             }
             let buf = &mut self.buf[start..];
             let len = read_one(shared, queue, buf)?;
-            if reads == 1 {
+            if let Some(followers) = followers {
                 followers.record(len.is_some());
             }
             let Some(len) = len else {

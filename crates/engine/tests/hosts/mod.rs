@@ -311,7 +311,7 @@ impl Host {
             socket.is_some_and(|socket| self.inbound.poll(socket, 0, &Sequencer::default()).unwrap().is_progress());
         // No time passes between the packets of a test, so they are read together.
         self.outbound.expect_followers();
-        received | self.outbound.poll(0, &Sequencer::default()).unwrap().is_progress()
+        received | self.outbound.poll(0, &Sequencer::default(), true).unwrap().is_progress()
     }
 
     fn work(&mut self) -> bool {

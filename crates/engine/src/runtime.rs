@@ -14,7 +14,8 @@ use crate::sequencer::Sequencer;
 use crate::shared::Shared;
 use crate::worker_pool::WorkerPool;
 
-/// The pause after the kernel had no memory to let a thread wait.
+/// The pause after the kernel did not let a thread wait: it has no memory, or RLIMIT_NOFILE was lowered below the number
+/// of descriptors (poll(2)).
 const WAIT_FAILED_PAUSE: Duration = Duration::from_millis(100);
 
 /// The threads' view of each other.
@@ -61,7 +62,9 @@ impl Runtime {
 /// Waits for one of the descriptors; a bit for each that is ready, all bits if the wait failed.
 pub fn wait(fds: &[BorrowedFd<'_>]) -> u64 {
     wait::wait(fds).unwrap_or_else(|error| {
-        tracing::error!("waiting failed: {error}");
+        let few =
+            if error.kind() == io::ErrorKind::InvalidInput { "; is its limit of open files too low?" } else { "" };
+        tracing::error!("cannot wait for {} descriptors: {error}{few}", fds.len());
         thread::sleep(WAIT_FAILED_PAUSE);
         u64::MAX
     })

@@ -129,8 +129,44 @@ impl RxQueueState {
     }
 }
 
+/// What a worker waits for: the receive queues that exist, and one more event. Nothing stands for those that do not
+/// exist, because poll(2) refuses more descriptors than a process may have open.
+pub struct Awaited<'a> {
+    fds: [BorrowedFd<'a>; RX_QUEUES_MAX + 1],
+    /// For each of the descriptors but the last, the index of its receive queue.
+    indices: [usize; RX_QUEUES_MAX],
+    len: usize,
+}
+
+impl<'a> Awaited<'a> {
+    /// The descriptors of all receive queues, in their order, and that of the event.
+    pub fn new(rx_queues: impl Iterator<Item = Option<BorrowedFd<'a>>>, event: BorrowedFd<'a>) -> Self {
+        let mut awaited = Self { fds: [event; RX_QUEUES_MAX + 1], indices: [0; RX_QUEUES_MAX], len: 0 };
+        for (index, fd) in rx_queues.enumerate().filter_map(|(index, fd)| Some((index, fd?))) {
+            awaited.fds[awaited.len] = fd;
+            awaited.indices[awaited.len] = index;
+            awaited.len += 1;
+        }
+        awaited
+    }
+
+    /// The descriptors to wait for.
+    pub fn fds(&self) -> &[BorrowedFd<'a>] {
+        &self.fds[..=self.len]
+    }
+
+    /// A bit for each receive queue that is ready, and whether the event is, by a bit for each descriptor that is.
+    pub fn ready(&self, fds: u64) -> (u64, bool) {
+        let ready = (0..self.len).filter(|bit| fds & 1 << bit != 0);
+        (ready.fold(0, |bits, bit| bits | 1 << self.indices[bit]), fds & 1 << self.len != 0)
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::io;
+    use std::os::fd::AsRawFd;
+
     use super::*;
 
     #[test]
@@ -166,6 +202,22 @@ mod tests {
             let passes = (0..).find(|pass| rx_queue.is_due(queues, 0..pass * per_pass, u8::MAX));
             assert_eq!(passes, Some(1), "{rx_queue:?}");
         }
+    }
+
+    #[test]
+    fn a_worker_waits_only_for_receive_queues_that_exist() {
+        let (queue, socket, event) = (io::stdin(), io::stdout(), io::stderr());
+        // No IPv6, and of the sockets for IPv4 the second is missing.
+        let rx_queues = [Some(queue.as_fd()), Some(queue.as_fd()), Some(socket.as_fd()), None, None, None];
+        let awaited = Awaited::new(rx_queues.into_iter(), event.as_fd());
+        let fds: Vec<_> = awaited.fds().iter().map(AsRawFd::as_raw_fd).collect();
+        assert_eq!(fds, [0, 0, 1, 2]);
+        let rx_queues = [Some(queue.as_fd()), None, None, Some(socket.as_fd())];
+        let awaited = Awaited::new(rx_queues.into_iter(), event.as_fd());
+        assert_eq!(awaited.ready(0b001), (0b0001, false));
+        assert_eq!(awaited.ready(0b010), (0b1000, false));
+        assert_eq!(awaited.ready(0b100), (0, true));
+        assert_eq!(awaited.ready(u64::MAX), (0b1001, true), "the wait failed");
     }
 
     #[test]

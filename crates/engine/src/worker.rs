@@ -14,7 +14,7 @@ use linerate_netio::{clock, wait};
 use crate::backend::{Backend, KernelBackend};
 use crate::poller::{PassOutcome, Poller};
 use crate::runtime::{self, Runtime};
-use crate::rx_queue::{RX_QUEUES_MAX, RxQueue};
+use crate::rx_queue::{Awaited, RxQueue};
 use crate::scaling::{self, Moment, TimeUse, Workers};
 use crate::shared::Shared;
 use crate::spin::SpinWindow;
@@ -82,25 +82,18 @@ impl Worker {
     fn wait(&mut self) {
         let began = self.now();
         let sockets = self.shared.sockets.load_full();
-        let fd = |rx_queue: RxQueue| rx_queue.fd(self.shared.backend.tun(), sockets.as_deref());
-        let rx_queues = &self.runtime.rx_queues;
-        let changed = self.shared.sockets_changed.as_fd();
-        let mut fds = [changed; RX_QUEUES_MAX + 1];
-        let mut existing = 0;
-        for (index, fd) in rx_queues.iter().map(|&rx_queue| fd(rx_queue)).enumerate() {
-            fds[index] = fd.unwrap_or(changed);
-            existing |= u64::from(fd.is_some()) << index;
-        }
-        let fds = &fds[..=rx_queues.len()];
-        let ready = self.look(fds, began).unwrap_or_else(|| runtime::wait(fds));
-        if ready & 1 << rx_queues.len() != 0 {
+        let fd = |rx_queue: &RxQueue| rx_queue.fd(self.shared.backend.tun(), sockets.as_deref());
+        let awaited = Awaited::new(self.runtime.rx_queues.iter().map(fd), self.shared.sockets_changed.as_fd());
+        let ready = self.look(awaited.fds(), began).unwrap_or_else(|| runtime::wait(awaited.fds()));
+        let (ready, changed) = awaited.ready(ready);
+        if changed {
             // Drained before the sockets are read again: a later change wakes us again.
             self.shared.sockets_changed.drain();
         }
         let waited = self.now().saturating_sub(began);
         self.spin.record(waited);
         let at_once = waited < BREAK_MIN;
-        self.poller.woken_by(ready & existing, at_once);
+        self.poller.woken_by(ready, at_once);
         if at_once {
             self.waited += waited;
         } else {

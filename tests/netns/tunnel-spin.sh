@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # timeout: 120
 # `Spin` in the file reaches the daemon, also one that the supervisor starts again; LINERATE_SPIN takes precedence. It
-# changes nothing at rest: the daemon is not woken.
+# finds packets before it sleeps, and changes nothing at rest: the daemon is not woken.
 source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/tunnel-files.bash"
 
@@ -30,6 +30,21 @@ is_gone wg1
 tunnel_file wg1 10.9.0.2/32 "#! Spin = 1001"
 bad linerate up wg1
 said "linerate" "0 to 1000"
+
+# As if a core were always idle, whatever else this machine does.
+tunnel_file wg1 10.9.0.2/32 "#! Spin = 1000"
+LINERATE_HELPERS=always good linerate up wg1
+looks() { printf 'stats=1\n\n' | uapi wg1 | awk -F= '$1 == "looks_work" { print $2 }'; }
+is_found() { on h1 ping -n -q -c 50 -i 0.002 -W 2 10.9.0.2 >/dev/null && (($(looks) > 0)); }
+wait_for 30 "packets that are found before the daemon sleeps" is_found
+good linerate down wg1
+is_gone wg1
+tunnel_file wg1 10.9.0.2/32
+LINERATE_HELPERS=always good linerate up wg1
+on h1 ping -n -q -c 50 -i 0.002 -W 2 10.9.0.2
+expect "packets found without Spin" 0 "$(looks)"
+good linerate down wg1
+is_gone wg1
 
 say "supervised"
 tunnel_file wg1 10.9.0.2/32 "#! Spin = 200"

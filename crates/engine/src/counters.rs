@@ -1,4 +1,4 @@
-//! Counts dropped packets by reason, and wake-ups of threads by whether they found work.
+//! Counts dropped packets by reason, and wake-ups and looks for packets by whether they found work.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -67,7 +67,7 @@ pub const NOT_LISTENING: &str = "not_listening";
 /// The counter of the peers that are suspended now.
 pub const PEERS_SUSPENDED: &str = "peers_suspended";
 
-/// Wake-ups of one kind.
+/// Wake-ups of one kind, or looks for packets.
 #[derive(Default)]
 pub struct Wakeups {
     work: AtomicU64,
@@ -75,7 +75,7 @@ pub struct Wakeups {
 }
 
 impl Wakeups {
-    /// Counts a wake-up, by whether there was work.
+    /// Counts one, by whether there was work.
     pub fn count(&self, found_work: bool) {
         let counter = if found_work { &self.work } else { &self.empty };
         counter.fetch_add(1, Ordering::Relaxed);
@@ -94,6 +94,8 @@ pub struct Counters {
     pub helpers: Wakeups,
     /// Wake-ups of the control thread.
     pub control: Wakeups,
+    /// Looks for packets before a worker sleeps.
+    pub looks: Wakeups,
     /// GSO batches that the system refused and that were sent as single datagrams.
     pub segmentation_refused: AtomicU64,
     /// Whether the link is up and the port cannot be bound.
@@ -111,6 +113,7 @@ impl Default for Counters {
             inbound: Wakeups::default(),
             helpers: Wakeups::default(),
             control: Wakeups::default(),
+            looks: Wakeups::default(),
             segmentation_refused: AtomicU64::new(0),
             not_listening: AtomicBool::new(false),
             peers_suspended: AtomicU64::new(0),
@@ -138,16 +141,14 @@ impl Counters {
     pub fn list(&self) -> Vec<(String, u64)> {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let wakers = [
-            ("outbound", &self.outbound),
-            ("inbound", &self.inbound),
-            ("helpers", &self.helpers),
-            ("control", &self.control),
+            ("wakeups_outbound", &self.outbound),
+            ("wakeups_inbound", &self.inbound),
+            ("wakeups_helpers", &self.helpers),
+            ("wakeups_control", &self.control),
+            ("looks", &self.looks),
         ];
         let wakeups = wakers.into_iter().flat_map(|(name, wakeups)| {
-            [
-                (format!("wakeups_{name}_work"), load(&wakeups.work)),
-                (format!("wakeups_{name}_empty"), load(&wakeups.empty)),
-            ]
+            [(format!("{name}_work"), load(&wakeups.work)), (format!("{name}_empty"), load(&wakeups.empty))]
         });
         let refused = [
             ("segmentation_refused".to_owned(), load(&self.segmentation_refused)),

@@ -84,8 +84,11 @@ impl Worker {
         let sockets = self.shared.sockets.load_full();
         let fd = |rx_queue: &RxQueue| rx_queue.fd(self.shared.backend.tun(), sockets.as_deref());
         let awaited = Awaited::new(self.runtime.rx_queues.iter().map(fd), self.shared.sockets_changed.as_fd());
-        let ready = self.look(awaited.fds(), began).unwrap_or_else(|| runtime::wait(awaited.fds()));
-        let (ready, changed) = awaited.ready(ready);
+        let found = self.look(awaited.fds(), began);
+        if self.spin.nanos() > 0 {
+            self.shared.counters.looks.count(found.is_some());
+        }
+        let (ready, changed) = awaited.ready(found.unwrap_or_else(|| runtime::wait(awaited.fds())));
         if changed {
             // Drained before the sockets are read again: a later change wakes us again.
             self.shared.sockets_changed.drain();

@@ -30,7 +30,7 @@ rule h1 in udp dport 50001 ip ecn ect0 ip ecn set ce
 count h1 in marked iifname wg1 ip ecn ce
 their_ping 10.9.0.1 -Q 0x02
 # Our answers carry the mark that their pings arrived with, and it goes out as ECT(0).
-expect_pings "their pings that came out with CE" 3 "$(counted h1 marked)"
+expect "their pings that came out with CE" 3 "$(counted h1 marked)"
 unblock h1
 
 say "our wg asks and changes the module as the original does"

@@ -31,4 +31,4 @@ for allowed in 10.9.0.2/32,203.0.113.0/24,fd09::2/128 0.0.0.0/0,::/0; do
     as_before "$who down"
   done
 done
-expect_pings "pings that came through the tunnel" 12 "$(counted h2 inside)"
+expect "pings that came through the tunnel" 12 "$(counted h2 inside)"

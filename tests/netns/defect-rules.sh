@@ -56,7 +56,7 @@ for who in wg-quick linerate; do
   mv "$WORK/before-all" "$WORK/before"
   as_before "$who down of both"
 done
-expect_pings "pings that came through the tunnel" 6 "$(counted h2 inside)"
+expect "pings that came through the tunnel" 6 "$(counted h2 inside)"
 
 say "D5: a rule of somebody else's for table 51820, when the tunnel's is 5182"
 tunnel_file wg1 0.0.0.0/0 "FwMark = 5182"

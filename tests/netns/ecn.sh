@@ -18,24 +18,24 @@ seen() { # NAME HOST in|out MATCH... -- PING OPTION... : pings that are seen to 
 
 say "inner ECT becomes outer ECT; inner CE becomes outer ECT(0); DSCP stays inside"
 seen ect0 h2 in udp dport 50002 @nh,8,8 0x02 -- -Q 0xba 10.9.0.2
-expect_pings "outer packets with TOS 0x02 for inner ones with TOS 0xba" 3 "$(counted h2 ect0)"
+expect "outer packets with TOS 0x02 for inner ones with TOS 0xba" 3 "$(counted h2 ect0)"
 seen ect1 h2 in udp dport 50002 @nh,8,8 0x01 -- -Q 0x01 10.9.0.2
-expect_pings "outer packets with ECT(1) for inner ones with ECT(1)" 3 "$(counted h2 ect1)"
+expect "outer packets with ECT(1) for inner ones with ECT(1)" 3 "$(counted h2 ect1)"
 seen ce h2 in udp dport 50002 @nh,8,8 0x02 -- -Q 0x03 10.9.0.2
-expect_pings "outer packets with ECT(0) for inner ones with CE" 3 "$(counted h2 ce)"
+expect "outer packets with ECT(0) for inner ones with CE" 3 "$(counted h2 ce)"
 seen plain h2 in udp dport 50002 @nh,8,8 0x00 -- -Q 0xb8 10.9.0.2
-expect_pings "outer packets with TOS 0 for inner ones with TOS 0xb8" 3 "$(counted h2 plain)"
+expect "outer packets with TOS 0 for inner ones with TOS 0xb8" 3 "$(counted h2 plain)"
 seen ect6 h2 in udp dport 50002 @nh,8,8 0x02 -- -Q 0x02 fd09::2
-expect_pings "outer packets with ECT(0) for inner IPv6 with ECT(0)" 3 "$(counted h2 ect6)"
+expect "outer packets with ECT(0) for inner IPv6 with ECT(0)" 3 "$(counted h2 ect6)"
 
 say "a router on the way marks CE, and the inner packet has it"
 rule h1 out udp dport 50002 ip ecn ect0 ip ecn set ce
 seen marked h2 in iifname wg2 ip ecn ce -- -Q 0x02 10.9.0.2
-expect_pings "inner packets with CE" 3 "$(counted h2 marked)"
+expect "inner packets with CE" 3 "$(counted h2 marked)"
 seen marked6 h2 in iifname wg2 ip6 ecn ce -- -Q 0x02 fd09::2
-expect_pings "inner IPv6 packets with CE" 3 "$(counted h2 marked6)"
+expect "inner IPv6 packets with CE" 3 "$(counted h2 marked6)"
 seen valid h2 in iifname wg2 ip ecn ce ip dscp 0x2e -- -Q 0xba 10.9.0.2
-expect_pings "inner packets with CE that kept their DSCP" 3 "$(counted h2 valid)"
+expect "inner packets with CE that kept their DSCP" 3 "$(counted h2 valid)"
 # (That ping answers says that the inner IPv4 checksum was renewed with the mark.)
 
 say "TCP with ECN feels the marks and goes on"
@@ -53,7 +53,7 @@ unblock h1
 tunnel v6
 pings h1 10.9.0.2
 seen outer6 h2 in udp dport 50002 ip6 ecn ect0 ip6 dscp 0 -- -Q 0xba 10.9.0.2
-expect_pings "outer IPv6 packets with ECT(0)" 3 "$(counted h2 outer6)"
+expect "outer IPv6 packets with ECT(0)" 3 "$(counted h2 outer6)"
 rule h1 out udp dport 50002 ip6 ecn ect0 ip6 ecn set ce
 seen marked64 h2 in iifname wg2 ip ecn ce -- -Q 0x02 10.9.0.2
-expect_pings "inner packets with CE" 3 "$(counted h2 marked64)"
+expect "inner packets with CE" 3 "$(counted h2 marked64)"

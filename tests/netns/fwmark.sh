@@ -18,18 +18,18 @@ ip -n h1 route add default via 192.0.2.2
 count h2 in inside iifname wg2 ip daddr 203.0.113.7
 pings h1 203.0.113.7 -I 10.9.0.1
 pings h1 2001:db8:7::7 -I fd09::1
-expect_pings "pings that came through the tunnel" 3 "$(counted h2 inside)"
+expect "pings that came through the tunnel" 3 "$(counted h2 inside)"
 
 # The mark is really on the datagrams, and a change of it takes effect at once.
 count h1 out marked meta mark 51820 udp dport 50002
 count h1 out remarked meta mark 0x2a udp dport 50002
 pings h1 10.9.0.2
-expect_pings "datagrams with the first mark" 3 "$(counted h1 marked)"
+expect "datagrams with the first mark" 3 "$(counted h1 marked)"
 for family in -4 -6; do ip -n h1 $family rule add fwmark 0x2a table main priority 10; done
 on h1 wg set wg1 fwmark 0x2a
 pings h1 10.9.0.2
-expect_pings "datagrams with the second mark" 3 "$(counted h1 remarked)"
-expect_pings "datagrams with the first mark, after the change" 3 "$(counted h1 marked)"
+expect "datagrams with the second mark" 3 "$(counted h1 remarked)"
+expect "datagrams with the first mark, after the change" 3 "$(counted h1 marked)"
 
 # An endpoint that is not on the cable but behind the default route: only the mark decides.
 address h2 lo 203.0.113.8/32

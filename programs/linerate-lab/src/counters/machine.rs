@@ -1,19 +1,20 @@
-//! The whole machine's processor time, from `/proc/stat`.
+//! The time of the processors that the lab may use, from `/proc/stat`: those of a `taskset`, or all of the machine.
 
 use std::fs;
+
+use rustix::thread::sched_getaffinity;
 
 use crate::error::Doing;
 use crate::{Error, Result};
 
-/// Clock ticks of all processors since the machine started.
+/// Clock ticks of the processors since the machine started.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Machine {
-    all: Times,
     /// Each processor's, in their order.
     processors: Vec<Times>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct Times {
     user: u64,
     system: u64,
@@ -42,22 +43,37 @@ impl Machine {
     /// When `/proc/stat` cannot be read.
     pub fn now() -> Result<Self> {
         let stat = fs::read_to_string("/proc/stat").doing(|| "reading /proc/stat".into())?;
-        Self::parse(&stat).ok_or_else(|| Error::Subject("/proc/stat is not as proc(5) describes it".into()))
+        let allowed = sched_getaffinity(None).ok();
+        let is_ours = |number| allowed.is_none_or(|allowed| allowed.is_set(number));
+        Self::parse(&stat, is_ours).ok_or_else(|| Error::Subject("/proc/stat is not as proc(5) describes it".into()))
     }
 
     /// What became of the time since `earlier`. Without a tick between the two, the machine counts as idle.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Shares {
-        let (user, system, idle) = self.all.since(&earlier.all);
+        let (user, system, idle) = self.sum().since(&earlier.sum());
         let each = self.processors.iter().zip(&earlier.processors).map(|(now, before)| now.since(before).2);
         Shares { user, system, idle, least_idle: each.fold(1.0, f64::min) }
     }
 
-    fn parse(stat: &str) -> Option<Self> {
-        let mut lines = stat.lines();
-        let all = Times::parse(lines.next()?.strip_prefix("cpu ")?)?;
-        let of_processor = |line: &str| Times::parse(line.strip_prefix("cpu")?.split_once(' ')?.1);
-        Some(Self { all, processors: lines.map_while(of_processor).collect() })
+    /// Reads the lines of the processors that are ours; `None` if there are none.
+    fn parse(stat: &str, is_ours: impl Fn(usize) -> bool) -> Option<Self> {
+        let of_processor = |line: &str| {
+            let (number, times) = line.strip_prefix("cpu")?.split_once(' ')?;
+            Some((number.parse().ok()?, Times::parse(times)?))
+        };
+        // The first line is the sum of all.
+        let each = stat.lines().skip(1).map_while(of_processor);
+        let processors: Vec<Times> = each.filter(|(number, _)| is_ours(*number)).map(|(_, times)| times).collect();
+        (!processors.is_empty()).then_some(Self { processors })
+    }
+
+    fn sum(&self) -> Times {
+        self.processors.iter().fold(Times::default(), |sum, times| Times {
+            user: sum.user + times.user,
+            system: sum.system + times.system,
+            idle: sum.idle + times.idle,
+        })
     }
 }
 
@@ -85,14 +101,14 @@ mod tests {
 
     #[test]
     fn interrupts_and_steal_are_system_and_guests_count_once() {
-        let machine = Machine::parse("cpu  100 5 50 1000 20 1 2 3 40 0\nintr 1\n").unwrap();
+        let machine = Machine::parse("cpu  0\ncpu0 100 5 50 1000 20 1 2 3 40 0\nintr 1\n", |_| true).unwrap();
         assert_eq!(machine, of(Times { user: 105, system: 56, idle: 1020 }));
     }
 
     #[test]
     fn a_cut_line_is_refused() {
-        for stat in ["", "cpu", "cpu  1 2 3 4 5 6 7\n", "cpu  1 2 3 x 5 6 7 8\n", "cpu0 1 2 3 4 5 6 7 8\n"] {
-            assert_eq!(Machine::parse(stat), None, "{stat:?}");
+        for stat in ["", "cpu", "cpu0 1 2 3 4 5 6 7\n", "cpu0 1 2 3 x 5 6 7 8\n", "cpu 1 2 3 4 5 6 7 8\n"] {
+            assert_eq!(Machine::parse(&format!("cpu  1 2 3 4 5 6 7 8\n{stat}"), |_| true), None, "{stat:?}");
         }
     }
 
@@ -100,19 +116,28 @@ mod tests {
     fn shares_add_up_to_one() {
         let earlier = of(Times { user: 100, system: 50, idle: 1000 });
         let later = of(Times { user: 110, system: 80, idle: 1060 });
-        assert_eq!(later.since(&earlier), Shares { user: 0.1, system: 0.3, idle: 0.6, least_idle: 1.0 });
+        assert_eq!(later.since(&earlier), Shares { user: 0.1, system: 0.3, idle: 0.6, least_idle: 0.6 });
         assert_eq!(earlier.since(&earlier).idle, 1.0);
     }
 
     #[test]
     fn one_full_processor_among_idle_ones_is_seen() {
-        let earlier = Machine::parse("cpu  0 0 0 0 0 0 0 0\ncpu0 0 0 0 0 0 0 0 0\ncpu1 0 0 0 0 0 0 0 0\n").unwrap();
-        let later =
-            Machine::parse("cpu  10 0 85 105 0 0 0 0\ncpu0 10 0 0 90 0 0 0 0\ncpu1 0 0 85 15 0 0 0 0\n").unwrap();
-        assert_eq!(later.since(&earlier).least_idle, 0.15);
+        let [earlier, later] = [EARLIER, LATER].map(|stat| Machine::parse(stat, |_| true).unwrap());
+        let shares = later.since(&earlier);
+        assert_eq!((shares.idle, shares.least_idle), (0.525, 0.15));
     }
 
-    fn of(all: Times) -> Machine {
-        Machine { all, processors: Vec::new() }
+    #[test]
+    fn processors_that_are_not_ours_do_not_count() {
+        let [earlier, later] = [EARLIER, LATER].map(|stat| Machine::parse(stat, |number| number == 0).unwrap());
+        let shares = later.since(&earlier);
+        assert_eq!((shares.user, shares.idle, shares.least_idle), (0.1, 0.9, 0.9));
+    }
+
+    const EARLIER: &str = "cpu  0 0 0 0 0 0 0 0\ncpu0 0 0 0 0 0 0 0 0\ncpu1 0 0 0 0 0 0 0 0\n";
+    const LATER: &str = "cpu  10 0 85 105 0 0 0 0\ncpu0 10 0 0 90 0 0 0 0\ncpu1 0 0 85 15 0 0 0 0\n";
+
+    fn of(times: Times) -> Machine {
+        Machine { processors: vec![times] }
     }
 }

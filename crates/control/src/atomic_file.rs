@@ -1,10 +1,12 @@
-//! Replaces a file, whole or not at all: the tunnel file, /etc/resolv.conf, the ledger, the lab's records.
+//! Makes or replaces a file, whole or not at all: the tunnel file, /etc/resolv.conf, the ledger, the lab's records.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, fchown};
 use std::path::Path;
+
+use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 /// Writes `text` to the file `temporary` in the directory of `path` and renames it to `path`. The new file has the
 /// permission bits `mode`, or those that the umask leaves, and the `owner` (user, group), or ours. On failure nothing
@@ -18,6 +20,27 @@ pub fn replace(
     text: &[u8],
     mode: Option<u32>,
     owner: Option<(u32, u32)>,
+) -> io::Result<()> {
+    put(path, temporary.as_ref(), text, mode, owner, |new| fs::rename(new, path))
+}
+
+/// As [`replace`], but only if there is no `path` yet. The owner is ours.
+///
+/// # Errors
+/// There is such a file (`AlreadyExists`), or as [`replace`].
+pub fn create(path: &Path, temporary: impl AsRef<OsStr>, text: &[u8], mode: u32) -> io::Result<()> {
+    put(path, temporary.as_ref(), text, Some(mode), None, |new| {
+        renameat_with(CWD, new, CWD, path, RenameFlags::NOREPLACE).map_err(io::Error::from)
+    })
+}
+
+fn put(
+    path: &Path,
+    temporary: &OsStr,
+    text: &[u8],
+    mode: Option<u32>,
+    owner: Option<(u32, u32)>,
+    rename: impl Fn(&Path) -> io::Result<()>,
 ) -> io::Result<()> {
     let new = path.with_file_name(temporary);
     let write = || {
@@ -34,7 +57,7 @@ pub fn replace(
         }
         file.write_all(text)?;
         file.sync_all()?;
-        fs::rename(&new, path)
+        rename(&new)
     };
     write().inspect_err(|_| drop(fs::remove_file(&new)))?;
     // fsync the directory so that the rename is durable; ignore a failure, the file is replaced anyway.
@@ -59,6 +82,18 @@ mod tests {
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o640);
         assert_eq!(fs::read(&elsewhere).unwrap(), b"theirs");
         assert!(!folder.path().join("file.new").exists());
+    }
+
+    #[test]
+    fn a_file_is_made_only_where_there_is_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        create(&path, "file.new", b"one", 0o600).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o600);
+        let error = create(&path, "file.new", b"two", 0o600).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(fs::read(&path).unwrap(), b"one");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 
     #[test]

@@ -120,3 +120,13 @@ pub fn all() -> impl Iterator<Item = Setting> {
 pub(super) fn may_repeat(setting: &Setting) -> bool {
     setting.whole_line || [ADDRESS, DNS, ALLOWED_IPS, EXCLUDED_IPS, DESTINATIONS].contains(setting)
 }
+/// The prefixes that clients' addresses come from.
+pub const POOL: Setting = ours(interface("Pool"));
+/// `DNS` of client files.
+pub const CLIENT_DNS: Setting = ours(interface("ClientDNS"));
+/// `AllowedIPs` of client files.
+pub const CLIENT_ALLOWED_IPS: Setting = ours(interface("ClientAllowedIPs"));
+/// `MTU` of client files.
+pub const CLIENT_MTU: Setting = ours(interface("ClientMTU"));
+/// `PersistentKeepalive` of client files.
+pub const CLIENT_KEEPALIVE: Setting = ours(interface("ClientKeepalive"));

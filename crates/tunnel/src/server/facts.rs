@@ -1,0 +1,161 @@
+//! What this host has, as far as a new server has to know it.
+
+use std::fs;
+use std::net::IpAddr;
+
+use ipnet::{IpNet, Ipv6Net};
+use linerate_host::state::{HostState, Link};
+use linerate_host::step::{AddressFamily, MAIN, Route};
+use linerate_server::init::{Facts, RoutedPrefix, Uplink};
+
+use super::{files, record};
+use crate::error::Error;
+use crate::read::ConfigFile;
+use crate::snapshot;
+
+/// Reads the facts: links, addresses and routes from the kernel, the ports that are in use, and the files of tunnels,
+/// which need not be up.
+///
+/// # Errors
+/// The kernel, or the folder of the files, cannot be read.
+pub fn facts() -> Result<Facts, Error> {
+    let state = snapshot::open()?.state().map_err(Error::Snapshot)?;
+    let files = files()?;
+    let mut ports = used_ports(&["/proc/self/net/udp", "/proc/self/net/udp6"]);
+    ports.extend(files.iter().filter_map(|file| file.contents.listen_port));
+    let has_ipv6 = !state.disabled_families.contains(&AddressFamily::V6);
+    Ok(Facts {
+        taken: taken(&state, &files),
+        uplink4: uplink(&state, AddressFamily::V4),
+        uplink6: has_ipv6.then(|| uplink(&state, AddressFamily::V6)).flatten(),
+        routed: state.routes.iter().filter_map(routed).collect(),
+        local_prefix: record::local_prefix()?,
+        ports,
+    })
+}
+
+fn taken(state: &HostState, files: &[ConfigFile]) -> Vec<IpNet> {
+    let addresses = state.links.iter().flat_map(|link| &link.addresses).copied();
+    let routes = state.routes.iter().filter(|route| routed(route).is_none()).map(|route| route.to);
+    let of_file = |file: &ConfigFile| {
+        let allowed_ips = file.contents.peers.iter().flat_map(|peer| &peer.allowed_ips);
+        file.contents.addresses.iter().chain(allowed_ips).copied().collect::<Vec<_>>()
+    };
+    addresses.chain(routes).chain(files.iter().flat_map(of_file)).collect()
+}
+
+/// The interface of the best default route of a family. The address that the route prefers comes first: the others may
+/// not be reachable from outside.
+fn uplink(state: &HostState, family: AddressFamily) -> Option<Uplink> {
+    let is_default = |route: &&Route| {
+        route.table == MAIN && route.to.prefix_len() == 0 && AddressFamily::of_net(&route.to) == family
+    };
+    let routes = state.routes.iter().filter(is_default).filter(|route| route.device.is_some());
+    let route = routes.min_by_key(|route| route.metric)?;
+    let interface = route.device.clone()?;
+    let of_family = |address: &IpAddr| AddressFamily::of(address) == family;
+    let of_link = |link: &Link| link.addresses.iter().map(IpNet::addr).filter(of_family).collect::<Vec<_>>();
+    let mut addresses: Vec<IpAddr> = route.source.into_iter().collect();
+    addresses.extend(state.link(&interface).map(of_link).unwrap_or_default());
+    addresses.retain(|address| !is_link_local(*address));
+    Some(Uplink { interface, addresses })
+}
+
+fn is_link_local(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    }
+}
+
+/// The prefix of a route that leads nowhere: an administrator or a DHCP client adds one for a prefix that is routed to
+/// this host, so that packets to its unused parts do not go back to the router.
+fn routed(route: &Route) -> Option<RoutedPrefix> {
+    // rtnetlink.h: RTPROT_BOOT, which `ip route add' sets, and RTPROT_STATIC.
+    const OF_ADMINISTRATORS: [u8; 2] = [3, 4];
+    let IpNet::V6(prefix) = route.to else { return None };
+    let leads_nowhere = route.device.is_none() && route.via.is_none() && route.table == MAIN;
+    let is_global = prefix.prefix_len() >= 16 && prefix.addr().segments()[0] & 0xe000 == 0x2000;
+    let permanent = OF_ADMINISTRATORS.contains(&route.protocol);
+    (leads_nowhere && is_global).then_some(RoutedPrefix { prefix: Ipv6Net::trunc(&prefix), permanent })
+}
+
+/// The local ports in tables of sockets (proc_pid_net(5)). A table that cannot be read is one of a family that the host
+/// does not have.
+fn used_ports(tables: &[&str]) -> Vec<u16> {
+    let tables = tables.iter().filter_map(|table| fs::read_to_string(table).ok());
+    tables.flat_map(|table| table.lines().skip(1).filter_map(local_port).collect::<Vec<_>>()).collect()
+}
+
+fn local_port(line: &str) -> Option<u16> {
+    let (_, port) = line.split_whitespace().nth(1)?.rsplit_once(':')?;
+    u16::from_str_radix(port, 16).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn route(to: &str, device: Option<&str>, metric: u32, protocol: u8) -> Route {
+        let to: IpNet = to.parse().unwrap();
+        Route {
+            device: device.map(str::to_owned),
+            via: None,
+            table: MAIN,
+            metric,
+            protocol,
+            scope: 0,
+            source: None,
+            mtu: 0,
+            onlink: false,
+            to,
+        }
+    }
+
+    fn link(name: &str, addresses: &[&str]) -> Link {
+        let addresses = addresses.iter().map(|address| address.parse().unwrap()).collect();
+        Link { name: name.into(), addresses, ..Link::default() }
+    }
+
+    #[test]
+    fn the_uplink_is_the_best_default_routes_interface_and_the_address_that_it_prefers_comes_first() {
+        let preferring = Route { source: Some("203.0.113.9".parse().unwrap()), ..route("0.0.0.0/0", Some("b"), 10, 4) };
+        let state = HostState {
+            links: vec![link("a", &["192.0.2.1/24"]), link("b", &["10.0.0.1/24", "203.0.113.9/32", "fe80::1/64"])],
+            routes: vec![route("0.0.0.0/0", Some("a"), 100, 4), preferring, route("::/0", Some("b"), 1024, 9)],
+            ..HostState::default()
+        };
+        let found = uplink(&state, AddressFamily::V4).unwrap();
+        let first: IpAddr = "203.0.113.9".parse().unwrap();
+        assert_eq!((&*found.interface, found.addresses[0]), ("b", first));
+        assert_eq!(uplink(&state, AddressFamily::V6).unwrap().addresses, [] as [IpAddr; 0]);
+    }
+
+    #[test]
+    fn a_route_that_leads_nowhere_is_that_of_a_prefix_routed_here_and_is_not_in_use() {
+        let state = HostState {
+            links: vec![link("a", &["2001:db8:5:7::1/64"])],
+            routes: vec![
+                route("2001:db8:5::/56", None, 1024, 16),
+                route("2001:db8:6::/48", None, 1024, 4),
+                route("fd00::/8", None, 1024, 4),
+                route("10.1.0.0/16", Some("a"), 0, 4),
+            ],
+            ..HostState::default()
+        };
+        let found: Vec<(String, bool)> =
+            state.routes.iter().filter_map(routed).map(|found| (found.prefix.to_string(), found.permanent)).collect();
+        assert_eq!(found, [("2001:db8:5::/56".to_owned(), false), ("2001:db8:6::/48".to_owned(), true)]);
+        let taken: Vec<String> = taken(&state, &[]).iter().map(IpNet::to_string).collect();
+        assert_eq!(taken, ["2001:db8:5:7::1/64", "fd00::/8", "10.1.0.0/16"]);
+    }
+
+    #[test]
+    fn a_line_of_the_table_of_sockets_has_the_port_in_hexadecimal() {
+        let line = "  812: 00000000:CA6C 00000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 1 2 0";
+        assert_eq!(local_port(line), Some(51820));
+        let line = "  812: 00000000000000000000000000000000:0035 00000000000000000000000000000000:0000 07";
+        assert_eq!(local_port(line), Some(53));
+        assert_eq!([local_port(""), local_port(" 1: 0"), local_port(" 1: 0:xyz")], [None; 3]);
+    }
+}

@@ -1,0 +1,193 @@
+//! Makes a server: record, file, service or tunnel, in this order. A failure or a signal undoes what was done; what a
+//! kill leaves behind is undone by the next `server init` or `server remove`, by the record.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use linerate_control::atomic_file;
+use linerate_control::document::Document;
+use linerate_control::interface::InterfaceName;
+use linerate_host::plan::Plan;
+use linerate_server::init::NewServer;
+
+use super::record::{self, Record, State};
+use super::remove::undo;
+use super::service::{self, Found};
+use crate::context::Context;
+use crate::error::Error;
+use crate::read::{self, ConfigFile};
+use crate::{Options, ledger, running, snapshot, up};
+
+/// What was made.
+pub struct Made {
+    /// The file.
+    pub file: PathBuf,
+    /// What runs the tunnel, if it was started.
+    pub runs: Runs,
+}
+
+/// What runs a new server's tunnel.
+pub enum Runs {
+    /// This service.
+    Service(service::Service),
+    /// A daemon of its own, which nothing starts at boot. The service that is missing, if there is a service manager.
+    Daemon(Option<String>),
+    /// Nothing yet, as the user wished.
+    Nothing,
+}
+
+/// Checks that there is nothing of that name.
+///
+/// # Errors
+/// There is a file, a tunnel or another link.
+pub fn check_absent(interface: &InterfaceName) -> Result<(), Error> {
+    let path = read::named(interface.as_str());
+    let is_there = path.symlink_metadata().is_ok();
+    let is_server = || ConfigFile::open(interface.as_str()).is_ok_and(|file| file.contents.public_endpoint.is_some());
+    if is_there && is_server() {
+        return Err(Error::State(format!(
+            "{interface} is a server already: `linerate server show {interface}' shows it, `linerate server set' changes \
+             it, and `linerate server init NAME' makes another one"
+        )));
+    }
+    if is_there {
+        return Err(Error::State(format!(
+            "{} exists already and stays as it is. `linerate server import {0}' makes a server of it; `linerate server \
+             init NAME' makes one with another name",
+            path.display()
+        )));
+    }
+    let is_link = snapshot::open()?.index(interface.as_str()).is_some();
+    let has_ledger = ledger::read(ledger::directory(), interface).is_ok_and(|ledger| ledger.is_some());
+    if is_link || has_ledger {
+        return Err(Error::State(format!(
+            "{interface} exists already, without a file {}: take it down, or choose another name: `linerate server init \
+             NAME'",
+            path.display()
+        )));
+    }
+    Ok(())
+}
+
+/// Undoes what a `server init` or `server remove` left behind that was killed; says whether there was anything. A server
+/// that has got clients since is not touched.
+///
+/// # Errors
+/// It cannot be undone.
+pub fn clean_up(interface: &InterfaceName, options: &Options, context: Context<'_>) -> Result<bool, Error> {
+    let _lock = lock(context)?;
+    let Some(record) = Record::read(interface)? else { return Ok(false) };
+    let has_peers = || ConfigFile::open(interface.as_str()).is_ok_and(|file| !file.contents.peers.is_empty());
+    if record.state == State::Made || (record.state == State::Making && has_peers()) {
+        return Ok(false);
+    }
+    undo(&record, options, context)?;
+    Ok(true)
+}
+
+/// What bringing up `server` with the file `document` would do on this host.
+///
+/// # Errors
+/// The host cannot be read, or the tunnel cannot be brought up.
+pub fn plan(server: &NewServer, document: &Document, options: &Options) -> Result<Plan, Error> {
+    let file = ConfigFile::of(read::named(server.interface.as_str()), server.interface.clone(), &document.to_bytes());
+    file.check()?;
+    crate::plan(&file, options)
+}
+
+/// Makes `server`, whose file is `document`, and starts it if `start`.
+///
+/// # Errors
+/// A step failed, or a signal has come: nothing is left.
+pub fn init(
+    server: &NewServer,
+    document: &Document,
+    start: bool,
+    options: &Options,
+    context: Context<'_>,
+) -> Result<Made, Error> {
+    let lock = lock(context)?;
+    check_absent(&server.interface)?;
+    let path = read::named(server.interface.as_str());
+    let found = match start {
+        true => service::find(&server.interface, context)?,
+        false => Found::Nothing,
+    };
+    let service = if let Found::Service(service) = &found { Some(service.clone()) } else { None };
+    let mut record = Record::new(&server.interface, &path, service);
+    let made = make(server, document, &mut record, start, found, options, context);
+    drop(lock);
+    made.map_err(|error| {
+        context.interruption.clear();
+        error.and(undo(&record, options, context))
+    })
+}
+
+fn make(
+    server: &NewServer,
+    document: &Document,
+    record: &mut Record,
+    start: bool,
+    found: Found,
+    options: &Options,
+    context: Context<'_>,
+) -> Result<Made, Error> {
+    let path = record.file.clone();
+    // Each folder is in the record before there is anything in it.
+    record.make_folder(Path::new(record::DIRECTORY), 0o700)?;
+    record.write()?;
+    if let Some(prefix) = server.local_prefix {
+        record::keep_local_prefix(prefix)?;
+    }
+    record.make_folder(Path::new(read::DIRECTORY), 0o700)?;
+    record.write()?;
+    context.reporter.step(&format!("write {}", path.display()));
+    let text = document.to_bytes();
+    atomic_file::create(&path, temporary(&server.interface), &text, 0o600).map_err(Error::inaccessible(&path))?;
+    interrupted(context)?;
+    let runs = match found {
+        _ if !start => Runs::Nothing,
+        Found::Service(service) => {
+            service.start(context).map_err(|error| service.explained(error))?;
+            if running(&server.interface).is_none() {
+                return Err(Error::State(format!("the {service} has started, but {} does not run", server.interface)));
+            }
+            Runs::Service(service)
+        }
+        Found::Incomplete(missing) => start_daemon(server, options, context).map(|()| Runs::Daemon(Some(missing)))?,
+        Found::Nothing => start_daemon(server, options, context).map(|()| Runs::Daemon(None))?,
+    };
+    interrupted(context)?;
+    record.state = State::Made;
+    record.write()?;
+    Ok(Made { file: path, runs })
+}
+
+fn start_daemon(server: &NewServer, options: &Options, context: Context<'_>) -> Result<(), Error> {
+    let file = ConfigFile::open(server.interface.as_str())?;
+    file.check()?.iter().for_each(|warning| context.message(warning));
+    up(file, options, context)
+}
+
+fn interrupted(context: Context<'_>) -> Result<(), Error> {
+    if context.interruption.came() { Err(Error::Interrupted) } else { Ok(()) }
+}
+
+/// The name under which the file of a new server is written before it gets its own.
+pub(super) fn temporary(interface: &InterfaceName) -> String {
+    format!(".{interface}.conf.new")
+}
+
+/// Has servers made and removed one after the other.
+pub(super) fn lock(context: Context<'_>) -> Result<File, Error> {
+    loop {
+        match ledger::lock_servers(ledger::directory())? {
+            Some(lock) => return Ok(lock),
+            None => context.interruption.pause(&[], Some(PAUSE)).map_err(Error::system("cannot wait"))?,
+        }
+        interrupted(context)?;
+    }
+}
+
+const PAUSE: Duration = Duration::from_millis(50);

@@ -1,0 +1,86 @@
+//! `server`: makes a server for WireGuard clients of this host, shows it, changes it, removes it.
+
+mod init;
+mod remove;
+mod show;
+
+use std::io::{self, BufRead, Write};
+use std::process::ExitCode;
+
+use linerate_host::spec::Compat;
+use linerate_tunnel::{self as tunnel, Context, Interruption, Options};
+
+use crate::cli::{CliError, Output};
+
+/// The commands.
+#[derive(clap::Subcommand)]
+pub(crate) enum Command {
+    /// Make a server: keys, addresses, file, service
+    ///
+    /// Writes /etc/wireguard/NAME.conf and brings the tunnel up, as a service where there is a service manager. Either
+    /// the server is complete, or the host is left as it was. What is not given is found or chosen: the endpoint is the
+    /// address of the default route's interface if that is public, the port 51820 or the next free one, the clients'
+    /// networks a random /24 of 10.0.0.0/8 and, if the host has IPv6, a /64 of a prefix that is routed to it or of its
+    /// own random unique local prefix (RFC 4193). The server forwards for its clients and translates their private
+    /// addresses. Only an endpoint that cannot be found is asked for, and only on a terminal.
+    #[command(after_long_help = init::HELP)]
+    Init(Box<init::InitArguments>),
+
+    /// Show servers: endpoint, networks, clients, service
+    #[command(after_long_help = "EXAMPLES\n\
+        \x20 sudo linerate server show\n\
+        \x20 sudo linerate server show wg0 --json")]
+    Show(show::ShowArguments),
+
+    /// Remove a server: exactly what `init` made
+    ///
+    /// Stops the service, takes the tunnel down and removes its file, keys included. Asks first on a terminal. A server
+    /// with clients is only removed with --yes or after an answer.
+    #[command(after_long_help = "EXAMPLE\n  sudo linerate server remove wg0")]
+    Remove(remove::RemoveArguments),
+}
+
+pub(crate) fn run(command: &Command) -> Result<ExitCode, CliError> {
+    match command {
+        Command::Init(arguments) => init::run(arguments),
+        Command::Show(arguments) => show::run(arguments),
+        Command::Remove(arguments) => remove::run(arguments),
+    }
+}
+
+/// Whether steps are printed.
+#[derive(clap::Args)]
+struct Verbosity {
+    /// Print every step as an equivalent command
+    #[arg(short, long)]
+    verbose: bool,
+}
+
+impl Verbosity {
+    fn context<'a>(&self, interruption: &'a Interruption) -> Context<'a> {
+        Context { reporter: if self.verbose { &Output::VERBOSE } else { &Output::QUIET }, interruption }
+    }
+}
+
+fn options() -> Result<Options, CliError> {
+    let implementation = tunnel::implementation(false)?;
+    Ok(Options { compat: Compat::Native, implementation, user: None, hooks: true, supervised: false })
+}
+
+/// A value for programs.
+fn json(value: &impl serde::Serialize) -> Result<Vec<u8>, CliError> {
+    let mut text = serde_json::to_vec_pretty(value).map_err(|error| format!("cannot write JSON: {error}"))?;
+    text.push(b'\n');
+    Ok(text)
+}
+
+/// The answer of whoever sits at the terminal; none if there is none.
+fn ask(question: &str) -> Result<Option<String>, CliError> {
+    let cannot = |error: io::Error| CliError::from(format!("cannot ask: {error}"));
+    let mut terminal = io::stderr();
+    terminal.write_all(question.as_bytes()).and_then(|()| terminal.flush()).map_err(cannot)?;
+    let mut answer = String::new();
+    io::stdin().lock().read_line(&mut answer).map_err(cannot)?;
+    let answer = answer.trim();
+    Ok((!answer.is_empty()).then(|| answer.to_owned()))
+}

@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# timeout: 240
+# `server init` and `server remove`, killed at many moments: no file or a whole one, and the next command starts over or
+# goes on; a signal leaves nothing.
+source "$(dirname "$0")/lib.sh"
+source "$(dirname "$0")/tunnel-files.bash"
+source "$(dirname "$0")/servers.bash"
+
+internet
+remember_all
+
+# Kills it after so many milliseconds, or says that it was done before.
+killed_after() { # MS SIGNAL VERB [OPTION...]
+  STATUS=0
+  at h1 timeout --preserve-status --signal="$2" "$(awk "BEGIN { print $1 / 1000 }")" "$LINERATE" server "${@:3}" >"$WORK/said" 2>&1 || STATUS=$?
+  { echo "--- server ${*:3}, $2 after $1 ms: $STATUS" && cat "$WORK/said"; } >>"$SCENARIO_LOGS/said.log"
+}
+whole_or_nothing() { # WHAT
+  local file=/etc/wireguard/wg0.conf
+  [[ ! -e $file ]] && return
+  grep -q '^#! Masquerade = both$' "$file" && [[ $(tail -c 1 "$file" | od -An -c) == *'\n'* ]] || fail "$1: half a file: $(cat "$file")"
+  expect "$1: mode of the file" 600 "$(stat -c %a "$file")"
+}
+# How long it takes, so that the moments are spread over it.
+started=$(now_ms)
+server init
+took=$(($(now_ms) - started))
+server remove
+all_as_before "init and remove"
+
+cut=0
+for moment in $(seq 0 24); do
+  killed_after "$((1 + took * moment / 22))" KILL init
+  ((STATUS == 0)) || cut=$((cut + 1))
+  whole_or_nothing "init, killed at moment $moment"
+  # Killed at its very end it is complete.
+  grep -q '"state": "made"' /var/lib/linerate/wg0.server.json 2>/dev/null || server init
+  expect "port" 51820 "$(is_up)"
+  [[ $(find /etc/wireguard /var/lib/linerate -name '*.new' | wc -l) == 0 ]] || fail "something is left: $(find /etc/wireguard /var/lib)"
+  server remove
+  is_gone wg0
+  all_as_before "init, killed at moment $moment, then again, then removed"
+done
+expect_at_least "moments at which init was killed" 5 "$cut"
+
+for moment in $(seq 0 12); do
+  server init
+  killed_after "$((1 + took * moment / 10))" KILL remove
+  whole_or_nothing "remove, killed at moment $moment"
+  if [[ -e /var/lib/linerate/wg0.server.json ]]; then server remove wg0; fi
+  rmdir /var/lib/linerate 2>/dev/null || true # empty, if it was killed between its last two calls
+  is_gone wg0
+  all_as_before "remove, killed at moment $moment, then again"
+done
+
+for moment in $(seq 0 12); do
+  killed_after "$((1 + took * moment / 10))" TERM init
+  if ((STATUS == 0)); then server remove; fi
+  is_gone wg0
+  [[ ! -e /var/lib/linerate/wg0.server.json ]] || server remove wg0 # the signal came before anybody listened to it
+  all_as_before "init, interrupted at moment $moment"
+done

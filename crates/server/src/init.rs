@@ -5,10 +5,10 @@ use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
-use linerate_control::document::{Document, InvalidValue, SectionKind, Setting};
+use linerate_control::document::{Document, InvalidValue, Setting};
 use linerate_control::interface::InterfaceName;
 use linerate_control::keys::SecretKey;
-use linerate_control::tunnel_file::{PublicEndpoint, settings};
+use linerate_control::tunnel_file::{Diagnostic, NoNames, PublicEndpoint, Severity, TunnelFile, settings};
 
 /// The port of a new server: firewalls, providers and guides know it, and WireGuard answers no one without a key, so
 /// another port hides nothing.
@@ -126,9 +126,22 @@ pub enum InitError {
     /// No network of 10.0.0.0/8 is free.
     #[error("no /24 of 10.0.0.0/8 is free on this host; choose a network with --pool")]
     NoPool,
+    /// A value is not one that the file can have.
+    #[error("{0}")]
+    Value(String),
     /// No /64 of a prefix is free.
     #[error("no /64 of {0} is free on this host; choose a network with --prefix6")]
     NoPrefix6(Ipv6Net),
+}
+
+impl InitError {
+    /// What was wrong, without what to do.
+    pub fn reason(&self) -> String {
+        match self {
+            Self::NoPublicAddress { found } => unknown_address(found),
+            other => other.to_string(),
+        }
+    }
 }
 
 fn unknown_address(found: &Option<(String, Option<IpAddr>)>) -> String {
@@ -368,7 +381,18 @@ impl NewServer {
     ///
     /// # Errors
     /// A default of client files is not a value.
-    pub fn file(&self, private_key: &SecretKey) -> Result<Document, InvalidValue> {
+    pub fn file(&self, private_key: &SecretKey) -> Result<Document, InitError> {
+        let document = self.compose(private_key).map_err(|error| InitError::Value(error.to_string()))?;
+        match TunnelFile::read(&document, &self.interface, &NoNames).1.iter().find(|found| is_error(found)) {
+            Some(Diagnostic { message, hint, .. }) => {
+                let hint = hint.as_ref().map(|hint| format!(" ({hint})")).unwrap_or_default();
+                Err(InitError::Value(format!("{message}{hint}")))
+            }
+            None => Ok(document),
+        }
+    }
+
+    fn compose(&self, private_key: &SecretKey) -> Result<Document, InvalidValue> {
         let mut document = Document::parse(HEAD.as_bytes());
         let section = document.interface();
         let mut set = |setting: &Setting, value: &str| document.set(section, setting, value);
@@ -376,20 +400,17 @@ impl NewServer {
         set(&settings::LISTEN_PORT, &self.port.to_string())?;
         set(&settings::PRIVATE_KEY, &private_key.to_base64())?;
         set(&settings::PUBLIC_ENDPOINT, &self.endpoint.to_string())?;
-        set(&POOL, &list(&self.pools()))?;
-        set(&GATEWAY, "auto")?;
-        set(&MASQUERADE, &self.masquerade)?;
+        set(&settings::POOL, &list(&self.pools()))?;
+        set(&settings::GATEWAY, "auto")?;
+        set(&settings::MASQUERADE, &self.masquerade)?;
         self.client_defaults.iter().try_for_each(|(setting, value)| set(setting, value))?;
         Ok(document)
     }
 }
 
-const fn ours(name: &'static str) -> Setting {
-    Setting { name, section: SectionKind::Interface, marked: true, whole_line: false }
+fn is_error(diagnostic: &Diagnostic) -> bool {
+    diagnostic.severity == Severity::Error
 }
-const POOL: Setting = ours("Pool");
-const GATEWAY: Setting = ours("Gateway");
-const MASQUERADE: Setting = ours("Masquerade");
 
 const HEAD: &str = "\
 # A server for WireGuard clients, made by `linerate server init'. `linerate client add' adds clients below.

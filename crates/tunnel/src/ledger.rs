@@ -303,6 +303,15 @@ pub fn lock_supervisor(directory: &Path, interface: &InterfaceName) -> Result<Op
     try_lock(directory, &supervisor_lock(interface))
 }
 
+/// The lock of whoever makes or removes a server; `None` if another process holds it.
+///
+/// # Errors
+/// The directory or the file cannot be made, or cannot be locked.
+pub(crate) fn lock_servers(directory: &Path) -> Result<Option<File>, LedgerError> {
+    // No interface has a lock of this name: the names of theirs have an extension.
+    try_lock(directory, "servers-lock")
+}
+
 /// The name of the file that [`lock_supervisor`] locks.
 pub fn supervisor_lock(interface: &InterfaceName) -> String {
     format!("{interface}.supervisor")

@@ -41,6 +41,7 @@ mod reload;
 mod resolve;
 pub mod resolver;
 mod save;
+pub mod server;
 mod snapshot;
 mod stale_kill_switches;
 pub mod status;

@@ -21,7 +21,7 @@ use crate::ledger::{self, Ledger};
 use crate::resolver::{self, NamedEndpoint};
 
 /// The directory of files that are named by their interface (wg-quick(8)).
-const DIRECTORY: &str = "/etc/wireguard";
+pub(crate) const DIRECTORY: &str = "/etc/wireguard";
 
 /// The file of a tunnel.
 pub struct ConfigFile {
@@ -83,7 +83,7 @@ fn meant(operand: &str) -> String {
     }
 }
 
-fn named(operand: &str) -> PathBuf {
+pub(crate) fn named(operand: &str) -> PathBuf {
     match operand.parse::<InterfaceName>() {
         Ok(name) => Path::new(DIRECTORY).join(format!("{name}.conf")),
         Err(_) => PathBuf::from(operand),
@@ -165,10 +165,15 @@ impl ConfigFile {
     pub fn check(&self) -> Result<Vec<String>, Error> {
         let lines = self.diagnostics.iter().map(|diagnostic| format!("{}:{diagnostic}", self.path.display()));
         let lines: Vec<String> = lines.collect();
-        match self.diagnostics.iter().any(|diagnostic| diagnostic.severity == Severity::Error) {
+        match self.has_errors() {
             true => Err(Error::File(lines.join("\n"))),
             false => Ok(lines),
         }
+    }
+
+    /// Whether the file has errors.
+    pub(crate) fn has_errors(&self) -> bool {
+        self.diagnostics.iter().any(|diagnostic| diagnostic.severity == Severity::Error)
     }
 
     /// The settings, with the keys that are in files of their own.

@@ -10,6 +10,7 @@ mod cli;
 mod doctor;
 mod keys;
 mod lab;
+mod server;
 mod show;
 mod status;
 mod tool;

@@ -10,7 +10,7 @@ use linerate_control::interface::InterfaceName;
 
 use crate::cli::CliError;
 use crate::show::{self, Field};
-use crate::{doctor, keys, lab, tunnels};
+use crate::{doctor, keys, lab, server, tunnels};
 
 /// The arguments of `linerate`.
 #[derive(Parser)]
@@ -172,6 +172,20 @@ enum Command {
         \x20 linerate status --json")]
     Status(tunnels::StatusArguments),
 
+    /// Make, show, change and remove a server for WireGuard clients
+    #[command(
+        subcommand_required = true,
+        arg_required_else_help = true,
+        after_long_help = "EXAMPLES\n\
+        \x20 sudo linerate server init        a server on this host, from nothing\n\
+        \x20 sudo linerate client add NAME    its clients\n\
+        \x20 sudo linerate server show        how it is"
+    )]
+    Server {
+        #[command(subcommand)]
+        command: server::Command,
+    },
+
     /// Check tunnels and suggest fixes
     ///
     /// Checks that the interface is up and has a key, a port and peers that respond. Also checks how far the daemon and
@@ -270,6 +284,7 @@ fn run(arguments: Arguments) -> Result<ExitCode, String> {
         Command::Save { name } => without_code(tunnels::save(&name)),
         Command::Plan(arguments) => without_code(tunnels::plan(&arguments)),
         Command::Status(arguments) => without_code(tunnels::status(&arguments)),
+        Command::Server { command } => without_code(server::run(&command)),
         Command::Doctor(arguments) => doctor::main(&arguments),
         Command::Supervise { interface } => without_code(tunnels::supervise(&interface)),
         Command::Resolve => tunnels::resolve(),
@@ -307,7 +322,8 @@ mod tests {
         std::fs::remove_dir_all(&directory).unwrap();
         let tunnels = ["down", "plan", "reload", "save", "status", "up", "wg-quick"];
         let others = ["demo", "doctor", "genkey", "genpsk", "lab", "pubkey", "show", "version", "wg"];
-        let commands = tunnels.into_iter().chain(others);
+        let servers = ["server", "server-init", "server-remove", "server-show"];
+        let commands = tunnels.into_iter().chain(others).chain(servers);
         let mut expected: Vec<_> = commands.map(|name| format!("linerate-{name}.1")).collect();
         expected.push("linerate.1".into());
         expected.sort();

@@ -8,12 +8,12 @@ pub use std::sync::{Condvar, Mutex, MutexGuard};
 use linerate_netio::clock;
 pub use linerate_netio::wait::Futex;
 
-/// The most workers of one engine. Eight saturate one receive queue (docs/decisions/0014), but there are up to sixteen
+/// The most workers of one engine. A few saturate one receive queue (docs/decisions/0042), but there are up to sixteen
 /// queues with two directions each.
 pub const WORKERS_MAX: usize = 32;
 
 /// Nanoseconds for which a waiter spins before it sleeps: about what delivering one batch takes.
-const SPIN_MAX: u64 = 20_000;
+pub const SPIN_MAX: u64 = 20_000;
 
 /// How often a waiter looks before it reads the clock. A pause is 40 nanoseconds on Intel since Skylake, and a few
 /// elsewhere.

@@ -11,10 +11,10 @@ use crate::sync::{AtomicU64, AtomicUsize, Condvar, Mutex, MutexGuard, Ordering, 
 pub const SCALE_UP_DELAY_MIN: u64 = 1_000_000;
 
 /// The same after helpers proved useless: the search for a core then costs next to nothing.
-const SCALE_UP_DELAY_MAX: u64 = 16 * SCALE_UP_DELAY_MIN;
+pub const SCALE_UP_DELAY_MAX: u64 = 16 * SCALE_UP_DELAY_MIN;
 
 /// A helper that stayed active for so many nanoseconds was worth its wake-up.
-const USEFUL_MIN: u64 = 10 * SCALE_UP_DELAY_MIN;
+pub const USEFUL_MIN: u64 = 10 * SCALE_UP_DELAY_MIN;
 
 /// The workers of one engine.
 pub struct WorkerPool {

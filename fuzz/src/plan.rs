@@ -6,8 +6,9 @@
 use std::net::SocketAddr;
 
 use ipnet::IpNet;
+use linerate_host::plan::gateway::restrictions;
 use linerate_host::plan::{Hooks, Plan, down, messages, reload, undo, up};
-use linerate_host::spec::{Compat, Dns, HostSpec, RouteConflict, Table};
+use linerate_host::spec::{Compat, Dns, Forwarding, Gateway, HostSpec, Inbound, Masquerade, RouteConflict, Table};
 use linerate_host::state::HostState;
 use linerate_host::step::{AddressFamily, Implementation, MAIN, Route, Rule, Step};
 
@@ -32,7 +33,7 @@ pub fn check(input: &[u8]) {
         let mut after = there.clone();
         let steps = down(&spec, &Hooks::default(), &after, compat).steps;
         execute(&mut after, &steps);
-        assert_eq!(comparable(&after), comparable(&host), "without a ledger, by {steps:?}");
+        assert_eq!(without_sysctls(&after), without_sysctls(&host), "without a ledger, by {steps:?}");
     }
 
     let now = tunnel(&mut input);
@@ -49,10 +50,18 @@ fn execute(host: &mut HostState, steps: &[Step]) {
     }
 }
 
-/// Ignores order, the unchanged variable, and which address of a network came first.
+/// What is comparable of a host on which no ledger says what sysctls were.
+pub fn without_sysctls(host: &HostState) -> HostState {
+    let mut host = comparable(host);
+    host.sysctls.clear();
+    host.held_sysctls.clear();
+    host
+}
+
+/// Ignores order, the variable that stays, and which address of a network came first.
 pub fn comparable(host: &HostState) -> HostState {
     let mut host = host.clone();
-    host.sysctls.clear();
+    host.sysctls.remove("net.ipv4.conf.all.src_valid_mark");
     host.routes.iter_mut().filter(|route| route.protocol == 2).for_each(|route| route.source = None);
     host.routes.sort_by_key(|route| format!("{route:?}"));
     host.rules.sort_by_key(|rule| format!("{rule:?}"));
@@ -112,7 +121,9 @@ pub fn tunnel(input: &mut Bytes<'_>) -> HostSpec {
     let endpoints = (0..input.below(3)).map(|_| SocketAddr::new(parsed(input.pick::<&str>(&ADDRESSES)), 51820));
     let endpoints = endpoints.collect();
     let servers = if input.flag() { vec![parsed("10.0.0.1")] } else { Vec::new() };
+    let forwarding = forwarding(input);
     HostSpec {
+        forwarding,
         interface: "wg0".to_owned(),
         addresses: nets(input, &INTERFACE_ADDRESSES, 3),
         dns: Dns { servers, search: Vec::new() },
@@ -128,8 +139,45 @@ pub fn tunnel(input: &mut Bytes<'_>) -> HostSpec {
     }
 }
 
+/// The prefixes of peers, each of one peer only, and their destinations.
+pub fn peers(input: &mut Bytes<'_>, number: usize) -> Vec<(Vec<IpNet>, Vec<IpNet>)> {
+    let mut taken = Vec::new();
+    let mut peer = |_| {
+        let mut allowed = nets(input, &PREFIXES, 2);
+        allowed.retain(|net| !taken.contains(net));
+        taken.extend_from_slice(&allowed);
+        (allowed, nets(input, &PREFIXES, 2))
+    };
+    (0..number).map(&mut peer).collect()
+}
+
+fn forwarding(input: &mut Bytes<'_>) -> Forwarding {
+    let named = |names: &[&str]| Gateway::Interfaces(names.iter().map(|name| parsed(name)).collect());
+    let gateways =
+        [Gateway::Off, Gateway::Off, Gateway::Auto, named(&["eth0"]), named(&["eth1", "eth0"]), named(&["eth7"])];
+    let peers = peers(input, 2);
+    Forwarding {
+        gateway: input.pick(&gateways).clone(),
+        masquerade: Masquerade { ipv4: input.flag(), ipv6: input.flag() },
+        isolated: input.flag(),
+        inbound: *input.pick(&[Inbound::Replies, Inbound::All]),
+        listen_port: Some(51820),
+        restrictions: restrictions(peers.iter().map(|(allowed, to)| (&**allowed, &**to))),
+    }
+}
+
 pub fn host(input: &mut Bytes<'_>) -> HostState {
     let mut host = HostState { nftables: true, ..HostState::default() };
+    // Kernels that forward IPv6 for single interfaces, and those that do so for all or none.
+    let defaults = [
+        ("net.ipv4.conf.default.forwarding", true),
+        ("net.ipv6.conf.all.forwarding", true),
+        ("net.ipv6.conf.default.accept_ra", true),
+        ("net.ipv6.conf.default.force_forwarding", input.flag()),
+    ];
+    for (name, _) in defaults.iter().filter(|(_, is_there)| *is_there) {
+        host.sysctls.insert((*name).to_owned(), u8::from(input.flag()).to_string());
+    }
     host.disabled_families = if input.below(6) == 5 { vec![AddressFamily::V6] } else { Vec::new() };
     host.sysctls.insert("net.ipv4.conf.all.src_valid_mark".to_owned(), u8::from(input.flag()).to_string());
     // Leaves out impossible states.

@@ -1,9 +1,9 @@
 //! What a tunnel's file asks of the host: everything that the daemon or the kernel module does not do.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
-pub use linerate_control::tunnel_file::{NameServer, RouteConflict, Table};
+pub use linerate_control::tunnel_file::{Gateway, Inbound, Masquerade, NameServer, RouteConflict, Table};
 use serde::{Deserialize, Serialize};
 
 /// What a tunnel needs on the host.
@@ -33,6 +33,44 @@ pub struct HostSpec {
     pub excluded: Vec<IpNet>,
     /// The networks of the host's links stay outside the tunnel (`ExcludeLAN`).
     pub exclude_lan: bool,
+    /// What the host forwards for the tunnel.
+    #[serde(default)]
+    pub forwarding: Forwarding,
+}
+
+/// What a host forwards for a tunnel (`Gateway`, and the settings that go with it).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Forwarding {
+    /// The interfaces between which and the tunnel it forwards.
+    pub gateway: Gateway,
+    /// The families whose source addresses it translates.
+    pub masquerade: Masquerade,
+    /// Whether nothing goes from client to client (`ClientIsolation`).
+    pub isolated: bool,
+    /// What comes from the gateway's interfaces into the tunnel.
+    pub inbound: Inbound,
+    /// The port on which the tunnel listens, if the file sets one.
+    pub listen_port: Option<u16>,
+    /// Peers whose packets go to some prefixes only (`Destinations`).
+    pub restrictions: Vec<Restriction>,
+}
+
+/// The only destinations of a peer's packets.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Restriction {
+    /// The addresses that the peer may send from. Those of different peers do not overlap.
+    pub sources: Vec<AddressRange>,
+    /// Where its packets may go, without overlaps.
+    pub destinations: Vec<IpNet>,
+}
+
+/// Addresses of one family, from the first to the last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct AddressRange {
+    /// The first.
+    pub first: IpAddr,
+    /// The last.
+    pub last: IpAddr,
 }
 
 /// Name servers and search domains.

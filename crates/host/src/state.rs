@@ -1,6 +1,6 @@
 //! The state of a host, as far as it matters to a tunnel.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
@@ -26,6 +26,73 @@ pub struct HostState {
     pub nftables: bool,
     /// The firewall tables, each as `nft list tables` has it: its family and its name (`ip6 wg-quick-wg0`).
     pub firewall_tables: Vec<String>,
+    /// The sysctls that tunnels hold ([`Step::HoldSysctl`](crate::step::Step::HoldSysctl)), by their dotted name.
+    #[serde(default)]
+    pub held_sysctls: BTreeMap<String, HeldSysctl>,
+    /// Firewalls of others that may drop what a gateway forwards; read only if there is a gateway.
+    #[serde(default)]
+    pub foreign_chains: Vec<ForeignChain>,
+}
+
+/// A base chain of somebody else's firewall that drops what no rule accepts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ForeignChain {
+    /// Its table, as `nft list tables` has it.
+    pub table: String,
+    /// Its name.
+    pub chain: String,
+    /// Which packets it sees.
+    pub hook: ForeignHook,
+    /// Whose it is.
+    pub tool: FirewallTool,
+    /// Rules of the table that accept something.
+    pub rules: Vec<ForeignRule>,
+}
+
+/// Where a foreign chain is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ForeignHook {
+    /// What the host forwards.
+    Forward,
+    /// What is for the host.
+    Input,
+}
+
+/// What made a firewall.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FirewallTool {
+    /// Docker, with a chain of rules for the administrator.
+    Docker,
+    /// ufw.
+    Ufw,
+    /// firewalld.
+    Firewalld,
+    /// Somebody.
+    Other,
+}
+
+/// What a foreign rule accepts: everything, but for the conditions that it has.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ForeignRule {
+    /// Packets from this interface; a `*` at the end stands for anything.
+    pub incoming: Option<String>,
+    /// Packets to this one.
+    pub outgoing: Option<String>,
+    /// Packets of connections that exist.
+    pub known: bool,
+    /// Datagrams to these ports, from the first to the last.
+    pub ports: Option<(u16, u16)>,
+}
+
+/// A sysctl that tunnels hold.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldSysctl {
+    /// Its value before the first of them.
+    pub before: String,
+    /// The interfaces of those that hold it.
+    pub holders: BTreeSet<String>,
 }
 
 /// A link.

@@ -6,7 +6,7 @@ use ipnet::IpNet;
 pub use linerate_control::tunnel_file::Phase;
 use serde::{Deserialize, Serialize};
 
-use crate::spec::Dns;
+use crate::spec::{Dns, Inbound, Restriction};
 
 /// An address family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -108,6 +108,44 @@ impl Firewall {
             FirewallFamily::Inet => "inet",
         };
         format!("{family} {}", self.table)
+    }
+}
+
+/// The firewall table of a gateway: what passes between the tunnel and other interfaces, and under which addresses.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct GatewayTable {
+    /// The tunnel's interface.
+    pub interface: String,
+    /// The gateway; without one the table only drops what `isolated` and `restrictions` forbid.
+    pub gateway: Option<OpenGateway>,
+    /// Drops packets from client to client.
+    pub isolated: bool,
+    /// Peers whose packets go to some prefixes only.
+    pub restrictions: Vec<Restriction>,
+}
+
+/// What a gateway lets pass. All other packets from and to the tunnel are dropped.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct OpenGateway {
+    /// The interfaces between which and the tunnel packets pass.
+    pub devices: Vec<String>,
+    /// Which packets pass into the tunnel.
+    pub inbound: Inbound,
+    /// The networks whose packets leave with an address of the gateway.
+    pub masqueraded: Vec<IpNet>,
+    /// The MTU of the tunnel, to which the segments of TCP connections are limited.
+    pub mtu: u32,
+}
+
+impl GatewayTable {
+    /// Its name. No kill switch has it: theirs begin with `linerate-` or `wg-quick-`.
+    pub fn name(&self) -> String {
+        format!("linerate_gateway-{}", self.interface)
+    }
+
+    /// The table as in `nft list tables`.
+    pub fn nft_name(&self) -> String {
+        format!("inet {}", self.name())
     }
 }
 
@@ -249,16 +287,44 @@ pub enum Step {
         /// The previous value.
         before: String,
     },
+    /// Sets a sysctl that several tunnels may need: they hold it until the last of them lets go.
+    HoldSysctl {
+        /// The tunnel.
+        interface: String,
+        /// Its dotted name, with `/` for a dot in the name of an interface, as in `sysctl`.
+        name: String,
+        /// The value.
+        value: String,
+        /// The value before the first of them.
+        before: String,
+    },
+    /// Lets go of a sysctl. The last holder sets it back, unless somebody else has changed it since.
+    ReleaseSysctl {
+        /// The tunnel.
+        interface: String,
+        /// Its dotted name.
+        name: String,
+        /// The value that it was held at.
+        value: String,
+        /// The value before.
+        before: String,
+    },
     /// Creates a firewall table.
     AddFirewall(Firewall),
     /// Deletes a firewall table.
     DeleteFirewall(Firewall),
+    /// Creates the firewall table of a gateway.
+    AddGateway(GatewayTable),
+    /// Deletes the firewall table of a gateway.
+    DeleteGateway(GatewayTable),
 }
 
 impl Step {
     /// Whether the kernel does it, over netlink or /proc/sys: such steps can be applied together.
     pub fn is_kernel_step(&self) -> bool {
         match self {
+            // Whether it is set back depends on other tunnels, and a container may not be allowed to set it.
+            Self::HoldSysctl { .. } | Self::ReleaseSysctl { .. } => false,
             Self::AddLink { implementation, .. } => *implementation == Implementation::Kernel,
             Self::Hook { .. }
             | Self::Configure { .. }
@@ -266,6 +332,29 @@ impl Step {
             | Self::SetDns { .. }
             | Self::UnsetDns { .. } => false,
             _ => true,
+        }
+    }
+
+    /// Whether it changes a firewall table: consecutive ones are one transaction.
+    pub fn is_firewall(&self) -> bool {
+        matches!(self, Self::AddFirewall(_) | Self::DeleteFirewall(_) | Self::AddGateway(_) | Self::DeleteGateway(_))
+    }
+
+    /// The table that it creates, as in `nft list tables`.
+    pub fn created_table(&self) -> Option<String> {
+        match self {
+            Self::AddFirewall(firewall) => Some(firewall.nft_name()),
+            Self::AddGateway(table) => Some(table.nft_name()),
+            _ => None,
+        }
+    }
+
+    /// The table that it deletes, as in `nft list tables`.
+    pub fn deleted_table(&self) -> Option<String> {
+        match self {
+            Self::DeleteFirewall(firewall) => Some(firewall.nft_name()),
+            Self::DeleteGateway(table) => Some(table.nft_name()),
+            _ => None,
         }
     }
 
@@ -286,6 +375,14 @@ impl Step {
             Self::AddRule(rule) => Self::DeleteRule(rule),
             Self::DeleteRule(rule) => Self::AddRule(rule),
             Self::SetSysctl { name, value, before } => Self::SetSysctl { name, value: before, before: value },
+            Self::HoldSysctl { interface, name, value, before } => {
+                Self::ReleaseSysctl { interface, name, value, before }
+            }
+            Self::ReleaseSysctl { interface, name, value, before } => {
+                Self::HoldSysctl { interface, name, value, before }
+            }
+            Self::AddGateway(table) => Self::DeleteGateway(table),
+            Self::DeleteGateway(table) => Self::AddGateway(table),
             Self::AddFirewall(firewall) => Self::DeleteFirewall(firewall),
             Self::DeleteFirewall(firewall) => Self::AddFirewall(firewall),
             Self::DeleteLink { .. }

@@ -89,7 +89,7 @@ pub fn execute_best_effort(
     executor: &mut dyn Executor,
     on_error: &mut dyn FnMut(&Step, &StepError),
 ) -> Vec<Step> {
-    let is_firewall = |step: &&Step| matches!(step, Step::AddFirewall(_) | Step::DeleteFirewall(_));
+    let is_firewall = |step: &&Step| step.is_firewall();
     let mut failed = Vec::new();
     // How many steps to hand over one by one.
     let mut alone = 0;

@@ -13,8 +13,13 @@ use std::time::Instant;
 
 use ipnet::IpNet;
 use linerate_host::linux::{ApplyError, Host};
+use linerate_host::plan::gateway::restrictions;
+use linerate_host::plan::nft_commands;
+use linerate_host::spec::Inbound;
 use linerate_host::state::{HostState, Link};
-use linerate_host::step::{AddressFamily, Firewall, FirewallFamily, Implementation, MAIN, Phase, Route, Rule, Step};
+use linerate_host::step::{
+    AddressFamily, Firewall, FirewallFamily, GatewayTable, Implementation, MAIN, OpenGateway, Phase, Route, Rule, Step,
+};
 use linerate_host::transaction::{Executor, StepError, execute_best_effort};
 use rustix::io::Errno;
 use serde_json::Value;
@@ -408,6 +413,59 @@ fn firewall_tables_equal_those_of_wg_quick() {
 }
 
 #[test]
+fn the_table_of_a_gateway_equals_the_commands_that_the_plan_shows() {
+    in_namespaces(|| {
+        let full = gateway_table();
+        let open = full.gateway.clone().unwrap();
+        let all = OpenGateway { inbound: Inbound::All, masqueraded: nets(&["0.0.0.0/1"]), mtu: 1200, ..open.clone() };
+        let routed = OpenGateway { devices: Vec::new(), masqueraded: Vec::new(), ..open };
+        for table in [
+            GatewayTable { isolated: false, gateway: Some(all), restrictions: Vec::new(), ..full.clone() },
+            GatewayTable { gateway: Some(routed), ..full.clone() },
+            GatewayTable { gateway: None, ..full.clone() },
+            full,
+        ] {
+            let step = Step::AddGateway(table.clone());
+            let mut host = Host::open().unwrap();
+            host.apply(std::slice::from_ref(&step)).unwrap();
+            let listed = || String::from_utf8(run("nft -s list ruleset").stdout).unwrap();
+            let made = listed();
+            assert!(made.contains("hook forward") && made.contains("counter drop"), "{made}");
+            // Again, in its own place.
+            host.apply(std::slice::from_ref(&step)).unwrap();
+            assert_eq!(listed(), made);
+            run("nft flush ruleset");
+            for line in nft_commands(&table) {
+                let typed = std::process::Command::new("sh").args(["-c", &line]).output().unwrap();
+                assert!(typed.status.success(), "{line}: {}", String::from_utf8_lossy(&typed.stderr));
+            }
+            assert_eq!(made, listed());
+            host.apply(&[step.undo().unwrap()]).unwrap();
+            assert_eq!(listed(), "");
+        }
+    });
+}
+
+#[test]
+fn a_released_sysctl_stays_if_somebody_else_has_changed_it() {
+    in_namespaces(|| {
+        add_link();
+        let name = "net.ipv4.conf.wg0.forwarding";
+        run(&format!("sysctl -w {name}=0"));
+        let mut host = Host::open().unwrap();
+        let value = |host: &mut Host| host.state().unwrap().sysctls[name].clone();
+        host.apply(&[hold(name)]).unwrap();
+        assert_eq!(value(&mut host), "1");
+        let release =
+            Step::ReleaseSysctl { interface: LINK.into(), name: name.into(), value: "2".into(), before: "0".into() };
+        host.apply(&[release]).unwrap();
+        assert_eq!(value(&mut host), "1", "it is not at the value that was held");
+        host.apply(&[hold(name).undo().unwrap()]).unwrap();
+        assert_eq!(value(&mut host), "0");
+    });
+}
+
+#[test]
 fn the_kill_switch_equals_the_rules_that_nft_makes() {
     in_namespaces(|| {
         let prefixes =
@@ -622,7 +680,36 @@ fn every_step() -> Vec<Step> {
         table(FirewallFamily::Ip6),
         table(FirewallFamily::Inet),
         Step::AddFirewall(firewall(FirewallFamily::Inet, "linerate-wg0", Some(nets(&["10.0.0.0/8", "fd00::/8"])))),
+        Step::AddGateway(gateway_table()),
+        hold(&format!("net.ipv4.conf.{LINK}.forwarding")),
     ]
+}
+
+fn hold(name: &str) -> Step {
+    Step::HoldSysctl { interface: LINK.into(), name: name.into(), value: "1".into(), before: "0".into() }
+}
+
+/// A table with everything that one may have.
+fn gateway_table() -> GatewayTable {
+    let peer = |allowed: &[&str], to: &[&str]| (nets(allowed), nets(to));
+    let peers = [
+        peer(&["10.0.0.0/24", "fd00::/64"], &["192.0.2.0/24", "192.0.2.128/25", "2001:db8::/32", "10.0.0.9/32"]),
+        peer(&["10.0.0.5/32", "10.0.0.6/32", "10.0.0.255/32"], &["0.0.0.0/0"]),
+        peer(&["10.0.0.9/32"], &[]),
+        peer(&["255.255.255.254/31", "ffff::/16"], &["::/0"]),
+    ];
+    let open = OpenGateway {
+        devices: vec!["e0".into(), "eth1.7".into()],
+        inbound: Inbound::Replies,
+        masqueraded: nets(&["10.0.0.0/24", "fd00::/64"]),
+        mtu: 1420,
+    };
+    GatewayTable {
+        interface: LINK.into(),
+        gateway: Some(open),
+        isolated: true,
+        restrictions: restrictions(peers.iter().map(|(allowed, to)| (&**allowed, &**to))),
+    }
 }
 
 const SRC_VALID_MARK: &str = "net.ipv4.conf.all.src_valid_mark";

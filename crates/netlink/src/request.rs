@@ -78,6 +78,12 @@ impl Attributes {
         self.with(kind | NLA_F_NESTED, &inner.0)
     }
 
+    /// Adds others after them.
+    pub fn and(mut self, others: Self) -> Self {
+        self.0.extend(others.0);
+        self
+    }
+
     /// Their bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.0

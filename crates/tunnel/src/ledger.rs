@@ -12,6 +12,7 @@
 //! | IFACE.lock | the lock of the command at work, signed by it |
 //! | IFACE.supervisor | the lock of the supervisor |
 
+use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -90,6 +91,25 @@ impl Ledger {
     /// All steps that may have been done ([`possibly_applied`]).
     pub fn possibly_applied(&self) -> Vec<Step> {
         possibly_applied(&self.steps, &self.pending)
+    }
+
+    /// The sysctls that the tunnel may hold, with their values before.
+    pub fn held_sysctls(&self) -> BTreeMap<String, String> {
+        let mut held = BTreeMap::new();
+        for step in &self.steps {
+            match step {
+                Step::HoldSysctl { name, before, .. } => drop(held.insert(name.clone(), before.clone())),
+                Step::ReleaseSysctl { name, .. } => drop(held.remove(name)),
+                _ => {}
+            }
+        }
+        // Pending steps may have been done, or not: what they release counts as held.
+        for step in &self.pending {
+            if let Step::HoldSysctl { name, before, .. } = step {
+                held.entry(name.clone()).or_insert_with(|| before.clone());
+            }
+        }
+        held
     }
 
     /// The ledger with only those steps that `left`, which was to undo them, did not undo. Commands are not run again.

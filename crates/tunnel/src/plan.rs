@@ -27,11 +27,12 @@ impl<'a> Planned<'a> {
     ///
     /// # Errors
     /// The planner refuses to bring the tunnel up.
-    pub(crate) fn new(mut resolved: Resolved<'a>, snapshot: Snapshot, options: &Options) -> Result<Self, Error> {
+    pub(crate) fn new(mut resolved: Resolved<'a>, mut snapshot: Snapshot, options: &Options) -> Result<Self, Error> {
         let file = resolved.file;
         let Options { implementation, compat, .. } = *options;
         let hooks = if options.hooks { file.hooks() } else { Hooks::default() };
-        let spec = file.host_spec(&resolved.device, DefaultRoutes::OnceResolved);
+        let mut spec = file.host_spec(&resolved.device, DefaultRoutes::OnceResolved);
+        snapshot.resolve_gateway(&mut spec)?;
         let plan = plan::up(&spec, &hooks, implementation, &snapshot.state, compat)?;
         if file.contents.kill_switch || compat == Compat::Native {
             // Set the mark first: a handshake before SetFwmark would be dropped by a leftover kill switch. In wg-quick

@@ -13,7 +13,8 @@ use linerate_control::tunnel_file::{
 use linerate_control::uapi::request::DeviceUpdate;
 use linerate_control::zeroizing::Buffer;
 use linerate_host::plan::Hooks;
-use linerate_host::spec::{Dns, HostSpec};
+use linerate_host::plan::gateway::restrictions;
+use linerate_host::spec::{Dns, Forwarding, HostSpec};
 use zeroize::Zeroizing;
 
 use crate::error::Error;
@@ -273,6 +274,14 @@ impl ConfigFile {
                 ExcludeLan::Always => true,
                 ExcludeLan::Never => false,
                 ExcludeLan::Auto => file.is_full_tunnel(),
+            },
+            forwarding: Forwarding {
+                gateway: file.gateway.clone(),
+                masquerade: file.masquerade,
+                isolated: file.client_isolation,
+                inbound: file.inbound,
+                listen_port: file.listen_port.filter(|port| *port != 0),
+                restrictions: restrictions(file.peers.iter().map(|peer| (&*peer.allowed_ips, &*peer.destinations))),
             },
         }
     }

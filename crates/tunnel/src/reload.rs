@@ -194,11 +194,12 @@ impl<'a> PendingReload<'a> {
     fn begin(
         locked: &'a LockedLedger,
         mut ledger: Ledger,
-        spec: HostSpec,
+        mut spec: HostSpec,
         context: Context<'a>,
         reports_steps: bool,
     ) -> Result<Self, Error> {
         let mut snapshot = Snapshot::for_allocation(locked.interface())?;
+        snapshot.resolve_gateway(&mut spec)?;
         let Ledger { spec: old, steps: done, pending, compat, .. } = &ledger;
         let ResumedReload { rollback, plan } = plan::resume(old, &spec, &snapshot.state, done, pending, *compat)?;
         plan.warnings.iter().for_each(|warning| context.warn(warning));

@@ -1,10 +1,13 @@
 //! The third step: reads the state of this host for the planner.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 
 use linerate_control::interface::InterfaceName;
 use linerate_host::linux::{Host, dns};
-use linerate_host::state::HostState;
+use linerate_host::plan;
+use linerate_host::spec::{Gateway, HostSpec};
+use linerate_host::state::{HeldSysctl, HostState};
 use linerate_host::step::{MAIN, Step};
 
 use crate::error::Error;
@@ -29,6 +32,18 @@ impl Snapshot {
         Ok(Self { host, state, allocation: None })
     }
 
+    /// Reads what `spec` needs besides, if it is that of a gateway, and replaces `Gateway = auto` in it.
+    ///
+    /// # Errors
+    /// The kernel cannot be read.
+    pub(crate) fn resolve_gateway(&mut self, spec: &mut HostSpec) -> Result<(), Error> {
+        if spec.forwarding.gateway != Gateway::Off {
+            self.state.foreign_chains = self.host.foreign_chains().map_err(Error::Snapshot)?;
+            plan::gateway::resolve(spec, &self.state);
+        }
+        Ok(())
+    }
+
     /// As [`Snapshot::take`], for a plan that will be recorded.
     ///
     /// # Errors
@@ -48,16 +63,21 @@ pub(crate) fn open() -> Result<Host, Error> {
 pub(crate) fn read(host: &mut Host, own: &InterfaceName) -> Result<HostState, Error> {
     // Ledgers first: the steps of a complete ledger are on the host by then.
     let mut upcoming = Vec::new();
-    let interfaces = ledger::interfaces(ledger::directory()).map_err(Error::of_ledger)?;
-    for interface in interfaces.into_iter().filter(|interface| interface != own) {
+    let mut held: BTreeMap<String, HeldSysctl> = BTreeMap::new();
+    for interface in ledger::interfaces(ledger::directory()).map_err(Error::of_ledger)? {
         // An unreadable ledger is reported by the commands of its own tunnel.
         let Ok(Some(ledger)) = ledger::read(ledger::directory(), &interface) else { continue };
-        if !ledger.complete {
+        for (name, before) in ledger.held_sysctls() {
+            let held = held.entry(name).or_insert(HeldSysctl { before, holders: BTreeSet::new() });
+            held.holders.insert(interface.to_string());
+        }
+        if !ledger.complete && interface != *own {
             upcoming.extend(ledger.possibly_applied());
         }
     }
     let mut state = host.state().map_err(Error::Snapshot)?;
     state.dns = dns::detect();
+    state.held_sysctls = held;
     for step in upcoming {
         match step {
             Step::AddRule(rule) if !state.rules.contains(&rule) => state.rules.push(rule),

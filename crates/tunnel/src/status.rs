@@ -14,6 +14,7 @@ use linerate_control::uapi::client::ClientError;
 use linerate_control::uapi::response::{DeviceState, PeerState};
 use linerate_control::uapi::{NOT_LISTENING, socket};
 use linerate_host::state::HostState;
+use linerate_host::step::Step;
 use rustix::io::Errno;
 use serde::Serialize;
 
@@ -45,6 +46,9 @@ pub struct Status {
     pub mtu: u32,
     /// The addresses of the interface.
     pub addresses: Vec<IpNet>,
+    /// The interfaces between which and the tunnel the host forwards.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub gateway: Vec<String>,
     /// A hook failed when the tunnel was brought up.
     pub hook_failed: bool,
     /// The interface is set down.
@@ -172,12 +176,23 @@ fn of(name: &str, state: &HostState, now: Duration) -> Status {
         listen_port: device.listen_port,
         mtu: link.map_or(0, |link| link.mtu),
         addresses: link.map_or_else(Vec::new, |link| link.addresses.clone()),
+        gateway: ledger.as_ref().map_or_else(Vec::new, gateway_devices),
         hook_failed: ledger.is_some_and(|ledger| ledger.hook_failed),
         link_down: link.is_some_and(|link| !link.up),
         no_private_key: device.private_key.is_none() && !device.peers.is_empty(),
         not_listening: implementation == RunBy::Daemon && is_not_listening(name),
         peers: peers(&device, &file_only, now),
     }
+}
+
+/// The interfaces of the gateway that the tunnel came up with, or was last reloaded to.
+fn gateway_devices(ledger: &Ledger) -> Vec<String> {
+    let last = ledger.steps.iter().rev().find_map(|step| match step {
+        Step::AddGateway(table) => Some(table.gateway.as_ref()),
+        Step::DeleteGateway(_) => Some(None),
+        _ => None,
+    });
+    last.flatten().map_or_else(Vec::new, |open| open.devices.clone())
 }
 
 /// The state of a tunnel, and what runs it.
@@ -311,6 +326,7 @@ mod tests {
             listen_port: 51820,
             mtu: 1420,
             addresses: vec!["10.0.0.1/24".parse().unwrap()],
+            gateway: Vec::new(),
             hook_failed: false,
             link_down: false,
             no_private_key: false,

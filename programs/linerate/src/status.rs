@@ -39,8 +39,12 @@ fn headline(status: &Status) -> String {
     let addresses: Vec<String> = status.addresses.iter().map(IpNet::to_string).collect();
     let addresses = if addresses.is_empty() { "no address".to_owned() } else { addresses.join(", ") };
     let problems: String = problems(status).iter().map(|problem| format!("; {problem}")).collect();
+    let gateway = match status.gateway.is_empty() {
+        true => String::new(),
+        false => format!("gateway to {}, ", status.gateway.join(", ")),
+    };
     format!(
-        "{}: {runs}, {addresses}, port {}, MTU {}, {alive} of {} peers connected{problems}",
+        "{}: {runs}, {addresses}, port {}, MTU {}, {gateway}{alive} of {} peers connected{problems}",
         status.interface,
         status.listen_port,
         status.mtu,
@@ -171,6 +175,7 @@ mod tests {
             listen_port: 51820,
             mtu: 1420,
             addresses: vec!["10.0.0.1/24".parse().unwrap()],
+            gateway: Vec::new(),
             hook_failed: false,
             link_down: false,
             no_private_key: false,

@@ -7,7 +7,7 @@ use linerate_control::interface::InterfaceName;
 use linerate_control::printable::printable;
 use linerate_host::plan::messages;
 use linerate_host::spec::Compat;
-use linerate_host::step::Implementation;
+use linerate_host::step::{Implementation, Step};
 use linerate_tunnel::status::Status;
 use linerate_tunnel::{self as tunnel, ConfigFile, Context, Options, resolver, status, supervise};
 
@@ -146,6 +146,10 @@ pub(super) fn plan(arguments: &PlanArguments) -> Outcome {
     let mut text = format!("To bring {} up, in this order:\n", file.interface);
     for (number, step) in plan.steps.iter().enumerate() {
         text.push_str(&format!("{:>4}. {}\n", number + 1, printable(&messages::describe(step))));
+        if matches!(step, Step::AddGateway(_) | Step::HoldSysctl { .. }) {
+            let commands = messages::as_commands(std::slice::from_ref(step));
+            commands.iter().for_each(|command| text.push_str(&format!("      {}\n", printable(command))));
+        }
     }
     for warning in &plan.warnings {
         text.push_str(&format!("\nWarning: {}\n", printable(&warning.to_string())));

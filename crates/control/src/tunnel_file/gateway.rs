@@ -28,7 +28,7 @@ pub struct Masquerade {
 }
 
 /// `Inbound`: what may come from the gateway's interfaces into the tunnel.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Inbound {
     /// Answers to what came out of the tunnel.

@@ -8,6 +8,7 @@ use ipnet::IpNet;
 use linerate_netlink::{NLM_F_EXCL, NetlinkError, Request};
 use rustix::io::Errno;
 
+use super::gateway;
 use super::nftables::{
     self, ACCEPT, DROP, FORWARD, LOCAL_OUT, META_IIFNAME, META_MARK, META_OIFNAME, NFPROTO_IPV4, NFPROTO_IPV6,
     POST_ROUTING, PRE_ROUTING, Rule, Table, padded,
@@ -15,7 +16,7 @@ use super::nftables::{
 use super::socket::NetlinkSocket;
 use crate::step::{Firewall, Step};
 
-/// Creates and deletes the tables of `steps` ([`Step::AddFirewall`], [`Step::DeleteFirewall`]), all or none.
+/// Creates and deletes the tables of `steps` ([`Step::is_firewall`]), all or none.
 ///
 /// # Errors
 /// ENOENT for a table to delete that does not exist. A new table replaces one of the same name.
@@ -25,6 +26,8 @@ pub(super) fn change(socket: &mut NetlinkSocket, steps: &[Step]) -> Result<(), N
         match step {
             Step::AddFirewall(firewall) => changes.extend(additions(firewall)?),
             Step::DeleteFirewall(firewall) => changes.push(Table::of(firewall)?.deleted()),
+            Step::AddGateway(table) => changes.extend(gateway::additions(table)?),
+            Step::DeleteGateway(table) => changes.push(Table::inet(&table.name()).deleted()),
             _ => return Err(Errno::INVAL.into()),
         }
     }
@@ -103,8 +106,8 @@ fn kill_switch(
 
 // linux/netfilter_ipv4.h, `NF_IP_PRI_*`: what `nft` calls raw, mangle and filter.
 const RAW: i32 = -300;
-const MANGLE: i32 = -150;
-const FILTER: i32 = 0;
+pub(super) const MANGLE: i32 = -150;
+pub(super) const FILTER: i32 = 0;
 
 // RFC 790, RFC 2131 section 4.1, RFC 8415 section 7.2, RFC 4861 section 4.
 const UDP: u8 = 17;

@@ -8,6 +8,8 @@
 mod corpus;
 pub mod dns;
 mod firewall;
+mod foreign;
+mod gateway;
 #[cfg(test)]
 mod hostile;
 mod links;
@@ -29,7 +31,7 @@ use rustix::net::netdevice::name_to_index;
 use linerate_netlink::{Message, NetlinkError, Request};
 
 use self::socket::NetlinkSocket;
-use crate::state::HostState;
+use crate::state::{ForeignChain, HostState};
 use crate::step::{Implementation, Step};
 
 // linux/netlink.h
@@ -83,6 +85,19 @@ impl Host {
         state::read(&mut self.routing, self.filter.as_mut())
     }
 
+    /// The firewalls of others that may drop what a gateway forwards. They cannot be read without privileges, and then
+    /// there are none.
+    ///
+    /// # Errors
+    /// The kernel refuses a request.
+    pub fn foreign_chains(&mut self) -> io::Result<Vec<ForeignChain>> {
+        let Some(filter) = &mut self.filter else { return Ok(Vec::new()) };
+        match foreign::read(filter) {
+            Err(refused) if Errno::from_io_error(&refused.error) == Some(Errno::PERM) => Ok(Vec::new()),
+            chains => chains.map_err(NetlinkError::into_io_error),
+        }
+    }
+
     /// Applies steps for links, addresses, routes, rules, sysctls and the firewall, in batches. Other steps
     /// ([`Step::Hook`], [`Step::Configure`], [`Step::SetFwmark`], [`Step::SetDns`], [`Step::UnsetDns`], and
     /// [`Step::AddLink`] for a daemon) are not kernel steps, and an error.
@@ -110,7 +125,11 @@ impl Host {
     fn execute(&mut self, steps: &[Step]) -> Result<(), (usize, NetlinkError)> {
         match &steps[0] {
             Step::SetSysctl { name, value, .. } => sysctl::set(name, value).map_err(|error| (0, error.into())),
-            Step::AddFirewall(_) | Step::DeleteFirewall(_) => match &mut self.filter {
+            Step::HoldSysctl { name, value, .. } => sysctl::set(name, value).map_err(|error| (0, error.into())),
+            Step::ReleaseSysctl { name, value, before, .. } => {
+                sysctl::set_back(name, value, before).map_err(|error| (0, error.into()))
+            }
+            step if step.is_firewall() => match &mut self.filter {
                 Some(filter) => firewall::change(filter, steps).map_err(|refused| (0, refused)),
                 None => Err((0, Errno::PROTONOSUPPORT.into())),
             },
@@ -229,7 +248,7 @@ impl Host {
 /// steps that can each be rolled back completely.
 fn batch_len(steps: &[Step], batch: usize) -> usize {
     let run = |goes: fn(&Step) -> bool| steps.iter().take_while(|step| goes(step)).count();
-    match run(|step| matches!(step, Step::AddFirewall(_) | Step::DeleteFirewall(_))) {
+    match run(Step::is_firewall) {
         // Deleting an address also deletes routes and other addresses: adding it again does not restore those.
         0 => run(|step| {
             matches!(step, Step::AddAddress { .. } | Step::AddRoute(_) | Step::DeleteRoute(_))

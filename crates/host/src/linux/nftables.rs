@@ -17,24 +17,45 @@ use crate::step::{Firewall, FirewallFamily};
 
 const NFNL_MSG_BATCH_BEGIN: u16 = 0x10;
 const NFNL_MSG_BATCH_END: u16 = 0x11;
-const NFNL_SUBSYS_NFTABLES: u16 = 10;
+pub(super) const NFNL_SUBSYS_NFTABLES: u16 = 10;
 const NFT_MSG_NEWTABLE: u16 = NFNL_SUBSYS_NFTABLES << 8;
 const NFT_MSG_GETTABLE: u16 = NFNL_SUBSYS_NFTABLES << 8 | 1;
 const NFT_MSG_DELTABLE: u16 = NFNL_SUBSYS_NFTABLES << 8 | 2;
 const NFT_MSG_NEWCHAIN: u16 = NFNL_SUBSYS_NFTABLES << 8 | 3;
 const NFT_MSG_NEWRULE: u16 = NFNL_SUBSYS_NFTABLES << 8 | 6;
+const NFT_MSG_NEWSET: u16 = NFNL_SUBSYS_NFTABLES << 8 | 9;
+const NFT_MSG_NEWSETELEM: u16 = NFNL_SUBSYS_NFTABLES << 8 | 12;
 
 const NFTA_TABLE_NAME: u16 = 1;
-const NFTA_CHAIN_TABLE: u16 = 1;
-const NFTA_CHAIN_NAME: u16 = 3;
-const NFTA_CHAIN_HOOK: u16 = 4;
-const NFTA_CHAIN_POLICY: u16 = 5;
+pub(super) const NFTA_CHAIN_TABLE: u16 = 1;
+pub(super) const NFTA_CHAIN_NAME: u16 = 3;
+pub(super) const NFTA_CHAIN_HOOK: u16 = 4;
+pub(super) const NFTA_CHAIN_POLICY: u16 = 5;
 const NFTA_CHAIN_TYPE: u16 = 7;
-const NFTA_HOOK_HOOKNUM: u16 = 1;
+pub(super) const NFTA_HOOK_HOOKNUM: u16 = 1;
 const NFTA_HOOK_PRIORITY: u16 = 2;
-const NFTA_RULE_TABLE: u16 = 1;
-const NFTA_RULE_CHAIN: u16 = 2;
-const NFTA_RULE_EXPRESSIONS: u16 = 4;
+pub(super) const NFTA_RULE_TABLE: u16 = 1;
+pub(super) const NFTA_RULE_CHAIN: u16 = 2;
+pub(super) const NFTA_RULE_EXPRESSIONS: u16 = 4;
+const NFTA_SET_TABLE: u16 = 1;
+const NFTA_SET_NAME: u16 = 2;
+const NFTA_SET_FLAGS: u16 = 3;
+const NFTA_SET_KEY_TYPE: u16 = 4;
+const NFTA_SET_KEY_LEN: u16 = 5;
+const NFTA_SET_DESC: u16 = 9;
+const NFTA_SET_ID: u16 = 10;
+const NFTA_SET_USERDATA: u16 = 13;
+const NFTA_SET_DESC_CONCAT: u16 = 2;
+const NFTA_SET_FIELD_LEN: u16 = 1;
+const NFTA_SET_ELEM_LIST_TABLE: u16 = 1;
+const NFTA_SET_ELEM_LIST_SET: u16 = 2;
+const NFTA_SET_ELEM_LIST_ELEMENTS: u16 = 3;
+const NFTA_SET_ELEM_KEY: u16 = 1;
+const NFTA_SET_ELEM_FLAGS: u16 = 3;
+const NFTA_SET_ELEM_KEY_END: u16 = 10;
+const NFT_SET_INTERVAL: u32 = 0x4;
+const NFT_SET_CONCAT: u32 = 0x80;
+const NFT_SET_ELEM_INTERVAL_END: u32 = 0x1;
 
 /// The longest name of a table: NFT_NAME_MAXLEN without its NUL.
 const TABLE_MAX: usize = 255;
@@ -70,7 +91,8 @@ pub(super) fn read(message: &Message<'_>) -> Option<String> {
 }
 
 /// The kinds of tables as `nft` calls them, and their numbers (include/uapi/linux/netfilter.h).
-const FAMILIES: [(&str, u8); 6] = [("inet", 1), ("ip", 2), ("arp", 3), ("netdev", 5), ("bridge", 7), ("ip6", 10)];
+pub(super) const FAMILIES: [(&str, u8); 6] =
+    [("inet", 1), ("ip", 2), ("arp", 3), ("netdev", 5), ("bridge", 7), ("ip6", 10)];
 
 /// A table, named in each of its messages.
 pub(super) struct Table<'a> {
@@ -84,6 +106,11 @@ impl<'a> Table<'a> {
             return Err(Errno::NAMETOOLONG.into());
         }
         Ok(Self { name: &firewall.table, family: firewall.family })
+    }
+
+    /// A table for both versions of IP.
+    pub(super) fn inet(name: &'a str) -> Self {
+        Self { name, family: FirewallFamily::Inet }
     }
 
     /// Whether it sees packets of this address family.
@@ -109,8 +136,17 @@ impl<'a> Table<'a> {
         Request::new(kind, flags, &self.nfgenmsg(), Attributes::default().with_text(NFTA_TABLE_NAME, self.name))
     }
 
-    /// A base chain at a hook, with the policy for packets that no rule decides.
+    /// A base chain that filters at a hook, with the policy for packets that no rule decides.
     pub(super) fn chain(&self, name: &str, hook: u32, priority: i32, policy: u32) -> Request {
+        self.base_chain("filter", name, hook, priority, policy)
+    }
+
+    /// A base chain that translates source addresses.
+    pub(super) fn nat_chain(&self, name: &str, priority: i32) -> Request {
+        self.base_chain("nat", name, POST_ROUTING, priority, ACCEPT)
+    }
+
+    fn base_chain(&self, kind: &str, name: &str, hook: u32, priority: i32, policy: u32) -> Request {
         let hook = Attributes::default()
             .with(NFTA_HOOK_HOOKNUM, &hook.to_be_bytes())
             .with(NFTA_HOOK_PRIORITY, &priority.to_be_bytes());
@@ -119,7 +155,7 @@ impl<'a> Table<'a> {
             .with_text(NFTA_CHAIN_NAME, name)
             .with_nest(NFTA_CHAIN_HOOK, hook)
             .with(NFTA_CHAIN_POLICY, &policy.to_be_bytes())
-            .with_text(NFTA_CHAIN_TYPE, "filter");
+            .with_text(NFTA_CHAIN_TYPE, kind);
         Request::new(NFT_MSG_NEWCHAIN, NLM_F_CREATE, &self.nfgenmsg(), attributes)
     }
 
@@ -129,6 +165,51 @@ impl<'a> Table<'a> {
             .with_text(NFTA_RULE_CHAIN, chain)
             .with_nest(NFTA_RULE_EXPRESSIONS, rule.0);
         Request::new(NFT_MSG_NEWRULE, NLM_F_CREATE | NLM_F_APPEND, &self.nfgenmsg(), attributes)
+    }
+
+    /// A set, empty; the number tells it from the others of the table.
+    pub(super) fn set(&self, name: &str, number: u32, key: &Key) -> Request {
+        let concatenated = key.fields.len() > 1;
+        let flags = if key.interval { NFT_SET_INTERVAL } else { 0 } | if concatenated { NFT_SET_CONCAT } else { 0 };
+        // `nft` numbers the types of fields with six bits each.
+        let kind = key.fields.iter().fold(0, |kind, (field, _)| kind << 6 | field);
+        let length: u32 = key.fields.iter().map(|(_, length)| length).sum();
+        let mut attributes = Attributes::default()
+            .with_text(NFTA_SET_TABLE, self.name)
+            .with_text(NFTA_SET_NAME, name)
+            .with(NFTA_SET_FLAGS, &flags.to_be_bytes())
+            .with(NFTA_SET_KEY_TYPE, &kind.to_be_bytes())
+            .with(NFTA_SET_KEY_LEN, &length.to_be_bytes())
+            .with(NFTA_SET_ID, &number.to_be_bytes());
+        if key.host_order {
+            // `nft` keeps there how it has to print the elements (`NFTNL_UDATA_SET_KEYBYTEORDER` of libnftnl): names
+            // are in the host's order.
+            let order = [&[0, 4][..], &1u32.to_ne_bytes()].concat();
+            attributes = attributes.with(NFTA_SET_USERDATA, &order);
+        }
+        if concatenated {
+            let fields = key.fields.iter().fold(Attributes::default(), |all, (_, length)| {
+                all.with_nest(NFTA_LIST_ELEM, numbers(&[(NFTA_SET_FIELD_LEN, *length)]))
+            });
+            let description = Attributes::default().with_nest(NFTA_SET_DESC_CONCAT, fields);
+            attributes = attributes.with_nest(NFTA_SET_DESC, description);
+        }
+        Request::new(NFT_MSG_NEWSET, NLM_F_CREATE, &self.nfgenmsg(), attributes)
+    }
+
+    /// Adds elements to a set, in as many messages as their number takes.
+    pub(super) fn elements(&self, set: &str, elements: &[Element]) -> Vec<Request> {
+        let message = |elements: &[Element]| {
+            let list = elements
+                .iter()
+                .fold(Attributes::default(), |list, element| list.with_nest(NFTA_LIST_ELEM, element.0.clone()));
+            let attributes = Attributes::default()
+                .with_text(NFTA_SET_ELEM_LIST_TABLE, self.name)
+                .with_text(NFTA_SET_ELEM_LIST_SET, set)
+                .with_nest(NFTA_SET_ELEM_LIST_ELEMENTS, list);
+            Request::new(NFT_MSG_NEWSETELEM, NLM_F_CREATE, &self.nfgenmsg(), attributes)
+        };
+        elements.chunks(ELEMENTS_IN_MESSAGE).map(message).collect()
     }
 
     /// Continues for packets of one version of IP; a table of that version sees no others.
@@ -161,7 +242,40 @@ impl<'a> Table<'a> {
     }
 }
 
-const NFGENMSG: usize = 4;
+/// What a set consists of: the fields of a key, with the number that `nft` gives their type and their length.
+pub(super) struct Key {
+    pub(super) fields: &'static [(u32, u32)],
+    /// Its elements are ranges.
+    pub(super) interval: bool,
+    /// `nft` takes it for a number in the host's byte order.
+    pub(super) host_order: bool,
+}
+
+/// An element of a set.
+pub(super) struct Element(Attributes);
+
+/// The longest element, two ends of two IPv6 addresses each with their headers, has less than 100 bytes, and the
+/// length of the list 16 bits.
+const ELEMENTS_IN_MESSAGE: usize = 600;
+
+impl Element {
+    /// A key of a set without ranges.
+    pub(super) fn key(key: &[u8]) -> Self {
+        Self(Attributes::default().with_nest(NFTA_SET_ELEM_KEY, value(key)))
+    }
+
+    /// The key after the last one of a range; the one before, in a set of single fields, is [`Element::key`].
+    pub(super) fn end(key: &[u8]) -> Self {
+        Self(Self::key(key).0.with(NFTA_SET_ELEM_FLAGS, &NFT_SET_ELEM_INTERVAL_END.to_be_bytes()))
+    }
+
+    /// Ranges of concatenated fields, from the first key to the last.
+    pub(super) fn ranges(first: &[u8], last: &[u8]) -> Self {
+        Self(Self::key(first).0.with_nest(NFTA_SET_ELEM_KEY_END, value(last)))
+    }
+}
+
+pub(super) const NFGENMSG: usize = 4;
 /// The `struct nfgenmsg` of a transaction: its resource is the subsystem, in network byte order.
 const BATCH: [u8; NFGENMSG] = [0, 0, 0, NFNL_SUBSYS_NFTABLES as u8];
 
@@ -176,34 +290,51 @@ pub(super) const POST_ROUTING: u32 = 4;
 pub(super) const DROP: u32 = 0;
 pub(super) const ACCEPT: u32 = 1;
 
-/// Where the destination is in the header.
+/// Where the addresses are in the header.
+const IPV4_SOURCE: u32 = 12;
 const IPV4_DESTINATION: u32 = 16;
+const IPV6_SOURCE: u32 = 8;
 const IPV6_DESTINATION: u32 = 24;
 
 pub(super) const META_MARK: u32 = 3;
 pub(super) const META_IIFNAME: u32 = 6;
 pub(super) const META_OIFNAME: u32 = 7;
 const META_NFPROTO: u32 = 15;
-const META_L4PROTO: u32 = 16;
+pub(super) const META_L4PROTO: u32 = 16;
 
 /// A rule: expressions that are evaluated in order until one does not match. A register passes a value from one to the
 /// next.
 #[derive(Default)]
 pub(super) struct Rule(Attributes);
 
-const NFTA_LIST_ELEM: u16 = 1;
-const NFTA_EXPR_NAME: u16 = 1;
-const NFTA_EXPR_DATA: u16 = 2;
-const NFTA_DATA_VALUE: u16 = 1;
-const NFTA_DATA_VERDICT: u16 = 2;
-const NFTA_VERDICT_CODE: u16 = 1;
+pub(super) const NFTA_LIST_ELEM: u16 = 1;
+pub(super) const NFTA_EXPR_NAME: u16 = 1;
+pub(super) const NFTA_EXPR_DATA: u16 = 2;
+pub(super) const NFTA_DATA_VALUE: u16 = 1;
+pub(super) const NFTA_DATA_VERDICT: u16 = 2;
+pub(super) const NFTA_VERDICT_CODE: u16 = 1;
 const REGISTER_OF_VERDICT: u32 = 0;
 const REGISTER: u32 = 1;
+/// What follows four bytes, or sixteen, in [`REGISTER`] (`NFT_REG32_01`, `NFT_REG_2`).
+const REGISTER_AFTER_4: u32 = 9;
+const REGISTER_AFTER_16: u32 = 2;
 const EQUAL: u32 = 0;
 const NOT_EQUAL: u32 = 1;
 const NETWORK_HEADER: u32 = 1;
-const TRANSPORT_HEADER: u32 = 2;
+pub(super) const TRANSPORT_HEADER: u32 = 2;
+pub(super) const CT_STATE: u32 = 0;
 const CT_MARK: u32 = 3;
+/// `NF_CT_STATE_BIT` of established and related connections.
+const ESTABLISHED_OR_RELATED: u32 = 0x2 | 0x4;
+const RT_TCPMSS: u32 = 3;
+const BYTEORDER_HTON: u32 = 1;
+const TCP: u8 = 6;
+const TCP_FLAGS: u32 = 13;
+const SYN: u8 = 0x02;
+const RST: u8 = 0x04;
+/// The option of RFC 9293, section 3.2: its kind, and where its value is.
+const TCP_MAXIMUM_SEGMENT_SIZE: u8 = 2;
+const EXTHDR_OF_TCP: u32 = 1;
 const FIB_ADDRESS_TYPE: u32 = 3;
 const FIB_OF_SOURCE: u32 = 1;
 
@@ -261,6 +392,74 @@ impl Rule {
         self.expression("meta", numbers(&[(1, REGISTER), (2, key)]))
     }
 
+    /// Loads the source address of one version of IP; use it where [`Table::only`] has let only that version pass.
+    pub(super) fn source(self, is_v4: bool) -> Self {
+        let (offset, length) = if is_v4 { (IPV4_SOURCE, 4) } else { (IPV6_SOURCE, 16) };
+        self.payload(NETWORK_HEADER, offset, length)
+    }
+
+    /// Loads source and destination.
+    pub(super) fn source_and_destination(self, is_v4: bool) -> Self {
+        let (register, offset, length) = match is_v4 {
+            true => (REGISTER_AFTER_4, IPV4_DESTINATION, 4),
+            false => (REGISTER_AFTER_16, IPV6_DESTINATION, 16),
+        };
+        self.source(is_v4).payload_into(register, NETWORK_HEADER, offset, length)
+    }
+
+    /// Continues if the loaded value is in a set.
+    pub(super) fn within(self, set: &str) -> Self {
+        // NFTA_LOOKUP_SET, _SREG
+        self.expression("lookup", Attributes::default().with_text(1, set).with(2, &REGISTER.to_be_bytes()))
+    }
+
+    /// Continues unless the loaded value is in a set.
+    pub(super) fn outside(self, set: &str) -> Self {
+        // NFTA_LOOKUP_SET, _SREG, _FLAGS with NFT_LOOKUP_F_INV
+        let lookup = Attributes::default().with_text(1, set).with(2, &REGISTER.to_be_bytes());
+        self.expression("lookup", lookup.with(5, &1u32.to_be_bytes()))
+    }
+
+    /// Continues for packets of connections that exist, or belong to one.
+    pub(super) fn of_known_connection(self) -> Self {
+        // NFTA_CT_DREG, _KEY
+        let state = self.expression("ct", numbers(&[(1, REGISTER), (2, CT_STATE)]));
+        state.mask(&ESTABLISHED_OR_RELATED.to_ne_bytes()).compare(NOT_EQUAL, &[0; 4])
+    }
+
+    /// Continues for the first segments of TCP connections.
+    pub(super) fn opens_tcp(self) -> Self {
+        self.protocol(TCP).payload(TRANSPORT_HEADER, TCP_FLAGS, 1).mask(&[SYN | RST]).equals(&[SYN])
+    }
+
+    /// Loads the size of TCP segments that fit the packet's route.
+    pub(super) fn segment_size_of_route(self) -> Self {
+        // NFTA_RT_DREG, _KEY
+        let loaded = self.expression("rt", numbers(&[(1, REGISTER), (2, RT_TCPMSS)]));
+        // NFTA_BYTEORDER_SREG, _DREG, _OP, _LEN, _SIZE
+        let order = numbers(&[(1, REGISTER), (2, REGISTER), (3, BYTEORDER_HTON), (4, 2), (5, 2)]);
+        loaded.expression("byteorder", order)
+    }
+
+    /// Loads a size of TCP segments.
+    pub(super) fn segment_size(self, bytes: u16) -> Self {
+        // NFTA_IMMEDIATE_DREG, _DATA
+        self.expression("immediate", numbers(&[(1, REGISTER)]).with_nest(2, value(&bytes.to_be_bytes())))
+    }
+
+    /// Lowers the size of segments that a TCP connection is opened with to the loaded value.
+    pub(super) fn limit_segments(self) -> Self {
+        // NFTA_EXTHDR_TYPE, _OFFSET, _LEN, _OP, _SREG
+        let option = Attributes::default().with(2, &[TCP_MAXIMUM_SEGMENT_SIZE]);
+        let rest = numbers(&[(3, 2), (4, 2), (6, EXTHDR_OF_TCP), (7, REGISTER)]);
+        self.expression("exthdr", option.and(rest))
+    }
+
+    /// Replaces the source address by one of the interface on which the packet leaves.
+    pub(super) fn masquerade(self) -> Self {
+        self.expression("masq", Attributes::default())
+    }
+
     /// Sets the packet's mark to the loaded value.
     pub(super) fn set_mark(self) -> Self {
         // NFTA_META_KEY, _SREG
@@ -281,8 +480,12 @@ impl Rule {
 
     /// Loads bytes of the packet.
     fn payload(self, base: u32, offset: u32, length: u32) -> Self {
+        self.payload_into(REGISTER, base, offset, length)
+    }
+
+    fn payload_into(self, register: u32, base: u32, offset: u32, length: u32) -> Self {
         // NFTA_PAYLOAD_DREG, _BASE, _OFFSET, _LEN
-        self.expression("payload", numbers(&[(1, REGISTER), (2, base), (3, offset), (4, length)]))
+        self.expression("payload", numbers(&[(1, register), (2, base), (3, offset), (4, length)]))
     }
 
     /// Masks the loaded value.

@@ -7,12 +7,18 @@ use rustix::io::Errno;
 
 use super::socket::NetlinkSocket;
 use super::{links, nftables, routes, rules, sysctl};
+use crate::plan::gateway;
 use crate::state::{HostState, Link};
 use crate::step::AddressFamily;
 use linerate_netlink::NetlinkError;
 
-/// The sysctls that a plan may set.
-const SYSCTLS: [&str; 1] = ["net.ipv4.conf.all.src_valid_mark"];
+/// The sysctls that a plan may set for the host, or needs to know. Those of links are [`gateway::sysctls_of`].
+const SYSCTLS: [&str; 4] = [
+    "net.ipv4.conf.all.src_valid_mark",
+    "net.ipv4.conf.default.forwarding",
+    "net.ipv6.conf.all.forwarding",
+    "net.ipv6.conf.default.force_forwarding",
+];
 
 /// Reads all of it except what manages name servers.
 ///
@@ -26,11 +32,11 @@ pub(super) fn read(routing: &mut NetlinkSocket, filter: Option<&mut NetlinkSocke
     let rules = routing.list(rules::list(), rules::read).map_err(NetlinkError::into_io_error)?;
     let tables = read_tables(filter)?;
     Ok(HostState {
-        links,
         routes,
         rules,
         disabled_families: if ipv6_is_off() { vec![AddressFamily::V6] } else { vec![] },
-        sysctls: read_sysctls(),
+        sysctls: read_sysctls(&links),
+        links,
         nftables: tables.is_some(),
         firewall_tables: tables.unwrap_or_default(),
         ..HostState::default()
@@ -74,6 +80,8 @@ fn ipv6_is_off() -> bool {
     off("net.ipv6.conf.all.disable_ipv6") || off("net.ipv6.conf.default.disable_ipv6")
 }
 
-fn read_sysctls() -> BTreeMap<String, String> {
-    SYSCTLS.iter().filter_map(|name| Some(((*name).to_owned(), sysctl::get(name).ok()?))).collect()
+fn read_sysctls(links: &[Link]) -> BTreeMap<String, String> {
+    let of_host = SYSCTLS.iter().map(|name| (*name).to_owned());
+    let names = of_host.chain(links.iter().flat_map(|link| gateway::sysctls_of(&link.name)));
+    names.filter_map(|name| sysctl::get(&name).ok().map(|value| (name, value))).collect()
 }

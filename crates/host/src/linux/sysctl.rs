@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// The value of a sysctl.
 ///
@@ -21,23 +21,42 @@ pub(super) fn set(name: &str, value: &str) -> io::Result<()> {
     fs::OpenOptions::new().write(true).open(path(name)?)?.write_all(value.as_bytes())
 }
 
-/// The file of a sysctl. The name must not contain an interface name with a dot.
+/// Sets a sysctl to the value that it had `before`, if it still has `value`: else it is somebody else's.
+///
+/// # Errors
+/// It does not exist or cannot be set.
+pub(super) fn set_back(name: &str, value: &str, before: &str) -> io::Result<()> {
+    if get(name)? == value { set(name, before) } else { Ok(()) }
+}
+
+/// The file of a sysctl. In the dotted name, a dot of an interface's name is a slash.
 fn path(name: &str) -> io::Result<PathBuf> {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
-    if name.split('.').any(|part| part.is_empty() || !part.bytes().all(plain)) {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("`{name}' is no name of a sysctl variable")));
+    let mut path = PathBuf::from("/proc/sys");
+    for part in name.split('.') {
+        let file = part.replace('/', ".");
+        // Interfaces may have other names (`dev_valid_name` in net/core/dev.c) than those that are plain.
+        let plain = |byte: u8| byte.is_ascii_graphic();
+        if [".", "..", ""].contains(&&*file) || !file.bytes().all(plain) {
+            let message = format!("`{name}' is no name of a sysctl variable");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        }
+        path.push(file);
     }
-    Ok(Path::new("/proc/sys").join(name.replace('.', "/")))
+    Ok(path)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     #[test]
     fn a_name_stays_below_proc_sys() {
         assert_eq!(path("net.ipv4.ip_forward").unwrap(), Path::new("/proc/sys/net/ipv4/ip_forward"));
-        for name in ["", ".", "net..ipv4", "../etc/passwd", "net/ipv4", "net.ipv4.", "net.\0"] {
+        let of_vlan = path("net.ipv4.conf.eth0/100.forwarding").unwrap();
+        assert_eq!(of_vlan, Path::new("/proc/sys/net/ipv4/conf/eth0.100/forwarding"));
+        for name in ["", ".", "net..ipv4", "../etc/passwd", "net.//.etc", "net./.ipv4", "net.ipv4.", "net.\0"] {
             assert!(path(name).is_err(), "{name:?}");
         }
     }

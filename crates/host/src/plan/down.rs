@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use ipnet::IpNet;
 
 use super::policy_routing::RoutingIds;
-use super::{Hooks, Plan, dns, firewall, policy_routing, routes};
+use super::{Hooks, Plan, dns, firewall, gateway, policy_routing, routes};
 use crate::spec::{Compat, HostSpec};
 use crate::state::HostState;
 use crate::step::{AddressFamily, Firewall, FirewallFamily, Phase, Route, Rule, Step};
@@ -21,14 +21,16 @@ pub fn down(spec: &HostSpec, hooks: &Hooks, state: &HostState, compat: Compat) -
     }
     steps.extend(dns::unset(interface, &spec.dns, state));
     steps.extend(firewalls_there(spec, state).into_iter().map(Step::DeleteFirewall));
+    let table = gateway::bare_table(&spec.interface);
+    steps.extend(state.firewall_tables.contains(&table.nft_name()).then_some(Step::DeleteGateway(table)));
     steps.extend(hooks.of(Phase::PostDown));
     Plan { steps, warnings: Vec::new() }
 }
 
 /// The steps that undo `done`: those of a ledger, or the part of a plan that was executed. Deleting the interface
 /// removes its addresses and routes; if `done` did not create the interface, they are removed one by one. The order
-/// is that of wg-quick: rules, interface, routes that were replaced, name servers, firewall. Sysctls stay: other
-/// tunnels need them.
+/// is that of wg-quick: rules, interface, routes that were replaced, name servers, firewall. Sysctls that are not held
+/// stay: other tunnels need them.
 ///
 /// A step that is refused may succeed after the others: an address to be removed may have added a route in the place of
 /// one to be restored.
@@ -164,6 +166,9 @@ fn goes_with_link(step: &Step, made: &[&str]) -> bool {
         Step::AddRoute(route) | Step::DeleteRoute(route) => {
             route.device.as_deref().is_some_and(|device| made.contains(&device))
         }
+        Step::HoldSysctl { name, .. } | Step::ReleaseSysctl { name, .. } => {
+            made.iter().any(|interface| gateway::is_sysctl_of(name, interface))
+        }
         _ => false,
     }
 }
@@ -176,7 +181,7 @@ fn place_in_undo(step: &Step) -> (u8, u8, u32) {
         Step::DeleteLink { .. } => (2, 0, 0),
         Step::AddRoute(_) | Step::DeleteRoute(_) => (3, 0, 0),
         Step::SetDns { .. } | Step::UnsetDns { .. } => (4, 0, 0),
-        Step::AddFirewall(_) | Step::DeleteFirewall(_) => (5, 0, 0),
+        step if step.is_firewall() => (5, 0, 0),
         _ => (6, 0, 0),
     }
 }

@@ -7,13 +7,20 @@
 
 use std::net::IpAddr;
 
-use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use ipnet::IpNet;
 use linerate_control::interface::InterfaceName;
 
-use super::{Plan, PlanError, addresses};
+use super::{Plan, PlanError, addresses, foreign};
 use crate::spec::{AddressRange, Forwarding, Gateway, HostSpec, Restriction};
 use crate::state::HostState;
 use crate::step::{AddressFamily, GatewayTable, MAIN, OpenGateway, Step};
+
+/// The headers of IP and TCP without options, by which segments are smaller than packets.
+pub(crate) const IPV4_AND_TCP: u32 = 40;
+pub(crate) const IPV6_AND_TCP: u32 = 60;
+
+/// The smallest MTU for IPv6 (RFC 8200, section 5).
+pub(crate) const IPV6_MIN_MTU: u32 = 1280;
 
 /// Replaces `Gateway = auto` by the interfaces of the host's default routes.
 pub fn resolve(spec: &mut HostSpec, state: &HostState) {
@@ -85,6 +92,27 @@ fn owned_ranges(prefixes: &[(IpNet, usize)]) -> Vec<(AddressRange, usize)> {
     ranges
 }
 
+/// Ranges that do not overlap, sorted, neighbours as one.
+pub(crate) fn merged(mut ranges: Vec<AddressRange>) -> Vec<AddressRange> {
+    ranges.sort();
+    let mut merged: Vec<AddressRange> = Vec::new();
+    for range in ranges {
+        match merged.last_mut() {
+            Some(before) if next(before.last) == Some(range.first) => before.last = range.last,
+            _ => merged.push(range),
+        }
+    }
+    merged
+}
+
+/// The address after this one.
+pub(crate) fn next(address: IpAddr) -> Option<IpAddr> {
+    match address {
+        IpAddr::V4(address) => address.to_bits().checked_add(1).map(|next| IpAddr::V4(next.into())),
+        IpAddr::V6(address) => address.to_bits().checked_add(1).map(|next| IpAddr::V6(next.into())),
+    }
+}
+
 fn number(address: IpAddr) -> u128 {
     match address {
         IpAddr::V4(address) => u128::from(address.to_bits()),
@@ -137,6 +165,7 @@ pub(super) fn plan(
     }));
     if let Some(devices) = devices {
         warn_of_devices(spec, state, &devices, plan);
+        foreign::warnings(spec, state, &devices).into_iter().for_each(|sentence| plan.warn(sentence));
         sysctls(spec, state, &devices, disabled, plan);
     }
     Ok(())
@@ -207,6 +236,12 @@ fn sysctls(
     disabled: &[(AddressFamily, String)],
     plan: &mut Plan,
 ) {
+    for device in devices {
+        let name = sysctl_name("ipv4", device, "forwarding");
+        if state.link(device).is_some() && !state.sysctls.contains_key(&name) {
+            plan.warn(format!("{name} cannot be read: packets are forwarded only if it is 1"));
+        }
+    }
     let has = |family| {
         let mut nets = spec.addresses.iter().chain(&spec.allowed_ips);
         !disabled.iter().any(|(off, _)| *off == family) && nets.any(|net| AddressFamily::of_net(net) == family)
@@ -264,6 +299,15 @@ fn held(spec: &HostSpec, state: &HostState, name: String, value: &str) -> Option
 /// The dotted name of a sysctl of an interface, as `sysctl` takes it: a dot in the interface's name is a slash.
 pub(super) fn sysctl_name(family: &str, interface: &str, variable: &str) -> String {
     format!("net.{family}.conf.{}.{variable}", interface.replace('.', "/"))
+}
+
+/// The sysctls of an interface that a plan may set.
+pub fn sysctls_of(interface: &str) -> [String; 3] {
+    [
+        sysctl_name("ipv4", interface, "forwarding"),
+        sysctl_name("ipv6", interface, "force_forwarding"),
+        sysctl_name("ipv6", interface, "accept_ra"),
+    ]
 }
 
 /// Whether the sysctl is one of this interface, with which it comes and goes.

@@ -1,9 +1,12 @@
 //! Steps as text: as the commands that wg-quick(8) prints, and for people.
 
-use crate::step::{AddressFamily, DnsManager, Implementation, Route, Rule, Step};
+use super::gateway_commands::nft_commands;
+use crate::spec::Inbound;
+use crate::step::{AddressFamily, DnsManager, GatewayTable, Implementation, Route, Rule, Step};
 
 /// The commands that wg-quick echoes for these steps, each without its `[#] `. Steps that it takes with one command
-/// (the MTU with the interface up, the tables of the firewall that go) are one line, if they are given together.
+/// (the MTU with the interface up, the tables of the firewall that go) are one line, if they are given together. The
+/// table of a gateway, which it does not have, is several.
 pub fn as_commands(steps: &[Step]) -> Vec<String> {
     let mut lines = Vec::new();
     let mut rest = steps;
@@ -11,6 +14,10 @@ pub fn as_commands(steps: &[Step]) -> Vec<String> {
         rest = after;
         lines.push(line(step));
         match (step, after) {
+            (Step::AddGateway(table), _) => {
+                lines.pop();
+                lines.extend(nft_commands(table));
+            }
             (Step::SetMtu { interface, mtu, .. }, [Step::LinkUp { .. }, after @ ..]) => {
                 lines.pop();
                 lines.push(format!("ip link set mtu {mtu} up dev {interface}"));
@@ -60,6 +67,10 @@ pub fn describe(step: &Step) -> String {
         Step::AddRule(rule) => format!("rule {}", rule_sentence(rule)),
         Step::DeleteRule(rule) => format!("rule {} removed", rule_sentence(rule)),
         Step::SetSysctl { name, value, .. } => format!("{name} = {value}"),
+        Step::HoldSysctl { name, value, .. } => format!("{name} = {value}"),
+        Step::ReleaseSysctl { name, before, .. } => format!("{name} = {before}, as it was"),
+        Step::AddGateway(table) => gateway_sentence(table),
+        Step::DeleteGateway(table) => format!("firewall table {} deleted", table.name()),
         Step::AddFirewall(firewall) if firewall.kill_switch.is_some() => {
             format!("firewall table {}: only traffic through {} may leave", firewall.table, firewall.interface)
         }
@@ -111,8 +122,50 @@ fn line(step: &Step) -> String {
         Step::AddRule(rule) => format!("ip {} rule add {}", flag(rule.family), rule_arguments(rule)),
         Step::DeleteRule(rule) if rule.not => format!("ip {} rule delete table {}", flag(rule.family), rule.table),
         Step::DeleteRule(rule) => format!("ip {} rule delete {}", flag(rule.family), rule_arguments(rule)),
-        Step::SetSysctl { name, value, .. } => format!("sysctl -q {name}={value}"),
+        Step::SetSysctl { name, value, .. } | Step::HoldSysctl { name, value, .. } => {
+            format!("sysctl -q {name}={value}")
+        }
+        Step::ReleaseSysctl { name, before, .. } => format!("sysctl -q {name}={before}"),
+        Step::AddGateway(table) => format!("nft 'add table {}'", table.nft_name()),
+        Step::DeleteGateway(table) => format!("nft delete table {}", table.nft_name()),
         Step::AddFirewall(_) | Step::DeleteFirewall(_) => "nft -f /dev/fd/63".to_owned(),
+    }
+}
+
+fn gateway_sentence(table: &GatewayTable) -> String {
+    let (name, interface) = (table.name(), &table.interface);
+    let mut parts = Vec::new();
+    match &table.gateway {
+        Some(open) if open.devices.is_empty() => parts.push("nothing is forwarded".to_owned()),
+        Some(open) => {
+            let devices = open.devices.join(", ");
+            let back = match open.inbound {
+                Inbound::Replies => "answers back",
+                Inbound::All => "back",
+            };
+            parts.push(format!("packets pass from {interface} to {devices} and {back}"));
+            if !open.masqueraded.is_empty() {
+                let networks: Vec<String> = open.masqueraded.iter().map(ToString::to_string).collect();
+                parts.push(format!("NAT for {}", shortened(&networks)));
+            }
+        }
+        None => {}
+    }
+    if table.isolated {
+        parts.push("none pass from peer to peer".to_owned());
+    }
+    if !table.restrictions.is_empty() {
+        parts.push(format!("{} peers reach only some destinations", table.restrictions.len()));
+    }
+    format!("firewall table {name}: {}", parts.join("; "))
+}
+
+/// The first few of a list, and how many more there are.
+fn shortened(items: &[String]) -> String {
+    const FEW: usize = 8;
+    match items.len() {
+        0..=FEW => items.join(", "),
+        all => format!("{} and {} more", items[..FEW].join(", "), all - FEW),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Plans: the steps from the state of the host ([`HostState`]) to a [`HostSpec`]. Pure: nothing here reads the host.
 //!
 //! The order of a plan is that of wg-quick(8): the interface, `PreUp`, keys and peers, addresses, MTU, name servers,
-//! then routes with the rules and the firewall that they need, `PostUp`. Each subject has a file; [`messages`]
+//! then routes with the rules and the firewall that they need, what a gateway needs, `PostUp`. Each subject has a file; [`messages`]
 //! describes steps, as commands and to people, and [`model`] applies them to a host in memory.
 
 mod addresses;
@@ -9,6 +9,9 @@ mod conflicts;
 mod dns;
 mod down;
 mod firewall;
+mod foreign;
+pub mod gateway;
+mod gateway_commands;
 pub mod messages;
 pub mod model;
 mod mtu;
@@ -23,6 +26,7 @@ use crate::state::HostState;
 use crate::step::{AddressFamily, Implementation, Phase, Route, Step};
 
 pub use down::{cancel_inverses, down, possibly_applied, undo};
+pub use gateway_commands::nft_commands;
 pub use reload::{ResumedReload, Rollback, reload, resume, roll_back};
 
 /// Steps in order, and warnings about them.
@@ -137,6 +141,7 @@ fn effects(
     dns::plan(spec, state, compat, &mut plan);
     let placed = routes::PlannedRoute::all(spec, state, &disabled, &connected, ids, &mut plan)?;
     routes::plan(spec, state, compat, ids, placed, &mut plan)?;
+    gateway::plan(spec, state, mtu, &disabled, &mut plan)?;
     Ok(plan)
 }
 

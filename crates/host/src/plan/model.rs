@@ -1,15 +1,17 @@
 //! A host in memory: what the Linux kernel does with a step. Pure; reloads are planned on it, and the tests of plans
 //! use it.
 //!
-//! It models links, addresses with the routes that the kernel adds for them, routes, rules, sysctls and the names of
-//! firewall tables. It does not model marks, keys, hooks and name servers: such steps do nothing here.
+//! It models links, addresses with the routes that the kernel adds for them, routes, rules, sysctls with who holds them,
+//! and the names of firewall tables. It does not model marks, keys, hooks and name servers: such steps do nothing here.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
 
 use super::addresses::connected;
-use crate::state::{HostState, Link};
+use super::gateway;
+use crate::state::{HeldSysctl, HostState, Link};
 use crate::step::{AddressFamily, Implementation, MAIN, Route, Rule, Step};
 
 /// The kernel's error for a step, as it words it.
@@ -60,16 +62,13 @@ impl HostState {
             Step::SetSysctl { name, value, .. } => {
                 self.sysctls.get_mut(name).map(|set| set.clone_from(value)).ok_or(NO_ENTRY)
             }
-            Step::AddFirewall(_) if !self.nftables => Err(NOT_SUPPORTED),
-            Step::AddFirewall(firewall) => {
-                // It replaces a table of the same name.
-                self.firewall_tables.retain(|table| *table != firewall.nft_name());
-                self.firewall_tables.push(firewall.nft_name());
-                Ok(())
-            }
-            Step::DeleteFirewall(firewall) => {
-                remove(&mut self.firewall_tables, |table| *table == firewall.nft_name(), NO_ENTRY)
-            }
+            Step::HoldSysctl { interface, name, value, before } => self.hold(interface, name, value, before),
+            Step::ReleaseSysctl { interface, name, value, .. } => self.release(interface, name, value),
+            Step::AddFirewall(_) | Step::AddGateway(_) if !self.nftables => Err(NOT_SUPPORTED),
+            Step::AddFirewall(firewall) => self.add_table(firewall.nft_name()),
+            Step::AddGateway(table) => self.add_table(table.nft_name()),
+            Step::DeleteFirewall(firewall) => self.delete_table(&firewall.nft_name()),
+            Step::DeleteGateway(table) => self.delete_table(&table.nft_name()),
             Step::Configure { interface } | Step::SetFwmark { interface, .. } => self.link_mut(interface).map(|_| ()),
             Step::Hook { .. } | Step::SetDns { .. } | Step::UnsetDns { .. } => Ok(()),
         }
@@ -89,6 +88,44 @@ impl HostState {
             wireguard,
             addresses: Vec::new(),
         });
+        // A new link takes over the defaults (`devinet_conf` and `ipv6_devconf_dflt`).
+        let of_link = |(name, value): (&String, &String)| {
+            let (family, variable) = name.strip_prefix("net.")?.split_once(".conf.default.")?;
+            Some((gateway::sysctl_name(family, interface, variable), value.clone()))
+        };
+        let inherited: Vec<_> = self.sysctls.iter().filter_map(of_link).collect();
+        self.sysctls.extend(inherited);
+        Ok(())
+    }
+
+    /// It replaces a table of the same name.
+    fn add_table(&mut self, name: String) -> Result<(), StepRefused> {
+        self.firewall_tables.retain(|table| *table != name);
+        self.firewall_tables.push(name);
+        Ok(())
+    }
+
+    fn delete_table(&mut self, name: &str) -> Result<(), StepRefused> {
+        remove(&mut self.firewall_tables, |table| table == name, NO_ENTRY)
+    }
+
+    fn hold(&mut self, interface: &str, name: &str, value: &str, before: &str) -> Result<(), StepRefused> {
+        self.sysctls.get_mut(name).ok_or(NO_ENTRY)?.replace_range(.., value);
+        let held = HeldSysctl { before: before.to_owned(), holders: BTreeSet::new() };
+        self.held_sysctls.entry(name.to_owned()).or_insert(held).holders.insert(interface.to_owned());
+        Ok(())
+    }
+
+    fn release(&mut self, interface: &str, name: &str, value: &str) -> Result<(), StepRefused> {
+        let held = self.held_sysctls.get_mut(name).ok_or(NO_ENTRY)?;
+        if !held.holders.remove(interface) {
+            return Err(NO_ENTRY);
+        }
+        if held.holders.is_empty() {
+            let before = self.held_sysctls.remove(name).map(|held| held.before);
+            let current = self.sysctls.get_mut(name).filter(|current| *current == value);
+            current.zip(before).into_iter().for_each(|(current, before)| *current = before);
+        }
         Ok(())
     }
 
@@ -214,6 +251,8 @@ impl HostState {
 /// Removes a link with its addresses and routes.
 pub(super) fn forget_link(state: &mut HostState, interface: &str) {
     state.links.retain(|link| link.name != interface);
+    state.sysctls.retain(|name, _| !gateway::is_sysctl_of(name, interface));
+    state.held_sysctls.retain(|name, _| !gateway::is_sysctl_of(name, interface));
     state.routes.retain(|route| route.device.as_deref() != Some(interface));
 }
 

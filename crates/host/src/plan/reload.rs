@@ -12,7 +12,7 @@ use super::policy_routing::{RoutingIds, mark_of};
 use super::{Hooks, Plan, PlanError, cancel_inverses, dns, down, effects, effects_of_up, model, mtu};
 use crate::spec::{Compat, HostSpec};
 use crate::state::HostState;
-use crate::step::{AddressFamily, Firewall, Route, Rule, Step};
+use crate::step::{AddressFamily, Route, Rule, Step};
 
 /// The plan that turns the host of a tunnel that `old` brought up into what `new` would have made of it. `done` are the
 /// steps in its ledger since the interface was created; without a ledger it is empty, and the file and the host decide.
@@ -64,8 +64,11 @@ pub fn reload(
         simulation.delete_address(interface, &address, &removed);
     }
     simulation.try_refused_again();
-    simulation.take_all(removed.iter().filter(|step| is_firewall(step)).filter_map(Step::undo));
-    simulation.take_all(added.iter().filter(|step| is_firewall(step)).cloned());
+    // Where nothing is forwarded any more, that ends before the firewall goes, and the other way round.
+    simulation.take_all(removed.iter().rev().filter(|step| is_held(step)).filter_map(Step::undo));
+    simulation.take_all(removed.iter().filter(|step| step.is_firewall()).filter_map(Step::undo));
+    simulation.take_all(added.iter().filter(|step| step.is_firewall()).cloned());
+    simulation.take_all(added.iter().filter(|step| is_held(step)).cloned());
     if dns_in(&before.steps) != dns_in(&after.steps) {
         let unset = dns::unset(interface, &old.dns, state);
         simulation.take_all(dns_in(&after.steps).cloned().or(unset));
@@ -93,7 +96,8 @@ pub fn resume(
     let plan = reload(old, new, &simulation.host, &[done, &not_undone].concat(), compat)?;
     let mut back = simulation.steps;
     // A table atomically replaces one of the same name.
-    back.retain(|step| !matches!(step, Step::DeleteFirewall(table) if creates_table(&plan.steps, table)));
+    let created: HashSet<String> = plan.steps.iter().filter_map(Step::created_table).collect();
+    back.retain(|step| step.deleted_table().is_none_or(|table| !created.contains(&table)));
     Ok(ResumedReload { rollback: Rollback { steps: back, not_undone }, plan })
 }
 
@@ -121,10 +125,6 @@ pub fn roll_back(pending: &[Step], done: &[Step], state: &HostState) -> Rollback
     let mut simulation = HostSimulation::on(state);
     let not_undone = simulation.roll_back(pending, done);
     Rollback { steps: simulation.steps, not_undone }
-}
-
-fn creates_table(steps: &[Step], table: &Firewall) -> bool {
-    steps.iter().any(|step| matches!(step, Step::AddFirewall(made) if made.nft_name() == table.nft_name()))
 }
 
 /// Removals of foreign routes that are not among the steps `before`: an earlier reload could not restore these
@@ -254,7 +254,7 @@ impl HostSimulation {
                     self.delete_address(interface, address, &[]);
                 }
                 // The table that it replaced is restored in its place.
-                Step::AddFirewall(table) if deletes_table(&pending[..index], table) => {}
+                step if step.created_table().is_some_and(|table| deletes_table(&pending[..index], &table)) => {}
                 // A conflicting route may disappear only with a later address.
                 Step::DeleteAddress { .. } | Step::DeleteRoute(_) | Step::DeleteRule(_) => {
                     self.try_all(step.undo().iter());
@@ -363,10 +363,10 @@ fn exchanges(undone: &[Step]) -> Vec<Step> {
     undone.iter().filter(is_exchange).cloned().collect()
 }
 
-fn deletes_table(steps: &[Step], table: &Firewall) -> bool {
-    steps.iter().any(|step| matches!(step, Step::DeleteFirewall(removed) if removed.nft_name() == table.nft_name()))
+fn deletes_table(steps: &[Step], table: &str) -> bool {
+    steps.iter().any(|step| step.deleted_table().is_some_and(|deleted| deleted == table))
 }
 
-fn is_firewall(step: &Step) -> bool {
-    matches!(step, Step::AddFirewall(_))
+fn is_held(step: &Step) -> bool {
+    matches!(step, Step::HoldSysctl { .. })
 }

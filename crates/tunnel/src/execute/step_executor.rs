@@ -19,6 +19,8 @@ use linerate_host::plan::messages;
 use linerate_host::step::{Implementation, Step};
 use linerate_host::transaction::{Executor, StepError};
 
+use rustix::io::Errno;
+
 use super::hook;
 use crate::context::Context;
 use crate::daemon::{self, StartOptions};
@@ -82,6 +84,8 @@ impl Executor for StepExecutor<'_> {
                 let update = DeviceUpdate { fwmark: Some(*fwmark), ..DeviceUpdate::default() };
                 self.change_device(step, interface, &update)
             }
+            Step::HoldSysctl { name, value, .. } => self.hold(step, name, value),
+            Step::ReleaseSysctl { interface, name, .. } => self.release(step, interface, name),
             Step::SetDns { interface, dns, manager, exclusive } => {
                 self.report(from_ref(step));
                 // The tunnel works without them.
@@ -125,6 +129,32 @@ impl StepExecutor<'_> {
             explanation,
             exit_code: 2,
         })
+    }
+
+    /// Sets a sysctl. A container may not be allowed to, and its owner can.
+    fn hold(&mut self, step: &Step, name: &str, value: &str) -> Result<(), StepError> {
+        let refused = match self.kernel_steps(from_ref(step)) {
+            Err(refused) if is_forbidden(&refused.error) => refused.error,
+            done => return done,
+        };
+        self.context.warn(format_args!(
+            "{name} cannot be set to {value} ({refused}), and packets are not forwarded without it; set it on the host or, for a container, with `--sysctl {name}={value}`"
+        ));
+        Ok(())
+    }
+
+    /// Sets a sysctl back unless another tunnel needs it.
+    fn release(&mut self, step: &Step, interface: &str, name: &str) -> Result<(), StepError> {
+        // While it is held, no tunnel plans with the value.
+        let _allocation = ledger::lock_allocation(ledger::directory())
+            .map_err(|error| failed(io::Error::other(error.to_string()), 1))?;
+        let others = ledger::interfaces(ledger::directory()).unwrap_or_default().into_iter();
+        let mut others = others.filter(|other| other.as_str() != interface);
+        let holds = |other: InterfaceName| {
+            let ledger = ledger::read(ledger::directory(), &other).ok().flatten();
+            ledger.is_some_and(|ledger| ledger.held_sysctls().contains_key(name))
+        };
+        if others.any(holds) { Ok(()) } else { self.kernel_steps(from_ref(step)) }
     }
 
     fn start_daemon(&mut self, step: &Step, interface: &str) -> Result<(), StepError> {
@@ -185,6 +215,12 @@ impl StepExecutor<'_> {
             failed(io::Error::other(format!("Unable to modify interface: {reason}")), 1)
         })
     }
+}
+
+/// Whether an error says that /proc/sys is not ours to change.
+fn is_forbidden(error: &io::Error) -> bool {
+    let forbidden = [Errno::ROFS, Errno::ACCESS, Errno::PERM, Errno::NOENT];
+    Errno::from_io_error(error).is_some_and(|errno| forbidden.contains(&errno))
 }
 
 const DNS_LIMIT: Duration = Duration::from_secs(10);

@@ -15,8 +15,9 @@ pub const LOOK_MAX: u64 = 200_000;
 /// A worker begins to measure its time after so many nanoseconds of work: shorter bursts are not worth a system call.
 const MEASURE_AFTER: u64 = 1_000_000;
 
-/// For how long it measures before it concludes: longer than the scheduler's slices (up to 3 ms).
-const MEASURE_FOR: u64 = 4_000_000;
+/// For how long it measures before it concludes: several of the scheduler's slices (up to 3 ms), so that a worker that
+/// takes turns with another thread is not judged by one of its own.
+const MEASURE_FOR: u64 = 16_000_000;
 
 /// What one of several threads waits for that a core was promised to: a quarter of its time and less.
 const WAITING_LITTLE: u64 = 25;
@@ -155,13 +156,26 @@ mod tests {
         time_use.conclude(Moment { now: 8 * MS, cpu: 3 * MS, slept: MS, waited: MS });
         assert_eq!(time_use.shares(), None);
         time_use.add_idle(MS);
-        assert!(!time_use.is_due(12 * MS - 1) && time_use.is_due(12 * MS));
+        assert!(!time_use.is_due(24 * MS - 1) && time_use.is_due(24 * MS));
         time_use.conclude(Moment { now: 18 * MS, cpu: 7 * MS, slept: 3 * MS, waited: 2 * MS });
         assert_eq!(time_use.shares(), Some(TimeShares { waiting: 30, asleep: 20, idle: 10 }));
         time_use.conclude(Moment { now: 20 * MS, cpu: 9 * MS, slept: 3 * MS, waited: 2 * MS });
         assert_eq!(time_use.shares(), waiting(0));
         time_use.reset();
         assert_eq!(time_use.shares(), None);
+    }
+
+    #[test]
+    fn a_worker_that_takes_turns_with_another_thread_has_no_cores_for_a_helper_whenever_it_is_measured() {
+        const SLICE: u64 = 3 * MS;
+        let cpu_until = |now: u64| now / (2 * SLICE) * SLICE + (now % (2 * SLICE)).min(SLICE);
+        for start in 0..2 * SLICE / 1000 {
+            let mut time_use = TimeUse::default();
+            for now in [start * 1000, start * 1000 + MEASURE_FOR] {
+                time_use.conclude(Moment { now, cpu: cpu_until(now), slept: 0, waited: 0 });
+            }
+            assert!(!should_unpark(CpuLoad::Overloaded, workers(1, 2), time_use.shares()), "from {start} us on");
+        }
     }
 
     #[test]

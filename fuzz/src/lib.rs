@@ -7,6 +7,7 @@ pub mod bytes;
 pub mod checksum;
 pub mod datagrams;
 pub mod document;
+pub mod import;
 pub mod lab_record;
 pub mod ledger;
 pub mod packet_merge;

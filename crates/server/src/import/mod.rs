@@ -270,12 +270,27 @@ pub fn read(kind: Kind, input: &Input, context: &Context<'_>) -> Result<Import, 
         Kind::Networkd => networkd::read(input),
         Kind::NetworkManager => network_manager::read(input),
     }?;
+    refuse_own(input, &import.interface)?;
     import.take_client_files(input, context);
     import.replace_hooks(context);
     import.settle_names();
     import.check(context)?;
     import.say_what_was_taken();
     Ok(import)
+}
+
+/// A server that was imported already may have changed since.
+fn refuse_own(input: &Input, interface: &str) -> Result<(), Error> {
+    let ours = |line: &[u8]| line.starts_with(b"#! PublicEndpoint");
+    for file in input.files.iter().filter(|file| file.path.ends_with(".conf") && file.stem() == interface) {
+        if let Some((number, _)) = text::lines(&file.bytes).find(|(_, line)| ours(line)) {
+            return Err(Error::at(
+                format!("{}:{number}", file.path),
+                "this is a server of linerate already; `linerate server show` shows it",
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// AmneziaWG is another protocol: its servers cannot be reached by WireGuard clients, nor the reverse.
@@ -326,7 +341,9 @@ impl Input {
             (Some(only), None, _) => Ok(only),
             (None, _, Some(wanted)) => Err(Error::new(format!("{wanted}.conf is missing: name its path, too"))),
             (None, ..) => Err(Error::new("no file of a server is among these: name the path of its wg0.conf")),
-            _ => Err(Error::new(format!("several servers are among these ({paths}): import one at a time"))),
+            _ => Err(Error::new(format!(
+                "several servers are among these ({paths}): name the files of one of them instead of the folder"
+            ))),
         }
     }
 }

@@ -73,7 +73,7 @@ fn each_sample_is_recognised_and_becomes_the_expected_file_and_report() {
         let host = sample.host();
         let host: Vec<(&str, &[u8])> = host.iter().map(|(path, bytes)| (&**path, &**bytes)).collect();
         let leftovers = leftovers::find(&import, &sample.input, &host, false);
-        compare(&sample.folder.join("expected.conf"), &file(&import, &options()));
+        compare(&sample.folder.join("expected.tunnel"), &file(&import, &options()));
         compare(&sample.folder.join("expected.txt"), &report(&import, &leftovers));
     }
 }
@@ -177,6 +177,15 @@ fn a_broken_file_is_refused_with_its_place_and_without_its_secrets() {
     assert!(refused.contains("wg0.json:3:") && !refused.contains("MECiz7"), "{refused}");
     let refused = refusal(edited("wireguard-ui", "keypair.json", |_| String::new()));
     assert!(refused.contains("keypair.json:") && refused.contains("whole"), "{refused}");
+}
+
+#[test]
+fn a_server_of_ours_is_not_imported_again() {
+    let (kind, input) = edited("angristan", "wg0.conf", |text| {
+        text.replacen("[Interface]", "[Interface]\n#! PublicEndpoint = vpn.example.com", 1)
+    });
+    let refused = refusal((kind, input));
+    assert!(refused.contains("wg0.conf:2: ") && refused.contains("already"), "{refused}");
 }
 
 #[test]

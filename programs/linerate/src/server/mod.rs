@@ -1,5 +1,6 @@
 //! `server`: makes a server for WireGuard clients of this host, shows it, changes it, removes it.
 
+mod import;
 mod init;
 mod remove;
 mod show;
@@ -26,6 +27,16 @@ pub(crate) enum Command {
     #[command(after_long_help = init::HELP)]
     Init(Box<init::InitArguments>),
 
+    /// Take over the server of another tool, with its clients
+    ///
+    /// Reads what wireguard-install, PiVPN, wg-easy, wireguard-ui, WGDashboard, wg-quick, systemd-networkd or
+    /// NetworkManager has left, and writes /etc/wireguard/NAME.conf. Keys and addresses stay, so the clients' files stay
+    /// valid. Says of each client what was taken, changed and dropped, replaces the old tool's address translation and
+    /// forwarding by settings of the file, and names what of the old tool remains on the host. Nothing is written before
+    /// everything is read and valid; a file that is replaced is kept beside the new one.
+    #[command(after_long_help = import::HELP)]
+    Import(Box<import::ImportArguments>),
+
     /// Show servers: endpoint, networks, clients, service
     #[command(after_long_help = "EXAMPLES\n\
         \x20 sudo linerate server show\n\
@@ -43,6 +54,7 @@ pub(crate) enum Command {
 pub(crate) fn run(command: &Command) -> Result<ExitCode, CliError> {
     match command {
         Command::Init(arguments) => init::run(arguments),
+        Command::Import(arguments) => import::run(arguments),
         Command::Show(arguments) => show::run(arguments),
         Command::Remove(arguments) => remove::run(arguments),
     }

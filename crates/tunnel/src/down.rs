@@ -41,7 +41,7 @@ pub fn down(
             let state = snapshot::read(&mut host, interface)?;
             let steps = plan::down(&spec, &hooks, &state, options.compat).steps;
             // Rules and a firewall outlive a daemon that has died.
-            let outlives = |step: &Step| matches!(step, Step::DeleteRule(_) | Step::DeleteFirewall(_));
+            let outlives = |step: &Step| matches!(step, Step::DeleteRule(_)) || step.is_firewall();
             if !is_tunnel(interface) && !steps.iter().any(outlives) {
                 return Err(Error::NoTunnel(interface.clone()));
             }

@@ -112,6 +112,19 @@ impl Ledger {
         held
     }
 
+    /// Leaves out the tables of the gateway that a later one replaced, or that are deleted: each holds the destinations
+    /// of all peers, and a ledger with every one of them would grow with each reload.
+    pub(crate) fn forget_replaced_gateways(&mut self) {
+        let is_gateway = |step: &Step| matches!(step, Step::AddGateway(_) | Step::DeleteGateway(_));
+        let last = self.steps.iter().rposition(is_gateway);
+        let mut index = 0;
+        self.steps.retain(|step| {
+            let is_last = Some(index) == last && matches!(step, Step::AddGateway(_));
+            index += 1;
+            is_last || !is_gateway(step)
+        });
+    }
+
     /// The ledger with only those steps that `left`, which was to undo them, did not undo. Commands are not run again.
     pub fn with_remaining(&self, left: &[Step]) -> Self {
         let is_left = |step: &&Step| {
@@ -429,6 +442,8 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
 
+    use linerate_host::step::GatewayTable;
+
     fn ledger() -> Ledger {
         Ledger {
             version: VERSION,
@@ -505,6 +520,23 @@ mod tests {
         drop(first);
         let _second = LockedLedger::open(folder.path(), &interface).unwrap();
         assert_ne!(signature(), signed);
+    }
+
+    #[test]
+    fn only_the_last_table_of_a_gateway_is_kept() {
+        let table =
+            |isolated| GatewayTable { interface: "wg0".into(), gateway: None, isolated, restrictions: Vec::new() };
+        let (one, other) = (Step::AddGateway(table(false)), Step::AddGateway(table(true)));
+        let up = Step::LinkUp { interface: "wg0".into() };
+        let kept = |steps: &[&Step]| {
+            let mut ledger = Ledger { steps: steps.iter().map(|step| (*step).clone()).collect(), ..ledger() };
+            ledger.forget_replaced_gateways();
+            ledger.steps
+        };
+        let deleted = one.undo().unwrap();
+        assert_eq!(kept(&[&one, &up, &deleted, &other]), [up.clone(), other.clone()]);
+        assert_eq!(kept(&[&one, &up, &deleted]), [up.clone()]);
+        assert_eq!(kept(&[&up]), [up]);
     }
 
     #[test]

@@ -245,6 +245,7 @@ impl<'a> PendingReload<'a> {
     /// Records that all steps are done; returns the ledger and the number of steps.
     fn finish(mut self) -> Result<(Ledger, usize), Error> {
         self.ledger.steps.append(&mut self.new_steps);
+        self.ledger.forget_replaced_gateways();
         self.ledger.pending.clear();
         (self.ledger.spec, self.ledger.complete) = (self.spec, true);
         self.locked.write(&self.ledger)?;

@@ -327,6 +327,10 @@ impl Import {
         let masquerade = self.masquerade_text().map_or(String::new(), |text| format!(", Masquerade = {text}"));
         let inbound = if into_tunnel { ", Inbound = all" } else { "" };
         self.remarks.changed(format!("its NAT and forwarding are now Gateway = {through}{masquerade}{inbound}"));
+        let uplinks = if gateway.is_empty() { "those of the default routes" } else { &*through };
+        self.remarks.changed(format!(
+            "nothing is forwarded to other interfaces than {uplinks}: add to Gateway what clients have to reach besides"
+        ));
         if !into_tunnel {
             self.remarks.changed(
                 "new connections from outside into the tunnel are no longer forwarded, only replies \

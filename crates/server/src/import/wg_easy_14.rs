@@ -111,7 +111,7 @@ fn settings(import: &mut Import, input: &Input) -> Result<(), Error> {
             import.client_defaults_of_wg_easy();
             import.remarks.changed(
                 "the variables of its container are not in these files: clients get wg-easy's own defaults \
-                 (`linerate server set` changes them)",
+                 (the settings ClientDNS, ClientAllowedIPs and ClientKeepalive of the file)",
             );
             return Ok(());
         }

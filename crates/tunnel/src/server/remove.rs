@@ -1,6 +1,9 @@
 //! Removes a server: exactly what its record says was made, in reverse.
 
+use std::path::Path;
+
 use linerate_control::interface::InterfaceName;
+use linerate_control::usage;
 
 use super::init::{lock, temporary};
 use super::record::{Record, State, remove_file};
@@ -39,5 +42,9 @@ pub(super) fn undo(record: &Record, options: &Options, context: Context<'_>) -> 
     context.reporter.step(&format!("rm {}", record.file.display()));
     remove_file(&record.file)?;
     remove_file(&record.file.with_file_name(temporary(&interface)))?;
+    // What its clients have used, which nobody else has.
+    for name in usage::file_names(interface.as_str()) {
+        remove_file(&Path::new(usage::DIRECTORY).join(name))?;
+    }
     record.forget()
 }

@@ -1,5 +1,6 @@
 //! NetworkManager: a keyfile of a connection of type wireguard (nm-settings-keyfile(5)).
 
+use linerate_control::interface::InterfaceName;
 use linerate_control::keys::SecretKey;
 
 use super::ini::{self, Section};
@@ -25,6 +26,8 @@ pub(super) fn read(input: &Input) -> Result<Import, Error> {
     let Some(wireguard) = section("wireguard") else { return Err(Error::at(&file.path, "there is no [wireguard]")) };
     let connection = section("connection");
     let name = connection.and_then(|section| section.get("interface-name")).map_or(file.stem(), |name| &name.value);
+    // NetworkManager makes a name up for a connection that has none.
+    let name = if name.parse::<InterfaceName>().is_ok() { name } else { "wg0" };
     let Some(private_key) = secret(wireguard, "private-key")? else {
         return Err(Error::at(&wireguard.place, "there is no private-key"));
     };

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::time::SystemTime;
 
 use ipnet::IpNet;
+use linerate_control::interface::InterfaceName;
 use linerate_control::keys::{PublicKey, SecretKey};
 use linerate_control::tunnel_file::{Phase, PublicEndpoint};
 
@@ -364,10 +365,12 @@ impl Import {
             }
         }
         for client in self.clients.iter_mut().filter(|client| client.name.is_empty()) {
-            client.name = taken.made_from(&client.old_name);
             if client.is_site && client.old_name.is_empty() {
+                // Its section needs no name; messages do.
+                client.name = taken.made_from("site");
                 continue;
             }
+            client.name = taken.made_from(&client.old_name);
             let name = &client.name;
             if client.old_name.is_empty() {
                 client.remarks.changed(format!("it had no name: it is `{name}`"));
@@ -383,6 +386,9 @@ impl Import {
 
     /// What no tool's file could have, or only a broken one.
     pub(super) fn check(&mut self, context: &Context<'_>) -> Result<(), Error> {
+        if let Err(error) = self.interface.parse::<InterfaceName>() {
+            return Err(Error::new(error.to_string()));
+        }
         if self.addresses.is_empty() {
             return Err(Error::new("the server has no address in these files"));
         }
@@ -411,6 +417,8 @@ impl Import {
             }
         }
         for client in &mut self.clients {
+            // All zeros are none.
+            client.preshared_key.take_if(|key| key.is_zero());
             if client.allowed_ips.is_empty() {
                 client.remarks.changed("it has no address: it can neither send nor receive");
             }
@@ -424,6 +432,10 @@ impl Import {
     pub(super) fn say_what_was_taken(&mut self) {
         self.clients.sort_by_key(|client| client.allowed_ips.first().copied());
         for client in &mut self.clients {
+            if client.is_site {
+                client.remarks.taken("its section, as that of another site");
+                continue;
+            }
             let mut what = vec!["its key"];
             if client.preshared_key.is_some() {
                 what.push("its preshared key");

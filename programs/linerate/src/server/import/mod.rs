@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::SystemTime;
 
+use clap::builder::PossibleValuesParser;
 use linerate_cli::print;
 use linerate_control::atomic_file;
 use linerate_control::interface::InterfaceName;
@@ -52,7 +53,7 @@ pub(crate) struct ImportArguments {
     paths: Vec<PathBuf>,
 
     /// Kind of the files (default: recognised)
-    #[arg(long, value_name = "KIND", value_parser = clap::builder::PossibleValuesParser::new(Kind::ALL.map(Kind::as_str)))]
+    #[arg(long, value_name = "KIND", value_parser = PossibleValuesParser::new(Kind::ALL.map(Kind::as_str)))]
     from: Option<String>,
 
     /// Say what would become of everything, and write nothing
@@ -141,8 +142,8 @@ fn replaces_itself(target: &Path, input: &import::Input) -> Result<bool, String>
         return Ok(true);
     }
     Err(format!(
-        "{} is there already and is none of the files that are imported; move it away, or choose another interface with \
-         --name",
+        "{} is there already and is none of the files that are imported; move it away, or choose another interface \
+         with --name",
         target.display()
     ))
 }

@@ -162,6 +162,58 @@ proptest! {
     }
 
     #[test]
+    fn a_peer_that_is_disabled_and_enabled_again_is_the_same_byte_for_byte(
+        file in file(), section in any::<prop::sample::Index>()
+    ) {
+        let mut document = Document::parse(&file);
+        let kinds = |document: &Document| document.sections().iter().map(Section::kind).collect::<Vec<_>>();
+        let section = section.index(document.sections().len());
+        let is_astray = |section: &Section| {
+            section.kind() != SectionKind::DisabledPeer && section.lines().any(|line| line.starts_with(b"#~"))
+        };
+        if document.sections()[section].kind() != SectionKind::Peer || document.sections().iter().any(is_astray) {
+            return Ok(());
+        }
+        let mut expected = kinds(&document);
+        let entries = document.sections()[section].entries().count();
+        document.disable(section);
+        // A reader of the bytes sees the same sections, and nothing of this one.
+        let mut read = Document::parse(&document.to_bytes());
+        expected[section] = SectionKind::DisabledPeer;
+        prop_assert_eq!(kinds(&read), expected);
+        prop_assert_eq!(read.sections()[section].entries().count(), 0);
+        prop_assert_eq!(read.sections()[section].enabled().entries().count(), entries);
+        read.enable(section);
+        prop_assert_eq!(&*read.to_bytes(), &file[..]);
+    }
+
+    #[test]
+    fn disabling_a_disabled_peer_and_enabling_one_in_force_change_nothing(file in file()) {
+        let mut document = Document::parse(&file);
+        for section in 0..document.sections().len() {
+            match document.sections()[section].kind() {
+                SectionKind::DisabledPeer => document.disable(section),
+                _ => document.enable(section),
+            }
+        }
+        prop_assert_eq!(&*document.to_bytes(), &file[..]);
+    }
+
+    #[test]
+    fn a_name_that_was_set_is_the_name(file in file(), section in any::<prop::sample::Index>()) {
+        let mut document = Document::parse(&file);
+        let section = section.index(document.sections().len());
+        if document.sections()[section].kind() == SectionKind::Peer {
+            document.set_name(section, "new").unwrap();
+            let read = Document::parse(&document.to_bytes());
+            prop_assert_eq!(read.sections()[section].name(), Some("new".to_owned()));
+            let before = Document::parse(&file);
+            let count = |document: &Document| document.sections()[section].entries().count();
+            prop_assert_eq!(count(&read), count(&before));
+        }
+    }
+
+    #[test]
     fn unsetting_a_setting_removes_only_its_lines(
         file in file(), section in any::<prop::sample::Index>(), setting in setting()
     ) {
@@ -207,7 +259,7 @@ fn setting() -> impl Strategy<Value = Setting> {
 
 /// Files of valid, nearly valid and meaningless lines.
 fn file() -> impl Strategy<Value = Vec<u8>> {
-    const LINES: [&[u8]; 30] = [
+    const LINES: [&[u8]; 36] = [
         b"[Interface]",
         b"[Peer]",
         b"[Peer]",
@@ -238,6 +290,12 @@ fn file() -> impl Strategy<Value = Vec<u8>> {
         b"MTU\t=\t1400",
         b"neither",
         b"A\0B = \xff",
+        b"#~ [Peer]",
+        b"#~ # Name = d",
+        b"#~ PublicKey = d",
+        b"#~",
+        b"#~  # d",
+        b"#~#~ [Peer]",
     ];
     let end = select(vec![&b"\n"[..], b"\r\n"]);
     let byte_order_mark = select(vec![&b""[..], b"", b"\xef\xbb\xbf"]);

@@ -9,9 +9,9 @@ use linerate_control::document::Document;
 use linerate_control::interface::InterfaceName;
 use linerate_control::keys::{PublicKey, SecretKey};
 use linerate_control::tunnel_file::{
-    AllowedIpRemoval, Diagnostic, Endpoint, ExcludeLan, Gateway, Inbound, KeyDirectories, KeyFile, Masquerade,
-    NameServer, Names, NoNames, OnHookError, Phase, RouteConflict, RunningTunnel, Severity, Table, TunnelFile, changes,
-    save, settings, strip,
+    AllowedIpRemoval, ByteCount, Diagnostic, Endpoint, ExcludeLan, Gateway, Inbound, KeyDirectories, KeyFile,
+    Masquerade, NameServer, Names, NoNames, OnHookError, Phase, QuotaReset, Released, RouteConflict, RunningTunnel,
+    Severity, Table, TunnelFile, changes, save, settings, strip,
 };
 use linerate_control::uapi::request::{AllowedIp, DeviceUpdate};
 use linerate_control::uapi::response::{DeviceState, PeerState};
@@ -73,6 +73,12 @@ fn every_setting_is_read() {
     assert_eq!(file.gateway, Gateway::Interfaces(vec!["eth0".parse().unwrap(), "eth1.7".parse().unwrap()]));
     assert_eq!((file.masquerade, file.inbound), (Masquerade { ipv4: true, ipv6: false }, Inbound::All));
     assert!(file.client_isolation);
+    assert_eq!(file.clients.pool, nets(&["10.0.0.0/24", "fd00::/64"]));
+    assert_eq!(file.clients.dns, ["192.0.2.53", "corp.example"]);
+    assert_eq!(file.clients.allowed_ips, nets(&["10.0.0.0/8"]));
+    assert_eq!((file.clients.mtu, file.clients.keepalive), (Some(1280), Some(0)));
+    let released: Vec<String> = file.clients.released.iter().map(Released::to_string).collect();
+    assert_eq!(released, ["2030-01-02T03:04:05Z 10.0.0.9, fd00::9"]);
     let [peer] = &file.peers[..] else { panic!("one peer") };
     assert_eq!(peer.name.as_deref(), Some("Router"));
     assert_eq!(peer.preshared_key_file, Some(KeyFile::Credential("router.psk".into())));
@@ -80,6 +86,52 @@ fn every_setting_is_read() {
     assert_eq!((peer.allowed_ips.len(), peer.persistent_keepalive), (2, Some(25)));
     assert_eq!(peer.destinations, nets(&["10.1.0.0/16", "fd01::/32", "192.0.2.7/32"]));
     assert!(file.is_full_tunnel());
+}
+
+const CLIENT: &str = "[Peer]
+# Name = laptop
+PublicKey = aYdQoJuTQzd0bwlzRIFn82TK4TLi+LMnrkkT5bVEUCk=
+AllowedIPs = 10.0.0.2/32, fd00::2/128
+#! Created = 2029-12-31T08:00:00Z
+#! Expires = 2030-01-31T22:59:59Z
+#! Expired = 2030-01-31T23:00:00Z
+#! Disabled = 2030-01-02T03:04:05Z
+#! Quota = 50Gi
+#! QuotaReset = monthly
+#! NextPublicKey = HIgo9xNzJMWLKASShiTqIybxZ0U3wGLiUeJ1PKf8ykw=
+#! ClientPrivateKey = yAnz5TF+lXXJte14tji3zlMNq+hd2rYUIkIUGAHfBmk=
+#! ClientAllowedIPs = 10.0.0.0/8
+#! Note = the one # in the kitchen
+";
+
+#[test]
+fn every_setting_of_a_client_is_read() {
+    let (file, diagnostics) = read(CLIENT.as_bytes());
+    assert_eq!(diagnostics, []);
+    let [peer] = &file.peers[..] else { panic!("one peer") };
+    let client = &peer.client;
+    let times = [client.created, client.expires, client.expired, client.disabled].map(|time| time.unwrap().to_string());
+    let expected = ["2029-12-31T08:00:00Z", "2030-01-31T22:59:59Z", "2030-01-31T23:00:00Z", "2030-01-02T03:04:05Z"];
+    assert_eq!(times, expected);
+    assert_eq!((client.quota, client.quota_reset), (ByteCount::new(50 << 30), QuotaReset::Monthly));
+    assert!(client.next_public_key.is_some() && client.private_key.is_some());
+    assert_eq!(client.allowed_ips, nets(&["10.0.0.0/8"]));
+    assert_eq!(client.note.as_deref(), Some("the one # in the kitchen"));
+}
+
+#[test]
+fn a_disabled_peer_is_read_only_by_who_asks_for_it() {
+    let disabled: String = CLIENT.lines().map(|line| format!("#~ {line}\n")).collect();
+    let document = Document::parse(disabled.as_bytes());
+    let name = "wg0".parse().unwrap();
+    let (file, diagnostics) = TunnelFile::read(&document, &name, &NoNames);
+    assert_eq!((file.peers.len(), diagnostics), (0, vec![]));
+    let (file, diagnostics) = TunnelFile::read_with_disabled(&document, &name, &NoNames);
+    assert_eq!(diagnostics, []);
+    assert_eq!((file.peers[0].name.as_deref(), file.peers[0].section), (Some("laptop"), 1));
+    // What wg would read as a part of the section above.
+    let (_, diagnostics) = read(format!("{disabled}AllowedIPs = 10.0.0.3/32\n").as_bytes());
+    assert!(diagnostics[0].message.contains("below a disabled peer"), "{}", diagnostics[0].message);
 }
 
 #[test]

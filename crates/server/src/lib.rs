@@ -5,5 +5,17 @@
 //! content, the time and random bytes are arguments.
 #![forbid(unsafe_code)]
 
+mod client_file;
+pub mod expiry;
 pub mod import;
 pub mod init;
+mod name;
+mod pool;
+mod qr;
+mod roster;
+
+pub use client_file::{NoClientFile, PRIVATE, allowed_ips, client_file, everything, without};
+pub use name::{ClientName, InvalidClientName};
+pub use pool::{InvalidPool, Pool, PoolFull};
+pub use qr::{QrCode, TooLong};
+pub use roster::{Client, NewClient, Properties, Refusal, Roster, State};

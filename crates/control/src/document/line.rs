@@ -15,6 +15,8 @@ pub enum SectionKind {
     Interface,
     /// `[Peer]`.
     Peer,
+    /// `#~ [Peer]`: a peer that is kept and not in force. Each of its lines begins with `#~`, so other tools see comments.
+    DisabledPeer,
     /// Anything else in brackets.
     Other,
 }
@@ -92,6 +94,9 @@ impl Entry<'_> {
     }
 }
 
+/// What each line of a disabled peer begins with.
+const DISABLED: &[u8] = b"#~";
+
 /// A line of the file with its line end; wiped when dropped.
 #[derive(Clone)]
 pub(super) struct Line(Zeroizing<Vec<u8>>);
@@ -145,6 +150,36 @@ impl Line {
         entry(line, 0, false).map_or(LineKind::Unknown, LineKind::Entry)
     }
 
+    /// Whether it belongs to a disabled peer, where one is.
+    pub(super) fn is_disabled(&self) -> bool {
+        self.bytes().starts_with(DISABLED)
+    }
+
+    /// The line as part of a disabled peer.
+    pub(super) fn disabled(&self) -> Self {
+        // An empty line gets no space, because editors remove it.
+        let space: &[u8] = if self.bytes() == self.end() { b"" } else { b" " };
+        Self::new(&[DISABLED, space, self.bytes()])
+    }
+
+    /// The line as part of a peer in force: without the mark, if it has one.
+    pub(super) fn enabled(&self) -> Self {
+        let rest = self.bytes().strip_prefix(DISABLED).map(|rest| rest.strip_prefix(b" ").unwrap_or(rest));
+        Self::new(&[rest.unwrap_or(self.bytes())])
+    }
+
+    /// The kind of section that it begins, if it is a header.
+    pub(super) fn header(&self) -> Option<SectionKind> {
+        let header = |line: &Self| match line.kind() {
+            LineKind::Header(kind) => Some(kind),
+            _ => None,
+        };
+        if !self.is_disabled() {
+            return header(self);
+        }
+        (header(&self.enabled()) == Some(SectionKind::Peer)).then_some(SectionKind::DisabledPeer)
+    }
+
     /// The setting in it, if there is one; `index` is that of the line in its section.
     pub(super) fn entry(&self, index: usize) -> Option<Entry<'_>> {
         match self.kind() {
@@ -177,6 +212,15 @@ impl Line {
     /// Whether it belongs to a header directly below.
     pub(super) fn leads(&self) -> bool {
         self.comment().is_some_and(|text| !closes(text))
+    }
+
+    /// Whether it belongs to `header` directly below: a peer in force has no lines of a disabled one.
+    pub(super) fn leads_to(&self, header: &Self) -> bool {
+        match (self.is_disabled(), header.is_disabled()) {
+            (false, _) => self.leads(),
+            (true, true) => self.enabled().leads(),
+            (true, false) => false,
+        }
     }
 }
 

@@ -135,14 +135,11 @@ impl Document {
     pub fn remove(&mut self, section: usize, index: usize) {
         let is_last = section + 1 == self.sections.len();
         let section = &mut self.sections[section];
-        let end = section.end();
         section.lines.remove(index);
         if index < section.header {
             section.header -= 1;
         }
-        if !is_last && section.lines.last().is_some_and(Line::leads) {
-            section.lines.push(Line::new(&[&end]));
-        }
+        section.keep_last_comment(is_last);
     }
 
     /// Removes all lines with `setting` from a section.
@@ -184,6 +181,60 @@ impl Document {
         }
     }
 
+    /// Turns a peer into comments, line by line. [`Document::enable`] gives back the same bytes, if no line that begins
+    /// with `#~` was there before but those of disabled peers.
+    pub fn disable(&mut self, section: usize) {
+        if self.sections[section].kind == SectionKind::Peer {
+            let section = &mut self.sections[section];
+            let end = section.own_end();
+            section.lines[..end].iter_mut().for_each(|line| *line = line.disabled());
+            section.kind = SectionKind::DisabledPeer;
+        }
+    }
+
+    /// Puts a disabled peer in force.
+    pub fn enable(&mut self, section: usize) {
+        self.sections[section] = self.sections[section].enabled();
+    }
+
+    /// Gives a section a name in a comment `# Name = x`: in the one that it has, else in a new line below the header.
+    ///
+    /// # Errors
+    /// See [`InvalidValue`].
+    pub fn set_name(&mut self, section: usize, name: &str) -> Result<(), InvalidValue> {
+        check(&NAME, name)?;
+        let is_last = section + 1 == self.sections.len();
+        let section = &mut self.sections[section];
+        let named = |line: &Line| line.comment().and_then(line::assigned_name).is_some();
+        let line = Line::new(&[b"# Name = ", name.as_bytes()]);
+        let (above, inside) = section.lines.split_at(section.header);
+        let inside = inside.iter().position(named).map(|index| above.len() + index);
+        let names = |line: &Line| named(line) || line.comment().and_then(line::title).is_some();
+        let above = || above.iter().rposition(names).filter(|&index| named(&above[index]));
+        match inside.or_else(above) {
+            Some(index) => {
+                let end = section.lines[index].end().to_vec();
+                section.lines[index] = Line::new(&[line.bytes(), &end]);
+            }
+            None => section.insert_below(section.header, line),
+        }
+        section.keep_last_comment(is_last);
+        Ok(())
+    }
+
+    /// Adds a line with `setting` directly below the header of a section.
+    ///
+    /// # Errors
+    /// See [`InvalidValue`].
+    pub fn insert_first(&mut self, section: usize, setting: &Setting, value: &str) -> Result<(), InvalidValue> {
+        check(setting, value)?;
+        let mark: &[u8] = if setting.marked { b"#! " } else { b"" };
+        let line = Line::new(&[mark, setting.name.as_bytes(), b" = ", value.as_bytes()]);
+        let header = self.sections[section].header;
+        self.sections[section].insert_below(header, line);
+        Ok(())
+    }
+
     fn add_section(&mut self, at: usize, kind: SectionKind, header: &[u8]) -> usize {
         let first = self.sections.iter().find_map(|section| section.lines.first());
         let end: &[u8] = if first.is_some_and(|line| line.end() == b"\r\n") { b"\r\n" } else { b"\n" };
@@ -207,7 +258,7 @@ impl Document {
 
     /// Adds the next line of the file. A header takes the comments directly above it from the previous section.
     fn push(&mut self, line: Line) {
-        let LineKind::Header(kind) = line.kind() else {
+        let Some(kind) = line.header() else {
             if let Some(section) = self.sections.last_mut() {
                 section.lines.push(line);
             }
@@ -215,7 +266,7 @@ impl Document {
         };
         let mut lines = Vec::new();
         if let Some(above) = self.sections.last_mut() {
-            let leading = above.lines.iter().rev().take_while(|line| line.leads()).count();
+            let leading = above.lines.iter().rev().take_while(|above| above.leads_to(&line)).count();
             lines = above.lines.split_off(above.lines.len() - leading);
         }
         let header = lines.len();
@@ -263,15 +314,33 @@ impl Section {
         })
     }
 
+    /// The section in force, if it is a disabled peer; else a copy.
+    pub fn enabled(&self) -> Self {
+        if self.kind != SectionKind::DisabledPeer {
+            return self.clone();
+        }
+        Self { kind: SectionKind::Peer, header: self.header, lines: self.lines.iter().map(Line::enabled).collect() }
+    }
+
     /// The end of its own lines. Comments after an empty line are not its own, unless they name or close it.
     fn own_end(&self) -> usize {
+        let is_disabled = self.kind == SectionKind::DisabledPeer;
         let last = self.lines.iter().rposition(|line| match line.kind() {
             LineKind::Blank => false,
+            LineKind::Comment(_) if is_disabled && line.is_disabled() => true,
             LineKind::Comment(text) => line::assigned_name(text).is_some() || line::closes(text),
             LineKind::Header(_) | LineKind::Entry(_) | LineKind::Unknown => true,
         });
         let end = last.map_or(0, |last| last + 1);
         end + self.lines[end..].iter().take_while(|line| line.comment().is_some()).count()
+    }
+
+    /// Adds an empty line if its last line is a comment that would belong to the header below.
+    fn keep_last_comment(&mut self, is_last: bool) {
+        if !is_last && self.lines.last().is_some_and(Line::leads) {
+            let end = self.end();
+            self.lines.push(Line::new(&[&end]));
+        }
     }
 
     /// Its line end: `\n` or `\r\n`.
@@ -289,6 +358,9 @@ impl Section {
         self.lines.insert(self.lines.len().min(index + 1), line);
     }
 }
+
+/// For [`check`] alone: a name is in a comment.
+const NAME: Setting = Setting { name: "Name", section: SectionKind::Peer, marked: false, whole_line: false };
 
 fn check(setting: &Setting, value: &str) -> Result<(), InvalidValue> {
     let bytes = value.as_bytes();

@@ -5,7 +5,9 @@
 //! wg-quick passes to `wg`, [`save()`] merges the running tunnel into the file, and [`changes()`] compares a new file
 //! with a running tunnel. Nothing here resolves a host name, and only [`KeyFile::read`] opens a file.
 
+mod byte_count;
 mod changes;
+mod client;
 mod diagnostic;
 mod gateway;
 mod key_file;
@@ -23,7 +25,9 @@ use std::net::SocketAddr;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
+pub use byte_count::{ByteCount, InvalidByteCount};
 pub use changes::{AllowedIpRemoval, DeviceChanges, changes};
+pub use client::{ClientDefaults, ClientSettings, QuotaReset, Released};
 pub use diagnostic::{Diagnostic, Severity};
 pub use gateway::{Gateway, Inbound, Masquerade};
 pub use key_file::{KeyDirectories, KeyFile};
@@ -91,6 +95,8 @@ pub struct TunnelFile {
     pub client_isolation: bool,
     /// `Inbound`.
     pub inbound: Inbound,
+    /// What is the same for all clients.
+    pub clients: ClientDefaults,
     /// The peers, in the order of their first sections.
     pub peers: Vec<Peer>,
 }
@@ -115,8 +121,12 @@ pub struct Peer {
     pub persistent_keepalive: Option<u16>,
     /// `Destinations`, without host bits; all if there are none.
     pub destinations: Vec<IpNet>,
+    /// What it has if it is a client.
+    pub client: ClientSettings,
     /// The line of its header, from 1.
     pub line: usize,
+    /// The index of its section in the document.
+    pub section: usize,
 }
 
 /// The endpoint of a peer.
@@ -260,6 +270,7 @@ impl TunnelFile {
             on_hook_error: None,
             user: None,
             spin: None,
+            clients: ClientDefaults::default(),
             public_endpoint: None,
             gateway: Gateway::Off,
             masquerade: Masquerade::default(),
@@ -272,7 +283,16 @@ impl TunnelFile {
     /// Reads the file of `interface`. The diagnostics are in the order of its lines; invalid values are not in the
     /// result.
     pub fn read(document: &Document, interface: &InterfaceName, names: &dyn Names) -> (Self, Vec<Diagnostic>) {
-        read::read(document, interface, names)
+        read::read(document, interface, names, false)
+    }
+
+    /// As [`Self::read`], and disabled peers are read as if they were in force.
+    pub fn read_with_disabled(
+        document: &Document,
+        interface: &InterfaceName,
+        names: &dyn Names,
+    ) -> (Self, Vec<Diagnostic>) {
+        read::read(document, interface, names, true)
     }
 
     /// Reads the key files into [`Self::private_key`] and [`Peer::preshared_key`].
@@ -319,7 +339,9 @@ impl Peer {
             allowed_ips: Vec::new(),
             persistent_keepalive: None,
             destinations: Vec::new(),
+            client: ClientSettings::default(),
             line: 0,
+            section: 0,
         }
     }
 

@@ -85,6 +85,39 @@ pub const PRESHARED_KEY_FILE: Setting = ours(peer("PresharedKeyFile"));
 /// The only prefixes that a peer's packets are forwarded to.
 pub const DESTINATIONS: Setting = ours(peer("Destinations"));
 
+/// The prefixes that clients' addresses come from.
+pub const POOL: Setting = ours(interface("Pool"));
+/// `DNS` of client files.
+pub const CLIENT_DNS: Setting = ours(interface("ClientDNS"));
+/// `AllowedIPs` of client files.
+pub const CLIENT_ALLOWED_IPS: Setting = ours(interface("ClientAllowedIPs"));
+/// `MTU` of client files.
+pub const CLIENT_MTU: Setting = ours(interface("ClientMTU"));
+/// `PersistentKeepalive` of client files.
+pub const CLIENT_KEEPALIVE: Setting = ours(interface("ClientKeepalive"));
+/// Addresses of clients that were removed, which no other client gets for a day.
+pub const RELEASED: Setting = ours(interface("Released"));
+/// When a client was made.
+pub const CREATED: Setting = ours(peer("Created"));
+/// When a client is no longer let in.
+pub const EXPIRES: Setting = ours(peer("Expires"));
+/// When a client expired.
+pub const EXPIRED: Setting = ours(peer("Expired"));
+/// When a client was disabled.
+pub const DISABLED: Setting = ours(peer("Disabled"));
+/// How many bytes a client may send and receive.
+pub const QUOTA: Setting = ours(peer("Quota"));
+/// When a quota begins anew.
+pub const QUOTA_RESET: Setting = ours(peer("QuotaReset"));
+/// The key that replaces a client's at its first handshake.
+pub const NEXT_PUBLIC_KEY: Setting = ours(peer("NextPublicKey"));
+/// A client's private key, if it is kept.
+pub const CLIENT_PRIVATE_KEY: Setting = ours(peer("ClientPrivateKey"));
+/// `AllowedIPs` of one client's file.
+pub const OWN_ALLOWED_IPS: Setting = ours(peer("ClientAllowedIPs"));
+/// Free text about a client.
+pub const NOTE: Setting = Setting { whole_line: true, ..ours(peer("Note")) };
+
 /// The settings of `wg`, which must have a value.
 const OF_WG: [Setting; 8] =
     [PRIVATE_KEY, LISTEN_PORT, FWMARK, PUBLIC_KEY, PRESHARED_KEY, ALLOWED_IPS, ENDPOINT, PERSISTENT_KEEPALIVE];
@@ -109,6 +142,22 @@ const OURS: &[Setting] = &[
     INBOUND,
     PRESHARED_KEY_FILE,
     DESTINATIONS,
+    POOL,
+    CLIENT_DNS,
+    CLIENT_ALLOWED_IPS,
+    CLIENT_MTU,
+    CLIENT_KEEPALIVE,
+    RELEASED,
+    CREATED,
+    EXPIRES,
+    EXPIRED,
+    DISABLED,
+    QUOTA,
+    QUOTA_RESET,
+    NEXT_PUBLIC_KEY,
+    CLIENT_PRIVATE_KEY,
+    OWN_ALLOWED_IPS,
+    NOTE,
 ];
 
 /// Every setting.
@@ -118,15 +167,16 @@ pub fn all() -> impl Iterator<Item = Setting> {
 
 /// Whether all lines with the setting count, not only the last.
 pub(super) fn may_repeat(setting: &Setting) -> bool {
-    setting.whole_line || [ADDRESS, DNS, ALLOWED_IPS, EXCLUDED_IPS, DESTINATIONS].contains(setting)
+    const LISTS: [Setting; 9] = [
+        ADDRESS,
+        DNS,
+        ALLOWED_IPS,
+        EXCLUDED_IPS,
+        DESTINATIONS,
+        CLIENT_DNS,
+        CLIENT_ALLOWED_IPS,
+        OWN_ALLOWED_IPS,
+        RELEASED,
+    ];
+    (setting.whole_line && *setting != NOTE) || LISTS.contains(setting)
 }
-/// The prefixes that clients' addresses come from.
-pub const POOL: Setting = ours(interface("Pool"));
-/// `DNS` of client files.
-pub const CLIENT_DNS: Setting = ours(interface("ClientDNS"));
-/// `AllowedIPs` of client files.
-pub const CLIENT_ALLOWED_IPS: Setting = ours(interface("ClientAllowedIPs"));
-/// `MTU` of client files.
-pub const CLIENT_MTU: Setting = ours(interface("ClientMTU"));
-/// `PersistentKeepalive` of client files.
-pub const CLIENT_KEEPALIVE: Setting = ours(interface("ClientKeepalive"));

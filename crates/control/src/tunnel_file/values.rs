@@ -3,9 +3,12 @@
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use jiff::Timestamp;
 use zeroize::Zeroizing;
 
-use super::{Endpoint, Gateway, KeyFile, Masquerade, NameServer, Names, PublicEndpoint, SPIN_MAX, Table};
+use super::{
+    ByteCount, Endpoint, Gateway, KeyFile, Masquerade, NameServer, Names, PublicEndpoint, Released, SPIN_MAX, Table,
+};
 use crate::document::Setting;
 use crate::endpoint;
 use crate::interface::InterfaceName;
@@ -185,6 +188,32 @@ pub(super) fn user(text: &str) -> Result<String, InvalidValue> {
 pub(super) fn public_endpoint(text: &str) -> Result<PublicEndpoint, InvalidValue> {
     let hint = "for example vpn.example.com, 192.0.2.1:51820 or [2001:db8::1]:51820";
     text.parse().map_err(|_| invalid(format!("{} is not a public endpoint", quoted(text)), hint))
+}
+
+/// An instant.
+pub(super) fn instant(text: &str) -> Result<Timestamp, InvalidValue> {
+    let hint = "for example 2030-01-31T22:59:59Z";
+    text.parse().map_err(|_| invalid(format!("{} is not a time", quoted(text)), hint))
+}
+
+/// How many bytes a client may send and receive.
+pub(super) fn quota(text: &str) -> Result<ByteCount, InvalidValue> {
+    let hint = "for example 50G (decimal) or 50Gi (binary)";
+    text.parse().map_err(|_| invalid(format!("{} is not a number of bytes", quoted(text)), hint))
+}
+
+/// A server or search domain for client files.
+pub(super) fn dns_word(word: &str) -> Result<String, InvalidValue> {
+    if looks_like_server(word) { server(word).map(|server| server.to_string()) } else { search_domain(word) }
+}
+
+/// A time, and the addresses that were released then.
+pub(super) fn released(text: &str) -> Result<Released, InvalidValue> {
+    let (time, rest) = text.split_once([' ', '\t']).unwrap_or((text, ""));
+    let addresses = items(rest, true).map(|(_, item)| item).filter(|item| !item.is_empty()).map(|item| {
+        item.parse::<IpAddr>().map_err(|_| invalid(format!("{} is not an IP address", quoted(item)), "remove it"))
+    });
+    Ok(Released { time: instant(time)?, addresses: addresses.collect::<Result<_, _>>()? })
 }
 
 /// Microseconds for which the daemon looks for packets.

@@ -81,6 +81,29 @@ impl Reader<'_> {
             settings::INBOUND => {
                 diagnostics.store(span, values::one_of(setting, value, &INBOUND), &mut file.inbound);
             }
+            settings::POOL => {
+                file.clients.pool = list(at, value, values::prefix, diagnostics).iter().map(IpNet::trunc).collect();
+            }
+            settings::CLIENT_DNS => {
+                for (offset, word) in items(value, true).filter(|(_, word)| !word.is_empty()) {
+                    if let Some(word) = diagnostics.check(at.inside(offset), values::dns_word(word)) {
+                        file.clients.dns.push(word);
+                    }
+                }
+            }
+            settings::CLIENT_ALLOWED_IPS => {
+                let prefixes = list(at, value, values::prefix, diagnostics);
+                file.clients.allowed_ips.extend(prefixes.iter().map(IpNet::trunc));
+            }
+            settings::CLIENT_MTU => diagnostics.store(span, values::mtu(value).map(Some), &mut file.clients.mtu),
+            settings::CLIENT_KEEPALIVE => {
+                diagnostics.store(span, values::interval(value).map(Some), &mut file.clients.keepalive);
+            }
+            settings::RELEASED => {
+                if let Some(released) = diagnostics.check(span, values::released(value)) {
+                    file.clients.released.push(released);
+                }
+            }
             _ => {}
         }
     }

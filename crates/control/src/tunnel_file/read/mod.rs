@@ -12,7 +12,12 @@ use crate::document::{Document, Entry, Section, SectionKind, Setting};
 use crate::interface::InterfaceName;
 use crate::wg_config::is_typo_of;
 
-pub(super) fn read(document: &Document, interface: &InterfaceName, names: &dyn Names) -> (TunnelFile, Vec<Diagnostic>) {
+pub(super) fn read(
+    document: &Document,
+    interface: &InterfaceName,
+    names: &dyn Names,
+    with_disabled: bool,
+) -> (TunnelFile, Vec<Diagnostic>) {
     let mut reader = Reader {
         file: TunnelFile::empty(interface),
         peers: Peers::default(),
@@ -25,8 +30,12 @@ pub(super) fn read(document: &Document, interface: &InterfaceName, names: &dyn N
         reader.diagnostics.warn(Span { line: 1, column: 1 }, message, "save it as UTF-8 without one");
     }
     let mut line = 1;
-    for section in document.sections() {
-        reader.section(section, line);
+    for (index, section) in document.sections().iter().enumerate() {
+        match section.kind() {
+            SectionKind::DisabledPeer if with_disabled => reader.section(&section.enabled(), index, line),
+            SectionKind::DisabledPeer => reader.disabled(section, line),
+            _ => reader.section(section, index, line),
+        }
         line += section.lines().len();
     }
     reader.finish()
@@ -73,7 +82,17 @@ impl Located<'_> {
 }
 
 impl Reader<'_> {
-    fn section(&mut self, section: &Section, first_line: usize) {
+    /// A disabled peer has only comments. Other tools read a setting below it as one of the section above.
+    fn disabled(&mut self, section: &Section, first_line: usize) {
+        let entries = section.entries().map(|entry| entry.index);
+        for index in entries.chain(section.unknown_lines()) {
+            let span = Span { line: first_line + index, column: 1 };
+            let message = "this line is below a disabled peer, so other tools take it for one of the section above";
+            self.diagnostics.error(span, message, "begin it with `#~ `, or move it to its section");
+        }
+    }
+
+    fn section(&mut self, section: &Section, index: usize, first_line: usize) {
         let header = Span { line: first_line + section.header(), column: 1 };
         if section.kind() == SectionKind::Other {
             self.diagnostics.error(header, "unknown section", "use [Interface] or [Peer]");
@@ -99,15 +118,15 @@ impl Reader<'_> {
             self.entry(&setting, &entry, &mut draft);
         }
         if section.kind() == SectionKind::Peer {
-            self.peers.add(draft, header, &mut self.diagnostics);
+            self.peers.add(draft, index, header, &mut self.diagnostics);
         }
     }
 
     /// The setting of an entry, if it is allowed there.
     fn setting(&mut self, at: &Located<'_>, section: SectionKind) -> Option<Setting> {
         let name = at.entry.name();
-        let known = settings::all().find(|known| known.name.eq_ignore_ascii_case(&name));
-        let Some(setting) = known else {
+        let named = || settings::all().filter(|known| known.name.eq_ignore_ascii_case(&name));
+        let Some(setting) = named().find(|known| known.section == section).or_else(|| named().next()) else {
             if section != SectionKind::Other {
                 self.unknown(at, &name);
             }

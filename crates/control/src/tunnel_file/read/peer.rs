@@ -9,8 +9,10 @@ use super::{Diagnostics, Located, Span};
 use crate::document::Setting;
 use crate::keys::{PublicKey, SecretKey};
 use crate::tunnel_file::values::{self, compact, items};
-use crate::tunnel_file::{Endpoint, KeyFile, Peer, settings};
+use crate::tunnel_file::{ClientSettings, Endpoint, KeyFile, Peer, QuotaReset, settings};
 use crate::wg_config::values::is_space;
+
+const QUOTA_RESETS: [(&str, QuotaReset); 2] = [("never", QuotaReset::Never), ("monthly", QuotaReset::Monthly)];
 
 /// A `[Peer]` section while it is read.
 #[derive(Default)]
@@ -26,6 +28,7 @@ pub(super) struct Draft {
     key_file: Option<Span>,
     endpoint: Option<Endpoint>,
     persistent_keepalive: Option<u16>,
+    client: ClientSettings,
     /// The list changes the previous one of the peer instead of replacing it.
     changes_list: bool,
     /// Prefixes to add (true) or remove.
@@ -71,6 +74,26 @@ impl Draft {
             settings::DESTINATIONS => {
                 self.destinations.extend(list(at, value, values::prefix, diagnostics).iter().map(IpNet::trunc));
             }
+            settings::CREATED => diagnostics.store(span, values::instant(value).map(Some), &mut self.client.created),
+            settings::EXPIRES => diagnostics.store(span, values::instant(value).map(Some), &mut self.client.expires),
+            settings::EXPIRED => diagnostics.store(span, values::instant(value).map(Some), &mut self.client.expired),
+            settings::DISABLED => diagnostics.store(span, values::instant(value).map(Some), &mut self.client.disabled),
+            settings::QUOTA => diagnostics.store(span, values::quota(value).map(Some), &mut self.client.quota),
+            settings::QUOTA_RESET => {
+                let reset = values::one_of(setting, value, &QUOTA_RESETS);
+                diagnostics.store(span, reset, &mut self.client.quota_reset);
+            }
+            settings::NEXT_PUBLIC_KEY => {
+                let key = values::public_key(setting, value);
+                diagnostics.store(span, key.map(Some), &mut self.client.next_public_key);
+            }
+            settings::CLIENT_PRIVATE_KEY => {
+                diagnostics.store(span, values::secret_key(setting, value).map(Some), &mut self.client.private_key);
+            }
+            settings::OWN_ALLOWED_IPS => {
+                self.client.allowed_ips.extend(list(at, value, values::prefix, diagnostics).iter().map(IpNet::trunc));
+            }
+            settings::NOTE => self.client.note = Some(value.to_owned()),
             _ => {}
         }
     }
@@ -96,7 +119,7 @@ impl Draft {
 
 impl Peers {
     /// Adds a peer, or merges a second section into it.
-    pub(super) fn add(&mut self, draft: Draft, header: Span, diagnostics: &mut Diagnostics) {
+    pub(super) fn add(&mut self, draft: Draft, section: usize, header: Span, diagnostics: &mut Diagnostics) {
         if let (Some(_), Some(span)) = (&draft.preshared_key, draft.key_file) {
             diagnostics.error(span, "PresharedKey and PresharedKeyFile are both set", "keep one of them");
         }
@@ -106,8 +129,9 @@ impl Peers {
             }
             return;
         };
-        let index = self.find(public_key, header, diagnostics);
+        let index = self.find(public_key, section, header, diagnostics);
         let peer = &mut self.list[index];
+        peer.client = draft.client;
         peer.name = draft.name.or(peer.name.take());
         peer.preshared_key = draft.preshared_key.or(peer.preshared_key.take());
         peer.preshared_key_file = draft.preshared_key_file.or(peer.preshared_key_file.take());
@@ -131,7 +155,7 @@ impl Peers {
         }
     }
 
-    fn find(&mut self, public_key: PublicKey, header: Span, diagnostics: &mut Diagnostics) -> usize {
+    fn find(&mut self, public_key: PublicKey, section: usize, header: Span, diagnostics: &mut Diagnostics) -> usize {
         let next = self.list.len();
         let index = *self.indices.entry(public_key).or_insert(next);
         match self.list.get(index) {
@@ -139,7 +163,7 @@ impl Peers {
                 let message = format!("peer {} is listed twice, first in line {}", peer.title(), peer.line);
                 diagnostics.warn(header, message, "merge the sections: only the last AllowedIPs count");
             }
-            None => self.list.push(Peer { line: header.line, ..Peer::new(public_key) }),
+            None => self.list.push(Peer { line: header.line, section, ..Peer::new(public_key) }),
         }
         index
     }

@@ -1,0 +1,528 @@
+//! The clients in a tunnel's file, and every change of them: an edit of their sections, and of nothing else.
+
+use std::collections::HashMap;
+
+use ipnet::IpNet;
+use jiff::Timestamp;
+use linerate_control::document::{Document, InvalidValue, SectionKind, Setting};
+use linerate_control::interface::InterfaceName;
+use linerate_control::keys::{PublicKey, SecretKey};
+use linerate_control::printable::printable;
+use linerate_control::tunnel_file::{
+    ByteCount, Diagnostic, Names, Peer, QuotaReset, Released, Severity, TunnelFile, settings,
+};
+
+use crate::init::list;
+use crate::name::ClientName;
+use crate::pool::{InvalidPool, Pool, PoolFull, is_cooling};
+
+/// A tunnel's file and its clients.
+pub struct Roster {
+    document: Document,
+    file: TunnelFile,
+    clients: Vec<Client>,
+    /// The index of a client by [`ClientName::key`].
+    names: HashMap<String, usize>,
+    pool: Option<Pool>,
+}
+
+/// A client: a peer with `Created`. It may hold secrets, so it has no `Debug`.
+#[derive(Clone)]
+pub struct Client {
+    /// Its name.
+    pub name: ClientName,
+    /// Whether it is let in.
+    pub state: State,
+    /// What its section says.
+    pub peer: Peer,
+}
+
+/// Whether a client is let in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It is.
+    Enabled,
+    /// A person disabled it.
+    Disabled,
+    /// Its time has come, whatever else it is.
+    Expired,
+}
+
+impl State {
+    /// A word for it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Enabled => "enabled",
+            Self::Disabled => "disabled",
+            Self::Expired => "expired",
+        }
+    }
+}
+
+/// A client to be added.
+pub struct NewClient {
+    /// Its name.
+    pub name: ClientName,
+    /// Its key.
+    pub public_key: PublicKey,
+    /// An additional secret.
+    pub preshared_key: Option<SecretKey>,
+    /// What else its section says.
+    pub properties: Properties,
+}
+
+/// What may be said of a client, and changed later: each is left alone if it is `None`, and removed if it is
+/// `Some(None)` or empty.
+#[derive(Clone, Default)]
+pub struct Properties {
+    /// `Expires`.
+    pub expires: Option<Option<Timestamp>>,
+    /// `Quota`.
+    pub quota: Option<Option<ByteCount>>,
+    /// `QuotaReset`.
+    pub quota_reset: Option<QuotaReset>,
+    /// `ClientAllowedIPs`.
+    pub allowed_ips: Option<Vec<IpNet>>,
+    /// `ClientPrivateKey`.
+    pub private_key: Option<Option<SecretKey>>,
+    /// `Note`.
+    pub note: Option<String>,
+    /// Other settings of its section with their values.
+    pub others: Vec<(Setting, String)>,
+}
+
+/// Why clients cannot be read or changed.
+#[derive(Debug, thiserror::Error)]
+pub enum Refusal {
+    /// The file has errors.
+    #[error("{}", .0.iter().map(Diagnostic::to_string).collect::<Vec<_>>().join("\n"))]
+    File(Vec<Diagnostic>),
+    /// A section is not that of a client.
+    #[error("{line}:1: {message}")]
+    Section {
+        /// The line of its header.
+        line: usize,
+        /// What is wrong.
+        message: String,
+    },
+    /// There is no such client.
+    #[error("there is no client `{0}'{1}")]
+    Unknown(String, String),
+    /// There is one already.
+    #[error("there is a client `{0}' already; names differ in more than case")]
+    NameTaken(ClientName),
+    /// Another peer has the key.
+    #[error("{0} has this public key already")]
+    KeyTaken(String),
+    /// Only renewing helps.
+    #[error("{name} expired at {time}; `linerate client renew {name}` lets it in again")]
+    Expired {
+        /// Who.
+        name: ClientName,
+        /// When.
+        time: Timestamp,
+    },
+    /// A value cannot be written.
+    #[error("{0}: {1}")]
+    Value(&'static str, InvalidValue),
+    /// There are no addresses to give.
+    #[error(transparent)]
+    InvalidPool(#[from] InvalidPool),
+    /// There are no addresses left.
+    #[error(transparent)]
+    PoolFull(#[from] PoolFull),
+}
+
+impl Roster {
+    /// Reads the clients in the file of `interface`, as they are at `now`.
+    ///
+    /// # Errors
+    /// The file has errors, or clients without a name of their own.
+    pub fn read(
+        document: Document,
+        interface: &InterfaceName,
+        names: &dyn Names,
+        now: Timestamp,
+    ) -> Result<Self, Refusal> {
+        let (file, diagnostics) = TunnelFile::read_with_disabled(&document, interface, names);
+        let errors: Vec<Diagnostic> =
+            diagnostics.into_iter().filter(|diagnostic| diagnostic.severity == Severity::Error).collect();
+        if !errors.is_empty() {
+            return Err(Refusal::File(errors));
+        }
+        let mut roster = Self { document, file, clients: Vec::new(), names: HashMap::new(), pool: None };
+        for peer in roster.file.peers.iter().filter(|peer| peer.client.created.is_some()) {
+            let wrong = |message: String| Refusal::Section { line: peer.line, message };
+            let name = peer.name.as_deref().ok_or_else(|| wrong("this client has no name: add `# Name = …`".into()))?;
+            let name: ClientName = name.parse().map_err(|error| wrong(format!("{error}")))?;
+            let index = roster.clients.len();
+            if let Some(other) = roster.names.insert(name.key(), index) {
+                let line = roster.clients[other].peer.line;
+                return Err(wrong(format!("a client of this name, {name}, is in line {line} already")));
+            }
+            let in_force = roster.document.sections()[peer.section].kind() == SectionKind::Peer;
+            let state = match &peer.client {
+                client if client.expired.is_some() || client.expires.is_some_and(|time| time <= now) => State::Expired,
+                _ if in_force => State::Enabled,
+                _ => State::Disabled,
+            };
+            roster.clients.push(Client { name, state, peer: peer.clone() });
+        }
+        Ok(roster)
+    }
+
+    /// The clients, in the order of the file.
+    pub fn clients(&self) -> &[Client] {
+        &self.clients
+    }
+
+    /// What the file says, disabled peers included.
+    pub fn file(&self) -> &TunnelFile {
+        &self.file
+    }
+
+    /// The file with all changes.
+    pub fn document(&self) -> &Document {
+        &self.document
+    }
+
+    /// The client of that name, in any case.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn client(&self, name: &str) -> Result<&Client, Refusal> {
+        let index = self.names.get(&name.to_ascii_lowercase());
+        index.map(|&index| &self.clients[index]).ok_or_else(|| self.unknown(name))
+    }
+
+    /// The networks that addresses of clients come from.
+    pub fn networks(&self) -> Vec<IpNet> {
+        if !self.file.clients.pool.is_empty() {
+            return self.file.clients.pool.clone();
+        }
+        let mut networks: Vec<IpNet> = Vec::new();
+        for net in &self.file.addresses {
+            let is_network = net.prefix_len() + 1 < net.max_prefix_len();
+            let has_family = |other: &IpNet| other.addr().is_ipv4() == net.addr().is_ipv4();
+            let is_link_local = matches!(net, IpNet::V6(net) if net.addr().is_unicast_link_local());
+            if is_network && !is_link_local && !networks.iter().any(has_family) {
+                networks.push(net.trunc());
+            }
+        }
+        networks
+    }
+
+    /// The addresses that are taken and those that are free, at `now`.
+    ///
+    /// # Errors
+    /// The file names no pool.
+    pub fn pool(&mut self, now: Timestamp) -> Result<&mut Pool, InvalidPool> {
+        if self.pool.is_none() {
+            let mut pool = Pool::new(&self.networks())?;
+            for address in &self.file.addresses {
+                pool.take(&address.addr().into());
+            }
+            self.file.peers.iter().flat_map(|peer| &peer.allowed_ips).for_each(|net| pool.take(net));
+            for released in &self.file.clients.released {
+                released.addresses.iter().for_each(|address| pool.cool(*address, released.time, now));
+            }
+            self.pool = Some(pool);
+        }
+        Ok(self.pool.as_mut().expect("it was just set"))
+    }
+
+    /// Adds a client, with addresses of the pool.
+    ///
+    /// # Errors
+    /// Its name or key is taken, the pool is full, or a value cannot be written.
+    pub fn add(&mut self, new: &NewClient, now: Timestamp) -> Result<&Client, Refusal> {
+        self.check_name(&new.name)?;
+        self.check_key(&new.public_key)?;
+        let addresses = self.pool(now)?.allocate()?;
+        let section = self.document.add_peer();
+        let preshared = new.preshared_key.as_ref().map(SecretKey::to_base64);
+        let lines =
+            [(settings::CREATED, Some(now.to_string())), (settings::PUBLIC_KEY, Some(new.public_key.to_string()))];
+        for (setting, value) in lines {
+            self.put(section, &setting, value.as_deref())?;
+        }
+        self.put(section, &settings::PRESHARED_KEY, preshared.as_ref().map(|key| &***key))?;
+        self.put(section, &settings::ALLOWED_IPS, Some(&list(&addresses)))?;
+        self.put_properties(section, &new.properties)?;
+        self.document.set_name(section, new.name.as_str()).map_err(|error| Refusal::Value("Name", error))?;
+        let mut peer = Peer::new(new.public_key);
+        peer.name = Some(new.name.to_string());
+        peer.preshared_key.clone_from(&new.preshared_key);
+        peer.allowed_ips = addresses;
+        peer.section = section;
+        peer.client.created = Some(now);
+        let properties = &new.properties;
+        peer.client.expires = properties.expires.flatten();
+        peer.client.quota = properties.quota.flatten();
+        peer.client.quota_reset = properties.quota_reset.unwrap_or_default();
+        peer.client.allowed_ips = properties.allowed_ips.clone().unwrap_or_default();
+        peer.client.private_key = properties.private_key.clone().flatten();
+        peer.client.note.clone_from(&properties.note);
+        self.names.insert(new.name.key(), self.clients.len());
+        self.clients.push(Client { name: new.name.clone(), state: State::Enabled, peer: peer.clone() });
+        self.file.peers.push(peer);
+        Ok(&self.clients[self.clients.len() - 1])
+    }
+
+    /// Has a client no longer let in, until it is enabled again.
+    ///
+    /// # Errors
+    /// There is no such client.
+    pub fn disable(&mut self, name: &str, now: Timestamp) -> Result<(), Refusal> {
+        let client = self.client(name)?;
+        let (section, is_disabled) = (client.peer.section, client.peer.client.disabled.is_some());
+        if !is_disabled {
+            self.mark(section, &settings::DISABLED, now)?;
+        }
+        Ok(())
+    }
+
+    /// Lets a disabled client in again.
+    ///
+    /// # Errors
+    /// There is no such client, or it has expired.
+    pub fn enable(&mut self, name: &str) -> Result<(), Refusal> {
+        let client = self.client(name)?;
+        let (section, times) = (client.peer.section, &client.peer.client);
+        if client.state == State::Expired {
+            let time = times.expired.or(times.expires).unwrap_or_default();
+            return Err(Refusal::Expired { name: client.name.clone(), time });
+        }
+        self.document.enable(section);
+        self.document.unset(section, &settings::DISABLED);
+        Ok(())
+    }
+
+    /// Gives a client another time to expire, or none, and lets it in again if it had expired.
+    ///
+    /// # Errors
+    /// There is no such client.
+    pub fn renew(&mut self, name: &str, expires: Option<Timestamp>) -> Result<(), Refusal> {
+        let client = self.client(name)?;
+        let (section, is_disabled) = (client.peer.section, client.peer.client.disabled.is_some());
+        self.edit(section, |roster| {
+            roster.document.unset(section, &settings::EXPIRED);
+            roster.put(section, &settings::EXPIRES, expires.map(|time| time.to_string()).as_deref())
+        })?;
+        if !is_disabled {
+            self.document.enable(section);
+        }
+        Ok(())
+    }
+
+    /// Marks the clients whose time has come, as no longer let in whatever the clock says later. Returns their names.
+    ///
+    /// # Errors
+    /// Their sections cannot be edited.
+    pub fn expire(&mut self, now: Timestamp) -> Result<Vec<ClientName>, Refusal> {
+        let is_due = |client: &&Client| {
+            client.peer.client.expired.is_none() && client.peer.client.expires.is_some_and(|time| time <= now)
+        };
+        let due: Vec<(ClientName, usize)> =
+            self.clients.iter().filter(is_due).map(|client| (client.name.clone(), client.peer.section)).collect();
+        for (_, section) in &due {
+            self.mark(*section, &settings::EXPIRED, now)?;
+        }
+        Ok(due.into_iter().map(|(name, _)| name).collect())
+    }
+
+    /// Gives a client another key, which takes the place of its own at its first handshake, or `at_once` with another
+    /// preshared key. The private key in the file, if there is one, becomes `private_key`.
+    ///
+    /// # Errors
+    /// There is no such client, or the key is taken.
+    pub fn rekey(
+        &mut self,
+        name: &str,
+        public_key: PublicKey,
+        private_key: Option<SecretKey>,
+        at_once: Option<SecretKey>,
+    ) -> Result<(), Refusal> {
+        let section = self.client(name)?.peer.section;
+        self.check_key(&public_key)?;
+        self.edit(section, |roster| {
+            let key = public_key.to_string();
+            match at_once {
+                Some(preshared) => {
+                    roster.put(section, &settings::PUBLIC_KEY, Some(&key))?;
+                    roster.put(section, &settings::PRESHARED_KEY, Some(&preshared.to_base64()))?;
+                    roster.put(section, &settings::NEXT_PUBLIC_KEY, None)?;
+                }
+                None => roster.put(section, &settings::NEXT_PUBLIC_KEY, Some(&key))?,
+            }
+            let private = private_key.as_ref().map(SecretKey::to_base64);
+            roster.put(section, &settings::CLIENT_PRIVATE_KEY, private.as_ref().map(|key| &***key))
+        })
+    }
+
+    /// Gives a client another name.
+    ///
+    /// # Errors
+    /// There is no such client, or the name is taken.
+    pub fn rename(&mut self, name: &str, new: &ClientName) -> Result<(), Refusal> {
+        let client = self.client(name)?;
+        let (section, old) = (client.peer.section, client.name.key());
+        if old != new.key() {
+            self.check_name(new)?;
+        }
+        self.edit(section, |roster| {
+            roster.document.set_name(section, new.as_str()).map_err(|error| Refusal::Value("Name", error))
+        })?;
+        if let Some(index) = self.names.remove(&old) {
+            self.names.insert(new.key(), index);
+            self.clients[index].name = new.clone();
+        }
+        Ok(())
+    }
+
+    /// Changes what is said of a client.
+    ///
+    /// # Errors
+    /// There is no such client, or a value cannot be written.
+    pub fn set(&mut self, name: &str, properties: &Properties) -> Result<(), Refusal> {
+        let section = self.client(name)?.peer.section;
+        self.edit(section, |roster| roster.put_properties(section, properties))
+    }
+
+    /// Removes clients. Their addresses are kept back for a day.
+    ///
+    /// # Errors
+    /// There is no such client. Nothing is removed then.
+    pub fn remove(&mut self, names: &[String], now: Timestamp) -> Result<(), Refusal> {
+        let mut gone = Vec::new();
+        for name in names {
+            let client = self.client(name)?;
+            gone.push((client.peer.section, client.peer.allowed_ips.clone()));
+        }
+        gone.sort_by_key(|(section, _)| std::cmp::Reverse(*section));
+        gone.dedup_by_key(|(section, _)| *section);
+        let is_single = |net: &&IpNet| net.prefix_len() == net.max_prefix_len();
+        let addresses = gone.iter().rev().flat_map(|(_, nets)| nets.iter().filter(is_single)).map(IpNet::addr);
+        let released = Released { time: now, addresses: addresses.collect() };
+        gone.iter().for_each(|(section, _)| self.document.remove_section(*section));
+        self.forget_released(now);
+        if !released.addresses.is_empty() {
+            let interface = self.document.interface();
+            let line = self.document.insert(interface, &settings::RELEASED, &released.to_string());
+            line.map_err(|error| Refusal::Value(settings::RELEASED.name, error))?;
+        }
+        Ok(())
+    }
+
+    /// Removes the lines about addresses that may be given again.
+    fn forget_released(&mut self, now: Timestamp) {
+        for section in 0..self.document.sections().len() {
+            let section_lines = &self.document.sections()[section];
+            if section_lines.kind() != SectionKind::Interface {
+                continue;
+            }
+            let is_over = |value: &[u8]| {
+                let time = value.split(|byte| byte.is_ascii_whitespace()).next().unwrap_or_default();
+                let time = std::str::from_utf8(time).ok().and_then(|time| time.parse::<Timestamp>().ok());
+                time.is_some_and(|time| !is_cooling(time, now))
+            };
+            let released = section_lines.entries().filter(|entry| entry.is(&settings::RELEASED));
+            let over: Vec<usize> = released.filter(|entry| is_over(entry.value())).map(|entry| entry.index).collect();
+            over.into_iter().rev().for_each(|index| self.document.remove(section, index));
+        }
+    }
+
+    /// Turns a section into comments, and says in it since when.
+    fn mark(&mut self, section: usize, setting: &Setting, now: Timestamp) -> Result<(), Refusal> {
+        self.document.enable(section);
+        let marked = self.document.insert_first(section, setting, &now.to_string());
+        self.document.disable(section);
+        marked.map_err(|error| Refusal::Value(setting.name, error))
+    }
+
+    /// Edits a section as if it were in force.
+    fn edit(&mut self, section: usize, change: impl FnOnce(&mut Self) -> Result<(), Refusal>) -> Result<(), Refusal> {
+        let is_disabled = self.document.sections()[section].kind() == SectionKind::DisabledPeer;
+        self.document.enable(section);
+        let changed = change(self);
+        if is_disabled {
+            self.document.disable(section);
+        }
+        changed
+    }
+
+    fn put_properties(&mut self, section: usize, properties: &Properties) -> Result<(), Refusal> {
+        let Properties { expires, quota, quota_reset, allowed_ips, private_key, note, others } = properties;
+        if let Some(expires) = expires {
+            self.put(section, &settings::EXPIRES, expires.map(|time| time.to_string()).as_deref())?;
+        }
+        if let Some(quota) = quota {
+            self.put(section, &settings::QUOTA, quota.map(|bytes| bytes.to_string()).as_deref())?;
+        }
+        if let Some(reset) = quota_reset {
+            let reset = (*reset != QuotaReset::Never).then(|| reset.to_string());
+            self.put(section, &settings::QUOTA_RESET, reset.as_deref())?;
+        }
+        if let Some(allowed) = allowed_ips {
+            let allowed = Some(list(allowed)).filter(|text| !text.is_empty());
+            self.put(section, &settings::OWN_ALLOWED_IPS, allowed.as_deref())?;
+        }
+        if let Some(key) = private_key {
+            let key = key.as_ref().map(SecretKey::to_base64);
+            self.put(section, &settings::CLIENT_PRIVATE_KEY, key.as_ref().map(|key| &***key))?;
+        }
+        if let Some(note) = note {
+            if note.contains(char::is_control) {
+                return Err(Refusal::Value(settings::NOTE.name, InvalidValue));
+            }
+            self.put(section, &settings::NOTE, Some(note.trim()).filter(|note| !note.is_empty()))?;
+        }
+        for (setting, value) in others {
+            self.put(section, setting, Some(&**value).filter(|value| !value.is_empty()))?;
+        }
+        Ok(())
+    }
+
+    /// Sets the only line of a setting, or removes all of them.
+    fn put(&mut self, section: usize, setting: &Setting, value: Option<&str>) -> Result<(), Refusal> {
+        let Some(value) = value else {
+            self.document.unset(section, setting);
+            return Ok(());
+        };
+        let lines: Vec<usize> = self.document.sections()[section]
+            .entries()
+            .filter(|entry| entry.is(setting))
+            .map(|entry| entry.index)
+            .collect();
+        let extra = lines.split_last().map_or(&[][..], |(_, others)| others);
+        extra.iter().rev().for_each(|&index| self.document.remove(section, index));
+        self.document.set(section, setting, value).map_err(|error| Refusal::Value(setting.name, error))
+    }
+
+    fn check_name(&self, name: &ClientName) -> Result<(), Refusal> {
+        match self.names.get(&name.key()) {
+            Some(&index) => Err(Refusal::NameTaken(self.clients[index].name.clone())),
+            None => Ok(()),
+        }
+    }
+
+    fn check_key(&self, key: &PublicKey) -> Result<(), Refusal> {
+        let has_it = |peer: &&Peer| peer.public_key == *key || peer.client.next_public_key == Some(*key);
+        match self.file.peers.iter().find(has_it) {
+            Some(peer) => Err(Refusal::KeyTaken(printable(&peer.title()).into_owned())),
+            None => Ok(()),
+        }
+    }
+
+    fn unknown(&self, name: &str) -> Refusal {
+        let is_peer = |peer: &&Peer| peer.name.as_deref().is_some_and(|other| other.eq_ignore_ascii_case(name));
+        let hint = if self.file.peers.iter().any(|peer| is_peer(&peer)) {
+            ": the peer of this name was not made by `linerate client add`, so it is not changed".to_owned()
+        } else if self.clients.is_empty() {
+            "; `linerate client add NAME` adds one".to_owned()
+        } else {
+            "; `linerate client list` shows all".to_owned()
+        };
+        Refusal::Unknown(printable(name).into_owned(), hint)
+    }
+}

@@ -119,7 +119,7 @@ impl ConfigFile {
     ///
     /// # Errors
     /// As [`ConfigFile::open`].
-    pub(crate) fn reopen(&self) -> Result<Self, Error> {
+    pub fn reopen(&self) -> Result<Self, Error> {
         Ok(Self { called: self.called.clone(), ..Self::at(&self.called, "")? })
     }
 
@@ -154,6 +154,14 @@ impl ConfigFile {
         Self { called: path.clone(), path, interface, document, contents, diagnostics }
     }
 
+    /// The file with another text.
+    pub(crate) fn with(&self, document: Document) -> Self {
+        let (contents, diagnostics) = TunnelFile::read(&document, &self.interface, &System);
+        let Self { path, called, interface, .. } = self;
+        let (path, called, interface) = (path.clone(), called.clone(), interface.clone());
+        Self { path, called, interface, document, contents, diagnostics }
+    }
+
     /// The text, as it is in the file.
     pub(crate) fn text(&self) -> Buffer {
         self.document.to_bytes()
@@ -181,7 +189,7 @@ impl ConfigFile {
     ///
     /// # Errors
     /// A file that holds a key cannot be read.
-    pub(crate) fn loaded(&self) -> Result<TunnelFile, Error> {
+    pub fn loaded(&self) -> Result<TunnelFile, Error> {
         let mut file = self.contents.clone();
         let credentials = credentials();
         file.load_keys(self.folders(credentials.as_deref())).map_err(|sentences| Error::File(sentences.join("\n")))?;
@@ -302,7 +310,7 @@ fn has_default_route(peer: &Peer) -> bool {
 }
 
 /// The names of this system: routing tables and services.
-struct System;
+pub struct System;
 
 impl Names for System {
     fn table(&self, name: &str) -> Option<u32> {

@@ -30,6 +30,8 @@ pub struct Reloaded {
     pub steps: usize,
     /// What else was changed on the device, as messages without keys.
     pub messages: Vec<String>,
+    /// Endpoints without an address need a supervisor, and none runs.
+    pub(crate) needs_supervisor: bool,
 }
 
 /// Applies the file.
@@ -38,8 +40,23 @@ pub struct Reloaded {
 /// The tunnel is not up, has no ledger, or was brought up from another file; or a step failed: what this reload did to
 /// the host is undone.
 pub fn reload(file: &ConfigFile, options: &Options, context: Context<'_>) -> Result<Reloaded, Error> {
+    let locked = lock::lock(&file.interface, context)?;
+    let done = reload_locked(file, options, context, &locked)?;
+    drop(locked);
+    if done.needs_supervisor {
+        background::start(file, context);
+    }
+    Ok(done)
+}
+
+/// As [`reload`], by a command that holds the lock. Does not start a supervisor.
+pub(crate) fn reload_locked(
+    file: &ConfigFile,
+    options: &Options,
+    context: Context<'_>,
+    locked: &LockedLedger,
+) -> Result<Reloaded, Error> {
     let name = &file.interface;
-    let locked = lock::lock(name, context)?;
     let no_ledger = || {
         Error::State(format!(
             "{name} was not brought up by linerate, so the changes of its file are unknown: take it down, then run `linerate up {name}`"
@@ -81,7 +98,7 @@ pub fn reload(file: &ConfigFile, options: &Options, context: Context<'_>) -> Res
         }
         error
     };
-    let pending = PendingReload::begin(&locked, ledger, spec, context, true).map_err(give_up)?;
+    let pending = PendingReload::begin(locked, ledger, spec, context, true).map_err(give_up)?;
     if let Err(error) = set(name, &update) {
         let is_refused = matches!(error, ClientError::Reply(_));
         let error = pending.roll_back(refused(&error, &update, &running));
@@ -96,13 +113,10 @@ pub fn reload(file: &ConfigFile, options: &Options, context: Context<'_>) -> Res
             context.message(file.without_address(named));
         }
     }
-    drop(locked);
     // A confined supervisor exits when default routes are deferred: it could not set name servers.
     let is_missing = || file.has_deferred_routes(&ledger.spec) || background::is_missing(name);
-    if !names.is_empty() && !ledger.supervised && is_missing() {
-        background::start(file, context);
-    }
-    Ok(Reloaded { peers: update.peers.len(), steps, messages: messages(&update, &running) })
+    let needs_supervisor = !names.is_empty() && !ledger.supervised && is_missing();
+    Ok(Reloaded { peers: update.peers.len(), steps, messages: messages(&update, &running), needs_supervisor })
 }
 
 fn state_of(interface: &InterfaceName) -> Result<DeviceState, Error> {
@@ -110,12 +124,12 @@ fn state_of(interface: &InterfaceName) -> Result<DeviceState, Error> {
     state.map_err(|error| Error::State(format!("{interface} does not respond: {error}")))
 }
 
-fn set(interface: &InterfaceName, update: &DeviceUpdate) -> Result<(), ClientError> {
+pub(crate) fn set(interface: &InterfaceName, update: &DeviceUpdate) -> Result<(), ClientError> {
     open(interface)?.set(update)
 }
 
 /// Opens a connection for one request: boringtun closes it after its reply.
-fn open(interface: &InterfaceName) -> Result<TunnelClient, ClientError> {
+pub(crate) fn open(interface: &InterfaceName) -> Result<TunnelClient, ClientError> {
     TunnelClient::open(socket::DIRECTORY.as_ref(), interface.as_str())
 }
 
@@ -291,7 +305,7 @@ fn messages(update: &DeviceUpdate, running: &DeviceState) -> Vec<String> {
 
 /// How to remove allowed IPs. Only linerated, which is recognized by its counters, is known to remove single prefixes;
 /// the kernel does from Linux 6.16 on, wireguard-go since 2025.
-fn removal(interface: &InterfaceName) -> AllowedIpRemoval {
+pub(crate) fn removal(interface: &InterfaceName) -> AllowedIpRemoval {
     // A separate connection: other daemons close it after an unknown request.
     let counters =
         TunnelClient::open(socket::DIRECTORY.as_ref(), interface.as_str()).map(|mut tunnel| tunnel.stats().is_ok());

@@ -140,7 +140,7 @@ fn last<'a, T>(steps: &'a [Step], value: impl Fn(&'a Step) -> Option<Option<T>>)
 }
 
 /// Replaces the file atomically. Keeps its owner, and makes it readable by the owner only: it holds keys.
-fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
+pub(crate) fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
     let before = std::fs::metadata(path)?;
     let mut temporary = path.file_name().unwrap_or_default().to_owned();
     temporary.push(".tmp");

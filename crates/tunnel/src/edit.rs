@@ -1,0 +1,182 @@
+//! Edits of a tunnel's file: the file first, then what runs. Whatever happens meanwhile, a kill, a full disk, another
+//! administrator, the file is as it was or as it shall be, and the next `up` or `reload` makes the tunnel follow it.
+//!
+//! | step | |
+//! |---|---|
+//! | lock | commands for one tunnel run one after the other; the lock is no file that is replaced |
+//! | read again | what another command wrote meanwhile is kept |
+//! | change | in memory; a file with a mistake, before or after, is not touched |
+//! | replace | a new file is written to disk, checked against an edit by other means, and renamed |
+//! | apply | only the changed peers go to the daemon; whatever concerns the host is a whole reload |
+//! | put back | if the daemon refuses |
+
+use std::fs;
+use std::path::Path;
+
+use ipnet::IpNet;
+use linerate_control::document::Document;
+use linerate_control::tunnel_file::{TunnelFile, changes};
+use linerate_control::uapi::client::ClientError;
+use linerate_control::uapi::request::DeviceUpdate;
+use linerate_control::uapi::response::{DeviceState, PeerState};
+use linerate_host::spec::HostSpec;
+use zeroize::Zeroizing;
+
+use crate::context::Context;
+use crate::error::Error;
+use crate::ledger::LockedLedger;
+use crate::read::{ConfigFile, DefaultRoutes};
+use crate::reload::{self, reload_locked};
+use crate::{Options, background, lock, save};
+
+/// What became of an edit.
+pub struct Edited<T> {
+    /// What the change returned.
+    pub value: T,
+    /// How the running tunnel got it.
+    pub applied: Applied,
+}
+
+/// How a running tunnel got an edit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Applied {
+    /// Nothing runs, or nothing has changed for what runs: the next `up` reads the file.
+    NotRunning,
+    /// So many peers were changed, added or removed, and the host stayed as it is.
+    Peers(usize),
+    /// By a whole reload.
+    Reloaded,
+    /// The tunnel runs, but not from this file, or not by linerate: nothing was applied.
+    NotOurs,
+}
+
+/// Replaces the file of a tunnel by what `change` makes of it, and applies that to the tunnel if it runs.
+///
+/// # Errors
+/// The file has errors, was edited by other means meanwhile, cannot be written, or the running tunnel refuses it: the
+/// file is as it was. Or `change` fails.
+pub fn edit<T>(
+    file: &ConfigFile,
+    options: &Options,
+    context: Context<'_>,
+    change: impl FnOnce(&ConfigFile) -> Result<(Document, T), Error>,
+) -> Result<Edited<T>, Error> {
+    let locked = lock::lock(&file.interface, context)?;
+    let file = file.reopen()?;
+    file.check()?;
+    let (document, value) = change(&file)?;
+    let before = file.text();
+    let after = document.to_bytes();
+    if *before == *after {
+        return Ok(Edited { value, applied: Applied::NotRunning });
+    }
+    let new = file.with(document);
+    new.check()?;
+    check_unchanged(&file, &before)?;
+    replace(&file.path, &after)?;
+    let (applied, needs_supervisor) = match apply(&file, &new, &locked, options, context) {
+        Ok(applied) => applied,
+        Err(error) => return Err(error.and(replace(&file.path, &before))),
+    };
+    drop(locked);
+    if needs_supervisor {
+        background::start(&new, context);
+    }
+    Ok(Edited { value, applied })
+}
+
+/// Replaces the file.
+fn replace(path: &Path, text: &[u8]) -> Result<(), Error> {
+    save::replace(path, text)
+        .map_err(|error| Error::System(format!("{} was left as it was: cannot write it", path.display()), error))
+}
+
+/// Checks that an editor, which takes no lock, has not saved the file since it was read.
+fn check_unchanged(file: &ConfigFile, before: &[u8]) -> Result<(), Error> {
+    let now = fs::read(&file.path).map(Zeroizing::new).map_err(Error::inaccessible(&file.path))?;
+    match **now == *before {
+        true => Ok(()),
+        false => {
+            let path = file.path.display();
+            Err(Error::State(format!("{path} was changed by another program meanwhile, and was left alone: try again")))
+        }
+    }
+}
+
+/// Applies the file `new`, which was `old`, to the tunnel if it runs. Returns how, and whether it needs a supervisor.
+fn apply(
+    old: &ConfigFile,
+    new: &ConfigFile,
+    locked: &LockedLedger,
+    options: &Options,
+    context: Context<'_>,
+) -> Result<(Applied, bool), Error> {
+    let Some(ledger) = locked.read()? else {
+        let runs = reload::open(&new.interface).and_then(|mut tunnel| tunnel.get()).is_ok();
+        return Ok((if runs { Applied::NotOurs } else { Applied::NotRunning }, false));
+    };
+    if !new.is_file_of(&ledger) {
+        return Ok((Applied::NotOurs, false));
+    }
+    // What the tunnel has is the copy: an edit by hand that was not reloaded yet is none of ours, unless it has to be.
+    let copy = locked.read_file()?;
+    let follows = copy.is_some_and(|copy| *copy == *old.text()) && locked.read_next_file()?.is_none();
+    let is_small = ledger.complete && ledger.pending.is_empty() && follows && only_peers(old, new);
+    if !is_small {
+        let done = reload_locked(new, options, context, locked)?;
+        return Ok((Applied::Reloaded, done.needs_supervisor));
+    }
+    let update = changed_peers(&old.loaded()?, &new.loaded()?, &new.interface);
+    if !update.peers.is_empty() {
+        match reload::set(&new.interface, &update) {
+            Ok(()) => {}
+            Err(ClientError::Reply(_)) => {
+                let reason = "the running tunnel refuses the change; the file is as it was";
+                return Err(Error::State(reason.to_owned()));
+            }
+            // Its daemon is dead: whoever starts it again reads the copy, or `up` the file.
+            Err(error) => context.warn(format_args!("{} does not respond: {error}", new.interface)),
+        }
+    }
+    locked.write_file(&new.text())?;
+    Ok((Applied::Peers(update.peers.len()), false))
+}
+
+/// Whether two files ask the same of the host, and differ in peers that need no look-up of a name.
+fn only_peers(old: &ConfigFile, new: &ConfigFile) -> bool {
+    let spec = |file: &ConfigFile| {
+        let mut spec = file.host_spec(&DeviceUpdate::default(), DefaultRoutes::Always);
+        forget_own_networks(&mut spec);
+        spec
+    };
+    let device = |file: &TunnelFile| (file.listen_port, file.fwmark, file.user.clone(), file.spin);
+    let endpoints = |file: &TunnelFile| {
+        let with = file.peers.iter().filter(|peer| peer.endpoint.is_some());
+        with.map(|peer| (peer.public_key, peer.endpoint.clone())).collect::<Vec<_>>()
+    };
+    let (from, to) = (&old.contents, &new.contents);
+    device(from) == device(to)
+        && from.private_key == to.private_key
+        && from.private_key_file == to.private_key_file
+        && endpoints(from) == endpoints(to)
+        && old.hooks() == new.hooks()
+        && spec(old) == spec(new)
+}
+
+/// Drops the allowed IPs that need no route, because the interface's own network leads there.
+fn forget_own_networks(spec: &mut HostSpec) {
+    let networks: Vec<IpNet> = spec.addresses.iter().map(IpNet::trunc).collect();
+    let is_own = |net: &IpNet| networks.iter().any(|own| own.contains(net) && own != net);
+    spec.allowed_ips.retain(|net| !is_own(net));
+}
+
+/// The changes of peers between two files, for a device that has what the first one says.
+fn changed_peers(
+    old: &TunnelFile,
+    new: &TunnelFile,
+    interface: &linerate_control::interface::InterfaceName,
+) -> DeviceUpdate {
+    let peers = old.peers.iter().map(|peer| PeerState::new(peer.public_key)).collect();
+    let running = DeviceState { peers, ..DeviceState::default() };
+    changes(old, new, &running, reload::removal(interface)).update
+}

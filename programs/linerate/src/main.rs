@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod cli;
+mod client;
 mod doctor;
 mod keys;
 mod lab;

@@ -10,7 +10,7 @@ use linerate_control::interface::InterfaceName;
 
 use crate::cli::CliError;
 use crate::show::{self, Field};
-use crate::{doctor, keys, lab, server, tunnels};
+use crate::{client, doctor, keys, lab, server, tunnels};
 
 /// The arguments of `linerate`.
 #[derive(Parser)]
@@ -43,6 +43,15 @@ pub struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Add, change and remove the clients of a server
+    #[command(after_long_help = "EXAMPLES\n\
+        \x20 sudo linerate client add laptop phone --output /root/clients/\n\
+        \x20 sudo linerate client list\n\
+        \x20 sudo linerate client disable laptop\n\n\
+        The server is that of the only file in /etc/wireguard with `#! PublicEndpoint`, or the one that --server names. \
+        A change reaches the running tunnel at once, and disturbs nobody else.")]
+    Client(client::ClientArguments),
+
     /// Run a tunnel on this machine and show how fast it is (package linerate-lab)
     ///
     /// Runs `linerate-lab demo`.
@@ -268,6 +277,7 @@ fn run(arguments: Arguments) -> Result<ExitCode, String> {
         return print(help.to_string().as_bytes());
     };
     match command {
+        Command::Client(arguments) => without_code(client::main(&arguments)),
         Command::Demo { arguments } => lab::run(std::iter::once("demo".into()).chain(arguments)),
         Command::Genkey => keys::genkey(),
         Command::Genpsk => keys::genpsk(),
@@ -325,6 +335,10 @@ mod tests {
         let servers = ["server", "server-import", "server-init", "server-remove", "server-show"];
         let commands = tunnels.into_iter().chain(others).chain(servers);
         let mut expected: Vec<_> = commands.map(|name| format!("linerate-{name}.1")).collect();
+        let of_client =
+            ["add", "disable", "enable", "export", "list", "qr", "rekey", "remove", "rename", "renew", "set", "show"];
+        expected.extend(of_client.map(|name| format!("linerate-client-{name}.1")));
+        expected.push("linerate-client.1".into());
         expected.push("linerate.1".into());
         expected.sort();
         assert_eq!(pages, expected);

@@ -1,0 +1,463 @@
+//! `linerate client`: the clients of a server. Each command is one edit of the tunnel's file for any number of names: all
+//! of them or none.
+
+mod arguments;
+mod output;
+mod show;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use linerate_cli::{eprint_line, print};
+use linerate_control::document::Document;
+use linerate_control::keys::{PublicKey, SecretKey};
+use linerate_control::zeroizing::Buffer;
+use linerate_host::spec::Compat;
+use linerate_netio::random;
+use linerate_server::{Client, ClientName, NewClient, Properties, QrCode, Roster, allowed_ips, client_file, expiry};
+use linerate_tunnel::{self as tunnel, Applied, ConfigFile, Context, Edited, Error, Options, System};
+use serde_json::json;
+use zeroize::Zeroizing;
+
+pub(super) use self::arguments::ClientArguments;
+use self::arguments::{Add, Command, Export, Named, Qr, Rekey, Rename, Renew, Set, Which};
+use self::output::Files;
+use crate::cli::{CliError, Output, interruption};
+use crate::keys;
+
+/// Runs a command on clients.
+pub(super) fn main(arguments: &ClientArguments) -> Result<ExitCode, CliError> {
+    match &arguments.command {
+        Command::Add(arguments) => add(arguments),
+        Command::List(which) => list(which),
+        Command::Show(named) => show(named),
+        Command::Disable(named) => disable(named),
+        Command::Enable(named) => enable(named),
+        Command::Renew(arguments) => renew(arguments),
+        Command::Rekey(arguments) => rekey(arguments),
+        Command::Rename(arguments) => rename(arguments),
+        Command::Set(arguments) => set(arguments),
+        Command::Remove(named) => remove(named),
+        Command::Export(arguments) => export(arguments),
+        Command::Qr(arguments) => qr(arguments),
+    }
+}
+
+/// A key pair for a client, or only the public half.
+struct KeyPair {
+    public: PublicKey,
+    private: Option<SecretKey>,
+}
+
+impl KeyPair {
+    fn new() -> Self {
+        let private = keys::private_key();
+        let private = SecretKey::from_bytes(private.as_bytes());
+        Self { public: keys::public_key(&private), private: Some(private) }
+    }
+
+    /// The client's own, of which only the public half is known; else a new one.
+    fn of(public: Option<PublicKey>) -> Self {
+        public.map_or_else(Self::new, |public| Self { public, private: None })
+    }
+}
+
+fn add(arguments: &Add) -> Result<ExitCode, CliError> {
+    let names = client_names(&arguments.names)?;
+    let has_key = arguments.pubkey.is_some();
+    if has_key && names.len() > 1 {
+        return Err("a key belongs to one client: with --pubkey give one name".to_owned().into());
+    }
+    let to_files = Files::check(arguments.output.as_deref(), names.len(), arguments.which.json)?;
+    let now = now();
+    let mut properties = arguments.properties.read(now)?;
+    let mut clients = Vec::new();
+    for name in names {
+        let keys = KeyPair::of(arguments.pubkey);
+        clients.push((name, keys));
+    }
+    let edited = edit(&arguments.which, now, |file, roster| {
+        arguments.properties.narrow(&mut properties, roster)?;
+        let server_key = server_key(file)?;
+        let mut added = Vec::new();
+        for (name, keys) in &clients {
+            let preshared_key = Some(preshared_key());
+            let mut properties = properties.clone();
+            properties.private_key = arguments.keep_key.then(|| keys.private.clone());
+            let new = NewClient { name: name.clone(), public_key: keys.public, preshared_key, properties };
+            roster.add(&new, now).map_err(refusal(file))?;
+            let client = roster.client(name.as_str()).map_err(refusal(file))?.clone();
+            let text = client_file(roster.file(), &server_key, &client, keys.private.as_ref());
+            added.push(Exported { client, text: text.map_err(state)?, has_key: keys.private.is_some() });
+        }
+        let files = to_files.write(added.iter().map(|added| (&added.client.name, &*added.text)))?;
+        Ok((added, files, notes(roster, &properties, now)))
+    })?;
+    let Edited { value: (added, files, notes), .. } = edited.outcome;
+    files.keep();
+    notes.iter().for_each(|note| eprint_line(note));
+    if arguments.which.json {
+        let list: Vec<_> = added.iter().map(|added| added.json(files.path(&added.client.name))).collect();
+        return print_json(&json!(list));
+    }
+    for Exported { client, text, has_key } in &added {
+        eprint_line(&format!("added {} with {}", client.name, addresses(client)));
+        match files.path(&client.name) {
+            Some(path) => eprint_line(&format!("its file is {}", path.display())),
+            None => print_once(text, *has_key)?,
+        }
+    }
+    if !has_key && !arguments.keep_key && files.are_none() {
+        eprint_line("this is the only time that the private key is shown; --keep-key keeps it in the server's file");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A client and its file.
+struct Exported {
+    client: Client,
+    text: Buffer,
+    has_key: bool,
+}
+
+impl Exported {
+    fn json(&self, path: Option<&Path>) -> serde_json::Value {
+        let mut value = show::json(&self.client, None);
+        match path {
+            Some(path) => value["path"] = json!(path),
+            None => value["file"] = json!(String::from_utf8_lossy(&self.text)),
+        }
+        value
+    }
+}
+
+fn list(which: &Which) -> Result<ExitCode, CliError> {
+    let (file, roster) = read(which.server.as_deref())?;
+    let running = tunnel::running(&file.interface);
+    let clients: Vec<&Client> = roster.clients().iter().collect();
+    if which.json {
+        return print_json(&show::json_list(&clients, running.as_ref()));
+    }
+    if clients.is_empty() {
+        eprint_line(&format!("{} has no clients; `linerate client add NAME` adds one", file.interface));
+        return Ok(ExitCode::SUCCESS);
+    }
+    Ok(print(show::table(&clients, running.as_ref(), now()).as_bytes())?)
+}
+
+fn show(named: &Named) -> Result<ExitCode, CliError> {
+    let (file, roster) = read(named.which.server.as_deref())?;
+    let running = tunnel::running(&file.interface);
+    let clients = selected(&roster, &named.names, &file)?;
+    if named.which.json {
+        return print_json(&show::json_list(&clients, running.as_ref()));
+    }
+    let zone = TimeZone::system();
+    let allowed: Vec<_> = clients.iter().map(|client| allowed_ips(roster.file(), client)).collect();
+    let texts = clients
+        .iter()
+        .zip(&allowed)
+        .map(|(client, allowed)| show::details(client, allowed, running.as_ref(), now(), &zone));
+    Ok(print(texts.collect::<Vec<String>>().join("\n").as_bytes())?)
+}
+
+fn disable(named: &Named) -> Result<ExitCode, CliError> {
+    let now = now();
+    change(named, "disabled", |roster, name| roster.disable(name, now))
+}
+
+fn enable(named: &Named) -> Result<ExitCode, CliError> {
+    change(named, "enabled", Roster::enable)
+}
+
+fn renew(arguments: &Renew) -> Result<ExitCode, CliError> {
+    let zone = TimeZone::system();
+    let expires = expiry::parse(&arguments.expires, now(), &zone).map_err(|error| error.to_string())?;
+    let until = show::until(expires, &zone);
+    change(&arguments.named, &format!("renewed: {until}"), |roster, name| roster.renew(name, expires))
+}
+
+fn set(arguments: &Set) -> Result<ExitCode, CliError> {
+    let now = now();
+    let given = arguments.properties.read(now)?;
+    let properties = &arguments.properties;
+    if !properties.has_any() {
+        return Err("nothing to set: see `linerate client set --help`".to_owned().into());
+    }
+    change(&arguments.named, "changed", |roster, name| {
+        let mut given: Properties = given.clone();
+        properties.narrow(&mut given, roster)?;
+        roster.set(name, &given).map_err(state)
+    })
+}
+
+/// Changes each of the named clients.
+fn change<E: std::fmt::Display>(
+    named: &Named,
+    done: &str,
+    mut change: impl FnMut(&mut Roster, &str) -> Result<(), E>,
+) -> Result<ExitCode, CliError> {
+    let edited = edit(&named.which, now(), |file, roster| {
+        for name in &named.names {
+            change(roster, name).map_err(refusal(file))?;
+        }
+        Ok(())
+    })?;
+    report(&named.which, &named.names, done, &edited)
+}
+
+fn remove(named: &Named) -> Result<ExitCode, CliError> {
+    let now = now();
+    let edited = edit(&named.which, now, |file, roster| roster.remove(&named.names, now).map_err(refusal(file)))?;
+    report(&named.which, &named.names, "removed", &edited)
+}
+
+fn rename(arguments: &Rename) -> Result<ExitCode, CliError> {
+    let new: ClientName = arguments.new.parse().map_err(|error| format!("{error}"))?;
+    let edited =
+        edit(&arguments.which, now(), |file, roster| roster.rename(&arguments.old, &new).map_err(refusal(file)))?;
+    report(&arguments.which, std::slice::from_ref(&arguments.new), "renamed", &edited)
+}
+
+fn rekey(arguments: &Rekey) -> Result<ExitCode, CliError> {
+    let Named { names, which } = &arguments.named;
+    if arguments.pubkey.is_some() && names.len() > 1 {
+        return Err("a key belongs to one client: with --pubkey give one name".to_owned().into());
+    }
+    let to_files = Files::check(arguments.output.as_deref(), names.len(), which.json)?;
+    let pairs: Vec<KeyPair> = names.iter().map(|_| KeyPair::of(arguments.pubkey)).collect();
+    let edited = edit(which, now(), |file, roster| {
+        let server_key = server_key(file)?;
+        let mut exported = Vec::new();
+        for (name, keys) in names.iter().zip(&pairs) {
+            let mut client = roster.client(name).map_err(refusal(file))?.clone();
+            let keep = (arguments.keep_key || client.peer.client.private_key.is_some()).then(|| keys.private.clone());
+            let preshared = arguments.now.then(preshared_key);
+            client.peer.preshared_key = preshared.clone().or(client.peer.preshared_key.take());
+            roster.rekey(name, keys.public, keep.flatten(), preshared).map_err(refusal(file))?;
+            let text = client_file(roster.file(), &server_key, &client, keys.private.as_ref()).map_err(state)?;
+            exported.push(Exported { client, text, has_key: keys.private.is_some() });
+        }
+        let files = to_files.write(exported.iter().map(|one| (&one.client.name, &*one.text)))?;
+        Ok((exported, files))
+    })?;
+    let Edited { value: (exported, files), .. } = edited.outcome;
+    files.keep();
+    if which.json {
+        let list: Vec<_> = exported.iter().map(|one| one.json(files.path(&one.client.name))).collect();
+        return print_json(&json!(list));
+    }
+    for Exported { client, text, has_key } in &exported {
+        let old =
+            if arguments.now { "the old key is no longer valid" } else { "the old key is valid until it is used" };
+        eprint_line(&format!("{} has a new key; {old}", client.name));
+        match files.path(&client.name) {
+            Some(path) => eprint_line(&format!("its file is {}", path.display())),
+            None => print_once(text, *has_key)?,
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn export(arguments: &Export) -> Result<ExitCode, CliError> {
+    let Named { names, which } = &arguments.named;
+    let to_files = Files::check(arguments.output.as_deref(), names.len(), which.json)?;
+    let (file, roster) = read(which.server.as_deref())?;
+    let server_key = server_key(&file)?;
+    let mut exported = Vec::new();
+    for client in selected(&roster, names, &file)? {
+        let key = client.peer.client.private_key.as_ref();
+        let text = client_file(roster.file(), &server_key, client, key).map_err(|error| error.to_string())?;
+        exported.push(Exported { client: client.clone(), text, has_key: key.is_some() });
+    }
+    let files = to_files.write(exported.iter().map(|one| (&one.client.name, &*one.text)))?;
+    files.keep();
+    for one in exported.iter().filter(|one| !one.has_key) {
+        eprint_line(&format!("{}: {NO_KEY}", one.client.name));
+    }
+    if which.json {
+        let list: Vec<_> = exported.iter().map(|one| one.json(files.path(&one.client.name))).collect();
+        return print_json(&json!(list));
+    }
+    if files.are_none() {
+        for one in &exported {
+            print(&one.text)?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What is missing in a file, and how to get one.
+const NO_KEY: &str = "only the client has its private key, so its file has a comment in its place; \
+    `linerate client rekey` makes a new key and shows it";
+
+fn qr(arguments: &Qr) -> Result<ExitCode, CliError> {
+    let (file, roster) = read(arguments.server.as_deref())?;
+    let client = roster.client(&arguments.name).map_err(refusal(&file))?;
+    let Some(key) = &client.peer.client.private_key else {
+        return Err(format!("{}: {NO_KEY}", client.name).into());
+    };
+    let text = client_file(roster.file(), &server_key(&file)?, client, Some(key)).map_err(|error| error.to_string())?;
+    let code = code(&text)?;
+    let Some(path) = &arguments.output else {
+        return Ok(print(&code.terminal())?);
+    };
+    let picture = match path.extension().and_then(|extension| extension.to_str()) {
+        Some("png") => Zeroizing::new(code.png().map_err(|error| format!("cannot make the picture: {error}"))?),
+        Some("svg") => Zeroizing::new(code.svg().into_bytes()),
+        _ => return Err(format!("{}: name it .png or .svg", path.display()).into()),
+    };
+    output::create(path, &picture)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn code(text: &[u8]) -> Result<QrCode, String> {
+    let code = QrCode::new(text).map_err(|error| error.to_string())?;
+    if code.is_dense() {
+        eprint_line("Warning: this code has so many modules that phones may not read it: hand over the file");
+    }
+    Ok(code)
+}
+
+/// Prints a client's file, and on a terminal its code.
+fn print_once(text: &[u8], has_key: bool) -> Result<(), String> {
+    print(text)?;
+    if has_key && std::io::IsTerminal::is_terminal(&std::io::stdout()) {
+        print(b"\n")?;
+        print(&code(text)?.terminal())?;
+    }
+    Ok(())
+}
+
+/// An edit of a server's file, and who expired meanwhile.
+struct Done<T> {
+    file: ConfigFile,
+    outcome: Edited<T>,
+}
+
+/// Edits the file of a server, and applies the edit to the tunnel if it runs. Clients whose time has come are marked as
+/// expired on the way.
+fn edit<T>(
+    which: &Which,
+    now: Timestamp,
+    change: impl FnOnce(&ConfigFile, &mut Roster) -> Result<T, Error>,
+) -> Result<Done<T>, CliError> {
+    let file = tunnel::server::find(which.server.as_deref())?;
+    let options = Options {
+        compat: Compat::Native,
+        implementation: tunnel::implementation(false)?,
+        user: None,
+        hooks: true,
+        supervised: false,
+    };
+    let context = Context { reporter: &Output::QUIET, interruption: &interruption()? };
+    let outcome = tunnel::edit(&file, &options, context, |file| {
+        let mut roster = roster(file, now)?;
+        roster.expire(now).map_err(refusal(file))?;
+        let value = change(file, &mut roster)?;
+        let document: Document = roster.document().clone();
+        Ok((document, value))
+    })?;
+    if outcome.applied == Applied::NotOurs {
+        eprint_line(&format!(
+            "Warning: {0} runs, but not by linerate from this file: take it down, and `linerate up {0}`",
+            file.interface
+        ));
+    }
+    Ok(Done { file, outcome })
+}
+
+fn read(server: Option<&str>) -> Result<(ConfigFile, Roster), CliError> {
+    let file = tunnel::server::find(server)?;
+    file.check()?;
+    let roster = roster(&file, now())?;
+    Ok((file, roster))
+}
+
+fn roster(file: &ConfigFile, now: Timestamp) -> Result<Roster, Error> {
+    Roster::read(file.document.clone(), &file.interface, &System, now).map_err(refusal(file))
+}
+
+fn selected<'a>(roster: &'a Roster, names: &[String], file: &ConfigFile) -> Result<Vec<&'a Client>, CliError> {
+    let clients = names.iter().map(|name| roster.client(name).map_err(refusal(file)));
+    Ok(clients.collect::<Result<_, Error>>()?)
+}
+
+fn refusal<E: std::fmt::Display>(file: &ConfigFile) -> impl Fn(E) -> Error {
+    let interface = file.interface.clone();
+    move |error| Error::State(format!("{interface}: {error}"))
+}
+
+fn state(error: impl std::fmt::Display) -> Error {
+    Error::State(error.to_string())
+}
+
+fn server_key(file: &ConfigFile) -> Result<PublicKey, Error> {
+    let private = file.loaded()?.private_key;
+    let missing =
+        || Error::State(format!("{} has no PrivateKey: clients have to know its public half", file.path.display()));
+    Ok(keys::public_key(&private.ok_or_else(missing)?))
+}
+
+/// What a person should know about new clients.
+fn notes(roster: &mut Roster, properties: &Properties, now: Timestamp) -> Vec<String> {
+    let mut notes = Vec::new();
+    if let Ok(pool) = roster.pool(now)
+        && pool.is_nearly_full()
+    {
+        let (used, size) = pool.usage();
+        notes.push(format!(
+            "Warning: {used} of the {size} addresses of the pool are taken; `linerate server set --pool` widens it"
+        ));
+    }
+    if let Some(Some(expires)) = properties.expires {
+        notes.push(show::until(Some(expires), &TimeZone::system()));
+    }
+    let is_full = roster
+        .clients()
+        .last()
+        .is_some_and(|client| allowed_ips(roster.file(), client).iter().any(|net| net.prefix_len() == 0));
+    if is_full && roster.file().clients.dns.is_empty() {
+        notes.push("clients keep their own name servers; `linerate server set --dns ADDRESS` names others".to_owned());
+    }
+    notes
+}
+
+fn report<T>(which: &Which, names: &[String], done: &str, edited: &Done<T>) -> Result<ExitCode, CliError> {
+    if which.json {
+        let file = edited.file.reopen()?;
+        let roster = roster(&file, now())?;
+        let left: Vec<&Client> = names.iter().filter_map(|name| roster.client(name).ok()).collect();
+        return print_json(&show::json_list(&left, None));
+    }
+    eprint_line(&format!("{}: {done}", names.join(", ")));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn client_names(names: &[String]) -> Result<Vec<ClientName>, String> {
+    names.iter().map(|name| name.parse().map_err(|error| format!("{error}"))).collect()
+}
+
+fn addresses(client: &Client) -> String {
+    let addresses: Vec<String> = client.peer.allowed_ips.iter().map(|net| net.addr().to_string()).collect();
+    addresses.join(", ")
+}
+
+fn preshared_key() -> SecretKey {
+    let mut key = Zeroizing::new([0; 32]);
+    random::fill(&mut *key);
+    SecretKey::from_bytes(&key)
+}
+
+fn now() -> Timestamp {
+    expiry::whole_seconds(Timestamp::now())
+}
+
+fn print_json(value: &serde_json::Value) -> Result<ExitCode, CliError> {
+    let text = serde_json::to_vec_pretty(value).map_err(|error| format!("cannot write JSON: {error}"))?;
+    let mut text = Zeroizing::new(text);
+    text.push(b'\n');
+    Ok(print(&text)?)
+}

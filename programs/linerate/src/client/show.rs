@@ -1,0 +1,183 @@
+//! Clients for people and for programs.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+
+use ipnet::IpNet;
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, Unit};
+use linerate_control::keys::PublicKey;
+use linerate_control::printable::printable;
+use linerate_control::tunnel_file::QuotaReset;
+use linerate_control::uapi::response::{DeviceState, PeerState};
+use linerate_server::Client;
+use serde_json::{Value, json};
+
+use super::addresses;
+use crate::show::human::amount;
+
+/// For how long after a handshake a client is online: no session lasts longer.
+const ONLINE: i64 = 180;
+
+/// All about clients, for programs.
+pub(super) fn json_list(clients: &[&Client], running: Option<&DeviceState>) -> Value {
+    let peers = peers(running);
+    clients.iter().map(|client| json(client, peers.get(&client.peer.public_key).copied())).collect()
+}
+
+/// All about a client, without its secrets.
+pub(super) fn json(client: &Client, running: Option<&PeerState>) -> Value {
+    let settings = &client.peer.client;
+    let time = |time: Option<Timestamp>| time.map(|time| time.to_string());
+    let mut value = json!({
+        "name": client.name.as_str(),
+        "state": client.state.word(),
+        "publicKey": client.peer.public_key.to_string(),
+        "nextPublicKey": settings.next_public_key.map(|key| key.to_string()),
+        "addresses": client.peer.allowed_ips,
+        "created": time(settings.created),
+        "expires": time(settings.expires),
+        "expired": time(settings.expired),
+        "disabled": time(settings.disabled),
+        "quotaBytes": settings.quota.map(|quota| quota.bytes()),
+        "quotaReset": settings.quota_reset.to_string(),
+        "destinations": client.peer.destinations,
+        "allowedIPs": settings.allowed_ips,
+        "keyKept": settings.private_key.is_some(),
+        "note": settings.note,
+    });
+    if let Some(peer) = running {
+        let handshake = seen(peer);
+        value["latestHandshake"] = json!(handshake.map(|time| time.to_string()));
+        value["receivedBytes"] = json!(peer.rx_bytes);
+        value["sentBytes"] = json!(peer.tx_bytes);
+    }
+    value
+}
+
+const HEADER: [&str; 8] = ["NAME", "STATE", "ADDRESSES", "EXPIRES", "QUOTA", "LAST SEEN", "RECEIVED", "SENT"];
+
+/// A line for each client.
+pub(super) fn table(clients: &[&Client], running: Option<&DeviceState>, now: Timestamp) -> String {
+    let peers = peers(running);
+    let rows: Vec<[String; 8]> =
+        clients.iter().map(|client| row(client, peers.get(&client.peer.public_key).copied(), now)).collect();
+    let width = |column: usize| {
+        let cells = rows.iter().map(|row| row[column].chars().count());
+        cells.chain([HEADER[column].len()]).max().unwrap_or(0)
+    };
+    let widths: [usize; 8] = std::array::from_fn(width);
+    let header = HEADER.map(str::to_owned);
+    let mut text = String::new();
+    for row in std::iter::once(&header).chain(&rows) {
+        let cells = row.iter().zip(widths).enumerate().map(|(column, (cell, width))| match column {
+            // Numbers are right-aligned.
+            6 | 7 => format!("{cell:>width$}"),
+            _ => format!("{cell:width$}"),
+        });
+        let _ = writeln!(text, "{}", cells.collect::<Vec<String>>().join("  ").trim_end());
+    }
+    text
+}
+
+fn row(client: &Client, running: Option<&PeerState>, now: Timestamp) -> [String; 8] {
+    let settings = &client.peer.client;
+    let none = || "-".to_owned();
+    [
+        client.name.to_string(),
+        client.state.word().to_owned(),
+        addresses(client),
+        settings.expires.map_or_else(none, |time| time.to_string()),
+        settings.quota.map_or_else(none, |quota| quota.to_string()),
+        running.map_or_else(none, |peer| last_seen(peer, now)),
+        running.map_or_else(none, |peer| bytes(peer.rx_bytes)),
+        running.map_or_else(none, |peer| bytes(peer.tx_bytes)),
+    ]
+}
+
+/// All about a client, for people.
+pub(super) fn details(
+    client: &Client,
+    allowed_ips: &[IpNet],
+    running: Option<&DeviceState>,
+    now: Timestamp,
+    zone: &TimeZone,
+) -> String {
+    let settings = &client.peer.client;
+    let running = running.and_then(|device| device.peers.iter().find(|peer| peer.public_key == client.peer.public_key));
+    let mut text = format!("{}\n", client.name);
+    let mut line = |what: &str, value: &str| {
+        let _ = writeln!(text, "  {what:<13} {value}");
+    };
+    let time = |time: Timestamp| local(time, zone);
+    line("state", client.state.word());
+    line("addresses", &addresses(client));
+    line("public key", &client.peer.public_key.to_string());
+    let key = if settings.private_key.is_some() { "kept in the server's file" } else { "only the client has it" };
+    line("private key", key);
+    let times = [
+        ("created", settings.created),
+        ("expires", settings.expires),
+        ("expired", settings.expired),
+        ("disabled", settings.disabled),
+    ];
+    times.into_iter().filter_map(|(what, at)| Some((what, at?))).for_each(|(what, at)| line(what, &time(at)));
+    if let Some(key) = &settings.next_public_key {
+        line("next key", &format!("{key}, from its first handshake on"));
+    }
+    if let Some(quota) = settings.quota {
+        let reset = if settings.quota_reset == QuotaReset::Monthly { " each month" } else { "" };
+        line("quota", &format!("{quota}{reset}"));
+    }
+    let list = |nets: &[IpNet]| nets.iter().map(IpNet::to_string).collect::<Vec<String>>().join(", ");
+    if !client.peer.destinations.is_empty() {
+        line("destinations", &list(&client.peer.destinations));
+    }
+    line("sends", &list(allowed_ips));
+    if let Some(note) = &settings.note {
+        line("note", &printable(note));
+    }
+    if let Some(peer) = running {
+        line("last seen", &last_seen(peer, now));
+        line("received", &bytes(peer.rx_bytes));
+        line("sent", &bytes(peer.tx_bytes));
+    }
+    text
+}
+
+/// Until when a client is let in, in full.
+pub(super) fn until(expires: Option<Timestamp>, zone: &TimeZone) -> String {
+    expires.map_or_else(|| "it never expires".to_owned(), |time| format!("it expires on {}", local(time, zone)))
+}
+
+/// A time with its zone and as the file has it.
+fn local(time: Timestamp, zone: &TimeZone) -> String {
+    let there = time.to_zoned(zone.clone());
+    format!("{} ({time})", there.strftime("%A, %Y-%m-%d %H:%M:%S %Z"))
+}
+
+fn peers(running: Option<&DeviceState>) -> HashMap<PublicKey, &PeerState> {
+    running.into_iter().flat_map(|device| &device.peers).map(|peer| (peer.public_key, peer)).collect()
+}
+
+/// When the last handshake was.
+fn seen(peer: &PeerState) -> Option<Timestamp> {
+    let seconds = i64::try_from(peer.last_handshake.as_secs()).ok().filter(|seconds| *seconds > 0)?;
+    Timestamp::from_second(seconds).ok()
+}
+
+fn last_seen(peer: &PeerState, now: Timestamp) -> String {
+    let Some(time) = seen(peer) else { return "never".to_owned() };
+    let age = now.since((Unit::Second, time)).map_or(0, |span| span.get_seconds()).max(0);
+    match age {
+        _ if age <= ONLINE => "online".to_owned(),
+        ..=7199 => format!("{} min ago", age / 60),
+        7200..172_800 => format!("{} h ago", age / 3600),
+        _ => format!("{} days ago", age / 86_400),
+    }
+}
+
+fn bytes(count: u64) -> String {
+    let (number, unit) = amount(count);
+    format!("{number} {unit}")
+}

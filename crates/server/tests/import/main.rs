@@ -255,3 +255,48 @@ proptest! {
         }
     }
 }
+
+/// What is found of a file or a rule of the host beside the sample of hwdsl2, whose pool is 10.7.0.0/24.
+fn found(path: &str, content: &str) -> Vec<leftovers::Leftover> {
+    let sample = Sample::of("hwdsl2");
+    let import = imported(sample.kind, &sample.input);
+    leftovers::find(&import, &sample.input, &[(path, content.as_bytes())], false)
+}
+
+#[test]
+fn rules_that_translate_the_tunnels_addresses_are_found_with_the_commands_that_remove_them() {
+    let rules = "*nat\n:POSTROUTING ACCEPT [0:0]\n\
+        -A POSTROUTING -s 172.17.0.0/16 ! -o docker0 -j MASQUERADE\n\
+        -A POSTROUTING -s 10.7.0.0/24 ! -d 10.7.0.0/24 -j MASQUERADE\nCOMMIT\n";
+    let live = found(leftovers::SAVED_IPV4, rules);
+    let delete = "iptables -t nat -D POSTROUTING -s 10.7.0.0/24 ! -d 10.7.0.0/24 -j MASQUERADE";
+    assert_eq!((live.len(), live[0].is_nat, &*live[0].commands), (1, true, &[delete.to_owned()][..]));
+    assert!(found("/etc/iptables/rules.v4", rules)[0].is_nat);
+    let direct = "<direct>\n  <rule ipv=\"ipv4\" table=\"nat\" chain=\"POSTROUTING\" priority=\"0\">\
+        -s 10.7.0.0/24 '!' -d 10.7.0.0/24 -j MASQUERADE</rule>\n</direct>\n";
+    let direct = found("/etc/firewalld/direct.xml", direct);
+    let remove = "--direct --remove-rule ipv4 nat POSTROUTING 0 -s 10.7.0.0/24 '!' -d 10.7.0.0/24 -j MASQUERADE";
+    let expected = [format!("firewall-cmd {remove}"), format!("firewall-cmd --permanent {remove}")];
+    assert_eq!(direct[0].commands, expected);
+    let ufw = "-I POSTROUTING -s 10.7.0.0/24 -o eth0 -j MASQUERADE -m comment --comment wireguard-nat-rule\n";
+    assert!(found("/etc/ufw/before.rules", ufw)[0].is_nat);
+}
+
+#[test]
+fn rules_of_others_are_not_found() {
+    let docker = "-A POSTROUTING -s 172.17.0.0/16 ! -o docker0 -j MASQUERADE\n";
+    let none = [
+        (leftovers::SAVED_IPV4, docker),
+        ("/etc/iptables/rules.v4", docker),
+        ("/etc/firewalld/direct.xml", "<direct/>"),
+        ("/etc/ufw/before.rules", "*filter\nCOMMIT\n"),
+        ("/etc/rc.local", "#!/bin/sh\n# systemctl restart wg-iptables.service\nexit 0\n"),
+        (
+            "/etc/systemd/system/wg-iptables.service",
+            "ExecStart=iptables -t nat -A POSTROUTING -s 10.9.0.0/24 -j MASQUERADE",
+        ),
+    ];
+    for (path, content) in none {
+        assert_eq!(found(path, content), [], "{path}");
+    }
+}

@@ -535,7 +535,7 @@ mod tests {
         };
         let deleted = one.undo().unwrap();
         assert_eq!(kept(&[&one, &up, &deleted, &other]), [up.clone(), other.clone()]);
-        assert_eq!(kept(&[&one, &up, &deleted]), [up.clone()]);
+        assert_eq!(kept(&[&one, &up, &deleted]), std::slice::from_ref(&up));
         assert_eq!(kept(&[&up]), [up]);
     }
 

@@ -216,3 +216,34 @@ fn ports(range: &[u8]) -> Option<(u16, u16)> {
 fn number(value: &[u8]) -> Option<u32> {
     value.try_into().ok().map(u32::from_be_bytes)
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::hostile::hostile_attributes;
+    use super::*;
+
+    #[test]
+    fn a_name_without_an_end_is_a_pattern() {
+        assert_eq!(pattern(b"wg0\0\0\0"), "wg0");
+        assert_eq!(pattern(b"wg"), "wg*");
+        assert_eq!(pattern(b""), "*");
+    }
+
+    proptest! {
+        #[test]
+        fn no_message_makes_it_panic(fixed in prop::collection::vec(any::<u8>(), 0..=NFGENMSG), odd in hostile_attributes()) {
+            let inner = Attributes::default()
+                .with_text(NFTA_RULE_TABLE, "filter")
+                .with_text(NFTA_RULE_CHAIN, "FORWARD")
+                .with(NFTA_RULE_EXPRESSIONS, &odd);
+            for payload in [[&fixed[..], &odd].concat(), [&[0; NFGENMSG][..], inner.bytes()].concat()] {
+                for kind in [NFT_MSG_NEWCHAIN, NFT_MSG_NEWRULE] {
+                    let message = Message { kind, flags: 0, sequence: 0, payload: &payload };
+                    let _ = (read_chain(&message), read_rule(&message, "filter"));
+                }
+            }
+        }
+    }
+}

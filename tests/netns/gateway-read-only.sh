@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# timeout: 60
+# Where /proc/sys is read-only, as in containers, a gateway comes up, names what is missing, and works once it is there.
+source "$(dirname "$0")/lib.sh"
+source "$(dirname "$0")/tunnel-files.bash"
+source "$(dirname "$0")/gateway.bash"
+
+need nft
+gateway_hosts
+gateway_file "#! Gateway = up0" "#! Masquerade = both"
+remember_all
+contained() { # VERB
+  STATUS=0
+  nsenter --net=/run/netns/h1 unshare --mount bash -c '
+    mount --bind /proc/sys /proc/sys && mount -o remount,bind,ro /proc/sys || exit 77
+    exec "$@"' - "$LINERATE" "$1" wg1 >"$WORK/said" 2>&1 || STATUS=$?
+  ((STATUS != 77)) || skip "/proc/sys cannot be made read-only here"
+  expect "$1 in a container: status" 0 "$STATUS"
+}
+contained up
+for name in net.ipv4.conf.{wg1,up0}.forwarding; do said "what is missing" "$name cannot be set to 1"; done
+new_sessions
+no_ping c1 198.18.0.1
+on h1 sysctl -qw net.ipv4.conf.wg1.forwarding=1 net.ipv4.conf.up0.forwarding=1
+pings c1 198.18.0.1
+on h1 sysctl -qw net.ipv4.conf.up0.forwarding=0
+contained down
+is_gone wg1
+all_as_before "down"

@@ -84,6 +84,8 @@ ip -n h1 route delete 10.0.0.0/8
 ip -n h1 route delete 10.9.0.0/16
 no_server init --prefix6 2001:db8:1::/64
 said "the uplink's own network" "not routed here"
+no_server init --client-mtu 7
+said "an MTU that is none" "68 to 65535"
 all_as_before "refusals"
 
 say "a failure on the way leaves nothing: no daemon can be started"

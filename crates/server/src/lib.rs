@@ -5,6 +5,7 @@
 //! content, the time and random bytes are arguments.
 #![forbid(unsafe_code)]
 
+pub mod change;
 mod client_file;
 pub mod expiry;
 pub mod import;

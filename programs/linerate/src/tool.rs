@@ -332,7 +332,7 @@ mod tests {
         std::fs::remove_dir_all(&directory).unwrap();
         let tunnels = ["down", "plan", "reload", "save", "status", "up", "wg-quick"];
         let others = ["demo", "doctor", "genkey", "genpsk", "lab", "pubkey", "show", "version", "wg"];
-        let servers = ["server", "server-import", "server-init", "server-remove", "server-show"];
+        let servers = ["server", "server-import", "server-init", "server-remove", "server-set", "server-show"];
         let commands = tunnels.into_iter().chain(others).chain(servers);
         let mut expected: Vec<_> = commands.map(|name| format!("linerate-{name}.1")).collect();
         let of_client =

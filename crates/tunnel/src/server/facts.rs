@@ -4,6 +4,7 @@ use std::fs;
 use std::net::IpAddr;
 
 use ipnet::{IpNet, Ipv6Net};
+use linerate_control::interface::InterfaceName;
 use linerate_host::state::{HostState, Link};
 use linerate_host::step::{AddressFamily, MAIN, Route};
 use linerate_server::init::{Facts, RoutedPrefix, Uplink};
@@ -14,13 +15,16 @@ use crate::read::ConfigFile;
 use crate::snapshot;
 
 /// Reads the facts: links, addresses and routes from the kernel, the ports that are in use, and the files of tunnels,
-/// which need not be up.
+/// which need not be up. What belongs to the tunnel `own` is left out.
 ///
 /// # Errors
 /// The kernel, or the folder of the files, cannot be read.
-pub fn facts() -> Result<Facts, Error> {
-    let state = snapshot::open()?.state().map_err(Error::Snapshot)?;
-    let files = files()?;
+pub fn facts(own: &InterfaceName) -> Result<Facts, Error> {
+    let mut state = snapshot::open()?.state().map_err(Error::Snapshot)?;
+    state.links.retain(|link| link.name != own.as_str());
+    state.routes.retain(|route| route.device.as_deref() != Some(own.as_str()));
+    let mut files = files()?;
+    files.retain(|file| file.interface != *own);
     let mut ports = used_ports(&["/proc/self/net/udp", "/proc/self/net/udp6"]);
     ports.extend(files.iter().filter_map(|file| file.contents.listen_port));
     let has_ipv6 = !state.disabled_families.contains(&AddressFamily::V6);

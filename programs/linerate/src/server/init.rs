@@ -171,7 +171,7 @@ pub(super) fn run(arguments: &InitArguments) -> Result<ExitCode, CliError> {
         eprint_line(&format!("{}: an interrupted command had left something; it is removed", arguments.name));
     }
     server::check_absent(&arguments.name)?;
-    let server = decide(&arguments.name, wishes, &server::facts()?)?;
+    let server = decide(&arguments.name, wishes, &server::facts(&arguments.name)?)?;
     let key = SecretKey::from_bytes(keys::private_key().as_bytes());
     let document = server.file(&key).map_err(|error| error.to_string())?;
     let plan = start.then(|| server::plan(&server, &document, &options)).transpose()?;

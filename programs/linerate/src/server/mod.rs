@@ -2,7 +2,9 @@
 
 mod import;
 mod init;
+mod pool;
 mod remove;
+mod set;
 mod show;
 
 use std::io::{self, BufRead, Write};
@@ -43,6 +45,16 @@ pub(crate) enum Command {
         \x20 sudo linerate server show wg0 --json")]
     Show(show::ShowArguments),
 
+    /// Change a server: its endpoint, the size of its networks, the defaults of client files
+    ///
+    /// Edits the file, and the running tunnel follows without dropping a session. If it refuses, the file is as it was.
+    /// `none` removes a default. Other settings are changed in the file, see linerate.conf(5) and linerate-reload(1).
+    #[command(after_long_help = "EXAMPLES\n\
+        \x20 sudo linerate server set --endpoint vpn.example.com\n\
+        \x20 sudo linerate server set --dns 9.9.9.9,2620:fe::fe --client-mtu none\n\
+        \x20 sudo linerate server set --pool 10.83.0.0/16")]
+    Set(Box<set::SetArguments>),
+
     /// Remove a server: exactly what `init` made
     ///
     /// Stops the service, takes the tunnel down and removes its file, keys included. Asks first on a terminal. A server
@@ -56,6 +68,7 @@ pub(crate) fn run(command: &Command) -> Result<ExitCode, CliError> {
         Command::Init(arguments) => init::run(arguments),
         Command::Import(arguments) => import::run(arguments),
         Command::Show(arguments) => show::run(arguments),
+        Command::Set(arguments) => set::run(arguments),
         Command::Remove(arguments) => remove::run(arguments),
     }
 }

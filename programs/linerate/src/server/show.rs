@@ -14,6 +14,7 @@ use linerate_tunnel::{self as tunnel, ConfigFile, Context};
 use serde::Serialize;
 
 use super::json;
+use super::pool::Clients;
 use crate::cli::{CliError, Output, interruption};
 use crate::keys;
 
@@ -43,7 +44,9 @@ struct View {
     service: Option<Service>,
     /// Whether `server init` made it, and whether that is complete.
     made: Option<State>,
-    peers: usize,
+    clients: Clients,
+    /// Peers that are no clients.
+    other_peers: usize,
 }
 
 #[derive(Serialize)]
@@ -80,6 +83,7 @@ pub(super) fn run(arguments: &ShowArguments) -> Result<ExitCode, CliError> {
 
 fn view(file: &ConfigFile, context: Context<'_>) -> Result<View, CliError> {
     file.check()?;
+    let clients = Clients::of(file)?;
     let contents = &file.contents;
     let record = Record::read(&file.interface)?;
     let service = record.as_ref().and_then(|record| record.service.as_ref());
@@ -99,7 +103,8 @@ fn view(file: &ConfigFile, context: Context<'_>) -> Result<View, CliError> {
         running: tunnel::running(&file.interface).is_some(),
         service: service.transpose()?,
         made: record.map(|record| record.state),
-        peers: contents.peers.len(),
+        other_peers: contents.peers.iter().filter(|peer| peer.client.created.is_none()).count(),
+        clients,
     })
 }
 
@@ -109,7 +114,10 @@ fn marked(file: &ConfigFile) -> Vec<Setting> {
     let entries = interface.flat_map(Section::entries).filter(|entry| entry.marked);
     let setting =
         |entry: Entry<'_>| Setting { name: entry.name(), value: String::from_utf8_lossy(entry.value()).into_owned() };
-    entries.map(setting).filter(|setting| setting.name != settings::PUBLIC_ENDPOINT.name).collect()
+    let has_line = |name: &str| {
+        [settings::PUBLIC_ENDPOINT, settings::POOL, settings::RELEASED].iter().any(|known| known.name == name)
+    };
+    entries.map(setting).filter(|setting| !has_line(&setting.name)).collect()
 }
 
 fn text(view: &View) -> String {
@@ -130,7 +138,12 @@ fn text(view: &View) -> String {
     );
     row("public key", view.public_key.as_deref().unwrap_or("in a file of its own"));
     row("addresses", &list(&view.addresses));
-    row("peers", &view.peers.to_string());
+    row("clients", &view.clients.text());
+    let Clients { pools, used, usable, .. } = &view.clients;
+    row("clients' networks", &format!("{}: {used} of {usable} addresses are taken", list(pools)));
+    if view.other_peers > 0 {
+        row("other peers", &view.other_peers.to_string());
+    }
     row("file", &view.file);
     match &view.service {
         Some(Service { name, state }) => row("run by", &format!("{name}: {}, {}", state.active, state.enabled)),

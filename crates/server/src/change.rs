@@ -1,0 +1,180 @@
+//! Changes of a server: where clients reach it, the size of their networks, and the defaults of their files.
+
+use ipnet::IpNet;
+use linerate_control::document::{Document, InvalidValue, SectionKind, Setting};
+use linerate_control::tunnel_file::{PublicEndpoint, settings};
+
+use crate::init::{conflict, list};
+
+/// What to change.
+#[derive(Clone, Debug, Default)]
+pub struct Changes {
+    /// Where clients reach the server.
+    pub endpoint: Option<PublicEndpoint>,
+    /// Networks that take the place of those of the clients that they contain.
+    pub pools: Vec<IpNet>,
+    /// Defaults of client files: the settings with their values, or without one to remove it.
+    pub client_defaults: Vec<(Setting, Option<String>)>,
+}
+
+/// Why a server cannot be changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ChangeError {
+    /// A network cannot be that of the clients.
+    #[error("{network} cannot be the clients' network: {why}")]
+    Pool {
+        /// Which.
+        network: IpNet,
+        /// Why, and what would do.
+        why: String,
+    },
+    /// A value is not one that the file can have.
+    #[error(transparent)]
+    Value(#[from] InvalidValue),
+}
+
+impl Changes {
+    /// Changes the file of a server whose clients have addresses of `networks`; those in `taken` are others'.
+    ///
+    /// # Errors
+    /// A network is not wider than before or belongs to others, or a value is not valid.
+    pub fn apply(&self, document: &mut Document, networks: &[IpNet], taken: &[IpNet]) -> Result<(), ChangeError> {
+        let section = document.interface();
+        if let Some(endpoint) = &self.endpoint {
+            document.set(section, &settings::PUBLIC_ENDPOINT, &endpoint.to_string())?;
+        }
+        if !self.pools.is_empty() {
+            let mut wider = networks.to_vec();
+            self.pools.iter().try_for_each(|pool| widen(&mut wider, *pool, taken))?;
+            resize_addresses(document, networks, &wider)?;
+            document.unset(section, &settings::POOL);
+            document.set(section, &settings::POOL, &list(&wider))?;
+        }
+        for (setting, value) in &self.client_defaults {
+            document.unset(section, setting);
+            if let Some(value) = value {
+                document.set(section, setting, value)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Puts `pool` in the place of the networks that it contains.
+fn widen(networks: &mut Vec<IpNet>, pool: IpNet, taken: &[IpNet]) -> Result<(), ChangeError> {
+    let refuse = |why: String| Err(ChangeError::Pool { network: pool, why });
+    if pool.trunc() != pool {
+        return refuse(format!("it has host bits; write {}", pool.trunc()));
+    }
+    let Some(first) = networks.iter().position(|network| pool.contains(network)) else {
+        let same_family = |network: &&IpNet| network.addr().is_ipv4() == pool.addr().is_ipv4();
+        let old: Vec<&IpNet> = networks.iter().filter(same_family).collect();
+        return refuse(match &old[..] {
+            [] => "the server has no addresses of this family".to_owned(),
+            old => format!(
+                "it does not contain {}. A network can only be widened, because all clients would need new files otherwise",
+                list(old)
+            ),
+        });
+    };
+    if pool.addr().is_ipv4() && pool.prefix_len() < 8 {
+        return refuse("its length must be at least 8".to_owned());
+    }
+    if let Some(other) = conflict(&pool, taken) {
+        return refuse(format!("this host, or the file of another tunnel, uses {other}"));
+    }
+    networks[first] = pool;
+    let mut index = 0;
+    networks.retain(|network| {
+        index += 1;
+        index - 1 == first || !pool.contains(network)
+    });
+    Ok(())
+}
+
+/// Gives the server's own addresses the lengths of the wider networks, so that one route leads to all clients.
+fn resize_addresses(document: &mut Document, before: &[IpNet], after: &[IpNet]) -> Result<(), InvalidValue> {
+    let resized = |word: &str| -> Option<IpNet> {
+        let address: IpNet = word.parse().ok()?;
+        let was_network = before.contains(&address.trunc());
+        let network = after.iter().find(|network| was_network && network.contains(&address))?;
+        IpNet::new(address.addr(), network.prefix_len()).ok()
+    };
+    let mut lines = Vec::new();
+    for (section, content) in document.sections().iter().enumerate() {
+        if content.kind() != SectionKind::Interface {
+            continue;
+        }
+        for entry in content.entries().filter(|entry| entry.is(&settings::ADDRESS)) {
+            let value = String::from_utf8_lossy(entry.value()).into_owned();
+            let words = value.split([',', ' ', '\t']).filter(|word| !word.is_empty());
+            let new: Vec<String> =
+                words.map(|word| resized(word).map_or_else(|| word.to_owned(), |net| net.to_string())).collect();
+            lines.push((section, entry.index, list(&new)));
+        }
+    }
+    lines.iter().try_for_each(|(section, index, value)| document.replace(*section, *index, &settings::ADDRESS, value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str = "[Interface]\n# mine\nAddress = 10.7.4.1/24, fd00::1/64 # both\nAddress = 192.0.2.7/32\n\
+        #! PublicEndpoint = 192.0.2.7\n#! Pool = 10.7.4.0/24, fd00::/64\n#! ClientDNS = 9.9.9.9\n\n[Peer]\nPublicKey = x\n";
+
+    fn nets(texts: &[&str]) -> Vec<IpNet> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    fn changed(changes: &Changes, taken: &[&str]) -> Result<String, String> {
+        let mut document = Document::parse(FILE.as_bytes());
+        let applied = changes.apply(&mut document, &nets(&["10.7.4.0/24", "fd00::/64"]), &nets(taken));
+        let text = String::from_utf8(document.to_bytes().to_vec()).unwrap();
+        applied.map(|()| text).map_err(|error| error.to_string())
+    }
+
+    fn pools(texts: &[&str]) -> Changes {
+        Changes { pools: nets(texts), ..Changes::default() }
+    }
+
+    #[test]
+    fn a_wider_pool_takes_the_place_of_the_one_it_contains_and_the_servers_address_follows() {
+        let expected = FILE.replace("10.7.4.1/24", "10.7.4.1/20").replace("Pool = 10.7.4.0/24", "Pool = 10.7.0.0/20");
+        let mut lines: Vec<&str> = expected.lines().collect();
+        lines.sort_unstable();
+        let text = changed(&pools(&["10.7.0.0/20"]), &[]).unwrap();
+        let mut found: Vec<&str> = text.lines().collect();
+        found.sort_unstable();
+        assert_eq!(found, lines);
+        assert!(text.ends_with("\n[Peer]\nPublicKey = x\n"), "{text}");
+    }
+
+    #[test]
+    fn a_pool_that_is_not_wider_or_not_free_is_refused() {
+        let refused = |pool: &str, taken: &[&str]| changed(&pools(&[pool]), taken).unwrap_err();
+        assert!(refused("10.8.0.0/16", &[]).contains("does not contain 10.7.4.0/24"));
+        assert!(refused("10.7.4.0/25", &[]).contains("only be widened"));
+        assert!(refused("10.7.4.0/16", &[]).contains("write 10.7.0.0/16"));
+        assert!(refused("10.7.0.0/16", &["10.7.99.0/24"]).contains("uses 10.7.99.0/24"));
+        assert!(refused("10.0.0.0/7", &[]).contains("at least 8"));
+    }
+
+    #[test]
+    fn endpoint_and_defaults_are_set_and_removed() {
+        let changes = Changes {
+            endpoint: Some("vpn.example.com".parse().unwrap()),
+            client_defaults: vec![(settings::CLIENT_DNS, None), (settings::CLIENT_MTU, Some("1380".into()))],
+            ..Changes::default()
+        };
+        let text = changed(&changes, &[]).unwrap();
+        assert!(
+            text.contains("#! PublicEndpoint = vpn.example.com\n") && text.contains("#! ClientMTU = 1380\n"),
+            "{text}"
+        );
+        assert!(!text.contains("ClientDNS"), "{text}");
+        let invalid =
+            Changes { client_defaults: vec![(settings::CLIENT_DNS, Some("a\nb".into()))], ..Changes::default() };
+        assert!(changed(&invalid, &[]).is_err());
+    }
+}

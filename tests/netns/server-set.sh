@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# `server set`: the running tunnel follows and drops no session; a pool is only widened, and what is refused changes nothing.
+source "$(dirname "$0")/lib.sh"
+source "$(dirname "$0")/tunnel-files.bash"
+source "$(dirname "$0")/servers.bash"
+need jq
+
+internet
+server init --pool 10.7.4.0/24
+at h1 "$LINERATE" client add laptop >"$WORK/laptop.conf" 2>>"$SCENARIO_LOGS/said.log"
+grep -q "^Endpoint = 203.0.113.5:51820$" "$WORK/laptop.conf" || fail "the laptop's endpoint: $(grep Endpoint "$WORK/laptop.conf")"
+expect "the clients" "1 1 2 254" "$(shown '.clients|[.total, .enabled, .used, .usable]|join(" ")' | tr -d '"')"
+
+# The laptop's end, without its default routes.
+sed '/^DNS/d; s/^\[Interface\]/&\nTable = off/' "$WORK/laptop.conf" >"$WORK/wg9.conf"
+at laptop "$LINERATE" up "$WORK/wg9.conf" 2>>"$SCENARIO_LOGS/said.log"
+ip -n laptop route add 10.7.0.0/16 dev wg9
+pings laptop 10.7.4.1
+handshake=$(at h1 wg show wg0 latest-handshakes)
+daemon=$(daemon_of wg0)
+
+say "the endpoint"
+server set --endpoint vpn.example.com
+said "what clients have to do" "keep the old endpoint"
+in_file "endpoint" "^#! PublicEndpoint = vpn.example.com$"
+expect "the endpoint that is shown" "vpn.example.com:51820" "$(shown .endpoint)"
+
+say "defaults of client files"
+server set --dns 9.9.9.9,2620:fe::fe --client-mtu 1380 --client-keepalive 15
+at h1 "$LINERATE" client add phone >"$WORK/phone.conf" 2>>"$SCENARIO_LOGS/said.log"
+for line in "DNS = 9.9.9.9, 2620:fe::fe" "MTU = 1380" "PersistentKeepalive = 15" "Endpoint = vpn.example.com:51820"; do
+  grep -qx -- "$line" "$WORK/phone.conf" || fail "the phone's file lacks '$line': $(grep -v Key "$WORK/phone.conf")"
+done
+server set --dns none --client-mtu none
+grep -qE "Client(DNS|MTU)" /etc/wireguard/wg0.conf && fail "a default is still there"
+
+say "the pool"
+cp /etc/wireguard/wg0.conf "$WORK/before.conf"
+ip -n h1 route add 10.7.99.0/24 via 203.0.113.1
+for refused in "--pool 10.7.0.0/16" "--pool 10.8.0.0/16" "--pool 10.7.4.0/25" "--client-mtu 7" "--dns 1.2.3" "--endpoint a:b"; do
+  # shellcheck disable=SC2086 # two words
+  no_server set $refused
+  cmp "$WORK/before.conf" /etc/wireguard/wg0.conf || fail "set $refused was refused and has changed the file"
+done
+no_server set
+ip -n h1 route delete 10.7.99.0/24
+server set --pool 10.7.0.0/16
+in_file "pool" "^#! Pool = 10\.7\.0\.0/16, fd"
+in_file "address" "^Address = 10\.7\.4\.1/16, fd"
+expect "the interface's address" "10.7.4.1/16" "$(ip -n h1 -4 -o addr show dev wg0 | awk '{ print $4 }')"
+expect_at_least "addresses for clients" 60000 "$(shown .clients.usable)"
+pings laptop 10.7.4.1
+expect "the daemon" "$daemon" "$(daemon_of wg0)"
+expect "the laptop's session" "$handshake" "$(at h1 wg show wg0 latest-handshakes | grep -v "$(printf '\t0$')")"
+server remove --yes

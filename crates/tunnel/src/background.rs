@@ -13,13 +13,15 @@ use crate::error::Error;
 use crate::ledger;
 use crate::read::ConfigFile;
 
-/// Starts the supervisor of the tunnel of `file` in the background, if there are names to look up.
+/// Starts the supervisor of the tunnel of `file` in the background, if there are names to look up, or peers of which
+/// something is to be written into the file.
 pub(crate) fn start(file: &ConfigFile, context: Context<'_>) {
-    if file.named_endpoints().is_empty() {
+    if file.named_endpoints().is_empty() && !file.has_outcomes() {
         return;
     }
     spawn(&file.interface).unwrap_or_else(|error| {
-        context.warn(format_args!("endpoint names will not be resolved again: {error}"));
+        context
+            .warn(format_args!("endpoint names will not be resolved again, and no ends of clients written: {error}"));
     });
 }
 

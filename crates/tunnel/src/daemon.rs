@@ -7,8 +7,10 @@ use std::process::Command;
 use std::time::Duration;
 
 use linerate_control::interface::InterfaceName;
+use linerate_control::tunnel_file::TunnelFile;
 use linerate_control::uapi::client::DaemonClient;
 use linerate_control::uapi::socket::{self, OpenError};
+use linerate_control::usage;
 use linerate_host::step::Implementation;
 
 use crate::context::Context;
@@ -68,6 +70,16 @@ pub(crate) fn spin(file: Option<u16>) -> Option<String> {
 /// The variable by which a daemon learns it.
 const SPIN: &str = "LINERATE_SPIN";
 
+/// Where it keeps what peers have used of their quotas: what the environment says (`LINERATE_USAGE`), or the usual
+/// place for the file of a server, or one with limits.
+pub(crate) fn usage(file: &TunnelFile) -> Option<PathBuf> {
+    let variable = std::env::var_os(USAGE).filter(|path| !path.is_empty()).map(PathBuf::from);
+    variable.or_else(|| file.may_have_limits().then(|| usage::DIRECTORY.into()))
+}
+
+/// The variable by which a daemon learns it.
+const USAGE: &str = "LINERATE_USAGE";
+
 /// How to start a daemon.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StartOptions {
@@ -75,12 +87,14 @@ pub(crate) struct StartOptions {
     pub(crate) user: Option<String>,
     /// What [`spin`] gives.
     pub(crate) spin: Option<String>,
+    /// What [`usage`] gives.
+    pub(crate) usage: Option<PathBuf>,
 }
 
 impl StartOptions {
     /// Those of a tunnel, when it is brought up and when its daemon is started again.
     pub(crate) fn of(ledger: &Ledger) -> Self {
-        Self { user: ledger.user.clone(), spin: ledger.spin.clone() }
+        Self { user: ledger.user.clone(), spin: ledger.spin.clone(), usage: ledger.usage.clone() }
     }
 }
 
@@ -113,6 +127,10 @@ fn command(daemon: &Path, options: &StartOptions, interface: &str) -> Command {
         Some(spin) => command.env(SPIN, spin),
         None => command.env_remove(SPIN),
     };
+    match &options.usage {
+        Some(usage) => command.env(USAGE, usage),
+        None => command.env_remove(USAGE),
+    };
     command
 }
 
@@ -141,7 +159,8 @@ mod tests {
     #[test]
     fn a_daemon_is_started_with_the_tunnels_options_and_none_of_the_environment() {
         let spin = |spin: Option<&str>| {
-            let options = StartOptions { user: Some("nobody".to_owned()), spin: spin.map(str::to_owned) };
+            let (user, spin) = (Some("nobody".to_owned()), spin.map(str::to_owned));
+            let options = StartOptions { user, spin, usage: None };
             let command = command("/bin/linerated".as_ref(), &options, "wg0");
             assert!(command.get_args().eq(["--user=nobody", "wg0"]));
             let set = command.get_envs().find(|(name, _)| *name == SPIN);

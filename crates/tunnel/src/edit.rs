@@ -139,7 +139,8 @@ fn apply(
         }
     }
     locked.write_file(&new.text())?;
-    Ok((Applied::Peers(update.peers.len()), false))
+    let needs_supervisor = new.has_outcomes() && !ledger.supervised && background::is_missing(&new.interface);
+    Ok((Applied::Peers(update.peers.len()), needs_supervisor))
 }
 
 /// Whether two files ask the same of the host, and differ in peers that need no look-up of a name.

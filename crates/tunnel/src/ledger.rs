@@ -64,6 +64,9 @@ pub struct Ledger {
     /// For how many microseconds the daemon looks for packets before it sleeps, where that is set.
     #[serde(default)]
     pub spin: Option<String>,
+    /// Where the daemon keeps what peers have used of their quotas, if it does.
+    #[serde(default)]
+    pub usage: Option<PathBuf>,
     /// The file it was brought up from, with all links followed.
     pub file: PathBuf,
     /// Its path as the user gave it: symbolic links may change later.
@@ -462,6 +465,7 @@ mod tests {
             pending: Vec::new(),
             user: Some("nobody".into()),
             spin: Some("200".into()),
+            usage: Some("/var/lib/linerate".into()),
             hook_failed: false,
         }
     }

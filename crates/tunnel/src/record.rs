@@ -44,6 +44,7 @@ impl<'a> Recorded<'a> {
             },
             user: daemon::user(options.user.as_deref(), file.contents.user.as_deref()),
             spin: daemon::spin(file.contents.spin),
+            usage: daemon::usage(&file.contents),
             file: file.path.clone(),
             called: Some(file.called.clone()),
             spec: planned.spec.clone(),

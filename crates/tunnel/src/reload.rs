@@ -20,7 +20,7 @@ use crate::ledger::{Ledger, LockedLedger};
 use crate::read::{ConfigFile, DefaultRoutes};
 use crate::resolve::NamedEndpoints;
 use crate::snapshot::{self, Snapshot};
-use crate::{Options, background, lock, running};
+use crate::{Options, background, limits, lock, running};
 
 /// What a reload did.
 pub struct Reloaded {
@@ -99,11 +99,15 @@ pub(crate) fn reload_locked(
         error
     };
     let pending = PendingReload::begin(locked, ledger, spec, context, true).map_err(give_up)?;
-    if let Err(error) = set(name, &update) {
+    let lost = limits::set(name.as_str(), &update);
+    if let Err(error) = lost {
         let is_refused = matches!(error, ClientError::Reply(_));
         let error = pending.roll_back(refused(&error, &update, &running));
         // Otherwise the daemon may have applied it.
         return Err(if is_refused { give_up(error) } else { error });
+    }
+    if lost.is_ok_and(|lost| lost) {
+        limits::warn_of_loss(name.as_str(), context);
     }
     locked.adopt_next_file()?;
     let (ledger, steps) = pending.finish()?;
@@ -115,7 +119,7 @@ pub(crate) fn reload_locked(
     }
     // A confined supervisor exits when default routes are deferred: it could not set name servers.
     let is_missing = || file.has_deferred_routes(&ledger.spec) || background::is_missing(name);
-    let needs_supervisor = !names.is_empty() && !ledger.supervised && is_missing();
+    let needs_supervisor = (!names.is_empty() || file.has_outcomes()) && !ledger.supervised && is_missing();
     Ok(Reloaded { peers: update.peers.len(), steps, messages: messages(&update, &running), needs_supervisor })
 }
 
@@ -125,7 +129,7 @@ fn state_of(interface: &InterfaceName) -> Result<DeviceState, Error> {
 }
 
 pub(crate) fn set(interface: &InterfaceName, update: &DeviceUpdate) -> Result<(), ClientError> {
-    open(interface)?.set(update)
+    limits::set(interface.as_str(), update).map(drop)
 }
 
 /// Opens a connection for one request: boringtun closes it after its reply.

@@ -11,6 +11,7 @@ use linerate_control::interface::InterfaceName;
 use linerate_control::keys::PublicKey;
 use linerate_control::printable::for_people;
 use linerate_control::uapi::client::ClientError;
+use linerate_control::uapi::limits::Suspension;
 use linerate_control::uapi::response::{DeviceState, PeerState};
 use linerate_control::uapi::{NOT_LISTENING, socket};
 use linerate_host::state::HostState;
@@ -101,6 +102,18 @@ pub struct PeerStatus {
     pub sent: u64,
     /// Its allowed IPs.
     pub allowed_ips: Vec<String>,
+    /// When it expires, in seconds since 1970.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expires: Option<u64>,
+    /// How many bytes it may send and receive.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub quota: Option<u64>,
+    /// How many of them it has used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub quota_used: Option<u64>,
+    /// Why it is not let in: `expired` or `quota`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub suspended: Option<&'static str>,
 }
 
 /// Whether a peer has a session.
@@ -265,6 +278,10 @@ fn peers(device: &DeviceState, file_only: &BTreeMap<PublicKey, FileOnly>, now: D
             received: peer.rx_bytes,
             sent: peer.tx_bytes,
             allowed_ips: peer.allowed_ips.iter().map(|(address, length)| format!("{address}/{length}")).collect(),
+            expires: peer.limits.expires.map(|expires| expires.as_secs()),
+            quota: peer.limits.quota,
+            quota_used: peer.limits.quota.map(|_| peer.limits.used),
+            suspended: peer.limits.suspended.map(Suspension::name),
         }
     };
     let mut peers: Vec<PeerStatus> = device.peers.iter().map(peer).collect();
@@ -287,7 +304,8 @@ impl Status {
     /// Whether the tunnel works, and every peer that has an endpoint, or will have one, has a session.
     pub fn is_healthy(&self) -> bool {
         let silent = |peer: &PeerStatus| {
-            (peer.endpoint.is_some() || peer.endpoint_name.is_some()) && peer.health != Health::Alive
+            let answers = peer.health == Health::Alive || peer.suspended.is_some();
+            (peer.endpoint.is_some() || peer.endpoint_name.is_some()) && !answers
         };
         self.is_running() && !self.has_problem() && !self.peers.iter().any(silent)
     }

@@ -66,7 +66,11 @@ fn row(peer: &PeerStatus) -> [String; 6] {
             (None, Some(name)) => format!("{} (no address yet)", printable(name)),
             (None, None) => "-".to_owned(),
         },
-        peer.seconds_since_handshake.map_or_else(|| "never".to_owned(), age),
+        match peer.suspended {
+            Some("expired") => "expired".to_owned(),
+            Some(_) => "quota reached".to_owned(),
+            None => peer.seconds_since_handshake.map_or_else(|| "never".to_owned(), age),
+        },
         bytes(peer.received),
         bytes(peer.sent),
         allowed_ips(&peer.allowed_ips),
@@ -163,6 +167,10 @@ mod tests {
             received: 1 << 21,
             sent: 0,
             allowed_ips: (0..5).map(|index| format!("10.0.0.{index}/32")).collect(),
+            expires: None,
+            quota: None,
+            quota_used: None,
+            suspended: None,
         }
     }
 

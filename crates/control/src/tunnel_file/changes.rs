@@ -1,11 +1,16 @@
 //! What to change on the device of a tunnel: everything that its file sets at first, only the differences later.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
+use std::time::Duration;
 
 use ipnet::IpNet;
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
 
-use super::{Endpoint, Peer, TunnelFile};
+use super::{ByteCount, ClientSettings, Endpoint, Peer, QuotaReset, TunnelFile};
 use crate::keys::{PublicKey, SecretKey};
+use crate::uapi::limits::{LimitState, LimitUpdate};
 use crate::uapi::request::{AllowedIp, DeviceUpdate, PeerUpdate};
 use crate::uapi::response::{DeviceState, PeerState};
 
@@ -35,7 +40,7 @@ impl TunnelFile {
         changes.update.private_key = self.private_key.clone();
         changes.update.listen_port = self.listen_port;
         changes.update.fwmark = self.fwmark;
-        self.peers.iter().for_each(|peer| changes.set_peer(peer, false));
+        self.peers.iter().for_each(|peer| changes.set_peer(peer, None));
         changes
     }
 }
@@ -50,6 +55,7 @@ pub fn changes(
     running: &DeviceState,
     lists: AllowedIpRemoval,
 ) -> DeviceChanges {
+    let (previous, now) = (&with_running_keys(previous, running), &with_running_keys(now, running));
     let mut changes = DeviceChanges::default();
     changes.update.private_key = now.private_key.clone().filter(|_| now.private_key != previous.private_key);
     changes.update.listen_port = now.listen_port.filter(|_| now.listen_port != previous.listen_port);
@@ -59,8 +65,10 @@ pub fn changes(
     let after: HashSet<PublicKey> = now.peers.iter().map(|peer| peer.public_key).collect();
     let present: HashMap<PublicKey, &PeerState> = running.peers.iter().map(|peer| (peer.public_key, peer)).collect();
     // Removals come first, so that no prefix has two owners.
-    let gone = previous.peers.iter().map(|peer| peer.public_key);
-    let gone = gone.filter(|key| !after.contains(key) && present.contains_key(key));
+    let successors: HashSet<PublicKey> = now.peers.iter().filter_map(|peer| peer.client.next_public_key).collect();
+    let gone = previous.peers.iter().flat_map(|peer| [Some(peer.public_key), peer.client.next_public_key]).flatten();
+    let is_gone = |key: &PublicKey| !after.contains(key) && !successors.contains(key) && present.contains_key(key);
+    let gone = gone.filter(is_gone);
     changes.update.peers.extend(gone.map(|key| PeerUpdate { remove: true, ..PeerUpdate::new(key) }));
 
     let owned_before: HashSet<(PublicKey, IpNet)> = owned(previous);
@@ -69,7 +77,7 @@ pub fn changes(
         match (before.get(&peer.public_key), present.get(&peer.public_key)) {
             (Some(old), _) if same(old, peer) => {}
             (Some(old), Some(state)) => changes.update_peer(old, peer, state, lists, &owned_before, &prefixes),
-            (_, state) => changes.set_peer(peer, state.is_some()),
+            (_, state) => changes.set_peer(peer, state.copied()),
         }
     }
     changes
@@ -86,18 +94,80 @@ fn same(previous: &Peer, now: &Peer) -> bool {
         && previous.endpoint == now.endpoint
         && previous.persistent_keepalive.unwrap_or(0) == now.persistent_keepalive.unwrap_or(0)
         && list(previous) == list(now)
+        && limits(previous) == limits(now)
+        && previous.client.next_public_key == now.client.next_public_key
+}
+
+/// The file with the keys that have taken the place of others, where it does not tell yet.
+fn with_running_keys<'a>(file: &'a TunnelFile, running: &DeviceState) -> Cow<'a, TunnelFile> {
+    let mut file = Cow::Borrowed(file);
+    for index in 0..file.peers.len() {
+        let peer = &file.peers[index];
+        if let Some(next) = peer.client.next_public_key.filter(|next| has_replaced(running, &peer.public_key, next)) {
+            let peer = &mut file.to_mut().peers[index];
+            (peer.public_key, peer.client.next_public_key) = (next, None);
+        }
+    }
+    file
+}
+
+/// Whether a key has taken the place of another in a running tunnel.
+pub fn has_replaced(running: &DeviceState, old: &PublicKey, next: &PublicKey) -> bool {
+    let is_next = |peer: &PeerState| peer.public_key == *next && peer.limits.replaces.is_none();
+    running.peers.iter().any(is_next) && !running.peers.iter().any(|peer| peer.public_key == *old)
+}
+
+impl ClientSettings {
+    /// Whether the daemon is to cut the client off, or to replace its key.
+    pub fn has_end(&self) -> bool {
+        self.expires.is_some() || self.quota.is_some() || self.next_public_key.is_some()
+    }
+}
+
+/// All limits of a peer, those that it has not as zero; unless it has none.
+fn limits(peer: &Peer) -> Option<LimitUpdate> {
+    let client = &peer.client;
+    let day_of = |created: Timestamp| u8::try_from(created.to_zoned(TimeZone::system()).day()).unwrap_or(1);
+    let day = match client.quota_reset {
+        QuotaReset::Monthly => client.created.map_or(1, day_of),
+        QuotaReset::Never => 0,
+    };
+    let seconds = |time: Timestamp| u64::try_from(time.as_second()).unwrap_or(0).max(1);
+    let limits = LimitUpdate {
+        expires: Some(client.expires.map_or(Duration::ZERO, |time| Duration::from_secs(seconds(time)))),
+        quota: Some(client.quota.map_or(0, ByteCount::bytes)),
+        quota_day: Some(day),
+        ..LimitUpdate::NONE
+    };
+    (client.expires.is_some() || client.quota.is_some()).then_some(limits)
 }
 
 impl DeviceChanges {
     /// Sets everything that the file has for a peer, and clears the rest if the device has the peer already.
-    fn set_peer(&mut self, peer: &Peer, present: bool) {
+    fn set_peer(&mut self, peer: &Peer, state: Option<&PeerState>) {
+        let present = state.is_some();
         let mut update = PeerUpdate::new(peer.public_key);
+        let had_limits = state.is_some_and(|state| state.limits != LimitState::default());
+        update.limits = limits(peer).or(had_limits.then_some(LimitUpdate::NONE)).unwrap_or_default();
         update.preshared_key = peer.preshared_key.clone().or(present.then_some(SecretKey::ZERO));
         update.persistent_keepalive = peer.persistent_keepalive.or(present.then_some(0));
         update.replace_allowed_ips = true;
         update.allowed_ips = peer.allowed_ips.iter().map(|net| allowed_ip(true, *net)).collect();
         self.set_endpoint(peer, &mut update);
         self.update.peers.push(update);
+        self.set_successor(peer);
+    }
+
+    /// Adds the key that replaces that of a peer at its first handshake.
+    fn set_successor(&mut self, peer: &Peer) {
+        let Some(next) = peer.client.next_public_key else { return };
+        let limits = LimitUpdate { replaces: Some(peer.public_key), ..limits(peer).unwrap_or_default() };
+        self.update.peers.push(PeerUpdate {
+            preshared_key: peer.preshared_key.clone(),
+            persistent_keepalive: peer.persistent_keepalive,
+            limits,
+            ..PeerUpdate::new(next)
+        });
     }
 
     /// Sends only what differs between two versions of a peer.
@@ -116,6 +186,9 @@ impl DeviceChanges {
         }
         if previous.persistent_keepalive.unwrap_or(0) != now.persistent_keepalive.unwrap_or(0) {
             update.persistent_keepalive = Some(now.persistent_keepalive.unwrap_or(0));
+        }
+        if limits(previous) != limits(now) {
+            update.limits = limits(now).unwrap_or(LimitUpdate::NONE);
         }
         if previous.endpoint != now.endpoint {
             self.set_endpoint(now, &mut update);
@@ -138,6 +211,7 @@ impl DeviceChanges {
         if update != (PeerUpdate { update_only: true, ..PeerUpdate::new(now.public_key) }) {
             self.update.peers.push(update);
         }
+        self.set_successor(now);
     }
 
     fn set_endpoint(&mut self, peer: &Peer, update: &mut PeerUpdate) {

@@ -26,7 +26,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 pub use byte_count::{ByteCount, InvalidByteCount};
-pub use changes::{AllowedIpRemoval, DeviceChanges, changes};
+pub use changes::{AllowedIpRemoval, DeviceChanges, changes, has_replaced};
 pub use client::{ClientDefaults, ClientSettings, QuotaReset, Released};
 pub use diagnostic::{Diagnostic, Severity};
 pub use gateway::{Gateway, Inbound, Masquerade};
@@ -319,6 +319,12 @@ impl TunnelFile {
     /// The hooks of a phase.
     pub fn hooks(&self, phase: Phase) -> impl Iterator<Item = &str> {
         self.hooks.iter().filter(move |hook| hook.phase == phase).map(|hook| &*hook.command)
+    }
+
+    /// Whether peers have limits, or may get some while the tunnel runs: whether it is that of a server.
+    pub fn may_have_limits(&self) -> bool {
+        let is_client = |client: &ClientSettings| client.created.is_some() || client.has_end();
+        self.public_endpoint.is_some() || self.peers.iter().any(|peer| is_client(&peer.client))
     }
 
     /// Whether a peer has a default route.

@@ -169,6 +169,8 @@ fn save_peers(document: &mut Document, file: &TunnelFile, runtime: &RunningTunne
     removed.into_iter().rev().for_each(|section| document.remove_section(section));
     // A peer that was removed from the file is not written again.
     let new = runtime.device.peers.iter().filter(|peer| !in_file.contains_key(&peer.public_key));
+    // One that waits to replace another is in that one's section.
+    let new = new.filter(|peer| peer.limits.replaces.is_none());
     for state in new.filter(|peer| in_previous(&peer.public_key).is_none()) {
         let section = document.add_peer();
         document.insert(section, &settings::PUBLIC_KEY, &state.public_key.to_string())?;

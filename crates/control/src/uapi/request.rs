@@ -5,6 +5,7 @@
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 use crate::endpoint;
 use crate::keys::{PublicKey, SecretKey};
@@ -38,7 +39,7 @@ pub enum Request {
 }
 
 /// The changes of a `set` to the device; `None` leaves a field unchanged.
-#[derive(Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct DeviceUpdate {
     /// The device's private key; all zero removes it.
     pub private_key: Option<SecretKey>,
@@ -53,7 +54,7 @@ pub struct DeviceUpdate {
 }
 
 /// The changes of a `set` to one peer.
-#[derive(PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct PeerUpdate {
     /// The peer to change.
     pub public_key: PublicKey,
@@ -109,6 +110,23 @@ impl DeviceUpdate {
         let mut text = Buffer::new();
         self.write(&mut text).expect("a Buffer takes every write");
         text
+    }
+
+    /// Whether it has what only linerated knows.
+    pub fn has_limits(&self) -> bool {
+        self.peers.iter().any(|peer| peer.limits != LimitUpdate::default())
+    }
+
+    /// The same for an implementation that knows no limits: without them, without peers that have expired by `now`, the
+    /// time since 1970, and without those that wait to replace others.
+    #[must_use]
+    pub fn without_limits(&self, now: Duration) -> Self {
+        let mut update = self.clone();
+        let is_over = |limits: &LimitUpdate| limits.expires.is_some_and(|end| !end.is_zero() && end <= now);
+        let waits = |limits: &LimitUpdate| limits.replaces.is_some_and(|key| key.0 != [0; 32]);
+        update.peers.retain(|peer| !is_over(&peer.limits) && !waits(&peer.limits));
+        update.peers.iter_mut().for_each(|peer| peer.limits = LimitUpdate::default());
+        update
     }
 
     fn write(&self, text: &mut Buffer) -> std::fmt::Result {

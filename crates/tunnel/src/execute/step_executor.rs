@@ -9,10 +9,8 @@ use std::path::{Path, PathBuf};
 use std::slice::from_ref;
 use std::time::Duration;
 
-use linerate_control::client::TunnelClient;
 use linerate_control::interface::InterfaceName;
 use linerate_control::uapi::request::DeviceUpdate;
-use linerate_control::uapi::socket;
 use linerate_host::linux::dns::{self, WaitLimit};
 use linerate_host::linux::{ApplyError, Host};
 use linerate_host::plan::messages;
@@ -24,8 +22,8 @@ use rustix::io::Errno;
 use super::hook;
 use crate::context::Context;
 use crate::daemon::{self, StartOptions};
-use crate::ledger;
 use crate::program::{exit_code, how_it_ended};
+use crate::{ledger, limits};
 
 /// Executes the steps of one tunnel.
 pub(crate) struct StepExecutor<'a> {
@@ -208,12 +206,14 @@ impl StepExecutor<'_> {
 
     fn change_device(&mut self, step: &Step, interface: &str, update: &DeviceUpdate) -> Result<(), StepError> {
         self.report(from_ref(step));
-        let tunnel = TunnelClient::open(socket::DIRECTORY.as_ref(), interface);
-        let changed = tunnel.and_then(|mut tunnel| tunnel.set(update));
-        changed.map_err(|error| {
+        let lost = limits::set(interface, update).map_err(|error| {
             let reason = error.reason_of_set();
             failed(io::Error::other(format!("Unable to modify interface: {reason}")), 1)
-        })
+        })?;
+        if lost {
+            limits::warn_of_loss(interface, self.context);
+        }
+        Ok(())
     }
 }
 

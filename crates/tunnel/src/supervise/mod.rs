@@ -1,5 +1,6 @@
 //! The last step: the supervisor of a tunnel. It resolves endpoints that are names again when a peer is silent
-//! (`endpoints`), and, as a service ([`Options::supervised`]), restarts a daemon that has died (`restart`).
+//! (`endpoints`), writes into the file what became of peers that have an end or a successor (`outcomes`), and, as a
+//! service ([`Options::supervised`]), restarts a daemon that has died (`restart`).
 //!
 //! In the background it is a process of its own, `PROGRAM supervise IFACE`, where PROGRAM is the one that this library
 //! is in. It follows the ledger (`ledger_watch`): `reload` changes which names it resolves, and without a ledger it
@@ -9,6 +10,7 @@ mod endpoint_retry;
 mod endpoints;
 mod ledger_watch;
 mod notify;
+mod outcomes;
 mod restart;
 
 use std::fs::File;
@@ -34,6 +36,7 @@ use crate::status::is_absence;
 use crate::{Options, background, down};
 use endpoint_retry::EndpointRetry;
 use ledger_watch::LedgerWatch;
+use outcomes::UsageWatch;
 use restart::RestartLimit;
 
 /// The command `supervise`: supervises a tunnel until it is taken down or its daemon is gone.
@@ -52,6 +55,7 @@ pub fn in_background(interface: &InterfaceName, context: Context<'_>) -> Result<
                 if !supervisor.has_deferred_routes && !std::mem::replace(&mut supervisor.confined, true) {
                     confine_supervisor();
                 }
+                supervisor.write_outcomes(&device);
                 let pause = supervisor.update_endpoints(&device);
                 supervisor.pause(pause)?
             }
@@ -109,6 +113,7 @@ fn serve(interface: &InterfaceName, context: Context<'_>) -> Result<End, Error> 
         }
         let goes_on = match supervisor.observe()? {
             Observed::Running(device) => {
+                supervisor.write_outcomes(&device);
                 let pause = supervisor.update_endpoints(&device).unwrap_or(Duration::MAX);
                 let interval = state_interval(device.peers.len());
                 supervisor.reports_key |= device.private_key.is_some();
@@ -172,6 +177,10 @@ struct Supervisor<'a> {
     unknown: Option<(Instant, bool)>,
     /// The endpoints that are names, with the attempts so far.
     retries: Vec<(NamedEndpoint, EndpointRetry)>,
+    /// Whether something may become of peers that is to be written into the file.
+    has_outcomes: bool,
+    /// Tells when something may have.
+    usage: Option<UsageWatch>,
 }
 
 impl<'a> Supervisor<'a> {
@@ -198,6 +207,8 @@ impl<'a> Supervisor<'a> {
             reports_key: false,
             unknown: None,
             retries: Vec::new(),
+            has_outcomes: false,
+            usage: None,
         })
     }
 
@@ -252,8 +263,9 @@ impl<'a> Supervisor<'a> {
             return Ok(false);
         };
         self.since = Some(ledger.since);
+        let file = ConfigFile::of(ledger.file.clone(), self.interface.clone(), &text.unwrap_or_default());
+        self.watch_usage(&ledger, &file);
         self.file = ledger.file;
-        let file = ConfigFile::of(self.file.clone(), self.interface.clone(), &text.unwrap_or_default());
         self.routed = file.may_defer_routes().then_some(ledger.spec.allowed_ips.len());
         self.has_deferred_routes = file.has_deferred_routes(&ledger.spec);
         self.follow(file.named_endpoints());
@@ -293,7 +305,8 @@ impl<'a> Supervisor<'a> {
     /// Waits until the ledger changes, the daemon ends, or `timeout` is over. False when a signal has come.
     fn pause(&self, timeout: Option<Duration>) -> Result<bool, Error> {
         let daemon = self.tunnel.as_ref().filter(|_| !self.closes_connections).and_then(TunnelClient::closed);
-        let descriptors: Vec<BorrowedFd<'_>> = daemon.into_iter().chain([self.ledgers.as_fd()]).collect();
+        let usage = self.usage.as_ref().map(AsFd::as_fd);
+        let descriptors: Vec<BorrowedFd<'_>> = daemon.into_iter().chain([self.ledgers.as_fd()]).chain(usage).collect();
         self.context.interruption.pause(&descriptors, timeout).map_err(Error::system("cannot wait"))?;
         Ok(!self.context.interruption.came())
     }

@@ -122,6 +122,7 @@ fn restored(device: &DeviceState) -> DeviceUpdate {
         preshared_key: peer.preshared_key.clone(),
         endpoint: peer.endpoint,
         persistent_keepalive: Some(peer.persistent_keepalive),
+        limits: peer.limits.restored(),
         replace_allowed_ips: true,
         allowed_ips: peer.allowed_ips.iter().map(|&(addr, cidr)| AllowedIp { add: true, addr, cidr }).collect(),
         ..PeerUpdate::new(peer.public_key)

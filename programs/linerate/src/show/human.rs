@@ -2,8 +2,11 @@
 
 use std::cmp::Reverse;
 use std::fmt::{self, Write as _};
+use std::time::Duration;
 
+use jiff::Timestamp;
 use linerate_control::endpoint;
+use linerate_control::uapi::limits::{LimitState, Suspension};
 use linerate_control::uapi::response::{DeviceState, PeerState};
 use linerate_control::zeroizing::Buffer;
 
@@ -76,7 +79,45 @@ fn peer(text: &mut Buffer, state: &PeerState, view: &View<'_>, ink: &Ink) -> fmt
         time(text, state.persistent_keepalive.into(), ink)?;
         text.write_str("\n")?;
     }
+    limits(text, &state.limits, ink)
+}
+
+/// Only linerated has them.
+fn limits(text: &mut Buffer, limits: &LimitState, ink: &Ink) -> fmt::Result {
+    let Ink { reset, bold, red, .. } = ink;
+    if let Some(expires) = limits.expires {
+        writeln!(text, "  {bold}expires{reset}: {}", instant(expires))?;
+    }
+    if let Some(quota) = limits.quota {
+        write!(text, "  {bold}quota{reset}: ")?;
+        bytes(text, limits.used, ink)?;
+        text.write_str(" of ")?;
+        bytes(text, quota, ink)?;
+        match limits.quota_day {
+            Some(day) => writeln!(text, " used, anew on day {day} of each month")?,
+            None => text.write_str(" used\n")?,
+        }
+    }
+    if let Some(suspension) = limits.suspended {
+        writeln!(text, "  {bold}suspended{reset}: {red}{}{reset}", reason(suspension))?;
+    }
+    if let Some(key) = limits.replaces {
+        writeln!(text, "  {bold}replaces{reset}: {key}, at its first handshake")?;
+    }
     Ok(())
+}
+
+/// In UTC, such as `2027-01-31T23:59:59Z`.
+fn instant(time: Duration) -> Timestamp {
+    i64::try_from(time.as_secs()).ok().and_then(|secs| Timestamp::from_second(secs).ok()).unwrap_or(Timestamp::MAX)
+}
+
+/// Why a peer is not let in.
+pub(crate) fn reason(suspension: Suspension) -> &'static str {
+    match suspension {
+        Suspension::Expired => "expired",
+        Suspension::Quota => "quota reached",
+    }
 }
 
 /// `1 day, 1 second`: units that are zero are left out; a year has 365 days.

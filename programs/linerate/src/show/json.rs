@@ -5,6 +5,7 @@ use std::{fmt, io};
 
 use linerate_control::endpoint;
 use linerate_control::keys::SecretKey;
+use linerate_control::uapi::limits::Suspension;
 use linerate_control::uapi::response::{DeviceState, PeerState};
 use linerate_control::zeroizing::Buffer;
 use serde::{Serialize, Serializer};
@@ -42,6 +43,22 @@ struct Peer {
     #[serde(skip_serializing_if = "is_zero")]
     persistent_keepalive: u64,
     allowed_ips: Vec<String>,
+    /// Seconds since 1970.
+    #[serde(skip_serializing_if = "is_zero")]
+    expires: u64,
+    /// Bytes.
+    #[serde(skip_serializing_if = "is_zero")]
+    quota: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    quota_used: u64,
+    /// The day of the month on which it begins anew.
+    #[serde(skip_serializing_if = "is_zero")]
+    quota_day: u64,
+    /// `expired` or `quota`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    suspended: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    replaces: Option<String>,
 }
 
 /// A key in base64.
@@ -94,6 +111,7 @@ fn device(state: &DeviceState, keys: bool) -> Device {
 }
 
 fn peer(state: &PeerState, keys: bool) -> Peer {
+    let limits = &state.limits;
     Peer {
         preshared_key: secret(&state.preshared_key, keys),
         endpoint: state.endpoint.as_ref().map(endpoint::text),
@@ -102,6 +120,12 @@ fn peer(state: &PeerState, keys: bool) -> Peer {
         transfer_tx: state.tx_bytes,
         persistent_keepalive: state.persistent_keepalive.into(),
         allowed_ips: state.allowed_ips.iter().map(|(addr, cidr)| format!("{addr}/{cidr}")).collect(),
+        expires: limits.expires.map_or(0, |expires| expires.as_secs()),
+        quota: limits.quota.unwrap_or(0),
+        quota_used: limits.used,
+        quota_day: limits.quota_day.unwrap_or(0).into(),
+        suspended: limits.suspended.map(Suspension::name),
+        replaces: limits.replaces.map(|key| key.to_string()),
     }
 }
 

@@ -1,0 +1,132 @@
+//! From the limits in a tunnel's file to the changes of a device.
+
+use std::time::Duration;
+
+use linerate_control::document::Document;
+use linerate_control::keys::PublicKey;
+use linerate_control::tunnel_file::{AllowedIpRemoval, NoNames, RunningTunnel, TunnelFile, changes, save};
+use linerate_control::uapi::limits::{LimitState, LimitUpdate};
+use linerate_control::uapi::request::{DeviceUpdate, PeerUpdate};
+use linerate_control::uapi::response::{DeviceState, PeerState};
+
+const OLD: PublicKey = PublicKey([7; 32]);
+const NEXT: PublicKey = PublicKey([8; 32]);
+
+/// A file with one client that has these lines.
+fn file(lines: &[&str]) -> TunnelFile {
+    let text = format!(
+        "[Interface]\n[Peer]\n#! Created = 2027-01-15T12:00:00Z\nPublicKey = {OLD}\nAllowedIPs = 10.0.0.2/32\n{}\n",
+        lines.join("\n")
+    );
+    let (file, diagnostics) = TunnelFile::read(&Document::parse(text.as_bytes()), &"wg0".parse().unwrap(), &NoNames);
+    assert_eq!(diagnostics, []);
+    file
+}
+
+fn running(peers: &[(PublicKey, LimitState)]) -> DeviceState {
+    let peers = peers.iter().map(|&(key, limits)| PeerState {
+        limits,
+        allowed_ips: if limits.replaces.is_none() { vec![("10.0.0.2".parse().unwrap(), 32)] } else { Vec::new() },
+        ..PeerState::new(key)
+    });
+    DeviceState { peers: peers.collect(), ..DeviceState::default() }
+}
+
+fn reload(old: &TunnelFile, new: &TunnelFile, running: &DeviceState) -> DeviceUpdate {
+    changes(old, new, running, AllowedIpRemoval::OneByOne).update
+}
+
+const EXPIRES: &str = "#! Expires = 2027-01-31T00:00:00Z";
+const LIMITED: LimitUpdate =
+    LimitUpdate { expires: Some(Duration::from_secs(1_801_353_600)), quota: Some(50_000_000_000), ..LimitUpdate::NONE };
+
+#[test]
+fn a_new_device_gets_the_limits_and_one_without_any_gets_no_line_of_them() {
+    let peers = file(&[EXPIRES, "#! Quota = 50G"]).initial_changes().update.peers;
+    assert_eq!(peers.len(), 1);
+    assert_eq!(peers[0].limits, LIMITED);
+    let update = file(&[]).initial_changes().update;
+    assert!(!update.has_limits());
+    let monthly = file(&["#! Quota = 50G", "#! QuotaReset = monthly"]).initial_changes().update.peers;
+    // The day of `Created`, in whatever zone this runs.
+    assert!((14..=16).contains(&monthly[0].limits.quota_day.unwrap()));
+}
+
+#[test]
+fn a_reload_sends_limits_that_have_changed_in_the_file_and_no_others() {
+    let (none, limited) = (file(&[]), file(&[EXPIRES, "#! Quota = 50G"]));
+    let limits = LimitState { quota: Some(1), ..LimitState::default() };
+    let state = running(&[(OLD, limits)]);
+    assert!(reload(&limited, &limited, &state) == DeviceUpdate::default());
+    assert!(reload(&none, &none, &state) == DeviceUpdate::default());
+    let update = |limits| PeerUpdate { update_only: true, limits, ..PeerUpdate::new(OLD) };
+    assert!(reload(&none, &limited, &state).peers == [update(LIMITED)]);
+    assert!(reload(&limited, &none, &state).peers == [update(LimitUpdate::NONE)]);
+}
+
+#[test]
+fn a_successor_comes_with_the_limits_of_its_peer_and_without_allowed_ips() {
+    let next = format!("#! NextPublicKey = {NEXT}");
+    let (before, after) = (file(&[EXPIRES]), file(&[EXPIRES, &next]));
+    let limits = LimitUpdate { quota: Some(0), replaces: Some(OLD), ..LIMITED };
+    let successor = PeerUpdate { limits, ..PeerUpdate::new(NEXT) };
+    assert!(after.initial_changes().update.peers[1] == successor);
+    let state = running(&[(OLD, LimitState::default())]);
+    assert!(reload(&before, &after, &state).peers == [successor]);
+    let pending = LimitState { replaces: Some(OLD), ..LimitState::default() };
+    let state = running(&[(OLD, LimitState::default()), (NEXT, pending)]);
+    assert!(reload(&after, &after, &state) == DeviceUpdate::default());
+    // Taken back.
+    assert!(reload(&after, &before, &state).peers == [PeerUpdate { remove: true, ..PeerUpdate::new(NEXT) }]);
+}
+
+#[test]
+fn a_key_that_has_been_replaced_does_not_come_back_by_a_reload() {
+    let next = format!("#! NextPublicKey = {NEXT}");
+    let (before, after) = (file(&[&next]), file(&["PersistentKeepalive = 25", &next]));
+    let state = running(&[(NEXT, LimitState::default())]);
+    assert!(reload(&before, &before, &state) == DeviceUpdate::default());
+    let update = PeerUpdate { update_only: true, persistent_keepalive: Some(25), ..PeerUpdate::new(NEXT) };
+    assert!(reload(&before, &after, &state).peers == [update]);
+}
+
+#[test]
+fn a_file_that_has_the_new_key_in_place_of_the_old_changes_nothing_that_runs() {
+    let before = file(&[&format!("#! NextPublicKey = {NEXT}")]);
+    let mut after = file(&[]);
+    after.peers[0].public_key = NEXT;
+    let state = running(&[(NEXT, LimitState::default())]);
+    assert!(reload(&before, &after, &state) == DeviceUpdate::default());
+}
+
+#[test]
+fn an_implementation_without_limits_gets_no_peer_that_has_expired_or_waits() {
+    let update = file(&[EXPIRES, &format!("#! NextPublicKey = {NEXT}")]).initial_changes().update;
+    let end = Duration::from_secs(1_801_353_600);
+    assert!(update.without_limits(end).peers.is_empty());
+    let before = update.without_limits(end - Duration::from_secs(1));
+    assert_eq!(before.peers.iter().map(|peer| peer.public_key).collect::<Vec<_>>(), [OLD]);
+    assert!(!before.has_limits());
+}
+
+#[test]
+fn a_successor_that_waits_is_not_saved_as_a_peer() {
+    let text = format!("[Interface]\n[Peer]\nPublicKey = {OLD}\n#! NextPublicKey = {NEXT}\nAllowedIPs = 10.0.0.2/32\n");
+    let mut document = Document::parse(text.as_bytes());
+    let pending = LimitState { replaces: Some(OLD), ..LimitState::default() };
+    let device = running(&[(OLD, LimitState::default()), (NEXT, pending)]);
+    let runtime = RunningTunnel {
+        interface: &"wg0".parse().unwrap(),
+        device: &device,
+        addresses: &[],
+        has_ipv6: true,
+        mtu: 1420,
+        dns_servers: None,
+        chosen_port: None,
+        chosen_fwmark: None,
+        previous: None,
+        is_resolved_address: &|_, _| false,
+    };
+    save(&mut document, &runtime).unwrap();
+    assert_eq!(String::from_utf8_lossy(&document.to_bytes()), text);
+}

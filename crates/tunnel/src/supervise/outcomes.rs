@@ -1,0 +1,109 @@
+//! Writes into the tunnel's file what became of its peers while the tunnel ran, for whoever reads the file next: a
+//! client that has expired becomes a comment, and a key that has taken the place of another is in its place.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use linerate_control::keys::PublicKey;
+use linerate_control::uapi::request::{DeviceUpdate, PeerUpdate};
+use linerate_control::uapi::response::DeviceState;
+use linerate_control::usage::file_names;
+use rustix::fs::inotify;
+
+use super::Supervisor;
+use crate::error::Error;
+use crate::ledger::Ledger;
+use crate::read::ConfigFile;
+use crate::save::replace;
+use crate::{limits, lock};
+
+/// Notices that a daemon has written what peers have used, with inotify(7): it does so at once when a peer expires or
+/// is replaced.
+pub(super) struct UsageWatch(OwnedFd);
+
+impl AsFd for UsageWatch {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl UsageWatch {
+    /// Watches the files of `interface` in `directory`; none if there are none.
+    pub(super) fn new(directory: &Path, interface: &str) -> Option<Self> {
+        let fd = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK).ok()?;
+        for name in file_names(interface) {
+            inotify::add_watch(&fd, directory.join(name), inotify::WatchFlags::MODIFY).ok()?;
+        }
+        Some(Self(fd))
+    }
+
+    /// Forgets what has changed.
+    pub(super) fn clear(&self) {
+        let mut events = [0u8; 4096];
+        while rustix::io::read(&self.0, &mut events).is_ok_and(|length| length > 0) {}
+    }
+}
+
+impl Supervisor<'_> {
+    /// Watches the files of the daemon's usage if peers of `file` have an end or a successor.
+    pub(super) fn watch_usage(&mut self, ledger: &Ledger, file: &ConfigFile) {
+        self.has_outcomes = file.has_outcomes();
+        let directory = ledger.usage.as_deref().filter(|_| self.has_outcomes);
+        self.usage = directory.and_then(|directory| UsageWatch::new(directory, self.interface.as_str()));
+    }
+
+    /// Writes what became of peers.
+    pub(super) fn write_outcomes(&mut self, device: &DeviceState) {
+        self.usage.iter().for_each(UsageWatch::clear);
+        if !self.has_outcomes {
+            return;
+        }
+        match self.try_write_outcomes(device) {
+            Ok(()) => {}
+            // It is the daemon that keeps them out.
+            Err(error) => {
+                self.context
+                    .warn(format_args!("{}: the file does not tell what became of peers: {error}", self.interface));
+                self.has_outcomes = false;
+            }
+        }
+    }
+
+    fn try_write_outcomes(&mut self, device: &DeviceState) -> Result<(), Error> {
+        let read = |path: &Path| ConfigFile::read(path.to_owned(), self.interface.clone());
+        if read(&self.file)?.with_outcomes(device)?.is_none() {
+            return Ok(());
+        }
+        let locked = lock::lock(self.interface, self.context)?;
+        let file = read(&self.file)?;
+        file.check()?;
+        let Some(document) = file.with_outcomes(device)? else { return Ok(()) };
+        replace(&file.path, &document.to_bytes()).map_err(Error::system("cannot write the file"))?;
+        let gone =
+            removed_keys(&file, &ConfigFile::of(file.path.clone(), file.interface.clone(), &document.to_bytes()));
+        let peers: Vec<_> = gone.into_iter().map(|key| PeerUpdate { remove: true, ..PeerUpdate::new(key) }).collect();
+        let update = DeviceUpdate { peers, ..DeviceUpdate::default() };
+        if let Err(error) = limits::set(self.interface.as_str(), &update) {
+            self.context.message(format_args!("{}: {error}", self.interface));
+        }
+        // The next reload compares with the copy, which has other edits of the file only once they are applied.
+        if let Some(copy) = locked.read_file()? {
+            let copy = ConfigFile::of(file.path, file.interface, &copy);
+            if let Some(document) = copy.with_outcomes(device)? {
+                locked.write_file(&document.to_bytes())?;
+            }
+        }
+        drop(locked);
+        self.context.message(format_args!(
+            "{}: clients that have expired, or have a new key, are so in the file",
+            self.interface
+        ));
+        Ok(())
+    }
+}
+
+/// The keys of peers that are comments now. A key that was replaced is gone already.
+fn removed_keys(before: &ConfigFile, after: &ConfigFile) -> Vec<PublicKey> {
+    let stays = |key: &PublicKey| after.contents.peers.iter().any(|peer| peer.public_key == *key);
+    before.contents.peers.iter().map(|peer| peer.public_key).filter(|key| !stays(key)).collect()
+}

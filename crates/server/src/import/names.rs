@@ -2,12 +2,14 @@
 
 use std::collections::HashSet;
 
-/// The longest name of a client in bytes: exported files and interfaces have it.
+use crate::name::ClientName;
+
+/// The longest name in bytes.
 const LONGEST: usize = 15;
 
 /// Whether a name is one that a client of ours may have.
 pub(super) fn is_valid(name: &str) -> bool {
-    (1..=LONGEST).contains(&name.len()) && !name.starts_with(['-', '.']) && name.chars().all(is_allowed)
+    name.parse::<ClientName>().is_ok()
 }
 
 fn is_allowed(c: char) -> bool {

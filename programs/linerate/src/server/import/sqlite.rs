@@ -124,7 +124,9 @@ impl PrivateCopy {
     fn new(database: &[u8], wal: Option<&[u8]>) -> io::Result<Self> {
         let mut number = [0; 8];
         random::fill(&mut number);
-        let folder = std::env::temp_dir().join(format!("linerate-import-{:016x}", u64::from_ne_bytes(number)));
+        // Root's own temporary folder may be closed to nobody (libpam-tmpdir).
+        let temporary = if geteuid().is_root() { PathBuf::from("/tmp") } else { std::env::temp_dir() };
+        let folder = temporary.join(format!("linerate-import-{:016x}", u64::from_ne_bytes(number)));
         fs::DirBuilder::new().mode(0o700).create(&folder)?;
         let copy = Self(folder);
         copy.add("copy.db", database)?;

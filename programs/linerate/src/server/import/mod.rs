@@ -113,7 +113,7 @@ pub(super) fn run(arguments: &ImportArguments) -> Result<ExitCode, CliError> {
         return finish(arguments, &report, "Nothing was written (--dry-run).\n");
     }
     refuse_while_in_use(&interface, &import, &leftovers, arguments)?;
-    let backup = if is_own { Some(back_up(&target)?) } else { None };
+    let backup = if is_own { Some(back_up(&target, &input)?) } else { None };
     write(&target, &text, is_own)?;
     let mut said = format!("{} is written", target.display());
     if let Some(backup) = &backup {
@@ -185,8 +185,11 @@ fn refuse_while_in_use(
 }
 
 /// Copies the file beside itself under a name that nobody has.
-fn back_up(target: &Path) -> Result<PathBuf, String> {
+fn back_up(target: &Path, input: &import::Input) -> Result<PathBuf, String> {
     let content = sources::contents(target)?;
+    if !input.files.iter().any(|file| file.bytes[..] == content[..]) {
+        return Err(format!("{} was changed meanwhile; import again", target.display()));
+    }
     for number in 1..1000 {
         let suffix = if number == 1 { String::new() } else { format!("-{number}") };
         let path = PathBuf::from(format!("{}.before-import{suffix}", target.display()));

@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# timeout: 120
+# A client of a running server with an end, a quota and a new key, by the commands of `linerate client` alone.
+source "$(dirname "$0")/lib.sh"
+source "$(dirname "$0")/tunnel-files.bash"
+
+export LINERATE_USAGE=$WORK/usage
+two_hosts
+server=/etc/wireguard/wg1.conf
+key h1 h2 next
+(umask 077 && cat >$server) <<CONF
+[Interface]
+PrivateKey = $(cat "$WORK/h1.key")
+Address = 10.71.8.1/24
+ListenPort = 50001
+#! PublicEndpoint = 192.0.2.1
+CONF
+client() { # WORD... : its output is in $WORK/out
+  at h1 timeout 60 "$LINERATE" client "$@" >"$WORK/out" 2>"$WORK/said" || fail "client $*: $(cat "$WORK/said")"
+  say "client $*: ok"
+}
+carries() { on h2 ping -n -q -c 1 -W 1 10.71.8.1; }
+cut_off() { ! on h2 ping -n -q -c 1 -W 0.3 10.71.8.1; }
+renewed() { # the client starts over: it does not wait for its own timers
+  link_down h2 wg2
+  link_up h2 wg2
+}
+in_file() { grep -qF -- "$1" $server; } # TEXT
+
+good linerate up wg1
+client add laptop --pubkey "$(public h2)" --expires "$(date -u -d "@$(($(date +%s) + 8))" +%Y-%m-%dT%H:%M:%SZ)"
+# The client's own file is not needed for its preshared key: the server's has it.
+sed -n 's/^PresharedKey = //p' $server >"$WORK/h2.psk"
+daemon h2 wg2
+on h2 wg set wg2 private-key "$WORK/h2.key" peer "$(public h1)" preshared-key "$WORK/h2.psk" endpoint 192.0.2.1:50001 \
+  allowed-ips 10.71.8.0/24
+wg_address h2 wg2 10.71.8.2/24
+wait_for 5 "traffic" carries
+wait_for 10 "the client to be cut off" cut_off
+wait_for 5 "its section to be comments" in_file "#~ PublicKey = $(public h2)"
+
+client renew laptop --expires 30d
+renewed
+wait_for 5 "traffic" carries
+client set laptop --quota 20k
+on h2 ping -n -q -c 30 -i 0.01 -s 1000 -w 2 10.71.8.1 >/dev/null || true
+wait_for 1 "the client to be cut off" cut_off
+client set laptop --quota 50Mi
+renewed
+wait_for 5 "traffic" carries
+
+client rekey laptop --pubkey "$(public next)"
+wait_for 5 "traffic by the old key" carries
+sed -n 's/^PresharedKey = //p' $server >"$WORK/h2.psk"
+on h2 wg set wg2 private-key "$WORK/next.key" peer "$(public h1)" preshared-key "$WORK/h2.psk"
+renewed
+wait_for 5 "traffic by the new key" carries
+wait_for 5 "the new key to be in the file" in_file "PublicKey = $(public next)"
+! in_file NextPublicKey || fail "it still is the next one"
+expect "peers" "$(public next)" "$(at h1 wg show wg1 peers)"
+client remove laptop
+expect "peers" "" "$(at h1 wg show wg1 peers)"
+good linerate down wg1

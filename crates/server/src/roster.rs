@@ -186,6 +186,11 @@ impl Roster {
         &self.document
     }
 
+    /// The file with all changes, without the clients.
+    pub fn into_document(self) -> Document {
+        self.document
+    }
+
     /// The client of that name, in any case.
     ///
     /// # Errors

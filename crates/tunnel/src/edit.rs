@@ -62,9 +62,12 @@ pub fn edit<T>(
     change: impl FnOnce(&ConfigFile) -> Result<(Document, T), Error>,
 ) -> Result<Edited<T>, Error> {
     let locked = lock::lock(&file.interface, context)?;
-    let file = file.reopen()?;
+    // What was read before another command had the lock is read again.
+    let is_same = fs::read(&file.path).map(Zeroizing::new).is_ok_and(|text| **text == *file.text());
+    let reopened = if is_same { None } else { Some(file.reopen()?) };
+    let file = reopened.as_ref().unwrap_or(file);
     file.check()?;
-    let (document, value) = change(&file)?;
+    let (document, value) = change(file)?;
     let before = file.text();
     let after = document.to_bytes();
     if *before == *after {
@@ -72,9 +75,9 @@ pub fn edit<T>(
     }
     let new = file.with(document);
     new.check()?;
-    check_unchanged(&file, &before)?;
+    check_unchanged(file, &before)?;
     replace(&file.path, &after)?;
-    let (applied, needs_supervisor) = match apply(&file, &new, &locked, options, context) {
+    let (applied, needs_supervisor) = match apply(file, &new, &locked, options, context) {
         Ok(applied) => applied,
         Err(error) => return Err(error.and(replace(&file.path, &before))),
     };
@@ -177,7 +180,7 @@ fn changed_peers(
     new: &TunnelFile,
     interface: &linerate_control::interface::InterfaceName,
 ) -> DeviceUpdate {
-    let peers = old.peers.iter().map(|peer| PeerState::new(peer.public_key)).collect();
-    let running = DeviceState { peers, ..DeviceState::default() };
+    let keys = old.peers.iter().flat_map(|peer| [Some(peer.public_key), peer.client.next_public_key]);
+    let running = DeviceState { peers: keys.flatten().map(PeerState::new).collect(), ..DeviceState::default() };
     changes(old, new, &running, reload::removal(interface)).update
 }

@@ -170,8 +170,11 @@ impl Line {
 
     /// The kind of section that it begins, if it is a header.
     pub(super) fn header(&self) -> Option<SectionKind> {
-        let header = |line: &Self| match line.kind() {
-            LineKind::Header(kind) => Some(kind),
+        let header = |line: &Self| match line.first() {
+            Some(b'[') => match line.kind() {
+                LineKind::Header(kind) => Some(kind),
+                _ => None,
+            },
             _ => None,
         };
         if !self.is_disabled() {
@@ -199,10 +202,18 @@ impl Line {
     }
 
     pub(super) fn comment(&self) -> Option<&[u8]> {
-        match self.kind() {
-            LineKind::Comment(text) => Some(text),
+        match self.first() {
+            Some(b'#') => match self.kind() {
+                LineKind::Comment(text) => Some(text),
+                _ => None,
+            },
             _ => None,
         }
+    }
+
+    /// The first byte that is not white space: it tells most lines apart at once, and files have many.
+    fn first(&self) -> Option<u8> {
+        self.bytes().iter().copied().find(|&byte| !is_space(byte))
     }
 
     pub(super) fn is_blank(&self) -> bool {

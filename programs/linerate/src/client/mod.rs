@@ -11,7 +11,6 @@ use std::process::ExitCode;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use linerate_cli::{eprint_line, print};
-use linerate_control::document::Document;
 use linerate_control::keys::{PublicKey, SecretKey};
 use linerate_control::zeroizing::Buffer;
 use linerate_host::spec::Compat;
@@ -357,8 +356,7 @@ fn edit<T>(
         let mut roster = roster(file, now)?;
         roster.expire(now).map_err(refusal(file))?;
         let value = change(file, &mut roster)?;
-        let document: Document = roster.document().clone();
-        Ok((document, value))
+        Ok((roster.into_document(), value))
     })?;
     if outcome.applied == Applied::NotOurs {
         eprint_line(&format!(

@@ -52,4 +52,9 @@ expect_at_least "addresses for clients" 60000 "$(shown .clients.usable)"
 pings laptop 10.7.4.1
 expect "the daemon" "$daemon" "$(daemon_of wg0)"
 expect "the laptop's session" "$handshake" "$(at h1 wg show wg0 latest-handshakes | grep -v "$(printf '\t0$')")"
+
+say "clients that are disabled count, too"
+at h1 "$LINERATE" client disable laptop phone 2>>"$SCENARIO_LOGS/said.log"
+no_server remove
+said "what it takes" "2 clients, .*add --yes"
 server remove --yes

@@ -109,6 +109,8 @@ impl Record {
         remove_folders();
         // Last, so that a later call goes on; its own folder is empty only then.
         remove_file(&own)?;
+        // Also if a kill kept it out of the record: nobody else makes it.
+        drop(fs::remove_dir(DIRECTORY));
         remove_folders();
         Ok(())
     }

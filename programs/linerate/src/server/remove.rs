@@ -4,8 +4,10 @@ use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 
 use linerate_cli::eprint_line;
+use linerate_tunnel::ConfigFile;
 use linerate_tunnel::server::{self, record::Record};
 
+use super::pool::Clients;
 use super::{Verbosity, ask, options};
 use crate::cli::{CliError, interruption};
 
@@ -25,7 +27,7 @@ pub(crate) struct RemoveArguments {
 pub(super) fn run(arguments: &RemoveArguments) -> Result<ExitCode, CliError> {
     let interruption = interruption()?;
     let (interface, peers) = match server::find(arguments.name.as_deref()) {
-        Ok(file) => (file.interface.clone(), file.contents.peers.len()),
+        Ok(file) => (file.interface.clone(), peers(&file)),
         // One whose file is gone, or that is half-done, is removed by its record.
         Err(error) => match arguments.name.as_deref().and_then(|name| name.parse().ok()) {
             Some(interface) if Record::read(&interface)?.is_some() => (interface, 0),
@@ -38,17 +40,27 @@ pub(super) fn run(arguments: &RemoveArguments) -> Result<ExitCode, CliError> {
             1 => " and its client".to_owned(),
             count => format!(" and its {count} clients"),
         };
+        let has = if peers == 1 {
+            "a client, which loses its key".to_owned()
+        } else {
+            format!("{peers} clients, which lose their keys")
+        };
         if io::stdin().is_terminal() {
             let answer = ask(&format!("Remove {interface}{clients}, keys included? [y/N] "))?;
             if !answer.is_some_and(|answer| ["y", "yes"].contains(&&*answer.to_lowercase())) {
                 return Err("nothing was removed".to_owned().into());
             }
         } else if peers > 0 {
-            let why = format!("{interface} has {peers} clients, which lose their keys; add --yes to remove it");
-            return Err(why.into());
+            return Err(format!("{interface} has {has}; add --yes to remove it").into());
         }
     }
     server::remove(&interface, &options()?, arguments.verbosity.context(&interruption))?;
     eprint_line(&format!("{interface} is removed"));
     Ok(ExitCode::SUCCESS)
+}
+
+/// How many clients and other peers there are, those that are disabled included.
+fn peers(file: &ConfigFile) -> usize {
+    let in_force = file.contents.peers.len();
+    Clients::of(file).map_or(in_force, |clients| in_force.max(clients.total))
 }

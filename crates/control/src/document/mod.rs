@@ -133,13 +133,12 @@ impl Document {
     /// Removes the line `index` of a section. If only comments are left above the next header, an empty line is
     /// added, so that they stay in this section.
     pub fn remove(&mut self, section: usize, index: usize) {
-        let is_last = section + 1 == self.sections.len();
-        let section = &mut self.sections[section];
-        section.lines.remove(index);
-        if index < section.header {
-            section.header -= 1;
+        let edited = &mut self.sections[section];
+        edited.lines.remove(index);
+        if index < edited.header {
+            edited.header -= 1;
         }
-        section.keep_last_comment(is_last);
+        self.separate(section);
     }
 
     /// Removes all lines with `setting` from a section.
@@ -179,22 +178,25 @@ impl Document {
                 above.lines.pop();
             }
         }
+        self.separate(section - 1);
     }
 
     /// Turns a peer into comments, line by line. [`Document::enable`] gives back the same bytes, if no line that begins
-    /// with `#~` was there before but those of disabled peers.
+    /// with `#~` was there before but those of disabled peers, and no comment ends the one above.
     pub fn disable(&mut self, section: usize) {
         if self.sections[section].kind == SectionKind::Peer {
-            let section = &mut self.sections[section];
-            let end = section.own_end();
-            section.lines[..end].iter_mut().for_each(|line| *line = line.disabled());
-            section.kind = SectionKind::DisabledPeer;
+            let disabled = &mut self.sections[section];
+            let end = disabled.own_end();
+            disabled.lines[..end].iter_mut().for_each(|line| *line = line.disabled());
+            disabled.kind = SectionKind::DisabledPeer;
+            self.separate(section - 1);
         }
     }
 
     /// Puts a disabled peer in force.
     pub fn enable(&mut self, section: usize) {
         self.sections[section] = self.sections[section].enabled();
+        self.separate(section);
     }
 
     /// Gives a section a name in a comment `# Name = x`: in the one that it has, else in a new line below the header.
@@ -203,22 +205,21 @@ impl Document {
     /// See [`InvalidValue`].
     pub fn set_name(&mut self, section: usize, name: &str) -> Result<(), InvalidValue> {
         check(&NAME, name)?;
-        let is_last = section + 1 == self.sections.len();
-        let section = &mut self.sections[section];
+        let edited = &mut self.sections[section];
         let named = |line: &Line| line.comment().and_then(line::assigned_name).is_some();
         let line = Line::new(&[b"# Name = ", name.as_bytes()]);
-        let (above, inside) = section.lines.split_at(section.header);
+        let (above, inside) = edited.lines.split_at(edited.header);
         let inside = inside.iter().position(named).map(|index| above.len() + index);
         let names = |line: &Line| named(line) || line.comment().and_then(line::title).is_some();
         let above = || above.iter().rposition(names).filter(|&index| named(&above[index]));
         match inside.or_else(above) {
             Some(index) => {
-                let end = section.lines[index].end().to_vec();
-                section.lines[index] = Line::new(&[line.bytes(), &end]);
+                let end = edited.lines[index].end().to_vec();
+                edited.lines[index] = Line::new(&[line.bytes(), &end]);
             }
-            None => section.insert_below(section.header, line),
+            None => edited.insert_below(edited.header, line),
         }
-        section.keep_last_comment(is_last);
+        self.separate(section);
         Ok(())
     }
 
@@ -233,6 +234,15 @@ impl Document {
         let header = self.sections[section].header;
         self.sections[section].insert_below(header, line);
         Ok(())
+    }
+
+    /// Adds an empty line below a section if its last line is a comment that would belong to the header below.
+    fn separate(&mut self, section: usize) {
+        let [above, below, ..] = &mut self.sections[section..] else { return };
+        if above.lines.last().is_some_and(|last| last.leads_to(&below.lines[below.header])) {
+            let end = above.end();
+            above.lines.push(Line::new(&[&end]));
+        }
     }
 
     fn add_section(&mut self, at: usize, kind: SectionKind, header: &[u8]) -> usize {
@@ -333,14 +343,6 @@ impl Section {
         });
         let end = last.map_or(0, |last| last + 1);
         end + self.lines[end..].iter().take_while(|line| line.comment().is_some()).count()
-    }
-
-    /// Adds an empty line if its last line is a comment that would belong to the header below.
-    fn keep_last_comment(&mut self, is_last: bool) {
-        if !is_last && self.lines.last().is_some_and(Line::leads) {
-            let end = self.end();
-            self.lines.push(Line::new(&[&end]));
-        }
     }
 
     /// Its line end: `\n` or `\r\n`.

@@ -65,7 +65,7 @@ fn pages(mut command: Command, section: &str, directory: &Path) -> io::Result<()
 fn render(page: &Man, command: &Command, to: &mut dyn Write) -> io::Result<()> {
     page.render_title(to)?;
     page.render_name_section(to)?;
-    page.render_synopsis_section(to)?;
+    synopsis(page, to)?;
     page.render_description_section(to)?;
     page.render_options_section(to)?;
     if command.get_subcommands().any(|command| !command.is_hide_set()) {
@@ -78,6 +78,14 @@ fn render(page: &Man, command: &Command, to: &mut dyn Write) -> io::Result<()> {
         page.render_version_section(to)?;
     }
     Ok(())
+}
+
+/// The synopsis. A long list of alternatives may be broken (groff(7), `\:`), so lines are not stretched.
+fn synopsis(page: &Man, to: &mut dyn Write) -> io::Result<()> {
+    let mut text = Vec::new();
+    page.render_synopsis_section(&mut text)?;
+    let text = String::from_utf8(text).expect("a page is text");
+    writeln!(to, ".ad l\n{}\n.ad b", text.replace('|', "|\\:").trim_end())
 }
 
 /// The sections after the options in a help text. A line in capitals is a heading; any other line without indentation

@@ -76,6 +76,26 @@ sed -i 's/200k/10M/' "$file"
 good linerate reload wg1
 renewed
 wait_for 5 "traffic" carries
+used() { printf 'get=1\n\n' | at h1 timeout 5 nc -N -U /run/wireguard/wg1.sock | sed -n 's/^quota_used=//p'; }
+before=$(used)
+good linerate down wg1
+is_gone wg1
+good linerate up wg1
+expect_at_least "bytes used before the tunnel was taken down" "$before" "$(used)"
+expect_at_least "of which the latest were not written yet" 200001 "$before"
+renewed
+wait_for 5 "traffic" carries
+
+say "a file that is changed while a reload waits for another command"
+exec {lock}>>/run/linerate/wg1.lock
+flock $lock
+at h1 timeout 30 "$LINERATE" reload wg1 >"$WORK/waits" 2>&1 {lock}>&- &
+waits=$!
+wait_for 5 "the reload to wait" grep -q "waiting for it" "$WORK/waits"
+sed -i 's/10M/20M/' "$file"
+exec {lock}>&-
+wait $waits || fail "the reload: $(cat "$WORK/waits")"
+shown "of 19.07 MiB used"
 
 say "a key that replaces another"
 key next

@@ -123,6 +123,20 @@ impl ConfigFile {
         Ok(Self { called: self.called.clone(), ..Self::at(&self.called, "")? })
     }
 
+    /// The same file as it is now, if it has changed since it was read: what another command wrote while this one waited
+    /// for the lock.
+    ///
+    /// # Errors
+    /// It cannot be read any more, or has errors now.
+    pub(crate) fn changed(&self) -> Result<Option<Self>, Error> {
+        if fs::read(&self.path).map(Zeroizing::new).is_ok_and(|text| **text == *self.text()) {
+            return Ok(None);
+        }
+        let file = self.reopen()?;
+        file.check()?;
+        Ok(Some(file))
+    }
+
     fn at(path: &Path, operand: &str) -> Result<Self, Error> {
         if !path.try_exists().map_err(Error::inaccessible(path))? {
             return Err(Error::NoFile { path: path.to_owned(), hint: meant(operand) });

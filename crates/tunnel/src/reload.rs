@@ -41,6 +41,8 @@ pub struct Reloaded {
 /// the host is undone.
 pub fn reload(file: &ConfigFile, options: &Options, context: Context<'_>) -> Result<Reloaded, Error> {
     let locked = lock::lock(&file.interface, context)?;
+    let changed = file.changed()?;
+    let file = changed.as_ref().unwrap_or(file);
     let done = reload_locked(file, options, context, &locked)?;
     drop(locked);
     if done.needs_supervisor {

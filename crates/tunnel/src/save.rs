@@ -44,7 +44,10 @@ pub(crate) fn save_locked(
 ) -> Result<(), Error> {
     let path = file.path.display();
     // A line that cannot be parsed would be lost if its setting changed.
-    file.check().map_err(|errors| Error::File(format!("{errors}\n{path}: not saved: fix these errors first")))?;
+    let with_errors = |errors: Error| Error::File(format!("{errors}\n{path}: not saved: fix these errors first"));
+    file.check().map_err(with_errors)?;
+    let changed = file.changed().map_err(with_errors)?;
+    let file = changed.as_ref().unwrap_or(file);
     let interface = file.interface.as_str();
     let gone = || Error::NoTunnel(file.interface.clone());
     let mut tunnel = TunnelClient::open(socket::DIRECTORY.as_ref(), interface).map_err(|_| gone())?;

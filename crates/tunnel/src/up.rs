@@ -22,6 +22,7 @@ use crate::{Options, background, ledger, lock, supervise};
 /// A step failed, or a signal has come: the host is as it was. Or the tunnel did not stay up.
 pub fn up(file: ConfigFile, options: &Options, context: Context<'_>) -> Result<(), Error> {
     let locked = lock::lock(&file.interface, context)?;
+    let file = file.changed()?.unwrap_or(file);
     let stale = StaleKillSwitches::clean_up(&locked, &file.interface, context)?;
     // A dead tunnel's name servers may be reachable only through that tunnel.
     dns::remove_stale(ledger::directory()).unwrap_or_else(|error| context.warn(error));

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use linerate_control::document::Document;
 use linerate_control::keys::PublicKey;
-use linerate_control::tunnel_file::{AllowedIpRemoval, NoNames, RunningTunnel, TunnelFile, changes, save};
-use linerate_control::uapi::limits::{LimitState, LimitUpdate};
+use linerate_control::tunnel_file::{AllowedIpRemoval, NoNames, RunningTunnel, TunnelFile, changes, has_expired, save};
+use linerate_control::uapi::limits::{LimitState, LimitUpdate, Suspension};
 use linerate_control::uapi::request::{DeviceUpdate, PeerUpdate};
 use linerate_control::uapi::response::{DeviceState, PeerState};
 
@@ -76,6 +76,11 @@ fn a_successor_comes_with_the_limits_of_its_peer_and_without_allowed_ips() {
     let pending = LimitState { replaces: Some(OLD), ..LimitState::default() };
     let state = running(&[(OLD, LimitState::default()), (NEXT, pending)]);
     assert!(reload(&after, &after, &state) == DeviceUpdate::default());
+    // Limits that the file has dropped.
+    let unlimited = file(&[&next]);
+    let none = PeerUpdate { update_only: true, limits: LimitUpdate::NONE, ..PeerUpdate::new(OLD) };
+    let limits = LimitUpdate { replaces: Some(OLD), ..LimitUpdate::NONE };
+    assert!(reload(&after, &unlimited, &state).peers == [none, PeerUpdate { limits, ..PeerUpdate::new(NEXT) }]);
     // Taken back.
     assert!(reload(&after, &before, &state).peers == [PeerUpdate { remove: true, ..PeerUpdate::new(NEXT) }]);
 }
@@ -88,6 +93,23 @@ fn a_key_that_has_been_replaced_does_not_come_back_by_a_reload() {
     assert!(reload(&before, &before, &state) == DeviceUpdate::default());
     let update = PeerUpdate { update_only: true, persistent_keepalive: Some(25), ..PeerUpdate::new(NEXT) };
     assert!(reload(&before, &after, &state).peers == [update]);
+}
+
+#[test]
+fn only_a_peer_that_has_reached_the_end_in_the_file_has_expired() {
+    let end = LimitState { expires: Some(Duration::from_secs(1_801_353_600)), ..LimitState::default() };
+    let over = LimitState { suspended: Some(Suspension::Expired), ..end };
+    let renewed = file(&["#! Expires = 2027-02-28T00:00:00Z"]);
+    for (file, limits, expected) in [
+        (file(&[EXPIRES]), over, true),
+        (file(&["#! Expires = 2027-01-31T00:00:00.5Z"]), over, true),
+        (file(&[EXPIRES]), end, false),
+        (renewed, over, false),
+        (file(&[]), over, false),
+    ] {
+        let state = PeerState { limits, ..PeerState::new(OLD) };
+        assert_eq!(has_expired(&file.peers[0], &state), expected, "{:?}", file.peers[0].client.expires);
+    }
 }
 
 #[test]

@@ -5,9 +5,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use jiff::Timestamp;
 use linerate_control::client::TunnelClient;
 use linerate_control::document::Document;
-use linerate_control::tunnel_file::{Peer, has_replaced, settings};
+use linerate_control::tunnel_file::{Peer, has_expired, has_replaced, settings};
 use linerate_control::uapi::client::ClientError;
-use linerate_control::uapi::limits::Suspension;
 use linerate_control::uapi::request::DeviceUpdate;
 use linerate_control::uapi::response::DeviceState;
 use linerate_control::uapi::{PEERS_SUSPENDED, socket};
@@ -68,9 +67,7 @@ impl ConfigFile {
         let outcome = |peer: &Peer| {
             let state = device.peers.iter().find(|state| state.public_key == peer.public_key);
             match peer.client.next_public_key {
-                _ if state.is_some_and(|state| state.limits.suspended == Some(Suspension::Expired)) => {
-                    Some(Outcome::Expired)
-                }
+                _ if state.is_some_and(|state| has_expired(peer, state)) => Some(Outcome::Expired),
                 Some(next) if has_replaced(device, &peer.public_key, &next) => Some(Outcome::Replaced),
                 _ => None,
             }

@@ -10,7 +10,7 @@ use jiff::tz::TimeZone;
 
 use super::{ByteCount, ClientSettings, Endpoint, Peer, QuotaReset, TunnelFile};
 use crate::keys::{PublicKey, SecretKey};
-use crate::uapi::limits::{LimitState, LimitUpdate};
+use crate::uapi::limits::{LimitState, LimitUpdate, Suspension};
 use crate::uapi::request::{AllowedIp, DeviceUpdate, PeerUpdate};
 use crate::uapi::response::{DeviceState, PeerState};
 
@@ -117,11 +117,23 @@ pub fn has_replaced(running: &DeviceState, old: &PublicKey, next: &PublicKey) ->
     running.peers.iter().any(is_next) && !running.peers.iter().any(|peer| peer.public_key == *old)
 }
 
+/// Whether a peer is not let in because it has reached the end that the file gives it, and not another one: that of
+/// a file that was edited since, say.
+pub fn has_expired(peer: &Peer, state: &PeerState) -> bool {
+    let (limits, expires) = (&state.limits, peer.client.expires.map(end));
+    limits.suspended == Some(Suspension::Expired) && limits.expires == expires
+}
+
 impl ClientSettings {
     /// Whether the daemon is to cut the client off, or to replace its key.
     pub fn has_end(&self) -> bool {
         self.expires.is_some() || self.quota.is_some() || self.next_public_key.is_some()
     }
+}
+
+/// An end as the daemon knows it, since 1970.
+fn end(expires: Timestamp) -> Duration {
+    Duration::from_secs(u64::try_from(expires.as_second()).unwrap_or(0).max(1))
 }
 
 /// All limits of a peer, those that it has not as zero; unless it has none.
@@ -132,9 +144,8 @@ fn limits(peer: &Peer) -> Option<LimitUpdate> {
         QuotaReset::Monthly => client.created.map_or(1, day_of),
         QuotaReset::Never => 0,
     };
-    let seconds = |time: Timestamp| u64::try_from(time.as_second()).unwrap_or(0).max(1);
     let limits = LimitUpdate {
-        expires: Some(client.expires.map_or(Duration::ZERO, |time| Duration::from_secs(seconds(time)))),
+        expires: Some(client.expires.map_or(Duration::ZERO, end)),
         quota: Some(client.quota.map_or(0, ByteCount::bytes)),
         quota_day: Some(day),
         ..LimitUpdate::NONE
@@ -161,7 +172,7 @@ impl DeviceChanges {
     /// Adds the key that replaces that of a peer at its first handshake.
     fn set_successor(&mut self, peer: &Peer) {
         let Some(next) = peer.client.next_public_key else { return };
-        let limits = LimitUpdate { replaces: Some(peer.public_key), ..limits(peer).unwrap_or_default() };
+        let limits = LimitUpdate { replaces: Some(peer.public_key), ..limits(peer).unwrap_or(LimitUpdate::NONE) };
         self.update.peers.push(PeerUpdate {
             preshared_key: peer.preshared_key.clone(),
             persistent_keepalive: peer.persistent_keepalive,

@@ -45,7 +45,7 @@ pub struct Usage {
     pub used: u64,
     /// When the period began in which it used them, in seconds since 1970; zero without periods.
     pub period: u64,
-    /// When it last used some, in seconds since 1970.
+    /// When it last had limits, in seconds since 1970.
     pub last: u64,
 }
 

@@ -111,6 +111,8 @@ impl ControlThread {
             woken = true;
         }
         self.slow_path.down();
+        // Before the commands' receiver is dropped: whoever asks now finds it.
+        *self.shared.last_usage.lock().expect("a panic aborts the process") = Some(self.slow_path.usage());
     }
 
     fn deadline(&self) -> Option<Boottime> {

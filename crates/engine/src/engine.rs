@@ -224,13 +224,14 @@ impl Handle {
         answer.recv().unwrap_or(Err(ConfigError::Ended))
     }
 
-    /// What peers with limits have used; `None` when the engine has ended. It is to be read, and kept, whenever
-    /// [`Handle::usage_changed`] is readable.
+    /// What peers with limits have used; it is to be read, and kept, whenever [`Handle::usage_changed`] is readable.
+    /// When the engine has ended, what they had used by then, once, and `None` after that.
     pub fn usage(&self) -> Option<UsageReport> {
         self.shared.usage_changed.drain();
         let (reply, answer) = mpsc::sync_channel(1);
         self.command(Command::Usage(reply));
-        answer.recv().ok()
+        let last = || self.shared.last_usage.lock().expect("a panic aborts the process").take();
+        answer.recv().ok().or_else(last)
     }
 
     /// Readable when a peer was suspended, let in again or replaced, and within a minute of traffic of peers with

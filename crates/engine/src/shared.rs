@@ -10,7 +10,7 @@ use linerate_netio::wait::Event;
 use linerate_protocol::{Boottime, HandshakeFilter, Wake};
 
 use crate::backend::Backend;
-use crate::config::{ActivityReport, PeerActivity};
+use crate::config::{ActivityReport, PeerActivity, UsageReport};
 use crate::counters::Counters;
 use crate::mtu::Mtu;
 use crate::rejected_gro::RejectedGro;
@@ -42,6 +42,8 @@ pub struct Shared<B: Backend> {
     pub staged: Budget,
     /// What peers with limits have used is to be read again ([`crate::Handle::usage`]).
     pub usage_changed: Event,
+    /// What they had used when the control thread ended.
+    pub last_usage: Mutex<Option<UsageReport>>,
     /// From the data path to the slow path.
     pub slow_path_queue: SlowPathQueue,
     /// Drops handshake messages before they are queued.
@@ -78,6 +80,7 @@ impl<B: Backend> Shared<B> {
             counters: Counters::default(),
             staged: Budget::default(),
             usage_changed: Event::new()?,
+            last_usage: Mutex::default(),
             slow_path_queue: SlowPathQueue::new()?,
             handshake_filter: Arc::default(),
             mtu: Mtu::new(mtu),

@@ -27,7 +27,7 @@ use rustix::fs::{FlockOperation, OFlags, flock};
 /// The most that is read of a file: some 120 bytes for each of the most peers that a device may have.
 const FILE_MAX: u64 = 128 << 20;
 
-/// Peers that have used nothing for this long are forgotten at the start.
+/// Peers that have had no limits for this long are forgotten at the start.
 const KEPT: Duration = Duration::from_secs(400 * 24 * 3600);
 
 /// How often another daemon's lock is tried, with a [`PAUSE`] in between: it may be about to end.
@@ -163,10 +163,11 @@ impl UsageKeeper {
     /// Reads from the engine what was used, begins periods that are due, and writes the files if they lack something.
     pub(super) fn refresh(&mut self) {
         self.timer.drain();
-        if let Some(time) = self.read() {
-            if self.unwritten_since.is_some() {
-                self.write();
-            }
+        let time = self.read();
+        if self.unwritten_since.is_some() {
+            self.write();
+        }
+        if let Some(time) = time {
             self.arm(time);
         }
     }
@@ -206,10 +207,7 @@ impl UsageKeeper {
         for peer in report.peers {
             let key = PublicKey(peer.public_key.0);
             let usage = self.record.peers.entry(key).or_default();
-            if usage.used != peer.used {
-                (usage.used, usage.last) = (peer.used, report.time.as_secs());
-                changed = true;
-            }
+            changed |= note_used(usage, peer.used, report.time);
             suspended.extend(peer.suspended.map(|_| key));
         }
         changed |= suspended != self.suspended;
@@ -251,6 +249,13 @@ impl UsageKeeper {
             tracing::error!("cannot set the timer, so quotas begin anew late: {error}");
         }
     }
+}
+
+/// Notes that a peer with limits has used so much; true if that has changed. Otherwise it need not be written: a file
+/// has its own time, too.
+fn note_used(usage: &mut Usage, used: u64, time: Duration) -> bool {
+    usage.last = time.as_secs();
+    std::mem::replace(&mut usage.used, used) != used
 }
 
 /// Begins the period of a peer that has one on this day of the month, if it is due; true if that was its first or the
@@ -365,6 +370,23 @@ mod tests {
         std::fs::write(directory.join(first), "spoilt").unwrap();
         let files = UsageFiles::open(&directory, &name).unwrap();
         assert!([4, 5].contains(&files.record.generation));
+    }
+
+    #[test]
+    fn a_peer_with_limits_is_remembered_however_long_it_uses_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let name = "wg0".parse().unwrap();
+        let [idle, removed] = [7, 8].map(|byte| PublicKey([byte; 32]));
+        let mut usage = Usage { used: 5, ..Usage::default() };
+        // Or the clock was wrong for a moment.
+        let time = KEPT * 2;
+        assert!(!note_used(&mut usage, 5, time));
+        let record = UsageRecord { time, ..UsageRecord::default() };
+        let mut record = UsageRecord { peers: [(idle, usage), (removed, Usage::default())].into(), ..record };
+        UsageFiles::open(folder.path(), &name).unwrap().write(&mut record).unwrap();
+        let files = UsageFiles::open(folder.path(), &name).unwrap();
+        assert_eq!(files.record.peers, [(idle, usage)].into());
+        assert!(note_used(&mut usage, 6, time));
     }
 
     #[test]

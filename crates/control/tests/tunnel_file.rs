@@ -135,6 +135,26 @@ fn a_disabled_peer_is_read_only_by_who_asks_for_it() {
 }
 
 #[test]
+fn a_client_has_one_section() {
+    let key = "xTIBA5rboUvnH4htodjbn02ewAjIoXpTEVxQj5qQnDg=";
+    let plain = format!("[Peer]\nPublicKey = {key}\n");
+    let client = format!("{plain}#! Created = 2030-01-01T00:00:00Z\n#! Quota = 1G\n");
+    let disabled: String = client.lines().map(|line| format!("#~ {line}\n")).collect();
+    for (text, line) in [
+        (format!("{client}{plain}"), 5),
+        (format!("{plain}{client}"), 3),
+        (format!("{disabled}{client}"), 5),
+        (format!("{client}{disabled}"), 5),
+    ] {
+        let (_, diagnostics) =
+            TunnelFile::read_with_disabled(&Document::parse(text.as_bytes()), &"wg0".parse().unwrap(), &NoNames);
+        let [error] = &diagnostics[..] else { panic!("{text}{diagnostics:?}") };
+        assert_eq!((error.severity, error.line), (Severity::Error, line), "{text}");
+        assert!(error.message.contains("is listed twice"), "{}", error.message);
+    }
+}
+
+#[test]
 fn a_gateway_is_auto_or_a_list_of_other_interfaces() {
     let list = |names: &[&str]| Gateway::Interfaces(names.iter().map(|name| name.parse().unwrap()).collect());
     for (value, expected) in [

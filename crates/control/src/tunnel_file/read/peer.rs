@@ -129,7 +129,8 @@ impl Peers {
             }
             return;
         };
-        let index = self.find(public_key, section, header, diagnostics);
+        let is_client = draft.client.created.is_some();
+        let index = self.find(public_key, is_client, section, header, diagnostics);
         let peer = &mut self.list[index];
         peer.client = draft.client;
         peer.name = draft.name.or(peer.name.take());
@@ -155,13 +156,25 @@ impl Peers {
         }
     }
 
-    fn find(&mut self, public_key: PublicKey, section: usize, header: Span, diagnostics: &mut Diagnostics) -> usize {
+    fn find(
+        &mut self,
+        public_key: PublicKey,
+        is_client: bool,
+        section: usize,
+        header: Span,
+        diagnostics: &mut Diagnostics,
+    ) -> usize {
         let next = self.list.len();
         let index = *self.indices.entry(public_key).or_insert(next);
         match self.list.get(index) {
             Some(peer) => {
                 let message = format!("peer {} is listed twice, first in line {}", peer.title(), peer.line);
-                diagnostics.warn(header, message, "merge the sections: only the last AllowedIPs count");
+                if is_client || peer.client.created.is_some() {
+                    // Its end and its quota would be those of the last section alone.
+                    diagnostics.error(header, message, "a client has one section: remove the other");
+                } else {
+                    diagnostics.warn(header, message, "merge the sections: only the last AllowedIPs count");
+                }
             }
             None => self.list.push(Peer { line: header.line, section, ..Peer::new(public_key) }),
         }

@@ -58,6 +58,25 @@ wait_for 5 "traffic by the new key" carries
 wait_for 5 "the new key to be in the file" in_file "PublicKey = $(public next)"
 ! in_file NextPublicKey || fail "it still is the next one"
 expect "peers" "$(public next)" "$(at h1 wg show wg1 peers)"
+say "another key, before the file tells that the one before is used"
+key third fourth
+supervisor=$(supervisor_of wg1)
+kill -STOP "$supervisor"
+client rekey laptop --pubkey "$(public third)"
+on h2 wg set wg2 private-key "$WORK/third.key"
+renewed
+wait_for 5 "traffic by the third key" carries
+wait_for 5 "its peer alone" eval '[[ $(at h1 wg show wg1 peers) == "$(public third)" ]]'
+in_file "NextPublicKey = $(public third)" || fail "the file tells already"
+client rekey laptop --pubkey "$(public fourth)"
+wait_for 1 "traffic by the third key still" carries
+in_file "NextPublicKey = $(public fourth)" || fail "the file has another next key: $(grep PublicKey $server)"
+on h2 wg set wg2 private-key "$WORK/fourth.key"
+renewed
+wait_for 5 "traffic by the fourth key" carries
+wait_for 5 "its peer alone" eval '[[ $(at h1 wg show wg1 peers) == "$(public fourth)" ]]'
+kill -CONT "$supervisor"
+wait_for 5 "the fourth key to be in the file" grep -q "^PublicKey = $(public fourth)" $server
 client remove laptop
 expect "peers" "" "$(at h1 wg show wg1 peers)"
 good linerate down wg1

@@ -8,7 +8,9 @@
 //! | change | in memory; a file with a mistake, before or after, is not touched |
 //! | replace | a new file is written to disk, checked against an edit by other means, and renamed |
 //! | apply | only the changed peers go to the daemon; whatever concerns the host is a whole reload |
-//! | put back | if the daemon refuses |
+//! | put back | if the daemon refuses, and nobody else has changed the file since |
+//!
+//! Until the daemon has an edit, the ledger has it as the next file: the next edit or `reload` begins there.
 
 use std::fs;
 use std::path::Path;
@@ -27,7 +29,8 @@ use crate::error::Error;
 use crate::ledger::LockedLedger;
 use crate::read::{ConfigFile, DefaultRoutes};
 use crate::reload::{self, reload_locked};
-use crate::{Options, background, lock, save};
+use crate::status::is_absence;
+use crate::{Options, background, limits, lock, save};
 
 /// What became of an edit.
 pub struct Edited<T> {
@@ -40,7 +43,7 @@ pub struct Edited<T> {
 /// How a running tunnel got an edit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Applied {
-    /// Nothing runs, or nothing has changed for what runs: the next `up` reads the file.
+    /// Nothing runs or responds, or nothing has changed for what runs: the next `up` or `reload` reads the file.
     NotRunning,
     /// So many peers were changed, added or removed, and the host stayed as it is.
     Peers(usize),
@@ -67,25 +70,66 @@ pub fn edit<T>(
     let reopened = if is_same { None } else { Some(file.reopen()?) };
     let file = reopened.as_ref().unwrap_or(file);
     file.check()?;
-    let (document, value) = change(file)?;
+    let running = state_with_successors(file, &locked)?;
+    // A key that has taken the place of another is in its place for the change, too.
+    let outcomes = running.as_ref().map(|running| file.with_outcomes(running)).transpose()?.flatten();
+    let current = outcomes.map(|document| file.with(document));
+    let (document, value) = change(current.as_ref().unwrap_or(file))?;
     let before = file.text();
-    let after = document.to_bytes();
-    if *before == *after {
-        return Ok(Edited { value, applied: Applied::NotRunning });
-    }
     let new = file.with(document);
-    new.check()?;
-    check_unchanged(file, &before)?;
-    replace(&file.path, &after)?;
-    let (applied, needs_supervisor) = match apply(file, &new, &locked, options, context) {
-        Ok(applied) => applied,
-        Err(error) => return Err(error.and(replace(&file.path, &before))),
+    let (applied, needs_supervisor) = if *before == *new.text() {
+        catch_up(file, &locked, options, context)?
+    } else {
+        new.check()?;
+        check_unchanged(file, &before)?;
+        replace(&file.path, &new.text())?;
+        match apply(file, &new, running, &locked, options, context) {
+            Ok(applied) => applied,
+            Err(error) => return Err(error.and(put_back(&new, &before))),
+        }
     };
     drop(locked);
     if needs_supervisor {
         background::start(&new, context);
     }
     Ok(Edited { value, applied })
+}
+
+/// The state of the tunnel that runs from `file`, if that has keys which may have taken the place of others by now.
+fn state_with_successors(file: &ConfigFile, locked: &LockedLedger) -> Result<Option<DeviceState>, Error> {
+    let has_successors = file.contents.peers.iter().any(|peer| peer.client.next_public_key.is_some());
+    let is_ours = || Ok::<_, Error>(locked.read()?.is_some_and(|ledger| file.is_file_of(&ledger)));
+    if !has_successors || !is_ours()? {
+        return Ok(None);
+    }
+    Ok(reload::open(&file.interface).and_then(|mut tunnel| tunnel.get()).ok())
+}
+
+/// Has the tunnel of `file` follow it if it does not: the edit that is asked for again may have been killed before.
+fn catch_up(
+    file: &ConfigFile,
+    locked: &LockedLedger,
+    options: &Options,
+    context: Context<'_>,
+) -> Result<(Applied, bool), Error> {
+    let is_ours = locked.read()?.is_some_and(|ledger| file.is_file_of(&ledger));
+    if !is_ours || follows(file, locked)? {
+        return Ok((Applied::NotRunning, false));
+    }
+    let done = reload_locked(file, options, context, locked)?;
+    Ok((Applied::Reloaded, done.needs_supervisor))
+}
+
+/// Whether the tunnel has what `file` says, as far as linerate knows.
+fn follows(file: &ConfigFile, locked: &LockedLedger) -> Result<bool, Error> {
+    let copy = locked.read_file()?;
+    Ok(copy.is_some_and(|copy| *copy == *file.text()) && locked.read_next_file()?.is_none())
+}
+
+/// Puts the text `before` back in the place of `new`, unless that was replaced by other means.
+fn put_back(new: &ConfigFile, before: &[u8]) -> Result<(), Error> {
+    check_unchanged(new, &new.text())?;
+    replace(&new.path, before)
 }
 
 /// Replaces the file.
@@ -95,7 +139,7 @@ fn replace(path: &Path, text: &[u8]) -> Result<(), Error> {
 }
 
 /// Checks that an editor, which takes no lock, has not saved the file since it was read.
-fn check_unchanged(file: &ConfigFile, before: &[u8]) -> Result<(), Error> {
+pub(crate) fn check_unchanged(file: &ConfigFile, before: &[u8]) -> Result<(), Error> {
     let now = fs::read(&file.path).map(Zeroizing::new).map_err(Error::inaccessible(&file.path))?;
     match **now == *before {
         true => Ok(()),
@@ -110,6 +154,7 @@ fn check_unchanged(file: &ConfigFile, before: &[u8]) -> Result<(), Error> {
 fn apply(
     old: &ConfigFile,
     new: &ConfigFile,
+    running: Option<DeviceState>,
     locked: &LockedLedger,
     options: &Options,
     context: Context<'_>,
@@ -122,26 +167,39 @@ fn apply(
         return Ok((Applied::NotOurs, false));
     }
     // What the tunnel has is the copy: an edit by hand that was not reloaded yet is none of ours, unless it has to be.
-    let copy = locked.read_file()?;
-    let follows = copy.is_some_and(|copy| *copy == *old.text()) && locked.read_next_file()?.is_none();
-    let is_small = ledger.complete && ledger.pending.is_empty() && follows && only_peers(old, new);
+    let is_small = ledger.complete && ledger.pending.is_empty() && follows(old, locked)? && only_peers(old, new);
     if !is_small {
         let done = reload_locked(new, options, context, locked)?;
         return Ok((Applied::Reloaded, done.needs_supervisor));
     }
-    let update = changed_peers(&old.loaded()?, &new.loaded()?, &new.interface);
+    let name = &new.interface;
+    let update = changed_peers(&old.loaded()?, &new.loaded()?, running, name);
+    locked.write_next_file(&new.text())?;
     if !update.peers.is_empty() {
-        match reload::set(&new.interface, &update) {
-            Ok(()) => {}
+        match limits::set(name.as_str(), &update) {
+            Ok(false) => {}
+            Ok(true) => limits::warn_of_loss(name.as_str(), context),
             Err(ClientError::Reply(_)) => {
-                let reason = "the running tunnel refuses the change; the file is as it was";
-                return Err(Error::State(reason.to_owned()));
+                // A leftover file is harmless: reverting it is a no-op.
+                let _ = locked.forget_next_file();
+                return Err(Error::State("the running tunnel refuses the change".to_owned()));
             }
             // Its daemon is dead: whoever starts it again reads the copy, or `up` the file.
-            Err(error) => context.warn(format_args!("{} does not respond: {error}", new.interface)),
+            Err(error) if is_absence(&error) => {
+                context.warn(format_args!("{name} does not respond: {error}"));
+                locked.adopt_next_file()?;
+                return Ok((Applied::NotRunning, false));
+            }
+            // Its daemon may have the change, get it later, or never.
+            Err(error) => {
+                context.warn(format_args!(
+                    "{name} does not respond: {error}; the change is in the file, and `linerate reload {name}` applies it"
+                ));
+                return Ok((Applied::NotRunning, false));
+            }
         }
     }
-    locked.write_file(&new.text())?;
+    locked.adopt_next_file()?;
     let needs_supervisor = new.has_outcomes() && !ledger.supervised && background::is_missing(&new.interface);
     Ok((Applied::Peers(update.peers.len()), needs_supervisor))
 }
@@ -174,13 +232,16 @@ fn forget_own_networks(spec: &mut HostSpec) {
     spec.allowed_ips.retain(|net| !is_own(net));
 }
 
-/// The changes of peers between two files, for a device that has what the first one says.
+/// The changes of peers between two files, for a device that has what the first one says if its state is not known.
 fn changed_peers(
     old: &TunnelFile,
     new: &TunnelFile,
+    running: Option<DeviceState>,
     interface: &linerate_control::interface::InterfaceName,
 ) -> DeviceUpdate {
-    let keys = old.peers.iter().flat_map(|peer| [Some(peer.public_key), peer.client.next_public_key]);
-    let running = DeviceState { peers: keys.flatten().map(PeerState::new).collect(), ..DeviceState::default() };
+    let running = running.unwrap_or_else(|| {
+        let keys = old.peers.iter().flat_map(|peer| [Some(peer.public_key), peer.client.next_public_key]);
+        DeviceState { peers: keys.flatten().map(PeerState::new).collect(), ..DeviceState::default() }
+    });
     changes(old, new, &running, reload::removal(interface)).update
 }

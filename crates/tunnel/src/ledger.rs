@@ -7,7 +7,7 @@
 //! |---|---|
 //! | IFACE.json | the ledger, without keys |
 //! | IFACE.conf | the tunnel's file as it was last applied, which `reload` compares with; it may hold keys |
-//! | IFACE.next | the file that a reload is applying |
+//! | IFACE.next | the file that a reload or an edit is applying |
 //! | IFACE.new | any of these while it is written |
 //! | IFACE.lock | the lock of the command at work, signed by it |
 //! | IFACE.supervisor | the lock of the supervisor |
@@ -241,7 +241,7 @@ impl LockedLedger {
         self.replace("conf", text)
     }
 
-    /// The text of the file that a reload was applying when it was killed, if one was.
+    /// The text of the file that a reload or an edit was applying when it was killed or not answered, if one was.
     ///
     /// # Errors
     /// It cannot be read.

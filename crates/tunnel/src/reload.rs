@@ -130,7 +130,7 @@ fn state_of(interface: &InterfaceName) -> Result<DeviceState, Error> {
     state.map_err(|error| Error::State(format!("{interface} does not respond: {error}")))
 }
 
-pub(crate) fn set(interface: &InterfaceName, update: &DeviceUpdate) -> Result<(), ClientError> {
+fn set(interface: &InterfaceName, update: &DeviceUpdate) -> Result<(), ClientError> {
     limits::set(interface.as_str(), update).map(drop)
 }
 

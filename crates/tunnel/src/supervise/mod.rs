@@ -17,6 +17,7 @@ use std::fs::File;
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use linerate_control::client::TunnelClient;
@@ -24,6 +25,7 @@ use linerate_control::interface::InterfaceName;
 use linerate_control::uapi::client::ClientError;
 use linerate_control::uapi::response::{DeviceState, ReplyError};
 use linerate_control::uapi::socket;
+use linerate_control::zeroizing::Buffer;
 use linerate_privileges::{confine_supervisor, lock_memory};
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 
@@ -37,7 +39,7 @@ use crate::{Options, background, down};
 use endpoint_retry::EndpointRetry;
 use ledger_watch::LedgerWatch;
 use outcomes::UsageWatch;
-use restart::RestartLimit;
+use restart::{LastState, RestartLimit};
 
 /// The command `supervise`: supervises a tunnel until it is taken down or its daemon is gone.
 ///
@@ -57,7 +59,7 @@ pub fn in_background(interface: &InterfaceName, context: Context<'_>) -> Result<
                 }
                 supervisor.write_outcomes(&device);
                 let pause = supervisor.update_endpoints(&device);
-                supervisor.pause(pause)?
+                supervisor.pause(pause.into_iter().chain(supervisor.outcomes_interval()).min())?
             }
             Observed::Unknown(reason) => supervisor.wait_for_answer(&reason)?,
             Observed::Dead | Observed::TakenDown => return Ok(()),
@@ -103,7 +105,7 @@ enum End {
 /// As [`in_background`], but as a service: restarts a daemon that has died, with the tunnel's last state.
 fn serve(interface: &InterfaceName, context: Context<'_>) -> Result<End, Error> {
     let mut supervisor = Supervisor::new(interface, context)?;
-    let mut last: Option<DeviceState> = None;
+    let mut last: Option<LastState> = None;
     let mut limit = RestartLimit::default();
     notify::send("READY=1", context);
     loop {
@@ -117,7 +119,7 @@ fn serve(interface: &InterfaceName, context: Context<'_>) -> Result<End, Error> 
                 let pause = supervisor.update_endpoints(&device).unwrap_or(Duration::MAX);
                 let interval = state_interval(device.peers.len());
                 supervisor.reports_key |= device.private_key.is_some();
-                last = Some(device);
+                last = Some(LastState { device, copy: supervisor.copy.clone() });
                 supervisor.pause(Some(pause.min(interval)))?
             }
             Observed::Unknown(reason) => supervisor.wait_for_answer(&reason)?,
@@ -161,6 +163,8 @@ struct Supervisor<'a> {
     stale: bool,
     /// The file that the tunnel was brought up from.
     file: PathBuf,
+    /// The ledger's copy of that file.
+    copy: Rc<Buffer>,
     /// How many allowed IPs the host has routes for; `None` if the file never defers default routes.
     routed: Option<usize>,
     /// Whether default routes are deferred until a name is resolved.
@@ -199,6 +203,7 @@ impl<'a> Supervisor<'a> {
             since: None,
             stale: true,
             file: PathBuf::new(),
+            copy: Rc::default(),
             routed: None,
             has_deferred_routes: false,
             confined: false,
@@ -218,6 +223,8 @@ impl<'a> Supervisor<'a> {
     /// The ledger has a format that this version does not know.
     fn observe(&mut self) -> Result<Observed, Error> {
         let begun = Instant::now();
+        // Before the state is read: later events count for the next time.
+        self.usage.iter().for_each(UsageWatch::clear);
         let observed = match self.follow_ledger() {
             Ok(true) => match self.ask(TunnelClient::get) {
                 Ok(device) => Observed::Running(device),
@@ -263,7 +270,8 @@ impl<'a> Supervisor<'a> {
             return Ok(false);
         };
         self.since = Some(ledger.since);
-        let file = ConfigFile::of(ledger.file.clone(), self.interface.clone(), &text.unwrap_or_default());
+        self.copy = Rc::new(text.unwrap_or_default());
+        let file = ConfigFile::of(ledger.file.clone(), self.interface.clone(), &self.copy);
         self.watch_usage(&ledger, &file);
         self.file = ledger.file;
         self.routed = file.may_defer_routes().then_some(ledger.spec.allowed_ips.len());

@@ -3,6 +3,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::time::Duration;
 
 use linerate_control::keys::PublicKey;
 use linerate_control::uapi::request::{DeviceUpdate, PeerUpdate};
@@ -11,6 +12,7 @@ use linerate_control::usage::file_names;
 use rustix::fs::inotify;
 
 use super::Supervisor;
+use crate::edit::check_unchanged;
 use crate::error::Error;
 use crate::ledger::Ledger;
 use crate::read::ConfigFile;
@@ -52,9 +54,13 @@ impl Supervisor<'_> {
         self.usage = directory.and_then(|directory| UsageWatch::new(directory, self.interface.as_str()));
     }
 
+    /// When to look for what became of peers, where nothing tells.
+    pub(super) fn outcomes_interval(&self) -> Option<Duration> {
+        (self.has_outcomes && self.usage.is_none()).then_some(Duration::from_mins(1))
+    }
+
     /// Writes what became of peers.
     pub(super) fn write_outcomes(&mut self, device: &DeviceState) {
-        self.usage.iter().for_each(UsageWatch::clear);
         if !self.has_outcomes {
             return;
         }
@@ -78,6 +84,7 @@ impl Supervisor<'_> {
         let file = read(&self.file)?;
         file.check()?;
         let Some(document) = file.with_outcomes(device)? else { return Ok(()) };
+        check_unchanged(&file, &file.text())?;
         replace(&file.path, &document.to_bytes()).map_err(Error::system("cannot write the file"))?;
         let gone =
             removed_keys(&file, &ConfigFile::of(file.path.clone(), file.interface.clone(), &document.to_bytes()));

@@ -1,9 +1,14 @@
 //! Restarts a daemon that has died, and restores the tunnel as it last was.
 
+use std::collections::HashSet;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use linerate_control::keys::PublicKey;
+use linerate_control::tunnel_file::{AllowedIpRemoval, changes};
 use linerate_control::uapi::request::{AllowedIp, DeviceUpdate, PeerUpdate};
 use linerate_control::uapi::response::{DeviceState, PeerState};
+use linerate_control::zeroizing::Buffer;
 use linerate_host::plan;
 use linerate_host::step::Step;
 use linerate_host::transaction::{execute_best_effort, is_there};
@@ -36,26 +41,48 @@ impl RestartLimit {
     }
 }
 
+/// The state to restore.
+pub(super) struct LastState {
+    pub(super) device: DeviceState,
+    /// The ledger's copy of the file at that time.
+    pub(super) copy: Rc<Buffer>,
+}
+
+impl LastState {
+    /// Applies to `configuration`, which restores this state, what edits have changed in peers since.
+    fn apply_edits(&self, now: &ConfigFile, configuration: &mut DeviceUpdate) -> Result<(), Error> {
+        if **self.copy == *now.text() {
+            return Ok(());
+        }
+        let before = ConfigFile::of(now.path.clone(), now.interface.clone(), &self.copy).loaded()?;
+        let edits = changes(&before, &now.loaded()?, &self.device, AllowedIpRemoval::Replace).update.peers;
+        let (gone, edits): (Vec<_>, Vec<_>) = edits.into_iter().partition(|peer| peer.remove);
+        let gone: HashSet<PublicKey> = gone.iter().map(|peer| peer.public_key).collect();
+        configuration.peers.retain(|peer| !gone.contains(&peer.public_key));
+        configuration.peers.extend(edits);
+        Ok(())
+    }
+}
+
 impl Supervisor<'_> {
     /// Restarts the daemon and restores everything that was lost with it. Rules and firewall have stayed; hooks are not
     /// run again. Returns false, and does nothing, if the interface still exists and with it the daemon: its socket may
     /// have been moved away.
-    pub(super) fn restart_daemon(
-        &mut self,
-        last: Option<&DeviceState>,
-        limit: &mut RestartLimit,
-    ) -> Result<bool, Error> {
+    pub(super) fn restart_daemon(&mut self, last: Option<&LastState>, limit: &mut RestartLimit) -> Result<bool, Error> {
         (self.tunnel, self.closes_connections) = (None, false);
         let context = self.context;
         let locked = lock::lock(self.interface, context)?;
         // Without a ledger, the tunnel has been taken down.
         let Some(mut ledger) = locked.read()? else { return Ok(true) };
-        let text = locked.read_file()?;
-        let from_file = || match &text {
-            Some(text) => ConfigFile::of(ledger.file.clone(), self.interface.clone(), text).device(),
+        // An edit that the daemon did not answer is the next file. That of a reload with steps is rolled back below.
+        let next = if ledger.pending.is_empty() { locked.read_next_file()? } else { None };
+        let text = next.map_or_else(|| locked.read_file(), |next| Ok(Some(next)))?;
+        let file = text.map(|text| ConfigFile::of(ledger.file.clone(), self.interface.clone(), &text));
+        let from_file = || match &file {
+            Some(file) => file.device(),
             None => Err(Error::State("the copy of the file is gone".to_owned())),
         };
-        let configuration = match last {
+        let mut configuration = match last.map(|last| &last.device) {
             // boringtun, for example, does not report its private key.
             Some(device) if device.private_key.is_none() && !self.reports_key => {
                 DeviceUpdate { private_key: from_file()?.private_key, ..restored(device) }
@@ -63,6 +90,9 @@ impl Supervisor<'_> {
             Some(device) => restored(device),
             None => from_file()?,
         };
+        if let (Some(last), Some(file)) = (last, &file) {
+            last.apply_edits(file, &mut configuration)?;
+        }
         let Snapshot { mut host, mut state, .. } = Snapshot::take(self.interface)?;
         // The kernel removes the interface and the sockets of the dead process after a moment.
         let port = configuration.listen_port.unwrap_or(0);
@@ -133,5 +163,31 @@ fn restored(device: &DeviceState) -> DeviceUpdate {
         fwmark: Some(device.fwmark),
         replace_peers: true,
         peers: device.peers.iter().map(peer).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn edits_since_the_last_state_are_in_what_is_restored() {
+        let [bob, carol, dave, by_hand] = [2, 3, 4, 5].map(|byte| PublicKey([byte; 32]));
+        let file = |peers: &[PublicKey]| {
+            let peer = |key: &PublicKey| format!("[Peer]\nPublicKey = {key}\nAllowedIPs = 10.0.0.{}/32\n", key.0[0]);
+            let text = format!("[Interface]\n{}", peers.iter().map(peer).collect::<String>());
+            ConfigFile::of("/etc/wireguard/wg0.conf".into(), "wg0".parse().unwrap(), text.as_bytes())
+        };
+        let running = [bob, carol, by_hand].map(PeerState::new).into();
+        let device = DeviceState { peers: running, ..DeviceState::default() };
+        let last = LastState { copy: Rc::new(file(&[bob, carol]).text()), device };
+        let restored_to = |now: &ConfigFile| {
+            let mut configuration = restored(&last.device);
+            last.apply_edits(now, &mut configuration).unwrap();
+            assert!(configuration.peers.iter().all(|peer| !peer.remove));
+            configuration.peers.iter().map(|peer| peer.public_key).collect::<Vec<_>>()
+        };
+        assert_eq!(restored_to(&file(&[bob, carol])), [bob, carol, by_hand]);
+        assert_eq!(restored_to(&file(&[carol, dave])), [carol, by_hand, dave]);
     }
 }

@@ -60,3 +60,24 @@ for moment in $(seq 0 12); do
   [[ ! -e /var/lib/linerate/wg0.server.json ]] || server remove wg0 # the signal came before anybody listened to it
   all_as_before "init, interrupted at moment $moment"
 done
+
+# A removal that was cut short is not finished by making another server while there are clients, even if only disabled.
+server init
+in_h1() { at h1 "$LINERATE" "$@"; }
+in_h1 client add laptop >/dev/null 2>&1
+in_h1 client disable laptop 2>/dev/null
+for state in removing making; do
+  sed -i "s/\"state\": \"[a-z]*\"/\"state\": \"$state\"/" /var/lib/linerate/wg0.server.json
+  if in_h1 server init 2>"$WORK/said"; then fail "init went on over a server with a client ($state)"; fi
+  if [[ $state == removing ]]; then grep -q 'finish with `linerate server remove' "$WORK/said" || fail "$(cat "$WORK/said")"; fi
+  grep -q '^#~ # Name = laptop$' /etc/wireguard/wg0.conf || fail "the client is gone ($state)"
+done
+server remove --yes
+all_as_before "a removal that was cut short, finished"
+
+# A file that appears while a server is made is not its own.
+server init --no-start
+sed -i 's/"state": "made"/"state": "making"/; s/"hasFile": true/"hasFile": false/' /var/lib/linerate/wg0.server.json
+if in_h1 server init 2>"$WORK/said"; then fail "init replaced another's file"; fi
+[[ -e /etc/wireguard/wg0.conf && ! -e /var/lib/linerate/wg0.server.json ]] || fail "not the record, but the file was removed"
+rm /etc/wireguard/wg0.conf

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use linerate_control::atomic_file;
-use linerate_control::document::Document;
+use linerate_control::document::{Document, SectionKind};
 use linerate_control::interface::InterfaceName;
 use linerate_host::plan::Plan;
 use linerate_server::init::NewServer;
@@ -71,19 +71,32 @@ pub fn check_absent(interface: &InterfaceName) -> Result<(), Error> {
 }
 
 /// Undoes what a `server init` or `server remove` left behind that was killed; says whether there was anything. A server
-/// that has got clients since is not touched.
+/// that has clients is not touched, be they disabled or not.
 ///
 /// # Errors
-/// It cannot be undone.
+/// It cannot be undone, or clients would be lost that only `server remove` may remove.
 pub fn clean_up(interface: &InterfaceName, options: &Options, context: Context<'_>) -> Result<bool, Error> {
     let _lock = lock(context)?;
     let Some(record) = Record::read(interface)? else { return Ok(false) };
-    let has_peers = || ConfigFile::open(interface.as_str()).is_ok_and(|file| !file.contents.peers.is_empty());
-    if record.state == State::Made || (record.state == State::Making && has_peers()) {
+    if record.state == State::Made {
         return Ok(false);
+    }
+    if record.file.exists() && has_peers(&ConfigFile::open(interface.as_str())?.document) {
+        return match record.state {
+            State::Removing => Err(Error::State(format!(
+                "{interface} was being removed, and its file with its clients is still there: finish with `linerate \
+                 server remove {interface}'"
+            ))),
+            _ => Ok(false),
+        };
     }
     undo(&record, options, context)?;
     Ok(true)
+}
+
+/// Whether there are peers, those that are disabled included.
+fn has_peers(document: &Document) -> bool {
+    document.sections().iter().any(|section| matches!(section.kind(), SectionKind::Peer | SectionKind::DisabledPeer))
 }
 
 /// What bringing up `server` with the file `document` would do on this host.
@@ -143,8 +156,7 @@ fn make(
     record.make_folder(Path::new(read::DIRECTORY), 0o700)?;
     record.write()?;
     context.reporter.step(&format!("write {}", path.display()));
-    let text = document.to_bytes();
-    atomic_file::create(&path, temporary(&server.interface), &text, 0o600).map_err(Error::inaccessible(&path))?;
+    write(record, &document.to_bytes(), temporary(&server.interface))?;
     interrupted(context)?;
     let runs = match found {
         _ if !start => Runs::Nothing,
@@ -162,6 +174,18 @@ fn make(
     record.state = State::Made;
     record.write()?;
     Ok(Made { file: path, runs })
+}
+
+/// Writes the file. That it is ours is in the record before it is there, and no longer if somebody else was faster.
+fn write(record: &mut Record, text: &[u8], temporary: String) -> Result<(), Error> {
+    record.has_file = true;
+    record.write()?;
+    let path = &record.file;
+    let created = atomic_file::create(path, temporary, text, 0o600).map_err(Error::inaccessible(path));
+    created.map_err(|error| {
+        record.has_file = false;
+        error.and(record.write())
+    })
 }
 
 fn start_daemon(server: &NewServer, options: &Options, context: Context<'_>) -> Result<(), Error> {
@@ -191,3 +215,19 @@ pub(super) fn lock(context: Context<'_>) -> Result<File, Error> {
 }
 
 const PAUSE: Duration = Duration::from_millis(50);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disabled_peer_is_a_peer() {
+        let key = "HIgo9xNzJMWLKASShiTqIybxZ0U3wGLiUeJ1PKf8ykw=";
+        let mut document = Document::parse(format!("[Interface]\n\n[Peer]\nPublicKey = {key}\n").as_bytes());
+        assert!(has_peers(&document));
+        let peer = document.sections().iter().position(|section| section.kind() == SectionKind::Peer).unwrap();
+        document.disable(peer);
+        assert!(has_peers(&document));
+        assert!(!has_peers(&Document::parse(b"[Interface]\n")));
+    }
+}

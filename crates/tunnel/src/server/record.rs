@@ -34,6 +34,9 @@ pub struct Record {
     pub interface: String,
     /// Its file.
     pub file: PathBuf,
+    /// Whether the file was made for it, or is about to be. If not, one that is there is somebody else's.
+    #[serde(default = "yes")]
+    pub(super) has_file: bool,
     /// How far it has come.
     pub state: State,
     /// The service that runs it, where there is a service manager.
@@ -58,7 +61,8 @@ impl Record {
     /// The record of a server that is about to be made.
     pub(super) fn new(interface: &InterfaceName, file: &Path, service: Option<Service>) -> Self {
         let (interface, file) = (interface.to_string(), file.to_owned());
-        Self { version: VERSION, interface, file, state: State::Making, service, folders: Vec::new() }
+        let state = State::Making;
+        Self { version: VERSION, interface, file, has_file: false, state, service, folders: Vec::new() }
     }
 
     /// The record of a server, if `server init` made it.
@@ -114,6 +118,11 @@ impl Record {
         remove_folders();
         Ok(())
     }
+}
+
+/// What a record without `hasFile` means.
+fn yes() -> bool {
+    true
 }
 
 fn path(interface: &str) -> PathBuf {

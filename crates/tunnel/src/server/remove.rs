@@ -31,6 +31,11 @@ pub fn remove(interface: &InterfaceName, options: &Options, context: Context<'_>
 /// Undoes what the record says.
 pub(super) fn undo(record: &Record, options: &Options, context: Context<'_>) -> Result<(), Error> {
     let interface: InterfaceName = record.interface.parse().map_err(|error| Error::State(format!("{error}")))?;
+    remove_file(&record.file.with_file_name(temporary(&interface)))?;
+    if !record.has_file {
+        // Whatever is there has come meanwhile, from somebody else.
+        return record.forget();
+    }
     if let Some(service) = &record.service {
         service.stop(context)?;
     }
@@ -41,7 +46,6 @@ pub(super) fn undo(record: &Record, options: &Options, context: Context<'_>) -> 
     }
     context.reporter.step(&format!("rm {}", record.file.display()));
     remove_file(&record.file)?;
-    remove_file(&record.file.with_file_name(temporary(&interface)))?;
     // What its clients have used, which nobody else has.
     for name in usage::file_names(interface.as_str()) {
         remove_file(&Path::new(usage::DIRECTORY).join(name))?;

@@ -47,7 +47,8 @@ pub fn client_file(
         Some(key) => line("PrivateKey", &key.to_base64()),
         None => line("# PrivateKey", "the private key of this client"),
     }
-    line("Address", &list(&client.peer.allowed_ips));
+    let addresses: Vec<IpNet> = client.addresses().collect();
+    line("Address", &list(&addresses));
     if !server.clients.dns.is_empty() {
         line("DNS", &list(&server.clients.dns));
     }
@@ -75,7 +76,7 @@ pub fn allowed_ips(server: &TunnelFile, client: &Client) -> Vec<IpNet> {
     if !server.clients.allowed_ips.is_empty() {
         return server.clients.allowed_ips.clone();
     }
-    everything(&client.peer.allowed_ips)
+    everything(&client.addresses().collect::<Vec<IpNet>>())
 }
 
 /// All addresses of the families that `addresses` are of: a route of the other one would lead nowhere.

@@ -1,22 +1,30 @@
-//! The addresses of clients: the lowest free one of a pool, from a bitmap. Both families have the same index in their
-//! networks, so that 10.71.8.37 goes with fd12:3456:789a::25.
+//! The addresses of clients: the lowest free ones of a pool, from a bitmap for each family. As long as there is an index
+//! that is free in both, both have it, so that 10.71.8.37 goes with fd12:3456:789a::25.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use ipnet::IpNet;
 use jiff::Timestamp;
 
 /// For how many seconds a released address is not given to another client: what still knows the old one forgets it.
 const COOLING: i64 = 24 * 60 * 60;
 
-/// The most addresses of a pool: its bitmap has 2 MB.
+/// The most addresses of a family: its bitmap has 2 MB.
 const LARGEST: u32 = 1 << 24;
 
 /// The networks that addresses come from, and which are taken.
 #[derive(Clone, Debug)]
 pub struct Pool {
-    v4: Option<Ipv4Net>,
-    v6: Option<Ipv6Net>,
+    /// One of each family at most, IPv4 first; at least one.
+    families: Vec<Family>,
+    /// No word before this one has a bit that is free in all families.
+    first: usize,
+}
+
+/// A network and its addresses, by their index in it.
+#[derive(Clone, Debug)]
+struct Family {
+    network: IpNet,
     /// How many indices there are.
     size: u32,
     /// A bit for each index that no client gets.
@@ -64,111 +72,149 @@ impl Pool {
     /// # Errors
     /// There is no network, or two of a family.
     pub fn new(networks: &[IpNet]) -> Result<Self, InvalidPool> {
-        let (mut v4, mut v6) = (None, None);
+        let mut families: Vec<Family> = Vec::new();
         for net in networks {
-            let before = match net {
-                IpNet::V4(net) => v4.replace(net.trunc()).map(IpNet::V4),
-                IpNet::V6(net) => v6.replace(net.trunc()).map(IpNet::V6),
-            };
-            if let Some(before) = before {
-                return Err(InvalidPool::TwoOfAFamily(before, *net));
+            if let Some(before) = families.iter().find(|family| family.has(net)) {
+                return Err(InvalidPool::TwoOfAFamily(before.network, *net));
             }
+            families.push(Family::new(net.trunc()));
         }
-        let size4 = v4.map(|net: Ipv4Net| size(32 - net.prefix_len()));
-        let size6 = v6.map(|net: Ipv6Net| size(128 - net.prefix_len()));
-        let size = match (size4, size6) {
-            (Some(a), Some(b)) => a.min(b),
-            (a, b) => a.or(b).ok_or(InvalidPool::Empty)?,
-        };
-        let mut taken = vec![0; size.div_ceil(64) as usize];
-        // The bits behind the end are not free.
-        if size % 64 != 0 {
-            taken[size as usize / 64] = !0 << (size % 64);
+        if families.is_empty() {
+            return Err(InvalidPool::Empty);
         }
-        let mut pool = Self { v4, v6, size, taken, used: 0, usable: size, cooling: Vec::new(), first: 0 };
-        pool.reserve_ends();
-        Ok(pool)
+        families.sort_by_key(|family| family.network);
+        Ok(Self { families, first: 0 })
     }
 
     /// Takes what the prefix has in common with the pool. A default route takes nothing: it is for what is nowhere
     /// else.
     pub fn take(&mut self, net: &IpNet) {
-        if net.prefix_len() == 0 {
-            return;
-        }
-        let Some((start, end)) = self.indices(net) else { return };
-        for index in start..=end {
-            self.used += u32::from(self.set(index));
+        if net.prefix_len() > 0 {
+            self.families.iter_mut().for_each(|family| family.take(net));
         }
     }
 
     /// Takes an address that was released at `time`, unless a day has passed by `now`.
     pub fn cool(&mut self, address: IpAddr, time: Timestamp, now: Timestamp) {
-        if !is_cooling(time, now) {
-            return;
+        if is_cooling(time, now) {
+            self.families.iter_mut().for_each(|family| family.cool(address, time));
         }
+    }
+
+    /// The addresses for a new client, with the full length: the lowest of which the index is free in all families, or
+    /// else the lowest that are free in each, or else those that were released first.
+    ///
+    /// # Errors
+    /// A family has none.
+    pub fn allocate(&mut self) -> Result<Vec<IpNet>, PoolFull> {
+        let common = self.common();
+        if let Some(full) = self.families.iter_mut().find_map(|family| family.is_full().then(|| family.full())) {
+            return Err(full);
+        }
+        Ok(self.families.iter_mut().filter_map(|family| family.give(common)).collect())
+    }
+
+    /// How many addresses are taken, and how many clients could have, in the family that has the fewest left.
+    pub fn usage(&self) -> (u32, u32) {
+        let usages = self.families.iter().map(|family| (family.used, family.usable));
+        usages.min_by_key(|(used, usable)| usable - used).unwrap_or_default()
+    }
+
+    /// Whether a person should widen it soon: nine of ten addresses are taken.
+    pub fn is_nearly_full(&self) -> bool {
+        let (used, usable) = self.usage();
+        u64::from(used) * 10 >= u64::from(usable) * 9
+    }
+
+    /// Its networks.
+    pub fn networks(&self) -> Vec<IpNet> {
+        self.families.iter().map(|family| family.network).collect()
+    }
+
+    /// The lowest index that is free in all families.
+    fn common(&mut self) -> Option<u32> {
+        let words = self.families.iter().map(|family| family.taken.len()).min().unwrap_or(0);
+        let taken = |word: usize| self.families.iter().fold(0, |taken, family| taken | family.taken[word]);
+        let free = (self.first..words).find(|&word| taken(word) != !0);
+        let index = free.map(|word| word as u32 * 64 + taken(word).trailing_ones());
+        self.first = free.unwrap_or(words);
+        index
+    }
+}
+
+impl Family {
+    fn new(network: IpNet) -> Self {
+        let host_bits = network.max_prefix_len() - network.prefix_len();
+        let size = 1u32.checked_shl(host_bits.into()).unwrap_or(LARGEST).min(LARGEST);
+        let mut taken = vec![0; size.div_ceil(64) as usize];
+        // The bits behind the end are not free.
+        if size % 64 != 0 {
+            taken[size as usize / 64] = !0 << (size % 64);
+        }
+        let mut family = Self { network, size, taken, used: 0, usable: size, cooling: Vec::new(), first: 0 };
+        // What is no host's address: network and broadcast of IPv4 (RFC 3021 has neither in a /31), and the routers'
+        // anycast address of IPv6 (RFC 4291, section 2.6.1).
+        if host_bits > 1 {
+            let ends = if network.addr().is_ipv4() {
+                vec![network.network(), network.broadcast()]
+            } else {
+                vec![network.network()]
+            };
+            ends.into_iter().for_each(|end| family.take(&end.into()));
+            family.usable -= std::mem::take(&mut family.used);
+        }
+        family
+    }
+
+    fn has(&self, net: &IpNet) -> bool {
+        self.network.addr().is_ipv4() == net.addr().is_ipv4()
+    }
+
+    fn take(&mut self, net: &IpNet) {
+        let Some((first, last)) = self.indices(net) else { return };
+        for at in first / 64..=last / 64 {
+            let from = if at == first / 64 { first % 64 } else { 0 };
+            let to = if at == last / 64 { last % 64 } else { 63 };
+            let bits = (!0 << from) & (!0 >> (63 - to));
+            let word = &mut self.taken[at as usize];
+            self.used += (bits & !*word).count_ones();
+            *word |= bits;
+        }
+    }
+
+    fn cool(&mut self, address: IpAddr, time: Timestamp) {
         let Some((index, _)) = self.indices(&address.into()) else { return };
         if self.set(index) {
             self.cooling.push((time, index));
         }
     }
 
-    /// The addresses for a new client, with the full length: the lowest that are free, or else those that were released
-    /// first.
-    ///
-    /// # Errors
-    /// There are none.
-    pub fn allocate(&mut self) -> Result<Vec<IpNet>, PoolFull> {
-        let free = (self.first..self.taken.len()).find(|&word| self.taken[word] != !0);
-        let index = match free {
-            Some(word) => {
-                self.first = word;
-                let index = word as u32 * 64 + self.taken[word].trailing_ones();
-                self.set(index);
-                index
-            }
+    /// Whether there is no address left, not even one that was released.
+    fn is_full(&mut self) -> bool {
+        self.lowest().is_none() && self.cooling.is_empty()
+    }
+
+    /// Gives an address: that of the index, if there is one; else the lowest, or the one that was released first.
+    fn give(&mut self, index: Option<u32>) -> Option<IpNet> {
+        let index = match index.or_else(|| self.lowest()) {
+            Some(index) => index,
             None => {
-                self.first = self.taken.len();
                 let longest = self.cooling.iter().enumerate().min_by_key(|(_, cooling)| **cooling);
-                let (at, &(_, index)) = longest.ok_or_else(|| self.full())?;
+                let (at, &(_, index)) = longest?;
                 self.cooling.swap_remove(at);
                 index
             }
         };
+        self.set(index);
         self.used += 1;
-        Ok(self.addresses(index))
+        Some(self.address(index).into())
     }
 
-    /// How many addresses are taken, and how many clients could have.
-    pub fn usage(&self) -> (u32, u32) {
-        (self.used, self.usable)
-    }
-
-    /// Whether a person should widen it soon: nine of ten addresses are taken.
-    pub fn is_nearly_full(&self) -> bool {
-        u64::from(self.used) * 10 >= u64::from(self.usable) * 9
-    }
-
-    /// Its networks.
-    pub fn networks(&self) -> Vec<IpNet> {
-        self.v4.map(IpNet::V4).into_iter().chain(self.v6.map(IpNet::V6)).collect()
-    }
-
-    /// Takes what is no host's address: network and broadcast of IPv4 (RFC 3021 has neither in a /31), and the routers'
-    /// anycast address of IPv6 (RFC 4291, section 2.6.1).
-    fn reserve_ends(&mut self) {
-        let mut ends = Vec::new();
-        if let Some(net) = self.v4.filter(|net| net.prefix_len() <= 30) {
-            ends.extend([0, u32::from(net.broadcast()) - u32::from(net.network())]);
-        }
-        if self.v6.is_some_and(|net| net.prefix_len() <= 126) {
-            ends.push(0);
-        }
-        for index in ends {
-            if index < self.size && self.set(index) {
-                self.usable -= 1;
-            }
-        }
+    /// The lowest index that is free.
+    fn lowest(&mut self) -> Option<u32> {
+        let free = (self.first..self.taken.len()).find(|&word| self.taken[word] != !0);
+        self.first = free.unwrap_or(self.taken.len());
+        free.map(|word| word as u32 * 64 + self.taken[word].trailing_ones())
     }
 
     /// Sets the bit of an index; returns whether it was free.
@@ -182,43 +228,32 @@ impl Pool {
 
     /// The first and the last index that a prefix covers, if it covers any.
     fn indices(&self, net: &IpNet) -> Option<(u32, u32)> {
-        let (start, first, last) = match (net, self.v4, self.v6) {
-            (IpNet::V4(net), Some(own), _) => {
-                let number = |address: Ipv4Addr| u128::from(u32::from(address));
-                if number(net.broadcast()) < number(own.network()) {
-                    return None;
-                }
-                (number(own.network()), number(net.network()), number(net.broadcast()))
-            }
-            (IpNet::V6(net), _, Some(own)) => {
-                let number = u128::from;
-                if number(net.broadcast()) < number(own.network()) {
-                    return None;
-                }
-                (number(own.network()), number(net.network()), number(net.broadcast()))
-            }
-            _ => return None,
-        };
+        let (start, first, last) = (number(self.network.network()), number(net.network()), number(net.broadcast()));
+        if !self.has(net) || last < start {
+            return None;
+        }
         let index = |number: u128| u32::try_from(number.saturating_sub(start)).unwrap_or(u32::MAX);
         let (first, last) = (index(first), index(last).min(self.size - 1));
         (first <= last).then_some((first, last))
     }
 
-    fn addresses(&self, index: u32) -> Vec<IpNet> {
-        let v4 = self.v4.map(|net| IpAddr::V4((u32::from(net.network()) + index).into()));
-        let v6 = self.v6.map(|net| IpAddr::V6(Ipv6Addr::from(u128::from(net.network()) + u128::from(index))));
-        v4.into_iter().chain(v6).map(IpNet::from).collect()
+    fn address(&self, index: u32) -> IpAddr {
+        match self.network {
+            IpNet::V4(net) => Ipv4Addr::from(u32::from(net.network()) + index).into(),
+            IpNet::V6(net) => Ipv6Addr::from(u128::from(net.network()) + u128::from(index)).into(),
+        }
     }
 
     fn full(&self) -> PoolFull {
-        let sizes = (self.v4.map(|net| size(32 - net.prefix_len())), self.v6.map(|net| size(128 - net.prefix_len())));
-        let pool = match (self.v4, self.v6, sizes) {
-            (Some(_), Some(v6), (Some(four), Some(six))) if six < four => IpNet::V6(v6),
-            (Some(v4), ..) => IpNet::V4(v4),
-            (None, Some(v6), _) => IpNet::V6(v6),
-            (None, None, _) => unreachable!("`new` refuses a pool without networks"),
-        };
+        let pool = self.network;
         PoolFull { pool, usable: self.usable, wider: pool.supernet().unwrap_or(pool) }
+    }
+}
+
+fn number(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(address) => u32::from(address).into(),
+        IpAddr::V6(address) => address.into(),
     }
 }
 
@@ -227,13 +262,10 @@ pub(crate) fn is_cooling(time: Timestamp, now: Timestamp) -> bool {
     now.as_second() - time.as_second() < COOLING
 }
 
-fn size(host_bits: u8) -> u32 {
-    1u32.checked_shl(host_bits.into()).unwrap_or(LARGEST).min(LARGEST)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ipnet::{Ipv4Net, Ipv6Net};
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 
@@ -251,7 +283,7 @@ mod tests {
         nets(&["10.71.8.1/32", "fd12::1/128", "10.71.8.2/31", "fd12::4/128"]).iter().for_each(|net| pool.take(net));
         assert_eq!(pool.allocate().unwrap(), nets(&["10.71.8.5/32", "fd12::5/128"]));
         assert_eq!(pool.allocate().unwrap(), nets(&["10.71.8.6/32", "fd12::6/128"]));
-        assert_eq!(pool.usage(), (6, 254));
+        assert_eq!(pool.usage(), (5, 254));
     }
 
     #[test]
@@ -283,6 +315,20 @@ mod tests {
         // A clock that was set back releases nothing.
         assert_eq!(released(&both, 0), late);
         assert_eq!(released(&both, 1000 + COOLING)[0], "10.0.0.2");
+    }
+
+    #[test]
+    fn a_pool_that_was_widened_downwards_has_room_again() {
+        let mut pool = Pool::new(&nets(&["10.0.8.0/23", "fd00::/64"])).unwrap();
+        // All clients of 10.0.9.0/24, whose indices are other ones in the wider network.
+        for host in 1..=254 {
+            nets(&[&format!("10.0.9.{host}/32"), &format!("fd00::{host:x}/128")]).iter().for_each(|net| pool.take(net));
+        }
+        assert_eq!(pool.usage(), (254, 510));
+        assert_eq!(pool.allocate().unwrap(), nets(&["10.0.8.255/32", "fd00::ff/128"]));
+        assert_eq!(pool.allocate().unwrap(), nets(&["10.0.9.0/32", "fd00::100/128"]));
+        assert_eq!(std::iter::from_fn(|| pool.allocate().ok()).count(), 254);
+        assert_eq!(pool.usage(), (510, 510));
     }
 
     #[test]
@@ -320,24 +366,22 @@ mod tests {
             for offset in &cooling {
                 pool.cool(IpAddr::V4((base + offset).into()), at(0), at(1));
             }
-            let mut seen = BTreeSet::new();
+            let (mut seen, mut seen6) = (BTreeSet::new(), BTreeSet::new());
             while let Ok(addresses) = pool.allocate() {
                 let [IpNet::V4(v4), IpNet::V6(v6)] = addresses[..] else { panic!("both families") };
                 prop_assert!(own.contains(&v4) && own6.contains(&v6));
-                prop_assert_eq!(u128::from(u32::from(v4.addr()) - base), u128::from(v6.addr()) - u128::from(own6.network()));
                 prop_assert!(length > 30 || (v4.addr() != own.network() && v4.addr() != own.broadcast()));
                 prop_assert!(!taken.iter().any(|net| net.contains(&IpAddr::V4(v4.addr()))), "{v4} was taken");
-                prop_assert!(seen.insert(v4));
+                prop_assert!(length6 > 126 || v6.addr() != own6.network());
+                prop_assert!(seen.insert(v4) && seen6.insert(v6));
             }
-            let all = (0..size(32 - length).min(size(128 - length6))).map(|index| Ipv4Addr::from(base + index));
-            let reserved = |address: &Ipv4Addr| {
-                (length <= 30 && (*address == own.network() || *address == own.broadcast()))
-                    || (length6 <= 126 && *address == own.network())
-            };
-            let free = all.filter(|address| {
+            let reserved = |address: &Ipv4Addr| length <= 30 && (*address == own.network() || *address == own.broadcast());
+            let is_free = |address: &Ipv4Addr| {
                 !reserved(address) && !taken.iter().any(|net| net.contains(&IpAddr::V4(*address)))
-            });
-            prop_assert_eq!(seen.len(), free.count());
+            };
+            let free = (0..1 << (32 - length)).map(|index| Ipv4Addr::from(base + index)).filter(is_free).count();
+            let free6 = (1usize << (128 - length6)) - usize::from(length6 <= 126);
+            prop_assert_eq!(seen.len(), free.min(free6));
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The clients in a tunnel's file, and every change of them: an edit of their sections, and of nothing else.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 
 use ipnet::IpNet;
 use jiff::Timestamp;
@@ -35,6 +36,22 @@ pub struct Client {
     pub state: State,
     /// What its section says.
     pub peer: Peer,
+}
+
+impl Client {
+    /// Its own addresses.
+    pub fn addresses(&self) -> impl Iterator<Item = IpNet> {
+        self.peer.allowed_ips.iter().copied().filter(is_single)
+    }
+
+    /// The networks behind it.
+    pub fn networks(&self) -> impl Iterator<Item = IpNet> {
+        self.peer.allowed_ips.iter().copied().filter(|net| !is_single(net))
+    }
+}
+
+fn is_single(net: &IpNet) -> bool {
+    net.prefix_len() == net.max_prefix_len()
 }
 
 /// Whether a client is let in.
@@ -402,12 +419,11 @@ impl Roster {
         let mut gone = Vec::new();
         for name in names {
             let client = self.client(name)?;
-            gone.push((client.peer.section, client.peer.allowed_ips.clone()));
+            gone.push((client.peer.section, client.addresses().map(|net| net.addr()).collect::<Vec<IpAddr>>()));
         }
         gone.sort_by_key(|(section, _)| std::cmp::Reverse(*section));
         gone.dedup_by_key(|(section, _)| *section);
-        let is_single = |net: &&IpNet| net.prefix_len() == net.max_prefix_len();
-        let addresses = gone.iter().rev().flat_map(|(_, nets)| nets.iter().filter(is_single)).map(IpNet::addr);
+        let addresses = gone.iter().rev().flat_map(|(_, addresses)| addresses).copied();
         let released = Released { time: now, addresses: addresses.collect() };
         gone.iter().for_each(|(section, _)| self.document.remove_section(*section));
         self.forget_released(now);

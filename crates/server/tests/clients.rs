@@ -200,6 +200,17 @@ fn a_clients_file_has_what_every_app_takes() {
 }
 
 #[test]
+fn networks_behind_a_client_are_not_its_addresses() {
+    let mut roster = read(SERVER);
+    add(&mut roster, "router", 1).unwrap();
+    let with_network = text(&roster).replace("10.71.8.3/32, fd12::3/128", "10.71.8.3/32, 192.168.7.0/24, fd07::/64");
+    let roster = read(&with_network);
+    let file = exported(&roster, roster.client("router").unwrap(), None).unwrap();
+    assert!(file.contains("\nAddress = 10.71.8.3/32\n"), "{file}");
+    assert!(file.contains("\nAllowedIPs = 0.0.0.0/0\n"), "{file}");
+}
+
+#[test]
 fn a_server_that_clients_cannot_find_gives_no_files() {
     for (missing, error) in [("#! Public", NoClientFile::NoEndpoint), ("Listen", NoClientFile::NoPort)] {
         let lines = SERVER.lines().filter(|line| !line.starts_with(missing)).map(|line| format!("{line}\n"));

@@ -439,7 +439,7 @@ fn client_names(names: &[String]) -> Result<Vec<ClientName>, String> {
 }
 
 fn addresses(client: &Client) -> String {
-    let addresses: Vec<String> = client.peer.allowed_ips.iter().map(|net| net.addr().to_string()).collect();
+    let addresses: Vec<String> = client.addresses().map(|net| net.addr().to_string()).collect();
     addresses.join(", ")
 }
 

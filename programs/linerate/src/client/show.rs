@@ -34,7 +34,8 @@ pub(super) fn json(client: &Client, running: Option<&PeerState>) -> Value {
         "state": client.state.word(),
         "publicKey": client.peer.public_key.to_string(),
         "nextPublicKey": settings.next_public_key.map(|key| key.to_string()),
-        "addresses": client.peer.allowed_ips,
+        "addresses": client.addresses().collect::<Vec<IpNet>>(),
+        "networks": client.networks().collect::<Vec<IpNet>>(),
         "created": time(settings.created),
         "expires": time(settings.expires),
         "expired": time(settings.expired),
@@ -112,6 +113,10 @@ pub(super) fn details(
     let time = |time: Timestamp| local(time, zone);
     line("state", client.state.word());
     line("addresses", &addresses(client));
+    let networks = client.networks().map(|net| net.to_string()).collect::<Vec<String>>();
+    if !networks.is_empty() {
+        line("networks", &networks.join(", "));
+    }
     line("public key", &client.peer.public_key.to_string());
     let key = if settings.private_key.is_some() { "kept in the server's file" } else { "only the client has it" };
     line("private key", key);

@@ -44,6 +44,12 @@ impl Client {
         self.peer.allowed_ips.iter().copied().filter(is_single)
     }
 
+    /// Why it is not let in again: only renewing helps.
+    fn expired(&self) -> Refusal {
+        let times = &self.peer.client;
+        Refusal::Expired { name: self.name.clone(), time: times.expired.or(times.expires).unwrap_or_default() }
+    }
+
     /// The networks behind it.
     pub fn networks(&self) -> impl Iterator<Item = IpNet> {
         self.peer.allowed_ips.iter().copied().filter(|net| !is_single(net))
@@ -279,6 +285,9 @@ impl Roster {
         peer.section = section;
         peer.client.created = Some(now);
         let properties = &new.properties;
+        let destinations = properties.others.iter().filter(|(setting, _)| setting.name == settings::DESTINATIONS.name);
+        peer.destinations =
+            destinations.flat_map(|(_, nets)| nets.split(", ").filter_map(|net| net.parse().ok())).collect();
         peer.client.expires = properties.expires.flatten();
         peer.client.quota = properties.quota.flatten();
         peer.client.quota_reset = properties.quota_reset.unwrap_or_default();
@@ -310,10 +319,9 @@ impl Roster {
     /// There is no such client, or it has expired.
     pub fn enable(&mut self, name: &str) -> Result<(), Refusal> {
         let client = self.client(name)?;
-        let (section, times) = (client.peer.section, &client.peer.client);
+        let section = client.peer.section;
         if client.state == State::Expired {
-            let time = times.expired.or(times.expires).unwrap_or_default();
-            return Err(Refusal::Expired { name: client.name.clone(), time });
+            return Err(client.expired());
         }
         self.document.enable(section);
         self.document.unset(section, &settings::DISABLED);
@@ -405,9 +413,13 @@ impl Roster {
     /// Changes what is said of a client.
     ///
     /// # Errors
-    /// There is no such client, or a value cannot be written.
+    /// There is no such client, it has expired and is to expire at another time, or a value cannot be written.
     pub fn set(&mut self, name: &str, properties: &Properties) -> Result<(), Refusal> {
-        let section = self.client(name)?.peer.section;
+        let client = self.client(name)?;
+        let section = client.peer.section;
+        if client.state == State::Expired && properties.expires.is_some() {
+            return Err(client.expired());
+        }
         self.edit(section, |roster| roster.put_properties(section, properties))
     }
 

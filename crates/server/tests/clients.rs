@@ -211,6 +211,19 @@ fn networks_behind_a_client_are_not_its_addresses() {
 }
 
 #[test]
+fn another_time_to_expire_does_not_let_an_expired_client_in() {
+    let mut roster = read(SERVER);
+    add(&mut roster, "guest", 1).unwrap();
+    let until = |second: i64| Properties { expires: Some(Some(now(second))), ..Properties::default() };
+    roster.set("guest", &until(NOW + 10)).unwrap();
+    let mut roster = read_at(&text(&roster), NOW + 10);
+    let error = roster.set("guest", &until(NOW + 20)).unwrap_err().to_string();
+    assert!(error.contains("`linerate client renew guest`"), "{error}");
+    // What has nothing to do with it may be changed.
+    roster.set("guest", &Properties { note: Some("a guest".to_owned()), ..Properties::default() }).unwrap();
+}
+
+#[test]
 fn a_server_that_clients_cannot_find_gives_no_files() {
     for (missing, error) in [("#! Public", NoClientFile::NoEndpoint), ("Listen", NoClientFile::NoPort)] {
         let lines = SERVER.lines().filter(|line| !line.starts_with(missing)).map(|line| format!("{line}\n"));

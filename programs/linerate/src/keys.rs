@@ -61,15 +61,20 @@ fn read_key(text: &[u8]) -> Result<SecretKey, String> {
 }
 
 fn print_secret(key: &[u8; 32]) -> Result<ExitCode, String> {
-    if is_world_accessible_file() {
-        eprint_line("Warning: writing to world accessible file.");
-        eprint_line("Consider setting the umask to 077 and trying again.");
-    }
+    warn_if_world_accessible();
     let text = SecretKey::from_bytes(key).to_base64();
     let mut line = Zeroizing::new(Vec::with_capacity(BASE64_LENGTH + 1));
     line.extend_from_slice(text.as_bytes());
     line.push(b'\n');
     print(&line)
+}
+
+/// Warns before a key is printed into a file that everybody may read.
+pub(super) fn warn_if_world_accessible() {
+    if is_world_accessible_file() {
+        eprint_line("Warning: writing to world accessible file.");
+        eprint_line("Consider setting the umask to 077 and trying again.");
+    }
 }
 
 fn is_world_accessible_file() -> bool {

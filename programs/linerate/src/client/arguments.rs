@@ -25,7 +25,7 @@ pub(super) enum Command {
     /// it to the tunnel's file and to the running tunnel, and prints its file; on a terminal also as a QR code. The
     /// private key is shown this once and then forgotten, unless --keep-key is given.
     #[command(after_long_help = "EXAMPLES\n\
-        \x20 sudo linerate client add laptop > laptop.conf\n\
+        \x20 sudo linerate client add laptop --output laptop.conf\n\
         \x20 sudo linerate client add phone --expires 30d --quota 50G --reset monthly\n\
         \x20 sudo linerate client add alice bob carol --output /root/clients/\n\
         \x20 sudo linerate client add router --pubkey KEY --split")]
@@ -263,7 +263,10 @@ impl GivenProperties {
         });
         let destinations = self.dest.as_deref().map(|text| match text {
             "all" => Ok(String::new()),
-            text => networks(text).map(|nets| joined(&nets)),
+            text => match &*networks(text)? {
+                [] => Err("--dest names no network; `--dest all' allows any".to_owned()),
+                nets => Ok(joined(nets)),
+            },
         });
         Ok(Properties {
             expires: expires.transpose().map_err(|error| error.to_string())?,

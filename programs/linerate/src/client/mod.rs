@@ -98,8 +98,7 @@ fn add(arguments: &Add) -> Result<ExitCode, CliError> {
     files.keep();
     notes.iter().for_each(|note| eprint_line(note));
     if arguments.which.json {
-        let list: Vec<_> = added.iter().map(|added| added.json(files.path(&added.client.name))).collect();
-        return print_json(&json!(list));
+        return print_exported(&added, &files);
     }
     for Exported { client, text, has_key } in &added {
         eprint_line(&format!("added {} with {}", client.name, addresses(client)));
@@ -130,6 +129,14 @@ impl Exported {
         }
         value
     }
+}
+
+fn print_exported(exported: &[Exported], files: &output::Outcome) -> Result<ExitCode, CliError> {
+    if files.are_none() && exported.iter().any(|one| one.has_key) {
+        keys::warn_if_world_accessible();
+    }
+    let list: Vec<_> = exported.iter().map(|one| one.json(files.path(&one.client.name))).collect();
+    print_json(&json!(list))
 }
 
 fn list(which: &Which) -> Result<ExitCode, CliError> {
@@ -222,6 +229,9 @@ fn rename(arguments: &Rename) -> Result<ExitCode, CliError> {
 
 fn rekey(arguments: &Rekey) -> Result<ExitCode, CliError> {
     let Named { names, which } = &arguments.named;
+    if let Some(name) = repeated(names) {
+        return Err(format!("{name} is named twice, and would get two keys of which only one is valid").into());
+    }
     if arguments.pubkey.is_some() && names.len() > 1 {
         return Err("a key belongs to one client: with --pubkey give one name".to_owned().into());
     }
@@ -235,7 +245,13 @@ fn rekey(arguments: &Rekey) -> Result<ExitCode, CliError> {
             let keep = (arguments.keep_key || client.peer.client.private_key.is_some()).then(|| keys.private.clone());
             let preshared = arguments.now.then(preshared_key);
             client.peer.preshared_key = preshared.clone().or(client.peer.preshared_key.take());
-            roster.rekey(name, keys.public, keep.flatten(), preshared).map_err(refusal(file))?;
+            match arguments.now {
+                true => (client.peer.public_key, client.peer.client.next_public_key) = (keys.public, None),
+                false => client.peer.client.next_public_key = Some(keys.public),
+            }
+            let keep = keep.flatten();
+            client.peer.client.private_key.clone_from(&keep);
+            roster.rekey(name, keys.public, keep, preshared).map_err(refusal(file))?;
             let text = client_file(roster.file(), &server_key, &client, keys.private.as_ref()).map_err(state)?;
             exported.push(Exported { client, text, has_key: keys.private.is_some() });
         }
@@ -245,8 +261,7 @@ fn rekey(arguments: &Rekey) -> Result<ExitCode, CliError> {
     let Edited { value: (exported, files), .. } = edited.outcome;
     files.keep();
     if which.json {
-        let list: Vec<_> = exported.iter().map(|one| one.json(files.path(&one.client.name))).collect();
-        return print_json(&json!(list));
+        return print_exported(&exported, &files);
     }
     for Exported { client, text, has_key } in &exported {
         let old =
@@ -277,11 +292,13 @@ fn export(arguments: &Export) -> Result<ExitCode, CliError> {
         eprint_line(&format!("{}: {NO_KEY}", one.client.name));
     }
     if which.json {
-        let list: Vec<_> = exported.iter().map(|one| one.json(files.path(&one.client.name))).collect();
-        return print_json(&json!(list));
+        return print_exported(&exported, &files);
     }
     if files.are_none() {
         for one in &exported {
+            if one.has_key {
+                keys::warn_if_world_accessible();
+            }
             print(&one.text)?;
         }
     }
@@ -322,6 +339,9 @@ fn code(text: &[u8]) -> Result<QrCode, String> {
 
 /// Prints a client's file, and on a terminal its code.
 fn print_once(text: &[u8], has_key: bool) -> Result<(), String> {
+    if has_key {
+        keys::warn_if_world_accessible();
+    }
     print(text)?;
     if has_key && std::io::IsTerminal::is_terminal(&std::io::stdout()) {
         print(b"\n")?;
@@ -432,6 +452,13 @@ fn report<T>(which: &Which, names: &[String], done: &str, edited: &Done<T>) -> R
     }
     eprint_line(&format!("{}: {done}", names.join(", ")));
     Ok(ExitCode::SUCCESS)
+}
+
+/// A name that is there twice, in any case.
+fn repeated(names: &[String]) -> Option<&String> {
+    let is_before =
+        |(index, name): &(usize, &String)| names[..*index].iter().any(|other| other.eq_ignore_ascii_case(name));
+    names.iter().enumerate().find(is_before).map(|(_, name)| name)
 }
 
 fn client_names(names: &[String]) -> Result<Vec<ClientName>, String> {

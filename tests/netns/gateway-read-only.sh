@@ -19,11 +19,14 @@ contained() { # VERB
 }
 contained up
 for name in net.ipv4.conf.{wg1,up0}.forwarding; do said "what is missing" "$name cannot be set to 1"; done
+said "what a container is started with" "--sysctl net.ipv4.ip_forward=1"
 new_sessions
 no_ping c1 198.18.0.1
 on h1 sysctl -qw net.ipv4.conf.wg1.forwarding=1 net.ipv4.conf.up0.forwarding=1
 pings c1 198.18.0.1
-on h1 sysctl -qw net.ipv4.conf.up0.forwarding=0
+contained reload
+# What it could not set it does not set back.
 contained down
 is_gone wg1
+on h1 sysctl -qw net.ipv4.conf.up0.forwarding=0
 all_as_before "down"

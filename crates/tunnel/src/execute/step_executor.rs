@@ -136,7 +136,8 @@ impl StepExecutor<'_> {
             done => return done,
         };
         self.context.warn(format_args!(
-            "{name} cannot be set to {value} ({refused}), and packets are not forwarded without it; set it on the host or, for a container, with `--sysctl {name}={value}`"
+            "{name} cannot be set to {value} ({refused}), and packets are not forwarded without it; set it on the host or, for a container, with `--sysctl {}`",
+            for_container(name, value)
         ));
         Ok(())
     }
@@ -152,7 +153,14 @@ impl StepExecutor<'_> {
             let ledger = ledger::read(ledger::directory(), &other).ok().flatten();
             ledger.is_some_and(|ledger| ledger.held_sysctls().contains_key(name))
         };
-        if others.any(holds) { Ok(()) } else { self.kernel_steps(from_ref(step)) }
+        if others.any(holds) {
+            return Ok(());
+        }
+        match self.kernel_steps(from_ref(step)) {
+            // What may not be set now was not set by `hold`, either.
+            Err(refused) if is_forbidden(&refused.error) => Ok(()),
+            done => done,
+        }
     }
 
     fn start_daemon(&mut self, step: &Step, interface: &str) -> Result<(), StepError> {
@@ -214,6 +222,15 @@ impl StepExecutor<'_> {
             limits::warn_of_loss(interface, self.context);
         }
         Ok(())
+    }
+}
+
+/// What a container is started with to have this sysctl: its own interfaces do not exist by then.
+fn for_container(name: &str, value: &str) -> String {
+    match name {
+        name if name.ends_with(".accept_ra") => format!("{name}={value}"),
+        name if name.starts_with("net.ipv4.") => "net.ipv4.ip_forward=1".to_owned(),
+        _ => "net.ipv6.conf.all.forwarding=1".to_owned(),
     }
 }
 

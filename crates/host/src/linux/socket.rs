@@ -133,10 +133,17 @@ impl NetlinkSocket {
             bytes.extend(request.with_sequence(sequence));
         }
         if bytes.len() > BUFFER / 2 {
-            // If that is refused, the send fails with EMSGSIZE.
-            let _ = sockopt::set_socket_send_buffer_size_force(&self.socket, bytes.len());
+            // In a container only a size up to net.core.wmem_max may be set. If that is too small, the send fails.
+            let _ = sockopt::set_socket_send_buffer_size_force(&self.socket, bytes.len())
+                .or_else(|_| sockopt::set_socket_send_buffer_size(&self.socket, bytes.len()));
         }
-        send(&self.socket, &bytes, SendFlags::empty())?;
+        send(&self.socket, &bytes, SendFlags::empty()).map_err(|error| match error {
+            Errno::MSGSIZE => io::Error::other(format!(
+                "a request of {} bytes does not fit into the socket's buffer; set net.core.wmem_max on the host to at least that",
+                bytes.len()
+            )),
+            error => error.into(),
+        })?;
         Ok(first)
     }
 

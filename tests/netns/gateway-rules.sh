@@ -81,6 +81,19 @@ sysctls | sed '/\.wg1\./d' >"$WORK/sysctls-after"
 diff "$WORK/sysctls" "$WORK/sysctls-after" || fail "sysctls are not as they were"
 changed "#! Gateway = up0"
 pings c1 198.18.0.1
+
+say "a reload repairs what a restarted firewall and an interface made anew have lost"
+on h1 nft flush ruleset
+on h1 sysctl -qw net.ipv4.conf.up0.forwarding=0
+no_ping c1 198.18.0.1
+changed "#! Gateway = up0"
+pings c1 198.18.0.1
+on h1 nft list table inet linerate_gateway-wg1 >/dev/null
+
+say "somebody forwards everywhere by now"
+on h1 sysctl -qw net.ipv4.ip_forward=1
 good linerate down wg1
 is_gone wg1
+expect "up0 goes on to forward" 1 "$(sysctl_of net.ipv4.conf.up0.forwarding)"
+on h1 sysctl -qw net.ipv4.ip_forward=0
 all_as_before down

@@ -21,12 +21,18 @@ pub(super) fn set(name: &str, value: &str) -> io::Result<()> {
     fs::OpenOptions::new().write(true).open(path(name)?)?.write_all(value.as_bytes())
 }
 
-/// Sets a sysctl to the value that it had `before`, if it still has `value`: else it is somebody else's.
+/// Sets a sysctl to the value that it had `before`, if it still has `value`: else it is somebody else's. So is IPv4
+/// forwarding of an interface once somebody forwards everywhere, as Docker does.
 ///
 /// # Errors
 /// It does not exist or cannot be set.
 pub(super) fn set_back(name: &str, value: &str, before: &str) -> io::Result<()> {
-    if get(name)? == value { set(name, before) } else { Ok(()) }
+    let is_theirs = is_ipv4_forwarding(name) && get("net.ipv4.ip_forward").is_ok_and(|everywhere| everywhere == "1");
+    if get(name)? == value && !is_theirs { set(name, before) } else { Ok(()) }
+}
+
+fn is_ipv4_forwarding(name: &str) -> bool {
+    name.starts_with("net.ipv4.conf.") && name.ends_with(".forwarding")
 }
 
 /// The file of a sysctl. In the dotted name, a dot of an interface's name is a slash.

@@ -219,7 +219,7 @@ impl<'a> PendingReload<'a> {
         reports_steps: bool,
     ) -> Result<Self, Error> {
         let mut snapshot = Snapshot::for_allocation(locked.interface())?;
-        snapshot.resolve_gateway(&mut spec)?;
+        snapshot.resolve_gateway(&mut spec, Some(&ledger.spec))?;
         let Ledger { spec: old, steps: done, pending, compat, .. } = &ledger;
         let ResumedReload { rollback, plan } = plan::resume(old, &spec, &snapshot.state, done, pending, *compat)?;
         plan.warnings.iter().for_each(|warning| context.warn(warning));

@@ -32,14 +32,15 @@ impl Snapshot {
         Ok(Self { host, state, allocation: None })
     }
 
-    /// Reads what `spec` needs besides, if it is that of a gateway, and replaces `Gateway = auto` in it.
+    /// Reads what `spec` needs besides, if it is that of a gateway, and replaces `Gateway = auto` in it. `before`
+    /// is that of the tunnel as it is up.
     ///
     /// # Errors
     /// The kernel cannot be read.
-    pub(crate) fn resolve_gateway(&mut self, spec: &mut HostSpec) -> Result<(), Error> {
+    pub(crate) fn resolve_gateway(&mut self, spec: &mut HostSpec, before: Option<&HostSpec>) -> Result<(), Error> {
         if spec.forwarding.gateway != Gateway::Off {
             self.state.foreign_chains = self.host.foreign_chains().map_err(Error::Snapshot)?;
-            plan::gateway::resolve(spec, &self.state);
+            plan::gateway::resolve(spec, &self.state, before.map(|before| &before.forwarding.gateway));
         }
         Ok(())
     }

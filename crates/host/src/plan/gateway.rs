@@ -22,12 +22,15 @@ pub(crate) const IPV6_AND_TCP: u32 = 60;
 /// The smallest MTU for IPv6 (RFC 8200, section 5).
 pub(crate) const IPV6_MIN_MTU: u32 = 1280;
 
-/// Replaces `Gateway = auto` by the interfaces of the host's default routes.
-pub fn resolve(spec: &mut HostSpec, state: &HostState) {
+/// Replaces `Gateway = auto` by the interfaces of the host's default routes. While it has none, those of a tunnel that
+/// is up stay as they were `before`: a moment without a default route must not end what is forwarded.
+pub fn resolve(spec: &mut HostSpec, state: &HostState, before: Option<&Gateway>) {
     if spec.forwarding.gateway == Gateway::Auto {
         let devices = uplinks(&spec.interface, state);
         let names = devices.iter().filter_map(|device| device.parse::<InterfaceName>().ok());
-        spec.forwarding.gateway = Gateway::Interfaces(names.collect());
+        let found = Gateway::Interfaces(names.collect());
+        let kept = before.filter(|before| devices.is_empty() && matches!(before, Gateway::Interfaces(_)));
+        spec.forwarding.gateway = kept.cloned().unwrap_or(found);
     }
 }
 

@@ -130,11 +130,11 @@ fn address(number: u128, is_v4: bool) -> IpAddr {
     }
 }
 
-/// The table and the sysctls.
+/// The table. It comes before the link is up: on a host that forwards already, nothing passes without it.
 ///
 /// # Errors
 /// The kernel has no nf_tables, and the file asks for what needs it.
-pub(super) fn plan(
+pub(super) fn table(
     spec: &HostSpec,
     state: &HostState,
     mtu: u32,
@@ -142,7 +142,6 @@ pub(super) fn plan(
     plan: &mut Plan,
 ) -> Result<(), PlanError> {
     let Forwarding { gateway, isolated, restrictions, .. } = &spec.forwarding;
-    let devices = devices(spec, state);
     if *gateway == Gateway::Off && !isolated && restrictions.is_empty() {
         if spec.forwarding.masquerade != Default::default() {
             plan.warn("Masquerade has no effect without Gateway".to_owned());
@@ -154,8 +153,8 @@ pub(super) fn plan(
             "Gateway, ClientIsolation and Destinations need nf_tables, which this kernel lacks".to_owned(),
         ));
     }
-    let open = devices.as_ref().map(|devices| OpenGateway {
-        devices: devices.clone(),
+    let open = devices(spec, state).map(|devices| OpenGateway {
+        devices,
         inbound: spec.forwarding.inbound,
         masqueraded: masqueraded(spec, disabled),
         mtu,
@@ -166,12 +165,15 @@ pub(super) fn plan(
         isolated: *isolated,
         restrictions: restrictions.clone(),
     }));
-    if let Some(devices) = devices {
-        warn_of_devices(spec, state, &devices, plan);
-        foreign::warnings(spec, state, &devices).into_iter().for_each(|sentence| plan.warn(sentence));
-        sysctls(spec, state, &devices, disabled, plan);
-    }
     Ok(())
+}
+
+/// The sysctls, and what else it takes that packets are forwarded.
+pub(super) fn forwarding(spec: &HostSpec, state: &HostState, disabled: &[(AddressFamily, String)], plan: &mut Plan) {
+    let Some(devices) = devices(spec, state) else { return };
+    warn_of_devices(spec, state, &devices, plan);
+    foreign::warnings(spec, state, &devices).into_iter().for_each(|sentence| plan.warn(sentence));
+    sysctls(spec, state, &devices, disabled, plan);
 }
 
 /// The table without rules, to delete it by its name.

@@ -1,8 +1,8 @@
 //! Plans: the steps from the state of the host ([`HostState`]) to a [`HostSpec`]. Pure: nothing here reads the host.
 //!
-//! The order of a plan is that of wg-quick(8): the interface, `PreUp`, keys and peers, addresses, MTU, name servers,
-//! then routes with the rules and the firewall that they need, what a gateway needs, `PostUp`. Each subject has a file; [`messages`]
-//! describes steps, as commands and to people, and [`model`] applies them to a host in memory.
+//! The order of a plan is that of wg-quick(8): the interface, `PreUp`, keys and peers, addresses, MTU, the
+//! table of a gateway, name servers, then routes with the rules and the firewall that they need, forwarding, `PostUp`. Each subject
+//! has a file; [`messages`] describes steps, as commands and to people, and [`model`] applies them to a host in memory.
 
 mod addresses;
 mod conflicts;
@@ -137,11 +137,12 @@ fn effects(
     let disabled = addresses::disabled_families(state, mtu);
     let connected = addresses::plan(spec, &disabled, &mut plan);
     mtu::plan(spec, mtu, &mut plan);
+    gateway::table(spec, state, mtu, &disabled, &mut plan)?;
     plan.steps.push(Step::LinkUp { interface: spec.interface.clone() });
     dns::plan(spec, state, compat, &mut plan);
     let placed = routes::PlannedRoute::all(spec, state, &disabled, &connected, ids, &mut plan)?;
     routes::plan(spec, state, compat, ids, placed, &mut plan)?;
-    gateway::plan(spec, state, mtu, &disabled, &mut plan)?;
+    gateway::forwarding(spec, state, &disabled, &mut plan);
     Ok(plan)
 }
 

@@ -65,32 +65,28 @@ pub fn restrictions<'a>(peers: impl IntoIterator<Item = (&'a [IpNet], &'a [IpNet
 fn owned_ranges(prefixes: &[(IpNet, usize)]) -> Vec<(AddressRange, usize)> {
     let mut ranges = Vec::new();
     let mut open: Vec<(u128, usize)> = Vec::new();
-    let mut next = 0;
+    // The first address that no range has yet; the last address of all has no successor.
+    let mut next = Some(0);
     let is_v4 = prefixes.first().is_some_and(|(net, _)| net.addr().is_ipv4());
-    let mut emit = |first: u128, last: u128, owner: usize| {
-        if first <= last {
-            ranges.push((AddressRange { first: address(first, is_v4), last: address(last, is_v4) }, owner));
-        }
+    let mut emit = |next: Option<u128>, last: u128, owner: usize| {
+        let Some(first) = next.filter(|next| *next <= last) else { return next };
+        ranges.push((AddressRange { first: address(first, is_v4), last: address(last, is_v4) }, owner));
+        last.checked_add(1)
     };
     for (net, owner) in prefixes {
         let (first, last) = (number(net.network()), number(net.broadcast()));
         // Prefixes nest or are disjoint: those that end before this one begins are complete.
         while let Some((end, of)) = open.pop_if(|(end, _)| *end < first) {
-            emit(next, end, of);
-            next = next.max(end.saturating_add(1));
+            next = emit(next, end, of);
         }
-        if let Some((_, of)) = open.last().filter(|_| next < first) {
-            emit(next, first - 1, *of);
+        if let (Some((_, of)), Some(before)) = (open.last(), first.checked_sub(1)) {
+            next = emit(next, before, *of);
         }
-        next = next.max(first);
+        next = next.map(|next| next.max(first));
         open.push((last, *owner));
     }
     while let Some((end, of)) = open.pop() {
-        if next <= end {
-            emit(next, end, of);
-            // The last address of all has no successor; nothing is open beyond it.
-            next = end.saturating_add(1);
-        }
+        next = emit(next, end, of);
     }
     ranges
 }
@@ -218,8 +214,8 @@ fn warn_of_devices(spec: &HostSpec, state: &HostState, devices: &[String], plan:
     }
 }
 
-/// The networks whose addresses are translated: those that peers send from. A default route is not one of them: what
-/// passes between other interfaces of the host is not ours to translate.
+/// The networks whose addresses are translated: those that peers send from. A default route is not one of them, nor are
+/// its halves: what passes between other interfaces of the host is not ours to translate.
 fn masqueraded(spec: &HostSpec, disabled: &[(AddressFamily, String)]) -> Vec<IpNet> {
     let families = spec.forwarding.masquerade;
     let wanted = |net: &IpNet| match net {
@@ -230,6 +226,7 @@ fn masqueraded(spec: &HostSpec, disabled: &[(AddressFamily, String)]) -> Vec<IpN
     let mut networks: Vec<IpNet> = networks.filter(|net| net.prefix_len() > 0 && wanted(net)).collect();
     networks.retain(|net| !addresses::is_disabled(disabled, net));
     networks = IpNet::aggregate(&networks);
+    networks.retain(|net| net.prefix_len() > 0);
     networks.sort();
     networks
 }
@@ -267,6 +264,10 @@ fn sysctls(
     }
     if state.sysctls.contains_key("net.ipv6.conf.default.force_forwarding") {
         ends.iter().for_each(|end| hold(sysctl_name("ipv6", end, "force_forwarding"), "1"));
+        return;
+    }
+    // Without an uplink nothing leaves anyway, and one that comes later would ignore its first advertisement.
+    if devices.is_empty() {
         return;
     }
     let mut listening = uplinks(&spec.interface, state);
@@ -319,4 +320,46 @@ pub fn sysctls_of(interface: &str) -> [String; 3] {
 pub fn is_sysctl_of(name: &str, interface: &str) -> bool {
     let mut parts = name.split('.').skip(3);
     parts.next() == Some(&*interface.replace('.', "/")) && name.contains(".conf.")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::Masquerade;
+
+    #[test]
+    fn halves_of_the_address_space_are_not_masqueraded() {
+        let mut spec = HostSpec::default();
+        spec.forwarding.masquerade = Masquerade { ipv4: true, ipv6: true };
+        spec.allowed_ips = nets(&["0.0.0.0/1", "128.0.0.0/1", "::/1", "8000::/1"]);
+        assert_eq!(masqueraded(&spec, &[]), []);
+        spec.allowed_ips = nets(&["10.0.0.0/25", "10.0.0.128/25"]);
+        assert_eq!(masqueraded(&spec, &[]), nets(&["10.0.0.0/24"]));
+    }
+
+    #[test]
+    fn the_last_address_of_all_belongs_to_one_peer() {
+        let (to, all, upper) = (nets(&["10.0.0.0/8"]), nets(&["::/0"]), nets(&["8000::/1"]));
+        let found = restrictions([(&*all, &*to), (&*upper, &*to)]);
+        let sources: Vec<AddressRange> = found.into_iter().flat_map(|restriction| restriction.sources).collect();
+        let range =
+            |first: &str, last: &str| AddressRange { first: first.parse().unwrap(), last: last.parse().unwrap() };
+        let last = "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff";
+        assert_eq!(sources, [range("::", "7fff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"), range("8000::", last)]);
+    }
+
+    #[test]
+    fn without_a_default_route_a_tunnel_that_is_up_keeps_its_interfaces() {
+        let eth0 = Gateway::Interfaces(vec!["eth0".parse().unwrap()]);
+        for (before, resolved) in [(None, Gateway::Interfaces(vec![])), (Some(&eth0), eth0.clone())] {
+            let mut spec = HostSpec::default();
+            spec.forwarding.gateway = Gateway::Auto;
+            resolve(&mut spec, &HostState::default(), before);
+            assert_eq!(spec.forwarding.gateway, resolved);
+        }
+    }
+
+    fn nets(texts: &[&str]) -> Vec<IpNet> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
 }

@@ -1,8 +1,9 @@
 //! Plans: the steps from the state of the host ([`HostState`]) to a [`HostSpec`]. Pure: nothing here reads the host.
 //!
 //! The order of a plan is that of wg-quick(8): the interface, `PreUp`, keys and peers, addresses, MTU, the
-//! table of a gateway, name servers, then routes with the rules and the firewall that they need, forwarding, `PostUp`. Each subject
-//! has a file; [`messages`] describes steps, as commands and to people, and [`model`] applies them to a host in memory.
+//! table of a gateway, name servers, then routes with the rules and the firewall that they need, forwarding, `PostUp`.
+//! Each subject has a file; [`messages`] describes steps, as commands and to people, and [`model`] applies them to a
+//! host in memory.
 
 mod addresses;
 mod conflicts;

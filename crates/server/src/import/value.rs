@@ -284,8 +284,9 @@ impl Import {
         let mut into_tunnel = self.clients.iter().any(Client::has_networks);
         let mut opens_port = false;
         let mut forwards = false;
-        for (phase, command) in std::mem::take(&mut self.hooks) {
-            let sorted = hooks::sort(&command, &scene);
+        let mut kept = Vec::new();
+        for (phase, command) in &self.hooks {
+            let sorted = hooks::sort(command, &scene);
             for rule in &sorted.replaced {
                 match rule {
                     Rule::Masquerade { ipv6, out } => {
@@ -300,8 +301,7 @@ impl Import {
             }
             if let Some(rest) = sorted.kept {
                 into_tunnel |= rest.contains("DNAT");
-                self.remarks.taken(format!("{phase:?} = {rest}"));
-                self.hooks.push((phase, rest));
+                kept.push((*phase, rest));
             }
         }
         if self.kind.is_in_container() {
@@ -309,6 +309,13 @@ impl Import {
         }
         if forwards {
             self.gateway.get_or_insert_default().extend(outs);
+        }
+        // Without a gateway nothing takes the place of any command.
+        if self.gateway.is_some() {
+            self.hooks = kept;
+        }
+        for (phase, command) in &self.hooks {
+            self.remarks.taken(format!("{phase:?} = {command}"));
         }
         let Some(gateway) = &self.gateway else {
             self.remarks.changed(

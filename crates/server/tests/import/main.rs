@@ -135,6 +135,18 @@ fn edited(kind: &str, name: &str, edit: impl Fn(&str) -> String) -> (Kind, Input
     (sample.kind, sample.input)
 }
 
+#[test]
+fn commands_that_no_gateway_replaces_stay() {
+    let without = |text: &str| {
+        text.lines().filter(|line| !line.starts_with("Post")).fold(String::new(), |text, line| text + line + "\n")
+    };
+    let (kind, input) = edited("wg-quick", "wg0.conf", without);
+    let import = imported(kind, &input);
+    assert!(import.gateway.is_none());
+    let file = file(&import, &options());
+    assert!(file.contains("\nPreUp = sysctl -w net.ipv4.ip_forward=1\n"), "{file}");
+}
+
 fn refusal((kind, input): (Kind, Input)) -> String {
     match import::read(kind, &input, &context()) {
         Ok(_) => panic!("it was imported"),

@@ -38,7 +38,8 @@ pub(super) fn read(paths: &[PathBuf]) -> Result<Input, String> {
             add(path, file, &mut input, &mut bytes)?;
             let wal = PathBuf::from(format!("{}-wal", path.display()));
             if is_database(&input) && wal.exists() {
-                let file = open(&wal, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty());
+                let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+                let file = open(&wal, flags, Mode::empty());
                 add(&wal, file.map_err(|error| format!("{}: {error}", wal.display()))?, &mut input, &mut bytes)?;
             }
         }

@@ -207,7 +207,7 @@ pub(super) struct GivenProperties {
     #[arg(long, value_name = "BYTES")]
     quota: Option<String>,
 
-    /// When the quota begins anew
+    /// When the quota begins anew; without a quota this does nothing
     #[arg(long, value_name = "WHEN")]
     reset: Option<Reset>,
 

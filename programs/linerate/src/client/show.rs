@@ -9,8 +9,9 @@ use jiff::{Timestamp, Unit};
 use linerate_control::keys::PublicKey;
 use linerate_control::printable::printable;
 use linerate_control::tunnel_file::QuotaReset;
+use linerate_control::uapi::limits::Suspension;
 use linerate_control::uapi::response::{DeviceState, PeerState};
-use linerate_server::Client;
+use linerate_server::{Client, State};
 use serde_json::{Value, json};
 
 use super::addresses;
@@ -50,10 +51,18 @@ pub(super) fn json(client: &Client, running: Option<&PeerState>) -> Value {
     if let Some(peer) = running {
         let handshake = seen(peer);
         value["latestHandshake"] = json!(handshake.map(|time| time.to_string()));
+        value["quotaUsedBytes"] = json!(peer.limits.used);
+        value["suspended"] = json!(peer.limits.suspended.map(Suspension::name));
         value["receivedBytes"] = json!(peer.rx_bytes);
         value["sentBytes"] = json!(peer.tx_bytes);
     }
     value
+}
+
+/// A word for whether a client is let in, its quota included.
+fn state(client: &Client, running: Option<&PeerState>) -> &'static str {
+    let is_used_up = running.is_some_and(|peer| peer.limits.suspended == Some(Suspension::Quota));
+    if client.state == State::Enabled && is_used_up { "suspended" } else { client.state.word() }
 }
 
 const HEADER: [&str; 8] = ["NAME", "STATE", "ADDRESSES", "EXPIRES", "QUOTA", "LAST SEEN", "RECEIVED", "SENT"];
@@ -86,7 +95,7 @@ fn row(client: &Client, running: Option<&PeerState>, now: Timestamp) -> [String;
     let none = || "-".to_owned();
     [
         client.name.to_string(),
-        client.state.word().to_owned(),
+        state(client, running).to_owned(),
         addresses(client),
         settings.expires.map_or_else(none, |time| time.to_string()),
         settings.quota.map_or_else(none, |quota| quota.to_string()),
@@ -111,7 +120,7 @@ pub(super) fn details(
         let _ = writeln!(text, "  {what:<13} {value}");
     };
     let time = |time: Timestamp| local(time, zone);
-    line("state", client.state.word());
+    line("state", state(client, running));
     line("addresses", &addresses(client));
     let networks = client.networks().map(|net| net.to_string()).collect::<Vec<String>>();
     if !networks.is_empty() {
@@ -133,6 +142,9 @@ pub(super) fn details(
     if let Some(quota) = settings.quota {
         let reset = if settings.quota_reset == QuotaReset::Monthly { " each month" } else { "" };
         line("quota", &format!("{quota}{reset}"));
+        if let Some(peer) = running {
+            line("used", &bytes(peer.limits.used));
+        }
     }
     let list = |nets: &[IpNet]| nets.iter().map(IpNet::to_string).collect::<Vec<String>>().join(", ");
     if !client.peer.destinations.is_empty() {
@@ -185,4 +197,23 @@ fn last_seen(peer: &PeerState, now: Timestamp) -> String {
 fn bytes(count: u64) -> String {
     let (number, unit) = amount(count);
     format!("{number} {unit}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use linerate_control::tunnel_file::Peer;
+
+    #[test]
+    fn a_client_that_its_quota_cuts_off_does_not_look_healthy() {
+        let key = PublicKey([7; 32]);
+        let client = Client { name: "guest".parse().unwrap(), state: State::Enabled, peer: Peer::new(key) };
+        let mut peer = PeerState::new(key);
+        peer.limits.used = 5000;
+        assert_eq!(state(&client, Some(&peer)), "enabled");
+        peer.limits.suspended = Some(Suspension::Quota);
+        assert_eq!(state(&client, Some(&peer)), "suspended");
+        let value = json(&client, Some(&peer));
+        assert_eq!((&value["quotaUsedBytes"], &value["suspended"]), (&json!(5000), &json!("quota")));
+    }
 }

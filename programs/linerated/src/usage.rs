@@ -101,6 +101,8 @@ pub(super) struct UsageKeeper {
     timer: Rc<Timer>,
     /// Since when the files lack something, in nanoseconds since boot.
     unwritten_since: Option<u64>,
+    /// Whether that is to be written at once: a peer was suspended, let in again or replaced.
+    is_urgent: bool,
     /// Whether a problem was logged that is still there.
     reported: bool,
 }
@@ -120,6 +122,7 @@ impl UsageKeeper {
             zone,
             timer,
             unwritten_since: None,
+            is_urgent: false,
             reported: false,
         }
     }
@@ -156,6 +159,10 @@ impl UsageKeeper {
                 limits.used = Some(usage.used);
                 self.unwritten_since.get_or_insert_with(clock::boottime);
             }
+        }
+        // The engine's event, which this has taken, would have had it written.
+        if self.is_urgent {
+            self.write();
         }
         self.arm(time);
     }
@@ -195,7 +202,8 @@ impl UsageKeeper {
     }
 
     fn note(&mut self, report: UsageReport) {
-        let mut changed = !report.replaced.is_empty();
+        self.is_urgent |= !report.replaced.is_empty();
+        let mut changed = false;
         for replaced in report.replaced {
             let [old, new] = [replaced.old, replaced.new].map(|key| PublicKey(key.0));
             self.days.remove(&old);
@@ -210,16 +218,16 @@ impl UsageKeeper {
             changed |= note_used(usage, peer.used, report.time);
             suspended.extend(peer.suspended.map(|_| key));
         }
-        changed |= suspended != self.suspended;
+        self.is_urgent |= suspended != self.suspended;
         self.suspended = suspended;
         self.record.time = Duration::from_secs(report.time.as_secs());
-        if changed {
+        if changed || self.is_urgent {
             self.unwritten_since.get_or_insert_with(clock::boottime);
         }
     }
 
     fn write(&mut self) {
-        self.unwritten_since = None;
+        (self.unwritten_since, self.is_urgent) = (None, false);
         let Some(files) = &mut self.files else { return };
         match files.write(&mut self.record) {
             Ok(()) => self.reported = false,
@@ -258,14 +266,18 @@ fn note_used(usage: &mut Usage, used: u64, time: Duration) -> bool {
     std::mem::replace(&mut usage.used, used) != used
 }
 
+/// A period that begins this soon after another is the same one, in another time zone or from another day on.
+const SAME_PERIOD: u64 = 2 * 24 * 3600;
+
 /// Begins the period of a peer that has one on this day of the month, if it is due; true if that was its first or the
 /// next one.
 fn begin_period(usage: &mut Usage, day: Option<&u8>, time: Duration, zone: &TimeZone) -> bool {
     let start = day.map_or(0, |day| periods(time, *day, zone).0);
-    if start <= usage.period {
+    let has_begun = usage.period > 0;
+    if start <= usage.period || (has_begun && start - usage.period < SAME_PERIOD) {
         return false;
     }
-    if usage.period > 0 {
+    if has_begun {
         usage.used = 0;
     }
     usage.period = start;
@@ -351,6 +363,19 @@ mod tests {
         assert!(!begin_period(&mut usage, day, at("2027-04-16T00:00:00Z"), &utc));
         assert!(!begin_period(&mut usage, None, at("2029-01-01T00:00:00Z"), &utc));
         assert_eq!(usage.used, 7);
+    }
+
+    #[test]
+    fn a_period_does_not_begin_again_in_another_time_zone() {
+        let [east, west] = [14, -12].map(|hours| TimeZone::fixed(jiff::tz::offset(hours)));
+        let at = |text: &str| Duration::from_secs(secs(text));
+        let mut usage = Usage::default();
+        assert!(begin_period(&mut usage, Some(&15), at("2027-03-20T00:00:00Z"), &east));
+        usage.used = 7;
+        assert!(!begin_period(&mut usage, Some(&15), at("2027-03-20T00:00:00Z"), &west));
+        assert_eq!(usage.used, 7);
+        assert!(begin_period(&mut usage, Some(&15), at("2027-04-20T00:00:00Z"), &west));
+        assert_eq!(usage.used, 0);
     }
 
     #[test]

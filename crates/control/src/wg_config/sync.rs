@@ -22,8 +22,12 @@ pub fn synchronize(file: &mut DeviceUpdate, running: &DeviceState) {
     }
     let mut gone = BTreeSet::new();
     for peer in &running.peers {
+        // One that waits to replace a peer that stays is in no file of wg's.
+        let waits = peer.limits.replaces.is_some_and(|replaced| wanted.contains_key(&replaced));
         let Some(update) = wanted.get_mut(&peer.public_key) else {
-            gone.insert(peer.public_key);
+            if !waits {
+                gone.insert(peer.public_key);
+            }
             continue;
         };
         if peer.preshared_key.is_some() && update.preshared_key.is_none() {

@@ -119,6 +119,21 @@ proptest! {
     }
 }
 
+#[test]
+fn a_synchronized_device_keeps_the_successors_of_peers_that_stay() {
+    let [old, next, other] = [1, 2, 3].map(|byte| PublicKey([byte; 32]));
+    let mut waits = PeerState::new(next);
+    waits.limits.replaces = Some(old);
+    let state = DeviceState { peers: vec![PeerState::new(old), waits], ..DeviceState::default() };
+    let removed = |stays: PublicKey| {
+        let mut update = DeviceUpdate { peers: vec![PeerUpdate::new(stays)], ..start(Mode::Replace) };
+        synchronize(&mut update, &state);
+        update.peers.iter().filter(|peer| peer.remove).map(|peer| peer.public_key).collect::<Vec<_>>()
+    };
+    assert_eq!(removed(old), []);
+    assert_eq!(removed(other), [next, old]);
+}
+
 /// A public key, whether it has a preshared one, and a keepalive: `PeerUpdate` has no `Debug`.
 type Plain = (u8, bool, Option<u16>);
 

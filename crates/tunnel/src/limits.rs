@@ -1,5 +1,6 @@
 //! Ends, quotas and successors of peers: to a daemon that knows them, and from what runs back into the tunnel's file.
 
+use std::io::{self, ErrorKind};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use jiff::Timestamp;
@@ -22,13 +23,25 @@ use crate::read::ConfigFile;
 pub(crate) fn set(interface: &str, update: &DeviceUpdate) -> Result<bool, ClientError> {
     let open = || TunnelClient::open(socket::DIRECTORY.as_ref(), interface);
     // boringtun closes the connection after each reply, and others after a question that they do not know.
-    if !update.has_limits()
-        || open()?.stats().is_ok_and(|counters| counters.iter().any(|(name, _)| name == PEERS_SUSPENDED))
-    {
+    if !update.has_limits() || knows_limits(open()?.stats())? {
         return open()?.set(update).map(|()| false);
     }
     open()?.set(&update.without_limits(now()))?;
     Ok(true)
+}
+
+/// Whether this answer to the question for counters is that of an implementation with limits. One that gives none in
+/// time may be.
+fn knows_limits(counters: Result<Vec<(String, u64)>, ClientError>) -> Result<bool, ClientError> {
+    let is_none = |error: &io::Error| {
+        matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe)
+    };
+    match counters {
+        Ok(counters) => Ok(counters.iter().any(|(name, _)| name == PEERS_SUSPENDED)),
+        Err(ClientError::Reply(_)) => Ok(false),
+        Err(error) if error.as_io().is_some_and(is_none) => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 /// Says that limits are not kept.
@@ -64,6 +77,23 @@ impl ConfigFile {
     /// # Errors
     /// A value cannot be written.
     pub(crate) fn with_outcomes(&self, device: &DeviceState) -> Result<Option<Document>, Error> {
+        self.with_those_of(device, |_| true)
+    }
+
+    /// The file with the keys that have taken the place of others in theirs, if any have.
+    ///
+    /// # Errors
+    /// A value cannot be written.
+    pub(crate) fn with_replacements(&self, device: &DeviceState) -> Result<Option<Self>, Error> {
+        let document = self.with_those_of(device, |outcome| matches!(outcome, Outcome::Replaced))?;
+        Ok(document.map(|document| self.with(document)))
+    }
+
+    fn with_those_of(
+        &self,
+        device: &DeviceState,
+        is_written: impl Fn(&Outcome) -> bool,
+    ) -> Result<Option<Document>, Error> {
         let outcome = |peer: &Peer| {
             let state = device.peers.iter().find(|state| state.public_key == peer.public_key);
             match peer.client.next_public_key {
@@ -72,7 +102,7 @@ impl ConfigFile {
                 _ => None,
             }
         };
-        let outcomes = self.contents.peers.iter().filter_map(|peer| Some((peer, outcome(peer)?)));
+        let outcomes = self.contents.peers.iter().filter_map(|peer| Some((peer, outcome(peer).filter(&is_written)?)));
         let mut document = self.document.clone();
         let mut any = false;
         let expired = Timestamp::from_second(now().as_secs().cast_signed()).unwrap_or(Timestamp::MAX).to_string();
@@ -94,5 +124,49 @@ impl ConfigFile {
             written.map_err(|error| Error::File(format!("{}: {error}", self.path.display())))?;
         }
         Ok(any.then_some(document))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use linerate_control::keys::PublicKey;
+    use linerate_control::uapi::limits::Suspension;
+    use linerate_control::uapi::response::{PeerState, ReplyError};
+
+    #[test]
+    fn a_key_that_has_replaced_another_is_in_its_place_and_an_end_is_not_written_with_it() {
+        let [old, next, expired] = [7, 8, 9].map(|byte| PublicKey([byte; 32]));
+        let end = "#! Expires = 2027-01-31T00:00:00Z";
+        let file = |next: &str| {
+            let text = format!("[Interface]\n[Peer]\n# Name = a\n{end}\n{next}[Peer]\n{end}\nPublicKey = {expired}\n");
+            ConfigFile::of("/wg0.conf".into(), "wg0".parse().unwrap(), text.as_bytes())
+        };
+        let mut over = PeerState::new(expired);
+        over.limits.expires = Some(Duration::from_secs(1_801_353_600));
+        over.limits.suspended = Some(Suspension::Expired);
+        let device = DeviceState { peers: vec![PeerState::new(next), over], ..DeviceState::default() };
+        let before = file(&format!("PublicKey = {old}\n#! NextPublicKey = {next}\n"));
+        let after = before.with_replacements(&device).unwrap().unwrap();
+        assert_eq!(*after.text(), *file(&format!("PublicKey = {next}\n")).text());
+        assert!(after.with_replacements(&device).unwrap().is_none());
+        let all = before.with_outcomes(&device).unwrap().unwrap().to_bytes();
+        assert!(String::from_utf8_lossy(&all).contains(&format!("#~ PublicKey = {expired}")));
+    }
+
+    #[test]
+    fn limits_are_left_out_only_for_an_answer_that_there_are_none() {
+        let counter = |name: &str| Ok(vec![(name.to_owned(), 0)]);
+        assert!(knows_limits(counter(PEERS_SUSPENDED)).unwrap());
+        assert!(!knows_limits(counter("other")).unwrap());
+        for error in [ReplyError::Refused(-22), ReplyError::Truncated] {
+            assert!(!knows_limits(Err(error.into())).unwrap());
+        }
+        for kind in [ErrorKind::Unsupported, ErrorKind::ConnectionReset, ErrorKind::BrokenPipe] {
+            assert!(!knows_limits(Err(io::Error::from(kind).into())).unwrap());
+        }
+        for kind in [ErrorKind::TimedOut, ErrorKind::PermissionDenied] {
+            assert!(knows_limits(Err(io::Error::from(kind).into())).is_err());
+        }
     }
 }

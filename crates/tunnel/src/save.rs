@@ -52,6 +52,9 @@ pub(crate) fn save_locked(
     let gone = || Error::NoTunnel(file.interface.clone());
     let mut tunnel = TunnelClient::open(socket::DIRECTORY.as_ref(), interface).map_err(|_| gone())?;
     let device = tunnel.get().map_err(|_| gone())?;
+    // A client whose key was replaced keeps its section.
+    let replaced = file.with_replacements(&device)?;
+    let file = replaced.as_ref().unwrap_or(file);
     let state = host.state().map_err(Error::Snapshot)?;
     let link = state.link(interface).ok_or_else(gone)?;
     let ledger = locked.read()?;
@@ -64,8 +67,8 @@ pub(crate) fn save_locked(
     check_no_loss(file, &device, link, was_set_up).map_err(not_saved)?;
     context.reporter.step(&format!("wg showconf {interface}"));
     let previous = locked.read_file()?;
-    let previous =
-        previous.map(|text| ConfigFile::of(file.path.clone(), file.interface.clone(), &text).loaded()).transpose()?;
+    let previous = previous.map(|text| ConfigFile::of(file.path.clone(), file.interface.clone(), &text));
+    let previous = previous.map(|previous| with_replacements(previous, &device)?.loaded()).transpose()?;
     let names = NamedEndpoints::resolve(file);
     let steps = || ledger.as_ref().map_or(&[][..], |ledger| &ledger.steps);
     let runtime = RunningTunnel {
@@ -96,6 +99,10 @@ pub(crate) fn save_locked(
         locked.write_file(&text)?;
     }
     Ok(())
+}
+
+fn with_replacements(file: ConfigFile, device: &DeviceState) -> Result<ConfigFile, Error> {
+    Ok(file.with_replacements(device)?.unwrap_or(file))
 }
 
 /// Checks that the tunnel of the ledger is the one with this index, and was brought up from this file.

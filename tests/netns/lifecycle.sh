@@ -63,6 +63,26 @@ ip -n h1 link set wg1 up
 rm /run/wireguard/wg1.sock
 wait_for 5 "the background daemon to end" no_link
 
+# A signal before it answers ends the process in the background, too, and first: nobody makes a file after that. Here it
+# waits for a lock, as long as the daemon of the same name before it might hold that.
+mkdir "$WORK/usage"
+flock "$WORK/usage/wg1.usage-a" sleep 30 &
+lock=$!
+wait_for 5 "the lock" eval '! flock -n "$WORK/usage/wg1.usage-a" true'
+waits() { pgrep -f "^linerated wg1\$" >"$WORK/second.pid" && [[ $(readlink "/proc/$(head -n 1 "$WORK/second.pid")/fd/"*) == *"$WORK/usage/wg1.usage-a"* ]]; }
+LINERATE_USAGE=$WORK/usage ip netns exec h1 "$TUNNEL_DAEMON" wg1 </dev/null >"$WORK/interrupted" 2>&1 &
+first=$!
+wait_for 5 "the process in the background to wait for the lock" waits
+kill -TERM "$first"
+status=0
+wait "$first" || status=$?
+[[ $status != 0 ]] || fail "interrupted, but it exited with 0"
+[[ ! -d /proc/$(head -n 1 "$WORK/second.pid") ]] || fail "the process in the background was there when the first one had ended"
+no_link || fail "the interface was there when the first process had ended"
+no_socket || fail "the socket was there when the first process had ended"
+kill "$lock"
+wait "$lock" || true
+
 # The environment's way of saying -f.
 WG_PROCESS_FOREGROUND=1 ip netns exec h1 "$TUNNEL_DAEMON" wg1 >>"$SCENARIO_LOGS/wg1.log" 2>&1 &
 PID[wg1]=$!

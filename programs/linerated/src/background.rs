@@ -1,18 +1,21 @@
 //! Goes to the background without fork: the program starts itself again and waits until that process is ready.
 //!
 //! Until then the second process keeps our standard error, so that the user sees why it fails, and we exit with an
-//! error, too. When it is ready it writes to a pipe, and we exit with 0: the tunnel then answers.
+//! error, too. When it is ready it writes to a pipe, and we exit with 0: the tunnel then answers. A signal meanwhile ends
+//! both, us last: whoever cleans up after us finds nobody at work.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::process::CommandExt;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Child, Command, ExitCode, Stdio};
 
 use linerate_control::interface::InterfaceName;
-use linerate_netio::process::take_inherited;
-use rustix::io::{FdFlags, fcntl_setfd};
+use linerate_netio::process::{Signals, take_inherited};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::{Errno, FdFlags, fcntl_setfd};
 use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Pid, Signal, kill_process};
 
 /// Tells the second process which descriptor the pipe is.
 const VARIABLE: &str = "LINERATED_READY_FD";
@@ -24,6 +27,7 @@ pub(super) fn start(interface: &InterfaceName, user: Option<&str>) -> Result<Exi
     let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).map_err(|error| failed(error.into()))?;
     fcntl_setfd(&writer, FdFlags::empty()).map_err(|error| failed(error.into()))?;
     let program = std::env::current_exe().map_err(failed)?;
+    let signals = Signals::new().map_err(failed)?;
     let mut second = Command::new(program)
         .arg0("linerated")
         .args(user.map(|user| format!("--user={user}")))
@@ -36,14 +40,36 @@ pub(super) fn start(interface: &InterfaceName, user: Option<&str>) -> Result<Exi
         .map_err(failed)?;
     // Close our end, so that the pipe ends when the second process does.
     drop(writer);
+    let mut reader = File::from(reader);
+    let interrupted = is_interrupted(&reader, &signals).map_err(failed)?;
+    if interrupted {
+        end(&second);
+    }
     let mut message = Vec::new();
-    File::from(reader).read_to_end(&mut message).map_err(failed)?;
-    if message == READY {
+    reader.read_to_end(&mut message).map_err(failed)?;
+    if message == READY && !interrupted {
         return Ok(ExitCode::SUCCESS);
     }
-    // It has printed why.
+    // It has printed why, unless we have ended it.
     second.wait().map_err(failed)?;
     Ok(ExitCode::FAILURE)
+}
+
+/// Waits until the second process has written to the pipe or ended (`false`), or a signal has come (`true`).
+fn is_interrupted(reader: &File, signals: &Signals) -> io::Result<bool> {
+    let mut ready = [reader.as_fd(), signals.as_fd()].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+    while let Err(errno) = poll(&mut ready, None) {
+        if errno != Errno::INTR {
+            return Err(errno.into());
+        }
+    }
+    Ok(ready[0].revents().is_empty())
+}
+
+/// Has the second process end in its usual way. A terminal has sent the signal to it, too; other senders have not.
+fn end(second: &Child) {
+    // Fails only if it has ended.
+    let _ = kill_process(Pid::from_child(second), Signal::TERM);
 }
 
 const READY: &[u8] = b"ready";

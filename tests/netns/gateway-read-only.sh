@@ -30,3 +30,19 @@ contained down
 is_gone wg1
 on h1 sysctl -qw net.ipv4.conf.up0.forwarding=0
 all_as_before "down"
+
+say "what it could not set stays as the owner set it, also where it could set it back by then"
+contained up
+on h1 sysctl -qw net.ipv4.conf.up0.forwarding=1
+good linerate down wg1
+is_gone wg1
+expect "forwarding of up0" 1 "$(sysctl_of net.ipv4.conf.up0.forwarding)"
+on h1 sysctl -qw net.ipv4.conf.up0.forwarding=0
+gateway_file "#! Gateway = off"
+good linerate up wg1
+gateway_file "#! Gateway = up0" "#! Masquerade = ipv4"
+contained reload
+on h1 sysctl -qw net.ipv4.conf.up0.forwarding=1
+good linerate down wg1
+is_gone wg1
+expect "forwarding of up0 after a reload" 1 "$(sysctl_of net.ipv4.conf.up0.forwarding)"

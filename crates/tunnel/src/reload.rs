@@ -240,10 +240,17 @@ impl<'a> PendingReload<'a> {
         let new_steps = [rollback.not_undone, plan.steps].concat();
         let count = steps.len();
         let mut reload = Self { locked, snapshot, context, reports_steps, ledger, count, new_steps, spec };
-        let Err(failure) = execute(&steps, &mut reload.executor()) else { return Ok(reload) };
+        let mut executor = reload.executor();
+        let executed = execute(&steps, &mut executor);
+        // What could not be held is not ours to set back.
+        let not_held = std::mem::take(&mut executor.not_held);
+        reload.new_steps.retain(|step| !not_held.contains(step));
+        let Err(failure) = executed else { return Ok(reload) };
         // A program that sets name servers may have set them before it failed.
         let half_done = usize::from(matches!(failure.step.as_deref(), Some(Step::SetDns { .. })));
         reload.ledger.pending.truncate(before + failure.done.len() + half_done);
+        let done = reload.ledger.pending.split_off(before);
+        reload.ledger.pending.extend(done.into_iter().filter(|step| !not_held.contains(step)));
         Err(reload.roll_back(failure.into()))
     }
 

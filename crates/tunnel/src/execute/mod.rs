@@ -42,7 +42,7 @@ pub(crate) fn execute(recorded: Recorded<'_>, context: Context<'_>) -> Result<Do
     let done = transaction::execute(&steps, &mut executor).and_then(|()| {
         let complete = Ledger {
             index: executor.host.index(file.interface.as_str()),
-            steps: plan.steps,
+            steps: plan.steps.into_iter().filter(|step| !executor.not_held.contains(step)).collect(),
             complete: true,
             hook_failed: executor.hook_failed,
             ..ledger.clone()

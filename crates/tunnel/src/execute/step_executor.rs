@@ -43,6 +43,8 @@ pub(crate) struct StepExecutor<'a> {
     pub(crate) tolerates_hook_errors: bool,
     /// Whether a hook has failed.
     pub(crate) hook_failed: bool,
+    /// The sysctls that could not be held: nothing is to be set back for them.
+    pub(crate) not_held: Vec<Step>,
     /// During rollback a signal ends only the program that is running.
     pub(crate) is_rollback: bool,
     context: Context<'a>,
@@ -60,6 +62,7 @@ impl<'a> StepExecutor<'a> {
             reports_steps: false,
             tolerates_hook_errors: false,
             hook_failed: false,
+            not_held: Vec::new(),
             is_rollback: false,
             context,
         }
@@ -139,6 +142,7 @@ impl StepExecutor<'_> {
             "{name} cannot be set to {value} ({refused}), and packets are not forwarded without it; set it on the host or, for a container, with `--sysctl {}`",
             for_container(name, value)
         ));
+        self.not_held.push(step.clone());
         Ok(())
     }
 
@@ -157,7 +161,7 @@ impl StepExecutor<'_> {
             return Ok(());
         }
         match self.kernel_steps(from_ref(step)) {
-            // What may not be set now was not set by `hold`, either.
+            // The container may have been allowed to when it came up.
             Err(refused) if is_forbidden(&refused.error) => Ok(()),
             done => done,
         }

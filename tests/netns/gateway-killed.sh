@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# timeout: 120
+# timeout: 180
 # A gateway's `up`, `reload` and daemon that are killed leave what `down` takes back; two gateways share a sysctl.
 source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/tunnel-files.bash"
@@ -90,3 +90,23 @@ pings c1 198.18.0.1
 good linerate down wg1
 is_gone wg1
 all_as_before "both down"
+
+say "both stopped at the same moment"
+both_stop() { # WHEN
+  local first
+  good linerate up wg1
+  good linerate up wg5
+  started_turn linerate down wg1 >"$WORK/said-1" 2>&1 &
+  first=$!
+  started_turn linerate down wg5 >"$WORK/said-5" 2>&1 || fail "down wg5: $(cat "$WORK/said-5")"
+  wait $first || fail "down wg1: $(cat "$WORK/said-1")"
+  is_gone wg1
+  is_gone wg5
+  all_as_before "$1"
+}
+for ((number = 1; number <= 10; number++)); do both_stop "turn $number"; done
+# Neither forgets its ledger before the other has set back what it could.
+meet() { echo "PostDown = touch $WORK/met-$1; for ((n = 0; n < 500; n++)); do [[ -e $WORK/met-$2 ]] && break; sleep 0.01; done"; } # OWN OTHER
+gateway_file "#! Gateway = auto" "#! Masquerade = both" "$(meet 1 5)"
+sed -i "/^Address/a $(meet 5 1)" /etc/wireguard/wg5.conf
+both_stop "side by side"

@@ -8,11 +8,12 @@
 //! | IFACE.json | the ledger, without keys |
 //! | IFACE.conf | the tunnel's file as it was last applied, which `reload` compares with; it may hold keys |
 //! | IFACE.next | the file that a reload or an edit is applying |
-//! | IFACE.new | any of these while it is written |
+//! | IFACE.released | the sysctls that a command has let go of whose ledger still has them |
+//! | IFACE.new | any of the first three while it is written |
 //! | IFACE.lock | the lock of the command at work, signed by it |
 //! | IFACE.supervisor | the lock of the supervisor |
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -85,6 +86,9 @@ pub struct Ledger {
     /// the text of the file are those from before it.
     #[serde(default)]
     pub pending: Vec<Step>,
+    /// The sysctls that the command at work has let go of ([`LockedLedger::release`]).
+    #[serde(skip)]
+    pub released: BTreeSet<String>,
     /// A hook failed, and the tunnel stayed because the file says so.
     #[serde(default)]
     pub hook_failed: bool,
@@ -112,6 +116,7 @@ impl Ledger {
                 held.entry(name.clone()).or_insert_with(|| before.clone());
             }
         }
+        held.retain(|name, _| !self.released.contains(name));
         held
     }
 
@@ -222,7 +227,22 @@ impl LockedLedger {
     /// It cannot be written.
     pub fn write(&self, ledger: &Ledger) -> Result<(), LedgerError> {
         let text = serde_json::to_vec_pretty(ledger).map_err(io::Error::from).map_err(at(&self.path("json")))?;
-        self.replace("json", &text)
+        self.replace("json", &text)?;
+        self.forget("released")
+    }
+
+    /// Notes that the tunnel no longer holds a sysctl, until the ledger is written the next time: a ledger of 10,000 peers
+    /// takes longer.
+    ///
+    /// # Errors
+    /// It cannot be noted.
+    pub fn release(&self, sysctl: &str) -> Result<(), LedgerError> {
+        if !self.path("json").exists() {
+            return Ok(());
+        }
+        let path = self.path("released");
+        let file = OpenOptions::new().create(true).append(true).mode(0o600).open(&path);
+        file.and_then(|mut file| file.write_all(format!("{sysctl}\n").as_bytes())).map_err(at(&path))
     }
 
     /// The text of the file as it was when the tunnel was brought up or last reloaded.
@@ -280,6 +300,7 @@ impl LockedLedger {
     /// A file is there and cannot be removed.
     pub fn remove(&self) -> Result<(), LedgerError> {
         self.forget("json")?;
+        self.forget("released")?;
         self.forget("next")?;
         self.forget("conf")
     }
@@ -393,7 +414,9 @@ pub fn read(directory: &Path, interface: &InterfaceName) -> Result<Option<Ledger
     if version != VERSION {
         return Err(format(format!("its version is {version}")));
     }
-    serde_json::from_slice(&text).map(Some).map_err(|error| format(error.to_string()))
+    let ledger: Ledger = serde_json::from_slice(&text).map_err(|error| format(error.to_string()))?;
+    let released = fs::read_to_string(directory.join(format!("{interface}.released"))).unwrap_or_default();
+    Ok(Some(Ledger { released: released.lines().map(str::to_owned).collect(), ..ledger }))
 }
 
 /// The text of the file of `interface`, as [`LockedLedger::read_file`], without waiting for a command that is at work.
@@ -466,6 +489,7 @@ mod tests {
             user: Some("nobody".into()),
             spin: Some("200".into()),
             usage: Some("/var/lib/linerate".into()),
+            released: BTreeSet::new(),
             hook_failed: false,
         }
     }
@@ -497,6 +521,32 @@ mod tests {
         assert_eq!(locked.read().unwrap(), None);
         assert!(locked.read_file().unwrap().is_none());
         assert!(locked.read_next_file().unwrap().is_none());
+    }
+
+    #[test]
+    fn what_a_tunnel_lets_go_of_it_does_not_hold_until_its_ledger_says_so() {
+        let folder = tempfile::tempdir().unwrap();
+        let locked = LockedLedger::open(folder.path(), &"wg0".parse().unwrap()).unwrap();
+        let held = || locked.read().unwrap().unwrap().held_sysctls().into_keys().collect::<Vec<_>>();
+        let hold = |name: &str| Step::HoldSysctl {
+            interface: "wg0".into(),
+            name: name.into(),
+            value: "1".into(),
+            before: "0".into(),
+        };
+        let holding = Ledger { steps: vec![hold("a"), hold("b")], pending: vec![hold("c")], ..ledger() };
+        locked.release("a").unwrap();
+        locked.write(&holding).unwrap();
+        assert_eq!(held(), ["a", "b", "c"], "without a ledger there is nothing to let go of");
+        locked.release("a").unwrap();
+        locked.release("c").unwrap();
+        assert_eq!(held(), ["b"]);
+        locked.write(&holding).unwrap();
+        assert_eq!(held(), ["a", "b", "c"]);
+        locked.release("b").unwrap();
+        locked.remove().unwrap();
+        locked.write(&holding).unwrap();
+        assert_eq!(held(), ["a", "b", "c"]);
     }
 
     #[test]

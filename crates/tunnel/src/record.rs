@@ -1,6 +1,7 @@
 //! The fifth step: writes the plan to disk, in the [ledger](crate::ledger), before anything is done, so that `down` can
 //! undo it whatever happens.
 
+use std::collections::BTreeSet;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use linerate_host::step::Implementation;
@@ -52,6 +53,7 @@ impl<'a> Recorded<'a> {
             steps: stale.kill_switches().iter().chain(&planned.plan.steps).cloned().collect(),
             complete: false,
             pending: Vec::new(),
+            released: BTreeSet::new(),
             hook_failed: false,
         };
         let written = locked.write(&ledger).and_then(|()| locked.write_file(&file.text()));

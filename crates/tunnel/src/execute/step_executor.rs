@@ -22,6 +22,7 @@ use rustix::io::Errno;
 use super::hook;
 use crate::context::Context;
 use crate::daemon::{self, StartOptions};
+use crate::ledger::{LedgerError, LockedLedger};
 use crate::program::{exit_code, how_it_ended};
 use crate::{ledger, limits};
 
@@ -148,9 +149,10 @@ impl StepExecutor<'_> {
 
     /// Sets a sysctl back unless another tunnel needs it.
     fn release(&mut self, step: &Step, interface: &str, name: &str) -> Result<(), StepError> {
-        // While it is held, no tunnel plans with the value.
-        let _allocation = ledger::lock_allocation(ledger::directory())
-            .map_err(|error| failed(io::Error::other(error.to_string()), 1))?;
+        let in_ledger = |error: LedgerError| failed(io::Error::other(error.to_string()), 1);
+        // While it is held, no tunnel plans with the value, and of two that let go of it one is the last.
+        let _allocation = ledger::lock_allocation(ledger::directory()).map_err(in_ledger)?;
+        LockedLedger::inherited(ledger::directory(), &self.hook_env.interface).release(name).map_err(in_ledger)?;
         let others = ledger::interfaces(ledger::directory()).unwrap_or_default().into_iter();
         let mut others = others.filter(|other| other.as_str() != interface);
         let holds = |other: InterfaceName| {

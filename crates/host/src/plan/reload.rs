@@ -1,9 +1,9 @@
 //! Reload: applies what changed in the file, and nothing else.
 //!
 //! Two plans are compared, for the old file (`old`) and the new one (`new`), both on this host without the tunnel.
-//! Steps in both plans are skipped, even if the host differs: a user or a network change did that. Only what a gateway
-//! needs is repaired: a restarted firewall flushes its table, an interface made anew does not forward. The others are
-//! applied to the [`model`] first, so that a step that is already done, or undone, is left out.
+//! Steps in both plans are skipped, even if the host differs: a user or a network change did that. Only firewall tables
+//! and forwarding are repaired: a restarted firewall flushes its tables, an interface made anew does not forward. The
+//! others are applied to the [`model`] first, so that a step that is already done, or undone, is left out.
 
 use std::collections::HashSet;
 
@@ -11,7 +11,7 @@ use ipnet::IpNet;
 
 use super::policy_routing::{RoutingIds, mark_of};
 use super::{Hooks, Plan, PlanError, cancel_inverses, dns, down, effects, effects_of_up, model, mtu};
-use crate::spec::{Compat, Forwarding, HostSpec};
+use crate::spec::{Compat, HostSpec};
 use crate::state::HostState;
 use crate::step::{AddressFamily, Route, Rule, Step};
 
@@ -32,9 +32,6 @@ pub fn reload(
     let Some(link) = state.link(interface) else {
         return Err(PlanError(format!("`{interface}' is not up: bring it up first")));
     };
-    if old == new && new.forwarding == Forwarding::default() {
-        return Ok(Plan::default());
-    }
     let bare = without_tunnel(old, state, done, compat);
     let [old_ids, new_ids] = ids(old, new, state, &bare, done, compat);
     let before = effects_of_up(old, &bare, compat, &old_ids)?;
@@ -133,12 +130,11 @@ pub fn roll_back(pending: &[Step], done: &[Step], state: &HostState) -> Rollback
     Rollback { steps: simulation.steps, not_undone }
 }
 
-/// The steps for a gateway whose effect this host has lost.
+/// The steps for the firewall and for forwarding whose effect this host has lost.
 fn repairs<'a>(steps: &'a [Step], state: &HostState) -> impl Iterator<Item = &'a Step> {
     steps.iter().filter(|step| match step {
-        Step::AddGateway(table) => !state.firewall_tables.contains(&table.nft_name()),
         Step::HoldSysctl { name, value, .. } => state.sysctls.get(name).is_some_and(|set| set != value),
-        _ => false,
+        step => step.created_table().is_some_and(|table| !state.firewall_tables.contains(&table)),
     })
 }
 

@@ -1,4 +1,5 @@
-//! Counts dropped packets by reason, and wake-ups and looks for packets by whether they found work.
+//! Counts dropped packets by reason, handshakes by how far they came, and wake-ups and looks for packets by whether they
+//! found work.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -96,6 +97,12 @@ pub struct Counters {
     pub control: Wakeups,
     /// Looks for packets before a worker sleeps.
     pub looks: Wakeups,
+    /// Initiations that were sent.
+    pub initiations_sent: AtomicU64,
+    /// Responses that were sent.
+    pub responses_sent: AtomicU64,
+    /// Handshakes that are complete: answered, or confirmed by the peer that started them.
+    pub handshakes_done: AtomicU64,
     /// GSO batches that the system refused and that were sent as single datagrams.
     pub segmentation_refused: AtomicU64,
     /// Whether the link is up and the port cannot be bound.
@@ -114,6 +121,9 @@ impl Default for Counters {
             helpers: Wakeups::default(),
             control: Wakeups::default(),
             looks: Wakeups::default(),
+            initiations_sent: AtomicU64::new(0),
+            responses_sent: AtomicU64::new(0),
+            handshakes_done: AtomicU64::new(0),
             segmentation_refused: AtomicU64::new(0),
             not_listening: AtomicBool::new(false),
             peers_suspended: AtomicU64::new(0),
@@ -150,7 +160,10 @@ impl Counters {
         let wakeups = wakers.into_iter().flat_map(|(name, wakeups)| {
             [(format!("{name}_work"), load(&wakeups.work)), (format!("{name}_empty"), load(&wakeups.empty))]
         });
-        let refused = [
+        let others = [
+            ("handshake_initiations_sent".to_owned(), load(&self.initiations_sent)),
+            ("handshake_responses_sent".to_owned(), load(&self.responses_sent)),
+            ("handshakes_done".to_owned(), load(&self.handshakes_done)),
             ("segmentation_refused".to_owned(), load(&self.segmentation_refused)),
             (NOT_LISTENING.to_owned(), u64::from(self.not_listening.load(Ordering::Relaxed))),
             (PEERS_SUSPENDED.to_owned(), load(&self.peers_suspended)),
@@ -159,7 +172,7 @@ impl Counters {
         let protocol = DropReason::ALL
             .iter()
             .map(|reason| (format!("drop_{}", reason.name()), load(&self.protocol[reason.index()])));
-        wakeups.chain(refused).chain(engine).chain(protocol).collect()
+        wakeups.chain(others).chain(engine).chain(protocol).collect()
     }
 }
 

@@ -17,10 +17,10 @@ use std::time::Duration;
 
 use linerate_netio::cores::Cores;
 use linerate_netio::tun::{self, Tun};
-use linerate_netio::udp;
+use linerate_netio::udp::{self, Socket};
 use linerate_protocol::Boottime;
 
-use crate::backend::KernelBackend;
+use crate::backend::{Backend, KernelBackend};
 use crate::config::{ActivityReport, ConfigError, DeviceChange, DeviceReport, UsageReport};
 use crate::control_thread::{Command, ControlThread};
 use crate::link::Link;
@@ -245,9 +245,19 @@ impl Handle {
         self.shared.activity(since)
     }
 
-    /// Every counter by name.
+    /// Every counter by name, and 1 for each offload that is in use, 0 for one that is not. A device that is down has no
+    /// sockets, so nothing is said of theirs.
     pub fn counters(&self) -> Vec<(String, u64)> {
-        self.shared.counters.list()
+        let mut counters = self.shared.counters.list();
+        let tun = self.shared.backend.tun().offloads();
+        let mut offloads = vec![("offload_tun_tso", tun.tso), ("offload_tun_uso", tun.uso)];
+        let sockets = self.shared.sockets.load();
+        if let Some(socket) = sockets.as_deref().and_then(|sockets| sockets.v4.first().or(sockets.v6.first())) {
+            let udp = socket.offloads();
+            offloads.extend([("offload_udp_gso", udp.gso), ("offload_udp_gro", udp.gro)]);
+        }
+        counters.extend(offloads.into_iter().map(|(name, in_use)| (name.to_owned(), u64::from(in_use))));
+        counters
     }
 
     fn command(&self, command: Command) {

@@ -42,6 +42,16 @@ fn packets_that_wait_for_the_handshake_arrive_in_order_and_unchanged() {
 }
 
 #[test]
+fn handshakes_are_counted_by_how_far_they_came() {
+    let (mut one, mut two) = pair(&MemoryNet::new(1000), &Clock::new());
+    one.send(&udp(one.inner, two.inner, &[1]));
+    settle(&mut [&mut one, &mut two]);
+    let names = ["handshake_initiations_sent", "handshake_responses_sent", "handshakes_done"];
+    assert_eq!(names.map(|name| counter(&one, name)), [1, 0, 1]);
+    assert_eq!(names.map(|name| counter(&two, name)), [0, 1, 1]);
+}
+
+#[test]
 fn the_oldest_of_too_many_waiting_packets_are_dropped_and_counted() {
     let (mut one, mut two) = pair(&MemoryNet::new(1000), &Clock::new());
     let sent: Vec<_> = (0..200).map(|i| udp(one.inner, two.inner, &[i])).collect();

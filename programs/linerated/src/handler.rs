@@ -5,7 +5,7 @@ use linerate_control::uapi::limits::{LimitState, LimitUpdate, Suspension};
 use linerate_control::uapi::request::{DeviceUpdate, PeerUpdate};
 use linerate_control::uapi::response::{Activity, DeviceState, PeerState};
 use linerate_control::uapi::server::Handler;
-use linerate_control::uapi::{RequestError, errno};
+use linerate_control::uapi::{AEAD_IN_USE, RequestError, errno};
 use linerate_engine::Handle;
 use linerate_engine::config::{
     self as engine, ActivityReport, ConfigError, DeviceChange, DeviceReport, LimitChange, LimitReport, PeerActivity,
@@ -56,6 +56,7 @@ impl Handler for EngineHandler {
     fn stats(&mut self) -> Vec<(String, u64)> {
         let mut counters = self.engine.counters();
         counters.extend(self.in_force.counters());
+        counters.push((format!("{AEAD_IN_USE}{}", linerate_aead::choose::current().name()), 1));
         counters
     }
 

@@ -39,6 +39,9 @@ pub const NOT_LISTENING: &str = "not_listening";
 /// [`limits`].
 pub const PEERS_SUSPENDED: &str = "peers_suspended";
 
+/// A counter of this prefix and the name of the cipher's implementation in use is 1.
+pub const AEAD_IN_USE: &str = "aead_";
+
 /// Why a request was rejected: a number for the client, and a message without secrets for the log.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use linerate_protocol::{Boottime, Effects, Entropy, PeerId, Session};
+use linerate_protocol::{Boottime, Effects, Entropy, MessageKind, PeerId, Session, classify};
 
 use super::limits::Replacements;
 use super::source_addrs::SourceAddrCache;
@@ -83,6 +83,12 @@ impl<B: Backend> EffectHandler<B> {
 impl<B: Backend> Effects for EffectHandler<B> {
     fn send(&mut self, peer: PeerId, message: &[u8]) {
         if let Some(peer) = self.addressee(peer) {
+            let counters = &self.shared.counters;
+            let sent = match classify(message) {
+                Ok(MessageKind::Initiation) => &counters.initiations_sent,
+                _ => &counters.responses_sent,
+            };
+            sent.fetch_add(1, Ordering::Relaxed);
             self.sender.send_message(&peer, message, self.now());
         }
     }
@@ -145,6 +151,7 @@ impl<B: Backend> Effects for EffectHandler<B> {
 
     fn handshake_done(&mut self, peer: PeerId, wall: Duration) {
         self.replacements.handshake_done(peer);
+        self.shared.counters.handshakes_done.fetch_add(1, Ordering::Relaxed);
         if let Some(peer) = self.peer(peer) {
             peer.set_last_handshake(wall);
             tracing::debug!("handshake with peer {:?} complete", peer.key);

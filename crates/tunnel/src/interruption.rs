@@ -44,7 +44,7 @@ impl Interruption {
     }
 
     /// Whether a signal has come.
-    pub(crate) fn came(&self) -> bool {
+    pub fn came(&self) -> bool {
         let mut ready = [PollFd::new(&self.signals, PollFlags::IN)];
         poll(&mut ready, Some(&Timespec::default())).is_ok_and(|count| count > 0)
     }
@@ -101,7 +101,7 @@ impl Interruption {
     ///
     /// # Errors
     /// poll(2) fails.
-    pub(crate) fn pause(&self, descriptors: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Result<()> {
+    pub fn pause(&self, descriptors: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Result<()> {
         let mut ready: Vec<PollFd<'_>> =
             descriptors.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
         ready.push(PollFd::from_borrowed_fd(self.signals.as_fd(), PollFlags::IN));

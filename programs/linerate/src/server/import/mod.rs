@@ -25,7 +25,7 @@ use linerate_server::import::leftovers::Leftover;
 use linerate_server::import::{self, Context, Import, Kind, Options, Remark, Remarks};
 use serde::Serialize;
 
-use crate::cli::CliError;
+use crate::cli::{CliError, interruption};
 use crate::keys;
 
 pub(super) const HELP: &str = "KINDS AND WHAT TO NAME\n\
@@ -82,7 +82,8 @@ pub(crate) struct ImportArguments {
 }
 
 pub(super) fn run(arguments: &ImportArguments) -> Result<ExitCode, CliError> {
-    let input = sources::read(&arguments.paths)?;
+    let interruption = interruption()?;
+    let input = sources::read(&arguments.paths, &interruption)?;
     let error = |error: import::Error| error.to_string();
     let kind = match &arguments.from {
         Some(kind) => kind.parse().map_err(error)?,
@@ -113,6 +114,9 @@ pub(super) fn run(arguments: &ImportArguments) -> Result<ExitCode, CliError> {
         return finish(arguments, &report, "Nothing was written (--dry-run).\n");
     }
     refuse_while_in_use(&interface, &import, &leftovers, arguments)?;
+    if interruption.came() {
+        return Err("interrupted; nothing was written".to_owned().into());
+    }
     let backup = if is_own { Some(back_up(&target, &input)?) } else { None };
     write(&target, &text, is_own)?;
     let mut said = format!("{} is written", target.display());

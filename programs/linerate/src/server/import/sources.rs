@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use linerate_control::zeroizing::Buffer;
 use linerate_server::import::{Input, InputFile, SQLITE_MAGIC, is_wanted_file};
+use linerate_tunnel::Interruption;
 use rustix::fs::{Mode, OFlags, ResolveFlags, open, openat, openat2};
 use rustix::io::Errno;
 use zeroize::Zeroizing;
@@ -23,7 +24,7 @@ const BYTES_MAX: u64 = 128 << 20;
 const DEPTH_MAX: usize = 4;
 
 /// Reads what is named, and the tables of the databases among it.
-pub(super) fn read(paths: &[PathBuf]) -> Result<Input, String> {
+pub(super) fn read(paths: &[PathBuf], interruption: &Interruption) -> Result<Input, String> {
     let mut input = Input::default();
     let mut bytes = 0;
     for path in paths {
@@ -44,7 +45,7 @@ pub(super) fn read(paths: &[PathBuf]) -> Result<Input, String> {
             }
         }
     }
-    input.tables = sqlite::tables(&input)?;
+    input.tables = sqlite::tables(&input, interruption)?;
     // They are of no use beside their tables.
     input.files.retain(|file| !file.bytes.starts_with(SQLITE_MAGIC) && !file.path.ends_with("-wal"));
     Ok(input)

@@ -6,6 +6,7 @@
 #               h2             h2 is where the clients' old files are brought up
 
 SAMPLES=$REPO/crates/server/tests/data/import
+mount -t tmpfs -o mode=0755 tmpfs /var/lib
 echo "198.51.100.7 vpn.example.com office.example.com" >>/etc/hosts
 
 import_hosts() {
@@ -36,7 +37,11 @@ sample() { # KIND : the sample's files, without what is only for tests, in $WORK
   rm -rf "$WORK/$1"/{expected.*,host,tables}
 }
 
+# All files that an import may touch.
+old_files() { find /etc/wireguard /var/lib "$SAMPLES" -type f -exec md5sum {} + -o -printf '%p %m %y\n' | sort; }
+
 import() { # ARGUMENT... : its words are in $WORK/said
+  [[ -e $WORK/old-files ]] || old_files >"$WORK/old-files"
   at h1 "$LINERATE" server import "$@" >"$WORK/said" 2>&1 ||
     fail "import $*: $(tail -n 5 "$WORK/said" | tr '\n' ' ')"
   cat "$WORK/said" >>"$SCENARIO_LOGS/said.log"
@@ -79,8 +84,46 @@ client_is_refused() { # SERVER-ADDRESS FILE : of one that was disabled
   client_down
 }
 
-server_goes() { # the tunnel leaves nothing behind
+# Every command works on an imported server as on any other.
+commands_work() {
+  local one word
+  local file=/etc/wireguard/wg0.conf
+  good linerate server show wg0
+  good linerate client list
+  one=$(at h1 "$LINERATE" client list --json | jq -r '[.[] | select(.state == "enabled")][0].name')
+  [[ -n $one && $one != null ]] || fail "no client is there: $(at h1 "$LINERATE" client list)"
+  good linerate client show "$one"
+  good linerate client disable "$one"
+  good linerate client enable "$one"
+  good linerate client set "$one" --quota 50G --note "a note"
+  good linerate client renew "$one" --expires 30d
+  good linerate client export "$one"
+  good linerate client rename "$one" other-name
+  good linerate client rekey other-name --keep-key
+  good linerate client qr other-name
+  good linerate client rename other-name "$one"
+  good linerate client add new-one --keep-key
+  for word in "$(sed -n 's/^#! PublicEndpoint = //p' $file)" $'\nAddress = '; do
+    [[ $(at h1 "$LINERATE" client export new-one) == *"$word"* ]] || fail "the new client's file has no $word"
+  done
+  good linerate client remove new-one
+  good linerate server set --dns 9.9.9.9
+  good linerate server set --endpoint home.example.com:4444
+  grep -q '^#! PublicEndpoint = home.example.com:4444$' $file || fail "server set --endpoint has changed nothing"
+  expect "what wg-quick makes of it" 0 "$(wg-quick strip wg0 >/dev/null 2>"$WORK/strip" && echo 0 || cat "$WORK/strip")"
+}
+
+server_goes() { # the tunnel leaves nothing behind, and its removal every file as the old tool had it
+  need jq
+  commands_work
   good linerate down wg0
   is_gone wg0
   expect "tables of the server" "" "$(at h1 nft list tables)"
+  good linerate up wg0
+  good linerate server remove wg0 --yes
+  is_gone wg0
+  expect "tables of the server" "" "$(at h1 nft list tables)"
+  rm -f /etc/wireguard/old.conf # of h2
+  diff "$WORK/old-files" <(old_files) >"$WORK/diff" || fail "server remove: $(tr '\n' ' ' <"$WORK/diff")"
+  say "server remove: every file is as the old tool had it"
 }

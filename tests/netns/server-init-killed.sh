@@ -75,9 +75,22 @@ done
 server remove --yes
 all_as_before "a removal that was cut short, finished"
 
-# A file that appears while a server is made is not its own.
+# A file that appears while a server is made is not its own: `init` was killed just before it would have written one.
 server init --no-start
-sed -i 's/"state": "made"/"state": "making"/; s/"hasFile": true/"hasFile": false/' /var/lib/linerate/wg0.server.json
+sed -i 's/"state": "made"/"state": "making"/' /var/lib/linerate/wg0.server.json
+other_key() { sed -i "s|^PrivateKey = .*|PrivateKey = $(wg genkey)|" /etc/wireguard/wg0.conf; }
+other_key
 if in_h1 server init 2>"$WORK/said"; then fail "init replaced another's file"; fi
 [[ -e /etc/wireguard/wg0.conf && ! -e /var/lib/linerate/wg0.server.json ]] || fail "not the record, but the file was removed"
 rm /etc/wireguard/wg0.conf
+
+# Nor is one that took the place of a server's, and `remove` says what to do; without it, the rest goes.
+server init --no-start
+other_key
+md5sum /etc/wireguard/wg0.conf >"$WORK/other"
+if in_h1 server remove --yes 2>"$WORK/said"; then fail "remove has removed another's file"; fi
+grep -q 'is not the file that `linerate server init. wrote, so it stays' "$WORK/said" || fail "$(cat "$WORK/said")"
+md5sum --quiet -c "$WORK/other" || fail "remove has changed another's file"
+rm /etc/wireguard/wg0.conf
+server remove wg0
+all_as_before "the rest, removed"

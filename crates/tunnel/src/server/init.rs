@@ -8,9 +8,11 @@ use std::time::Duration;
 use linerate_control::atomic_file;
 use linerate_control::document::{Document, SectionKind};
 use linerate_control::interface::InterfaceName;
+use linerate_control::keys::{PublicKey, SecretKey};
 use linerate_host::plan::Plan;
 use linerate_server::init::NewServer;
 
+use super::PublicKeyOf;
 use super::record::{self, Record, State};
 use super::remove::undo;
 use super::service::{self, Found};
@@ -75,7 +77,12 @@ pub fn check_absent(interface: &InterfaceName) -> Result<(), Error> {
 ///
 /// # Errors
 /// It cannot be undone, or clients would be lost that only `server remove` may remove.
-pub fn clean_up(interface: &InterfaceName, options: &Options, context: Context<'_>) -> Result<bool, Error> {
+pub fn clean_up(
+    interface: &InterfaceName,
+    public_key: PublicKeyOf,
+    options: &Options,
+    context: Context<'_>,
+) -> Result<bool, Error> {
     let _lock = lock(context)?;
     let Some(record) = Record::read(interface)? else { return Ok(false) };
     if record.state == State::Made {
@@ -90,7 +97,7 @@ pub fn clean_up(interface: &InterfaceName, options: &Options, context: Context<'
             _ => Ok(false),
         };
     }
-    undo(&record, options, context)?;
+    undo(&record, public_key, options, context)?;
     Ok(true)
 }
 
@@ -109,13 +116,14 @@ pub fn plan(server: &NewServer, document: &Document, options: &Options) -> Resul
     crate::plan(&file, options)
 }
 
-/// Makes `server`, whose file is `document`, and starts it if `start`.
+/// Makes `server`, whose file has the private key `key`, and starts it if `start`.
 ///
 /// # Errors
 /// A step failed, or a signal has come: nothing is left.
 pub fn init(
     server: &NewServer,
-    document: &Document,
+    key: &SecretKey,
+    public_key: PublicKeyOf,
     start: bool,
     options: &Options,
     context: Context<'_>,
@@ -123,26 +131,24 @@ pub fn init(
     let lock = lock(context)?;
     check_absent(&server.interface)?;
     let path = read::named(server.interface.as_str());
-    let found = match start {
-        true => service::find(&server.interface, context)?,
-        false => Found::Nothing,
-    };
-    let service = if let Found::Service(service) = &found { Some(service.clone()) } else { None };
+    let found = start.then(|| service::find(&server.interface, context)).transpose()?;
+    let service = if let Some(Found::Service(service)) = &found { Some(service.clone()) } else { None };
+    let document = server.file(key).map_err(|error| Error::State(error.to_string()))?;
     let mut record = Record::new(&server.interface, &path, service);
-    let made = make(server, document, &mut record, start, found, options, context);
+    let made = make(server, &document, public_key(key), &mut record, found, options, context);
     drop(lock);
     made.map_err(|error| {
         context.interruption.clear();
-        error.and(undo(&record, options, context))
+        error.and(undo(&record, public_key, options, context).map(drop))
     })
 }
 
 fn make(
     server: &NewServer,
     document: &Document,
+    public_key: PublicKey,
     record: &mut Record,
-    start: bool,
-    found: Found,
+    found: Option<Found>,
     options: &Options,
     context: Context<'_>,
 ) -> Result<Made, Error> {
@@ -156,36 +162,30 @@ fn make(
     record.make_folder(Path::new(read::DIRECTORY), 0o700)?;
     record.write()?;
     context.reporter.step(&format!("write {}", path.display()));
-    write(record, &document.to_bytes(), temporary(&server.interface))?;
+    // By its key the file is known from one that somebody else was faster to write.
+    record.public_key = Some(public_key.to_string());
+    record.write()?;
+    atomic_file::create(&path, temporary(&server.interface), &document.to_bytes(), 0o600)
+        .map_err(Error::inaccessible(&path))?;
     interrupted(context)?;
     let runs = match found {
-        _ if !start => Runs::Nothing,
-        Found::Service(service) => {
+        None => Runs::Nothing,
+        Some(Found::Service(service)) => {
             service.start(context).map_err(|error| service.explained(error))?;
             if running(&server.interface).is_none() {
                 return Err(Error::State(format!("the {service} has started, but {} does not run", server.interface)));
             }
             Runs::Service(service)
         }
-        Found::Incomplete(missing) => start_daemon(server, options, context).map(|()| Runs::Daemon(Some(missing)))?,
-        Found::Nothing => start_daemon(server, options, context).map(|()| Runs::Daemon(None))?,
+        Some(Found::Incomplete(missing)) => {
+            start_daemon(server, options, context).map(|()| Runs::Daemon(Some(missing)))?
+        }
+        Some(Found::Nothing) => start_daemon(server, options, context).map(|()| Runs::Daemon(None))?,
     };
     interrupted(context)?;
     record.state = State::Made;
     record.write()?;
     Ok(Made { file: path, runs })
-}
-
-/// Writes the file. That it is ours is in the record before it is there, and no longer if somebody else was faster.
-fn write(record: &mut Record, text: &[u8], temporary: String) -> Result<(), Error> {
-    record.has_file = true;
-    record.write()?;
-    let path = &record.file;
-    let created = atomic_file::create(path, temporary, text, 0o600).map_err(Error::inaccessible(path));
-    created.map_err(|error| {
-        record.has_file = false;
-        error.and(record.write())
-    })
 }
 
 fn start_daemon(server: &NewServer, options: &Options, context: Context<'_>) -> Result<(), Error> {
@@ -194,7 +194,7 @@ fn start_daemon(server: &NewServer, options: &Options, context: Context<'_>) -> 
     up(file, options, context)
 }
 
-fn interrupted(context: Context<'_>) -> Result<(), Error> {
+pub(super) fn interrupted(context: Context<'_>) -> Result<(), Error> {
     if context.interruption.came() { Err(Error::Interrupted) } else { Ok(()) }
 }
 

@@ -1,8 +1,10 @@
-//! A server on this host: made by [`init`](init()), taken away by [`remove`](remove()). What it is, is decided by
-//! [`linerate_server::init`], from the [`facts`](facts()) of this host; its tunnel is run by a [`service`] where there
-//! is a service manager. The [`record`] says what was made, so that exactly that is taken away again.
+//! A server on this host: made by [`init`](init()) or [`import`](import()), taken away by [`remove`](remove()). What it
+//! is, is decided by [`linerate_server::init`], from the [`facts`](facts()) of this host; its tunnel is run by a
+//! [`service`] where there is a service manager. The [`record`] says what was made, so that exactly that is taken away
+//! again.
 
 mod facts;
+mod import;
 mod init;
 pub mod record;
 mod remove;
@@ -13,13 +15,18 @@ use std::io;
 use std::path::PathBuf;
 
 use linerate_control::interface::InterfaceName;
+use linerate_control::keys::{PublicKey, SecretKey};
 
 use crate::error::Error;
 use crate::read::{self, ConfigFile};
 
 pub use facts::facts;
+pub use import::import;
 pub use init::{Made, Runs, check_absent, clean_up, init, plan};
-pub use remove::remove;
+pub use remove::{Removed, remove};
+
+/// The public half of a key; this crate has no cryptography.
+pub type PublicKeyOf = fn(&SecretKey) -> PublicKey;
 
 /// The files of all servers in /etc/wireguard, sorted by name. Files that cannot be read are left out.
 ///

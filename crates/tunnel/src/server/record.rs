@@ -1,5 +1,5 @@
-//! The record of a server: what `server init` made, for `server remove`, and how far either has come. It outlives a boot
-//! and contains no key.
+//! The record of a server: what `server init` or `server import` made, for `server remove`, and how far they have come. It
+//! outlives a boot and contains no secret.
 //!
 //! | file in /var/lib/linerate | content |
 //! |---|---|
@@ -15,9 +15,12 @@ use ipnet::Ipv6Net;
 use linerate_control::atomic_file;
 use linerate_control::interface::InterfaceName;
 use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
 
+use super::PublicKeyOf;
 use super::service::Service;
 use crate::error::Error;
+use crate::read::ConfigFile;
 
 /// Where records are.
 pub const DIRECTORY: &str = "/var/lib/linerate";
@@ -34,15 +37,46 @@ pub struct Record {
     pub interface: String,
     /// Its file.
     pub file: PathBuf,
-    /// Whether the file was made for it, or is about to be. If not, one that is there is somebody else's.
-    #[serde(default = "yes")]
-    pub(super) has_file: bool,
+    /// What wrote the file.
+    #[serde(default)]
+    pub origin: Origin,
+    /// The public key in the file, once that is there or about to be: another file is somebody else's.
+    #[serde(default)]
+    pub(super) public_key: Option<String>,
+    /// The old tool's file, which an import has replaced and kept here.
+    #[serde(default)]
+    pub replaced: Option<PathBuf>,
+    /// Copies of the server's own file, which later imports have replaced.
+    #[serde(default)]
+    pub(super) copies: Vec<PathBuf>,
     /// How far it has come.
     pub state: State,
     /// The service that runs it, where there is a service manager.
     pub service: Option<Service>,
     /// The folders that were made for it, outermost first.
     pub folders: Vec<PathBuf>,
+}
+
+/// What made a server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Origin {
+    /// `server init`.
+    #[default]
+    Init,
+    /// `server import`.
+    Import,
+}
+
+/// What is at the path of a server's file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum There {
+    /// Nothing.
+    Nothing,
+    /// The server's file.
+    Own,
+    /// Somebody else's: another tool's, or that of another server.
+    Foreign,
 }
 
 /// How far a server has come.
@@ -62,10 +96,21 @@ impl Record {
     pub(super) fn new(interface: &InterfaceName, file: &Path, service: Option<Service>) -> Self {
         let (interface, file) = (interface.to_string(), file.to_owned());
         let state = State::Making;
-        Self { version: VERSION, interface, file, has_file: false, state, service, folders: Vec::new() }
+        Self {
+            version: VERSION,
+            interface,
+            file,
+            origin: Origin::Init,
+            public_key: None,
+            replaced: None,
+            copies: Vec::new(),
+            state,
+            service,
+            folders: Vec::new(),
+        }
     }
 
-    /// The record of a server, if `server init` made it.
+    /// The record of a server, if `server init` or `server import` made it.
     ///
     /// # Errors
     /// It cannot be read.
@@ -81,6 +126,20 @@ impl Record {
             VERSION => Ok(Some(record)),
             version => Err(invalid(format!("its version is {version}"))),
         }
+    }
+
+    /// What is at the path of its file. Nobody else has its key but the tool that it was imported from, whose file says
+    /// nothing of an endpoint.
+    pub(super) fn there(&self, public_key: PublicKeyOf) -> Result<There, Error> {
+        let interface: InterfaceName = self.interface.parse().map_err(|error| Error::State(format!("{error}")))?;
+        let text = match fs::read(&self.file).map(Zeroizing::new) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(There::Nothing),
+            text => text.map_err(Error::inaccessible(&self.file))?,
+        };
+        let file = ConfigFile::of(self.file.clone(), interface, &text);
+        let is_server = self.origin == Origin::Init || file.contents.public_endpoint.is_some();
+        let key = file.loaded().ok().and_then(|contents| Some(public_key(contents.private_key.as_ref()?).to_string()));
+        Ok(if is_server && key.is_some() && key == self.public_key { There::Own } else { There::Foreign })
     }
 
     /// Writes it, whole or not at all.
@@ -118,11 +177,6 @@ impl Record {
         remove_folders();
         Ok(())
     }
-}
-
-/// What a record without `hasFile` means.
-fn yes() -> bool {
-    true
 }
 
 fn path(interface: &str) -> PathBuf {
@@ -183,6 +237,7 @@ pub(super) fn keep_local_prefix(prefix: Ipv6Net) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use linerate_control::keys::PublicKey;
 
     #[test]
     fn only_the_folders_that_were_missing_are_noted() {
@@ -192,5 +247,32 @@ mod tests {
         record.make_folder(&inner, 0o700).unwrap();
         record.make_folder(&inner, 0o700).unwrap();
         assert_eq!(record.folders, [outer, inner]);
+    }
+
+    #[test]
+    fn a_file_is_the_servers_by_its_key_and_one_of_the_old_tool_is_not() {
+        const KEY: &str = "yAnz5TF+lXXJte14tji3zlMNq+hd2rYUIgJBgB3fBmk=";
+        // Any bijection does.
+        let itself: PublicKeyOf = |secret| PublicKey(*secret.as_bytes());
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("wg0.conf");
+        let mut record = Record::new(&"wg0".parse().unwrap(), &path, None);
+        let there = |record: &Record, text: &str| {
+            fs::write(&path, text).unwrap();
+            record.there(itself).unwrap()
+        };
+        assert_eq!(record.there(itself).unwrap(), There::Nothing);
+        let (bare, server) = (
+            format!("[Interface]\nPrivateKey = {KEY}\n"),
+            format!("[Interface]\nPrivateKey = {KEY}\n#! PublicEndpoint = a.example\n"),
+        );
+        // None was written for it yet.
+        assert_eq!(there(&record, &server), There::Foreign);
+        record.public_key = Some(KEY.to_owned());
+        assert_eq!([there(&record, &server), there(&record, &bare)], [There::Own; 2]);
+        let other = server.replace("yAnz", "zAnz");
+        assert_eq!([there(&record, "[Interface]\n"), there(&record, ""), there(&record, &other)], [There::Foreign; 3]);
+        record.origin = Origin::Import;
+        assert_eq!([there(&record, &server), there(&record, &bare)], [There::Own, There::Foreign]);
     }
 }

@@ -1,40 +1,73 @@
 //! Removes a server: exactly what its record says was made, in reverse.
 
-use std::path::Path;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
 
 use linerate_control::interface::InterfaceName;
 use linerate_control::usage;
 
+use super::PublicKeyOf;
 use super::init::{lock, temporary};
-use super::record::{Record, State, remove_file};
+use super::record::{Origin, Record, State, There, remove_file};
 use crate::context::Context;
 use crate::error::Error;
 use crate::{Options, down, find, ledger, running};
 
+/// What a removal has left.
+pub struct Removed {
+    /// The file that is there again, because an import had replaced it.
+    pub restored: Option<PathBuf>,
+}
+
 /// Removes the server of `interface`, its file included.
 ///
 /// # Errors
-/// `server init` did not make it, or a step failed: the record says what is left, and the next call goes on.
-pub fn remove(interface: &InterfaceName, options: &Options, context: Context<'_>) -> Result<(), Error> {
+/// Neither `server init` nor `server import` made it, or a step failed: the record says what is left, and the next call
+/// goes on.
+pub fn remove(
+    interface: &InterfaceName,
+    public_key: PublicKeyOf,
+    options: &Options,
+    context: Context<'_>,
+) -> Result<Removed, Error> {
     let _lock = lock(context)?;
     let Some(mut record) = Record::read(interface)? else {
         return Err(Error::State(format!(
-            "{interface} was not made by `linerate server init', so there is no record of what to remove: take it down \
-             with `linerate down {interface}', then remove its file yourself"
+            "neither `linerate server init' nor `linerate server import' made {interface}, so there is no record of what \
+             to remove: take it down with `linerate down {interface}', then remove its file yourself"
         )));
     };
-    record.state = State::Removing;
-    record.write()?;
-    undo(&record, options, context)
+    if record.state != State::Removing {
+        if record.there(public_key)? == There::Foreign {
+            let verb = if record.origin == Origin::Import { "import" } else { "init" };
+            return Err(Error::State(format!(
+                "{} is not the file that `linerate server {verb}' wrote, so it stays: if you do not need it, take its \
+                 tunnel down and remove it yourself; then `linerate server remove {interface}' removes the rest",
+                record.file.display()
+            )));
+        }
+        // From here on, one that is missing is back in its place.
+        record.replaced.take_if(|kept| !kept.exists());
+        record.state = State::Removing;
+        record.write()?;
+    }
+    undo(&record, public_key, options, context)
 }
 
 /// Undoes what the record says.
-pub(super) fn undo(record: &Record, options: &Options, context: Context<'_>) -> Result<(), Error> {
+pub(super) fn undo(
+    record: &Record,
+    public_key: PublicKeyOf,
+    options: &Options,
+    context: Context<'_>,
+) -> Result<Removed, Error> {
     let interface: InterfaceName = record.interface.parse().map_err(|error| Error::State(format!("{error}")))?;
     remove_file(&record.file.with_file_name(temporary(&interface)))?;
-    if !record.has_file {
-        // Whatever is there has come meanwhile, from somebody else.
-        return record.forget();
+    let restored = record.replaced.as_ref().map(|_| record.file.clone());
+    if record.public_key.is_none() || record.there(public_key)? == There::Foreign {
+        // Whatever is there has come meanwhile, from somebody else, or is back.
+        record.forget()?;
+        return Ok(Removed { restored });
     }
     if let Some(service) = &record.service {
         service.stop(context)?;
@@ -44,11 +77,30 @@ pub(super) fn undo(record: &Record, options: &Options, context: Context<'_>) -> 
         let (interface, file) = find(interface.as_str())?;
         down(&interface, file.as_ref(), options, context)?;
     }
-    context.reporter.step(&format!("rm {}", record.file.display()));
-    remove_file(&record.file)?;
+    record.copies.iter().try_for_each(|copy| remove_file(copy))?;
     // What its clients have used, which nobody else has.
     for name in usage::file_names(interface.as_str()) {
         remove_file(&Path::new(usage::DIRECTORY).join(name))?;
     }
-    record.forget()
+    match record.replaced.as_ref().filter(|kept| kept.exists()) {
+        Some(kept) => put_back(kept, &record.file, context)?,
+        None if restored.is_some() => {}
+        None => {
+            context.reporter.step(&format!("rm {}", record.file.display()));
+            remove_file(&record.file)?;
+        }
+    }
+    record.forget()?;
+    Ok(Removed { restored })
+}
+
+/// Puts the file that was kept in its place.
+fn put_back(kept: &Path, file: &Path, context: Context<'_>) -> Result<(), Error> {
+    context.reporter.step(&format!("mv {} {}", kept.display(), file.display()));
+    fs::rename(kept, file).map_err(Error::inaccessible(file))?;
+    // So that the rename is durable; ignore a failure, the file is there anyway.
+    if let Ok(folder) = File::open(file.parent().unwrap_or(Path::new("/"))) {
+        let _ = folder.sync_all();
+    }
+    Ok(())
 }

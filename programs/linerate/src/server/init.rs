@@ -48,7 +48,7 @@ pub(super) const HELP: &str = "EXAMPLES\n\
     \x20 }\n\n\
     FILES\n\
     \x20 /etc/wireguard/NAME.conf               the server and its clients\n\
-    \x20 /var/lib/linerate/NAME.server.json     what `init` made, for `remove`\n\
+    \x20 /var/lib/linerate/NAME.server.json     what `init` or `import` made, for `remove`\n\
     \x20 /var/lib/linerate/local-prefix         this host's unique local prefix, as long as there is a server";
 
 #[derive(clap::Args)]
@@ -167,7 +167,7 @@ pub(super) fn run(arguments: &InitArguments) -> Result<ExitCode, CliError> {
     let interruption = interruption()?;
     let context = arguments.verbosity.context(&interruption);
     let options = options()?;
-    if !arguments.dry_run && server::clean_up(&arguments.name, &options, context)? {
+    if !arguments.dry_run && server::clean_up(&arguments.name, keys::public_key, &options, context)? {
         eprint_line(&format!("{}: an interrupted command had left something; it is removed", arguments.name));
     }
     server::check_absent(&arguments.name)?;
@@ -178,7 +178,7 @@ pub(super) fn run(arguments: &InitArguments) -> Result<ExitCode, CliError> {
     if arguments.dry_run {
         return dry_run(&server, &document, plan.as_ref(), arguments.json);
     }
-    let made = server::init(&server, &document, start, &options, context)?;
+    let made = server::init(&server, &key, keys::public_key, start, &options, context)?;
     if let (Runs::Service(_), Some(plan)) = (&made.runs, &plan) {
         // The service has said so to its log.
         plan.warnings.iter().for_each(|warning| eprint_line(&format!("Warning: {warning}")));

@@ -55,10 +55,11 @@ pub(crate) enum Command {
         \x20 sudo linerate server set --pool 10.83.0.0/16")]
     Set(Box<set::SetArguments>),
 
-    /// Remove a server: exactly what `init` made
+    /// Remove a server: exactly what `init` or `import` made
     ///
-    /// Stops the service, takes the tunnel down and removes its file, keys included. Asks first on a terminal. A server
-    /// with clients is only removed with --yes or after an answer.
+    /// Stops the service, takes the tunnel down and removes its file, keys included. The file that an import had replaced
+    /// comes back; nothing else of the old tool is touched. Asks first on a terminal. A server with clients is only
+    /// removed with --yes or after an answer.
     #[command(after_long_help = "EXAMPLE\n  sudo linerate server remove wg0")]
     Remove(remove::RemoveArguments),
 }

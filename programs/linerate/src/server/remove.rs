@@ -10,6 +10,7 @@ use linerate_tunnel::server::{self, record::Record};
 use super::pool::Clients;
 use super::{Verbosity, ask, options};
 use crate::cli::{CliError, interruption};
+use crate::keys;
 
 #[derive(clap::Args)]
 pub(crate) struct RemoveArguments {
@@ -46,7 +47,11 @@ pub(super) fn run(arguments: &RemoveArguments) -> Result<ExitCode, CliError> {
             format!("{peers} clients, which lose their keys")
         };
         if io::stdin().is_terminal() {
-            let answer = ask(&format!("Remove {interface}{clients}, keys included? [y/N] "))?;
+            let kept = match Record::read(&interface)?.and_then(|record| record.replaced) {
+                Some(_) => " The file that was imported comes back.",
+                None => "",
+            };
+            let answer = ask(&format!("Remove {interface}{clients}, keys included?{kept} [y/N] "))?;
             if !answer.is_some_and(|answer| ["y", "yes"].contains(&&*answer.to_lowercase())) {
                 return Err("nothing was removed".to_owned().into());
             }
@@ -54,8 +59,12 @@ pub(super) fn run(arguments: &RemoveArguments) -> Result<ExitCode, CliError> {
             return Err(format!("{interface} has {has}; add --yes to remove it").into());
         }
     }
-    server::remove(&interface, &options()?, arguments.verbosity.context(&interruption))?;
-    eprint_line(&format!("{interface} is removed"));
+    let context = arguments.verbosity.context(&interruption);
+    let removed = server::remove(&interface, keys::public_key, &options()?, context)?;
+    let restored = removed
+        .restored
+        .map_or_else(String::new, |file| format!("; {} is what it was before the import", file.display()));
+    eprint_line(&format!("{interface} is removed{restored}"));
     Ok(ExitCode::SUCCESS)
 }
 

@@ -42,7 +42,7 @@ struct View {
     settings: Vec<Setting>,
     running: bool,
     service: Option<Service>,
-    /// Whether `server init` made it, and whether that is complete.
+    /// Whether `server init` or `server import` made it, and whether that is complete.
     made: Option<State>,
     clients: Clients,
     /// Peers that are no clients.
@@ -148,7 +148,7 @@ fn text(view: &View) -> String {
     match &view.service {
         Some(Service { name, state }) => row("run by", &format!("{name}: {}, {}", state.active, state.enabled)),
         None if view.running && view.made.is_some() => row("run by", "a daemon; nothing starts it at boot"),
-        None if view.running => row("run by", "a service that `server init' did not make, or a daemon"),
+        None if view.running => row("run by", "a service that linerate did not set up, or a daemon"),
         None => row("run by", "nothing"),
     }
     for Setting { name, value } in &view.settings {

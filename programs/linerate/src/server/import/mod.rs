@@ -10,22 +10,22 @@ mod sqlite;
 use std::fmt::Write as _;
 use std::fs;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::SystemTime;
 
 use clap::builder::PossibleValuesParser;
 use linerate_cli::print;
-use linerate_control::atomic_file;
 use linerate_control::interface::InterfaceName;
 use linerate_control::printable::for_people;
 use linerate_control::tunnel_file::PublicEndpoint;
 use linerate_server::import::leftovers::Leftover;
 use linerate_server::import::{self, Context, Import, Kind, Options, Remark, Remarks};
+use linerate_tunnel::{Context as Tool, server};
 use serde::Serialize;
 
-use crate::cli::{CliError, interruption};
+use crate::cli::{CliError, Output, interruption};
 use crate::keys;
 
 pub(super) const HELP: &str = "KINDS AND WHAT TO NAME\n\
@@ -114,14 +114,13 @@ pub(super) fn run(arguments: &ImportArguments) -> Result<ExitCode, CliError> {
         return finish(arguments, &report, "Nothing was written (--dry-run).\n");
     }
     refuse_while_in_use(&interface, &import, &leftovers, arguments)?;
-    if interruption.came() {
-        return Err("interrupted; nothing was written".to_owned().into());
-    }
-    let backup = if is_own { Some(back_up(&target, &input)?) } else { None };
-    write(&target, &text, is_own)?;
+    let replaced = if is_own { Some(content_of(&target, &input)?) } else { None };
+    let own_key = keys::public_key(&import.private_key);
+    let tool = Tool { reporter: &Output::QUIET, interruption: &interruption };
+    let kept = server::import(&interface, &text, &own_key, replaced, keys::public_key, tool)?;
     let mut said = format!("{} is written", target.display());
-    if let Some(backup) = &backup {
-        let _ = write!(said, ", and what was there is in {}", backup.display());
+    if let Some(kept) = &kept {
+        let _ = write!(said, ", and what was there is in {}", kept.display());
     }
     let _ = writeln!(
         said,
@@ -188,42 +187,11 @@ fn refuse_while_in_use(
     Err(message)
 }
 
-/// Copies the file beside itself under a name that nobody has.
-fn back_up(target: &Path, input: &import::Input) -> Result<PathBuf, String> {
+/// What was read of the file.
+fn content_of<'a>(target: &Path, input: &'a import::Input) -> Result<&'a [u8], String> {
     let content = sources::contents(target)?;
-    if !input.files.iter().any(|file| file.bytes[..] == content[..]) {
-        return Err(format!("{} was changed meanwhile; import again", target.display()));
-    }
-    for number in 1..1000 {
-        let suffix = if number == 1 { String::new() } else { format!("-{number}") };
-        let path = PathBuf::from(format!("{}.before-import{suffix}", target.display()));
-        let written = atomic_file::create(&path, temporary(target), &content, 0o600);
-        match written {
-            Ok(()) => return Ok(path),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => {
-                return Err(format!("cannot keep a copy of {}: {error}; nothing was changed", target.display()));
-            }
-        }
-    }
-    Err(format!("there are too many copies of {}; remove some", target.display()))
-}
-
-/// Writes the file, in place of the one that is imported or where there is none.
-fn write(target: &Path, text: &[u8], replaces: bool) -> Result<(), String> {
-    let failed = |error: io::Error| format!("cannot write {}: {error}; nothing was changed", target.display());
-    let folder = target.parent().unwrap_or(Path::new("/"));
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(failed)?;
-    let written = if replaces {
-        atomic_file::replace(target, temporary(target), text, Some(0o600), None)
-    } else {
-        atomic_file::create(target, temporary(target), text, 0o600)
-    };
-    written.map_err(failed)
-}
-
-fn temporary(target: &Path) -> String {
-    format!(".{}.new", target.file_name().unwrap_or_default().to_string_lossy())
+    let read = input.files.iter().find(|file| file.bytes[..] == content[..]);
+    read.map(|file| &file.bytes[..]).ok_or_else(|| format!("{} was changed meanwhile; import again", target.display()))
 }
 
 /// What is told.

@@ -387,6 +387,7 @@ fn state((key, listen_port, fwmark, peers): (Option<[u8; 32]>, u16, u32, Vec<Pee
                 preshared_key: secret(psk),
                 endpoint,
                 last_handshake: Duration::new(sec, nsec),
+                handshake_time: Duration::ZERO,
                 tx_bytes,
                 rx_bytes,
                 persistent_keepalive: keepalive,

@@ -190,6 +190,8 @@ pub struct PeerActivity {
     pub public_key: PublicKey,
     pub endpoint: Option<SocketAddr>,
     pub last_handshake: Duration,
+    /// How long that took, from our initiation to the response; zero if the peer initiated it.
+    pub handshake_time: Duration,
     pub rx_bytes: u64,
     pub tx_bytes: u64,
 }
@@ -198,7 +200,14 @@ impl PeerActivity {
     pub(crate) fn of(peer: &Peer) -> Self {
         let (rx_bytes, tx_bytes) = peer.transfer();
         let endpoint = peer.endpoint().as_ref().map(|endpoint| endpoint.addr);
-        Self { public_key: peer.key, endpoint, last_handshake: peer.last_handshake(), rx_bytes, tx_bytes }
+        Self {
+            public_key: peer.key,
+            endpoint,
+            last_handshake: peer.last_handshake(),
+            handshake_time: peer.handshake_time(),
+            rx_bytes,
+            tx_bytes,
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use linerate_control::interface::InterfaceName;
 
 use crate::cli::CliError;
 use crate::show::{self, Field};
-use crate::{client, doctor, keys, lab, server, tunnels};
+use crate::{client, doctor, keys, lab, ping, server, tunnels};
 
 /// The arguments of `linerate`.
 #[derive(Parser)]
@@ -195,6 +195,16 @@ enum Command {
         command: server::Command,
     },
 
+    /// Measure the handshake with a peer, and round trips through the tunnel
+    ///
+    /// Sends ICMP echo requests through the tunnel of the peer, whatever the routes say, and prints with each answer
+    /// which endpoint the peer has. Exits with 1 if there was no answer.
+    #[command(after_long_help = "EXAMPLES\n\
+        \x20 sudo linerate ping laptop\n\
+        \x20 sudo linerate ping 10.0.0.1 --count 0 --interval 0.2\n\
+        \x20 sudo linerate ping laptop --json")]
+    Ping(ping::PingArguments),
+
     /// Check tunnels and suggest fixes
     ///
     /// Checks that the interface is up and has a key, a port and peers that respond. Also checks how far the daemon and
@@ -295,6 +305,7 @@ fn run(arguments: Arguments) -> Result<ExitCode, String> {
         Command::Plan(arguments) => without_code(tunnels::plan(&arguments)),
         Command::Status(arguments) => without_code(tunnels::status(&arguments)),
         Command::Server { command } => without_code(server::run(&command)),
+        Command::Ping(arguments) => without_code(ping::main(&arguments)),
         Command::Doctor(arguments) => doctor::main(&arguments),
         Command::Supervise { interface } => without_code(tunnels::supervise(&interface)),
         Command::Resolve => tunnels::resolve(),

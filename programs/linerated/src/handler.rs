@@ -1,5 +1,7 @@
 //! Converts between the types of the UAPI and those of the engine.
 
+use std::time::Duration;
+
 use linerate_control::keys::{PublicKey, SecretKey};
 use linerate_control::uapi::limits::{LimitState, LimitUpdate, Suspension};
 use linerate_control::uapi::request::{DeviceUpdate, PeerUpdate};
@@ -112,6 +114,7 @@ fn to_peer_state(report: &PeerReport) -> PeerState {
         preshared_key: preshared_key.filter(|key| !key.is_zero()),
         endpoint: report.endpoint,
         last_handshake: report.last_handshake,
+        handshake_time: Duration::ZERO,
         tx_bytes: report.tx_bytes,
         rx_bytes: report.rx_bytes,
         persistent_keepalive: report.persistent_keepalive,
@@ -150,6 +153,7 @@ fn to_activity_state(activity: &PeerActivity) -> PeerState {
     PeerState {
         endpoint: activity.endpoint,
         last_handshake: activity.last_handshake,
+        handshake_time: activity.handshake_time,
         tx_bytes: activity.tx_bytes,
         rx_bytes: activity.rx_bytes,
         ..PeerState::new(PublicKey(activity.public_key.0))

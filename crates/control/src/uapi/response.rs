@@ -38,6 +38,9 @@ pub struct PeerState {
     pub endpoint: Option<SocketAddr>,
     /// When the last handshake completed, since 1970; zero for never.
     pub last_handshake: Duration,
+    /// How long that handshake took, from our initiation to the response; zero if the peer initiated it. Only in
+    /// linerated's reply to `activity`.
+    pub handshake_time: Duration,
     /// Bytes of datagrams sent to the peer.
     pub tx_bytes: u64,
     /// Bytes of authentic datagrams received from the peer.
@@ -58,6 +61,7 @@ impl PeerState {
             preshared_key: None,
             endpoint: None,
             last_handshake: Duration::ZERO,
+            handshake_time: Duration::ZERO,
             tx_bytes: 0,
             rx_bytes: 0,
             persistent_keepalive: 0,
@@ -162,6 +166,9 @@ impl Activity {
         for peer in &self.peers {
             writeln!(text, "public_key={}", peer.public_key.to_hex())?;
             peer.write_activity(text)?;
+            if !peer.handshake_time.is_zero() {
+                writeln!(text, "handshake_nsec={}", peer.handshake_time.as_nanos())?;
+            }
         }
         text.write_str("errno=0\n\n")
     }
@@ -181,6 +188,10 @@ pub fn parse_activity(reply: &[u8]) -> Result<Activity, ReplyError> {
         }
         // Not part of this reply.
         Some(_) if matches!(key, b"preshared_key" | b"persistent_keepalive_interval" | b"allowed_ip") => None,
+        Some(peer) if key == b"handshake_nsec" => {
+            peer.handshake_time = Duration::from_nanos(decimal(value, u64::MAX)?);
+            Some(())
+        }
         Some(peer) => peer_line(peer, key, value).filter(|()| peer.limits == LimitState::default()),
         None => {
             match key {

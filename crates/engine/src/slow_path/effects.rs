@@ -83,12 +83,11 @@ impl<B: Backend> EffectHandler<B> {
 impl<B: Backend> Effects for EffectHandler<B> {
     fn send(&mut self, peer: PeerId, message: &[u8]) {
         if let Some(peer) = self.addressee(peer) {
+            let is_initiation = classify(message) == Ok(MessageKind::Initiation);
             let counters = &self.shared.counters;
-            let sent = match classify(message) {
-                Ok(MessageKind::Initiation) => &counters.initiations_sent,
-                _ => &counters.responses_sent,
-            };
+            let sent = if is_initiation { &counters.initiations_sent } else { &counters.responses_sent };
             sent.fetch_add(1, Ordering::Relaxed);
+            peer.handshake_sent(is_initiation, self.now());
             self.sender.send_message(&peer, message, self.now());
         }
     }
@@ -153,7 +152,7 @@ impl<B: Backend> Effects for EffectHandler<B> {
         self.replacements.handshake_done(peer);
         self.shared.counters.handshakes_done.fetch_add(1, Ordering::Relaxed);
         if let Some(peer) = self.peer(peer) {
-            peer.set_last_handshake(wall);
+            peer.set_last_handshake(wall, self.now());
             tracing::debug!("handshake with peer {:?} complete", peer.key);
         }
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use arc_swap::{ArcSwapOption, Guard};
 use linerate_netio::udp::PacketInfo;
-use linerate_protocol::{PeerId, PublicKey, Session, TrafficTimestamps};
+use linerate_protocol::{Boottime, PeerId, PublicKey, Session, TrafficTimestamps};
 
 use super::Endpoint;
 use crate::staged::Staged;
@@ -37,6 +37,10 @@ pub struct Peer {
     suspended: AtomicBool,
     /// Nanoseconds since the Unix epoch.
     last_handshake: AtomicU64,
+    /// When the initiation left that has not been answered yet, in nanoseconds since boot; 0 for none.
+    initiated: AtomicU64,
+    /// How many nanoseconds the last handshake took; 0 if the peer initiated it.
+    handshake_time: AtomicU64,
     wakeup_queued: AtomicBool,
     source_addr_check_queued: AtomicBool,
 }
@@ -57,6 +61,8 @@ impl Peer {
             byte_limit: AtomicU64::new(NO_LIMIT),
             suspended: AtomicBool::new(false),
             last_handshake: AtomicU64::new(0),
+            initiated: AtomicU64::new(0),
+            handshake_time: AtomicU64::new(0),
             wakeup_queued: AtomicBool::new(false),
             source_addr_check_queued: AtomicBool::new(false),
         }
@@ -155,9 +161,25 @@ impl Peer {
         (self.rx_bytes.load(Ordering::Relaxed), self.tx_bytes.load(Ordering::Relaxed))
     }
 
-    /// Records a completed handshake at `wall`, the time since the Unix epoch.
-    pub fn set_last_handshake(&self, wall: Duration) {
+    /// Records that a handshake message leaves at `now`: an initiation, or a response, which makes the peer the
+    /// initiator of what completes next.
+    pub fn handshake_sent(&self, is_initiation: bool, now: Boottime) {
+        self.initiated.store(if is_initiation { now.0 } else { 0 }, Ordering::Relaxed);
+    }
+
+    /// Records a completed handshake at `wall`, the time since the Unix epoch, which is `now`.
+    pub fn set_last_handshake(&self, wall: Duration, now: Boottime) {
+        let time = match self.initiated.swap(0, Ordering::Relaxed) {
+            0 => 0,
+            initiated => now.0.saturating_sub(initiated),
+        };
+        self.handshake_time.store(time, Ordering::Relaxed);
         self.last_handshake.store(wall.as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    /// How long the last handshake took, from our initiation to the response; zero if the peer initiated it.
+    pub fn handshake_time(&self) -> Duration {
+        Duration::from_nanos(self.handshake_time.load(Ordering::Relaxed))
     }
 
     /// The time of the last completed handshake, since the Unix epoch.
@@ -206,5 +228,24 @@ mod tests {
         peer.endpoint().as_ref().unwrap().forget_source_addr();
         receive();
         assert_eq!(source_addr(), Some(local.addr), "forgotten, and learnt again");
+    }
+
+    #[test]
+    fn a_handshake_takes_time_only_if_it_is_ours() {
+        let peer = Peer::new(PeerId(0), PrivateKey::new(&[1; 32]).unwrap().public_key(), 0, Arc::default());
+        let done = |now| {
+            peer.set_last_handshake(Duration::from_secs(1), Boottime(now));
+            peer.handshake_time().as_nanos()
+        };
+        peer.handshake_sent(true, Boottime(10));
+        assert_eq!(done(25), 15);
+        peer.handshake_sent(false, Boottime(30));
+        assert_eq!(done(40), 0, "we have responded");
+        peer.handshake_sent(true, Boottime(50));
+        peer.handshake_sent(false, Boottime(60));
+        assert_eq!(done(70), 0, "both have begun, and theirs has won");
+        peer.handshake_sent(true, Boottime(80));
+        peer.handshake_sent(true, Boottime(90));
+        assert_eq!(done(95), 5, "sent again");
     }
 }

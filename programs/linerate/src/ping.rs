@@ -1,0 +1,502 @@
+//! `linerate ping`: how long a peer's handshake took, then round trips through the tunnel, each with the endpoint used.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Write as _};
+use std::net::IpAddr;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use ipnet::IpNet;
+use linerate_cli::print;
+use linerate_control::client::TunnelClient;
+use linerate_control::endpoint;
+use linerate_control::interface::InterfaceName;
+use linerate_control::keys::PublicKey;
+use linerate_control::printable::printable;
+use linerate_control::uapi::client::{ClientError, DaemonClient};
+use linerate_control::uapi::response::PeerState;
+use linerate_control::uapi::socket;
+use linerate_probe::Echo;
+use linerate_tunnel::Interruption;
+use linerate_tunnel::status::{PeerStatus, Status, status};
+use serde::Serialize;
+
+use crate::cli::{CliError, interruption};
+
+#[derive(clap::Args)]
+pub(crate) struct PingArguments {
+    /// A peer by its name in the file or its public key, or an address behind it
+    #[arg(value_name = "PEER")]
+    peer: String,
+
+    /// Tunnel of the peer (default: the one that has it)
+    #[arg(long, value_name = "IFACE")]
+    tunnel: Option<InterfaceName>,
+
+    /// How many requests to send; 0: until interrupted
+    #[arg(short, long, default_value_t = 5)]
+    count: u16,
+
+    /// Seconds from one request to the next
+    #[arg(short, long, default_value_t = 1.0, value_parser = seconds)]
+    interval: f64,
+
+    /// Seconds to wait for an answer
+    #[arg(short = 'W', long, default_value_t = 1.0, value_parser = seconds)]
+    timeout: f64,
+
+    /// Print one line of JSON per answer, and one at the end
+    #[arg(long)]
+    json: bool,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let range = 0.01..=3600.0;
+    text.parse().ok().filter(|seconds| range.contains(seconds)).ok_or_else(|| "use 0.01 to 3600 seconds".to_owned())
+}
+
+/// Sends the requests; exits with 1 if none was answered.
+pub(crate) fn main(arguments: &PingArguments) -> Result<ExitCode, CliError> {
+    let all = status(arguments.tunnel.as_ref().map(InterfaceName::as_str))?;
+    let target = find(&all, &arguments.peer)?;
+    let interruption = interruption()?;
+    let mut session = Session::open(&target)?;
+    let echo = Echo::open(target.address, Some(target.tunnel)).map_err(|error| match error.kind() {
+        std::io::ErrorKind::PermissionDenied => "ping needs a raw socket; try again as root (sudo)".to_owned(),
+        _ => format!("cannot send to {} through {}: {error}", target.address, target.tunnel),
+    })?;
+    let mut ping = Ping { arguments, target: &target, echo, sent: BTreeMap::new(), requests: 0, times: Vec::new() };
+    ping.announce()?;
+    ping.run(&mut session, &interruption)?;
+    ping.sum_up(&mut session)?;
+    Ok(if ping.times.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Whom to ping.
+struct Target<'a> {
+    tunnel: &'a str,
+    peer: &'a PeerStatus,
+    address: IpAddr,
+    /// Why that address, where it was not asked for and is not the peer's only one.
+    is_guess: bool,
+}
+
+impl Target<'_> {
+    fn name(&self) -> &str {
+        self.peer.name.as_deref().unwrap_or(&self.peer.public_key)
+    }
+}
+
+/// `laptop (10.0.0.2)`, or the address alone.
+impl fmt::Display for Target<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.peer.name {
+            Some(name) => write!(f, "{} ({})", printable(name), self.address),
+            None => self.address.fmt(f),
+        }
+    }
+}
+
+/// The peer with that name or key, or the one to which the tunnel routes that address.
+fn find<'a>(all: &'a [Status], wanted: &str) -> Result<Target<'a>, String> {
+    let peers = || all.iter().flat_map(|tunnel| tunnel.peers.iter().map(move |peer| (tunnel, peer)));
+    let found: Vec<(&Status, &PeerStatus)> = match wanted.parse::<IpAddr>() {
+        Ok(address) => {
+            let length = |peer: &PeerStatus| {
+                networks(peer).filter(|net| net.contains(&address)).map(|net| net.prefix_len()).max()
+            };
+            let longest = peers().filter_map(|(_, peer)| length(peer)).max();
+            peers().filter(|(_, peer)| longest.is_some() && length(peer) == longest).collect()
+        }
+        Err(_) => {
+            peers().filter(|(_, peer)| peer.name.as_deref() == Some(wanted) || peer.public_key == wanted).collect()
+        }
+    };
+    let (tunnel, peer) = match found[..] {
+        [] if all.is_empty() => return Err("there are no tunnels; `linerate up NAME` brings one up".to_owned()),
+        [] => return Err(format!("no tunnel has the peer {}; `linerate status` shows them", printable(wanted))),
+        [one] => one,
+        [(first, _), (second, _), ..] => {
+            let both = [first, second].map(|tunnel| tunnel.interface.as_str()).join(" and ");
+            return Err(format!("{both} have the peer {}; choose with --tunnel", printable(wanted)));
+        }
+    };
+    let (address, is_guess) = match wanted.parse() {
+        Ok(address) => (address, false),
+        Err(_) => address_of(tunnel, peer)?,
+    };
+    Ok(Target { tunnel: &tunnel.interface, peer, address, is_guess })
+}
+
+fn networks(peer: &PeerStatus) -> impl Iterator<Item = IpNet> {
+    peer.allowed_ips.iter().filter_map(|text| text.parse().ok())
+}
+
+/// An address that is the peer's own: the only one of an allowed IP, else the first one of the tunnel's network, where
+/// servers usually are. Whether it is that guess.
+fn address_of(tunnel: &Status, peer: &PeerStatus) -> Result<(IpAddr, bool), String> {
+    let own = networks(peer).filter(|net| net.prefix_len() == net.max_prefix_len()).map(|net| net.addr());
+    let first = |net: &IpNet| net.hosts().next().filter(|first| *first != net.addr());
+    let here = tunnel.addresses.iter().filter(|net| net.prefix_len() < net.max_prefix_len()).filter_map(first);
+    let behind = here.filter(|address| networks(peer).any(|net| net.contains(address)));
+    own.map(|address| (address, false)).chain(behind.map(|address| (address, true))).next().ok_or_else(|| {
+        let name = printable(peer.name.as_deref().unwrap_or(&peer.public_key)).into_owned();
+        let allowed = peer.allowed_ips.join(", ");
+        format!("which address {name} has is not in its allowed IPs ({allowed}); ping one: `linerate ping ADDRESS`")
+    })
+}
+
+/// The peer's session, asked for again with each answer.
+struct Session<'a> {
+    target: &'a Target<'a>,
+    key: PublicKey,
+    /// The connection for the questions that only linerated answers, and when it was asked last.
+    ours: Option<(DaemonClient, u64)>,
+    state: PeerState,
+    /// The last handshake before the first request.
+    before: Duration,
+}
+
+impl<'a> Session<'a> {
+    fn open(target: &'a Target<'a>) -> Result<Self, CliError> {
+        let key = PublicKey::from_base64(target.peer.public_key.as_bytes()).ok_or("the peer has no key".to_owned())?;
+        let interface: InterfaceName = target.tunnel.parse().map_err(|error| format!("{error}"))?;
+        let ours = DaemonClient::connect(Path::new(socket::DIRECTORY), &interface).ok().map(|client| (client, 0));
+        let mut session = Self { target, key, ours, state: PeerState::new(key), before: Duration::ZERO };
+        session.refresh().map_err(|error| format!("cannot query {}: {error}", target.tunnel))?;
+        if session.state.endpoint.is_none() {
+            let name = printable(target.name()).into_owned();
+            return Err(format!("{name} has no endpoint yet: it has to send something first").into());
+        }
+        session.before = session.state.last_handshake;
+        Ok(session)
+    }
+
+    /// Asks for the peer's state again.
+    fn refresh(&mut self) -> Result<(), ClientError> {
+        let is_it = |peer: &PeerState| peer.public_key == self.key;
+        if let Some((client, since)) = &mut self.ours {
+            match client.activity(*since) {
+                Ok(activity) => {
+                    *since = activity.now;
+                    if let Some(peer) = activity.peers.into_iter().find(is_it) {
+                        self.state = peer;
+                        return Ok(());
+                    }
+                    if !self.state.last_handshake.is_zero() {
+                        return Ok(());
+                    }
+                }
+                // Another implementation, which closes the connection.
+                Err(_) => self.ours = None,
+            }
+        }
+        let device = TunnelClient::open(Path::new(socket::DIRECTORY), self.target.tunnel)?.get()?;
+        if let Some(peer) = device.peers.into_iter().find(|peer| peer.public_key == self.key) {
+            self.state = peer;
+        }
+        Ok(())
+    }
+
+    fn endpoint(&self) -> String {
+        self.state.endpoint.as_ref().map_or_else(|| "nowhere".to_owned(), endpoint::text)
+    }
+
+    /// How long the last handshake took, where that is known. What other daemons do not tell is the time from the first
+    /// request, sent at `asked`, if the handshake was for that.
+    fn handshake_time(&self, asked: Duration) -> Option<Duration> {
+        let of_request = || (self.is_new()).then(|| self.state.last_handshake.checked_sub(asked)).flatten();
+        Some(self.state.handshake_time).filter(|time| !time.is_zero()).or_else(of_request)
+    }
+
+    /// Whether there was a handshake since the first request.
+    fn is_new(&self) -> bool {
+        self.state.last_handshake > self.before
+    }
+}
+
+fn wall() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+/// The requests and their answers.
+struct Ping<'a> {
+    arguments: &'a PingArguments,
+    target: &'a Target<'a>,
+    echo: Echo,
+    /// Those that are not answered yet, by number.
+    sent: BTreeMap<u16, Instant>,
+    requests: u64,
+    times: Vec<Duration>,
+}
+
+/// One line of `--json`.
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "camelCase", rename_all_fields = "camelCase")]
+enum Line<'a> {
+    Start { tunnel: &'a str, peer: &'a str, public_key: &'a str, address: IpAddr },
+    Handshake { endpoint: &'a str, seconds_ago: u64, milliseconds: Option<f64>, is_new: bool },
+    Answer { number: u16, endpoint: &'a str, endpoint_changed: bool, milliseconds: f64 },
+    NoAnswer { number: u16 },
+    End { requests: u64, answers: usize, least_ms: Option<f64>, median_ms: Option<f64>, most_ms: Option<f64> },
+}
+
+impl Ping<'_> {
+    fn run(&mut self, session: &mut Session<'_>, interruption: &Interruption) -> Result<(), CliError> {
+        let count = u64::from(self.arguments.count);
+        let timeout = Duration::from_secs_f64(self.arguments.timeout);
+        let interval = Duration::from_secs_f64(self.arguments.interval);
+        let asked = wall();
+        let mut next = Instant::now();
+        loop {
+            let now = Instant::now();
+            if now >= next && (count == 0 || self.requests < count) {
+                self.request(now)?;
+                next += interval;
+            }
+            self.give_up(now, timeout)?;
+            if interruption.came() || (self.requests == count && count > 0 && self.sent.is_empty()) {
+                return Ok(());
+            }
+            let is_last = count > 0 && self.requests == count;
+            let gives_up = self.sent.values().next().map(|sent| *sent + timeout);
+            let wake = gives_up.into_iter().chain((!is_last).then_some(next)).min().unwrap_or(next);
+            let pause = wake.saturating_duration_since(Instant::now());
+            interruption.pause(&[self.echo.as_fd()], Some(pause)).map_err(|error| format!("cannot wait: {error}"))?;
+            self.receive(session, asked)?;
+        }
+    }
+
+    fn request(&mut self, now: Instant) -> Result<(), CliError> {
+        let number = self.requests as u16;
+        self.requests += 1;
+        self.sent.insert(number, now);
+        match self.echo.send(number) {
+            Err(error) if self.requests == 1 => Err(format!("cannot send to {}: {error}", self.target.address).into()),
+            // Of this request or an earlier one, which has no answer: that is said in time.
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+
+    fn receive(&mut self, session: &mut Session<'_>, asked: Duration) -> Result<(), CliError> {
+        let arrived = Instant::now();
+        // An error tells of a request that has no answer.
+        while let Ok(Some(number)) = self.echo.receive() {
+            let Some(sent) = self.sent.remove(&number) else { continue };
+            let before = session.endpoint();
+            session.refresh().map_err(|error| format!("cannot query {}: {error}", self.target.tunnel))?;
+            if self.times.is_empty() {
+                self.say_handshake(session, asked)?;
+            }
+            let time = arrived.saturating_duration_since(sent);
+            self.times.push(time);
+            self.say_answer(number, time, &session.endpoint(), before)?;
+        }
+        Ok(())
+    }
+
+    fn give_up(&mut self, now: Instant, timeout: Duration) -> Result<(), CliError> {
+        while let Some((number, _)) = self.sent.first_key_value().filter(|(_, sent)| now >= **sent + timeout) {
+            let number = *number;
+            self.sent.remove(&number);
+            let text = format!("no answer to {} within {} s\n", number.wrapping_add(1), self.arguments.timeout);
+            self.say(&Line::NoAnswer { number: number.wrapping_add(1) }, &text)?;
+        }
+        Ok(())
+    }
+
+    fn announce(&self) -> Result<(), CliError> {
+        let Target { tunnel, peer, address, is_guess } = self.target;
+        let mut text = format!("ping {} through {tunnel}\n", self.target);
+        if *is_guess {
+            let _ = writeln!(
+                text,
+                "{address} is the first address of {tunnel}'s network; if it is not this peer's, give the one that is"
+            );
+        }
+        let line = Line::Start { tunnel, peer: self.target.name(), public_key: &peer.public_key, address: *address };
+        self.say(&line, &text)
+    }
+
+    fn say_handshake(&self, session: &Session<'_>, asked: Duration) -> Result<(), CliError> {
+        let endpoint = session.endpoint();
+        let time = session.handshake_time(asked);
+        let seconds_ago = wall().saturating_sub(session.state.last_handshake).as_secs();
+        let took = time.map(|time| format!("took {} ms", milliseconds(time)));
+        let text = match (session.is_new(), took) {
+            (true, Some(took)) => format!("handshake with {endpoint} {took}\n"),
+            (true, None) => format!("handshake with {endpoint}, which began it\n"),
+            (false, Some(took)) => format!("last handshake with {endpoint} {seconds_ago} s ago; it {took}\n"),
+            (false, None) => format!("last handshake with {endpoint} {seconds_ago} s ago\n"),
+        };
+        let line = Line::Handshake {
+            endpoint: &endpoint,
+            seconds_ago,
+            milliseconds: time.map(in_milliseconds),
+            is_new: session.is_new(),
+        };
+        self.say(&line, &text)
+    }
+
+    fn say_answer(&self, number: u16, time: Duration, endpoint: &str, before: String) -> Result<(), CliError> {
+        let changed = if before == endpoint { String::new() } else { format!("; the endpoint was {before}") };
+        let text = format!(
+            "pong {} from {} via {endpoint} in {} ms{changed}\n",
+            number.wrapping_add(1),
+            self.target,
+            milliseconds(time),
+        );
+        let line = Line::Answer {
+            number: number.wrapping_add(1),
+            endpoint,
+            endpoint_changed: !changed.is_empty(),
+            milliseconds: in_milliseconds(time),
+        };
+        self.say(&line, &text)
+    }
+
+    /// The last lines: the round trips, or what is known of why there are none.
+    fn sum_up(&mut self, session: &mut Session<'_>) -> Result<(), CliError> {
+        self.times.sort_unstable();
+        let (least, most) = (self.times.first().copied(), self.times.last().copied());
+        let median = self.times.get(self.times.len().saturating_sub(1) / 2).copied();
+        let mut text = format!("\n{} of {} answered", self.times.len(), self.requests);
+        if let (Some(least), Some(median), Some(most)) = (least, median, most) {
+            let [least, median, most] = [least, median, most].map(milliseconds);
+            let _ = write!(text, "; round trips of {least} ms at least, {median} ms in the median, {most} ms at most");
+        }
+        text.push('\n');
+        if self.times.is_empty() {
+            // Not worth an error of its own.
+            let _ = session.refresh();
+            text.push_str(&self.why(session));
+        }
+        let line = Line::End {
+            requests: self.requests,
+            answers: self.times.len(),
+            least_ms: least.map(in_milliseconds),
+            median_ms: median.map(in_milliseconds),
+            most_ms: most.map(in_milliseconds),
+        };
+        self.say(&line, &text)
+    }
+
+    fn why(&self, session: &Session<'_>) -> String {
+        let Target { tunnel, address, .. } = self.target;
+        let age = wall().saturating_sub(session.state.last_handshake).as_secs();
+        match session.state.last_handshake.is_zero() || age > 180 {
+            true => format!(
+                "{} does not answer handshakes; `linerate doctor {tunnel}` looks for the reason\n",
+                session.endpoint()
+            ),
+            false => format!(
+                "there was a handshake {age} s ago, so the tunnel works as far as {}: {address} does not answer, or its \
+                 answers do not come back\n",
+                session.endpoint()
+            ),
+        }
+    }
+
+    fn say(&self, line: &Line<'_>, text: &str) -> Result<(), CliError> {
+        let json = || serde_json::to_string(line).map(|line| line + "\n");
+        match self.arguments.json {
+            true => print(json().map_err(|error| format!("cannot write JSON: {error}"))?.as_bytes())?,
+            false => print(text.as_bytes())?,
+        };
+        Ok(())
+    }
+}
+
+fn in_milliseconds(time: Duration) -> f64 {
+    // A microsecond is the most that a process can tell.
+    (time.as_secs_f64() * 1e6).round() / 1e3
+}
+
+/// Three digits, as far as they mean something.
+fn milliseconds(time: Duration) -> String {
+    let value = time.as_secs_f64() * 1e3;
+    match value {
+        ..10.0 => format!("{value:.2}"),
+        10.0..100.0 => format!("{value:.1}"),
+        _ => format!("{value:.0}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use linerate_tunnel::status::{Health, RunBy};
+
+    use super::*;
+
+    fn peer(name: &str, allowed_ips: &[&str]) -> PeerStatus {
+        PeerStatus {
+            name: Some(name.to_owned()),
+            public_key: format!("key of {name}"),
+            endpoint: None,
+            endpoint_name: None,
+            health: Health::Never,
+            seconds_since_handshake: None,
+            received: 0,
+            sent: 0,
+            allowed_ips: allowed_ips.iter().map(|text| (*text).to_owned()).collect(),
+            expires: None,
+            quota: None,
+            quota_used: None,
+            suspended: None,
+        }
+    }
+
+    fn tunnel(interface: &str, address: &str, peers: Vec<PeerStatus>) -> Status {
+        Status {
+            interface: interface.to_owned(),
+            implementation: RunBy::Daemon,
+            reason: None,
+            file: None,
+            listen_port: 51820,
+            mtu: 1420,
+            addresses: vec![address.parse().unwrap()],
+            gateway: Vec::new(),
+            hook_failed: false,
+            link_down: false,
+            no_private_key: false,
+            not_listening: false,
+            peers,
+        }
+    }
+
+    fn found(all: &[Status], wanted: &str) -> Result<String, String> {
+        find(all, wanted).map(|target| format!("{} {target} {}", target.tunnel, target.is_guess))
+    }
+
+    #[test]
+    fn a_peer_is_found_by_name_key_or_the_longest_network() {
+        let peers = vec![peer("router", &["10.0.0.0/8", "fd00::/8"]), peer("laptop", &["10.0.0.2/32", "fd00::2/128"])];
+        let all = [tunnel("wg0", "10.0.0.1/24", peers)];
+        for wanted in ["laptop", "key of laptop", "10.0.0.2"] {
+            assert_eq!(found(&all, wanted).unwrap(), "wg0 laptop (10.0.0.2) false");
+        }
+        assert_eq!(found(&all, "fd00::2").unwrap(), "wg0 laptop (fd00::2) false");
+        assert_eq!(found(&all, "10.0.0.3").unwrap(), "wg0 router (10.0.0.3) false");
+        assert!(found(&all, "192.0.2.1").unwrap_err().contains("no tunnel has the peer 192.0.2.1"));
+    }
+
+    #[test]
+    fn a_peer_of_two_tunnels_needs_the_choice() {
+        let all = ["wg0", "wg1"].map(|name| tunnel(name, "10.0.0.1/24", vec![peer("laptop", &["10.0.0.2/32"])]));
+        assert!(found(&all, "laptop").unwrap_err().contains("wg0 and wg1"));
+        assert_eq!(found(&all[1..], "laptop").unwrap(), "wg1 laptop (10.0.0.2) false");
+    }
+
+    #[test]
+    fn where_all_traffic_goes_to_is_taken_to_have_the_first_address() {
+        let of = |address, allowed: &[&str]| found(&[tunnel("wg0", address, vec![peer("server", allowed)])], "server");
+        assert_eq!(of("10.0.0.7/24", &["0.0.0.0/0"]).unwrap(), "wg0 server (10.0.0.1) true");
+        assert_eq!(of("10.0.0.7/24", &["10.0.0.9/32", "0.0.0.0/0"]).unwrap(), "wg0 server (10.0.0.9) false");
+        // We are the first, there is no network, or it is another peer's.
+        assert!(of("10.0.0.1/24", &["0.0.0.0/0"]).unwrap_err().contains("ping one"));
+        assert!(of("10.0.0.7/32", &["0.0.0.0/0"]).unwrap_err().contains("ping one"));
+        assert!(of("10.0.0.7/24", &["10.0.1.0/24"]).unwrap_err().contains("ping one"));
+    }
+}

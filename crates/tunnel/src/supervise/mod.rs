@@ -183,6 +183,8 @@ struct Supervisor<'a> {
     retries: Vec<(NamedEndpoint, EndpointRetry)>,
     /// Whether something may become of peers that is to be written into the file.
     has_outcomes: bool,
+    /// When that last failed, until it succeeds.
+    outcomes_failed: Option<Instant>,
     /// Tells when something may have.
     usage: Option<UsageWatch>,
 }
@@ -213,6 +215,7 @@ impl<'a> Supervisor<'a> {
             unknown: None,
             retries: Vec::new(),
             has_outcomes: false,
+            outcomes_failed: None,
             usage: None,
         })
     }

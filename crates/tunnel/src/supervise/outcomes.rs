@@ -3,7 +3,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use linerate_control::keys::PublicKey;
 use linerate_control::uapi::request::{DeviceUpdate, PeerUpdate};
@@ -54,24 +54,28 @@ impl Supervisor<'_> {
         self.usage = directory.and_then(|directory| UsageWatch::new(directory, self.interface.as_str()));
     }
 
-    /// When to look for what became of peers, where nothing tells.
+    /// When to look for what became of peers, where nothing tells, or to try again to write it.
     pub(super) fn outcomes_interval(&self) -> Option<Duration> {
-        (self.has_outcomes && self.usage.is_none()).then_some(Duration::from_mins(1))
+        let is_polled = self.has_outcomes && (self.usage.is_none() || self.outcomes_failed.is_some());
+        is_polled.then_some(OUTCOMES_INTERVAL)
     }
 
-    /// Writes what became of peers.
+    /// Writes what became of peers. Where that fails, for example because the file is not root's, it is tried again
+    /// later; it is the daemon that keeps them out.
     pub(super) fn write_outcomes(&mut self, device: &DeviceState) {
-        if !self.has_outcomes {
+        let failed_lately = self.outcomes_failed.is_some_and(|failed| failed.elapsed() < OUTCOMES_INTERVAL);
+        if !self.has_outcomes || failed_lately {
             return;
         }
-        match self.try_write_outcomes(device) {
-            Ok(()) => {}
-            // It is the daemon that keeps them out.
-            Err(error) => {
-                self.context
-                    .warn(format_args!("{}: the file does not tell what became of peers: {error}", self.interface));
-                self.has_outcomes = false;
-            }
+        let Err(error) = self.try_write_outcomes(device) else {
+            self.outcomes_failed = None;
+            return;
+        };
+        if self.outcomes_failed.replace(Instant::now()).is_none() {
+            self.context.warn(format_args!(
+                "{}: the file does not tell yet what became of clients, and is tried again each minute: {error}",
+                self.interface
+            ));
         }
     }
 
@@ -108,6 +112,9 @@ impl Supervisor<'_> {
         Ok(())
     }
 }
+
+/// How often to look where nothing tells, and how long to wait after a failure.
+const OUTCOMES_INTERVAL: Duration = Duration::from_mins(1);
 
 /// The keys of peers that are comments now. A key that was replaced is gone already.
 fn removed_keys(before: &ConfigFile, after: &ConfigFile) -> Vec<PublicKey> {

@@ -80,3 +80,17 @@ wait_for 5 "the fourth key to be in the file" grep -q "^PublicKey = $(public fou
 client remove laptop
 expect "peers" "" "$(at h1 wg show wg1 peers)"
 good linerate down wg1
+
+if type -P nft >/dev/null; then
+  say "who gets the address of a client that has expired does not inherit its destinations"
+  restricted() { [[ $(at h1 nft list table inet linerate_gateway-wg1) == *"$1"* ]]; }
+  not_restricted() { ! restricted "$1"; }
+  good linerate up wg1
+  client add first --pubkey "$(wg genkey | wg pubkey)" --dest 10.1.0.0/16 --expires "$(date -u -d "@$(($(date +%s) + 5))" +%Y-%m-%dT%H:%M:%SZ)"
+  client add second --pubkey "$(wg genkey | wg pubkey)" --dest 10.2.0.0/16
+  restricted 10.1.0.0/16 || fail "the client is not restricted: $(at h1 nft list ruleset)"
+  wait_for 15 "its section to be comments" in_file "#~ # Name = first"
+  wait_for 5 "its destinations to be gone" not_restricted 10.1.0.0/16
+  restricted 10.2.0.0/16 || fail "the other client is restricted no more"
+  good linerate down wg1
+fi

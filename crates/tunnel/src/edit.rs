@@ -26,7 +26,7 @@ use zeroize::Zeroizing;
 
 use crate::context::Context;
 use crate::error::Error;
-use crate::ledger::LockedLedger;
+use crate::ledger::{Ledger, LockedLedger};
 use crate::read::{ConfigFile, DefaultRoutes};
 use crate::reload::{self, reload_locked};
 use crate::status::is_absence;
@@ -167,7 +167,8 @@ fn apply(
         return Ok((Applied::NotOurs, false));
     }
     // What the tunnel has is the copy: an edit by hand that was not reloaded yet is none of ours, unless it has to be.
-    let is_small = ledger.complete && ledger.pending.is_empty() && follows(old, locked)? && only_peers(old, new);
+    let is_small =
+        ledger.complete && ledger.pending.is_empty() && follows(old, locked)? && only_peers(old, new, &ledger);
     if !is_small {
         let done = reload_locked(new, options, context, locked)?;
         return Ok((Applied::Reloaded, done.needs_supervisor));
@@ -204,8 +205,9 @@ fn apply(
     Ok((Applied::Peers(update.peers.len()), needs_supervisor))
 }
 
-/// Whether two files ask the same of the host, and differ in peers that need no look-up of a name.
-fn only_peers(old: &ConfigFile, new: &ConfigFile) -> bool {
+/// Whether two files ask the same of the host, which has what the ledger of the tunnel says, and differ in peers that
+/// need no look-up of a name.
+pub(crate) fn only_peers(old: &ConfigFile, new: &ConfigFile, ledger: &Ledger) -> bool {
     let spec = |file: &ConfigFile| {
         let mut spec = file.host_spec(&DeviceUpdate::default(), DefaultRoutes::Always);
         forget_own_networks(&mut spec);
@@ -216,13 +218,17 @@ fn only_peers(old: &ConfigFile, new: &ConfigFile) -> bool {
         let with = file.peers.iter().filter(|peer| peer.endpoint.is_some());
         with.map(|peer| (peer.public_key, peer.endpoint.clone())).collect::<Vec<_>>()
     };
+    let asks_the_same = || {
+        let (before, after) = (spec(old), spec(new));
+        before == after && after.forwarding.restrictions == ledger.spec.forwarding.restrictions
+    };
     let (from, to) = (&old.contents, &new.contents);
     device(from) == device(to)
         && from.private_key == to.private_key
         && from.private_key_file == to.private_key_file
         && endpoints(from) == endpoints(to)
         && old.hooks() == new.hooks()
-        && spec(old) == spec(new)
+        && asks_the_same()
 }
 
 /// Drops the allowed IPs that need no route, because the interface's own network leads there.

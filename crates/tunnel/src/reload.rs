@@ -175,12 +175,12 @@ fn is_interrupted(ledger: &Ledger) -> bool {
     !ledger.complete && ledger.pending.is_empty()
 }
 
-/// Changes the host after endpoints have been resolved: adds default routes that were deferred, and corrects routes
-/// that would lead the tunnel's packets into itself.
+/// The part of a reload that concerns the host, for the file that the tunnel has. After endpoints have been resolved, it
+/// adds default routes that were deferred, and corrects routes that would lead the tunnel's packets into itself.
 ///
 /// # Errors
 /// As [`reload`].
-pub(crate) fn follow_endpoints(interface: &InterfaceName, context: Context<'_>) -> Result<(), Error> {
+pub(crate) fn reload_host(interface: &InterfaceName, context: Context<'_>) -> Result<(), Error> {
     let locked = lock::lock(interface, context)?;
     let (Some(ledger), Some(text)) = (locked.read()?, locked.read_file()?) else { return Ok(()) };
     if is_interrupted(&ledger) {

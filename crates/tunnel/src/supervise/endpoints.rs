@@ -47,7 +47,7 @@ impl Supervisor<'_> {
         // A confined supervisor adds no default routes: name servers come with them.
         let can_add_routes = self.can_add_routes(device);
         if (if self.confined { given && !can_add_routes } else { given || can_add_routes })
-            && let Err(error) = reload::follow_endpoints(self.interface, self.context)
+            && let Err(error) = reload::reload_host(self.interface, self.context)
         {
             self.context.message(format_args!("{}: {error}", self.interface));
             // The attempt has written the ledger, which must not cause the next one.

@@ -12,12 +12,12 @@ use linerate_control::usage::file_names;
 use rustix::fs::inotify;
 
 use super::Supervisor;
-use crate::edit::check_unchanged;
+use crate::edit::{check_unchanged, only_peers};
 use crate::error::Error;
 use crate::ledger::Ledger;
 use crate::read::ConfigFile;
 use crate::save::replace;
-use crate::{limits, lock};
+use crate::{limits, lock, reload};
 
 /// Notices that a daemon has written what peers have used, with inotify(7): it does so at once when a peer expires or
 /// is replaced.
@@ -98,10 +98,12 @@ impl Supervisor<'_> {
             self.context.message(format_args!("{}: {error}", self.interface));
         }
         // The next reload compares with the copy, which has other edits of the file only once they are applied.
-        if let Some(copy) = locked.read_file()? {
+        let mut concerns_host = false;
+        if let (Some(ledger), Some(copy)) = (locked.read()?, locked.read_file()?) {
             let copy = ConfigFile::of(file.path, file.interface, &copy);
             if let Some(document) = copy.with_outcomes(device)? {
                 locked.write_file(&document.to_bytes())?;
+                concerns_host = !only_peers(&copy, &copy.with(document), &ledger);
             }
         }
         drop(locked);
@@ -109,7 +111,8 @@ impl Supervisor<'_> {
             "{}: clients that have expired, or have a new key, are so in the file",
             self.interface
         ));
-        Ok(())
+        // The next client with such an address is not to inherit its destinations.
+        if concerns_host { reload::reload_host(self.interface, self.context) } else { Ok(()) }
     }
 }
 

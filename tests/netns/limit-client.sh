@@ -81,6 +81,18 @@ client remove laptop
 expect "peers" "" "$(at h1 wg show wg1 peers)"
 good linerate down wg1
 
+say "the first quota of a tunnel whose daemon was started without a place to keep what is used"
+sed -i '/^#! PublicEndpoint/d' $server
+LINERATE_USAGE='' good linerate up wg1
+sed -i '/^ListenPort/a #! PublicEndpoint = 192.0.2.1' $server
+good linerate reload wg1
+said "a server" "is kept over restarts only from the next .up. on"
+client add free --pubkey "$(wg genkey | wg pubkey)"
+client add limited --pubkey "$(wg genkey | wg pubkey)" --quota 1G
+said "a quota" "is kept over restarts only from the next .up. on"
+client remove free limited
+good linerate down wg1
+
 if type -P nft >/dev/null; then
   say "who gets the address of a client that has expired does not inherit its destinations"
   restricted() { [[ $(at h1 nft list table inet linerate_gateway-wg1) == *"$1"* ]]; }

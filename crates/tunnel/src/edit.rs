@@ -174,6 +174,7 @@ fn apply(
         return Ok((Applied::Reloaded, done.needs_supervisor));
     }
     let name = &new.interface;
+    limits::warn_of_usage(&ledger, &old.contents, &new.contents, name.as_str(), context);
     let update = changed_peers(&old.loaded()?, &new.loaded()?, running, name);
     locked.write_next_file(&new.text())?;
     if !update.peers.is_empty() {

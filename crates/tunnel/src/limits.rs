@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use jiff::Timestamp;
 use linerate_control::client::TunnelClient;
 use linerate_control::document::Document;
-use linerate_control::tunnel_file::{Peer, has_expired, has_replaced, settings};
+use linerate_control::tunnel_file::{Peer, TunnelFile, has_expired, has_replaced, settings};
 use linerate_control::uapi::client::ClientError;
 use linerate_control::uapi::request::DeviceUpdate;
 use linerate_control::uapi::response::DeviceState;
@@ -14,6 +14,7 @@ use linerate_control::uapi::{PEERS_SUSPENDED, socket};
 
 use crate::context::Context;
 use crate::error::Error;
+use crate::ledger::Ledger;
 use crate::read::ConfigFile;
 
 /// Sends a change, without limits to an implementation that knows none: true if it had some.
@@ -50,6 +51,24 @@ pub(crate) fn warn_of_loss(interface: &str, context: Context<'_>) {
         "{interface}: only linerated keeps Expires, Quota and NextPublicKey while the tunnel runs; what runs it now only \
          leaves out clients that have expired"
     ));
+}
+
+/// Says that what clients use is not kept, if the tunnel came up without limits, and `new` has the first or, after `old`,
+/// the first quota.
+pub(crate) fn warn_of_usage(
+    ledger: &Ledger,
+    old: &TunnelFile,
+    new: &TunnelFile,
+    interface: &str,
+    context: Context<'_>,
+) {
+    let has_quota = |file: &TunnelFile| file.peers.iter().any(|peer| peer.client.quota.is_some());
+    let is_first = |has: &dyn Fn(&TunnelFile) -> bool| has(new) && !has(old);
+    if ledger.usage.is_none() && (is_first(&TunnelFile::may_have_limits) || is_first(&has_quota)) {
+        context.warn(format_args!(
+            "{interface}: what clients use of their quotas is kept over restarts only from the next `up` on: take it down and up again"
+        ));
+    }
 }
 
 /// The time since 1970.

@@ -7,22 +7,32 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use linerate_control::interface::InterfaceName;
+use linerate_control::tunnel_file::Gateway;
 
 use crate::context::Context;
 use crate::error::Error;
 use crate::ledger;
 use crate::read::ConfigFile;
 
-/// Starts the supervisor of the tunnel of `file` in the background, if there are names to look up, or peers of which
-/// something is to be written into the file.
+/// Starts the supervisor of the tunnel of `file` in the background, if it has something to do.
 pub(crate) fn start(file: &ConfigFile, context: Context<'_>) {
-    if file.named_endpoints().is_empty() && !file.has_outcomes() {
+    if !file.needs_supervisor() {
         return;
     }
     spawn(&file.interface).unwrap_or_else(|error| {
-        context
-            .warn(format_args!("endpoint names will not be resolved again, and no ends of clients written: {error}"));
+        context.warn(format_args!(
+            "there is no supervisor: endpoint names will not be resolved again, default routes not followed, and no \
+             ends of clients written: {error}"
+        ));
     });
+}
+
+impl ConfigFile {
+    /// Whether there are names to look up, peers of which something is to be written into the file, or default routes to
+    /// follow.
+    pub(crate) fn needs_supervisor(&self) -> bool {
+        !self.named_endpoints().is_empty() || self.has_outcomes() || self.contents.gateway == Gateway::Auto
+    }
 }
 
 fn spawn(interface: &InterfaceName) -> io::Result<()> {

@@ -202,7 +202,7 @@ fn apply(
         }
     }
     locked.adopt_next_file()?;
-    let needs_supervisor = new.has_outcomes() && !ledger.supervised && background::is_missing(&new.interface);
+    let needs_supervisor = new.needs_supervisor() && !ledger.supervised && background::is_missing(&new.interface);
     Ok((Applied::Peers(update.peers.len()), needs_supervisor))
 }
 

@@ -9,14 +9,14 @@ use linerate_control::uapi::request::DeviceUpdate;
 use linerate_control::uapi::response::DeviceState;
 use linerate_control::uapi::socket;
 use linerate_host::plan::{self, ResumedReload, Rollback};
-use linerate_host::spec::HostSpec;
+use linerate_host::spec::{Gateway, HostSpec};
 use linerate_host::step::Step;
 use linerate_host::transaction::{execute, execute_best_effort};
 
 use crate::context::Context;
 use crate::error::Error;
 use crate::execute::step_executor::{StepExecutor, check_port};
-use crate::ledger::{Ledger, LockedLedger};
+use crate::ledger::{self, Ledger, LockedLedger};
 use crate::read::{ConfigFile, DefaultRoutes};
 use crate::resolve::NamedEndpoints;
 use crate::snapshot::{self, Snapshot};
@@ -30,7 +30,7 @@ pub struct Reloaded {
     pub steps: usize,
     /// What else was changed on the device, as messages without keys.
     pub messages: Vec<String>,
-    /// Endpoints without an address need a supervisor, and none runs.
+    /// The file needs a supervisor, and none runs.
     pub(crate) needs_supervisor: bool,
 }
 
@@ -122,7 +122,7 @@ pub(crate) fn reload_locked(
     }
     // A confined supervisor exits when default routes are deferred: it could not set name servers.
     let is_missing = || file.has_deferred_routes(&ledger.spec) || background::is_missing(name);
-    let needs_supervisor = (!names.is_empty() || file.has_outcomes()) && !ledger.supervised && is_missing();
+    let needs_supervisor = file.needs_supervisor() && !ledger.supervised && is_missing();
     Ok(Reloaded { peers: update.peers.len(), steps, messages: messages(&update, &running), needs_supervisor })
 }
 
@@ -172,7 +172,8 @@ fn is_interrupted(ledger: &Ledger) -> bool {
 }
 
 /// The part of a reload that concerns the host, for the file that the tunnel has. After endpoints have been resolved, it
-/// adds default routes that were deferred, and corrects routes that would lead the tunnel's packets into itself.
+/// adds default routes that were deferred, and corrects routes that would lead the tunnel's packets into itself; after
+/// default routes have changed, it forwards between the tunnel and their interfaces.
 ///
 /// # Errors
 /// As [`reload`].
@@ -186,8 +187,24 @@ pub(crate) fn reload_host(interface: &InterfaceName, context: Context<'_>) -> Re
     let Some(running) = running(interface) else { return Ok(()) };
     let device = file.device_after(&DeviceUpdate::default(), &running)?;
     let spec = file.host_spec(&device, DefaultRoutes::OnceResolved);
-    PendingReload::begin(&locked, ledger, spec, context, false)?.finish()?;
+    let gateway = ledger.spec.forwarding.gateway.clone();
+    let (ledger, _) = PendingReload::begin(&locked, ledger, spec, context, false)?.finish()?;
+    if ledger.spec.forwarding.gateway != gateway {
+        context.message(format_args!("{interface}: it forwards to the interfaces of other default routes now"));
+    }
     Ok(())
+}
+
+/// Whether `Gateway = auto` stands for other interfaces than those of the tunnel's plan.
+///
+/// # Errors
+/// The ledger or the host cannot be read.
+pub(crate) fn default_routes_differ(interface: &InterfaceName) -> Result<bool, Error> {
+    let Some(ledger) = ledger::read(ledger::directory(), interface)? else { return Ok(false) };
+    let mut spec = ledger.spec.clone();
+    spec.forwarding.gateway = Gateway::Auto;
+    plan::gateway::resolve(&mut spec, &Snapshot::take(interface)?.state, Some(&ledger.spec.forwarding.gateway));
+    Ok(spec != ledger.spec)
 }
 
 /// A reload whose steps on the host are done. Until it is [finished](PendingReload::finish) or rolled back, the ledger

@@ -48,10 +48,6 @@ impl NamedEndpoints {
         Self(names.into_iter().zip(found).collect())
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     /// Whether `endpoint` is one of the addresses of the peer's name.
     pub(crate) fn has(&self, peer: &PublicKey, endpoint: SocketAddr) -> bool {
         self.0.iter().any(|(named, addresses)| named.peer == *peer && addresses.contains(&endpoint))

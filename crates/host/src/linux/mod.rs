@@ -15,6 +15,7 @@ mod hostile;
 mod links;
 mod nftables;
 mod prefix;
+mod route_watch;
 mod routes;
 mod rules;
 mod socket;
@@ -30,6 +31,7 @@ use rustix::net::netdevice::name_to_index;
 
 use linerate_netlink::{Message, NetlinkError, Request};
 
+pub use self::route_watch::DefaultRouteWatch;
 use self::socket::NetlinkSocket;
 use crate::state::{ForeignChain, HostState};
 use crate::step::{Implementation, Step};

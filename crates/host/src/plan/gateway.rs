@@ -203,9 +203,9 @@ fn uplinks(own: &str, state: &HostState) -> Vec<String> {
 fn warn_of_devices(spec: &HostSpec, state: &HostState, devices: &[String], plan: &mut Plan) {
     let interface = &spec.interface;
     if devices.is_empty() {
-        plan.warn(format!(
-            "Gateway = auto: this host has no default route, so nothing is forwarded; once it has one, run `linerate reload {interface}`"
-        ));
+        plan.warn(
+            "Gateway = auto: this host has no default route, so nothing is forwarded until it has one".to_owned(),
+        );
     }
     for device in devices.iter().filter(|device| state.link(device).is_none()) {
         plan.warn(format!(

@@ -1,11 +1,13 @@
 //! The last step: the supervisor of a tunnel. It resolves endpoints that are names again when a peer is silent
-//! (`endpoints`), writes into the file what became of peers that have an end or a successor (`outcomes`), and, as a
-//! service ([`Options::supervised`]), restarts a daemon that has died (`restart`).
+//! (`endpoints`), writes into the file what became of peers that have an end or a successor (`outcomes`), has a gateway
+//! follow the default routes (`default_routes`), and, as a service ([`Options::supervised`]), restarts a daemon that has
+//! died (`restart`).
 //!
 //! In the background it is a process of its own, `PROGRAM supervise IFACE`, where PROGRAM is the one that this library
 //! is in. It follows the ledger (`ledger_watch`): `reload` changes which names it resolves, and without a ledger it
 //! ends. It never sets an endpoint of a peer that answers, so that it cannot undo a roam.
 
+mod default_routes;
 mod endpoint_retry;
 mod endpoints;
 mod ledger_watch;
@@ -26,6 +28,7 @@ use linerate_control::uapi::client::ClientError;
 use linerate_control::uapi::response::{DeviceState, ReplyError};
 use linerate_control::uapi::socket;
 use linerate_control::zeroizing::Buffer;
+use linerate_host::linux::DefaultRouteWatch;
 use linerate_privileges::{confine_supervisor, lock_memory};
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 
@@ -57,6 +60,7 @@ pub fn in_background(interface: &InterfaceName, context: Context<'_>) -> Result<
                 if !supervisor.has_deferred_routes && !std::mem::replace(&mut supervisor.confined, true) {
                     confine_supervisor();
                 }
+                supervisor.follow_default_routes()?;
                 supervisor.write_outcomes(&device);
                 let pause = supervisor.update_endpoints(&device);
                 supervisor.pause(pause.into_iter().chain(supervisor.outcomes_interval()).min())?
@@ -115,6 +119,7 @@ fn serve(interface: &InterfaceName, context: Context<'_>) -> Result<End, Error> 
         }
         let goes_on = match supervisor.observe()? {
             Observed::Running(device) => {
+                supervisor.follow_default_routes()?;
                 supervisor.write_outcomes(&device);
                 let pause = supervisor.update_endpoints(&device).unwrap_or(Duration::MAX);
                 let interval = state_interval(device.peers.len());
@@ -187,6 +192,10 @@ struct Supervisor<'a> {
     outcomes_failed: Option<Instant>,
     /// Tells when something may have.
     usage: Option<UsageWatch>,
+    /// Tells of default routes, with `Gateway = auto`.
+    default_routes: Option<DefaultRouteWatch>,
+    /// Whether they may have changed before that, since they were read for the plan.
+    missed_default_routes: bool,
 }
 
 impl<'a> Supervisor<'a> {
@@ -217,6 +226,8 @@ impl<'a> Supervisor<'a> {
             has_outcomes: false,
             outcomes_failed: None,
             usage: None,
+            default_routes: None,
+            missed_default_routes: false,
         })
     }
 
@@ -276,6 +287,7 @@ impl<'a> Supervisor<'a> {
         self.copy = Rc::new(text.unwrap_or_default());
         let file = ConfigFile::of(ledger.file.clone(), self.interface.clone(), &self.copy);
         self.watch_usage(&ledger, &file);
+        self.watch_default_routes(&file);
         self.file = ledger.file;
         self.routed = file.may_defer_routes().then_some(ledger.spec.allowed_ips.len());
         self.has_deferred_routes = file.has_deferred_routes(&ledger.spec);
@@ -317,7 +329,9 @@ impl<'a> Supervisor<'a> {
     fn pause(&self, timeout: Option<Duration>) -> Result<bool, Error> {
         let daemon = self.tunnel.as_ref().filter(|_| !self.closes_connections).and_then(TunnelClient::closed);
         let usage = self.usage.as_ref().map(AsFd::as_fd);
-        let descriptors: Vec<BorrowedFd<'_>> = daemon.into_iter().chain([self.ledgers.as_fd()]).chain(usage).collect();
+        let routes = self.default_routes.as_ref().map(AsFd::as_fd);
+        let others = usage.into_iter().chain(routes);
+        let descriptors: Vec<BorrowedFd<'_>> = daemon.into_iter().chain([self.ledgers.as_fd()]).chain(others).collect();
         self.context.interruption.pause(&descriptors, timeout).map_err(Error::system("cannot wait"))?;
         Ok(!self.context.interruption.came())
     }

@@ -14,6 +14,10 @@ pub struct HostState {
     pub links: Vec<Link>,
     /// The routes of all tables but `local`, in the kernel's order.
     pub routes: Vec<Route>,
+    /// The devices of all next hops of default routes in the main table that have several; such a route is in
+    /// [`HostState::routes`] with the first.
+    #[serde(default)]
+    pub multipath_defaults: Vec<String>,
     /// The rules of both families.
     pub rules: Vec<Rule>,
     /// Address families that are disabled (`ipv6.disable=1`, `disable_ipv6` for all or for new links).

@@ -32,8 +32,9 @@ impl<'a> Planned<'a> {
         let Options { implementation, compat, .. } = *options;
         let hooks = if options.hooks { file.hooks() } else { Hooks::default() };
         let mut spec = file.host_spec(&resolved.device, DefaultRoutes::OnceResolved);
-        snapshot.resolve_gateway(&mut spec, None)?;
-        let plan = plan::up(&spec, &hooks, implementation, &snapshot.state, compat)?;
+        let warnings = snapshot.resolve_gateway(&mut spec, None)?;
+        let mut plan = plan::up(&spec, &hooks, implementation, &snapshot.state, compat)?;
+        plan.warnings.extend(warnings);
         if file.contents.kill_switch || compat == Compat::Native {
             // Set the mark first: a handshake before SetFwmark would be dropped by a leftover kill switch. In wg-quick
             // mode without a kill switch the order is visible in the output, so it stays.

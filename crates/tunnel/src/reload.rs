@@ -237,7 +237,8 @@ impl<'a> PendingReload<'a> {
         reports_steps: bool,
     ) -> Result<Self, Error> {
         let mut snapshot = Snapshot::for_allocation(locked.interface())?;
-        snapshot.resolve_gateway(&mut spec, Some(&ledger.spec))?;
+        let warnings = snapshot.resolve_gateway(&mut spec, Some(&ledger.spec))?;
+        warnings.iter().for_each(|warning| context.warn(warning));
         let Ledger { spec: old, steps: done, pending, compat, .. } = &ledger;
         let ResumedReload { rollback, plan } = plan::resume(old, &spec, &snapshot.state, done, pending, *compat)?;
         plan.warnings.iter().for_each(|warning| context.warn(warning));

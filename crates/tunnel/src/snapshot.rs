@@ -5,7 +5,7 @@ use std::fs::File;
 
 use linerate_control::interface::InterfaceName;
 use linerate_host::linux::{Host, dns};
-use linerate_host::plan;
+use linerate_host::plan::{self, Warning};
 use linerate_host::spec::{Gateway, HostSpec};
 use linerate_host::state::{HeldSysctl, HostState};
 use linerate_host::step::{MAIN, Step};
@@ -33,16 +33,20 @@ impl Snapshot {
     }
 
     /// Reads what `spec` needs besides, if it is that of a gateway, and replaces `Gateway = auto` in it. `before`
-    /// is that of the tunnel as it is up.
+    /// is that of the tunnel as it is up. Returns warnings.
     ///
     /// # Errors
     /// The kernel cannot be read.
-    pub(crate) fn resolve_gateway(&mut self, spec: &mut HostSpec, before: Option<&HostSpec>) -> Result<(), Error> {
-        if spec.forwarding.gateway != Gateway::Off {
-            self.state.foreign_chains = self.host.foreign_chains().map_err(Error::Snapshot)?;
-            plan::gateway::resolve(spec, &self.state, before.map(|before| &before.forwarding.gateway));
+    pub(crate) fn resolve_gateway(
+        &mut self,
+        spec: &mut HostSpec,
+        before: Option<&HostSpec>,
+    ) -> Result<Vec<Warning>, Error> {
+        if spec.forwarding.gateway == Gateway::Off {
+            return Ok(Vec::new());
         }
-        Ok(())
+        self.state.foreign_chains = self.host.foreign_chains().map_err(Error::Snapshot)?;
+        Ok(plan::gateway::resolve(spec, &self.state, before.map(|before| &before.forwarding.gateway)))
     }
 
     /// As [`Snapshot::take`], for a plan that will be recorded.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 
 use super::prefix::{family_of, prefix_of};
-use crate::step::Route;
+use crate::step::{MAIN, Route};
 use linerate_netlink::rtnetlink::*;
 use linerate_netlink::{
     Attributes, Message, NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, Request, address_of, attribute, u32_at,
@@ -91,6 +91,23 @@ pub(super) fn read(message: &Message<'_>, names: &HashMap<u32, String>) -> Optio
     })
 }
 
+/// The devices of all next hops of a default route in the main table that has several.
+pub(super) fn hops_of_default(message: &Message<'_>, names: &HashMap<u32, String>) -> Vec<String> {
+    let body = message.payload.get(RTMSG..).unwrap_or_default();
+    // The length of the destination, and the table: as of `struct rtmsg`.
+    let is_default =
+        message.payload.get(1) == Some(&0) && message.payload.get(4).is_some_and(|&table| u32::from(table) == MAIN);
+    let mut hops = attribute(body, RTA_MULTIPATH).filter(|_| is_default).unwrap_or_default();
+    let mut devices = Vec::new();
+    while let (Some(index), Some(length)) = (u32_at(hops, 4), hops.first_chunk().map(|two| u16::from_ne_bytes(*two))) {
+        devices.extend(names.get(&index).cloned());
+        // Each begins at a multiple of four (`RTNH_ALIGN`); one that is shorter than its header ends the list.
+        let next = usize::from(length).next_multiple_of(4);
+        hops = hops.get(next..).filter(|_| next >= RTNEXTHOP).unwrap_or_default();
+    }
+    devices
+}
+
 /// The next hop of a route.
 struct Hop {
     index: Option<u32>,
@@ -168,7 +185,8 @@ mod tests {
         fn no_message_makes_it_panic(fixed in prop::collection::vec(any::<u8>(), 0..=RTMSG), odd in hostile_attributes()) {
             let names = HashMap::from([(0, "wg0".to_owned())]);
             let payload = [fixed, odd].concat();
-            let _ = read(&Message { kind: RTM_NEWROUTE, flags: 0, sequence: 0, payload: &payload }, &names);
+            let message = Message { kind: RTM_NEWROUTE, flags: 0, sequence: 0, payload: &payload };
+            let _ = (read(&message, &names), hops_of_default(&message, &names));
         }
     }
 }

@@ -27,12 +27,15 @@ const SYSCTLS: [&str; 4] = [
 pub(super) fn read(routing: &mut NetlinkSocket, filter: Option<&mut NetlinkSocket>) -> io::Result<HostState> {
     let links = read_links(routing).map_err(NetlinkError::into_io_error)?;
     let names: HashMap<u32, String> = links.iter().map(|link| (link.index, link.name.clone())).collect();
-    let routes =
-        routing.list(routes::list(), |message| routes::read(message, &names)).map_err(NetlinkError::into_io_error)?;
+    let routes = routing.list(routes::list(), |message| {
+        Some((routes::read(message, &names)?, routes::hops_of_default(message, &names)))
+    });
+    let (routes, hops): (Vec<_>, Vec<_>) = routes.map_err(NetlinkError::into_io_error)?.into_iter().unzip();
     let rules = routing.list(rules::list(), rules::read).map_err(NetlinkError::into_io_error)?;
     let tables = read_tables(filter)?;
     Ok(HostState {
         routes,
+        multipath_defaults: hops.concat(),
         rules,
         disabled_families: if ipv6_is_off() { vec![AddressFamily::V6] } else { vec![] },
         sysctls: read_sysctls(&links),

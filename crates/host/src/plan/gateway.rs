@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use linerate_control::interface::InterfaceName;
 
-use super::{Plan, PlanError, addresses, foreign};
+use super::{Plan, PlanError, Warning, addresses, foreign};
 use crate::spec::{AddressRange, Forwarding, Gateway, HostSpec, Restriction};
 use crate::state::HostState;
 use crate::step::{AddressFamily, GatewayTable, MAIN, OpenGateway, Step};
@@ -23,15 +23,25 @@ pub(crate) const IPV6_AND_TCP: u32 = 60;
 pub(crate) const IPV6_MIN_MTU: u32 = 1280;
 
 /// Replaces `Gateway = auto` by the interfaces of the host's default routes. While it has none, those of a tunnel that
-/// is up stay as they were `before`: a moment without a default route must not end what is forwarded.
-pub fn resolve(spec: &mut HostSpec, state: &HostState, before: Option<&Gateway>) {
-    if spec.forwarding.gateway == Gateway::Auto {
-        let devices = uplinks(&spec.interface, state);
-        let names = devices.iter().filter_map(|device| device.parse::<InterfaceName>().ok());
-        let found = Gateway::Interfaces(names.collect());
-        let kept = before.filter(|before| devices.is_empty() && matches!(before, Gateway::Interfaces(_)));
-        spec.forwarding.gateway = kept.cloned().unwrap_or(found);
+/// is up stay as they were `before`: a moment without a default route must not end what is forwarded. Returns warnings.
+pub fn resolve(spec: &mut HostSpec, state: &HostState, before: Option<&Gateway>) -> Vec<Warning> {
+    if spec.forwarding.gateway != Gateway::Auto {
+        return Vec::new();
     }
+    let devices = uplinks(&spec.interface, state);
+    let kept = before.filter(|before| devices.is_empty() && matches!(before, Gateway::Interfaces(_)));
+    let mut warnings = Vec::new();
+    let mut found = Vec::new();
+    for device in devices {
+        match device.parse::<InterfaceName>() {
+            Ok(name) => found.push(name),
+            Err(error) => warnings.push(Warning::Other {
+                sentence: format!("Gateway = auto: nothing is forwarded to the interface of a default route: {error}"),
+            }),
+        }
+    }
+    spec.forwarding.gateway = kept.cloned().unwrap_or(Gateway::Interfaces(found));
+    warnings
 }
 
 /// The restrictions of peers, from the prefixes of all peers with what `Destinations` says for each. An address belongs
@@ -194,6 +204,7 @@ fn devices(spec: &HostSpec, state: &HostState) -> Option<Vec<String>> {
 fn uplinks(own: &str, state: &HostState) -> Vec<String> {
     let defaults = state.routes.iter().filter(|route| route.table == MAIN && route.to.prefix_len() == 0);
     let mut devices: Vec<String> = defaults.filter_map(|route| route.device.clone()).collect();
+    devices.extend(state.multipath_defaults.iter().cloned());
     devices.retain(|device| device != own && device != "lo");
     devices.sort();
     devices.dedup();

@@ -112,6 +112,9 @@ pub struct Link {
     pub up: bool,
     /// It is a tunnel of the kernel module.
     pub wireguard: bool,
+    /// It is the tunnel of a program: a TUN device for packets of IP.
+    #[serde(default)]
+    pub tun: bool,
     /// Its addresses with their prefixes, host bits kept.
     pub addresses: Vec<IpNet>,
 }

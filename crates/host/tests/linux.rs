@@ -848,6 +848,7 @@ fn links_by_ip() -> Vec<Link> {
         mtu: number(&said["mtu"]),
         up: said["flags"].as_array().unwrap().contains(&"UP".into()),
         wireguard: said["linkinfo"]["info_kind"] == "wireguard",
+        tun: said["linkinfo"]["info_kind"] == "tun" && said["link_type"] == "none",
         addresses: said["addr_info"].as_array().unwrap().iter().map(address_by_ip).collect(),
     };
     said.as_array().unwrap().iter().map(link).collect()

@@ -19,6 +19,9 @@ use linerate_netlink::{
 /// The longest name of an interface: IFNAMSIZ (linux/if.h) without its NUL.
 pub(super) const NAME_MAX: usize = 15;
 
+/// The type of a link that has no header of its own (linux/if_arp.h).
+const ARPHRD_NONE: u16 = 0xFFFE;
+
 /// The link kind of the kernel module.
 const WIREGUARD: &str = "wireguard";
 
@@ -90,6 +93,8 @@ pub(super) fn read(message: &Message<'_>) -> Option<Link> {
         mtu: attribute(body, IFLA_MTU).and_then(u32_of)?,
         up: u32_at(message.payload, 8)? & IFF_UP != 0,
         wireguard: kind.as_deref() == Some(WIREGUARD),
+        // One for frames of Ethernet has the same kind.
+        tun: kind.as_deref() == Some("tun") && message.payload.get(2..4) == Some(&ARPHRD_NONE.to_ne_bytes()),
         addresses: Vec::new(),
     })
 }

@@ -2,8 +2,8 @@
 //!
 //! Forwarding is switched on for the interfaces between which packets pass, not for the whole host: IPv4 asks the
 //! interface on which a packet comes (`ip_route_input_slow` in net/ipv4/route.c), IPv6 does since Linux 6.17
-//! (`force_forwarding`). Older kernels forward IPv6 everywhere or nowhere, and then ignore router advertisements
-//! unless `accept_ra` is 2. The table comes before forwarding: at no time does more pass than it allows.
+//! (`force_forwarding`). Older kernels forward IPv6 everywhere or nowhere, and then links ignore router advertisements
+//! unless their `accept_ra` is 2. The table comes before forwarding: at no time does more pass than it allows.
 
 use std::net::IpAddr;
 
@@ -12,7 +12,7 @@ use linerate_control::interface::InterfaceName;
 
 use super::{Plan, PlanError, Warning, addresses, foreign};
 use crate::spec::{AddressRange, Forwarding, Gateway, HostSpec, Restriction};
-use crate::state::HostState;
+use crate::state::{HostState, Link};
 use crate::step::{AddressFamily, GatewayTable, MAIN, OpenGateway, Step};
 
 /// The headers of IP and TCP without options, by which segments are smaller than packets.
@@ -281,12 +281,10 @@ fn sysctls(
     if devices.is_empty() {
         return;
     }
-    let mut listening = uplinks(&spec.interface, state);
-    listening.extend(devices.iter().cloned());
-    listening.sort();
-    listening.dedup();
-    for device in listening {
-        let name = sysctl_name("ipv6", &device, "accept_ra");
+    // Any link may hear the router of the next moment, and would not obey it.
+    let is_ours = |link: &Link| link.wireguard || link.tun || link.name == "lo" || link.name == spec.interface;
+    for link in state.links.iter().filter(|link| !is_ours(link)) {
+        let name = sysctl_name("ipv6", &link.name, "accept_ra");
         if ["1", "2"].iter().any(|value| state.sysctls.get(&name).is_some_and(|set| set == value)) {
             hold(name, "2");
         }
@@ -368,6 +366,37 @@ mod tests {
             resolve(&mut spec, &HostState::default(), before);
             assert_eq!(spec.forwarding.gateway, resolved);
         }
+    }
+
+    #[test]
+    fn before_linux_6_17_all_links_but_tunnels_go_on_to_obey_routers_while_ipv6_is_forwarded() {
+        let link = |name: &str| Link { name: name.into(), ..Link::default() };
+        let tun = Link { tun: true, ..link("tun5") };
+        let wireguard = Link { wireguard: true, ..link("wg9") };
+        let links = vec![link("lo"), link("eth0"), link("eth1.5"), link("docker0"), tun, wireguard];
+        let accept_ra = |link: &Link| sysctl_name("ipv6", &link.name, "accept_ra");
+        let mut state = HostState { nftables: true, ..HostState::default() };
+        state.sysctls.extend(links.iter().map(|link| (accept_ra(link), "1".to_owned())));
+        state.sysctls.insert("net.ipv6.conf.docker0.accept_ra".into(), "0".into());
+        state.sysctls.insert("net.ipv6.conf.all.forwarding".into(), "0".into());
+        state.links = links;
+        let mut spec = HostSpec { interface: "wg0".into(), addresses: nets(&["fd00::1/64"]), ..HostSpec::default() };
+        let mut held = |devices: &[&str]| {
+            let devices = devices.iter().map(|device| device.parse().unwrap()).collect();
+            spec.forwarding.gateway = Gateway::Interfaces(devices);
+            let mut plan = Plan::default();
+            forwarding(&spec, &state, &[], &mut plan);
+            let held = plan.steps.into_iter().map(|step| match step {
+                Step::HoldSysctl { name, value, .. } => format!("{name}={value}"),
+                step => panic!("{step:?}"),
+            });
+            held.collect::<Vec<_>>()
+        };
+        assert_eq!(
+            held(&["eth0"]),
+            ["net.ipv6.conf.eth0.accept_ra=2", "net.ipv6.conf.eth1/5.accept_ra=2", "net.ipv6.conf.all.forwarding=1"]
+        );
+        assert_eq!(held(&[]), [""; 0]);
     }
 
     fn nets(texts: &[&str]) -> Vec<IpNet> {

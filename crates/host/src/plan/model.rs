@@ -86,6 +86,7 @@ impl HostState {
             mtu: 1420,
             up: false,
             wireguard,
+            tun: !wireguard,
             addresses: Vec::new(),
         });
         // A new link takes over the defaults (`devinet_conf` and `ipv6_devconf_dflt`).
@@ -271,7 +272,7 @@ mod tests {
     fn a_route_prefers_only_a_source_address_that_the_host_has() {
         let (address, net) = ("192.0.2.7/24".parse().unwrap(), "10.0.0.0/8".parse().unwrap());
         let link =
-            Link { name: "e0".into(), index: 2, mtu: 1500, up: true, wireguard: false, addresses: vec![address] };
+            Link { name: "e0".into(), index: 2, mtu: 1500, up: true, addresses: vec![address], ..Link::default() };
         let mut host = HostState { links: vec![link], ..HostState::default() };
         let from = |source: &str| Route {
             to: net,

@@ -9,7 +9,7 @@ use linerate_control::uapi::limits::{LimitState, LimitUpdate, Suspension};
 use linerate_control::uapi::request::{
     AllowedIp, DeviceUpdate, Frame, LINE_MAX, PeerUpdate, REQUEST_MAX, Request, frame, parse,
 };
-use linerate_control::uapi::response::{self, DeviceState, PeerState, ReplyError};
+use linerate_control::uapi::response::{self, Activity, DeviceState, PeerState, ReplyError};
 use proptest::collection::vec;
 use proptest::option::of;
 use proptest::prelude::*;
@@ -245,6 +245,17 @@ fn an_incomplete_rejected_or_invalid_reply_is_an_error() {
 }
 
 #[test]
+fn activity_survives_its_text() {
+    let peer = |last_received| PeerState { tx_bytes: 1, last_received, ..PeerState::new(PublicKey([7; 32])) };
+    let activity = Activity { now: 9, configured: 3, peers: vec![peer(0), peer(u64::MAX)] };
+    let reply = activity.render();
+    assert_eq!(text(&reply).matches("last_received=").count(), 1);
+    assert!(response::parse_activity(&reply) == Ok(activity));
+    let lying = text(&reply).replace("last_received=1", "last_received=-1");
+    assert!(response::parse_activity(lying.as_bytes()) == Err(ReplyError::Line(13)));
+}
+
+#[test]
 fn counters_survive_their_text() {
     let counters = vec![("unknown_index".to_owned(), u64::MAX), ("wakeups".to_owned(), 0)];
     let reply = response::render_stats(&counters);
@@ -393,6 +404,7 @@ fn state((key, listen_port, fwmark, peers): (Option<[u8; 32]>, u16, u32, Vec<Pee
                 persistent_keepalive: keepalive,
                 allowed_ips: ips.into_iter().map(|(addr, cidr)| (addr, fitting(addr, cidr))).collect(),
                 limits: limits.map(limit_state).unwrap_or_default(),
+                last_received: 0,
             }
         });
     DeviceState { private_key: secret(key), listen_port, fwmark, peers: peers.collect() }

@@ -177,8 +177,8 @@ pub struct Replacement {
 pub struct ActivityReport {
     /// The `since` of the next call.
     pub now: Boottime,
-    /// Grows with every configuration of the device, and when an endpoint follows its interface to another index. If
-    /// it differs from the last answer, read the whole state.
+    /// Grows with every configuration of the device, when a peer is suspended or let in again, and when an endpoint
+    /// follows its interface to another index. If it differs from the last answer, read the whole state.
     pub configured: u64,
     /// The peers, in the order in which they were added.
     pub peers: Vec<PeerActivity>,
@@ -192,6 +192,8 @@ pub struct PeerActivity {
     pub last_handshake: Duration,
     /// How long that took, from our initiation to the response; zero if the peer initiated it.
     pub handshake_time: Duration,
+    /// When the last authentic packet was received from it; zero: never.
+    pub last_received: Boottime,
     pub rx_bytes: u64,
     pub tx_bytes: u64,
 }
@@ -205,6 +207,7 @@ impl PeerActivity {
             endpoint,
             last_handshake: peer.last_handshake(),
             handshake_time: peer.handshake_time(),
+            last_received: peer.traffic.last_received(),
             rx_bytes,
             tx_bytes,
         }

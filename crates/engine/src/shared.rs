@@ -54,7 +54,8 @@ pub struct Shared<B: Backend> {
     pub routing_epoch: AtomicU64,
     /// A source-address check failed temporarily; retry after the next epoch bump.
     pub source_addr_check_failed: AtomicBool,
-    /// Grows with every configuration of the device, and when an endpoint follows its interface to another index.
+    /// Grows with every configuration of the device, when a peer is suspended or let in again, and when an endpoint
+    /// follows its interface to another index.
     pub configured: AtomicU64,
     /// The firewall mark of outer datagrams.
     pub mark: AtomicU32,

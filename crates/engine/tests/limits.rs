@@ -7,7 +7,7 @@ use std::time::Duration;
 use hosts::{Clock, Host, pair, settle, udp};
 use linerate_engine::config::{DeviceChange, LimitChange, PeerChange, PeerReport, Replacement, Suspension};
 use linerate_netio::memory::MemoryNet;
-use linerate_protocol::{Prefix, PublicKey};
+use linerate_protocol::{Boottime, Prefix, PublicKey};
 use proptest::prelude::*;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -55,8 +55,10 @@ fn a_peer_is_cut_off_when_it_expires_and_not_before() {
     assert_eq!(exchange(&mut server, &mut client), (true, true));
     assert!(server.slow_path.deadline().unwrap() <= clock.boot().after(Duration::from_nanos(1)));
     clock.advance(Duration::from_nanos(1));
+    let configured = server.shared.activity(Boottime(0)).configured;
     assert!(server.slow_path.process());
     assert_eq!(suspended(&mut server, client.public_key), Some(Suspension::Expired));
+    assert_ne!(server.shared.activity(Boottime(0)).configured, configured, "whoever watches reads it again");
     let before = server.drops("suspended");
     assert_eq!(exchange(&mut server, &mut client), (false, false));
     assert_eq!(server.drops("suspended"), before + 1);

@@ -758,6 +758,7 @@ fn activity_lists_the_peers_active_since_in_order_without_the_slow_path() {
     let (active, peer) = (&activity.peers[0], &state.peers[1]);
     assert_eq!((active.rx_bytes, active.tx_bytes), (peer.rx_bytes, peer.tx_bytes));
     assert_eq!((active.endpoint, active.last_handshake), (peer.endpoint, peer.last_handshake));
+    assert!(active.last_received >= now && active.last_received <= activity.now);
     assert!(active.rx_bytes > 0 && active.endpoint == Some(two.outer) && !active.last_handshake.is_zero());
     // A change of what is not reported here shows.
     one.set_peer(PeerChange { allowed_ips: many_prefixes(1), ..PeerChange::new(third.public_key) });

@@ -41,8 +41,10 @@ pub struct TrafficTimestamps {
     another_keepalive: AtomicBool,
     /// When data was first sent since we last received; zero: none.
     unanswered_since: AtomicU64,
-    /// When the last authenticated packet was sent or received.
-    last: AtomicU64,
+    /// When the last authenticated packet was sent, or the persistent keepalive interval was restarted.
+    last_sent: AtomicU64,
+    /// When the last authenticated packet was received; zero: none.
+    last_received: AtomicU64,
     /// A handshake is requested.
     requested: AtomicBool,
     /// The slow path is running a handshake and checks `requested` before it stops.
@@ -56,7 +58,8 @@ impl Default for TrafficTimestamps {
             keepalive_since: AtomicU64::new(0),
             another_keepalive: AtomicBool::new(false),
             unanswered_since: AtomicU64::new(0),
-            last: AtomicU64::new(0),
+            last_sent: AtomicU64::new(0),
+            last_received: AtomicU64::new(0),
             requested: AtomicBool::new(false),
             handshake_running: AtomicBool::new(false),
         }
@@ -120,13 +123,13 @@ impl TrafficTimestamps {
 impl TrafficTimestamps {
     /// An authenticated message was sent: data or handshake.
     pub(crate) fn note_sent(&self, now: Boottime) {
-        self.last.store(now.0, Ordering::Relaxed);
+        self.last_sent.store(now.0, Ordering::Relaxed);
         disarm(&self.keepalive_since);
     }
 
     /// An authenticated message was received: data or handshake.
     pub(crate) fn note_received(&self, now: Boottime) {
-        self.last.store(now.0, Ordering::Relaxed);
+        self.last_received.store(now.0, Ordering::Relaxed);
         disarm(&self.unanswered_since);
     }
 
@@ -181,12 +184,17 @@ impl TrafficTimestamps {
 
     /// When the last authenticated packet was sent or received.
     pub fn last(&self) -> Boottime {
-        Boottime(self.last.load(Ordering::Relaxed))
+        Boottime(self.last_sent.load(Ordering::Relaxed)).max(self.last_received())
+    }
+
+    /// When the last authenticated packet was received; zero: never.
+    pub fn last_received(&self) -> Boottime {
+        Boottime(self.last_received.load(Ordering::Relaxed))
     }
 
     /// Restarts the persistent keepalive interval.
     pub(crate) fn touch(&self, now: Boottime) {
-        self.last.store(now.0, Ordering::Relaxed);
+        self.last_sent.store(now.0, Ordering::Relaxed);
     }
 
     /// Cancels everything that is due or requested.
@@ -258,6 +266,18 @@ mod tests {
         assert_eq!(traffic.sent(at(0), false), Wake::No);
         assert_eq!((traffic.keepalive_due(), traffic.new_handshake_due(Duration::ZERO)), (None, None));
         assert_eq!(traffic.last(), at(0));
+    }
+
+    #[test]
+    fn the_last_packet_received_is_told_from_the_last_one_sent() {
+        let traffic = TrafficTimestamps::new();
+        let _ = traffic.sent(at(0), true);
+        assert_eq!((traffic.last(), traffic.last_received()), (at(0), Boottime::default()));
+        let _ = traffic.received(at(1), true);
+        let _ = traffic.sent(at(2), true);
+        assert_eq!((traffic.last(), traffic.last_received()), (at(2), at(1)));
+        let _ = traffic.received(at(3), false);
+        assert_eq!((traffic.last(), traffic.last_received()), (at(3), at(3)));
     }
 
     #[test]

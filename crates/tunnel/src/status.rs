@@ -1,7 +1,8 @@
 //! `status`: the tunnels of this host, the names of their peers, and whether they work.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ipnet::IpNet;
@@ -21,7 +22,7 @@ use serde::Serialize;
 
 use crate::error::Error;
 use crate::ledger::{self, Ledger, LedgerError};
-use crate::read::ConfigFile;
+use crate::read::{self, ConfigFile};
 use crate::snapshot;
 
 /// After this long without a handshake no session is left (REJECT_AFTER_TIME).
@@ -63,7 +64,7 @@ pub struct Status {
 }
 
 /// What runs a tunnel, as far as that is known.
-#[derive(Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RunBy {
     /// A daemon.
@@ -223,7 +224,7 @@ fn is_not_listening(name: &str) -> bool {
 }
 
 /// Whether an error means that there is no tunnel: no daemon listens, and the kernel module has none.
-pub(crate) fn is_absence(error: &ClientError) -> bool {
+pub fn is_absence(error: &ClientError) -> bool {
     let Some(error) = error.as_io() else { return false };
     let of_kernel = [Errno::NODEV, Errno::OPNOTSUPP, Errno::PROTONOSUPPORT];
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
@@ -258,6 +259,19 @@ fn file_only(name: &str, ledger: Option<&Ledger>) -> BTreeMap<PublicKey, FileOnl
         file_only.entry(peer.public_key).or_default().name = peer.name;
     }
     file_only
+}
+
+/// The names that the file of a tunnel gives its peers; none if it cannot be read.
+pub fn names(file: &Path, interface: &InterfaceName) -> HashMap<PublicKey, String> {
+    let file = ConfigFile::read(file.to_owned(), interface.clone());
+    let peers = file.map(|file| file.contents.peers).unwrap_or_default();
+    peers.into_iter().filter_map(|peer| Some((peer.public_key, peer.name?))).collect()
+}
+
+/// The file that a tunnel was brought up from, or the one that is named after it. It may not exist.
+pub fn file(interface: &InterfaceName) -> PathBuf {
+    let ledger = ledger::read(ledger::directory(), interface).ok().flatten();
+    ledger.map_or_else(|| read::named(interface.as_str()), |ledger| ledger.file)
 }
 
 fn peers(device: &DeviceState, file_only: &BTreeMap<PublicKey, FileOnly>, now: Duration) -> Vec<PeerStatus> {

@@ -120,6 +120,7 @@ fn to_peer_state(report: &PeerReport) -> PeerState {
         persistent_keepalive: report.persistent_keepalive,
         allowed_ips: report.allowed_ips.iter().map(|prefix| (prefix.addr(), prefix.cidr())).collect(),
         limits: to_limit_state(&report.limits),
+        last_received: 0,
     }
 }
 
@@ -154,6 +155,7 @@ fn to_activity_state(activity: &PeerActivity) -> PeerState {
         endpoint: activity.endpoint,
         last_handshake: activity.last_handshake,
         handshake_time: activity.handshake_time,
+        last_received: activity.last_received.0,
         tx_bytes: activity.tx_bytes,
         rx_bytes: activity.rx_bytes,
         ..PeerState::new(PublicKey(activity.public_key.0))

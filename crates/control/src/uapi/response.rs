@@ -51,6 +51,9 @@ pub struct PeerState {
     pub allowed_ips: Vec<(IpAddr, u8)>,
     /// Its limits; only linerated has them.
     pub limits: LimitState,
+    /// When the last authentic packet was received from the peer, as a time of [`Activity::now`]; zero for never. Only
+    /// the reply to `activity` has it.
+    pub last_received: u64,
 }
 
 impl PeerState {
@@ -67,6 +70,7 @@ impl PeerState {
             persistent_keepalive: 0,
             allowed_ips: Vec::new(),
             limits: LimitState::default(),
+            last_received: 0,
         }
     }
 }
@@ -76,7 +80,8 @@ impl PeerState {
 pub struct Activity {
     /// The time to pass in the next request, whose reply may repeat a peer.
     pub now: u64,
-    /// How often the device was configured. If it changed, the client needs a new `get`.
+    /// How often the device was configured, or a peer suspended or let in again. If it changed, the client needs a new
+    /// `get`.
     pub configured: u64,
     /// The active peers in the order of their creation, without secrets and allowed IPs.
     pub peers: Vec<PeerState>,
@@ -169,6 +174,9 @@ impl Activity {
             if !peer.handshake_time.is_zero() {
                 writeln!(text, "handshake_nsec={}", peer.handshake_time.as_nanos())?;
             }
+            if peer.last_received != 0 {
+                writeln!(text, "last_received={}", peer.last_received)?;
+            }
         }
         text.write_str("errno=0\n\n")
     }
@@ -184,6 +192,10 @@ pub fn parse_activity(reply: &[u8]) -> Result<Activity, ReplyError> {
     parse_lines(reply, |key, value| match activity.peers.last_mut() {
         _ if key == b"public_key" => {
             activity.peers.push(PeerState::new(PublicKey::from_hex(value)?));
+            Some(())
+        }
+        Some(peer) if key == b"last_received" => {
+            peer.last_received = decimal(value, u64::MAX)?;
             Some(())
         }
         // Not part of this reply.

@@ -228,6 +228,7 @@ impl<B: Backend> SlowPath<B> {
             return;
         }
         self.count_suspended(before, reason);
+        self.shared.configured.fetch_add(1, Ordering::SeqCst);
         peer.set_suspended(reason.is_some());
         match reason {
             Some(reason) => {

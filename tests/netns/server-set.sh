@@ -3,7 +3,7 @@
 source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/tunnel-files.bash"
 source "$(dirname "$0")/servers.bash"
-need jq
+need jq nc
 
 internet
 server init --pool 10.7.4.0/24
@@ -21,9 +21,42 @@ daemon=$(daemon_of wg0)
 
 say "the endpoint"
 server set --endpoint vpn.example.com
-said "what clients have to do" "keep the old endpoint"
+said "what clients have to do" "files of laptop have the endpoint 203.0.113.5:51820: .* to vpn.example.com:51820"
 in_file "endpoint" "^#! PublicEndpoint = vpn.example.com$"
 expect "the endpoint that is shown" "vpn.example.com:51820" "$(shown .endpoint)"
+
+say "the port: a client that the server sends to follows, and keeps its session; others need their file changed"
+{ at h1 nc -u -l 4433 </dev/null >/dev/null 2>&1 || true; } &
+wait_for 5 "the port to be taken" listens_udp h1 4433
+cp /etc/wireguard/wg0.conf "$WORK/before.conf"
+no_server set --port 4433
+said "the port" "UDP port 4433 is in use"
+cmp "$WORK/before.conf" /etc/wireguard/wg0.conf || fail "set --port was refused and has changed the file"
+kill "$(pgrep -x nc)" # in the PID namespace of this scenario
+wait_for 5 "the port to be free" port_closed h1 4433
+server set --port 4433
+said "the old port" "nothing listens on UDP port 51820 any more"
+said "whose file" "files of laptop have the endpoint vpn.example.com:51820: .* to vpn.example.com:4433"
+in_file "port" "^ListenPort = 4433$"
+expect "the port that is shown" "4433 vpn.example.com:4433" "$(shown '|[.listenPort, .endpoint]|join(" ")' | tr -d '"')"
+expect "the port that the daemon has" 4433 "$(at h1 wg show wg0 listen-port)"
+wait_for 5 "the old port to be free" port_closed h1 51820
+no_ping laptop 10.7.4.1
+pings h1 10.7.4.2
+pings laptop 10.7.4.1
+expect "the laptop's endpoint" "203.0.113.5:4433" "$(at laptop wg show wg9 endpoints | cut -f 2)"
+expect "the laptop's session" "$handshake" "$(at h1 wg show wg0 latest-handshakes)"
+server set --endpoint vpn.example.com:443
+server set --port 51820
+said "what the router has to do" "keep sending to vpn.example.com:443: the router has to forward that to UDP port 51820"
+in_file "endpoint" "^#! PublicEndpoint = vpn.example.com:443$"
+at h1 "$LINERATE" server set --endpoint vpn.example.com:51820 --port 51820 --json >"$WORK/json"
+expect "JSON" "true laptop" "$(jq -r '[.applied, .exportAgain[]] | join(" ")' "$WORK/json")"
+server set --port 443
+in_file "endpoint" "^#! PublicEndpoint = vpn.example.com:443$"
+server set --port 51820
+server set --endpoint vpn.example.com
+pings h1 10.7.4.2
 
 say "defaults of client files"
 server set --dns 9.9.9.9,2620:fe::fe --client-mtu 1380 --client-keepalive 15

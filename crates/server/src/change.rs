@@ -1,7 +1,7 @@
-//! Changes of a server: where clients reach it, the size of their networks, and the defaults of their files.
+//! Changes of a server: its port, where clients reach it, the size of their networks, and the defaults of their files.
 
 use ipnet::IpNet;
-use linerate_control::document::{Document, InvalidValue, SectionKind, Setting};
+use linerate_control::document::{Document, InvalidValue, Section, SectionKind, Setting};
 use linerate_control::tunnel_file::{PublicEndpoint, settings};
 
 use crate::init::{conflict, list};
@@ -9,6 +9,8 @@ use crate::init::{conflict, list};
 /// What to change.
 #[derive(Clone, Debug, Default)]
 pub struct Changes {
+    /// The UDP port that it listens on.
+    pub port: Option<u16>,
     /// Where clients reach the server.
     pub endpoint: Option<PublicEndpoint>,
     /// Networks that take the place of those of the clients that they contain.
@@ -40,6 +42,9 @@ impl Changes {
     /// A network is not wider than before or belongs to others, or a value is not valid.
     pub fn apply(&self, document: &mut Document, networks: &[IpNet], taken: &[IpNet]) -> Result<(), ChangeError> {
         let section = document.interface();
+        if let Some(port) = self.port {
+            set_port(document, section, port)?;
+        }
         if let Some(endpoint) = &self.endpoint {
             document.set(section, &settings::PUBLIC_ENDPOINT, &endpoint.to_string())?;
         }
@@ -57,6 +62,25 @@ impl Changes {
             }
         }
         Ok(())
+    }
+}
+
+/// Changes the port, and that of the endpoint where it was the same.
+fn set_port(document: &mut Document, section: usize, port: u16) -> Result<(), InvalidValue> {
+    let interfaces = document.sections().iter().filter(|section| section.kind() == SectionKind::Interface);
+    let entries: Vec<_> = interfaces.flat_map(Section::entries).collect();
+    let value = |setting: &Setting| {
+        let entry = entries.iter().rev().find(|entry| entry.is(setting))?;
+        str::from_utf8(entry.value()).ok()
+    };
+    let before = value(&settings::LISTEN_PORT).and_then(|value| value.parse().ok());
+    let endpoint = value(&settings::PUBLIC_ENDPOINT).and_then(|value| value.parse::<PublicEndpoint>().ok());
+    document.set(section, &settings::LISTEN_PORT, &port.to_string())?;
+    match before.zip(endpoint) {
+        Some((before, endpoint)) if endpoint.port() == Some(before) => {
+            document.set(section, &settings::PUBLIC_ENDPOINT, &endpoint.moved(before, port).to_string())
+        }
+        _ => Ok(()),
     }
 }
 
@@ -158,6 +182,21 @@ mod tests {
         assert!(refused("10.7.4.0/16", &[]).contains("write 10.7.0.0/16"));
         assert!(refused("10.7.0.0/16", &["10.7.99.0/24"]).contains("uses 10.7.99.0/24"));
         assert!(refused("10.0.0.0/7", &[]).contains("at least 8"));
+    }
+
+    #[test]
+    fn the_endpoints_port_follows_the_port_unless_a_router_forwards_another_one() {
+        let with = |lines: &str, port| {
+            let mut document = Document::parse(format!("[Interface]\n{lines}\n[Peer]\nPublicKey = x\n").as_bytes());
+            Changes { port: Some(port), ..Changes::default() }.apply(&mut document, &[], &[]).unwrap();
+            String::from_utf8(document.to_bytes().to_vec()).unwrap()
+        };
+        let text = with("ListenPort = 51820\n#! PublicEndpoint = a.example:51820\n", 443);
+        assert!(text.contains("ListenPort = 443\n#! PublicEndpoint = a.example:443\n"), "{text}");
+        let text = with("ListenPort = 51820\n#! PublicEndpoint = [2001:db8::1]:443\n", 4433);
+        assert!(text.contains("ListenPort = 4433\n#! PublicEndpoint = [2001:db8::1]:443\n"), "{text}");
+        let text = with("#! PublicEndpoint = a.example\n", 443);
+        assert!(text.contains("ListenPort = 443\n") && text.contains("PublicEndpoint = a.example\n"), "{text}");
     }
 
     #[test]

@@ -43,6 +43,14 @@ impl PublicEndpoint {
     pub fn with_port(&self, listen_port: u16) -> String {
         Self { port: Some(self.port.unwrap_or(listen_port)), host: self.host.clone() }.to_string()
     }
+
+    /// The same for a server that listens on `to` and no longer on `from`: a port that says the same follows, and one that
+    /// a router forwards stays.
+    #[must_use]
+    pub fn moved(&self, from: u16, to: u16) -> Self {
+        let port = self.port.map(|port| if port == from { to } else { port });
+        Self { port, host: self.host.clone() }
+    }
 }
 
 /// An address, and the port that the server listens on.

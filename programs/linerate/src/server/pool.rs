@@ -11,6 +11,12 @@ pub(super) fn networks(file: &ConfigFile) -> Result<Vec<IpNet>, Error> {
     Ok(roster(file, Timestamp::now())?.networks())
 }
 
+/// The names of all clients.
+pub(super) fn client_names(file: &ConfigFile) -> Result<Vec<String>, Error> {
+    let roster = roster(file, Timestamp::now())?;
+    Ok(roster.clients().iter().map(|client| client.name.to_string()).collect())
+}
+
 fn roster(file: &ConfigFile, now: Timestamp) -> Result<Roster, Error> {
     let roster = Roster::read(file.document.clone(), &file.interface, &System, now);
     roster.map_err(|error| Error::State(format!("{}: {error}", file.interface)))

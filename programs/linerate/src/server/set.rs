@@ -6,7 +6,8 @@ use ipnet::IpNet;
 use linerate_cli::{eprint_line, print};
 use linerate_control::tunnel_file::{PublicEndpoint, settings};
 use linerate_server::change::Changes;
-use linerate_tunnel::{Applied, Error, edit, server};
+use linerate_server::init::Facts;
+use linerate_tunnel::{self as tunnel, Applied, ConfigFile, Error, edit, server};
 use serde::Serialize;
 
 use super::init::ClientDefaults;
@@ -15,7 +16,7 @@ use crate::cli::{CliError, interruption};
 
 #[derive(clap::Args)]
 #[group(id = "changes", required = true, multiple = true,
-    args = ["endpoint", "pool", "dns", "client_allowed_ips", "client_mtu", "client_keepalive"])]
+    args = ["endpoint", "port", "pool", "dns", "client_allowed_ips", "client_mtu", "client_keepalive"])]
 pub(crate) struct SetArguments {
     /// Server to change (default: the only one)
     name: Option<String>,
@@ -23,6 +24,10 @@ pub(crate) struct SetArguments {
     /// Where clients reach this host: a name or an address, with a port if a router forwards another one
     #[arg(long, value_name = "HOST[:PORT]")]
     endpoint: Option<PublicEndpoint>,
+
+    /// UDP port to listen on; the port in the endpoint follows, unless a router forwards another one
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
+    port: Option<u16>,
 
     /// A wider network for the clients' addresses: it has to contain the one of before
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
@@ -45,7 +50,29 @@ pub(crate) struct SetArguments {
 struct Done {
     name: String,
     applied: bool,
+    /// Clients whose files name an endpoint that is no longer true.
+    export_again: Vec<String>,
     notes: Vec<String>,
+}
+
+/// Where clients reached the server before, and their names.
+struct Before {
+    listen_port: Option<u16>,
+    endpoint: Option<String>,
+    clients: Vec<String>,
+}
+
+impl Before {
+    fn of(file: &ConfigFile) -> Result<Self, Error> {
+        let listen_port = file.contents.listen_port;
+        Ok(Self { listen_port, endpoint: reached_at(file), clients: pool::client_names(file)? })
+    }
+}
+
+/// The `Endpoint` of client files.
+fn reached_at(file: &ConfigFile) -> Option<String> {
+    let contents = &file.contents;
+    Some(contents.public_endpoint.as_ref()?.with_port(contents.listen_port?))
 }
 
 pub(super) fn run(arguments: &SetArguments) -> Result<ExitCode, CliError> {
@@ -54,22 +81,29 @@ pub(super) fn run(arguments: &SetArguments) -> Result<ExitCode, CliError> {
     let name = &file.interface;
     let word = |value: String| if value == "none" { None } else { Some(value) };
     let changes = Changes {
+        port: arguments.port,
         endpoint: arguments.endpoint.clone(),
         pools: arguments.pool.clone(),
         client_defaults: arguments.clients.settings().into_iter().map(|(at, value)| (at, word(value))).collect(),
     };
-    let taken = server::facts(name)?.taken;
+    let facts = server::facts(name)?;
+    if let Some(port) = arguments.port {
+        check_free(port, &file, &facts)?;
+    }
     let edited = edit(&file, &options()?, arguments.verbosity.context(&interruption), |file| {
         let networks = pool::networks(file)?;
         let mut document = file.document.clone();
-        let changed = changes.apply(&mut document, &networks, &taken);
+        let changed = changes.apply(&mut document, &networks, &facts.taken);
         changed.map_err(|error| Error::State(error.to_string()))?;
-        Ok((document, ()))
+        Ok((document, Before::of(file)?))
     })?;
+    let (before, after) = (edited.value, file.reopen()?);
+    let has_moved = before.endpoint != reached_at(&after);
     let done = Done {
         name: name.to_string(),
         applied: matches!(edited.applied, Applied::Peers(_) | Applied::Reloaded),
-        notes: notes(&changes, edited.applied),
+        notes: notes(&changes, edited.applied, &before, &after),
+        export_again: if has_moved { before.clients } else { Vec::new() },
     };
     if arguments.json {
         return Ok(print(&json(&done)?)?);
@@ -80,16 +114,56 @@ pub(super) fn run(arguments: &SetArguments) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn notes(changes: &Changes, applied: Applied) -> Vec<String> {
+/// Refuses a port that somebody else has.
+fn check_free(port: u16, file: &ConfigFile, facts: &Facts) -> Result<(), String> {
+    let own = [file.contents.listen_port, tunnel::running(&file.interface).map(|running| running.listen_port)];
+    match facts.ports.contains(&port) && !own.contains(&Some(port)) {
+        true => {
+            Err(format!("UDP port {port} is in use on this host, or by the file of another tunnel; choose another one"))
+        }
+        false => Ok(()),
+    }
+}
+
+fn notes(changes: &Changes, applied: Applied, before: &Before, after: &ConfigFile) -> Vec<String> {
     let mut notes = Vec::new();
     if applied == Applied::NotOurs {
         notes.push("the tunnel that runs is not of this file: it has not followed".to_owned());
     }
+    let (old, new) = (before.listen_port, after.contents.listen_port);
+    if let Some((old, new)) = old.zip(new).filter(|(old, new)| old != new) {
+        notes.push(format!(
+            "nothing listens on UDP port {old} any more; a firewall in front of this host has to let port {new} in"
+        ));
+    }
     let of_files = |setting| changes.client_defaults.iter().any(|(changed, _)| *changed == setting);
-    if changes.endpoint.is_some() {
-        notes.push("files that clients have keep the old endpoint: change it there, or export them again".to_owned());
-    } else if [settings::CLIENT_DNS, settings::CLIENT_ALLOWED_IPS, settings::CLIENT_MTU].into_iter().any(of_files) {
+    let reached = reached_at(after);
+    if let (Some(from), Some(to)) = (&before.endpoint, &reached)
+        && from != to
+    {
+        notes.extend(stale_files(&before.clients, from, to));
+    } else if let (Some(port), Some(to)) = (changes.port.filter(|_| old != new), &reached) {
+        notes.push(format!(
+            "clients keep sending to {to}: the router has to forward that to UDP port {port} of this host"
+        ));
+    }
+    if [settings::CLIENT_DNS, settings::CLIENT_ALLOWED_IPS, settings::CLIENT_MTU].into_iter().any(of_files) {
         notes.push("files that clients have stay as they are; those exported from now on have it".to_owned());
     }
     notes
+}
+
+/// Which clients' files have an endpoint that is not true any more, and what to do.
+fn stale_files(clients: &[String], from: &str, to: &str) -> Option<String> {
+    /// More names are no help.
+    const NAMED: usize = 10;
+    let whose = match clients.len() {
+        0 => return None,
+        1..=NAMED => clients.join(", "),
+        count => format!("all {count} clients"),
+    };
+    Some(format!(
+        "the files of {whose} have the endpoint {from}: change it there to {to}, or export them again with `linerate client \
+         export'"
+    ))
 }

@@ -25,11 +25,27 @@ pub fn write_pages(command: Command, section: &str, directory: &Path) -> Result<
 ///
 /// # Errors
 /// They cannot be written.
-pub fn print_completions(mut command: Command, shell: Shell) -> Result<ExitCode, String> {
+pub fn print_completions(command: Command, shell: Shell) -> Result<ExitCode, String> {
+    let mut command = visible(command);
     let name = command.get_name().to_owned();
     let mut text = Vec::new();
     clap_complete::generate(shell, &mut command, name, &mut text);
     print(&text)
+}
+
+/// The command without those of its commands that are hidden, which clap_complete would offer.
+fn visible(command: Command) -> Command {
+    if !command.get_subcommands().any(Command::is_hide_set) {
+        return command;
+    }
+    // clap takes only text that lives as long as the program.
+    let forever = |text: &str| -> &'static str { text.to_owned().leak() };
+    let commands: Vec<Command> = command.get_subcommands().filter(|command| !command.is_hide_set()).cloned().collect();
+    let shown = Command::new(forever(command.get_name())).args(command.get_arguments()).subcommands(commands);
+    match command.get_version() {
+        Some(version) => shown.version(forever(version)),
+        None => shown,
+    }
 }
 
 /// Checks that the arguments of `command` do not contradict each other and that each has its help.
@@ -136,6 +152,17 @@ const INDENT: usize = 2;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn hidden_commands_are_not_completed() {
+        let hidden = Command::new("secret").hide(true);
+        let command = Command::new("tool").version("1").subcommand(Command::new("open")).subcommand(hidden);
+        let mut shown = visible(command);
+        let mut text = Vec::new();
+        clap_complete::generate(Shell::Bash, &mut shown, "tool", &mut text);
+        let text = String::from_utf8(text).unwrap();
+        assert!(text.contains("open") && text.contains("--version") && !text.contains("secret"), "{text}");
+    }
 
     #[test]
     fn headings_in_the_help_become_sections_and_examples_keep_their_layout() {

@@ -11,6 +11,7 @@ mod client;
 mod doctor;
 mod keys;
 mod lab;
+mod names;
 mod ping;
 mod server;
 mod show;

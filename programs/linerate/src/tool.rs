@@ -10,7 +10,7 @@ use linerate_control::interface::InterfaceName;
 
 use crate::cli::CliError;
 use crate::show::{self, Field};
-use crate::{client, doctor, keys, lab, ping, server, tunnels};
+use crate::{client, doctor, keys, lab, names, ping, server, tunnels};
 
 /// The arguments of `linerate`.
 #[derive(Parser)]
@@ -243,6 +243,16 @@ enum Command {
         shell: clap_complete::Shell,
     },
 
+    /// Print the names that shells complete, one on each line, or nothing
+    #[command(hide = true)]
+    Names {
+        /// Whose names
+        what: names::What,
+
+        /// The server of the clients (default: the only one)
+        server: Option<String>,
+    },
+
     /// Measure and compare the WireGuard implementations on this machine (package linerate-lab)
     ///
     /// Runs `linerate-lab`. `linerate lab help` lists its commands.
@@ -314,6 +324,7 @@ fn run(arguments: Arguments) -> Result<ExitCode, String> {
             documents::write_pages(Arguments::command(), "1", &directory).map(|()| ExitCode::SUCCESS)
         }
         Command::Completions { shell } => documents::print_completions(Arguments::command(), shell),
+        Command::Names { what, server } => names::main(what, server.as_deref()),
         Command::Lab { arguments } => lab::run(arguments),
     }
 }

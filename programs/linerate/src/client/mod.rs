@@ -44,6 +44,12 @@ pub(super) fn main(arguments: &ClientArguments) -> Result<ExitCode, CliError> {
     }
 }
 
+/// The names of a server's clients.
+pub(super) fn names(server: Option<&str>) -> Result<Vec<String>, CliError> {
+    let (_, roster) = read(server)?;
+    Ok(roster.clients().iter().map(|client| client.name.to_string()).collect())
+}
+
 /// A key pair for a client, or only the public half.
 struct KeyPair {
     public: PublicKey,

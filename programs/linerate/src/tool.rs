@@ -353,7 +353,7 @@ mod tests {
         pages.sort();
         std::fs::remove_dir_all(&directory).unwrap();
         let tunnels = ["down", "plan", "reload", "save", "status", "up", "wg-quick"];
-        let others = ["demo", "doctor", "genkey", "genpsk", "lab", "pubkey", "show", "version", "wg"];
+        let others = ["demo", "doctor", "genkey", "genpsk", "lab", "ping", "pubkey", "show", "version", "wg"];
         let servers = ["server", "server-import", "server-init", "server-remove", "server-set", "server-show"];
         let commands = tunnels.into_iter().chain(others).chain(servers);
         let mut expected: Vec<_> = commands.map(|name| format!("linerate-{name}.1")).collect();

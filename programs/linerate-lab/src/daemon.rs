@@ -2,7 +2,8 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::process::CommandExt;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
@@ -13,11 +14,13 @@ use linerate_control::uapi::client::{ClientError, DaemonClient};
 use linerate_control::uapi::request::DeviceUpdate;
 use linerate_control::uapi::response::DeviceState;
 use linerate_control::uapi::socket;
+use rustix::net::sockopt::socket_peercred;
+use rustix::process::{Pid, Signal, WaitOptions, kill_process_group, waitpid};
 
 use crate::error::Doing;
 use crate::hosts::Host;
 use crate::usage::Usage;
-use crate::{Error, Result};
+use crate::{Error, Result, kernel};
 
 /// How long a daemon may take to start, to open its port, to end.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -31,9 +34,23 @@ pub(crate) struct Daemon<'a> {
     /// The subject's name.
     name: String,
     host: &'a Host,
-    process: Child,
+    process: Process,
     log: PathBuf,
     started: Instant,
+}
+
+/// How it was started, and what ends it.
+#[derive(Debug)]
+enum Process {
+    /// The lab started it, and ends it by SIGTERM.
+    Child(Child),
+    /// `linerate up` started it with its tunnel, and `linerate down` ends both.
+    Tunnel {
+        pid: Pid,
+        tool: PathBuf,
+        /// The tunnel's file. It is there as long as the tunnel is.
+        file: PathBuf,
+    },
 }
 
 impl<'a> Daemon<'a> {
@@ -46,13 +63,36 @@ impl<'a> Daemon<'a> {
         // Its own group: what it starts ends with it.
         command.process_group(0);
         let started = Instant::now();
-        let process = host.spawn(command)?;
+        let process = Process::Child(host.spawn(command)?);
         Ok(Self { name: name.into(), host, process, log, started })
+    }
+
+    /// Has `tool` bring up the tunnel of a file on `host`, as a user of linerate does. `up` is the command for that but
+    /// for its arguments.
+    pub(crate) fn bring_up(
+        name: &str,
+        host: &'a Host,
+        tool: PathBuf,
+        up: &mut Command,
+        configuration: &str,
+    ) -> Result<Self> {
+        let file = PathBuf::from(format!("/run/{}.conf", host.interface()));
+        kernel::write_private(&file.to_string_lossy(), configuration)?;
+        let log = file.with_extension("log");
+        let started = Instant::now();
+        let is_up = host.run(up.arg("up").arg(&file)).and_then(|_| process_of(host.interface()));
+        let pid = is_up.inspect_err(|_| {
+            take_down(host, &tool, &file);
+        })?;
+        Ok(Self { name: name.into(), host, process: Process::Tunnel { pid, tool, file }, log, started })
     }
 
     /// Its process.
     pub(crate) fn pid(&self) -> u32 {
-        self.process.id()
+        match &self.process {
+            Process::Child(child) => child.id(),
+            Process::Tunnel { pid, .. } => pid.as_raw_pid().cast_unsigned(),
+        }
     }
 
     /// Its interface, which has the name that its host gives.
@@ -112,9 +152,16 @@ impl<'a> Daemon<'a> {
     /// Ends it and checks that it and its interface are gone.
     pub(crate) fn stop(mut self) -> Result<()> {
         let interface = self.interface();
-        if let Some(pid) = rustix::process::Pid::from_raw(self.process.id().cast_signed()) {
-            rustix::process::kill_process_group(pid, rustix::process::Signal::TERM)
-                .doing(|| format!("ending {} on {interface}", self.name))?;
+        match &self.process {
+            Process::Child(child) => {
+                if let Some(group) = Pid::from_raw(child.id().cast_signed()) {
+                    kill_process_group(group, Signal::TERM).doing(|| format!("ending {} on {interface}", self.name))?;
+                }
+            }
+            Process::Tunnel { tool, file, .. } => {
+                self.host.run(Command::new(tool).arg("down").arg(file))?;
+                fs::remove_file(file).doing(|| format!("removing {}", file.display()))?;
+            }
         }
         let end = Instant::now() + TIMEOUT;
         while self.ended()?.is_none() {
@@ -170,25 +217,48 @@ impl<'a> Daemon<'a> {
 
     fn ended(&mut self) -> Result<Option<ExitStatus>> {
         let interface = self.interface();
-        self.process.try_wait().doing(|| format!("looking after the daemon of {interface}"))
-    }
-}
-
-impl Daemon<'_> {
-    fn kill_group(&self) {
-        if let Some(group) = rustix::process::Pid::from_raw(self.process.id().cast_signed()) {
-            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
-        }
+        let ended = match &mut self.process {
+            Process::Child(child) => child.try_wait(),
+            // Ours to reap: what loses its parent becomes a child of process 1, which the lab is.
+            Process::Tunnel { pid, .. } => match waitpid(Some(*pid), WaitOptions::NOHANG) {
+                Ok(ended) => Ok(ended.map(|(_, status)| ExitStatus::from_raw(status.as_raw()))),
+                Err(error) => Err(error.into()),
+            },
+        };
+        ended.doing(|| format!("looking after the daemon of {interface}"))
     }
 }
 
 impl Drop for Daemon<'_> {
     fn drop(&mut self) {
-        self.kill_group();
-        let _ = self.process.wait();
+        match &mut self.process {
+            Process::Child(child) => {
+                if let Some(group) = Pid::from_raw(child.id().cast_signed()) {
+                    let _ = kill_process_group(group, Signal::KILL);
+                }
+                let _ = child.wait();
+            }
+            Process::Tunnel { tool, file, .. } => take_down(self.host, tool, file),
+        }
         // A killed daemon leaves its socket; the log belongs to one daemon only.
         let _ = fs::remove_file(socket::path(Path::new(socket::DIRECTORY), self.interface()));
         let _ = fs::remove_file(&self.log);
+    }
+}
+
+/// The process that answers on an interface's configuration socket.
+fn process_of(interface: &InterfaceName) -> Result<Pid> {
+    let path = socket::path(Path::new(socket::DIRECTORY), interface);
+    let doing = || format!("asking who answers on {}", path.display());
+    let stream = UnixStream::connect(&path).doing(doing)?;
+    Ok(socket_peercred(&stream).map_err(io::Error::from).doing(doing)?.pid)
+}
+
+/// Takes a tunnel down if it is still up, after something else has failed.
+fn take_down(host: &Host, tool: &Path, file: &Path) {
+    if file.exists() {
+        let _ = host.run(Command::new(tool).arg("down").arg(file));
+        let _ = fs::remove_file(file);
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::measure::{Description, Measure};
 use crate::record::{Record, Row};
+use crate::scenario;
 use crate::stats::{Interval, Ratio, Summary};
 
 /// The main measure of a scenario is the first of these that it has.
@@ -35,6 +36,9 @@ const TELLING: [Measure; 17] = [
     Measure::LatencyMax,
 ];
 
+/// Whose processor time it is: most useful beside that of both daemons where one of them is a gateway.
+const WHOSE_CPU: [Measure; 3] = [Measure::MachineCpuPerGb, Measure::ClientCpuPerGb, Measure::FarCpuPerGb];
+
 /// The main measure of a scenario; nothing where nothing was measured.
 pub(crate) fn main_measure(record: &Record, scenario: &str) -> Option<Measure> {
     MAIN.into_iter().chain(TELLING).chain(Measure::ALL).find(|measure| has(record, scenario, *measure))
@@ -48,7 +52,12 @@ pub(crate) fn measures(record: &Record, scenario: &str) -> Vec<Measure> {
 /// Its measures, the main one first, then by how useful they are.
 pub(crate) fn telling(record: &Record, scenario: &str) -> Vec<Measure> {
     let Some(main) = main_measure(record, scenario) else { return Vec::new() };
-    let others = TELLING.into_iter().filter(|measure| *measure != main && has(record, scenario, *measure));
+    let cpu =
+        TELLING.iter().position(|measure| *measure == Measure::CpuPerGb).filter(|_| scenario::is_routed(scenario));
+    let mut order = TELLING.to_vec();
+    let place = cpu.map_or(order.len(), |cpu| cpu + 1);
+    order.splice(place..place, WHOSE_CPU);
+    let others = order.into_iter().filter(|measure| *measure != main && has(record, scenario, *measure));
     std::iter::once(main).chain(others).collect()
 }
 
@@ -82,6 +91,51 @@ pub(crate) fn ratio_to_baseline(record: &Record, row: &Row, measure: Measure) ->
         return None;
     }
     ratio(row, record.row(&row.scenario, &record.baseline)?, measure)
+}
+
+/// What a row is compared with, and how: the baseline's in the same scenario, then its own in the scenarios that differ
+/// in one thing.
+pub(crate) struct Comparisons<'a> {
+    record: &'a Record,
+    measure: Measure,
+    /// Labels and scenarios; the first is the baseline's, without a scenario.
+    columns: Vec<(String, Option<String>)>,
+}
+
+impl<'a> Comparisons<'a> {
+    /// Those of a scenario's main measure for which the record has figures.
+    pub(crate) fn of(record: &'a Record, scenario: &str, measure: Measure) -> Self {
+        let references = scenario::references(scenario).into_iter().map(|(label, name)| (label.to_owned(), Some(name)));
+        let mut all = Self {
+            record,
+            measure,
+            columns: std::iter::once((record.baseline.clone(), None)).chain(references).collect(),
+        };
+        let columns = std::mem::take(&mut all.columns);
+        all.columns = columns
+            .into_iter()
+            .filter(|(_, other)| record.scenario(scenario).any(|row| all.ratio(row, other.as_deref()).is_some()))
+            .collect();
+        all
+    }
+
+    /// What the ratios are to.
+    pub(crate) fn labels(&self) -> impl Iterator<Item = &str> {
+        self.columns.iter().map(|(label, _)| label.as_str())
+    }
+
+    /// A row's cells, in the order of the labels.
+    pub(crate) fn cells(&self, row: &Row) -> Vec<String> {
+        let cell = |(_, other): &(String, Option<String>)| self.ratio(row, other.as_deref()).as_ref().map(ratio_cell);
+        self.columns.iter().map(|column| cell(column).unwrap_or_default()).collect()
+    }
+
+    fn ratio(&self, row: &Row, other: Option<&str>) -> Option<Ratio> {
+        match other {
+            None => ratio_to_baseline(self.record, row, self.measure),
+            Some(scenario) => ratio(row, self.record.row(scenario, &row.subject)?, self.measure),
+        }
+    }
 }
 
 /// A value in the unit in which it is shown: `5.12`.

@@ -1,11 +1,11 @@
 //! A record as Markdown for a README: who was ahead, one short table per scenario, what one has to know.
 
-use crate::figures::{about_brackets, cell, main_measure, ratio_cell, ratio_to_baseline, telling};
+use crate::figures::{Comparisons, about_brackets, cell, main_measure, telling};
 use crate::measure::Measure;
 use crate::record::{Record, Row};
 use crate::sentences;
 
-/// Measures of a table besides the ratio: more do not fit a README's page.
+/// Measures of a table besides the ratios: more do not fit a README's page.
 const COLUMNS: usize = 6;
 
 /// Writes `record` as Markdown without a heading of the first or second level, so that it fits below one.
@@ -44,22 +44,22 @@ fn write_table(out: &mut String, record: &Record, scenario: &str, main: Measure)
         let description = measure.description();
         format!("{}, {}", description.name, description.unit)
     }));
-    heads.insert(2, format!("to {}", escape(&record.baseline)));
+    let comparisons = Comparisons::of(record, scenario, main);
+    heads.splice(2..2, comparisons.labels().map(|label| format!("to {}", escape(label))));
     line(out, &heads);
     let rules: Vec<String> =
         heads.iter().enumerate().map(|(i, _)| if i == 0 { "---" } else { "---:" }.into()).collect();
     line(out, &rules);
     for row in record.scenario(scenario).filter(|row| !row.samples.is_empty()) {
-        line(out, &cells(record, row, &measures, main));
+        line(out, &cells(row, &measures, &comparisons));
     }
     out.push('\n');
 }
 
-fn cells(record: &Record, row: &Row, measures: &[Measure], main: Measure) -> Vec<String> {
+fn cells(row: &Row, measures: &[Measure], comparisons: &Comparisons<'_>) -> Vec<String> {
     let mut cells = vec![escape(&row.subject)];
     cells.extend(measures.iter().map(|measure| cell(row, *measure).unwrap_or_default()));
-    let ratio = ratio_to_baseline(record, row, main);
-    cells.insert(2, ratio.as_ref().map(|ratio| escape(&ratio_cell(ratio))).unwrap_or_default());
+    cells.splice(2..2, comparisons.cells(row).iter().map(|cell| escape(cell)));
     cells
 }
 

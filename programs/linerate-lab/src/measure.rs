@@ -28,6 +28,13 @@ pub enum Measure {
     SystemPerGb,
     /// Both: what a tunnel costs.
     CpuPerGb,
+    /// Of this, the daemon's at the client.
+    ClientCpuPerGb,
+    /// Of this, the daemon's at the far end, which is the server or the gateway.
+    FarCpuPerGb,
+    /// Processor seconds of the whole machine per 10^9 bytes of payload: the load, the kernel's forwarding and the
+    /// daemons.
+    MachineCpuPerGb,
     /// Share of the whole machine's time in user space.
     MachineUser,
     /// Share of the whole machine's time in the kernel, interrupts included.
@@ -88,7 +95,7 @@ pub struct Description {
 
 impl Measure {
     /// All quantities, in the order of tables.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 29] = [
         Self::Throughput,
         Self::Retransmits,
         Self::Loss,
@@ -100,6 +107,9 @@ impl Measure {
         Self::CpuPerGb,
         Self::UserPerGb,
         Self::SystemPerGb,
+        Self::ClientCpuPerGb,
+        Self::FarCpuPerGb,
+        Self::MachineCpuPerGb,
         Self::MachineUser,
         Self::MachineSystem,
         Self::MachineIdle,
@@ -134,6 +144,9 @@ impl Measure {
             Self::UserPerGb => ("user CPU", "s/GB", 1.0, 2, Less),
             Self::SystemPerGb => ("system CPU", "s/GB", 1.0, 2, Less),
             Self::CpuPerGb => ("CPU", "s/GB", 1.0, 2, Less),
+            Self::ClientCpuPerGb => ("client's CPU", "s/GB", 1.0, 2, Less),
+            Self::FarCpuPerGb => ("far end's CPU", "s/GB", 1.0, 2, Less),
+            Self::MachineCpuPerGb => ("machine's CPU", "s/GB", 1.0, 2, Less),
             Self::MachineUser => ("machine us", "%", 100.0, 0, Neither),
             Self::MachineSystem => ("machine sy", "%", 100.0, 0, Neither),
             Self::MachineIdle => ("machine id", "%", 100.0, 0, Neither),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::load::Traffic;
 use crate::relay::Impairments;
 use crate::subject::{Kind, Subject};
-use crate::topology::{AddressFamily, Topology};
+use crate::topology::{AddressFamily, Beside, Topology};
 
 /// One measurement that every subject takes.
 #[derive(Debug, Clone)]
@@ -90,10 +90,10 @@ const QUICK: [&str; 6] = ["pair/tcp-1", "pair/tcp-105", "pair/udp-large", "pair/
 pub fn catalogue() -> Vec<Scenario> {
     let mut all = Vec::new();
     all.extend(pair());
-    all.extend(routed("routed", "a gateway that forwards and filters", false));
-    all.extend(routed("routed-nat", "the same with NAT", true));
-    all.extend(firewall("firewall", "a gateway without a tunnel", false));
-    all.extend(firewall("firewall-policies", "the same with IPsec policies that match nothing", true));
+    all.extend(routed("routed", "through a tunnel to a gateway, which forwards and filters", false, Beside::Nothing));
+    all.extend(routed("routed-nat", "the same with NAT", true, Beside::Nothing));
+    all.extend(routed("routed-rules", "NAT, and 1,000 rules of others that match nothing", true, Beside::Rules));
+    all.extend(routed("routed-policies", "NAT, and IPsec policies that match nothing", true, Beside::Policies));
     all.extend(wan());
     all.extend(plain_nic());
     all
@@ -116,14 +116,10 @@ pub fn select(patterns: &[String], quick: bool) -> Result<Vec<Scenario>, String>
 }
 
 impl Scenario {
-    /// Whether this scenario applies to a subject of this kind: the bare wire has no start, and there is no tunnel in
-    /// a firewall's network.
+    /// Whether this scenario applies to a subject of this kind: the bare wire has no start.
     #[must_use]
     pub fn has_part_for(&self, subject: &Subject) -> bool {
         let is_wire = subject.kind == Kind::Wire;
-        if matches!(self.topology, Topology::Firewall { .. }) {
-            return is_wire;
-        }
         match self.load {
             Load::Traffic(_) | Load::Ping | Load::PingUnder(_) => true,
             Load::Start => !is_wire,
@@ -156,6 +152,28 @@ impl Scenario {
     }
 }
 
+/// Whether the tunnel of a scenario ends at a gateway, and the load goes on to a server.
+#[must_use]
+pub fn is_routed(name: &str) -> bool {
+    let network = name.split('/').next().unwrap_or_default();
+    network == "routed" || network.starts_with("routed-")
+}
+
+/// The scenarios that one by this name is also compared with, and what they are in tables: the same load through a
+/// tunnel that ends at the server, and the same load over IPv4.
+#[must_use]
+pub fn references(name: &str) -> Vec<(&'static str, String)> {
+    let mut references = Vec::new();
+    let Some((network, load)) = name.split_once('/') else { return references };
+    if is_routed(name) {
+        references.push(("unrouted", format!("pair/{load}")));
+    }
+    if let Some(over_ipv4) = load.strip_suffix("-ipv6").filter(|over_ipv4| !over_ipv4.ends_with("-over")) {
+        references.push(("IPv4", format!("{network}/{over_ipv4}")));
+    }
+    references
+}
+
 /// Whether `name` is what `pattern` says, in which `*` stands for anything.
 fn matches(pattern: &str, name: &str) -> bool {
     match pattern.split_once('*') {
@@ -174,6 +192,8 @@ fn pair() -> Vec<Scenario> {
         one("tcp-1", "one TCP stream", tcp(1, false)),
         one("tcp-1-reverse", "one TCP stream, from the server", tcp(1, true)),
         one("tcp-4", "four TCP streams", tcp(4, false)),
+        one("tcp-4-ipv6", "four TCP streams over IPv6 in the tunnel", tcp(4, false))
+            .with(AddressFamily::V4, AddressFamily::V6),
         one("tcp-105", "105 TCP streams", tcp(MANY_STREAMS, false)),
         one("tcp-105-reverse", "105 TCP streams, from the server", tcp(MANY_STREAMS, true)),
         one("tcp-1-ipv6", "one TCP stream over IPv6 in the tunnel", tcp(1, false))
@@ -200,17 +220,10 @@ fn pair() -> Vec<Scenario> {
     ]
 }
 
-fn routed(network: &'static str, about: &'static str, nat: bool) -> Vec<Scenario> {
-    both_families(network, about, &Topology::Routed { nat })
-}
-
-fn firewall(network: &'static str, about: &'static str, policies: bool) -> Vec<Scenario> {
-    both_families(network, about, &Topology::Firewall { policies })
-}
-
-fn both_families(network: &str, about: &'static str, topology: &Topology) -> Vec<Scenario> {
+fn routed(network: &str, about: &'static str, nat: bool, beside: Beside) -> Vec<Scenario> {
+    let topology = Topology::Routed { nat, beside };
     let tcp = |streams| Load::Traffic(Traffic::Tcp { streams, reverse: false });
-    let one = |load, streams| Scenario::new(network, topology, load, about, tcp(streams));
+    let one = |load, streams| Scenario::new(network, &topology, load, about, tcp(streams));
     vec![
         one("tcp-1", 1),
         one("tcp-1-ipv6", 1).with(AddressFamily::V4, AddressFamily::V6),
@@ -273,6 +286,26 @@ mod tests {
     fn a_pattern_that_selects_nothing_is_named() {
         let patterns = ["pair/ping".to_owned(), "pear/*".to_owned()];
         assert_eq!(select(&patterns, false).unwrap_err(), "pear/*");
+    }
+
+    #[test]
+    fn every_reference_is_a_scenario_that_differs_in_what_its_label_says() {
+        let all = catalogue();
+        let find = |name: &str| all.iter().find(|one| one.name == name).unwrap_or_else(|| panic!("there is no {name}"));
+        let mut labels = Vec::new();
+        for own in &all {
+            for (label, name) in references(&own.name) {
+                let other = find(&name);
+                assert_eq!(own.load, other.load);
+                match label {
+                    "unrouted" => assert_eq!((&other.topology, own.inside), (&Topology::Pair, other.inside)),
+                    _ => assert_eq!((&own.topology, other.inside), (&other.topology, AddressFamily::V4)),
+                }
+                labels.push(label);
+            }
+        }
+        assert_eq!(labels.iter().filter(|label| **label == "unrouted").count(), 16);
+        assert_eq!(labels.iter().filter(|label| **label == "IPv4").count(), 10);
     }
 
     #[test]

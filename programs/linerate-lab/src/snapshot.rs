@@ -32,6 +32,8 @@ pub(crate) struct Delta {
     pub(crate) machine: Shares,
     pub(crate) user_seconds: f64,
     pub(crate) system_seconds: f64,
+    /// Of each daemon, both together, the client's first.
+    pub(crate) each_seconds: Vec<f64>,
     pub(crate) switches: u64,
     pub(crate) joules: Option<f64>,
     /// Kernel counters and the daemons' own that moved, as `HOST/NAME`.
@@ -89,6 +91,7 @@ impl Snapshot {
             machine: self.machine.since(&earlier.machine),
             user_seconds: used.iter().map(|usage| usage.user_seconds).sum(),
             system_seconds: used.iter().map(|usage| usage.system_seconds).sum(),
+            each_seconds: used.iter().map(Usage::seconds).collect(),
             switches: used.iter().map(Usage::switches).sum(),
             joules: self.energy.as_ref().zip(earlier.energy.as_ref()).map(|(now, then)| now.since(then)),
             counters,
@@ -112,6 +115,11 @@ fn packets(arrived: &Arrived) -> u64 {
     }
 }
 
+/// How many processors the lab may use.
+fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
 impl Delta {
     pub(crate) fn has_daemons(&self) -> bool {
         !self.threads.is_empty()
@@ -119,6 +127,11 @@ impl Delta {
 
     pub(crate) fn switch_rate(&self) -> Option<f64> {
         self.has_daemons().then(|| self.switches as f64 / self.seconds)
+    }
+
+    /// Seconds of all processors together in which they were not at rest.
+    pub(crate) fn busy_seconds(&self) -> f64 {
+        (1.0 - self.machine.idle) * self.seconds * processors() as f64
     }
 
     /// The share of wake-ups that found work, over both daemons, where they count them.
@@ -150,7 +163,7 @@ impl Delta {
             threads.iter().map(share).collect::<Vec<_>>()
         });
         Evidence {
-            processors: std::thread::available_parallelism().map_or(1, usize::from),
+            processors: processors(),
             // Around the load the machine was at rest.
             idle: (1.0 - (1.0 - self.machine.idle) * self.seconds / active).max(0.0),
             least_idle: (1.0 - (1.0 - self.machine.least_idle) * self.seconds / active).max(0.0),

@@ -4,6 +4,7 @@
 //! `/var/run/wireguard/IFACE.sock`, and ends on SIGTERM, taking its interface along. Any other program is
 //! described by a file ([`commands`](crate::commands)). `tunnel.rs` brings them up.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -25,6 +26,10 @@ pub const LISTEN_PORT: u16 = 51820;
 
 /// Where a command wants the interface's name, when it is not last.
 const INTERFACE: &str = "{iface}";
+
+/// Our daemon, and the tool that brings its tunnels up.
+const PROGRAM: &str = "linerated";
+const TOOL: &str = "linerate";
 
 /// Our daemon, built so that it can do without a cipher, and the line that builds it.
 const PROGRAM_NO_CIPHER: &str = "linerated-no-cipher";
@@ -207,6 +212,41 @@ impl Subject {
     fn keeping_rights(name: &str, program: &str) -> Option<Self> {
         let file = installed(program)?;
         Some(Self::daemon(name, &format!("{} --disable-drop-privileges", file.display())))
+    }
+
+    /// The `linerate` that brings this subject's tunnels up, if it is a linerated: the one beside it, or else on PATH.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`] when there is none.
+    pub(crate) fn tool(&self) -> Result<Option<PathBuf>> {
+        let Some(daemon) = self.daemon_program().map(Path::new) else { return Ok(None) };
+        let is_ours = |name: &OsStr| [PROGRAM, PROGRAM_NO_CIPHER].iter().any(|own| name == *own);
+        if !daemon.file_name().is_some_and(is_ours) {
+            return Ok(None);
+        }
+        let beside = resolve(&daemon.to_string_lossy()).map(|file| file.with_file_name(TOOL));
+        let found = beside.filter(|file| file.is_file()).or_else(|| installed(TOOL));
+        let missing = || format!("there is no `{TOOL}` beside {} or on PATH to make its gateway", daemon.display());
+        found.map(Some).ok_or_else(|| Error::Refused(missing()))
+    }
+
+    /// The program of a daemon, without `env` and what it sets.
+    pub(crate) fn daemon_program(&self) -> Option<&str> {
+        match &self.kind {
+            Kind::Daemon { command } => program(command),
+            _ => None,
+        }
+    }
+
+    /// What `env` sets for a daemon.
+    pub(crate) fn variables(&self) -> impl Iterator<Item = (&str, &str)> {
+        let command = match &self.kind {
+            Kind::Daemon { command } => &command[..],
+            _ => &[],
+        };
+        let set = command.iter().skip(1).map_while(|word| word.split_once('='));
+        set.filter(move |_| command[0] == "env")
     }
 
     /// Reads a subject's file, whose form `docs/lab-subjects.md` explains.
@@ -402,6 +442,21 @@ mod tests {
         fs::remove_dir_all(&place).unwrap();
         let line = found.unwrap().command_line("wg-client").unwrap();
         assert_eq!(line, ["env", "LINERATE_AEAD=none", &file.to_string_lossy(), "-f", "wg-client"]);
+    }
+
+    #[test]
+    fn only_a_linerated_has_a_tool_which_is_the_one_beside_it() {
+        let place = std::env::temp_dir().join(format!("linerate-tool-{}", std::process::id()));
+        fs::create_dir(&place).unwrap();
+        for name in [PROGRAM, TOOL, "wireguard-go"] {
+            fs::write(place.join(name), "").unwrap();
+        }
+        let tool =
+            |command: &str| Subject::daemon("x", &command.replace("HERE", &place.to_string_lossy())).tool().unwrap();
+        let found = [tool("HERE/linerated"), tool("env LINERATE_AEAD=avx2 HERE/linerated"), tool("HERE/wireguard-go")];
+        fs::remove_dir_all(&place).unwrap();
+        assert_eq!(found, [Some(place.join(TOOL)), Some(place.join(TOOL)), None]);
+        assert_eq!(Subject::wire().tool().unwrap(), None);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::figures::{about_brackets, cell, main_measure, ratio_cell, ratio_to_baseline, telling};
+use crate::figures::{Comparisons, about_brackets, cell, main_measure, telling};
 use crate::measure::{Description, Measure};
 use crate::record::{Record, Row};
 use crate::sentences::{self, cut};
@@ -50,9 +50,8 @@ fn write_scenario(out: &mut fmt::Formatter<'_>, record: &Record, scenario: &str)
 /// Two lines of heads and one per row, with as many measures as fit.
 fn lines(record: &Record, scenario: &str, rows: &[&Row]) -> Vec<String> {
     let names = column(["".into(), "".into()], rows, |row| cut(&row.subject));
-    let ratios = main_measure(record, scenario).map(|measure| ratios(record, rows, measure));
-    let ratios = ratios.filter(|cells| cells[2..].iter().any(|cell| !cell.is_empty()));
-    let mut room = WIDTH - widest(&names) - ratios.as_deref().map_or(0, |cells| GAP + widest(cells));
+    let ratios = main_measure(record, scenario).map_or_else(Vec::new, |main| ratios(record, scenario, rows, main));
+    let mut room = WIDTH - widest(&names) - ratios.iter().map(|cells| GAP + widest(cells)).sum::<usize>();
     let mut columns = Vec::new();
     for measure in telling(record, scenario) {
         let cells = figures(rows, measure);
@@ -61,7 +60,7 @@ fn lines(record: &Record, scenario: &str, rows: &[&Row]) -> Vec<String> {
             columns.push(cells);
         }
     }
-    // The ratio stands beside the measure that it is of, which is the first.
+    // The ratios stand beside the measure that they are of, which is the first.
     columns.splice(1.min(columns.len())..1.min(columns.len()), ratios);
     let width = widest(&names);
     let mut lines: Vec<String> = names.iter().map(|name| format!("{name:<width$}")).collect();
@@ -83,9 +82,12 @@ fn figures(rows: &[&Row], measure: Measure) -> Vec<String> {
     column([name.into(), unit.into()], rows, |row| cell(row, measure).unwrap_or_else(|| "-".into()))
 }
 
-fn ratios(record: &Record, rows: &[&Row], measure: Measure) -> Vec<String> {
-    let ratio = |row: &Row| ratio_to_baseline(record, row, measure).as_ref().map(ratio_cell);
-    column(["to".into(), cut(&record.baseline)], rows, |row| ratio(row).unwrap_or_default())
+fn ratios(record: &Record, scenario: &str, rows: &[&Row], main: Measure) -> Vec<Vec<String>> {
+    let comparisons = Comparisons::of(record, scenario, main);
+    let columns = comparisons.labels().enumerate();
+    columns
+        .map(|(i, label)| column(["to".into(), cut(label)], rows, |row| comparisons.cells(row).swap_remove(i)))
+        .collect()
 }
 
 fn widest(cells: &[String]) -> usize {

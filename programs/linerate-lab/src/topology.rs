@@ -17,6 +17,7 @@ use crate::sandbox::Sandbox;
 use crate::subject::{Kind, LISTEN_PORT, Subject};
 pub use addresses::{AddressFamily, Addresses, Network};
 pub(crate) use addresses::{flag, prefix_length};
+pub(crate) use gateway::UPLINK;
 use impairments::{Relaying, make_plain};
 
 /// A network of hosts.
@@ -29,11 +30,8 @@ pub enum Topology {
     Routed {
         /// Whether the gateway also gives the client's packets its own address.
         nat: bool,
-    },
-    /// The same gateway and rules without a tunnel: what forwarding alone costs.
-    Firewall {
-        /// Whether the gateway also has the IPsec policies of two tunnels that carry none of the traffic.
-        policies: bool,
+        /// What else it has to look through.
+        beside: Beside,
     },
     /// Client and server with a bad network between them: by the kernel's netem where it has that, otherwise
     /// by [the relay](crate::relay), which carries UDP only.
@@ -41,6 +39,17 @@ pub enum Topology {
     /// Client and server on one cable whose network cards do nothing but send and receive frames: no
     /// segmentation, no merging, no checksums.
     PlainNic,
+}
+
+/// What a gateway has that is not the tunnel's, and that matches none of its packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Beside {
+    /// Nothing.
+    Nothing,
+    /// A thousand rules of another firewall for what is forwarded.
+    Rules,
+    /// The IPsec policies of two tunnels.
+    Policies,
 }
 
 /// The hosts of a topology, joined. They are gone when it is dropped.
@@ -65,7 +74,7 @@ impl Testbed {
     pub fn build(inside: &Sandbox, topology: &Topology, seed: u64) -> Result<Self> {
         let middle = match topology {
             Topology::Pair | Topology::PlainNic => None,
-            Topology::Routed { .. } | Topology::Firewall { .. } => Some(Host::create(inside, "gateway")?),
+            Topology::Routed { .. } => Some(Host::create(inside, "gateway")?),
             Topology::Wan(_) => Some(Host::create(inside, "wan")?),
         };
         let mut testbed = Self {
@@ -80,13 +89,7 @@ impl Testbed {
         match topology {
             Topology::Pair => {}
             Topology::PlainNic => [&testbed.client, &testbed.server].into_iter().try_for_each(make_plain)?,
-            Topology::Routed { nat } => testbed.set_up_gateway(*nat)?,
-            Topology::Firewall { policies } => {
-                testbed.set_up_gateway(false)?;
-                if *policies {
-                    testbed.load_policies()?;
-                }
-            }
+            Topology::Routed { beside, .. } => testbed.set_up_gateway(*beside)?,
             Topology::Wan(impairments) => testbed.impair(impairments, seed)?,
         }
         Ok(testbed)
@@ -155,10 +158,6 @@ impl Testbed {
     /// Why `subject` cannot be measured in this network, if it cannot.
     #[must_use]
     pub fn refuses(&self, subject: &Subject) -> Option<String> {
-        let is_wire = subject.kind == Kind::Wire;
-        if matches!(self.topology, Topology::Firewall { .. }) && !is_wire {
-            return Some("there is no tunnel in this network: it shows what the gateway alone does".into());
-        }
         if self.relays.is_empty() {
             return None;
         }
@@ -212,7 +211,7 @@ impl Testbed {
 
     fn gateway(&self) -> Option<&Host> {
         match self.topology {
-            Topology::Routed { .. } | Topology::Firewall { .. } => self.middle.as_ref(),
+            Topology::Routed { .. } => self.middle.as_ref(),
             Topology::Pair | Topology::Wan(_) | Topology::PlainNic => None,
         }
     }

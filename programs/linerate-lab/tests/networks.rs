@@ -14,22 +14,26 @@ use linerate_lab::ping::{self, Probes};
 use linerate_lab::relay::Impairments;
 use linerate_lab::sandbox::Sandbox;
 use linerate_lab::subject::{EspSuite, Found, KeyPair, Kind, Subject, catalogue};
-use linerate_lab::topology::{AddressFamily, Testbed, Topology};
+use linerate_lab::topology::{AddressFamily, Beside, Testbed, Topology};
 use linerate_lab::tunnel::Tunnel;
 use linerate_lab::{Error, hosts};
 
 mod checks;
 
+const ROUTED: Topology = Topology::Routed { nat: false, beside: Beside::Nothing };
+const ROUTED_NAT: Topology = Topology::Routed { nat: true, beside: Beside::Nothing };
+
 /// A check and what it needs to be told: the sandbox and, where it measures a daemon, which.
 type Check = (&'static str, fn(&Sandbox, &Subject) -> Result<(), Error>);
 
-const CHECKS: [Check; 14] = [
+const CHECKS: [Check; 15] = [
     ("a pair carries both families inside and outside", both_families),
     ("a tunnel that went down left nothing behind", nothing_left),
     ("a running daemon takes more peers", more_peers),
     ("a gateway forwards what comes out of the tunnel", gateway),
     ("a gateway with NAT hides the client", gateway_with_nat),
-    ("a firewall measures the wire alone", firewall),
+    ("all gateways have the rules that linerate gives its own", same_rules),
+    ("a gateway has rules and policies of others beside the tunnel's", beside_the_tunnel),
     ("impairments delay, both ways", delay),
     ("all impairments at once", all_impairments),
     ("a narrow path cuts up what is larger", narrow_path),
@@ -84,26 +88,55 @@ fn more_peers(inside: &Sandbox, daemon: &Subject) -> Result<(), Error> {
 }
 
 fn gateway(inside: &Sandbox, daemon: &Subject) -> Result<(), Error> {
-    let testbed = Testbed::build(inside, &Topology::Routed { nat: false }, 1)?;
+    let testbed = Testbed::build(inside, &ROUTED, 1)?;
     carries_both_families(&testbed, daemon)?;
     carries_both_families(&testbed, &Subject::wire())?;
     expect("the client's own address is seen", seen(&testbed, daemon)?.contains("10.0.0.1"))
 }
 
 fn gateway_with_nat(inside: &Sandbox, daemon: &Subject) -> Result<(), Error> {
-    let testbed = Testbed::build(inside, &Topology::Routed { nat: true }, 1)?;
+    let testbed = Testbed::build(inside, &ROUTED_NAT, 1)?;
     carries_both_families(&testbed, daemon)?;
+    carries_both_families(&testbed, &Subject::wire())?;
     expect("the gateway's address is seen", seen(&testbed, daemon)?.contains("198.51.100.1"))
 }
 
-fn firewall(inside: &Sandbox, daemon: &Subject) -> Result<(), Error> {
-    for policies in [false, true] {
-        let testbed = Testbed::build(inside, &Topology::Firewall { policies }, 1)?;
-        carries_both_families(&testbed, &Subject::wire())?;
-        expect("a tunnel is refused", testbed.refuses(daemon).is_some())?;
+fn same_rules(inside: &Sandbox, daemon: &Subject) -> Result<(), Error> {
+    let Some(other) = Subject::wireguard_go().filter(|_| daemon.name == Subject::OURS) else {
+        return Err(Error::Refused("it takes linerated and wireguard-go".into()));
+    };
+    for topology in [ROUTED, ROUTED_NAT] {
+        let [ours, others] = [daemon, &other].map(|subject| {
+            let testbed = Testbed::build(inside, &topology, 1)?;
+            let tunnel = Tunnel::up(subject, &testbed, &keys(), AddressFamily::V4)?;
+            let rules = rules(&testbed)?;
+            tunnel.down()?;
+            Ok::<_, Error>((rules, self::rules(&testbed)?))
+        });
+        let ((ours, left), (others, _)) = (ours?, others?);
+        expect(&format!("these are the same rules: {ours:#?} {others:#?}"), ours.len() > 5 && ours == others)?;
+        expect("linerate leaves no rule behind", left.is_empty())?;
+    }
+    Ok(())
+}
+
+/// The lines of all the gateway's rules, sorted, without the name of a table.
+fn rules(testbed: &Testbed) -> Result<Vec<String>, Error> {
+    let listed = testbed.ends()[1].run(Command::new("nft").args(["--stateless", "list", "ruleset"]))?;
+    let lines = listed.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("table "));
+    let mut lines: Vec<String> = lines.map(str::to_owned).collect();
+    lines.sort_unstable();
+    Ok(lines)
+}
+
+fn beside_the_tunnel(inside: &Sandbox, daemon: &Subject) -> Result<(), Error> {
+    for (beside, foreign, has_policies) in [(Beside::Rules, 1000, false), (Beside::Policies, 0, true)] {
+        let testbed = Testbed::build(inside, &Topology::Routed { nat: true, beside }, 1)?;
+        carries_both_families(&testbed, daemon)?;
         let loaded = testbed.ends()[1].run(Command::new("ip").args(["xfrm", "policy", "count"]))?;
-        let idle = loaded.replace(' ', "").contains("IN0");
-        expect("the policies are as asked for", idle != policies)?;
+        expect("the policies are as asked for", loaded.replace(' ', "").contains("IN0") != has_policies)?;
+        let others = rules(&testbed)?.iter().filter(|line| line.starts_with("tcp dport")).count();
+        expect("the rules are as asked for", others == foreign)?;
     }
     Ok(())
 }
@@ -159,7 +192,7 @@ fn plain_nic(inside: &Sandbox, daemon: &Subject) -> Result<(), Error> {
 fn openvpn(inside: &Sandbox, _: &Subject) -> Result<(), Error> {
     let subject = example()?;
     println!("  {}", subject.version().unwrap_or_default());
-    for topology in [Topology::Pair, Topology::Routed { nat: true }] {
+    for topology in [Topology::Pair, ROUTED_NAT] {
         let testbed = Testbed::build(inside, &topology, 1)?;
         carries_both_families(&testbed, &subject)?;
     }
@@ -182,7 +215,7 @@ fn kernel_subjects(inside: &Sandbox, _: &Subject) -> Result<(), Error> {
             Found::Here(subject) if kinds.contains(&subject.kind) => {
                 println!("  {} {}", subject.name, subject.version().unwrap_or_default());
                 let wan = Topology::Wan(Impairments::default());
-                for topology in [Topology::Pair, Topology::Routed { nat: false }, Topology::Routed { nat: true }, wan] {
+                for topology in [Topology::Pair, ROUTED, ROUTED_NAT, wan] {
                     let testbed = Testbed::build(inside, &topology, 1)?;
                     if testbed.refuses(&subject).is_none() {
                         carries_both_families(&testbed, &subject)?;

@@ -73,6 +73,31 @@ fn a_subject_that_is_slowed_down_falls_behind() {
 }
 
 #[test]
+fn what_comes_through_a_gateway_is_compared_with_what_does_not_and_ipv6_with_ipv4() {
+    let mut record = record();
+    for (scenario, share) in [("routed-nat/tcp-1", 0.5), ("routed-nat/tcp-1-ipv6", 0.25)] {
+        let mut rows: Vec<_> = record.scenario("pair/tcp-1").cloned().collect();
+        for row in &mut rows {
+            row.scenario = scenario.into();
+            for sample in &mut row.samples {
+                *sample.values.get_mut(&Measure::Throughput).unwrap() *= share;
+            }
+        }
+        record.rows.extend(rows);
+    }
+    let text = markdown::write(&record);
+    let (_, routed) = text.split_once("### routed-nat/tcp-1\n").unwrap();
+    let (over_ipv4, over_ipv6) = routed.split_once("### routed-nat/tcp-1-ipv6\n").unwrap();
+    let heads = "| | throughput, Gbit/s | to wireguard-go | to unrouted |";
+    assert!(over_ipv4.contains(heads) && over_ipv4.contains("| 0.50x \\[0.50, 0.50\\] |"), "{over_ipv4}");
+    // The sample has no `pair/tcp-1-ipv6`, so there is nothing to compare with.
+    assert!(over_ipv6.contains("| to wireguard-go | to IPv4 |") && !over_ipv6.contains("unrouted"), "{over_ipv6}");
+    let table = Table(&record).to_string();
+    assert!(table.contains("unrouted") && table.lines().all(|line| line.chars().count() <= 120), "{table}");
+    assert!(page(&[record]).contains("<small>to unrouted</small>"));
+}
+
+#[test]
 fn two_rounds_name_a_winner_with_doubt() {
     let mut record = record();
     record.rows.iter_mut().for_each(|row| row.samples.truncate(2));

@@ -59,7 +59,8 @@ enum Command {
     /// The exit code is 0 when every row was measured, 1 when one was not: its reason is in the table.
     #[command(after_long_help = "EXAMPLES\n\
         \x20 linerate lab run --quick\n\
-        \x20 linerate lab run pair/tcp-1 'pair/udp*' routed --rounds 9\n\
+        \x20 linerate lab run pair/tcp-1 'pair/udp*' --rounds 9\n\
+        \x20 linerate lab run pair/tcp-1 pair/tcp-1-ipv6 'routed*/tcp-1*'\n\
         \x20 linerate lab run pair/tcp-1 --subject 'old=/opt/wireguard-go-2023/wireguard-go'\n\
         \x20 linerate lab run --subject-file openvpn.toml --only linerate,openvpn")]
     Run(run::RunArguments),

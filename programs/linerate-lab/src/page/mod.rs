@@ -18,7 +18,7 @@ use html::{element, escape, list};
 use marks::Marks;
 
 use crate::figures::{
-    about_brackets, cell, factor, main_measure, measures, number, ratio_cell, ratio_to_baseline, summary,
+    Comparisons, about_brackets, cell, factor, main_measure, measures, number, ratio_to_baseline, summary,
 };
 use crate::measure::{Better, Measure};
 use crate::record::{Record, Row};
@@ -247,21 +247,21 @@ fn all_figures(record: &Record, scenario: &str, main: Measure) -> String {
         format!("<th scope=\"col\">{}<small>{}</small></th>", description.name, description.unit)
     };
     let heads: String = measures.iter().map(head).collect();
-    let base = escape(&record.baseline);
-    let heads = format!(
-        "<th scope=\"col\">Subject</th><th scope=\"col\">{}<small>to {base}</small></th>{heads}",
-        main.description().name
-    );
-    let lines: String = record.scenario(scenario).map(|row| figures_line(record, row, &measures, main)).collect();
+    let comparisons = Comparisons::of(record, scenario, main);
+    let name = main.description().name;
+    let ratio = |label: &str| format!("<th scope=\"col\">{name}<small>to {}</small></th>", escape(label));
+    let ratios: String = comparisons.labels().map(ratio).collect();
+    let heads = format!("<th scope=\"col\">Subject</th>{ratios}{heads}");
+    let lines: String = record.scenario(scenario).map(|row| figures_line(row, &measures, &comparisons)).collect();
     let table = table(&format!("All figures of {scenario}"), &heads, &lines);
     format!("<details>\n<summary>All figures</summary>\n{table}</details>\n")
 }
 
-fn figures_line(record: &Record, row: &Row, measures: &[Measure], main: Measure) -> String {
-    let ratio = ratio_to_baseline(record, row, main).as_ref().map(ratio_cell).unwrap_or_default();
+fn figures_line(row: &Row, measures: &[Measure], comparisons: &Comparisons<'_>) -> String {
+    let ratios: String = comparisons.cells(row).iter().map(|ratio| format!("<td>{ratio}</td>")).collect();
     let cell = |measure: &Measure| format!("<td>{}</td>", cell(row, *measure).unwrap_or_else(|| "-".into()));
     let cells: String = measures.iter().map(cell).collect();
-    format!("<tr><th scope=\"row\">{}</th><td>{ratio}</td>{cells}</tr>\n", escape(&row.subject))
+    format!("<tr><th scope=\"row\">{}</th>{ratios}{cells}</tr>\n", escape(&row.subject))
 }
 
 /// Where and how it was measured.

@@ -252,9 +252,15 @@ impl SliceResult {
             self.put_some(Measure::UserPerGb, per_gb(delta.user_seconds, arrived));
             self.put_some(Measure::SystemPerGb, per_gb(delta.system_seconds, arrived));
             self.put_some(Measure::CpuPerGb, per_gb(delta.user_seconds + delta.system_seconds, arrived));
+            for (measure, seconds) in
+                [Measure::ClientCpuPerGb, Measure::FarCpuPerGb].into_iter().zip(&delta.each_seconds)
+            {
+                self.put_some(measure, per_gb(*seconds, arrived));
+            }
             self.put_some(Measure::SwitchesPerGb, per_gb(delta.switches as f64, arrived));
             self.put_some(Measure::SwitchRate, delta.switch_rate());
         }
+        self.put_some(Measure::MachineCpuPerGb, per_gb(delta.busy_seconds(), arrived));
         self.put_some(Measure::WorkPerWakeUp, delta.work_per_wake_up());
         self.put_some(Measure::EnergyPerGb, delta.joules.and_then(|joules| per_gb(joules, arrived)));
         self.put_machine(delta);

@@ -1,34 +1,53 @@
-//! The gateway between client and server: its firewall's rules, and IPsec policies that match nothing.
+//! The gateway between client and server: its rules, and what it may have beside them that matches nothing.
 
 use std::process::Command;
 
-use super::Testbed;
-use super::addresses::Network;
+use super::addresses::{AddressFamily, Network};
+use super::{Beside, Testbed, Topology};
 use crate::hosts::Host;
-use crate::subject::LISTEN_PORT;
+use crate::subject::MTU;
 use crate::{Error, Result};
 
+/// The gateway's interface to the server.
+pub(crate) const UPLINK: &str = "eth1";
+
 impl Testbed {
-    /// Loads the gateway's rules and routes the server's answers through it. The client's routes are the tunnel's.
-    pub(super) fn set_up_gateway(&self, nat: bool) -> Result<()> {
+    /// Routes the server's answers through the gateway, and gives that what it has beside the tunnel. What it
+    /// forwards, and the client's routes, come with the tunnel.
+    pub(super) fn set_up_gateway(&self, beside: Beside) -> Result<()> {
         let Some(gateway) = self.gateway() else { return Ok(()) };
-        gateway.forward()?;
-        load_rules(gateway, &rules(gateway.interface().as_str(), nat))?;
-        self.route(&self.server, Network::FAR.host(1))
+        self.route(&self.server, Network::FAR.host(1))?;
+        match beside {
+            Beside::Nothing => Ok(()),
+            Beside::Rules => load_rules(gateway, &foreign_rules()),
+            Beside::Policies => load_policies(gateway),
+        }
     }
 
-    /// Loads the policies of two tunnels between networks that no packet here comes from or goes to.
-    pub(super) fn load_policies(&self) -> Result<()> {
-        let Some(gateway) = self.gateway() else { return Ok(()) };
-        for line in policies() {
-            gateway.ip(&line).map_err(|error| {
-                Error::Refused(format!(
-                    "the gateway takes no IPsec policies ({error}): they need a kernel with CONFIG_XFRM_USER"
-                ))
-            })?;
+    /// Whether the gateway, if there is one, translates the client's addresses.
+    pub(crate) fn translates(&self) -> Option<bool> {
+        match self.topology {
+            Topology::Routed { nat, .. } => Some(nat),
+            Topology::Pair | Topology::Wan(_) | Topology::PlainNic => None,
         }
-        Ok(())
     }
+
+    /// Lets the gateway, if there is one, forward between its interface `inner` and the server as linerate's own
+    /// gateways do. What comes from the network `inside` is translated where the network says so.
+    pub(crate) fn open_gateway(&self, inner: &str, inside: Network) -> Result<()> {
+        let (Some(gateway), Some(nat)) = (self.gateway(), self.translates()) else { return Ok(()) };
+        gateway.forward()?;
+        load_rules(gateway, &rules(inner, nat.then_some(inside)))
+    }
+}
+
+/// Loads the policies of two tunnels between networks that no packet here comes from or goes to.
+fn load_policies(gateway: &Host) -> Result<()> {
+    policies().iter().try_for_each(|line| gateway.ip(line)).map_err(|error| {
+        Error::Refused(format!(
+            "the gateway takes no IPsec policies ({error}): they need a kernel with CONFIG_XFRM_USER"
+        ))
+    })
 }
 
 /// Loads rules on `host` by nft.
@@ -45,47 +64,56 @@ fn load_rules(host: &Host, rules: &str) -> Result<()> {
     })
 }
 
-// By number: nft knows the names from /etc/protocols, which small systems lack.
-const ICMP: u8 = 1;
-const TCP: u8 = 6;
-const UDP: u8 = 17;
-const ESP: u8 = 50;
-const ICMPV6: u8 = 58;
-
-/// The rules of a small gateway: what it accepts, and what it forwards between which interfaces. `eth0` is
-/// the client's side and `eth1` the server's.
-fn rules(tunnel: &str, nat: bool) -> String {
-    let postrouting = if nat {
-        "chain postrouting {
+/// The rules by which `linerate up` opens a gateway (`linerate plan` prints them), for subjects that have none:
+/// which packets pass between `inner` and the server's side, and how long TCP segments may be. `translated` is the
+/// network whose addresses become the gateway's. Those of a subject before this one are replaced.
+fn rules(inner: &str, translated: Option<Network>) -> String {
+    let opens_tcp = "tcp flags & (syn | rst) == syn";
+    let segment = |headers: u32| MTU - headers;
+    let nat = translated.map_or_else(String::new, |network| {
+        let [v4, v6] = AddressFamily::BOTH.map(|family| network.prefix(family));
+        format!(
+            "set masqueraded4 {{ type ipv4_addr; flags interval; elements = {{ {}/{} }}; }}
+            set masqueraded6 {{ type ipv6_addr; flags interval; elements = {{ {}/{} }}; }}
+            chain nat {{
                 type nat hook postrouting priority srcnat;
-                oifname \"eth1\" counter masquerade
-            }"
-    } else {
-        ""
-    };
+                oifname @gateways ip saddr @masqueraded4 masquerade
+                oifname @gateways ip6 saddr @masqueraded6 masquerade
+            }}",
+            v4.0, v4.1, v6.0, v6.1
+        )
+    });
     format!(
-        "table inet gateway {{
-            chain input {{
-                type filter hook input priority filter; policy drop;
-                ct state established,related counter accept
-                ct state invalid counter drop
-                iifname \"lo\" accept
-                meta l4proto {{ {ICMP}, {ICMPV6} }} counter accept
-                iifname \"eth0\" meta l4proto {ESP} counter accept
-                iifname \"eth0\" meta l4proto {{ {TCP}, {UDP} }} th dport {LISTEN_PORT} counter accept
-            }}
+        "table inet gateway
+        delete table inet gateway
+        table inet gateway {{
+            set gateways {{ type ifname; elements = {{ \"{UPLINK}\" }}; }}
             chain forward {{
-                type filter hook forward priority filter; policy drop;
-                ct state invalid counter drop
-                iifname \"{tunnel}\" oifname \"eth1\" ct state new,established,related counter accept
-                iifname \"eth1\" oifname \"{tunnel}\" ct state established,related counter accept
-                iifname \"eth0\" oifname \"eth1\" ct state new,established,related counter accept
-                iifname \"eth1\" oifname \"eth0\" ct state established,related counter accept
-                counter
+                type filter hook forward priority filter;
+                iifname \"{inner}\" oifname \"{inner}\" accept
+                iifname \"{inner}\" oifname @gateways accept
+                iifname \"{inner}\" counter drop
+                oifname \"{inner}\" iifname @gateways ct state established,related accept
+                oifname \"{inner}\" counter drop
             }}
-            {postrouting}
-        }}"
+            chain segments {{
+                type filter hook forward priority mangle;
+                oifname \"{inner}\" {opens_tcp} tcp option maxseg size set rt mtu
+                iifname \"{inner}\" meta nfproto ipv4 {opens_tcp} tcp option maxseg size set {}
+                iifname \"{inner}\" meta nfproto ipv6 {opens_tcp} tcp option maxseg size set {}
+            }}
+            {nat}
+        }}",
+        segment(40),
+        segment(60)
     )
+}
+
+/// Rules of another firewall that no packet here matches, and that every forwarded one is compared with: their ports
+/// are below those of clients, and not the server's.
+fn foreign_rules() -> String {
+    let rules: String = (10_000..11_000).map(|port| format!("tcp dport {port} drop\n")).collect();
+    format!("table inet foreign {{ chain forward {{ type filter hook forward priority filter\n{rules}}}\n}}")
 }
 
 /// The arguments of `ip` that load two tunnels' policies, both directions and both families.
@@ -110,7 +138,6 @@ fn policies() -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::addresses::AddressFamily;
     use super::*;
 
     #[test]
@@ -126,11 +153,25 @@ mod tests {
 
     #[test]
     fn forwarding_rules_name_both_interfaces() {
-        let text = rules("wg-gateway", true);
-        let forward = text.split("chain forward").nth(1).and_then(|rest| rest.split('}').next()).unwrap();
+        let text = rules("wg-gateway", Some(Network::TUNNEL));
+        let forward = text.split("chain forward").nth(1).and_then(|rest| rest.split("chain").next()).unwrap();
         let accepting = forward.lines().filter(|line| line.contains("accept")).collect::<Vec<_>>();
-        assert_eq!(accepting.len(), 4);
-        assert!(accepting.iter().all(|line| line.contains("iifname \"") && line.contains("oifname \"")));
-        assert!(text.contains("masquerade") && !rules("wg-gateway", false).contains("masquerade"));
+        assert_eq!(accepting.len(), 3);
+        assert!(accepting.iter().all(|line| line.contains("iifname ") && line.contains("oifname ")));
+        assert!(
+            text.contains("{ fd02::/64 }")
+                && text.contains("masquerade")
+                && !rules("wg-gateway", None).contains("masquerade")
+        );
+    }
+
+    #[test]
+    fn a_thousand_foreign_rules_match_no_port_of_the_load() {
+        let rules = foreign_rules();
+        let ports: Vec<u16> =
+            rules.split("dport ").skip(1).filter_map(|rest| rest.split(' ').next()?.parse().ok()).collect();
+        assert_eq!(ports.len(), 1000);
+        // iperf3's, and the first of net.ipv4.ip_local_port_range.
+        assert!(!ports.contains(&5201) && ports.iter().all(|port| *port < 32_768));
     }
 }

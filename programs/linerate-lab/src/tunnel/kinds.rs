@@ -13,7 +13,7 @@ use crate::error::Doing;
 use crate::hosts::Host;
 use crate::kernel;
 use crate::subject::{EspSuite, KeyPair, LISTEN_PORT, MTU, Subject};
-use crate::topology::AddressFamily;
+use crate::topology::{AddressFamily, Network, UPLINK, prefix_length};
 use crate::{Error, Result};
 use linerate_control::uapi::request::DeviceUpdate;
 
@@ -26,7 +26,7 @@ impl Tunnel<'_> {
                 self.add_route(0, family, &format!("{address}/{length} via {}", self.testbed.next_hop(0).of(family)))?;
             }
         }
-        Ok(())
+        self.testbed.open_gateway("eth0", Network::NEAR)
     }
 
     pub(super) fn start_daemons(
@@ -35,7 +35,13 @@ impl Tunnel<'_> {
         keys: &[KeyPair; 2],
         outside: AddressFamily,
     ) -> Result<()> {
-        for host in self.testbed.ends() {
+        let tool = match self.testbed.translates() {
+            Some(_) => subject.tool()?,
+            None => None,
+        };
+        // A gateway of linerate's own comes with its daemon.
+        let by_hand = if tool.is_some() { 1 } else { 2 };
+        for host in &self.testbed.ends()[..by_hand] {
             let line = subject.command_line(host.interface().as_str()).unwrap_or_default();
             let [program, arguments @ ..] = &line[..] else {
                 return Err(Error::Refused(format!("{} has no command", subject.name)));
@@ -48,9 +54,13 @@ impl Tunnel<'_> {
             self.start_time = self.start_time.max(Some(time));
             self.daemons.push(daemon);
         }
-        for end in 0..2 {
+        for end in 0..by_hand {
             self.daemons[end].set(&self.settings(end, keys, outside))?;
             self.give_addresses(end)?;
+        }
+        match tool {
+            Some(tool) => self.bring_up_gateway(subject, tool, &self.settings(1, keys, outside))?,
+            None => self.testbed.open_gateway(self.far_interface(), Network::TUNNEL)?,
         }
         // A daemon opens its UDP port some time after its interface went up. An initiation that comes before is
         // lost, and the next one is sent only after REKEY_TIMEOUT, 5 s.
@@ -60,6 +70,31 @@ impl Tunnel<'_> {
         Ok(())
     }
 
+    /// Has linerate bring up the gateway's end by a file, in which the gateway is a setting.
+    fn bring_up_gateway(&mut self, subject: &Subject, tool: PathBuf, settings: &DeviceUpdate) -> Result<()> {
+        let host = self.testbed.ends()[1];
+        let addresses = self
+            .testbed
+            .families()
+            .iter()
+            .map(|&family| format!("{}/{}", Self::INSIDE[1].of(family), prefix_length(family)));
+        let addresses = addresses.collect::<Vec<_>>().join(", ");
+        let nat = if self.testbed.translates() == Some(true) { "both" } else { "off" };
+        let interface =
+            format!("[Interface]\nAddress = {addresses}\nMTU = {MTU}\n#! Gateway = {UPLINK}\n#! Masquerade = {nat}\n");
+        let configuration = kernel::configuration(settings).replacen("[Interface]\n", &interface, 1);
+        let mut command = Command::new(&tool);
+        command.env("WG_QUICK_USERSPACE_IMPLEMENTATION", subject.daemon_program().unwrap_or_default());
+        command.envs(subject.variables());
+        self.daemons.push(Daemon::bring_up(&subject.name, host, tool, &mut command, &configuration)?);
+        Ok(())
+    }
+
+    /// The tunnel's interface at its far end.
+    fn far_interface(&self) -> &str {
+        self.testbed.ends()[1].interface().as_str()
+    }
+
     pub(super) fn make_wireguard(&mut self, keys: &[KeyPair; 2], outside: AddressFamily) -> Result<()> {
         for (end, host) in self.testbed.ends().into_iter().enumerate() {
             let interface = host.interface();
@@ -67,7 +102,7 @@ impl Tunnel<'_> {
             configure_kernel("setconf", host, &self.settings(end, keys, outside))?;
             self.give_addresses(end)?;
         }
-        Ok(())
+        self.testbed.open_gateway(self.far_interface(), Network::TUNNEL)
     }
 
     pub(super) fn make_esp(&mut self, suite: EspSuite, outside: AddressFamily) -> Result<()> {
@@ -90,7 +125,8 @@ impl Tunnel<'_> {
                 }
             }
         }
-        Ok(())
+        // Its packets come out of the interface that they came in by.
+        self.testbed.open_gateway("eth0", Network::TUNNEL)
     }
 
     pub(super) fn run_commands(&mut self, commands: &CommandSet, outside: AddressFamily) -> Result<()> {
@@ -119,7 +155,7 @@ impl Tunnel<'_> {
             self.start_time = self.start_time.max(Some(time));
             self.give_addresses(end)?;
         }
-        Ok(())
+        self.testbed.open_gateway(self.far_interface(), Network::TUNNEL)
     }
 
     /// What a file's commands may ask for at either end.

@@ -1,7 +1,7 @@
 //! `server init`.
 
 use std::fmt::Write as _;
-use std::io::{self, IsTerminal, Read};
+use std::io::{self, Read};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::str::FromStr;
@@ -16,10 +16,11 @@ use linerate_control::tunnel_file::{PublicEndpoint, settings};
 use linerate_host::plan::{Plan, messages};
 use linerate_netio::random;
 use linerate_server::init::{self, Chance, Facts, InitError, NewServer, Wishes, list};
+use linerate_tunnel::Interruption;
 use linerate_tunnel::server::{self, Made, Runs};
 use serde::{Deserialize, Serialize};
 
-use super::{Verbosity, json, options};
+use super::{Verbosity, ask, json, options, somebody_is_there};
 use crate::cli::{CliError, interruption};
 use crate::keys;
 
@@ -171,7 +172,7 @@ pub(super) fn run(arguments: &InitArguments) -> Result<ExitCode, CliError> {
         eprint_line(&format!("{}: an interrupted command had left something; it is removed", arguments.name));
     }
     server::check_absent(&arguments.name)?;
-    let server = decide(&arguments.name, wishes, &server::facts(&arguments.name)?)?;
+    let server = decide(&arguments.name, wishes, &server::facts(&arguments.name)?, &interruption)?;
     let key = SecretKey::from_bytes(keys::private_key().as_bytes());
     let document = server.file(&key).map_err(|error| error.to_string())?;
     let plan = start.then(|| server::plan(&server, &document, &options)).transpose()?;
@@ -247,24 +248,29 @@ where
 }
 
 /// What the server is; the endpoint is asked for if it cannot be found and somebody is there.
-fn decide(name: &InterfaceName, mut wishes: Wishes, facts: &Facts) -> Result<NewServer, CliError> {
+fn decide(
+    name: &InterfaceName,
+    mut wishes: Wishes,
+    facts: &Facts,
+    interruption: &Interruption,
+) -> Result<NewServer, CliError> {
     let mut bytes = [0; 7];
     random::fill(&mut bytes);
     let [high, low, local_prefix @ ..] = bytes;
     let chance = Chance { pool: u16::from_be_bytes([high, low]), local_prefix };
     match init::decide(name, &wishes, facts, chance) {
-        Err(unknown @ InitError::NoPublicAddress { .. }) if io::stdin().is_terminal() => {
+        Err(unknown @ InitError::NoPublicAddress { .. }) if somebody_is_there() => {
             eprint_line(&unknown.reason());
-            wishes.endpoint = Some(ask_endpoint()?);
+            wishes.endpoint = Some(ask_endpoint(interruption)?);
             init::decide(name, &wishes, facts, chance).map_err(|error| error.to_string().into())
         }
         decided => decided.map_err(|error| error.to_string().into()),
     }
 }
 
-fn ask_endpoint() -> Result<PublicEndpoint, CliError> {
+fn ask_endpoint(interruption: &Interruption) -> Result<PublicEndpoint, CliError> {
     loop {
-        let answer = super::ask("Name or address by which clients reach this host: ")?;
+        let answer = ask("Name or address by which clients reach this host: ", interruption)?;
         match answer.as_deref().map(str::parse) {
             Some(Ok(endpoint)) => return Ok(endpoint),
             Some(Err(error)) => eprint_line(&format!("{error}")),

@@ -7,11 +7,12 @@ mod remove;
 mod set;
 mod show;
 
-use std::io::{self, BufRead, Write};
+use std::io::{self, BufRead, IsTerminal, Write};
+use std::os::fd::AsFd;
 use std::process::ExitCode;
 
 use linerate_host::spec::Compat;
-use linerate_tunnel::{self as tunnel, Context, Interruption, Options};
+use linerate_tunnel::{self as tunnel, Context, Error, Interruption, Options};
 
 use crate::cli::{CliError, Output};
 
@@ -101,13 +102,30 @@ fn json(value: &impl serde::Serialize) -> Result<Vec<u8>, CliError> {
     Ok(text)
 }
 
-/// The answer of whoever sits at the terminal; none if there is none.
-fn ask(question: &str) -> Result<Option<String>, CliError> {
+/// Whether somebody can be asked: sees the question, and can answer.
+fn somebody_is_there() -> bool {
+    io::stdin().is_terminal() && io::stderr().is_terminal()
+}
+
+/// The answer of whoever sits at the terminal, or none if that was Ctrl-D.
+///
+/// # Errors
+/// A signal has come, such as that of Ctrl-C.
+fn ask(question: &str, interruption: &Interruption) -> Result<Option<String>, CliError> {
     let cannot = |error: io::Error| CliError::from(format!("cannot ask: {error}"));
     let mut terminal = io::stderr();
     terminal.write_all(question.as_bytes()).and_then(|()| terminal.flush()).map_err(cannot)?;
+    let stdin = io::stdin();
+    interruption.pause(&[stdin.as_fd()], None).map_err(cannot)?;
     let mut answer = String::new();
-    io::stdin().lock().read_line(&mut answer).map_err(cannot)?;
-    let answer = answer.trim();
-    Ok((!answer.is_empty()).then(|| answer.to_owned()))
+    let interrupted = interruption.came();
+    let length = if interrupted { 0 } else { stdin.lock().read_line(&mut answer).map_err(cannot)? };
+    if length == 0 {
+        // The question stays without the end of its line.
+        terminal.write_all(b"\n").map_err(cannot)?;
+    }
+    if interrupted {
+        return Err(Error::Interrupted.into());
+    }
+    Ok((length > 0).then(|| answer.trim().to_owned()))
 }

@@ -1,6 +1,5 @@
 //! `server remove`.
 
-use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 
 use linerate_cli::eprint_line;
@@ -8,7 +7,7 @@ use linerate_tunnel::ConfigFile;
 use linerate_tunnel::server::{self, record::Record};
 
 use super::pool::Clients;
-use super::{Verbosity, ask, options};
+use super::{Verbosity, ask, options, somebody_is_there};
 use crate::cli::{CliError, interruption};
 use crate::keys;
 
@@ -46,12 +45,12 @@ pub(super) fn run(arguments: &RemoveArguments) -> Result<ExitCode, CliError> {
         } else {
             format!("{peers} clients, which lose their keys")
         };
-        if io::stdin().is_terminal() {
+        if somebody_is_there() {
             let kept = match Record::read(&interface)?.and_then(|record| record.replaced) {
                 Some(_) => " The file that was imported comes back.",
                 None => "",
             };
-            let answer = ask(&format!("Remove {interface}{clients}, keys included?{kept} [y/N] "))?;
+            let answer = ask(&format!("Remove {interface}{clients}, keys included?{kept} [y/N] "), &interruption)?;
             if !answer.is_some_and(|answer| ["y", "yes"].contains(&&*answer.to_lowercase())) {
                 return Err("nothing was removed".to_owned().into());
             }

@@ -178,6 +178,7 @@ pub(super) fn table(
 pub(super) fn forwarding(spec: &HostSpec, state: &HostState, disabled: &[(AddressFamily, String)], plan: &mut Plan) {
     let Some(devices) = devices(spec, state) else { return };
     warn_of_devices(spec, state, &devices, plan);
+    warn_of_neighbours(spec, state, &devices, disabled, plan);
     foreign::warnings(spec, state, &devices).into_iter().for_each(|sentence| plan.warn(sentence));
     sysctls(spec, state, &devices, disabled, plan);
 }
@@ -222,6 +223,50 @@ fn warn_of_devices(spec: &HostSpec, state: &HostState, devices: &[String], plan:
         plan.warn(format!(
             "Gateway: there is no interface {device}; packets from it are forwarded only if {interface} comes up after it"
         ));
+    }
+}
+
+/// Warns where others on a link of the gateway look for peers on that link itself, because their addresses are of its
+/// network: nobody there answers for them.
+fn warn_of_neighbours(
+    spec: &HostSpec,
+    state: &HostState,
+    devices: &[String],
+    disabled: &[(AddressFamily, String)],
+    plan: &mut Plan,
+) {
+    let masqueraded = spec.forwarding.masquerade;
+    let is_link_local = |net: &IpNet| match net {
+        IpNet::V4(net) => net.addr().is_link_local(),
+        IpNet::V6(net) => net.addr().is_unicast_link_local(),
+    };
+    let on_link: Vec<(&IpNet, &String)> = state
+        .routes
+        .iter()
+        .filter(|route| route.table == MAIN && route.via.is_none() && route.to.prefix_len() > 0)
+        .filter_map(|route| Some((&route.to, route.device.as_ref().filter(|device| devices.contains(device))?)))
+        .collect();
+    for (family, is_translated, masquerade, answer) in [
+        (AddressFamily::V4, masqueraded.ipv4, "ipv4", "net.ipv4.conf.*.proxy_arp"),
+        (AddressFamily::V6, masqueraded.ipv6, "ipv6", "ndppd"),
+    ] {
+        let mut networks = spec
+            .addresses
+            .iter()
+            .chain(&spec.allowed_ips)
+            .map(IpNet::trunc)
+            .filter(|net| AddressFamily::of_net(net) == family && net.prefix_len() > 0 && !is_link_local(net));
+        let found =
+            networks.find_map(|net| on_link.iter().find(|(link, _)| link.contains(&net)).map(|found| (net, found)));
+        if let Some((net, (link, device))) =
+            found.filter(|(net, _)| !is_translated && !addresses::is_disabled(disabled, net))
+        {
+            plan.warn(format!(
+                "Gateway: {net} is part of {link}, which is on the link of {device}: hosts there do not look for it \
+                 behind this one, so answers get lost. Set `Masquerade = {masquerade}`, have a network of its own \
+                 routed to this host, or have it answer for the tunnel's addresses on {device} ({answer})"
+            ));
+        }
     }
 }
 

@@ -48,6 +48,20 @@ wait_for 1 "the client to be cut off" cut_off
 client set laptop --quota 50Mi
 renewed
 wait_for 5 "traffic" carries
+say "another key at once takes over what was used"
+used() { printf 'get=1\n\n' | at h1 timeout 5 nc -N -U /run/wireguard/wg1.sock | sed -n 's/^quota_used=//p'; }
+before=$(used)
+key at-once
+client rekey laptop --now --pubkey "$(public at-once)"
+expect "its peer alone" "$(public at-once)" "$(at h1 wg show wg1 peers)"
+expect_at_least "bytes used with the old key" 20000 "$before"
+expect_at_least "bytes used" "$before" "$(used)"
+! at h1 "$LINERATE" show wg1 | grep replaces || fail "it still waits for a handshake"
+sed -n 's/^PresharedKey = //p' $server >"$WORK/h2.psk"
+on h2 wg set wg2 private-key "$WORK/at-once.key" peer "$(public h1)" preshared-key "$WORK/h2.psk"
+renewed
+wait_for 5 "traffic by the new key" carries
+expect_at_least "bytes used" "$before" "$(used)"
 
 client rekey laptop --pubkey "$(public next)"
 wait_for 5 "traffic by the old key" carries

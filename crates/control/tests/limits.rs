@@ -96,6 +96,27 @@ fn a_key_that_has_been_replaced_does_not_come_back_by_a_reload() {
 }
 
 #[test]
+fn a_client_that_has_another_key_at_once_takes_over_what_it_has_used() {
+    let client = |key: PublicKey, name: &str, line: &str| {
+        let text = format!(
+            "[Interface]\n[Peer]\n# Name = {name}\n#! Created = 2027-01-15T12:00:00Z\nPublicKey = {key}\n{line}\n"
+        );
+        TunnelFile::read(&Document::parse(text.as_bytes()), &"wg0".parse().unwrap(), &NoNames).0
+    };
+    let change = |name: &str, line: &str| {
+        let state = running(&[(OLD, LimitState::default())]);
+        let update = reload(&client(OLD, "laptop", line), &client(NEXT, name, line), &state);
+        assert_eq!(update.without_limits(Duration::ZERO).peers.len(), 2, "others get both, too");
+        let [removed, added] = &update.peers[..] else { panic!("{} peers", update.peers.len()) };
+        assert!(removed.remove && removed.public_key == OLD && added.public_key == NEXT);
+        added.limits
+    };
+    assert_eq!(change("laptop", "#! Quota = 50G").replaces, Some(OLD));
+    assert_eq!(change("laptop", ""), LimitUpdate::default(), "others know no such line");
+    assert_eq!(change("phone", "#! Quota = 50G").replaces, Some(PublicKey([0; 32])));
+}
+
+#[test]
 fn only_a_peer_that_has_reached_the_end_in_the_file_has_expired() {
     let end = LimitState { expires: Some(Duration::from_secs(1_801_353_600)), ..LimitState::default() };
     let over = LimitState { suspended: Some(Suspension::Expired), ..end };

@@ -145,8 +145,18 @@ impl UsageKeeper {
         if update.replace_peers {
             self.days.clear();
         }
+        let removed = update.removed_keys();
         for (update, change) in update.peers.iter().zip(&mut change.peers) {
             let key = update.public_key;
+            if let (Some(old), Some(limits)) = (update.limits.replaces, &mut change.limits)
+                && removed.contains(&old)
+            {
+                // Nothing is left to wait for.
+                limits.replaces = Some(None);
+                if let Some(usage) = self.record.peers.remove(&old) {
+                    self.record.peers.insert(key, usage);
+                }
+            }
             let day = if update.remove { Some(0) } else { update.limits.quota_day };
             match day {
                 Some(0) => drop(self.days.remove(&key)),

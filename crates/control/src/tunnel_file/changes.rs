@@ -40,7 +40,7 @@ impl TunnelFile {
         changes.update.private_key = self.private_key.clone();
         changes.update.listen_port = self.listen_port;
         changes.update.fwmark = self.fwmark;
-        self.peers.iter().for_each(|peer| changes.set_peer(peer, None));
+        self.peers.iter().for_each(|peer| changes.set_peer(peer, None, None));
         changes
     }
 }
@@ -68,8 +68,11 @@ pub fn changes(
     let successors: HashSet<PublicKey> = now.peers.iter().filter_map(|peer| peer.client.next_public_key).collect();
     let gone = previous.peers.iter().flat_map(|peer| [Some(peer.public_key), peer.client.next_public_key]).flatten();
     let is_gone = |key: &PublicKey| !after.contains(key) && !successors.contains(key) && present.contains_key(key);
-    let gone = gone.filter(is_gone);
-    changes.update.peers.extend(gone.map(|key| PeerUpdate { remove: true, ..PeerUpdate::new(key) }));
+    let gone: Vec<PublicKey> = gone.filter(is_gone).collect();
+    // A client that has another key at once keeps what it has used.
+    let identity = |peer: &Peer| Some((peer.name.clone()?, peer.client.created?));
+    let had: HashMap<_, PublicKey> = gone.iter().filter_map(|key| Some((identity(before.get(key)?)?, *key))).collect();
+    changes.update.peers.extend(gone.into_iter().map(|key| PeerUpdate { remove: true, ..PeerUpdate::new(key) }));
 
     let owned_before: HashSet<(PublicKey, IpNet)> = owned(previous);
     let prefixes: HashSet<IpNet> = now.peers.iter().flat_map(|peer| peer.allowed_ips.iter().copied()).collect();
@@ -77,7 +80,10 @@ pub fn changes(
         match (before.get(&peer.public_key), present.get(&peer.public_key)) {
             (Some(old), _) if same(old, peer) => {}
             (Some(old), Some(state)) => changes.update_peer(old, peer, state, lists, &owned_before, &prefixes),
-            (_, state) => changes.set_peer(peer, state.copied()),
+            (_, state) => {
+                let old_key = identity(peer).and_then(|client| had.get(&client)).copied();
+                changes.set_peer(peer, state.copied(), old_key);
+            }
         }
     }
     changes
@@ -154,12 +160,16 @@ fn limits(peer: &Peer) -> Option<LimitUpdate> {
 }
 
 impl DeviceChanges {
-    /// Sets everything that the file has for a peer, and clears the rest if the device has the peer already.
-    fn set_peer(&mut self, peer: &Peer, state: Option<&PeerState>) {
+    /// Sets everything that the file has for a peer, and clears the rest if the device has the peer already. What its
+    /// `old_key`, which is removed, has used is the peer's.
+    fn set_peer(&mut self, peer: &Peer, state: Option<&PeerState>, old_key: Option<PublicKey>) {
         let present = state.is_some();
         let mut update = PeerUpdate::new(peer.public_key);
         let had_limits = state.is_some_and(|state| state.limits != LimitState::default());
         update.limits = limits(peer).or(had_limits.then_some(LimitUpdate::NONE)).unwrap_or_default();
+        if old_key.is_some() && limits(peer).is_some() {
+            update.limits.replaces = old_key;
+        }
         update.preshared_key = peer.preshared_key.clone().or(present.then_some(SecretKey::ZERO));
         update.persistent_keepalive = peer.persistent_keepalive.or(present.then_some(0));
         update.replace_allowed_ips = true;

@@ -26,7 +26,8 @@ pub struct LimitUpdate {
     pub quota: Option<u64>,
     /// The day of the month on which its usage begins anew; zero: it does not.
     pub quota_day: Option<u8>,
-    /// The peer whose place it takes at its first handshake; zero: none.
+    /// The peer whose place it takes at its first handshake, with what that one has used; zero: none. At once if the same
+    /// request removes that one.
     pub replaces: Option<PublicKey>,
 }
 

@@ -3,6 +3,7 @@
 //! A request is validated as a whole before it has any effect: one invalid line rejects all of it. Nothing here
 //! resolves a name or queries the kernel, except for the interface index of a link-local endpoint.
 
+use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -123,10 +124,17 @@ impl DeviceUpdate {
     pub fn without_limits(&self, now: Duration) -> Self {
         let mut update = self.clone();
         let is_over = |limits: &LimitUpdate| limits.expires.is_some_and(|end| !end.is_zero() && end <= now);
-        let waits = |limits: &LimitUpdate| limits.replaces.is_some_and(|key| key.0 != [0; 32]);
+        let removed = self.removed_keys();
+        let waits =
+            |limits: &LimitUpdate| limits.replaces.is_some_and(|key| key.0 != [0; 32] && !removed.contains(&key));
         update.peers.retain(|peer| !is_over(&peer.limits) && !waits(&peer.limits));
         update.peers.iter_mut().for_each(|peer| peer.limits = LimitUpdate::default());
         update
+    }
+
+    /// The peers that are removed.
+    pub fn removed_keys(&self) -> HashSet<PublicKey> {
+        self.peers.iter().filter(|peer| peer.remove).map(|peer| peer.public_key).collect()
     }
 
     fn write(&self, text: &mut Buffer) -> std::fmt::Result {

@@ -140,7 +140,7 @@ pub(super) struct Rekey {
     #[arg(long)]
     pub(super) keep_key: bool,
 
-    /// Refuse the old key from now on: for one that was lost or stolen. What was used of a quota begins anew
+    /// Refuse the old key from now on: for one that was lost or stolen
     #[arg(long)]
     pub(super) now: bool,
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # timeout: 120
 # A new server becomes a service where there is a service manager: the calls to systemctl and to OpenRC's programs, what
-# happens when they fail, and that removal takes the service away. (service.sh has the unit under systemd itself.)
+# happens when they fail, and that removal takes the service away. (server-systemd.sh is under systemd itself.)
 source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/tunnel-files.bash"
 source "$(dirname "$0")/servers.bash"

@@ -7,64 +7,12 @@ need systemctl
 
 hosts_with_files
 
-# --- h1 with systemd as its process 1 ------------------------------------------------------------------------------
-
-# Its PID namespace and cgroup are its own; /run and /etc are those of the scenario. The programs and units are where
-# the packages put them, and it sees none of the machine's units.
-systemd=$(ls /usr/lib/systemd/systemd /lib/systemd/systemd 2>/dev/null | head -n 1) || skip "there is no systemd"
-units=$WORK/units
-install -D -m 644 -t "$units" "$REPO"/packaging/systemd/*.{service,target}
-for unit in sysinit basic shutdown network network-online nss-lookup multi-user; do echo "[Unit]" >"$units/$unit.target"; done
+source "$(dirname "$0")/systemd.bash"
 log=$SCENARIO_LOGS/service.log
 for unit in linerate@ wg-quick@; do
-  mkdir "$units/$unit.service.d"
-  printf '%s\n' "[Service]" "Environment=LINERATE_SECCOMP=$LINERATE_SECCOMP" "StandardOutput=append:$log" \
-    "StandardError=append:$log" >"$units/$unit.service.d/scenario.conf"
+  printf '%s\n' "StandardOutput=append:$log" "StandardError=append:$log" >>"$units/$unit.service.d/scenario.conf"
 done
-mkfifo "$WORK/kmsg"
-cat <>"$WORK/kmsg" >"$SCENARIO_LOGS/systemd.log" &
-
-# systemd follows its services by cgroup. Cgroups are no part of the sandbox, so this one is removed at the end.
-mkdir "$WORK/cgroup" "$WORK/upper" "$WORK/work"
-mount -t cgroup2 cgroup2 "$WORK/cgroup" 2>/dev/null || skip "cgroup2 cannot be mounted"
-cgroup=$(mktemp -d "$WORK/cgroup$(sed -n 's/^0:://p' /proc/self/cgroup)/linerate-scenario.XXXXXX") ||
-  skip "no right to make a cgroup"
-remove_cgroup() {
-  local tries
-  echo 1 >"$cgroup/cgroup.kill"
-  for ((tries = 0; tries < 100; tries++)); do
-    find "$cgroup" -depth -type d -exec rmdir {} + 2>/dev/null && return
-    sleep 0.05
-  done
-}
-trap remove_cgroup EXIT
-
-boot() { # the new process 1, in its namespaces
-  mount -t overlay -o "lowerdir=/usr/bin,upperdir=$WORK/upper,workdir=$WORK/work" overlay /usr/bin || exit
-  install "$LINERATE" /usr/bin/linerate && install "$TUNNEL_DAEMON" /usr/bin/linerated || exit
-  ln -sf linerate /usr/bin/wg-quick
-  umount -R /sys/fs/cgroup 2>/dev/null
-  mount -t cgroup2 cgroup2 /sys/fs/cgroup || exit
-  # What systemd does to a machine beyond its units stays undone.
-  local folder
-  for folder in /etc /proc/sys/{fs,kernel,vm}; do
-    mount --rbind "$folder" "$folder" && mount -o remount,bind,ro "$folder" || exit
-  done
-  mount --bind /dev/null /dev/console
-  mount --bind "$WORK/kmsg" /dev/kmsg
-  exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin container=scenario SYSTEMD_UNIT_PATH="$units" \
-    "$systemd" --system --unit=multi-user.target --log-target=kmsg --show-status=no
-}
-export -f boot
-export WORK systemd units
-(
-  echo "$BASHPID" >"$cgroup/cgroup.procs"
-  exec nsenter --net=/run/netns/h1 unshare --cgroup --mount --pid --fork --mount-proc --ipc --uts bash -c boot
-) &>>"$SCENARIO_LOGS/boot.log" &
-wait_for 20 "systemd" test -S /run/systemd/private
-init=$(pgrep -ox systemd)
-service() { timeout 60 nsenter --target "$init" --mount --pid --cgroup systemctl "$@"; }
-property() { service show --property "$2" --value "$1"; } # UNIT NAME
+switch_on
 
 # --- what its services do ------------------------------------------------------------------------------------------
 

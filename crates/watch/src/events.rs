@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use linerate_control::endpoint;
 use linerate_control::keys::PublicKey;
@@ -11,10 +10,6 @@ use linerate_tunnel::status::RunBy;
 use serde::Serialize;
 
 use crate::{Peer, Time, Tunnel, View};
-
-/// A peer that has not answered for this long is silent. A peer that works answers within ten seconds
-/// (KEEPALIVE_TIMEOUT), and after five more a new handshake is tried (REKEY_TIMEOUT).
-pub const SILENT: Duration = Duration::from_secs(20);
 
 /// Something that happened.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -178,9 +173,9 @@ fn peer_changed(events: &mut Vec<Event>, from: Time, to: Time, tunnel: &str, bef
     }
 }
 
-/// Since when the peer is silent at this time, if it is. One that is not let in is not asked.
+/// Since when the peer is silent, if it is.
 fn silent(peer: &Peer, now: Time) -> Option<Time> {
-    peer.unanswered_since.filter(|since| since.until(now) >= SILENT && peer.suspended.is_none())
+    peer.unanswered_since.filter(|_| peer.is_silent(now))
 }
 
 fn key(peer: &Peer) -> PublicKey {

@@ -3,7 +3,7 @@
 //! A [`Watcher`] reads all tunnels: each one whole at first and when its configuration has changed, and otherwise only
 //! the peers that were active since (linerated's `activity`), so ten thousand peers at rest cost next to nothing. Each
 //! [`Watcher::poll`] returns a [`View`]: tunnels, peers, rates, counters, and the processor time of the daemons. What
-//! happened between two views are [`events`].
+//! happened between two views are [`events`]; the text for Prometheus is made by [`metrics`].
 //!
 //! It only reads, and changes nothing. The texts in a view are as they were found: whoever prints names for people makes
 //! them [`printable`](linerate_control::printable).
@@ -12,6 +12,7 @@
 
 pub mod events;
 pub mod host;
+pub mod metrics;
 mod time;
 mod view;
 mod watcher;

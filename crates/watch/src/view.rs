@@ -13,6 +13,10 @@ use serde::{Serialize, Serializer};
 
 use crate::Time;
 
+/// A peer that has not answered for this long is silent. A peer that works answers within ten seconds
+/// (KEEPALIVE_TIMEOUT), and after five more a new handshake is tried (REKEY_TIMEOUT).
+const SILENT: Duration = Duration::from_secs(20);
+
 /// All tunnels of this host at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -206,6 +210,12 @@ impl Peer {
     /// Its name, or else its public key.
     pub fn label(&self) -> String {
         self.settings.name.clone().unwrap_or_else(|| self.settings.public_key.to_string())
+    }
+
+    /// Whether it does not answer what is sent to it. One that is not let in is sent nothing.
+    pub fn is_silent(&self, now: Time) -> bool {
+        let is_over = |since: Time| since.until(now) >= SILENT;
+        self.suspended.is_none() && self.unanswered_since.is_some_and(is_over)
     }
 
     /// Without what depends on the polls before: rates, and since when it has not answered.

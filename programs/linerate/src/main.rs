@@ -9,8 +9,10 @@
 mod cli;
 mod client;
 mod doctor;
+mod events;
 mod keys;
 mod lab;
+mod metrics;
 mod names;
 mod ping;
 mod server;

@@ -10,7 +10,7 @@ use linerate_control::interface::InterfaceName;
 
 use crate::cli::CliError;
 use crate::show::{self, Field};
-use crate::{client, doctor, keys, lab, names, ping, server, tunnels};
+use crate::{client, doctor, events, keys, lab, metrics, names, ping, server, tunnels};
 
 /// The arguments of `linerate`.
 #[derive(Parser)]
@@ -62,6 +62,29 @@ enum Command {
         arguments: Vec<OsString>,
     },
 
+    /// Follow what happens to tunnels and peers
+    ///
+    /// Prints a line for each handshake, for each peer that moves to another address, does not answer or answers again,
+    /// expires, reaches its quota or is let in again, is added or removed, and for each tunnel that comes up, goes, or
+    /// runs in another daemon. Asks the daemons every second which peers were active, and costs them nothing else.
+    #[command(after_long_help = "EXAMPLES\n\
+        \x20 sudo linerate events\n\
+        \x20 sudo linerate events wg0 --json | jq 'select(.event == \"silent\")'\n\n\
+        JSON\n\
+        \x20 Each line is an object with `time` (RFC 3339), `tunnel`, `event`, and of a peer its `publicKey` and its\n\
+        \x20 `name`, if the tunnel's file has one. Events are:\n\
+        \x20   handshake    `endpoint`\n\
+        \x20   roam         `from`, `to`\n\
+        \x20   silent       nothing has answered for 20 s what was sent; `lastReceived`\n\
+        \x20   back         a silent peer is heard again, after `seconds`\n\
+        \x20   expired, quota, letIn\n\
+        \x20   added, removed\n\
+        \x20   up, down     a tunnel came, or was taken down\n\
+        \x20   died         its daemon has died, and nothing took the tunnel down\n\
+        \x20   restarted    another daemon runs it\n\
+        \x20   unreadable   `reason`")]
+    Events(events::EventsArguments),
+
     /// Generate a private key
     ///
     /// Prints a new private key in base64. Warns if standard output is a file that everyone can read.
@@ -93,6 +116,20 @@ enum Command {
         \x20 WG_COLOR_MODE   always or never (default: colours on terminals only)\n\
         \x20 WG_HIDE_KEYS    never: show private and preshared keys (default: hidden, also in --json)")]
     Show(ShowArguments),
+
+    /// Write what runs for Prometheus: once, to a file, or served
+    ///
+    /// Prints the metrics of all tunnels, in the names of prometheus_wireguard_exporter, for which most dashboards are
+    /// made, and in our own: drops by reason, handshakes, wake-ups, offloads in use, quotas, ends.
+    #[command(after_long_help = "EXAMPLES\n\
+        \x20 sudo linerate metrics\n\
+        \x20 sudo linerate metrics --output /var/lib/prometheus/node-exporter/linerate.prom\n\
+        \x20 sudo linerate metrics --listen 127.0.0.1:9586\n\
+        \x20 sudo linerate metrics --listen unix:/run/linerate/metrics.sock\n\
+        \x20 sudo linerate metrics --dialect mdlayher,linerate --no-peers\n\n\
+        The units linerate-metrics.service (served) and linerate-metrics-file.timer (a file every 15 seconds) do that. \
+        A dashboard for Grafana is in /usr/share/linerate/grafana.")]
+    Metrics(metrics::MetricsArguments),
 
     /// Run a command of wg
     ///
@@ -299,6 +336,7 @@ fn run(arguments: Arguments) -> Result<ExitCode, String> {
     match command {
         Command::Client(arguments) => without_code(client::main(&arguments)),
         Command::Demo { arguments } => lab::run(std::iter::once("demo".into()).chain(arguments)),
+        Command::Events(arguments) => events::main(&arguments),
         Command::Genkey => keys::genkey(),
         Command::Genpsk => keys::genpsk(),
         Command::Pubkey => keys::pubkey(),
@@ -306,6 +344,7 @@ fn run(arguments: Arguments) -> Result<ExitCode, String> {
             let selection = show::Selection::new(&options.interface, options.field, options.json, options.stats)?;
             show::main(&selection)
         }
+        Command::Metrics(arguments) => metrics::main(&arguments),
         Command::Wg { arguments } => Ok(crate::wg::main("linerate wg", &arguments)),
         Command::WgQuick { arguments } => Ok(crate::wg_quick::main("linerate wg-quick", &arguments)),
         Command::Up(arguments) => without_code(tunnels::up(&arguments)),
@@ -353,7 +392,9 @@ mod tests {
         pages.sort();
         std::fs::remove_dir_all(&directory).unwrap();
         let tunnels = ["down", "plan", "reload", "save", "status", "up", "wg-quick"];
-        let others = ["demo", "doctor", "genkey", "genpsk", "lab", "ping", "pubkey", "show", "version", "wg"];
+        let others = [
+            "demo", "doctor", "events", "genkey", "genpsk", "lab", "metrics", "ping", "pubkey", "show", "version", "wg",
+        ];
         let servers = ["server", "server-import", "server-init", "server-remove", "server-set", "server-show"];
         let commands = tunnels.into_iter().chain(others).chain(servers);
         let mut expected: Vec<_> = commands.map(|name| format!("linerate-{name}.1")).collect();

@@ -78,11 +78,21 @@ pub(crate) fn summary(row: &Row, measure: Measure) -> Option<Summary> {
 
 /// One row against another, round by round.
 pub(crate) fn ratio(own: &Row, base: &Row, measure: Measure) -> Option<Ratio> {
-    let of_round = |round| {
+    Ratio::of(pairs(own, base, measure))
+}
+
+/// The ratio of each round in which both were measured.
+pub(crate) fn round_ratios(own: &Row, base: &Row, measure: Measure) -> impl Iterator<Item = f64> {
+    pairs(own, base, measure).map(|(own, base)| own / base).filter(|ratio| ratio.is_finite())
+}
+
+/// What two rows have of the same rounds.
+fn pairs(own: &Row, base: &Row, measure: Measure) -> impl Iterator<Item = (f64, f64)> {
+    let of_round = move |round| {
         let sample = base.samples.iter().find(|sample| sample.round == round)?;
         sample.values.get(&measure).copied()
     };
-    Ratio::of(own.samples.iter().filter_map(|sample| Some((*sample.values.get(&measure)?, of_round(sample.round)?))))
+    own.samples.iter().filter_map(move |sample| Some((*sample.values.get(&measure)?, of_round(sample.round)?)))
 }
 
 /// A row against the baseline's; nothing for the baseline itself.

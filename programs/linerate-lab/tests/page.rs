@@ -94,7 +94,10 @@ fn what_comes_through_a_gateway_is_compared_with_what_does_not_and_ipv6_with_ipv
     assert!(over_ipv6.contains("| to wireguard-go | to IPv4 |") && !over_ipv6.contains("unrouted"), "{over_ipv6}");
     let table = Table(&record).to_string();
     assert!(table.contains("unrouted") && table.lines().all(|line| line.chars().count() <= 120), "{table}");
-    assert!(page(&[record]).contains("<small>to unrouted</small>"));
+    let page = page(&[record]);
+    assert!(page.contains("<small>to unrouted</small>"));
+    assert_eq!(page.matches("<strong>Throughput relative to unrouted</strong>").count(), 1);
+    assert_eq!(page.matches("<strong>Throughput relative to IPv4</strong>").count(), 1);
 }
 
 #[test]

@@ -22,6 +22,7 @@ use crate::figures::{
 };
 use crate::measure::{Better, Measure};
 use crate::record::{Record, Row};
+use crate::scenario::references;
 use crate::sentences;
 
 const STYLE: &str = include_str!("style.css");
@@ -230,6 +231,11 @@ fn scenario_section(record: &Record, scenario: &str, id: &str, marks: &Marks) ->
 fn plots(record: &Record, scenario: &str, measure: Measure, marks: &Marks) -> String {
     let name = measure.description().name;
     let mut figures = figure(name, &format!("{}.", better(measure)), &bars::draw(record, scenario, measure, marks));
+    for (label, other) in references(scenario) {
+        if let Some(plot) = bars::draw_ratios(record, scenario, &other, measure, marks) {
+            figures.push_str(&figure(&format!("{name} relative to {label}"), "1 is the same.", &plot));
+        }
+    }
     if let Some(plot) = latency::draw(record, scenario, marks) {
         figures.push_str(&figure("round trips", "Lower is better; the right shows the slowest.", &plot));
     }

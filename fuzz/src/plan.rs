@@ -162,6 +162,7 @@ fn forwarding(input: &mut Bytes<'_>) -> Forwarding {
         isolated: input.flag(),
         inbound: *input.pick(&[Inbound::Replies, Inbound::All]),
         listen_port: Some(51820),
+        fixes_firewall: input.flag(),
         restrictions: restrictions(peers.iter().map(|(allowed, to)| (&**allowed, &**to))),
     }
 }

@@ -1,113 +1,104 @@
 #!/usr/bin/env bash
-# timeout: 90
-# Firewalls of others that drop what a gateway forwards are found; the command that `up` names makes way, as packets prove.
+# timeout: 240
+# Firewalls of others that drop what a gateway forwards: the commands that `up` names make way, and so does --fix-firewall; `down` leaves them as they were.
 source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/tunnel-files.bash"
 source "$(dirname "$0")/gateway.bash"
+source "$(dirname "$0")/firewalls.bash"
 
-need nft
+need nft iptables ip6tables
 gateway_hosts
-gateway_file "#! Gateway = up0" "#! Masquerade = ipv4"
 
-# What the warnings of the last turn name, an `iptables` as its nft form, for hosts that have no iptables.
-named_commands() { grep -oE '`[^`]+`' "$WORK/said" | tr -d '`' | grep -E '^(iptables|ip6tables|nft|ufw|firewall-cmd) '; }
-type_in() { # COMMAND... : as iptables-nft would translate it
-  local line=$* words
-  case $line in
-    nft\ *) on h1 bash -c "${line//\"/\\\"}" ;;
-    iptables\ -I\ *)
-      line=${line/#iptables -I /insert rule ip filter }
-      line=${line/ -p udp --dport / udp dport }
-      line=${line/ -m conntrack --ctstate RELATED,ESTABLISHED/ ct state related,established}
-      line=$(sed -E 's/ -i ([^ ]+)/ iifname "\1"/; s/ -o ([^ ]+)/ oifname "\1"/; s/ -j ACCEPT/ accept/' <<<"$line")
-      on h1 nft "$line"
-      ;;
-    *) fail "a command for another firewall: $line" ;;
-  esac
-}
-mend() { # WHAT : types what was named, until nothing is named any more
-  named_commands >"$WORK/commands"
-  [[ -s $WORK/commands ]] || fail "$1: no command was named: $(tr '\n' ' ' <"$WORK/said")"
-  while read -r line; do
-    say "$1: $line"
-    type_in "$line"
-  done <"$WORK/commands"
-}
-tried() { # WHAT RULES : these rules of somebody's stop packets, `up` says so, what it names makes way
-  say "$1"
-  on h1 nft -f - <<<"$2"
-  good linerate up wg1
-  new_sessions
-  no_ping c1 198.18.0.1
-  mend "$1"
-  new_sessions
-  pings c1 198.18.0.1
-  pings c2 198.18.0.1
-  good linerate down wg1
-  is_gone wg1
-  good linerate up wg1
-  ! named_commands || fail "$1: a command is named although the way is made: $(named_commands)"
-  good linerate down wg1
-  is_gone wg1
-  on h1 nft flush ruleset
+foreign() { # WHAT RULES-FUNCTION : all that is asked of a firewall
+  local what=$1 rules=$2
+  say "=== $what"
+  forget_firewalls
+  gateway_file "#! Gateway = up0" "#! Masquerade = both"
+  "$rules"
+  remember_all
+  firewalls >"$WORK/firewalls"
+  stopped_then_mended "$what"
+  forget_firewalls
+  "$rules"
+  fixed "$what"
 }
 
-tried "Docker" '
-table ip filter {
-  chain INPUT { type filter hook input priority filter; policy accept; }
-  chain FORWARD { type filter hook forward priority filter; policy drop;
-    counter jump DOCKER-USER
-    counter jump DOCKER-FORWARD
-  }
-  chain DOCKER-USER { counter return; }
-  chain DOCKER-FORWARD {
-    oifname "docker0" ct state related,established counter accept
-    iifname "docker0" oifname != "docker0" counter accept
-    iifname "docker0" oifname "docker0" counter accept
-  }
-}
-table ip nat { chain POSTROUTING { type nat hook postrouting priority srcnat; ip saddr 172.17.0.0/16 oifname != "docker0" counter masquerade; }; }'
+foreign "Docker" docker_rules
+if type -P iptables-legacy >/dev/null && on h1 iptables-legacy -S >/dev/null 2>&1; then
+  IPV4_ONLY=1 foreign "Docker, with iptables of the older kind" docker_legacy
+else
+  note "the kernel has no iptables of the older kind"
+fi
+foreign "a firewall of nft's own" site_rules
+foreign "a chain that ends in a drop" last_drop_rules
+foreign "a set, a map and a verdict for states" map_rules
 
-tried "a firewall of nft's own" '
-table inet site {
-  chain input { type filter hook input priority filter; policy drop;
-    ct state established,related accept
-    iifname "lo" accept
-    meta l4proto { icmp, ipv6-icmp } accept
-    tcp dport 22 accept
-  }
-  chain forward { type filter hook forward priority filter; policy drop; }
-}'
-
-say "ufw"
+say "=== a published port"
+forget_firewalls
+gateway_file "#! Gateway = up0"
+docker_rules
 on h1 nft -f - <<'NFT'
-table ip filter {
-  chain INPUT { type filter hook input priority filter; policy drop;
-    counter jump ufw-before-input
-    counter jump ufw-user-input
-  }
-  chain FORWARD { type filter hook forward priority filter; policy drop;
-    counter jump ufw-before-forward
-    counter jump ufw-user-forward
-  }
-  chain ufw-before-input { iifname "lo" counter accept; ct state related,established counter accept; meta l4proto icmp counter accept; }
-  chain ufw-before-forward { ct state related,established counter accept; }
-  chain ufw-user-input { meta l4proto tcp tcp dport 22 counter accept; }
-  chain ufw-user-forward { }
+table ip published {
+  chain pre { type nat hook prerouting priority dstnat; tcp dport 8080 dnat to 192.168.77.2:7272; }
+  chain post { type nat hook postrouting priority srcnat; oifname "lan1" masquerade; }
+}
+NFT
+on h1 iptables -I DOCKER-FORWARD -d 192.168.77.2 -p tcp --dport 7272 -j ACCEPT
+on h1 iptables -I DOCKER-FORWARD -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
+good linerate up --fix-firewall wg1
+on h1 sysctl -qw net.ipv4.conf.lan1.forwarding=1
+new_sessions
+ip netns exec lan nc -l 192.168.77.2 7272 >"$WORK/published" </dev/null &
+server=$!
+wait_for 5 "nc to listen" listens lan 7272
+no_ping c1 192.168.77.2
+echo hello | on c1 timeout 5 nc -N -w 3 10.9.0.1 8080 || true
+kill $server 2>/dev/null || true
+expect "what arrived at the published port" hello "$(cat "$WORK/published")"
+good linerate down wg1
+is_gone wg1
+on h1 sysctl -qw net.ipv4.conf.lan1.forwarding=0
+
+say "=== what is open is left alone"
+forget_firewalls
+gateway_file "#! Gateway = up0" "#! Masquerade = ipv4"
+on h1 nft -f - <<'NFT'
+table bridge b { chain forward { type filter hook forward priority 0; policy drop; }; }
+table ip6 six { chain forward { type filter hook forward priority 0; policy accept; }; }
+table inet site {
+  chain input { type filter hook input priority 0; policy drop; iifname "e1" udp dport { 53, 51820 } accept; meta l4proto udp iifname "up0" udp dport 51000-52000 accept; }
+  chain forward { type filter hook forward priority 0; policy drop; ct state invalid drop; ct state vmap { established : accept, related : accept }; jump ways; tcp dport 25 drop; reject; }
+  chain ways { ip saddr 172.16.0.0/12 counter; iifname "wg*" accept; drop; }
 }
 NFT
 good linerate up wg1
-new_sessions
-no_ping c1 198.18.0.1
-said "what to tell ufw about the way" 'ufw route allow in on wg1 out on up0'
-said "what to tell ufw about the port" 'ufw allow 51820/udp'
-# What ufw makes of the two.
-on h1 nft add rule ip filter ufw-user-input meta l4proto udp udp dport 51820 counter accept
-on h1 nft add rule ip filter ufw-user-forward iifname wg1 oifname up0 counter accept
+[[ $(named_commands) == "" ]] || fail "a command is named although the way is open: $(named_commands)"
 new_sessions
 pings c1 198.18.0.1
+pings c2 198.18.0.1
+pings c1 10.9.0.3
 good linerate down wg1
 is_gone wg1
+
+say "=== from peer to peer, where that is all that is closed"
+forget_firewalls
+on h1 nft -f - <<'NFT'
+table inet site { chain forward { type filter hook forward priority 0; policy drop;
+  ct state established,related accept
+  iifname "wg1" oifname "up0" accept
+}; }
+NFT
 good linerate up wg1
-! named_commands || fail "ufw: a command is named although the way is made"
+said "what is closed" 'drops what passes from one peer of wg1 to another'
+new_sessions
+pings c1 198.18.0.1
+pings c2 198.18.0.1
+no_ping c1 10.9.0.3
+good linerate reload --fix-firewall wg1
+pings c1 10.9.0.3
+gateway_file "#! Gateway = up0" "#! Masquerade = ipv4" "#! ClientIsolation = true"
+good linerate reload wg1
+! on h1 nft list ruleset | grep -q 'comment "linerate' || fail "a way from peer to peer stays open for isolated peers"
 good linerate down wg1
+is_gone wg1
+forget_firewalls

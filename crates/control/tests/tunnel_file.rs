@@ -288,6 +288,7 @@ fn no_diagnostic_contains_a_key_that_is_misplaced() {
         "Masquerade",
         "ClientIsolation",
         "Inbound",
+        "FixFirewall",
     ];
     let of_peer = ["Endpoint", "AllowedIPs", "PersistentKeepalive", "#! Destinations"];
     let lines = of_interface.map(|key| format!("[Interface]\n{key} = ")).into_iter();

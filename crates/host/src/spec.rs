@@ -51,6 +51,9 @@ pub struct Forwarding {
     pub inbound: Inbound,
     /// The port on which the tunnel listens, if the file sets one.
     pub listen_port: Option<u16>,
+    /// Whether ways are opened in firewalls of others that drop what the tunnel needs (`FixFirewall`).
+    #[serde(default)]
+    pub fixes_firewall: bool,
     /// Peers whose packets go to some prefixes only (`Destinations`).
     pub restrictions: Vec<Restriction>,
 }

@@ -36,12 +36,15 @@ pub struct HostState {
     /// Firewalls of others that may drop what a gateway forwards; read only if there is a gateway.
     #[serde(default)]
     pub foreign_chains: Vec<ForeignChain>,
+    /// What tunnels have opened in them ([`Opening::id`](crate::step::Opening::id)).
+    #[serde(default)]
+    pub openings: BTreeSet<String>,
 }
 
-/// A base chain of somebody else's firewall that drops what no rule accepts.
+/// A base chain of somebody else's firewall, with the chains that packets meet from it on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForeignChain {
-    /// Its table, as `nft list tables` has it.
+    /// Its table, as `nft list tables` has it: `ip`, `ip6` or `inet`, and its name.
     pub table: String,
     /// Its name.
     pub chain: String,
@@ -49,8 +52,12 @@ pub struct ForeignChain {
     pub hook: ForeignHook,
     /// Whose it is.
     pub tool: FirewallTool,
-    /// Rules of the table that accept something.
-    pub rules: Vec<ForeignRule>,
+    /// The program that keeps the table, if that is an iptables.
+    pub iptables: Option<String>,
+    /// Whether it drops what no rule decides.
+    pub drops: bool,
+    /// The rules of the table's chains.
+    pub rules: BTreeMap<String, Vec<ForeignRule>>,
 }
 
 /// Where a foreign chain is.
@@ -77,17 +84,51 @@ pub enum FirewallTool {
     Other,
 }
 
-/// What a foreign rule accepts: everything, but for the conditions that it has.
+/// A foreign rule, as far as interfaces, states of connections and ports of UDP go.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForeignRule {
-    /// Packets from this interface; a `*` at the end stands for anything.
-    pub incoming: Option<String>,
-    /// Packets to this one.
-    pub outgoing: Option<String>,
-    /// Packets of connections that exist.
-    pub known: bool,
-    /// Datagrams to these ports, from the first to the last.
+    /// It is for packets from this interface.
+    pub incoming: Option<NamePattern>,
+    /// It is for packets to this one.
+    pub outgoing: Option<NamePattern>,
+    /// It is for packets of connections in these states (`NF_CT_STATE_BIT` of the kernel).
+    pub states: Option<u32>,
+    /// It is for this protocol above IP.
+    pub protocol: Option<u8>,
+    /// It is for packets to these ports, from the first to the last.
     pub ports: Option<(u16, u16)>,
+    /// It has conditions that are not read.
+    pub has_others: bool,
+    /// What it decides.
+    pub verdict: ForeignVerdict,
+}
+
+/// Names of interfaces.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NamePattern {
+    /// A name; a `*` at the end stands for anything.
+    pub name: String,
+    /// All others are meant.
+    pub inverted: bool,
+}
+
+/// What a foreign rule decides.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ForeignVerdict {
+    /// Nothing: it counts, logs, or marks.
+    #[default]
+    Continue,
+    /// The packet passes this base chain.
+    Accept,
+    /// It does not, with or without an answer.
+    Drop,
+    /// Back to the chain that led here.
+    Return,
+    /// On with this chain, and back.
+    Jump(String),
+    /// On with this chain, and not back.
+    Goto(String),
 }
 
 /// A sysctl that tunnels hold.

@@ -149,6 +149,69 @@ impl GatewayTable {
     }
 }
 
+/// A way that somebody else's firewall leaves to a tunnel, opened for it (`FixFirewall`).
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Opening {
+    /// The tunnel's interface.
+    pub interface: String,
+    /// Where it is opened.
+    pub firewall: ForeignFirewall,
+    /// What passes.
+    pub way: Way,
+}
+
+/// Where a way is opened, and with which tool.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ForeignFirewall {
+    /// A chain of the table `filter` of an iptables.
+    Iptables {
+        /// `iptables` or `ip6tables`, or one of their variants by its name.
+        program: String,
+        /// The chain.
+        chain: String,
+    },
+    /// A chain of nf_tables that no tool is known to keep.
+    Nftables {
+        /// The table, as `nft list tables` has it.
+        table: String,
+        /// The chain.
+        chain: String,
+    },
+    /// The rules of ufw.
+    Ufw,
+    /// The zones and policies of firewalld.
+    Firewalld {
+        /// The zone that the tunnel is in already; without one it gets its own.
+        zone: Option<String>,
+    },
+}
+
+/// What passes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Way {
+    /// Packets from one interface to another.
+    Forward {
+        /// From this one.
+        from: String,
+        /// To this one.
+        to: String,
+        /// Only those of connections that exist.
+        answers: bool,
+    },
+    /// Packets from the tunnel to wherever its own table lets them, and answers.
+    Tunnel {
+        /// And new connections into the tunnel.
+        inbound: bool,
+    },
+    /// Datagrams to a UDP port of the host.
+    Port {
+        /// The port.
+        port: u16,
+    },
+}
+
 /// The kinds of tables (linux/netfilter.h, `NFPROTO_*`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -317,6 +380,10 @@ pub enum Step {
     AddGateway(GatewayTable),
     /// Deletes the firewall table of a gateway.
     DeleteGateway(GatewayTable),
+    /// Opens a way in somebody else's firewall.
+    Open(Opening),
+    /// Closes it again.
+    Close(Opening),
 }
 
 impl Step {
@@ -330,7 +397,9 @@ impl Step {
             | Self::Configure { .. }
             | Self::SetFwmark { .. }
             | Self::SetDns { .. }
-            | Self::UnsetDns { .. } => false,
+            | Self::UnsetDns { .. }
+            | Self::Open(_)
+            | Self::Close(_) => false,
             _ => true,
         }
     }
@@ -383,6 +452,8 @@ impl Step {
             }
             Self::AddGateway(table) => Self::DeleteGateway(table),
             Self::DeleteGateway(table) => Self::AddGateway(table),
+            Self::Open(opening) => Self::Close(opening),
+            Self::Close(opening) => Self::Open(opening),
             Self::AddFirewall(firewall) => Self::DeleteFirewall(firewall),
             Self::DeleteFirewall(firewall) => Self::AddFirewall(firewall),
             Self::DeleteLink { .. }

@@ -29,6 +29,8 @@ pub struct Wishes {
     pub ipv6: Option<bool>,
     /// What is masqueraded, as `Masquerade` says it.
     pub masquerade: Option<String>,
+    /// Whether ways are opened in firewalls of others.
+    pub fix_firewall: bool,
     /// Defaults of client files: the settings and their values.
     pub client_defaults: Vec<(Setting, String)>,
 }
@@ -92,6 +94,8 @@ pub struct NewServer {
     pub pool6: Option<Ipv6Net>,
     /// What is masqueraded, as `Masquerade` says it.
     pub masquerade: String,
+    /// Whether ways are opened in firewalls of others.
+    pub fix_firewall: bool,
     /// The prefix of this host's unique local addresses, if it has to be kept because `pool6` is of it.
     pub local_prefix: Option<Ipv6Net>,
     /// Defaults of client files.
@@ -192,6 +196,7 @@ pub fn decide(
         pool4,
         pool6,
         masquerade,
+        fix_firewall: wishes.fix_firewall,
         local_prefix,
         client_defaults,
         notes,
@@ -403,6 +408,9 @@ impl NewServer {
         set(&settings::POOL, &list(&self.pools()))?;
         set(&settings::GATEWAY, "auto")?;
         set(&settings::MASQUERADE, &self.masquerade)?;
+        if self.fix_firewall {
+            set(&settings::FIX_FIREWALL, "true")?;
+        }
         self.client_defaults.iter().try_for_each(|(setting, value)| set(setting, value))?;
         Ok(document)
     }

@@ -5,6 +5,7 @@ use linerate_control::interface::InterfaceName;
 use linerate_control::uapi::socket;
 use linerate_host::linux::Host;
 use linerate_host::plan::{self, Hooks};
+use linerate_host::spec::Gateway;
 use linerate_host::step::{Phase, Step};
 use linerate_host::transaction::{StepError, execute_best_effort};
 
@@ -38,10 +39,14 @@ pub fn down(
         (Some(ledger), _) => plan::undo(&ledger.possibly_applied(), &hooks),
         (None, Some(file)) => {
             let spec = file.host_spec(&file.device()?, DefaultRoutes::Always);
-            let state = snapshot::read(&mut host, interface)?;
+            let mut state = snapshot::read(&mut host, interface)?;
+            if spec.forwarding.gateway != Gateway::Off {
+                let foreign = host.foreign().map_err(Error::Snapshot)?;
+                (state.foreign_chains, state.openings) = (foreign.chains, foreign.openings);
+            }
             let steps = plan::down(&spec, &hooks, &state, options.compat).steps;
             // Rules and a firewall outlive a daemon that has died.
-            let outlives = |step: &Step| matches!(step, Step::DeleteRule(_)) || step.is_firewall();
+            let outlives = |step: &Step| matches!(step, Step::DeleteRule(_) | Step::Close(_)) || step.is_firewall();
             if !is_tunnel(interface) && !steps.iter().any(outlives) {
                 return Err(Error::NoTunnel(interface.clone()));
             }

@@ -80,6 +80,8 @@ pub struct Options {
     pub user: Option<String>,
     /// Whether hooks are run.
     pub hooks: bool,
+    /// Whether ways are opened in firewalls of others, as with `FixFirewall` in the file.
+    pub fix_firewall: bool,
     /// Whether [`up`] stays and supervises the tunnel.
     pub supervised: bool,
 }

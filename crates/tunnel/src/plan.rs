@@ -32,6 +32,7 @@ impl<'a> Planned<'a> {
         let Options { implementation, compat, .. } = *options;
         let hooks = if options.hooks { file.hooks() } else { Hooks::default() };
         let mut spec = file.host_spec(&resolved.device, DefaultRoutes::OnceResolved);
+        spec.forwarding.fixes_firewall |= options.fix_firewall;
         let warnings = snapshot.resolve_gateway(&mut spec, None)?;
         let mut plan = plan::up(&spec, &hooks, implementation, &snapshot.state, compat)?;
         plan.warnings.extend(warnings);

@@ -303,6 +303,7 @@ impl ConfigFile {
                 isolated: file.client_isolation,
                 inbound: file.inbound,
                 listen_port: file.listen_port.filter(|port| *port != 0),
+                fixes_firewall: file.fix_firewall,
                 restrictions: restrictions(file.peers.iter().map(|peer| (&*peer.allowed_ips, &*peer.destinations))),
             },
         }

@@ -79,11 +79,14 @@ pub(crate) fn reload_locked(
     let running = state_of(name)?;
 
     let names = NamedEndpoints::resolve(file);
+    // What `up --fix-firewall` asked for holds until `down`.
+    let fixes = options.fix_firewall || (ledger.spec.forwarding.fixes_firewall && !old.contents.fix_firewall);
     let old = with_running_keys(old.contents, &running);
     let mut settings = changes(&old, &file.loaded()?, &running, removal(name));
     names.fill_in(&mut settings);
     let update = settings.update;
-    let spec = file.host_spec(&file.device_after(&update, &running)?, DefaultRoutes::OnceResolved);
+    let mut spec = file.host_spec(&file.device_after(&update, &running)?, DefaultRoutes::OnceResolved);
+    spec.forwarding.fixes_firewall |= fixes;
     if options.hooks && file.hooks() != ledger.hooks {
         context.warn(format_args!("hooks changed; `down` will still run those recorded when {name} was brought up"));
     }
@@ -186,7 +189,8 @@ pub(crate) fn reload_host(interface: &InterfaceName, context: Context<'_>) -> Re
     let file = ConfigFile::of(ledger.file.clone(), interface.clone(), &text);
     let Some(running) = running(interface) else { return Ok(()) };
     let device = file.device_after(&DeviceUpdate::default(), &running)?;
-    let spec = file.host_spec(&device, DefaultRoutes::OnceResolved);
+    let mut spec = file.host_spec(&device, DefaultRoutes::OnceResolved);
+    spec.forwarding.fixes_firewall = ledger.spec.forwarding.fixes_firewall;
     let gateway = ledger.spec.forwarding.gateway.clone();
     let (ledger, _) = PendingReload::begin(&locked, ledger, spec, context, false)?.finish()?;
     if ledger.spec.forwarding.gateway != gateway {

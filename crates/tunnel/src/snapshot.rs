@@ -42,10 +42,12 @@ impl Snapshot {
         spec: &mut HostSpec,
         before: Option<&HostSpec>,
     ) -> Result<Vec<Warning>, Error> {
-        if spec.forwarding.gateway == Gateway::Off {
+        let is_gateway = |spec: &HostSpec| spec.forwarding.gateway != Gateway::Off;
+        if !is_gateway(spec) && !before.is_some_and(is_gateway) {
             return Ok(Vec::new());
         }
-        self.state.foreign_chains = self.host.foreign_chains().map_err(Error::Snapshot)?;
+        let foreign = self.host.foreign().map_err(Error::Snapshot)?;
+        (self.state.foreign_chains, self.state.openings) = (foreign.chains, foreign.openings);
         Ok(plan::gateway::resolve(spec, &self.state, before.map(|before| &before.forwarding.gateway)))
     }
 

@@ -195,7 +195,7 @@ enum Command {
     ///
     /// Compares the file with its last applied version and applies only the difference: peers, addresses, routes,
     /// name servers, MTU. Changes made by hand, and settings that the file does not contain, stay.
-    Reload(tunnels::TunnelArguments),
+    Reload(tunnels::ReloadArguments),
 
     /// Save the running state of a tunnel to its file
     ///

@@ -31,6 +31,24 @@ pub(super) struct TunnelArguments {
 }
 
 #[derive(clap::Args)]
+pub(super) struct FirewallArguments {
+    /// Open ways in firewalls of others (Docker, ufw, firewalld, iptables, nft) that drop what the gateway needs
+    ///
+    /// `down` closes them. The same as `#! FixFirewall = true` in the file, until `down`.
+    #[arg(long)]
+    fix_firewall: bool,
+}
+
+#[derive(clap::Args)]
+pub(super) struct ReloadArguments {
+    #[command(flatten)]
+    tunnel: TunnelArguments,
+
+    #[command(flatten)]
+    firewall: FirewallArguments,
+}
+
+#[derive(clap::Args)]
 pub(super) struct UpArguments {
     #[command(flatten)]
     tunnel: TunnelArguments,
@@ -49,6 +67,9 @@ pub(super) struct UpArguments {
     /// Stay in the foreground, supervise the tunnel, and take it down on exit (for service managers)
     #[arg(long)]
     supervise: bool,
+
+    #[command(flatten)]
+    firewall: FirewallArguments,
 }
 
 #[derive(clap::Args)]
@@ -60,6 +81,9 @@ pub(super) struct PlanArguments {
     /// Plan for the kernel module (default: for linerated)
     #[arg(long)]
     kernel: bool,
+
+    #[command(flatten)]
+    firewall: FirewallArguments,
 
     /// Print as JSON
     #[arg(long)]
@@ -89,6 +113,7 @@ type Outcome = Result<ExitCode, CliError>;
 pub(super) fn up(arguments: &UpArguments) -> Outcome {
     let mut options = options(&arguments.tunnel, tunnel::implementation(arguments.kernel)?);
     options.supervised = arguments.supervise;
+    options.fix_firewall = arguments.firewall.fix_firewall;
     options.user.clone_from(&arguments.user);
     let file = read(&arguments.tunnel.name)?;
     let interface = file.interface.clone();
@@ -107,8 +132,9 @@ pub(super) fn down(arguments: &TunnelArguments) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-pub(super) fn reload(arguments: &TunnelArguments) -> Outcome {
-    let options = options(arguments, tunnel::implementation(false)?);
+pub(super) fn reload(ReloadArguments { tunnel: arguments, firewall }: &ReloadArguments) -> Outcome {
+    let mut options = options(arguments, tunnel::implementation(false)?);
+    options.fix_firewall = firewall.fix_firewall;
     let file = read(&arguments.name)?;
     let done = tunnel::reload(&file, &options, context(arguments, &interruption()?))?;
     let count = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
@@ -135,6 +161,7 @@ pub(super) fn plan(arguments: &PlanArguments) -> Outcome {
         implementation: tunnel::implementation(arguments.kernel)?,
         user: None,
         hooks: true,
+        fix_firewall: arguments.firewall.fix_firewall,
         supervised: false,
     };
     let plan = tunnel::plan(&file, &options)?;
@@ -146,7 +173,7 @@ pub(super) fn plan(arguments: &PlanArguments) -> Outcome {
     let mut text = format!("To bring {} up, in this order:\n", file.interface);
     for (number, step) in plan.steps.iter().enumerate() {
         text.push_str(&format!("{:>4}. {}\n", number + 1, printable(&messages::describe(step))));
-        if matches!(step, Step::AddGateway(_) | Step::HoldSysctl { .. }) {
+        if matches!(step, Step::AddGateway(_) | Step::HoldSysctl { .. } | Step::Open(_)) {
             let commands = messages::as_commands(std::slice::from_ref(step));
             commands.iter().for_each(|command| text.push_str(&format!("      {}\n", printable(command))));
         }
@@ -194,7 +221,14 @@ pub(super) fn resolve() -> Result<ExitCode, String> {
 }
 
 fn options(arguments: &TunnelArguments, implementation: Implementation) -> Options {
-    Options { compat: Compat::Native, implementation, user: None, hooks: !arguments.no_hooks, supervised: false }
+    Options {
+        compat: Compat::Native,
+        implementation,
+        user: None,
+        hooks: !arguments.no_hooks,
+        fix_firewall: false,
+        supervised: false,
+    }
 }
 
 fn context<'a>(arguments: &TunnelArguments, interruption: &'a tunnel::Interruption) -> Context<'a> {

@@ -47,6 +47,7 @@ fn run(program: &str, arguments: &[OsString]) -> Result<ExitCode, CliError> {
         implementation: tunnel::implementation(kernel)?,
         user: None,
         hooks: true,
+        fix_firewall: false,
         supervised: false,
     };
     match verb {

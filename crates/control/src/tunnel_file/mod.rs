@@ -95,6 +95,8 @@ pub struct TunnelFile {
     pub client_isolation: bool,
     /// `Inbound`.
     pub inbound: Inbound,
+    /// `FixFirewall`.
+    pub fix_firewall: bool,
     /// What is the same for all clients.
     pub clients: ClientDefaults,
     /// The peers, in the order of their first sections.
@@ -276,6 +278,7 @@ impl TunnelFile {
             masquerade: Masquerade::default(),
             client_isolation: false,
             inbound: Inbound::Replies,
+            fix_firewall: false,
             peers: Vec::new(),
         }
     }

@@ -80,6 +80,8 @@ pub const MASQUERADE: Setting = ours(interface("Masquerade"));
 pub const CLIENT_ISOLATION: Setting = ours(interface("ClientIsolation"));
 /// Whether new connections may come from the gateway's interfaces.
 pub const INBOUND: Setting = ours(interface("Inbound"));
+/// Whether ways are opened in firewalls of others.
+pub const FIX_FIREWALL: Setting = ours(interface("FixFirewall"));
 /// The file with the preshared key.
 pub const PRESHARED_KEY_FILE: Setting = ours(peer("PresharedKeyFile"));
 /// The only prefixes that a peer's packets are forwarded to.
@@ -140,6 +142,7 @@ const OURS: &[Setting] = &[
     MASQUERADE,
     CLIENT_ISOLATION,
     INBOUND,
+    FIX_FIREWALL,
     PRESHARED_KEY_FILE,
     DESTINATIONS,
     POOL,

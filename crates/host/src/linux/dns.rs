@@ -3,7 +3,6 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
-use std::os::fd::BorrowedFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -11,10 +10,10 @@ use std::time::Duration;
 
 use linerate_control::atomic_file;
 
+use super::program::{self, WaitLimit};
 use crate::spec::Dns;
 use crate::step::DnsManager;
 
-mod program;
 pub mod resolv_conf;
 
 /// What manages name servers on this host.
@@ -28,15 +27,6 @@ pub fn detect() -> DnsManager {
         }
         _ => DnsManager::File,
     }
-}
-
-/// Limits how long a program that sets name servers may run.
-#[derive(Clone, Copy)]
-pub struct WaitLimit<'a> {
-    /// It is killed after this time.
-    pub limit: Duration,
-    /// It is stopped when this descriptor is readable.
-    pub stop: Option<BorrowedFd<'a>>,
 }
 
 /// Sets the name servers of an interface, replacing those that it has. `exclusive` sends all queries to them. The

@@ -128,7 +128,10 @@ impl Additions<'_> {
         let from_tunnel = || Rule::default().name_is(incoming, interface);
         let into_tunnel = || Rule::default().name_is(outgoing, interface);
         self.rule("forward", from_tunnel().meta(outgoing).within(DEVICES).verdict(ACCEPT));
+        // A port that somebody has published on this host (Docker) leads elsewhere by its own rule, and back.
+        self.rule("forward", from_tunnel().of_translated_connection().verdict(ACCEPT));
         self.rule("forward", from_tunnel().counter().verdict(DROP));
+        self.rule("forward", into_tunnel().of_translated_connection().of_known_connection().verdict(ACCEPT));
         let inbound = into_tunnel().meta(incoming).within(DEVICES);
         let inbound = match open.inbound {
             Inbound::Replies => inbound.of_known_connection(),

@@ -1,6 +1,6 @@
 //! The Linux host: reads its state and applies steps, over netlink.
 //!
-//! Except for name servers ([`dns`]), no program is run. The plan decides what is done, and in which order. Routes,
+//! Except for name servers ([`dns`]) and iptables, which alone can read its rules of the older kind, no program is run. The plan decides what is done, and in which order. Routes,
 //! addresses and rules are sent to the kernel in batches (`socket`), firewall tables in one transaction
 //! (`firewall`).
 
@@ -15,6 +15,7 @@ mod hostile;
 mod links;
 mod nftables;
 mod prefix;
+pub mod program;
 mod route_watch;
 mod routes;
 mod rules;
@@ -33,8 +34,9 @@ use linerate_netlink::{Message, NetlinkError, Request};
 
 pub use self::route_watch::DefaultRouteWatch;
 use self::socket::NetlinkSocket;
-use crate::state::{ForeignChain, HostState};
-use crate::step::{Implementation, Step};
+use crate::state::HostState;
+use crate::step::{Implementation, Opening, Step};
+pub use foreign::Foreign;
 
 // linux/netlink.h
 const NETLINK_ROUTE: isize = 0;
@@ -87,17 +89,23 @@ impl Host {
         state::read(&mut self.routing, self.filter.as_mut())
     }
 
-    /// The firewalls of others that may drop what a gateway forwards. They cannot be read without privileges, and then
-    /// there are none.
+    /// The firewalls of others that may drop what a gateway forwards. Those in nf_tables cannot be read without
+    /// privileges, and then there are none.
     ///
     /// # Errors
     /// The kernel refuses a request.
-    pub fn foreign_chains(&mut self) -> io::Result<Vec<ForeignChain>> {
-        let Some(filter) = &mut self.filter else { return Ok(Vec::new()) };
-        match foreign::read(filter) {
-            Err(refused) if Errno::from_io_error(&refused.error) == Some(Errno::PERM) => Ok(Vec::new()),
-            chains => chains.map_err(NetlinkError::into_io_error),
-        }
+    pub fn foreign(&mut self) -> io::Result<Foreign> {
+        foreign::read(self.filter.as_mut()).map_err(NetlinkError::into_io_error)
+    }
+
+    /// Opens a way in a foreign chain of nf_tables, or closes it again.
+    ///
+    /// # Errors
+    /// The kernel refuses it: ENOENT if there is no such chain to open a way in.
+    pub fn change_foreign(&mut self, opening: &Opening, opens: bool) -> io::Result<()> {
+        let filter = self.filter.as_mut().ok_or_else(|| io::Error::from(Errno::PROTONOSUPPORT))?;
+        let change = if opens { foreign::open } else { foreign::close };
+        change(filter, opening).map_err(NetlinkError::into_io_error)
     }
 
     /// Applies steps for links, addresses, routes, rules, sysctls and the firewall, in batches. Other steps

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 
 use super::links::NAME_MAX;
 use super::socket::NetlinkSocket;
-use crate::step::{Firewall, FirewallFamily};
+use crate::step::{Firewall, FirewallFamily, Way};
 
 const NFNL_MSG_BATCH_BEGIN: u16 = 0x10;
 const NFNL_MSG_BATCH_END: u16 = 0x11;
@@ -23,6 +23,7 @@ const NFT_MSG_GETTABLE: u16 = NFNL_SUBSYS_NFTABLES << 8 | 1;
 const NFT_MSG_DELTABLE: u16 = NFNL_SUBSYS_NFTABLES << 8 | 2;
 const NFT_MSG_NEWCHAIN: u16 = NFNL_SUBSYS_NFTABLES << 8 | 3;
 const NFT_MSG_NEWRULE: u16 = NFNL_SUBSYS_NFTABLES << 8 | 6;
+const NFT_MSG_DELRULE: u16 = NFNL_SUBSYS_NFTABLES << 8 | 8;
 const NFT_MSG_NEWSET: u16 = NFNL_SUBSYS_NFTABLES << 8 | 9;
 const NFT_MSG_NEWSETELEM: u16 = NFNL_SUBSYS_NFTABLES << 8 | 12;
 
@@ -31,12 +32,14 @@ pub(super) const NFTA_CHAIN_TABLE: u16 = 1;
 pub(super) const NFTA_CHAIN_NAME: u16 = 3;
 pub(super) const NFTA_CHAIN_HOOK: u16 = 4;
 pub(super) const NFTA_CHAIN_POLICY: u16 = 5;
-const NFTA_CHAIN_TYPE: u16 = 7;
+pub(super) const NFTA_CHAIN_TYPE: u16 = 7;
 pub(super) const NFTA_HOOK_HOOKNUM: u16 = 1;
 const NFTA_HOOK_PRIORITY: u16 = 2;
 pub(super) const NFTA_RULE_TABLE: u16 = 1;
 pub(super) const NFTA_RULE_CHAIN: u16 = 2;
+pub(super) const NFTA_RULE_HANDLE: u16 = 3;
 pub(super) const NFTA_RULE_EXPRESSIONS: u16 = 4;
+pub(super) const NFTA_RULE_USERDATA: u16 = 7;
 const NFTA_SET_TABLE: u16 = 1;
 const NFTA_SET_NAME: u16 = 2;
 const NFTA_SET_FLAGS: u16 = 3;
@@ -242,6 +245,43 @@ impl<'a> Table<'a> {
     }
 }
 
+/// Inserts the rule of a way at the beginning of somebody else's chain, with a comment that `nft` shows.
+pub(super) fn foreign_rule(
+    family: u8,
+    table: &str,
+    chain: &str,
+    way: &Way,
+    comment: &str,
+) -> Result<Request, NetlinkError> {
+    let rule = match way {
+        Way::Forward { from, to, answers } => {
+            let rule = Rule::default().name_is(META_IIFNAME, &padded(from)?).name_is(META_OIFNAME, &padded(to)?);
+            if *answers { rule.of_known_connection() } else { rule }
+        }
+        Way::Port { port } => Rule::default().protocol(UDP).payload(TRANSPORT_HEADER, 2, 2).equals(&port.to_be_bytes()),
+        Way::Tunnel { .. } => return Err(Errno::INVAL.into()),
+    };
+    let mut userdata = vec![0, u8::try_from(comment.len() + 1).map_err(|_| Errno::NAMETOOLONG)?];
+    userdata.extend(comment.as_bytes());
+    userdata.push(0);
+    let attributes = Attributes::default()
+        .with_text(NFTA_RULE_TABLE, table)
+        .with_text(NFTA_RULE_CHAIN, chain)
+        .with_nest(NFTA_RULE_EXPRESSIONS, rule.verdict(ACCEPT).0)
+        .with(NFTA_RULE_USERDATA, &userdata);
+    // Without NLM_F_APPEND it comes first.
+    Ok(Request::new(NFT_MSG_NEWRULE, NLM_F_CREATE, &[family, 0, 0, 0], attributes))
+}
+
+/// Deletes a rule by its handle.
+pub(super) fn rule_deleted(family: u8, table: &str, chain: &str, handle: u64) -> Request {
+    let attributes = Attributes::default()
+        .with_text(NFTA_RULE_TABLE, table)
+        .with_text(NFTA_RULE_CHAIN, chain)
+        .with(NFTA_RULE_HANDLE, &handle.to_be_bytes());
+    Request::new(NFT_MSG_DELRULE, 0, &[family, 0, 0, 0], attributes)
+}
+
 /// What a set consists of: the fields of a key, with the number that `nft` gives their type and their length.
 pub(super) struct Key {
     pub(super) fields: &'static [(u32, u32)],
@@ -284,6 +324,7 @@ const NFPROTO_INET: u8 = 1;
 pub(super) const NFPROTO_IPV4: u8 = 2;
 pub(super) const NFPROTO_IPV6: u8 = 10;
 pub(super) const PRE_ROUTING: u32 = 0;
+pub(super) const LOCAL_IN: u32 = 1;
 pub(super) const FORWARD: u32 = 2;
 pub(super) const LOCAL_OUT: u32 = 3;
 pub(super) const POST_ROUTING: u32 = 4;
@@ -323,12 +364,16 @@ const NOT_EQUAL: u32 = 1;
 const NETWORK_HEADER: u32 = 1;
 pub(super) const TRANSPORT_HEADER: u32 = 2;
 pub(super) const CT_STATE: u32 = 0;
+const CT_STATUS: u32 = 2;
 const CT_MARK: u32 = 3;
+/// `IPS_DST_NAT` of linux/netfilter/nf_conntrack_common.h.
+const DESTINATION_TRANSLATED: u32 = 0x20;
 /// `NF_CT_STATE_BIT` of established and related connections.
 const ESTABLISHED_OR_RELATED: u32 = 0x2 | 0x4;
 const RT_TCPMSS: u32 = 3;
 const BYTEORDER_HTON: u32 = 1;
 const TCP: u8 = 6;
+const UDP: u8 = 17;
 const TCP_FLAGS: u32 = 13;
 const SYN: u8 = 0x02;
 const RST: u8 = 0x04;
@@ -425,6 +470,12 @@ impl Rule {
         // NFTA_CT_DREG, _KEY
         let state = self.expression("ct", numbers(&[(1, REGISTER), (2, CT_STATE)]));
         state.mask(&ESTABLISHED_OR_RELATED.to_ne_bytes()).compare(NOT_EQUAL, &[0; 4])
+    }
+
+    /// Continues for packets of connections whose destination was translated (`IPS_DST_NAT`).
+    pub(super) fn of_translated_connection(self) -> Self {
+        let status = self.expression("ct", numbers(&[(1, REGISTER), (2, CT_STATUS)]));
+        status.mask(&DESTINATION_TRANSLATED.to_ne_bytes()).compare(NOT_EQUAL, &[0; 4])
     }
 
     /// Continues for the first segments of TCP connections.

@@ -23,6 +23,7 @@ pub fn down(spec: &HostSpec, hooks: &Hooks, state: &HostState, compat: Compat) -
     steps.extend(firewalls_there(spec, state).into_iter().map(Step::DeleteFirewall));
     let table = gateway::bare_table(&spec.interface);
     steps.extend(state.firewall_tables.contains(&table.nft_name()).then_some(Step::DeleteGateway(table)));
+    steps.extend(gateway::openings_there(spec, state).into_iter().map(Step::Close));
     steps.extend(hooks.of(Phase::PostDown));
     Plan { steps, warnings: Vec::new() }
 }

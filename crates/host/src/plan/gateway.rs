@@ -13,7 +13,7 @@ use linerate_control::interface::InterfaceName;
 use super::{Plan, PlanError, Warning, addresses, foreign};
 use crate::spec::{AddressRange, Forwarding, Gateway, HostSpec, Restriction};
 use crate::state::{HostState, Link};
-use crate::step::{AddressFamily, GatewayTable, MAIN, OpenGateway, Step};
+use crate::step::{AddressFamily, GatewayTable, MAIN, OpenGateway, Opening, Step};
 
 /// The headers of IP and TCP without options, by which segments are smaller than packets.
 pub(crate) const IPV4_AND_TCP: u32 = 40;
@@ -179,14 +179,21 @@ pub(super) fn forwarding(spec: &HostSpec, state: &HostState, disabled: &[(Addres
     let Some(devices) = devices(spec, state) else { return };
     warn_of_devices(spec, state, &devices, plan);
     warn_of_neighbours(spec, state, &devices, disabled, plan);
-    foreign::warnings(spec, state, &devices).into_iter().for_each(|sentence| plan.warn(sentence));
     sysctls(spec, state, &devices, disabled, plan);
+    foreign::plan(spec, state, &devices, plan);
 }
 
 /// The table without rules, to delete it by its name.
 pub(super) fn bare_table(interface: &str) -> GatewayTable {
     let interface = interface.to_owned();
     GatewayTable { interface, gateway: None, isolated: false, restrictions: Vec::new() }
+}
+
+/// What is opened for the tunnel in firewalls of others, as their rules and the file say.
+pub(super) fn openings_there(spec: &HostSpec, state: &HostState) -> Vec<Opening> {
+    let devices = devices(spec, state).unwrap_or_default();
+    let needed = foreign::needed(spec, state, &devices);
+    needed.into_iter().filter(|opening| state.openings.contains(&opening.id())).collect()
 }
 
 /// The interfaces of the gateway, sorted; none if there is no gateway.
@@ -202,7 +209,7 @@ fn devices(spec: &HostSpec, state: &HostState) -> Option<Vec<String>> {
 }
 
 /// The interfaces of the default routes, except the tunnel's own.
-fn uplinks(own: &str, state: &HostState) -> Vec<String> {
+pub(super) fn uplinks(own: &str, state: &HostState) -> Vec<String> {
     let defaults = state.routes.iter().filter(|route| route.table == MAIN && route.to.prefix_len() == 0);
     let mut devices: Vec<String> = defaults.filter_map(|route| route.device.clone()).collect();
     devices.extend(state.multipath_defaults.iter().cloned());

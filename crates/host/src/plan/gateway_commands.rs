@@ -70,7 +70,9 @@ pub fn nft_commands(table: &GatewayTable) -> Vec<String> {
             rule("forward", format!("iifname {interface} oifname {interface} accept"));
         }
         rule("forward", format!("iifname {interface} oifname @gateways accept"));
+        rule("forward", format!("iifname {interface} ct status dnat accept"));
         rule("forward", format!("iifname {interface} counter drop"));
+        rule("forward", format!("oifname {interface} ct status dnat ct state established,related accept"));
         let known = if open.inbound == Inbound::Replies { " ct state established,related" } else { "" };
         rule("forward", format!("oifname {interface} iifname @gateways{known} accept"));
         rule("forward", format!("oifname {interface} counter drop"));

@@ -1,6 +1,7 @@
 //! Steps as text: as the commands that wg-quick(8) prints, and for people.
 
 use super::gateway_commands::nft_commands;
+use super::opening;
 use crate::spec::Inbound;
 use crate::step::{AddressFamily, DnsManager, GatewayTable, Implementation, Route, Rule, Step};
 
@@ -17,6 +18,14 @@ pub fn as_commands(steps: &[Step]) -> Vec<String> {
             (Step::AddGateway(table), _) => {
                 lines.pop();
                 lines.extend(nft_commands(table));
+            }
+            (Step::Open(way), _) => {
+                lines.pop();
+                lines.extend(opening::to_open(way).iter().map(|command| opening::line(command)));
+            }
+            (Step::Close(way), _) => {
+                lines.pop();
+                lines.extend(opening::to_close(way).iter().map(|command| opening::line(command)));
             }
             (Step::SetMtu { interface, mtu, .. }, [Step::LinkUp { .. }, after @ ..]) => {
                 lines.pop();
@@ -71,6 +80,8 @@ pub fn describe(step: &Step) -> String {
         Step::ReleaseSysctl { name, before, .. } => format!("{name} = {before}, as it was"),
         Step::AddGateway(table) => gateway_sentence(table),
         Step::DeleteGateway(table) => format!("firewall table {} deleted", table.name()),
+        Step::Open(way) => opening::describe(way),
+        Step::Close(way) => format!("no longer: {}", opening::describe(way)),
         Step::AddFirewall(firewall) if firewall.kill_switch.is_some() => {
             format!("firewall table {}: only traffic through {} may leave", firewall.table, firewall.interface)
         }
@@ -128,6 +139,7 @@ fn line(step: &Step) -> String {
         Step::ReleaseSysctl { name, before, .. } => format!("sysctl -q {name}={before}"),
         Step::AddGateway(table) => format!("nft 'add table {}'", table.nft_name()),
         Step::DeleteGateway(table) => format!("nft delete table {}", table.nft_name()),
+        Step::Open(way) | Step::Close(way) => opening::describe(way),
         Step::AddFirewall(_) | Step::DeleteFirewall(_) => "nft -f /dev/fd/63".to_owned(),
     }
 }

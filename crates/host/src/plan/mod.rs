@@ -16,6 +16,7 @@ mod gateway_commands;
 pub mod messages;
 pub mod model;
 mod mtu;
+pub mod opening;
 mod policy_routing;
 mod reload;
 mod routes;

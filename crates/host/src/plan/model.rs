@@ -67,6 +67,15 @@ impl HostState {
             Step::AddFirewall(_) | Step::AddGateway(_) if !self.nftables => Err(NOT_SUPPORTED),
             Step::AddFirewall(firewall) => self.add_table(firewall.nft_name()),
             Step::AddGateway(table) => self.add_table(table.nft_name()),
+            Step::Open(opening) => {
+                self.openings.insert(opening.id());
+                Ok(())
+            }
+            // Closing what is not open is harmless, and it need not be known whether it is.
+            Step::Close(opening) => {
+                self.openings.remove(&opening.id());
+                Ok(())
+            }
             Step::DeleteFirewall(firewall) => self.delete_table(&firewall.nft_name()),
             Step::DeleteGateway(table) => self.delete_table(&table.nft_name()),
             Step::Configure { interface } | Step::SetFwmark { interface, .. } => self.link_mut(interface).map(|_| ()),

@@ -68,10 +68,10 @@ pub fn reload(
     }
     simulation.try_refused_again();
     // Where nothing is forwarded any more, that ends before the firewall goes, and the other way round.
-    simulation.take_all(removed.iter().rev().filter(|step| is_held(step)).filter_map(Step::undo));
+    simulation.take_all(removed.iter().rev().filter(|step| lets_pass(step)).filter_map(Step::undo));
     simulation.take_all(removed.iter().filter(|step| step.is_firewall()).filter_map(Step::undo));
     simulation.take_all(added.iter().filter(|step| step.is_firewall()).cloned());
-    simulation.take_all(added.iter().filter(|step| is_held(step)).cloned());
+    simulation.take_all(added.iter().filter(|step| lets_pass(step)).cloned());
     if dns_in(&before.steps) != dns_in(&after.steps) {
         let unset = dns::unset(interface, &old.dns, state);
         simulation.take_all(dns_in(&after.steps).cloned().or(unset));
@@ -134,6 +134,7 @@ pub fn roll_back(pending: &[Step], done: &[Step], state: &HostState) -> Rollback
 fn repairs<'a>(steps: &'a [Step], state: &HostState) -> impl Iterator<Item = &'a Step> {
     steps.iter().filter(|step| match step {
         Step::HoldSysctl { name, value, .. } => state.sysctls.get(name).is_some_and(|set| set != value),
+        Step::Open(opening) => !state.openings.contains(&opening.id()),
         step => step.created_table().is_some_and(|table| !state.firewall_tables.contains(&table)),
     })
 }
@@ -159,6 +160,8 @@ fn without_tunnel(old: &HostSpec, state: &HostState, done: &[Step], compat: Comp
         let _ = bare.apply(step);
     }
     model::forget_link(&mut bare, &old.interface);
+    // What was opened in firewalls of others is still among the rules that were read.
+    bare.openings.clone_from(&state.openings);
     bare
 }
 
@@ -378,6 +381,7 @@ fn deletes_table(steps: &[Step], table: &str) -> bool {
     steps.iter().any(|step| step.deleted_table().is_some_and(|deleted| deleted == table))
 }
 
-fn is_held(step: &Step) -> bool {
-    matches!(step, Step::HoldSysctl { .. })
+/// The steps that have packets forwarded, beside the tunnel's own table.
+fn lets_pass(step: &Step) -> bool {
+    matches!(step, Step::HoldSysctl { .. } | Step::Open(_))
 }

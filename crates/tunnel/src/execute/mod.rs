@@ -1,5 +1,6 @@
 //! The sixth step: executes the recorded plan. On failure or a signal, rolls back exactly the completed steps.
 
+mod foreign;
 pub(crate) mod hook;
 pub(crate) mod step_executor;
 

@@ -11,15 +11,16 @@ use std::time::Duration;
 
 use linerate_control::interface::InterfaceName;
 use linerate_control::uapi::request::DeviceUpdate;
-use linerate_host::linux::dns::{self, WaitLimit};
+use linerate_host::linux::dns;
+use linerate_host::linux::program::WaitLimit;
 use linerate_host::linux::{ApplyError, Host};
-use linerate_host::plan::messages;
+use linerate_host::plan::{messages, opening};
 use linerate_host::step::{Implementation, Step};
 use linerate_host::transaction::{Executor, StepError};
 
 use rustix::io::Errno;
 
-use super::hook;
+use super::{foreign, hook};
 use crate::context::Context;
 use crate::daemon::{self, StartOptions};
 use crate::ledger::{LedgerError, LockedLedger};
@@ -98,6 +99,29 @@ impl Executor for StepExecutor<'_> {
                     Ok(()) => {}
                 }
                 Ok(())
+            }
+            Step::Open(opening) => {
+                self.report(from_ref(step));
+                // The tunnel works without it as far as the firewall lets it.
+                if let Err(error) = foreign::open(self.host, opening) {
+                    let by_hand = opening::by_hand(opening).join("` and `");
+                    self.context.warn(format_args!(
+                        "the way is not opened: {error}; once that is mended, `linerate reload {}` does it, or by hand `{by_hand}`",
+                        opening.interface
+                    ));
+                }
+                Ok(())
+            }
+            Step::Close(opening) => {
+                self.report(from_ref(step));
+                match foreign::close(self.host, opening) {
+                    Ok(None) => Ok(()),
+                    Ok(Some(left)) => {
+                        self.context.warn(left);
+                        Ok(())
+                    }
+                    Err(error) => Err(failed(error, 1)),
+                }
             }
             Step::UnsetDns { interface, manager } => {
                 self.report(from_ref(step));

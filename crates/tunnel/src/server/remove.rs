@@ -11,7 +11,7 @@ use super::init::{lock, temporary};
 use super::record::{Origin, Record, State, There, remove_file};
 use crate::context::Context;
 use crate::error::Error;
-use crate::{Options, down, find, ledger, running};
+use crate::{Options, down, find, ledger};
 
 /// What a removal has left.
 pub struct Removed {
@@ -73,9 +73,13 @@ pub(super) fn undo(
         service.stop(context)?;
     }
     let has_ledger = ledger::read(ledger::directory(), &interface).is_ok_and(|ledger| ledger.is_some());
-    if has_ledger || (running(&interface).is_some() && record.file.exists()) {
+    if has_ledger || record.file.exists() {
         let (interface, file) = find(interface.as_str())?;
-        down(&interface, file.as_ref(), options, context)?;
+        match down(&interface, file.as_ref(), options, context) {
+            // It may have been up before the last boot, of which firewalls keep what was opened in them.
+            Err(Error::NoTunnel(_)) => {}
+            outcome => outcome?,
+        }
     }
     record.copies.iter().try_for_each(|copy| remove_file(copy))?;
     // What its clients have used, which nobody else has.

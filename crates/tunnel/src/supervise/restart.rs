@@ -110,7 +110,7 @@ impl Supervisor<'_> {
         context.message(format_args!("{}: the daemon has exited; restarting it", self.interface));
         // The last state has the mark, which may have been changed; without a state it is the planned one.
         let is_lost = |step: &Step| match step {
-            Step::Hook { .. } | Step::SetSysctl { .. } => false,
+            Step::Hook { .. } | Step::SetSysctl { .. } | Step::Open(_) => false,
             Step::HoldSysctl { name, .. } => plan::gateway::is_sysctl_of(name, self.interface.as_str()),
             Step::SetFwmark { .. } => last.is_none(),
             _ => true,

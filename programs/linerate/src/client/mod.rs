@@ -375,6 +375,7 @@ fn edit<T>(
         implementation: tunnel::implementation(false)?,
         user: None,
         hooks: true,
+        fix_firewall: false,
         supervised: false,
     };
     let context = Context { reporter: &Output::QUIET, interruption: &interruption()? };

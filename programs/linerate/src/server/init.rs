@@ -41,6 +41,7 @@ pub(super) const HELP: &str = "EXAMPLES\n\
     \x20   \"prefix6\": \"2001:db8:5:1::/64\",\n\
     \x20   \"ipv6\": true,\n\
     \x20   \"masquerade\": \"ipv4\",\n\
+    \x20   \"fixFirewall\": true,\n\
     \x20   \"dns\": [\"9.9.9.9\", \"2620:fe::fe\"],\n\
     \x20   \"clientAllowedIps\": [\"0.0.0.0/0\", \"::/0\"],\n\
     \x20   \"clientMtu\": 1380,\n\
@@ -81,6 +82,12 @@ pub(crate) struct InitArguments {
     /// The families whose addresses are translated (default: those whose networks are private)
     #[arg(long, value_parser = ["ipv4", "ipv6", "both", "off"])]
     masquerade: Option<String>,
+
+    /// Open ways in firewalls of others (Docker, ufw, firewalld, iptables, nft) that drop what the server needs
+    ///
+    /// They are opened whenever the tunnel is up, and closed when it is not.
+    #[arg(long)]
+    fix_firewall: bool,
 
     #[command(flatten)]
     clients: ClientDefaults,
@@ -154,6 +161,7 @@ struct Answers {
     prefix6: Option<String>,
     ipv6: Option<bool>,
     masquerade: Option<String>,
+    fix_firewall: Option<bool>,
     dns: Option<Vec<String>>,
     client_allowed_ips: Option<Vec<String>>,
     client_mtu: Option<u32>,
@@ -236,6 +244,7 @@ fn wishes(arguments: &InitArguments, answers: Answers) -> Result<Wishes, CliErro
         },
         ipv6: if arguments.no_ipv6 { Some(false) } else { answers.ipv6 },
         masquerade: arguments.masquerade.clone().or(answers.masquerade),
+        fix_firewall: arguments.fix_firewall || answers.fix_firewall == Some(true),
         client_defaults: clients.or(of_answers).settings(),
     })
 }

@@ -92,7 +92,14 @@ impl Verbosity {
 
 fn options() -> Result<Options, CliError> {
     let implementation = tunnel::implementation(false)?;
-    Ok(Options { compat: Compat::Native, implementation, user: None, hooks: true, supervised: false })
+    Ok(Options {
+        compat: Compat::Native,
+        implementation,
+        user: None,
+        hooks: true,
+        fix_firewall: false,
+        supervised: false,
+    })
 }
 
 /// A value for programs.

@@ -81,6 +81,9 @@ impl Reader<'_> {
             settings::INBOUND => {
                 diagnostics.store(span, values::one_of(setting, value, &INBOUND), &mut file.inbound);
             }
+            settings::FIX_FIREWALL => {
+                diagnostics.store(span, values::one_of(setting, value, &YES_OR_NO), &mut file.fix_firewall);
+            }
             settings::POOL => {
                 file.clients.pool = list(at, value, values::prefix, diagnostics).iter().map(IpNet::trunc).collect();
             }

@@ -6,7 +6,7 @@ use std::io::{self, Read, Seek, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -14,7 +14,14 @@ use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
-use super::WaitLimit;
+/// Limits how long a program may run.
+#[derive(Clone, Copy)]
+pub struct WaitLimit<'a> {
+    /// It is killed after this time.
+    pub limit: Duration,
+    /// It is stopped when this descriptor is readable.
+    pub stop: Option<BorrowedFd<'a>>,
+}
 
 /// The program of that name, in PATH or in the system directories.
 pub fn find(name: &str) -> Option<PathBuf> {
@@ -30,36 +37,50 @@ fn is_executable(program: &Path) -> bool {
 /// Runs a program to its end with `input` on its stdin.
 ///
 /// # Errors
+/// As [`output`].
+pub fn run(program: &Path, arguments: &[&str], input: &[u8], wait: &WaitLimit<'_>) -> io::Result<()> {
+    let mut stdin = scratch()?;
+    stdin.write_all(input)?;
+    stdin.rewind()?;
+    output(program, arguments, stdin, wait).map(drop)
+}
+
+/// Runs a program to its end, and returns what it printed.
+///
+/// # Errors
 /// It cannot be started, fails, or exceeds the limit and is killed; in one sentence with its stderr. Interrupted if
 /// it was stopped.
-pub fn run(program: &Path, arguments: &[&str], input: &[u8], wait: &WaitLimit<'_>) -> io::Result<()> {
+pub fn output(program: &Path, arguments: &[&str], stdin: File, wait: &WaitLimit<'_>) -> io::Result<String> {
     let said = |what: String| {
         let program = program.file_name().unwrap_or(program.as_os_str()).display();
         io::Error::other(format!("`{program} {}` {what}", arguments.join(" ")))
     };
-    let mut stdin = scratch()?;
-    stdin.write_all(input)?;
-    stdin.rewind()?;
-    let mut stderr = scratch()?;
+    let (stdout, stderr) = (scratch()?, scratch()?);
     let mut command = Command::new(program);
-    command.args(arguments).stdin(stdin).stdout(Stdio::null()).stderr(stderr.try_clone()?).process_group(0);
+    command.args(arguments).stdin(stdin).stdout(stdout.try_clone()?).stderr(stderr.try_clone()?).process_group(0);
     let cannot = |error: io::Error| said(format!("cannot be run: {error}"));
     let mut child = command.spawn().map_err(cannot)?;
     let status = match wait_for(&mut child, wait).map_err(cannot)? {
-        End::Exited(status) if status.success() => return Ok(()),
+        End::Exited(status) if status.success() => return printed(stdout),
         End::Exited(status) => status.code().map_or_else(|| status.to_string(), |code| format!("ended with {code}")),
         End::TimedOut => format!("took longer than {} s and was killed", wait.limit.as_secs()),
         End::Interrupted => return Err(io::Error::new(io::ErrorKind::Interrupted, "interrupted")),
     };
-    let mut text = Vec::new();
-    stderr.rewind()?;
-    stderr.take(STDERR_LIMIT).read_to_end(&mut text)?;
-    let text = String::from_utf8_lossy(&text);
+    let text = printed(stderr)?;
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let text: String = text.chars().take(LONGEST_REASON).collect();
     Err(said(if text.is_empty() { status } else { format!("{status}: {text}") }))
 }
 
-const STDERR_LIMIT: u64 = 4096;
+fn printed(mut file: File) -> io::Result<String> {
+    let mut text = Vec::new();
+    file.rewind()?;
+    file.take(OUTPUT_LIMIT).read_to_end(&mut text)?;
+    Ok(String::from_utf8_lossy(&text).into_owned())
+}
+
+const OUTPUT_LIMIT: u64 = 1 << 24;
+const LONGEST_REASON: usize = 4096;
 
 /// A file in memory. A pipe would stay open as long as a child of the program, and would need a thread to serve it.
 fn scratch() -> io::Result<File> {

@@ -5,8 +5,8 @@
 //! [`Watcher::poll`] returns a [`View`]: tunnels, peers, rates, counters, and the processor time of the daemons. What
 //! happened between two views are [`events`]; the text for Prometheus is made by [`metrics`].
 //!
-//! It only reads, and changes nothing. The texts in a view are as they were found: whoever prints names for people makes
-//! them [`printable`](linerate_control::printable).
+//! It only reads, and changes nothing. The texts in a view are as they were found: whoever prints names for people
+//! makes them [`printable`](linerate_control::printable).
 
 #![forbid(unsafe_code)]
 

@@ -207,6 +207,23 @@ impl Settings {
 }
 
 impl Peer {
+    /// A peer of which nothing has been seen yet.
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            settings: Arc::new(settings),
+            endpoint: None,
+            last_handshake: None,
+            last_received: None,
+            unanswered_since: None,
+            received: 0,
+            sent: 0,
+            rates: None,
+            quota_used: 0,
+            suspended: None,
+            heard: Heard::default(),
+        }
+    }
+
     /// Its name, or else its public key.
     pub fn label(&self) -> String {
         self.settings.name.clone().unwrap_or_else(|| self.settings.public_key.to_string())

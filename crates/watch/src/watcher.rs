@@ -1,7 +1,7 @@
 //! Reads all tunnels of a host, again and again.
 //!
-//! A connection to each daemon stays open: it ends when the daemon does, so a daemon that was replaced between two polls
-//! is noticed. At first, and whenever the daemon says that its configuration has changed, the whole state is read;
+//! A connection to each daemon stays open: it ends when the daemon does, so one that was replaced between two polls is
+//! noticed. At first, and whenever the daemon says that its configuration has changed, the whole state is read;
 //! otherwise only the peers that were active. Other implementations do not know that request, and are read whole each
 //! time.
 
@@ -355,17 +355,10 @@ impl<C: Connection> Watched<C> {
 
 fn new_peer(state: &PeerState, now: Now) -> Peer {
     Peer {
-        settings: Arc::new(settings(state, None)),
-        endpoint: state.endpoint,
-        last_handshake: None,
-        last_received: None,
-        unanswered_since: None,
         received: state.rx_bytes,
         sent: state.tx_bytes,
-        rates: None,
-        quota_used: 0,
-        suspended: None,
         heard: Heard { at: now.wall, sent: state.tx_bytes },
+        ..Peer::new(settings(state, None))
     }
 }
 

@@ -1,5 +1,5 @@
-//! A watcher beside a simulated host: what it learns by and by is what another one reads at once, and every change is an
-//! event.
+//! A watcher beside a simulated host: what it learns by and by is what another one reads at once, and every change is
+//! an event.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};

@@ -19,6 +19,7 @@ mod server;
 mod show;
 mod status;
 mod tool;
+mod top;
 mod tunnels;
 mod wg;
 mod wg_quick;

@@ -10,7 +10,7 @@ use linerate_control::interface::InterfaceName;
 
 use crate::cli::CliError;
 use crate::show::{self, Field};
-use crate::{client, doctor, events, keys, lab, metrics, names, ping, server, tunnels};
+use crate::{client, doctor, events, keys, lab, metrics, names, ping, server, top, tunnels};
 
 /// The arguments of `linerate`.
 #[derive(Parser)]
@@ -263,6 +263,38 @@ enum Command {
     #[command(hide = true)]
     Resolve,
 
+    /// Watch tunnels and peers live
+    ///
+    /// Shows tunnels and peers on the whole terminal: who has traffic and how much, when each peer was last heard, what
+    /// is dropped and why, and the processor time of the daemons. Reads what has changed, every second.
+    #[command(after_long_help = "EXAMPLES\n\
+        \x20 sudo linerate top\n\
+        \x20 sudo linerate top wg0 --delay 5\n\
+        \x20 sudo linerate top --batch -n 2      two updates: only the second one has rates\n\
+        \x20 sudo linerate top --json | jq '.tunnels[].peers[] | select(.rates.received > 1e6) | .name'\n\n\
+        KEYS\n\
+        \x20 q            quit\n\
+        \x20 h            help\n\
+        \x20 arrows, PgUp, PgDn, Home, End\n\
+        \x20 /            only peers with this in their name, key, address or tunnel\n\
+        \x20 s, r         sort by another column; reverse\n\
+        \x20 i            leave out peers without traffic\n\
+        \x20 p            pause\n\
+        \x20 Ctrl-L, Ctrl-Z\n\n\
+        RX and TX are bits per second, with what WireGuard adds to packets. A peer in red does not answer what is sent \
+        to it; one in magenta is not let in.\n\n\
+        JSON\n\
+        \x20 Each update is an object on a line, with `time` and `tunnels`. A tunnel has `interface`,\n\
+        \x20 `implementation` (daemon, kernel, gone, unknown), `problem`, `file`, `publicKey`, `listenPort`,\n\
+        \x20 `fwmark`, `daemon` (`pid`, `cpuTime` in seconds, `cpu` as the share of a core since the last update),\n\
+        \x20 `counters` (`name`, `value`, `perSecond`) and `peers`. A peer has `publicKey`, `name`, `allowedIps`,\n\
+        \x20 `persistentKeepalive`, `endpoint`, `lastHandshake`, `lastReceived`, `unansweredSince`, `received` and\n\
+        \x20 `sent` in bytes, `rates` (`received`, `sent`, in bytes per second), `expires`, `quota`, `quotaUsed` and\n\
+        \x20 `suspended` (expired, quota). Times are those of RFC 3339; what is not known or not set is left out.\n\n\
+        ENVIRONMENT\n\
+        \x20 NO_COLOR     no colours, whatever its value")]
+    Top(top::TopArguments),
+
     /// Print the version
     Version,
 
@@ -358,6 +390,7 @@ fn run(arguments: Arguments) -> Result<ExitCode, String> {
         Command::Doctor(arguments) => doctor::main(&arguments),
         Command::Supervise { interface } => without_code(tunnels::supervise(&interface)),
         Command::Resolve => tunnels::resolve(),
+        Command::Top(arguments) => top::main(&arguments),
         Command::Version => print(concat!("linerate ", env!("CARGO_PKG_VERSION"), "\n").as_bytes()),
         Command::Man { directory } => {
             documents::write_pages(Arguments::command(), "1", &directory).map(|()| ExitCode::SUCCESS)
@@ -393,7 +426,8 @@ mod tests {
         std::fs::remove_dir_all(&directory).unwrap();
         let tunnels = ["down", "plan", "reload", "save", "status", "up", "wg-quick"];
         let others = [
-            "demo", "doctor", "events", "genkey", "genpsk", "lab", "metrics", "ping", "pubkey", "show", "version", "wg",
+            "demo", "doctor", "events", "genkey", "genpsk", "lab", "metrics", "ping", "pubkey", "show", "top",
+            "version", "wg",
         ];
         let servers = ["server", "server-import", "server-init", "server-remove", "server-set", "server-show"];
         let commands = tunnels.into_iter().chain(others).chain(servers);

@@ -355,7 +355,6 @@ fn address(peer: &Peer) -> String {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
-    use std::sync::Arc;
 
     use linerate_control::keys::PublicKey;
 
@@ -365,26 +364,16 @@ mod tests {
     const ALL: [Dialect; 3] = [Dialect::MindFlavor, Dialect::Mdlayher, Dialect::Linerate];
 
     fn peer(key: u8, name: Option<&str>) -> Peer {
-        Peer {
-            settings: Arc::new(Settings {
-                public_key: PublicKey([key; 32]),
-                name: name.map(str::to_owned),
-                allowed_ips: vec![([10, 0, 0, key].into(), 32), ("fd00::1".parse().unwrap(), 128)],
-                persistent_keepalive: 0,
-                expires: Some(Time(Duration::from_secs(9000))),
-                quota: Some(1000),
-            }),
-            endpoint: Some(([192, 0, 2, key], 51820).into()),
-            last_handshake: None,
-            last_received: None,
-            unanswered_since: None,
-            received: 1,
-            sent: 2,
-            rates: None,
-            quota_used: 7,
-            suspended: None,
-            heard: Default::default(),
-        }
+        let settings = Settings {
+            public_key: PublicKey([key; 32]),
+            name: name.map(str::to_owned),
+            allowed_ips: vec![([10, 0, 0, key].into(), 32), ("fd00::1".parse().unwrap(), 128)],
+            persistent_keepalive: 0,
+            expires: Some(Time(Duration::from_secs(9000))),
+            quota: Some(1000),
+        };
+        let endpoint = Some(([192, 0, 2, key], 51820).into());
+        Peer { endpoint, received: 1, sent: 2, quota_used: 7, ..Peer::new(settings) }
     }
 
     fn view() -> View {

@@ -59,6 +59,18 @@ good linerate down wg1
 is_gone wg1
 on h1 sysctl -qw net.ipv4.conf.lan1.forwarding=0
 
+say "=== a server"
+mount -t tmpfs -o mode=0755 tmpfs /var/lib
+site_rules
+firewalls >"$WORK/firewalls"
+STATUS=0
+at h1 "$LINERATE" server init wg7 --endpoint 203.0.113.1 --port 51877 --pool 10.77.0.0/24 --no-ipv6 --fix-firewall >"$WORK/said" 2>&1 || STATUS=$?
+expect "server init --fix-firewall: status" 0 "$STATUS"
+grep -qx '#! FixFirewall = true' /etc/wireguard/wg7.conf || fail "the server's file does not say FixFirewall"
+on h1 nft list chain inet site input | grep -q 'udp dport 51877 accept comment "linerate wg7: UDP port 51877"' || fail "the port of the server is closed"
+at h1 "$LINERATE" server remove wg7 --yes >"$WORK/said" 2>&1 || fail "server remove: $(tail -n 1 "$WORK/said")"
+firewalls_as_before "server remove"
+
 say "=== what is open is left alone"
 forget_firewalls
 gateway_file "#! Gateway = up0" "#! Masquerade = ipv4"

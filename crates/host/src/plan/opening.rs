@@ -1,5 +1,5 @@
-//! Ways in firewalls of others ([`Opening`]) as the commands that open and close them, each with the tool that keeps the
-//! firewall. What is opened carries the tunnel's name, so that exactly that is closed: a comment, or names of our own.
+//! Ways in firewalls of others ([`Opening`]) as the commands that open and close them, each with the tool that keeps
+//! the firewall. What is opened carries the tunnel's name, so that exactly that is closed: a comment, or a name.
 
 use crate::step::{ForeignFirewall, Opening, Way};
 

@@ -1,8 +1,8 @@
 //! Opens and closes ways in firewalls of others, by the program that keeps each. Opening what is open and closing what
 //! is closed changes nothing, so that both can be done again after a kill.
 //!
-//! A program goes on when linerate is killed. It has a lock file as its standard input, which is released by its end: the
-//! next change waits for it.
+//! A program goes on when linerate is killed. It has a lock file as its standard input, which is released by its end:
+//! the next change waits for it.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -46,8 +46,8 @@ pub(super) fn open(host: &mut Host, opening: &Opening) -> io::Result<()> {
             tool.delete_firewalld(opening, "firewall-cmd --permanent")?;
             if !tool.firewalld_is_permanent()? {
                 return Err(io::Error::other(
-                    "firewalld has settings that are not permanent, and what is opened needs `firewall-cmd --reload`, \
-                     which loses them; `firewall-cmd --runtime-to-permanent` keeps them",
+                    "firewalld has settings that are not permanent, and what is opened needs \
+                     `firewall-cmd --reload`, which loses them; `firewall-cmd --runtime-to-permanent` keeps them",
                 ));
             }
             let opened = tool.open_firewalld(opening, zone.is_none());
@@ -198,8 +198,8 @@ impl Tool {
         Ok(all.split_whitespace().map(str::to_owned).collect())
     }
 
-    /// Whether what firewalld has loaded is what it has on disk, but for what is ours. NetworkManager puts its interfaces
-    /// into their zones again after a reload.
+    /// Whether what firewalld has loaded is what it has on disk, but for what is ours. NetworkManager puts its
+    /// interfaces into their zones again after a reload.
     fn firewalld_is_permanent(&self) -> io::Result<bool> {
         let has_manager = fs::exists("/run/NetworkManager")?;
         for what in ["--list-all-zones", "--list-all-policies", "--direct --get-all-rules"] {

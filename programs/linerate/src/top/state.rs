@@ -162,9 +162,9 @@ impl State {
     /// What is looked for comes first: the busiest, the ones heard last, the first of the alphabet.
     fn compare(&self, one: &Peer, other: &Peer) -> Ordering {
         let by_name = || {
-            let name = |peer: &Peer| (peer.settings.name.is_none(), peer.settings.name.clone());
-            let by_name = || name(one).cmp(&name(other));
-            by_name().then_with(|| one.settings.public_key.cmp(&other.settings.public_key))
+            let (one, other) = (&one.settings, &other.settings);
+            let unnamed_last = one.name.is_none().cmp(&other.name.is_none());
+            unnamed_last.then_with(|| one.name.cmp(&other.name)).then_with(|| one.public_key.cmp(&other.public_key))
         };
         match self.sort {
             Sort::Rate => rate(other).total_cmp(&rate(one)).then(other.last_received.cmp(&one.last_received)),

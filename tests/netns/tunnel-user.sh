@@ -38,10 +38,10 @@ good linerate doctor wg1 --security
 said "doctor" "user +user [0-9]+ +ok"
 pings h1 10.9.0.2
 good linerate doctor wg1
-said "doctor" "peers +1 of 1 connected +ok"
+said "doctor" "wg1: nothing wrong; 1 of 1 peers connected"
 ip -n h1 link set wg1 down
 bad linerate doctor wg1
-said "doctor, an interface that is down" "interface +down +fix: run .ip link set wg1 up."
+said "doctor, an interface that is down" "fix: .ip link set wg1 up."
 good linerate down wg1
 is_gone wg1
 

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery};
 use rustix::net::{RecvFlags, SendFlags};
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -54,7 +55,24 @@ impl Echo {
     /// # Errors
     /// Those of send(2). EHOSTUNREACH and the like may tell of an earlier request.
     pub fn send(&self, number: u16) -> io::Result<()> {
-        rustix::net::send(&self.socket, &request(self.to, self.identifier, number), SendFlags::empty())?;
+        self.send_sized(number, PAYLOAD)
+    }
+
+    fn send_sized(&self, number: u16, payload: usize) -> io::Result<()> {
+        rustix::net::send(&self.socket, &request(self.to, self.identifier, number, payload), SendFlags::empty())?;
+        Ok(())
+    }
+
+    /// From now on requests that do not fit are not cut up: the kernel refuses what the interface, or a router that has
+    /// told it so, cannot take (EMSGSIZE).
+    ///
+    /// # Errors
+    /// Those of setsockopt(2).
+    pub fn never_fragment(&self) -> io::Result<()> {
+        match self.to {
+            IpAddr::V4(_) => sockopt::set_ip_mtu_discover(&self.socket, Ipv4PathMtuDiscovery::DO)?,
+            IpAddr::V6(_) => sockopt::set_ipv6_mtu_discover(&self.socket, Ipv6PathMtuDiscovery::DO)?,
+        }
         Ok(())
     }
 
@@ -83,8 +101,21 @@ impl Echo {
     /// # Errors
     /// As for [`Echo::send`] and [`Echo::receive`].
     pub fn round_trip(&self, number: u16, timeout: Duration) -> io::Result<Option<Duration>> {
+        self.round_trip_sized(number, PAYLOAD, timeout)
+    }
+
+    /// As [`Echo::round_trip`], with a packet of so many bytes, IP header included.
+    ///
+    /// # Errors
+    /// As for [`Echo::round_trip`].
+    pub fn round_trip_of(&self, number: u16, bytes: u32, timeout: Duration) -> io::Result<Option<Duration>> {
+        let header = if self.to.is_ipv4() { 20 } else { 40 };
+        self.round_trip_sized(number, (bytes as usize).saturating_sub(header + HEADER), timeout)
+    }
+
+    fn round_trip_sized(&self, number: u16, payload: usize, timeout: Duration) -> io::Result<Option<Duration>> {
         let sent = Instant::now();
-        self.send(number)?;
+        self.send_sized(number, payload)?;
         while let Some(left) = timeout.checked_sub(sent.elapsed()) {
             let left = Timespec::try_from(left).map_err(|error| io::Error::new(ErrorKind::InvalidInput, error))?;
             match poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&left)) {
@@ -103,8 +134,8 @@ impl Echo {
 }
 
 /// An echo request (RFC 792, RFC 4443 section 4.1).
-fn request(to: IpAddr, identifier: u16, number: u16) -> [u8; HEADER + PAYLOAD] {
-    let mut packet = [0x5a; HEADER + PAYLOAD];
+fn request(to: IpAddr, identifier: u16, number: u16, payload: usize) -> Vec<u8> {
+    let mut packet = vec![0x5a; HEADER + payload];
     packet[..4].copy_from_slice(&[if to.is_ipv4() { 8 } else { 128 }, 0, 0, 0]);
     packet[4..6].copy_from_slice(&identifier.to_be_bytes());
     packet[6..8].copy_from_slice(&number.to_be_bytes());
@@ -127,10 +158,10 @@ fn answered(to: IpAddr, identifier: u16, packet: &[u8]) -> Option<u16> {
     is_ours.then_some(u16::from_be_bytes([n0, n1]))
 }
 
-/// The Internet checksum (RFC 1071) of an even number of bytes.
+/// The Internet checksum (RFC 1071).
 fn checksum(bytes: &[u8]) -> u16 {
-    let words = bytes.chunks_exact(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
-    let mut sum: u32 = words.sum();
+    let word = |pair: &[u8]| u32::from(u16::from_be_bytes([pair[0], pair.get(1).copied().unwrap_or(0)]));
+    let mut sum: u32 = bytes.chunks(2).map(word).sum();
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);
     }
@@ -147,18 +178,18 @@ mod tests {
 
     #[test]
     fn a_request_sums_up_to_nothing() {
-        assert_eq!(checksum(&request(V4, 0x1234, 7)), 0);
+        assert!([0, 1, 56, 1365].into_iter().all(|payload| checksum(&request(V4, 0x1234, 7, payload)) == 0));
     }
 
     #[test]
     fn an_answer_has_the_number_of_its_request() {
         let mut packet = vec![0x45; 20];
-        packet.extend(request(V4, 0x1234, 7));
+        packet.extend(request(V4, 0x1234, 7, PAYLOAD));
         assert_eq!(answered(V4, 0x1234, &packet), None, "a request is no answer");
         packet[20] = 0;
         assert_eq!(answered(V4, 0x1234, &packet), Some(7));
         assert_eq!(answered(V4, 0x1235, &packet), None, "somebody else's");
-        let mut packet = request(V6, 1, 2);
+        let mut packet = request(V6, 1, 2, PAYLOAD);
         packet[0] = 129;
         assert_eq!(answered(V6, 1, &packet), Some(2));
     }

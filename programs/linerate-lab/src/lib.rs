@@ -9,14 +9,13 @@
 //! process, [`topology`] puts [`hosts`] into it, [`subject`] says what there is to measure and [`tunnel`] brings it
 //! up. [`scenario`] lists what is measured; [`run`] measures every subject in turn: meanwhile [`load`], [`ping`]
 //! and [`peers`] do something and [`usage`] and [`counters`] watch. What comes out is a [`record`] of
-//! [`measure`]s with the [`bottleneck`] of each tunnel; [`stats`] sums up, and [`table`], [`mod@page`],
+//! [`measure`]s with the [`bottleneck`](linerate_doctor::bottleneck) of each tunnel; [`stats`] sums up, and [`table`], [`mod@page`],
 //! [`markdown`] and [`mod@compare`] show it.
 //!
 //! [`demo`] is a small measurement in one call. [`relay`] is a bad network: loss, reorder, delay.
 
 #![forbid(unsafe_code)]
 
-pub mod bottleneck;
 pub mod commands;
 pub mod compare;
 pub mod counters;

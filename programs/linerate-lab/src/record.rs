@@ -6,8 +6,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::bottleneck::Bottleneck;
 use crate::measure::Measure;
+use linerate_doctor::bottleneck::Bottleneck;
 
 /// Raised when a field of the record changes its meaning.
 pub const SCHEMA: u32 = 3;

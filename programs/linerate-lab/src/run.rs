@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::time::SystemTime;
 
-use crate::bottleneck::Bottleneck;
 use crate::measure::Measure;
 use crate::progress::Progress;
 use crate::record::{Machine, Method, Record, Row, SCHEMA, Sample, SubjectRecord};
@@ -20,6 +19,7 @@ use crate::topology::Testbed;
 use crate::{Result, hosts, load};
 use journal::Outcome;
 use linerate_control::printable::printable;
+use linerate_doctor::bottleneck::Bottleneck;
 
 pub use journal::{Journal, Plan};
 

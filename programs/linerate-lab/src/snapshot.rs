@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use crate::Result;
-use crate::bottleneck::{self, Evidence};
 use crate::counters::{Energy, KernelCounters, Machine, Shares};
 use crate::load::{Arrived, Traffic};
 use crate::topology::Testbed;
 use crate::tunnel::Tunnel;
 use crate::usage::{self, Thread, Usage};
+use linerate_doctor::bottleneck::{self, Evidence};
 
 /// All counters at one time.
 pub(crate) struct Snapshot {

@@ -1,6 +1,5 @@
 //! `status` for people: for each tunnel a line, and a table of its peers.
 
-use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use ipnet::IpNet;
@@ -115,30 +114,6 @@ fn table(text: &mut String, rows: &[[String; 6]]) {
         let line: Vec<String> = cells.collect();
         let _ = writeln!(text, "  {}", line.join("  ").trim_end());
     }
-}
-
-/// The checks of doctor: a name, the state, and the fix if the state is bad.
-pub(crate) fn findings(status: &Status) -> Vec<(&'static str, String, Option<Cow<'static, str>>)> {
-    if !status.is_running() {
-        return vec![("daemon", "has died".to_owned(), Some("run `linerate down`, then `linerate up`".into()))];
-    }
-    let of = |name, is_wrong: bool, [right, wrong]: [&str; 2], advice: &'static str| {
-        (name, if is_wrong { wrong } else { right }.to_owned(), is_wrong.then_some(advice.into()))
-    };
-    let link = if status.link_down { "down" } else { "up" };
-    let set_up = status.link_down.then(|| format!("run `ip link set {} up`", status.interface).into());
-    let has_endpoint = |peer: &&PeerStatus| peer.endpoint.is_some() || peer.endpoint_name.is_some();
-    let is_alive = |peer: &&PeerStatus| peer.health == Health::Alive;
-    let silent = status.peers.iter().filter(has_endpoint).any(|peer| !is_alive(&peer));
-    let peers = format!("{} of {} connected", status.peers.iter().filter(is_alive).count(), status.peers.len());
-    let (key, port, hooks) = (["set", "missing"], ["open", "in use by another program"], ["no failures", "one failed"]);
-    vec![
-        ("interface", link.to_owned(), set_up),
-        of("private key", status.no_private_key, key, "set PrivateKey in the file, then run `linerate reload`"),
-        of("UDP port", status.not_listening, port, "choose another ListenPort or stop that program"),
-        of("PreUp, PostUp", status.hook_failed, hooks, "fix the hook, then take the tunnel down and up"),
-        of("peers", silent, [&peers, &peers], "check the endpoint, keys and firewalls on both ends"),
-    ]
 }
 
 /// Problems of the tunnel itself, each as the end of a sentence.

@@ -242,14 +242,21 @@ enum Command {
         \x20 sudo linerate ping laptop --json")]
     Ping(ping::PingArguments),
 
-    /// Check tunnels and suggest fixes
+    /// Say what is wrong with tunnels, why, and what mends it
     ///
-    /// Checks that the interface is up and has a key, a port and peers that respond. Also checks how far the daemon and
-    /// the supervisor of each tunnel are confined: user, capabilities, system calls, files and memory; with --security,
-    /// only this. Exits with 1 if a check fails.
+    /// Looks for the causes of missing handshakes, of traffic that does not pass and of slowness: in the daemon's counters,
+    /// in the host's routes, firewall and settings, and by echo requests through the tunnel. Changes nothing. Exits with 1
+    /// if a finding is an error. With --security, shows how far the daemon and the supervisor are confined: user,
+    /// capabilities, system calls, files and memory.
     #[command(after_long_help = "EXAMPLES\n\
         \x20 sudo linerate doctor\n\
-        \x20 sudo linerate doctor --security wg0 --json")]
+        \x20 sudo linerate doctor wg0 --json\n\
+        \x20 sudo linerate doctor --bundle report.tar.gz\n\
+        \x20 sudo linerate doctor --security wg0\n\n\
+        FINDINGS\n\
+        Each has an identifier that never changes, such as no-handshake-nothing-arrives, and a severity: error, \
+        warning or note. docs/doctor.md lists them with their evidence. The JSON is an object with `tunnels` (names) \
+        and `findings`, each with `id`, `severity`, `tunnel`, `peer`, `what`, `why` and `remedy`.")]
     Doctor(doctor::DoctorArguments),
 
     /// Supervise a tunnel in the background (started by `up`)

@@ -11,11 +11,11 @@ use std::time::UNIX_EPOCH;
 use serde::{Deserialize, Serialize};
 
 use super::{Options, empty_record};
-use crate::bottleneck::Bottleneck;
 use crate::compare;
 use crate::record::{Record, Sample};
 use crate::subject::Found;
 use crate::{Error, Result};
+use linerate_doctor::bottleneck::Bottleneck;
 
 /// Raised when a line of the file changes its meaning.
 const FORMAT: u32 = 2;

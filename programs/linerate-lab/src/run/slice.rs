@@ -5,7 +5,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::{Options, WARM_UP};
-use crate::bottleneck::Evidence;
 use crate::counters::Counter;
 use crate::load::{self, Arrived, Traffic};
 use crate::measure::Measure;
@@ -19,6 +18,7 @@ use crate::subject::Subject;
 use crate::topology::{Testbed, Topology};
 use crate::tunnel::Tunnel;
 use crate::{Error, Result, usage};
+use linerate_doctor::bottleneck::Evidence;
 
 /// A daemon is at rest only when its timers have run out: WireGuard answers received data by a keepalive
 /// after 10 s, and misses an answer after 15 s.

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use linerate_lab::bottleneck::Bottleneck;
+use linerate_doctor::bottleneck::Bottleneck;
 use linerate_lab::measure::Measure;
 use linerate_lab::record::{Machine, Method, Record, Row, SCHEMA, Sample, SubjectRecord};
 

@@ -1,387 +1,106 @@
-//! `linerate doctor`: checks whether tunnels work and how far their daemons and supervisors are confined, and suggests
-//! fixes. With `--security`, checks the confinement only.
+//! `linerate doctor`: examines tunnels and says what is wrong, why, and what mends it.
 //!
-//! Reads /proc, and linerated's counters for what /proc does not show. Changes nothing.
+//! The rules are those of `linerate_doctor`; here the evidence is gathered: from the daemons, the kernel's netlink, /proc
+//! and /sys, `nft`, and by echo requests through the tunnels. Nothing is changed.
 
+mod bundle;
+mod confinement;
+mod echo;
+mod gather;
+mod machine;
+mod network;
 mod process;
+mod render;
 mod supervisor;
 
-use std::borrow::Cow;
-use std::fmt::Write as _;
-use std::io::ErrorKind;
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use linerate_control::client::{self, TunnelClient};
+use linerate_cli::{eprint_line, print};
 use linerate_control::interface::InterfaceName;
-use linerate_control::printable::printable;
-use linerate_control::uapi::client::ClientError;
-use linerate_control::uapi::socket;
-use linerate_netio::process::peer;
-use rustix::thread::CapabilitySet;
+use linerate_doctor::{Finding, Severity};
+use linerate_tunnel::status::status;
 use serde::Serialize;
 
-use crate::show;
-use crate::status::findings;
-use linerate_cli::{eprint_line, print};
-use linerate_privileges::{
-    CALLS_FILTERED, CALLS_REFUSED, DAEMON_MAX, LANDLOCK_VERSION, LAST_CALL_REFUSED, MEMORY_CLOSED,
-};
-use linerate_tunnel::status::{Status, status};
-use process::Process;
+use self::gather::Examination;
 
 #[derive(clap::Args)]
 pub(super) struct DoctorArguments {
-    /// Tunnel to check (default: all)
-    #[arg(value_name = "IFACE")]
+    /// Tunnel to examine (default: all)
+    #[arg(value_name = "NAME")]
     interface: Option<InterfaceName>,
 
     /// Check only how far daemons and supervisors are confined
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["bundle", "no_probe"])]
     security: bool,
 
     /// Print as JSON
     #[arg(long)]
     json: bool,
+
+    /// Send nothing through the tunnels: find only what can be read
+    #[arg(long)]
+    no_probe: bool,
+
+    /// Write an archive for a bug report to FILE, without keys: findings, states, counters, files, network
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "linerate-bundle.tar.gz")]
+    bundle: Option<PathBuf>,
+
+    /// With --bundle: keep the names of peers, of endpoints and of this host
+    #[arg(long, requires = "bundle")]
+    names: bool,
 }
 
-/// Runs the checks and prints the results. Exits with 1 if a check fails or cannot be done.
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Report<'a> {
+    tunnels: Vec<&'a str>,
+    findings: Vec<&'a Finding>,
+}
+
+/// Examines the tunnels and prints the findings. Exits with 1 if one is an error, or a tunnel cannot be examined.
 pub(super) fn main(arguments: &DoctorArguments) -> Result<ExitCode, String> {
-    let directory = Path::new(socket::DIRECTORY);
-    let mut states: Vec<Option<Status>> = Vec::new();
-    let names = match &arguments.interface {
-        _ if !arguments.security => {
-            let all =
-                status(arguments.interface.as_ref().map(InterfaceName::as_str)).map_err(|error| error.to_string())?;
-            let names = all.iter().map(|one| one.interface.clone()).collect();
-            states = all.into_iter().map(Some).collect();
-            names
-        }
-        Some(interface) => vec![interface.to_string()],
-        None => client::names(directory).map_err(|error| format!("cannot list the tunnels: {error}"))?,
-    };
-    states.resize_with(names.len(), || None);
-    let (mut examined, mut failed) = (Vec::new(), false);
-    for (name, state) in names.iter().zip(&states) {
-        match examine(directory, name, state.as_ref()) {
-            Ok(mut one) => {
-                one.items.extend(supervisor::copy(name));
-                examined.push(one);
-                examined.extend(supervisor::examine(name));
-            }
-            Err(error) if arguments.interface.is_some() => return Err(error),
+    let named = arguments.interface.as_ref();
+    if arguments.security {
+        return confinement::main(named, arguments.json);
+    }
+    let all = status(named.map(InterfaceName::as_str)).map_err(|error| error.to_string())?;
+    let mut failed = false;
+    let mut examinations = Vec::new();
+    for outcome in gather::examine_all(&all, !arguments.no_probe) {
+        match outcome {
+            Ok(examination) => examinations.push(examination),
+            Err(error) if named.is_some() => return Err(error),
             Err(error) => {
                 failed = true;
                 eprint_line(&format!("linerate: {error}"));
             }
         }
     }
-    if arguments.json {
-        let mut text = serde_json::to_vec_pretty(&examined).map_err(|error| format!("cannot write JSON: {error}"))?;
-        text.push(b'\n');
-        print(&text)?;
+    if let Some(file) = &arguments.bundle {
+        bundle::write(file, &examinations, &all, arguments.names)?;
+    } else if arguments.json {
+        print_json(&examinations)?;
+    } else if all.is_empty() {
+        eprint_line("there are no tunnels; `linerate up NAME` brings one up");
     } else {
-        if names.is_empty() {
-            eprint_line("there are no tunnels; `linerate up NAME` brings one up");
-        }
-        let texts: Vec<String> = examined.iter().map(Examined::render).collect();
-        print(texts.join("\n").as_bytes())?;
+        print(render::text(&examinations).as_bytes())?;
     }
-    let passed = |one: &Examined| one.items.iter().all(|item| item.good);
-    let all_passed = !failed && examined.iter().all(passed);
-    Ok(if all_passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let mut findings = examinations.iter().flat_map(|examination| &examination.findings);
+    failed |= findings.any(|finding| finding.severity == Severity::Error);
+    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// The results for one tunnel or its supervisor.
-#[derive(Serialize)]
-struct Examined {
-    interface: String,
-    /// `background supervisor` or `service supervisor`, if this is about that process.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    role: Option<&'static str>,
-    /// The daemon's process and program; none for the kernel's.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    process: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    program: Option<String>,
-    items: Vec<Item>,
+fn print_json(examinations: &[Examination]) -> Result<ExitCode, String> {
+    print(&json(examinations)?)
 }
 
-/// One check.
-#[derive(Debug, PartialEq, Eq, Serialize)]
-struct Item {
-    name: &'static str,
-    /// The state that was found.
-    state: String,
-    /// Whether the check passed.
-    good: bool,
-    /// The fix, if it failed.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    advice: Option<Cow<'static, str>>,
-}
-
-/// Checks the tunnel `name`, including its `state` if given.
-fn examine(directory: &Path, name: &str, state: Option<&Status>) -> Result<Examined, String> {
-    let found = state.filter(|state| !state.is_unknown()).map_or_else(Vec::new, findings);
-    let found = found.into_iter().map(|(name, state, advice)| Item { name, state, good: advice.is_none(), advice });
-    let mut health: Vec<Item> = found.collect();
-    if state.is_some_and(|state| !state.is_running() && !state.is_unknown()) {
-        return Ok(Examined::without_process(name, health));
-    }
-    let inaccessible = |error: ClientError| show::inaccessible(name, &error);
-    let mut tunnel = TunnelClient::open(directory, name).map_err(inaccessible)?;
-    let Some(socket) = tunnel.closed() else {
-        tunnel.get().map_err(inaccessible)?;
-        return Ok(Examined::without_process(name, health));
+fn json(examinations: &[Examination]) -> Result<Vec<u8>, String> {
+    let report = Report {
+        tunnels: examinations.iter().map(|examination| examination.name.as_str()).collect(),
+        findings: examinations.iter().flat_map(|examination| &examination.findings).collect(),
     };
-    let pid = peer(socket).map_err(|error| inaccessible(error.into()))?;
-    let pid = pid.ok_or_else(|| format!("{name}: its daemon is in another PID namespace; run this command there"))?;
-    let process = Process::read(pid).map_err(|error| {
-        format!(
-            "{name}: cannot examine process {pid}, which created its socket: {error}; it may have passed the socket on"
-        )
-    })?;
-    let counters = match tunnel.stats() {
-        Err(ClientError::Io(error)) if error.kind() == ErrorKind::TimedOut => return Err(inaccessible(error.into())),
-        // Other daemons close the connection.
-        counters => counters.unwrap_or_default(),
-    };
-    health.extend(items(&process, &counters));
-    Ok(Examined {
-        interface: name.to_owned(),
-        role: None,
-        process: Some(pid),
-        program: Some(process.program),
-        items: health,
-    })
-}
-
-type Counters = [(String, u64)];
-
-fn items(process: &Process, counters: &Counters) -> Vec<Item> {
-    let own_memory = ["closed to others", "open to the same user"];
-    vec![
-        user(process, counters),
-        capabilities("capabilities", process.capabilities, counters),
-        capabilities("bounding set", process.bounding, counters),
-        item("new privileges", process.no_new_privs, PRIVILEGES, of(counters, NO_NEW_PRIVS)),
-        system_calls(process, counters),
-        files(counters),
-        from_counter("own memory", MEMORY_CLOSED, own_memory, of(counters, OWN_MEMORY), counters),
-        item("core files", !process.core_files, ["none", "enabled; they would contain keys"], of(counters, CORE_FILES)),
-        item("swap", process.locked > 0, ["memory is locked", "keys can be swapped out"], of(counters, SWAP)),
-    ]
-}
-
-const PRIVILEGES: [&str; 2] = ["none can be gained", "can be gained"];
-
-/// The fix, for linerated and for another daemon.
-type Advice = [&'static str; 2];
-
-const USER: Advice = ["set `#! User = NAME` in the tunnel's file", "set User= in its unit, if it can run without root"];
-const CAPABILITIES: Advice =
-    ["grant CAP_SETPCAP", "set CapabilityBoundingSet=CAP_NET_ADMIN CAP_NET_BIND_SERVICE in its unit"];
-const NO_NEW_PRIVS: Advice = ["needs Linux 3.5", "set NoNewPrivileges=yes in its unit"];
-const CALLS: Advice =
-    ["needs seccomp filters, and LINERATE_SECCOMP neither log nor off", "set SystemCallFilter= in its unit"];
-const FILES: Advice =
-    ["add landlock to the kernel's parameter lsm= (Linux 5.13)", "set ProtectSystem=strict in its unit"];
-const OWN_MEMORY: Advice = ["run nothing else as its user"; 2];
-const CORE_FILES: Advice = ["set LimitCORE=0 in its unit"; 2];
-const SWAP: Advice = ["grant CAP_IPC_LOCK, set LimitMEMLOCK=infinity, or encrypt the swap", "encrypt the swap"];
-
-/// The fix for this daemon: only linerated has counters.
-fn of(counters: &Counters, [ours, other]: Advice) -> &'static str {
-    if counters.is_empty() { other } else { ours }
-}
-
-fn item(name: &'static str, good: bool, [yes, no]: [&str; 2], advice: &'static str) -> Item {
-    let state = if good { yes } else { no }.to_owned();
-    Item { name, state, good, advice: (!good).then_some(advice.into()) }
-}
-
-/// As [`item`], from a counter that only linerated has.
-fn from_counter(
-    name: &'static str,
-    counter: &str,
-    words: [&str; 2],
-    advice: &'static str,
-    counters: &Counters,
-) -> Item {
-    match count(counters, counter) {
-        Some(value) => item(name, value > 0, words, advice),
-        None => Item { name, state: "unknown".into(), good: false, advice: Some(advice.into()) },
-    }
-}
-
-/// Without capabilities, root can only open root's own files, which Landlock denies.
-fn user(process: &Process, counters: &Counters) -> Item {
-    let name = if process.uid == 0 { "root".to_owned() } else { format!("user {}", process.uid) };
-    let good = process.uid != 0 || count(counters, LANDLOCK_VERSION) > Some(0);
-    item("user", good, [&name, &name], of(counters, USER))
-}
-
-fn capabilities(name: &'static str, set: CapabilitySet, counters: &Counters) -> Item {
-    let state = capability_names(set);
-    item(name, DAEMON_MAX.contains(set), [&state, &state], of(counters, CAPABILITIES))
-}
-
-fn capability_names(set: CapabilitySet) -> String {
-    let names: Vec<String> = set.iter_names().map(|(name, _)| name.to_lowercase()).collect();
-    match names.len() {
-        0 => "none".to_owned(),
-        1..=FEW => names.join(" "),
-        many => format!("{many} of them"),
-    }
-}
-
-/// Up to this many capabilities are listed by name.
-const FEW: usize = 6;
-
-fn system_calls(process: &Process, counters: &Counters) -> Item {
-    let logged_only = count(counters, CALLS_FILTERED) == Some(0);
-    let mut filtered = "filtered".to_owned();
-    match (count(counters, CALLS_REFUSED), count(counters, LAST_CALL_REFUSED)) {
-        (Some(refused), Some(last)) => {
-            let _ = write!(filtered, "; {refused} refused, number {last} last");
-        }
-        (Some(_), None) => filtered.push_str("; none refused"),
-        _ => {}
-    }
-    item("system calls", process.filtered && !logged_only, [&filtered, "all allowed"], of(counters, CALLS))
-}
-
-fn files(counters: &Counters) -> Item {
-    let confined =
-        count(counters, LANDLOCK_VERSION).map_or(String::new(), |version| format!("closed (Landlock {version})"));
-    from_counter("files", LANDLOCK_VERSION, [&confined, "open"], of(counters, FILES), counters)
-}
-
-fn count(counters: &Counters, name: &str) -> Option<u64> {
-    counters.iter().find(|(known, _)| known == name).map(|(_, count)| *count)
-}
-
-impl Examined {
-    /// A tunnel that is not running, or that the kernel runs.
-    fn without_process(interface: &str, items: Vec<Item>) -> Self {
-        Self { interface: interface.to_owned(), role: None, process: None, program: None, items }
-    }
-
-    /// An aligned table below a headline.
-    fn render(&self) -> String {
-        let mut text = match (self.process, &self.program) {
-            (Some(process), Some(program)) => {
-                let role = self.role.map_or(String::new(), |role| format!(", its {role}"));
-                format!("{}{role}: {}, process {process}\n", self.interface, printable(program))
-            }
-            _ if self.items.iter().any(|item| item.name == "daemon") => format!("{}: not running\n", self.interface),
-            _ => format!("{}: run by the kernel: there is no process to confine\n", self.interface),
-        };
-        let width = |cell: fn(&Item) -> &str| self.items.iter().map(|item| cell(item).len()).max().unwrap_or(0);
-        let (names, states) = (width(|item| item.name), width(|item| &item.state));
-        for Item { name, state, advice, .. } in &self.items {
-            let verdict = advice.as_ref().map_or("ok".to_owned(), |advice| format!("fix: {advice}"));
-            let _ = writeln!(text, "  {name:names$}  {state:states$}  {verdict}");
-        }
-        text
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn confined() -> Process {
-        Process {
-            program: "linerated".into(),
-            uid: 0,
-            capabilities: CapabilitySet::NET_ADMIN,
-            bounding: CapabilitySet::NET_ADMIN,
-            no_new_privs: true,
-            filtered: true,
-            locked: 4096,
-            core_files: false,
-        }
-    }
-
-    fn linerateds_counters() -> Vec<(String, u64)> {
-        [(LANDLOCK_VERSION, 7), (MEMORY_CLOSED, 1), (CALLS_FILTERED, 1), (CALLS_REFUSED, 0)]
-            .map(|(name, count)| (name.to_owned(), count))
-            .into()
-    }
-
-    fn weak(items: &[Item]) -> Vec<&str> {
-        items.iter().filter(|item| !item.good).map(|item| item.name).collect()
-    }
-
-    #[test]
-    fn a_confined_daemon_passes_without_advice() {
-        let items = items(&confined(), &linerateds_counters());
-        assert_eq!(weak(&items), Vec::<&str>::new());
-        assert!(items.iter().all(|item| item.advice.is_none()));
-    }
-
-    #[test]
-    fn each_missing_protection_is_reported_with_advice() {
-        let all = CapabilitySet::all();
-        let lacking = [
-            (Process { capabilities: all, ..confined() }, "capabilities"),
-            (Process { bounding: all, ..confined() }, "bounding set"),
-            (Process { no_new_privs: false, ..confined() }, "new privileges"),
-            (Process { filtered: false, ..confined() }, "system calls"),
-            (Process { core_files: true, ..confined() }, "core files"),
-            (Process { locked: 0, ..confined() }, "swap"),
-        ];
-        for (process, name) in lacking {
-            let items = items(&process, &linerateds_counters());
-            assert_eq!(weak(&items), [name]);
-            assert!(items.iter().all(|item| item.advice.is_some() != item.good));
-        }
-        for (counter, names) in [
-            (LANDLOCK_VERSION, &["user", "files"][..]),
-            (MEMORY_CLOSED, &["own memory"]),
-            (CALLS_FILTERED, &["system calls"]),
-        ] {
-            let mut counters = linerateds_counters();
-            counters.iter_mut().filter(|(name, _)| name == counter).for_each(|(_, count)| *count = 0);
-            assert_eq!(weak(&items(&confined(), &counters)), names);
-        }
-    }
-
-    #[test]
-    fn a_refused_system_call_is_reported_with_its_number() {
-        let mut counters = linerateds_counters();
-        counters.retain(|(name, _)| name != CALLS_REFUSED);
-        counters.extend([(CALLS_REFUSED.to_owned(), 3), (LAST_CALL_REFUSED.to_owned(), 59)]);
-        assert_eq!(system_calls(&confined(), &counters).state, "filtered; 3 refused, number 59 last");
-    }
-
-    #[test]
-    fn a_protection_that_another_daemon_does_not_report_is_unknown() {
-        assert_eq!(weak(&items(&confined(), &[])), ["user", "files", "own memory"]);
-    }
-
-    #[test]
-    fn a_tunnel_of_the_kernel_has_nothing_to_confine() {
-        let kernels = Examined { interface: "wg0".into(), role: None, process: None, program: None, items: Vec::new() };
-        assert_eq!(kernels.render(), "wg0: run by the kernel: there is no process to confine\n");
-    }
-
-    #[test]
-    fn the_table_is_aligned() {
-        let items = items(&Process { locked: 0, ..confined() }, &linerateds_counters());
-        let examined = Examined {
-            interface: "wg0".into(),
-            role: None,
-            process: Some(7),
-            program: Some("linerated".into()),
-            items,
-        };
-        let text = examined.render();
-        let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines[0], "wg0: linerated, process 7");
-        let at = lines[1].find("ok").unwrap();
-        assert!(lines[1..9].iter().all(|line| line.find("ok") == Some(at)), "{text}");
-        assert_eq!(lines[9].find("fix: "), Some(at), "{text}");
-    }
+    let mut text = serde_json::to_vec_pretty(&report).map_err(|error| format!("cannot write JSON: {error}"))?;
+    text.push(b'\n');
+    Ok(text)
 }

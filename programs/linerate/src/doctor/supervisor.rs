@@ -8,8 +8,8 @@ use linerate_control::interface::InterfaceName;
 use linerate_tunnel::ledger;
 use rustix::fs::{major, minor};
 
+use super::confinement::{Examined, Item, PRIVILEGES, capability_names, item};
 use super::process::Process;
-use super::{Examined, Item, PRIVILEGES, capability_names, item};
 use linerate_privileges::SUPERVISOR_MAX;
 use linerate_tunnel::copy_has_keys;
 

@@ -119,6 +119,7 @@ fn thread_is_full(evidence: &Evidence) -> Option<Bottleneck> {
     (busiest.share > WHOLE_CORE).then(|| {
         let work = match busiest.of {
             SENDING => "encryption and sending",
+            HERE => "encryption or decryption",
             _ => "decryption and receiving",
         };
         Bottleneck {
@@ -173,6 +174,9 @@ pub const SENDING: &str = "the sending daemon";
 
 /// The part of the daemon at the load's destination.
 pub const RECEIVING: &str = "the receiving daemon";
+
+/// The part of a daemon of which only this one end is seen.
+pub const HERE: &str = "the daemon";
 
 #[cfg(test)]
 mod tests {

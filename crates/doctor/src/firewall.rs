@@ -1,0 +1,593 @@
+//! A firewall, read from `nft -j list ruleset`, and what becomes of a packet in it.
+//!
+//! Conditions that are not understood here (sets by name, matches of iptables) neither hold nor fail: a packet is said
+//! to be dropped only if no such condition could have let it pass.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use serde_json::Value;
+
+/// All tables.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Ruleset {
+    chains: Vec<Chain>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Chain {
+    family: String,
+    table: String,
+    name: String,
+    base: Option<Base>,
+    rules: Vec<Rule>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Base {
+    hook: String,
+    priority: i64,
+    drops: bool,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Rule {
+    conditions: Vec<Condition>,
+    verdict: Verdict,
+    packets: Option<u64>,
+    is_masquerade: bool,
+    sets_segment_size: bool,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Condition {
+    Incoming(bool, Vec<String>),
+    Outgoing(bool, Vec<String>),
+    Protocol(bool, Vec<String>),
+    Family(bool, Vec<String>),
+    SourcePort(bool, Vec<(u16, u16)>),
+    Port(bool, Vec<(u16, u16)>),
+    Source(bool, Vec<IpNet>),
+    Destination(bool, Vec<IpNet>),
+    State(bool, Vec<String>),
+    Mark(bool, Vec<u32>),
+    Unknown,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Verdict {
+    Continue,
+    Accept,
+    Drop,
+    Jump(String),
+    Goto(String),
+    Return,
+    /// It depends on something that is not read here.
+    Unknown,
+}
+
+/// A packet, as far as rules look at it.
+#[derive(Clone, Debug)]
+pub struct Packet<'a> {
+    /// `input`, `output` or `forward`.
+    pub hook: &'a str,
+    /// The interface that it came in by; empty for none.
+    pub incoming: &'a str,
+    /// The interface that it leaves by; empty for none.
+    pub outgoing: &'a str,
+    /// `udp`, `tcp`, `icmp` or `icmpv6`.
+    pub protocol: &'a str,
+    /// Its source.
+    pub source: Option<IpAddr>,
+    /// Its destination.
+    pub destination: Option<IpAddr>,
+    /// Its source port; none if it has none, or any.
+    pub source_port: Option<u16>,
+    /// Its destination port.
+    pub port: Option<u16>,
+    /// It belongs to a connection that exists.
+    pub is_known: bool,
+    /// Its mark.
+    pub mark: u32,
+    /// IPv6.
+    pub is_v6: bool,
+}
+
+/// Where a packet is dropped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Drop {
+    /// `inet filter`.
+    pub table: String,
+    /// The chain.
+    pub chain: String,
+    /// How many packets the rule has dropped, if it counts; none for a policy.
+    pub packets: Option<u64>,
+    /// No rule accepts it, and the policy is to drop.
+    pub by_policy: bool,
+}
+
+impl Drop {
+    /// `the policy of the chain input of the table inet filter`.
+    #[must_use]
+    pub fn place(&self) -> String {
+        let counted = self.packets.map_or_else(String::new, |packets| format!(" ({packets} packets so far)"));
+        if self.by_policy {
+            format!("no rule of table {}, chain {} accepts them, and its policy is drop", self.table, self.chain)
+        } else {
+            format!("a rule of table {}, chain {} drops them{counted}", self.table, self.chain)
+        }
+    }
+
+    /// The command that shows the chain.
+    #[must_use]
+    pub fn show(&self) -> String {
+        format!("nft -a list chain {} {}", self.table, self.chain)
+    }
+}
+
+/// What is known of a condition or of a packet's fate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Truth {
+    Yes,
+    No,
+    Perhaps,
+}
+
+impl From<bool> for Truth {
+    fn from(holds: bool) -> Self {
+        if holds { Self::Yes } else { Self::No }
+    }
+}
+
+enum Fate {
+    /// The chain has ended without a verdict.
+    Through,
+    /// As that, or accepted: it is not known.
+    PerhapsAccepted,
+    Accepted,
+    Dropped(Drop),
+}
+
+impl Ruleset {
+    /// The tables in the output of `nft -j list ruleset`. Whatever is not understood is left out, or a condition that
+    /// may hold.
+    #[must_use]
+    pub fn parse(json: &str) -> Option<Self> {
+        let all: Value = serde_json::from_str(json).ok()?;
+        let mut ruleset = Self::default();
+        for object in all.get("nftables")?.as_array()? {
+            if let Some(chain) = object.get("chain").and_then(chain) {
+                ruleset.chains.push(chain);
+            } else if let Some((rule, of)) = object.get("rule").and_then(|rule| Some((rule, place(rule, "chain")?)))
+                && let Some(chain) = ruleset.chains.iter_mut().find(|chain| chain.place() == of)
+            {
+                chain.rules.push(read_rule(rule));
+            }
+        }
+        Some(ruleset)
+    }
+
+    /// Where the packet is certainly dropped, if it is.
+    #[must_use]
+    pub fn drops(&self, packet: &Packet<'_>) -> Option<Drop> {
+        let hooks: &[&str] = match packet.hook {
+            "input" => &["prerouting", "input"],
+            "output" => &["output", "postrouting"],
+            _ => &["prerouting", "forward", "postrouting"],
+        };
+        let sees = |chain: &Chain| match chain.family.as_str() {
+            "inet" => true,
+            "ip" => !packet.is_v6,
+            "ip6" => packet.is_v6,
+            _ => false,
+        };
+        let order = |chain: &&Chain| {
+            let base = chain.base.as_ref().filter(|_| sees(chain))?;
+            Some((hooks.iter().position(|hook| *hook == base.hook)?, base.priority))
+        };
+        let mut bases: Vec<&Chain> = self.chains.iter().filter(|chain| order(chain).is_some()).collect();
+        bases.sort_by_key(order);
+        bases.into_iter().find_map(|chain| match self.walk(chain, packet, 0) {
+            Fate::Dropped(drop) => Some(drop),
+            Fate::Through if chain.base.as_ref().is_some_and(|base| base.drops) => Some(chain.drop(None, true)),
+            _ => None,
+        })
+    }
+
+    /// Whether some rule gives packets from this network another source address.
+    #[must_use]
+    pub fn translates(&self, net: &IpNet) -> bool {
+        let is_for = |condition: &Condition| match condition {
+            Condition::Source(true, nets) => nets.iter().any(|from| from.contains(net) || net.contains(from)),
+            Condition::Source(false, nets) => !nets.iter().any(|from| from.contains(net)),
+            _ => true,
+        };
+        let mut rules = self.rules_for(net.addr().is_ipv6());
+        rules.any(|rule| rule.is_masquerade && rule.conditions.iter().all(is_for))
+    }
+
+    /// Whether some rule limits the size of TCP segments.
+    #[must_use]
+    pub fn limits_segments(&self) -> bool {
+        self.rules_for(false).chain(self.rules_for(true)).any(|rule| rule.sets_segment_size)
+    }
+
+    fn rules_for(&self, is_v6: bool) -> impl Iterator<Item = &Rule> {
+        let other = if is_v6 { "ip" } else { "ip6" };
+        let chains = self.chains.iter().filter(move |chain| chain.family != other);
+        let other = if is_v6 { "ipv4" } else { "ipv6" };
+        chains.flat_map(|chain| &chain.rules).filter(move |rule| {
+            let is_other = |condition: &Condition| match condition {
+                Condition::Family(holds, names) => *holds && names.iter().all(|name| name == other),
+                Condition::Source(true, nets) | Condition::Destination(true, nets) => {
+                    nets.iter().all(|net| net.addr().is_ipv6() != is_v6)
+                }
+                _ => false,
+            };
+            !rule.conditions.iter().any(is_other)
+        })
+    }
+
+    fn walk(&self, chain: &Chain, packet: &Packet<'_>, depth: usize) -> Fate {
+        let mut perhaps = false;
+        for rule in &chain.rules {
+            let holds = rule.conditions.iter().map(|condition| condition.holds(packet)).fold(Truth::Yes, and);
+            if holds == Truth::No {
+                continue;
+            }
+            let fate = match &rule.verdict {
+                Verdict::Continue => continue,
+                Verdict::Accept => Fate::Accepted,
+                Verdict::Drop => Fate::Dropped(chain.drop(rule.packets, false)),
+                Verdict::Unknown => Fate::PerhapsAccepted,
+                // From here on nothing is certain, unless it is certain that it returns.
+                Verdict::Return if holds == Truth::Perhaps || perhaps => return Fate::PerhapsAccepted,
+                Verdict::Return => return Fate::Through,
+                Verdict::Jump(target) | Verdict::Goto(target) if depth < DEPTH_MAX => match self.find(chain, target) {
+                    Some(target) => self.walk(target, packet, depth + 1),
+                    None => Fate::PerhapsAccepted,
+                },
+                Verdict::Jump(_) | Verdict::Goto(_) => Fate::PerhapsAccepted,
+            };
+            let is_goto = matches!(rule.verdict, Verdict::Goto(_));
+            match (fate, holds) {
+                (Fate::Through, Truth::Yes) if is_goto => return Fate::Through,
+                (Fate::Through, _) if !is_goto => {}
+                // Whether rules let it pass before is not known.
+                (Fate::Dropped(drop), Truth::Yes) if !perhaps => return Fate::Dropped(drop),
+                (Fate::Dropped(_), Truth::Yes) => return Fate::PerhapsAccepted,
+                (Fate::Dropped(_), _) => {}
+                (Fate::Accepted, Truth::Yes) => return Fate::Accepted,
+                _ => perhaps = true,
+            }
+        }
+        if perhaps { Fate::PerhapsAccepted } else { Fate::Through }
+    }
+
+    fn find(&self, from: &Chain, name: &str) -> Option<&Chain> {
+        self.chains
+            .iter()
+            .find(|chain| (&chain.family, &chain.table) == (&from.family, &from.table) && chain.name == name)
+    }
+}
+
+/// As deep as the kernel lets chains call each other (NFT_JUMP_STACK_SIZE).
+const DEPTH_MAX: usize = 16;
+
+fn and(one: Truth, other: Truth) -> Truth {
+    match (one, other) {
+        (Truth::No, _) | (_, Truth::No) => Truth::No,
+        (Truth::Yes, Truth::Yes) => Truth::Yes,
+        _ => Truth::Perhaps,
+    }
+}
+
+impl Chain {
+    fn place(&self) -> (&str, &str, &str) {
+        (&self.family, &self.table, &self.name)
+    }
+
+    fn drop(&self, packets: Option<u64>, by_policy: bool) -> Drop {
+        Drop { table: format!("{} {}", self.family, self.table), chain: self.name.clone(), packets, by_policy }
+    }
+}
+
+impl Condition {
+    fn holds(&self, packet: &Packet<'_>) -> Truth {
+        let name = |names: &[String], value: &str| {
+            let fits = |name: &String| match name.strip_suffix('*') {
+                Some(start) => value.starts_with(start),
+                None => name == value,
+            };
+            Truth::from(names.iter().any(fits))
+        };
+        let port = |ranges: &[(u16, u16)], port: Option<u16>| match port {
+            Some(port) => Truth::from(ranges.iter().any(|(first, last)| (*first..=*last).contains(&port))),
+            None if matches!(packet.protocol, "udp" | "tcp") => Truth::Perhaps,
+            None => Truth::No,
+        };
+        let net = |nets: &[IpNet], address: Option<IpAddr>| match address {
+            Some(address) => Truth::from(nets.iter().any(|net| net.contains(&address))),
+            None => Truth::Perhaps,
+        };
+        let (expected, truth) = match self {
+            Self::Incoming(expected, names) => (expected, name(names, packet.incoming)),
+            Self::Outgoing(expected, names) => (expected, name(names, packet.outgoing)),
+            Self::Protocol(expected, names) => {
+                let number = match packet.protocol {
+                    "icmp" => "1",
+                    "tcp" => "6",
+                    "udp" => "17",
+                    _ => "58",
+                };
+                let fits =
+                    |name: &String| name == packet.protocol || name == number || name == "ipv6-icmp" && number == "58";
+                (expected, Truth::from(names.iter().any(fits)))
+            }
+            Self::Family(expected, names) => (expected, name(names, if packet.is_v6 { "ipv6" } else { "ipv4" })),
+            Self::SourcePort(expected, ranges) => (expected, port(ranges, packet.source_port)),
+            Self::Port(expected, ranges) => (expected, port(ranges, packet.port)),
+            Self::Source(expected, nets) => (expected, net(nets, packet.source)),
+            Self::Destination(expected, nets) => (expected, net(nets, packet.destination)),
+            Self::State(expected, names) => {
+                let state = if packet.is_known { "established" } else { "new" };
+                (expected, Truth::from(names.iter().any(|name| name == state)))
+            }
+            Self::Mark(expected, marks) => (expected, Truth::from(marks.contains(&packet.mark))),
+            Self::Unknown => return Truth::Perhaps,
+        };
+        match (truth, expected) {
+            (truth, true) => truth,
+            (Truth::Yes, false) => Truth::No,
+            (Truth::No, false) => Truth::Yes,
+            (Truth::Perhaps, false) => Truth::Perhaps,
+        }
+    }
+}
+
+fn text<'a>(object: &'a Value, name: &str) -> Option<&'a str> {
+    object.get(name)?.as_str()
+}
+
+/// The family, the table, and the name under which the chain is in `object`.
+fn place<'a>(object: &'a Value, chain: &str) -> Option<(&'a str, &'a str, &'a str)> {
+    Some((text(object, "family")?, text(object, "table")?, text(object, chain)?))
+}
+
+fn chain(object: &Value) -> Option<Chain> {
+    let (family, table, name) = place(object, "name")?;
+    let base = text(object, "hook").map(|hook| Base {
+        hook: hook.to_owned(),
+        priority: object.get("prio").and_then(Value::as_i64).unwrap_or(0),
+        drops: text(object, "policy") == Some("drop"),
+    });
+    Some(Chain { family: family.into(), table: table.into(), name: name.into(), base, rules: Vec::new() })
+}
+
+fn read_rule(object: &Value) -> Rule {
+    let mut rule = Rule {
+        conditions: Vec::new(),
+        verdict: Verdict::Continue,
+        packets: None,
+        is_masquerade: false,
+        sets_segment_size: false,
+    };
+    for statement in object.get("expr").and_then(Value::as_array).into_iter().flatten() {
+        let Some((name, value)) = statement.as_object().and_then(|object| object.iter().next()) else { continue };
+        let target = || text(value, "target").unwrap_or_default().to_owned();
+        match name.as_str() {
+            "match" => rule.conditions.push(condition(value).unwrap_or(Condition::Unknown)),
+            "counter" => rule.packets = value.get("packets").and_then(Value::as_u64),
+            "accept" => rule.verdict = Verdict::Accept,
+            "drop" | "reject" => rule.verdict = Verdict::Drop,
+            "jump" => rule.verdict = Verdict::Jump(target()),
+            "goto" => rule.verdict = Verdict::Goto(target()),
+            "return" => rule.verdict = Verdict::Return,
+            "masquerade" | "snat" => rule.is_masquerade = true,
+            "mangle" => {
+                let option = value.get("key").and_then(|key| key.get("tcp option"));
+                rule.sets_segment_size |= option.and_then(|option| text(option, "name")) == Some("maxseg");
+            }
+            "xt" => match text(value, "name") {
+                Some("REJECT" | "DROP") => rule.verdict = Verdict::Drop,
+                Some("MASQUERADE" | "SNAT") => rule.is_masquerade = true,
+                Some("TCPMSS") => rule.sets_segment_size = true,
+                _ if text(value, "type") == Some("match") => rule.conditions.push(Condition::Unknown),
+                _ => {}
+            },
+            "log" | "comment" | "notrack" | "flow" | "set" => {}
+            "limit" | "quota" => rule.conditions.push(Condition::Unknown),
+            _ => rule.verdict = Verdict::Unknown,
+        }
+    }
+    rule
+}
+
+fn condition(value: &Value) -> Option<Condition> {
+    let expected = match text(value, "op")? {
+        "==" | "in" => true,
+        "!=" => false,
+        _ => return None,
+    };
+    let (left, right) = (value.get("left")?, items(value.get("right")?)?);
+    let texts = || -> Option<Vec<String>> {
+        let text = |item: &Value| item.as_str().map(str::to_owned).or_else(|| Some(item.as_u64()?.to_string()));
+        right.iter().map(|item| text(item)).collect()
+    };
+    if let Some(key) = left.get("meta").and_then(|meta| text(meta, "key")) {
+        return Some(match key {
+            "iifname" | "iif" => Condition::Incoming(expected, texts()?),
+            "oifname" | "oif" => Condition::Outgoing(expected, texts()?),
+            "l4proto" => Condition::Protocol(expected, texts()?),
+            "nfproto" => Condition::Family(expected, texts()?),
+            "mark" => {
+                let number = |item: &&Value| u32::try_from(item.as_u64()?).ok();
+                Condition::Mark(expected, right.iter().map(number).collect::<Option<_>>()?)
+            }
+            _ => return None,
+        });
+    }
+    if left.get("ct").and_then(|ct| text(ct, "key")) == Some("state") {
+        return Some(Condition::State(expected, texts()?));
+    }
+    let payload = left.get("payload")?;
+    match (text(payload, "protocol")?, text(payload, "field")?) {
+        // nft leaves out a condition on the protocol that this one implies.
+        ("udp" | "th", "dport") => Some(Condition::Port(expected, ports(&right)?)),
+        ("udp" | "th", "sport") => Some(Condition::SourcePort(expected, ports(&right)?)),
+        ("tcp", _) if expected => Some(Condition::Protocol(true, vec!["tcp".into()])),
+        ("ip" | "ip6", "saddr") => Some(Condition::Source(expected, nets(&right)?)),
+        ("ip" | "ip6", "daddr") => Some(Condition::Destination(expected, nets(&right)?)),
+        ("ip", "protocol") | ("ip6", "nexthdr") => Some(Condition::Protocol(expected, texts()?)),
+        _ => None,
+    }
+}
+
+/// The values of a set, a list, or a single one; none for a set that is named.
+fn items(right: &Value) -> Option<Vec<&Value>> {
+    match right {
+        Value::String(name) if name.starts_with('@') => None,
+        Value::Array(items) => Some(items.iter().collect()),
+        Value::Object(object) => match object.get("set") {
+            Some(Value::Array(items)) => Some(items.iter().collect()),
+            Some(_) => None,
+            None => Some(vec![right]),
+        },
+        _ => Some(vec![right]),
+    }
+}
+
+fn ports(items: &[&Value]) -> Option<Vec<(u16, u16)>> {
+    let port = |value: &Value| u16::try_from(value.as_u64()?).ok();
+    let range = |item: &&Value| match item.get("range").and_then(Value::as_array) {
+        Some(ends) => Some((port(ends.first()?)?, port(ends.get(1)?)?)),
+        None => port(item).map(|port| (port, port)),
+    };
+    items.iter().map(range).collect()
+}
+
+fn nets(items: &[&Value]) -> Option<Vec<IpNet>> {
+    let net = |item: &&Value| match item.get("prefix") {
+        Some(prefix) => {
+            let length = u8::try_from(prefix.get("len")?.as_u64()?).ok()?;
+            IpNet::new(text(prefix, "addr")?.parse().ok()?, length).ok()
+        }
+        None => item.as_str()?.parse::<IpAddr>().ok().map(IpNet::from),
+    };
+    items.iter().map(net).collect()
+}
+
+/// A datagram to a port.
+#[must_use]
+pub fn to_port<'a>(hook: &'a str, port: u16, is_known: bool, is_v6: bool) -> Packet<'a> {
+    Packet {
+        hook,
+        incoming: "",
+        outgoing: "",
+        protocol: "udp",
+        source: None,
+        destination: None,
+        source_port: None,
+        port: Some(port),
+        is_known,
+        mark: 0,
+        is_v6,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A chain `c` at a hook, with rules.
+    fn ruleset(hook: &str, policy: &str, rules: &[&str]) -> Ruleset {
+        let rules = rules.iter().map(|rule| {
+            format!(r#",{{"rule":{{"family":"inet","table":"t","chain":"c","handle":1,"expr":[{rule}]}}}}"#)
+        });
+        let json = format!(
+            r#"{{"nftables":[{{"metainfo":{{}}}},{{"table":{{"family":"inet","name":"t","handle":1}}}},
+            {{"chain":{{"family":"inet","table":"t","name":"c","handle":1,"type":"filter","hook":"{hook}","prio":0,
+            "policy":"{policy}"}}}}{}]}}"#,
+            rules.collect::<String>()
+        );
+        Ruleset::parse(&json).unwrap()
+    }
+
+    const TO_PORT: &str =
+        r#"{"match":{"op":"==","left":{"payload":{"protocol":"udp","field":"dport"}},"right":51820}}"#;
+    const KNOWN: &str = r#"{"match":{"op":"in","left":{"ct":{"key":"state"}},"right":["established","related"]}}"#;
+    const SET: &str = r#"{"match":{"op":"==","left":{"payload":{"protocol":"udp","field":"dport"}},"right":"@ports"}}"#;
+    const ACCEPT: &str = r#"{"accept":null}"#;
+    const DROP: &str = r#"{"counter":{"packets":7,"bytes":1}},{"drop":null}"#;
+
+    fn rule(parts: &[&str]) -> String {
+        parts.join(",")
+    }
+
+    #[test]
+    fn a_rule_that_drops_is_found_with_its_counter() {
+        let drop = ruleset("input", "accept", &[&rule(&[TO_PORT, DROP])]).drops(&to_port("input", 51820, false, false));
+        let expected = Drop { table: "inet t".into(), chain: "c".into(), packets: Some(7), by_policy: false };
+        assert_eq!(drop, Some(expected));
+        let other = ruleset("input", "accept", &[&rule(&[TO_PORT, DROP])]);
+        assert_eq!(other.drops(&to_port("input", 51821, false, false)), None);
+        assert_eq!(other.drops(&to_port("output", 51820, false, false)), None);
+    }
+
+    #[test]
+    fn a_policy_drops_what_no_rule_accepts() {
+        let packet = to_port("input", 51820, false, true);
+        assert!(ruleset("input", "drop", &[]).drops(&packet).unwrap().by_policy);
+        assert!(ruleset("input", "drop", &[&rule(&[KNOWN, ACCEPT])]).drops(&packet).is_some());
+        let known = Packet { is_known: true, ..packet.clone() };
+        assert!(ruleset("input", "drop", &[&rule(&[KNOWN, ACCEPT])]).drops(&known).is_none());
+        assert!(ruleset("input", "drop", &[&rule(&[TO_PORT, ACCEPT])]).drops(&packet).is_none());
+    }
+
+    #[test]
+    fn nothing_is_said_where_a_condition_is_not_understood() {
+        let packet = to_port("input", 51820, false, false);
+        assert_eq!(ruleset("input", "drop", &[&rule(&[SET, ACCEPT])]).drops(&packet), None);
+        assert_eq!(ruleset("input", "accept", &[&rule(&[SET, DROP])]).drops(&packet), None);
+        let unknown = r#"{"vmap":{"key":{"meta":{"key":"iifname"}},"data":"@x"}}"#;
+        assert_eq!(ruleset("input", "drop", &[unknown]).drops(&packet), None);
+        assert_eq!(ruleset("input", "drop", &[r#"{"jump":{"target":"nowhere"}}"#]).drops(&packet), None);
+    }
+
+    #[test]
+    fn nat_and_segment_sizes_are_found() {
+        let (v4_net, v6_net) = ("10.9.0.0/24".parse().unwrap(), "fd09::/64".parse().unwrap());
+        let nat = ruleset("postrouting", "accept", &[r#"{"masquerade":null}"#]);
+        assert!(nat.translates(&v4_net) && nat.translates(&v6_net) && !nat.limits_segments());
+        let v4 = r#"{"match":{"op":"==","left":{"payload":{"protocol":"ip","field":"saddr"}},"right":{"prefix":{"addr":"10.0.0.0","len":8}}}},{"masquerade":null}"#;
+        let nat = ruleset("postrouting", "accept", &[v4]);
+        assert!(
+            nat.translates(&v4_net) && !nat.translates(&v6_net) && !nat.translates(&"192.0.2.0/24".parse().unwrap())
+        );
+        let size = r#"{"mangle":{"key":{"tcp option":{"name":"maxseg","field":"size"}},"value":{"rt":{"key":"mtu"}}}}"#;
+        assert!(ruleset("forward", "accept", &[size]).limits_segments());
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_it_panic(text in ".{0,200}", expression in r#"[\[\]{}":a-z0-9,@]{0,80}"#) {
+            let _ = Ruleset::parse(&text);
+            let rule = format!(r#"{{"nftables":[{{"chain":{{"family":"ip","table":"t","name":"c","hook":"input"}}}},
+                {{"rule":{{"family":"ip","table":"t","chain":"c","expr":[{{"match":{expression}}}]}}}}]}}"#);
+            if let Some(ruleset) = Ruleset::parse(&rule) {
+                let _ = ruleset.drops(&to_port("input", 1, false, false));
+            }
+        }
+
+        /// Rules before it can only save a packet, never have it dropped without saying so.
+        #[test]
+        fn a_packet_that_a_first_rule_accepts_is_never_said_to_be_dropped(known: bool, rules in prop::collection::vec(0usize..4, 0..5)) {
+            let all = [rule(&[TO_PORT, DROP]), rule(&[KNOWN, DROP]), rule(&[SET, DROP]), DROP.to_owned()];
+            let mut texts = vec![ACCEPT];
+            texts.extend(rules.iter().map(|index| all[*index].as_str()));
+            prop_assert_eq!(ruleset("input", "drop", &texts).drops(&to_port("input", 51820, known, false)), None);
+        }
+    }
+}

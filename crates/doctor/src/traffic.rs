@@ -1,0 +1,350 @@
+//! Handshakes but no traffic: routes, allowed IPs, filters, forwarding, sizes.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use crate::evidence::{Evidence, Peer, Probe, Way};
+use crate::firewall::Packet;
+use crate::{Finding, Severity};
+
+/// What an IP and UDP header and WireGuard add to a packet, over IPv4 and over IPv6.
+const OVERHEAD: [u32; 2] = [60, 80];
+
+/// A peer that has sent less than this has sent handshakes and keepalives only.
+const DATA: u64 = 1000;
+
+pub(crate) fn examine(evidence: &Evidence) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for peer in &evidence.tunnel.peers {
+        let of_peer = |finding: Finding| finding.of_peer(&peer.label);
+        findings.extend(routes(evidence, peer).map(of_peer));
+        if let Some(probe) = &peer.probe
+            && peer.is_alive()
+        {
+            findings.extend(probed(evidence, peer, probe).map(of_peer));
+        }
+    }
+    findings.extend(route_without_peer(evidence));
+    findings.extend(source_not_allowed(evidence));
+    findings.extend(too_large(evidence));
+    findings.extend(forwarding(evidence));
+    findings
+}
+
+/// The first of the peer's allowed IPs that are routed elsewhere; the others usually share the cause.
+fn routes(evidence: &Evidence, peer: &Peer) -> Option<Finding> {
+    let tunnel = &evidence.tunnel;
+    if tunnel.table_off || tunnel.link_down {
+        return None;
+    }
+    let is_lost = |way: &Way| *way != Way::Device(tunnel.name.clone()) && *way != Way::Device("lo".into());
+    let (net, way) = peer.ways.iter().find(|(_, way)| is_lost(way))?;
+    let others = peer.ways.iter().filter(|(_, way)| is_lost(way)).count() - 1;
+    let more = if others > 0 { format!(", nor are {others} more of its allowed IPs") } else { String::new() };
+    let add = format!("`ip route add {net} dev {}`, or `linerate reload {}`", tunnel.name, tunnel.name);
+    let device = match way {
+        Way::None(error) => {
+            return Some(Finding::new(
+                "route-missing",
+                &tunnel.name,
+                format!("no route leads to {net}, which the peer has among its allowed IPs{more}"),
+                format!("the kernel says: {error}"),
+                add,
+            ));
+        }
+        Way::Device(device) => device,
+    };
+    let overlaps = evidence.host.link(device).and_then(|link| {
+        link.addresses
+            .iter()
+            .find(|address| net.prefix_len() > 0 && (address.contains(&net.addr()) || net.contains(&address.addr())))
+    });
+    Some(match overlaps {
+        Some(address) => Finding::new(
+            "route-elsewhere",
+            &tunnel.name,
+            format!("{net} goes out over {device}: the local network there has the same addresses"),
+            format!("{device} has {address}, and the peer's allowed IPs have {net}"),
+            format!(
+                "give one of the networks other addresses, or route single hosts: `ip route add ADDRESS/32 dev {}`",
+                tunnel.name
+            ),
+        ),
+        None => Finding::new(
+            "route-elsewhere",
+            &tunnel.name,
+            format!("{net} does not go into the tunnel but over {device}{more}"),
+            format!(
+                "`ip route get` of an address in {net} leads to {device}: no route there over {} is preferred",
+                tunnel.name
+            ),
+            add,
+        ),
+    })
+}
+
+fn probed(evidence: &Evidence, peer: &Peer, probe: &Probe) -> Option<Finding> {
+    let tunnel = &evidence.tunnel;
+    if !probe.answered {
+        return blocked_inside(evidence, probe)
+            .or_else(|| reverse_path(evidence, peer))
+            .or_else(|| unanswered(evidence, peer, probe));
+    }
+    let (good, bad) = probe.sizes?;
+    Some(Finding::new(
+        "mtu-black-hole",
+        &tunnel.name,
+        format!("packets above {good} bytes disappear on the way, so downloads and logins hang"),
+        format!("{} answered packets of up to {good} bytes, none of {bad}; the MTU is {}", probe.to, tunnel.mtu),
+        format!("`ip link set {} mtu {good}`, and MTU = {good} in the file, at both ends", tunnel.name),
+    ))
+}
+
+fn blocked_inside(evidence: &Evidence, probe: &Probe) -> Option<Finding> {
+    let tunnel = &evidence.tunnel;
+    let ruleset = evidence.host.ruleset.as_ref()?;
+    let protocol = if probe.to.is_ipv4() { "icmp" } else { "icmpv6" };
+    let echo = Packet {
+        hook: "output",
+        incoming: "",
+        outgoing: &tunnel.name,
+        protocol,
+        source: tunnel.addresses.iter().map(IpNet::addr).find(|own| own.is_ipv4() == probe.to.is_ipv4()),
+        destination: Some(probe.to),
+        source_port: None,
+        port: None,
+        is_known: false,
+        mark: 0,
+        is_v6: probe.to.is_ipv6(),
+    };
+    let reply = Packet {
+        hook: "input",
+        incoming: &tunnel.name,
+        outgoing: "",
+        source: echo.destination,
+        destination: echo.source,
+        is_known: true,
+        ..echo.clone()
+    };
+    let (drop, direction) = match ruleset.drops(&echo) {
+        Some(drop) => (drop, "into"),
+        None => (ruleset.drops(&reply)?, "out of"),
+    };
+    Some(Finding::new(
+        "firewall-drops-tunnel",
+        &tunnel.name,
+        format!("this host's firewall drops what goes {direction} the tunnel"),
+        format!("{}; an echo request to {} was not answered", drop.place(), probe.to),
+        format!("accept packets of {} there; `{}` shows the rules", tunnel.name, drop.show()),
+    ))
+}
+
+/// Packets that the kernel dropped because it would have answered another way.
+pub(crate) fn reverse_path(evidence: &Evidence, peer: &Peer) -> Option<Finding> {
+    let (host, tunnel) = (&evidence.host, &evidence.tunnel);
+    let strict = |device: &str| {
+        let value =
+            |of: &str| host.sysctl(&format!("net.ipv4.conf.{of}.rp_filter")).and_then(|value| value.parse::<u8>().ok());
+        value("all").max(value(device)) == Some(1)
+    };
+    let uplink = match &peer.endpoint_way {
+        Some(Way::Device(device)) => Some(device.as_str()),
+        _ => None,
+    };
+    let device = [uplink, Some(tunnel.name.as_str())].into_iter().flatten().find(|device| strict(device))?;
+    let dropped = host.counters.growth("TcpExt.IPReversePathFilter");
+    let is_default =
+        peer.ways.iter().any(|(net, way)| net.prefix_len() == 0 && *way == Way::Device(tunnel.name.clone()));
+    let unmarked = tunnel.fwmark != 0 && is_default && host.sysctl("net.ipv4.conf.all.src_valid_mark") == Some("0");
+    if dropped == 0 && !(unmarked && device != tunnel.name) {
+        return None;
+    }
+    Some(Finding::new(
+        "reverse-path-filter",
+        &tunnel.name,
+        format!("the reverse path filter of {device} drops the peer's packets"),
+        format!("rp_filter is 1 (strict), and {dropped} packets were dropped by it meanwhile (IPReversePathFilter)"),
+        format!("`sysctl -w net.ipv4.conf.{device}.rp_filter=2` (loose)"),
+    ))
+}
+
+fn unanswered(evidence: &Evidence, peer: &Peer, probe: &Probe) -> Option<Finding> {
+    let tunnel = &evidence.tunnel;
+    let counters = &tunnel.counters;
+    let is_explained = counters.growth("drop_source_not_allowed") > 0 || counters.total("drop_replayed") > 0;
+    if peer.received >= DATA || peer.received >= peer.sent || is_explained {
+        return None;
+    }
+    let own: Vec<String> = tunnel.addresses.iter().map(|own| own.addr().to_string()).collect();
+    Some(Finding::new(
+        "traffic-unanswered",
+        &tunnel.name,
+        "the handshake works, and the peer answers nothing else",
+        format!("sent {} bytes, received {}; {} answered no echo request", peer.sent, peer.received, probe.to),
+        format!("at the other end: our AllowedIPs there must have {}, and its firewall let us in", own.join(" and ")),
+    ))
+}
+
+fn route_without_peer(evidence: &Evidence) -> Option<Finding> {
+    let tunnel = &evidence.tunnel;
+    let allowed = || tunnel.peers.iter().flat_map(|peer| &peer.allowed_ips);
+    let overlaps = |route: &IpNet| allowed().any(|net| net.contains(route) || route.contains(net));
+    let lost = evidence.host.tunnel_routes.iter().find(|route| !overlaps(route))?;
+    let dropped = tunnel.counters.total("drop_no_peer");
+    Some(Finding::new(
+        "route-without-peer",
+        &tunnel.name,
+        format!("{lost} is routed into the tunnel, and no peer has it among its allowed IPs"),
+        format!("{dropped} packets dropped for want of a peer (no_peer)"),
+        format!("add {lost} to the AllowedIPs of the peer behind which it is, then `linerate reload {}`", tunnel.name),
+    ))
+}
+
+fn source_not_allowed(evidence: &Evidence) -> Option<Finding> {
+    let tunnel = &evidence.tunnel;
+    let (total, growth) =
+        (tunnel.counters.total("drop_source_not_allowed"), tunnel.counters.growth("drop_source_not_allowed"));
+    let finding = Finding::new(
+        "source-not-allowed",
+        &tunnel.name,
+        "peers send packets from addresses that they have not among their allowed IPs here",
+        format!("{total} packets dropped (source_not_allowed), {growth} of them meanwhile"),
+        "add the address of the peer, and the networks behind it, to its AllowedIPs here",
+    );
+    match (total, growth) {
+        (0, _) => None,
+        (_, 0) => Some(finding.with(Severity::Note)),
+        _ => Some(finding),
+    }
+}
+
+fn too_large(evidence: &Evidence) -> Option<Finding> {
+    let tunnel = &evidence.tunnel;
+    tunnel.peers.iter().find_map(|peer| {
+        let endpoint = peer.endpoint?;
+        let Some(Way::Device(device)) = &peer.endpoint_way else { return None };
+        let link = evidence.host.link(device).filter(|link| link.name != tunnel.name)?;
+        let fits = link.mtu.saturating_sub(OVERHEAD[usize::from(endpoint.is_ipv6())]);
+        (tunnel.mtu > fits && fits >= 576).then(|| {
+            Finding::new(
+                "mtu-too-large",
+                &tunnel.name,
+                format!("full packets do not fit: the MTU {} is above what {device} can carry", tunnel.mtu),
+                format!("{device} has MTU {}, which leaves {fits} bytes for a packet", link.mtu),
+                format!("`ip link set {} mtu {fits}`, and MTU = {fits} in the file", tunnel.name),
+            )
+            .of_peer(&peer.label)
+        })
+    })
+}
+
+/// For hosts that are gateways, by the tunnel's file or by rules for network address translation.
+fn forwarding(evidence: &Evidence) -> Vec<Finding> {
+    let (host, tunnel) = (&evidence.host, &evidence.tunnel);
+    let mut findings = Vec::new();
+    let families = [false, true].into_iter().filter(|is_v6| is_gateway(evidence, *is_v6));
+    for is_v6 in families {
+        if is_forwarding_off(evidence, is_v6) {
+            let (family, command) = if is_v6 {
+                ("IPv6", "`sysctl -w net.ipv6.conf.all.forwarding=1`, or Gateway = auto in the tunnel's file")
+            } else {
+                ("IPv4", "`sysctl -w net.ipv4.ip_forward=1`, or Gateway = auto in the tunnel's file")
+            };
+            findings.push(Finding::new(
+                "forwarding-off",
+                &tunnel.name,
+                format!("this host is to be a gateway and does not forward {family}"),
+                format!(
+                    "packets of peers get network address translation or a gateway's rules, and forwarding is 0 for {}",
+                    tunnel.name
+                ),
+                command,
+            ));
+        } else {
+            findings.extend(forward_blocked(evidence, is_v6));
+        }
+    }
+    let is_gateway = is_gateway(evidence, false) || is_gateway(evidence, true);
+    let narrower = host.uplink.as_ref().and_then(|uplink| host.link(uplink)).is_some_and(|link| link.mtu > tunnel.mtu);
+    if is_gateway && narrower && host.ruleset.as_ref().is_some_and(|ruleset| !ruleset.limits_segments()) {
+        findings.push(Finding::new(
+            "mss-not-limited",
+            &tunnel.name,
+            "TCP segments of others are not limited to what the tunnel carries",
+            format!("no firewall rule sets the maximum segment size, and the tunnel's MTU is {}", tunnel.mtu),
+            "Gateway = auto in the tunnel's file does it, or a rule `tcp flags syn tcp option maxseg size set rt mtu`",
+        ));
+    }
+    findings
+}
+
+pub(crate) fn is_gateway(evidence: &Evidence, is_v6: bool) -> bool {
+    let tunnel = &evidence.tunnel;
+    let mut own = tunnel.addresses.iter().filter(|address| address.addr().is_ipv6() == is_v6).peekable();
+    let has_address = own.peek().is_some();
+    let has_nat = host_nat(evidence, own.copied());
+    // A client has NAT rules for other reasons.
+    let serves = tunnel.peers.iter().any(|peer| !peer.is_expected);
+    has_address && (!tunnel.gateway.is_empty() || (has_nat && serves))
+}
+
+fn host_nat(evidence: &Evidence, nets: impl Iterator<Item = IpNet>) -> bool {
+    let Some(ruleset) = &evidence.host.ruleset else { return false };
+    nets.into_iter().any(|net| ruleset.translates(&net.trunc()))
+}
+
+fn is_forwarding_off(evidence: &Evidence, is_v6: bool) -> bool {
+    let value = |name: String| evidence.host.sysctl(&name).map(str::to_owned);
+    let name = &evidence.tunnel.name;
+    if is_v6 {
+        value("net.ipv6.conf.all.forwarding".into()).as_deref() == Some("0")
+            && value(format!("net.ipv6.conf.{name}.force_forwarding")).as_deref() != Some("1")
+    } else {
+        value(format!("net.ipv4.conf.{name}.forwarding")).as_deref() == Some("0")
+    }
+}
+
+fn forward_blocked(evidence: &Evidence, is_v6: bool) -> Option<Finding> {
+    let (host, tunnel) = (&evidence.host, &evidence.tunnel);
+    let ruleset = host.ruleset.as_ref()?;
+    let devices = if tunnel.gateway.is_empty() { host.uplink.as_slice() } else { &tunnel.gateway[..] };
+    let client: IpAddr = tunnel
+        .peers
+        .iter()
+        .flat_map(|peer| &peer.allowed_ips)
+        .find(|net| net.addr().is_ipv6() == is_v6 && net.prefix_len() > 0)?
+        .addr();
+    let out = |device| Packet {
+        hook: "forward",
+        incoming: &tunnel.name,
+        outgoing: device,
+        protocol: "udp",
+        source: Some(client),
+        destination: None,
+        source_port: None,
+        port: None,
+        is_known: false,
+        mark: 0,
+        is_v6,
+    };
+    devices.iter().find_map(|device| {
+        let there = out(device);
+        let back = Packet {
+            incoming: device,
+            outgoing: &tunnel.name,
+            source: None,
+            destination: Some(client),
+            is_known: true,
+            ..there.clone()
+        };
+        let drop = ruleset.drops(&there).or_else(|| ruleset.drops(&back))?;
+        Some(Finding::new(
+            "firewall-drops-forwarded",
+            &tunnel.name,
+            format!("this host's firewall drops what it should forward between {} and {device}", tunnel.name),
+            drop.place(),
+            format!("accept packets between {} and {device} there; `{}` shows the rules", tunnel.name, drop.show()),
+        ))
+    })
+}

@@ -1,0 +1,355 @@
+//! Evidence of one fault is that finding and no other; without evidence there is none.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use linerate_doctor::evidence::{
+    CoreUse, Counters, CpuLimit, Evidence, Host, Link, Machine, OtherTunnel, Peer, Probe, Tunnel, Way,
+};
+use linerate_doctor::firewall::Ruleset;
+use linerate_doctor::{KINDS, examine};
+use proptest::prelude::*;
+
+fn net<T: std::str::FromStr<Err: std::fmt::Debug>>(text: &str) -> T {
+    text.parse().unwrap()
+}
+
+fn device(name: &str) -> Way {
+    Way::Device(name.into())
+}
+
+fn counters(before: &[(&str, u64)], after: &[(&str, u64)]) -> Counters {
+    let map = |list: &[(&str, u64)]| list.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
+    Counters { before: map(before), after: map(after) }
+}
+
+/// A tunnel that works: one peer, complete evidence.
+fn healthy() -> Evidence {
+    let peer = Peer {
+        label: "server".into(),
+        public_key: "key".into(),
+        endpoint: Some(net("192.0.2.2:51820")),
+        is_expected: true,
+        handshake_age: Some(Duration::from_secs(9)),
+        handshake_age_before: Some(Duration::from_secs(9)),
+        sent: 50_000,
+        received: 60_000,
+        allowed_ips: vec![net("10.9.0.2/32")],
+        endpoint_way: Some(device("eth0")),
+        ways: vec![(net("10.9.0.2/32"), device("wg0"))],
+        probe: Some(Probe { to: net("10.9.0.2"), answered: true, refused: None, sizes: None }),
+        ..Peer::default()
+    };
+    let all = [
+        ("offload_tun_tso", 1),
+        ("offload_tun_uso", 1),
+        ("offload_udp_gso", 1),
+        ("offload_udp_gro", 1),
+        ("wakeups_inbound_work", 7),
+    ];
+    let link = |name: &str, mtu, address: &str| Link {
+        name: name.into(),
+        mtu,
+        up: true,
+        addresses: vec![net(address)],
+        receive_queues: 4,
+        spreads: false,
+        interrupt_cores: vec![0, 1, 2, 3],
+    };
+    let core = CoreUse { idle: 0.9, softirq: 0.01, steal: 0.0 };
+    Evidence {
+        tunnel: Tunnel {
+            name: "wg0".into(),
+            listen_port: 51820,
+            mtu: 1420,
+            addresses: vec![net("10.9.0.1/24")],
+            public_key: Some("ours".into()),
+            peers: vec![peer],
+            counters: counters(&all, &all),
+            window: Duration::from_millis(300),
+            ..Tunnel::default()
+        },
+        others: Vec::new(),
+        host: Host {
+            links: vec![link("eth0", 1500, "198.51.100.7/24"), link("wg0", 1420, "10.9.0.1/24")],
+            uplink: Some("eth0".into()),
+            sysctls: sysctls(&[
+                ("net.ipv4.conf.all.rp_filter", "0"),
+                ("net.ipv4.conf.all.src_valid_mark", "0"),
+                ("net.ipv4.conf.wg0.forwarding", "1"),
+                ("net.ipv6.conf.wg0.disable_ipv6", "0"),
+            ]),
+            ruleset: Ruleset::parse(r#"{"nftables":[]}"#),
+            ..Host::default()
+        },
+        machine: Machine {
+            processors: 4,
+            cores: vec![core; 4],
+            threads: vec![("worker".into(), 0.02)],
+            cipher: Some("avx512".into()),
+            best_cipher: Some("avx512".into()),
+            limit: None,
+            governor: Some(("performance".into(), "acpi-cpufreq".into())),
+        },
+    }
+}
+
+fn sysctls(list: &[(&str, &str)]) -> BTreeMap<String, String> {
+    list.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+}
+
+/// A chain at a hook, which drops everything or translates addresses.
+fn ruleset(hook: &str, policy: &str, statement: &str) -> Option<Ruleset> {
+    let chain = r#""family":"inet","table":"t""#;
+    Ruleset::parse(&format!(
+        r#"{{"nftables":[{{"chain":{{{chain},"name":"c","hook":"{hook}","prio":0,"policy":"{policy}"}}}},
+        {{"rule":{{{chain},"chain":"c","expr":[{statement}]}}}}]}}"#
+    ))
+}
+
+const MASQUERADE: &str = r#"{"masquerade":null}"#;
+const COUNT: &str = r#"{"counter":{"packets":0,"bytes":0}}"#;
+
+fn peer(evidence: &mut Evidence) -> &mut Peer {
+    &mut evidence.tunnel.peers[0]
+}
+
+fn silent(evidence: &mut Evidence) {
+    let peer = peer(evidence);
+    (peer.handshake_age, peer.handshake_age_before, peer.received, peer.probe) = (None, None, 0, None);
+}
+
+fn counted(evidence: &mut Evidence, name: &str, total: u64) {
+    evidence.tunnel.counters.after.insert(name.into(), total);
+}
+
+/// A server with a client, whose address it translates.
+fn gateway(evidence: &mut Evidence) {
+    peer(evidence).is_expected = false;
+    evidence.tunnel.gateway = vec!["eth0".into()];
+}
+
+type Fault = (&'static str, fn(&mut Evidence));
+
+const FAULTS: &[Fault] = &[
+    ("daemon-dead", |e| e.tunnel.is_dead = true),
+    ("interface-down", |e| e.tunnel.link_down = true),
+    ("no-private-key", |e| e.tunnel.no_private_key = true),
+    ("port-in-use", |e| e.tunnel.not_listening = true),
+    ("two-tunnels-one-port", |e| {
+        e.tunnel.not_listening = true;
+        e.others = vec![OtherTunnel { name: "wg1".into(), listen_port: 51820, allowed_ips: vec![] }];
+    }),
+    ("hook-failed", |e| e.tunnel.hook_failed = true),
+    ("endpoint-name-unresolved", |e| {
+        silent(e);
+        peer(e).endpoint = None;
+        (peer(e).endpoint_name, peer(e).resolved) = (Some("a.example:1".into()), Some(Err("unknown".into())));
+    }),
+    ("endpoint-name-through-tunnel", |e| {
+        silent(e);
+        (peer(e).endpoint_name, peer(e).resolved) = (Some("a.example:1".into()), Some(Err("unknown".into())));
+        e.host.name_servers = vec![(net("10.9.0.2"), Some(device("wg0")))];
+    }),
+    ("endpoint-name-stale", |e| {
+        silent(e);
+        (peer(e).endpoint_name, peer(e).resolved) = (Some("a.example:1".into()), Some(Ok(vec![net("192.0.2.3")])));
+    }),
+    ("endpoint-through-tunnel", |e| {
+        silent(e);
+        peer(e).endpoint_way = Some(device("wg0"));
+    }),
+    ("endpoint-no-route", |e| {
+        silent(e);
+        peer(e).endpoint_way = Some(Way::None("Network is unreachable".into()));
+    }),
+    ("firewall-drops-sent", |e| {
+        silent(e);
+        e.host.ruleset = ruleset("output", "drop", COUNT);
+    }),
+    ("firewall-drops-port", |e| {
+        silent(e);
+        peer(e).is_expected = false;
+        e.host.ruleset = ruleset("input", "drop", COUNT);
+    }),
+    ("handshake-for-another-key", |e| {
+        silent(e);
+        counted(e, "drop_mac1", 3);
+    }),
+    ("handshake-from-unknown-key", |e| {
+        silent(e);
+        counted(e, "drop_unknown_peer", 3);
+    }),
+    ("handshake-replayed", |e| {
+        silent(e);
+        counted(e, "drop_replayed", 3);
+    }),
+    ("handshake-not-confirmed", |e| {
+        silent(e);
+        peer(e).received = 444;
+        counted(e, "handshake_responses_sent", 3);
+    }),
+    ("preshared-key-differs", |e| {
+        silent(e);
+        counted(e, "drop_undecryptable", 1);
+    }),
+    ("clock-behind", |e| {
+        silent(e);
+        e.host.clock_behind = Some(("a file".into(), Duration::from_secs(9000)));
+    }),
+    ("no-handshake-nothing-arrives", silent),
+    ("no-handshake-no-answer", |e| {
+        silent(e);
+        counted(e, "wakeups_inbound_work", 9);
+    }),
+    ("nat-without-keepalive", |e| {
+        e.host.links[0].addresses = vec![net("192.168.1.2/24")];
+        peer(e).handshake_age_before = Some(Duration::from_secs(400));
+    }),
+    ("keepalive-too-long", |e| {
+        e.host.links[0].addresses = vec![net("192.168.1.2/24")];
+        peer(e).keepalive = 120;
+    }),
+    ("route-missing", |e| peer(e).ways[0].1 = Way::None("Network is unreachable".into())),
+    ("route-elsewhere", |e| peer(e).ways[0].1 = device("eth0")),
+    ("route-without-peer", |e| e.host.tunnel_routes = vec![net("10.30.0.0/16")]),
+    ("source-not-allowed", |e| counted(e, "drop_source_not_allowed", 3)),
+    ("traffic-unanswered", |e| {
+        (peer(e).received, peer(e).probe) =
+            (124, Some(Probe { to: net("10.9.0.2"), answered: false, refused: None, sizes: None }));
+    }),
+    ("reverse-path-filter", |e| {
+        silent(e);
+        e.host.sysctls.insert("net.ipv4.conf.eth0.rp_filter".into(), "1".into());
+        e.host.counters = counters(&[], &[("TcpExt.IPReversePathFilter", 3)]);
+    }),
+    ("forwarding-off", |e| {
+        gateway(e);
+        e.host.ruleset = None;
+        e.host.sysctls.insert("net.ipv4.conf.wg0.forwarding".into(), "0".into());
+    }),
+    ("firewall-drops-forwarded", |e| {
+        gateway(e);
+        e.host.links[0].mtu = 1480;
+        e.tunnel.mtu = 1420;
+        e.host.uplink = None;
+        e.host.ruleset = ruleset("forward", "drop", COUNT);
+    }),
+    ("firewall-drops-tunnel", |e| {
+        peer(e).probe = Some(Probe { to: net("10.9.0.2"), answered: false, refused: None, sizes: None });
+        e.host.ruleset = ruleset("input", "drop", COUNT);
+    }),
+    ("mtu-black-hole", |e| {
+        peer(e).probe = Some(Probe { to: net("10.9.0.2"), answered: true, refused: None, sizes: Some((1000, 1008)) });
+    }),
+    ("mtu-too-large", |e| e.host.links[0].mtu = 1400),
+    ("mss-not-limited", gateway),
+    ("address-conflict", |e| e.host.links[0].addresses.push(net("10.9.0.1/32"))),
+    ("allowed-ips-in-two-tunnels", |e| {
+        e.others = vec![OtherTunnel { name: "wg1".into(), listen_port: 1, allowed_ips: vec![net("10.9.0.2/32")] }];
+    }),
+    ("allowed-ips-in-two-peers", |e| e.tunnel.allowed_ips_twice = vec![net("10.9.0.2/32")]),
+    ("ipv6-disabled", |e| {
+        peer(e).allowed_ips.push(net("fd09::2/128"));
+        e.host.sysctls.insert("net.ipv6.conf.wg0.disable_ipv6".into(), "1".into());
+    }),
+    ("ipv6-hardly-used", |e| {
+        e.tunnel.addresses.push(net("fd09::1/64"));
+        peer(e).allowed_ips = vec![net("0.0.0.0/0"), net("::/0")];
+    }),
+    ("ipv6-without-nat", |e| {
+        gateway(e);
+        e.host.uplink = None;
+        e.tunnel.addresses.push(net("fd09::1/64"));
+    }),
+    ("offload-tun-missing", |e| counted(e, "offload_tun_tso", 0)),
+    ("offload-udp-missing", |e| counted(e, "offload_udp_gso", 0)),
+    ("offload-refused", |e| counted(e, "segmentation_refused", 1)),
+    ("cipher-slow", |e| e.machine.cipher = Some("portable".into())),
+    ("socket-buffer-drops", |e| e.host.socket_drops = counters(&[("drops", 1)], &[("drops", 9)])),
+    ("receive-on-one-core", |e| {
+        e.machine.cores[2] = CoreUse { idle: 0.1, softirq: 0.9, steal: 0.0 };
+        e.host.links[0].receive_queues = 1;
+    }),
+    ("cpu-limited", |e| {
+        e.machine.limit = Some(CpuLimit { group: "/a".into(), processors: 0.5, throttled: 4 });
+    }),
+    ("cpu-stolen", |e| e.machine.cores.iter_mut().for_each(|core| core.steal = 0.2)),
+    ("one-thread-full", |e| e.machine.threads = vec![("worker".into(), 0.97)]),
+    ("cpu-governor", |e| e.machine.governor = Some(("powersave".into(), "acpi-cpufreq".into()))),
+];
+
+fn found(evidence: &Evidence) -> Vec<&'static str> {
+    examine(evidence).iter().map(|finding| finding.id).collect()
+}
+
+#[test]
+fn evidence_of_one_fault_is_that_finding_and_no_other() {
+    for (id, make) in FAULTS {
+        let mut evidence = healthy();
+        make(&mut evidence);
+        assert_eq!(found(&evidence), [*id]);
+    }
+}
+
+#[test]
+fn every_kind_has_evidence_that_makes_it() {
+    // That one is made where the confinement is read.
+    let kinds = KINDS.iter().map(|kind| kind.id).filter(|id| *id != "confinement-weak");
+    assert_eq!(FAULTS.iter().map(|(id, _)| *id).collect::<Vec<_>>(), kinds.collect::<Vec<_>>());
+}
+
+#[test]
+fn a_tunnel_that_works_has_no_finding() {
+    assert_eq!(found(&healthy()), Vec::<&str>::new());
+    assert_eq!(found(&Evidence::default()), Vec::<&str>::new(), "nothing is known");
+}
+
+#[test]
+fn a_peer_that_need_not_answer_is_no_fault() {
+    for change in [|peer: &mut Peer| peer.is_expected = false, |peer: &mut Peer| peer.is_suspended = true] {
+        let mut evidence = healthy();
+        silent(&mut evidence);
+        change(peer(&mut evidence));
+        assert_eq!(found(&evidence), Vec::<&str>::new());
+    }
+}
+
+#[test]
+fn a_counter_that_grew_long_ago_is_no_fault_while_all_peers_are_there() {
+    for name in ["drop_mac1", "drop_unknown_peer", "drop_undecryptable", "drop_replayed", "drop_no_peer"] {
+        let mut evidence = healthy();
+        counted(&mut evidence, name, 1000);
+        assert_eq!(found(&evidence), Vec::<&str>::new(), "{name}");
+    }
+}
+
+#[test]
+fn translation_for_other_networks_makes_no_gateway() {
+    let mut evidence = healthy();
+    peer(&mut evidence).is_expected = false;
+    let saddr = r#"{"match":{"op":"==","left":{"payload":{"protocol":"ip","field":"saddr"}},"right":{"prefix":{"addr":"172.17.0.0","len":16}}}}"#;
+    evidence.host.ruleset = ruleset("postrouting", "accept", &format!("{saddr},{MASQUERADE}"));
+    evidence.host.sysctls.insert("net.ipv4.conf.wg0.forwarding".into(), "0".into());
+    assert_eq!(found(&evidence), Vec::<&str>::new());
+    evidence.host.ruleset = ruleset("postrouting", "accept", MASQUERADE);
+    assert_eq!(found(&evidence), ["forwarding-off", "mss-not-limited"]);
+}
+
+proptest! {
+    /// Whatever is wrong at once: nothing panics, each finding is of a known kind and says something.
+    #[test]
+    fn any_faults_together_are_told_in_order(chosen in prop::collection::vec(0..FAULTS.len(), 0..6), bytes: u64, address: u32) {
+        let mut evidence = healthy();
+        chosen.iter().for_each(|index| FAULTS[*index].1(&mut evidence));
+        peer(&mut evidence).received = bytes;
+        peer(&mut evidence).allowed_ips.push(IpAddr::from(address.to_be_bytes()).into());
+        let findings = examine(&evidence);
+        prop_assert!(findings.is_sorted_by_key(|finding| finding.severity));
+        for finding in findings {
+            prop_assert!(KINDS.iter().any(|kind| kind.id == finding.id));
+            prop_assert!(!finding.what.is_empty() && !finding.why.is_empty() && !finding.remedy.is_empty());
+        }
+    }
+}

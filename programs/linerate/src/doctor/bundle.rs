@@ -1,0 +1,244 @@
+//! `doctor --bundle`: an archive for a bug report, without secrets.
+//!
+//! Of a tunnel's file only settings that are known to hold none are shown. After that every key that is known is looked
+//! for in all texts, and hidden. Addresses and public keys stay: the report would be of no use without them.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs;
+use std::path::Path;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use linerate_cli::print;
+use linerate_control::atomic_file;
+use linerate_control::client::TunnelClient;
+use linerate_control::keys::SecretKey;
+use linerate_control::uapi::socket;
+use linerate_tunnel::ConfigFile;
+use linerate_tunnel::status::Status;
+use zeroize::Zeroizing;
+
+use super::gather::Examination;
+use super::{json, network};
+
+/// What stands for something that is not shown.
+const HIDDEN: &str = "(hidden)";
+
+/// The folder in the archive.
+const FOLDER: &str = "linerate-bundle";
+
+/// Settings whose values are no secrets. Those of `NAMES` are names, which people may want to keep to themselves.
+const SHOWN: [&str; 26] = [
+    "address",
+    "allowedips",
+    "clientisolation",
+    "destinations",
+    "dns",
+    "excludedips",
+    "excludelan",
+    "expires",
+    "fwmark",
+    "gateway",
+    "inbound",
+    "killswitch",
+    "listenport",
+    "masquerade",
+    "mtu",
+    "onhookerror",
+    "persistentkeepalive",
+    "publickey",
+    "quota",
+    "quotareset",
+    "routeconflict",
+    "saveconfig",
+    "spin",
+    "table",
+    "nextpublickey",
+    "clientallowedips",
+];
+const NAMES: [&str; 4] = ["endpoint", "name", "publicendpoint", "user"];
+
+/// What is asked of the host, and where the answers go.
+const COMMANDS: [(&str, &str, &[&str]); 8] = [
+    ("network/links", "ip", &["-details", "-statistics", "link", "show"]),
+    ("network/addresses", "ip", &["address", "show"]),
+    ("network/routes", "ip", &["route", "show", "table", "all"]),
+    ("network/routes6", "ip", &["-6", "route", "show", "table", "all"]),
+    ("network/rules", "ip", &["rule", "show"]),
+    ("network/rules6", "ip", &["-6", "rule", "show"]),
+    ("network/nftables", "nft", &["list", "ruleset"]),
+    ("network/sockets", "ss", &["-uanm"]),
+];
+
+/// Writes the archive, readable only by its owner, and says where it is.
+pub(super) fn write(file: &Path, examinations: &[Examination], all: &[Status], names: bool) -> Result<(), String> {
+    let mut texts = texts(examinations, all, names)?;
+    let secrets = secrets(all);
+    let hidden = if names { Vec::new() } else { private_names(all) };
+    for text in texts.values_mut() {
+        for secret in &secrets {
+            *text = text.replace(secret.as_str(), HIDDEN);
+        }
+        for (name, placeholder) in &hidden {
+            *text = text.replace(name, placeholder);
+        }
+    }
+    let archive = archive(&texts).map_err(|error| format!("cannot make the archive: {error}"))?;
+    let mut temporary = OsString::from(".");
+    temporary.push(file.file_name().ok_or_else(|| format!("{} is no file name", file.display()))?);
+    temporary.push(format!(".{}", std::process::id()));
+    atomic_file::replace(file, temporary, &archive, Some(0o600), None)
+        .map_err(|error| format!("cannot write {}: {error}", file.display()))?;
+    let says = if names { "" } else { ", no names" };
+    let text = format!(
+        "{} has no keys{says}; it has addresses and public keys. Look at it before you send it.\n",
+        file.display()
+    );
+    print(text.as_bytes()).map(|_| ())
+}
+
+fn texts(examinations: &[Examination], all: &[Status], names: bool) -> Result<BTreeMap<String, String>, String> {
+    let to_json = |value: serde_json::Result<String>| value.map_err(|error| format!("cannot write JSON: {error}"));
+    let mut texts = BTreeMap::new();
+    let findings = String::from_utf8_lossy(&json(examinations)?).into_owned();
+    texts.insert("findings.json".to_owned(), findings);
+    texts.insert("status.json".to_owned(), to_json(serde_json::to_string_pretty(all))?);
+    let stats: BTreeMap<_, _> = examinations.iter().map(|one| (&one.name, &one.counters)).collect();
+    texts.insert("stats.json".to_owned(), to_json(serde_json::to_string_pretty(&stats))?);
+    texts.insert("versions".to_owned(), versions());
+    for (name, program, arguments) in COMMANDS {
+        let output = network::output(program, arguments).unwrap_or_else(|| format!("{program} is missing or failed\n"));
+        texts.insert(name.to_owned(), output);
+    }
+    let links: Vec<&str> = all.iter().map(|status| status.interface.as_str()).collect();
+    let sysctls = network::sysctls(links.iter().copied());
+    let lines = sysctls.iter().map(|(name, value)| format!("{name} = {value}\n"));
+    texts.insert("network/sysctls".to_owned(), lines.collect());
+    for status in all {
+        let path = status.file.clone().unwrap_or_else(|| format!("/etc/wireguard/{}.conf", status.interface));
+        if let Ok(text) = fs::read(&path).map(Zeroizing::new) {
+            texts.insert(format!("{}.conf", status.interface), redact(&String::from_utf8_lossy(&text), names));
+        }
+    }
+    Ok(texts)
+}
+
+fn versions() -> String {
+    let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
+    let kernel = fs::read_to_string("/proc/version").unwrap_or_default();
+    let programs = [("nft", "-V"), ("ip", "-V")].map(|(program, option)| network::output(program, &[option]));
+    let programs: String = programs.into_iter().flatten().collect();
+    format!("linerate {}\n{kernel}{release}{programs}", env!("CARGO_PKG_VERSION"))
+}
+
+/// The file with the settings that are shown; comments may be anything, and are not.
+fn redact(text: &str, names: bool) -> String {
+    text.lines().map(|line| redacted(line.trim(), names) + "\n").collect()
+}
+
+fn redacted(line: &str, names: bool) -> String {
+    let (mark, setting) = match line.strip_prefix("#!") {
+        Some(setting) => ("#! ", setting.trim()),
+        None => ("", line),
+    };
+    if setting.is_empty() {
+        return String::new();
+    }
+    let (setting, comment) =
+        setting.split_once('#').map_or((setting, ""), |(setting, _)| (setting.trim(), " # (hidden)"));
+    match setting.split_once('=') {
+        Some((name, value)) => {
+            let (name, value) = (name.trim(), value.trim());
+            let key = name.to_ascii_lowercase();
+            let is_shown =
+                SHOWN.contains(&&*key) || (names && NAMES.contains(&&*key)) || key == "endpoint" && is_address(value);
+            // A line that is not a setting could be anything.
+            let is_name = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric());
+            let name = if is_name { name } else { HIDDEN };
+            format!("{mark}{name} = {}{comment}", if is_shown { value } else { HIDDEN })
+        }
+        None if matches!(setting, "[Interface]" | "[Peer]") => format!("{setting}{comment}"),
+        None if setting.is_empty() => "# (hidden)".to_owned(),
+        None => HIDDEN.to_owned(),
+    }
+}
+
+fn is_address(value: &str) -> bool {
+    value.parse::<std::net::SocketAddr>().is_ok()
+}
+
+/// All keys of these tunnels that this process can read, in the two forms in which they are written.
+fn secrets(all: &[Status]) -> Vec<Zeroizing<String>> {
+    let mut keys = Vec::new();
+    let mut add = |key: &Option<SecretKey>| keys.extend(key.iter().flat_map(|key| [key.to_base64(), key.to_hex()]));
+    for status in all {
+        let tunnel = TunnelClient::open(Path::new(socket::DIRECTORY), &status.interface);
+        if let Ok(device) = tunnel.and_then(|mut tunnel| tunnel.get()) {
+            add(&device.private_key);
+            device.peers.iter().for_each(|peer| add(&peer.preshared_key));
+        }
+        let file = ConfigFile::open(status.file.as_ref().unwrap_or(&status.interface));
+        if let Ok(file) = file.and_then(|file| file.loaded()) {
+            add(&file.private_key);
+            file.peers.iter().for_each(|peer| add(&peer.preshared_key));
+        }
+    }
+    keys
+}
+
+/// The names of peers, of their endpoints and of this host, the longest first, and what stands for each.
+fn private_names(all: &[Status]) -> Vec<(String, String)> {
+    let peers = all.iter().flat_map(|status| &status.peers);
+    let mut names = Vec::new();
+    for (index, peer) in peers.enumerate() {
+        names.extend(peer.name.clone().map(|name| (name, format!("(peer {})", index + 1))));
+        let host = peer.endpoint_name.as_ref().and_then(|name| Some(name.rsplit_once(':')?.0.to_owned()));
+        names.extend(host.map(|host| (host, format!("(host of peer {})", index + 1))));
+    }
+    let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    names.push((host.trim().to_owned(), "(this host)".to_owned()));
+    // Shorter ones are part of other words.
+    names.retain(|(name, _)| name.len() > 2);
+    names.sort_by_key(|(name, _)| std::cmp::Reverse(name.len()));
+    names
+}
+
+fn archive(texts: &BTreeMap<String, String>) -> std::io::Result<Vec<u8>> {
+    let mut archive = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::default()));
+    for (name, text) in texts {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(text.len() as u64);
+        header.set_mode(0o600);
+        archive.append_data(&mut header, format!("{FOLDER}/{name}"), text.as_bytes())?;
+    }
+    archive.into_inner()?.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_settings_that_hold_no_secret_are_shown() {
+        let file = "# laptop of Eve\n[Interface]\nPrivateKey = aaa=\nAddress = 10.0.0.1/24 # at home\n\
+            PostUp = curl -u me:secret\n#! PrivateKeyFile = /root/key\n#! KillSwitch = yes\n#~ PresharedKey = bbb=\n\n\
+            [Peer]\npresharedkey=ccc=\nEndpoint = home.example:1\nAllowedIPs=0.0.0.0/0\nstray secret\nsecret\u{a0}x=1\n";
+        let expected = "# (hidden)\n[Interface]\nPrivateKey = (hidden)\nAddress = 10.0.0.1/24 # (hidden)\n\
+            PostUp = (hidden)\n#! PrivateKeyFile = (hidden)\n#! KillSwitch = yes\n# (hidden)\n\n\
+            [Peer]\npresharedkey = (hidden)\nEndpoint = (hidden)\nAllowedIPs = 0.0.0.0/0\n(hidden)\n(hidden) = (hidden)\n";
+        assert_eq!(redact(file, false), expected);
+        assert!(redact(file, true).contains("Endpoint = home.example:1"));
+        assert!(redact("Endpoint = 192.0.2.1:5", false).contains("192.0.2.1"));
+    }
+
+    #[test]
+    fn an_archive_has_what_was_put_into_it() {
+        let texts = BTreeMap::from([("a/b".to_owned(), "text".to_owned()), ("c".to_owned(), String::new())]);
+        let bytes = archive(&texts).unwrap();
+        let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(&bytes[..]));
+        let names: Vec<_> =
+            archive.entries().unwrap().map(|entry| entry.unwrap().path().unwrap().display().to_string()).collect();
+        assert_eq!(names, ["linerate-bundle/a/b", "linerate-bundle/c"]);
+    }
+}

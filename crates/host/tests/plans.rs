@@ -1,7 +1,7 @@
 //! Plans for Linux by example: what wg-quick fails at, what it does not have, and what is said of it.
 
 use linerate_host::plan::{Hooks, Plan, PlanError, down, messages, reload, resume, undo, up};
-use linerate_host::spec::{Compat, Dns, HostSpec, RouteConflict, Table};
+use linerate_host::spec::{Compat, Dns, Gateway, HostSpec, RouteConflict, Table};
 use linerate_host::state::HostState;
 use linerate_host::step::{AddressFamily, FirewallFamily, Implementation, MAIN, Phase, Route, Rule, Step};
 
@@ -35,6 +35,17 @@ fn each_policy_for_existing_routes_does_what_its_name_says() {
 
     let refused = up(&with(RouteConflict::Fail), &Hooks::default(), Implementation::Daemon, &home(), Compat::Native);
     assert!(refused.is_err_and(|PlanError(sentence)| sentence.contains("on wlan0")));
+}
+
+#[test]
+fn a_gateways_table_is_there_before_the_first_packet_can_come() {
+    let mut spec = tunnel(&["10.0.0.1/24", "fd00::1/64"], &["10.0.0.2/32"], &[]);
+    spec.forwarding.gateway = Gateway::Interfaces(vec!["wlan0".parse().expect("it is an interface")]);
+    let plan = planned(&spec, &home());
+    let first = |is: fn(&Step) -> bool| plan.steps.iter().position(is).expect("it is among the steps");
+    let table = first(|step| matches!(step, Step::AddGateway(_)));
+    let up = first(|step| matches!(step, Step::LinkUp { .. }));
+    assert!(table < up, "{:?}", plan.steps);
 }
 
 #[test]

@@ -194,7 +194,8 @@ enum Command {
     /// Apply a changed file to a running tunnel without dropping sessions
     ///
     /// Compares the file with its last applied version and applies only the difference: peers, addresses, routes,
-    /// name servers, MTU. Changes made by hand, and settings that the file does not contain, stay.
+    /// name servers, MTU. Changes made by hand, and settings that the file does not contain, stay. What waits for the next
+    /// `up` is said: other hooks, User, Spin, and that what clients use of a first quota is kept over restarts.
     Reload(tunnels::ReloadArguments),
 
     /// Save the running state of a tunnel to its file

@@ -95,9 +95,10 @@ pub(super) fn run(arguments: &SetArguments) -> Result<ExitCode, CliError> {
         let mut document = file.document.clone();
         let changed = changes.apply(&mut document, &networks, &facts.taken);
         changed.map_err(|error| Error::State(error.to_string()))?;
-        Ok((document, Before::of(file)?))
+        let is_same = *document.to_bytes() == *file.document.to_bytes();
+        Ok((document, (is_same, Before::of(file)?)))
     })?;
-    let (before, after) = (edited.value, file.reopen()?);
+    let ((is_same, before), after) = (edited.value, file.reopen()?);
     let has_moved = before.endpoint != reached_at(&after);
     let done = Done {
         name: name.to_string(),
@@ -107,6 +108,10 @@ pub(super) fn run(arguments: &SetArguments) -> Result<ExitCode, CliError> {
     };
     if arguments.json {
         return Ok(print(&json(&done)?)?);
+    }
+    if is_same {
+        eprint_line(&format!("{name}: {} says that already", file.path.display()));
+        return Ok(ExitCode::SUCCESS);
     }
     let ends = if done.applied { ", and the running tunnel follows it" } else { "" };
     eprint_line(&format!("{name}: {} is changed{ends}", file.path.display()));

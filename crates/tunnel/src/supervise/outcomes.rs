@@ -81,7 +81,9 @@ impl Supervisor<'_> {
 
     fn try_write_outcomes(&mut self, device: &DeviceState) -> Result<(), Error> {
         let read = |path: &Path| ConfigFile::read(path.to_owned(), self.interface.clone());
-        if read(&self.file)?.with_outcomes(device)?.is_none() {
+        let of_copy = |_| ConfigFile::of(self.file.clone(), self.interface.clone(), &self.copy);
+        // A file that cannot be read does no harm until there is something to tell.
+        if read(&self.file).unwrap_or_else(of_copy).with_outcomes(device)?.is_none() {
             return Ok(());
         }
         let locked = lock::lock(self.interface, self.context)?;

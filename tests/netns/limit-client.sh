@@ -112,8 +112,8 @@ if type -P nft >/dev/null; then
   restricted() { [[ $(at h1 nft list table inet linerate_gateway-wg1) == *"$1"* ]]; }
   not_restricted() { ! restricted "$1"; }
   good linerate up wg1
-  client add first --pubkey "$(wg genkey | wg pubkey)" --dest 10.1.0.0/16 --expires "$(date -u -d "@$(($(date +%s) + 5))" +%Y-%m-%dT%H:%M:%SZ)"
   client add second --pubkey "$(wg genkey | wg pubkey)" --dest 10.2.0.0/16
+  client add first --pubkey "$(wg genkey | wg pubkey)" --dest 10.1.0.0/16 --expires "$(date -u -d "@$(($(date +%s) + 8))" +%Y-%m-%dT%H:%M:%SZ)"
   restricted 10.1.0.0/16 || fail "the client is not restricted: $(at h1 nft list ruleset)"
   wait_for 15 "its section to be comments" in_file "#~ # Name = first"
   wait_for 5 "its destinations to be gone" not_restricted 10.1.0.0/16

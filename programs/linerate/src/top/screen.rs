@@ -118,7 +118,8 @@ fn headline(buffer: &mut Buffer, state: &State) {
     }
     let clock = state.view.time.to_string();
     let clock = clock.get(11..19).unwrap_or_default();
-    let mut text = format!("linerate top  {clock}Z  {}, {connected} connected", of(count, "peer"));
+    let name = if buffer.area.width < 60 { "" } else { "linerate top  " };
+    let mut text = format!("{name}{clock}Z  {}, {connected} connected", of(count, "peer"));
     for (number, what) in [(silent, "silent"), (suspended, "not let in")] {
         if number > 0 {
             text.push_str(&format!(", {number} {what}"));
@@ -189,13 +190,23 @@ fn one_tunnel(buffer: &mut Buffer, y: u16, tunnel: &Tunnel, state: &State, look:
         None => "         ".to_owned(),
     };
     let lost: f64 = tunnel.drops().filter_map(|(_, counter)| counter.per_second).sum();
-    let text = format!("{cpu}  rx {received:>5}bit/s  tx {sent:>5}bit/s  {}", of(tunnel.peers.len(), "peer"));
-    let mut x = write(buffer, x, y, &text, Style::new());
+    let [received, sent] = [format!("rx {received:>5}bit/s"), format!("tx {sent:>5}bit/s")];
+    let first = if buffer.area.width < 60 { [received, sent, cpu] } else { [cpu, received, sent] };
+    let mut parts: Vec<_> =
+        first.into_iter().chain([of(tunnel.peers.len(), "peer")]).map(|text| (text, Style::new())).collect();
     if lost >= 0.5 {
-        x = write(buffer, x + 2, y, &format!("{}/s dropped", scaled(lost)), look.of(Color::Yellow));
+        parts.push((format!("{}/s dropped", scaled(lost)), look.of(Color::Yellow)));
+    }
+    let mut x = x;
+    for (text, style) in parts {
+        // Half a number would be a wrong one.
+        if usize::from(x) + text.len() > buffer.area.width.into() {
+            break;
+        }
+        x = write(buffer, x, y, &text, style) + 2;
     }
     let history = bars(&state.history.of(tunnel.instance, None), look.utf8);
-    let left = usize::from(buffer.area.width.saturating_sub(x + 2));
+    let left = usize::from(buffer.area.width.saturating_sub(x));
     if left >= 8 {
         let newest = history.chars().skip(LENGTH.saturating_sub(left)).collect::<String>();
         let at = buffer.area.width - newest.chars().count() as u16;

@@ -142,6 +142,8 @@ fn a_narrow_terminal_keeps_names_and_rates() {
     let lines = drawn(&mut state(), (40, 24), PLAIN);
     assert_eq!(lines[4], "PEER                  HEARD    RX    TX");
     assert!(lines[5].starts_with("laptop") && lines[5].ends_with("10.0M  240k"), "{}", lines[5]);
+    assert_eq!(lines[1], "wg0       rx 10.0Mbit/s  tx  240kbit/s", "no number is cut off");
+    assert!(lines[0].starts_with("22:13:20Z  5 peers, 4 connected"), "{}", lines[0]);
 }
 
 #[test]

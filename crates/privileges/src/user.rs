@@ -37,6 +37,18 @@ impl User {
         Some(Self { name: name.to_owned(), uid: number(2)?, gid: number(3)? })
     }
 
+    /// The user's number.
+    #[must_use]
+    pub fn uid(&self) -> u32 {
+        self.uid
+    }
+
+    /// The number of its primary group.
+    #[must_use]
+    pub fn gid(&self) -> u32 {
+        self.gid
+    }
+
     /// The user's name.
     pub(super) fn name(&self) -> &str {
         &self.name

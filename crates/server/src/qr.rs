@@ -105,6 +105,24 @@ impl QrCode {
         self.code.render::<svg::Color>().module_dimensions(PIXELS as u32, PIXELS as u32).build()
     }
 
+    /// The code as the path of an SVG picture whose sides, the first value, are as many units long as it has modules: the
+    /// dark ones, row by row.
+    pub fn path(&self) -> (usize, String) {
+        let side = self.code.width() + 2 * QUIET;
+        let mut path = String::new();
+        for row in 0..side {
+            let mut column = 0;
+            while column < side {
+                let run = (column..side).take_while(|&column| self.is_dark(column, row, QUIET)).count();
+                if run > 0 {
+                    let _ = write!(path, "M{column} {row}h{run}v1h-{run}z");
+                }
+                column += run.max(1);
+            }
+        }
+        (side, path)
+    }
+
     /// Whether the module in a column and a row is dark, where `quiet` light ones are around all.
     fn is_dark(&self, column: usize, row: usize, quiet: usize) -> bool {
         let inside = 0..self.code.width();
@@ -143,6 +161,21 @@ mod tests {
                 assert_eq!(modules.chars().count(), columns);
             }
             assert_eq!(text.lines().count(), columns.div_ceil(2));
+        }
+    }
+
+    #[test]
+    fn a_path_covers_the_dark_modules_and_no_others() {
+        let code = QrCode::new(&[b'x'; 300]).unwrap();
+        let (side, path) = code.path();
+        let mut dark = vec![false; side * side];
+        for run in path.split_terminator('z') {
+            let numbers = run.split(['M', ' ', 'h', 'v']).filter_map(|text| text.parse::<usize>().ok());
+            let numbers: Vec<usize> = numbers.collect();
+            (0..numbers[2]).for_each(|step| dark[numbers[1] * side + numbers[0] + step] = true);
+        }
+        for (row, column) in (0..side).flat_map(|row| (0..side).map(move |column| (row, column))) {
+            assert_eq!(dark[row * side + column], code.is_dark(column, row, QUIET), "{row} {column}");
         }
     }
 

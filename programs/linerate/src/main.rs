@@ -21,6 +21,7 @@ mod status;
 mod tool;
 mod top;
 mod tunnels;
+mod web_helper;
 mod wg;
 mod wg_quick;
 

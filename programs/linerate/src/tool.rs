@@ -10,7 +10,7 @@ use linerate_control::interface::InterfaceName;
 
 use crate::cli::CliError;
 use crate::show::{self, Field};
-use crate::{client, doctor, events, keys, lab, metrics, names, ping, server, top, tunnels};
+use crate::{client, doctor, events, keys, lab, metrics, names, ping, server, top, tunnels, web_helper};
 
 /// The arguments of `linerate`.
 #[derive(Parser)]
@@ -303,6 +303,10 @@ enum Command {
         \x20 NO_COLOR     no colours, whatever its value")]
     Top(top::TopArguments),
 
+    /// Answer the page's questions (for linerate-web)
+    #[command(hide = true)]
+    WebHelper(web_helper::HelperArguments),
+
     /// Print the version
     Version,
 
@@ -399,6 +403,7 @@ fn run(arguments: Arguments) -> Result<ExitCode, String> {
         Command::Supervise { interface } => without_code(tunnels::supervise(&interface)),
         Command::Resolve => tunnels::resolve(),
         Command::Top(arguments) => top::main(&arguments),
+        Command::WebHelper(arguments) => web_helper::main(&arguments),
         Command::Version => print(concat!("linerate ", env!("CARGO_PKG_VERSION"), "\n").as_bytes()),
         Command::Man { directory } => {
             documents::write_pages(Arguments::command(), "1", &directory).map(|()| ExitCode::SUCCESS)

@@ -315,14 +315,19 @@ fn export(arguments: &Export) -> Result<ExitCode, CliError> {
 const NO_KEY: &str = "only the client has its private key, so its file has a comment in its place; \
     `linerate client rekey` makes a new key and shows it";
 
-fn qr(arguments: &Qr) -> Result<ExitCode, CliError> {
-    let (file, roster) = read(arguments.server.as_deref())?;
-    let client = roster.client(&arguments.name).map_err(refusal(&file))?;
+/// The file of a client whose private key is kept.
+pub(super) fn kept_file(server: Option<&str>, name: &str) -> Result<Buffer, CliError> {
+    let (file, roster) = read(server)?;
+    let client = roster.client(name).map_err(refusal(&file))?;
     let Some(key) = &client.peer.client.private_key else {
         return Err(format!("{}: {NO_KEY}", client.name).into());
     };
-    let text = client_file(roster.file(), &server_key(&file)?, client, Some(key)).map_err(|error| error.to_string())?;
-    let code = code(&text)?;
+    let text = client_file(roster.file(), &server_key(&file)?, client, Some(key));
+    Ok(text.map_err(|error| error.to_string())?)
+}
+
+fn qr(arguments: &Qr) -> Result<ExitCode, CliError> {
+    let code = code(&kept_file(arguments.server.as_deref(), &arguments.name)?)?;
     let Some(path) = &arguments.output else {
         return Ok(print(&code.terminal())?);
     };

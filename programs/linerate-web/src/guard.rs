@@ -1,0 +1,117 @@
+//! How often somebody may try to log in: after each failure the source waits twice as long, and all sources together
+//! are slowed down, too.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+/// The first wait of a source, and its longest.
+const FIRST: Duration = Duration::from_secs(1);
+const LONGEST: Duration = Duration::from_secs(300);
+
+/// A failure costs all sources together this much, and so much of it may be outstanding.
+const TOTAL: Duration = Duration::from_secs(1);
+const TOTAL_BURST: Duration = Duration::from_secs(20);
+
+/// So many sources are remembered; then those whose wait is over are forgotten, and if none is, all are.
+const MOST_SOURCES: usize = 4096;
+
+/// Failures of late.
+#[derive(Default)]
+pub(crate) struct Guard {
+    sources: HashMap<Option<IpAddr>, Failures>,
+    total: Option<Instant>,
+}
+
+struct Failures {
+    count: u32,
+    until: Instant,
+}
+
+impl Guard {
+    /// Whether `source` may try at `now`; if not, how long it has to wait.
+    pub(crate) fn admit(&self, source: Option<IpAddr>, now: Instant) -> Result<(), Duration> {
+        let own = self.sources.get(&key(source)).map_or(Duration::ZERO, |failures| failures.until.duration_since(now));
+        let total = self.total.map_or(Duration::ZERO, |until| until.duration_since(now)).saturating_sub(TOTAL_BURST);
+        match own.max(total) {
+            Duration::ZERO => Ok(()),
+            wait => Err(wait),
+        }
+    }
+
+    /// `source` tried with what is no token.
+    pub(crate) fn failed(&mut self, source: Option<IpAddr>, now: Instant) {
+        if self.sources.len() >= MOST_SOURCES {
+            self.sources.retain(|_, failures| failures.until > now);
+            if self.sources.len() >= MOST_SOURCES {
+                self.sources.clear();
+            }
+        }
+        let failures = self.sources.entry(key(source)).or_insert(Failures { count: 0, until: now });
+        // One who was quiet for long starts anew.
+        if now.duration_since(failures.until) > LONGEST {
+            failures.count = 0;
+        }
+        failures.until = now + FIRST.saturating_mul(1 << failures.count.min(16)).min(LONGEST);
+        failures.count += 1;
+        self.total = Some(self.total.map_or(now, |until| until.max(now)) + TOTAL);
+    }
+
+    /// `source` is in.
+    pub(crate) fn succeeded(&mut self, source: Option<IpAddr>) {
+        self.sources.remove(&key(source));
+    }
+}
+
+/// Somebody has a whole /64 of IPv6.
+fn key(source: Option<IpAddr>) -> Option<IpAddr> {
+    match source? {
+        IpAddr::V6(address) => {
+            let net = u128::from(address) & !u128::from(u64::MAX);
+            Some(IpAddr::V6(net.into()))
+        }
+        address => Some(address),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn source(number: u32) -> Option<IpAddr> {
+        Some(IpAddr::V4(number.into()))
+    }
+
+    #[test]
+    fn each_failure_of_a_source_doubles_its_wait_and_others_do_not_wait() {
+        let (mut guard, now) = (Guard::default(), Instant::now());
+        for seconds in [1, 2, 4, 8] {
+            guard.failed(source(1), now);
+            assert_eq!(guard.admit(source(1), now), Err(Duration::from_secs(seconds)));
+        }
+        assert_eq!(guard.admit(source(2), now), Ok(()));
+        assert_eq!(guard.admit(source(1), now + Duration::from_secs(8)), Ok(()));
+        (0..40).for_each(|_| guard.failed(source(1), now));
+        assert_eq!(guard.admit(source(1), now), Err(LONGEST));
+        guard.succeeded(source(1));
+        assert_eq!(guard.admit(source(1), now + Duration::from_secs(60)), Ok(()));
+    }
+
+    #[test]
+    fn many_sources_are_slowed_down_together_and_forgotten() {
+        let (mut guard, now) = (Guard::default(), Instant::now());
+        (0..30).for_each(|number| guard.failed(source(number), now));
+        assert_eq!(guard.admit(source(99), now), Err(Duration::from_secs(10)));
+        assert_eq!(guard.admit(source(99), now + Duration::from_secs(10)), Ok(()));
+        (0..100_000).for_each(|number| guard.failed(source(number), now));
+        assert!(guard.sources.len() <= MOST_SOURCES);
+    }
+
+    #[test]
+    fn addresses_of_one_network_of_ipv6_are_one_source() {
+        let (mut guard, now) = (Guard::default(), Instant::now());
+        guard.failed("2001:db8::1".parse().ok(), now);
+        assert!(guard.admit("2001:db8::ffff:2".parse().ok(), now).is_err());
+        assert!(guard.admit("2001:db8:0:1::1".parse().ok(), now).is_ok());
+    }
+}

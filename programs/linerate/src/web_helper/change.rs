@@ -1,0 +1,130 @@
+//! A change of clients, by `linerate client` in a process of its own: the same code, the same words of refusal, and a
+//! signal ends only that.
+
+use std::process::{Command, Stdio};
+
+use linerate_page::{Change, Reply};
+use linerate_server::ClientName;
+use serde_json::Value;
+use zeroize::Zeroizing;
+
+/// Makes the change on the server `tunnel`.
+pub(super) fn change(tunnel: &str, change: &Change) -> Reply {
+    let arguments = match arguments(tunnel, change) {
+        Ok(arguments) => arguments,
+        Err(message) => return Reply::Refused { message },
+    };
+    let output = match run(&arguments) {
+        Ok(output) => output,
+        Err(message) => return Reply::Refused { message },
+    };
+    match change {
+        Change::Add { .. } => match file(&output) {
+            Some(text) => Reply::File { text },
+            None => Reply::Refused { message: "the client was added, and its file was not understood".to_owned() },
+        },
+        _ => Reply::Done,
+    }
+}
+
+/// Runs this program, and returns its output.
+pub(super) fn run(arguments: &[String]) -> Result<Zeroizing<Vec<u8>>, String> {
+    let failed = |error| format!("cannot run linerate: {error}");
+    let output = Command::new("/proc/self/exe").args(arguments).stdin(Stdio::null()).output().map_err(failed)?;
+    let printed = Zeroizing::new(output.stdout);
+    if output.status.success() {
+        return Ok(printed);
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let lines = said.lines().map(|line| line.strip_prefix("linerate: ").unwrap_or(line).trim());
+    // After its error, clap says how the command is used: this is no command line for the reader.
+    let words: Vec<&str> =
+        lines.take_while(|line| !line.starts_with("Usage:")).filter(|line| !line.is_empty()).collect();
+    Err(match words.is_empty() {
+        true => format!("linerate {}", output.status),
+        false => words.join(" ").trim_start_matches("error: ").to_owned(),
+    })
+}
+
+/// The file of the only client that was added.
+fn file(output: &[u8]) -> Option<Zeroizing<String>> {
+    let mut added: Value = serde_json::from_slice(output).ok()?;
+    match added.get_mut(0)?.get_mut("file")?.take() {
+        Value::String(text) => Some(Zeroizing::new(text)),
+        _ => None,
+    }
+}
+
+/// The command line. Values are in one word with their option, so that none of them is taken for an option.
+fn arguments(tunnel: &str, change: &Change) -> Result<Vec<String>, String> {
+    let (verb, options, names): (&str, Vec<String>, Vec<&str>) = match change {
+        Change::Add { name, expires, quota, monthly, note, split, keep_key } => {
+            let given = |option: &str, value: &str| (!value.is_empty()).then(|| format!("--{option}={value}"));
+            let options = [
+                given("expires", expires),
+                given("quota", quota),
+                monthly.then(|| "--reset=monthly".to_owned()),
+                given("note", note),
+                split.then(|| "--split".to_owned()),
+                keep_key.then(|| "--keep-key".to_owned()),
+            ];
+            ("add", options.into_iter().flatten().collect(), vec![name])
+        }
+        Change::Disable { client } => ("disable", vec![], vec![client]),
+        Change::Enable { client } => ("enable", vec![], vec![client]),
+        Change::Renew { client, expires } => ("renew", vec![format!("--expires={expires}")], vec![client]),
+        Change::Rename { client, name } => ("rename", vec![], vec![client, name]),
+        Change::Set { client, quota, monthly, note } => {
+            let reset = if *monthly { "monthly" } else { "never" };
+            let quota = if quota.is_empty() { "none" } else { quota };
+            (
+                "set",
+                vec![format!("--quota={quota}"), format!("--reset={reset}"), format!("--note={note}")],
+                vec![client],
+            )
+        }
+        Change::Remove { client } => ("remove", vec![], vec![client]),
+    };
+    let names = names.into_iter().map(|name| name.parse().map_err(|error| format!("{error}")));
+    let names: Vec<ClientName> = names.collect::<Result<_, String>>()?;
+    let words = ["client".to_owned(), verb.to_owned(), format!("--server={tunnel}"), "--json".to_owned()];
+    Ok(words
+        .into_iter()
+        .chain(options)
+        .chain(["--".to_owned()])
+        .chain(names.iter().map(ClientName::to_string))
+        .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_is_never_an_option_and_a_name_is_a_clients_name() {
+        let renew = |client: &str, expires: &str| Change::Renew { client: client.into(), expires: expires.into() };
+        let words = arguments("wg0", &renew("phone", "--output=/etc/shadow")).unwrap();
+        assert_eq!(
+            words,
+            ["client", "renew", "--server=wg0", "--json", "--expires=--output=/etc/shadow", "--", "phone"]
+        );
+        for name in ["--json", "../x", "a b", "", "$(id)"] {
+            assert!(arguments("wg0", &renew(name, "1d")).is_err(), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_left_empty_is_not_given_to_a_new_client() {
+        let add = Change::Add {
+            name: "phone".into(),
+            expires: String::new(),
+            quota: String::new(),
+            monthly: false,
+            note: String::new(),
+            split: false,
+            keep_key: true,
+        };
+        let words = arguments("wg0", &add).unwrap();
+        assert_eq!(words, ["client", "add", "--server=wg0", "--json", "--keep-key", "--", "phone"]);
+    }
+}

@@ -95,6 +95,9 @@ fn gather(status: &Status, all: &[Status], probes: bool) -> Result<Evidence, Str
     let begin = Instant::now();
     let state = linerate_host::linux::Host::open().and_then(|mut host| host.state());
     let state = state.map_err(|error| format!("cannot read the host's network: {error}"))?;
+    if state.link(name).is_none() {
+        return Err(format!("{name}: its interface is in another network namespace; run this command there"));
+    }
     let file = file(status);
     let pid = daemon(name);
     let (device, stats) = ask(name)?;

@@ -21,10 +21,13 @@ healthy "a tunnel from a file" h1 wg1
 say "what a bug report has, and what not"
 mkdir -p "$WORK/bundle"
 sed -i "s|^Address|PostUp = : secret-of-a-hook\n# PrivateKey = $(cat "$WORK/h2.key")\n&|" /etc/wireguard/wg1.conf
-good linerate doctor wg1 --bundle "$WORK/bundle.tar.gz"
+# A host's name of its own, long enough never to be a part of a key by chance.
+HOST_NAME=name-of-the-host-under-report
+in_named_host() { nsenter --net=/run/netns/h1 unshare --uts bash -c 'echo "$0" >/proc/sys/kernel/hostname && exec "$@"' "$HOST_NAME" "$@"; }
+in_named_host "$LINERATE" doctor wg1 --bundle "$WORK/bundle.tar.gz" || fail "the archive: doctor ended with $?"
 expect "the mode of the archive" 600 "$(stat -c %a "$WORK/bundle.tar.gz")"
 tar -xzf "$WORK/bundle.tar.gz" -C "$WORK/bundle"
-for secret in "$(cat "$WORK/h1.key")" "$(cat "$WORK/h2.key")" "$(cat "$WORK/both.psk")" secret-of-a-hook "$(hostname)"; do
+for secret in "$(cat "$WORK/h1.key")" "$(cat "$WORK/h2.key")" "$(cat "$WORK/both.psk")" secret-of-a-hook "$HOST_NAME"; do
   for form in "$secret" "$(printf '%s' "$secret" | hex 2>/dev/null || echo none)"; do
     [[ -z $form ]] || ! grep -rqF -- "$form" "$WORK/bundle" || fail "the archive has the secret $form: $(grep -rlF -- "$form" "$WORK/bundle")"
   done

@@ -1,0 +1,138 @@
+//! Between the UAPI and an engine: its requests as changes of the engine, the engine's reports as its replies.
+//!
+//! Decides nothing. `linerated` answers its socket with it, `ffi` the program that it is a part of.
+
+#![forbid(unsafe_code)]
+
+use std::time::Duration;
+
+use linerate_control::keys::{PublicKey, SecretKey};
+use linerate_control::uapi::errno;
+use linerate_control::uapi::limits::{LimitState, LimitUpdate, Suspension};
+use linerate_control::uapi::request::{DeviceUpdate, PeerUpdate};
+use linerate_control::uapi::response::{Activity, DeviceState, PeerState};
+use linerate_engine::config::{
+    self as engine, ActivityReport, ConfigError, DeviceChange, DeviceReport, LimitChange, LimitReport, PeerActivity,
+    PeerChange, PeerReport,
+};
+use linerate_protocol::{Prefix, PresharedKey, PrivateKey};
+
+/// The change of the engine that a request asks for.
+pub fn to_device_change(update: &DeviceUpdate) -> DeviceChange {
+    DeviceChange {
+        private_key: update.private_key.as_ref().map(|key| PrivateKey::new(key.as_bytes())),
+        listen_port: update.listen_port,
+        fwmark: update.fwmark,
+        replace_peers: update.replace_peers,
+        peers: update.peers.iter().map(to_peer_change).collect(),
+        ..DeviceChange::default()
+    }
+}
+
+fn to_peer_change(update: &PeerUpdate) -> PeerChange {
+    let prefix = |addr, cidr| Prefix::new(addr, cidr).expect("the parser bounds the length by the address's");
+    PeerChange {
+        public_key: linerate_protocol::PublicKey(update.public_key.0),
+        remove: update.remove,
+        update_only: update.update_only,
+        preshared_key: update.preshared_key.as_ref().map(|key| PresharedKey::new(key.as_bytes())),
+        endpoint: update.endpoint,
+        persistent_keepalive: update.persistent_keepalive,
+        replace_allowed_ips: update.replace_allowed_ips,
+        allowed_ips: update.allowed_ips.iter().map(|ip| (ip.add, prefix(ip.addr, ip.cidr))).collect(),
+        limits: to_limit_change(&update.limits),
+    }
+}
+
+/// The reply to `get`.
+pub fn to_device_state(report: &DeviceReport) -> DeviceState {
+    DeviceState {
+        private_key: report.private_key.as_ref().map(|key| SecretKey::from_bytes(key.as_bytes())),
+        listen_port: report.listen_port,
+        fwmark: report.fwmark,
+        peers: report.peers.iter().map(to_peer_state).collect(),
+    }
+}
+
+/// The reply to `activity`.
+pub fn to_activity(report: &ActivityReport) -> Activity {
+    Activity {
+        now: report.now.0,
+        configured: report.configured,
+        peers: report.peers.iter().map(to_activity_state).collect(),
+    }
+}
+
+/// The number in the `errno=` line of a reply to a request that the engine refused.
+pub fn to_errno(error: &ConfigError) -> i32 {
+    match error {
+        // EADDRINUSE, EACCES or EMFILE, for example.
+        ConfigError::Port { error, .. } | ConfigError::Mark(error) => error.raw_os_error().unwrap_or(errno::EADDRINUSE),
+        ConfigError::TooManyPeers => errno::UNKNOWN,
+        ConfigError::Ended => errno::EIO,
+    }
+}
+
+fn to_peer_state(report: &PeerReport) -> PeerState {
+    let preshared_key = Some(SecretKey::from_bytes(report.preshared_key.as_bytes()));
+    PeerState {
+        public_key: PublicKey(report.public_key.0),
+        preshared_key: preshared_key.filter(|key| !key.is_zero()),
+        endpoint: report.endpoint,
+        last_handshake: report.last_handshake,
+        handshake_time: Duration::ZERO,
+        tx_bytes: report.tx_bytes,
+        rx_bytes: report.rx_bytes,
+        persistent_keepalive: report.persistent_keepalive,
+        allowed_ips: report.allowed_ips.iter().map(|prefix| (prefix.addr(), prefix.cidr())).collect(),
+        limits: to_limit_state(&report.limits),
+        last_received: 0,
+    }
+}
+
+/// Zero means none in an update.
+fn to_limit_change(update: &LimitUpdate) -> Option<LimitChange> {
+    let LimitUpdate { expires, quota, replaces, .. } = *update;
+    let change = LimitChange {
+        expires: expires.map(|expires| Some(expires).filter(|expires| !expires.is_zero())),
+        quota: quota.map(|quota| Some(quota).filter(|quota| *quota > 0)),
+        used: None,
+        replaces: replaces.map(|key| Some(linerate_protocol::PublicKey(key.0)).filter(|key| key.0 != [0; 32])),
+    };
+    (*update != LimitUpdate::default()).then_some(change)
+}
+
+fn to_limit_state(report: &LimitReport) -> LimitState {
+    LimitState {
+        expires: report.expires,
+        quota: report.quota,
+        quota_day: None,
+        used: report.used,
+        suspended: report.suspended.map(|suspension| match suspension {
+            engine::Suspension::Expired => Suspension::Expired,
+            engine::Suspension::QuotaReached => Suspension::Quota,
+        }),
+        replaces: report.replaces.map(|key| PublicKey(key.0)),
+    }
+}
+
+fn to_activity_state(activity: &PeerActivity) -> PeerState {
+    PeerState {
+        endpoint: activity.endpoint,
+        last_handshake: activity.last_handshake,
+        handshake_time: activity.handshake_time,
+        last_received: activity.last_received.0,
+        tx_bytes: activity.tx_bytes,
+        rx_bytes: activity.rx_bytes,
+        ..PeerState::new(PublicKey(activity.public_key.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_counter_that_status_reads_has_the_engines_name() {
+        assert_eq!(linerate_control::uapi::NOT_LISTENING, linerate_engine::counters::NOT_LISTENING);
+        assert_eq!(linerate_control::uapi::PEERS_SUSPENDED, linerate_engine::counters::PEERS_SUSPENDED);
+    }
+}

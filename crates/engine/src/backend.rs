@@ -72,6 +72,11 @@ impl KernelBackend {
     pub fn new(tun: tun::TunDevice, sockets: usize, udp_offloads: udp::UdpOffloads) -> Self {
         Self { tun, sockets, udp_offloads }
     }
+
+    /// Whether the kernel may not be asked about the network: whoever handed the device over tells of changes.
+    fn is_told(&self) -> bool {
+        self.tun.ifindex().is_none()
+    }
 }
 
 impl Backend for KernelBackend {
@@ -116,6 +121,10 @@ impl Backend for KernelBackend {
     }
 
     fn source_addr_is_valid(&self, to: IpAddr, from: udp::PacketInfo, mark: u32) -> Option<bool> {
+        if self.is_told() {
+            // The network has changed: let the kernel choose anew.
+            return Some(false);
+        }
         match link::egress(to, from.addr, mark) {
             Err(error) if link::is_transient(&error) => None,
             // No route, or the address is not ours.
@@ -124,6 +133,9 @@ impl Backend for KernelBackend {
     }
 
     fn ipv6_addresses(&self) -> Option<HashSet<IpAddr>> {
+        if self.is_told() {
+            return Some(HashSet::new());
+        }
         match link::addresses_v6() {
             Err(error) if link::is_transient(&error) => None,
             // A kernel without IPv6 has none.
@@ -132,10 +144,10 @@ impl Backend for KernelBackend {
     }
 
     fn interface_name(&self, ifindex: u32) -> Option<String> {
-        link::name_of(ifindex).ok()
+        (!self.is_told()).then(|| link::name_of(ifindex).ok())?
     }
 
     fn interface_index(&self, name: &str) -> Option<u32> {
-        link::index_of(name).ok()
+        (!self.is_told()).then(|| link::index_of(name).ok())?
     }
 }

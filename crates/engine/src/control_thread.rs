@@ -102,8 +102,8 @@ impl ControlThread {
             if let Err(error) = self.timer.set(self.deadline().map(|deadline| deadline.0)) {
                 tracing::error!("cannot set the timer, so handshakes and keepalives are late: {error}");
             }
-            let [here, remote] = self.link.descriptors();
             let timer = self.timer.as_fd();
+            let [here, remote] = self.link.descriptors().unwrap_or([timer; 2]);
             let clock_change = self.clock_change.as_ref().map_or(timer, ClockChange::as_fd);
             runtime::wait(&[self.shared.slow_path_queue.event().as_fd(), timer, clock_change, here, remote]);
             self.timer.drain();

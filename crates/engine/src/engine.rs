@@ -24,18 +24,13 @@ use crate::backend::{Backend, KernelBackend};
 use crate::config::{ActivityReport, ConfigError, DeviceChange, DeviceReport, UsageReport};
 use crate::control_thread::{Command, ControlThread};
 use crate::link::Link;
+use crate::mtu::MTU_DEFAULT;
 use crate::runtime::Runtime;
 use crate::rx_queue::RxQueue;
 use crate::shared::Shared;
 use crate::sync::WORKERS_MAX;
 use crate::worker::Worker;
 use crate::worker_pool::{self, Next, WorkerPool};
-
-/// Bytes that a datagram has around its inner packet, IPv6 and UDP headers included.
-const ENCAPSULATION: u32 = 80;
-
-/// The MTU that an interface starts with: Ethernet's, less the encapsulation (kernel: device.c).
-const MTU_DEFAULT: u32 = 1500 - ENCAPSULATION;
 
 /// Why an engine could not start, or ended.
 #[derive(Debug, thiserror::Error)]
@@ -58,7 +53,7 @@ pub enum EngineError {
 /// How to run.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The MTU to give the interface; `None` keeps its own.
+    /// The MTU to give the interface; `None` keeps its own. For a device that was handed over, the one that it has.
     pub mtu: Option<u32>,
     /// When helpers join the primary worker.
     pub helpers: Helpers,

@@ -2,6 +2,7 @@
 //!
 //! The device may be moved to another network namespace, as into a container, while the sockets stay where they are;
 //! then there are two monitors, one for the link there and one for the routes that outer datagrams take here.
+//! Of a device that was handed over the kernel is asked nothing: its link is up, with the MTU that was told.
 //! Queries the kernel; decides nothing. Neighbour: [`crate::control_thread`].
 
 use std::io;
@@ -12,7 +13,7 @@ use linerate_netio::namespace::NetworkNamespace;
 use linerate_netio::tun;
 use linerate_protocol::Prefix;
 
-use crate::mtu::RouteMtu;
+use crate::mtu::{MTU_DEFAULT, RouteMtu};
 
 /// The length of the device's transmit queue, which fills while the engine processes a batch; the kernel's default
 /// of 500 is less than one burst of small datagrams.
@@ -23,7 +24,18 @@ const QUEUE_LEN: u32 = 1000;
 const CHANGES_PER_PASS: usize = 256;
 
 /// The link of one device.
-pub struct Link {
+pub enum Link {
+    /// The kernel is asked.
+    Watched(WatchedLink),
+    /// The device was handed over by an app, which looks after the interface.
+    Told {
+        /// Its MTU in bytes.
+        mtu: u32,
+    },
+}
+
+/// A link of which the kernel tells changes.
+pub struct WatchedLink {
     ifindex: u32,
     here: Monitor,
     remote: Option<RemoteNamespace>,
@@ -53,12 +65,78 @@ pub struct LinkChanges {
 }
 
 impl Link {
-    /// Starts to monitor the link, and prepares the device.
+    /// Starts to monitor the link, and prepares the device. `mtu` is the one to give it; for a device that was handed
+    /// over, the one that it has.
     ///
     /// # Errors
     /// When there is no netlink, or the MTU may not be set.
     pub fn new(tun: &tun::TunDevice, mtu: Option<u32>) -> io::Result<Self> {
-        let link = Self { ifindex: tun.ifindex(), here: Monitor::new()?, remote: None };
+        match tun.ifindex() {
+            Some(ifindex) => WatchedLink::new(ifindex, mtu).map(Self::Watched),
+            None => Ok(Self::Told { mtu: mtu.unwrap_or(MTU_DEFAULT) }),
+        }
+    }
+
+    /// The descriptors to wait for, readable when there may be events. Both are the same while the device is in our
+    /// namespace. `None` if nothing is monitored.
+    pub fn descriptors(&self) -> Option<[BorrowedFd<'_>; 2]> {
+        match self {
+            Self::Watched(link) => Some(link.descriptors()),
+            Self::Told { .. } => None,
+        }
+    }
+
+    /// Reads what has changed, or the first part of it; `None` if nothing has.
+    pub fn events(&mut self, tun: &tun::TunDevice) -> Option<LinkChanges> {
+        match self {
+            Self::Watched(link) => link.events(tun),
+            Self::Told { .. } => None,
+        }
+    }
+
+    /// Whether the link is up, and its MTU.
+    ///
+    /// # Errors
+    /// ENODEV when it is gone.
+    pub fn state(&self) -> io::Result<(bool, u32)> {
+        match self {
+            Self::Watched(link) => link.state(),
+            Self::Told { mtu } => Ok((true, *mtu)),
+        }
+    }
+
+    /// The routes over the link that carry an MTU of their own.
+    pub fn route_mtus(&self) -> Vec<RouteMtu> {
+        match self {
+            Self::Watched(link) => link.route_mtus(),
+            Self::Told { .. } => Vec::new(),
+        }
+    }
+
+    /// Limits the segments of GSO packets, so that each makes one GSO batch.
+    pub fn limit_gso_segments(&self, segments: usize) {
+        match self {
+            Self::Watched(link) => link.limit_gso_segments(segments),
+            // It has no GSO packets.
+            Self::Told { .. } => {}
+        }
+    }
+
+    /// Finds the namespace that the device was moved to; false if it was deleted.
+    ///
+    /// # Errors
+    /// When it cannot be monitored there: no permission, or no descriptors or memory left.
+    pub fn follow(&mut self, tun: &tun::TunDevice) -> io::Result<bool> {
+        match self {
+            Self::Watched(link) => link.follow(tun),
+            Self::Told { .. } => Ok(true),
+        }
+    }
+}
+
+impl WatchedLink {
+    fn new(ifindex: u32, mtu: Option<u32>) -> io::Result<Self> {
+        let link = Self { ifindex, here: Monitor::new()?, remote: None };
         if let Some(mtu) = mtu {
             link::set_mtu(link.ifindex, mtu)?;
         }
@@ -68,15 +146,12 @@ impl Link {
         Ok(link)
     }
 
-    /// The descriptors to wait for, readable when there may be events. Both are the same while the device is in our
-    /// namespace.
-    pub fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
+    fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
         let remote = self.remote.as_ref().map_or(&self.here, |remote| &remote.monitor);
         [self.here.as_fd(), remote.as_fd()]
     }
 
-    /// Reads what has changed, or the first part of it; `None` if nothing has.
-    pub fn events(&mut self, tun: &tun::TunDevice) -> Option<LinkChanges> {
+    fn events(&mut self, tun: &tun::TunDevice) -> Option<LinkChanges> {
         let (mut events, mut left) = (None, false);
         let ifindex = self.ifindex;
         let is_remote = self.remote.is_some();
@@ -120,16 +195,11 @@ impl Link {
         events
     }
 
-    /// Whether the link is up, and its MTU.
-    ///
-    /// # Errors
-    /// ENODEV when it is gone.
-    pub fn state(&self) -> io::Result<(bool, u32)> {
+    fn state(&self) -> io::Result<(bool, u32)> {
         self.in_namespace(|ifindex| Ok((link::is_up(ifindex)?, link::mtu(ifindex)?)))
     }
 
-    /// The routes over the link that carry an MTU of their own.
-    pub fn route_mtus(&self) -> Vec<RouteMtu> {
+    fn route_mtus(&self) -> Vec<RouteMtu> {
         let routes = self.in_namespace(link::route_mtus).unwrap_or_else(|error| {
             tracing::debug!("cannot read the MTUs of routes: {error}");
             Vec::new()
@@ -138,19 +208,14 @@ impl Link {
         routes.into_iter().filter_map(known).collect()
     }
 
-    /// Limits the segments of GSO packets, so that each makes one GSO batch.
-    pub fn limit_gso_segments(&self, segments: usize) {
+    fn limit_gso_segments(&self, segments: usize) {
         let set = |ifindex| link::set_gso_max_segments(ifindex, segments as u32);
         if let Err(error) = self.in_namespace(set) {
             tracing::debug!("cannot limit the size of GSO packets: {error}");
         }
     }
 
-    /// Finds the namespace that the device was moved to; false if it was deleted.
-    ///
-    /// # Errors
-    /// When it cannot be monitored there: no permission, or no descriptors or memory left.
-    pub fn follow(&mut self, tun: &tun::TunDevice) -> io::Result<bool> {
+    fn follow(&mut self, tun: &tun::TunDevice) -> io::Result<bool> {
         let Ok(name) = tun.name() else { return Ok(false) };
         let (ifindex, remote) = open_namespace(tun, &name)?;
         tracing::info!("{name} has moved to another network namespace; its sockets stay in this one");

@@ -7,6 +7,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use arc_swap::ArcSwap;
 use linerate_protocol::Prefix;
 
+/// Bytes that a datagram has around its inner packet, IPv6 and UDP headers included.
+const ENCAPSULATION: u32 = 80;
+
+/// The MTU that an interface starts with: Ethernet's, less the encapsulation (kernel: device.c).
+pub const MTU_DEFAULT: u32 = 1500 - ENCAPSULATION;
+
 /// The MTUs by destination.
 pub struct Mtu {
     link: AtomicU32,

@@ -8,6 +8,8 @@ use std::fmt;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+
 use crate::link;
 use crate::namespace::NetworkNamespace;
 use crate::sys::interface::{NAME_MAX, PATH, TunFile};
@@ -72,7 +74,8 @@ impl TunOffloads {
 pub struct TunDevice {
     /// One file per queue.
     queues: Vec<TunFile>,
-    ifindex: u32,
+    /// `None` if it was handed over.
+    ifindex: Option<u32>,
     offloads: TunOffloads,
 }
 
@@ -106,10 +109,19 @@ impl TunDevice {
     /// It must have been created with IFF_NO_PI. That cannot be checked: TUNGETIFF reports in the same bit whether a
     /// socket filter is attached (IFF_NOFILTER).
     pub fn from_fd(fd: OwnedFd, wanted: TunOffloads) -> Result<Self, TunError> {
-        let not_tun = |_| TunError::Inherited("it is not an open TUN device");
-        let file = TunFile::verify(fd).map_err(not_tun)?;
-        rustix::io::ioctl_fionbio(&file, true).map_err(|error| failed("FIONBIO", error.into()))?;
-        Self::attached(file, wanted)
+        Self::attached(taken_over(fd)?, wanted)
+    }
+
+    /// Takes over the TUN interface behind the descriptor of an app that made it and looks after it, as Android's
+    /// VpnService does, and makes it non-blocking. Neither the interface nor the network is asked for anything: an app
+    /// may have no netlink. So it has no index, and packets must have no virtio header.
+    pub fn handed_over(fd: OwnedFd) -> Result<Self, TunError> {
+        let file = taken_over(fd)?;
+        if flags_of(&file)?.1 & VNET_HDR != 0 {
+            return Err(TunError::Inherited("its packets have virtio headers"));
+        }
+        let offloads = TunOffloads { vnet_hdr: false, tso: false, uso: false };
+        Ok(Self { queues: vec![file], ifindex: None, offloads })
     }
 
     /// The interface's name, which may change at any time.
@@ -130,8 +142,9 @@ impl TunDevice {
         Ok(NetworkNamespace::new(self.queues[0].namespace()?))
     }
 
-    /// The interface's index, which never changes, even if it is renamed.
-    pub fn ifindex(&self) -> u32 {
+    /// The interface's index, which never changes, even if it is renamed. `None` if the device was
+    /// [handed over](Self::handed_over): whoever did that tells of changes.
+    pub fn ifindex(&self) -> Option<u32> {
         self.ifindex
     }
 
@@ -141,16 +154,9 @@ impl TunDevice {
     }
 
     fn attached(file: TunFile, wanted: TunOffloads) -> Result<Self, TunError> {
-        let (name, flags) = file.interface().map_err(|error| match error.raw_os_error() {
-            Some(libc::EBADFD) => TunError::Inherited("it is not attached to an interface"),
-            _ => failed("TUNGETIFF", error),
-        })?;
-        let has = |flag: libc::c_int| i32::from(flags) & flag != 0;
-        if !has(libc::IFF_TUN) {
-            return Err(TunError::Inherited("its interface carries Ethernet frames (tap), not packets"));
-        }
+        let (name, flags) = flags_of(&file)?;
         // An inherited descriptor may use the longer header with num_buffers.
-        let vnet_hdr = has(libc::IFF_VNET_HDR);
+        let vnet_hdr = flags & VNET_HDR != 0;
         if vnet_hdr && !wanted.vnet_hdr {
             return Err(TunError::Inherited(
                 "its packets have virtio headers, but LINERATE_OFFLOADS disables vnet_hdr",
@@ -161,7 +167,7 @@ impl TunDevice {
         }
         let (tso, uso) = if vnet_hdr { enable_offloads(&file, wanted) } else { (false, false) };
         let ifindex = link::index_of(&name).map_err(|error| failed("finding its index", error))?;
-        Ok(Self { queues: vec![file], ifindex, offloads: TunOffloads { vnet_hdr, tso, uso } })
+        Ok(Self { queues: vec![file], ifindex: Some(ifindex), offloads: TunOffloads { vnet_hdr, tso, uso } })
     }
 
     /// Adds queues until there are `queues`, or as many as possible. The header length and the offloads apply to the
@@ -179,7 +185,7 @@ impl TunDevice {
         file.attach(&self.name()?, BASE_FLAGS | vnet_hdr | MULTI_QUEUE)?;
         // If ours was renamed meanwhile, the name may belong to another or a new device.
         let (name, _) = file.interface()?;
-        if link::index_of(&name)? != self.ifindex {
+        if Some(link::index_of(&name)?) != self.ifindex {
             return Err(io::ErrorKind::NotFound.into());
         }
         Ok(file)
@@ -326,6 +332,28 @@ fn failed(step: &'static str, error: io::Error) -> TunError {
     TunError::Failed(step, error)
 }
 
+/// The file behind a descriptor that was opened elsewhere, made non-blocking.
+fn taken_over(fd: OwnedFd) -> Result<TunFile, TunError> {
+    let file = TunFile::verify(fd).map_err(|_| TunError::Inherited("it is not an open TUN device"))?;
+    // Android lets apps use few ioctls on a TUN device; FIONBIO is in doubt.
+    fcntl_getfl(&file)
+        .and_then(|flags| fcntl_setfl(&file, flags | OFlags::NONBLOCK))
+        .map_err(|error| failed("F_SETFL", error.into()))?;
+    Ok(file)
+}
+
+/// The name and the flags of the interface that a file is attached to, which carries IP packets.
+fn flags_of(file: &TunFile) -> Result<(String, u16), TunError> {
+    let (name, flags) = file.interface().map_err(|error| match error.raw_os_error() {
+        Some(libc::EBADFD) => TunError::Inherited("it is not attached to an interface"),
+        _ => failed("TUNGETIFF", error),
+    })?;
+    if i32::from(flags) & libc::IFF_TUN == 0 {
+        return Err(TunError::Inherited("its interface carries Ethernet frames (tap), not packets"));
+    }
+    Ok((name, flags))
+}
+
 /// Requests every offload that is wanted, then ever fewer; returns whether (TSO, USO) were
 /// granted. A kernel refuses a set that has a bit it does not know.
 fn enable_offloads(file: &TunFile, wanted: TunOffloads) -> (bool, bool) {
@@ -426,13 +454,18 @@ mod tests {
     }
 
     #[test]
-    fn a_device_handed_over_works_whatever_its_header() {
-        in_namespace(|| {
-            for (name, flag) in [("bare0", 0), ("header0", libc::IFF_VNET_HDR)] {
-                let fd = opened_elsewhere(name, libc::IFF_TUN | libc::IFF_NO_PI | flag);
-                let tun = TunDevice::from_fd(fd, TunOffloads::ALL).unwrap();
+    fn a_device_opened_elsewhere_works_whatever_its_header() {
+        let inherited: fn(OwnedFd) -> Result<TunDevice, TunError> = |fd| TunDevice::from_fd(fd, TunOffloads::ALL);
+        in_namespace(move || {
+            for (name, flag, take) in [
+                ("bare0", 0, inherited),
+                ("header0", libc::IFF_VNET_HDR, inherited),
+                ("app0", 0, TunDevice::handed_over),
+            ] {
+                let tun = take(opened_elsewhere(name, libc::IFF_TUN | libc::IFF_NO_PI | flag)).unwrap();
                 assert_eq!(tun.offloads().vnet_hdr, flag != 0);
                 assert_eq!(tun.offloads().tso, flag != 0);
+                assert_eq!(tun.ifindex(), (name != "app0").then(|| link::index_of(name).unwrap()));
                 sysctl(&format!("net/ipv6/conf/{name}/disable_ipv6"), "1");
                 run(&format!("ip link set {name} up"));
                 run(&format!("ip address add 10.9.0.1/24 dev {name}"));
@@ -455,17 +488,22 @@ mod tests {
     #[test]
     fn a_descriptor_that_is_no_tun_interface_is_refused() {
         in_namespace(|| {
-            let null = std::fs::File::open("/dev/null").unwrap().into();
+            let null: OwnedFd = std::fs::File::open("/dev/null").unwrap().into();
             let unattached = TunFile::open().unwrap().as_fd().try_clone_to_owned().unwrap();
             let tap = opened_elsewhere("tap0", libc::IFF_TAP | libc::IFF_NO_PI);
             let header = opened_elsewhere("header0", libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_VNET_HDR);
-            let bare = TunDevice::from_fd(header, TunOffloads { vnet_hdr: false, ..TunOffloads::ALL }).err();
+            let same = header.try_clone().unwrap();
+            let bare = TunDevice::from_fd(same, TunOffloads { vnet_hdr: false, ..TunOffloads::ALL }).err();
             assert!(matches!(bare, Some(TunError::Inherited(_))), "with headers that are not wanted: {bare:?}");
+            let app = TunDevice::handed_over(header).err();
+            assert!(matches!(app, Some(TunError::Inherited(_))), "with headers, by an app: {app:?}");
             for (what, fd) in
                 [("another driver's", null), ("without an interface", unattached), ("of Ethernet frames", tap)]
             {
-                let refusal = TunDevice::from_fd(fd, TunOffloads::ALL).err();
-                assert!(matches!(refusal, Some(TunError::Inherited(_))), "{what}: {refusal:?}");
+                let same = fd.try_clone().unwrap();
+                for refusal in [TunDevice::from_fd(fd, TunOffloads::ALL).err(), TunDevice::handed_over(same).err()] {
+                    assert!(matches!(refusal, Some(TunError::Inherited(_))), "{what}: {refusal:?}");
+                }
             }
         });
     }

@@ -16,6 +16,7 @@ use linerate_netio::udp::{
 use linerate_netio::wait::{Event, wait};
 use rustix::net::sockopt::set_socket_reuseport;
 use rustix::net::{SocketType, bind, socket};
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
 
 mod in_namespace;
 
@@ -106,6 +107,28 @@ fn a_batch_larger_than_one_system_call_is_sent_completely() {
         }
         assert_eq!(seen, 300);
     });
+}
+
+#[test]
+fn a_batch_is_sent_and_received_by_the_calls_for_many() {
+    in_namespace(|| {
+        let (left, right) = sockets(V4);
+        let batch = [plain(local(&right), &[1; 100]); 20];
+        // The filter is this thread's, which is the only one here that uses sockets.
+        apply_filter(&refusing(&[libc::SYS_sendmsg, libc::SYS_sendto, libc::SYS_recvmsg, libc::SYS_recvfrom])).unwrap();
+        let alone = left.send(&batch[..1]).unwrap_err();
+        assert_eq!(alone.raw_os_error(), Some(libc::EDOM), "a message alone goes by sendmsg: the filter works");
+        assert_eq!(left.send(&batch).unwrap(), 20);
+        assert_eq!(right.recv(&mut [0; 32 * 128], &mut [Received::default(); 32]).unwrap(), 20);
+    });
+}
+
+/// A filter under which `calls` fail with EDOM, which the kernel answers to none of them.
+fn refusing(calls: &[libc::c_long]) -> BpfProgram {
+    let calls = calls.iter().map(|&call| (call, Vec::new())).collect();
+    let edom = SeccompAction::Errno(libc::EDOM.cast_unsigned());
+    let architecture = std::env::consts::ARCH.try_into().unwrap();
+    SeccompFilter::new(calls, SeccompAction::Allow, edom, architecture).unwrap().try_into().unwrap()
 }
 
 #[test]

@@ -4,13 +4,13 @@
 //! Tests against the kernel: tests/kernel.rs.
 
 use std::io;
-use std::mem::{MaybeUninit, size_of};
+use std::mem::{MaybeUninit, offset_of, size_of};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 
 use super::address::Address;
 use super::control::{RecvControl, SendControl};
-use super::{checked, counted};
+use super::counted;
 use crate::datagram::{Received, Transmit};
 
 /// The most messages that one [`send_many`] takes.
@@ -22,6 +22,18 @@ pub(crate) const RECEIVE_MAX: usize = 64;
 const _: () = {
     assert!(SEND_MAX * (size_of::<SendMsg>() + size_of::<libc::mmsghdr>()) <= 32 << 10);
     assert!(RECEIVE_MAX * (size_of::<RecvMsg>() + size_of::<libc::mmsghdr>()) <= 16 << 10);
+};
+
+// The kernel's user_msghdr has size_t for both lengths (linux/socket.h). Where the C library's are shorter, they lie
+// where their low halves are.
+const _: () = {
+    const WORD: usize = size_of::<usize>();
+    const LOW: usize = if cfg!(target_endian = "big") { WORD - size_of::<libc::c_int>() } else { 0 };
+    const IOVLEN: usize = offset_of!(libc::msghdr, msg_iovlen);
+    const CONTROLLEN: usize = offset_of!(libc::msghdr, msg_controllen);
+    assert!(size_of::<libc::msghdr>() == 7 * WORD);
+    assert!(IOVLEN == 3 * WORD || IOVLEN == 3 * WORD + LOW);
+    assert!(CONTROLLEN == 5 * WORD || CONTROLLEN == 5 * WORD + LOW);
 };
 
 /// Sends one message.
@@ -52,8 +64,7 @@ pub(crate) fn send_many(fd: BorrowedFd<'_>, batch: &[Transmit<'_>]) -> io::Resul
     // SAFETY: the first `batch.len()` headers were written above, each pointing into its msg
     // (which lives past the call and is not touched before it) and at its message's contents,
     // which the kernel only reads. The count is at most SEND_MAX, so that it fits.
-    let sent = unsafe { libc::sendmmsg(fd.as_raw_fd(), first, batch.len() as _, FLAGS_OUT as _) };
-    Ok(checked(sent)? as usize)
+    counted(unsafe { sendmmsg(fd, first, batch.len()) })
 }
 
 /// Receives one message into `buf`.
@@ -94,8 +105,7 @@ pub(crate) fn receive_many(
     // lives past the call and is not touched before it) and at its own part of `buf`, which is
     // borrowed mutably until then. The count is at most RECEIVE_MAX, so that it fits. A null
     // timeout is allowed.
-    let answer = unsafe { libc::recvmmsg(fd.as_raw_fd(), first, count, FLAGS_IN as _, ptr::null_mut()) };
-    let received = checked(answer)? as usize;
+    let received = counted(unsafe { recvmmsg(fd, first, count) })?;
     for ((meta, msg), header) in meta.iter_mut().zip(&messages).zip(&headers).take(received) {
         // SAFETY: the kernel says that it filled this many, which is at most `count`, and the
         // first `count` headers were written above.
@@ -110,6 +120,28 @@ pub(crate) fn receive_many(
 
 const FLAGS_OUT: libc::c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
 const FLAGS_IN: libc::c_int = libc::MSG_DONTWAIT;
+
+/// sendmmsg(2) itself: musl's function of that name calls sendmsg for each message, because POSIX has smaller types for
+/// two fields of msghdr than the kernel reads. musl's header has padding there, which [`empty`] zeroes.
+///
+/// # Safety
+///
+/// The first `count` headers at `first` must be written, and be as sendmsg(2) asks.
+unsafe fn sendmmsg(fd: BorrowedFd<'_>, first: *mut libc::mmsghdr, count: usize) -> libc::ssize_t {
+    // SAFETY: that of this function; the call has these arguments.
+    unsafe { libc::syscall(libc::SYS_sendmmsg, fd.as_raw_fd(), first, count, FLAGS_OUT) as _ }
+}
+
+/// recvmmsg(2) itself, with no time limit, for the same reason as [`sendmmsg`].
+///
+/// # Safety
+///
+/// The first `count` headers at `first` must be written, and be as recvmsg(2) asks.
+unsafe fn recvmmsg(fd: BorrowedFd<'_>, first: *mut libc::mmsghdr, count: usize) -> libc::ssize_t {
+    let no_limit = ptr::null_mut::<libc::timespec>();
+    // SAFETY: that of this function; the call has these arguments, and allows a null one.
+    unsafe { libc::syscall(libc::SYS_recvmmsg, fd.as_raw_fd(), first, count, FLAGS_IN, no_limit) as _ }
+}
 
 /// What the header of a message to send points to.
 struct SendMsg {

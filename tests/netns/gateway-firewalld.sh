@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# timeout: 300
+# timeout: 700
 # firewalld on a gateway: the commands that `up` names make way, and so does --fix-firewall; `down` leaves firewalld as it was, also after kills.
 source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/tunnel-files.bash"

@@ -39,7 +39,7 @@ guest_answers() {
 
 guest() { # COMMAND... : runs in the guest; its output and its exit status
   local answer
-  answer=$(printf '%s\n' "$*" | on "$GUEST_HOST" timeout "${GUEST_TIMEOUT:-60}" nc -N 169.254.77.2 7) || return 125
+  answer=$(printf '%s\n' "$*" | on "$GUEST_HOST" timeout "${GUEST_TIMEOUT:-240}" nc -N 169.254.77.2 7) || return 125
   [[ $answer == *"exit status "* ]] || return 125
   [[ ${answer%exit status *} == "" ]] || printf '%s' "${answer%exit status *}"
   return "${answer##*exit status }"

@@ -4,7 +4,7 @@
 
 systemd=$(ls /usr/lib/systemd/systemd /lib/systemd/systemd 2>/dev/null | head -n 1) || skip "there is no systemd"
 units=$WORK/units
-install -D -m 644 -t "$units" "$REPO"/packaging/systemd/*.{service,target}
+install -D -m 644 -t "$units" "$REPO"/packaging/systemd/*.{service,socket,target,timer}
 for unit in sysinit basic shutdown network network-online nss-lookup multi-user; do echo "[Unit]" >"$units/$unit.target"; done
 for unit in linerate@ wg-quick@; do
   install -D -m 644 /dev/stdin "$units/$unit.service.d/scenario.conf" <<<"[Service]
@@ -31,6 +31,7 @@ trap remove_cgroup EXIT
 boot() { # the new process 1, in its namespaces
   mount -t overlay -o "lowerdir=/usr/bin,upperdir=$WORK/upper,workdir=$WORK/work" overlay /usr/bin || exit
   install "$LINERATE" /usr/bin/linerate && install "$TUNNEL_DAEMON" /usr/bin/linerated || exit
+  [[ ! -x $LINERATE_WEB ]] || install "$LINERATE_WEB" /usr/bin/linerate-web || exit
   ln -sf linerate /usr/bin/wg-quick
   mount --bind "$units" "${systemd%/systemd}/system" || exit
   # They make units, of /etc/init.d and of /etc/fstab for example.
@@ -38,7 +39,8 @@ boot() { # the new process 1, in its namespaces
   for generators in "${systemd%/systemd}"/system-*generators /usr/local/lib/systemd/system-*generators; do
     [[ ! -e $generators ]] || mount -t tmpfs tmpfs "$generators" || exit
   done
-  umount -R /sys/fs/cgroup 2>/dev/null
+  # The /sys of h1, whose interfaces are in it; without the kernel's WireGuard, as in tunnel-files.bash.
+  mount -t sysfs sysfs /sys && mount -t tmpfs tmpfs /sys/module || exit
   mount -t cgroup2 cgroup2 /sys/fs/cgroup || exit
   # What systemd does to a machine beyond its units stays undone.
   local folder
@@ -51,6 +53,7 @@ boot() { # the new process 1, in its namespaces
     "$systemd" --system --unit=multi-user.target --log-target=kmsg --show-status=no
 }
 export -f boot
+export LINERATE_WEB=${LINERATE_WEB:-$PROGRAMS/linerate-web}
 export WORK systemd units
 # Of what an administrator has set up nothing is for it, and it writes there.
 mount -t tmpfs -o mode=0755 tmpfs /etc/systemd

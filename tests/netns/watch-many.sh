@@ -33,7 +33,7 @@ measure() { # WHAT
   sleep "$SECONDS_EACH"
   alone=$(($(ticks "$daemon") - before_daemon))
   tmux -f /dev/null -S "$WORK/tmux" new-session -d -x 80 -y 24 "ip netns exec h1 env TERM=xterm-256color $LINERATE top wg1"
-  wait_for 10 "top to run" pgrep -f "^$LINERATE top"
+  wait_for 30 "top to run" pgrep -f "^$LINERATE top"
   top=$(pgrep -f "^$LINERATE top")
   sleep 2
   before_daemon=$(ticks "$daemon") before_top=$(ticks "$top")
@@ -43,7 +43,7 @@ measure() { # WHAT
   note "$1: daemon $(share $alone) % alone, $(share $watched) % watched; top $(share $looking) %"
   expect_at_most "what top costs in all, in percent of a core" 50 "$(share $((watched - alone + looking)))"
   kill "$top"
-  wait_for 5 "top to end" eval "[[ ! -d /proc/$top ]]"
+  wait_for 30 "top to end" eval "[[ ! -d /proc/$top ]]"
 }
 
 measure "at rest"

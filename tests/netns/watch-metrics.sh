@@ -2,7 +2,7 @@
 # timeout: 120
 # Metrics of a tunnel: what promtool and a real Prometheus make of them, in a file, on a socket and on a port.
 source "$(dirname "$0")/lib.sh"
-need curl promtool prometheus
+need curl promtool prometheus python3
 
 two_hosts
 tunnel v4
@@ -40,9 +40,9 @@ say "served on a socket of root's alone"
 socket=$WORK/metrics.sock
 ip netns exec h1 "$LINERATE" metrics --listen "unix:$socket" &
 server=$!
-wait_for 5 "the socket" test -S "$socket"
+wait_for 30 "the socket" test -S "$socket"
 expect "the socket's mode" 600 "$(stat -c %a "$socket")"
-get() { curl -sS -m 10 --unix-socket "$socket" "$@"; }
+get() { curl -sS -m 60 --unix-socket "$socket" "$@"; }
 expect "the classic type" "text/plain; version=0.0.4; charset=utf-8" "$(get -o /dev/null -w '%{content_type}' http://x/metrics)"
 type=$(get -H 'Accept: application/openmetrics-text' -o "$WORK/open" -w '%{content_type}' http://x/metrics)
 expect "the type of OpenMetrics" "application/openmetrics-text; version=1.0.0; charset=utf-8" "$type"
@@ -50,12 +50,24 @@ expect "its last line" "# EOF" "$(tail -n 1 "$WORK/open")"
 expect "other paths" 404 "$(get -o /dev/null -w '%{http_code}' http://x/)"
 expect "other methods" 405 "$(get -X POST -o /dev/null -w '%{http_code}' http://x/metrics)"
 say "somebody who says nothing keeps nobody waiting"
-for _ in 1 2 3; do timeout 10 nc -U "$socket" >/dev/null < <(sleep 9) & done
-started=$(now_ms)
-get -o /dev/null http://x/metrics
-expect_at_most "milliseconds until an answer" 3000 $(($(now_ms) - started))
+# It cuts them off after a while, so on a machine that is very slow it may have to be tried again.
+beside_the_silent() {
+  python3 - "$socket" <<'PY'
+import select, socket, sys
+def connect():
+    connection = socket.socket(socket.AF_UNIX)
+    connection.connect(sys.argv[1])
+    return connection
+silent = [connect() for _ in range(3)]
+asks = connect()
+asks.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+answer = asks.recv(100)
+sys.exit(not answer.startswith(b"HTTP/1.1 200 ") or len(select.select(silent, [], [], 0)[0]))
+PY
+}
+wait_for 60 "an answer while others say nothing" beside_the_silent
 kill $server
-wait_for 10 "the socket to go" test ! -e "$socket"
+wait_for 30 "the socket to go" test ! -e "$socket"
 
 say "another address than that of this host"
 expect_failure "without being told" metrics --listen 192.0.2.1:9586
@@ -71,12 +83,12 @@ on h1 prometheus --config.file="$WORK/prometheus.yml" --storage.tsdb.path="$WORK
 query() { on h1 curl -sS -m 5 -G --data-urlencode "query=$1" http://127.0.0.1:9090/api/v1/query | jq -r '.data.result[0].value[1] // empty'; }
 is_up() { [[ $(query 'up') == 1 ]]; }
 wait_for 30 "a scrape that succeeded" is_up
-wait_for 10 "the bytes in Prometheus" eval '[[ -n $(query "wireguard_sent_bytes_total{interface=\"wg1\"}") ]]'
+wait_for 30 "the bytes in Prometheus" eval '[[ -n $(query "wireguard_sent_bytes_total{interface=\"wg1\"}") ]]'
 expect "bytes sent, in Prometheus" "$(sent h1 wg1)" "$(query 'wireguard_sent_bytes_total{interface="wg1"}')"
 expect "series that Prometheus refused" "" "$(query 'prometheus_target_scrapes_sample_duplicate_timestamp_total > 0')"
 
 say "a daemon that was killed is a tunnel that is gone, and the next one is read"
 stop_daemon wg1
-wait_for 10 "the tunnel to be gone" eval '[[ -z $(on h1 curl -sS http://127.0.0.1:9586/metrics | grep "interface=\"wg1\"") ]]'
+wait_for 30 "the tunnel to be gone" eval '[[ -z $(on h1 curl -sS http://127.0.0.1:9586/metrics | grep "interface=\"wg1\"") ]]'
 daemon h1 wg1
-wait_for 10 "the tunnel to be back" eval 'on h1 curl -sS http://127.0.0.1:9586/metrics | grep -q "linerate_tunnel_up{interface=\"wg1\"} 1"'
+wait_for 30 "the tunnel to be back" eval 'on h1 curl -sS http://127.0.0.1:9586/metrics | grep -q "linerate_tunnel_up{interface=\"wg1\"} 1"'

@@ -25,50 +25,50 @@ shown() { # SECONDS REGULAR-EXPRESSION
 }
 settings() { stty -g -F "$(terminal display-message -p '#{pane_tty}')"; }
 is_back() { [[ $(settings) == "$before" ]] && [[ $(terminal display-message -p '#{alternate_on} #{cursor_flag}') == "0 1" ]]; }
-given_back() { wait_for 5 "the terminal as it was, after $1" is_back && say "the terminal is as it was, after $1"; }
+given_back() { wait_for 30 "the terminal as it was, after $1" is_back && say "the terminal is as it was, after $1"; }
 running() { pgrep -f "^$LINERATE top" >/dev/null; }
 start() {
   type_in "$LINERATE top wg1" Enter
-  shown 10 '^linerate top .* 1 connected'
+  shown 30 '^linerate top .* 1 connected'
 }
 
-shown 5 'ready>'
+shown 30 'ready>'
 before=$(settings)
 start
 key=$(public h2)
 like=${key//+/[+]} # in a regular expression
 short=${key:0:8} && short=${short//+/[+]}
-shown 5 "^wg1 +CPU +[0-9.]+%  rx +[0-9.]+kbit/s  tx +[0-9.]+kbit/s  1 peer"
-shown 5 "^$short.* 192\.0\.2\.2:50002 +[0-9]s +[0-9]+s +[0-9.]+k +[0-9.]+k"
-shown 8 '[▁▂▃▄▅▆▇█]{3}$'
+shown 30 "^wg1 +CPU +[0-9.]+%  rx +[0-9.]+kbit/s  tx +[0-9.]+kbit/s  1 peer"
+shown 30 "^$short.* 192\.0\.2\.2:50002 +[0-9]s +[0-9]+s +[0-9.]+k +[0-9.]+k"
+shown 30 '[▁▂▃▄▅▆▇█]{3}$'
 screen >"$SCENARIO_LOGS/screen.log"
 
 say "keys"
 type_in h
-shown 3 'linerate top: keys'
+shown 30 'linerate top: keys'
 type_in x
-shown 3 '^PEER'
+shown 30 '^PEER'
 type_in /nobody
-shown 3 'No peer matches the filter'
+shown 30 'No peer matches the filter'
 type_in Escape
-shown 3 "^$short"
+shown 30 "^$short"
 type_in p
-shown 3 'PAUSED'
+shown 30 'PAUSED'
 type_in p
 
 say "another size"
 terminal resize-window -x 120 -y 30
-shown 3 "^$like"
+shown 30 "^$like"
 terminal resize-window -x 40 -y 10
-shown 3 '^PEER +HEARD +RX +TX'
+shown 30 '^PEER +HEARD +RX +TX'
 terminal resize-window -x 80 -y 24
 
 say "suspended, and continued"
 type_in C-z
-shown 3 'Stopped'
+shown 30 'Stopped'
 given_back "Ctrl-Z"
 type_in fg Enter
-shown 3 '^linerate top'
+shown 30 '^linerate top'
 
 say "the ways out"
 type_in q
@@ -80,7 +80,7 @@ for signal in TERM HUP INT QUIT; do
   start
   pkill -"$signal" -f "^$LINERATE top"
   given_back "SIG$signal"
-  wait_for 3 "it to end" eval '! running'
+  wait_for 30 "it to end" eval '! running'
 done
 
 say "without a terminal"

@@ -43,8 +43,8 @@ client renew laptop --expires 30d
 renewed
 wait_for 5 "traffic" carries
 client set laptop --quota 20k
-on h2 ping -n -q -c 30 -i 0.01 -s 1000 -w 2 10.71.8.1 >/dev/null || true
-wait_for 1 "the client to be cut off" cut_off
+on h2 ping -n -q -c 30 -i 0.01 -s 1000 -W 1 10.71.8.1 >/dev/null || true
+wait_for 5 "the client to be cut off" cut_off
 client set laptop --quota 50Mi
 renewed
 wait_for 5 "traffic" carries
@@ -83,7 +83,7 @@ wait_for 5 "traffic by the third key" carries
 wait_for 5 "its peer alone" eval '[[ $(at h1 wg show wg1 peers) == "$(public third)" ]]'
 in_file "NextPublicKey = $(public third)" || fail "the file tells already"
 client rekey laptop --pubkey "$(public fourth)"
-wait_for 1 "traffic by the third key still" carries
+wait_for 5 "traffic by the third key still" carries
 in_file "NextPublicKey = $(public fourth)" || fail "the file has another next key: $(grep PublicKey $server)"
 on h2 wg set wg2 private-key "$WORK/fourth.key"
 renewed

@@ -64,8 +64,8 @@ client_file "#! Quota = 200k"
 good linerate up wg1
 renewed
 wait_for 5 "traffic" carries
-on h2 ping -n -q -c 150 -i 0.01 -s 1000 -w 5 10.9.0.1 >/dev/null || true
-wait_for 1 "the client to be cut off" cut_off
+on h2 ping -n -q -c 150 -i 0.01 -s 1000 -W 1 10.9.0.1 >/dev/null || true
+wait_for 5 "the client to be cut off" cut_off
 good linerate down wg1
 is_gone wg1
 good linerate up wg1

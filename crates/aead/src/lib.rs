@@ -318,6 +318,7 @@ fn nonce(counter: u64) -> [u8; 12] {
 }
 
 /// Whether a packet's tag is this one; wipes the packet if not.
+#[cfg(target_arch = "x86_64")]
 fn is_authentic(tag: &[u8; TAG_LEN], buf: &mut [u8], slot: &Slot) -> bool {
     let (text, received) = text_and_tag(buf, slot);
     let authentic = tags_equal(tag, received);

@@ -49,7 +49,7 @@ again
 healthy "as before" h1 wg1
 kill -STOP "${PID[wg1]}"
 # More than the buffer holds, to the stopped daemon.
-on h2 timeout 60 perl -MIO::Socket::INET -e '
+ip netns exec h2 timeout 60 perl -MIO::Socket::INET -e '
   my $socket = IO::Socket::INET->new(Proto => "udp", PeerAddr => "192.168.50.1:50001") or die;
   $socket->send("x" x 1200) for 1 .. 200000' &
 sender=$!
@@ -59,6 +59,34 @@ kill $sender 2>/dev/null || true
 wait $sender 2>/dev/null || true
 kill -CONT "${PID[wg1]}"
 finds "a buffer that has overflowed" h1 wg1 socket-buffer-drops
+
+say "a limit of processor time"
+again
+groups=/sys/fs/cgroup
+[[ -e $groups/cgroup.controllers ]] || groups=/sys/fs/cgroup/cpu
+group=$(mktemp -d "$groups/linerate-XXXXXX" 2>/dev/null || true)
+[[ ! -e $groups/cgroup.subtree_control ]] || echo +cpu >"$groups/cgroup.subtree_control" 2>/dev/null || true
+limit_group() { # PERCENT : of a processor, by either version of control groups
+  if [[ -e $group/cpu.max ]]; then echo "${1}000 100000" >"$group/cpu.max"; else echo "${1}000" >"$group/cpu.cfs_quota_us"; fi
+}
+if [[ -n $group ]] && limit_group 20 2>/dev/null && echo "${PID[wg1]}" >"$group/cgroup.procs"; then
+  finds "a daemon with a limit" h1 wg1 cpu-limited
+  tells "the daemon may use 0.20 of"
+  tells "CPUQuota="
+  if (($(nproc) > 1)); then
+    # As in a container, where doctor is as limited as the daemon.
+    limit_group 100
+    echo $$ >"$group/cgroup.procs"
+    finds "a daemon and a doctor with a limit" h1 wg1 cpu-limited
+    tells "the daemon may use 1.00 of $(nproc) processors"
+    echo $$ >"$groups/cgroup.procs"
+  fi
+  echo "${PID[wg1]}" >"$groups/cgroup.procs"
+  MACHINE="$MACHINE|^cpu-limited\$" healthy "a daemon whose own limit is gone" h1 wg1
+else
+  note "no control group can be limited here"
+fi
+[[ -z $group ]] || rmdir "$group"
 
 say "NAT and clocks"
 again

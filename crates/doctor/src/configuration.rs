@@ -1,12 +1,13 @@
 //! Settings that contradict each other or the host.
 
+use std::collections::HashSet;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use crate::Finding;
-use crate::evidence::Evidence;
+use crate::evidence::{Evidence, Peer};
 use crate::traffic::is_gateway;
+use crate::{Finding, Severity};
 
 pub(crate) fn examine(evidence: &Evidence) -> Vec<Finding> {
     if evidence.tunnel.is_dead {
@@ -21,8 +22,13 @@ fn address_conflict(evidence: &Evidence) -> Option<Finding> {
     let tunnel = &evidence.tunnel;
     let others = evidence.host.links.iter().filter(|link| link.name != tunnel.name);
     let own = |address: &IpAddr| tunnel.addresses.iter().any(|own| own.addr() == *address);
-    let shared =
-        others.clone().find_map(|link| Some((link, link.addresses.iter().find(|address| own(&address.addr()))?)));
+    // Interfaces without a network of their own may share an address, and those of a link need not be unique.
+    let is_host = |net: &IpNet| net.prefix_len() == net.max_prefix_len();
+    let conflicts = |address: &&IpNet| {
+        let mut same = tunnel.addresses.iter().filter(|own| own.addr() == address.addr());
+        !same.all(|own| is_link_local(own) || is_host(own) && is_host(address))
+    };
+    let shared = others.clone().find_map(|link| Some((link, link.addresses.iter().find(conflicts)?)));
     if let Some((link, address)) = shared {
         return Some(Finding::new(
             "address-conflict",
@@ -33,8 +39,7 @@ fn address_conflict(evidence: &Evidence) -> Option<Finding> {
         ));
     }
     let local = |net: &IpNet| {
-        let is_host = net.prefix_len() == net.max_prefix_len();
-        is_host
+        is_host(net)
             && (own(&net.addr()) || others.clone().flat_map(|link| &link.addresses).any(|own| own.addr() == net.addr()))
     };
     tunnel.peers.iter().find_map(|peer| {
@@ -52,12 +57,32 @@ fn address_conflict(evidence: &Evidence) -> Option<Finding> {
     })
 }
 
+fn is_link_local(net: &IpNet) -> bool {
+    match net.addr() {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    }
+}
+
+/// Of networks to which the kernel makes no choice between tunnels, nothing is said: those of a link, groups, and
+/// what is routed by hand.
 fn two_tunnels(evidence: &Evidence) -> Option<Finding> {
     let tunnel = &evidence.tunnel;
+    if tunnel.table_off {
+        return None;
+    }
+    let is_chosen = |peer: &Peer, net: &IpNet| {
+        let is_routed = || peer.ways.iter().any(|(way, _)| way == net);
+        !is_link_local(net) && !net.addr().is_multicast() && (net.prefix_len() > 1 || is_routed())
+    };
+    let all = || {
+        let of = |peer| move |net: &&IpNet| is_chosen(peer, net);
+        tunnel.peers.iter().flat_map(move |peer| peer.allowed_ips.iter().filter(of(peer)))
+    };
     evidence.others.iter().find_map(|other| {
-        let all = tunnel.peers.iter().flat_map(|peer| &peer.allowed_ips);
-        let shared = all.clone().find(|net| other.allowed_ips.contains(net))?;
-        let count = all.filter(|net| other.allowed_ips.contains(net)).count();
+        let theirs: HashSet<&IpNet> = other.allowed_ips.iter().collect();
+        let shared = all().find(|net| theirs.contains(net))?;
+        let count = all().filter(|net| theirs.contains(net)).count();
         Some(Finding::new(
             "allowed-ips-in-two-tunnels",
             &tunnel.name,
@@ -74,25 +99,37 @@ fn two_peers(evidence: &Evidence) -> Option<Finding> {
     Some(Finding::new(
         "allowed-ips-in-two-peers",
         &tunnel.name,
-        format!("the file gives {first} to two peers, and only the last of them has it"),
-        format!("{} allowed IPs are in more than one [Peer]", tunnel.allowed_ips_twice.len()),
-        format!("leave it to one of them in the file, then `linerate reload {}`", tunnel.name),
+        format!("more than one peer has {first} among its allowed IPs in the file; only the last of them gets it"),
+        match tunnel.allowed_ips_twice.len() {
+            1 => "an allowed IP belongs to one peer, and the file has this one in two sections [Peer]".to_owned(),
+            count => format!("an allowed IP belongs to one peer; {count} of the file's are in two sections [Peer]"),
+        },
+        format!("delete it in the other sections, then `linerate reload {}`", tunnel.name),
     ))
 }
 
 fn ipv6_disabled(evidence: &Evidence) -> Option<Finding> {
     let tunnel = &evidence.tunnel;
-    let name = format!("net.ipv6.conf.{}.disable_ipv6", tunnel.name);
-    let is_off = |name: &str| evidence.host.sysctl(name) == Some("1");
-    let off = [name.as_str(), "net.ipv6.conf.all.disable_ipv6"].into_iter().find(|name| is_off(name))?;
-    let net = tunnel.peers.iter().flat_map(|peer| &peer.allowed_ips).find(|net| net.addr().is_ipv6())?;
-    Some(Finding::new(
+    let name = &tunnel.name;
+    // The value for all interfaces is copied to each when it is set, and counts for none.
+    let off = format!("net.ipv6.conf.{name}.disable_ipv6");
+    if evidence.host.sysctl(&off) != Some("1") {
+        return None;
+    }
+    let nets = || tunnel.peers.iter().flat_map(|peer| &peer.allowed_ips).filter(|net| net.addr().is_ipv6());
+    let net = nets().find(|net| net.prefix_len() > 1).or_else(|| nets().next())?;
+    let finding = Finding::new(
         "ipv6-disabled",
-        &tunnel.name,
-        "peers have IPv6 addresses, and IPv6 is disabled on this host",
+        name,
+        "peers have IPv6 addresses, and IPv6 is disabled on this interface",
         format!("{off} is 1, and {net} is an allowed IP"),
-        format!("`sysctl -w {off}=0`, or no IPv6 addresses in the file"),
-    ))
+        format!(
+            "`sysctl -w net.ipv6.conf.default.disable_ipv6=0`, then `linerate down {name}` and `linerate up {name}`; \
+             or no IPv6 addresses in the file"
+        ),
+    );
+    // Where everything is to go into the tunnel, that nothing goes as IPv6 is no loss.
+    Some(if net.prefix_len() > 1 { finding } else { finding.with(Severity::Note) })
 }
 
 fn v6_addresses(evidence: &Evidence) -> (bool, bool) {
@@ -129,8 +166,10 @@ fn ipv6_without_nat(evidence: &Evidence) -> Option<Finding> {
     let ruleset = evidence.host.ruleset.as_ref()?;
     let own = || tunnel.addresses.iter().filter(|address| address.addr().is_ipv6());
     let translated = own().any(|address| ruleset.translates(&address.trunc()));
-    (is_gateway(evidence, false) && has_v6 && all_local && !translated).then(|| {
-        Finding::new(
+    let severity = if evidence.host.reaches_ipv6 { Severity::Warning } else { Severity::Note };
+    let is_known = !evidence.host.has_legacy_rules;
+    (is_gateway(evidence, false) && has_v6 && all_local && !translated && is_known).then(|| {
+        let finding = Finding::new(
             "ipv6-without-nat",
             &tunnel.name,
             "IPv6 of clients reaches nothing outside: their addresses are local and not translated",
@@ -139,6 +178,7 @@ fn ipv6_without_nat(evidence: &Evidence) -> Option<Finding> {
                 own().next().map(ToString::to_string).unwrap_or_default()
             ),
             "Masquerade = auto in the tunnel's file (Gateway), or a rule that masquerades IPv6, or a public prefix",
-        )
+        );
+        finding.with(severity)
     })
 }

@@ -77,7 +77,7 @@ pub struct Tunnel {
     pub addresses: Vec<IpNet>,
     /// The file it came from.
     pub file: Option<String>,
-    /// The file says `Table = off`, so routes are somebody else's.
+    /// The file says `Table = off` or names a table, so the routes are somebody else's.
     pub table_off: bool,
     /// The interfaces between which and the tunnel the host forwards, by the file.
     pub gateway: Vec<String>,
@@ -118,6 +118,8 @@ pub struct Peer {
     pub keepalive: u16,
     /// It has a preshared key.
     pub has_preshared_key: bool,
+    /// Bytes sent to it that it need not have answered yet: those before the examination, and the most recent ones.
+    pub sent_before: u64,
     /// Bytes sent to it.
     pub sent: u64,
     /// Bytes received from it.
@@ -132,6 +134,9 @@ pub struct Peer {
     pub probe: Option<Probe>,
 }
 
+/// The length of an initiation: a peer that sent less has not even begun.
+pub const INITIATION: u64 = 148;
+
 /// After this long without a handshake there is no session.
 pub const SESSION: Duration = Duration::from_secs(180);
 
@@ -143,10 +148,18 @@ impl Peer {
         answers || self.handshake_age.is_some_and(|age| age < SESSION)
     }
 
-    /// Whether it should have one and has not.
+    /// Whether it should have one and has not. While nothing is sent to it, that is no fault.
+    #[must_use]
+    pub fn is_missing(&self) -> bool {
+        self.is_expected && !self.is_suspended && !self.is_alive()
+    }
+
+    /// Whether it should have one, was sent something, and has not answered.
     #[must_use]
     pub fn is_silent(&self) -> bool {
-        self.is_expected && !self.is_suspended && !self.is_alive()
+        let unanswered = self.probe.as_ref().is_some_and(|probe| probe.refused.is_none());
+        let never = self.handshake_age.is_none() && self.received == 0 && self.sent >= 3 * INITIATION;
+        self.is_missing() && (self.sent > self.sent_before || unanswered || never)
     }
 }
 
@@ -192,10 +205,14 @@ pub struct Host {
     pub tunnel_routes: Vec<IpNet>,
     /// The interface of the default route.
     pub uplink: Option<String>,
+    /// There is a default route for IPv6.
+    pub reaches_ipv6: bool,
     /// Sysctls by their dotted names.
     pub sysctls: BTreeMap<String, String>,
     /// The firewall.
     pub ruleset: Option<Ruleset>,
+    /// There are rules of old-style iptables as well, which are not read.
+    pub has_legacy_rules: bool,
     /// The kernel's counters (/proc/net/snmp and netstat, such as `Udp.RcvbufErrors`).
     pub counters: Counters,
     /// Datagrams that the tunnel's sockets dropped because their buffers were full.
@@ -261,6 +278,8 @@ pub struct Machine {
 /// A processor's time, as shares.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CoreUse {
+    /// Of how many ticks they are shares: a hundredth of a second each.
+    pub ticks: u64,
     /// At rest.
     pub idle: f64,
     /// In the kernel's network code and other soft interrupts.

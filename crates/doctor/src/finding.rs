@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 /// How bad a finding is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
     /// Something does not work.
@@ -91,7 +91,7 @@ pub const KINDS: &[Kind] = &[
     error("clock-behind"),
     error("no-handshake-nothing-arrives"),
     error("no-handshake-no-answer"),
-    warning("nat-without-keepalive"),
+    note("nat-without-keepalive"),
     warning("keepalive-too-long"),
     error("route-missing"),
     error("route-elsewhere"),

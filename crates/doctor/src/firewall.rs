@@ -1,8 +1,9 @@
 //! A firewall, read from `nft -j list ruleset`, and what becomes of a packet in it.
 //!
-//! Conditions that are not understood here (sets by name, matches of iptables) neither hold nor fail: a packet is said
-//! to be dropped only if no such condition could have let it pass.
+//! Conditions that are not understood here (matches of iptables, concatenations) neither hold nor fail: a packet is
+//! said to be dropped only if no such condition could have let it pass.
 
+use std::collections::HashMap;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
@@ -44,6 +45,8 @@ enum Condition {
     Incoming(bool, Vec<String>),
     Outgoing(bool, Vec<String>),
     Protocol(bool, Vec<String>),
+    /// The type of an echo request or its answer.
+    Echo(bool, Vec<String>),
     Family(bool, Vec<String>),
     SourcePort(bool, Vec<(u16, u16)>),
     Port(bool, Vec<(u16, u16)>),
@@ -71,7 +74,7 @@ enum Verdict {
 pub struct Packet<'a> {
     /// `input`, `output` or `forward`.
     pub hook: &'a str,
-    /// The interface that it came in by; empty for none.
+    /// The interface that it came in by; empty for none, [`ANY_INTERFACE`] for one that is not known.
     pub incoming: &'a str,
     /// The interface that it leaves by; empty for none.
     pub outgoing: &'a str,
@@ -93,9 +96,23 @@ pub struct Packet<'a> {
     pub is_v6: bool,
 }
 
+/// Some interface other than `lo`. No interface can have this name.
+pub const ANY_INTERFACE: &str = "/";
+
+/// What made the rules of a table, and would undo changes that it does not know of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Keeper {
+    /// Somebody by hand, or a program that is not known.
+    Unknown,
+    Iptables,
+    Ufw,
+    Firewalld,
+}
+
 /// Where a packet is dropped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Drop {
+    keeper: Keeper,
     /// `inet filter`.
     pub table: String,
     /// The chain.
@@ -115,6 +132,25 @@ impl Drop {
             format!("no rule of table {}, chain {} accepts them, and its policy is drop", self.table, self.chain)
         } else {
             format!("a rule of table {}, chain {} drops them{counted}", self.table, self.chain)
+        }
+    }
+
+    /// The command that lets datagrams to a port pass.
+    #[must_use]
+    pub fn accept_port(&self, port: u16) -> String {
+        let iptables = if self.table.starts_with("ip6 ") { "ip6tables" } else { "iptables" };
+        match self.keeper {
+            Keeper::Firewalld => {
+                format!("`firewall-cmd --permanent --add-port={port}/udp`, then `firewall-cmd --reload`")
+            }
+            Keeper::Ufw => format!("`ufw allow {port}/udp`"),
+            Keeper::Iptables => {
+                format!("`{iptables} -I {} -p udp --dport {port} -j ACCEPT`, and where rules are kept", self.chain)
+            }
+            Keeper::Unknown => format!(
+                "`nft insert rule {} {} udp dport {port} accept`, and in the file that these rules come from",
+                self.table, self.chain
+            ),
         }
     }
 
@@ -154,15 +190,28 @@ impl Ruleset {
     #[must_use]
     pub fn parse(json: &str) -> Option<Self> {
         let all: Value = serde_json::from_str(json).ok()?;
-        let mut ruleset = Self::default();
-        for object in all.get("nftables")?.as_array()? {
-            if let Some(chain) = object.get("chain").and_then(chain) {
-                ruleset.chains.push(chain);
-            } else if let Some((rule, of)) = object.get("rule").and_then(|rule| Some((rule, place(rule, "chain")?)))
-                && let Some(chain) = ruleset.chains.iter_mut().find(|chain| chain.place() == of)
-            {
-                chain.rules.push(read_rule(rule));
+        let all = all.get("nftables")?.as_array()?;
+        let mut ruleset = Self { chains: all.iter().filter_map(|object| chain(object.get("chain")?)).collect() };
+        let mut sets = Sets::new();
+        for object in all.iter().filter_map(|object| object.get("set").or_else(|| object.get("map"))) {
+            if let Some((family, table, name)) = place(object, "name") {
+                let elements = object.get("elem").and_then(Value::as_array);
+                sets.insert((family, table, name), elements.map_or(&[], Vec::as_slice));
             }
+        }
+        let mut sets_marks = false;
+        for rule in all.iter().filter_map(|object| object.get("rule")) {
+            let Some(of) = place(rule, "chain") else { continue };
+            sets_marks |= sets_mark(rule);
+            if let Some(chain) = ruleset.chains.iter_mut().find(|chain| chain.place() == of) {
+                chain.rules.extend(read_rule(rule, &|name| sets.get(&(of.0, of.1, name)).copied()));
+            }
+        }
+        if sets_marks {
+            // Which mark a packet has then is not known.
+            let conditions =
+                ruleset.chains.iter_mut().flat_map(|chain| &mut chain.rules).flat_map(|rule| &mut rule.conditions);
+            conditions.filter(|it| matches!(it, Condition::Mark(..))).for_each(|it| *it = Condition::Unknown);
         }
         Some(ruleset)
     }
@@ -187,11 +236,22 @@ impl Ruleset {
         };
         let mut bases: Vec<&Chain> = self.chains.iter().filter(|chain| order(chain).is_some()).collect();
         bases.sort_by_key(order);
-        bases.into_iter().find_map(|chain| match self.walk(chain, packet, 0) {
+        let drop = bases.into_iter().find_map(|chain| match self.walk(chain, packet, 0) {
             Fate::Dropped(drop) => Some(drop),
             Fate::Through if chain.base.as_ref().is_some_and(|base| base.drops) => Some(chain.drop(None, true)),
             _ => None,
-        })
+        })?;
+        Some(Drop { keeper: self.keeper(&drop.table), ..drop })
+    }
+
+    fn keeper(&self, table: &str) -> Keeper {
+        let has = |is: fn(&str) -> bool| self.chains.iter().any(|chain| chain.table_name() == table && is(&chain.name));
+        match table {
+            "inet firewalld" | "ip firewalld" | "ip6 firewalld" => Keeper::Firewalld,
+            "ip filter" | "ip6 filter" if has(|chain| chain.starts_with("ufw")) => Keeper::Ufw,
+            "ip filter" | "ip6 filter" if has(|chain| chain == "INPUT") => Keeper::Iptables,
+            _ => Keeper::Unknown,
+        }
     }
 
     /// Whether some rule gives packets from this network another source address.
@@ -287,8 +347,12 @@ impl Chain {
         (&self.family, &self.table, &self.name)
     }
 
+    fn table_name(&self) -> String {
+        format!("{} {}", self.family, self.table)
+    }
+
     fn drop(&self, packets: Option<u64>, by_policy: bool) -> Drop {
-        Drop { table: format!("{} {}", self.family, self.table), chain: self.name.clone(), packets, by_policy }
+        Drop { keeper: Keeper::Unknown, table: self.table_name(), chain: self.name.clone(), packets, by_policy }
     }
 }
 
@@ -303,14 +367,16 @@ impl Condition {
         };
         let port = |ranges: &[(u16, u16)], port: Option<u16>| match port {
             Some(port) => Truth::from(ranges.iter().any(|(first, last)| (*first..=*last).contains(&port))),
-            None if matches!(packet.protocol, "udp" | "tcp") => Truth::Perhaps,
-            None => Truth::No,
+            None => Truth::Perhaps,
         };
         let net = |nets: &[IpNet], address: Option<IpAddr>| match address {
             Some(address) => Truth::from(nets.iter().any(|net| net.contains(&address))),
             None => Truth::Perhaps,
         };
         let (expected, truth) = match self {
+            Self::Incoming(expected, names) if packet.incoming == ANY_INTERFACE => {
+                (expected, if names.iter().all(|name| name == "lo") { Truth::No } else { Truth::Perhaps })
+            }
             Self::Incoming(expected, names) => (expected, name(names, packet.incoming)),
             Self::Outgoing(expected, names) => (expected, name(names, packet.outgoing)),
             Self::Protocol(expected, names) => {
@@ -323,6 +389,10 @@ impl Condition {
                 let fits =
                     |name: &String| name == packet.protocol || name == number || name == "ipv6-icmp" && number == "58";
                 (expected, Truth::from(names.iter().any(fits)))
+            }
+            Self::Echo(expected, names) => {
+                let kind = if packet.is_known { "echo-reply" } else { "echo-request" };
+                (expected, Truth::from(names.iter().any(|name| name == kind)))
             }
             Self::Family(expected, names) => (expected, name(names, if packet.is_v6 { "ipv6" } else { "ipv4" })),
             Self::SourcePort(expected, ranges) => (expected, port(ranges, packet.source_port)),
@@ -364,7 +434,25 @@ fn chain(object: &Value) -> Option<Chain> {
     Some(Chain { family: family.into(), table: table.into(), name: name.into(), base, rules: Vec::new() })
 }
 
-fn read_rule(object: &Value) -> Rule {
+/// The elements of sets and maps that have names, by family, table and name.
+type Sets<'a> = HashMap<(&'a str, &'a str, &'a str), &'a [Value]>;
+
+/// Those of a table, by name.
+type Named<'a> = dyn Fn(&str) -> Option<&'a [Value]> + 'a;
+
+/// Whether a rule gives packets marks.
+fn sets_mark(rule: &Value) -> bool {
+    let statements = rule.get("expr").and_then(Value::as_array).into_iter().flatten();
+    statements.into_iter().any(|statement| {
+        let of_meta = statement.get("mangle").and_then(|it| text(it.get("key")?.get("meta")?, "key"));
+        let of_iptables = statement.get("xt").and_then(|it| text(it, "name"));
+        of_meta == Some("mark") || matches!(of_iptables, Some("MARK" | "CONNMARK"))
+    })
+}
+
+/// The rule; one with a verdict map is a rule for each of the map's elements.
+fn read_rule<'a>(object: &'a Value, named: &Named<'a>) -> Vec<Rule> {
+    let mut cases = Vec::new();
     let mut rule = Rule {
         conditions: Vec::new(),
         verdict: Verdict::Continue,
@@ -374,15 +462,14 @@ fn read_rule(object: &Value) -> Rule {
     };
     for statement in object.get("expr").and_then(Value::as_array).into_iter().flatten() {
         let Some((name, value)) = statement.as_object().and_then(|object| object.iter().next()) else { continue };
-        let target = || text(value, "target").unwrap_or_default().to_owned();
         match name.as_str() {
-            "match" => rule.conditions.push(condition(value).unwrap_or(Condition::Unknown)),
+            "match" => rule.conditions.extend(conditions(value, named)),
+            "vmap" => match map(value, named) {
+                Some(elements) => cases = elements,
+                None => rule.verdict = Verdict::Unknown,
+            },
             "counter" => rule.packets = value.get("packets").and_then(Value::as_u64),
-            "accept" => rule.verdict = Verdict::Accept,
-            "drop" | "reject" => rule.verdict = Verdict::Drop,
-            "jump" => rule.verdict = Verdict::Jump(target()),
-            "goto" => rule.verdict = Verdict::Goto(target()),
-            "return" => rule.verdict = Verdict::Return,
+            "accept" | "drop" | "reject" | "jump" | "goto" | "return" => rule.verdict = verdict(name, value),
             "masquerade" | "snat" => rule.is_masquerade = true,
             "mangle" => {
                 let option = value.get("key").and_then(|key| key.get("tcp option"));
@@ -395,21 +482,85 @@ fn read_rule(object: &Value) -> Rule {
                 _ if text(value, "type") == Some("match") => rule.conditions.push(Condition::Unknown),
                 _ => {}
             },
-            "log" | "comment" | "notrack" | "flow" | "set" => {}
+            "log" | "comment" | "notrack" | "flow" | "set" | "last" => {}
             "limit" | "quota" => rule.conditions.push(Condition::Unknown),
             _ => rule.verdict = Verdict::Unknown,
         }
     }
-    rule
+    if cases.is_empty() {
+        return vec![rule];
+    }
+    let case = |(more, verdict): (Vec<Condition>, Verdict)| {
+        let conditions = rule.conditions.iter().cloned().chain(more).collect();
+        Rule { conditions, verdict, ..rule.clone() }
+    };
+    cases.into_iter().map(case).collect()
 }
 
-fn condition(value: &Value) -> Option<Condition> {
-    let expected = match text(value, "op")? {
-        "==" | "in" => true,
-        "!=" => false,
-        _ => return None,
+fn verdict(name: &str, value: &Value) -> Verdict {
+    let target = || text(value, "target").unwrap_or_default().to_owned();
+    match name {
+        "accept" => Verdict::Accept,
+        "drop" | "reject" => Verdict::Drop,
+        "jump" => Verdict::Jump(target()),
+        "goto" => Verdict::Goto(target()),
+        "return" => Verdict::Return,
+        "continue" => Verdict::Continue,
+        _ => Verdict::Unknown,
+    }
+}
+
+/// What a verdict map does, element by element. Which of them a packet is, excludes the others.
+fn map<'a>(value: &'a Value, named: &Named<'a>) -> Option<Vec<(Vec<Condition>, Verdict)>> {
+    let (key, data) = (value.get("key")?, value.get("data")?);
+    let elements = match data.as_str() {
+        Some(name) => named(name.strip_prefix('@')?)?,
+        None => data.get("set")?.as_array()?,
     };
-    let (left, right) = (value.get("left")?, items(value.get("right")?)?);
+    let case = |element: &'a Value| {
+        let [of, then] = element.as_array()?.as_slice() else { return None };
+        let (name, value) = then.as_object()?.iter().next()?;
+        let known = condition(true, key, &[element_value(of)]);
+        let conditions = implied(key).into_iter().chain([known.unwrap_or(Condition::Unknown)]).collect();
+        Some((conditions, verdict(name, value)))
+    };
+    // One without elements does nothing.
+    let nothing = || vec![(Vec::new(), Verdict::Continue)];
+    elements.iter().map(case).collect::<Option<Vec<_>>>().map(|cases| if cases.is_empty() { nothing() } else { cases })
+}
+
+/// An element without what belongs to it, such as its counter.
+fn element_value(element: &Value) -> &Value {
+    element.get("elem").and_then(|inner| inner.get("val")).unwrap_or(element)
+}
+
+fn conditions<'a>(value: &'a Value, named: &Named<'a>) -> Vec<Condition> {
+    let compare = || {
+        let expected = match text(value, "op")? {
+            "==" | "in" => true,
+            "!=" => false,
+            _ => return None,
+        };
+        condition(expected, value.get("left")?, &items(value.get("right")?, named)?)
+    };
+    let known = compare().unwrap_or(Condition::Unknown);
+    value.get("left").and_then(implied).into_iter().chain([known]).collect()
+}
+
+/// The condition that comes with looking at a header, which packets of other protocols do not have.
+fn implied(left: &Value) -> Option<Condition> {
+    let of_bits = || left.get("&")?.as_array()?.first()?.get("payload");
+    match text(left.get("payload").or_else(of_bits)?, "protocol")? {
+        "ip" => Some(Condition::Family(true, vec!["ipv4".into()])),
+        "ip6" => Some(Condition::Family(true, vec!["ipv6".into()])),
+        protocol @ ("udp" | "tcp" | "icmp" | "icmpv6" | "sctp" | "dccp" | "udplite" | "esp" | "ah") => {
+            Some(Condition::Protocol(true, vec![protocol.into()]))
+        }
+        _ => None,
+    }
+}
+
+fn condition(expected: bool, left: &Value, right: &[&Value]) -> Option<Condition> {
     let texts = || -> Option<Vec<String>> {
         let text = |item: &Value| item.as_str().map(str::to_owned).or_else(|| Some(item.as_u64()?.to_string()));
         right.iter().map(|item| text(item)).collect()
@@ -432,24 +583,24 @@ fn condition(value: &Value) -> Option<Condition> {
     }
     let payload = left.get("payload")?;
     match (text(payload, "protocol")?, text(payload, "field")?) {
-        // nft leaves out a condition on the protocol that this one implies.
-        ("udp" | "th", "dport") => Some(Condition::Port(expected, ports(&right)?)),
-        ("udp" | "th", "sport") => Some(Condition::SourcePort(expected, ports(&right)?)),
-        ("tcp", _) if expected => Some(Condition::Protocol(true, vec!["tcp".into()])),
-        ("ip" | "ip6", "saddr") => Some(Condition::Source(expected, nets(&right)?)),
-        ("ip" | "ip6", "daddr") => Some(Condition::Destination(expected, nets(&right)?)),
+        ("udp" | "th", "dport") => Some(Condition::Port(expected, ports(right)?)),
+        ("udp" | "th", "sport") => Some(Condition::SourcePort(expected, ports(right)?)),
+        ("icmp" | "icmpv6", "type") => Some(Condition::Echo(expected, texts()?)),
+        ("ip" | "ip6", "saddr") => Some(Condition::Source(expected, nets(right)?)),
+        ("ip" | "ip6", "daddr") => Some(Condition::Destination(expected, nets(right)?)),
         ("ip", "protocol") | ("ip6", "nexthdr") => Some(Condition::Protocol(expected, texts()?)),
         _ => None,
     }
 }
 
-/// The values of a set, a list, or a single one; none for a set that is named.
-fn items(right: &Value) -> Option<Vec<&Value>> {
+/// The values of a set, a list, or a single one; none for a set that is not known.
+fn items<'a>(right: &'a Value, named: &Named<'a>) -> Option<Vec<&'a Value>> {
+    let all = |items: &'a [Value]| items.iter().map(element_value).collect();
     match right {
-        Value::String(name) if name.starts_with('@') => None,
-        Value::Array(items) => Some(items.iter().collect()),
+        Value::String(name) if name.starts_with('@') => named(&name[1..]).map(all),
+        Value::Array(items) => Some(all(items)),
         Value::Object(object) => match object.get("set") {
-            Some(Value::Array(items)) => Some(items.iter().collect()),
+            Some(Value::Array(items)) => Some(all(items)),
             Some(_) => None,
             None => Some(vec![right]),
         },
@@ -529,7 +680,13 @@ mod tests {
     #[test]
     fn a_rule_that_drops_is_found_with_its_counter() {
         let drop = ruleset("input", "accept", &[&rule(&[TO_PORT, DROP])]).drops(&to_port("input", 51820, false, false));
-        let expected = Drop { table: "inet t".into(), chain: "c".into(), packets: Some(7), by_policy: false };
+        let expected = Drop {
+            keeper: Keeper::Unknown,
+            table: "inet t".into(),
+            chain: "c".into(),
+            packets: Some(7),
+            by_policy: false,
+        };
         assert_eq!(drop, Some(expected));
         let other = ruleset("input", "accept", &[&rule(&[TO_PORT, DROP])]);
         assert_eq!(other.drops(&to_port("input", 51821, false, false)), None);
@@ -554,6 +711,93 @@ mod tests {
         let unknown = r#"{"vmap":{"key":{"meta":{"key":"iifname"}},"data":"@x"}}"#;
         assert_eq!(ruleset("input", "drop", &[unknown]).drops(&packet), None);
         assert_eq!(ruleset("input", "drop", &[r#"{"jump":{"target":"nowhere"}}"#]).drops(&packet), None);
+    }
+
+    const VMAP: &str = r#"{"vmap":{"key":{"ct":{"key":"state"}},"data":{"set":[["invalid",{"drop":null}],
+        ["established",{"accept":null}],["related",{"accept":null}]]}}}"#;
+    const ECHO: &str =
+        r#"{"match":{"op":"==","left":{"payload":{"protocol":"icmp","field":"type"}},"right":"echo-request"}}"#;
+
+    #[test]
+    fn a_policy_drops_beside_the_usual_rules_for_states_and_echo_requests() {
+        let usual = ruleset("input", "drop", &[VMAP, &rule(&[ECHO, ACCEPT])]);
+        let packet = to_port("input", 51820, false, false);
+        assert!(usual.drops(&packet).is_some_and(|drop| drop.by_policy));
+        assert_eq!(usual.drops(&Packet { is_known: true, ..packet.clone() }), None);
+        assert_eq!(usual.drops(&Packet { protocol: "icmp", port: None, ..packet.clone() }), None);
+        assert!(usual.drops(&Packet { protocol: "icmpv6", port: None, is_v6: true, ..packet }).is_some());
+    }
+
+    #[test]
+    fn sets_and_maps_with_names_are_looked_up() {
+        let named = |kind: &str, elements: &str, expression: &str| {
+            Ruleset::parse(&format!(
+                r#"{{"nftables":[{{"{kind}":{{"family":"inet","table":"t","name":"s","elem":[{elements}]}}}},
+                {{"chain":{{"family":"inet","table":"t","name":"c","type":"filter","hook":"input","prio":0,
+                "policy":"drop"}}}},
+                {{"rule":{{"family":"inet","table":"t","chain":"c","expr":[{expression}]}}}}]}}"#
+            ))
+            .unwrap()
+        };
+        let ports = SET.replace("@ports", "@s");
+        let [ours, other] = [51820, 53].map(|port| to_port("input", port, false, false));
+        let counted = r#"22,{"elem":{"val":51820,"counter":{"packets":1,"bytes":1}}},{"range":[100,200]}"#;
+        let set = named("set", counted, &rule(&[&ports, ACCEPT]));
+        assert!(set.drops(&ours).is_none() && set.drops(&other).is_some());
+        let vmap = r#"{"vmap":{"key":{"payload":{"protocol":"udp","field":"dport"}},"data":"@s"}}"#;
+        let map = named("map", r#"[53,{"drop":null}],[51820,{"accept":null}]"#, vmap);
+        assert!(map.drops(&ours).is_none() && map.drops(&other).is_some_and(|drop| !drop.by_policy));
+        assert!(named("map", "", vmap).drops(&ours).is_some_and(|drop| drop.by_policy));
+        let concatenated = named("map", r#"[{"concat":["a",53]},{"accept":null}]"#, &vmap.replace("dport", "other"));
+        assert_eq!(concatenated.drops(&other), None);
+    }
+
+    #[test]
+    fn a_rule_about_a_header_does_not_concern_packets_without_it() {
+        let differs = |protocol: &str, field: &str, value: &str| {
+            let left = format!(r#"{{"payload":{{"protocol":"{protocol}","field":"{field}"}}}}"#);
+            let differs = format!(r#"{{"match":{{"op":"!=","left":{left},"right":{value}}}}}"#);
+            ruleset("input", "accept", &[&rule(&[&differs, DROP])])
+        };
+        let echo = Packet { protocol: "icmp", port: None, ..to_port("input", 1, true, false) };
+        assert_eq!(differs("udp", "dport", "53").drops(&echo), None);
+        assert!(differs("udp", "dport", "53").drops(&to_port("input", 1, false, false)).is_some());
+        assert_eq!(differs("ip", "saddr", "\"10.0.0.1\"").drops(&to_port("input", 1, false, true)), None);
+    }
+
+    #[test]
+    fn where_the_interface_or_the_mark_is_not_known_nothing_is_said() {
+        let accept = |left: &str, right: &str| {
+            rule(&[
+                &format!(r#"{{"match":{{"op":"==","left":{{"meta":{{"key":"{left}"}}}},"right":{right}}}}}"#),
+                ACCEPT,
+            ])
+        };
+        let packet = Packet { incoming: ANY_INTERFACE, ..to_port("input", 51820, false, false) };
+        let on_lan = ruleset("input", "drop", &[&accept("iifname", "\"eth0\"")]);
+        assert_eq!(on_lan.drops(&packet), None);
+        assert_eq!(on_lan.drops(&Packet { incoming: "eth0", ..packet.clone() }), None);
+        assert!(on_lan.drops(&Packet { incoming: "eth1", ..packet.clone() }).is_some());
+        assert!(ruleset("input", "drop", &[&accept("iifname", "\"lo\"")]).drops(&packet).is_some());
+        let mark = r#"{"mangle":{"key":{"meta":{"key":"mark"}},"value":1}}"#;
+        assert!(ruleset("input", "drop", &[&accept("mark", "1")]).drops(&packet).is_some());
+        assert_eq!(ruleset("input", "drop", &[mark, &accept("mark", "1")]).drops(&packet), None);
+    }
+
+    #[test]
+    fn the_command_is_that_of_what_keeps_the_rules() {
+        let of = |family: &str, table: &str, other: &str| {
+            let chain = |name: &str, more: &str| {
+                format!(r#"{{"chain":{{"family":"{family}","table":"{table}","name":"{name}"{more}}}}}"#)
+            };
+            let base = chain("INPUT", r#","hook":"input","prio":0,"policy":"drop""#);
+            let ruleset = Ruleset::parse(&format!(r#"{{"nftables":[{base},{}]}}"#, chain(other, ""))).unwrap();
+            ruleset.drops(&to_port("input", 5, false, family == "ip6")).unwrap().accept_port(5)
+        };
+        assert!(of("inet", "firewalld", "x").starts_with("`firewall-cmd --permanent --add-port=5/udp`"));
+        assert_eq!(of("ip", "filter", "ufw-user-input"), "`ufw allow 5/udp`");
+        assert!(of("ip6", "filter", "x").starts_with("`ip6tables -I INPUT -p udp --dport 5 -j ACCEPT`"));
+        assert!(of("inet", "filter", "x").starts_with("`nft insert rule inet filter INPUT udp dport 5 accept`"));
     }
 
     #[test]

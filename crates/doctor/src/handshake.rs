@@ -3,27 +3,25 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use crate::evidence::{Evidence, Peer, Way};
-use crate::firewall::{Packet, to_port};
+use crate::evidence::{Evidence, INITIATION, Peer, Way};
+use crate::firewall::{ANY_INTERFACE, Packet, to_port};
 use crate::traffic::reverse_path;
 use crate::{Finding, Severity};
-
-/// The length of an initiation: a peer that sent less has not even begun.
-const INITIATION: u64 = 148;
 
 /// NATs forget a UDP flow after half a minute to a few minutes.
 const NAT_TIMEOUT: u16 = 60;
 
 pub(crate) fn examine(evidence: &Evidence) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let silent: Vec<&Peer> = evidence.tunnel.peers.iter().filter(|peer| peer.is_silent()).collect();
+    let missing: Vec<&Peer> = evidence.tunnel.peers.iter().filter(|peer| peer.is_missing()).collect();
+    let silent: Vec<&Peer> = missing.iter().copied().filter(|peer| peer.is_silent()).collect();
     let heard = of_tunnel(evidence, &silent);
-    for peer in &silent {
-        let cause = CAUSES.iter().find_map(|cause| cause(evidence, peer));
-        // What a counter of the whole tunnel tells explains every peer that does not answer.
-        match cause {
+    // What a counter of the whole tunnel tells explains every peer that does not answer.
+    let is_explained = heard.iter().any(|finding| finding.severity == Severity::Error);
+    for peer in &missing {
+        match CAUSES.iter().find_map(|cause| cause(evidence, peer)) {
             Some(cause) => findings.push(cause.of_peer(&peer.label)),
-            None if heard.is_empty() && not_confirmed(evidence, peer).is_none() => {
+            None if peer.is_silent() && !is_explained && not_confirmed(evidence, peer).is_none() => {
                 findings.push(nothing_known(evidence, peer).of_peer(&peer.label))
             }
             None => {}
@@ -148,18 +146,25 @@ fn of_tunnel(evidence: &Evidence, silent: &[&Peer]) -> Vec<Finding> {
     let tunnel = &evidence.tunnel;
     let counters = &tunnel.counters;
     let mut findings = Vec::new();
-    // Peers that were removed try for years. That is only an error if somebody is missing.
+    // Peers that were removed try for years, and a server always has clients that are off. So a counter explains who is
+    // missing only if it grows meanwhile, or if there is nobody else.
     let waits = |peer: &Peer| !peer.is_suspended && !peer.is_alive();
     let never = tunnel.peers.iter().any(|peer| waits(peer) && peer.handshake_age.is_none());
-    let is_fault = |name: &str| {
+    let severity = |name: &str| {
         let (total, growth) = (counters.total(name), counters.growth(name));
-        (total > 0 && (!silent.is_empty() || never && total > 1)) || growth > 0 && tunnel.peers.iter().any(waits)
+        match (total, silent.len()) {
+            (0, _) => None,
+            (_, 1..) if growth > 0 || tunnel.peers.len() == 1 => Some(Severity::Error),
+            (_, 1..) => Some(Severity::Warning),
+            _ if growth > 0 && tunnel.peers.iter().any(waits) => Some(Severity::Warning),
+            (2.., _) if never => Some(Severity::Note),
+            _ => None,
+        }
     };
-    let graded = |finding: Finding| if silent.is_empty() { finding.with(Severity::Warning) } else { finding };
     let count = |name: &str| counters.total(name);
-    if is_fault("drop_mac1") {
+    if let Some(severity) = severity("drop_mac1") {
         let key = tunnel.public_key.as_deref().unwrap_or("of `wg show`");
-        findings.push(graded(Finding::new(
+        let finding = Finding::new(
             "handshake-for-another-key",
             &tunnel.name,
             "handshakes arrive that were made for another public key than ours",
@@ -168,10 +173,11 @@ fn of_tunnel(evidence: &Evidence, silent: &[&Peer]) -> Vec<Finding> {
                 count("drop_mac1")
             ),
             format!("at the other end: PublicKey = {key}"),
-        )));
+        );
+        findings.push(finding.with(severity));
     }
-    if is_fault("drop_unknown_peer") {
-        findings.push(graded(Finding::new(
+    if let Some(severity) = severity("drop_unknown_peer") {
+        let finding = Finding::new(
             "handshake-from-unknown-key",
             &tunnel.name,
             "handshakes arrive from a key that no peer here has",
@@ -179,22 +185,26 @@ fn of_tunnel(evidence: &Evidence, silent: &[&Peer]) -> Vec<Finding> {
                 "{} dropped (unknown_peer): the sender knows our key, we do not know theirs",
                 count("drop_unknown_peer")
             ),
-            "at the other end `wg show` prints its public key; it has to be a peer's PublicKey here",
-        )));
+            "at the other end `wg show` prints its public key; it has to be a peer's PublicKey here. If it is one that \
+             was removed here, take the tunnel down there",
+        );
+        findings.push(finding.with(severity));
     }
-    if is_fault("drop_undecryptable") && tunnel.peers.iter().any(|peer| peer.is_silent()) {
-        findings.push(Finding::new(
+    if let Some(severity) = severity("drop_undecryptable").filter(|_| !silent.is_empty()) {
+        let finding = Finding::new(
             "preshared-key-differs",
             &tunnel.name,
             "the peer answers, but its answer does not fit: the preshared keys differ",
             format!("{} answers could not be decrypted (undecryptable)", count("drop_undecryptable")),
             "the same PresharedKey at both ends, or at neither",
-        ));
+        );
+        findings.push(finding.with(severity));
     }
     // The session from before may look alive here.
     let is_deaf = |peer: &Peer| peer.probe.as_ref().is_some_and(|probe| !probe.answered);
-    if count("drop_replayed") > 0 && tunnel.peers.iter().any(|peer| waits(peer) || is_deaf(peer)) {
-        findings.push(graded(Finding::new(
+    let of_deaf = || (count("drop_replayed") > 0 && tunnel.peers.iter().any(is_deaf)).then_some(Severity::Warning);
+    if let Some(severity) = severity("drop_replayed").filter(|severity| *severity < Severity::Note).or_else(of_deaf) {
+        let finding = Finding::new(
             "handshake-replayed",
             &tunnel.name,
             "a peer's handshakes are older than those that it sent before: its clock was set back",
@@ -203,7 +213,8 @@ fn of_tunnel(evidence: &Evidence, silent: &[&Peer]) -> Vec<Finding> {
                 "set the peer's clock; or forget its latest time here: `linerate down {0}`, `linerate up {0}`",
                 tunnel.name
             ),
-        )));
+        );
+        findings.push(finding.with(severity));
     }
     if let Some((what, behind)) = evidence.host.clock_behind.as_ref().filter(|_| !silent.is_empty()) {
         findings.push(Finding::new(
@@ -271,16 +282,22 @@ fn port_blocked(evidence: &Evidence, silent: &[&Peer]) -> Option<Finding> {
     if tunnel.listen_port == 0 || (!waits && silent.is_empty()) || (waits && alive && silent.is_empty()) {
         return None;
     }
-    let drop = |is_known, is_v6| {
-        ruleset.drops(&Packet { incoming: "(any)", mark: 0, ..to_port("input", tunnel.listen_port, is_known, is_v6) })
+    let drop = |device: Option<&str>, is_known, is_v6| {
+        let packet = to_port("input", tunnel.listen_port, is_known, is_v6);
+        ruleset.drops(&Packet { incoming: device.unwrap_or(ANY_INTERFACE), ..packet })
     };
-    let drop = if waits { drop(false, false) } else { drop(true, silent[0].endpoint.is_some_and(|it| it.is_ipv6())) }?;
+    let uplink = evidence.host.uplink.as_deref();
+    let of = |peer: &Peer| match &peer.endpoint_way {
+        Some(Way::Device(device)) => drop(Some(device), true, peer.endpoint.is_some_and(|it| it.is_ipv6())),
+        _ => None,
+    };
+    let drop = if waits { drop(uplink, false, false) } else { silent.iter().find_map(|peer| of(peer)) }?;
     Some(Finding::new(
         "firewall-drops-port",
         &tunnel.name,
         format!("this host's firewall drops datagrams to the tunnel's port {}", tunnel.listen_port),
         drop.place(),
-        format!("`nft insert rule {} {} udp dport {} accept`", drop.table, drop.chain, tunnel.listen_port),
+        drop.accept_port(tunnel.listen_port),
     ))
 }
 
@@ -307,12 +324,14 @@ fn keepalive(evidence: &Evidence, peer: &Peer) -> Option<Finding> {
             command,
         ));
     }
+    // Whoever only begins connections itself needs none.
     let old = peer.handshake_age_before.filter(|age| *age >= crate::evidence::SESSION)?;
     (peer.keepalive == 0).then(|| {
         Finding::new(
             "nat-without-keepalive",
             &evidence.tunnel.name,
-            "behind NAT and without keepalives the peer cannot reach this end while it is quiet",
+            "behind NAT and without keepalives the peer cannot reach this end while it is quiet; for a client that is \
+             all right",
             format!("{nat}; the last handshake was {} ago", age(old)),
             command,
         )

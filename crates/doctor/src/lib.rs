@@ -7,6 +7,8 @@
 //! [`bottleneck`] is what bounds a tunnel that works; the lab asks the same question.
 #![forbid(unsafe_code)]
 
+use std::collections::HashMap;
+
 pub mod bottleneck;
 mod configuration;
 pub mod evidence;
@@ -32,5 +34,48 @@ pub fn examine(evidence: &Evidence) -> Vec<Finding> {
     findings.extend(configuration::examine(evidence));
     findings.extend(speed::examine(evidence));
     findings.sort_by_key(|finding| finding.severity);
-    findings
+    shortened(findings)
+}
+
+/// So many peers are listed with the same finding; of more only their names.
+const LISTED: usize = 8;
+const NAMED: usize = 50;
+
+/// The findings, with one for all peers above the first few of each kind.
+fn shortened(findings: Vec<Finding>) -> Vec<Finding> {
+    let mut seen: HashMap<(&'static str, Severity), usize> = HashMap::new();
+    let (mut kept, mut more) = (Vec::new(), Vec::<(usize, Vec<String>)>::new());
+    for finding in findings {
+        let count = seen.entry((finding.id, finding.severity)).or_default();
+        *count += usize::from(finding.peer.is_some());
+        match (&finding.peer, *count) {
+            (Some(peer), count) if count > LISTED => {
+                let last = kept
+                    .iter()
+                    .rposition(|kept: &Finding| (kept.id, kept.severity) == (finding.id, finding.severity))
+                    .unwrap_or(0);
+                match more.iter_mut().find(|(at, _)| *at == last) {
+                    Some((_, peers)) => peers.push(peer.clone()),
+                    None => more.push((last, vec![peer.clone()])),
+                }
+            }
+            _ => kept.push(finding),
+        }
+    }
+    // From the end, so that places before it stay what they are.
+    more.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
+    for (at, peers) in more {
+        let last = &kept[at];
+        let names = peers[..peers.len().min(NAMED)].join(", ");
+        let rest = if peers.len() > NAMED { ", …" } else { "" };
+        let summary = Finding {
+            peer: None,
+            what: format!("so it is with {} more peers", peers.len()),
+            why: format!("{names}{rest}"),
+            remedy: "as above, for each".to_owned(),
+            ..last.clone()
+        };
+        kept.insert(at + 1, summary);
+    }
+    kept
 }

@@ -7,8 +7,9 @@ use crate::{Finding, Severity};
 /// A processor that spends this share of its time on soft interrupts is the network's.
 const MOSTLY: f64 = 0.5;
 
-/// A hypervisor that takes less is no news.
+/// A hypervisor that takes less is no news, nor is it for fewer ticks: one is much of a short examination.
 const STOLEN: f64 = 0.05;
+const STOLEN_TICKS: f64 = 5.0;
 
 /// As many dropped datagrams since the start are worth a note.
 const DROPS: u64 = 100;
@@ -128,7 +129,12 @@ fn socket_buffer(evidence: &Evidence) -> Option<Finding> {
             &evidence.tunnel.name,
             "datagrams are dropped because the tunnel's receive buffer is full",
             format!("{total} dropped at its sockets, {growth} of them meanwhile (/proc/net/udp)"),
-            "`sysctl -w net.core.rmem_max=16777216`, then restart the tunnel; it reads more slowly than datagrams come",
+            if evidence.tunnel.counters.after.is_empty() {
+                "`sysctl -w net.core.rmem_max=16777216`, then start the tunnel again"
+            } else {
+                "its buffers are as large as they may be, so it reads too slowly: see what bounds it above and below; \
+                 in a container `sysctl -w net.core.rmem_max=16777216` of the host counts"
+            },
         )
     };
     match (total, growth) {
@@ -150,18 +156,27 @@ fn one_core(evidence: &Evidence) -> Option<Finding> {
         Some(Way::Device(device)) => evidence.host.link(device),
         _ => None,
     })?;
-    let cause = if device.receive_queues == 1 && !device.spreads {
-        "has one receive queue and no RPS".to_owned()
-    } else if device.interrupt_cores.len() == 1 && device.receive_queues > 1 && !device.spreads {
-        format!(
-            "has {} receive queues, all of whose interrupts go to processor {}",
-            device.receive_queues, device.interrupt_cores[0]
+    let name = &device.name;
+    // A mask of more than 32 processors is written in groups.
+    let mask = (1_u64 << machine.processors.min(32)) - 1;
+    let (cause, remedy) = if device.receive_queues == 1 && !device.spreads {
+        let spread = format!("`echo {mask:x} > /sys/class/net/{name}/queues/rx-0/rps_cpus`");
+        (
+            "has one receive queue and no RPS".to_owned(),
+            format!("{spread}; or, if `ethtool -l {name}` shows more queues, `ethtool -L {name} combined N`"),
+        )
+    } else if let ([core], 2.., false) = (&device.interrupt_cores[..], device.receive_queues, device.spreads) {
+        let queues = device.receive_queues;
+        (
+            format!("has {queues} receive queues, all of whose interrupts go to processor {core}"),
+            format!(
+                "irqbalance as a service, or `echo N > /proc/irq/I/smp_affinity_list` for each I in \
+                 /sys/class/net/{name}/device/msi_irqs"
+            ),
         )
     } else {
         return None;
     };
-    let all = machine.processors.min(32);
-    let mask = (1_u64 << all) - 1;
     Some(Finding::new(
         "receive-on-one-core",
         &evidence.tunnel.name,
@@ -172,10 +187,7 @@ fn one_core(evidence: &Evidence) -> Option<Finding> {
             idle * 100.0,
             device.name
         ),
-        format!(
-            "`ethtool -L {0} combined {all}`, or `echo {mask:x} > /sys/class/net/{0}/queues/rx-0/rps_cpus`",
-            device.name
-        ),
+        remedy,
     ))
 }
 
@@ -189,7 +201,10 @@ fn cpu_limit(evidence: &Evidence) -> Option<Finding> {
         &evidence.tunnel.name,
         format!("the daemon may use {:.2} of {} processors", limit.processors, evidence.machine.processors),
         format!("the control group {} has that limit; it was throttled {} times", limit.group, limit.throttled),
-        "raise CPUQuota= of its unit, or the limit of its container",
+        match limit.group.rsplit('/').next().filter(|unit| unit.ends_with(".service") || unit.ends_with(".slice")) {
+            Some(unit) => format!("`systemctl set-property {unit} CPUQuota=` takes the limit away"),
+            None => "raise CPUQuota= of its unit, or the limit of its container".to_owned(),
+        },
     );
     Some(if limit.throttled > 0 { finding } else { finding.with(Severity::Note) })
 }
@@ -197,7 +212,8 @@ fn cpu_limit(evidence: &Evidence) -> Option<Finding> {
 fn stolen(evidence: &Evidence) -> Option<Finding> {
     let cores = &evidence.machine.cores;
     let stolen = cores.iter().map(|core| core.steal).sum::<f64>() / cores.len().max(1) as f64;
-    (stolen > STOLEN).then(|| {
+    let ticks = cores.iter().map(|core| core.steal * core.ticks as f64).sum::<f64>();
+    (stolen > STOLEN && ticks >= STOLEN_TICKS).then(|| {
         Finding::new(
             "cpu-stolen",
             &evidence.tunnel.name,
@@ -246,7 +262,7 @@ fn governor(evidence: &Evidence) -> Option<Finding> {
             &evidence.tunnel.name,
             "the processors stay at their lowest frequency",
             format!("the governor is powersave, the driver {driver}"),
-            "`cpupower frequency-set -g schedutil`",
+            "`echo schedutil | tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor`",
         )
         .of_host()
     })

@@ -22,7 +22,8 @@ pub(crate) fn examine(evidence: &Evidence) -> Vec<Finding> {
             name,
             "the interface is set down, so nothing goes in or out",
             format!("the kernel reports {name} without the flag UP"),
-            format!("`ip link set {name} up`"),
+            // The kernel has forgotten its routes, and its IPv6 addresses.
+            format!("`linerate down {name}`, then `linerate up {name}`; if it has no file, `ip link set {name} up`"),
         ));
     }
     if tunnel.no_private_key {

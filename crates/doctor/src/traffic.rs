@@ -87,9 +87,7 @@ fn routes(evidence: &Evidence, peer: &Peer) -> Option<Finding> {
 fn probed(evidence: &Evidence, peer: &Peer, probe: &Probe) -> Option<Finding> {
     let tunnel = &evidence.tunnel;
     if !probe.answered {
-        return blocked_inside(evidence, probe)
-            .or_else(|| reverse_path(evidence, peer))
-            .or_else(|| unanswered(evidence, peer, probe));
+        return blocked_inside(evidence, probe).or_else(|| unanswered(evidence, peer, probe));
     }
     let (good, bad) = probe.sizes?;
     Some(Finding::new(
@@ -97,7 +95,7 @@ fn probed(evidence: &Evidence, peer: &Peer, probe: &Probe) -> Option<Finding> {
         &tunnel.name,
         format!("packets above {good} bytes disappear on the way, so downloads and logins hang"),
         format!("{} answered packets of up to {good} bytes, none of {bad}; the MTU is {}", probe.to, tunnel.mtu),
-        format!("`ip link set {} mtu {good}`, and MTU = {good} in the file, at both ends", tunnel.name),
+        mtu_command(evidence, good) + ", at both ends",
     ))
 }
 
@@ -140,7 +138,21 @@ fn blocked_inside(evidence: &Evidence, probe: &Probe) -> Option<Finding> {
     ))
 }
 
-/// Packets that the kernel dropped because it would have answered another way.
+/// The name of an interface as sysctl(8) takes it: in `eth0.7` the dot would be read as the end of a part.
+fn in_sysctl(interface: &str) -> String {
+    interface.replace('.', "/")
+}
+
+/// The command that sets the MTU. Linux takes IPv6 from an interface whose MTU is below what IPv6 demands.
+fn mtu_command(evidence: &Evidence, mtu: u32) -> String {
+    let tunnel = &evidence.tunnel;
+    let has_v6 = tunnel.addresses.iter().any(|address| address.addr().is_ipv6());
+    let loses = if mtu < 1280 && has_v6 { " (below 1280 it loses its IPv6 addresses)" } else { "" };
+    format!("`ip link set {} mtu {mtu}`{loses}, and MTU = {mtu} in the file", tunnel.name)
+}
+
+/// Datagrams of the peer that the kernel dropped because it would have answered another way: there is no handshake.
+/// IPv6 has no such filter.
 pub(crate) fn reverse_path(evidence: &Evidence, peer: &Peer) -> Option<Finding> {
     let (host, tunnel) = (&evidence.host, &evidence.tunnel);
     let strict = |device: &str| {
@@ -148,16 +160,15 @@ pub(crate) fn reverse_path(evidence: &Evidence, peer: &Peer) -> Option<Finding> 
             |of: &str| host.sysctl(&format!("net.ipv4.conf.{of}.rp_filter")).and_then(|value| value.parse::<u8>().ok());
         value("all").max(value(device)) == Some(1)
     };
-    let uplink = match &peer.endpoint_way {
-        Some(Way::Device(device)) => Some(device.as_str()),
-        _ => None,
-    };
-    let device = [uplink, Some(tunnel.name.as_str())].into_iter().flatten().find(|device| strict(device))?;
+    let Some(Way::Device(device)) = &peer.endpoint_way else { return None };
+    if !strict(device) || !peer.endpoint?.is_ipv4() {
+        return None;
+    }
     let dropped = host.counters.growth("TcpExt.IPReversePathFilter");
     let is_default =
         peer.ways.iter().any(|(net, way)| net.prefix_len() == 0 && *way == Way::Device(tunnel.name.clone()));
     let unmarked = tunnel.fwmark != 0 && is_default && host.sysctl("net.ipv4.conf.all.src_valid_mark") == Some("0");
-    if dropped == 0 && !(unmarked && device != tunnel.name) {
+    if (dropped == 0 || !peer.is_silent()) && !unmarked {
         return None;
     }
     Some(Finding::new(
@@ -165,7 +176,7 @@ pub(crate) fn reverse_path(evidence: &Evidence, peer: &Peer) -> Option<Finding> 
         &tunnel.name,
         format!("the reverse path filter of {device} drops the peer's packets"),
         format!("rp_filter is 1 (strict), and {dropped} packets were dropped by it meanwhile (IPReversePathFilter)"),
-        format!("`sysctl -w net.ipv4.conf.{device}.rp_filter=2` (loose)"),
+        format!("`sysctl -w net.ipv4.conf.{}.rp_filter=2` (loose)", in_sysctl(device)),
     ))
 }
 
@@ -176,14 +187,17 @@ fn unanswered(evidence: &Evidence, peer: &Peer, probe: &Probe) -> Option<Finding
     if peer.received >= DATA || peer.received >= peer.sent || is_explained {
         return None;
     }
+    // Many hosts answer no echo requests; only those were sent.
+    let severity = if peer.sent < DATA { Severity::Note } else { Severity::Warning };
     let own: Vec<String> = tunnel.addresses.iter().map(|own| own.addr().to_string()).collect();
-    Some(Finding::new(
+    let finding = Finding::new(
         "traffic-unanswered",
         &tunnel.name,
         "the handshake works, and the peer answers nothing else",
         format!("sent {} bytes, received {}; {} answered no echo request", peer.sent, peer.received, probe.to),
         format!("at the other end: our AllowedIPs there must have {}, and its firewall let us in", own.join(" and ")),
-    ))
+    );
+    Some(finding.with(severity))
 }
 
 fn route_without_peer(evidence: &Evidence) -> Option<Finding> {
@@ -232,7 +246,7 @@ fn too_large(evidence: &Evidence) -> Option<Finding> {
                 &tunnel.name,
                 format!("full packets do not fit: the MTU {} is above what {device} can carry", tunnel.mtu),
                 format!("{device} has MTU {}, which leaves {fits} bytes for a packet", link.mtu),
-                format!("`ip link set {} mtu {fits}`, and MTU = {fits} in the file", tunnel.name),
+                mtu_command(evidence, fits),
             )
             .of_peer(&peer.label)
         })
@@ -246,11 +260,20 @@ fn forwarding(evidence: &Evidence) -> Vec<Finding> {
     let families = [false, true].into_iter().filter(|is_v6| is_gateway(evidence, *is_v6));
     for is_v6 in families {
         if is_forwarding_off(evidence, is_v6) {
+            let uplink = host.uplink.as_deref().unwrap_or("UPLINK");
+            // A host that forwards ignores router advertisements unless it is told not to.
             let (family, command) = if is_v6 {
-                ("IPv6", "`sysctl -w net.ipv6.conf.all.forwarding=1`, or Gateway = auto in the tunnel's file")
+                (
+                    "IPv6",
+                    format!(
+                        "`sysctl -w net.ipv6.conf.{}.accept_ra=2 net.ipv6.conf.all.forwarding=1`",
+                        in_sysctl(uplink)
+                    ),
+                )
             } else {
-                ("IPv4", "`sysctl -w net.ipv4.ip_forward=1`, or Gateway = auto in the tunnel's file")
+                ("IPv4", "`sysctl -w net.ipv4.ip_forward=1`".to_owned())
             };
+            let command = format!("Gateway = auto in the tunnel's file; or {command}, and a file in /etc/sysctl.d");
             findings.push(Finding::new(
                 "forwarding-off",
                 &tunnel.name,
@@ -267,7 +290,11 @@ fn forwarding(evidence: &Evidence) -> Vec<Finding> {
     }
     let is_gateway = is_gateway(evidence, false) || is_gateway(evidence, true);
     let narrower = host.uplink.as_ref().and_then(|uplink| host.link(uplink)).is_some_and(|link| link.mtu > tunnel.mtu);
-    if is_gateway && narrower && host.ruleset.as_ref().is_some_and(|ruleset| !ruleset.limits_segments()) {
+    if is_gateway
+        && narrower
+        && !host.has_legacy_rules
+        && host.ruleset.as_ref().is_some_and(|ruleset| !ruleset.limits_segments())
+    {
         findings.push(Finding::new(
             "mss-not-limited",
             &tunnel.name,

@@ -8,7 +8,7 @@ use linerate_doctor::evidence::{
     CoreUse, Counters, CpuLimit, Evidence, Host, Link, Machine, OtherTunnel, Peer, Probe, Tunnel, Way,
 };
 use linerate_doctor::firewall::Ruleset;
-use linerate_doctor::{KINDS, examine};
+use linerate_doctor::{KINDS, Severity, examine};
 use proptest::prelude::*;
 
 fn net<T: std::str::FromStr<Err: std::fmt::Debug>>(text: &str) -> T {
@@ -57,7 +57,7 @@ fn healthy() -> Evidence {
         spreads: false,
         interrupt_cores: vec![0, 1, 2, 3],
     };
-    let core = CoreUse { idle: 0.9, softirq: 0.01, steal: 0.0 };
+    let core = CoreUse { ticks: 30, idle: 0.9, softirq: 0.01, steal: 0.0 };
     Evidence {
         tunnel: Tunnel {
             name: "wg0".into(),
@@ -74,6 +74,7 @@ fn healthy() -> Evidence {
         host: Host {
             links: vec![link("eth0", 1500, "198.51.100.7/24"), link("wg0", 1420, "10.9.0.1/24")],
             uplink: Some("eth0".into()),
+            reaches_ipv6: true,
             sysctls: sysctls(&[
                 ("net.ipv4.conf.all.rp_filter", "0"),
                 ("net.ipv4.conf.all.src_valid_mark", "0"),
@@ -269,7 +270,7 @@ const FAULTS: &[Fault] = &[
     ("cipher-slow", |e| e.machine.cipher = Some("portable".into())),
     ("socket-buffer-drops", |e| e.host.socket_drops = counters(&[("drops", 1)], &[("drops", 9)])),
     ("receive-on-one-core", |e| {
-        e.machine.cores[2] = CoreUse { idle: 0.1, softirq: 0.9, steal: 0.0 };
+        e.machine.cores[2] = CoreUse { ticks: 30, idle: 0.1, softirq: 0.9, steal: 0.0 };
         e.host.links[0].receive_queues = 1;
     }),
     ("cpu-limited", |e| {
@@ -325,6 +326,143 @@ fn a_counter_that_grew_long_ago_is_no_fault_while_all_peers_are_there() {
     }
 }
 
+/// What is on healthy hosts, and looks like a fault at first.
+#[test]
+fn what_is_usual_is_no_fault() {
+    let usual: [Fault; 12] = [
+        ("an idle tunnel that nothing was sent through", |e| {
+            silent(e);
+            (peer(e).sent_before, peer(e).sent) = (148, 148);
+        }),
+        ("an idle tunnel, and a probe that the kernel refused", |e| {
+            silent(e);
+            (peer(e).sent_before, peer(e).sent) = (148, 148);
+            peer(e).probe =
+                Some(Probe { to: net("10.9.0.2"), answered: false, refused: Some("no way".into()), sizes: None });
+        }),
+        ("addresses of a link on several interfaces", |e| {
+            e.tunnel.addresses.push(net("fe80::1/64"));
+            e.host.links[0].addresses.push(net("fe80::1/64"));
+        }),
+        ("one address on interfaces without a network", |e| {
+            e.tunnel.addresses = vec![net("10.9.0.1/32")];
+            e.host.links[0].addresses.push(net("10.9.0.1/32"));
+        }),
+        ("groups and addresses of a link in two tunnels, as routing daemons have them", |e| {
+            let nets = ["224.0.0.5/32", "fe80::/64", "ff02::/16", "0.0.0.0/0"].map(net);
+            peer(e).allowed_ips.extend(nets);
+            e.others = vec![OtherTunnel { name: "wg1".into(), listen_port: 1, allowed_ips: nets.to_vec() }];
+        }),
+        ("routes by hand beside another tunnel", |e| {
+            e.tunnel.table_off = true;
+            e.others = vec![OtherTunnel { name: "wg1".into(), listen_port: 1, allowed_ips: vec![net("10.9.0.2/32")] }];
+        }),
+        ("a peer that answers no echo requests, and packets that another interface's filter drops", |e| {
+            peer(e).probe = Some(Probe { to: net("10.9.0.2"), answered: false, refused: None, sizes: None });
+            e.host.sysctls.insert("net.ipv4.conf.eth0.rp_filter".into(), "1".into());
+            e.host.counters = counters(&[], &[("TcpExt.IPReversePathFilter", 30)]);
+        }),
+        ("a tick that was stolen", |e| {
+            e.machine.cores = vec![CoreUse { ticks: 25, steal: 0.08, ..CoreUse::default() }]
+        }),
+        ("IPv6 that is off for other interfaces", |e| {
+            peer(e).allowed_ips.push(net("fd09::2/128"));
+            e.host.sysctls.insert("net.ipv6.conf.all.disable_ipv6".into(), "1".into());
+        }),
+        ("a gateway with old-style rules", |e| {
+            gateway(e);
+            e.host.has_legacy_rules = true;
+        }),
+        ("a firewall that lets the port pass on one interface", |e| {
+            silent(e);
+            peer(e).is_expected = false;
+            let accept = r#"{"match":{"op":"==","left":{"meta":{"key":"iifname"}},"right":"eth0"}},{"accept":null}"#;
+            e.host.ruleset = ruleset("input", "drop", accept);
+        }),
+        ("a client that is off, beside one whose key was removed long ago", |e| {
+            let off = Peer {
+                is_expected: false,
+                handshake_age: Some(Duration::from_secs(90_000)),
+                ..e.tunnel.peers[0].clone()
+            };
+            e.tunnel.peers.push(off);
+            e.tunnel.counters.before.insert("drop_unknown_peer".into(), 900);
+            counted(e, "drop_unknown_peer", 900);
+        }),
+    ];
+    for (what, change) in usual {
+        let mut evidence = healthy();
+        change(&mut evidence);
+        assert_eq!(found(&evidence), Vec::<&str>::new(), "{what}");
+    }
+}
+
+#[test]
+fn what_may_be_meant_so_is_a_note() {
+    let usual: [Fault; 4] = [
+        ("nat-without-keepalive", |e| {
+            e.host.links[0].addresses = vec![net("192.168.1.2/24")];
+            peer(e).handshake_age_before = Some(Duration::from_secs(400));
+        }),
+        ("traffic-unanswered", |e| {
+            (peer(e).sent, peer(e).received) = (700, 124);
+            peer(e).probe = Some(Probe { to: net("10.9.0.2"), answered: false, refused: None, sizes: None });
+        }),
+        ("ipv6-disabled", |e| {
+            peer(e).allowed_ips.push(net("::/0"));
+            e.host.sysctls.insert("net.ipv6.conf.wg0.disable_ipv6".into(), "1".into());
+        }),
+        ("handshake-from-unknown-key", |e| {
+            let never = Peer { is_expected: false, handshake_age: None, ..e.tunnel.peers[0].clone() };
+            e.tunnel.peers.push(Peer { probe: None, ..never });
+            e.tunnel.counters.before.insert("drop_unknown_peer".into(), 900);
+            counted(e, "drop_unknown_peer", 900);
+        }),
+    ];
+    for (id, change) in usual {
+        let mut evidence = healthy();
+        change(&mut evidence);
+        let findings = examine(&evidence);
+        let found: Vec<_> = findings.iter().map(|finding| (finding.id, finding.severity)).collect();
+        assert_eq!(found, [(id, Severity::Note)]);
+    }
+}
+
+#[test]
+fn the_interface_in_a_command_may_have_a_dot() {
+    let mut evidence = healthy();
+    silent(&mut evidence);
+    peer(&mut evidence).endpoint_way = Some(device("eth0.7"));
+    evidence.host.sysctls.insert("net.ipv4.conf.eth0.7.rp_filter".into(), "1".into());
+    evidence.host.counters = counters(&[], &[("TcpExt.IPReversePathFilter", 3)]);
+    let findings = examine(&evidence);
+    assert_eq!(findings[0].remedy, "`sysctl -w net.ipv4.conf.eth0/7.rp_filter=2` (loose)");
+}
+
+#[test]
+fn an_old_counter_does_not_explain_one_peer_of_several() {
+    let mut evidence = healthy();
+    silent(&mut evidence);
+    evidence.tunnel.peers.push(healthy().tunnel.peers[0].clone());
+    evidence.tunnel.counters.before.insert("drop_unknown_peer".into(), 900);
+    counted(&mut evidence, "drop_unknown_peer", 900);
+    assert_eq!(found(&evidence), ["no-handshake-nothing-arrives", "handshake-from-unknown-key"]);
+    counted(&mut evidence, "drop_unknown_peer", 901);
+    assert_eq!(found(&evidence), ["handshake-from-unknown-key"], "somebody tries at this moment");
+}
+
+#[test]
+fn of_many_peers_with_one_fault_only_some_are_listed() {
+    let mut evidence = healthy();
+    silent(&mut evidence);
+    let one = evidence.tunnel.peers[0].clone();
+    evidence.tunnel.peers = (0..1000).map(|number| Peer { label: format!("p{number}"), ..one.clone() }).collect();
+    let findings = examine(&evidence);
+    assert_eq!(findings.len(), 9);
+    assert_eq!((findings[7].peer.as_deref(), findings[8].peer.as_deref()), (Some("p7"), None));
+    assert!(findings[8].what.contains("992 more") && findings[8].why.starts_with("p8, p9, "), "{:?}", findings[8]);
+}
+
 #[test]
 fn translation_for_other_networks_makes_no_gateway() {
     let mut evidence = healthy();
@@ -335,6 +473,31 @@ fn translation_for_other_networks_makes_no_gateway() {
     assert_eq!(found(&evidence), Vec::<&str>::new());
     evidence.host.ruleset = ruleset("postrouting", "accept", MASQUERADE);
     assert_eq!(found(&evidence), ["forwarding-off", "mss-not-limited"]);
+}
+
+#[test]
+fn the_table_in_the_documentation_has_each_kind_and_its_scenario() {
+    let top = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let text = std::fs::read_to_string(top.join("docs/doctor.md")).unwrap();
+    let rows: Vec<Vec<&str>> = text
+        .lines()
+        .filter(|line| line.starts_with("| `"))
+        .map(|line| line.trim_matches('|').split(" | ").map(str::trim).collect())
+        .collect();
+    let listed: Vec<_> = rows.iter().map(|row| (row[0].trim_matches('`'), row[1])).collect();
+    let kinds: Vec<_> = KINDS.iter().map(|kind| (kind.id, kind.severity.name())).collect();
+    assert_eq!(listed, kinds);
+    for row in &rows {
+        let [id, _, evidence, remedy, scenario] = row[..] else { panic!("{row:?}") };
+        assert!(!evidence.is_empty() && !remedy.is_empty(), "{id}");
+        if let Some((_, path)) = scenario.split_once("](../") {
+            let script = std::fs::read_to_string(top.join(path.trim_end_matches(')'))).unwrap();
+            let id = id.trim_matches('`');
+            assert!(id == "confinement-weak" || script.contains(id), "{path} does not make {id}");
+        } else {
+            assert_eq!(scenario, "-", "{id}");
+        }
+    }
 }
 
 proptest! {

@@ -62,11 +62,14 @@ pub(super) fn main(interface: Option<&InterfaceName>, json: bool) -> Result<Exit
     Ok(if all_passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// What is missing, as findings.
-pub(super) fn findings(name: &str, status: &Status) -> Result<Vec<Finding>, String> {
+/// What is missing, as findings. Other daemons do not confine themselves, and what cannot be read is not known to be
+/// missing: `--security` tells of both.
+pub(super) fn findings(name: &str, status: &Status) -> Vec<Finding> {
     if !status.is_running() {
-        return Ok(Vec::new());
+        return Vec::new();
     }
+    let all = examine_all(name).unwrap_or_default();
+    let is_ours = |one: &Examined| one.role.is_some() || one.has_counters;
     let weak = |one: Examined| {
         let role = one.role.unwrap_or("daemon");
         let finding = move |item: Item| {
@@ -76,7 +79,7 @@ pub(super) fn findings(name: &str, status: &Status) -> Result<Vec<Finding>, Stri
         };
         one.items.into_iter().filter(|item| !item.good).map(finding)
     };
-    Ok(examine_all(name)?.into_iter().flat_map(weak).collect())
+    all.into_iter().filter(is_ours).flat_map(weak).collect()
 }
 
 /// The daemon of a tunnel, and its supervisor.
@@ -99,6 +102,9 @@ pub(super) struct Examined {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) program: Option<String>,
     pub(super) items: Vec<Item>,
+    /// It is a daemon that tells how far it is confined.
+    #[serde(skip)]
+    pub(super) has_counters: bool,
 }
 
 /// One check.
@@ -139,6 +145,7 @@ fn examine(directory: &Path, name: &str) -> Result<Examined, String> {
         role: None,
         process: Some(pid),
         items: items(&process, &counters),
+        has_counters: !counters.is_empty(),
         program: Some(process.program),
     })
 }
@@ -251,7 +258,8 @@ fn count(counters: &Counters, name: &str) -> Option<u64> {
 impl Examined {
     /// A tunnel that the kernel runs.
     fn without_process(interface: &str) -> Self {
-        Self { interface: interface.to_owned(), role: None, process: None, program: None, items: Vec::new() }
+        let (interface, items) = (interface.to_owned(), Vec::new());
+        Self { interface, role: None, process: None, program: None, items, has_counters: false }
     }
 
     /// An aligned table below a headline.
@@ -349,7 +357,7 @@ mod tests {
 
     #[test]
     fn a_tunnel_of_the_kernel_has_nothing_to_confine() {
-        let kernels = Examined { interface: "wg0".into(), role: None, process: None, program: None, items: Vec::new() };
+        let kernels = Examined::without_process("wg0");
         assert_eq!(kernels.render(), "wg0: run by the kernel: there is no process to confine\n");
     }
 
@@ -362,6 +370,7 @@ mod tests {
             process: Some(7),
             program: Some("linerated".into()),
             items,
+            has_counters: true,
         };
         let text = examined.render();
         let lines: Vec<&str> = text.lines().collect();

@@ -2,9 +2,9 @@
 //! there then.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, ToSocketAddrs};
 use std::path::Path;
-use std::sync::mpsc;
+use std::sync::{OnceLock, mpsc};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -15,6 +15,7 @@ use linerate_control::tunnel_file::Table;
 use linerate_control::uapi::response::{DeviceState, PeerState};
 use linerate_control::uapi::{AEAD_IN_USE, socket};
 use linerate_doctor::evidence::{Counters, Evidence, Host, OtherTunnel, Peer, Probe, SESSION, Tunnel, Way};
+use linerate_doctor::firewall::Ruleset;
 use linerate_doctor::{Finding, examine};
 use linerate_host::state::HostState;
 use linerate_host::step::MAIN;
@@ -57,23 +58,28 @@ const NAME_TIMEOUT: Duration = Duration::from_secs(2);
 /// A clock that is so far behind what exists already was set back.
 const CLOCK: Duration = Duration::from_secs(120);
 
+/// The firewall, read once for all tunnels: it may be large.
+type Firewall = OnceLock<Option<Ruleset>>;
+
 /// Examines tunnels, side by side.
 pub(super) fn examine_all(all: &[Status], probes: bool) -> Vec<Result<Examination, String>> {
+    let firewall = &Firewall::new();
     thread::scope(|scope| {
-        let threads: Vec<_> = all.iter().map(|one| scope.spawn(move || examine_one(one, all, probes))).collect();
+        let threads: Vec<_> =
+            all.iter().map(|one| scope.spawn(move || examine_one(one, all, probes, firewall))).collect();
         let died = |_| Err("a part of the examination ended unexpectedly".to_owned());
         threads.into_iter().map(|thread| thread.join().unwrap_or_else(died)).collect()
     })
 }
 
-fn examine_one(status: &Status, all: &[Status], probes: bool) -> Result<Examination, String> {
+fn examine_one(status: &Status, all: &[Status], probes: bool, ruleset: &Firewall) -> Result<Examination, String> {
     let name = &status.interface;
     if status.is_unknown() {
         let reason = status.reason.as_deref().unwrap_or("the daemon does not respond");
         return Err(format!("{name}: cannot be examined: {reason}"));
     }
-    let confinement = confinement::findings(name, status)?;
-    let evidence = gather(status, all, probes)?;
+    let evidence = gather(status, all, probes, ruleset)?;
+    let confinement = confinement::findings(name, status);
     let mut findings = examine(&evidence);
     findings.extend(confinement);
     findings.sort_by_key(|finding| finding.severity);
@@ -86,7 +92,7 @@ fn examine_one(status: &Status, all: &[Status], probes: bool) -> Result<Examinat
     })
 }
 
-fn gather(status: &Status, all: &[Status], probes: bool) -> Result<Evidence, String> {
+fn gather(status: &Status, all: &[Status], probes: bool, firewall: &Firewall) -> Result<Evidence, String> {
     let name = &status.interface;
     if status.implementation == RunBy::Gone {
         let tunnel = Tunnel { name: name.clone(), is_dead: true, ..Tunnel::default() };
@@ -106,14 +112,12 @@ fn gather(status: &Status, all: &[Status], probes: bool) -> Result<Evidence, Str
     tunnel.counters.before = stats;
     tunnel.peers = peers(status, &device, file.as_ref(), &state);
 
-    if probes && !status.link_down {
-        probe(&mut tunnel, &device, begin)?;
-    }
+    let tried = if probes && !status.link_down { probe(&mut tunnel, begin)? } else { Vec::new() };
     thread::sleep(WINDOW.saturating_sub(begin.elapsed()));
     let (device_after, stats) = ask(name)?;
     tunnel.counters.after = stats;
     tunnel.window = begin.elapsed();
-    update(&mut tunnel.peers, &device_after);
+    update(&mut tunnel.peers, &device_after, &tried);
 
     let cipher = tunnel.counters.after.keys().find_map(|name| name.strip_prefix(AEAD_IN_USE)).map(str::to_owned);
     let devices = tunnel.peers.iter().filter_map(|peer| match &peer.endpoint_way {
@@ -124,9 +128,11 @@ fn gather(status: &Status, all: &[Status], probes: bool) -> Result<Evidence, Str
     let host = Host {
         links: network::links(&state),
         tunnel_routes: tunnel_routes(&state, name),
-        uplink: uplink(&state),
+        uplink: uplink(&state, false).or_else(|| uplink(&state, true)),
+        reaches_ipv6: uplink(&state, true).is_some(),
         sysctls: network::sysctls(devices.chain([name.as_str()])),
-        ruleset: network::ruleset(),
+        ruleset: firewall.get_or_init(network::ruleset).clone(),
+        has_legacy_rules: network::has_legacy_rules(),
         counters: Counters { before: kernel, after: network::counters() },
         socket_drops: Counters { before: drops, after: network::socket_drops(port) },
         name_servers: network::name_servers(),
@@ -177,7 +183,7 @@ fn tunnel(status: &Status, device: &DeviceState, file: Option<&ConfigFile>) -> T
         fwmark: device.fwmark,
         addresses: status.addresses.clone(),
         file: status.file.clone(),
-        table_off: file.is_some_and(|file| file.contents.table == Table::Off),
+        table_off: file.is_some_and(|file| file.contents.table != Table::Auto),
         gateway: status.gateway.clone(),
         allowed_ips_twice: file.map(twice).unwrap_or_default(),
         public_key: device.private_key.as_ref().and_then(|key| {
@@ -195,7 +201,13 @@ fn peers(status: &Status, device: &DeviceState, file: Option<&ConfigFile>, state
         let peer = file.and_then(|file| file.contents.peers.iter().find(|peer| peer.public_key == *key));
         peer.map(|peer| peer.endpoint.is_some())
     };
+    // Of a peer that no file has, an endpoint may be where it was seen: it may be a client that is off by now.
+    let is_client =
+        |peer: &PeerState| !peer.last_handshake.is_zero() && peer.persistent_keepalive == 0 && device.peers.len() > 1;
     let own: Vec<IpAddr> = state.links.iter().flat_map(|link| &link.addresses).map(IpNet::addr).collect();
+    let has_v6 = network::has_ipv6(&status.interface);
+    // Without a file nobody is known to have wanted routes for everything.
+    let is_routed = |net: &IpNet| (has_v6 || net.addr().is_ipv4()) && (file.is_some() || net.prefix_len() > 1);
     let mut lookups = LOOKED_UP;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let of = |peer: &PeerState| {
@@ -203,7 +215,9 @@ fn peers(status: &Status, device: &DeviceState, file: Option<&ConfigFile>, state
         let described = described.get(key.as_str());
         let allowed_ips: Vec<IpNet> =
             peer.allowed_ips.iter().filter_map(|(address, length)| IpNet::new(*address, *length).ok()).collect();
-        let usable = allowed_ips.iter().filter_map(|net| Some((*net, inside(net, &own)?))).take(lookups);
+        let routed = allowed_ips.iter().filter(|net| is_routed(net));
+        let inside = |net: &IpNet| Some((*net, inside(net, &own, state, &status.interface)?));
+        let usable = routed.filter_map(inside).take(lookups);
         let ways: Vec<(IpNet, Way)> = usable.map(|(net, address)| (net, network::way(address, 0))).collect();
         lookups -= ways.len();
         let handshake_age = (!peer.last_handshake.is_zero()).then(|| now.saturating_sub(peer.last_handshake));
@@ -212,13 +226,13 @@ fn peers(status: &Status, device: &DeviceState, file: Option<&ConfigFile>, state
             endpoint: peer.endpoint,
             endpoint_name: described.and_then(|peer| peer.endpoint_name.clone()),
             resolved: None,
-            // Without a file, an endpoint was configured by hand.
-            is_expected: has_endpoint(&peer.public_key).unwrap_or(peer.endpoint.is_some()),
+            is_expected: has_endpoint(&peer.public_key).unwrap_or(peer.endpoint.is_some() && !is_client(peer)),
             is_suspended: peer.limits.suspended.is_some(),
             handshake_age,
             handshake_age_before: handshake_age,
             keepalive: peer.persistent_keepalive,
             has_preshared_key: peer.preshared_key.is_some(),
+            sent_before: peer.tx_bytes,
             sent: peer.tx_bytes,
             received: peer.rx_bytes,
             allowed_ips,
@@ -231,40 +245,69 @@ fn peers(status: &Status, device: &DeviceState, file: Option<&ConfigFile>, state
     device.peers.iter().map(of).collect()
 }
 
-/// An address in `net` that is not this host's own; of everything, one of the Internet.
-fn inside(net: &IpNet, own: &[IpAddr]) -> Option<IpAddr> {
-    match net {
-        _ if net.prefix_len() == net.max_prefix_len() => Some(net.addr()),
-        IpNet::V4(net) if net.prefix_len() == 0 => Some(IpAddr::from([1, 1, 1, 1])),
-        IpNet::V6(net) if net.prefix_len() == 0 => "2606:4700:4700::1111".parse().ok(),
-        _ => net.hosts().take(8).find(|address| !own.contains(address)),
+/// An address in `net` that is neither this host's own nor in a smaller network that is elsewhere, such as the local
+/// one; of everything, one of the Internet. None for groups and for addresses of a link, whose way depends on the link.
+fn inside(net: &IpNet, own: &[IpAddr], state: &HostState, name: &str) -> Option<IpAddr> {
+    let is_of_link = match net.addr() {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    };
+    if is_of_link || net.addr().is_multicast() {
+        return None;
+    }
+    if net.prefix_len() == net.max_prefix_len() {
+        return Some(net.addr());
+    }
+    let elsewhere: Vec<IpNet> = state
+        .routes
+        .iter()
+        .filter(|route| route.device.as_deref() != Some(name) && route.to.prefix_len() > net.prefix_len())
+        .map(|route| route.to)
+        .filter(|smaller| net.contains(smaller))
+        .collect();
+    let internet: &[&str] = match (net.prefix_len(), net.addr().is_ipv4()) {
+        (0, true) => &["1.1.1.1", "8.8.8.8", "9.9.9.9"],
+        (0, false) => &["2606:4700:4700::1111", "2001:4860:4860::8888"],
+        _ => &[],
+    };
+    let internet = internet.iter().filter_map(|address| address.parse().ok());
+    // The first addresses, and those that follow smaller networks.
+    let after = elsewhere.iter().filter_map(|smaller| following(smaller.broadcast()));
+    let mut candidates = internet.chain(net.hosts().take(8)).chain(after);
+    candidates.find(|address| {
+        net.contains(address) && !own.contains(address) && !elsewhere.iter().any(|smaller| smaller.contains(address))
+    })
+}
+
+fn following(address: IpAddr) -> Option<IpAddr> {
+    match address {
+        IpAddr::V4(address) => Some(Ipv4Addr::from(u32::from(address).checked_add(1)?).into()),
+        IpAddr::V6(address) => Some(Ipv6Addr::from(u128::from(address).checked_add(1)?).into()),
     }
 }
 
-/// What the peers are by now.
-fn update(peers: &mut [Peer], device: &DeviceState) {
+/// What the peers are by now. Only those of `tried` have had time to answer.
+fn update(peers: &mut [Peer], device: &DeviceState, tried: &[String]) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let states: BTreeMap<String, &PeerState> =
         device.peers.iter().map(|peer| (peer.public_key.to_string(), peer)).collect();
     for peer in peers {
         let Some(state) = states.get(&peer.public_key) else { continue };
         (peer.sent, peer.received) = (state.tx_bytes, state.rx_bytes);
+        if !tried.contains(&peer.public_key) {
+            peer.sent_before = peer.sent;
+        }
         let since = (!state.last_handshake.is_zero()).then(|| now.saturating_sub(state.last_handshake));
         peer.handshake_age = since;
     }
 }
 
 /// Sends echo requests to peers, and waits for the handshakes that these begin.
-fn probe(tunnel: &mut Tunnel, device: &DeviceState, begin: Instant) -> Result<(), String> {
+fn probe(tunnel: &mut Tunnel, begin: Instant) -> Result<Vec<String>, String> {
     let mtu = tunnel.mtu;
     let targets = targets(tunnel);
-    let silent = || tunnel.peers.iter().filter(|peer| peer.is_silent());
-    let names: Vec<String> = silent().filter_map(|peer| peer.endpoint_name.clone()).collect();
-    // Where datagrams do not leave, none need be waited for.
-    let leaves = |peer: &&Peer| matches!(&peer.endpoint_way, Some(Way::Device(device)) if *device != tunnel.name);
-    let mut expected: Vec<String> = silent().filter(leaves).map(|peer| peer.public_key.clone()).collect();
-    let lookups: Vec<_> = names.into_iter().map(|name| (name.clone(), look_up(name))).collect();
-    let (name, before) = (tunnel.name.clone(), device);
+    let names = tunnel.peers.iter().filter(|peer| peer.is_missing()).filter_map(|peer| peer.endpoint_name.clone());
+    let lookups: Vec<_> = names.map(|name| (name.clone(), look_up(name))).collect();
 
     let probes: Vec<(usize, Option<Probe>)> = thread::scope(|scope| {
         let probing: Vec<_> =
@@ -277,33 +320,9 @@ fn probe(tunnel: &mut Tunnel, device: &DeviceState, begin: Instant) -> Result<()
         probing.into_iter().map(join).collect()
     });
     for (peer, probe) in probes {
-        if probe.as_ref().is_some_and(|probe| probe.answered) {
-            expected.retain(|key| *key != tunnel.peers[peer].public_key);
-        }
         tunnel.peers[peer].probe = probe;
     }
-    let sent = |device: &DeviceState| device.peers.iter().map(|peer| peer.tx_bytes).sum::<u64>();
-    let mut tried = None;
-    while !expected.is_empty() && begin.elapsed() < RETRY + ANSWER {
-        let (device, stats) = ask(&name)?;
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        expected.retain(|key| {
-            let alive = |peer: &&PeerState| now.saturating_sub(peer.last_handshake) < SESSION;
-            device.peers.iter().filter(alive).all(|peer| peer.public_key.to_string() != *key)
-        });
-        let initiations = |stats: &BTreeMap<String, u64>| stats.get("handshake_initiations_sent").copied();
-        let has_tried = match (initiations(&tunnel.counters.before), initiations(&stats)) {
-            (Some(before), Some(after)) => after > before,
-            _ => sent(&device) > sent(before),
-        };
-        if has_tried && tried.is_none() {
-            tried = Some(Instant::now());
-        }
-        if tried.is_some_and(|tried| tried.elapsed() > ANSWER) {
-            break;
-        }
-        thread::sleep(Duration::from_millis(50));
-    }
+    let tried = wait(tunnel, &targets, begin)?;
     for (name, lookup) in lookups {
         let left = NAME_TIMEOUT.saturating_sub(begin.elapsed());
         let addresses = lookup.recv_timeout(left).unwrap_or_else(|_| Err("no answer in time".to_owned()));
@@ -311,7 +330,52 @@ fn probe(tunnel: &mut Tunnel, device: &DeviceState, begin: Instant) -> Result<()
             peer.resolved = Some(addresses.clone());
         }
     }
-    Ok(())
+    Ok(tried)
+}
+
+/// Waits until each peer that was sent an echo request and is missing was sent a handshake, and has had time to answer.
+/// Returns the keys of those that have not.
+fn wait(tunnel: &Tunnel, targets: &[Target], begin: Instant) -> Result<Vec<String>, String> {
+    let name = &tunnel.name;
+    // Where datagrams do not leave, none need be waited for.
+    let leaves = |peer: &Peer| matches!(&peer.endpoint_way, Some(Way::Device(device)) if device != name);
+    let peers = targets.iter().map(|target| &tunnel.peers[target.peer]);
+    let missing = peers.filter(|peer| peer.is_missing() && leaves(peer));
+    // Those that are waited for, and when each was seen to have been sent something.
+    let mut waited: BTreeMap<String, Option<Instant>> = missing.map(|peer| (peer.public_key.clone(), None)).collect();
+    let before: BTreeMap<String, u64> =
+        tunnel.peers.iter().map(|peer| (peer.public_key.clone(), peer.sent_before)).collect();
+    let initiations = |stats: &BTreeMap<String, u64>| stats.get("handshake_initiations_sent").copied().unwrap_or(0);
+    let mut all_begun = None;
+    while waited.values().any(|tried| tried.is_none_or(|tried| tried.elapsed() < ANSWER))
+        && begin.elapsed() < RETRY + ANSWER
+    {
+        let asked = Instant::now();
+        let (device, stats) = ask(name)?;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        for peer in &device.peers {
+            let key = peer.public_key.to_string();
+            if now.saturating_sub(peer.last_handshake) < SESSION {
+                waited.remove(&key);
+            } else if let Some(tried @ None) = waited.get_mut(&key)
+                && Some(&peer.tx_bytes) > before.get(&key)
+            {
+                *tried = Some(Instant::now());
+            }
+        }
+        // A firewall of this host may keep what was sent from being counted as sent.
+        let begun = initiations(&stats).saturating_sub(initiations(&tunnel.counters.before));
+        if begun >= waited.len() as u64 {
+            all_begun.get_or_insert_with(Instant::now);
+        }
+        if all_begun.is_some_and(|begun| begun.elapsed() > ANSWER) {
+            break;
+        }
+        // A tunnel of many peers is not asked all the time.
+        thread::sleep(Duration::from_millis(50).max(asked.elapsed() * 4));
+    }
+    let had_time = |tried: &Option<Instant>| tried.is_some_and(|tried| tried.elapsed() >= ANSWER);
+    Ok(waited.into_iter().filter(|(_, tried)| had_time(tried)).map(|(key, _)| key).collect())
 }
 
 /// Where an echo request goes, for which peer.
@@ -372,9 +436,10 @@ fn tunnel_routes(state: &HostState, name: &str) -> Vec<IpNet> {
     over.map(|route| route.to).collect()
 }
 
-fn uplink(state: &HostState) -> Option<String> {
+fn uplink(state: &HostState, is_v6: bool) -> Option<String> {
+    let everything = |net: &IpNet| net.prefix_len() == 0 && net.addr().is_ipv6() == is_v6;
     let default =
-        state.routes.iter().find(|route| route.to.prefix_len() == 0 && route.table == MAIN && route.device.is_some());
+        state.routes.iter().find(|route| everything(&route.to) && route.table == MAIN && route.device.is_some());
     default.and_then(|route| route.device.clone())
 }
 
@@ -406,4 +471,42 @@ fn clock_behind(status: &Status) -> Option<(String, Duration)> {
         let ahead = written.duration_since(SystemTime::now()).ok().filter(|ahead| *ahead > CLOCK)?;
         Some((format!("{} was written at a time that", file.display()), ahead))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use linerate_host::step::Route;
+
+    use super::*;
+
+    fn chosen(net: &str, routes: &[(&str, &str)]) -> Option<String> {
+        let route = |(to, device): &(&str, &str)| Route {
+            to: to.parse().unwrap(),
+            device: Some((*device).to_owned()),
+            via: None,
+            table: MAIN,
+            metric: 0,
+            protocol: 4,
+            scope: 0,
+            source: None,
+            mtu: 0,
+            onlink: false,
+        };
+        let state = HostState { routes: routes.iter().map(route).collect(), ..HostState::default() };
+        inside(&net.parse().unwrap(), &["10.0.0.1".parse().unwrap()], &state, "wg0").map(|address| address.to_string())
+    }
+
+    #[test]
+    fn the_way_of_a_network_is_that_of_an_address_that_is_nowhere_else() {
+        assert_eq!(chosen("10.0.0.0/24", &[]).unwrap(), "10.0.0.2", "10.0.0.1 is this host's");
+        assert_eq!(chosen("192.168.0.0/16", &[("192.168.0.0/24", "eth0")]).unwrap(), "192.168.1.0");
+        assert_eq!(chosen("192.168.0.0/16", &[("192.168.0.0/16", "eth0")]).unwrap(), "192.168.0.1");
+        assert_eq!(chosen("192.168.0.0/16", &[("192.168.0.0/24", "wg0")]).unwrap(), "192.168.0.1");
+        assert_eq!(chosen("0.0.0.0/0", &[("1.1.1.1/32", "eth0")]).unwrap(), "8.8.8.8");
+        assert_eq!(chosen("0.0.0.0/0", &[("0.0.0.0/1", "tun0"), ("128.0.0.0/1", "tun0")]), None);
+        assert_eq!(chosen("::/0", &[]).unwrap(), "2606:4700:4700::1111");
+        for net in ["224.0.0.5/32", "fe80::/64", "fe80::/10", "ff02::/16", "169.254.0.0/16"] {
+            assert_eq!(chosen(net, &[]), None, "{net}");
+        }
+    }
 }

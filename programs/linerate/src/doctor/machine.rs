@@ -30,7 +30,11 @@ pub(super) fn machine(before: &Times, after: &Times, pid: Option<u32>, cipher: O
         Some((name.clone(), end.saturating_sub(*begin) as f64 / 1e9 / elapsed))
     };
     Machine {
-        processors: std::thread::available_parallelism().map_or(after.cores.len(), usize::from),
+        // Not those that this process may use, which are as limited as the daemon's.
+        processors: match after.cores.len() {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            all => all,
+        },
         cores: before.cores.iter().zip(&after.cores).filter_map(|(before, after)| core_use(before, after)).collect(),
         threads: after.threads.iter().filter_map(share).collect(),
         cipher,
@@ -54,7 +58,12 @@ fn core_use(before: &[u64], after: &[u64]) -> Option<CoreUse> {
         before.iter().zip(after).take(8).map(|(before, after)| after.saturating_sub(*before)).collect();
     let total = spent.iter().sum::<u64>();
     let share = |index: usize| spent.get(index).map_or(0.0, |time| *time as f64 / total as f64);
-    (total > 0).then(|| CoreUse { idle: share(3) + share(4), softirq: share(5) + share(6), steal: share(7) })
+    (total > 0).then(|| CoreUse {
+        ticks: total,
+        idle: share(3) + share(4),
+        softirq: share(5) + share(6),
+        steal: share(7),
+    })
 }
 
 /// Each thread's name and its time on a processor in nanoseconds.
@@ -130,7 +139,7 @@ mod tests {
         let before = cores("cpu  9 9 9 9 9 9 9 9\ncpu0 0 0 0 100 0 0 0 0 0 0\nintr 1\n");
         let after = cores("cpu  9 9 9 9 9 9 9 9\ncpu0 10 0 0 150 0 0 30 10 0 0\nintr 1\n");
         assert_eq!(before.len(), 1);
-        let expected = CoreUse { idle: 0.5, softirq: 0.3, steal: 0.1 };
+        let expected = CoreUse { ticks: 100, idle: 0.5, softirq: 0.3, steal: 0.1 };
         assert_eq!(core_use(&before[0], &after[0]), Some(expected));
         assert_eq!(core_use(&before[0], &before[0]), None, "no time has passed");
     }

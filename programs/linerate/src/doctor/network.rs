@@ -109,6 +109,17 @@ pub(super) fn ruleset() -> Option<Ruleset> {
     Ruleset::parse(&output("nft", &["-j", "list", "ruleset"])?)
 }
 
+/// Whether there are rules of old-style iptables, which `nft` does not show.
+pub(super) fn has_legacy_rules() -> bool {
+    let is_used = |file| fs::read_to_string(file).is_ok_and(|tables| !tables.trim().is_empty());
+    ["/proc/net/ip_tables_names", "/proc/net/ip6_tables_names"].into_iter().any(is_used)
+}
+
+/// Whether an interface has IPv6 at all.
+pub(super) fn has_ipv6(link: &str) -> bool {
+    fs::read_to_string(format!("/proc/sys/net/ipv6/conf/{link}/disable_ipv6")).is_ok_and(|value| value.trim() == "0")
+}
+
 /// What a program prints, if it succeeds.
 pub(super) fn output(program: &str, arguments: &[&str]) -> Option<String> {
     // Without root, these are often not in the path.
@@ -116,7 +127,8 @@ pub(super) fn output(program: &str, arguments: &[&str]) -> Option<String> {
     let mut command = Command::new(program);
     command.args(arguments).env("PATH", path).env("LC_ALL", "C").stdin(Stdio::null()).stderr(Stdio::null());
     let output = command.output().ok().filter(|output| output.status.success())?;
-    String::from_utf8(output.stdout).ok()
+    // Comments of others may be anything.
+    Some(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// Where the kernel sends packets to an address.

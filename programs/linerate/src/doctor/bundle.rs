@@ -1,11 +1,13 @@
 //! `doctor --bundle`: an archive for a bug report, without secrets.
 //!
 //! Of a tunnel's file only settings that are known to hold none are shown. After that every key that is known is looked
-//! for in all texts, and hidden. Addresses and public keys stay: the report would be of no use without them.
+//! for in all texts, and hidden. Names are looked for as whole words. Addresses and public keys stay: the report would
+//! be of no use without them.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
+use std::net::IpAddr;
 use std::path::Path;
 
 use flate2::Compression;
@@ -80,8 +82,11 @@ pub(super) fn write(file: &Path, examinations: &[Examination], all: &[Status], n
         for secret in &secrets {
             *text = text.replace(secret.as_str(), HIDDEN);
         }
+        if !names {
+            *text = without_comments(text);
+        }
         for (name, placeholder) in &hidden {
-            *text = text.replace(name, placeholder);
+            *text = replace_word(text, name, placeholder);
         }
     }
     let archive = archive(&texts).map_err(|error| format!("cannot make the archive: {error}"))?;
@@ -156,7 +161,12 @@ fn redacted(line: &str, names: bool) -> String {
             // A line that is not a setting could be anything.
             let is_name = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric());
             let name = if is_name { name } else { HIDDEN };
-            format!("{mark}{name} = {}{comment}", if is_shown { value } else { HIDDEN })
+            let value = match () {
+                () if !is_shown => HIDDEN.to_owned(),
+                () if key == "dns" && !names => addresses_only(value),
+                () => value.to_owned(),
+            };
+            format!("{mark}{name} = {value}{comment}")
         }
         None if matches!(setting, "[Interface]" | "[Peer]") => format!("{setting}{comment}"),
         None if setting.is_empty() => "# (hidden)".to_owned(),
@@ -168,10 +178,57 @@ fn is_address(value: &str) -> bool {
     value.parse::<std::net::SocketAddr>().is_ok()
 }
 
-/// All keys of these tunnels that this process can read, in the two forms in which they are written.
+/// `text` with `to` in place of `word` where that is not a part of a longer word: a peer that is called `port` must not
+/// change the identifier `port-in-use`.
+fn replace_word(text: &str, word: &str, to: &str) -> String {
+    let is_of_word = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_');
+    let mut replaced = String::with_capacity(text.len());
+    let mut rest = text;
+    let mut before = None;
+    while let Some(at) = rest.find(word) {
+        let (until, after) = (&rest[..at], &rest[at + word.len()..]);
+        let is_joined =
+            |inner: Option<char>, outer: Option<char>| inner.is_some_and(is_of_word) && outer.is_some_and(is_of_word);
+        let begins_inside = is_joined(word.chars().next(), until.chars().next_back().or(before));
+        let ends_inside = is_joined(word.chars().next_back(), after.chars().next());
+        replaced.push_str(until);
+        replaced.push_str(if begins_inside || ends_inside { word } else { to });
+        before = word.chars().next_back();
+        rest = after;
+    }
+    replaced + rest
+}
+
+/// What people wrote beside rules of the firewall: `comment "laptop of Eve"` (nft has no quotes within these).
+fn without_comments(text: &str) -> String {
+    const MARK: &str = "comment \"";
+    let mut parts = text.split(MARK);
+    let mut kept = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let after = part.split_once('"').map_or("", |(_, after)| after);
+        kept.push_str(&format!("{MARK}{HIDDEN}\"{after}"));
+    }
+    kept
+}
+
+/// The name servers of a setting, without the domains that it may have as well.
+fn addresses_only(value: &str) -> String {
+    let shown = |part: &str| if part.parse::<IpAddr>().is_ok() { part.to_owned() } else { HIDDEN.to_owned() };
+    value.split(',').map(|part| shown(part.trim())).collect::<Vec<_>>().join(", ")
+}
+
+/// All keys of these tunnels that this process can read, in the forms in which they are written; base64 without the end
+/// that adds nothing.
 fn secrets(all: &[Status]) -> Vec<Zeroizing<String>> {
     let mut keys = Vec::new();
-    let mut add = |key: &Option<SecretKey>| keys.extend(key.iter().flat_map(|key| [key.to_base64(), key.to_hex()]));
+    let mut add = |key: &Option<SecretKey>| {
+        let Some(key) = key else { return };
+        let (base64, hex) = (key.to_base64(), key.to_hex());
+        let base64 = Zeroizing::new(base64.trim_end_matches('=').to_owned());
+        let upper = Zeroizing::new(hex.to_ascii_uppercase());
+        let for_urls = Zeroizing::new(base64.replace('+', "-").replace('/', "_"));
+        keys.extend([for_urls, base64, hex, upper]);
+    };
     for status in all {
         let tunnel = TunnelClient::open(Path::new(socket::DIRECTORY), &status.interface);
         if let Ok(device) = tunnel.and_then(|mut tunnel| tunnel.get()) {
@@ -198,8 +255,15 @@ fn private_names(all: &[Status]) -> Vec<(String, String)> {
     }
     let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     names.push((host.trim().to_owned(), "(this host)".to_owned()));
-    // Shorter ones are part of other words.
-    names.retain(|(name, _)| name.len() > 2);
+    // A single letter says nothing of anybody, and is a word in English.
+    names.retain(|(name, _)| name.chars().count() > 1);
+    // As JSON has them.
+    let escaped = |(name, placeholder): &(String, String)| {
+        let text = serde_json::to_string(name).ok()?;
+        let text = text.trim_matches('"');
+        (text != name).then(|| (text.to_owned(), placeholder.clone()))
+    };
+    names.extend(names.iter().filter_map(escaped).collect::<Vec<_>>());
     names.sort_by_key(|(name, _)| std::cmp::Reverse(name.len()));
     names
 }
@@ -230,6 +294,30 @@ mod tests {
         assert_eq!(redact(file, false), expected);
         assert!(redact(file, true).contains("Endpoint = home.example:1"));
         assert!(redact("Endpoint = 192.0.2.1:5", false).contains("192.0.2.1"));
+    }
+
+    #[test]
+    fn a_name_is_hidden_where_it_is_a_word() {
+        let hidden = |text: &str, name: &str| replace_word(text, name, "(peer 1)");
+        assert_eq!(
+            hidden("port: the port port-in-use, airport, port.", "port"),
+            "(peer 1): the (peer 1) port-in-use, airport, (peer 1)."
+        );
+        assert_eq!(hidden("\"eve\" eve_2 eveeve eve", "eve"), "\"(peer 1)\" eve_2 eveeve (peer 1)");
+        assert_eq!(hidden("x(a b)x (a b)", "(a b)"), "x(peer 1)x (peer 1)", "its ends are no letters");
+        assert_eq!(hidden("Zoë Zoëx äZoë", "Zoë"), "(peer 1) Zoëx äZoë");
+        assert_eq!(hidden("", "eve"), "");
+    }
+
+    #[test]
+    fn comments_and_domains_are_not_shown() {
+        let rules = "udp dport 5 accept comment \"Eve's laptop\"\ntcp dport 22 accept\n comment \"x";
+        assert_eq!(
+            without_comments(rules),
+            "udp dport 5 accept comment \"(hidden)\"\ntcp dport 22 accept\n comment \"(hidden)\""
+        );
+        assert_eq!(redact("DNS = 10.0.0.1, corp.example, fd00::1\n", false), "DNS = 10.0.0.1, (hidden), fd00::1\n");
+        assert_eq!(redact("DNS = 10.0.0.1, corp.example\n", true), "DNS = 10.0.0.1, corp.example\n");
     }
 
     #[test]

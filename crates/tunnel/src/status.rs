@@ -162,8 +162,30 @@ pub fn status(interface: Option<&str>) -> Result<Vec<Status>, Error> {
     let cannot_query = |error: Error| Error::CannotQuery(error.to_string());
     let state = snapshot::open().and_then(|mut host| host.state().map_err(Error::Snapshot)).map_err(cannot_query)?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Ok(names.iter().map(|name| of(name, &state, now)).collect())
+    Ok(side_by_side(&names, |name| of(name, &state, now)))
 }
+
+/// Asks for several tunnels at the same time: a daemon that does not respond holds up none of the others.
+fn side_by_side<T: Send>(names: &[String], ask: impl Fn(&str) -> T + Sync) -> Vec<T> {
+    let ask = &ask;
+    names
+        .chunks(AT_ONCE)
+        .flat_map(|names| {
+            std::thread::scope(|scope| {
+                let threads: Vec<_> = names.iter().map(|name| scope.spawn(move || ask(name))).collect();
+                // A panic of a thread is one of this function.
+                let join = |thread: std::thread::ScopedJoinHandle<'_, T>| match thread.join() {
+                    Ok(status) => status,
+                    Err(panic) => std::panic::resume_unwind(panic),
+                };
+                threads.into_iter().map(join).collect::<Vec<_>>()
+            })
+        })
+        .collect()
+}
+
+/// So many tunnels are asked at the same time.
+const AT_ONCE: usize = 32;
 
 fn not_allowed(directory: &str) -> Error {
     Error::CannotQuery(format!("permission denied for {directory}; try again as root (sudo)"))

@@ -175,6 +175,23 @@ impl View {
 }
 
 impl Tunnel {
+    /// One of which nothing is known yet.
+    pub(crate) fn unread(interface: &str) -> Self {
+        Self {
+            interface: interface.to_owned(),
+            implementation: RunBy::Unknown,
+            problem: None,
+            file: PathBuf::new(),
+            public_key: None,
+            listen_port: 0,
+            fwmark: 0,
+            daemon: None,
+            instance: 0,
+            peers: Vec::new(),
+            counters: Vec::new(),
+        }
+    }
+
     /// Whether it is known to run.
     pub fn is_running(&self) -> bool {
         matches!(self.implementation, RunBy::Daemon | RunBy::Kernel)

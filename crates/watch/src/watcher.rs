@@ -7,7 +7,6 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -69,6 +68,10 @@ impl<H: Host> Watcher<H> {
         Self { host, only: only.map(str::to_owned), tunnels: BTreeMap::new(), instances: 0 }
     }
 
+    pub(crate) fn host_mut(&mut self) -> &mut H {
+        &mut self.host
+    }
+
     /// Reads what has changed, and returns everything.
     ///
     /// # Errors
@@ -117,19 +120,7 @@ enum Delta {
 impl<C: Connection> Watched<C> {
     fn new(interface: String) -> Self {
         Self {
-            tunnel: Tunnel {
-                interface,
-                implementation: RunBy::Gone,
-                problem: None,
-                file: PathBuf::new(),
-                public_key: None,
-                listen_port: 0,
-                fwmark: 0,
-                daemon: None,
-                instance: 0,
-                peers: Vec::new(),
-                counters: Vec::new(),
-            },
+            tunnel: Tunnel { implementation: RunBy::Gone, ..Tunnel::unread(&interface) },
             connection: None,
             index: HashMap::new(),
             moving: Vec::new(),
@@ -371,7 +362,7 @@ fn update(peer: &mut Peer, state: &PeerState, now: Now, passed: Option<Duration>
         peer.heard = Heard { at: now.wall, sent: state.tx_bytes };
         peer.unanswered_since = None;
         peer.last_received = Some(now.wall);
-    } else if sent > 0 && state.tx_bytes - peer.heard.sent > keepalives(peer, now) {
+    } else if sent > 0 && state.tx_bytes.saturating_sub(peer.heard.sent) > keepalives(peer, now) {
         peer.unanswered_since.get_or_insert(now.wall);
     }
     (peer.received, peer.sent) = (state.rx_bytes, state.tx_bytes);

@@ -7,10 +7,13 @@ use linerate_cli::{eprint_line, print};
 use linerate_control::interface::InterfaceName;
 use linerate_control::printable::printable;
 use linerate_watch::events::{Event, What, between};
-use linerate_watch::{Ask, Watcher};
+use linerate_watch::{Ask, Watchers};
 
 /// How often the daemons are asked which peers were active.
 const INTERVAL: Duration = Duration::from_secs(1);
+
+/// How long a daemon is waited for, the first time that it is late.
+const PATIENCE: Option<Duration> = Some(Duration::from_secs(3));
 
 #[derive(clap::Args)]
 pub(super) struct EventsArguments {
@@ -26,8 +29,8 @@ pub(super) struct EventsArguments {
 /// Prints events until a signal comes, or nobody reads them any more.
 pub(super) fn main(arguments: &EventsArguments) -> Result<ExitCode, String> {
     let interruption = crate::cli::interruption().map_err(|error| error.message)?;
-    let mut watcher = Watcher::new(arguments.interface.as_ref().map(InterfaceName::as_str));
-    let mut before = watcher.poll(Ask::default()).map_err(|error| error.to_string())?;
+    let mut watcher = Watchers::new(arguments.interface.as_ref().map(InterfaceName::as_str));
+    let mut before = watcher.poll(Ask::default(), PATIENCE).map_err(|error| error.to_string())?;
     for tunnel in &before.tunnels {
         if let Some(problem) = &tunnel.problem {
             eprint_line(&format!("linerate: {}: {problem}", tunnel.interface));
@@ -38,7 +41,7 @@ pub(super) fn main(arguments: &EventsArguments) -> Result<ExitCode, String> {
         if interruption.came() {
             return Ok(ExitCode::SUCCESS);
         }
-        let after = watcher.poll(Ask::default()).map_err(|error| error.to_string())?;
+        let after = watcher.poll(Ask::default(), PATIENCE).map_err(|error| error.to_string())?;
         let mut text = String::new();
         for event in between(&before, &after) {
             text.push_str(&if arguments.json { as_json(&event)? } else { for_people(&event) });

@@ -8,15 +8,19 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::str::FromStr;
 use std::sync::Mutex;
+use std::time::Duration;
 
 use linerate_cli::print;
 use linerate_control::atomic_file;
 use linerate_control::interface::InterfaceName;
 use linerate_watch::metrics::{Content, Dialect, Format, write};
-use linerate_watch::{Ask, WatchError, Watcher};
+use linerate_watch::{Ask, WatchError, Watchers};
 
 /// What is read for metrics.
 const EVERYTHING: Ask = Ask { counters: true, processes: true };
+
+/// How long a scrape waits for a daemon, the first time that it is late. Prometheus waits 10 s by default.
+const PATIENCE: Duration = Duration::from_secs(3);
 
 #[derive(clap::Args)]
 pub(super) struct MetricsArguments {
@@ -91,7 +95,7 @@ impl FromStr for Listen {
 
 /// Prints, writes or serves.
 pub(super) fn main(arguments: &MetricsArguments) -> Result<ExitCode, String> {
-    let mut watcher = Watcher::new(arguments.interface.as_ref().map(InterfaceName::as_str));
+    let mut watcher = Watchers::new(arguments.interface.as_ref().map(InterfaceName::as_str));
     let mut dialects = Vec::new();
     for dialect in &arguments.dialect {
         let dialect = match dialect {
@@ -108,15 +112,20 @@ pub(super) fn main(arguments: &MetricsArguments) -> Result<ExitCode, String> {
         return serve(listen, arguments.beyond_this_host, watcher, &content);
     }
     let format = if arguments.open_metrics { Format::OpenMetrics } else { Format::Classic };
-    let text = read(&mut watcher, &content, format).map_err(|error| error.to_string())?;
+    let text = read(&mut watcher, None, &content, format).map_err(|error| error.to_string())?;
     match &arguments.output {
         Some(file) => replace(file, &text).map(|()| ExitCode::SUCCESS),
         None => print(text.as_bytes()),
     }
 }
 
-fn read(watcher: &mut Watcher, content: &Content, format: Format) -> Result<String, WatchError> {
-    Ok(write(&watcher.poll(EVERYTHING)?, content, format))
+fn read(
+    watcher: &mut Watchers,
+    patience: Option<Duration>,
+    content: &Content,
+    format: Format,
+) -> Result<String, WatchError> {
+    Ok(write(&watcher.poll(EVERYTHING, patience)?, content, format))
 }
 
 fn replace(file: &Path, text: &str) -> Result<(), String> {
@@ -128,7 +137,7 @@ fn replace(file: &Path, text: &str) -> Result<(), String> {
         .map_err(|error| format!("cannot write {}: {error}", file.display()))
 }
 
-fn serve(listen: &Listen, beyond_this_host: bool, watcher: Watcher, content: &Content) -> Result<ExitCode, String> {
+fn serve(listen: &Listen, beyond_this_host: bool, watcher: Watchers, content: &Content) -> Result<ExitCode, String> {
     let listener = match listen {
         Listen::Tcp(address) if !address.ip().is_loopback() && !beyond_this_host => {
             return Err(format!(
@@ -147,7 +156,7 @@ fn serve(listen: &Listen, beyond_this_host: bool, watcher: Watcher, content: &Co
     let watcher = Mutex::new(watcher);
     let answer = |format| {
         let mut watcher = watcher.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        read(&mut watcher, content, format).map_err(|error| error.to_string())
+        read(&mut watcher, Some(PATIENCE), content, format).map_err(|error| error.to_string())
     };
     let interruption = crate::cli::interruption().map_err(|error| error.message)?;
     http::serve(&listener, &interruption, &answer).map_err(|error| format!("cannot serve {where_}: {error}"))?;
@@ -172,7 +181,7 @@ mod tests {
     fn other_hosts_are_only_served_if_that_is_said() {
         let content = Content { dialects: Vec::new(), peers: false, version: "" };
         let listen = Listen::Tcp("192.0.2.1:9586".parse().unwrap());
-        let refused = serve(&listen, false, Watcher::new(None), &content).unwrap_err();
+        let refused = serve(&listen, false, Watchers::new(None), &content).unwrap_err();
         assert!(refused.contains("--beyond-this-host"), "{refused}");
     }
 }

@@ -2,24 +2,28 @@
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use linerate_cli::print;
 use linerate_control::endpoint;
 use linerate_control::printable::printable;
 use linerate_tunnel::status::RunBy;
-use linerate_watch::{View, Watcher};
+use linerate_watch::{View, Watchers};
 
 use super::format::{age, rate};
 use super::state::State;
 use super::{EVERYTHING, TopArguments};
 
+/// How long a daemon is waited for, the first time that it is late.
+const PATIENCE: Option<Duration> = Some(Duration::from_secs(3));
+
 /// Prints updates until a signal comes, nobody reads them any more, or the count is reached.
-pub(super) fn run(watcher: &mut Watcher, arguments: &TopArguments) -> Result<ExitCode, String> {
+pub(super) fn run(watcher: &mut Watchers, arguments: &TopArguments) -> Result<ExitCode, String> {
     let interruption = crate::cli::interruption().map_err(|error| error.message)?;
     let mut state = State::new(arguments.delay);
     let mut left = arguments.updates;
     loop {
-        let view = watcher.poll(EVERYTHING).map_err(|error| error.to_string())?;
+        let view = watcher.poll(EVERYTHING, PATIENCE).map_err(|error| error.to_string())?;
         let text = if arguments.json { as_json(&view)? } else { as_table(&mut state, view) };
         if print(text.as_bytes())? != ExitCode::SUCCESS {
             // As with `| head`.

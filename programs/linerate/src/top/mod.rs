@@ -16,13 +16,16 @@ use std::time::{Duration, Instant};
 
 use linerate_cli::for_people;
 use linerate_control::interface::InterfaceName;
-use linerate_watch::{Ask, Watcher};
+use linerate_watch::{Ask, Watchers};
 
 use state::{Outcome, State};
 use terminal::Terminal;
 
 /// What is read for each update.
 const EVERYTHING: Ask = Ask { counters: true, processes: true };
+
+/// How long a daemon is waited for; keys wait as well.
+const PATIENCE: Option<Duration> = Some(Duration::from_millis(300));
 
 #[derive(clap::Args)]
 pub(super) struct TopArguments {
@@ -57,7 +60,7 @@ fn delay(text: &str) -> Result<Duration, String> {
 
 /// Shows updates until a key, a signal or the count ends it.
 pub(super) fn main(arguments: &TopArguments) -> Result<ExitCode, String> {
-    let mut watcher = Watcher::new(arguments.interface.as_ref().map(InterfaceName::as_str));
+    let mut watcher = Watchers::new(arguments.interface.as_ref().map(InterfaceName::as_str));
     if arguments.batch || arguments.json {
         return batch::run(&mut watcher, arguments);
     }
@@ -65,7 +68,7 @@ pub(super) fn main(arguments: &TopArguments) -> Result<ExitCode, String> {
         return Err("this is not a terminal; `linerate top --batch` prints updates one after the other".to_owned());
     }
     // Before the terminal is taken over, so that an error is seen.
-    let view = watcher.poll(EVERYTHING).map_err(|error| error.to_string())?;
+    let view = watcher.poll(EVERYTHING, PATIENCE).map_err(|error| error.to_string())?;
     let mut state = State::new(arguments.delay);
     state.update(view);
     let mut terminal = Terminal::open().map_err(|error| format!("cannot use the terminal: {error}"))?;
@@ -75,7 +78,7 @@ pub(super) fn main(arguments: &TopArguments) -> Result<ExitCode, String> {
 }
 
 fn watch(
-    watcher: &mut Watcher,
+    watcher: &mut Watchers,
     state: &mut State,
     terminal: &mut Terminal,
     arguments: &TopArguments,
@@ -105,7 +108,7 @@ fn watch(
                 // After a suspension no updates are made up for.
                 next = now + arguments.delay;
             }
-            let view = watcher.poll(EVERYTHING).map_err(|error| error.to_string())?;
+            let view = watcher.poll(EVERYTHING, PATIENCE).map_err(|error| error.to_string())?;
             state.update(view);
             left = left.map(|left| left - 1);
         }

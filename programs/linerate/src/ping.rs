@@ -226,8 +226,8 @@ struct Ping<'a> {
     arguments: &'a PingArguments,
     target: &'a Target<'a>,
     echo: Echo,
-    /// Those that are not answered yet, by number.
-    sent: BTreeMap<u16, Instant>,
+    /// Those that are not answered yet, by number. Of a number a request carries the lowest 16 bits.
+    sent: BTreeMap<u64, Instant>,
     requests: u64,
     times: Vec<Duration>,
 }
@@ -238,8 +238,8 @@ struct Ping<'a> {
 enum Line<'a> {
     Start { tunnel: &'a str, peer: &'a str, public_key: &'a str, address: IpAddr },
     Handshake { endpoint: &'a str, seconds_ago: u64, milliseconds: Option<f64>, is_new: bool },
-    Answer { number: u16, endpoint: &'a str, endpoint_changed: bool, milliseconds: f64 },
-    NoAnswer { number: u16 },
+    Answer { number: u64, endpoint: &'a str, endpoint_changed: bool, milliseconds: f64 },
+    NoAnswer { number: u64 },
     End { requests: u64, answers: usize, least_ms: Option<f64>, median_ms: Option<f64>, most_ms: Option<f64> },
 }
 
@@ -270,10 +270,10 @@ impl Ping<'_> {
     }
 
     fn request(&mut self, now: Instant) -> Result<(), CliError> {
-        let number = self.requests as u16;
+        let number = self.requests;
         self.requests += 1;
         self.sent.insert(number, now);
-        match self.echo.send(number) {
+        match self.echo.send(number as u16) {
             Err(error) if self.requests == 1 => Err(format!("cannot send to {}: {error}", self.target.address).into()),
             // Of this request or an earlier one, which has no answer: that is said in time.
             Ok(()) | Err(_) => Ok(()),
@@ -283,8 +283,10 @@ impl Ping<'_> {
     fn receive(&mut self, session: &mut Session<'_>, asked: Duration) -> Result<(), CliError> {
         let arrived = Instant::now();
         // An error tells of a request that has no answer.
-        while let Ok(Some(number)) = self.echo.receive() {
-            let Some(sent) = self.sent.remove(&number) else { continue };
+        while let Ok(Some(answered)) = self.echo.receive() {
+            let waiting = self.sent.iter().rev().find(|(number, _)| **number as u16 == answered);
+            let Some((number, sent)) = waiting.map(|(number, sent)| (*number, *sent)) else { continue };
+            self.sent.remove(&number);
             let before = session.endpoint();
             session.refresh().map_err(|error| format!("cannot query {}: {error}", self.target.tunnel))?;
             if self.times.is_empty() {
@@ -301,8 +303,8 @@ impl Ping<'_> {
         while let Some((number, _)) = self.sent.first_key_value().filter(|(_, sent)| now >= **sent + timeout) {
             let number = *number;
             self.sent.remove(&number);
-            let text = format!("no answer to {} within {} s\n", number.wrapping_add(1), self.arguments.timeout);
-            self.say(&Line::NoAnswer { number: number.wrapping_add(1) }, &text)?;
+            let text = format!("no answer to {} within {} s\n", number + 1, self.arguments.timeout);
+            self.say(&Line::NoAnswer { number: number + 1 }, &text)?;
         }
         Ok(())
     }
@@ -340,16 +342,12 @@ impl Ping<'_> {
         self.say(&line, &text)
     }
 
-    fn say_answer(&self, number: u16, time: Duration, endpoint: &str, before: String) -> Result<(), CliError> {
+    fn say_answer(&self, number: u64, time: Duration, endpoint: &str, before: String) -> Result<(), CliError> {
         let changed = if before == endpoint { String::new() } else { format!("; the endpoint was {before}") };
-        let text = format!(
-            "pong {} from {} via {endpoint} in {} ms{changed}\n",
-            number.wrapping_add(1),
-            self.target,
-            milliseconds(time),
-        );
+        let text =
+            format!("pong {} from {} via {endpoint} in {} ms{changed}\n", number + 1, self.target, milliseconds(time),);
         let line = Line::Answer {
-            number: number.wrapping_add(1),
+            number: number + 1,
             endpoint,
             endpoint_changed: !changed.is_empty(),
             milliseconds: in_milliseconds(time),

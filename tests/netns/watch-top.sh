@@ -70,6 +70,14 @@ given_back "Ctrl-Z"
 type_in fg Enter
 shown 30 '^linerate top'
 
+say "stopped by a signal that it cannot see, and continued"
+pkill -STOP -f "^$LINERATE top"
+shown 30 'Stopped'
+type_in fg Enter
+wait_for 30 "the screen to be drawn anew" eval '! shows Stopped && shows "^linerate top"'
+reads_keys() { stty -a -F "$(terminal display-message -p '#{pane_tty}')" | grep -q -- '-icanon'; }
+wait_for 30 "keys to be read at once" reads_keys
+
 say "the ways out"
 type_in q
 given_back q

@@ -38,6 +38,7 @@ pub(super) struct Terminal {
     signals: UnixStream,
     quit: Arc<AtomicBool>,
     suspended: Arc<AtomicBool>,
+    continued: Arc<AtomicBool>,
     look: screen::Look,
 }
 
@@ -47,9 +48,10 @@ impl Terminal {
         let interruption = Interruption::listen()?;
         let (signals, handler) = UnixStream::pair()?;
         signals.set_nonblocking(true)?;
-        let [quit, suspended] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
+        let [quit, suspended, continued] = [(); 3].map(|()| Arc::new(AtomicBool::new(false)));
         signal_hook::flag::register(SIGQUIT, Arc::clone(&quit))?;
         signal_hook::flag::register(SIGTSTP, Arc::clone(&suspended))?;
+        signal_hook::flag::register(SIGCONT, Arc::clone(&continued))?;
         for signal in [SIGQUIT, SIGTSTP, SIGWINCH, SIGCONT] {
             signal_hook::low_level::pipe::register(signal, handler.try_clone()?)?;
         }
@@ -62,7 +64,7 @@ impl Terminal {
         // From here on dropping gives it back.
         let drawn = Drawn::new(TermionBackend::new(io::stdout())).inspect_err(|_| drop(leave()))?;
         let look = screen::Look::from_environment();
-        let mut terminal = Self { drawn, interruption, signals, quit, suspended, look };
+        let mut terminal = Self { drawn, interruption, signals, quit, suspended, continued, look };
         terminal.clear()?;
         Ok(terminal)
     }
@@ -90,6 +92,12 @@ impl Terminal {
         if self.suspended.swap(false, Ordering::SeqCst) {
             self.suspend()?;
         }
+        if self.continued.swap(false, Ordering::SeqCst) {
+            // It may have been stopped by a signal that it cannot see, and the shell has had the terminal since.
+            raw()?;
+            write(ENTER)?;
+            self.clear()?;
+        }
         match pressed(stdin.as_fd())? {
             // The terminal is gone.
             Some(bytes) if bytes.is_empty() => Ok(None),
@@ -114,11 +122,17 @@ impl Drop for Terminal {
 
 fn enter() -> io::Result<()> {
     let before = tcgetattr(io::stdin())?;
-    let mut raw = before.clone();
-    raw.make_raw();
     *BEFORE.lock().unwrap_or_else(PoisonError::into_inner) = Some(before);
-    tcsetattr(io::stdin(), OptionalActions::Flush, &raw)?;
+    raw()?;
     write(ENTER)
+}
+
+/// Sets the mode in which each key is read at once; what it was before stays remembered.
+fn raw() -> io::Result<()> {
+    let before = BEFORE.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let Some(mut raw) = before else { return Ok(()) };
+    raw.make_raw();
+    Ok(tcsetattr(io::stdin(), OptionalActions::Flush, &raw)?)
 }
 
 /// Does nothing if the terminal was given back before.

@@ -5,12 +5,16 @@
 use std::collections::HashSet;
 use std::io;
 use std::net::IpAddr;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use linerate_netio::udp::{self, BoundSockets};
 use linerate_netio::{clock, link, random, tun};
 use linerate_protocol::{Boottime, Now};
+
+use crate::embedder::{Embedder, Event};
 
 /// The system interface of the engine.
 pub trait Backend: Send + Sync + 'static {
@@ -35,7 +39,8 @@ pub trait Backend: Send + Sync + 'static {
     /// The time since boot alone; called once per batch.
     fn boottime(&self) -> Boottime;
 
-    /// How long the machine has been suspended since boot, to a fraction of a second.
+    /// How long the machine has been suspended since boot, to a fraction of a second; sessions are renewed when that
+    /// grows.
     fn suspended(&self) -> Duration;
 
     /// Suspends the calling thread.
@@ -58,6 +63,9 @@ pub trait Backend: Send + Sync + 'static {
 
     /// The host's IPv6 addresses; `None` if they cannot be listed now. For the slow path only: it queries the kernel.
     fn ipv6_addresses(&self) -> Option<HashSet<IpAddr>>;
+
+    /// Tells the program that the engine runs inside of.
+    fn notify(&self, _: Event) {}
 }
 
 /// The host's kernel.
@@ -65,12 +73,24 @@ pub struct KernelBackend {
     tun: tun::TunDevice,
     sockets: usize,
     udp_offloads: udp::UdpOffloads,
+    embedder: Option<Arc<dyn Embedder>>,
 }
 
 impl KernelBackend {
-    /// A backend with this TUN device and up to `sockets` sockets for each address family.
-    pub fn new(tun: tun::TunDevice, sockets: usize, udp_offloads: udp::UdpOffloads) -> Self {
-        Self { tun, sockets, udp_offloads }
+    /// A backend with this TUN device and up to `sockets` sockets for each address family; inside of `embedder`, if
+    /// that is not the daemon.
+    pub fn new(
+        tun: tun::TunDevice,
+        sockets: usize,
+        udp_offloads: udp::UdpOffloads,
+        embedder: Option<Arc<dyn Embedder>>,
+    ) -> Self {
+        Self { tun, sockets, udp_offloads, embedder }
+    }
+
+    /// Whether the engine runs inside of another program than the daemon.
+    pub fn is_embedded(&self) -> bool {
+        self.embedder.is_some()
     }
 
     /// Whether the kernel may not be asked about the network: whoever handed the device over tells of changes.
@@ -88,7 +108,9 @@ impl Backend for KernelBackend {
     }
 
     fn bind(&self, port: u16, mark: u32) -> io::Result<BoundSockets<udp::UdpSocket>> {
-        let sockets = udp::bind_all(port, mark, self.sockets, self.udp_offloads)?;
+        let protect =
+            |socket: BorrowedFd<'_>| self.embedder.as_ref().map_or(Ok(()), |embedder| embedder.protect(socket));
+        let sockets = udp::bind_all(port, mark, self.sockets, self.udp_offloads, &protect)?;
         if [&sockets.v4, &sockets.v6].into_iter().any(|family| (1..self.sockets).contains(&family.len())) {
             tracing::info!("port {}: the system does not allow several sockets; using one", sockets.port);
         }
@@ -109,7 +131,9 @@ impl Backend for KernelBackend {
     }
 
     fn suspended(&self) -> Duration {
-        clock::suspended()
+        // A phone is suspended whenever it is not used; like the kernel module there (device.c, wg_pm_notification), an
+        // app keeps its sessions.
+        if self.embedder.is_some() { Duration::ZERO } else { clock::suspended() }
     }
 
     fn sleep(&self, time: Duration) {
@@ -149,5 +173,9 @@ impl Backend for KernelBackend {
 
     fn interface_index(&self, name: &str) -> Option<u32> {
         (!self.is_told()).then(|| link::index_of(name).ok())?
+    }
+
+    fn notify(&self, event: Event) {
+        self.embedder.iter().for_each(|embedder| embedder.notify(event));
     }
 }

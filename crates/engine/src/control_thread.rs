@@ -14,6 +14,7 @@ use linerate_protocol::Boottime;
 
 use crate::backend::{Backend, KernelBackend};
 use crate::config::{ConfigError, DeviceChange, DeviceReport, UsageReport};
+use crate::embedder::{Event, Network};
 use crate::link::Link;
 use crate::outbound::OVERHEAD;
 use crate::runtime::{self, Runtime};
@@ -28,6 +29,7 @@ pub enum Command {
     Get(mpsc::SyncSender<DeviceReport>),
     Set(Box<DeviceChange>, mpsc::SyncSender<Result<(), ConfigError>>),
     Usage(mpsc::SyncSender<UsageReport>),
+    Network(Network),
 }
 
 /// The owner of the slow path and of the link.
@@ -45,8 +47,11 @@ pub struct ControlThread {
     link_error: Option<String>,
     link_read_at: Boottime,
     retry_at: Option<Boottime>,
+    /// There is no network; see [`Network::Lost`].
+    network_lost: bool,
     timer: Timer,
-    /// Wakes the thread after a suspend. Without one, the slow path notices a suspend at its next wake-up.
+    /// Wakes the thread after a suspend. Without one, the slow path notices a suspend at its next wake-up; an app does not
+    /// care for it ([`Backend::suspended`]).
     clock_change: Option<ClockChange>,
 }
 
@@ -62,6 +67,7 @@ impl ControlThread {
         commands: mpsc::Receiver<Command>,
     ) -> io::Result<Self> {
         let unavailable = |error: &io::Error| tracing::debug!("suspends are noticed late: {error}");
+        let clock_change = (!shared.backend.is_embedded()).then(|| ClockChange::new().inspect_err(unavailable).ok());
         Ok(Self {
             slow_path: SlowPath::new(shared.clone()),
             shared,
@@ -73,9 +79,19 @@ impl ControlThread {
             link_error: None,
             link_read_at: Boottime(0),
             retry_at: None,
+            network_lost: false,
             timer: Timer::new()?,
-            clock_change: ClockChange::new().inspect_err(unavailable).ok(),
+            clock_change: clock_change.flatten(),
         })
+    }
+
+    /// Configures the device, and opens its sockets if its link is up, before there are threads.
+    ///
+    /// # Errors
+    /// Why nothing was changed, or why the sockets cannot be opened.
+    pub fn configure(&mut self, change: DeviceChange) -> Result<(), ConfigError> {
+        self.slow_path.set(change)?;
+        if self.link.state().is_ok_and(|(up, _)| up) { self.slow_path.up() } else { Ok(()) }
     }
 
     /// Runs until the engine ends.
@@ -111,11 +127,15 @@ impl ControlThread {
             woken = true;
         }
         self.slow_path.down();
+        self.shared.backend.notify(Event::Ended);
         // Before the commands' receiver is dropped: whoever asks now finds it.
         *self.shared.last_usage.lock().expect("a panic aborts the process") = Some(self.slow_path.usage());
     }
 
     fn deadline(&self) -> Option<Boottime> {
+        if self.network_lost {
+            return None;
+        }
         [self.slow_path.deadline(), self.retry_at].into_iter().flatten().min()
     }
 
@@ -131,6 +151,7 @@ impl ControlThread {
             }
             Command::Set(change, reply) => reply.send(self.set(*change)).is_ok(),
             Command::Usage(reply) => reply.send(self.slow_path.usage()).is_ok(),
+            Command::Network(network) => self.set_network(network),
         };
         true
     }
@@ -145,6 +166,17 @@ impl ControlThread {
             self.bring_up();
         }
         Ok(())
+    }
+
+    fn set_network(&mut self, network: Network) -> bool {
+        self.network_lost = network == Network::Lost;
+        if !self.network_lost {
+            self.slow_path.network_changed();
+            if self.bind_error.is_some() {
+                self.bring_up();
+            }
+        }
+        true
     }
 
     fn handle_netlink(&mut self) -> bool {

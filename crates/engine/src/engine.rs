@@ -9,7 +9,7 @@
 //! nothing wakes.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
@@ -17,12 +17,14 @@ use std::time::Duration;
 
 use linerate_netio::cores::Cores;
 use linerate_netio::tun::{self, Tun};
-use linerate_netio::udp::{self, Socket};
+use linerate_netio::udp::{self, BoundSockets, Socket};
 use linerate_protocol::Boottime;
+use tracing::dispatcher;
 
 use crate::backend::{Backend, KernelBackend};
 use crate::config::{ActivityReport, ConfigError, DeviceChange, DeviceReport, UsageReport};
 use crate::control_thread::{Command, ControlThread};
+use crate::embedder::{Embedder, Network};
 use crate::link::Link;
 use crate::mtu::MTU_DEFAULT;
 use crate::runtime::Runtime;
@@ -51,7 +53,7 @@ pub enum EngineError {
 }
 
 /// How to run.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Options {
     /// The MTU to give the interface; `None` keeps its own. For a device that was handed over, the one that it has.
     pub mtu: Option<u32>,
@@ -61,6 +63,8 @@ pub struct Options {
     pub udp_offloads: udp::UdpOffloads,
     /// For how long at most a worker looks for packets before it sleeps; zero: it sleeps at once.
     pub spin: Duration,
+    /// The program that it runs inside of, if that is not the daemon.
+    pub embedder: Option<Arc<dyn Embedder>>,
 }
 
 /// When helpers join the primary worker.
@@ -96,6 +100,7 @@ impl Default for Options {
             helpers: Helpers::OnDemand,
             udp_offloads: udp::UdpOffloads::ALL,
             spin: Duration::ZERO,
+            embedder: None,
         }
     }
 }
@@ -125,9 +130,14 @@ impl Engine {
     pub fn prepare(tun: tun::TunDevice, options: &Options) -> Result<Prepared, EngineError> {
         let name = tun.name().unwrap_or_default();
         let link = Link::new(&tun, options.mtu).map_err(|error| EngineError::Interface { name, error })?;
-        let (queues, sockets) = (tun.queues(), options.queues());
+        // An app looks after one socket of each family (wgGetSocketV4 of wireguard-android).
+        let sockets = if options.embedder.is_some() { 1 } else { options.queues() };
+        let queues = tun.queues();
         tracing::debug!("{queues} queues, up to {sockets} sockets for each address family");
-        let shared = Arc::new(Shared::new(KernelBackend::new(tun, sockets, options.udp_offloads), MTU_DEFAULT)?);
+        let shared = Arc::new(Shared::new(
+            KernelBackend::new(tun, sockets, options.udp_offloads, options.embedder.clone()),
+            MTU_DEFAULT,
+        )?);
         let pool = WorkerPool::new(options.helpers.scale_up_delay());
         let runtime = Arc::new(Runtime::new(pool, RxQueue::all(queues, sockets))?);
         let (commands, receiver) = mpsc::channel();
@@ -146,6 +156,12 @@ impl Engine {
     }
 
     fn spawn(&mut self, name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        // One process may have several engines inside of it, each with a log of its own.
+        let log = self.handle.shared.backend.is_embedded().then(|| dispatcher::get_default(Clone::clone));
+        let run = || match log {
+            Some(log) => dispatcher::with_default(&log, run),
+            None => run(),
+        };
         self.threads.push(thread::Builder::new().name(name.into()).spawn(run)?);
         Ok(())
     }
@@ -178,6 +194,14 @@ pub struct Prepared {
 }
 
 impl Prepared {
+    /// Configures the device and opens its sockets on the calling thread, before there are others.
+    ///
+    /// # Errors
+    /// Why it cannot be configured so.
+    pub fn configure(&mut self, change: DeviceChange) -> Result<(), ConfigError> {
+        self.control.configure(change)
+    }
+
     /// Starts the threads, which inherit the calling thread's privileges.
     ///
     /// # Errors
@@ -238,6 +262,31 @@ impl Handle {
     /// The traffic of the peers that were active since `since`. Does not involve the control thread.
     pub fn activity(&self, since: Boottime) -> ActivityReport {
         self.shared.activity(since)
+    }
+
+    /// The network of the host is lost, or is another: only who has no netlink has to tell ([`Embedder`]).
+    pub fn set_network(&self, network: Network) {
+        self.command(Command::Network(network));
+    }
+
+    /// Goes over to another interface, of which an app has made this descriptor. Sessions stay.
+    ///
+    /// # Errors
+    /// When it is no such descriptor, or the device was not handed over; then nothing has changed.
+    pub fn replace_tun(&self, fd: OwnedFd) -> Result<(), tun::TunError> {
+        self.shared.backend.tun().replace(fd)?;
+        // Whoever waits still waits for the old one.
+        self.shared.sockets_changed.signal();
+        Ok(())
+    }
+
+    /// The numbers of the sockets' descriptors, for IPv4 and for IPv6, if there are any now.
+    pub fn socket_numbers(&self) -> [Option<RawFd>; 2] {
+        let sockets = self.shared.sockets.load();
+        let first = |family: fn(&BoundSockets<udp::UdpSocket>) -> &[udp::UdpSocket]| {
+            sockets.as_deref().and_then(|sockets| family(sockets).first()).map(|socket| socket.as_fd().as_raw_fd())
+        };
+        [first(|sockets| &sockets.v4), first(|sockets| &sockets.v6)]
     }
 
     /// Every counter by name, and 1 for each offload that is in use, 0 for one that is not. A device that is down has no

@@ -124,6 +124,19 @@ impl TunDevice {
         Ok(Self { queues: vec![file], ifindex: None, offloads })
     }
 
+    /// Goes over to another interface, which was [handed over](Self::handed_over), too. Whoever waits for the queue has
+    /// to wait anew.
+    ///
+    /// # Errors
+    /// Those of [`handed_over`](Self::handed_over); then it is the device that it was.
+    pub fn replace(&self, fd: OwnedFd) -> Result<(), TunError> {
+        let other = Self::handed_over(fd)?;
+        match (self.ifindex, &self.queues[..], &other.queues[..]) {
+            (None, [file], [other]) => file.replace(other).map_err(|error| failed("dup3", error)),
+            _ => Err(TunError::Inherited("the device that it should replace was not handed over")),
+        }
+    }
+
     /// The interface's name, which may change at any time.
     ///
     /// # Errors

@@ -69,6 +69,12 @@ impl UdpOffloads {
     pub const ALL: Self = Self { gro: true, gso: true };
 }
 
+/// What is done with each socket before it is bound, such as keeping its datagrams out of a VPN.
+pub type Protect<'a> = &'a dyn Fn(BorrowedFd<'_>) -> io::Result<()>;
+
+/// Nothing is done with them.
+pub const UNPROTECTED: Protect<'static> = &|_| Ok(());
+
 /// A UDP socket of the kernel, bound to all addresses of one family.
 pub struct UdpSocket {
     fd: OwnedFd,
@@ -86,16 +92,21 @@ impl UdpSocket {
     /// Those of socket(2) and bind(2): EADDRINUSE; EAFNOSUPPORT or EADDRNOTAVAIL for a family that
     /// the host does not have; EPERM for a mark without CAP_NET_ADMIN.
     pub fn bind(local: SocketAddr, mark: u32, wanted: UdpOffloads) -> io::Result<Self> {
-        let socket = Self::open(local, mark, wanted)?;
+        Self::bind_protected(local, mark, wanted, UNPROTECTED)
+    }
+
+    fn bind_protected(local: SocketAddr, mark: u32, wanted: UdpOffloads, protect: Protect<'_>) -> io::Result<Self> {
+        let socket = Self::open(local, mark, wanted, protect)?;
         bind(&socket.fd, &local)?;
         Ok(socket)
     }
 
     /// A socket of the family of `local`, not bound yet.
-    fn open(local: SocketAddr, mark: u32, wanted: UdpOffloads) -> io::Result<Self> {
+    fn open(local: SocketAddr, mark: u32, wanted: UdpOffloads, protect: Protect<'_>) -> io::Result<Self> {
         let domain = if local.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let fd = socket_with(domain, SocketType::DGRAM, flags, None)?;
+        protect(fd.as_fd())?;
         if mark != 0 {
             IntOption::MARK.set(fd.as_fd(), mark.cast_signed())?;
         }

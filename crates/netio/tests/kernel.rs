@@ -11,7 +11,7 @@ use linerate_netio::clock::{Timer, boottime};
 use linerate_netio::link::{self, LinkEvent, Monitor};
 use linerate_netio::tun::{HEADER, Tun, TunDevice, TunError, TunOffloads};
 use linerate_netio::udp::{
-    self, Received, SEGMENTS_MAX, SendError, Socket, Transmit, UdpOffloads, UdpSocket, bind_all,
+    self, Received, SEGMENTS_MAX, SendError, Socket, Transmit, UNPROTECTED, UdpOffloads, UdpSocket, bind_all,
 };
 use linerate_netio::wait::{Event, wait};
 use rustix::net::sockopt::set_socket_reuseport;
@@ -333,13 +333,13 @@ fn outer_ipv4_datagrams_go_without_df() {
 #[test]
 fn bound_sockets_have_one_port_that_nobody_else_can_bind() {
     in_namespace(|| {
-        let pair = bind_all(0, 0, 1, UdpOffloads::ALL).unwrap();
+        let pair = bind_all(0, 0, 1, UdpOffloads::ALL, UNPROTECTED).unwrap();
         assert_ne!(pair.port, 0);
         for sockets in [&pair.v4, &pair.v6] {
             assert_eq!(sockets.len(), 1);
             assert_eq!(sockets[0].local_addr().unwrap().port(), pair.port);
         }
-        let taken = bind_all(pair.port, 0, 1, UdpOffloads::ALL).err().unwrap();
+        let taken = bind_all(pair.port, 0, 1, UdpOffloads::ALL, UNPROTECTED).err().unwrap();
         assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
         for family in BOTH {
             let taken = UdpSocket::bind(SocketAddr::new(family, pair.port), 0, UdpOffloads::ALL).err().unwrap();
@@ -351,19 +351,19 @@ fn bound_sockets_have_one_port_that_nobody_else_can_bind() {
 #[test]
 fn a_group_shares_its_port_with_nobody_else() {
     in_namespace(|| {
-        let group = bind_all(0, 0, 3, UdpOffloads::ALL).unwrap();
+        let group = bind_all(0, 0, 3, UdpOffloads::ALL, UNPROTECTED).unwrap();
         assert_eq!((group.v4.len(), group.v6.len()), (3, 3), "this kernel steers");
         for socket in group.v4.iter().chain(&group.v6) {
             assert_eq!(socket.local_addr().unwrap().port(), group.port);
         }
         for sockets in [1, 3] {
-            let taken = bind_all(group.port, 0, sockets, UdpOffloads::ALL).err().unwrap();
+            let taken = bind_all(group.port, 0, sockets, UdpOffloads::ALL, UNPROTECTED).err().unwrap();
             assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
         }
         let port = group.port;
         drop(group);
         let _alone = UdpSocket::bind(SocketAddr::new(V4, port), 0, UdpOffloads::ALL).unwrap();
-        assert_eq!(bind_all(port, 0, 3, UdpOffloads::ALL).err().unwrap().kind(), io::ErrorKind::AddrInUse);
+        assert_eq!(bind_all(port, 0, 3, UdpOffloads::ALL, UNPROTECTED).err().unwrap().kind(), io::ErrorKind::AddrInUse);
     });
 }
 
@@ -371,7 +371,7 @@ fn a_group_shares_its_port_with_nobody_else() {
 fn data_messages_reach_the_socket_of_their_receiver_and_others_the_first() {
     in_namespace(|| {
         for sockets in [2, 3, 4] {
-            let pair = bind_all(0, 0, sockets, UdpOffloads::ALL).unwrap();
+            let pair = bind_all(0, 0, sockets, UdpOffloads::ALL, UNPROTECTED).unwrap();
             for (family, group) in [(V4, &pair.v4), (V6, &pair.v6)] {
                 let (left, _) = self::sockets(family);
                 let to = local(&group[0]);
@@ -403,7 +403,7 @@ fn data_messages_reach_the_socket_of_their_receiver_and_others_the_first() {
 #[test]
 fn a_socket_that_joins_a_group_receives_nothing() {
     in_namespace(|| {
-        let group = bind_all(0, 0, 2, UdpOffloads::ALL).unwrap().v4;
+        let group = bind_all(0, 0, 2, UdpOffloads::ALL, UNPROTECTED).unwrap().v4;
         let (left, _) = sockets(V4);
         let to = local(&group[0]);
         let intruder = socket(rustix::net::AddressFamily::INET, SocketType::DGRAM, None).unwrap();
@@ -443,7 +443,7 @@ fn a_free_port_is_looked_for_until_it_is_free_in_both_families() {
             .map(|port| UdpSocket::bind(SocketAddr::new(V6, port), 0, UdpOffloads::ALL).unwrap())
             .collect();
         for _ in 0..10 {
-            assert_eq!(bind_all(0, 0, 1, UdpOffloads::ALL).unwrap().port, 50003);
+            assert_eq!(bind_all(0, 0, 1, UdpOffloads::ALL, UNPROTECTED).unwrap().port, 50003);
         }
     });
 }
@@ -453,10 +453,10 @@ fn a_port_taken_in_one_family_only_is_in_use() {
     in_namespace(|| {
         for family in BOTH {
             let taken = UdpSocket::bind(SocketAddr::new(family, 51820), 0, UdpOffloads::ALL).unwrap();
-            let error = bind_all(51820, 0, 1, UdpOffloads::ALL).err().unwrap();
+            let error = bind_all(51820, 0, 1, UdpOffloads::ALL, UNPROTECTED).err().unwrap();
             assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
             drop(taken);
-            assert!(bind_all(51820, 0, 1, UdpOffloads::ALL).is_ok());
+            assert!(bind_all(51820, 0, 1, UdpOffloads::ALL, UNPROTECTED).is_ok());
         }
     });
 }
@@ -465,7 +465,7 @@ fn a_port_taken_in_one_family_only_is_in_use() {
 fn ipv4_works_where_ipv6_is_disabled() {
     in_namespace(|| {
         sysctl("net/ipv6/conf/all/disable_ipv6", "1");
-        let pair = bind_all(0, 0, 1, UdpOffloads::ALL).unwrap();
+        let pair = bind_all(0, 0, 1, UdpOffloads::ALL, UNPROTECTED).unwrap();
         report(&format!("IPv6 disabled by sysctl: v6 socket bound: {}", !pair.v6.is_empty()));
         let v4 = &pair.v4[0];
         v4.send(&[plain(local(v4), b"x")]).unwrap();

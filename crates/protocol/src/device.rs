@@ -291,6 +291,23 @@ impl Device {
         }
     }
 
+    /// The host is on another network: peers in use get a packet from the new address, or another initiation if they
+    /// were waited for.
+    pub fn network_changed(&mut self, now: Now, rng: &mut dyn Entropy, effects: &mut dyn Effects) {
+        for id in self.ids() {
+            let up = self.up;
+            let Some(peer) = self.get_mut(id).filter(|peer| up && !peer.suspended) else { continue };
+            if peer.handshaking() {
+                peer.attempts = 0;
+                peer.handshake_timer = Some((now.boot, HandshakeAction::SendFirst));
+                let deadline = peer.deadline();
+                self.schedule(id, deadline);
+            } else if peer.may_seal(now.boot) || peer.persistent_keepalive > 0 {
+                self.keepalive_soon(&mut CallContext { now, rng, effects }, id);
+            }
+        }
+    }
+
     /// Wipes all keys after a suspend, during which the memory may have been read; the next packet starts a
     /// handshake.
     pub fn resumed(&mut self, now: Now, effects: &mut dyn Effects) {

@@ -28,7 +28,7 @@ pub trait Effects {
     fn send_staged(&mut self, peer: PeerId);
     /// Drops the staged packets: the peer does not answer, or the device goes down.
     fn drop_staged(&mut self, peer: PeerId);
-    /// Clears the cached source address, which may be the reason why the peer does not answer.
+    /// The peer does not answer. Clears the cached source address, which may be the reason.
     fn forget_source_addr(&mut self, peer: PeerId);
     /// A handshake completed, at this time of the wall clock.
     fn handshake_done(&mut self, peer: PeerId, wall: Duration);

@@ -11,6 +11,7 @@ use super::limits::Replacements;
 use super::source_addrs::SourceAddrCache;
 use crate::backend::Backend;
 use crate::counters::EngineDropReason;
+use crate::embedder::Event;
 use crate::outbound::Sender;
 use crate::shared::Shared;
 use crate::slow_path_queue::PendingHandshake;
@@ -145,6 +146,7 @@ impl<B: Backend> Effects for EffectHandler<B> {
             && let Some(endpoint) = peer.endpoint().as_ref()
         {
             endpoint.forget_source_addr();
+            self.shared.backend.notify(Event::Unanswered(peer.key));
         }
     }
 
@@ -154,6 +156,7 @@ impl<B: Backend> Effects for EffectHandler<B> {
         if let Some(peer) = self.peer(peer) {
             peer.set_last_handshake(wall, self.now());
             tracing::debug!("handshake with peer {:?} complete", peer.key);
+            self.shared.backend.notify(Event::Handshake(peer.key));
         }
     }
 

@@ -192,6 +192,13 @@ impl<B: Backend> SlowPath<B> {
         self.shared.routing_epoch.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// The host is on another network, as the program says that the engine runs inside of.
+    pub fn network_changed(&mut self) {
+        self.forget_source_addrs();
+        let now = self.shared.backend.now();
+        self.device.network_changed(now, &mut BackendRng(&self.shared.backend), &mut self.effects);
+    }
+
     /// Interfaces changed: link-local endpoints follow their interface to another index.
     pub fn interfaces_changed(&mut self) {
         let epoch = self.shared.routing_epoch();

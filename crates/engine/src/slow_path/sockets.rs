@@ -80,7 +80,7 @@ impl<B: Backend> SlowPath<B> {
         }
     }
 
-    fn forget_source_addrs(&self) {
+    pub(super) fn forget_source_addrs(&self) {
         let routes = self.shared.tables.routes();
         for peer in self.device.peers().filter_map(|id| routes.peer(id)) {
             if let Some(endpoint) = peer.endpoint().as_ref() {

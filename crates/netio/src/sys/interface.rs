@@ -102,6 +102,15 @@ impl TunFile {
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 
+    /// Puts `other` in the place of this file, for all threads at once: the descriptor keeps its number. A call that has
+    /// begun goes on with the old file.
+    pub(crate) fn replace(&self, other: &Self) -> io::Result<()> {
+        // SAFETY: both descriptors are open. Ours stays open, stays ours and stays a file of the TUN driver, since
+        // `other` is one; whoever has borrowed it knows no more of it than that.
+        checked(unsafe { libc::dup3(other.0.as_raw_fd(), self.0.as_raw_fd(), libc::O_CLOEXEC) })?;
+        Ok(())
+    }
+
     fn request(&self, number: libc::c_ulong, request: &mut InterfaceRequest) -> io::Result<()> {
         // SAFETY: both callers' requests, on the TUN driver, read and write one struct ifreq; ours
         // is as large as the kernel's and lives past the call.

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 
 use rustix::net::{bind, sockopt};
 
-use super::{UdpOffloads, UdpSocket};
+use super::{Protect, UdpOffloads, UdpSocket};
 use crate::sys::steering::steer_by_receiver;
 
 /// How often to look for a port that is free in both families (as the kernel module, socket.c).
@@ -38,18 +38,26 @@ impl<S> BoundSockets<S> {
 /// families, with `mark` as their firewall mark and those of `wanted` that this kernel
 /// supports. One family may be missing.
 ///
+/// `protect` is called with each socket before it is bound; if it fails, so does this.
+///
 /// A WireGuard data message is delivered to the socket number "receiver index (read in network order) modulo the number
 /// of sockets", so that one session uses one socket; everything else is delivered to the first. If the kernel cannot do
 /// that, each family has one socket.
 ///
 /// # Errors
 ///
-/// EADDRINUSE when another program has the port in either family; the errors of
+/// EADDRINUSE when another program has the port in either family; the errors of `protect` and of
 /// [`UdpSocket::bind`] otherwise.
-pub fn bind_all(port: u16, mark: u32, sockets: usize, wanted: UdpOffloads) -> io::Result<BoundSockets<UdpSocket>> {
+pub fn bind_all(
+    port: u16,
+    mark: u32,
+    sockets: usize,
+    wanted: UdpOffloads,
+    protect: Protect<'_>,
+) -> io::Result<BoundSockets<UdpSocket>> {
     let mut attempt = 1;
     let (v4, v6, port) = loop {
-        match bind_both(port, mark, wanted) {
+        match bind_both(port, mark, wanted, protect) {
             // The kernel chose a port that is free for IPv4 but in use for IPv6.
             Err(error) if error.kind() == io::ErrorKind::AddrInUse && port == 0 && attempt < PORT_ATTEMPTS => {
                 attempt += 1;
@@ -57,14 +65,20 @@ pub fn bind_all(port: u16, mark: u32, sockets: usize, wanted: UdpOffloads) -> io
             bound => break bound?,
         }
     };
-    let group =
-        |first: Option<UdpSocket>| first.map_or_else(Vec::new, |first| form_reuseport_group(first, mark, sockets));
+    let group = |first: Option<UdpSocket>| {
+        first.map_or_else(Vec::new, |first| form_reuseport_group(first, mark, sockets, protect))
+    };
     Ok(BoundSockets { v4: group(v4), v6: group(v6), port })
 }
 
 /// One socket for each family of the host, and their port.
-fn bind_both(port: u16, mark: u32, wanted: UdpOffloads) -> io::Result<(Option<UdpSocket>, Option<UdpSocket>, u16)> {
-    let bound = |local: SocketAddr| separate_missing_family(UdpSocket::bind(local, mark, wanted));
+fn bind_both(
+    port: u16,
+    mark: u32,
+    wanted: UdpOffloads,
+    protect: Protect<'_>,
+) -> io::Result<(Option<UdpSocket>, Option<UdpSocket>, u16)> {
+    let bound = |local: SocketAddr| separate_missing_family(UdpSocket::bind_protected(local, mark, wanted, protect));
     let v4 = bound((Ipv4Addr::UNSPECIFIED, port).into())?;
     let port = match &v4 {
         Ok(v4) => v4.local_addr()?.port(),
@@ -86,9 +100,9 @@ fn bind_both(port: u16, mark: u32, wanted: UdpOffloads) -> io::Result<(Option<Ud
 /// It was bound without SO_REUSEPORT, so nobody else has the port; binding a group from the start could
 /// join an existing group of the same user. A socket of the same user that joins ours later receives
 /// nothing: the steering only selects our sockets.
-fn form_reuseport_group(first: UdpSocket, mark: u32, sockets: usize) -> Vec<UdpSocket> {
+fn form_reuseport_group(first: UdpSocket, mark: u32, sockets: usize, protect: Protect<'_>) -> Vec<UdpSocket> {
     let mut group = vec![first];
-    if sockets > 1 && join(&mut group, mark, sockets).is_err() {
+    if sockets > 1 && join(&mut group, mark, sockets, protect).is_err() {
         group.truncate(1);
         // Even if this fails, it is the only socket on the port.
         let _ = sockopt::set_socket_reuseport(&group[0].fd, false);
@@ -98,11 +112,11 @@ fn form_reuseport_group(first: UdpSocket, mark: u32, sockets: usize) -> Vec<UdpS
     group
 }
 
-fn join(group: &mut Vec<UdpSocket>, mark: u32, sockets: usize) -> io::Result<()> {
+fn join(group: &mut Vec<UdpSocket>, mark: u32, sockets: usize, protect: Protect<'_>) -> io::Result<()> {
     let local = group[0].local_addr()?;
     sockopt::set_socket_reuseport(&group[0].fd, true)?;
     while group.len() < sockets {
-        let another = UdpSocket::open(local, mark, group[0].offloads)?;
+        let another = UdpSocket::open(local, mark, group[0].offloads, protect)?;
         sockopt::set_socket_reuseport(&another.fd, true)?;
         bind(&another.fd, &local)?;
         group.push(another);

@@ -349,3 +349,30 @@ fn no_single_call_sends_the_keepalives_of_many_peers() {
     assert!((1..=64).contains(&most), "{most} in one call");
     assert_eq!(net.nodes[0].count(MessageKind::Initiation), 300);
 }
+
+#[test]
+fn on_another_network_a_peer_in_use_hears_of_it_at_once_and_no_other_does() {
+    let mut net = Net::connected(22);
+    let (data, initiations) = (net.nodes[0].count(MessageKind::Data), net.nodes[0].count(MessageKind::Initiation));
+    net.call(0, |node, now, rng| node.device.network_changed(now, rng, &mut node.host));
+    assert_eq!(net.nodes[0].count(MessageKind::Data), data + 1);
+    assert_eq!(net.nodes[0].count(MessageKind::Initiation), initiations);
+    let mut idle = Net::pair(23);
+    idle.call(0, |node, now, rng| node.device.network_changed(now, rng, &mut node.host));
+    idle.run_for(secs(100));
+    assert!(idle.nodes[0].host.sent.is_empty());
+}
+
+#[test]
+fn on_another_network_a_handshake_that_was_nearly_given_up_starts_over() {
+    let mut net = Net::pair(24);
+    net.link = Link::DEAD;
+    net.send(0, b"unanswered");
+    net.run_for(secs(85));
+    net.call(0, |node, now, rng| node.device.network_changed(now, rng, &mut node.host));
+    net.run_for(secs(80));
+    assert_eq!(net.nodes[0].host.abandoned, 0);
+    net.link = Link::GOOD;
+    net.run_for(secs(6));
+    assert!(can_open(&net, 0, 1));
+}

@@ -33,6 +33,7 @@ case \$1 in
     until [[ -S /run/wireguard/wg0.sock ]]; do sleep 0.05; done
     until grep -q '"complete": true' /run/linerate/wg0.json; do sleep 0.05; done ;;
   disable)
+    if [[ -e $WORK/waits ]] && mkdir $WORK/undoing 2>/dev/null; then until [[ -e $WORK/goes-on ]]; do sleep 0.05; done; fi
     rm -f $WORK/enabled
     if [[ -e $WORK/supervisor ]]; then
       kill \$(<$WORK/supervisor); tail --pid=\$(<$WORK/supervisor) -f /dev/null; rm $WORK/supervisor
@@ -63,6 +64,26 @@ said "why" "Job for $unit failed.*journalctl -u $unit"
 called "calls" "systemctl cat $unit;systemctl enable --now $unit;systemctl disable --now $unit;systemctl reset-failed $unit"
 all_as_before "a service that fails"
 rm "$WORK/fails"
+
+say "another init waits until a failed one is undone"
+touch "$WORK/fails" "$WORK/waits"
+at h1 "$LINERATE" server init >"$SCENARIO_LOGS/first.log" 2>&1 &
+first=$!
+wait_for 30 "the first to be undone" test -d "$WORK/undoing"
+rm "$WORK/fails"
+at h1 "$LINERATE" server init >"$SCENARIO_LOGS/second.log" 2>&1 &
+second=$!
+# Without the lock it is done in a moment, and what the first one undoes is the second one's.
+for ((n = 0; n < 40; n++)); do [[ -d /proc/$second ]] && sleep 0.05; done
+touch "$WORK/goes-on"
+! wait "$first" || fail "the first init did not fail"
+wait "$second" || fail "the second init: $(cat "$SCENARIO_LOGS/second.log")"
+expect "port" 51820 "$(is_up)"
+expect "the record" made "$(jq -r .state /var/lib/linerate/wg0.server.json)"
+server remove
+is_gone wg0
+: >"$calls"
+all_as_before "a failed init, and another"
 
 say "a signal while it starts: nothing is left"
 sed -i 's/^  enable)/&\n    sleep 0.2; kill $PPID; sleep 1/' "$WORK/programs/systemctl"

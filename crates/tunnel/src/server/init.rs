@@ -128,7 +128,7 @@ pub fn init(
     options: &Options,
     context: Context<'_>,
 ) -> Result<Made, Error> {
-    let lock = lock(context)?;
+    let _lock = lock(context)?;
     check_absent(&server.interface)?;
     let path = read::named(server.interface.as_str());
     let found = start.then(|| service::find(&server.interface, context)).transpose()?;
@@ -136,7 +136,7 @@ pub fn init(
     let document = server.file(key).map_err(|error| Error::State(error.to_string()))?;
     let mut record = Record::new(&server.interface, &path, service);
     let made = make(server, &document, public_key(key), &mut record, found, options, context);
-    drop(lock);
+    // Under the same lock: another `server init` would take what is being undone for its own.
     made.map_err(|error| {
         context.interruption.clear();
         error.and(undo(&record, public_key, options, context).map(drop))

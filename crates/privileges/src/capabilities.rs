@@ -3,7 +3,8 @@
 use rustix::io::Errno;
 use rustix::thread::{
     CapabilitiesSecureBits, CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set,
-    remove_capability_from_bounding_set, set_capabilities, set_capabilities_secure_bits, set_no_new_privs,
+    configure_capability_in_ambient_set, remove_capability_from_bounding_set, set_capabilities,
+    set_capabilities_secure_bits, set_no_new_privs,
 };
 
 /// To enter the network namespace (setns) that the interface was moved to: the kernel requires CAP_SYS_ADMIN. The
@@ -30,16 +31,24 @@ pub const DAEMON_MAX: CapabilitySet = NEEDED.union(REMOVE_SOCKET);
 /// does.
 pub const SUPERVISOR_MAX: CapabilitySet = CapabilitySet::NET_ADMIN.union(CapabilitySet::IPC_LOCK);
 
+/// What the programs of firewalls need, and get from a supervisor that runs them: the iptables of the older kind uses a
+/// raw socket.
+pub(super) const FIREWALL_PROGRAMS: CapabilitySet = CapabilitySet::NET_ADMIN.union(CapabilitySet::NET_RAW);
+
+/// The capabilities that a confined supervisor keeps if it opens ways in firewalls of others.
+pub const FIREWALL_SUPERVISOR_MAX: CapabilitySet = SUPERVISOR_MAX.union(FIREWALL_PROGRAMS);
+
 /// The capabilities that a daemon needs; with `removes_socket`, also to remove it from a directory of another user.
 pub(super) fn of_daemon(removes_socket: bool) -> CapabilitySet {
     if removes_socket { DAEMON_MAX } else { NEEDED }
 }
 
-/// Limits the capabilities that executed programs can gain to `kept`: clears the rest of the bounding set, and sets
-/// SECBIT_NOROOT and no_new_privs.
-pub(super) fn limit_bounding_set(kept: CapabilitySet) -> Result<(), String> {
+/// Limits the capabilities that executed programs have to `passed_on`, and that they can gain to `kept`: clears the rest
+/// of the bounding set, and sets SECBIT_NOROOT and no_new_privs.
+pub(super) fn limit_bounding_set(kept: CapabilitySet, passed_on: CapabilitySet) -> Result<(), String> {
     set_no_new_privs(true).map_err(|error| format!("PR_SET_NO_NEW_PRIVS: {error}"))?;
     clear_ambient_capability_set().map_err(|error| format!("PR_CAP_AMBIENT: {error}"))?;
+    pass_on(passed_on).map_err(|error| format!("PR_CAP_AMBIENT: {error}"))?;
     let explain = |error| match error {
         Errno::PERM => "grant CAP_SETPCAP for it".to_owned(),
         error => format!("PR_CAPBSET_DROP: {error}"),
@@ -64,11 +73,21 @@ pub(super) fn limit_bounding_set(kept: CapabilitySet) -> Result<(), String> {
     set_capabilities_secure_bits(locked).map_err(explain)
 }
 
-/// Drops all capabilities that are not in `kept`.
-pub(super) fn retain(kept: CapabilitySet) -> Result<(), String> {
+/// Has executed programs start with these capabilities, as far as this process has them.
+fn pass_on(capabilities_of_programs: CapabilitySet) -> Result<(), Errno> {
+    let own = capabilities(None)?;
+    let passed_on = own.permitted.intersection(capabilities_of_programs);
+    // Only what is inheritable can be ambient.
+    set_capabilities(None, CapabilitySets { inheritable: passed_on, ..own })?;
+    passed_on.iter().try_for_each(|capability| configure_capability_in_ambient_set(capability, true))
+}
+
+/// Drops all capabilities that are not in `kept`; executed programs have `passed_on`.
+pub(super) fn retain(kept: CapabilitySet, passed_on: CapabilitySet) -> Result<(), String> {
     let set = || {
         let kept = capabilities(None)?.permitted.intersection(kept);
-        set_capabilities(None, CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() })
+        let inheritable = kept.intersection(passed_on);
+        set_capabilities(None, CapabilitySets { effective: kept, permitted: kept, inheritable })
     };
     set().map_err(|error| format!("capset: {error}"))
 }

@@ -26,7 +26,7 @@ use std::path::Path;
 use linerate_netio::process::{share_heap, trapped_calls};
 use rustix::thread::CapabilitySet;
 
-pub use capabilities::{DAEMON_MAX, SUPERVISOR_MAX};
+pub use capabilities::{DAEMON_MAX, FIREWALL_SUPERVISOR_MAX, SUPERVISOR_MAX};
 use filter::Filter;
 pub use memory::lock as lock_memory;
 use user::User;
@@ -65,7 +65,7 @@ pub fn confine_daemon(requested: &Confinement<'_>) -> Result<InForce, String> {
     let landlock = landlock.unwrap_or(0);
     let removes_socket = requested.user.is_some() && landlock > 0;
     let capabilities = capabilities::of_daemon(removes_socket);
-    note(&mut missing, "capabilities can be regained", capabilities::limit_bounding_set(capabilities));
+    note(&mut missing, "capabilities can be regained", capabilities::limit_bounding_set(capabilities, NONE));
     if let Some(user) = requested.user {
         user.switch()?;
         if !removes_socket {
@@ -75,7 +75,7 @@ pub fn confine_daemon(requested: &Confinement<'_>) -> Result<InForce, String> {
             ));
         }
     }
-    note(&mut missing, "capabilities are kept", capabilities::retain(capabilities));
+    note(&mut missing, "capabilities are kept", capabilities::retain(capabilities, NONE));
     let memory_closed = memory::deny_tracing();
     let memory_closed = note(&mut missing, "processes of the same user can read its memory", memory_closed).is_some();
     let filtered = note(&mut missing, "system calls are not filtered", requested.filter.install()) == Some(true);
@@ -84,18 +84,25 @@ pub fn confine_daemon(requested: &Confinement<'_>) -> Result<InForce, String> {
         if removes_socket {
             missing.push("the socket file is not removed on exit: requires the seccomp filter".into());
         }
-        let rest = capabilities::retain(capabilities.difference(capabilities::REQUIRES_FILTER));
+        let rest = capabilities::retain(capabilities.difference(capabilities::REQUIRES_FILTER), NONE);
         note(&mut missing, "cannot drop the capabilities that only the seccomp filter would have limited", rest);
     }
     Ok(InForce { landlock, memory_closed, filtered, missing })
 }
 
-/// Drops all privileges except those needed to query the daemon and change routes. Not for a supervisor that starts
-/// programs, which would inherit the restrictions.
-pub fn confine_supervisor() {
+const NONE: CapabilitySet = CapabilitySet::empty();
+
+/// Drops all privileges except those needed to query the daemon and change routes; if it `opens_firewalls`, also those
+/// of the programs that keep firewalls. Not for a supervisor that starts other programs, which would inherit the
+/// restrictions.
+pub fn confine_supervisor(opens_firewalls: bool) {
+    let (kept, passed_on) = match opens_firewalls {
+        true => (FIREWALL_SUPERVISOR_MAX, capabilities::FIREWALL_PROGRAMS),
+        false => (SUPERVISOR_MAX, NONE),
+    };
     // `linerate doctor --security` shows what could not be dropped.
-    let _ = capabilities::limit_bounding_set(SUPERVISOR_MAX);
-    let _ = capabilities::retain(SUPERVISOR_MAX);
+    let _ = capabilities::limit_bounding_set(kept, passed_on);
+    let _ = capabilities::retain(kept, passed_on);
 }
 
 /// Drops everything that name resolution does not need: only sockets and reading files remain. The answers come from
@@ -104,9 +111,9 @@ pub fn confine_supervisor() {
 /// Call it while single-threaded. A confined supervisor can no longer change the user of its children, so the resolver
 /// that it starts stays root.
 pub fn confine_resolver() -> u64 {
-    let _ = capabilities::limit_bounding_set(CapabilitySet::empty());
+    let _ = capabilities::limit_bounding_set(NONE, NONE);
     let _ = user::switch_to_nobody();
-    let _ = capabilities::retain(CapabilitySet::empty());
+    let _ = capabilities::retain(NONE, NONE);
     paths::read_only().unwrap_or(0)
 }
 

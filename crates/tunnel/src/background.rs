@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use linerate_control::interface::InterfaceName;
 use linerate_control::tunnel_file::Gateway;
+use linerate_host::spec::HostSpec;
 
 use crate::context::Context;
 use crate::error::Error;
@@ -32,6 +33,11 @@ impl ConfigFile {
     /// follow.
     pub(crate) fn needs_supervisor(&self) -> bool {
         !self.named_endpoints().is_empty() || self.has_outcomes() || self.contents.gateway == Gateway::Auto
+    }
+
+    /// Whether its supervisor opens ways in firewalls of others, for default routes to come.
+    pub(crate) fn opens_firewalls(&self, spec: &HostSpec) -> bool {
+        self.contents.gateway == Gateway::Auto && spec.forwarding.fixes_firewall
     }
 }
 

@@ -81,6 +81,7 @@ pub(crate) fn reload_locked(
     let names = NamedEndpoints::resolve(file);
     // What `up --fix-firewall` asked for holds until `down`.
     let fixes = options.fix_firewall || (ledger.spec.forwarding.fixes_firewall && !old.contents.fix_firewall);
+    let opened_firewalls = old.opens_firewalls(&ledger.spec);
     let old = with_running_keys(old.contents, &running);
     let mut settings = changes(&old, &file.loaded()?, &running, removal(name));
     names.fill_in(&mut settings);
@@ -123,8 +124,11 @@ pub(crate) fn reload_locked(
             context.message(file.without_address(named));
         }
     }
-    // A confined supervisor exits when default routes are deferred: it could not set name servers.
-    let is_missing = || file.has_deferred_routes(&ledger.spec) || background::is_missing(name);
+    // A confined supervisor exits when it lacks rights that it needs now: to set name servers for default routes that are
+    // deferred, or to change firewalls.
+    let is_confined =
+        || file.has_deferred_routes(&ledger.spec) || (file.opens_firewalls(&ledger.spec) && !opened_firewalls);
+    let is_missing = || is_confined() || background::is_missing(name);
     let needs_supervisor = file.needs_supervisor() && !ledger.supervised && is_missing();
     Ok(Reloaded { peers: update.peers.len(), steps, messages: messages(&update, &running), needs_supervisor })
 }

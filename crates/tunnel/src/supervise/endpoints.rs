@@ -6,7 +6,7 @@ use linerate_control::client::TunnelClient;
 use linerate_control::uapi::request::{DeviceUpdate, PeerUpdate};
 use linerate_control::uapi::response::DeviceState;
 
-use super::Supervisor;
+use super::{Rights, Supervisor};
 use crate::read::{ConfigFile, DefaultRoutes};
 use crate::resolver::{NamedEndpoint, process};
 use crate::{ledger, reload};
@@ -46,7 +46,7 @@ impl Supervisor<'_> {
         }
         // A confined supervisor adds no default routes: name servers come with them.
         let can_add_routes = self.can_add_routes(device);
-        if (if self.confined { given && !can_add_routes } else { given || can_add_routes })
+        if (if self.rights < Rights::All { given && !can_add_routes } else { given || can_add_routes })
             && let Err(error) = reload::reload_host(self.interface, self.context)
         {
             self.context.message(format_args!("{}: {error}", self.interface));

@@ -54,12 +54,10 @@ pub fn in_background(interface: &InterfaceName, context: Context<'_>) -> Result<
     supervisor.lock = Some(lock);
     loop {
         let goes_on = match supervisor.observe()? {
-            // `reload` has started another supervisor, which can set name servers.
-            Observed::Running(_) if supervisor.has_deferred_routes && supervisor.confined => return Ok(()),
+            // `reload` has started another supervisor, which has them.
+            Observed::Running(_) if supervisor.needed_rights() > supervisor.rights => return Ok(()),
             Observed::Running(device) => {
-                if !supervisor.has_deferred_routes && !std::mem::replace(&mut supervisor.confined, true) {
-                    confine_supervisor();
-                }
+                supervisor.confine();
                 supervisor.follow_default_routes()?;
                 supervisor.write_outcomes(&device);
                 let pause = supervisor.update_endpoints(&device);
@@ -156,6 +154,17 @@ enum Observed {
     Unknown(String),
 }
 
+/// What a supervisor may do, each including what is before it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Rights {
+    /// Ask the daemon, and change routes, rules and tables of the firewall.
+    Routes,
+    /// Run the programs that keep firewalls.
+    Firewalls,
+    /// Run any program: that which sets name servers may restart services.
+    All,
+}
+
 struct Supervisor<'a> {
     interface: &'a InterfaceName,
     context: Context<'a>,
@@ -174,8 +183,10 @@ struct Supervisor<'a> {
     routed: Option<usize>,
     /// Whether default routes are deferred until a name is resolved.
     has_deferred_routes: bool,
-    /// Whether this process has dropped its privileges ([`confine_supervisor`]).
-    confined: bool,
+    /// Whether ways in firewalls of others are opened for new default routes.
+    opens_firewalls: bool,
+    /// What this process may do: in the background it gives up what it does not need.
+    rights: Rights,
     /// An open connection to the daemon, which is closed when the daemon exits.
     tunnel: Option<TunnelClient>,
     /// The daemon closes idle connections (boringtun: after each reply), so EOF does not mean that it exited.
@@ -217,7 +228,8 @@ impl<'a> Supervisor<'a> {
             copy: Rc::default(),
             routed: None,
             has_deferred_routes: false,
-            confined: false,
+            opens_firewalls: false,
+            rights: Rights::All,
             tunnel: None,
             closes_connections: false,
             reports_key: false,
@@ -291,8 +303,26 @@ impl<'a> Supervisor<'a> {
         self.file = ledger.file;
         self.routed = file.may_defer_routes().then_some(ledger.spec.allowed_ips.len());
         self.has_deferred_routes = file.has_deferred_routes(&ledger.spec);
+        self.opens_firewalls = file.opens_firewalls(&ledger.spec);
         self.follow(file.named_endpoints());
         Ok(true)
+    }
+
+    fn needed_rights(&self) -> Rights {
+        match (self.has_deferred_routes, self.opens_firewalls) {
+            (true, _) => Rights::All,
+            (_, true) => Rights::Firewalls,
+            _ => Rights::Routes,
+        }
+    }
+
+    /// Gives up what this process does not need. That is done once.
+    fn confine(&mut self) {
+        let needed = self.needed_rights();
+        if self.rights == Rights::All && needed < Rights::All {
+            confine_supervisor(needed == Rights::Firewalls);
+            self.rights = needed;
+        }
     }
 
     /// Sends a request over the open connection, or over a new one if that was closed. The request may be made twice.

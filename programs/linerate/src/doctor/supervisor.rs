@@ -10,7 +10,7 @@ use rustix::fs::{major, minor};
 
 use super::confinement::{Examined, Item, PRIVILEGES, capability_names, item};
 use super::process::Process;
-use linerate_privileges::SUPERVISOR_MAX;
+use linerate_privileges::FIREWALL_SUPERVISOR_MAX;
 use linerate_tunnel::copy_has_keys;
 
 /// A background supervisor needs few capabilities once all routes of its tunnel exist.
@@ -54,7 +54,7 @@ fn items(process: &Process, is_service: bool) -> Vec<Item> {
     }
     let capabilities = |name, set| {
         let state = capability_names(set);
-        item(name, SUPERVISOR_MAX.contains(set), [&state, &state], WAITS)
+        item(name, FIREWALL_SUPERVISOR_MAX.contains(set), [&state, &state], WAITS)
     };
     vec![
         capabilities("capabilities", process.capabilities),
@@ -141,8 +141,8 @@ mod tests {
         let process = Process {
             program: "linerate".into(),
             uid: 0,
-            capabilities: SUPERVISOR_MAX,
-            bounding: SUPERVISOR_MAX,
+            capabilities: FIREWALL_SUPERVISOR_MAX,
+            bounding: FIREWALL_SUPERVISOR_MAX,
             no_new_privs: true,
             filtered: false,
             locked: 4096,

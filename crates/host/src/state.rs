@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
+use crate::spec::AddressRange;
 use crate::step::{AddressFamily, DnsManager, Route, Rule};
 
 /// What the planner knows about the host. As JSON it is a test case.
@@ -84,19 +85,27 @@ pub enum FirewallTool {
     Other,
 }
 
-/// A foreign rule, as far as interfaces, states of connections and ports of UDP go.
+/// A foreign rule, as far as interfaces, addresses, states of connections, protocols and ports go.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForeignRule {
-    /// It is for packets from this interface.
-    pub incoming: Option<NamePattern>,
-    /// It is for packets to this one.
-    pub outgoing: Option<NamePattern>,
+    /// It is for packets from an interface that fits all of these.
+    pub incoming: Vec<NamePattern>,
+    /// It is for packets to an interface that fits all of these.
+    pub outgoing: Vec<NamePattern>,
+    /// It is for this version of IP.
+    pub family: Option<AddressFamily>,
+    /// It is for packets from these addresses.
+    pub source: Option<AddressRange>,
+    /// It is for packets to these addresses.
+    pub destination: Option<AddressRange>,
     /// It is for packets of connections in these states (`NF_CT_STATE_BIT` of the kernel).
     pub states: Option<u32>,
     /// It is for this protocol above IP.
     pub protocol: Option<u8>,
     /// It is for packets to these ports, from the first to the last.
     pub ports: Option<(u16, u16)>,
+    /// It has conditions that hold for some packets of every kind, such as a limit.
+    pub is_for_some: bool,
     /// It has conditions that are not read.
     pub has_others: bool,
     /// What it decides.

@@ -95,7 +95,9 @@ impl Host {
     /// # Errors
     /// The kernel refuses a request.
     pub fn foreign(&mut self) -> io::Result<Foreign> {
-        foreign::read(self.filter.as_mut()).map_err(NetlinkError::into_io_error)
+        let links = self.routing.list(links::list(), links::read).map_err(NetlinkError::into_io_error)?;
+        let names = links.into_iter().map(|link| (link.index, link.name)).collect();
+        foreign::read(self.filter.as_mut(), &names).map_err(NetlinkError::into_io_error)
     }
 
     /// Opens a way in a foreign chain of nf_tables, or closes it again.

@@ -24,8 +24,8 @@ const NFT_MSG_DELTABLE: u16 = NFNL_SUBSYS_NFTABLES << 8 | 2;
 const NFT_MSG_NEWCHAIN: u16 = NFNL_SUBSYS_NFTABLES << 8 | 3;
 const NFT_MSG_NEWRULE: u16 = NFNL_SUBSYS_NFTABLES << 8 | 6;
 const NFT_MSG_DELRULE: u16 = NFNL_SUBSYS_NFTABLES << 8 | 8;
-const NFT_MSG_NEWSET: u16 = NFNL_SUBSYS_NFTABLES << 8 | 9;
-const NFT_MSG_NEWSETELEM: u16 = NFNL_SUBSYS_NFTABLES << 8 | 12;
+pub(super) const NFT_MSG_NEWSET: u16 = NFNL_SUBSYS_NFTABLES << 8 | 9;
+pub(super) const NFT_MSG_NEWSETELEM: u16 = NFNL_SUBSYS_NFTABLES << 8 | 12;
 
 const NFTA_TABLE_NAME: u16 = 1;
 pub(super) const NFTA_CHAIN_TABLE: u16 = 1;
@@ -40,25 +40,25 @@ pub(super) const NFTA_RULE_CHAIN: u16 = 2;
 pub(super) const NFTA_RULE_HANDLE: u16 = 3;
 pub(super) const NFTA_RULE_EXPRESSIONS: u16 = 4;
 pub(super) const NFTA_RULE_USERDATA: u16 = 7;
-const NFTA_SET_TABLE: u16 = 1;
-const NFTA_SET_NAME: u16 = 2;
-const NFTA_SET_FLAGS: u16 = 3;
+pub(super) const NFTA_SET_TABLE: u16 = 1;
+pub(super) const NFTA_SET_NAME: u16 = 2;
+pub(super) const NFTA_SET_FLAGS: u16 = 3;
 const NFTA_SET_KEY_TYPE: u16 = 4;
-const NFTA_SET_KEY_LEN: u16 = 5;
+pub(super) const NFTA_SET_KEY_LEN: u16 = 5;
 const NFTA_SET_DESC: u16 = 9;
 const NFTA_SET_ID: u16 = 10;
 const NFTA_SET_USERDATA: u16 = 13;
 const NFTA_SET_DESC_CONCAT: u16 = 2;
 const NFTA_SET_FIELD_LEN: u16 = 1;
-const NFTA_SET_ELEM_LIST_TABLE: u16 = 1;
-const NFTA_SET_ELEM_LIST_SET: u16 = 2;
-const NFTA_SET_ELEM_LIST_ELEMENTS: u16 = 3;
-const NFTA_SET_ELEM_KEY: u16 = 1;
-const NFTA_SET_ELEM_FLAGS: u16 = 3;
-const NFTA_SET_ELEM_KEY_END: u16 = 10;
-const NFT_SET_INTERVAL: u32 = 0x4;
-const NFT_SET_CONCAT: u32 = 0x80;
-const NFT_SET_ELEM_INTERVAL_END: u32 = 0x1;
+pub(super) const NFTA_SET_ELEM_LIST_TABLE: u16 = 1;
+pub(super) const NFTA_SET_ELEM_LIST_SET: u16 = 2;
+pub(super) const NFTA_SET_ELEM_LIST_ELEMENTS: u16 = 3;
+pub(super) const NFTA_SET_ELEM_KEY: u16 = 1;
+pub(super) const NFTA_SET_ELEM_FLAGS: u16 = 3;
+pub(super) const NFTA_SET_ELEM_KEY_END: u16 = 10;
+pub(super) const NFT_SET_INTERVAL: u32 = 0x4;
+pub(super) const NFT_SET_CONCAT: u32 = 0x80;
+pub(super) const NFT_SET_ELEM_INTERVAL_END: u32 = 0x1;
 
 /// The longest name of a table: NFT_NAME_MAXLEN without its NUL.
 const TABLE_MAX: usize = 255;
@@ -338,9 +338,11 @@ const IPV6_SOURCE: u32 = 8;
 const IPV6_DESTINATION: u32 = 24;
 
 pub(super) const META_MARK: u32 = 3;
+pub(super) const META_IIF: u32 = 4;
+pub(super) const META_OIF: u32 = 5;
 pub(super) const META_IIFNAME: u32 = 6;
 pub(super) const META_OIFNAME: u32 = 7;
-const META_NFPROTO: u32 = 15;
+pub(super) const META_NFPROTO: u32 = 15;
 pub(super) const META_L4PROTO: u32 = 16;
 
 /// A rule: expressions that are evaluated in order until one does not match. A register passes a value from one to the
@@ -361,10 +363,10 @@ const REGISTER_AFTER_4: u32 = 9;
 const REGISTER_AFTER_16: u32 = 2;
 const EQUAL: u32 = 0;
 const NOT_EQUAL: u32 = 1;
-const NETWORK_HEADER: u32 = 1;
+pub(super) const NETWORK_HEADER: u32 = 1;
 pub(super) const TRANSPORT_HEADER: u32 = 2;
 pub(super) const CT_STATE: u32 = 0;
-const CT_STATUS: u32 = 2;
+pub(super) const CT_STATUS: u32 = 2;
 const CT_MARK: u32 = 3;
 /// `IPS_DST_NAT` of linux/netfilter/nf_conntrack_common.h.
 const DESTINATION_TRANSLATED: u32 = 0x20;

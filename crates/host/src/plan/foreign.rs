@@ -1,12 +1,18 @@
 //! Firewalls of others: what they drop of a gateway's packets, and what makes way.
 //!
 //! What one table accepts another may still drop, so nothing that the tunnel's own table says helps. The rules of each
-//! base chain are followed for the packets in question. A rule whose conditions are not all known is passed over, so a
-//! way may look closed that is open for some; none looks open because of a rule that is for others.
+//! base chain are followed for the packets in question. A rule that is for some of them decides nothing, so none looks
+//! open because of a rule that is for others. Where a rule has conditions that are not read and could let them pass, the
+//! answer is that it is not known.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr};
+
+use ipnet::IpNet;
 
 use super::gateway::uplinks;
 use super::opening::{by_hand, firewalld_names};
-use crate::spec::{HostSpec, Inbound};
+use crate::spec::{AddressRange, HostSpec, Inbound};
 use crate::state::{FirewallTool, ForeignChain, ForeignHook, ForeignRule, ForeignVerdict, HostState, NamePattern};
 use crate::step::{AddressFamily, ForeignFirewall, MAIN, Opening, Step, Way};
 
@@ -16,10 +22,11 @@ pub(super) fn plan(spec: &HostSpec, state: &HostState, devices: &[String], plan:
     let mut sentences = Vec::new();
     for chain in &state.foreign_chains {
         let closed = closed(spec, state, chain, devices);
-        let is_fixed = |way: &Opening| spec.forwarding.fixes_firewall && fixable(way);
-        let (fixed, named): (Vec<_>, Vec<_>) = closed.into_iter().partition(is_fixed);
-        steps.extend(fixed.into_iter().map(Step::Open));
-        sentences.extend(sentence(spec, chain, &named));
+        if spec.forwarding.fixes_firewall {
+            steps.extend(closed.into_iter().map(|(way, _)| Step::Open(way)));
+        } else {
+            sentences.extend(sentence(spec, chain, &closed));
+        }
     }
     // Tables for both families of one tool need the same.
     let mut seen = std::collections::HashSet::new();
@@ -32,11 +39,12 @@ pub(super) fn plan(spec: &HostSpec, state: &HostState, devices: &[String], plan:
 
 /// The ways through all foreign chains that the tunnel needs, and that are closed or were opened for it.
 pub(super) fn needed(spec: &HostSpec, state: &HostState, devices: &[String]) -> Vec<Opening> {
-    state.foreign_chains.iter().flat_map(|chain| closed(spec, state, chain, devices)).collect()
+    let closed = state.foreign_chains.iter().flat_map(|chain| closed(spec, state, chain, devices));
+    closed.map(|(way, _)| way).collect()
 }
 
-/// The ways through a chain that the tunnel needs, and that are closed or were opened for it.
-fn closed(spec: &HostSpec, state: &HostState, chain: &ForeignChain, devices: &[String]) -> Vec<Opening> {
+/// The ways through a chain that the tunnel needs, and that may be closed or were opened for it.
+fn closed(spec: &HostSpec, state: &HostState, chain: &ForeignChain, devices: &[String]) -> Vec<(Opening, Passage)> {
     let opening = |way| Opening { interface: spec.interface.clone(), firewall: firewall(spec, chain), way };
     let ways = match chain.hook {
         ForeignHook::Forward if devices.is_empty() || !sees_packets(spec, chain) => Vec::new(),
@@ -44,22 +52,33 @@ fn closed(spec: &HostSpec, state: &HostState, chain: &ForeignChain, devices: &[S
         ForeignHook::Input if !sees_datagrams(state, chain) => Vec::new(),
         ForeignHook::Input => input_way(spec, state, chain, devices).into_iter().collect(),
     };
-    let ways = ways.into_iter().map(|(way, is_open)| (opening(way), is_open));
+    let ways = ways.into_iter().map(|(way, passage)| (opening(way), passage));
     // What is open because of us is ours to close.
-    let is_needed = |(way, is_open): &(Opening, bool)| !is_open || state.openings.contains(&way.id());
-    let mut needed: Vec<Opening> = ways.filter(is_needed).map(|(way, _)| way).collect();
+    let is_needed =
+        |(way, passage): &(Opening, Passage)| *passage != Passage::Open || state.openings.contains(&way.id());
+    let mut needed: Vec<(Opening, Passage)> = ways.filter(is_needed).collect();
     needed.dedup();
     needed
 }
 
 /// The ways of what is forwarded, with whether they are open.
-fn forward_ways(spec: &HostSpec, chain: &ForeignChain, devices: &[String]) -> Vec<(Way, bool)> {
+fn forward_ways(spec: &HostSpec, chain: &ForeignChain, devices: &[String]) -> Vec<(Way, Passage)> {
     let tunnel = &spec.interface;
     let answers = spec.forwarding.inbound == Inbound::Replies;
+    let families = [AddressFamily::V4, AddressFamily::V6]
+        .into_iter()
+        .filter(|met| sees_packets_of(spec, *met) && family(chain).is_none_or(|family| family == *met));
+    let peers: Vec<(AddressFamily, Vec<IpNet>)> = families.map(|family| (family, addresses(spec, family))).collect();
     let mut ways = Vec::new();
     let mut add = |from: &String, to: &String, answers| {
-        let packet = Packet { from, to: Some(to), state: if answers { ESTABLISHED } else { NEW }, port: None };
-        ways.push((Way::Forward { from: from.clone(), to: to.clone(), answers }, passes(chain, &packet)));
+        let of_family = |(family, peers): &(AddressFamily, Vec<IpNet>)| {
+            let ends = |end: &String| if end == tunnel { Some(peers.clone()) } else { None };
+            let state = if answers { ESTABLISHED } else { NEW };
+            let (source, destination) = (ends(from), ends(to));
+            passes(chain, &Packet { from, to: Some(to), family: *family, source, destination, state, port: None })
+        };
+        let passage = peers.iter().map(of_family).max().unwrap_or(Passage::Open);
+        ways.push((Way::Forward { from: from.clone(), to: to.clone(), answers }, passage));
     };
     for device in devices {
         add(tunnel, device, false);
@@ -70,26 +89,43 @@ fn forward_ways(spec: &HostSpec, chain: &ForeignChain, devices: &[String]) -> Ve
     }
     match chain.tool {
         FirewallTool::Firewalld => {
-            let is_open = ways.iter().all(|(_, is_open)| *is_open);
-            vec![(Way::Tunnel { inbound: !answers }, is_open)]
+            let passage = ways.iter().map(|(_, passage)| *passage).max().unwrap_or(Passage::Open);
+            vec![(Way::Tunnel { inbound: !answers }, passage)]
         }
         _ => ways,
     }
 }
 
+/// The addresses of a family that are behind the tunnel; those of its networks while it has no peers.
+fn addresses(spec: &HostSpec, family: AddressFamily) -> Vec<IpNet> {
+    let of = |nets: &[IpNet]| -> Vec<IpNet> {
+        nets.iter().filter(|net| AddressFamily::of_net(net) == family).map(IpNet::trunc).collect()
+    };
+    Some(of(&spec.allowed_ips)).filter(|nets| !nets.is_empty()).unwrap_or_else(|| of(&spec.addresses))
+}
+
 /// The way of the peers' datagrams, with whether it is open. They come from where the host's routes lead.
-fn input_way(spec: &HostSpec, state: &HostState, chain: &ForeignChain, devices: &[String]) -> Option<(Way, bool)> {
+fn input_way(spec: &HostSpec, state: &HostState, chain: &ForeignChain, devices: &[String]) -> Option<(Way, Passage)> {
     let port = spec.forwarding.listen_port?;
     let uplinks = uplinks(&spec.interface, state);
     let outside = if uplinks.is_empty() { devices } else { &uplinks };
-    let accepts = |from: &String| passes(chain, &Packet { from, to: None, state: NEW, port: Some(port) });
-    Some((Way::Port { port }, outside.iter().any(accepts)))
+    let families = [AddressFamily::V4, AddressFamily::V6].into_iter();
+    let families = families.filter(|met| family(chain).is_none_or(|family| family == *met));
+    let ways = families.flat_map(|family| outside.iter().map(move |from| (family, from)));
+    let passage = ways.map(|(family, from)| {
+        let (source, destination) = (None, None);
+        passes(chain, &Packet { from, to: None, family, source, destination, state: NEW, port: Some(port) })
+    });
+    Some((Way::Port { port }, passage.min().unwrap_or(Passage::Closed)))
 }
 
 /// Whether packets of the tunnel's families meet the chain.
 fn sees_packets(spec: &HostSpec, chain: &ForeignChain) -> bool {
-    let mut nets = spec.addresses.iter().chain(&spec.allowed_ips);
-    family(chain).is_none_or(|family| nets.any(|net| AddressFamily::of_net(net) == family))
+    family(chain).is_none_or(|family| sees_packets_of(spec, family))
+}
+
+fn sees_packets_of(spec: &HostSpec, family: AddressFamily) -> bool {
+    spec.addresses.iter().chain(&spec.allowed_ips).any(|net| AddressFamily::of_net(net) == family)
 }
 
 /// Whether datagrams of peers meet the chain: those of a family in which the host has a way out, if it has any.
@@ -125,9 +161,8 @@ fn firewall(spec: &HostSpec, chain: &ForeignChain) -> ForeignFirewall {
 
 /// The zone of firewalld that somebody has put the tunnel into.
 fn zone_of(spec: &HostSpec, chain: &ForeignChain) -> Option<String> {
-    let names_us = |rule: &&ForeignRule| {
-        rule.incoming.as_ref().is_some_and(|pattern| !pattern.inverted && pattern.name == spec.interface)
-    };
+    let names_us =
+        |rule: &&ForeignRule| rule.incoming.iter().any(|pattern| !pattern.inverted && pattern.name == spec.interface);
     let zone = chain.rules.values().flatten().filter(names_us).find_map(|rule| match &rule.verdict {
         ForeignVerdict::Goto(chain) => chain.strip_prefix("filter_FWD_").map(str::to_owned),
         _ => None,
@@ -135,38 +170,32 @@ fn zone_of(spec: &HostSpec, chain: &ForeignChain) -> Option<String> {
     zone.filter(|zone| *zone != firewalld_names(&spec.interface).zone)
 }
 
-/// Whether the tool has a way to open it. firewalld limits the length of names, and their characters.
-fn fixable(opening: &Opening) -> bool {
-    let name = &opening.interface;
-    let is_named = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
-    let is_firewalld = matches!(opening.firewall, ForeignFirewall::Firewalld { .. });
-    !is_firewalld || (name.len() <= LONGEST_IN_FIREWALLD && name.bytes().all(is_named))
-}
-
-/// The names of policies have at most 18 characters, of which `lr-` and `-udp` are seven.
-const LONGEST_IN_FIREWALLD: usize = 11;
-
-fn sentence(spec: &HostSpec, chain: &ForeignChain, closed: &[Opening]) -> Option<String> {
+fn sentence(spec: &HostSpec, chain: &ForeignChain, closed: &[(Opening, Passage)]) -> Option<String> {
     if closed.is_empty() {
         return None;
     }
     let tunnel = &spec.interface;
-    let commands: Vec<String> = closed.iter().flat_map(by_hand).collect();
+    let commands: Vec<String> = closed.iter().flat_map(|(way, _)| by_hand(way)).collect();
     let commands = commands.join("` and `");
     let whose = whose(chain);
-    Some(match chain.hook {
-        ForeignHook::Input => {
-            format!("{whose} drops the datagrams of peers; this lets them in, and so does --fix-firewall: `{commands}`")
-        }
+    let is_known = closed.iter().any(|(_, passage)| *passage == Passage::Closed);
+    let what = match chain.hook {
+        ForeignHook::Input => "the datagrams of peers".to_owned(),
         ForeignHook::Forward => {
-            let others: std::collections::BTreeSet<&str> = closed.iter().flat_map(|way| ends(way, tunnel)).collect();
+            let others: BTreeSet<&str> = closed.iter().flat_map(|(way, _)| ends(way, tunnel)).collect();
             let others: Vec<&str> = others.into_iter().collect();
-            let between = match &others[..] {
-                [] => format!("from one peer of {tunnel} to another"),
-                others => format!("between {tunnel} and {}", others.join(", ")),
-            };
-            format!("{whose} drops what passes {between}; this lets it pass, and so does --fix-firewall: `{commands}`")
+            match &others[..] {
+                [] => format!("what passes from one peer of {tunnel} to another"),
+                others => format!("what passes between {tunnel} and {}", others.join(", ")),
+            }
         }
+    };
+    Some(match is_known {
+        true => format!("{whose} drops {what}; this lets it pass, and so does --fix-firewall: `{commands}`"),
+        false => format!(
+            "{whose} may drop {what}: it has conditions that linerate does not know. If nothing gets through, this lets \
+             it pass, and so does --fix-firewall: `{commands}`"
+        ),
     })
 }
 
@@ -189,11 +218,26 @@ fn whose(chain: &ForeignChain) -> String {
     format!("{tool}chain {} of the firewall table {}", chain.chain, chain.table)
 }
 
+/// Whether packets pass a chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Passage {
+    /// They do.
+    Open,
+    /// They do not unless a rule whose conditions are not all read is for them.
+    Unknown,
+    /// They do not.
+    Closed,
+}
+
 /// What is asked of a chain: whether packets like this pass it.
 struct Packet<'a> {
     from: &'a str,
     /// None if it is for the host.
     to: Option<&'a str>,
+    family: AddressFamily,
+    /// It may be from any of these addresses; none if it may be from any at all.
+    source: Option<Vec<IpNet>>,
+    destination: Option<Vec<IpNet>>,
     /// The state of its connection.
     state: u32,
     /// The UDP port that it is for; without one, packets of any protocol are meant.
@@ -209,24 +253,35 @@ const UDP: u8 = 17;
 /// The kernel follows at most 16 jumps (`NFT_JUMP_STACK_SIZE`).
 const DEEPEST: usize = 16;
 
-fn passes(chain: &ForeignChain, packet: &Packet<'_>) -> bool {
-    decided(chain, &chain.chain, packet, 0).unwrap_or(!chain.drops)
+fn passes(chain: &ForeignChain, packet: &Packet<'_>) -> Passage {
+    let mut may_pass = false;
+    match decided(chain, &chain.chain, packet, 0, &mut may_pass).unwrap_or(!chain.drops) {
+        true => Passage::Open,
+        false if may_pass => Passage::Unknown,
+        false => Passage::Closed,
+    }
 }
 
-/// Whether the rules of a chain accept the packet; none if they leave it undecided.
-fn decided(base: &ForeignChain, chain: &str, packet: &Packet<'_>, depth: usize) -> Option<bool> {
+/// Whether the rules of a chain accept the packet; none if they leave it undecided. `may_pass` becomes true if a rule
+/// would accept it that is not known to be for it.
+fn decided(base: &ForeignChain, chain: &str, packet: &Packet<'_>, depth: usize, may_pass: &mut bool) -> Option<bool> {
     for rule in base.rules.get(chain).filter(|_| depth <= DEEPEST).into_iter().flatten() {
         match (&rule.verdict, fits(rule, packet)) {
             (ForeignVerdict::Accept, Fits::Yes) => return Some(true),
+            (ForeignVerdict::Accept, Fits::Unknown) => *may_pass = true,
             (ForeignVerdict::Drop, Fits::Yes) => return Some(false),
             // What comes after a return that may be for this packet is not for all of its kind.
-            (ForeignVerdict::Return, Fits::Perhaps) if depth > 0 => return None,
+            (ForeignVerdict::Return, Fits::Some | Fits::Unknown) if depth > 0 => return None,
             (ForeignVerdict::Return, Fits::Yes) => return None,
-            (ForeignVerdict::Goto(to), Fits::Yes) => return decided(base, to, packet, depth + 1),
-            (ForeignVerdict::Jump(to), Fits::Yes) => match decided(base, to, packet, depth + 1) {
+            (ForeignVerdict::Goto(to), Fits::Yes) => return decided(base, to, packet, depth + 1, may_pass),
+            (ForeignVerdict::Jump(to), Fits::Yes) => match decided(base, to, packet, depth + 1, may_pass) {
                 None => {}
                 decision => return decision,
             },
+            (ForeignVerdict::Goto(to) | ForeignVerdict::Jump(to), Fits::Unknown) => {
+                let accepts = decided(base, to, packet, depth + 1, may_pass) == Some(true);
+                *may_pass |= accepts;
+            }
             _ => {}
         }
     }
@@ -234,31 +289,59 @@ fn decided(base: &ForeignChain, chain: &str, packet: &Packet<'_>, depth: usize) 
 }
 
 /// Whether a rule is for a packet.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Fits {
     Yes,
+    /// It has conditions that are not read.
+    Unknown,
+    /// It is for some packets of this kind.
+    Some,
     No,
-    /// It is for some packets of this kind, or has conditions that are not read.
-    Perhaps,
 }
 
 fn fits(rule: &ForeignRule, packet: &Packet<'_>) -> Fits {
-    let names = [(&rule.incoming, Some(packet.from)), (&rule.outgoing, packet.to)];
-    let is_other_name = |(pattern, name): &(&Option<NamePattern>, Option<&str>)| {
-        pattern.as_ref().zip(*name).is_some_and(|(pattern, name)| !matches(pattern, name))
+    let is_other = |patterns: &[NamePattern], name: Option<&str>| {
+        // What is for the host leaves by no interface.
+        patterns.iter().any(|pattern| !matches(pattern, name.unwrap_or_default()))
     };
     let is_other_state = rule.states.is_some_and(|states| states & packet.state == 0);
+    let is_other_family = rule.family.is_some_and(|family| family != packet.family);
     let is_other_port = packet.port.is_some_and(|port| {
         let is_in = |(first, last): (u16, u16)| (first..=last).contains(&port);
         rule.protocol.is_some_and(|protocol| protocol != UDP) || rule.ports.is_some_and(|ports| !is_in(ports))
     });
+    if is_other(&rule.incoming, Some(packet.from))
+        || is_other(&rule.outgoing, packet.to)
+        || is_other_state
+        || is_other_family
+        || is_other_port
+    {
+        return Fits::No;
+    }
     let is_of_some = packet.port.is_none() && (rule.protocol.is_some() || rule.ports.is_some());
-    if names.iter().any(is_other_name) || is_other_state || is_other_port {
-        Fits::No
-    } else if rule.has_others || is_of_some || (packet.to.is_none() && rule.outgoing.is_some()) {
-        Fits::Perhaps
-    } else {
+    let others = if rule.has_others { Fits::Unknown } else { Fits::Yes };
+    let some = if is_of_some || rule.is_for_some { Fits::Some } else { Fits::Yes };
+    let addresses = [(rule.source, &packet.source), (rule.destination, &packet.destination)];
+    let addresses = addresses.into_iter().filter_map(|(range, nets)| Some(within(&range?, nets.as_deref())));
+    addresses.chain([others, some]).max().unwrap_or(Fits::Yes)
+}
+
+/// Whether addresses, all of which may be meant, are in a range.
+fn within(range: &AddressRange, nets: Option<&[IpNet]>) -> Fits {
+    let has = |address: IpAddr| (range.first..=range.last).contains(&address);
+    let Some(nets) = nets else {
+        let is_all = range.first.is_unspecified()
+            && [Ipv4Addr::BROADCAST.into(), IpAddr::from([0xff; 16])].contains(&range.last);
+        return if is_all { Fits::Yes } else { Fits::Some };
+    };
+    let is_in = |net: &IpNet| has(net.network()) && has(net.broadcast());
+    let touches = |net: &IpNet| has(net.network()) || has(net.broadcast()) || net.contains(&range.first);
+    if nets.iter().all(is_in) {
         Fits::Yes
+    } else if nets.iter().any(touches) {
+        Fits::Unknown
+    } else {
+        Fits::No
     }
 }
 
@@ -281,7 +364,7 @@ mod tests {
     }
 
     fn from(name: &str, verdict: ForeignVerdict) -> ForeignRule {
-        let incoming = Some(NamePattern { name: name.into(), inverted: false });
+        let incoming = vec![NamePattern { name: name.into(), inverted: false }];
         ForeignRule { incoming, ..rule(verdict) }
     }
 
@@ -298,8 +381,20 @@ mod tests {
         }
     }
 
+    fn passage_out(chain: &ForeignChain) -> Passage {
+        let family = AddressFamily::V4;
+        let source = Some(vec!["10.9.0.2/32".parse().unwrap(), "10.9.0.3/32".parse().unwrap()]);
+        let to = Some("eth0");
+        passes(chain, &Packet { from: "wg0", to, family, source, destination: None, state: NEW, port: None })
+    }
+
     fn passes_out(chain: &ForeignChain) -> bool {
-        passes(chain, &Packet { from: "wg0", to: Some("eth0"), state: NEW, port: None })
+        passage_out(chain) == Passage::Open
+    }
+
+    fn addresses(net: &str) -> Option<AddressRange> {
+        let net: IpNet = net.parse().unwrap();
+        Some(AddressRange { first: net.network(), last: net.broadcast() })
     }
 
     use ForeignVerdict::{Accept, Drop, Goto, Jump, Return};
@@ -338,11 +433,42 @@ mod tests {
     }
 
     #[test]
+    fn what_may_pass_by_conditions_that_are_not_read_is_not_known() {
+        let unread = |verdict| ForeignRule { has_others: true, ..rule(verdict) };
+        assert_eq!(passage_out(&chain(true, vec![unread(Accept)], vec![])), Passage::Unknown);
+        let jump = unread(Jump("a".into()));
+        assert_eq!(passage_out(&chain(true, vec![jump.clone()], vec![("a", vec![rule(Accept)])])), Passage::Unknown);
+        assert_eq!(passage_out(&chain(true, vec![jump], vec![("a", vec![from("wg1", Accept)])])), Passage::Closed);
+        let some = ForeignRule { is_for_some: true, ..unread(Accept) };
+        assert_eq!(
+            passage_out(&chain(true, vec![some], vec![])),
+            Passage::Closed,
+            "it is for some, whatever else it is"
+        );
+    }
+
+    #[test]
+    fn a_rule_for_addresses_is_for_peers_that_have_them() {
+        let of = |net| ForeignRule { source: addresses(net), ..rule(Accept) };
+        let passage = |rule| passage_out(&chain(true, vec![rule], vec![]));
+        assert_eq!(passage(of("10.9.0.0/24")), Passage::Open);
+        assert_eq!(passage(of("10.9.0.2/32")), Passage::Unknown, "one of two peers");
+        assert_eq!(passage(of("10.8.0.0/24")), Passage::Closed);
+        assert_eq!(passage(of("0.0.0.0/0")), Passage::Open);
+        let to = ForeignRule { destination: addresses("192.168.1.0/24"), ..rule(Accept) };
+        assert_eq!(passage(to), Passage::Closed, "they go anywhere");
+        let family = Some(AddressFamily::V6);
+        assert_eq!(passage(ForeignRule { family, ..rule(Accept) }), Passage::Closed);
+    }
+
+    #[test]
     fn a_port_is_open_for_datagrams_to_it() {
         let udp = |ports| ForeignRule { protocol: Some(UDP), ports: Some(ports), ..rule(Accept) };
         let reaches = |rules| {
-            let packet = Packet { from: "eth0", to: None, state: NEW, port: Some(51820) };
-            passes(&chain(true, rules, vec![]), &packet)
+            let (source, destination) = (None, None);
+            let family = AddressFamily::V4;
+            let packet = Packet { from: "eth0", to: None, family, source, destination, state: NEW, port: Some(51820) };
+            passes(&chain(true, rules, vec![]), &packet) == Passage::Open
         };
         assert!(reaches(vec![udp((51820, 51820))]) && reaches(vec![udp((50000, 60000))]));
         assert!(!reaches(vec![udp((53, 53))]));

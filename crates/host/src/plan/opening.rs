@@ -57,7 +57,21 @@ pub struct FirewalldNames {
 
 /// The names that linerate gives them.
 pub fn firewalld_names(interface: &str) -> FirewalldNames {
-    named(&format!("lr-{interface}"))
+    named(&format!("lr-{}", shortened(interface)))
+}
+
+/// The name of an interface as firewalld takes it: the names of policies have at most 18 characters, of which `lr-` and
+/// `-udp` are seven, and are of letters, digits, `-` and `_`. Another one keeps its beginning, and gets a hash.
+fn shortened(interface: &str) -> String {
+    const LONGEST: usize = 11;
+    let is_taken = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_".contains(byte);
+    if interface.len() <= LONGEST && interface.bytes().all(|byte| is_taken(&byte)) {
+        return interface.to_owned();
+    }
+    let beginning = interface.bytes().filter(is_taken).map(char::from).take(5);
+    // FNV-1a, whose values stay what they are.
+    let hash = interface.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    format!("{}{:06x}", beginning.collect::<String>(), hash & 0xff_ffff)
 }
 
 fn named(name: &str) -> FirewalldNames {
@@ -67,7 +81,7 @@ fn named(name: &str) -> FirewalldNames {
 
 /// The commands that open it by hand, as lines for a shell. They carry no mark: it is for those that are ours to close.
 pub fn by_hand(opening: &Opening) -> Vec<String> {
-    let names = named(&opening.interface);
+    let names = named(&shortened(&opening.interface));
     opened(opening, &names, None).iter().map(|command| line(command)).collect()
 }
 
@@ -269,6 +283,21 @@ mod tests {
         let site = ForeignFirewall::Nftables { table: "inet site".into(), chain: "forward".into() };
         let rule = "nft 'insert rule inet site forward iifname \"wg0\" oifname \"eth0\" accept'";
         assert_eq!(by_hand(&opening(site, out())), [rule]);
+    }
+
+    #[test]
+    fn firewalld_gets_no_name_that_it_refuses() {
+        for name in ["wg0", "wg-eleven-1", "wg-fifteen-long", "wg-fifteen-lonh", "a.b=c+d", "=====", "x"] {
+            let FirewalldNames { zone, from_tunnel, into_tunnel, port } = firewalld_names(name);
+            for made in [&zone, &from_tunnel, &into_tunnel, &port] {
+                let is_taken = made.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
+                assert!(is_taken && made.len() <= 18, "{name}: {made}");
+            }
+        }
+        assert_eq!(firewalld_names("wg-eleven-1").zone, "lr-wg-eleven-1");
+        assert_ne!(firewalld_names("wg-fifteen-long").zone, firewalld_names("wg-fifteen-lonh").zone);
+        // It is in the settings of hosts, and in their ledgers.
+        assert_eq!(firewalld_names("wg-fifteen-long").zone, "lr-wg-fi8d5c54");
     }
 
     #[test]

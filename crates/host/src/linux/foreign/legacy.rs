@@ -4,9 +4,12 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::time::Duration;
 
+use ipnet::IpNet;
+
 use super::{Foreign, KNOWN};
 use crate::linux::program::{self, WaitLimit};
 use crate::plan::opening::id;
+use crate::spec::AddressRange;
 use crate::state::{FirewallTool, ForeignChain, ForeignHook, ForeignRule, ForeignVerdict, NamePattern};
 
 /// The iptables of one version of IP that keeps rules in nf_tables, if it is installed.
@@ -108,10 +111,16 @@ fn read_rule(words: &[&str]) -> (ForeignRule, Option<String>) {
         }
         let is_not = std::mem::take(&mut inverted);
         let mut value = || words.next().unwrap_or_default();
-        let name = |name: &str| Some(NamePattern { name: name.replace('+', "*"), inverted: is_not });
+        let name = |name: &str| NamePattern { name: name.replace('+', "*"), inverted: is_not };
         match word {
-            "-i" => rule.incoming = name(value()),
-            "-o" => rule.outgoing = name(value()),
+            "-i" => rule.incoming.push(name(value())),
+            "-o" => rule.outgoing.push(name(value())),
+            "-s" | "-d" => match addresses(value()) {
+                Some(range) if !is_not => {
+                    *(if word == "-s" { &mut rule.source } else { &mut rule.destination }) = Some(range);
+                }
+                _ => rule.has_others = true,
+            },
             "-p" => match value() {
                 "udp" if !is_not => rule.protocol = Some(17),
                 "tcp" if !is_not => rule.protocol = Some(6),
@@ -124,7 +133,11 @@ fn read_rule(words: &[&str]) -> (ForeignRule, Option<String>) {
             },
             "-m" => {
                 let name = value();
-                rule.has_others |= !["comment", "conntrack", "state", "udp", "tcp"].contains(&name);
+                rule.is_for_some |= name == "limit";
+                rule.has_others |= !["comment", "conntrack", "limit", "state", "udp", "tcp"].contains(&name);
+            }
+            "--limit" | "--limit-burst" => {
+                value();
             }
             "--comment" => comment = Some(value().to_owned()),
             "--ctstate" | "--state" => match states(value()) {
@@ -165,6 +178,11 @@ fn states(list: &str) -> Option<u32> {
         _ => None,
     };
     list.split(',').map(bit).try_fold(0, |all, bit| Some(all | bit?))
+}
+
+fn addresses(net: &str) -> Option<AddressRange> {
+    let net: IpNet = net.parse().ok()?;
+    Some(AddressRange { first: net.network(), last: net.broadcast() })
 }
 
 fn range(text: &str) -> Option<(u16, u16)> {
@@ -215,9 +233,10 @@ mod tests {
         let rules = &forward.rules["FORWARD"];
         assert_eq!(rules[0].verdict, ForeignVerdict::Jump("DOCKER-USER".into()));
         let wg = NamePattern { name: "wg*".into(), inverted: true };
-        assert_eq!((rules[1].outgoing.as_ref(), rules[1].states), (Some(&wg), Some(6)));
+        assert_eq!((rules[1].outgoing.first(), rules[1].states), (Some(&wg), Some(6)));
         assert_eq!((rules[2].ports, &rules[2].verdict), (Some((5000, 5010)), &ForeignVerdict::Drop));
-        assert!(forward.rules["DOCKER-USER"][1].has_others && !forward.rules["DOCKER-USER"][0].has_others);
+        let [_, private] = &forward.rules["DOCKER-USER"][..] else { panic!("{:?}", forward.rules) };
+        assert_eq!((private.source, private.has_others), (addresses("10.0.0.0/8"), false));
         let ours = "legacy ip filter DOCKER-USER: linerate wg0: from wg0 to eth0";
         assert!(foreign.openings.contains(ours), "{:?}", foreign.openings);
     }

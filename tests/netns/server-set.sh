@@ -67,6 +67,20 @@ done
 server set --dns none --client-mtu none
 grep -qE "Client(DNS|MTU)" /etc/wireguard/wg0.conf && fail "a default is still there"
 
+say "ways in firewalls of others"
+if type -P nft >/dev/null; then
+  on h1 nft 'add table inet site; add chain inet site forward { type filter hook forward priority 0; policy drop; }'
+  opened() { on h1 nft list chain inet site forward | grep -c 'comment "linerate wg0: ' || true; }
+  server set --fix-firewall
+  in_file "that they are opened" "^#! FixFirewall = true$"
+  expect_at_least "ways that are opened" 1 "$(opened)"
+  server set --fix-firewall=false
+  grep -q FixFirewall /etc/wireguard/wg0.conf && fail "FixFirewall is still there"
+  expect "ways that are open" 0 "$(opened)"
+  on h1 nft delete table inet site
+  expect "the daemon" "$daemon" "$(daemon_of wg0)"
+fi
+
 say "the pool"
 cp /etc/wireguard/wg0.conf "$WORK/before.conf"
 ip -n h1 route add 10.7.99.0/24 via 203.0.113.1

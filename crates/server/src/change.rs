@@ -15,6 +15,8 @@ pub struct Changes {
     pub endpoint: Option<PublicEndpoint>,
     /// Networks that take the place of those of the clients that they contain.
     pub pools: Vec<IpNet>,
+    /// Whether ways in firewalls of others are opened.
+    pub fix_firewall: Option<bool>,
     /// Defaults of client files: the settings with their values, or without one to remove it.
     pub client_defaults: Vec<(Setting, Option<String>)>,
 }
@@ -54,6 +56,12 @@ impl Changes {
             resize_addresses(document, networks, &wider)?;
             document.unset(section, &settings::POOL);
             document.set(section, &settings::POOL, &list(&wider))?;
+        }
+        if let Some(fixes) = self.fix_firewall {
+            document.unset(section, &settings::FIX_FIREWALL);
+            if fixes {
+                document.set(section, &settings::FIX_FIREWALL, "true")?;
+            }
         }
         for (setting, value) in &self.client_defaults {
             document.unset(section, setting);

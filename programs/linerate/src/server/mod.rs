@@ -46,15 +46,17 @@ pub(crate) enum Command {
         \x20 sudo linerate server show wg0 --json")]
     Show(show::ShowArguments),
 
-    /// Change a server: its endpoint, its port, the size of its networks, the defaults of client files
+    /// Change a server: endpoint, port, size of its networks, ways in firewalls, defaults of client files
     ///
-    /// Edits the file, and the running tunnel follows without dropping a session. If it refuses, the file is as it was.
-    /// `none` removes a default. After a change of port or endpoint it names the clients whose files need it, too. Other settings are changed in the file, see linerate.conf(5) and linerate-reload(1).
+    /// Edits the file, and the running tunnel follows without dropping a session. If the tunnel refuses the change, the
+    /// file is as it was. `none` removes a default. After a change of port or endpoint it names the clients whose files
+    /// have to change. Other settings are changed in the file, see linerate.conf(5) and linerate-reload(1).
     #[command(after_long_help = "EXAMPLES\n\
         \x20 sudo linerate server set --endpoint vpn.example.com\n\
         \x20 sudo linerate server set --port 443\n\
         \x20 sudo linerate server set --dns 9.9.9.9,2620:fe::fe --client-mtu none\n\
-        \x20 sudo linerate server set --pool 10.83.0.0/16")]
+        \x20 sudo linerate server set --pool 10.83.0.0/16\n\
+        \x20 sudo linerate server set --fix-firewall")]
     Set(Box<set::SetArguments>),
 
     /// Remove a server: exactly what `init` or `import` made

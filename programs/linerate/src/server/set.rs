@@ -16,7 +16,7 @@ use crate::cli::{CliError, interruption};
 
 #[derive(clap::Args)]
 #[group(id = "changes", required = true, multiple = true,
-    args = ["endpoint", "port", "pool", "dns", "client_allowed_ips", "client_mtu", "client_keepalive"])]
+    args = ["endpoint", "port", "pool", "fix_firewall", "dns", "client_allowed_ips", "client_mtu", "client_keepalive"])]
 pub(crate) struct SetArguments {
     /// Server to change (default: the only one)
     name: Option<String>,
@@ -32,6 +32,10 @@ pub(crate) struct SetArguments {
     /// A wider network for the clients' addresses: it has to contain the one of before
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pool: Vec<IpNet>,
+
+    /// Open ways in firewalls of others that drop what the server needs, as long as the tunnel is up; =false closes them
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    fix_firewall: Option<bool>,
 
     #[command(flatten)]
     clients: ClientDefaults,
@@ -84,6 +88,7 @@ pub(super) fn run(arguments: &SetArguments) -> Result<ExitCode, CliError> {
         port: arguments.port,
         endpoint: arguments.endpoint.clone(),
         pools: arguments.pool.clone(),
+        fix_firewall: arguments.fix_firewall,
         client_defaults: arguments.clients.settings().into_iter().map(|(at, value)| (at, word(value))).collect(),
     };
     let facts = server::facts(name)?;

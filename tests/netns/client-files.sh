@@ -95,6 +95,10 @@ say "bad input touches nothing"
 no_client "a name with a slash" "is not a client's name" add ../x
 no_client "a name that is there" "already" add Phone
 no_client "an unknown name" "there is no client" disable laptop nobody
+for verb in show disable enable remove export rekey "renew --expires 1y" "set --note x" add; do
+  # shellcheck disable=SC2086 # words
+  no_client "$verb with a name twice" "Laptop is named twice; nothing was done" $verb laptop Laptop
+done
 no_client "a time that has passed" "has passed" add other --expires 2001-01-01
 echo "Adress = x" >>$server
 no_client "a file with a mistake" "did you mean Address|unknown setting" add other

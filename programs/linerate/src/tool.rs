@@ -183,7 +183,7 @@ enum Command {
         \x20 linerate plan wg0            what it would do, and conflicts\n\
         \x20 linerate up wg0              /etc/wireguard/wg0.conf\n\
         \x20 linerate up ./home.conf      another file; the interface is `home`\n\n\
-        linerate.conf(5) describes the file: the format of wg-quick with additional keys.")]
+        linerate.conf(5) describes the file: the format of wg-quick with additional settings.")]
     Up(tunnels::UpArguments),
 
     /// Take a tunnel down
@@ -194,8 +194,10 @@ enum Command {
     /// Apply a changed file to a running tunnel without dropping sessions
     ///
     /// Compares the file with its last applied version and applies only the difference: peers, addresses, routes,
-    /// name servers, MTU. Changes made by hand, and settings that the file does not contain, stay. What waits for the next
-    /// `up` is said: other hooks, User, Spin, and that what clients use of a first quota is kept over restarts.
+    /// name servers, MTU. Changes made by hand, and settings that the file does not contain, stay. No hooks are run.
+    ///
+    /// Changes of hooks, User and Spin take effect at the next `up`, and `reload` says so. A tunnel that gets its first
+    /// quota by `reload` forgets what clients have used when its daemon restarts, until the next `up`.
     Reload(tunnels::ReloadArguments),
 
     /// Save the running state of a tunnel to its file

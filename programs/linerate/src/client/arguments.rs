@@ -49,7 +49,7 @@ pub(super) enum Command {
     Rekey(Rekey),
     /// Give a client another name
     Rename(Rename),
-    /// Change what is said of clients
+    /// Change the expiry, quota, destinations or note of clients
     #[command(after_long_help = "EXAMPLES\n\
         \x20 sudo linerate client set laptop phone --quota 100Gi --reset monthly\n\
         \x20 sudo linerate client set laptop --quota none --note 'the one in the kitchen'")]
@@ -69,6 +69,21 @@ pub(super) enum Command {
         \x20 sudo linerate client qr phone\n\
         \x20 sudo linerate client qr phone --output phone.png")]
     Qr(Qr),
+}
+
+impl Command {
+    /// The names of all clients that it is about, if it may be about several.
+    pub(super) fn names(&self) -> &[String] {
+        match self {
+            Self::Add(arguments) => &arguments.names,
+            Self::Show(named) | Self::Disable(named) | Self::Enable(named) | Self::Remove(named) => &named.names,
+            Self::Renew(arguments) => &arguments.named.names,
+            Self::Rekey(arguments) => &arguments.named.names,
+            Self::Set(arguments) => &arguments.named.names,
+            Self::Export(arguments) => &arguments.named.names,
+            Self::List(_) | Self::Rename(_) | Self::Qr(_) => &[],
+        }
+    }
 }
 
 #[derive(Args)]
@@ -132,7 +147,7 @@ pub(super) struct Rekey {
     #[command(flatten)]
     pub(super) named: Named,
 
-    /// The client's own public key: its private key never leaves it
+    /// The client's own new public key: its private key never leaves it
     #[arg(long, value_name = "KEY", value_parser = public_key, conflicts_with = "keep_key")]
     pub(super) pubkey: Option<PublicKey>,
 
@@ -215,7 +230,7 @@ pub(super) struct GivenProperties {
     #[arg(long, value_name = "NET,...")]
     dest: Option<String>,
 
-    /// Its file sends only the server's networks through the tunnel, and these
+    /// Its file sends only what is for the server's networks, and for these, through the tunnel
     #[arg(
         long,
         value_name = "NET,...",

@@ -17,6 +17,7 @@ use linerate_host::spec::Compat;
 use linerate_netio::random;
 use linerate_server::{Client, ClientName, NewClient, Properties, QrCode, Roster, allowed_ips, client_file, expiry};
 use linerate_tunnel::{self as tunnel, Applied, ConfigFile, Context, Edited, Error, Options, System};
+use rustix::termios::tcgetwinsize;
 use serde_json::json;
 use zeroize::Zeroizing;
 
@@ -28,6 +29,9 @@ use crate::keys;
 
 /// Runs a command on clients.
 pub(super) fn main(arguments: &ClientArguments) -> Result<ExitCode, CliError> {
+    if let Some(name) = repeated(arguments.command.names()) {
+        return Err(format!("{name} is named twice; nothing was done").into());
+    }
     match &arguments.command {
         Command::Add(arguments) => add(arguments),
         Command::List(which) => list(which),
@@ -235,9 +239,6 @@ fn rename(arguments: &Rename) -> Result<ExitCode, CliError> {
 
 fn rekey(arguments: &Rekey) -> Result<ExitCode, CliError> {
     let Named { names, which } = &arguments.named;
-    if let Some(name) = repeated(names) {
-        return Err(format!("{name} is named twice, and would get two keys of which only one is valid").into());
-    }
     if arguments.pubkey.is_some() && names.len() > 1 {
         return Err("a key belongs to one client: with --pubkey give one name".to_owned().into());
     }
@@ -329,7 +330,8 @@ pub(super) fn kept_file(server: Option<&str>, name: &str) -> Result<Buffer, CliE
 fn qr(arguments: &Qr) -> Result<ExitCode, CliError> {
     let code = code(&kept_file(arguments.server.as_deref(), &arguments.name)?)?;
     let Some(path) = &arguments.output else {
-        return Ok(print(&code.terminal())?);
+        print_code(&code)?;
+        return Ok(ExitCode::SUCCESS);
     };
     let picture = match path.extension().and_then(|extension| extension.to_str()) {
         Some("png") => Zeroizing::new(code.png().map_err(|error| format!("cannot make the picture: {error}"))?),
@@ -356,7 +358,23 @@ fn print_once(text: &[u8], has_key: bool) -> Result<(), String> {
     print(text)?;
     if has_key && std::io::IsTerminal::is_terminal(&std::io::stdout()) {
         print(b"\n")?;
-        print(&code(text)?.terminal())?;
+        print_code(&code(text)?)?;
+    }
+    Ok(())
+}
+
+/// Prints a code, and says so if the terminal cannot show all of it at once: nobody can scan it then.
+fn print_code(code: &QrCode) -> Result<(), String> {
+    let text = code.terminal();
+    print(&text)?;
+    let lines = text.split(|byte| *byte == b'\n').count();
+    let Ok(terminal) = tcgetwinsize(std::io::stdout()) else { return Ok(()) };
+    // The line after it takes one more, which `split` has counted. A terminal without a size says 0.
+    if (1..lines).contains(&usize::from(terminal.ws_row)) {
+        eprint_line(&format!(
+            "to scan the code, make the window {lines} lines high, or its font smaller: it has {} now",
+            terminal.ws_row
+        ));
     }
     Ok(())
 }

@@ -50,8 +50,12 @@ impl Conf {
 
     /// Whether it is a client's file: its only peer is a server, which it connects to, and nobody connects to it.
     pub(super) fn is_clients(&self) -> bool {
-        let [only] = &self.file.peers[..] else { return false };
-        only.endpoint.is_some() && self.file.listen_port.is_none()
+        self.may_be_clients() && self.file.listen_port.is_none()
+    }
+
+    /// Whether it may be a client's file, or else that of one of two sites. Some tools give clients a port, too.
+    pub(super) fn may_be_clients(&self) -> bool {
+        matches!(&self.file.peers[..], [only] if only.endpoint.is_some())
     }
 
     /// `DNS` as it is written.

@@ -335,6 +335,9 @@ impl Input {
                 servers.push(conf);
             }
         }
+        if !servers.iter().all(Conf::may_be_clients) {
+            servers.retain(|conf| !conf.may_be_clients());
+        }
         let paths = servers.iter().map(|conf| conf.path.clone()).collect::<Vec<_>>().join(", ");
         let mut servers = servers.into_iter();
         match (servers.next(), servers.next(), wanted) {

@@ -226,7 +226,9 @@ impl Import {
             input.files.iter().filter(|file| file.path.ends_with(".conf") && super::conf::is_tunnel(&file.bytes))
         {
             let Ok(conf) = Conf::read(file) else { continue };
-            let Some(private_key) = conf.file.private_key.clone().filter(|_| conf.is_clients()) else { continue };
+            let is_clients =
+                |key: &SecretKey| conf.is_clients() || (conf.may_be_clients() && (context.public_key)(key) != own);
+            let Some(private_key) = conf.file.private_key.clone().filter(is_clients) else { continue };
             let Some(peer) = conf.file.peers.first() else { continue };
             let Some(&index) = at.get(&(context.public_key)(&private_key)) else {
                 self.remarks.dropped(format!("{} belongs to no client of this server", conf.path));

@@ -10,8 +10,9 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use linerate_control::document::Document;
 use linerate_control::interface::InterfaceName;
+use linerate_control::keys::SecretKey;
 use linerate_control::tunnel_file::{NoNames, TunnelFile};
-use linerate_server::import::{self, Import, Input, Kind, Options, Remark, leftovers};
+use linerate_server::import::{self, Import, Input, InputFile, Kind, Options, Remark, leftovers};
 use proptest::prelude::*;
 
 use samples::{Sample, context, public_key};
@@ -222,6 +223,38 @@ fn no_value_can_add_a_line_to_the_file() {
         file(&import, &options()).lines().filter(|line| line.ends_with("[Peer]") && !line.contains("Note")).count(),
         3
     );
+}
+
+// As the image of linuxserver.io for Docker has it: clients have a port, too.
+#[test]
+fn a_client_that_listens_is_still_a_client() {
+    let key = |byte: u8| SecretKey::from_bytes(&[byte; 32]);
+    let [server, laptop, phone] = [key(8), key(16), key(24)];
+    let conf = format!(
+        "[Interface]\nAddress = 10.13.13.1\nListenPort = 51820\nPrivateKey = {}\n\n\
+         [Peer]\n# peer_laptop\nPublicKey = {}\nAllowedIPs = 10.13.13.2/32\n\n\
+         [Peer]\n# peer_phone\nPublicKey = {}\nAllowedIPs = 10.13.13.3/32\n",
+        *server.to_base64(),
+        public_key(&laptop),
+        public_key(&phone)
+    );
+    let client = |key: &SecretKey, address: &str| {
+        format!(
+            "[Interface]\nAddress = {address}\nPrivateKey = {}\nListenPort = 51820\nDNS = 10.13.13.1\n\n\
+             [Peer]\nPublicKey = {}\nEndpoint = vpn.example.com:51820\nAllowedIPs = 0.0.0.0/0, ::/0\n",
+            *key.to_base64(),
+            public_key(&server)
+        )
+    };
+    let file = |path: &str, text: &str| InputFile { path: path.to_owned(), bytes: samples::buffer(text.as_bytes()) };
+    let mut input = Input::default();
+    input.files.push(file("peer_laptop/peer_laptop.conf", &client(&laptop, "10.13.13.2")));
+    input.files.push(file("peer_phone/peer_phone.conf", &client(&phone, "10.13.13.3")));
+    input.files.push(file("wg_confs/wg0.conf", &conf));
+    let import = import::read(Kind::WgQuick, &input, &context()).unwrap();
+    let names: Vec<&str> = import.clients.iter().map(|client| client.name.as_str()).collect();
+    assert_eq!((import.interface.as_str(), names), ("wg0", vec!["peer_laptop", "peer_phone"]));
+    assert_eq!(import.endpoint.unwrap().to_string(), "vpn.example.com");
 }
 
 proptest! {

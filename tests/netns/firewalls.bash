@@ -9,7 +9,7 @@ firewalls() {
   ! legacy_used || on h1 iptables-legacy -S
   extra_firewalls
 }
-legacy_used() { type -P iptables-legacy >/dev/null && on h1 cat /proc/net/ip_tables_names 2>/dev/null | grep -q filter; }
+legacy_used() { type -P iptables-legacy >/dev/null && on h1 grep -q filter /proc/net/ip_tables_names 2>/dev/null; }
 firewalls_as_before() { # WHEN
   firewalls >"$WORK/firewalls-after"
   diff "$WORK/firewalls" "$WORK/firewalls-after" >"$WORK/difference" || fail "$1: foreign rules are not as they were: $(tr '\n' ' ' <"$WORK/difference")"
@@ -45,7 +45,16 @@ connects() { # HOST ADDRESS
   wait "$server" 2>/dev/null || true
   [[ $(cat "$WORK/connected") == hello ]]
 }
-reaches() { connects "$@" || fail "$1 does not reach $2" && say "$1 reaches $2"; }      # HOST ADDRESS
+reaches() { # HOST ADDRESS : a new session may take a handshake that is lost, and made again after 5 s
+  local _
+  for _ in 1 2 3 4; do
+    if connects "$@"; then
+      say "$1 reaches $2"
+      return
+    fi
+  done
+  fail "$1 does not reach $2"
+}
 reaches_not() { ! connects "$@" || fail "$1 reaches $2" && say "$1 does not reach $2"; } # HOST ADDRESS
 
 stopped_then_mended() { # WHAT : without the option it is closed, and what is named opens it

@@ -67,7 +67,8 @@ STATUS=0
 at h1 "$LINERATE" server init wg7 --endpoint 203.0.113.1 --port 51877 --pool 10.77.0.0/24 --no-ipv6 --fix-firewall >"$WORK/said" 2>&1 || STATUS=$?
 expect "server init --fix-firewall: status" 0 "$STATUS"
 grep -qx '#! FixFirewall = true' /etc/wireguard/wg7.conf || fail "the server's file does not say FixFirewall"
-on h1 nft list chain inet site input | grep 'udp dport 51877 accept comment "linerate wg7: UDP port 51877"' >/dev/null || fail "the port of the server is closed"
+# Not by a pipe: grep ends it at the first match, also with its output in /dev/null, which nft takes for a failure.
+grep -q 'udp dport 51877 accept comment "linerate wg7: UDP port 51877"' <<<"$(on h1 nft list chain inet site input)" || fail "the port of the server is closed"
 at h1 "$LINERATE" server remove wg7 --yes >"$WORK/said" 2>&1 || fail "server remove: $(tail -n 1 "$WORK/said")"
 firewalls_as_before "server remove"
 
@@ -110,7 +111,7 @@ good linerate reload --fix-firewall wg1
 pings c1 10.9.0.3
 gateway_file "#! Gateway = up0" "#! Masquerade = ipv4" "#! ClientIsolation = true"
 good linerate reload wg1
-! on h1 nft list ruleset | grep 'comment "linerate' >/dev/null || fail "a way from peer to peer stays open for isolated peers"
+! grep -q 'comment "linerate' <<<"$(on h1 nft list ruleset)" || fail "a way from peer to peer stays open for isolated peers"
 good linerate down wg1
 is_gone wg1
 forget_firewalls

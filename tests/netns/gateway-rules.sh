@@ -76,7 +76,7 @@ say "without a gateway"
 PEER_LINE[c1]=
 changed "#! Gateway = off"
 no_ping c1 198.18.0.1
-! on h1 nft list tables | grep -q gateway || fail "there is still a table: $(on h1 nft list tables)"
+! grep -q gateway <<<"$(on h1 nft list tables)" || fail "there is still a table: $(on h1 nft list tables)"
 sysctls | sed '/\.wg1\./d' >"$WORK/sysctls-after"
 diff "$WORK/sysctls" "$WORK/sysctls-after" || fail "sysctls are not as they were"
 changed "#! Gateway = up0"

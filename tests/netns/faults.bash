@@ -29,7 +29,7 @@ after_fault() { # SECONDS WHAT
 # A TCP stream from h1 to h2 that outlives the fault: iperf3 says at its end whether it did. `arrived` counts its
 # packets on h2, whatever becomes of the interface there.
 stream() { # [IPERF3 OPTION...]
-  on h2 nft list table inet scenario 2>/dev/null | grep -q 'counter stream' || count h2 in stream ip saddr 10.9.0.1 tcp dport 5201
+  grep -q 'counter stream' <<<"$(on h2 nft list table inet scenario 2>/dev/null)" || count h2 in stream ip saddr 10.9.0.1 tcp dport 5201
   ip netns exec h2 iperf3 -s -1 -p 5201 >"$SCENARIO_LOGS/iperf-server.log" 2>&1 &
   wait_for 5 "iperf3 -s on h2" listens h2 5201
   ip netns exec h1 iperf3 -c 10.9.0.2 -p 5201 -t 600 --connect-timeout 5000 "$@" >"$SCENARIO_LOGS/iperf.log" 2>&1 &

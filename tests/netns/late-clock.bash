@@ -3,7 +3,7 @@
 #   late SECONDS                        by how much
 #   "${by_late_clock[@]}" PROGRAM ...   runs a program that asks the wall clock of this library
 need cc readelf
-readelf -l "$TUNNEL_DAEMON" | grep INTERP >/dev/null || skip "a static daemon asks no library for the time"
+grep -q INTERP <<<"$(readelf -l "$TUNNEL_DAEMON")" || skip "a static daemon asks no library for the time"
 cat >"$WORK/late.c" <<'C'
 #define _GNU_SOURCE
 #include <fcntl.h>

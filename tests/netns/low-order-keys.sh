@@ -21,7 +21,7 @@ n=10
 for hex in "${keys[@]}"; do
   key=$(for ((i = 0; i < 64; i += 2)); do printf '%b' "\\x${hex:i:2}"; done | base64)
   on h1 wg set wg1 peer "$key" allowed-ips 10.9.9.$n/32 endpoint 192.0.2.2:50099 persistent-keepalive 1
-  on h1 wg show wg1 peers | grep -qxF "$key" || fail "the peer with key $hex was not accepted"
+  grep -qxF "$key" <<<"$(on h1 wg show wg1 peers)" || fail "the peer with key $hex was not accepted"
   n=$((n + 1))
 done
 ip -n h1 route add 10.9.9.0/24 dev wg1

@@ -47,7 +47,7 @@ answer "removal of a peer that is not there" 0 set=1 "public_key=$new" remove=tr
 answer "a new peer" 0 set=1 "public_key=$new" allowed_ip=10.9.0.9/32 'endpoint=[2001:db8::9]:9' persistent_keepalive_interval=0 protocol_version=1
 answer "one more allowed IP" 0 set=1 "public_key=$new" allowed_ip=10.9.0.10/32
 expect "peers" 2 "$(on h1 wg show wg1 peers | wc -l)"
-on h1 wg show wg1 allowed-ips | grep -q '10.9.0.9/32.*10.9.0.10/32\|10.9.0.10/32.*10.9.0.9/32' || fail "allowed IPs are not added: $(on h1 wg show wg1 allowed-ips)"
+grep -q '10.9.0.9/32.*10.9.0.10/32\|10.9.0.10/32.*10.9.0.9/32' <<<"$(on h1 wg show wg1 allowed-ips)" || fail "allowed IPs are not added: $(on h1 wg show wg1 allowed-ips)"
 answer "its removal" 0 set=1 "public_key=${new^^}" remove=true
 expect "peers" 1 "$(on h1 wg show wg1 peers | wc -l)"
 

@@ -21,8 +21,16 @@ pub const LONGEST_REQUEST: usize = 16 << 10;
 /// The longest line of a reply: that of the most peers on a page, with room.
 pub const LONGEST_REPLY: usize = 4 << 20;
 
+/// How many requests the helper answers at a time.
+pub const MOST_REQUESTS: usize = 16;
+
 /// The most peers in a reply.
 pub const MOST_PEERS: usize = 200;
+
+/// The most addresses of a peer, alone and among others, so that [`LONGEST_REPLY`] suffices.
+pub const MOST_ADDRESSES: usize = 1000;
+/// See [`MOST_ADDRESSES`].
+pub const MOST_ADDRESSES_OF_EACH: usize = 4;
 
 /// What the page may ask for.
 #[derive(Serialize, Deserialize)]
@@ -251,7 +259,8 @@ pub struct Peer {
     pub key: String,
     /// Whether it is let in.
     pub state: State,
-    /// Its allowed IPs, or a client's addresses and networks.
+    /// Its allowed IPs, or a client's addresses and networks: the first [`MOST_ADDRESSES`], among others the first
+    /// [`MOST_ADDRESSES_OF_EACH`].
     pub addresses: Vec<String>,
     /// Where its last authentic packet came from.
     pub endpoint: Option<String>,

@@ -84,7 +84,9 @@ mod tests {
                 { "name": "user", "state": "root", "good": false, "advice": "another" },
                 { "name": "swap", "state": "locked", "good": true },
             ] },
-            { "findings": [{ "id": "port-in-use", "severity": "error", "tunnel": "wg1", "what": "\u{1b}[31m", "why": "w" }] },
+            { "findings": [
+                { "id": "port-in-use", "severity": "error", "tunnel": "wg1", "what": "\u{1b}[31m", "why": "w" },
+            ] },
         ]);
         let listed = listed(&output);
         let shown: Vec<_> =

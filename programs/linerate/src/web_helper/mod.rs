@@ -22,7 +22,7 @@ use std::{fs, io, thread};
 use linerate_cli::eprint_line;
 use linerate_control::interface::InterfaceName;
 use linerate_netio::process::take_inherited;
-use linerate_page::{LONGEST_REQUEST, Reply, Request, SOCKET, USER};
+use linerate_page::{LONGEST_REQUEST, MOST_REQUESTS, Reply, Request, SOCKET, USER};
 use linerate_privileges::user::User;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::retry_on_intr;
@@ -33,9 +33,6 @@ use zeroize::Zeroizing;
 
 use self::tunnels::Tunnels;
 use crate::client;
-
-/// How many requests are answered at a time: the page's program asks one after the other for each who looks.
-const MOST_CONNECTIONS: usize = 16;
 
 /// How long a line may take to come and to go.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -99,8 +96,9 @@ pub(super) fn main(arguments: &HelperArguments) -> Result<ExitCode, String> {
                 thread::sleep(Duration::from_millis(100));
                 continue;
             };
-            if helper.connections.fetch_add(1, Ordering::Relaxed) >= MOST_CONNECTIONS {
+            if helper.connections.fetch_add(1, Ordering::Relaxed) >= MOST_REQUESTS {
                 helper.connections.fetch_sub(1, Ordering::Relaxed);
+                eprint_line("web-helper: too many requests at a time: one is not answered");
                 continue;
             }
             let helper = &helper;

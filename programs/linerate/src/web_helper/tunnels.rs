@@ -1,28 +1,26 @@
-//! The tunnels of this host and their peers, for somebody who looks: what runs is asked at most once a second, and
-//! after the first look only for the peers that have changed; a tunnel's file is read again when it has changed.
+//! The tunnels of this host and their peers, for somebody who looks: what runs, as `linerate-watch` reads it, at most
+//! once a second; and what a tunnel's file says, read again when it has changed.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
-use std::net::SocketAddr;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
 use jiff::Timestamp;
-use linerate_control::client::{self, TunnelClient};
 use linerate_control::document::SectionKind;
+use linerate_control::endpoint;
 use linerate_control::interface::InterfaceName;
 use linerate_control::keys::PublicKey;
 use linerate_control::printable::printable;
 use linerate_control::tunnel_file::{Peer as FilePeer, QuotaReset};
-use linerate_control::uapi::client::ClientError;
 use linerate_control::uapi::limits::Suspension;
-use linerate_control::uapi::response::PeerState;
-use linerate_control::uapi::socket;
-use linerate_page::{Client, MOST_PEERS, Peer, Reply, Sort, State, Tunnel};
+use linerate_page::{Client, MOST_ADDRESSES, MOST_ADDRESSES_OF_EACH, MOST_PEERS, Peer, Reply, Sort, State, Tunnel};
 use linerate_server::Roster;
+use linerate_tunnel::status::RunBy;
 use linerate_tunnel::{ConfigFile, System};
+use linerate_watch::host::{Host, Stamp};
+use linerate_watch::{self as watch, Ask, Rates, Watcher};
 
 /// What was read so recently is not read again.
 const FRESH: Duration = Duration::from_secs(1);
@@ -46,20 +44,23 @@ pub(super) struct Order<'a> {
     pub(super) count: usize,
 }
 
-/// What is known of a tunnel.
-#[derive(Default)]
+/// What is known of a tunnel. It is watched alone, so that a daemon that does not answer delays only those who look at
+/// its tunnel.
 struct Known {
-    file: File,
-    running: Option<Running>,
+    watcher: Watcher,
+    running: Option<watch::Tunnel>,
+    /// Whether its rates are those of lately.
+    has_rates: bool,
     failure: Option<String>,
     looked: Option<Instant>,
+    file: File,
 }
 
 /// What a tunnel's file says, without its secrets.
 #[derive(Default)]
 struct File {
-    path: Option<PathBuf>,
-    stamp: Option<[i64; 4]>,
+    path: PathBuf,
+    stamp: Option<Stamp>,
     addresses: Vec<String>,
     is_server: bool,
     peers: HashMap<PublicKey, Named>,
@@ -80,50 +81,27 @@ struct Named {
     is_disabled: bool,
 }
 
-/// What runs.
-struct Running {
-    at: Instant,
-    listen_port: u16,
-    /// For the daemon's next `activity`; none if it has none.
-    activity: Option<(u64, u64)>,
-    peers: HashMap<PublicKey, Live>,
-}
-
-/// A peer that runs.
-#[derive(Clone, Default)]
-struct Live {
-    addresses: Vec<IpNet>,
-    endpoint: Option<SocketAddr>,
-    handshake: u64,
-    received: u64,
-    sent: u64,
-    quota: Option<u64>,
-    used: u64,
-    suspended: Option<Suspension>,
-    rates: Option<(f64, f64)>,
-}
-
 /// A peer in the file, as a running one, or both.
 struct Row<'a> {
     key: &'a PublicKey,
     named: Option<&'a Named>,
-    live: Option<&'a Live>,
+    live: Option<&'a watch::Peer>,
+    rates: Option<Rates>,
     state: State,
 }
 
 impl Tunnels {
     /// All tunnels.
     pub(super) fn all(&mut self, now: Instant, write: bool) -> Reply {
-        let mut names = match client::names(Path::new(socket::DIRECTORY)) {
-            Ok(names) => names,
+        let names = match watch::host::System.tunnels() {
+            Ok(found) => found.into_iter().map(|found| found.interface).collect::<Vec<_>>(),
             Err(error) => return Reply::Refused { message: format!("cannot list the tunnels: {error}") },
         };
-        names.sort();
-        names.dedup();
         self.0.retain(|name, _| names.contains(name));
-        let tunnels = names.iter().map(|name| {
+        let wall = Timestamp::now();
+        let tunnels = names.iter().filter_map(|name| {
             let known = self.look(name, now);
-            known.summary(name, &known.rows(Timestamp::now()))
+            known.exists().then(|| known.summary(name, &known.rows(wall)))
         });
         Reply::Tunnels { tunnels: tunnels.collect(), write }
     }
@@ -145,7 +123,8 @@ impl Tunnels {
         });
         let found = rows.len();
         let shown = rows.iter().skip(order.offset).take(order.count.min(MOST_PEERS));
-        Reply::Peers { tunnel: summary, peers: shown.map(|row| row.peer(wall)).collect(), found, write }
+        let peers = shown.map(|row| row.peer(wall, MOST_ADDRESSES_OF_EACH)).collect();
+        Reply::Peers { tunnel: summary, peers, found, write }
     }
 
     /// One peer.
@@ -158,7 +137,10 @@ impl Tunnels {
         let rows = known.rows(wall);
         let key = PublicKey::from_base64(key.as_bytes());
         match rows.iter().find(|row| Some(*row.key) == key) {
-            Some(row) => Reply::Peer { tunnel: known.summary(tunnel, &rows), peer: Box::new(row.peer(wall)), write },
+            Some(row) => {
+                let peer = Box::new(row.peer(wall, MOST_ADDRESSES));
+                Reply::Peer { tunnel: known.summary(tunnel, &rows), peer, write }
+            }
             None => Reply::Unknown { message: format!("{} has no such peer", printable(tunnel)) },
         }
     }
@@ -175,8 +157,7 @@ impl Tunnels {
         if tunnel.parse::<InterfaceName>().is_err() {
             return Err(unknown());
         }
-        self.look(tunnel, now);
-        if self.0.get(tunnel).is_none_or(|known| known.running.is_none()) {
+        if !self.look(tunnel, now).exists() {
             self.0.remove(tunnel);
             return Err(unknown());
         }
@@ -184,7 +165,7 @@ impl Tunnels {
     }
 
     fn look(&mut self, name: &str, now: Instant) -> &Known {
-        let known = self.0.entry(name.to_owned()).or_default();
+        let known = self.0.entry(name.to_owned()).or_insert_with(|| Known::new(name));
         if known.looked.is_none_or(|then| now.duration_since(then) >= FRESH) {
             known.look(name, now);
         }
@@ -193,27 +174,48 @@ impl Tunnels {
 }
 
 impl Known {
+    fn new(name: &str) -> Self {
+        Self {
+            watcher: Watcher::new(Some(name)),
+            running: None,
+            has_rates: false,
+            failure: None,
+            looked: None,
+            file: File::default(),
+        }
+    }
+
     fn look(&mut self, name: &str, now: Instant) {
         self.file.read(name);
-        let earlier = self.running.take();
-        match Running::read(name, earlier, now) {
-            Ok(running) => (self.running, self.failure) = (Some(running), None),
-            Err(error) => self.failure = Some(error.to_string()),
-        }
+        (self.running, self.failure) = match self.watcher.poll(Ask::default()) {
+            Ok(view) => {
+                let running = view.tunnels.into_iter().next();
+                let failure = running.as_ref().and_then(failure);
+                (running, failure)
+            }
+            Err(error) => (None, Some(error.to_string())),
+        };
+        self.has_rates = self.looked.is_some_and(|then| now.duration_since(then) <= LATELY);
         self.looked = Some(now);
     }
 
-    /// All peers, those of the file first, in its order.
-    fn rows(&self, wall: Timestamp) -> Vec<Row<'_>> {
-        let live = self.running.as_ref().map(|running| &running.peers);
-        let in_file = self.file.peers.iter().map(|(key, named)| {
-            let live = live.and_then(|peers| peers.get(key));
-            Row { key, named: Some(named), live, state: state(Some(named), live, wall) }
-        });
-        let others = live.into_iter().flatten().filter(|(key, _)| !self.file.peers.contains_key(key));
-        let others =
-            others.map(|(key, live)| Row { key, named: None, live: Some(live), state: state(None, Some(live), wall) });
-        in_file.chain(others).collect()
+    /// Whether there is such a tunnel, even if it cannot be read.
+    fn exists(&self) -> bool {
+        self.running.is_some() || self.failure.is_some()
+    }
+
+    /// All peers, those of the file first.
+    fn rows<'a>(&'a self, wall: Timestamp) -> Vec<Row<'a>> {
+        let live = self.running.iter().flat_map(|running| &running.peers);
+        let live: HashMap<&PublicKey, &watch::Peer> = live.map(|peer| (&peer.settings.public_key, peer)).collect();
+        let in_file = self.file.peers.iter().map(|(key, named)| (key, Some(named), live.get(key).copied()));
+        let others = live.iter().filter(|(key, _)| !self.file.peers.contains_key(*key));
+        let all = in_file.chain(others.map(|(key, live)| (*key, None, Some(*live))));
+        let row = |(key, named, live): (_, _, Option<&'a watch::Peer>)| {
+            let rates = live.and_then(|live| live.rates).filter(|_| self.has_rates);
+            Row { key, named, live, rates, state: state(named, live, wall) }
+        };
+        all.map(row).collect()
     }
 
     fn summary(&self, name: &str, rows: &[Row<'_>]) -> Tunnel {
@@ -229,11 +231,22 @@ impl Known {
     }
 }
 
+/// Why nothing is known of what runs.
+fn failure(tunnel: &watch::Tunnel) -> Option<String> {
+    match tunnel.implementation {
+        RunBy::Gone => {
+            let name = &tunnel.interface;
+            Some(format!("its daemon has ended: `linerate up {name}' starts another, `linerate down {name}' clears up"))
+        }
+        _ => tunnel.problem.clone(),
+    }
+}
+
 impl File {
     /// Reads the file of the tunnel again if it has changed. One that cannot be read names nobody.
     fn read(&mut self, name: &str) {
         // As it was before it is read: a change meanwhile is seen at the next look.
-        let stamp = self.path.as_deref().and_then(stamp);
+        let stamp = watch::host::System.stamp(&self.path);
         if stamp.is_some() && stamp == self.stamp {
             return;
         }
@@ -243,7 +256,7 @@ impl File {
         };
         let roster = Roster::read(file.document.clone(), &file.interface, &System, Timestamp::now());
         let Ok(roster) = roster else {
-            *self = Self { path: Some(file.path), stamp, ..Self::default() };
+            *self = Self { path: file.path, stamp, ..Self::default() };
             return;
         };
         let contents = roster.file();
@@ -252,19 +265,13 @@ impl File {
             (peer.public_key, Named::new(peer, is_disabled))
         });
         *self = Self {
-            path: Some(file.path),
+            path: file.path,
             stamp,
             addresses: contents.addresses.iter().map(IpNet::to_string).collect(),
             is_server: contents.public_endpoint.is_some(),
             peers: peers.collect(),
         };
     }
-}
-
-/// What changes with a file.
-fn stamp(path: &Path) -> Option<[i64; 4]> {
-    let at = std::fs::metadata(path).ok()?;
-    Some([at.ino() as i64, at.size() as i64, at.mtime(), at.mtime_nsec()])
 }
 
 impl Named {
@@ -292,115 +299,46 @@ impl Named {
     }
 }
 
-impl Running {
-    /// What runs at `now`, where it is known what ran `earlier`.
-    fn read(name: &str, earlier: Option<Self>, now: Instant) -> Result<Self, ClientError> {
-        let directory = Path::new(socket::DIRECTORY);
-        let mut tunnel = TunnelClient::open(directory, name)?;
-        let mut earlier = earlier;
-        let mut activity = None;
-        if let TunnelClient::Daemon(daemon) = &mut tunnel {
-            let before = earlier.as_ref().and_then(|running| running.activity);
-            match daemon.activity(before.map_or(0, |(since, _)| since)) {
-                Ok(reply) => {
-                    let is_same = before.is_some_and(|(_, configured)| configured == reply.configured);
-                    activity = Some((reply.now, reply.configured));
-                    if let Some(running) = earlier.take_if(|_| is_same) {
-                        return Ok(running.updated(&reply.peers, activity, now));
-                    }
-                }
-                // Other daemons close the connection.
-                Err(_) => tunnel = TunnelClient::open(directory, name)?,
-            }
-        }
-        let state = tunnel.get()?;
-        let peers = state.peers.iter().map(|peer| {
-            let live = Live { addresses: networks(peer), ..Live::default() };
-            let before = earlier.as_ref().and_then(|running| Some((running.at, running.peers.get(&peer.public_key)?)));
-            (peer.public_key, live.with(peer, before, now))
-        });
-        Ok(Self { at: now, listen_port: state.listen_port, activity, peers: peers.collect() })
-    }
-
-    /// As it is now that `active` peers have changed, and no others.
-    fn updated(mut self, active: &[PeerState], activity: Option<(u64, u64)>, now: Instant) -> Self {
-        let is_lately = now.duration_since(self.at) <= LATELY;
-        for live in self.peers.values_mut() {
-            live.rates = is_lately.then_some((0.0, 0.0));
-        }
-        for peer in active {
-            if let Some(live) = self.peers.get_mut(&peer.public_key) {
-                *live = live.clone().with(peer, Some((self.at, live)), now);
-            }
-        }
-        Self { at: now, activity, ..self }
-    }
-}
-
-fn networks(peer: &PeerState) -> Vec<IpNet> {
-    peer.allowed_ips.iter().filter_map(|(address, length)| IpNet::new(*address, *length).ok()).collect()
-}
-
-impl Live {
-    /// With what `peer` says, and with the rates since what was known `before`.
-    fn with(self, peer: &PeerState, before: Option<(Instant, &Self)>, now: Instant) -> Self {
-        let rates = before.and_then(|(then, before)| {
-            let passed = now.duration_since(then);
-            let rate = |from: u64, to: u64| to.saturating_sub(from) as f64 / passed.as_secs_f64();
-            let is_rate = !passed.is_zero() && passed <= LATELY;
-            is_rate.then(|| (rate(before.received, peer.rx_bytes), rate(before.sent, peer.tx_bytes)))
-        });
-        Self {
-            addresses: self.addresses,
-            endpoint: peer.endpoint,
-            handshake: peer.last_handshake.as_secs(),
-            received: peer.rx_bytes,
-            sent: peer.tx_bytes,
-            quota: peer.limits.quota,
-            used: peer.limits.used,
-            suspended: peer.limits.suspended,
-            rates,
-        }
-    }
-}
-
 /// Seconds since a handshake.
-fn seen(handshake: u64, wall: Timestamp) -> Option<u64> {
+fn seen(live: &watch::Peer, wall: Timestamp) -> Option<u64> {
     let now = u64::try_from(wall.as_second()).unwrap_or(0);
-    (handshake > 0).then(|| now.saturating_sub(handshake))
+    live.last_handshake.map(|at| now.saturating_sub(at.as_secs()))
 }
 
-fn state(named: Option<&Named>, live: Option<&Live>, wall: Timestamp) -> State {
+fn state(named: Option<&Named>, live: Option<&watch::Peer>, wall: Timestamp) -> State {
     let is_expired = |named: &Named| named.is_expired || named.expires.is_some_and(|time| time <= wall);
     match (named, live) {
         (Some(named), _) if is_expired(named) => State::Expired,
         (Some(named), _) if named.is_disabled => State::Disabled,
-        (_, Some(Live { suspended: Some(Suspension::Expired), .. })) => State::Expired,
-        (_, Some(Live { suspended: Some(Suspension::Quota), .. })) => State::QuotaUsed,
-        (_, Some(live)) => match seen(live.handshake, wall) {
-            Some(..=SESSION) => State::Online,
-            Some(_) => State::Silent,
-            None => State::Never,
+        (_, Some(live)) => match (live.suspended, seen(live, wall)) {
+            (Some(Suspension::Expired), _) => State::Expired,
+            (Some(Suspension::Quota), _) => State::QuotaUsed,
+            (None, Some(..=SESSION)) => State::Online,
+            (None, Some(_)) => State::Silent,
+            (None, None) => State::Never,
         },
         (_, None) => State::Never,
     }
 }
 
 impl Row<'_> {
-    fn addresses(&self) -> &[IpNet] {
-        match (self.named, self.live) {
-            (Some(named), _) if !named.addresses.is_empty() => &named.addresses,
-            (_, Some(live)) => &live.addresses,
-            _ => &[],
-        }
+    fn addresses(&self) -> impl Iterator<Item = IpNet> {
+        let named = self.named.map_or(&[][..], |named| &named.addresses);
+        let live = self.live.filter(|_| named.is_empty()).map_or(&[][..], |live| &live.settings.allowed_ips);
+        let live = live.iter().filter_map(|(address, length)| IpNet::new(*address, *length).ok());
+        named.iter().copied().chain(live)
+    }
+
+    fn endpoint(&self) -> Option<String> {
+        self.live?.endpoint.as_ref().map(endpoint::text)
     }
 
     /// Whether the name, an address or the key has the text, which is in small letters.
     fn has(&self, filter: &str) -> bool {
         filter.is_empty()
             || self.named.is_some_and(|named| named.folded.contains(filter))
-            || self.addresses().iter().any(|net| net.to_string().contains(filter))
-            || self.live.and_then(|live| live.endpoint).is_some_and(|endpoint| endpoint.to_string().contains(filter))
+            || self.addresses().any(|net| net.to_string().contains(filter))
+            || self.endpoint().is_some_and(|endpoint| endpoint.contains(filter))
             || self.key.to_string().to_ascii_lowercase().contains(filter)
     }
 
@@ -408,17 +346,11 @@ impl Row<'_> {
         self.named.map_or(usize::MAX, |named| named.line)
     }
 
-    fn bytes(&self) -> u64 {
-        self.live.map_or(0, |live| live.received.saturating_add(live.sent))
-    }
-
-    fn rate(&self) -> f64 {
-        self.live.and_then(|live| live.rates).map_or(0.0, |(received, sent)| received + sent)
-    }
-
     fn compare(&self, other: &Self, by: Sort) -> Ordering {
-        let address = |row: &Self| row.addresses().first().copied();
-        let handshake = |row: &Self| row.live.map_or(0, |live| live.handshake);
+        let address = |row: &Self| row.addresses().next();
+        let handshake = |row: &Self| row.live.and_then(|live| live.last_handshake);
+        let rate = |row: &Self| row.rates.map_or(0.0, |rates| rates.received + rates.sent);
+        let bytes = |row: &Self| row.live.map_or(0, |live| live.received.saturating_add(live.sent));
         match by {
             Sort::Name => match (self.named, other.named) {
                 (Some(a), Some(b)) => a.name.is_none().cmp(&b.name.is_none()).then_with(|| a.folded.cmp(&b.folded)),
@@ -428,27 +360,27 @@ impl Row<'_> {
                 address(self).is_none().cmp(&address(other).is_none()).then(address(self).cmp(&address(other)))
             }
             Sort::Seen => handshake(other).cmp(&handshake(self)),
-            Sort::Rate => other.rate().total_cmp(&self.rate()),
-            Sort::Bytes => other.bytes().cmp(&self.bytes()),
+            Sort::Rate => rate(other).total_cmp(&rate(self)),
+            Sort::Bytes => bytes(other).cmp(&bytes(self)),
             Sort::State => self.state.cmp(&other.state),
         }
     }
 
-    fn peer(&self, wall: Timestamp) -> Peer {
-        let live = self.live.cloned().unwrap_or_default();
+    fn peer(&self, wall: Timestamp, most_addresses: usize) -> Peer {
+        let live = self.live;
         Peer {
             name: self.named.and_then(|named| named.name.clone()),
             key: self.key.to_string(),
             state: self.state,
-            addresses: self.addresses().iter().map(IpNet::to_string).collect(),
-            endpoint: live.endpoint.map(|endpoint| endpoint.to_string()),
-            seen: seen(live.handshake, wall),
-            received: live.received,
-            sent: live.sent,
-            receive_rate: live.rates.map(|(received, _)| received),
-            send_rate: live.rates.map(|(_, sent)| sent),
-            quota: live.quota.or_else(|| self.named.and_then(|named| named.quota)),
-            quota_used: live.used,
+            addresses: self.addresses().take(most_addresses).map(|net| net.to_string()).collect(),
+            endpoint: self.endpoint(),
+            seen: live.and_then(|live| seen(live, wall)),
+            received: live.map_or(0, |live| live.received),
+            sent: live.map_or(0, |live| live.sent),
+            receive_rate: self.rates.map(|rates| rates.received),
+            send_rate: self.rates.map(|rates| rates.sent),
+            quota: live.and_then(|live| live.settings.quota).or_else(|| self.named.and_then(|named| named.quota)),
+            quota_used: live.map_or(0, |live| live.quota_used),
             client: self.named.and_then(|named| named.client.clone()),
         }
     }
@@ -456,6 +388,8 @@ impl Row<'_> {
 
 #[cfg(test)]
 mod tests {
+    use linerate_watch::Time;
+
     use super::*;
 
     fn named(name: &str, line: usize) -> Named {
@@ -472,18 +406,35 @@ mod tests {
         }
     }
 
-    fn peer(number: u8, received: u64) -> PeerState {
-        PeerState { rx_bytes: received, ..PeerState::new(PublicKey([number; 32])) }
+    fn live(number: u8) -> watch::Peer {
+        watch::Peer::new(watch::Settings {
+            public_key: PublicKey([number; 32]),
+            name: None,
+            allowed_ips: vec![([10, 0, 9, number].into(), 32)],
+            persistent_keepalive: 0,
+            expires: None,
+            quota: None,
+        })
     }
 
-    fn known(now: Instant) -> Known {
-        let mut known = Known::default();
+    fn known() -> Known {
+        let mut known = Known::new("wg0");
         for (number, name) in [(1, "beta"), (2, "Alpha"), (3, "gamma")] {
             known.file.peers.insert(PublicKey([number; 32]), named(name, number.into()));
         }
-        let live = |number| (PublicKey([number; 32]), Live::default().with(&peer(number, 100), None, now));
-        let peers = [live(1), live(2), live(9)].into_iter().collect();
-        known.running = Some(Running { at: now, listen_port: 1, activity: Some((1, 1)), peers });
+        known.running = Some(watch::Tunnel {
+            interface: "wg0".into(),
+            implementation: RunBy::Daemon,
+            problem: None,
+            file: PathBuf::new(),
+            public_key: None,
+            listen_port: 1,
+            fwmark: 0,
+            daemon: None,
+            instance: 0,
+            peers: [1, 2, 9].map(live).into(),
+            counters: Vec::new(),
+        });
         known
     }
 
@@ -496,38 +447,67 @@ mod tests {
 
     #[test]
     fn peers_are_sorted_and_filtered_and_those_that_do_not_run_or_have_no_name_are_there() {
-        let known = known(Instant::now());
+        let known = known();
         assert_eq!(names(&known, Sort::Name, ""), ["alpha", "beta", "gamma", "-"]);
         assert_eq!(names(&known, Sort::Address, ""), ["beta", "alpha", "gamma", "-"]);
         assert_eq!(names(&known, Sort::Name, "a"), ["alpha", "beta", "gamma"]);
         assert_eq!(names(&known, Sort::Name, "10.0.0.2"), ["alpha"]);
+        assert_eq!(names(&known, Sort::Name, "10.0.9.9"), ["-"]);
         assert_eq!(names(&known, Sort::Name, "nobody"), Vec::<String>::new());
     }
 
     #[test]
-    fn a_peer_that_did_nothing_has_a_rate_of_nothing_and_one_that_did_has_its_own() {
-        let start = Instant::now();
-        let running = known(start).running.unwrap();
-        let later = running.updated(&[peer(1, 2100)], Some((2, 1)), start + Duration::from_secs(2));
-        let rates = |running: &Running, number| running.peers[&PublicKey([number; 32])].rates;
-        assert_eq!(rates(&later, 1), Some((1000.0, 0.0)));
-        assert_eq!(rates(&later, 2), Some((0.0, 0.0)));
-        let much_later = later.updated(&[peer(1, 9999)], Some((3, 1)), start + Duration::from_secs(60));
-        assert_eq!(rates(&much_later, 1), None);
-        assert_eq!(rates(&much_later, 2), None);
+    fn a_page_of_peers_with_very_many_addresses_fits_into_a_reply() {
+        let mut crowded = live(9);
+        let settings = std::sync::Arc::make_mut(&mut crowded.settings);
+        let address = |number: u128| std::net::Ipv6Addr::from(u128::MAX - number).into();
+        settings.allowed_ips = (0..100_000).map(|number| (address(number), 128)).collect();
+        let row = Row { key: &PublicKey([9; 32]), named: None, live: Some(&crowded), rates: None, state: State::Never };
+        let length = |most| serde_json::to_string(&row.peer(Timestamp::UNIX_EPOCH, most)).unwrap().len();
+        assert!(length(MOST_ADDRESSES) < linerate_page::LONGEST_REPLY / 2);
+        assert!(length(MOST_ADDRESSES_OF_EACH) * MOST_PEERS < linerate_page::LONGEST_REPLY / 2);
+    }
+
+    #[test]
+    fn rates_over_a_long_time_are_not_shown() {
+        let mut known = known();
+        known.running.as_mut().unwrap().peers[0].rates = Some(Rates { received: 1000.0, sent: 0.0 });
+        let fastest = |known: &Known| {
+            let mut rows = known.rows(Timestamp::UNIX_EPOCH);
+            rows.sort_by(|a, b| a.compare(b, Sort::Rate));
+            rows[0].peer(Timestamp::UNIX_EPOCH, 1).receive_rate
+        };
+        assert_eq!(fastest(&known), None);
+        known.has_rates = true;
+        assert_eq!(fastest(&known), Some(1000.0));
+    }
+
+    #[test]
+    fn a_tunnel_without_a_daemon_says_so_and_still_has_the_peers_of_its_file() {
+        let mut known = known();
+        let running = known.running.as_mut().unwrap();
+        (running.implementation, running.peers) = (RunBy::Gone, Vec::new());
+        assert!(failure(running).unwrap().contains("linerate up wg0"));
+        assert_eq!(known.rows(Timestamp::UNIX_EPOCH).len(), 3);
     }
 
     #[test]
     fn what_keeps_a_peer_out_comes_before_whether_it_has_a_session() {
         let wall = Timestamp::from_second(1000).unwrap();
-        let online = Live { handshake: 900, ..Live::default() };
+        let since = |seconds| {
+            let mut peer = live(1);
+            peer.last_handshake = Some(Time(Duration::from_secs(seconds)));
+            peer
+        };
+        let mut online = since(900);
         assert_eq!(state(None, Some(&online), wall), State::Online);
-        assert_eq!(state(None, Some(&Live { handshake: 100, ..Live::default() }), wall), State::Silent);
+        assert_eq!(state(None, Some(&since(100)), wall), State::Silent);
+        assert_eq!(state(None, Some(&live(1)), wall), State::Never);
         let disabled = Named { is_disabled: true, ..named("a", 1) };
         assert_eq!(state(Some(&disabled), None, wall), State::Disabled);
         let expired = Named { expires: Timestamp::from_second(1000).ok(), ..named("a", 1) };
         assert_eq!(state(Some(&expired), Some(&online), wall), State::Expired);
-        let over = Live { suspended: Some(Suspension::Quota), ..online };
-        assert_eq!(state(Some(&named("a", 1)), Some(&over), wall), State::QuotaUsed);
+        online.suspended = Some(Suspension::Quota);
+        assert_eq!(state(Some(&named("a", 1)), Some(&online), wall), State::QuotaUsed);
     }
 }

@@ -38,12 +38,14 @@ pub(crate) fn plot(name: &str, series: &Series, zone: &TimeZone) -> Markup {
             @for value in &values {
                 text x="0" y={ (format!("{:.2}", up(*value))) "%" } dy="-0.4em" { (rate(value / 8.0)) }
             }
+            @if series.points.iter().all(Option::is_none) {
+                text x="50%" y="50%" text-anchor="middle" { "Nothing was recorded yet" }
+            }
             @for (at, text) in times(series, zone) {
                 @let x = format!("{:.2}%", 100.0 * at);
                 line.tick x1=(x) x2=(x) y1={ (BOTTOM) "%" } y2={ (BOTTOM + 2.0) "%" } {}
-                text.time x=(x) y="98%" text-anchor=(if at > 0.94 { "end" } else if at < 0.06 { "start" } else { "middle" }) {
-                    (text)
-                }
+                @let anchor = if at > 0.94 { "end" } else if at < 0.06 { "start" } else { "middle" };
+                text.time x=(x) y="98%" text-anchor=(anchor) { (text) }
             }
         }
     }
@@ -155,9 +157,11 @@ mod tests {
     #[test]
     fn a_plot_speaks() {
         let all = series(vec![Some((125_000.0, 0.0)), Some((0.0, 0.0))]);
-        let expected = "Traffic of wg0 in the last hour: received 500 kbit/s on average and 1 Mbit/s at most, sent 0 bit/s and 0 bit/s";
+        let expected = "Traffic of wg0 in the last hour: received 500 kbit/s on average and 1 Mbit/s at most, \
+                        sent 0 bit/s and 0 bit/s";
         assert_eq!(label("wg0", &all), expected);
         assert!(plot("<x>", &all, &TimeZone::UTC).into_string().contains("&lt;x&gt;"));
+        assert!(plot("x", &series(vec![None; 3]), &TimeZone::UTC).into_string().contains("Nothing was recorded yet"));
     }
 
     proptest! {

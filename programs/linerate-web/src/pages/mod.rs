@@ -62,7 +62,9 @@ fn page(title: &str, viewer: Option<&Viewer>, here: &str, main: &Markup) -> Mark
                         }
                         form method="post" action="/logout" { (secret(viewer)) button { "Log out" } }
                     }
-                    p #stale role="status" hidden { "This page is no longer kept up to date: the server does not answer." }
+                    p #stale role="status" hidden {
+                        "This page is no longer kept up to date. Load it again to see why."
+                    }
                 }
                 main #main { (main) }
             }
@@ -118,7 +120,7 @@ pub(crate) fn findings(viewer: &Viewer, findings: &[Finding]) -> Markup {
                         " · " code { (finding.id) }
                     }
                     @if !finding.why.is_empty() { p { (finding.why) } }
-                    @if !finding.remedy.is_empty() { p { strong { "What to do: " } (finding.remedy) } }
+                    @if !finding.remedy.is_empty() { p { strong { "What to do: " } (with_commands(&finding.remedy)) } }
                 }
             }
         },
@@ -133,10 +135,20 @@ pub(crate) fn error(viewer: Option<&Viewer>, title: &str, message: &str) -> Mark
         "",
         &html! {
             h1 { (title) }
-            p { (message) }
+            p { (with_commands(message)) }
             p { a href="/" { "To the tunnels" } }
         },
     )
+}
+
+/// A text whose commands are in quotation marks, `thus` or `thus'.
+fn with_commands(text: &str) -> Markup {
+    let Some((before, rest)) = text.split_once('`') else { return html! { (text) } };
+    let is_end = |(at, mark): &(usize, char)| {
+        *mark == '`' || *mark == '\'' && !rest[at + 1..].starts_with(char::is_alphanumeric)
+    };
+    let Some((end, _)) = rest.char_indices().find(is_end) else { return html! { (text) } };
+    html! { (before) code { (&rest[..end]) } (with_commands(&rest[end + 1..])) }
 }
 
 /// Rates and a plot.
@@ -156,7 +168,8 @@ fn windows(path: &str, here: crate::history::Window) -> Markup {
     html! {
         nav.windows aria-label="Time" {
             @for window in crate::history::Window::ALL {
-                a href={ (path) "?window=" (window.word()) } aria-current=[(window == here).then_some("true")] { (window.word()) }
+                @let current = (window == here).then_some("true");
+                a href={ (path) "?window=" (window.word()) } aria-current=[current] { (window.word()) }
             }
         }
     }
@@ -165,4 +178,18 @@ fn windows(path: &str, here: crate::history::Window) -> Markup {
 /// A count and its noun.
 fn counted(count: usize, one: &str) -> String {
     format!("{count} {one}{}", if count == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_in_a_text_look_like_commands() {
+        let shown = |text: &str| with_commands(text).into_string();
+        assert_eq!(shown("run `ip a` or `b c', then"), "run <code>ip a</code> or <code>b c</code>, then");
+        assert_eq!(shown("it's <b>; `x"), "it's &lt;b&gt;; `x");
+        assert_eq!(shown("`a'b'"), "<code>a'b</code>");
+        assert_eq!(shown("``"), "<code></code>");
+    }
 }

@@ -11,7 +11,6 @@ const MOST_PLOTS: usize = 24;
 
 /// The page of all tunnels.
 pub(crate) fn overview(viewer: &Viewer, tunnels: &[(Tunnel, Traffic)], zone: &TimeZone) -> Markup {
-    let class = if tunnels.len() == 1 { "tunnels single" } else { "tunnels" };
     page(
         "Tunnels",
         Some(viewer),
@@ -22,7 +21,7 @@ pub(crate) fn overview(viewer: &Viewer, tunnels: &[(Tunnel, Traffic)], zone: &Ti
                 p { "No tunnel is up. " code { "sudo linerate up wg0" } " brings one up; "
                     code { "sudo linerate server init" } " makes a server." }
             }
-            div #tunnels data-live class=(class) {
+            div #tunnels.tunnels data-live {
                 @for (index, (tunnel, of)) in tunnels.iter().enumerate() {
                     section.tunnel aria-labelledby={ "tunnel-" (tunnel.name) } {
                         h2 id={ "tunnel-" (tunnel.name) } { a href={ "/tunnels/" (tunnel.name) } { (tunnel.name) } }

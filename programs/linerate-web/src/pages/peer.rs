@@ -86,7 +86,8 @@ fn details(peer: &Peer, zone: &TimeZone) -> Markup {
                 }
             }
             @if let Some(client) = &peer.client {
-                dt { "Expires" } dd { (client.expires.as_deref().map_or_else(|| "never".to_owned(), |at| time(at, zone))) }
+                dt { "Expires" }
+                dd { (client.expires.as_deref().map_or_else(|| "never".to_owned(), |at| time(at, zone))) }
                 @if let Some(created) = &client.created { dt { "Created" } dd { (time(created, zone)) } }
                 @if let Some(note) = &client.note { dt { "Note" } dd { (note) } }
             }
@@ -107,16 +108,20 @@ fn actions(viewer: &Viewer, tunnel: &Tunnel, peer: &Peer, client: &Client, write
                     a.button href={ (path) "/file" } download={ (name) ".conf" } { "Download" }
                 }
             } @else {
-                p { "Only the client has its private key. " code { "linerate client rekey " (name) } " makes a new one." }
+                p {
+                    "Only the client has its private key. " code { "sudo linerate client rekey " (name) }
+                    " makes a new one."
+                }
             }
         }
         @if viewer.may_change(write) {
             h2 { "Change" }
             @if peer.state != State::Expired {
-                form.row method="post" action={ (path) (if peer.state == State::Disabled { "/enable" } else { "/disable" }) } {
-                    (secret(viewer))
-                    button { (if peer.state == State::Disabled { "Enable" } else { "Disable" }) }
-                }
+                @let (verb, word) = match peer.state {
+                    State::Disabled => ("enable", "Enable"),
+                    _ => ("disable", "Disable"),
+                };
+                form.row method="post" action={ (path) "/" (verb) } { (secret(viewer)) button { (word) } }
             }
             form.row method="post" action={ (path) "/renew" } {
                 (secret(viewer))
@@ -130,7 +135,7 @@ fn actions(viewer: &Viewer, tunnel: &Tunnel, peer: &Peer, client: &Client, write
             }
             form.row method="post" action={ (path) "/set" } {
                 (secret(viewer))
-                label { "Quota" input name="quota" value=(quota(peer)) placeholder="50G, 50Gi or none" size="12"; }
+                label { "Quota" input name="quota" value=(quota(peer)) placeholder="50G or none" size="12"; }
                 label.box { input type="checkbox" name="monthly" checked[client.monthly]; "each month" }
                 label { "Note" input name="note" value=(client.note.as_deref().unwrap_or("")) size="20"; }
                 button { "Save" }
@@ -161,7 +166,10 @@ pub(crate) fn remove_form(viewer: &Viewer, tunnel: &Tunnel, peer: &Peer) -> Mark
         &html! {
             (crumbs(tunnel, Some(peer)))
             h1 { "Remove " (title_of(peer)) "?" }
-            p { "It is no longer let in, and its addresses are given to no other client for a day. It cannot be undone." }
+            p {
+                "It is no longer let in, and its addresses are given to no other client for a day. "
+                "It cannot be undone."
+            }
             form.row method="post" action={ (path) "/remove" } {
                 (secret(viewer))
                 button.danger { "Remove" }
@@ -183,17 +191,30 @@ pub(crate) fn add_form(viewer: &Viewer, tunnel: &Tunnel, typed: &Form, refusal: 
             @if let Some(refusal) = refusal { p.refusal role="alert" { (refusal) } }
             form.fields method="post" action={ "/tunnels/" (tunnel.name) "/add" } {
                 (secret(viewer))
-                label { "Name" input name="name" required maxlength="15" pattern="[A-Za-z0-9_][A-Za-z0-9_.\\-]*" autofocus
-                    value=(typed.get("name")); small { "Up to 15 letters, digits, -, _ and ." } }
+                label {
+                    "Name"
+                    input name="name" required maxlength="15" pattern="[A-Za-z0-9_][A-Za-z0-9_.\\-]*" autofocus
+                        value=(typed.get("name"));
+                    small { "Up to 15 letters, digits, -, _ and ." }
+                }
                 label { "Let in until" input name="expires" value=(typed.get("expires")) placeholder="for ever";
                     small { "30d, 2030-01-31 or 2030-01-31T18:00" } }
-                label { "Quota" input name="quota" value=(typed.get("quota")) placeholder="none"; small { "50G or 50Gi" } }
-                label { input type="checkbox" name="monthly" checked[typed.has("monthly")]; "The quota begins anew each month" }
+                label {
+                    "Quota" input name="quota" value=(typed.get("quota")) placeholder="none";
+                    small { "50G or 50Gi" }
+                }
+                label {
+                    input type="checkbox" name="monthly" checked[typed.has("monthly")];
+                    "The quota begins anew each month"
+                }
                 label { "Note" input name="note" value=(typed.get("note")); }
                 label { input type="checkbox" name="split" checked[typed.has("split")];
                     "Send only the server's networks through the tunnel" }
-                label { input type="checkbox" name="keep" checked[typed.has("keep")]; "Keep its private key on the server"
-                    small { "Its QR code can be shown again then; else only now." } }
+                label {
+                    input type="checkbox" name="keep" checked[typed.has("keep")];
+                    "Keep its private key on the server"
+                    small { "Its QR code can be shown again then; else only now." }
+                }
                 div { button.main { "Add" } }
             }
         },

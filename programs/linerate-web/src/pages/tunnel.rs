@@ -42,6 +42,14 @@ impl Selection {
         }
     }
 
+    /// The order, and its arrow. What is fastest, most or latest is first unless it is reversed.
+    fn order(&self) -> (&'static str, &'static str) {
+        match self.reverse != matches!(self.sort, Sort::Seen | Sort::Rate | Sort::Bytes) {
+            true => ("descending", " ↓"),
+            false => ("ascending", " ↑"),
+        }
+    }
+
     fn query(&self, sort: Sort, reverse: bool, page: usize) -> String {
         let mut query = Serializer::for_suffix("?".to_owned(), 1);
         let word = SORTS.iter().find(|(known, _)| *known == sort).map_or("name", |(_, word)| word);
@@ -92,7 +100,9 @@ pub(crate) fn tunnel(
                 input type="search" name="filter" value=(selection.filter) aria-label="Name, address or key"
                     placeholder="Name, address or key";
                 button { "Search" }
-                @if tunnel.is_server && viewer.may_change(write) { a.button.main href={ (path) "/add" } { "Add a client" } }
+                @if tunnel.is_server && viewer.may_change(write) {
+                    a.button.main href={ (path) "/add" } { "Add a client" }
+                }
             }
             div #peers data-live {
                 p.soft {
@@ -122,11 +132,12 @@ fn table(path: &str, peers: &[Peer], selection: &Selection) -> Markup {
                 tr role="row" {
                     @for (title, sort, is_number) in columns {
                         @let here = sort == Some(selection.sort);
-                        @let order = here.then_some(if selection.reverse { "descending" } else { "ascending" });
+                        @let (order, arrow) = selection.order();
+                        @let order = here.then_some(order);
                         th scope="col" role="columnheader" class=[is_number.then_some("number")] aria-sort=[order] {
                             @if let Some(sort) = sort {
                                 a href=(selection.query(sort, here && !selection.reverse, 1)) {
-                                    (title) @if here { (if selection.reverse { " ↑" } else { " ↓" }) }
+                                    (title) @if here { (arrow) }
                                 }
                             } @else { (title) }
                         }
@@ -140,6 +151,8 @@ fn table(path: &str, peers: &[Peer], selection: &Selection) -> Markup {
 
 fn row(path: &str, peer: &Peer) -> Markup {
     let rate = |rate: Option<f64>| rate.map_or_else(|| "–".to_owned(), units::rate);
+    let addresses = peer.addresses.iter().take(3).cloned().collect::<Vec<_>>().join(", ");
+    let seen = peer.seen.map_or_else(|| "never".to_owned(), units::ago);
     html! {
         tr role="row" {
             th scope="row" role="rowheader" {
@@ -148,9 +161,8 @@ fn row(path: &str, peer: &Peer) -> Markup {
                 }
             }
             td role="cell" data-label="State" { (state(peer.state)) }
-            td role="cell" data-label="Addresses" { (peer.addresses.iter().take(3).cloned().collect::<Vec<_>>().join(", "))
-                @if peer.addresses.len() > 3 { ", …" } }
-            td.one-line role="cell" data-label="Last handshake" { (peer.seen.map_or_else(|| "never".to_owned(), units::ago)) }
+            td role="cell" data-label="Addresses" { (addresses) @if peer.addresses.len() > 3 { ", …" } }
+            td.one-line role="cell" data-label="Last handshake" { (seen) }
             td.number role="cell" data-label="Receiving" { (rate(peer.receive_rate)) }
             td.number role="cell" data-label="Sending" { (rate(peer.send_rate)) }
             td.number role="cell" data-label="Received" { (units::bytes(peer.received)) }
@@ -209,6 +221,7 @@ mod tests {
             (Sort::Rate, true, "a &b", 7)
         );
         assert_eq!(selection.query(Sort::Rate, true, 7), "?sort=rate&reverse&filter=a+%26b&page=7");
+        assert_eq!(selection.order().0, "ascending", "the slowest first");
         let nonsense = Selection::read(&Form::read("sort=x&page=-1&filter=%00%0a"));
         assert_eq!((nonsense.sort, nonsense.reverse, &*nonsense.filter, nonsense.page), (Sort::Name, false, "", 1));
     }

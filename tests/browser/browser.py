@@ -27,7 +27,8 @@ class Browser:
 
         arguments = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
         arguments += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
-        arguments += ["--hide-scrollbars", "--remote-debugging-pipe", f"--user-data-dir={folder}/profile", "about:blank"]
+        arguments += ["--hide-scrollbars", "--remote-debugging-pipe", f"--user-data-dir={folder}/profile"]
+        arguments += ["about:blank"]
         with open(f"{folder}/browser.log", "wb") as log:
             self.process = subprocess.Popen([program, *arguments], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                                             close_fds=False, preexec_fn=descriptors)
@@ -99,7 +100,8 @@ class Browser:
 
     def go(self, address):
         self.call("Page.navigate", url=address)
-        self.until(f"document.readyState === 'complete' && location.href.startsWith({json.dumps(address.split('#')[0])})")
+        here = json.dumps(address.split("#")[0])
+        self.until(f"document.readyState === 'complete' && location.href.startsWith({here})")
 
     def click(self, selector):
         """Clicks, and waits for the page that it leads to."""

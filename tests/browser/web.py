@@ -1,6 +1,8 @@
-"""What web.sh does in the browser. Arguments: the page's address. Environment: FOLDER with tokens, SHOTS for screenshots."""
+"""What web.sh does in the browser. Arguments: the page's address. Environment: FOLDER with tokens, SHOTS for
+screenshots."""
 
 import os
+import signal
 import subprocess
 import sys
 
@@ -93,13 +95,24 @@ with Browser(folder) as browser:
     log_in(browser, "writer")
     browser.until("location.pathname === '/'")
     browser.go(f"{page}/tunnels/wg1")
-    expect("a hostile name is a text", "<script>document.title='owned'</script>" in browser.run("document.body.innerText"))
-    expect("nothing of it ran", browser.run("document.title").startswith("wg1 ") and not browser.run("document.images.length"))
+    hostile = "<script>document.title='owned'</script>"
+    expect("a hostile name is a text", hostile in browser.run("document.body.innerText"))
+    ran = "!document.title.startsWith('wg1 ') || document.images.length > 0"
+    expect("nothing of it ran", not browser.run(ran))
     names = "[...document.querySelectorAll('tbody th')].map(name => name.innerText)"
     browser.run(f"[...document.querySelectorAll('tbody th a')].find(link => link.innerText === 'laptop').id = 'laptop'")
     browser.click("#laptop")
     expect("a hostile note is a text", '"><script>alert(2)</script>' in browser.run("document.body.innerText"))
     see(browser, "peer")
+
+    # A client whose time is over, and a server without clients.
+    browser.go(f"{page}/tunnels/wg1?filter=guest")
+    browser.click("tbody th a")
+    expect("it is expired", "expired" in browser.run("document.getElementById('peer').innerText"))
+    see(browser, "expired")
+    browser.go(f"{page}/tunnels/wg5")
+    expect("there is nobody", "0 peers" in browser.run("document.getElementById('peers').innerText"))
+    see(browser, "empty")
 
     # A live plot.
     browser.go(f"{page}/")
@@ -124,6 +137,7 @@ with Browser(folder) as browser:
     browser.fill("input[name=name]", "laptop")
     browser.click("main .main")
     expect("a name that is taken is refused", "already" in browser.run("document.querySelector('.refusal').innerText"))
+    see(browser, "form-error")
     expect("what was typed is still there", browser.run("document.querySelector('input[name=name]').value") == "laptop")
     browser.fill("input[name=name]", "phone")
     browser.fill("input[name=expires]", "30d")
@@ -160,8 +174,19 @@ with Browser(folder) as browser:
     browser.click("form[action$='/rename'] button")
 
     # Findings, and what does not exist.
+    subprocess.run(["ip", "link", "set", "wg5", "down"], check=True)
     browser.click("header nav a:last-child")
+    errors = "[...document.querySelectorAll('.finding.error')].map(finding => finding.innerText).join()"
+    expect("an error of the doctor's", "wg5" in browser.run(errors))
     see(browser, "findings")
     browser.go(f"{page}/tunnels/none")
     see(browser, "error")
+
+    # The helper is gone: the page says so by itself, and what to do.
+    browser.go(f"{page}/tunnels/wg1")
+    os.kill(int(os.environ["HELPER_PID"]), signal.SIGTERM)
+    browser.until("!document.getElementById('stale').hidden", 60)
+    browser.go(f"{page}/tunnels/wg1")
+    expect("the remedy", "restart linerate-web-helper.socket" in browser.run("document.querySelector('main').innerText"))
+    see(browser, "no-helper")
     expect(f"nothing was refused by the policy {browser.faults or ''}", not browser.faults)

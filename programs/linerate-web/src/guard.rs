@@ -1,5 +1,5 @@
-//! How often somebody may try to log in: after each failure the source waits twice as long, and all sources together
-//! are slowed down, too.
+//! How often somebody may try to log in: after each failure the source waits twice as long. Guesses of all sources
+//! together are slowed down, too, but none of them keeps out who has a token. Nor do they fill the journal.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 const FIRST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(300);
 
-/// A failure costs all sources together this much, and so much of it may be outstanding.
+/// A failure, and a line about one, costs all sources together this much, and so much of it may be outstanding.
 const TOTAL: Duration = Duration::from_secs(1);
 const TOTAL_BURST: Duration = Duration::from_secs(20);
 
@@ -21,6 +21,9 @@ const MOST_SOURCES: usize = 4096;
 pub(crate) struct Guard {
     sources: HashMap<Option<IpAddr>, Failures>,
     total: Option<Instant>,
+    lines: Option<Instant>,
+    /// Refusals without a line since the last one.
+    unsaid: u64,
 }
 
 struct Failures {
@@ -31,12 +34,30 @@ struct Failures {
 impl Guard {
     /// Whether `source` may try at `now`; if not, how long it has to wait.
     pub(crate) fn admit(&self, source: Option<IpAddr>, now: Instant) -> Result<(), Duration> {
-        let own = self.sources.get(&key(source)).map_or(Duration::ZERO, |failures| failures.until.duration_since(now));
-        let total = self.total.map_or(Duration::ZERO, |until| until.duration_since(now)).saturating_sub(TOTAL_BURST);
-        match own.max(total) {
+        let failures = self.sources.get(&source.map(network));
+        match failures.map_or(Duration::ZERO, |failures| failures.until.duration_since(now)) {
             Duration::ZERO => Ok(()),
             wait => Err(wait),
         }
+    }
+
+    /// Whether there were so few failures of late that one more is answered; if not, how long all have to wait.
+    pub(crate) fn admit_failure(&self, now: Instant) -> Result<(), Duration> {
+        match outstanding(self.total, now).saturating_sub(TOTAL_BURST) {
+            Duration::ZERO => Ok(()),
+            wait => Err(wait),
+        }
+    }
+
+    /// Whether a refusal is worth a line in the journal, and how many since the last line were not.
+    pub(crate) fn line(&mut self, now: Instant) -> Option<u64> {
+        let outstanding = outstanding(self.lines, now);
+        if outstanding >= TOTAL_BURST {
+            self.unsaid += 1;
+            return None;
+        }
+        self.lines = Some(now + outstanding + TOTAL);
+        Some(std::mem::take(&mut self.unsaid))
     }
 
     /// `source` tried with what is no token.
@@ -47,30 +68,31 @@ impl Guard {
                 self.sources.clear();
             }
         }
-        let failures = self.sources.entry(key(source)).or_insert(Failures { count: 0, until: now });
+        let failures = self.sources.entry(source.map(network)).or_insert(Failures { count: 0, until: now });
         // One who was quiet for long starts anew.
         if now.duration_since(failures.until) > LONGEST {
             failures.count = 0;
         }
         failures.until = now + FIRST.saturating_mul(1 << failures.count.min(16)).min(LONGEST);
         failures.count += 1;
-        self.total = Some(self.total.map_or(now, |until| until.max(now)) + TOTAL);
+        self.total = Some(now + outstanding(self.total, now) + TOTAL);
     }
 
     /// `source` is in.
     pub(crate) fn succeeded(&mut self, source: Option<IpAddr>) {
-        self.sources.remove(&key(source));
+        self.sources.remove(&source.map(network));
     }
 }
 
+fn outstanding(until: Option<Instant>, now: Instant) -> Duration {
+    until.map_or(Duration::ZERO, |until| until.duration_since(now))
+}
+
 /// Somebody has a whole /64 of IPv6.
-fn key(source: Option<IpAddr>) -> Option<IpAddr> {
-    match source? {
-        IpAddr::V6(address) => {
-            let net = u128::from(address) & !u128::from(u64::MAX);
-            Some(IpAddr::V6(net.into()))
-        }
-        address => Some(address),
+pub(crate) fn network(source: IpAddr) -> IpAddr {
+    match source {
+        IpAddr::V6(address) => IpAddr::V6((u128::from(address) & !u128::from(u64::MAX)).into()),
+        address => address,
     }
 }
 
@@ -101,10 +123,20 @@ mod tests {
     fn many_sources_are_slowed_down_together_and_forgotten() {
         let (mut guard, now) = (Guard::default(), Instant::now());
         (0..30).for_each(|number| guard.failed(source(number), now));
-        assert_eq!(guard.admit(source(99), now), Err(Duration::from_secs(10)));
-        assert_eq!(guard.admit(source(99), now + Duration::from_secs(10)), Ok(()));
+        assert_eq!(guard.admit_failure(now), Err(Duration::from_secs(10)));
+        assert_eq!(guard.admit_failure(now + Duration::from_secs(10)), Ok(()));
+        assert_eq!(guard.admit(source(99), now), Ok(()), "who has a token");
         (0..100_000).for_each(|number| guard.failed(source(number), now));
         assert!(guard.sources.len() <= MOST_SOURCES);
+    }
+
+    #[test]
+    fn guesses_do_not_fill_the_journal() {
+        let (mut guard, now) = (Guard::default(), Instant::now());
+        let lines = (0..10_000).filter_map(|_| guard.line(now)).count();
+        assert_eq!(lines, 20);
+        assert_eq!(guard.line(now + TOTAL), Some(10_000 - 20));
+        assert_eq!(guard.line(now + TOTAL), None);
     }
 
     #[test]

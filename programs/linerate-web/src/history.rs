@@ -24,7 +24,7 @@ const BYTES: usize = MAGIC.len() + SLOT * (RINGS[0].1 + RINGS[1].1 + RINGS[2].1)
 const _: () = assert!(BYTES < 128 << 10);
 
 /// So many tunnels have a history; those that were not there for longest lose theirs.
-const MOST_TUNNELS: usize = 64;
+pub(crate) const MOST_TUNNELS: usize = 64;
 
 /// What was not written for so long is over.
 const OVER: Duration = Duration::from_secs(31 * 86_400);
@@ -255,7 +255,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_file_and_any_time_make_a_series(bytes in proptest::collection::vec(any::<u8>(), 0..64), now in any::<u64>()) {
+        fn any_file_and_any_time_make_a_series(
+            bytes in proptest::collection::vec(any::<u8>(), 0..64),
+            now in any::<u64>(),
+        ) {
             let mut whole = bytes.repeat(BYTES / bytes.len().max(1) + 1);
             whole.resize(BYTES, 0);
             for window in Window::ALL {

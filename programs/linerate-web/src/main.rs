@@ -1,12 +1,13 @@
 //! `linerate-web`: a page about the tunnels of this host and their clients.
 //!
 //! It has no rights of its own: what it shows, and changes where that is allowed, it asks `linerate web-helper` for
-//! ([`helper`], crate `linerate-page`). A request passes [`server`] (limits, host, origin, session), [`routes`] (who
-//! may ask for what), and becomes HTML in [`pages`]. The only other things it does are to read the interfaces' counters
-//! ([`recorder`]) and to keep them for a month ([`history`]).
+//! ([`helper`], crate `linerate-page`). A request comes by one of a few [`connections`], passes [`server`] (limits,
+//! host, origin, session) and [`routes`] (who may ask for what), and becomes HTML in [`pages`]. The only other things it
+//! does are to read the interfaces' counters ([`recorder`]) and to keep them for a month ([`history`]).
 
 #![forbid(unsafe_code)]
 
+mod connections;
 mod guard;
 mod helper;
 mod history;
@@ -22,28 +23,26 @@ mod units;
 
 use std::fs::{self, Permissions};
 use std::net::IpAddr;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
 use jiff::tz::TimeZone;
 use linerate_cli::{documents, eprint_line, print};
 use linerate_page::{Reply, Request, SOCKET};
+use rustix::process::{Gid, Uid, geteuid};
+use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 use tokio_rustls::TlsAcceptor;
 
+use crate::connections::{accept_tcp, accept_unix};
 use crate::guard::Guard;
 use crate::helper::Helper;
 use crate::history::Histories;
@@ -51,13 +50,7 @@ use crate::listen::Listen;
 use crate::origin::Hosts;
 use crate::recorder::{EVERY, INTERFACES, Recorder};
 use crate::server::{Server, locked};
-use crate::sessions::{Role, Sessions, TOKEN_LIFE, make_token, wall};
-
-/// So many connections are served at a time; others wait.
-const MOST_CONNECTIONS: usize = 128;
-
-/// How long the head of a request, and a TLS handshake, may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+use crate::sessions::{Role, Sessions, TOKEN_LIFE, make_token, no_state, wall};
 
 /// How long to wait for a helper that did not answer.
 const RETRY: Duration = Duration::from_secs(60);
@@ -68,8 +61,8 @@ const RETRY: Duration = Duration::from_secs(60);
     name = "linerate-web",
     version,
     about = "A page about the WireGuard tunnels of this host and their clients.",
-    long_about = "A page about the WireGuard tunnels of this host and their clients: live rates, a month of history, what \
-        `linerate doctor` finds, QR codes, and, where that is allowed, all changes of clients.\n\n\
+    long_about = "A page about the WireGuard tunnels of this host and their clients: live rates, a month of history, \
+        what `linerate doctor` finds, QR codes, and, where that is allowed, all changes of clients.\n\n\
         It runs as a user of its own and asks `linerate web-helper`, which runs as root, for the little that it may \
         know. It is off until somebody starts it, listens on this host only, and has no password: `linerate-web token` \
         prints a token that is good for one log-in.",
@@ -185,10 +178,26 @@ fn run(command: Command) -> Result<ExitCode, String> {
 
 fn token(state: &Path, read_only: bool) -> Result<ExitCode, String> {
     let role = if read_only { Role::Reader } else { Role::Writer };
+    become_owner(state)?;
     let token = make_token(state, role, wall())?;
     let minutes = TOKEN_LIFE.as_secs() / 60;
     eprint_line(&format!("good for one log-in within {minutes} minutes:"));
     print(zeroize::Zeroizing::new(format!("{}\n", *token)).as_bytes())
+}
+
+/// Root becomes the user of the page: what that user has put into its folder, such as a link to elsewhere, is followed
+/// with its rights, not with root's.
+fn become_owner(state: &Path) -> Result<(), String> {
+    let owner = fs::metadata(state).map_err(|error| no_state(state, &error))?;
+    if owner.uid() == 0 || !geteuid().is_root() {
+        return Ok(());
+    }
+    let (uid, gid) = (Uid::from_raw(owner.uid()), Gid::from_raw(owner.gid()));
+    // There is one thread.
+    set_thread_groups(&[])
+        .and_then(|()| set_thread_res_gid(gid, gid, gid))
+        .and_then(|()| set_thread_res_uid(uid, uid, uid))
+        .map_err(|error| format!("cannot become user {}, whose {} is: {error}", owner.uid(), state.display()))
 }
 
 async fn serve(arguments: &Serve) -> Result<ExitCode, String> {
@@ -204,7 +213,7 @@ async fn serve(arguments: &Serve) -> Result<ExitCode, String> {
         Listen::Unix(_) => None,
     };
     let server = Arc::new(Server {
-        helper: Helper(arguments.helper.clone()),
+        helper: Helper::new(&arguments.helper),
         sessions: Mutex::new(sessions),
         guard: Mutex::new(Guard::default()),
         recorder: Mutex::new(Recorder::new(Path::new(INTERFACES), histories)),
@@ -247,9 +256,15 @@ fn tls(certificate: &Path, key: &Path) -> Result<TlsAcceptor, String> {
     };
     let chain = CertificateDer::pem_file_iter(certificate).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     let chain = chain.map_err(unreadable(certificate))?;
+    if chain.is_empty() {
+        return Err(format!("{} has no certificate in PEM", certificate.display()));
+    }
     let private = PrivateKeyDer::from_pem_file(key).map_err(unreadable(key))?;
     let config = ServerConfig::builder().with_no_client_auth().with_single_cert(chain, private);
-    let mut config = config.map_err(|error| format!("{}: {error}", certificate.display()))?;
+    let mut config = config.map_err(|error| {
+        let (certificate, key) = (certificate.display(), key.display());
+        format!("cannot serve the first certificate of {certificate} with the key in {key}: {error}")
+    })?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
@@ -298,69 +313,6 @@ async fn record(server: Arc<Server>) {
         locked(&server.recorder).read(Instant::now(), wall());
         sleep(EVERY).await;
     }
-}
-
-async fn accept_tcp(listener: &TcpListener, server: Arc<Server>, tls: Option<TlsAcceptor>) -> ! {
-    let connections = Arc::new(Semaphore::new(MOST_CONNECTIONS));
-    loop {
-        let permit = permit(&connections).await;
-        let Ok((stream, from)) = listener.accept().await else {
-            // Out of descriptors, most likely.
-            sleep(Duration::from_millis(100)).await;
-            continue;
-        };
-        let peer = from.ip().to_canonical();
-        if server.proxy.is_some_and(|proxy| proxy != peer) {
-            continue;
-        }
-        let (server, tls) = (server.clone(), tls.clone());
-        tokio::spawn(async move {
-            match tls {
-                None => converse(stream, server, Some(peer), false).await,
-                Some(tls) => {
-                    if let Ok(Ok(stream)) = timeout(PATIENCE, tls.accept(stream)).await {
-                        converse(stream, server, Some(peer), true).await;
-                    }
-                }
-            }
-            drop(permit);
-        });
-    }
-}
-
-async fn accept_unix(listener: &UnixListener, server: Arc<Server>) -> ! {
-    let connections = Arc::new(Semaphore::new(MOST_CONNECTIONS));
-    loop {
-        let permit = permit(&connections).await;
-        let Ok((stream, _)) = listener.accept().await else {
-            sleep(Duration::from_millis(100)).await;
-            continue;
-        };
-        let server = server.clone();
-        tokio::spawn(async move {
-            converse(stream, server, None, false).await;
-            drop(permit);
-        });
-    }
-}
-
-async fn permit(connections: &Arc<Semaphore>) -> OwnedSemaphorePermit {
-    connections.clone().acquire_owned().await.expect("nobody closes it")
-}
-
-/// Answers the requests of a connection.
-async fn converse<S>(stream: S, server: Arc<Server>, peer: Option<IpAddr>, is_tls: bool)
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    let service = service_fn(move |request| {
-        let server = server.clone();
-        async move { Ok::<_, std::convert::Infallible>(server.answer(request, peer, is_tls).await) }
-    });
-    let mut connection = http1::Builder::new();
-    connection.timer(TokioTimer::new()).header_read_timeout(PATIENCE).max_buf_size(16 << 10).max_headers(64);
-    // What goes wrong here is that somebody went away.
-    let _ = connection.serve_connection(TokioIo::new(stream), service).await;
 }
 
 #[cfg(test)]

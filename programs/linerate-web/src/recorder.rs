@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use linerate_cli::eprint_line;
 
-use crate::history::{Histories, Ring};
+use crate::history::{Histories, MOST_TUNNELS, Ring};
 
 /// Where interfaces and their counters are.
 pub(crate) const INTERFACES: &str = "/sys/class/net";
@@ -62,12 +62,12 @@ impl Recorder {
         folder.join("tun_flags").exists() || uevent().lines().any(|line| line == "DEVTYPE=wireguard")
     }
 
-    /// Has these tunnels recorded, and no others.
+    /// Has these tunnels recorded, or as many of them as have a history, and no others.
     pub(crate) fn follow(&mut self, names: &[&str], now: Instant) {
         self.tunnels.retain(|name, _| names.contains(&name.as_str()));
         for name in names {
             let is_name = name.parse::<linerate_control::interface::InterfaceName>().is_ok();
-            if self.tunnels.contains_key(*name) || !is_name {
+            if self.tunnels.contains_key(*name) || !is_name || self.tunnels.len() >= MOST_TUNNELS {
                 continue;
             }
             let Some((received, sent)) = self.counters(name) else { continue };

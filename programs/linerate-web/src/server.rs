@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use aws_lc_rs::constant_time::verify_slices_are_equal;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Body, Bytes};
 use hyper::header::{self, HeaderName, HeaderValue};
@@ -31,8 +32,9 @@ const LONGEST_FORM: usize = 8 << 10;
 /// How long a form may take to come.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The name of the session's cookie.
+/// The name of the session's cookie; over TLS one that no other host and no page without TLS can set.
 const COOKIE: &str = "linerate-session";
+const COOKIE_OVER_TLS: &str = "__Host-linerate-session";
 
 /// Nothing from elsewhere, and no script or style but ours.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; \
@@ -110,7 +112,7 @@ impl Server {
         if is_post && !origin::is_own(headers, host, source.is_tls) {
             return Err(failed(None, StatusCode::FORBIDDEN, "Refused", "The form was not sent by this page."));
         }
-        let secret = cookie(headers);
+        let secret = cookie(headers, cookie_name(source.is_tls));
         let now = wall();
         let session = secret.and_then(|secret| locked(&self.sessions).find(secret, now));
         let role = session.map_or(Role::Nobody, |session| session.role);
@@ -137,7 +139,7 @@ impl Server {
         if form.has_control_characters() {
             return Err(failed(somebody, StatusCode::BAD_REQUEST, "Refused", "A text has control characters."));
         }
-        if is_post && route.role > Role::Nobody && form.get("form") != viewer.form {
+        if is_post && route.role > Role::Nobody && !is_same(form.get("form"), &viewer.form) {
             return Err(failed(somebody, StatusCode::FORBIDDEN, "Refused", "The form was not made by this page."));
         }
         let who = format!("{} session {}", address(source.address), &form_secret(&viewer.form)[..8]);
@@ -193,28 +195,25 @@ impl Server {
         let now = Instant::now();
         let mut guard = locked(&self.guard);
         if let Err(wait) = guard.admit(source.address, now) {
-            let seconds = wait.as_secs() + 1;
-            audit(&address(source.address), "log-in refused: too many attempts");
-            let message = format!("Too many attempts: try again in {seconds} seconds.");
-            let mut answer = html(StatusCode::TOO_MANY_REQUESTS, pages::log_in(Some(&message)));
-            answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
-            return answer;
+            return too_many(&mut guard, source, now, wait);
         }
         let begun = locked(&self.sessions).log_in(token, wall());
         match begun {
             Ok(Some((secret, role))) => {
                 guard.succeeded(source.address);
-                audit(
-                    &address(source.address),
-                    &format!("logged in to {}", if role == Role::Writer { "change" } else { "look" }),
-                );
+                let what = if role == Role::Writer { "change" } else { "look" };
+                audit(&address(source.address), &format!("logged in to {what}"));
                 let mut answer = redirect("/");
                 set_cookie(&mut answer, &secret, SESSION_LIFE.as_secs(), source.is_tls);
                 answer
             }
             Ok(None) => {
+                let admitted = guard.admit_failure(now);
                 guard.failed(source.address, now);
-                audit(&address(source.address), "log-in refused: no such token");
+                if let Err(wait) = admitted {
+                    return too_many(&mut guard, source, now, wait);
+                }
+                audit_refusal(&mut guard, source, now, "no such token");
                 let message = "This is no token, or it was used already, or it is older than a quarter of an hour.";
                 html(StatusCode::FORBIDDEN, pages::log_in(Some(message)))
             }
@@ -348,11 +347,9 @@ impl Server {
             keep_key: form.has("keep"),
         };
         let name = text("name");
-        match self.ask(&Ask::Change { tunnel: tunnel.name.clone(), change }).await {
-            Ok(Reply::File { text }) => {
-                audit(&asked.who, &format!("added {name} to {}", tunnel.name));
-                Ok(pages::new_file(&asked.viewer, &tunnel, &name, &text, form.has("keep")))
-            }
+        let line = format!("added {name} to {}", tunnel.name);
+        match self.carry_out(&tunnel, change, &asked.who, line).await {
+            Ok(Reply::File { text }) => Ok(pages::new_file(&asked.viewer, &tunnel, &name, &text, form.has("keep"))),
             Ok(_) => Err(unexpected()),
             Err(Failure::Refused(refusal)) => Ok(pages::add_form(&asked.viewer, &tunnel, &asked.form, Some(&refusal))),
             Err(failure) => Err(failure),
@@ -373,9 +370,9 @@ impl Server {
             }
             Verb::Remove => ("removed", Change::Remove { client: client.clone() }),
         };
-        match self.ask(&Ask::Change { tunnel: tunnel.name.clone(), change }).await {
+        let line = format!("{word} {client} of {}", tunnel.name);
+        match self.carry_out(&tunnel, change, &asked.who, line).await {
             Ok(_) => {
-                audit(&asked.who, &format!("{word} {client} of {}", tunnel.name));
                 let list = format!("/tunnels/{}", tunnel.name);
                 Ok(redirect(&match verb {
                     Verb::Remove => list,
@@ -390,12 +387,32 @@ impl Server {
         }
     }
 
+    /// Makes a change, and writes its line also if whoever asked for it is gone by then.
+    async fn carry_out(&self, tunnel: &Tunnel, change: Change, who: &str, line: String) -> Result<Reply, Failure> {
+        let (helper, who) = (self.helper.clone(), who.to_owned());
+        let request = Ask::Change { tunnel: tunnel.name.clone(), change };
+        let made = tokio::spawn(async move {
+            let reply = helper.ask(&request).await;
+            match &reply {
+                Ok(Reply::Done | Reply::File { .. }) => audit(&who, &line),
+                Ok(_) => {}
+                Err(_) => audit(&who, &format!("{line}, perhaps: the helper did not answer")),
+            }
+            reply
+        });
+        understood(made.await.map_err(|_| unexpected())?)
+    }
+
     async fn ask(&self, request: &Ask) -> Result<Reply, Failure> {
-        match self.helper.ask(request).await.map_err(Failure::Helper)? {
-            Reply::Unknown { message } => Err(Failure::NotFound(message)),
-            Reply::Refused { message } => Err(Failure::Refused(message)),
-            reply => Ok(reply),
-        }
+        understood(self.helper.ask(request).await)
+    }
+}
+
+fn understood(reply: Result<Reply, String>) -> Result<Reply, Failure> {
+    match reply.map_err(Failure::Helper)? {
+        Reply::Unknown { message } => Err(Failure::NotFound(message)),
+        Reply::Refused { message } => Err(Failure::Refused(message)),
+        reply => Ok(reply),
     }
 }
 
@@ -404,7 +421,7 @@ impl Failure {
         let (status, title, message) = match self {
             Self::NotFound(message) => (StatusCode::NOT_FOUND, "Not found", message),
             Self::Refused(message) => (StatusCode::CONFLICT, "Refused", message),
-            Self::Helper(message) => (StatusCode::SERVICE_UNAVAILABLE, "No answer", message),
+            Self::Helper(message) => (StatusCode::SERVICE_UNAVAILABLE, "Nothing is known of the tunnels", message),
         };
         failed(Some(viewer), status, title, message)
     }
@@ -426,27 +443,54 @@ fn done(word: &str) -> Option<&'static str> {
     }
 }
 
+/// The answer to who tried too often.
+fn too_many(guard: &mut Guard, source: Source, now: Instant, wait: Duration) -> Answer {
+    audit_refusal(guard, source, now, "too many attempts");
+    let seconds = wait.as_secs() + 1;
+    let message = format!("Too many attempts: try again in {seconds} seconds.");
+    let mut answer = html(StatusCode::TOO_MANY_REQUESTS, pages::log_in(Some(&message)));
+    answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+    answer
+}
+
+fn audit_refusal(guard: &mut Guard, source: Source, now: Instant, why: &str) {
+    match guard.line(now) {
+        Some(0) => audit(&address(source.address), &format!("log-in refused: {why}")),
+        Some(more) => audit(&address(source.address), &format!("log-in refused: {why}; and {more} before this one")),
+        None => {}
+    }
+}
+
 /// A line about who did what.
 fn audit(who: &str, what: &str) {
     eprint_line(&format!("audit: {who}: {what}"));
+}
+
+/// Compares secrets, in a time that says nothing of where they differ.
+fn is_same(given: &str, known: &str) -> bool {
+    verify_slices_are_equal(given.as_bytes(), known.as_bytes()).is_ok()
 }
 
 fn address(source: Option<IpAddr>) -> String {
     source.map_or_else(|| "a local socket".to_owned(), |address| address.to_string())
 }
 
+fn cookie_name(is_tls: bool) -> &'static str {
+    if is_tls { COOKIE_OVER_TLS } else { COOKIE }
+}
+
 /// The session's secret, if the request has one cookie of that name.
-fn cookie(headers: &HeaderMap) -> Option<&str> {
+fn cookie<'a>(headers: &'a HeaderMap, wanted: &str) -> Option<&'a str> {
     let pairs = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
     let pairs = pairs.flat_map(|value| value.split(';')).filter_map(|pair| pair.trim().split_once('='));
-    let mut values = pairs.filter(|(name, _)| *name == COOKIE).map(|(_, value)| value);
+    let mut values = pairs.filter(|(name, _)| *name == wanted).map(|(_, value)| value);
     values.next().filter(|value| !value.is_empty() && values.next().is_none())
 }
 
 fn set_cookie(answer: &mut Answer, secret: &str, seconds: u64, is_tls: bool) {
-    let secure = if is_tls { "; Secure" } else { "" };
-    let text =
-        Zeroizing::new(format!("{COOKIE}={secret}; Path=/; HttpOnly; SameSite=Strict; Max-Age={seconds}{secure}"));
+    let (name, secure) = (cookie_name(is_tls), if is_tls { "; Secure" } else { "" });
+    let text = format!("{name}={secret}; Path=/; HttpOnly; SameSite=Strict; Max-Age={seconds}{secure}");
+    let text = Zeroizing::new(text);
     if let Ok(mut value) = HeaderValue::from_str(&text) {
         value.set_sensitive(true);
         answer.headers_mut().insert(header::SET_COOKIE, value);
@@ -497,4 +541,4 @@ pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::fs::{self, OpenOptions, Permissions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, chown};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -90,15 +90,20 @@ fn tokens_folder(state: &Path) -> PathBuf {
     state.join("tokens")
 }
 
-/// Makes a token, for `linerate-web token`. Its file belongs to whom the folder belongs to.
+/// That a page was never started there.
+pub(crate) fn no_state(path: &Path, error: &io::Error) -> String {
+    let advice =
+        "start linerate-web first, which makes it (sudo systemctl start linerate-web), or name another by --state";
+    format!("cannot use {}: {error}; {advice}", path.display())
+}
+
+/// Makes a token, for `linerate-web token`.
 pub(crate) fn make_token(state: &Path, role: Role, now: u64) -> Result<Zeroizing<String>, String> {
     let folder = tokens_folder(state);
-    let owner = fs::metadata(&folder).map_err(|error| {
-        let advice =
-            "start linerate-web first, which makes it (systemctl start linerate-web), or name another by --state";
-        format!("cannot use {}: {error}; {advice}", folder.display())
-    })?;
-    let failed = |error: io::Error| format!("cannot write to {}: {error}; try again as root (sudo)", folder.display());
+    let failed = |error: io::Error| match error.kind() {
+        io::ErrorKind::NotFound => no_state(&folder, &error),
+        _ => format!("cannot write to {}: {error}; try again as root (sudo)", folder.display()),
+    };
     if read(&folder, now).map_err(failed)?.len() >= MOST {
         return Err(format!(
             "{MOST} tokens wait already; each is gone {} minutes after it was made",
@@ -106,11 +111,7 @@ pub(crate) fn make_token(state: &Path, role: Role, now: u64) -> Result<Zeroizing
         ));
     }
     let token = secret()?;
-    let path = write(&folder, &hash(&token), Session { role, end: now + TOKEN_LIFE.as_secs() }).map_err(failed)?;
-    chown(&path, Some(owner.uid()), Some(owner.gid())).map_err(|error| {
-        let _ = fs::remove_file(&path);
-        failed(error)
-    })?;
+    write(&folder, &hash(&token), Session { role, end: now + TOKEN_LIFE.as_secs() }).map_err(failed)?;
     Ok(token)
 }
 
@@ -181,11 +182,9 @@ impl Sessions {
     }
 }
 
-fn write(folder: &Path, name: &str, session: Session) -> io::Result<PathBuf> {
-    let path = folder.join(name);
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
-    writeln!(file, "{} {}", session.end, session.role.word())?;
-    Ok(path)
+fn write(folder: &Path, name: &str, session: Session) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(folder.join(name))?;
+    writeln!(file, "{} {}", session.end, session.role.word())
 }
 
 /// What a folder has by its names, without those that are over, which are removed.
@@ -210,6 +209,8 @@ fn read_one(path: &Path) -> Option<Session> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt;
+
     use super::*;
 
     #[test]

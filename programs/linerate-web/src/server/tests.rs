@@ -10,8 +10,8 @@ use crate::routes::ROUTES;
 use crate::sessions::make_token;
 
 /// A page, and a helper that counts what it is asked and answers with a tunnel of one client.
-struct Host {
-    server: Server,
+pub(crate) struct Host {
+    pub(crate) server: Arc<Server>,
     state: tempfile::TempDir,
     asked: Arc<AtomicUsize>,
 }
@@ -51,11 +51,11 @@ fn helper(socket: &Path) -> Arc<AtomicUsize> {
     asked
 }
 
-fn host() -> Host {
+pub(crate) fn host() -> Host {
     let state = tempfile::tempdir().unwrap();
     let asked = helper(&state.path().join("helper.sock"));
     let server = Server {
-        helper: Helper(state.path().join("helper.sock")),
+        helper: Helper::new(&state.path().join("helper.sock")),
         sessions: Mutex::new(Sessions::open(state.path(), wall()).unwrap()),
         guard: Mutex::default(),
         recorder: Mutex::new(Recorder::new(Path::new("/nonexistent"), Histories::open(state.path()).unwrap())),
@@ -63,7 +63,7 @@ fn host() -> Host {
         proxy: None,
         zone: TimeZone::UTC,
     };
-    Host { server, state, asked }
+    Host { server: Arc::new(server), state, asked }
 }
 
 type Headers<'a> = &'a [(&'a str, &'a str)];
@@ -252,10 +252,41 @@ fn guessing_is_slowed_down_and_a_token_is_good_once() {
     let log_in = |token: &str| host.ask(&Method::POST, "/login", &[], &format!("token={token}"));
     assert_eq!(log_in(&token).status, 303);
     assert_eq!(log_in(&token).status, 403);
+    // More of them, so that the wait is longer than this test.
+    (0..10).for_each(|_| locked(&host.server.guard).failed(Some([127, 0, 0, 1].into()), Instant::now()));
     let answered = log_in("guess");
     assert_eq!(answered.status, 429);
     assert!(answered.headers.contains_key("retry-after"));
     assert!(answered.headers.get("set-cookie").is_none());
+}
+
+#[test]
+fn who_has_a_token_is_let_in_while_others_guess() {
+    let host = host();
+    for source in 0..1000u32 {
+        locked(&host.server.guard).failed(Some(IpAddr::V4(source.into())), Instant::now());
+    }
+    assert_eq!(host.ask(&Method::POST, "/login", &[], "token=guess").status, 429);
+    locked(&host.server.guard).succeeded(Some([127, 0, 0, 1].into()));
+    host.log_in(Role::Reader);
+}
+
+#[test]
+fn over_tls_the_cookie_is_one_that_nobody_else_can_set() {
+    let mut host = host();
+    let proxy = IpAddr::from([127, 0, 0, 1]);
+    Arc::get_mut(&mut host.server).unwrap().proxy = Some(proxy);
+    let tls = ("x-forwarded-proto", "https");
+    let token = make_token(host.state.path(), Role::Reader, wall()).unwrap();
+    let answered = host.ask(&Method::POST, "/login", &[tls], &format!("token={}", *token));
+    let cookie = answered.headers["set-cookie"].to_str().unwrap();
+    assert!(cookie.starts_with("__Host-") && cookie.ends_with("; Secure") && !cookie.contains("Domain"), "{cookie}");
+    let pair = cookie.split(';').next().unwrap();
+    assert_eq!(host.ask(&Method::GET, "/", &[tls, ("cookie", pair)], "").status, 200);
+    let tossed = format!("{pair}; linerate-session=x");
+    assert_eq!(host.ask(&Method::GET, "/", &[tls, ("cookie", &tossed)], "").status, 200, "beside one of another host");
+    let plain = pair.trim_start_matches("__Host-");
+    assert_eq!(host.ask(&Method::GET, "/", &[tls, ("cookie", plain)], "").status, 303, "one that anybody could set");
 }
 
 #[test]
@@ -273,8 +304,9 @@ fn a_form_that_is_too_long_or_has_control_characters_is_refused() {
 fn a_helper_that_is_not_there_is_an_answer_that_says_so() {
     let mut host = host();
     let (cookie, _) = host.log_in(Role::Writer);
-    host.server.helper = Helper(host.state.path().join("none"));
+    let none = Helper::new(&host.state.path().join("none"));
+    Arc::get_mut(&mut host.server).unwrap().helper = none;
     let answered = host.ask(&Method::GET, "/", &[("cookie", &cookie)], "");
     assert_eq!(answered.status, 503);
-    assert!(answered.text.contains("systemctl start linerate-web-helper.socket"), "{}", answered.text);
+    assert!(answered.text.contains("systemctl restart linerate-web-helper.socket"), "{}", answered.text);
 }

@@ -1,0 +1,219 @@
+//! Connections: how many there are, how long they last, and how little somebody who says or reads nothing keeps.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsAcceptor;
+
+use crate::guard::network;
+use crate::server::{Server, locked};
+
+/// So many connections are served at a time; others wait.
+const MOST: usize = 128;
+
+/// So many of them may be of one source that is elsewhere; a browser has six.
+const MOST_OF_A_SOURCE: usize = 32;
+
+/// How long the head of a request, and a TLS handshake, may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// After this long a connection takes no further request. A browser opens another.
+const LIFE: Duration = Duration::from_secs(60);
+
+/// And after this long again it is over, whoever has not read the last answer: longer than the helper may take.
+const END: Duration = Duration::from_secs(90);
+
+/// How many connections each source has.
+#[derive(Default)]
+struct Sources(Mutex<HashMap<IpAddr, usize>>);
+
+/// One of the connections of a source.
+struct Share {
+    sources: Arc<Sources>,
+    source: Option<IpAddr>,
+}
+
+impl Sources {
+    /// One connection more, unless `source` has enough. Who is on this host, or behind the proxy, shares an address
+    /// with others.
+    fn share(self: &Arc<Self>, source: IpAddr, is_shared: bool) -> Option<Share> {
+        let source = Some(network(source)).filter(|_| !is_shared && !source.is_loopback());
+        if let Some(source) = source {
+            let mut known = locked(&self.0);
+            let count = known.entry(source).or_default();
+            if *count >= MOST_OF_A_SOURCE {
+                return None;
+            }
+            *count += 1;
+        }
+        Some(Share { sources: self.clone(), source })
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        let mut known = locked(&self.sources.0);
+        let Some(source) = self.source else { return };
+        if let Some(count) = known.get_mut(&source) {
+            *count -= 1;
+            if *count == 0 {
+                known.remove(&source);
+            }
+        }
+    }
+}
+
+pub(crate) async fn accept_tcp(listener: &TcpListener, server: Arc<Server>, tls: Option<TlsAcceptor>) -> ! {
+    let (connections, sources) = (Arc::new(Semaphore::new(MOST)), Arc::<Sources>::default());
+    loop {
+        let permit = permit(&connections).await;
+        let Ok((stream, from)) = listener.accept().await else {
+            // Out of descriptors, most likely.
+            sleep(Duration::from_millis(100)).await;
+            continue;
+        };
+        let peer = from.ip().to_canonical();
+        if server.proxy.is_some_and(|proxy| proxy != peer) {
+            continue;
+        }
+        let Some(share) = sources.share(peer, server.proxy.is_some()) else { continue };
+        let (server, tls) = (server.clone(), tls.clone());
+        tokio::spawn(async move {
+            match tls {
+                None => converse(stream, server, Some(peer), false).await,
+                Some(tls) => {
+                    if let Ok(Ok(stream)) = timeout(PATIENCE, tls.accept(stream)).await {
+                        converse(stream, server, Some(peer), true).await;
+                    }
+                }
+            }
+            drop((permit, share));
+        });
+    }
+}
+
+pub(crate) async fn accept_unix(listener: &UnixListener, server: Arc<Server>) -> ! {
+    let connections = Arc::new(Semaphore::new(MOST));
+    loop {
+        let permit = permit(&connections).await;
+        let Ok((stream, _)) = listener.accept().await else {
+            sleep(Duration::from_millis(100)).await;
+            continue;
+        };
+        let server = server.clone();
+        tokio::spawn(async move {
+            converse(stream, server, None, false).await;
+            drop(permit);
+        });
+    }
+}
+
+async fn permit(connections: &Arc<Semaphore>) -> OwnedSemaphorePermit {
+    connections.clone().acquire_owned().await.expect("nobody closes it")
+}
+
+/// Answers the requests of a connection.
+async fn converse<S>(stream: S, server: Arc<Server>, peer: Option<IpAddr>, is_tls: bool)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let service = service_fn(move |request| {
+        let server = server.clone();
+        async move { Ok::<_, std::convert::Infallible>(server.answer(request, peer, is_tls).await) }
+    });
+    let mut connection = http1::Builder::new();
+    connection.timer(TokioTimer::new()).header_read_timeout(PATIENCE).max_buf_size(16 << 10).max_headers(64);
+    let mut connection = std::pin::pin!(connection.serve_connection(TokioIo::new(stream), service));
+    // What goes wrong here is that somebody went away.
+    if timeout(LIFE, connection.as_mut()).await.is_err() {
+        connection.as_mut().graceful_shutdown();
+        let _ = timeout(END, connection).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::server::tests::host;
+
+    const REQUEST: &[u8] = b"GET /style.css HTTP/1.1\r\nHost: localhost:7789\r\n\r\n";
+
+    fn source(last: u8) -> IpAddr {
+        [192, 0, 2, last].into()
+    }
+
+    /// Time passes only while everybody waits.
+    fn run<T>(test: impl Future<Output = T>) -> T {
+        tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap().block_on(test)
+    }
+
+    #[test]
+    fn who_says_nothing_or_only_the_beginning_is_cut_off() {
+        let host = host();
+        for said in [&b""[..], b"G", b"GET / HTTP/1.1\r\nHost: localhost:7789\r\n"] {
+            run(async {
+                let (mut client, stream) = duplex(64 << 10);
+                client.write_all(said).await.unwrap();
+                let started = Instant::now();
+                let conversation = converse(stream, host.server.clone(), None, false);
+                timeout(Duration::from_secs(3600), conversation).await.expect("it never ends");
+                assert!(started.elapsed() <= PATIENCE + Duration::from_secs(1), "{:?}", started.elapsed());
+            });
+        }
+    }
+
+    #[test]
+    fn who_asks_and_does_not_read_is_cut_off() {
+        let host = host();
+        run(async {
+            let (mut client, stream) = duplex(1 << 10);
+            // As many requests as are taken, and nothing is read.
+            tokio::spawn(async move { while client.write_all(REQUEST).await.is_ok() {} });
+            let started = Instant::now();
+            let conversation = converse(stream, host.server.clone(), None, false);
+            timeout(Duration::from_secs(3600), conversation).await.expect("it never ends");
+            assert!(started.elapsed() <= LIFE + END + Duration::from_secs(1), "{:?}", started.elapsed());
+        });
+    }
+
+    #[test]
+    fn who_goes_on_asking_has_a_new_connection_now_and_then() {
+        let host = host();
+        run(async {
+            let (mut client, stream) = duplex(64 << 10);
+            tokio::spawn(converse(stream, host.server.clone(), None, false));
+            let (mut answers, mut some) = (0, [0; 64 << 10]);
+            while client.write_all(REQUEST).await.is_ok() && client.read(&mut some).await.unwrap_or(0) > 0 {
+                answers += 1;
+                sleep(Duration::from_secs(2)).await;
+            }
+            assert!((29..=33).contains(&answers), "{answers}");
+        });
+    }
+
+    #[test]
+    fn a_source_has_a_share_of_the_connections() {
+        let sources = Arc::<Sources>::default();
+        let all: Vec<_> = (0..MOST_OF_A_SOURCE).map(|_| sources.share(source(1), false).unwrap()).collect();
+        assert!(sources.share(source(1), false).is_none());
+        assert!(sources.share(source(2), false).is_some());
+        assert!(sources.share(source(1), true).is_some(), "behind a proxy");
+        drop(all);
+        assert!(sources.share(source(1), false).is_some());
+        assert!(locked(&sources.0).is_empty());
+        let local: Vec<_> = (0..MOST).map(|_| sources.share([127, 0, 0, 1].into(), false)).collect();
+        assert!(local.iter().all(Option::is_some));
+    }
+}

@@ -29,8 +29,21 @@ pub fn print_completions(command: Command, shell: Shell) -> Result<ExitCode, Str
     let mut command = visible(command);
     let name = command.get_name().to_owned();
     let mut text = Vec::new();
-    clap_complete::generate(shell, &mut command, name, &mut text);
-    print(&text)
+    clap_complete::generate(shell, &mut command, &name, &mut text);
+    print(&of_one_name(text, shell, &name))
+}
+
+/// For bash, clap_complete 4.6 calls the commands of a program whose name has a hyphen one way where it finds out which
+/// of them is on the line, and another way where it says what there is to complete (clap-rs/clap#6421).
+fn of_one_name(text: Vec<u8>, shell: Shell, name: &str) -> Vec<u8> {
+    match String::from_utf8(text) {
+        Ok(text) if shell == Shell::Bash => {
+            let [wrong, right] = ["__subcmd__", "__"].map(|hyphen| format!("{}__subcmd__", name.replace('-', hyphen)));
+            text.replace(&wrong, &right).into_bytes()
+        }
+        Ok(text) => text.into_bytes(),
+        Err(error) => error.into_bytes(),
+    }
 }
 
 /// The command without those of its commands that are hidden, which clap_complete would offer.
@@ -152,6 +165,18 @@ const INDENT: usize = 2;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_command_of_a_program_with_a_hyphen_is_called_the_same_throughout() {
+        let mut command =
+            Command::new("the-tool").subcommand(Command::new("a-verb").arg(clap::Arg::new("x").long("x")));
+        let mut text = Vec::new();
+        clap_complete::generate(Shell::Bash, &mut command, "the-tool", &mut text);
+        let text = String::from_utf8(of_one_name(text, Shell::Bash, "the-tool")).unwrap();
+        let called = text.lines().find_map(|line| line.trim().strip_prefix("cmd=\"the__tool__subcmd__a")).unwrap();
+        let arm = format!("the__tool__subcmd__a{})", called.trim_end_matches('"'));
+        assert!(text.lines().any(|line| line.trim() == arm), "{arm}: {text}");
+    }
 
     #[test]
     fn hidden_commands_are_not_completed() {

@@ -60,11 +60,14 @@ pub(crate) fn send_many(fd: BorrowedFd<'_>, batch: &[Transmit<'_>]) -> io::Resul
         let msg = msg.write(SendMsg::new(message));
         header.write(libc::mmsghdr { msg_hdr: msg.header(), msg_len: 0 });
     }
-    let first = headers.as_mut_ptr().cast();
+    let first = headers.as_mut_ptr().cast::<libc::mmsghdr>();
+    // The system call itself, as for receive_many: musl's function of that name calls sendmsg for each message, because
+    // POSIX has smaller types for two fields of msghdr than the kernel reads. musl has padding there, which is zero.
     // SAFETY: the first `batch.len()` headers were written above, each pointing into its msg
     // (which lives past the call and is not touched before it) and at its message's contents,
     // which the kernel only reads. The count is at most SEND_MAX, so that it fits.
-    counted(unsafe { sendmmsg(fd, first, batch.len()) })
+    let sent = unsafe { libc::syscall(libc::SYS_sendmmsg, fd.as_raw_fd(), first, batch.len(), FLAGS_OUT) };
+    counted(sent as libc::ssize_t)
 }
 
 /// Receives one message into `buf`.
@@ -94,18 +97,20 @@ pub(crate) fn receive_many(
     let mut headers = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; RECEIVE_MAX];
     let room = meta.len().min(RECEIVE_MAX);
     let parts = buf.chunks_exact_mut(stride).take(room);
-    let mut count = 0;
+    let mut count = 0_usize;
     for ((part, msg), header) in parts.zip(&mut messages).zip(&mut headers) {
         let msg = msg.write(RecvMsg::new(part));
         header.write(libc::mmsghdr { msg_hdr: msg.header(), msg_len: 0 });
         count += 1;
     }
-    let first = headers.as_mut_ptr().cast();
+    let first = headers.as_mut_ptr().cast::<libc::mmsghdr>();
+    let no_limit = ptr::null_mut::<libc::timespec>();
     // SAFETY: the first `count` headers were written above, each pointing into its msg (which
     // lives past the call and is not touched before it) and at its own part of `buf`, which is
     // borrowed mutably until then. The count is at most RECEIVE_MAX, so that it fits. A null
     // timeout is allowed.
-    let received = counted(unsafe { recvmmsg(fd, first, count) })?;
+    let answer = unsafe { libc::syscall(libc::SYS_recvmmsg, fd.as_raw_fd(), first, count, FLAGS_IN, no_limit) };
+    let received = counted(answer as libc::ssize_t)?;
     for ((meta, msg), header) in meta.iter_mut().zip(&messages).zip(&headers).take(received) {
         // SAFETY: the kernel says that it filled this many, which is at most `count`, and the
         // first `count` headers were written above.
@@ -120,28 +125,6 @@ pub(crate) fn receive_many(
 
 const FLAGS_OUT: libc::c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
 const FLAGS_IN: libc::c_int = libc::MSG_DONTWAIT;
-
-/// sendmmsg(2) itself: musl's function of that name calls sendmsg for each message, because POSIX has smaller types for
-/// two fields of msghdr than the kernel reads. musl's header has padding there, which [`empty`] zeroes.
-///
-/// # Safety
-///
-/// The first `count` headers at `first` must be written, and be as sendmsg(2) asks.
-unsafe fn sendmmsg(fd: BorrowedFd<'_>, first: *mut libc::mmsghdr, count: usize) -> libc::ssize_t {
-    // SAFETY: that of this function; the call has these arguments.
-    unsafe { libc::syscall(libc::SYS_sendmmsg, fd.as_raw_fd(), first, count, FLAGS_OUT) as _ }
-}
-
-/// recvmmsg(2) itself, with no time limit, for the same reason as [`sendmmsg`].
-///
-/// # Safety
-///
-/// The first `count` headers at `first` must be written, and be as recvmsg(2) asks.
-unsafe fn recvmmsg(fd: BorrowedFd<'_>, first: *mut libc::mmsghdr, count: usize) -> libc::ssize_t {
-    let no_limit = ptr::null_mut::<libc::timespec>();
-    // SAFETY: that of this function; the call has these arguments, and allows a null one.
-    unsafe { libc::syscall(libc::SYS_recvmmsg, fd.as_raw_fd(), first, count, FLAGS_IN, no_limit) as _ }
-}
 
 /// What the header of a message to send points to.
 struct SendMsg {

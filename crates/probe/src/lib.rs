@@ -1,9 +1,15 @@
-//! Probes the path through a tunnel, or any other: round trips by ICMP echo, and the sizes that pass.
+//! Probes the path through a tunnel, or any other, and what that costs: round trips by ICMP echo ([`Echo`]) and the
+//! sizes that pass, what processes ([`usage`]) and processors ([`machine`]) have done, what limits them ([`limit`]), and
+//! what sockets dropped ([`sockets`]).
 
 #![forbid(unsafe_code)]
 
 mod echo;
+pub mod limit;
+pub mod machine;
 mod sizes;
+pub mod sockets;
+pub mod usage;
 
 pub use echo::Echo;
 pub use sizes::{Sizes, sizes};

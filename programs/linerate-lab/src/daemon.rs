@@ -14,12 +14,13 @@ use linerate_control::uapi::client::{ClientError, DaemonClient};
 use linerate_control::uapi::request::DeviceUpdate;
 use linerate_control::uapi::response::DeviceState;
 use linerate_control::uapi::socket;
+use linerate_probe::sockets;
+use linerate_probe::usage::Usage;
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process_group, waitpid};
 
 use crate::error::Doing;
 use crate::hosts::Host;
-use crate::usage::Usage;
 use crate::{Error, Result, kernel};
 
 /// How long a daemon may take to start, to open its port, to end.
@@ -262,44 +263,7 @@ fn take_down(host: &Host, tool: &Path, file: &Path) {
     }
 }
 
-/// Datagrams that sockets bound to `port` of the calling thread's host had no room for.
-pub(crate) fn drops_at_port(port: u16) -> u64 {
-    let read = |name| fs::read_to_string(format!("/proc/thread-self/net/{name}")).unwrap_or_default();
-    ["udp", "udp6"].iter().map(|name| drops_in(&read(name), port)).sum()
-}
-
-/// The sum of the last column, `drops`, of a table in the format of `/proc/net/udp` for `port` as a local port.
-fn drops_in(table: &str, port: u16) -> u64 {
-    let lines = table.lines().skip(1).filter(|line| is_local_port(line, port));
-    lines.filter_map(|line| line.split_whitespace().last()?.parse::<u64>().ok()).sum()
-}
-
 /// Whether a UDP socket of the calling thread's host is bound to `port`.
 fn has_udp_port(port: u16) -> bool {
-    let read = |name| fs::read_to_string(format!("/proc/thread-self/net/{name}")).unwrap_or_default();
-    ["udp", "udp6"].iter().any(|name| lists_port(&read(name), port))
-}
-
-/// Whether a table in the format of `/proc/net/udp` has `port` as a local port.
-fn lists_port(table: &str, port: u16) -> bool {
-    table.lines().skip(1).any(|line| is_local_port(line, port))
-}
-
-/// Whether a line of such a table is of a socket bound to `port`.
-fn is_local_port(line: &str, port: u16) -> bool {
-    line.split_whitespace().nth(1).is_some_and(|local| local.ends_with(&format!(":{port:04X}")))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_port_is_found_among_local_ports_only() {
-        let table = "   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid\n  \
-             612: 00000000:CA6C 020000C0:1F90 07 00000000:00000000 00:00000000 00000000     0\n";
-        assert!(lists_port(table, 51820));
-        assert!(!lists_port(table, 8080));
-        assert!(!lists_port("", 51820));
-    }
+    sockets::udp().iter().any(|socket| socket.port == port)
 }

@@ -13,6 +13,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use linerate_control::interface::InterfaceName;
 use linerate_control::uapi::response::DeviceState;
+use linerate_probe::usage::Usage;
 
 use crate::error::Doing;
 use crate::hosts;
@@ -24,7 +25,6 @@ use crate::sandbox::{self, Process, Sandbox};
 use crate::subject::{self, KeyPair, Kind, Subject};
 use crate::topology::{AddressFamily, Testbed, Topology};
 use crate::tunnel::Tunnel;
-use crate::usage::Usage;
 use crate::{Error, Result};
 use report::{Method, Ratio, Report, Round, Row, RowSummary, SCHEMA, Throughput};
 

@@ -8,9 +8,9 @@
 //! In the order of a measurement: [`sandbox`] makes a private part of the machine that disappears with the
 //! process, [`topology`] puts [`hosts`] into it, [`subject`] says what there is to measure and [`tunnel`] brings it
 //! up. [`scenario`] lists what is measured; [`run`] measures every subject in turn: meanwhile [`load`], [`ping`]
-//! and [`peers`] do something and [`usage`] and [`counters`] watch. What comes out is a [`record`] of
-//! [`measure`]s with the [`bottleneck`](linerate_doctor::bottleneck) of each tunnel; [`stats`] sums up, and [`table`], [`mod@page`],
-//! [`markdown`] and [`mod@compare`] show it.
+//! and [`peers`] do something and [`usage`](linerate_probe::usage) and [`counters`] watch. What comes out is a
+//! [`record`] of [`measure`]s with the [`bottleneck`](linerate_doctor::bottleneck) of each tunnel; [`stats`] sums up,
+//! and [`table`], [`mod@page`], [`markdown`] and [`mod@compare`] show it.
 //!
 //! [`demo`] is a small measurement in one call. [`relay`] is a bad network: loss, reorder, delay.
 
@@ -37,7 +37,6 @@ pub mod subject;
 pub mod table;
 pub mod topology;
 pub mod tunnel;
-pub mod usage;
 
 mod daemon;
 mod error;

@@ -3,8 +3,11 @@
 use std::time::Duration;
 use std::{fs, thread};
 
+use linerate_probe::machine::Machine as Times;
+
 use crate::Result;
-use crate::counters::{Energy, Machine as Times};
+use crate::counters::Energy;
+use crate::error::Doing;
 use crate::record::Machine;
 
 /// For how long the load of other processes is measured beforehand.
@@ -36,7 +39,7 @@ impl Machine {
 
 /// Share of all processors' time that is used while we do nothing.
 fn busy() -> Result<f64> {
-    let before = Times::now()?;
+    let before = Times::now().doing(|| "reading /proc/stat".into())?;
     thread::sleep(WATCHED);
-    Ok(1.0 - Times::now()?.since(&before).idle)
+    Ok(1.0 - Times::now().doing(|| "reading /proc/stat".into())?.since(&before).idle)
 }

@@ -5,12 +5,13 @@ use std::time::Instant;
 
 use linerate_control::keys::{PublicKey, SecretKey};
 use linerate_control::uapi::request::{AllowedIp, DeviceUpdate, PeerUpdate, REQUEST_MAX};
+use linerate_probe::usage::Usage;
 use linerate_protocol::PrivateKey;
 use serde::Serialize;
 
+use crate::error::Doing;
 use crate::subject::KeyPair;
 use crate::tunnel::Tunnel;
-use crate::usage::Usage;
 use crate::{Error, Result};
 
 /// The first of the peers' addresses inside the tunnel: 10.64.0.0/10, four million of them, and fd64::/96.
@@ -89,7 +90,7 @@ pub fn set_up(tunnel: &Tunnel<'_>, end: usize, pid: u32, count: u32) -> Result<P
     }
     let had = tunnel.device(end)?.map(|state| state.peers.len());
     let additions = additions(&public_keys(count));
-    let before = Usage::of(pid)?;
+    let before = Usage::of(pid).doing(|| format!("reading what process {pid} has used"))?;
     let start = Instant::now();
     for addition in &additions {
         tunnel
@@ -97,7 +98,7 @@ pub fn set_up(tunnel: &Tunnel<'_>, end: usize, pid: u32, count: u32) -> Result<P
             .map_err(|error| Error::Subject(format!("{count} peers were too much: {error}")))?;
     }
     let seconds = start.elapsed().as_secs_f64();
-    let after = Usage::of(pid)?;
+    let after = Usage::of(pid).doing(|| format!("reading what process {pid} has used"))?;
     Ok(PeersReport {
         peers: count,
         seconds,

@@ -3,13 +3,16 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use linerate_doctor::bottleneck::{self, Evidence};
+use linerate_probe::machine::{Machine, Shares};
+use linerate_probe::usage::{self, Thread, Usage};
+
 use crate::Result;
-use crate::counters::{Energy, KernelCounters, Machine, Shares};
+use crate::counters::{Energy, KernelCounters};
+use crate::error::Doing;
 use crate::load::{Arrived, Traffic};
 use crate::topology::Testbed;
 use crate::tunnel::Tunnel;
-use crate::usage::{self, Thread, Usage};
-use linerate_doctor::bottleneck::{self, Evidence};
 
 /// All counters at one time.
 pub(crate) struct Snapshot {
@@ -61,7 +64,7 @@ impl Snapshot {
         }
         Ok(Self {
             at: Instant::now(),
-            machine: Machine::now()?,
+            machine: Machine::now().doing(|| "reading /proc/stat".into())?,
             usage,
             threads,
             kernel,

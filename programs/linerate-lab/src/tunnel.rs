@@ -10,13 +10,14 @@ use std::time::{Duration, Instant};
 
 use linerate_control::uapi::request::{AllowedIp, DeviceUpdate, PeerUpdate};
 use linerate_control::uapi::response::DeviceState;
+use linerate_probe::sockets;
+use linerate_probe::usage::Usage;
 
-use crate::daemon::{self, Daemon};
+use crate::daemon::Daemon;
 use crate::hosts::Host;
 use crate::ping::{self, Probes};
 use crate::subject::{KeyPair, Kind, LISTEN_PORT, MTU, Subject};
 use crate::topology::{AddressFamily, Addresses, Network, Testbed, flag, prefix_length};
-use crate::usage::Usage;
 use crate::{Error, Result};
 use kinds::{Folder, configure_kernel};
 
@@ -136,7 +137,7 @@ impl<'a> Tunnel<'a> {
     ///
     /// When a host cannot be entered.
     pub fn socket_drops(&self) -> Result<u64> {
-        let drops = |host: &Host| host.inside(|| Ok(daemon::drops_at_port(LISTEN_PORT)));
+        let drops = |host: &Host| host.inside(|| Ok(sockets::drops(LISTEN_PORT)));
         self.testbed.ends().into_iter().map(drops).sum()
     }
 

@@ -7,12 +7,13 @@ use std::thread;
 use std::time::Duration;
 
 use linerate_lab::Error;
-use linerate_lab::counters::{Counter, Energy, KernelCounters, Machine};
+use linerate_lab::counters::{Counter, Energy, KernelCounters};
 use linerate_lab::hosts::Host;
 use linerate_lab::load::{self, Arrived, IMIX, Traffic};
 use linerate_lab::ping::{self, Probes};
 use linerate_lab::sandbox::Sandbox;
-use linerate_lab::usage;
+use linerate_probe::machine::Machine;
+use linerate_probe::usage;
 
 mod checks;
 
@@ -192,16 +193,16 @@ fn counts_every_call(counter: Counter) -> Result<(), Error> {
 }
 
 fn times(wire: &Wire) -> Result<(), Error> {
-    let (before, threads) = (Machine::now()?, usage::threads_of(std::process::id()));
+    let (before, threads) = (Machine::now().expect("/proc/stat is there"), usage::threads_of(std::process::id()));
     wire.load(addr(FAR), Traffic::Datagrams { payload: 64, segmented: true })?;
-    let shares = Machine::now()?.since(&before);
+    let shares = Machine::now().expect("/proc/stat is there").since(&before);
     println!("  {shares:?}");
     expect("they add up to all", (shares.user + shares.system + shares.idle - 1.0).abs() < 1e-9)?;
     expect("the load used some", shares.idle < 1.0)?;
     let busiest = usage::busiest(&usage::threads_of(std::process::id()), &threads);
     println!("  {busiest:?}");
     let cat = Echo::start();
-    let rate = usage::switch_rate(&[cat.process.id()], Duration::from_millis(300))?;
+    let rate = usage::switch_rate(&[cat.process.id()], Duration::from_millis(300)).expect("cat runs");
     println!("  a process at rest switches {rate:.1} times a second; {:?}", Energy::find());
     Ok(())
 }

@@ -4,8 +4,12 @@ use std::net::IpAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use linerate_doctor::bottleneck::Evidence;
+use linerate_probe::usage;
+
 use super::{Options, WARM_UP};
 use crate::counters::Counter;
+use crate::error::Doing;
 use crate::load::{self, Arrived, Traffic};
 use crate::measure::Measure;
 use crate::peers;
@@ -17,8 +21,7 @@ use crate::stats::Latency;
 use crate::subject::Subject;
 use crate::topology::{Testbed, Topology};
 use crate::tunnel::Tunnel;
-use crate::{Error, Result, usage};
-use linerate_doctor::bottleneck::Evidence;
+use crate::{Error, Result};
 
 /// A daemon is at rest only when its timers have run out: WireGuard answers received data by a keepalive
 /// after 10 s, and misses an answer after 15 s.
@@ -215,7 +218,7 @@ fn probes(scenario: &Scenario, options: &Options) -> u32 {
 /// Context switches per second of all daemons with nothing to do.
 fn at_rest(tunnel: &Tunnel<'_>, time: Duration) -> Result<f64> {
     thread::sleep(SETTLE);
-    usage::switch_rate(&tunnel.processes(), time)
+    usage::switch_rate(&tunnel.processes(), time).doing(|| "reading what the daemons have used".into())
 }
 
 /// An amount per 10^9 bytes of payload; nothing when nothing arrived.

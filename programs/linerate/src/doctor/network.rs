@@ -10,6 +10,7 @@ use linerate_doctor::evidence::{Link, Way};
 use linerate_doctor::firewall::Ruleset;
 use linerate_host::state::HostState;
 use linerate_netio::link;
+use linerate_probe::sockets;
 
 /// The sysctls that rules ask for, of the host and of an interface.
 const OF_HOST: [&str; 5] = [
@@ -65,33 +66,14 @@ fn pairs(text: &str) -> Vec<(String, u64)> {
     counters
 }
 
-/// A socket of /proc/net/udp.
-struct UdpSocket {
-    port: u16,
-    inode: u64,
-    drops: u64,
-}
-
-fn udp_sockets() -> Vec<UdpSocket> {
-    let texts = ["/proc/net/udp", "/proc/net/udp6"].map(|path| fs::read_to_string(path).unwrap_or_default());
-    texts.iter().flat_map(|text| text.lines().skip(1).filter_map(udp_socket)).collect()
-}
-
-fn udp_socket(line: &str) -> Option<UdpSocket> {
-    let words: Vec<&str> = line.split_whitespace().collect();
-    let port = u16::from_str_radix(words.get(1)?.rsplit_once(':')?.1, 16).ok()?;
-    Some(UdpSocket { port, inode: words.get(9)?.parse().ok()?, drops: words.get(12)?.parse().ok()? })
-}
-
 /// How many datagrams the sockets of a port have dropped.
 pub(super) fn socket_drops(port: u16) -> BTreeMap<String, u64> {
-    let drops = udp_sockets().iter().filter(|socket| socket.port == port).map(|socket| socket.drops).sum();
-    BTreeMap::from([("drops".to_owned(), drops)])
+    BTreeMap::from([("drops".to_owned(), sockets::drops(port))])
 }
 
 /// The process that has a UDP port, as `NAME (process N)`.
 pub(super) fn port_holder(port: u16) -> Option<String> {
-    let inode = udp_sockets().into_iter().find(|socket| socket.port == port)?.inode;
+    let inode = sockets::udp().into_iter().find(|socket| socket.port == port)?.inode;
     let link = PathBuf::from(format!("socket:[{inode}]"));
     let processes = fs::read_dir("/proc").ok()?.flatten().map(|entry| entry.path());
     let holds = |process: &PathBuf| {
@@ -200,13 +182,5 @@ mod tests {
         let expected = [("Ip.Forwarding", 2), ("Ip.InReceives", 77), ("Udp.InDatagrams", 5)];
         assert_eq!(pairs(text), expected.map(|(name, value)| (name.to_owned(), value)));
         assert!(pairs("Ip: a\n").is_empty() && pairs("x\ny\n").is_empty());
-    }
-
-    #[test]
-    fn a_udp_socket_is_read() {
-        let line = " 1113: 00000000:C351 00000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 4711 2 ffff 42";
-        let socket = udp_socket(line).unwrap();
-        assert_eq!((socket.port, socket.inode, socket.drops), (50001, 4711, 42));
-        assert!(udp_socket("").is_none() && udp_socket("1: x:zz").is_none());
     }
 }

@@ -1,14 +1,12 @@
 //! What a daemon has used so far: processor time, memory, context switches. All from `/proc/PID`, over
 //! all its threads and the processes that it started.
 
+use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
 use serde::Serialize;
-
-use crate::error::Doing;
-use crate::{Error, Result};
 
 /// What a process has used since its start.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
@@ -33,11 +31,12 @@ impl Usage {
     /// # Errors
     ///
     /// When there is no such process any more.
-    pub fn of(pid: u32) -> Result<Self> {
+    pub fn of(pid: u32) -> io::Result<Self> {
         let place = format!("/proc/{pid}");
-        let read =
-            |name: &str| fs::read_to_string(Path::new(&place).join(name)).doing(|| format!("reading {place}/{name}"));
-        let unreadable = |name: &str| Error::Subject(format!("{place}/{name} is not as proc(5) describes it"));
+        let read = |name: &str| fs::read_to_string(Path::new(&place).join(name));
+        let unreadable = |name: &str| {
+            io::Error::new(ErrorKind::InvalidData, format!("{place}/{name} is not as proc(5) describes it"))
+        };
         let ticks = rustix::param::clock_ticks_per_second();
         let [user, system, children_user, children_system] =
             processor_ticks(&read("stat")?).ok_or_else(|| unreadable("stat"))?;
@@ -106,8 +105,8 @@ impl Usage {
 /// # Errors
 ///
 /// When one of the processes ends meanwhile.
-pub fn switch_rate(pids: &[u32], time: Duration) -> Result<f64> {
-    let switches = || pids.iter().try_fold(0, |sum, &pid| Ok(sum + Usage::of(pid)?.switches()));
+pub fn switch_rate(pids: &[u32], time: Duration) -> io::Result<f64> {
+    let switches = || pids.iter().try_fold(0, |sum, &pid| io::Result::Ok(sum + Usage::of(pid)?.switches()));
     let (before, start) = (switches()?, Instant::now());
     thread::sleep(time);
     let after: u64 = switches()?;
@@ -121,8 +120,21 @@ pub struct Thread {
     pub id: u32,
     /// Its name, at most 15 bytes; several threads may have the same.
     pub name: String,
-    /// Processor seconds since its start, user and system, to a clock tick (mostly 0.01 s).
+    /// Processor seconds since its start, user and system; to a clock tick (mostly 0.01 s) on kernels that do not count
+    /// nanoseconds.
     pub seconds: f64,
+    /// Seconds in which it was ready to run, and had no processor.
+    pub waited: f64,
+    /// How often it ran.
+    pub runs: u64,
+}
+
+impl Thread {
+    /// How long it waited for a processor each time it was ready to run, on average, in milliseconds.
+    #[must_use]
+    pub fn mean_wait(&self) -> f64 {
+        self.waited * 1e3 / self.runs.max(1) as f64
+    }
 }
 
 /// The threads of the process `pid` and of its descendants; none when it has ended.
@@ -136,7 +148,9 @@ pub fn threads_of(pid: u32) -> Vec<Thread> {
         // One that has just ended is left out.
         let Some((id, name)) = id_and_name(&stat) else { continue };
         let Some([user, system, ..]) = processor_ticks(&stat) else { continue };
-        all.push(Thread { id, name: name.into(), seconds: (user + system) as f64 / ticks_per_second });
+        let ticks = (user + system) as f64 / ticks_per_second;
+        let (seconds, waited, runs) = scheduled(&read("schedstat")).unwrap_or((ticks, 0.0, 0));
+        all.push(Thread { id, name: name.into(), seconds, waited, runs });
         all.extend(read("children").split_whitespace().filter_map(|child| child.parse().ok()).flat_map(threads_of));
     }
     all
@@ -145,9 +159,19 @@ pub fn threads_of(pid: u32) -> Vec<Thread> {
 /// What each of the threads in `later` used since `earlier`, the busiest first. New ones began at nothing.
 #[must_use]
 pub fn busiest(later: &[Thread], earlier: &[Thread]) -> Vec<Thread> {
-    let before = |id| earlier.iter().find(|thread| thread.id == id).map_or(0.0, |thread| thread.seconds);
-    let used = later.iter().map(|thread| Thread { seconds: thread.seconds - before(thread.id), ..thread.clone() });
-    let mut used: Vec<Thread> = used.collect();
+    let since = |thread: &Thread| {
+        let before = earlier.iter().find(|before| before.id == thread.id);
+        before.map_or_else(
+            || thread.clone(),
+            |before| Thread {
+                seconds: thread.seconds - before.seconds,
+                waited: thread.waited - before.waited,
+                runs: thread.runs.saturating_sub(before.runs),
+                ..thread.clone()
+            },
+        )
+    };
+    let mut used: Vec<Thread> = later.iter().map(since).collect();
     used.sort_by(|one, other| other.seconds.total_cmp(&one.seconds));
     used
 }
@@ -173,6 +197,14 @@ fn processor_ticks(stat: &str) -> Option<[u64; 4]> {
     let (_, rest) = stat.rsplit_once(')')?;
     let times = rest.split_whitespace().skip(14 - 3).map_while(|field| field.parse().ok());
     times.take(4).collect::<Vec<u64>>().try_into().ok()
+}
+
+/// Seconds on a processor and waiting for one, and how often it ran, from the `schedstat` of a thread; none where the
+/// kernel does not count them.
+fn scheduled(schedstat: &str) -> Option<(f64, f64, u64)> {
+    let numbers: Vec<u64> = schedstat.split_whitespace().map_while(|number| number.parse().ok()).collect();
+    let [used, waited, runs] = numbers[..] else { return None };
+    (runs > 0).then_some((used as f64 / 1e9, waited as f64 / 1e9, runs))
 }
 
 /// The value of a line `NAME:  123 kB` of `/proc/PID/status`.
@@ -216,6 +248,12 @@ mod tests {
     }
 
     #[test]
+    fn schedstat_has_the_time_on_a_processor_and_before_it() {
+        assert_eq!(scheduled("1500000000 250000000 7\n"), Some((1.5, 0.25, 7)));
+        assert_eq!([scheduled(""), scheduled("0 0 0"), scheduled("1 2"), scheduled("1 x 3")], [None; 4]);
+    }
+
+    #[test]
     fn status_fields_are_found_by_their_whole_name() {
         assert_eq!(kibibytes(STATUS, "VmRSS"), Some(34_984));
         assert_eq!(kibibytes(STATUS, "VmHWM"), Some(36_012));
@@ -246,7 +284,7 @@ mod tests {
 
     #[test]
     fn the_busiest_thread_comes_first_whatever_it_used_before() {
-        let thread = |id, seconds| Thread { id, name: "worker".into(), seconds };
+        let thread = |id, seconds| Thread { id, name: "worker".into(), seconds, waited: seconds, runs: seconds as u64 };
         let used = busiest(&[thread(1, 9.5), thread(2, 3.0), thread(3, 1.0)], &[thread(1, 9.0), thread(2, 1.0)]);
         assert_eq!(used, [thread(2, 2.0), thread(3, 1.0), thread(1, 0.5)]);
     }

@@ -1,11 +1,9 @@
-//! The time of the processors that the lab may use, from `/proc/stat`: those of a `taskset`, or all of the machine.
+//! The time of the processors that this process may use, from `/proc/stat`: those of a `taskset`, or all of the machine.
 
 use std::fs;
+use std::io::{self, ErrorKind};
 
 use rustix::thread::sched_getaffinity;
-
-use crate::error::Doing;
-use crate::{Error, Result};
 
 /// Clock ticks of the processors since the machine started.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,8 +15,24 @@ pub struct Machine {
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct Times {
     user: u64,
+    /// Without what follows.
     system: u64,
+    interrupts: u64,
+    steal: u64,
     idle: u64,
+}
+
+/// A processor's time between two moments, as shares.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Processor {
+    /// Its clock ticks, which the shares are of.
+    pub ticks: u64,
+    /// At rest.
+    pub idle: f64,
+    /// In interrupts and soft interrupts, such as the kernel's network code.
+    pub interrupts: f64,
+    /// Taken by the hypervisor.
+    pub steal: f64,
 }
 
 /// How the machine's time was divided between two moments; the three add up to 1.
@@ -41,19 +55,46 @@ impl Machine {
     /// # Errors
     ///
     /// When `/proc/stat` cannot be read.
-    pub fn now() -> Result<Self> {
-        let stat = fs::read_to_string("/proc/stat").doing(|| "reading /proc/stat".into())?;
+    pub fn now() -> io::Result<Self> {
         let allowed = sched_getaffinity(None).ok();
-        let is_ours = |number| allowed.is_none_or(|allowed| allowed.is_set(number));
-        Self::parse(&stat, is_ours).ok_or_else(|| Error::Subject("/proc/stat is not as proc(5) describes it".into()))
+        Self::read(|number| allowed.is_none_or(|allowed| allowed.is_set(number)))
+    }
+
+    /// Likewise, of all processors of the machine.
+    ///
+    /// # Errors
+    ///
+    /// When `/proc/stat` cannot be read.
+    pub fn whole() -> io::Result<Self> {
+        Self::read(|_| true)
+    }
+
+    fn read(is_ours: impl Fn(usize) -> bool) -> io::Result<Self> {
+        let stat = fs::read_to_string("/proc/stat")?;
+        let unreadable = || io::Error::new(ErrorKind::InvalidData, "/proc/stat is not as proc(5) describes it");
+        Self::parse(&stat, is_ours).ok_or_else(unreadable)
     }
 
     /// What became of the time since `earlier`. Without a tick between the two, the machine counts as idle.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Shares {
-        let (user, system, idle) = self.sum().since(&earlier.sum());
-        let each = self.processors.iter().zip(&earlier.processors).map(|(now, before)| now.since(before).2);
-        Shares { user, system, idle, least_idle: each.fold(1.0, f64::min) }
+        let [user, system, interrupts, steal, idle] =
+            self.sum().since(&earlier.sum()).map_or([0.0, 0.0, 0.0, 0.0, 1.0], |(_, shares)| shares);
+        let least_idle = self.each_since(earlier).iter().map(|processor| processor.idle).fold(1.0, f64::min);
+        Shares { user, system: system + interrupts + steal, idle, least_idle }
+    }
+
+    /// What became of each processor's time since `earlier`; those without a tick between the two are left out.
+    #[must_use]
+    pub fn each_since(&self, earlier: &Self) -> Vec<Processor> {
+        let each = self.processors.iter().zip(&earlier.processors).filter_map(|(now, before)| now.since(before));
+        each.map(|(ticks, [_, _, interrupts, steal, idle])| Processor { ticks, idle, interrupts, steal }).collect()
+    }
+
+    /// How many processors there are.
+    #[must_use]
+    pub fn processors(&self) -> usize {
+        self.processors.len()
     }
 
     /// Reads the lines of the processors that are ours; `None` if there are none.
@@ -72,18 +113,21 @@ impl Machine {
         self.processors.iter().fold(Times::default(), |sum, times| Times {
             user: sum.user + times.user,
             system: sum.system + times.system,
+            interrupts: sum.interrupts + times.interrupts,
+            steal: sum.steal + times.steal,
             idle: sum.idle + times.idle,
         })
     }
 }
 
 impl Times {
-    /// The shares of user, system and idle.
-    fn since(&self, earlier: &Self) -> (f64, f64, f64) {
-        let ticks = |of: fn(&Self) -> u64| of(self).saturating_sub(of(earlier)) as f64;
-        let (user, system, idle) = (ticks(|times| times.user), ticks(|times| times.system), ticks(|times| times.idle));
-        let all = user + system + idle;
-        if all == 0.0 { (0.0, 0.0, 1.0) } else { (user / all, system / all, idle / all) }
+    /// The ticks, and the shares of user, system, interrupts, steal and idle; none without a tick.
+    fn since(&self, earlier: &Self) -> Option<(u64, [f64; 5])> {
+        let all = |times: &Self| [times.user, times.system, times.interrupts, times.steal, times.idle];
+        let (now, before) = (all(self), all(earlier));
+        let spent: [u64; 5] = std::array::from_fn(|kind| now[kind].saturating_sub(before[kind]));
+        let sum: u64 = spent.iter().sum();
+        (sum > 0).then(|| (sum, spent.map(|ticks| ticks as f64 / sum as f64)))
     }
 
     /// Reads what stands behind the name in a line.
@@ -91,7 +135,7 @@ impl Times {
         // The time of guests, behind these eight, is part of user and nice.
         let times: Vec<u64> = line.split_whitespace().take(8).map_while(|time| time.parse().ok()).collect();
         let [user, nice, system, idle, disk, irq, softirq, steal] = times[..] else { return None };
-        Some(Self { user: user + nice, system: system + irq + softirq + steal, idle: idle + disk })
+        Some(Self { user: user + nice, system, interrupts: irq + softirq, steal, idle: idle + disk })
     }
 }
 
@@ -100,9 +144,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn interrupts_and_steal_are_system_and_guests_count_once() {
+    fn guests_count_once() {
         let machine = Machine::parse("cpu  0\ncpu0 100 5 50 1000 20 1 2 3 40 0\nintr 1\n", |_| true).unwrap();
-        assert_eq!(machine, of(Times { user: 105, system: 56, idle: 1020 }));
+        assert_eq!(machine, of(Times { user: 105, system: 50, interrupts: 3, steal: 3, idle: 1020 }));
     }
 
     #[test]
@@ -114,9 +158,12 @@ mod tests {
 
     #[test]
     fn shares_add_up_to_one() {
-        let earlier = of(Times { user: 100, system: 50, idle: 1000 });
-        let later = of(Times { user: 110, system: 80, idle: 1060 });
-        assert_eq!(later.since(&earlier), Shares { user: 0.1, system: 0.3, idle: 0.6, least_idle: 0.6 });
+        let earlier = of(Times { user: 100, system: 50, interrupts: 7, steal: 7, idle: 1000 });
+        let later = of(Times { user: 116, system: 66, interrupts: 23, steal: 23, idle: 1064 });
+        let processor = Processor { ticks: 128, idle: 0.5, interrupts: 0.125, steal: 0.125 };
+        assert_eq!(later.each_since(&earlier), [processor]);
+        assert_eq!(earlier.each_since(&earlier), [], "no time has passed");
+        assert_eq!(later.since(&earlier), Shares { user: 0.125, system: 0.375, idle: 0.5, least_idle: 0.5 });
         assert_eq!(earlier.since(&earlier).idle, 1.0);
     }
 

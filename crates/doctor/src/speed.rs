@@ -1,6 +1,6 @@
 //! What makes a tunnel slower than it could be.
 
-use crate::bottleneck::{self, Bottleneck, Thread};
+use crate::bottleneck::{self, Bottleneck, Place, Thread};
 use crate::evidence::{Evidence, Way};
 use crate::{Finding, Severity};
 
@@ -233,16 +233,19 @@ fn one_thread(evidence: &Evidence) -> Option<Finding> {
     if !machine.threads.iter().any(|(_, share)| *share > FULL) || machine.cores.is_empty() {
         return None;
     }
-    let thread = |(name, share): &(String, f64)| Thread { of: bottleneck::HERE, name: name.clone(), share: *share };
+    let thread =
+        |(name, share): &(String, f64)| Thread { of: bottleneck::HERE, name: name.clone(), share: *share, wait: 0.0 };
     let idle = |of: fn(f64, f64) -> f64, start: f64| machine.cores.iter().map(|core| core.idle).fold(start, of);
-    let found = Bottleneck::find(&bottleneck::Evidence {
+    let seen = bottleneck::Machine {
+        place: Place::Here,
         processors: machine.processors,
         idle: idle(|sum, idle| sum + idle, 0.0) / machine.cores.len() as f64,
         least_idle: idle(f64::min, 1.0),
         threads: machine.threads.iter().map(thread).collect(),
         daemons: machine.threads.iter().map(|(_, share)| share).sum(),
-        ..bottleneck::Evidence::default()
-    });
+        ..bottleneck::Machine::default()
+    };
+    let found = Bottleneck::find(&bottleneck::Evidence { machines: vec![seen], ..bottleneck::Evidence::default() });
     Some(Finding::new(
         "one-thread-full",
         &evidence.tunnel.name,

@@ -161,17 +161,25 @@ impl Delta {
         };
         let active = self.active_seconds(arrived);
         let threads = self.threads.iter().zip(ends).flat_map(|(threads, of)| {
-            let share =
-                |thread: &Thread| bottleneck::Thread { of, name: thread.name.clone(), share: thread.seconds / active };
-            threads.iter().map(share).collect::<Vec<_>>()
+            let thread = |thread: &Thread| bottleneck::Thread {
+                of,
+                name: thread.name.clone(),
+                share: thread.seconds / active,
+                wait: thread.mean_wait(),
+            };
+            threads.iter().map(thread).collect::<Vec<_>>()
         });
-        Evidence {
+        let machine = bottleneck::Machine {
             processors: processors(),
             // Around the load the machine was at rest.
             idle: (1.0 - (1.0 - self.machine.idle) * self.seconds / active).max(0.0),
             least_idle: (1.0 - (1.0 - self.machine.least_idle) * self.seconds / active).max(0.0),
             threads: threads.collect(),
             daemons: (self.user_seconds + self.system_seconds) / active,
+            ..bottleneck::Machine::default()
+        };
+        Evidence {
+            machines: vec![machine],
             packets: packets(arrived),
             socket_drops: self.socket_drops,
             // Of the ends only: a host in between may fragment the same packets again.
@@ -180,6 +188,7 @@ impl Delta {
                 .filter_map(|name| self.counters.get(*name))
                 .sum(),
             retransmitted: arrived.retransmits.unwrap_or(0) as f64 / (arrived.bytes / SEGMENT).max(1) as f64,
+            ..Evidence::default()
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! [`tun`] and [`udp`] move packets, [`link`] reads and changes interfaces and watches the routing, [`wait`] waits for
 //! descriptors, [`clock`] and [`random`] serve the protocol, [`namespace`] follows a device to another network
-//! namespace, [`process`] serves the daemon, `memory` replaces all of it in tests.
+//! namespace, [`process`] serves the daemon, [`tcp`] measurements, `memory` replaces all of it in tests.
 //!
 //! Nothing here knows WireGuard, has a thread, or logs. Receiving, sending, reading and writing packets never allocate
 //! and never block. Raw system calls are in the private module `sys`, each behind a safe function. `engine` moves
@@ -29,6 +29,7 @@ pub mod random;
 mod send_buffer;
 #[allow(unsafe_code)]
 mod sys;
+pub mod tcp;
 pub mod tun;
 pub mod udp;
 pub mod wait;

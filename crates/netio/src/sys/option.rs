@@ -1,4 +1,5 @@
-//! Socket options with an int value that rustix does not have; and the process at the other end of a unix socket.
+//! Socket options with an int value that rustix does not have; the process at the other end of a unix socket; what TCP
+//! counts.
 
 use std::io;
 use std::mem::size_of;
@@ -70,4 +71,16 @@ pub(crate) fn peer(fd: BorrowedFd<'_>) -> io::Result<libc::pid_t> {
         libc::getsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, (&raw mut peer).cast(), &raw mut len)
     })?;
     Ok(peer.pid)
+}
+
+/// What TCP counts of the connection `fd` (struct tcp_info, linux/tcp.h), as far as this kernel has it: how many bytes
+/// of `info` it wrote.
+pub(crate) fn tcp_info(fd: BorrowedFd<'_>, info: &mut [u8; 256]) -> io::Result<usize> {
+    let mut len = info.len() as libc::socklen_t;
+    // SAFETY: the pointers are to the bytes and to their number, which live past the call; the kernel writes no more
+    // than that many.
+    checked(unsafe {
+        libc::getsockopt(fd.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, info.as_mut_ptr().cast(), &raw mut len)
+    })?;
+    Ok(len as usize)
 }

@@ -105,12 +105,13 @@ pub fn confine_supervisor(opens_firewalls: bool) {
     let _ = capabilities::retain(kept, passed_on);
 }
 
-/// Drops everything that name resolution does not need: only sockets and reading files remain. The answers come from
-/// the network, and plug-ins of the C library parse them. Returns the Landlock ABI version in force, or 0.
+/// Drops everything but sockets and reading files: for processes that parse what comes from the network and change
+/// nothing. The resolver, in which plug-ins of the C library do so, and the responder of `linerate speed`. Returns the
+/// Landlock ABI version in force, or 0.
 ///
 /// Call it while single-threaded. A confined supervisor can no longer change the user of its children, so the resolver
 /// that it starts stays root.
-pub fn confine_resolver() -> u64 {
+pub fn confine_reader() -> u64 {
     let _ = capabilities::limit_bounding_set(NONE, NONE);
     let _ = user::switch_to_nobody();
     let _ = capabilities::retain(NONE, NONE);

@@ -17,7 +17,7 @@ use std::thread;
 use linerate_netio::forbidden_calls;
 use linerate_privileges::filter::Filter;
 use linerate_privileges::user::User;
-use linerate_privileges::{Confinement, confine_daemon, confine_resolver};
+use linerate_privileges::{Confinement, confine_daemon, confine_reader};
 use rustix::net::ipproto::ICMP;
 use rustix::net::{AddressFamily, SocketType};
 use rustix::process::{Pid, Signal, getppid, getuid, kill_process, test_kill_process};
@@ -173,7 +173,7 @@ fn child(case: &str) {
     let user = (!user.is_empty()).then(|| User::find(user).unwrap());
     let environment = Environment::new(&sockets);
     if what == RESOLVER {
-        return match confine_resolver() {
+        return match confine_reader() {
             0 => println!("{UNKNOWN}"),
             _ => {
                 user_is_not_root();

@@ -12,7 +12,7 @@ use std::sync::{Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use linerate_privileges::confine_resolver;
+use linerate_privileges::confine_reader;
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::{NamedEndpoint, addresses};
@@ -91,7 +91,7 @@ const PARALLEL_MAX: usize = 16;
 /// # Errors
 /// Standard input has no questions, or the answers cannot be written.
 pub fn answer() -> io::Result<()> {
-    confine_resolver();
+    confine_reader();
     let mut text = Vec::new();
     io::stdin().read_to_end(&mut text)?;
     let questions: Vec<Question> = serde_json::from_slice(&text)?;

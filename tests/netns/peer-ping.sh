@@ -64,7 +64,7 @@ on h1 wg set wg1 peer "$other" remove
 on h1 wg set wg1 peer "$other" allowed-ips 10.9.8.0/24
 ping_by "$other"
 expect "status" 1 "$STATUS"
-says "which address .* is not in its allowed IPs \(10\.9\.8\.0/24\); ping one"
+says "which address .* is not in its allowed IPs \(10\.9\.8\.0/24\); give an address"
 ping_by 10.9.8.8
 expect "status" 1 "$STATUS"
 says "has no endpoint yet: it has to send something first"

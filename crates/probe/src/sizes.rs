@@ -38,15 +38,35 @@ pub fn sizes(echo: &Echo, is_v6: bool, mtu: u32, patience: Duration) -> io::Resu
             echo.round_trip_of(number, bytes, patience).map_or(true, |answer| answer.is_some())
         })
     };
-    Ok(search(SMALLEST[usize::from(is_v6)], mtu, &mut is_answered))
+    Ok(search(SMALLEST[usize::from(is_v6)], mtu, CLOSE_ENOUGH, &mut is_answered))
 }
 
-fn search(smallest: u32, mtu: u32, is_answered: &mut impl FnMut(u32) -> bool) -> Option<Sizes> {
+/// The size of the largest packet up to `mtu` that passes; none if even the smallest do not. What the kernel refuses does
+/// not pass.
+///
+/// # Errors
+/// Those of [`Echo::never_fragment`].
+pub fn largest(echo: &Echo, is_v6: bool, mtu: u32, patience: Duration) -> io::Result<Option<u32>> {
+    echo.never_fragment()?;
+    let mut number = 0;
+    let mut is_answered = |bytes: u32| {
+        (0..ATTEMPTS).any(|_| {
+            number += 1;
+            echo.round_trip_of(number, bytes, patience).is_ok_and(|answer| answer.is_some())
+        })
+    };
+    if is_answered(mtu) {
+        return Ok(Some(mtu));
+    }
+    Ok(search(SMALLEST[usize::from(is_v6)], mtu, 1, &mut is_answered).map(|sizes| sizes.passes))
+}
+
+fn search(smallest: u32, mtu: u32, close: u32, is_answered: &mut impl FnMut(u32) -> bool) -> Option<Sizes> {
     let (mut passes, mut is_lost) = (smallest, mtu);
     if mtu <= smallest || is_answered(mtu) || !is_answered(smallest) {
         return None;
     }
-    while is_lost - passes > CLOSE_ENOUGH {
+    while is_lost - passes > close {
         let middle = passes + (is_lost - passes) / 2;
         if is_answered(middle) { passes = middle } else { is_lost = middle }
     }
@@ -61,21 +81,23 @@ mod tests {
     #[test]
     fn a_limit_is_found_from_below_and_above() {
         for limit in [576, 577, 1000, 1279, 1419] {
-            let Sizes { passes, is_lost } = search(576, 1420, &mut |bytes| bytes <= limit).unwrap();
-            assert!(passes <= limit && limit < is_lost && is_lost - passes <= CLOSE_ENOUGH, "{limit}");
+            for close in [CLOSE_ENOUGH, 1] {
+                let Sizes { passes, is_lost } = search(576, 1420, close, &mut |bytes| bytes <= limit).unwrap();
+                assert!(passes <= limit && limit < is_lost && is_lost - passes <= close, "{limit}");
+            }
         }
     }
 
     #[test]
     fn a_path_that_carries_all_or_nothing_has_no_limit() {
-        assert_eq!(search(576, 1420, &mut |_| true), None);
-        assert_eq!(search(576, 1420, &mut |_| false), None);
-        assert_eq!(search(1280, 1280, &mut |_| false), None);
+        assert_eq!(search(576, 1420, CLOSE_ENOUGH, &mut |_| true), None);
+        assert_eq!(search(576, 1420, CLOSE_ENOUGH, &mut |_| false), None);
+        assert_eq!(search(1280, 1280, CLOSE_ENOUGH, &mut |_| false), None);
         let mut alternating = false;
         let mut flaky = |_: u32| {
             alternating = !alternating;
             !alternating
         };
-        assert_eq!(search(576, 1420, &mut flaky), None);
+        assert_eq!(search(576, 1420, CLOSE_ENOUGH, &mut flaky), None);
     }
 }

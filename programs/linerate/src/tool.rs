@@ -10,7 +10,7 @@ use linerate_control::interface::InterfaceName;
 
 use crate::cli::CliError;
 use crate::show::{self, Field};
-use crate::{client, doctor, events, keys, lab, metrics, names, ping, server, top, tunnels, web_helper};
+use crate::{client, doctor, events, keys, lab, metrics, names, ping, server, speed, top, tunnels, web_helper};
 
 /// The arguments of `linerate`.
 #[derive(Parser)]
@@ -245,6 +245,29 @@ enum Command {
         \x20 sudo linerate ping laptop --json")]
     Ping(ping::PingArguments),
 
+    /// Measure how fast the tunnel to a peer is, and say what bounds it
+    ///
+    /// Loads the tunnel for some seconds each way, with one TCP stream, and prints the throughput, what was lost and sent
+    /// again, round trips at rest and under load, the largest packet that passes, and in one sentence what bounds it,
+    /// with the figures behind it. The other end has to answer: with this command and --listen, or else iperf3.
+    #[command(after_long_help = "EXAMPLES\n\
+        \x20 At the other end, whose interface is wg0; or `iperf3 -s` there:\n\
+        \x20   sudo linerate speed --listen wg0\n\
+        \x20 Here:\n\
+        \x20   sudo linerate speed server\n\
+        \x20   sudo linerate speed 10.0.0.1 --seconds 8 --json\n\n\
+        THE OTHER END\n\
+        With --listen it answers for ten minutes, only through the tunnel, on the tunnel's own addresses, TCP and UDP port \
+        5282, up to 4 connections of at most 10 seconds, all together no faster than --rate. It keeps no rights but to \
+        answer and to read what the machine does. iperf3 does not tell what the machine there does, so the verdict is \
+        about this end and the way between.\n\n\
+        JSON\n\
+        An object with `tunnel`, `peer`, `address`, `by` (linerate, iperf3), `mtu` (`interface`, `passes` in bytes), \
+        `atRest` (milliseconds), `send` and `receive`, and `verdict`. Each way has `megabitsPerSecond`, `bytes`, `seconds`, \
+        `segments`, `retransmitted`, `lost` (share of datagrams), `underLoad` (milliseconds), `here` and `there` (what the \
+        machines did) and `bottleneck` (`says`, `because`). What is not known is null.")]
+    Speed(speed::SpeedArguments),
+
     /// Say what is wrong with tunnels, why, and what mends it
     ///
     /// Looks for the causes of missing handshakes, of traffic that does not pass and of slowness: in the daemon's counters,
@@ -401,6 +424,7 @@ fn run(arguments: Arguments) -> Result<ExitCode, String> {
         Command::Status(arguments) => without_code(tunnels::status(&arguments)),
         Command::Server { command } => without_code(server::run(&command)),
         Command::Ping(arguments) => without_code(ping::main(&arguments)),
+        Command::Speed(arguments) => without_code(speed::main(&arguments)),
         Command::Doctor(arguments) => doctor::main(&arguments),
         Command::Supervise { interface } => without_code(tunnels::supervise(&interface)),
         Command::Resolve => tunnels::resolve(),
@@ -441,7 +465,7 @@ mod tests {
         std::fs::remove_dir_all(&directory).unwrap();
         let tunnels = ["down", "plan", "reload", "save", "status", "up", "wg-quick"];
         let others = [
-            "demo", "doctor", "events", "genkey", "genpsk", "lab", "metrics", "ping", "pubkey", "show", "top",
+            "demo", "doctor", "events", "genkey", "genpsk", "lab", "metrics", "ping", "pubkey", "show", "speed", "top",
             "version", "wg",
         ];
         let servers = ["server", "server-import", "server-init", "server-remove", "server-set", "server-show"];

@@ -148,7 +148,7 @@ fn file(status: &Status) -> Option<ConfigFile> {
 }
 
 /// The daemon's process, if it is of this PID namespace.
-fn daemon(name: &str) -> Option<u32> {
+pub(super) fn daemon(name: &str) -> Option<u32> {
     let tunnel = TunnelClient::open(Path::new(socket::DIRECTORY), name).ok()?;
     peer(tunnel.closed()?).ok()?
 }

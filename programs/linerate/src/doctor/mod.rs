@@ -51,6 +51,11 @@ pub(super) struct DoctorArguments {
     names: bool,
 }
 
+/// The process of a tunnel's daemon, if it is of this PID namespace.
+pub(crate) fn daemon(tunnel: &str) -> Option<u32> {
+    gather::daemon(tunnel)
+}
+
 /// What `--json` prints.
 #[derive(Serialize)]
 struct Report<'a> {

@@ -1,0 +1,392 @@
+//! Answers a client at the other end of a tunnel. What comes is a stranger's: whoever reaches the sockets may ask for
+//! anything, but gets no more than [`Bounds`] say.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
+
+use super::pace::{LONGEST_PIECE, Pace};
+use super::{Ask, FILLER, LONGEST_MILLISECONDS, LONGEST_REQUEST, Reply, Request, TcpCounts, line};
+use crate::watch::Watch;
+
+/// More connections at a time are refused.
+pub const MOST_CONNECTIONS: usize = 4;
+
+/// A request has to be there by then.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The last part of a connection's time is for telling what was seen or counted.
+const LAST_WORD: Duration = Duration::from_secs(1);
+
+/// What waits in a socket to be sent beyond what is on its way, so that an end is soon there.
+pub(super) const UNSENT: u32 = 128 * 1024;
+
+/// At a lower rate, in bytes per second, large buffers hold the data of seconds.
+const SLOW: u64 = 12_500_000;
+
+/// A datagram has at most so many bytes.
+const LONGEST_DATAGRAM: usize = 2048;
+
+/// The sockets of one of the tunnel's addresses.
+pub struct Sockets {
+    listener: TcpListener,
+    /// Datagrams are one client's at a time.
+    datagrams: Mutex<UdpSocket>,
+}
+
+/// What all clients together get.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// Bytes per second.
+    pub rate: u64,
+    /// Until when.
+    pub until: Instant,
+}
+
+/// Why it has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Its time is over.
+    Time,
+    /// It was told to.
+    Stopped,
+    /// The interface has gone.
+    Gone,
+}
+
+impl Sockets {
+    /// Binds sockets to `address` and to the interface `device`: nothing arrives that did not come through it.
+    ///
+    /// # Errors
+    /// Those of bind(2) and of SO_BINDTODEVICE (socket(7)).
+    pub fn bind(address: SocketAddr, device: &str) -> io::Result<Self> {
+        let socket = |kind, protocol| {
+            let socket = Socket::new(Domain::for_address(address), kind, Some(protocol))?;
+            socket.bind_device(Some(device.as_bytes()))?;
+            socket.set_reuse_address(kind == Type::STREAM)?;
+            socket.set_nonblocking(true)?;
+            socket.bind(&address.into())?;
+            io::Result::Ok(socket)
+        };
+        let stream = socket(Type::STREAM, Protocol::TCP)?;
+        stream.listen(16)?;
+        let datagrams = socket(Type::DGRAM, Protocol::UDP)?;
+        Ok(Self { listener: stream.into(), datagrams: Mutex::new(datagrams.into()) })
+    }
+}
+
+/// What the connections share.
+struct Responder<'a> {
+    pace: Pace,
+    until: Instant,
+    daemon: Option<u32>,
+    port: u16,
+    /// At most [`MOST_CONNECTIONS`].
+    connections: Mutex<Vec<Arc<TcpStream>>>,
+    is_there: &'a (dyn Fn() -> bool + Sync),
+}
+
+/// Answers on `sockets` until the time is over, `stop` is readable, or the interface has gone (`is_there`, asked every
+/// second). `watched` is the tunnel's daemon, if it has one, and its port.
+///
+/// # Errors
+/// poll(2) fails.
+pub fn answer(
+    sockets: &[Sockets],
+    bounds: Bounds,
+    watched: (Option<u32>, u16),
+    stop: BorrowedFd<'_>,
+    is_there: &(dyn Fn() -> bool + Sync),
+) -> io::Result<End> {
+    let pace = Pace::new(bounds.rate, Instant::now());
+    let (daemon, port) = watched;
+    let responder = Responder { pace, until: bounds.until, daemon, port, connections: Mutex::default(), is_there };
+    thread::scope(|scope| {
+        loop {
+            if let Some(end) = responder.has_ended(stop) {
+                responder.hang_up();
+                return Ok(end);
+            }
+            for sockets in sockets {
+                let Ok((stream, from)) = sockets.listener.accept() else { continue };
+                let Some(stream) = responder.admit(stream) else { continue };
+                let (responder, theirs) = (&responder, Arc::clone(&stream));
+                let serve = move || {
+                    // Whoever hangs up hangs up.
+                    let _ = Connection::new(responder, &theirs).serve(&sockets.datagrams, from.ip());
+                    responder.dismiss(&theirs);
+                };
+                if thread::Builder::new().name("connection".into()).spawn_scoped(scope, serve).is_err() {
+                    responder.dismiss(&stream);
+                }
+            }
+            responder.wait(sockets, stop)?;
+        }
+    })
+}
+
+impl Responder<'_> {
+    fn has_ended(&self, stop: BorrowedFd<'_>) -> Option<End> {
+        let mut ready = [PollFd::from_borrowed_fd(stop, PollFlags::IN)];
+        if matches!(poll(&mut ready, Some(&Timespec::default())), Ok(1..)) {
+            return Some(End::Stopped);
+        }
+        if Instant::now() >= self.until {
+            return Some(End::Time);
+        }
+        (!(self.is_there)()).then_some(End::Gone)
+    }
+
+    /// The connection, if there is room for it.
+    fn admit(&self, stream: TcpStream) -> Option<Arc<TcpStream>> {
+        let mut connections = self.connections();
+        if connections.len() < MOST_CONNECTIONS {
+            let stream = Arc::new(stream);
+            connections.push(Arc::clone(&stream));
+            return Some(stream);
+        }
+        let reason = format!("it serves {MOST_CONNECTIONS} connections already; try again in 10 seconds");
+        // Into an empty buffer: nobody is waited for.
+        let _ = stream.set_nonblocking(true).and_then(|()| (&stream).write_all(&line(&Reply::Refused { reason })));
+        None
+    }
+
+    fn dismiss(&self, stream: &Arc<TcpStream>) {
+        self.connections().retain(|other| !Arc::ptr_eq(other, stream));
+    }
+
+    /// Ends what is still going on.
+    fn hang_up(&self) {
+        self.connections().iter().for_each(|stream| drop(stream.shutdown(Shutdown::Both)));
+    }
+
+    fn connections(&self) -> MutexGuard<'_, Vec<Arc<TcpStream>>> {
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Until somebody connects, at most a second.
+    fn wait(&self, sockets: &[Sockets], stop: BorrowedFd<'_>) -> io::Result<()> {
+        let mut ready: Vec<PollFd<'_>> = sockets.iter().map(|one| PollFd::new(&one.listener, PollFlags::IN)).collect();
+        ready.push(PollFd::from_borrowed_fd(stop, PollFlags::IN));
+        let left = self.until.saturating_duration_since(Instant::now()).min(Duration::from_secs(1));
+        wait_for(&mut ready, left)
+    }
+}
+
+/// poll(2) with a time-out; a signal ends it, too.
+pub(super) fn wait_for(ready: &mut [PollFd<'_>], time: Duration) -> io::Result<()> {
+    let time = Timespec { tv_sec: time.as_secs().cast_signed(), tv_nsec: time.subsec_nanos().into() };
+    match poll(ready, Some(&time)) {
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// A client's connection.
+struct Connection<'a> {
+    responder: &'a Responder<'a>,
+    stream: &'a TcpStream,
+    /// Whatever it does ends then; it is closed [`LAST_WORD`] later.
+    until: Instant,
+}
+
+impl<'a> Connection<'a> {
+    fn new(responder: &'a Responder<'a>, stream: &'a TcpStream) -> Self {
+        let longest = Duration::from_millis(LONGEST_MILLISECONDS.into()) - LAST_WORD;
+        Self { responder, stream, until: responder.until.min(Instant::now() + longest) }
+    }
+
+    fn serve(&mut self, datagrams: &Mutex<UdpSocket>, from: IpAddr) -> io::Result<()> {
+        // A listener's sockets inherit that on some systems, not on Linux.
+        self.stream.set_nonblocking(false)?;
+        let request = match self.request()? {
+            Ok(request) => request,
+            Err(reason) => {
+                self.reply(&Reply::Refused { reason })?;
+                // What is not read when a connection is closed cuts off what was said last.
+                self.until = self.until.min(Instant::now() + PATIENCE);
+                return self.end_of_input();
+            }
+        };
+        let time = Duration::from_millis(request.milliseconds.into());
+        let until = self.until.min(Instant::now() + time);
+        match request.ask {
+            Ask::Send => self.take(),
+            Ask::Receive => self.give(until),
+            Ask::Watch => self.watch(),
+            Ask::Echo => self.echo(datagrams, from),
+        }
+    }
+
+    /// The first line; what is wrong with it.
+    fn request(&self) -> io::Result<Result<Request, String>> {
+        let until = self.until.min(Instant::now() + PATIENCE);
+        let mut bytes = [0; LONGEST_REQUEST + 1];
+        let mut length = 0;
+        loop {
+            if let Some(end) = bytes[..length].iter().position(|byte| *byte == b'\n') {
+                return Ok(Request::parse(&bytes[..end]));
+            }
+            let room = &mut bytes[length..];
+            if room.is_empty() {
+                return Ok(Err(format!("a request has at most {LONGEST_REQUEST} bytes")));
+            }
+            match self.read(room, until)? {
+                0 => return Err(ErrorKind::UnexpectedEof.into()),
+                more => length += more,
+            }
+        }
+    }
+
+    /// Reads a stream until the client ends it, or the time is over.
+    fn take(&self) -> io::Result<()> {
+        let pace = &self.responder.pace;
+        // What waits to be read at a low rate has to be read in time, too.
+        if pace.rate() < SLOW {
+            SockRef::from(self.stream).set_recv_buffer_size(LONGEST_PIECE)?;
+        }
+        self.ready()?;
+        let mut buffer = vec![0; LONGEST_PIECE];
+        let (mut bytes, mut begin, mut last) = (0, None, Instant::now());
+        loop {
+            match self.read(&mut buffer[..pace.piece()], self.until) {
+                Ok(0) => break,
+                Ok(more) => {
+                    bytes += more as u64;
+                    last = Instant::now();
+                    begin.get_or_insert(last);
+                    pace.pass(more);
+                }
+                Err(error) if error.kind() == ErrorKind::TimedOut => break,
+                Err(error) => return Err(error),
+            }
+        }
+        let seconds = begin.map_or(0.0, |begin| last.duration_since(begin).as_secs_f64());
+        self.reply(&Reply::Arrived { bytes, seconds })
+    }
+
+    /// Sends a stream.
+    fn give(&self, until: Instant) -> io::Result<()> {
+        SockRef::from(self.stream).set_tcp_notsent_lowat(UNSENT)?;
+        self.ready()?;
+        let buffer = [FILLER; LONGEST_PIECE];
+        let piece = self.responder.pace.piece();
+        while Instant::now() < until {
+            self.write(&buffer[..piece])?;
+            self.responder.pace.pass(piece);
+        }
+        self.write(b"\n")?;
+        self.reply(&Reply::Sent(TcpCounts::of(self.stream)))
+    }
+
+    /// Watches this machine until the client ends its side.
+    fn watch(&self) -> io::Result<()> {
+        let watch = Watch::begin(self.responder.daemon, self.responder.port);
+        self.ready()?;
+        self.end_of_input()?;
+        self.reply(&Reply::Seen(watch.end()))
+    }
+
+    /// Sends a client's datagrams back until it ends its side.
+    fn echo(&self, datagrams: &Mutex<UdpSocket>, from: IpAddr) -> io::Result<()> {
+        let Ok(datagrams) = datagrams.try_lock() else {
+            return self.reply(&Reply::Refused { reason: "it counts another client's datagrams".into() });
+        };
+        let mut buffer = [0; LONGEST_DATAGRAM];
+        // What came for somebody else, or too late.
+        while datagrams.recv(&mut buffer).is_ok() {
+            if Instant::now() >= self.until {
+                return Ok(());
+            }
+        }
+        self.ready()?;
+        let mut arrived = 0;
+        while Instant::now() < self.until {
+            let mut ready = [PollFd::new(&*datagrams, PollFlags::IN), PollFd::new(self.stream, PollFlags::IN)];
+            wait_for(&mut ready, self.until.saturating_duration_since(Instant::now()))?;
+            let has_ended = !ready[1].revents().is_empty();
+            // No more at a time than fit into a socket's buffer: somebody else's flood must not hold it here.
+            for _ in 0..64 {
+                let Ok((length, sender)) = datagrams.recv_from(&mut buffer) else { break };
+                if sender.ip() == from && length < buffer.len() {
+                    arrived += 1;
+                    self.responder.pace.pass(length);
+                    // One that finds no room is lost, as on any way.
+                    let _ = datagrams.send_to(&buffer[..length], sender);
+                }
+            }
+            if has_ended {
+                break;
+            }
+        }
+        self.reply(&Reply::Echoed { arrived })
+    }
+
+    fn ready(&self) -> io::Result<()> {
+        self.reply(&Reply::Ready { rate: self.responder.pace.rate() })
+    }
+
+    fn reply(&self, reply: &Reply) -> io::Result<()> {
+        self.write(&line(reply))?;
+        match reply {
+            Reply::Ready { .. } => Ok(()),
+            _ => self.stream.shutdown(Shutdown::Write),
+        }
+    }
+
+    /// Waits until the client has ended its side; what it sends until then is not looked at.
+    fn end_of_input(&self) -> io::Result<()> {
+        let mut buffer = [0; 1024];
+        // A client that trickles bytes has as long as any other, and one that pours them no more than its share.
+        loop {
+            match self.read(&mut buffer, self.until) {
+                Ok(0) => return Ok(()),
+                Ok(length) => self.responder.pace.pass(length),
+                // Its time is over: what was seen is told all the same.
+                Err(error) if error.kind() == ErrorKind::TimedOut => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn read(&self, buffer: &mut [u8], until: Instant) -> io::Result<usize> {
+        self.stream.set_read_timeout(Some(left(until)?))?;
+        in_time(|| (&*self.stream).read(buffer))
+    }
+
+    /// Writes all of `bytes`, if that is possible in time.
+    fn write(&self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            self.stream.set_write_timeout(Some(left(self.until + LAST_WORD)?))?;
+            match in_time(|| (&*self.stream).write(bytes))? {
+                0 => return Err(ErrorKind::WriteZero.into()),
+                written => bytes = &bytes[written..],
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How much time is left, at least a millisecond: zero means "for ever" to a socket.
+fn left(until: Instant) -> io::Result<Duration> {
+    let left = until.checked_duration_since(Instant::now()).ok_or(ErrorKind::TimedOut)?;
+    Ok(left.max(Duration::from_millis(1)))
+}
+
+/// A time-out under its own name, and signals in between ignored.
+fn in_time(mut call: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
+    loop {
+        match call() {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Err(ErrorKind::TimedOut.into()),
+            done => return done,
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! What a stranger may send to the responder of `linerate speed`: any bytes are a request that is within the bounds, or
+//! are refused in words.
+
+use linerate_probe::speed::{Ask, LONGEST_MILLISECONDS, LONGEST_REQUEST, Reply, Request, VERSION};
+use proptest::prelude::*;
+
+fn check(line: &[u8]) {
+    match Request::parse(line) {
+        Ok(request) => {
+            assert_eq!(request.version, VERSION);
+            assert!((1..=LONGEST_MILLISECONDS).contains(&request.milliseconds));
+            let again = serde_json::to_vec(&request).unwrap();
+            assert!(again.len() < LONGEST_REQUEST);
+            assert_eq!(Request::parse(&again), Ok(request));
+        }
+        Err(reason) => {
+            // What was sent is not repeated, so the words are ours.
+            assert!(!reason.is_empty() && reason.len() < 200 && reason.is_ascii());
+            let reply = serde_json::to_vec(&Reply::Refused { reason }).unwrap();
+            assert!(matches!(serde_json::from_slice(&reply).unwrap(), Reply::Refused { .. }));
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4096))]
+
+    #[test]
+    fn any_bytes_are_a_request_or_refused(line in prop::collection::vec(any::<u8>(), 0..2 * LONGEST_REQUEST)) {
+        check(&line);
+    }
+
+    #[test]
+    fn a_request_with_a_byte_changed_cut_or_put_in(
+        ask in prop::sample::select(vec![Ask::Send, Ask::Receive, Ask::Watch, Ask::Echo]),
+        milliseconds: u32,
+        at in any::<prop::sample::Index>(),
+        byte: u8,
+        how in 0..3,
+    ) {
+        let mut line = serde_json::to_vec(&Request::new(ask, milliseconds)).unwrap();
+        let at = at.index(line.len());
+        match how {
+            0 => line[at] = byte,
+            1 => line.truncate(at),
+            _ => line.insert(at, byte),
+        }
+        check(&line);
+    }
+}
+
+#[test]
+fn deep_and_long_lines_are_refused() {
+    for line in
+        [vec![b'['; LONGEST_REQUEST], vec![b'{'; LONGEST_REQUEST + 1], vec![b'9'; 100_000], vec![0xff; 16], vec![]]
+    {
+        assert!(Request::parse(&line).is_err());
+        check(&line);
+    }
+    let twice = br#"{"version":1,"version":1,"ask":"send","milliseconds":1}"#;
+    assert!(Request::parse(twice).is_err(), "a field that comes twice");
+    let more = br#"{"version":1,"ask":"send","milliseconds":1,"bytes":18446744073709551615}"#;
+    assert!(Request::parse(more).is_err(), "a field that nobody knows");
+}

@@ -1,0 +1,123 @@
+#!/usr/bin/env bash
+# `linerate speed --listen`: it answers through the tunnel and nowhere else, without rights, four connections at a time,
+# whatever they send, for its minutes.
+# timeout: 200
+source "$(dirname "$0")/lib.sh"
+source "$(dirname "$0")/speed.bash"
+need nc
+
+two_hosts
+tunnel v4
+pings h1 10.9.0.2
+
+# One that has a minute; what comes next takes some of it.
+nsenter --net=/run/netns/h2 "$LINERATE" speed --listen wg2 --port 5283 --minutes 1 >"$WORK/short" 2>&1 &
+short=$!
+wait_for 10 "the responder for a minute" listens h2 5283
+began=$(now_ms)
+
+responder h2 wg2
+expect "sockets that listen" "10.9.0.2%wg2:5282 [fd09::2]%wg2:5282" \
+  "$(on h2 ss -Hltn 'sport = :5282' | awk '{ print $4 }' | sort | xargs)"
+expect "sockets for datagrams" "10.9.0.2%wg2:5282 [fd09::2]%wg2:5282" \
+  "$(on h2 ss -Hlun 'sport = :5282' | awk '{ print $4 }' | sort | xargs)"
+status_of() { awk -v name="$1:" '$1 == name { print $2 }' "/proc/${PID[responder]}/status"; }
+expect "its capabilities" 0000000000000000 "$(status_of CapPrm)"
+expect "those it could gain" 0000000000000000 "$(status_of CapBnd)"
+expect "no_new_privs" 1 "$(status_of NoNewPrivs)"
+if ((EUID == 0)) && [[ $(awk '{ print $3; exit }' /proc/self/uid_map) -gt 65534 ]]; then
+  expect "its user" 65534 "$(status_of Uid)"
+fi
+
+# One line of JSON each; what it answers, or nothing after a time-out.
+ask() { # LINE
+  printf '%b' "$1" | on h1 timeout 15 nc -N 10.9.0.2 5282 2>/dev/null | tr -d '\0' | head -c 4096 || true
+}
+is_ready() { [[ $(ask '{"version":1,"ask":"watch","milliseconds":1}\n') == '{"ready":'* ]]; }
+
+say "hostile input"
+expect "an answer to garbage" '{"refused":{"reason":"this is not a request"}}' "$(ask 'GET / HTTP/1.1\r\n\r\n')"
+expect "an answer to another version" 1 "$(ask '{"version":7,"ask":"x"}\n' | grep -c 'speaks version 1, not 7')"
+expect "an answer to a long line" '{"refused":{"reason":"a request has at most 256 bytes"}}' "$(ask "$(printf '{%.0s' {1..300})")"
+expect "an answer to no line" "" "$(ask '')"
+expect "an answer to a long time" 1 "$(ask '{"version":1,"ask":"watch","milliseconds":4000000000}\n' | grep -c 'takes 1 to 10000')"
+expect "an answer to bytes of any kind" '{"refused":{"reason":"this is not a request"}}' "$(ask '\xff\xfe\x00\x80\n')"
+for _ in {1..20}; do
+  head -c 200000 /dev/urandom | on h1 timeout 5 nc -N 10.9.0.2 5282 >/dev/null 2>&1 || true
+done
+# Nobody measures, so datagrams are not sent back.
+count h1 in back meta iifname wg1 udp sport 5282
+for _ in {1..20}; do head -c 100 /dev/urandom | datagram h1 10.9.0.2 5282; done
+wait_for 10 "an answer after that" is_ready
+expect "datagrams that came back" 0 "$(counted h1 back)"
+expect_at_most "its memory in KiB" 40000 "$(rss_kb "${PID[responder]}")"
+
+say "the fifth connection"
+for number in {1..4}; do
+  # It goes on until the responder ends it.
+  { printf '{"version":1,"ask":"watch","milliseconds":9000}\n' && sleep 120; } |
+    ip netns exec h1 nc 10.9.0.2 5282 >"$WORK/held-$number" 2>&1 &
+done
+held() { (($(grep -l '"ready"' "$WORK"/held-? | wc -l || true) == 4)); }
+wait_for 10 "four connections" held
+speed 10.9.0.2
+expect "status beside four connections" 1 "$STATUS"
+says "the responder refuses: it serves 4 connections already"
+# The clients stay; it is the responder that ends their connections after ten seconds.
+wait_for 60 "room for another one" is_ready
+
+say "a measurement after all that"
+speed 10.9.0.2 --seconds 1
+expect "status" 0 "$STATUS"
+says "^wg1 to 10\.9\.0\.2, one TCP stream each way, answered by linerate$"
+says "^throughput +[0-9.]+ [MG]bit/s +[0-9.]+ [MG]bit/s$"
+says "^MTU +packets of 1420 bytes, the interface's MTU, pass$"
+says "^[0-9.]+ [MG]bit/s (to|from) 10\.9\.0\.2, the slower way: .* \(.*\)$"
+measures fd09::2 --seconds 2
+for way in send receive; do
+  holds "$way: figures" ".$way.megabitsPerSecond > 0 and .$way.bytes > 0 and .$way.segments > 0 and .$way.lost != null"
+  holds "$way: round trips" ".$way.underLoad.answers > 0 and .atRest.answers > 0"
+  holds "$way: both machines" "(.$way.here.threads | length > 0) and (.$way.there.threads | length > 0)"
+  holds "$way: a bottleneck with figures" ".$way.bottleneck.says != \"\" and .$way.bottleneck.because != \"\""
+done
+holds "the path" '.mtu == {"interface": 1420, "passes": 1420}'
+
+say "from outside the tunnel"
+# The address is the host's, so by another interface its packets arrive all the same.
+ip netns exec h2 nc -lk 10.9.0.2 7777 >/dev/null 2>&1 &
+wait_for 5 "a listener that is not bound to an interface" listens h2 7777
+ip -n h1 route add 10.9.0.2/32 via 192.0.2.2 dev e1 src 192.0.2.1
+reaches() { on h1 nc -z -w 2 "$@"; }
+reaches 10.9.0.2 7777 || fail "the way round the tunnel does not lead to h2"
+expect_failure "a connection round the tunnel" reaches 10.9.0.2 5282
+expect_failure "a connection to the address outside" reaches 192.0.2.2 5282
+ip -n h1 route del 10.9.0.2/32
+reaches 10.9.0.2 5282 || fail "through the tunnel it does not answer any more"
+
+say "its rate"
+stop_responder
+responder h2 wg2 --port 5284 --rate 2
+measures 10.9.0.2 --port 5284 --seconds 3
+for way in send receive; do
+  holds "$way: no more than it allows" ".$way.megabitsPerSecond < 2.5"
+  holds "$way: the verdict" ".$way.bottleneck.says | startswith(\"bound by the responder's own limit\")"
+done
+stop_responder
+
+say "its minute"
+wait_for $((100 - ($(now_ms) - began) / 1000)) "the end of the minute" grep -q "its 1 min are over" "$WORK/short"
+STATUS=0
+wait "$short" || STATUS=$?
+expect "status after its minute" 0 "$STATUS"
+expect_at_least "how long it answered, in ms" 59000 $(($(now_ms) - began))
+
+say "its interface goes"
+responder h2 wg2
+stop_daemon wg2
+STATUS=0
+wait "${PID[responder]}" || STATUS=$?
+expect "status without its interface" 1 "$STATUS"
+grep -q "wg2 has gone" "$SCENARIO_LOGS/responder.log" || fail "it does not say that wg2 has gone"
+STATUS=0
+on h2 "$LINERATE" speed --listen wg2 >"$WORK/said" 2>&1 || STATUS=$?
+expect "status of one for a tunnel that is not there" 1 "$STATUS"

@@ -56,26 +56,27 @@ fn advice(socket: &Path, error: &io::Error) -> String {
     let socket = socket.display();
     match error.kind() {
         ErrorKind::NotFound | ErrorKind::ConnectionRefused => format!(
-            "Its helper, which has the rights to look at tunnels, does not run: nothing listens on {socket}. On the \
-             server, `sudo systemctl restart linerate-web-helper.socket' starts it; without systemd, `sudo linerate \
-             web-helper' does."
+            "This page's helper, which has the rights to look at tunnels, does not run: nothing listens on {socket}. \
+             On the server, `sudo systemctl restart linerate-web-helper.socket' starts it; without systemd, `sudo \
+             linerate web-helper' does."
         ),
         ErrorKind::PermissionDenied => format!(
-            "Its helper runs, but this page's user may not open {socket}, which belongs to root and the group \
+            "This page's helper runs, but the page's user may not open {socket}, which belongs to root and the group \
              linerate-web. On the server, run linerate-web by `sudo systemctl start linerate-web', or start the helper \
              with --user and the page's user."
         ),
         ErrorKind::TimedOut => format!(
-            "Its helper did not answer within {} seconds. On the server, `sudo systemctl status linerate-web-helper' \
-             shows what it does, and `sudo journalctl -u linerate-web-helper' what it says.",
+            "This page's helper did not answer within {} seconds. On the server, `sudo systemctl status \
+             linerate-web-helper' shows what it does, and `sudo journalctl -u linerate-web-helper' what it says.",
             PATIENCE.as_secs()
         ),
-        ErrorKind::UnexpectedEof | ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => "Its helper closed the \
-             connection without an answer. On the server, `sudo journalctl -u linerate-web-helper' says why; it \
-             answers root and the page's user alone."
-            .to_owned(),
+        ErrorKind::UnexpectedEof | ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => {
+            let advice = "This page's helper closed the connection without an answer. On the server, `sudo journalctl \
+                          -u linerate-web-helper' says why; it answers root and the page's user alone.";
+            advice.to_owned()
+        }
         _ => format!(
-            "Its helper's answer was not understood ({error}). On the server, `sudo systemctl restart \
+            "The answer of this page's helper was not understood ({error}). On the server, `sudo systemctl restart \
              linerate-web-helper linerate-web' has both of the same version."
         ),
     }

@@ -52,6 +52,10 @@ pub fn skipped(name: &str, reason: &str) {
 }
 
 fn obstacle() -> Option<String> {
+    // Set by tests/emulated.
+    if std::env::var_os("LINERATE_TEST_EMULATOR").is_some() {
+        return Some("this machine cannot run an emulated program in namespaces".to_owned());
+    }
     if !rustix::process::geteuid().is_root() {
         return Some("not root".to_owned());
     }

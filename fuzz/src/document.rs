@@ -21,7 +21,7 @@ pub fn check(input: &[u8]) {
 }
 
 fn edit(document: &mut Document, edits: &mut Bytes<'_>) {
-    let all: Vec<Setting> = settings::all().collect();
+    let all: Vec<Setting> = settings::all().copied().collect();
     let which = edits.byte();
     let section = edits.below(document.sections().len());
     let setting = edits.pick(&all);

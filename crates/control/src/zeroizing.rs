@@ -52,9 +52,18 @@ impl Buffer {
     }
 }
 
+/// Takes over all of the memory, which is wiped later.
+impl From<Vec<u8>> for Buffer {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self(bytes)
+    }
+}
+
 impl Drop for Buffer {
     fn drop(&mut self) {
-        self.0.zeroize();
+        // In bulk: a vector wipes itself byte by byte.
+        self.0.as_mut_slice().zeroize();
+        self.0.spare_capacity_mut().zeroize();
     }
 }
 

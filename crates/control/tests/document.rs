@@ -1,7 +1,8 @@
 //! Properties of the lossless document, over files like those that people and scripts write.
 
 use linerate_control::document::{Document, Section, SectionKind, Setting};
-use linerate_control::tunnel_file::settings;
+use linerate_control::interface::InterfaceName;
+use linerate_control::tunnel_file::{Diagnostic, NoNames, TunnelFile, settings};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -100,6 +101,34 @@ fn a_name_stays_with_its_peer_when_the_line_below_is_removed() {
 }
 
 proptest! {
+    #[test]
+    fn a_document_that_was_read_before_it_was_edited_says_the_same_as_one_that_was_not(
+        file in file(), edits in vec((any::<prop::sample::Index>(), 0..6, setting()), 1..6)
+    ) {
+        let file = with_keys(&file);
+        let edited = |is_read: bool| {
+            let mut document = Document::parse(&file);
+            for (section, edit, setting) in &edits {
+                if is_read {
+                    read(&document);
+                }
+                let section = section.index(document.sections().len());
+                match edit {
+                    0 => document.set(section, setting, "1").unwrap(),
+                    1 => document.unset(section, setting),
+                    2 => document.remove_section(section),
+                    3 => document.disable(section),
+                    4 => document.enable(section),
+                    _ => document.set_name(section, "new").unwrap(),
+                }
+            }
+            document
+        };
+        let (one, other) = (edited(true), edited(false));
+        prop_assert!(read(&one) == read(&other));
+        prop_assert_eq!(&*one.to_bytes(), &*other.to_bytes());
+    }
+
     #[test]
     fn any_bytes_survive(bytes in vec(any::<u8>(), 0..400)) {
         prop_assert_eq!(&Document::parse(&bytes).to_bytes()[..], &bytes[..]);
@@ -245,6 +274,24 @@ proptest! {
     }
 }
 
+/// What a file says, with and without its disabled peers.
+fn read(document: &Document) -> [(TunnelFile, Vec<Diagnostic>); 2] {
+    let interface: InterfaceName = "wg0".parse().unwrap();
+    [TunnelFile::read, TunnelFile::read_with_disabled].map(|read| read(document, &interface, &NoNames))
+}
+
+/// A file in which two values of `PublicKey` are keys.
+fn with_keys(file: &[u8]) -> Vec<u8> {
+    let keyed = |line: &[u8]| {
+        let (name, last) = [(&b"PublicKey = x"[..], "A"), (b"  publickey=y", "E")]
+            .into_iter()
+            .find(|(start, _)| line.starts_with(start))?;
+        let key = format!("PublicKey = {}{last}=", "A".repeat(42));
+        Some([key.as_bytes(), &line[name.len()..]].concat())
+    };
+    file.split_inclusive(|&byte| byte == b'\n').flat_map(|line| keyed(line).unwrap_or_else(|| line.to_vec())).collect()
+}
+
 type SectionContent = (Option<String>, Vec<(String, bool, Vec<u8>)>);
 
 /// The names of all sections, and their settings with their values.
@@ -269,7 +316,7 @@ fn text(document: &Document) -> String {
 }
 
 fn setting() -> impl Strategy<Value = Setting> {
-    select(settings::all().collect::<Vec<Setting>>())
+    select(settings::all().copied().collect::<Vec<Setting>>())
 }
 
 /// Files of valid, nearly valid and meaningless lines.

@@ -137,7 +137,7 @@ fn only_a_peer_that_has_reached_the_end_in_the_file_has_expired() {
 fn a_file_that_has_the_new_key_in_place_of_the_old_changes_nothing_that_runs() {
     let before = file(&[&format!("#! NextPublicKey = {NEXT}")]);
     let mut after = file(&[]);
-    after.peers[0].public_key = NEXT;
+    std::sync::Arc::make_mut(&mut after.peers[0]).public_key = NEXT;
     let state = running(&[(NEXT, LimitState::default())]);
     assert!(reload(&before, &after, &state) == DeviceUpdate::default());
 }

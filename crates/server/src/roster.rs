@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use ipnet::IpNet;
 use jiff::Timestamp;
@@ -35,7 +36,7 @@ pub struct Client {
     /// Whether it is let in.
     pub state: State,
     /// What its section says.
-    pub peer: Peer,
+    pub peer: Arc<Peer>,
 }
 
 impl Client {
@@ -167,7 +168,19 @@ impl Roster {
         names: &dyn Names,
         now: Timestamp,
     ) -> Result<Self, Refusal> {
-        let (file, diagnostics) = TunnelFile::read_with_disabled(&document, interface, names);
+        let read = TunnelFile::read_with_disabled(&document, interface, names);
+        Self::of(document, read, now)
+    }
+
+    /// As [`Roster::read`], from what [`TunnelFile::read_with_disabled`] returned for the document.
+    ///
+    /// # Errors
+    /// As [`Roster::read`].
+    pub fn of(
+        document: Document,
+        (file, diagnostics): (TunnelFile, Vec<Diagnostic>),
+        now: Timestamp,
+    ) -> Result<Self, Refusal> {
         let errors: Vec<Diagnostic> =
             diagnostics.into_iter().filter(|diagnostic| diagnostic.severity == Severity::Error).collect();
         if !errors.is_empty() {
@@ -189,7 +202,7 @@ impl Roster {
                 _ if in_force => State::Enabled,
                 _ => State::Disabled,
             };
-            roster.clients.push(Client { name, state, peer: peer.clone() });
+            roster.clients.push(Client { name, state, peer: Arc::clone(peer) });
         }
         Ok(roster)
     }
@@ -294,8 +307,9 @@ impl Roster {
         peer.client.allowed_ips = properties.allowed_ips.clone().unwrap_or_default();
         peer.client.private_key = properties.private_key.clone().flatten();
         peer.client.note.clone_from(&properties.note);
+        let peer = Arc::new(peer);
         self.names.insert(new.name.key(), self.clients.len());
-        self.clients.push(Client { name: new.name.clone(), state: State::Enabled, peer: peer.clone() });
+        self.clients.push(Client { name: new.name.clone(), state: State::Enabled, peer: Arc::clone(&peer) });
         self.file.peers.push(peer);
         Ok(&self.clients[self.clients.len() - 1])
     }
@@ -540,7 +554,7 @@ impl Roster {
     }
 
     fn check_key(&self, key: &PublicKey) -> Result<(), Refusal> {
-        let has_it = |peer: &&Peer| peer.public_key == *key || peer.client.next_public_key == Some(*key);
+        let has_it = |peer: &&Arc<Peer>| peer.public_key == *key || peer.client.next_public_key == Some(*key);
         match self.file.peers.iter().find(has_it) {
             Some(peer) => Err(Refusal::KeyTaken(printable(&peer.title()).into_owned())),
             None => Ok(()),
@@ -548,8 +562,8 @@ impl Roster {
     }
 
     fn unknown(&self, name: &str) -> Refusal {
-        let is_peer = |peer: &&Peer| peer.name.as_deref().is_some_and(|other| other.eq_ignore_ascii_case(name));
-        let hint = if self.file.peers.iter().any(|peer| is_peer(&peer)) {
+        let is_peer = |peer: &Arc<Peer>| peer.name.as_deref().is_some_and(|other| other.eq_ignore_ascii_case(name));
+        let hint = if self.file.peers.iter().any(is_peer) {
             ": the peer of this name was not made by `linerate client add`, so it is not changed".to_owned()
         } else if self.clients.is_empty() {
             "; `linerate client add NAME` adds one".to_owned()

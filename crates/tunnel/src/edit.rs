@@ -12,7 +12,6 @@
 //!
 //! Until the daemon has an edit, the ledger has it as the next file: the next edit or `reload` begins there.
 
-use std::fs;
 use std::path::Path;
 
 use ipnet::IpNet;
@@ -22,7 +21,6 @@ use linerate_control::uapi::client::ClientError;
 use linerate_control::uapi::request::DeviceUpdate;
 use linerate_control::uapi::response::{DeviceState, PeerState};
 use linerate_host::spec::HostSpec;
-use zeroize::Zeroizing;
 
 use crate::context::Context;
 use crate::error::Error;
@@ -66,8 +64,7 @@ pub fn edit<T>(
 ) -> Result<Edited<T>, Error> {
     let locked = lock::lock(&file.interface, context)?;
     // What was read before another command had the lock is read again.
-    let is_same = fs::read(&file.path).map(Zeroizing::new).is_ok_and(|text| **text == *file.text());
-    let reopened = if is_same { None } else { Some(file.reopen()?) };
+    let reopened = if file.is_as_read().unwrap_or(false) { None } else { Some(file.reopen()?) };
     let file = reopened.as_ref().unwrap_or(file);
     file.check()?;
     let running = state_with_successors(file, &locked)?;
@@ -75,17 +72,16 @@ pub fn edit<T>(
     let outcomes = running.as_ref().map(|running| file.with_outcomes(running)).transpose()?.flatten();
     let current = outcomes.map(|document| file.with(document));
     let (document, value) = change(current.as_ref().unwrap_or(file))?;
-    let before = file.text();
     let new = file.with(document);
-    let (applied, needs_supervisor) = if *before == *new.text() {
+    let (applied, needs_supervisor) = if file.text() == new.text() {
         catch_up(file, &locked, options, context)?
     } else {
         new.check()?;
-        check_unchanged(file, &before)?;
-        replace(&file.path, &new.text())?;
+        check_unchanged(file)?;
+        replace(&file.path, new.text())?;
         match apply(file, &new, running, &locked, options, context) {
             Ok(applied) => applied,
-            Err(error) => return Err(error.and(put_back(&new, &before))),
+            Err(error) => return Err(error.and(put_back(&new, file.text()))),
         }
     };
     drop(locked);
@@ -122,13 +118,12 @@ fn catch_up(
 
 /// Whether the tunnel has what `file` says, as far as linerate knows.
 fn follows(file: &ConfigFile, locked: &LockedLedger) -> Result<bool, Error> {
-    let copy = locked.read_file()?;
-    Ok(copy.is_some_and(|copy| *copy == *file.text()) && locked.read_next_file()?.is_none())
+    Ok(locked.has_file(file.text())? && locked.read_next_file()?.is_none())
 }
 
 /// Puts the text `before` back in the place of `new`, unless that was replaced by other means.
 fn put_back(new: &ConfigFile, before: &[u8]) -> Result<(), Error> {
-    check_unchanged(new, &new.text())?;
+    check_unchanged(new)?;
     replace(&new.path, before)
 }
 
@@ -139,9 +134,8 @@ fn replace(path: &Path, text: &[u8]) -> Result<(), Error> {
 }
 
 /// Checks that an editor, which takes no lock, has not saved the file since it was read.
-pub(crate) fn check_unchanged(file: &ConfigFile, before: &[u8]) -> Result<(), Error> {
-    let now = fs::read(&file.path).map(Zeroizing::new).map_err(Error::inaccessible(&file.path))?;
-    match **now == *before {
+pub(crate) fn check_unchanged(file: &ConfigFile) -> Result<(), Error> {
+    match file.is_as_read().map_err(Error::inaccessible(&file.path))? {
         true => Ok(()),
         false => {
             let path = file.path.display();
@@ -175,8 +169,8 @@ fn apply(
     }
     let name = &new.interface;
     limits::warn_of_usage(&ledger, &old.contents, &new.contents, name.as_str(), context);
-    let update = changed_peers(&old.loaded()?, &new.loaded()?, running, name);
-    locked.write_next_file(&new.text())?;
+    let update = changed_peers(&*old.loaded()?, &*new.loaded()?, running, name);
+    locked.write_next_file(new.text())?;
     if !update.peers.is_empty() {
         match limits::set(name.as_str(), &update) {
             Ok(false) => {}

@@ -30,6 +30,8 @@ use linerate_host::plan::{Hooks, possibly_applied};
 use linerate_host::spec::{Compat, HostSpec};
 use linerate_host::step::{Implementation, Step};
 
+use crate::read::has_text;
+
 /// Where ledgers are.
 pub const DIRECTORY: &str = "/run/linerate";
 
@@ -253,6 +255,18 @@ impl LockedLedger {
         read_file(&self.directory, &self.interface)
     }
 
+    /// Whether [`LockedLedger::read_file`] would return this text.
+    ///
+    /// # Errors
+    /// It is there and cannot be read.
+    pub(crate) fn has_file(&self, text: &[u8]) -> Result<bool, LedgerError> {
+        let path = self.path("conf");
+        match has_text(&path, text) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            done => done.map_err(at(&path)),
+        }
+    }
+
     /// Keeps the text of the file.
     ///
     /// # Errors
@@ -429,12 +443,7 @@ pub fn read_file(directory: &Path, interface: &InterfaceName) -> Result<Option<B
 
 fn read_text(path: &Path) -> Result<Option<Buffer>, LedgerError> {
     match fs::read(path) {
-        Ok(bytes) => {
-            let bytes = zeroize::Zeroizing::new(bytes);
-            let mut text = Buffer::with_capacity(bytes.len());
-            text.extend(&bytes);
-            Ok(Some(text))
-        }
+        Ok(bytes) => Ok(Some(Buffer::from(bytes))),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(at(path)(error)),
     }

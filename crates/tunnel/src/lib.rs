@@ -94,6 +94,6 @@ pub fn running(interface: &InterfaceName) -> Option<DeviceState> {
 /// Whether the ledger's copy of the tunnel's file holds keys; `None` if there is no copy.
 pub fn copy_has_keys(interface: &InterfaceName) -> Option<bool> {
     let text = ledger::read_file(ledger::directory(), interface).ok().flatten()?;
-    let file = ConfigFile::of(PathBuf::new(), interface.clone(), &text).contents;
+    let file = ConfigFile::of(PathBuf::new(), interface.clone(), text).contents;
     Some(file.private_key.is_some() || file.peers.iter().any(|peer| peer.preshared_key.is_some()))
 }

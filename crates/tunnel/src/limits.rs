@@ -152,6 +152,7 @@ mod tests {
     use linerate_control::keys::PublicKey;
     use linerate_control::uapi::limits::Suspension;
     use linerate_control::uapi::response::{PeerState, ReplyError};
+    use linerate_control::zeroizing::Buffer;
 
     #[test]
     fn a_key_that_has_replaced_another_is_in_its_place_and_an_end_is_not_written_with_it() {
@@ -159,7 +160,7 @@ mod tests {
         let end = "#! Expires = 2027-01-31T00:00:00Z";
         let file = |next: &str| {
             let text = format!("[Interface]\n[Peer]\n# Name = a\n{end}\n{next}[Peer]\n{end}\nPublicKey = {expired}\n");
-            ConfigFile::of("/wg0.conf".into(), "wg0".parse().unwrap(), text.as_bytes())
+            ConfigFile::of("/wg0.conf".into(), "wg0".parse().unwrap(), Buffer::from(text.into_bytes()))
         };
         let mut over = PeerState::new(expired);
         over.limits.expires = Some(Duration::from_secs(1_801_353_600));

@@ -1,11 +1,14 @@
 //! The first step: the file of a tunnel, where it is, what is in it, and what that asks of the host and of the daemon.
 
-use std::fs;
+use std::borrow::Cow;
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use ipnet::IpNet;
-use linerate_control::document::Document;
+use linerate_control::document::{Document, Section, SectionKind};
 use linerate_control::interface::InterfaceName;
 use linerate_control::tunnel_file::{
     Diagnostic, Endpoint, ExcludeLan, KeyDirectories, Names, OnHookError, Peer, Severity, TunnelFile,
@@ -32,8 +35,10 @@ pub struct ConfigFile {
     pub called: PathBuf,
     /// The interface that it is named after.
     pub interface: InterfaceName,
-    /// Its text.
+    /// Its lines.
     pub document: Document,
+    /// Its text, which the lines share if they were read from it.
+    text: Arc<Buffer>,
     /// Its settings.
     pub contents: TunnelFile,
     /// Its errors and warnings.
@@ -129,12 +134,21 @@ impl ConfigFile {
     /// # Errors
     /// It cannot be read any more, or has errors now.
     pub(crate) fn changed(&self) -> Result<Option<Self>, Error> {
-        if fs::read(&self.path).map(Zeroizing::new).is_ok_and(|text| **text == *self.text()) {
+        if self.is_as_read().unwrap_or(false) {
             return Ok(None);
         }
         let file = self.reopen()?;
         file.check()?;
         Ok(Some(file))
+    }
+
+    /// Whether the file still has this text. It is compared piece by piece: fresh memory for a large file takes longer
+    /// than the rest.
+    ///
+    /// # Errors
+    /// It cannot be read any more.
+    pub(crate) fn is_as_read(&self) -> io::Result<bool> {
+        has_text(&self.path, self.text())
     }
 
     fn at(path: &Path, operand: &str) -> Result<Self, Error> {
@@ -151,8 +165,8 @@ impl ConfigFile {
     /// # Errors
     /// It cannot be read.
     pub(crate) fn read(path: PathBuf, interface: InterfaceName) -> Result<Self, Error> {
-        let text = fs::read(&path).map(Zeroizing::new).map_err(Error::inaccessible(&path))?;
-        Ok(Self::of(path, interface, &text))
+        let text = read_text(&path)?;
+        Ok(Self::of(path, interface, text))
     }
 
     /// Whether the tunnel of `ledger` was brought up from this file: from the same path, from the same path as the user
@@ -162,10 +176,14 @@ impl ConfigFile {
     }
 
     /// As [`ConfigFile::read`], from its text: that of the ledger's copy, say.
-    pub(crate) fn of(path: PathBuf, interface: InterfaceName, text: &[u8]) -> Self {
-        let document = Document::parse(text);
+    pub(crate) fn of(path: PathBuf, interface: InterfaceName, text: impl Into<Arc<Buffer>>) -> Self {
+        let text = text.into();
+        Self::parsed(path, interface, Document::of(Arc::clone(&text)), text)
+    }
+
+    fn parsed(path: PathBuf, interface: InterfaceName, document: Document, text: Arc<Buffer>) -> Self {
         let (contents, diagnostics) = TunnelFile::read(&document, &interface, &System);
-        Self { called: path.clone(), path, interface, document, contents, diagnostics }
+        Self { called: path.clone(), path, interface, document, text, contents, diagnostics }
     }
 
     /// The file with another text.
@@ -173,12 +191,21 @@ impl ConfigFile {
         let (contents, diagnostics) = TunnelFile::read(&document, &self.interface, &System);
         let Self { path, called, interface, .. } = self;
         let (path, called, interface) = (path.clone(), called.clone(), interface.clone());
-        Self { path, called, interface, document, contents, diagnostics }
+        Self { path, called, interface, text: Arc::new(document.to_bytes()), document, contents, diagnostics }
+    }
+
+    /// The settings and diagnostics as if disabled peers were in force.
+    pub fn with_disabled(&self) -> (TunnelFile, Vec<Diagnostic>) {
+        let is_disabled = |section: &Section| section.kind() == SectionKind::DisabledPeer;
+        match self.document.sections().iter().any(is_disabled) {
+            true => TunnelFile::read_with_disabled(&self.document, &self.interface, &System),
+            false => (self.contents.clone(), self.diagnostics.clone()),
+        }
     }
 
     /// The text, as it is in the file.
-    pub(crate) fn text(&self) -> Buffer {
-        self.document.to_bytes()
+    pub(crate) fn text(&self) -> &[u8] {
+        &self.text
     }
 
     /// The warnings, a line each.
@@ -203,11 +230,14 @@ impl ConfigFile {
     ///
     /// # Errors
     /// A file that holds a key cannot be read.
-    pub fn loaded(&self) -> Result<TunnelFile, Error> {
+    pub fn loaded(&self) -> Result<Cow<'_, TunnelFile>, Error> {
+        if !self.contents.has_key_files() {
+            return Ok(Cow::Borrowed(&self.contents));
+        }
         let mut file = self.contents.clone();
         let credentials = credentials();
         file.load_keys(self.folders(credentials.as_deref())).map_err(|sentences| Error::File(sentences.join("\n")))?;
-        Ok(file)
+        Ok(Cow::Owned(file))
     }
 
     fn folders<'a>(&'a self, credentials: Option<&'a Path>) -> KeyDirectories<'a> {
@@ -251,7 +281,7 @@ impl ConfigFile {
     /// The message about an endpoint without an address.
     pub(crate) fn without_address(&self, named: &NamedEndpoint) -> String {
         let peer = self.contents.peers.iter().find(|peer| peer.public_key == named.peer);
-        let consequence = match peer.is_some_and(has_default_route) {
+        let consequence = match peer.is_some_and(|peer| has_default_route(peer)) {
             true if self.contents.kill_switch => {
                 "KillSwitch blocks the DNS lookup of this endpoint; use an IP address or /etc/hosts"
             }
@@ -264,7 +294,7 @@ impl ConfigFile {
     /// What the file asks of the host. Endpoints are those of `device`.
     pub(crate) fn host_spec(&self, device: &DeviceUpdate, default_routes: DefaultRoutes) -> HostSpec {
         let file = &self.contents;
-        let deferred: Vec<&Peer> = match default_routes {
+        let deferred: Vec<&Arc<Peer>> = match default_routes {
             DefaultRoutes::OnceResolved => {
                 file.peers.iter().filter(|peer| self.defers_routes_to(peer, device)).collect()
             }
@@ -273,7 +303,7 @@ impl ConfigFile {
         let is_deferred = |peer: &Peer, net: &IpNet| {
             net.prefix_len() == 0 && deferred.iter().any(|deferred| deferred.public_key == peer.public_key)
         };
-        let allowed_ips = |peer: &Peer| -> Vec<IpNet> {
+        let allowed_ips = |peer: &Arc<Peer>| -> Vec<IpNet> {
             peer.allowed_ips.iter().copied().filter(|net| !is_deferred(peer, net)).collect()
         };
         HostSpec {
@@ -317,6 +347,25 @@ impl ConfigFile {
     /// Whether a failing hook is only reported.
     pub(crate) fn tolerates_hook_errors(&self) -> bool {
         self.contents.on_hook_error == Some(OnHookError::Warn)
+    }
+}
+
+fn read_text(path: &Path) -> Result<Buffer, Error> {
+    fs::read(path).map(Buffer::from).map_err(Error::inaccessible(path))
+}
+
+/// Whether a file has this text.
+pub(crate) fn has_text(path: &Path, text: &[u8]) -> io::Result<bool> {
+    let mut file = File::open(path)?;
+    let mut piece = Zeroizing::new([0; 32 * 1024]);
+    let mut rest = text;
+    loop {
+        let length = file.read(&mut *piece)?;
+        match rest.strip_prefix(&piece[..length]) {
+            Some(after) if length > 0 => rest = after,
+            Some(_) => return Ok(rest.is_empty()),
+            None => return Ok(false),
+        }
     }
 }
 

@@ -56,7 +56,7 @@ impl<'a> Recorded<'a> {
             released: BTreeSet::new(),
             hook_failed: false,
         };
-        let written = locked.write(&ledger).and_then(|()| locked.write_file(&file.text()));
+        let written = locked.write(&ledger).and_then(|()| locked.write_file(file.text()));
         // A reload of the dead tunnel may have left the file that it was applying.
         if let Err(error) = written.and_then(|()| locked.forget_next_file()) {
             // The disk may be full. Nothing was done yet, so there must be no ledger of a tunnel.

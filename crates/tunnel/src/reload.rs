@@ -1,6 +1,8 @@
 //! `reload`: applies a changed file to a running tunnel without dropping a session. Compares the old file, the new file
 //! and the running state, and changes only what differs between the files.
 
+use std::sync::Arc;
+
 use linerate_control::client::TunnelClient;
 use linerate_control::interface::InterfaceName;
 use linerate_control::tunnel_file::{AllowedIpRemoval, TunnelFile, changes};
@@ -66,7 +68,7 @@ pub(crate) fn reload_locked(
     };
     let (mut ledger, text) = (locked.read()?.ok_or_else(no_ledger)?, locked.read_file()?.ok_or_else(no_ledger)?);
     check_reloadable(&ledger, file)?;
-    let old = ConfigFile::of(ledger.file.clone(), name.clone(), &text);
+    let old = ConfigFile::of(ledger.file.clone(), name.clone(), text);
     ledger.file.clone_from(&file.path);
     ledger.called = Some(file.called.clone());
     let text = file.text();
@@ -74,7 +76,7 @@ pub(crate) fn reload_locked(
     let may_be_applied = next.as_ref().is_some_and(|next| **next == *text);
     if let Some(next) = next.filter(|_| !may_be_applied) {
         // An earlier reload of another file was killed, before or after it applied that file.
-        revert(&ConfigFile::of(ledger.file.clone(), name.clone(), &next), &old)?;
+        revert(&ConfigFile::of(ledger.file.clone(), name.clone(), next), &old)?;
     }
     let running = state_of(name)?;
 
@@ -83,7 +85,7 @@ pub(crate) fn reload_locked(
     let fixes = options.fix_firewall || (ledger.spec.forwarding.fixes_firewall && !old.contents.fix_firewall);
     let opened_firewalls = old.opens_firewalls(&ledger.spec);
     let old = with_running_keys(old.contents, &running);
-    let mut settings = changes(&old, &file.loaded()?, &running, removal(name));
+    let mut settings = changes(&old, &*file.loaded()?, &running, removal(name));
     names.fill_in(&mut settings);
     let update = settings.update;
     let mut spec = file.host_spec(&file.device_after(&update, &running)?, DefaultRoutes::OnceResolved);
@@ -97,7 +99,7 @@ pub(crate) fn reload_locked(
         }
     }
     limits::warn_of_usage(&ledger, &old, &file.contents, name.as_str(), context);
-    locked.write_next_file(&text)?;
+    locked.write_next_file(text)?;
     let give_up = |error: Error| {
         // An earlier reload may have applied it. A leftover file is harmless: reverting it is a no-op.
         if !may_be_applied {
@@ -190,7 +192,7 @@ pub(crate) fn reload_host(interface: &InterfaceName, context: Context<'_>) -> Re
     if is_interrupted(&ledger) {
         return Ok(());
     }
-    let file = ConfigFile::of(ledger.file.clone(), interface.clone(), &text);
+    let file = ConfigFile::of(ledger.file.clone(), interface.clone(), text);
     let Some(running) = running(interface) else { return Ok(()) };
     let device = file.device_after(&DeviceUpdate::default(), &running)?;
     let mut spec = file.host_spec(&device, DefaultRoutes::OnceResolved);
@@ -359,7 +361,7 @@ fn with_running_keys(mut file: TunnelFile, running: &DeviceState) -> TunnelFile 
     }
     for peer in file.peers.iter_mut().filter(|peer| peer.preshared_key_file.is_some()) {
         let state = running.peers.iter().find(|state| state.public_key == peer.public_key);
-        peer.preshared_key = state.and_then(|state| state.preshared_key.clone());
+        Arc::make_mut(peer).preshared_key = state.and_then(|state| state.preshared_key.clone());
     }
     file
 }

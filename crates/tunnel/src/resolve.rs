@@ -79,7 +79,7 @@ impl ConfigFile {
             }
             _ => None,
         };
-        self.contents.peers.iter().filter_map(named).collect()
+        self.contents.peers.iter().filter_map(|peer| named(peer)).collect()
     }
 
     /// The configuration of a new device, without resolving names.

@@ -67,8 +67,9 @@ pub(crate) fn save_locked(
     check_no_loss(file, &device, link, was_set_up).map_err(not_saved)?;
     context.reporter.step(&format!("wg showconf {interface}"));
     let previous = locked.read_file()?;
-    let previous = previous.map(|text| ConfigFile::of(file.path.clone(), file.interface.clone(), &text));
-    let previous = previous.map(|previous| with_replacements(previous, &device)?.loaded()).transpose()?;
+    let previous = previous.map(|text| ConfigFile::of(file.path.clone(), file.interface.clone(), text));
+    let previous = previous.map(|previous| with_replacements(previous, &device)).transpose()?;
+    let previous = previous.as_ref().map(ConfigFile::loaded).transpose()?;
     let names = NamedEndpoints::resolve(file);
     let steps = || ledger.as_ref().map_or(&[][..], |ledger| &ledger.steps);
     let runtime = RunningTunnel {
@@ -87,7 +88,7 @@ pub(crate) fn save_locked(
             Step::SetFwmark { fwmark, .. } => Some(Some(*fwmark)),
             _ => None,
         }),
-        previous: previous.as_ref(),
+        previous: previous.as_deref(),
         is_resolved_address: &|peer, endpoint| names.has(peer, endpoint),
     };
     let mut document: Document = file.document.clone();

@@ -278,7 +278,7 @@ fn file_only(name: &str, ledger: Option<&Ledger>) -> BTreeMap<PublicKey, FileOnl
         file_only.entry(named.peer).or_default().endpoint = Some(named.to_string());
     }
     for peer in file.contents.peers {
-        file_only.entry(peer.public_key).or_default().name = peer.name;
+        file_only.entry(peer.public_key).or_default().name.clone_from(&peer.name);
     }
     file_only
 }
@@ -287,7 +287,7 @@ fn file_only(name: &str, ledger: Option<&Ledger>) -> BTreeMap<PublicKey, FileOnl
 pub fn names(file: &Path, interface: &InterfaceName) -> HashMap<PublicKey, String> {
     let file = ConfigFile::read(file.to_owned(), interface.clone());
     let peers = file.map(|file| file.contents.peers).unwrap_or_default();
-    peers.into_iter().filter_map(|peer| Some((peer.public_key, peer.name?))).collect()
+    peers.into_iter().filter_map(|peer| Some((peer.public_key, peer.name.clone()?))).collect()
 }
 
 /// The file that a tunnel was brought up from, or the one that is named after it. It may not exist.

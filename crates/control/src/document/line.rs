@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use zeroize::Zeroizing;
+use crate::zeroizing::Buffer;
 
 pub(super) use crate::wg_config::values::is_space;
 
@@ -47,7 +47,7 @@ pub struct Entry<'a> {
     whole: Range<usize>,
 }
 
-impl Entry<'_> {
+impl<'a> Entry<'a> {
     /// The name of the setting as spelled, without white space.
     pub fn name(&self) -> String {
         let kept = self.line[self.name.clone()].iter().copied().filter(|&byte| !is_space(byte));
@@ -56,16 +56,27 @@ impl Entry<'_> {
 
     /// Whether it sets `setting`, with `#!` if that is needed.
     pub fn is(&self, setting: &Setting) -> bool {
-        self.marked == setting.marked && self.name().eq_ignore_ascii_case(setting.name)
+        self.marked == setting.marked && self.is_named(setting.name)
+    }
+
+    /// Whether its name is `name`, in any case, white space aside.
+    pub fn is_named(&self, name: &str) -> bool {
+        let spelled = &self.line[self.name.clone()];
+        if spelled.len() <= name.len() {
+            return spelled.eq_ignore_ascii_case(name.as_bytes());
+        }
+        let mut kept = spelled.iter().filter(|&&byte| !is_space(byte));
+        let is_next = |byte: u8| kept.next().is_some_and(|kept| kept.eq_ignore_ascii_case(&byte));
+        name.bytes().all(is_next) && kept.next().is_none()
     }
 
     /// The value without the comment and the white space around it.
-    pub fn value(&self) -> &[u8] {
+    pub fn value(&self) -> &'a [u8] {
         &self.line[self.value.clone()]
     }
 
     /// The value up to the end of the line, without the white space around it.
-    pub fn whole_value(&self) -> &[u8] {
+    pub fn whole_value(&self) -> &'a [u8] {
         &self.line[self.whole.clone()]
     }
 
@@ -81,7 +92,7 @@ impl Entry<'_> {
 
     fn column(&self, offset: usize) -> usize {
         let continues = |byte: u8| byte & 0b1100_0000 == 0b1000_0000;
-        1 + self.line.iter().take(offset).filter(|&&byte| !continues(byte)).count()
+        1 + self.line[..offset.min(self.line.len())].iter().filter(|&&byte| !continues(byte)).count()
     }
 
     /// The white space before the name (or its `#!`), before `=` and after it.
@@ -97,11 +108,12 @@ impl Entry<'_> {
 /// What each line of a disabled peer begins with.
 const DISABLED: &[u8] = b"#~";
 
-/// A line of the file with its line end; wiped when dropped.
-#[derive(Clone)]
-pub(super) struct Line(Zeroizing<Vec<u8>>);
+/// A line of the file with its line end.
+#[derive(Clone, Copy)]
+pub(super) struct Line<'a>(pub(super) &'a [u8]);
 
-pub(super) enum LineKind<'a> {
+/// What a line is.
+pub(crate) enum LineKind<'a> {
     Blank,
     /// The text after `#`.
     Comment(&'a [u8]),
@@ -110,28 +122,22 @@ pub(super) enum LineKind<'a> {
     Unknown,
 }
 
-impl Line {
-    pub(super) fn new(parts: &[&[u8]]) -> Self {
-        // Allocated once: a vector that grows leaves copies behind.
-        let mut bytes = Zeroizing::new(Vec::with_capacity(parts.iter().map(|part| part.len()).sum()));
-        parts.iter().for_each(|part| bytes.extend_from_slice(part));
-        Self(bytes)
+impl<'a> Line<'a> {
+    /// The lines of a text.
+    pub(super) fn all(text: &'a [u8]) -> impl DoubleEndedIterator<Item = Self> {
+        text.split_inclusive(|&byte| byte == b'\n').map(Self)
     }
 
-    pub(super) fn bytes(&self) -> &[u8] {
-        &self.0
-    }
-
-    pub(super) fn end(&self) -> &[u8] {
-        match self.bytes() {
+    pub(super) fn end(self) -> &'static [u8] {
+        match self.0 {
             [.., b'\r', b'\n'] => b"\r\n",
             [.., b'\n'] => b"\n",
             _ => b"",
         }
     }
 
-    pub(super) fn kind(&self) -> LineKind<'_> {
-        let line = self.bytes();
+    pub(super) fn kind(self) -> LineKind<'a> {
+        let line = self.0;
         let line = &line[..line.iter().position(|&byte| byte == 0).unwrap_or(line.len())];
         let all = trim(line, 0..line.len());
         if all.is_empty() {
@@ -151,26 +157,26 @@ impl Line {
     }
 
     /// Whether it belongs to a disabled peer, where one is.
-    pub(super) fn is_disabled(&self) -> bool {
-        self.bytes().starts_with(DISABLED)
+    pub(super) fn is_disabled(self) -> bool {
+        self.0.starts_with(DISABLED)
     }
 
     /// The line as part of a disabled peer.
-    pub(super) fn disabled(&self) -> Self {
+    pub(super) fn disabled(self) -> EditedLine<'static> {
         // An empty line gets no space, because editors remove it.
-        let space: &[u8] = if self.bytes() == self.end() { b"" } else { b" " };
-        Self::new(&[DISABLED, space, self.bytes()])
+        let space: &[u8] = if self.0 == self.end() { b"" } else { b" " };
+        EditedLine::new(&[DISABLED, space, self.0])
     }
 
     /// The line as part of a peer in force: without the mark, if it has one.
-    pub(super) fn enabled(&self) -> Self {
-        let rest = self.bytes().strip_prefix(DISABLED).map(|rest| rest.strip_prefix(b" ").unwrap_or(rest));
-        Self::new(&[rest.unwrap_or(self.bytes())])
+    pub(super) fn enabled(self) -> Self {
+        let rest = self.0.strip_prefix(DISABLED).map(|rest| rest.strip_prefix(b" ").unwrap_or(rest));
+        Self(rest.unwrap_or(self.0))
     }
 
     /// The kind of section that it begins, if it is a header.
-    pub(super) fn header(&self) -> Option<SectionKind> {
-        let header = |line: &Self| match line.first() {
+    pub(super) fn header(self) -> Option<SectionKind> {
+        let header = |line: Self| match line.first() {
             Some(b'[') => match line.kind() {
                 LineKind::Header(kind) => Some(kind),
                 _ => None,
@@ -180,11 +186,11 @@ impl Line {
         if !self.is_disabled() {
             return header(self);
         }
-        (header(&self.enabled()) == Some(SectionKind::Peer)).then_some(SectionKind::DisabledPeer)
+        (header(self.enabled()) == Some(SectionKind::Peer)).then_some(SectionKind::DisabledPeer)
     }
 
     /// The setting in it, if there is one; `index` is that of the line in its section.
-    pub(super) fn entry(&self, index: usize) -> Option<Entry<'_>> {
+    pub(super) fn entry(self, index: usize) -> Option<Entry<'a>> {
         match self.kind() {
             LineKind::Entry(entry) => Some(Entry { index, ..entry }),
             _ => None,
@@ -192,16 +198,16 @@ impl Line {
     }
 
     /// The line with another value for its `setting`, if it has one.
-    pub(super) fn with_value(&self, setting: &Setting, value: &str) -> Option<Self> {
+    pub(super) fn with_value(self, setting: &Setting, value: &str) -> Option<EditedLine<'static>> {
         let entry = self.entry(0)?;
         let old = if setting.whole_line { entry.whole } else { entry.value };
         // `NAME =` gets the same space after `=` as before.
         let space = old.is_empty() && entry.name.end + 1 < old.start;
         let (before, after) = (&self.0[..old.start], &self.0[old.end..]);
-        Some(Self::new(&[before, if space { b" " } else { b"" }, value.as_bytes(), after]))
+        Some(EditedLine::new(&[before, if space { b" " } else { b"" }, value.as_bytes(), after]))
     }
 
-    pub(super) fn comment(&self) -> Option<&[u8]> {
+    pub(super) fn comment(self) -> Option<&'a [u8]> {
         match self.first() {
             Some(b'#') => match self.kind() {
                 LineKind::Comment(text) => Some(text),
@@ -212,25 +218,48 @@ impl Line {
     }
 
     /// The first byte that is not white space: it tells most lines apart at once, and files have many.
-    fn first(&self) -> Option<u8> {
-        self.bytes().iter().copied().find(|&byte| !is_space(byte))
+    fn first(self) -> Option<u8> {
+        self.0.iter().copied().find(|&byte| !is_space(byte))
     }
 
-    pub(super) fn is_blank(&self) -> bool {
+    pub(super) fn is_blank(self) -> bool {
         matches!(self.kind(), LineKind::Blank)
     }
 
     /// Whether it belongs to a header directly below.
-    pub(super) fn leads(&self) -> bool {
+    pub(super) fn leads(self) -> bool {
         self.comment().is_some_and(|text| !closes(text))
     }
 
     /// Whether it belongs to `header` directly below: a peer in force has no lines of a disabled one.
-    pub(super) fn leads_to(&self, header: &Self) -> bool {
+    pub(super) fn leads_to(self, header: Self) -> bool {
         match (self.is_disabled(), header.is_disabled()) {
             (false, _) => self.leads(),
             (true, true) => self.enabled().leads(),
             (true, false) => false,
+        }
+    }
+}
+
+/// A line while its section is edited.
+pub(super) enum EditedLine<'a> {
+    /// As it was.
+    Kept(Line<'a>),
+    /// Another one, wiped when dropped.
+    New(Buffer),
+}
+
+impl EditedLine<'_> {
+    pub(super) fn new(parts: &[&[u8]]) -> Self {
+        let mut bytes = Buffer::with_capacity(parts.iter().map(|part| part.len()).sum());
+        parts.iter().for_each(|part| bytes.extend(part));
+        Self::New(bytes)
+    }
+
+    pub(super) fn line(&self) -> Line<'_> {
+        match self {
+            Self::Kept(line) => *line,
+            Self::New(bytes) => Line(bytes),
         }
     }
 }
@@ -247,9 +276,10 @@ fn entry(line: &[u8], start: usize, marked: bool) -> Option<Entry<'_>> {
 
 /// `range` without the white space at its ends; empty at its start if there is nothing else.
 fn trim(line: &[u8], range: Range<usize>) -> Range<usize> {
-    let filled = |&index: &usize| !is_space(line[index]);
-    match (range.clone().find(filled), range.clone().rev().find(filled)) {
-        (Some(first), Some(last)) => first..last + 1,
+    let text = &line[range.clone()];
+    let filled = |&byte: &u8| !is_space(byte);
+    match (text.iter().position(filled), text.iter().rposition(filled)) {
+        (Some(first), Some(last)) => range.start + first..range.start + last + 1,
         _ => range.start..range.start,
     }
 }

@@ -7,8 +7,13 @@
 
 mod line;
 
+use std::ops::Range;
+use std::sync::{Arc, OnceLock};
+
+pub(crate) use self::line::LineKind;
+use self::line::{EditedLine, Line, is_space};
 pub use self::line::{Entry, SectionKind, Setting};
-use self::line::{Line, LineKind, is_space};
+use crate::tunnel_file::PeerSection;
 use crate::zeroizing::Buffer;
 
 /// U+FEFF in UTF-8, which some editors write before the text.
@@ -22,13 +27,31 @@ pub struct Document {
     sections: Vec<Section>,
 }
 
-/// A header with its lines: the comments directly above it, and everything up to the next section.
+/// A header with its lines: the comments directly above it, and everything up to the next section. Copies share what is
+/// in it.
 #[derive(Clone)]
-pub struct Section {
+pub struct Section(Arc<Content>);
+
+struct Content {
+    kind: SectionKind,
+    /// The index of the header among the lines.
+    header: usize,
+    /// How many lines there are.
+    count: usize,
+    /// The lines are a part of this text, which is wiped when the last of its sections is dropped.
+    text: Arc<Buffer>,
+    range: Range<usize>,
+    /// What it says of a peer, once that was asked for: copies of a file are read again and again, and most sections
+    /// stay as they are.
+    peer: OnceLock<PeerSection>,
+}
+
+/// A section while it is edited.
+struct EditedSection<'a> {
     kind: SectionKind,
     /// The index of the header in `lines`.
     header: usize,
-    lines: Vec<Line>,
+    lines: Vec<EditedLine<'a>>,
 }
 
 /// Why a text cannot be a value.
@@ -41,24 +64,43 @@ pub struct InvalidValue;
 impl Document {
     /// Splits the file into lines and sections. Any bytes are valid.
     pub fn parse(bytes: &[u8]) -> Self {
-        let text = bytes.strip_prefix(BYTE_ORDER_MARK);
-        let mut document = Self {
-            byte_order_mark: text.is_some(),
-            sections: vec![Section { kind: SectionKind::Start, header: 0, lines: Vec::new() }],
-        };
-        for line in text.unwrap_or(bytes).split_inclusive(|&byte| byte == b'\n') {
-            document.push(Line::new(&[line]));
+        let mut copy = Buffer::with_capacity(bytes.len());
+        copy.extend(bytes);
+        Self::of(Arc::new(copy))
+    }
+
+    /// As [`Self::parse`], without a copy.
+    pub fn of(text: Arc<Buffer>) -> Self {
+        let byte_order_mark = text.starts_with(BYTE_ORDER_MARK);
+        let mut end = if byte_order_mark { BYTE_ORDER_MARK.len() } else { 0 };
+        let mut sections = Vec::new();
+        let mut section = Content::new(SectionKind::Start, 0, 0, &text, end..end);
+        for line in Line::all(&text[end..]) {
+            if let Some(kind) = line.header() {
+                // A header takes the comments directly above it from the previous section.
+                let above = Line::all(section.text()).rev().take_while(|above| above.leads_to(line));
+                let (leading, length) =
+                    above.fold((0, 0), |(leading, length), above| (leading + 1, length + above.0.len()));
+                section.count -= leading;
+                section.range.end -= length;
+                let next = Content::new(kind, leading, leading, &text, section.range.end..end);
+                sections.push(Section(Arc::new(std::mem::replace(&mut section, next))));
+            }
+            end += line.0.len();
+            section.count += 1;
+            section.range.end = end;
         }
-        document
+        sections.push(Section(Arc::new(section)));
+        Self { byte_order_mark, sections }
     }
 
     /// The bytes of the file.
     pub fn to_bytes(&self) -> Buffer {
         let mark: &[u8] = if self.byte_order_mark { BYTE_ORDER_MARK } else { b"" };
-        let lines = || self.sections.iter().flat_map(|section| &section.lines).map(Line::bytes);
-        let mut bytes = Buffer::with_capacity(mark.len() + lines().map(<[u8]>::len).sum::<usize>());
+        let texts = || self.sections.iter().map(|section| section.0.text());
+        let mut bytes = Buffer::with_capacity(mark.len() + texts().map(<[u8]>::len).sum::<usize>());
         bytes.extend(mark);
-        lines().for_each(|line| bytes.extend(line));
+        texts().for_each(|text| bytes.extend(text));
         bytes
     }
 
@@ -75,7 +117,7 @@ impl Document {
 
     /// A document with only this section.
     pub fn only(&self, section: usize) -> Self {
-        let start = Section { kind: SectionKind::Start, header: 0, lines: Vec::new() };
+        let start = Section::of(SectionKind::Start, 0, &[]);
         Self { byte_order_mark: false, sections: vec![start, self.sections[section].clone()] }
     }
 
@@ -104,10 +146,12 @@ impl Document {
         value: &str,
     ) -> Result<(), InvalidValue> {
         check(setting, value)?;
-        let line = &mut self.sections[section].lines[index];
-        if let Some(edited) = line.with_value(setting, value) {
-            *line = edited;
-        }
+        self.edit(section, |edited| {
+            let line = &mut edited.lines[index];
+            if let Some(with_value) = line.line().with_value(setting, value) {
+                *line = with_value;
+            }
+        });
         Ok(())
     }
 
@@ -120,24 +164,25 @@ impl Document {
         check(setting, value)?;
         let entries = || self.sections[section].entries();
         let same = entries().rfind(|entry| entry.is(setting));
-        let after = same.or_else(|| entries().next_back()).map_or(self.sections[section].header, |entry| entry.index);
+        let after = same.or_else(|| entries().next_back()).map_or(self.sections[section].header(), |entry| entry.index);
         let neighbour = self.sections[..=section].iter().rev().find_map(|section| section.entries().next_back());
         let [indent, before, behind] = neighbour.as_ref().map_or([&b""[..], b" ", b" "], Entry::spaces);
         let mark: &[u8] = if setting.marked { b"#! " } else { b"" };
         let parts = [indent, mark, setting.name.as_bytes(), before, b"=", behind, value.as_bytes()];
-        let line = Line::new(&parts);
-        self.sections[section].insert_below(after, line);
+        let line = EditedLine::new(&parts);
+        self.edit(section, |edited| edited.insert_below(after, line));
         Ok(())
     }
 
     /// Removes the line `index` of a section. If only comments are left above the next header, an empty line is
     /// added, so that they stay in this section.
     pub fn remove(&mut self, section: usize, index: usize) {
-        let edited = &mut self.sections[section];
-        edited.lines.remove(index);
-        if index < edited.header {
-            edited.header -= 1;
-        }
+        self.edit(section, |edited| {
+            edited.lines.remove(index);
+            if index < edited.header {
+                edited.header -= 1;
+            }
+        });
         self.separate(section);
     }
 
@@ -155,7 +200,7 @@ impl Document {
 
     /// The index of the first `[Interface]`, which is added before all peers if there is none.
     pub fn interface(&mut self) -> usize {
-        let interface = self.sections.iter().position(|section| section.kind == SectionKind::Interface);
+        let interface = self.sections.iter().position(|section| section.kind() == SectionKind::Interface);
         interface.unwrap_or_else(|| self.add_section(1, SectionKind::Interface, b"[Interface]"))
     }
 
@@ -165,30 +210,33 @@ impl Document {
         if section == 0 {
             return;
         }
-        let mut removed = self.sections.remove(section);
+        let removed = self.sections.remove(section);
         let was_last = section == self.sections.len();
-        let rest = removed.lines.split_off(removed.own_end());
-        let above = &mut self.sections[section - 1];
-        let separated = above.lines.last().is_none_or(Line::is_blank);
-        let rest = rest.into_iter().skip_while(|line| separated && line.is_blank());
-        let before = above.lines.len();
-        above.lines.extend(rest);
-        if was_last && above.lines.len() == before {
-            while above.lines.last().is_some_and(Line::is_blank) {
-                above.lines.pop();
+        let removed = removed.0.edited();
+        let rest = &removed.lines[removed.own_end()..];
+        self.edit(section - 1, |above| {
+            let separated = above.lines.last().is_none_or(|line| line.line().is_blank());
+            let rest = rest.iter().map(EditedLine::line).skip_while(|line| separated && line.is_blank());
+            let before = above.lines.len();
+            above.lines.extend(rest.map(|line| EditedLine::new(&[line.0])));
+            if was_last && above.lines.len() == before {
+                while above.lines.last().is_some_and(|line| line.line().is_blank()) {
+                    above.lines.pop();
+                }
             }
-        }
+        });
         self.separate(section - 1);
     }
 
     /// Turns a peer into comments, line by line. [`Document::enable`] gives back the same bytes, if no line that begins
     /// with `#~` was there before but those of disabled peers, and no comment ends the one above.
     pub fn disable(&mut self, section: usize) {
-        if self.sections[section].kind == SectionKind::Peer {
-            let disabled = &mut self.sections[section];
-            let end = disabled.own_end();
-            disabled.lines[..end].iter_mut().for_each(|line| *line = line.disabled());
-            disabled.kind = SectionKind::DisabledPeer;
+        if self.sections[section].kind() == SectionKind::Peer {
+            self.edit(section, |disabled| {
+                let end = disabled.own_end();
+                disabled.lines[..end].iter_mut().for_each(|line| *line = line.line().disabled());
+                disabled.kind = SectionKind::DisabledPeer;
+            });
             self.separate(section - 1);
         }
     }
@@ -205,20 +253,22 @@ impl Document {
     /// See [`InvalidValue`].
     pub fn set_name(&mut self, section: usize, name: &str) -> Result<(), InvalidValue> {
         check(&NAME, name)?;
-        let edited = &mut self.sections[section];
-        let named = |line: &Line| line.comment().and_then(line::assigned_name).is_some();
-        let line = Line::new(&[b"# Name = ", name.as_bytes()]);
-        let (above, inside) = edited.lines.split_at(edited.header);
-        let inside = inside.iter().position(named).map(|index| above.len() + index);
-        let names = |line: &Line| named(line) || line.comment().and_then(line::title).is_some();
-        let above = || above.iter().rposition(names).filter(|&index| named(&above[index]));
-        match inside.or_else(above) {
-            Some(index) => {
-                let end = edited.lines[index].end().to_vec();
-                edited.lines[index] = Line::new(&[line.bytes(), &end]);
+        let named = |line: Line<'_>| line.comment().and_then(line::assigned_name).is_some();
+        let names = |line: Line<'_>| named(line) || line.comment().and_then(line::title).is_some();
+        self.edit(section, |edited| {
+            let (above, inside) = edited.lines.split_at(edited.header);
+            let inside = inside.iter().position(|line| named(line.line())).map(|index| above.len() + index);
+            let above =
+                || above.iter().rposition(|line| names(line.line())).filter(|&index| named(above[index].line()));
+            let parts = [b"# Name = ", name.as_bytes()];
+            match inside.or_else(above) {
+                Some(index) => {
+                    let end = edited.lines[index].line().end();
+                    edited.lines[index] = EditedLine::new(&[parts[0], parts[1], end]);
+                }
+                None => edited.insert_below(edited.header, EditedLine::new(&parts)),
             }
-            None => edited.insert_below(edited.header, line),
-        }
+        });
         self.separate(section);
         Ok(())
     }
@@ -230,132 +280,169 @@ impl Document {
     pub fn insert_first(&mut self, section: usize, setting: &Setting, value: &str) -> Result<(), InvalidValue> {
         check(setting, value)?;
         let mark: &[u8] = if setting.marked { b"#! " } else { b"" };
-        let line = Line::new(&[mark, setting.name.as_bytes(), b" = ", value.as_bytes()]);
-        let header = self.sections[section].header;
-        self.sections[section].insert_below(header, line);
+        let line = EditedLine::new(&[mark, setting.name.as_bytes(), b" = ", value.as_bytes()]);
+        self.edit(section, |edited| edited.insert_below(edited.header, line));
         Ok(())
     }
 
     /// Adds an empty line below a section if its last line is a comment that would belong to the header below.
     fn separate(&mut self, section: usize) {
-        let [above, below, ..] = &mut self.sections[section..] else { return };
-        if above.lines.last().is_some_and(|last| last.leads_to(&below.lines[below.header])) {
-            let end = above.end();
-            above.lines.push(Line::new(&[&end]));
+        let [above, below, ..] = &self.sections[section..] else { return };
+        let header = below.0.lines().nth(below.header());
+        if above.0.last_line().zip(header).is_some_and(|(last, header)| last.leads_to(header)) {
+            self.edit(section, |above| above.lines.push(EditedLine::new(&[above.end()])));
         }
     }
 
     fn add_section(&mut self, at: usize, kind: SectionKind, header: &[u8]) -> usize {
-        let first = self.sections.iter().find_map(|section| section.lines.first());
+        let first = self.sections.iter().find_map(|section| section.0.lines().next());
         let end: &[u8] = if first.is_some_and(|line| line.end() == b"\r\n") { b"\r\n" } else { b"\n" };
-        let mut lines = Vec::new();
-        if let Some(above) = self.sections[..at].iter_mut().rev().find_map(|section| section.lines.last_mut()) {
-            if above.end().is_empty() {
-                *above = Line::new(&[above.bytes(), end]);
+        let mut lines: Vec<&[u8]> = Vec::new();
+        if let Some(last) = self.sections[..at].iter().rposition(|section| section.0.count > 0) {
+            let line = self.sections[last].0.last_line();
+            let (is_open, is_blank) = line.map_or((false, true), |line| (line.end().is_empty(), line.is_blank()));
+            if is_open {
+                self.edit(last, |above| above.lines.push(EditedLine::new(&[end])));
             }
-            if !above.is_blank() {
-                lines.push(Line::new(&[end]));
+            if !is_blank {
+                lines.push(end);
             }
         }
         let header_at = lines.len();
-        lines.push(Line::new(&[header, end]));
+        lines.extend([header, end]);
         if at < self.sections.len() {
-            lines.push(Line::new(&[end]));
+            lines.push(end);
         }
-        self.sections.insert(at, Section { kind, header: header_at, lines });
+        self.sections.insert(at, Section::of(kind, header_at, &lines));
         at
     }
 
-    /// Adds the next line of the file. A header takes the comments directly above it from the previous section.
-    fn push(&mut self, line: Line) {
-        let Some(kind) = line.header() else {
-            if let Some(section) = self.sections.last_mut() {
-                section.lines.push(line);
-            }
-            return;
-        };
-        let mut lines = Vec::new();
-        if let Some(above) = self.sections.last_mut() {
-            let leading = above.lines.iter().rev().take_while(|above| above.leads_to(&line)).count();
-            lines = above.lines.split_off(above.lines.len() - leading);
-        }
-        let header = lines.len();
-        lines.push(line);
-        self.sections.push(Section { kind, header, lines });
+    /// Puts what `change` makes of a section in its place.
+    fn edit(&mut self, section: usize, change: impl FnOnce(&mut EditedSection<'_>)) {
+        let before = Arc::clone(&self.sections[section].0);
+        let mut edited = before.edited();
+        change(&mut edited);
+        let lines: Vec<&[u8]> = edited.lines.iter().map(|line| line.line().0).collect();
+        self.sections[section] = Section::of(edited.kind, edited.header, &lines);
     }
 }
 
 impl Section {
+    /// A section of which these are the lines, or pieces of them.
+    fn of(kind: SectionKind, header: usize, lines: &[&[u8]]) -> Self {
+        let mut text = Buffer::with_capacity(lines.iter().map(|line| line.len()).sum());
+        lines.iter().for_each(|line| text.extend(line));
+        let range = 0..text.len();
+        let count = Line::all(&text).count();
+        Self(Arc::new(Content::new(kind, header, count, &Arc::new(text), range)))
+    }
+
+    /// What it says of a peer, a disabled one as if it were in force. It is section `index` of a file, and its header is
+    /// in this line.
+    pub(crate) fn peer(&self, line: usize, index: usize) -> &PeerSection {
+        self.0.peer.get_or_init(|| PeerSection::read(&self.enabled(), line, index))
+    }
+
     /// What kind of section its header begins.
     pub fn kind(&self) -> SectionKind {
-        self.kind
+        self.0.kind
     }
 
     /// The index of its header among its lines.
     pub fn header(&self) -> usize {
-        self.header
+        self.0.header
+    }
+
+    /// How many lines it has.
+    pub(crate) fn line_count(&self) -> usize {
+        self.0.count
     }
 
     /// Its lines, with their line ends.
-    pub fn lines(&self) -> impl DoubleEndedIterator<Item = &[u8]> + ExactSizeIterator {
-        self.lines.iter().map(Line::bytes)
+    pub fn lines(&self) -> impl Iterator<Item = &[u8]> {
+        self.0.lines().map(|line| line.0)
+    }
+
+    /// Its lines, and what they are.
+    pub(crate) fn kinds(&self) -> impl Iterator<Item = (&[u8], LineKind<'_>)> {
+        self.0.lines().map(|line| (line.0, line.kind()))
     }
 
     /// Its lines with a setting.
     pub fn entries(&self) -> impl DoubleEndedIterator<Item = Entry<'_>> {
-        self.lines.iter().enumerate().filter_map(|(index, line)| line.entry(index))
-    }
-
-    /// The indices of its lines that are neither blank nor a comment, a header or an entry.
-    pub fn unknown_lines(&self) -> impl Iterator<Item = usize> {
-        let unknown = |line: &Line| matches!(line.kind(), LineKind::Unknown);
-        self.lines.iter().enumerate().filter_map(move |(index, line)| unknown(line).then_some(index))
+        let lines: Vec<Line<'_>> = self.0.lines().collect();
+        lines.into_iter().enumerate().filter_map(|(index, line)| line.entry(index))
     }
 
     /// Its name from a comment: `# Name = x` or `# friendly_name = x` (prometheus_wireguard_exporter) in it or directly
     /// above; only above, also `### Client x` (wireguard-install), `# BEGIN_PEER x` (Nyr/wireguard-install) and
     /// `### begin x ###` (PiVPN).
     pub fn name(&self) -> Option<String> {
-        let (above, inside) = self.lines.split_at(self.header);
-        let inside = inside.iter().find_map(|line| line.comment().and_then(line::assigned_name));
+        let inside = self.0.lines().skip(self.header()).find_map(|line| line.comment().and_then(line::assigned_name));
         inside.or_else(|| {
             let named = |text: &[u8]| line::assigned_name(text).or_else(|| line::title(text));
-            above.iter().rev().find_map(|line| line.comment().and_then(named))
+            let above = self.0.lines().take(self.header());
+            above.filter_map(|line| line.comment().and_then(named)).last()
         })
     }
 
     /// The section in force, if it is a disabled peer; else a copy.
     pub fn enabled(&self) -> Self {
-        if self.kind != SectionKind::DisabledPeer {
+        if self.kind() != SectionKind::DisabledPeer {
             return self.clone();
         }
-        Self { kind: SectionKind::Peer, header: self.header, lines: self.lines.iter().map(Line::enabled).collect() }
+        let lines: Vec<&[u8]> = self.0.lines().map(|line| line.enabled().0).collect();
+        Self::of(SectionKind::Peer, self.header(), &lines)
+    }
+}
+
+impl Content {
+    fn new(kind: SectionKind, header: usize, count: usize, text: &Arc<Buffer>, range: Range<usize>) -> Self {
+        Self { kind, header, count, text: Arc::clone(text), range, peer: OnceLock::new() }
     }
 
+    fn text(&self) -> &[u8] {
+        &self.text[self.range.clone()]
+    }
+
+    fn lines(&self) -> impl Iterator<Item = Line<'_>> {
+        Line::all(self.text())
+    }
+
+    fn last_line(&self) -> Option<Line<'_>> {
+        Line::all(self.text()).next_back()
+    }
+
+    fn edited(&self) -> EditedSection<'_> {
+        EditedSection { kind: self.kind, header: self.header, lines: self.lines().map(EditedLine::Kept).collect() }
+    }
+}
+
+impl EditedSection<'_> {
     /// The end of its own lines. Comments after an empty line are not its own, unless they name or close it.
     fn own_end(&self) -> usize {
         let is_disabled = self.kind == SectionKind::DisabledPeer;
-        let last = self.lines.iter().rposition(|line| match line.kind() {
+        let last = self.lines.iter().map(EditedLine::line).rposition(|line| match line.kind() {
             LineKind::Blank => false,
             LineKind::Comment(_) if is_disabled && line.is_disabled() => true,
             LineKind::Comment(text) => line::assigned_name(text).is_some() || line::closes(text),
             LineKind::Header(_) | LineKind::Entry(_) | LineKind::Unknown => true,
         });
         let end = last.map_or(0, |last| last + 1);
-        end + self.lines[end..].iter().take_while(|line| line.comment().is_some()).count()
+        end + self.lines[end..].iter().take_while(|line| line.line().comment().is_some()).count()
     }
 
     /// Its line end: `\n` or `\r\n`.
-    fn end(&self) -> Vec<u8> {
-        self.lines.iter().map(Line::end).find(|end| !end.is_empty()).unwrap_or(b"\n").to_vec()
+    fn end(&self) -> &'static [u8] {
+        self.lines.iter().map(|line| line.line().end()).find(|end| !end.is_empty()).unwrap_or(b"\n")
     }
 
     /// Inserts `line`, which has no line end, below the line `index`. A file without a final line end stays without.
-    fn insert_below(&mut self, index: usize, mut line: Line) {
+    fn insert_below(&mut self, index: usize, mut line: EditedLine<'static>) {
         let end = self.end();
         match self.lines.get_mut(index) {
-            Some(above) if above.end().is_empty() => *above = Line::new(&[above.bytes(), &end]),
-            _ => line = Line::new(&[line.bytes(), &end]),
+            Some(above) if above.line().end().is_empty() => *above = EditedLine::new(&[above.line().0, end]),
+            _ => line = EditedLine::new(&[line.line().0, end]),
         }
         self.lines.insert(self.lines.len().min(index + 1), line);
     }

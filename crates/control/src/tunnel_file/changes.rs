@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -61,12 +62,14 @@ pub fn changes(
     changes.update.listen_port = now.listen_port.filter(|_| now.listen_port != previous.listen_port);
     changes.update.fwmark = now.fwmark.filter(|_| now.fwmark != previous.fwmark);
 
-    let before: HashMap<PublicKey, &Peer> = previous.peers.iter().map(|peer| (peer.public_key, peer)).collect();
+    // Peers that stay as they are take nothing from others, and nothing is taken from them.
+    let (old_peers, new_peers) = differing(&previous.peers, &now.peers);
+    let before: HashMap<PublicKey, &Peer> = old_peers.iter().map(|peer| (peer.public_key, &**peer)).collect();
     let after: HashSet<PublicKey> = now.peers.iter().map(|peer| peer.public_key).collect();
     let present: HashMap<PublicKey, &PeerState> = running.peers.iter().map(|peer| (peer.public_key, peer)).collect();
     // Removals come first, so that no prefix has two owners.
     let successors: HashSet<PublicKey> = now.peers.iter().filter_map(|peer| peer.client.next_public_key).collect();
-    let gone = previous.peers.iter().flat_map(|peer| [Some(peer.public_key), peer.client.next_public_key]).flatten();
+    let gone = old_peers.iter().flat_map(|peer| [Some(peer.public_key), peer.client.next_public_key]).flatten();
     let is_gone = |key: &PublicKey| !after.contains(key) && !successors.contains(key) && present.contains_key(key);
     let gone: Vec<PublicKey> = gone.filter(is_gone).collect();
     // A client that has another key at once keeps what it has used.
@@ -74,9 +77,10 @@ pub fn changes(
     let had: HashMap<_, PublicKey> = gone.iter().filter_map(|key| Some((identity(before.get(key)?)?, *key))).collect();
     changes.update.peers.extend(gone.into_iter().map(|key| PeerUpdate { remove: true, ..PeerUpdate::new(key) }));
 
-    let owned_before: HashSet<(PublicKey, IpNet)> = owned(previous);
-    let prefixes: HashSet<IpNet> = now.peers.iter().flat_map(|peer| peer.allowed_ips.iter().copied()).collect();
-    for peer in &now.peers {
+    let owned_before = old_peers.iter().flat_map(|peer| peer.allowed_ips.iter().map(|net| (peer.public_key, *net)));
+    let owned_before: HashSet<(PublicKey, IpNet)> = owned_before.collect();
+    let prefixes: HashSet<IpNet> = new_peers.iter().flat_map(|peer| peer.allowed_ips.iter().copied()).collect();
+    for peer in new_peers {
         match (before.get(&peer.public_key), present.get(&peer.public_key)) {
             (Some(old), _) if same(old, peer) => {}
             (Some(old), Some(state)) => changes.update_peer(old, peer, state, lists, &owned_before, &prefixes),
@@ -89,8 +93,16 @@ pub fn changes(
     changes
 }
 
-fn owned(file: &TunnelFile) -> HashSet<(PublicKey, IpNet)> {
-    file.peers.iter().flat_map(|peer| peer.allowed_ips.iter().map(|net| (peer.public_key, *net))).collect()
+/// The peers of two files, without those that both begin and those that both end with: after an edit these are most.
+fn differing<'a>(previous: &'a [Arc<Peer>], now: &'a [Arc<Peer>]) -> (&'a [Arc<Peer>], &'a [Arc<Peer>]) {
+    let stays = |(previous, now): &(&Arc<Peer>, &Arc<Peer>)| {
+        let is_equal = || ***previous == Peer { line: previous.line, section: previous.section, ..Peer::clone(now) };
+        Arc::ptr_eq(previous, now) || previous.public_key == now.public_key && is_equal()
+    };
+    let start = previous.iter().zip(now).take_while(stays).count();
+    let (previous, now) = (&previous[start..], &now[start..]);
+    let end = previous.iter().rev().zip(now.iter().rev()).take_while(stays).count();
+    (&previous[..previous.len() - end], &now[..now.len() - end])
 }
 
 /// Whether two peers are the same, apart from their names and lines.
@@ -99,7 +111,7 @@ fn same(previous: &Peer, now: &Peer) -> bool {
     previous.preshared_key == now.preshared_key
         && previous.endpoint == now.endpoint
         && previous.persistent_keepalive.unwrap_or(0) == now.persistent_keepalive.unwrap_or(0)
-        && list(previous) == list(now)
+        && (previous.allowed_ips == now.allowed_ips || list(previous) == list(now))
         && limits(previous) == limits(now)
         && previous.client.next_public_key == now.client.next_public_key
 }
@@ -110,7 +122,7 @@ fn with_running_keys<'a>(file: &'a TunnelFile, running: &DeviceState) -> Cow<'a,
     for index in 0..file.peers.len() {
         let peer = &file.peers[index];
         if let Some(next) = peer.client.next_public_key.filter(|next| has_replaced(running, &peer.public_key, next)) {
-            let peer = &mut file.to_mut().peers[index];
+            let peer = Arc::make_mut(&mut file.to_mut().peers[index]);
             (peer.public_key, peer.client.next_public_key) = (next, None);
         }
     }

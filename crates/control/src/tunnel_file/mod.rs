@@ -21,6 +21,7 @@ mod values;
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
@@ -33,6 +34,7 @@ pub use gateway::{Gateway, Inbound, Masquerade};
 pub use key_file::{KeyDirectories, KeyFile};
 pub use name_server::{InvalidNameServer, NameServer};
 pub use public_endpoint::{InvalidPublicEndpoint, PublicEndpoint};
+pub(crate) use read::PeerSection;
 pub use save::{RunningTunnel, save};
 pub use strip::{StripError, strip};
 
@@ -99,8 +101,8 @@ pub struct TunnelFile {
     pub fix_firewall: bool,
     /// What is the same for all clients.
     pub clients: ClientDefaults,
-    /// The peers, in the order of their first sections.
-    pub peers: Vec<Peer>,
+    /// The peers, in the order of their first sections. A file that is read again shares those that stay as they are.
+    pub peers: Vec<Arc<Peer>>,
 }
 
 /// A peer.
@@ -298,6 +300,11 @@ impl TunnelFile {
         read::read(document, interface, names, true)
     }
 
+    /// Whether keys are in files of their own.
+    pub fn has_key_files(&self) -> bool {
+        self.private_key_file.is_some() || self.peers.iter().any(|peer| peer.preshared_key_file.is_some())
+    }
+
     /// Reads the key files into [`Self::private_key`] and [`Peer::preshared_key`].
     ///
     /// # Errors
@@ -313,8 +320,9 @@ impl TunnelFile {
             None => {}
         };
         load(&self.private_key_file, &mut self.private_key);
-        for peer in &mut self.peers {
-            load(&peer.preshared_key_file, &mut peer.preshared_key);
+        for peer in self.peers.iter_mut().filter(|peer| peer.preshared_key_file.is_some()) {
+            let Peer { preshared_key_file, preshared_key, .. } = Arc::make_mut(peer);
+            load(preshared_key_file, preshared_key);
         }
         if errors.is_empty() { Ok(()) } else { Err(errors) }
     }

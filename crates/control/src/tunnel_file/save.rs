@@ -6,6 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use ipnet::IpNet;
 
@@ -136,8 +137,8 @@ fn save_dns(document: &mut Document, file: &TunnelFile, runtime: &RunningTunnel<
 
 fn save_peers(document: &mut Document, file: &TunnelFile, runtime: &RunningTunnel<'_>) -> Result<(), InvalidValue> {
     let running: HashMap<PublicKey, &PeerState> = by_key(&runtime.device.peers, |peer| peer.public_key);
-    let in_file: HashMap<PublicKey, &Peer> = by_key(&file.peers, |peer| peer.public_key);
-    let previous: Option<HashMap<PublicKey, &Peer>> =
+    let in_file: HashMap<PublicKey, &Arc<Peer>> = by_key(&file.peers, |peer| peer.public_key);
+    let previous: Option<HashMap<PublicKey, &Arc<Peer>>> =
         runtime.previous.map(|previous| by_key(&previous.peers, |peer| peer.public_key));
     let in_previous = |key: &PublicKey| previous.as_ref().and_then(|previous| previous.get(key).copied());
 
@@ -220,7 +221,7 @@ fn save_peer(
     runtime: &RunningTunnel<'_>,
 ) -> Result<(), InvalidValue> {
     let (file, _) = TunnelFile::read(&document.only(section), runtime.interface, &NoNames);
-    let here = file.peers.first().unwrap_or(peer);
+    let here = file.peers.first().map_or(peer, |here| &**here);
     if here.preshared_key_file.is_none() && here.preshared_key != state.preshared_key {
         let key = state.preshared_key.as_ref().map(|key| key.to_base64());
         put(document, &[section], section, &settings::PRESHARED_KEY, key.as_ref().map(|key| &***key))?;

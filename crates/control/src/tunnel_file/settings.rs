@@ -121,11 +121,11 @@ pub const OWN_ALLOWED_IPS: Setting = ours(peer("ClientAllowedIPs"));
 pub const NOTE: Setting = Setting { whole_line: true, ..ours(peer("Note")) };
 
 /// The settings of `wg`, which must have a value.
-const OF_WG: [Setting; 8] =
-    [PRIVATE_KEY, LISTEN_PORT, FWMARK, PUBLIC_KEY, PRESHARED_KEY, ALLOWED_IPS, ENDPOINT, PERSISTENT_KEEPALIVE];
+const OF_WG: &[Setting] =
+    &[PRIVATE_KEY, LISTEN_PORT, FWMARK, PUBLIC_KEY, PRESHARED_KEY, ALLOWED_IPS, ENDPOINT, PERSISTENT_KEEPALIVE];
 
 /// The settings of wg-quick, all in `[Interface]`.
-pub const OF_WG_QUICK: [Setting; 9] = [ADDRESS, DNS, MTU, TABLE, PRE_UP, POST_UP, PRE_DOWN, POST_DOWN, SAVE_CONFIG];
+pub const OF_WG_QUICK: &[Setting] = &[ADDRESS, DNS, MTU, TABLE, PRE_UP, POST_UP, PRE_DOWN, POST_DOWN, SAVE_CONFIG];
 
 /// Our settings.
 const OURS: &[Setting] = &[
@@ -164,8 +164,8 @@ const OURS: &[Setting] = &[
 ];
 
 /// Every setting.
-pub fn all() -> impl Iterator<Item = Setting> {
-    OF_WG.into_iter().chain(OF_WG_QUICK).chain(OURS.iter().copied())
+pub fn all() -> impl Iterator<Item = &'static Setting> {
+    [OF_WG, OF_WG_QUICK, OURS].into_iter().flatten()
 }
 
 /// Whether all lines with the setting count, not only the last.

@@ -1,6 +1,7 @@
 //! The values of a tunnel file that `wg`'s command line does not share, with a hint for each that is not valid.
 
 use std::net::IpAddr;
+use std::ops::Deref;
 
 use ipnet::IpNet;
 use jiff::Timestamp;
@@ -78,7 +79,7 @@ pub(super) fn prefix(text: &str) -> Result<IpNet, InvalidValue> {
 
 /// `host:port`. The host may be a name.
 pub(super) fn peer_endpoint(text: &str) -> Result<Endpoint, InvalidValue> {
-    let text = &**compact(text);
+    let text = &*compact(text);
     let form = "for example 192.0.2.1:51820, [2001:db8::1]:51820 or vpn.example.com:51820";
     let Ok((host, service)) = host_and_service(text) else {
         return Err(invalid(format!("{} is not an endpoint: it needs a host and a port", quoted(text)), form));
@@ -330,8 +331,31 @@ pub(super) fn items(text: &str, spaces: bool) -> impl Iterator<Item = (usize, &s
 }
 
 /// The value without any white space, as `wg` reads it.
-pub(super) fn compact(text: &str) -> Zeroizing<String> {
+pub(super) fn compact(text: &str) -> Compact<'_> {
+    // All bytes are looked at, many at a time: few values have white space.
+    if !text.bytes().fold(false, |found, byte| found | is_space(byte)) {
+        return Compact::Same(text);
+    }
     let mut kept = Zeroizing::new(String::with_capacity(text.len()));
     kept.extend(text.chars().filter(|&c| !c.is_ascii() || !is_space(c as u8)));
-    kept
+    Compact::Copy(kept)
+}
+
+/// A value without white space.
+pub(super) enum Compact<'a> {
+    /// It had none.
+    Same(&'a str),
+    /// What is left of it, wiped when dropped.
+    Copy(Zeroizing<String>),
+}
+
+impl Deref for Compact<'_> {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        match self {
+            Self::Same(text) => text,
+            Self::Copy(text) => text,
+        }
+    }
 }

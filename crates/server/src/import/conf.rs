@@ -102,9 +102,9 @@ impl Conf {
         for peer in self.file.peers {
             let mut client = Client::new(peer.name.as_deref().unwrap_or_default(), peer.public_key);
             client.enabled = !self.disabled.contains(&peer.public_key);
-            client.preshared_key = peer.preshared_key.filter(|key| !key.is_zero());
-            client.allowed_ips = peer.allowed_ips;
-            client.endpoint = peer.endpoint.map(|endpoint| endpoint.to_string());
+            client.preshared_key = peer.preshared_key.clone().filter(|key| !key.is_zero());
+            client.allowed_ips = peer.allowed_ips.clone();
+            client.endpoint = peer.endpoint.as_ref().map(|endpoint| endpoint.to_string());
             client.keepalive = peer.persistent_keepalive;
             // A client connects to the server, which therefore has no endpoint for it.
             client.is_site = client.endpoint.is_some();

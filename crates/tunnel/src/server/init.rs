@@ -111,7 +111,7 @@ fn has_peers(document: &Document) -> bool {
 /// # Errors
 /// The host cannot be read, or the tunnel cannot be brought up.
 pub fn plan(server: &NewServer, document: &Document, options: &Options) -> Result<Plan, Error> {
-    let file = ConfigFile::of(read::named(server.interface.as_str()), server.interface.clone(), &document.to_bytes());
+    let file = ConfigFile::of(read::named(server.interface.as_str()), server.interface.clone(), document.to_bytes());
     file.check()?;
     crate::plan(&file, options)
 }

@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 use ipnet::Ipv6Net;
 use linerate_control::atomic_file;
 use linerate_control::interface::InterfaceName;
+use linerate_control::zeroizing::Buffer;
 use serde::{Deserialize, Serialize};
-use zeroize::Zeroizing;
 
 use super::PublicKeyOf;
 use super::service::Service;
@@ -132,11 +132,11 @@ impl Record {
     /// nothing of an endpoint.
     pub(super) fn there(&self, public_key: PublicKeyOf) -> Result<There, Error> {
         let interface: InterfaceName = self.interface.parse().map_err(|error| Error::State(format!("{error}")))?;
-        let text = match fs::read(&self.file).map(Zeroizing::new) {
+        let text = match fs::read(&self.file).map(Buffer::from) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(There::Nothing),
             text => text.map_err(Error::inaccessible(&self.file))?,
         };
-        let file = ConfigFile::of(self.file.clone(), interface, &text);
+        let file = ConfigFile::of(self.file.clone(), interface, text);
         let is_server = self.origin == Origin::Init || file.contents.public_endpoint.is_some();
         let key = file.loaded().ok().and_then(|contents| Some(public_key(contents.private_key.as_ref()?).to_string()));
         Ok(if is_server && key.is_some() && key == self.public_key { There::Own } else { There::Foreign })

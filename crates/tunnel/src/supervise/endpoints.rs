@@ -61,7 +61,7 @@ impl Supervisor<'_> {
     fn can_add_routes(&self, device: &DeviceState) -> bool {
         let Some(routed) = self.routed else { return false };
         let Ok(Some(text)) = ledger::read_file(ledger::directory(), self.interface) else { return false };
-        let file = ConfigFile::of(self.file.clone(), self.interface.clone(), &text);
+        let file = ConfigFile::of(self.file.clone(), self.interface.clone(), text);
         let device = file.device_after(&DeviceUpdate::default(), device);
         device.is_ok_and(|device| file.host_spec(&device, DefaultRoutes::OnceResolved).allowed_ips.len() != routed)
     }

@@ -19,7 +19,7 @@ use std::fs::File;
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
-use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use linerate_control::client::TunnelClient;
@@ -178,7 +178,7 @@ struct Supervisor<'a> {
     /// The file that the tunnel was brought up from.
     file: PathBuf,
     /// The ledger's copy of that file.
-    copy: Rc<Buffer>,
+    copy: Arc<Buffer>,
     /// How many allowed IPs the host has routes for; `None` if the file never defers default routes.
     routed: Option<usize>,
     /// Whether default routes are deferred until a name is resolved.
@@ -225,7 +225,7 @@ impl<'a> Supervisor<'a> {
             since: None,
             stale: true,
             file: PathBuf::new(),
-            copy: Rc::default(),
+            copy: Arc::default(),
             routed: None,
             has_deferred_routes: false,
             opens_firewalls: false,
@@ -296,8 +296,8 @@ impl<'a> Supervisor<'a> {
             return Ok(false);
         };
         self.since = Some(ledger.since);
-        self.copy = Rc::new(text.unwrap_or_default());
-        let file = ConfigFile::of(ledger.file.clone(), self.interface.clone(), &self.copy);
+        self.copy = Arc::new(text.unwrap_or_default());
+        let file = ConfigFile::of(ledger.file.clone(), self.interface.clone(), Arc::clone(&self.copy));
         self.watch_usage(&ledger, &file);
         self.watch_default_routes(&file);
         self.file = ledger.file;

@@ -3,6 +3,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use linerate_control::keys::PublicKey;
@@ -81,7 +82,7 @@ impl Supervisor<'_> {
 
     fn try_write_outcomes(&mut self, device: &DeviceState) -> Result<(), Error> {
         let read = |path: &Path| ConfigFile::read(path.to_owned(), self.interface.clone());
-        let of_copy = |_| ConfigFile::of(self.file.clone(), self.interface.clone(), &self.copy);
+        let of_copy = |_| ConfigFile::of(self.file.clone(), self.interface.clone(), Arc::clone(&self.copy));
         // A file that cannot be read does no harm until there is something to tell.
         if read(&self.file).unwrap_or_else(of_copy).with_outcomes(device)?.is_none() {
             return Ok(());
@@ -90,10 +91,10 @@ impl Supervisor<'_> {
         let file = read(&self.file)?;
         file.check()?;
         let Some(document) = file.with_outcomes(device)? else { return Ok(()) };
-        check_unchanged(&file, &file.text())?;
-        replace(&file.path, &document.to_bytes()).map_err(Error::system("cannot write the file"))?;
-        let gone =
-            removed_keys(&file, &ConfigFile::of(file.path.clone(), file.interface.clone(), &document.to_bytes()));
+        check_unchanged(&file)?;
+        let new = file.with(document);
+        replace(&new.path, new.text()).map_err(Error::system("cannot write the file"))?;
+        let gone = removed_keys(&file, &new);
         let peers: Vec<_> = gone.into_iter().map(|key| PeerUpdate { remove: true, ..PeerUpdate::new(key) }).collect();
         let update = DeviceUpdate { peers, ..DeviceUpdate::default() };
         if let Err(error) = limits::set(self.interface.as_str(), &update) {
@@ -102,7 +103,7 @@ impl Supervisor<'_> {
         // The next reload compares with the copy, which has other edits of the file only once they are applied.
         let mut concerns_host = false;
         if let (Some(ledger), Some(copy)) = (locked.read()?, locked.read_file()?) {
-            let copy = ConfigFile::of(file.path, file.interface, &copy);
+            let copy = ConfigFile::of(file.path, file.interface, copy);
             if let Some(document) = copy.with_outcomes(device)? {
                 locked.write_file(&document.to_bytes())?;
                 concerns_host = !only_peers(&copy, &copy.with(document), &ledger);

@@ -1,7 +1,7 @@
 //! Restarts a daemon that has died, and restores the tunnel as it last was.
 
 use std::collections::HashSet;
-use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use linerate_control::keys::PublicKey;
@@ -45,7 +45,7 @@ impl RestartLimit {
 pub(super) struct LastState {
     pub(super) device: DeviceState,
     /// The ledger's copy of the file at that time.
-    pub(super) copy: Rc<Buffer>,
+    pub(super) copy: Arc<Buffer>,
 }
 
 impl LastState {
@@ -54,8 +54,8 @@ impl LastState {
         if **self.copy == *now.text() {
             return Ok(());
         }
-        let before = ConfigFile::of(now.path.clone(), now.interface.clone(), &self.copy).loaded()?;
-        let edits = changes(&before, &now.loaded()?, &self.device, AllowedIpRemoval::Replace).update.peers;
+        let before = ConfigFile::of(now.path.clone(), now.interface.clone(), Arc::clone(&self.copy));
+        let edits = changes(&*before.loaded()?, &*now.loaded()?, &self.device, AllowedIpRemoval::Replace).update.peers;
         let (gone, edits): (Vec<_>, Vec<_>) = edits.into_iter().partition(|peer| peer.remove);
         let gone: HashSet<PublicKey> = gone.iter().map(|peer| peer.public_key).collect();
         configuration.peers.retain(|peer| !gone.contains(&peer.public_key));
@@ -77,7 +77,7 @@ impl Supervisor<'_> {
         // An edit that the daemon did not answer is the next file. That of a reload with steps is rolled back below.
         let next = if ledger.pending.is_empty() { locked.read_next_file()? } else { None };
         let text = next.map_or_else(|| locked.read_file(), |next| Ok(Some(next)))?;
-        let file = text.map(|text| ConfigFile::of(ledger.file.clone(), self.interface.clone(), &text));
+        let file = text.map(|text| ConfigFile::of(ledger.file.clone(), self.interface.clone(), text));
         let from_file = || match &file {
             Some(file) => file.device(),
             None => Err(Error::State("the copy of the file is gone".to_owned())),
@@ -173,14 +173,15 @@ mod tests {
     #[test]
     fn edits_since_the_last_state_are_in_what_is_restored() {
         let [bob, carol, dave, by_hand] = [2, 3, 4, 5].map(|byte| PublicKey([byte; 32]));
-        let file = |peers: &[PublicKey]| {
+        let text = |peers: &[PublicKey]| {
             let peer = |key: &PublicKey| format!("[Peer]\nPublicKey = {key}\nAllowedIPs = 10.0.0.{}/32\n", key.0[0]);
-            let text = format!("[Interface]\n{}", peers.iter().map(peer).collect::<String>());
-            ConfigFile::of("/etc/wireguard/wg0.conf".into(), "wg0".parse().unwrap(), text.as_bytes())
+            Buffer::from(format!("[Interface]\n{}", peers.iter().map(peer).collect::<String>()).into_bytes())
         };
+        let file =
+            |peers: &[PublicKey]| ConfigFile::of("/etc/wireguard/wg0.conf".into(), "wg0".parse().unwrap(), text(peers));
         let running = [bob, carol, by_hand].map(PeerState::new).into();
         let device = DeviceState { peers: running, ..DeviceState::default() };
-        let last = LastState { copy: Rc::new(file(&[bob, carol]).text()), device };
+        let last = LastState { copy: Arc::new(text(&[bob, carol])), device };
         let restored_to = |now: &ConfigFile| {
             let mut configuration = restored(&last.device);
             last.apply_edits(now, &mut configuration).unwrap();

@@ -7,6 +7,7 @@ mod show;
 
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -16,7 +17,7 @@ use linerate_control::zeroizing::Buffer;
 use linerate_host::spec::Compat;
 use linerate_netio::random;
 use linerate_server::{Client, ClientName, NewClient, Properties, QrCode, Roster, allowed_ips, client_file, expiry};
-use linerate_tunnel::{self as tunnel, Applied, ConfigFile, Context, Edited, Error, Options, System};
+use linerate_tunnel::{self as tunnel, Applied, ConfigFile, Context, Edited, Error, Options};
 use rustix::termios::tcgetwinsize;
 use serde_json::json;
 use zeroize::Zeroizing;
@@ -251,13 +252,14 @@ fn rekey(arguments: &Rekey) -> Result<ExitCode, CliError> {
             let mut client = roster.client(name).map_err(refusal(file))?.clone();
             let keep = (arguments.keep_key || client.peer.client.private_key.is_some()).then(|| keys.private.clone());
             let preshared = arguments.now.then(preshared_key);
-            client.peer.preshared_key = preshared.clone().or(client.peer.preshared_key.take());
+            let peer = Arc::make_mut(&mut client.peer);
+            peer.preshared_key = preshared.clone().or(peer.preshared_key.take());
             match arguments.now {
-                true => (client.peer.public_key, client.peer.client.next_public_key) = (keys.public, None),
-                false => client.peer.client.next_public_key = Some(keys.public),
+                true => (peer.public_key, peer.client.next_public_key) = (keys.public, None),
+                false => peer.client.next_public_key = Some(keys.public),
             }
             let keep = keep.flatten();
-            client.peer.client.private_key.clone_from(&keep);
+            peer.client.private_key.clone_from(&keep);
             roster.rekey(name, keys.public, keep, preshared).map_err(refusal(file))?;
             let text = client_file(roster.file(), &server_key, &client, keys.private.as_ref()).map_err(state)?;
             exported.push(Exported { client, text, has_key: keys.private.is_some() });
@@ -425,7 +427,7 @@ fn read(server: Option<&str>) -> Result<(ConfigFile, Roster), CliError> {
 }
 
 fn roster(file: &ConfigFile, now: Timestamp) -> Result<Roster, Error> {
-    Roster::read(file.document.clone(), &file.interface, &System, now).map_err(refusal(file))
+    Roster::of(file.document.clone(), file.with_disabled(), now).map_err(refusal(file))
 }
 
 fn selected<'a>(roster: &'a Roster, names: &[String], file: &ConfigFile) -> Result<Vec<&'a Client>, CliError> {
@@ -443,7 +445,7 @@ fn state(error: impl std::fmt::Display) -> Error {
 }
 
 fn server_key(file: &ConfigFile) -> Result<PublicKey, Error> {
-    let private = file.loaded()?.private_key;
+    let private = file.loaded()?.private_key.clone();
     let missing =
         || Error::State(format!("{} has no PrivateKey: clients have to know its public half", file.path.display()));
     Ok(keys::public_key(&private.ok_or_else(missing)?))

@@ -207,7 +207,7 @@ mod tests {
     #[test]
     fn a_client_that_its_quota_cuts_off_does_not_look_healthy() {
         let key = PublicKey([7; 32]);
-        let client = Client { name: "guest".parse().unwrap(), state: State::Enabled, peer: Peer::new(key) };
+        let client = Client { name: "guest".parse().unwrap(), state: State::Enabled, peer: Peer::new(key).into() };
         let mut peer = PeerState::new(key);
         peer.limits.used = 5000;
         assert_eq!(state(&client, Some(&peer)), "enabled");

@@ -236,7 +236,7 @@ fn secrets(all: &[Status]) -> Vec<Zeroizing<String>> {
             device.peers.iter().for_each(|peer| add(&peer.preshared_key));
         }
         let file = ConfigFile::open(status.file.as_ref().unwrap_or(&status.interface));
-        if let Ok(file) = file.and_then(|file| file.loaded()) {
+        if let Some(file) = file.as_ref().ok().and_then(|file| file.loaded().ok()) {
             add(&file.private_key);
             file.peers.iter().for_each(|peer| add(&peer.preshared_key));
         }

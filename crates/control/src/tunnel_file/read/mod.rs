@@ -5,10 +5,11 @@
 mod interface;
 mod peer;
 
-use self::peer::{Draft, Peers};
+pub(crate) use self::peer::PeerSection;
+use self::peer::Peers;
 use super::values::InvalidValue;
 use super::{Diagnostic, Names, Severity, TunnelFile, settings};
-use crate::document::{Document, Entry, Section, SectionKind, Setting};
+use crate::document::{Document, Entry, LineKind, Section, SectionKind, Setting};
 use crate::interface::InterfaceName;
 use crate::wg_config::is_typo_of;
 
@@ -20,7 +21,7 @@ pub(super) fn read(
 ) -> (TunnelFile, Vec<Diagnostic>) {
     let mut reader = Reader {
         file: TunnelFile::empty(interface),
-        peers: Peers::default(),
+        peers: Peers::for_sections(document.sections().len()),
         key_file: None,
         diagnostics: Diagnostics(Vec::new()),
         names,
@@ -32,11 +33,14 @@ pub(super) fn read(
     let mut line = 1;
     for (index, section) in document.sections().iter().enumerate() {
         match section.kind() {
-            SectionKind::DisabledPeer if with_disabled => reader.section(&section.enabled(), index, line),
-            SectionKind::DisabledPeer => reader.disabled(section, line),
-            _ => reader.section(section, index, line),
+            SectionKind::DisabledPeer if !with_disabled => reader.disabled(section, line),
+            SectionKind::Peer | SectionKind::DisabledPeer => {
+                let header = line + section.header();
+                reader.peers.add(section.peer(header, index), index, line, header, &mut reader.diagnostics);
+            }
+            _ => reader.section(section, line),
         }
-        line += section.lines().len();
+        line += section.line_count();
     }
     reader.finish()
 }
@@ -51,6 +55,7 @@ struct Reader<'a> {
 }
 
 /// What was found so far.
+#[derive(Clone, Default)]
 struct Diagnostics(Vec<Diagnostic>);
 
 /// Where in the file a diagnostic points: a line and a column, from 1.
@@ -58,6 +63,13 @@ struct Diagnostics(Vec<Diagnostic>);
 struct Span {
     line: usize,
     column: usize,
+}
+
+impl Span {
+    /// The same place, in a text that begins `lines` further down.
+    fn below(self, lines: usize) -> Self {
+        Self { line: self.line + lines, ..self }
+    }
 }
 
 /// An entry and its line in the file.
@@ -84,131 +96,26 @@ impl Located<'_> {
 impl Reader<'_> {
     /// A disabled peer has only comments. Other tools read a setting below it as one of the section above.
     fn disabled(&mut self, section: &Section, first_line: usize) {
-        let entries = section.entries().map(|entry| entry.index);
-        for index in entries.chain(section.unknown_lines()) {
-            let span = Span { line: first_line + index, column: 1 };
+        let is_read = |kind: &LineKind<'_>| matches!(kind, LineKind::Entry(_) | LineKind::Unknown);
+        for (line, _) in (first_line..).zip(section.kinds()).filter(|(_, (_, kind))| is_read(kind)) {
+            let span = Span { line, column: 1 };
             let message = "this line is below a disabled peer, so other tools take it for one of the section above";
             self.diagnostics.error(span, message, "begin it with `#~ `, or move it to its section");
         }
     }
 
-    fn section(&mut self, section: &Section, index: usize, first_line: usize) {
-        let header = Span { line: first_line + section.header(), column: 1 };
+    /// A section that is not that of a peer.
+    fn section(&mut self, section: &Section, first_line: usize) {
         if section.kind() == SectionKind::Other {
+            let header = Span { line: first_line + section.header(), column: 1 };
             self.diagnostics.error(header, "unknown section", "use [Interface] or [Peer]");
         }
-        for index in section.unknown_lines() {
-            let span = Span { line: first_line + index, column: 1 };
-            self.diagnostics.error(span, "this line is neither a comment nor a setting", "write NAME = VALUE");
-        }
-        for (line, _) in (first_line..).zip(section.lines()).filter(|(_, text)| text.contains(&0)) {
-            let span = Span { line, column: 1 };
-            self.diagnostics.warn(span, "this line contains a NUL byte: everything after it is ignored", "remove it");
-        }
-        let mut draft = Draft::named(section.name());
         let mut seen = Vec::new();
-        for entry in section.entries() {
-            let line = first_line + entry.index;
-            let entry = Located { entry, line };
-            let Some(setting) = self.setting(&entry, section.kind()) else { continue };
-            if !settings::may_repeat(&setting) && seen.contains(&setting.name) {
-                self.diagnostics.warn(entry.name(), format!("{} is set twice", setting.name), "the last one counts");
+        for (line, (text, kind)) in (first_line..).zip(section.kinds()) {
+            if let Some((setting, at, value)) = self.diagnostics.line(line, text, kind, section.kind(), &mut seen) {
+                self.interface_entry(&setting, &at, value);
             }
-            seen.push(setting.name);
-            self.entry(&setting, &entry, &mut draft);
         }
-        if section.kind() == SectionKind::Peer {
-            self.peers.add(draft, index, header, &mut self.diagnostics);
-        }
-    }
-
-    /// The setting of an entry, if it is allowed there.
-    fn setting(&mut self, at: &Located<'_>, section: SectionKind) -> Option<Setting> {
-        let name = at.entry.name();
-        let named = || settings::all().filter(|known| known.name.eq_ignore_ascii_case(&name));
-        let Some(setting) = named().find(|known| known.section == section).or_else(|| named().next()) else {
-            if section != SectionKind::Other {
-                self.unknown(at, &name);
-            }
-            return None;
-        };
-        let name = setting.name;
-        let span = at.name();
-        match section {
-            _ if at.entry.marked && !setting.marked => {
-                self.diagnostics.warn(span, format!("{name} after `#!` is only a comment"), "remove `#!` to set it");
-            }
-            SectionKind::Start => {
-                let header = header(setting.section);
-                self.diagnostics.error(
-                    span,
-                    format!("{name} is outside of any section"),
-                    format!("put it below {header}"),
-                );
-            }
-            SectionKind::Other => {}
-            _ if section != setting.section => {
-                let (here, there) = (header(section), header(setting.section));
-                self.diagnostics.error(
-                    span,
-                    format!("{name} does not belong in {here}"),
-                    format!("move it to {there}"),
-                );
-            }
-            _ if setting.marked && !at.entry.marked => {
-                let message = format!("{name} is unknown to wg and wg-quick");
-                self.diagnostics.error(span, message, format!("write it as `#! {name} = …`"));
-            }
-            _ => return Some(setting),
-        }
-        None
-    }
-
-    fn unknown(&mut self, at: &Located<'_>, name: &str) {
-        // Anything that does not look like a name may be a misplaced secret.
-        let is_name = name.len() <= 30 && name.bytes().all(|byte| byte.is_ascii_alphanumeric());
-        let message = if is_name { format!("unknown setting {name}") } else { "unknown setting".into() };
-        let meant = settings::all().find(|known| known.marked == at.entry.marked && is_typo_of(name, known.name));
-        match meant {
-            _ if at.entry.marked && meant.is_none() => {
-                self.diagnostics.warn(at.name(), message, "the line is ignored as a comment")
-            }
-            Some(meant) => self.diagnostics.error(at.name(), message, format!("did you mean {}?", meant.name)),
-            None => self.diagnostics.add(Severity::Error, at.name(), message, None),
-        }
-    }
-
-    fn entry(&mut self, setting: &Setting, at: &Located<'_>, draft: &mut Draft) {
-        let bytes = if setting.whole_line { at.entry.whole_value() } else { at.entry.value() };
-        if bytes.is_empty() {
-            self.empty(setting, at);
-            return;
-        }
-        let Ok(value) = std::str::from_utf8(bytes) else {
-            self.diagnostics.error(
-                at.value(),
-                format!("the value of {} is not UTF-8", setting.name),
-                "save the file as UTF-8",
-            );
-            return;
-        };
-        if setting.section == SectionKind::Peer {
-            draft.entry(setting, at, value, &mut self.diagnostics);
-        } else {
-            self.interface_entry(setting, at, value);
-        }
-    }
-
-    fn empty(&mut self, setting: &Setting, at: &Located<'_>) {
-        let message = format!("{} has no value", setting.name);
-        let hint = "add one or remove the line";
-        // wg-quick accepts its own settings without a value, except this one.
-        let severity = if settings::OF_WG_QUICK.contains(setting) && *setting != settings::SAVE_CONFIG {
-            Severity::Warning
-        } else {
-            Severity::Error
-        };
-        self.diagnostics.add(severity, at.name(), message, Some(hint.into()));
     }
 
     fn finish(mut self) -> (TunnelFile, Vec<Diagnostic>) {
@@ -222,6 +129,108 @@ impl Reader<'_> {
 }
 
 impl Diagnostics {
+    /// The setting in a line of a section, with its value, as far as it can be read. `seen` are those above it.
+    fn line<'a>(
+        &mut self,
+        line: usize,
+        text: &[u8],
+        kind: LineKind<'a>,
+        section: SectionKind,
+        seen: &mut Vec<&'static str>,
+    ) -> Option<(Setting, Located<'a>, &'a str)> {
+        let span = Span { line, column: 1 };
+        if matches!(kind, LineKind::Unknown) {
+            self.error(span, "this line is neither a comment nor a setting", "write NAME = VALUE");
+        }
+        if text.contains(&0) {
+            self.warn(span, "this line contains a NUL byte: everything after it is ignored", "remove it");
+        }
+        let LineKind::Entry(entry) = kind else { return None };
+        let at = Located { entry, line };
+        let setting = self.setting(&at, section)?;
+        if !settings::may_repeat(&setting) && seen.contains(&setting.name) {
+            self.warn(at.name(), format!("{} is set twice", setting.name), "the last one counts");
+        }
+        seen.push(setting.name);
+        let value = self.value(&setting, &at)?;
+        Some((setting, at, value))
+    }
+
+    /// The setting of an entry, if it is allowed there.
+    fn setting(&mut self, at: &Located<'_>, section: SectionKind) -> Option<Setting> {
+        let is_named = |known: &&Setting| at.entry.is_named(known.name);
+        let here = settings::all().filter(|known| known.section == section).find(is_named);
+        let Some(&setting) = here.or_else(|| settings::all().find(is_named)) else {
+            if section != SectionKind::Other {
+                self.unknown(at, &at.entry.name());
+            }
+            return None;
+        };
+        let name = setting.name;
+        let span = at.name();
+        match section {
+            _ if at.entry.marked && !setting.marked => {
+                self.warn(span, format!("{name} after `#!` is only a comment"), "remove `#!` to set it");
+            }
+            SectionKind::Start => {
+                let header = header(setting.section);
+                self.error(span, format!("{name} is outside of any section"), format!("put it below {header}"));
+            }
+            SectionKind::Other => {}
+            _ if section != setting.section => {
+                let (here, there) = (header(section), header(setting.section));
+                self.error(span, format!("{name} does not belong in {here}"), format!("move it to {there}"));
+            }
+            _ if setting.marked && !at.entry.marked => {
+                let message = format!("{name} is unknown to wg and wg-quick");
+                self.error(span, message, format!("write it as `#! {name} = …`"));
+            }
+            _ => return Some(setting),
+        }
+        None
+    }
+
+    fn unknown(&mut self, at: &Located<'_>, name: &str) {
+        // Anything that does not look like a name may be a misplaced secret.
+        let is_name = name.len() <= 30 && name.bytes().all(|byte| byte.is_ascii_alphanumeric());
+        let message = if is_name { format!("unknown setting {name}") } else { "unknown setting".into() };
+        let meant = settings::all().find(|known| known.marked == at.entry.marked && is_typo_of(name, known.name));
+        match meant {
+            _ if at.entry.marked && meant.is_none() => {
+                self.warn(at.name(), message, "the line is ignored as a comment")
+            }
+            Some(meant) => self.error(at.name(), message, format!("did you mean {}?", meant.name)),
+            None => self.add(Severity::Error, at.name(), message, None),
+        }
+    }
+
+    /// The text of a value.
+    fn value<'a>(&mut self, setting: &Setting, at: &Located<'a>) -> Option<&'a str> {
+        let bytes = if setting.whole_line { at.entry.whole_value() } else { at.entry.value() };
+        if bytes.is_empty() {
+            self.empty(setting, at);
+            return None;
+        }
+        let value = std::str::from_utf8(bytes);
+        if value.is_err() {
+            let message = format!("the value of {} is not UTF-8", setting.name);
+            self.error(at.value(), message, "save the file as UTF-8");
+        }
+        value.ok()
+    }
+
+    fn empty(&mut self, setting: &Setting, at: &Located<'_>) {
+        let message = format!("{} has no value", setting.name);
+        let hint = "add one or remove the line";
+        // wg-quick accepts its own settings without a value, except this one.
+        let severity = if settings::OF_WG_QUICK.contains(setting) && *setting != settings::SAVE_CONFIG {
+            Severity::Warning
+        } else {
+            Severity::Error
+        };
+        self.add(severity, at.name(), message, Some(hint.into()));
+    }
+
     /// Stores a valid value in `slot`, or reports what is wrong and leaves `slot` as it is.
     fn store<T>(&mut self, span: Span, value: Result<T, InvalidValue>, slot: &mut T) {
         if let Some(value) = self.check(span, value) {

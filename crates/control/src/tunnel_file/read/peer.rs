@@ -1,22 +1,39 @@
 //! The settings of `[Peer]`, and how sections with the same peer or prefix are merged.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use ipnet::IpNet;
 
 use super::interface::list;
 use super::{Diagnostics, Located, Span};
-use crate::document::Setting;
+use crate::document::{Section, Setting};
 use crate::keys::{PublicKey, SecretKey};
 use crate::tunnel_file::values::{self, compact, items};
-use crate::tunnel_file::{ClientSettings, Endpoint, KeyFile, Peer, QuotaReset, settings};
+use crate::tunnel_file::{ClientSettings, Diagnostic, Endpoint, KeyFile, Peer, QuotaReset, settings};
 use crate::wg_config::values::is_space;
 
 const QUOTA_RESETS: [(&str, QuotaReset); 2] = [("never", QuotaReset::Never), ("monthly", QuotaReset::Monthly)];
 
+/// What a `[Peer]` section says: lines are counted from 0 in it. It may hold secrets, so it has no `Debug`.
+#[derive(Clone)]
+pub(crate) struct PeerSection {
+    /// The peer of a section that is the only one of its peer, unless its key is missing or not valid.
+    peer: Option<Arc<Peer>>,
+    /// Whether `PublicKey` is set at all.
+    has_public_key: bool,
+    /// The list changes the previous one of the peer instead of replacing it.
+    changes_list: bool,
+    /// Prefixes to add (true) or remove.
+    allowed_ips: Vec<(bool, IpNet, Span)>,
+    /// The peer has the prefixes already: each is added, and only once.
+    has_prefixes: bool,
+    diagnostics: Diagnostics,
+}
+
 /// A `[Peer]` section while it is read.
 #[derive(Default)]
-pub(super) struct Draft {
+struct Draft {
     /// None if it is missing or not valid.
     public_key: Option<PublicKey>,
     /// Whether `PublicKey` is set at all.
@@ -37,22 +54,57 @@ pub(super) struct Draft {
 }
 
 /// The peers so far.
-#[derive(Default)]
 pub(super) struct Peers {
-    pub(super) list: Vec<Peer>,
+    pub(super) list: Vec<Arc<Peer>>,
     /// The index of a peer in the list.
     indices: HashMap<PublicKey, usize>,
     /// The index of the peer that has a prefix.
     owners: HashMap<IpNet, usize>,
 }
 
+impl PeerSection {
+    /// Reads a section that is in a file in this place: the line of its header and its index.
+    pub(crate) fn read(section: &Section, line: usize, index: usize) -> Self {
+        let mut diagnostics = Diagnostics::default();
+        let mut draft = Draft { name: section.name(), ..Draft::default() };
+        let mut seen = Vec::with_capacity(8);
+        for (line, (text, kind)) in section.kinds().enumerate() {
+            if let Some((setting, at, value)) = diagnostics.line(line, text, kind, section.kind(), &mut seen) {
+                draft.entry(&setting, &at, value, &mut diagnostics);
+            }
+        }
+        if let (Some(_), Some(span)) = (&draft.preshared_key, draft.key_file) {
+            diagnostics.error(span, "PresharedKey and PresharedKeyFile are both set", "keep one of them");
+        }
+        let Draft { has_public_key, changes_list, .. } = draft;
+        let allowed_ips = std::mem::take(&mut draft.allowed_ips);
+        let mut once: Vec<IpNet> = allowed_ips.iter().map(|(_, net, _)| *net).collect();
+        once.sort();
+        once.dedup();
+        let has_prefixes = once.len() == allowed_ips.len() && allowed_ips.iter().all(|(add, ..)| *add);
+        let nets = allowed_ips.iter().filter(|_| has_prefixes).map(|(_, net, _)| *net).collect();
+        let peer =
+            draft.public_key.map(|key| Arc::new(Peer { line, section: index, allowed_ips: nets, ..draft.peer(key) }));
+        Self { peer, has_public_key, changes_list, allowed_ips, has_prefixes, diagnostics }
+    }
+}
+
 impl Draft {
-    /// A section of which only the name, from its comments, was read.
-    pub(super) fn named(name: Option<String>) -> Self {
-        Self { name, ..Self::default() }
+    /// The peer with this key, without its prefixes.
+    fn peer(self, public_key: PublicKey) -> Peer {
+        Peer {
+            name: self.name,
+            preshared_key: self.preshared_key,
+            preshared_key_file: self.preshared_key_file,
+            endpoint: self.endpoint,
+            persistent_keepalive: self.persistent_keepalive,
+            client: self.client,
+            destinations: self.destinations,
+            ..Peer::new(public_key)
+        }
     }
 
-    pub(super) fn entry(&mut self, setting: &Setting, at: &Located<'_>, value: &str, diagnostics: &mut Diagnostics) {
+    fn entry(&mut self, setting: &Setting, at: &Located<'_>, value: &str, diagnostics: &mut Diagnostics) {
         let span = at.value();
         match *setting {
             settings::PUBLIC_KEY => {
@@ -118,82 +170,109 @@ impl Draft {
 }
 
 impl Peers {
-    /// Adds a peer, or merges a second section into it.
-    pub(super) fn add(&mut self, draft: Draft, section: usize, header: Span, diagnostics: &mut Diagnostics) {
-        if let (Some(_), Some(span)) = (&draft.preshared_key, draft.key_file) {
-            diagnostics.error(span, "PresharedKey and PresharedKeyFile are both set", "keep one of them");
+    /// No peers yet, with room for those of so many sections.
+    pub(super) fn for_sections(sections: usize) -> Self {
+        Self {
+            list: Vec::with_capacity(sections),
+            indices: HashMap::with_capacity(sections),
+            owners: HashMap::with_capacity(2 * sections),
         }
-        let Some(public_key) = draft.public_key else {
-            if !draft.has_public_key {
+    }
+
+    /// Adds a peer, or merges a second section into it. `section` is its index, `first_line` where it begins.
+    pub(super) fn add(
+        &mut self,
+        read: &PeerSection,
+        section: usize,
+        first_line: usize,
+        header: usize,
+        diagnostics: &mut Diagnostics,
+    ) {
+        let moved = |found: &Diagnostic| Diagnostic { line: found.line + first_line, ..found.clone() };
+        diagnostics.0.extend(read.diagnostics.0.iter().map(moved));
+        let header = Span { line: header, column: 1 };
+        let Some(peer) = &read.peer else {
+            if !read.has_public_key {
                 diagnostics.error(header, "this peer has no PublicKey", "add `PublicKey = …`");
             }
             return;
         };
-        let is_client = draft.client.created.is_some();
-        let index = self.find(public_key, is_client, section, header, diagnostics);
-        let peer = &mut self.list[index];
-        peer.client = draft.client;
-        peer.name = draft.name.or(peer.name.take());
-        peer.preshared_key = draft.preshared_key.or(peer.preshared_key.take());
-        peer.preshared_key_file = draft.preshared_key_file.or(peer.preshared_key_file.take());
-        peer.endpoint = draft.endpoint.or(peer.endpoint.take());
-        peer.persistent_keepalive = draft.persistent_keepalive.or(peer.persistent_keepalive);
-        if !draft.destinations.is_empty() {
-            peer.destinations = draft.destinations;
+        let next = self.list.len();
+        let index = *self.indices.entry(peer.public_key).or_insert(next);
+        let is_first = index == next;
+        if is_first {
+            self.list.push(at(peer, header.line, section));
+        } else {
+            self.merge(index, peer, read.changes_list, header, diagnostics);
         }
-        if !draft.changes_list {
+        let is_listed = is_first && read.has_prefixes;
+        for &(add, net, span) in &read.allowed_ips {
+            if add {
+                self.assign(index, net, is_listed, span.below(first_line), diagnostics);
+            } else if self.owners.get(&net) == Some(&index) {
+                self.owners.remove(&net);
+                drop_net(&mut self.list[index], &net);
+            }
+        }
+    }
+
+    /// Merges another section into a peer, except for the prefixes.
+    fn merge(&mut self, index: usize, new: &Peer, changes_list: bool, header: Span, diagnostics: &mut Diagnostics) {
+        let peer = Arc::make_mut(&mut self.list[index]);
+        let message = format!("peer {} is listed twice, first in line {}", peer.title(), peer.line);
+        if new.client.created.is_some() || peer.client.created.is_some() {
+            // Its end and its quota would be those of the last section alone.
+            diagnostics.error(header, message, "a client has one section: remove the other");
+        } else {
+            diagnostics.warn(header, message, "merge the sections: only the last AllowedIPs count");
+        }
+        let new = new.clone();
+        peer.client = new.client;
+        peer.name = new.name.or(peer.name.take());
+        peer.preshared_key = new.preshared_key.or(peer.preshared_key.take());
+        peer.preshared_key_file = new.preshared_key_file.or(peer.preshared_key_file.take());
+        peer.endpoint = new.endpoint.or(peer.endpoint.take());
+        peer.persistent_keepalive = new.persistent_keepalive.or(peer.persistent_keepalive);
+        if !new.destinations.is_empty() {
+            peer.destinations = new.destinations;
+        }
+        if !changes_list {
             for net in peer.allowed_ips.drain(..) {
                 self.owners.remove(&net);
             }
         }
-        for (add, net, span) in draft.allowed_ips {
-            if add {
-                self.assign(index, net, span, diagnostics);
-            } else if self.owners.get(&net) == Some(&index) {
-                self.owners.remove(&net);
-                self.list[index].allowed_ips.retain(|other| *other != net);
-            }
-        }
     }
 
-    fn find(
-        &mut self,
-        public_key: PublicKey,
-        is_client: bool,
-        section: usize,
-        header: Span,
-        diagnostics: &mut Diagnostics,
-    ) -> usize {
-        let next = self.list.len();
-        let index = *self.indices.entry(public_key).or_insert(next);
-        match self.list.get(index) {
-            Some(peer) => {
-                let message = format!("peer {} is listed twice, first in line {}", peer.title(), peer.line);
-                if is_client || peer.client.created.is_some() {
-                    // Its end and its quota would be those of the last section alone.
-                    diagnostics.error(header, message, "a client has one section: remove the other");
-                } else {
-                    diagnostics.warn(header, message, "merge the sections: only the last AllowedIPs count");
-                }
-            }
-            None => self.list.push(Peer { line: header.line, section, ..Peer::new(public_key) }),
-        }
-        index
-    }
-
-    /// Assigns a prefix to a peer and takes it from any other, as the kernel module does (allowedips.c).
-    fn assign(&mut self, index: usize, net: IpNet, span: Span, diagnostics: &mut Diagnostics) {
+    /// Assigns a prefix to a peer, whose list may have it already, and takes it from any other, as the kernel module does
+    /// (allowedips.c).
+    fn assign(&mut self, index: usize, net: IpNet, is_listed: bool, span: Span, diagnostics: &mut Diagnostics) {
         let before = self.owners.insert(net, index);
         if before == Some(index) {
             return;
         }
         if let Some(before) = before {
-            self.list[before].allowed_ips.retain(|other| *other != net);
+            drop_net(&mut self.list[before], &net);
             let (loser, winner) = (&self.list[before], &self.list[index]);
             let (line, loser, winner) = (loser.line, loser.title(), winner.title());
             let message = format!("{net} is in the AllowedIPs of two peers: {loser} (line {line}) and {winner}");
             diagnostics.warn(span, message, "only the last one gets it");
         }
-        self.list[index].allowed_ips.push(net);
+        if !is_listed {
+            Arc::make_mut(&mut self.list[index]).allowed_ips.push(net);
+        }
     }
+}
+
+/// The peer in this place of a file, which is shared if it has not moved.
+fn at(peer: &Arc<Peer>, line: usize, section: usize) -> Arc<Peer> {
+    let mut peer = Arc::clone(peer);
+    if (peer.line, peer.section) != (line, section) {
+        let moved = Arc::make_mut(&mut peer);
+        (moved.line, moved.section) = (line, section);
+    }
+    peer
+}
+
+fn drop_net(peer: &mut Arc<Peer>, net: &IpNet) {
+    Arc::make_mut(peer).allowed_ips.retain(|other| other != net);
 }

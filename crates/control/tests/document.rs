@@ -130,6 +130,21 @@ proptest! {
     }
 
     #[test]
+    fn a_peer_with_settings_is_one_that_gets_them_one_after_the_other(
+        file in file(), settings in prop::sample::subsequence(of_peers(), 0..6)
+    ) {
+        let (mut at_once, mut in_turn) = (Document::parse(&file), Document::parse(&file));
+        let values: Vec<_> = settings.iter().map(|setting| (*setting, "v".to_owned().into())).collect();
+        let section = at_once.add_peer_with("new", &values).unwrap();
+        prop_assert_eq!(in_turn.add_peer(), section);
+        for setting in &settings {
+            in_turn.set(section, setting, "v").unwrap();
+        }
+        in_turn.set_name(section, "new").unwrap();
+        prop_assert_eq!(&*at_once.to_bytes(), &*in_turn.to_bytes());
+    }
+
+    #[test]
     fn any_bytes_survive(bytes in vec(any::<u8>(), 0..400)) {
         prop_assert_eq!(&Document::parse(&bytes).to_bytes()[..], &bytes[..]);
     }
@@ -317,6 +332,10 @@ fn text(document: &Document) -> String {
 
 fn setting() -> impl Strategy<Value = Setting> {
     select(settings::all().copied().collect::<Vec<Setting>>())
+}
+
+fn of_peers() -> Vec<Setting> {
+    settings::all().filter(|setting| setting.section == SectionKind::Peer).copied().collect()
 }
 
 /// Files of valid, nearly valid and meaningless lines.

@@ -1,6 +1,6 @@
 //! The clients in a tunnel's file, and every change of them: an edit of their sections, and of nothing else.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -13,6 +13,7 @@ use linerate_control::printable::printable;
 use linerate_control::tunnel_file::{
     ByteCount, Diagnostic, Names, Peer, QuotaReset, Released, Severity, TunnelFile, settings,
 };
+use zeroize::Zeroizing;
 
 use crate::init::list;
 use crate::name::ClientName;
@@ -26,6 +27,8 @@ pub struct Roster {
     /// The index of a client by [`ClientName::key`].
     names: HashMap<String, usize>,
     pool: Option<Pool>,
+    /// The keys of all peers, once one was asked for.
+    keys: Option<HashSet<PublicKey>>,
 }
 
 /// A client: a peer with `Created`. It may hold secrets, so it has no `Debug`.
@@ -115,6 +118,41 @@ pub struct Properties {
     pub others: Vec<(Setting, String)>,
 }
 
+/// Settings to be changed, and their values; those without one are to be removed.
+type Values = Vec<(Setting, Option<Zeroizing<String>>)>;
+
+impl Properties {
+    fn values(&self) -> Result<Values, Refusal> {
+        let mut values = Vec::new();
+        let mut put = |setting: Setting, value: Option<Zeroizing<String>>| {
+            values.push((setting, value.filter(|value| !value.is_empty())));
+        };
+        if let Some(expires) = self.expires {
+            put(settings::EXPIRES, expires.map(|time| time.to_string().into()));
+        }
+        if let Some(quota) = self.quota {
+            put(settings::QUOTA, quota.map(|bytes| bytes.to_string().into()));
+        }
+        if let Some(reset) = self.quota_reset {
+            put(settings::QUOTA_RESET, (reset != QuotaReset::Never).then(|| reset.to_string().into()));
+        }
+        if let Some(allowed) = &self.allowed_ips {
+            put(settings::OWN_ALLOWED_IPS, Some(list(allowed).into()));
+        }
+        if let Some(key) = &self.private_key {
+            put(settings::CLIENT_PRIVATE_KEY, key.as_ref().map(SecretKey::to_base64));
+        }
+        if let Some(note) = &self.note {
+            if note.contains(char::is_control) {
+                return Err(Refusal::Value(settings::NOTE.name, InvalidValue));
+            }
+            put(settings::NOTE, Some(note.trim().to_owned().into()));
+        }
+        self.others.iter().for_each(|(setting, value)| put(*setting, Some(value.clone().into())));
+        Ok(values)
+    }
+}
+
 /// Why clients cannot be read or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum Refusal {
@@ -186,7 +224,8 @@ impl Roster {
         if !errors.is_empty() {
             return Err(Refusal::File(errors));
         }
-        let mut roster = Self { document, file, clients: Vec::new(), names: HashMap::new(), pool: None };
+        let (clients, names) = (Vec::with_capacity(file.peers.len()), HashMap::with_capacity(file.peers.len()));
+        let mut roster = Self { document, file, clients, names, pool: None, keys: None };
         for peer in roster.file.peers.iter().filter(|peer| peer.client.created.is_some()) {
             let wrong = |message: String| Refusal::Section { line: peer.line, message };
             let name = peer.name.as_deref().ok_or_else(|| wrong("this client has no name: add `# Name = …`".into()))?;
@@ -280,17 +319,17 @@ impl Roster {
         self.check_name(&new.name)?;
         self.check_key(&new.public_key)?;
         let addresses = self.pool(now)?.allocate()?;
-        let section = self.document.add_peer();
-        let preshared = new.preshared_key.as_ref().map(SecretKey::to_base64);
-        let lines =
-            [(settings::CREATED, Some(now.to_string())), (settings::PUBLIC_KEY, Some(new.public_key.to_string()))];
-        for (setting, value) in lines {
-            self.put(section, &setting, value.as_deref())?;
-        }
-        self.put(section, &settings::PRESHARED_KEY, preshared.as_ref().map(|key| &***key))?;
-        self.put(section, &settings::ALLOWED_IPS, Some(&list(&addresses)))?;
-        self.put_properties(section, &new.properties)?;
-        self.document.set_name(section, new.name.as_str()).map_err(|error| Refusal::Value("Name", error))?;
+        let written = |text: String| Some(text.into());
+        let lines = [
+            (settings::CREATED, written(now.to_string())),
+            (settings::PUBLIC_KEY, written(new.public_key.to_string())),
+            (settings::PRESHARED_KEY, new.preshared_key.as_ref().map(SecretKey::to_base64)),
+            (settings::ALLOWED_IPS, written(list(&addresses))),
+        ];
+        let lines = lines.into_iter().chain(new.properties.values()?);
+        let lines: Vec<_> = lines.filter_map(|(setting, value)| Some((setting, value?))).collect();
+        let added = self.document.add_peer_with(new.name.as_str(), &lines);
+        let section = added.map_err(|(setting, error)| Refusal::Value(setting, error))?;
         let mut peer = Peer::new(new.public_key);
         peer.name = Some(new.name.to_string());
         peer.preshared_key.clone_from(&new.preshared_key);
@@ -308,6 +347,7 @@ impl Roster {
         peer.client.private_key = properties.private_key.clone().flatten();
         peer.client.note.clone_from(&properties.note);
         let peer = Arc::new(peer);
+        self.keys.as_mut().map(|keys| keys.insert(new.public_key));
         self.names.insert(new.name.key(), self.clients.len());
         self.clients.push(Client { name: new.name.clone(), state: State::Enabled, peer: Arc::clone(&peer) });
         self.file.peers.push(peer);
@@ -499,33 +539,8 @@ impl Roster {
     }
 
     fn put_properties(&mut self, section: usize, properties: &Properties) -> Result<(), Refusal> {
-        let Properties { expires, quota, quota_reset, allowed_ips, private_key, note, others } = properties;
-        if let Some(expires) = expires {
-            self.put(section, &settings::EXPIRES, expires.map(|time| time.to_string()).as_deref())?;
-        }
-        if let Some(quota) = quota {
-            self.put(section, &settings::QUOTA, quota.map(|bytes| bytes.to_string()).as_deref())?;
-        }
-        if let Some(reset) = quota_reset {
-            let reset = (*reset != QuotaReset::Never).then(|| reset.to_string());
-            self.put(section, &settings::QUOTA_RESET, reset.as_deref())?;
-        }
-        if let Some(allowed) = allowed_ips {
-            let allowed = Some(list(allowed)).filter(|text| !text.is_empty());
-            self.put(section, &settings::OWN_ALLOWED_IPS, allowed.as_deref())?;
-        }
-        if let Some(key) = private_key {
-            let key = key.as_ref().map(SecretKey::to_base64);
-            self.put(section, &settings::CLIENT_PRIVATE_KEY, key.as_ref().map(|key| &***key))?;
-        }
-        if let Some(note) = note {
-            if note.contains(char::is_control) {
-                return Err(Refusal::Value(settings::NOTE.name, InvalidValue));
-            }
-            self.put(section, &settings::NOTE, Some(note.trim()).filter(|note| !note.is_empty()))?;
-        }
-        for (setting, value) in others {
-            self.put(section, setting, Some(&**value).filter(|value| !value.is_empty()))?;
+        for (setting, value) in properties.values()? {
+            self.put(section, &setting, value.as_ref().map(|value| value.as_str()))?;
         }
         Ok(())
     }
@@ -553,12 +568,14 @@ impl Roster {
         }
     }
 
-    fn check_key(&self, key: &PublicKey) -> Result<(), Refusal> {
-        let has_it = |peer: &&Arc<Peer>| peer.public_key == *key || peer.client.next_public_key == Some(*key);
-        match self.file.peers.iter().find(has_it) {
-            Some(peer) => Err(Refusal::KeyTaken(printable(&peer.title()).into_owned())),
-            None => Ok(()),
+    fn check_key(&mut self, key: &PublicKey) -> Result<(), Refusal> {
+        let keys = |peer: &Arc<Peer>| [Some(peer.public_key), peer.client.next_public_key].into_iter().flatten();
+        let peers = &self.file.peers;
+        if !self.keys.get_or_insert_with(|| peers.iter().flat_map(keys).collect()).contains(key) {
+            return Ok(());
         }
+        let owner = peers.iter().find(|peer| keys(peer).any(|its| its == *key));
+        Err(Refusal::KeyTaken(owner.map_or_else(|| key.to_string(), |peer| printable(&peer.title()).into_owned())))
     }
 
     fn unknown(&self, name: &str) -> Refusal {

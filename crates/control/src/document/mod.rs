@@ -10,6 +10,8 @@ mod line;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
+use zeroize::Zeroizing;
+
 pub(crate) use self::line::LineKind;
 use self::line::{EditedLine, Line, is_space};
 pub use self::line::{Entry, SectionKind, Setting};
@@ -166,10 +168,7 @@ impl Document {
         let same = entries().rfind(|entry| entry.is(setting));
         let after = same.or_else(|| entries().next_back()).map_or(self.sections[section].header(), |entry| entry.index);
         let neighbour = self.sections[..=section].iter().rev().find_map(|section| section.entries().next_back());
-        let [indent, before, behind] = neighbour.as_ref().map_or([&b""[..], b" ", b" "], Entry::spaces);
-        let mark: &[u8] = if setting.marked { b"#! " } else { b"" };
-        let parts = [indent, mark, setting.name.as_bytes(), before, b"=", behind, value.as_bytes()];
-        let line = EditedLine::new(&parts);
+        let line = Spaces::of(neighbour.as_ref()).line(setting, value);
         self.edit(section, |edited| edited.insert_below(after, line));
         Ok(())
     }
@@ -196,6 +195,31 @@ impl Document {
     /// Adds an empty `[Peer]` at the end and returns its index.
     pub fn add_peer(&mut self) -> usize {
         self.add_section(self.sections.len(), SectionKind::Peer, b"[Peer]")
+    }
+
+    /// Adds a `[Peer]` with a name and different settings at the end, and returns its index. The text is that of one
+    /// which gets them one after the other.
+    ///
+    /// # Errors
+    /// The setting whose value is not valid (see [`InvalidValue`]); nothing was added.
+    pub fn add_peer_with(
+        &mut self,
+        name: &str,
+        values: &[(Setting, Zeroizing<String>)],
+    ) -> Result<usize, (&'static str, InvalidValue)> {
+        check(&NAME, name).map_err(|error| (NAME.name, error))?;
+        for (setting, value) in values {
+            check(setting, value).map_err(|error| (setting.name, error))?;
+        }
+        let section = self.add_peer();
+        let neighbour = self.sections.iter().rev().find_map(|section| section.entries().next_back());
+        let spaces = Spaces::of(neighbour.as_ref());
+        let lines: Vec<_> = values.iter().map(|(setting, value)| spaces.line(setting, value)).collect();
+        self.edit(section, |edited| {
+            edited.insert_below(edited.header, EditedLine::new(&[b"# Name = ", name.as_bytes()]));
+            lines.into_iter().for_each(|line| edited.insert_below(edited.lines.len() - 1, line));
+        });
+        Ok(section)
     }
 
     /// The index of the first `[Interface]`, which is added before all peers if there is none.
@@ -445,6 +469,22 @@ impl EditedSection<'_> {
             _ => line = EditedLine::new(&[line.line().0, end]),
         }
         self.lines.insert(self.lines.len().min(index + 1), line);
+    }
+}
+
+/// The white space in a line with a setting: before the name (or its `#!`), before `=` and after it.
+struct Spaces<'a>([&'a [u8]; 3]);
+
+impl<'a> Spaces<'a> {
+    /// As in this line, if there is one.
+    fn of(neighbour: Option<&'a Entry<'_>>) -> Self {
+        Self(neighbour.map_or([&b""[..], b" ", b" "], Entry::spaces))
+    }
+
+    fn line(&self, setting: &Setting, value: &str) -> EditedLine<'static> {
+        let Self([indent, before, behind]) = self;
+        let mark: &[u8] = if setting.marked { b"#! " } else { b"" };
+        EditedLine::new(&[indent, mark, setting.name.as_bytes(), before, b"=", behind, value.as_bytes()])
     }
 }
 

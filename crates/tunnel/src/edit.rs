@@ -13,10 +13,11 @@
 //! Until the daemon has an edit, the ledger has it as the next file: the next edit or `reload` begins there.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use ipnet::IpNet;
 use linerate_control::document::Document;
-use linerate_control::tunnel_file::{TunnelFile, changes};
+use linerate_control::tunnel_file::{Peer, TunnelFile, changes, differing};
 use linerate_control::uapi::client::ClientError;
 use linerate_control::uapi::request::DeviceUpdate;
 use linerate_control::uapi::response::{DeviceState, PeerState};
@@ -24,7 +25,7 @@ use linerate_host::spec::HostSpec;
 
 use crate::context::Context;
 use crate::error::Error;
-use crate::ledger::{Ledger, LockedLedger};
+use crate::ledger::{LedgerHead, LockedLedger};
 use crate::read::{ConfigFile, DefaultRoutes};
 use crate::reload::{self, reload_locked};
 use crate::status::is_absence;
@@ -94,7 +95,7 @@ pub fn edit<T>(
 /// The state of the tunnel that runs from `file`, if that has keys which may have taken the place of others by now.
 fn state_with_successors(file: &ConfigFile, locked: &LockedLedger) -> Result<Option<DeviceState>, Error> {
     let has_successors = file.contents.peers.iter().any(|peer| peer.client.next_public_key.is_some());
-    let is_ours = || Ok::<_, Error>(locked.read()?.is_some_and(|ledger| file.is_file_of(&ledger)));
+    let is_ours = || Ok::<_, Error>(locked.read_head()?.is_some_and(|ledger| file.is_file_of_head(&ledger)));
     if !has_successors || !is_ours()? {
         return Ok(None);
     }
@@ -108,7 +109,7 @@ fn catch_up(
     options: &Options,
     context: Context<'_>,
 ) -> Result<(Applied, bool), Error> {
-    let is_ours = locked.read()?.is_some_and(|ledger| file.is_file_of(&ledger));
+    let is_ours = locked.read_head()?.is_some_and(|ledger| file.is_file_of_head(&ledger));
     if !is_ours || follows(file, locked)? {
         return Ok((Applied::NotRunning, false));
     }
@@ -153,11 +154,11 @@ fn apply(
     options: &Options,
     context: Context<'_>,
 ) -> Result<(Applied, bool), Error> {
-    let Some(ledger) = locked.read()? else {
+    let Some(ledger) = locked.read_head()? else {
         let runs = reload::open(&new.interface).and_then(|mut tunnel| tunnel.get()).is_ok();
         return Ok((if runs { Applied::NotOurs } else { Applied::NotRunning }, false));
     };
-    if !new.is_file_of(&ledger) {
+    if !new.is_file_of_head(&ledger) {
         return Ok((Applied::NotOurs, false));
     }
     // What the tunnel has is the copy: an edit by hand that was not reloaded yet is none of ours, unless it has to be.
@@ -168,7 +169,8 @@ fn apply(
         return Ok((Applied::Reloaded, done.needs_supervisor));
     }
     let name = &new.interface;
-    limits::warn_of_usage(&ledger, &old.contents, &new.contents, name.as_str(), context);
+    let is_usage_kept = ledger.usage.is_some();
+    limits::warn_of_usage(is_usage_kept, &old.contents, &new.contents, name.as_str(), context);
     let update = changed_peers(&*old.loaded()?, &*new.loaded()?, running, name);
     locked.write_next_file(new.text())?;
     if !update.peers.is_empty() {
@@ -202,26 +204,32 @@ fn apply(
 
 /// Whether two files ask the same of the host, which has what the ledger of the tunnel says, and differ in peers that
 /// need no look-up of a name.
-pub(crate) fn only_peers(old: &ConfigFile, new: &ConfigFile, ledger: &Ledger) -> bool {
-    let spec = |file: &ConfigFile| {
-        let mut spec = file.host_spec(&DeviceUpdate::default(), DefaultRoutes::Always);
+pub(crate) fn only_peers(old: &ConfigFile, new: &ConfigFile, ledger: &LedgerHead) -> bool {
+    let (from, to) = (&old.contents, &new.contents);
+    let has_destinations = |file: &TunnelFile| file.peers.iter().any(|peer| !peer.destinations.is_empty());
+    // Without destinations, what a peer asks of the host does not depend on the others.
+    let (old_peers, new_peers) = match has_destinations(from) || has_destinations(to) {
+        true => (&*from.peers, &*to.peers),
+        false => differing(&from.peers, &to.peers),
+    };
+    let spec = |file: &ConfigFile, peers: &[Arc<Peer>]| {
+        let mut spec = file.host_spec_of(peers, &DeviceUpdate::default(), DefaultRoutes::Always);
         forget_own_networks(&mut spec);
         spec
     };
     let device = |file: &TunnelFile| (file.listen_port, file.fwmark, file.user.clone(), file.spin);
-    let endpoints = |file: &TunnelFile| {
-        let with = file.peers.iter().filter(|peer| peer.endpoint.is_some());
+    let endpoints = |peers: &[Arc<Peer>]| {
+        let with = peers.iter().filter(|peer| peer.endpoint.is_some());
         with.map(|peer| (peer.public_key, peer.endpoint.clone())).collect::<Vec<_>>()
     };
     let asks_the_same = || {
-        let (before, after) = (spec(old), spec(new));
+        let (before, after) = (spec(old, old_peers), spec(new, new_peers));
         before == after && after.forwarding.restrictions == ledger.spec.forwarding.restrictions
     };
-    let (from, to) = (&old.contents, &new.contents);
     device(from) == device(to)
         && from.private_key == to.private_key
         && from.private_key_file == to.private_key_file
-        && endpoints(from) == endpoints(to)
+        && endpoints(old_peers) == endpoints(new_peers)
         && old.hooks() == new.hooks()
         && asks_the_same()
 }
@@ -241,7 +249,9 @@ fn changed_peers(
     interface: &linerate_control::interface::InterfaceName,
 ) -> DeviceUpdate {
     let running = running.unwrap_or_else(|| {
-        let keys = old.peers.iter().flat_map(|peer| [Some(peer.public_key), peer.client.next_public_key]);
+        let with_successor = old.peers.iter().filter(|peer| peer.client.next_public_key.is_some());
+        let peers = differing(&old.peers, &new.peers).0.iter().chain(with_successor);
+        let keys = peers.flat_map(|peer| [Some(peer.public_key), peer.client.next_public_key]);
         DeviceState { peers: keys.flatten().map(PeerState::new).collect(), ..DeviceState::default() }
     });
     changes(old, new, &running, reload::removal(interface)).update

@@ -24,10 +24,11 @@ use linerate_control::atomic_file;
 use linerate_control::interface::InterfaceName;
 use linerate_control::zeroizing::Buffer;
 use rustix::time::{ClockId, clock_gettime};
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};
 
 use linerate_host::plan::{Hooks, possibly_applied};
-use linerate_host::spec::{Compat, HostSpec};
+use linerate_host::spec::{Compat, Forwarding, HostSpec};
 use linerate_host::step::{Implementation, Step};
 
 use crate::read::has_text;
@@ -94,6 +95,36 @@ pub struct Ledger {
     /// A hook failed, and the tunnel stayed because the file says so.
     #[serde(default)]
     pub hook_failed: bool,
+}
+
+/// What an edit of the file asks of a ledger: reading all of it takes long if there are many peers.
+#[derive(Deserialize)]
+pub(crate) struct LedgerHead {
+    /// As [`Ledger::supervised`].
+    pub(crate) supervised: bool,
+    /// As [`Ledger::file`].
+    pub(crate) file: PathBuf,
+    /// As [`Ledger::called`].
+    #[serde(default)]
+    pub(crate) called: Option<PathBuf>,
+    /// As [`Ledger::complete`].
+    pub(crate) complete: bool,
+    /// As many as in [`Ledger::pending`].
+    #[serde(default)]
+    pub(crate) pending: Vec<IgnoredAny>,
+    /// As [`Ledger::usage`].
+    #[serde(default)]
+    pub(crate) usage: Option<PathBuf>,
+    /// As [`Ledger::spec`].
+    pub(crate) spec: SpecHead,
+}
+
+/// What an edit asks of [`HostSpec`].
+#[derive(Deserialize)]
+pub(crate) struct SpecHead {
+    /// As [`HostSpec::forwarding`].
+    #[serde(default)]
+    pub(crate) forwarding: Forwarding,
 }
 
 impl Ledger {
@@ -221,6 +252,14 @@ impl LockedLedger {
     /// It cannot be read.
     pub fn read(&self) -> Result<Option<Ledger>, LedgerError> {
         read(&self.directory, &self.interface)
+    }
+
+    /// The head of the ledger, if the tunnel was brought up with one.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub(crate) fn read_head(&self) -> Result<Option<LedgerHead>, LedgerError> {
+        read_as(&self.directory, &self.interface)
     }
 
     /// Puts `ledger` in the place of what is there, whole or not at all.
@@ -412,6 +451,12 @@ fn open_lock(directory: &Path, name: &str) -> Result<(PathBuf, File), LedgerErro
 /// # Errors
 /// It cannot be read.
 pub fn read(directory: &Path, interface: &InterfaceName) -> Result<Option<Ledger>, LedgerError> {
+    let Some(ledger) = read_as::<Ledger>(directory, interface)? else { return Ok(None) };
+    let released = fs::read_to_string(directory.join(format!("{interface}.released"))).unwrap_or_default();
+    Ok(Some(Ledger { released: released.lines().map(str::to_owned).collect(), ..ledger }))
+}
+
+fn read_as<T: DeserializeOwned>(directory: &Path, interface: &InterfaceName) -> Result<Option<T>, LedgerError> {
     let path = directory.join(format!("{interface}.json"));
     let text = match fs::read(&path) {
         Ok(text) => text,
@@ -428,9 +473,7 @@ pub fn read(directory: &Path, interface: &InterfaceName) -> Result<Option<Ledger
     if version != VERSION {
         return Err(format(format!("its version is {version}")));
     }
-    let ledger: Ledger = serde_json::from_slice(&text).map_err(|error| format(error.to_string()))?;
-    let released = fs::read_to_string(directory.join(format!("{interface}.released"))).unwrap_or_default();
-    Ok(Some(Ledger { released: released.lines().map(str::to_owned).collect(), ..ledger }))
+    serde_json::from_slice(&text).map(Some).map_err(|error| format(error.to_string()))
 }
 
 /// The text of the file of `interface`, as [`LockedLedger::read_file`], without waiting for a command that is at work.

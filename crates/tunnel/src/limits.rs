@@ -14,7 +14,6 @@ use linerate_control::uapi::{PEERS_SUSPENDED, socket};
 
 use crate::context::Context;
 use crate::error::Error;
-use crate::ledger::Ledger;
 use crate::read::ConfigFile;
 
 /// Sends a change, without limits to an implementation that knows none: true if it had some.
@@ -53,18 +52,12 @@ pub(crate) fn warn_of_loss(interface: &str, context: Context<'_>) {
     ));
 }
 
-/// Says that what clients use is not kept, if the tunnel came up without limits, and `new` has the first or, after `old`,
-/// the first quota.
-pub(crate) fn warn_of_usage(
-    ledger: &Ledger,
-    old: &TunnelFile,
-    new: &TunnelFile,
-    interface: &str,
-    context: Context<'_>,
-) {
+/// Says that what clients use is not kept, unless it `is_kept`: the tunnel came up without limits, and `new` has the first
+/// or, after `old`, the first quota.
+pub(crate) fn warn_of_usage(is_kept: bool, old: &TunnelFile, new: &TunnelFile, interface: &str, context: Context<'_>) {
     let has_quota = |file: &TunnelFile| file.peers.iter().any(|peer| peer.client.quota.is_some());
     let is_first = |has: &dyn Fn(&TunnelFile) -> bool| has(new) && !has(old);
-    if ledger.usage.is_none() && (is_first(&TunnelFile::may_have_limits) || is_first(&has_quota)) {
+    if !is_kept && (is_first(&TunnelFile::may_have_limits) || is_first(&has_quota)) {
         context.warn(format_args!(
             "{interface}: what clients use of their quotas is kept over restarts only from the next `up` on: take it down and up again"
         ));

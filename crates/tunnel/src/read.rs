@@ -21,7 +21,7 @@ use linerate_host::spec::{Dns, Forwarding, HostSpec};
 use zeroize::Zeroizing;
 
 use crate::error::Error;
-use crate::ledger::{self, Ledger};
+use crate::ledger::{self, Ledger, LedgerHead};
 use crate::resolver::{self, NamedEndpoint};
 
 /// The directory of files that are named by their interface (wg-quick(8)).
@@ -172,7 +172,16 @@ impl ConfigFile {
     /// Whether the tunnel of `ledger` was brought up from this file: from the same path, from the same path as the user
     /// gave it (its links may have changed), or from a file that has since been moved.
     pub(crate) fn is_file_of(&self, ledger: &Ledger) -> bool {
-        ledger.file == self.path || ledger.called.as_ref() == Some(&self.called) || !ledger.file.exists()
+        self.is_at(&ledger.file, ledger.called.as_deref())
+    }
+
+    /// As [`ConfigFile::is_file_of`].
+    pub(crate) fn is_file_of_head(&self, ledger: &LedgerHead) -> bool {
+        self.is_at(&ledger.file, ledger.called.as_deref())
+    }
+
+    fn is_at(&self, path: &Path, called: Option<&Path>) -> bool {
+        path == self.path || called == Some(&self.called) || !path.exists()
     }
 
     /// As [`ConfigFile::read`], from its text: that of the ledger's copy, say.
@@ -293,11 +302,19 @@ impl ConfigFile {
 
     /// What the file asks of the host. Endpoints are those of `device`.
     pub(crate) fn host_spec(&self, device: &DeviceUpdate, default_routes: DefaultRoutes) -> HostSpec {
+        self.host_spec_of(&self.contents.peers, device, default_routes)
+    }
+
+    /// As [`ConfigFile::host_spec`], if these were its peers.
+    pub(crate) fn host_spec_of(
+        &self,
+        peers: &[Arc<Peer>],
+        device: &DeviceUpdate,
+        default_routes: DefaultRoutes,
+    ) -> HostSpec {
         let file = &self.contents;
         let deferred: Vec<&Arc<Peer>> = match default_routes {
-            DefaultRoutes::OnceResolved => {
-                file.peers.iter().filter(|peer| self.defers_routes_to(peer, device)).collect()
-            }
+            DefaultRoutes::OnceResolved => peers.iter().filter(|peer| self.defers_routes_to(peer, device)).collect(),
             DefaultRoutes::Always => Vec::new(),
         };
         let is_deferred = |peer: &Peer, net: &IpNet| {
@@ -317,7 +334,7 @@ impl ConfigFile {
             mtu: file.mtu,
             table: file.table,
             fwmark: file.fwmark.filter(|mark| *mark != 0),
-            allowed_ips: file.peers.iter().flat_map(allowed_ips).collect(),
+            allowed_ips: peers.iter().flat_map(allowed_ips).collect(),
             endpoints: device.peers.iter().filter_map(|peer| peer.endpoint).collect(),
             route_conflict: file.route_conflict,
             kill_switch: file.kill_switch,
@@ -334,7 +351,7 @@ impl ConfigFile {
                 inbound: file.inbound,
                 listen_port: file.listen_port.filter(|port| *port != 0),
                 fixes_firewall: file.fix_firewall,
-                restrictions: restrictions(file.peers.iter().map(|peer| (&*peer.allowed_ips, &*peer.destinations))),
+                restrictions: restrictions(peers.iter().map(|peer| (&*peer.allowed_ips, &*peer.destinations))),
             },
         }
     }

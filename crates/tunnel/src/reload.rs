@@ -98,7 +98,7 @@ pub(crate) fn reload_locked(
             context.warn(format_args!("{setting} takes effect at the next `up`: take {name} down and up again"));
         }
     }
-    limits::warn_of_usage(&ledger, &old, &file.contents, name.as_str(), context);
+    limits::warn_of_usage(ledger.usage.is_some(), &old, &file.contents, name.as_str(), context);
     locked.write_next_file(text)?;
     let give_up = |error: Error| {
         // An earlier reload may have applied it. A leftover file is harmless: reverting it is a no-op.

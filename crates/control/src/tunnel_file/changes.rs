@@ -94,7 +94,7 @@ pub fn changes(
 }
 
 /// The peers of two files, without those that both begin and those that both end with: after an edit these are most.
-fn differing<'a>(previous: &'a [Arc<Peer>], now: &'a [Arc<Peer>]) -> (&'a [Arc<Peer>], &'a [Arc<Peer>]) {
+pub fn differing<'a>(previous: &'a [Arc<Peer>], now: &'a [Arc<Peer>]) -> (&'a [Arc<Peer>], &'a [Arc<Peer>]) {
     let stays = |(previous, now): &(&Arc<Peer>, &Arc<Peer>)| {
         let is_equal = || ***previous == Peer { line: previous.line, section: previous.section, ..Peer::clone(now) };
         Arc::ptr_eq(previous, now) || previous.public_key == now.public_key && is_equal()

@@ -27,7 +27,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 pub use byte_count::{ByteCount, InvalidByteCount};
-pub use changes::{AllowedIpRemoval, DeviceChanges, changes, has_expired, has_replaced};
+pub use changes::{AllowedIpRemoval, DeviceChanges, changes, differing, has_expired, has_replaced};
 pub use client::{ClientDefaults, ClientSettings, QuotaReset, Released};
 pub use diagnostic::{Diagnostic, Severity};
 pub use gateway::{Gateway, Inbound, Masquerade};

@@ -102,7 +102,7 @@ impl Supervisor<'_> {
         }
         // The next reload compares with the copy, which has other edits of the file only once they are applied.
         let mut concerns_host = false;
-        if let (Some(ledger), Some(copy)) = (locked.read()?, locked.read_file()?) {
+        if let (Some(ledger), Some(copy)) = (locked.read_head()?, locked.read_file()?) {
             let copy = ConfigFile::of(file.path, file.interface, copy);
             if let Some(document) = copy.with_outcomes(device)? {
                 locked.write_file(&document.to_bytes())?;

@@ -100,6 +100,17 @@ fn a_name_stays_with_its_peer_when_the_line_below_is_removed() {
     assert_eq!(names(&Document::parse(left.as_bytes())), names(&document));
 }
 
+#[test]
+fn peers_that_are_read_ahead_are_read_as_they_stand() {
+    let peer = |number: u32| {
+        format!("# Name = c{number}\n[Peer]\nPublicKey = x{number}\nAllowedIPs = 10.0.0.0/8, {number}\n\n")
+    };
+    let file = format!("[Interface]\nMTU = 1400\n\n{}", (0..1200).map(peer).collect::<String>());
+    let (ahead, not_ahead) = (Document::parse(file.as_bytes()), Document::parse(file.as_bytes()));
+    ahead.read_ahead();
+    assert!(read(&ahead) == read(&not_ahead));
+}
+
 proptest! {
     #[test]
     fn a_document_that_was_read_before_it_was_edited_says_the_same_as_one_that_was_not(

@@ -157,7 +157,12 @@ impl ConfigFile {
         }
         let name = path.file_name().and_then(|name| name.to_str()?.strip_suffix(".conf")?.parse().ok());
         let name = name.ok_or(Error::FileName)?;
-        Self::read(fs::canonicalize(path).map_err(Error::inaccessible(path))?, name)
+        let path = fs::canonicalize(path).map_err(Error::inaccessible(path))?;
+        let text = Arc::new(read_text(&path)?);
+        let document = Document::of(Arc::clone(&text));
+        // A person waits for it, and this process has not given up the right to have threads.
+        document.read_ahead();
+        Ok(Self::parsed(path, name, document, text))
     }
 
     /// Reads the file at `path`, which has no links, for `interface`.

@@ -7,8 +7,10 @@
 
 mod line;
 
+use std::num::NonZero;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
+use std::thread::{self, available_parallelism};
 
 use zeroize::Zeroizing;
 
@@ -20,6 +22,10 @@ use crate::zeroizing::Buffer;
 
 /// U+FEFF in UTF-8, which some editors write before the text.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// On how many processors the peers of a file are read at most, and how many peers a thread is worth.
+const MOST_THREADS: usize = 8;
+const WORTH_A_THREAD: usize = 500;
 
 /// A configuration file.
 #[derive(Clone)]
@@ -94,6 +100,33 @@ impl Document {
         }
         sections.push(Section(Arc::new(section)));
         Self { byte_order_mark, sections }
+    }
+
+    /// Reads the peers of a large file ahead, on several processors: whoever asks for them finds them read.
+    pub fn read_ahead(&self) {
+        let threads = available_parallelism().map_or(1, NonZero::get).min(MOST_THREADS);
+        if threads == 1 || self.sections.len() < 2 * WORTH_A_THREAD {
+            return;
+        }
+        let mut line = 1;
+        let mut peers = Vec::with_capacity(self.sections.len());
+        for (index, section) in self.sections.iter().enumerate() {
+            if section.kind() == SectionKind::Peer {
+                peers.push((section, line + section.header(), index));
+            }
+            line += section.line_count();
+        }
+        thread::scope(|scope| {
+            for part in peers.chunks(peers.len().div_ceil(threads).max(WORTH_A_THREAD)) {
+                let read = move || {
+                    for (section, header, index) in part {
+                        section.peer(*header, *index);
+                    }
+                };
+                // Without a thread they are read by whoever asks for them.
+                let _ = thread::Builder::new().spawn_scoped(scope, read);
+            }
+        });
     }
 
     /// The bytes of the file.

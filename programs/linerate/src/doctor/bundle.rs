@@ -4,7 +4,7 @@
 //! for in all texts, and hidden. Names are looked for as whole words. Addresses and public keys stay: the report would
 //! be of no use without them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ffi::OsString;
 use std::fs;
 use std::net::IpAddr;
@@ -78,16 +78,13 @@ pub(super) fn write(file: &Path, examinations: &[Examination], all: &[Status], n
     let mut texts = texts(examinations, all, names)?;
     let secrets = secrets(all);
     let hidden = if names { Vec::new() } else { private_names(all) };
+    let secrets: HashSet<&str> = secrets.iter().map(|secret| secret.as_str()).collect();
     for text in texts.values_mut() {
-        for secret in &secrets {
-            *text = text.replace(secret.as_str(), HIDDEN);
-        }
+        *text = without_keys(text, &secrets);
         if !names {
             *text = without_comments(text);
         }
-        for (name, placeholder) in &hidden {
-            *text = replace_word(text, name, placeholder);
-        }
+        *text = replace_words(text, &hidden);
     }
     let archive = archive(&texts).map_err(|error| format!("cannot make the archive: {error}"))?;
     let mut temporary = OsString::from(".");
@@ -178,25 +175,63 @@ fn is_address(value: &str) -> bool {
     value.parse::<std::net::SocketAddr>().is_ok()
 }
 
-/// `text` with `to` in place of `word` where that is not a part of a longer word: a peer that is called `port` must not
-/// change the identifier `port-in-use`.
-fn replace_word(text: &str, word: &str, to: &str) -> String {
-    let is_of_word = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_');
-    let mut replaced = String::with_capacity(text.len());
-    let mut rest = text;
-    let mut before = None;
-    while let Some(at) = rest.find(word) {
-        let (until, after) = (&rest[..at], &rest[at + word.len()..]);
-        let is_joined =
-            |inner: Option<char>, outer: Option<char>| inner.is_some_and(is_of_word) && outer.is_some_and(is_of_word);
-        let begins_inside = is_joined(word.chars().next(), until.chars().next_back().or(before));
-        let ends_inside = is_joined(word.chars().next_back(), after.chars().next());
-        replaced.push_str(until);
-        replaced.push_str(if begins_inside || ends_inside { word } else { to });
-        before = word.chars().next_back();
-        rest = after;
+/// `text` with something else in place of each of `words` that is not a part of a longer word: a peer that is called `port`
+/// must not change the identifier `port-in-use`. All of them in one pass, the longest first: a server may have ten
+/// thousand names.
+fn replace_words(text: &str, words: &[(String, String)]) -> String {
+    let is_of_word = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || matches!(c, '-' | '_'));
+    let all: HashMap<&str, &str> = words.iter().rev().map(|(word, to)| (&**word, &**to)).collect();
+    let mut lengths: HashMap<char, BTreeSet<usize>> = HashMap::new();
+    for word in all.keys() {
+        let Some(first) = word.chars().next() else { continue };
+        lengths.entry(first).or_default().insert(word.len());
     }
-    replaced + rest
+    let mut replaced = String::with_capacity(text.len());
+    let (mut rest, mut before) = (text, None);
+    while let Some(first) = rest.chars().next() {
+        let found = lengths.get(&first).into_iter().flatten().rev().find_map(|length| {
+            let (word, after) = rest.split_at_checked(*length)?;
+            let begins_inside = is_of_word(Some(first)) && is_of_word(before);
+            let ends_inside = is_of_word(word.chars().next_back()) && is_of_word(after.chars().next());
+            all.get(word).filter(|_| !begins_inside && !ends_inside).map(|to| (*to, word, after))
+        });
+        let (to, taken, after) = found.unwrap_or_else(|| {
+            let (taken, after) = rest.split_at(first.len_utf8());
+            (taken, taken, after)
+        });
+        replaced.push_str(to);
+        (rest, before) = (after, taken.chars().next_back());
+    }
+    replaced
+}
+
+/// `text` without the keys, wherever they are in what could be one. One pass for all of them, too.
+fn without_keys(text: &str, keys: &HashSet<&str>) -> String {
+    let lengths: BTreeSet<usize> = keys.iter().map(|key| key.len()).collect();
+    let is_of_key = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '/' | '-' | '_');
+    let mut kept = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        let found = lengths.iter().rev().find(|length| rest.get(..**length).is_some_and(|text| keys.contains(text)));
+        let length = match found {
+            Some(length) => {
+                kept.push_str(HIDDEN);
+                *length
+            }
+            None => {
+                kept.push(first);
+                first.len_utf8()
+            }
+        };
+        rest = &rest[length..];
+        // No key begins in what is shorter than one.
+        let run = rest.find(|c| !is_of_key(c)).unwrap_or(rest.len());
+        if lengths.first().is_none_or(|least| run < *least) {
+            kept.push_str(&rest[..run]);
+            rest = &rest[run..];
+        }
+    }
+    kept
 }
 
 /// What people wrote beside rules of the firewall: `comment "laptop of Eve"` (nft has no quotes within these).
@@ -244,7 +279,7 @@ fn secrets(all: &[Status]) -> Vec<Zeroizing<String>> {
     keys
 }
 
-/// The names of peers, of their endpoints and of this host, the longest first, and what stands for each.
+/// The names of peers, of their endpoints and of this host, and what stands for each.
 fn private_names(all: &[Status]) -> Vec<(String, String)> {
     let peers = all.iter().flat_map(|status| &status.peers);
     let mut names = Vec::new();
@@ -264,7 +299,6 @@ fn private_names(all: &[Status]) -> Vec<(String, String)> {
         (text != name).then(|| (text.to_owned(), placeholder.clone()))
     };
     names.extend(names.iter().filter_map(escaped).collect::<Vec<_>>());
-    names.sort_by_key(|(name, _)| std::cmp::Reverse(name.len()));
     names
 }
 
@@ -298,7 +332,7 @@ mod tests {
 
     #[test]
     fn a_name_is_hidden_where_it_is_a_word() {
-        let hidden = |text: &str, name: &str| replace_word(text, name, "(peer 1)");
+        let hidden = |text: &str, name: &str| replace_words(text, &[(name.to_owned(), "(peer 1)".to_owned())]);
         assert_eq!(
             hidden("port: the port port-in-use, airport, port.", "port"),
             "(peer 1): the (peer 1) port-in-use, airport, (peer 1)."
@@ -307,6 +341,26 @@ mod tests {
         assert_eq!(hidden("x(a b)x (a b)", "(a b)"), "x(peer 1)x (peer 1)", "its ends are no letters");
         assert_eq!(hidden("Zoë Zoëx äZoë", "Zoë"), "(peer 1) Zoëx äZoë");
         assert_eq!(hidden("", "eve"), "");
+    }
+
+    #[test]
+    fn the_longest_of_several_names_is_hidden_and_what_stands_for_it_stays() {
+        let names = ["eve", "eve b", "peer", "Zoë"].map(|name| (name.to_owned(), format!("(peer of {name})")));
+        assert_eq!(
+            replace_words("eve b, eve c: peer Zoë", &names),
+            "(peer of eve b), (peer of eve) c: (peer of peer) (peer of Zoë)"
+        );
+        assert_eq!(replace_words("a text", &[]), "a text");
+    }
+
+    #[test]
+    fn keys_are_hidden_wherever_they_are() {
+        let keys = HashSet::from(["abcdefgh", "ABCDEFGHIJKL"]);
+        let hidden = |text: &str| without_keys(text, &keys);
+        assert_eq!(hidden("k=abcdefgh= xabcdefghy ABCDEFGHIJKL"), "k=(hidden)= x(hidden)y (hidden)");
+        assert_eq!(hidden("abcdefgabcdefghabcdefgh"), "abcdefg(hidden)(hidden)");
+        assert_eq!(hidden("ä abc\u{a0}abcdefgh\n"), "ä abc\u{a0}(hidden)\n");
+        assert_eq!(without_keys("abc", &HashSet::new()), "abc");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Gathers the evidence about tunnels, all at the same time: what is there, what echo requests bring about, and what is
 //! there then.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, ToSocketAddrs};
 use std::path::Path;
 use std::sync::{OnceLock, mpsc};
@@ -197,10 +197,9 @@ fn tunnel(status: &Status, device: &DeviceState, file: Option<&ConfigFile>) -> T
 fn peers(status: &Status, device: &DeviceState, file: Option<&ConfigFile>, state: &HostState) -> Vec<Peer> {
     let described: BTreeMap<&str, &PeerStatus> =
         status.peers.iter().map(|peer| (peer.public_key.as_str(), peer)).collect();
-    let has_endpoint = |key: &PublicKey| {
-        let peer = file.and_then(|file| file.contents.peers.iter().find(|peer| peer.public_key == *key));
-        peer.map(|peer| peer.endpoint.is_some())
-    };
+    let of_file = file.into_iter().flat_map(|file| &file.contents.peers);
+    let has_endpoint: HashMap<PublicKey, bool> =
+        of_file.map(|peer| (peer.public_key, peer.endpoint.is_some())).collect();
     // Of a peer that no file has, an endpoint may be where it was seen: it may be a client that is off by now.
     let is_client =
         |peer: &PeerState| !peer.last_handshake.is_zero() && peer.persistent_keepalive == 0 && device.peers.len() > 1;
@@ -226,7 +225,10 @@ fn peers(status: &Status, device: &DeviceState, file: Option<&ConfigFile>, state
             endpoint: peer.endpoint,
             endpoint_name: described.and_then(|peer| peer.endpoint_name.clone()),
             resolved: None,
-            is_expected: has_endpoint(&peer.public_key).unwrap_or(peer.endpoint.is_some() && !is_client(peer)),
+            is_expected: has_endpoint
+                .get(&peer.public_key)
+                .copied()
+                .unwrap_or(peer.endpoint.is_some() && !is_client(peer)),
             is_suspended: peer.limits.suspended.is_some(),
             handshake_age,
             handshake_age_before: handshake_age,

@@ -106,9 +106,10 @@ impl TunFile {
     /// begun goes on with the old file.
     pub(crate) fn replace(&self, other: &Self) -> io::Result<()> {
         // SAFETY: both descriptors are open. Ours stays open, stays ours and stays a file of the TUN driver, since
-        // `other` is one; whoever has borrowed it knows no more of it than that.
-        checked(unsafe { libc::dup3(other.0.as_raw_fd(), self.0.as_raw_fd(), libc::O_CLOEXEC) })?;
-        Ok(())
+        // `other` is one; whoever has borrowed it knows no more of it than that. By its number, because not every
+        // libc declares dup3.
+        let answer = unsafe { libc::syscall(libc::SYS_dup3, other.0.as_raw_fd(), self.0.as_raw_fd(), libc::O_CLOEXEC) };
+        if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
     fn request(&self, number: libc::c_ulong, request: &mut InterfaceRequest) -> io::Result<()> {

@@ -35,12 +35,24 @@ pub(crate) fn steer_by_receiver(fd: BorrowedFd<'_>, sockets: u32) -> io::Result<
     Ok(())
 }
 
+// linux/filter.h and linux/bpf_common.h; libc has them for some systems only.
+const BPF_LD: u16 = 0x00;
+const BPF_ALU: u16 = 0x04;
+const BPF_JMP: u16 = 0x05;
+const BPF_RET: u16 = 0x06;
+const BPF_W: u16 = 0x00;
+const BPF_B: u16 = 0x10;
+const BPF_ABS: u16 = 0x20;
+const BPF_MOD: u16 = 0x90;
+const BPF_JEQ: u16 = 0x10;
+const BPF_K: u16 = 0x00;
+const BPF_A: u16 = 0x10;
+
 /// The program. It sees a datagram from its first byte on (net/core/sock_reuseport.c, run_bpf_filter); a load beyond
 /// the end yields 0. Loads use network byte order and the index is little-endian, which does not matter: all bytes
 /// are random.
 fn by_receiver(sockets: u32) -> [libc::sock_filter; 6] {
-    use libc::{BPF_A, BPF_ABS, BPF_ALU, BPF_B, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_MOD, BPF_RET, BPF_W};
-    let step = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
+    let step = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
     [
         step(BPF_LD | BPF_B | BPF_ABS, 0, 0, 0),
         step(BPF_JMP | BPF_JEQ | BPF_K, 0, 3, DATA),

@@ -54,7 +54,7 @@ pub mod kernel {
 }
 
 /// Likewise those of `netio`.
-#[path = "../../crates/netio/src"]
+#[path = "../../crates/netio/src/linux"]
 #[allow(dead_code, reason = "only the parsers are fuzzed")]
 pub mod netio {
     use crate::bytes;
@@ -62,13 +62,20 @@ pub mod netio {
     mod link;
     mod netlink;
 
-    #[path = "../../../fuzz/src/rtnetlink.rs"]
+    #[path = "../../../../fuzz/src/rtnetlink.rs"]
     pub mod rtnetlink;
 }
 
 // What those files use of their crates.
 use linerate_control::{keys, uapi};
 use linerate_host::{state, step};
+
+#[path = "../../crates/netio/src/link"]
+mod link {
+    mod event;
+
+    pub use event::LinkEvent;
+}
 
 /// A stub of the socket options that they set.
 #[allow(dead_code, reason = "only the parsers are fuzzed")]

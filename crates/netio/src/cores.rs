@@ -1,11 +1,8 @@
 //! Whether the machine has an idle core.
 
-use std::fs::File;
-use std::io;
-use std::sync::Arc;
 use std::thread;
 
-use rustix::thread::sched_getaffinity;
+use crate::system::cores::{Runnable, allowed};
 
 /// The load of the machine, as seen by a running thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,19 +27,16 @@ pub struct Cores {
 
 #[derive(Clone)]
 enum LoadSource {
-    /// `/proc/loadavg`, opened early: it may be inaccessible later.
-    Proc(Arc<File>),
+    Kernel(Runnable),
     Always(CpuLoad),
 }
 
 impl Cores {
-    /// The cores of this process. If `/proc` cannot be read, the load is always [`CpuLoad::Full`].
+    /// The cores of this process. If the kernel does not say what runs, the load is always [`CpuLoad::Full`].
     pub fn new() -> Self {
-        let source = File::open("/proc/loadavg")
-            .map_or(LoadSource::Always(CpuLoad::Full), |file| LoadSource::Proc(Arc::new(file)));
+        let source = Runnable::new().map_or(LoadSource::Always(CpuLoad::Full), LoadSource::Kernel);
         let count = thread::available_parallelism().map_or(1, usize::from);
-        let allowed = sched_getaffinity(None).map_or(count, |cores| cores.count() as usize);
-        Self { allowed, count, source }
+        Self { allowed: allowed().unwrap_or(count), count, source }
     }
 
     /// For tests of many cores on a machine with few: `count` cores, one of them always idle.
@@ -65,7 +59,7 @@ impl Cores {
     pub fn load(&self) -> CpuLoad {
         match &self.source {
             LoadSource::Always(load) => *load,
-            LoadSource::Proc(file) => read(file).map_or(CpuLoad::Full, |running| self.classify(running)),
+            LoadSource::Kernel(runnable) => runnable.count().map_or(CpuLoad::Full, |running| self.classify(running)),
         }
     }
 
@@ -86,28 +80,9 @@ impl Default for Cores {
     }
 }
 
-/// How many threads can run, by the fourth field of proc_loadavg(5).
-fn read(file: &File) -> io::Result<usize> {
-    let mut text = [0u8; 64];
-    let len = rustix::io::pread(file, &mut text, 0)?;
-    std::str::from_utf8(&text[..len]).ok().and_then(runnable_threads).ok_or_else(|| io::ErrorKind::InvalidData.into())
-}
-
-fn runnable_threads(text: &str) -> Option<usize> {
-    text.split(' ').nth(3)?.split_once('/')?.0.parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_fourth_field_says_how_many_threads_can_run() {
-        assert_eq!(runnable_threads("0.20 0.18 0.12 3/80 11206\n"), Some(3));
-        assert_eq!(runnable_threads("0.20 0.18 0.12"), None);
-        assert_eq!(runnable_threads(""), None);
-        assert!(read(&File::open("/proc/loadavg").unwrap()).unwrap() >= 1, "this thread runs");
-    }
 
     #[test]
     fn a_core_is_spare_when_fewer_threads_run_than_there_are_cores() {

@@ -4,6 +4,9 @@
 //! descriptors, [`clock`] and [`random`] serve the protocol, [`namespace`] follows a device to another network
 //! namespace, [`process`] serves the daemon, [`tcp`] measurements, `memory` replaces all of it in tests.
 //!
+//! What is said above the system is in the modules of these names; what differs between systems is in a folder for
+//! each, `linux`, and its raw calls in `sys/linux`.
+//!
 //! Nothing here knows WireGuard, has a thread, or logs. Receiving, sending, reading and writing packets never allocate
 //! and never block. Raw system calls are in the private module `sys`, each behind a safe function. `engine` moves
 //! packets through this crate; `linerated` opens the devices and sockets.
@@ -11,8 +14,6 @@
 
 pub mod clock;
 pub mod cores;
-#[cfg(test)]
-mod corpus;
 mod datagram;
 #[cfg(feature = "forbidden-calls")]
 pub mod forbidden_calls;
@@ -22,14 +23,17 @@ mod in_namespace;
 pub mod link;
 #[cfg(any(test, feature = "memory"))]
 pub mod memory;
-pub mod namespace;
-mod netlink;
 pub mod process;
 pub mod random;
 mod send_buffer;
 #[allow(unsafe_code)]
 mod sys;
+// One folder for each system, and nothing else in this crate asks which one it is.
+#[cfg_attr(any(target_os = "linux", target_os = "android"), path = "linux/mod.rs")]
+mod system;
 pub mod tcp;
 pub mod tun;
 pub mod udp;
 pub mod wait;
+
+pub use system::namespace;

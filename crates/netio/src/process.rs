@@ -2,9 +2,10 @@
 //! handler for system calls that a seccomp filter traps.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{OwnedFd, RawFd};
 
-use crate::sys::{heap, inherited, option, signal, trap};
+use crate::sys::{heap, inherited};
+pub use crate::system::process::{Signals, peer, refuse_trapped_calls, trapped_calls};
 
 /// Takes the descriptor `number` that this process inherited (`WG_TUN_FD`, `WG_UAPI_FD`), once. Child processes do not
 /// inherit it.
@@ -27,62 +28,10 @@ pub enum Signal {
     Terminate,
 }
 
-/// SIGINT and SIGTERM, read from a descriptor.
-pub struct Signals {
-    fd: OwnedFd,
-}
-
-impl Signals {
-    /// Blocks both signals and opens the descriptor. Call it before any thread is started: in an existing thread they
-    /// would still end the process. Child processes inherit the blocked signals.
-    pub fn new() -> io::Result<Self> {
-        Ok(Self { fd: signal::open(&[libc::SIGINT, libc::SIGTERM])? })
-    }
-
-    /// The next signal; `None` when there is none yet.
-    pub fn take(&self) -> Option<Signal> {
-        let mut record = [0u8; signal::RECORD];
-        let count = rustix::io::read(&self.fd, &mut record).ok()?;
-        let number = u32::from_ne_bytes(*record[..count].first_chunk()?);
-        match number.cast_signed() {
-            libc::SIGINT => Some(Signal::Interrupt),
-            libc::SIGTERM => Some(Signal::Terminate),
-            _ => None,
-        }
-    }
-}
-
-impl AsFd for Signals {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
-    }
-}
-
-/// The process at the other end of a connected unix socket; for a client, the process that called listen(2)
-/// (SO_PEERCRED, unix(7)). `None` if our process namespace does not contain it.
-///
-/// # Errors
-///
-/// Those of getsockopt(2): ENOTSOCK, ENOTCONN.
-pub fn peer(socket: BorrowedFd<'_>) -> io::Result<Option<u32>> {
-    let pid = option::peer(socket)?;
-    Ok(u32::try_from(pid).ok().filter(|pid| *pid > 0))
-}
-
 /// Makes all threads allocate from one heap, so that the C library opens no file later (glibc reads /proc when
 /// another heap shrinks). Call it before any thread is started.
 pub fn share_heap() {
     heap::share();
-}
-
-/// Makes every system call that a seccomp filter traps (SECCOMP_RET_TRAP) fail with EPERM, in all threads, and counts
-/// it: see [`trapped_calls`]. A trapped call in a thread that blocks SIGSYS ends the process.
-///
-/// # Errors
-///
-/// sigaction(2) failed.
-pub fn refuse_trapped_calls() -> io::Result<()> {
-    trap::install_handler()
 }
 
 /// How many system calls were trapped and refused, and the last one.
@@ -94,16 +43,10 @@ pub struct TrappedCalls {
     pub last: u64,
 }
 
-/// The system calls that were trapped since this process started.
-pub fn trapped_calls() -> TrappedCalls {
-    let (count, last) = trap::trapped();
-    TrappedCalls { count, last }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::fd::{AsRawFd, IntoRawFd};
+    use std::os::fd::{AsFd, AsRawFd, IntoRawFd};
 
     #[test]
     fn the_process_at_the_other_end_of_a_socket_is_known() {

@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
-use rustix::thread::futex;
+
+use crate::system::futex;
 
 /// The most descriptors for one [`wait`]: one for each bit of its result.
 pub const DESCRIPTORS_MAX: usize = 64;
@@ -82,7 +83,7 @@ impl AsFd for Event {
     }
 }
 
-/// A word that a thread can sleep on until another thread changes it (futex(2)).
+/// A word that a thread can sleep on until another thread changes it.
 #[derive(Default)]
 pub struct Futex(AtomicU32);
 
@@ -105,13 +106,12 @@ impl Futex {
     /// Sleeps until another thread calls [`Futex::wake`]; returns at once if the word is not `value`. May return
     /// without a reason.
     pub fn sleep_on(&self, value: u32) {
-        // An error says that the word is another one, or that a signal came.
-        let _ = futex::wait(&self.0, futex::Flags::PRIVATE, value, None);
+        futex::sleep(&self.0, value);
     }
 
     /// Wakes one thread that sleeps on the word.
     pub fn wake(&self) {
-        let _ = futex::wake(&self.0, futex::Flags::PRIVATE, 1);
+        futex::wake(&self.0);
     }
 }
 

@@ -1,21 +1,16 @@
 //! Raw system calls that neither std nor rustix has, each behind a safe function.
 //!
-//! One file per kind of call. Layouts that the kernel reads are built and parsed as plain bytes in [`address`] and
-//! [`control`], without unsafe, so that hostile bytes can be tested. Policy is in the modules above; these only make
-//! the calls.
+//! One folder for each system, in it one file per kind of call with its numbers and layouts, whose sizes are asserted.
+//! Socket addresses and control messages are built and parsed as plain bytes, in `address` and `control`, without
+//! unsafe, so that hostile bytes can be tested. Policy is in the modules above; these only make the calls.
 
 mod address;
-mod control;
-#[cfg(feature = "forbidden-calls")]
-pub(crate) mod forbidden_calls;
 pub(crate) mod heap;
 pub(crate) mod inherited;
-pub(crate) mod interface;
-pub(crate) mod message;
-pub(crate) mod option;
-pub(crate) mod signal;
-pub(crate) mod steering;
-pub(crate) mod trap;
+#[cfg_attr(any(target_os = "linux", target_os = "android"), path = "linux/mod.rs")]
+mod system;
+
+pub(crate) use system::*;
 
 use std::io;
 

@@ -2,12 +2,9 @@
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::AsFd;
-
-use rustix::net::{bind, sockopt};
 
 use super::{Protect, UdpOffloads, UdpSocket};
-use crate::sys::steering::steer_by_receiver;
+use crate::system::udp::form_reuseport_group;
 
 /// How often to look for a port that is free in both families (as the kernel module, socket.c).
 const PORT_ATTEMPTS: u32 = 100;
@@ -93,35 +90,6 @@ fn bind_both(
         (Err(_), Err(absent)) => Err(absent),
         (v4, v6) => Ok((v4.ok(), v6.ok(), port)),
     }
-}
-
-/// Turns a bound socket into a group of `sockets` sockets, or leaves it as it is.
-///
-/// It was bound without SO_REUSEPORT, so nobody else has the port; binding a group from the start could
-/// join an existing group of the same user. A socket of the same user that joins ours later receives
-/// nothing: the steering only selects our sockets.
-fn form_reuseport_group(first: UdpSocket, mark: u32, sockets: usize, protect: Protect<'_>) -> Vec<UdpSocket> {
-    let mut group = vec![first];
-    if sockets > 1 && join(&mut group, mark, sockets, protect).is_err() {
-        group.truncate(1);
-        // Even if this fails, it is the only socket on the port.
-        let _ = sockopt::set_socket_reuseport(&group[0].fd, false);
-    }
-    let sockets = group.len();
-    group.iter_mut().for_each(|socket| socket.share_path(sockets));
-    group
-}
-
-fn join(group: &mut Vec<UdpSocket>, mark: u32, sockets: usize, protect: Protect<'_>) -> io::Result<()> {
-    let local = group[0].local_addr()?;
-    sockopt::set_socket_reuseport(&group[0].fd, true)?;
-    while group.len() < sockets {
-        let another = UdpSocket::open(local, mark, group[0].offloads, protect)?;
-        sockopt::set_socket_reuseport(&another.fd, true)?;
-        bind(&another.fd, &local)?;
-        group.push(another);
-    }
-    steer_by_receiver(group[0].fd.as_fd(), sockets as u32)
 }
 
 /// Separates "the host does not have this family" from the errors that fail a bind.

@@ -8,7 +8,7 @@ use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::checked;
+use super::super::checked;
 
 /// How many calls were trapped.
 static COUNT: AtomicU64 = AtomicU64::new(0);

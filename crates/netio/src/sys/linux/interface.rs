@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use rustix::fs::{FileType, Mode, OFlags, fstat, major, minor, open};
 
-use super::checked;
+use super::super::checked;
 
 /// The path of the TUN driver.
 #[cfg(not(target_os = "android"))]

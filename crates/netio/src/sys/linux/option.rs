@@ -5,7 +5,7 @@ use std::io;
 use std::mem::size_of;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use super::checked;
+use super::super::checked;
 
 /// A socket option whose value is an int.
 #[derive(Clone, Copy)]

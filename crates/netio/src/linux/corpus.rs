@@ -3,11 +3,11 @@
 
 use super::link;
 
-#[path = "../../../fuzz/src/bytes.rs"]
+#[path = "../../../../fuzz/src/bytes.rs"]
 mod bytes;
-#[path = "../../../fuzz/src/replay.rs"]
+#[path = "../../../../fuzz/src/replay.rs"]
 mod replay;
-#[path = "../../../fuzz/src/rtnetlink.rs"]
+#[path = "../../../../fuzz/src/rtnetlink.rs"]
 mod rtnetlink;
 
 #[test]

@@ -6,7 +6,7 @@
 use std::ffi::CStr;
 use std::io;
 
-use super::checked;
+use super::super::checked;
 
 /// What the call would do, its number and arguments.
 type Call = (&'static str, libc::c_long, [libc::c_long; 6]);

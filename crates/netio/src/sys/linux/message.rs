@@ -8,9 +8,9 @@ use std::mem::{MaybeUninit, offset_of, size_of};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 
-use super::address::Address;
+use super::super::address::Address;
+use super::super::counted;
 use super::control::{RecvControl, SendControl};
-use super::counted;
 use crate::datagram::{Received, Transmit};
 
 /// The most messages that one [`send_many`] takes.

@@ -4,7 +4,7 @@ use std::io;
 use std::mem::size_of;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use super::checked;
+use super::super::checked;
 
 /// The type of a WireGuard data message, its first byte (paper section 5.4.6).
 const DATA: u32 = 4;

@@ -5,7 +5,7 @@ use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::ptr;
 
-use super::checked;
+use super::super::checked;
 
 /// The length in bytes of the record for each signal, which starts with the signal's number as a u32 (signalfd(2)).
 pub(crate) const RECORD: usize = size_of::<libc::signalfd_siginfo>();

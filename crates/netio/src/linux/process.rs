@@ -1,0 +1,65 @@
+//! signalfd(2), SO_PEERCRED, and system calls that a seccomp filter traps.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use crate::process::{Signal, TrappedCalls};
+use crate::sys::{option, signal, trap};
+
+/// SIGINT and SIGTERM, read from a descriptor.
+pub struct Signals {
+    fd: OwnedFd,
+}
+
+impl Signals {
+    /// Blocks both signals and opens the descriptor. Call it before any thread is started: in an existing thread they
+    /// would still end the process. Child processes inherit the blocked signals.
+    pub fn new() -> io::Result<Self> {
+        Ok(Self { fd: signal::open(&[libc::SIGINT, libc::SIGTERM])? })
+    }
+
+    /// The next signal; `None` when there is none yet.
+    pub fn take(&self) -> Option<Signal> {
+        let mut record = [0u8; signal::RECORD];
+        let count = rustix::io::read(&self.fd, &mut record).ok()?;
+        let number = u32::from_ne_bytes(*record[..count].first_chunk()?);
+        match number.cast_signed() {
+            libc::SIGINT => Some(Signal::Interrupt),
+            libc::SIGTERM => Some(Signal::Terminate),
+            _ => None,
+        }
+    }
+}
+
+impl AsFd for Signals {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// The process at the other end of a connected unix socket; for a client, the process that called listen(2)
+/// (SO_PEERCRED, unix(7)). `None` if our process namespace does not contain it.
+///
+/// # Errors
+///
+/// Those of getsockopt(2): ENOTSOCK, ENOTCONN.
+pub fn peer(socket: BorrowedFd<'_>) -> io::Result<Option<u32>> {
+    let pid = option::peer(socket)?;
+    Ok(u32::try_from(pid).ok().filter(|pid| *pid > 0))
+}
+
+/// Makes every system call that a seccomp filter traps (SECCOMP_RET_TRAP) fail with EPERM, in all threads, and counts
+/// it: see [`trapped_calls`]. A trapped call in a thread that blocks SIGSYS ends the process.
+///
+/// # Errors
+///
+/// sigaction(2) failed.
+pub fn refuse_trapped_calls() -> io::Result<()> {
+    trap::install_handler()
+}
+
+/// The system calls that were trapped since this process started.
+pub fn trapped_calls() -> TrappedCalls {
+    let (count, last) = trap::trapped();
+    TrappedCalls { count, last }
+}

@@ -1,0 +1,426 @@
+//! /dev/net/tun: several queues, virtio headers, offloads; and descriptors that were opened elsewhere.
+
+use std::fmt;
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+
+use super::link;
+use super::namespace::NetworkNamespace;
+use crate::sys::interface::{NAME_MAX, PATH, TunFile};
+use crate::tun::{HEADER, PIECES_MAX, QUEUES_MAX, Tun, TunOffloads, without_header};
+
+/// TUNSETIFF: IP packets, without the header of the TUN driver.
+const BASE_FLAGS: u16 = (libc::IFF_TUN | libc::IFF_NO_PI) as u16;
+
+/// TUNSETIFF: each packet has a virtio header.
+const VNET_HDR: u16 = libc::IFF_VNET_HDR as u16;
+
+/// TUNSETIFF: a device of several queues, or another queue of one.
+const MULTI_QUEUE: u16 = libc::IFF_MULTI_QUEUE as u16;
+
+/// TUNSETIFF: only if no interface has that name. Without it, a request for several queues would join a multi-queue
+/// device of another process.
+const EXCLUSIVE: u16 = libc::IFF_TUN_EXCL as u16;
+
+/// A TUN interface of the kernel. It is deleted with this value, unless it is persistent.
+pub struct TunDevice {
+    /// One file per queue.
+    queues: Vec<TunFile>,
+    /// `None` if it was handed over.
+    ifindex: Option<u32>,
+    offloads: TunOffloads,
+}
+
+impl TunDevice {
+    /// Creates the interface `name` with up to `queues` queues, at most [`QUEUES_MAX`] and as many as the
+    /// kernel allows; or attaches to a persistent TUN interface of that name, with one. A device in use by
+    /// another process is never shared. It has those of the offloads `wanted` that this kernel supports.
+    pub fn create(name: &str, queues: usize, wanted: TunOffloads) -> Result<Self, TunError> {
+        check_name(name)?;
+        let file = TunFile::open().map_err(refuse_open)?;
+        let flags = if wanted.vnet_hdr { BASE_FLAGS | VNET_HDR } else { BASE_FLAGS };
+        // If this fails for another reason than the number of queues, the attempt with one queue reports it.
+        if queues > 1 && file.attach(name, flags | MULTI_QUEUE | EXCLUSIVE).is_ok() {
+            let mut device = Self::attached(file, wanted)?;
+            device.add_queues(queues);
+            return Ok(device);
+        }
+        let attached = match file.attach(name, flags) {
+            // EINVAL means "unknown flag" or "another kind of device"; the latter fails again.
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => file.attach(name, BASE_FLAGS),
+            attached => attached,
+        };
+        attached.map_err(|error| refuse_attach(name, error))?;
+        Self::attached(file, wanted)
+    }
+
+    /// Takes over the TUN interface behind a descriptor that was opened elsewhere (`WG_TUN_FD`)
+    /// and makes it non-blocking. It has those of `wanted` that this kernel supports; whether there is a
+    /// virtio header was decided by whoever opened it, and must match `wanted`.
+    ///
+    /// It must have been created with IFF_NO_PI. That cannot be checked: TUNGETIFF reports in the same bit whether a
+    /// socket filter is attached (IFF_NOFILTER).
+    pub fn from_fd(fd: OwnedFd, wanted: TunOffloads) -> Result<Self, TunError> {
+        Self::attached(taken_over(fd)?, wanted)
+    }
+
+    /// Takes over the TUN interface behind the descriptor of an app that made it and looks after it, as Android's
+    /// VpnService does, and makes it non-blocking. Neither the interface nor the network is asked for anything: an app
+    /// may have no netlink. So it has no index, and packets must have no virtio header.
+    pub fn handed_over(fd: OwnedFd) -> Result<Self, TunError> {
+        let file = taken_over(fd)?;
+        if flags_of(&file)?.1 & VNET_HDR != 0 {
+            return Err(TunError::Inherited("its packets have virtio headers"));
+        }
+        let offloads = TunOffloads { vnet_hdr: false, tso: false, uso: false };
+        Ok(Self { queues: vec![file], ifindex: None, offloads })
+    }
+
+    /// Goes over to another interface, which was [handed over](Self::handed_over), too. Whoever waits for the queue has
+    /// to wait anew.
+    ///
+    /// # Errors
+    /// Those of [`handed_over`](Self::handed_over); then it is the device that it was.
+    pub fn replace(&self, fd: OwnedFd) -> Result<(), TunError> {
+        let other = Self::handed_over(fd)?;
+        match (self.ifindex, &self.queues[..], &other.queues[..]) {
+            (None, [file], [other]) => file.replace(other).map_err(|error| failed("dup3", error)),
+            _ => Err(TunError::Inherited("the device that it should replace was not handed over")),
+        }
+    }
+
+    /// The interface's name, which may change at any time.
+    ///
+    /// # Errors
+    ///
+    /// EBADFD once the interface was deleted.
+    pub fn name(&self) -> io::Result<String> {
+        Ok(self.queues[0].interface()?.0)
+    }
+
+    /// The network namespace of the interface, which may have been moved since it was created.
+    ///
+    /// # Errors
+    ///
+    /// EBADFD when it is gone; EINVAL before Linux 5.6; EPERM without CAP_NET_ADMIN there.
+    pub fn network(&self) -> io::Result<NetworkNamespace> {
+        Ok(NetworkNamespace::new(self.queues[0].namespace()?))
+    }
+
+    /// The interface's index, which never changes, even if it is renamed. `None` if the device was
+    /// [handed over](Self::handed_over): whoever did that tells of changes.
+    pub fn ifindex(&self) -> Option<u32> {
+        self.ifindex
+    }
+
+    /// The descriptor to wait for: readable when the queue may have a packet.
+    pub fn queue_fd(&self, queue: usize) -> BorrowedFd<'_> {
+        self.queues[queue].as_fd()
+    }
+
+    fn attached(file: TunFile, wanted: TunOffloads) -> Result<Self, TunError> {
+        let (name, flags) = flags_of(&file)?;
+        // An inherited descriptor may use the longer header with num_buffers.
+        let vnet_hdr = flags & VNET_HDR != 0;
+        if vnet_hdr && !wanted.vnet_hdr {
+            return Err(TunError::Inherited(
+                "its packets have virtio headers, but LINERATE_OFFLOADS disables vnet_hdr",
+            ));
+        }
+        if vnet_hdr {
+            file.set_header_len(HEADER as i32).map_err(|error| failed("TUNSETVNETHDRSZ", error))?;
+        }
+        let (tso, uso) = if vnet_hdr { enable_offloads(&file, wanted) } else { (false, false) };
+        let ifindex = link::index_of(&name).map_err(|error| failed("finding its index", error))?;
+        Ok(Self { queues: vec![file], ifindex: Some(ifindex), offloads: TunOffloads { vnet_hdr, tso, uso } })
+    }
+
+    /// Adds queues until there are `queues`, or as many as possible. The header length and the offloads apply to the
+    /// whole device, whichever queue set them (tun.c).
+    fn add_queues(&mut self, queues: usize) {
+        while self.queues.len() < queues.min(QUEUES_MAX) {
+            let Ok(file) = self.another_queue() else { return };
+            self.queues.push(file);
+        }
+    }
+
+    fn another_queue(&self) -> io::Result<TunFile> {
+        let file = TunFile::open()?;
+        let vnet_hdr = if self.offloads.vnet_hdr { VNET_HDR } else { 0 };
+        file.attach(&self.name()?, BASE_FLAGS | vnet_hdr | MULTI_QUEUE)?;
+        // If ours was renamed meanwhile, the name may belong to another or a new device.
+        let (name, _) = file.interface()?;
+        if Some(link::index_of(&name)?) != self.ifindex {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        Ok(file)
+    }
+}
+
+impl Tun for TunDevice {
+    fn queues(&self) -> usize {
+        self.queues.len()
+    }
+
+    fn read(&self, queue: usize, buf: &mut [u8]) -> io::Result<usize> {
+        let file = &self.queues[queue];
+        if self.offloads.vnet_hdr {
+            return Ok(rustix::io::read(file, buf)?);
+        }
+        let Some((header, packet)) = buf.split_first_chunk_mut::<HEADER>() else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        *header = [0; HEADER];
+        Ok(HEADER + rustix::io::read(file, packet)?)
+    }
+
+    fn write(&self, queue: usize, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        let file = &self.queues[queue];
+        if self.offloads.vnet_hdr {
+            return Ok(rustix::io::writev(file, pieces)?);
+        }
+        let mut stripped = [IoSlice::new(&[]); PIECES_MAX];
+        let packet = without_header(pieces, &mut stripped)?;
+        Ok(HEADER + rustix::io::writev(file, packet)?)
+    }
+
+    fn offloads(&self) -> TunOffloads {
+        self.offloads
+    }
+}
+
+/// Why there is no TUN device, in one sentence with what to do.
+#[derive(Debug)]
+pub enum TunError {
+    /// The kernel does not accept this name.
+    Name(String),
+    /// There is no TUN driver.
+    NoDriver,
+    /// No permission to open the TUN driver.
+    NotOpened,
+    /// No permission to create this interface.
+    NotPermitted(String),
+    /// This interface is in use by another process.
+    Busy(String),
+    /// This interface exists and cannot be attached to: it is of another kind or has several queues, perhaps because
+    /// another process uses it.
+    Exists(String),
+    /// The inherited descriptor is not usable, for this reason.
+    Inherited(&'static str),
+    /// This step failed for an unexpected reason.
+    Failed(&'static str, io::Error),
+}
+
+impl fmt::Display for TunError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Name(name) => write!(
+                f,
+                "{name:?} cannot be an interface name: choose 1 to {NAME_MAX} characters without \
+                 spaces, '/', ':' or '%'"
+            ),
+            Self::NoDriver => {
+                write!(f, "{PATH} does not exist: run `modprobe tun`, or in a container pass --device {PATH}")
+            }
+            Self::NotOpened => {
+                write!(f, "cannot open {PATH}: permission denied; run as root, or in a container pass --device {PATH}")
+            }
+            Self::NotPermitted(name) => {
+                write!(f, "cannot create interface {name}: permission denied; run as root or grant CAP_NET_ADMIN")
+            }
+            Self::Busy(name) => {
+                write!(f, "interface {name} is in use by another process: stop that process or choose another name")
+            }
+            Self::Exists(name) => write!(
+                f,
+                "interface {name} exists and is not a single-queue TUN device, or is in use by another \
+                 process: choose another name or delete it with `ip link delete {name}`"
+            ),
+            Self::Inherited(reason) => write!(
+                f,
+                "the inherited descriptor is not usable: {reason}: pass one from TUNSETIFF with IFF_TUN and IFF_NO_PI"
+            ),
+            Self::Failed(step, error) => write!(f, "the TUN device failed at {step}: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for TunError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Failed(_, error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl From<TunError> for io::Error {
+    fn from(refusal: TunError) -> Self {
+        let kind = match &refusal {
+            TunError::Name(_) | TunError::Inherited(_) => io::ErrorKind::InvalidInput,
+            TunError::NoDriver => io::ErrorKind::NotFound,
+            TunError::NotOpened | TunError::NotPermitted(_) => io::ErrorKind::PermissionDenied,
+            TunError::Busy(_) => io::ErrorKind::ResourceBusy,
+            TunError::Exists(_) => io::ErrorKind::AlreadyExists,
+            TunError::Failed(_, error) => error.kind(),
+        };
+        Self::new(kind, refusal)
+    }
+}
+
+/// As the kernel's dev_valid_name; also no '%', which TUNSETIFF would take as a pattern.
+fn check_name(name: &str) -> Result<(), TunError> {
+    let bad = |byte: u8| byte.is_ascii_whitespace() || matches!(byte, b'/' | b':' | b'%' | 0 | 11);
+    let valid = !name.is_empty() && name.len() <= NAME_MAX && name != "." && name != ".." && !name.bytes().any(bad);
+    if valid { Ok(()) } else { Err(TunError::Name(name.to_owned())) }
+}
+
+fn refuse_open(error: io::Error) -> TunError {
+    match error.raw_os_error() {
+        // ENODEV and ENXIO: the node is there and its module is not.
+        Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => TunError::NoDriver,
+        Some(libc::EPERM | libc::EACCES) => TunError::NotOpened,
+        _ => failed("open", error),
+    }
+}
+
+fn refuse_attach(name: &str, error: io::Error) -> TunError {
+    match error.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => TunError::NotPermitted(name.to_owned()),
+        Some(libc::EBUSY) => TunError::Busy(name.to_owned()),
+        Some(libc::EINVAL | libc::EEXIST) if link::index_of(name).is_ok() => TunError::Exists(name.to_owned()),
+        _ => failed("TUNSETIFF", error),
+    }
+}
+
+fn failed(step: &'static str, error: io::Error) -> TunError {
+    TunError::Failed(step, error)
+}
+
+/// The file behind a descriptor that was opened elsewhere, made non-blocking.
+fn taken_over(fd: OwnedFd) -> Result<TunFile, TunError> {
+    let file = TunFile::verify(fd).map_err(|_| TunError::Inherited("it is not an open TUN device"))?;
+    // Android lets apps use few ioctls on a TUN device; FIONBIO is in doubt.
+    fcntl_getfl(&file)
+        .and_then(|flags| fcntl_setfl(&file, flags | OFlags::NONBLOCK))
+        .map_err(|error| failed("F_SETFL", error.into()))?;
+    Ok(file)
+}
+
+/// The name and the flags of the interface that a file is attached to, which carries IP packets.
+fn flags_of(file: &TunFile) -> Result<(String, u16), TunError> {
+    let (name, flags) = file.interface().map_err(|error| match error.raw_os_error() {
+        Some(libc::EBADFD) => TunError::Inherited("it is not attached to an interface"),
+        _ => failed("TUNGETIFF", error),
+    })?;
+    if i32::from(flags) & libc::IFF_TUN == 0 {
+        return Err(TunError::Inherited("its interface carries Ethernet frames (tap), not packets"));
+    }
+    Ok((name, flags))
+}
+
+/// Requests every offload that is wanted, then ever fewer; returns whether (TSO, USO) were
+/// granted. A kernel refuses a set that has a bit it does not know.
+fn enable_offloads(file: &TunFile, wanted: TunOffloads) -> (bool, bool) {
+    let tso = libc::TUN_F_TSO4 | libc::TUN_F_TSO6;
+    let ecn = tso | libc::TUN_F_TSO_ECN;
+    let uso = libc::TUN_F_USO4 | libc::TUN_F_USO6;
+    let sets = [(ecn | uso, (true, true)), (ecn, (true, false)), (tso, (true, false)), (uso, (false, true))];
+    for (set, granted) in sets {
+        let is_wanted = (wanted.tso || !granted.0) && (wanted.uso || !granted.1);
+        if is_wanted && file.set_offload(libc::TUN_F_CSUM | set).is_ok() {
+            return granted;
+        }
+    }
+    // An inherited device may have some set; if clearing all flags fails, give up.
+    let _ = file.set_offload(0);
+    (false, false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::in_namespace::{in_namespace, run, sysctl};
+    use std::net::UdpSocket;
+
+    #[test]
+    fn names_that_the_kernel_would_not_take_are_refused_before_asking() {
+        for name in ["", ".", "..", "a b", "a/b", "a:b", "wg%d", "a\0b", "sixteen-letters-"] {
+            assert!(matches!(check_name(name), Err(TunError::Name(_))), "{name:?}");
+        }
+        for name in ["wg0", "fifteen-letters", "wg-ü"] {
+            assert!(check_name(name).is_ok(), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_is_one_sentence_and_keeps_its_kind_as_an_error() {
+        let error = io::Error::from(TunError::Busy("wg0".to_owned()));
+        assert_eq!(error.kind(), io::ErrorKind::ResourceBusy);
+        assert!(error.to_string().starts_with("interface wg0 is in use by another process"));
+        assert!(TunError::NoDriver.to_string().contains("modprobe tun"));
+    }
+
+    #[test]
+    fn a_device_opened_elsewhere_works_whatever_its_header() {
+        let inherited: fn(OwnedFd) -> Result<TunDevice, TunError> = |fd| TunDevice::from_fd(fd, TunOffloads::ALL);
+        in_namespace(move || {
+            for (name, flag, take) in [
+                ("bare0", 0, inherited),
+                ("header0", libc::IFF_VNET_HDR, inherited),
+                ("app0", 0, TunDevice::handed_over),
+            ] {
+                let tun = take(opened_elsewhere(name, libc::IFF_TUN | libc::IFF_NO_PI | flag)).unwrap();
+                assert_eq!(tun.offloads().vnet_hdr, flag != 0);
+                assert_eq!(tun.offloads().tso, flag != 0);
+                assert_eq!(tun.ifindex(), (name != "app0").then(|| link::index_of(name).unwrap()));
+                sysctl(&format!("net/ipv6/conf/{name}/disable_ipv6"), "1");
+                run(&format!("ip link set {name} up"));
+                run(&format!("ip address add 10.9.0.1/24 dev {name}"));
+                let socket = UdpSocket::bind("10.9.0.1:5000").unwrap();
+                socket.send_to(b"hello", "10.9.0.2:5000").unwrap();
+                let mut buf = [0xff; 200];
+                let len = tun.read(0, &mut buf).unwrap();
+                assert_eq!(len, HEADER + 28 + 5);
+                // What comes with the addresses swapped comes from the other side.
+                buf[HEADER + 12..HEADER + 20].rotate_left(4);
+                let pieces = [IoSlice::new(&buf[..15]), IoSlice::new(&buf[15..len])];
+                assert_eq!(tun.write(0, &pieces).unwrap(), len);
+                let mut answer = [0; 100];
+                assert_eq!(socket.recv(&mut answer).unwrap(), 5);
+                assert_eq!(&answer[..5], b"hello");
+            }
+        });
+    }
+
+    #[test]
+    fn a_descriptor_that_is_no_tun_interface_is_refused() {
+        in_namespace(|| {
+            let null: OwnedFd = std::fs::File::open("/dev/null").unwrap().into();
+            let unattached = TunFile::open().unwrap().as_fd().try_clone_to_owned().unwrap();
+            let tap = opened_elsewhere("tap0", libc::IFF_TAP | libc::IFF_NO_PI);
+            let header = opened_elsewhere("header0", libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_VNET_HDR);
+            let same = header.try_clone().unwrap();
+            let bare = TunDevice::from_fd(same, TunOffloads { vnet_hdr: false, ..TunOffloads::ALL }).err();
+            assert!(matches!(bare, Some(TunError::Inherited(_))), "with headers that are not wanted: {bare:?}");
+            let app = TunDevice::handed_over(header).err();
+            assert!(matches!(app, Some(TunError::Inherited(_))), "with headers, by an app: {app:?}");
+            for (what, fd) in
+                [("another driver's", null), ("without an interface", unattached), ("of Ethernet frames", tap)]
+            {
+                let same = fd.try_clone().unwrap();
+                for refusal in [TunDevice::from_fd(fd, TunOffloads::ALL).err(), TunDevice::handed_over(same).err()] {
+                    assert!(matches!(refusal, Some(TunError::Inherited(_))), "{what}: {refusal:?}");
+                }
+            }
+        });
+    }
+
+    fn opened_elsewhere(name: &str, flags: i32) -> OwnedFd {
+        let file = TunFile::open().unwrap();
+        file.attach(name, flags as u16).unwrap();
+        file.as_fd().try_clone_to_owned().unwrap()
+    }
+}

@@ -19,6 +19,7 @@ key h1 h2
 daemon h2 wg2
 on h2 wg set wg2 listen-port 50002 private-key "$WORK/h2.key" peer "$(public h1)" allowed-ips 10.9.0.1/32,fd09::1/128
 wg_address h2 wg2 10.9.0.2/24 fd09::2/64
+wait_for 5 "wg2 to open its port" listens_udp h2 50002
 cat >"$WORK/settings" <<END
 private_key=$(hex <"$WORK/h1.key")
 listen_port=50001
@@ -107,7 +108,13 @@ expect "context switches of all threads in 8 seconds" 0 $(($(wakeups "$EMBED_PID
 printf '%s\n' "public_key=$(public h2 | hex)" persistent_keepalive_interval=1 >"$WORK/keepalive"
 told set "$WORK/keepalive"
 told network 2
-sleep 0.5
+is_quiet() { # for a second
+  local before
+  before=$(wakeups "$EMBED_PID")
+  sleep 1
+  (($(wakeups "$EMBED_PID") == before))
+}
+wait_for 10 "the threads to rest" is_quiet
 at_rest=$(wakeups "$EMBED_PID")
 sleep 4
 expect "context switches in 4 seconds without a network" 0 $(($(wakeups "$EMBED_PID") - at_rest))

@@ -15,8 +15,10 @@ before=$(transfer)
 limits h2 quota=$quota
 on h1 bash -c 'timeout 60 nc -l 10.9.0.1 7000 >/dev/null' &
 wait_for 5 "nc -l on h1" listens h1 7000
-on h2 timeout 5 nc -N 10.9.0.1 7000 <<<"$(head -c 20000000 /dev/zero | tr '\0' x)" || true
-wait_for 5 "the quota to be reached" is_suspended quota
+ip netns exec h2 timeout 60 nc -N 10.9.0.1 7000 <<<"$(head -c 20000000 /dev/zero | tr '\0' x)" &
+stream=$!
+wait_for 12 "the quota to be reached" is_suspended quota
+kill "$stream"
 used=$(limit quota_used)
 expect_at_least "bytes used" $quota "$used"
 expect_at_most "bytes used" $((quota + 2 * 1024 * 1024)) "$used"

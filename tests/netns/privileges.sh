@@ -72,7 +72,8 @@ for end in "h1 wg1" "h2 wg2"; do
   read -r at iface <<<"$end"
   on "$at" "$LINERATE" doctor --security "$iface" | tee "$WORK/doctor"
   expect "protections of $iface that are as they should be" 9 "$(grep -c '  ok$' "$WORK/doctor")"
-  "$LINERATE" doctor --security "$iface" --json | grep -q '"good": false' && fail "doctor --json of $iface finds a fault"
+  on "$at" "$LINERATE" doctor --security "$iface" --json >"$WORK/doctor.json" || fail "doctor --json of $iface ended with $?"
+  ! grep -q '"good": false' "$WORK/doctor.json" || fail "doctor --json of $iface finds a fault"
   expect "refused calls of $iface" 0 "$(counter "$iface" system_calls_refused)"
 done
 

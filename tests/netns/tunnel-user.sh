@@ -41,7 +41,7 @@ good linerate doctor wg1
 said "doctor" "wg1: nothing wrong; 1 of 1 peers connected"
 ip -n h1 link set wg1 down
 bad linerate doctor wg1
-said "doctor, an interface that is down" "fix: .ip link set wg1 up."
+said "doctor, an interface that is down" "fix: .*ip link set wg1 up"
 good linerate down wg1
 is_gone wg1
 

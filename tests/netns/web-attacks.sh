@@ -73,19 +73,20 @@ has_line() { grep -q '^audit: .*: added tablet to wg1' "$SCENARIO_LOGS/web.log";
 wait_for 60 "the line of the change" has_line
 
 say "what is kept for many who say nothing"
-on h1 python3 - <<'PY' &
+ip netns exec h1 python3 - >"$WORK/heads" <<'PY' &
 import socket, time
 head = b"GET / HTTP/1.1\r\nHost: 127.0.0.1:7789\r\nx: " + b"y" * 14000
 pages = [socket.create_connection(("127.0.0.1", 7789)) for _ in range(128)]
 for page in pages:
     page.sendall(head)
 print("said", flush=True)
-time.sleep(60)
+time.sleep(1000)
 PY
-connected() { (($(on h1 ss -Hnt state established dport = :7789 | wc -l) >= 128)); }
-wait_for 20 "128 connections" connected
-expect_at_most "kilobytes of RSS" 40000 "$(peak_rss_kb "${PID[web]}")"
+silent=$!
+wait_for 20 "128 connections that have said something" grep -q said "$WORK/heads"
 wait_for 60 "an answer beside them" eval '[[ $(told "$PAGE/login") == 200 ]]'
+expect_at_most "kilobytes of RSS" 40000 "$(peak_rss_kb "${PID[web]}")"
+kill "$silent"
 
 say "the helper"
 expect_failure "another user" setpriv --reuid=12345 --regid=12345 --clear-groups \
@@ -107,7 +108,7 @@ refused "a request without an end" "{\"ask\":\"peer\",\"tunnel\":\"wg1\",\"key\"
 kill "${PID[helper]}"
 wait_for 20 "the helper to end" gone helper
 expect "without it" 503 "$(see "$PAGE/")"
-on h1 curl -s -b "$WORK/jar" "$PAGE/" | grep -q 'systemctl restart linerate-web-helper.socket' || fail "no advice"
+grep -q 'systemctl restart linerate-web-helper.socket' <<<"$(on h1 curl -s -b "$WORK/jar" "$PAGE/")" || fail "no advice"
 helper
 before=$(sha256sum </etc/wireguard/wg1.conf)
 for change in '"do":"disable","client":"phone"' '"do":"remove","client":"phone"' "$set:\"\"" \
@@ -120,14 +121,16 @@ expect "the file" "$before" "$(sha256sum </etc/wireguard/wg1.conf)"
 
 say "guesses keep nobody else out, and do not fill the log"
 before=$(now_ms)
-on h1 python3 - <<'PY'
+on h1 python3 - >"$WORK/guesses" <<'PY'
 import http.client
 page = http.client.HTTPConnection("127.0.0.1", 7789)
 for _ in range(500):
     page.request("POST", "/login", "token=guess")
-    page.getresponse().read()
+    answer = page.getresponse()
+    answer.read()
+    print(answer.status)
 PY
-expect "a guess" 429 "$(told -d token=guess "$PAGE/login")"
+expect_at_least "guesses that were not looked at" 400 "$(grep -c '^429$' "$WORK/guesses")"
 expect "who is in" 200 "$(see "$PAGE/")"
 # Twenty, and one a second.
 most=$((22 + ($(now_ms) - before) / 1000))

@@ -81,7 +81,7 @@ say "metrics"
 start linerate-metrics
 has_metrics() { inside curl -s http://127.0.0.1:9586/metrics | grep -q '^linerate_tunnel_up{interface="wg1"} 1$'; }
 wait_for 20 "metrics" has_metrics
-inside curl -s http://127.0.0.1:9586/metrics | grep -q 'friendly_name="phone"' || fail "no names in the metrics"
+grep -q 'friendly_name="phone"' <<<"$(inside curl -s http://127.0.0.1:9586/metrics)" || fail "no names in the metrics"
 service stop linerate-metrics
 start linerate-metrics-file.timer
 file=/var/lib/prometheus/node-exporter/linerate.prom

@@ -59,6 +59,8 @@ origin="Origin: http://vpn.example.org:7789"
 expect "a form of a page without TLS" 403 "$(told -b "$WORK/jar" -H "$origin" -d x=y "$PAGE/logout")"
 say "somebody who does not finish the handshake keeps nobody waiting"
 for _ in {1..20}; do on h2 timeout 20 nc 192.0.2.1 7789 < <(sleep 19) >/dev/null & done
+silent() { (($(on h2 ss -Hnt state established dport = :7789 | wc -l) >= 20)); }
+wait_for 5 "twenty who are silent" silent
 expect "an answer beside them" 200 "$(told "$PAGE/login")"
 kill "${PID[web]}"
 wait_for 20 "the page to end" gone web

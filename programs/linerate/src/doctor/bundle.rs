@@ -295,7 +295,7 @@ fn private_names(all: &[Status]) -> Vec<(String, String)> {
     // As JSON has them.
     let escaped = |(name, placeholder): &(String, String)| {
         let text = serde_json::to_string(name).ok()?;
-        let text = text.trim_matches('"');
+        let text = &text[1..text.len() - 1];
         (text != name).then(|| (text.to_owned(), placeholder.clone()))
     };
     names.extend(names.iter().filter_map(escaped).collect::<Vec<_>>());

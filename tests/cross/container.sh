@@ -1,0 +1,98 @@
+#!/usr/bin/env bash
+# timeout: 90
+# The container image, run by runc with CAP_NET_ADMIN and /dev/net/tun alone, and a read-only root folder: a tunnel to a
+# daemon outside, its health check, its end.
+#
+# Environment: IMAGE, the archive that packaging/container/build makes (of those in target/cross/dist).
+source "$(dirname "$0")/../netns/lib.sh"
+need umoci runc jq
+image=${IMAGE:-$(ls "$REPO"/target/cross/dist/linerate-*-oci.tar 2>/dev/null || true)}
+[[ -f $image ]] || skip "there is no image (packaging/build-all container)"
+((EUID == 0)) && [[ $(stat -c %u /proc/self/ns/user) == 0 && -c /dev/net/tun ]] || skip "runc needs root here"
+case $(uname -m) in x86_64) architecture=amd64 ;; aarch64) architecture=arm64 ;; *) skip "no image for $(uname -m)" ;; esac
+
+say "the image"
+layout=$WORK/layout bundle=$WORK/bundle
+mkdir "$layout"
+tar -xf "$image" -C "$layout"
+blob() { echo "$layout/blobs/${1/://}"; } # DIGEST
+expect "blobs by their SHA-256" "$(ls "$layout/blobs/sha256")" "$(sha256sum "$layout"/blobs/sha256/* | cut -d ' ' -f 1 | sort)"
+images=$(blob "$(jq -r '.manifests[0].digest' "$layout/index.json")")
+note "architectures: $(jq -r '.manifests | map(.platform.architecture) | join(" ")' "$images"), $(($(stat -c %s "$image") / 1000)) kB"
+# umoci knows no choice by architecture.
+jq --arg of "$architecture" '.manifests |= map(select(.platform.architecture == $of) |
+  .annotations = {"org.opencontainers.image.ref.name": "test"})' "$images" >"$layout/index.json"
+config=$(blob "$(jq -r .config.digest "$(blob "$(jq -r '.manifests[0].digest' "$layout/index.json")")")")
+mapfile -t health < <(jq -r '.config.Healthcheck.Test[1:][]' "$config")
+umoci unpack --image "$layout:test" "$bundle" >"$SCENARIO_LOGS/umoci.log"
+expect "programs in the image" "linerate linerated wg" "$(cd "$bundle/rootfs/usr/bin" && echo *)"
+
+say "the container"
+two_hosts
+key h1 h2
+daemon h2 wg2
+on h2 wg set wg2 listen-port 50002 private-key "$WORK/h2.key" peer "$(public h1)" allowed-ips 10.9.0.1/32,fd09::1/128
+wg_address h2 wg2 10.9.0.2/24 fd09::2/64
+wait_for 5 "wg2 to open its port" listens_udp h2 50002
+(umask 077 && cat >"$WORK/wg0.conf") <<CONF
+[Interface]
+PrivateKey = $(cat "$WORK/h1.key")
+Address = 10.9.0.1/24, fd09::1/64
+[Peer]
+PublicKey = $(public h2)
+Endpoint = 192.0.2.2:50002
+AllowedIPs = 10.9.0.0/24, fd09::/64, 10.77.0.0/24
+CONF
+cp "$bundle/config.json" "$WORK/config.json"
+jq --arg conf "$WORK/wg0.conf" '
+  ["CAP_NET_ADMIN"] as $only
+  | .process.terminal = false
+  | .process.capabilities = {bounding: $only, effective: $only, permitted: $only, inheritable: [], ambient: []}
+  | .root.readonly = true
+  | .mounts += [
+      {destination: "/run", type: "tmpfs", source: "tmpfs", options: ["nosuid", "nodev", "noexec", "mode=755"]},
+      {destination: "/etc/wireguard/wg0.conf", type: "bind", source: $conf, options: ["bind", "ro"]}]
+  | .linux.namespaces |= map(if .type == "network" then .path = "/run/netns/h1" else . end)
+  | .linux.devices = [{path: "/dev/net/tun", type: "c", major: 10, minor: 200, fileMode: 384, uid: 0, gid: 0}]
+  | .linux.resources.devices = [{allow: false, access: "rwm"}, {allow: true, type: "c", major: 10, minor: 200, access: "rw"}]' \
+  "$WORK/config.json" >"$bundle/config.json"
+name=linerate-$(basename "$(mktemp -u)")
+trap 'runc delete --force "$name" >/dev/null 2>&1' EXIT
+runc run --detach --bundle "$bundle" --pid-file "$WORK/pid" "$name" >"$SCENARIO_LOGS/container.log" 2>&1 ||
+  fail "runc: $(tail -n 1 "$SCENARIO_LOGS/container.log")"
+healthy() { runc exec "$name" "${health[@]}"; }
+unhealthy() { ! healthy; }
+wait_for 10 "the health check to pass" healthy
+say "$(sed -n 1p <<<"$(healthy)")"
+
+pings h1 10.9.0.2 # h2 knows no endpoint
+pings h2 10.9.0.1
+pings h2 fd09::1
+expect "routes" 10.77.0.0/24 "$(ip -n h1 route show dev wg0 10.77.0.0/24 | awk '{ print $1 }')"
+expect "wg in the container" "$(public h2)" "$(runc exec "$name" wg show wg0 peers)"
+daemon_in() { pgrep -f '^(/usr/bin/)?linerated.* wg0$' | head -n 1; }
+expect "capabilities of the supervisor" 0000000000001000 "$(awk '/^CapBnd/ { print $2 }' "/proc/$(cat "$WORK/pid")/status")"
+expect "capabilities of the daemon" 0000000000001000 "$(awk '/^CapEff/ { print $2 }' "/proc/$(daemon_in)/status")"
+STATUS=0
+runc exec "$name" linerate man /usr >"$WORK/said" 2>&1 || STATUS=$?
+expect "writing to the root folder" "1 Read-only file system" "$STATUS $(grep -o 'Read-only file system' "$WORK/said")"
+
+say "a daemon that dies is started again, a frozen one is no health"
+old=$(daemon_in)
+kill -KILL "$old"
+renewed() { [[ -n $(daemon_in) && $(daemon_in) != "$old" ]] && healthy; }
+wait_for 10 "another daemon" renewed
+pings h1 10.9.0.2
+frozen=$(daemon_in)
+kill -STOP "$frozen"
+wait_for 10 "the health check to fail" unhealthy
+kill -CONT "$frozen"
+wait_for 10 "the health check to pass again" healthy
+
+say "the end"
+runc kill "$name" TERM
+stopped() { [[ $(runc state "$name" | jq -r .status) == stopped ]]; }
+wait_for 10 "the container to end" stopped
+no_link() { ! ip -n h1 link show wg0; }
+wait_for 5 "the interface to go" no_link
+expect "routes that stayed" "" "$(ip -n h1 route show 10.77.0.0/24)"

@@ -36,7 +36,7 @@ pub enum Link {
 
 /// A link of which the kernel tells changes.
 pub struct WatchedLink {
-    ifindex: u32,
+    notified: Notified,
     here: Monitor,
     remote: Option<RemoteNamespace>,
 }
@@ -45,6 +45,15 @@ pub struct WatchedLink {
 struct RemoteNamespace {
     network: NetworkNamespace,
     monitor: Monitor,
+}
+
+/// The link as the notifications so far describe it.
+///
+/// That it went down is read from them alone: a notification may be older than the state that was last read. `ip link
+/// set mtu 1400 up` tells of the MTU while the link is down, and that may arrive when the link has been read as up.
+struct Notified {
+    ifindex: u32,
+    up: bool,
 }
 
 /// What has changed since the last read.
@@ -136,14 +145,15 @@ impl Link {
 
 impl WatchedLink {
     fn new(ifindex: u32, mtu: Option<u32>) -> io::Result<Self> {
-        let link = Self { ifindex, here: Monitor::new()?, remote: None };
+        let here = Monitor::new()?;
+        let notified = Notified { ifindex, up: link::is_up(ifindex)? };
         if let Some(mtu) = mtu {
-            link::set_mtu(link.ifindex, mtu)?;
+            link::set_mtu(ifindex, mtu)?;
         }
-        if let Err(error) = link::set_tx_queue_len(link.ifindex, QUEUE_LEN) {
+        if let Err(error) = link::set_tx_queue_len(ifindex, QUEUE_LEN) {
             tracing::debug!("cannot set the queue length: {error}");
         }
-        Ok(link)
+        Ok(Self { notified, here, remote: None })
     }
 
     fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
@@ -153,41 +163,20 @@ impl WatchedLink {
 
     fn events(&mut self, tun: &tun::TunDevice) -> Option<LinkChanges> {
         let (mut events, mut left) = (None, false);
-        let ifindex = self.ifindex;
-        let is_remote = self.remote.is_some();
         for _ in 0..CHANGES_PER_PASS {
             let Some(change) = self.here.next() else { break };
-            let events = events.get_or_insert_with(LinkChanges::default);
-            match change {
-                LinkEvent::Link { ifindex: at, up, .. } if !is_remote && at == ifindex => {
-                    (events.link, events.down) = (true, events.down || !up);
-                }
-                LinkEvent::LinkGone { ifindex: at } if !is_remote && at == ifindex => left = true,
-                LinkEvent::Link { .. } | LinkEvent::LinkGone { .. } => {
-                    (events.routing, events.other_interfaces) = (true, true);
-                }
-                // A route of the outer datagrams, and perhaps one over the device.
-                LinkEvent::Routing { ifindex: Some(at) } if is_remote || at != ifindex => events.routing = true,
-                LinkEvent::Routing { ifindex: Some(_) } => (events.link, events.routing) = (true, true),
-                LinkEvent::Routing { ifindex: None } => (events.maybe_link, events.routing) = (true, true),
-                LinkEvent::Lost => {
-                    (events.maybe_link, events.routing, events.other_interfaces) = (true, true, true);
-                }
+            let events = events.get_or_insert_default();
+            match self.remote {
+                None => left |= self.notified.with_device(&change, events),
+                Some(_) => Notified::without_device(&change, events),
             }
         }
         for _ in 0..CHANGES_PER_PASS {
             let Some(change) = self.remote.as_mut().and_then(|remote| remote.monitor.next()) else { break };
-            let events = events.get_or_insert_with(LinkChanges::default);
-            match change {
-                LinkEvent::LinkGone { ifindex: at } if at == ifindex => left = true,
-                LinkEvent::Link { ifindex: at, .. } | LinkEvent::Routing { ifindex: Some(at) } if at != ifindex => {}
-                LinkEvent::Link { up, .. } => (events.link, events.down) = (true, events.down || !up),
-                LinkEvent::Routing { ifindex: None } | LinkEvent::Lost => events.maybe_link = true,
-                _ => events.link = true,
-            }
+            left |= self.notified.in_remote(&change, events.get_or_insert_default());
         }
         if left {
-            let events = events.get_or_insert_with(LinkChanges::default);
+            let events = events.get_or_insert_default();
             // If it cannot be followed now, reading the link fails too and is retried.
             events.deleted = matches!(self.follow(tun), Ok(false));
             events.link = true;
@@ -217,22 +206,132 @@ impl WatchedLink {
 
     fn follow(&mut self, tun: &tun::TunDevice) -> io::Result<bool> {
         let Ok(name) = tun.name() else { return Ok(false) };
-        let (ifindex, remote) = open_namespace(tun, &name)?;
+        let (notified, remote) = open_namespace(tun, &name)?;
         tracing::info!("{name} has moved to another network namespace; its sockets stay in this one");
-        (self.ifindex, self.remote) = (ifindex, Some(remote));
+        (self.notified, self.remote) = (notified, Some(remote));
         Ok(true)
     }
 
     fn in_namespace<T: Send>(&self, query: impl FnOnce(u32) -> io::Result<T> + Send) -> io::Result<T> {
         match &self.remote {
-            None => query(self.ifindex),
-            Some(remote) => remote.network.inside(|| query(self.ifindex)),
+            None => query(self.notified.ifindex),
+            Some(remote) => remote.network.inside(|| query(self.notified.ifindex)),
         }
     }
 }
 
-fn open_namespace(tun: &tun::TunDevice, name: &str) -> io::Result<(u32, RemoteNamespace)> {
+impl Notified {
+    /// What a change in our namespace means while the device is here; true if the device has left.
+    fn with_device(&mut self, change: &LinkEvent, events: &mut LinkChanges) -> bool {
+        match *change {
+            LinkEvent::Link { ifindex, up, .. } if ifindex == self.ifindex => self.link(up, events),
+            LinkEvent::LinkGone { ifindex } if ifindex == self.ifindex => return true,
+            // One over the device, and perhaps a route of the outer datagrams.
+            LinkEvent::Routing { ifindex: Some(at) } if at == self.ifindex => {
+                (events.link, events.routing) = (true, true);
+            }
+            LinkEvent::Routing { ifindex: None } => (events.maybe_link, events.routing) = (true, true),
+            LinkEvent::Lost => {
+                self.lost(events);
+                (events.routing, events.other_interfaces) = (true, true);
+            }
+            _ => Self::without_device(change, events),
+        }
+        false
+    }
+
+    /// What a change in our namespace means for the routes of outer datagrams, whose device is elsewhere.
+    fn without_device(change: &LinkEvent, events: &mut LinkChanges) {
+        events.routing = true;
+        events.other_interfaces |= !matches!(change, LinkEvent::Routing { .. });
+    }
+
+    /// What a change in the device's own namespace means, which is not ours; true if the device has left.
+    fn in_remote(&mut self, change: &LinkEvent, events: &mut LinkChanges) -> bool {
+        match *change {
+            LinkEvent::Link { ifindex, up, .. } if ifindex == self.ifindex => self.link(up, events),
+            LinkEvent::LinkGone { ifindex } if ifindex == self.ifindex => return true,
+            LinkEvent::Routing { ifindex: Some(at) } if at == self.ifindex => events.link = true,
+            LinkEvent::Routing { ifindex: None } => events.maybe_link = true,
+            LinkEvent::Lost => self.lost(events),
+            LinkEvent::Link { .. } | LinkEvent::LinkGone { .. } | LinkEvent::Routing { .. } => {}
+        }
+        false
+    }
+
+    fn link(&mut self, up: bool, events: &mut LinkChanges) {
+        events.link = true;
+        events.down |= self.up && !up;
+        self.up = up;
+    }
+
+    /// Among what was lost may be that it came up; if it goes down next, that counts.
+    fn lost(&mut self, events: &mut LinkChanges) {
+        events.maybe_link = true;
+        self.up = true;
+    }
+}
+
+fn open_namespace(tun: &tun::TunDevice, name: &str) -> io::Result<(Notified, RemoteNamespace)> {
     let network = tun.network()?;
-    let (monitor, ifindex) = network.inside(|| Ok((Monitor::new()?, link::index_of(name)?)))?;
-    Ok((ifindex, RemoteNamespace { network, monitor }))
+    let (monitor, notified) = network.inside(|| {
+        let (monitor, ifindex) = (Monitor::new()?, link::index_of(name)?);
+        Ok((monitor, Notified { ifindex, up: link::is_up(ifindex)? }))
+    })?;
+    Ok((notified, RemoteNamespace { network, monitor }))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const DEVICE: u32 = 7;
+
+    fn link(ifindex: u32, up: bool) -> LinkEvent {
+        LinkEvent::Link { ifindex, up, mtu: 1420, name: "wg0".into() }
+    }
+
+    /// Whether each of these, one read at a time, says that the link went down.
+    fn downs(up: bool, remote: bool, changes: &[LinkEvent]) -> Vec<bool> {
+        let mut notified = Notified { ifindex: DEVICE, up };
+        let down = |change| {
+            let mut events = LinkChanges::default();
+            let left = if remote {
+                notified.in_remote(change, &mut events)
+            } else {
+                notified.with_device(change, &mut events)
+            };
+            assert!(!left, "{change:?}");
+            events.down
+        };
+        changes.iter().map(down).collect()
+    }
+
+    #[test]
+    fn a_change_before_the_link_came_up_is_not_that_it_went_down() {
+        // `ip link set mtu 1400 up`, and then `down`.
+        let changes = [link(DEVICE, false), link(DEVICE, true), link(DEVICE, false)];
+        assert_eq!(downs(false, false, &changes), [false, false, true]);
+    }
+
+    #[test]
+    fn after_a_loss_the_next_that_is_down_counts() {
+        let changes = [LinkEvent::Lost, link(DEVICE, false), link(DEVICE, false)];
+        assert_eq!(downs(false, false, &changes), [false, true, false]);
+    }
+
+    proptest! {
+        #[test]
+        fn a_link_goes_down_once_for_each_time_that_it_was_up(
+            start: bool, remote: bool, told in prop::collection::vec((any::<bool>(), any::<bool>()), 0..40),
+        ) {
+            let changes: Vec<_> = told.iter().map(|&(ours, up)| link(if ours { DEVICE } else { 9 }, up)).collect();
+            let mut was_up = start;
+            let expected = told.iter().map(|&(ours, up)| ours && std::mem::replace(&mut was_up, up) && !up);
+            let expected: Vec<bool> = expected.collect();
+            prop_assert_eq!(downs(start, remote, &changes), expected);
+        }
+    }
 }

@@ -4,6 +4,7 @@
 # and in the running tunnel at once, and disturbs nobody else.
 source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/tunnel-files.bash"
+need script
 two_hosts
 host h3
 cable h1 e3 h3 e4
@@ -130,6 +131,20 @@ if type -P zbarimg >/dev/null; then
 else
   note "zbarimg is not installed: the picture was not read"
 fi
+
+say "a code that a terminal cannot show whole"
+shown_in() { # LINES : the code of guest, in a window so high
+  nsenter --net=/run/netns/h1 script -qec "stty rows $1; $LINERATE client qr guest" "$WORK/typescript" </dev/null >"$WORK/screen" 2>&1
+}
+shown_in 20
+needed=$(sed -n 's/.*make the window \([0-9]*\) lines high, or its font smaller: it has 20 now.*/\1/p' "$WORK/screen")
+expect "lines that are needed: those of the code, and the next" $(($(grep -c '\[38;5;16;48;5;231m' "$WORK/screen") + 1)) "$needed"
+shown_in $((needed - 1))
+grep -q "make the window $needed lines high" "$WORK/screen" || fail "one line less: $(tail -n 2 "$WORK/screen")"
+for lines in $needed 0; do
+  shown_in "$lines"
+  grep -q 'lines high' "$WORK/screen" && fail "$lines lines: $(tail -n 1 "$WORK/screen")"
+done
 
 say "a full pool says so"
 sed -i 's/^#! PublicEndpoint.*/&\n#! Pool = 10.71.8.0\/29, fd71::\/125/' $server

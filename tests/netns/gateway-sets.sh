@@ -43,6 +43,9 @@ judged open forward 'iifname . oifname vmap { "wg1" . "up0" : accept, "up0" . "w
 judged closed forward 'iifname . oifname vmap { "wg1" . "up0" : accept, "up0" . "wg1" : accept }'
 judged open forward "iifname vmap @verdicts"
 judged closed forward 'iifname vmap { "wg1" : jump nothing, "up0" : accept }'
+judged closed forward 'iifname vmap { "wg1" : jump nothing, * : accept }'
+judged open forward 'iifname vmap { "wg1" : jump ours, * : accept }'
+judged closed forward 'iifname vmap { "wg2" : jump nothing, * : drop }'
 judged open forward "$known; iifname @tunnels accept"
 judged open forward "$known; iifname { \"wg1\", \"wg2\" } accept"
 judged closed forward "$known; iifname { \"wg10\", \"wg2\" } accept"
@@ -62,6 +65,10 @@ judged open forward "$known; ip saddr { 10.9.0.0/24, 10.10.0.0/20 } accept; ip6 
 judged closed forward "$known; ip saddr 10.8.0.0/24 accept; ip6 saddr fd09::/64 accept"
 judged closed forward "$known; iifname \"wg1\" ip daddr 10.0.0.0/8 accept"
 judged closed forward "$known; limit rate 10/second accept"
+judged closed forward 'ip saddr != 10.8.0.0/24 drop; accept'
+judged open forward "ip saddr != { 10.9.0.0/24, 10.10.0.0/20 } oifname up0 drop; accept"
+judged open forward "$known; iifname wg1 oifname wg1 accept; ip daddr != { 10.0.0.0/8, 192.168.0.0/16 } accept; ip6 daddr != fc00::/7 accept"
+judged closed forward 'meta nfproto != ipv4 drop; accept'
 
 say "what cannot be judged"
 judged unknown forward "$known; ip saddr @friends accept; ip6 saddr fd09::/64 accept"
@@ -69,6 +76,9 @@ judged unknown forward "$known; meta mark 0x7 accept"
 judged unknown forward "$known; ip saddr 10.9.0.2 accept; ip6 saddr fd09::2 accept"
 judged unknown forward "$known; meta mark vmap { 0x7 : accept }"
 judged open forward "$known; meta mark 0x7 drop; ip saddr @friends drop; accept"
+judged unknown forward "$known; meta mark != 0x7 drop; accept"
+judged open forward "$known; meta mark != 0x0 drop; accept"
+judged unknown forward "$known; ip saddr != @friends drop; accept"
 
 say "datagrams of peers"
 judged open input "udp dport @ports accept"
@@ -78,3 +88,19 @@ judged open input "meta l4proto . th dport { udp . 51820, tcp . 22 } accept"
 judged closed input "meta l4proto . th dport { tcp . 51820 } accept"
 judged closed input "ip saddr 192.168.0.0/16 accept"
 judged open input "iif { \"up0\", \"lo\" } ip protocol udp accept"
+for port in "!= { 22, 53 }" "!= 22" "!= 22-53" "!= 22 udp dport != 53"; do judged closed input "udp dport $port drop; accept"; done
+for port in "!= { 22, 51820 }" "!= 51820" "!= 51000-52000" "!= @ports"; do judged open input "udp dport $port drop; accept"; done
+judged closed input "udp dport != @others drop; accept"
+judged closed input "meta l4proto != tcp drop; accept"
+judged open input "meta l4proto != udp drop; accept"
+for net in 192.168.1.0/24 192.168.1.1-192.168.1.9 "{ 10.0.0.0/8, 192.168.0.0/16 }"; do
+  judged closed input "ip saddr != $net drop; ip6 saddr != fd00::/8 drop; accept"
+done
+judged unknown input "ip saddr != @friends drop; ip6 saddr != fd00::/8 drop; accept"
+judged unknown input "ip daddr != 203.0.113.5 drop; ip6 daddr != 2001:db8::5 drop; accept"
+
+say "one version of IP"
+judged open input "meta nfproto ipv6 udp dport 51820 accept"
+ip -n h1 -6 route flush default
+judged closed input "meta nfproto ipv6 udp dport 51820 accept"
+judged open input "meta nfproto ipv4 udp dport 51820 accept"

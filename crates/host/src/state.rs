@@ -104,12 +104,30 @@ pub struct ForeignRule {
     pub protocol: Option<u8>,
     /// It is for packets to these ports, from the first to the last.
     pub ports: Option<(u16, u16)>,
+    /// It is for packets that are none of these.
+    pub exceptions: Vec<Exception>,
     /// It has conditions that hold for some packets of every kind, such as a limit.
     pub is_for_some: bool,
     /// It has conditions that are not read.
     pub has_others: bool,
     /// What it decides.
     pub verdict: ForeignVerdict,
+}
+
+/// Packets that a foreign rule is not for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Exception {
+    /// Those from these addresses.
+    From(AddressRange),
+    /// Those to these addresses.
+    To(AddressRange),
+    /// Those of this protocol above IP.
+    Protocol(u8),
+    /// Those to these ports, from the first to the last.
+    Ports(u16, u16),
+    /// Those that are said by something that is not read.
+    Unread,
 }
 
 /// Names of interfaces.

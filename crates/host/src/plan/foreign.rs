@@ -2,8 +2,8 @@
 //!
 //! What one table accepts another may still drop, so nothing that the tunnel's own table says helps. The rules of each
 //! base chain are followed for the packets in question. A rule that is for some of them decides nothing, so none looks
-//! open because of a rule that is for others. Where a rule has conditions that are not read and could let them pass, the
-//! answer is that it is not known.
+//! open because of a rule that is for others. Where a rule has conditions that are not read and could let them pass, or
+//! drops all but some that are not read, the answer is that it is not known.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
@@ -13,7 +13,9 @@ use ipnet::IpNet;
 use super::gateway::uplinks;
 use super::opening::{by_hand, firewalld_names};
 use crate::spec::{AddressRange, HostSpec, Inbound};
-use crate::state::{FirewallTool, ForeignChain, ForeignHook, ForeignRule, ForeignVerdict, HostState, NamePattern};
+use crate::state::{
+    Exception, FirewallTool, ForeignChain, ForeignHook, ForeignRule, ForeignVerdict, HostState, NamePattern,
+};
 use crate::step::{AddressFamily, ForeignFirewall, MAIN, Opening, Step, Way};
 
 /// What foreign chains leave closed: as steps that open it, if the file says so, or else as warnings.
@@ -110,7 +112,7 @@ fn input_way(spec: &HostSpec, state: &HostState, chain: &ForeignChain, devices: 
     let uplinks = uplinks(&spec.interface, state);
     let outside = if uplinks.is_empty() { devices } else { &uplinks };
     let families = [AddressFamily::V4, AddressFamily::V6].into_iter();
-    let families = families.filter(|met| family(chain).is_none_or(|family| family == *met));
+    let families = families.filter(|met| receives(state, *met) && family(chain).is_none_or(|family| family == *met));
     let ways = families.flat_map(|family| outside.iter().map(move |from| (family, from)));
     let passage = ways.map(|(family, from)| {
         let (source, destination) = (None, None);
@@ -128,11 +130,16 @@ fn sees_packets_of(spec: &HostSpec, family: AddressFamily) -> bool {
     spec.addresses.iter().chain(&spec.allowed_ips).any(|net| AddressFamily::of_net(net) == family)
 }
 
-/// Whether datagrams of peers meet the chain: those of a family in which the host has a way out, if it has any.
+/// Whether datagrams of peers meet the chain.
 fn sees_datagrams(state: &HostState, chain: &ForeignChain) -> bool {
-    let defaults = || state.routes.iter().filter(|route| route.table == MAIN && route.to.prefix_len() == 0);
-    let is_of = |family| defaults().any(|route| AddressFamily::of_net(&route.to) == family);
-    defaults().next().is_none() || family(chain).is_none_or(is_of)
+    family(chain).is_none_or(|family| receives(state, family))
+}
+
+/// Whether datagrams of peers may be of a family: one in which the host has a way out, if it has any.
+fn receives(state: &HostState, family: AddressFamily) -> bool {
+    let mut defaults = state.routes.iter().filter(|route| route.table == MAIN && route.to.prefix_len() == 0).peekable();
+    let is_known = state.multipath_defaults.is_empty() && defaults.peek().is_some();
+    !is_known || defaults.any(|route| AddressFamily::of_net(&route.to) == family)
 }
 
 fn family(chain: &ForeignChain) -> Option<AddressFamily> {
@@ -223,7 +230,7 @@ fn whose(chain: &ForeignChain) -> String {
 enum Passage {
     /// They do.
     Open,
-    /// They do not unless a rule whose conditions are not all read is for them.
+    /// That depends on rules whose conditions are not all read.
     Unknown,
     /// They do not.
     Closed,
@@ -253,34 +260,46 @@ const UDP: u8 = 17;
 /// The kernel follows at most 16 jumps (`NFT_JUMP_STACK_SIZE`).
 const DEEPEST: usize = 16;
 
+/// What rules would do that are not known to be for the packet.
+#[derive(Default)]
+struct Doubts {
+    /// One would accept it.
+    may_pass: bool,
+    /// One would drop it that is for most.
+    may_stop: bool,
+}
+
 fn passes(chain: &ForeignChain, packet: &Packet<'_>) -> Passage {
-    let mut may_pass = false;
-    match decided(chain, &chain.chain, packet, 0, &mut may_pass).unwrap_or(!chain.drops) {
+    let mut doubts = Doubts::default();
+    match decided(chain, &chain.chain, packet, 0, &mut doubts).unwrap_or(!chain.drops) {
+        true if doubts.may_stop => Passage::Unknown,
         true => Passage::Open,
-        false if may_pass => Passage::Unknown,
+        false if doubts.may_pass => Passage::Unknown,
         false => Passage::Closed,
     }
 }
 
-/// Whether the rules of a chain accept the packet; none if they leave it undecided. `may_pass` becomes true if a rule
-/// would accept it that is not known to be for it.
-fn decided(base: &ForeignChain, chain: &str, packet: &Packet<'_>, depth: usize, may_pass: &mut bool) -> Option<bool> {
+/// Whether the rules of a chain accept the packet; none if they leave it undecided.
+fn decided(base: &ForeignChain, chain: &str, packet: &Packet<'_>, depth: usize, doubts: &mut Doubts) -> Option<bool> {
     for rule in base.rules.get(chain).filter(|_| depth <= DEEPEST).into_iter().flatten() {
         match (&rule.verdict, fits(rule, packet)) {
             (ForeignVerdict::Accept, Fits::Yes) => return Some(true),
-            (ForeignVerdict::Accept, Fits::Unknown) => *may_pass = true,
+            (ForeignVerdict::Accept, Fits::Most | Fits::Unknown) => doubts.may_pass = true,
             (ForeignVerdict::Drop, Fits::Yes) => return Some(false),
+            (ForeignVerdict::Drop, Fits::Most) => doubts.may_stop = true,
             // What comes after a return that may be for this packet is not for all of its kind.
-            (ForeignVerdict::Return, Fits::Some | Fits::Unknown) if depth > 0 => return None,
+            (ForeignVerdict::Return, Fits::Some | Fits::Unknown | Fits::Most) if depth > 0 => return None,
             (ForeignVerdict::Return, Fits::Yes) => return None,
-            (ForeignVerdict::Goto(to), Fits::Yes) => return decided(base, to, packet, depth + 1, may_pass),
-            (ForeignVerdict::Jump(to), Fits::Yes) => match decided(base, to, packet, depth + 1, may_pass) {
+            (ForeignVerdict::Goto(to), Fits::Yes) => return decided(base, to, packet, depth + 1, doubts),
+            (ForeignVerdict::Jump(to), Fits::Yes) => match decided(base, to, packet, depth + 1, doubts) {
                 None => {}
                 decision => return decision,
             },
-            (ForeignVerdict::Goto(to) | ForeignVerdict::Jump(to), Fits::Unknown) => {
-                let accepts = decided(base, to, packet, depth + 1, may_pass) == Some(true);
-                *may_pass |= accepts;
+            (ForeignVerdict::Goto(to) | ForeignVerdict::Jump(to), fits @ (Fits::Most | Fits::Unknown)) => {
+                let mut there = Doubts::default();
+                let decision = decided(base, to, packet, depth + 1, &mut there);
+                doubts.may_pass |= there.may_pass || decision == Some(true);
+                doubts.may_stop |= fits == Fits::Most && (there.may_stop || decision == Some(false));
             }
             _ => {}
         }
@@ -292,6 +311,8 @@ fn decided(base: &ForeignChain, chain: &str, packet: &Packet<'_>, depth: usize, 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Fits {
     Yes,
+    /// It is for all but some, and which these are is not read.
+    Most,
     /// It has conditions that are not read.
     Unknown,
     /// It is for some packets of this kind.
@@ -323,7 +344,36 @@ fn fits(rule: &ForeignRule, packet: &Packet<'_>) -> Fits {
     let some = if is_of_some || rule.is_for_some { Fits::Some } else { Fits::Yes };
     let addresses = [(rule.source, &packet.source), (rule.destination, &packet.destination)];
     let addresses = addresses.into_iter().filter_map(|(range, nets)| Some(within(&range?, nets.as_deref())));
-    addresses.chain([others, some]).max().unwrap_or(Fits::Yes)
+    let exceptions = rule.exceptions.iter().map(|exception| spared(exception, packet));
+    addresses.chain(exceptions).chain([others, some]).max().unwrap_or(Fits::Yes)
+}
+
+/// Whether an exception of a rule leaves the packet to it.
+fn spared(exception: &Exception, packet: &Packet<'_>) -> Fits {
+    let is_none_of = |(first, last): (u16, u16)| match packet.port {
+        Some(port) if (first..=last).contains(&port) => Fits::No,
+        Some(_) => Fits::Yes,
+        None => Fits::Some,
+    };
+    match exception {
+        Exception::From(range) => outside(range, packet.source.as_deref()),
+        // What is for the host is for few addresses, which are perhaps these.
+        Exception::To(_) if packet.to.is_none() => Fits::Most,
+        Exception::To(range) => outside(range, packet.destination.as_deref()),
+        Exception::Ports(first, last) => is_none_of((*first, *last)),
+        Exception::Protocol(protocol) if packet.port.is_none() || *protocol == UDP => is_none_of((0, u16::MAX)),
+        Exception::Protocol(_) => Fits::Yes,
+        Exception::Unread => Fits::Most,
+    }
+}
+
+/// Whether addresses, all of which may be meant, are not in a range. What may be from anywhere is from elsewhere.
+fn outside(range: &AddressRange, nets: Option<&[IpNet]>) -> Fits {
+    match within(range, nets) {
+        Fits::Yes => Fits::No,
+        Fits::No | Fits::Some => Fits::Yes,
+        Fits::Most | Fits::Unknown => Fits::Most,
+    }
 }
 
 /// Whether addresses, all of which may be meant, are in a range.
@@ -461,15 +511,77 @@ mod tests {
         assert_eq!(passage(ForeignRule { family, ..rule(Accept) }), Passage::Closed);
     }
 
+    /// Of datagrams to port 51820 from anywhere.
+    fn passage_in(chain: &ForeignChain) -> Passage {
+        let (source, destination) = (None, None);
+        let family = AddressFamily::V4;
+        passes(chain, &Packet { from: "eth0", to: None, family, source, destination, state: NEW, port: Some(51820) })
+    }
+
+    #[test]
+    fn a_rule_for_all_but_some_is_for_the_others() {
+        let but = |exception| ForeignRule { exceptions: vec![exception], ..rule(Drop) };
+        let passage_in = |exception| passage_in(&chain(false, vec![but(exception)], vec![]));
+        assert_eq!(passage_in(Exception::Ports(53, 53)), Passage::Closed);
+        assert_eq!(passage_in(Exception::Ports(51000, 52000)), Passage::Open);
+        assert_eq!(passage_in(Exception::Protocol(6)), Passage::Closed);
+        assert_eq!(passage_in(Exception::Protocol(UDP)), Passage::Open);
+        let net = |net| addresses(net).unwrap();
+        assert_eq!(passage_in(Exception::From(net("192.168.1.0/24"))), Passage::Closed);
+        assert_eq!(passage_in(Exception::From(net("0.0.0.0/0"))), Passage::Open);
+        assert_eq!(passage_in(Exception::To(net("203.0.113.5/32"))), Passage::Unknown, "it may be the host's address");
+        assert_eq!(passage_in(Exception::Unread), Passage::Unknown);
+        let passage_out = |exception| passage_out(&chain(false, vec![but(exception)], vec![]));
+        assert_eq!(passage_out(Exception::From(net("10.8.0.0/24"))), Passage::Closed);
+        assert_eq!(passage_out(Exception::From(net("10.9.0.0/24"))), Passage::Open);
+        assert_eq!(passage_out(Exception::From(net("10.9.0.2/32"))), Passage::Unknown, "one of two peers");
+        assert_eq!(passage_out(Exception::Protocol(6)), Passage::Open, "TCP passes");
+    }
+
+    #[test]
+    fn a_chain_for_all_but_some_that_are_not_read_may_drop() {
+        let jump = |verdict| ForeignRule { exceptions: vec![Exception::Unread], ..rule(verdict) };
+        let passage =
+            |drops, verdict| passage_in(&chain(drops, vec![jump(Jump("a".into()))], vec![("a", vec![rule(verdict)])]));
+        assert_eq!(passage(false, Drop), Passage::Unknown);
+        assert_eq!(passage(true, Drop), Passage::Closed);
+        assert_eq!(passage(true, Accept), Passage::Unknown);
+        assert_eq!(passage(false, Return), Passage::Open);
+    }
+
+    #[test]
+    fn a_host_with_one_family_needs_that_one() {
+        use crate::step::Route;
+        let accept = ForeignRule { family: Some(AddressFamily::V6), ..rule(Accept) };
+        let input = ForeignChain { hook: ForeignHook::Input, ..chain(true, vec![accept], vec![]) };
+        let mut spec = HostSpec::default();
+        spec.forwarding.listen_port = Some(51820);
+        let passage = |defaults: &[&str]| {
+            let route = |to: &&str| Route {
+                to: to.parse().unwrap(),
+                device: Some("eth0".into()),
+                via: None,
+                table: MAIN,
+                metric: 0,
+                protocol: 3,
+                scope: 0,
+                source: None,
+                mtu: 0,
+                onlink: false,
+            };
+            let state = HostState { routes: defaults.iter().map(route).collect(), ..HostState::default() };
+            input_way(&spec, &state, &input, &["eth0".to_owned()]).map(|(_, passage)| passage)
+        };
+        assert_eq!(passage(&["0.0.0.0/0"]), Some(Passage::Closed));
+        assert_eq!(passage(&["::/0"]), Some(Passage::Open));
+        assert_eq!(passage(&["0.0.0.0/0", "::/0"]), Some(Passage::Open));
+        assert_eq!(passage(&[]), Some(Passage::Open));
+    }
+
     #[test]
     fn a_port_is_open_for_datagrams_to_it() {
         let udp = |ports| ForeignRule { protocol: Some(UDP), ports: Some(ports), ..rule(Accept) };
-        let reaches = |rules| {
-            let (source, destination) = (None, None);
-            let family = AddressFamily::V4;
-            let packet = Packet { from: "eth0", to: None, family, source, destination, state: NEW, port: Some(51820) };
-            passes(&chain(true, rules, vec![]), &packet) == Passage::Open
-        };
+        let reaches = |rules| passage_in(&chain(true, rules, vec![])) == Passage::Open;
         assert!(reaches(vec![udp((51820, 51820))]) && reaches(vec![udp((50000, 60000))]));
         assert!(!reaches(vec![udp((53, 53))]));
         assert!(!reaches(vec![ForeignRule { protocol: Some(6), ..udp((51820, 51820)) }]), "that is TCP");

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
+use super::rule::unread;
 use super::{Foreign, KNOWN};
 use crate::linux::program::{self, WaitLimit};
 use crate::plan::opening::id;
 use crate::spec::AddressRange;
-use crate::state::{FirewallTool, ForeignChain, ForeignHook, ForeignRule, ForeignVerdict, NamePattern};
+use crate::state::{Exception, FirewallTool, ForeignChain, ForeignHook, ForeignRule, ForeignVerdict, NamePattern};
 
 /// The iptables of one version of IP that keeps rules in nf_tables, if it is installed.
 pub(super) fn of_nftables(family: &str) -> Option<String> {
@@ -119,17 +120,19 @@ fn read_rule(words: &[&str]) -> (ForeignRule, Option<String>) {
                 Some(range) if !is_not => {
                     *(if word == "-s" { &mut rule.source } else { &mut rule.destination }) = Some(range);
                 }
-                _ => rule.has_others = true,
+                Some(range) if word == "-s" => rule.exceptions.push(Exception::From(range)),
+                Some(range) => rule.exceptions.push(Exception::To(range)),
+                None => unread(&mut rule, is_not),
             },
-            "-p" => match value() {
-                "udp" if !is_not => rule.protocol = Some(17),
-                "tcp" if !is_not => rule.protocol = Some(6),
-                "icmp" if !is_not => rule.protocol = Some(1),
-                _ => rule.has_others = true,
+            "-p" => match protocol(value()) {
+                Some(protocol) if is_not => rule.exceptions.push(Exception::Protocol(protocol)),
+                Some(protocol) => rule.protocol = Some(protocol),
+                None => unread(&mut rule, is_not),
             },
             "--dport" => match range(value()) {
-                Some(ports) if !is_not => rule.ports = Some(ports),
-                _ => rule.has_others = true,
+                Some((first, last)) if is_not => rule.exceptions.push(Exception::Ports(first, last)),
+                Some(ports) => rule.ports = Some(ports),
+                None => unread(&mut rule, is_not),
             },
             "-m" => {
                 let name = value();
@@ -180,6 +183,17 @@ fn states(list: &str) -> Option<u32> {
     list.split(',').map(bit).try_fold(0, |all, bit| Some(all | bit?))
 }
 
+/// The number of a protocol, which `iptables -S` prints by name or not.
+fn protocol(name: &str) -> Option<u8> {
+    match name {
+        "icmp" => Some(1),
+        "tcp" => Some(6),
+        "udp" => Some(17),
+        "ipv6-icmp" => Some(58),
+        number => number.parse().ok(),
+    }
+}
+
 fn addresses(net: &str) -> Option<AddressRange> {
     let net: IpNet = net.parse().ok()?;
     Some(AddressRange { first: net.network(), last: net.broadcast() })
@@ -222,6 +236,8 @@ mod tests {
 -A FORWARD -p udp -m udp --dport 5000:5010 -j REJECT --reject-with icmp-port-unreachable
 -A DOCKER-USER -i wg0 -o eth0 -m comment --comment \"linerate wg0: from wg0 to eth0\" -j ACCEPT
 -A DOCKER-USER -s 10.0.0.0/8 -j DROP
+-A DOCKER-USER ! -s 10.0.0.0/8 ! -d 10.1.0.0/16 ! -p tcp -j DROP
+-A DOCKER-USER -p udp -m udp ! --dport 53 -j DROP
 ";
 
     #[test]
@@ -235,8 +251,12 @@ mod tests {
         let wg = NamePattern { name: "wg*".into(), inverted: true };
         assert_eq!((rules[1].outgoing.first(), rules[1].states), (Some(&wg), Some(6)));
         assert_eq!((rules[2].ports, &rules[2].verdict), (Some((5000, 5010)), &ForeignVerdict::Drop));
-        let [_, private] = &forward.rules["DOCKER-USER"][..] else { panic!("{:?}", forward.rules) };
+        let [_, private, others, ports] = &forward.rules["DOCKER-USER"][..] else { panic!("{:?}", forward.rules) };
         assert_eq!((private.source, private.has_others), (addresses("10.0.0.0/8"), false));
+        let [net, to] = ["10.0.0.0/8", "10.1.0.0/16"].map(|net| addresses(net).unwrap());
+        assert_eq!(others.exceptions, [Exception::From(net), Exception::To(to), Exception::Protocol(6)]);
+        assert_eq!((others.source, others.protocol, others.has_others), (None, None, false));
+        assert_eq!((ports.protocol, &ports.exceptions[..]), (Some(17), &[Exception::Ports(53, 53)][..]));
         let ours = "legacy ip filter DOCKER-USER: linerate wg0: from wg0 to eth0";
         assert!(foreign.openings.contains(ours), "{:?}", foreign.openings);
     }

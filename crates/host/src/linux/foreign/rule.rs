@@ -14,7 +14,7 @@ use crate::linux::nftables::{
     NFTA_LIST_ELEM, NFTA_VERDICT_CODE, TRANSPORT_HEADER,
 };
 use crate::spec::AddressRange;
-use crate::state::{ForeignRule, ForeignVerdict, NamePattern};
+use crate::state::{Exception, ForeignRule, ForeignVerdict, NamePattern};
 use crate::step::AddressFamily;
 
 const NFTA_VERDICT_CHAIN: u16 = 2;
@@ -133,7 +133,20 @@ impl Parsed {
             }
             "cmp" => {
                 let loaded = self.loaded(code(1)).unwrap_or(Loaded { field: Field::Other, mask: None });
-                self.rule.has_others |= !self.compare(&loaded, code(2), bytes(3).unwrap_or_default());
+                let value = bytes(3).unwrap_or_default();
+                if !self.compare(&loaded, code(2), value) {
+                    // With a mask, or if it is not to be zero, it is mostly a flag or a mark, which is to be set.
+                    let is_set = loaded.mask.is_some() || value.iter().all(|byte| *byte == 0);
+                    unread(&mut self.rule, code(2) == Some(NOT_EQUAL) && !is_set);
+                }
+            }
+            "range" => {
+                let loaded = self.loaded(code(1)).unwrap_or(Loaded { field: Field::Other, mask: None });
+                let (first, last) = (bytes(3).unwrap_or_default(), bytes(4).unwrap_or_default());
+                let inverted = code(2) == Some(NOT_EQUAL);
+                if loaded.mask.is_some() || !restrict(&mut self.rule, loaded.field, first, last, inverted) {
+                    unread(&mut self.rule, inverted && loaded.mask.is_none());
+                }
             }
             "lookup" => {
                 let set = attribute(data, 1).and_then(text_of).unwrap_or_default();
@@ -263,12 +276,16 @@ impl Parsed {
                 self.rule.is_for_some = true;
                 true
             }
-            // linux/netfilter/xt_tcpudp.h: two ranges of ports, in the host's byte order, and what is inverted.
+            // linux/netfilter/xt_tcpudp.h: two ranges of ports, in the host's byte order, and which are inverted.
             "udp" => {
                 self.rule.protocol = Some(UDP);
-                let is_plain = info.get(8) == Some(&0) && info.get(..4).is_some_and(|from| from == [0, 0, 0xff, 0xff]);
-                self.rule.ports = info.get(4..8).and_then(ports);
-                is_plain && self.rule.ports.is_some()
+                let from_any = info.get(..4).is_some_and(|from| from == [0, 0, 0xff, 0xff]);
+                match (info.get(4..8).and_then(ports), info.get(8)) {
+                    (Some(ports), Some(0)) => self.rule.ports = Some(ports),
+                    (Some((first, last)), Some(2)) => self.rule.exceptions.push(Exception::Ports(first, last)),
+                    _ => self.rule.has_others = true,
+                }
+                from_any
             }
             "conntrack" => match conntrack_states(info) {
                 Some(states) => {
@@ -312,23 +329,40 @@ fn names(rule: &mut ForeignRule, field: Field) -> &mut Vec<NamePattern> {
     }
 }
 
+/// Gives a rule a condition that is not read: that packets are something, or that they are not.
+pub(super) fn unread(rule: &mut ForeignRule, inverted: bool) {
+    if inverted {
+        rule.exceptions.push(Exception::Unread);
+    } else {
+        rule.has_others = true;
+    }
+}
+
 /// Has a rule be for packets only in which a field is from `first` to `last`, or is not. False if that is not read.
 pub(super) fn restrict(rule: &mut ForeignRule, field: Field, first: &[u8], last: &[u8], inverted: bool) -> bool {
     let is_one = first == last;
+    if let Some(exception) = exception(field, first, last).filter(|_| inverted) {
+        rule.exceptions.push(exception);
+        return true;
+    }
     match (field, first) {
         (Field::Incoming | Field::Outgoing, _) => match name_range(first, last) {
             Some(name) => names(rule, field).push(NamePattern { name, inverted }),
             None => return false,
         },
-        (Field::Family, [family, ..]) if is_one && !inverted => match (family_of(*family), rule.family) {
-            (Some(family), None) => rule.family = Some(family),
-            (family, had) => return family == had,
-        },
-        (Field::Protocol, [protocol, ..]) if is_one && !inverted => rule.protocol = Some(*protocol),
-        (Field::Port, &[high, low]) if !inverted && rule.ports.is_none() => {
-            let &[last_high, last_low] = last else { return false };
-            rule.ports = Some((u16::from_be_bytes([high, low]), u16::from_be_bytes([last_high, last_low])));
+        (Field::Family, [family, ..]) if is_one => {
+            let other = |family| if family == AddressFamily::V4 { AddressFamily::V6 } else { AddressFamily::V4 };
+            let family = family_of(*family).map(|family| if inverted { other(family) } else { family });
+            match (family, rule.family) {
+                (Some(family), None) => rule.family = Some(family),
+                (family, had) => return family == had,
+            }
         }
+        (Field::Protocol, [protocol, ..]) if is_one && !inverted => rule.protocol = Some(*protocol),
+        (Field::Port, _) if !inverted && rule.ports.is_none() => match port(first).zip(port(last)) {
+            Some(ports) => rule.ports = Some(ports),
+            None => return false,
+        },
         (Field::State, &[a, b, c, d]) if is_one => {
             let state = u32::from_ne_bytes([a, b, c, d]);
             let states = if inverted { !state } else { state };
@@ -345,6 +379,21 @@ pub(super) fn restrict(rule: &mut ForeignRule, field: Field, first: &[u8], last:
         _ => return false,
     }
     true
+}
+
+/// The packets in which a field is from `first` to `last`, as those that a rule is not for.
+fn exception(field: Field, first: &[u8], last: &[u8]) -> Option<Exception> {
+    match (field, first) {
+        (Field::Protocol, &[protocol]) if first == last => Some(Exception::Protocol(protocol)),
+        (Field::Port, _) => Some(Exception::Ports(port(first)?, port(last)?)),
+        (Field::Source(..), _) => addresses(first, last).map(Exception::From),
+        (Field::Destination(..), _) => addresses(first, last).map(Exception::To),
+        _ => None,
+    }
+}
+
+fn port(bytes: &[u8]) -> Option<u16> {
+    bytes.try_into().ok().map(u16::from_be_bytes)
 }
 
 fn addresses(first: &[u8], last: &[u8]) -> Option<AddressRange> {
@@ -491,6 +540,36 @@ mod tests {
     }
 
     #[test]
+    fn what_a_field_is_not_is_an_exception() {
+        let read = |field, first: &[u8], last: &[u8]| {
+            let mut rule = ForeignRule::default();
+            restrict(&mut rule, field, first, last, true).then_some(rule.exceptions)
+        };
+        assert_eq!(read(Field::Protocol, &[6], &[6]), Some(vec![Exception::Protocol(6)]));
+        assert_eq!(read(Field::Port, &[0, 53], &[1, 0]), Some(vec![Exception::Ports(53, 256)]));
+        let range = addresses(&[10, 0, 0, 0], &[10, 0, 0, 255]).unwrap();
+        let source = Field::Source(AddressFamily::V4, 4);
+        assert_eq!(read(source, &[10, 0, 0, 0], &[10, 0, 0, 255]), Some(vec![Exception::From(range)]));
+        let destination = Field::Destination(AddressFamily::V4, 4);
+        assert_eq!(read(destination, &[10, 0, 0, 0], &[10, 0, 0, 255]), Some(vec![Exception::To(range)]));
+        assert_eq!(read(Field::Status, &[0; 4], &[0; 4]), None);
+        assert_eq!(read(Field::Port, &[0], &[1, 0]), None);
+    }
+
+    #[test]
+    fn a_match_of_ports_may_be_inverted() {
+        let read = |inverted| {
+            let mut parsed = Parsed::default();
+            let ports = [53_u16, 60].map(u16::to_ne_bytes).concat();
+            parsed.iptables_match("udp", &[&[0, 0, 0xff, 0xff][..], &ports, &[inverted]].concat());
+            parsed.rule
+        };
+        assert_eq!((read(0).ports, read(0).has_others), (Some((53, 60)), false));
+        assert_eq!((read(2).ports, read(2).exceptions), (None, vec![Exception::Ports(53, 60)]));
+        assert!(!read(2).has_others && read(1).has_others);
+    }
+
+    #[test]
     fn a_prefix_is_a_range_of_addresses() {
         let range = |value: &[u8], mask: Option<&[u8]>| {
             let (first, last) = masked(value, mask, 4)?;
@@ -512,11 +591,13 @@ mod tests {
             for name in ["comment", "udp", "conntrack", "state"] {
                 parsed.iptables_match(name, &odd);
             }
-            for name in ["meta", "payload", "ct", "bitwise", "cmp", "lookup", "match", "target", "immediate"] {
+            for name in ["meta", "payload", "ct", "bitwise", "cmp", "range", "lookup", "match", "target", "immediate"] {
                 parsed.take(name, &odd);
             }
             for field in [Field::Incoming, Field::Family, Field::Port, Field::State, Field::Source(AddressFamily::V4, 3)] {
-                let _ = restrict(&mut ForeignRule::default(), field, &odd, &odd, false);
+                for inverted in [false, true] {
+                    let _ = restrict(&mut ForeignRule::default(), field, &odd, &odd, inverted);
+                }
             }
         }
     }

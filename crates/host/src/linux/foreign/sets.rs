@@ -9,7 +9,7 @@ use linerate_netlink::{Attributes, Message, NLM_F_DUMP, NetlinkError, Request, a
 use rustix::io::Errno;
 
 use super::Names;
-use super::rule::{Field, Parsed, link_is, number, restrict, verdict_of};
+use super::rule::{self, Field, Parsed, link_is, number, restrict, verdict_of};
 use crate::linux::nftables::{
     NFGENMSG, NFNL_SUBSYS_NFTABLES, NFT_MSG_NEWSET, NFT_MSG_NEWSETELEM, NFT_SET_CONCAT, NFT_SET_ELEM_INTERVAL_END,
     NFT_SET_INTERVAL, NFTA_DATA_VALUE, NFTA_DATA_VERDICT, NFTA_LIST_ELEM, NFTA_SET_ELEM_FLAGS, NFTA_SET_ELEM_KEY,
@@ -241,25 +241,32 @@ fn expand(
     if rules.len().saturating_mul(elements.len()) > MOST_RULES {
         return unread(rules, lookup);
     }
-    if lookup.inverted {
-        // What is not a pair may have one half of it.
-        let outside = |mut rule: ForeignRule| {
-            let mut is_read = |element: &Element| is_element(&mut rule, fields, element, true, links);
-            let all_read = fields.len() == 1 && elements.iter().all(&mut is_read);
-            rule.has_others |= !all_read;
-            rule
-        };
-        return rules.into_iter().map(outside).collect();
-    }
-    // Whatever is in no element comes last. After one that decides nothing it is not to decide.
-    let goes_on = elements.iter().any(|element| element.verdict == Some(ForeignVerdict::Continue));
     let (rest, elements): (Vec<Element>, Vec<Element>) = elements.into_iter().partition(|element| element.is_rest);
+    let outside = |mut rule: ForeignRule| {
+        // What is not a pair may have one half of it.
+        let mut is_read = |element: &Element| is_element(&mut rule, fields, element, true, links);
+        if fields.len() > 1 || !elements.iter().all(&mut is_read) {
+            rule::unread(&mut rule, true);
+        }
+        rule
+    };
+    if lookup.inverted {
+        // Whatever is in no other element is in that for the rest.
+        return if rest.is_empty() { rules.into_iter().map(outside).collect() } else { Vec::new() };
+    }
+    // Whatever is in no element comes last. What an element has decided does not get that far; the rest does.
+    let comes_back =
+        |element: &Element| matches!(element.verdict, Some(ForeignVerdict::Continue | ForeignVerdict::Jump(_)));
+    let some_come_back = elements.iter().any(comes_back);
     let mut all = Vec::new();
     for rule in rules {
         for element in elements.iter().chain(&rest) {
             let mut rule = rule.clone();
-            let is_read = if element.is_rest { !goes_on } else { is_element(&mut rule, fields, element, false, links) };
-            rule.has_others |= !is_read;
+            if element.is_rest {
+                rule = if some_come_back { outside(rule) } else { rule };
+            } else if !is_element(&mut rule, fields, element, false, links) {
+                rule.has_others = true;
+            }
             if lookup.to == Some(VERDICT) {
                 rule.verdict = element.verdict.clone().unwrap_or_default();
             }
@@ -272,7 +279,7 @@ fn expand(
 /// Rules with a look-up that is not read: a map might have any verdict, so also that which lets pass.
 fn unread(mut rules: Vec<ForeignRule>, lookup: &Lookup) -> Vec<ForeignRule> {
     for rule in &mut rules {
-        rule.has_others = true;
+        rule::unread(rule, lookup.inverted);
         if lookup.to == Some(VERDICT) {
             rule.verdict = ForeignVerdict::Accept;
         }
@@ -360,6 +367,27 @@ mod tests {
         assert_eq!((&*rules[0].incoming[0].name, &*rules[0].outgoing[0].name), ("wg1", "up0"));
         assert_eq!((&rules[0].verdict, rules[0].has_others), (&ForeignVerdict::Accept, false));
         assert_eq!((&rules[1].verdict, rules[1].incoming.len()), (&ForeignVerdict::Drop, 0));
+    }
+
+    #[test]
+    fn what_comes_back_from_an_element_is_not_for_the_rest() {
+        let fields = [Field::Incoming];
+        let judged = |verdict| {
+            let elements = vec![
+                Element { is_rest: true, ..element(&[], &[], Some(ForeignVerdict::Accept)) },
+                element(&name("wg1"), &name("wg1"), Some(verdict)),
+            ];
+            let lookup = lookup(&fields, Some(VERDICT), false);
+            let rules = expand(vec![ForeignRule::default()], &lookup, &fields, elements, &Names::new());
+            let [_, rest] = &rules[..] else { panic!("{} rules", rules.len()) };
+            assert_eq!((&rest.verdict, rest.has_others), (&ForeignVerdict::Accept, false));
+            rest.incoming.clone()
+        };
+        let others = vec![crate::state::NamePattern { name: "wg1".into(), inverted: true }];
+        for verdict in [ForeignVerdict::Jump("a".into()), ForeignVerdict::Continue] {
+            assert_eq!(judged(verdict), others);
+        }
+        assert_eq!(judged(ForeignVerdict::Goto("a".into())), []);
     }
 
     #[test]

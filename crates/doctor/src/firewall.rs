@@ -482,9 +482,14 @@ fn read_rule<'a>(object: &'a Value, named: &Named<'a>) -> Vec<Rule> {
                 _ if text(value, "type") == Some("match") => rule.conditions.push(Condition::Unknown),
                 _ => {}
             },
-            "log" | "comment" | "notrack" | "flow" | "set" | "last" => {}
-            "limit" | "quota" => rule.conditions.push(Condition::Unknown),
-            _ => rule.verdict = Verdict::Unknown,
+            "log" | "comment" | "notrack" | "flow" | "last" => {}
+            // What is added to a set may have a limit of its own, and the set may be full.
+            "limit" | "quota" | "set" => rule.conditions.push(Condition::Unknown),
+            // It may also be a condition of what follows.
+            _ => {
+                rule.conditions.push(Condition::Unknown);
+                rule.verdict = Verdict::Unknown;
+            }
         }
     }
     if cases.is_empty() {
@@ -517,16 +522,25 @@ fn map<'a>(value: &'a Value, named: &Named<'a>) -> Option<Vec<(Vec<Condition>, V
         Some(name) => named(name.strip_prefix('@')?)?,
         None => data.get("set")?.as_array()?,
     };
+    let of = |element: &'a Value| Some(element_value(element.as_array()?.first()?)).filter(|of| !is_rest(of));
+    let all: Vec<&Value> = elements.iter().filter_map(of).collect();
     let case = |element: &'a Value| {
         let [of, then] = element.as_array()?.as_slice() else { return None };
         let (name, value) = then.as_object()?.iter().next()?;
-        let known = condition(true, key, &[element_value(of)]);
+        let of = element_value(of);
+        // What has come back from an element is not for the rest.
+        let known = if is_rest(of) { condition(false, key, &all) } else { condition(true, key, &[of]) };
         let conditions = implied(key).into_iter().chain([known.unwrap_or(Condition::Unknown)]).collect();
         Some((conditions, verdict(name, value)))
     };
     // One without elements does nothing.
     let nothing = || vec![(Vec::new(), Verdict::Continue)];
     elements.iter().map(case).collect::<Option<Vec<_>>>().map(|cases| if cases.is_empty() { nothing() } else { cases })
+}
+
+/// Whether it stands for whatever is in no other element.
+fn is_rest(element: &Value) -> bool {
+    element.as_str() == Some("*")
 }
 
 /// An element without what belongs to it, such as its counter.
@@ -711,6 +725,44 @@ mod tests {
         let unknown = r#"{"vmap":{"key":{"meta":{"key":"iifname"}},"data":"@x"}}"#;
         assert_eq!(ruleset("input", "drop", &[unknown]).drops(&packet), None);
         assert_eq!(ruleset("input", "drop", &[r#"{"jump":{"target":"nowhere"}}"#]).drops(&packet), None);
+    }
+
+    #[test]
+    fn a_statement_that_may_end_a_rule_is_a_condition_of_what_follows() {
+        let packet = to_port("input", 51820, false, false);
+        let flood = r#"{"set":{"op":"add","elem":{"payload":{"protocol":"ip","field":"saddr"}},"set":"@flood",
+            "stmt":[{"limit":{"rate":100,"per":"second","inv":true}}]}}"#;
+        let count = r#"{"ct count":{"val":20,"inv":true}}"#;
+        for unknown in [flood, count] {
+            assert_eq!(ruleset("input", "accept", &[&rule(&[unknown, DROP])]).drops(&packet), None);
+            assert_eq!(ruleset("input", "drop", &[&rule(&[unknown, ACCEPT])]).drops(&packet), None);
+        }
+        assert!(ruleset("input", "accept", &[&rule(&[flood, DROP]), DROP]).drops(&packet).is_some());
+        assert_eq!(ruleset("input", "drop", &[r#"{"queue":null}"#]).drops(&packet), None);
+    }
+
+    #[test]
+    fn the_rest_of_a_map_is_what_is_in_none_of_its_elements() {
+        let map = |key: &str, elements: &str, rest: &str| {
+            let vmap = format!(r#"{{"vmap":{{"key":{key},"data":{{"set":[{elements},["*",{{"{rest}":null}}]]}}}}}}"#);
+            let back = r#"{"chain":{"family":"inet","table":"t","name":"back"}}"#;
+            Ruleset::parse(&format!(
+                r#"{{"nftables":[{{"chain":{{"family":"inet","table":"t","name":"c","type":"filter","hook":"input","prio":0,
+                "policy":"accept"}}}},{back},{{"rule":{{"family":"inet","table":"t","chain":"c","expr":[{vmap}]}}}}]}}"#
+            ))
+            .unwrap()
+        };
+        let drops = |key: &str, elements: &str, packet: &Packet<'_>| map(key, elements, "drop").drops(packet).is_some();
+        let packet = to_port("input", 51820, false, false);
+        let known = Packet { is_known: true, ..packet.clone() };
+        let states = r#"["established",{"accept":null}],["related",{"accept":null}]"#;
+        let state = r#"{"ct":{"key":"state"}}"#;
+        assert!(drops(state, states, &packet) && !drops(state, states, &known));
+        let name = r#"{"meta":{"key":"iifname"}}"#;
+        let back = r#"["eth0",{"jump":{"target":"back"}}]"#;
+        let [ours, other, any] = ["eth0", "eth1", ANY_INTERFACE].map(|incoming| Packet { incoming, ..packet.clone() });
+        assert!(!drops(name, back, &ours) && drops(name, back, &other) && !drops(name, back, &any));
+        assert!(!drops(r#"{"meta":{"key":"cpu"}}"#, r#"[1,{"accept":null}]"#, &packet));
     }
 
     const VMAP: &str = r#"{"vmap":{"key":{"ct":{"key":"state"}},"data":{"set":[["invalid",{"drop":null}],

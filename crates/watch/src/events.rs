@@ -93,13 +93,15 @@ pub enum What {
     },
 }
 
-/// What happened between two views, tunnel by tunnel; nothing if they are the same.
+/// What happened between two views, tunnel by tunnel; nothing if they are the same. A tunnel is there from its first
+/// answer on.
 pub fn between(before: &View, after: &View) -> Vec<Event> {
     let mut events = Vec::new();
-    let gone = before.tunnels.iter().filter(|tunnel| after.tunnel(&tunnel.interface).is_none());
+    let is_known = |tunnel: &&Tunnel| !tunnel.is_awaited;
+    let gone = before.tunnels.iter().filter(is_known).filter(|tunnel| after.tunnel(&tunnel.interface).is_none());
     events.extend(gone.map(|tunnel| of_tunnel(after.time, tunnel, What::Down)));
-    for tunnel in &after.tunnels {
-        match before.tunnel(&tunnel.interface) {
+    for tunnel in after.tunnels.iter().filter(is_known) {
+        match before.tunnel(&tunnel.interface).filter(is_known) {
             Some(before_it) => tunnel_changed(&mut events, before.time, after.time, before_it, tunnel),
             None => {
                 let what = if tunnel.is_running() { Some(What::Up) } else { unreadable(tunnel) };

@@ -38,6 +38,9 @@ pub struct Tunnel {
     /// Why it could not be read; the rest is then what was read last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
+    /// Its first answer is due: nothing is known of it.
+    #[serde(skip)]
+    pub is_awaited: bool,
     /// The file that it was brought up from, or would be. It may not exist.
     pub file: PathBuf,
     /// Its own public key.
@@ -181,6 +184,7 @@ impl Tunnel {
             interface: interface.to_owned(),
             implementation: RunBy::Unknown,
             problem: None,
+            is_awaited: false,
             file: PathBuf::new(),
             public_key: None,
             listen_port: 0,

@@ -33,7 +33,6 @@ struct Reader {
     answers: Receiver<Result<Option<Tunnel>, WatchError>>,
     /// An answer is due.
     is_asked: bool,
-    has_answered: bool,
     /// The last answer.
     tunnel: Option<Tunnel>,
 }
@@ -98,13 +97,14 @@ impl Reader {
             }
         };
         thread::Builder::new().name("reader".into()).spawn(read).map_err(ClientError::from)?;
-        let tunnel = Tunnel { problem: Some("its daemon has not answered yet".into()), ..Tunnel::unread(name) };
-        Ok(Self { questions, answers, is_asked: false, has_answered: false, tunnel: Some(tunnel) })
+        let problem = Some("its daemon has not answered yet".into());
+        let tunnel = Tunnel { problem, is_awaited: true, ..Tunnel::unread(name) };
+        Ok(Self { questions, answers, is_asked: false, tunnel: Some(tunnel) })
     }
 
     /// Whether the last answer was that it cannot be read. One that was never asked has not given any.
     fn is_unreadable(&self) -> bool {
-        self.has_answered && self.tunnel.as_ref().is_some_and(|tunnel| tunnel.problem.is_some())
+        self.tunnel.as_ref().is_some_and(|tunnel| tunnel.problem.is_some() && !tunnel.is_awaited)
     }
 
     fn ask(&mut self, found: Found, ask: Ask) {
@@ -122,7 +122,7 @@ impl Reader {
         }
         match self.answers.recv_timeout(patience) {
             Ok(tunnel) => {
-                (self.is_asked, self.has_answered) = (false, true);
+                self.is_asked = false;
                 self.tunnel = tunnel?;
                 Ok(true)
             }

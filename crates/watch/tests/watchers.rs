@@ -9,6 +9,7 @@ use std::time::Duration;
 use linerate_control::keys::PublicKey;
 use linerate_control::uapi::client::ClientError;
 use linerate_control::uapi::response::{Activity, DeviceState};
+use linerate_watch::events::{self, What};
 use linerate_watch::host::{Connection, Found, Host, Now, Stamp};
 use linerate_watch::{Ask, Daemon, Time, View, Watchers};
 
@@ -109,6 +110,28 @@ fn a_tunnel_that_does_not_answer_is_shown_as_it_was_and_the_others_go_on() {
     let view = until(&mut watchers, |view| runs(view, "wg0"));
     assert_eq!(view.tunnel("wg1").unwrap().problem, None, "it is shown as it was");
     host.freeze(false);
+}
+
+#[test]
+fn a_tunnel_that_answers_late_is_told_when_it_does() {
+    let host = TwoTunnels::default();
+    host.freeze(true);
+    let mut watchers = Watchers::of(host.clone(), None);
+    let told = |before: &View, after: &View| -> Vec<_> {
+        events::between(before, after).into_iter().map(|event| (event.tunnel, event.what)).collect()
+    };
+    let late = until(&mut watchers, |view| runs(view, "wg0"));
+    let none = View { tunnels: Vec::new(), ..late.clone() };
+    assert_eq!(told(&none, &late), [("wg0".to_owned(), What::Up)]);
+    assert_eq!(told(&late, &none), [("wg0".to_owned(), What::Down)]);
+    host.freeze(false);
+    let answered = until(&mut watchers, |view| runs(view, "wg1"));
+    assert_eq!(told(&late, &answered), [("wg1".to_owned(), What::Up)]);
+    let mut unreadable = answered.clone();
+    unreadable.tunnels[1].implementation = linerate_tunnel::status::RunBy::Unknown;
+    unreadable.tunnels[1].problem = Some("permission denied".into());
+    let reason = "permission denied".to_owned();
+    assert_eq!(told(&late, &unreadable), [("wg1".to_owned(), What::Unreadable { reason })]);
 }
 
 #[test]

@@ -397,6 +397,7 @@ mod tests {
             interface: interface.to_owned(),
             implementation: RunBy::Daemon,
             problem: None,
+            is_awaited: false,
             file: Default::default(),
             public_key: Some(PublicKey([9; 32])),
             listen_port: 51820,

@@ -426,6 +426,7 @@ mod tests {
             interface: "wg0".into(),
             implementation: RunBy::Daemon,
             problem: None,
+            is_awaited: false,
             file: PathBuf::new(),
             public_key: None,
             listen_port: 1,

@@ -43,6 +43,7 @@ fn tunnel(interface: &str, instance: u64, peers: Vec<Peer>) -> Tunnel {
         interface: interface.to_owned(),
         implementation: RunBy::Daemon,
         problem: None,
+        is_awaited: false,
         file: PathBuf::new(),
         public_key: None,
         listen_port: 51820,

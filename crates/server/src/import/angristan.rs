@@ -2,16 +2,16 @@
 
 use super::shell::Assignments;
 use super::value::Import;
-use super::{Error, Input, Kind, text};
+use super::{Context, Error, Input, Kind, text};
 
-pub(super) fn read(input: &Input) -> Result<Import, Error> {
+pub(super) fn read(input: &Input, context: &Context<'_>) -> Result<Import, Error> {
     let Some(params) = input.named("params").next() else {
-        let import = input.server_conf(None)?.into_import(Kind::Angristan)?;
+        let import = input.server_conf(None, context)?.into_import(Kind::Angristan)?;
         return Ok(import);
     };
     let params = Assignments::read(params)?;
     let interface = params.require("SERVER_WG_NIC")?.0;
-    let mut import = input.server_conf(Some(interface))?.into_import(Kind::Angristan)?;
+    let mut import = input.server_conf(Some(interface), context)?.into_import(Kind::Angristan)?;
     let port = match params.get("SERVER_PORT") {
         Some((port, place)) => Some(text::number(port, &place)?),
         None => None,

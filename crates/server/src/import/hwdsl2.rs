@@ -2,10 +2,10 @@
 //! each peer. NAT is outside of the file, in a unit or in firewalld.
 
 use super::value::Import;
-use super::{Error, Input, InputFile, Kind, text};
+use super::{Context, Error, Input, InputFile, Kind, text};
 
-pub(super) fn read(input: &Input) -> Result<Import, Error> {
-    let mut import = input.server_conf(None)?.into_import(Kind::Hwdsl2)?;
+pub(super) fn read(input: &Input, context: &Context<'_>) -> Result<Import, Error> {
+    let mut import = input.server_conf(None, context)?.into_import(Kind::Hwdsl2)?;
     let is_server = |file: &&InputFile| file.stem() == import.interface;
     let endpoint = input.files.iter().filter(is_server).find_map(|file| {
         let (number, host) =

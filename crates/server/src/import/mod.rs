@@ -26,6 +26,7 @@ mod wgdashboard;
 mod wireguard_ui;
 mod write;
 
+use std::collections::HashSet;
 use std::fmt;
 use std::str::FromStr;
 
@@ -259,14 +260,14 @@ pub fn recognise(input: &Input) -> Result<Kind, Error> {
 pub fn read(kind: Kind, input: &Input, context: &Context<'_>) -> Result<Import, Error> {
     refuse_amnezia(input)?;
     let mut import = match kind {
-        Kind::Angristan => angristan::read(input),
-        Kind::Hwdsl2 => hwdsl2::read(input),
-        Kind::Pivpn => pivpn::read(input),
+        Kind::Angristan => angristan::read(input, context),
+        Kind::Hwdsl2 => hwdsl2::read(input, context),
+        Kind::Pivpn => pivpn::read(input, context),
         Kind::WgEasy14 => wg_easy_14::read(input),
         Kind::WgEasy15 => wg_easy_15::read(input),
         Kind::WireguardUi => wireguard_ui::read(input),
-        Kind::WgDashboard => wgdashboard::read(input),
-        Kind::WgQuick => wg_quick::read(input),
+        Kind::WgDashboard => wgdashboard::read(input, context),
+        Kind::WgQuick => wg_quick::read(input, context),
         Kind::Networkd => networkd::read(input),
         Kind::NetworkManager => network_manager::read(input),
     }?;
@@ -323,8 +324,9 @@ impl Input {
         self.tables.iter().find(|table| table.name == name)
     }
 
-    /// The only file that is a server's: it has several peers, or one without an endpoint.
-    fn server_conf(&self, wanted: Option<&str>) -> Result<Conf, Error> {
+    /// The only file that is a server's: it has several peers, or one without an endpoint, and is not that of a client
+    /// of another one, one that was removed there included.
+    fn server_conf(&self, wanted: Option<&str>, context: &Context<'_>) -> Result<Conf, Error> {
         let mut servers = Vec::new();
         for file in self.files.iter().filter(|file| file.path.ends_with(".conf")) {
             if wanted.is_some_and(|wanted| file.stem() != wanted) || !conf::is_tunnel(&file.bytes) {
@@ -335,9 +337,16 @@ impl Input {
                 servers.push(conf);
             }
         }
-        if !servers.iter().all(Conf::may_be_clients) {
-            servers.retain(|conf| !conf.may_be_clients());
-        }
+        let (mut servers, rest): (Vec<Conf>, Vec<Conf>) = servers.into_iter().partition(|conf| !conf.may_be_clients());
+        let own_key = |conf: &Conf| conf.file.private_key.as_ref().map(context.public_key);
+        let peers_keys = |conf: &Conf| conf.file.peers.iter().map(|peer| peer.public_key).collect::<Vec<_>>();
+        let own: HashSet<PublicKey> = servers.iter().filter_map(own_key).collect();
+        let clients: HashSet<PublicKey> = servers.iter().flat_map(peers_keys).collect();
+        let is_clients = |conf: &Conf| {
+            own_key(conf).is_some_and(|key| clients.contains(&key))
+                || peers_keys(conf).iter().any(|key| own.contains(key))
+        };
+        servers.extend(rest.into_iter().filter(|conf| !is_clients(conf)));
         let paths = servers.iter().map(|conf| conf.path.clone()).collect::<Vec<_>>().join(", ");
         let mut servers = servers.into_iter();
         match (servers.next(), servers.next(), wanted) {

@@ -5,9 +5,9 @@ use std::collections::HashMap;
 
 use super::shell::Assignments;
 use super::value::Import;
-use super::{Error, Input, Kind, text};
+use super::{Context, Error, Input, Kind, text};
 
-pub(super) fn read(input: &Input) -> Result<Import, Error> {
+pub(super) fn read(input: &Input, context: &Context<'_>) -> Result<Import, Error> {
     let setup = match input.named("setupVars.conf").next() {
         Some(file) => Some(Assignments::read(file)?),
         None => None,
@@ -18,7 +18,7 @@ pub(super) fn read(input: &Input) -> Result<Import, Error> {
         return Err(Error::new("this PiVPN is one of OpenVPN, which is another protocol"));
     }
     let device = get("pivpnDEV").map(|(device, _)| device);
-    let mut import = input.server_conf(device)?.into_import(Kind::Pivpn)?;
+    let mut import = input.server_conf(device, context)?.into_import(Kind::Pivpn)?;
     if let Some((host, place)) = get("pivpnHOST") {
         let port = match get("pivpnPORT") {
             Some((port, place)) => Some(text::number(port, &place)?),

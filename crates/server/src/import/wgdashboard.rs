@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use super::text::{self, Loose, Secret};
 use super::value::{Client, Import, same};
-use super::{Error, Input, Kind, ini};
+use super::{Context, Error, Input, Kind, ini};
 
 #[derive(Deserialize)]
 struct Row {
@@ -42,7 +42,7 @@ struct Job {
     action: String,
 }
 
-pub(super) fn read(input: &Input) -> Result<Import, Error> {
+pub(super) fn read(input: &Input, context: &Context<'_>) -> Result<Import, Error> {
     let file = input.named("wg-dashboard.ini").next().ok_or_else(|| Error::new("wg-dashboard.ini is missing"))?;
     let sections = ini::sections(file)?;
     let get = |section: &str, key: &str| {
@@ -60,7 +60,7 @@ pub(super) fn read(input: &Input) -> Result<Import, Error> {
             ),
         ));
     }
-    let mut import = input.server_conf(None)?.into_import(Kind::WgDashboard)?;
+    let mut import = input.server_conf(None, context)?.into_import(Kind::WgDashboard)?;
     if let Some((host, place)) = get("Peers", "remote_endpoint") {
         import.set_endpoint(&host, None, &place)?;
     }

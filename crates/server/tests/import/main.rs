@@ -248,6 +248,8 @@ fn a_client_that_listens_is_still_a_client() {
     };
     let file = |path: &str, text: &str| InputFile { path: path.to_owned(), bytes: samples::buffer(text.as_bytes()) };
     let mut input = Input::default();
+    // Of a client that was removed the file stays.
+    input.files.push(file("peer_gone/peer_gone.conf", &client(&key(40), "10.13.13.4")));
     input.files.push(file("peer_laptop/peer_laptop.conf", &client(&laptop, "10.13.13.2")));
     input.files.push(file("peer_phone/peer_phone.conf", &client(&phone, "10.13.13.3")));
     input.files.push(file("wg_confs/wg0.conf", &conf));
@@ -255,6 +257,12 @@ fn a_client_that_listens_is_still_a_client() {
     let names: Vec<&str> = import.clients.iter().map(|client| client.name.as_str()).collect();
     assert_eq!((import.interface.as_str(), names), ("wg0", vec!["peer_laptop", "peer_phone"]));
     assert_eq!(import.endpoint.unwrap().to_string(), "vpn.example.com");
+    // Another tunnel of the same host, to a site, is no client's.
+    let of_server = public_key(&server).to_string();
+    let of_site = public_key(&key(48)).to_string();
+    input.files.push(file("wg1.conf", &client(&key(32), "10.99.0.1").replace(&of_server, &of_site)));
+    let refused = refusal((Kind::WgQuick, input));
+    assert!(refused.contains("several servers are among these (wg_confs/wg0.conf, wg1.conf)"), "{refused}");
 }
 
 proptest! {

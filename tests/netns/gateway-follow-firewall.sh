@@ -14,6 +14,10 @@ address inet i1 203.0.114.9/24
 ip -n h1 -6 route flush default
 shows() { grep -q "$1" <<<"$($2)"; }       # WHAT COMMAND
 shows_not() { ! grep -q "$1" <<<"$($2)"; } # WHAT COMMAND
+has_only() { # PID CAPABILITIES : of the process, and none for programs that it starts
+  expected="CapInh 0000000000000000 CapPrm $2 CapEff $2 CapAmb 0000000000000000"
+  [[ $(awk -F '[:\t]+' '/^Cap(Inh|Prm|Eff|Amb)/ { printf "%s%s %s", sep, $1, $2; sep = " " }' "/proc/$1/status") == "$expected" ]]
+}
 over() { ip -n h1 route replace default via "203.0.$2.9" dev "$1"; } # DEVICE NETWORK
 
 follows() { # WHAT MARKS : MARKS shows what is opened
@@ -32,6 +36,13 @@ follows() { # WHAT MARKS : MARKS shows what is opened
   reaches c1 198.18.0.1
   good linerate reload wg1
   said "$what: a reload" "nothing has changed"
+  gateway_file "#! Gateway = auto" "#! Masquerade = ipv4"
+  before=$(supervisor_of wg1)
+  good linerate reload wg1
+  wait_for 30 "$what: its supervisor to give up what it does not need any more" has_only "$before" 0000000000005000
+  expect "$what: the supervisor" "$before" "$(supervisor_of wg1)"
+  at h1 "$LINERATE" doctor --security wg1 >"$WORK/doctor" 2>&1 || true
+  ! grep -E '^  (capabilities|bounding set) .*fix:' "$WORK/doctor" || fail "$what: the doctor finds its supervisor weak"
   good linerate down wg1
   is_gone wg1
   firewalls_as_before "$what"

@@ -93,8 +93,8 @@ pub fn confine_daemon(requested: &Confinement<'_>) -> Result<InForce, String> {
 const NONE: CapabilitySet = CapabilitySet::empty();
 
 /// Drops all privileges except those needed to query the daemon and change routes; if it `opens_firewalls`, also those
-/// of the programs that keep firewalls. Not for a supervisor that starts other programs, which would inherit the
-/// restrictions.
+/// of the programs that keep firewalls. A later call gives up these, too; they stay in the bounding set, from which
+/// nothing can be had any more. Not for a supervisor that starts other programs, which would inherit the restrictions.
 pub fn confine_supervisor(opens_firewalls: bool) {
     let (kept, passed_on) = match opens_firewalls {
         true => (FIREWALL_SUPERVISOR_MAX, capabilities::FIREWALL_PROGRAMS),

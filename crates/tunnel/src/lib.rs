@@ -93,7 +93,17 @@ pub fn running(interface: &InterfaceName) -> Option<DeviceState> {
 
 /// Whether the ledger's copy of the tunnel's file holds keys; `None` if there is no copy.
 pub fn copy_has_keys(interface: &InterfaceName) -> Option<bool> {
-    let text = ledger::read_file(ledger::directory(), interface).ok().flatten()?;
-    let file = ConfigFile::of(PathBuf::new(), interface.clone(), text).contents;
+    let file = copy_of(interface)?.contents;
     Some(file.private_key.is_some() || file.peers.iter().any(|peer| peer.preshared_key.is_some()))
+}
+
+/// Whether the supervisor of a tunnel with this ledger opens ways in firewalls of others.
+pub fn supervisor_opens_firewalls(interface: &InterfaceName, ledger: &ledger::Ledger) -> bool {
+    copy_of(interface).is_some_and(|file| file.opens_firewalls(&ledger.spec))
+}
+
+/// The ledger's copy of the tunnel's file.
+fn copy_of(interface: &InterfaceName) -> Option<ConfigFile> {
+    let text = ledger::read_file(ledger::directory(), interface).ok().flatten()?;
+    Some(ConfigFile::of(PathBuf::new(), interface.clone(), text))
 }

@@ -316,10 +316,10 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Gives up what this process does not need. That is done once.
+    /// Gives up what this process does not need, or needs no more since a reload.
     fn confine(&mut self) {
         let needed = self.needed_rights();
-        if self.rights == Rights::All && needed < Rights::All {
+        if needed < self.rights {
             confine_supervisor(needed == Rights::Firewalls);
             self.rights = needed;
         }

@@ -10,8 +10,9 @@ use rustix::fs::{major, minor};
 
 use super::confinement::{Examined, Item, PRIVILEGES, capability_names, item};
 use super::process::Process;
-use linerate_privileges::FIREWALL_SUPERVISOR_MAX;
-use linerate_tunnel::copy_has_keys;
+use linerate_privileges::{FIREWALL_SUPERVISOR_MAX, SUPERVISOR_MAX};
+use linerate_tunnel::{copy_has_keys, supervisor_opens_firewalls};
+use rustix::thread::CapabilitySet;
 
 /// A background supervisor needs few capabilities once all routes of its tunnel exist.
 const WAITS: &str = "wait: it drops the rest once the endpoint's name resolves";
@@ -26,12 +27,14 @@ pub(super) fn examine(interface: &str) -> Option<Examined> {
     let locks = fs::read_to_string("/proc/locks").ok()?;
     let pid = holder(&locks, lock.st_dev(), lock.st_ino())?;
     let process = Process::read(pid).ok()?;
-    let is_service = ledger::read(Path::new(ledger::DIRECTORY), &name).ok().flatten()?.supervised;
+    let ledger = ledger::read(Path::new(ledger::DIRECTORY), &name).ok().flatten()?;
+    let is_service = ledger.supervised;
+    let opens_firewalls = supervisor_opens_firewalls(&name, &ledger);
     Some(Examined {
         interface: interface.to_owned(),
         role: Some(if is_service { "service supervisor" } else { "background supervisor" }),
         process: Some(pid),
-        items: items(&process, is_service),
+        items: items(&process, is_service, opens_firewalls),
         has_counters: false,
         program: Some(process.program),
     })
@@ -46,19 +49,24 @@ fn holder(locks: &str, device: u64, inode: u64) -> Option<u32> {
     })
 }
 
-fn items(process: &Process, is_service: bool) -> Vec<Item> {
+fn items(process: &Process, is_service: bool, opens_firewalls: bool) -> Vec<Item> {
     let swap = item("swap", process.locked > 0, ["memory is locked", "keys can be swapped out"], SWAP);
     if is_service {
         let state = format!("{}: it starts the daemon and runs the hooks", capability_names(process.capabilities));
         return vec![item("capabilities", true, [&state, &state], ""), swap];
     }
-    let capabilities = |name, set| {
+    let capabilities = |name, set, most: CapabilitySet| {
         let state = capability_names(set);
-        item(name, FIREWALL_SUPERVISOR_MAX.contains(set), [&state, &state], WAITS)
+        item(name, most.contains(set), [&state, &state], WAITS)
     };
     vec![
-        capabilities("capabilities", process.capabilities),
-        capabilities("bounding set", process.bounding),
+        capabilities(
+            "capabilities",
+            process.capabilities,
+            if opens_firewalls { FIREWALL_SUPERVISOR_MAX } else { SUPERVISOR_MAX },
+        ),
+        // One that has opened firewalls before a reload cannot make its bounding set any smaller.
+        capabilities("bounding set", process.bounding, FIREWALL_SUPERVISOR_MAX),
         item("new privileges", process.no_new_privs, PRIVILEGES, CHILDREN),
         swap,
     ]
@@ -113,7 +121,6 @@ fn is_encrypted(device: &Path) -> bool {
 mod tests {
     use super::*;
     use rustix::fs::makedev;
-    use rustix::thread::CapabilitySet;
 
     #[test]
     fn the_holder_of_a_lock_is_found_not_a_waiter() {
@@ -141,7 +148,7 @@ mod tests {
         let process = Process {
             program: "linerate".into(),
             uid: 0,
-            capabilities: FIREWALL_SUPERVISOR_MAX,
+            capabilities: SUPERVISOR_MAX,
             bounding: FIREWALL_SUPERVISOR_MAX,
             no_new_privs: true,
             filtered: false,
@@ -149,9 +156,12 @@ mod tests {
             core_files: true,
         };
         let weak = |process: &Process, is_service| -> Vec<&str> {
-            items(process, is_service).iter().filter(|item| !item.good).map(|item| item.name).collect()
+            items(process, is_service, false).iter().filter(|item| !item.good).map(|item| item.name).collect()
         };
         assert_eq!(weak(&process, false), Vec::<&str>::new());
+        let firewalls = Process { capabilities: FIREWALL_SUPERVISOR_MAX, ..process.clone() };
+        assert_eq!(weak(&firewalls, false), ["capabilities"], "its tunnel does not ask for them");
+        assert!(items(&firewalls, false, true).iter().all(|item| item.good));
         let whole = Process { capabilities: CapabilitySet::all(), bounding: CapabilitySet::all(), ..process.clone() };
         assert_eq!(weak(&whole, false), ["capabilities", "bounding set"]);
         assert_eq!(weak(&whole, true), Vec::<&str>::new());

@@ -77,6 +77,12 @@ if type -P nft >/dev/null; then
   server set --fix-firewall=false
   grep -q FixFirewall /etc/wireguard/wg0.conf && fail "FixFirewall is still there"
   expect "ways that are open" 0 "$(opened)"
+  at h1 "$LINERATE" reload --fix-firewall wg0
+  expect_at_least "ways that an option has opened" 1 "$(opened)"
+  at h1 "$LINERATE" server set --fix-firewall=false >"$WORK/said" 2>&1
+  grep -q "says that already" "$WORK/said" && grep -q "stay open until the tunnel is taken down" "$WORK/said" ||
+    fail "it is not said that they stay open: $(cat "$WORK/said")"
+  expect_at_least "ways that stay open" 1 "$(opened)"
   on h1 nft delete table inet site
   expect "the daemon" "$daemon" "$(daemon_of wg0)"
 fi

@@ -1,13 +1,15 @@
 //! `server set`.
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use ipnet::IpNet;
 use linerate_cli::{eprint_line, print};
+use linerate_control::interface::InterfaceName;
 use linerate_control::tunnel_file::{PublicEndpoint, settings};
 use linerate_server::change::Changes;
 use linerate_server::init::Facts;
-use linerate_tunnel::{self as tunnel, Applied, ConfigFile, Error, edit, server};
+use linerate_tunnel::{self as tunnel, Applied, ConfigFile, Error, edit, ledger, server};
 use serde::Serialize;
 
 use super::init::ClientDefaults;
@@ -114,12 +116,12 @@ pub(super) fn run(arguments: &SetArguments) -> Result<ExitCode, CliError> {
     if arguments.json {
         return Ok(print(&json(&done)?)?);
     }
-    if is_same {
-        eprint_line(&format!("{name}: {} says that already", file.path.display()));
-        return Ok(ExitCode::SUCCESS);
+    let path = file.path.display();
+    match (is_same, done.applied) {
+        (true, _) => eprint_line(&format!("{name}: {path} says that already")),
+        (false, true) => eprint_line(&format!("{name}: {path} is changed, and the running tunnel follows it")),
+        (false, false) => eprint_line(&format!("{name}: {path} is changed")),
     }
-    let ends = if done.applied { ", and the running tunnel follows it" } else { "" };
-    eprint_line(&format!("{name}: {} is changed{ends}", file.path.display()));
     done.notes.iter().for_each(|note| eprint_line(&format!("Note: {note}.")));
     Ok(ExitCode::SUCCESS)
 }
@@ -157,10 +159,23 @@ fn notes(changes: &Changes, applied: Applied, before: &Before, after: &ConfigFil
             "clients keep sending to {to}: the router has to forward that to UDP port {port} of this host"
         ));
     }
+    if changes.fix_firewall == Some(false) && keeps_ways(&after.interface) {
+        notes.push(
+            "ways in firewalls of others stay open until the tunnel is taken down: that is what `up --fix-firewall` or \
+             `reload --fix-firewall` has asked for"
+                .to_owned(),
+        );
+    }
     if [settings::CLIENT_DNS, settings::CLIENT_ALLOWED_IPS, settings::CLIENT_MTU].into_iter().any(of_files) {
         notes.push("files that clients have stay as they are; those exported from now on have it".to_owned());
     }
     notes
+}
+
+/// Whether the tunnel is up with `--fix-firewall`, or with a file that says so.
+fn keeps_ways(interface: &InterfaceName) -> bool {
+    let ledger = ledger::read(Path::new(ledger::DIRECTORY), interface).ok().flatten();
+    ledger.is_some_and(|ledger| ledger.spec.forwarding.fixes_firewall)
 }
 
 /// Which clients' files have an endpoint that is not true any more, and what to do.

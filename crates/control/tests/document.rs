@@ -2,6 +2,7 @@
 
 use linerate_control::document::{Document, Section, SectionKind, Setting};
 use linerate_control::interface::InterfaceName;
+use linerate_control::keys::PublicKey;
 use linerate_control::tunnel_file::{Diagnostic, NoNames, TunnelFile, settings};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -102,13 +103,34 @@ fn a_name_stays_with_its_peer_when_the_line_below_is_removed() {
 
 #[test]
 fn peers_that_are_read_ahead_are_read_as_they_stand() {
-    let peer = |number: u32| {
-        format!("# Name = c{number}\n[Peer]\nPublicKey = x{number}\nAllowedIPs = 10.0.0.0/8, {number}\n\n")
+    let peer = |number: u16| {
+        let [high, low] = number.to_be_bytes();
+        let mut key = [7; 32];
+        (key[0], key[1]) = (high, low);
+        let (key, mistake) = (PublicKey(key), if number.is_multiple_of(100) { ", x" } else { "" });
+        format!("# Name = c{number}\n[Peer]\nPublicKey = {key}\nAllowedIPs = 10.0.{high}.{low}/32{mistake}\n\n")
     };
     let file = format!("[Interface]\nMTU = 1400\n\n{}", (0..1200).map(peer).collect::<String>());
     let (ahead, not_ahead) = (Document::parse(file.as_bytes()), Document::parse(file.as_bytes()));
     ahead.read_ahead();
-    assert!(read(&ahead) == read(&not_ahead));
+    let read_ahead = read(&ahead);
+    assert!(read_ahead == read(&not_ahead));
+    let (peers, diagnostics) = (&read_ahead[0].0.peers, &read_ahead[0].1);
+    assert!(peers.len() >= 1188 && diagnostics.len() >= 12, "{} peers, {diagnostics:?}", peers.len());
+}
+
+#[test]
+fn lines_removed_at_once_are_those_removed_one_after_the_other() {
+    let file = b"# a\n# b\n[Peer]\nPublicKey = x\n# c\nEndpoint = 1\nEndpoint = 2\n\n# d\n[Peer]\n";
+    for chosen in 0..1_u32 << 8 {
+        // Not the header, and not the comment below which an empty line may have to be meanwhile.
+        let indices: Vec<usize> = (0..8).filter(|index| chosen & 1 << index != 0 && ![2, 4].contains(index)).collect();
+        let (mut at_once, mut in_turn) = (Document::parse(file), Document::parse(file));
+        at_once.remove_all(1, &indices);
+        indices.iter().rev().for_each(|index| in_turn.remove(1, *index));
+        assert_eq!(text(&at_once), text(&in_turn), "{indices:?}");
+        assert_eq!(at_once.sections()[1].header(), in_turn.sections()[1].header());
+    }
 }
 
 proptest! {

@@ -659,6 +659,40 @@ proptest! {
     }
 
     #[test]
+    fn peers_that_stay_at_both_ends_change_nothing_of_the_others(
+        then in model(), other in model(), stays in prop::collection::vec(any::<bool>(), 6), replace in any::<bool>()
+    ) {
+        let mut now = other;
+        let staying = then.peers.iter().filter(|(key, _)| stays[usize::from(**key)]);
+        now.peers.extend(staying.map(|(key, peer)| (*key, peer.clone())));
+        // A prefix has one owner.
+        let mut taken = BTreeSet::new();
+        now.peers.values_mut().for_each(|peer| peer.allowed.retain(|prefix| taken.insert(*prefix)));
+        let lists = if replace { AllowedIpRemoval::Replace } else { AllowedIpRemoval::OneByOne };
+        let ends = [6, 7];
+        // Between peers that change, all are compared.
+        let between = |model: &Model, keepalive| {
+            let end = ModelPeer { preshared: None, endpoint: None, keepalive: Some(keepalive), allowed: Vec::new() };
+            let mut file = typed(model);
+            let [first, last] = ends.map(|key| {
+                let peers = [(key, end.clone())].into();
+                typed(&Model { private: None, port: None, mark: None, peers }).peers.remove(0)
+            });
+            file.peers.insert(0, first);
+            file.peers.push(last);
+            file
+        };
+        let mut device = state(&then);
+        let plain = changes(&typed(&then), &typed(&now), &device, lists);
+        device.peers.extend(ends.map(|key| PeerState { persistent_keepalive: 5, ..PeerState::new(public(key)) }));
+        let mut all = changes(&between(&then, 5), &between(&now, 25), &device, lists);
+        let count = all.update.peers.len();
+        all.update.peers.retain(|peer| !ends.map(public).contains(&peer.public_key));
+        prop_assert_eq!(count, all.update.peers.len() + 2);
+        prop_assert!(all == plain);
+    }
+
+    #[test]
     fn a_reload_keeps_runtime_changes_that_the_file_does_not_touch(then in model(), now in model()) {
         // A peer that was added by hand, and endpoints that have roamed.
         let hand = PublicKey([99; 32]);

@@ -515,7 +515,7 @@ impl Roster {
             };
             let released = section_lines.entries().filter(|entry| entry.is(&settings::RELEASED));
             let over: Vec<usize> = released.filter(|entry| is_over(entry.value())).map(|entry| entry.index).collect();
-            over.into_iter().rev().for_each(|index| self.document.remove(section, index));
+            self.document.remove_all(section, &over);
         }
     }
 
@@ -557,7 +557,7 @@ impl Roster {
             .map(|entry| entry.index)
             .collect();
         let extra = lines.split_last().map_or(&[][..], |(_, others)| others);
-        extra.iter().rev().for_each(|&index| self.document.remove(section, index));
+        self.document.remove_all(section, extra);
         self.document.set(section, setting, value).map_err(|error| Refusal::Value(setting.name, error))
     }
 

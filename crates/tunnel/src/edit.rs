@@ -256,3 +256,68 @@ fn changed_peers(
     });
     changes(old, new, &running, reload::removal(interface)).update
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::path::PathBuf;
+
+    use linerate_control::keys::PublicKey;
+    use linerate_control::zeroizing::Buffer;
+    use proptest::collection::btree_map;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Peers by their keys: where each is, and whether it has an endpoint, keepalives and destinations.
+    type Peers = BTreeMap<u8, (usize, [bool; 3])>;
+
+    fn peers() -> impl Strategy<Value = Peers> {
+        btree_map(1u8..5, (0..3usize, any::<[bool; 3]>()), 0..4)
+    }
+
+    fn section(key: u8, (at, [has_endpoint, is_kept_alive, has_destinations]): (usize, [bool; 3])) -> String {
+        // An address has one owner.
+        let nets =
+            [format!("10.9.0.{key}/32"), format!("10.1{key}.0.0/24"), format!("fd09:{key}::/64, 10.2{key}.0.0/16")];
+        let nets = &nets[at];
+        let lines = [
+            (true, format!("[Peer]\nPublicKey = {}\nAllowedIPs = {nets}\n", PublicKey([key; 32]))),
+            (has_endpoint, "Endpoint = 192.0.2.1:1\n".to_owned()),
+            (is_kept_alive, "PersistentKeepalive = 5\n".to_owned()),
+            (has_destinations, "#! Destinations = 192.168.1.0/24\n".to_owned()),
+        ];
+        lines.into_iter().filter(|(is_there, _)| *is_there).map(|(_, line)| line).collect()
+    }
+
+    fn file(sections: impl IntoIterator<Item = String>) -> ConfigFile {
+        let interface = "[Interface]\nAddress = 10.9.0.1/24\nListenPort = 51820\n".to_owned();
+        let text: String = [interface].into_iter().chain(sections).collect();
+        ConfigFile::of(PathBuf::new(), "wg0".parse().unwrap(), Buffer::from(text.into_bytes()))
+    }
+
+    /// Whether only peers differ, of a tunnel whose host has what the second file says.
+    fn differ_in_peers(old: &ConfigFile, new: &ConfigFile) -> bool {
+        let head = r#"{"supervised":false,"file":"","complete":true,"spec":{}}"#;
+        let mut ledger: LedgerHead = serde_json::from_str(head).unwrap();
+        let spec = new.host_spec_of(&new.contents.peers, &DeviceUpdate::default(), DefaultRoutes::Always);
+        ledger.spec.forwarding = spec.forwarding;
+        only_peers(old, new, &ledger)
+    }
+
+    proptest! {
+        #[test]
+        fn peers_that_stay_at_both_ends_do_not_matter(then in peers(), other in peers(), stays in any::<[bool; 5]>()) {
+            let mut now = other;
+            now.extend(then.iter().filter(|(key, _)| stays[usize::from(**key)]).map(|(key, peer)| (*key, *peer)));
+            let sections = |peers: &Peers| peers.iter().map(|(key, peer)| section(*key, *peer)).collect::<Vec<_>>();
+            // Between peers that change in what is nothing to the host, all are compared.
+            let between = |peers: &Peers, is_kept_alive| {
+                let [first, last] = [8, 9].map(|key| section(key, (0, [false, is_kept_alive, false])));
+                file([first].into_iter().chain(sections(peers)).chain([last]))
+            };
+            let plain = differ_in_peers(&file(sections(&then)), &file(sections(&now)));
+            prop_assert_eq!(plain, differ_in_peers(&between(&then, false), &between(&now, true)));
+        }
+    }
+}

@@ -104,8 +104,12 @@ impl Document {
 
     /// Reads the peers of a large file ahead, on several processors: whoever asks for them finds them read.
     pub fn read_ahead(&self) {
+        if self.sections.len() < 2 * WORTH_A_THREAD {
+            return;
+        }
+        // Asking for it reads files.
         let threads = available_parallelism().map_or(1, NonZero::get).min(MOST_THREADS);
-        if threads == 1 || self.sections.len() < 2 * WORTH_A_THREAD {
+        if threads == 1 {
             return;
         }
         let mut line = 1;
@@ -209,11 +213,19 @@ impl Document {
     /// Removes the line `index` of a section. If only comments are left above the next header, an empty line is
     /// added, so that they stay in this section.
     pub fn remove(&mut self, section: usize, index: usize) {
+        self.remove_all(section, &[index]);
+    }
+
+    /// As [`Self::remove`], of all these lines, which are in order.
+    pub fn remove_all(&mut self, section: usize, indices: &[usize]) {
+        if indices.is_empty() {
+            return;
+        }
         self.edit(section, |edited| {
-            edited.lines.remove(index);
-            if index < edited.header {
-                edited.header -= 1;
-            }
+            let mut gone = indices.iter().peekable();
+            let lines = std::mem::take(&mut edited.lines).into_iter().enumerate();
+            edited.lines = lines.filter(|(index, _)| gone.next_if_eq(&index).is_none()).map(|(_, line)| line).collect();
+            edited.header -= indices.iter().filter(|index| **index < edited.header).count();
         });
         self.separate(section);
     }
@@ -222,7 +234,7 @@ impl Document {
     pub fn unset(&mut self, section: usize, setting: &Setting) {
         let entries = self.sections[section].entries().filter(|entry| entry.is(setting));
         let indices: Vec<usize> = entries.map(|entry| entry.index).collect();
-        indices.into_iter().rev().for_each(|index| self.remove(section, index));
+        self.remove_all(section, &indices);
     }
 
     /// Adds an empty `[Peer]` at the end and returns its index.

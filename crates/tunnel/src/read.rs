@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -378,11 +378,17 @@ fn read_text(path: &Path) -> Result<Buffer, Error> {
 
 /// Whether a file has this text.
 pub(crate) fn has_text(path: &Path, text: &[u8]) -> io::Result<bool> {
-    let mut file = File::open(path)?;
+    reads_as(File::open(path)?, text)
+}
+
+fn reads_as(mut file: impl Read, text: &[u8]) -> io::Result<bool> {
     let mut piece = Zeroizing::new([0; 32 * 1024]);
     let mut rest = text;
     loop {
-        let length = file.read(&mut *piece)?;
+        let length = match file.read(&mut *piece) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            length => length?,
+        };
         match rest.strip_prefix(&piece[..length]) {
             Some(after) if length > 0 => rest = after,
             Some(_) => return Ok(rest.is_empty()),
@@ -418,4 +424,37 @@ fn number_of(text: &str, name: &str) -> Option<u32> {
         let number = words.next()?.parse().ok()?;
         (words.next()? == name).then_some(number)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Gives these pieces, and is interrupted before each.
+    struct Interrupted<'a>(Vec<&'a [u8]>, bool);
+
+    impl Read for Interrupted<'_> {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            self.1 = !self.1;
+            if self.1 {
+                return Err(ErrorKind::Interrupted.into());
+            }
+            if self.0.is_empty() {
+                return Ok(0);
+            }
+            let piece = self.0.remove(0);
+            buffer[..piece.len()].copy_from_slice(piece);
+            Ok(piece.len())
+        }
+    }
+
+    #[test]
+    fn a_file_is_compared_to_its_end_whatever_interrupts_that() {
+        let reads =
+            |pieces: &[&'static [u8]], text: &[u8]| reads_as(Interrupted(pieces.to_vec(), false), text).unwrap();
+        assert!(reads(&[b"[Inter", b"face]"], b"[Interface]") && reads(&[], b""));
+        assert!(!reads(&[b"[Inter"], b"[Interface]"), "it is shorter");
+        assert!(!reads(&[b"[Interface]", b"x"], b"[Interface]"), "it is longer");
+        assert!(!reads(&[b"[Inter", b"fake]"], b"[Interface]"), "it is another one");
+    }
 }

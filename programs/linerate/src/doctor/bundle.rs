@@ -78,13 +78,14 @@ pub(super) fn write(file: &Path, examinations: &[Examination], all: &[Status], n
     let mut texts = texts(examinations, all, names)?;
     let secrets = secrets(all);
     let hidden = if names { Vec::new() } else { private_names(all) };
+    let hidden = Words::of(&hidden);
     let secrets: HashSet<&str> = secrets.iter().map(|secret| secret.as_str()).collect();
-    for text in texts.values_mut() {
+    for (name, text) in &mut texts {
         *text = without_keys(text, &secrets);
         if !names {
             *text = without_comments(text);
         }
-        *text = replace_words(text, &hidden);
+        *text = if name.ends_with(".json") { hidden.replaced_in_json(text) } else { hidden.replaced(text) };
     }
     let archive = archive(&texts).map_err(|error| format!("cannot make the archive: {error}"))?;
     let mut temporary = OsString::from(".");
@@ -175,34 +176,61 @@ fn is_address(value: &str) -> bool {
     value.parse::<std::net::SocketAddr>().is_ok()
 }
 
-/// `text` with something else in place of each of `words` that is not a part of a longer word: a peer that is called `port`
-/// must not change the identifier `port-in-use`. All of them in one pass, the longest first: a server may have ten
-/// thousand names.
-fn replace_words(text: &str, words: &[(String, String)]) -> String {
-    let is_of_word = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || matches!(c, '-' | '_'));
-    let all: HashMap<&str, &str> = words.iter().rev().map(|(word, to)| (&**word, &**to)).collect();
-    let mut lengths: HashMap<char, BTreeSet<usize>> = HashMap::new();
-    for word in all.keys() {
-        let Some(first) = word.chars().next() else { continue };
-        lengths.entry(first).or_default().insert(word.len());
+/// Words, and what is to be in the place of each.
+struct Words<'a> {
+    all: HashMap<&'a str, &'a str>,
+    /// How long those with each first letter are.
+    lengths: HashMap<char, BTreeSet<usize>>,
+}
+
+impl<'a> Words<'a> {
+    fn of(words: &'a [(String, String)]) -> Self {
+        let all: HashMap<&str, &str> = words.iter().rev().map(|(word, to)| (&**word, &**to)).collect();
+        let mut lengths: HashMap<char, BTreeSet<usize>> = HashMap::new();
+        for word in all.keys() {
+            let Some(first) = word.chars().next() else { continue };
+            lengths.entry(first).or_default().insert(word.len());
+        }
+        Self { all, lengths }
     }
-    let mut replaced = String::with_capacity(text.len());
-    let (mut rest, mut before) = (text, None);
-    while let Some(first) = rest.chars().next() {
-        let found = lengths.get(&first).into_iter().flatten().rev().find_map(|length| {
-            let (word, after) = rest.split_at_checked(*length)?;
-            let begins_inside = is_of_word(Some(first)) && is_of_word(before);
-            let ends_inside = is_of_word(word.chars().next_back()) && is_of_word(after.chars().next());
-            all.get(word).filter(|_| !begins_inside && !ends_inside).map(|to| (*to, word, after))
-        });
-        let (to, taken, after) = found.unwrap_or_else(|| {
-            let (taken, after) = rest.split_at(first.len_utf8());
-            (taken, taken, after)
-        });
-        replaced.push_str(to);
-        (rest, before) = (after, taken.chars().next_back());
+
+    /// `text` with something else in place of each word that is not a part of a longer one: a peer that is called
+    /// `port` must not change the identifier `port-in-use`. All of them in one pass, the longest first: a server may
+    /// have ten thousand names.
+    fn replaced(&self, text: &str) -> String {
+        let is_of_word = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || matches!(c, '-' | '_'));
+        let mut replaced = String::with_capacity(text.len());
+        let (mut rest, mut before) = (text, None);
+        while let Some(first) = rest.chars().next() {
+            let found = self.lengths.get(&first).into_iter().flatten().rev().find_map(|length| {
+                let (word, after) = rest.split_at_checked(*length)?;
+                let begins_inside = is_of_word(Some(first)) && is_of_word(before);
+                let ends_inside = is_of_word(word.chars().next_back()) && is_of_word(after.chars().next());
+                self.all.get(word).filter(|_| !begins_inside && !ends_inside).map(|to| (*to, word, after))
+            });
+            let (to, taken, after) = found.unwrap_or_else(|| {
+                let (taken, after) = rest.split_at(first.len_utf8());
+                (taken, taken, after)
+            });
+            replaced.push_str(to);
+            (rest, before) = (after, taken.chars().next_back());
+        }
+        replaced
     }
-    replaced
+
+    /// As [`Self::replaced`], of each string in JSON: a name may end with a quotation mark, and a string does.
+    fn replaced_in_json(&self, json: &str) -> String {
+        let mut replaced = String::with_capacity(json.len());
+        let mut rest = json;
+        while let Some((before, _)) = rest.split_once('"') {
+            let mut strings = serde_json::Deserializer::from_str(&rest[before.len()..]).into_iter::<String>();
+            let Some(Ok(string)) = strings.next() else { break };
+            replaced.push_str(before);
+            replaced.push_str(&serde_json::Value::from(self.replaced(&string)).to_string());
+            rest = &rest[before.len() + strings.byte_offset()..];
+        }
+        replaced + &self.replaced(rest)
+    }
 }
 
 /// `text` without the keys, wherever they are in what could be one. One pass for all of them, too.
@@ -292,13 +320,6 @@ fn private_names(all: &[Status]) -> Vec<(String, String)> {
     names.push((host.trim().to_owned(), "(this host)".to_owned()));
     // A single letter says nothing of anybody, and is a word in English.
     names.retain(|(name, _)| name.chars().count() > 1);
-    // As JSON has them.
-    let escaped = |(name, placeholder): &(String, String)| {
-        let text = serde_json::to_string(name).ok()?;
-        let text = &text[1..text.len() - 1];
-        (text != name).then(|| (text.to_owned(), placeholder.clone()))
-    };
-    names.extend(names.iter().filter_map(escaped).collect::<Vec<_>>());
     names
 }
 
@@ -332,7 +353,7 @@ mod tests {
 
     #[test]
     fn a_name_is_hidden_where_it_is_a_word() {
-        let hidden = |text: &str, name: &str| replace_words(text, &[(name.to_owned(), "(peer 1)".to_owned())]);
+        let hidden = |text: &str, name: &str| Words::of(&[(name.to_owned(), "(peer 1)".to_owned())]).replaced(text);
         assert_eq!(
             hidden("port: the port port-in-use, airport, port.", "port"),
             "(peer 1): the (peer 1) port-in-use, airport, (peer 1)."
@@ -344,13 +365,29 @@ mod tests {
     }
 
     #[test]
+    fn json_stays_readable_whatever_a_name_ends_with() {
+        let peers = ["Eve \"the boss\"", "boss\"", "\"", "the\\", "\\\"", "Eve"];
+        let told = serde_json::json!({ "name": peers, "boss": "the boss", "eve": "Eve", "says": "a \"boss\"" });
+        for (count, _) in peers.iter().enumerate() {
+            let named = peers[..=count].iter().enumerate();
+            let hidden: Vec<_> = named.map(|(at, name)| ((*name).to_owned(), format!("(peer {at})"))).collect();
+            for text in [told.to_string(), serde_json::to_string_pretty(&told).unwrap()] {
+                let replaced = Words::of(&hidden).replaced_in_json(&text);
+                let read: serde_json::Value =
+                    serde_json::from_str(&replaced).unwrap_or_else(|error| panic!("{error}: {replaced}"));
+                assert_eq!(read["name"][0], "(peer 0)", "{replaced}");
+            }
+        }
+    }
+
+    #[test]
     fn the_longest_of_several_names_is_hidden_and_what_stands_for_it_stays() {
         let names = ["eve", "eve b", "peer", "Zoë"].map(|name| (name.to_owned(), format!("(peer of {name})")));
         assert_eq!(
-            replace_words("eve b, eve c: peer Zoë", &names),
+            Words::of(&names).replaced("eve b, eve c: peer Zoë"),
             "(peer of eve b), (peer of eve) c: (peer of peer) (peer of Zoë)"
         );
-        assert_eq!(replace_words("a text", &[]), "a text");
+        assert_eq!(Words::of(&[]).replaced("a text"), "a text");
     }
 
     #[test]

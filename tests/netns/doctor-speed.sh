@@ -65,7 +65,16 @@ again
 groups=/sys/fs/cgroup
 [[ -e $groups/cgroup.controllers ]] || groups=/sys/fs/cgroup/cpu
 group=$(mktemp -d "$groups/linerate-XXXXXX" 2>/dev/null || true)
-[[ ! -e $groups/cgroup.subtree_control ]] || echo +cpu >"$groups/cgroup.subtree_control" 2>/dev/null || true
+subtree=$groups/cgroup.subtree_control added=
+remove_group() {
+  local process
+  while read -r process; do echo "$process" >"$groups/cgroup.procs" || true; done <"$group/cgroup.procs"
+  rmdir "$group"
+  # Another run of this may use it.
+  [[ -z $added ]] || compgen -G "$groups/linerate-*" >/dev/null || echo -cpu >"$subtree" 2>/dev/null || true
+}
+[[ -z $group ]] || trap remove_group EXIT
+if [[ -n $group && -e $subtree && " $(cat "$subtree") " != *" cpu "* ]] && echo +cpu >"$subtree" 2>/dev/null; then added=1; fi
 limit_group() { # PERCENT : of a processor, by either version of control groups
   if [[ -e $group/cpu.max ]]; then echo "${1}000 100000" >"$group/cpu.max"; else echo "${1}000" >"$group/cpu.cfs_quota_us"; fi
 }
@@ -86,7 +95,10 @@ if [[ -n $group ]] && limit_group 20 2>/dev/null && echo "${PID[wg1]}" >"$group/
 else
   note "no control group can be limited here"
 fi
-[[ -z $group ]] || rmdir "$group"
+if [[ -n $group ]]; then
+  trap - EXIT
+  remove_group
+fi
 
 say "NAT and clocks"
 again

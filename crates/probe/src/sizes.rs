@@ -55,10 +55,16 @@ pub fn largest(echo: &Echo, is_v6: bool, mtu: u32, patience: Duration) -> io::Re
             echo.round_trip_of(number, bytes, patience).is_ok_and(|answer| answer.is_some())
         })
     };
+    Ok(search_largest(SMALLEST[usize::from(is_v6)], mtu, &mut is_answered))
+}
+
+fn search_largest(smallest: u32, mtu: u32, is_answered: &mut impl FnMut(u32) -> bool) -> Option<u32> {
     if is_answered(mtu) {
-        return Ok(Some(mtu));
+        return Some(mtu);
     }
-    Ok(search(SMALLEST[usize::from(is_v6)], mtu, 1, &mut is_answered).map(|sizes| sizes.passes))
+    let limit = search(smallest, mtu, 1, is_answered).map(|sizes| sizes.passes);
+    // Without one, answers may have been late for a moment: of this process, or of the other host.
+    limit.or_else(|| is_answered(mtu).then_some(mtu))
 }
 
 fn search(smallest: u32, mtu: u32, close: u32, is_answered: &mut impl FnMut(u32) -> bool) -> Option<Sizes> {
@@ -86,6 +92,20 @@ mod tests {
                 assert!(passes <= limit && limit < is_lost && is_lost - passes <= close, "{limit}");
             }
         }
+    }
+
+    #[test]
+    fn answers_that_are_late_for_a_moment_do_not_hide_the_size_that_passes() {
+        for late in 0..=3 {
+            let mut asked = 0;
+            let mut is_answered = |_: u32| {
+                asked += 1;
+                asked > late
+            };
+            assert_eq!(search_largest(576, 1420, &mut is_answered), Some(1420), "{late} late");
+        }
+        assert_eq!(search_largest(576, 1420, &mut |bytes| bytes <= 1300), Some(1300));
+        assert_eq!(search_largest(576, 1420, &mut |_| false), None);
     }
 
     #[test]

@@ -121,6 +121,43 @@ impl Watch {
     }
 }
 
+impl Seen {
+    /// What happened during a load of so many seconds that was watched from some time before it until some time after.
+    /// The daemon was at rest then, and the machine as it was at `rest`, if that is known.
+    #[must_use]
+    pub fn during(self, load: f64, rest: Option<&Self>) -> Self {
+        if load <= 0.0 || load >= self.seconds {
+            return self;
+        }
+        let times = (self.seconds / load).min(MOST_TIMES);
+        let busy = |all: f64, before: Option<f64>| {
+            let before = 1.0 - before.unwrap_or(1.0);
+            (before + (1.0 - all - before) * times).clamp(0.0, 1.0)
+        };
+        let thread = |thread: ThreadShare| ThreadShare { share: (thread.share * times).min(1.0), ..thread };
+        Self {
+            seconds: self.seconds / times,
+            idle: 1.0 - busy(self.idle, rest.map(|rest| rest.idle)),
+            least_idle: 1.0 - busy(self.least_idle, rest.map(|rest| rest.least_idle)),
+            daemon: self.daemon * times,
+            threads: self.threads.into_iter().map(thread).collect(),
+            ..self
+        }
+    }
+
+    /// The packets that this host fragmented beyond those that it did `before`, at rest.
+    #[must_use]
+    pub fn fragmented_beyond(&self, before: Option<&Self>) -> u64 {
+        let each_second = |seen: &Self| seen.fragmented as f64 / seen.seconds.max(1e-3);
+        let usual = before.map_or(0.0, |before| each_second(before) * self.seconds);
+        self.fragmented.saturating_sub(usual as u64)
+    }
+}
+
+/// A load takes at least a third of what is watched around it; one of which next to nothing arrives says little about
+/// its own time.
+const MOST_TIMES: f64 = 3.0;
+
 /// None if it is another limit by now.
 fn used(before: &Limit, now: &Limit) -> Option<LimitUse> {
     let periods = now.periods.saturating_sub(before.periods).max(1);
@@ -167,6 +204,35 @@ mod tests {
         assert_eq!(used(&limit(10, 4), &limit(30, 19)).unwrap().used_up, 0.75);
         assert_eq!(used(&limit(10, 4), &limit(10, 4)).unwrap().used_up, 0.0);
         assert_eq!(used(&limit(10, 4), &Limit { group: "/b".into(), ..limit(20, 9) }), None);
+    }
+
+    #[test]
+    fn what_was_watched_besides_a_load_does_not_dilute_it() {
+        let threads = vec![ThreadShare { name: "worker".into(), share: 0.8, wait_milliseconds: 0.1 }];
+        let seen = Seen { seconds: 3.6, idle: 0.6, least_idle: 0.2, threads, daemon: 0.9, ..Seen::default() };
+        let load = seen.clone().during(3.0, None);
+        let near = |one: f64, other: f64| (one - other).abs() < 1e-9;
+        assert!(near(load.threads[0].share, 0.96) && near(load.daemon, 1.08), "{load:?}");
+        assert!(near(load.idle, 0.52) && near(load.least_idle, 0.04) && near(load.seconds, 3.0), "{load:?}");
+        // What others do all the time is not the load's.
+        let rest = Seen { idle: 0.6, least_idle: 0.2, ..Seen::default() };
+        let load = seen.clone().during(3.0, Some(&rest));
+        assert!(near(load.idle, 0.6) && near(load.least_idle, 0.2), "{load:?}");
+        // A load that was over at once, or lasted longer than it was watched, says nothing.
+        assert_eq!(seen.clone().during(0.0, None), seen);
+        let longer = seen.clone().during(9.0, None);
+        assert_eq!(longer, seen);
+        let scarce = seen.during(1e-5, None);
+        assert!(scarce.threads[0].share <= 1.0 && scarce.idle == 0.0 && scarce.least_idle == 0.0, "{scarce:?}");
+    }
+
+    #[test]
+    fn packets_that_are_fragmented_at_rest_do_not_count() {
+        let seen = |fragmented, seconds| Seen { fragmented, seconds, ..Seen::default() };
+        assert_eq!(seen(700, 3.0).fragmented_beyond(None), 700);
+        assert_eq!(seen(700, 3.0).fragmented_beyond(Some(&seen(100, 0.5))), 100);
+        assert_eq!(seen(500, 3.0).fragmented_beyond(Some(&seen(100, 0.5))), 0);
+        assert_eq!(seen(700, 3.0).fragmented_beyond(Some(&seen(0, 0.0))), 700);
     }
 
     #[test]

@@ -4,21 +4,22 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
-use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use linerate_control::zeroizing::Buffer;
 use linerate_netio::random;
 use linerate_server::import::{Input, InputTable, SQLITE_MAGIC, is_wanted_table};
 use linerate_tunnel::Interruption;
-use rustix::process::{Pid, PidfdFlags, geteuid, pidfd_open};
+use rustix::process::geteuid;
 use serde::Deserialize;
 use zeroize::Zeroizing;
+
+use crate::cli::ends;
 
 /// The user and group of nobody on Linux (the kernel's overflow IDs).
 const NOBODY: u32 = 65534;
@@ -110,7 +111,7 @@ fn output(mut child: Child, interruption: &Interruption) -> Result<(Buffer, Stri
         let _ = stderr.take(1 << 12).read_to_string(&mut said);
         (printed, said)
     });
-    let in_time = ends(&mut child, interruption);
+    let in_time = ends(&mut child, PATIENCE, interruption);
     if !in_time {
         let _ = child.kill();
     }
@@ -126,21 +127,6 @@ fn output(mut child: Child, interruption: &Interruption) -> Result<(Buffer, Stri
         said.push_str("nothing, but it failed");
     }
     Ok((printed, said))
-}
-
-/// Whether it ends before its time is over or a signal comes.
-fn ends(child: &mut Child, interruption: &Interruption) -> bool {
-    let Ok(process) = pidfd_open(Pid::from_child(child), PidfdFlags::empty()) else { return false };
-    let until = Instant::now() + PATIENCE;
-    loop {
-        if !matches!(child.try_wait(), Ok(None)) {
-            return true;
-        }
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() || interruption.came() || interruption.pause(&[process.as_fd()], Some(left)).is_err() {
-            return false;
-        }
-    }
 }
 
 /// How the names of copies begin.

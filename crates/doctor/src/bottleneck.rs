@@ -23,18 +23,20 @@ pub struct Evidence {
     pub packets: u64,
     /// Of those, the datagrams that the tunnel's sockets dropped because their receive buffers were full.
     pub socket_drops: u64,
-    /// IP packets that an end of the tunnel had to fragment.
+    /// IP packets that an end of the tunnel had to fragment, beyond those before the load.
     pub fragmented: u64,
-    /// Share of the TCP segments that were retransmitted.
-    pub retransmitted: f64,
+    /// Share of the TCP segments that were retransmitted; unknown where no TCP told.
+    pub retransmitted: Option<f64>,
     /// Round trips through the tunnel.
     pub round_trips: Option<RoundTrips>,
     /// Share of the time in which TCP waited for room in the receiver's window.
     pub window_full: f64,
     /// Share of the time in which TCP waited for room in the sender's buffer.
     pub buffer_full: f64,
-    /// The share that was used of the throughput that the responder at the other end allows.
-    pub of_allowed: f64,
+    /// Share of the time in which the responder at the other end held the load back, for its own limit.
+    pub held: f64,
+    /// That limit, in Mbit/s.
+    pub allowed: f64,
 }
 
 /// A machine of which processors and daemons are seen.
@@ -50,6 +52,8 @@ pub struct Machine {
     pub idle_before: Option<f64>,
     /// The idle share of the busiest processor.
     pub least_idle: f64,
+    /// That before the load, if that was looked at.
+    pub least_idle_before: Option<f64>,
     /// Each daemon thread's share of one core, and at which end it runs.
     pub threads: Vec<Thread>,
     /// Processor time of its daemons, as a number of cores.
@@ -159,9 +163,13 @@ impl Bottleneck {
 }
 
 fn responder_limits(evidence: &Evidence) -> Option<Bottleneck> {
-    (evidence.of_allowed > WHOLE_CORE).then(|| Bottleneck {
-        says: "bound by the responder's own limit; start it with a higher --rate".into(),
-        because: format!("{:.0} % of what it allows", evidence.of_allowed * 100.0),
+    (evidence.held > MOSTLY).then(|| Bottleneck {
+        says: "bound by the responder's own limit, which its clients share; start it with a higher --rate".into(),
+        because: format!(
+            "it held the stream back for {:.0} % of the time; it allows {} Mbit/s",
+            evidence.held * 100.0,
+            evidence.allowed
+        ),
     })
 }
 
@@ -214,13 +222,51 @@ fn link_is_full(evidence: &Evidence) -> Option<Bottleneck> {
         .filter_map(carries)
         .reduce(|(share, wait), (other_share, other_wait)| (share.max(other_share), wait.max(other_wait)))?;
     let has_queue = loaded > at_rest * QUEUE.0 && loaded - at_rest > QUEUE.1.max(wait * WAITS);
+    let says = match Unseen::of(&evidence.machines) {
+        Unseen::Nothing => "bound by the link between the ends: packets wait for it, not for a processor",
+        Unseen::Here => "bound by the link or this end: packets wait, and what the tunnel does at this end is not seen",
+        Unseen::There => "bound by the link or the far end: packets wait, and what the tunnel does there is not seen",
+        // The rules about processors speak of that.
+        Unseen::Full => return None,
+    };
     (has_queue && busiest < HAS_TIME).then(|| Bottleneck {
-        says: "bound by the link between the ends: packets wait for it, not for a processor".into(),
+        says: says.into(),
         because: format!(
             "nine of ten round trips over {loaded:.1} ms under load, {at_rest:.1} ms at rest; the busiest thread of a \
              daemon used {busiest:.2} of a core"
         ),
     })
+}
+
+/// At which end a queue of the tunnel itself may be, for all that is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Unseen {
+    Nothing,
+    Here,
+    There,
+    /// At one whose processor has become full with the load.
+    Full,
+}
+
+impl Unseen {
+    /// Without a daemon of its own, a tunnel's work is somewhere in its machine: it has time where each processor has.
+    fn of(machines: &[Machine]) -> Self {
+        let at = |place| machines.iter().find(|machine| machine.place == place || machine.place == Place::Both);
+        for (machine, unseen) in [(at(Place::Here), Self::Here), (at(Place::There), Self::There)] {
+            let Some(machine) = machine else { return unseen };
+            if machine.threads.is_empty() && machine.least_idle < 1.0 - WHOLE_CORE {
+                return if machine.was_full() { unseen } else { Self::Full };
+            }
+        }
+        Self::Nothing
+    }
+}
+
+impl Machine {
+    /// Whether one of its processors was full before the load.
+    fn was_full(&self) -> bool {
+        self.least_idle_before.is_some_and(|idle| idle < 1.0 - WHOLE_CORE)
+    }
 }
 
 fn machine_is_full(evidence: &Evidence) -> Option<Bottleneck> {
@@ -286,7 +332,9 @@ fn thread_is_full(evidence: &Evidence) -> Option<Bottleneck> {
 
 /// The kernel's tunnels, whose work is in no thread, and daemons whose threads migrate.
 fn processor_is_full(evidence: &Evidence) -> Option<Bottleneck> {
-    let machine = evidence.machines.iter().min_by(|one, other| one.least_idle.total_cmp(&other.least_idle))?;
+    // What was full before the load is not what the load is bound by, for all that is known.
+    let machines = evidence.machines.iter().filter(|machine| !machine.was_full());
+    let machine = machines.min_by(|one, other| one.least_idle.total_cmp(&other.least_idle))?;
     (machine.least_idle < 1.0 - WHOLE_CORE).then(|| Bottleneck {
         says: format!("bound by one processor{}, which is full while others have time", machine.place.at()),
         because: format!(
@@ -299,9 +347,10 @@ fn processor_is_full(evidence: &Evidence) -> Option<Bottleneck> {
 }
 
 fn segments_get_lost(evidence: &Evidence) -> Option<Bottleneck> {
-    (evidence.retransmitted > MANY / 10.0).then(|| Bottleneck {
+    let retransmitted = evidence.retransmitted?;
+    (retransmitted > MANY / 10.0).then(|| Bottleneck {
         says: "bound by loss: TCP slows down each time a segment does not arrive".into(),
-        because: format!("{:.2} % of the segments retransmitted", evidence.retransmitted * 100.0),
+        because: format!("{:.2} % of the segments retransmitted", retransmitted * 100.0),
     })
 }
 
@@ -324,19 +373,22 @@ fn buffer_is_full(evidence: &Evidence) -> Option<Bottleneck> {
 fn waits(evidence: &Evidence) -> Bottleneck {
     let of_machine = |machine: &Machine| {
         format!(
-            "{:.0} % of {} processors{} idle, the busiest of them {:.0} %; ",
+            "{:.0} % of {} processors{} idle, the busiest of them {:.0} %",
             machine.idle * 100.0,
             machine.processors,
             machine.place.at(),
             machine.least_idle * 100.0,
         )
     };
-    let machines: String = evidence.machines.iter().map(of_machine).collect();
+    let mut figures: Vec<String> = evidence.machines.iter().map(of_machine).collect();
+    let retransmitted = |share| format!("{:.2} % of the segments retransmitted", share * 100.0);
+    figures.extend(evidence.retransmitted.map(retransmitted));
+    let little_is_lost = if evidence.retransmitted.is_some() { " and little is lost" } else { "" };
     Bottleneck {
-        says: "bound by waiting: no processor is full and little is lost, so the round trip or the load's own \
-               pace decides"
-            .into(),
-        because: format!("{machines}{:.2} % of the segments retransmitted", evidence.retransmitted * 100.0),
+        says: format!(
+            "bound by waiting: no processor is full{little_is_lost}, so the round trip or the load's own pace decides"
+        ),
+        because: figures.join("; "),
     }
 }
 
@@ -421,11 +473,49 @@ mod tests {
     }
 
     #[test]
+    fn a_queue_is_the_links_only_if_both_ends_are_seen() {
+        let seen = |place, threads| Machine { place, threads, ..machine() };
+        let here = seen(Place::Here, vec![thread(SENDING, 0.05)]);
+        let there = seen(Place::There, vec![thread(RECEIVING, 0.05)]);
+        let round_trips = Some(RoundTrips { at_rest: 0.4, loaded: 26.0 });
+        let with = |machines: &[&Machine]| {
+            says(&Evidence { round_trips, machines: machines.iter().copied().cloned().collect(), ..quiet() })
+        };
+        assert!(with(&[&here, &there]).starts_with("bound by the link between the ends"));
+        assert!(with(&[&here]).starts_with("bound by the link or the far end"));
+        // A kernel's tunnel, whose machine has time, is full, or was so before.
+        let kernels = |least_idle, before| {
+            let there = Machine { least_idle, least_idle_before: Some(before), ..seen(Place::There, Vec::new()) };
+            with(&[&here, &there])
+        };
+        assert!(kernels(0.4, 0.9).starts_with("bound by the link between the ends"));
+        assert!(kernels(0.02, 0.9).starts_with("bound by one processor at the far end"));
+        assert!(kernels(0.02, 0.03).starts_with("bound by the link or the far end"));
+    }
+
+    #[test]
+    fn a_processor_that_was_full_before_is_not_what_bounds() {
+        let full = Machine { least_idle: 0.02, ..machine() };
+        assert!(
+            says(&on(Machine { least_idle_before: Some(0.6), ..full.clone() })).starts_with("bound by one processor")
+        );
+        assert!(says(&on(Machine { least_idle_before: Some(0.04), ..full })).starts_with("bound by waiting"));
+    }
+
+    #[test]
+    fn what_tcp_does_not_tell_is_not_said_to_be_nothing() {
+        let Bottleneck { says, because } = Bottleneck::find(&quiet());
+        assert!(!says.contains("little is lost") && because.ends_with("the busiest of them 50 %"), "{because}");
+        let Bottleneck { says, because } = Bottleneck::find(&Evidence { retransmitted: Some(0.0), ..quiet() });
+        assert!(says.contains("little is lost") && because.ends_with("; 0.00 % of the segments retransmitted"));
+    }
+
+    #[test]
     fn room_that_tcp_waits_for_is_named() {
         assert!(says(&Evidence { window_full: 0.4, ..quiet() }).contains("the receiver's TCP window"));
         assert!(says(&Evidence { buffer_full: 0.4, ..quiet() }).contains("the sender's TCP buffer"));
-        assert!(says(&Evidence { of_allowed: 0.97, ..quiet() }).contains("the responder's own limit"));
-        assert!(says(&Evidence { window_full: 0.2, buffer_full: 0.2, of_allowed: 0.5, ..quiet() }).contains("waiting"));
+        assert!(says(&Evidence { held: 0.97, ..quiet() }).contains("the responder's own limit"));
+        assert!(says(&Evidence { window_full: 0.2, buffer_full: 0.2, held: 0.4, ..quiet() }).contains("waiting"));
     }
 
     #[test]
@@ -439,7 +529,7 @@ mod tests {
     #[test]
     fn drops_at_the_daemons_socket_come_before_everything() {
         let machine = Machine { idle: 0.0, ..machine() };
-        let evidence = Evidence { socket_drops: 99_000, retransmitted: 0.14, ..on(machine) };
+        let evidence = Evidence { socket_drops: 99_000, retransmitted: Some(0.14), ..on(machine) };
         assert!(says(&evidence).contains("receive buffer of the tunnel overflows"));
         let load_too_slow = Evidence { socket_drops: 10, ..evidence };
         assert!(!says(&load_too_slow).contains("receive buffer"));
@@ -457,7 +547,7 @@ mod tests {
 
     #[test]
     fn loss_is_told_from_waiting() {
-        assert!(says(&Evidence { retransmitted: 0.03, ..quiet() }).starts_with("bound by loss"));
+        assert!(says(&Evidence { retransmitted: Some(0.03), ..quiet() }).starts_with("bound by loss"));
         assert!(says(&on(Machine { least_idle: 0.02, ..machine() })).starts_with("bound by one processor"));
         assert!(says(&quiet()).starts_with("bound by waiting"));
         assert!(says(&Evidence::default()).starts_with("bound by waiting"));

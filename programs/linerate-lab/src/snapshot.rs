@@ -187,7 +187,9 @@ impl Delta {
                 .iter()
                 .filter_map(|name| self.counters.get(*name))
                 .sum(),
-            retransmitted: arrived.retransmits.unwrap_or(0) as f64 / (arrived.bytes / SEGMENT).max(1) as f64,
+            retransmitted: arrived
+                .retransmits
+                .map(|retransmits| retransmits as f64 / (arrived.bytes / SEGMENT).max(1) as f64),
             ..Evidence::default()
         }
     }

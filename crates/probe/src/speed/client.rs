@@ -8,21 +8,31 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
-use super::responder::{UNSENT, wait_for};
+use super::responder::{UNSENT, in_time, left, wait_for};
 use super::{Ask, FILLER, LONGEST_MILLISECONDS, LONGEST_REPLY, Reply, Request, TcpCounts, line};
 use crate::watch::Seen;
 
 /// How long a connection may take.
 const CONNECT: Duration = Duration::from_secs(3);
 
-/// How long an answer may take beyond the time of the connection.
-const GRACE: Duration = Duration::from_secs(2);
+/// How long an answer may take beyond the time of the connection: queues hold seconds.
+const GRACE: Duration = Duration::from_secs(4);
+
+/// A stream of which nothing comes for so long, after its time, stands still.
+const STALLED: Duration = Duration::from_secs(4);
 
 /// The responder ends a connection then: until then what is on its way may arrive.
 const LONGEST: Duration = Duration::from_millis(LONGEST_MILLISECONDS as u64);
 
-/// How many bytes are read or written at once.
+/// How many bytes are read at once.
 const PIECE: usize = 128 * 1024;
+
+/// How many are written at once. A time-out ends a write in the middle.
+const WRITTEN: usize = 64 * 1024;
+
+/// Bytes of the buffers of a socket for datagrams, as far as the kernel grants them: what is dropped there is not lost
+/// on the way.
+pub(super) const DATAGRAM_BUFFER: usize = 1 << 20;
 
 /// What a sender tells at the end of a stream is shorter.
 const LONGEST_END: usize = 512;
@@ -79,6 +89,8 @@ pub struct Arrived {
     pub seconds: f64,
     /// What the sender counted, if it told.
     pub tcp: Option<TcpCounts>,
+    /// Share of the time in which the responder held it back, for its rate.
+    pub held: f64,
 }
 
 /// Datagrams that were sent and came back.
@@ -95,6 +107,13 @@ pub struct Echoed {
 /// The other end, watched.
 pub struct Watching {
     connection: Connection,
+}
+
+/// A stream that the responder is ready for.
+pub struct Stream {
+    connection: Connection,
+    ask: Ask,
+    time: Duration,
 }
 
 impl Client {
@@ -126,91 +145,50 @@ impl Client {
         Ok(Watching { connection: self.ask(Ask::Watch, LONGEST)? })
     }
 
-    /// Sends a stream for `time`.
+    /// A stream to the responder, for `time`. It begins with [`Stream::run`].
     ///
     /// # Errors
     /// [`Trouble`].
-    pub fn send(&self, time: Duration) -> Result<Arrived, Trouble> {
-        let mut connection = self.ask(Ask::Send, time)?;
-        let (begin, buffer) = (Instant::now(), [FILLER; PIECE]);
-        connection.stream.set_write_timeout(Some(LONGEST))?;
-        SockRef::from(&connection.stream).set_tcp_notsent_lowat(UNSENT)?;
-        while begin.elapsed() < time {
-            connection.stream.write_all(&buffer)?;
-        }
-        connection.stream.shutdown(Shutdown::Write)?;
-        let reply = connection.reply(LONGEST + GRACE)?;
-        let tcp = Some(TcpCounts::of(&connection.stream));
-        match reply {
-            Reply::Arrived { bytes, seconds } => Ok(Arrived { bytes, seconds, tcp }),
-            other => Err(unexpected(other)),
-        }
+    pub fn send(&self, time: Duration) -> Result<Stream, Trouble> {
+        Ok(Stream { connection: self.ask(Ask::Send, time)?, ask: Ask::Send, time })
     }
 
-    /// Receives a stream for `time`.
+    /// A stream from the responder, for `time`. It has begun.
     ///
     /// # Errors
     /// [`Trouble`].
-    pub fn receive(&self, time: Duration) -> Result<Arrived, Trouble> {
-        let mut connection = self.ask(Ask::Receive, time)?;
-        let mut buffer = vec![0; PIECE];
-        let mut bytes = connection.rest.len() as u64;
-        let (begin, mut last) = (Instant::now(), Instant::now());
-        let until = begin + time + GRACE;
-        while let Some(left) = until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
-            connection.stream.set_read_timeout(Some(left))?;
-            let length = match (&connection.stream).read(&mut buffer) {
-                Ok(0) => break,
-                Ok(length) => length,
-                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                // What the sender counted stays unknown.
-                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                Err(error) => return Err(error.into()),
-            };
-            // After the load comes a line, which is shorter than this: most of the load is not looked at.
-            let tail = length.saturating_sub(LONGEST_END);
-            if let Some(end) = buffer[tail..length].iter().position(|byte| *byte == b'\n') {
-                let end = tail + end;
-                bytes += end as u64;
-                connection.rest = buffer[end + 1..length].to_vec();
-                let reply = connection.reply(left);
-                let tcp = match reply {
-                    Ok(Reply::Sent(tcp)) => Some(tcp),
-                    _ => None,
-                };
-                return Ok(Arrived { bytes, seconds: last.duration_since(begin).as_secs_f64(), tcp });
-            }
-            bytes += length as u64;
-            last = Instant::now();
-        }
-        Ok(Arrived { bytes, seconds: last.duration_since(begin).as_secs_f64(), tcp: None })
+    pub fn receive(&self, time: Duration) -> Result<Stream, Trouble> {
+        Ok(Stream { connection: self.ask(Ask::Receive, time)?, ask: Ask::Receive, time })
     }
 
-    /// Sends datagrams of `length` bytes, `interval` apart for `time`, and counts those that come back.
+    /// Sends datagrams of `length` bytes, `interval` apart for `time`, and counts those that come back, for as much
+    /// longer as an answer may be `late`.
     ///
     /// # Errors
     /// [`Trouble`].
-    pub fn echo(&self, length: usize, interval: Duration, time: Duration) -> Result<Echoed, Trouble> {
-        let mut connection = self.ask(Ask::Echo, time + GRACE)?;
+    pub fn echo(&self, length: usize, interval: Duration, time: Duration, late: Duration) -> Result<Echoed, Trouble> {
+        let mut connection = self.ask(Ask::Echo, time + late + GRACE)?;
         let socket = Socket::new(Domain::for_address(self.address), Type::DGRAM, Some(Protocol::UDP))?;
         socket.bind_device(Some(self.device.as_bytes()))?;
         socket.connect(&self.address.into())?;
         socket.set_nonblocking(true)?;
+        let _ = socket.set_send_buffer_size(DATAGRAM_BUFFER);
+        let _ = socket.set_recv_buffer_size(DATAGRAM_BUFFER);
         let socket = UdpSocket::from(socket);
         let datagram = vec![FILLER; length];
         let mut echoed = Echoed { sent: 0, arrived: 0, returned: 0 };
         let begin = Instant::now();
         let end = begin + time;
         let mut next = begin;
-        // After the last one, answers are waited for as long as a slow path takes.
-        let until = end + Duration::from_millis(500);
+        let until = end + late;
         let mut buffer = [0; 2048];
         while Instant::now() < until && (Instant::now() < end || echoed.returned < echoed.sent) {
-            while next <= Instant::now() && next < end {
-                // One that finds no room is lost, as on any way.
-                let _ = socket.send(&datagram);
-                echoed.sent += 1;
-                next += interval;
+            let now = Instant::now();
+            if next <= now && next < end {
+                // One that finds no room here never was on the way.
+                echoed.sent += u64::from(socket.send(&datagram).is_ok());
+                // What was missed is not made up for by a burst.
+                next = (next + interval).max(now);
             }
             let wake = if next < end { next } else { until };
             wait_for(&mut [PollFd::new(&socket, PollFlags::IN)], wake.saturating_duration_since(Instant::now()))?;
@@ -258,6 +236,89 @@ impl Client {
     }
 }
 
+impl Stream {
+    /// Runs it; `ended` is called when its time is over or its last byte has come, before anything else is waited for.
+    ///
+    /// # Errors
+    /// [`Trouble`]. A stream that stands still, or breaks, is none: what arrived of it is told.
+    pub fn run(self, ended: impl FnOnce()) -> Result<Arrived, Trouble> {
+        match self.ask {
+            Ask::Receive => self.take(ended),
+            _ => self.give(ended),
+        }
+    }
+
+    fn give(mut self, ended: impl FnOnce()) -> Result<Arrived, Trouble> {
+        let stream = &self.connection.stream;
+        let (until, buffer) = (Instant::now() + self.time, [FILLER; WRITTEN]);
+        SockRef::from(stream).set_tcp_notsent_lowat(UNSENT)?;
+        let mut sent = 0;
+        while let Ok(left) = left(until) {
+            stream.set_write_timeout(Some(left))?;
+            match in_time(|| (&self.connection.stream).write(&buffer)) {
+                Ok(written) => sent += written as u64,
+                // No time is left, or the other end has ended it; it tells what arrived, if anything can.
+                Err(_) => break,
+            }
+        }
+        ended();
+        let _ = stream.shutdown(Shutdown::Write);
+        let reply = self.connection.reply(LONGEST + GRACE);
+        let tcp = TcpCounts::of(&self.connection.stream);
+        match reply {
+            Ok(Reply::Arrived { bytes, seconds, held }) => Ok(Arrived { bytes: bytes.min(sent), seconds, tcp, held }),
+            Ok(other) => Err(unexpected(other)),
+            Err(Trouble::Broken(error)) if error.kind() != ErrorKind::InvalidData => {
+                Ok(Arrived { bytes: 0, seconds: 0.0, tcp, held: 0.0 })
+            }
+            Err(trouble) => Err(trouble),
+        }
+    }
+
+    fn take(mut self, ended: impl FnOnce()) -> Result<Arrived, Trouble> {
+        let mut buffer = vec![0; PIECE];
+        // The first bytes may have come with the answer.
+        let early = std::mem::take(&mut self.connection.rest);
+        let mut length = early.len().min(PIECE);
+        buffer[..length].copy_from_slice(&early[..length]);
+        let now = Instant::now();
+        let (time_is_over, until) = (now + self.time, now + LONGEST + GRACE);
+        let (mut bytes, mut begin, mut last) = (0, None, now);
+        let is_whole = loop {
+            if length > 0 {
+                last = Instant::now();
+                begin.get_or_insert(last);
+            }
+            let end = end_of_load(&buffer[..length]);
+            bytes += end.unwrap_or(length) as u64;
+            if let Some(end) = end {
+                self.connection.rest = buffer[end + 1..length].to_vec();
+                break true;
+            }
+            let Ok(left) = left(until.min(last.max(time_is_over) + STALLED)) else { break false };
+            self.connection.stream.set_read_timeout(Some(left))?;
+            match in_time(|| (&self.connection.stream).read(&mut buffer)) {
+                // What the sender counted stays unknown.
+                Ok(0) | Err(_) => break false,
+                Ok(more) => length = more,
+            }
+        };
+        ended();
+        let (tcp, held) = match is_whole.then(|| self.connection.reply(GRACE)) {
+            Some(Ok(Reply::Sent { tcp, held })) => (tcp, held),
+            _ => (None, 0.0),
+        };
+        let seconds = begin.map_or(0.0, |begin| last.duration_since(begin).as_secs_f64());
+        Ok(Arrived { bytes, seconds, tcp, held })
+    }
+}
+
+/// Where in a piece of a load its end is. After it comes a line, which is short: most of the load is not looked at.
+fn end_of_load(piece: &[u8]) -> Option<usize> {
+    let tail = piece.len().saturating_sub(LONGEST_END);
+    piece[tail..].iter().position(|byte| *byte == b'\n').map(|end| tail + end)
+}
+
 impl Watching {
     /// What the other end has seen until now.
     ///
@@ -288,21 +349,18 @@ impl Connection {
         let until = Instant::now() + time;
         loop {
             if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
-                let reply = serde_json::from_slice(&self.rest[..end]).map_err(|_| no_responder())?;
+                let reply: Reply = serde_json::from_slice(&self.rest[..end]).map_err(|_| no_responder())?;
                 self.rest.drain(..=end);
-                return Ok(reply);
+                return Ok(reply.sanitized());
             }
             if self.rest.len() > LONGEST_REPLY {
                 return Err(no_responder().into());
             }
-            let left = until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero());
-            self.stream.set_read_timeout(Some(left.ok_or(ErrorKind::TimedOut).map_err(io::Error::from)?))?;
+            self.stream.set_read_timeout(Some(left(until)?))?;
             let mut buffer = [0; 1024];
-            match (&self.stream).read(&mut buffer) {
-                Ok(0) => return Err(io::Error::from(ErrorKind::UnexpectedEof).into()),
-                Ok(length) => self.rest.extend_from_slice(&buffer[..length]),
-                Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) => {}
-                Err(error) => return Err(error.into()),
+            match in_time(|| (&self.stream).read(&mut buffer))? {
+                0 => return Err(io::Error::from(ErrorKind::UnexpectedEof).into()),
+                length => self.rest.extend_from_slice(&buffer[..length]),
             }
         }
     }
@@ -316,5 +374,103 @@ fn unexpected(reply: Reply) -> Trouble {
     match reply {
         Reply::Refused { reason } => Trouble::Refused(reason),
         _ => no_responder().into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::sync::mpsc;
+    use std::thread;
+
+    use super::*;
+
+    /// A client, and a responder that serves one connection so.
+    fn with(serve: impl FnOnce(TcpStream) + Send + 'static) -> (Client, thread::JoinHandle<()>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = Client::new(listener.local_addr().unwrap(), "lo");
+        let serve = move || {
+            let (stream, _) = listener.accept().unwrap();
+            let mut request = Vec::new();
+            while !request.ends_with(b"\n") {
+                let mut byte = [0];
+                (&stream).read_exact(&mut byte).unwrap();
+                request.push(byte[0]);
+            }
+            serve(stream);
+        };
+        (client, thread::spawn(serve))
+    }
+
+    fn say(mut stream: &TcpStream, reply: &Reply) {
+        stream.write_all(&line(reply)).unwrap();
+    }
+
+    const READY: Reply = Reply::Ready { rate: 1 };
+    const SHORT: Duration = Duration::from_millis(1);
+    /// Of a test that fails.
+    const LONG: Duration = Duration::from_secs(20);
+
+    #[test]
+    fn the_end_of_a_stream_that_is_sent_is_told_before_its_answer_comes() {
+        let (ended, has_ended) = mpsc::channel();
+        let (client, responder) = with(move |stream| {
+            say(&stream, &READY);
+            let bytes = io::copy(&mut &stream, &mut io::sink()).unwrap();
+            has_ended.recv_timeout(LONG).unwrap();
+            say(&stream, &Reply::Arrived { bytes, seconds: 0.5, held: 0.25 });
+        });
+        let arrived = client.send(SHORT).unwrap().run(|| ended.send(()).unwrap()).unwrap();
+        assert_eq!((arrived.seconds, arrived.held), (0.5, 0.25));
+        responder.join().unwrap();
+    }
+
+    #[test]
+    fn the_end_of_a_stream_that_comes_is_told_before_what_the_sender_counted() {
+        let (ended, has_ended) = mpsc::channel();
+        let (client, responder) = with(move |stream| {
+            (&stream).write_all(&[&line(&READY)[..], b"...."].concat()).unwrap();
+            (&stream).write_all(b"......\n").unwrap();
+            has_ended.recv_timeout(LONG).unwrap();
+            say(&stream, &Reply::Sent { tcp: None, held: 0.75 });
+        });
+        let arrived = client.receive(LONG).unwrap().run(|| ended.send(()).unwrap()).unwrap();
+        assert_eq!((arrived.bytes, arrived.tcp, arrived.held), (10, None, 0.75));
+        responder.join().unwrap();
+    }
+
+    #[test]
+    fn a_stream_that_the_other_end_breaks_is_no_error() {
+        let (client, responder) = with(|stream| {
+            say(&stream, &READY);
+            (&stream).read_exact(&mut [0; 1000]).unwrap();
+        });
+        let arrived = client.send(LONG).unwrap().run(|| ()).unwrap();
+        assert_eq!((arrived.bytes, arrived.seconds), (0, 0.0));
+        responder.join().unwrap();
+    }
+
+    #[test]
+    fn a_stream_that_nobody_reads_ends_with_its_time() {
+        let (ended, has_ended) = mpsc::channel();
+        let (client, responder) = with(move |stream| {
+            say(&stream, &READY);
+            has_ended.recv_timeout(LONG).unwrap();
+            say(&stream, &Reply::Arrived { bytes: u64::MAX, seconds: 0.5, held: 0.0 });
+            io::copy(&mut &stream, &mut io::sink()).unwrap();
+        });
+        let arrived = client.send(Duration::from_millis(100)).unwrap().run(|| ended.send(()).unwrap()).unwrap();
+        assert!(arrived.bytes < 1 << 30, "no more than was sent: {arrived:?}");
+        responder.join().unwrap();
+    }
+
+    #[test]
+    fn the_end_of_a_load_is_found_near_the_end_of_a_piece() {
+        assert_eq!(end_of_load(b""), None);
+        assert_eq!(end_of_load(&[FILLER; 2000]), None);
+        let mut piece = [FILLER; 2000];
+        piece[1700] = b'\n';
+        assert_eq!(end_of_load(&piece), Some(1700));
+        assert_eq!(end_of_load(b"\n{}"), Some(0));
     }
 }

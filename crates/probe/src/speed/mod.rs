@@ -9,9 +9,9 @@ pub mod responder;
 
 use serde::{Deserialize, Serialize};
 
-pub use client::{Arrived, Client, Echoed, Trouble, Watching};
+pub use client::{Arrived, Client, Echoed, Stream, Trouble, Watching};
 
-use crate::watch::Seen;
+use crate::watch::{LONGEST_NAME, LimitUse, MOST_THREADS, Seen, ThreadShare};
 
 /// The port of the responder, TCP and UDP.
 pub const PORT: u16 = 5282;
@@ -77,9 +77,16 @@ pub enum Reply {
         bytes: u64,
         /// From the first byte to the last.
         seconds: f64,
+        /// Share of the time in which the responder held it back, for its rate.
+        held: f64,
     },
-    /// The end of `receive`: what the sender's TCP counted.
-    Sent(TcpCounts),
+    /// The end of `receive`.
+    Sent {
+        /// What the sender's TCP counted, where its kernel tells.
+        tcp: Option<TcpCounts>,
+        /// As with `send`.
+        held: f64,
+    },
     /// The end of `watch`.
     Seen(Seen),
     /// The end of `echo`.
@@ -104,17 +111,92 @@ pub struct TcpCounts {
 }
 
 impl TcpCounts {
-    /// Of the connection `socket`; zeros where the kernel does not tell.
-    pub(crate) fn of(socket: &std::net::TcpStream) -> Self {
-        let info = linerate_netio::tcp::TcpInfo::of(socket).unwrap_or_default();
+    /// Of the connection `socket`, on which a load was sent; none where the kernel does not tell.
+    pub(crate) fn of(socket: &std::net::TcpStream) -> Option<Self> {
+        let info = linerate_netio::tcp::TcpInfo::of(socket).ok()?;
         let share = |time: std::time::Duration| time.as_secs_f64() / info.busy.as_secs_f64().max(1e-6);
-        Self {
+        let counts = Self {
             segments: info.segments,
             retransmitted: info.retransmitted,
-            window_full: share(info.window_full).min(1.0),
-            buffer_full: share(info.buffer_full).min(1.0),
+            window_full: share(info.window_full),
+            buffer_full: share(info.buffer_full),
+        };
+        // A kernel that is too old to count them leaves them at 0.
+        (info.segments > 0).then(|| counts.sanitized())
+    }
+
+    fn sanitized(self) -> Self {
+        Self {
+            segments: self.segments,
+            retransmitted: self.retransmitted.min(self.segments),
+            window_full: share(self.window_full),
+            buffer_full: share(self.buffer_full),
         }
     }
+}
+
+impl Reply {
+    /// What came over the wire, with everything in it bounded: text for one line of a terminal, numbers that can be
+    /// reckoned with.
+    fn sanitized(self) -> Self {
+        match self {
+            Self::Ready { .. } | Self::Echoed { .. } => self,
+            Self::Refused { reason } => Self::Refused { reason: one_line(&reason, LONGEST_REASON) },
+            Self::Arrived { bytes, seconds, held } => {
+                Self::Arrived { bytes: bytes.min(MOST), seconds: seconds_of(seconds), held: share(held) }
+            }
+            Self::Sent { tcp, held } => Self::Sent { tcp: tcp.map(TcpCounts::sanitized), held: share(held) },
+            Self::Seen(seen) => Self::Seen(sanitized(seen)),
+        }
+    }
+}
+
+/// Letters of a reason that are shown.
+const LONGEST_REASON: usize = 200;
+
+/// No count is larger, nor any sum of a few that overflows.
+const MOST: u64 = 1 << 48;
+
+/// No machine has more processors.
+const MOST_PROCESSORS: usize = 1 << 16;
+
+fn sanitized(seen: Seen) -> Seen {
+    let processors = seen.processors.min(MOST_PROCESSORS);
+    let thread = |thread: ThreadShare| ThreadShare {
+        name: one_line(&thread.name, LONGEST_NAME),
+        share: share(thread.share),
+        wait_milliseconds: within(thread.wait_milliseconds, 1e6),
+    };
+    let limit = |limit: LimitUse| LimitUse { processors: within(limit.processors, 1e6), used_up: share(limit.used_up) };
+    Seen {
+        seconds: seconds_of(seen.seconds),
+        processors,
+        idle: share(seen.idle),
+        least_idle: share(seen.least_idle),
+        threads: seen.threads.into_iter().take(MOST_THREADS).map(thread).collect(),
+        daemon: within(seen.daemon, processors as f64),
+        limit: seen.limit.map(limit),
+        socket_drops: seen.socket_drops.min(MOST),
+        fragmented: seen.fragmented.min(MOST),
+    }
+}
+
+/// Printable ASCII alone, at most so much of it.
+fn one_line(text: &str, most: usize) -> String {
+    text.chars().filter(|letter| matches!(letter, ' '..='~')).take(most).collect()
+}
+
+fn within(number: f64, most: f64) -> f64 {
+    if number.is_finite() { number.clamp(0.0, most) } else { 0.0 }
+}
+
+fn share(number: f64) -> f64 {
+    within(number, 1.0)
+}
+
+/// A time that can be divided by, or none.
+fn seconds_of(number: f64) -> f64 {
+    Some(within(number, 3600.0)).filter(|seconds| *seconds > 1e-6).unwrap_or(0.0)
 }
 
 impl Request {
@@ -189,6 +271,69 @@ mod tests {
         let seen = Seen { threads: vec![thread; crate::watch::MOST_THREADS], ..Seen::default() };
         assert!(line(&Reply::Seen(seen)).len() < LONGEST_REPLY - 512);
         assert_ne!(FILLER, b'\n');
+    }
+
+    #[test]
+    fn whatever_a_responder_says_is_one_line_and_within_bounds() {
+        let thread = ThreadShare {
+            name: "\u{1b}[2Jevil\n\u{202e}name-that-is-long".into(),
+            share: -3.0,
+            wait_milliseconds: 1e300,
+        };
+        let seen = Seen {
+            seconds: -1.0,
+            processors: usize::MAX,
+            idle: 7.0,
+            least_idle: f64::NAN,
+            threads: vec![thread; 100],
+            daemon: f64::INFINITY,
+            limit: Some(LimitUse { processors: -1.0, used_up: 2.0 }),
+            socket_drops: u64::MAX,
+            fragmented: u64::MAX,
+        };
+        let Reply::Seen(seen) = Reply::Seen(seen).sanitized() else { panic!("another reply") };
+        assert_eq!((seen.seconds, seen.idle, seen.least_idle, seen.daemon), (0.0, 1.0, 0.0, 0.0));
+        assert_eq!(seen.threads.len(), MOST_THREADS);
+        assert_eq!(seen.threads[0], ThreadShare { name: "[2Jevilname-tha".into(), share: 0.0, wait_milliseconds: 1e6 });
+        assert_eq!(seen.limit, Some(LimitUse { processors: 0.0, used_up: 1.0 }));
+        assert!(seen.socket_drops.checked_add(seen.fragmented).is_some() && seen.processors <= MOST_PROCESSORS);
+
+        let reason = "\u{7}no\r\n".to_owned() + &"x".repeat(4000);
+        let Reply::Refused { reason } = (Reply::Refused { reason }).sanitized() else { panic!("another reply") };
+        assert!(reason.len() == LONGEST_REASON && reason.starts_with("nox"), "{reason}");
+        let arrived = Reply::Arrived { bytes: u64::MAX, seconds: 1e-300, held: -0.5 }.sanitized();
+        assert_eq!(arrived, Reply::Arrived { bytes: MOST, seconds: 0.0, held: 0.0 });
+        let tcp = Some(TcpCounts { segments: 3, retransmitted: 9, window_full: f64::NAN, buffer_full: 1.5 });
+        let sane = Some(TcpCounts { segments: 3, retransmitted: 3, window_full: 0.0, buffer_full: 1.0 });
+        assert_eq!(Reply::Sent { tcp, held: 9.0 }.sanitized(), Reply::Sent { tcp: sane, held: 1.0 });
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn what_a_responder_of_ours_says_stays_as_it_is(
+            shares in proptest::collection::vec(0.0..=1.0_f64, 4),
+            seconds in 0.001..10.0_f64,
+            bytes in 0..MOST,
+            name in "[ -~]{0,15}",
+        ) {
+            let threads = vec![ThreadShare { name, share: shares[0], wait_milliseconds: seconds }; 3];
+            let limit = Some(LimitUse { processors: 0.5, used_up: shares[1] });
+            let [idle, least_idle] = [shares[2], shares[3]];
+            let seen = Reply::Seen(Seen {
+                seconds,
+                processors: 4,
+                idle,
+                least_idle,
+                threads,
+                daemon: shares[0],
+                limit,
+                socket_drops: bytes,
+                fragmented: 1,
+            });
+            proptest::prop_assert_eq!(seen.clone().sanitized(), seen);
+            let arrived = Reply::Arrived { bytes, seconds, held: shares[0] };
+            proptest::prop_assert_eq!(arrived.clone().sanitized(), arrived);
+        }
     }
 
     #[test]

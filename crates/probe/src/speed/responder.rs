@@ -12,12 +12,26 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
+use super::client::DATAGRAM_BUFFER;
 use super::pace::{LONGEST_PIECE, Pace};
 use super::{Ask, FILLER, LONGEST_MILLISECONDS, LONGEST_REQUEST, Reply, Request, TcpCounts, line};
 use crate::watch::Watch;
 
 /// More connections at a time are refused.
-pub const MOST_CONNECTIONS: usize = 4;
+pub const MOST_CONNECTIONS: usize = 8;
+
+/// Of one address no more: a client has two, and two more while those before them end.
+pub const MOST_OF_ONE: usize = 4;
+
+/// Connections are accepted so far apart, but some after a pause at once.
+const APART: Duration = Duration::from_millis(100);
+const AT_ONCE: u32 = 10;
+
+/// Datagrams in a second: clients send 2,000.
+const MOST_DATAGRAMS: u64 = 4000;
+
+/// No more datagrams of them wait in a socket's buffer.
+const MOST_WAITING: usize = 4096;
 
 /// A request has to be there by then.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -78,6 +92,9 @@ impl Sockets {
         let stream = socket(Type::STREAM, Protocol::TCP)?;
         stream.listen(16)?;
         let datagrams = socket(Type::DGRAM, Protocol::UDP)?;
+        // What the kernel does not grant is missing when datagrams come in bursts, and nowhere else.
+        let _ = datagrams.set_recv_buffer_size(DATAGRAM_BUFFER);
+        let _ = datagrams.set_send_buffer_size(DATAGRAM_BUFFER);
         Ok(Self { listener: stream.into(), datagrams: Mutex::new(datagrams.into()) })
     }
 }
@@ -85,11 +102,13 @@ impl Sockets {
 /// What the connections share.
 struct Responder<'a> {
     pace: Pace,
+    /// Of datagrams, whoever sends them.
+    datagrams: Pace,
     until: Instant,
     daemon: Option<u32>,
     port: u16,
     /// At most [`MOST_CONNECTIONS`].
-    connections: Mutex<Vec<Arc<TcpStream>>>,
+    connections: Mutex<Vec<(IpAddr, Arc<TcpStream>)>>,
     is_there: &'a (dyn Fn() -> bool + Sync),
 }
 
@@ -105,18 +124,26 @@ pub fn answer(
     stop: BorrowedFd<'_>,
     is_there: &(dyn Fn() -> bool + Sync),
 ) -> io::Result<End> {
-    let pace = Pace::new(bounds.rate, Instant::now());
+    let now = Instant::now();
+    let (pace, datagrams) = (Pace::new(bounds.rate, now), Pace::new(MOST_DATAGRAMS, now));
     let (daemon, port) = watched;
-    let responder = Responder { pace, until: bounds.until, daemon, port, connections: Mutex::default(), is_there };
+    let connections = Mutex::default();
+    let responder = Responder { pace, datagrams, until: bounds.until, daemon, port, connections, is_there };
+    let mut accepts = Accepts { next: now };
     thread::scope(|scope| {
         loop {
             if let Some(end) = responder.has_ended(stop) {
                 responder.hang_up();
                 return Ok(end);
             }
+            if let Some(pause) = accepts.pause(Instant::now()) {
+                wait_for(&mut [PollFd::from_borrowed_fd(stop, PollFlags::IN)], pause)?;
+                continue;
+            }
             for sockets in sockets {
                 let Ok((stream, from)) = sockets.listener.accept() else { continue };
-                let Some(stream) = responder.admit(stream) else { continue };
+                accepts.count(Instant::now());
+                let Some(stream) = responder.admit(stream, from.ip()) else { continue };
                 let (responder, theirs) = (&responder, Arc::clone(&stream));
                 let serve = move || {
                     // Whoever hangs up hangs up.
@@ -132,6 +159,23 @@ pub fn answer(
     })
 }
 
+/// When connections are accepted.
+struct Accepts {
+    /// When the next one would be, if all were [`APART`].
+    next: Instant,
+}
+
+impl Accepts {
+    fn count(&mut self, now: Instant) {
+        self.next = self.next.max(now) + APART;
+    }
+
+    /// How long none is accepted.
+    fn pause(&self, now: Instant) -> Option<Duration> {
+        self.next.saturating_duration_since(now).checked_sub(APART * (AT_ONCE - 1)).filter(|pause| !pause.is_zero())
+    }
+}
+
 impl Responder<'_> {
     fn has_ended(&self, stop: BorrowedFd<'_>) -> Option<End> {
         let mut ready = [PollFd::from_borrowed_fd(stop, PollFlags::IN)];
@@ -145,29 +189,33 @@ impl Responder<'_> {
     }
 
     /// The connection, if there is room for it.
-    fn admit(&self, stream: TcpStream) -> Option<Arc<TcpStream>> {
+    fn admit(&self, stream: TcpStream, from: IpAddr) -> Option<Arc<TcpStream>> {
         let mut connections = self.connections();
-        if connections.len() < MOST_CONNECTIONS {
-            let stream = Arc::new(stream);
-            connections.push(Arc::clone(&stream));
-            return Some(stream);
-        }
-        let reason = format!("it serves {MOST_CONNECTIONS} connections already; try again in 10 seconds");
-        // Into an empty buffer: nobody is waited for.
-        let _ = stream.set_nonblocking(true).and_then(|()| (&stream).write_all(&line(&Reply::Refused { reason })));
+        let of_one = connections.iter().filter(|(other, _)| *other == from).count();
+        let reason = match refusal(connections.len(), of_one) {
+            None => {
+                let stream = Arc::new(stream);
+                connections.push((from, Arc::clone(&stream)));
+                return Some(stream);
+            }
+            Some(reason) => reason,
+        };
+        // Nobody is waited for. What is not read when a connection is closed may cut off what was said.
+        let _ = stream.set_nonblocking(true).map(|()| (&stream).read(&mut [0; LONGEST_REQUEST]));
+        let _ = (&stream).write_all(&line(&Reply::Refused { reason }));
         None
     }
 
     fn dismiss(&self, stream: &Arc<TcpStream>) {
-        self.connections().retain(|other| !Arc::ptr_eq(other, stream));
+        self.connections().retain(|(_, other)| !Arc::ptr_eq(other, stream));
     }
 
     /// Ends what is still going on.
     fn hang_up(&self) {
-        self.connections().iter().for_each(|stream| drop(stream.shutdown(Shutdown::Both)));
+        self.connections().iter().for_each(|(_, stream)| drop(stream.shutdown(Shutdown::Both)));
     }
 
-    fn connections(&self) -> MutexGuard<'_, Vec<Arc<TcpStream>>> {
+    fn connections(&self) -> MutexGuard<'_, Vec<(IpAddr, Arc<TcpStream>)>> {
         self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -177,6 +225,17 @@ impl Responder<'_> {
         ready.push(PollFd::from_borrowed_fd(stop, PollFlags::IN));
         let left = self.until.saturating_duration_since(Instant::now()).min(Duration::from_secs(1));
         wait_for(&mut ready, left)
+    }
+}
+
+/// Why another connection is refused, beside so many, and so many of the same address.
+fn refusal(all: usize, of_one: usize) -> Option<String> {
+    if all >= MOST_CONNECTIONS {
+        Some(format!("it serves {MOST_CONNECTIONS} connections already; try again in 10 seconds"))
+    } else if of_one >= MOST_OF_ONE {
+        Some(format!("it serves {MOST_OF_ONE} connections of this address already; try again in 10 seconds"))
+    } else {
+        None
     }
 }
 
@@ -203,7 +262,7 @@ impl<'a> Connection<'a> {
         Self { responder, stream, until: responder.until.min(Instant::now() + longest) }
     }
 
-    fn serve(&mut self, datagrams: &Mutex<UdpSocket>, from: IpAddr) -> io::Result<()> {
+    fn serve(&self, datagrams: &Mutex<UdpSocket>, from: IpAddr) -> io::Result<()> {
         // A listener's sockets inherit that on some systems, not on Linux.
         self.stream.set_nonblocking(false)?;
         let request = match self.request()? {
@@ -211,8 +270,7 @@ impl<'a> Connection<'a> {
             Err(reason) => {
                 self.reply(&Reply::Refused { reason })?;
                 // What is not read when a connection is closed cuts off what was said last.
-                self.until = self.until.min(Instant::now() + PATIENCE);
-                return self.end_of_input();
+                return self.end_of_input(self.until.min(Instant::now() + PATIENCE));
             }
         };
         let time = Duration::from_millis(request.milliseconds.into());
@@ -254,22 +312,24 @@ impl<'a> Connection<'a> {
         }
         self.ready()?;
         let mut buffer = vec![0; LONGEST_PIECE];
-        let (mut bytes, mut begin, mut last) = (0, None, Instant::now());
-        loop {
+        let (mut bytes, mut begin, mut last, mut held) = (0, None, Instant::now(), Duration::ZERO);
+        let has_ended = loop {
             match self.read(&mut buffer[..pace.piece()], self.until) {
-                Ok(0) => break,
+                Ok(0) => break true,
                 Ok(more) => {
                     bytes += more as u64;
                     last = Instant::now();
                     begin.get_or_insert(last);
-                    pace.pass(more);
+                    held += pace.pass(more);
                 }
-                Err(error) if error.kind() == ErrorKind::TimedOut => break,
+                Err(error) if error.kind() == ErrorKind::TimedOut => break false,
                 Err(error) => return Err(error),
             }
-        }
+        };
         let seconds = begin.map_or(0.0, |begin| last.duration_since(begin).as_secs_f64());
-        self.reply(&Reply::Arrived { bytes, seconds })
+        self.reply(&Reply::Arrived { bytes, seconds, held: share(held, seconds) })?;
+        // What is not read when a connection is closed cuts off what was said last.
+        if has_ended { Ok(()) } else { self.end_of_input(self.until + LAST_WORD) }
     }
 
     /// Sends a stream.
@@ -278,19 +338,21 @@ impl<'a> Connection<'a> {
         self.ready()?;
         let buffer = [FILLER; LONGEST_PIECE];
         let piece = self.responder.pace.piece();
+        let (begin, mut held) = (Instant::now(), Duration::ZERO);
         while Instant::now() < until {
             self.write(&buffer[..piece])?;
-            self.responder.pace.pass(piece);
+            held += self.responder.pace.pass(piece);
         }
+        let held = share(held, begin.elapsed().as_secs_f64());
         self.write(b"\n")?;
-        self.reply(&Reply::Sent(TcpCounts::of(self.stream)))
+        self.reply(&Reply::Sent { tcp: TcpCounts::of(self.stream), held })
     }
 
     /// Watches this machine until the client ends its side.
     fn watch(&self) -> io::Result<()> {
         let watch = Watch::begin(self.responder.daemon, self.responder.port);
         self.ready()?;
-        self.end_of_input()?;
+        self.end_of_input(self.until)?;
         self.reply(&Reply::Seen(watch.end()))
     }
 
@@ -300,12 +362,8 @@ impl<'a> Connection<'a> {
             return self.reply(&Reply::Refused { reason: "it counts another client's datagrams".into() });
         };
         let mut buffer = [0; LONGEST_DATAGRAM];
-        // What came for somebody else, or too late.
-        while datagrams.recv(&mut buffer).is_ok() {
-            if Instant::now() >= self.until {
-                return Ok(());
-            }
-        }
+        // What came for somebody else, or too late: as much as was there.
+        let _ = (0..MOST_WAITING).find(|_| datagrams.recv(&mut buffer).is_err());
         self.ready()?;
         let mut arrived = 0;
         while Instant::now() < self.until {
@@ -314,7 +372,11 @@ impl<'a> Connection<'a> {
             let has_ended = !ready[1].revents().is_empty();
             // No more at a time than fit into a socket's buffer: somebody else's flood must not hold it here.
             for _ in 0..64 {
+                if Instant::now() >= self.until {
+                    break;
+                }
                 let Ok((length, sender)) = datagrams.recv_from(&mut buffer) else { break };
+                self.responder.datagrams.pass(1);
                 if sender.ip() == from && length < buffer.len() {
                     arrived += 1;
                     self.responder.pace.pass(length);
@@ -341,14 +403,16 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// Waits until the client has ended its side; what it sends until then is not looked at.
-    fn end_of_input(&self) -> io::Result<()> {
+    /// Waits until the client has ended its side, or the time is over; what it sends until then is not looked at.
+    fn end_of_input(&self, until: Instant) -> io::Result<()> {
         let mut buffer = [0; 1024];
         // A client that trickles bytes has as long as any other, and one that pours them no more than its share.
         loop {
-            match self.read(&mut buffer, self.until) {
+            match self.read(&mut buffer, until) {
                 Ok(0) => return Ok(()),
-                Ok(length) => self.responder.pace.pass(length),
+                Ok(length) => {
+                    self.responder.pace.pass(length);
+                }
                 // Its time is over: what was seen is told all the same.
                 Err(error) if error.kind() == ErrorKind::TimedOut => return Ok(()),
                 Err(error) => return Err(error),
@@ -374,19 +438,59 @@ impl<'a> Connection<'a> {
     }
 }
 
+/// The share of a stream's time in which it was held back.
+fn share(held: Duration, seconds: f64) -> f64 {
+    if seconds > 0.0 { (held.as_secs_f64() / seconds).min(1.0) } else { 0.0 }
+}
+
 /// How much time is left, at least a millisecond: zero means "for ever" to a socket.
-fn left(until: Instant) -> io::Result<Duration> {
+pub(super) fn left(until: Instant) -> io::Result<Duration> {
     let left = until.checked_duration_since(Instant::now()).ok_or(ErrorKind::TimedOut)?;
     Ok(left.max(Duration::from_millis(1)))
 }
 
 /// A time-out under its own name, and signals in between ignored.
-fn in_time(mut call: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
+pub(super) fn in_time(mut call: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
     loop {
         match call() {
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Err(ErrorKind::TimedOut.into()),
             done => return done,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_address_leaves_room_for_a_client_at_another() {
+        assert_eq!([refusal(0, 0), refusal(2, 2), refusal(MOST_OF_ONE, 0), refusal(7, 1)], [const { None }; 4]);
+        assert!(refusal(MOST_OF_ONE, MOST_OF_ONE).unwrap().contains("of this address"));
+        assert!(refusal(MOST_CONNECTIONS, 0).unwrap().starts_with("it serves 8 connections already"));
+        const { assert!(MOST_CONNECTIONS >= MOST_OF_ONE + 2) };
+    }
+
+    #[test]
+    fn connections_are_accepted_ten_times_a_second() {
+        let begin = Instant::now();
+        let mut accepts = Accepts { next: begin };
+        let mut now = begin;
+        let mut accepted = 0;
+        while now < begin + Duration::from_secs(10) {
+            match accepts.pause(now) {
+                Some(pause) => now += pause,
+                None => {
+                    accepts.count(now);
+                    accepted += 1;
+                }
+            }
+        }
+        assert!((100..=110).contains(&accepted), "{accepted}");
+        let later = now + Duration::from_secs(60);
+        assert_eq!(accepts.pause(later), None);
+        (0..AT_ONCE).for_each(|_| accepts.count(later));
+        assert!(accepts.pause(later).is_some(), "a pause is not saved up");
     }
 }

@@ -1,19 +1,32 @@
 //! The measurement with iperf3 at the other end, and here. What the machine there does stays unknown.
 
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read};
 use std::net::IpAddr;
 use std::process::{Command, Stdio};
+use std::thread;
 use std::time::Duration;
 
 use linerate_probe::speed::{Arrived, TcpCounts};
+use linerate_tunnel::Interruption;
 use serde_json::Value;
 
-use super::measure::{Direction, Load};
+use super::measure::Direction;
+use crate::cli::ends;
+
+/// How long it may take beyond its time.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// A server serves one client, and ends a measurement a moment after its client: it is asked so often, so far apart.
+const ATTEMPTS: usize = 5;
+const APART: Duration = Duration::from_millis(400);
+
+/// It prints less.
+const LONGEST_OUTPUT: u64 = 1 << 20;
 
 /// Whether an iperf3 server answers; if not, why.
-pub(super) fn answers(address: IpAddr) -> Result<(), String> {
+pub(super) fn answers(address: IpAddr, interruption: &Interruption) -> Result<(), String> {
     // The shortest of all measurements; a server that ends after one measurement is of no use.
-    run(address, &["-n", "1K"]).map(drop)
+    run(address, &["-n", "1K"], Duration::ZERO, interruption).map(drop)
 }
 
 /// A TCP stream one way.
@@ -22,12 +35,15 @@ pub(super) fn load(
     direction: Direction,
     time: Duration,
     segment: Option<u32>,
-) -> Result<Load, String> {
+    interruption: &Interruption,
+) -> Result<Arrived, String> {
     let (seconds, segment) = (time.as_secs().max(1).to_string(), segment.map(|bytes| bytes.to_string()));
     let limit = segment.as_ref().map(|bytes| ["-M", bytes.as_str()]);
     let end = run(
         address,
         &[&["-t", &seconds][..], way(direction), limit.as_ref().map_or(&[], |limit| &limit[..])].concat(),
+        time,
+        interruption,
     )?;
     let number = |sum: &str, name: &str| end.get(sum)?.get(name)?.as_f64();
     let (bytes, seconds) =
@@ -39,7 +55,7 @@ pub(super) fn load(
         retransmitted: retransmitted as u32,
         ..TcpCounts::default()
     });
-    Ok(Load { arrived: Arrived { bytes: bytes as u64, seconds, tcp }, there: None })
+    Ok(Arrived { bytes: bytes as u64, seconds, tcp, held: 0.0 })
 }
 
 /// The share of datagrams that is lost one way.
@@ -49,10 +65,12 @@ pub(super) fn lost(
     length: usize,
     megabits: f64,
     time: Duration,
+    interruption: &Interruption,
 ) -> Result<f64, String> {
     let (length, seconds) = (length.to_string(), time.as_secs().max(1).to_string());
     let rate = format!("{}", (megabits.clamp(0.05, 16.0) * 1e6) as u64);
-    let end = run(address, &[&["-u", "-l", &length, "-b", &rate, "-t", &seconds][..], way(direction)].concat())?;
+    let arguments = [&["-u", "-l", &length, "-b", &rate, "-t", &seconds][..], way(direction)].concat();
+    let end = run(address, &arguments, time, interruption)?;
     let percent = end.get("sum").and_then(|sum| sum.get("lost_percent")?.as_f64()).ok_or_else(strange)?;
     Ok(percent / 100.0)
 }
@@ -67,19 +85,50 @@ fn way(direction: Direction) -> &'static [&'static str] {
     }
 }
 
-/// Runs iperf3, and returns the part `end` of what it prints.
-fn run(address: IpAddr, arguments: &[&str]) -> Result<Value, String> {
-    let output = Command::new("iperf3")
+/// Runs iperf3 for about `time`, and returns the part `end` of what it prints.
+fn run(address: IpAddr, arguments: &[&str], time: Duration, interruption: &Interruption) -> Result<Value, String> {
+    let mut end = once(address, arguments, time, interruption);
+    for _ in 1..ATTEMPTS {
+        if !end.as_ref().is_err_and(|error| error.contains("busy")) {
+            break;
+        }
+        let _ = interruption.pause(&[], Some(APART));
+        end = once(address, arguments, time, interruption);
+    }
+    end
+}
+
+fn once(address: IpAddr, arguments: &[&str], time: Duration, interruption: &Interruption) -> Result<Value, String> {
+    let child = Command::new("iperf3")
         .args(["-c", &address.to_string(), "-J", "--connect-timeout", "3000"])
         .args(arguments)
         .stdin(Stdio::null())
+        .stdout(Stdio::piped())
         .stderr(Stdio::null())
-        .output();
-    let output = output.map_err(|error| match error.kind() {
+        .spawn();
+    let mut child = child.map_err(|error| match error.kind() {
         ErrorKind::NotFound => "which is not installed here either".to_owned(),
         _ => format!("which cannot be run here: {error}"),
     })?;
-    let mut printed: Value = serde_json::from_slice(&output.stdout).map_err(|_| strange())?;
+    let stdout = child.stdout.take();
+    let reader = thread::spawn(move || {
+        let mut printed = Vec::new();
+        let _ = stdout.map(|stdout| stdout.take(LONGEST_OUTPUT).read_to_end(&mut printed));
+        printed
+    });
+    let in_time = ends(&mut child, time + GRACE, interruption);
+    if !in_time {
+        let _ = child.kill();
+    }
+    let _ = child.wait();
+    let printed = reader.join().unwrap_or_default();
+    if interruption.came() {
+        return Err("interrupted".to_owned());
+    }
+    if !in_time {
+        return Err("iperf3 did not end in time; the way may not let its load or its own connection through".to_owned());
+    }
+    let mut printed: Value = serde_json::from_slice(&printed).map_err(|_| strange())?;
     match printed.get("error").and_then(Value::as_str) {
         Some(error) => Err(format!("iperf3: {error}")),
         None => Ok(printed["end"].take()),

@@ -12,6 +12,7 @@ use linerate_privileges::confine_reader;
 use linerate_probe::speed::responder::{Bounds, End, MOST_CONNECTIONS, Sockets, answer};
 use linerate_tunnel::status::status;
 use rustix::net::netdevice::name_to_index;
+use rustix::thread::capabilities;
 
 use super::SpeedArguments;
 use crate::cli::{CliError, interruption};
@@ -41,9 +42,20 @@ pub(super) fn main(interface: &InterfaceName, arguments: &SpeedArguments) -> Res
     // In this socket's network namespace, which the one of /sys need not be.
     let any = UdpSocket::bind("0.0.0.0:0").map_err(|error| format!("cannot open a socket: {error}"))?;
     let index = name_to_index(&any, name).map_err(|error| format!("cannot look for {name}: {error}"))?;
-    let is_there = || name_to_index(&any, name) == Ok(index);
+    // A socket cannot be bound to an address that has gone.
+    let has_gone = |address: &IpAddr| {
+        let bound = UdpSocket::bind(SocketAddr::new(*address, 0));
+        bound.is_err_and(|error| error.kind() == io::ErrorKind::AddrNotAvailable)
+    };
+    let are_there = || !addresses.iter().any(has_gone);
+    let is_there = || name_to_index(&any, name) == Ok(index) && are_there();
     let interruption = interruption()?;
     confine_reader();
+    if !capabilities(None).is_ok_and(|capabilities| capabilities.permitted.is_empty()) {
+        let why =
+            "cannot give up its capabilities, and answers nobody with them; start it as root, not with a part of that";
+        return Err(why.to_owned().into());
+    }
 
     let places: Vec<String> = addresses.iter().map(ToString::to_string).collect();
     let (port, minutes, rate) = (arguments.port, arguments.minutes, arguments.rate);
@@ -57,6 +69,9 @@ pub(super) fn main(interface: &InterfaceName, arguments: &SpeedArguments) -> Res
     match end.map_err(|error| format!("cannot wait for measurements: {error}"))? {
         End::Time => eprint_line(&format!("its {minutes} min are over")),
         End::Stopped => {}
+        End::Gone if name_to_index(&any, name) == Ok(index) => {
+            return Err(format!("the addresses of {name} have changed; start this again").into());
+        }
         End::Gone => return Err(format!("{name} has gone; start this again when it is back").into()),
     }
     Ok(ExitCode::SUCCESS)

@@ -1,5 +1,6 @@
 //! The measurement, step by step.
 
+use std::cell::OnceCell;
 use std::io::IsTerminal;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,25 +12,37 @@ use linerate_doctor::bottleneck::Bottleneck;
 use linerate_probe::speed::{Arrived, Client, Echoed, TcpCounts, Trouble, Watching};
 use linerate_probe::watch::{Seen, Watch};
 use linerate_probe::{Echo, largest};
+use linerate_tunnel::Interruption;
 use linerate_tunnel::status::Status;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 
 use super::{iperf3, verdict};
-use crate::cli::CliError;
+use crate::cli::{CliError, interruption};
 use crate::doctor::daemon;
 use crate::target::Target;
 
-/// Round trips at rest: as many, and so far apart.
+/// Round trips at rest: as many, and so far apart; on a long way fewer, of which this is the least, in so much time.
 const AT_REST: usize = 50;
+const LEAST_AT_REST: usize = 10;
 const FEW: usize = 3;
 const INTERVAL: Duration = Duration::from_millis(10);
+const RESTING: Duration = Duration::from_secs(2);
 
-/// Beside a load they are further apart, and an answer is waited for as long as this.
-const LOADED_INTERVAL: Duration = Duration::from_millis(20);
+/// How long an answer is waited for at rest; and at least, however short the way is: the processors may be busy.
 const PATIENCE: Duration = Duration::from_secs(1);
+const LEAST_PATIENCE: Duration = Duration::from_millis(200);
 
-/// A load's queues take so long to fill.
+/// Beside a load they are further apart, and may be answered as much later: queues hold seconds.
+const LOADED_INTERVAL: Duration = Duration::from_millis(20);
+pub(super) const LATE: Duration = Duration::from_secs(3);
+
+/// Numbers of requests beside a load begin here: a late answer to one at rest is not taken for one of these.
+const FIRST_LOADED: u16 = 1000;
+
+/// A load's queues take so long to fill, or so many round trips.
 const FILLING: Duration = Duration::from_millis(300);
+const FILLING_TRIPS: f64 = 10.0;
 
 /// The first request may have to wait for a handshake, which is tried again after 5 s.
 const HANDSHAKE: Duration = Duration::from_millis(5500);
@@ -38,6 +51,7 @@ const HANDSHAKE: Duration = Duration::from_millis(5500);
 const DATAGRAM: usize = 500;
 const DATAGRAM_INTERVAL: Duration = Duration::from_micros(500);
 const DATAGRAMS: Duration = Duration::from_secs(1);
+const LEAST_LATE: Duration = Duration::from_millis(500);
 
 /// What was measured.
 #[derive(Serialize)]
@@ -73,7 +87,8 @@ pub(super) struct Mtu {
     pub(super) passes: Option<u32>,
 }
 
-/// Round trips, in milliseconds.
+/// Round trips, in milliseconds. Beside a load a request without an answer is one that took as long as answers are
+/// waited for, but for the longest, which is that of an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(super) struct RoundTrips {
     pub(super) requests: usize,
@@ -103,6 +118,8 @@ pub(super) struct Way {
     pub(super) retransmitted: Option<u32>,
     #[serde(skip)]
     pub(super) tcp: Option<TcpCounts>,
+    /// Share of the time in which the responder held the stream back.
+    pub(super) held: f64,
     /// Share of the datagrams, which were counted when nothing else went.
     pub(super) lost: Option<f64>,
     pub(super) under_load: RoundTrips,
@@ -118,26 +135,45 @@ pub(super) enum Direction {
     Receive,
 }
 
-/// A load as its client saw it.
-pub(super) struct Load {
-    pub(super) arrived: Arrived,
-    pub(super) there: Option<Seen>,
+/// A load, and what was seen beside it.
+struct Load {
+    arrived: Arrived,
+    trips: Vec<Option<Duration>>,
+    here: Seen,
+    there: Option<Seen>,
 }
 
 /// The other end.
 enum Answerer {
     Linerate { client: Client, allowed: u64 },
-    Iperf3 { segment: Option<u32> },
+    Iperf3 { segment: Option<u32>, interruption: Interruption },
 }
 
 impl Answerer {
     fn limit_segments(&mut self, bytes: Option<u32>) {
         match (self, bytes) {
             (Self::Linerate { client, .. }, Some(bytes)) => client.limit_segments(bytes),
-            (Self::Iperf3 { segment }, _) => *segment = bytes,
+            (Self::Iperf3 { segment, .. }, _) => *segment = bytes,
             _ => {}
         }
     }
+
+    /// An error after a signal, which does not end this process while it has a child.
+    fn check(&self) -> Result<(), CliError> {
+        match self {
+            Self::Iperf3 { interruption, .. } if interruption.came() => Err("interrupted".to_owned().into()),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Round trips beside loads, one load after the other.
+struct Pings<'a> {
+    echo: &'a Echo,
+    /// The number of the next request: none comes twice.
+    next: u16,
+    /// How long the queues take to fill; none where nobody answers at rest.
+    filling: Option<Duration>,
 }
 
 /// Bytes of the headers of IP and TCP, without options.
@@ -158,8 +194,9 @@ pub(super) fn measure(tunnel: &Status, target: &Target<'_>, seconds: u8, port: u
     let mut answerer = answerer(target, port)?;
     let watched = (daemon(target.tunnel), tunnel.listen_port);
     let rest = at_rest(&answerer, target, &echo, watched)?;
+    answerer.check()?;
     progress.step("packet sizes");
-    let patience = Duration::from_secs_f64(rest.trips.median.unwrap_or(100.0) * 3e-3).clamp(INTERVAL * 4, PATIENCE);
+    let patience = Duration::from_secs_f64(rest.trips.median.unwrap_or(100.0) * 3e-3).clamp(LEAST_PATIENCE, PATIENCE);
     let passes = match rest.trips.answers {
         0 => None,
         _ => largest(&echo, target.address.is_ipv6(), tunnel.mtu, patience).ok().flatten(),
@@ -168,12 +205,17 @@ pub(super) fn measure(tunnel: &Status, target: &Target<'_>, seconds: u8, port: u
     let narrow =
         passes.filter(|passes| *passes < tunnel.mtu).map(|passes| passes.saturating_sub(headers(target.address)));
     answerer.limit_segments(narrow);
+    answerer.check()?;
+    let mut pings =
+        Pings { echo: &echo, next: FIRST_LOADED, filling: rest.trips.median.map(|trip| filling(trip, time)) };
     progress.step(&format!("sending for {seconds} s"));
-    let mut send = one_way(&answerer, target, Direction::Send, time, &echo, watched)?;
+    let mut send = one_way(&answerer, target, Direction::Send, time, &mut pings, &rest, watched)?;
     progress.step(&format!("receiving for {seconds} s"));
-    let mut receive = one_way(&answerer, target, Direction::Receive, time, &echo, watched)?;
+    let mut receive = one_way(&answerer, target, Direction::Receive, time, &mut pings, &rest, watched)?;
     progress.step("lost datagrams");
-    [send.lost, receive.lost] = lost(&answerer, target, send.megabits_per_second.min(receive.megabits_per_second))?;
+    [send.lost, receive.lost] =
+        lost(&answerer, target, send.megabits_per_second.min(receive.megabits_per_second), &rest.trips);
+    answerer.check()?;
     drop(progress);
 
     let (by, allowed) = match &answerer {
@@ -206,7 +248,13 @@ fn answerer(target: &Target<'_>, port: u16) -> Result<Answerer, CliError> {
         Err(trouble @ (Trouble::Nobody | Trouble::Unreachable(_))) => trouble,
         Err(trouble) => return Err(trouble_with(target, &trouble)),
     };
-    let Err(why) = iperf3::answers(target.address) else { return Ok(Answerer::Iperf3 { segment: None }) };
+    let interruption = interruption()?;
+    let Err(why) = iperf3::answers(target.address, &interruption) else {
+        return Ok(Answerer::Iperf3 { segment: None, interruption });
+    };
+    if interruption.came() {
+        return Err(why.into());
+    }
     let firewall = match trouble {
         Trouble::Unreachable(_) => format!("; a firewall may drop it, too: `linerate doctor {}`", target.tunnel),
         _ => String::new(),
@@ -236,7 +284,7 @@ fn at_rest(
         Answerer::Iperf3 { .. } => None,
     };
     let watch = Watch::begin(daemon, port);
-    let trips = round_trips(&resting_trips(echo));
+    let trips = round_trips(&resting_trips(echo), None);
     let here = watch.end();
     let there = watching.map(Watching::end).transpose().map_err(|trouble| trouble_with(target, &trouble))?;
     Ok(Rest { trips, here, there })
@@ -248,26 +296,25 @@ fn one_way(
     target: &Target<'_>,
     direction: Direction,
     time: Duration,
-    echo: &Echo,
-    (daemon, port): (Option<u32>, u16),
+    pings: &mut Pings<'_>,
+    rest: &Rest,
+    watched: (Option<u32>, u16),
 ) -> Result<Way, CliError> {
-    let ended = AtomicBool::new(false);
-    let watch = Watch::begin(daemon, port);
-    let (load, trips, here) = thread::scope(|scope| {
-        let pings = scope.spawn(|| loaded_trips(echo, &ended));
-        let load = match answerer {
-            Answerer::Linerate { client, .. } => {
-                ours(client, direction, time).map_err(|trouble| trouble_with(target, &trouble))
-            }
-            Answerer::Iperf3 { segment } => {
-                iperf3::load(target.address, direction, time, *segment).map_err(CliError::from)
-            }
-        };
-        let here = watch.end();
-        ended.store(true, Ordering::Relaxed);
-        (load, pings.join().unwrap_or_default(), here)
-    });
-    let Load { arrived: Arrived { bytes, seconds, tcp }, there } = load?;
+    let Load { arrived, trips, here, there } = match answerer {
+        Answerer::Linerate { client, .. } => {
+            let load = ours(client, direction, time, pings, watched);
+            load.map_err(|trouble| trouble_with(target, &trouble))?
+        }
+        Answerer::Iperf3 { segment, interruption } => {
+            let (arrived, trips, here) = beside(pings, watched, |_| {
+                iperf3::load(target.address, direction, time, *segment, interruption).map_err(CliError::from)
+            });
+            let arrived = arrived?;
+            // It connects before the load, and tells its counters after it.
+            Load { arrived, trips, here: here.during(arrived.seconds, Some(&rest.here)), there: None }
+        }
+    };
+    let Arrived { bytes, seconds, tcp, held } = arrived;
     Ok(Way {
         megabits_per_second: if seconds > 0.0 { bytes as f64 * 8e-6 / seconds } else { 0.0 },
         bytes,
@@ -275,43 +322,81 @@ fn one_way(
         segments: tcp.map(|tcp| tcp.segments),
         retransmitted: tcp.map(|tcp| tcp.retransmitted),
         tcp,
+        held,
         lost: None,
-        under_load: round_trips(&trips),
+        under_load: round_trips(&trips, Some(LATE)),
         here,
-        there,
+        // The other end is watched from before the load's connection until after its last answer.
+        there: there.map(|seen| seen.during(seconds, rest.there.as_ref())),
         bottleneck: None,
     })
 }
 
 /// A load with our responder.
-fn ours(client: &Client, direction: Direction, time: Duration) -> Result<Load, Trouble> {
+fn ours(
+    client: &Client,
+    direction: Direction,
+    time: Duration,
+    pings: &mut Pings<'_>,
+    watched: (Option<u32>, u16),
+) -> Result<Load, Trouble> {
     let watching = client.watch()?;
-    let arrived = match direction {
+    let stream = match direction {
         Direction::Send => client.send(time)?,
         Direction::Receive => client.receive(time)?,
     };
-    Ok(Load { arrived, there: Some(watching.end()?) })
+    let ((arrived, there), trips, here) = beside(pings, watched, |ended| {
+        let arrived = stream.run(ended);
+        // What stalls the stream may stall this, too; the stream was measured.
+        (arrived, watching.end().ok())
+    });
+    Ok(Load { arrived: arrived?, trips, here, there })
 }
 
-/// The shares of datagrams that are lost, each way, at a quarter of this throughput at most.
-fn lost(answerer: &Answerer, target: &Target<'_>, megabits: f64) -> Result<[Option<f64>; 2], CliError> {
+/// What `load` returns, and the round trips and this machine meanwhile: from now until it calls what it is given, or
+/// else until its end.
+fn beside<T>(
+    pings: &mut Pings<'_>,
+    (daemon, port): (Option<u32>, u16),
+    load: impl FnOnce(&dyn Fn()) -> T,
+) -> (T, Vec<Option<Duration>>, Seen) {
+    let (ended, here) = (AtomicBool::new(false), OnceCell::new());
+    let watch = Watch::begin(daemon, port);
+    let (outcome, trips) = thread::scope(|scope| {
+        let trips = scope.spawn(|| loaded_trips(pings, &ended));
+        let end = || {
+            here.get_or_init(|| watch.end());
+            ended.store(true, Ordering::Relaxed);
+        };
+        let outcome = load(&end);
+        end();
+        (outcome, trips.join().unwrap_or_default())
+    });
+    (outcome, trips, here.into_inner().unwrap_or_default())
+}
+
+/// How long a load's queues take to fill on a way of this round trip, in milliseconds.
+fn filling(at_rest: f64, time: Duration) -> Duration {
+    Duration::from_secs_f64(at_rest * FILLING_TRIPS * 1e-3).max(FILLING).min(time / 2)
+}
+
+/// The shares of datagrams that are lost, each way, at a quarter of this throughput at most. Where that cannot be told,
+/// all else was measured.
+fn lost(answerer: &Answerer, target: &Target<'_>, megabits: f64, at_rest: &RoundTrips) -> [Option<f64>; 2] {
     match answerer {
         Answerer::Linerate { client, .. } => {
             let apart = DATAGRAM as f64 * 8e-6 * 4.0 / megabits.max(0.01);
             let interval = Duration::from_secs_f64(apart).clamp(DATAGRAM_INTERVAL, DATAGRAMS / 4);
-            let Echoed { sent, arrived, returned } = match client.echo(DATAGRAM, interval, DATAGRAMS) {
-                Ok(echoed) => echoed,
-                // Another client's are being counted; all else was measured.
-                Err(Trouble::Refused(_)) => return Ok([None, None]),
-                Err(trouble) => return Err(trouble_with(target, &trouble)),
-            };
+            let trips = Duration::from_secs_f64(at_rest.most.unwrap_or(0.0) * 2e-3);
+            let echoed = client.echo(DATAGRAM, interval, DATAGRAMS, trips.clamp(LEAST_LATE, LATE));
+            let Ok(Echoed { sent, arrived, returned }) = echoed else { return [None, None] };
             let share = |of: u64, there: u64| (of > 0).then(|| 1.0 - there as f64 / of as f64);
-            Ok([share(sent, arrived), share(arrived, returned)])
+            [share(sent, arrived), share(arrived, returned)]
         }
-        Answerer::Iperf3 { .. } => Ok([Direction::Send, Direction::Receive].map(|direction| {
+        Answerer::Iperf3 { interruption, .. } => [Direction::Send, Direction::Receive].map(|direction| {
             // A server of this kind may end after a measurement.
-            iperf3::lost(target.address, direction, DATAGRAM, megabits / 4.0, DATAGRAMS).ok()
-        })),
+            iperf3::lost(target.address, direction, DATAGRAM, megabits / 4.0, DATAGRAMS, interruption).ok()
+        }),
     }
 }
 
@@ -324,42 +409,99 @@ fn trip(echo: &Echo, number: u16, interval: Duration) -> Option<Duration> {
 }
 
 fn resting_trips(echo: &Echo) -> Vec<Option<Duration>> {
+    let begin = Instant::now();
     let mut trips = Vec::new();
+    let has_time = |trips: usize| trips < LEAST_AT_REST || begin.elapsed() < RESTING;
     // Who does not answer at all is not asked fifty times.
-    while trips.len() < AT_REST && (trips.len() < FEW || trips.iter().any(Option::is_some)) {
+    while trips.len() < AT_REST && has_time(trips.len()) && (trips.len() < FEW || trips.iter().any(Option::is_some)) {
         trips.push(trip(echo, trips.len() as u16, INTERVAL));
     }
     trips
 }
 
-fn loaded_trips(echo: &Echo, ended: &AtomicBool) -> Vec<Option<Duration>> {
-    thread::sleep(FILLING);
-    let mut trips = Vec::new();
-    // Others than at rest: a late answer is not taken for one of these.
-    let mut number = 1000_u16;
-    while !ended.load(Ordering::Relaxed) {
-        let answer = trip(echo, number, LOADED_INTERVAL);
-        // One that the end of the load overtook is not beside it.
-        if !ended.load(Ordering::Relaxed) {
-            trips.push(answer);
+/// Round trips of requests that are sent until the load has ended, whatever becomes of those before.
+fn loaded_trips(pings: &mut Pings<'_>, ended: &AtomicBool) -> Vec<Option<Duration>> {
+    let Some(filling) = pings.filling else { return Vec::new() };
+    let mut requests = Requests { first: pings.next, sent: Vec::new() };
+    let mut at = Instant::now() + filling;
+    let mut until = None;
+    loop {
+        let now = Instant::now();
+        if until.is_none() && ended.load(Ordering::Relaxed) {
+            until = Some(now + LATE);
         }
-        number = number.wrapping_add(1);
+        let wake = match until {
+            Some(until) if now >= until || requests.are_answered() => break,
+            Some(until) => until,
+            None => {
+                if now >= at {
+                    // One that does not leave this host is none.
+                    if pings.echo.send(requests.next()).is_ok() {
+                        requests.send(now);
+                    }
+                    // What was missed is not made up for by a burst.
+                    at = (at + LOADED_INTERVAL).max(now);
+                }
+                at
+            }
+        };
+        // The end of the load is seen in time.
+        let pause = wake.saturating_duration_since(now).min(LOADED_INTERVAL);
+        let pause = Timespec { tv_sec: 0, tv_nsec: pause.subsec_nanos().into() };
+        let _ = poll(&mut [PollFd::new(pings.echo, PollFlags::IN)], Some(&pause));
+        while let Ok(Some(number)) = pings.echo.receive() {
+            requests.answer(number, Instant::now());
+        }
     }
-    trips
+    pings.next = requests.next();
+    requests.trips()
 }
 
-fn round_trips(trips: &[Option<Duration>]) -> RoundTrips {
-    let mut answers: Vec<Duration> = trips.iter().flatten().copied().collect();
-    answers.sort_unstable();
+/// Requests with numbers that follow each other: when they were sent, and how long their answers took.
+struct Requests {
+    first: u16,
+    sent: Vec<(Instant, Option<Duration>)>,
+}
+
+impl Requests {
+    fn next(&self) -> u16 {
+        self.first.wrapping_add(self.sent.len() as u16)
+    }
+
+    fn send(&mut self, now: Instant) {
+        self.sent.push((now, None));
+    }
+
+    fn answer(&mut self, number: u16, now: Instant) {
+        let place = usize::from(number.wrapping_sub(self.first));
+        if let Some((sent, answer)) = self.sent.get_mut(place) {
+            answer.get_or_insert(now.saturating_duration_since(*sent));
+        }
+    }
+
+    fn are_answered(&self) -> bool {
+        self.sent.iter().all(|(_, answer)| answer.is_some())
+    }
+
+    fn trips(&self) -> Vec<Option<Duration>> {
+        self.sent.iter().map(|(_, answer)| *answer).collect()
+    }
+}
+
+/// Those without an answer are left out, or took as long as `unanswered`.
+fn round_trips(trips: &[Option<Duration>], unanswered: Option<Duration>) -> RoundTrips {
+    let mut times: Vec<Duration> = trips.iter().filter_map(|answer| answer.or(unanswered)).collect();
+    times.sort_unstable();
     // A microsecond is the most that a process can tell.
-    let at = |place: usize| answers.get(place).map(|time| (time.as_secs_f64() * 1e6).round() / 1e3);
+    let milliseconds = |time: &Duration| (time.as_secs_f64() * 1e6).round() / 1e3;
+    let at = |place: usize| times.get(place).map(milliseconds);
     RoundTrips {
         requests: trips.len(),
-        answers: answers.len(),
+        answers: trips.iter().flatten().count(),
         least: at(0),
-        tenth: at(answers.len() / 10),
-        median: at(answers.len().saturating_sub(1) / 2),
-        most: at(answers.len().wrapping_sub(1)),
+        tenth: at(times.len() / 10),
+        median: at(times.len().saturating_sub(1) / 2),
+        most: trips.iter().flatten().max().map(milliseconds),
     }
 }
 
@@ -395,9 +537,49 @@ mod tests {
     #[test]
     fn round_trips_are_summed_up_and_lost_ones_counted() {
         let ms = Duration::from_millis;
-        let trips = round_trips(&[Some(ms(3)), None, Some(ms(1)), Some(ms(2)), Some(ms(9))]);
+        let trips = round_trips(&[Some(ms(3)), None, Some(ms(1)), Some(ms(2)), Some(ms(9))], None);
         assert_eq!((trips.requests, trips.answers), (5, 4));
         assert_eq!((trips.least, trips.tenth, trips.median, trips.most), (Some(1.0), Some(1.0), Some(2.0), Some(9.0)));
-        assert_eq!(round_trips(&[None]), RoundTrips { requests: 1, ..RoundTrips::default() });
+        assert_eq!(round_trips(&[None], None), RoundTrips { requests: 1, ..RoundTrips::default() });
+    }
+
+    #[test]
+    fn beside_a_load_no_answer_is_a_late_one() {
+        let ms = Duration::from_millis;
+        let trips = round_trips(&[None, Some(ms(4)), None, None, Some(ms(9))], Some(LATE));
+        assert_eq!((trips.requests, trips.answers), (5, 2));
+        assert_eq!((trips.least, trips.median, trips.most), (Some(4.0), Some(3000.0), Some(9.0)));
+        let trips = round_trips(&[None; 20], Some(LATE));
+        assert_eq!((trips.answers, trips.tenth, trips.most), (0, Some(3000.0), None));
+    }
+
+    #[test]
+    fn answers_belong_to_their_requests_in_any_order() {
+        let begin = Instant::now();
+        let after = |ms| begin + Duration::from_millis(ms);
+        let mut requests = Requests { first: u16::MAX, sent: Vec::new() };
+        let numbers = [0, 20, 40].map(|at| {
+            let number = requests.next();
+            requests.send(after(at));
+            number
+        });
+        assert_eq!(numbers, [u16::MAX, 0, 1]);
+        // One that comes twice, others', and one that nobody sent.
+        for (number, at) in [(1, 2040), (0, 2050), (0, 2060), (2, 2061), (7, 2070), (u16::MAX - 1, 2080)] {
+            requests.answer(number, after(at));
+        }
+        assert!(!requests.are_answered());
+        let ms = |ms| Some(Duration::from_millis(ms));
+        assert_eq!(requests.trips(), [None, ms(2030), ms(2000)]);
+        requests.answer(u16::MAX, after(2500));
+        assert!(requests.are_answered() && requests.next() == 2);
+    }
+
+    #[test]
+    fn a_long_way_has_more_time_to_fill_its_queues_but_not_all() {
+        let (ms, second) = (Duration::from_millis, Duration::from_secs(1));
+        assert_eq!(filling(0.3, second * 3), FILLING);
+        assert_eq!(filling(120.0, second * 3), ms(1200));
+        assert_eq!(filling(120.0, second), ms(500));
     }
 }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use linerate_control::printable::printable;
 use linerate_probe::watch::Seen;
 
-use super::measure::{By, Mtu, RoundTrips, Speed, Way};
+use super::measure::{By, LATE, Mtu, RoundTrips, Speed, Way};
 
 /// The table and the verdict.
 pub(super) fn text(speed: &Speed) -> String {
@@ -21,8 +21,8 @@ pub(super) fn text(speed: &Speed) -> String {
         ("throughput", each(&|way| Some(megabits(way.megabits_per_second)))),
         ("sent again", each(&|way| Some(percent(f64::from(way.retransmitted?) / f64::from(way.segments?.max(1)))))),
         ("lost datagrams", each(&|way| way.lost.map(percent))),
-        ("round trip under load", each(&|way| way.under_load.median.map(milliseconds))),
-        ("  at most", each(&|way| way.under_load.most.map(milliseconds))),
+        ("round trip under load", each(&|way| way.under_load.median.map(loaded))),
+        ("  at most", each(&|way| way.under_load.most.map(loaded))),
         ("processors here", each(&|way| Some(busy(&way.here)))),
         ("processors there", each(&|way| way.there.as_ref().map(busy))),
         ("daemons' cores", each(&|way| daemons(way))),
@@ -63,6 +63,12 @@ fn milliseconds(value: f64) -> String {
         10.0.. => format!("{value:.1} ms"),
         _ => format!("{value:.2} ms"),
     }
+}
+
+/// One that is not answered in time counts as one that takes that long.
+fn loaded(value: f64) -> String {
+    let most = LATE.as_secs_f64() * 1e3;
+    if value < most { milliseconds(value) } else { format!("over {}", milliseconds(most)) }
 }
 
 fn busy(seen: &Seen) -> String {
@@ -107,6 +113,7 @@ mod tests {
         let figures = [0.1234, 12.34, 123.4, 1234.0].map(megabits);
         assert_eq!(figures, ["0.12 Mbit/s", "12.3 Mbit/s", "123 Mbit/s", "1.23 Gbit/s"]);
         assert_eq!([0.123, 12.34, 123.4].map(milliseconds), ["0.12 ms", "12.3 ms", "123 ms"]);
+        assert_eq!([2999.0, 3000.0].map(loaded), ["2999 ms", "over 3000 ms"]);
     }
 
     #[test]
@@ -125,6 +132,7 @@ mod tests {
             segments: Some(1000),
             retransmitted: Some(5),
             tcp: None,
+            held: 0.0,
             lost: None,
             under_load: RoundTrips::default(),
             here: Seen { processors: 4, idle: 0.25, ..Seen::default() },

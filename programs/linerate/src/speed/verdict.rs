@@ -9,11 +9,17 @@ use super::report::megabits;
 /// Bytes of IP and TCP headers in a segment, options included.
 const HEADERS: u32 = 52;
 
-/// From so few answers under load no queue is told.
+/// From so few requests under load no queue is told.
 const ENOUGH: usize = 10;
 
 /// What bounds `way`. `allowed` is what the responder lets through, in bytes per second.
 pub(super) fn find(direction: Direction, way: &Way, at_rest: &Rest, mtu: u32, allowed: Option<u64>) -> Bottleneck {
+    if way.megabits_per_second <= 0.0 {
+        return Bottleneck {
+            says: "next to nothing of the stream arrived, or the other end could not tell: it stalled".into(),
+            because: format!("{} bytes in {:.1} s", way.bytes, way.here.seconds),
+        };
+    }
     let (here, there) = match direction {
         Direction::Send => (bottleneck::SENDING, bottleneck::RECEIVING),
         Direction::Receive => (bottleneck::RECEIVING, bottleneck::SENDING),
@@ -22,18 +28,21 @@ pub(super) fn find(direction: Direction, way: &Way, at_rest: &Rest, mtu: u32, al
     machines.extend(way.there.as_ref().map(|seen| machine(Place::There, there, seen, at_rest.there.as_ref())));
     let seen = || [Some(&way.here), way.there.as_ref()].into_iter().flatten();
     let tcp = way.tcp.unwrap_or_default();
-    let loaded = Some(way.under_load).filter(|trips| trips.answers >= ENOUGH);
+    let fragmented = [(Some(&way.here), Some(&at_rest.here)), (way.there.as_ref(), at_rest.there.as_ref())];
+    let fragmented = fragmented.iter().filter_map(|(seen, before)| Some((*seen)?.fragmented_beyond(*before)));
+    let loaded = Some(way.under_load).filter(|trips| trips.requests >= ENOUGH);
     let round_trips = at_rest.trips.median.zip(loaded.and_then(|trips| trips.tenth));
     Bottleneck::find(&Evidence {
         machines,
         packets: way.bytes / u64::from(mtu.saturating_sub(HEADERS).max(1)),
         socket_drops: seen().map(|seen| seen.socket_drops).sum(),
-        fragmented: seen().map(|seen| seen.fragmented).sum(),
-        retransmitted: f64::from(tcp.retransmitted) / f64::from(tcp.segments.max(1)),
+        fragmented: fragmented.sum(),
+        retransmitted: way.tcp.map(|tcp| f64::from(tcp.retransmitted) / f64::from(tcp.segments.max(1))),
         round_trips: round_trips.map(|(at_rest, loaded)| bottleneck::RoundTrips { at_rest, loaded }),
         window_full: tcp.window_full,
         buffer_full: tcp.buffer_full,
-        of_allowed: allowed.map_or(0.0, |allowed| way.megabits_per_second * 125_000.0 / allowed.max(1) as f64),
+        held: way.held,
+        allowed: allowed.unwrap_or(0) as f64 / 125_000.0,
     })
 }
 
@@ -50,6 +59,7 @@ fn machine(place: Place, of: &'static str, seen: &Seen, before: Option<&Seen>) -
         idle: seen.idle,
         idle_before: before.map(|seen| seen.idle),
         least_idle: seen.least_idle,
+        least_idle_before: before.map(|seen| seen.least_idle),
         threads: seen.threads.iter().map(thread).collect(),
         daemons: seen.daemon,
         limit: seen.limit.map(|limit| Limit { processors: limit.processors, used_up: limit.used_up }),
@@ -88,6 +98,7 @@ mod tests {
             segments: Some(9000),
             retransmitted: Some(0),
             tcp: Some(TcpCounts { segments: 9000, ..TcpCounts::default() }),
+            held: 0.0,
             lost: None,
             under_load: RoundTrips::default(),
             here,
@@ -120,11 +131,45 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_is_told_from_enough_answers_only() {
-        let trips = |answers| RoundTrips { answers, tenth: Some(30.0), ..RoundTrips::default() };
-        let with = |answers| Way { under_load: trips(answers), ..way(seen(0.1), Some(seen(0.1))) };
+    fn a_queue_is_told_from_enough_requests_only() {
+        let trips = |requests| RoundTrips { requests, tenth: Some(30.0), ..RoundTrips::default() };
+        let with = |requests| Way { under_load: trips(requests), ..way(seen(0.1), Some(seen(0.1))) };
         assert!(says(Direction::Send, &with(50)).starts_with("bound by the link"));
         assert!(says(Direction::Send, &with(3)).starts_with("bound by waiting"));
+    }
+
+    #[test]
+    fn a_stream_of_which_nothing_arrives_is_not_judged_by_its_counters() {
+        let nothing = Way { megabits_per_second: 0.0, bytes: 0, ..way(seen(0.98), None) };
+        assert!(says(Direction::Send, &nothing).starts_with("next to nothing of the stream arrived"));
+    }
+
+    #[test]
+    fn counters_that_are_not_told_are_not_zero() {
+        let untold = Way { tcp: None, ..way(seen(0.1), Some(seen(0.1))) };
+        assert!(!says(Direction::Send, &untold).contains("little is lost"));
+        assert!(says(Direction::Send, &way(seen(0.1), Some(seen(0.1)))).contains("little is lost"));
+    }
+
+    #[test]
+    fn packets_that_the_host_fragments_at_rest_are_not_the_tunnels() {
+        let with = |fragmented, seconds| Seen { fragmented, seconds, ..seen(0.1) };
+        let loaded = way(with(3000, 3.0), Some(seen(0.1)));
+        let of = |before| {
+            let rest = Rest { trips: RoundTrips::default(), here: before, there: None };
+            find(Direction::Send, &loaded, &rest, 1420, None).says
+        };
+        assert!(of(with(0, 0.5)).starts_with("the path MTU is below"));
+        assert!(of(with(500, 0.5)).starts_with("bound by waiting"));
+    }
+
+    #[test]
+    fn what_a_responder_holds_back_is_its_own_limit_however_little_of_it_is_used() {
+        let shared = Way { held: 0.9, ..way(seen(0.1), Some(seen(0.1))) };
+        let rest = Rest { trips: RoundTrips::default(), here: seen(0.0), there: None };
+        let found = find(Direction::Send, &shared, &rest, 1420, Some(25_000_000));
+        assert!(found.says.starts_with("bound by the responder's own limit"), "{}", found.says);
+        assert_eq!(found.because, "it held the stream back for 90 % of the time; it allows 200 Mbit/s");
     }
 
     #[test]

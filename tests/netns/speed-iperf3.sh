@@ -39,6 +39,21 @@ for way in send receive; do
 done
 holds "who answered" '.by == "iperf3" and .mtu.passes == 1420'
 
+say "a signal"
+nsenter --net=/run/netns/h1 "$LINERATE" speed 10.9.0.2 --seconds 8 >"$WORK/stopped" 2>&1 &
+stopped=$!
+is_loading() {
+  load=$(pgrep -P "$stopped" -x iperf3 || true)
+  [[ $load ]] && grep -zq '^8$' "/proc/$load/cmdline"
+}
+wait_for 20 "its load" is_loading
+kill "$stopped"
+STATUS=0
+wait "$stopped" || STATUS=$?
+expect "status after a signal" 1 "$STATUS"
+grep -q "interrupted$" "$WORK/stopped" || fail "it does not say that it was interrupted: $(cat "$WORK/stopped")"
+[[ ! -d /proc/$load ]] || fail "iperf3 goes on"
+
 # Our responder comes first.
 responder h2 wg2
 measures 10.9.0.2 --seconds 1

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# `linerate speed`: a slow link is named, not a processor, and so is a path on which large packets get lost.
+# `linerate speed`: a slow link is named, not a processor, and so are paths on which large packets or streams get lost.
 # timeout: 150
 source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/speed.bash"
@@ -22,6 +22,13 @@ speed 10.9.0.2 --seconds 1
 says "only packets of up to 1232 bytes pass, and the interface's MTU is 1420: set .MTU = 1232."
 unblock r
 
+say "a stream that stalls"
+block h2 in meta iifname wg2 tcp dport 5282 meta length 1000-65535
+measures 10.9.0.2 --seconds 1
+holds "what arrived" '.send.bytes == 0 and .receive.bytes > 0'
+holds "the sentence" '.verdict | test(" to 10.9.0.2, the slower way: next to nothing of the stream arrived")'
+unblock h2
+
 say "a slow link"
 for end in r1 r2; do
   on r tc qdisc replace dev "$end" root tbf rate 10mbit burst 16k limit 256k 2>/dev/null || skip "this kernel has no tbf"
@@ -29,6 +36,6 @@ done
 measures 10.9.0.2 --seconds 4
 for way in send receive; do
   holds "$way: no more than the link carries" ".$way.megabitsPerSecond < 11"
-  holds "$way: the verdict" ".$way.bottleneck.says | test(\"^bound by (the link between the ends|loss)\")"
+  holds "$way: the verdict" ".$way.bottleneck.says | startswith(\"bound by the link between the ends:\")"
 done
-holds "the sentence" '.verdict | test("the slower way: bound by (the link between the ends|loss).* \\(.*\\)$")'
+holds "the sentence" '.verdict | test("the slower way: bound by the link between the ends: .* \\(.*\\)$")'

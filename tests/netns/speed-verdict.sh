@@ -26,7 +26,7 @@ say "a stream that stalls"
 block h2 in meta iifname wg2 tcp dport 5282 meta length 1000-65535
 measures 10.9.0.2 --seconds 1
 holds "what arrived" '.send.bytes == 0 and .receive.bytes > 0'
-holds "the sentence" '.verdict | test(" to 10.9.0.2, the slower way: next to nothing of the stream arrived")'
+holds "the sentence" '.verdict | test(" to 10.9.0.2, the slower way: the stream stalled")'
 unblock h2
 
 say "a slow link"

@@ -113,7 +113,10 @@ pub(super) struct Rest {
 pub(super) struct Way {
     pub(super) megabits_per_second: f64,
     pub(super) bytes: u64,
+    /// From the first byte to the last, or all of its time if it stalled.
     pub(super) seconds: f64,
+    /// Nothing of it arrived in more than half of its time.
+    pub(super) stalled: bool,
     pub(super) segments: Option<u32>,
     pub(super) retransmitted: Option<u32>,
     #[serde(skip)]
@@ -315,10 +318,14 @@ fn one_way(
         }
     };
     let Arrived { bytes, seconds, tcp, held } = arrived;
+    let stalled = stalls(seconds, time);
+    // What came in one burst before that says nothing about a second.
+    let seconds = if stalled { time.as_secs_f64() } else { seconds };
     Ok(Way {
-        megabits_per_second: if seconds > 0.0 { bytes as f64 * 8e-6 / seconds } else { 0.0 },
+        megabits_per_second: bytes as f64 * 8e-6 / seconds,
         bytes,
         seconds,
+        stalled,
         segments: tcp.map(|tcp| tcp.segments),
         retransmitted: tcp.map(|tcp| tcp.retransmitted),
         tcp,
@@ -373,6 +380,11 @@ fn beside<T>(
         (outcome, trips.join().unwrap_or_default())
     });
     (outcome, trips, here.into_inner().unwrap_or_default())
+}
+
+/// Whether a stream of `time` that arrived in so many seconds, from its first byte to its last, stood still.
+fn stalls(seconds: f64, time: Duration) -> bool {
+    seconds < time.as_secs_f64() / 2.0
 }
 
 /// How long a load's queues take to fill on a way of this round trip, in milliseconds.
@@ -573,6 +585,13 @@ mod tests {
         assert_eq!(requests.trips(), [None, ms(2030), ms(2000)]);
         requests.answer(u16::MAX, after(2500));
         assert!(requests.are_answered() && requests.next() == 2);
+    }
+
+    #[test]
+    fn a_burst_and_then_nothing_is_a_stream_that_stalls() {
+        let time = Duration::from_secs(3);
+        assert!([0.0, 1e-4, 1.4].iter().all(|seconds| stalls(*seconds, time)));
+        assert!(![1.6, 2.98, 7.0].iter().any(|seconds| stalls(*seconds, time)));
     }
 
     #[test]

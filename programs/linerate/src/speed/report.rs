@@ -129,6 +129,7 @@ mod tests {
             megabits_per_second,
             bytes: 1,
             seconds: 1.0,
+            stalled: false,
             segments: Some(1000),
             retransmitted: Some(5),
             tcp: None,

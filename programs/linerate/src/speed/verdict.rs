@@ -14,10 +14,10 @@ const ENOUGH: usize = 10;
 
 /// What bounds `way`. `allowed` is what the responder lets through, in bytes per second.
 pub(super) fn find(direction: Direction, way: &Way, at_rest: &Rest, mtu: u32, allowed: Option<u64>) -> Bottleneck {
-    if way.megabits_per_second <= 0.0 {
+    if way.stalled {
         return Bottleneck {
-            says: "next to nothing of the stream arrived, or the other end could not tell: it stalled".into(),
-            because: format!("{} bytes in {:.1} s", way.bytes, way.here.seconds),
+            says: "the stream stalled: for most of its time nothing arrived, or the other end could not tell".into(),
+            because: format!("{} bytes in {:.1} s", way.bytes, way.seconds),
         };
     }
     let (here, there) = match direction {
@@ -95,6 +95,7 @@ mod tests {
             megabits_per_second: 100.0,
             bytes: 12_500_000,
             seconds: 1.0,
+            stalled: false,
             segments: Some(9000),
             retransmitted: Some(0),
             tcp: Some(TcpCounts { segments: 9000, ..TcpCounts::default() }),
@@ -139,9 +140,9 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_of_which_nothing_arrives_is_not_judged_by_its_counters() {
-        let nothing = Way { megabits_per_second: 0.0, bytes: 0, ..way(seen(0.98), None) };
-        assert!(says(Direction::Send, &nothing).starts_with("next to nothing of the stream arrived"));
+    fn a_stream_that_stalls_is_not_judged_by_its_counters() {
+        let burst = Way { bytes: 13_680, stalled: true, ..way(seen(0.98), None) };
+        assert!(says(Direction::Send, &burst).starts_with("the stream stalled"));
     }
 
     #[test]

@@ -44,6 +44,10 @@ const FIRST_LOADED: u16 = 1000;
 const FILLING: Duration = Duration::from_millis(300);
 const FILLING_TRIPS: f64 = 10.0;
 
+/// The next connection would wait behind a load's queue: a request is answered so soon first, or one of so many is not.
+const SETTLED: Duration = Duration::from_secs(2);
+const SETTLING: usize = 5;
+
 /// The first request may have to wait for a handshake, which is tried again after 5 s.
 const HANDSHAKE: Duration = Duration::from_millis(5500);
 
@@ -179,6 +183,20 @@ struct Pings<'a> {
     filling: Option<Duration>,
 }
 
+impl Pings<'_> {
+    /// Waits until the queues of a load have emptied.
+    fn settle(&mut self) {
+        // Where nobody answers at rest, nobody tells.
+        for _ in 0..self.filling.map_or(0, |_| SETTLING) {
+            let number = self.next;
+            self.next = number.wrapping_add(1);
+            if matches!(self.echo.round_trip(number, SETTLED), Ok(Some(_))) {
+                return;
+            }
+        }
+    }
+}
+
 /// Bytes of the headers of IP and TCP, without options.
 fn headers(address: IpAddr) -> u32 {
     if address.is_ipv4() { 40 } else { 60 }
@@ -213,8 +231,10 @@ pub(super) fn measure(tunnel: &Status, target: &Target<'_>, seconds: u8, port: u
         Pings { echo: &echo, next: FIRST_LOADED, filling: rest.trips.median.map(|trip| filling(trip, time)) };
     progress.step(&format!("sending for {seconds} s"));
     let mut send = one_way(&answerer, target, Direction::Send, time, &mut pings, &rest, watched)?;
+    pings.settle();
     progress.step(&format!("receiving for {seconds} s"));
     let mut receive = one_way(&answerer, target, Direction::Receive, time, &mut pings, &rest, watched)?;
+    pings.settle();
     progress.step("lost datagrams");
     [send.lost, receive.lost] =
         lost(&answerer, target, send.megabits_per_second.min(receive.megabits_per_second), &rest.trips);

@@ -15,6 +15,7 @@ pub mod packet_split;
 pub mod plan;
 pub mod replay_window;
 pub mod resolv_conf;
+pub mod speed_request;
 pub mod tunnel_file;
 pub mod uapi_reply;
 pub mod uapi_request;

@@ -1,26 +1,12 @@
 //! What a stranger may send to the responder of `linerate speed`: any bytes are a request that is within the bounds, or
 //! are refused in words.
 
-use linerate_probe::speed::{Ask, LONGEST_MILLISECONDS, LONGEST_REQUEST, Reply, Request, VERSION};
+use linerate_probe::speed::{Ask, LONGEST_REQUEST, Request};
 use proptest::prelude::*;
+use speed_request::check;
 
-fn check(line: &[u8]) {
-    match Request::parse(line) {
-        Ok(request) => {
-            assert_eq!(request.version, VERSION);
-            assert!((1..=LONGEST_MILLISECONDS).contains(&request.milliseconds));
-            let again = serde_json::to_vec(&request).unwrap();
-            assert!(again.len() < LONGEST_REQUEST);
-            assert_eq!(Request::parse(&again), Ok(request));
-        }
-        Err(reason) => {
-            // What was sent is not repeated, so the words are ours.
-            assert!(!reason.is_empty() && reason.len() < 200 && reason.is_ascii());
-            let reply = serde_json::to_vec(&Reply::Refused { reason }).unwrap();
-            assert!(matches!(serde_json::from_slice(&reply).unwrap(), Reply::Refused { .. }));
-        }
-    }
-}
+#[path = "../../../fuzz/src/speed_request.rs"]
+mod speed_request;
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(4096))]

@@ -1,6 +1,9 @@
 # Words for scenarios about firewalld on h1, sourced after gateway.bash and firewalls.bash. Each firewall-cmd takes up to a
 # second of a processor, so these scenarios are several that run side by side.
 
+# `up` starts firewall-cmd 34 times.
+TURN_LIMIT=600
+
 runs() { on h1 firewall-cmd --state; }
 runs_or_ended() { runs || [[ ! -d /proc/$firewalld ]]; }
 start_firewalld() {

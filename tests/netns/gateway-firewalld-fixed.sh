@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# timeout: 600
+# timeout: 1800
 # --fix-firewall on a gateway with firewalld: it makes way, also after a reload of the tunnel, and `down` leaves firewalld as it was, also after kills.
 source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/tunnel-files.bash"

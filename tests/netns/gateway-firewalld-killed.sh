@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# timeout: 600
+# timeout: 1800
 # --fix-firewall on a gateway with firewalld: a `down` that is killed leaves nothing for good.
 source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/tunnel-files.bash"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# timeout: 600
+# timeout: 1800
 # --fix-firewall on a gateway with firewalld: what a power cut leaves in its files goes with the next `down`, also after an `up`.
 source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/tunnel-files.bash"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# timeout: 600
+# timeout: 1800
 # firewalld on a gateway: the commands that `up` names make way; what is opened takes nothing away, and settings of others stay.
 source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/tunnel-files.bash"

@@ -51,6 +51,8 @@ no_daemon() { ! daemon_of "$1"; }
 supervisor_of() { pgrep -o -f "linerate supervise $1\$"; } # IFACE
 ledger_complete() { grep -q '"complete": true' "/run/linerate/$1.json"; } # IFACE : `up` is done
 
+TURN_LIMIT=60 # seconds that a command may take
+
 # The command that is WHO's for a verb, run on h1: its words are in $WORK/said, its status in $STATUS.
 turn() { # WHO VERB NAME [OPTION...]
   STATUS=0
@@ -61,9 +63,9 @@ started_turn() { # as turn, for use in the background
   local who=$1 verb=$2
   shift 2
   case $who in
-    original) WG_QUICK_USERSPACE_IMPLEMENTATION=$ENGINE PATH=$WORK/bin:$PATH at h1 timeout 60 "$WORK/bin/wg-quick" "$verb" "$@" ;;
-    wg-quick) at h1 timeout 60 "$LINERATE" wg-quick "$verb" "$@" ;;
-    linerate) at h1 timeout 60 "$LINERATE" "$verb" "$@" ;;
+    original) WG_QUICK_USERSPACE_IMPLEMENTATION=$ENGINE PATH=$WORK/bin:$PATH at h1 timeout "$TURN_LIMIT" "$WORK/bin/wg-quick" "$verb" "$@" ;;
+    wg-quick) at h1 timeout "$TURN_LIMIT" "$LINERATE" wg-quick "$verb" "$@" ;;
+    linerate) at h1 timeout "$TURN_LIMIT" "$LINERATE" "$verb" "$@" ;;
   esac
 }
 good() { # WHO VERB NAME [OPTION...]

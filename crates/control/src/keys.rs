@@ -108,7 +108,7 @@ impl Eq for SecretKey {}
 impl Drop for SecretKey {
     fn drop(&mut self) {
         if let Some(key) = &mut self.0 {
-            key.zeroize();
+            key.as_mut_slice().zeroize();
         }
     }
 }
@@ -134,29 +134,26 @@ fn encode_base64(key: &[u8; LENGTH]) -> Zeroizing<[u8; BASE64_LENGTH]> {
 /// Decodes base64: 43 characters of the standard alphabet and one `=`, unused bits zero.
 fn decode_base64(text: &[u8]) -> Option<Zeroizing<[u8; LENGTH]>> {
     let text: &[u8; BASE64_LENGTH] = text.try_into().ok()?;
+    // All at a time; the padding stands for zero.
+    let mut sextets = [0i16; BASE64_LENGTH];
+    for (sextet, &character) in sextets.iter_mut().zip(&text[..BASE64_LENGTH - 1]) {
+        *sextet = base64_sextet(character);
+    }
+    // The sign bit is that of an invalid character, so that all characters take the same time.
+    let invalid = sextets.iter().fold(0, |invalid, sextet| invalid | sextet);
+    let mut bytes = [0u8; LENGTH + 1];
+    for (quad, bytes) in sextets.chunks_exact(4).zip(bytes.chunks_exact_mut(3)) {
+        let [a, b, c, d] = [quad[0], quad[1], quad[2], quad[3]].map(|sextet| sextet as u8 & 63);
+        (bytes[0], bytes[1], bytes[2]) = (a << 2 | b >> 4, b << 4 | c >> 2, c << 6 | d);
+    }
     let mut key = Zeroizing::new([0u8; LENGTH]);
-    // Collects the sign bit of invalid characters, so that all characters take the same time.
-    let mut invalid = 0i16;
-    for (quad, bytes) in text[..40].chunks_exact(4).zip(key.chunks_exact_mut(3)) {
-        let mut bits = 0u32;
-        for &character in quad {
-            let sextet = base64_sextet(character);
-            invalid |= sextet;
-            bits = bits << 6 | u32::from(sextet as u16 & 63);
-        }
-        bytes.copy_from_slice(&bits.to_be_bytes()[1..]);
-        bits.zeroize();
-    }
-    let mut bits = 0u32;
-    for &character in &text[40..43] {
-        let sextet = base64_sextet(character);
-        invalid |= sextet;
-        bits = bits << 6 | u32::from(sextet as u16 & 63);
-    }
-    key[30..].copy_from_slice(&(bits >> 2).to_be_bytes()[2..]);
-    let stray = bits & 3 != 0;
-    bits.zeroize();
-    (invalid >= 0 && !stray && text[43] == b'=').then_some(key)
+    key.copy_from_slice(&bytes[..LENGTH]);
+    // What is left of the last character is no part of the key.
+    let is_key = invalid >= 0 && bytes[LENGTH] == 0 && text[43] == b'=';
+    // In bulk: an array wipes itself element by element.
+    sextets.as_mut_slice().zeroize();
+    bytes.as_mut_slice().zeroize();
+    is_key.then_some(key)
 }
 
 /// `key` in lower-case hexadecimal.

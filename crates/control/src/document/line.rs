@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use memchr::{memchr, memrchr};
+
 use crate::zeroizing::Buffer;
 
 pub(super) use crate::wg_config::values::is_space;
@@ -62,7 +64,7 @@ impl<'a> Entry<'a> {
     /// Whether its name is `name`, in any case, white space aside.
     pub fn is_named(&self, name: &str) -> bool {
         let spelled = &self.line[self.name.clone()];
-        if spelled.len() <= name.len() {
+        if spelled.len() <= name.len() || !spelled.iter().any(|&byte| is_space(byte)) {
             return spelled.eq_ignore_ascii_case(name.as_bytes());
         }
         let mut kept = spelled.iter().filter(|&&byte| !is_space(byte));
@@ -91,8 +93,12 @@ impl<'a> Entry<'a> {
     }
 
     fn column(&self, offset: usize) -> usize {
+        let before = &self.line[..offset.min(self.line.len())];
+        if before.is_ascii() {
+            return 1 + before.len();
+        }
         let continues = |byte: u8| byte & 0b1100_0000 == 0b1000_0000;
-        1 + self.line[..offset.min(self.line.len())].iter().filter(|&&byte| !continues(byte)).count()
+        1 + before.iter().filter(|&&byte| !continues(byte)).count()
     }
 
     /// The white space before the name (or its `#!`), before `=` and after it.
@@ -112,6 +118,29 @@ const DISABLED: &[u8] = b"#~";
 #[derive(Clone, Copy)]
 pub(super) struct Line<'a>(pub(super) &'a [u8]);
 
+/// The lines of a text.
+pub(super) struct Lines<'a>(&'a [u8]);
+
+impl<'a> Iterator for Lines<'a> {
+    type Item = Line<'a>;
+
+    fn next(&mut self) -> Option<Line<'a>> {
+        let end = memchr(b'\n', self.0).map_or(self.0.len(), |at| at + 1);
+        let (line, rest) = self.0.split_at(end);
+        self.0 = rest;
+        (!line.is_empty()).then_some(Line(line))
+    }
+}
+
+impl<'a> DoubleEndedIterator for Lines<'a> {
+    fn next_back(&mut self) -> Option<Line<'a>> {
+        let (_, before) = self.0.split_last()?;
+        let (rest, line) = self.0.split_at(memrchr(b'\n', before).map_or(0, |at| at + 1));
+        self.0 = rest;
+        Some(Line(line))
+    }
+}
+
 /// What a line is.
 pub(crate) enum LineKind<'a> {
     Blank,
@@ -124,8 +153,8 @@ pub(crate) enum LineKind<'a> {
 
 impl<'a> Line<'a> {
     /// The lines of a text.
-    pub(super) fn all(text: &'a [u8]) -> impl DoubleEndedIterator<Item = Self> {
-        text.split_inclusive(|&byte| byte == b'\n').map(Self)
+    pub(super) fn all(text: &'a [u8]) -> Lines<'a> {
+        Lines(text)
     }
 
     pub(super) fn end(self) -> &'static [u8] {
@@ -138,7 +167,7 @@ impl<'a> Line<'a> {
 
     pub(super) fn kind(self) -> LineKind<'a> {
         let line = self.0;
-        let line = &line[..line.iter().position(|&byte| byte == 0).unwrap_or(line.len())];
+        let line = &line[..memchr(0, line).unwrap_or(line.len())];
         let all = trim(line, 0..line.len());
         if all.is_empty() {
             return LineKind::Blank;
@@ -267,7 +296,7 @@ impl EditedLine<'_> {
 /// The setting in `line` from `start`, if a `=` has a name before it.
 fn entry(line: &[u8], start: usize, marked: bool) -> Option<Entry<'_>> {
     let end = comment_start(line, start);
-    let equals = start + line.get(start..end)?.iter().position(|&byte| byte == b'=')?;
+    let equals = start + memchr(b'=', line.get(start..end)?)?;
     let name = trim(line, start..equals);
     let value = trim(line, equals + 1..end);
     let whole = trim(line, equals + 1..line.len());
@@ -286,15 +315,41 @@ fn trim(line: &[u8], range: Range<usize>) -> Range<usize> {
 
 fn comment_start(line: &[u8], start: usize) -> usize {
     let rest = line.get(start..).unwrap_or_default();
-    rest.iter().position(|&byte| byte == b'#').map_or(line.len(), |at| start + at)
+    memchr(b'#', rest).map_or(line.len(), |at| start + at)
 }
 
 fn kind(header: &[u8]) -> SectionKind {
-    let essence: Vec<u8> = header.iter().filter(|&&byte| !is_space(byte)).map(u8::to_ascii_lowercase).collect();
-    match &essence[..] {
-        b"[interface]" => SectionKind::Interface,
-        b"[peer]" => SectionKind::Peer,
-        _ => SectionKind::Other,
+    let essence = || header.iter().filter(|&&byte| !is_space(byte)).map(u8::to_ascii_lowercase);
+    if essence().eq(*b"[peer]") {
+        SectionKind::Peer
+    } else if essence().eq(*b"[interface]") {
+        SectionKind::Interface
+    } else {
+        SectionKind::Other
+    }
+}
+
+/// The name of a section, from its comments.
+#[derive(Default)]
+pub(crate) struct Naming {
+    above: Option<String>,
+    inside: Option<String>,
+}
+
+impl Naming {
+    /// Takes note of the next line, which is above the header or not.
+    pub(crate) fn line(&mut self, kind: &LineKind<'_>, is_above: bool) {
+        let LineKind::Comment(text) = kind else { return };
+        if is_above {
+            self.above = assigned_name(text).or_else(|| title(text)).or(self.above.take());
+        } else if self.inside.is_none() {
+            self.inside = assigned_name(text);
+        }
+    }
+
+    /// The name, if the lines have one.
+    pub(crate) fn name(self) -> Option<String> {
+        self.inside.or(self.above)
     }
 }
 
@@ -320,4 +375,25 @@ pub(super) fn title(comment: &[u8]) -> Option<String> {
 pub(super) fn closes(comment: &[u8]) -> bool {
     let text = comment.trim_ascii();
     text.starts_with(b"END_PEER ") || text.starts_with(b"## end ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use proptest::sample::select;
+
+    proptest! {
+        #[test]
+        fn lines_are_the_same_from_both_ends(text in vec(select(b"ab\r\n\n".to_vec()), 0..30), ahead in 0usize..5) {
+            let expected: Vec<&[u8]> = text.split_inclusive(|&byte| byte == b'\n').collect();
+            let mut lines = Line::all(&text).map(|line| line.0);
+            let mut found: Vec<&[u8]> = lines.by_ref().take(ahead).collect();
+            let mut behind: Vec<&[u8]> = lines.rev().collect();
+            behind.reverse();
+            found.extend(behind);
+            prop_assert_eq!(found, expected);
+        }
+    }
 }

@@ -14,9 +14,9 @@ use std::thread::{self, available_parallelism};
 
 use zeroize::Zeroizing;
 
-pub(crate) use self::line::LineKind;
 use self::line::{EditedLine, Line, is_space};
 pub use self::line::{Entry, SectionKind, Setting};
+pub(crate) use self::line::{LineKind, Naming};
 use crate::tunnel_file::PeerSection;
 use crate::zeroizing::Buffer;
 
@@ -447,12 +447,9 @@ impl Section {
     /// above; only above, also `### Client x` (wireguard-install), `# BEGIN_PEER x` (Nyr/wireguard-install) and
     /// `### begin x ###` (PiVPN).
     pub fn name(&self) -> Option<String> {
-        let inside = self.0.lines().skip(self.header()).find_map(|line| line.comment().and_then(line::assigned_name));
-        inside.or_else(|| {
-            let named = |text: &[u8]| line::assigned_name(text).or_else(|| line::title(text));
-            let above = self.0.lines().take(self.header());
-            above.filter_map(|line| line.comment().and_then(named)).last()
-        })
+        let mut naming = Naming::default();
+        self.kinds().enumerate().for_each(|(index, (_, kind))| naming.line(&kind, index < self.header()));
+        naming.name()
     }
 
     /// The section in force, if it is a disabled peer; else a copy.

@@ -127,8 +127,8 @@ const OF_WG: &[Setting] =
 /// The settings of wg-quick, all in `[Interface]`.
 pub const OF_WG_QUICK: &[Setting] = &[ADDRESS, DNS, MTU, TABLE, PRE_UP, POST_UP, PRE_DOWN, POST_DOWN, SAVE_CONFIG];
 
-/// Our settings.
-const OURS: &[Setting] = &[
+/// Our settings of `[Interface]`.
+const OURS_OF_INTERFACE: &[Setting] = &[
     ROUTE_CONFLICT,
     KILL_SWITCH,
     EXCLUDED_IPS,
@@ -143,14 +143,16 @@ const OURS: &[Setting] = &[
     CLIENT_ISOLATION,
     INBOUND,
     FIX_FIREWALL,
-    PRESHARED_KEY_FILE,
-    DESTINATIONS,
     POOL,
     CLIENT_DNS,
     CLIENT_ALLOWED_IPS,
     CLIENT_MTU,
     CLIENT_KEEPALIVE,
     RELEASED,
+];
+
+/// Our settings of `[Peer]`.
+const OURS_OF_PEER: &[Setting] = &[
     CREATED,
     EXPIRES,
     EXPIRED,
@@ -161,11 +163,22 @@ const OURS: &[Setting] = &[
     CLIENT_PRIVATE_KEY,
     OWN_ALLOWED_IPS,
     NOTE,
+    PRESHARED_KEY_FILE,
+    DESTINATIONS,
 ];
 
 /// Every setting.
 pub fn all() -> impl Iterator<Item = &'static Setting> {
-    [OF_WG, OF_WG_QUICK, OURS].into_iter().flatten()
+    [OF_WG, OF_WG_QUICK, OURS_OF_INTERFACE, OURS_OF_PEER].into_iter().flatten()
+}
+
+/// The settings of a section.
+pub(super) fn of(section: SectionKind) -> impl Iterator<Item = &'static Setting> {
+    let lists: [&[Setting]; 3] = match section {
+        SectionKind::Interface => [OF_WG, OF_WG_QUICK, OURS_OF_INTERFACE],
+        _ => [OF_WG, &[], OURS_OF_PEER],
+    };
+    lists.into_iter().flatten().filter(move |known| known.section == section)
 }
 
 /// Whether all lines with the setting count, not only the last.

@@ -5,6 +5,7 @@ use std::ops::Deref;
 
 use ipnet::IpNet;
 use jiff::Timestamp;
+use memchr::memchr;
 use zeroize::Zeroizing;
 
 use super::{
@@ -43,6 +44,11 @@ pub(super) fn may_have_key(text: &str) -> bool {
 /// An address and its prefix length, host bits kept; without a length, the full one. IPv4 also takes a netmask after
 /// the slash, as `ip address add` does.
 pub(super) fn address(text: &str) -> Result<IpNet, InvalidValue> {
+    address_and_mask(text).map(|(net, _)| net)
+}
+
+/// As [`address`], and whether it has a netmask.
+fn address_and_mask(text: &str) -> Result<(IpNet, bool), InvalidValue> {
     if text.is_empty() {
         return Err(invalid("this list has an empty entry", "remove the comma"));
     }
@@ -50,15 +56,15 @@ pub(super) fn address(text: &str) -> Result<IpNet, InvalidValue> {
     let Ok(address) = address.parse::<IpAddr>() else {
         return Err(invalid(format!("{} is not an IP address", quoted(text)), "for example 10.0.0.1/24 or fd00::1/64"));
     };
-    let Some(length) = length else { return Ok(address.into()) };
+    let Some(length) = length else { return Ok((address.into(), false)) };
     let longest: u8 = if address.is_ipv4() { 32 } else { 128 };
     let decimal = decimal(length.as_bytes(), longest.into()).and_then(|length| u8::try_from(length).ok());
     if let Some(net) = decimal.and_then(|length| IpNet::new(address, length).ok()) {
-        return Ok(net);
+        return Ok((net, false));
     }
     let mask = length.parse::<IpAddr>().ok().and_then(|mask| IpNet::with_netmask(address, mask).ok());
     let version = if address.is_ipv4() { 4 } else { 6 };
-    mask.ok_or_else(|| {
+    mask.map(|net| (net, true)).ok_or_else(|| {
         invalid(
             format!("{} is not a prefix length", quoted(&format!("/{length}"))),
             format!("IPv{version} takes 0 to {longest}"),
@@ -68,9 +74,11 @@ pub(super) fn address(text: &str) -> Result<IpNet, InvalidValue> {
 
 /// A prefix of `AllowedIPs`, host bits kept. `wg` accepts no netmask.
 pub(super) fn prefix(text: &str) -> Result<IpNet, InvalidValue> {
-    let masked = text.split_once('/').filter(|(_, mask)| mask.contains(['.', ':']));
-    let Some((base, _)) = masked else { return address(text) };
-    let net = address(text)?;
+    let (net, has_mask) = address_and_mask(text)?;
+    if !has_mask {
+        return Ok(net);
+    }
+    let base = text.split_once('/').map_or(text, |(base, _)| base);
     Err(invalid(
         format!("`{text}` has a netmask instead of a prefix length"),
         format!("write {base}/{}", net.prefix_len()),
@@ -99,12 +107,14 @@ pub(super) fn peer_endpoint(text: &str) -> Result<Endpoint, InvalidValue> {
 
 /// A private or preshared key. An invalid value is not quoted: it may be most of a secret.
 pub(super) fn secret_key(setting: &Setting, text: &str) -> Result<SecretKey, InvalidValue> {
-    SecretKey::from_base64(compact(text).as_bytes()).ok_or_else(|| not_a_key(setting, text))
+    let key = SecretKey::from_base64(text.as_bytes()).or_else(|| SecretKey::from_base64(compact(text).as_bytes()));
+    key.ok_or_else(|| not_a_key(setting, text))
 }
 
 /// A public key. An invalid value is not quoted: it may be a misplaced secret.
 pub(super) fn public_key(setting: &Setting, text: &str) -> Result<PublicKey, InvalidValue> {
-    PublicKey::from_base64(compact(text).as_bytes()).ok_or_else(|| not_a_key(setting, text))
+    let key = PublicKey::from_base64(text.as_bytes()).or_else(|| PublicKey::from_base64(compact(text).as_bytes()));
+    key.ok_or_else(|| not_a_key(setting, text))
 }
 
 fn not_a_key(setting: &Setting, text: &str) -> InvalidValue {
@@ -321,17 +331,22 @@ pub(super) fn looks_like_server(word: &str) -> bool {
 
 /// The items of a list with their offsets, separated by commas and, if `spaces`, also by white space.
 pub(super) fn items(text: &str, spaces: bool) -> impl Iterator<Item = (usize, &str)> {
-    let separates = move |c: char| c == ',' || (spaces && c.is_ascii() && is_space(c as u8));
-    let mut next = 0;
-    text.split(separates).map(move |item| {
-        let start = next;
-        next += item.len() + 1;
-        (start, item)
+    let mut rest = Some((0, text));
+    std::iter::from_fn(move || {
+        let (start, text) = rest.take()?;
+        let end = match spaces {
+            true => text.bytes().position(|byte| byte == b',' || is_space(byte)),
+            false => memchr(b',', text.as_bytes()),
+        };
+        let Some(end) = end else { return Some((start, text)) };
+        rest = Some((start + end + 1, &text[end + 1..]));
+        Some((start, &text[..end]))
     })
 }
 
 /// The value without any white space, as `wg` reads it.
 pub(super) fn compact(text: &str) -> Compact<'_> {
+    let text = text.trim_matches(|c: char| c.is_ascii() && is_space(c as u8));
     // All bytes are looked at, many at a time: few values have white space.
     if !text.bytes().fold(false, |found, byte| found | is_space(byte)) {
         return Compact::Same(text);
@@ -343,7 +358,7 @@ pub(super) fn compact(text: &str) -> Compact<'_> {
 
 /// A value without white space.
 pub(super) enum Compact<'a> {
-    /// It had none.
+    /// It had none inside.
     Same(&'a str),
     /// What is left of it, wiped when dropped.
     Copy(Zeroizing<String>),

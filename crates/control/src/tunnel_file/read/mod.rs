@@ -5,6 +5,8 @@
 mod interface;
 mod peer;
 
+use memchr::memchr;
+
 pub(crate) use self::peer::PeerSection;
 use self::peer::Peers;
 use super::values::InvalidValue;
@@ -142,13 +144,13 @@ impl Diagnostics {
         if matches!(kind, LineKind::Unknown) {
             self.error(span, "this line is neither a comment nor a setting", "write NAME = VALUE");
         }
-        if text.contains(&0) {
+        if memchr(0, text).is_some() {
             self.warn(span, "this line contains a NUL byte: everything after it is ignored", "remove it");
         }
         let LineKind::Entry(entry) = kind else { return None };
         let at = Located { entry, line };
         let setting = self.setting(&at, section)?;
-        if !settings::may_repeat(&setting) && seen.contains(&setting.name) {
+        if seen.contains(&setting.name) && !settings::may_repeat(&setting) {
             self.warn(at.name(), format!("{} is set twice", setting.name), "the last one counts");
         }
         seen.push(setting.name);
@@ -159,7 +161,7 @@ impl Diagnostics {
     /// The setting of an entry, if it is allowed there.
     fn setting(&mut self, at: &Located<'_>, section: SectionKind) -> Option<Setting> {
         let is_named = |known: &&Setting| at.entry.is_named(known.name);
-        let here = settings::all().filter(|known| known.section == section).find(is_named);
+        let here = settings::of(section).find(is_named);
         let Some(&setting) = here.or_else(|| settings::all().find(is_named)) else {
             if section != SectionKind::Other {
                 self.unknown(at, &at.entry.name());

@@ -7,7 +7,7 @@ use ipnet::IpNet;
 
 use super::interface::list;
 use super::{Diagnostics, Located, Span};
-use crate::document::{Section, Setting};
+use crate::document::{Naming, Section, Setting};
 use crate::keys::{PublicKey, SecretKey};
 use crate::tunnel_file::values::{self, compact, items};
 use crate::tunnel_file::{ClientSettings, Diagnostic, Endpoint, KeyFile, Peer, QuotaReset, settings};
@@ -66,13 +66,15 @@ impl PeerSection {
     /// Reads a section that is in a file in this place: the line of its header and its index.
     pub(crate) fn read(section: &Section, line: usize, index: usize) -> Self {
         let mut diagnostics = Diagnostics::default();
-        let mut draft = Draft { name: section.name(), ..Draft::default() };
+        let (mut draft, mut naming) = (Draft::default(), Naming::default());
         let mut seen = Vec::with_capacity(8);
         for (line, (text, kind)) in section.kinds().enumerate() {
+            naming.line(&kind, line < section.header());
             if let Some((setting, at, value)) = diagnostics.line(line, text, kind, section.kind(), &mut seen) {
                 draft.entry(&setting, &at, value, &mut diagnostics);
             }
         }
+        draft.name = naming.name();
         if let (Some(_), Some(span)) = (&draft.preshared_key, draft.key_file) {
             diagnostics.error(span, "PresharedKey and PresharedKeyFile are both set", "keep one of them");
         }

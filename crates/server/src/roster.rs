@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use foldhash::fast::RandomState;
 use ipnet::IpNet;
 use jiff::Timestamp;
 use linerate_control::document::{Document, InvalidValue, SectionKind, Setting};
@@ -25,10 +26,10 @@ pub struct Roster {
     file: TunnelFile,
     clients: Vec<Client>,
     /// The index of a client by [`ClientName::key`].
-    names: HashMap<String, usize>,
+    names: HashMap<String, usize, RandomState>,
     pool: Option<Pool>,
     /// The keys of all peers, once one was asked for.
-    keys: Option<HashSet<PublicKey>>,
+    keys: Option<HashSet<PublicKey, RandomState>>,
 }
 
 /// A client: a peer with `Created`. It may hold secrets, so it has no `Debug`.
@@ -224,7 +225,8 @@ impl Roster {
         if !errors.is_empty() {
             return Err(Refusal::File(errors));
         }
-        let (clients, names) = (Vec::with_capacity(file.peers.len()), HashMap::with_capacity(file.peers.len()));
+        let clients = Vec::with_capacity(file.peers.len());
+        let names = HashMap::with_capacity_and_hasher(file.peers.len(), RandomState::default());
         let mut roster = Self { document, file, clients, names, pool: None, keys: None };
         for peer in roster.file.peers.iter().filter(|peer| peer.client.created.is_some()) {
             let wrong = |message: String| Refusal::Section { line: peer.line, message };

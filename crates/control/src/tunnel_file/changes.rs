@@ -65,13 +65,15 @@ pub fn changes(
     // Peers that stay as they are take nothing from others, and nothing is taken from them.
     let (old_peers, new_peers) = differing(&previous.peers, &now.peers);
     let before: HashMap<PublicKey, &Peer> = old_peers.iter().map(|peer| (peer.public_key, &**peer)).collect();
-    let after: HashSet<PublicKey> = now.peers.iter().map(|peer| peer.public_key).collect();
     let present: HashMap<PublicKey, &PeerState> = running.peers.iter().map(|peer| (peer.public_key, peer)).collect();
     // Removals come first, so that no prefix has two owners.
-    let successors: HashSet<PublicKey> = now.peers.iter().filter_map(|peer| peer.client.next_public_key).collect();
-    let gone = old_peers.iter().flat_map(|peer| [Some(peer.public_key), peer.client.next_public_key]).flatten();
-    let is_gone = |key: &PublicKey| !after.contains(key) && !successors.contains(key) && present.contains_key(key);
-    let gone: Vec<PublicKey> = gone.filter(is_gone).collect();
+    let keys = |peer: &Arc<Peer>| [Some(peer.public_key), peer.client.next_public_key].into_iter().flatten();
+    let mut gone: Vec<PublicKey> = old_peers.iter().flat_map(keys).filter(|key| present.contains_key(key)).collect();
+    // Most edits change no key that was there: then nobody asks for all that are left.
+    if !gone.is_empty() {
+        let left: HashSet<PublicKey> = now.peers.iter().flat_map(keys).collect();
+        gone.retain(|key| !left.contains(key));
+    }
     // A client that has another key at once keeps what it has used.
     let identity = |peer: &Peer| Some((peer.name.clone()?, peer.client.created?));
     let had: HashMap<_, PublicKey> = gone.iter().filter_map(|key| Some((identity(before.get(key)?)?, *key))).collect();

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use foldhash::fast::RandomState;
 use ipnet::IpNet;
 
 use super::interface::list;
@@ -57,9 +58,9 @@ struct Draft {
 pub(super) struct Peers {
     pub(super) list: Vec<Arc<Peer>>,
     /// The index of a peer in the list.
-    indices: HashMap<PublicKey, usize>,
+    indices: HashMap<PublicKey, usize, RandomState>,
     /// The index of the peer that has a prefix.
-    owners: HashMap<IpNet, usize>,
+    owners: HashMap<IpNet, usize, RandomState>,
 }
 
 impl PeerSection {
@@ -176,8 +177,8 @@ impl Peers {
     pub(super) fn for_sections(sections: usize) -> Self {
         Self {
             list: Vec::with_capacity(sections),
-            indices: HashMap::with_capacity(sections),
-            owners: HashMap::with_capacity(2 * sections),
+            indices: HashMap::with_capacity_and_hasher(sections, RandomState::default()),
+            owners: HashMap::with_capacity_and_hasher(2 * sections, RandomState::default()),
         }
     }
 

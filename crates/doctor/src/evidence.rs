@@ -211,7 +211,7 @@ pub struct Host {
     pub sysctls: BTreeMap<String, String>,
     /// The firewall.
     pub ruleset: Option<Ruleset>,
-    /// There are rules of old-style iptables as well, which are not read.
+    /// There are tables of the older iptables as well, of which only those that filter are read.
     pub has_legacy_rules: bool,
     /// The kernel's counters (/proc/net/snmp and netstat, such as `Udp.RcvbufErrors`).
     pub counters: Counters,

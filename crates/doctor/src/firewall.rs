@@ -1,4 +1,4 @@
-//! A firewall, read from `nft -j list ruleset`, and what becomes of a packet in it.
+//! A firewall, read from `nft -j list ruleset` and from the older iptables, and what becomes of a packet in it.
 //!
 //! Conditions that are not understood here (matches of iptables, concatenations) neither hold nor fail: a packet is
 //! said to be dropped only if no such condition could have let it pass.
@@ -6,7 +6,9 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use ipnet::IpNet;
+use ipnet::{IpNet, IpSubnets, Ipv4Subnets, Ipv6Subnets};
+use linerate_host::spec::AddressRange;
+use linerate_host::state::{Exception, ForeignChain, ForeignHook, ForeignRule, ForeignVerdict};
 use serde_json::Value;
 
 /// All tables.
@@ -17,6 +19,8 @@ pub struct Ruleset {
 
 #[derive(Clone, Debug, PartialEq)]
 struct Chain {
+    /// The iptables that keeps it, if that is one of the older kind.
+    program: Option<String>,
     family: String,
     table: String,
     name: String,
@@ -113,6 +117,8 @@ enum Keeper {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Drop {
     keeper: Keeper,
+    /// The iptables that keeps the table, if that is one of the older kind.
+    program: Option<String>,
     /// `inet filter`.
     pub table: String,
     /// The chain.
@@ -128,17 +134,19 @@ impl Drop {
     #[must_use]
     pub fn place(&self) -> String {
         let counted = self.packets.map_or_else(String::new, |packets| format!(" ({packets} packets so far)"));
+        let of = self.program.as_ref().map_or_else(String::new, |program| format!(" of {program}"));
         if self.by_policy {
-            format!("no rule of table {}, chain {} accepts them, and its policy is drop", self.table, self.chain)
+            format!("no rule of table {}{of}, chain {} accepts them, and its policy is drop", self.table, self.chain)
         } else {
-            format!("a rule of table {}, chain {} drops them{counted}", self.table, self.chain)
+            format!("a rule of table {}{of}, chain {} drops them{counted}", self.table, self.chain)
         }
     }
 
     /// The command that lets datagrams to a port pass.
     #[must_use]
     pub fn accept_port(&self, port: u16) -> String {
-        let iptables = if self.table.starts_with("ip6 ") { "ip6tables" } else { "iptables" };
+        let of_nftables = if self.table.starts_with("ip6 ") { "ip6tables" } else { "iptables" };
+        let iptables = self.program.as_deref().unwrap_or(of_nftables);
         match self.keeper {
             Keeper::Firewalld => {
                 format!("`firewall-cmd --permanent --add-port={port}/udp`, then `firewall-cmd --reload`")
@@ -157,7 +165,10 @@ impl Drop {
     /// The command that shows the chain.
     #[must_use]
     pub fn show(&self) -> String {
-        format!("nft -a list chain {} {}", self.table, self.chain)
+        match &self.program {
+            Some(program) => format!("{program} -nvL {}", self.chain),
+            None => format!("nft -a list chain {} {}", self.table, self.chain),
+        }
     }
 }
 
@@ -216,6 +227,35 @@ impl Ruleset {
         Some(ruleset)
     }
 
+    /// Adds the tables of the older iptables, given as base chains with all chains of their tables.
+    pub fn add_legacy(&mut self, bases: &[ForeignChain]) {
+        for base in bases {
+            let (family, table) = base.table.split_once(' ').unwrap_or_default();
+            for (name, rules) in &base.rules {
+                let is_it = |chain: &Chain| chain.program == base.iptables && chain.place() == (family, table, name);
+                let at = self.chains.iter().position(is_it).unwrap_or_else(|| {
+                    self.chains.push(Chain {
+                        program: base.iptables.clone(),
+                        family: family.into(),
+                        table: table.into(),
+                        name: name.clone(),
+                        base: None,
+                        rules: rules.iter().map(legacy_rule).collect(),
+                    });
+                    self.chains.len() - 1
+                });
+                if *name == base.chain {
+                    let hook = match base.hook {
+                        ForeignHook::Forward => "forward",
+                        ForeignHook::Input => "input",
+                        ForeignHook::Output => "output",
+                    };
+                    self.chains[at].base = Some(Base { hook: hook.into(), priority: 0, drops: base.drops });
+                }
+            }
+        }
+    }
+
     /// Where the packet is certainly dropped, if it is.
     #[must_use]
     pub fn drops(&self, packet: &Packet<'_>) -> Option<Drop> {
@@ -241,12 +281,13 @@ impl Ruleset {
             Fate::Through if chain.base.as_ref().is_some_and(|base| base.drops) => Some(chain.drop(None, true)),
             _ => None,
         })?;
-        Some(Drop { keeper: self.keeper(&drop.table), ..drop })
+        Some(Drop { keeper: self.keeper(&drop), ..drop })
     }
 
-    fn keeper(&self, table: &str) -> Keeper {
-        let has = |is: fn(&str) -> bool| self.chains.iter().any(|chain| chain.table_name() == table && is(&chain.name));
-        match table {
+    fn keeper(&self, drop: &Drop) -> Keeper {
+        let is_there = |chain: &&Chain| chain.program == drop.program && chain.table_name() == drop.table;
+        let has = |is: fn(&str) -> bool| self.chains.iter().filter(is_there).any(|chain| is(&chain.name));
+        match &*drop.table {
             "inet firewalld" | "ip firewalld" | "ip6 firewalld" => Keeper::Firewalld,
             "ip filter" | "ip6 filter" if has(|chain| chain.starts_with("ufw")) => Keeper::Ufw,
             "ip filter" | "ip6 filter" if has(|chain| chain == "INPUT") => Keeper::Iptables,
@@ -325,9 +366,8 @@ impl Ruleset {
     }
 
     fn find(&self, from: &Chain, name: &str) -> Option<&Chain> {
-        self.chains
-            .iter()
-            .find(|chain| (&chain.family, &chain.table) == (&from.family, &from.table) && chain.name == name)
+        let place = (&*from.family, &*from.table, name);
+        self.chains.iter().find(|chain| chain.program == from.program && chain.place() == place)
     }
 }
 
@@ -352,7 +392,14 @@ impl Chain {
     }
 
     fn drop(&self, packets: Option<u64>, by_policy: bool) -> Drop {
-        Drop { keeper: Keeper::Unknown, table: self.table_name(), chain: self.name.clone(), packets, by_policy }
+        Drop {
+            keeper: Keeper::Unknown,
+            program: self.program.clone(),
+            table: self.table_name(),
+            chain: self.name.clone(),
+            packets,
+            by_policy,
+        }
     }
 }
 
@@ -431,7 +478,57 @@ fn chain(object: &Value) -> Option<Chain> {
         priority: object.get("prio").and_then(Value::as_i64).unwrap_or(0),
         drops: text(object, "policy") == Some("drop"),
     });
-    Some(Chain { family: family.into(), table: table.into(), name: name.into(), base, rules: Vec::new() })
+    Some(Chain {
+        program: None,
+        family: family.into(),
+        table: table.into(),
+        name: name.into(),
+        base,
+        rules: Vec::new(),
+    })
+}
+
+/// A rule of the older iptables.
+fn legacy_rule(rule: &ForeignRule) -> Rule {
+    let mut conditions = Vec::new();
+    conditions.extend(rule.incoming.iter().map(|it| Condition::Incoming(!it.inverted, vec![it.name.clone()])));
+    conditions.extend(rule.outgoing.iter().map(|it| Condition::Outgoing(!it.inverted, vec![it.name.clone()])));
+    conditions.extend(rule.source.map(|range| Condition::Source(true, subnets(&range))));
+    conditions.extend(rule.destination.map(|range| Condition::Destination(true, subnets(&range))));
+    conditions.extend(rule.protocol.map(|number| Condition::Protocol(true, vec![number.to_string()])));
+    conditions.extend(rule.ports.map(|ports| Condition::Port(true, vec![ports])));
+    conditions.extend(rule.states.map(|states| {
+        let names = STATES.iter().filter(|(bit, _)| states & bit != 0);
+        Condition::State(true, names.map(|(_, name)| (*name).to_owned()).collect())
+    }));
+    conditions.extend(rule.exceptions.iter().map(|exception| match exception {
+        Exception::From(range) => Condition::Source(false, subnets(range)),
+        Exception::To(range) => Condition::Destination(false, subnets(range)),
+        Exception::Protocol(number) => Condition::Protocol(false, vec![number.to_string()]),
+        Exception::Ports(first, last) => Condition::Port(false, vec![(*first, *last)]),
+        Exception::Unread => Condition::Unknown,
+    }));
+    conditions.extend((rule.is_for_some || rule.has_others).then_some(Condition::Unknown));
+    let verdict = match &rule.verdict {
+        ForeignVerdict::Continue => Verdict::Continue,
+        ForeignVerdict::Accept => Verdict::Accept,
+        ForeignVerdict::Drop => Verdict::Drop,
+        ForeignVerdict::Return => Verdict::Return,
+        ForeignVerdict::Jump(chain) => Verdict::Jump(chain.clone()),
+        ForeignVerdict::Goto(chain) => Verdict::Goto(chain.clone()),
+    };
+    Rule { conditions, verdict, packets: None, is_masquerade: false, sets_segment_size: false }
+}
+
+/// `NF_CT_STATE_BIT` of what packets that are asked about can be.
+const STATES: [(u32, &str); 2] = [(2, "established"), (8, "new")];
+
+fn subnets(range: &AddressRange) -> Vec<IpNet> {
+    match (range.first, range.last) {
+        (IpAddr::V4(first), IpAddr::V4(last)) => IpSubnets::from(Ipv4Subnets::new(first, last, 0)).collect(),
+        (IpAddr::V6(first), IpAddr::V6(last)) => IpSubnets::from(Ipv6Subnets::new(first, last, 0)).collect(),
+        _ => Vec::new(),
+    }
 }
 
 /// The elements of sets and maps that have names, by family, table and name.
@@ -662,6 +759,7 @@ pub fn to_port<'a>(hook: &'a str, port: u16, is_known: bool, is_v6: bool) -> Pac
 
 #[cfg(test)]
 mod tests {
+    use linerate_host::state::FirewallTool;
     use proptest::prelude::*;
 
     use super::*;
@@ -696,6 +794,7 @@ mod tests {
         let drop = ruleset("input", "accept", &[&rule(&[TO_PORT, DROP])]).drops(&to_port("input", 51820, false, false));
         let expected = Drop {
             keeper: Keeper::Unknown,
+            program: None,
             table: "inet t".into(),
             chain: "c".into(),
             packets: Some(7),
@@ -705,6 +804,76 @@ mod tests {
         let other = ruleset("input", "accept", &[&rule(&[TO_PORT, DROP])]);
         assert_eq!(other.drops(&to_port("input", 51821, false, false)), None);
         assert_eq!(other.drops(&to_port("output", 51820, false, false)), None);
+    }
+
+    fn legacy(hook: ForeignHook, chain: &str, drops: bool, rules: Vec<ForeignRule>) -> ForeignChain {
+        ForeignChain {
+            table: "ip filter".into(),
+            chain: chain.into(),
+            hook,
+            tool: FirewallTool::Other,
+            iptables: Some("iptables-legacy".into()),
+            drops,
+            rules: [(chain.to_owned(), rules)].into(),
+        }
+    }
+
+    #[test]
+    fn rules_of_the_older_iptables_drop_and_their_program_is_named() {
+        let rule =
+            |verdict| ForeignRule { protocol: Some(17), ports: Some((51820, 51820)), verdict, ..Default::default() };
+        let drops = |policy, rules: Vec<ForeignRule>, packet: &Packet<'_>| {
+            let mut all = ruleset("input", "accept", &[]);
+            all.add_legacy(&[legacy(ForeignHook::Input, "INPUT", policy, rules)]);
+            all.drops(packet)
+        };
+        let packet = to_port("input", 51820, false, false);
+        let drop = drops(false, vec![rule(ForeignVerdict::Drop)], &packet).unwrap();
+        assert_eq!(drop.place(), "a rule of table ip filter of iptables-legacy, chain INPUT drops them");
+        assert!(drop.accept_port(51820).starts_with("`iptables-legacy -I INPUT -p udp --dport 51820 -j ACCEPT`"));
+        assert_eq!(drop.show(), "iptables-legacy -nvL INPUT");
+        assert!(drops(true, vec![], &packet).unwrap().by_policy);
+        let known = ForeignRule { states: Some(6), verdict: ForeignVerdict::Accept, ..ForeignRule::default() };
+        assert!(drops(true, vec![known.clone()], &packet).is_some());
+        let ours = IpAddr::from([10, 1, 2, 3]);
+        let is = |exception| ForeignRule { exceptions: vec![exception], ..rule(ForeignVerdict::Drop) };
+        let range = AddressRange { first: [10, 0, 0, 0].into(), last: [10, 255, 255, 255].into() };
+        let from = Packet { source: Some(ours), ..packet.clone() };
+        for passes in [
+            drops(true, vec![rule(ForeignVerdict::Accept)], &packet),
+            drops(true, vec![known], &Packet { is_known: true, ..packet.clone() }),
+            drops(false, vec![rule(ForeignVerdict::Drop)], &to_port("input", 51821, false, false)),
+            drops(true, vec![], &to_port("input", 51820, false, true)),
+            drops(true, vec![], &to_port("output", 51820, false, false)),
+            drops(false, vec![ForeignRule { has_others: true, ..rule(ForeignVerdict::Drop) }], &packet),
+            drops(false, vec![rule(ForeignVerdict::Jump("nowhere".into())), rule(ForeignVerdict::Drop)], &packet),
+            drops(false, vec![is(Exception::From(range))], &from),
+            drops(false, vec![is(Exception::Protocol(17))], &packet),
+            drops(false, vec![is(Exception::Ports(1, 65535))], &packet),
+            drops(false, vec![is(Exception::Unread)], &packet),
+        ] {
+            assert_eq!(passes, None);
+        }
+        let elsewhere = Packet { source: Some([11, 0, 0, 1].into()), ..packet };
+        assert!(drops(false, vec![is(Exception::From(range))], &elsewhere).is_some());
+    }
+
+    #[test]
+    fn both_kinds_of_iptables_may_have_chains_of_the_same_name() {
+        let json = r#"{"nftables":[{"chain":{"family":"ip","table":"filter","name":"INPUT","type":"filter",
+            "hook":"input","prio":0,"policy":"accept"}},{"chain":{"family":"ip","table":"filter","name":"ufw-x"}}]}"#;
+        let mut all = Ruleset::parse(json).unwrap();
+        let drop = ForeignRule { verdict: ForeignVerdict::Drop, ..ForeignRule::default() };
+        let jump = ForeignRule { verdict: ForeignVerdict::Jump("ufw-x".into()), ..ForeignRule::default() };
+        let mut input = legacy(ForeignHook::Input, "INPUT", false, vec![jump]);
+        input.rules.insert("ufw-x".into(), vec![drop]);
+        input.rules.insert("OUTPUT".into(), Vec::new());
+        let output = ForeignChain { chain: "OUTPUT".into(), hook: ForeignHook::Output, drops: true, ..input.clone() };
+        all.add_legacy(&[input, output]);
+        let there = all.drops(&to_port("input", 1, false, false)).unwrap();
+        assert_eq!((&*there.chain, there.keeper), ("ufw-x", Keeper::Ufw));
+        let sent = all.drops(&to_port("output", 1, false, false)).unwrap();
+        assert!(sent.by_policy && sent.program.as_deref() == Some("iptables-legacy"));
     }
 
     #[test]

@@ -69,6 +69,8 @@ pub enum ForeignHook {
     Forward,
     /// What is for the host.
     Input,
+    /// What the host sends.
+    Output,
 }
 
 /// What made a firewall.

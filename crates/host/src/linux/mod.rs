@@ -36,7 +36,7 @@ pub use self::route_watch::DefaultRouteWatch;
 use self::socket::NetlinkSocket;
 use crate::state::HostState;
 use crate::step::{Implementation, Opening, Step};
-pub use foreign::Foreign;
+pub use foreign::{Foreign, legacy_chains};
 
 // linux/netlink.h
 const NETLINK_ROUTE: isize = 0;

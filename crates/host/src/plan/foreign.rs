@@ -53,6 +53,7 @@ fn closed(spec: &HostSpec, state: &HostState, chain: &ForeignChain, devices: &[S
         ForeignHook::Forward => forward_ways(spec, chain, devices),
         ForeignHook::Input if !sees_datagrams(state, chain) => Vec::new(),
         ForeignHook::Input => input_way(spec, state, chain, devices).into_iter().collect(),
+        ForeignHook::Output => Vec::new(),
     };
     let ways = ways.into_iter().map(|(way, passage)| (opening(way), passage));
     // What is open because of us is ours to close.
@@ -188,6 +189,7 @@ fn sentence(spec: &HostSpec, chain: &ForeignChain, closed: &[(Opening, Passage)]
     let is_known = closed.iter().any(|(_, passage)| *passage == Passage::Closed);
     let what = match chain.hook {
         ForeignHook::Input => "the datagrams of peers".to_owned(),
+        ForeignHook::Output => "what this host sends".to_owned(),
         ForeignHook::Forward => {
             let others: BTreeSet<&str> = closed.iter().flat_map(|(way, _)| ends(way, tunnel)).collect();
             let others: Vec<&str> = others.into_iter().collect();

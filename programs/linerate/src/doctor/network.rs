@@ -86,12 +86,20 @@ pub(super) fn port_holder(port: u16) -> Option<String> {
     Some(format!("{} (process {})", name.trim(), process.file_name()?.to_string_lossy()))
 }
 
-/// The firewall; none without `nft`, or without the right to read it.
+/// The firewall; none without a program that shows it, or without the right to read it.
 pub(super) fn ruleset() -> Option<Ruleset> {
-    Ruleset::parse(&output("nft", &["-j", "list", "ruleset"])?)
+    let of_nftables = output("nft", &["-j", "list", "ruleset"]).and_then(|json| Ruleset::parse(&json));
+    let legacy = linerate_host::linux::legacy_chains();
+    if of_nftables.is_none() && legacy.is_empty() {
+        return None;
+    }
+    // What one of them drops, the other cannot let pass.
+    let mut ruleset = of_nftables.unwrap_or_default();
+    ruleset.add_legacy(&legacy);
+    Some(ruleset)
 }
 
-/// Whether there are rules of old-style iptables, which `nft` does not show.
+/// Whether there are tables of the older iptables, of which only those that filter are read.
 pub(super) fn has_legacy_rules() -> bool {
     let is_used = |file| fs::read_to_string(file).is_ok_and(|tables| !tables.trim().is_empty());
     ["/proc/net/ip_tables_names", "/proc/net/ip6_tables_names"].into_iter().any(is_used)

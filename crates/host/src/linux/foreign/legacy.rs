@@ -79,7 +79,8 @@ fn take(foreign: &mut Foreign, family: &str, program: &str, text: &str) {
         }
     }
     let has = |chain: &str| rules.contains_key(chain);
-    for (chain, hook) in [("FORWARD", ForeignHook::Forward), ("INPUT", ForeignHook::Input)] {
+    let hooks = [("FORWARD", ForeignHook::Forward), ("INPUT", ForeignHook::Input), ("OUTPUT", ForeignHook::Output)];
+    for (chain, hook) in hooks {
         let tool = if has("ufw-user-forward") || has("ufw6-user-forward") {
             FirewallTool::Ufw
         } else if has("DOCKER-USER") && hook == ForeignHook::Forward {
@@ -230,6 +231,7 @@ mod tests {
     const RULES: &str = "\
 -P INPUT ACCEPT
 -P FORWARD DROP
+-P OUTPUT DROP
 -N DOCKER-USER
 -A FORWARD -j DOCKER-USER
 -A FORWARD -i eth0 ! -o wg+ -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
@@ -244,8 +246,9 @@ mod tests {
     fn rules_are_read_as_iptables_prints_them() {
         let mut foreign = Foreign::default();
         take(&mut foreign, "ip", "iptables-legacy", RULES);
-        let [forward, input] = &foreign.chains[..] else { panic!("{} chains", foreign.chains.len()) };
-        assert_eq!((forward.drops, input.drops, forward.tool), (true, false, FirewallTool::Docker));
+        let [forward, input, output] = &foreign.chains[..] else { panic!("{} chains", foreign.chains.len()) };
+        assert_eq!([forward, input, output].map(|chain| chain.drops), [true, false, true]);
+        assert_eq!(forward.tool, FirewallTool::Docker);
         let rules = &forward.rules["FORWARD"];
         assert_eq!(rules[0].verdict, ForeignVerdict::Jump("DOCKER-USER".into()));
         let wg = NamePattern { name: "wg*".into(), inverted: true };

@@ -71,6 +71,14 @@ pub(super) fn read(filter: Option<&mut NetlinkSocket>, names: &Names) -> Result<
     Ok(foreign)
 }
 
+/// The base chains of the older kind of iptables alone, which `nft` does not show; runs that iptables.
+#[must_use]
+pub fn legacy_chains() -> Vec<ForeignChain> {
+    let mut foreign = Foreign::default();
+    legacy::read(&mut foreign);
+    foreign.chains
+}
+
 fn read_nftables(filter: &mut NetlinkSocket, names: &Names, foreign: &mut Foreign) -> Result<(), NetlinkError> {
     let request = Request::new(NFT_MSG_GETCHAIN, NLM_F_DUMP, &[0; NFGENMSG], Attributes::default());
     let chains = filter.list(request, read_chain)?;

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # timeout: 800
-# A tunnel with the Linux kernel's own module, in an emulated machine; exact counters, congestion marks, our wg, and a rekey.
+# A tunnel with the Linux kernel's own module, in an emulated machine; exact counters, congestion marks, our tools, and a rekey.
 source "$(dirname "$0")/lib.sh"
 
 # The guest's processor is emulated beside everything else that runs here, and one of its answers was lost once in five
@@ -32,6 +32,16 @@ their_ping 10.9.0.1 -Q 0x02
 # Our answers carry the mark that their pings arrived with, and it goes out as ECT(0).
 expect "their pings that came out with CE" 3 "$(counted h1 marked)"
 unblock h1
+
+say "our doctor, top and metrics look at the module's tunnel"
+found() { guest "linerate doctor wg2 --json" | sed -n 's/.*"id": "\(.*\)",/\1/p' || true; }
+expect "what doctor finds where nothing is wrong" "" "$(found)"
+there wg set wg2 peer "$(public ours)" allowed-ips 10.9.0.1/32,fd09::1/128,10.99.0.0/16
+expect "what doctor finds of an allowed IP without a route" route-missing "$(found)"
+there wg set wg2 peer "$(public ours)" allowed-ips 10.9.0.1/32,fd09::1/128
+expect "answers of top with rates" 1 "$(guest linerate top wg2 --json -n 2 -d 0.5 | grep -c '"implementation":"kernel".*"rates":{"received":')"
+expect "received bytes in metrics" "$(their_transfer 2)" \
+  "$(guest linerate metrics | sed -n 's/^wireguard_received_bytes_total{interface="wg2",.*} //p')"
 
 say "our wg asks and changes the module as the original does"
 guest 'ln -s /sbin/linerate /tmp/wg; for i in 3 4; do ip link add wg$i type wireguard; done'

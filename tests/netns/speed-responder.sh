@@ -60,6 +60,9 @@ say "a client that stops reading and writing"
 # and it is told what arrived.
 { printf '{"version":1,"ask":"receive","milliseconds":2000}\n' && sleep 120; } |
   ip netns exec h1 nc 10.9.0.2 5282 2>/dev/null > >(sleep 120) &
+is_kept() { [[ -n $(on h2 ss -Htan 'sport = :5282' | awk '$3 > 0 && $1 != "LISTEN"') ]]; } # bytes to send
+nothing_is_kept() { ! is_kept; }
+wait_for 10 "bytes that are not read" is_kept
 : >"$WORK/unended"
 {
   printf '{"version":1,"ask":"send","milliseconds":2000}\n'
@@ -69,6 +72,8 @@ say "a client that stops reading and writing"
 } | ip netns exec h1 nc 10.9.0.2 5282 >>"$WORK/unended" 2>&1 &
 wait_for 40 "what arrived of a stream without an end" grep -q '"arrived":{"bytes":4,' "$WORK/unended"
 wait_for 10 "an answer beside that" is_ready
+# What it has not read does not wait for it in the kernel.
+wait_for 15 "the end of the stream that is not read" nothing_is_kept
 
 say "more connections than it serves"
 # Each goes on until the responder ends it, which it does after nine seconds: a slow machine may miss them, and tries

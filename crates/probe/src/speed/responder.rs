@@ -277,7 +277,13 @@ impl<'a> Connection<'a> {
         let until = self.until.min(Instant::now() + time);
         match request.ask {
             Ask::Send => self.take(),
-            Ask::Receive => self.give(until),
+            Ask::Receive => {
+                // It keeps its place until the client has it all, and what the client has not taken by then goes: the
+                // kernel would keep megabytes for minutes, of any number of connections.
+                let given = self.give(until).and_then(|()| self.end_of_input(self.until + LAST_WORD));
+                SockRef::from(self.stream).set_linger(Some(Duration::ZERO))?;
+                given
+            }
             Ask::Watch => self.watch(),
             Ask::Echo => self.echo(datagrams, from),
         }

@@ -225,6 +225,7 @@ impl Document {
             let mut gone = indices.iter().peekable();
             let lines = std::mem::take(&mut edited.lines).into_iter().enumerate();
             edited.lines = lines.filter(|(index, _)| gone.next_if_eq(&index).is_none()).map(|(_, line)| line).collect();
+            assert!(gone.peek().is_none(), "the section has all the lines, each is named once, and they are in order");
             edited.header -= indices.iter().filter(|index| **index < edited.header).count();
         });
         self.separate(section);

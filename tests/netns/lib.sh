@@ -212,7 +212,13 @@ wg_address() { # HOST IFACE ADDRESS/PREFIX... : addresses, MTU 1420, link up
   # longer: no packet goes that a scenario did not send.
   ip -n "$1" link set "$2" addrgenmode none # in a command of its own: `up` would come first
   ip -n "$1" link set "$2" mtu 1420 up
+  # A worker of the kernel gives an IPv6 address its route, without which packets to it are dropped.
+  local a
+  for a in "${@:3}"; do
+    [[ $a != *:* ]] || wait_for 5 "the kernel to take in what is sent to $a" has_local_route "$1" "${a%/*}"
+  done
 }
+has_local_route() { [[ $(ip -n "$1" -6 route get "$2") == local* ]]; } # HOST ADDRESS
 
 # wg1 on h1 (port 50001, 10.9.0.1, fd09::1) and wg2 on h2 (port 50002, 10.9.0.2, fd09::2), peers of each other.
 # Each knows the other's address, which is looked up on the device towards it: v4 or v6.

@@ -2,9 +2,6 @@
 
 use std::fs;
 
-use rustix::process::{Gid, Uid};
-use rustix::thread::{set_keep_capabilities, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
-
 /// Where users are looked up (passwd(5)). Directory services have no system users.
 const PASSWD: &str = "/etc/passwd";
 
@@ -53,29 +50,6 @@ impl User {
     pub(super) fn name(&self) -> &str {
         &self.name
     }
-
-    /// Switches the calling thread to this user and its primary group, without supplementary groups. Capabilities stay
-    /// permitted. Call it while single-threaded: other threads would keep their user.
-    pub(super) fn switch(&self) -> Result<(), String> {
-        let (uid, gid) = (Uid::from_raw(self.uid), Gid::from_raw(self.gid));
-        set_keep_capabilities(true)
-            .and_then(|()| set_thread_groups(&[]))
-            .and_then(|()| set_thread_res_gid(gid, gid, gid))
-            .and_then(|()| set_thread_res_uid(uid, uid, uid))
-            .map_err(|error| format!("cannot switch to user {}: {error}; start as root, or without --user", self.name))
-    }
-}
-
-/// Switches the calling thread to nobody (65534, the kernel's overflow user), without supplementary groups or
-/// capabilities.
-///
-/// # Errors
-/// EPERM without CAP_SETUID and CAP_SETGID.
-pub(super) fn switch_to_nobody() -> rustix::io::Result<()> {
-    let (uid, gid) = (Uid::from_raw(65534), Gid::from_raw(65534));
-    set_thread_groups(&[])?;
-    set_thread_res_gid(gid, gid, gid)?;
-    set_thread_res_uid(uid, uid, uid)
 }
 
 #[cfg(test)]

@@ -1,0 +1,36 @@
+//! FreeBSD: another user, no tracing, no core files, no setuid programs.
+//!
+//! No capability mode (Capsicum): in it a socket that is not connected cannot send (sys/kern/uipc_syscalls.c,
+//! kern_sendit: ECAPMODE), and those are the tunnel's. Another user keeps no privilege, so that afterwards the
+//! interface's MTU, ports below 1024 and the socket's file are out of its reach.
+
+use linerate_netio::process::{become_user, share_heap};
+use rustix::process::{DumpableBehavior, set_dumpable_behavior, set_no_new_privs};
+
+use crate::{Confinement, InForce, note};
+
+/// Drops what a running daemon does not need.
+///
+/// # Errors
+/// It cannot switch to the user.
+pub fn confine_daemon(requested: &Confinement<'_>) -> Result<InForce, String> {
+    let mut missing = Vec::new();
+    share_heap();
+    if let Some(user) = requested.user {
+        become_user(user.uid(), user.gid()).map_err(|error| {
+            format!("cannot switch to user {}: {error}; start as root, or without --user", user.name())
+        })?;
+        missing.push(format!(
+            "the socket file (before FreeBSD 15 the interface, too) is not removed on exit, ports below 1024 and the \
+             MTU cannot be changed: user {} has no privileges",
+            user.name()
+        ));
+    }
+    // Each is of this process, `None`, and of those that it starts.
+    let tracing = set_dumpable_behavior(None, DumpableBehavior::NotDumpable);
+    let tracing = tracing.map_err(|error| format!("PROC_TRACE_CTL: {error}"));
+    let memory_closed = note(&mut missing, "processes of the same user can read its memory", tracing).is_some();
+    let programs = set_no_new_privs(None).map_err(|error| format!("PROC_NO_NEW_PRIVS_CTL: {error}"));
+    note(&mut missing, "privileges can be regained by programs", programs);
+    Ok(InForce { landlock: 0, memory_closed, filtered: false, missing })
+}

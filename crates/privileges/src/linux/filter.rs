@@ -1,0 +1,265 @@
+//! The system calls that the daemon makes after setup; all others are refused (seccomp(2)).
+//!
+//! Calls that carry packets are allowed with any arguments: the kernel keeps a bitmap of such calls (kernel/seccomp.c,
+//! seccomp_cache_check_allow, Linux 5.11) and runs the filter only for the others. A call that could do more than the
+//! daemon needs is allowed only with certain arguments; a filter sees numbers, never what a pointer points to.
+//!
+//! Opening files, connecting, executing programs and creating processes are refused, so everything must be opened
+//! before. A call that is missing from the list shows as `system_calls_refused` in `linerate show IFACE --stats`; with
+//! `LINERATE_SECCOMP=kill`, which the scenarios set, it ends the daemon.
+
+use std::collections::BTreeMap;
+use std::env::consts::ARCH;
+
+use linerate_netio::process::refuse_trapped_calls;
+use rustix::process::getpid;
+use seccompiler::{
+    BackendError, BpfProgram, Error, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule, TargetArch, apply_filter_all_threads,
+};
+
+use crate::filter::Filter;
+
+/// Filters the calls of all threads. Returns whether any is refused.
+pub(super) fn install(filter: Filter) -> Result<bool, String> {
+    let action = match filter {
+        Filter::Off => return Ok(false),
+        Filter::Log => SeccompAction::Log,
+        Filter::Kill => SeccompAction::KillProcess,
+        Filter::Refuse => {
+            refuse_trapped_calls().map_err(|error| format!("sigaction: {error}"))?;
+            SeccompAction::Trap
+        }
+    };
+    let architecture = ARCH.try_into().map_err(|_| format!("there is no list of system calls for {ARCH}"))?;
+    let programs = programs(action, architecture).map_err(|error| error.to_string())?;
+    let applied = programs.iter().try_for_each(|program| apply_filter_all_threads(program));
+    applied.map_err(|error| match error {
+        Error::Seccomp(error) => format!("seccomp: {error}"),
+        error => error.to_string(),
+    })?;
+    Ok(filter != Filter::Log)
+}
+
+/// Two filters; the kernel takes the stricter result. One makes clone3 fail with ENOSYS, the other handles every other
+/// call.
+fn programs(action: SeccompAction, architecture: TargetArch) -> Result<[BpfProgram; 2], BackendError> {
+    // The flags of clone3 are behind a pointer. After ENOSYS, C libraries start threads with clone.
+    let clone3 = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
+    let enosys = SeccompAction::Errno(libc::ENOSYS.cast_unsigned());
+    let clone3 = SeccompFilter::new(clone3, SeccompAction::Allow, enosys, architecture)?;
+    let others = SeccompFilter::new(allowlist()?, action, SeccompAction::Allow, architecture)?;
+    Ok([clone3.try_into()?, others.try_into()?])
+}
+
+/// Each call with the rules that allow it; a call without rules is always allowed.
+fn allowlist() -> Result<BTreeMap<i64, Vec<SeccompRule>>, BackendError> {
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = UNCONDITIONAL.iter().map(|call| (*call, Vec::new())).collect();
+    for (call, conditions) in conditional() {
+        let conditions = conditions.iter().map(Condition::compile).collect::<Result<_, _>>()?;
+        rules.entry(call).or_default().push(SeccompRule::new(conditions)?);
+    }
+    Ok(rules)
+}
+
+/// An argument of a call must equal `value` in the bits of `mask`.
+struct Condition {
+    argument: u8,
+    mask: i32,
+    value: i32,
+}
+
+impl Condition {
+    fn compile(&self) -> Result<SeccompCondition, BackendError> {
+        let masked = SeccompCmpOp::MaskedEq(self.mask.cast_unsigned().into());
+        SeccompCondition::new(self.argument, SeccompCmpArgLen::Dword, masked, self.value.cast_unsigned().into())
+    }
+}
+
+fn is(argument: u8, value: i32) -> Condition {
+    masked(argument, -1, value)
+}
+
+fn masked(argument: u8, mask: i32, value: i32) -> Condition {
+    Condition { argument, mask, value }
+}
+
+/// Calls that are allowed if all of their conditions hold. A call that occurs several times is allowed by any of its
+/// sets.
+fn conditional() -> impl Iterator<Item = (i64, Vec<Condition>)> {
+    let socket = |domain, kind| (libc::SYS_socket, vec![is(0, domain), masked(1, SOCK_TYPE_MASK, kind), is(2, 0)]);
+    let request = |number: libc::Ioctl| (libc::SYS_ioctl, vec![is(1, number as i32)]);
+    let others = [
+        // UDP sockets of the tunnel; netlink for links, addresses and routes (protocol 0 is NETLINK_ROUTE).
+        socket(libc::AF_INET, libc::SOCK_DGRAM),
+        socket(libc::AF_INET6, libc::SOCK_DGRAM),
+        socket(libc::AF_NETLINK, libc::SOCK_RAW),
+        (libc::SYS_getsockopt, vec![is(1, libc::SOL_UDP), is(2, libc::UDP_SEGMENT)]),
+        // The name and namespace of the TUN device; non-blocking clients.
+        request(libc::TUNGETIFF),
+        request(TUNGETDEVNETNS),
+        request(libc::FIONBIO),
+        // The interface of an endpoint's zone.
+        request(SIOCGIFINDEX),
+        // With debug assertions, std checks a descriptor before closing it.
+        (libc::SYS_fcntl, vec![is(1, libc::F_GETFD)]),
+        // Network namespaces only.
+        (libc::SYS_setns, vec![is(1, libc::CLONE_NEWNET)]),
+        // New threads in the current namespaces, and their names.
+        (libc::SYS_clone, vec![masked(0, libc::CLONE_THREAD | NEVER_FOR_THREADS, libc::CLONE_THREAD)]),
+        (libc::SYS_prctl, vec![is(0, libc::PR_SET_NAME)]),
+        // Non-executable memory.
+        (libc::SYS_mmap, vec![masked(2, libc::PROT_EXEC, 0)]),
+        (libc::SYS_mprotect, vec![masked(2, libc::PROT_EXEC, 0)]),
+        // abort(3) after a panic; musl uses tkill.
+        (libc::SYS_tgkill, vec![is(0, getpid().as_raw_nonzero().get()), is(2, libc::SIGABRT)]),
+        #[cfg(target_env = "musl")]
+        (libc::SYS_tkill, vec![is(1, libc::SIGABRT)]),
+    ];
+    let options = OPTIONS.iter().map(|(level, name)| (libc::SYS_setsockopt, vec![is(1, *level), is(2, *name)]));
+    others.into_iter().chain(options)
+}
+
+/// Socket options that are set. Listed one by one, because with CAP_NET_ADMIN some others change the firewall.
+const OPTIONS: [(i32, i32); 16] = [
+    (libc::SOL_SOCKET, libc::SO_MARK),
+    (libc::SOL_SOCKET, libc::SO_RCVBUF),
+    (libc::SOL_SOCKET, libc::SO_SNDBUF),
+    (libc::SOL_SOCKET, libc::SO_RCVBUFFORCE),
+    (libc::SOL_SOCKET, libc::SO_SNDBUFFORCE),
+    (libc::SOL_SOCKET, libc::SO_REUSEPORT),
+    (libc::SOL_SOCKET, libc::SO_ATTACH_REUSEPORT_CBPF),
+    (libc::IPPROTO_IP, libc::IP_PKTINFO),
+    (libc::IPPROTO_IP, libc::IP_RECVTOS),
+    (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER),
+    (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY),
+    (libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO),
+    (libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS),
+    (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER),
+    (libc::SOL_UDP, libc::UDP_GRO),
+    (libc::SOL_NETLINK, libc::NETLINK_GET_STRICT_CHK),
+];
+
+/// The type in the second argument of socket(2); the rest are flags (linux/net.h).
+const SOCK_TYPE_MASK: i32 = 0xf;
+
+/// `_IO('T', 227)` (linux/if_tun.h).
+const TUNGETDEVNETNS: libc::Ioctl = 0x54e3;
+
+/// linux/sockios.h
+const SIOCGIFINDEX: libc::Ioctl = 0x8933;
+
+/// With one of these flags, clone creates or traces more than a thread.
+const NEVER_FOR_THREADS: i32 = libc::CLONE_NEWNS
+    | libc::CLONE_NEWCGROUP
+    | libc::CLONE_NEWUTS
+    | libc::CLONE_NEWIPC
+    | libc::CLONE_NEWUSER
+    | libc::CLONE_NEWPID
+    | libc::CLONE_NEWNET
+    | libc::CLONE_PTRACE;
+
+/// Calls that are allowed with any arguments.
+const UNCONDITIONAL: &[i64] = &[
+    // packets, clients, the log
+    libc::SYS_read,
+    libc::SYS_readv,
+    libc::SYS_write,
+    libc::SYS_writev,
+    libc::SYS_recvmsg,
+    libc::SYS_recvmmsg,
+    libc::SYS_sendmsg,
+    libc::SYS_sendmmsg,
+    libc::SYS_recvfrom,
+    libc::SYS_sendto,
+    // the machine's load from /proc
+    libc::SYS_pread64,
+    // what peers have used, into files that were opened before
+    libc::SYS_pwrite64,
+    libc::SYS_fdatasync,
+    // poll and futex
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_poll,
+    libc::SYS_ppoll,
+    libc::SYS_timerfd_settime,
+    libc::SYS_futex,
+    libc::SYS_restart_syscall,
+    // sockets (domains and types are checked by `conditional`)
+    libc::SYS_bind,
+    libc::SYS_getsockname,
+    libc::SYS_accept4,
+    libc::SYS_close,
+    libc::SYS_uname,
+    // the file of the control socket: identify and remove it
+    libc::SYS_statx,
+    libc::SYS_newfstatat,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_lstat,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_unlink,
+    libc::SYS_unlinkat,
+    // leaving the terminal
+    libc::SYS_setsid,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_dup2,
+    libc::SYS_dup3,
+    // clocks and randomness
+    libc::SYS_clock_gettime,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_nanosleep,
+    libc::SYS_getrandom,
+    // memory (mmap and mprotect are checked by `conditional`)
+    libc::SYS_brk,
+    libc::SYS_munmap,
+    libc::SYS_mremap,
+    libc::SYS_madvise,
+    // thread creation, sleep and exit (clone3 is handled by the other filter)
+    libc::SYS_clone3,
+    libc::SYS_set_robust_list,
+    libc::SYS_rseq,
+    libc::SYS_sigaltstack,
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_sched_getaffinity,
+    libc::SYS_sched_yield,
+    libc::SYS_getpid,
+    libc::SYS_gettid,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// linux/bpf_common.h
+    const BPF_MAXINSNS: usize = 4096;
+
+    #[test]
+    fn on_each_architecture_the_filters_fit_into_the_kernels_limit() {
+        for architecture in [TargetArch::x86_64, TargetArch::aarch64] {
+            for action in [SeccompAction::Trap, SeccompAction::KillProcess, SeccompAction::Log] {
+                let programs = programs(action, architecture).unwrap();
+                assert!(programs.iter().all(|program| program.len() < BPF_MAXINSNS / 4));
+            }
+        }
+    }
+
+    #[test]
+    fn a_call_is_listed_once_and_is_either_conditional_or_not() {
+        let mut unconditional = UNCONDITIONAL.to_vec();
+        unconditional.sort();
+        unconditional.dedup();
+        assert_eq!(unconditional.len(), UNCONDITIONAL.len());
+        assert!(conditional().all(|(call, conditions)| !unconditional.contains(&call) && !conditions.is_empty()));
+    }
+
+    #[test]
+    fn each_mode_has_one_name() {
+        for (name, filter) in Filter::MODES {
+            let same = Filter::MODES.iter().filter(|(other_name, other)| *other_name == name || *other == filter);
+            assert_eq!(same.count(), 1, "{name}");
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Linux: capabilities, Landlock and seccomp.
+
+mod capabilities;
+mod filter;
+mod memory;
+mod paths;
+mod user;
+
+use linerate_netio::process::share_heap;
+use rustix::thread::CapabilitySet;
+
+pub use capabilities::{DAEMON_MAX, FIREWALL_SUPERVISOR_MAX, SUPERVISOR_MAX};
+pub use memory::lock as lock_memory;
+
+use crate::{Confinement, InForce, note};
+
+/// Drops every privilege that a running daemon does not need.
+///
+/// # Errors
+/// It cannot switch to the user.
+pub fn confine_daemon(requested: &Confinement<'_>) -> Result<InForce, String> {
+    let mut missing = Vec::new();
+    share_heap();
+    note(&mut missing, "memory may be swapped out", memory::lock());
+    let landlock = note(&mut missing, "files are not confined", paths::removal_only(requested.socket_directory));
+    let landlock = landlock.unwrap_or(0);
+    let removes_socket = requested.user.is_some() && landlock > 0;
+    let capabilities = capabilities::of_daemon(removes_socket);
+    note(&mut missing, "capabilities can be regained", capabilities::limit_bounding_set(capabilities, NONE));
+    if let Some(user) = requested.user {
+        user::switch(user)?;
+        if !removes_socket {
+            missing.push(format!(
+                "the socket file is not removed on exit: as user {} that requires Landlock",
+                user.name()
+            ));
+        }
+    }
+    note(&mut missing, "capabilities are kept", capabilities::retain(capabilities, NONE));
+    let memory_closed = memory::deny_tracing();
+    let memory_closed = note(&mut missing, "processes of the same user can read its memory", memory_closed).is_some();
+    let filtered = note(&mut missing, "system calls are not filtered", filter::install(requested.filter)) == Some(true);
+    if !filtered {
+        missing.push("an interface moved to another namespace is not followed: requires the seccomp filter".into());
+        if removes_socket {
+            missing.push("the socket file is not removed on exit: requires the seccomp filter".into());
+        }
+        let rest = capabilities::retain(capabilities.difference(capabilities::REQUIRES_FILTER), NONE);
+        note(&mut missing, "cannot drop the capabilities that only the seccomp filter would have limited", rest);
+    }
+    Ok(InForce { landlock, memory_closed, filtered, missing })
+}
+
+const NONE: CapabilitySet = CapabilitySet::empty();
+
+/// Drops all privileges except those needed to query the daemon and change routes; if it `opens_firewalls`, also those
+/// of the programs that keep firewalls. A later call gives up these, too; they stay in the bounding set, from which
+/// nothing can be had any more. Not for a supervisor that starts other programs, which would inherit the restrictions.
+pub fn confine_supervisor(opens_firewalls: bool) {
+    let (kept, passed_on) = match opens_firewalls {
+        true => (FIREWALL_SUPERVISOR_MAX, capabilities::FIREWALL_PROGRAMS),
+        false => (SUPERVISOR_MAX, NONE),
+    };
+    // `linerate doctor --security` shows what could not be dropped.
+    let _ = capabilities::limit_bounding_set(kept, passed_on);
+    let _ = capabilities::retain(kept, passed_on);
+}
+
+/// Drops everything but sockets and reading files: for processes that parse what comes from the network and change
+/// nothing. The resolver, in which plug-ins of the C library do so, and the responder of `linerate speed`. Returns the
+/// Landlock ABI version in force, or 0.
+///
+/// Call it while single-threaded. A confined supervisor can no longer change the user of its children, so the resolver
+/// that it starts stays root.
+pub fn confine_reader() -> u64 {
+    let _ = capabilities::limit_bounding_set(NONE, NONE);
+    let _ = user::switch_to_nobody();
+    let _ = capabilities::retain(NONE, NONE);
+    paths::read_only().unwrap_or(0)
+}

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, fchown};
 use std::path::Path;
 
-use rustix::fs::{CWD, RenameFlags, renameat_with};
+use linerate_netio::files::rename_new;
 
 /// Writes `text` to the file `temporary` in the directory of `path` and renames it to `path`. The new file has the
 /// permission bits `mode`, or those that the umask leaves, and the `owner` (user, group), or ours. On failure nothing
@@ -29,9 +29,7 @@ pub fn replace(
 /// # Errors
 /// There is such a file (`AlreadyExists`), or as [`replace`].
 pub fn create(path: &Path, temporary: impl AsRef<OsStr>, text: &[u8], mode: u32) -> io::Result<()> {
-    put(path, temporary.as_ref(), text, Some(mode), None, |new| {
-        renameat_with(CWD, new, CWD, path, RenameFlags::NOREPLACE).map_err(io::Error::from)
-    })
+    put(path, temporary.as_ref(), text, Some(mode), None, |new| rename_new(new, path))
 }
 
 fn put(

@@ -2,9 +2,8 @@
 //! getaddrinfo and getnameinfo.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
-use std::os::fd::OwnedFd;
 
-use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with};
+use linerate_netio::link::{zone_index, zone_name};
 
 use crate::number::decimal;
 
@@ -58,22 +57,16 @@ pub(crate) fn has_stale_zone(endpoint: &SocketAddr) -> bool {
 /// The interface name of the endpoint's zone.
 fn zone_of(endpoint: &SocketAddr) -> Option<String> {
     let SocketAddr::V6(v6) = endpoint else { return None };
-    netdevice::index_to_name(any_socket()?, v6.scope_id()).ok()
+    zone_name(v6.scope_id()).ok()
 }
 
 /// The index of the zone, given by name or index.
 fn index_of(text: &str) -> Option<u32> {
-    let named = any_socket().and_then(|any| netdevice::name_to_index(any, text).ok());
-    named.or_else(|| decimal(text.as_bytes(), u32::MAX.into())?.try_into().ok())
+    zone_index(text).ok().or_else(|| decimal(text.as_bytes(), u32::MAX.into())?.try_into().ok())
 }
 
 fn port_of(text: &str) -> Option<u16> {
     decimal(text.as_bytes(), u16::MAX.into())?.try_into().ok()
-}
-
-/// A socket for SIOCGIFINDEX and SIOCGIFNAME, of a kind that the daemon may open after it has dropped its privileges.
-fn any_socket() -> Option<OwnedFd> {
-    socket_with(AddressFamily::INET6, SocketType::DGRAM, SocketFlags::CLOEXEC, None).ok()
 }
 
 #[cfg(test)]

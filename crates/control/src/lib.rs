@@ -7,10 +7,12 @@
 #![forbid(unsafe_code)]
 
 pub mod atomic_file;
+#[cfg(feature = "kernel")]
 pub mod client;
 pub mod document;
 pub mod endpoint;
 pub mod interface;
+#[cfg(feature = "kernel")]
 pub mod kernel;
 pub mod keys;
 mod number;

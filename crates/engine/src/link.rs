@@ -145,7 +145,8 @@ impl Link {
 
 impl WatchedLink {
     fn new(ifindex: u32, mtu: Option<u32>) -> io::Result<Self> {
-        let here = Monitor::new()?;
+        let mut here = Monitor::new()?;
+        here.watch(ifindex)?;
         let notified = Notified { ifindex, up: link::is_up(ifindex)? };
         if let Some(mtu) = mtu {
             link::set_mtu(ifindex, mtu)?;

@@ -1,11 +1,12 @@
 //! The system call layer of the data path: TUN, UDP, netlink, clocks.
 //!
 //! [`tun`] and [`udp`] move packets, [`link`] reads and changes interfaces and watches the routing, [`wait`] waits for
-//! descriptors, [`clock`] and [`random`] serve the protocol, [`namespace`] follows a device to another network
-//! namespace, [`process`] serves the daemon, [`tcp`] measurements, `memory` replaces all of it in tests.
+//! descriptors, [`files`] tells of a deleted file, [`clock`] and [`random`] serve the protocol, [`namespace`] follows a
+//! device to another network namespace, [`process`] serves the daemon, [`tcp`] measurements, `memory` replaces all of it
+//! in tests.
 //!
 //! What is said above the system is in the modules of these names; what differs between systems is in a folder for
-//! each, `linux`, and its raw calls in `sys/linux`.
+//! each, `linux` and `freebsd`, and its raw calls in folders of the same names in `sys`.
 //!
 //! Nothing here knows WireGuard, has a thread, or logs. Receiving, sending, reading and writing packets never allocate
 //! and never block. Raw system calls are in the private module `sys`, each behind a safe function. `engine` moves
@@ -30,10 +31,16 @@ mod send_buffer;
 mod sys;
 // One folder for each system, and nothing else in this crate asks which one it is.
 #[cfg_attr(any(target_os = "linux", target_os = "android"), path = "linux/mod.rs")]
+#[cfg_attr(target_os = "freebsd", path = "freebsd/mod.rs")]
 mod system;
+// Decisions of FreeBSD's part, which are tested on every system.
+#[cfg(all(test, not(target_os = "freebsd")))]
+#[path = "freebsd/decisions/mod.rs"]
+#[allow(dead_code, reason = "used on FreeBSD")]
+mod freebsd_decisions;
 pub mod tcp;
 pub mod tun;
 pub mod udp;
 pub mod wait;
 
-pub use system::namespace;
+pub use system::{files, namespace};

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{OwnedFd, RawFd};
 
 use crate::sys::{heap, inherited};
-pub use crate::system::process::{Signals, peer, refuse_trapped_calls, trapped_calls};
+pub use crate::system::process::*;
 
 /// Takes the descriptor `number` that this process inherited (`WG_TUN_FD`, `WG_UAPI_FD`), once. Child processes do not
 /// inherit it.

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use crate::sys::option;
+use crate::sys::options;
 
 /// A connection's counters. What the kernel is too old to count is 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,10 +25,10 @@ impl TcpInfo {
     /// Reads the counters of the connection `socket`.
     ///
     /// # Errors
-    /// It is no TCP socket.
+    /// It is no TCP socket, or this system's counters are others (FreeBSD).
     pub fn of(socket: impl AsFd) -> io::Result<Self> {
         let mut bytes = [0; 256];
-        let length = option::tcp_info(socket.as_fd(), &mut bytes)?;
+        let length = options::tcp_info(socket.as_fd(), &mut bytes)?;
         Ok(Self::parse(&bytes[..length.min(bytes.len())]))
     }
 

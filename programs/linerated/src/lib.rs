@@ -190,7 +190,9 @@ fn serve(
     let listener = if is_kept { listener } else { open_listener(&interface, environment)? };
     let mut server = Server::new(listener);
     if !server.watches_its_file() {
-        tracing::info!("{interface}: deleting the socket will not end this daemon: inotify has no watches left");
+        tracing::info!(
+            "{interface}: deleting the socket will not end this daemon: no watch is left (inotify, or kqueue)"
+        );
     }
     let files = open_usage(&interface, environment);
     let zone = TimeZone::system();

@@ -4,12 +4,13 @@
 
 use std::fs::{self, DirBuilder};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, inotify};
+use linerate_netio::files::FileWatch;
+use rustix::fs::Mode;
 use rustix::net::{AddressFamily, sockopt};
 
 use crate::interface::InterfaceName;
@@ -44,11 +45,13 @@ pub fn interfaces(directory: &Path) -> io::Result<Vec<InterfaceName>> {
 }
 
 /// A socket on which a daemon may answer, or a symbolic link to one.
+#[cfg_attr(not(feature = "kernel"), allow(dead_code, reason = "clients remove it"))]
 pub(crate) struct SocketFile {
     path: PathBuf,
     file: FileId,
 }
 
+#[cfg_attr(not(feature = "kernel"), allow(dead_code, reason = "clients remove it"))]
 impl SocketFile {
     /// The socket of `interface`, if there is one.
     pub(crate) fn find(directory: &Path, interface: &InterfaceName) -> Option<Self> {
@@ -141,6 +144,11 @@ impl Listener {
         file_id(&self.path).is_ok_and(|file| file == self.file)
     }
 
+    /// Watches the file: [`Listener::is_in_place`] tells what happened.
+    pub(super) fn watch(&self) -> io::Result<FileWatch> {
+        FileWatch::new(&self.path)
+    }
+
     /// The socket, to pass to another process; the file stays.
     #[cfg(test)]
     pub(super) fn into_socket(mut self) -> io::Result<OwnedFd> {
@@ -157,33 +165,6 @@ impl Drop for Listener {
             // The next daemon replaces a file that stays.
             let _ = fs::remove_file(&self.path);
         }
-    }
-}
-
-/// Becomes readable when the socket's file may have been deleted, moved or replaced.
-pub(super) struct FileWatch(OwnedFd);
-
-impl FileWatch {
-    pub(super) fn new(listener: &Listener) -> rustix::io::Result<Self> {
-        use inotify::{CreateFlags, WatchFlags};
-        let watch = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
-        // Deleting the name of a socket in use changes its link count (ATTRIB); DELETE_SELF comes only when it is
-        // closed.
-        let events = WatchFlags::ATTRIB | WatchFlags::DELETE_SELF | WatchFlags::MOVE_SELF;
-        inotify::add_watch(&watch, &listener.path, events)?;
-        Ok(Self(watch))
-    }
-
-    /// Discards the events: [`Listener::is_in_place`] tells what happened.
-    pub(super) fn drain(&self) {
-        let mut buffer = [0u8; 1024];
-        while rustix::io::read(&self.0, &mut buffer).is_ok_and(|length| length > 0) {}
-    }
-}
-
-impl AsFd for FileWatch {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
     }
 }
 

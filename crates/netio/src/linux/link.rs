@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use linerate_netlink::rtnetlink::*;
 use linerate_netlink::{
@@ -11,8 +11,13 @@ use linerate_netlink::{
     u16_at, u32_at,
 };
 
+use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with};
+
 use super::netlink::{NetlinkSocket, dump, request};
 pub(super) use crate::link::LinkEvent;
+
+/// The error for an interface that does not exist.
+pub(crate) const GONE: i32 = libc::ENODEV;
 
 /// The MTU of an interface, in bytes.
 ///
@@ -63,6 +68,29 @@ pub fn index_of(name: &str) -> io::Result<u32> {
 /// ENODEV when it is gone.
 pub fn name_of(ifindex: u32) -> io::Result<String> {
     Ok(by_index(ifindex)?.name)
+}
+
+/// The index of the interface that a zone names, without netlink, which an app may not use.
+///
+/// # Errors
+///
+/// ENODEV when there is none.
+pub fn zone_index(name: &str) -> io::Result<u32> {
+    Ok(netdevice::name_to_index(any_socket()?, name)?)
+}
+
+/// The name of a zone by the index of its interface, without netlink.
+///
+/// # Errors
+///
+/// ENODEV when it is gone.
+pub fn zone_name(ifindex: u32) -> io::Result<String> {
+    Ok(netdevice::index_to_name(any_socket()?, ifindex)?)
+}
+
+/// A socket for SIOCGIFINDEX and SIOCGIFNAME, of a kind that a daemon may open after it has dropped its privileges.
+fn any_socket() -> io::Result<OwnedFd> {
+    Ok(socket_with(AddressFamily::INET6, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?)
 }
 
 /// Whether `address` is one of this host's, so that datagrams may be sent from it.
@@ -148,6 +176,12 @@ impl Monitor {
         let groups = [1, 5, 7, 8, 9, 11, 19].iter().fold(0, |mask, group| mask | 1 << (group - 1));
         let socket = NetlinkSocket::open(groups, false)?;
         Ok(Self { socket, buf: vec![0; RECEIVE_BUFFER], unread: 0..0 })
+    }
+
+    /// Also notices that a TUN interface of this process is about to be deleted: nothing to do here, where it is
+    /// deleted at once.
+    pub fn watch(&mut self, _ifindex: u32) -> io::Result<()> {
+        Ok(())
     }
 
     /// The next event; `None` when there is none yet. Not an iterator: more may follow `None`.

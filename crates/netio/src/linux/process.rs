@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::process::{Signal, TrappedCalls};
-use crate::sys::{option, signal, trap};
+use crate::sys::{options, signal, trap};
 
 /// SIGINT and SIGTERM, read from a descriptor.
 pub struct Signals {
@@ -44,7 +44,7 @@ impl AsFd for Signals {
 ///
 /// Those of getsockopt(2): ENOTSOCK, ENOTCONN.
 pub fn peer(socket: BorrowedFd<'_>) -> io::Result<Option<u32>> {
-    let pid = option::peer(socket)?;
+    let pid = options::peer(socket)?;
     Ok(u32::try_from(pid).ok().filter(|pid| *pid > 0))
 }
 

@@ -15,10 +15,14 @@ use rustix::system::uname;
 use crate::clock;
 use crate::datagram::{Received, Transmit};
 use crate::send_buffer::{SEND_BUFFER_MIN, SOCKET_BUFFER, SendBufferTuner};
-use crate::sys::message::{RECEIVE_MAX, SEND_MAX, receive_many, receive_one, send_many, send_one};
+use crate::sys::batch::{RECEIVE_MAX, SEND_MAX, receive_many, send_many};
+use crate::sys::message::{receive_one, send_one};
 use crate::sys::option::IntOption;
 use crate::sys::steering::steer_by_receiver;
 use crate::udp::{Protect, Socket, UNPROTECTED, UdpOffloads};
+
+/// Errors of this system that mean "no route", besides POSIX's.
+pub(crate) const NO_ROUTE: &[i32] = &[libc::ENONET];
 
 /// How long a sender of a handshake message waits for room. Linux reports room only when the buffer is half empty
 /// (sock_writeable), so this mostly elapses, and a few datagrams are sent meanwhile.

@@ -3,6 +3,8 @@
 use std::mem::{align_of, offset_of, size_of};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
+use super::system::{address_family, address_head};
+
 const V4_LEN: usize = size_of::<libc::sockaddr_in>();
 const V6_LEN: usize = size_of::<libc::sockaddr_in6>();
 const V4: u16 = libc::AF_INET as u16;
@@ -19,7 +21,6 @@ const _: () = {
     assert!(V4_LEN == 16 && V6_LEN == 28);
     assert!(align_of::<Address>() >= align_of::<libc::sockaddr_in6>());
     assert!(offset_of!(Address, bytes) == 0);
-    assert!(offset_of!(libc::sockaddr_in, sin_family) == 0);
     assert!(offset_of!(libc::sockaddr_in, sin_port) == 2);
     assert!(offset_of!(libc::sockaddr_in, sin_addr) == 4);
     assert!(offset_of!(libc::sockaddr_in6, sin6_port) == 2);
@@ -40,12 +41,12 @@ impl Address {
         bytes[2..4].copy_from_slice(&to.port().to_be_bytes());
         let len = match to {
             SocketAddr::V4(to) => {
-                bytes[..2].copy_from_slice(&V4.to_ne_bytes());
+                bytes[..2].copy_from_slice(&address_head(V4_LEN, V4));
                 bytes[4..8].copy_from_slice(&to.ip().octets());
                 V4_LEN
             }
             SocketAddr::V6(to) => {
-                bytes[..2].copy_from_slice(&V6.to_ne_bytes());
+                bytes[..2].copy_from_slice(&address_head(V6_LEN, V6));
                 bytes[4..8].copy_from_slice(&to.flowinfo().to_be_bytes());
                 bytes[8..24].copy_from_slice(&to.ip().octets());
                 bytes[24..28].copy_from_slice(&to.scope_id().to_ne_bytes());
@@ -73,7 +74,7 @@ impl Address {
 }
 
 fn decode(bytes: &[u8]) -> Option<SocketAddr> {
-    let family = u16::from_ne_bytes(*bytes.first_chunk()?);
+    let family = address_family(*bytes.first_chunk()?);
     let port = u16::from_be_bytes(*bytes.get(2..)?.first_chunk()?);
     match family {
         V4 if bytes.len() >= V4_LEN => {

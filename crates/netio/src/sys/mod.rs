@@ -7,8 +7,17 @@
 mod address;
 pub(crate) mod heap;
 pub(crate) mod inherited;
+pub(crate) mod message;
+pub(crate) mod option;
 #[cfg_attr(any(target_os = "linux", target_os = "android"), path = "linux/mod.rs")]
+#[cfg_attr(target_os = "freebsd", path = "freebsd/mod.rs")]
 mod system;
+
+// What is only bytes is tested on every system.
+#[cfg(all(test, not(target_os = "freebsd")))]
+#[path = "freebsd/control.rs"]
+#[allow(dead_code, reason = "used on FreeBSD")]
+mod freebsd_control;
 
 pub(crate) use system::*;
 

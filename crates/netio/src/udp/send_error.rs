@@ -2,6 +2,8 @@
 
 use std::io;
 
+use crate::system::udp::NO_ROUTE;
+
 /// The cause of a failed send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendError {
@@ -49,13 +51,13 @@ pub fn send_error(error: &io::Error, had_segment: bool, had_source: bool) -> Sen
         | libc::EHOSTDOWN
         | libc::ENETUNREACH
         | libc::ENETDOWN
-        | libc::ENONET
         | libc::ENOPROTOOPT
         | libc::EOPNOTSUPP
         | libc::EPROTO
         | libc::EADDRNOTAVAIL
         | libc::EAFNOSUPPORT
         | libc::ENODEV => SendError::Unreachable,
+        _ if NO_ROUTE.contains(&errno) => SendError::Unreachable,
         _ => SendError::Other,
     }
 }

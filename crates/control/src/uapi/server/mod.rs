@@ -11,6 +11,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
+use linerate_netio::files::FileWatch;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use zeroize::Zeroizing;
@@ -19,7 +20,7 @@ use self::connection::{CHUNK, Connection};
 use crate::uapi::RequestError;
 use crate::uapi::request::{self, DeviceUpdate};
 use crate::uapi::response::{Activity, DeviceState};
-use crate::uapi::socket::{FileWatch, Listener};
+use crate::uapi::socket::Listener;
 
 /// Answers the requests.
 pub trait Handler {
@@ -79,9 +80,9 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server on `listener`. Without inotify it serves, but does not notice that its file is deleted.
+    /// A server on `listener`. If no watch is left it serves, but does not notice that its file is deleted.
     pub fn new(listener: Listener) -> Self {
-        let watch = FileWatch::new(&listener).ok();
+        let watch = listener.watch().ok();
         let chunk = Zeroizing::new(vec![0; CHUNK]);
         Self { listener, watch, connections: Vec::new(), accept_at: None, chunk, limits: LIMITS }
     }

@@ -32,14 +32,14 @@ const RECV_ROOM: usize = space(20) + space(4) + space(4);
 
 /// The control buffer of a datagram to send.
 #[repr(C, align(8))]
-pub(super) struct SendControl {
+pub(in crate::sys) struct SendControl {
     bytes: [u8; SEND_ROOM],
     len: usize,
 }
 
 impl SendControl {
     /// The entries that `message` needs; none for a plain one.
-    pub(super) fn new(message: &Transmit<'_>) -> Self {
+    pub(in crate::sys) fn new(message: &Transmit<'_>) -> Self {
         let mut control = Self { bytes: [0; SEND_ROOM], len: 0 };
         match message.from {
             Some(IpAddr::V4(from)) => {
@@ -76,49 +76,49 @@ impl SendControl {
         self.len += space(data.len());
     }
 
-    pub(super) fn as_mut_ptr(&mut self) -> *mut libc::c_void {
+    pub(in crate::sys) fn as_mut_ptr(&mut self) -> *mut libc::c_void {
         self.bytes.as_mut_ptr().cast()
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(in crate::sys) fn len(&self) -> usize {
         self.len
     }
 }
 
 /// The control buffer for a datagram to receive.
 #[repr(C, align(8))]
-pub(super) struct RecvControl {
+pub(in crate::sys) struct RecvControl {
     bytes: [u8; RECV_ROOM],
 }
 
 impl RecvControl {
-    pub(super) const fn room() -> Self {
+    pub(in crate::sys) const fn room() -> Self {
         Self { bytes: [0; RECV_ROOM] }
     }
 
-    pub(super) fn as_mut_ptr(&mut self) -> *mut libc::c_void {
+    pub(in crate::sys) fn as_mut_ptr(&mut self) -> *mut libc::c_void {
         self.bytes.as_mut_ptr().cast()
     }
 
-    pub(super) const fn len(&self) -> usize {
+    pub(in crate::sys) const fn len(&self) -> usize {
         RECV_ROOM
     }
 
     /// Reads what the kernel wrote, `written` bytes according to it.
-    pub(super) fn read(&self, written: usize) -> ControlData {
+    pub(in crate::sys) fn read(&self, written: usize) -> ControlData {
         ControlData::read(&self.bytes[..written.min(RECV_ROOM)])
     }
 }
 
 /// The content of the control messages of a received datagram.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct ControlData {
+pub(in crate::sys) struct ControlData {
     /// Where it was received.
-    pub(super) local: Option<PacketInfo>,
+    pub(in crate::sys) local: Option<PacketInfo>,
     /// Its TOS or traffic class octet.
-    pub(super) tos: u8,
+    pub(in crate::sys) tos: u8,
     /// The size of its segments, if it is several datagrams in one.
-    pub(super) segment: Option<usize>,
+    pub(in crate::sys) segment: Option<usize>,
 }
 
 impl ControlData {

@@ -1,18 +1,11 @@
-//! Socket options with an int value that rustix does not have; the process at the other end of a unix socket; what TCP
-//! counts.
+//! The socket options of Linux; the process at the other end of a unix socket; what TCP counts.
 
 use std::io;
 use std::mem::size_of;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use super::super::checked;
-
-/// A socket option whose value is an int.
-#[derive(Clone, Copy)]
-pub(crate) struct IntOption {
-    level: libc::c_int,
-    name: libc::c_int,
-}
+use super::super::option::IntOption;
 
 impl IntOption {
     /// Whether IPv4 datagrams are received with their destination address.
@@ -27,25 +20,6 @@ impl IntOption {
     pub(crate) const STRICT_CHECK: Self = Self::new(libc::SOL_NETLINK, libc::NETLINK_GET_STRICT_CHK);
     /// The firewall mark of sent datagrams.
     pub(crate) const MARK: Self = Self::new(libc::SOL_SOCKET, libc::SO_MARK);
-
-    const fn new(level: libc::c_int, name: libc::c_int) -> Self {
-        Self { level, name }
-    }
-
-    /// Sets the option of the socket `fd`.
-    pub(crate) fn set(self, fd: BorrowedFd<'_>, value: i32) -> io::Result<()> {
-        // SAFETY: the pointer is to an int that lives past the call, and the length is an int's.
-        checked(unsafe {
-            libc::setsockopt(
-                fd.as_raw_fd(),
-                self.level,
-                self.name,
-                (&raw const value).cast(),
-                size_of::<i32>() as libc::socklen_t,
-            )
-        })?;
-        Ok(())
-    }
 
     /// Reads the option of the socket `fd`.
     pub(crate) fn get(self, fd: BorrowedFd<'_>) -> io::Result<i32> {

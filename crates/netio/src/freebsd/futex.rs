@@ -1,0 +1,3 @@
+//! _umtx_op(2).
+
+pub(crate) use crate::sys::futex::{sleep, wake};

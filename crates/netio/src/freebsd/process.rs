@@ -1,0 +1,71 @@
+//! Signals by kqueue(2), LOCAL_PEERCRED. There is no filter of system calls.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use crate::process::{Signal, TrappedCalls};
+use crate::sys::{credentials, kqueue::Queue, signal_mask};
+
+/// SIGINT and SIGTERM, read from a descriptor.
+pub struct Signals(Queue);
+
+impl Signals {
+    /// Blocks both signals and opens the descriptor. Call it before any thread is started: in an existing thread they
+    /// would still end the process. Child processes inherit the blocked signals.
+    ///
+    /// kqueue counts them although they are blocked: it looks before the mask does (sys/kern/kern_sig.c, tdsendsignal).
+    pub fn new() -> io::Result<Self> {
+        let signals = [libc::SIGINT, libc::SIGTERM];
+        signal_mask::block(&signals)?;
+        let queue = Queue::new()?;
+        signals.into_iter().try_for_each(|signal| queue.watch_signal(signal))?;
+        Ok(Self(queue))
+    }
+
+    /// The next signal; `None` when there is none yet.
+    pub fn take(&self) -> Option<Signal> {
+        match self.0.take()? as libc::c_int {
+            libc::SIGINT => Some(Signal::Interrupt),
+            libc::SIGTERM => Some(Signal::Terminate),
+            _ => None,
+        }
+    }
+}
+
+impl AsFd for Signals {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// The process at the other end of a connected unix socket; for a client, the process that called listen(2)
+/// (LOCAL_PEERCRED, unix(4)). `None` if the kernel does not tell.
+///
+/// # Errors
+///
+/// Those of getsockopt(2): ENOTSOCK, ENOTCONN.
+pub fn peer(socket: BorrowedFd<'_>) -> io::Result<Option<u32>> {
+    let pid = credentials::peer(socket)?;
+    Ok(u32::try_from(pid).ok().filter(|pid| *pid > 0))
+}
+
+/// # Errors
+///
+/// Always: no system call is trapped here.
+pub fn refuse_trapped_calls() -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+/// None.
+pub fn trapped_calls() -> TrappedCalls {
+    TrappedCalls { count: 0, last: 0 }
+}
+
+/// Makes this process one of another user and of one group alone, for good.
+///
+/// # Errors
+///
+/// EPERM unless it is root's.
+pub fn become_user(uid: u32, gid: u32) -> io::Result<()> {
+    credentials::set(uid, gid)
+}

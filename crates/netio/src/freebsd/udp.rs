@@ -1,0 +1,156 @@
+//! UDP sockets of one datagram per call: FreeBSD has neither GSO nor GRO, and its sendmmsg is a loop
+//! (lib/libc/gen/sendmmsg.c).
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::thread;
+use std::time::Duration;
+
+use rustix::net::sockopt::{self, set_ip_recvtos, set_ipv6_recvtclass, set_ipv6_v6only};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, getsockname, socket_with};
+
+use crate::clock;
+use crate::datagram::{Received, Transmit};
+use crate::send_buffer::{SEND_BUFFER_MIN, SOCKET_BUFFER, SendBufferTuner};
+use crate::sys::message::{receive_one, send_one};
+use crate::sys::option::IntOption;
+use crate::udp::{Protect, Socket, UNPROTECTED, UdpOffloads};
+
+/// Errors of this system that mean "no route", besides POSIX's.
+pub(crate) const NO_ROUTE: &[i32] = &[];
+
+/// How long a sender of a handshake message waits for room. ENOBUFS comes from the interface's queue, while poll says
+/// that the socket is writable: only time helps.
+const ROOM_TIMEOUT: Duration = Duration::from_millis(1);
+
+/// A UDP socket of the kernel, bound to all addresses of one family.
+pub struct UdpSocket {
+    fd: OwnedFd,
+    send_buffer: SendBufferTuner,
+}
+
+impl UdpSocket {
+    /// Binds to `local`, an unspecified address with a port (0: a free one); `mark` is its SO_USER_COOKIE (0: none),
+    /// which ipfw can match. There are no offloads. The port is never shared.
+    ///
+    /// # Errors
+    ///
+    /// Those of socket(2) and bind(2).
+    pub fn bind(local: SocketAddr, mark: u32, wanted: UdpOffloads) -> io::Result<Self> {
+        Self::bind_protected(local, mark, wanted, UNPROTECTED)
+    }
+
+    pub(crate) fn bind_protected(
+        local: SocketAddr,
+        mark: u32,
+        _wanted: UdpOffloads,
+        protect: Protect<'_>,
+    ) -> io::Result<Self> {
+        let domain = if local.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let fd = socket_with(domain, SocketType::DGRAM, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)?;
+        protect(fd.as_fd())?;
+        if mark != 0 {
+            IntOption::MARK.set(fd.as_fd(), mark.cast_signed())?;
+        }
+        // DF is not set unless IP_DONTFRAG is.
+        if local.is_ipv4() {
+            IntOption::DESTINATION_V4.set(fd.as_fd(), 1)?;
+            IntOption::INTERFACE_V4.set(fd.as_fd(), 1)?;
+            set_ip_recvtos(&fd, true)?;
+        } else {
+            set_ipv6_v6only(&fd, true)?;
+            IntOption::PKTINFO_V6.set(fd.as_fd(), 1)?;
+            set_ipv6_recvtclass(&fd, true)?;
+        }
+        // Limited by kern.ipc.maxsockbuf; a smaller buffer costs speed, never correctness.
+        let _ = sockopt::set_socket_recv_buffer_size(&fd, SOCKET_BUFFER)
+            .or_else(|_| sockopt::set_socket_recv_buffer_size(&fd, SOCKET_BUFFER / 16));
+        let _ = sockopt::set_socket_send_buffer_size(&fd, SEND_BUFFER_MIN);
+        bind(&fd, &local)?;
+        Ok(Self { fd, send_buffer: SendBufferTuner::shared_by(1) })
+    }
+
+    /// The address and the port that it is bound to.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        Ok(SocketAddr::try_from(getsockname(&self.fd)?)?)
+    }
+
+    /// Sets the cookie of sent datagrams; 0 for none.
+    pub fn set_mark(&self, mark: u32) -> io::Result<()> {
+        IntOption::MARK.set(self.fd.as_fd(), mark.cast_signed())
+    }
+
+    fn send_some(&self, batch: &[Transmit<'_>]) -> io::Result<usize> {
+        for (sent, message) in batch.iter().enumerate() {
+            match send_one(self.fd.as_fd(), message) {
+                Ok(()) => {}
+                Err(error) if sent == 0 => return Err(error),
+                Err(_) => return Ok(sent),
+            }
+        }
+        Ok(batch.len())
+    }
+}
+
+impl Socket for UdpSocket {
+    fn recv(&self, buf: &mut [u8], meta: &mut [Received]) -> io::Result<usize> {
+        let stride = buf.len().checked_div(meta.len()).unwrap_or(0);
+        if stride == 0 {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let mut count = 0;
+        for (part, meta) in buf.chunks_exact_mut(stride).zip(meta) {
+            match receive_one(self.fd.as_fd(), part) {
+                Ok(received) => *meta = received,
+                Err(error) if count == 0 => return Err(error),
+                // An error is not lost: it is one of an ICMP message, which says nothing about what comes next.
+                Err(_) => break,
+            }
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    fn send(&self, batch: &[Transmit<'_>]) -> io::Result<usize> {
+        match self.send_some(batch) {
+            Ok(sent) => {
+                self.send_buffer.sent(batch[..sent].iter().map(|message| message.contents.len() as u64).sum());
+                Ok(sent)
+            }
+            Err(error) => {
+                if error.kind() == io::ErrorKind::WouldBlock
+                    && let Some(bytes) = self.send_buffer.on_full(clock::boottime())
+                {
+                    let _ = sockopt::set_socket_send_buffer_size(&self.fd, bytes);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn wait_for_room(&self) {
+        thread::sleep(ROOM_TIMEOUT);
+    }
+
+    fn offloads(&self) -> UdpOffloads {
+        UdpOffloads { gro: false, gso: false }
+    }
+}
+
+impl AsFd for UdpSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// One socket for each family: SO_REUSEPORT_LB spreads by address and port, so that a peer with one endpoint would
+/// still use one.
+pub(crate) fn form_reuseport_group(
+    first: UdpSocket,
+    _mark: u32,
+    _sockets: usize,
+    _protect: Protect<'_>,
+) -> Vec<UdpSocket> {
+    vec![first]
+}

@@ -7,7 +7,7 @@
 //! | read again | what another command wrote meanwhile is kept |
 //! | change | in memory; a file with a mistake, before or after, is not touched |
 //! | replace | a new file is written to disk, checked against an edit by other means, and renamed |
-//! | apply | only the changed peers go to the daemon; whatever concerns the host is a whole reload |
+//! | apply | only the changed peers go to the daemon, and their destinations to a gateway's table; whatever else concerns the host is a whole reload |
 //! | put back | if the daemon refuses, and nobody else has changed the file since |
 //!
 //! Until the daemon has an edit, the ledger has it as the next file: the next edit or `reload` begins there.
@@ -21,13 +21,14 @@ use linerate_control::tunnel_file::{Peer, TunnelFile, changes, differing};
 use linerate_control::uapi::client::ClientError;
 use linerate_control::uapi::request::DeviceUpdate;
 use linerate_control::uapi::response::{DeviceState, PeerState};
-use linerate_host::spec::HostSpec;
+use linerate_host::spec::{HostSpec, Restriction};
+use linerate_host::step::GatewayTable;
 
 use crate::context::Context;
 use crate::error::Error;
-use crate::ledger::{LedgerHead, LockedLedger};
-use crate::read::{ConfigFile, DefaultRoutes};
-use crate::reload::{self, reload_locked};
+use crate::ledger::{Ledger, LedgerHead, LockedLedger};
+use crate::read::{ConfigFile, DefaultRoutes, restrictions_of};
+use crate::reload::{self, PendingReload, reload_locked};
 use crate::status::is_absence;
 use crate::{Options, background, limits, lock, save};
 
@@ -44,7 +45,7 @@ pub struct Edited<T> {
 pub enum Applied {
     /// Nothing runs or responds, or nothing has changed for what runs: the next `up` or `reload` reads the file.
     NotRunning,
-    /// So many peers were changed, added or removed, and the host stayed as it is.
+    /// So many peers were changed, added or removed; on the host only their destinations, if those changed.
     Peers(usize),
     /// By a whole reload.
     Reloaded,
@@ -161,60 +162,120 @@ fn apply(
     if !new.is_file_of_head(&ledger) {
         return Ok((Applied::NotOurs, false));
     }
-    // What the tunnel has is the copy: an edit by hand that was not reloaded yet is none of ours, unless it has to be.
-    let is_small =
-        ledger.complete && ledger.pending.is_empty() && follows(old, locked)? && only_peers(old, new, &ledger);
-    if !is_small {
+    let reload = || {
         let done = reload_locked(new, options, context, locked)?;
-        return Ok((Applied::Reloaded, done.needs_supervisor));
+        Ok((Applied::Reloaded, done.needs_supervisor))
+    };
+    // What the tunnel has is the copy: an edit by hand that was not reloaded yet is none of ours, unless it has to be.
+    if !ledger.complete || !ledger.pending.is_empty() || !follows(old, locked)? {
+        return reload();
     }
+    let restricted = match host_change(old, new, &ledger) {
+        HostChange::None => None,
+        HostChange::Restrictions(restrictions) => match with_restrictions(locked, restrictions)? {
+            None => return reload(),
+            restricted => restricted,
+        },
+        HostChange::Other => return reload(),
+    };
+    let applied = apply_to_peers(old, new, running, restricted, &ledger, locked, context)?;
+    let needs_supervisor = matches!(applied, Applied::Peers(_))
+        && new.needs_supervisor()
+        && !ledger.supervised
+        && background::is_missing(&new.interface);
+    Ok((applied, needs_supervisor))
+}
+
+/// The ledger, and the tunnel's table with `restrictions` in the place of those that it has. None where the table has to
+/// be made or to go.
+fn with_restrictions(
+    locked: &LockedLedger,
+    restrictions: Vec<Restriction>,
+) -> Result<Option<(Ledger, GatewayTable)>, Error> {
+    let Some(ledger) = locked.read()? else { return Ok(None) };
+    let stays = |table: &&GatewayTable| table.gateway.is_some() || table.isolated || !restrictions.is_empty();
+    let table = ledger.gateway_table().filter(stays).cloned();
+    let table = table.map(|table| GatewayTable { restrictions, ..table });
+    Ok(table.map(|table| (ledger, table)))
+}
+
+/// Applies a change of peers, and what is `restricted` on the host, to a tunnel that has what `old` says.
+fn apply_to_peers(
+    old: &ConfigFile,
+    new: &ConfigFile,
+    running: Option<DeviceState>,
+    restricted: Option<(Ledger, GatewayTable)>,
+    ledger: &LedgerHead,
+    locked: &LockedLedger,
+    context: Context<'_>,
+) -> Result<Applied, Error> {
     let name = &new.interface;
     let is_usage_kept = ledger.usage.is_some();
     limits::warn_of_usage(is_usage_kept, &old.contents, &new.contents, name.as_str(), context);
     let update = changed_peers(&*old.loaded()?, &*new.loaded()?, running, name);
     locked.write_next_file(new.text())?;
-    if !update.peers.is_empty() {
-        match limits::set(name.as_str(), &update) {
-            Ok(false) => {}
-            Ok(true) => limits::warn_of_loss(name.as_str(), context),
-            Err(ClientError::Reply(_)) => {
-                // A leftover file is harmless: reverting it is a no-op.
-                let _ = locked.forget_next_file();
-                return Err(Error::State("the running tunnel refuses the change".to_owned()));
+    let give_up = |error: Error| {
+        // A leftover file is harmless: reverting it is a no-op.
+        let _ = locked.forget_next_file();
+        error
+    };
+    // Before its peer is there: nobody reaches more than the file says.
+    let restricted =
+        restricted.map(|(ledger, table)| PendingReload::restrict(locked, ledger, table, context)).transpose();
+    let restricted = restricted.map_err(give_up)?;
+    let answer = if update.peers.is_empty() { Ok(false) } else { limits::set(name.as_str(), &update) };
+    if let Err(ClientError::Reply(_)) = answer {
+        let error = give_up(Error::State("the running tunnel refuses the change".to_owned()));
+        return Err(match restricted {
+            Some(restricted) => restricted.roll_back(error),
+            None => error,
+        });
+    }
+    restricted.map(PendingReload::finish).transpose()?;
+    match answer {
+        Ok(is_lost) => {
+            if is_lost {
+                limits::warn_of_loss(name.as_str(), context);
             }
-            // Its daemon is dead: whoever starts it again reads the copy, or `up` the file.
-            Err(error) if is_absence(&error) => {
-                context.warn(format_args!("{name} does not respond: {error}"));
-                locked.adopt_next_file()?;
-                return Ok((Applied::NotRunning, false));
-            }
-            // Its daemon may have the change, get it later, or never.
-            Err(error) => {
-                context.warn(format_args!(
-                    "{name} does not respond: {error}; the change is in the file, and `linerate reload {name}` applies it"
-                ));
-                return Ok((Applied::NotRunning, false));
-            }
+            locked.adopt_next_file()?;
+            Ok(Applied::Peers(update.peers.len()))
+        }
+        // Its daemon is dead: whoever starts it again reads the copy, or `up` the file.
+        Err(error) if is_absence(&error) => {
+            context.warn(format_args!("{name} does not respond: {error}"));
+            locked.adopt_next_file()?;
+            Ok(Applied::NotRunning)
+        }
+        // Its daemon may have the change, get it later, or never.
+        Err(error) => {
+            context.warn(format_args!(
+                "{name} does not respond: {error}; the change is in the file, and `linerate reload {name}` applies it"
+            ));
+            Ok(Applied::NotRunning)
         }
     }
-    locked.adopt_next_file()?;
-    let needs_supervisor = new.needs_supervisor() && !ledger.supervised && background::is_missing(&new.interface);
-    Ok((Applied::Peers(update.peers.len()), needs_supervisor))
 }
 
-/// Whether two files ask the same of the host, which has what the ledger of the tunnel says, and differ in peers that
-/// need no look-up of a name.
-pub(crate) fn only_peers(old: &ConfigFile, new: &ConfigFile, ledger: &LedgerHead) -> bool {
+/// What an edit asks of the host.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum HostChange {
+    /// Nothing: at most peers differ that need no look-up of a name.
+    None,
+    /// Other restrictions of such peers, and nothing else.
+    Restrictions(Vec<Restriction>),
+    /// Something else.
+    Other,
+}
+
+/// What the change from one file to another asks of the host, which has what the ledger of the tunnel says.
+pub(crate) fn host_change(old: &ConfigFile, new: &ConfigFile, ledger: &LedgerHead) -> HostChange {
     let (from, to) = (&old.contents, &new.contents);
-    let has_destinations = |file: &TunnelFile| file.peers.iter().any(|peer| !peer.destinations.is_empty());
-    // Without destinations, what a peer asks of the host does not depend on the others.
-    let (old_peers, new_peers) = match has_destinations(from) || has_destinations(to) {
-        true => (&*from.peers, &*to.peers),
-        false => differing(&from.peers, &to.peers),
-    };
+    // Apart from its restrictions, what a peer asks of the host does not depend on the others.
+    let (old_peers, new_peers) = differing(&from.peers, &to.peers);
     let spec = |file: &ConfigFile, peers: &[Arc<Peer>]| {
         let mut spec = file.host_spec_of(peers, &DeviceUpdate::default(), DefaultRoutes::Always);
         forget_own_networks(&mut spec);
+        spec.forwarding.restrictions.clear();
         spec
     };
     let device = |file: &TunnelFile| (file.listen_port, file.fwmark, file.user.clone(), file.spin);
@@ -222,16 +283,20 @@ pub(crate) fn only_peers(old: &ConfigFile, new: &ConfigFile, ledger: &LedgerHead
         let with = peers.iter().filter(|peer| peer.endpoint.is_some());
         with.map(|peer| (peer.public_key, peer.endpoint.clone())).collect::<Vec<_>>()
     };
-    let asks_the_same = || {
-        let (before, after) = (spec(old, old_peers), spec(new, new_peers));
-        before == after && after.forwarding.restrictions == ledger.spec.forwarding.restrictions
-    };
-    device(from) == device(to)
+    let asks_the_same = device(from) == device(to)
         && from.private_key == to.private_key
         && from.private_key_file == to.private_key_file
         && endpoints(old_peers) == endpoints(new_peers)
         && old.hooks() == new.hooks()
-        && asks_the_same()
+        && spec(old, old_peers) == spec(new, new_peers);
+    if !asks_the_same {
+        return HostChange::Other;
+    }
+    let restrictions = restrictions_of(&to.peers);
+    match restrictions == ledger.spec.forwarding.restrictions {
+        true => HostChange::None,
+        false => HostChange::Restrictions(restrictions),
+    }
 }
 
 /// Drops the allowed IPs that need no route, because the interface's own network leads there.
@@ -296,13 +361,12 @@ mod tests {
         ConfigFile::of(PathBuf::new(), "wg0".parse().unwrap(), Buffer::from(text.into_bytes()))
     }
 
-    /// Whether only peers differ, of a tunnel whose host has what the second file says.
-    fn differ_in_peers(old: &ConfigFile, new: &ConfigFile) -> bool {
+    /// What the edit asks of a host that has the restrictions of the first file.
+    fn change_between(old: &ConfigFile, new: &ConfigFile) -> HostChange {
         let head = r#"{"supervised":false,"file":"","complete":true,"spec":{}}"#;
         let mut ledger: LedgerHead = serde_json::from_str(head).unwrap();
-        let spec = new.host_spec_of(&new.contents.peers, &DeviceUpdate::default(), DefaultRoutes::Always);
-        ledger.spec.forwarding = spec.forwarding;
-        only_peers(old, new, &ledger)
+        ledger.spec.forwarding.restrictions = restrictions_of(&old.contents.peers);
+        host_change(old, new, &ledger)
     }
 
     proptest! {
@@ -316,8 +380,8 @@ mod tests {
                 let [first, last] = [8, 9].map(|key| section(key, (0, [false, is_kept_alive, false])));
                 file([first].into_iter().chain(sections(peers)).chain([last]))
             };
-            let plain = differ_in_peers(&file(sections(&then)), &file(sections(&now)));
-            prop_assert_eq!(plain, differ_in_peers(&between(&then, false), &between(&now, true)));
+            let plain = change_between(&file(sections(&then)), &file(sections(&now)));
+            prop_assert_eq!(plain, change_between(&between(&then, false), &between(&now, true)));
         }
     }
 }

@@ -29,7 +29,7 @@ use serde::{Deserialize, Serialize};
 
 use linerate_host::plan::{Hooks, possibly_applied};
 use linerate_host::spec::{Compat, Forwarding, HostSpec};
-use linerate_host::step::{Implementation, Step};
+use linerate_host::step::{GatewayTable, Implementation, Step};
 
 use crate::read::has_text;
 
@@ -151,6 +151,14 @@ impl Ledger {
         }
         held.retain(|name, _| !self.released.contains(name));
         held
+    }
+
+    /// The table of the gateway.
+    pub(crate) fn gateway_table(&self) -> Option<&GatewayTable> {
+        self.steps.iter().rev().find_map(|step| match step {
+            Step::AddGateway(table) => Some(table),
+            _ => None,
+        })
     }
 
     /// Leaves out the tables of the gateway that a later one replaced, or that are deleted: each holds the destinations
@@ -519,8 +527,6 @@ fn at(path: &Path) -> impl Fn(io::Error) -> LedgerError {
 mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
-
-    use linerate_host::step::GatewayTable;
 
     fn ledger() -> Ledger {
         Ledger {

@@ -17,7 +17,7 @@ use linerate_control::uapi::request::DeviceUpdate;
 use linerate_control::zeroizing::Buffer;
 use linerate_host::plan::Hooks;
 use linerate_host::plan::gateway::restrictions;
-use linerate_host::spec::{Dns, Forwarding, HostSpec};
+use linerate_host::spec::{Dns, Forwarding, HostSpec, Restriction};
 use zeroize::Zeroizing;
 
 use crate::error::Error;
@@ -356,7 +356,7 @@ impl ConfigFile {
                 inbound: file.inbound,
                 listen_port: file.listen_port.filter(|port| *port != 0),
                 fixes_firewall: file.fix_firewall,
-                restrictions: restrictions(peers.iter().map(|peer| (&*peer.allowed_ips, &*peer.destinations))),
+                restrictions: restrictions_of(peers),
             },
         }
     }
@@ -395,6 +395,11 @@ fn reads_as(mut file: impl Read, text: &[u8]) -> io::Result<bool> {
             None => return Ok(false),
         }
     }
+}
+
+/// Where the packets of peers may go, if these are all.
+pub(crate) fn restrictions_of(peers: &[Arc<Peer>]) -> Vec<Restriction> {
+    restrictions(peers.iter().map(|peer| (&*peer.allowed_ips, &*peer.destinations)))
 }
 
 fn has_default_route(peer: &Peer) -> bool {

@@ -1,6 +1,7 @@
 //! `reload`: applies a changed file to a running tunnel without dropping a session. Compares the old file, the new file
 //! and the running state, and changes only what differs between the files.
 
+use std::fs::File;
 use std::sync::Arc;
 
 use linerate_control::client::TunnelClient;
@@ -10,9 +11,10 @@ use linerate_control::uapi::client::ClientError;
 use linerate_control::uapi::request::DeviceUpdate;
 use linerate_control::uapi::response::DeviceState;
 use linerate_control::uapi::socket;
-use linerate_host::plan::{self, ResumedReload, Rollback};
+use linerate_host::linux::Host;
+use linerate_host::plan::{self, Plan, ResumedReload, Rollback};
 use linerate_host::spec::{Gateway, HostSpec};
-use linerate_host::step::Step;
+use linerate_host::step::{GatewayTable, Step};
 use linerate_host::transaction::{execute, execute_best_effort};
 
 use crate::context::Context;
@@ -219,9 +221,9 @@ pub(crate) fn default_routes_differ(interface: &InterfaceName) -> Result<bool, E
 
 /// A reload whose steps on the host are done. Until it is [finished](PendingReload::finish) or rolled back, the ledger
 /// has them as pending: if it is killed, the next reload starts over, and `down` undoes it.
-struct PendingReload<'a> {
+pub(crate) struct PendingReload<'a> {
     locked: &'a LockedLedger,
-    snapshot: Snapshot,
+    host: Host,
     context: Context<'a>,
     reports_steps: bool,
     /// The ledger with the pending steps; `steps`, `spec` and the copy of the file are from before the reload.
@@ -241,7 +243,7 @@ impl<'a> PendingReload<'a> {
     /// A step failed or a signal has come: what was done is undone.
     fn begin(
         locked: &'a LockedLedger,
-        mut ledger: Ledger,
+        ledger: Ledger,
         mut spec: HostSpec,
         context: Context<'a>,
         reports_steps: bool,
@@ -250,43 +252,68 @@ impl<'a> PendingReload<'a> {
         let warnings = snapshot.resolve_gateway(&mut spec, Some(&ledger.spec))?;
         warnings.iter().for_each(|warning| context.warn(warning));
         let Ledger { spec: old, steps: done, pending, compat, .. } = &ledger;
-        let ResumedReload { rollback, plan } = plan::resume(old, &spec, &snapshot.state, done, pending, *compat)?;
-        plan.warnings.iter().for_each(|warning| context.warn(warning));
+        let resumed = plan::resume(old, &spec, &snapshot.state, done, pending, *compat)?;
+        resumed.plan.warnings.iter().for_each(|warning| context.warn(warning));
+        let Snapshot { host, allocation, .. } = snapshot;
+        let reload = Self { locked, host, context, reports_steps, ledger, count: 0, new_steps: Vec::new(), spec };
+        reload.execute(resumed, allocation)
+    }
+
+    /// Has `table`, which differs in its restrictions alone, take the place of the gateway's: there is nothing to plan,
+    /// and nothing of the host to read.
+    ///
+    /// # Errors
+    /// As [`PendingReload::begin`].
+    pub(crate) fn restrict(
+        locked: &'a LockedLedger,
+        ledger: Ledger,
+        table: GatewayTable,
+        context: Context<'a>,
+    ) -> Result<Self, Error> {
+        let mut spec = ledger.spec.clone();
+        spec.forwarding.restrictions.clone_from(&table.restrictions);
+        let plan = Plan { steps: vec![Step::AddGateway(table)], warnings: Vec::new() };
+        let (host, new_steps) = (snapshot::open()?, Vec::new());
+        let reload = Self { locked, host, context, reports_steps: false, ledger, count: 0, new_steps, spec };
+        reload.execute(ResumedReload { plan, ..ResumedReload::default() }, None)
+    }
+
+    /// Records and executes the steps. Once they are recorded, other tunnels may allocate again.
+    fn execute(mut self, resumed: ResumedReload, allocation: Option<File>) -> Result<Self, Error> {
+        let ResumedReload { rollback, plan } = resumed;
         let steps: Vec<Step> = rollback.steps.iter().chain(&plan.steps).cloned().collect();
-        let before = ledger.pending.len();
-        ledger.pending.extend_from_slice(&steps);
+        let before = self.ledger.pending.len();
+        self.ledger.pending.extend_from_slice(&steps);
         if !steps.is_empty() {
             // Recorded first, so that `down` can undo it whatever happens.
-            ledger.complete = false;
-            locked.write(&ledger)?;
+            self.ledger.complete = false;
+            self.locked.write(&self.ledger)?;
         }
-        snapshot.allocation = None;
-        let new_steps = [rollback.not_undone, plan.steps].concat();
-        let count = steps.len();
-        let mut reload = Self { locked, snapshot, context, reports_steps, ledger, count, new_steps, spec };
-        let mut executor = reload.executor();
+        drop(allocation);
+        (self.new_steps, self.count) = ([rollback.not_undone, plan.steps].concat(), steps.len());
+        let mut executor = self.executor();
         let executed = execute(&steps, &mut executor);
         // What could not be held is not ours to set back.
         let not_held = std::mem::take(&mut executor.not_held);
-        reload.new_steps.retain(|step| !not_held.contains(step));
-        let Err(failure) = executed else { return Ok(reload) };
+        self.new_steps.retain(|step| !not_held.contains(step));
+        let Err(failure) = executed else { return Ok(self) };
         // A program that sets name servers may have set them before it failed.
         let half_done = usize::from(matches!(failure.step.as_deref(), Some(Step::SetDns { .. })));
-        reload.ledger.pending.truncate(before + failure.done.len() + half_done);
-        let done = reload.ledger.pending.split_off(before);
-        reload.ledger.pending.extend(done.into_iter().filter(|step| !not_held.contains(step)));
-        Err(reload.roll_back(failure.into()))
+        self.ledger.pending.truncate(before + failure.done.len() + half_done);
+        let done = self.ledger.pending.split_off(before);
+        self.ledger.pending.extend(done.into_iter().filter(|step| !not_held.contains(step)));
+        Err(self.roll_back(failure.into()))
     }
 
     /// Rolls the host back because of `error`, and returns that. Steps that cannot be undone stay in the ledger for
     /// `down`.
-    fn roll_back(self, error: Error) -> Error {
+    pub(crate) fn roll_back(self, error: Error) -> Error {
         self.context.interruption.clear();
         error.and(self.undo())
     }
 
     fn undo(mut self) -> Result<(), Error> {
-        let state = snapshot::read(&mut self.snapshot.host, self.locked.interface())?;
+        let state = snapshot::read(&mut self.host, self.locked.interface())?;
         let pending = std::mem::take(&mut self.ledger.pending);
         let Rollback { steps, not_undone } = plan::roll_back(&pending, &self.ledger.steps, &state);
         let context = self.context;
@@ -299,7 +326,7 @@ impl<'a> PendingReload<'a> {
     }
 
     /// Records that all steps are done; returns the ledger and the number of steps.
-    fn finish(mut self) -> Result<(Ledger, usize), Error> {
+    pub(crate) fn finish(mut self) -> Result<(Ledger, usize), Error> {
         self.ledger.steps.append(&mut self.new_steps);
         self.ledger.forget_replaced_gateways();
         self.ledger.pending.clear();
@@ -309,8 +336,8 @@ impl<'a> PendingReload<'a> {
     }
 
     fn executor(&mut self) -> StepExecutor<'_> {
-        let Self { locked, snapshot, context, ledger, .. } = self;
-        let mut executor = StepExecutor::new(&mut snapshot.host, locked.interface(), &ledger.file, *context);
+        let Self { locked, host, context, ledger, .. } = self;
+        let mut executor = StepExecutor::new(host, locked.interface(), &ledger.file, *context);
         executor.reports_steps = self.reports_steps;
         executor
     }

@@ -13,7 +13,7 @@ use linerate_control::usage::file_names;
 use rustix::fs::inotify;
 
 use super::Supervisor;
-use crate::edit::{check_unchanged, only_peers};
+use crate::edit::{HostChange, check_unchanged, host_change};
 use crate::error::Error;
 use crate::ledger::Ledger;
 use crate::read::ConfigFile;
@@ -106,7 +106,7 @@ impl Supervisor<'_> {
             let copy = ConfigFile::of(file.path, file.interface, copy);
             if let Some(document) = copy.with_outcomes(device)? {
                 locked.write_file(&document.to_bytes())?;
-                concerns_host = !only_peers(&copy, &copy.with(document), &ledger);
+                concerns_host = host_change(&copy, &copy.with(document), &ledger) != HostChange::None;
             }
         }
         drop(locked);

@@ -92,7 +92,9 @@ fn rules(inner: &str, translated: Option<Network>) -> String {
                 type filter hook forward priority filter;
                 iifname \"{inner}\" oifname \"{inner}\" accept
                 iifname \"{inner}\" oifname @gateways accept
+                iifname \"{inner}\" ct status dnat accept
                 iifname \"{inner}\" counter drop
+                oifname \"{inner}\" ct status dnat ct state established,related accept
                 oifname \"{inner}\" iifname @gateways ct state established,related accept
                 oifname \"{inner}\" counter drop
             }}

@@ -65,5 +65,5 @@ kill -INT "$pid"
 code=0 && wait "$pid" || code=$?
 expect "exit code of an interrupted run" 130 "$code"
 grep -q "no process and no interface is left behind" "$FILES/words" || fail "not said: $(cat "$FILES/words")"
-wait_for 5 "the processes to be gone" test "$(pgrep -c . || true)" -le "$before"
+wait_for 5 "the processes to be gone" eval '(($(pgrep -c . || true) <= before))'
 expect "files of a run that was interrupted before its first measurement" 0 "$(find "$FILES" -name 'never.json*' | wc -l)"

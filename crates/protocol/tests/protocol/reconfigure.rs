@@ -167,15 +167,21 @@ fn peers_are_listed_in_the_order_in_which_they_were_added() {
 
 #[test]
 fn adding_ten_thousand_peers_computes_no_key_agreement() {
-    let mut net = Net::new(11, 1);
-    let begin = std::time::Instant::now();
-    for i in 0..10_000u32 {
-        let mut key = [1; 32];
-        key[..4].copy_from_slice(&i.to_le_bytes());
-        net.add_peer(0, PublicKey(key));
-    }
-    set_key(&mut net, 0, 5);
-    // With a margin of two orders of magnitude: one multiplication per peer would take longer on any machine.
-    assert!(begin.elapsed() < Duration::from_millis(500), "{:?}", begin.elapsed());
-    assert_eq!(net.nodes[0].device.deadline(), None);
+    let time = || {
+        let mut net = Net::new(11, 1);
+        let begin = std::time::Instant::now();
+        for i in 0..10_000u32 {
+            let mut key = [1; 32];
+            key[..4].copy_from_slice(&i.to_le_bytes());
+            net.add_peer(0, PublicKey(key));
+        }
+        set_key(&mut net, 0, 5);
+        let took = begin.elapsed();
+        assert_eq!(net.nodes[0].device.deadline(), None);
+        took
+    };
+    // With a margin of two orders of magnitude: one multiplication per peer would take longer on any machine. A machine
+    // with other work to do may stop one of the attempts, but hardly all.
+    let times: Vec<_> = (0..10).map(|_| time()).take_while(|took| *took >= Duration::from_millis(500)).collect();
+    assert!(times.len() < 10, "{times:?}");
 }

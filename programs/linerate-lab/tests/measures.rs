@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use linerate_lab::Error;
 use linerate_lab::counters::{Counter, Energy, KernelCounters};
@@ -45,7 +45,8 @@ fn tcp(wire: &Wire) -> Result<(), Error> {
         for (streams, reverse) in [(1, false), (4, true), (105, false)] {
             let arrived = wire.load(to, Traffic::Tcp { streams, reverse })?;
             expect("bytes arrived", arrived.bytes > 0 && arrived.all_bytes >= arrived.bytes)?;
-            expect("the time is what was asked for", (arrived.seconds - SECONDS).abs() < 0.25)?;
+            // What iperf3 reports every tenth of a second, later on a busy machine: some more or less.
+            expect("the time is what was asked for", (SECONDS - 0.25..2.0 * SECONDS).contains(&arrived.seconds))?;
             expect("it is no UDP", arrived.datagrams.is_none() && arrived.retransmits.is_some())?;
         }
     }
@@ -119,7 +120,8 @@ fn cut_wire(wire: &Wire) -> Result<(), Error> {
     let outcome = thread::scope(|scope| {
         let load = scope.spawn(|| wire.load(addr(FAR), ONE_STREAM));
         let sent = || Ok::<_, Error>(KernelCounters::of(&wire.left)?.since(&before).get("TcpOutSegs").copied());
-        while sent()? < Some(100_000) && !load.is_finished() {
+        // More than the connections begin with, and long before the end.
+        while sent()? < Some(1000) && !load.is_finished() {
             thread::yield_now();
         }
         wire.cut()?;
@@ -132,7 +134,7 @@ fn cut_wire(wire: &Wire) -> Result<(), Error> {
 
 fn many_probes(wire: &Wire) -> Result<(), Error> {
     // More than ICMP has numbers.
-    let probes = Probes { count: 66_000, pause: Duration::ZERO, ..Probes::default() };
+    let probes = Probes { count: 66_000, pause: Duration::ZERO, timeout: PATIENCE };
     let report = wire.left.inside(|| ping::run(addr(FAR), &probes))?;
     println!("  {:?}", report.latency);
     expect("all are answered", report.sent == 66_000 && report.answered == 66_000)?;
@@ -150,9 +152,15 @@ fn kernel_counters(wire: &Wire) -> Result<(), Error> {
         }
         Ok(())
     })?;
-    let moved = [&wire.left, &wire.right].map(KernelCounters::of);
-    let [left, right] = moved;
-    let (left, right) = (left?.since(&before[0]), right?.since(&before[1]));
+    // The far end may get round to them later.
+    let begin = Instant::now();
+    let right = loop {
+        let right = KernelCounters::of(&wire.right)?.since(&before[1]);
+        if right.get("UdpNoPorts") >= Some(&3) || begin.elapsed() > PATIENCE {
+            break right;
+        }
+    };
+    let left = KernelCounters::of(&wire.left)?.since(&before[0]);
     println!("  near end: {left:?}\n  far end: {right:?}");
     expect("three fragments were made", left.get("IpFragCreates") == Some(&3))?;
     expect("three fragments came", right.get("IpReasmReqds") == Some(&3))?;
@@ -206,6 +214,9 @@ fn times(wire: &Wire) -> Result<(), Error> {
     println!("  a process at rest switches {rate:.1} times a second; {:?}", Energy::find());
     Ok(())
 }
+
+/// How long a busy machine may take for what is awaited.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 const NEAR: &str = "192.0.2.1";
 const FAR: &str = "192.0.2.2";

@@ -411,7 +411,7 @@ mod tests {
     const READY: Reply = Reply::Ready { rate: 1 };
     const SHORT: Duration = Duration::from_millis(1);
     /// Of a test that fails.
-    const LONG: Duration = Duration::from_secs(20);
+    const LONG: Duration = Duration::from_secs(60);
 
     #[test]
     fn the_end_of_a_stream_that_is_sent_is_told_before_its_answer_comes() {

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# timeout: 180
+# timeout: 400
 # heavy: a gateway with 10,000 peers
 # A gateway with 10,000 peers, each with destinations of its own, has the rules of one with two.
 source "$(dirname "$0")/lib.sh"

@@ -11,13 +11,13 @@ use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with};
 
-use super::decisions::{groups, route_message};
+pub(crate) use super::decisions::interface::GONE;
+use super::decisions::interface::is_alive;
+use super::decisions::route_message;
+use super::tun::Kernel;
 use crate::link::LinkEvent;
 use crate::sys::interface;
 use crate::sys::kqueue::{Queue, TIMER};
-
-/// The error for an interface that does not exist (sys/net/if.c, ifunit).
-pub(crate) const GONE: i32 = libc::ENXIO;
 
 /// The most bytes of messages that are read at once.
 const RECEIVE_BUFFER: usize = 16 << 10;
@@ -131,15 +131,6 @@ pub fn route_mtus(_ifindex: u32) -> io::Result<Vec<(IpAddr, u8, u32)>> {
 /// How soon an interface that is about to be deleted is noticed.
 const ALIVE_PERIOD: Duration = Duration::from_secs(1);
 
-/// Whether nobody is deleting this TUN interface. Unknown is alive.
-pub(super) fn is_alive(name: &str) -> bool {
-    let mut names = [0; 64 * groups::NAME];
-    match interface::groups(name, &mut names) {
-        Ok(()) => groups::has(&names, groups::ALIVE),
-        Err(error) => error.raw_os_error() != Some(GONE),
-    }
-}
-
 /// What a monitor waits for if it watches an interface: the socket, and the next look.
 struct Watched {
     ifindex: u32,
@@ -167,7 +158,7 @@ impl Monitor {
     /// Also notices within a second that a TUN interface of this process is about to be deleted, which waits until its
     /// device is closed: the event is the same as if it were gone. Not if it looks so from the start.
     pub fn watch(&mut self, ifindex: u32) -> io::Result<()> {
-        if !is_alive(&name_of(ifindex)?) {
+        if !is_alive(&Kernel, &name_of(ifindex)?) {
             return Ok(());
         }
         let queue = Queue::new()?;
@@ -213,7 +204,7 @@ impl Monitor {
             }
             is_due = true;
         }
-        let is_alive = || name_of(watched.ifindex).is_ok_and(|name| is_alive(&name));
+        let is_alive = || name_of(watched.ifindex).is_ok_and(|name| is_alive(&Kernel, &name));
         (is_due && !is_alive()).then_some(LinkEvent::LinkGone { ifindex: watched.ifindex })
     }
 }

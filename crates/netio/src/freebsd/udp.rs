@@ -1,5 +1,4 @@
-//! UDP sockets of one datagram per call: FreeBSD has neither GSO nor GRO, and its sendmmsg is a loop
-//! (lib/libc/gen/sendmmsg.c).
+//! UDP sockets of one datagram per call.
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,6 +9,7 @@ use std::time::Duration;
 use rustix::net::sockopt::{self, set_ip_recvtos, set_ipv6_recvtclass, set_ipv6_v6only};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, getsockname, socket_with};
 
+use super::decisions::one_by_one;
 use crate::clock;
 use crate::datagram::{Received, Transmit};
 use crate::send_buffer::{SEND_BUFFER_MIN, SOCKET_BUFFER, SendBufferTuner};
@@ -80,40 +80,15 @@ impl UdpSocket {
     pub fn set_mark(&self, mark: u32) -> io::Result<()> {
         IntOption::MARK.set(self.fd.as_fd(), mark.cast_signed())
     }
-
-    fn send_some(&self, batch: &[Transmit<'_>]) -> io::Result<usize> {
-        for (sent, message) in batch.iter().enumerate() {
-            match send_one(self.fd.as_fd(), message) {
-                Ok(()) => {}
-                Err(error) if sent == 0 => return Err(error),
-                Err(_) => return Ok(sent),
-            }
-        }
-        Ok(batch.len())
-    }
 }
 
 impl Socket for UdpSocket {
     fn recv(&self, buf: &mut [u8], meta: &mut [Received]) -> io::Result<usize> {
-        let stride = buf.len().checked_div(meta.len()).unwrap_or(0);
-        if stride == 0 {
-            return Err(io::ErrorKind::InvalidInput.into());
-        }
-        let mut count = 0;
-        for (part, meta) in buf.chunks_exact_mut(stride).zip(meta) {
-            match receive_one(self.fd.as_fd(), part) {
-                Ok(received) => *meta = received,
-                Err(error) if count == 0 => return Err(error),
-                // An error is not lost: it is one of an ICMP message, which says nothing about what comes next.
-                Err(_) => break,
-            }
-            count += 1;
-        }
-        Ok(count)
+        one_by_one::receive(buf, meta, |part| receive_one(self.fd.as_fd(), part))
     }
 
     fn send(&self, batch: &[Transmit<'_>]) -> io::Result<usize> {
-        match self.send_some(batch) {
+        match one_by_one::send(batch, |message| send_one(self.fd.as_fd(), message)) {
             Ok(sent) => {
                 self.send_buffer.sent(batch[..sent].iter().map(|message| message.contents.len() as u64).sum());
                 Ok(sent)

@@ -11,12 +11,7 @@ use rustix::fs::{Mode, OFlags, open};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use super::super::checked;
-
-/// The path of the driver, which clones: each open is a new interface.
-pub(crate) const PATH: &str = "/dev/tun";
-
-/// The most bytes of an interface's name, without the zero at its end.
-pub(crate) const NAME_MAX: usize = 15;
+use crate::system::decisions::interface::{NAME_MAX, PATH};
 
 /// PF_ROUTE, the routing socket's family.
 pub(crate) const ROUTING: AddressFamily = AddressFamily::from_raw(libc::AF_ROUTE as u16);

@@ -818,10 +818,9 @@ fn a_monitor_that_was_not_read_reports_lost_changes() {
         add_link("busy0");
         let routes: String =
             (0..4000).map(|i| format!("route add 10.{}.{}.0/24 dev busy0\n", i / 256, i % 256)).collect();
-        let path = std::env::temp_dir().join(format!("netio-routes-{}", std::process::id()));
-        std::fs::write(&path, routes).unwrap();
-        run(&format!("ip -batch {}", path.display()));
-        std::fs::remove_file(path).unwrap();
+        // A place of its own, which goes with the namespace.
+        std::fs::write("/var/run/routes", routes).unwrap();
+        run("ip -batch /var/run/routes");
         assert_event(&mut monitor, &LinkEvent::Lost);
         run("ip link set busy0 mtu 1400");
         events_until(&mut monitor, |change| matches!(change, LinkEvent::Link { mtu: 1400, .. }));

@@ -219,8 +219,8 @@ mod tests {
     #[derive(Default)]
     struct Kernel {
         asked: RefCell<Vec<String>>,
-        /// The first call of this name fails with this error.
-        refuses: Option<(&'static str, i32)>,
+        /// Calls of these names fail with these errors.
+        refuses: Vec<(&'static str, i32)>,
         interface: RefCell<Option<String>>,
         is_open: Cell<bool>,
         is_transient: Cell<bool>,
@@ -230,14 +230,14 @@ mod tests {
 
     impl Kernel {
         fn refusing(call: &'static str, errno: i32) -> Self {
-            Self { refuses: Some((call, errno)), ..Self::default() }
+            Self { refuses: vec![(call, errno)], ..Self::default() }
         }
 
         fn ask(&self, call: &str, about: &str) -> io::Result<()> {
             self.asked.borrow_mut().push(format!("{call} {about}").trim_end().to_owned());
-            match self.refuses {
-                Some((refused, errno)) if refused == call => Err(io::Error::from_raw_os_error(errno)),
-                _ => Ok(()),
+            match self.refuses.iter().find(|(refused, _)| *refused == call) {
+                Some((_, errno)) => Err(io::Error::from_raw_os_error(*errno)),
+                None => Ok(()),
             }
         }
 
@@ -370,10 +370,13 @@ mod tests {
     #[test]
     fn whichever_step_fails_nothing_is_left() {
         for step in ["open", "TUNSIFHEAD", "TUNSIFMODE", "TUNSIFPID", "SIOCSIFNAME"] {
-            let kernel = Kernel::refusing(step, libc::EINVAL);
-            let error = Interface::create(&kernel, "wg0").err().unwrap();
-            assert!(error.to_string().contains(step), "{error}");
-            assert!(kernel.interface.borrow().is_none() && !kernel.is_open.get(), "{step}");
+            for also in ["none", "TUNSTRANSIENT"] {
+                let refuses = vec![(step, libc::EINVAL), (also, libc::ENOTTY)];
+                let kernel = Kernel { refuses, ..Kernel::default() };
+                let error = Interface::create(&kernel, "wg0").err().unwrap();
+                assert!(error.to_string().contains(step), "{error}");
+                assert!(kernel.interface.borrow().is_none() && !kernel.is_open.get(), "{step}, {also}");
+            }
         }
     }
 

@@ -58,12 +58,12 @@ pub struct Forwarding {
     pub restrictions: Vec<Restriction>,
 }
 
-/// The only destinations of a peer's packets.
+/// The only destinations of the packets of some peers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Restriction {
-    /// The addresses that the peer may send from. Those of different peers do not overlap.
+    /// The addresses that these peers may send from, sorted. Those of different restrictions do not overlap.
     pub sources: Vec<AddressRange>,
-    /// Where its packets may go, without overlaps.
+    /// Where their packets may go, without overlaps. No other restriction has the same.
     pub destinations: Vec<IpNet>,
 }
 

@@ -1,5 +1,6 @@
 //! Properties of plans, on random hosts and tunnels, with the host in memory.
 
+use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
@@ -402,6 +403,8 @@ proptest! {
                 prop_assert_eq!(&found[0].destinations, &IpNet::aggregate(destinations), "{:?}", &peers);
             }
         }
+        let distinct: HashSet<&Vec<IpNet>> = restrictions.iter().map(|restriction| &restriction.destinations).collect();
+        prop_assert_eq!(distinct.len(), restrictions.len());
         let mut sources: Vec<&AddressRange> = restrictions.iter().flat_map(|restriction| &restriction.sources).collect();
         sources.sort();
         prop_assert!(sources.windows(2).all(|pair| pair[0].last < pair[1].first || pair[0].last.is_ipv4() != pair[1].first.is_ipv4()));

@@ -5,6 +5,7 @@
 //! (`force_forwarding`). Older kernels forward IPv6 everywhere or nowhere, and then links ignore router advertisements
 //! unless their `accept_ra` is 2. The table comes before forwarding: at no time does more pass than it allows.
 
+use std::collections::HashMap;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
@@ -44,19 +45,25 @@ pub fn resolve(spec: &mut HostSpec, state: &HostState, before: Option<&Gateway>)
     warnings
 }
 
-/// The restrictions of peers, from the prefixes of all peers with what `Destinations` says for each. An address belongs
-/// to the peer with the longest prefix that contains it, as for packets.
+/// The restrictions of peers, from the prefixes of all peers with what `Destinations` says for each: one for all peers of
+/// the same destinations. An address belongs to the peer with the longest prefix that contains it, as for packets.
 pub fn restrictions<'a>(peers: impl IntoIterator<Item = (&'a [IpNet], &'a [IpNet])>) -> Vec<Restriction> {
     let peers: Vec<(&[IpNet], &[IpNet])> = peers.into_iter().collect();
     if peers.iter().all(|(_, destinations)| destinations.is_empty()) {
         return Vec::new();
     }
-    let mut restrictions: Vec<Restriction> = peers
-        .iter()
-        .map(|(_, destinations)| Restriction {
-            sources: Vec::new(),
-            destinations: IpNet::aggregate(&destinations.to_vec()),
+    let mut restrictions: Vec<Restriction> = Vec::new();
+    let mut known: HashMap<Vec<IpNet>, usize> = HashMap::new();
+    let mut restriction_of = |destinations: &[IpNet]| {
+        let destinations = IpNet::aggregate(&destinations.to_vec());
+        *known.entry(destinations).or_insert_with_key(|destinations| {
+            restrictions.push(Restriction { sources: Vec::new(), destinations: destinations.clone() });
+            restrictions.len() - 1
         })
+    };
+    let of_peers: Vec<Option<usize>> = peers
+        .iter()
+        .map(|(_, destinations)| (!destinations.is_empty()).then(|| restriction_of(destinations)))
         .collect();
     let mut prefixes: Vec<(IpNet, usize)> = Vec::new();
     for (peer, (allowed, _)) in peers.iter().enumerate() {
@@ -65,9 +72,14 @@ pub fn restrictions<'a>(peers: impl IntoIterator<Item = (&'a [IpNet], &'a [IpNet
     prefixes.sort_by_key(|(net, _)| (net.addr(), net.prefix_len()));
     let (v4, v6): (Vec<_>, Vec<_>) = prefixes.into_iter().partition(|(net, _)| net.addr().is_ipv4());
     for (range, peer) in owned_ranges(&v4).into_iter().chain(owned_ranges(&v6)) {
-        restrictions[peer].sources.push(range);
+        if let Some(restriction) = of_peers[peer] {
+            restrictions[restriction].sources.push(range);
+        }
     }
-    restrictions.retain(|restriction| !restriction.sources.is_empty() && !restriction.destinations.is_empty());
+    for restriction in &mut restrictions {
+        restriction.sources = merged(std::mem::take(&mut restriction.sources));
+    }
+    restrictions.retain(|restriction| !restriction.sources.is_empty());
     restrictions
 }
 
@@ -401,12 +413,14 @@ mod tests {
     #[test]
     fn the_last_address_of_all_belongs_to_one_peer() {
         let (to, all, upper) = (nets(&["10.0.0.0/8"]), nets(&["::/0"]), nets(&["8000::/1"]));
-        let found = restrictions([(&*all, &*to), (&*upper, &*to)]);
+        let found = restrictions([(&*all, &*to), (&*upper, &*all)]);
         let sources: Vec<AddressRange> = found.into_iter().flat_map(|restriction| restriction.sources).collect();
         let range =
             |first: &str, last: &str| AddressRange { first: first.parse().unwrap(), last: last.parse().unwrap() };
         let last = "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff";
         assert_eq!(sources, [range("::", "7fff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"), range("8000::", last)]);
+        let found = restrictions([(&*all, &*to), (&*upper, &*to)]);
+        assert_eq!(found, [Restriction { sources: vec![range("::", last)], destinations: to }]);
     }
 
     #[test]

@@ -6,9 +6,10 @@
 use alloc::boxed::Box;
 use core::fmt;
 
-use aws_lc_rs::agreement::{PrivateKey as AgreementKey, X25519};
 use subtle::ConstantTimeEq;
 use zeroize::{Zeroize, ZeroizeOnDrop};
+
+use crate::library::AgreementKey;
 
 /// A Curve25519 public key, which identifies a peer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -55,12 +56,12 @@ impl PrivateKey {
 
     /// The public key of this secret.
     pub fn public_key(&self) -> PublicKey {
-        public_of(&self.agreement())
+        self.agreement().public()
     }
 
     /// The key in the form that the library takes.
     pub(crate) fn agreement(&self) -> AgreementKey {
-        private_from(&self.0)
+        AgreementKey::new(&self.0)
     }
 }
 
@@ -117,16 +118,6 @@ fn on_heap(bytes: &[u8; 32]) -> Box<[u8; 32]> {
     let mut copy = Box::new([0; 32]);
     copy.copy_from_slice(bytes);
     copy
-}
-
-/// The library clamps the bytes itself.
-pub(crate) fn private_from(bytes: &[u8; 32]) -> AgreementKey {
-    AgreementKey::from_private_key(&X25519, bytes).expect("every 32 bytes are an X25519 private key")
-}
-
-pub(crate) fn public_of(private: &AgreementKey) -> PublicKey {
-    let public = private.compute_public_key().expect("every X25519 private key has a public key");
-    PublicKey(public.as_ref().try_into().expect("an X25519 public key has 32 bytes"))
 }
 
 #[cfg(test)]

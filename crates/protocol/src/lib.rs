@@ -31,6 +31,7 @@ mod indices;
 mod keyed_hash;
 mod keyring;
 mod keys;
+mod library;
 mod load_state;
 mod messages;
 mod noise;

@@ -3,15 +3,13 @@
 //! Turns keys and bytes into messages and session keys. Knows nothing of earlier handshakes, MACs,
 //! cookies or time, which `handshake` adds. Every intermediate secret is wiped on drop.
 
-use aws_lc_rs::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
-use aws_lc_rs::agreement::{PrivateKey as AgreementKey, UnparsedPublicKey, X25519, agree};
 use blake2::{Blake2s256, Digest};
 use linerate_aead::TAG_LEN;
 use subtle::ConstantTimeEq;
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
 use crate::constants::{CONSTRUCTION, IDENTIFIER, LABEL_COOKIE, LABEL_MAC1};
-use crate::keys::{private_from, public_of};
+use crate::library::{self, AgreementKey};
 use crate::messages::{self, Initiation, Response, field, initiation, response};
 use crate::tai64n::Timestamp;
 use crate::{DropReason, Entropy, PresharedKey, PrivateKey, PublicKey};
@@ -33,7 +31,7 @@ pub(crate) struct Identity {
 impl Identity {
     pub(crate) fn new(secret: PrivateKey) -> Self {
         let agreement = secret.agreement();
-        let public = public_of(&agreement);
+        let public = agreement.public();
         Self { mac1_key: mac1_key(&public), cookie_key: cookie_key(&public), secret, public, agreement }
     }
 
@@ -231,10 +229,7 @@ impl SymmetricState {
     fn seal(&mut self, key: &Secret, text: &[u8], sealed: &mut [u8]) {
         let (body, tag) = sealed.split_at_mut(text.len());
         body.copy_from_slice(text);
-        let made = cipher(key)
-            .seal_in_place_separate_tag(zero_nonce(), Aad::from(&self.hash), body)
-            .expect("a handshake field is far below the cipher's limit");
-        tag.copy_from_slice(made.as_ref());
+        tag.copy_from_slice(&library::seal(key, &self.hash, body));
         self.mix_hash(sealed);
     }
 
@@ -244,9 +239,7 @@ impl SymmetricState {
         let mut buffer = Zeroizing::new([0; 32 + TAG_LEN]);
         let buffer = &mut buffer[..sealed.len()];
         buffer.copy_from_slice(sealed);
-        let opened = cipher(key)
-            .open_in_place(zero_nonce(), Aad::from(&self.hash), buffer)
-            .map_err(|_| DropReason::Undecryptable)?;
+        let opened = library::open(key, &self.hash, buffer).ok_or(DropReason::Undecryptable)?;
         text.copy_from_slice(opened);
         self.mix_hash(sealed);
         Ok(())
@@ -295,8 +288,8 @@ fn derive<const N: usize>(chain: &[u8; 32], input: &[u8]) -> [Secret; N] {
 fn generate(rng: &mut dyn Entropy) -> (AgreementKey, PublicKey) {
     let mut secret = Secret::default();
     rng.fill(&mut *secret);
-    let private = private_from(&secret);
-    let public = public_of(&private);
+    let private = AgreementKey::new(&secret);
+    let public = private.public();
     (private, public)
 }
 
@@ -304,13 +297,8 @@ fn generate(rng: &mut dyn Entropy) -> (AgreementKey, PublicKey) {
 fn diffie_hellman(private: &AgreementKey, public: &[u8; 32]) -> Option<Secret> {
     #[cfg(test)]
     tests::AGREEMENTS.set(tests::AGREEMENTS.get() + 1);
-    let shared = agree(private, UnparsedPublicKey::new(&X25519, public), (), |shared| {
-        let mut copy = Secret::default();
-        copy.copy_from_slice(shared);
-        Ok(copy)
-    });
-    // The library refuses a zero result, too, but this does not depend on it.
-    shared.ok().filter(|shared| !bool::from(shared.ct_eq(&[0; 32])))
+    // A library may refuse a zero result, too, but this does not depend on it.
+    private.agree(public).filter(|shared| !bool::from(shared.ct_eq(&[0; 32])))
 }
 
 /// How many key agreements this thread has computed (for the tests of `handshake`).
@@ -324,15 +312,6 @@ pub(crate) fn agreements() -> usize {
 #[cfg(test)]
 pub(crate) fn last_split() -> [[u8; 32]; 2] {
     tests::SPLIT.get().expect("a session was made")
-}
-
-fn cipher(key: &Secret) -> LessSafeKey {
-    LessSafeKey::new(UnboundKey::new(&CHACHA20_POLY1305, &**key).expect("the key has the cipher's length"))
-}
-
-/// Every field has its own key, so the counter is always zero (paper section 5.4.2).
-fn zero_nonce() -> Nonce {
-    Nonce::assume_unique_for_key([0; 12])
 }
 
 #[cfg(test)]
@@ -420,7 +399,7 @@ mod tests {
 
     #[test]
     fn every_point_of_low_order_is_refused() {
-        let private = private_from(&draw(&mut TestRng::new(1)));
+        let private = AgreementKey::new(&draw(&mut TestRng::new(1)));
         let points = [
             "0000000000000000000000000000000000000000000000000000000000000000",
             "0100000000000000000000000000000000000000000000000000000000000000",
@@ -442,7 +421,7 @@ mod tests {
     fn diffie_hellman_equals_the_vector_of_rfc_7748() {
         let private = hex("77076d0a7318a57d3c16c17251b26645df4c2f87ebc0992ab177fba51db92c2a").try_into().unwrap();
         let public = hex("de9edb7d7b7dc1b4d35b61c2ece435373f8343c85b78674dadfc7e146f882b4f").try_into().unwrap();
-        let shared = diffie_hellman(&private_from(&private), &public).unwrap();
+        let shared = diffie_hellman(&AgreementKey::new(&private), &public).unwrap();
         assert_eq!(shared[..], hex("4a5d9d5ba4ce2de1728e3bf480350f25e07e21c947d19e3376f09b3c1e161742"));
     }
 

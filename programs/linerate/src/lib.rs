@@ -24,14 +24,15 @@ mod tool;
 mod top;
 mod tunnels;
 mod web_helper;
-mod wg;
+pub mod wg;
 mod wg_quick;
 
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
-fn main() -> ExitCode {
+/// Runs the program by whose name this process was called.
+pub fn main() -> ExitCode {
     let mut arguments = std::env::args_os();
     let program = arguments.next().unwrap_or_default();
     let rest = || arguments.collect::<Vec<OsString>>();

@@ -430,6 +430,34 @@ mod tests {
         }
     }
 
+    #[cfg(all(target_os = "linux", target_arch = "x86_64", not(miri)))]
+    #[test]
+    fn a_private_key_that_is_taken_leaves_none_of_it_on_the_stack() {
+        let takers: [fn(PrivateKey) -> PublicKey; 2] =
+            [|secret| secret.public_key(), |secret| Identity::new(secret).public];
+        for take in takers {
+            let stack = std::thread::spawn(move || {
+                let secret = scrubbed(|| PrivateKey::new(&[0x5a; 32]).expect("not zero"));
+                far_below(|| take(secret));
+                own_stack()
+            });
+            let stack = stack.join().expect("a stack can be searched");
+            // Clamping changes the first byte and the last one.
+            assert_eq!(stack.windows(30).filter(|window| *window == [0x5a; 30]).count(), 0);
+        }
+    }
+
+    /// Runs `work` where the search afterwards does not overwrite what it leaves.
+    #[cfg(all(target_os = "linux", target_arch = "x86_64", not(miri)))]
+    #[inline(never)]
+    fn far_below<T>(work: impl FnOnce() -> T) -> T {
+        let mut between = [0u8; 16 << 10];
+        core::hint::black_box(&mut between);
+        let result = work();
+        core::hint::black_box(&mut between);
+        result
+    }
+
     /// All of the calling thread's stack.
     #[cfg(all(target_os = "linux", target_arch = "x86_64", not(miri)))]
     fn own_stack() -> std::vec::Vec<u8> {

@@ -10,6 +10,7 @@ use subtle::ConstantTimeEq;
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
 use crate::library::AgreementKey;
+use crate::scrub::scrubbed;
 
 /// A Curve25519 public key, which identifies a peer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -56,7 +57,7 @@ impl PrivateKey {
 
     /// The public key of this secret.
     pub fn public_key(&self) -> PublicKey {
-        self.agreement().public()
+        scrubbed(|| self.agreement().public())
     }
 
     /// The key in the form that the library takes.

@@ -11,6 +11,7 @@ use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 use crate::constants::{CONSTRUCTION, IDENTIFIER, LABEL_COOKIE, LABEL_MAC1};
 use crate::library::{self, AgreementKey};
 use crate::messages::{self, Initiation, Response, field, initiation, response};
+use crate::scrub::scrubbed;
 use crate::tai64n::Timestamp;
 use crate::{DropReason, Entropy, PresharedKey, PrivateKey, PublicKey};
 
@@ -30,8 +31,11 @@ pub(crate) struct Identity {
 
 impl Identity {
     pub(crate) fn new(secret: PrivateKey) -> Self {
-        let agreement = secret.agreement();
-        let public = agreement.public();
+        let (agreement, public) = scrubbed(|| {
+            let agreement = secret.agreement();
+            let public = agreement.public();
+            (agreement, public)
+        });
         Self { mac1_key: mac1_key(&public), cookie_key: cookie_key(&public), secret, public, agreement }
     }
 

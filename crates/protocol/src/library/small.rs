@@ -1,4 +1,5 @@
-//! By small crates in Rust alone, which wipe their copies of keys.
+//! By small crates in Rust alone. They wipe what they keep of keys, but not what they leave of them on the stack, which
+//! callers do ([`crate::scrub`]).
 
 use alloc::boxed::Box;
 

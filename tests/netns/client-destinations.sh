@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# timeout: 180
-# Destinations of clients of a running tunnel are changed in its table alone, killed or not answered or not, and are those of a new `up`.
+# timeout: 300
+# Destinations of clients are those of a new `up` after each edit: answered, killed, or with a daemon silent or dead.
 source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/tunnel-files.bash"
 need nft jq
@@ -61,6 +61,20 @@ CONF
   kill -CONT "$daemon"
   good linerate reload wg1
   as_by_up "no answer"
+  client remove dave
+
+  say "a daemon that dies while it is asked"
+  daemon=$(daemon_of wg1)
+  kill -STOP "$daemon"
+  at h1 timeout 60 "$LINERATE" client add dave --pubkey "$(public dave)" --dest 10.5.0.0/16 >"$WORK/out" 2>"$WORK/said" &
+  pid=$!
+  wait_for 10 "the new table" eval '[[ $(table) == *10.5.0.0/16* ]]'
+  kill -KILL "$daemon"
+  wait $pid || fail "a daemon that dies: $(cat "$WORK/said")"
+  said "a warning" "does not respond"
+  good linerate down wg1
+  good linerate up wg1
+  [[ $(table) == *10.5.0.0/16* ]] || fail "the daemon died: the table is $(table)"
   client remove dave
 
   say "killed between the table and the peer"

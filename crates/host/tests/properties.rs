@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use linerate_host::plan::{Hooks, Plan, down, gateway, possibly_applied, reload, resume, roll_back, undo, up};
 use linerate_host::spec::{AddressRange, Compat, HostSpec, RouteConflict, Table};
 use linerate_host::state::HostState;
-use linerate_host::step::{AddressFamily, Implementation, MAIN, Route, Rule, Step};
+use linerate_host::step::{AddressFamily, GatewayTable, Implementation, MAIN, Route, Rule, Step};
 use proptest::prelude::*;
 use proptest::sample::select;
 
@@ -423,6 +423,20 @@ proptest! {
         prop_assert_eq!(&serde_json::from_str::<Plan>(&json).expect("it reads back"), &plan);
         prop_assert!(plan.steps.iter().map(linerate_host::plan::messages::describe).all(|sentence| !sentence.is_empty()));
     }
+}
+
+#[test]
+fn a_table_that_took_the_place_of_another_is_rolled_back_to_that() {
+    let table = |isolated| {
+        Step::AddGateway(GatewayTable { interface: "wg0".into(), gateway: None, isolated, restrictions: Vec::new() })
+    };
+    let (done, pending) = ([table(true)], [table(false)]);
+    let mut host = HostState { nftables: true, ..HostState::default() };
+    execute(&mut host, &done).expect("there is none yet");
+    // Whether it was executed or not.
+    assert_eq!(roll_back(&pending, &done, &host).steps, done);
+    execute(&mut host, &pending).expect("a table replaces one of its name");
+    assert_eq!(roll_back(&pending, &done, &host).steps, done);
 }
 
 /// A reload that has ended after a part of its steps.

@@ -172,11 +172,13 @@ fn apply(
     }
     let restricted = match host_change(old, new, &ledger) {
         HostChange::None => None,
-        HostChange::Restrictions(restrictions) => match with_restrictions(locked, restrictions)? {
-            None => return reload(),
-            restricted => restricted,
-        },
-        HostChange::Other => return reload(),
+        HostChange::Restrictions(restrictions) if !frees_restricted(old, new) => {
+            match with_restrictions(locked, restrictions)? {
+                None => return reload(),
+                restricted => restricted,
+            }
+        }
+        _ => return reload(),
     };
     let applied = apply_to_peers(old, new, running, restricted, &ledger, locked, context)?;
     let needs_supervisor = matches!(applied, Applied::Peers(_))
@@ -184,6 +186,17 @@ fn apply(
         && !ledger.supervised
         && background::is_missing(&new.interface);
     Ok((applied, needs_supervisor))
+}
+
+/// Whether a peer with destinations goes or has other addresses: while the daemon does not know that yet, the table must
+/// not forget them.
+fn frees_restricted(old: &ConfigFile, new: &ConfigFile) -> bool {
+    let (old_peers, new_peers) = differing(&old.contents.peers, &new.contents.peers);
+    let stays = |peer: &Peer| {
+        let same = new_peers.iter().find(|new| new.public_key == peer.public_key);
+        same.is_some_and(|same| same.allowed_ips == peer.allowed_ips)
+    };
+    old_peers.iter().any(|peer| !peer.destinations.is_empty() && !stays(peer))
 }
 
 /// The ledger, and the tunnel's table with `restrictions` in the place of those that it has. None where the table has to
@@ -219,7 +232,7 @@ fn apply_to_peers(
         let _ = locked.forget_next_file();
         error
     };
-    // Before its peer is there: nobody reaches more than the file says.
+    // Before a new peer is there: it never reaches more than the file says.
     let restricted =
         restricted.map(|(ledger, table)| PendingReload::restrict(locked, ledger, table, context)).transpose();
     let restricted = restricted.map_err(give_up)?;

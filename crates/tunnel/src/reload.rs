@@ -199,6 +199,10 @@ pub(crate) fn reload_host(interface: &InterfaceName, context: Context<'_>) -> Re
     let device = file.device_after(&DeviceUpdate::default(), &running)?;
     let mut spec = file.host_spec(&device, DefaultRoutes::OnceResolved);
     spec.forwarding.fixes_firewall = ledger.spec.forwarding.fixes_firewall;
+    if locked.read_next_file()?.is_some() {
+        // The daemon may have the peers of an edit that it has not answered.
+        spec.forwarding.restrictions.clone_from(&ledger.spec.forwarding.restrictions);
+    }
     let gateway = ledger.spec.forwarding.gateway.clone();
     let (ledger, _) = PendingReload::begin(&locked, ledger, spec, context, false)?.finish()?;
     if ledger.spec.forwarding.gateway != gateway {

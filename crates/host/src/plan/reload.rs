@@ -255,7 +255,13 @@ impl HostSimulation {
 
     /// Rolls back those of `pending` that were done after `done`. Returns those that cannot be rolled back.
     fn roll_back(&mut self, pending: &[Step], done: &[Step]) -> Vec<Step> {
-        let servers = cancel_inverses(done).into_iter().rfind(|step| matches!(step, Step::SetDns { .. }));
+        let before = cancel_inverses(done);
+        let servers = before.iter().rfind(|step| matches!(step, Step::SetDns { .. })).cloned();
+        let replaced = |step: &Step| {
+            let is_same =
+                |before: &&Step| before.created_table().is_some_and(|table| step.created_table() == Some(table));
+            before.iter().rfind(is_same).cloned()
+        };
         for (index, step) in pending.iter().enumerate().rev() {
             // What was added before it was removed is not restored.
             self.refused.retain(|refused| refused != step);
@@ -269,6 +275,8 @@ impl HostSimulation {
                 }
                 // The table that it replaced is restored in its place.
                 step if step.created_table().is_some_and(|table| deletes_table(&pending[..index], &table)) => {}
+                // It took the place of that table without deleting it.
+                step if replaced(step).is_some() => self.take_all(replaced(step)),
                 // A conflicting route may disappear only with a later address.
                 Step::DeleteAddress { .. } | Step::DeleteRoute(_) | Step::DeleteRule(_) => {
                     self.try_all(step.undo().iter());

@@ -61,6 +61,16 @@ CONF
   kill -CONT "$daemon"
   good linerate reload wg1
   as_by_up "no answer"
+
+  say "a client that goes is restricted for as long as the daemon knows it"
+  before=$(table)
+  sum=$(sha256sum <$server)
+  daemon=$(daemon_of wg1)
+  kill -STOP "$daemon"
+  if at h1 timeout 60 "$LINERATE" client remove dave >"$WORK/out" 2>&1; then fail "remove: no failure"; fi
+  expect "the table" "$before" "$(table)"
+  expect "the file" "$sum" "$(sha256sum <$server)"
+  kill -CONT "$daemon"
   client remove dave
 
   say "a daemon that dies while it is asked"
@@ -72,6 +82,7 @@ CONF
   kill -KILL "$daemon"
   wait $pid || fail "a daemon that dies: $(cat "$WORK/said")"
   said "a warning" "does not respond"
+  [[ $(table) == *10.5.0.0/16* ]] || fail "the daemon died: the table is $(table)"
   good linerate down wg1
   good linerate up wg1
   [[ $(table) == *10.5.0.0/16* ]] || fail "the daemon died: the table is $(table)"

@@ -188,15 +188,21 @@ fn apply(
     Ok((applied, needs_supervisor))
 }
 
-/// Whether a peer with destinations goes or has other addresses: while the daemon does not know that yet, the table must
-/// not forget them.
+/// Whether a peer with destinations goes, or others get addresses that were its: the new table does not restrict them,
+/// and the daemon may never take the change.
 fn frees_restricted(old: &ConfigFile, new: &ConfigFile) -> bool {
     let (old_peers, new_peers) = differing(&old.contents.peers, &new.contents.peers);
     let stays = |peer: &Peer| {
         let same = new_peers.iter().find(|new| new.public_key == peer.public_key);
         same.is_some_and(|same| same.allowed_ips == peer.allowed_ips)
     };
+    let restricted = || old.contents.peers.iter().filter(|peer| !peer.destinations.is_empty());
+    let is_taken = |net: &IpNet, by: &Peer| {
+        let mut others = restricted().filter(|peer| peer.public_key != by.public_key);
+        others.any(|peer| peer.allowed_ips.iter().any(|own| own.contains(net)))
+    };
     old_peers.iter().any(|peer| !peer.destinations.is_empty() && !stays(peer))
+        || new_peers.iter().any(|peer| peer.allowed_ips.iter().any(|net| is_taken(net, peer)))
 }
 
 /// The ledger, and the tunnel's table with `restrictions` in the place of those that it has. None where the table has to

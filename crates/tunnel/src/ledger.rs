@@ -161,6 +161,16 @@ impl Ledger {
         })
     }
 
+    /// Counts the restrictions of an edit that was killed, whose peers the daemon may have, as done: they are all that
+    /// such an edit changes on the host.
+    pub(crate) fn adopt_restrictions(&mut self) {
+        let [Step::AddGateway(table)] = &*self.pending else { return };
+        self.spec.forwarding.restrictions.clone_from(&table.restrictions);
+        self.steps.append(&mut self.pending);
+        self.forget_replaced_gateways();
+        self.complete = true;
+    }
+
     /// Leaves out the tables of the gateway that a later one replaced, or that are deleted: each holds the destinations
     /// of all peers, and a ledger with every one of them would grow with each reload.
     pub(crate) fn forget_replaced_gateways(&mut self) {
@@ -525,6 +535,8 @@ fn at(path: &Path) -> impl Fn(io::Error) -> LedgerError {
 
 #[cfg(test)]
 mod tests {
+    use linerate_host::spec::Restriction;
+
     use super::*;
     use std::os::unix::fs::PermissionsExt;
 
@@ -649,6 +661,24 @@ mod tests {
         assert_eq!(kept(&[&one, &up, &deleted, &other]), [up.clone(), other.clone()]);
         assert_eq!(kept(&[&one, &up, &deleted]), std::slice::from_ref(&up));
         assert_eq!(kept(&[&up]), [up]);
+    }
+
+    #[test]
+    fn what_a_killed_edit_restricts_counts_as_done_and_nothing_else_does() {
+        let table =
+            |restrictions| GatewayTable { interface: "wg0".into(), gateway: None, isolated: true, restrictions };
+        let restriction = Restriction { sources: Vec::new(), destinations: vec!["10.0.0.0/8".parse().unwrap()] };
+        let (old, new) = (Step::AddGateway(table(Vec::new())), Step::AddGateway(table(vec![restriction.clone()])));
+        let adopted = |pending: &[&Step]| {
+            let pending = pending.iter().map(|step| (*step).clone()).collect();
+            let mut ledger = Ledger { steps: vec![old.clone()], pending, complete: false, ..ledger() };
+            ledger.adopt_restrictions();
+            (ledger.spec.forwarding.restrictions, ledger.steps, ledger.pending.len(), ledger.complete)
+        };
+        assert_eq!(adopted(&[&new]), (vec![restriction], vec![new.clone()], 0, true));
+        let deleted = old.undo().unwrap();
+        assert_eq!(adopted(&[&deleted, &new]), (Vec::new(), vec![old.clone()], 2, false));
+        assert_eq!(adopted(&[]), (Vec::new(), vec![old.clone()], 0, false));
     }
 
     #[test]

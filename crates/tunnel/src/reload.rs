@@ -190,10 +190,11 @@ fn is_interrupted(ledger: &Ledger) -> bool {
 /// As [`reload`].
 pub(crate) fn reload_host(interface: &InterfaceName, context: Context<'_>) -> Result<(), Error> {
     let locked = lock::lock(interface, context)?;
-    let (Some(ledger), Some(text)) = (locked.read()?, locked.read_file()?) else { return Ok(()) };
+    let (Some(mut ledger), Some(text)) = (locked.read()?, locked.read_file()?) else { return Ok(()) };
     if is_interrupted(&ledger) {
         return Ok(());
     }
+    ledger.adopt_restrictions();
     let file = ConfigFile::of(ledger.file.clone(), interface.clone(), text);
     let Some(running) = running(interface) else { return Ok(()) };
     let device = file.device_after(&DeviceUpdate::default(), &running)?;

@@ -167,7 +167,7 @@ fn gateway_sentence(table: &GatewayTable) -> String {
         parts.push("none pass from peer to peer".to_owned());
     }
     if !table.restrictions.is_empty() {
-        parts.push(format!("{} peers reach only some destinations", table.restrictions.len()));
+        parts.push("some peers reach only their destinations".to_owned());
     }
     format!("firewall table {name}: {}", parts.join("; "))
 }

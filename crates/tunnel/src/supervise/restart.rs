@@ -74,6 +74,7 @@ impl Supervisor<'_> {
         let locked = lock::lock(self.interface, context)?;
         // Without a ledger, the tunnel has been taken down.
         let Some(mut ledger) = locked.read()? else { return Ok(true) };
+        ledger.adopt_restrictions();
         // An edit that the daemon did not answer is the next file. That of a reload with steps is rolled back below.
         let next = if ledger.pending.is_empty() { locked.read_next_file()? } else { None };
         let text = next.map_or_else(|| locked.read_file(), |next| Ok(Some(next)))?;

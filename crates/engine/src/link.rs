@@ -1,7 +1,7 @@
 //! The TUN device's link: which namespace it is in, whether it is up, its MTU, the routes over it.
 //!
-//! The device may be moved to another network namespace, as into a container, while the sockets stay where they are;
-//! then there are two monitors, one for the link there and one for the routes that outer datagrams take here.
+//! The device may be in another network namespace than the sockets: made there, or moved, as into a container. Then
+//! there are two monitors, one for the link there and one for the routes that outer datagrams take here.
 //! Of a device that was handed over the kernel is asked nothing: its link is up, with the MTU that was told.
 //! Queries the kernel; decides nothing. Neighbour: [`crate::control_thread`].
 
@@ -41,7 +41,7 @@ pub struct WatchedLink {
     remote: Option<RemoteNamespace>,
 }
 
-/// The namespace that the device was moved to.
+/// The namespace of the device, which is another one than that of the sockets.
 struct RemoteNamespace {
     network: NetworkNamespace,
     monitor: Monitor,
@@ -81,7 +81,7 @@ impl Link {
     /// When there is no netlink, or the MTU may not be set.
     pub fn new(tun: &tun::TunDevice, mtu: Option<u32>) -> io::Result<Self> {
         match tun.ifindex() {
-            Some(ifindex) => WatchedLink::new(ifindex, mtu).map(Self::Watched),
+            Some(ifindex) => WatchedLink::new(tun, ifindex, mtu).map(Self::Watched),
             None => Ok(Self::Told { mtu: mtu.unwrap_or(MTU_DEFAULT) }),
         }
     }
@@ -144,17 +144,18 @@ impl Link {
 }
 
 impl WatchedLink {
-    fn new(ifindex: u32, mtu: Option<u32>) -> io::Result<Self> {
+    fn new(tun: &tun::TunDevice, ifindex: u32, mtu: Option<u32>) -> io::Result<Self> {
         let mut here = Monitor::new()?;
-        here.watch(ifindex)?;
-        let notified = Notified { ifindex, up: link::is_up(ifindex)? };
-        if let Some(mtu) = mtu {
-            link::set_mtu(ifindex, mtu)?;
-        }
-        if let Err(error) = link::set_tx_queue_len(ifindex, QUEUE_LEN) {
-            tracing::debug!("cannot set the queue length: {error}");
-        }
-        Ok(Self { notified, here, remote: None })
+        let (notified, remote) = if tun.is_elsewhere() {
+            let (notified, remote) = open_namespace(tun, &tun.name()?)?;
+            (notified, Some(remote))
+        } else {
+            here.watch(ifindex)?;
+            (Notified { ifindex, up: link::is_up(ifindex)? }, None)
+        };
+        let link = Self { notified, here, remote };
+        link.in_namespace(|ifindex| prepare(ifindex, mtu))?;
+        Ok(link)
     }
 
     fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
@@ -271,6 +272,16 @@ impl Notified {
         events.maybe_link = true;
         self.up = true;
     }
+}
+
+fn prepare(ifindex: u32, mtu: Option<u32>) -> io::Result<()> {
+    if let Some(mtu) = mtu {
+        link::set_mtu(ifindex, mtu)?;
+    }
+    if let Err(error) = link::set_tx_queue_len(ifindex, QUEUE_LEN) {
+        tracing::debug!("cannot set the queue length: {error}");
+    }
+    Ok(())
 }
 
 fn open_namespace(tun: &tun::TunDevice, name: &str) -> io::Result<(Notified, RemoteNamespace)> {

@@ -18,6 +18,12 @@ use linerate_privileges::filter::Filter;
 /// The variable that switches offloads off.
 pub(crate) const OFFLOADS: &str = "LINERATE_OFFLOADS";
 
+/// The variable that says in which network namespace the interface is.
+pub(crate) const NETWORK: &str = "LINERATE_NETWORK_FD";
+
+/// The variable that says what ends the tunnel.
+pub(crate) const END: &str = "LINERATE_END_FD";
+
 /// The settings in the environment.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Environment {
@@ -27,6 +33,10 @@ pub(super) struct Environment {
     pub(super) tun: Option<RawFd>,
     /// The number of an inherited listening socket.
     pub(super) uapi: Option<RawFd>,
+    /// The number of an inherited descriptor of the network namespace to create the interface in.
+    pub(super) network: Option<RawFd>,
+    /// The number of an inherited descriptor that is readable once the tunnel is to end.
+    pub(super) end: Option<RawFd>,
     /// When more than one worker carries packets.
     pub(super) helpers: Helpers,
     /// The offloads to use.
@@ -72,6 +82,8 @@ impl Environment {
             foreground: text("WG_PROCESS_FOREGROUND").as_deref() == Some("1"),
             tun: number("WG_TUN_FD")?,
             uapi: number("WG_UAPI_FD")?,
+            network: number(NETWORK)?,
+            end: number(END)?,
             helpers: text("LINERATE_HELPERS").map_or(Ok(Helpers::OnDemand), |word| helpers(&word))?,
             offloads: text(OFFLOADS).map_or(Ok(Offloads::ALL), |words| Offloads::without(&words))?,
             spin: text("LINERATE_SPIN").map_or(Ok(Duration::ZERO), |text| spin(&text))?,
@@ -178,6 +190,8 @@ mod tests {
             foreground: false,
             tun: None,
             uapi: None,
+            network: None,
+            end: None,
             helpers: Helpers::OnDemand,
             offloads: Offloads::ALL,
             spin: Duration::ZERO,
@@ -196,6 +210,8 @@ mod tests {
             ("WG_PROCESS_FOREGROUND", "1"),
             ("WG_TUN_FD", "3"),
             ("WG_UAPI_FD", "4"),
+            ("LINERATE_NETWORK_FD", "5"),
+            ("LINERATE_END_FD", "6"),
             ("LINERATE_HELPERS", "always"),
             ("LINERATE_SPIN", "200"),
             ("LINERATE_SECCOMP", "kill"),
@@ -206,6 +222,8 @@ mod tests {
             foreground: true,
             tun: Some(3),
             uapi: Some(4),
+            network: Some(5),
+            end: Some(6),
             helpers: Helpers::Always,
             offloads: Offloads::ALL,
             spin: Duration::from_micros(200),
@@ -252,6 +270,8 @@ mod tests {
             ("WG_TUN_FD", "x"),
             ("WG_TUN_FD", "-1"),
             ("WG_UAPI_FD", "3 "),
+            ("LINERATE_NETWORK_FD", "net"),
+            ("LINERATE_END_FD", "-2"),
             ("LINERATE_HELPERS", "4"),
             ("LINERATE_SPIN", "1001"),
             ("LINERATE_SPIN", "50us"),

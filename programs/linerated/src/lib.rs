@@ -12,7 +12,7 @@ mod log;
 mod usage;
 
 use std::io::{self, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::rc::Rc;
@@ -26,6 +26,7 @@ use linerate_control::uapi::server::{Server, StopReason};
 use linerate_control::uapi::socket::{self, Listener};
 use linerate_engine::{Engine, Options};
 use linerate_netio::clock::{ClockChange, Timer};
+use linerate_netio::namespace::NetworkNamespace;
 use linerate_netio::process::{Signals, take_inherited};
 use linerate_netio::tun::{self, Tun};
 use linerate_privileges::filter::Filter;
@@ -34,7 +35,7 @@ use linerate_privileges::{Confinement, InForce};
 use rustix::process::{Resource, Rlimit, setrlimit};
 
 use background::Ready;
-use environment::Environment;
+use environment::{END, Environment, NETWORK};
 use handler::EngineHandler;
 use jiff::tz::TimeZone;
 use usage::{UsageFiles, UsageKeeper};
@@ -71,8 +72,12 @@ use usage::{UsageFiles, UsageKeeper};
         \x20                         there is no log unless this is set.\n\
         \x20 LINERATE_AEAD           cipher implementation: avx512, avx512f, avx2, library or\n\
         \x20                         portable (default: the fastest that this CPU supports)\n\
+        \x20 LINERATE_END_FD         the number of an inherited descriptor: it ends when that is readable,\n\
+        \x20                         as that of a process (pidfd_open(2)) or of a pipe is when it ends\n\
         \x20 LINERATE_HELPERS        on-demand (the default) starts more workers under load, while there are cores;\n\
         \x20                         always starts them for every batch, as if on four cores, for tests\n\
+        \x20 LINERATE_NETWORK_FD     the number of an inherited descriptor of a network namespace: the interface\n\
+        \x20                         is created there, and the sockets stay in its own\n\
         \x20 LINERATE_OFFLOADS       comma-separated kernel offloads to disable, for measuring and debugging:\n\
         \x20                         -vnet_hdr, -tso, -uso (the interface's), -udp_gro, -udp_gso (the\n\
         \x20                         sockets')\n\
@@ -176,6 +181,7 @@ fn serve(
         spin: environment.spin,
         ..Options::default()
     };
+    let end = environment.end.map(|number| inherited(END, number)).transpose()?;
     let tun = open_tun(interface, environment, options.queues())?;
     tracing::debug!("{interface}: the interface has {:?}", tun.offloads());
     let name = tun.name().map_err(|error| format!("cannot read the name of the interface: {error}"))?;
@@ -208,11 +214,12 @@ fn serve(
     let handle = engine.handle();
     let usage = UsageKeeper::new(handle.clone(), files, zone, timer.clone());
     let mut handler = EngineHandler::new(engine.handle(), in_force, usage);
-    let mut stop = vec![signals.as_fd(), engine.ended(), handle.usage_changed(), timer.as_fd()];
+    let end = end.as_ref().map_or(signals.as_fd(), AsFd::as_fd);
+    let mut stop = vec![signals.as_fd(), engine.ended(), end, handle.usage_changed(), timer.as_fd()];
     stop.extend(clock_change.as_ref().map(AsFd::as_fd));
     let ended = loop {
         match server.run(&mut handler, &stop) {
-            Ok(StopReason::Requested(2..)) => {
+            Ok(StopReason::Requested(3..)) => {
                 clock_change.iter().for_each(ClockChange::drain);
                 handler.usage.refresh();
             }
@@ -222,6 +229,7 @@ fn serve(
     handler.usage.refresh();
     match &ended {
         Ok(StopReason::Requested(0)) => tracing::info!("{interface}: ended by {}", signal_name(&signals)),
+        Ok(StopReason::Requested(2)) => tracing::info!("{interface}: ended by {END}"),
         Ok(StopReason::Requested(_)) => tracing::info!("{interface}: the interface was deleted"),
         Ok(StopReason::SocketGone) => tracing::info!("{interface}: the socket was deleted"),
         Err(error) => tracing::error!("{interface}: cannot wait for clients: {error}"),
@@ -234,11 +242,20 @@ fn serve(
 }
 
 fn open_tun(interface: &InterfaceName, environment: &Environment, queues: usize) -> Result<tun::TunDevice, String> {
-    let offloads = environment.offloads.tun;
-    match environment.tun {
-        None => tun::TunDevice::create(interface.as_str(), queues, offloads).map_err(|error| error.to_string()),
-        Some(number) => {
-            let fd = take_inherited(number).map_err(|error| not_inherited("WG_TUN_FD", number, &error))?;
+    let (name, offloads) = (interface.as_str(), environment.offloads.tun);
+    match (environment.tun, environment.network) {
+        (Some(_), Some(_)) => {
+            Err(format!("WG_TUN_FD and {NETWORK} exclude each other: an interface is where it was made"))
+        }
+        (None, None) => tun::TunDevice::create(name, queues, offloads).map_err(|error| error.to_string()),
+        (None, Some(number)) => {
+            let network = NetworkNamespace::from_fd(inherited(NETWORK, number)?);
+            let network = network.map_err(|error| format!("{NETWORK}={number}: {error}"))?;
+            tun::TunDevice::create_in(&network, name, queues, offloads)
+                .map_err(|error| format!("{NETWORK}={number}: {error}"))
+        }
+        (Some(number), None) => {
+            let fd = inherited("WG_TUN_FD", number)?;
             tun::TunDevice::from_fd(fd, offloads).map_err(|error| format!("WG_TUN_FD={number}: {error}"))
         }
     }
@@ -249,7 +266,7 @@ fn open_listener(interface: &InterfaceName, environment: &Environment) -> Result
     match environment.uapi {
         None => Listener::open(directory, interface).map_err(|error| error.to_string()),
         Some(number) => {
-            let fd = take_inherited(number).map_err(|error| not_inherited("WG_UAPI_FD", number, &error))?;
+            let fd = inherited("WG_UAPI_FD", number)?;
             Listener::inherit(fd, directory, interface).map_err(|error| format!("WG_UAPI_FD={number}: {error}"))
         }
     }
@@ -279,8 +296,10 @@ fn confine(interface: &InterfaceName, user: Option<&User>, filter: Filter) -> Re
     Ok(in_force)
 }
 
-fn not_inherited(variable: &str, number: i32, error: &std::io::Error) -> String {
-    format!("{variable}={number} is not an inherited descriptor of this process: {error}")
+/// The descriptor that a variable names, once.
+fn inherited(variable: &str, number: RawFd) -> Result<OwnedFd, String> {
+    take_inherited(number)
+        .map_err(|error| format!("{variable}={number} is not an inherited descriptor of this process: {error}"))
 }
 
 fn signal_name(signals: &Signals) -> &'static str {

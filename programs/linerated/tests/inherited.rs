@@ -1,4 +1,5 @@
-//! The daemon with descriptors that it is handed: WG_TUN_FD and WG_UAPI_FD, from exec to SIGTERM.
+//! The daemon with descriptors that it is handed: WG_TUN_FD, WG_UAPI_FD, LINERATE_NETWORK_FD and LINERATE_END_FD, from exec
+//! to its end.
 //!
 //! Each test runs in namespaces of its own. What waits is a blocking read or wait; the whole is ended after a minute.
 
@@ -12,6 +13,7 @@ use std::process::{Child, ChildStderr, Command, Stdio};
 
 use linerate_control::uapi::socket;
 use linerate_netio::link;
+use linerate_netio::namespace::NetworkNamespace;
 use linerate_netio::tun::{TunDevice, TunOffloads};
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
@@ -101,6 +103,64 @@ fn a_daemon_in_the_background_has_the_descriptors_too_and_answers_when_its_start
 }
 
 #[test]
+fn the_interface_is_in_the_network_handed_over_and_not_here() {
+    in_namespaces(|| {
+        let network = new_network();
+        let mut daemon = Foreground::start(linerated(&["-f", ASKED]).env("LINERATE_NETWORK_FD", handed(&network)));
+        daemon.wait_until_ready();
+        assert_answers(ASKED);
+        assert!(link::index_of(ASKED).is_err(), "it is here");
+        assert!(network.inside(|| link::index_of(ASKED)).is_ok(), "it is not there");
+        daemon.terminate();
+        assert_nothing_left(ASKED);
+        assert!(network.inside(|| link::index_of(ASKED)).is_err(), "it is still there");
+    });
+}
+
+#[test]
+fn it_ends_when_the_other_end_of_a_pipe_is_closed_also_in_the_background() {
+    in_namespaces(|| {
+        let (reader, writer) = std::io::pipe().unwrap();
+        let mut daemon = Foreground::start(linerated(&["-f", ASKED]).env("LINERATE_END_FD", handed(&reader)));
+        daemon.wait_until_ready();
+        assert_answers(ASKED);
+        drop(writer);
+        assert!(daemon.log_of_its_end().contains("ended by LINERATE_END_FD"));
+        assert_nothing_left(ASKED);
+
+        let (reader, writer) = std::io::pipe().unwrap();
+        let started = linerated(&[ASKED]).env("LINERATE_END_FD", handed(&reader)).output().unwrap();
+        assert_eq!(started.status.code(), Some(0), "{}", String::from_utf8_lossy(&started.stderr));
+        let daemon = background_daemon();
+        drop(writer);
+        let (_, status) = waitpid(Some(daemon), WaitOptions::empty()).unwrap().unwrap();
+        assert_eq!(status.exit_status(), Some(0));
+        assert_nothing_left(ASKED);
+    });
+}
+
+#[test]
+fn descriptors_that_are_not_there_or_exclude_each_other_are_refused() {
+    in_namespaces(|| {
+        let network = new_network();
+        let tun = TunDevice::create(HANDED, 1, TunOffloads::ALL).unwrap();
+        let (network, tun) = (handed(&network), handed(&tun.queue_fd(0)));
+        for (variables, words) in [
+            (&[("LINERATE_END_FD", "900")][..], "LINERATE_END_FD=900 is not an inherited descriptor"),
+            (&[("LINERATE_NETWORK_FD", "900")], "LINERATE_NETWORK_FD=900 is not an inherited descriptor"),
+            (&[("LINERATE_NETWORK_FD", &tun)], "LINERATE_NETWORK_FD="),
+            (&[("LINERATE_NETWORK_FD", &network), ("WG_TUN_FD", &tun)], "exclude each other"),
+        ] {
+            let said = linerated(&["-f", ASKED]).envs(variables.iter().copied()).output().unwrap();
+            let stderr = String::from_utf8_lossy(&said.stderr);
+            assert_eq!(said.status.code(), Some(1), "{variables:?}: {stderr}");
+            assert!(stderr.contains(words) && stderr.lines().count() == 1, "{variables:?}: {stderr}");
+            assert_nothing_left(ASKED);
+        }
+    });
+}
+
+#[test]
 fn a_tap_device_handed_over_is_refused() {
     if let Some(reason) = missing(&["perl"]) {
         return skipped("a_tap_device_handed_over_is_refused", &reason);
@@ -140,7 +200,9 @@ fn linerated(arguments: &[&str]) -> Command {
 
 /// Keeps what the daemon would read from the environment of whoever runs the tests away from it.
 fn without_settings(command: &mut Command) -> &mut Command {
-    for variable in ["LOG_LEVEL", "WG_PROCESS_FOREGROUND", "WG_TUN_FD", "WG_UAPI_FD"] {
+    for variable in
+        ["LOG_LEVEL", "WG_PROCESS_FOREGROUND", "WG_TUN_FD", "WG_UAPI_FD", "LINERATE_NETWORK_FD", "LINERATE_END_FD"]
+    {
         command.env_remove(variable);
     }
     command
@@ -174,13 +236,28 @@ impl Foreground {
         }
     }
 
-    fn terminate(mut self) {
+    fn terminate(self) {
         kill_process(Pid::from_child(&self.process), Signal::TERM).unwrap();
+        let log = self.log_of_its_end();
+        assert!(log.contains("ended by SIGTERM"), "{log}");
+    }
+
+    /// What it has logged when it has ended, as it should.
+    fn log_of_its_end(mut self) -> String {
         let mut log = String::new();
         self.log.read_to_string(&mut log).unwrap();
         assert_eq!(self.process.wait().unwrap().code(), Some(0), "{log}");
-        assert!(log.contains("ended by SIGTERM"), "{log}");
+        log
     }
+}
+
+/// A network of its own, with nothing in it.
+fn new_network() -> NetworkNamespace {
+    let make = || {
+        nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
+        NetworkNamespace::current().unwrap()
+    };
+    std::thread::spawn(make).join().unwrap()
 }
 
 /// The only daemon that was started as `linerated` alone, which is what going to the background does.

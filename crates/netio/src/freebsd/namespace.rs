@@ -1,11 +1,19 @@
 //! A vnet jail is fixed when a process starts: there is no other network to follow a device to.
 
 use std::io;
+use std::os::fd::OwnedFd;
 
 /// There is none.
 pub enum NetworkNamespace {}
 
 impl NetworkNamespace {
+    /// # Errors
+    ///
+    /// Always.
+    pub fn from_fd(_fd: OwnedFd) -> io::Result<Self> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     /// Runs `work` inside.
     ///
     /// # Errors

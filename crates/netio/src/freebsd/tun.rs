@@ -74,6 +74,21 @@ impl TunDevice {
         Interface::create(Kernel, name).map(Self)
     }
 
+    /// It cannot be called: there is no other network.
+    pub fn create_in(
+        network: &NetworkNamespace,
+        _name: &str,
+        _queues: usize,
+        _wanted: TunOffloads,
+    ) -> Result<Self, TunError> {
+        match *network {}
+    }
+
+    /// Whether it was made in another network: there is none.
+    pub fn is_elsewhere(&self) -> bool {
+        false
+    }
+
     /// There are no devices that were opened elsewhere: nothing tells whether packets have the family before them.
     ///
     /// # Errors

@@ -1,8 +1,9 @@
-//! A network namespace other than this thread's: the one that a TUN device was moved to, while the outer sockets stay
-//! where they were opened.
+//! A network namespace other than this thread's: the one that a TUN device was made in or moved to, while the outer
+//! sockets stay where they were opened.
 
+use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::thread;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -11,8 +12,31 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 pub struct NetworkNamespace(OwnedFd);
 
 impl NetworkNamespace {
-    pub(crate) fn new(fd: OwnedFd) -> Self {
-        Self(fd)
+    /// The one behind a descriptor that was opened elsewhere.
+    ///
+    /// # Errors
+    ///
+    /// None here; on other systems there are no namespaces.
+    pub fn from_fd(fd: OwnedFd) -> io::Result<Self> {
+        Ok(Self(fd))
+    }
+
+    /// That of this thread.
+    ///
+    /// # Errors
+    ///
+    /// There is no /proc, or no descriptor is left.
+    pub fn current() -> io::Result<Self> {
+        Ok(Self(File::open("/proc/thread-self/ns/net")?.into()))
+    }
+
+    /// Moves this thread into the namespace.
+    ///
+    /// # Errors
+    ///
+    /// EPERM without CAP_SYS_ADMIN; EINVAL if the descriptor is none of a network namespace.
+    pub fn enter(&self) -> io::Result<()> {
+        Ok(move_into_link_name_space(self.0.as_fd(), Some(LinkNameSpaceType::Network))?)
     }
 
     /// Runs `work` inside the namespace, on a temporary thread. Sockets that it opens belong to the namespace and can
@@ -22,13 +46,18 @@ impl NetworkNamespace {
     ///
     /// EPERM without CAP_SYS_ADMIN; those of `work`.
     pub fn inside<T: Send>(&self, work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
-        let enter = || move_into_link_name_space(self.0.as_fd(), Some(LinkNameSpaceType::Network));
         thread::scope(|scope| {
             let worker = thread::Builder::new().name("visit".into()).spawn_scoped(scope, || {
-                enter()?;
+                self.enter()?;
                 work()
             })?;
             worker.join().map_err(|_| io::Error::other("a thread in another network namespace panicked"))?
         })
+    }
+}
+
+impl AsFd for NetworkNamespace {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }

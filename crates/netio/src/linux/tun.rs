@@ -30,6 +30,8 @@ pub struct TunDevice {
     queues: Vec<TunFile>,
     /// `None` if it was handed over.
     ifindex: Option<u32>,
+    /// It was made in another network namespace.
+    elsewhere: bool,
     offloads: TunOffloads,
 }
 
@@ -56,6 +58,18 @@ impl TunDevice {
         Self::attached(file, wanted)
     }
 
+    /// As [`create`](Self::create), in another network namespace than this thread's, where outer sockets are.
+    pub fn create_in(
+        network: &NetworkNamespace,
+        name: &str,
+        queues: usize,
+        wanted: TunOffloads,
+    ) -> Result<Self, TunError> {
+        let created = network.inside(|| Ok(Self::create(name, queues, wanted)));
+        let device = created.map_err(|error| failed("setns", error))??;
+        Ok(Self { elsewhere: true, ..device })
+    }
+
     /// Takes over the TUN interface behind a descriptor that was opened elsewhere (`WG_TUN_FD`)
     /// and makes it non-blocking. It has those of `wanted` that this kernel supports; whether there is a
     /// virtio header was decided by whoever opened it, and must match `wanted`.
@@ -75,7 +89,7 @@ impl TunDevice {
             return Err(TunError::Inherited("its packets have virtio headers"));
         }
         let offloads = TunOffloads { vnet_hdr: false, tso: false, uso: false };
-        Ok(Self { queues: vec![file], ifindex: None, offloads })
+        Ok(Self { queues: vec![file], ifindex: None, elsewhere: false, offloads })
     }
 
     /// Goes over to another interface, which was [handed over](Self::handed_over), too. Whoever waits for the queue has
@@ -106,7 +120,12 @@ impl TunDevice {
     ///
     /// EBADFD when it is gone; EINVAL before Linux 5.6; EPERM without CAP_NET_ADMIN there.
     pub fn network(&self) -> io::Result<NetworkNamespace> {
-        Ok(NetworkNamespace::new(self.queues[0].namespace()?))
+        NetworkNamespace::from_fd(self.queues[0].namespace()?)
+    }
+
+    /// Whether it was [made in another network namespace](Self::create_in).
+    pub fn is_elsewhere(&self) -> bool {
+        self.elsewhere
     }
 
     /// The interface's index, which never changes, even if it is renamed. `None` if the device was
@@ -134,7 +153,8 @@ impl TunDevice {
         }
         let (tso, uso) = if vnet_hdr { enable_offloads(&file, wanted) } else { (false, false) };
         let ifindex = link::index_of(&name).map_err(|error| failed("finding its index", error))?;
-        Ok(Self { queues: vec![file], ifindex: Some(ifindex), offloads: TunOffloads { vnet_hdr, tso, uso } })
+        let offloads = TunOffloads { vnet_hdr, tso, uso };
+        Ok(Self { queues: vec![file], ifindex: Some(ifindex), elsewhere: false, offloads })
     }
 
     /// Adds queues until there are `queues`, or as many as possible. The header length and the offloads apply to the

@@ -1,0 +1,152 @@
+//! A network of one's own, without privileges: user, network and mount namespaces of an ordinary user (namespaces(7)).
+//!
+//! ```no_run
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use linerate_isolation::UserNamespace;
+//! use linerate_netio::tun::{TunDevice, TunOffloads};
+//!
+//! let user = UserNamespace::enter()?; // first of all: the process has one thread
+//! let network = user.new_network()?; // empty: not even a route
+//! let tun = TunDevice::create_in(&network, "wg0", 1, TunOffloads::ALL)?;
+//! // An engine over `tun` runs on threads of this process, and its UDP sockets are the host's.
+//! let inner = network.inside(|| std::net::TcpListener::bind("10.0.0.2:80")); // a socket in there, used from here
+//! # Ok(()) }
+//! ```
+//!
+//! The process stays in the host's network, and so do its threads and what it opens. Others go in: for a moment
+//! ([`NetworkNamespace::inside`]) or for good ([`NetworkNamespace::enter`]), a thread or a process that becomes another
+//! program. There is no way back, and no other interface in there: what the tunnel does not carry goes nowhere. When the
+//! last process, thread and descriptor in a namespace is gone, the kernel removes it, with all that is in it.
+//!
+//! In the user namespace this process has all capabilities over the namespaces that it makes, and none over the host's.
+//! It keeps its user and its group, and no others exist in there. Executing another program gives the capabilities up,
+//! but for what [`UserNamespace::pass_on_capabilities`] passes on to a daemon.
+//!
+//! Neighbours: `linerate_tunnel::isolated` brings a tunnel up in such a network, and `linerated` makes its interface in
+//! one that it is handed (LINERATE_NETWORK_FD).
+
+#![forbid(unsafe_code)]
+
+mod mounts;
+mod name_servers;
+mod refusal;
+
+use std::fs;
+use std::io;
+use std::thread;
+
+pub use linerate_netio::namespace::NetworkNamespace;
+use nix::sched::{CloneFlags, unshare};
+use rustix::process::{getegid, geteuid};
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, capabilities, configure_capability_in_ambient_set, set_capabilities,
+};
+
+pub use mounts::Mounts;
+use refusal::Attempt;
+pub use refusal::Refusal;
+
+/// The user namespace of this process, which it has [entered](UserNamespace::enter).
+#[derive(Debug)]
+pub struct UserNamespace(());
+
+impl UserNamespace {
+    /// Makes a user namespace, in which this user and this group are the only ones, and moves this process there. To be
+    /// called before there is another thread.
+    ///
+    /// # Errors
+    /// The system does not allow it, or /dev/net/tun cannot be opened, without which there is no use for it.
+    pub fn enter() -> Result<Self, Refusal> {
+        refusal::settings();
+        let opened = fs::File::options().read(true).write(true).open(refusal::TUN);
+        opened.map_err(Refusal::of(Attempt::Tun))?;
+        let (user, group) = (geteuid(), getegid());
+        unshare(CloneFlags::CLONE_NEWUSER).map_err(Refusal::of(Attempt::User))?;
+        // An ordinary user may map a group only once nobody in here can drop others (user_namespaces(7)).
+        fs::write("/proc/self/setgroups", "deny").map_err(Refusal::of(Attempt::Map))?;
+        let only = |id: u32| format!("{id} {id} 1\n");
+        fs::write("/proc/self/uid_map", only(user.as_raw())).map_err(Refusal::of(Attempt::Map))?;
+        fs::write("/proc/self/gid_map", only(group.as_raw())).map_err(Refusal::of(Attempt::Map))?;
+        Ok(Self(()))
+    }
+
+    /// A network with nothing in it but `lo`, which is down.
+    ///
+    /// # Errors
+    /// The system does not allow it, or has no memory or threads left.
+    pub fn new_network(&self) -> Result<NetworkNamespace, Refusal> {
+        let made = on_a_thread(|| -> io::Result<_> {
+            unshare(CloneFlags::CLONE_NEWNET)?;
+            prepare_network(getegid().as_raw());
+            NetworkNamespace::current()
+        });
+        made.flatten().map_err(Refusal::of(Attempt::Network))
+    }
+
+    /// Gives this thread a copy of all mounts, whose changes nobody else sees.
+    ///
+    /// # Errors
+    /// The system does not allow it.
+    pub fn new_mounts(&self) -> Result<Mounts, Refusal> {
+        // Mounts of the host still appear here, and none of ours there: a copy for another user namespace is a slave
+        // (mount_namespaces(7)).
+        unshare(CloneFlags::CLONE_NEWNS).map_err(Refusal::of(Attempt::Mounts))?;
+        Ok(Mounts(()))
+    }
+
+    /// Runs `work` on a thread with [mounts of its own](Self::new_mounts): to start a program that sees other files than
+    /// this process does.
+    ///
+    /// # Errors
+    /// Those of [`UserNamespace::new_mounts`].
+    pub fn with_mounts<T: Send>(&self, work: impl FnOnce(&Mounts) -> T + Send) -> Result<T, Refusal> {
+        let done = on_a_thread(|| Ok(work(&self.new_mounts()?)));
+        done.map_err(Refusal::of(Attempt::Mounts))?
+    }
+
+    /// Lets programs that this thread starts look after an interface in another network than their own, and then give
+    /// that right up: they get the capabilities for it, over the namespaces in here. So this belongs on a thread that ends
+    /// soon.
+    ///
+    /// # Errors
+    /// The system does not allow it.
+    pub fn pass_on_capabilities(&self) -> io::Result<()> {
+        let own = capabilities(None)?;
+        // Only what is inheritable can be ambient.
+        set_capabilities(None, CapabilitySets { inheritable: DAEMON, ..own })?;
+        for capability in DAEMON.iter() {
+            configure_capability_in_ambient_set(capability, true)?;
+        }
+        Ok(())
+    }
+}
+
+/// What `linerated` needs: its interface (NET_ADMIN) in another network (SYS_ADMIN, for setns), and SETPCAP to give the rest
+/// up.
+const DAEMON: CapabilitySet = CapabilitySet::NET_ADMIN.union(CapabilitySet::SYS_ADMIN).union(CapabilitySet::SETPCAP);
+
+/// Settings of a new network, as far as /proc/sys can be written: in a container it may be read-only, and all goes on as
+/// in any other new network.
+fn prepare_network(group: u32) {
+    let settings = [
+        // ping(8) needs no privileges, nor does a port below 1024: there is nobody to protect from this user.
+        ("ipv4/ping_group_range", format!("{group} {group}")),
+        ("ipv4/ip_unprivileged_port_start", "0".to_owned()),
+        // Links have the addresses that they are given, and look for no routers: nothing is sent that nobody asked for.
+        ("ipv6/conf/default/addr_gen_mode", "1".to_owned()),
+        ("ipv6/conf/default/router_solicitations", "0".to_owned()),
+        ("ipv6/conf/default/accept_ra", "0".to_owned()),
+        ("ipv6/conf/default/accept_dad", "0".to_owned()),
+    ];
+    for (name, value) in settings {
+        let _ = fs::write(format!("/proc/sys/net/{name}"), value);
+    }
+}
+
+/// Runs `work` on a thread of its own, which ends with it.
+fn on_a_thread<T: Send>(work: impl FnOnce() -> T + Send) -> io::Result<T> {
+    thread::scope(|scope| {
+        let worker = thread::Builder::new().name("isolate".into()).spawn_scoped(scope, work)?;
+        worker.join().map_err(|_| io::Error::other("a thread in a namespace of its own panicked"))
+    })
+}

@@ -1,0 +1,101 @@
+//! Mounts that only this thread sees, and what it starts.
+
+use std::ffi::CStr;
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, unmount};
+
+use crate::name_servers::{nsswitch_conf, resolv_conf};
+use crate::refusal::{Attempt, Refusal};
+
+/// The mounts of this thread ([`UserNamespace::new_mounts`](crate::UserNamespace::new_mounts)).
+#[derive(Debug)]
+pub struct Mounts(pub(crate) ());
+
+/// Where files are written before they are mounted elsewhere: a folder that is there wherever there is a TUN driver, and
+/// that nobody needs meanwhile.
+const STAGING: &str = "/dev/net";
+
+impl Mounts {
+    /// Puts an empty folder over `folder`, for this user to write to.
+    ///
+    /// # Errors
+    /// It does not exist, or the system does not allow it.
+    pub fn cover(&self, folder: &Path) -> Result<(), Refusal> {
+        cover(folder).map_err(Refusal::of(Attempt::Mount(folder.to_owned())))
+    }
+
+    /// Has programs ask these name servers for names of hosts, with these search domains, and nobody else: without
+    /// servers there are no names. What is in /etc/hosts stays.
+    ///
+    /// Not only /etc/resolv.conf leads to name servers: the C library would also ask services of the host, over sockets
+    /// that are files. So it is told to ask none (nsswitch.conf(5)), and the cache nscd is hidden.
+    ///
+    /// # Errors
+    /// There is no /etc/resolv.conf, or the system does not allow it.
+    pub fn set_name_servers(&self, servers: &[String], search: &[String]) -> Result<(), Refusal> {
+        let staging = Path::new(STAGING);
+        self.cover(staging)?;
+        self.replace("/etc/resolv.conf", &resolv_conf(servers, search))?;
+        if let Ok(text) = fs::read_to_string("/etc/nsswitch.conf") {
+            self.replace("/etc/nsswitch.conf", &nsswitch_conf(&text))?;
+        }
+        for cache in ["/run/nscd", "/var/run/nscd"].map(Path::new) {
+            if cache.is_dir() {
+                self.cover(cache)?;
+            }
+        }
+        // What was mounted from there stays.
+        unmount(staging, UnmountFlags::DETACH).map_err(Refusal::of(Attempt::Mount(staging.to_owned())))
+    }
+
+    /// Puts a file with `text` in the place of `path`.
+    fn replace(&self, path: &str, text: &str) -> Result<(), Refusal> {
+        let place = fs::canonicalize(path).map_err(Refusal::of(Attempt::File(path.into())))?;
+        let replaced = match folder_to_cover(&place) {
+            Some(folder) => cover(&folder).and_then(|()| write(&place, text)),
+            None => {
+                let staged = Path::new(STAGING).join(place.file_name().unwrap_or_default());
+                write(&staged, text).and_then(|()| Ok(mount_bind(&staged, &place)?))
+            }
+        };
+        replaced.map_err(Refusal::of(Attempt::Mount(place)))
+    }
+}
+
+/// The folder to cover so that `place` stays what it is put there, if its service may replace it at any time: a mount on a
+/// file goes when the file is replaced, wherever that happens. It would be systemd-resolved's, or NetworkManager's.
+fn folder_to_cover(place: &Path) -> Option<PathBuf> {
+    let folder = place.parent()?;
+    let of_a_service = folder.starts_with("/run") && folder.components().count() > 2;
+    of_a_service.then(|| folder.to_owned())
+}
+
+fn cover(folder: &Path) -> io::Result<()> {
+    const MODE: &CStr = c"mode=0755";
+    Ok(mount("tmpfs", folder, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, MODE)?)
+}
+
+/// Whatever the umask, as others read it.
+fn write(path: &Path, text: &str) -> io::Result<()> {
+    fs::write(path, text)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o644))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_folder_of_a_service_is_covered_and_never_all_of_run() {
+        let covered = |place: &str| folder_to_cover(Path::new(place)).map(|folder| folder.display().to_string());
+        assert_eq!(covered("/run/systemd/resolve/stub-resolv.conf").as_deref(), Some("/run/systemd/resolve"));
+        assert_eq!(covered("/run/NetworkManager/resolv.conf").as_deref(), Some("/run/NetworkManager"));
+        assert_eq!(covered("/run/resolv.conf"), None);
+        assert_eq!(covered("/etc/resolv.conf"), None);
+        assert_eq!(covered("/mnt/wsl/resolv.conf"), None);
+    }
+}

@@ -13,6 +13,7 @@ mod firewall;
 mod foreign;
 pub mod gateway;
 mod gateway_commands;
+mod isolated;
 pub mod messages;
 pub mod model;
 mod mtu;
@@ -29,6 +30,7 @@ use crate::step::{AddressFamily, Implementation, Phase, Route, Step};
 
 pub use down::{cancel_inverses, down, possibly_applied, undo};
 pub use gateway_commands::nft_commands;
+pub use isolated::isolated;
 pub use reload::{ResumedReload, Rollback, reload, resume, roll_back};
 
 /// Steps in order, and warnings about them.

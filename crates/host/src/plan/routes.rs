@@ -190,7 +190,7 @@ fn containing(prefixes: &[IpNet], spec: &HostSpec) -> HashSet<IpNet> {
     around.filter(|net| prefixes.contains(net)).collect()
 }
 
-fn route(spec: &HostSpec, to: IpNet, table: u32) -> Route {
+pub(super) fn route(spec: &HostSpec, to: IpNet, table: u32) -> Route {
     let (metric, scope) = match AddressFamily::of_net(&to) {
         AddressFamily::V4 => (0, SCOPE_LINK),
         AddressFamily::V6 => (IPV6_METRIC, 0),

@@ -1,9 +1,9 @@
 //! The daemon of a tunnel: which program it is, how it is started, and its end.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use linerate_control::interface::InterfaceName;
@@ -12,6 +12,8 @@ use linerate_control::uapi::client::DaemonClient;
 use linerate_control::uapi::socket::{self, OpenError};
 use linerate_control::usage;
 use linerate_host::step::Implementation;
+use rustix::io::dup;
+use rustix::process::{PidfdFlags, getpid, pidfd_open};
 
 use crate::context::Context;
 use crate::error::Error;
@@ -132,6 +134,34 @@ fn command(daemon: &Path, options: &StartOptions, interface: &str) -> Command {
         None => command.env_remove(USAGE),
     };
     command
+}
+
+/// Starts `daemon` for `interface` in the background, for as long as this process lives, whatever program it becomes. The
+/// interface is made in `network`. Returns when it answers.
+///
+/// # Errors
+/// It cannot be started, or it failed and wrote the reason to standard error.
+pub(crate) fn start_isolated(daemon: &Path, interface: &InterfaceName, network: BorrowedFd<'_>) -> io::Result<()> {
+    let life = pidfd_open(getpid(), PidfdFlags::empty())?;
+    // Copies, which pass on to programs.
+    let [network, life] = [dup(network)?, dup(life)?];
+    let mut command = Command::new(daemon);
+    command.arg(interface.as_str()).stdin(Stdio::null()).stdout(Stdio::null());
+    command.env("LINERATE_NETWORK_FD", network.as_raw_fd().to_string());
+    command.env("LINERATE_END_FD", life.as_raw_fd().to_string());
+    if std::env::var_os("LOG_LEVEL").is_none() {
+        // What it says at its start is not for whoever runs a command. Why it fails it says all the same.
+        command.env("LOG_LEVEL", "silent");
+    }
+    // The user's environment is for the command.
+    for variable in ["WG_PROCESS_FOREGROUND", "WG_TUN_FD", "WG_UAPI_FD", SPIN, USAGE] {
+        command.env_remove(variable);
+    }
+    let failed = |error: io::Error| io::Error::new(error.kind(), format!("cannot start {}: {error}", daemon.display()));
+    match command.status().map_err(failed)? {
+        status if status.success() => Ok(()),
+        status => Err(io::Error::other(format!("{} {}", daemon.display(), how_it_ended(status)))),
+    }
 }
 
 /// Waits for the daemon, whose interface is gone, to close our connection, the last thing it does: a live one removes

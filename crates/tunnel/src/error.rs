@@ -46,6 +46,9 @@ pub enum Error {
     /// The state of the host cannot be read.
     #[error("cannot read the state of this host: {0}")]
     Snapshot(io::Error),
+    /// There is no network of its own for the tunnel.
+    #[error(transparent)]
+    Isolation(#[from] linerate_isolation::Refusal),
     /// The planner refuses to bring the tunnel up.
     #[error(transparent)]
     Plan(#[from] PlanError),

@@ -12,6 +12,7 @@
 //! | [`execute`] | `Done` | the steps are executed, or rolled back if one fails |
 //! | [`supervise`] | | restarts the daemon, and resolves endpoints again |
 //!
+//! [`isolated`] brings a tunnel up without privileges, in a network of its own, for `linerate run`.
 //! [`down`](down()), [`reload`](reload()) and [`save`](save()) use the ledger. `linerate` and `wg-quick` differ in
 //! [`Compat`](linerate_host::spec::Compat): in what they leave on the host, and under which names.
 //!
@@ -32,6 +33,7 @@ mod edit;
 mod error;
 mod execute;
 mod interruption;
+pub mod isolated;
 pub mod ledger;
 mod limits;
 mod lock;

@@ -30,7 +30,15 @@ impl<'a> Resolved<'a> {
     /// # Errors
     /// A key file cannot be read.
     pub(crate) fn new(file: &'a ConfigFile) -> Result<Self, Error> {
-        let names = NamedEndpoints::resolve(file);
+        Self::within(TIMEOUT, file)
+    }
+
+    /// As [`Resolved::new`], with another limit for the answers.
+    ///
+    /// # Errors
+    /// A key file cannot be read.
+    pub(crate) fn within(limit: Duration, file: &'a ConfigFile) -> Result<Self, Error> {
+        let names = NamedEndpoints::resolve_within(limit, file);
         let mut changes = file.loaded()?.initial_changes();
         names.fill_in(&mut changes);
         Ok(Self { file, device: changes.update, names })
@@ -43,8 +51,12 @@ pub(crate) struct NamedEndpoints(Vec<(NamedEndpoint, Vec<SocketAddr>)>);
 impl NamedEndpoints {
     /// Looks up the names of `file`.
     pub(crate) fn resolve(file: &ConfigFile) -> Self {
+        Self::resolve_within(TIMEOUT, file)
+    }
+
+    fn resolve_within(limit: Duration, file: &ConfigFile) -> Self {
         let names = file.named_endpoints();
-        let found = process::look_up(&names, TIMEOUT);
+        let found = process::look_up(&names, limit);
         Self(names.into_iter().zip(found).collect())
     }
 

@@ -15,6 +15,7 @@ mod lab;
 mod metrics;
 mod names;
 mod ping;
+mod run;
 mod server;
 mod show;
 mod speed;

@@ -10,7 +10,7 @@ use linerate_control::interface::InterfaceName;
 
 use crate::cli::CliError;
 use crate::show::{self, Field};
-use crate::{client, doctor, events, keys, lab, metrics, names, ping, server, speed, top, tunnels, web_helper};
+use crate::{client, doctor, events, keys, lab, metrics, names, ping, run, server, speed, top, tunnels, web_helper};
 
 /// The arguments of `linerate`.
 #[derive(Parser)]
@@ -208,6 +208,37 @@ enum Command {
         #[arg(value_name = "NAME")]
         name: String,
     },
+
+    /// Run a command in a tunnel and nowhere else, without root
+    ///
+    /// The command has a network of its own, in which there is the tunnel alone: what the tunnel does not carry goes nowhere,
+    /// also while the peer is silent and after the tunnel's daemon has died. Names are looked up by the servers of the file
+    /// (DNS), or not at all. The host's own network, its interfaces, routes and name servers stay as they are.
+    ///
+    /// The command has the user, the files, the environment and the terminal that it has elsewhere. The tunnel ends with it,
+    /// and leaves nothing.
+    #[command(after_long_help = "EXAMPLES\n\
+        \x20 linerate run work -- curl https://intranet.example/\n\
+        \x20 linerate run ./work.conf -- ssh host.internal\n\
+        \x20 linerate run work -- bash              a shell, all of whose programs are in the tunnel\n\n\
+        WHAT IT NEEDS\n\
+        User namespaces for ordinary users, and /dev/net/tun for them. Where a system forbids one, it says so, and what to \
+        do. docs/no-root.md has the systems.\n\n\
+        WHAT IS DIFFERENT IN THERE\n\
+        Files of other users belong to nobody, and programs that become another user (sudo, su) do not work. Services \
+        of the host are reached over sockets that are files (D-Bus, a running browser), and what they do for the command is \
+        not in the tunnel: start a browser with a profile of its own. Ports of the host's 127.0.0.1 are not reached.\n\n\
+        What the command leaves running when it ends has no network any more.\n\n\
+        EXIT STATUS\n\
+        That of the command; 125 if there is no tunnel, 126 if the command cannot be executed, 127 if it is not found.\n\n\
+        ENVIRONMENT\n\
+        \x20 XDG_CONFIG_HOME   where linerate/NAME.conf is looked for (default: ~/.config)\n\
+        \x20 LOG_LEVEL         error, info or debug: the daemon logs to standard error, beside the command\n\
+        \x20 WG_QUICK_USERSPACE_IMPLEMENTATION\n\
+        \x20                   the linerated to start (default: the one beside this program)\n\n\
+        SEE ALSO\n\
+        linerate.conf(5), linerated(8)")]
+    Run(run::RunArguments),
 
     /// Show what `up` would do, including conflicts, without changing anything
     Plan(tunnels::PlanArguments),
@@ -420,6 +451,7 @@ fn run(arguments: Arguments) -> Result<ExitCode, String> {
         Command::Down(arguments) => without_code(tunnels::down(&arguments)),
         Command::Reload(arguments) => without_code(tunnels::reload(&arguments)),
         Command::Save { name } => without_code(tunnels::save(&name)),
+        Command::Run(arguments) => Ok(run::main(&arguments)),
         Command::Plan(arguments) => without_code(tunnels::plan(&arguments)),
         Command::Status(arguments) => without_code(tunnels::status(&arguments)),
         Command::Server { command } => without_code(server::run(&command)),
@@ -463,7 +495,7 @@ mod tests {
         let mut pages: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
         pages.sort();
         std::fs::remove_dir_all(&directory).unwrap();
-        let tunnels = ["down", "plan", "reload", "save", "status", "up", "wg-quick"];
+        let tunnels = ["down", "plan", "reload", "run", "save", "status", "up", "wg-quick"];
         let others = [
             "demo", "doctor", "events", "genkey", "genpsk", "lab", "metrics", "ping", "pubkey", "show", "speed", "top",
             "version", "wg",

@@ -238,9 +238,15 @@ fn context<'a>(arguments: &TunnelArguments, interruption: &'a tunnel::Interrupti
 /// Reads the file of `name`, and reports its warnings.
 fn read(name: &str) -> Result<ConfigFile, CliError> {
     let file = ConfigFile::open(name)?;
+    report_warnings(&file)?;
+    Ok(file)
+}
+
+/// Reports the warnings about a file, unless it has errors.
+pub(super) fn report_warnings(file: &ConfigFile) -> Result<(), CliError> {
     for path in file.world_accessible() {
         eprint_line(&format!("Warning: every user can read {}; run chmod 600 {0}", path.display()));
     }
     file.check()?.iter().for_each(|warning| eprint_line(warning));
-    Ok(file)
+    Ok(())
 }

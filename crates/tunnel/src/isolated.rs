@@ -1,0 +1,154 @@
+//! A tunnel without privileges, in a network of its own.
+//!
+//! The daemon runs in the host's network, where its UDP sockets are; its interface is in a new one, with addresses and routes
+//! and nothing else. It has files of its own in the place of /run, so that its socket is where it always is, is seen by
+//! nobody else, and leaves nothing behind. It ends with the process that called [`up`]; with it goes the interface, and
+//! with the last process in the network the network. No ledger, no undoing: the kernel does that.
+//!
+//! [`Isolated::enter`] moves this process in, to become the command that the tunnel is for.
+
+use std::fs;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use linerate_control::interface::InterfaceName;
+use linerate_control::tunnel_file::{Gateway, TunnelFile};
+use linerate_control::uapi::client::DaemonClient;
+use linerate_control::uapi::socket;
+use linerate_host::plan;
+use linerate_host::spec::HostSpec;
+use linerate_host::state::HostState;
+use linerate_isolation::{NetworkNamespace, UserNamespace};
+
+use crate::context::Reporter;
+use crate::daemon;
+use crate::error::Error;
+use crate::execute::step_executor::check_port;
+use crate::read::{ConfigFile, DefaultRoutes};
+use crate::resolve::Resolved;
+use crate::snapshot;
+
+/// How long names of endpoints are looked up: without an answer there is no tunnel.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Reads the file of `operand`: a path, or a name, for which the user's own folder comes before root's.
+///
+/// # Errors
+/// As [`ConfigFile::open`].
+pub fn find(operand: &str) -> Result<ConfigFile, Error> {
+    let own = operand.parse::<InterfaceName>().ok().and_then(|name| own_file(&name));
+    match &own {
+        Some(path) if path.exists() => ConfigFile::open(&path.to_string_lossy()),
+        _ => ConfigFile::open(operand).map_err(|error| match (error, own) {
+            (Error::Inaccessible { path, error }, Some(own)) => {
+                Error::State(format!("`{}': {error}; a file of your own would be {}", path.display(), own.display()))
+            }
+            (error, _) => error,
+        }),
+    }
+}
+
+/// Where a user's own file of that name is.
+fn own_file(name: &InterfaceName) -> Option<PathBuf> {
+    let set = |variable: &str| std::env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let folder = set("XDG_CONFIG_HOME").or_else(|| Some(set("HOME")?.join(".config")))?;
+    Some(folder.join("linerate").join(format!("{name}.conf")))
+}
+
+/// A tunnel that is up in a network of its own.
+pub struct Isolated {
+    /// The network.
+    pub network: NetworkNamespace,
+    servers: Vec<String>,
+    search: Vec<String>,
+}
+
+/// Brings the tunnel of `file` up.
+///
+/// # Errors
+/// A name has no address, or a step failed: nothing is left but the daemon, until this process ends.
+pub fn up(file: &ConfigFile, user: &UserNamespace, reporter: &dyn Reporter) -> Result<Isolated, Error> {
+    let warn = |warning: &str| reporter.message(&format!("Warning: {warning}"));
+    let ignored = ignored(&file.contents);
+    if !ignored.is_empty() {
+        warn(&format!("without meaning in a network of its own, and ignored: {}", ignored.join(", ")));
+    }
+    let resolved = Resolved::within(TIMEOUT, file)?;
+    if let Some(named) = resolved.names.unanswered().next() {
+        return Err(Error::State(format!("{named}: no address; is this host connected, and the name right?")));
+    }
+    let mut device = resolved.device;
+    // A mark is for the host's routes, and takes privileges there.
+    device.fwmark = None;
+    check_port(device.listen_port.unwrap_or(0)).map_err(Error::system("opening the port"))?;
+    let spec = file.host_spec(&device, DefaultRoutes::Always);
+    let network = user.new_network()?;
+    let mut daemon = start(&file.interface, user, &network)?;
+    daemon.set(&device).map_err(|error| Error::State(format!("linerated: {}", error.reason_of_set())))?;
+    let outside = state()?;
+    let set_up = network.inside(|| Ok(set_up(&spec, &outside))).map_err(Error::system("entering the network"))?;
+    set_up?.iter().for_each(|warning| warn(&warning.to_string()));
+    if spec.dns.servers.is_empty() {
+        warn("the file has no DNS, so no names can be looked up; add `DNS = ADDRESS` of a server in the tunnel");
+    }
+    let servers = spec.dns.servers.iter().map(ToString::to_string).collect();
+    let search = spec.dns.search.into_iter().filter(|domain| !domain.starts_with('~')).collect();
+    Ok(Isolated { network, servers, search })
+}
+
+impl Isolated {
+    /// Moves this process in, which has one thread. What it starts, or becomes, has this network alone, and asks the file's
+    /// name servers.
+    ///
+    /// # Errors
+    /// The system does not allow it; the process is good for nothing then.
+    pub fn enter(&self, user: &UserNamespace) -> Result<(), Error> {
+        user.new_mounts()?.set_name_servers(&self.servers, &self.search)?;
+        self.network.enter().map_err(Error::system("entering the network"))
+    }
+}
+
+/// Starts the daemon, and connects to it.
+fn start(interface: &InterfaceName, user: &UserNamespace, network: &NetworkNamespace) -> Result<DaemonClient, Error> {
+    // Its path may lead through /run, as on NixOS.
+    let program = daemon::find()?;
+    let program = fs::canonicalize(&program).unwrap_or(program);
+    user.with_mounts(|mounts| {
+        let directory = Path::new(socket::DIRECTORY);
+        let run = directory.parent().unwrap_or(directory);
+        mounts.cover(&fs::canonicalize(run).map_err(Error::inaccessible(run))?)?;
+        user.pass_on_capabilities().map_err(Error::system("passing capabilities on"))?;
+        daemon::start_isolated(&program, interface, network.as_fd()).map_err(Error::system("starting the tunnel"))?;
+        DaemonClient::connect(directory, interface).map_err(Error::system("connecting to linerated"))
+    })?
+}
+
+/// Inside: addresses, MTU, routes. Returns warnings.
+fn set_up(spec: &HostSpec, outside: &HostState) -> Result<Vec<plan::Warning>, Error> {
+    let plan = plan::isolated(spec, &state()?, outside);
+    let applied = snapshot::open()?.apply(&plan.steps);
+    applied.map_err(|refused| Error::Step {
+        step: plan.steps.get(refused.index).cloned().map(Box::new),
+        error: std::io::Error::other(refused.to_string()),
+        exit_code: 1,
+    })?;
+    Ok(plan.warnings)
+}
+
+/// The state of this thread's network.
+fn state() -> Result<HostState, Error> {
+    snapshot::open()?.state().map_err(Error::Snapshot)
+}
+
+/// The settings of a file that mean nothing here: they are about the host's routes and firewall, or need root.
+fn ignored(file: &TunnelFile) -> Vec<&'static str> {
+    let settings = [
+        ("PreUp, PostUp, PreDown, PostDown", !file.hooks.is_empty()),
+        ("FwMark", file.fwmark.is_some_and(|mark| mark != 0)),
+        ("ExcludedIPs", !file.excluded_ips.is_empty()),
+        ("Gateway", file.gateway != Gateway::Off),
+        ("User", file.user.is_some()),
+    ];
+    settings.into_iter().filter(|(_, is_set)| *is_set).map(|(name, _)| name).collect()
+}

@@ -6,7 +6,7 @@
 //! in tests.
 //!
 //! What is said above the system is in the modules of these names; what differs between systems is in a folder for
-//! each, `linux` and `freebsd`, and its raw calls in folders of the same names in `sys`.
+//! each, `linux` and `bsd` (FreeBSD and macOS), and its raw calls in folders of the same names in `sys`.
 //!
 //! Nothing here knows WireGuard, has a thread, or logs. Receiving, sending, reading and writing packets never allocate
 //! and never block. Raw system calls are in the private module `sys`, each behind a safe function. `engine` moves
@@ -18,7 +18,7 @@ pub mod cores;
 mod datagram;
 #[cfg(feature = "forbidden-calls")]
 pub mod forbidden_calls;
-#[cfg(test)]
+#[cfg(all(test, any(target_os = "linux", target_os = "android")))]
 #[path = "../tests/in_namespace/mod.rs"]
 mod in_namespace;
 pub mod link;
@@ -31,13 +31,13 @@ mod send_buffer;
 mod sys;
 // One folder for each system, and nothing else in this crate asks which one it is.
 #[cfg_attr(any(target_os = "linux", target_os = "android"), path = "linux/mod.rs")]
-#[cfg_attr(target_os = "freebsd", path = "freebsd/mod.rs")]
+#[cfg_attr(any(target_os = "freebsd", target_os = "macos"), path = "bsd/mod.rs")]
 mod system;
-// Decisions of FreeBSD's part, which are tested on every system.
-#[cfg(all(test, not(target_os = "freebsd")))]
-#[path = "freebsd/decisions/mod.rs"]
-#[allow(dead_code, reason = "used on FreeBSD")]
-mod freebsd_decisions;
+// What is decided on BSD is tested on every system.
+#[cfg(any(test, target_os = "freebsd", target_os = "macos"))]
+#[cfg_attr(test, allow(dead_code, reason = "each system uses its part"))]
+#[path = "bsd/decisions/mod.rs"]
+mod bsd_decisions;
 pub mod tcp;
 pub mod tun;
 pub mod udp;

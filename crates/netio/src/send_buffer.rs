@@ -1,7 +1,11 @@
 //! How large the send buffer of a UDP socket should be: enough for bursts, and no long queue in front of a slow link.
 
+use std::io;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
+
+use crate::clock;
+use crate::datagram::Transmit;
 
 /// The receive buffer that we request, and the largest send buffer, in bytes. At 10 Gbit/s it holds 13 ms: the longest
 /// that a thread on a busy machine should be kept from its socket. Half of it cost 105 TCP streams over one tunnel a
@@ -46,13 +50,26 @@ impl SendBufferTuner {
         (SEND_BUFFER_MIN / sockets).max(SEND_BUFFER_SHARE_MIN)
     }
 
+    /// Counts what was sent of `batch`, or that there was no room. Returns the size that the buffer should have, if it
+    /// should change.
+    pub(crate) fn resized_by(&self, batch: &[Transmit<'_>], sent: &io::Result<usize>) -> Option<usize> {
+        match sent {
+            Ok(sent) => {
+                self.sent(batch[..*sent].iter().map(|message| message.contents.len() as u64).sum());
+                None
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.on_full(clock::boottime()),
+            Err(_) => None,
+        }
+    }
+
     /// Counts bytes that were sent.
-    pub(crate) fn sent(&self, bytes: u64) {
+    fn sent(&self, bytes: u64) {
         self.sent.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// The buffer is full at `now`, in nanoseconds. Returns the size that it should have, if it should change.
-    pub(crate) fn on_full(&self, now: u64) -> Option<usize> {
+    fn on_full(&self, now: u64) -> Option<usize> {
         let span = QUEUE_TIME.as_nanos() as u64;
         let time = now.saturating_sub(self.since.load(Ordering::Relaxed));
         if time < span {

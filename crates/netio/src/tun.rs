@@ -4,9 +4,10 @@
 //! says how to split a GSO packet and which checksum is missing. If the device has no such header, a zeroed one is
 //! added or removed here, so that the engine sees one format. Nothing here looks into packets; `packet` does.
 
+use std::fmt;
 use std::io::{self, IoSlice};
 
-pub use crate::system::tun::{TunDevice, TunError};
+pub use crate::system::tun::TunDevice;
 
 /// The length in bytes of the virtio header before each packet.
 pub const HEADER: usize = 10;
@@ -51,6 +52,43 @@ impl TunOffloads {
     pub const ALL: Self = Self { vnet_hdr: true, tso: true, uso: true };
 }
 
+/// Why there is no TUN device, in one sentence with what to do.
+#[derive(Debug)]
+pub enum TunError {
+    /// It cannot be had as it was asked for: the sentence, and its kind as an error.
+    Refused(io::ErrorKind, String),
+    /// This step failed for an unexpected reason.
+    Failed(&'static str, io::Error),
+}
+
+impl fmt::Display for TunError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(_, sentence) => f.write_str(sentence),
+            Self::Failed(step, error) => write!(f, "the TUN device failed at {step}: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for TunError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Refused(..) => None,
+            Self::Failed(_, error) => Some(error),
+        }
+    }
+}
+
+impl From<TunError> for io::Error {
+    fn from(refusal: TunError) -> Self {
+        let kind = match &refusal {
+            TunError::Refused(kind, _) => *kind,
+            TunError::Failed(_, error) => error.kind(),
+        };
+        Self::new(kind, refusal)
+    }
+}
+
 /// The pieces without the virtio header that they begin with.
 pub(crate) fn without_header<'s, 'p>(
     pieces: &[IoSlice<'p>],
@@ -93,6 +131,20 @@ mod tests {
             let left = without_header(&pieces, &mut stripped).unwrap();
             let left: Vec<u8> = left.iter().flat_map(|piece| piece.to_vec()).collect();
             prop_assert_eq!(left, packet);
+        }
+    }
+
+    #[test]
+    fn a_refusal_is_one_sentence_and_keeps_its_kind_as_an_error() {
+        let refused = TunError::Refused(io::ErrorKind::ResourceBusy, "interface wg0 is in use".to_owned());
+        let failed = TunError::Failed("open", io::ErrorKind::OutOfMemory.into());
+        for (error, kind, begins) in [
+            (refused, io::ErrorKind::ResourceBusy, "interface wg0 is in use"),
+            (failed, io::ErrorKind::OutOfMemory, "the TUN device failed at open: "),
+        ] {
+            let error = io::Error::from(error);
+            assert_eq!(error.kind(), kind);
+            assert!(error.to_string().starts_with(begins), "{error}");
         }
     }
 

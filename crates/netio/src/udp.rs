@@ -6,7 +6,10 @@
 //! buffer is.
 
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
+
+use rustix::net::getsockname;
 
 pub use crate::datagram::{GSO_BATCH_MAX, PacketInfo, Received, SEGMENTS_MAX, Transmit};
 pub use crate::system::udp::UdpSocket;
@@ -36,6 +39,25 @@ pub trait Socket: Send + Sync {
 
     /// The offloads of the socket.
     fn offloads(&self) -> UdpOffloads;
+}
+
+impl UdpSocket {
+    /// Binds to `local`, an unspecified address with a port (0: a free one), and sends with the mark `mark` (0: none).
+    /// It has those of the offloads `wanted` that this kernel supports. The port is never shared: no SO_REUSEADDR, no
+    /// SO_REUSEPORT.
+    ///
+    /// # Errors
+    ///
+    /// Those of socket(2) and bind(2): EADDRINUSE; EAFNOSUPPORT or EADDRNOTAVAIL for a family that the host does not
+    /// have. Those of [`UdpSocket::set_mark`] for a mark.
+    pub fn bind(local: SocketAddr, mark: u32, wanted: UdpOffloads) -> io::Result<Self> {
+        Self::bind_protected(local, mark, wanted, UNPROTECTED)
+    }
+
+    /// The address and the port that it is bound to.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        Ok(SocketAddr::try_from(getsockname(self)?)?)
+    }
 }
 
 /// The offloads of a socket: those that are wanted and that the kernel supports.

@@ -4,12 +4,13 @@
 //! descriptors.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
+pub use crate::system::event::Event;
 use crate::system::futex;
 
 /// The most descriptors for one [`wait`]: one for each bit of its result.
@@ -53,36 +54,6 @@ fn poll_all(fds: &[BorrowedFd<'_>], timeout: Option<&Timespec>) -> io::Result<u6
     Ok(ready.fold(0, |bits, (i, _)| bits | 1 << i))
 }
 
-/// A flag that wakes a [`wait`].
-pub struct Event {
-    fd: OwnedFd,
-}
-
-impl Event {
-    /// A flag that is not raised.
-    pub fn new() -> io::Result<Self> {
-        let flags = EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC;
-        Ok(Self { fd: eventfd(0, flags)? })
-    }
-
-    /// Raises the flag until [`drain`](Self::drain).
-    pub fn signal(&self) {
-        // WouldBlock means that the counter is full: the flag is raised.
-        let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
-    }
-
-    /// Lowers the flag; returns whether it was raised.
-    pub fn drain(&self) -> bool {
-        rustix::io::read(&self.fd, &mut [0u8; 8]).is_ok()
-    }
-}
-
-impl AsFd for Event {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
-    }
-}
-
 /// A word that a thread can sleep on until another thread changes it.
 #[derive(Default)]
 pub struct Futex(AtomicU32);
@@ -118,6 +89,7 @@ impl Futex {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::fd::AsFd;
 
     #[test]
     fn a_thread_sleeps_on_a_word_until_it_changes() {

@@ -1,6 +1,7 @@
 //! The system call layer against this machine's kernel.
 //!
-//! Each test runs inside a network namespace of its own (see [`in_namespace`]).
+//! Each test runs inside a network namespace of its own (see [`in_namespace`]), which Linux alone has.
+#![cfg(target_os = "linux")]
 
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
@@ -9,6 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use linerate_netio::clock::{Timer, boottime};
 use linerate_netio::link::{self, LinkEvent, Monitor};
+use linerate_netio::tcp::TcpInfo;
 use linerate_netio::tun::{HEADER, Tun, TunDevice, TunError, TunOffloads};
 use linerate_netio::udp::{
     self, Received, SEGMENTS_MAX, SendError, Socket, Transmit, UNPROTECTED, UdpOffloads, UdpSocket, bind_all,
@@ -635,7 +637,8 @@ fn a_name_that_is_taken_is_refused_with_the_reason() {
         let _tun = TunDevice::create("mine0", 1, TunOffloads::ALL).unwrap();
         for queues in [1, 3] {
             let busy = TunDevice::create("mine0", queues, TunOffloads::ALL).err().unwrap();
-            assert!(matches!(&busy, TunError::Busy(name) if name == "mine0"), "{busy}");
+            assert!(matches!(busy, TunError::Refused(io::ErrorKind::ResourceBusy, _)), "{busy}");
+            assert!(busy.to_string().starts_with("interface mine0 is in use"), "{busy}");
         }
 
         run("ip tuntap add mode tap name tap0");
@@ -645,7 +648,8 @@ fn a_name_that_is_taken_is_refused_with_the_reason() {
         for name in ["tap0", "veth0", "lo", "multi0", "many0"] {
             for queues in [1, 3] {
                 let exists = TunDevice::create(name, queues, TunOffloads::ALL).err().unwrap();
-                assert!(matches!(&exists, TunError::Exists(found) if found == name), "{exists}");
+                assert!(matches!(exists, TunError::Refused(io::ErrorKind::AlreadyExists, _)), "{exists}");
+                assert!(exists.to_string().starts_with(&format!("interface {name} exists")), "{exists}");
             }
         }
         assert_eq!(kernel_queues("many0"), held.queues());
@@ -923,6 +927,22 @@ fn the_egress_follows_the_routes_from_our_own_addresses_only() {
         run("ip address delete 192.0.2.1/32 dev one0");
         assert!(!link::is_local_address(ip("192.0.2.1")).unwrap());
         assert!(link::egress(ip("198.51.100.1"), ip("192.0.2.1"), 0).is_err());
+    });
+}
+
+// -- TCP
+
+#[test]
+fn what_was_sent_is_counted() {
+    in_namespace(|| {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut other, _) = listener.accept().unwrap();
+        stream.write_all(b"x").unwrap();
+        other.read_exact(&mut [0]).unwrap();
+        let info = TcpInfo::of(&stream).unwrap();
+        assert!((1..4).contains(&info.segments), "{info:?}");
+        assert!(TcpInfo::of(std::net::UdpSocket::bind("127.0.0.1:0").unwrap()).is_err());
     });
 }
 

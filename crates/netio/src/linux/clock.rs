@@ -104,3 +104,17 @@ fn timespec(nanoseconds: u64) -> Timespec {
     // A u64 of nanoseconds holds at most 1.8e10 seconds and the rest is below a second: both fit.
     Timespec { tv_sec: (nanoseconds / NANOSECONDS) as _, tv_nsec: (nanoseconds % NANOSECONDS) as _ }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wait::wait;
+
+    #[test]
+    fn nothing_is_readable_unless_the_wall_clock_is_set() {
+        let (change, timer) = (ClockChange::new().unwrap(), Timer::new().unwrap());
+        timer.set(Some(boottime() + 1_000_000)).unwrap();
+        assert_eq!(wait(&[change.as_fd(), timer.as_fd()]).unwrap(), 0b10);
+        change.drain();
+    }
+}

@@ -7,6 +7,7 @@ pub mod clock;
 pub mod cores;
 #[cfg(test)]
 mod corpus;
+pub mod event;
 pub mod files;
 pub mod futex;
 pub mod link;

@@ -3,6 +3,8 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
+
 use crate::process::{Signal, TrappedCalls};
 use crate::sys::{options, signal, trap};
 
@@ -46,6 +48,17 @@ impl AsFd for Signals {
 pub fn peer(socket: BorrowedFd<'_>) -> io::Result<Option<u32>> {
     let pid = options::peer(socket)?;
     Ok(u32::try_from(pid).ok().filter(|pid| *pid > 0))
+}
+
+/// A stream socket of the unix family, without a name and not connected. Programs do not inherit it.
+pub fn unix_socket() -> io::Result<OwnedFd> {
+    Ok(socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?)
+}
+
+/// Whether a descriptor is a unix socket that listens.
+pub fn is_unix_listener(socket: BorrowedFd<'_>) -> bool {
+    let is_unix = sockopt::socket_domain(socket).is_ok_and(|domain| domain == AddressFamily::UNIX);
+    is_unix && sockopt::socket_acceptconn(socket).unwrap_or(false)
 }
 
 /// Makes every system call that a seccomp filter traps (SECCOMP_RET_TRAP) fail with EPERM, in all threads, and counts

@@ -1,6 +1,5 @@
 //! /dev/net/tun: several queues, virtio headers, offloads; and descriptors that were opened elsewhere.
 
-use std::fmt;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -9,7 +8,7 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use super::link;
 use super::namespace::NetworkNamespace;
 use crate::sys::interface::{NAME_MAX, PATH, TunFile};
-use crate::tun::{HEADER, PIECES_MAX, QUEUES_MAX, Tun, TunOffloads, without_header};
+use crate::tun::{HEADER, PIECES_MAX, QUEUES_MAX, Tun, TunError, TunOffloads, without_header};
 
 /// TUNSETIFF: IP packets, without the header of the TUN driver.
 const BASE_FLAGS: u16 = (libc::IFF_TUN | libc::IFF_NO_PI) as u16;
@@ -86,7 +85,7 @@ impl TunDevice {
     pub fn handed_over(fd: OwnedFd) -> Result<Self, TunError> {
         let file = taken_over(fd)?;
         if flags_of(&file)?.1 & VNET_HDR != 0 {
-            return Err(TunError::Inherited("its packets have virtio headers"));
+            return Err(refuse_inherited("its packets have virtio headers"));
         }
         let offloads = TunOffloads { vnet_hdr: false, tso: false, uso: false };
         Ok(Self { queues: vec![file], ifindex: None, elsewhere: false, offloads })
@@ -101,7 +100,7 @@ impl TunDevice {
         let other = Self::handed_over(fd)?;
         match (self.ifindex, &self.queues[..], &other.queues[..]) {
             (None, [file], [other]) => file.replace(other).map_err(|error| failed("dup3", error)),
-            _ => Err(TunError::Inherited("the device that it should replace was not handed over")),
+            _ => Err(refuse_inherited("the device that it should replace was not handed over")),
         }
     }
 
@@ -144,9 +143,7 @@ impl TunDevice {
         // An inherited descriptor may use the longer header with num_buffers.
         let vnet_hdr = flags & VNET_HDR != 0;
         if vnet_hdr && !wanted.vnet_hdr {
-            return Err(TunError::Inherited(
-                "its packets have virtio headers, but LINERATE_OFFLOADS disables vnet_hdr",
-            ));
+            return Err(refuse_inherited("its packets have virtio headers, but LINERATE_OFFLOADS disables vnet_hdr"));
         }
         if vnet_hdr {
             file.set_header_len(HEADER as i32).map_err(|error| failed("TUNSETVNETHDRSZ", error))?;
@@ -211,108 +208,60 @@ impl Tun for TunDevice {
     }
 }
 
-/// Why there is no TUN device, in one sentence with what to do.
-#[derive(Debug)]
-pub enum TunError {
-    /// The kernel does not accept this name.
-    Name(String),
-    /// There is no TUN driver.
-    NoDriver,
-    /// No permission to open the TUN driver.
-    NotOpened,
-    /// No permission to create this interface.
-    NotPermitted(String),
-    /// This interface is in use by another process.
-    Busy(String),
-    /// This interface exists and cannot be attached to: it is of another kind or has several queues, perhaps because
-    /// another process uses it.
-    Exists(String),
-    /// The inherited descriptor is not usable, for this reason.
-    Inherited(&'static str),
-    /// This step failed for an unexpected reason.
-    Failed(&'static str, io::Error),
-}
-
-impl fmt::Display for TunError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Name(name) => write!(
-                f,
-                "{name:?} cannot be an interface name: choose 1 to {NAME_MAX} characters without \
-                 spaces, '/', ':' or '%'"
-            ),
-            Self::NoDriver => {
-                write!(f, "{PATH} does not exist: run `modprobe tun`, or in a container pass --device {PATH}")
-            }
-            Self::NotOpened => {
-                write!(f, "cannot open {PATH}: permission denied; run as root, or in a container pass --device {PATH}")
-            }
-            Self::NotPermitted(name) => {
-                write!(f, "cannot create interface {name}: permission denied; run as root or grant CAP_NET_ADMIN")
-            }
-            Self::Busy(name) => {
-                write!(f, "interface {name} is in use by another process: stop that process or choose another name")
-            }
-            Self::Exists(name) => write!(
-                f,
-                "interface {name} exists and is not a single-queue TUN device, or is in use by another \
-                 process: choose another name or delete it with `ip link delete {name}`"
-            ),
-            Self::Inherited(reason) => write!(
-                f,
-                "the inherited descriptor is not usable: {reason}: pass one from TUNSETIFF with IFF_TUN and IFF_NO_PI"
-            ),
-            Self::Failed(step, error) => write!(f, "the TUN device failed at {step}: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for TunError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Failed(_, error) => Some(error),
-            _ => None,
-        }
-    }
-}
-
-impl From<TunError> for io::Error {
-    fn from(refusal: TunError) -> Self {
-        let kind = match &refusal {
-            TunError::Name(_) | TunError::Inherited(_) => io::ErrorKind::InvalidInput,
-            TunError::NoDriver => io::ErrorKind::NotFound,
-            TunError::NotOpened | TunError::NotPermitted(_) => io::ErrorKind::PermissionDenied,
-            TunError::Busy(_) => io::ErrorKind::ResourceBusy,
-            TunError::Exists(_) => io::ErrorKind::AlreadyExists,
-            TunError::Failed(_, error) => error.kind(),
-        };
-        Self::new(kind, refusal)
-    }
-}
-
 /// As the kernel's dev_valid_name; also no '%', which TUNSETIFF would take as a pattern.
 fn check_name(name: &str) -> Result<(), TunError> {
     let bad = |byte: u8| byte.is_ascii_whitespace() || matches!(byte, b'/' | b':' | b'%' | 0 | 11);
     let valid = !name.is_empty() && name.len() <= NAME_MAX && name != "." && name != ".." && !name.bytes().any(bad);
-    if valid { Ok(()) } else { Err(TunError::Name(name.to_owned())) }
+    let sentence = || {
+        format!(
+            "{name:?} cannot be an interface name: choose 1 to {NAME_MAX} characters without \
+             spaces, '/', ':' or '%'"
+        )
+    };
+    if valid { Ok(()) } else { Err(TunError::Refused(io::ErrorKind::InvalidInput, sentence())) }
 }
 
 fn refuse_open(error: io::Error) -> TunError {
     match error.raw_os_error() {
         // ENODEV and ENXIO: the node is there and its module is not.
-        Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => TunError::NoDriver,
-        Some(libc::EPERM | libc::EACCES) => TunError::NotOpened,
+        Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => TunError::Refused(
+            io::ErrorKind::NotFound,
+            format!("{PATH} does not exist: run `modprobe tun`, or in a container pass --device {PATH}"),
+        ),
+        Some(libc::EPERM | libc::EACCES) => TunError::Refused(
+            io::ErrorKind::PermissionDenied,
+            format!("cannot open {PATH}: permission denied; run as root, or in a container pass --device {PATH}"),
+        ),
         _ => failed("open", error),
     }
 }
 
 fn refuse_attach(name: &str, error: io::Error) -> TunError {
     match error.raw_os_error() {
-        Some(libc::EPERM | libc::EACCES) => TunError::NotPermitted(name.to_owned()),
-        Some(libc::EBUSY) => TunError::Busy(name.to_owned()),
-        Some(libc::EINVAL | libc::EEXIST) if link::index_of(name).is_ok() => TunError::Exists(name.to_owned()),
+        Some(libc::EPERM | libc::EACCES) => TunError::Refused(
+            io::ErrorKind::PermissionDenied,
+            format!("cannot create interface {name}: permission denied; run as root or grant CAP_NET_ADMIN"),
+        ),
+        Some(libc::EBUSY) => TunError::Refused(
+            io::ErrorKind::ResourceBusy,
+            format!("interface {name} is in use by another process: stop that process or choose another name"),
+        ),
+        Some(libc::EINVAL | libc::EEXIST) if link::index_of(name).is_ok() => TunError::Refused(
+            io::ErrorKind::AlreadyExists,
+            format!(
+                "interface {name} exists and is not a single-queue TUN device, or is in use by another \
+                 process: choose another name or delete it with `ip link delete {name}`"
+            ),
+        ),
         _ => failed("TUNSETIFF", error),
     }
+}
+
+/// A descriptor that was opened elsewhere is not usable.
+fn refuse_inherited(reason: &str) -> TunError {
+    let sentence =
+        format!("the inherited descriptor is not usable: {reason}: pass one from TUNSETIFF with IFF_TUN and IFF_NO_PI");
+    TunError::Refused(io::ErrorKind::InvalidInput, sentence)
 }
 
 fn failed(step: &'static str, error: io::Error) -> TunError {
@@ -321,7 +270,7 @@ fn failed(step: &'static str, error: io::Error) -> TunError {
 
 /// The file behind a descriptor that was opened elsewhere, made non-blocking.
 fn taken_over(fd: OwnedFd) -> Result<TunFile, TunError> {
-    let file = TunFile::verify(fd).map_err(|_| TunError::Inherited("it is not an open TUN device"))?;
+    let file = TunFile::verify(fd).map_err(|_| refuse_inherited("it is not an open TUN device"))?;
     // Android lets apps use few ioctls on a TUN device; FIONBIO is in doubt.
     fcntl_getfl(&file)
         .and_then(|flags| fcntl_setfl(&file, flags | OFlags::NONBLOCK))
@@ -332,11 +281,11 @@ fn taken_over(fd: OwnedFd) -> Result<TunFile, TunError> {
 /// The name and the flags of the interface that a file is attached to, which carries IP packets.
 fn flags_of(file: &TunFile) -> Result<(String, u16), TunError> {
     let (name, flags) = file.interface().map_err(|error| match error.raw_os_error() {
-        Some(libc::EBADFD) => TunError::Inherited("it is not attached to an interface"),
+        Some(libc::EBADFD) => refuse_inherited("it is not attached to an interface"),
         _ => failed("TUNGETIFF", error),
     })?;
     if i32::from(flags) & libc::IFF_TUN == 0 {
-        return Err(TunError::Inherited("its interface carries Ethernet frames (tap), not packets"));
+        return Err(refuse_inherited("its interface carries Ethernet frames (tap), not packets"));
     }
     Ok((name, flags))
 }
@@ -368,7 +317,7 @@ mod tests {
     #[test]
     fn names_that_the_kernel_would_not_take_are_refused_before_asking() {
         for name in ["", ".", "..", "a b", "a/b", "a:b", "wg%d", "a\0b", "sixteen-letters-"] {
-            assert!(matches!(check_name(name), Err(TunError::Name(_))), "{name:?}");
+            assert!(matches!(check_name(name), Err(TunError::Refused(io::ErrorKind::InvalidInput, _))), "{name:?}");
         }
         for name in ["wg0", "fifteen-letters", "wg-ü"] {
             assert!(check_name(name).is_ok(), "{name:?}");
@@ -376,11 +325,12 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_one_sentence_and_keeps_its_kind_as_an_error() {
-        let error = io::Error::from(TunError::Busy("wg0".to_owned()));
-        assert_eq!(error.kind(), io::ErrorKind::ResourceBusy);
-        assert!(error.to_string().starts_with("interface wg0 is in use by another process"));
-        assert!(TunError::NoDriver.to_string().contains("modprobe tun"));
+    fn a_refusal_says_what_to_do() {
+        let refused = |error: fn(io::Error) -> TunError, errno| error(io::Error::from_raw_os_error(errno));
+        let busy = io::Error::from(refused(|error| refuse_attach("wg0", error), libc::EBUSY));
+        assert_eq!(busy.kind(), io::ErrorKind::ResourceBusy);
+        assert!(busy.to_string().starts_with("interface wg0 is in use by another process"), "{busy}");
+        assert!(refused(refuse_open, libc::ENODEV).to_string().contains("modprobe tun"));
     }
 
     #[test]
@@ -424,15 +374,24 @@ mod tests {
             let header = opened_elsewhere("header0", libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_VNET_HDR);
             let same = header.try_clone().unwrap();
             let bare = TunDevice::from_fd(same, TunOffloads { vnet_hdr: false, ..TunOffloads::ALL }).err();
-            assert!(matches!(bare, Some(TunError::Inherited(_))), "with headers that are not wanted: {bare:?}");
+            assert!(
+                matches!(bare, Some(TunError::Refused(io::ErrorKind::InvalidInput, _))),
+                "with headers that are not wanted: {bare:?}"
+            );
             let app = TunDevice::handed_over(header).err();
-            assert!(matches!(app, Some(TunError::Inherited(_))), "with headers, by an app: {app:?}");
+            assert!(
+                matches!(app, Some(TunError::Refused(io::ErrorKind::InvalidInput, _))),
+                "with headers, by an app: {app:?}"
+            );
             for (what, fd) in
                 [("another driver's", null), ("without an interface", unattached), ("of Ethernet frames", tap)]
             {
                 let same = fd.try_clone().unwrap();
                 for refusal in [TunDevice::from_fd(fd, TunOffloads::ALL).err(), TunDevice::handed_over(same).err()] {
-                    assert!(matches!(refusal, Some(TunError::Inherited(_))), "{what}: {refusal:?}");
+                    assert!(
+                        matches!(refusal, Some(TunError::Refused(io::ErrorKind::InvalidInput, _))),
+                        "{what}: {refusal:?}"
+                    );
                 }
             }
         });

@@ -9,17 +9,16 @@ use rustix::net::sockopt::{
     self, Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery, set_ip_mtu_discover, set_ip_recvtos, set_ipv6_mtu_discover,
     set_ipv6_recvtclass, set_ipv6_v6only,
 };
-use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, getsockname, socket_with};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
 use rustix::system::uname;
 
-use crate::clock;
 use crate::datagram::{Received, Transmit};
 use crate::send_buffer::{SEND_BUFFER_MIN, SOCKET_BUFFER, SendBufferTuner};
 use crate::sys::batch::{RECEIVE_MAX, SEND_MAX, receive_many, send_many};
 use crate::sys::message::{receive_one, send_one};
 use crate::sys::option::IntOption;
 use crate::sys::steering::steer_by_receiver;
-use crate::udp::{Protect, Socket, UNPROTECTED, UdpOffloads};
+use crate::udp::{Protect, Socket, UdpOffloads};
 
 /// Errors of this system that mean "no route", besides POSIX's.
 pub(crate) const NO_ROUTE: &[i32] = &[libc::ENONET];
@@ -36,18 +35,7 @@ pub struct UdpSocket {
 }
 
 impl UdpSocket {
-    /// Binds to `local`, an unspecified address with a port (0: a free one), and sends with the firewall mark `mark`
-    /// (0: none). It has those of the offloads `wanted` that this kernel supports. The port is never shared: no
-    /// SO_REUSEADDR, no SO_REUSEPORT.
-    ///
-    /// # Errors
-    ///
-    /// Those of socket(2) and bind(2): EADDRINUSE; EAFNOSUPPORT or EADDRNOTAVAIL for a family that
-    /// the host does not have; EPERM for a mark without CAP_NET_ADMIN.
-    pub fn bind(local: SocketAddr, mark: u32, wanted: UdpOffloads) -> io::Result<Self> {
-        Self::bind_protected(local, mark, wanted, UNPROTECTED)
-    }
-
+    /// As [`UdpSocket::bind`]; `protect` is called before it is bound.
     pub(crate) fn bind_protected(
         local: SocketAddr,
         mark: u32,
@@ -85,11 +73,6 @@ impl UdpSocket {
     fn share_path(&mut self, sockets: usize) {
         self.send_buffer = SendBufferTuner::shared_by(sockets);
         set_send_buffer(&self.fd, SendBufferTuner::minimum(sockets));
-    }
-
-    /// The address and the port that it is bound to.
-    pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        Ok(SocketAddr::try_from(getsockname(&self.fd)?)?)
     }
 
     fn send_some(&self, batch: &[Transmit<'_>]) -> io::Result<usize> {
@@ -141,20 +124,11 @@ impl Socket for UdpSocket {
     }
 
     fn send(&self, batch: &[Transmit<'_>]) -> io::Result<usize> {
-        match self.send_some(batch) {
-            Ok(sent) => {
-                self.send_buffer.sent(batch[..sent].iter().map(|message| message.contents.len() as u64).sum());
-                Ok(sent)
-            }
-            Err(error) => {
-                if error.kind() == io::ErrorKind::WouldBlock
-                    && let Some(bytes) = self.send_buffer.on_full(clock::boottime())
-                {
-                    set_send_buffer(&self.fd, bytes);
-                }
-                Err(error)
-            }
+        let sent = self.send_some(batch);
+        if let Some(bytes) = self.send_buffer.resized_by(batch, &sent) {
+            set_send_buffer(&self.fd, bytes);
         }
+        sent
     }
 
     fn wait_for_room(&self) {

@@ -7,8 +7,8 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use super::address::Address;
+use super::control::{RecvControl, SendControl};
 use super::counted;
-use super::system::control::{RecvControl, SendControl};
 use crate::datagram::{Received, Transmit};
 
 /// Sends one message.

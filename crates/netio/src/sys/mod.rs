@@ -5,19 +5,25 @@
 //! unsafe, so that hostile bytes can be tested. Policy is in the modules above; these only make the calls.
 
 mod address;
+mod control;
 pub(crate) mod heap;
 pub(crate) mod inherited;
 pub(crate) mod message;
 pub(crate) mod option;
+mod signal_mask;
 #[cfg_attr(any(target_os = "linux", target_os = "android"), path = "linux/mod.rs")]
-#[cfg_attr(target_os = "freebsd", path = "freebsd/mod.rs")]
+#[cfg_attr(any(target_os = "freebsd", target_os = "macos"), path = "bsd/mod.rs")]
 mod system;
 
 // What is only bytes is tested on every system.
-#[cfg(all(test, not(target_os = "freebsd")))]
-#[path = "freebsd/control.rs"]
-#[allow(dead_code, reason = "used on FreeBSD")]
+#[cfg(test)]
+#[path = "bsd/freebsd/control.rs"]
+#[allow(dead_code, clippy::duplicate_mod, reason = "used on FreeBSD")]
 mod freebsd_control;
+#[cfg(test)]
+#[path = "bsd/macos/control.rs"]
+#[allow(dead_code, clippy::duplicate_mod, reason = "used on macOS")]
+mod macos_control;
 
 pub(crate) use system::*;
 

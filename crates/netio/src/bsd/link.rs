@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::io;
+use std::iter;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -9,18 +10,14 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use rustix::net::{RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with};
+use rustix::net::{RecvFlags, SendFlags, SocketType, recv, send};
 
-pub(crate) use super::decisions::interface::GONE;
-use super::decisions::interface::is_alive;
-use super::decisions::route_message;
-use super::tun::Kernel;
+use super::os;
+pub(crate) use crate::bsd_decisions::GONE;
+use crate::bsd_decisions::route_message::{self, Events, RECEIVE_BUFFER};
 use crate::link::LinkEvent;
-use crate::sys::interface;
 use crate::sys::kqueue::{Queue, TIMER};
-
-/// The most bytes of messages that are read at once.
-const RECEIVE_BUFFER: usize = 16 << 10;
+use crate::sys::{self, interface, nonblocking_socket};
 
 /// How long the answer to a question may take.
 const ANSWER_MAX: Duration = Duration::from_secs(1);
@@ -41,14 +38,14 @@ pub fn set_mtu(ifindex: u32, mtu: u32) -> io::Result<()> {
 
 /// # Errors
 ///
-/// Always: tun(4) has no GSO packets.
+/// Always: there are no GSO packets.
 pub fn set_gso_max_segments(_ifindex: u32, _segments: u32) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
 /// # Errors
 ///
-/// Always: the length is that of the tunable net.link.ifqmaxlen.
+/// Always: the system decides (on FreeBSD the tunable net.link.ifqmaxlen).
 pub fn set_tx_queue_len(_ifindex: u32, _packets: u32) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
@@ -103,11 +100,11 @@ pub fn egress(to: IpAddr, from: IpAddr, _mark: u32) -> io::Result<u32> {
     if !from.is_unspecified() && !is_local_address(from)? {
         return Err(io::Error::from_raw_os_error(libc::EADDRNOTAVAIL));
     }
-    let socket = routing_socket(SocketFlags::empty())?;
+    let socket = sys::os::socket(interface::ROUTING, SocketType::RAW)?;
     set_socket_timeout(&socket, Timeout::Recv, Some(ANSWER_MAX))?;
     let sequence = SEQUENCE.fetch_add(1, Ordering::Relaxed);
     // ESRCH without a route. The answer comes by a queue of the kernel's (sys/net/rtsock.c, rt_dispatch).
-    send(&socket, &route_message::get(sequence, &route_message::sockaddr(to)), SendFlags::empty())?;
+    send(&socket, &os::ROUTES.get(sequence, to), SendFlags::empty())?;
     let mut buf = vec![0; RECEIVE_BUFFER];
     loop {
         let len = match recv(&socket, &mut buf[..], RecvFlags::empty()) {
@@ -143,22 +140,20 @@ pub struct Monitor {
     socket: OwnedFd,
     /// The interface that may be about to be deleted.
     watched: Option<Watched>,
-    buf: Vec<u8>,
-    /// The part of `buf` that has not been read yet.
-    unread: std::ops::Range<usize>,
+    events: Events,
 }
 
 impl Monitor {
     /// Starts to listen.
     pub fn new() -> io::Result<Self> {
-        let socket = routing_socket(SocketFlags::NONBLOCK)?;
-        Ok(Self { socket, watched: None, buf: vec![0; RECEIVE_BUFFER], unread: 0..0 })
+        let socket = nonblocking_socket(interface::ROUTING, SocketType::RAW)?;
+        Ok(Self { socket, watched: None, events: Events::new() })
     }
 
     /// Also notices within a second that a TUN interface of this process is about to be deleted, which waits until its
     /// device is closed: the event is the same as if it were gone. Not if it looks so from the start.
     pub fn watch(&mut self, ifindex: u32) -> io::Result<()> {
-        if !is_alive(&Kernel, &name_of(ifindex)?) {
+        if !os::is_alive(&name_of(ifindex)?) {
             return Ok(());
         }
         let queue = Queue::new()?;
@@ -171,40 +166,23 @@ impl Monitor {
     /// The next event; `None` when there is none yet. Not an iterator: more may follow `None`.
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Option<LinkEvent> {
-        loop {
-            while let Some((message, rest)) = route_message::split(&self.buf[self.unread.clone()]) {
-                let event = route_message::event(message);
-                self.unread.start = self.unread.end - rest.len();
-                match event {
-                    Some(LinkEvent::Link { ifindex, up, mtu, .. }) => {
-                        let name = name_of(ifindex).unwrap_or_default();
-                        return Some(LinkEvent::Link { ifindex, up, mtu, name });
-                    }
-                    Some(event) => return Some(event),
-                    None => {}
-                }
+        let receive = |buf: &mut [u8]| Ok(recv(&self.socket, buf, RecvFlags::empty())?.1);
+        match self.events.next(receive) {
+            Some(LinkEvent::Link { ifindex, up, mtu, .. }) => {
+                let name = name_of(ifindex).unwrap_or_default();
+                Some(LinkEvent::Link { ifindex, up, mtu, name })
             }
-            match recv(&self.socket, &mut self.buf[..], RecvFlags::empty()) {
-                Ok((_, len)) => self.unread = 0..len,
-                Err(Errno::AGAIN) => return self.deleted(),
-                // ENOBUFS: the queue was full.
-                Err(_) => return Some(LinkEvent::Lost),
-            }
+            Some(event) => Some(event),
+            None => self.deleted(),
         }
     }
 
     /// That the watched interface is being deleted, if it is time to look.
     fn deleted(&self) -> Option<LinkEvent> {
         let watched = self.watched.as_ref()?;
-        let mut is_due = false;
-        while let Some(taken) = watched.queue.take() {
-            // The socket has been read empty; it stays among the events while it is not.
-            if taken != TIMER {
-                break;
-            }
-            is_due = true;
-        }
-        let is_alive = || name_of(watched.ifindex).is_ok_and(|name| is_alive(&Kernel, &name));
+        // The socket has been read empty; if there is more, it is next.
+        let is_due = iter::from_fn(|| watched.queue.take()).take_while(|taken| *taken == TIMER).count() > 0;
+        let is_alive = || name_of(watched.ifindex).is_ok_and(|name| os::is_alive(&name));
         (is_due && !is_alive()).then_some(LinkEvent::LinkGone { ifindex: watched.ifindex })
     }
 }
@@ -213,8 +191,4 @@ impl AsFd for Monitor {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.watched.as_ref().map_or(self.socket.as_fd(), |watched| watched.queue.as_fd())
     }
-}
-
-fn routing_socket(flags: SocketFlags) -> io::Result<OwnedFd> {
-    Ok(socket_with(interface::ROUTING, SocketType::RAW, SocketFlags::CLOEXEC | flags, None)?)
 }

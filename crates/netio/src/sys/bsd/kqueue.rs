@@ -1,8 +1,8 @@
 //! kqueue(2): signals, a timer, a watched folder or socket behind a descriptor, which poll(2) can wait for
-//! (sys/kern/kern_event.c, kqueue_poll).
+//! (sys/kern/kern_event.c, kqueue_poll; XNU: bsd/kern/kern_event.c, kqueue_kqfilter).
 
 use std::io;
-use std::mem::size_of;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr;
 use std::time::Duration;
@@ -10,12 +10,14 @@ use std::time::Duration;
 use rustix::event::kqueue::kqueue;
 use rustix::io::{FdFlags, fcntl_setfd};
 
-use super::super::checked;
-
-const _: () = assert!(size_of::<libc::kevent>() == 64);
+use super::super::{checked, signal_mask};
+use super::os;
 
 /// The number of the only timer of a queue, which no descriptor has.
 pub(crate) const TIMER: usize = usize::MAX;
+
+/// The number of the only flag of a queue.
+const FLAG: usize = 0;
 
 /// A queue of events.
 pub(crate) struct Queue(OwnedFd);
@@ -27,9 +29,23 @@ impl Queue {
         Ok(Self(fd))
     }
 
-    /// Counts this signal from now on.
-    pub(crate) fn watch_signal(&self, number: libc::c_int) -> io::Result<()> {
-        self.change(event(number as usize, libc::EVFILT_SIGNAL, libc::EV_ADD, 0, 0))
+    /// Blocks these signals, in this thread and in those that it starts later, and counts them from now on.
+    ///
+    /// They are counted although they are blocked: the queue is told first (sys/kern/kern_sig.c, tdsendsignal; XNU:
+    /// bsd/kern/kern_sig.c, psignal_internal).
+    pub(crate) fn watch_signals(&self, numbers: &[libc::c_int]) -> io::Result<()> {
+        signal_mask::block(numbers)?;
+        let watch = |number: libc::c_int| event(number as usize, libc::EVFILT_SIGNAL, libc::EV_ADD, 0, 0);
+        numbers.iter().try_for_each(|&number| self.change(watch(number)))
+    }
+
+    /// A flag that [`raise`](Self::raise) raises; it is lowered when it is taken.
+    pub(crate) fn watch_flag(&self) -> io::Result<()> {
+        self.change(event(FLAG, libc::EVFILT_USER, libc::EV_ADD | libc::EV_CLEAR, 0, 0))
+    }
+
+    pub(crate) fn raise(&self) -> io::Result<()> {
+        self.change(event(FLAG, libc::EVFILT_USER, 0, libc::NOTE_TRIGGER, 0))
     }
 
     /// An event when an entry of a folder is made, removed or renamed; all until it is taken are one.
@@ -48,8 +64,8 @@ impl Queue {
         let Some(after) = after else { return Ok(()) };
         let flags = libc::EV_ADD | libc::EV_ONESHOT;
         // At most a day.
-        let time = after.as_nanos().div_ceil(1_000_000) as i64;
-        self.change(event(TIMER, libc::EVFILT_TIMER, flags, libc::NOTE_MSECONDS, time))
+        let time = after.as_nanos().div_ceil(1_000_000) as isize;
+        self.change(event(TIMER, libc::EVFILT_TIMER, flags, os::TIMER, time))
     }
 
     /// An event when this descriptor is readable.
@@ -59,8 +75,8 @@ impl Queue {
 
     /// An event in each period; all until it is taken are one.
     pub(crate) fn watch_time(&self, period: Duration) -> io::Result<()> {
-        let time = period.as_millis() as i64;
-        self.change(event(TIMER, libc::EVFILT_TIMER, libc::EV_ADD | libc::EV_CLEAR, libc::NOTE_MSECONDS, time))
+        let time = period.as_millis() as isize;
+        self.change(event(TIMER, libc::EVFILT_TIMER, libc::EV_ADD | libc::EV_CLEAR, os::TIMER, time))
     }
 
     /// Takes the next event: the number of its signal, of the timer, or of the watched descriptor.
@@ -85,6 +101,9 @@ impl AsFd for Queue {
     }
 }
 
-fn event(ident: usize, filter: i16, flags: u16, fflags: u32, data: i64) -> libc::kevent {
-    libc::kevent { ident, filter, flags, fflags, data, udata: ptr::null_mut(), ext: [0; 4] }
+fn event(ident: usize, filter: i16, flags: u16, fflags: u32, data: isize) -> libc::kevent {
+    // SAFETY: a kevent is made of integers and a pointer, for which zero is a value; FreeBSD's has more of them.
+    let mut event: libc::kevent = unsafe { MaybeUninit::zeroed().assume_init() };
+    (event.ident, event.filter, event.flags, event.fflags, event.data) = (ident, filter, flags, fflags, data as _);
+    event
 }

@@ -1,10 +1,13 @@
-//! Signals by kqueue(2), LOCAL_PEERCRED. There is no filter of system calls.
+//! Signals by kqueue(2), the peer of a unix socket. There is no filter of system calls.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use rustix::net::{AddressFamily, SocketType};
+
+pub use super::os::is_unix_listener;
 use crate::process::{Signal, TrappedCalls};
-use crate::sys::{credentials, kqueue::Queue, signal_mask};
+use crate::sys::{self, credentials, kqueue::Queue};
 
 /// SIGINT and SIGTERM, read from a descriptor.
 pub struct Signals(Queue);
@@ -12,13 +15,9 @@ pub struct Signals(Queue);
 impl Signals {
     /// Blocks both signals and opens the descriptor. Call it before any thread is started: in an existing thread they
     /// would still end the process. Child processes inherit the blocked signals.
-    ///
-    /// kqueue counts them although they are blocked: it looks before the mask does (sys/kern/kern_sig.c, tdsendsignal).
     pub fn new() -> io::Result<Self> {
-        let signals = [libc::SIGINT, libc::SIGTERM];
-        signal_mask::block(&signals)?;
         let queue = Queue::new()?;
-        signals.into_iter().try_for_each(|signal| queue.watch_signal(signal))?;
+        queue.watch_signals(&[libc::SIGINT, libc::SIGTERM])?;
         Ok(Self(queue))
     }
 
@@ -39,7 +38,7 @@ impl AsFd for Signals {
 }
 
 /// The process at the other end of a connected unix socket; for a client, the process that called listen(2)
-/// (LOCAL_PEERCRED, unix(4)). `None` if the kernel does not tell.
+/// (on macOS, the one that used it last). `None` if the kernel does not tell.
 ///
 /// # Errors
 ///
@@ -47,6 +46,11 @@ impl AsFd for Signals {
 pub fn peer(socket: BorrowedFd<'_>) -> io::Result<Option<u32>> {
     let pid = credentials::peer(socket)?;
     Ok(u32::try_from(pid).ok().filter(|pid| *pid > 0))
+}
+
+/// A stream socket of the unix family, without a name and not connected. Programs do not inherit it.
+pub fn unix_socket() -> io::Result<OwnedFd> {
+    sys::os::socket(AddressFamily::UNIX, SocketType::STREAM)
 }
 
 /// # Errors

@@ -7,15 +7,15 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::net::sockopt::{self, set_ip_recvtos, set_ipv6_recvtclass, set_ipv6_v6only};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, getsockname, socket_with};
+use rustix::net::{AddressFamily, SocketType, bind};
 
-use super::decisions::one_by_one;
-use crate::clock;
+use crate::bsd_decisions::one_by_one;
 use crate::datagram::{Received, Transmit};
 use crate::send_buffer::{SEND_BUFFER_MIN, SOCKET_BUFFER, SendBufferTuner};
 use crate::sys::message::{receive_one, send_one};
 use crate::sys::option::IntOption;
-use crate::udp::{Protect, Socket, UNPROTECTED, UdpOffloads};
+use crate::sys::{nonblocking_socket, os};
+use crate::udp::{Protect, Socket, UdpOffloads};
 
 /// Errors of this system that mean "no route", besides POSIX's.
 pub(crate) const NO_ROUTE: &[i32] = &[];
@@ -31,16 +31,7 @@ pub struct UdpSocket {
 }
 
 impl UdpSocket {
-    /// Binds to `local`, an unspecified address with a port (0: a free one); `mark` is its SO_USER_COOKIE (0: none),
-    /// which ipfw can match. There are no offloads. The port is never shared.
-    ///
-    /// # Errors
-    ///
-    /// Those of socket(2) and bind(2).
-    pub fn bind(local: SocketAddr, mark: u32, wanted: UdpOffloads) -> io::Result<Self> {
-        Self::bind_protected(local, mark, wanted, UNPROTECTED)
-    }
-
+    /// As [`UdpSocket::bind`]; `protect` is called before it is bound. There are no offloads.
     pub(crate) fn bind_protected(
         local: SocketAddr,
         mark: u32,
@@ -48,15 +39,14 @@ impl UdpSocket {
         protect: Protect<'_>,
     ) -> io::Result<Self> {
         let domain = if local.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-        let fd = socket_with(domain, SocketType::DGRAM, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)?;
+        let fd = nonblocking_socket(domain, SocketType::DGRAM)?;
         protect(fd.as_fd())?;
         if mark != 0 {
-            IntOption::MARK.set(fd.as_fd(), mark.cast_signed())?;
+            os::set_mark(fd.as_fd(), mark)?;
         }
         // DF is not set unless IP_DONTFRAG is.
         if local.is_ipv4() {
-            IntOption::DESTINATION_V4.set(fd.as_fd(), 1)?;
-            IntOption::INTERFACE_V4.set(fd.as_fd(), 1)?;
+            os::DESTINATION_V4.iter().try_for_each(|option| option.set(fd.as_fd(), 1))?;
             set_ip_recvtos(&fd, true)?;
         } else {
             set_ipv6_v6only(&fd, true)?;
@@ -71,14 +61,13 @@ impl UdpSocket {
         Ok(Self { fd, send_buffer: SendBufferTuner::shared_by(1) })
     }
 
-    /// The address and the port that it is bound to.
-    pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        Ok(SocketAddr::try_from(getsockname(&self.fd)?)?)
-    }
-
-    /// Sets the cookie of sent datagrams; 0 for none.
+    /// Sets the mark of sent datagrams, on FreeBSD a number that ipfw can match (SO_USER_COOKIE); 0 for none.
+    ///
+    /// # Errors
+    ///
+    /// EOPNOTSUPP for a mark on macOS, which has none.
     pub fn set_mark(&self, mark: u32) -> io::Result<()> {
-        IntOption::MARK.set(self.fd.as_fd(), mark.cast_signed())
+        os::set_mark(self.fd.as_fd(), mark)
     }
 }
 
@@ -88,20 +77,11 @@ impl Socket for UdpSocket {
     }
 
     fn send(&self, batch: &[Transmit<'_>]) -> io::Result<usize> {
-        match one_by_one::send(batch, |message| send_one(self.fd.as_fd(), message)) {
-            Ok(sent) => {
-                self.send_buffer.sent(batch[..sent].iter().map(|message| message.contents.len() as u64).sum());
-                Ok(sent)
-            }
-            Err(error) => {
-                if error.kind() == io::ErrorKind::WouldBlock
-                    && let Some(bytes) = self.send_buffer.on_full(clock::boottime())
-                {
-                    let _ = sockopt::set_socket_send_buffer_size(&self.fd, bytes);
-                }
-                Err(error)
-            }
+        let sent = one_by_one::send(batch, |message| send_one(self.fd.as_fd(), message));
+        if let Some(bytes) = self.send_buffer.resized_by(batch, &sent) {
+            let _ = sockopt::set_socket_send_buffer_size(&self.fd, bytes);
         }
+        sent
     }
 
     fn wait_for_room(&self) {
@@ -119,8 +99,8 @@ impl AsFd for UdpSocket {
     }
 }
 
-/// One socket for each family: SO_REUSEPORT_LB spreads by address and port, so that a peer with one endpoint would
-/// still use one.
+/// One socket for each family: FreeBSD's SO_REUSEPORT_LB spreads by address and port, so that a peer with one endpoint
+/// would still use one.
 pub(crate) fn form_reuseport_group(
     first: UdpSocket,
     _mark: u32,

@@ -1,4 +1,4 @@
-//! Batches of datagrams, one by one: FreeBSD has neither GSO nor GRO, and its sendmmsg is a loop
+//! Batches of datagrams, one by one: there is neither GSO nor GRO, and FreeBSD's sendmmsg is a loop
 //! (lib/libc/gen/sendmmsg.c).
 
 use std::io;

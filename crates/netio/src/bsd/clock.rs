@@ -1,44 +1,29 @@
-//! CLOCK_MONOTONIC, corrected by suspends that are noticed, and a timer of kqueue(2).
+//! The time since boot, which each system has in its own way, and a timer of kqueue(2).
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-use super::decisions::suspend::SuspendEstimate;
+pub use super::os::{boottime, suspended};
 use crate::sys::kqueue::Queue;
-
-static SUSPENDS: SuspendEstimate = SuspendEstimate::new();
 
 /// A timer that is set further ahead than this fires then; it is set again.
 const AHEAD_MAX: Duration = Duration::from_secs(24 * 3600);
-
-/// The time since boot in nanoseconds, with the suspends that [`suspended`] has noticed. Read from the shared page,
-/// without a system call.
-pub fn boottime() -> u64 {
-    nanoseconds(ClockId::Monotonic) + SUSPENDS.total()
-}
 
 /// For how many nanoseconds the calling thread has had a core.
 pub fn thread_cpu_time() -> u64 {
     nanoseconds(ClockId::ThreadCPUTime)
 }
 
-/// How long the machine has been suspended since this process started: what the wall clock has gained on the
-/// monotonic clock in steps of seconds. The slow path asks at each wake-up.
-pub fn suspended() -> Duration {
-    let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Duration::from_nanos(SUSPENDS.observe(wall.as_nanos() as u64, nanoseconds(ClockId::Monotonic)))
-}
-
-fn nanoseconds(clock: ClockId) -> u64 {
+pub(super) fn nanoseconds(clock: ClockId) -> u64 {
     let time = clock_gettime(clock);
     // The kernel keeps tv_nsec below a second and these clocks never negative.
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Wakes a [`wait`](crate::wait::wait) at a time since boot. It does not run during a suspend.
+/// Wakes a [`wait`](crate::wait::wait) at a time since boot. On FreeBSD it does not run during a suspend.
 pub struct Timer(Queue);
 
 impl Timer {

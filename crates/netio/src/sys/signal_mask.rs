@@ -4,10 +4,10 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::ptr;
 
-use super::super::checked;
+use super::checked;
 
-/// Blocks `signals` in the calling thread and in threads that it starts later.
-pub(crate) fn block(signals: &[libc::c_int]) -> io::Result<()> {
+/// Blocks `signals` in the calling thread and in threads that it starts later; answers their set.
+pub(super) fn block(signals: &[libc::c_int]) -> io::Result<libc::sigset_t> {
     let mut set = MaybeUninit::uninit();
     // SAFETY: the pointer is to room for a set.
     checked(unsafe { libc::sigemptyset(set.as_mut_ptr()) })?;
@@ -19,7 +19,7 @@ pub(crate) fn block(signals: &[libc::c_int]) -> io::Result<()> {
     }
     // SAFETY: `set` was initialised; a null old set is allowed.
     match unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, ptr::null_mut()) } {
-        0 => Ok(()),
+        0 => Ok(set),
         error => Err(io::Error::from_raw_os_error(error)),
     }
 }

@@ -1,77 +1,20 @@
-//! tun(4): one queue, one packet for each call, and before each packet its address family.
+//! A TUN interface: one queue, one packet for each call, and before each packet its address family.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use super::decisions::family_header;
-pub use super::decisions::interface::TunError;
-use super::decisions::interface::{Calls, Interface};
 use super::namespace::NetworkNamespace;
-use crate::sys::interface::{self, TunFile};
-use crate::tun::{Tun, TunOffloads};
-
-/// The calls, made.
-pub(super) struct Kernel;
-
-impl Calls for Kernel {
-    type File = TunFile;
-
-    fn open(&self) -> io::Result<TunFile> {
-        TunFile::open()
-    }
-
-    fn made_name(&self, file: &TunFile) -> io::Result<String> {
-        file.name()
-    }
-
-    fn make_transient(&self, file: &TunFile) -> io::Result<()> {
-        file.make_transient()
-    }
-
-    fn with_family_header(&self, file: &TunFile) -> io::Result<()> {
-        file.with_family_header()
-    }
-
-    fn with_broadcast(&self, file: &TunFile) -> io::Result<()> {
-        file.with_broadcast()
-    }
-
-    fn own(&self, file: &TunFile) -> io::Result<()> {
-        file.own()
-    }
-
-    fn without_link_local(&self, name: &str) -> io::Result<()> {
-        interface::without_link_local(name)
-    }
-
-    fn rename(&self, name: &str, to: &str) -> io::Result<()> {
-        interface::rename(name, to)
-    }
-
-    fn index_of(&self, name: &str) -> io::Result<u32> {
-        interface::index_of(name)
-    }
-
-    fn name_of(&self, ifindex: u32) -> io::Result<String> {
-        interface::name_of(ifindex)
-    }
-
-    fn groups(&self, name: &str, names: &mut [u8]) -> io::Result<()> {
-        interface::groups(name, names)
-    }
-
-    fn destroy(&self, name: &str) -> io::Result<()> {
-        interface::destroy(name)
-    }
-}
+use super::os;
+use crate::bsd_decisions::family_header;
+use crate::tun::{Tun, TunError, TunOffloads};
 
 /// A TUN interface of the kernel. It is deleted with this value.
-pub struct TunDevice(Interface<Kernel>);
+pub struct TunDevice(os::Interface);
 
 impl TunDevice {
     /// Creates the interface `name`, with one queue and without offloads.
     pub fn create(name: &str, _queues: usize, _wanted: TunOffloads) -> Result<Self, TunError> {
-        Interface::create(Kernel, name).map(Self)
+        os::create(name).map(Self)
     }
 
     /// It cannot be called: there is no other network.
@@ -95,7 +38,7 @@ impl TunDevice {
     ///
     /// Always.
     pub fn from_fd(_fd: OwnedFd, _wanted: TunOffloads) -> Result<Self, TunError> {
-        Err(TunError::Inherited)
+        Err(refuse_inherited())
     }
 
     /// See [`from_fd`](Self::from_fd).
@@ -104,7 +47,7 @@ impl TunDevice {
     ///
     /// Always.
     pub fn handed_over(_fd: OwnedFd) -> Result<Self, TunError> {
-        Err(TunError::Inherited)
+        Err(refuse_inherited())
     }
 
     /// See [`from_fd`](Self::from_fd).
@@ -113,21 +56,21 @@ impl TunDevice {
     ///
     /// Always.
     pub fn replace(&self, _fd: OwnedFd) -> Result<(), TunError> {
-        Err(TunError::Inherited)
+        Err(refuse_inherited())
     }
 
     /// The interface's name, which may change at any time.
     ///
     /// # Errors
     ///
-    /// ENXIO once the interface was deleted, or somebody waits for its device to be closed to do so.
+    /// ENXIO once the interface was deleted, or, on FreeBSD, somebody waits for its device to be closed to do so.
     pub fn name(&self) -> io::Result<String> {
         self.0.name()
     }
 
     /// # Errors
     ///
-    /// Always: an interface that was moved to a vnet jail cannot be followed.
+    /// Always: there is no network to follow it to.
     pub fn network(&self) -> io::Result<NetworkNamespace> {
         Err(io::ErrorKind::Unsupported.into())
     }
@@ -153,10 +96,15 @@ impl Tun for TunDevice {
     }
 
     fn write(&self, _queue: usize, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
-        family_header::write(pieces, |packet| Ok(rustix::io::writev(self.0.file(), packet)?))
+        family_header::write(pieces, libc::AF_INET6, |packet| Ok(rustix::io::writev(self.0.file(), packet)?))
     }
 
     fn offloads(&self) -> TunOffloads {
         TunOffloads { vnet_hdr: false, tso: false, uso: false }
     }
+}
+
+fn refuse_inherited() -> TunError {
+    let text = "a TUN device that was opened elsewhere cannot be used on this system";
+    TunError::Refused(io::ErrorKind::Unsupported, text.to_owned())
 }

@@ -1,19 +1,14 @@
 //! How an interface of tun(4) is made, seen to be ending, and deleted: which calls, in which order, and what their
 //! answers mean. The steps and their order are those of wireguard-go (tun/tun_freebsd.go).
 
-use std::fmt;
 use std::io;
 
+use super::super::{GONE, NAME_MAX};
 use super::groups;
+use crate::tun::TunError;
 
 /// The path of the driver, which clones: each open is a new interface.
 pub(crate) const PATH: &str = "/dev/tun";
-
-/// The most bytes of an interface's name, without the zero at its end.
-pub(crate) const NAME_MAX: usize = 15;
-
-/// The error for an interface that does not exist (sys/net/if.c, ifunit).
-pub(crate) const GONE: i32 = libc::ENXIO;
 
 /// What is asked of the kernel; in tests, of a model of it.
 pub(crate) trait Calls {
@@ -62,7 +57,10 @@ impl<C: Calls> Interface<C> {
     pub(crate) fn create(calls: C, name: &str) -> Result<Self, TunError> {
         let bad = |byte: u8| byte.is_ascii_whitespace() || byte == b'/' || byte == 0;
         if name.is_empty() || name.len() > NAME_MAX || name.bytes().any(bad) {
-            return Err(TunError::Name(name.to_owned()));
+            let sentence = format!(
+                "{name:?} cannot be an interface name: choose 1 to {NAME_MAX} characters without spaces or '/'"
+            );
+            return Err(TunError::Refused(io::ErrorKind::InvalidInput, sentence));
         }
         let file = calls.open().map_err(refuse_open)?;
         let made = calls.made_name(&file).map_err(|error| failed("TUNGIFNAME", error))?;
@@ -78,7 +76,13 @@ impl<C: Calls> Interface<C> {
         // A kernel without IPv6 has none of it.
         let _ = calls.without_link_local(&made);
         calls.rename(&made, name).map_err(|error| match error.raw_os_error() {
-            Some(libc::EEXIST) => TunError::Exists(name.to_owned()),
+            Some(libc::EEXIST) => TunError::Refused(
+                io::ErrorKind::AlreadyExists,
+                format!(
+                    "interface {name} exists: choose another name or, if it is left over, delete it with \
+                     `ifconfig {name} destroy`"
+                ),
+            ),
             _ => failed("SIOCSIFNAME", error),
         })?;
         let shows_end = is_alive(calls, name);
@@ -128,77 +132,18 @@ pub(crate) fn is_alive(calls: &impl Calls, name: &str) -> bool {
     }
 }
 
-/// Why there is no TUN device, in one sentence with what to do.
-#[derive(Debug)]
-pub enum TunError {
-    /// The kernel does not accept this name.
-    Name(String),
-    /// There is no TUN driver.
-    NoDriver,
-    /// No permission to open the TUN driver.
-    NotOpened,
-    /// There is an interface of that name.
-    Exists(String),
-    /// A descriptor that was opened elsewhere cannot be used.
-    Inherited,
-    /// This step failed for an unexpected reason.
-    Failed(&'static str, io::Error),
-}
-
-impl fmt::Display for TunError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Name(name) => {
-                write!(
-                    f,
-                    "{name:?} cannot be an interface name: choose 1 to {NAME_MAX} characters without spaces or '/'"
-                )
-            }
-            Self::NoDriver => {
-                write!(
-                    f,
-                    "{PATH} does not exist: run `kldload if_tuntap`; in a jail, on its host, with a devfs rule for tun*"
-                )
-            }
-            Self::NotOpened => write!(f, "cannot open {PATH}: permission denied; run as root"),
-            Self::Exists(name) => write!(
-                f,
-                "interface {name} exists: choose another name or, if it is left over, delete it with \
-                 `ifconfig {name} destroy`"
-            ),
-            Self::Inherited => f.write_str("a TUN device that was opened elsewhere cannot be used on this system"),
-            Self::Failed(step, error) => write!(f, "the TUN device failed at {step}: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for TunError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Failed(_, error) => Some(error),
-            _ => None,
-        }
-    }
-}
-
-impl From<TunError> for io::Error {
-    fn from(refusal: TunError) -> Self {
-        let kind = match &refusal {
-            TunError::Name(_) => io::ErrorKind::InvalidInput,
-            TunError::NoDriver => io::ErrorKind::NotFound,
-            TunError::NotOpened => io::ErrorKind::PermissionDenied,
-            TunError::Exists(_) => io::ErrorKind::AlreadyExists,
-            TunError::Inherited => io::ErrorKind::Unsupported,
-            TunError::Failed(_, error) => error.kind(),
-        };
-        Self::new(kind, refusal)
-    }
-}
-
 fn refuse_open(error: io::Error) -> TunError {
     match error.raw_os_error() {
-        Some(libc::ENOENT | libc::ENXIO) => TunError::NoDriver,
-        Some(libc::EPERM | libc::EACCES) => TunError::NotOpened,
+        Some(libc::ENOENT | libc::ENXIO) => TunError::Refused(
+            io::ErrorKind::NotFound,
+            format!(
+                "{PATH} does not exist: run `kldload if_tuntap`; in a jail, on its host, with a devfs rule for tun*"
+            ),
+        ),
+        Some(libc::EPERM | libc::EACCES) => TunError::Refused(
+            io::ErrorKind::PermissionDenied,
+            format!("cannot open {PATH}: permission denied; run as root"),
+        ),
         _ => failed("open", error),
     }
 }
@@ -406,7 +351,10 @@ mod tests {
     fn bad_names_are_refused_before_anything_is_made() {
         let kernel = Kernel::default();
         for name in ["", "w g", "w/g", "w\0g", "0123456789abcdef"] {
-            assert!(matches!(Interface::create(&kernel, name), Err(TunError::Name(_))), "{name:?}");
+            assert!(
+                matches!(Interface::create(&kernel, name), Err(TunError::Refused(io::ErrorKind::InvalidInput, _))),
+                "{name:?}"
+            );
         }
         assert!(kernel.asked().is_empty());
         assert!(Interface::create(&kernel, "0123456789abcde").is_ok());

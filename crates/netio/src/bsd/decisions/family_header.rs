@@ -1,5 +1,5 @@
-//! The four bytes before each packet of tun(4) with TUNSIFHEAD: its address family in network order
-//! (sys/net/if_tuntap.c, tunread and tunwrite_l3).
+//! The four bytes before each packet of tun(4) with TUNSIFHEAD, and of utun: its address family in network order
+//! (sys/net/if_tuntap.c, tunread and tunwrite_l3; XNU: bsd/net/if_utun.c, utun_output and utun_ctl_send).
 
 use std::io::{self, IoSlice};
 
@@ -7,8 +7,7 @@ use crate::tun::{HEADER, PIECES_MAX, without_header};
 
 const LEN: usize = 4;
 
-const INET: [u8; LEN] = 2u32.to_be_bytes();
-const INET6: [u8; LEN] = 28u32.to_be_bytes();
+const INET: i32 = 2;
 
 /// Reads a packet behind a virtio header of zeros, by one call of `read`; returns the length of both.
 pub(crate) fn read(buf: &mut [u8], read: impl FnOnce(&mut [u8]) -> io::Result<usize>) -> io::Result<usize> {
@@ -28,13 +27,15 @@ pub(crate) fn read(buf: &mut [u8], read: impl FnOnce(&mut [u8]) -> io::Result<us
 }
 
 /// Writes a packet from pieces, which begin with a virtio header, by one call of `write`; returns the length of both.
+/// `inet6` is the system's number of IPv6.
 pub(crate) fn write(
     pieces: &[IoSlice<'_>],
+    inet6: i32,
     write: impl FnOnce(&[IoSlice<'_>]) -> io::Result<usize>,
 ) -> io::Result<usize> {
     let mut stripped = [IoSlice::new(&[]); PIECES_MAX];
     let packet = without_header(pieces, &mut stripped)?;
-    let family = of(packet).ok_or(io::ErrorKind::InvalidInput)?;
+    let family = of(packet, inet6).ok_or(io::ErrorKind::InvalidInput)?;
     let mut all = [IoSlice::new(&family); PIECES_MAX + 1];
     all[1..=packet.len()].copy_from_slice(packet);
     // 0 while the interface is not up, which drops it (tunwrite): all of it was taken.
@@ -43,11 +44,11 @@ pub(crate) fn write(
 }
 
 /// The header for a packet in pieces, by its IP version; `None` if it has none.
-fn of(packet: &[IoSlice<'_>]) -> Option<[u8; LEN]> {
+fn of(packet: &[IoSlice<'_>], inet6: i32) -> Option<[u8; LEN]> {
     let first = packet.iter().find_map(|piece| piece.first())?;
     match first >> 4 {
-        4 => Some(INET),
-        6 => Some(INET6),
+        4 => Some(INET.to_be_bytes()),
+        6 => Some(inet6.to_be_bytes()),
         _ => None,
     }
 }
@@ -58,9 +59,10 @@ mod tests {
 
     #[test]
     fn the_family_is_that_of_the_version_in_the_first_byte_that_there_is() {
-        assert_eq!(of(&[IoSlice::new(&[0x45, 0]), IoSlice::new(&[0x60])]), Some([0, 0, 0, 2]));
-        assert_eq!(of(&[IoSlice::new(&[]), IoSlice::new(&[0x60])]), Some([0, 0, 0, 28]));
-        assert_eq!(of(&[IoSlice::new(&[0x50])]), None);
+        let of = |packet: &[&[u8]]| of(&packet.iter().map(|piece| IoSlice::new(piece)).collect::<Vec<_>>(), 28);
+        assert_eq!(of(&[&[0x45, 0], &[0x60]]), Some([0, 0, 0, 2]));
+        assert_eq!(of(&[&[], &[0x60]]), Some([0, 0, 0, 28]));
+        assert_eq!(of(&[&[0x50]]), None);
         assert_eq!(of(&[]), None);
     }
 
@@ -91,7 +93,7 @@ mod tests {
         let written = |pieces: &[&[u8]], answer| {
             let pieces: Vec<_> = pieces.iter().map(|piece| IoSlice::new(piece)).collect();
             let mut bytes = Vec::new();
-            let result = write(&pieces, |all| {
+            let result = write(&pieces, 30, |all| {
                 all.iter().for_each(|piece| bytes.extend_from_slice(piece));
                 answer
             });
@@ -101,6 +103,7 @@ mod tests {
         let pieces: [&[u8]; 3] = [&[&header[..], &[0x45]].concat(), &[1, 2], &[3]];
         let bytes = vec![0, 0, 0, 2, 0x45, 1, 2, 3];
         assert_eq!(written(&pieces, Ok(8)), (Ok(HEADER + 4), bytes.clone()));
+        assert_eq!(written(&[&header, &[0x60]], Ok(5)), (Ok(HEADER + 1), vec![0, 0, 0, 30, 0x60]));
         assert_eq!(written(&pieces, Ok(0)), (Ok(HEADER + 4), bytes), "the interface is down");
         let unfit = (Err(io::ErrorKind::InvalidInput), Vec::new());
         assert_eq!(written(&[&header, &[0x15]], Ok(5)), unfit, "no IP packet");

@@ -1,4 +1,4 @@
-//! FreeBSD tells how many threads were runnable on average, which is of no use here, and not how many are.
+//! These systems tell how many threads were runnable on average, which is of no use here, and not how many are.
 
 use std::io;
 

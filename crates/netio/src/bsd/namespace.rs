@@ -1,4 +1,4 @@
-//! A vnet jail is fixed when a process starts: there is no other network to follow a device to.
+//! There is no other network to follow a device to: a vnet jail is fixed when a process starts, and macOS has one.
 
 use std::io;
 use std::os::fd::OwnedFd;

@@ -1,3 +1,0 @@
-//! _umtx_op(2).
-
-pub(crate) use crate::sys::futex::{sleep, wake};

@@ -17,9 +17,7 @@ pub fn confine_daemon(requested: &Confinement<'_>) -> Result<InForce, String> {
     let mut missing = Vec::new();
     share_heap();
     if let Some(user) = requested.user {
-        become_user(user.uid(), user.gid()).map_err(|error| {
-            format!("cannot switch to user {}: {error}; start as root, or without --user", user.name())
-        })?;
+        become_user(user.uid(), user.gid()).map_err(|error| user.refuse(&error))?;
         missing.push(format!(
             "the socket file (before FreeBSD 15 the interface, too) is not removed on exit, ports below 1024 and the \
              MTU cannot be changed: user {} has no privileges",

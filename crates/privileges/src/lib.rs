@@ -18,6 +18,7 @@ pub mod filter;
 // One file or folder for each system: what it can take away.
 #[cfg_attr(any(target_os = "linux", target_os = "android"), path = "linux/mod.rs")]
 #[cfg_attr(target_os = "freebsd", path = "freebsd.rs")]
+#[cfg_attr(target_os = "macos", path = "macos.rs")]
 mod system;
 pub mod user;
 

@@ -1,6 +1,7 @@
 //! The unprivileged user that the daemon becomes (`--user`).
 
 use std::fs;
+use std::io;
 
 /// Where users are looked up (passwd(5)). Directory services have no system users.
 const PASSWD: &str = "/etc/passwd";
@@ -49,6 +50,11 @@ impl User {
     /// The user's name.
     pub(super) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Why the daemon cannot become this user.
+    pub(super) fn refuse(&self, error: &io::Error) -> String {
+        format!("cannot switch to user {}: {error}; start as root, or without --user", self.name)
     }
 }
 

@@ -5,7 +5,7 @@
 //! both, us last: whoever cleans up after us finds nobody at work.
 
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, PipeReader, Read, Write};
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -14,7 +14,6 @@ use linerate_control::interface::InterfaceName;
 use linerate_netio::process::{Signals, take_inherited};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
-use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Tells the second process which descriptor the pipe is.
@@ -24,7 +23,7 @@ const VARIABLE: &str = "LINERATED_READY_FD";
 pub(super) fn start(interface: &InterfaceName, user: Option<&str>) -> Result<ExitCode, String> {
     let failed =
         |error: io::Error| format!("cannot start in the background: {error}. With -f it stays in the foreground.");
-    let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).map_err(|error| failed(error.into()))?;
+    let (mut reader, writer) = io::pipe().map_err(failed)?;
     fcntl_setfd(&writer, FdFlags::empty()).map_err(|error| failed(error.into()))?;
     let program = std::env::current_exe().map_err(failed)?;
     let signals = Signals::new().map_err(failed)?;
@@ -40,7 +39,6 @@ pub(super) fn start(interface: &InterfaceName, user: Option<&str>) -> Result<Exi
         .map_err(failed)?;
     // Close our end, so that the pipe ends when the second process does.
     drop(writer);
-    let mut reader = File::from(reader);
     let interrupted = is_interrupted(&reader, &signals).map_err(failed)?;
     if interrupted {
         end(&second);
@@ -56,7 +54,7 @@ pub(super) fn start(interface: &InterfaceName, user: Option<&str>) -> Result<Exi
 }
 
 /// Waits until the second process has written to the pipe or ended (`false`), or a signal has come (`true`).
-fn is_interrupted(reader: &File, signals: &Signals) -> io::Result<bool> {
+fn is_interrupted(reader: &PipeReader, signals: &Signals) -> io::Result<bool> {
     let mut ready = [reader.as_fd(), signals.as_fd()].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
     while let Err(errno) = poll(&mut ready, None) {
         if errno != Errno::INTR {

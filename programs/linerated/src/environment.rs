@@ -31,6 +31,8 @@ pub(super) struct Environment {
     pub(super) foreground: bool,
     /// The number of an inherited TUN descriptor.
     pub(super) tun: Option<RawFd>,
+    /// Where to write which interface `utun` became.
+    pub(super) name_file: Option<PathBuf>,
     /// The number of an inherited listening socket.
     pub(super) uapi: Option<RawFd>,
     /// The number of an inherited descriptor of the network namespace to create the interface in.
@@ -71,6 +73,7 @@ impl Environment {
             let value = variable(name).filter(|value| !value.is_empty());
             value.map(|value| value.to_string_lossy().into_owned())
         };
+        let path = |name: &str| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         let number = |name: &str| match text(name) {
             None => Ok(None),
             Some(value) => match value.parse() {
@@ -81,13 +84,14 @@ impl Environment {
         Ok(Self {
             foreground: text("WG_PROCESS_FOREGROUND").as_deref() == Some("1"),
             tun: number("WG_TUN_FD")?,
+            name_file: path("WG_TUN_NAME_FILE"),
             uapi: number("WG_UAPI_FD")?,
             network: number(NETWORK)?,
             end: number(END)?,
             helpers: text("LINERATE_HELPERS").map_or(Ok(Helpers::OnDemand), |word| helpers(&word))?,
             offloads: text(OFFLOADS).map_or(Ok(Offloads::ALL), |words| Offloads::without(&words))?,
             spin: text("LINERATE_SPIN").map_or(Ok(Duration::ZERO), |text| spin(&text))?,
-            usage: variable("LINERATE_USAGE").filter(|value| !value.is_empty()).map(PathBuf::from),
+            usage: path("LINERATE_USAGE"),
             filter: text("LINERATE_SECCOMP").map_or(Ok(Filter::default()), |word| filter(&word))?,
             log: text("LOG_LEVEL").map(|level| log_level(&level)).transpose()?,
         })
@@ -189,6 +193,7 @@ mod tests {
         let nothing = Environment {
             foreground: false,
             tun: None,
+            name_file: None,
             uapi: None,
             network: None,
             end: None,
@@ -209,6 +214,7 @@ mod tests {
         let all = parse(&[
             ("WG_PROCESS_FOREGROUND", "1"),
             ("WG_TUN_FD", "3"),
+            ("WG_TUN_NAME_FILE", "/var/run/wireguard/wg0.name"),
             ("WG_UAPI_FD", "4"),
             ("LINERATE_NETWORK_FD", "5"),
             ("LINERATE_END_FD", "6"),
@@ -221,6 +227,7 @@ mod tests {
         let expected = Environment {
             foreground: true,
             tun: Some(3),
+            name_file: Some("/var/run/wireguard/wg0.name".into()),
             uapi: Some(4),
             network: Some(5),
             end: Some(6),

@@ -11,6 +11,7 @@ mod handler;
 mod log;
 mod usage;
 
+use std::fs;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
@@ -93,6 +94,8 @@ use usage::{UsageFiles, UsageKeeper};
         \x20                         `linerate up` sets /var/lib/linerate for a file with limits)\n\
         \x20 WG_PROCESS_FOREGROUND   1 is the same as -f\n\
         \x20 WG_TUN_FD               the number of an inherited descriptor of a TUN interface to use\n\
+        \x20 WG_TUN_NAME_FILE        the file to write the interface's name to if IFACE is utun, for which\n\
+        \x20                         macOS chooses a number\n\
         \x20 WG_UAPI_FD              the number of an inherited descriptor of the listening socket\n\n\
         FILES\n\
         \x20 /dev/net/tun                              to create the interface\n\
@@ -185,7 +188,10 @@ fn serve(
     let tun = open_tun(interface, environment, options.queues())?;
     tracing::debug!("{interface}: the interface has {:?}", tun.offloads());
     let name = tun.name().map_err(|error| format!("cannot read the name of the interface: {error}"))?;
-    // An inherited device may have another name.
+    if interface.as_str() == ANY_UTUN {
+        tell_name(&name, environment.name_file.as_deref())?;
+    }
+    // An inherited device may have another name, and `utun` on macOS always has.
     let interface: InterfaceName = name.parse().map_err(|error| format!("{error}"))?;
     let listener = open_listener(&interface, environment)?;
     let failed = |failure| format!("{interface}: {failure}");
@@ -270,6 +276,16 @@ fn open_listener(interface: &InterfaceName, environment: &Environment) -> Result
             Listener::inherit(fd, directory, interface).map_err(|error| format!("WG_UAPI_FD={number}: {error}"))
         }
     }
+}
+
+/// The interface that macOS chooses a number for.
+const ANY_UTUN: &str = "utun";
+
+/// Tells `wg-quick` for macOS which interface it is (`WG_TUN_NAME_FILE`).
+fn tell_name(name: &str, file: Option<&Path>) -> Result<(), String> {
+    let Some(path) = file else { return Ok(()) };
+    let failed = |error| format!("WG_TUN_NAME_FILE: cannot write {}: {error}", path.display());
+    fs::write(path, format!("{name}\n")).map_err(failed)
 }
 
 /// Opens the files for what peers have used of their quotas, if it is to be kept.

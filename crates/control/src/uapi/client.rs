@@ -9,10 +9,11 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
+use linerate_netio::process::unix_socket;
 use linerate_netlink::NetlinkError;
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use rustix::net::{SocketAddrUnix, connect};
 
 use crate::interface::InterfaceName;
 use crate::uapi::request::DeviceUpdate;
@@ -89,7 +90,7 @@ impl DaemonClient {
     /// another user, TimedOut if the daemon does not accept the connection.
     pub fn connect(directory: &Path, interface: &InterfaceName) -> io::Result<Self> {
         let address = SocketAddrUnix::new(socket::path(directory, interface))?;
-        let stream = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+        let stream = unix_socket()?;
         set_socket_timeout(&stream, Timeout::Recv, Some(TIMEOUT))?;
         // Also limits connect, which waits while the daemon's backlog is full.
         set_socket_timeout(&stream, Timeout::Send, Some(TIMEOUT))?;

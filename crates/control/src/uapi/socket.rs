@@ -4,14 +4,14 @@
 
 use std::fs::{self, DirBuilder};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use linerate_netio::files::FileWatch;
+use linerate_netio::process::is_unix_listener;
 use rustix::fs::Mode;
-use rustix::net::{AddressFamily, sockopt};
 
 use crate::interface::InterfaceName;
 
@@ -126,8 +126,7 @@ impl Listener {
     /// The file does not exist, or the descriptor is not a listening Unix socket.
     pub fn inherit(socket: OwnedFd, directory: &Path, interface: &InterfaceName) -> Result<Self, OpenError> {
         let path = path(directory, interface);
-        let is_unix = sockopt::socket_domain(&socket).is_ok_and(|domain| domain == AddressFamily::UNIX);
-        if !is_unix || !sockopt::socket_acceptconn(&socket).unwrap_or(false) {
+        if !is_unix_listener(socket.as_fd()) {
             return Err(OpenError::NotListening);
         }
         Self::of(socket.into(), path.clone()).map_err(|error| OpenError::Io(path, error))

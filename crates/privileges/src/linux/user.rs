@@ -13,7 +13,7 @@ pub(super) fn switch(user: &User) -> Result<(), String> {
         .and_then(|()| set_thread_groups(&[]))
         .and_then(|()| set_thread_res_gid(gid, gid, gid))
         .and_then(|()| set_thread_res_uid(uid, uid, uid))
-        .map_err(|error| format!("cannot switch to user {}: {error}; start as root, or without --user", user.name()))
+        .map_err(|error| user.refuse(&error.into()))
 }
 
 /// Switches the calling thread to nobody (65534, the kernel's overflow user), without supplementary groups or

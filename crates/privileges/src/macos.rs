@@ -1,0 +1,25 @@
+//! macOS: another user. Nothing that FreeBSD and Linux have against tracing or setuid programs is there for a program
+//! that is not signed for it.
+
+use linerate_netio::process::{become_user, share_heap};
+
+use crate::{Confinement, InForce, note};
+
+/// Drops what a running daemon does not need.
+///
+/// # Errors
+/// It cannot switch to the user.
+pub fn confine_daemon(requested: &Confinement<'_>) -> Result<InForce, String> {
+    let mut missing = Vec::new();
+    note::<()>(&mut missing, "privileges can be regained by programs", Err("macOS has no call against it".to_owned()));
+    share_heap();
+    if let Some(user) = requested.user {
+        become_user(user.uid(), user.gid()).map_err(|error| user.refuse(&error))?;
+        missing.push(format!(
+            "the socket file is not removed on exit, ports below 1024 and the MTU cannot be changed: user {} has no \
+             privileges",
+            user.name()
+        ));
+    }
+    Ok(InForce { landlock: 0, memory_closed: false, filtered: false, missing })
+}

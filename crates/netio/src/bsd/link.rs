@@ -167,14 +167,11 @@ impl Monitor {
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Option<LinkEvent> {
         let receive = |buf: &mut [u8]| Ok(recv(&self.socket, buf, RecvFlags::empty())?.1);
-        match self.events.next(receive) {
-            Some(LinkEvent::Link { ifindex, up, mtu, .. }) => {
-                let name = name_of(ifindex).unwrap_or_default();
-                Some(LinkEvent::Link { ifindex, up, mtu, name })
-            }
-            Some(event) => Some(event),
-            None => self.deleted(),
-        }
+        let look = |ifindex| {
+            let name = name_of(ifindex)?;
+            Ok(LinkEvent::Link { ifindex, up: interface::is_up(&name)?, mtu: interface::mtu(&name)?, name })
+        };
+        self.events.next(receive, look).or_else(|| self.deleted())
     }
 
     /// That the watched interface is being deleted, if it is time to look.

@@ -1,13 +1,17 @@
 //! Messages of the routing socket (route(4), sys/net/route.h, sys/net/if.h; XNU: bsd/net/route.h, bsd/net/if.h), built
 //! and read as bytes.
 //!
-//! Each starts with its length (u16), version (5) and type. What is read of them is at the same offsets on both systems.
-//! Wrong bytes yield no event, never a panic.
+//! Each starts with its length (u16), version (5) and type. What is read of them is at the same offsets on both
+//! systems. Wrong bytes yield no event, never a panic.
+//!
+//! A message that the kernel refuses goes to all listeners, and any user may send one (sys/net/rtsock.c, route_output;
+//! XNU: bsd/net/rtsock.c). So a message only tells what to look at; how an interface is, is asked of the kernel.
 
 use std::io;
 use std::net::IpAddr;
 use std::ops::Range;
 
+use super::GONE;
 use crate::link::LinkEvent;
 
 /// What differs between systems in the question for a route.
@@ -66,14 +70,21 @@ impl Events {
         Self { buf: vec![0; RECEIVE_BUFFER], unread: 0..0 }
     }
 
-    /// The next event; `None` when there is none yet. `receive` reads from the socket and does not block.
-    pub(crate) fn next(&mut self, mut receive: impl FnMut(&mut [u8]) -> io::Result<usize>) -> Option<LinkEvent> {
+    /// The next event; `None` when there is none yet. `receive` reads from the socket and does not block. `look` asks
+    /// the kernel how an interface is.
+    pub(crate) fn next(
+        &mut self,
+        mut receive: impl FnMut(&mut [u8]) -> io::Result<usize>,
+        look: impl Fn(u32) -> io::Result<LinkEvent>,
+    ) -> Option<LinkEvent> {
         loop {
             while let Some((message, rest)) = split(&self.buf[self.unread.clone()]) {
-                let event = event(message);
+                let subject = subject(message);
                 self.unread.start = self.unread.end - rest.len();
-                if event.is_some() {
-                    return event;
+                match subject {
+                    Some(Subject::Interface(ifindex)) => return Some(state(ifindex, look(ifindex))),
+                    Some(Subject::Routing(ifindex)) => return Some(LinkEvent::Routing { ifindex }),
+                    None => {}
                 }
             }
             match receive(&mut self.buf) {
@@ -96,9 +107,6 @@ const RTM_DELADDR: u8 = 0xd;
 const RTM_IFINFO: u8 = 0xe;
 const RTM_IFANNOUNCE: u8 = 0x11;
 
-/// `ifan_what` of an interface that was deleted (net/if.h, IFAN_DEPARTURE).
-const DEPARTURE: u16 = 1;
-const IFF_UP: u32 = 1;
 /// RTA_DST: the message has a destination.
 const RTA_DST: u32 = 1;
 
@@ -109,26 +117,36 @@ fn split(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     (len >= 4 && bytes.get(2) == Some(&VERSION)).then(|| bytes.split_at_checked(len)).flatten()
 }
 
-/// The event in a message. It has no names, but for announcements: the caller asks.
-fn event(message: &[u8]) -> Option<LinkEvent> {
-    let about = |at| Some(LinkEvent::Routing { ifindex: u16_at(message, at).map(u32::from).filter(|&at| at != 0) });
+/// What a message is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Subject {
+    /// An interface: it was changed, made or deleted.
+    Interface(u32),
+    /// An address or a route, of an interface if it has one.
+    Routing(Option<u32>),
+}
+
+fn subject(message: &[u8]) -> Option<Subject> {
+    let interface = |at| u16_at(message, at).map(u32::from).filter(|&ifindex| ifindex != 0);
     match *message.get(3)? {
-        // if_msghdr: flags at 8, index at 12, if_data at 16 with the MTU at 8.
-        RTM_IFINFO => Some(LinkEvent::Link {
-            ifindex: u16_at(message, 12)?.into(),
-            up: u32_at(message, 8)? & IFF_UP != 0,
-            mtu: u32_at(message, 24)?,
-            name: String::new(),
-        }),
-        // if_announcemsghdr: index at 4, name at 6, what at 22. An arrival is followed by RTM_IFINFO once it is up.
-        RTM_IFANNOUNCE if u16_at(message, 22)? == DEPARTURE => {
-            Some(LinkEvent::LinkGone { ifindex: u16_at(message, 4)?.into() })
-        }
+        // if_msghdr: index at 12.
+        RTM_IFINFO => interface(12).map(Subject::Interface),
+        // if_announcemsghdr: index at 4. macOS has a question of this number, and looking does no harm.
+        RTM_IFANNOUNCE => interface(4).map(Subject::Interface),
         // ifa_msghdr: index at 12.
-        RTM_NEWADDR | RTM_DELADDR => about(12),
+        RTM_NEWADDR | RTM_DELADDR => Some(Subject::Routing(interface(12))),
         // rt_msghdr: index at 4.
-        RTM_ADD | RTM_DELETE | RTM_CHANGE => about(4),
+        RTM_ADD | RTM_DELETE | RTM_CHANGE => Some(Subject::Routing(interface(4))),
         _ => None,
+    }
+}
+
+/// How an interface is, by the kernel's answer.
+fn state(ifindex: u32, answer: io::Result<LinkEvent>) -> LinkEvent {
+    match answer {
+        Ok(link) => link,
+        Err(error) if error.raw_os_error() == Some(GONE) => LinkEvent::LinkGone { ifindex },
+        Err(_) => LinkEvent::Lost,
     }
 }
 
@@ -156,7 +174,7 @@ mod tests {
         fn no_bytes_make_the_reader_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let mut rest = &bytes[..];
             while let Some((message, after)) = split(rest) {
-                let _ = (event(message), egress(message, 1, 1));
+                let _ = (subject(message), egress(message, 1, 1));
                 prop_assert!(after.len() < rest.len());
                 rest = after;
             }
@@ -164,7 +182,7 @@ mod tests {
 
         #[test]
         fn no_body_makes_the_reader_panic(kind in 0u8..20, body in prop::collection::vec(any::<u8>(), 0..40)) {
-            let _ = event(&[&[0, 0, VERSION, kind], &body[..]].concat());
+            let _ = subject(&[&[0, 0, VERSION, kind], &body[..]].concat());
         }
     }
 
@@ -181,17 +199,40 @@ mod tests {
     }
 
     #[test]
-    fn what_happens_to_interfaces_addresses_and_routes_is_an_event() {
+    fn a_message_tells_what_to_look_at() {
         let up = message(RTM_IFINFO, &[(12, 7)], &[(8, 0x8043), (24, 1420)]);
-        let link = LinkEvent::Link { ifindex: 7, up: true, mtu: 1420, name: String::new() };
-        assert_eq!(event(&up), Some(link));
-        let gone = message(RTM_IFANNOUNCE, &[(4, 7), (22, DEPARTURE)], &[]);
-        assert_eq!(event(&gone), Some(LinkEvent::LinkGone { ifindex: 7 }));
-        assert_eq!(event(&message(RTM_IFANNOUNCE, &[(4, 7), (22, 0)], &[])), None);
-        assert_eq!(event(&message(RTM_NEWADDR, &[(12, 7)], &[])), Some(LinkEvent::Routing { ifindex: Some(7) }));
-        assert_eq!(event(&message(RTM_DELETE, &[(4, 7)], &[])), Some(LinkEvent::Routing { ifindex: Some(7) }));
-        assert_eq!(event(&message(RTM_ADD, &[], &[])), Some(LinkEvent::Routing { ifindex: None }));
-        assert_eq!(event(&message(RTM_GET, &[(4, 7)], &[])), None);
+        assert_eq!(subject(&up), Some(Subject::Interface(7)));
+        assert_eq!(subject(&message(RTM_IFINFO, &[], &[])), None);
+        assert_eq!(subject(&message(RTM_IFANNOUNCE, &[(4, 7), (22, 1)], &[])), Some(Subject::Interface(7)));
+        assert_eq!(subject(&message(RTM_NEWADDR, &[(12, 7)], &[])), Some(Subject::Routing(Some(7))));
+        assert_eq!(subject(&message(RTM_DELETE, &[(4, 7)], &[])), Some(Subject::Routing(Some(7))));
+        assert_eq!(subject(&message(RTM_ADD, &[], &[])), Some(Subject::Routing(None)));
+        assert_eq!(subject(&message(RTM_GET, &[(4, 7)], &[])), None);
+    }
+
+    #[test]
+    fn whatever_a_message_says_the_kernel_is_believed() {
+        let next = |message: &[u8], answer: fn() -> io::Result<LinkEvent>| {
+            let receive = |buf: &mut [u8]| {
+                buf[..message.len()].copy_from_slice(message);
+                Ok(message.len())
+            };
+            let look = |ifindex| {
+                assert_eq!(ifindex, 7);
+                answer()
+            };
+            Events::new().next(receive, look)
+        };
+        let as_it_is = || Ok(LinkEvent::Link { ifindex: 7, up: true, mtu: 1420, name: "wg0".to_owned() });
+        let gone = || Err(io::Error::from_raw_os_error(GONE));
+        let unknown = || Err(io::Error::from_raw_os_error(libc::ENFILE));
+        for message in
+            [message(RTM_IFINFO, &[(12, 7)], &[(8, 0), (24, 1)]), message(RTM_IFANNOUNCE, &[(4, 7), (22, 1)], &[])]
+        {
+            assert_eq!(next(&message, as_it_is), as_it_is().ok());
+            assert_eq!(next(&message, gone), Some(LinkEvent::LinkGone { ifindex: 7 }));
+            assert_eq!(next(&message, unknown), Some(LinkEvent::Lost));
+        }
     }
 
     #[test]
@@ -211,11 +252,12 @@ mod tests {
         let mut answers = answers.into_iter();
         let mut events = Events::new();
         let mut next = || {
-            events.next(|buf| {
+            let receive = |buf: &mut [u8]| {
                 let bytes = answers.next().unwrap()?;
                 buf[..bytes.len()].copy_from_slice(&bytes);
                 Ok(bytes.len())
-            })
+            };
+            events.next(receive, |_| unreachable!("none is about an interface"))
         };
         for expected in [about(1), about(2)] {
             assert_eq!(next(), Some(expected));

@@ -18,9 +18,7 @@ const _: () = {
     assert!(size_of::<libc::rt_msghdr>() == 92 && offset_of!(libc::rt_msghdr, rtm_index) == 4);
     assert!(offset_of!(libc::rt_msghdr, rtm_addrs) == 12 && offset_of!(libc::rt_msghdr, rtm_pid) == 16);
     assert!(offset_of!(libc::rt_msghdr, rtm_seq) == 20);
-    assert!(offset_of!(libc::if_msghdr, ifm_flags) == 8 && offset_of!(libc::if_msghdr, ifm_index) == 12);
-    assert!(offset_of!(libc::if_msghdr, ifm_data) == 16 && offset_of!(libc::if_data, ifi_mtu) == 8);
-    assert!(offset_of!(libc::ifa_msghdr, ifam_index) == 12);
+    assert!(offset_of!(libc::if_msghdr, ifm_index) == 12 && offset_of!(libc::ifa_msghdr, ifam_index) == 12);
 };
 
 /// A timer of kqueue(2) counts milliseconds unless it is told otherwise, and so also while the machine sleeps

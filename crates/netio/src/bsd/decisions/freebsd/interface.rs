@@ -63,13 +63,24 @@ impl<C: Calls> Interface<C> {
             return Err(TunError::Refused(io::ErrorKind::InvalidInput, sentence));
         }
         let file = calls.open().map_err(refuse_open)?;
-        let made = calls.made_name(&file).map_err(|error| failed("TUNGIFNAME", error))?;
-        let ifindex = calls.index_of(&made).map_err(|error| failed("finding its index", error))?;
-        // From here on an error deletes it.
-        let mut interface = Self { calls, file: Some(file), ifindex, is_lasting: true, shows_end: false };
-        let (calls, file) = (&interface.calls, interface.file());
         // ENOTTY where it is unknown, in some of 14.
-        let is_transient = calls.make_transient(file).is_ok();
+        let is_transient = calls.make_transient(&file).is_ok();
+        // Without a name it cannot be deleted.
+        let step = if is_transient { "TUNGIFNAME" } else { "TUNGIFNAME (its interface is left: `ifconfig -g tun`)" };
+        let made = calls.made_name(&file).map_err(|error| failed(step, error))?;
+        let ifindex = match calls.index_of(&made) {
+            Ok(ifindex) => ifindex,
+            Err(error) => {
+                drop(file);
+                if !is_transient {
+                    let _ = calls.destroy(&made);
+                }
+                return Err(failed("finding its index", error));
+            }
+        };
+        // From here on an error deletes it.
+        let mut interface = Self { calls, file: Some(file), ifindex, is_lasting: !is_transient, shows_end: false };
+        let (calls, file) = (&interface.calls, interface.file());
         calls.with_family_header(file).map_err(|error| failed("TUNSIFHEAD", error))?;
         calls.with_broadcast(file).map_err(|error| failed("TUNSIFMODE", error))?;
         calls.own(file).map_err(|error| failed("TUNSIFPID", error))?;
@@ -85,8 +96,7 @@ impl<C: Calls> Interface<C> {
             ),
             _ => failed("SIOCSIFNAME", error),
         })?;
-        let shows_end = is_alive(calls, name);
-        (interface.is_lasting, interface.shows_end) = (!is_transient, shows_end);
+        interface.shows_end = is_alive(calls, name);
         Ok(interface)
     }
 
@@ -254,6 +264,7 @@ mod tests {
         }
 
         fn index_of(&self, name: &str) -> io::Result<u32> {
+            self.ask("its index", name)?;
             self.exists(|there| there == name).map(|_| IFINDEX)
         }
 
@@ -286,8 +297,9 @@ mod tests {
         let interface = Interface::create(&kernel, "wg0").unwrap();
         let steps = [
             "open /dev/tun",
-            "TUNGIFNAME",
             "TUNSTRANSIENT 1",
+            "TUNGIFNAME",
+            "its index tun3",
             "TUNSIFHEAD 1",
             "TUNSIFMODE broadcast",
             "TUNSIFPID",
@@ -314,13 +326,16 @@ mod tests {
 
     #[test]
     fn whichever_step_fails_nothing_is_left() {
-        for step in ["open", "TUNSIFHEAD", "TUNSIFMODE", "TUNSIFPID", "SIOCSIFNAME"] {
+        for step in ["open", "TUNGIFNAME", "its index", "TUNSIFHEAD", "TUNSIFMODE", "TUNSIFPID", "SIOCSIFNAME"] {
             for also in ["none", "TUNSTRANSIENT"] {
                 let refuses = vec![(step, libc::EINVAL), (also, libc::ENOTTY)];
                 let kernel = Kernel { refuses, ..Kernel::default() };
-                let error = Interface::create(&kernel, "wg0").err().unwrap();
-                assert!(error.to_string().contains(step), "{error}");
-                assert!(kernel.interface.borrow().is_none() && !kernel.is_open.get(), "{step}, {also}");
+                let error = Interface::create(&kernel, "wg0").err().unwrap().to_string();
+                assert!(error.contains(step) && !kernel.is_open.get(), "{error}");
+                // What has no name is the user's to delete.
+                let is_left = kernel.interface.borrow().is_some();
+                assert_eq!(is_left, (step, also) == ("TUNGIFNAME", "TUNSTRANSIENT"), "{step}, {also}");
+                assert_eq!(is_left, error.contains("`ifconfig -g tun`"), "{error}");
             }
         }
     }

@@ -114,6 +114,15 @@ pub struct Thread {
     pub share: f64,
     /// How long it waited for a core each time it was ready to run, on average, in milliseconds.
     pub wait: f64,
+    /// Share of the time in which it was ready to run, and had no core.
+    pub waiting: f64,
+}
+
+impl Thread {
+    /// The share of the time in which it had something to do.
+    fn ready(&self) -> f64 {
+        self.share + self.waiting
+    }
 }
 
 /// A thread with this share of a core never waits.
@@ -130,6 +139,10 @@ const MOSTLY: f64 = 0.5;
 
 /// Threads with a smaller share of a core have time: what waits does not wait for them.
 const HAS_TIME: f64 = 0.3;
+
+/// A thread that is ready to run in more of the time, on a core or waiting for one, hardly ever sleeps: what waits does
+/// so for its machine, which others fill.
+const HARDLY_SLEEPS: f64 = 0.75;
 
 /// A queue that is hardly ever empty makes round trips so many times, and so many milliseconds, longer.
 const QUEUE: (f64, f64) = (3.0, 1.0);
@@ -212,15 +225,10 @@ fn path_is_narrow(evidence: &Evidence) -> Option<Bottleneck> {
 /// A queue that is there nearly all the time, although the daemons have time.
 fn link_is_full(evidence: &Evidence) -> Option<Bottleneck> {
     let RoundTrips { at_rest, loaded } = evidence.round_trips?;
-    // Of each daemon, the thread that carries the packets.
-    let carries = |machine: &'_ Machine| {
-        machine.threads.iter().max_by(|one, other| one.share.total_cmp(&other.share)).map(|one| (one.share, one.wait))
-    };
-    let (busiest, wait) = evidence
-        .machines
-        .iter()
-        .filter_map(carries)
-        .reduce(|(share, wait), (other_share, other_wait)| (share.max(other_share), wait.max(other_wait)))?;
+    let most =
+        |figure: fn(&Thread) -> f64| evidence.machines.iter().filter_map(Machine::carrier).map(figure).reduce(f64::max);
+    let (busiest, wait) = (most(|thread| thread.share)?, most(|thread| thread.wait)?);
+    let sleeps = evidence.machines.iter().flat_map(|machine| &machine.threads).all(|one| one.ready() < HARDLY_SLEEPS);
     let has_queue = loaded > at_rest * QUEUE.0 && loaded - at_rest > QUEUE.1.max(wait * WAITS);
     let says = match Unseen::of(&evidence.machines) {
         Unseen::Nothing => "bound by the link between the ends: packets wait for it, not for a processor",
@@ -229,7 +237,7 @@ fn link_is_full(evidence: &Evidence) -> Option<Bottleneck> {
         // The rules about processors speak of that.
         Unseen::Full => return None,
     };
-    (has_queue && busiest < HAS_TIME).then(|| Bottleneck {
+    (has_queue && sleeps && busiest < HAS_TIME).then(|| Bottleneck {
         says: says.into(),
         because: format!(
             "nine of ten round trips over {loaded:.1} ms under load, {at_rest:.1} ms at rest; the busiest thread of a \
@@ -244,7 +252,7 @@ enum Unseen {
     Nothing,
     Here,
     There,
-    /// At one whose processor has become full with the load.
+    /// At one whose processor has become full with the load, or all of whose processors are full.
     Full,
 }
 
@@ -255,7 +263,8 @@ impl Unseen {
         for (machine, unseen) in [(at(Place::Here), Self::Here), (at(Place::There), Self::There)] {
             let Some(machine) = machine else { return unseen };
             if machine.threads.is_empty() && machine.least_idle < 1.0 - WHOLE_CORE {
-                return if machine.was_full() { unseen } else { Self::Full };
+                let is_full = machine.idle < NO_IDLE || !machine.was_full();
+                return if is_full { Self::Full } else { unseen };
             }
         }
         Self::Nothing
@@ -263,6 +272,11 @@ impl Unseen {
 }
 
 impl Machine {
+    /// Of its daemon, the thread that carries the packets.
+    fn carrier(&self) -> Option<&Thread> {
+        self.threads.iter().max_by(|one, other| one.share.total_cmp(&other.share))
+    }
+
     /// Whether one of its processors was full before the load.
     fn was_full(&self) -> bool {
         self.least_idle_before.is_some_and(|idle| idle < 1.0 - WHOLE_CORE)
@@ -418,7 +432,7 @@ mod tests {
     }
 
     fn thread(of: &'static str, share: f64) -> Thread {
-        Thread { of, name: "worker".into(), share, wait: 0.1 }
+        Thread { of, name: "worker".into(), share, wait: 0.1, waiting: 0.0 }
     }
 
     fn says(evidence: &Evidence) -> String {
@@ -473,6 +487,19 @@ mod tests {
     }
 
     #[test]
+    fn a_queue_before_a_daemon_that_hardly_gets_a_core_is_its_machines() {
+        // What TCP keeps waiting in a queue has nothing to do with how long the daemon waits for a core each time.
+        let round_trips = Some(RoundTrips { at_rest: 0.4, loaded: 250.0 });
+        let with = |share, waiting| {
+            let threads = vec![Thread { waiting, wait: 4.0, ..thread(SENDING, share) }];
+            let machine = Machine { threads, idle: 0.01, idle_before: Some(0.02), ..machine() };
+            says(&Evidence { round_trips, ..on(machine) })
+        };
+        assert!(with(0.2, 0.75).ends_with("all are busy, as they were before, by other programs"));
+        assert!(with(0.05, 0.4).starts_with("bound by the link between the ends"), "it sleeps in half of the time");
+    }
+
+    #[test]
     fn a_queue_is_the_links_only_if_both_ends_are_seen() {
         let seen = |place, threads| Machine { place, threads, ..machine() };
         let here = seen(Place::Here, vec![thread(SENDING, 0.05)]);
@@ -491,6 +518,14 @@ mod tests {
         assert!(kernels(0.4, 0.9).starts_with("bound by the link between the ends"));
         assert!(kernels(0.02, 0.9).starts_with("bound by one processor at the far end"));
         assert!(kernels(0.02, 0.03).starts_with("bound by the link or the far end"));
+        let full = Machine {
+            idle: 0.01,
+            idle_before: Some(0.02),
+            least_idle: 0.0,
+            least_idle_before: Some(0.01),
+            ..seen(Place::There, Vec::new())
+        };
+        assert!(with(&[&here, &full]).ends_with("all are busy, as they were before, by other programs"));
     }
 
     #[test]

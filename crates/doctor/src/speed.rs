@@ -233,8 +233,13 @@ fn one_thread(evidence: &Evidence) -> Option<Finding> {
     if !machine.threads.iter().any(|(_, share)| *share > FULL) || machine.cores.is_empty() {
         return None;
     }
-    let thread =
-        |(name, share): &(String, f64)| Thread { of: bottleneck::HERE, name: name.clone(), share: *share, wait: 0.0 };
+    let thread = |(name, share): &(String, f64)| Thread {
+        of: bottleneck::HERE,
+        name: name.clone(),
+        share: *share,
+        wait: 0.0,
+        waiting: 0.0,
+    };
     let idle = |of: fn(f64, f64) -> f64, start: f64| machine.cores.iter().map(|core| core.idle).fold(start, of);
     let seen = bottleneck::Machine {
         place: Place::Here,

@@ -63,6 +63,9 @@ pub struct ThreadShare {
     pub share: f64,
     /// How long it waited for a core each time it was ready to run, on average.
     pub wait_milliseconds: f64,
+    /// Share of the time in which it was ready to run, and had no core. A responder tells it apart from the rest.
+    #[serde(skip)]
+    pub waiting: f64,
 }
 
 /// How far a limit of processor time was used.
@@ -102,6 +105,7 @@ impl Watch {
             name: thread.name.clone(),
             share: thread.seconds / seconds,
             wait_milliseconds: thread.mean_wait(),
+            waiting: (thread.waited / seconds).clamp(0.0, 1.0),
         };
         Seen {
             seconds,
@@ -134,7 +138,11 @@ impl Seen {
             let before = 1.0 - before.unwrap_or(1.0);
             (before + (1.0 - all - before) * times).clamp(0.0, 1.0)
         };
-        let thread = |thread: ThreadShare| ThreadShare { share: (thread.share * times).min(1.0), ..thread };
+        let thread = |thread: ThreadShare| ThreadShare {
+            share: (thread.share * times).min(1.0),
+            waiting: (thread.waiting * times).min(1.0),
+            ..thread
+        };
         Self {
             seconds: self.seconds / times,
             idle: 1.0 - busy(self.idle, rest.map(|rest| rest.idle)),
@@ -208,10 +216,11 @@ mod tests {
 
     #[test]
     fn what_was_watched_besides_a_load_does_not_dilute_it() {
-        let threads = vec![ThreadShare { name: "worker".into(), share: 0.8, wait_milliseconds: 0.1 }];
+        let threads = vec![ThreadShare { name: "worker".into(), share: 0.8, wait_milliseconds: 0.1, waiting: 0.1 }];
         let seen = Seen { seconds: 3.6, idle: 0.6, least_idle: 0.2, threads, daemon: 0.9, ..Seen::default() };
         let load = seen.clone().during(3.0, None);
         let near = |one: f64, other: f64| (one - other).abs() < 1e-9;
+        assert!(near(load.threads[0].waiting, 0.12), "{load:?}");
         assert!(near(load.threads[0].share, 0.96) && near(load.daemon, 1.08), "{load:?}");
         assert!(near(load.idle, 0.52) && near(load.least_idle, 0.04) && near(load.seconds, 3.0), "{load:?}");
         // What others do all the time is not the load's.

@@ -166,6 +166,7 @@ impl Delta {
                 name: thread.name.clone(),
                 share: thread.seconds / active,
                 wait: thread.mean_wait(),
+                waiting: thread.waited / active,
             };
             threads.iter().map(thread).collect::<Vec<_>>()
         });

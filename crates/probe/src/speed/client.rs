@@ -330,7 +330,13 @@ impl Watching {
         // Its answer is there already if the load took longer than a connection may.
         let _ = self.connection.stream.shutdown(Shutdown::Write);
         match self.connection.reply(GRACE)? {
-            Reply::Seen(seen) => Ok(seen),
+            Reply::Seen(mut seen) => {
+                // A responder from before there was this line ends the connection.
+                if let Ok(Reply::Waiting(shares)) = self.connection.reply(GRACE) {
+                    seen.threads.iter_mut().zip(shares).for_each(|(thread, share)| thread.waiting = share);
+                }
+                Ok(seen)
+            }
             other => Err(unexpected(other)),
         }
     }
@@ -386,6 +392,7 @@ mod tests {
     use std::thread;
 
     use super::*;
+    use crate::watch::ThreadShare;
 
     /// A client, and a responder that serves one connection so.
     fn with(serve: impl FnOnce(TcpStream) + Send + 'static) -> (Client, thread::JoinHandle<()>) {
@@ -439,6 +446,23 @@ mod tests {
         let arrived = client.receive(LONG).unwrap().run(|| ended.send(()).unwrap()).unwrap();
         assert_eq!((arrived.bytes, arrived.tcp, arrived.held), (10, None, 0.75));
         responder.join().unwrap();
+    }
+
+    #[test]
+    fn how_long_threads_waited_is_told_by_newer_responders_alone() {
+        for (told, expected) in
+            [(Some(vec![0.25, 7.0, 0.5]), [0.25, 1.0]), (Some(vec![0.25]), [0.25, 0.0]), (None, [0.0; 2])]
+        {
+            let (client, responder) = with(move |stream| {
+                say(&stream, &READY);
+                let thread = ThreadShare { name: "worker".into(), share: 0.5, wait_milliseconds: 2.0, waiting: 0.75 };
+                say(&stream, &Reply::Seen(Seen { threads: vec![thread; 2], ..Seen::default() }));
+                told.into_iter().for_each(|shares| say(&stream, &Reply::Waiting(shares)));
+            });
+            let seen = client.watch().unwrap().end().unwrap();
+            assert_eq!(seen.threads.iter().map(|thread| thread.waiting).collect::<Vec<_>>(), expected);
+            responder.join().unwrap();
+        }
     }
 
     #[test]

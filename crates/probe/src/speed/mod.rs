@@ -89,6 +89,9 @@ pub enum Reply {
     },
     /// The end of `watch`.
     Seen(Seen),
+    /// After that: of each thread the share of the time in which it was ready to run, and had no core. Clients from before
+    /// there was this line do not read it.
+    Waiting(Vec<f64>),
     /// The end of `echo`.
     Echoed {
         /// How many datagrams arrived.
@@ -147,6 +150,7 @@ impl Reply {
             }
             Self::Sent { tcp, held } => Self::Sent { tcp: tcp.map(TcpCounts::sanitized), held: share(held) },
             Self::Seen(seen) => Self::Seen(sanitized(seen)),
+            Self::Waiting(shares) => Self::Waiting(shares.into_iter().take(MOST_THREADS).map(share).collect()),
         }
     }
 }
@@ -166,6 +170,7 @@ fn sanitized(seen: Seen) -> Seen {
         name: one_line(&thread.name, LONGEST_NAME),
         share: share(thread.share),
         wait_milliseconds: within(thread.wait_milliseconds, 1e6),
+        waiting: 0.0,
     };
     let limit = |limit: LimitUse| LimitUse { processors: within(limit.processors, 1e6), used_up: share(limit.used_up) };
     Seen {
@@ -267,6 +272,7 @@ mod tests {
             name: "\u{1}".repeat(crate::watch::LONGEST_NAME),
             share: 0.123_456_789_012,
             wait_milliseconds: 123.456_789_012,
+            waiting: 0.0,
         };
         let seen = Seen { threads: vec![thread; crate::watch::MOST_THREADS], ..Seen::default() };
         assert!(line(&Reply::Seen(seen)).len() < LONGEST_REPLY - 512);
@@ -279,6 +285,7 @@ mod tests {
             name: "\u{1b}[2Jevil\n\u{202e}name-that-is-long".into(),
             share: -3.0,
             wait_milliseconds: 1e300,
+            waiting: f64::NAN,
         };
         let seen = Seen {
             seconds: -1.0,
@@ -294,9 +301,13 @@ mod tests {
         let Reply::Seen(seen) = Reply::Seen(seen).sanitized() else { panic!("another reply") };
         assert_eq!((seen.seconds, seen.idle, seen.least_idle, seen.daemon), (0.0, 1.0, 0.0, 0.0));
         assert_eq!(seen.threads.len(), MOST_THREADS);
-        assert_eq!(seen.threads[0], ThreadShare { name: "[2Jevilname-tha".into(), share: 0.0, wait_milliseconds: 1e6 });
+        let thread = ThreadShare { name: "[2Jevilname-tha".into(), share: 0.0, wait_milliseconds: 1e6, waiting: 0.0 };
+        assert_eq!(seen.threads[0], thread);
         assert_eq!(seen.limit, Some(LimitUse { processors: 0.0, used_up: 1.0 }));
         assert!(seen.socket_drops.checked_add(seen.fragmented).is_some() && seen.processors <= MOST_PROCESSORS);
+
+        let waiting = Reply::Waiting(vec![f64::NAN, 2.0, -1.0, 0.5, 0.0, 0.0, 0.0, 0.0, 0.0]).sanitized();
+        assert_eq!(waiting, Reply::Waiting(vec![0.0, 1.0, 0.0, 0.5, 0.0, 0.0, 0.0, 0.0]));
 
         let reason = "\u{7}no\r\n".to_owned() + &"x".repeat(4000);
         let Reply::Refused { reason } = (Reply::Refused { reason }).sanitized() else { panic!("another reply") };
@@ -316,7 +327,8 @@ mod tests {
             bytes in 0..MOST,
             name in "[ -~]{0,15}",
         ) {
-            let threads = vec![ThreadShare { name, share: shares[0], wait_milliseconds: seconds }; 3];
+            let thread = ThreadShare { name, share: shares[0], wait_milliseconds: seconds, waiting: 0.0 };
+            let threads = vec![thread; 3];
             let limit = Some(LimitUse { processors: 0.5, used_up: shares[1] });
             let [idle, least_idle] = [shares[2], shares[3]];
             let seen = Reply::Seen(Seen {
@@ -331,6 +343,8 @@ mod tests {
                 fragmented: 1,
             });
             proptest::prop_assert_eq!(seen.clone().sanitized(), seen);
+            let waiting = Reply::Waiting(shares.clone());
+            proptest::prop_assert_eq!(waiting.clone().sanitized(), waiting);
             let arrived = Reply::Arrived { bytes, seconds, held: shares[0] };
             proptest::prop_assert_eq!(arrived.clone().sanitized(), arrived);
         }

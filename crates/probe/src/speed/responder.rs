@@ -359,7 +359,10 @@ impl<'a> Connection<'a> {
         let watch = Watch::begin(self.responder.daemon, self.responder.port);
         self.ready()?;
         self.end_of_input(self.until)?;
-        self.reply(&Reply::Seen(watch.end()))
+        let seen = watch.end();
+        let waiting = seen.threads.iter().map(|thread| thread.waiting).collect();
+        self.write(&line(&Reply::Seen(seen)))?;
+        self.reply(&Reply::Waiting(waiting))
     }
 
     /// Sends a client's datagrams back until it ends its side.

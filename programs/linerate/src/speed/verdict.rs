@@ -52,6 +52,7 @@ fn machine(place: Place, of: &'static str, seen: &Seen, before: Option<&Seen>) -
         name: thread.name.clone(),
         share: thread.share,
         wait: thread.wait_milliseconds,
+        waiting: thread.waiting,
     };
     Machine {
         place,
@@ -86,7 +87,7 @@ mod tests {
     use super::*;
 
     fn seen(share: f64) -> Seen {
-        let threads = vec![ThreadShare { name: "worker".into(), share, wait_milliseconds: 0.1 }];
+        let threads = vec![ThreadShare { name: "worker".into(), share, wait_milliseconds: 0.1, waiting: 0.0 }];
         Seen { processors: 4, idle: 0.6, least_idle: 0.3, threads, daemon: share, ..Seen::default() }
     }
 

@@ -162,8 +162,9 @@ impl Seen {
     }
 }
 
-/// A load takes at least a third of what is watched around it; one of which next to nothing arrives says little about
-/// its own time.
+/// What was watched is taken to be at most so many times as long as its load. On a bad way it is longer: connections and
+/// answers take seconds, or next to nothing arrives, and a load's time is from its first byte to its last. What differs
+/// from the time at rest by chance would then be multiplied and taken for the load's.
 const MOST_TIMES: f64 = 3.0;
 
 /// None if it is another limit by now.

@@ -23,6 +23,9 @@ const QUEUE_LEN: u32 = 1000;
 /// stream.
 const CHANGES_PER_PASS: usize = 256;
 
+/// The most changes that are read before the first pass: what a socket's buffer holds, and many more.
+const FIRST_CHANGES: usize = 1 << 16;
+
 /// The link of one device.
 pub enum Link {
     /// The kernel is asked.
@@ -151,7 +154,7 @@ impl WatchedLink {
             (notified, Some(remote))
         } else {
             here.watch(ifindex)?;
-            (Notified { ifindex, up: link::is_up(ifindex)? }, None)
+            (Notified::first(ifindex, || link::is_up(ifindex), || here.next())?, None)
         };
         let link = Self { notified, here, remote };
         link.in_namespace(|ifindex| prepare(ifindex, mtu))?;
@@ -223,6 +226,25 @@ impl WatchedLink {
 }
 
 impl Notified {
+    /// The link when no notification waits any more: those that do are read, and mean nothing else. What is read of the
+    /// link may be newer than they are, or older, so the last of them counts.
+    fn first(
+        ifindex: u32,
+        is_up: impl Fn() -> io::Result<bool>,
+        mut next: impl FnMut() -> Option<LinkEvent>,
+    ) -> io::Result<Self> {
+        let mut up = is_up()?;
+        for _ in 0..FIRST_CHANGES {
+            match next() {
+                Some(LinkEvent::Link { ifindex: at, up: told, .. }) if at == ifindex => up = told,
+                Some(LinkEvent::Lost) => up = is_up()?,
+                Some(_) => {}
+                None => break,
+            }
+        }
+        Ok(Self { ifindex, up })
+    }
+
     /// What a change in our namespace means while the device is here; true if the device has left.
     fn with_device(&mut self, change: &LinkEvent, events: &mut LinkChanges) -> bool {
         match *change {
@@ -287,8 +309,9 @@ fn prepare(ifindex: u32, mtu: Option<u32>) -> io::Result<()> {
 fn open_namespace(tun: &tun::TunDevice, name: &str) -> io::Result<(Notified, RemoteNamespace)> {
     let network = tun.network()?;
     let (monitor, notified) = network.inside(|| {
-        let (monitor, ifindex) = (Monitor::new()?, link::index_of(name)?);
-        Ok((monitor, Notified { ifindex, up: link::is_up(ifindex)? }))
+        let (mut monitor, ifindex) = (Monitor::new()?, link::index_of(name)?);
+        let notified = Notified::first(ifindex, || link::is_up(ifindex), || monitor.next())?;
+        Ok((monitor, notified))
     })?;
     Ok((notified, RemoteNamespace { network, monitor }))
 }
@@ -307,7 +330,10 @@ mod tests {
 
     /// Whether each of these, one read at a time, says that the link went down.
     fn downs(up: bool, remote: bool, changes: &[LinkEvent]) -> Vec<bool> {
-        let mut notified = Notified { ifindex: DEVICE, up };
+        downs_after(Notified { ifindex: DEVICE, up }, remote, changes)
+    }
+
+    fn downs_after(mut notified: Notified, remote: bool, changes: &[LinkEvent]) -> Vec<bool> {
         let down = |change| {
             let mut events = LinkChanges::default();
             let left = if remote {
@@ -329,12 +355,41 @@ mod tests {
     }
 
     #[test]
+    fn after_what_was_lost_at_the_beginning_the_link_is_read_again() {
+        let reads = std::cell::Cell::new(0);
+        let is_up = || Ok(reads.replace(reads.get() + 1) == 0);
+        let mut told = [link(9, true), LinkEvent::Lost].into_iter();
+        let notified = Notified::first(DEVICE, is_up, || told.next()).unwrap();
+        assert!(!notified.up && reads.get() == 2);
+    }
+
+    #[test]
     fn after_a_loss_the_next_that_is_down_counts() {
         let changes = [LinkEvent::Lost, link(DEVICE, false), link(DEVICE, false)];
         assert_eq!(downs(false, false, &changes), [false, true, false]);
     }
 
     proptest! {
+        /// The kernel tells of `early` before the link is read for the first time, of `late` before what it told is read,
+        /// and of `then` afterwards.
+        #[test]
+        fn a_link_that_changes_while_its_monitor_begins_goes_down_as_often_as_then(
+            before: bool,
+            remote: bool,
+            early in prop::collection::vec(any::<bool>(), 0..6),
+            late in prop::collection::vec(any::<bool>(), 0..6),
+            then in prop::collection::vec(any::<bool>(), 0..6),
+        ) {
+            let read = early.last().copied().unwrap_or(before);
+            let mut told = early.iter().chain(&late).map(|&up| link(DEVICE, up));
+            let notified = Notified::first(DEVICE, || Ok(read), || told.next()).unwrap();
+            let mut was_up = late.last().copied().unwrap_or(read);
+            let expected = then.iter().map(|&up| std::mem::replace(&mut was_up, up) && !up);
+            let expected: Vec<bool> = expected.collect();
+            let changes: Vec<_> = then.iter().map(|&up| link(DEVICE, up)).collect();
+            prop_assert_eq!(downs_after(notified, remote, &changes), expected);
+        }
+
         #[test]
         fn a_link_goes_down_once_for_each_time_that_it_was_up(
             start: bool, remote: bool, told in prop::collection::vec((any::<bool>(), any::<bool>()), 0..40),

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # `linerate speed --listen`: it answers through the tunnel and nowhere else, without rights, eight connections at a time,
-# four of an address, whatever they send, for its minutes.
+# four of a peer, whatever they send, for its minutes.
 # timeout: 250
 source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/speed.bash"
@@ -9,6 +9,19 @@ need nc
 two_hosts
 tunnel v4
 pings h1 10.9.0.2
+# Another peer.
+host h3
+cable h3 e3 h2 f2
+address h3 e3 198.51.100.3/24
+address h2 f2 198.51.100.2/24
+key h3
+daemon h3 wg3
+on h3 wg set wg3 listen-port 50003 private-key "$WORK/h3.key" peer "$(public h2)" \
+  endpoint 198.51.100.2:50002 allowed-ips 10.9.0.2/32,fd09::2/128
+on h2 wg set wg2 peer "$(public h3)" allowed-ips 10.9.0.3/32,fd09::3/128
+wg_address h3 wg3 10.9.0.3/24 fd09::3/64
+wait_for 5 "wg3 to open its port" listens_udp h3 50003
+pings h3 10.9.0.2
 
 # One that has a minute; what comes next takes some of it.
 began=$(now_ms)
@@ -33,10 +46,11 @@ if ((EUID == 0)) && [[ $(awk '{ print $3; exit }' /proc/self/uid_map) -gt 65534 
 fi
 
 # One line of JSON each; what it answers, or nothing after a time-out.
-ask() { # LINE
-  printf '%b' "$1" | on h1 timeout 15 nc -N 10.9.0.2 5282 2>/dev/null | tr -d '\0' | head -c 4096 || true
+ask() { # LINE [HOST]
+  printf '%b' "$1" | on "${2:-h1}" timeout 15 nc -N 10.9.0.2 5282 2>/dev/null | tr -d '\0' | head -c 4096 || true
 }
-is_ready() { [[ $(ask '{"version":1,"ask":"watch","milliseconds":1}\n') == '{"ready":'* ]]; }
+watch='{"version":1,"ask":"watch","milliseconds":1}\n'
+is_ready() { [[ $(ask "$watch" "$@") == '{"ready":'* ]]; } # [HOST]
 
 say "hostile input"
 expect "an answer to garbage" '{"refused":{"reason":"this is not a request"}}' "$(ask 'GET / HTTP/1.1\r\n\r\n')"
@@ -78,26 +92,28 @@ wait_for 15 "the end of the stream that is not read" nothing_is_kept
 say "more connections than it serves"
 # Each goes on until the responder ends it, which it does after nine seconds: a slow machine may miss them, and tries
 # again.
-hold() { # ADDRESS...
+hold() { # HOST/ADDRESS...
   rm -f "$WORK"/held-*
-  local number=0 address
-  for address; do
+  local number=0 from
+  for from; do
     number=$((number + 1))
     { printf '{"version":1,"ask":"watch","milliseconds":9000}\n' && sleep 120; } |
-      { ip netns exec h1 nc "$address" 5282 || true; echo ended; } >"$WORK/held-$number" 2>&1 &
+      { ip netns exec "${from%%/*}" nc "${from#*/}" 5282 || true; echo ended; } >"$WORK/held-$number" 2>&1 &
   done
 }
 # One that is refused may end without an answer.
 say_so() { # NUMBER ANSWER
   (($(grep -l -e "\"$2\"" -e '"refused"' -e '^ended' "$WORK"/held-* 2>/dev/null | wc -l || true) == $1))
 }
-refuses() { # WHAT ADDRESS... : beside connections to these another one is refused
+# What the other peer was answered meanwhile is in $OTHER.
+refuses() { # WHAT HOST/ADDRESS... : beside connections to these another one is refused
   local what=$1 try
   shift
   for try in {1..5}; do
     hold "$@"
     wait_for 10 "answers to $# connections" say_so $# ready
-    speed 10.9.0.2
+    OTHER=$(ask "$watch" h3)
+    speed 10.9.0.2 --tunnel wg1
     # The clients stay; it is the responder that ends their connections.
     wait_for 60 "the end of $# connections" say_so $# seen
     wait_for 10 "room for other ones" is_ready
@@ -108,12 +124,24 @@ refuses() { # WHAT ADDRESS... : beside connections to these another one is refus
   done
   fail "another connection beside $#: expected a refusal, it says: $(cat "$WORK/said")"
 }
-four=(10.9.0.2 10.9.0.2 10.9.0.2 10.9.0.2)
-refuses "4 connections of this address" "${four[@]}"
-refuses "8 connections" "${four[@]}" fd09::2 fd09::2 fd09::2 fd09::2
+four=(h1/10.9.0.2 h1/10.9.0.2 h1/fd09::2 h1/fd09::2)
+refuses "4 connections of this peer" "${four[@]}"
+[[ $OTHER == '{"ready":'* ]] || fail "beside those of one peer another one is answered: $OTHER"
+refuses "8 connections" "${four[@]}" "${four[@]/h1/h3}"
+
+say "a peer that connects all the time"
+# Its connections wait for each other, and for nobody else's.
+ip netns exec h1 bash -c 'while :; do : <>/dev/tcp/10.9.0.2/5282; done' 2>/dev/null &
+busy=$!
+is_refused() { [[ $(ask "$watch") == *"4 connections of this peer"* ]]; }
+wait_for 30 "a refusal" is_refused
+for _ in {1..5}; do is_ready h3 || fail "beside it another peer is not answered"; done
+kill "$busy"
+wait "$busy" 2>/dev/null || true
+wait_for 10 "an answer after that" is_ready
 
 say "a measurement after all that"
-speed 10.9.0.2 --seconds 1
+speed 10.9.0.2 --tunnel wg1 --seconds 1
 expect "status" 0 "$STATUS"
 says "^wg1 to 10\.9\.0\.2, one TCP stream each way, answered by linerate$"
 says "^throughput +[0-9.]+ [MG]bit/s +[0-9.]+ [MG]bit/s$"
@@ -121,7 +149,7 @@ says "^MTU +packets of 1420 bytes, the interface's MTU, pass$"
 says "^[0-9.]+ [MG]bit/s (to|from) 10\.9\.0\.2, the slower way: .* \(.*\)$"
 # It sends back what belongs to a measurement.
 expect_at_least "datagrams that came back" 1 "$(counted h1 back)"
-measures fd09::2 --seconds 2
+measures fd09::2 --tunnel wg1 --seconds 2
 for way in send receive; do
   holds "$way: figures" ".$way.megabitsPerSecond > 0 and .$way.bytes > 0 and .$way.segments > 0 and .$way.lost != null"
   holds "$way: round trips" ".$way.underLoad.answers > 0 and .atRest.answers > 0"
@@ -145,7 +173,7 @@ reaches 10.9.0.2 5282 || fail "through the tunnel it does not answer any more"
 say "its rate"
 stop_responder
 responder h2 wg2 --port 5284 --rate 2
-measures 10.9.0.2 --port 5284 --seconds 3
+measures 10.9.0.2 --tunnel wg1 --port 5284 --seconds 3
 for way in send receive; do
   holds "$way: no more than it allows" ".$way.megabitsPerSecond < 2.5"
   holds "$way: the verdict" ".$way.bottleneck.says | startswith(\"bound by the responder's own limit\")"

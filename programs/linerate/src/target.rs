@@ -64,7 +64,8 @@ pub(crate) fn find<'a>(all: &'a [Status], wanted: &str) -> Result<Target<'a>, St
     Ok(Target { tunnel: &tunnel.interface, peer, address, is_guess })
 }
 
-fn networks(peer: &PeerStatus) -> impl Iterator<Item = IpNet> {
+/// The allowed IPs of a peer.
+pub(crate) fn networks(peer: &PeerStatus) -> impl Iterator<Item = IpNet> {
     peer.allowed_ips.iter().filter_map(|text| text.parse().ok())
 }
 

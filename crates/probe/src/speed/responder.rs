@@ -1,6 +1,7 @@
 //! Answers a client at the other end of a tunnel. What comes is a stranger's: whoever reaches the sockets may ask for
 //! anything, but gets no more than [`Bounds`] say.
 
+use std::collections::HashMap;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::BorrowedFd;
@@ -20,12 +21,18 @@ use crate::watch::Watch;
 /// More connections at a time are refused.
 pub const MOST_CONNECTIONS: usize = 8;
 
-/// Of one address no more: a client has two, and two more while those before them end.
+/// Of one peer no more: a client has two, and two more while those before them end.
 pub const MOST_OF_ONE: usize = 4;
 
-/// Connections are accepted so far apart, but some after a pause at once.
+/// A peer's connections are served so far apart, but some after a pause at once.
 const APART: Duration = Duration::from_millis(100);
 const AT_ONCE: u32 = 10;
+
+/// So many wait at most to be accepted: one peer's do not keep others from connecting.
+const BACKLOG: u16 = 64;
+
+/// How often it is looked whether the interface is there.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Datagrams in a second: clients send 2,000.
 const MOST_DATAGRAMS: u64 = 4000;
@@ -90,7 +97,7 @@ impl Sockets {
             io::Result::Ok(socket)
         };
         let stream = socket(Type::STREAM, Protocol::TCP)?;
-        stream.listen(16)?;
+        stream.listen(BACKLOG.into())?;
         let datagrams = socket(Type::DGRAM, Protocol::UDP)?;
         // What the kernel does not grant is missing when datagrams come in bursts, and nowhere else.
         let _ = datagrams.set_recv_buffer_size(DATAGRAM_BUFFER);
@@ -108,12 +115,24 @@ struct Responder<'a> {
     daemon: Option<u32>,
     port: u16,
     /// At most [`MOST_CONNECTIONS`].
-    connections: Mutex<Vec<(IpAddr, Arc<TcpStream>)>>,
-    is_there: &'a (dyn Fn() -> bool + Sync),
+    connections: Mutex<Vec<(Peer, Arc<TcpStream>)>>,
+    tunnel: &'a dyn Tunnel,
 }
 
-/// Answers on `sockets` until the time is over, `stop` is readable, or the interface has gone (`is_there`, asked every
-/// second). `watched` is the tunnel's daemon, if it has one, and its port.
+/// The tunnel of a responder.
+pub trait Tunnel: Sync {
+    /// Whether its interface is there, with its addresses. Asked every second.
+    fn is_there(&self) -> bool;
+
+    /// The number of the peer that has an address. Addresses without a number count as those of one peer.
+    fn peer(&self, address: IpAddr) -> Option<usize>;
+}
+
+/// Whose a connection is.
+type Peer = Option<usize>;
+
+/// Answers on `sockets` until the time is over, `stop` is readable, or the interface of `tunnel` has gone. `watched` is
+/// the tunnel's daemon, if it has one, and its port.
 ///
 /// # Errors
 /// poll(2) fails.
@@ -122,30 +141,29 @@ pub fn answer(
     bounds: Bounds,
     watched: (Option<u32>, u16),
     stop: BorrowedFd<'_>,
-    is_there: &(dyn Fn() -> bool + Sync),
+    tunnel: &dyn Tunnel,
 ) -> io::Result<End> {
     let now = Instant::now();
     let (pace, datagrams) = (Pace::new(bounds.rate, now), Pace::new(MOST_DATAGRAMS, now));
     let (daemon, port) = watched;
     let connections = Mutex::default();
-    let responder = Responder { pace, datagrams, until: bounds.until, daemon, port, connections, is_there };
-    let mut accepts = Accepts { next: now };
+    let responder = Responder { pace, datagrams, until: bounds.until, daemon, port, connections, tunnel };
+    let (mut paces, mut look) = (Paces::default(), now);
     thread::scope(|scope| {
         loop {
-            if let Some(end) = responder.has_ended(stop) {
+            if let Some(end) = responder.has_ended(stop, &mut look) {
                 responder.hang_up();
                 return Ok(end);
             }
-            if let Some(pause) = accepts.pause(Instant::now()) {
-                wait_for(&mut [PollFd::from_borrowed_fd(stop, PollFlags::IN)], pause)?;
-                continue;
-            }
             for sockets in sockets {
                 let Ok((stream, from)) = sockets.listener.accept() else { continue };
-                accepts.count(Instant::now());
-                let Some(stream) = responder.admit(stream, from.ip()) else { continue };
+                let peer = tunnel.peer(from.ip());
+                let Some(stream) = responder.admit(stream, peer) else { continue };
                 let (responder, theirs) = (&responder, Arc::clone(&stream));
+                let wait = paces.book(peer, Instant::now());
                 let serve = move || {
+                    // In its place: a peer's connections wait for each other, and for nobody else's.
+                    thread::sleep(wait);
                     // Whoever hangs up hangs up.
                     let _ = Connection::new(responder, &theirs).serve(&sockets.datagrams, from.ip());
                     responder.dismiss(&theirs);
@@ -159,47 +177,53 @@ pub fn answer(
     })
 }
 
-/// When connections are accepted.
-struct Accepts {
-    /// When the next one would be, if all were [`APART`].
-    next: Instant,
-}
+/// For each peer that has connected lately, when its next connection would be served, if all were [`APART`].
+#[derive(Default)]
+struct Paces(HashMap<Peer, Instant>);
 
-impl Accepts {
-    fn count(&mut self, now: Instant) {
-        self.next = self.next.max(now) + APART;
-    }
-
-    /// How long none is accepted.
-    fn pause(&self, now: Instant) -> Option<Duration> {
-        self.next.saturating_duration_since(now).checked_sub(APART * (AT_ONCE - 1)).filter(|pause| !pause.is_zero())
+impl Paces {
+    /// How long another connection of `peer` waits.
+    fn book(&mut self, peer: Peer, now: Instant) -> Duration {
+        // Who has paused begins anew.
+        self.0.retain(|_, next| *next > now);
+        let next = self.0.entry(peer).or_insert(now);
+        let wait = next.saturating_duration_since(now).saturating_sub(APART * (AT_ONCE - 1));
+        *next += APART;
+        wait
     }
 }
 
 impl Responder<'_> {
-    fn has_ended(&self, stop: BorrowedFd<'_>) -> Option<End> {
+    /// `look` is when to look for the interface again.
+    fn has_ended(&self, stop: BorrowedFd<'_>, look: &mut Instant) -> Option<End> {
         let mut ready = [PollFd::from_borrowed_fd(stop, PollFlags::IN)];
         if matches!(poll(&mut ready, Some(&Timespec::default())), Ok(1..)) {
             return Some(End::Stopped);
         }
-        if Instant::now() >= self.until {
+        let now = Instant::now();
+        if now >= self.until {
             return Some(End::Time);
         }
-        (!(self.is_there)()).then_some(End::Gone)
+        if now < *look {
+            return None;
+        }
+        *look = now + LOOK_AGAIN;
+        (!self.tunnel.is_there()).then_some(End::Gone)
     }
 
-    /// The connection, if there is room for it.
-    fn admit(&self, stream: TcpStream, from: IpAddr) -> Option<Arc<TcpStream>> {
+    /// The connection of `peer`, if there is room for it.
+    fn admit(&self, stream: TcpStream, peer: Peer) -> Option<Arc<TcpStream>> {
         let mut connections = self.connections();
-        let of_one = connections.iter().filter(|(other, _)| *other == from).count();
+        let of_one = connections.iter().filter(|(other, _)| *other == peer).count();
         let reason = match refusal(connections.len(), of_one) {
             None => {
                 let stream = Arc::new(stream);
-                connections.push((from, Arc::clone(&stream)));
+                connections.push((peer, Arc::clone(&stream)));
                 return Some(stream);
             }
             Some(reason) => reason,
         };
+        drop(connections);
         // Nobody is waited for. What is not read when a connection is closed may cut off what was said.
         let _ = stream.set_nonblocking(true).map(|()| (&stream).read(&mut [0; LONGEST_REQUEST]));
         let _ = (&stream).write_all(&line(&Reply::Refused { reason }));
@@ -215,7 +239,7 @@ impl Responder<'_> {
         self.connections().iter().for_each(|(_, stream)| drop(stream.shutdown(Shutdown::Both)));
     }
 
-    fn connections(&self) -> MutexGuard<'_, Vec<(IpAddr, Arc<TcpStream>)>> {
+    fn connections(&self) -> MutexGuard<'_, Vec<(Peer, Arc<TcpStream>)>> {
         self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -223,17 +247,17 @@ impl Responder<'_> {
     fn wait(&self, sockets: &[Sockets], stop: BorrowedFd<'_>) -> io::Result<()> {
         let mut ready: Vec<PollFd<'_>> = sockets.iter().map(|one| PollFd::new(&one.listener, PollFlags::IN)).collect();
         ready.push(PollFd::from_borrowed_fd(stop, PollFlags::IN));
-        let left = self.until.saturating_duration_since(Instant::now()).min(Duration::from_secs(1));
+        let left = self.until.saturating_duration_since(Instant::now()).min(LOOK_AGAIN);
         wait_for(&mut ready, left)
     }
 }
 
-/// Why another connection is refused, beside so many, and so many of the same address.
+/// Why another connection is refused, beside so many, and so many of the same peer.
 fn refusal(all: usize, of_one: usize) -> Option<String> {
     if all >= MOST_CONNECTIONS {
         Some(format!("it serves {MOST_CONNECTIONS} connections already; try again in 10 seconds"))
     } else if of_one >= MOST_OF_ONE {
-        Some(format!("it serves {MOST_OF_ONE} connections of this address already; try again in 10 seconds"))
+        Some(format!("it serves {MOST_OF_ONE} connections of this peer already; try again in 10 seconds"))
     } else {
         None
     }
@@ -474,32 +498,60 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_address_leaves_room_for_a_client_at_another() {
+    fn one_peer_leaves_room_for_a_client_of_another() {
         assert_eq!([refusal(0, 0), refusal(2, 2), refusal(MOST_OF_ONE, 0), refusal(7, 1)], [const { None }; 4]);
-        assert!(refusal(MOST_OF_ONE, MOST_OF_ONE).unwrap().contains("of this address"));
+        assert!(refusal(MOST_OF_ONE, MOST_OF_ONE).unwrap().contains("of this peer"));
         assert!(refusal(MOST_CONNECTIONS, 0).unwrap().starts_with("it serves 8 connections already"));
         const { assert!(MOST_CONNECTIONS >= MOST_OF_ONE + 2) };
     }
 
     #[test]
-    fn connections_are_accepted_ten_times_a_second() {
+    fn ten_connections_of_a_peer_are_served_in_a_second_whatever_others_do() {
         let begin = Instant::now();
-        let mut accepts = Accepts { next: begin };
-        let mut now = begin;
-        let mut accepted = 0;
+        let (mut paces, mut now, mut served) = (Paces::default(), begin, 0);
         while now < begin + Duration::from_secs(10) {
-            match accepts.pause(now) {
-                Some(pause) => now += pause,
-                None => {
-                    accepts.count(now);
-                    accepted += 1;
-                }
-            }
+            now += paces.book(Some(0), now);
+            served += 1;
         }
-        assert!((100..=110).contains(&accepted), "{accepted}");
+        assert!((100..=111).contains(&served), "{served}");
+        assert_eq!([paces.book(Some(1), now), paces.book(None, now)], [Duration::ZERO; 2]);
         let later = now + Duration::from_secs(60);
-        assert_eq!(accepts.pause(later), None);
-        (0..AT_ONCE).for_each(|_| accepts.count(later));
-        assert!(accepts.pause(later).is_some(), "a pause is not saved up");
+        assert!((0..AT_ONCE).all(|_| paces.book(Some(0), later).is_zero()));
+        assert_eq!(paces.book(Some(0), later), APART, "a pause is not saved up");
+        assert_eq!(paces.0.len(), 1, "who has paused is forgotten");
+    }
+
+    struct Nowhere;
+
+    impl Tunnel for Nowhere {
+        fn is_there(&self) -> bool {
+            false
+        }
+
+        fn peer(&self, _: IpAddr) -> Option<usize> {
+            None
+        }
+    }
+
+    #[test]
+    fn a_peer_that_has_its_places_does_not_take_those_of_others() {
+        let now = Instant::now();
+        let responder = Responder {
+            pace: Pace::new(1, now),
+            datagrams: Pace::new(1, now),
+            until: now,
+            daemon: None,
+            port: 9,
+            connections: Mutex::default(),
+            tunnel: &Nowhere,
+        };
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let admit = |peer| responder.admit(TcpStream::connect(address).unwrap(), peer);
+        let kept: Vec<_> = (0..MOST_OF_ONE).map(|_| admit(Some(1)).unwrap()).collect();
+        assert!(admit(Some(1)).is_none());
+        assert!(admit(Some(2)).is_some() && admit(None).is_some());
+        responder.dismiss(&kept[0]);
+        assert!(admit(Some(1)).is_some());
     }
 }

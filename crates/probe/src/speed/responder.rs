@@ -37,7 +37,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// Datagrams in a second: clients send 2,000.
 const MOST_DATAGRAMS: u64 = 4000;
 
-/// No more datagrams of them wait in a socket's buffer.
+/// No more datagrams wait in a socket's buffer.
 const MOST_WAITING: usize = 4096;
 
 /// A request has to be there by then.
@@ -109,7 +109,7 @@ impl Sockets {
 /// What the connections share.
 struct Responder<'a> {
     pace: Pace,
-    /// Of datagrams, whoever sends them.
+    /// Of datagrams, of the client whose they are.
     datagrams: Pace,
     until: Instant,
     daemon: Option<u32>,
@@ -249,6 +249,21 @@ impl Responder<'_> {
         ready.push(PollFd::from_borrowed_fd(stop, PollFlags::IN));
         let left = self.until.saturating_duration_since(Instant::now()).min(LOOK_AGAIN);
         wait_for(&mut ready, left)
+    }
+}
+
+/// From now on nothing but what comes from `client` is in this socket.
+fn take_from(datagrams: &UdpSocket, client: IpAddr) {
+    // Connected to no port, a socket takes what comes from all ports of that address: which one the client has, only its
+    // datagrams tell. To another client it is connected anew; without one in between, as that would undo its binding to
+    // the interface (__udp_disconnect). Where this is not possible, senders are compared.
+    let _ = datagrams.connect(SocketAddr::new(client, 0));
+    // What came for somebody else, or too late. An error may be one that an earlier datagram has met.
+    let mut buffer = [0; 1];
+    for _ in 0..MOST_WAITING {
+        if datagrams.recv(&mut buffer).is_err_and(|error| error.kind() == ErrorKind::WouldBlock) {
+            break;
+        }
     }
 }
 
@@ -394,9 +409,8 @@ impl<'a> Connection<'a> {
         let Ok(datagrams) = datagrams.try_lock() else {
             return self.reply(&Reply::Refused { reason: "it counts another client's datagrams".into() });
         };
+        take_from(&datagrams, from);
         let mut buffer = [0; LONGEST_DATAGRAM];
-        // What came for somebody else, or too late: as much as was there.
-        let _ = (0..MOST_WAITING).find(|_| datagrams.recv(&mut buffer).is_err());
         self.ready()?;
         let mut arrived = 0;
         while Instant::now() < self.until {
@@ -519,6 +533,33 @@ mod tests {
         assert!((0..AT_ONCE).all(|_| paces.book(Some(0), later).is_zero()));
         assert_eq!(paces.book(Some(0), later), APART, "a pause is not saved up");
         assert_eq!(paces.0.len(), 1, "who has paused is forgotten");
+    }
+
+    #[test]
+    fn what_strangers_send_does_not_reach_a_socket_that_counts_a_clients_datagrams() {
+        let sockets = Sockets::bind("127.0.0.1:0".parse().unwrap(), "lo").unwrap();
+        let datagrams = sockets.datagrams.into_inner().unwrap();
+        let address = datagrams.local_addr().unwrap();
+        let at = |address: &str| UdpSocket::bind((address, 0)).unwrap();
+        let (one, other) = (at("127.0.0.2"), at("127.0.0.3"));
+        for (client, stranger) in [(&one, &other), (&other, &one)] {
+            let of_client = client.local_addr().unwrap();
+            let send = |from: &UdpSocket| from.send_to(b"x", address).map(drop);
+            send(stranger).unwrap();
+            take_from(&datagrams, of_client.ip());
+            send(stranger).unwrap();
+            send(client).unwrap();
+            send(&at(&of_client.ip().to_string())).unwrap();
+            let sender = || {
+                wait_for(&mut [PollFd::new(&datagrams, PollFlags::IN)], Duration::from_secs(60)).unwrap();
+                datagrams.recv_from(&mut [0; 9]).unwrap().1
+            };
+            assert_eq!(sender(), of_client);
+            assert_eq!(sender().ip(), of_client.ip(), "another port of it");
+            datagrams.send_to(b"y", of_client).unwrap();
+            assert_eq!(client.recv(&mut [0; 9]).unwrap(), 1);
+            assert_eq!(SockRef::from(&datagrams).device().unwrap().as_deref(), Some(&b"lo"[..]));
+        }
     }
 
     struct Nowhere;

@@ -2,7 +2,7 @@
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -22,6 +22,8 @@ pub struct Echo {
     to: IpAddr,
     /// Tells our answers from those to other processes of this host.
     identifier: u16,
+    /// Readable when answers are waited for no more.
+    stop: Option<OwnedFd>,
 }
 
 /// Readable when an answer, or anybody else's ICMP message, has come.
@@ -47,7 +49,27 @@ impl Echo {
             socket.bind_device(Some(device.as_bytes()))?;
         }
         socket.connect(&SocketAddr::new(to, 0).into())?;
-        Ok(Self { socket, to, identifier: std::process::id() as u16 })
+        Ok(Self { socket, to, identifier: std::process::id() as u16, stop: None })
+    }
+
+    /// From now on nothing is waited for once `stop` is readable.
+    pub fn stop_at(&mut self, stop: OwnedFd) {
+        self.stop = Some(stop);
+    }
+
+    /// Waits until an answer, or anybody else's ICMP message, has come, or a signal, or the time is over.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Interrupted`] once it is told to stop; those of poll(2).
+    pub fn wait(&self, time: Duration) -> io::Result<()> {
+        let time = Timespec::try_from(time).map_err(|error| io::Error::new(ErrorKind::InvalidInput, error))?;
+        let mut ready = vec![PollFd::new(&self.socket, PollFlags::IN)];
+        ready.extend(self.stop.iter().map(|stop| PollFd::new(stop, PollFlags::IN)));
+        match poll(&mut ready, Some(&time)) {
+            Ok(_) if ready.get(1).is_some_and(|stop| !stop.revents().is_empty()) => Err(ErrorKind::Interrupted.into()),
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
     }
 
     /// Sends the request `number`.
@@ -117,11 +139,7 @@ impl Echo {
         let sent = Instant::now();
         self.send_sized(number, payload)?;
         while let Some(left) = timeout.checked_sub(sent.elapsed()) {
-            let left = Timespec::try_from(left).map_err(|error| io::Error::new(ErrorKind::InvalidInput, error))?;
-            match poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&left)) {
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno.into()),
-            }
+            self.wait(left)?;
             let took = sent.elapsed();
             while let Some(answered) = self.receive()? {
                 if answered == number {
@@ -170,11 +188,29 @@ fn checksum(bytes: &[u8]) -> u16 {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+    use std::net::{Ipv4Addr, Ipv6Addr, UdpSocket};
+    use std::os::unix::net::UnixStream;
+
     use super::*;
-    use std::net::{Ipv4Addr, Ipv6Addr};
 
     const V4: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
     const V6: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
+
+    #[test]
+    fn told_to_stop_it_waits_no_more() {
+        let (stop, signal) = UnixStream::pair().unwrap();
+        let nobody = UdpSocket::bind("127.0.0.1:0").unwrap();
+        // A raw socket is root's.
+        let socket = Socket::new(Domain::IPV4, Type::DGRAM, None).unwrap();
+        socket.connect(&nobody.local_addr().unwrap().into()).unwrap();
+        let mut echo = Echo { socket, to: V4, identifier: 7, stop: None };
+        echo.stop_at(stop.into());
+        assert_eq!(echo.round_trip(1, Duration::from_millis(1)).unwrap(), None);
+        (&signal).write_all(b"x").unwrap();
+        let stopped = echo.round_trip(2, Duration::from_secs(600));
+        assert_eq!(stopped.unwrap_err().kind(), ErrorKind::Interrupted);
+    }
 
     #[test]
     fn a_request_sums_up_to_nothing() {

@@ -3,6 +3,7 @@
 use std::cell::OnceCell;
 use std::io::IsTerminal;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,7 +15,6 @@ use linerate_probe::watch::{Seen, Watch};
 use linerate_probe::{Echo, largest};
 use linerate_tunnel::Interruption;
 use linerate_tunnel::status::Status;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 
 use super::{iperf3, verdict};
@@ -204,7 +204,7 @@ fn headers(address: IpAddr) -> u32 {
 
 pub(super) fn measure(tunnel: &Status, target: &Target<'_>, seconds: u8, port: u16) -> Result<Speed, CliError> {
     let time = Duration::from_secs(seconds.into());
-    let echo = Echo::open(target.address, Some(target.tunnel)).map_err(|error| match error.kind() {
+    let mut echo = Echo::open(target.address, Some(target.tunnel)).map_err(|error| match error.kind() {
         std::io::ErrorKind::PermissionDenied => "speed needs a raw socket; try again as root (sudo)".to_owned(),
         _ => format!("cannot send to {} through {}: {error}", target.address, target.tunnel),
     })?;
@@ -213,6 +213,10 @@ pub(super) fn measure(tunnel: &Status, target: &Target<'_>, seconds: u8, port: u
     // A first one makes a handshake, if there is none.
     let _ = echo.round_trip(u16::MAX, HANDSHAKE);
     let mut answerer = answerer(target, port)?;
+    if let Answerer::Iperf3 { interruption, .. } = &answerer {
+        let signals = interruption.as_fd().try_clone_to_owned();
+        echo.stop_at(signals.map_err(|error| format!("cannot handle signals: {error}"))?);
+    }
     let watched = (daemon(target.tunnel), tunnel.listen_port);
     let rest = at_rest(&answerer, target, &echo, watched)?;
     answerer.check()?;
@@ -479,8 +483,9 @@ fn loaded_trips(pings: &mut Pings<'_>, ended: &AtomicBool) -> Vec<Option<Duratio
         };
         // The end of the load is seen in time.
         let pause = wake.saturating_duration_since(now).min(LOADED_INTERVAL);
-        let pause = Timespec { tv_sec: 0, tv_nsec: pause.subsec_nanos().into() };
-        let _ = poll(&mut [PollFd::new(pings.echo, PollFlags::IN)], Some(&pause));
+        if pings.echo.wait(pause).is_err() {
+            break;
+        }
         while let Ok(Some(number)) = pings.echo.receive() {
             requests.answer(number, Instant::now());
         }

@@ -12,14 +12,19 @@ use super::responder::{UNSENT, in_time, left, wait_for};
 use super::{Ask, FILLER, LONGEST_MILLISECONDS, LONGEST_REPLY, Reply, Request, TcpCounts, line};
 use crate::watch::Seen;
 
-/// How long a connection may take.
-const CONNECT: Duration = Duration::from_secs(3);
+/// How long things may take.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    /// A connection and the answer to its question: TCP tries three times again within that.
+    connect: Duration,
+    /// An answer, beyond the time of the connection: queues hold seconds, and what gets lost comes seconds later.
+    grace: Duration,
+    /// A stream of which nothing comes for so long, after its time, stands still.
+    stalled: Duration,
+}
 
-/// How long an answer may take beyond the time of the connection: queues hold seconds.
-const GRACE: Duration = Duration::from_secs(4);
-
-/// A stream of which nothing comes for so long, after its time, stands still.
-const STALLED: Duration = Duration::from_secs(4);
+const LIMITS: Limits =
+    Limits { connect: Duration::from_secs(8), grace: Duration::from_secs(10), stalled: Duration::from_secs(4) };
 
 /// The responder ends a connection then: until then what is on its way may arrive.
 const LONGEST: Duration = Duration::from_millis(LONGEST_MILLISECONDS as u64);
@@ -43,6 +48,7 @@ pub struct Client {
     address: SocketAddr,
     device: String,
     segment: Option<u32>,
+    limits: Limits,
 }
 
 /// Why a question has no answer.
@@ -120,7 +126,7 @@ impl Client {
     /// The responder at `address`, through the interface `device`, whatever the routes say.
     #[must_use]
     pub fn new(address: SocketAddr, device: &str) -> Self {
-        Self { address, device: device.to_owned(), segment: None }
+        Self { address, device: device.to_owned(), segment: None, limits: LIMITS }
     }
 
     /// From now on TCP puts at most so many bytes into a segment, both ways: where larger packets are swallowed, a stream
@@ -167,7 +173,7 @@ impl Client {
     /// # Errors
     /// [`Trouble`].
     pub fn echo(&self, length: usize, interval: Duration, time: Duration, late: Duration) -> Result<Echoed, Trouble> {
-        let mut connection = self.ask(Ask::Echo, time + late + GRACE)?;
+        let mut connection = self.ask(Ask::Echo, time + late + self.limits.grace)?;
         let socket = Socket::new(Domain::for_address(self.address), Type::DGRAM, Some(Protocol::UDP))?;
         socket.bind_device(Some(self.device.as_bytes()))?;
         socket.connect(&self.address.into())?;
@@ -197,8 +203,12 @@ impl Client {
             }
         }
         connection.stream.shutdown(Shutdown::Write)?;
-        match connection.reply(GRACE)? {
+        match connection.reply(self.limits.grace)? {
             Reply::Echoed { arrived } => {
+                // Those that came while this process had no processor.
+                while socket.recv(&mut buffer).is_ok() {
+                    echoed.returned += 1;
+                }
                 echoed.arrived = arrived.min(echoed.sent);
                 echoed.returned = echoed.returned.min(echoed.arrived);
                 Ok(echoed)
@@ -209,16 +219,17 @@ impl Client {
 
     /// Connects, and asks; it has begun when this returns.
     fn ask(&self, ask: Ask, time: Duration) -> Result<Connection, Trouble> {
+        let until = Instant::now() + self.limits.connect;
         let stream = self.connect().map_err(|error| match error.kind() {
             ErrorKind::ConnectionRefused => Trouble::Nobody,
             _ => Trouble::Unreachable(error),
         })?;
         let milliseconds = u32::try_from(time.as_millis()).unwrap_or(u32::MAX).clamp(1, LONGEST_MILLISECONDS);
         stream.set_nodelay(true)?;
-        stream.set_write_timeout(Some(CONNECT))?;
+        stream.set_write_timeout(Some(self.limits.connect))?;
         (&stream).write_all(&line(&Request::new(ask, milliseconds)))?;
-        let mut connection = Connection { stream, rest: Vec::new(), rate: 0 };
-        match connection.reply(CONNECT)? {
+        let mut connection = Connection { stream, rest: Vec::new(), rate: 0, limits: self.limits };
+        match connection.reply(until.saturating_duration_since(Instant::now()))? {
             Reply::Ready { rate } => Ok(Connection { rate, ..connection }),
             other => Err(unexpected(other)),
         }
@@ -230,7 +241,7 @@ impl Client {
         if let Some(segment) = self.segment {
             socket.set_tcp_mss(segment)?;
         }
-        socket.connect_timeout(&self.address.into(), CONNECT)?;
+        socket.connect_timeout(&self.address.into(), self.limits.connect)?;
         socket.set_nonblocking(false)?;
         Ok(socket.into())
     }
@@ -263,7 +274,7 @@ impl Stream {
         }
         ended();
         let _ = stream.shutdown(Shutdown::Write);
-        let reply = self.connection.reply(LONGEST + GRACE);
+        let reply = self.connection.reply(LONGEST + self.connection.limits.grace);
         let tcp = TcpCounts::of(&self.connection.stream);
         // What the responder had no time for is not sent any more: the next load would wait behind it.
         let _ = SockRef::from(&self.connection.stream).set_linger(Some(Duration::ZERO));
@@ -284,7 +295,8 @@ impl Stream {
         let mut length = early.len().min(PIECE);
         buffer[..length].copy_from_slice(&early[..length]);
         let now = Instant::now();
-        let (time_is_over, until) = (now + self.time, now + LONGEST + GRACE);
+        let Limits { grace, stalled, .. } = self.connection.limits;
+        let (time_is_over, until) = (now + self.time, now + LONGEST + grace);
         let (mut bytes, mut begin, mut last) = (0, None, now);
         let is_whole = loop {
             if length > 0 {
@@ -297,8 +309,10 @@ impl Stream {
                 self.connection.rest = buffer[end + 1..length].to_vec();
                 break true;
             }
-            let Ok(left) = left(until.min(last.max(time_is_over) + STALLED)) else { break false };
-            self.connection.stream.set_read_timeout(Some(left))?;
+            if Instant::now() >= until {
+                break false;
+            }
+            wait_until(&self.connection.stream, until.min(last.max(time_is_over) + stalled))?;
             match in_time(|| (&self.connection.stream).read(&mut buffer)) {
                 // What the sender counted stays unknown.
                 Ok(0) | Err(_) => break false,
@@ -306,7 +320,7 @@ impl Stream {
             }
         };
         ended();
-        let (tcp, held) = match is_whole.then(|| self.connection.reply(GRACE)) {
+        let (tcp, held) = match is_whole.then(|| self.connection.reply(grace)) {
             Some(Ok(Reply::Sent { tcp, held })) => (tcp, held),
             _ => (None, 0.0),
         };
@@ -329,10 +343,10 @@ impl Watching {
     pub fn end(mut self) -> Result<Seen, Trouble> {
         // Its answer is there already if the load took longer than a connection may.
         let _ = self.connection.stream.shutdown(Shutdown::Write);
-        match self.connection.reply(GRACE)? {
+        match self.connection.reply(self.connection.limits.grace)? {
             Reply::Seen(mut seen) => {
                 // A responder from before there was this line ends the connection.
-                if let Ok(Reply::Waiting(shares)) = self.connection.reply(GRACE) {
+                if let Ok(Reply::Waiting(shares)) = self.connection.reply(self.connection.limits.grace) {
                     seen.threads.iter_mut().zip(shares).for_each(|(thread, share)| thread.waiting = share);
                 }
                 Ok(seen)
@@ -349,6 +363,13 @@ struct Connection {
     rest: Vec<u8>,
     /// Bytes per second that the responder allows.
     rate: u64,
+    limits: Limits,
+}
+
+/// The next read waits until then; one that comes too late still finds what has come in time.
+fn wait_until(stream: &TcpStream, until: Instant) -> io::Result<()> {
+    let left = until.saturating_duration_since(Instant::now());
+    stream.set_read_timeout(Some(left.max(Duration::from_millis(1))))
 }
 
 impl Connection {
@@ -364,7 +385,7 @@ impl Connection {
             if self.rest.len() > LONGEST_REPLY {
                 return Err(no_responder().into());
             }
-            self.stream.set_read_timeout(Some(left(until)?))?;
+            wait_until(&self.stream, until)?;
             let mut buffer = [0; 1024];
             match in_time(|| (&self.stream).read(&mut buffer))? {
                 0 => return Err(io::Error::from(ErrorKind::UnexpectedEof).into()),
@@ -397,7 +418,8 @@ mod tests {
     /// A client, and a responder that serves one connection so.
     fn with(serve: impl FnOnce(TcpStream) + Send + 'static) -> (Client, thread::JoinHandle<()>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let client = Client::new(listener.local_addr().unwrap(), "lo");
+        let limits = Limits { connect: LONG, grace: LONG, stalled: LONG };
+        let client = Client { limits, ..Client::new(listener.local_addr().unwrap(), "lo") };
         let serve = move || {
             let (stream, _) = listener.accept().unwrap();
             let mut request = Vec::new();
@@ -448,6 +470,30 @@ mod tests {
         responder.join().unwrap();
     }
 
+    /// Waits until so many bytes after the first answer have come.
+    fn await_bytes(connection: &Connection, bytes: usize) {
+        let early = connection.rest.len();
+        while early < bytes && early + connection.stream.peek(&mut [0; 4096]).unwrap() < bytes {
+            thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn what_has_come_counts_however_late_it_is_read() {
+        let sent = [&b"..........\n"[..], &line(&Reply::Sent { tcp: None, held: 0.5 })[..]].concat();
+        let length = sent.len();
+        let (client, responder) = with(move |stream| {
+            say(&stream, &READY);
+            (&stream).write_all(&sent).unwrap();
+        });
+        let mut stream = client.receive(SHORT).unwrap();
+        await_bytes(&stream.connection, length);
+        stream.connection.limits.stalled = Duration::ZERO;
+        let arrived = stream.run(|| ()).unwrap();
+        assert_eq!((arrived.bytes, arrived.held), (10, 0.5));
+        responder.join().unwrap();
+    }
+
     #[test]
     fn how_long_threads_waited_is_told_by_newer_responders_alone() {
         for (told, expected) in
@@ -463,6 +509,19 @@ mod tests {
             assert_eq!(seen.threads.iter().map(|thread| thread.waiting).collect::<Vec<_>>(), expected);
             responder.join().unwrap();
         }
+    }
+
+    #[test]
+    fn an_answer_that_has_come_is_read_after_its_time() {
+        let (client, responder) = with(|stream| {
+            say(&stream, &READY);
+            say(&stream, &Reply::Seen(Seen::default()));
+        });
+        let mut watching = client.watch().unwrap();
+        await_bytes(&watching.connection, line(&Reply::Seen(Seen::default())).len());
+        let reply = watching.connection.reply(Duration::ZERO).unwrap();
+        assert_eq!(reply, Reply::Seen(Seen::default()));
+        responder.join().unwrap();
     }
 
     #[test]

@@ -41,7 +41,7 @@ const MOST_DATAGRAMS: u64 = 4000;
 const MOST_WAITING: usize = 4096;
 
 /// A request has to be there by then.
-const PATIENCE: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_secs(4);
 
 /// The last part of a connection's time is for telling what was seen or counted.
 const LAST_WORD: Duration = Duration::from_secs(1);

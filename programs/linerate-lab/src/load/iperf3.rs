@@ -25,11 +25,9 @@ pub(super) const MOST_STREAMS: u16 = 128;
 /// Seconds between two reports: as often as iperf3 makes them (`MIN_INTERVAL`).
 const INTERVAL: &str = "0.1";
 
-/// How long the client may take beyond the load's own time, and the server to start.
+/// How long the client may take beyond the load's own time, and the server to start and, when the client has ended, to
+/// report.
 const TIMEOUT: Duration = Duration::from_secs(10);
-
-/// How long the server may take to report when the client has ended.
-const LAST_WORD: Duration = Duration::from_secs(3);
 
 /// Time between two looks at something that should happen soon.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
@@ -48,7 +46,7 @@ pub(super) fn run(from: &Host, to_host: &Host, to: IpAddr, traffic: &Traffic, wi
     let duration = whole_seconds(window);
     let client = Process::start(from, &client_arguments(at, traffic, duration))?;
     let near = client.report(duration + TIMEOUT)?;
-    let far = server.report(LAST_WORD)?;
+    let far = server.report(TIMEOUT)?;
     match *traffic {
         Traffic::Tcp { reverse: true, .. } => arrived(&far, &near, traffic, window),
         _ => arrived(&near, &far, traffic, window),

@@ -13,8 +13,11 @@ use serde_json::Value;
 use super::measure::Direction;
 use crate::cli::ends;
 
+/// Milliseconds for its connection: TCP tries three times again within that.
+const CONNECT: &str = "8000";
+
 /// How long it may take beyond its time.
-const GRACE: Duration = Duration::from_secs(10);
+const GRACE: Duration = Duration::from_secs(15);
 
 /// A server serves one client, and ends a measurement a moment after its client: it is asked so often, so far apart.
 const ATTEMPTS: usize = 5;
@@ -100,7 +103,7 @@ fn run(address: IpAddr, arguments: &[&str], time: Duration, interruption: &Inter
 
 fn once(address: IpAddr, arguments: &[&str], time: Duration, interruption: &Interruption) -> Result<Value, String> {
     let child = Command::new("iperf3")
-        .args(["-c", &address.to_string(), "-J", "--connect-timeout", "3000"])
+        .args(["-c", &address.to_string(), "-J", "--connect-timeout", CONNECT])
         .args(arguments)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

@@ -30,9 +30,10 @@ echo "${PID[wg2]}" >"$root/$group/cgroup.procs"
 measures 10.9.0.2 --seconds 3
 for way in send receive; do
   holds "$way: the verdict" ".$way.bottleneck.says | startswith(\"bound by a limit of processor time at the far end\")"
-  holds "$way: the figures" ".$way.there.limit.processors == 0.05 and .$way.there.limit.usedUp > 0.5 and .$way.here.limit == null"
+  holds "$way: the figures" ".$way.there.limit.processors == 0.05 and .$way.there.limit.usedUp > 0.5 and .$way.here.limit.processors != 0.05"
 done
 
 echo "${PID[wg2]}" >"$root/cgroup.procs"
 measures 10.9.0.2 --seconds 1
-holds "without a limit" '.send.there.limit == null and (.verdict | contains("limit of processor time") | not)'
+# This machine may have one of its own.
+holds "without a limit" '.send.there.limit.processors != 0.05 and (.verdict | contains("limit of processor time") | not)'

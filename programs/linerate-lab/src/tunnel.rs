@@ -225,15 +225,7 @@ impl<'a> Tunnel<'a> {
     /// Pings the server until an answer comes, which takes a handshake.
     fn await_answer(&mut self) -> Result<Duration> {
         let start = Instant::now();
-        let to = self.to(AddressFamily::V4);
-        while self.testbed.client().inside(|| ping::run(to, &FIRST))?.answered == 0 {
-            self.daemons.iter_mut().try_for_each(Daemon::check_alive)?;
-            if start.elapsed() > TIMEOUT {
-                let words: String = self.daemons.iter().map(Daemon::last_stderr_line).collect();
-                let said = format!("{} answered no ping within {TIMEOUT:?}{words}", self.subject.name);
-                return Err(Error::Subject(said));
-            }
-        }
+        self.await_answer_over(AddressFamily::V4)?;
         let time = start.elapsed();
         if matches!(self.subject.kind, Kind::Esp(_)) {
             self.check_esp()?;
@@ -247,6 +239,24 @@ impl<'a> Tunnel<'a> {
             }
         }
         Ok(time)
+    }
+
+    /// Pings the server over a family until an answer comes: the kernel may take its time with the routes of IPv6 addresses.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Subject`] when none comes.
+    pub fn await_answer_over(&mut self, inside: AddressFamily) -> Result<()> {
+        let (start, to) = (Instant::now(), self.to(inside));
+        while self.testbed.client().inside(|| ping::run(to, &FIRST))?.answered == 0 {
+            self.daemons.iter_mut().try_for_each(Daemon::check_alive)?;
+            if start.elapsed() > TIMEOUT {
+                let words: String = self.daemons.iter().map(Daemon::last_stderr_line).collect();
+                let said = format!("{} answered no ping within {TIMEOUT:?}{words}", self.subject.name);
+                return Err(Error::Subject(said));
+            }
+        }
+        Ok(())
     }
 }
 

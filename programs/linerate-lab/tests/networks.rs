@@ -5,7 +5,7 @@
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::Path;
 use std::process::{Command, ExitCode};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use linerate_control::keys::{PublicKey, SecretKey};
 use linerate_control::uapi::request::{DeviceUpdate, PeerUpdate};
@@ -81,12 +81,12 @@ fn nothing_left(inside: &Sandbox, daemon: &Subject) -> Result<(), Error> {
 
 fn more_peers(inside: &Sandbox, daemon: &Subject) -> Result<(), Error> {
     let testbed = Testbed::build(inside, &Topology::Pair, 1)?;
-    let tunnel = Tunnel::up(daemon, &testbed, &keys(), AddressFamily::V4)?;
+    let mut tunnel = Tunnel::up(daemon, &testbed, &keys(), AddressFamily::V4)?;
     let peers = (1..=100).map(|number| PeerUpdate::new(PublicKey([number; 32]))).collect();
     tunnel.add_peers(1, &DeviceUpdate { peers, ..DeviceUpdate::default() })?;
     let count = |end| Ok::<_, Error>(tunnel.device(end)?.map_or(0, |device| device.peers.len()));
     expect("the far end has them", count(1)? == 101 && count(0)? == 1)?;
-    answers(&testbed, &tunnel, AddressFamily::V4)?;
+    answers(&testbed, &mut tunnel, AddressFamily::V4)?;
     tunnel.down()
 }
 
@@ -250,9 +250,9 @@ fn last_stderr_line(inside: &Sandbox, _: &Subject) -> Result<(), Error> {
 /// Whether the server answers the client by `subject`, in both families inside and outside.
 fn carries_both_families(testbed: &Testbed, subject: &Subject) -> Result<(), Error> {
     for outside in families(testbed) {
-        let tunnel = Tunnel::up(subject, testbed, &keys(), outside)?;
+        let mut tunnel = Tunnel::up(subject, testbed, &keys(), outside)?;
         for inside in families(testbed) {
-            answers(testbed, &tunnel, inside)?;
+            answers(testbed, &mut tunnel, inside)?;
         }
         tunnel.down()?;
     }
@@ -263,18 +263,12 @@ fn families(testbed: &Testbed) -> Vec<AddressFamily> {
     if testbed.has_ipv6() { AddressFamily::BOTH.into() } else { vec![AddressFamily::V4] }
 }
 
-fn answers(testbed: &Testbed, tunnel: &Tunnel<'_>, inside: AddressFamily) -> Result<(), Error> {
+fn answers(testbed: &Testbed, tunnel: &mut Tunnel<'_>, inside: AddressFamily) -> Result<(), Error> {
+    tunnel.await_answer_over(inside)?;
     let to = tunnel.to(inside);
-    let answered = |count, timeout| {
-        let probes = Probes { count, pause: Duration::ZERO, timeout };
-        testbed.client().inside(|| ping::run(to, &probes)).map(|report| report.answered)
-    };
-    // The kernel takes packets to an IPv6 address in when a worker has made its route, some time after it was added.
-    let begin = Instant::now();
-    while answered(1, Duration::from_millis(200))? == 0 {
-        expect(&format!("{to} answers"), begin.elapsed() < PATIENCE)?;
-    }
-    expect(&format!("{to} answers every time"), answered(3, PATIENCE)? == 3)
+    let probes = Probes { count: 3, pause: Duration::ZERO, timeout: PATIENCE };
+    let report = testbed.client().inside(|| ping::run(to, &probes))?;
+    expect(&format!("{to} answers every time"), report.answered == 3)
 }
 
 /// The mean of a few round trips in milliseconds.

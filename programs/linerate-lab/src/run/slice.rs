@@ -55,7 +55,8 @@ impl Slice<'_> {
     pub(super) fn take(&self) -> Result<SliceResult> {
         let mut result =
             SliceResult { sample: Sample { round: self.round, ..Sample::default() }, ..SliceResult::default() };
-        let tunnel = Tunnel::up(self.subject, self.testbed, &self.options.keys, self.scenario.outside)?;
+        let mut tunnel = Tunnel::up(self.subject, self.testbed, &self.options.keys, self.scenario.outside)?;
+        tunnel.await_answer_over(self.scenario.inside)?;
         match &self.scenario.load {
             Load::Traffic(traffic) => self.traffic(&tunnel, traffic, &mut result)?,
             Load::Ping => self.ping(&tunnel, &mut result)?,

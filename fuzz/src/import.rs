@@ -35,7 +35,10 @@ fn imported(mut import: import::Import, input: &Input) {
         import.endpoint = "vpn.example.com".parse().ok();
     }
     let Ok(interface) = "wg0".parse() else { return };
-    let Ok(bytes) = import.to_bytes(&interface, &Options { now: UNIX_EPOCH, keep_keys: true }) else { return };
+    let Ok(bytes) = import.to_bytes(&interface, &Options { now: UNIX_EPOCH, keep_keys: true, fix_firewall: true })
+    else {
+        return;
+    };
     let text = std::str::from_utf8(&bytes).expect("it is text");
     let sections = text.lines().filter(|line| line.trim_start_matches("#~ ").starts_with('[')).count();
     assert_eq!(sections, 1 + import.clients.len(), "a value has made a section");

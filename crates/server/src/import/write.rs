@@ -22,6 +22,8 @@ pub struct Options {
     pub now: SystemTime,
     /// Whether clients' private keys are kept.
     pub keep_keys: bool,
+    /// Whether ways are opened in firewalls of others.
+    pub fix_firewall: bool,
 }
 
 impl Import {
@@ -54,7 +56,7 @@ impl Import {
             line(&[&format!("{phase:?} = {command}")]);
         }
         line(&[&format!("#! PublicEndpoint = {endpoint}")]);
-        self.settings(&mut out);
+        self.settings(options, &mut out);
         for client in &self.clients {
             out.prefix = "";
             out.add(&[]);
@@ -68,7 +70,7 @@ impl Import {
     }
 
     /// The settings of a gateway, and the defaults of client files.
-    fn settings(&self, out: &mut Lines) {
+    fn settings(&self, options: &Options, out: &mut Lines) {
         let mut line = |parts: &[&str]| out.add(parts);
         if let Some(interfaces) = &self.gateway {
             let through = if interfaces.is_empty() { "auto".to_owned() } else { interfaces.join(", ") };
@@ -79,6 +81,9 @@ impl Import {
             if self.inbound {
                 line(&["#! Inbound = all"]);
             }
+        }
+        if options.fix_firewall {
+            line(&["#! FixFirewall = true"]);
         }
         if !self.client_dns.is_empty() {
             line(&[&format!("#! ClientDNS = {}", self.client_dns.join(", "))]);

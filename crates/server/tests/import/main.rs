@@ -18,7 +18,7 @@ use proptest::prelude::*;
 use samples::{Sample, context, public_key};
 
 fn options() -> Options {
-    Options { now: UNIX_EPOCH + Duration::from_secs(1_800_000_000), keep_keys: false }
+    Options { now: UNIX_EPOCH + Duration::from_secs(1_800_000_000), keep_keys: false, fix_firewall: false }
 }
 
 fn imported(kind: Kind, input: &Input) -> Import {
@@ -113,6 +113,16 @@ fn keys_of_clients_are_kept_only_if_asked_for() {
         assert!(!keys.is_empty(), "{}", sample.folder.display());
         let (without, with) = (file(&import, &options()), file(&import, &Options { keep_keys: true, ..options() }));
         assert!(keys.iter().all(|key| !without.contains(key) && with.contains(key)));
+    }
+}
+
+#[test]
+fn firewalls_of_others_are_opened_only_if_asked_for() {
+    for sample in Sample::all() {
+        let import = imported(sample.kind, &sample.input);
+        let setting = "\n#! FixFirewall = true\n";
+        assert!(!file(&import, &options()).contains(setting), "{}", sample.folder.display());
+        assert!(file(&import, &Options { fix_firewall: true, ..options() }).contains(setting));
     }
 }
 

@@ -76,6 +76,12 @@ pub(crate) struct ImportArguments {
     #[arg(long)]
     keep_nat: bool,
 
+    /// Open ways in firewalls of others (Docker, ufw, firewalld, iptables, nft) that drop what the server needs
+    ///
+    /// They are opened whenever the tunnel is up, and closed when it is not.
+    #[arg(long)]
+    fix_firewall: bool,
+
     /// Print as JSON
     #[arg(long)]
     json: bool,
@@ -102,7 +108,8 @@ pub(super) fn run(arguments: &ImportArguments) -> Result<ExitCode, CliError> {
         Some(name) => name.clone(),
         None => import.interface.parse().map_err(|error| format!("{error}; give it another with --name"))?,
     };
-    let options = Options { now: SystemTime::now(), keep_keys: arguments.keep_keys };
+    let options =
+        Options { now: SystemTime::now(), keep_keys: arguments.keep_keys, fix_firewall: arguments.fix_firewall };
     let text = import.to_bytes(&interface, &options).map_err(error)?;
     let target = PathBuf::from(format!("/etc/wireguard/{interface}.conf"));
     let report = Report::new(&import, &target, arguments, &leftovers);

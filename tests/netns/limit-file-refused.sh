@@ -16,10 +16,14 @@ warnings() { grep -c "does not tell yet what became of clients" "$WORK/said"; }
 chown nobody "$file" 2>/dev/null || skip "no file can be given away here"
 LOG_LEVEL=error good linerate up wg1
 wait_for 12 "a warning" warnings
+shown() { at h1 "$LINERATE" status wg1 | grep -q "does not tell yet what became of clients"; }
+not_shown() { ! shown; }
+wait_for 5 "the warning in the status" shown
 sleep 2 # the daemon writes usage meanwhile
 ! in_file "Expired" || fail "the supervisor can write the file all the same: nothing is shown here"
 no_ping h2 10.9.0.1
 chown root "$file"
 wait_for 75 "its section to be comments" in_file "#~ PublicKey = $(public h2)"
 expect "warnings" 1 "$(warnings)"
+wait_for 5 "the status without it" not_shown
 good linerate down wg1

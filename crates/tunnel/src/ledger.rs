@@ -11,11 +11,11 @@
 //! | IFACE.released | the sysctls that a command has let go of whose ledger still has them |
 //! | IFACE.new | any of the first three while it is written |
 //! | IFACE.lock | the lock of the command at work, signed by it |
-//! | IFACE.supervisor | the lock of the supervisor |
+//! | IFACE.supervisor | the lock of the supervisor, and in it what it cannot do at present, a line each |
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
-use std::io::{self, Write};
+use std::io::{self, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -440,6 +440,24 @@ pub(crate) fn lock_servers(directory: &Path) -> Result<Option<File>, LedgerError
     try_lock(directory, "servers-lock")
 }
 
+/// Writes what the supervisor that holds `lock` cannot do at present.
+pub(crate) fn write_troubles<'a>(mut lock: &File, troubles: impl Iterator<Item = &'a String>) -> io::Result<()> {
+    let text: String = troubles.map(|trouble| trouble.replace('\n', " ") + "\n").collect();
+    lock.rewind()?;
+    lock.set_len(0)?;
+    lock.write_all(text.as_bytes())
+}
+
+/// What the supervisor of `interface` cannot do at present; nothing if there is none.
+pub(crate) fn troubles(directory: &Path, interface: &InterfaceName) -> Vec<String> {
+    let text = fs::read_to_string(directory.join(supervisor_lock(interface))).unwrap_or_default();
+    // One that was killed leaves its text. A lock that is free is not taken where there is none.
+    if text.is_empty() || lock_supervisor(directory, interface).is_ok_and(|lock| lock.is_some()) {
+        return Vec::new();
+    }
+    text.lines().map(str::to_owned).collect()
+}
+
 /// The name of the file that [`lock_supervisor`] locks.
 pub fn supervisor_lock(interface: &InterfaceName) -> String {
     format!("{interface}.supervisor")
@@ -562,6 +580,20 @@ mod tests {
             released: BTreeSet::new(),
             hook_failed: false,
         }
+    }
+
+    #[test]
+    fn what_a_supervisor_cannot_do_is_told_while_it_runs() {
+        let folder = tempfile::tempdir().unwrap();
+        let (directory, interface) = (folder.path(), "wg0".parse().unwrap());
+        assert!(troubles(directory, &interface).is_empty());
+        let lock = lock_supervisor(directory, &interface).unwrap().unwrap();
+        write_troubles(&lock, ["one\nof two".to_owned(), "two".to_owned()].iter()).unwrap();
+        assert_eq!(troubles(directory, &interface), ["one of two", "two"]);
+        write_troubles(&lock, ["none".to_owned()].iter()).unwrap();
+        assert_eq!(troubles(directory, &interface), ["none"]);
+        drop(lock);
+        assert!(troubles(directory, &interface).is_empty(), "a text that was left behind");
     }
 
     #[test]

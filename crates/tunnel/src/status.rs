@@ -59,6 +59,9 @@ pub struct Status {
     pub no_private_key: bool,
     /// The interface is up, and its port is in use by another program.
     pub not_listening: bool,
+    /// What its supervisor cannot do at present.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub supervisor: Vec<String>,
     /// The peers, the most recent handshake first.
     pub peers: Vec<PeerStatus>,
 }
@@ -217,6 +220,7 @@ fn of(name: &str, state: &HostState, now: Duration) -> Status {
         link_down: link.is_some_and(|link| !link.up),
         no_private_key: device.private_key.is_none() && !device.peers.is_empty(),
         not_listening: implementation == RunBy::Daemon && is_not_listening(name),
+        supervisor: name.parse().map_or_else(|_| Vec::new(), |name| ledger::troubles(ledger::directory(), &name)),
         peers: peers(&device, &file_only, now),
     }
 }
@@ -348,7 +352,8 @@ impl Status {
 
     /// Whether there is a problem with the tunnel itself rather than with a peer.
     fn has_problem(&self) -> bool {
-        self.link_down || self.no_private_key || self.not_listening || self.hook_failed
+        let flags = [self.link_down, self.no_private_key, self.not_listening, self.hook_failed];
+        flags.contains(&true) || !self.supervisor.is_empty()
     }
 }
 
@@ -385,6 +390,7 @@ mod tests {
             link_down: false,
             no_private_key: false,
             not_listening: false,
+            supervisor: Vec::new(),
             peers: peers(&device, &file_only, Duration::from_secs(10_000)),
         }
     }

@@ -1,5 +1,6 @@
 //! `status` for people: for each tunnel a line, and a table of its peers.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use ipnet::IpNet;
@@ -117,14 +118,15 @@ fn table(text: &mut String, rows: &[[String; 6]]) {
 }
 
 /// Problems of the tunnel itself, each as the end of a sentence.
-fn problems(status: &Status) -> Vec<&'static str> {
+fn problems(status: &Status) -> Vec<Cow<'_, str>> {
     let all = [
         (status.link_down, "the interface is down"),
         (status.no_private_key, "it has no private key"),
         (status.not_listening, "its UDP port is in use by another program: it cannot receive"),
         (status.hook_failed, "a hook failed"),
     ];
-    all.into_iter().filter(|(applies, _)| *applies).map(|(_, problem)| problem).collect()
+    let of_tunnel = all.into_iter().filter(|(applies, _)| *applies).map(|(_, problem)| problem.into());
+    of_tunnel.chain(status.supervisor.iter().map(|trouble| printable(trouble))).collect()
 }
 
 #[cfg(test)]
@@ -163,6 +165,7 @@ mod tests {
             link_down: false,
             no_private_key: false,
             not_listening: false,
+            supervisor: Vec::new(),
             peers,
         }
     }
@@ -201,10 +204,15 @@ mod tests {
         let down = Status { link_down: true, ..example(vec![]) };
         let keyless = Status { no_private_key: true, ..example(vec![]) };
         let not_listening = Status { not_listening: true, ..example(vec![]) };
+        let trouble = "cannot follow the host's default routes: \x07".to_owned();
+        let supervisor = Status { supervisor: vec![trouble], ..example(vec![]) };
         let port = "; its UDP port is in use by another program: it cannot receive";
-        for (status, end) in
-            [(down, "; the interface is down"), (keyless, "; it has no private key"), (not_listening, port)]
-        {
+        for (status, end) in [
+            (down, "; the interface is down"),
+            (keyless, "; it has no private key"),
+            (not_listening, port),
+            (supervisor, r"; cannot follow the host's default routes: \u{7}"),
+        ] {
             assert!(headline(&status).ends_with(end), "{}", headline(&status));
         }
         let reason = Some("permission denied; try again as root (sudo)".to_owned());

@@ -121,6 +121,7 @@ mod tests {
             link_down: false,
             no_private_key: false,
             not_listening: false,
+            supervisor: Vec::new(),
             peers,
         }
     }

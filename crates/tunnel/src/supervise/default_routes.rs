@@ -1,12 +1,13 @@
 //! Has a gateway follow the default routes of the host (`Gateway = auto`): there may be none yet when a host has just
 //! started, and later they may be those of other interfaces.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use linerate_control::tunnel_file::Gateway;
 use linerate_host::linux::DefaultRouteWatch;
 
 use super::Supervisor;
+use super::troubles::Task;
 use crate::error::Error;
 use crate::read::ConfigFile;
 use crate::reload;
@@ -16,35 +17,61 @@ impl Supervisor<'_> {
     pub(super) fn watch_default_routes(&mut self, file: &ConfigFile) {
         if file.contents.gateway != Gateway::Auto {
             self.default_routes = None;
+            self.note(Task::Watch, None);
+            self.followed(None);
         } else if self.default_routes.is_none() {
-            self.default_routes = DefaultRouteWatch::new()
-                .inspect_err(|error| {
-                    let interface = self.interface;
-                    self.context.warn(format_args!("{interface}: cannot follow the host's default routes: {error}"));
-                })
-                .ok();
+            let watch = DefaultRouteWatch::new();
+            let trouble = watch.as_ref().err().map(|error| format!("cannot follow the host's default routes: {error}"));
+            if let Some(trouble) = &trouble {
+                self.context.warn(format_args!("{}: {trouble}", self.interface));
+            }
+            self.note(Task::Watch, trouble);
+            self.default_routes = watch.ok();
             self.missed_default_routes = self.default_routes.is_some();
         }
     }
 
-    /// Lets the gateway follow default routes that have changed.
+    /// Lets the gateway follow default routes that have changed. Where that fails, it is tried again later.
     pub(super) fn follow_default_routes(&mut self) -> Result<(), Error> {
         let Some(routes) = &mut self.default_routes else { return Ok(()) };
         let differ = || reload::default_routes_differ(self.interface).unwrap_or(true);
-        let missed = std::mem::take(&mut self.missed_default_routes) && differ();
+        let is_due = self.follow_failed.is_some_and(|failed| failed.elapsed() >= FOLLOW_AGAIN);
+        let missed = (std::mem::take(&mut self.missed_default_routes) || is_due) && differ();
         // Also if they are as before: an interface of the same name may be another one, which does not forward.
         if !routes.clear() && !missed {
+            if is_due {
+                // A reload has done it.
+                self.followed(None);
+            }
             return Ok(());
         }
         // One is removed and another added, of both families: all of that is one change.
         self.context.interruption.pause(&[], Some(SETTLE)).map_err(Error::system("cannot wait"))?;
         routes.clear();
-        if let Err(error) = reload::reload_host(self.interface, self.context) {
+        let error = reload::reload_host(self.interface, self.context).err();
+        if let Some(error) = &error {
             self.context.message(format_args!("{}: {error}", self.interface));
         }
+        self.followed(error);
         Ok(())
     }
+
+    fn followed(&mut self, error: Option<Error>) {
+        self.follow_failed = error.is_some().then(Instant::now);
+        self.note(
+            Task::Follow,
+            error.map(|error| format!("the gateway does not follow the host's default routes yet: {error}")),
+        );
+    }
+
+    /// When to try again what has failed.
+    pub(super) fn follow_interval(&self) -> Option<Duration> {
+        self.follow_failed.map(|_| FOLLOW_AGAIN)
+    }
 }
+
+/// How long to wait after a failure.
+const FOLLOW_AGAIN: Duration = Duration::from_mins(1);
 
 /// How long routes may take to be complete.
 const SETTLE: Duration = Duration::from_secs(1);

@@ -14,7 +14,9 @@ mod ledger_watch;
 mod notify;
 mod outcomes;
 mod restart;
+mod troubles;
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -43,6 +45,7 @@ use endpoint_retry::EndpointRetry;
 use ledger_watch::LedgerWatch;
 use outcomes::UsageWatch;
 use restart::{LastState, RestartLimit};
+use troubles::Task;
 
 /// The command `supervise`: supervises a tunnel until it is taken down or its daemon is gone.
 ///
@@ -51,7 +54,7 @@ use restart::{LastState, RestartLimit};
 pub fn in_background(interface: &InterfaceName, context: Context<'_>) -> Result<(), Error> {
     let Some(lock) = background::lock(interface, context)? else { return Ok(()) };
     let mut supervisor = Supervisor::new(interface, context)?;
-    supervisor.lock = Some(lock);
+    supervisor.hold(Some(lock));
     loop {
         let goes_on = match supervisor.observe()? {
             // `reload` has started another supervisor, which has them.
@@ -61,7 +64,8 @@ pub fn in_background(interface: &InterfaceName, context: Context<'_>) -> Result<
                 supervisor.follow_default_routes()?;
                 supervisor.write_outcomes(&device);
                 let pause = supervisor.update_endpoints(&device);
-                supervisor.pause(pause.into_iter().chain(supervisor.outcomes_interval()).min())?
+                let again = [pause, supervisor.outcomes_interval(), supervisor.follow_interval()];
+                supervisor.pause(again.into_iter().flatten().min())?
             }
             Observed::Unknown(reason) => supervisor.wait_for_answer(&reason)?,
             Observed::Dead | Observed::TakenDown => return Ok(()),
@@ -113,7 +117,7 @@ fn serve(interface: &InterfaceName, context: Context<'_>) -> Result<End, Error> 
     loop {
         if supervisor.lock.is_none() {
             // The supervisor of the previous tunnel may still hold it.
-            supervisor.lock = ledger::lock_supervisor(ledger::directory(), interface).ok().flatten();
+            supervisor.hold(ledger::lock_supervisor(ledger::directory(), interface).ok().flatten());
         }
         let goes_on = match supervisor.observe()? {
             Observed::Running(device) => {
@@ -171,6 +175,8 @@ struct Supervisor<'a> {
     ledgers: LedgerWatch,
     /// The supervisor's lock; `doctor` finds this process by it.
     lock: Option<File>,
+    /// What it cannot do at present.
+    troubles: BTreeMap<Task, String>,
     /// When the supervised tunnel was brought up: the next tunnel of its name has a supervisor of its own.
     since: Option<u128>,
     /// Whether the ledger may have changed since it was read.
@@ -207,6 +213,8 @@ struct Supervisor<'a> {
     default_routes: Option<DefaultRouteWatch>,
     /// Whether they may have changed before that, since they were read for the plan.
     missed_default_routes: bool,
+    /// When the gateway last failed to follow them, until it succeeds.
+    follow_failed: Option<Instant>,
 }
 
 impl<'a> Supervisor<'a> {
@@ -222,6 +230,7 @@ impl<'a> Supervisor<'a> {
             context,
             ledgers: LedgerWatch::new()?,
             lock: None,
+            troubles: BTreeMap::new(),
             since: None,
             stale: true,
             file: PathBuf::new(),
@@ -240,6 +249,7 @@ impl<'a> Supervisor<'a> {
             usage: None,
             default_routes: None,
             missed_default_routes: false,
+            follow_failed: None,
         })
     }
 

@@ -13,6 +13,7 @@ use linerate_control::usage::file_names;
 use rustix::fs::inotify;
 
 use super::Supervisor;
+use super::troubles::Task;
 use crate::edit::{HostChange, check_unchanged, host_change};
 use crate::error::Error;
 use crate::ledger::Ledger;
@@ -51,6 +52,10 @@ impl Supervisor<'_> {
     /// Watches the files of the daemon's usage if peers of `file` have an end or a successor.
     pub(super) fn watch_usage(&mut self, ledger: &Ledger, file: &ConfigFile) {
         self.has_outcomes = file.has_outcomes();
+        if !self.has_outcomes {
+            self.outcomes_failed = None;
+            self.note(Task::Outcomes, None);
+        }
         let directory = ledger.usage.as_deref().filter(|_| self.has_outcomes);
         self.usage = directory.and_then(|directory| UsageWatch::new(directory, self.interface.as_str()));
     }
@@ -70,8 +75,10 @@ impl Supervisor<'_> {
         }
         let Err(error) = self.try_write_outcomes(device) else {
             self.outcomes_failed = None;
+            self.note(Task::Outcomes, None);
             return;
         };
+        self.note(Task::Outcomes, Some(format!("the file does not tell yet what became of clients: {error}")));
         if self.outcomes_failed.replace(Instant::now()).is_none() {
             self.context.warn(format_args!(
                 "{}: the file does not tell yet what became of clients, and is tried again each minute: {error}",

@@ -1,7 +1,7 @@
 # Words for scenarios about firewalld on h1, sourced after gateway.bash and firewalls.bash. Each firewall-cmd takes up to a
 # second of a processor, so these scenarios are several that run side by side.
 
-# `up` starts firewall-cmd 34 times.
+# `up` starts firewall-cmd 26 times.
 TURN_LIMIT=600
 
 runs() { on h1 firewall-cmd --state; }

@@ -42,17 +42,18 @@ pub(super) fn open(host: &mut Host, opening: &Opening) -> io::Result<()> {
             false => tool.run_all(&to_open(opening)),
         },
         ForeignFirewall::Firewalld { zone } => {
-            tool.run(&words("firewall-cmd --state"))?;
-            tool.delete_firewalld(opening, "firewall-cmd --permanent")?;
-            if !tool.firewalld_is_permanent()? {
+            let firewalld = tool.firewalld()?;
+            tool.delete_firewalld(opening, "firewall-cmd --permanent", &firewalld.objects())?;
+            if !firewalld.is_permanent {
                 return Err(io::Error::other(
                     "firewalld has settings that are not permanent, and what is opened needs \
                      `firewall-cmd --reload`, which loses them; `firewall-cmd --runtime-to-permanent` keeps them",
                 ));
             }
-            let opened = tool.open_firewalld(opening, zone.is_none());
+            let opened = tool.open_firewalld(opening, zone.is_none(), &firewalld);
             if opened.is_err() {
-                let _ = tool.delete_firewalld(opening, "firewall-cmd --permanent");
+                let there = tool.firewalld_objects("firewall-cmd --permanent");
+                let _ = there.and_then(|there| tool.delete_firewalld(opening, "firewall-cmd --permanent", &there));
             }
             opened
         }
@@ -134,24 +135,24 @@ impl Tool {
         commands.iter().try_for_each(|command| self.run(command).map(drop))
     }
 
-    fn open_firewalld(&self, opening: &Opening, has_own_zone: bool) -> io::Result<()> {
+    fn open_firewalld(&self, opening: &Opening, has_own_zone: bool, before: &Firewalld) -> io::Result<()> {
         let mut commands = to_open(opening);
         let reload = commands.pop();
         self.run_all(&commands)?;
         if has_own_zone && matches!(opening.way, Way::Tunnel { .. }) {
-            self.copy_services(&firewalld_names(&opening.interface).zone)?;
+            self.copy_services(&firewalld_names(&opening.interface).zone, before)?;
         }
         reload.iter().try_for_each(|command| self.run(command).map(drop))
     }
 
     /// Lets the tunnel's zone reach what the default zone does, in which the tunnel was until then.
-    fn copy_services(&self, zone: &str) -> io::Result<()> {
+    fn copy_services(&self, zone: &str, before: &Firewalld) -> io::Result<()> {
         let default = self.run(&words("firewall-cmd --get-default-zone"))?;
-        for (list, option) in [("--list-services", "--add-service"), ("--list-ports", "--add-port")] {
-            let listed = self.run(&words(&format!("firewall-cmd --permanent --zone={} {list}", default.trim())))?;
+        for (name, option) in [("services", "--add-service"), ("ports", "--add-port")] {
+            let listed = before.of_zone(default.trim(), name);
             let mut command = words(&format!("firewall-cmd --permanent --zone={zone}"));
-            command.extend(listed.split_whitespace().map(|word| format!("{option}={word}")));
-            if !listed.trim().is_empty() {
+            command.extend(listed.iter().map(|word| format!("{option}={word}")));
+            if !listed.is_empty() {
                 self.run(&command)?;
             }
         }
@@ -163,13 +164,15 @@ impl Tool {
             return Ok(None);
         }
         if self.run(&words("firewall-cmd --state")).is_err() {
-            return self.delete_firewalld(opening, "firewall-offline-cmd").map(|()| None);
+            let there = self.firewalld_objects("firewall-offline-cmd")?;
+            return self.delete_firewalld(opening, "firewall-offline-cmd", &there).map(|()| None);
         }
-        self.delete_firewalld(opening, "firewall-cmd --permanent")?;
+        let there = self.firewalld_objects("firewall-cmd --permanent")?;
+        self.delete_firewalld(opening, "firewall-cmd --permanent", &there)?;
         if self.firewalld_objects("firewall-cmd")?.is_disjoint(&objects(opening)) {
             return Ok(None);
         }
-        if !self.firewalld_is_permanent()? {
+        if !self.firewalld()?.is_permanent {
             let names: Vec<String> = objects(opening).into_iter().collect();
             return Ok(Some(format!(
                 "firewalld has settings that are not permanent, and `firewall-cmd --reload` would lose them: {} stay until it is run",
@@ -179,9 +182,8 @@ impl Tool {
         self.run(&words("firewall-cmd --reload")).map(|_| None)
     }
 
-    /// Deletes what there is of it, without loading that.
-    fn delete_firewalld(&self, opening: &Opening, program: &str) -> io::Result<()> {
-        let there = self.firewalld_objects(program)?;
+    /// Deletes what is `there` of it, without loading that.
+    fn delete_firewalld(&self, opening: &Opening, program: &str, there: &BTreeSet<String>) -> io::Result<()> {
         for command in to_close(opening).iter().flatten() {
             let name = command.split_once('=').filter(|(option, _)| option.starts_with("--delete-"));
             if name.is_some_and(|(_, name)| there.contains(name)) {
@@ -198,19 +200,52 @@ impl Tool {
         Ok(all.split_whitespace().map(str::to_owned).collect())
     }
 
-    /// Whether what firewalld has loaded is what it has on disk, but for what is ours. NetworkManager puts its
+    /// What firewalld has on disk, and whether it has loaded just that, but for what is ours. NetworkManager puts its
     /// interfaces into their zones again after a reload.
-    fn firewalld_is_permanent(&self) -> io::Result<bool> {
+    fn firewalld(&self) -> io::Result<Firewalld> {
         let has_manager = fs::exists("/run/NetworkManager")?;
+        let mut firewalld = Firewalld { zones: String::new(), policies: String::new(), is_permanent: true };
         for what in ["--list-all-zones", "--list-all-policies", "--direct --get-all-rules"] {
             let loaded = self.run(&words(&format!("firewall-cmd {what}")))?;
             let on_disk = self.run(&words(&format!("firewall-cmd --permanent {what}")))?;
-            if settings(&loaded, !has_manager) != settings(&on_disk, !has_manager) {
-                return Ok(false);
+            firewalld.is_permanent &= settings(&loaded, !has_manager) == settings(&on_disk, !has_manager);
+            match what {
+                "--list-all-zones" => firewalld.zones = on_disk,
+                "--list-all-policies" => firewalld.policies = on_disk,
+                _ => {}
             }
         }
-        Ok(true)
+        Ok(firewalld)
     }
+}
+
+/// What firewalld has on disk. Each of its programs takes up to a second to start, so this is asked for once.
+struct Firewalld {
+    zones: String,
+    policies: String,
+    /// Whether it has loaded just that.
+    is_permanent: bool,
+}
+
+impl Firewalld {
+    /// The names of all zones and policies.
+    fn objects(&self) -> BTreeSet<String> {
+        let lines = self.zones.lines().chain(self.policies.lines());
+        lines.filter(|line| !line.starts_with(char::is_whitespace)).filter_map(first_word).map(str::to_owned).collect()
+    }
+
+    /// What a zone has under a name, such as `services`.
+    fn of_zone(&self, zone: &str, name: &str) -> Vec<String> {
+        let is_detail = |line: &&str| line.starts_with(char::is_whitespace);
+        let lines = self.zones.lines().skip_while(|line| is_detail(line) || first_word(line) != Some(zone));
+        let mut details = lines.skip(1).take_while(is_detail);
+        let value = details.find_map(|line| line.trim_start().strip_prefix(name)?.strip_prefix(':'));
+        words(value.unwrap_or_default())
+    }
+}
+
+fn first_word(line: &str) -> Option<&str> {
+    line.split_whitespace().next()
 }
 
 /// The names of what a way is in firewalld.
@@ -241,6 +276,19 @@ fn words(line: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn zones_are_read_as_firewalld_lists_them() {
+        let zones = "block\n  target: %%REJECT%%\n  services: \n  ports: \n\n\
+            public (active)\n  target: default\n  services: dhcpv6-client ssh\n  ports: 80/tcp 443/udp\n  \
+            rich rules: \n\trule family=\"ipv4\" accept\n\n";
+        let policies = "allow-host-ipv6 (active)\n  priority: -15000\n  services: http\n";
+        let firewalld = Firewalld { zones: zones.into(), policies: policies.into(), is_permanent: true };
+        assert_eq!(firewalld.objects().into_iter().collect::<Vec<_>>(), ["allow-host-ipv6", "block", "public"]);
+        assert_eq!(firewalld.of_zone("public", "services"), ["dhcpv6-client", "ssh"]);
+        assert_eq!(firewalld.of_zone("public", "ports"), ["80/tcp", "443/udp"]);
+        assert!(firewalld.of_zone("block", "services").is_empty() && firewalld.of_zone("http", "ports").is_empty());
+    }
 
     #[test]
     fn what_is_ours_makes_no_difference_in_firewalld() {

@@ -147,6 +147,11 @@ impl GatewayTable {
     pub fn nft_name(&self) -> String {
         format!("inet {}", self.name())
     }
+
+    /// Whether it does nothing.
+    pub fn is_empty(&self) -> bool {
+        self.gateway.is_none() && !self.isolated && self.restrictions.is_empty()
+    }
 }
 
 /// A way that somebody else's firewall leaves to a tunnel, opened for it (`FixFirewall`).

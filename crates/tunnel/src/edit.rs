@@ -22,7 +22,6 @@ use linerate_control::uapi::client::ClientError;
 use linerate_control::uapi::request::DeviceUpdate;
 use linerate_control::uapi::response::{DeviceState, PeerState};
 use linerate_host::spec::{HostSpec, Restriction};
-use linerate_host::step::GatewayTable;
 
 use crate::context::Context;
 use crate::error::Error;
@@ -172,10 +171,11 @@ fn apply(
     }
     let restricted = match host_change(old, new, &ledger) {
         HostChange::None => None,
-        HostChange::Restrictions(restrictions) if !frees_restricted(old, new) => {
-            match with_restrictions(locked, restrictions)? {
+        HostChange::Restrictions(restrictions) => {
+            match locked.read()?.filter(|ledger| ledger.gateway_table().is_some()) {
+                Some(ledger) => Some((ledger, restrictions)),
+                // The table has to be made.
                 None => return reload(),
-                restricted => restricted,
             }
         }
         _ => return reload(),
@@ -188,42 +188,12 @@ fn apply(
     Ok((applied, needs_supervisor))
 }
 
-/// Whether a peer with destinations goes, or others get addresses that were its: the new table does not restrict them,
-/// and the daemon may never take the change.
-fn frees_restricted(old: &ConfigFile, new: &ConfigFile) -> bool {
-    let (old_peers, new_peers) = differing(&old.contents.peers, &new.contents.peers);
-    let stays = |peer: &Peer| {
-        let same = new_peers.iter().find(|new| new.public_key == peer.public_key);
-        same.is_some_and(|same| same.allowed_ips == peer.allowed_ips)
-    };
-    let restricted = || old.contents.peers.iter().filter(|peer| !peer.destinations.is_empty());
-    let is_taken = |net: &IpNet, by: &Peer| {
-        let mut others = restricted().filter(|peer| peer.public_key != by.public_key);
-        others.any(|peer| peer.allowed_ips.iter().any(|own| own.contains(net)))
-    };
-    old_peers.iter().any(|peer| !peer.destinations.is_empty() && !stays(peer))
-        || new_peers.iter().any(|peer| peer.allowed_ips.iter().any(|net| is_taken(net, peer)))
-}
-
-/// The ledger, and the tunnel's table with `restrictions` in the place of those that it has. None where the table has to
-/// be made or to go.
-fn with_restrictions(
-    locked: &LockedLedger,
-    restrictions: Vec<Restriction>,
-) -> Result<Option<(Ledger, GatewayTable)>, Error> {
-    let Some(ledger) = locked.read()? else { return Ok(None) };
-    let stays = |table: &&GatewayTable| table.gateway.is_some() || table.isolated || !restrictions.is_empty();
-    let table = ledger.gateway_table().filter(stays).cloned();
-    let table = table.map(|table| GatewayTable { restrictions, ..table });
-    Ok(table.map(|table| (ledger, table)))
-}
-
 /// Applies a change of peers, and what is `restricted` on the host, to a tunnel that has what `old` says.
 fn apply_to_peers(
     old: &ConfigFile,
     new: &ConfigFile,
     running: Option<DeviceState>,
-    restricted: Option<(Ledger, GatewayTable)>,
+    restricted: Option<(Ledger, Vec<Restriction>)>,
     ledger: &LedgerHead,
     locked: &LockedLedger,
     context: Context<'_>,
@@ -238,11 +208,11 @@ fn apply_to_peers(
         let _ = locked.forget_next_file();
         error
     };
+    let is_asked = !update.peers.is_empty();
     // Before a new peer is there: it never reaches more than the file says.
-    let restricted =
-        restricted.map(|(ledger, table)| PendingReload::restrict(locked, ledger, table, context)).transpose();
-    let restricted = restricted.map_err(give_up)?;
-    let answer = if update.peers.is_empty() { Ok(false) } else { limits::set(name.as_str(), &update) };
+    let restrict = |(ledger, wanted)| PendingReload::restrict(locked, ledger, wanted, is_asked, context);
+    let restricted = restricted.map(restrict).transpose().map_err(give_up)?;
+    let answer = if is_asked { limits::set(name.as_str(), &update) } else { Ok(false) };
     if let Err(ClientError::Reply(_)) = answer {
         let error = give_up(Error::State("the running tunnel refuses the change".to_owned()));
         return Err(match restricted {
@@ -250,23 +220,26 @@ fn apply_to_peers(
             None => error,
         });
     }
-    restricted.map(PendingReload::finish).transpose()?;
     match answer {
         Ok(is_lost) => {
             if is_lost {
                 limits::warn_of_loss(name.as_str(), context);
             }
+            // Before the table is that of the file: what is killed in between puts no peer back.
             locked.adopt_next_file()?;
+            restricted.map(PendingReload::finish).transpose()?;
             Ok(Applied::Peers(update.peers.len()))
         }
         // Its daemon is dead: whoever starts it again reads the copy, or `up` the file.
         Err(error) if is_absence(&error) => {
             context.warn(format_args!("{name} does not respond: {error}"));
             locked.adopt_next_file()?;
+            restricted.map(PendingReload::finish).transpose()?;
             Ok(Applied::NotRunning)
         }
         // Its daemon may have the change, get it later, or never.
         Err(error) => {
+            restricted.map(PendingReload::finish_unanswered).transpose()?;
             context.warn(format_args!(
                 "{name} does not respond: {error}; the change is in the file, and `linerate reload {name}` applies it"
             ));

@@ -27,6 +27,7 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};
 
+use linerate_host::plan::gateway::bare_table;
 use linerate_host::plan::{Hooks, possibly_applied};
 use linerate_host::spec::{Compat, Forwarding, HostSpec};
 use linerate_host::step::{GatewayTable, Implementation, Step};
@@ -155,20 +156,24 @@ impl Ledger {
 
     /// The table of the gateway.
     pub(crate) fn gateway_table(&self) -> Option<&GatewayTable> {
-        self.steps.iter().rev().find_map(|step| match step {
-            Step::AddGateway(table) => Some(table),
-            _ => None,
-        })
+        last_gateway_table(&self.steps)
     }
 
-    /// Counts the restrictions of an edit that was killed, whose peers the daemon may have, as done: they are all that
-    /// such an edit changes on the host.
+    /// Counts the restrictions of an edit or a reload that was killed as those of the tunnel: the daemon may have its
+    /// peers. What is pending has to be rolled back still, to a table with these restrictions.
     pub(crate) fn adopt_restrictions(&mut self) {
-        let [Step::AddGateway(table)] = &*self.pending else { return };
-        self.spec.forwarding.restrictions.clone_from(&table.restrictions);
-        self.steps.append(&mut self.pending);
+        let Some(pending) = last_gateway_table(&self.pending) else { return };
+        let restrictions = pending.restrictions.clone();
+        let before = self.gateway_table().cloned().unwrap_or_else(|| bare_table(&pending.interface));
+        let adopted = GatewayTable { restrictions: restrictions.clone(), ..before };
+        if adopted.is_empty() {
+            return;
+        }
+        // The table before would be restored in the place of one that was deleted.
+        self.pending.retain(|step| !matches!(step, Step::DeleteGateway(_)));
+        self.spec.forwarding.restrictions = restrictions;
+        self.steps.push(Step::AddGateway(adopted));
         self.forget_replaced_gateways();
-        self.complete = true;
     }
 
     /// Leaves out the tables of the gateway that a later one replaced, or that are deleted: each holds the destinations
@@ -458,6 +463,14 @@ pub(crate) fn troubles(directory: &Path, interface: &InterfaceName) -> Vec<Strin
     text.lines().map(str::to_owned).collect()
 }
 
+/// The table of the gateway that the last of these steps makes.
+pub(crate) fn last_gateway_table(steps: &[Step]) -> Option<&GatewayTable> {
+    steps.iter().rev().find_map(|step| match step {
+        Step::AddGateway(table) => Some(table),
+        _ => None,
+    })
+}
+
 /// The name of the file that [`lock_supervisor`] locks.
 pub fn supervisor_lock(interface: &InterfaceName) -> String {
     format!("{interface}.supervisor")
@@ -696,21 +709,29 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_edit_restricts_counts_as_done_and_nothing_else_does() {
-        let table =
-            |restrictions| GatewayTable { interface: "wg0".into(), gateway: None, isolated: true, restrictions };
-        let restriction = Restriction { sources: Vec::new(), destinations: vec!["10.0.0.0/8".parse().unwrap()] };
-        let (old, new) = (Step::AddGateway(table(Vec::new())), Step::AddGateway(table(vec![restriction.clone()])));
-        let adopted = |pending: &[&Step]| {
-            let pending = pending.iter().map(|step| (*step).clone()).collect();
-            let mut ledger = Ledger { steps: vec![old.clone()], pending, complete: false, ..ledger() };
-            ledger.adopt_restrictions();
-            (ledger.spec.forwarding.restrictions, ledger.steps, ledger.pending.len(), ledger.complete)
+    fn what_was_killed_is_rolled_back_to_its_restrictions() {
+        let table = |restrictions, isolated| {
+            Step::AddGateway(GatewayTable { interface: "wg0".into(), gateway: None, isolated, restrictions })
         };
-        assert_eq!(adopted(&[&new]), (vec![restriction], vec![new.clone()], 0, true));
-        let deleted = old.undo().unwrap();
-        assert_eq!(adopted(&[&deleted, &new]), (Vec::new(), vec![old.clone()], 2, false));
-        assert_eq!(adopted(&[]), (Vec::new(), vec![old.clone()], 0, false));
+        let restrictions = vec![Restriction { sources: vec![], destinations: vec!["10.0.0.0/8".parse().unwrap()] }];
+        let [old, new] = [vec![], restrictions.clone()].map(|restrictions| table(restrictions, true));
+        let adopted = |steps: &[&Step], pending: &[&Step]| {
+            let [steps, pending] = [steps, pending].map(|all| all.iter().map(|step| (*step).clone()).collect());
+            let mut ledger = Ledger { steps, pending, complete: false, ..ledger() };
+            ledger.adopt_restrictions();
+            (ledger.spec.forwarding.restrictions, ledger.steps, ledger.pending)
+        };
+        let expected = |pending: &[&Step]| {
+            (restrictions.clone(), vec![new.clone()], pending.iter().map(|step| (*step).clone()).collect())
+        };
+        assert_eq!(adopted(&[&old], &[&new]), expected(&[&new]));
+        // Of a whole reload, which changed the table in other ways, too.
+        let (deleted, up) = (old.undo().unwrap(), Step::LinkUp { interface: "wg0".into() });
+        let other = table(restrictions.clone(), false);
+        assert_eq!(adopted(&[&old], &[&up, &deleted, &other]), expected(&[&up, &other]));
+        assert_eq!(adopted(&[], &[&new]), (restrictions, vec![other], vec![new]));
+        assert_eq!(adopted(&[&old], &[&deleted]), (vec![], vec![old.clone()], vec![deleted]));
+        assert_eq!(adopted(&[], &[&old]), (vec![], vec![], vec![old]));
     }
 
     #[test]

@@ -12,15 +12,16 @@ use linerate_control::uapi::request::DeviceUpdate;
 use linerate_control::uapi::response::DeviceState;
 use linerate_control::uapi::socket;
 use linerate_host::linux::Host;
+use linerate_host::plan::gateway::restrictions_of_both;
 use linerate_host::plan::{self, Plan, ResumedReload, Rollback};
-use linerate_host::spec::{Gateway, HostSpec};
+use linerate_host::spec::{Gateway, HostSpec, Restriction};
 use linerate_host::step::{GatewayTable, Step};
 use linerate_host::transaction::{execute, execute_best_effort};
 
 use crate::context::Context;
 use crate::error::Error;
 use crate::execute::step_executor::{StepExecutor, check_port};
-use crate::ledger::{self, Ledger, LockedLedger};
+use crate::ledger::{self, Ledger, LockedLedger, last_gateway_table};
 use crate::read::{ConfigFile, DefaultRoutes};
 use crate::resolve::NamedEndpoints;
 use crate::snapshot::{self, Snapshot};
@@ -79,6 +80,8 @@ pub(crate) fn reload_locked(
     if let Some(next) = next.filter(|_| !may_be_applied) {
         // An earlier reload of another file was killed, before or after it applied that file.
         revert(&ConfigFile::of(ledger.file.clone(), name.clone(), next), &old)?;
+    } else {
+        ledger.adopt_restrictions();
     }
     let running = state_of(name)?;
 
@@ -112,10 +115,12 @@ pub(crate) fn reload_locked(
     let pending = PendingReload::begin(locked, ledger, spec, context, true).map_err(give_up)?;
     let lost = limits::set(name.as_str(), &update);
     if let Err(error) = lost {
-        let is_refused = matches!(error, ClientError::Reply(_));
-        let error = pending.roll_back(refused(&error, &update, &running));
+        let reason = refused(&error, &update, &running);
         // Otherwise the daemon may have applied it.
-        return Err(if is_refused { give_up(error) } else { error });
+        return Err(match error {
+            ClientError::Reply(_) => give_up(pending.roll_back(reason)),
+            _ => pending.roll_back_unanswered(reason),
+        });
     }
     if lost.is_ok_and(|lost| lost) {
         limits::warn_of_loss(name.as_str(), context);
@@ -226,6 +231,9 @@ pub(crate) fn default_routes_differ(interface: &InterfaceName) -> Result<bool, E
 
 /// A reload whose steps on the host are done. Until it is [finished](PendingReload::finish) or rolled back, the ledger
 /// has them as pending: if it is killed, the next reload starts over, and `down` undoes it.
+///
+/// Until the daemon has answered, whether it has the peers of before or those to come is not known. The restrictions on
+/// the host are those of both meanwhile: no peer of either reaches more than the file says of it.
 pub(crate) struct PendingReload<'a> {
     locked: &'a LockedLedger,
     host: Host,
@@ -237,12 +245,15 @@ pub(crate) struct PendingReload<'a> {
     count: usize,
     /// The steps from the recorded state to the desired one.
     new_steps: Vec<Step>,
+    /// The state of the host, with the restrictions that it has meanwhile.
     spec: HostSpec,
+    /// The restrictions once the daemon has answered.
+    restrictions: Vec<Restriction>,
 }
 
 impl<'a> PendingReload<'a> {
-    /// Changes a host with the steps of `ledger` to the state `spec`: the pipeline's snapshot, plan, record and
-    /// execute.
+    /// Changes a host with the steps of `ledger` to the state `spec`, but for restrictions: the pipeline's snapshot, plan,
+    /// record and execute.
     ///
     /// # Errors
     /// A step failed or a signal has come: what was done is undone.
@@ -257,29 +268,38 @@ impl<'a> PendingReload<'a> {
         let warnings = snapshot.resolve_gateway(&mut spec, Some(&ledger.spec))?;
         warnings.iter().for_each(|warning| context.warn(warning));
         let Ledger { spec: old, steps: done, pending, compat, .. } = &ledger;
+        let both = restrictions_of_both(&old.forwarding.restrictions, &spec.forwarding.restrictions);
+        let restrictions = std::mem::replace(&mut spec.forwarding.restrictions, both);
         let resumed = plan::resume(old, &spec, &snapshot.state, done, pending, *compat)?;
         resumed.plan.warnings.iter().for_each(|warning| context.warn(warning));
         let Snapshot { host, allocation, .. } = snapshot;
-        let reload = Self { locked, host, context, reports_steps, ledger, count: 0, new_steps: Vec::new(), spec };
+        let new_steps = Vec::new();
+        let reload = Self { locked, host, context, reports_steps, ledger, count: 0, new_steps, spec, restrictions };
         reload.execute(resumed, allocation)
     }
 
-    /// Has `table`, which differs in its restrictions alone, take the place of the gateway's: there is nothing to plan,
-    /// and nothing of the host to read.
+    /// Has `restrictions` take the place of those in the tunnel's table, if it has one: there is nothing to plan, and
+    /// nothing of the host to read. If the daemon `is_asked`, only what both let pass passes until it has answered.
     ///
     /// # Errors
     /// As [`PendingReload::begin`].
     pub(crate) fn restrict(
         locked: &'a LockedLedger,
         ledger: Ledger,
-        table: GatewayTable,
+        restrictions: Vec<Restriction>,
+        is_asked: bool,
         context: Context<'a>,
     ) -> Result<Self, Error> {
         let mut spec = ledger.spec.clone();
-        spec.forwarding.restrictions.clone_from(&table.restrictions);
-        let plan = Plan { steps: vec![Step::AddGateway(table)], warnings: Vec::new() };
+        let before = &ledger.spec.forwarding.restrictions;
+        let meanwhile = if is_asked { restrictions_of_both(before, &restrictions) } else { restrictions.clone() };
+        let table = ledger.gateway_table().filter(|_| meanwhile != *before);
+        let steps = table.map(|table| with_restrictions(table, meanwhile.clone())).into_iter().collect();
+        spec.forwarding.restrictions = meanwhile;
+        let plan = Plan { steps, warnings: Vec::new() };
         let (host, new_steps) = (snapshot::open()?, Vec::new());
-        let reload = Self { locked, host, context, reports_steps: false, ledger, count: 0, new_steps, spec };
+        let reload =
+            Self { locked, host, context, reports_steps: false, ledger, count: 0, new_steps, spec, restrictions };
         reload.execute(ResumedReload { plan, ..ResumedReload::default() }, None)
     }
 
@@ -317,6 +337,19 @@ impl<'a> PendingReload<'a> {
         error.and(self.undo())
     }
 
+    /// As [`PendingReload::roll_back`], where the daemon may have its peers: the restrictions stay.
+    fn roll_back_unanswered(self, error: Error) -> Error {
+        let Self { locked, context, reports_steps, ledger, .. } = &self;
+        if self.spec.forwarding.restrictions == ledger.spec.forwarding.restrictions {
+            return self.roll_back(error);
+        }
+        context.interruption.clear();
+        let mut spec = ledger.spec.clone();
+        spec.forwarding.restrictions.clone_from(&self.spec.forwarding.restrictions);
+        let back = Self::begin(locked, ledger.clone(), spec, *context, *reports_steps).and_then(Self::finish);
+        error.and(back.map(drop))
+    }
+
     fn undo(mut self) -> Result<(), Error> {
         let state = snapshot::read(&mut self.host, self.locked.interface())?;
         let pending = std::mem::take(&mut self.ledger.pending);
@@ -330,8 +363,16 @@ impl<'a> PendingReload<'a> {
         Ok(self.locked.write(&self.ledger)?)
     }
 
-    /// Records that all steps are done; returns the ledger and the number of steps.
+    /// Records that all steps are done, and that the daemon may have its peers, or those before.
+    pub(crate) fn finish_unanswered(mut self) -> Result<(), Error> {
+        self.restrictions.clone_from(&self.spec.forwarding.restrictions);
+        self.finish().map(drop)
+    }
+
+    /// Has the restrictions hold that are to come, and records that all steps are done; returns the ledger and the number
+    /// of steps.
     pub(crate) fn finish(mut self) -> Result<(Ledger, usize), Error> {
+        self.settle()?;
         self.ledger.steps.append(&mut self.new_steps);
         self.ledger.forget_replaced_gateways();
         self.ledger.pending.clear();
@@ -340,12 +381,39 @@ impl<'a> PendingReload<'a> {
         Ok((self.ledger, self.count))
     }
 
+    /// Has the restrictions to come take the place of those that the host has meanwhile. Where that fails, those stay:
+    /// they let less pass, and the next reload tries again.
+    fn settle(&mut self) -> Result<(), Error> {
+        let table = last_gateway_table(&self.new_steps).or(self.ledger.gateway_table());
+        let Some(table) = table.filter(|_| self.spec.forwarding.restrictions != self.restrictions) else {
+            return Ok(());
+        };
+        let step = with_restrictions(table, self.restrictions.clone());
+        self.ledger.pending.push(step.clone());
+        self.ledger.complete = false;
+        self.locked.write(&self.ledger)?;
+        let context = self.context;
+        let mut on_error = |step: &Step, failure: &_| context.step_failed(step, failure);
+        if execute_best_effort(std::slice::from_ref(&step), &mut self.executor(), &mut on_error).is_empty() {
+            self.spec.forwarding.restrictions.clone_from(&self.restrictions);
+            self.new_steps.push(step);
+            self.count += 1;
+        }
+        Ok(())
+    }
+
     fn executor(&mut self) -> StepExecutor<'_> {
         let Self { locked, host, context, ledger, .. } = self;
         let mut executor = StepExecutor::new(host, locked.interface(), &ledger.file, *context);
         executor.reports_steps = self.reports_steps;
         executor
     }
+}
+
+/// The step that has a table with other restrictions take the place of `table`, or none.
+fn with_restrictions(table: &GatewayTable, restrictions: Vec<Restriction>) -> Step {
+    let new = GatewayTable { restrictions, ..table.clone() };
+    if new.is_empty() { Step::DeleteGateway(table.clone()) } else { Step::AddGateway(new) }
 }
 
 /// Why a device did not take `update`. A daemon applies it completely or not at all.

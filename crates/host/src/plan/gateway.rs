@@ -52,18 +52,12 @@ pub fn restrictions<'a>(peers: impl IntoIterator<Item = (&'a [IpNet], &'a [IpNet
     if peers.iter().all(|(_, destinations)| destinations.is_empty()) {
         return Vec::new();
     }
-    let mut restrictions: Vec<Restriction> = Vec::new();
-    let mut known: HashMap<Vec<IpNet>, usize> = HashMap::new();
-    let mut restriction_of = |destinations: &[IpNet]| {
-        let destinations = IpNet::aggregate(&destinations.to_vec());
-        *known.entry(destinations).or_insert_with_key(|destinations| {
-            restrictions.push(Restriction { sources: Vec::new(), destinations: destinations.clone() });
-            restrictions.len() - 1
-        })
-    };
+    let mut restrictions = Restrictions::default();
     let of_peers: Vec<Option<usize>> = peers
         .iter()
-        .map(|(_, destinations)| (!destinations.is_empty()).then(|| restriction_of(destinations)))
+        .map(|(_, destinations)| {
+            (!destinations.is_empty()).then(|| restrictions.to(IpNet::aggregate(&destinations.to_vec())))
+        })
         .collect();
     let mut prefixes: Vec<(IpNet, usize)> = Vec::new();
     for (peer, (allowed, _)) in peers.iter().enumerate() {
@@ -73,14 +67,103 @@ pub fn restrictions<'a>(peers: impl IntoIterator<Item = (&'a [IpNet], &'a [IpNet
     let (v4, v6): (Vec<_>, Vec<_>) = prefixes.into_iter().partition(|(net, _)| net.addr().is_ipv4());
     for (range, peer) in owned_ranges(&v4).into_iter().chain(owned_ranges(&v6)) {
         if let Some(restriction) = of_peers[peer] {
-            restrictions[restriction].sources.push(range);
+            restrictions.all[restriction].sources.push(range);
         }
     }
-    for restriction in &mut restrictions {
-        restriction.sources = merged(std::mem::take(&mut restriction.sources));
+    restrictions.merged()
+}
+
+/// What lets those packets pass that `old` and `new` both let pass: for as long as nobody knows of which of the two the
+/// peers are.
+pub fn restrictions_of_both(old: &[Restriction], new: &[Restriction]) -> Vec<Restriction> {
+    if old == new {
+        return new.to_vec();
     }
-    restrictions.retain(|restriction| !restriction.sources.is_empty());
-    restrictions
+    let mut restrictions = Restrictions::default();
+    let mut known: HashMap<[Option<usize>; 2], usize> = HashMap::new();
+    for (range, of) in overlaid([old, new]) {
+        let restriction = *known.entry(of).or_insert_with(|| {
+            let [of_old, of_new] = [of[0].map(|index| &old[index]), of[1].map(|index| &new[index])];
+            restrictions.to(match (of_old, of_new) {
+                (Some(old), Some(new)) => common(&old.destinations, &new.destinations),
+                (one, other) => one.or(other).map(|one| one.destinations.clone()).unwrap_or_default(),
+            })
+        });
+        restrictions.all[restriction].sources.push(range);
+    }
+    let both = restrictions.merged();
+    // Their order says nothing. With that of one of the two, a table that stays is not made again.
+    let sorted = |all: &[Restriction]| {
+        let mut sorted: Vec<Restriction> = all.to_vec();
+        sorted.sort_by(|one, other| one.destinations.cmp(&other.destinations));
+        sorted
+    };
+    let sorted_both = sorted(&both);
+    let same = [new, old].into_iter().find(|one| sorted(one) == sorted_both);
+    same.map_or(both, <[_]>::to_vec)
+}
+
+/// The addresses that at least one of two has, cut where a range of either begins or ends, with the index in each.
+fn overlaid(sides: [&[Restriction]; 2]) -> Vec<(AddressRange, [Option<usize>; 2])> {
+    let sides = sides.map(|restrictions| {
+        let mut ranges: Vec<(AddressRange, usize)> = Vec::new();
+        for (index, restriction) in restrictions.iter().enumerate() {
+            ranges.extend(restriction.sources.iter().map(|range| (*range, index)));
+        }
+        ranges.sort();
+        ranges
+    });
+    let bounds = sides.iter().flatten().flat_map(|(range, _)| [Some(range.first), next(range.last)]);
+    let mut firsts: Vec<IpAddr> = bounds.flatten().collect();
+    firsts.sort();
+    firsts.dedup();
+    let mut overlaid = Vec::new();
+    for (index, &first) in firsts.iter().enumerate() {
+        let at = sides.each_ref().map(|ranges| {
+            let of = ranges.get(ranges.partition_point(|(range, _)| range.last < first));
+            of.filter(|(range, _)| range.first <= first)
+        });
+        let Some(last) = at.iter().flatten().map(|(range, _)| range.last).min() else { continue };
+        let last = match firsts.get(index + 1) {
+            Some(&next) if next <= last => address(number(next) - 1, next.is_ipv4()),
+            _ => last,
+        };
+        overlaid.push((AddressRange { first, last }, at.map(|of| of.map(|(_, index)| *index))));
+    }
+    overlaid
+}
+
+/// The addresses that are in prefixes of both; those of one do not overlap.
+fn common(one: &[IpNet], other: &[IpNet]) -> Vec<IpNet> {
+    let within = |inner: &[IpNet], outer: &[IpNet]| {
+        let is_within = |net: &&IpNet| outer.iter().any(|outer| outer.contains(*net));
+        inner.iter().filter(is_within).copied().collect::<Vec<_>>()
+    };
+    IpNet::aggregate(&[within(one, other), within(other, one)].concat())
+}
+
+/// Restrictions that are being made, one for all peers of the same destinations.
+#[derive(Default)]
+struct Restrictions {
+    all: Vec<Restriction>,
+    known: HashMap<Vec<IpNet>, usize>,
+}
+
+impl Restrictions {
+    /// The index of that with these destinations.
+    fn to(&mut self, destinations: Vec<IpNet>) -> usize {
+        let Self { all, known } = self;
+        *known.entry(destinations).or_insert_with_key(|destinations| {
+            all.push(Restriction { sources: Vec::new(), destinations: destinations.clone() });
+            all.len() - 1
+        })
+    }
+
+    /// Those that concern anybody, neighbouring sources as one.
+    fn merged(self) -> Vec<Restriction> {
+        let restrictions = self.all.into_iter().filter(|one| !one.sources.is_empty());
+        restrictions.map(|one| Restriction { sources: merged(one.sources), ..one }).collect()
+    }
 }
 
 /// Which addresses belong to whom: prefixes of one family, sorted, with their owners, as ranges that do not overlap.
@@ -196,7 +279,7 @@ pub(super) fn forwarding(spec: &HostSpec, state: &HostState, disabled: &[(Addres
 }
 
 /// The table without rules, to delete it by its name.
-pub(super) fn bare_table(interface: &str) -> GatewayTable {
+pub fn bare_table(interface: &str) -> GatewayTable {
     let interface = interface.to_owned();
     GatewayTable { interface, gateway: None, isolated: false, restrictions: Vec::new() }
 }
@@ -397,6 +480,10 @@ pub fn is_sysctl_of(name: &str, interface: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
+    use proptest::prelude::*;
+
     use super::*;
     use crate::spec::Masquerade;
 
@@ -421,6 +508,52 @@ mod tests {
         assert_eq!(sources, [range("::", "7fff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"), range("8000::", last)]);
         let found = restrictions([(&*all, &*to), (&*upper, &*to)]);
         assert_eq!(found, [Restriction { sources: vec![range("::", last)], destinations: to }]);
+    }
+
+    proptest! {
+        #[test]
+        fn what_passes_restrictions_of_both_passes_each(old in peers(), new in peers()) {
+            let [old, new] = [old, new].map(|peers| {
+                restrictions(peers.iter().map(|(allowed, to)| (&**allowed, &**to)))
+            });
+            let both = restrictions_of_both(&old, &new);
+            for from in (0..=255).flat_map(|last| [[10, 0, 0, last], [255, 255, 255, last]]) {
+                for to in 0..16 {
+                    let passes = |all: &[Restriction]| passes(all, from.into(), [192, 0, 2, to].into());
+                    prop_assert_eq!(passes(&both), passes(&old) && passes(&new), "{:?} to {}", from, to);
+                }
+            }
+            prop_assert!(both.iter().all(|one| one.sources.is_sorted() && merged(one.sources.clone()) == one.sources));
+            // What is no change is none, in whatever order it is written.
+            let backwards: Vec<_> = new.iter().rev().cloned().collect();
+            prop_assert_eq!(&restrictions_of_both(&backwards, &new), &new);
+            prop_assert_eq!(&restrictions_of_both(&both, &new), &restrictions_of_both(&new, &both));
+            prop_assert_eq!(&restrictions_of_both(&both, &old), &both);
+        }
+    }
+
+    /// Peers with prefixes at both ends of a small part of the addresses, and destinations.
+    fn peers() -> impl Strategy<Value = Vec<(Vec<IpNet>, Vec<IpNet>)>> {
+        let net = |address: [u8; 4], length| IpNet::new(IpAddr::from(address), length).unwrap().trunc();
+        let allowed = (any::<bool>(), any::<u8>(), 24u8..=32).prop_map(move |(high, last, length)| {
+            net(if high { [255, 255, 255, last] } else { [10, 0, 0, last] }, length)
+        });
+        let to = (0..16u8, 28u8..=32).prop_map(move |(last, length)| net([192, 0, 2, last], length));
+        let one = (prop::collection::vec(allowed, 0..4), prop::collection::vec(to, 0..3));
+        // A prefix is one peer's.
+        prop::collection::vec(one, 0..5).prop_map(|mut peers| {
+            let mut taken = HashSet::new();
+            peers.iter_mut().for_each(|(allowed, _)| allowed.retain(|net| taken.insert(*net)));
+            peers
+        })
+    }
+
+    fn passes(restrictions: &[Restriction], from: IpAddr, to: IpAddr) -> bool {
+        let is_from = |range: &AddressRange| range.first <= from && from <= range.last;
+        let mut of = restrictions.iter().filter(|one| one.sources.iter().any(is_from));
+        let found = of.next().is_none_or(|one| one.destinations.iter().any(|net| net.contains(&to)));
+        assert!(of.next().is_none(), "an address has two restrictions");
+        found
     }
 
     #[test]

@@ -76,7 +76,8 @@ impl Supervisor<'_> {
         let Some(mut ledger) = locked.read()? else { return Ok(true) };
         ledger.adopt_restrictions();
         // An edit that the daemon did not answer is the next file. That of a reload with steps is rolled back below.
-        let next = if ledger.pending.is_empty() { locked.read_next_file()? } else { None };
+        let is_edit = ledger.pending.iter().all(|step| matches!(step, Step::AddGateway(_)));
+        let next = if is_edit { locked.read_next_file()? } else { None };
         let text = next.map_or_else(|| locked.read_file(), |next| Ok(Some(next)))?;
         let file = text.map(|text| ConfigFile::of(ledger.file.clone(), self.interface.clone(), text));
         let from_file = || match &file {

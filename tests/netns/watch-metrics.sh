@@ -20,9 +20,12 @@ for dialect in mindflavor mdlayher linerate mindflavor,mdlayher,linerate; do
   ! grep -qi "error" "$WORK/lint" || fail "promtool: $(cat "$WORK/lint")"
 done
 # A keepalive may go at any time: what belongs together is read again then.
-until before=$(on h1 wg show wg1 transfer) &&
-  metrics --dialect mindflavor,mdlayher,linerate >"$WORK/metrics" &&
-  [[ $(on h1 wg show wg1 transfer) == "$before" ]]; do :; done
+reads_as_one() {
+  before=$(on h1 wg show wg1 transfer) &&
+    metrics --dialect mindflavor,mdlayher,linerate >"$WORK/metrics" &&
+    [[ $(on h1 wg show wg1 transfer) == "$before" ]]
+}
+wait_for 10 "metrics between two packets" reads_as_one
 read -r _ received sent <<<"$before"
 expect "tunnel up" 1 "$(value 'linerate_tunnel_up{interface="wg1"}')"
 expect "handshakes" 1 "$(value 'linerate_handshakes_total{interface="wg1",result="completed"}')"

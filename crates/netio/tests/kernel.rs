@@ -992,9 +992,10 @@ fn receive(socket: &UdpSocket) -> (Received, Vec<u8>) {
 /// several parts.
 fn receive_all(socket: &UdpSocket, count: usize, stride: usize) -> Vec<(Received, Vec<u8>)> {
     let (mut buf, mut meta) = (vec![0; count * stride], vec![Received::default(); count]);
-    let mut received = Vec::new();
+    let (mut received, deadline) = (Vec::new(), deadline());
     while received.len() < count {
-        wait(&[socket.as_fd()]).unwrap();
+        let ready = wait(&[socket.as_fd(), deadline.as_fd()]).unwrap();
+        assert!(ready & 2 == 0, "{} of {count} messages within 50 s", received.len());
         let came = socket.recv(&mut buf, &mut meta).unwrap();
         let parts = meta.iter().zip(buf.chunks(stride)).take(came);
         received.extend(parts.map(|(meta, part)| (*meta, part[..meta.len].to_vec())));
@@ -1062,10 +1063,16 @@ fn swap_addresses(packet: &mut [u8]) {
     source.swap_with_slice(destination);
 }
 
-/// The monitor's events up to and including the expected one.
-fn events_until(monitor: &mut Monitor, wanted: impl Fn(&LinkEvent) -> bool) -> Vec<LinkEvent> {
+/// A timer that fires when what is waited for no longer comes.
+fn deadline() -> Timer {
     let deadline = Timer::new().unwrap();
     deadline.set(Some(boottime() + 50_000_000_000)).unwrap();
+    deadline
+}
+
+/// The monitor's events up to and including the expected one.
+fn events_until(monitor: &mut Monitor, wanted: impl Fn(&LinkEvent) -> bool) -> Vec<LinkEvent> {
+    let deadline = deadline();
     let mut changes = Vec::new();
     loop {
         while let Some(change) = monitor.next() {

@@ -4,7 +4,40 @@ source "$(dirname "$0")/lib.sh"
 need tcpdump getent nc
 source "$(dirname "$0")/run.bash"
 answer_names
+
+# Services of the host that look names up, and say when they are asked. The C library asks nscd before all else.
+service() { # SOCKET
+  mkdir -p "${1%/*}"
+  perl -MIO::Socket::UNIX -e '
+    $| = 1;
+    my $socket = IO::Socket::UNIX->new(Local => $ARGV[0], Listen => 9) or die "$ARGV[0]: $!";
+    while (my $client = $socket->accept) { sysread($client, my $question, 512); print "$ARGV[0]: $question\n" }' "$1" >>"$WORK/asked" &
+  wait_for 5 "the service at $1" test -S "$1"
+  chmod 666 "$1"
+}
+services=(/run/nscd/socket /run/systemd/resolve/io.systemd.Resolve /run/avahi-daemon/socket)
+for socket in "${services[@]}"; do service "$socket"; done
+echo "hosts: mdns4_minimal resolve files dns" >"$WORK/etc/nsswitch.conf"
+"${as_user[@]}" timeout 5 getent ahosts elsewhere.example >/dev/null || true
+grep -qa elsewhere.example "$WORK/asked" || fail "getent asks no nscd outside of a tunnel: so nothing would be seen"
+asked() { grep -ac elsewhere.example "$WORK/asked" || true; } # nscd is asked for users as well
+before=$(asked)
 capture
+
+say "no service of the host is asked for names"
+expect "its sockets" "" "$(run work -- sh -c 'for socket; do ! test -e "$socket" || echo "$socket"; done' - "${services[@]}")"
+run_status work -- getent ahosts elsewhere.example
+expect "exit code of getent" 0 "$STATUS"
+expect "questions that services of the host have got" "$before" "$(asked)"
+
+say "nor where /etc/resolv.conf is one of theirs, which they replace while the command runs"
+stub=/run/systemd/resolve/stub-resolv.conf
+echo "nameserver 192.0.2.2" >$stub
+other_etc=(unshare --mount sh -c "mount -t tmpfs -o mode=755 none /etc && ln -s $stub /etc/resolv.conf && echo 'hosts: resolve dns' >/etc/nsswitch.conf"' && exec "$@"' -)
+"${other_etc[@]}" "${as_user[@]}" "$tool" run work -- sh -c 'echo ready; read -r line; getent ahosts elsewhere.example && cat /etc/resolv.conf' \
+  < <(wait_for 10 "the command" grep -q ready "$WORK/said"; echo "nameserver 192.0.2.3" >$stub.new && mv $stub.new $stub; echo go) >"$WORK/said"
+said "^10.9.0.2 " && said "^nameserver 10.9.0.2$"
+expect "questions that services of the host have got" "$before" "$(asked)"
 
 say "names are asked through the tunnel"
 expect "the address of a name" "10.9.0.2" "$(run work -- getent ahostsv4 intranet.example | awk 'NR == 1 { print $1 }')"

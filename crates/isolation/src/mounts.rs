@@ -19,6 +19,10 @@ pub struct Mounts(pub(crate) ());
 /// that nobody needs meanwhile.
 const STAGING: &str = "/dev/net";
 
+/// Where services that look names up in the host's network have their sockets: a cache that the C library asks before all
+/// else, systemd-resolved, Avahi.
+const RESOLVERS: [&str; 3] = ["/var/run/nscd", "/run/systemd/resolve", "/run/avahi-daemon"];
+
 impl Mounts {
     /// Puts an empty folder over `folder`, for this user to write to.
     ///
@@ -32,28 +36,29 @@ impl Mounts {
     /// servers there are no names. What is in /etc/hosts stays.
     ///
     /// Not only /etc/resolv.conf leads to name servers: the C library would also ask services of the host, over sockets
-    /// that are files. So it is told to ask none (nsswitch.conf(5)), and the cache nscd is hidden.
+    /// that are files. So it is told to ask none (nsswitch.conf(5)), and their sockets are hidden.
     ///
     /// # Errors
     /// There is no /etc/resolv.conf, or the system does not allow it.
     pub fn set_name_servers(&self, servers: &[String], search: &[String]) -> Result<(), Refusal> {
         let staging = Path::new(STAGING);
         self.cover(staging)?;
-        self.replace("/etc/resolv.conf", &resolv_conf(servers, search))?;
+        let resolv_conf = self.replace("/etc/resolv.conf", &resolv_conf(servers, search))?;
         if let Ok(text) = fs::read_to_string("/etc/nsswitch.conf") {
             self.replace("/etc/nsswitch.conf", &nsswitch_conf(&text))?;
         }
-        for cache in ["/run/nscd", "/var/run/nscd"].map(Path::new) {
-            if cache.is_dir() {
-                self.cover(cache)?;
+        for folder in RESOLVERS.iter().flat_map(fs::canonicalize) {
+            // Else it was covered to put that file there.
+            if folder.is_dir() && !resolv_conf.starts_with(&folder) {
+                self.cover(&folder)?;
             }
         }
         // What was mounted from there stays.
         unmount(staging, UnmountFlags::DETACH).map_err(Refusal::of(Attempt::Mount(staging.to_owned())))
     }
 
-    /// Puts a file with `text` in the place of `path`.
-    fn replace(&self, path: &str, text: &str) -> Result<(), Refusal> {
+    /// Puts a file with `text` in the place of `path`, and returns where that is, links followed.
+    fn replace(&self, path: &str, text: &str) -> Result<PathBuf, Refusal> {
         let place = fs::canonicalize(path).map_err(Refusal::of(Attempt::File(path.into())))?;
         let replaced = match folder_to_cover(&place) {
             Some(folder) => cover(&folder).and_then(|()| write(&place, text)),
@@ -62,7 +67,8 @@ impl Mounts {
                 write(&staged, text).and_then(|()| Ok(mount_bind(&staged, &place)?))
             }
         };
-        replaced.map_err(Refusal::of(Attempt::Mount(place)))
+        replaced.map_err(Refusal::of(Attempt::Mount(place.clone())))?;
+        Ok(place)
     }
 }
 

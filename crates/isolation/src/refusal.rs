@@ -138,9 +138,11 @@ fn advice(attempt: &Attempt, error: &io::Error, settings: &Settings) -> String {
         (
             Attempt::User | Attempt::Map | Attempt::Network | Attempt::Mounts,
             Errno::PERM | Errno::ACCESS | Errno::NOSYS,
-        ) => forbidden(settings),
+        ) => forbidden(*attempt == Attempt::User, settings),
         (Attempt::Mount(_), Errno::PERM | Errno::ACCESS) => {
-            "in a container, AppArmor may forbid it: start it with --security-opt apparmor=unconfined".to_owned()
+            "in a container, AppArmor or a filter of system calls may forbid it: start it with --security-opt \
+             apparmor=unconfined --security-opt seccomp=unconfined"
+                .to_owned()
         }
         _ => String::new(),
     }
@@ -157,21 +159,22 @@ fn most(which: usize, settings: &Settings) -> String {
     }
 }
 
-/// Who forbids them, as far as that can be found out: the first that could.
-fn forbidden(settings: &Settings) -> String {
+/// Who forbids them, as far as that can be found out: the first that could. AppArmor lets a user namespace be made and then
+/// takes all capabilities in it away; filters refuse `unshare` from the first on.
+fn forbidden(from_the_first_on: bool, settings: &Settings) -> String {
     match settings {
         Settings { debian: Some(value), .. } if value == "0" => {
             "kernel.unprivileged_userns_clone is 0: this system forbids them to ordinary users. Allow them with \
              `sudo sysctl -w kernel.unprivileged_userns_clone=1`"
         }
-        Settings { apparmor: Some(value), .. } if value != "0" => {
+        Settings { apparmor: Some(value), filtered, .. } if value != "0" && !(from_the_first_on && *filtered) => {
             "AppArmor forbids them to programs without a profile of their own \
              (kernel.apparmor_restrict_unprivileged_userns). Give linerate one, as docs/no-root.md says"
         }
         Settings { filtered: true, .. } => {
             "a filter of system calls forbids them, as in containers of Docker and Kubernetes. Start the container with \
              --security-opt seccomp=unconfined (Kubernetes: seccompProfile of type Unconfined), or with a profile that \
-             allows unshare, setns and mount"
+             allows unshare, setns and mount; a service of systemd, without RestrictNamespaces and SystemCallFilter"
         }
         _ => "the system forbids them to ordinary users: a chroot does, and so may a security module (SELinux)",
     }
@@ -214,6 +217,9 @@ mod tests {
         assert_says(&ubuntu, Attempt::Map, Errno::PERM, "AppArmor");
         assert_says(&ubuntu, Attempt::Network, Errno::PERM, "docs/no-root.md");
         let docker = Settings { filtered: true, ..open() };
+        let docker_on_ubuntu = Settings { filtered: true, ..ubuntu };
+        assert_says(&docker_on_ubuntu, Attempt::User, Errno::PERM, "seccomp=unconfined");
+        assert_says(&docker_on_ubuntu, Attempt::Map, Errno::ACCESS, "AppArmor");
         assert_says(&docker, Attempt::User, Errno::PERM, "seccomp=unconfined");
         assert_says(&docker, Attempt::User, Errno::NOSYS, "seccomp=unconfined");
         assert_says(&open(), Attempt::User, Errno::PERM, "SELinux");

@@ -141,12 +141,17 @@ fn command(daemon: &Path, options: &StartOptions, interface: &str) -> Command {
 ///
 /// # Errors
 /// It cannot be started, or it failed and wrote the reason to standard error.
-pub(crate) fn start_isolated(daemon: &Path, interface: &InterfaceName, network: BorrowedFd<'_>) -> io::Result<()> {
+pub(crate) fn start_isolated(
+    daemon: &Path,
+    options: &StartOptions,
+    interface: &InterfaceName,
+    network: BorrowedFd<'_>,
+) -> io::Result<()> {
     let life = pidfd_open(getpid(), PidfdFlags::empty())?;
     // Copies, which pass on to programs.
     let [network, life] = [dup(network)?, dup(life)?];
-    let mut command = Command::new(daemon);
-    command.arg(interface.as_str()).stdin(Stdio::null()).stdout(Stdio::null());
+    let mut command = command(daemon, options, interface.as_str());
+    command.stdin(Stdio::null()).stdout(Stdio::null());
     command.env("LINERATE_NETWORK_FD", network.as_raw_fd().to_string());
     command.env("LINERATE_END_FD", life.as_raw_fd().to_string());
     if std::env::var_os("LOG_LEVEL").is_none() {
@@ -154,7 +159,7 @@ pub(crate) fn start_isolated(daemon: &Path, interface: &InterfaceName, network: 
         command.env("LOG_LEVEL", "silent");
     }
     // The user's environment is for the command.
-    for variable in ["WG_PROCESS_FOREGROUND", "WG_TUN_FD", "WG_UAPI_FD", SPIN, USAGE] {
+    for variable in ["WG_PROCESS_FOREGROUND", "WG_TUN_FD", "WG_UAPI_FD"] {
         command.env_remove(variable);
     }
     let failed = |error: io::Error| io::Error::new(error.kind(), format!("cannot start {}: {error}", daemon.display()));

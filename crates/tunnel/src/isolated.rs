@@ -10,10 +10,11 @@
 use std::fs;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use linerate_control::interface::InterfaceName;
-use linerate_control::tunnel_file::{Gateway, TunnelFile};
+use linerate_control::tunnel_file::{ExcludeLan, Gateway, Peer, TunnelFile};
 use linerate_control::uapi::client::DaemonClient;
 use linerate_control::uapi::socket;
 use linerate_host::plan;
@@ -22,7 +23,7 @@ use linerate_host::state::HostState;
 use linerate_isolation::{NetworkNamespace, UserNamespace};
 
 use crate::context::Reporter;
-use crate::daemon;
+use crate::daemon::{self, StartOptions};
 use crate::error::Error;
 use crate::execute::step_executor::check_port;
 use crate::read::{ConfigFile, DefaultRoutes};
@@ -84,7 +85,7 @@ pub fn up(file: &ConfigFile, user: &UserNamespace, reporter: &dyn Reporter) -> R
     check_port(device.listen_port.unwrap_or(0)).map_err(Error::system("opening the port"))?;
     let spec = file.host_spec(&device, DefaultRoutes::Always);
     let network = user.new_network()?;
-    let mut daemon = start(&file.interface, user, &network)?;
+    let mut daemon = start(file, user, &network)?;
     daemon.set(&device).map_err(|error| Error::State(format!("linerated: {}", error.reason_of_set())))?;
     let outside = state()?;
     let set_up = network.inside(|| Ok(set_up(&spec, &outside))).map_err(Error::system("entering the network"))?;
@@ -110,17 +111,19 @@ impl Isolated {
 }
 
 /// Starts the daemon, and connects to it.
-fn start(interface: &InterfaceName, user: &UserNamespace, network: &NetworkNamespace) -> Result<DaemonClient, Error> {
+fn start(file: &ConfigFile, user: &UserNamespace, network: &NetworkNamespace) -> Result<DaemonClient, Error> {
     // Its path may lead through /run, as on NixOS.
     let program = daemon::find()?;
     let program = fs::canonicalize(&program).unwrap_or(program);
+    let options = StartOptions { spin: daemon::spin(file.contents.spin), ..StartOptions::default() };
+    let started = |network| daemon::start_isolated(&program, &options, &file.interface, network);
     user.with_mounts(|mounts| {
         let directory = Path::new(socket::DIRECTORY);
         let run = directory.parent().unwrap_or(directory);
         mounts.cover(&fs::canonicalize(run).map_err(Error::inaccessible(run))?)?;
         user.pass_on_capabilities().map_err(Error::system("passing capabilities on"))?;
-        daemon::start_isolated(&program, interface, network.as_fd()).map_err(Error::system("starting the tunnel"))?;
-        DaemonClient::connect(directory, interface).map_err(Error::system("connecting to linerated"))
+        started(network.as_fd()).map_err(Error::system("starting the tunnel"))?;
+        DaemonClient::connect(directory, &file.interface).map_err(Error::system("connecting to linerated"))
     })?
 }
 
@@ -141,14 +144,18 @@ fn state() -> Result<HostState, Error> {
     snapshot::open()?.state().map_err(Error::Snapshot)
 }
 
-/// The settings of a file that mean nothing here: they are about the host's routes and firewall, or need root.
+/// The settings of a file that mean nothing here: they are about the host's routes and firewall, need root, or are a server's.
 fn ignored(file: &TunnelFile) -> Vec<&'static str> {
+    let is_limited = |peer: &Arc<Peer>| peer.client.has_end() || !peer.destinations.is_empty();
     let settings = [
         ("PreUp, PostUp, PreDown, PostDown", !file.hooks.is_empty()),
         ("FwMark", file.fwmark.is_some_and(|mark| mark != 0)),
         ("ExcludedIPs", !file.excluded_ips.is_empty()),
+        ("ExcludeLAN", file.exclude_lan != ExcludeLan::Never),
         ("Gateway", file.gateway != Gateway::Off),
         ("User", file.user.is_some()),
+        ("SaveConfig", file.save_config),
+        ("Destinations, Expires, Quota", file.peers.iter().any(is_limited)),
     ];
     settings.into_iter().filter(|(_, is_set)| *is_set).map(|(name, _)| name).collect()
 }

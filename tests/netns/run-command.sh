@@ -27,9 +27,7 @@ expect "standard input" "a line" "$(echo "a line" | run work -- cat)"
 expect "directory" /usr "$(cd /usr && run work -- pwd)"
 expect "user and group" "1000 1000" "$(run work -- sh -c 'echo $(id -u) $(id -g)')"
 expect "umask" 0027 "$(umask 027 && run work -- sh -c umask)"
-# shellcheck disable=SC2016
-descriptors='for fd in /proc/$$/fd/*; do [[ ! -e $fd ]] || echo ${fd##*/}; done | xargs'
-expect "descriptors" "$("${as_user[@]}" bash -c "$descriptors")" "$(run work -- bash -c "$descriptors")"
+expect "descriptors" "$("${as_user[@]}" ls /proc/self/fd | xargs)" "$(run work -- ls /proc/self/fd | xargs)"
 expect "capabilities" "0000000000000000" "$(run work -- awk '/^Cap(Inh|Prm|Eff|Amb)/ { print $2 }' /proc/self/status | sort -u)"
 expect "interfaces" "lo work" "$(run work -- sh -c 'awk -F: "NR > 2 { print \$1 }" /proc/net/dev' | sort | xargs)"
 expect "name servers" "nameserver 10.9.0.2 search corp.example" "$(run work -- grep -v '^#' /etc/resolv.conf | xargs)"
@@ -54,6 +52,13 @@ wait_for 10 "sleep" pgrep -u 1000 -x sleep
 kill -TERM $command
 STATUS=0 && wait $command || STATUS=$?
 expect "exit code after SIGTERM" 143 "$STATUS"
+nothing_left
+"${as_user[@]}" "$tool" run work -- sleep 100 &
+command=$!
+wait_for 10 "sleep" pgrep -u 1000 -x sleep
+kill -KILL $command
+STATUS=0 && wait $command || STATUS=$?
+expect "exit code after SIGKILL" 137 "$STATUS"
 nothing_left
 
 say "the terminal"

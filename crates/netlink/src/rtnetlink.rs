@@ -37,6 +37,10 @@ pub const IFLA_EXT_MASK: u16 = 29;
 pub const IFLA_GSO_MAX_SEGS: u16 = 40;
 
 pub const IFLA_INFO_KIND: u16 = 1;
+pub const IFLA_INFO_DATA: u16 = 2;
+
+pub const IFLA_TUN_NUM_QUEUES: u16 = 8;
+pub const IFLA_TUN_NUM_DISABLED_QUEUES: u16 = 9;
 
 pub const IFF_UP: u32 = 1;
 /// Leaves out the statistics, which are most of a link's attributes.

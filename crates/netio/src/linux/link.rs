@@ -43,6 +43,28 @@ pub fn set_tx_queue_len(ifindex: u32, packets: u32) -> io::Result<()> {
     set(ifindex, IFLA_TXQLEN, packets)
 }
 
+/// How many files are attached to a TUN interface of several queues, those included whose queue is switched off. `None` if
+/// the kernel does not tell.
+///
+/// # Errors
+///
+/// ENODEV when it is gone.
+pub(super) fn attached_files(ifindex: u32) -> io::Result<Option<u32>> {
+    let attributes = Attributes::default().with_u32(IFLA_EXT_MASK, RTEXT_FILTER_SKIP_STATS);
+    let reply = request(RTM_GETLINK, &ifinfomsg(ifindex), attributes)?;
+    let files = || {
+        let tun = attribute(attribute(reply.get(IFINFOMSG..)?, IFLA_LINKINFO)?, IFLA_INFO_DATA)?;
+        let number = |kind| u32_at(attribute(tun, kind)?, 0);
+        number(IFLA_TUN_NUM_QUEUES)?.checked_add(number(IFLA_TUN_NUM_DISABLED_QUEUES)?)
+    };
+    Ok(files())
+}
+
+/// Deletes an interface.
+pub(super) fn delete(ifindex: u32) -> io::Result<()> {
+    request(RTM_DELLINK, &ifinfomsg(ifindex), Attributes::default()).map(drop)
+}
+
 /// Whether an interface is up, as the user set it (IFF_UP).
 ///
 /// # Errors

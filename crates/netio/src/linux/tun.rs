@@ -44,7 +44,10 @@ impl TunDevice {
         let flags = if wanted.vnet_hdr { BASE_FLAGS | VNET_HDR } else { BASE_FLAGS };
         // If this fails for another reason than the number of queues, the attempt with one queue reports it.
         if queues > 1 && file.attach(name, flags | MULTI_QUEUE | EXCLUSIVE).is_ok() {
+            let owned = set_owner(&file);
             let mut device = Self::attached(file, wanted)?;
+            owned.map_err(|error| failed("TUNSETOWNER", error))?;
+            device.refuse_to_share(name)?;
             device.add_queues(queues);
             return Ok(device);
         }
@@ -154,6 +157,23 @@ impl TunDevice {
         Ok(Self { queues: vec![file], ifindex: Some(ifindex), elsewhere: false, offloads })
     }
 
+    /// Fails if somebody else has attached a queue before the device had an owner. It is deleted then, since their queue
+    /// would keep it.
+    fn refuse_to_share(&self, name: &str) -> Result<(), TunError> {
+        let Some(ifindex) = self.ifindex else { return Ok(()) };
+        let files = link::attached_files(ifindex).map_err(|error| failed("counting its queues", error))?;
+        if files.is_none_or(|files| files == 1) {
+            return Ok(());
+        }
+        link::delete(ifindex).map_err(|error| failed("deleting it", error))?;
+        Err(TunError::Refused(
+            io::ErrorKind::ResourceBusy,
+            format!(
+                "another process took a queue of interface {name} while it was created: end that process, and try again"
+            ),
+        ))
+    }
+
     /// Adds queues until there are `queues`, or as many as possible. The header length and the offloads apply to the
     /// whole device, whichever queue set them (tun.c).
     fn add_queues(&mut self, queues: usize) {
@@ -206,6 +226,13 @@ impl Tun for TunDevice {
     fn offloads(&self) -> TunOffloads {
         self.offloads
     }
+}
+
+/// Without an owner, a device of several queues gives one to everybody who asks and may open the driver, which are all users
+/// as a rule, and with it a share of the packets (tun_not_capable in drivers/net/tun.c). Its owner is root, who may in any
+/// case, or in a user namespace without root this user.
+fn set_owner(file: &TunFile) -> io::Result<()> {
+    file.set_owner(0).or_else(|_| file.set_owner(rustix::process::geteuid().as_raw()))
 }
 
 /// As the kernel's dev_valid_name; also no '%', which TUNSETIFF would take as a pattern.
@@ -394,6 +421,24 @@ mod tests {
                     );
                 }
             }
+        });
+    }
+
+    #[test]
+    fn a_device_that_somebody_else_has_a_queue_of_is_deleted() {
+        in_namespace(|| {
+            let flags = BASE_FLAGS | VNET_HDR | MULTI_QUEUE;
+            let ours = TunFile::open().unwrap();
+            ours.attach("many0", flags | EXCLUSIVE).unwrap();
+            let device = TunDevice::attached(ours, TunOffloads::ALL).unwrap();
+            device.refuse_to_share("many0").unwrap();
+            TunFile::open().unwrap().attach("many0", flags).unwrap();
+            device.refuse_to_share("many0").unwrap(); // theirs is closed again
+            let theirs = TunFile::open().unwrap();
+            theirs.attach("many0", flags).unwrap();
+            let shared = device.refuse_to_share("many0");
+            assert!(matches!(shared, Err(TunError::Refused(io::ErrorKind::ResourceBusy, _))), "{shared:?}");
+            assert!(link::index_of("many0").is_err(), "it is still there");
         });
     }
 

@@ -80,6 +80,13 @@ impl TunFile {
         Ok((name.to_string_lossy().into_owned(), request.flags))
     }
 
+    /// TUNSETOWNER: only `user`, and who has CAP_NET_ADMIN over the interface, may attach to it from here on.
+    pub(crate) fn set_owner(&self, user: u32) -> io::Result<()> {
+        // SAFETY: TUNSETOWNER on the TUN driver takes its argument by value.
+        checked(unsafe { libc::ioctl(self.0.as_raw_fd(), libc::TUNSETOWNER as _, libc::c_ulong::from(user)) })?;
+        Ok(())
+    }
+
     /// TUNSETOFFLOAD: the TUN_F_ offloads that reads may use.
     pub(crate) fn set_offload(&self, offloads: u32) -> io::Result<()> {
         // SAFETY: TUNSETOFFLOAD on the TUN driver takes its argument by value.

@@ -39,6 +39,16 @@ run_status work -- ping -n -c 1 -W 5 fd09::2
 expect "exit code of a ping over IPv6" 0 "$STATUS"
 nothing_left
 
+if type -P ssh >/dev/null; then
+  say "ssh takes settings that root has included for everybody, which belong to nobody in there"
+  other_ssh=(unshare --mount sh -c 'mount -t tmpfs -o mode=755 none /etc/ssh && mkdir /etc/ssh/ssh_config.d &&
+    echo "Include /etc/ssh/ssh_config.d/*.conf" >/etc/ssh/ssh_config &&
+    echo "Port 2222" >/etc/ssh/ssh_config.d/10-port.conf && exec "$@"' -)
+  status "${other_ssh[@]}" "${as_user[@]}" "$tool" run work -- ssh -G host.example
+  expect "exit code of ssh -G" 0 "$STATUS" && said "^port 2222$"
+  nothing_left
+fi
+
 say "signals reach the command"
 "${as_user[@]}" "$tool" run work -- sh -c 'trap "echo hangup; exit 3" HUP; echo ready; while :; do sleep 0.1; done' >"$WORK/said" 2>&1 &
 command=$!

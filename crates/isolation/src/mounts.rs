@@ -2,7 +2,7 @@
 
 use std::ffi::CStr;
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -22,6 +22,9 @@ const STAGING: &str = "/dev/net";
 /// Where services that look names up in the host's network have their sockets: a cache that the C library asks before all
 /// else, systemd-resolved, Avahi.
 const RESOLVERS: [&str; 3] = ["/var/run/nscd", "/run/systemd/resolve", "/run/avahi-daemon"];
+
+/// Folders of files that ssh(1) includes in its settings; those of Fedora lead on to the second.
+const SSH_SETTINGS: [&str; 2] = ["/etc/ssh/ssh_config.d", "/etc/crypto-policies/back-ends"];
 
 impl Mounts {
     /// Puts an empty folder over `folder`, for this user to write to.
@@ -57,6 +60,25 @@ impl Mounts {
         unmount(staging, UnmountFlags::DETACH).map_err(Refusal::of(Attempt::Mount(staging.to_owned())))
     }
 
+    /// Gives this user copies of the files that ssh(1) reads for all users, as far as it insists that they are root's or this
+    /// user's: root's belong to nobody in here.
+    ///
+    /// # Errors
+    /// The system does not allow it.
+    pub fn own_ssh_settings(&self) -> Result<(), Refusal> {
+        for folder in SSH_SETTINGS.iter().flat_map(fs::canonicalize) {
+            let files = fs::read_dir(&folder).into_iter().flatten().flatten();
+            let copies: Vec<_> = files.filter_map(|file| Some((file.file_name(), read_small(&file.path())?))).collect();
+            if !copies.is_empty() {
+                self.cover(&folder)?;
+            }
+            for (name, text) in copies {
+                write(&folder.join(name), &text).map_err(Refusal::of(Attempt::Mount(folder.clone())))?;
+            }
+        }
+        Ok(())
+    }
+
     /// Puts a file with `text` in the place of `path`, and returns where that is, links followed.
     fn replace(&self, path: &str, text: &str) -> Result<PathBuf, Refusal> {
         let place = fs::canonicalize(path).map_err(Refusal::of(Attempt::File(path.into())))?;
@@ -80,13 +102,22 @@ fn folder_to_cover(place: &Path) -> Option<PathBuf> {
     of_a_service.then(|| folder.to_owned())
 }
 
+/// What is in a file that may be read, of a size that settings have.
+fn read_small(path: &Path) -> Option<Vec<u8>> {
+    const MOST: u64 = 1 << 20;
+    let file = fs::File::open(path).ok().filter(|file| file.metadata().is_ok_and(|metadata| metadata.is_file()))?;
+    let mut content = Vec::new();
+    file.take(MOST).read_to_end(&mut content).ok()?;
+    Some(content)
+}
+
 fn cover(folder: &Path) -> io::Result<()> {
     const MODE: &CStr = c"mode=0755";
     Ok(mount("tmpfs", folder, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, MODE)?)
 }
 
 /// Whatever the umask, as others read it.
-fn write(path: &Path, text: &str) -> io::Result<()> {
+fn write(path: &Path, text: impl AsRef<[u8]>) -> io::Result<()> {
     fs::write(path, text)?;
     fs::set_permissions(path, fs::Permissions::from_mode(0o644))
 }

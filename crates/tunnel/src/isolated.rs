@@ -105,7 +105,9 @@ impl Isolated {
     /// # Errors
     /// The system does not allow it; the process is good for nothing then.
     pub fn enter(&self, user: &UserNamespace) -> Result<(), Error> {
-        user.new_mounts()?.set_name_servers(&self.servers, &self.search)?;
+        let mounts = user.new_mounts()?;
+        mounts.set_name_servers(&self.servers, &self.search)?;
+        mounts.own_ssh_settings()?;
         self.network.enter().map_err(Error::system("entering the network"))
     }
 }

@@ -8,10 +8,12 @@
 //! [`Isolated::enter`] moves this process in, to become the command that the tunnel is for.
 
 use std::fs;
+use std::net::UdpSocket;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use linerate_control::interface::InterfaceName;
 use linerate_control::tunnel_file::{ExcludeLan, Gateway, Peer, TunnelFile};
@@ -20,6 +22,7 @@ use linerate_control::uapi::socket;
 use linerate_host::plan;
 use linerate_host::spec::HostSpec;
 use linerate_host::state::HostState;
+use linerate_host::step::Step;
 use linerate_isolation::{NetworkNamespace, UserNamespace};
 
 use crate::context::Reporter;
@@ -138,7 +141,20 @@ fn set_up(spec: &HostSpec, outside: &HostState) -> Result<Vec<plan::Warning>, Er
         error: std::io::Error::other(refused.to_string()),
         exit_code: 1,
     })?;
+    wait_for_addresses(&plan.steps);
     Ok(plan.warnings)
+}
+
+/// The kernel takes an IPv6 address into use a moment after it was added, and drops what comes for it before.
+fn wait_for_addresses(steps: &[Step]) {
+    let limit = Instant::now() + Duration::from_secs(1);
+    for step in steps {
+        let Step::AddAddress { address, .. } = step else { continue };
+        let is_in_use = || address.addr().is_ipv4() || UdpSocket::bind((address.addr(), 0)).is_ok();
+        while !is_in_use() && Instant::now() < limit {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
 }
 
 /// The state of this thread's network.

@@ -3,6 +3,8 @@
 #
 #   tests/freebsd/smoke.sh LINERATED      as root; ten minutes at most
 #
+# linerate-wg, if it is in the same folder, is compared with the system's wg.
+#
 # A line for each check, and at the end `N passed, N failed, N skipped`; the rest is for people: what each ioctl of the
 # set-up answers, how fast a tunnel is between two vnet jails and how many system calls that takes, beside the kernel's
 # if_wg and wireguard-go. Everything that was said is in /var/tmp/linerate-smoke. Useful packages:
@@ -78,6 +80,12 @@ check no-link-local sh -c '! ifconfig smoke0 | grep fe80:'
 check node test -c /dev/smoke0
 check uapi wg show smoke0
 check key sh -c 'wg genkey | wg set smoke0 private-key /dev/stdin listen-port 51999'
+ours=$(dirname "$linerated")/linerate-wg
+if [ -x "$ours" ]; then
+	check wg-alike sh -c 'test "$("$0" show smoke0 dump)" = "$(wg show smoke0 dump)"' "$ours"
+else
+	skip wg-alike "there is no $ours"
+fi
 check addresses sh -c 'ifconfig smoke0 inet 10.90.0.1/24 alias && ifconfig smoke0 inet6 fd00:90::1/64 alias'
 check mtu ifconfig smoke0 mtu 1420
 check comes-up ifconfig smoke0 up

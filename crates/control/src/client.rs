@@ -1,9 +1,10 @@
-//! The tunnels of this machine, run by a daemon with a UAPI socket or by the kernel module.
+//! The tunnels of this machine, run by a daemon with a UAPI socket or, with the feature `kernel`, by the kernel module.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
+#[cfg(feature = "kernel")]
 use crate::kernel::{self, KernelClient};
 use crate::uapi::client::{ClientError, DaemonClient};
 use crate::uapi::request::DeviceUpdate;
@@ -15,6 +16,7 @@ pub enum TunnelClient {
     /// A daemon runs it and answers on its socket.
     Daemon(DaemonClient),
     /// The kernel runs it, or it does not exist: the first request tells.
+    #[cfg(feature = "kernel")]
     Kernel(KernelClient),
 }
 
@@ -24,11 +26,18 @@ impl TunnelClient {
     /// A stale socket is removed, as `wg` does.
     ///
     /// # Errors
-    /// The daemon's socket is not accessible, or there is none and the kernel has no module.
+    /// The daemon's socket is not accessible, or there is none and the kernel has no module. Without `kernel` also if
+    /// there is no socket.
     pub fn open(directory: &Path, name: &str) -> Result<Self, ClientError> {
         match daemon(directory, name) {
             Some(client) => Ok(Self::Daemon(client?)),
+            #[cfg(feature = "kernel")]
             None => Ok(Self::Kernel(KernelClient::open(name)?)),
+            #[cfg(not(feature = "kernel"))]
+            None => {
+                linerate_netio::link::index_of(name)?;
+                Err(io::Error::new(io::ErrorKind::Unsupported, "no daemon of WireGuard runs it").into())
+            }
         }
     }
 
@@ -39,6 +48,7 @@ impl TunnelClient {
     pub fn get(&mut self) -> Result<DeviceState, ClientError> {
         match self {
             Self::Daemon(client) => client.get(),
+            #[cfg(feature = "kernel")]
             Self::Kernel(kernel) => Ok(kernel.get()?),
         }
     }
@@ -50,6 +60,7 @@ impl TunnelClient {
     pub fn stats(&mut self) -> Result<Vec<(String, u64)>, ClientError> {
         match self {
             Self::Daemon(client) => client.stats(),
+            #[cfg(feature = "kernel")]
             Self::Kernel(kernel) => {
                 // Only a request tells whether it exists.
                 kernel.get()?;
@@ -62,6 +73,7 @@ impl TunnelClient {
     pub fn closed(&self) -> Option<BorrowedFd<'_>> {
         match self {
             Self::Daemon(client) => Some(client.as_fd()),
+            #[cfg(feature = "kernel")]
             Self::Kernel(_) => None,
         }
     }
@@ -73,6 +85,7 @@ impl TunnelClient {
     pub fn set(&mut self, update: &DeviceUpdate) -> Result<(), ClientError> {
         match self {
             Self::Daemon(client) => client.set(update),
+            #[cfg(feature = "kernel")]
             Self::Kernel(kernel) => Ok(kernel.set(update)?),
         }
     }
@@ -83,7 +96,10 @@ impl TunnelClient {
 /// # Errors
 /// The kernel's links or the directory cannot be listed.
 pub fn names(directory: &Path) -> Result<Vec<String>, ClientError> {
+    #[cfg(feature = "kernel")]
     let mut names = kernel::interfaces()?;
+    #[cfg(not(feature = "kernel"))]
+    let mut names = Vec::new();
     names.extend(daemon_names(directory)?);
     Ok(names)
 }

@@ -7,7 +7,6 @@
 #![forbid(unsafe_code)]
 
 pub mod atomic_file;
-#[cfg(feature = "kernel")]
 pub mod client;
 pub mod document;
 pub mod endpoint;
@@ -17,6 +16,8 @@ pub mod kernel;
 pub mod keys;
 mod number;
 pub mod printable;
+#[cfg(feature = "resolver")]
+pub mod resolver;
 pub mod tunnel_file;
 pub mod uapi;
 pub mod usage;

@@ -22,7 +22,7 @@ use zeroize::Zeroizing;
 
 use crate::error::Error;
 use crate::ledger::{self, Ledger, LedgerHead};
-use crate::resolver::{self, NamedEndpoint};
+use crate::resolver::NamedEndpoint;
 
 /// The directory of files that are named by their interface (wg-quick(8)).
 pub(crate) const DIRECTORY: &str = "/etc/wireguard";
@@ -415,7 +415,7 @@ impl Names for System {
     }
 
     fn port(&self, service: &str) -> Option<u16> {
-        resolver::port(service).ok()
+        linerate_control::resolver::port(service).ok()
     }
 }
 

@@ -1,4 +1,4 @@
-//! `linerate`, the tool ([`tool`]). Called `wg` or `wg-quick`, it is that ([`wg`], [`wg_quick`]).
+//! `linerate`, the tool ([`tool`]). Called `wg` or `wg-quick`, it is that ([`wg`](linerate_wg::wg), [`wg_quick`]).
 //!
 //! Arguments are defined once, with clap; help, man pages and shell completions are made from that. Only `wg` has the
 //! words of the original. This program parses, calls and prints; the work is done in the crates. `wg-quick`
@@ -10,14 +10,12 @@ mod cli;
 mod client;
 mod doctor;
 mod events;
-mod keys;
 mod lab;
 mod metrics;
 mod names;
 mod ping;
 mod run;
 mod server;
-mod show;
 mod speed;
 mod status;
 mod target;
@@ -25,12 +23,13 @@ mod tool;
 mod top;
 mod tunnels;
 mod web_helper;
-pub mod wg;
 mod wg_quick;
 
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
+
+use linerate_wg::wg;
 
 /// Runs the program by whose name this process was called.
 pub fn main() -> ExitCode {

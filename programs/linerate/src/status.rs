@@ -6,8 +6,7 @@ use std::fmt::Write as _;
 use ipnet::IpNet;
 use linerate_control::printable::printable;
 use linerate_tunnel::status::{Health, PeerStatus, RunBy, Status};
-
-use crate::show::human::amount;
+use linerate_wg::show::human::amount;
 
 /// The tunnels for people: for each a line, and a table of its peers.
 pub(crate) fn render(all: &[Status]) -> String {

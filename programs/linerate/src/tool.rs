@@ -7,10 +7,11 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 use linerate_cli::{documents, print};
 use linerate_control::interface::InterfaceName;
+use linerate_wg::keys;
+use linerate_wg::show::{self, Field};
 
 use crate::cli::CliError;
-use crate::show::{self, Field};
-use crate::{client, doctor, events, keys, lab, metrics, names, ping, run, server, speed, top, tunnels, web_helper};
+use crate::{client, doctor, events, lab, metrics, names, ping, run, server, speed, top, tunnels, web_helper};
 
 /// The arguments of `linerate`.
 #[derive(Parser)]
@@ -445,7 +446,7 @@ fn run(arguments: Arguments) -> Result<ExitCode, String> {
             show::main(&selection)
         }
         Command::Metrics(arguments) => metrics::main(&arguments),
-        Command::Wg { arguments } => Ok(crate::wg::main("linerate wg", &arguments)),
+        Command::Wg { arguments } => Ok(linerate_wg::wg::main("linerate wg", &arguments)),
         Command::WgQuick { arguments } => Ok(crate::wg_quick::main("linerate wg-quick", &arguments)),
         Command::Up(arguments) => without_code(tunnels::up(&arguments)),
         Command::Down(arguments) => without_code(tunnels::down(&arguments)),

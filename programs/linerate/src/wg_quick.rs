@@ -12,9 +12,9 @@ use linerate_host::spec::Compat;
 
 use linerate_cli::{eprint_line, print};
 use linerate_tunnel::{self as tunnel, ConfigFile, Context, Options};
+use linerate_wg::wg;
 
 use crate::cli::{CliError, Output, interruption};
-use crate::wg;
 
 /// Runs `wg-quick` on `arguments`; `program` is what it is called in messages.
 pub fn main(program: &str, arguments: &[OsString]) -> ExitCode {
@@ -114,7 +114,7 @@ impl Resolver for Unresolved {
     }
 
     fn port(&mut self, service: &str) -> Result<u16, ValueError> {
-        tunnel::resolver::port(service).map_err(ValueError::Value)
+        linerate_control::resolver::port(service).map_err(ValueError::Value)
     }
 
     fn warn(&mut self, warning: &str) {

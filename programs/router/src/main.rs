@@ -19,5 +19,5 @@ fn main() -> ExitCode {
     if rest.first().is_some_and(|word| word == "wg") {
         rest.remove(0);
     }
-    linerate::wg::main(&program.to_string_lossy(), &rest)
+    linerate_wg::wg::main(&program.to_string_lossy(), &rest)
 }

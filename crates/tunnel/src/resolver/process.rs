@@ -12,10 +12,11 @@ use std::sync::{Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use linerate_control::resolver::addresses;
 use linerate_privileges::confine_reader;
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use super::{NamedEndpoint, addresses};
+use super::NamedEndpoint;
 
 /// The addresses of `names`, in the same order; none for a name without an answer within `timeout`.
 pub(crate) fn look_up(names: &[NamedEndpoint], timeout: Duration) -> Vec<Vec<SocketAddr>> {

@@ -18,6 +18,7 @@ use linerate_host::spec::Compat;
 use linerate_netio::random;
 use linerate_server::{Client, ClientName, NewClient, Properties, QrCode, Roster, allowed_ips, client_file, expiry};
 use linerate_tunnel::{self as tunnel, Applied, ConfigFile, Context, Edited, Error, Options};
+use linerate_wg::keys;
 use rustix::termios::tcgetwinsize;
 use serde_json::json;
 use zeroize::Zeroizing;
@@ -26,7 +27,6 @@ pub(super) use self::arguments::ClientArguments;
 use self::arguments::{Add, Command, Export, Named, Qr, Rekey, Rename, Renew, Set, Which};
 use self::output::Files;
 use crate::cli::{CliError, Output, interruption};
-use crate::keys;
 
 /// Runs a command on clients.
 pub(super) fn main(arguments: &ClientArguments) -> Result<ExitCode, CliError> {

@@ -12,10 +12,10 @@ use linerate_control::tunnel_file::QuotaReset;
 use linerate_control::uapi::limits::Suspension;
 use linerate_control::uapi::response::{DeviceState, PeerState};
 use linerate_server::{Client, State};
+use linerate_wg::show::human::amount;
 use serde_json::{Value, json};
 
 use super::addresses;
-use crate::show::human::amount;
 
 /// For how long after a handshake a client is online: no session lasts longer.
 const ONLINE: i64 = 180;

@@ -17,13 +17,13 @@ use linerate_netio::process::peer;
 use rustix::thread::CapabilitySet;
 use serde::Serialize;
 
-use crate::show;
 use linerate_cli::{eprint_line, print};
 use linerate_doctor::Finding;
 use linerate_privileges::{
     CALLS_FILTERED, CALLS_REFUSED, DAEMON_MAX, LANDLOCK_VERSION, LAST_CALL_REFUSED, MEMORY_CLOSED,
 };
 use linerate_tunnel::status::Status;
+use linerate_wg::show;
 
 use super::process::Process;
 use super::supervisor;

@@ -157,7 +157,8 @@ pub(super) fn daemon(name: &str) -> Option<u32> {
 fn ask(name: &str) -> Result<(DeviceState, BTreeMap<String, u64>), String> {
     let directory = Path::new(socket::DIRECTORY);
     let open = || TunnelClient::open(directory, name);
-    let device = open().and_then(|mut tunnel| tunnel.get()).map_err(|error| crate::show::inaccessible(name, &error))?;
+    let device =
+        open().and_then(|mut tunnel| tunnel.get()).map_err(|error| linerate_wg::show::inaccessible(name, &error))?;
     // Other daemons close the connection, so this uses a separate one.
     let stats = open().and_then(|mut tunnel| tunnel.stats()).unwrap_or_default();
     Ok((device, stats.into_iter().collect()))

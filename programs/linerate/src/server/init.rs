@@ -18,11 +18,11 @@ use linerate_netio::random;
 use linerate_server::init::{self, Chance, Facts, InitError, NewServer, Wishes, list};
 use linerate_tunnel::Interruption;
 use linerate_tunnel::server::{self, Made, Runs};
+use linerate_wg::keys;
 use serde::{Deserialize, Serialize};
 
 use super::{Verbosity, ask, json, options, somebody_is_there};
 use crate::cli::{CliError, interruption};
-use crate::keys;
 
 pub(super) const HELP: &str = "EXAMPLES\n\
     \x20 A server on this host, and its first client:\n\

@@ -5,11 +5,11 @@ use std::process::ExitCode;
 use linerate_cli::eprint_line;
 use linerate_tunnel::ConfigFile;
 use linerate_tunnel::server::{self, record::Record};
+use linerate_wg::keys;
 
 use super::pool::Clients;
 use super::{Verbosity, ask, options, somebody_is_there};
 use crate::cli::{CliError, interruption};
-use crate::keys;
 
 #[derive(clap::Args)]
 pub(crate) struct RemoveArguments {

@@ -11,12 +11,12 @@ use linerate_server::init::list;
 use linerate_tunnel::server::record::{Record, State};
 use linerate_tunnel::server::{self, service::ServiceState};
 use linerate_tunnel::{self as tunnel, ConfigFile, Context};
+use linerate_wg::keys;
 use serde::Serialize;
 
 use super::json;
 use super::pool::Clients;
 use crate::cli::{CliError, Output, interruption};
-use crate::keys;
 
 #[derive(clap::Args)]
 pub(crate) struct ShowArguments {

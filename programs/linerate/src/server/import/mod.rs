@@ -23,10 +23,10 @@ use linerate_control::tunnel_file::PublicEndpoint;
 use linerate_server::import::leftovers::Leftover;
 use linerate_server::import::{self, Context, Import, Kind, Options, Remark, Remarks};
 use linerate_tunnel::{Context as Tool, server};
+use linerate_wg::keys;
 use serde::Serialize;
 
 use crate::cli::{CliError, Output, interruption};
-use crate::keys;
 
 pub(super) const HELP: &str = "KINDS AND WHAT TO NAME\n\
     \x20 angristan        /etc/wireguard\n\

@@ -5,7 +5,7 @@
 
 mod counters;
 mod fields;
-pub(crate) mod human;
+pub mod human;
 mod json;
 
 use std::io;
@@ -26,6 +26,7 @@ use linerate_cli::{eprint_line, print};
 
 /// One value of each tunnel or peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[allow(missing_docs, reason = "their names are `wg`'s, and clap would print more about them")]
 pub enum Field {
     PublicKey,
     PrivateKey,
@@ -137,7 +138,7 @@ impl View<'_> {
 }
 
 /// Prints the selection of the tunnels of this machine.
-pub(super) fn main(selection: &Selection) -> Result<ExitCode, String> {
+pub fn main(selection: &Selection) -> Result<ExitCode, String> {
     let view = View { activity: true, ..View::from_environment() };
     let Shown { text, failures, any } = show(selection, &view).map_err(|error| match error {
         ShowError::Listing(error) => format!("Unable to list interfaces: {error}"),
@@ -259,7 +260,7 @@ fn write(text: &mut Buffer, form: Form, replies: Vec<Reply>, all: bool, view: &V
 }
 
 /// Why the requested tunnel could not be queried, and what to do.
-pub(super) fn inaccessible(name: &str, error: &ClientError) -> String {
+pub fn inaccessible(name: &str, error: &ClientError) -> String {
     match error.as_io().and_then(Errno::from_io_error) {
         Some(Errno::NODEV | Errno::PROTONOSUPPORT | Errno::OPNOTSUPP) => {
             format!("there is no tunnel {name}; `linerate show interfaces` lists all tunnels")

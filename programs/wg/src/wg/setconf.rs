@@ -41,7 +41,7 @@ fn read(file: &OsStr, mode: Mode) -> Result<DeviceUpdate, String> {
 const FILE_MAX: usize = 512 << 20;
 
 /// The message of `wg`, followed by the line and a hint.
-pub(crate) fn explain(bad: &ParseError, file: &OsStr) -> String {
+pub fn explain(bad: &ParseError, file: &OsStr) -> String {
     let conclusion = match bad {
         ParseError::Value { reason: ValueError::Environment(_), .. } => return bad.to_string(),
         ParseError::MissingPublicKey => "Invalid configuration",

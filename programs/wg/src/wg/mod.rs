@@ -5,7 +5,7 @@
 
 mod command_line;
 mod input;
-pub(crate) mod resolver;
+pub mod resolver;
 mod set;
 mod setconf;
 mod show;
@@ -20,7 +20,7 @@ use linerate_control::uapi::request::DeviceUpdate;
 use linerate_control::uapi::response::DeviceState;
 use linerate_control::uapi::socket;
 
-pub(crate) use setconf::explain;
+pub use setconf::explain;
 
 use crate::keys;
 use linerate_cli::{eprint_line, print};

@@ -113,7 +113,7 @@ fn instant(time: Duration) -> Timestamp {
 }
 
 /// Why a peer is not let in.
-pub(crate) fn reason(suspension: Suspension) -> &'static str {
+pub fn reason(suspension: Suspension) -> &'static str {
     match suspension {
         Suspension::Expired => "expired",
         Suspension::Quota => "quota reached",
@@ -144,7 +144,7 @@ fn bytes(text: &mut Buffer, count: u64, ink: &Ink) -> fmt::Result {
 }
 
 /// Bytes as a number and its unit: two decimals from KiB on; TiB is the last unit.
-pub(crate) fn amount(bytes: u64) -> (String, &'static str) {
+pub fn amount(bytes: u64) -> (String, &'static str) {
     if bytes < 1 << 10 {
         return (bytes.to_string(), "B");
     }

@@ -4,13 +4,12 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::Duration;
 
+use linerate_cli::eprint_line;
+use linerate_control::resolver;
 use linerate_control::wg_config::{Resolver, ValueError};
 
-use linerate_cli::eprint_line;
-use linerate_tunnel::resolver;
-
 /// The system's resolver.
-pub(crate) struct System;
+pub struct System;
 
 impl Resolver for System {
     /// Retries a failed lookup as often as WG_ENDPOINT_RESOLUTION_RETRIES says.

@@ -12,17 +12,20 @@ use zeroize::Zeroizing;
 
 use linerate_cli::{eprint_line, print};
 
-pub(crate) fn genkey() -> Result<ExitCode, String> {
+/// Prints a new private key.
+pub fn genkey() -> Result<ExitCode, String> {
     print_secret(private_key().as_bytes())
 }
 
-pub(crate) fn genpsk() -> Result<ExitCode, String> {
+/// Prints a new preshared key.
+pub fn genpsk() -> Result<ExitCode, String> {
     let mut key = Zeroizing::new([0; 32]);
     random::fill(&mut *key);
     print_secret(&key)
 }
 
-pub(crate) fn pubkey() -> Result<ExitCode, String> {
+/// Prints the public key of the private one on standard input.
+pub fn pubkey() -> Result<ExitCode, String> {
     let mut text = Zeroizing::new(Vec::with_capacity(1 << 16));
     // Anything longer is not a key.
     let mut input = std::io::stdin().lock().take(1 << 16);
@@ -32,14 +35,14 @@ pub(crate) fn pubkey() -> Result<ExitCode, String> {
 }
 
 /// A new private key, clamped.
-pub(super) fn private_key() -> PrivateKey {
+pub fn private_key() -> PrivateKey {
     let mut bytes = Zeroizing::new([0; 32]);
     random::fill(&mut *bytes);
     clamped(&bytes)
 }
 
 /// The public key of any 32 bytes, clamped first as everywhere (RFC 7748, section 5).
-pub(super) fn public_key(secret: &SecretKey) -> PublicKey {
+pub fn public_key(secret: &SecretKey) -> PublicKey {
     PublicKey(clamped(secret.as_bytes()).public_key().0)
 }
 
@@ -70,7 +73,7 @@ fn print_secret(key: &[u8; 32]) -> Result<ExitCode, String> {
 }
 
 /// Warns before a key is printed into a file that everybody may read.
-pub(super) fn warn_if_world_accessible() {
+pub fn warn_if_world_accessible() {
     if is_world_accessible_file() {
         eprint_line("Warning: writing to world accessible file.");
         eprint_line("Consider setting the umask to 077 and trying again.");

@@ -50,7 +50,7 @@ reaches 10.9.0.2 && nothing_said
 no_network fd09::2
 
 say "IPv6 alone, by an endpoint with an IPv4 address"
-one_peer fd09::1/64 ::/0 192.0.2.2:50002 "DNS = fd09::2"
+one_peer "fd09::1/64, fe80::1/64" ::/0 192.0.2.2:50002 "DNS = fd09::2"
 reaches fd09::2
 no_network 10.9.0.2
 expect "name servers" "nameserver fd09::2" "$(run work -- grep -v '^#' /etc/resolv.conf)"

@@ -8,6 +8,7 @@
 //! [`Isolated::enter`] moves this process in, to become the command that the tunnel is for.
 
 use std::fs;
+use std::io;
 use std::net::UdpSocket;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -138,7 +139,7 @@ fn set_up(spec: &HostSpec, outside: &HostState) -> Result<Vec<plan::Warning>, Er
     let applied = snapshot::open()?.apply(&plan.steps);
     applied.map_err(|refused| Error::Step {
         step: plan.steps.get(refused.index).cloned().map(Box::new),
-        error: std::io::Error::other(refused.to_string()),
+        error: io::Error::other(refused.to_string()),
         exit_code: 1,
     })?;
     wait_for_addresses(&plan.steps);
@@ -148,10 +149,10 @@ fn set_up(spec: &HostSpec, outside: &HostState) -> Result<Vec<plan::Warning>, Er
 /// The kernel takes an IPv6 address into use a moment after it was added, and drops what comes for it before.
 fn wait_for_addresses(steps: &[Step]) {
     let limit = Instant::now() + Duration::from_secs(1);
+    let is_missing = |error: io::Error| error.kind() == io::ErrorKind::AddrNotAvailable;
     for step in steps {
         let Step::AddAddress { address, .. } = step else { continue };
-        let is_in_use = || address.addr().is_ipv4() || UdpSocket::bind((address.addr(), 0)).is_ok();
-        while !is_in_use() && Instant::now() < limit {
+        while UdpSocket::bind((address.addr(), 0)).is_err_and(is_missing) && Instant::now() < limit {
             thread::sleep(Duration::from_millis(1));
         }
     }

@@ -78,8 +78,8 @@ sleep 100 >"$WORK/keys" &
 holder=$!
 # shellcheck disable=SC2016
 script='trap "echo interrupted; exit 9" INT; test -t 0 && test -t 1 && echo a terminal; stty size; echo ready; while :; do sleep 0.1; done'
-# It answers ^C as a shell's command in the foreground would.
-(cd / && exec script -qec "stty rows 33 cols 77; $(printf '%q ' "${as_user[@]}" "$tool" run work -- sh -c "$script")" /dev/null <"$WORK/keys" >"$WORK/said" 2>&1) &
+# It answers ^C as a shell's command in the foreground would. `exec`: a shell that waited for it would die of the ^C.
+(cd / && exec script -qec "stty rows 33 cols 77; exec $(printf '%q ' "${as_user[@]}" "$tool" run work -- sh -c "$script")" /dev/null <"$WORK/keys" >"$WORK/said" 2>&1) &
 terminal=$!
 wait_for 10 "the command" grep -q ready "$WORK/said"
 printf '\003' >"$WORK/keys"

@@ -371,6 +371,11 @@ pub(super) fn title(comment: &[u8]) -> Option<String> {
     name.or_else(|| begun(text)).map(|name| name.trim().to_owned()).filter(|name| !name.is_empty())
 }
 
+/// Whether a comment is a header behind `#!`: a section of linerate-proxy.
+pub(super) fn is_marked_header(comment: &[u8]) -> bool {
+    comment.strip_prefix(b"!").is_some_and(|text| text.trim_ascii_start().starts_with(b"["))
+}
+
 /// Whether a comment is one that installation scripts write below a section.
 pub(super) fn closes(comment: &[u8]) -> bool {
     let text = comment.trim_ascii();

@@ -433,9 +433,21 @@ impl Section {
         self.0.lines().map(|line| line.0)
     }
 
-    /// Its lines, and what they are.
+    /// Its lines, and what they are. Below a header behind `#!` are settings of linerate-proxy, which are comments here.
     pub(crate) fn kinds(&self) -> impl Iterator<Item = (&[u8], LineKind<'_>)> {
-        self.0.lines().map(|line| (line.0, line.kind()))
+        let mut is_of_the_proxy = false;
+        self.0.lines().map(move |line| {
+            let kind = match line.kind() {
+                LineKind::Entry(entry) if is_of_the_proxy && entry.marked => LineKind::Comment(b"!"),
+                kind => kind,
+            };
+            match kind {
+                LineKind::Comment(text) => is_of_the_proxy |= line::is_marked_header(text),
+                LineKind::Header(_) => is_of_the_proxy = false,
+                LineKind::Blank | LineKind::Entry(_) | LineKind::Unknown => {}
+            }
+            (line.0, kind)
+        })
     }
 
     /// Its lines with a setting.

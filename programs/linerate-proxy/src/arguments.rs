@@ -1,0 +1,160 @@
+//! The command line: wireproxy's options, and ssh's forwards.
+
+use std::path::PathBuf;
+
+use clap::Parser;
+
+use crate::config::{Local, Service, Settings, command_line};
+use crate::target::Target;
+
+/// The arguments of `linerate-proxy`.
+#[derive(Parser)]
+#[command(
+    name = "linerate-proxy",
+    version,
+    about = "A tunnel without root: SOCKS5, HTTP, forwards.",
+    long_about = "Uses a WireGuard tunnel without root and without an interface of the host: as a SOCKS5 or HTTP proxy, by \
+        forwards of TCP and UDP in both directions, or as standard input and output of one connection.\n\n\
+        FILE is wireproxy's as it is, or a tunnel's file; what it says of proxies and forwards is added to the options. Names \
+        are looked up by the file's DNS, through the tunnel; this host's resolver is never asked unless the file says \
+        so (Names = system in [Proxy]).",
+    after_long_help = "EXAMPLES\n\
+        \x20 linerate proxy wg0.conf -D 1080                      a SOCKS5 proxy on 127.0.0.1:1080\n\
+        \x20 curl --proxy socks5h://127.0.0.1:1080 http://intranet.example/\n\
+        \x20 linerate proxy wg0.conf -L 5432:db.corp.example:5432 a database of the other side on this host\n\
+        \x20 linerate proxy wg0.conf -R 80:localhost:8080         a server of this host in the tunnel\n\
+        \x20 ssh -o ProxyCommand='linerate proxy wg0.conf -W %h:%p' host.corp.example\n\n\
+        With curl write socks5h, not socks5: otherwise it looks names up itself, outside of the tunnel."
+)]
+pub struct Arguments {
+    /// wireproxy's file, or a tunnel's
+    #[arg(required_unless_present = "config", conflicts_with = "config")]
+    file: Option<PathBuf>,
+
+    /// The same as FILE, for those who are used to wireproxy
+    #[arg(short, long, value_name = "FILE")]
+    config: Option<PathBuf>,
+
+    /// SOCKS5 proxy
+    #[arg(short = 'D', long = "socks", value_name = "[BIND:]PORT", value_parser = command_line::listener)]
+    socks: Vec<Local>,
+
+    /// HTTP proxy
+    #[arg(long, value_name = "[BIND:]PORT", value_parser = command_line::listener)]
+    http: Vec<Local>,
+
+    /// Pass what comes to PORT here on to HOST in the tunnel
+    #[arg(short = 'L', value_name = "[BIND:]PORT:HOST:HOSTPORT[/udp]")]
+    local: Vec<String>,
+
+    /// Pass what comes to PORT in the tunnel on to HOST as this host sees it
+    #[arg(short = 'R', value_name = "PORT:HOST:HOSTPORT[/udp]")]
+    remote: Vec<String>,
+
+    /// Connect standard input and output to HOST in the tunnel
+    #[arg(short = 'W', value_name = "HOST:PORT", value_parser = target)]
+    stdio: Option<Target>,
+
+    /// Serve /livez, /readyz and /metrics
+    #[arg(short, long, value_name = "[BIND:]PORT", value_parser = command_line::listener)]
+    info: Option<Local>,
+
+    /// Only check the files
+    #[arg(short = 'n', long = "configtest")]
+    pub only_check: bool,
+}
+
+fn target(text: &str) -> Result<Target, String> {
+    text.parse().map_err(|_| format!("`{text}' is not HOST:PORT; an IPv6 address needs brackets"))
+}
+
+impl Arguments {
+    /// The file.
+    pub fn file(&self) -> PathBuf {
+        self.file.clone().or_else(|| self.config.clone()).unwrap_or_default()
+    }
+
+    /// Adds what the options ask for to what the file says.
+    ///
+    /// # Errors
+    /// A sentence about an option, or about there being nothing to do.
+    pub fn add_to(self, settings: &mut Settings) -> Result<(), String> {
+        let services = &mut settings.services;
+        services.extend(self.socks.into_iter().map(|local| Service::Socks { local, login: None }));
+        services.extend(self.http.into_iter().map(|local| Service::Http { local, login: None, tls: None }));
+        for text in self.local {
+            services.push(command_line::forward_out(&text).map_err(|error| format!("-L {error}"))?);
+        }
+        for text in self.remote {
+            services.push(command_line::forward_in(&text).map_err(|error| format!("-R {error}"))?);
+        }
+        services.extend(self.stdio.map(|target| Service::Stdio { target }));
+        settings.info = self.info.or(settings.info.take());
+        if services.is_empty() {
+            return Err(
+                "there is nothing to do: add -D 1080 for a SOCKS5 proxy, or a section such as [Socks5] to the \
+                        file"
+                    .to_owned(),
+            );
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    fn added(arguments: &[&str]) -> Result<Settings, String> {
+        let arguments = [&["linerate-proxy"], arguments].concat();
+        let arguments = Arguments::try_parse_from(arguments).map_err(|error| error.to_string())?;
+        let mut settings = Settings::default();
+        arguments.add_to(&mut settings)?;
+        Ok(settings)
+    }
+
+    #[test]
+    fn every_argument_has_help() {
+        linerate_cli::documents::assert_documented(Arguments::command());
+    }
+
+    #[test]
+    fn options_may_repeat_and_are_as_for_ssh() {
+        let all =
+            ["wg0.conf", "-D", "1080", "-D1081", "--http", "8080", "-L", "1:a.example:2", "-R", "3:localhost:4/udp"];
+        let settings = added(&[&all[..], &["-W", "a.example:22", "-i", "9080"]].concat()).unwrap();
+        let kinds: Vec<_> = settings
+            .services
+            .iter()
+            .map(|service| match service {
+                Service::Socks { local, .. } => format!("D {local}"),
+                Service::Http { local, .. } => format!("http {local}"),
+                Service::TcpOut { local, target } => format!("L {local} {target}"),
+                Service::UdpIn { port, target, .. } => format!("R {port} {target}"),
+                Service::Stdio { target } => format!("W {target}"),
+                _ => panic!(),
+            })
+            .collect();
+        let expected = [
+            "D localhost:1080",
+            "D localhost:1081",
+            "http localhost:8080",
+            "L localhost:1 a.example:2",
+            "R 3 localhost:4",
+            "W a.example:22",
+        ];
+        assert_eq!(kinds, expected);
+        assert_eq!(settings.info.unwrap().to_string(), "localhost:9080");
+    }
+
+    #[test]
+    fn what_cannot_be_done_is_refused_with_words() {
+        assert!(added(&["wg0.conf"]).is_err_and(|said| said.contains("add -D 1080")));
+        assert!(added(&["wg0.conf", "-L", "1"]).is_err_and(|said| said.starts_with("-L `1' is not ")));
+        assert!(added(&["wg0.conf", "-D", "a"]).is_err_and(|said| said.contains("[BIND_ADDRESS:]PORT")));
+        assert!(added(&["-D", "1"]).is_err_and(|said| said.contains("required")));
+        assert!(added(&["a", "-c", "b", "-D", "1"]).is_err());
+    }
+}

@@ -1,0 +1,127 @@
+//! Connections to targets: in the tunnel, and, for what comes out of it, outside.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use linerate_sockets::{Pending, Sockets, Stream};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use crate::failure::Failure;
+use crate::kernel::Connection;
+use crate::names::Names;
+use crate::target::{Host, Target};
+
+/// How long a target may take to answer.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// After how long the next address of a name is tried beside the others (RFC 8305).
+const NEXT: Duration = Duration::from_millis(250);
+
+/// Connects into the tunnel.
+pub struct Dialer {
+    /// The tunnel's stack.
+    pub sockets: Arc<dyn Sockets>,
+    /// The addresses of names.
+    pub names: Names,
+}
+
+impl Dialer {
+    /// A connection in the tunnel.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub async fn connect(&self, target: &Target) -> Result<Box<dyn Stream>, Failure> {
+        let attempt = async {
+            let addresses = self.addresses(&target.host).await?;
+            let to = addresses.into_iter().map(|address| SocketAddr::new(address, target.port));
+            first(to.map(|to| self.sockets.connect(to))).await
+        };
+        timeout(PATIENCE, attempt).await.unwrap_or(Err(Failure::TimedOut))
+    }
+
+    /// The addresses of a host that a tunnel may lead to, best first.
+    ///
+    /// # Errors
+    /// Why there are none.
+    pub async fn addresses(&self, host: &Host) -> Result<Vec<IpAddr>, Failure> {
+        let found = match host {
+            Host::Address(address) if !self.names.families().have(*address) => {
+                return Err(Failure::NoFamily(host.clone()));
+            }
+            Host::Address(address) => vec![*address],
+            Host::Name(name) => self.names.look_up(name).await?,
+        };
+        let allowed: Vec<_> = found.into_iter().filter(|address| leads_into_a_tunnel(*address)).collect();
+        if allowed.is_empty() { Err(Failure::Forbidden(host.clone())) } else { Ok(allowed) }
+    }
+
+    /// A connection outside of the tunnel, for somebody who came in by it.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub async fn connect_outside(&self, target: &Target) -> Result<Box<dyn Stream>, Failure> {
+        let attempt = async {
+            let addresses = self.outside(&target.host).await?;
+            let to = addresses.into_iter().map(|address| SocketAddr::new(address, target.port));
+            let connect = |to| -> Pending<Box<dyn Stream>> {
+                Box::pin(
+                    async move { Ok(Box::new(Connection::new(TcpStream::connect(to).await?)?) as Box<dyn Stream>) },
+                )
+            };
+            first(to.map(connect)).await
+        };
+        timeout(PATIENCE, attempt).await.unwrap_or(Err(Failure::TimedOut))
+    }
+
+    /// The addresses of a host outside. `localhost` is this host, whoever is asked for names.
+    ///
+    /// # Errors
+    /// Why there are none.
+    pub async fn outside(&self, host: &Host) -> Result<Vec<IpAddr>, Failure> {
+        match host {
+            Host::Address(address) => Ok(vec![*address]),
+            Host::Name(name) if name == "localhost" => {
+                Ok(vec![[127, 0, 0, 1].into(), std::net::Ipv6Addr::LOCALHOST.into()])
+            }
+            Host::Name(name) => self.names.look_up(name).await,
+        }
+    }
+}
+
+/// The first of several attempts that succeeds; each begins a little after the one before, or once that has failed.
+async fn first(mut attempts: impl Iterator<Item = Pending<Box<dyn Stream>>>) -> Result<Box<dyn Stream>, Failure> {
+    let mut running = JoinSet::new();
+    let mut failure = Failure::Unreachable;
+    loop {
+        let next = attempts.next();
+        let is_last = next.is_none();
+        if let Some(attempt) = next {
+            running.spawn(attempt);
+        }
+        loop {
+            let ended = tokio::select! {
+                ended = running.join_next() => ended,
+                () = sleep(NEXT), if !is_last => break,
+            };
+            match ended {
+                Some(Ok(Ok(stream))) => return Ok(stream),
+                Some(Ok(Err(error))) => failure = error.into(),
+                Some(Err(_)) => {}
+                None if is_last => return Err(failure),
+                None => break,
+            }
+            if !is_last {
+                break;
+            }
+        }
+    }
+}
+
+/// Whether a tunnel can lead to an address: not back to this host, not to nobody or everybody.
+fn leads_into_a_tunnel(address: IpAddr) -> bool {
+    let is_broadcast = matches!(address, IpAddr::V4(address) if address.is_broadcast());
+    !(address.is_loopback() || address.is_unspecified() || address.is_multicast() || is_broadcast)
+}

@@ -1,0 +1,147 @@
+//! An HTTP proxy: CONNECT, and requests of all methods in absolute form. hyper reads and writes HTTP/1; here is what
+//! makes a proxy of it.
+
+pub mod head;
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::{Either, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{self, HeaderValue};
+use hyper::server::conn::http1 as http_server;
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode, upgrade};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use linerate_sockets::Stream;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+
+use self::head::Wanted;
+use crate::config::Login;
+use crate::failure::Failure;
+use crate::relay::relay;
+use crate::server::Server;
+use crate::target::Target;
+use crate::tls;
+use crate::wait::Io;
+
+/// How long the head of a request, and a TLS handshake, may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The longest head, which is also how much of a body is read ahead.
+const LONGEST_HEAD: usize = 32 << 10;
+
+/// The most headers.
+const MOST_HEADERS: usize = 128;
+
+/// A body of ours, or one that is passed on.
+type Body = Either<Full<Bytes>, Incoming>;
+
+/// An HTTP proxy.
+pub struct Http {
+    /// Who is served; everybody if there is none.
+    pub login: Option<Login>,
+    /// Clients speak TLS to the proxy.
+    pub tls: Option<TlsAcceptor>,
+}
+
+impl Http {
+    /// Serves a client's requests, one after the other.
+    pub async fn serve(self: Arc<Self>, server: Arc<Server>, client: Box<dyn Stream>) {
+        let client = match &self.tls {
+            None => client,
+            Some(acceptor) => match timeout(PATIENCE, tls::accept(acceptor, client)).await {
+                Ok(Ok(client)) => client,
+                _ => return,
+            },
+        };
+        let service = service_fn(move |request: Request<Incoming>| {
+            let (this, server) = (self.clone(), server.clone());
+            async move { Ok::<_, Infallible>(this.answer(server, request).await) }
+        });
+        let mut connection = http_server::Builder::new();
+        connection
+            .timer(TokioTimer::new())
+            .header_read_timeout(PATIENCE)
+            .max_buf_size(LONGEST_HEAD)
+            .max_headers(MOST_HEADERS)
+            .preserve_header_case(true);
+        // What goes wrong here is that somebody went away.
+        let _ = connection.serve_connection(TokioIo::new(Io::new(client)), service).with_upgrades().await;
+    }
+
+    async fn answer(&self, server: Arc<Server>, request: Request<Incoming>) -> Response<Body> {
+        if self.login.as_ref().is_some_and(|login| !head::is_admitted(request.headers(), login)) {
+            let mut refusal = text(StatusCode::PROXY_AUTHENTICATION_REQUIRED, "a name and a password are needed");
+            let challenge = HeaderValue::from_static("Basic realm=\"linerate\", charset=\"UTF-8\"");
+            refusal.headers_mut().insert(header::PROXY_AUTHENTICATE, challenge);
+            return refusal;
+        }
+        match head::wanted(request.method(), request.uri()) {
+            Ok(Wanted::Tunnel(target)) => open(server, request, target).await,
+            Ok(Wanted::Request(target)) => pass_on(&server, request, target).await,
+            Err(sentence) => text(StatusCode::BAD_REQUEST, sentence),
+        }
+    }
+}
+
+/// CONNECT: what follows the answer is passed on as it is.
+async fn open(server: Arc<Server>, mut request: Request<Incoming>, target: Target) -> Response<Body> {
+    let inside = match server.connect(&target).await {
+        Ok(inside) => inside,
+        Err(failure) => return failed(&failure),
+    };
+    let upgraded = upgrade::on(&mut request);
+    tokio::spawn(async move {
+        let Ok(upgraded) = upgraded.await else { return };
+        let Ok(parts) = upgraded.downcast::<TokioIo<Io>>() else { return };
+        if let Some(client) = parts.io.into_inner().into_inner() {
+            let _ = relay(client, parts.read_buf.to_vec(), inside, &server.memory).await;
+        }
+    });
+    Response::new(Either::Left(Full::default()))
+}
+
+/// Passes a request on, and its answer back.
+async fn pass_on(server: &Arc<Server>, request: Request<Incoming>, target: Target) -> Response<Body> {
+    let inside = match server.connect(&target).await {
+        Ok(inside) => inside,
+        Err(failure) => return failed(&failure),
+    };
+    let (mut head, body) = request.into_parts();
+    head::pass_on(&mut head, &target);
+    let mut builder = hyper::client::conn::http1::Builder::new();
+    builder.max_buf_size(LONGEST_HEAD).max_headers(MOST_HEADERS).preserve_header_case(true);
+    let outcome = async {
+        let (mut sender, connection) = builder.handshake(TokioIo::new(Io::new(inside))).await?;
+        tokio::spawn(connection);
+        sender.send_request(Request::from_parts(head, body)).await
+    };
+    match outcome.await {
+        Ok(mut answer) => {
+            head::strip(answer.headers_mut());
+            *answer.version_mut() = hyper::Version::HTTP_11;
+            answer.map(Either::Right)
+        }
+        Err(error) => text(StatusCode::BAD_GATEWAY, &format!("{target} did not answer the request: {error}")),
+    }
+}
+
+fn failed(failure: &Failure) -> Response<Body> {
+    let status = match failure {
+        Failure::TimedOut | Failure::NoAnswer(_) => StatusCode::GATEWAY_TIMEOUT,
+        Failure::Forbidden(_) => StatusCode::FORBIDDEN,
+        Failure::Busy => StatusCode::SERVICE_UNAVAILABLE,
+        _ => StatusCode::BAD_GATEWAY,
+    };
+    text(status, &failure.to_string())
+}
+
+fn text(status: StatusCode, sentence: &str) -> Response<Body> {
+    let mut answer = Response::new(Either::Left(Full::from(format!("linerate-proxy: {sentence}\n"))));
+    *answer.status_mut() = status;
+    answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    answer
+}

@@ -1,0 +1,29 @@
+//! `linerate-proxy`: a tunnel without root, as SOCKS5 and HTTP proxies and as forwards of TCP and UDP.
+//!
+//! A client's protocol ([`socks`], [`http`], [`sni`]) yields a [`target`], [`dial`] connects to it in the tunnel, and
+//! [`relay`] passes bytes on; datagrams have [`udp`]. What TCP/IP there is in the tunnel is known by the traits of
+//! `linerate-sockets` alone; [`kernel`] is the kernel's. Names are looked up through the tunnel ([`names`]).
+//!
+//! There is one thread, with tokio's runtime for it; a stack and an engine have threads of their own.
+
+#![forbid(unsafe_code)]
+
+pub mod arguments;
+pub mod config;
+pub mod dial;
+pub mod failure;
+pub mod health;
+pub mod http;
+pub mod kernel;
+pub mod load;
+pub mod names;
+pub mod relay;
+pub mod server;
+pub mod services;
+pub mod sni;
+pub mod socks;
+mod stdio;
+pub mod target;
+mod tls;
+pub mod udp;
+mod wait;

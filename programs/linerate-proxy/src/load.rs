@@ -1,0 +1,147 @@
+//! The files of a proxy, from their paths to what they say.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ipnet::IpNet;
+use linerate_cli::eprint_line;
+use linerate_control::document::Document;
+use linerate_control::interface::InterfaceName;
+use linerate_control::tunnel_file::{Diagnostic, KeyDirectories, NoNames, Severity, TunnelFile, settings};
+use linerate_control::zeroizing::Buffer;
+use zeroize::Zeroizing;
+
+use crate::config::{self, Settings};
+
+/// The interface of a tunnel, which nobody outside of the proxy sees.
+const INTERFACE: &str = "wg0";
+
+/// What the files of a proxy say. It holds secrets, so it has no `Debug`.
+pub struct Loaded {
+    /// What is to be done.
+    pub settings: Settings,
+    /// The tunnel. Names of endpoints are not looked up yet.
+    pub tunnel: TunnelFile,
+}
+
+/// Reads a proxy's file, the tunnel's if that is another one, and the keys that are in files of their own. Warnings go to
+/// standard error.
+///
+/// # Errors
+/// What is wrong, a line for each mistake.
+pub fn load(path: &Path, environment: &dyn Fn(&str) -> Option<String>) -> Result<Loaded, String> {
+    let (file, diagnostics) = config::read(&read(path)?, environment);
+    let mut mistakes = told(path, &diagnostics);
+    let (tunnel_path, text) = match &file.tunnel_file {
+        None => (path.to_owned(), file.tunnel),
+        Some(other) => {
+            let other = beside(path, other);
+            // wireproxy reads nothing but the tunnel there.
+            let (there, diagnostics) = config::read(&read(&other)?, environment);
+            mistakes.extend(told(&other, &diagnostics));
+            (other, there.tunnel)
+        }
+    };
+    let document = Document::of(Arc::new(text));
+    let interface: InterfaceName = INTERFACE.parse().map_err(|_| format!("{INTERFACE} is not a name"))?;
+    let (mut tunnel, diagnostics) = TunnelFile::read(&document, &interface, &NoNames);
+    mistakes.extend(told(&tunnel_path, &diagnostics));
+    if tunnel.private_key.is_none() && tunnel.private_key_file.is_none() {
+        mistakes.push(format!("{}: there is no PrivateKey", tunnel_path.display()));
+    }
+    if tunnel.peers.is_empty() {
+        mistakes.push(format!("{}: there is no [Peer]", tunnel_path.display()));
+    }
+    if mistakes.is_empty() {
+        everywhere(&document, &mut tunnel);
+        let credentials = std::env::var_os("CREDENTIALS_DIRECTORY").map(PathBuf::from);
+        let configuration = tunnel_path.parent().unwrap_or(Path::new("/"));
+        let folders = KeyDirectories { configuration, credentials: credentials.as_deref() };
+        tunnel.load_keys(folders).unwrap_or_else(|sentences| mistakes.extend(sentences));
+    }
+    match mistakes.is_empty() {
+        true => Ok(Loaded { settings: file.settings, tunnel }),
+        false => Err(mistakes.join("\n")),
+    }
+}
+
+/// A name without a folder is beside the file that has it, and so is any other relative path: where the proxy was started
+/// from does not matter.
+fn beside(file: &Path, other: &Path) -> PathBuf {
+    file.parent().unwrap_or(Path::new("")).join(other)
+}
+
+fn read(path: &Path) -> Result<Buffer, String> {
+    let text =
+        fs::read(path).map(Zeroizing::new).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+    let mut buffer = Buffer::with_capacity(text.len());
+    buffer.extend(&text);
+    Ok(buffer)
+}
+
+/// The mistakes; warnings are printed.
+fn told(path: &Path, diagnostics: &[Diagnostic]) -> Vec<String> {
+    let (errors, warnings): (Vec<_>, Vec<_>) =
+        diagnostics.iter().partition(|diagnostic| diagnostic.severity == Severity::Error);
+    warnings.iter().for_each(|warning| eprint_line(&format!("linerate-proxy: {}", warning.in_file(path))));
+    errors.iter().map(|error| error.in_file(path).to_string()).collect()
+}
+
+/// A peer without `AllowedIPs` is the way to everywhere, as for wireproxy.
+fn everywhere(document: &Document, tunnel: &mut TunnelFile) {
+    for peer in &mut tunnel.peers {
+        let says = document.sections()[peer.section].entries().any(|entry| entry.is(&settings::ALLOWED_IPS));
+        if !says {
+            let all = ["0.0.0.0/0", "::/0"].map(|prefix| prefix.parse::<IpNet>().expect("it is a prefix"));
+            Arc::make_mut(peer).allowed_ips.extend(all);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: &str = "uCTIK+56CPyCvwJxmU5dBfuyJvPuSXAq1FzHdnIxe1Q=";
+
+    fn load_text(text: &str) -> Result<Loaded, String> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("proxy.conf");
+        fs::write(&path, text).unwrap();
+        load(&path, &|_| None).map_err(|said| said.replace(folder.path().to_str().unwrap(), ""))
+    }
+
+    #[test]
+    fn a_peer_without_allowed_ips_is_the_way_to_everywhere() {
+        let text = format!("[Interface]\nPrivateKey = {KEY}\nAddress = 10.0.0.2\n[Peer]\nPublicKey = {KEY}\n");
+        let loaded = load_text(&text).unwrap_or_else(|said| panic!("{said}"));
+        let allowed: Vec<_> = loaded.tunnel.peers[0].allowed_ips.iter().map(ToString::to_string).collect();
+        assert_eq!(allowed, ["0.0.0.0/0", "::/0"]);
+        let loaded = load_text(&(text + "AllowedIPs = 10.0.0.0/24\n")).unwrap_or_else(|said| panic!("{said}"));
+        assert_eq!(loaded.tunnel.peers[0].allowed_ips.len(), 1);
+    }
+
+    #[test]
+    fn the_tunnel_may_be_in_a_file_beside() {
+        let folder = tempfile::tempdir().unwrap();
+        let tunnel = format!("[Interface]\nPrivateKey = {KEY}\n[Peer]\nPublicKey = {KEY}\n");
+        fs::write(folder.path().join("wg.conf"), tunnel).unwrap();
+        let path = folder.path().join("proxy.conf");
+        fs::write(&path, "WGConfig = wg.conf\n[Socks5]\nBindAddress = :1080\n").unwrap();
+        let loaded = load(&path, &|_| None).unwrap_or_else(|said| panic!("{said}"));
+        assert_eq!((loaded.settings.services.len(), loaded.tunnel.peers.len()), (1, 1));
+    }
+
+    #[test]
+    fn all_mistakes_are_told_at_once_with_their_files() {
+        let said = load_text("[Interface]\nMTU = a\n[Sock5]\n").err().unwrap();
+        let lines: Vec<_> = said.lines().collect();
+        assert!(lines[0].starts_with("/proxy.conf:3:1: unknown section"), "{said}");
+        assert!(lines[1].starts_with("/proxy.conf:2:7: "), "{said}");
+        assert_eq!(lines[2..], ["/proxy.conf: there is no PrivateKey", "/proxy.conf: there is no [Peer]"]);
+        assert!(
+            load(Path::new("/nowhere/a"), &|_| None).is_err_and(|said| said.starts_with("cannot read /nowhere/a: "))
+        );
+    }
+}

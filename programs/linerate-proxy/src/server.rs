@@ -1,0 +1,189 @@
+//! What all services share: the tunnel, the bounds, the counters; and how clients are taken in.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use linerate_cli::eprint_line;
+use linerate_sockets::{Listener, Stream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::sleep;
+
+use crate::config::Local;
+use crate::dial::Dialer;
+use crate::failure::Failure;
+use crate::kernel::{self, Listening};
+use crate::relay::{Memory, relay};
+use crate::target::Target;
+use crate::wait;
+
+/// So many connections are served at a time; others wait to be taken in.
+pub const MOST_CONNECTIONS: usize = 16_384;
+
+/// After an error that lasts, such as too few descriptors, the next connection is taken in after this time.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// The state of the proxy.
+pub struct Server {
+    /// Connects.
+    pub dialer: Dialer,
+    /// What is kept for slow readers, and how much was passed on.
+    pub memory: Arc<Memory>,
+    /// Events by name.
+    pub counters: Counters,
+    connections: Arc<Semaphore>,
+}
+
+/// What has happened.
+#[derive(Default)]
+pub struct Counters {
+    /// Connections that are open.
+    pub open: AtomicUsize,
+    /// Connections that were taken in.
+    pub accepted: AtomicU64,
+    /// Datagrams that were dropped because nobody took them in time.
+    pub datagrams_dropped: AtomicU64,
+    failures: Mutex<BTreeMap<&'static str, u64>>,
+}
+
+impl Counters {
+    /// How often connections could not be made, by reason.
+    pub fn failures(&self) -> BTreeMap<&'static str, u64> {
+        locked(&self.failures).clone()
+    }
+}
+
+impl Server {
+    /// A server that connects by `dialer`.
+    pub fn new(dialer: Dialer) -> Self {
+        let connections = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+        Self { dialer, memory: Arc::default(), counters: Counters::default(), connections }
+    }
+
+    /// Takes in clients for ever, each served by a task of its own.
+    pub async fn accept<S, F>(self: Arc<Self>, mut listener: Box<dyn Listener>, serve: S)
+    where
+        S: Fn(Arc<Self>, Box<dyn Stream>) -> F,
+        F: Future<Output = ()> + Send + 'static,
+    {
+        loop {
+            let permit = self.connections.clone().acquire_owned().await.expect("nobody closes it");
+            let Ok(stream) = wait::accept(&mut *listener).await else {
+                sleep(PAUSE).await;
+                continue;
+            };
+            let open = Open::new(&self, permit);
+            let served = serve(self.clone(), stream);
+            tokio::spawn(async move {
+                served.await;
+                drop(open);
+            });
+        }
+    }
+
+    /// A connection into the tunnel; a failure is counted.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub async fn connect(&self, target: &Target) -> Result<Box<dyn Stream>, Failure> {
+        self.counted(self.dialer.connect(target).await)
+    }
+
+    /// Counts a failure.
+    pub fn counted<T>(&self, outcome: Result<T, Failure>) -> Result<T, Failure> {
+        if let Err(failure) = &outcome {
+            *locked(&self.counters.failures).entry(failure.label()).or_default() += 1;
+        }
+        outcome
+    }
+
+    /// `[TCPClientTunnel]`: passes a client outside on to a target in the tunnel.
+    pub async fn forward_out(self: Arc<Self>, mut client: Box<dyn Stream>, target: Arc<Target>) {
+        match self.connect(&target).await {
+            Ok(inside) => drop(relay(client, Vec::new(), inside, &self.memory).await),
+            Err(failure) => {
+                complain(&format!("forward to {target}"), &failure);
+                client.reset();
+            }
+        }
+    }
+
+    /// `[TCPServerTunnel]`: passes a client in the tunnel on to a target outside.
+    pub async fn forward_in(self: Arc<Self>, mut client: Box<dyn Stream>, target: Arc<Target>) {
+        match self.counted(self.dialer.connect_outside(&target).await) {
+            Ok(outside) => drop(relay(outside, Vec::new(), client, &self.memory).await),
+            Err(failure) => {
+                complain(&format!("forward to {target} outside of the tunnel"), &failure);
+                client.reset();
+            }
+        }
+    }
+}
+
+/// An open connection, which counts.
+struct Open {
+    server: Arc<Server>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Open {
+    fn new(server: &Arc<Server>, permit: OwnedSemaphorePermit) -> Self {
+        server.counters.accepted.fetch_add(1, Ordering::Relaxed);
+        server.counters.open.fetch_add(1, Ordering::Relaxed);
+        Self { server: server.clone(), _permit: permit }
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.server.counters.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Listens on all addresses of `local`.
+///
+/// # Errors
+/// A sentence that says where and why not.
+pub fn listen(local: &Local) -> Result<Vec<Listening>, String> {
+    each_address(local, kernel::listen)
+}
+
+/// Does something with each address of `local`; where one suffices, others may fail for want of a family.
+///
+/// # Errors
+/// A sentence that says where and why not.
+pub fn each_address<T>(local: &Local, open: impl Fn(SocketAddr) -> io::Result<T>) -> Result<Vec<T>, String> {
+    let mut opened = Vec::new();
+    let mut lacking = None;
+    for address in local.addresses() {
+        match open(address) {
+            Ok(listening) => opened.push(listening),
+            Err(error) if local.may_lack_a_family() && is_no_family(&error) => lacking = Some(error),
+            Err(error) => return Err(format!("cannot listen on {address}: {error}")),
+        }
+    }
+    match lacking {
+        Some(error) if opened.is_empty() => Err(format!("cannot listen on {local}: {error}")),
+        _ => Ok(opened),
+    }
+}
+
+/// Whether the host has no address of this family.
+fn is_no_family(error: &io::Error) -> bool {
+    let code = error.raw_os_error().map(rustix::io::Errno::from_raw_os_error);
+    code == Some(rustix::io::Errno::AFNOSUPPORT) || error.kind() == io::ErrorKind::AddrNotAvailable
+}
+
+/// Says what went wrong. Names and addresses are those of the file; what clients ask for is not logged.
+pub(crate) fn complain(what: &str, failure: &dyn fmt::Display) {
+    eprint_line(&format!("linerate-proxy: {what}: {failure}"));
+}
+
+pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

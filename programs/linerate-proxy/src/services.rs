@@ -1,0 +1,199 @@
+//! What a configuration asks for: opened first, as the user that started it, and then served.
+
+use std::future::Future;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
+use std::sync::Arc;
+
+use linerate_cli::eprint_line;
+use linerate_sockets::{Datagrams, Listener, Sockets};
+use tokio::task::JoinSet;
+
+use crate::config::{self, CHECK_ALIVE_INTERVAL, Local, Service, Settings};
+use crate::dial::Dialer;
+use crate::health::{Health, Report};
+use crate::http::Http;
+use crate::kernel::{Udp, unspecified};
+use crate::names::{Families, Names, Source};
+use crate::server::{self, Server, complain};
+use crate::socks::Socks;
+use crate::stdio::StandardStreams;
+use crate::target::Target;
+use crate::udp::{Forward, Side, forward};
+use crate::{sni, stdio, tls};
+
+/// What there is of a tunnel.
+pub struct Tunnel {
+    /// Its TCP/IP.
+    pub sockets: Arc<dyn Sockets>,
+    /// `Address`.
+    pub addresses: Vec<IpAddr>,
+    /// The servers in `DNS`.
+    pub name_servers: Vec<IpAddr>,
+    /// The domains in `DNS`.
+    pub search_domains: Vec<String>,
+    /// What it says of itself.
+    pub report: Report,
+}
+
+type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Services that are open and not served yet.
+pub struct Services {
+    server: Arc<Server>,
+    tasks: Vec<Task>,
+    standard_streams: Option<(StandardStreams, Target)>,
+    listening: Vec<SocketAddr>,
+}
+
+impl Services {
+    /// Opens all that `settings` ask for. Within a runtime.
+    ///
+    /// # Errors
+    /// A sentence about what cannot be opened.
+    pub fn open(settings: Settings, tunnel: Tunnel) -> Result<Self, String> {
+        warn_of_open_doors(&settings);
+        let families = Families::of(&tunnel.addresses, settings.resolve);
+        let source = match settings.names {
+            config::Names::Tunnel => Source::Tunnel(tunnel.name_servers, tunnel.search_domains),
+            config::Names::System => Source::System,
+        };
+        let names = Names::new(source, tunnel.sockets.clone(), families);
+        let server = Arc::new(Server::new(Dialer { sockets: tunnel.sockets.clone(), names }));
+        let mut this = Self { server, tasks: Vec::new(), standard_streams: None, listening: Vec::new() };
+        for service in settings.services {
+            this.add(service, &*tunnel.sockets, &tunnel.addresses)?;
+        }
+        let interval = settings.check_alive_interval.unwrap_or(CHECK_ALIVE_INTERVAL);
+        let health = Arc::new(Health::new(this.server.clone(), tunnel.report, &settings.check_alive, interval));
+        for address in settings.check_alive {
+            this.tasks.push(Box::pin(health.clone().check(tunnel.sockets.clone(), address)));
+        }
+        if let Some(info) = &settings.info {
+            this.listen(info, move |_, client| health.clone().serve(client))?;
+        }
+        Ok(this)
+    }
+
+    /// Where clients are waited for on this host.
+    pub fn listening(&self) -> &[SocketAddr] {
+        &self.listening
+    }
+
+    /// The state of the proxy.
+    pub fn server(&self) -> &Arc<Server> {
+        &self.server
+    }
+
+    /// Serves. It ends when standard input and output were all that there is to serve, and are through.
+    ///
+    /// # Errors
+    /// A sentence about the connection of standard input and output.
+    pub async fn serve(self) -> Result<(), String> {
+        let mut tasks: JoinSet<()> = self.tasks.into_iter().collect();
+        if let Some((streams, target)) = self.standard_streams {
+            let outcome = stdio::serve(self.server, streams, &target).await;
+            let outcome = outcome.map_err(|failure| format!("cannot connect to {target}: {failure}"));
+            if tasks.is_empty() {
+                return outcome;
+            }
+            outcome.unwrap_or_else(|sentence| complain("standard input and output", &sentence));
+        }
+        // Those of health never end either.
+        while tasks.join_next().await.is_some() {}
+        Ok(())
+    }
+
+    fn add(&mut self, service: Service, sockets: &dyn Sockets, addresses: &[IpAddr]) -> Result<(), String> {
+        match service {
+            Service::TcpOut { local, target } => {
+                let target = Arc::new(target);
+                self.listen(&local, move |server, client| server.forward_out(client, target.clone()))
+            }
+            Service::TcpIn { port, target } => {
+                let target = Arc::new(target);
+                for local in in_tunnel(addresses, port) {
+                    let listener = sockets.listen(local).map_err(|error| not_in_tunnel(local, &error))?;
+                    let target = target.clone();
+                    self.accept(listener, move |server, client| server.forward_in(client, target.clone()));
+                }
+                Ok(())
+            }
+            Service::UdpOut { local, target, timeout } => {
+                for socket in server::each_address(&local, Udp::bind)? {
+                    self.listening.push(socket.local());
+                    let way = Forward { target: target.clone(), side: Side::Inside, timeout };
+                    self.tasks.push(Box::pin(forward(self.server.clone(), Box::new(socket), way)));
+                }
+                Ok(())
+            }
+            Service::UdpIn { port, target, timeout } => {
+                for local in in_tunnel(addresses, port) {
+                    let socket = sockets.bind(local).map_err(|error| not_in_tunnel(local, &error))?;
+                    let way = Forward { target: target.clone(), side: Side::Outside, timeout };
+                    self.tasks.push(Box::pin(forward(self.server.clone(), socket, way)));
+                }
+                Ok(())
+            }
+            Service::Stdio { target } => {
+                let streams = StandardStreams::open().map_err(|error| format!("cannot open /dev/null: {error}"))?;
+                match self.standard_streams.replace((streams, target)) {
+                    None => Ok(()),
+                    Some(_) => Err("standard input and output can be connected to one target only".to_owned()),
+                }
+            }
+            Service::Socks { local, login } => {
+                let socks = Arc::new(Socks::new(login));
+                self.listen(&local, move |server, client| socks.clone().serve(server, client))
+            }
+            Service::Http { local, login, tls } => {
+                let tls = tls.map(|(certificate, key)| tls::acceptor(&certificate, &key)).transpose()?;
+                let http = Arc::new(Http { login, tls });
+                self.listen(&local, move |server, client| http.clone().serve(server, client))
+            }
+            Service::Sni { local } => self.listen(&local, sni::serve),
+        }
+    }
+
+    fn listen<S, F>(&mut self, local: &Local, serve: S) -> Result<(), String>
+    where
+        S: Fn(Arc<Server>, Box<dyn linerate_sockets::Stream>) -> F + Clone + Send + Sync + 'static,
+        F: Future<Output = ()> + Send + 'static,
+    {
+        for listening in server::listen(local)? {
+            self.listening.push(listening.local());
+            self.accept(Box::new(listening), serve.clone());
+        }
+        Ok(())
+    }
+
+    fn accept<S, F>(&mut self, listener: Box<dyn Listener>, serve: S)
+    where
+        S: Fn(Arc<Server>, Box<dyn linerate_sockets::Stream>) -> F + Send + Sync + 'static,
+        F: Future<Output = ()> + Send + 'static,
+    {
+        self.tasks.push(Box::pin(self.server.clone().accept(listener, serve)));
+    }
+}
+
+/// All addresses of the families that a tunnel has addresses of.
+fn in_tunnel(addresses: &[IpAddr], port: u16) -> impl Iterator<Item = SocketAddr> {
+    let has = |is_ipv6| addresses.iter().any(|address| address.is_ipv6() == is_ipv6);
+    [false, true].map(|is_ipv6| has(is_ipv6).then(|| unspecified(is_ipv6, port))).into_iter().flatten()
+}
+
+fn not_in_tunnel(local: SocketAddr, error: &std::io::Error) -> String {
+    format!("cannot listen on port {} in the tunnel: {error}", local.port())
+}
+
+/// What others on the network can use without a password.
+fn warn_of_open_doors(settings: &Settings) {
+    for (local, login) in settings.services.iter().filter_map(Service::local) {
+        if login.is_none() && !local.is_loopback() {
+            eprint_line(&format!(
+                "linerate-proxy: whoever reaches {local} can use the tunnel: no password is needed there. 127.0.0.1 is \
+                 for this host alone"
+            ));
+        }
+    }
+}

@@ -11,7 +11,10 @@ use linerate_wg::keys;
 use linerate_wg::show::{self, Field};
 
 use crate::cli::CliError;
-use crate::{client, doctor, events, lab, metrics, names, ping, run, server, speed, top, tunnels, web_helper};
+use crate::other_program::{LAB, PROXY};
+use crate::{
+    client, doctor, events, metrics, names, other_program, ping, run, server, speed, top, tunnels, web_helper,
+};
 
 /// The arguments of `linerate`.
 #[derive(Parser)]
@@ -400,6 +403,16 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENT")]
         arguments: Vec<OsString>,
     },
+
+    /// Use a tunnel without root: SOCKS5, HTTP, forwards (package linerate-proxy)
+    ///
+    /// Runs `linerate-proxy`. `linerate proxy --help` has its options.
+    #[command(disable_help_flag = true)]
+    Proxy {
+        /// The tunnel's file and the options of linerate-proxy
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENT")]
+        arguments: Vec<OsString>,
+    },
 }
 
 #[derive(clap::Args)]
@@ -436,7 +449,7 @@ fn run(arguments: Arguments) -> Result<ExitCode, String> {
     };
     match command {
         Command::Client(arguments) => without_code(client::main(&arguments)),
-        Command::Demo { arguments } => lab::run(std::iter::once("demo".into()).chain(arguments)),
+        Command::Demo { arguments } => other_program::run(LAB, std::iter::once("demo".into()).chain(arguments)),
         Command::Events(arguments) => events::main(&arguments),
         Command::Genkey => keys::genkey(),
         Command::Genpsk => keys::genpsk(),
@@ -469,7 +482,8 @@ fn run(arguments: Arguments) -> Result<ExitCode, String> {
         }
         Command::Completions { shell } => documents::print_completions(Arguments::command(), shell),
         Command::Names { what, server } => names::main(what, server.as_deref()),
-        Command::Lab { arguments } => lab::run(arguments),
+        Command::Lab { arguments } => other_program::run(LAB, arguments),
+        Command::Proxy { arguments } => other_program::run(PROXY, arguments),
     }
 }
 
@@ -498,8 +512,8 @@ mod tests {
         std::fs::remove_dir_all(&directory).unwrap();
         let tunnels = ["down", "plan", "reload", "run", "save", "status", "up", "wg-quick"];
         let others = [
-            "demo", "doctor", "events", "genkey", "genpsk", "lab", "metrics", "ping", "pubkey", "show", "speed", "top",
-            "version", "wg",
+            "demo", "doctor", "events", "genkey", "genpsk", "lab", "metrics", "ping", "proxy", "pubkey", "show",
+            "speed", "top", "version", "wg",
         ];
         let servers = ["server", "server-import", "server-init", "server-remove", "server-set", "server-show"];
         let commands = tunnels.into_iter().chain(others).chain(servers);

@@ -109,6 +109,8 @@ fn lab_and_demo_run_the_program_linerate_lab_beside_linerate_or_in_path_or_say_w
         assert_eq!((stdout(&ran), ran.status.code()), (format!("{name}: run --quick -h\n"), Some(7)));
         assert_eq!(stdout(&say(&["demo", "--help"])), format!("{name}: demo --help\n"));
     }
+    let missing = say(&["proxy", "wg0.conf", "-D", "1080"]);
+    assert!(stderr(&missing).starts_with("linerate: linerate-proxy is not installed: "), "{}", stderr(&missing));
     fs::remove_dir_all(&folder).unwrap();
 }
 

@@ -1,0 +1,26 @@
+//! Commands that other programs do, so that this one carries neither load generators nor a proxy.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+/// The program that measures.
+pub(super) const LAB: &str = "linerate-lab";
+
+/// The program that is a tunnel without root.
+pub(super) const PROXY: &str = "linerate-proxy";
+
+/// Replaces this process by `name`: the one beside this program, or else the one in PATH.
+pub(super) fn run(name: &str, arguments: impl IntoIterator<Item = OsString>) -> Result<ExitCode, String> {
+    let beside = std::env::current_exe().map(|program| program.with_file_name(name)).ok();
+    let program = beside.filter(|file| file.is_file()).unwrap_or_else(|| PathBuf::from(name));
+    let error = Command::new(&program).args(arguments).exec();
+    Err(match error.kind() {
+        io::ErrorKind::NotFound => format!(
+            "{name} is not installed: install the package {name}, or build it with `cargo build --release -p {name}`"
+        ),
+        _ => format!("cannot run {}: {error}", program.display()),
+    })
+}

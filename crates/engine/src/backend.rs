@@ -14,6 +14,7 @@ use linerate_netio::udp::{self, BoundSockets};
 use linerate_netio::{clock, link, random, tun};
 use linerate_protocol::{Boottime, Now};
 
+use crate::device::Device;
 use crate::embedder::{Embedder, Event};
 
 /// The system interface of the engine.
@@ -70,7 +71,7 @@ pub trait Backend: Send + Sync + 'static {
 
 /// The host's kernel.
 pub struct KernelBackend {
-    tun: tun::TunDevice,
+    tun: Device,
     sockets: usize,
     udp_offloads: udp::UdpOffloads,
     embedder: Option<Arc<dyn Embedder>>,
@@ -80,7 +81,7 @@ impl KernelBackend {
     /// A backend with this TUN device and up to `sockets` sockets for each address family; inside of `embedder`, if
     /// that is not the daemon.
     pub fn new(
-        tun: tun::TunDevice,
+        tun: Device,
         sockets: usize,
         udp_offloads: udp::UdpOffloads,
         embedder: Option<Arc<dyn Embedder>>,
@@ -100,10 +101,10 @@ impl KernelBackend {
 }
 
 impl Backend for KernelBackend {
-    type Tun = tun::TunDevice;
+    type Tun = Device;
     type Socket = udp::UdpSocket;
 
-    fn tun(&self) -> &tun::TunDevice {
+    fn tun(&self) -> &Device {
         &self.tun
     }
 

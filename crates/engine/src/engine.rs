@@ -24,6 +24,7 @@ use tracing::dispatcher;
 use crate::backend::{Backend, KernelBackend};
 use crate::config::{ActivityReport, ConfigError, DeviceChange, DeviceReport, UsageReport};
 use crate::control_thread::{Command, ControlThread};
+use crate::device::Device;
 use crate::embedder::{Embedder, Network};
 use crate::link::Link;
 use crate::mtu::MTU_DEFAULT;
@@ -127,7 +128,8 @@ impl Engine {
     ///
     /// # Errors
     /// When the interface cannot be prepared or the system has no descriptors or memory left.
-    pub fn prepare(tun: tun::TunDevice, options: &Options) -> Result<Prepared, EngineError> {
+    pub fn prepare(tun: impl Into<Device>, options: &Options) -> Result<Prepared, EngineError> {
+        let tun = tun.into();
         let name = tun.name().unwrap_or_default();
         let link = Link::new(&tun, options.mtu).map_err(|error| EngineError::Interface { name, error })?;
         // An app looks after one socket of each family (wgGetSocketV4 of wireguard-android).

@@ -19,6 +19,7 @@ pub mod backend;
 pub mod config;
 mod control_thread;
 pub mod counters;
+pub mod device;
 pub mod embedder;
 mod engine;
 pub mod forecast;

@@ -13,6 +13,7 @@ use linerate_netio::namespace::NetworkNamespace;
 use linerate_netio::tun;
 use linerate_protocol::Prefix;
 
+use crate::device::Device;
 use crate::mtu::{MTU_DEFAULT, RouteMtu};
 
 /// The length of the device's transmit queue, which fills while the engine processes a batch; the kernel's default
@@ -82,7 +83,7 @@ impl Link {
     ///
     /// # Errors
     /// When there is no netlink, or the MTU may not be set.
-    pub fn new(tun: &tun::TunDevice, mtu: Option<u32>) -> io::Result<Self> {
+    pub fn new(tun: &Device, mtu: Option<u32>) -> io::Result<Self> {
         match tun.ifindex() {
             Some(ifindex) => WatchedLink::new(tun, ifindex, mtu).map(Self::Watched),
             None => Ok(Self::Told { mtu: mtu.unwrap_or(MTU_DEFAULT) }),
@@ -99,10 +100,10 @@ impl Link {
     }
 
     /// Reads what has changed, or the first part of it; `None` if nothing has.
-    pub fn events(&mut self, tun: &tun::TunDevice) -> Option<LinkChanges> {
-        match self {
-            Self::Watched(link) => link.events(tun),
-            Self::Told { .. } => None,
+    pub fn events(&mut self, tun: &Device) -> Option<LinkChanges> {
+        match (self, tun) {
+            (Self::Watched(link), Device::Kernel(tun)) => link.events(tun),
+            _ => None,
         }
     }
 
@@ -138,10 +139,10 @@ impl Link {
     ///
     /// # Errors
     /// When it cannot be monitored there: no permission, or no descriptors or memory left.
-    pub fn follow(&mut self, tun: &tun::TunDevice) -> io::Result<bool> {
-        match self {
-            Self::Watched(link) => link.follow(tun),
-            Self::Told { .. } => Ok(true),
+    pub fn follow(&mut self, tun: &Device) -> io::Result<bool> {
+        match (self, tun) {
+            (Self::Watched(link), Device::Kernel(tun)) => link.follow(tun),
+            _ => Ok(true),
         }
     }
 }

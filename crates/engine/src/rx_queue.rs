@@ -3,9 +3,11 @@
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use linerate_netio::tun::{self, QUEUES_MAX};
+use linerate_netio::tun::QUEUES_MAX;
 use linerate_netio::udp::{BoundSockets, UdpSocket};
 use linerate_netio::wait::DESCRIPTORS_MAX;
+
+use crate::device::Device;
 
 /// While others have packets, a receive queue found empty is probed once in so many batches, and once in
 /// [`PROBE_INTERVAL_MAX`] when it was found empty again: a probe is a system call, a batch takes some 50 microseconds.
@@ -90,11 +92,7 @@ impl RxQueue {
     }
 
     /// The descriptor to wait for; `None` while there is no such socket.
-    pub fn fd<'a>(
-        self,
-        tun: &'a tun::TunDevice,
-        sockets: Option<&'a BoundSockets<UdpSocket>>,
-    ) -> Option<BorrowedFd<'a>> {
+    pub fn fd<'a>(self, tun: &'a Device, sockets: Option<&'a BoundSockets<UdpSocket>>) -> Option<BorrowedFd<'a>> {
         match self {
             RxQueue::Tun(queue) => Some(tun.queue_fd(queue)),
             RxQueue::V4(_) | RxQueue::V6(_) => self.socket(sockets).map(UdpSocket::as_fd),

@@ -6,6 +6,7 @@
 
 use std::fmt;
 use std::io::{self, IoSlice};
+use std::os::fd::BorrowedFd;
 
 pub use crate::system::tun::TunDevice;
 
@@ -34,6 +35,12 @@ pub trait Tun: Send + Sync {
 
     /// The offloads of the device.
     fn offloads(&self) -> TunOffloads;
+}
+
+/// A device that a thread can wait for.
+pub trait WaitableTun: Tun {
+    /// The descriptor to wait for: readable when the queue may have a packet.
+    fn queue_fd(&self, queue: usize) -> BorrowedFd<'_>;
 }
 
 /// The offloads of a TUN device.

@@ -1,0 +1,257 @@
+//! A connection: smoltcp's socket, who waits for it, and what has become of it.
+
+use std::io;
+use std::sync::Arc;
+use std::task::Waker;
+
+use smoltcp::iface::{SocketHandle, SocketSet, SocketStorage};
+use smoltcp::socket::tcp::{self, RecvError, State};
+use smoltcp::time::{Duration, Instant};
+
+use crate::memory::{Memory, Touched};
+use crate::tcp::Backlog;
+use crate::wire::{ACK, RST, Segment};
+
+/// For how long a lone segment waits for data that its acknowledgement can travel with.
+const ACK_DELAY: Duration = Duration::from_millis(10);
+/// A peer that acknowledges nothing for so long is gone.
+const TIMEOUT: Duration = Duration::from_secs(300);
+/// The same, for a connection that nobody but this stack remembers, or that has not come about.
+const TIMEOUT_SHORT: Duration = Duration::from_secs(60);
+/// How often a peer that we have finished with, and that goes on, is asked whether it is there.
+const KEEP_ALIVE: Duration = Duration::from_secs(60);
+
+/// Who has the connection.
+pub(crate) enum Owner {
+    /// A stream, or whoever waits for one.
+    User,
+    /// A listener, until it is accepted.
+    Listener(Arc<Backlog>),
+    /// Nobody: it closes in the background.
+    Nobody,
+}
+
+/// A connection.
+pub(crate) struct Flow {
+    /// A set of its own, so that smoltcp looks at this socket and no other.
+    pub(crate) sockets: SocketSet<'static>,
+    handle: SocketHandle,
+    /// Tells it from a later one between the same ends.
+    pub(crate) serial: u64,
+    pub(crate) owner: Owner,
+    pub(crate) reader: Option<Waker>,
+    pub(crate) writer: Option<Waker>,
+    /// It stands in the queue of those that have something to send.
+    pub(crate) queued: bool,
+    /// When it has to be looked at.
+    pub(crate) timer: Option<Instant>,
+    /// Since when we wait for an answer, or since the peer was heard while we do.
+    silent_since: Option<Instant>,
+    /// Why it has ended, if not in order.
+    pub(crate) failure: Option<io::ErrorKind>,
+    /// The sequence number of the first byte that was not acknowledged, once our SYN was sent.
+    pub(crate) unacknowledged: Option<u32>,
+    /// The last segment, once nothing but that may have to be repeated.
+    pub(crate) last: Option<Box<[u8]>>,
+    /// The peer has finished.
+    heard_end: bool,
+    /// The reader was told so.
+    read_end: bool,
+    /// We have finished.
+    finished: bool,
+    /// Bytes that were given to the receive buffer.
+    received: usize,
+    /// Bytes written since the send buffer was empty: smoltcp begins at its start then.
+    written: usize,
+    touched_receive: Touched,
+    touched_send: Touched,
+}
+
+impl Flow {
+    /// A connection that is neither listening nor connecting yet, with two buffers of this capacity.
+    pub(crate) fn new(capacity: usize, serial: u64, owner: Owner) -> Self {
+        let buffer = || tcp::SocketBuffer::new(vec![0u8; capacity]);
+        let mut socket = tcp::Socket::new(buffer(), buffer());
+        socket.set_nagle_enabled(false);
+        let mut sockets = SocketSet::new(vec![SocketStorage::EMPTY]);
+        let handle = sockets.add(socket);
+        Self {
+            sockets,
+            handle,
+            serial,
+            owner,
+            reader: None,
+            writer: None,
+            queued: false,
+            timer: None,
+            silent_since: None,
+            failure: None,
+            unacknowledged: None,
+            last: None,
+            heard_end: false,
+            read_end: false,
+            finished: false,
+            received: 0,
+            written: 0,
+            touched_receive: Touched::default(),
+            touched_send: Touched::default(),
+        }
+    }
+
+    pub(crate) fn socket(&self) -> &tcp::Socket<'static> {
+        self.sockets.get(self.handle)
+    }
+
+    pub(crate) fn socket_mut(&mut self) -> &mut tcp::Socket<'static> {
+        self.sockets.get_mut(self.handle)
+    }
+
+    pub(crate) fn state(&self) -> State {
+        self.socket().state()
+    }
+
+    /// A segment is about to be given to smoltcp; false if there is no memory for it.
+    pub(crate) fn expect(&mut self, segment: &Segment, memory: &Memory) -> bool {
+        let capacity = self.socket().recv_capacity();
+        // Each byte of the buffer that is touched was a byte of a segment, be it a repeated one.
+        self.received = (self.received + segment.payload).min(capacity);
+        let fits = self.touched_receive.grow(self.received, memory);
+        // Who sends many segments at once waits for their acknowledgement.
+        let delay = if segment.merged { Duration::ZERO } else { ACK_DELAY };
+        self.socket_mut().set_ack_delay(Some(delay));
+        fits
+    }
+
+    /// A segment with `flags` was given to smoltcp, which was in `state` with `queued` bytes to be acknowledged.
+    pub(crate) fn arrived(&mut self, state: State, queued: usize, flags: u8) {
+        self.silent_since = None;
+        let acknowledged = queued - self.socket().send_queue();
+        self.unacknowledged = self.unacknowledged.map(|first| first.wrapping_add(acknowledged as u32));
+        if self.state() != State::Closed || state == State::Closed || flags & RST == 0 {
+            return;
+        }
+        let refused = state == State::SynSent && flags & ACK != 0;
+        let kind = if refused { io::ErrorKind::ConnectionRefused } else { io::ErrorKind::ConnectionReset };
+        self.failure.get_or_insert(kind);
+    }
+
+    /// When to give the peer up, if nothing is heard of it until then.
+    ///
+    /// Not by smoltcp's own timeout: that counts from the last packet of the peer also when it is we who were silent,
+    /// and would reset an old connection instead of closing it.
+    pub(crate) fn gives_up_at(&mut self, now: Instant) -> Option<Instant> {
+        let waits = match self.state() {
+            State::FinWait1 | State::Closing | State::LastAck | State::FinWait2 | State::SynReceived => true,
+            State::Established | State::CloseWait => self.socket().send_queue() > 0,
+            State::Closed | State::Listen | State::SynSent | State::TimeWait => false,
+        };
+        if !waits {
+            // An idle connection lasts for ever.
+            self.silent_since = None;
+            return None;
+        }
+        let remembered = matches!(self.owner, Owner::User);
+        let time = if remembered { TIMEOUT } else { TIMEOUT_SHORT };
+        Some(*self.silent_since.get_or_insert(now) + time)
+    }
+
+    /// Follows what smoltcp knows; returns those who can get on.
+    pub(crate) fn follow(&mut self, wakers: &mut Vec<Waker>) {
+        let state = self.state();
+        if matches!(state, State::CloseWait | State::LastAck | State::Closing | State::TimeWait) {
+            self.heard_end = true;
+        }
+        let socket = self.socket_mut();
+        if state == State::FinWait2 && socket.keep_alive().is_none() {
+            socket.set_keep_alive(Some(KEEP_ALIVE));
+        }
+        let connecting = matches!(state, State::SynSent | State::SynReceived);
+        let readable = socket.can_recv() || !(connecting || socket.may_recv());
+        // Not at every acknowledgement: a quarter of the buffer is worth waking for.
+        let room = socket.send_capacity() - socket.send_queue();
+        let enough = socket.send_queue() == 0 || room >= socket.send_capacity() / 4;
+        let writable = if socket.may_send() { enough } else { !connecting };
+        if readable {
+            wakers.extend(self.reader.take());
+        }
+        if writable {
+            wakers.extend(self.writer.take());
+        }
+    }
+
+    /// Whether both halves have ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        let read = self.read_end || self.heard_end && !self.socket().can_recv();
+        self.finished && read && self.failure.is_none()
+    }
+
+    /// Whether what has been received would be lost if the connection were forgotten.
+    pub(crate) fn is_unread(&self) -> bool {
+        !matches!(self.owner, Owner::Nobody) && self.socket().can_recv()
+    }
+
+    /// Reads what has come; `None` if that is nothing yet.
+    pub(crate) fn read(&mut self, into: &mut [u8]) -> Option<io::Result<usize>> {
+        match self.socket_mut().recv_slice(into) {
+            Ok(0) if self.heard_end && !self.socket().can_recv() => {}
+            Ok(0) => return None,
+            Ok(len) => return Some(Ok(len)),
+            Err(RecvError::Finished) => self.heard_end = true,
+            Err(RecvError::InvalidState) => {}
+        }
+        if self.heard_end {
+            self.read_end = true;
+            return Some(Ok(0));
+        }
+        Some(Err(self.error()))
+    }
+
+    /// Writes what there is room for; `None` if that is nothing yet.
+    pub(crate) fn write(&mut self, from: &[u8], memory: &Memory) -> Option<io::Result<usize>> {
+        if !self.socket().may_send() {
+            return Some(Err(self.error()));
+        }
+        let queued = self.socket().send_queue();
+        if queued == 0 {
+            self.written = 0;
+        }
+        let capacity = self.socket().send_capacity();
+        let wanted = from.len().min(capacity - queued);
+        let touches = |written: usize, len: usize| (written + len).min(capacity);
+        let len = if self.touched_send.grow(touches(self.written, wanted), memory) {
+            wanted
+        } else {
+            // What is touched already must do, from its beginning on once all of it was sent.
+            wanted.min(self.touched_send.paid().saturating_sub(self.written))
+        };
+        let len = self.socket_mut().send_slice(&from[..len]).expect("the connection is open, as was looked at");
+        self.written = touches(self.written, len);
+        (len > 0).then_some(Ok(len))
+    }
+
+    /// Ends our half.
+    pub(crate) fn finish(&mut self) -> io::Result<()> {
+        if let Some(kind) = self.failure {
+            return Err(kind.into());
+        }
+        self.socket_mut().close();
+        self.finished = true;
+        Ok(())
+    }
+
+    /// Ends both halves at once, because of `kind`.
+    pub(crate) fn fail(&mut self, kind: io::ErrorKind) {
+        self.failure.get_or_insert(kind);
+        self.socket_mut().abort();
+    }
+
+    fn error(&self) -> io::Error {
+        self.failure.unwrap_or(io::ErrorKind::BrokenPipe).into()
+    }
+
+    /// Gives its memory back.
+    pub(crate) fn release(&mut self, memory: &Memory) {
+        self.touched_receive.release(memory);
+        self.touched_send.release(memory);
+    }
+}

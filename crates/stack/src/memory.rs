@@ -1,0 +1,145 @@
+//! What the buffers of all connections may take together.
+//!
+//! The size of a connection's two buffers is chosen once, when it is made: smoltcp cannot change it later, and it is
+//! what the window can grow to. So buffers are large, and cost what has been touched of them: they are zeroed memory
+//! that the system provides page by page. This file counts those pages. [`FLOOR`] bytes of each buffer are set aside
+//! for every connection that there may be; what is touched beyond is taken from what all share. As that fills, new
+//! connections get smaller buffers, and once it is full a connection that needs more is reset, or waits with what it
+//! sends.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// What every buffer may use without asking: ten segments, as many as a sender begins with (RFC 6928).
+pub(crate) const FLOOR: usize = 16 << 10;
+/// A buffer while there is plenty: 420 Mbit/s at 20 ms.
+const LARGE: usize = 1 << 20;
+/// A buffer when half of the shared memory is used, or there are a thousand connections.
+const MEDIUM: usize = 256 << 10;
+/// A buffer when three quarters are used, or there are four thousand.
+const SMALL: usize = 64 << 10;
+
+// What is not touched counts still where the system commits memory beforehand (vm.overcommit_memory=2), and against
+// RLIMIT_AS.
+const LARGE_MAX: usize = 1 << 10;
+const MEDIUM_MAX: usize = 4 << 10;
+const _: () = assert!(2 * (LARGE_MAX * LARGE + MEDIUM_MAX * MEDIUM + 10_000 * SMALL) <= 6 << 30);
+
+/// The system provides memory in pages of this size.
+const PAGE: usize = 4096;
+
+/// What a connection takes besides its buffers: its state, its places in maps and queues.
+const STATE: usize = 4 << 10;
+
+/// What one connection may use without asking.
+pub(crate) const CONNECTION: usize = 2 * FLOOR + STATE;
+
+const _: () = assert!(FLOOR < SMALL && SMALL < MEDIUM && MEDIUM < LARGE && FLOOR.is_multiple_of(PAGE));
+
+/// The memory that connections share.
+pub(crate) struct Memory {
+    shared: usize,
+    used: AtomicUsize,
+}
+
+impl Memory {
+    /// `total` bytes, of which `connections` connections have theirs for certain.
+    pub(crate) fn new(total: usize, connections: usize) -> Self {
+        Self { shared: total.saturating_sub(connections * CONNECTION), used: AtomicUsize::new(0) }
+    }
+
+    /// The capacity of a new connection's buffers, if there are so many connections.
+    pub(crate) fn capacity(&self, connections: usize) -> usize {
+        let used = self.used();
+        match connections {
+            0..=LARGE_MAX if used < self.shared / 2 => LARGE,
+            0..=MEDIUM_MAX if used < self.shared / 4 * 3 => MEDIUM,
+            _ if used < self.shared / 8 * 7 => SMALL,
+            _ => FLOOR,
+        }
+    }
+
+    /// Bytes taken from what is shared.
+    pub(crate) fn used(&self) -> usize {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    fn take(&self, bytes: usize) -> bool {
+        let fits = |used: usize| used.checked_add(bytes).filter(|used| *used <= self.shared);
+        self.used.try_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok()
+    }
+}
+
+/// What was touched of one buffer, and is paid for.
+#[derive(Default)]
+pub(crate) struct Touched(usize);
+
+impl Touched {
+    /// Bytes that may be touched without asking.
+    pub(crate) fn paid(&self) -> usize {
+        self.0.max(FLOOR)
+    }
+
+    /// Pays for the first `bytes` of the buffer; false if there is not enough.
+    pub(crate) fn grow(&mut self, bytes: usize, memory: &Memory) -> bool {
+        let wanted = bytes.next_multiple_of(PAGE);
+        if wanted > self.paid() {
+            if !memory.take(wanted - self.paid()) {
+                return false;
+            }
+            self.0 = wanted;
+        }
+        true
+    }
+
+    /// The buffer is no more.
+    pub(crate) fn release(&mut self, memory: &Memory) {
+        memory.used.fetch_sub(self.paid() - FLOOR, Ordering::Relaxed);
+        self.0 = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn buffers_never_take_more_than_there_is_and_give_all_of_it_back(
+            grows in prop::collection::vec((0usize..20, 0usize..LARGE), 1..200),
+        ) {
+            let memory = Memory::new(20 * CONNECTION + 4 * LARGE, 20);
+            let mut buffers: Vec<Touched> = (0..20).map(|_| Touched::default()).collect();
+            for (buffer, bytes) in grows {
+                let paid = buffers[buffer].paid();
+                let grown = buffers[buffer].grow(bytes, &memory);
+                let right = if grown { buffers[buffer].paid() >= bytes } else { buffers[buffer].paid() == paid };
+                prop_assert!(right);
+                let taken: usize = buffers.iter().map(|buffer| buffer.paid() - FLOOR).sum();
+                prop_assert_eq!(taken, memory.used());
+                prop_assert!(taken <= 4 * LARGE);
+            }
+            buffers.iter_mut().for_each(|buffer| buffer.release(&memory));
+            prop_assert_eq!(memory.used(), 0);
+        }
+    }
+
+    #[test]
+    fn buffers_get_smaller_as_memory_fills_up() {
+        let memory = Memory::new(8 * LARGE, 0);
+        let mut all = Vec::new();
+        let mut capacities = vec![memory.capacity(1)];
+        for _ in 0..8 {
+            let mut buffer = Touched::default();
+            assert!(buffer.grow(LARGE, &memory));
+            all.push(buffer);
+            capacities.push(memory.capacity(1));
+        }
+        assert!(capacities.is_sorted_by(|a, b| a >= b));
+        assert_eq!((capacities[0], capacities[8]), (LARGE, FLOOR));
+        let unused = Memory::new(8 * LARGE, 0);
+        assert_eq!([1, 2000, 5000].map(|connections| unused.capacity(connections)), [LARGE, MEDIUM, SMALL]);
+        assert!(!Touched::default().grow(2 * FLOOR + LARGE, &memory));
+        assert!(Touched::default().grow(FLOOR, &memory), "the floor is set aside");
+    }
+}

@@ -84,9 +84,9 @@ impl Link {
     /// # Errors
     /// When there is no netlink, or the MTU may not be set.
     pub fn new(tun: &Device, mtu: Option<u32>) -> io::Result<Self> {
-        match tun.ifindex() {
-            Some(ifindex) => WatchedLink::new(tun, ifindex, mtu).map(Self::Watched),
-            None => Ok(Self::Told { mtu: mtu.unwrap_or(MTU_DEFAULT) }),
+        match (tun, tun.ifindex()) {
+            (Device::Kernel(tun), Some(ifindex)) => WatchedLink::new(tun, ifindex, mtu).map(Self::Watched),
+            _ => Ok(Self::Told { mtu: mtu.unwrap_or(MTU_DEFAULT) }),
         }
     }
 

@@ -7,7 +7,7 @@
 use linerate_netio::process::{become_user, share_heap};
 use rustix::process::{DumpableBehavior, set_dumpable_behavior, set_no_new_privs};
 
-use crate::{Confinement, InForce, note};
+use crate::{Confinement, InForce, ProxyConfinement, note};
 
 /// Drops what a running daemon does not need.
 ///
@@ -24,11 +24,26 @@ pub fn confine_daemon(requested: &Confinement<'_>) -> Result<InForce, String> {
             user.name()
         ));
     }
+    Ok(close(missing))
+}
+
+/// Drops what a running proxy does not need.
+pub fn confine_proxy(_: &ProxyConfinement) -> InForce {
+    share_heap();
+    close(Vec::new())
+}
+
+/// Nothing here is of a thread alone.
+pub fn confine_proxy_thread(_: &ProxyConfinement) -> (u64, Vec<String>) {
+    (0, Vec::new())
+}
+
+fn close(mut missing: Vec<String>) -> InForce {
     // Each is of this process, `None`, and of those that it starts.
     let tracing = set_dumpable_behavior(None, DumpableBehavior::NotDumpable);
     let tracing = tracing.map_err(|error| format!("PROC_TRACE_CTL: {error}"));
     let memory_closed = note(&mut missing, "processes of the same user can read its memory", tracing).is_some();
     let programs = set_no_new_privs(None).map_err(|error| format!("PROC_NO_NEW_PRIVS_CTL: {error}"));
     note(&mut missing, "privileges can be regained by programs", programs);
-    Ok(InForce { landlock: 0, memory_closed, filtered: false, missing })
+    InForce { landlock: 0, memory_closed, filtered: false, missing }
 }

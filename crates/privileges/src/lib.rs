@@ -11,6 +11,8 @@
 //! for that, but only if Landlock and the filter limit it to removing files in that directory. Otherwise the socket
 //! file stays, and the next daemon replaces it. The alternative, a second process as root that waits to remove it,
 //! would have to forward signals and exit codes, and would be the one that service managers see.
+//!
+//! [`confine_proxy`] does the same for a program that has no privileges from the beginning.
 
 #![forbid(unsafe_code)]
 
@@ -39,6 +41,17 @@ pub struct Confinement<'a> {
     pub filter: Filter,
     /// The directory of the socket, the only one from which files may be removed.
     pub socket_directory: &'a Path,
+}
+
+/// The requested confinement of a proxy (`linerate-proxy`), which was started by an ordinary user.
+#[derive(Clone, Copy, Debug)]
+pub struct ProxyConfinement {
+    /// What happens on a system call that the proxy does not need.
+    pub filter: Filter,
+    /// Names are looked up by the C library, which reads files, loads plug-ins and asks services of the host.
+    pub resolves: bool,
+    /// The kernel makes its TCP connections: the proxy has forwards to this host, or a tunnel in the kernel's stack.
+    pub connects: bool,
 }
 
 /// Confinement in force that /proc does not show.
@@ -81,6 +94,11 @@ impl fmt::Display for InForce {
         let filter = if self.filtered { "refuses system calls" } else { "refuses nothing" };
         write!(f, "Landlock: {landlock}; the seccomp filter {filter}")
     }
+}
+
+/// How many system calls were refused.
+pub fn calls_refused() -> u64 {
+    trapped_calls().count
 }
 
 /// Counter: the Landlock ABI version in force, or 0.

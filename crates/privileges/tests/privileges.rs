@@ -5,8 +5,8 @@
 //! Needs root.
 
 use std::fs::{self, File};
-use std::io::{self, BufRead};
-use std::net::{TcpStream, UdpSocket};
+use std::io::{self, BufRead, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream, ToSocketAddrs, UdpSocket};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::os::unix::process::ExitStatusExt;
@@ -17,11 +17,14 @@ use std::thread;
 use linerate_netio::forbidden_calls;
 use linerate_privileges::filter::Filter;
 use linerate_privileges::user::User;
-use linerate_privileges::{Confinement, confine_daemon, confine_reader};
+use linerate_privileges::{Confinement, ProxyConfinement, confine_daemon, confine_proxy, confine_reader};
 use rustix::net::ipproto::ICMP;
 use rustix::net::{AddressFamily, SocketType};
-use rustix::process::{Pid, Signal, getppid, getuid, kill_process, test_kill_process};
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space, set_thread_uid};
+use rustix::process::{Gid, Pid, Signal, Uid, getppid, getuid, kill_process, test_kill_process};
+use rustix::thread::{
+    LinkNameSpaceType, capabilities, move_into_link_name_space, set_thread_groups, set_thread_res_gid,
+    set_thread_res_uid, set_thread_uid,
+};
 
 /// In a child: the filter, the user and what to try, separated by commas.
 const CASE: &str = "LINERATE_PRIVILEGES_CASE";
@@ -34,6 +37,15 @@ const ALL: &str = "all";
 
 /// Tells a child to confine itself as the resolver does.
 const RESOLVER: &str = "resolver";
+
+/// Tells a child to confine itself as the proxy does, and as one does whose names the C library looks up.
+const PROXY: &str = "proxy";
+const PROXY_THAT_RESOLVES: &str = "proxy that resolves";
+
+/// What the proxy may do and the daemon may not, and what the C library's resolver may do besides.
+const OF_PROXY: [&str; 3] = ["make a TCP socket", "connect a socket", "make a ping socket"];
+const OF_RESOLVER: [&str; 5] =
+    ["make a unix socket", "read /etc/passwd", "read /etc/shadow", "make executable memory", "make memory executable"];
 
 /// Printed by a child that cannot run the case.
 const UNKNOWN: &str = "no Landlock";
@@ -73,7 +85,7 @@ const NO_LANDLOCK: Outcome = Outcome::Unknown("this kernel has no Landlock");
 
 type Check = fn() -> Outcome;
 
-const CHECKS: [(&str, Check); 8] = [
+const CHECKS: [(&str, Check); 12] = [
     ("unconfined, each attempt succeeds or fails for another reason", unconfined_attempts_are_not_refused),
     ("every attempt is refused and counted", every_attempt_is_refused_and_counted),
     ("with `kill`, every attempt ends the process", every_attempt_kills),
@@ -82,6 +94,13 @@ const CHECKS: [(&str, Check); 8] = [
     ("the daemon's own operations still work", operations_still_work),
     ("the resolver cannot write, execute or signal", resolver_is_read_only),
     ("a panic ends the process with SIGABRT", aborts_end_with_sigabrt),
+    ("every attempt of a proxy is refused", every_attempt_of_a_proxy_is_refused),
+    ("with `kill`, every attempt of a proxy ends the process", every_attempt_of_a_proxy_kills),
+    (
+        "without the filter, a proxy has no files, programs, servers and capabilities",
+        other_layers_of_a_proxy_still_refuse,
+    ),
+    ("the proxy's own operations still work", operations_of_a_proxy_still_work),
 ];
 
 fn unconfined_attempts_are_not_refused() -> Outcome {
@@ -154,6 +173,51 @@ fn aborts_end_with_sigabrt() -> Outcome {
     Outcome::Holds
 }
 
+/// What a proxy, as root or as an ordinary user, must not do.
+fn refused_to(proxy: &str) -> impl Iterator<Item = &'static str> {
+    let allowed = if proxy == PROXY { &[][..] } else { &OF_RESOLVER };
+    forbidden_calls::names().filter(move |name| !OF_PROXY.contains(name) && !allowed.contains(name))
+}
+
+fn every_attempt_of_a_proxy_is_refused() -> Outcome {
+    for (proxy, user) in [(PROXY, ""), (PROXY, "nobody"), (PROXY_THAT_RESOLVES, "nobody")] {
+        let (status, answers) = run("refuse", user, &format!("{proxy}:{ALL}"));
+        assert!(status.success(), "{answers:?}");
+        let expected = refused_to(proxy).map(|name| format!("{name}: refused"));
+        assert_eq!(answers, expected.collect::<Vec<_>>());
+    }
+    Outcome::Holds
+}
+
+fn every_attempt_of_a_proxy_kills() -> Outcome {
+    for proxy in [PROXY, PROXY_THAT_RESOLVES] {
+        for name in refused_to(proxy) {
+            let (status, lines) = run("kill", "nobody", &format!("{proxy}:{name}"));
+            assert_eq!(status.signal(), Some(SIGSYS), "{name}: {status} {lines:?}");
+        }
+    }
+    Outcome::Holds
+}
+
+fn other_layers_of_a_proxy_still_refuse() -> Outcome {
+    for proxy in [PROXY, PROXY_THAT_RESOLVES] {
+        let (status, lines) = run("off", "", &format!("{proxy}:layers"));
+        assert!(status.success(), "{lines:?}");
+        if lines == [UNKNOWN] {
+            return NO_LANDLOCK;
+        }
+    }
+    Outcome::Holds
+}
+
+fn operations_of_a_proxy_still_work() -> Outcome {
+    for (proxy, user) in [(PROXY, ""), (PROXY, "nobody"), (PROXY_THAT_RESOLVES, "nobody")] {
+        let (status, lines) = run("kill", user, &format!("{proxy}:work"));
+        assert!(status.success(), "{proxy}: {status} {lines:?}");
+    }
+    Outcome::Holds
+}
+
 /// Runs a child; returns its status and the lines that it printed.
 fn run(filter: &str, user: &str, what: &str) -> (ExitStatus, Vec<String>) {
     let sockets = Directory::new();
@@ -176,6 +240,9 @@ fn child(case: &str) {
     let sockets = PathBuf::from(std::env::var_os(SOCKETS).unwrap());
     let user = (!user.is_empty()).then(|| User::find(user).unwrap());
     let environment = Environment::new(&sockets);
+    if let Some((proxy, what)) = what.split_once(':') {
+        return proxy_child(filter, user.as_ref(), proxy, what, &environment);
+    }
     if what == RESOLVER {
         return match confine_reader() {
             0 => println!("{UNKNOWN}"),
@@ -201,6 +268,40 @@ fn child(case: &str) {
         "user" => user_is_not_root(),
         "work" => environment.serve(),
         "abort" => std::process::abort(),
+        name => drop(forbidden_calls::make(name)),
+    }
+}
+
+fn proxy_child(filter: Filter, user: Option<&User>, proxy: &str, what: &str, environment: &Environment) {
+    if let Some(user) = user {
+        let (uid, gid) = (Uid::from_raw(user.uid()), Gid::from_raw(user.gid()));
+        set_thread_groups(&[]).and_then(|()| set_thread_res_gid(gid, gid, gid)).unwrap();
+        set_thread_res_uid(uid, uid, uid).unwrap();
+    }
+    let clients = TcpListener::bind("127.0.0.1:0").unwrap();
+    let resolves = proxy == PROXY_THAT_RESOLVES;
+    let in_force = confine_proxy(&ProxyConfinement { filter, resolves, connects: what != "layers" });
+    let has_landlock = in_force.counters().into_iter().any(|(name, value)| name == "landlock_version" && value > 0);
+    match what {
+        ALL => {
+            for name in refused_to(proxy) {
+                let errno = forbidden_calls::make(name).err().and_then(|error| error.raw_os_error());
+                println!("{name}: {}", if matches!(errno, Some(EPERM | EACCES)) { "refused" } else { "not refused" });
+            }
+        }
+        "layers" if !has_landlock => println!("{UNKNOWN}"),
+        "layers" => {
+            environment.has_no_more_than_sockets();
+            assert_eq!(File::open("/etc/passwd").is_ok(), resolves);
+            assert!(capabilities(None).unwrap().permitted.is_empty());
+        }
+        "work" => {
+            assert_eq!(in_force.missing, [""; 0]);
+            environment.pass_on(&clients);
+            assert!(
+                !resolves || ("localhost", 80).to_socket_addrs().unwrap().any(|address| address.ip().is_loopback())
+            );
+        }
         name => drop(forbidden_calls::make(name)),
     }
 }
@@ -237,6 +338,38 @@ impl Environment {
         assert!(UnixStream::connect_addr(&another).is_err());
     }
 
+    fn has_no_more_than_sockets(&self) {
+        refused("write to a file", fs::write(self.sockets.join("wg0.name"), "text"));
+        refused("make a directory", fs::create_dir(self.sockets.join("new")));
+        refused("remove a file", fs::remove_file(self.sockets.join("wg0.name")));
+        refused("run a program", Command::new("/bin/true").spawn());
+        refused("connect by TCP", TcpStream::connect("127.0.0.1:9"));
+        refused("serve by TCP", TcpListener::bind("127.0.0.1:0"));
+        refused("signal another process", test_kill_process(getppid().unwrap()).map_err(io::Error::from));
+        refused("become another user", set_thread_uid(Uid::from_raw(1)).map_err(io::Error::from));
+    }
+
+    /// Does what a proxy does: takes in a client, connects, and passes bytes on; pings; threads that come later.
+    fn pass_on(&self, clients: &TcpListener) {
+        let passed = thread::spawn({
+            let address = clients.local_addr().unwrap();
+            move || {
+                let mut target = TcpStream::connect(address).unwrap();
+                target.set_nodelay(true).unwrap();
+                target.set_nonblocking(false).unwrap();
+                target.write_all(b"bytes").unwrap();
+                target.shutdown(Shutdown::Write).unwrap();
+            }
+        });
+        let mut bytes = Vec::new();
+        clients.accept().unwrap().0.read_to_end(&mut bytes).unwrap();
+        passed.join().unwrap();
+        assert_eq!(bytes, b"bytes");
+        UdpSocket::bind("127.0.0.1:0").unwrap();
+        // Who may ask is another question (net.ipv4.ping_group_range).
+        drop(rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, Some(ICMP)));
+    }
+
     fn are_read_only(&self) {
         refused("make a file", File::create(self.sockets.join("new")));
         refused("write to a file", fs::write(self.sockets.join("wg0.name"), "text"));
@@ -247,7 +380,7 @@ impl Environment {
             "open a raw socket",
             rustix::net::socket(AddressFamily::INET, SocketType::RAW, Some(ICMP)).map_err(io::Error::from),
         );
-        refused("become another user", set_thread_uid(rustix::process::Uid::from_raw(1)).map_err(io::Error::from));
+        refused("become another user", set_thread_uid(Uid::from_raw(1)).map_err(io::Error::from));
         fs::read("/etc/passwd").unwrap();
         // A daemon reveals its keys to root only.
         refused("connect to a daemon", UnixStream::connect(self.sockets.join("wg0.sock")));
@@ -275,7 +408,7 @@ impl Environment {
 
 fn user_is_not_root() {
     assert!(!getuid().is_root());
-    refused("become root", set_thread_uid(rustix::process::Uid::ROOT).map_err(io::Error::from));
+    refused("become root", set_thread_uid(Uid::ROOT).map_err(io::Error::from));
 }
 
 fn refused<T>(what: &str, done: io::Result<T>) {

@@ -121,6 +121,9 @@ impl Health {
         let dropped = counters.datagrams_dropped.load(Ordering::Relaxed);
         let help = "Datagrams that were dropped for want of room.";
         tell("linerate_proxy_datagrams_dropped_total", "counter", help, &one(dropped));
+        let refused = linerate_privileges::calls_refused();
+        let help = "System calls that were refused because the proxy does not need them.";
+        tell("linerate_proxy_system_calls_refused_total", "counter", help, &one(refused));
         let failures = counters.failures();
         let failures: Vec<_> =
             failures.into_iter().map(|(reason, count)| (format!("{{reason=\"{reason}\"}}"), count)).collect();

@@ -18,6 +18,7 @@ pub mod kernel;
 pub mod load;
 pub mod names;
 pub mod relay;
+pub mod sandbox;
 pub mod server;
 pub mod services;
 pub mod sni;

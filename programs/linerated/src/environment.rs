@@ -92,7 +92,7 @@ impl Environment {
             offloads: text(OFFLOADS).map_or(Ok(Offloads::ALL), |words| Offloads::without(&words))?,
             spin: text("LINERATE_SPIN").map_or(Ok(Duration::ZERO), |text| spin(&text))?,
             usage: path("LINERATE_USAGE"),
-            filter: text("LINERATE_SECCOMP").map_or(Ok(Filter::default()), |word| filter(&word))?,
+            filter: text("LINERATE_SECCOMP").map_or(Ok(Filter::default()), |word| word.parse())?,
             log: text("LOG_LEVEL").map(|level| log_level(&level)).transpose()?,
         })
     }
@@ -170,14 +170,6 @@ fn helpers(word: &str) -> Result<Helpers, String> {
         "always" => Ok(Helpers::Always),
         _ => Err(format!("LINERATE_HELPERS={word} is not on-demand or always")),
     }
-}
-
-fn filter(word: &str) -> Result<Filter, String> {
-    let known = Filter::MODES.iter().find(|(known, _)| *known == word);
-    known.map(|(_, filter)| *filter).ok_or_else(|| {
-        let words = Filter::MODES.map(|(word, _)| word).join(", ");
-        format!("LINERATE_SECCOMP={word} is not one of {words}")
-    })
 }
 
 #[cfg(test)]

@@ -1,12 +1,12 @@
-//! The system calls that the daemon makes after setup; all others are refused (seccomp(2)).
+//! The system calls that the daemon, or the proxy, makes after setup; all others are refused (seccomp(2)).
 //!
 //! Calls that carry packets are allowed with any arguments: the kernel keeps a bitmap of such calls (kernel/seccomp.c,
 //! seccomp_cache_check_allow, Linux 5.11) and runs the filter only for the others. A call that could do more than the
-//! daemon needs is allowed only with certain arguments; a filter sees numbers, never what a pointer points to.
+//! program needs is allowed only with certain arguments; a filter sees numbers, never what a pointer points to.
 //!
-//! Opening files, connecting, executing programs and creating processes are refused, so everything must be opened
-//! before. A call that is missing from the list shows as `system_calls_refused` in `linerate show IFACE --stats`; with
-//! `LINERATE_SECCOMP=kill`, which the scenarios set, it ends the daemon.
+//! Opening files, executing programs and creating processes are refused, so everything must be opened before. A call that
+//! is missing from the list shows as `system_calls_refused` in `linerate show IFACE --stats`; with
+//! `LINERATE_SECCOMP=kill`, which the scenarios set, it ends the program.
 
 use std::collections::BTreeMap;
 use std::env::consts::ARCH;
@@ -20,8 +20,17 @@ use seccompiler::{
 
 use crate::filter::Filter;
 
+/// Whose calls are filtered.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Program {
+    /// `linerated`.
+    Daemon,
+    /// `linerate-proxy`, whose C library looks names up or does not.
+    Proxy { resolves: bool },
+}
+
 /// Filters the calls of all threads. Returns whether any is refused.
-pub(super) fn install(filter: Filter) -> Result<bool, String> {
+pub(super) fn install(program: Program, filter: Filter) -> Result<bool, String> {
     let action = match filter {
         Filter::Off => return Ok(false),
         Filter::Log => SeccompAction::Log,
@@ -32,8 +41,8 @@ pub(super) fn install(filter: Filter) -> Result<bool, String> {
         }
     };
     let architecture = ARCH.try_into().map_err(|_| format!("there is no list of system calls for {ARCH}"))?;
-    let programs = programs(action, architecture).map_err(|error| error.to_string())?;
-    let applied = programs.iter().try_for_each(|program| apply_filter_all_threads(program));
+    let filters = filters(program, action, architecture).map_err(|error| error.to_string())?;
+    let applied = filters.iter().try_for_each(|filter| apply_filter_all_threads(filter));
     applied.map_err(|error| match error {
         Error::Seccomp(error) => format!("seccomp: {error}"),
         error => error.to_string(),
@@ -43,19 +52,19 @@ pub(super) fn install(filter: Filter) -> Result<bool, String> {
 
 /// Two filters; the kernel takes the stricter result. One makes clone3 fail with ENOSYS, the other handles every other
 /// call.
-fn programs(action: SeccompAction, architecture: TargetArch) -> Result<[BpfProgram; 2], BackendError> {
+fn filters(program: Program, action: SeccompAction, architecture: TargetArch) -> Result<[BpfProgram; 2], BackendError> {
     // The flags of clone3 are behind a pointer. After ENOSYS, C libraries start threads with clone.
     let clone3 = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
     let enosys = SeccompAction::Errno(libc::ENOSYS.cast_unsigned());
     let clone3 = SeccompFilter::new(clone3, SeccompAction::Allow, enosys, architecture)?;
-    let others = SeccompFilter::new(allowlist()?, action, SeccompAction::Allow, architecture)?;
+    let others = SeccompFilter::new(allowlist(program)?, action, SeccompAction::Allow, architecture)?;
     Ok([clone3.try_into()?, others.try_into()?])
 }
 
 /// Each call with the rules that allow it; a call without rules is always allowed.
-fn allowlist() -> Result<BTreeMap<i64, Vec<SeccompRule>>, BackendError> {
-    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = UNCONDITIONAL.iter().map(|call| (*call, Vec::new())).collect();
-    for (call, conditions) in conditional() {
+fn allowlist(program: Program) -> Result<BTreeMap<i64, Vec<SeccompRule>>, BackendError> {
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = unconditional(program).map(|call| (call, Vec::new())).collect();
+    for (call, conditions) in conditional(program) {
         let conditions = conditions.iter().map(Condition::compile).collect::<Result<_, _>>()?;
         rules.entry(call).or_default().push(SeccompRule::new(conditions)?);
     }
@@ -86,14 +95,11 @@ fn masked(argument: u8, mask: i32, value: i32) -> Condition {
 
 /// Calls that are allowed if all of their conditions hold. A call that occurs several times is allowed by any of its
 /// sets.
-fn conditional() -> impl Iterator<Item = (i64, Vec<Condition>)> {
-    let socket = |domain, kind| (libc::SYS_socket, vec![is(0, domain), masked(1, SOCK_TYPE_MASK, kind), is(2, 0)]);
-    let request = |number: libc::Ioctl| (libc::SYS_ioctl, vec![is(1, number as i32)]);
-    let others = [
-        // UDP sockets of the tunnel; netlink for links, addresses and routes (protocol 0 is NETLINK_ROUTE).
-        socket(libc::AF_INET, libc::SOCK_DGRAM),
-        socket(libc::AF_INET6, libc::SOCK_DGRAM),
-        socket(libc::AF_NETLINK, libc::SOCK_RAW),
+fn conditional(program: Program) -> Vec<(i64, Vec<Condition>)> {
+    let mut calls = vec![
+        // UDP sockets of the tunnel.
+        socket(libc::AF_INET, libc::SOCK_DGRAM, 0),
+        socket(libc::AF_INET6, libc::SOCK_DGRAM, 0),
         (libc::SYS_getsockopt, vec![is(1, libc::SOL_UDP), is(2, libc::UDP_SEGMENT)]),
         // The name and namespace of the TUN device; non-blocking clients.
         request(libc::TUNGETIFF),
@@ -103,25 +109,85 @@ fn conditional() -> impl Iterator<Item = (i64, Vec<Condition>)> {
         request(SIOCGIFINDEX),
         // With debug assertions, std checks a descriptor before closing it.
         (libc::SYS_fcntl, vec![is(1, libc::F_GETFD)]),
-        // Network namespaces only.
-        (libc::SYS_setns, vec![is(1, libc::CLONE_NEWNET)]),
         // New threads in the current namespaces, and their names.
         (libc::SYS_clone, vec![masked(0, libc::CLONE_THREAD | NEVER_FOR_THREADS, libc::CLONE_THREAD)]),
         (libc::SYS_prctl, vec![is(0, libc::PR_SET_NAME)]),
-        // Non-executable memory.
-        (libc::SYS_mmap, vec![masked(2, libc::PROT_EXEC, 0)]),
-        (libc::SYS_mprotect, vec![masked(2, libc::PROT_EXEC, 0)]),
         // abort(3) after a panic; musl uses tkill.
         (libc::SYS_tgkill, vec![is(0, getpid().as_raw_nonzero().get()), is(2, libc::SIGABRT)]),
         #[cfg(target_env = "musl")]
         (libc::SYS_tkill, vec![is(1, libc::SIGABRT)]),
     ];
-    let options = OPTIONS.iter().map(|(level, name)| (libc::SYS_setsockopt, vec![is(1, *level), is(2, *name)]));
-    others.into_iter().chain(options)
+    calls.extend(options(&OPTIONS));
+    if !matches!(program, Program::Proxy { resolves: true }) {
+        // Non-executable memory.
+        calls.push((libc::SYS_mmap, vec![masked(2, libc::PROT_EXEC, 0)]));
+        calls.push((libc::SYS_mprotect, vec![masked(2, libc::PROT_EXEC, 0)]));
+    }
+    match program {
+        Program::Daemon => calls.extend(of_daemon()),
+        Program::Proxy { resolves } => {
+            calls.extend(of_proxy());
+            calls.extend(if resolves { of_resolver() } else { Vec::new() });
+        }
+    }
+    calls
+}
+
+fn of_daemon() -> Vec<(i64, Vec<Condition>)> {
+    let calls = [
+        // Links, addresses and routes (protocol 0 is NETLINK_ROUTE).
+        socket(libc::AF_NETLINK, libc::SOCK_RAW, 0),
+        // Network namespaces only.
+        (libc::SYS_setns, vec![is(1, libc::CLONE_NEWNET)]),
+    ];
+    calls.into_iter().chain(options(&[(libc::SOL_NETLINK, libc::NETLINK_GET_STRICT_CHK)])).collect()
+}
+
+fn of_proxy() -> Vec<(i64, Vec<Condition>)> {
+    let calls = [
+        // Clients and targets, and whether they answer pings.
+        socket(libc::AF_INET, libc::SOCK_STREAM, 0),
+        socket(libc::AF_INET6, libc::SOCK_STREAM, 0),
+        socket(libc::AF_INET, libc::SOCK_DGRAM, libc::IPPROTO_ICMP),
+        socket(libc::AF_INET6, libc::SOCK_DGRAM, libc::IPPROTO_ICMPV6),
+        // Whether a connection was made.
+        (libc::SYS_getsockopt, vec![is(1, libc::SOL_SOCKET), is(2, libc::SO_ERROR)]),
+        // With debug assertions, tokio checks that a socket is non-blocking.
+        (libc::SYS_fcntl, vec![is(1, libc::F_GETFL)]),
+    ];
+    calls.into_iter().chain(options(&OPTIONS_OF_PROXY)).collect()
+}
+
+/// What the C library's resolver does: it reads files, loads plug-ins and asks services.
+fn of_resolver() -> Vec<(i64, Vec<Condition>)> {
+    let read_only = |argument| vec![masked(argument, libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC, libc::O_RDONLY)];
+    let calls = [
+        (libc::SYS_openat, read_only(2)),
+        #[cfg(target_arch = "x86_64")]
+        (libc::SYS_open, read_only(1)),
+        socket(libc::AF_UNIX, libc::SOCK_STREAM, 0),
+        socket(libc::AF_UNIX, libc::SOCK_DGRAM, 0),
+        socket(libc::AF_NETLINK, libc::SOCK_RAW, 0),
+        request(libc::FIONREAD),
+        (libc::SYS_fcntl, vec![is(1, libc::F_SETFD)]),
+    ];
+    calls.into_iter().chain(options(&OPTIONS_OF_RESOLVER)).collect()
+}
+
+fn socket(domain: i32, kind: i32, protocol: i32) -> (i64, Vec<Condition>) {
+    (libc::SYS_socket, vec![is(0, domain), masked(1, SOCK_TYPE_MASK, kind), is(2, protocol)])
+}
+
+fn request(number: libc::Ioctl) -> (i64, Vec<Condition>) {
+    (libc::SYS_ioctl, vec![is(1, number as i32)])
+}
+
+fn options(options: &[(i32, i32)]) -> impl Iterator<Item = (i64, Vec<Condition>)> {
+    options.iter().map(|(level, name)| (libc::SYS_setsockopt, vec![is(1, *level), is(2, *name)]))
 }
 
 /// Socket options that are set. Listed one by one, because with CAP_NET_ADMIN some others change the firewall.
-const OPTIONS: [(i32, i32); 16] = [
+const OPTIONS: [(i32, i32); 15] = [
     (libc::SOL_SOCKET, libc::SO_MARK),
     (libc::SOL_SOCKET, libc::SO_RCVBUF),
     (libc::SOL_SOCKET, libc::SO_SNDBUF),
@@ -137,8 +203,15 @@ const OPTIONS: [(i32, i32); 16] = [
     (libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS),
     (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER),
     (libc::SOL_UDP, libc::UDP_GRO),
-    (libc::SOL_NETLINK, libc::NETLINK_GET_STRICT_CHK),
 ];
+const OPTIONS_OF_PROXY: [(i32, i32); 4] = [
+    (libc::SOL_SOCKET, libc::SO_KEEPALIVE),
+    (libc::SOL_SOCKET, libc::SO_LINGER),
+    (libc::IPPROTO_TCP, libc::TCP_NODELAY),
+    (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE),
+];
+const OPTIONS_OF_RESOLVER: [(i32, i32); 2] =
+    [(libc::IPPROTO_IP, libc::IP_RECVERR), (libc::IPPROTO_IPV6, libc::IPV6_RECVERR)];
 
 /// The type in the second argument of socket(2); the rest are flags (linux/net.h).
 const SOCK_TYPE_MASK: i32 = 0xf;
@@ -160,7 +233,16 @@ const NEVER_FOR_THREADS: i32 = libc::CLONE_NEWNS
     | libc::CLONE_PTRACE;
 
 /// Calls that are allowed with any arguments.
-const UNCONDITIONAL: &[i64] = &[
+fn unconditional(program: Program) -> impl Iterator<Item = i64> {
+    let (own, resolver) = match program {
+        Program::Daemon => (OF_DAEMON, &[][..]),
+        Program::Proxy { resolves: false } => (OF_PROXY, &[][..]),
+        Program::Proxy { resolves: true } => (OF_PROXY, OF_RESOLVER),
+    };
+    OF_BOTH.iter().chain(own).chain(resolver).copied()
+}
+
+const OF_BOTH: &[i64] = &[
     // packets, clients, the log
     libc::SYS_read,
     libc::SYS_readv,
@@ -174,9 +256,6 @@ const UNCONDITIONAL: &[i64] = &[
     libc::SYS_sendto,
     // the machine's load from /proc
     libc::SYS_pread64,
-    // what peers have used, into files that were opened before
-    libc::SYS_pwrite64,
-    libc::SYS_fdatasync,
     // poll and futex
     #[cfg(target_arch = "x86_64")]
     libc::SYS_poll,
@@ -190,16 +269,7 @@ const UNCONDITIONAL: &[i64] = &[
     libc::SYS_accept4,
     libc::SYS_close,
     libc::SYS_uname,
-    // the file of the control socket: identify and remove it
-    libc::SYS_statx,
-    libc::SYS_newfstatat,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_lstat,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_unlink,
-    libc::SYS_unlinkat,
-    // leaving the terminal
-    libc::SYS_setsid,
+    // leaving the terminal, the end of standard output
     #[cfg(target_arch = "x86_64")]
     libc::SYS_dup2,
     libc::SYS_dup3,
@@ -229,6 +299,57 @@ const UNCONDITIONAL: &[i64] = &[
     libc::SYS_exit_group,
 ];
 
+const OF_DAEMON: &[i64] = &[
+    // what peers have used, into files that were opened before
+    libc::SYS_pwrite64,
+    libc::SYS_fdatasync,
+    // the file of the control socket: identify and remove it
+    libc::SYS_statx,
+    libc::SYS_newfstatat,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_lstat,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_unlink,
+    libc::SYS_unlinkat,
+    // leaving the terminal
+    libc::SYS_setsid,
+];
+
+const OF_PROXY: &[i64] = &[
+    // connections; it listens before it is confined
+    libc::SYS_connect,
+    libc::SYS_shutdown,
+    libc::SYS_getpeername,
+    // waiting for them; C libraries differ in the call
+    libc::SYS_epoll_ctl,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_epoll_wait,
+    libc::SYS_epoll_pwait,
+];
+
+const OF_RESOLVER: &[i64] = &[
+    // files that are read, and plug-ins
+    libc::SYS_statx,
+    libc::SYS_newfstatat,
+    libc::SYS_fstat,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_stat,
+    libc::SYS_lseek,
+    libc::SYS_faccessat,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_access,
+    libc::SYS_readlinkat,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_readlink,
+    libc::SYS_sysinfo,
+    libc::SYS_getuid,
+    libc::SYS_geteuid,
+    libc::SYS_getgid,
+    libc::SYS_getegid,
+    libc::SYS_mmap,
+    libc::SYS_mprotect,
+];
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -236,23 +357,32 @@ mod tests {
     /// linux/bpf_common.h
     const BPF_MAXINSNS: usize = 4096;
 
+    const PROGRAMS: [Program; 3] =
+        [Program::Daemon, Program::Proxy { resolves: false }, Program::Proxy { resolves: true }];
+
     #[test]
     fn on_each_architecture_the_filters_fit_into_the_kernels_limit() {
         for architecture in [TargetArch::x86_64, TargetArch::aarch64] {
             for action in [SeccompAction::Trap, SeccompAction::KillProcess, SeccompAction::Log] {
-                let programs = programs(action, architecture).unwrap();
-                assert!(programs.iter().all(|program| program.len() < BPF_MAXINSNS / 4));
+                for program in PROGRAMS {
+                    let filters = filters(program, action.clone(), architecture).unwrap();
+                    assert!(filters.iter().all(|filter| filter.len() < BPF_MAXINSNS / 4));
+                }
             }
         }
     }
 
     #[test]
     fn a_call_is_listed_once_and_is_either_conditional_or_not() {
-        let mut unconditional = UNCONDITIONAL.to_vec();
-        unconditional.sort();
-        unconditional.dedup();
-        assert_eq!(unconditional.len(), UNCONDITIONAL.len());
-        assert!(conditional().all(|(call, conditions)| !unconditional.contains(&call) && !conditions.is_empty()));
+        for program in PROGRAMS {
+            let all: Vec<_> = unconditional(program).collect();
+            let mut different = all.clone();
+            different.sort();
+            different.dedup();
+            assert_eq!(different.len(), all.len(), "{program:?}");
+            let mut conditional = conditional(program).into_iter();
+            assert!(conditional.all(|(call, conditions)| !all.contains(&call) && !conditions.is_empty()));
+        }
     }
 
     #[test]
@@ -260,6 +390,7 @@ mod tests {
         for (name, filter) in Filter::MODES {
             let same = Filter::MODES.iter().filter(|(other_name, other)| *other_name == name || *other == filter);
             assert_eq!(same.count(), 1, "{name}");
+            assert_eq!(name.parse(), Ok(filter));
         }
     }
 }

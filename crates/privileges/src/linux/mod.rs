@@ -7,12 +7,14 @@ mod paths;
 mod user;
 
 use linerate_netio::process::share_heap;
-use rustix::thread::CapabilitySet;
+use rustix::thread::{CapabilitySet, capabilities as own_capabilities, set_no_new_privs};
 
 pub use capabilities::{DAEMON_MAX, FIREWALL_SUPERVISOR_MAX, SUPERVISOR_MAX};
 pub use memory::lock as lock_memory;
 
-use crate::{Confinement, InForce, note};
+use filter::Program;
+
+use crate::{Confinement, InForce, ProxyConfinement, note};
 
 /// Drops every privilege that a running daemon does not need.
 ///
@@ -39,7 +41,9 @@ pub fn confine_daemon(requested: &Confinement<'_>) -> Result<InForce, String> {
     note(&mut missing, "capabilities are kept", capabilities::retain(capabilities, NONE));
     let memory_closed = memory::deny_tracing();
     let memory_closed = note(&mut missing, "processes of the same user can read its memory", memory_closed).is_some();
-    let filtered = note(&mut missing, "system calls are not filtered", filter::install(requested.filter)) == Some(true);
+    let filtered =
+        note(&mut missing, "system calls are not filtered", filter::install(Program::Daemon, requested.filter))
+            == Some(true);
     if !filtered {
         missing.push("an interface moved to another namespace is not followed: requires the seccomp filter".into());
         if removes_socket {
@@ -52,6 +56,36 @@ pub fn confine_daemon(requested: &Confinement<'_>) -> Result<InForce, String> {
 }
 
 const NONE: CapabilitySet = CapabilitySet::empty();
+
+/// Drops everything that a running proxy does not need; it has no files, starts no program and has no capabilities. What
+/// it listens on is open before. Threads that run already keep their files and capabilities unless they call
+/// [`confine_proxy_thread`]; the filter is for them, too.
+pub fn confine_proxy(requested: &ProxyConfinement) -> InForce {
+    share_heap();
+    let (landlock, mut missing) = confine_proxy_thread(requested);
+    let memory_closed = memory::deny_tracing();
+    let memory_closed = note(&mut missing, "processes of the same user can read its memory", memory_closed).is_some();
+    let program = Program::Proxy { resolves: requested.resolves };
+    let filtered = filter::install(program, requested.filter);
+    let filtered = note(&mut missing, "system calls are not filtered", filtered) == Some(true);
+    InForce { landlock, memory_closed, filtered, missing }
+}
+
+/// Confines a thread that a proxy has started before it confined itself, as far as that is of a thread. Returns the
+/// Landlock ABI version in force, or 0, and what could not be applied.
+pub fn confine_proxy_thread(requested: &ProxyConfinement) -> (u64, Vec<String>) {
+    let mut missing = Vec::new();
+    let no_new_privs = set_no_new_privs(true).map_err(|error| error.to_string());
+    note(&mut missing, "privileges can be regained by programs", no_new_privs);
+    let landlock = paths::sockets_only(requested.resolves, requested.connects);
+    let landlock = note(&mut missing, "files are not confined", landlock).unwrap_or(0);
+    // Whoever has none cannot change the bounding set, and with no_new_privs gets none out of it.
+    if own_capabilities(None).is_ok_and(|own| !own.permitted.is_empty()) {
+        note(&mut missing, "capabilities can be regained", capabilities::limit_bounding_set(NONE, NONE));
+        note(&mut missing, "capabilities are kept", capabilities::retain(NONE, NONE));
+    }
+    (landlock, missing)
+}
 
 /// Drops all privileges except those needed to query the daemon and change routes; if it `opens_firewalls`, also those
 /// of the programs that keep firewalls. A later call gives up these, too; they stay in the bounding set, from which

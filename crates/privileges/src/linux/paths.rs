@@ -1,4 +1,4 @@
-//! Landlock rules (landlock(7)): the only file operation left is removing the socket.
+//! Landlock rules (landlock(7)): which file operations are left, for the daemon removing its socket.
 //!
 //! Open files stay open. Opening, creating, executing and renaming files is denied; on Linux 6.7 and 6.12 also TCP,
 //! the abstract sockets of other processes, and signals to them.
@@ -24,6 +24,22 @@ pub(super) fn removal_only(directory: &Path) -> Result<u64, String> {
             .scope(Scope::from_all(NEWEST))?
             .create()?
             .add_rule(PathBeneath::new(directory, AccessFs::RemoveFile))?
+            .restrict_self()
+    };
+    abi_version(restrict().map_err(|error: RulesetError| error.to_string())?)
+}
+
+/// Denies this thread and its future threads all files, or with `reads` all but reading them, TCP servers, and without
+/// `connects` all of TCP; what is open stays open.
+pub(super) fn sockets_only(reads: bool, connects: bool) -> Result<u64, String> {
+    let files = if reads { AccessFs::from_write(NEWEST) | AccessFs::Execute } else { AccessFs::from_all(NEWEST) };
+    let network = if connects { AccessNet::BindTcp.into() } else { AccessNet::from_all(NEWEST) };
+    let restrict = || {
+        Ruleset::default()
+            .handle_access(files)?
+            .handle_access(network)?
+            .scope(Scope::from_all(NEWEST))?
+            .create()?
             .restrict_self()
     };
     abi_version(restrict().map_err(|error: RulesetError| error.to_string())?)

@@ -1,5 +1,6 @@
 //! Writes to standard error with a timeout, because it may be a full pipe without a reader.
 
+use std::io::{self, Write};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -24,5 +25,23 @@ pub fn write(mut text: &[u8], timeout: Duration) {
             Err(_) | Ok(0) => return,
             Ok(written) => text = &text[written..],
         }
+    }
+}
+
+/// Standard error, for whole lines. The threads that write them carry packets, so a write never blocks: a line without
+/// room is dropped, and one that a pipe does not take as a whole is cut.
+pub struct Lossy;
+
+impl Write for Lossy {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        match line.get(..PIPE_BUF - 1) {
+            Some(start) if line.len() > PIPE_BUF => write(&[start, b"\n"].concat(), Duration::ZERO),
+            _ => write(line, Duration::ZERO),
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }

@@ -204,6 +204,11 @@ impl Prepared {
         self.control.configure(change)
     }
 
+    /// A handle, for when it has started.
+    pub fn handle(&self) -> Handle {
+        self.engine.handle()
+    }
+
     /// Starts the threads, which inherit the calling thread's privileges.
     ///
     /// # Errors

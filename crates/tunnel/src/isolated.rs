@@ -91,9 +91,7 @@ pub fn up(file: &ConfigFile, user: &UserNamespace, reporter: &dyn Reporter) -> R
     let network = user.new_network()?;
     let mut daemon = start(file, user, &network)?;
     daemon.set(&device).map_err(|error| Error::State(format!("linerated: {}", error.reason_of_set())))?;
-    let outside = state()?;
-    let set_up = network.inside(|| Ok(set_up(&spec, &outside))).map_err(Error::system("entering the network"))?;
-    set_up?.iter().for_each(|warning| warn(&warning.to_string()));
+    set_up(&spec, &network)?.iter().for_each(|warning| warn(&warning.to_string()));
     if spec.dns.servers.is_empty() {
         warn("the file has no DNS, so no names can be looked up; add `DNS = ADDRESS` of a server in the tunnel");
     }
@@ -133,8 +131,24 @@ fn start(file: &ConfigFile, user: &UserNamespace, network: &NetworkNamespace) ->
     })?
 }
 
-/// Inside: addresses, MTU, routes. Returns warnings.
-fn set_up(spec: &HostSpec, outside: &HostState) -> Result<Vec<plan::Warning>, Error> {
+/// Gives the interface of `spec` in `network` addresses, MTU and routes, and sets it up. Returns warnings.
+///
+/// # Errors
+/// The state of a network cannot be read, or a step failed.
+pub fn set_up(spec: &HostSpec, network: &NetworkNamespace) -> Result<Vec<plan::Warning>, Error> {
+    let outside = state()?;
+    network.inside(|| Ok(set_up_inside(spec, &outside))).map_err(Error::system("entering the network"))?
+}
+
+/// The MTU of a tunnel without an interface: the file's, or that of the paths to its endpoints.
+///
+/// # Errors
+/// The state of the host's network cannot be read.
+pub fn mtu(spec: &HostSpec) -> Result<u32, Error> {
+    Ok(plan::mtu(spec, &state()?))
+}
+
+fn set_up_inside(spec: &HostSpec, outside: &HostState) -> Result<Vec<plan::Warning>, Error> {
     let plan = plan::isolated(spec, &state()?, outside);
     let applied = snapshot::open()?.apply(&plan.steps);
     applied.map_err(|refused| Error::Step {

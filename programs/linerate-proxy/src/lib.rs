@@ -4,7 +4,8 @@
 //! [`relay`] passes bytes on; datagrams have [`udp`]. What TCP/IP there is in the tunnel is known by the traits of
 //! `linerate-sockets` alone; [`kernel`] is the kernel's. Names are looked up through the tunnel ([`names`]).
 //!
-//! There is one thread, with tokio's runtime for it; a stack and an engine have threads of their own.
+//! [`tunnel`] makes the tunnel, with the kernel's stack or that of `linerate-stack`. There is one thread, with tokio's runtime
+//! for it; the engine has threads of its own.
 
 #![forbid(unsafe_code)]
 
@@ -26,5 +27,6 @@ pub mod socks;
 mod stdio;
 pub mod target;
 mod tls;
+pub mod tunnel;
 pub mod udp;
 mod wait;

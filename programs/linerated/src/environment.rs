@@ -6,13 +6,13 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::Duration;
 
+use linerate_cli::standard_error::Lossy;
 use linerate_control::tunnel_file::SPIN_MAX;
 use linerate_engine::Helpers;
 use linerate_netio::tun;
 use linerate_netio::udp::UdpOffloads;
 use tracing::level_filters::LevelFilter;
 
-use super::log::Lossy;
 use linerate_privileges::filter::Filter;
 
 /// The variable that switches offloads off.

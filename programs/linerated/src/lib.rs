@@ -8,7 +8,6 @@
 mod background;
 mod environment;
 mod handler;
-mod log;
 mod usage;
 
 use std::fs;

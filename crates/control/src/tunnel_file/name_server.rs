@@ -44,6 +44,13 @@ impl fmt::Display for NameServer {
     }
 }
 
+impl NameServer {
+    /// The address, without a zone.
+    pub fn address(&self) -> IpAddr {
+        self.address
+    }
+}
+
 impl From<IpAddr> for NameServer {
     fn from(address: IpAddr) -> Self {
         Self { address, zone: None }

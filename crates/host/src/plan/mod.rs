@@ -31,6 +31,7 @@ use crate::step::{AddressFamily, Implementation, Phase, Route, Step};
 pub use down::{cancel_inverses, down, possibly_applied, undo};
 pub use gateway_commands::nft_commands;
 pub use isolated::isolated;
+pub use mtu::of as mtu;
 pub use reload::{ResumedReload, Rollback, reload, resume, roll_back};
 
 /// Steps in order, and warnings about them.

@@ -18,7 +18,7 @@ const ETHERNET: u32 = 1500;
 /// The MTU of the interface: the file's, or, as in wg-quick since 2021, the smallest MTU of the paths to the
 /// endpoints, else that of the IPv4 default route, else Ethernet's, less [`OVERHEAD`]. The MTU of a path is that of
 /// its route, or of its link if the route has none.
-pub(super) fn of(spec: &HostSpec, state: &HostState) -> u32 {
+pub fn of(spec: &HostSpec, state: &HostState) -> u32 {
     if let Some(mtu) = spec.mtu {
         return mtu;
     }

@@ -1,0 +1,96 @@
+//! `linerate-proxy`: a tunnel without root, as proxies and forwards.
+
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+use std::sync::Mutex;
+
+use clap::Parser;
+use linerate_cli::standard_error::Lossy;
+use linerate_cli::{eprint_line, exit, print, refuse_arguments};
+use linerate_proxy::arguments::Arguments;
+use linerate_proxy::config::{Service, Settings};
+use linerate_proxy::load::{Loaded, load};
+use linerate_proxy::services::Services;
+use linerate_proxy::tunnel::{self, Ready};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::signal::unix::{SignalKind, signal};
+use tracing::level_filters::LevelFilter;
+
+fn main() -> ExitCode {
+    match Arguments::try_parse() {
+        Ok(arguments) => exit("linerate-proxy", run(arguments)),
+        Err(error) => refuse_arguments(&error),
+    }
+}
+
+fn run(arguments: Arguments) -> Result<ExitCode, String> {
+    let environment = |name: &str| std::env::var(name).ok();
+    let Loaded { mut settings, tunnel: file } = load(&arguments.file(), &environment)?;
+    let only_check = arguments.only_check;
+    arguments.add_to(&mut settings)?;
+    if only_check {
+        return print(b"Config OK\n");
+    }
+    set_limits()?;
+    start_log()?;
+    let aead = linerate_aead::choose::from_environment().map_err(|error| error.to_string())?;
+    aead.warning().iter().for_each(|warning| eprint_line(&format!("linerate-proxy: {warning}")));
+    let ready = tunnel::prepare(&file, settings.stack)?;
+    serve(settings, ready)
+}
+
+/// No core file, which would hold the keys; and two descriptors for each connection.
+fn set_limits() -> Result<(), String> {
+    let none = Rlimit { current: Some(0), maximum: Some(0) };
+    setrlimit(Resource::Core, none).map_err(|error| format!("cannot turn core dumps off: {error}"))?;
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })
+        .map_err(|error| format!("cannot raise the limit of open files: {error}"))
+}
+
+/// What the engine says: on standard error, as far as it asks for somebody to do something.
+fn start_log() -> Result<(), String> {
+    let level = match std::env::var("LOG_LEVEL").as_deref() {
+        Err(_) | Ok("") => LevelFilter::WARN,
+        Ok("silent") => LevelFilter::OFF,
+        Ok("error") => LevelFilter::ERROR,
+        Ok("info") => LevelFilter::INFO,
+        Ok("debug") => LevelFilter::DEBUG,
+        Ok(level) => return Err(format!("LOG_LEVEL={level} is not silent, error, info or debug")),
+    };
+    let log = tracing_subscriber::fmt().with_max_level(level).with_writer(Mutex::new(Lossy));
+    log.with_ansi(false).with_target(false).without_time().log_internal_errors(false).init();
+    Ok(())
+}
+
+fn serve(settings: Settings, ready: Ready) -> Result<ExitCode, String> {
+    // Who runs it as ssh's ProxyCommand expects no words but those of errors.
+    let is_quiet = settings.services.iter().all(|service| matches!(service, Service::Stdio { .. }));
+    let say = |sentence: &str| {
+        if !is_quiet {
+            eprint_line(&format!("linerate-proxy: {sentence}"));
+        }
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| format!("cannot start: {error}"))?;
+    let outcome = runtime.block_on(async {
+        let catch = |kind| signal(kind).map_err(|error| format!("cannot handle signals: {error}"));
+        let (mut interrupt, mut terminate) = (catch(SignalKind::interrupt())?, catch(SignalKind::terminate())?);
+        say(&format!("the TCP/IP in the tunnel is {}", ready.said));
+        let (engine, tunnel) = ready.open()?;
+        let services = Services::open(settings, tunnel)?;
+        let engine = engine.start().map_err(|error| error.to_string())?;
+        services.listening().iter().for_each(|address| say(&format!("listening on {address}")));
+        let outcome = tokio::select! {
+            outcome = services.serve() => outcome,
+            _ = interrupt.recv() => Ok(()),
+            _ = terminate.recv() => Ok(()),
+        };
+        engine.stop();
+        outcome.map(|()| ExitCode::SUCCESS)
+    });
+    // A read of standard input that blocks must not hold the end up.
+    runtime.shutdown_background();
+    outcome
+}

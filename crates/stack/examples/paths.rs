@@ -16,7 +16,7 @@ use linerate_netio::tun::{HEADER, Tun};
 use net::{Link, Net, read, task, write_all};
 
 /// 1 Gbit/s.
-const RATE: u64 = 125_000_000;
+const NANOS_PER_BYTE: u64 = 8;
 const LOSSES: [u32; 3] = [0, 1, 10];
 const SEEDS: u64 = 3;
 
@@ -42,7 +42,8 @@ fn main() {
 
 /// Mbit/s of 20 s.
 fn carry(seed: u64, round_trip: u64, lost: u32) -> f64 {
-    let link = Link { delay: Duration::from_micros(round_trip * 500), lost, rate: RATE, ..Link::PERFECT };
+    let link =
+        Link { delay: Duration::from_micros(round_trip * 500), lost, nanos_per_byte: NANOS_PER_BYTE, ..Link::PERFECT };
     let mut net = Net::new(seed, link);
     let (mut a, mut b) = net.connect(false);
     let (began, clock, mut bytes) = (net.now(), net.clock.clone(), 0);

@@ -10,7 +10,7 @@ use smoltcp::time::{Duration, Instant};
 
 use crate::memory::{Memory, Touched};
 use crate::tcp::Backlog;
-use crate::wire::{ACK, RST, Segment};
+use crate::wire::{ACK, Numbers, RST, Segment};
 
 /// For how long a lone segment waits for data that its acknowledgement can travel with.
 const ACK_DELAY: Duration = Duration::from_millis(10);
@@ -51,6 +51,10 @@ pub(crate) struct Flow {
     pub(crate) failure: Option<io::ErrorKind>,
     /// The sequence number of the first byte that was not acknowledged, once our SYN was sent.
     pub(crate) unacknowledged: Option<u32>,
+    /// The sequence number behind all that was sent.
+    sent: Option<u32>,
+    /// The peer takes nothing, by the last segment of it.
+    closed: bool,
     /// The last segment, once nothing but that may have to be repeated.
     pub(crate) last: Option<Box<[u8]>>,
     /// The peer has finished.
@@ -87,6 +91,8 @@ impl Flow {
             silent_since: None,
             failure: None,
             unacknowledged: None,
+            sent: None,
+            closed: false,
             last: None,
             heard_end: false,
             read_end: false,
@@ -122,17 +128,53 @@ impl Flow {
         fits
     }
 
-    /// A segment with `flags` was given to smoltcp, which was in `state` with `queued` bytes to be acknowledged.
-    pub(crate) fn arrived(&mut self, state: State, queued: usize, flags: u8) {
-        self.silent_since = None;
+    /// smoltcp has made a segment, which is changed where it must be.
+    ///
+    /// Once smoltcp repeats what it has sent, it numbers segments without data as if it had sent no more than it has
+    /// repeated. The peer that has more finds them outside of its window, and does not look at what they acknowledge
+    /// (RFC 9293 section 3.10.7.4): two ends that both missed an acknowledgement would repeat the same to each other
+    /// for ever, and a reset would not be one. Their number is the one behind all that was sent.
+    pub(crate) fn sends(&mut self, packet: &mut [u8]) {
+        let Some(numbers) = Numbers::of(packet) else { return };
+        if matches!(self.state(), State::SynSent | State::SynReceived) {
+            self.unacknowledged = Some(numbers.first.wrapping_add(1));
+        }
+        let sent = self.sent.filter(|sent| is_before(numbers.end, *sent)).unwrap_or(numbers.end);
+        self.sent = Some(sent);
+        if numbers.first == numbers.end && numbers.acknowledges {
+            // Whoever has closed its window did not take the byte that asked for it.
+            let next = if self.closed { self.unacknowledged.unwrap_or(sent) } else { sent };
+            numbers.renumber(packet, next);
+        }
+    }
+
+    /// Whether a segment says nothing but that our end has not arrived.
+    ///
+    /// smoltcp would count it: of three it takes that a segment was lost, finds no data that it could repeat, and has
+    /// stopped the timer by which it would repeat the end.
+    pub(crate) fn misses_end(&self, segment: &Segment) -> bool {
+        let ended = matches!(self.state(), State::FinWait1 | State::Closing | State::LastAck);
+        let empty = ended && self.socket().send_queue() == 0;
+        empty && segment.is_acknowledgement() && self.unacknowledged == Some(segment.acknowledgement)
+    }
+
+    /// This segment was given to smoltcp, which was in `state` with `queued` bytes to be acknowledged.
+    pub(crate) fn arrived(&mut self, state: State, queued: usize, segment: &Segment) {
+        self.heard(segment);
         let acknowledged = queued - self.socket().send_queue();
         self.unacknowledged = self.unacknowledged.map(|first| first.wrapping_add(acknowledged as u32));
-        if self.state() != State::Closed || state == State::Closed || flags & RST == 0 {
+        if self.state() != State::Closed || state == State::Closed || segment.flags & RST == 0 {
             return;
         }
-        let refused = state == State::SynSent && flags & ACK != 0;
+        let refused = state == State::SynSent && segment.flags & ACK != 0;
         let kind = if refused { io::ErrorKind::ConnectionRefused } else { io::ErrorKind::ConnectionReset };
         self.failure.get_or_insert(kind);
+    }
+
+    /// The peer is there.
+    pub(crate) fn heard(&mut self, segment: &Segment) {
+        self.silent_since = None;
+        self.closed = segment.closed;
     }
 
     /// When to give the peer up, if nothing is heard of it until then.
@@ -254,4 +296,9 @@ impl Flow {
         self.touched_receive.release(memory);
         self.touched_send.release(memory);
     }
+}
+
+/// Whether the sequence number `one` comes before `other`.
+fn is_before(one: u32, other: u32) -> bool {
+    (one.wrapping_sub(other) as i32) < 0
 }

@@ -134,6 +134,9 @@ impl Shard {
             self.common.counters.count(DropReason::OutOfMemory);
             return flow.fail(io::ErrorKind::QuotaExceeded);
         }
+        if flow.misses_end(segment) {
+            return flow.heard(segment);
+        }
         let (state, queued) = (flow.state(), flow.socket().send_queue());
         let mut give = |packet: &[u8]| {
             let mut wire = Wire::new(self.common.mtu, Some(packet), &mut self.room);
@@ -150,7 +153,10 @@ impl Shard {
             }
         }
         let emitted = give(packet);
-        flow.arrived(state, queued, segment.flags);
+        flow.arrived(state, queued, segment);
+        if let Some(emitted) = &emitted {
+            flow.sends(&mut self.room[..emitted.len]);
+        }
         if let Some(reply) = reply(&mut self.room, emitted) {
             if flow.state() == State::TimeWait {
                 flow.last = Some(reply.clone());
@@ -244,13 +250,10 @@ impl Shard {
                 continue;
             };
             let packet = &mut room[..emitted.len];
+            flow.sends(packet);
             header.copy_from_slice(&wire::complete(packet, emitted).encode());
-            match flow.state() {
-                State::SynSent | State::SynReceived => {
-                    flow.unacknowledged = wire::tcp_sequence(packet).map(|syn| syn.wrapping_add(1));
-                }
-                State::TimeWait => flow.last = Some([&*header, &*packet].concat().into()),
-                _ => {}
+            if flow.state() == State::TimeWait {
+                flow.last = Some([&*header, &*packet].concat().into());
             }
             self.settle(now, key);
             return Some(HEADER + emitted.len);

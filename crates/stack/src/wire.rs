@@ -27,6 +27,7 @@ const TCP_SEQUENCE: usize = 4;
 const TCP_ACKNOWLEDGEMENT: usize = 8;
 const TCP_DATA_OFFSET: usize = 12;
 const TCP_FLAGS: usize = 13;
+const TCP_WINDOW: usize = 14;
 const TCP_CHECKSUM: usize = 16;
 const UDP_HEADER: usize = 8;
 const ICMP_HEADER: usize = 8;
@@ -52,6 +53,8 @@ pub(crate) struct Segment {
     pub(crate) key: Key,
     pub(crate) flags: u8,
     pub(crate) acknowledgement: u32,
+    /// Whether the window that it tells is closed.
+    pub(crate) closed: bool,
     /// Bytes of data.
     pub(crate) payload: usize,
     /// Whether it stands for several.
@@ -137,6 +140,7 @@ fn parse_tcp(ip: &Ip, packet: &[u8], message: &[u8], header: &Header) -> Result<
         key: key(ip, message, true).ok_or(DropReason::Malformed)?,
         flags: message[TCP_FLAGS],
         acknowledgement: be32(message, TCP_ACKNOWLEDGEMENT).ok_or(DropReason::Malformed)?,
+        closed: message[TCP_WINDOW..TCP_WINDOW + 2] == [0, 0],
         payload: message.len() - headers,
         merged: header.gso != Gso::None,
         transport: ip.transport,
@@ -216,10 +220,33 @@ fn pseudo_header(ip: &Ip, packet: &[u8]) -> Sum {
     checksum::pseudo_header(addresses, ip.protocol, packet.len() - ip.transport)
 }
 
-/// The sequence number of a segment.
-pub(crate) fn tcp_sequence(packet: &[u8]) -> Option<u32> {
-    let ip = ip::parse(packet).ok()?;
-    be32(packet.get(ip.transport..)?, TCP_SEQUENCE)
+/// The sequence numbers of a segment that is to be sent.
+pub(crate) struct Numbers {
+    pub(crate) first: u32,
+    /// Behind its last byte; its first and its last flag count as a byte each.
+    pub(crate) end: u32,
+    /// Whether it says what was received.
+    pub(crate) acknowledges: bool,
+    /// Where the first one stands in the packet.
+    field: usize,
+}
+
+impl Numbers {
+    /// Those of the segment in `packet`, which has no checksum yet.
+    pub(crate) fn of(packet: &[u8]) -> Option<Self> {
+        let ip = ip::parse(packet).ok().filter(|ip| ip.protocol == TCP)?;
+        let message = packet.get(ip.transport..)?;
+        let (flags, first) = (*message.get(TCP_FLAGS)?, be32(message, TCP_SEQUENCE)?);
+        let headers = usize::from(message[TCP_DATA_OFFSET] >> 4) * 4;
+        let len = message.len().checked_sub(headers)? + (flags & (SYN | FIN)).count_ones() as usize;
+        let end = first.wrapping_add(len as u32);
+        Some(Self { first, end, acknowledges: flags & ACK != 0, field: ip.transport + TCP_SEQUENCE })
+    }
+
+    /// Changes the first one.
+    pub(crate) fn renumber(&self, packet: &mut [u8], first: u32) {
+        packet[self.field..self.field + 4].copy_from_slice(&first.to_be_bytes());
+    }
 }
 
 /// What smoltcp gave: the length of the packet, and of the segments that it stands for.

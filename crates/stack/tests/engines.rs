@@ -92,8 +92,8 @@ fn connections_run_through_a_tunnel_between_two_engines_in_one_process() {
         for (driver, stack) in drivers.iter().zip(&stacks) {
             scope.spawn(move || driver.drive(stack, &[], |_| {}));
         }
-        for family in 0..2 {
-            let mut listener = stacks[1].listen(SocketAddr::new(INSIDE[1][family].parse().unwrap(), 0)).unwrap();
+        for address in INSIDE[1] {
+            let mut listener = stacks[1].listen(SocketAddr::new(address.parse().unwrap(), 0)).unwrap();
             let mut there = block_on(stacks[0].connect(listener.local())).unwrap();
             let mut here = block_on(poll_fn(|context| listener.poll_accept(context))).unwrap();
             block_on(stacks[0].ping(listener.local().ip())).unwrap();

@@ -4,6 +4,7 @@ mod net;
 
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -17,8 +18,9 @@ use proptest::prelude::*;
 
 fn link() -> impl Strategy<Value = Link> {
     let millis = |range: std::ops::Range<u64>| proptest::strategy::Strategy::prop_map(range, Duration::from_millis);
-    (millis(0u64..80), millis(0u64..20), 0u32..100, 0u32..50, any::<bool>())
-        .prop_map(|(delay, jitter, lost, doubled, merged)| Link { delay, jitter, lost, doubled, merged, rate: 0 })
+    (millis(0u64..80), millis(0u64..20), 0u32..100, 0u32..50, any::<bool>()).prop_map(
+        |(delay, jitter, lost, doubled, merged)| Link { delay, jitter, lost, doubled, merged, nanos_per_byte: 0 },
+    )
 }
 
 proptest! {
@@ -71,7 +73,7 @@ proptest! {
     #[test]
     fn a_reset_reaches_the_other_end(seed in any::<u64>(), len in 0usize..200_000, dropped in any::<bool>()) {
         let mut net = Net::new(seed, Link::PERFECT);
-        let (a, mut b) = net.connect(seed % 2 == 0);
+        let (a, mut b) = net.connect(seed.is_multiple_of(2));
         let mut a = Some(a);
         net.run([
             task(async {
@@ -119,11 +121,11 @@ proptest! {
         seed in any::<u64>(), len in 1usize..30_000,
     ) {
         let mut net = Net::new(seed, Link { merged: false, ..Link::PERFECT });
-        let (mut a, mut b) = net.connect(seed % 2 == 0);
+        let (mut a, mut b) = net.connect(seed.is_multiple_of(2));
         let mut random = fastrand::Rng::with_seed(seed);
         // A broken copy of each packet arrives before it.
         let tuns = net.stacks.each_ref().map(linerate_stack::Stack::tun);
-        let copies = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+        let copies = Arc::new(Mutex::new(Vec::new()));
         let seen = copies.clone();
         net.watch = Some(Box::new(move |host, packet| {
             let mut packet = packet.to_vec();
@@ -190,6 +192,86 @@ fn a_reader_that_does_not_read_closes_the_window_and_one_that_does_opens_it() {
         }
     })]);
     assert_eq!(got, written);
+}
+
+/// The first so many of two ends have sent, and have not heard that it arrived: the link was cut while
+/// acknowledgements travelled.
+fn unheard(seed: u64, data: &[u8], senders: usize) -> (Net, [Box<dyn Stream>; 2]) {
+    let mut net = Net::new(seed, Link::PERFECT);
+    let (a, b) = net.connect(seed.is_multiple_of(2));
+    let mut ends = [a, b];
+    for stream in ends.iter_mut().take(senders) {
+        assert!(matches!(poll(|context| stream.poll_write(context, data)), Poll::Ready(Ok(len)) if len == data.len()));
+    }
+    net.pass(Duration::from_millis(1));
+    net.link.lost = 1000;
+    // At least one repetition is lost as well.
+    net.pass(Duration::from_secs(2));
+    net.link.lost = 0;
+    (net, ends)
+}
+
+#[test]
+fn two_that_both_missed_an_acknowledgement_go_on() {
+    for seed in 0..4 {
+        let data = bytes(seed, 2000);
+        let (mut net, [mut a, mut b]) = unheard(seed, &data, 2);
+        let (mut got, began) = ([Vec::new(), Vec::new()], net.now());
+        let [got_a, got_b] = &mut got;
+        net.run([
+            task(async {
+                finish(&mut *a).await.unwrap();
+                *got_a = read_to_end(&mut *a).await.unwrap();
+            }),
+            task(async {
+                finish(&mut *b).await.unwrap();
+                *got_b = read_to_end(&mut *b).await.unwrap();
+            }),
+        ]);
+        assert!(got.iter().all(|got| *got == data));
+        assert!(net.now() - began < Duration::from_secs(10), "{:?}", net.now() - began);
+        drop((a, b));
+        net.assert_empty();
+    }
+}
+
+#[test]
+fn a_reset_is_one_whatever_has_to_be_repeated() {
+    for seed in 0..4 {
+        let (mut net, [mut a, mut b]) = unheard(seed, &bytes(seed, 2000), 1);
+        a.reset();
+        net.run([task(async {
+            let error = read_to_end(&mut *b).await.unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+        })]);
+        drop((a, b));
+        net.assert_empty();
+    }
+}
+
+#[test]
+fn an_end_that_was_lost_is_repeated_though_acknowledgements_repeat_themselves() {
+    let mut net = Net::new(18, Link::PERFECT);
+    let (mut a, mut b) = net.connect(false);
+    let last = Arc::new(Mutex::new(Vec::new()));
+    let kept = last.clone();
+    net.watch = Some(Box::new(move |host, packet| {
+        if host == 1 {
+            *kept.lock().unwrap() = packet.to_vec();
+        }
+    }));
+    net.run([task(async { write_all(&mut *a, b"all of it").await.unwrap() })]);
+    net.pass(Duration::from_secs(1));
+    net.link.lost = 1000;
+    net.run([task(async { finish(&mut *a).await.unwrap() })]);
+    net.pass(Duration::from_millis(1));
+    net.link.lost = 0;
+    for _ in 0..4 {
+        net.write(0, &[IoSlice::new(&[0; HEADER]), IoSlice::new(&last.lock().unwrap())]);
+    }
+    let began = net.now();
+    net.run([task(async { assert_eq!(read_to_end(&mut *b).await.unwrap(), b"all of it") })]);
+    assert!(net.now() - began < Duration::from_secs(10), "{:?}", net.now() - began);
 }
 
 #[test]

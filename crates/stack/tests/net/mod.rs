@@ -56,13 +56,19 @@ pub struct Link {
     pub doubled: u32,
     /// Whether neighbours are merged when they are delivered.
     pub merged: bool,
-    /// Bytes a second; 0: as many as there are. Packets wait for 100 ms at most, and are lost otherwise.
-    pub rate: u64,
+    /// Nanoseconds that a byte takes. Packets wait for 100 ms at most, and are lost otherwise.
+    pub nanos_per_byte: u64,
 }
 
 impl Link {
-    pub const PERFECT: Link =
-        Link { delay: Duration::from_millis(5), jitter: Duration::ZERO, lost: 0, doubled: 0, merged: true, rate: 0 };
+    pub const PERFECT: Link = Link {
+        delay: Duration::from_millis(5),
+        jitter: Duration::ZERO,
+        lost: 0,
+        doubled: 0,
+        merged: true,
+        nanos_per_byte: 0,
+    };
 }
 
 struct Flag(AtomicBool);
@@ -77,6 +83,9 @@ struct Task<'a> {
     future: Pin<Box<dyn Future<Output = ()> + 'a>>,
     woken: Arc<Flag>,
 }
+
+/// Is given who sent a packet, and the packet.
+pub type Watch = dyn FnMut(usize, &[u8]);
 
 /// Two hosts and what is between them.
 pub struct Net {
@@ -94,7 +103,7 @@ pub struct Net {
     drivers: [Arc<Flag>; 2],
     deadlines: [Option<Duration>; 2],
     /// Sees every packet on the link.
-    pub watch: Option<Box<dyn FnMut(usize, &[u8])>>,
+    pub watch: Option<Box<Watch>>,
 }
 
 impl Net {
@@ -224,20 +233,18 @@ impl Net {
             watch(host, &packet);
         }
         let now = self.now().as_nanos() as u64;
-        if self.link.rate > 0 {
-            let begins = self.busy_until[host].max(now);
-            if begins - now > 100_000_000 {
-                return;
-            }
-            self.busy_until[host] = begins + packet.len() as u64 * 1_000_000_000 / self.link.rate;
+        let begins = self.busy_until[host].max(now);
+        if begins - now > 100_000_000 {
+            return;
         }
+        self.busy_until[host] = begins + packet.len() as u64 * self.link.nanos_per_byte;
         if self.random.u32(0..1000) < self.link.lost {
             return;
         }
         let copies = 1 + usize::from(self.random.u32(0..1000) < self.link.doubled);
         for _ in 0..copies {
             let jitter = self.random.u64(0..=self.link.jitter.as_nanos() as u64);
-            let at = self.busy_until[host].max(now) + self.link.delay.as_nanos() as u64 + jitter;
+            let at = self.busy_until[host] + self.link.delay.as_nanos() as u64 + jitter;
             self.sent += 1;
             self.wires.insert((at, self.sent), (1 - host, packet.clone()));
         }

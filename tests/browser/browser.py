@@ -14,7 +14,7 @@ import time
 
 
 class Browser:
-    def __init__(self, folder):
+    def __init__(self, folder, *options):
         program = next(filter(None, map(shutil.which, ["chromium", "chromium-browser", "google-chrome"])))
         to_browser, self.write = os.pipe()
         self.read, from_browser = os.pipe()
@@ -28,7 +28,7 @@ class Browser:
         arguments = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
         arguments += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
         arguments += ["--hide-scrollbars", "--remote-debugging-pipe", f"--user-data-dir={folder}/profile"]
-        arguments += ["about:blank"]
+        arguments += [*options, "about:blank"]
         with open(f"{folder}/browser.log", "wb") as log:
             self.process = subprocess.Popen([program, *arguments], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                                             close_fds=False, preexec_fn=descriptors)

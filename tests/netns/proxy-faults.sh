@@ -1,0 +1,111 @@
+#!/usr/bin/env bash
+# timeout: 150
+# A proxy where something is missing, forbidden or wrong: it takes the other stack and says why, or it ends and says why.
+source "$(dirname "$0")/lib.sh"
+source "$(dirname "$0")/proxy.bash"
+[[ ${stacks[0]} != theirs ]] || skip "what it says is ours"
+far
+socks=('[Socks5]' 'BindAddress = 127.0.0.1:1080')
+
+# The words of the proxy since it was started.
+said_since() { tail -n +"$((before + 1))" "$SCENARIO_LOGS/proxy.log"; }
+mark() { touch "$SCENARIO_LOGS/proxy.log" && before=$(wc -l <"$SCENARIO_LOGS/proxy.log"); }
+# Under what WRAPPER forbids, `auto` takes the stack in the process, and `kernel` is refused; both say why.
+falls_back() { # PATTERN WRAPPER...
+  local pattern=$1 plain=("${as_user[@]}")
+  shift
+  for stack in auto kernel; do
+    mark
+    as_user=("$@" "${plain[@]}")
+    [[ -z ${inside:-} ]] || as_user=("${plain[@]}" "$@")
+    if [[ $stack == auto ]]; then
+      start auto "${socks[@]}"
+      expect "what is fetched" 3000000 "$(get -x socks5h://127.0.0.1:1080 http://host.example/bytes/3000000 | wc -c)"
+      as_user=("${plain[@]}")
+      said_since | grep -qiE "$pattern" || fail "expected \`$pattern': $(said_since)"
+      stop
+    else
+      proxy_file kernel "${socks[@]}"
+      status "${as_user[@]}" "${program[@]}" "$config"
+      as_user=("${plain[@]}")
+      ((STATUS != 0)) || fail "it did not end"
+      grep -qiE "$pattern" "$WORK/said" || fail "expected \`$pattern': $(cat "$WORK/said")"
+      grep -q "Stack" "$WORK/said" || fail "it does not speak of Stack: $(cat "$WORK/said")"
+    fi
+    ! { said_since && cat "$WORK/said"; } 2>/dev/null | grep -q "os error" || fail "the number of an error"
+  done
+}
+
+say "where nothing is forbidden: the kernel's stack"
+mark
+start auto "${socks[@]}"
+expect "what is fetched" 200 "$(code -x socks5h://127.0.0.1:1080 http://host.example/)"
+said_since | grep -q kernel || fail "it does not say whose TCP/IP it has: $(said_since)"
+stop
+
+# Limits are set in a user namespace around it, in which this user is root: that of the machine stays as it is.
+for limit in user net; do
+  say "user.max_${limit}_namespaces is 0"
+  inside=yes falls_back "max_${limit}_namespaces" unshare --user --map-root-user sh -c \
+    "echo 0 >/proc/sys/user/max_${limit}_namespaces"' && exec "$@"' -
+done
+
+say "a filter of system calls, as in containers"
+case $(uname -m) in
+  x86_64) prctl=157 unshare=272 ;;
+  aarch64) prctl=167 unshare=97 ;;
+esac
+# The number of the call; if it is unshare: SECCOMP_RET_ERRNO with EPERM, else SECCOMP_RET_ALLOW.
+# shellcheck disable=SC2016
+filter='
+  my ($prctl, $unshare) = splice(@ARGV, 0, 2);
+  my $code = pack("(S C C L)*", 0x20, 0, 0, 0, 0x15, 0, 1, $unshare, 0x06, 0, 0, 0x00050001, 0x06, 0, 0, 0x7fff0000);
+  syscall($prctl, 38, 1, 0, 0, 0) == 0 or die "no_new_privs: $!";
+  syscall($prctl, 22, 2, pack("S x6 P", 4, $code), 0, 0) == 0 or die "seccomp: $!";
+  exec @ARGV or die "exec: $!";'
+inside=yes falls_back "filter of system calls|not permitted" perl -e "$filter" $prctl $unshare
+
+say "no TUN driver for users, and none at all"
+chmod 600 "$WORK/tun"
+inside='' falls_back "/dev/net/tun" env
+chmod 666 "$WORK/tun"
+inside='' falls_back "/dev/net/tun" unshare --mount sh -c 'mount -t tmpfs none /dev/net && exec "$@"' -
+
+say "what is wrong with the file, with its line"
+refused() { # PATTERN
+  status "${as_user[@]}" "${program[@]}" "$config"
+  ((STATUS != 0 && STATUS != 124)) || fail "it did not end: $STATUS"
+  grep -qE "$1" "$WORK/said" || fail "expected \`$1': $(cat "$WORK/said")"
+  expect "processes of the user" "" "$(pgrep -u 1000 -a || true)"
+}
+proxy_file auto '[Socks5]' 'BindAdress = 127.0.0.1:1080'
+refused 'work.conf:[0-9]+:1: unknown setting in \[Socks5\]'
+proxy_file auto
+refused 'nothing to do'
+proxy_file auto '[Socks5]' 'BindAddress = 127.0.0.1:1080' '[http]' 'BindAddress = 127.0.0.1:1080'
+refused '127.0.0.1:1080.*in use'
+proxy_file auto "${socks[@]}"
+sed -i 's/^Endpoint.*/Endpoint = nowhere.invalid:50002/' "$config"
+refused 'nowhere.invalid:50002'
+proxy_file auto "${socks[@]}"
+sed -i 's/^PrivateKey.*/PrivateKey = $LINERATE_NOT_SET/' "$config"
+refused 'environment variable that is not set'
+proxy_file auto '[Socks5]' 'BindAddress = 127.0.0.1:1080' 'Username = peter' 'Password = $LINERATE_PASSWORD'
+status "${as_user[@]}" LINERATE_PASSWORD=secret "${program[@]}" -n "$config"
+expect "the check of a file whose password is the environment's" 0 "$STATUS"
+
+say "targets that refuse, reset and stall do not disturb others"
+block h2 in tcp dport 82
+for stack in "${stacks[@]}"; do
+  start "$stack" "${socks[@]}"
+  client stuck :1080 10.9.0.2 72 3 >"$WORK/stuck" < <(sleep 60) &
+  for _ in 1 2 3 4 5; do
+    client reply :1080 10.9.0.2 82 40 >/dev/null &
+    expect "a target that refuses" 5 "$(client reply :1080 10.9.0.2 81)"
+    client reset :1080 10.9.0.2 >/dev/null
+    expect "what is fetched meanwhile" 300000 "$(get -x socks5h://127.0.0.1:1080 http://host.example/bytes/300000 | wc -c)"
+  done
+  wait_for 20 "writers that are stuck" grep -q 'are stuck' "$WORK/stuck"
+  say "$(cat "$WORK/stuck")"
+  stop
+done

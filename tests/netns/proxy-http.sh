@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# timeout: 120
+# An HTTP proxy out of a tunnel: CONNECT, requests of all methods, passwords, TLS to the proxy, what fails and why.
+source "$(dirname "$0")/lib.sh"
+source "$(dirname "$0")/proxy.bash"
+need openssl
+# The far end's certificate is that of a host there, the proxy's that of localhost.
+openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=host.example \
+  -addext subjectAltName=DNS:host.example,IP:10.9.0.2 -keyout "$WORK/far.key" -out "$WORK/far.crt" 2>/dev/null
+cat "$WORK/far.key" "$WORK/far.crt" >"$WORK/far.pem"
+openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost \
+  -addext subjectAltName=DNS:localhost,IP:127.0.0.1 -keyout "$WORK/home/proxy.key" -out "$WORK/home/proxy.crt" 2>/dev/null
+far
+first() { head -n 1 | tr -d '\r'; }
+
+for stack in "${stacks[@]}"; do
+  say "$stack: CONNECT, and absolute URLs"
+  start "$stack" '[http]' 'BindAddress = 127.0.0.1:8080' '[http]' 'BindAddress = 127.0.0.1:8081' 'Username = peter' \
+    'Password = hunter123' '[http]' 'BindAddress = 127.0.0.1:8082' "CertFile = $WORK/home/proxy.crt" "KeyFile = $WORK/home/proxy.key"
+  proxy=http://127.0.0.1:8080
+  expect "TLS through CONNECT" 300000 "$(get -x $proxy --cacert "$WORK/far.crt" https://host.example/bytes/300000 | wc -c)"
+  expect "CONNECT to an address" "GET /a HTTP/1.1" "$(get -px $proxy 'http://[fd09::2]/a' | first)"
+  expect "GET" "GET /a?b=c HTTP/1.1" "$(get -x $proxy 'http://host.example/a?b=c' | first)"
+  expect "GET from another port" 3000000 "$(get -x $proxy http://10.9.0.2:8080/bytes/3000000 | wc -c)"
+
+  say "$stack: passwords"
+  expect "the right one" 200 "$(code -x http://peter:hunter123@127.0.0.1:8081 http://10.9.0.2/)"
+  expect "the right one, CONNECT" 200 "$(code -x http://peter:hunter123@127.0.0.1:8081 --cacert "$WORK/far.crt" https://10.9.0.2/)"
+  expect "none" 407 "$(code --max-time 5 -x http://127.0.0.1:8081 http://10.9.0.2/)"
+  expect "none, CONNECT: curl's code" 56 "$(failed -x http://127.0.0.1:8081 --cacert "$WORK/far.crt" https://10.9.0.2/)"
+  # wireproxy says 401 and does not end the connection.
+  wrong=$(code --max-time 5 -x http://peter:wrong@127.0.0.1:8081 http://10.9.0.2/)
+  [[ $wrong == 40[17] ]] || fail "a wrong password: status $wrong"
+
+  say "$stack: TLS to the proxy"
+  expect "status" 200 "$(code -x https://localhost:8082 --proxy-cacert "$WORK/home/proxy.crt" http://10.9.0.2/)"
+  expect "TLS in TLS" 200 \
+    "$(code -x https://localhost:8082 --proxy-cacert "$WORK/home/proxy.crt" --cacert "$WORK/far.crt" https://host.example/)"
+  [[ $stack != theirs ]] || { stop && continue; }
+
+  say "$stack: all methods, and headers for one hop"
+  for method in POST PUT DELETE PATCH OPTIONS PROPFIND; do
+    get -x $proxy -X $method -d a=b -H 'Proxy-Connection: keep-alive' -H 'Connection: X-Hop' -H 'X-Hop: 1' -H 'X-Kept: 2' \
+      http://host.example/m >"$WORK/said"
+    expect "$method" "$method /m HTTP/1.1" "$(first <"$WORK/said")"
+    expect "body of $method" "a=b" "$(tail -c 3 "$WORK/said")"
+    ! grep -qiE '^(proxy-|x-hop)' "$WORK/said" || fail "a header for one hop was passed on: $(cat "$WORK/said")"
+    grep -q '^X-Kept: 2' "$WORK/said" || fail "a header was lost: $(cat "$WORK/said")"
+  done
+  expect "HEAD" 200 "$(code -x $proxy -I http://host.example/m)"
+  head -c 300000 /dev/urandom >"$WORK/file"
+  expect "a body in chunks" "$(sha256sum <"$WORK/file")" \
+    "$(get -x $proxy -X POST -H 'Transfer-Encoding: chunked' -H Expect: --data-binary @"$WORK/file" http://10.9.0.2/ | tail -c 300000 | sha256sum)"
+
+  say "$stack: what fails, with a reason"
+  fails() { # STATUS WORDS URL
+    expect "$3" "$1" "$(code -x $proxy "$3")"
+    get -x $proxy "$3" | grep -q "$2" || fail "expected \`$2': $(get -x $proxy "$3")"
+  }
+  fails 502 refused http://10.9.0.2:81/
+  fails 502 none.example http://none.example/
+  fails 403 "not an address" http://127.0.0.1:80/
+  stop
+done

@@ -34,6 +34,12 @@ pub fn share_heap() {
     heap::share();
 }
 
+/// Makes every allocation of `bytes` and more a mapping of its own, so that zeroed memory is provided page by page as it
+/// is touched, and goes back when it is freed. Call it before any thread is started.
+pub fn map_allocations_from(bytes: i32) {
+    heap::map_from(bytes);
+}
+
 /// How many system calls were trapped and refused, and the last one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TrappedCalls {

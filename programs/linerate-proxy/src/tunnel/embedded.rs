@@ -16,6 +16,9 @@ const MTU: u32 = 1420;
 /// What IPv6 asks of every link, and the stack too.
 const LEAST_MTU: u32 = 1280;
 
+/// The stack's buffers that are larger than what every connection may touch have at least this size.
+const LEAST_BUFFER: i32 = 64 << 10;
+
 /// Makes a stack with the addresses of `spec`; also returns the MTU.
 ///
 /// # Errors
@@ -26,6 +29,7 @@ pub(super) fn open(spec: &HostSpec) -> Result<(Stack, u32), String> {
     let fits = fits.ok_or_else(|| format!("MTU = {mtu}: the stack in this process needs {LEAST_MTU} to 65535"))?;
     // Its buffers are large and touched in part: with huge pages each would be resident as a whole.
     let _ = rustix::thread::disable_transparent_huge_pages(true);
+    linerate_netio::process::map_allocations_from(LEAST_BUFFER);
     let addresses = spec.addresses.iter().map(ipnet::IpNet::addr).collect();
     let stack = Stack::new(&Settings::new(addresses, fits), Box::new(System));
     Ok((stack.map_err(|error| format!("cannot make the stack: {error}"))?, mtu))

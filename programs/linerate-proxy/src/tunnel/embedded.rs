@@ -42,9 +42,14 @@ pub(super) async fn drive(stack: Stack) {
         loop {
             // Without a deadline, whoever sets one wakes us.
             let Some(at) = stack.poll_deadline(context) else { return Poll::Pending };
-            timer.as_mut().reset(Instant::now() + at.saturating_sub(System.now()));
-            ready!(timer.as_mut().poll(context));
-            stack.expire();
+            let left = at.saturating_sub(System.now());
+            if left.is_zero() {
+                // Not by the timer: one that is set anew whenever this is polled would never be over.
+                stack.expire();
+            } else {
+                timer.as_mut().reset(Instant::now() + left);
+                ready!(timer.as_mut().poll(context));
+            }
         }
     })
     .await

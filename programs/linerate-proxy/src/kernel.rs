@@ -15,7 +15,8 @@ use std::thread;
 use std::time::Duration;
 
 use linerate_sockets::{Datagrams, Listener, Pending, Sockets, Stream};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, socket_with, sockopt};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, ipproto, socket_with, sockopt};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UdpSocket};
 
@@ -315,7 +316,11 @@ impl Datagrams for Udp {
     }
 
     fn poll_send(&mut self, context: &mut Context<'_>, from: &[u8], to: SocketAddr) -> Poll<io::Result<()>> {
-        self.socket.poll_send_to(context, from, to).map_ok(|_| ())
+        // Tried before it is waited for: the runtime learns only in its next turn that a new socket takes datagrams.
+        match rustix::net::sendto(&self.socket, from, SendFlags::empty(), &to) {
+            Err(Errno::AGAIN) => self.socket.poll_send_to(context, from, to).map_ok(|_| ()),
+            sent => Poll::Ready(Ok(sent.map(|_| ())?)),
+        }
     }
 
     fn local(&self) -> SocketAddr {

@@ -75,18 +75,20 @@ pub struct KernelBackend {
     sockets: usize,
     udp_offloads: udp::UdpOffloads,
     embedder: Option<Arc<dyn Embedder>>,
+    is_private: bool,
 }
 
 impl KernelBackend {
     /// A backend with this TUN device and up to `sockets` sockets for each address family; inside of `embedder`, if
-    /// that is not the daemon.
+    /// that is not the daemon. With a device that `is_private`, the kernel is asked no questions.
     pub fn new(
         tun: Device,
         sockets: usize,
         udp_offloads: udp::UdpOffloads,
         embedder: Option<Arc<dyn Embedder>>,
+        is_private: bool,
     ) -> Self {
-        Self { tun, sockets, udp_offloads, embedder }
+        Self { tun, sockets, udp_offloads, embedder, is_private }
     }
 
     /// Whether the engine runs inside of another program than the daemon.
@@ -94,9 +96,10 @@ impl KernelBackend {
         self.embedder.is_some()
     }
 
-    /// Whether the kernel may not be asked about the network: whoever handed the device over tells of changes.
+    /// Whether the kernel may not be asked about the network: whoever handed the device over tells of changes, or the
+    /// process has given the right up.
     fn is_told(&self) -> bool {
-        self.tun.ifindex().is_none()
+        self.is_private || self.tun.ifindex().is_none()
     }
 }
 

@@ -9,14 +9,12 @@ use std::time::Duration;
 
 use linerate_netio::clock::{ClockChange, Timer};
 use linerate_netio::link;
-use linerate_netio::udp;
 use linerate_protocol::Boottime;
 
 use crate::backend::{Backend, KernelBackend};
 use crate::config::{ConfigError, DeviceChange, DeviceReport, UsageReport};
 use crate::embedder::{Event, Network};
 use crate::link::Link;
-use crate::outbound::OVERHEAD;
 use crate::runtime::{self, Runtime};
 use crate::shared::Shared;
 use crate::slow_path::SlowPath;
@@ -238,9 +236,7 @@ impl ControlThread {
         }
         self.slow_path.set_mtu(mtu, self.link.route_mtus());
         if self.gso_mtu.replace(mtu) != Some(mtu) {
-            // A GSO packet of full segments then makes exactly one GSO batch; a larger one would take two.
-            let datagram = mtu as usize + OVERHEAD;
-            self.link.limit_gso_segments((udp::GSO_BATCH_MAX / datagram).clamp(1, udp::SEGMENTS_MAX));
+            self.link.limit_gso_segments(mtu);
         }
         if up {
             self.bring_up();

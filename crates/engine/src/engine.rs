@@ -66,6 +66,10 @@ pub struct Options {
     pub spin: Duration,
     /// The program that it runs inside of, if that is not the daemon.
     pub embedder: Option<Arc<dyn Embedder>>,
+    /// Nobody but this process sees the device: it is in the process, or in a network of its own. It is up already, and
+    /// its link stays as it is. Once the engine runs it only listens to what the kernel tells of the host's network, so
+    /// the process may give up the rights to ask.
+    pub is_private: bool,
 }
 
 /// When helpers join the primary worker.
@@ -102,6 +106,7 @@ impl Default for Options {
             udp_offloads: udp::UdpOffloads::ALL,
             spin: Duration::ZERO,
             embedder: None,
+            is_private: false,
         }
     }
 }
@@ -131,13 +136,14 @@ impl Engine {
     pub fn prepare(tun: impl Into<Device>, options: &Options) -> Result<Prepared, EngineError> {
         let tun = tun.into();
         let name = tun.name().unwrap_or_default();
-        let link = Link::new(&tun, options.mtu).map_err(|error| EngineError::Interface { name, error })?;
+        let link =
+            Link::new(&tun, options.mtu, options.is_private).map_err(|error| EngineError::Interface { name, error })?;
         // An app looks after one socket of each family (wgGetSocketV4 of wireguard-android).
         let sockets = if options.embedder.is_some() { 1 } else { options.queues() };
         let queues = tun.queues();
         tracing::debug!("{queues} queues, up to {sockets} sockets for each address family");
         let shared = Arc::new(Shared::new(
-            KernelBackend::new(tun, sockets, options.udp_offloads, options.embedder.clone()),
+            KernelBackend::new(tun, sockets, options.udp_offloads, options.embedder.clone(), options.is_private),
             MTU_DEFAULT,
         )?);
         let pool = WorkerPool::new(options.helpers.scale_up_delay());

@@ -2,7 +2,8 @@
 //!
 //! The device may be in another network namespace than the sockets: made there, or moved, as into a container. Then
 //! there are two monitors, one for the link there and one for the routes that outer datagrams take here.
-//! Of a device that was handed over the kernel is asked nothing: its link is up, with the MTU that was told.
+//! Of a device that was handed over, or that is this process's alone, the kernel is asked nothing: its link is up, with the
+//! MTU that was told.
 //! Queries the kernel; decides nothing. Neighbour: [`crate::control_thread`].
 
 use std::io;
@@ -10,11 +11,12 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use linerate_netio::link::{self, LinkEvent, Monitor};
 use linerate_netio::namespace::NetworkNamespace;
-use linerate_netio::tun;
+use linerate_netio::{tun, udp};
 use linerate_protocol::Prefix;
 
 use crate::device::Device;
 use crate::mtu::{MTU_DEFAULT, RouteMtu};
+use crate::outbound::OVERHEAD;
 
 /// The length of the device's transmit queue, which fills while the engine processes a batch; the kernel's default
 /// of 500 is less than one burst of small datagrams.
@@ -31,10 +33,12 @@ const FIRST_CHANGES: usize = 1 << 16;
 pub enum Link {
     /// The kernel is asked.
     Watched(WatchedLink),
-    /// The device was handed over by an app, which looks after the interface.
+    /// The device was handed over by an app, which looks after the interface, or nobody but this process sees it.
     Told {
         /// Its MTU in bytes.
         mtu: u32,
+        /// Of the network of the sockets, if the kernel may be asked about that.
+        outside: Option<Monitor>,
     },
 }
 
@@ -79,14 +83,24 @@ pub struct LinkChanges {
 
 impl Link {
     /// Starts to monitor the link, and prepares the device. `mtu` is the one to give it; for a device that was handed
-    /// over, the one that it has.
+    /// over, the one that it has. One that `is_private` is up already, and nobody else changes it.
     ///
     /// # Errors
     /// When there is no netlink, or the MTU may not be set.
-    pub fn new(tun: &Device, mtu: Option<u32>) -> io::Result<Self> {
+    pub fn new(tun: &Device, mtu: Option<u32>, is_private: bool) -> io::Result<Self> {
+        let told = |mtu: Option<u32>, outside| Self::Told { mtu: mtu.unwrap_or(MTU_DEFAULT), outside };
         match (tun, tun.ifindex()) {
+            (Device::Kernel(tun), Some(ifindex)) if is_private => {
+                let mtu = tun.network()?.inside(|| {
+                    prepare(ifindex, mtu)?;
+                    let mtu = link::mtu(ifindex)?;
+                    limit_gso_segments(ifindex, mtu);
+                    Ok(mtu)
+                })?;
+                Ok(told(Some(mtu), outside()))
+            }
             (Device::Kernel(tun), Some(ifindex)) => WatchedLink::new(tun, ifindex, mtu).map(Self::Watched),
-            _ => Ok(Self::Told { mtu: mtu.unwrap_or(MTU_DEFAULT) }),
+            _ => Ok(told(mtu, is_private.then(outside).flatten())),
         }
     }
 
@@ -95,7 +109,7 @@ impl Link {
     pub fn descriptors(&self) -> Option<[BorrowedFd<'_>; 2]> {
         match self {
             Self::Watched(link) => Some(link.descriptors()),
-            Self::Told { .. } => None,
+            Self::Told { outside, .. } => outside.as_ref().map(|outside| [outside.as_fd(); 2]),
         }
     }
 
@@ -103,6 +117,7 @@ impl Link {
     pub fn events(&mut self, tun: &Device) -> Option<LinkChanges> {
         match (self, tun) {
             (Self::Watched(link), Device::Kernel(tun)) => link.events(tun),
+            (Self::Told { outside: Some(outside), .. }, _) => changes_outside(outside),
             _ => None,
         }
     }
@@ -114,7 +129,7 @@ impl Link {
     pub fn state(&self) -> io::Result<(bool, u32)> {
         match self {
             Self::Watched(link) => link.state(),
-            Self::Told { mtu } => Ok((true, *mtu)),
+            Self::Told { mtu, .. } => Ok((true, *mtu)),
         }
     }
 
@@ -127,10 +142,10 @@ impl Link {
     }
 
     /// Limits the segments of GSO packets, so that each makes one GSO batch.
-    pub fn limit_gso_segments(&self, segments: usize) {
+    pub fn limit_gso_segments(&self, mtu: u32) {
         match self {
-            Self::Watched(link) => link.limit_gso_segments(segments),
-            // It has no GSO packets.
+            Self::Watched(link) => link.limit_gso_segments(mtu),
+            // It has no GSO packets, or they were limited before there was an engine.
             Self::Told { .. } => {}
         }
     }
@@ -203,8 +218,11 @@ impl WatchedLink {
         routes.into_iter().filter_map(known).collect()
     }
 
-    fn limit_gso_segments(&self, segments: usize) {
-        let set = |ifindex| link::set_gso_max_segments(ifindex, segments as u32);
+    fn limit_gso_segments(&self, mtu: u32) {
+        let set = |ifindex| {
+            limit_gso_segments(ifindex, mtu);
+            Ok(())
+        };
         if let Err(error) = self.in_namespace(set) {
             tracing::debug!("cannot limit the size of GSO packets: {error}");
         }
@@ -294,6 +312,30 @@ impl Notified {
     fn lost(&mut self, events: &mut LinkChanges) {
         events.maybe_link = true;
         self.up = true;
+    }
+}
+
+/// Without netlink, as in some sandboxes, an endpoint's path is found anew only when its peer is silent.
+fn outside() -> Option<Monitor> {
+    let unavailable = |error: &io::Error| tracing::debug!("changes of the host's network are not noticed: {error}");
+    Monitor::new().inspect_err(unavailable).ok()
+}
+
+/// What has changed in the network of the sockets while the device is not there.
+fn changes_outside(monitor: &mut Monitor) -> Option<LinkChanges> {
+    let mut events = None;
+    for _ in 0..CHANGES_PER_PASS {
+        let Some(change) = monitor.next() else { break };
+        Notified::without_device(&change, events.get_or_insert_default());
+    }
+    events
+}
+
+/// A GSO packet of full segments then makes exactly one GSO batch; a larger one would take two.
+fn limit_gso_segments(ifindex: u32, mtu: u32) {
+    let segments = (udp::GSO_BATCH_MAX / (mtu as usize + OVERHEAD)).clamp(1, udp::SEGMENTS_MAX);
+    if let Err(error) = link::set_gso_max_segments(ifindex, segments as u32) {
+        tracing::debug!("cannot limit the size of GSO packets: {error}");
     }
 }
 

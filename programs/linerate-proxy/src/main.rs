@@ -11,6 +11,7 @@ use linerate_cli::{eprint_line, exit, print, refuse_arguments};
 use linerate_proxy::arguments::Arguments;
 use linerate_proxy::config::{Service, Settings};
 use linerate_proxy::load::{Loaded, load};
+use linerate_proxy::sandbox::Sandbox;
 use linerate_proxy::services::Services;
 use linerate_proxy::tunnel::{self, Ready};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -78,8 +79,10 @@ fn serve(settings: Settings, ready: Ready) -> Result<ExitCode, String> {
         let catch = |kind| signal(kind).map_err(|error| format!("cannot handle signals: {error}"));
         let (mut interrupt, mut terminate) = (catch(SignalKind::interrupt())?, catch(SignalKind::terminate())?);
         say(&format!("the TCP/IP in the tunnel is {}", ready.said));
-        let (engine, tunnel) = ready.open()?;
+        let sandbox = Sandbox::new(&settings, ready.has_kernel_stack())?;
+        let (engine, tunnel) = ready.open(sandbox)?;
         let services = Services::open(settings, tunnel)?;
+        sandbox.confine();
         let engine = engine.start().map_err(|error| error.to_string())?;
         services.listening().iter().for_each(|address| say(&format!("listening on {address}")));
         let outcome = tokio::select! {

@@ -24,6 +24,7 @@ use linerate_stack::Stack as Embedded;
 
 use crate::config::Stack;
 use crate::kernel::{Kernel, SocketThread};
+use crate::sandbox::Sandbox;
 use crate::services::Tunnel;
 
 /// A tunnel whose engine has no threads yet: privileges can be given up now.
@@ -67,7 +68,8 @@ pub fn prepare(file: &TunnelFile, wanted: Stack) -> Result<Ready, String> {
             (tun, Some(mtu), Inside::Embedded(stack), format!("that of this process, smoltcp ({why})"))
         }
     };
-    let mut engine = Engine::prepare(tun, &Options { mtu, ..Options::default() }).map_err(|error| error.to_string())?;
+    let options = Options { mtu, is_private: true, ..Options::default() };
+    let mut engine = Engine::prepare(tun, &options).map_err(|error| error.to_string())?;
     engine.configure(to_device_change(&device)).map_err(|error| error.to_string())?;
     let (name_servers, search_domains) = (file.dns_servers.clone(), file.search_domains.clone());
     Ok(Ready { engine, inside, addresses: file.addresses.clone(), name_servers, search_domains, said })
@@ -105,14 +107,24 @@ fn resolved(file: &TunnelFile) -> Result<DeviceUpdate, String> {
 }
 
 impl Ready {
-    /// The engine, to be started, and what services are opened by. Within a runtime.
+    /// Whether its TCP/IP is the kernel's.
+    pub fn has_kernel_stack(&self) -> bool {
+        matches!(self.inside, Inside::Kernel(_))
+    }
+
+    /// The engine, to be started, and what services are opened by. Within a runtime. What runs from here on confines
+    /// itself.
     ///
     /// # Errors
     /// The system has no threads or descriptors left.
-    pub fn open(self) -> Result<(Prepared, Tunnel), String> {
+    pub fn open(self, sandbox: Sandbox) -> Result<(Prepared, Tunnel), String> {
         let sockets: Arc<dyn Sockets> = match self.inside {
             Inside::Kernel(network) => {
-                let source = SocketThread::start(move || network.enter());
+                let source = SocketThread::start(move || {
+                    network.enter()?;
+                    sandbox.confine_thread();
+                    Ok(())
+                });
                 Arc::new(Kernel::new(source.map_err(|error| format!("cannot enter the tunnel's network: {error}"))?))
             }
             Inside::Embedded(stack) => {

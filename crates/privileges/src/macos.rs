@@ -3,7 +3,7 @@
 
 use linerate_netio::process::{become_user, share_heap};
 
-use crate::{Confinement, InForce, note};
+use crate::{Confinement, InForce, ProxyConfinement, note};
 
 /// Drops what a running daemon does not need.
 ///
@@ -22,4 +22,16 @@ pub fn confine_daemon(requested: &Confinement<'_>) -> Result<InForce, String> {
         ));
     }
     Ok(InForce { landlock: 0, memory_closed: false, filtered: false, missing })
+}
+
+/// There is nothing to drop for a program that has no privileges.
+pub fn confine_proxy(_: &ProxyConfinement) -> InForce {
+    share_heap();
+    let missing = vec!["system calls and files are not confined (macOS has no call for it)".to_owned()];
+    InForce { landlock: 0, memory_closed: false, filtered: false, missing }
+}
+
+/// There is nothing of a thread alone.
+pub fn confine_proxy_thread(_: &ProxyConfinement) -> (u64, Vec<String>) {
+    (0, Vec::new())
 }

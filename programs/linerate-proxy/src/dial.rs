@@ -26,6 +26,8 @@ pub struct Dialer {
     pub sockets: Arc<dyn Sockets>,
     /// The addresses of names.
     pub names: Names,
+    /// The tunnel's own addresses.
+    pub own: Vec<IpAddr>,
 }
 
 impl Dialer {
@@ -52,9 +54,12 @@ impl Dialer {
                 return Err(Failure::NoFamily(host.clone()));
             }
             Host::Address(address) => vec![*address],
+            // Whoever asks for it means this host (RFC 6761, 6.3).
+            Host::Name(name) if is_localhost(name) => Vec::new(),
             Host::Name(name) => self.names.look_up(name).await?,
         };
-        let allowed: Vec<_> = found.into_iter().filter(|address| leads_into_a_tunnel(*address)).collect();
+        let is_allowed = |address: &IpAddr| leads_into_a_tunnel(*address) && !self.own.contains(address);
+        let allowed: Vec<_> = found.into_iter().filter(is_allowed).collect();
         if allowed.is_empty() { Err(Failure::Forbidden(host.clone())) } else { Ok(allowed) }
     }
 
@@ -76,17 +81,22 @@ impl Dialer {
         timeout(PATIENCE, attempt).await.unwrap_or(Err(Failure::TimedOut))
     }
 
-    /// The addresses of a host outside. `localhost` is this host, whoever is asked for names.
+    /// The addresses of a host outside. `localhost` is this host, whoever is asked for names; no other name leads to it, or
+    /// to what is beside it alone, such as a cloud's metadata: the tunnel's name server is somebody else's.
     ///
     /// # Errors
     /// Why there are none.
     pub async fn outside(&self, host: &Host) -> Result<Vec<IpAddr>, Failure> {
         match host {
             Host::Address(address) => Ok(vec![*address]),
-            Host::Name(name) if name == "localhost" => {
+            Host::Name(name) if is_localhost(name) => {
                 Ok(vec![[127, 0, 0, 1].into(), std::net::Ipv6Addr::LOCALHOST.into()])
             }
-            Host::Name(name) => self.names.look_up(name).await,
+            Host::Name(name) => {
+                let found = self.names.look_up(name).await?;
+                let allowed: Vec<_> = found.into_iter().filter(|address| may_have_a_name(*address)).collect();
+                if allowed.is_empty() { Err(Failure::Forbidden(host.clone())) } else { Ok(allowed) }
+            }
         }
     }
 }
@@ -118,6 +128,19 @@ async fn first(mut attempts: impl Iterator<Item = Pending<Box<dyn Stream>>>) -> 
             }
         }
     }
+}
+
+fn is_localhost(name: &str) -> bool {
+    name == "localhost" || name.ends_with(".localhost")
+}
+
+/// Whether a name server may say that something outside of the tunnel has this address.
+fn may_have_a_name(address: IpAddr) -> bool {
+    let is_link_local = match address {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    };
+    leads_into_a_tunnel(address) && !is_link_local
 }
 
 /// Whether a tunnel can lead to an address: not back to this host, not to nobody or everybody.

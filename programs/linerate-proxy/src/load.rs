@@ -12,7 +12,7 @@ use linerate_control::tunnel_file::{Diagnostic, KeyDirectories, NoNames, Severit
 use linerate_control::zeroizing::Buffer;
 use zeroize::Zeroizing;
 
-use crate::config::{self, Settings};
+use crate::config::{self, Service, Settings};
 
 /// The interface of a tunnel, which nobody outside of the proxy sees.
 const INTERFACE: &str = "wg0";
@@ -31,7 +31,12 @@ pub struct Loaded {
 /// # Errors
 /// What is wrong, a line for each mistake.
 pub fn load(path: &Path, environment: &dyn Fn(&str) -> Option<String>) -> Result<Loaded, String> {
-    let (file, diagnostics) = config::read(&read(path)?, environment);
+    let (mut file, diagnostics) = config::read(&read(path)?, environment);
+    for service in &mut file.settings.services {
+        if let Service::Http { tls: Some((certificate, key)), .. } = service {
+            (*certificate, *key) = (beside(path, certificate), beside(path, key));
+        }
+    }
     let mut mistakes = told(path, &diagnostics);
     let (tunnel_path, text) = match &file.tunnel_file {
         None => (path.to_owned(), file.tunnel),
@@ -123,14 +128,17 @@ mod tests {
     }
 
     #[test]
-    fn the_tunnel_may_be_in_a_file_beside() {
+    fn other_files_are_beside() {
         let folder = tempfile::tempdir().unwrap();
         let tunnel = format!("[Interface]\nPrivateKey = {KEY}\n[Peer]\nPublicKey = {KEY}\n");
         fs::write(folder.path().join("wg.conf"), tunnel).unwrap();
         let path = folder.path().join("proxy.conf");
-        fs::write(&path, "WGConfig = wg.conf\n[Socks5]\nBindAddress = :1080\n").unwrap();
+        let text = "WGConfig = wg.conf\n[http]\nBindAddress = :1080\nCertFile = a.pem\nKeyFile = /etc/a.key\n";
+        fs::write(&path, text).unwrap();
         let loaded = load(&path, &|_| None).unwrap_or_else(|said| panic!("{said}"));
         assert_eq!((loaded.settings.services.len(), loaded.tunnel.peers.len()), (1, 1));
+        let Service::Http { tls: Some((certificate, key)), .. } = &loaded.settings.services[0] else { panic!() };
+        assert_eq!((certificate, key), (&folder.path().join("a.pem"), &PathBuf::from("/etc/a.key")));
     }
 
     #[test]

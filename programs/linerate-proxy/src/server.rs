@@ -7,7 +7,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use linerate_cli::eprint_line;
 use linerate_sockets::{Listener, Stream};
@@ -179,11 +179,55 @@ fn is_no_family(error: &io::Error) -> bool {
     code == Some(rustix::io::Errno::AFNOSUPPORT) || error.kind() == io::ErrorKind::AddrNotAvailable
 }
 
-/// Says what went wrong. Names and addresses are those of the file; what clients ask for is not logged.
+/// Says what went wrong. Names and addresses are those of the file; what clients ask for is not logged, and whoever
+/// connects again and again fills no log.
 pub(crate) fn complain(what: &str, failure: &dyn fmt::Display) {
-    eprint_line(&format!("linerate-proxy: {what}: {failure}"));
+    static COMPLAINTS: Mutex<Complaints> = Mutex::new(Complaints { since: None, said: 0, unsaid: 0 });
+    let Some(unsaid) = locked(&COMPLAINTS).admit(Instant::now()) else { return };
+    let unsaid = if unsaid > 0 { format!(" (and {unsaid} that were not logged)") } else { String::new() };
+    eprint_line(&format!("linerate-proxy: {what}: {failure}{unsaid}"));
+}
+
+/// So many lines are written in so much time.
+const MOST_COMPLAINTS: u32 = 20;
+const COMPLAINTS_TIME: Duration = Duration::from_secs(10);
+
+struct Complaints {
+    since: Option<Instant>,
+    said: u32,
+    unsaid: u64,
+}
+
+impl Complaints {
+    /// How many were left out since the last one, if there may be another.
+    fn admit(&mut self, now: Instant) -> Option<u64> {
+        if self.since.is_none_or(|since| now.duration_since(since) >= COMPLAINTS_TIME) {
+            (self.since, self.said) = (Some(now), 0);
+        }
+        if self.said == MOST_COMPLAINTS {
+            self.unsaid += 1;
+            return None;
+        }
+        self.said += 1;
+        Some(std::mem::take(&mut self.unsaid))
+    }
 }
 
 pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_fails_again_and_again_fills_no_log() {
+        let mut complaints = Complaints { since: None, said: 0, unsaid: 0 };
+        let now = Instant::now();
+        let said = (0..100).filter(|_| complaints.admit(now).is_some()).count();
+        assert_eq!(said, 20);
+        assert_eq!(complaints.admit(now + COMPLAINTS_TIME), Some(80));
+        assert_eq!(complaints.admit(now + COMPLAINTS_TIME), Some(0));
+    }
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use linerate_sockets::{Datagrams, Listener, Stream};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 /// Reads what has come.
@@ -115,6 +116,9 @@ pub(crate) const BUFFER: usize = LONGEST_DATAGRAM + 1 + 64;
 
 /// How long a client may take to read why it was refused, and how much more it may send meanwhile.
 const LINGER: Duration = Duration::from_secs(5);
+
+/// So many clients do that at a time: they do not count as connections any more.
+static LINGERING: Semaphore = Semaphore::const_new(1024);
 const MOST_REST: usize = 256 << 10;
 
 thread_local! {
@@ -139,6 +143,7 @@ pub(crate) async fn receive_one(socket: &mut dyn Datagrams) -> io::Result<(Vec<u
 
 /// Ends a connection so that the client can read what was written last: a reset would overtake it.
 pub(crate) async fn close(mut stream: Box<dyn Stream>) {
+    let Ok(_permit) = LINGERING.try_acquire() else { return };
     let ending = async {
         poll_fn(|context| stream.poll_finish(context)).await?;
         let (mut rest, mut buffer) = (MOST_REST, [0; 4096]);

@@ -375,6 +375,44 @@ fn an_association_is_its_clients_alone() {
         let mut buffer = [0; 100];
         let (count, _) = there.recv_from(&mut buffer).await.unwrap();
         assert_eq!(&buffer[..count], b"client");
+        // Another user of this host has the client's address and not its port.
+        let (neighbour, _) = udp().await;
+        neighbour.send_to(&[&head[..], b"neighbour"].concat(), relay).await.unwrap();
+        socket.send_to(&[&head[..], b"again"].concat(), relay).await.unwrap();
+        let (count, from) = there.recv_from(&mut buffer).await.unwrap();
+        assert_eq!(&buffer[..count], b"again");
+        there.send_to(b"answer", from).await.unwrap();
+        let count = socket.recv(&mut buffer).await.unwrap();
+        assert_eq!(&buffer[..count], [&head[..], b"answer"].concat());
+    });
+}
+
+/// The tunnel's name server does not choose which service of this host is open to the tunnel.
+#[test]
+fn no_name_of_the_tunnel_leads_to_this_host() {
+    run(async {
+        let (listener, target) = listen().await;
+        let (server, name_server_address) = udp().await;
+        let double = Double::new(&[(SocketAddr::new(NAME_SERVER, 53), name_server_address)]);
+        let host = linerate_proxy::target::Host::Name("rebound.example".to_owned());
+        let to = Target { host, port: target.port() };
+        let (_, proxy) = double.serve(one(Service::TcpIn { port: 80, target: to }));
+        tokio::spawn(async move {
+            let mut buffer = [0; 1500];
+            loop {
+                let (count, from) = server.recv_from(&mut buffer).await.unwrap();
+                let question = Message::from_octets(&buffer[..count]).unwrap();
+                let name = question.sole_question().unwrap();
+                let mut message = MessageBuilder::new_vec().start_answer(&question, Rcode::NOERROR).unwrap();
+                message.push((name.qname(), Ttl::from_secs(60), A::new([127, 0, 0, 1].into()))).unwrap();
+                server.send_to(&message.finish(), from).await.unwrap();
+            }
+        });
+        let entrance = double.listening.lock().unwrap()[&80];
+        let mut client = TcpStream::connect(entrance).await.unwrap();
+        assert_eq!(client.read(&mut [0; 8]).await.unwrap_err().kind(), io::ErrorKind::ConnectionReset);
+        assert_eq!(proxy.counters.failures().get("forbidden"), Some(&1));
+        drop(listener);
     });
 }
 
@@ -433,6 +471,42 @@ fn an_http_request_goes_on_without_what_is_for_the_proxy() {
     });
 }
 
+/// What is sent on has one end, however many a client or a server claims.
+#[test]
+fn a_message_with_two_lengths_is_one_message() {
+    run(async {
+        let (listener, target) = listen().await;
+        let double = Double::new(&[(inside(2, 80), target)]);
+        let (proxy, _) = double.serve(http(None));
+        for (first, second) in
+            [("Content-Length: 6", "Transfer-Encoding: chunked"), ("Transfer-Encoding: chunked", "Content-Length: 6")]
+        {
+            let mut client = TcpStream::connect(proxy[0]).await.unwrap();
+            let head = format!("POST http://10.99.0.2/ HTTP/1.1\r\nHost: a\r\n{first}\r\n{second}\r\n\r\n");
+            client.write_all(format!("{head}0\r\n\r\nGET http://10.99.0.2/b HTTP/1.1\r\n").as_bytes()).await.unwrap();
+            let (mut there, _) = listener.accept().await.unwrap();
+            let mut seen = Vec::new();
+            while !seen.ends_with(b"0\r\n\r\n") {
+                assert!(there.read_buf(&mut seen).await.unwrap() > 0);
+            }
+            let seen = String::from_utf8(seen).unwrap().to_lowercase();
+            assert!(!seen.contains("content-length") && !seen.contains("/b"), "{seen}");
+
+            let head = format!("HTTP/1.1 200 OK\r\n{first}\r\n{second}\r\nConnection: close\r\n\r\n");
+            there
+                .write_all(format!("{head}3\r\nabc\r\n0\r\n\r\nHTTP/1.1 200 Smuggled\r\n\r\n").as_bytes())
+                .await
+                .unwrap();
+            let mut seen = Vec::new();
+            while !seen.ends_with(b"0\r\n\r\n") {
+                assert!(client.read_buf(&mut seen).await.unwrap() > 0, "{}", String::from_utf8_lossy(&seen));
+            }
+            let seen = String::from_utf8(seen).unwrap().to_lowercase();
+            assert!(!seen.contains("content-length") && !seen.contains("smuggled"), "{seen}");
+        }
+    });
+}
+
 #[test]
 fn a_failed_http_request_says_why() {
     run(async {
@@ -441,6 +515,11 @@ fn a_failed_http_request_says_why() {
         for (request, status, reason) in [
             ("GET http://10.99.0.2/ HTTP/1.0", "502", "does not lead to"),
             ("CONNECT 127.0.0.1:80 HTTP/1.0", "403", "not an address that a tunnel leads to"),
+            // Nobody is asked who that is.
+            ("CONNECT localhost:80 HTTP/1.0", "403", "not an address that a tunnel leads to"),
+            ("CONNECT a.LocalHost.:80 HTTP/1.0", "403", "not an address that a tunnel leads to"),
+            // Its own, which would lead back here.
+            ("CONNECT 10.99.0.1:80 HTTP/1.0", "403", "not an address that a tunnel leads to"),
             ("GET / HTTP/1.0", "400", "absolute URL"),
             ("GET https://10.99.0.2/ HTTP/1.0", "400", "CONNECT"),
         ] {

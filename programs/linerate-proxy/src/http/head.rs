@@ -77,6 +77,10 @@ pub fn pass_on(head: &mut Parts, target: &Target) {
 
 /// Removes headers that are for one hop alone.
 pub fn strip(headers: &mut HeaderMap) {
+    // Who sends both wants somebody behind us to see another end of the message than we do (RFC 9112, 6.3).
+    if headers.contains_key(header::TRANSFER_ENCODING) {
+        headers.remove(header::CONTENT_LENGTH);
+    }
     let named: Vec<HeaderName> = headers
         .get_all(header::CONNECTION)
         .iter()
@@ -144,6 +148,16 @@ mod tests {
             head.headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
         left.sort();
         assert_eq!(left, ["content-length: 0", "cookie: a=b", "host: example.org:8080"]);
+    }
+
+    #[test]
+    fn a_length_beside_chunks_is_not_passed_on() {
+        let mut headers = HeaderMap::from_iter([
+            (header::CONTENT_LENGTH, HeaderValue::from_static("5")),
+            (header::TRANSFER_ENCODING, HeaderValue::from_static("chunked")),
+        ]);
+        strip(&mut headers);
+        assert!(headers.is_empty(), "{headers:?}");
     }
 
     #[test]

@@ -12,7 +12,8 @@ use hyper::body::{Bytes, Incoming};
 use hyper::header::{self, HeaderValue};
 use hyper::server::conn::http1 as http_server;
 use hyper::service::service_fn;
-use hyper::{Request, Response, StatusCode, upgrade};
+use hyper::upgrade::{self, OnUpgrade};
+use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use linerate_sockets::Stream;
 use tokio::time::timeout;
@@ -25,7 +26,7 @@ use crate::relay::relay;
 use crate::server::Server;
 use crate::target::Target;
 use crate::tls;
-use crate::wait::Io;
+use crate::wait::{self, Io};
 
 /// How long the head of a request, and a TLS handshake, may take.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -72,36 +73,53 @@ impl Http {
         let _ = connection.serve_connection(TokioIo::new(Io::new(client)), service).with_upgrades().await;
     }
 
-    async fn answer(&self, server: Arc<Server>, request: Request<Incoming>) -> Response<Body> {
+    async fn answer(&self, server: Arc<Server>, mut request: Request<Incoming>) -> Response<Body> {
+        let upgraded = upgrade::on(&mut request);
+        let answer = match self.refusal(&request) {
+            Some(refusal) => refusal,
+            None => match head::wanted(request.method(), request.uri()) {
+                Ok(Wanted::Tunnel(target)) => match server.connect(&target).await {
+                    Ok(inside) => return open(server, upgraded, inside),
+                    Err(failure) => failed(&failure),
+                },
+                Ok(Wanted::Request(target)) => return pass_on(&server, request, target).await,
+                Err(sentence) => text(StatusCode::BAD_REQUEST, sentence),
+            },
+        };
+        // hyper hands over the connection of every CONNECT in the end. Dropped, it would be reset, and the answer lost.
+        tokio::spawn(async move {
+            if let Some((client, _)) = handed_over(upgraded).await {
+                wait::close(client).await;
+            }
+        });
+        answer
+    }
+
+    fn refusal(&self, request: &Request<Incoming>) -> Option<Response<Body>> {
         if self.login.as_ref().is_some_and(|login| !head::is_admitted(request.headers(), login)) {
             let mut refusal = text(StatusCode::PROXY_AUTHENTICATION_REQUIRED, "a name and a password are needed");
             let challenge = HeaderValue::from_static("Basic realm=\"linerate\", charset=\"UTF-8\"");
             refusal.headers_mut().insert(header::PROXY_AUTHENTICATE, challenge);
-            return refusal;
+            return Some(refusal);
         }
-        match head::wanted(request.method(), request.uri()) {
-            Ok(Wanted::Tunnel(target)) => open(server, request, target).await,
-            Ok(Wanted::Request(target)) => pass_on(&server, request, target).await,
-            Err(sentence) => text(StatusCode::BAD_REQUEST, sentence),
-        }
+        None
     }
 }
 
 /// CONNECT: what follows the answer is passed on as it is.
-async fn open(server: Arc<Server>, mut request: Request<Incoming>, target: Target) -> Response<Body> {
-    let inside = match server.connect(&target).await {
-        Ok(inside) => inside,
-        Err(failure) => return failed(&failure),
-    };
-    let upgraded = upgrade::on(&mut request);
+fn open(server: Arc<Server>, upgraded: OnUpgrade, inside: Box<dyn Stream>) -> Response<Body> {
     tokio::spawn(async move {
-        let Ok(upgraded) = upgraded.await else { return };
-        let Ok(parts) = upgraded.downcast::<TokioIo<Io>>() else { return };
-        if let Some(client) = parts.io.into_inner().into_inner() {
-            let _ = relay(client, parts.read_buf.to_vec(), inside, &server.memory).await;
+        if let Some((client, first)) = handed_over(upgraded).await {
+            let _ = relay(client, first, inside, &server.memory).await;
         }
     });
     Response::new(Either::Left(Full::default()))
+}
+
+/// A client's connection without HTTP, and what it has sent already.
+async fn handed_over(upgraded: OnUpgrade) -> Option<(Box<dyn Stream>, Vec<u8>)> {
+    let parts = upgraded.await.ok()?.downcast::<TokioIo<Io>>().ok()?;
+    Some((parts.io.into_inner().into_inner()?, parts.read_buf.to_vec()))
 }
 
 /// Passes a request on, and its answer back.

@@ -100,7 +100,8 @@ struct Association {
     server: Arc<Server>,
     /// The address that may use it.
     client: IpAddr,
-    /// Where the client has last sent from, and is sent to.
+    /// Where the client has last sent from, and is sent to. On this host, where all users have one address, it is where it
+    /// first sent from: another user could take the association over otherwise.
     sender: Option<SocketAddr>,
     outside: Udp,
     /// The sockets of IPv4 and IPv6, once they are needed.
@@ -157,7 +158,7 @@ impl Association {
             Way::Out => match self.outside.poll_receive(context, buffer) {
                 Poll::Ready(Ok((count, from))) => {
                     // Strangers may send here; they are nobody.
-                    if from.ip().to_canonical() == self.client
+                    if self.is_client(from)
                         && let Some((to, payload)) = message::datagram(&buffer[..count])
                     {
                         self.sender = Some(from);
@@ -187,6 +188,11 @@ impl Association {
                 }
             }
         })
+    }
+
+    fn is_client(&self, from: SocketAddr) -> bool {
+        let is_first = !self.client.is_loopback() || self.sender.is_none_or(|sender| sender == from);
+        from.ip().to_canonical() == self.client && is_first
     }
 
     fn poll_lookups(&mut self, context: &mut Context<'_>) {

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use linerate_sockets::Stream;
 use tokio::time::timeout;
+use zeroize::Zeroizing;
 
 use self::message::{Command, Method, Parsed, Reply, Request};
 use crate::config::Login;
@@ -36,7 +37,8 @@ impl Socks {
 
     /// Serves a client.
     pub async fn serve(self: Arc<Self>, server: Arc<Server>, mut client: Box<dyn Stream>) {
-        let mut bytes = Vec::new();
+        // A password is in there: it is wiped, and was copied nowhere, because there is room for all at once.
+        let mut bytes = Zeroizing::new(Vec::with_capacity(4 * message::LONGEST));
         let request = match timeout(PATIENCE, self.negotiate(&mut *client, &mut bytes)).await {
             Ok(Ok(request)) => request,
             Ok(Err(Ended::Refused)) => return wait::close(client).await,
@@ -51,7 +53,7 @@ impl Socks {
             Request { target: None, .. } => return refuse(client, Reply::NoSuchAddress).await,
         };
         let Some(target) = target else { return refuse(client, Reply::HostUnreachable).await };
-        connect(server, client, target, bytes).await;
+        connect(server, client, target, bytes.to_vec()).await;
     }
 
     /// Everything before the request, and that. What the client has sent behind it stays in `bytes`.
@@ -92,7 +94,7 @@ async fn next<T>(client: &mut dyn Stream, bytes: &mut Vec<u8>, parse: impl Fn(&[
             bytes.drain(..used);
             return Ok(message);
         }
-        let mut piece = zeroize::Zeroizing::new([0; message::LONGEST]);
+        let mut piece = Zeroizing::new([0; message::LONGEST]);
         match wait::read(client, &mut *piece).await {
             Ok(count @ 1..) => bytes.extend(&piece[..count]),
             _ => return Err(Ended::Gone),

@@ -1,8 +1,11 @@
 //! The command line: wireproxy's options, and ssh's forwards.
 
 use std::path::PathBuf;
+use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
+use clap_complete::Shell;
+use linerate_cli::documents;
 
 use crate::config::{Local, Service, Settings, command_line};
 use crate::target::Target;
@@ -22,9 +25,39 @@ use crate::target::Target;
         \x20 linerate proxy wg0.conf -D 1080                      a SOCKS5 proxy on 127.0.0.1:1080\n\
         \x20 curl --proxy socks5h://127.0.0.1:1080 http://intranet.example/\n\
         \x20 linerate proxy wg0.conf -L 5432:db.corp.example:5432 a database of the other side on this host\n\
+        \x20 linerate proxy wg0.conf --http 8080                  an HTTP proxy\n\
+        \x20 linerate proxy wg0.conf -L 5353:10.0.0.1:53/udp      datagrams\n\
         \x20 linerate proxy wg0.conf -R 80:localhost:8080         a server of this host in the tunnel\n\
         \x20 ssh -o ProxyCommand='linerate proxy wg0.conf -W %h:%p' host.corp.example\n\n\
-        With curl write socks5h, not socks5: otherwise it looks names up itself, outside of the tunnel."
+        With curl write socks5h, not socks5: otherwise it looks names up itself, outside of the tunnel.\n\n\
+        THE FILE\n\
+        \x20 [Interface] and [Peer] are those of wg-quick. In a tunnel's file the sections below stand behind #!, at its end.\n\n\
+        \x20   [Socks5]           BindAddress, Username, Password: SOCKS5, as -D\n\
+        \x20   [http]             BindAddress, Username, Password, CertFile, KeyFile: HTTP, as --http\n\
+        \x20   [TCPClientTunnel]  BindAddress, Target: a port here is a server there, as -L\n\
+        \x20   [TCPServerTunnel]  ListenPort, Target: a port there is a server here, as -R\n\
+        \x20   [UDPProxyTunnel]   BindAddress, Target, InactivityTimeout: as -L .../udp\n\
+        \x20   [UDPServerTunnel]  ListenPort, Target, InactivityTimeout: as -R .../udp\n\
+        \x20   [STDIOTunnel]      Target: standard input and output, as -W\n\
+        \x20   [SNI]              BindAddress: TLS goes to port 443 of the name in it\n\
+        \x20   [Resolve]          ResolveStrategy: auto, ipv4 or ipv6 first\n\
+        \x20   [Proxy]            Stack (auto, kernel, embedded), Names (tunnel, system), Info, CheckAlive,\n\
+        \x20                      CheckAliveInterval\n\
+        \x20   before all         WGConfig: the file that has [Interface] and [Peer]\n\n\
+        \x20 A value $NAME is that of an environment variable; $$ is a dollar sign.\n\n\
+        ENVIRONMENT\n\
+        \x20 LOG_LEVEL          what the engine says: silent, error, info or debug\n\
+        \x20 LINERATE_AEAD      cipher implementation, as for linerated(8)\n\
+        \x20 LINERATE_SECCOMP   action for a system call that is not needed: refuse (the default), kill, log, off\n\n\
+        EXIT STATUS\n\
+        \x20 0 after SIGINT or SIGTERM, and when the connection of -W is through; 1 if there is no tunnel, no connection\n\
+        \x20 of -W, or something is wrong with the files; 2 for arguments that cannot be understood.\n\n\
+        FILES\n\
+        \x20 /etc/wireguard/NAME.conf                          the file of the service linerate-proxy@NAME\n\
+        \x20 /usr/share/doc/linerate-proxy/proxy.md.gz         all of it: names, bounds, health, wireproxy's users\n\
+        \x20 /usr/share/doc/linerate-proxy/no-root.md.gz       which command when, services, containers\n\n\
+        SEE ALSO\n\
+        linerate(1), linerate.conf(5), linerated(8)"
 )]
 pub struct Arguments {
     /// wireproxy's file, or a tunnel's
@@ -59,6 +92,14 @@ pub struct Arguments {
     #[arg(short, long, value_name = "[BIND:]PORT", value_parser = command_line::listener)]
     info: Option<Local>,
 
+    /// Write the manual page into this directory, and do nothing else
+    #[arg(long, value_name = "DIRECTORY", exclusive = true, hide = true)]
+    man: Option<PathBuf>,
+
+    /// Print the completions for this shell, and do nothing else
+    #[arg(long, value_name = "SHELL", exclusive = true, hide = true)]
+    completions: Option<Shell>,
+
     /// Only check the files
     #[arg(short = 'n', long = "configtest")]
     pub only_check: bool,
@@ -72,6 +113,13 @@ impl Arguments {
     /// The file.
     pub fn file(&self) -> PathBuf {
         self.file.clone().or_else(|| self.config.clone()).unwrap_or_default()
+    }
+
+    /// Writes the manual page or the completions, if that is what is asked for.
+    pub fn documents(&self) -> Option<Result<ExitCode, String>> {
+        let page = |folder: &PathBuf| documents::write_pages(Self::command(), "1", folder).map(|()| ExitCode::SUCCESS);
+        let completions = || self.completions.map(|shell| documents::print_completions(Self::command(), shell));
+        self.man.as_ref().map(page).or_else(completions)
     }
 
     /// Adds what the options ask for to what the file says.
@@ -103,8 +151,6 @@ impl Arguments {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     fn added(arguments: &[&str]) -> Result<Settings, String> {
@@ -117,7 +163,7 @@ mod tests {
 
     #[test]
     fn every_argument_has_help() {
-        linerate_cli::documents::assert_documented(Arguments::command());
+        documents::assert_documented(Arguments::command());
     }
 
     #[test]

@@ -26,6 +26,9 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: Arguments) -> Result<ExitCode, String> {
+    if let Some(written) = arguments.documents() {
+        return written;
+    }
     let environment = |name: &str| std::env::var(name).ok();
     let Loaded { mut settings, tunnel: file } = load(&arguments.file(), &environment)?;
     let only_check = arguments.only_check;
@@ -65,6 +68,9 @@ fn start_log() -> Result<(), String> {
     Ok(())
 }
 
+/// Threads for standard input and output, and for names that this host's resolver is asked for.
+const MOST_BLOCKING: usize = 32;
+
 fn serve(settings: Settings, ready: Ready) -> Result<ExitCode, String> {
     // Who runs it as ssh's ProxyCommand expects no words but those of errors.
     let is_quiet = settings.services.iter().all(|service| matches!(service, Service::Stdio { .. }));
@@ -73,7 +79,8 @@ fn serve(settings: Settings, ready: Ready) -> Result<ExitCode, String> {
             eprint_line(&format!("linerate-proxy: {sentence}"));
         }
     };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(MOST_BLOCKING).build();
     let runtime = runtime.map_err(|error| format!("cannot start: {error}"))?;
     let outcome = runtime.block_on(async {
         let catch = |kind| signal(kind).map_err(|error| format!("cannot handle signals: {error}"));

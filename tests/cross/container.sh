@@ -2,30 +2,14 @@
 # timeout: 90
 # The container image, run by runc with CAP_NET_ADMIN and /dev/net/tun alone, and a read-only root folder: a tunnel to a
 # daemon outside, its health check, its end.
-#
-# Environment: IMAGE, the archive that packaging/container/build makes (of those in target/cross/dist).
 source "$(dirname "$0")/../netns/lib.sh"
-need umoci runc jq
-image=${IMAGE:-$(ls "$REPO"/target/cross/dist/linerate-*-oci.tar 2>/dev/null || true)}
-[[ -f $image ]] || skip "there is no image (packaging/build-all container)"
-((EUID == 0)) && [[ $(stat -c %u /proc/self/ns/user) == 0 && -c /dev/net/tun ]] || skip "runc needs root here"
-case $(uname -m) in x86_64) architecture=amd64 ;; aarch64) architecture=arm64 ;; *) skip "no image for $(uname -m)" ;; esac
+source "$(dirname "$0")/image.bash"
 
 say "the image"
-layout=$WORK/layout bundle=$WORK/bundle
-mkdir "$layout"
-tar -xf "$image" -C "$layout"
-blob() { echo "$layout/blobs/${1/://}"; } # DIGEST
 expect "blobs by their SHA-256" "$(ls "$layout/blobs/sha256")" "$(sha256sum "$layout"/blobs/sha256/* | cut -d ' ' -f 1 | sort)"
-images=$(blob "$(jq -r '.manifests[0].digest' "$layout/index.json")")
 note "architectures: $(jq -r '.manifests | map(.platform.architecture) | join(" ")' "$images"), $(($(stat -c %s "$image") / 1000)) kB"
-# umoci knows no choice by architecture.
-jq --arg of "$architecture" '.manifests |= map(select(.platform.architecture == $of) |
-  .annotations = {"org.opencontainers.image.ref.name": "test"})' "$images" >"$layout/index.json"
-config=$(blob "$(jq -r .config.digest "$(blob "$(jq -r '.manifests[0].digest' "$layout/index.json")")")")
 mapfile -t health < <(jq -r '.config.Healthcheck.Test[1:][]' "$config")
-umoci unpack --image "$layout:test" "$bundle" >"$SCENARIO_LOGS/umoci.log"
-expect "programs in the image" "linerate linerated wg" "$(cd "$bundle/rootfs/usr/bin" && echo *)"
+expect "programs in the image" "linerate linerate-proxy linerated wg" "$(cd "$bundle/rootfs/usr/bin" && echo *)"
 
 say "the container"
 two_hosts
@@ -43,7 +27,6 @@ PublicKey = $(public h2)
 Endpoint = 192.0.2.2:50002
 AllowedIPs = 10.9.0.0/24, fd09::/64, 10.77.0.0/24
 CONF
-cp "$bundle/config.json" "$WORK/config.json"
 jq --arg conf "$WORK/wg0.conf" '
   ["CAP_NET_ADMIN"] as $only
   | .process.terminal = false
@@ -56,10 +39,7 @@ jq --arg conf "$WORK/wg0.conf" '
   | .linux.devices = [{path: "/dev/net/tun", type: "c", major: 10, minor: 200, fileMode: 384, uid: 0, gid: 0}]
   | .linux.resources.devices = [{allow: false, access: "rwm"}, {allow: true, type: "c", major: 10, minor: 200, access: "rw"}]' \
   "$WORK/config.json" >"$bundle/config.json"
-name=linerate-$(basename "$(mktemp -u)")
-trap 'runc delete --force "$name" >/dev/null 2>&1' EXIT
-runc run --detach --bundle "$bundle" --pid-file "$WORK/pid" "$name" >"$SCENARIO_LOGS/container.log" 2>&1 ||
-  fail "runc: $(tail -n 1 "$SCENARIO_LOGS/container.log")"
+container
 healthy() { runc exec "$name" "${health[@]}"; }
 unhealthy() { ! healthy; }
 wait_for 10 "the health check to pass" healthy
@@ -91,7 +71,6 @@ wait_for 10 "the health check to pass again" healthy
 
 say "the end"
 runc kill "$name" TERM
-stopped() { [[ $(runc state "$name" | jq -r .status) == stopped ]]; }
 wait_for 10 "the container to end" stopped
 no_link() { ! ip -n h1 link show wg0; }
 wait_for 5 "the interface to go" no_link

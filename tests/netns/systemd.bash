@@ -32,6 +32,7 @@ boot() { # the new process 1, in its namespaces
   mount -t overlay -o "lowerdir=/usr/bin,upperdir=$WORK/upper,workdir=$WORK/work" overlay /usr/bin || exit
   install "$LINERATE" /usr/bin/linerate && install "$TUNNEL_DAEMON" /usr/bin/linerated || exit
   [[ ! -x $LINERATE_WEB ]] || install "$LINERATE_WEB" /usr/bin/linerate-web || exit
+  [[ ! -x $LINERATE_PROXY ]] || install "$LINERATE_PROXY" /usr/bin/linerate-proxy || exit
   ln -sf linerate /usr/bin/wg-quick
   mount --bind "$units" "${systemd%/systemd}/system" || exit
   # They make units, of /etc/init.d and of /etc/fstab for example.
@@ -49,11 +50,13 @@ boot() { # the new process 1, in its namespaces
   done
   mount --bind /dev/null /dev/console
   mount --bind "$WORK/kmsg" /dev/kmsg
+  # As it would have done if it were the machine's: it hands credentials to services by mounts that they see.
+  mount --make-rshared /
   exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin container=scenario \
     "$systemd" --system --unit=multi-user.target --log-target=kmsg --show-status=no
 }
 export -f boot
-export LINERATE_WEB=${LINERATE_WEB:-$PROGRAMS/linerate-web}
+export LINERATE_WEB=${LINERATE_WEB:-$PROGRAMS/linerate-web} LINERATE_PROXY=${LINERATE_PROXY:-$PROGRAMS/linerate-proxy}
 export WORK systemd units
 # Of what an administrator has set up nothing is for it, and it writes there.
 mount -t tmpfs -o mode=0755 tmpfs /etc/systemd

@@ -36,6 +36,9 @@ pub fn acceptor(certificate: &Path, key: &Path) -> Result<TlsAcceptor, String> {
         format!("cannot serve the first certificate of {certificate} with the key in {key}: {error}")
     })?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    // AWS-LC looks for a device (/dev/sysgenid) when it first makes random numbers: once it is confined it may not.
+    let random = config.crypto_provider().secure_random.fill(&mut [0]);
+    random.map_err(|_| "the system has no random numbers".to_owned())?;
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 

@@ -39,6 +39,9 @@ pub const IFLA_GSO_MAX_SEGS: u16 = 40;
 pub const IFLA_INFO_KIND: u16 = 1;
 pub const IFLA_INFO_DATA: u16 = 2;
 
+pub const IFLA_TUN_OWNER: u16 = 1;
+pub const IFLA_TUN_GROUP: u16 = 2;
+pub const IFLA_TUN_PERSIST: u16 = 6;
 pub const IFLA_TUN_NUM_QUEUES: u16 = 8;
 pub const IFLA_TUN_NUM_DISABLED_QUEUES: u16 = 9;
 

@@ -43,21 +43,38 @@ pub fn set_tx_queue_len(ifindex: u32, packets: u32) -> io::Result<()> {
     set(ifindex, IFLA_TXQLEN, packets)
 }
 
-/// How many files are attached to a TUN interface of several queues, those included whose queue is switched off. `None` if
-/// the kernel does not tell.
+/// What whoever may attach to a TUN interface of several queues can change of it for good, as far as the kernel tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TunState {
+    /// ARPHRD_.
+    pub(super) kind: u16,
+    pub(super) owner: Option<u32>,
+    pub(super) group: Option<u32>,
+    pub(super) persistent: bool,
+    /// How many files are attached, those included whose queue is switched off.
+    pub(super) files: u32,
+}
+
+/// The state of a TUN interface of several queues, at one moment. `None` if the kernel does not tell.
 ///
 /// # Errors
 ///
 /// ENODEV when it is gone.
-pub(super) fn attached_files(ifindex: u32) -> io::Result<Option<u32>> {
+pub(super) fn tun_state(ifindex: u32) -> io::Result<Option<TunState>> {
     let attributes = Attributes::default().with_u32(IFLA_EXT_MASK, RTEXT_FILTER_SKIP_STATS);
     let reply = request(RTM_GETLINK, &ifinfomsg(ifindex), attributes)?;
-    let files = || {
+    let state = || {
         let tun = attribute(attribute(reply.get(IFINFOMSG..)?, IFLA_LINKINFO)?, IFLA_INFO_DATA)?;
         let number = |kind| u32_at(attribute(tun, kind)?, 0);
-        number(IFLA_TUN_NUM_QUEUES)?.checked_add(number(IFLA_TUN_NUM_DISABLED_QUEUES)?)
+        Some(TunState {
+            kind: u16_at(&reply, 2)?,
+            owner: number(IFLA_TUN_OWNER),
+            group: number(IFLA_TUN_GROUP),
+            persistent: *attribute(tun, IFLA_TUN_PERSIST)?.first()? != 0,
+            files: number(IFLA_TUN_NUM_QUEUES)?.checked_add(number(IFLA_TUN_NUM_DISABLED_QUEUES)?)?,
+        })
     };
-    Ok(files())
+    Ok(state())
 }
 
 /// Deletes an interface.

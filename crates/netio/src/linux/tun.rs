@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
-use super::link;
+use super::link::{self, TunState};
 use super::namespace::NetworkNamespace;
 use crate::sys::interface::{NAME_MAX, PATH, TunFile};
 use crate::tun::{HEADER, PIECES_MAX, QUEUES_MAX, Tun, TunError, TunOffloads, without_header};
@@ -44,10 +44,8 @@ impl TunDevice {
         let flags = if wanted.vnet_hdr { BASE_FLAGS | VNET_HDR } else { BASE_FLAGS };
         // If this fails for another reason than the number of queues, the attempt with one queue reports it.
         if queues > 1 && file.attach(name, flags | MULTI_QUEUE | EXCLUSIVE).is_ok() {
-            let owned = set_owner(&file);
-            let mut device = Self::attached(file, wanted)?;
-            owned.map_err(|error| failed("TUNSETOWNER", error))?;
-            device.refuse_to_share(name)?;
+            let owner = set_owner(&file).map_err(|error| failed("TUNSETOWNER", error))?;
+            let mut device = Self::untouched(file, name, owner, wanted)?;
             device.add_queues(queues);
             return Ok(device);
         }
@@ -157,19 +155,25 @@ impl TunDevice {
         Ok(Self { queues: vec![file], ifindex: Some(ifindex), elsewhere: false, offloads })
     }
 
-    /// Fails if somebody else has attached a queue before the device had an owner. It is deleted then, since their queue
-    /// would keep it.
-    fn refuse_to_share(&self, name: &str) -> Result<(), TunError> {
-        let Some(ifindex) = self.ifindex else { return Ok(()) };
-        let files = link::attached_files(ifindex).map_err(|error| failed("counting its queues", error))?;
-        if files.is_none_or(|files| files == 1) {
-            return Ok(());
+    /// The interface that `file` made with several queues, and that `owner` has since. Until then everybody could attach to
+    /// it, change it, and be gone again, so it is deleted unless it is as it was made: nobody is attached, nobody may
+    /// attach but its owner, and it ends with its file. What cannot be read is set again; the flags of TUNSETIFF stay
+    /// as they are while a file is attached (tun.c).
+    fn untouched(file: TunFile, name: &str, owner: u32, wanted: TunOffloads) -> Result<Self, TunError> {
+        let (found, _) = flags_of(&file)?;
+        let ifindex = link::index_of(&found).map_err(|error| failed("finding its index", error))?;
+        let state = link::tun_state(ifindex).map_err(|error| failed("reading its state", error))?;
+        let made = TunState { kind: libc::ARPHRD_NONE, owner: Some(owner), group: None, persistent: false, files: 1 };
+        if state.is_none_or(|state| state == made) {
+            file.reset();
+            return Self::attached(file, wanted);
         }
+        // Another's queue, or that it is persistent, would keep it.
         link::delete(ifindex).map_err(|error| failed("deleting it", error))?;
         Err(TunError::Refused(
             io::ErrorKind::ResourceBusy,
             format!(
-                "another process took a queue of interface {name} while it was created: end that process, and try again"
+                "another process attached to interface {name} while it was created: end that process, and try again"
             ),
         ))
     }
@@ -230,9 +234,10 @@ impl Tun for TunDevice {
 
 /// Without an owner, a device of several queues gives one to everybody who asks and may open the driver, which are all users
 /// as a rule, and with it a share of the packets (tun_not_capable in drivers/net/tun.c). Its owner is root, who may in any
-/// case, or in a user namespace without root this user.
-fn set_owner(file: &TunFile) -> io::Result<()> {
-    file.set_owner(0).or_else(|_| file.set_owner(rustix::process::geteuid().as_raw()))
+/// case, or in a user namespace without root this user. Returns the owner.
+fn set_owner(file: &TunFile) -> io::Result<u32> {
+    let set = |user| file.set_owner(user).map(|()| user);
+    set(0).or_else(|_| set(rustix::process::geteuid().as_raw()))
 }
 
 /// As the kernel's dev_valid_name; also no '%', which TUNSETIFF would take as a pattern.
@@ -425,20 +430,62 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_somebody_else_has_a_queue_of_is_deleted() {
+    fn a_device_that_somebody_else_has_attached_to_is_deleted_or_as_it_was_made() {
+        const FLAGS: u16 = BASE_FLAGS | VNET_HDR | MULTI_QUEUE;
+        type Change<'a> = &'a (dyn Fn(&TunFile) + Send + Sync);
+        let changes: [(&str, u16, Change<'_>, bool); 8] = [
+            ("nothing", FLAGS, &|_| {}, true),
+            ("another owner", FLAGS, &|file| file.set_owner(1).unwrap(), false),
+            ("a group", FLAGS, &|file| file.set_group(0), false),
+            ("persistent", FLAGS, &TunFile::set_persistent, false),
+            ("of another kind", FLAGS, &|file| file.set_kind(libc::ARPHRD_ETHER), false),
+            ("no virtio header", FLAGS & !VNET_HDR, &|_| {}, true),
+            ("with a header of the driver", FLAGS & !(libc::IFF_NO_PI as u16), &|_| {}, true),
+            ("longer virtio header", FLAGS, &|file| file.set_header_len(12).unwrap(), true),
+        ];
+        in_namespace(move || {
+            let create = |flags, change: Change<'_>, stays: bool| {
+                let ours = TunFile::open().unwrap();
+                ours.attach("many0", FLAGS | EXCLUSIVE).unwrap();
+                let owner = set_owner(&ours).unwrap();
+                let theirs = TunFile::open().unwrap();
+                theirs.attach("many0", flags).unwrap();
+                change(&theirs);
+                let theirs = stays.then_some(theirs);
+                let made = TunDevice::untouched(ours, "many0", owner, TunOffloads::ALL);
+                drop(theirs);
+                made
+            };
+            for (what, flags, change, is_mended) in changes {
+                for (stays, is_taken) in [(true, false), (false, is_mended)] {
+                    match create(flags, change, stays) {
+                        Ok(device) => assert!(is_taken && device.offloads().tso, "{what}, and stays: {stays}"),
+                        Err(TunError::Refused(io::ErrorKind::ResourceBusy, _)) if !is_taken => {}
+                        Err(error) => panic!("{what}, and stays: {stays}: {error}"),
+                    }
+                    assert!(link::index_of("many0").is_err(), "{what}, and stays: {stays}: it is still there");
+                }
+            }
+        });
+    }
+
+    #[test]
+    fn what_another_file_set_and_nobody_can_read_is_taken_back() {
+        const FLAGS: u16 = BASE_FLAGS | VNET_HDR | MULTI_QUEUE;
         in_namespace(|| {
-            let flags = BASE_FLAGS | VNET_HDR | MULTI_QUEUE;
             let ours = TunFile::open().unwrap();
-            ours.attach("many0", flags | EXCLUSIVE).unwrap();
-            let device = TunDevice::attached(ours, TunOffloads::ALL).unwrap();
-            device.refuse_to_share("many0").unwrap();
-            TunFile::open().unwrap().attach("many0", flags).unwrap();
-            device.refuse_to_share("many0").unwrap(); // theirs is closed again
+            ours.attach("many0", FLAGS | EXCLUSIVE).unwrap();
+            let owner = set_owner(&ours).unwrap();
             let theirs = TunFile::open().unwrap();
-            theirs.attach("many0", flags).unwrap();
-            let shared = device.refuse_to_share("many0");
-            assert!(matches!(shared, Err(TunError::Refused(io::ErrorKind::ResourceBusy, _))), "{shared:?}");
-            assert!(link::index_of("many0").is_err(), "it is still there");
+            theirs.attach("many0", FLAGS).unwrap();
+            theirs.take_carrier();
+            theirs.set_send_buffer(1);
+            drop(theirs);
+            let device = TunDevice::untouched(ours, "many0", owner, TunOffloads::ALL).unwrap();
+            run("ip link set many0 up");
+            let shown = std::process::Command::new("ip").args(["-o", "link", "show", "many0"]).output().unwrap().stdout;
+            assert!(String::from_utf8_lossy(&shown).contains("LOWER_UP"), "{}", String::from_utf8_lossy(&shown));
+            assert_eq!(device.queues[0].send_buffer(), i32::MAX);
         });
     }
 

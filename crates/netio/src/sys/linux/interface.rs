@@ -96,9 +96,25 @@ impl TunFile {
 
     /// TUNSETVNETHDRSZ: the length of the virtio header in bytes.
     pub(crate) fn set_header_len(&self, len: i32) -> io::Result<()> {
-        // SAFETY: TUNSETVNETHDRSZ on the TUN driver reads one int, which lives past the call.
-        checked(unsafe { libc::ioctl(self.0.as_raw_fd(), libc::TUNSETVNETHDRSZ as _, &raw const len) })?;
-        Ok(())
+        self.set_number(libc::TUNSETVNETHDRSZ as _, len)
+    }
+
+    /// Takes back what another file may have set for the whole interface and no query tells: the byte order of virtio
+    /// headers, offloads, the limit of what may wait to be sent, programs that choose queues or drop packets, and a
+    /// carrier that is off. Kernels that do not know one of them have nothing to take back.
+    pub(crate) fn reset(&self) {
+        let numbers = [
+            (libc::TUNSETVNETLE as libc::c_ulong, 0),
+            (libc::TUNSETVNETBE as _, 0),
+            (libc::TUNSETSNDBUF as _, i32::MAX),
+            (libc::TUNSETSTEERINGEBPF as _, -1),
+            (libc::TUNSETFILTEREBPF as _, -1),
+            (libc::TUNSETCARRIER as _, 1),
+        ];
+        for (request, number) in numbers {
+            let _ = self.set_number(request, number);
+        }
+        let _ = self.set_offload(0);
     }
 
     /// TUNGETDEVNETNS: the network namespace that the interface is in.
@@ -119,11 +135,52 @@ impl TunFile {
         if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
+    /// One of the requests that read an int.
+    fn set_number(&self, request: libc::c_ulong, number: i32) -> io::Result<()> {
+        // SAFETY: the callers' requests, on the TUN driver, read one int, which lives past the call.
+        checked(unsafe { libc::ioctl(self.0.as_raw_fd(), request as _, &raw const number) })?;
+        Ok(())
+    }
+
     fn request(&self, number: libc::c_ulong, request: &mut InterfaceRequest) -> io::Result<()> {
         // SAFETY: both callers' requests, on the TUN driver, read and write one struct ifreq; ours
         // is as large as the kernel's and lives past the call.
         checked(unsafe { libc::ioctl(self.0.as_raw_fd(), number as _, &raw mut *request) })?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+impl TunFile {
+    pub(crate) fn set_group(&self, group: u32) {
+        // SAFETY: TUNSETGROUP on the TUN driver takes its argument by value.
+        checked(unsafe { libc::ioctl(self.0.as_raw_fd(), libc::TUNSETGROUP as _, libc::c_ulong::from(group)) })
+            .unwrap();
+    }
+
+    pub(crate) fn set_persistent(&self) {
+        // SAFETY: TUNSETPERSIST on the TUN driver takes its argument by value.
+        checked(unsafe { libc::ioctl(self.0.as_raw_fd(), libc::TUNSETPERSIST as _, 1 as libc::c_ulong) }).unwrap();
+    }
+
+    pub(crate) fn set_kind(&self, kind: u16) {
+        // SAFETY: TUNSETLINK on the TUN driver takes its argument by value.
+        checked(unsafe { libc::ioctl(self.0.as_raw_fd(), libc::TUNSETLINK as _, libc::c_ulong::from(kind)) }).unwrap();
+    }
+
+    pub(crate) fn take_carrier(&self) {
+        self.set_number(libc::TUNSETCARRIER as _, 0).unwrap();
+    }
+
+    pub(crate) fn set_send_buffer(&self, bytes: i32) {
+        self.set_number(libc::TUNSETSNDBUF as _, bytes).unwrap();
+    }
+
+    pub(crate) fn send_buffer(&self) -> i32 {
+        let mut bytes = 0;
+        // SAFETY: TUNGETSNDBUF on the TUN driver writes one int, which lives past the call.
+        checked(unsafe { libc::ioctl(self.0.as_raw_fd(), libc::TUNGETSNDBUF as _, &raw mut bytes) }).unwrap();
+        bytes
     }
 }
 

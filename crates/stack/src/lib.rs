@@ -9,6 +9,37 @@
 //! - [`wire`] reads packets, and is smoltcp's device; [`tun`] is the engine's.
 //! - [`memory`] counts what buffers take.
 //!
+//! A program makes a stack, gives its device to an engine, and then has connections through the tunnel:
+//!
+//! ```no_run
+//! use linerate_engine::config::{DeviceChange, PeerChange};
+//! use linerate_engine::device::Device;
+//! use linerate_engine::{Engine, Options};
+//! use linerate_protocol::{Prefix, PrivateKey, PublicKey};
+//! use linerate_sockets::Sockets;
+//! use linerate_stack::{Settings, Stack, System};
+//! # fn up(private_key: PrivateKey, peer: PublicKey) -> Result<(), Box<dyn std::error::Error>> {
+//!
+//! let stack = Stack::new(&Settings::new(vec!["10.0.0.2".parse()?], 1420), Box::new(System))?;
+//! let options = Options { mtu: Some(1420), ..Options::default() };
+//! let mut engine = Engine::prepare(Device::InProcess(Box::new(stack.tun())), &options)?;
+//! let peer = PeerChange {
+//!     endpoint: Some("192.0.2.1:51820".parse()?),
+//!     allowed_ips: vec![(true, Prefix::new("0.0.0.0".parse()?, 0).expect("a prefix of no bits"))],
+//!     ..PeerChange::new(peer)
+//! };
+//! engine.configure(DeviceChange { private_key: Some(Some(private_key)), peers: vec![peer], ..Default::default() })?;
+//! let engine = engine.start()?;
+//! let connecting = stack.connect("10.0.0.1:80".parse()?);
+//! // To be awaited, while something calls `stack.expire` whenever `stack.poll_deadline` says so.
+//! # drop(connecting);
+//! engine.stop();
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! From a tunnel's file, `linerate-configure` makes the change that the engine is configured by.
+//!
 //! There is no thread and no runtime in here. TCP is done by whoever writes a packet, reads one, or uses a connection;
 //! time passes when [`Stack::expire`] is called, and [`Stack::poll_deadline`] says when that is due. The only system
 //! calls are those of the events that tell the engine of packets.

@@ -35,6 +35,13 @@ pub(crate) struct Part {
     pub(crate) readable: Event,
 }
 
+/// What is to be done once the lock of a shard is released.
+struct Due {
+    signal: bool,
+    wakers: Vec<Waker>,
+    deadline: Option<Instant>,
+}
+
 /// The stack.
 pub(crate) struct Inner {
     pub(crate) common: Arc<Common>,
@@ -47,30 +54,37 @@ pub(crate) struct Inner {
 impl Inner {
     /// Does something with a shard, and then all that is to be done without its lock.
     pub(crate) fn with<R>(&self, index: usize, f: impl FnOnce(&mut Shard, Instant) -> R) -> R {
-        let part = &self.parts[index];
-        let mut shard = part.shard.lock().expect("a panic aborts the process");
+        let (result, due) = self.locked(index, f);
+        self.follow_up(index, due);
+        result
+    }
+
+    /// Does something with a shard, and says what is to be done without its lock.
+    fn locked<R>(&self, index: usize, f: impl FnOnce(&mut Shard, Instant) -> R) -> (R, Due) {
+        let mut shard = self.parts[index].shard.lock().expect("a panic aborts the process");
         // Inside of the lock, so that time does not run backwards for the shard.
         let result = f(&mut shard, self.common.now());
         let signal = shard.is_readable() && !mem::replace(&mut shard.signalled, true);
-        let wakers = mem::take(&mut shard.wakers);
-        let deadline = shard.deadline();
-        drop(shard);
-        if signal {
-            part.readable.signal();
+        (result, Due { signal, wakers: mem::take(&mut shard.wakers), deadline: shard.deadline() })
+    }
+
+    fn follow_up(&self, index: usize, due: Due) {
+        if due.signal {
+            self.parts[index].readable.signal();
         }
-        wakers.into_iter().for_each(Waker::wake);
-        if deadline.is_some_and(|at| at.total_micros() < self.told.load(Ordering::SeqCst)) {
+        due.wakers.into_iter().for_each(Waker::wake);
+        if due.deadline.is_some_and(|at| at.total_micros() < self.told.load(Ordering::SeqCst)) {
             self.wake_driver();
         }
-        result
     }
 
     /// Reads a packet of a shard.
     pub(crate) fn read(&self, index: usize, buf: &mut [u8]) -> io::Result<usize> {
         let len = self.with(index, |shard, now| {
             let len = shard.emit(now, buf);
-            if len.is_none() && mem::take(&mut shard.signalled) {
-                self.parts[index].readable.drain();
+            if len.is_none() && shard.signalled {
+                // Who is to raise the flag may not have come to it: then it is to be lowered the next time.
+                shard.signalled = !self.parts[index].readable.drain();
             }
             len
         });
@@ -184,5 +198,49 @@ impl Inner {
     /// Readable while there are packets of a shard.
     pub(crate) fn readable(&self, index: usize) -> BorrowedFd<'_> {
         self.parts[index].readable.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use linerate_netio::wait;
+
+    use super::*;
+
+    struct Unmoved;
+
+    impl Environment for Unmoved {
+        fn now(&self) -> Duration {
+            Duration::from_secs(1)
+        }
+
+        fn fill(&self, bytes: &mut [u8]) {
+            bytes.fill(7);
+        }
+    }
+
+    fn stack() -> Stack {
+        Stack::new(&Settings::new(vec!["10.0.0.1".parse().unwrap()], 1420), Box::new(Unmoved)).unwrap()
+    }
+
+    fn is_raised(stack: &Stack) -> bool {
+        wait::ready(&[stack.0.readable(0)]).unwrap() != 0
+    }
+
+    #[test]
+    fn a_flag_that_is_raised_after_all_was_read_is_lowered_by_the_next_read() {
+        let (stack, mut buf) = (stack(), [0; 100]);
+        let (queued, due) = stack.0.locked(0, |shard, _| shard.queue([1; 20].into()));
+        assert!(queued && stack.0.read(0, &mut buf).is_ok());
+        assert!(stack.0.read(0, &mut buf).is_err());
+        stack.0.follow_up(0, due);
+        // The engine is told in vain, once.
+        assert!(is_raised(&stack) && stack.0.read(0, &mut buf).is_err());
+        assert!(!is_raised(&stack));
+        // And is told of the next packet.
+        stack.0.with(0, |shard, _| assert!(shard.queue([1; 20].into())));
+        assert!(is_raised(&stack));
     }
 }

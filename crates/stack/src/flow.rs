@@ -67,6 +67,8 @@ pub(crate) struct Flow {
     received: usize,
     /// Bytes written since the send buffer was empty: smoltcp begins at its start then.
     written: usize,
+    /// There was no memory for what was to be written: there is once all that was written is acknowledged.
+    starved: bool,
     touched_receive: Touched,
     touched_send: Touched,
 }
@@ -99,6 +101,7 @@ impl Flow {
             finished: false,
             received: 0,
             written: 0,
+            starved: false,
             touched_receive: Touched::default(),
             touched_send: Touched::default(),
         }
@@ -203,6 +206,7 @@ impl Flow {
         if matches!(state, State::CloseWait | State::LastAck | State::Closing | State::TimeWait) {
             self.heard_end = true;
         }
+        let starved = self.starved;
         let socket = self.socket_mut();
         if state == State::FinWait2 && socket.keep_alive().is_none() {
             socket.set_keep_alive(Some(KEEP_ALIVE));
@@ -211,8 +215,8 @@ impl Flow {
         let readable = socket.can_recv() || !(connecting || socket.may_recv());
         // Not at every acknowledgement: a quarter of the buffer is worth waking for.
         let room = socket.send_capacity() - socket.send_queue();
-        let enough = socket.send_queue() == 0 || room >= socket.send_capacity() / 4;
-        let writable = if socket.may_send() { enough } else { !connecting };
+        let enough = room >= socket.send_capacity() / 4 && !starved;
+        let writable = if socket.may_send() { enough || socket.send_queue() == 0 } else { !connecting };
         if readable {
             wakers.extend(self.reader.take());
         }
@@ -268,6 +272,7 @@ impl Flow {
         };
         let len = self.socket_mut().send_slice(&from[..len]).expect("the connection is open, as was looked at");
         self.written = touches(self.written, len);
+        self.starved = len == 0 && wanted > 0;
         (len > 0).then_some(Ok(len))
     }
 

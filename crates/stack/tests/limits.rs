@@ -3,7 +3,9 @@
 mod net;
 
 use std::io;
-use std::task::{Context, Poll, Waker};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use linerate_sockets::{Sockets, Stream};
@@ -84,6 +86,52 @@ fn readers_that_do_not_read_leave_memory_below_its_bound_and_writers_waiting() {
     // It was a test: the memory was all but used up, and some had to go, while every sender had a window.
     assert!(most > SHARED / 2, "{most} bytes");
     assert!(taken.iter().all(|taken| *taken >= 16 << 10), "{:?}", taken.iter().min());
+    drop((made, accepted));
+    net.assert_empty();
+}
+
+#[derive(Default)]
+struct Wakes(AtomicUsize);
+
+impl Wake for Wakes {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn a_writer_that_memory_does_not_suffice_for_is_woken_when_it_can_write_and_not_before() {
+    let mut net = bounded(5, 100);
+    let (mut made, mut accepted) = connect(&mut net, 100);
+    let wakes: Vec<Arc<Wakes>> = (0..100).map(|_| Arc::default()).collect();
+    let (mut waits, mut starved) = (vec![false; 100], 0);
+    for _ in 0..20 {
+        for (index, stream) in made.iter_mut().enumerate() {
+            let waker = Waker::from(wakes[index].clone());
+            waits[index] = loop {
+                wakes[index].0.store(0, Ordering::Relaxed);
+                match stream.poll_write(&mut Context::from_waker(&waker), &[1; 100_000]) {
+                    Poll::Ready(Ok(_)) => {}
+                    Poll::Ready(Err(_)) => break false,
+                    Poll::Pending => break true,
+                }
+            };
+            assert_eq!(wakes[index].0.load(Ordering::Relaxed), 0, "nothing has happened since it began to wait");
+        }
+        net.pass(Duration::from_millis(500));
+        starved += (0..100).filter(|index| waits[*index] && wakes[*index].0.load(Ordering::Relaxed) == 0).count();
+    }
+    assert!(starved > 0, "memory was used up");
+    for _ in 0..100 {
+        for stream in &mut accepted {
+            let mut buf = vec![0; 100_000];
+            while let Poll::Ready(Ok(1..)) = stream.poll_read(&mut Context::from_waker(Waker::noop()), &mut buf) {}
+        }
+        net.pass(Duration::from_millis(500));
+    }
+    let woken = |index: &usize| wakes[*index].0.load(Ordering::Relaxed);
+    let gets_on = (0..100).filter(|index| waits[*index]).all(|index| woken(&index) == 1);
+    assert!(gets_on, "each can write once what it wrote before was read");
     drop((made, accepted));
     net.assert_empty();
 }

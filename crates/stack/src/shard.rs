@@ -138,21 +138,28 @@ impl Shard {
             return flow.heard(segment);
         }
         let (state, queued) = (flow.state(), flow.socket().send_queue());
-        let mut give = |packet: &[u8]| {
+        let mut give = |flow: &mut Flow, packet: &[u8]| {
             let mut wire = Wire::new(self.common.mtu, Some(packet), &mut self.room);
             self.interface.poll_ingress_single(now, &mut wire, &mut flow.sockets);
             wire.emitted()
         };
+        let mut refused = None;
         if segment.is_acknowledgement() {
             let mut share = Vec::new();
             for number in shares(flow.unacknowledged, segment.acknowledgement, queued) {
                 share.clear();
                 share.extend_from_slice(packet);
                 segment.acknowledge(&mut share, number);
-                give(&share);
+                let before = flow.socket().send_queue();
+                let emitted = give(flow, &share);
+                if flow.socket().send_queue() == before {
+                    // So are the others, and what there is to say to that was said.
+                    refused = Some(emitted);
+                    break;
+                }
             }
         }
-        let emitted = give(packet);
+        let emitted = refused.unwrap_or_else(|| give(flow, packet));
         flow.arrived(state, queued, segment);
         if let Some(emitted) = &emitted {
             flow.sends(&mut self.room[..emitted.len]);

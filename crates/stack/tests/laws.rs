@@ -275,6 +275,36 @@ fn an_end_that_was_lost_is_repeated_though_acknowledgements_repeat_themselves() 
 }
 
 #[test]
+fn an_acknowledgement_outside_of_the_window_is_answered_however_much_it_is_for() {
+    let mut net = Net::new(19, Link::PERFECT);
+    let (mut a, _b) = net.connect(false);
+    let last = Arc::new(Mutex::new(Vec::new()));
+    let kept = last.clone();
+    net.watch = Some(Box::new(move |host, packet| {
+        if host == 1 {
+            *kept.lock().unwrap() = packet.to_vec();
+        }
+    }));
+    net.run([task(async { write_all(&mut *a, b"first").await.unwrap() })]);
+    net.pass(Duration::from_secs(1));
+    net.link.lost = 1000;
+    net.run([task(async { write_all(&mut *a, &[0; 100_000]).await.unwrap() })]);
+    net.pass(Duration::from_millis(1));
+    // As if the peer had more of it than is in the window, and were far ahead itself.
+    let (mut packet, before) = (last.lock().unwrap().clone(), net.packets[0]);
+    for (field, more) in [(24, 0x4000_0000), (28, 90_000)] {
+        let number = u32::from_be_bytes(*packet[field..].first_chunk().unwrap()).wrapping_add(more);
+        packet[field..field + 4].copy_from_slice(&number.to_be_bytes());
+    }
+    // Its checksum was verified.
+    let mut header = [0; HEADER];
+    header[0] = 1;
+    net.write(0, &[IoSlice::new(&header), IoSlice::new(&packet)]);
+    net.pass(Duration::ZERO);
+    assert_eq!(net.packets[0] - before, 1, "it was told what is expected");
+}
+
+#[test]
 fn what_was_received_can_be_read_long_after_both_have_finished() {
     let mut net = Net::new(4, Link::PERFECT);
     let (mut a, mut b) = net.connect(true);

@@ -145,7 +145,7 @@ impl Link {
     pub fn limit_gso_segments(&self, mtu: u32) {
         match self {
             Self::Watched(link) => link.limit_gso_segments(mtu),
-            // It has no GSO packets, or they were limited before there was an engine.
+            // It has no GSO packets, or whoever makes them keeps to this.
             Self::Told { .. } => {}
         }
     }

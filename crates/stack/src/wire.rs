@@ -4,6 +4,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroUsize;
 
+use linerate_netio::udp::{GSO_BATCH_MAX, SEGMENTS_MAX};
 use linerate_packet::checksum::{self, Sum};
 use linerate_packet::ip::{self, Ip, Version};
 use linerate_packet::virtio::{DATA_VALID, Gso, Header, NEEDS_CSUM};
@@ -30,6 +31,10 @@ const TCP_FLAGS: usize = 13;
 const TCP_WINDOW: usize = 14;
 const TCP_CHECKSUM: usize = 16;
 const UDP_HEADER: usize = 8;
+/// Those of a segment of IPv4 without options.
+const HEADERS_V4: usize = 20 + TCP_HEADER;
+/// What the tunnel adds to a packet: the header of a message and its authenticator.
+const TUNNEL: usize = 32;
 const ICMP_HEADER: usize = 8;
 
 /// A connection: the addresses and ports of its two ends.
@@ -291,6 +296,12 @@ fn be32(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from(be16(bytes, at)?) << 16 | u32::from(be16(bytes, at + 2)?))
 }
 
+/// The longest packet that stands for several segments of IPv4: they make one GSO batch of the engine's.
+fn train(mtu: usize) -> usize {
+    let segments = (GSO_BATCH_MAX / (mtu + TUNNEL)).clamp(1, SEGMENTS_MAX);
+    HEADERS_V4 + segments * (mtu - HEADERS_V4)
+}
+
 /// smoltcp's device: one packet that has arrived, and room for one.
 pub(crate) struct Wire<'a> {
     arrived: Option<&'a [u8]>,
@@ -336,7 +347,7 @@ impl Device for Wire<'_> {
         capabilities.max_transmission_unit = self.mtu;
         capabilities.checksum.tcp = Checksum::None;
         // Not for IPv6: smoltcp 0.14.0 drops what is longer than the MTU there, without regard to segmentation.
-        capabilities.segmentation.tcpv4 = NonZeroUsize::new(PACKET_MAX);
+        capabilities.segmentation.tcpv4 = NonZeroUsize::new(train(self.mtu));
         capabilities
     }
 }

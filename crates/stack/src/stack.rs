@@ -82,8 +82,9 @@ impl Inner {
     pub(crate) fn read(&self, index: usize, buf: &mut [u8]) -> io::Result<usize> {
         let len = self.with(index, |shard, now| {
             let len = shard.emit(now, buf);
-            if len.is_none() && shard.signalled {
-                // Who is to raise the flag may not have come to it: then it is to be lowered the next time.
+            // With the last packet, because the engine may not ask for another one. Who is to raise the flag may not
+            // have come to it: then it is to be lowered the next time.
+            if shard.signalled && !shard.is_readable() {
                 shard.signalled = !self.parts[index].readable.drain();
             }
             len

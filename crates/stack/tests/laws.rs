@@ -357,6 +357,7 @@ fn the_engine_is_told_that_there_are_packets() {
     assert_eq!(wait::ready(&[net.tuns[0].queue_fd(0)]).unwrap(), 1);
     let mut buf = vec![0; HEADER + 65_535];
     assert!(net.tuns[0].read(0, &mut buf).is_ok());
+    assert_eq!(wait::ready(&[net.tuns[0].queue_fd(0)]).unwrap(), 0, "there is no other one");
     assert_eq!(net.tuns[0].read(0, &mut buf).unwrap_err().kind(), io::ErrorKind::WouldBlock);
     assert_eq!(wait::ready(&[net.tuns[0].queue_fd(0)]).unwrap(), 0);
 }

@@ -26,6 +26,8 @@ use crate::wire::{self, ACK, Key, PACKET_MAX, RST, SYN, Segment, Wire};
 
 /// The most packets that wait in the queue of replies and datagrams.
 pub(crate) const PACKETS_MAX: usize = 256;
+/// The most that datagrams leave waiting there: acknowledgements of connections are among the replies.
+const DATAGRAMS_MAX: usize = PACKETS_MAX / 4 * 3;
 
 /// smoltcp said that there is something to send, and gave nothing: it is asked again after this time, not at once.
 const RETRY: Duration = Duration::from_millis(1);
@@ -284,9 +286,9 @@ impl Shard {
         }
     }
 
-    /// Queues a packet behind its virtio header; false if there is no room.
+    /// Queues a datagram behind its virtio header; false if there is no room.
     pub(crate) fn queue(&mut self, packet: Box<[u8]>) -> bool {
-        let room = self.packets.len() < PACKETS_MAX;
+        let room = self.packets.len() < DATAGRAMS_MAX;
         if room {
             self.packets.push_back(packet);
         }
@@ -295,11 +297,15 @@ impl Shard {
 
     /// Wakes who waits for room in the queue.
     pub(crate) fn wait_for_room(&mut self, context: &Context<'_>) {
-        self.packet_waiters.push(context.waker().clone());
+        if !self.packet_waiters.iter().any(|waiter| waiter.will_wake(context.waker())) {
+            self.packet_waiters.push(context.waker().clone());
+        }
     }
 
     fn queue_reply(&mut self, packet: Box<[u8]>) {
-        if !self.queue(packet) {
+        if self.packets.len() < PACKETS_MAX {
+            self.packets.push_back(packet);
+        } else {
             self.common.counters.count(DropReason::ReplyQueueFull);
         }
     }

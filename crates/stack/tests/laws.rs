@@ -4,14 +4,15 @@ mod net;
 
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use linerate_netio::tun::{HEADER, Tun, WaitableTun};
 use linerate_netio::udp::GSO_BATCH_MAX;
 use linerate_netio::wait;
-use linerate_packet::{icmp, ip};
+use linerate_packet::{TCP, UDP, icmp, ip};
 use linerate_sockets::{Sockets, Stream};
 use linerate_stack::DropReason;
 use net::{Link, Net, accept, bytes, exchange, finish, read, read_to_end, receive, send, task, write_all};
@@ -511,6 +512,44 @@ fn a_queue_of_datagrams_is_bounded() {
     }
     let dropped = net.stacks[1].report().drops[DropReason::QueueFull as usize].1;
     assert!(got > 50 && got + dropped == 1000, "{got} and {dropped}");
+}
+
+#[derive(Default)]
+struct Wakes(AtomicUsize);
+
+impl Wake for Wakes {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn datagrams_leave_room_for_replies_and_wait_once() {
+    let mut net = Net::new(20, Link::PERFECT);
+    let (mut a, _b) = net.connect(false);
+    let mut socket = net.stacks[1].bind("10.0.0.2:0".parse().unwrap()).unwrap();
+    let (wakes, to) = (Arc::new(Wakes::default()), "10.0.0.1:9".parse().unwrap());
+    let waker = Waker::from(wakes.clone());
+    let mut send = || socket.poll_send(&mut Context::from_waker(&waker), &[0; 100], to);
+    let taken = (0..1000).take_while(|_| send().is_ready()).count();
+    assert!(taken >= 128 && (0..10).all(|_| send().is_pending()), "{taken} datagrams");
+    // The second of two segments alone: by acknowledgements at once the sender finds out that one was lost.
+    let (mut buf, mut len) = (vec![0; HEADER + 65_535], 0);
+    for data in [b"first", b"other"] {
+        assert!(poll(|context| a.poll_write(context, data)).is_ready());
+        len = net.tuns[0].read(0, &mut buf).unwrap();
+    }
+    let (header, packet) = buf[..len].split_first_chunk::<HEADER>().unwrap();
+    (0..10).for_each(|_| net.write(1, &[IoSlice::new(header), IoSlice::new(packet)]));
+    assert_eq!(net.stacks[1].report().drops[DropReason::ReplyQueueFull as usize].1, 0);
+    let mut protocols = Vec::new();
+    while let Ok(len) = net.tuns[1].read(0, &mut buf) {
+        protocols.push(ip::parse(&buf[HEADER..len]).unwrap().protocol);
+    }
+    let count = |protocol| protocols.iter().filter(|one| **one == protocol).count();
+    assert_eq!(count(UDP), taken);
+    assert!(count(TCP) > 0, "it was acknowledged");
+    assert_eq!(wakes.0.load(Ordering::Relaxed), 1);
 }
 
 #[test]

@@ -25,6 +25,6 @@ pub fn check(input: &[u8]) {
     }
     if let Answer::Addresses(addresses, life) = said {
         assert!(addresses.len() <= 16 && (1..=3600).contains(&life.as_secs()));
-        assert!(addresses.iter().all(|address| address.is_ipv6() == is_ipv6));
+        assert!(addresses.iter().all(|address| *address == address.to_canonical() && (is_ipv6 || address.is_ipv4())));
     }
 }

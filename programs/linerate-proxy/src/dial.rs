@@ -1,6 +1,6 @@
 //! Connections to targets: in the tunnel, and, for what comes out of it, outside.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -58,7 +58,8 @@ impl Dialer {
             Host::Name(name) if is_localhost(name) => Vec::new(),
             Host::Name(name) => self.names.look_up(name).await?,
         };
-        let is_allowed = |address: &IpAddr| leads_into_a_tunnel(*address) && !self.own.contains(address);
+        let is_allowed =
+            |address: &IpAddr| leads_into_a_tunnel(*address) && !self.own.contains(&address.to_canonical());
         let allowed: Vec<_> = found.into_iter().filter(is_allowed).collect();
         if allowed.is_empty() { Err(Failure::Forbidden(host.clone())) } else { Ok(allowed) }
     }
@@ -89,9 +90,7 @@ impl Dialer {
     pub async fn outside(&self, host: &Host) -> Result<Vec<IpAddr>, Failure> {
         match host {
             Host::Address(address) => Ok(vec![*address]),
-            Host::Name(name) if is_localhost(name) => {
-                Ok(vec![[127, 0, 0, 1].into(), std::net::Ipv6Addr::LOCALHOST.into()])
-            }
+            Host::Name(name) if is_localhost(name) => Ok(vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()]),
             Host::Name(name) => {
                 let found = self.names.look_up(name).await?;
                 let allowed: Vec<_> = found.into_iter().filter(|address| may_have_a_name(*address)).collect();
@@ -134,17 +133,51 @@ fn is_localhost(name: &str) -> bool {
     name == "localhost" || name.ends_with(".localhost")
 }
 
+/// Where clouds tell a machine its secrets, besides 169.254.169.254: Azure, Alibaba Cloud, AWS and Google Cloud.
+const METADATA: [IpAddr; 4] = [
+    IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16)),
+    IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)),
+    IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)),
+    IpAddr::V6(Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254)),
+];
+
 /// Whether a name server may say that something outside of the tunnel has this address.
 fn may_have_a_name(address: IpAddr) -> bool {
+    let address = address.to_canonical();
     let is_link_local = match address {
         IpAddr::V4(address) => address.is_link_local(),
         IpAddr::V6(address) => address.is_unicast_link_local(),
     };
-    leads_into_a_tunnel(address) && !is_link_local
+    leads_into_a_tunnel(address) && !is_link_local && !METADATA.contains(&address)
 }
 
-/// Whether a tunnel can lead to an address: not back to this host, not to nobody or everybody.
+/// Whether a tunnel can lead to an address: not back to this host, not to nobody or everybody. `::ffff:127.0.0.1` is
+/// 127.0.0.1 to a kernel.
 fn leads_into_a_tunnel(address: IpAddr) -> bool {
+    let address = address.to_canonical();
     let is_broadcast = matches!(address, IpAddr::V4(address) if address.is_broadcast());
     !(address.is_loopback() || address.is_unspecified() || address.is_multicast() || is_broadcast)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_name_and_no_tunnel_leads_to_this_host_however_its_address_is_written() {
+        for text in
+            ["127.0.0.1", "::1", "::ffff:127.0.0.1", "0.0.0.0", "::", "::ffff:0.0.0.0", "::ffff:255.255.255.255"]
+        {
+            let address = text.parse().unwrap();
+            assert!(!leads_into_a_tunnel(address) && !may_have_a_name(address), "{text}");
+        }
+        for text in ["169.254.169.254", "::ffff:169.254.169.254", "fe80::1", "fd00:ec2::254", "::ffff:100.100.100.200"]
+        {
+            let address = text.parse().unwrap();
+            assert!(leads_into_a_tunnel(address) && !may_have_a_name(address), "{text}");
+        }
+        for text in ["192.0.2.1", "::ffff:192.0.2.1", "2001:db8::1", "fd00::1", "10.0.0.1"] {
+            assert!(may_have_a_name(text.parse().unwrap()), "{text}");
+        }
+    }
 }

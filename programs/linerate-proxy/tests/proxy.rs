@@ -4,13 +4,13 @@ mod double;
 
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use domain::base::iana::Rcode;
 use domain::base::{Message, MessageBuilder, Rtype, Ttl};
-use domain::rdata::A;
+use domain::rdata::{A, Aaaa};
 use linerate_proxy::config::{Local, Login, Service, Settings};
 use linerate_proxy::target::Target;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -387,32 +387,50 @@ fn an_association_is_its_clients_alone() {
     });
 }
 
+/// A name server that gives the addresses that `say` has for a name and a family, or its code.
+async fn name_server_with(socket: UdpSocket, say: impl Fn(&str, bool) -> Result<Vec<IpAddr>, Rcode>) {
+    let mut buffer = [0; 1500];
+    loop {
+        let (count, from) = socket.recv_from(&mut buffer).await.unwrap();
+        let question = Message::from_octets(&buffer[..count]).unwrap();
+        let asked = question.sole_question().unwrap();
+        let said = say(&asked.qname().to_string(), asked.qtype() == Rtype::AAAA);
+        let code = said.as_ref().err().copied().unwrap_or(Rcode::NOERROR);
+        let mut message = MessageBuilder::new_vec().start_answer(&question, code).unwrap();
+        for address in said.unwrap_or_default() {
+            match address {
+                IpAddr::V4(address) => message.push((asked.qname(), Ttl::from_secs(60), A::new(address))),
+                IpAddr::V6(address) => message.push((asked.qname(), Ttl::from_secs(60), Aaaa::new(address))),
+            }
+            .unwrap();
+        }
+        socket.send_to(&message.finish(), from).await.unwrap();
+    }
+}
+
 /// The tunnel's name server does not choose which service of this host is open to the tunnel.
 #[test]
 fn no_name_of_the_tunnel_leads_to_this_host() {
     run(async {
-        let (listener, target) = listen().await;
-        let (server, name_server_address) = udp().await;
-        let double = Double::new(&[(SocketAddr::new(NAME_SERVER, 53), name_server_address)]);
-        let host = linerate_proxy::target::Host::Name("rebound.example".to_owned());
-        let to = Target { host, port: target.port() };
-        let (_, proxy) = double.serve(one(Service::TcpIn { port: 80, target: to }));
-        tokio::spawn(async move {
-            let mut buffer = [0; 1500];
-            loop {
-                let (count, from) = server.recv_from(&mut buffer).await.unwrap();
-                let question = Message::from_octets(&buffer[..count]).unwrap();
-                let name = question.sole_question().unwrap();
-                let mut message = MessageBuilder::new_vec().start_answer(&question, Rcode::NOERROR).unwrap();
-                message.push((name.qname(), Ttl::from_secs(60), A::new([127, 0, 0, 1].into()))).unwrap();
-                server.send_to(&message.finish(), from).await.unwrap();
+        for rebound in ["127.0.0.1", "::1", "::ffff:127.0.0.1", "::ffff:169.254.169.254", "fd00:ec2::254"] {
+            let rebound: IpAddr = rebound.parse().unwrap();
+            let (listener, target) = listen().await;
+            let (server, name_server_address) = udp().await;
+            let double = Double::new(&[(SocketAddr::new(NAME_SERVER, 53), name_server_address)]);
+            let host = linerate_proxy::target::Host::Name("rebound.example".to_owned());
+            let to = Target { host, port: target.port() };
+            let (_, proxy) = double.serve_both_families(one(Service::TcpIn { port: 80, target: to }));
+            let say = move |_: &str, is_ipv6| Ok(if is_ipv6 == rebound.is_ipv6() { vec![rebound] } else { Vec::new() });
+            tokio::spawn(name_server_with(server, say));
+            let entrance = double.listening.lock().unwrap()[&80];
+            let mut client = TcpStream::connect(entrance).await.unwrap();
+            let mut buffer = [0; 8];
+            tokio::select! {
+                read = client.read(&mut buffer) => assert_eq!(read.unwrap_err().kind(), io::ErrorKind::ConnectionReset),
+                _ = listener.accept() => panic!("a name leads to this host, by {rebound}"),
             }
-        });
-        let entrance = double.listening.lock().unwrap()[&80];
-        let mut client = TcpStream::connect(entrance).await.unwrap();
-        assert_eq!(client.read(&mut [0; 8]).await.unwrap_err().kind(), io::ErrorKind::ConnectionReset);
-        assert_eq!(proxy.counters.failures().get("forbidden"), Some(&1));
-        drop(listener);
+            assert_eq!(proxy.counters.failures().get("forbidden"), Some(&1), "{rebound}");
+        }
     });
 }
 

@@ -76,7 +76,8 @@ pub fn answer(question: &[u8], reply: &[u8], is_ipv6: bool) -> Answer {
     let mut add = |owner_is_it: bool, address: IpAddr, ttl: Duration| {
         if owner_is_it && addresses.len() < MOST_ADDRESSES {
             life = life.min(ttl);
-            addresses.push(address);
+            // A kernel takes `::ffff:127.0.0.1` for 127.0.0.1, and so do those who look at addresses behind us.
+            addresses.push(address.to_canonical());
         }
     };
     if is_ipv6 {
@@ -182,7 +183,8 @@ mod tests {
             for reply in [reply, framed] {
                 if let Answer::Addresses(addresses, life) = answer(&asked, &reply, is_ipv6) {
                     prop_assert!(addresses.len() <= MOST_ADDRESSES && life <= LONGEST && life >= SHORTEST);
-                    prop_assert!(addresses.iter().all(|address| address.is_ipv6() == is_ipv6));
+                    prop_assert!(addresses.iter().all(|address| *address == address.to_canonical()));
+                    prop_assert!(addresses.iter().all(|address| is_ipv6 || address.is_ipv4()));
                 }
             }
         }

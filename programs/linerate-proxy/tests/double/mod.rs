@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -21,6 +21,9 @@ pub const NAME_SERVER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 99, 0, 53));
 
 /// The tunnel's own address.
 pub const OWN: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 99, 0, 1));
+
+/// That of the other family, of a tunnel that has both.
+pub const OWN_IPV6: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd99, 0, 0, 0, 0, 0, 0, 1));
 
 /// No step of a test takes so long, however slow the machine.
 pub const PATIENCE: Duration = Duration::from_secs(120);
@@ -56,7 +59,16 @@ impl Double {
 
     /// Serves `settings`; where it listens, in their order.
     pub fn serve(self: &Arc<Self>, settings: Settings) -> (Vec<SocketAddr>, Arc<Server>) {
-        let services = Services::open(settings, self.tunnel()).unwrap();
+        Self::serve_by(settings, self.tunnel())
+    }
+
+    /// The same for a tunnel with addresses of both families.
+    pub fn serve_both_families(self: &Arc<Self>, settings: Settings) -> (Vec<SocketAddr>, Arc<Server>) {
+        Self::serve_by(settings, Tunnel { addresses: vec![OWN, OWN_IPV6], ..self.tunnel() })
+    }
+
+    fn serve_by(settings: Settings, tunnel: Tunnel) -> (Vec<SocketAddr>, Arc<Server>) {
+        let services = Services::open(settings, tunnel).unwrap();
         let (listening, server) = (services.listening().to_vec(), services.server().clone());
         tokio::spawn(services.serve());
         (listening, server)

@@ -453,6 +453,25 @@ fn http_connect_is_a_connection() {
     });
 }
 
+/// What bounds and counts connections holds for these, too.
+#[test]
+fn a_connection_by_http_connect_counts_until_it_ends() {
+    run(async {
+        let (listener, target) = listen().await;
+        let double = Double::new(&[(inside(2, 443), target)]);
+        let (proxy, server) = double.serve(http(None));
+        let mut client = TcpStream::connect(proxy[0]).await.unwrap();
+        client.write_all(b"CONNECT 10.99.0.2:443 HTTP/1.1\r\nHost: 10.99.0.2:443\r\n\r\nhello").await.unwrap();
+        let (mut there, _) = listener.accept().await.unwrap();
+        assert_eq!(&read::<5>(&mut there).await, b"hello");
+        assert_eq!(server.counters.open.load(Ordering::Relaxed), 1);
+        drop((client, there));
+        while server.counters.open.load(Ordering::Relaxed) > 0 {
+            tokio::task::yield_now().await;
+        }
+    });
+}
+
 #[test]
 fn an_http_request_goes_on_without_what_is_for_the_proxy() {
     run(async {

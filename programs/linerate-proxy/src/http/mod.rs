@@ -4,7 +4,7 @@
 pub mod head;
 
 use std::convert::Infallible;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http_body_util::{Either, Full};
@@ -12,7 +12,7 @@ use hyper::body::{Bytes, Incoming};
 use hyper::header::{self, HeaderValue};
 use hyper::server::conn::http1 as http_server;
 use hyper::service::service_fn;
-use hyper::upgrade::{self, OnUpgrade};
+use hyper::upgrade::OnUpgrade;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use linerate_sockets::Stream;
@@ -23,7 +23,7 @@ use self::head::Wanted;
 use crate::config::Login;
 use crate::failure::Failure;
 use crate::relay::relay;
-use crate::server::Server;
+use crate::server::{Server, locked};
 use crate::target::Target;
 use crate::tls;
 use crate::wait::{self, Io};
@@ -39,6 +39,14 @@ const MOST_HEADERS: usize = 128;
 
 /// A body of ours, or one that is passed on.
 type Body = Either<Full<Bytes>, Incoming>;
+
+/// What becomes of a client's connection once hyper is through with it, which is so after every CONNECT. It is served
+/// to its end where it was taken in, so that the bounds and counts of connections hold for it.
+struct Handover {
+    upgraded: OnUpgrade,
+    /// What it is connected to. A refused one has nothing: dropped at once it would be reset, and the answer lost.
+    inside: Option<Box<dyn Stream>>,
+}
 
 /// An HTTP proxy.
 pub struct Http {
@@ -58,9 +66,10 @@ impl Http {
                 _ => return,
             },
         };
-        let service = service_fn(move |request: Request<Incoming>| {
-            let (this, server) = (self.clone(), server.clone());
-            async move { Ok::<_, Infallible>(this.answer(server, request).await) }
+        let handover = Arc::new(Mutex::new(None));
+        let service = service_fn(|request: Request<Incoming>| {
+            let (this, server, handover) = (self.clone(), server.clone(), handover.clone());
+            async move { Ok::<_, Infallible>(this.answer(&server, request, &handover).await) }
         });
         let mut connection = http_server::Builder::new();
         connection
@@ -71,27 +80,40 @@ impl Http {
             .preserve_header_case(true);
         // What goes wrong here is that somebody went away.
         let _ = connection.serve_connection(TokioIo::new(Io::new(client)), service).with_upgrades().await;
+        let handover = locked(&handover).take();
+        if let Some(Handover { upgraded, inside }) = handover
+            && let Some((client, first)) = handed_over(upgraded).await
+        {
+            match inside {
+                Some(inside) => drop(relay(client, first, inside, &server.memory).await),
+                None => wait::close(client).await,
+            }
+        }
     }
 
-    async fn answer(&self, server: Arc<Server>, mut request: Request<Incoming>) -> Response<Body> {
-        let upgraded = upgrade::on(&mut request);
+    async fn answer(
+        &self,
+        server: &Arc<Server>,
+        mut request: Request<Incoming>,
+        handover: &Mutex<Option<Handover>>,
+    ) -> Response<Body> {
+        let upgraded = request.extensions_mut().remove::<OnUpgrade>();
+        let hand_over = |inside| *locked(handover) = upgraded.map(|upgraded| Handover { upgraded, inside });
         let answer = match self.refusal(&request) {
             Some(refusal) => refusal,
             None => match head::wanted(request.method(), request.uri()) {
                 Ok(Wanted::Tunnel(target)) => match server.connect(&target).await {
-                    Ok(inside) => return open(server, upgraded, inside),
+                    Ok(inside) => {
+                        hand_over(Some(inside));
+                        return Response::new(Either::Left(Full::default()));
+                    }
                     Err(failure) => failed(&failure),
                 },
-                Ok(Wanted::Request(target)) => return pass_on(&server, request, target).await,
+                Ok(Wanted::Request(target)) => return pass_on(server, request, target).await,
                 Err(sentence) => text(StatusCode::BAD_REQUEST, sentence),
             },
         };
-        // hyper hands over the connection of every CONNECT in the end. Dropped, it would be reset, and the answer lost.
-        tokio::spawn(async move {
-            if let Some((client, _)) = handed_over(upgraded).await {
-                wait::close(client).await;
-            }
-        });
+        hand_over(None);
         answer
     }
 
@@ -104,16 +126,6 @@ impl Http {
         }
         None
     }
-}
-
-/// CONNECT: what follows the answer is passed on as it is.
-fn open(server: Arc<Server>, upgraded: OnUpgrade, inside: Box<dyn Stream>) -> Response<Body> {
-    tokio::spawn(async move {
-        if let Some((client, first)) = handed_over(upgraded).await {
-            let _ = relay(client, first, inside, &server.memory).await;
-        }
-    });
-    Response::new(Either::Left(Full::default()))
 }
 
 /// A client's connection without HTTP, and what it has sent already.

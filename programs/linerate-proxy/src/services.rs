@@ -52,7 +52,7 @@ impl Services {
     /// # Errors
     /// A sentence about what cannot be opened.
     pub fn open(settings: Settings, tunnel: Tunnel) -> Result<Self, String> {
-        warn_of_open_doors(&settings);
+        open_doors(&settings).iter().for_each(|sentence| eprint_line(&format!("linerate-proxy: {sentence}")));
         let families = Families::of(&tunnel.addresses, settings.resolve);
         let source = match settings.names {
             config::Names::Tunnel => Source::Tunnel(tunnel.name_servers, tunnel.search_domains),
@@ -187,14 +187,49 @@ fn not_in_tunnel(local: SocketAddr, error: &std::io::Error) -> String {
     format!("cannot listen on port {} in the tunnel: {error}", local.port())
 }
 
-/// What others on the network can use without a password.
-fn warn_of_open_doors(settings: &Settings) {
-    for (local, login) in settings.services.iter().filter_map(Service::local) {
-        if login.is_none() && !local.is_loopback() {
-            eprint_line(&format!(
-                "linerate-proxy: whoever reaches {local} can use the tunnel: no password is needed there. 127.0.0.1 is \
-                 for this host alone"
-            ));
-        }
+/// What can be used without a password and should perhaps not be: a sentence for each.
+fn open_doors(settings: &Settings) -> Vec<String> {
+    let is_proxy = |service: &&Service| matches!(service, Service::Socks { .. } | Service::Http { .. });
+    let has_login = settings.services.iter().filter_map(Service::local).any(|(_, login)| login.is_some());
+    let of_others = settings
+        .services
+        .iter()
+        .filter_map(Service::local)
+        .filter(|(local, login)| login.is_none() && !local.is_loopback());
+    let of_others = of_others.map(|(local, _)| {
+        format!(
+            "whoever reaches {local} can use the tunnel: no password is needed there. 127.0.0.1 is for this host alone"
+        )
+    });
+    let beside = settings.services.iter().filter(is_proxy).filter_map(Service::local);
+    let beside = beside.filter(|(_, login)| has_login && login.is_none()).map(|(local, _)| {
+        format!(
+            "the proxy on {local} needs no password, and another one does: -D and --http add proxies, and change none \
+             of the file's; leave them away, or set Username and Password there"
+        )
+    });
+    of_others.chain(beside).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Login;
+
+    #[test]
+    fn what_needs_no_password_is_told_where_others_reach_it_or_another_proxy_needs_one() {
+        let socks = |address: &str, login| Service::Socks { local: address.parse().unwrap(), login };
+        let doors = |services| open_doors(&Settings { services, ..Settings::default() });
+        let login = || Some(Login::new("peter", "hunter123"));
+        assert_eq!(doors(vec![socks("127.0.0.1:1", None)]), [""; 0]);
+        assert_eq!(doors(vec![socks(":1", login()), socks("127.0.0.1:2", login())]), [""; 0]);
+        let open = doors(vec![socks(":1", None)]);
+        assert!(open.len() == 1 && open[0].starts_with("whoever reaches *:1 "), "{open:?}");
+        let beside = doors(vec![socks(":1", login()), socks("127.0.0.1:2", None)]);
+        assert!(beside.len() == 1 && beside[0].starts_with("the proxy on 127.0.0.1:2 needs no password"), "{beside:?}");
+        // A forward has no password, whatever a proxy has.
+        let target = "192.0.2.1:80".parse().unwrap();
+        let forward = Service::TcpOut { local: "127.0.0.1:3".parse().unwrap(), target };
+        assert_eq!(doors(vec![socks(":1", login()), forward]), [""; 0]);
     }
 }

@@ -279,6 +279,27 @@ fn names_are_asked_of_the_tunnels_server_once() {
 }
 
 #[test]
+fn a_question_without_an_answer_hides_no_address() {
+    run(async {
+        let (listener, target) = listen().await;
+        let (socket, server) = udp().await;
+        let double = Double::new(&[(inside(2, 80), target), (SocketAddr::new(NAME_SERVER, 53), server)]);
+        let (proxy, _) = double.serve_both_families(socks(None));
+        // The server fails for one family of the first name, and for the search domain of the second.
+        tokio::spawn(name_server_with(socket, |name, is_ipv6| match (name, is_ipv6) {
+            ("a.example" | "b", false) => Ok(vec![inside(2, 80).ip()]),
+            ("b", true) => Ok(Vec::new()),
+            _ => Err(Rcode::SERVFAIL),
+        }));
+        for name in ["a.example", "b"] {
+            let (_, answered, _) = ask(proxy[0], &request(1, name, 80)).await;
+            assert_eq!(answered, 0, "{name}");
+            listener.accept().await.unwrap();
+        }
+    });
+}
+
+#[test]
 fn an_answer_that_is_too_long_is_asked_for_by_tcp() {
     run(async {
         let (_listener, target) = listen().await;

@@ -54,6 +54,9 @@ pub struct Families {
     prefers_ipv6: bool,
 }
 
+/// Addresses, perhaps none, and for how long that is so.
+type Found = (Vec<IpAddr>, Duration);
+
 struct Remembered {
     addresses: Vec<IpAddr>,
     until: Instant,
@@ -123,7 +126,7 @@ impl Names {
         if ordered.is_empty() { Err(Failure::NoSuchName(name.to_owned())) } else { Ok(ordered) }
     }
 
-    async fn ask(&self, name: &str) -> Result<(Vec<IpAddr>, Duration), Failure> {
+    async fn ask(&self, name: &str) -> Result<Found, Failure> {
         match &self.source {
             Source::System => {
                 let found =
@@ -134,8 +137,9 @@ impl Names {
             Source::Tunnel(servers, domains) => {
                 let searched = if name.contains('.') { &[][..] } else { domains };
                 for domain in searched {
-                    let found = self.ask_servers(servers, &format!("{name}.{domain}")).await?;
-                    if !found.0.is_empty() {
+                    // Where nobody answers for a domain, the next one, or the name as it is, may still be known.
+                    let found = self.ask_servers(servers, &format!("{name}.{domain}")).await;
+                    if let Some(found) = found.ok().filter(|(addresses, _)| !addresses.is_empty()) {
                         return Ok(found);
                     }
                 }
@@ -145,27 +149,22 @@ impl Names {
     }
 
     /// Asks one server after the other, for both families at once. No addresses are an answer.
-    async fn ask_servers(&self, servers: &[IpAddr], name: &str) -> Result<(Vec<IpAddr>, Duration), Failure> {
+    async fn ask_servers(&self, servers: &[IpAddr], name: &str) -> Result<Found, Failure> {
         let reachable: Vec<IpAddr> = servers.iter().copied().filter(|server| self.families.have(*server)).collect();
         for server in reachable.repeat(ROUNDS) {
             let four = self.ask_server(server, name, false);
             let six = self.ask_server(server, name, true);
             let (four, six) = tokio::join!(four, six);
-            let (Some((mut addresses, life)), Some((others, other_life))) = (four, six) else { continue };
-            let life = match (addresses.is_empty(), others.is_empty()) {
-                (false, true) => life,
-                (true, false) => other_life,
-                _ => life.min(other_life),
-            };
-            addresses.extend(others);
-            return Ok((addresses, life));
+            if let Some(found) = joined(four, six) {
+                return Ok(found);
+            }
         }
         Err(Failure::NoAnswer(name.to_owned()))
     }
 
     /// What a server says; none if it says nothing of use in time. It is not asked for a family that the tunnel has no
     /// address of.
-    async fn ask_server(&self, server: IpAddr, name: &str, is_ipv6: bool) -> Option<(Vec<IpAddr>, Duration)> {
+    async fn ask_server(&self, server: IpAddr, name: &str, is_ipv6: bool) -> Option<Found> {
         if !if is_ipv6 { self.families.has_ipv6 } else { self.families.has_ipv4 } {
             return Some((Vec::new(), NOTHING));
         }
@@ -234,9 +233,43 @@ impl Names {
     }
 }
 
+/// What a server says of both families. One of them suffices if it has addresses, and is then soon asked again; that
+/// there are none is known only if both say so.
+fn joined(four: Option<Found>, six: Option<Found>) -> Option<Found> {
+    match (four, six) {
+        (Some((mut addresses, life)), Some((others, other_life))) => {
+            let life = match (addresses.is_empty(), others.is_empty()) {
+                (false, true) => life,
+                (true, false) => other_life,
+                _ => life.min(other_life),
+            };
+            addresses.extend(others);
+            Some((addresses, life))
+        }
+        (Some((addresses, life)), None) | (None, Some((addresses, life))) if !addresses.is_empty() => {
+            Some((addresses, life.min(NOTHING)))
+        }
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_family_suffices_and_nothing_needs_both() {
+        let found = |last: u8, seconds| (vec![IpAddr::from([192, 0, 2, last])], Duration::from_secs(seconds));
+        let nothing = || Some((Vec::new(), NOTHING));
+        assert_eq!(joined(Some(found(1, 60)), None), Some(found(1, 10)));
+        assert_eq!(joined(None, Some(found(1, 5))), Some(found(1, 5)));
+        assert_eq!(joined(Some(found(1, 60)), nothing()), Some(found(1, 60)));
+        let (both, life) = joined(Some(found(1, 60)), Some(found(2, 30))).unwrap();
+        assert_eq!((both.len(), life), (2, Duration::from_secs(30)));
+        assert_eq!(joined(nothing(), None), None);
+        assert_eq!(joined(nothing(), nothing()), nothing());
+        assert_eq!(joined(None, None), None);
+    }
 
     #[test]
     fn families_take_turns_and_those_without_an_address_are_left_out() {

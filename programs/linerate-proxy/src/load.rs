@@ -12,7 +12,7 @@ use linerate_control::tunnel_file::{Diagnostic, KeyDirectories, NoNames, Severit
 use linerate_control::zeroizing::Buffer;
 use zeroize::Zeroizing;
 
-use crate::config::{self, Service, Settings};
+use crate::config::{self, ProxyFile, Service, Settings};
 
 /// The interface of a tunnel, which nobody outside of the proxy sees.
 const INTERFACE: &str = "wg0";
@@ -31,20 +31,23 @@ pub struct Loaded {
 /// # Errors
 /// What is wrong, a line for each mistake.
 pub fn load(path: &Path, environment: &dyn Fn(&str) -> Option<String>) -> Result<Loaded, String> {
-    let (mut file, diagnostics) = config::read(&read(path)?, environment);
-    for service in &mut file.settings.services {
-        if let Service::Http { tls: Some((certificate, key)), .. } = service {
-            (*certificate, *key) = (beside(path, certificate), beside(path, key));
-        }
-    }
-    let mut mistakes = told(path, &diagnostics);
-    let (tunnel_path, text) = match &file.tunnel_file {
+    let mut mistakes = Vec::new();
+    let mut file = read_one(path, environment, &mut mistakes)?;
+    let (tunnel_path, text) = match file.tunnel_file.take() {
         None => (path.to_owned(), file.tunnel),
         Some(other) => {
-            let other = beside(path, other);
-            // wireproxy reads nothing but the tunnel there.
-            let (there, diagnostics) = config::read(&read(&other)?, environment);
-            mistakes.extend(told(&other, &diagnostics));
+            let other = beside(path, &other);
+            let there = read_one(&other, environment, &mut mistakes)?;
+            if there.tunnel_file.is_some() {
+                mistakes.push(format!("{}: WGConfig leads here, and on: it may lead once", other.display()));
+            }
+            if !file.tunnel.trim_ascii().is_empty() {
+                let (here, there) = (path.display(), other.display());
+                eprint_line(&format!(
+                    "linerate-proxy: {here}: [Interface] and [Peer] are ignored: WGConfig has those of {there} count"
+                ));
+            }
+            file.settings.add(there.settings);
             (other, there.tunnel)
         }
     };
@@ -69,6 +72,22 @@ pub fn load(path: &Path, environment: &dyn Fn(&str) -> Option<String>) -> Result
         true => Ok(Loaded { settings: file.settings, tunnel }),
         false => Err(mistakes.join("\n")),
     }
+}
+
+/// Reads one file, whose relative paths are then those of files beside it.
+fn read_one(
+    path: &Path,
+    environment: &dyn Fn(&str) -> Option<String>,
+    mistakes: &mut Vec<String>,
+) -> Result<ProxyFile, String> {
+    let (mut file, diagnostics) = config::read(&read(path)?, environment);
+    for service in &mut file.settings.services {
+        if let Service::Http { tls: Some((certificate, key)), .. } = service {
+            (*certificate, *key) = (beside(path, certificate), beside(path, key));
+        }
+    }
+    mistakes.extend(told(path, &diagnostics));
+    Ok(file)
 }
 
 /// A name without a folder is beside the file that has it, and so is any other relative path: where the proxy was started
@@ -106,7 +125,10 @@ fn everywhere(document: &Document, tunnel: &mut TunnelFile) {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::config::{Names, Stack};
 
     const KEY: &str = "uCTIK+56CPyCvwJxmU5dBfuyJvPuSXAq1FzHdnIxe1Q=";
 
@@ -139,6 +161,44 @@ mod tests {
         assert_eq!((loaded.settings.services.len(), loaded.tunnel.peers.len()), (1, 1));
         let Service::Http { tls: Some((certificate, key)), .. } = &loaded.settings.services[0] else { panic!() };
         assert_eq!((certificate, key), (&folder.path().join("a.pem"), &PathBuf::from("/etc/a.key")));
+    }
+
+    #[test]
+    fn a_tunnels_file_is_read_as_a_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let beside = folder.path().join("tunnels");
+        fs::create_dir(&beside).unwrap();
+        let tunnel = format!(
+            "[Interface]\nPrivateKey = {KEY}\nCheckAlive = 10.0.0.1\nCheckAliveInterval = 7\n[Peer]\nPublicKey = {KEY}\n\
+             #! [http]\n#! BindAddress = :8080\n#! CertFile = a.pem\n#! KeyFile = a.key\n\
+             #! [Proxy]\n#! Stack = embedded\n#! Names = system\n"
+        );
+        fs::write(beside.join("wg.conf"), tunnel).unwrap();
+        let path = folder.path().join("proxy.conf");
+        let load_beside = |text: &str| {
+            fs::write(&path, text).unwrap();
+            load(&path, &|_| None)
+        };
+        let start = "WGConfig = tunnels/wg.conf\n[Socks5]\nBindAddress = :1080\n";
+        let Settings { services, check_alive, check_alive_interval, stack, names, .. } =
+            load_beside(start).unwrap_or_else(|said| panic!("{said}")).settings;
+        assert_eq!(check_alive, ["10.0.0.1".parse::<std::net::IpAddr>().unwrap()]);
+        assert_eq!(check_alive_interval, Some(Duration::from_secs(7)));
+        assert!(stack == Stack::Embedded && names == Names::System);
+        let [Service::Socks { .. }, Service::Http { tls: Some((certificate, _)), .. }] = &services[..] else {
+            panic!()
+        };
+        assert_eq!(*certificate, beside.join("a.pem"));
+
+        // What the file with WGConfig says itself counts.
+        let own = "[Proxy]\nStack = kernel\nCheckAlive = 10.0.0.9\nCheckAliveInterval = 3\n";
+        let settings = load_beside(&(start.to_owned() + own)).unwrap_or_else(|said| panic!("{said}")).settings;
+        assert_eq!(settings.check_alive, ["10.0.0.9".parse::<std::net::IpAddr>().unwrap()]);
+        assert_eq!(settings.check_alive_interval, Some(Duration::from_secs(3)));
+        assert!(settings.stack == Stack::Kernel);
+
+        fs::write(beside.join("wg.conf"), "WGConfig = other.conf\n").unwrap();
+        assert!(load_beside(start).is_err_and(|said| said.contains("WGConfig leads here, and on")));
     }
 
     #[test]

@@ -49,6 +49,26 @@ pub struct Settings {
     pub info: Option<Local>,
 }
 
+impl Settings {
+    /// Adds what the tunnel's file says. Services add up; of other settings those that are here already count.
+    pub(crate) fn add(&mut self, other: Self) {
+        self.services.extend(other.services);
+        if self.check_alive.is_empty() {
+            (self.check_alive, self.check_alive_interval) = (other.check_alive, other.check_alive_interval);
+        }
+        if self.resolve == Resolve::default() {
+            self.resolve = other.resolve;
+        }
+        if self.names == Names::default() {
+            self.names = other.names;
+        }
+        if self.stack == Stack::default() {
+            self.stack = other.stack;
+        }
+        self.info = self.info.take().or(other.info);
+    }
+}
+
 /// Something that the proxy does for clients.
 pub enum Service {
     /// `[TCPClientTunnel]`: connections to a local address go to a target in the tunnel.

@@ -1,16 +1,19 @@
 //! Connections to targets: in the tunnel, and, for what comes out of it, outside.
 
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use linerate_sockets::{Pending, Sockets, Stream};
+use linerate_sockets::{Datagrams, Pending, Sockets, Stream};
 use tokio::net::TcpStream;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use crate::failure::Failure;
-use crate::kernel::Connection;
+use crate::kernel::{Connection, unspecified};
 use crate::names::Names;
 use crate::target::{Host, Target};
 
@@ -20,17 +23,60 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// After how long the next address of a name is tried beside the others (RFC 8305).
 const NEXT: Duration = Duration::from_millis(250);
 
+/// So many UDP sockets in the tunnel have all clients together. The stack in the process has 1,024; names need two for
+/// each that is looked up ([`crate::names::MOST_LOOKUPS`]), and the others are those of forwards into the host.
+const MOST_PORTS: usize = 704;
+const _: () = assert!(MOST_PORTS + 2 * crate::names::MOST_LOOKUPS <= 1024 - 64);
+
 /// Connects into the tunnel.
 pub struct Dialer {
-    /// The tunnel's stack.
-    pub sockets: Arc<dyn Sockets>,
-    /// The addresses of names.
-    pub names: Names,
-    /// The tunnel's own addresses.
-    pub own: Vec<IpAddr>,
+    sockets: Arc<dyn Sockets>,
+    names: Names,
+    own: Vec<IpAddr>,
+    ports: Arc<Semaphore>,
+}
+
+/// A client's UDP socket in the tunnel, which counts.
+struct Port {
+    socket: Box<dyn Datagrams>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Datagrams for Port {
+    fn poll_receive(&mut self, context: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<(usize, SocketAddr)>> {
+        self.socket.poll_receive(context, into)
+    }
+
+    fn poll_send(&mut self, context: &mut Context<'_>, from: &[u8], to: SocketAddr) -> Poll<io::Result<()>> {
+        self.socket.poll_send(context, from, to)
+    }
+
+    fn local(&self) -> SocketAddr {
+        self.socket.local()
+    }
 }
 
 impl Dialer {
+    /// Connects by the tunnel's stack, to what `names` say; `own` are the tunnel's addresses.
+    pub fn new(sockets: Arc<dyn Sockets>, names: Names, own: Vec<IpAddr>) -> Self {
+        Self { sockets, names, own, ports: Arc::new(Semaphore::new(MOST_PORTS)) }
+    }
+
+    /// A UDP socket in the tunnel for a client.
+    ///
+    /// # Errors
+    /// [`Failure::Busy`] if clients have as many as there may be, or what the stack says.
+    pub fn bind(&self, is_ipv6: bool) -> Result<Box<dyn Datagrams>, Failure> {
+        let permit = self.ports.clone().try_acquire_owned().map_err(|_| Failure::Busy)?;
+        let socket = self.sockets.bind(unspecified(is_ipv6, 0))?;
+        Ok(Box::new(Port { socket, _permit: permit }))
+    }
+
+    /// Whether another client gets a UDP socket only if one of those that there are ends.
+    pub fn is_out_of_ports(&self) -> bool {
+        self.ports.available_permits() == 0
+    }
+
     /// A connection in the tunnel.
     ///
     /// # Errors
@@ -161,7 +207,60 @@ fn leads_into_a_tunnel(address: IpAddr) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use linerate_sockets::Listener;
+
     use super::*;
+    use crate::config::Resolve;
+    use crate::names::{Families, Source};
+
+    /// A tunnel in which sockets can be had.
+    struct Idle;
+
+    impl Sockets for Idle {
+        fn connect(&self, _: SocketAddr) -> Pending<Box<dyn Stream>> {
+            Box::pin(std::future::pending())
+        }
+
+        fn listen(&self, _: SocketAddr) -> io::Result<Box<dyn Listener>> {
+            Err(io::ErrorKind::Unsupported.into())
+        }
+
+        fn bind(&self, local: SocketAddr) -> io::Result<Box<dyn Datagrams>> {
+            Ok(Box::new(Silent(local)))
+        }
+
+        fn ping(&self, _: IpAddr) -> Pending<()> {
+            Box::pin(std::future::pending())
+        }
+    }
+
+    struct Silent(SocketAddr);
+
+    impl Datagrams for Silent {
+        fn poll_receive(&mut self, _: &mut Context<'_>, _: &mut [u8]) -> Poll<io::Result<(usize, SocketAddr)>> {
+            Poll::Pending
+        }
+
+        fn poll_send(&mut self, _: &mut Context<'_>, _: &[u8], _: SocketAddr) -> Poll<io::Result<()>> {
+            Poll::Pending
+        }
+
+        fn local(&self) -> SocketAddr {
+            self.0
+        }
+    }
+
+    #[test]
+    fn clients_leave_udp_sockets_to_names() {
+        let own = vec!["10.0.0.2".parse().unwrap()];
+        let names = Names::new(Source::System, Arc::new(Idle), Families::of(&own, Resolve::Auto));
+        let dialer = Dialer::new(Arc::new(Idle), names, own);
+        let mut all: Vec<_> = (0..MOST_PORTS).map(|_| dialer.bind(false).unwrap_or_else(|_| panic!())).collect();
+        assert!(dialer.is_out_of_ports());
+        assert!(matches!(dialer.bind(false).err(), Some(Failure::Busy)));
+        all.pop();
+        assert!(!dialer.is_out_of_ports() && dialer.bind(true).is_ok());
+    }
 
     #[test]
     fn no_name_and_no_tunnel_leads_to_this_host_however_its_address_is_written() {

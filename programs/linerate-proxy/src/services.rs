@@ -59,8 +59,7 @@ impl Services {
             config::Names::System => Source::System,
         };
         let names = Names::new(source, tunnel.sockets.clone(), families);
-        let server =
-            Arc::new(Server::new(Dialer { sockets: tunnel.sockets.clone(), names, own: tunnel.addresses.clone() }));
+        let server = Arc::new(Server::new(Dialer::new(tunnel.sockets.clone(), names, tunnel.addresses.clone())));
         let mut this = Self { server, tasks: Vec::new(), standard_streams: None, listening: Vec::new() };
         for service in settings.services {
             this.add(service, &*tunnel.sockets, &tunnel.addresses)?;

@@ -2,7 +2,6 @@
 //! back by it goes to that client.
 
 use std::collections::HashMap;
-use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,7 +18,7 @@ use crate::target::Target;
 use crate::wait;
 
 /// So many clients has a forward at most; another one takes the place of the one that was silent longest.
-const MOST_CLIENTS: usize = 1024;
+const MOST_CLIENTS: usize = 512;
 
 /// So many datagrams of a client wait, and so many for all clients.
 const MOST_WAITING: usize = 64;
@@ -84,7 +83,11 @@ pub async fn forward(server: Arc<Server>, mut socket: Box<dyn Datagrams>, forwar
                     continue;
                 };
                 if !clients.contains_key(&from) {
-                    make_room(&mut clients);
+                    let is_full = clients.len() >= MOST_CLIENTS
+                        || forward.side == Side::Inside && server.dialer.is_out_of_ports();
+                    if is_full {
+                        forget_oldest(&mut clients);
+                    }
                     number += 1;
                     let (queue, queued) = mpsc::channel(MOST_WAITING);
                     let task = client(server.clone(), forward.clone(), bytes.clone(), from, number, queued, news.clone());
@@ -122,10 +125,8 @@ fn share(bytes: &Arc<Semaphore>, datagram: Vec<u8>) -> Option<Waiting> {
     Some(Waiting { bytes: datagram, _share: share })
 }
 
-fn make_room(clients: &mut HashMap<SocketAddr, Client>) {
-    if clients.len() >= MOST_CLIENTS
-        && let Some(oldest) = clients.iter().min_by_key(|(_, client)| client.active).map(|(address, _)| *address)
-    {
+fn forget_oldest(clients: &mut HashMap<SocketAddr, Client>) {
+    if let Some(oldest) = clients.iter().min_by_key(|(_, client)| client.active).map(|(address, _)| *address) {
         clients.remove(&oldest);
     }
 }
@@ -153,12 +154,11 @@ async fn open(server: &Server, forward: &Forward) -> Result<(Box<dyn Datagrams>,
         Side::Outside => server.dialer.outside(&forward.target.host).await?,
     };
     let to = SocketAddr::new(*addresses.first().ok_or(Failure::Unreachable)?, forward.target.port);
-    let local = unspecified(to.is_ipv6(), 0);
-    let socket: io::Result<Box<dyn Datagrams>> = match forward.side {
-        Side::Inside => server.dialer.sockets.bind(local),
-        Side::Outside => Udp::bind(local).map(|socket| Box::new(socket) as Box<dyn Datagrams>),
+    let socket: Box<dyn Datagrams> = match forward.side {
+        Side::Inside => server.dialer.bind(to.is_ipv6())?,
+        Side::Outside => Box::new(Udp::bind(unspecified(to.is_ipv6(), 0))?),
     };
-    Ok((socket?, to))
+    Ok((socket, to))
 }
 
 #[allow(clippy::too_many_arguments, reason = "the state of a client's task")]

@@ -25,9 +25,11 @@ const PORT: u16 = 53;
 const PATIENCE: Duration = Duration::from_secs(2);
 const ROUNDS: usize = 2;
 
-/// So many names are remembered, and names of so many clients are looked up at a time.
+/// So many names are remembered.
 const MOST_NAMES: usize = 4096;
-const MOST_LOOKUPS: usize = 512;
+
+/// So many names are looked up at a time, each by a UDP socket in the tunnel for each family; others wait.
+pub(crate) const MOST_LOOKUPS: usize = 128;
 
 /// Who is asked.
 pub enum Source {
@@ -111,12 +113,14 @@ impl Names {
     /// The addresses of a name, best first.
     ///
     /// # Errors
-    /// [`Failure::NoSuchName`], [`Failure::NoNameServer`], or [`Failure::TimedOut`] if no server answers.
+    /// [`Failure::NoSuchName`], [`Failure::NoNameServer`], [`Failure::NoAnswer`] if no server answers, [`Failure::Busy`].
     pub async fn look_up(&self, name: &str) -> Result<Vec<IpAddr>, Failure> {
         let addresses = match self.remembered(name) {
             Some(addresses) => addresses,
             None => {
-                let Ok(_permit) = self.lookups.try_acquire() else { return Err(Failure::Busy) };
+                let Ok(Ok(_permit)) = timeout(PATIENCE, self.lookups.acquire()).await else {
+                    return Err(Failure::Busy);
+                };
                 let (addresses, life) = self.ask(name).await?;
                 self.remember(name, addresses.clone(), life);
                 addresses

@@ -18,7 +18,7 @@ use tokio::time::{Instant, Sleep, sleep};
 
 use super::message::{self, Reply};
 use super::{Socks, refuse};
-use crate::kernel::{Udp, unspecified};
+use crate::kernel::Udp;
 use crate::server::{Server, locked};
 use crate::target::Target;
 use crate::wait::{self, LONGEST_DATAGRAM, with_buffer};
@@ -229,7 +229,7 @@ impl Association {
     fn send_in(&mut self, context: &mut Context<'_>, to: SocketAddr, payload: &[u8]) {
         let inside = &mut self.inside[usize::from(to.is_ipv6())];
         if inside.is_none() {
-            *inside = self.server.dialer.sockets.bind(unspecified(to.is_ipv6(), 0)).ok();
+            *inside = self.server.dialer.bind(to.is_ipv6()).ok();
             // It has to be polled for what comes back.
             context.waker().wake_by_ref();
         }

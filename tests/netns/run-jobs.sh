@@ -54,4 +54,6 @@ typed "$tool run work -- sleep 100"
 wait_for 10 "sleep" pgrep -u 1000 -x sleep
 kill -KILL $terminal
 wait $terminal 2>/dev/null || true
+# Its shell and the command learn of it one after the other.
+wait_for 10 "the shell and the command to end" bash -c '! pgrep -u 1000'
 nothing_left

@@ -34,15 +34,10 @@ impl Supervisor<'_> {
     /// Lets the gateway follow default routes that have changed. Where that fails, it is tried again later.
     pub(super) fn follow_default_routes(&mut self) -> Result<(), Error> {
         let Some(routes) = &mut self.default_routes else { return Ok(()) };
-        let differ = || reload::default_routes_differ(self.interface).unwrap_or(true);
         let is_due = self.follow_failed.is_some_and(|failed| failed.elapsed() >= FOLLOW_AGAIN);
-        let missed = (std::mem::take(&mut self.missed_default_routes) || is_due) && differ();
-        // Also if they are as before: an interface of the same name may be another one, which does not forward.
-        if !routes.clear() && !missed {
-            if is_due {
-                // A reload has done it.
-                self.followed(None);
-            }
+        let missed = std::mem::take(&mut self.missed_default_routes);
+        let differ = || reload::default_routes_differ(self.interface).unwrap_or(true);
+        if !has_to_follow(routes.clear(), is_due, missed, differ) {
             return Ok(());
         }
         // One is removed and another added, of both families: all of that is one change.
@@ -70,8 +65,30 @@ impl Supervisor<'_> {
     }
 }
 
+/// Whether the gateway is to follow default routes: those that have `changed`, also if they are as before, since an interface
+/// of the same name may be another one, which does not forward; where it `failed` a while ago, whose steps may be undone
+/// though the routes are those of the plan; and where a change may have been `missed`, if they `differ` from the plan.
+fn has_to_follow(changed: bool, failed: bool, missed: bool, differ: impl FnOnce() -> bool) -> bool {
+    changed || failed || (missed && differ())
+}
+
 /// How long to wait after a failure.
 const FOLLOW_AGAIN: Duration = Duration::from_mins(1);
 
 /// How long routes may take to be complete.
 const SETTLE: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_is_tried_again_though_the_routes_are_those_of_the_plan() {
+        let follows = |changed, failed, missed| has_to_follow(changed, failed, missed, || false);
+        assert!(follows(true, false, false));
+        assert!(follows(false, true, false), "a failure");
+        assert!(!follows(false, false, true), "what was missed has changed nothing");
+        assert!(has_to_follow(false, false, true, || true));
+        assert!(!has_to_follow(false, false, false, || true));
+    }
+}

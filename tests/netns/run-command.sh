@@ -37,6 +37,12 @@ run_status work -- ping -n -c 1 -W 5 10.9.0.2
 expect "exit code of a ping" 0 "$STATUS"
 run_status work -- ping -n -c 1 -W 5 fd09::2
 expect "exit code of a ping over IPv6" 0 "$STATUS"
+LOG_LEVEL=warn run_status work -- printenv LOG_LEVEL
+expect "exit code with a LOG_LEVEL for the command" 0 "$STATUS" && said "^warn$"
+LINERATE_LOG_LEVEL=info run_status work -- true
+expect "exit code with a daemon that logs" 0 "$STATUS" && said "UAPI|listening|work"
+LINERATE_SPIN=long run_status work -- true
+expect "exit code with a bad setting of the daemon" 125 "$STATUS" && said LINERATE_SPIN
 nothing_left
 
 if type -P ssh >/dev/null; then

@@ -154,12 +154,11 @@ pub(crate) fn start_isolated(
     command.stdin(Stdio::null()).stdout(Stdio::null());
     command.env("LINERATE_NETWORK_FD", network.as_raw_fd().to_string());
     command.env("LINERATE_END_FD", life.as_raw_fd().to_string());
-    if std::env::var_os("LOG_LEVEL").is_none() {
-        // What it says at its start is not for whoever runs a command. Why it fails it says all the same.
-        command.env("LOG_LEVEL", "silent");
-    }
+    // LOG_LEVEL is the command's, which may know other words. Why the daemon fails it says all the same.
+    let level = std::env::var_os(LOG_LEVEL).filter(|level| !level.is_empty());
+    command.env("LOG_LEVEL", level.unwrap_or_else(|| "silent".into()));
     // The user's environment is for the command.
-    for variable in ["WG_PROCESS_FOREGROUND", "WG_TUN_FD", "WG_UAPI_FD"] {
+    for variable in ["WG_PROCESS_FOREGROUND", "WG_TUN_FD", "WG_TUN_NAME_FILE", "WG_UAPI_FD"] {
         command.env_remove(variable);
     }
     let failed = |error: io::Error| io::Error::new(error.kind(), format!("cannot start {}: {error}", daemon.display()));
@@ -168,6 +167,9 @@ pub(crate) fn start_isolated(
         status => Err(io::Error::other(format!("{} {}", daemon.display(), how_it_ended(status)))),
     }
 }
+
+/// The variable that says what such a daemon logs.
+const LOG_LEVEL: &str = "LINERATE_LOG_LEVEL";
 
 /// Waits for the daemon, whose interface is gone, to close our connection, the last thing it does: a live one removes
 /// its socket first; a killed one leaves it to us.

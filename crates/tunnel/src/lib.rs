@@ -21,7 +21,8 @@
 //! ([`resolver::process::answer`]) and `supervise IFACE` ([`supervise::in_background`]).
 //!
 //! These environment variables are read where they are needed: WG_QUICK_BACKEND, WG_QUICK_USERSPACE_IMPLEMENTATION,
-//! LINERATE_USER, LINERATE_SPIN, LINERATE_USAGE, LINERATE_LOCKED, CREDENTIALS_DIRECTORY, LOG_LEVEL, NOTIFY_SOCKET and PATH.
+//! LINERATE_USER, LINERATE_SPIN, LINERATE_USAGE, LINERATE_LOCKED, LINERATE_LOG_LEVEL, CREDENTIALS_DIRECTORY,
+//! LOG_LEVEL, NOTIFY_SOCKET and PATH.
 
 #![forbid(unsafe_code)]
 

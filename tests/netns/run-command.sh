@@ -43,6 +43,10 @@ LINERATE_LOG_LEVEL=info run_status work -- true
 expect "exit code with a daemon that logs" 0 "$STATUS" && said "UAPI|listening|work"
 LINERATE_SPIN=long run_status work -- true
 expect "exit code with a bad setting of the daemon" 125 "$STATUS" && said LINERATE_SPIN
+for filter in off log; do
+  LINERATE_SECCOMP=$filter run_status work -- ping -n -c 1 -W 5 10.9.0.2
+  expect "exit code of a ping with LINERATE_SECCOMP=$filter" 0 "$STATUS"
+done
 nothing_left
 
 if type -P ssh >/dev/null; then

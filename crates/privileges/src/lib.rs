@@ -41,6 +41,8 @@ pub struct Confinement<'a> {
     pub filter: Filter,
     /// The directory of the socket, the only one from which files may be removed.
     pub socket_directory: &'a Path,
+    /// The interface is in another network namespace, which the daemon has to enter whatever else is in force.
+    pub enters_network: bool,
 }
 
 /// The requested confinement of a proxy (`linerate-proxy`), which was started by an ordinary user.

@@ -252,7 +252,8 @@ fn child(case: &str) {
             }
         };
     }
-    let in_force = confine_daemon(&Confinement { user: user.as_ref(), filter, socket_directory: &sockets }).unwrap();
+    let requested = Confinement { user: user.as_ref(), filter, socket_directory: &sockets, enters_network: false };
+    let in_force = confine_daemon(&requested).unwrap();
     let counter = |name| in_force.counters().into_iter().find(|(known, _)| known == name).unwrap().1;
     let has_landlock = counter("landlock_version") > 0;
     match what {

@@ -209,7 +209,7 @@ fn serve(
     let zone = TimeZone::system();
     let timer = Rc::new(Timer::new().map_err(|error| format!("cannot make a timer: {error}"))?);
     let clock_change = ClockChange::new().ok();
-    let in_force = confine(&interface, user, environment.filter)?;
+    let in_force = confine(&interface, user, &environment)?;
     let engine = engine.start().map_err(failed)?;
     if let Some(ready) = ready {
         ready.notify()?;
@@ -298,11 +298,12 @@ fn open_usage(interface: &InterfaceName, environment: &Environment) -> Option<Us
 }
 
 /// Drops the privileges that are not needed from here on, and logs what could not be dropped.
-fn confine(interface: &InterfaceName, user: Option<&User>, filter: Filter) -> Result<InForce, String> {
+fn confine(interface: &InterfaceName, user: Option<&User>, environment: &Environment) -> Result<InForce, String> {
+    let (filter, enters_network) = (environment.filter, environment.network.is_some());
     if matches!(filter, Filter::Log | Filter::Off) {
         tracing::info!("{interface}: LINERATE_SECCOMP: no system call is refused; for debugging only");
     }
-    let requested = Confinement { user, filter, socket_directory: Path::new(socket::DIRECTORY) };
+    let requested = Confinement { user, filter, socket_directory: Path::new(socket::DIRECTORY), enters_network };
     let in_force = linerate_privileges::confine_daemon(&requested).map_err(|error| format!("{interface}: {error}"))?;
     if !in_force.missing.is_empty() {
         tracing::info!("{interface}: this system does not offer all protection: {}", in_force.missing.join("; "));

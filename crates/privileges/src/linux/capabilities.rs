@@ -9,7 +9,7 @@ use rustix::thread::{
 
 /// To enter the network namespace (setns) that the interface was moved to: the kernel requires CAP_SYS_ADMIN. The
 /// filter blocks everything else that it permits.
-const NETNS: CapabilitySet = CapabilitySet::SYS_ADMIN;
+pub(super) const NETNS: CapabilitySet = CapabilitySet::SYS_ADMIN;
 
 /// NET_ADMIN: the interface's MTU, queues and namespace; the mark of the sockets and buffers beyond the limit.
 /// NET_BIND_SERVICE: ports below 1024. IPC_LOCK: locking memory that is allocated later.

@@ -45,11 +45,16 @@ pub fn confine_daemon(requested: &Confinement<'_>) -> Result<InForce, String> {
         note(&mut missing, "system calls are not filtered", filter::install(Program::Daemon, requested.filter))
             == Some(true);
     if !filtered {
-        missing.push("an interface moved to another namespace is not followed: requires the seccomp filter".into());
+        // Without it there would be no tunnel: the interface is not in this namespace.
+        let kept = if requested.enters_network { capabilities::NETNS } else { NONE };
+        missing.push(match requested.enters_network {
+            true => "CAP_SYS_ADMIN is kept, for the network of the interface: requires the seccomp filter".into(),
+            false => "an interface moved to another namespace is not followed: requires the seccomp filter".into(),
+        });
         if removes_socket {
             missing.push("the socket file is not removed on exit: requires the seccomp filter".into());
         }
-        let rest = capabilities::retain(capabilities.difference(capabilities::REQUIRES_FILTER), NONE);
+        let rest = capabilities::retain(capabilities.difference(capabilities::REQUIRES_FILTER).union(kept), NONE);
         note(&mut missing, "cannot drop the capabilities that only the seccomp filter would have limited", rest);
     }
     Ok(InForce { landlock, memory_closed, filtered, missing })

@@ -25,6 +25,9 @@ use crate::wait;
 /// So many connections are served at a time; others wait to be taken in.
 pub const MOST_CONNECTIONS: usize = 16_384;
 
+/// So many of them pass HTTP requests on: hyper has up to 64 KiB on each side for these, 128 MiB in all.
+pub const MOST_BUFFERED: usize = 1024;
+
 /// After an error that lasts, such as too few descriptors, the next connection is taken in after this time.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -36,6 +39,8 @@ pub struct Server {
     pub memory: Arc<Memory>,
     /// Events by name.
     pub counters: Counters,
+    /// Places for connections that pass HTTP requests on.
+    pub buffered: Arc<Semaphore>,
     connections: Arc<Semaphore>,
 }
 
@@ -62,7 +67,8 @@ impl Server {
     /// A server that connects by `dialer`.
     pub fn new(dialer: Dialer) -> Self {
         let connections = Arc::new(Semaphore::new(MOST_CONNECTIONS));
-        Self { dialer, memory: Arc::default(), counters: Counters::default(), connections }
+        let buffered = Arc::new(Semaphore::new(MOST_BUFFERED));
+        Self { dialer, memory: Arc::default(), counters: Counters::default(), buffered, connections }
     }
 
     /// Takes in clients for ever, each served by a task of its own.

@@ -12,6 +12,7 @@ use domain::base::iana::Rcode;
 use domain::base::{Message, MessageBuilder, Rtype, Ttl};
 use domain::rdata::{A, Aaaa};
 use linerate_proxy::config::{Local, Login, Service, Settings};
+use linerate_proxy::server::MOST_BUFFERED;
 use linerate_proxy::target::Target;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
@@ -585,6 +586,40 @@ fn a_failed_http_request_says_why() {
             client.write_all(format!("{request}\r\n\r\n").as_bytes()).await.unwrap();
             let answer = String::from_utf8(read_all(&mut client).await).unwrap();
             assert!(answer.starts_with(&format!("HTTP/1.0 {status} ")) && answer.contains(reason), "{answer}");
+        }
+    });
+}
+
+#[test]
+fn http_requests_that_are_passed_on_have_a_bound_of_their_own() {
+    run(async {
+        let (listener, target) = listen().await;
+        let double = Double::new(&[(inside(2, 80), target)]);
+        let (proxy, server) = double.serve(http(None));
+        assert_eq!(server.buffered.forget_permits(MOST_BUFFERED - 1), MOST_BUFFERED - 1);
+        let get = "GET http://10.99.0.2/ HTTP/1.1\r\nHost: a\r\n\r\n";
+        let mut first = TcpStream::connect(proxy[0]).await.unwrap();
+        // The place is the connection's for all of its requests, and free once it ends.
+        for _ in 0..2 {
+            first.write_all(get.as_bytes()).await.unwrap();
+            let (mut there, _) = listener.accept().await.unwrap();
+            there.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.unwrap();
+            let mut answer = Vec::new();
+            while !answer.ends_with(b"\r\n\r\n") {
+                assert!(first.read_buf(&mut answer).await.unwrap() > 0);
+            }
+            assert!(answer.starts_with(b"HTTP/1.1 204 "));
+            let mut second = TcpStream::connect(proxy[0]).await.unwrap();
+            second.write_all(b"GET http://10.99.0.2/ HTTP/1.0\r\n\r\n").await.unwrap();
+            assert!(read_all(&mut second).await.starts_with(b"HTTP/1.0 503 "));
+        }
+        // CONNECT has no such buffers.
+        let mut tunnel = TcpStream::connect(proxy[0]).await.unwrap();
+        tunnel.write_all(b"CONNECT 10.99.0.2:80 HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+        assert_eq!(&read::<13>(&mut tunnel).await, b"HTTP/1.1 200 ");
+        drop(first);
+        while server.buffered.available_permits() == 0 {
+            tokio::task::yield_now().await;
         }
     });
 }

@@ -16,6 +16,7 @@ use hyper::upgrade::OnUpgrade;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use linerate_sockets::Stream;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
@@ -39,6 +40,15 @@ const MOST_HEADERS: usize = 128;
 
 /// A body of ours, or one that is passed on.
 type Body = Either<Full<Bytes>, Incoming>;
+
+/// What a client's connection is about, beside the request that is answered.
+#[derive(Default)]
+struct State {
+    /// What becomes of it once hyper is through with it.
+    handover: Option<Handover>,
+    /// Its place among those that have buffers of hyper on both sides.
+    buffered: Option<OwnedSemaphorePermit>,
+}
 
 /// What becomes of a client's connection once hyper is through with it, which is so after every CONNECT. It is served
 /// to its end where it was taken in, so that the bounds and counts of connections hold for it.
@@ -66,10 +76,10 @@ impl Http {
                 _ => return,
             },
         };
-        let handover = Arc::new(Mutex::new(None));
+        let state = Arc::new(Mutex::new(State::default()));
         let service = service_fn(|request: Request<Incoming>| {
-            let (this, server, handover) = (self.clone(), server.clone(), handover.clone());
-            async move { Ok::<_, Infallible>(this.answer(&server, request, &handover).await) }
+            let (this, server, state) = (self.clone(), server.clone(), state.clone());
+            async move { Ok::<_, Infallible>(this.answer(&server, request, &state).await) }
         });
         let mut connection = http_server::Builder::new();
         connection
@@ -80,7 +90,8 @@ impl Http {
             .preserve_header_case(true);
         // What goes wrong here is that somebody went away.
         let _ = connection.serve_connection(TokioIo::new(Io::new(client)), service).with_upgrades().await;
-        let handover = locked(&handover).take();
+        let State { handover, buffered } = std::mem::take(&mut *locked(&state));
+        drop(buffered);
         if let Some(Handover { upgraded, inside }) = handover
             && let Some((client, first)) = handed_over(upgraded).await
         {
@@ -95,10 +106,10 @@ impl Http {
         &self,
         server: &Arc<Server>,
         mut request: Request<Incoming>,
-        handover: &Mutex<Option<Handover>>,
+        state: &Mutex<State>,
     ) -> Response<Body> {
         let upgraded = request.extensions_mut().remove::<OnUpgrade>();
-        let hand_over = |inside| *locked(handover) = upgraded.map(|upgraded| Handover { upgraded, inside });
+        let hand_over = |inside| locked(state).handover = upgraded.map(|upgraded| Handover { upgraded, inside });
         let answer = match self.refusal(&request) {
             Some(refusal) => refusal,
             None => match head::wanted(request.method(), request.uri()) {
@@ -109,6 +120,7 @@ impl Http {
                     }
                     Err(failure) => failed(&failure),
                 },
+                Ok(Wanted::Request(_)) if !has_place(server, state) => failed(&Failure::Busy),
                 Ok(Wanted::Request(target)) => return pass_on(server, request, target).await,
                 Err(sentence) => text(StatusCode::BAD_REQUEST, sentence),
             },
@@ -132,6 +144,15 @@ impl Http {
 async fn handed_over(upgraded: OnUpgrade) -> Option<(Box<dyn Stream>, Vec<u8>)> {
     let parts = upgraded.await.ok()?.downcast::<TokioIo<Io>>().ok()?;
     Some((parts.io.into_inner().into_inner()?, parts.read_buf.to_vec()))
+}
+
+/// Whether a connection is, or now becomes, one of those whose requests are passed on.
+fn has_place(server: &Server, state: &Mutex<State>) -> bool {
+    let mut state = locked(state);
+    if state.buffered.is_none() {
+        state.buffered = server.counted(server.buffered.clone().try_acquire_owned().map_err(|_| Failure::Busy)).ok();
+    }
+    state.buffered.is_some()
 }
 
 /// Passes a request on, and its answer back.

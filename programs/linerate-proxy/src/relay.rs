@@ -16,6 +16,8 @@ use std::time::Duration;
 use linerate_sockets::Stream;
 use tokio::time::{Sleep, sleep};
 
+use crate::server::{MOST_CONNECTIONS, MOST_FROM_TUNNEL};
+
 /// So much is read at a time,
 const PIECE: usize = 64 << 10;
 
@@ -25,8 +27,8 @@ const SMALL_PIECE: usize = 4 << 10;
 /// From so many bytes on that wait for slow readers, small pieces are read.
 const MOST_KEPT: usize = 32 << 20;
 
-// Besides, each of `crate::server::MOST_CONNECTIONS` may keep a small piece for each direction.
-const _: () = assert!(MOST_KEPT + crate::server::MOST_CONNECTIONS * 2 * SMALL_PIECE <= 192 << 20);
+// Besides, each connection may keep a small piece for each direction.
+const _: () = assert!(MOST_KEPT + (MOST_CONNECTIONS + MOST_FROM_TUNNEL) * 2 * SMALL_PIECE <= 192 << 20);
 
 /// So many pieces are passed on before other connections have their turn.
 const TURN: usize = 8;

@@ -22,8 +22,11 @@ use crate::relay::{Memory, relay};
 use crate::target::Target;
 use crate::wait;
 
-/// So many connections are served at a time; others wait to be taken in.
+/// So many connections from this host's side are served at a time; others wait to be taken in.
 pub const MOST_CONNECTIONS: usize = 16_384;
+
+/// So many come from the tunnel: who is there and who is here do not take each other's places.
+pub const MOST_FROM_TUNNEL: usize = 4096;
 
 /// So many of them pass HTTP requests on: hyper has up to 64 KiB on each side for these, 128 MiB in all.
 pub const MOST_BUFFERED: usize = 1024;
@@ -41,7 +44,10 @@ pub struct Server {
     pub counters: Counters,
     /// Places for connections that pass HTTP requests on.
     pub buffered: Arc<Semaphore>,
-    connections: Arc<Semaphore>,
+    /// Places for connections from this host's side.
+    pub connections: Arc<Semaphore>,
+    /// Places for connections from the tunnel.
+    pub from_tunnel: Arc<Semaphore>,
 }
 
 /// What has happened.
@@ -66,19 +72,25 @@ impl Counters {
 impl Server {
     /// A server that connects by `dialer`.
     pub fn new(dialer: Dialer) -> Self {
-        let connections = Arc::new(Semaphore::new(MOST_CONNECTIONS));
-        let buffered = Arc::new(Semaphore::new(MOST_BUFFERED));
-        Self { dialer, memory: Arc::default(), counters: Counters::default(), buffered, connections }
+        let places = |count| Arc::new(Semaphore::new(count));
+        Self {
+            dialer,
+            memory: Arc::default(),
+            counters: Counters::default(),
+            buffered: places(MOST_BUFFERED),
+            connections: places(MOST_CONNECTIONS),
+            from_tunnel: places(MOST_FROM_TUNNEL),
+        }
     }
 
-    /// Takes in clients for ever, each served by a task of its own.
-    pub async fn accept<S, F>(self: Arc<Self>, mut listener: Box<dyn Listener>, serve: S)
+    /// Takes in clients for ever, as many at a time as there are places, each served by a task of its own.
+    pub async fn accept<S, F>(self: Arc<Self>, mut listener: Box<dyn Listener>, places: Arc<Semaphore>, serve: S)
     where
         S: Fn(Arc<Self>, Box<dyn Stream>) -> F,
         F: Future<Output = ()> + Send + 'static,
     {
         loop {
-            let permit = self.connections.clone().acquire_owned().await.expect("nobody closes it");
+            let permit = places.clone().acquire_owned().await.expect("nobody closes it");
             let Ok(stream) = wait::accept(&mut *listener).await else {
                 sleep(PAUSE).await;
                 continue;

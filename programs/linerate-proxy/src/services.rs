@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use linerate_cli::eprint_line;
 use linerate_sockets::{Datagrams, Listener, Sockets};
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::config::{self, CHECK_ALIVE_INTERVAL, Local, Service, Settings};
@@ -21,6 +22,9 @@ use crate::stdio::StandardStreams;
 use crate::target::Target;
 use crate::udp::{Forward, Side, forward};
 use crate::{sni, stdio, tls};
+
+/// So many watch the proxy at a time. They have places of their own: a proxy with much to do is alive.
+const MOST_WATCHERS: usize = 64;
 
 /// What there is of a tunnel.
 pub struct Tunnel {
@@ -70,7 +74,8 @@ impl Services {
             this.tasks.push(Box::pin(health.clone().check(tunnel.sockets.clone(), address)));
         }
         if let Some(info) = &settings.info {
-            this.listen(info, move |_, client| health.clone().serve(client))?;
+            let places = Arc::new(Semaphore::new(MOST_WATCHERS));
+            this.listen_with(info, &places, move |_, client| health.clone().serve(client))?;
         }
         Ok(this)
     }
@@ -115,7 +120,8 @@ impl Services {
                 for local in in_tunnel(addresses, port) {
                     let listener = sockets.listen(local).map_err(|error| not_in_tunnel(local, &error))?;
                     let target = target.clone();
-                    self.accept(listener, move |server, client| server.forward_in(client, target.clone()));
+                    let places = self.server.from_tunnel.clone();
+                    self.accept(listener, places, move |server, client| server.forward_in(client, target.clone()));
                 }
                 Ok(())
             }
@@ -160,19 +166,27 @@ impl Services {
         S: Fn(Arc<Server>, Box<dyn linerate_sockets::Stream>) -> F + Clone + Send + Sync + 'static,
         F: Future<Output = ()> + Send + 'static,
     {
+        self.listen_with(local, &self.server.connections.clone(), serve)
+    }
+
+    fn listen_with<S, F>(&mut self, local: &Local, places: &Arc<Semaphore>, serve: S) -> Result<(), String>
+    where
+        S: Fn(Arc<Server>, Box<dyn linerate_sockets::Stream>) -> F + Clone + Send + Sync + 'static,
+        F: Future<Output = ()> + Send + 'static,
+    {
         for listening in server::listen(local)? {
             self.listening.push(listening.local());
-            self.accept(Box::new(listening), serve.clone());
+            self.accept(Box::new(listening), places.clone(), serve.clone());
         }
         Ok(())
     }
 
-    fn accept<S, F>(&mut self, listener: Box<dyn Listener>, serve: S)
+    fn accept<S, F>(&mut self, listener: Box<dyn Listener>, places: Arc<Semaphore>, serve: S)
     where
         S: Fn(Arc<Server>, Box<dyn linerate_sockets::Stream>) -> F + Send + Sync + 'static,
         F: Future<Output = ()> + Send + 'static,
     {
-        self.tasks.push(Box::pin(self.server.clone().accept(listener, serve)));
+        self.tasks.push(Box::pin(self.server.clone().accept(listener, places, serve)));
     }
 }
 

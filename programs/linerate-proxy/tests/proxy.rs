@@ -12,7 +12,7 @@ use domain::base::iana::Rcode;
 use domain::base::{Message, MessageBuilder, Rtype, Ttl};
 use domain::rdata::{A, Aaaa};
 use linerate_proxy::config::{Local, Login, Service, Settings};
-use linerate_proxy::server::MOST_BUFFERED;
+use linerate_proxy::server::{MOST_BUFFERED, MOST_CONNECTIONS};
 use linerate_proxy::target::Target;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
@@ -720,6 +720,30 @@ fn health_tells_who_has_answered() {
         let (address, _) = double.serve(silent);
         let answer = get(address[0], "/readyz HTTP/1.0").await;
         assert!(answer.starts_with("HTTP/1.0 503 ") && answer.contains("\"10.99.0.1\":0"), "{answer}");
+    });
+}
+
+/// Whoever has all places for clients takes none of those who watch the proxy, or of those who come from the tunnel.
+#[test]
+fn a_proxy_without_places_is_alive_and_forwards_what_comes_from_the_tunnel() {
+    run(async {
+        let (listener, target) = listen().await;
+        let double = Double::new(&[]);
+        let into = Service::TcpIn { port: 80, target: Target::from(target) };
+        let services = vec![Service::Socks { local: local(), login: None }, into];
+        let (address, server) = double.serve(Settings { services, info: Some(local()), ..Settings::default() });
+        let entrance = double.listening.lock().unwrap()[&80];
+        server.connections.forget_permits(MOST_CONNECTIONS);
+        // Each listener may have had a place before.
+        for _ in 0..4 {
+            let mut client = TcpStream::connect(address[1]).await.unwrap();
+            client.write_all(b"GET /livez HTTP/1.0\r\n\r\n").await.unwrap();
+            assert!(read_all(&mut client).await.starts_with(b"HTTP/1.0 200 "));
+            let mut client = TcpStream::connect(entrance).await.unwrap();
+            let (mut there, _) = listener.accept().await.unwrap();
+            there.write_all(b"a").await.unwrap();
+            assert_eq!(&read::<1>(&mut client).await, b"a");
+        }
     });
 }
 

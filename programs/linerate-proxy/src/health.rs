@@ -16,7 +16,7 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use linerate_sockets::{Sockets, Stream};
-use tokio::time::{sleep, timeout};
+use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use crate::server::{Server, locked};
 use crate::wait::Io;
@@ -47,13 +47,19 @@ impl Health {
         Self { server, report, interval, answered }
     }
 
-    /// Asks an address for ever.
+    /// Asks an address for ever. One echo may be lost: what answers the second is as recent as [`LEEWAY`] allows.
     pub async fn check(self: Arc<Self>, sockets: Arc<dyn Sockets>, address: IpAddr) {
+        let first = (LEEWAY / 2).min(self.interval / 2);
+        let mut ticks = interval(self.interval);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            if let Ok(Ok(())) = timeout(self.interval, sockets.ping(address)).await {
-                locked(&self.answered).insert(address, now());
+            ticks.tick().await;
+            for patience in [first, self.interval - first] {
+                if let Ok(Ok(())) = timeout(patience, sockets.ping(address)).await {
+                    locked(&self.answered).insert(address, now());
+                    break;
+                }
             }
-            sleep(self.interval).await;
         }
     }
 
@@ -141,4 +147,61 @@ fn told(status: StatusCode, kind: &'static str, body: String) -> Response<Full<B
 
 fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::net::SocketAddr;
+
+    use linerate_sockets::{Datagrams, Listener, Pending};
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::config::Resolve;
+    use crate::dial::Dialer;
+    use crate::names::{Families, Names, Source};
+
+    /// A tunnel that loses the first echo.
+    #[derive(Default)]
+    struct Lossy(Mutex<Vec<Instant>>);
+
+    impl Sockets for Lossy {
+        fn connect(&self, _: SocketAddr) -> Pending<Box<dyn Stream>> {
+            Box::pin(std::future::pending())
+        }
+
+        fn listen(&self, _: SocketAddr) -> io::Result<Box<dyn Listener>> {
+            Err(io::ErrorKind::Unsupported.into())
+        }
+
+        fn bind(&self, _: SocketAddr) -> io::Result<Box<dyn Datagrams>> {
+            Err(io::ErrorKind::Unsupported.into())
+        }
+
+        fn ping(&self, _: IpAddr) -> Pending<()> {
+            let mut asked = locked(&self.0);
+            asked.push(Instant::now());
+            if asked.len() == 1 { Box::pin(std::future::pending()) } else { Box::pin(async { Ok(()) }) }
+        }
+    }
+
+    #[test]
+    fn a_lost_echo_is_asked_for_again_before_its_time_is_over() {
+        let tunnel = Arc::new(Lossy::default());
+        let names = Names::new(Source::System, tunnel.clone(), Families::of(&[], Resolve::Auto));
+        let server = Arc::new(Server::new(Dialer::new(tunnel.clone(), names, Vec::new())));
+        let address = IpAddr::from([10, 0, 0, 1]);
+        let health = Health::new(server, Arc::new(String::new), &[address], Duration::from_secs(5));
+        let health = Arc::new(health);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        let begin = runtime.block_on(async {
+            let begin = Instant::now();
+            let _ = timeout(Duration::from_secs(11), health.clone().check(tunnel.clone(), address)).await;
+            begin
+        });
+        let asked: Vec<_> = locked(&tunnel.0).iter().map(|at| at.duration_since(begin).as_secs()).collect();
+        assert_eq!(asked, [0, 1, 5, 10]);
+        assert_eq!(health.readiness(now()).status(), StatusCode::OK);
+    }
 }

@@ -530,6 +530,26 @@ fn an_http_request_goes_on_without_what_is_for_the_proxy() {
     });
 }
 
+#[test]
+fn a_client_that_has_sent_all_of_its_requests_is_answered() {
+    run(async {
+        let (listener, target) = listen().await;
+        let double = Double::new(&[(inside(2, 80), target)]);
+        let (proxy, _) = double.serve(http(None));
+        let mut client = TcpStream::connect(proxy[0]).await.unwrap();
+        client.write_all(b"GET http://10.99.0.2/ HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+        client.shutdown().await.unwrap();
+        let (mut there, _) = listener.accept().await.unwrap();
+        let mut seen = Vec::new();
+        while !seen.ends_with(b"\r\n\r\n") {
+            assert!(there.read_buf(&mut seen).await.unwrap() > 0);
+        }
+        there.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc").await.unwrap();
+        let answer = String::from_utf8(read_all(&mut client).await).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("\r\n\r\nabc"), "{answer}");
+    });
+}
+
 /// What is sent on has one end, however many a client or a server claims.
 #[test]
 fn a_message_with_two_lengths_is_one_message() {

@@ -4,10 +4,13 @@
 pub mod head;
 
 use std::convert::Infallible;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use http_body_util::{Either, Full};
+use http_body_util::{BodyExt, Either, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{self, HeaderValue};
 use hyper::server::conn::http1 as http_server;
@@ -31,6 +34,9 @@ use crate::wait::{self, Io};
 
 /// How long the head of a request, and a TLS handshake, may take.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long a target may do nothing about a request, neither take more of it nor answer.
+const SILENCE: Duration = Duration::from_secs(300);
 
 /// The longest head, which is also how much of a body is read ahead.
 const LONGEST_HEAD: usize = 32 << 10;
@@ -84,6 +90,8 @@ impl Http {
         let mut connection = http_server::Builder::new();
         connection
             .timer(TokioTimer::new())
+            // Whoever has sent all requests may end that half, as in every other protocol here.
+            .half_close(true)
             .header_read_timeout(PATIENCE)
             .max_buf_size(LONGEST_HEAD)
             .max_headers(MOST_HEADERS)
@@ -165,18 +173,38 @@ async fn pass_on(server: &Arc<Server>, request: Request<Incoming>, target: Targe
     head::pass_on(&mut head, &target);
     let mut builder = hyper::client::conn::http1::Builder::new();
     builder.max_buf_size(LONGEST_HEAD).max_headers(MOST_HEADERS).preserve_header_case(true);
+    let taken = Arc::new(AtomicU64::new(0));
+    let counted = taken.clone();
+    let body = body.map_frame(move |frame| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        frame
+    });
     let outcome = async {
         let (mut sender, connection) = builder.handshake(TokioIo::new(Io::new(inside))).await?;
         tokio::spawn(connection);
         sender.send_request(Request::from_parts(head, body)).await
     };
-    match outcome.await {
-        Ok(mut answer) => {
+    match unless_silent(outcome, &taken, SILENCE).await {
+        None => failed(&server.counted::<()>(Err(Failure::TimedOut)).unwrap_err()),
+        Some(Ok(mut answer)) => {
             head::strip(answer.headers_mut());
             *answer.version_mut() = hyper::Version::HTTP_11;
             answer.map(Either::Right)
         }
-        Err(error) => text(StatusCode::BAD_GATEWAY, &format!("{target} did not answer the request: {error}")),
+        Some(Err(error)) => text(StatusCode::BAD_GATEWAY, &format!("{target} did not answer the request: {error}")),
+    }
+}
+
+/// What `answer` gives; none if for so long `progress` has not changed and there is nothing.
+async fn unless_silent<T>(answer: impl Future<Output = T>, progress: &AtomicU64, patience: Duration) -> Option<T> {
+    let mut answer = pin!(answer);
+    loop {
+        let before = progress.load(Ordering::Relaxed);
+        match timeout(patience, answer.as_mut()).await {
+            Ok(answer) => return Some(answer),
+            Err(_) if progress.load(Ordering::Relaxed) == before => return None,
+            Err(_) => {}
+        }
     }
 }
 
@@ -195,4 +223,29 @@ fn text(status: StatusCode, sentence: &str) -> Response<Body> {
     *answer.status_mut() = status;
     answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     answer
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::{Instant, sleep};
+
+    use super::*;
+
+    #[test]
+    fn only_who_does_nothing_is_given_up() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        let taken = AtomicU64::new(0);
+        runtime.block_on(async {
+            let begin = Instant::now();
+            let uploads = async {
+                for _ in 0..5 {
+                    sleep(SILENCE * 2 / 3).await;
+                    taken.fetch_add(1, Ordering::Relaxed);
+                }
+            };
+            assert_eq!(unless_silent(uploads, &taken, SILENCE).await, Some(()));
+            assert!(begin.elapsed() > 3 * SILENCE);
+            assert_eq!(unless_silent(std::future::pending::<()>(), &taken, SILENCE).await, None);
+        });
+    }
 }

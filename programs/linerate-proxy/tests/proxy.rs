@@ -475,6 +475,27 @@ fn http_connect_is_a_connection() {
     });
 }
 
+#[test]
+fn refusals_on_one_connection_are_all_read() {
+    run(async {
+        let double = Double::new(&[]);
+        let (proxy, server) = double.serve(http(Some(Login::new("peter", "hunter123"))));
+        let mut client = TcpStream::connect(proxy[0]).await.unwrap();
+        let mut answer = Vec::new();
+        client.write_all(b"CONNECT 10.99.0.2:443 HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+        while !answer.ends_with(b"needed\n") {
+            assert!(client.read_buf(&mut answer).await.unwrap() > 0);
+        }
+        // Whether there is another answer is hyper's choice; there is no reset.
+        let _ = client.write_all(b"GET http://10.99.0.2/ HTTP/1.0\r\n\r\n").await;
+        let _ = client.shutdown().await;
+        read_all(&mut client).await;
+        while server.counters.open.load(Ordering::Relaxed) > 0 {
+            tokio::task::yield_now().await;
+        }
+    });
+}
+
 /// What bounds and counts connections holds for these, too.
 #[test]
 fn a_connection_by_http_connect_counts_until_it_ends() {

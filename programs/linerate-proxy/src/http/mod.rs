@@ -117,7 +117,12 @@ impl Http {
         state: &Mutex<State>,
     ) -> Response<Body> {
         let upgraded = request.extensions_mut().remove::<OnUpgrade>();
-        let hand_over = |inside| locked(state).handover = upgraded.map(|upgraded| Handover { upgraded, inside });
+        // What an earlier request left here stays: it is the connection's all the same.
+        let hand_over = |inside| {
+            if let Some(upgraded) = upgraded {
+                locked(state).handover = Some(Handover { upgraded, inside });
+            }
+        };
         let answer = match self.refusal(&request) {
             Some(refusal) => refusal,
             None => match head::wanted(request.method(), request.uri()) {

@@ -49,6 +49,16 @@ for filter in off log; do
 done
 nothing_left
 
+say "root has no more rights in there than another user"
+mkdir "$WORK/root"
+cp "$config" "$WORK/root/work.conf"
+as_root() { nsenter --net=/run/netns/h1 "$tool" run "$WORK/root/work.conf" "$@"; }
+expect "capabilities" "0000000000000000" "$(as_root -- sh -c 'awk "/^Cap(Inh|Prm|Eff|Amb)/ { print \$2 }" /proc/self/status' | sort -u)"
+as_root -- umount /etc/resolv.conf 2>"$WORK/said" && fail "root took the name servers of the tunnel away"
+expect "name servers" "nameserver 10.9.0.2 search corp.example" "$(as_root -- grep -v '^#' /etc/resolv.conf | xargs)"
+as_root -- ping -n -c 1 -W 5 10.9.0.2 >"$WORK/said" || fail "no ping of root"
+nothing_left
+
 if type -P ssh >/dev/null; then
   say "ssh takes settings that root has included for everybody, which belong to nobody in there"
   other_ssh=(unshare --mount sh -c 'mount -t tmpfs -o mode=755 none /etc/ssh && mkdir /etc/ssh/ssh_config.d &&

@@ -19,8 +19,8 @@
 //! last process, thread and descriptor in a namespace is gone, the kernel removes it, with all that is in it.
 //!
 //! In the user namespace this process has all capabilities over the namespaces that it makes, and none over the host's.
-//! It keeps its user and its group, and no others exist in there. Executing another program gives the capabilities up,
-//! but for what [`UserNamespace::pass_on_capabilities`] passes on to a daemon.
+//! It keeps its user and its group, and no others exist in there. Executing another program gives the capabilities up
+//! (root's does with [`UserNamespace::give_up_capabilities`]), but for what [`UserNamespace::pass_on_capabilities`] passes on to a daemon.
 //!
 //! Neighbours: `linerate_tunnel::isolated` brings a tunnel up in such a network, and `linerated` makes its interface in
 //! one that it is handed (LINERATE_NETWORK_FD).
@@ -39,7 +39,8 @@ pub use linerate_netio::namespace::NetworkNamespace;
 use nix::sched::{CloneFlags, unshare};
 use rustix::process::{getegid, geteuid};
 use rustix::thread::{
-    CapabilitySet, CapabilitySets, capabilities, configure_capability_in_ambient_set, set_capabilities,
+    CapabilitiesSecureBits, CapabilitySet, CapabilitySets, capabilities, configure_capability_in_ambient_set,
+    set_capabilities, set_capabilities_secure_bits, set_no_new_privs,
 };
 
 pub use mounts::Mounts;
@@ -118,6 +119,21 @@ impl UserNamespace {
             configure_capability_in_ambient_set(capability, true)?;
         }
         Ok(())
+    }
+
+    /// Gives all capabilities up for good. Executing a program does so, too, unless the user is root, whose programs would have
+    /// them again, and could take mounts away.
+    ///
+    /// # Errors
+    /// The system does not allow it.
+    pub fn give_up_capabilities(&self) -> io::Result<()> {
+        if geteuid().is_root() {
+            // Files with capabilities give none; the bounding set stays, without which they could not be executed.
+            set_no_new_privs(true)?;
+            set_capabilities_secure_bits(CapabilitiesSecureBits::NO_ROOT | CapabilitiesSecureBits::NO_ROOT_LOCKED)?;
+        }
+        let none = CapabilitySet::empty();
+        Ok(set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?)
     }
 }
 

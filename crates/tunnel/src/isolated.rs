@@ -110,7 +110,8 @@ impl Isolated {
         let mounts = user.new_mounts()?;
         mounts.set_name_servers(&self.servers, &self.search)?;
         mounts.own_ssh_settings()?;
-        self.network.enter().map_err(Error::system("entering the network"))
+        self.network.enter().map_err(Error::system("entering the network"))?;
+        user.give_up_capabilities().map_err(Error::system("giving capabilities up"))
     }
 }
 

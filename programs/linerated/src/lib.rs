@@ -209,7 +209,7 @@ fn serve(
     let zone = TimeZone::system();
     let timer = Rc::new(Timer::new().map_err(|error| format!("cannot make a timer: {error}"))?);
     let clock_change = ClockChange::new().ok();
-    let in_force = confine(&interface, user, &environment)?;
+    let in_force = confine(&interface, user, environment)?;
     let engine = engine.start().map_err(failed)?;
     if let Some(ready) = ready {
         ready.notify()?;

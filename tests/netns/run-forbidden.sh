@@ -41,6 +41,10 @@ filter='
 refused "cannot make a user namespace: operation not permitted; a filter of system calls.*seccomp=unconfined" \
   "${as_user[@]}" perl -e "$filter" $prctl $unshare "$tool" run work "${ran[@]}"
 
+say "root without the right to map itself"
+refused "cannot make a user namespace: operation not permitted; root needs CAP_SETFCAP" \
+  nsenter --net=/run/netns/h1 setpriv --bounding-set -setfcap "$tool" run work "${ran[@]}"
+
 say "no TUN driver for users, and none at all"
 chmod 600 "$WORK/tun"
 refused "cannot open /dev/net/tun: permission denied.*chmod 666 /dev/net/tun" "${run_it[@]}"

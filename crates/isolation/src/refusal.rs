@@ -7,6 +7,8 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use rustix::io::Errno;
+use rustix::process::geteuid;
+use rustix::thread::{CapabilitySet, capabilities};
 
 /// The TUN driver.
 pub(crate) const TUN: &str = "/dev/net/tun";
@@ -90,6 +92,8 @@ pub(crate) struct Settings {
     exist: bool,
     /// A filter of system calls is in force.
     filtered: bool,
+    /// The user is root without CAP_SETFCAP, and may not be mapped (since Linux 5.12).
+    unmappable_root: bool,
 }
 
 /// Those of the system as they were at the first call: in a user namespace of its own a process sees no limits.
@@ -114,6 +118,8 @@ impl Settings {
             apparmor: value("kernel.apparmor_restrict_unprivileged_userns"),
             exist: fs::symlink_metadata("/proc/self/ns/user").is_ok(),
             filtered: filter == Some("2"),
+            unmappable_root: geteuid().is_root()
+                && capabilities(None).is_ok_and(|own| !own.effective.contains(CapabilitySet::SETFCAP)),
         }
     }
 }
@@ -129,6 +135,10 @@ fn advice(attempt: &Attempt, error: &io::Error, settings: &Settings) -> String {
             format!("allow it with `sudo chmod 666 {TUN}`, as systemd does: it gives no rights over the host's network")
         }
         (Attempt::File(_), Errno::NOENT) => "make an empty one, over which that of the tunnel can be put".to_owned(),
+        (Attempt::Map, Errno::PERM) if settings.unmappable_root => {
+            "root needs CAP_SETFCAP for one: start the container with --cap-add SETFCAP, or run this as another user"
+                .to_owned()
+        }
         (Attempt::User, Errno::NOSPC | Errno::USERS) => most(0, settings),
         (Attempt::Network, Errno::NOSPC) => most(1, settings),
         (Attempt::Mounts, Errno::NOSPC) => most(2, settings),
@@ -223,6 +233,8 @@ mod tests {
         assert_says(&docker, Attempt::User, Errno::PERM, "seccomp=unconfined");
         assert_says(&docker, Attempt::User, Errno::NOSYS, "seccomp=unconfined");
         assert_says(&open(), Attempt::User, Errno::PERM, "SELinux");
+        let without_setfcap = Settings { unmappable_root: true, filtered: true, ..open() };
+        assert_says(&without_setfcap, Attempt::Map, Errno::PERM, "--cap-add SETFCAP");
         let bare = Settings { exist: false, ..open() };
         assert_says(&bare, Attempt::User, Errno::INVAL, "CONFIG_USER_NS");
     }

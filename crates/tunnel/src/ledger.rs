@@ -455,9 +455,12 @@ pub(crate) fn write_troubles<'a>(mut lock: &File, troubles: impl Iterator<Item =
 
 /// What the supervisor of `interface` cannot do at present; nothing if there is none.
 pub(crate) fn troubles(directory: &Path, interface: &InterfaceName) -> Vec<String> {
-    let text = fs::read_to_string(directory.join(supervisor_lock(interface))).unwrap_or_default();
-    // One that was killed leaves its text. A lock that is free is not taken where there is none.
-    if text.is_empty() || lock_supervisor(directory, interface).is_ok_and(|lock| lock.is_some()) {
+    let path = directory.join(supervisor_lock(interface));
+    let text = fs::read_to_string(&path).unwrap_or_default();
+    // One that was killed leaves its text. The lock is not taken where there is none, so that it is free for one that starts;
+    // and it is shared, or two that ask at once would take each other for the supervisor.
+    let is_held = |lock: File| matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock));
+    if text.is_empty() || !File::open(path).is_ok_and(is_held) {
         return Vec::new();
     }
     text.lines().map(str::to_owned).collect()
@@ -606,7 +609,9 @@ mod tests {
         write_troubles(&lock, ["none".to_owned()].iter()).unwrap();
         assert_eq!(troubles(directory, &interface), ["none"]);
         drop(lock);
-        assert!(troubles(directory, &interface).is_empty(), "a text that was left behind");
+        let asks = File::open(directory.join(supervisor_lock(&interface))).unwrap();
+        asks.lock_shared().unwrap();
+        assert!(troubles(directory, &interface).is_empty(), "a text that was left behind, while another asks");
     }
 
     #[test]

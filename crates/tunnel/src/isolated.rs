@@ -45,12 +45,21 @@ pub fn find(operand: &str) -> Result<ConfigFile, Error> {
     let own = operand.parse::<InterfaceName>().ok().and_then(|name| own_file(&name));
     match &own {
         Some(path) if path.exists() => ConfigFile::open(&path.to_string_lossy()),
-        _ => ConfigFile::open(operand).map_err(|error| match (error, own) {
-            (Error::Inaccessible { path, error }, Some(own)) => {
-                Error::State(format!("`{}': {error}; a file of your own would be {}", path.display(), own.display()))
-            }
-            (error, _) => error,
-        }),
+        _ => ConfigFile::open(operand).map_err(|error| with_own(error, own.as_deref())),
+    }
+}
+
+/// Why there is no file, and where the user's `own` would be.
+fn with_own(error: Error, own: Option<&Path>) -> Error {
+    let Some(own) = own.map(Path::display) else { return error };
+    match error {
+        Error::Inaccessible { path, error } => {
+            Error::State(format!("`{}': {error}; a file of your own would be {own}", path.display()))
+        }
+        Error::NoFile { path, hint } => {
+            Error::NoFile { path, hint: format!("{hint}; a file of your own would be {own}") }
+        }
+        error => error,
     }
 }
 
@@ -192,4 +201,22 @@ fn ignored(file: &TunnelFile) -> Vec<&'static str> {
         ("Destinations, Expires, Quota", file.peers.iter().any(is_limited)),
     ];
     settings.into_iter().filter(|(_, is_set)| *is_set).map(|(name, _)| name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_has_no_file_learns_where_it_would_be() {
+        let own = Path::new("/home/a/.config/linerate/work.conf");
+        let path = PathBuf::from("/etc/wireguard/work.conf");
+        let missing = || Error::NoFile { path: path.clone(), hint: String::new() };
+        let denied = || Error::Inaccessible { path: path.clone(), error: io::ErrorKind::PermissionDenied.into() };
+        for error in [missing(), denied()] {
+            let said = with_own(error, Some(own)).to_string();
+            assert!(said.ends_with("; a file of your own would be /home/a/.config/linerate/work.conf"), "{said}");
+        }
+        assert_eq!(with_own(missing(), None).to_string(), missing().to_string());
+    }
 }

@@ -124,7 +124,7 @@ CONF
   sum=$(sha256sum <$server)
   through hold client add dave --pubkey "$(public dave)" --dest 10.5.0.0/16
   if wait $pid; then fail "a reload without an answer: no failure"; fi
-  said "a reload without an answer" "the tunnel may have the change"
+  said "a reload without an answer" "; the tunnel may have the change"
   expect "the file" "$sum" "$(sha256sum <$server)"
   ledger_complete wg1 || fail "the ledger is not complete"
   touch "$WORK/between/go"

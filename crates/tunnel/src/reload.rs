@@ -420,9 +420,8 @@ fn with_restrictions(table: &GatewayTable, restrictions: Vec<Restriction>) -> St
 fn refused(error: &ClientError, update: &DeviceUpdate, running: &DeviceState) -> Error {
     let reason = error.reason_of_set();
     if !matches!(error, ClientError::Reply(_)) {
-        return Error::State(format!(
-            "{reason}; the host is as it was, but the tunnel may have the change: reload again"
-        ));
+        // The host may have the restrictions of both.
+        return Error::State(format!("{reason}; the tunnel may have the change: reload again"));
     }
     let port = new_port(update, running).unwrap_or(0);
     let reason = check_port(port).map_or_else(|in_use| in_use.to_string(), |()| reason);

@@ -8,13 +8,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{RecvFlags, SendFlags, SocketType, recv, send};
 
 use super::os;
 pub(crate) use crate::bsd_decisions::GONE;
-use crate::bsd_decisions::route_message::{self, Events, RECEIVE_BUFFER};
+use crate::bsd_decisions::route_message::{self, Events};
 use crate::link::LinkEvent;
 use crate::sys::kqueue::{Queue, TIMER};
 use crate::sys::{self, interface, nonblocking_socket};
@@ -105,17 +104,8 @@ pub fn egress(to: IpAddr, from: IpAddr, _mark: u32) -> io::Result<u32> {
     let sequence = SEQUENCE.fetch_add(1, Ordering::Relaxed);
     // ESRCH without a route. The answer comes by a queue of the kernel's (sys/net/rtsock.c, rt_dispatch).
     send(&socket, &os::ROUTES.get(sequence, to), SendFlags::empty())?;
-    let mut buf = vec![0; RECEIVE_BUFFER];
-    loop {
-        let len = match recv(&socket, &mut buf[..], RecvFlags::empty()) {
-            // It did not come in time: ask later.
-            Err(Errno::AGAIN) => return Err(Errno::NOBUFS.into()),
-            received => received?.1,
-        };
-        if let Some(ifindex) = route_message::egress(&buf[..len], std::process::id(), sequence) {
-            return Ok(ifindex);
-        }
-    }
+    let receive = |buf: &mut [u8]| Ok(recv(&socket, buf, RecvFlags::empty())?.1);
+    route_message::answer(receive, std::process::id(), sequence)
 }
 
 /// # Errors

@@ -11,15 +11,17 @@ use std::io;
 use std::net::IpAddr;
 use std::ops::Range;
 
+use rustix::io::Errno;
+
 use super::GONE;
 use crate::link::LinkEvent;
 
 /// What differs between systems in the question for a route.
 pub(crate) struct Form {
     /// The length of `struct rt_msghdr` on 64-bit systems.
-    header: usize,
+    pub(super) header: usize,
     /// A sockaddr takes a multiple of so many bytes (SA_SIZE of sys/net/route.h; XNU: ROUNDUP32 of bsd/net/rtsock.c).
-    multiple: usize,
+    pub(super) multiple: usize,
     /// The number of IPv6.
     inet6: u8,
 }
@@ -44,7 +46,7 @@ impl Form {
     }
 
     /// A sockaddr_in or sockaddr_in6 without a port.
-    fn sockaddr(&self, address: IpAddr) -> Vec<u8> {
+    pub(super) fn sockaddr(&self, address: IpAddr) -> Vec<u8> {
         let (len, family, ip) = match address {
             IpAddr::V4(ip) => (16u8, 2u8, ip.octets().to_vec()),
             IpAddr::V6(ip) => (28, self.inet6, [vec![0; 4], ip.octets().to_vec()].concat()),
@@ -56,7 +58,7 @@ impl Form {
 }
 
 /// The most bytes of messages that are read at once.
-pub(crate) const RECEIVE_BUFFER: usize = 16 << 10;
+const RECEIVE_BUFFER: usize = 16 << 10;
 
 /// Reads events from a routing socket.
 pub(crate) struct Events {
@@ -97,11 +99,11 @@ impl Events {
     }
 }
 
-const VERSION: u8 = 5;
-const RTM_ADD: u8 = 0x1;
-const RTM_DELETE: u8 = 0x2;
+pub(super) const VERSION: u8 = 5;
+pub(super) const RTM_ADD: u8 = 0x1;
+pub(super) const RTM_DELETE: u8 = 0x2;
 const RTM_CHANGE: u8 = 0x3;
-const RTM_GET: u8 = 0x4;
+pub(super) const RTM_GET: u8 = 0x4;
 const RTM_NEWADDR: u8 = 0xc;
 const RTM_DELADDR: u8 = 0xd;
 const RTM_IFINFO: u8 = 0xe;
@@ -111,7 +113,7 @@ const RTM_IFANNOUNCE: u8 = 0x11;
 const RTA_DST: u32 = 1;
 
 /// The first message of what one read returned, and the rest.
-fn split(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+pub(super) fn split(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let len = usize::from(u16_at(bytes, 0)?);
     // Shorter than its own head would never end.
     (len >= 4 && bytes.get(2) == Some(&VERSION)).then(|| bytes.split_at_checked(len)).flatten()
@@ -150,17 +152,39 @@ fn state(ifindex: u32, answer: io::Result<LinkEvent>) -> LinkEvent {
     }
 }
 
-/// The interface in the answer to the question of this process with that number; `None` for another message.
-pub(crate) fn egress(message: &[u8], pid: u32, sequence: u32) -> Option<u32> {
+/// The interface in the answer to the question of this process with that number: other messages come before it. `receive`
+/// reads from the socket, and has a time limit.
+///
+/// # Errors
+/// ENOBUFS if it did not come in time, or was lost: ask later.
+pub(crate) fn answer(
+    mut receive: impl FnMut(&mut [u8]) -> io::Result<usize>,
+    pid: u32,
+    sequence: u32,
+) -> io::Result<u32> {
+    let mut buf = vec![0; RECEIVE_BUFFER];
+    loop {
+        let len = match receive(&mut buf) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(Errno::NOBUFS.into()),
+            received => received?,
+        };
+        if let Some(ifindex) = egress(&buf[..len], pid, sequence) {
+            return Ok(ifindex);
+        }
+    }
+}
+
+/// The interface in the answer to that question; `None` for another message.
+fn egress(message: &[u8], pid: u32, sequence: u32) -> Option<u32> {
     let ours = message.get(3) == Some(&RTM_GET) && u32_at(message, 16)? == pid && u32_at(message, 20)? == sequence;
     ours.then(|| u16_at(message, 4).map(u32::from)).flatten()
 }
 
-fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+pub(super) fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+pub(super) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
@@ -282,6 +306,26 @@ mod tests {
             assert_eq!(question.len(), header + 16);
             assert_eq!(question[header..header + 8], [16, 2, 0, 0, 192, 0, 2, 1]);
         }
+    }
+
+    #[test]
+    fn the_answer_is_waited_for_behind_other_messages() {
+        let ours = message(RTM_GET, &[(4, 3)], &[(16, 100), (20, 9)]);
+        let theirs = message(RTM_GET, &[(4, 5)], &[(16, 101), (20, 9)]);
+        let event = message(RTM_ADD, &[(4, 5)], &[]);
+        let asked = |answers: Vec<io::Result<Vec<u8>>>| {
+            let mut answers = answers.into_iter();
+            let receive = |buf: &mut [u8]| {
+                let bytes = answers.next().expect("no more is read than there is")?;
+                buf[..bytes.len()].copy_from_slice(&bytes);
+                Ok(bytes.len())
+            };
+            answer(receive, 100, 9).map_err(|error| error.raw_os_error())
+        };
+        assert_eq!(asked(vec![Ok(event.clone()), Ok(theirs), Ok(vec![]), Ok(ours)]), Ok(3));
+        assert_eq!(asked(vec![Ok(event), Err(io::ErrorKind::WouldBlock.into())]), Err(Some(libc::ENOBUFS)));
+        let full = io::Error::from_raw_os_error(libc::ENOBUFS);
+        assert_eq!(asked(vec![Err(full)]), Err(Some(libc::ENOBUFS)));
     }
 
     #[test]
